@@ -1,0 +1,147 @@
+//! What is measured: a way to mount an ext4 volume.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::{BenchError, Result};
+
+/// A way to mount.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SubjectKind {
+    /// This program.
+    Extol,
+    /// e2fsprogs' FUSE driver.
+    Fuse2fs,
+    /// The running kernel's ext4.
+    Kernel,
+}
+
+impl SubjectKind {
+    /// Its name in tables.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Extol => "extol",
+            Self::Fuse2fs => "fuse2fs",
+            Self::Kernel => "kernel ext4",
+        }
+    }
+}
+
+pub(crate) fn run(program: &str, args: &[&str]) -> Result<String> {
+    let out = Command::new(program).args(args).stdin(Stdio::null()).output().map_err(|e| {
+        BenchError(format!(
+            "cannot run {program}: {e}; scripts/install-deps.sh installs what benchmarks need"
+        ))
+    })?;
+    if !out.status.success() {
+        let text = String::from_utf8_lossy(&out.stderr);
+        return Err(BenchError(format!("{program} {} failed: {}", args.join(" "), text.trim())));
+    }
+    Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned())
+}
+
+/// A loop device over a sparse image; detached when dropped.
+pub(crate) struct Loop {
+    pub device: String,
+    image: PathBuf,
+}
+
+impl Loop {
+    pub fn new(dir: &Path, megabytes: u64) -> Result<Self> {
+        let image = dir.join(format!("extol-bench-{}.img", std::process::id()));
+        let file = std::fs::File::create(&image)
+            .map_err(|e| BenchError(format!("cannot create {}: {e}", image.display())))?;
+        file.set_len(megabytes << 20)
+            .map_err(|e| BenchError(format!("cannot size {}: {e}", image.display())))?;
+        let name = image.to_string_lossy().into_owned();
+        match run("losetup", &["-f", "--show", &name]) {
+            Ok(device) => Ok(Self { device, image }),
+            Err(e) => {
+                let _ = std::fs::remove_file(&image);
+                Err(e)
+            }
+        }
+    }
+
+    pub fn mke2fs(&self) -> Result<()> {
+        run(
+            "mke2fs",
+            &["-q", "-F", "-t", "ext4", "-E", "lazy_itable_init=0,lazy_journal_init=0", &self.device],
+        )
+        .map(|_| ())
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = run("losetup", &["-d", &self.device]);
+        let _ = std::fs::remove_file(&self.image);
+    }
+}
+
+/// A mounted subject; unmounted when dropped.
+pub(crate) struct Mounted {
+    kind: SubjectKind,
+    dir: PathBuf,
+    done: bool,
+}
+
+impl Mounted {
+    pub fn mount(kind: SubjectKind, device: &str, dir: &Path, extol: &Path) -> Result<Self> {
+        let at = dir.to_string_lossy().into_owned();
+        match kind {
+            SubjectKind::Kernel => run("mount", &["-t", "ext4", device, &at])?,
+            SubjectKind::Fuse2fs => run("fuse2fs", &[device, &at])?,
+            SubjectKind::Extol => run(&extol.to_string_lossy(), &["mount", device, &at])?,
+        };
+        let mounted = Self { kind, dir: dir.to_owned(), done: false };
+        mounted.wait_until_there()?;
+        Ok(mounted)
+    }
+
+    fn wait_until_there(&self) -> Result<()> {
+        let end = Instant::now() + Duration::from_secs(10);
+        while !is_mounted(&self.dir) {
+            if Instant::now() > end {
+                return Err(BenchError(format!("{} did not mount", self.kind.name())));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    /// Unmounts and waits until everything is on the device.
+    pub fn unmount(mut self, extol: &Path, device: &str) -> Result<()> {
+        self.done = true;
+        let at = self.dir.to_string_lossy().into_owned();
+        match self.kind {
+            SubjectKind::Extol => run(&extol.to_string_lossy(), &["umount", &at])?,
+            _ => run("umount", &[&at])?,
+        };
+        // fuse2fs goes on writing after the unmount returned: the device is free when it can be opened exclusively.
+        let end = Instant::now() + Duration::from_secs(120);
+        while run("fuser", &["-s", device]).is_ok() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if !self.done {
+            let _ = run("umount", &["-l", &self.dir.to_string_lossy()]);
+        }
+    }
+}
+
+fn is_mounted(dir: &Path) -> bool {
+    let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let want = dir.to_string_lossy();
+    text.lines().any(|l| l.split(' ').nth(4) == Some(want.as_ref()))
+}

@@ -1,0 +1,17 @@
+//! Checks disk images and says how long it took: `cargo run -p extol-check --example check_image -- IMAGE...`
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use extol_check::{CheckOptions, check};
+use extol_device::MemDevice;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    for path in std::env::args().skip(1) {
+        let device = Arc::new(MemDevice::from_bytes(&std::fs::read(&path)?));
+        let start = Instant::now();
+        let report = check(device, &CheckOptions::default(), &mut |_| {})?;
+        println!("{path}: {:.2} ms\n{report}", start.elapsed().as_secs_f64() * 1000.0);
+    }
+    Ok(())
+}

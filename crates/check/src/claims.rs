@@ -1,0 +1,116 @@
+//! Who uses which block. Every block belongs to one owner: the fixed metadata (superblocks, descriptors, bitmaps,
+//! inode tables), which claims first, then files and their trees. A second claim is an error; where the first owner
+//! is metadata, a worse one.
+//!
+//! With bigalloc the unit is the cluster, as in the block bitmaps.
+//!
+//! A hostile volume may name the same block over and over. What was claimed already is looked into (as a tree node
+//! or a directory block) only while a budget lasts, which bounds the work by the size of the volume.
+
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+
+use extol_ondisk::{InodeNr, RoCompat};
+
+use crate::bits::{Bits, Claimed};
+use crate::report::{Finding, Findings, Kind};
+use crate::vol::Vol;
+
+/// Blocks that may be looked into though they were claimed before.
+const SECOND_LOOKS: i64 = 10_000;
+
+/// The claims of a check.
+#[derive(Debug)]
+pub(crate) struct Claims {
+    /// By cluster.
+    pub found: Claimed,
+    /// Fixed metadata, by block.
+    pub meta: Bits,
+    shared: bool,
+    ratio: u64,
+    first: u64,
+    budget: AtomicI64,
+}
+
+impl Claims {
+    /// With the fixed metadata of the volume claimed. Overlaps in it are findings.
+    pub(crate) fn new(vol: &Vol, out: &mut Findings) -> Self {
+        let mut claims = Self {
+            found: Claimed::new(vol.clusters()),
+            meta: Bits::new(vol.geo.blocks),
+            shared: vol.ro_compat(RoCompat::SHARED_BLOCKS),
+            ratio: u64::from(vol.geo.cluster_ratio),
+            first: vol.geo.first_data_block,
+            budget: AtomicI64::new(SECOND_LOOKS),
+        };
+        for group in 0..vol.geo.groups {
+            let (from, len) = vol.base_meta(group);
+            (from..from + len).for_each(|nr| {
+                claims.meta.set(nr);
+            });
+            claims.cover(vol, from, len);
+        }
+        let table_blocks = u64::from(vol.geo.inode_table_blocks);
+        for (nr, group) in (0u32..).zip(&vol.groups) {
+            let tables = [
+                (group.inode_table, table_blocks, group.table_ok, "inode table"),
+                (group.block_bitmap, 1, group.block_bitmap_ok, "block bitmap"),
+                (group.inode_bitmap, 1, group.inode_bitmap_ok, "inode bitmap"),
+            ];
+            for (from, len, usable, what) in tables {
+                if !usable {
+                    continue;
+                }
+                let mut clash = None;
+                for block in from..from + len {
+                    if !claims.meta.set(block) {
+                        clash.get_or_insert(block);
+                    }
+                }
+                if let Some(block) = clash {
+                    let what = format!("the {what} overlaps other metadata");
+                    out.push(Finding::error(Kind::GroupOverlap, what).group(nr).block(block));
+                }
+                claims.cover(vol, from, len);
+            }
+        }
+        claims
+    }
+
+    /// Marks the clusters of metadata blocks.
+    fn cover(&self, vol: &Vol, from: u64, len: u64) {
+        if len > 0 {
+            let (first, last) = (vol.cluster(from), vol.cluster(from + len - 1));
+            self.found.claim_range(first, last - first + 1);
+        }
+    }
+
+    /// Claims the clusters that blocks `from..from + len` lie in. False if one of them was claimed before.
+    pub(crate) fn claim(&self, from: u64, len: u64, ino: u32, what: &str, out: &mut Findings) -> bool {
+        if len == 0 {
+            return true;
+        }
+        let first = from.saturating_sub(self.first) / self.ratio;
+        let last = from.saturating_add(len - 1).saturating_sub(self.first) / self.ratio;
+        let (taken, at) = self.found.claim_range(first, last - first + 1);
+        let Some(at) = at else { return true };
+        if self.shared {
+            return false;
+        }
+        let block = at.saturating_mul(self.ratio).saturating_add(self.first).max(from);
+        let more = if taken > 1 { format!(" (and {} more)", taken - 1) } else { String::new() };
+        let finding = if self.meta.get(block) {
+            Finding::error(Kind::BlockOnMetadata, format!("{what} lies on the volume's own metadata{more}"))
+        } else {
+            Finding::error(Kind::BlockShared, format!("{what} is claimed a second time{more}"))
+        };
+        let finding = finding.inode(ino).block(block);
+        // What is on the list of bad blocks may well lie on something.
+        out.push(if ino == InodeNr::BAD_BLOCKS.0 { finding.beyond() } else { finding });
+        false
+    }
+
+    /// True if a block that was claimed before may still be looked into.
+    pub(crate) fn second_look(&self) -> bool {
+        self.budget.fetch_sub(1, Relaxed) > 0
+    }
+}

@@ -1,0 +1,282 @@
+//! Before pass 1: the superblock, the journal, the group descriptors. A volume that needs recovery is recovered in
+//! memory, and what follows looks at that.
+
+use std::sync::Arc;
+
+use extol_device::SharedDevice;
+use extol_journal::recovery;
+use extol_ondisk::superblock::State;
+use extol_ondisk::{Compat, Geometry, GroupFlags, Incompat, RoCompat, Superblock};
+
+use crate::bytes::{le16, le32};
+use crate::error::{CheckError, Result};
+use crate::report::{Finding, Findings, Kind, Replayed};
+use crate::special::{self, Log};
+use crate::vol::Vol;
+use crate::{CheckOptions, Recovery};
+
+const SUPER_AT: u64 = 1024;
+
+/// A volume that can be checked.
+pub(crate) struct Opened {
+    pub vol: Vol,
+    pub replayed: Option<Replayed>,
+}
+
+/// Opens a volume. `None`: what was found makes everything else pointless.
+pub(crate) fn open(device: SharedDevice, opts: &CheckOptions, out: &mut Findings) -> Result<Option<Opened>> {
+    let Some(mut vol) = look(device, out)? else { return Ok(None) };
+    places(&mut vol, &mut Findings::new(0));
+    let dirty = vol.sb.feature_incompat.contains(Incompat::NEEDS_RECOVERY);
+    let mut replayed = None;
+    if dirty && !vol.compat(Compat::HAS_JOURNAL) {
+        let what = "the volume needs recovery but has no journal";
+        out.push(Finding::error(Kind::JournalSuperblock, what).beyond());
+    } else if dirty && opts.recovery == Recovery::InMemory {
+        let Some((recovered, did)) = recover(&vol, opts, out)? else { return Ok(None) };
+        vol = recovered;
+        replayed = Some(did);
+    }
+    descriptors(&mut vol, out);
+    superblock(&vol, out)?;
+    if vol.recovered {
+        special::find_orphans(&mut vol, out)?;
+    }
+    Ok(Some(Opened { vol, replayed }))
+}
+
+/// Reads superblock and descriptors.
+fn look(device: SharedDevice, out: &mut Findings) -> Result<Option<Vol>> {
+    let mut bytes = [0; 1024];
+    if device.size() < SUPER_AT + 1024 {
+        return Err(CheckError::NoFileSystem("the device is too small".into()));
+    }
+    device.read_at(&mut bytes, SUPER_AT)?;
+    if le16(&bytes, 0x38) != extol_ondisk::superblock::MAGIC {
+        return Err(CheckError::NoFileSystem("bad magic number".into()));
+    }
+    let bad = |out: &mut Findings, what: String| {
+        out.push(Finding::error(Kind::SuperblockBad, what));
+        Ok(None)
+    };
+    let sb = match Superblock::decode(&bytes) {
+        Ok(sb) => sb,
+        Err(error) => return bad(out, error.to_string()),
+    };
+    if sb.feature_incompat.contains(Incompat::JOURNAL_DEV) {
+        return Err(CheckError::NoFileSystem("this is an external journal".into()));
+    }
+    if sb.rev_level > 1 {
+        return bad(out, format!("unknown revision {}", sb.rev_level));
+    }
+    supported(&sb)?;
+    let geo = match Geometry::new(&sb, Some(device.size())) {
+        Ok(geo) => geo,
+        Err(error) => return bad(out, error.to_string()),
+    };
+    if sb.r_blocks_count > geo.blocks / 2 {
+        return bad(out, format!("{} of {} blocks are reserved", sb.r_blocks_count, geo.blocks));
+    }
+    let odd = if !geo.ro_compat.contains(RoCompat::BIGALLOC)
+        && (sb.log_cluster_size != sb.log_block_size || sb.clusters_per_group != sb.blocks_per_group)
+    {
+        Some("clusters that are no blocks, without the feature bigalloc".to_owned())
+    } else if geo.incompat.contains(Incompat::CASEFOLD) && sb.encoding != 1 {
+        Some(format!("unknown encoding {} of names", sb.encoding))
+    } else if sb.log_groups_per_flex > 31 {
+        Some(format!("2^{} groups in a flexible group", sb.log_groups_per_flex))
+    } else if sb.desc_size != 0 && !(sb.desc_size.is_power_of_two() && sb.desc_size <= 1024) {
+        Some(format!("descriptors of {} bytes", sb.desc_size))
+    } else {
+        None
+    };
+    if let Some(what) = odd {
+        return bad(out, what);
+    }
+    let most = u64::from(geo.inodes_per_block()) * u64::from(geo.blocks_per_group.saturating_sub(4));
+    if u64::from(geo.inodes_per_group) > most {
+        return bad(out, format!("{} inodes per group are too many", geo.inodes_per_group));
+    }
+    Ok(Some(Vol::new(device, sb, geo)?))
+}
+
+/// Refuses what this checker cannot judge.
+fn supported(sb: &Superblock) -> Result<()> {
+    let compat = sb.feature_compat & (Compat::LAZY_BG | Compat::EXCLUDE_INODE | Compat::EXCLUDE_BITMAP);
+    let incompat = sb.feature_incompat & (Incompat::COMPRESSION | Incompat::DIRDATA);
+    let ro = sb.feature_ro_compat & (RoCompat::BTREE_DIR | RoCompat::SNAPSHOT | RoCompat::REPLICA);
+    let mut names = [compat.names(), incompat.names(), ro.names()].concat();
+    let unknown =
+        [sb.feature_compat.unknown(), sb.feature_incompat.unknown(), sb.feature_ro_compat.unknown()];
+    if unknown != [0; 3] {
+        names.push("unknown bits");
+    }
+    if sb.creator_os == 1 {
+        names.push("the form of the Hurd");
+    }
+    if names.is_empty() {
+        return Ok(());
+    }
+    Err(CheckError::Unsupported(format!("the volume uses {}", names.join(", "))))
+}
+
+/// Replays the log into memory.
+fn recover(vol: &Vol, opts: &CheckOptions, out: &mut Findings) -> Result<Option<(Vol, Replayed)>> {
+    let log = match special::find_log(vol, opts.journal.as_ref())? {
+        Log::Found(device, map) => (device, map),
+        Log::Bad(finding) => {
+            out.push(finding);
+            return Ok(None);
+        }
+    };
+    let done = recovery::read_superblock(&*log.0, &log.1).and_then(|jsb| {
+        let (done, overlay) = recovery::recover_to_memory(&*log.0, &log.1, &jsb, vol.geo.blocks)?;
+        Ok((done, overlay))
+    });
+    let (done, overlay) = match done {
+        Ok(done) => done,
+        Err(extol_journal::JournalError::Unsupported(why)) => return Err(CheckError::Unsupported(why)),
+        Err(extol_journal::JournalError::Device(error)) => return Err(error.into()),
+        Err(error) => {
+            out.push(Finding::error(Kind::JournalReplay, error.to_string()));
+            return Ok(None);
+        }
+    };
+    if done.errno != 0 {
+        let what = format!("the journal was aborted with error {}", done.errno);
+        out.push(Finding::note(Kind::JournalDirty, what));
+    }
+    let device: SharedDevice = Arc::new(overlay.over(Arc::clone(&vol.dev), vol.geo.block_size));
+    let Some(mut recovered) = look(device, out)? else { return Ok(None) };
+    recovered.recovered = true;
+    let did = Replayed {
+        transactions: done.replayed_transactions,
+        blocks: done.replayed_blocks,
+        revoked: done.revoke_hits,
+    };
+    Ok(Some((recovered, did)))
+}
+
+/// Where the groups' bitmaps and tables are; notes in the groups which of them can be read.
+fn places(vol: &mut Vol, out: &mut Findings) {
+    let geo = vol.geo.clone();
+    let table = u64::from(geo.inode_table_blocks);
+    let flex = geo.incompat.contains(Incompat::FLEX_BG);
+    for (nr, g) in (0u32..).zip(&mut vol.groups) {
+        let start = geo.group_first_block(extol_ondisk::GroupNr(nr)).0;
+        let end = start + u64::from(geo.group_blocks(extol_ondisk::GroupNr(nr)));
+        let mut judge = |at: u64, len: u64, what: &str| {
+            let exists = at >= geo.first_data_block
+                && at != 0
+                && at.checked_add(len).is_some_and(|behind| behind <= geo.blocks);
+            let home = flex || at >= start && at.saturating_add(len) <= end;
+            if !exists || !home {
+                let what = format!("the {what} is at impossible block {at}");
+                out.push(Finding::error(Kind::GroupPlace, what).group(nr));
+            }
+            exists
+        };
+        g.block_bitmap_ok = judge(g.block_bitmap, 1, "block bitmap");
+        g.inode_bitmap_ok = judge(g.inode_bitmap, 1, "inode bitmap");
+        g.table_ok = judge(g.inode_table, table, "inode table");
+    }
+}
+
+fn descriptors(vol: &mut Vol, out: &mut Findings) {
+    places(vol, out);
+    let geo = &vol.geo;
+    let csums = geo.has_gdt_csum();
+    for (nr, g) in (0u32..).zip(&vol.groups) {
+        let mut error = |kind, what: String| out.push(Finding::error(kind, what).group(nr).beyond());
+        if csums && g.csum_found != g.csum_wanted {
+            let what = format!("the descriptor's checksum is {:#x}, not {:#x}", g.csum_found, g.csum_wanted);
+            error(Kind::GroupChecksum, what);
+        }
+        if csums && (g.unused > g.free_inodes || g.unused > geo.inodes_per_group) {
+            let what = format!("{} never-used inodes, but {} free ones", g.unused, g.free_inodes);
+            error(Kind::GroupUnused, what);
+        }
+        if csums && nr + 1 == geo.groups && g.has(GroupFlags::BLOCK_UNINIT) {
+            error(Kind::GroupFlags, "the last group's block bitmap is marked as never written".to_owned());
+        }
+        if !csums && (g.has(GroupFlags::BLOCK_UNINIT | GroupFlags::INODE_UNINIT) || g.unused != 0) {
+            let what = "flags for parts that were never written, but the feature is not set";
+            out.push(Finding::note(Kind::GroupFlags, what).group(nr));
+        }
+    }
+}
+
+/// What else the superblock says.
+fn superblock(vol: &Vol, out: &mut Findings) -> Result<()> {
+    let (sb, geo) = (&vol.sb, &vol.geo);
+    let mut field = |what: String| out.push(Finding::note(Kind::SuperblockField, what));
+    if geo.inode_size > 128 {
+        let room = geo.inode_size - 128;
+        for (name, n) in [("min_extra_isize", sb.min_extra_isize), ("want_extra_isize", sb.want_extra_isize)]
+        {
+            if n != 0 && (n < 4 || n > room || n % 4 != 0) {
+                field(format!("{name} is {n}"));
+            }
+        }
+    }
+    if vol.ro_compat(RoCompat::METADATA_CSUM) && vol.ro_compat(RoCompat::UNINIT_BG) {
+        field("metadata_csum and uninit_bg are both set".to_owned());
+    }
+    if vol.incompat(Incompat::CSUM_SEED) && !vol.has_csum() {
+        field("metadata_csum_seed is set without metadata_csum".to_owned());
+    }
+    if vol.incompat(Incompat::BIT64) && !vol.incompat(Incompat::EXTENTS) {
+        field("64bit is set without extents".to_owned());
+    }
+    if !vol.recovered {
+        if sb.state.contains(State::ERROR) {
+            out.push(Finding::note(Kind::State, "the volume is marked as damaged"));
+        } else if !sb.state.contains(State::VALID) {
+            out.push(Finding::note(Kind::State, "the volume was not closed cleanly"));
+        }
+    }
+    if vol.ro_compat(RoCompat::ORPHAN_PRESENT) && !vol.compat(Compat::ORPHAN_FILE) {
+        let what = "orphan_present is set without orphan_file";
+        out.push(Finding::error(Kind::OrphanFile, what));
+    }
+    backups(vol, out)
+}
+
+/// Copies of the superblock: nobody reads them before the first one is lost, so what is wrong with them is a note.
+fn backups(vol: &Vol, out: &mut Findings) -> Result<()> {
+    for group in vol.geo.backup_groups() {
+        let at = vol.geo.group_first_block(group).0;
+        let mut bytes = [0; 1024];
+        vol.dev.read_at(&mut bytes, at * vol.geo.block_len() as u64)?;
+        let what = match Superblock::decode(&bytes) {
+            Err(error) => error.to_string(),
+            Ok(copy) => {
+                let same = copy.blocks_count == vol.sb.blocks_count
+                    && copy.inodes_count == vol.sb.inodes_count
+                    && copy.log_block_size == vol.sb.log_block_size
+                    && copy.uuid == vol.sb.uuid;
+                let number = le32(&bytes, 0x5A) & 0xFFFF;
+                if same && number == group.0 & 0xFFFF {
+                    continue;
+                }
+                "the copy of the superblock is not that of this volume".to_owned()
+            }
+        };
+        out.push(Finding::note(Kind::BackupSuperblock, what).group(group.0).block(at));
+    }
+    Ok(())
+}
+
+/// The totals of the superblock against the groups. e2fsck -fn mentions a difference and does not count it.
+pub(crate) fn totals(vol: &Vol, free_blocks: u64, free_inodes: u64, out: &mut Findings) {
+    let pairs = [
+        (vol.sb.free_blocks_count, free_blocks, "blocks"),
+        (u64::from(vol.sb.free_inodes_count), free_inodes, "inodes"),
+    ];
+    for (stated, found, what) in pairs {
+        if stated != found {
+            let what = format!("the superblock states {stated} free {what}, the groups have {found}");
+            out.push(Finding::note(Kind::SuperblockTotals, what));
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Volumes of many kinds, with trees made by Linux and by Extol.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use extol::vfs::{Creds, NewNode, XattrSet};
+use extol::{Ext4, MountOptions};
+use extol_device::{MemDevice, SharedDevice};
+use extol_testkit::{Image, KernelMount, Scratch, TreeSpec, make_tree};
+
+/// A kind of volume: name, size in MiB, arguments for mke2fs.
+pub type Variant = (&'static str, u64, &'static [&'static str]);
+
+/// The kinds.
+pub const VARIANTS: &[Variant] = &[
+    ("ext4-1k", 16, &["-t", "ext4", "-b", "1024"]),
+    ("ext4-4k", 24, &["-t", "ext4", "-b", "4096"]),
+    ("ext4-2k", 16, &["-t", "ext4", "-b", "2048"]),
+    ("uninit-bg", 16, &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum,uninit_bg"]),
+    ("no-csum", 16, &["-t", "ext4", "-b", "4096", "-O", "^metadata_csum,^uninit_bg"]),
+    ("orphan-file", 16, &["-t", "ext4", "-b", "1024", "-O", "orphan_file"]),
+    ("orphan-file-no-csum", 16, &["-t", "ext4", "-b", "1024", "-O", "orphan_file,^metadata_csum"]),
+    ("inline-1k", 16, &["-t", "ext4", "-b", "1024", "-O", "inline_data"]),
+    ("inline-4k", 16, &["-t", "ext4", "-b", "4096", "-O", "inline_data", "-I", "512"]),
+    ("no-journal", 12, &["-t", "ext4", "-b", "1024", "-O", "^has_journal"]),
+    ("32bit", 16, &["-t", "ext4", "-b", "1024", "-O", "^64bit"]),
+    ("block-maps", 16, &["-t", "ext4", "-b", "1024", "-O", "^64bit,^extents", "-I", "128"]),
+    ("ext3-1k", 16, &["-t", "ext3", "-b", "1024"]),
+    ("ext3-4k", 24, &["-t", "ext3", "-b", "4096"]),
+    ("ext2-1k", 12, &["-t", "ext2", "-b", "1024"]),
+    ("ext2-4k", 16, &["-t", "ext2", "-b", "4096"]),
+    ("bigalloc", 32, &["-t", "ext4", "-b", "4096", "-O", "bigalloc", "-C", "16384"]),
+    ("bigalloc-1k", 24, &["-t", "ext4", "-b", "1024", "-O", "bigalloc", "-C", "8192"]),
+    ("meta-bg", 16, &["-t", "ext4", "-b", "1024", "-g", "1024", "-O", "meta_bg,^resize_inode"]),
+    ("no-flex", 16, &["-t", "ext4", "-b", "1024", "-O", "^flex_bg"]),
+    ("small-groups", 16, &["-t", "ext4", "-b", "1024", "-g", "2048", "-G", "4"]),
+    ("sparse2", 16, &["-t", "ext4", "-b", "1024", "-g", "2048", "-O", "sparse_super2"]),
+    ("large-dir", 16, &["-t", "ext4", "-b", "1024", "-O", "large_dir"]),
+    ("ea-inode", 16, &["-t", "ext4", "-b", "1024", "-O", "ea_inode"]),
+    ("csum-seed", 16, &["-t", "ext4", "-b", "1024", "-O", "metadata_csum_seed"]),
+    ("mmp", 16, &["-t", "ext4", "-b", "1024", "-O", "mmp"]),
+    ("quota", 16, &["-t", "ext4", "-b", "1024", "-O", "quota,project"]),
+    ("no-index", 16, &["-t", "ext4", "-b", "1024", "-O", "^dir_index"]),
+    ("no-filetype", 16, &["-t", "ext4", "-b", "1024", "-O", "^filetype"]),
+    ("no-sparse", 16, &["-t", "ext4", "-b", "1024", "-g", "4096", "-O", "^sparse_super,^resize_inode"]),
+];
+
+/// A variant by name.
+pub fn variant(name: &str) -> Variant {
+    *VARIANTS.iter().find(|v| v.0 == name).expect("a known variant")
+}
+
+/// An empty volume. The tables are left for later, as mke2fs does by default, for every second kind.
+pub fn empty(dir: &Path, (name, mib, args): Variant) -> Image {
+    let lazy = name.len() % 2;
+    let image = Image::sparse(dir.join(format!("{name}.img")), mib << 20);
+    let mut command = extol_testkit::tool("mke2fs");
+    let lazy = format!("lazy_itable_init={lazy},hash_seed=11111111-2222-3333-4444-555555555555");
+    command.args(["-q", "-F", "-U", "6d1ab5fc-4cd0-4d07-8b1f-0a5b3b8b2c11", "-E", &lazy]);
+    extol_testkit::run_ok(command.args(args).arg(&image.path));
+    image
+}
+
+fn spec(name: &str, seed: u64) -> TreeSpec {
+    TreeSpec {
+        files: 50,
+        wide: if name.ends_with("4k") { 250 } else { 120 },
+        depth: 5,
+        large: 700 << 10,
+        sparse_to: 5 << 20,
+        regrow: !name.starts_with("inline"),
+        ..TreeSpec::small(seed)
+    }
+}
+
+/// Fills a volume through Linux. False if Linux does not mount it.
+pub fn fill_by_linux(scratch: &Scratch, image: &Image, (name, ..): Variant, seed: u64) -> bool {
+    let dir = scratch.dir(&format!("mnt-{name}"));
+    let Ok(mount) = KernelMount::try_mount(image, &dir, &["noinit_itable"]) else { return false };
+    make_tree(mount.path(), &spec(name, seed));
+    if name == "ea-inode" {
+        for (n, len) in [1500usize, 3000, 9000].into_iter().enumerate() {
+            let file = mount.path().join(format!("big-value-{n}"));
+            std::fs::write(&file, b"x").expect("write");
+            let value = vec![n as u8; len];
+            rustix_setxattr(&file, &value);
+        }
+    }
+    // Fragments, so that extent trees get levels.
+    let comb = mount.path().join("fragments");
+    let file = std::fs::File::create(comb).expect("create");
+    for n in 0..120u64 {
+        use std::os::unix::fs::FileExt as _;
+        file.write_all_at(b"tooth", n * 16_384).expect("write");
+    }
+    drop(file);
+    mount.unmount();
+    true
+}
+
+fn rustix_setxattr(file: &Path, value: &[u8]) {
+    let name = "user.large-value";
+    let done = rustix::fs::setxattr(file, name, value, rustix::fs::XattrFlags::empty());
+    done.expect("setxattr");
+}
+
+/// Fills a volume in memory through Extol. False if Extol does not mount it.
+pub fn fill_by_extol(device: &SharedDevice, seed: u64) -> bool {
+    let Ok(fs) = Ext4::open(Arc::clone(device), &MountOptions::default()) else { return false };
+    let mut x = seed | 1;
+    let mut random = |below: u64| {
+        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (x >> 33) % below
+    };
+    let must = "a step of Extol";
+    for d in 0..6 {
+        fs.create_dir_all(format!("/d{d}/inner")).expect(must);
+        for f in 0..40 {
+            let len = random(if f % 9 == 0 { 30_000 } else { 900 }) as usize;
+            let name = format!("/d{d}/file-{f:03}-{}", "n".repeat(random(40) as usize));
+            fs.write_file(&name, vec![f as u8; len]).expect(must);
+            match random(8) {
+                0 => fs.remove_file(&name).expect(must),
+                1 => fs.rename_path(&name, format!("/d{d}/inner/moved{f}")).expect(must),
+                2 => fs.hard_link(&name, format!("/d{d}/inner/link{f}")).expect(must),
+                3 => {
+                    let value = vec![b'v'; random(300) as usize];
+                    fs.set_xattr(&name, "user.some", value, XattrSet::Any).expect(must);
+                }
+                _ => {}
+            }
+        }
+    }
+    let mut file = fs.create_file("/sparse").expect(must);
+    for n in 0..60 {
+        file.write_all_at(b"tooth", n * 12_288).expect(must);
+    }
+    std::io::Write::flush(&mut file).expect(must);
+    drop(file);
+    fs.symlink("d0/inner", "/short").expect(must);
+    fs.symlink("x".repeat(300), "/long").expect(must);
+    let who = Creds { uid: 3, gid: 4 };
+    fs.create_node("/pipe", NewNode::Fifo, 0o600, who).expect(must);
+    fs.remove_dir_all("/d5").expect(must);
+    fs.unmount().expect(must);
+    true
+}
+
+/// The bytes of an image as a device in memory.
+pub fn in_memory(image: &Image) -> SharedDevice {
+    Arc::new(MemDevice::from_bytes(&std::fs::read(&image.path).expect("read image")))
+}

@@ -1,0 +1,116 @@
+//! Volumes after a crash: the view that recovery in memory gives is judged, and orphans belong to it.
+
+use std::sync::Arc;
+
+use extol::mkfs::{MkfsOptions, mkfs};
+use extol::{Ext4, MountOptions, OpenOptions};
+use extol_check::{CheckError, CheckOptions, Kind, Recovery, Report, Severity, check};
+use extol_device::{BlockDevice as _, MemDevice, SharedDevice};
+
+fn volume(features: &str) -> Arc<MemDevice> {
+    let device = Arc::new(MemDevice::new(24 << 20));
+    let mut options = MkfsOptions { block_size: Some(1024), ..MkfsOptions::default() };
+    options.features.push(features.to_owned());
+    mkfs(&*device, &options, &mut |_| {}).expect("mkfs");
+    device
+}
+
+fn look(device: MemDevice, recovery: Recovery) -> Result<Report, CheckError> {
+    let opts = CheckOptions { recovery, ..CheckOptions::default() };
+    check(Arc::new(device), &opts, &mut |_| {})
+}
+
+/// Works on a volume, loses power, and gives what is on the device.
+fn crashed(features: &str) -> MemDevice {
+    let device = volume(features);
+    let fs = Ext4::open(Arc::clone(&device) as SharedDevice, &MountOptions::default()).expect("open");
+    for n in 0..200 {
+        fs.write_file(format!("/file-{n}"), vec![n as u8; 500]).expect("write");
+    }
+    let mut held = Vec::new();
+    for n in 0..12 {
+        let file = fs.open_file(format!("/file-{n}"), OpenOptions::new().read(true)).expect("open file");
+        fs.remove_file(format!("/file-{n}")).expect("unlink");
+        held.push(file);
+    }
+    let root = fs.open_file("/file-100", OpenOptions::new().read(true).write(true)).expect("open file");
+    root.sync_all().expect("fsync");
+    fs.write_file("/not-synced", b"x").expect("write");
+    let image = device.snapshot();
+    fs.crash();
+    image
+}
+
+#[test]
+fn a_crash_leaves_a_sound_volume_with_orphans() {
+    for features in ["metadata_csum", "orphan_file", "^metadata_csum", "^64bit"] {
+        let image = crashed(features);
+        let report = look(image.snapshot(), Recovery::InMemory).expect("a report");
+        assert!(report.is_clean(), "{features}: {report}");
+        let replayed = report.replayed.expect("a replay");
+        assert!(replayed.transactions > 0 && replayed.blocks > 0);
+        assert_eq!(report.counts.orphans, 12, "{features}: {report}");
+        let note = report.findings.iter().find(|f| f.kind == Kind::OrphanList).expect("a note");
+        assert_eq!(note.severity, Severity::Note);
+        // As it lies, without the log, it is another matter.
+        let raw = look(image.snapshot(), Recovery::Ignore).expect("a report");
+        assert!(raw.replayed.is_none());
+        assert_eq!(raw.counts.orphans, 0);
+    }
+}
+
+#[test]
+fn damage_is_seen_behind_a_recovery() {
+    let image = crashed("metadata_csum");
+    // A mark in the bitmap of group 0 that no transaction covers would be replayed over: change what was never logged,
+    // the reserved descriptors' inode.
+    let device = Arc::new(image);
+    let before = look(device.snapshot(), Recovery::InMemory).expect("a report");
+    assert!(before.is_clean());
+    // Names are found in directory blocks: turn one name of the root into one that cannot be, in all copies.
+    let bytes = device.to_bytes();
+    let mut places = 0;
+    for at in (0..bytes.len() - 8).step_by(4) {
+        if bytes[at..].starts_with(b"file-150") {
+            device.write_at(b"file/150", at as u64).expect("write");
+            places += 1;
+        }
+    }
+    assert!(places >= 1);
+    let report = look(device.snapshot(), Recovery::InMemory).expect("a report");
+    // The log's own checksums or the directory's: one of them must see it.
+    assert!(!report.is_clean(), "{report}");
+}
+
+#[test]
+fn a_torn_log_is_refused_or_ends_early() {
+    let image = crashed("metadata_csum");
+    let bytes = image.to_bytes();
+    // Every block that looks like one of the log's own.
+    let blocks: Vec<usize> = (0..bytes.len())
+        .step_by(1024)
+        .filter(|&at| bytes[at..].starts_with(&[0xC0, 0x3B, 0x39, 0x98]))
+        .collect();
+    assert!(blocks.len() > 3);
+    for &at in blocks.iter().skip(1) {
+        let device = image.snapshot();
+        device.write_at(&[0xEE; 512], at as u64 + 512).expect("write");
+        let report = look(device, Recovery::InMemory).expect("a report");
+        // A log that ends earlier is as sound as it was then.
+        assert!(report.is_clean() || report.has(Kind::JournalReplay), "block {at}: {report}");
+    }
+}
+
+#[test]
+fn a_dirty_volume_needs_its_external_journal() {
+    let image = crashed("metadata_csum");
+    let mut bytes = [0; 1024];
+    image.read_at(&mut bytes, 1024).expect("read");
+    let mut sb = extol_ondisk::Superblock::decode(&bytes).expect("superblock");
+    (sb.journal_inum, sb.journal_uuid) = (0, [7; 16]);
+    image.write_at(&sb.encode(), 1024).expect("write");
+    assert!(matches!(look(image.snapshot(), Recovery::InMemory), Err(CheckError::Unsupported(_))));
+    let opts = CheckOptions { journal: Some(Arc::new(image.snapshot())), ..CheckOptions::default() };
+    let other = check(Arc::new(image), &opts, &mut |_| {});
+    assert!(matches!(other, Err(CheckError::Unsupported(_))));
+}

@@ -1,0 +1,163 @@
+//! `extol check`: the volume is read, compared with itself, and not changed.
+//!
+//! A volume that somebody else changes meanwhile seems to be damaged where it is only half written. So a writer, the
+//! kernel or another Extol, is a reason to refuse: the kernel's mounts are looked up in mountinfo by device number, for
+//! a disk image those of the loop devices over it; another Extol holds a lock.
+
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use extol_check::{CheckOptions, Pass, Progress, Recovery, Report};
+use extol_device::{FileDevice, OpenOptions, SharedDevice};
+
+use crate::args::CheckArgs;
+use crate::error::{Failure, Result, print};
+use crate::progress;
+
+/// Where the passes begin in a bar of a thousand steps; the times of a volume with many small files.
+const STARTS: [(Pass, u64); 5] =
+    [(Pass::Open, 0), (Pass::Inodes, 20), (Pass::Directories, 550), (Pass::Links, 900), (Pass::Bitmaps, 930)];
+const STEPS: u64 = 1000;
+
+/// Checks a volume and prints what is wrong with it.
+pub fn run(args: &CheckArgs) -> Result<()> {
+    let report = check(args).map_err(|failure| Failure { code: Failure::FSCK_FAILED, ..failure })?;
+    let mut text = if args.json {
+        let json = serde_json::to_string_pretty(&report);
+        json.map_err(|error| Failure { line: error.to_string(), code: Failure::INTERNAL })?
+    } else if args.verbose {
+        format!("{report}\n{}", details(&report))
+    } else {
+        report.to_string()
+    };
+    text.push('\n');
+    print(text)?;
+    if report.is_clean() { Ok(()) } else { Err(Failure::silent(Failure::FSCK_DAMAGED)) }
+}
+
+fn check(args: &CheckArgs) -> Result<Report> {
+    if !args.force
+        && let Some(dir) = writable_mount(&args.source)
+    {
+        return Err(Failure::about(
+            args.source.display(),
+            format_args!("is mounted read-write on {}: unmount it first, or use --force", dir.display()),
+        ));
+    }
+    let device = open(&args.source, args.force)?;
+    let opts = CheckOptions {
+        recovery: if args.as_is { Recovery::Ignore } else { Recovery::InMemory },
+        journal: args.journal.as_deref().map(|path| open(path, args.force)).transpose()?,
+        max_findings: args.limit,
+        ..CheckOptions::default()
+    };
+    let bar = progress::steps(STEPS, "checking".to_owned());
+    let report = extol_check::check(device, &opts, &mut |at| bar.set_position(position(at)));
+    bar.finish_and_clear();
+    report.map_err(|error| Failure::about(args.source.display(), error))
+}
+
+fn position(at: Progress) -> u64 {
+    let index = STARTS.iter().position(|(pass, _)| *pass == at.pass).unwrap_or(0);
+    let start = STARTS.get(index).map_or(0, |(_, start)| *start);
+    let end = STARTS.get(index + 1).map_or(STEPS, |(_, start)| *start);
+    start + (end - start) * at.done.min(at.total) / at.total.max(1)
+}
+
+fn open(path: &Path, force: bool) -> Result<SharedDevice> {
+    match FileDevice::open(path, &OpenOptions::read_only().exclusive(!force)) {
+        Ok(device) => Ok(Arc::new(device)),
+        Err(error) => {
+            let (path, error) = (path.display().to_string(), error.to_string());
+            Err(if error.contains(&path) { Failure::new(error) } else { Failure::about(path, error) })
+        }
+    }
+}
+
+fn details(report: &Report) -> String {
+    let c = &report.counts;
+    let mut text = format!(
+        "{} directories with {} names, {} files, {} symbolic links, {} special files",
+        c.directories, c.names, c.files, c.symlinks, c.specials
+    );
+    if c.orphans > 0 {
+        text += &format!(", {} orphans", c.orphans);
+    }
+    if let Some(replayed) = &report.replayed {
+        text += &format!(
+            "\njournal: {} transactions change {} blocks, {} copies are revoked",
+            replayed.transactions, replayed.blocks, replayed.revoked
+        );
+    }
+    text
+}
+
+/// Where a device, or a loop device over an image, is mounted read-write.
+fn writable_mount(source: &Path) -> Option<PathBuf> {
+    let meta = std::fs::metadata(source).ok()?;
+    let devices = if meta.file_type().is_block_device() {
+        vec![number(meta.rdev())]
+    } else {
+        loop_devices(meta.dev(), meta.ino())
+    };
+    let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    table.lines().find_map(|line| mounted_writable(line, &devices))
+}
+
+fn number(dev: u64) -> String {
+    format!("{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev))
+}
+
+/// Numbers of the loop devices over a file.
+fn loop_devices(dev: u64, ino: u64) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir("/sys/block") else { return Vec::new() };
+    let over = |entry: std::fs::DirEntry| {
+        let backing = std::fs::read_to_string(entry.path().join("loop/backing_file")).ok()?;
+        let meta = std::fs::metadata(backing.trim_end()).ok()?;
+        let number = std::fs::read_to_string(entry.path().join("dev")).ok()?;
+        (meta.dev() == dev && meta.ino() == ino).then(|| number.trim().to_owned())
+    };
+    entries.flatten().filter_map(over).collect()
+}
+
+/// The directory of a line of mountinfo, if it is a mount of one of these devices and the file system is writable.
+fn mounted_writable(line: &str, devices: &[String]) -> Option<PathBuf> {
+    let (left, right) = line.split_once(" - ")?;
+    let mut words = left.split(' ').skip(2);
+    let device = words.next()?;
+    let dir = words.nth(1)?;
+    // Options of the file system itself: a read-only mount of a writable one is still a writable one.
+    let mut options = right.split(' ').nth(2)?.split(',');
+    (devices.iter().any(|d| d == device) && options.any(|o| o == "rw"))
+        .then(|| dir.replace("\\040", " ").into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_are_told_apart() {
+        let line =
+            "36 35 98:0 /mnt1 /mnt/my\\040disk rw,noatime master:1 - ext4 /dev/loop0 rw,errors=continue";
+        let devices = ["98:0".to_owned()];
+        assert_eq!(mounted_writable(line, &devices), Some(PathBuf::from("/mnt/my disk")));
+        assert_eq!(mounted_writable(line, &["98:1".to_owned()]), None);
+        assert_eq!(mounted_writable(&line.replace(" rw,errors", " ro,errors"), &devices), None);
+        assert_eq!(mounted_writable("nonsense", &devices), None);
+    }
+
+    #[test]
+    fn the_bar_only_goes_on() {
+        let mut last = 0;
+        for (pass, _) in STARTS {
+            for done in 0..=7 {
+                let now = position(Progress::new(pass, done, 7));
+                assert!(now >= last && now <= STEPS);
+                last = now;
+            }
+        }
+        assert_eq!(last, STEPS);
+    }
+}

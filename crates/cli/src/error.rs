@@ -1,0 +1,112 @@
+//! What the user is told when something fails: one line and an exit code.
+
+use std::fmt;
+use std::io::Write as _;
+
+use extol_fuse::MountError;
+
+/// A failed command.
+#[derive(Debug)]
+pub struct Failure {
+    /// What to say; empty if it was said already.
+    pub line: String,
+    /// The exit code.
+    pub code: u8,
+}
+
+/// Result of a command.
+pub type Result<T> = std::result::Result<T, Failure>;
+
+impl Failure {
+    /// Wrong arguments, or not allowed.
+    pub const USAGE: u8 = 1;
+    /// The machine lacks something (FUSE, memory, processes).
+    pub const SYSTEM: u8 = 2;
+    /// A mistake in the program.
+    pub const INTERNAL: u8 = 4;
+    /// Interrupted by the user.
+    pub const INTERRUPTED: u8 = 8;
+    /// The volume cannot be used, or the operation failed.
+    pub const FAILED: u8 = 32;
+    /// As fsck(8): the volume is damaged.
+    pub const FSCK_DAMAGED: u8 = 4;
+    /// As fsck(8): the check could not be made.
+    pub const FSCK_FAILED: u8 = 8;
+    /// As fsck(8): wrong arguments.
+    pub const FSCK_USAGE: u8 = 16;
+
+    /// A failure of the operation itself.
+    pub fn new(line: impl fmt::Display) -> Self {
+        Self { line: line.to_string(), code: Self::FAILED }
+    }
+
+    /// The user asked for something that makes no sense.
+    pub fn usage(line: impl fmt::Display) -> Self {
+        Self { line: line.to_string(), code: Self::USAGE }
+    }
+
+    /// The machine lacks something.
+    pub fn system(line: impl fmt::Display) -> Self {
+        Self { line: line.to_string(), code: Self::SYSTEM }
+    }
+
+    /// A failure that was reported already, by a child or piecewise.
+    pub fn silent(code: u8) -> Self {
+        Self { line: String::new(), code }
+    }
+
+    /// Puts what the failure is about before it.
+    pub fn about(what: impl fmt::Display, error: impl fmt::Display) -> Self {
+        Self::new(format_args!("{what}: {error}"))
+    }
+
+    /// Prints the line.
+    pub fn report(&self) {
+        if !self.line.is_empty() {
+            warn(&self.line);
+        }
+    }
+}
+
+impl From<MountError> for Failure {
+    fn from(error: MountError) -> Self {
+        let code = match error {
+            MountError::NoFuse | MountError::NoHelper | MountError::TooOld => Self::SYSTEM,
+            MountError::Permission { .. } => Self::USAGE,
+            _ => Self::FAILED,
+        };
+        Self { line: error.to_string(), code }
+    }
+}
+
+/// Prints one line for the user. Line ends inside become spaces, so it stays one line.
+pub fn warn(line: impl fmt::Display) {
+    let line = line.to_string();
+    let line =
+        line.split(['\n', '\r']).map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ");
+    // Nobody may be listening.
+    let _ = writeln!(std::io::stderr(), "extol: {line}");
+}
+
+/// Writes to stdout. A reader that went away (`extol ls … | head`) ends the program quietly.
+pub fn print(text: impl AsRef<[u8]>) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_ref()).and_then(|()| out.flush()).map_err(|error| match error.kind() {
+        std::io::ErrorKind::BrokenPipe => Failure::silent(0),
+        _ => Failure::about("standard output", error),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_those_of_mount() {
+        assert_eq!(Failure::from(MountError::NoFuse).code, 2);
+        assert_eq!(Failure::from(MountError::Busy { dir: "/x".into() }).code, 32);
+        let denied = MountError::Permission { dir: "/x".into(), why: "no".into() };
+        assert_eq!(Failure::from(denied).code, 1);
+        assert_eq!(Failure::about("a", "b").line, "a: b");
+    }
+}

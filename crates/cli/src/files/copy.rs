@@ -1,0 +1,37 @@
+//! What copying in and copying out share.
+
+use std::collections::HashMap;
+
+use indicatif::ProgressBar;
+
+/// Bytes moved at a time.
+pub(super) const CHUNK: usize = 1 << 20;
+
+/// Extended attributes that are worth copying: all but those which security modules set on their own.
+pub(super) fn is_copied(name: &[u8]) -> bool {
+    name.starts_with(b"user.")
+        || name.starts_with(b"trusted.")
+        || name.starts_with(b"system.posix_acl_")
+        || name == b"security.capability"
+}
+
+/// A copy under way: the names already made of files with several, and the bar.
+pub(super) struct Copy<Key, Place> {
+    /// Where the first name of a file with several was put.
+    pub(super) made: HashMap<Key, Place>,
+    pub(super) bar: ProgressBar,
+    pub(super) buffer: Vec<u8>,
+    /// Owners and devices need privileges.
+    pub(super) is_root: bool,
+}
+
+impl<Key, Place> Copy<Key, Place> {
+    pub(super) fn new() -> Self {
+        Self {
+            made: HashMap::new(),
+            bar: crate::progress::bytes("copying"),
+            buffer: vec![0; CHUNK],
+            is_root: rustix::process::geteuid().is_root(),
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Files of a volume that is not mounted: a small in-process user of the library.
+//!
+//! [`Tree`] opens the volume and finds paths on it; [`Held`] is an inode with the reference that keeps it. Commands that
+//! change nothing open the volume read-only, which writes nothing even if its journal is not empty. What a volume
+//! says is not believed: names that are no names, and directories inside themselves, are errors.
+
+mod copy;
+mod edit;
+mod list;
+mod out;
+mod put;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use extol_vfs::{Attr, DirEntry, FileKind, FileSystem, FsError};
+
+use crate::error::{Failure, Result, warn};
+use crate::options;
+use crate::volume::{self, Volume};
+
+pub use edit::{mkdir, rm};
+pub use list::{cat, ls};
+pub use out::cp;
+pub use put::put;
+
+/// Symbolic links followed on the way to one file.
+const MAX_LINKS: u32 = 40;
+
+/// An open volume.
+pub struct Tree {
+    volume: Arc<Volume>,
+    /// Something was reported, and the command went on.
+    failed: bool,
+}
+
+impl Tree {
+    /// Opens a volume; read-only unless `write`.
+    fn open(source: &Path, lists: &[String], write: bool) -> Result<Self> {
+        let mut options = options::volume_only(lists)?;
+        options.read_only |= !write;
+        let volume = volume::open(source, &options)?;
+        if write && volume.is_read_only() {
+            let _ = volume::close(&volume);
+            return Err(Failure::about(source.display(), "can only be read"));
+        }
+        Ok(Self { volume, failed: false })
+    }
+
+    fn fs(&self) -> &dyn FileSystem {
+        &*self.volume
+    }
+
+    /// Reports what went wrong with one file.
+    fn report(&mut self, what: impl std::fmt::Display, error: impl std::fmt::Display) {
+        warn(format_args!("{what}: {error}"));
+        self.failed = true;
+    }
+
+    /// Closes the volume. `outcome` is how the command went otherwise.
+    fn close(self, outcome: Result<()>) -> Result<()> {
+        let closed = volume::close(&self.volume).map_err(Failure::new);
+        let reported = if self.failed { Err(Failure::silent(Failure::FAILED)) } else { Ok(()) };
+        outcome.and(closed).and(reported)
+    }
+
+    fn root(&self) -> extol_vfs::Result<Held<'_>> {
+        let fs = self.fs();
+        fs.retain(fs.root());
+        let held = Held { fs, ino: fs.root() };
+        Ok(held)
+    }
+
+    /// Finds a path. Symbolic links on the way are followed, one at the end if `follow`.
+    fn find(&self, path: &OsStr, follow: bool) -> extol_vfs::Result<Held<'_>> {
+        let mut todo: VecDeque<Vec<u8>> = components(path.as_bytes()).collect();
+        let mut here = self.root()?;
+        let mut links = 0;
+        while let Some(name) = todo.pop_front() {
+            let next = here.child(&name)?;
+            if next.kind()? != FileKind::Symlink || (todo.is_empty() && !follow) {
+                here = next;
+                continue;
+            }
+            links += 1;
+            if links > MAX_LINKS {
+                return Err(FsError::SymlinkLoop);
+            }
+            let target = next.fs.readlink(next.ino)?;
+            if target.starts_with(b"/") {
+                here = self.root()?;
+            }
+            for name in components(&target).collect::<Vec<_>>().into_iter().rev() {
+                todo.push_front(name);
+            }
+        }
+        Ok(here)
+    }
+
+    /// The directory that holds the last name of a path, and that name.
+    fn find_parent<'p>(&self, path: &'p OsStr) -> extol_vfs::Result<(Held<'_>, &'p [u8])> {
+        let bytes = path.as_bytes();
+        let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+        let trimmed = bytes.get(..end).unwrap_or_default();
+        let start = trimmed.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+        let (parent, name) = trimmed.split_at(start);
+        if matches!(name, b"" | b"." | b"..") {
+            return Err(FsError::Invalid("not a name"));
+        }
+        Ok((self.find(OsStr::from_bytes(parent), true)?, name))
+    }
+}
+
+fn components(path: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
+    path.split(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b".")).map(<[u8]>::to_vec)
+}
+
+/// An inode with one reference, given back on drop.
+pub struct Held<'t> {
+    fs: &'t dyn FileSystem,
+    ino: u32,
+}
+
+impl<'t> Held<'t> {
+    /// Takes over the reference that an operation returned.
+    fn adopt(fs: &'t dyn FileSystem, attr: &Attr) -> Self {
+        Self { fs, ino: attr.id.ino }
+    }
+
+    fn attr(&self) -> extol_vfs::Result<Attr> {
+        self.fs.getattr(self.ino)
+    }
+
+    fn kind(&self) -> extol_vfs::Result<FileKind> {
+        self.attr().map(|attr| attr.kind)
+    }
+
+    fn is_dir(&self) -> extol_vfs::Result<bool> {
+        self.kind().map(|kind| kind == FileKind::Directory)
+    }
+
+    fn child(&self, name: &[u8]) -> extol_vfs::Result<Self> {
+        if !self.is_dir()? {
+            return Err(FsError::NotADirectory);
+        }
+        self.fs.lookup(self.ino, name).map(|attr| Self::adopt(self.fs, &attr))
+    }
+
+    /// The entries without `.` and `..`, sorted by name.
+    fn entries(&self) -> extol_vfs::Result<Vec<DirEntry>> {
+        let mut entries = Vec::new();
+        self.fs.readdir(self.ino, 0, &mut |entry| {
+            if !matches!(&*entry.name, b"." | b"..") {
+                entries.push(entry);
+            }
+            true
+        })?;
+        if entries
+            .iter()
+            .any(|entry| entry.name.is_empty() || entry.name.iter().any(|byte| matches!(byte, 0 | b'/')))
+        {
+            return Err(FsError::corrupt("a file name with a slash or NUL in it").in_inode(self.ino.into()));
+        }
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(entries)
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.fs.forget(self.ino, 1);
+    }
+}
+
+/// A path for messages.
+fn show(path: &OsStr) -> std::path::Display<'_> {
+    Path::new(path).display()
+}
+
+/// The directories on the way down to where we are; refuses to enter one twice, or to go on for ever.
+#[derive(Default)]
+struct Trail(Vec<u32>);
+
+/// Deepest directory that a recursive command enters.
+const MAX_DEPTH: usize = 4096;
+
+impl Trail {
+    fn enter(&mut self, ino: u32) -> extol_vfs::Result<()> {
+        if self.0.contains(&ino) {
+            return Err(FsError::corrupt("a directory inside itself").in_inode(ino.into()));
+        }
+        if self.0.len() == MAX_DEPTH {
+            return Err(FsError::NotSupported("directories nested more than 4096 deep"));
+        }
+        self.0.push(ino);
+        Ok(())
+    }
+
+    fn leave(&mut self) {
+        self.0.pop();
+    }
+}

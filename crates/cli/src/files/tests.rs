@@ -1,0 +1,205 @@
+//! A tree goes into a volume and comes out again as it was.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use super::*;
+use crate::args::{self, Command};
+
+fn run(words: &[&OsStr]) -> Result<()> {
+    let mut line: Vec<OsString> = vec!["extol".into()];
+    line.extend(words.iter().map(|word| (*word).to_owned()));
+    match args::parse(&line)? {
+        Command::Mkfs(args) => crate::mkfs::run(&args),
+        Command::Ls(args) => ls(&args),
+        Command::Cat(args) => cat(&args),
+        Command::Cp(args) => cp(&args),
+        Command::Put(args) => put(&args),
+        Command::Rm(args) => rm(&args),
+        Command::Mkdir(args) => mkdir(&args),
+        other => panic!("{other:?}"),
+    }
+}
+
+macro_rules! extol {
+    ($($word:expr),+ $(,)?) => { run(&[$(OsStr::new(&$word)),+]) };
+}
+
+struct Lab {
+    scratch: tempfile::TempDir,
+    image: PathBuf,
+}
+
+impl Lab {
+    fn new() -> Self {
+        let scratch = tempfile::tempdir().unwrap();
+        let image = scratch.path().join("image");
+        extol!("mkfs", "-q", image, "64M").unwrap();
+        Self { scratch, image }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.scratch.path().join(name)
+    }
+
+    /// Paths on the volume, by the library.
+    fn names(&self) -> Vec<String> {
+        let tree = Tree::open(&self.image, &[], false).unwrap();
+        let mut names = Vec::new();
+        let mut todo = vec![String::new()];
+        while let Some(path) = todo.pop() {
+            let held = tree.find(OsStr::new(&path), false).unwrap();
+            if held.is_dir().unwrap() {
+                for entry in held.entries().unwrap() {
+                    todo.push(format!("{path}/{}", String::from_utf8_lossy(&entry.name)));
+                }
+            }
+            if !path.is_empty() && path != "/lost+found" {
+                names.push(path);
+            }
+        }
+        names.sort();
+        tree.close(Ok(())).unwrap();
+        names
+    }
+}
+
+/// Everything that should survive, by relative path.
+fn describe(root: &Path) -> BTreeMap<PathBuf, String> {
+    let mut all = BTreeMap::new();
+    let mut todo = vec![root.to_path_buf()];
+    while let Some(path) = todo.pop() {
+        let metadata = path.symlink_metadata().unwrap();
+        let mut text = format!("{:o} {} {}", metadata.mode(), metadata.uid(), metadata.mtime_nsec());
+        if metadata.is_dir() {
+            todo.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if metadata.is_symlink() {
+            text += &format!(" -> {}", fs::read_link(&path).unwrap().display());
+        } else if metadata.is_file() {
+            let sum =
+                fs::read(&path).unwrap().iter().fold(7_u64, |sum, &b| sum.wrapping_mul(31) ^ u64::from(b));
+            text += &format!(" {} bytes {sum} links {}", metadata.len(), metadata.nlink());
+        }
+        let mut value = [0; 100];
+        if let Ok(len) = rustix::fs::lgetxattr(&path, "user.note", &mut value[..]) {
+            text += &format!(" note {}", String::from_utf8_lossy(&value[..len]));
+        }
+        all.insert(path.strip_prefix(root).unwrap().to_path_buf(), text);
+    }
+    all
+}
+
+fn make_tree(root: &Path) {
+    fs::create_dir_all(root.join("a/b/c")).unwrap();
+    fs::write(root.join("a/empty"), "").unwrap();
+    fs::write(root.join("a/b/text"), "hello\n".repeat(1000)).unwrap();
+    fs::hard_link(root.join("a/b/text"), root.join("again")).unwrap();
+    symlink("a/b/text", root.join("link")).unwrap();
+    symlink("/a/b", root.join("absolute")).unwrap();
+    let sparse = File::create(root.join("sparse")).unwrap();
+    sparse.write_all_at(b"middle", 5 << 20).unwrap();
+    sparse.set_len(40 << 20).unwrap();
+    fs::set_permissions(root.join("a/empty"), fs::Permissions::from_mode(0o1640)).unwrap();
+    // Not every temporary directory keeps attributes; then there is none on either side.
+    let _ = rustix::fs::setxattr(root.join("a/empty"), "user.note", b"kept", rustix::fs::XattrFlags::empty());
+    for n in 0..300 {
+        fs::write(root.join(format!("a/b/c/file-{n}")), vec![n as u8; n]).unwrap();
+    }
+}
+
+#[test]
+fn in_and_out_again() {
+    let lab = Lab::new();
+    let tree = lab.path("tree");
+    make_tree(&tree);
+    extol!("put", lab.image, tree, "/copy").unwrap();
+    // The root of the tree is `/copy`.
+    assert_eq!(lab.names().len(), describe(&tree).len());
+    extol!("cp", lab.image, "/copy", lab.path("back")).unwrap();
+    assert_eq!(describe(&lab.path("back")), describe(&tree));
+    assert!(fs::metadata(lab.path("back/sparse")).unwrap().blocks() < 2048, "the hole is gone");
+    // Once more over what is there, and into a directory.
+    extol!("put", lab.image, tree.join("a/b/text"), tree.join("sparse"), "/copy").unwrap();
+    extol!("cp", lab.image, "/copy/text", "/copy/sparse", lab.path("back")).unwrap();
+    assert_eq!(fs::read(lab.path("back/text")).unwrap(), fs::read(tree.join("a/b/text")).unwrap());
+    check(&lab.image);
+}
+
+/// `e2fsck -fn`, where it is installed.
+fn check(image: &Path) {
+    let Ok(output) = std::process::Command::new("e2fsck").arg("-fn").arg(image).output() else { return };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn directories_and_removal() {
+    let lab = Lab::new();
+    extol!("mkdir", "-p", lab.image, "/x/y/z", "/x/w").unwrap();
+    extol!("mkdir", lab.image, "/x/v/").unwrap();
+    assert_eq!(lab.names(), ["/x", "/x/v", "/x/w", "/x/y", "/x/y/z"]);
+    assert_eq!(extol!("mkdir", lab.image, "/x/v").unwrap_err().code, 32);
+    assert_eq!(extol!("mkdir", lab.image, "/no/way").unwrap_err().code, 32);
+    assert_eq!(extol!("rm", lab.image, "/x").unwrap_err().code, 32);
+    assert_eq!(extol!("rm", lab.image, "/").unwrap_err().code, 32);
+    assert_eq!(extol!("rm", lab.image, "/none").unwrap_err().code, 32);
+    extol!("rm", "-f", lab.image, "/none").unwrap();
+    extol!("rm", "-r", lab.image, "/x/y", "/x/w/").unwrap();
+    assert_eq!(lab.names(), ["/x", "/x/v"]);
+    check(&lab.image);
+}
+
+#[test]
+fn links_are_followed_as_they_should() {
+    let lab = Lab::new();
+    let tree = lab.path("tree");
+    make_tree(&tree);
+    symlink("loop", tree.join("loop")).unwrap();
+    extol!(
+        "put",
+        lab.image,
+        tree.join("a"),
+        tree.join("link"),
+        tree.join("absolute"),
+        tree.join("loop"),
+        "/"
+    )
+    .unwrap();
+    extol!("cat", lab.image, "/absolute/text", "/link").unwrap();
+    for path in ["/loop", "/a", "/a/empty/x", "/nothing"] {
+        assert_eq!(extol!("cat", lab.image, path).unwrap_err().code, 32, "{path}");
+    }
+    extol!("cp", lab.image, "/link", lab.path("l")).unwrap();
+    assert_eq!(fs::read_link(lab.path("l")).unwrap().as_os_str().as_bytes(), b"a/b/text");
+    extol!("ls", "-lRai", lab.image).unwrap();
+    extol!("ls", "-R", lab.image, "/a", "/absolute").unwrap();
+    assert_eq!(extol!("ls", lab.image, "/nothing").unwrap_err().code, 32);
+}
+
+#[test]
+fn what_is_there_is_replaced_and_never_written_through() {
+    let lab = Lab::new();
+    fs::write(lab.path("file"), "new").unwrap();
+    extol!("put", lab.image, lab.path("file"), "/file").unwrap();
+    fs::write(lab.path("victim"), "old").unwrap();
+    fs::create_dir(lab.path("out")).unwrap();
+    symlink(lab.path("victim"), lab.path("out/file")).unwrap();
+    extol!("cp", lab.image, "/file", lab.path("out")).unwrap();
+    assert_eq!(fs::read(lab.path("victim")).unwrap(), b"old");
+    assert_eq!(fs::read(lab.path("out/file")).unwrap(), b"new");
+}
+
+#[test]
+fn making_is_careful() {
+    let lab = Lab::new();
+    assert_eq!(extol!("mkfs", "-q", lab.image).unwrap_err().code, 1);
+    extol!("mkfs", "-q", "-F", lab.image).unwrap();
+    extol!("mkfs", "-n", lab.image).unwrap();
+    assert_eq!(extol!("mkfs", "-q", lab.path("new")).unwrap_err().code, 1);
+    assert!(extol!("mkfs", "-q", "-b", "1000", lab.path("new"), "8M").is_err());
+    assert!(!lab.path("new").exists());
+    check(&lab.image);
+}

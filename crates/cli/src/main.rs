@@ -1,0 +1,77 @@
+//! The `extol` command.
+//!
+//! ```text
+//!   main ── helper.rs   called as mount.extol, or by mount.fuse: SOURCE DIR -o …
+//!     │     args.rs     the command line of everything else, with its manual
+//!     ├── mount.rs      mount: options.rs splits -o, daemon.rs goes to the background, signals.rs ends it
+//!     ├── umount.rs     umount: waits until the daemon has written everything
+//!     ├── stat.rs       counters of a live mount
+//!     ├── look.rs       info, log, replay
+//!     ├── mkfs.rs       mkfs
+//!     ├── bench.rs      bench: Extol beside its peers
+//!     ├── files/        ls, cat, cp, put, rm, mkdir on a volume that is not mounted
+//!     └── volume.rs     the only file that opens volumes
+//! ```
+//!
+//! Whatever goes wrong is one line on stderr, `extol: …`, and an exit code as mount(8) has them.
+
+mod args;
+mod bench;
+mod check;
+mod daemon;
+mod error;
+mod files;
+mod helper;
+mod look;
+mod mkfs;
+mod mount;
+mod options;
+mod progress;
+mod signals;
+mod stat;
+mod umount;
+mod volume;
+
+use std::ffi::OsString;
+use std::panic::AssertUnwindSafe;
+use std::process::ExitCode;
+
+use args::Command;
+use error::{Failure, Result};
+
+fn main() -> ExitCode {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    // A panic has printed its message already.
+    let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| run(&words)));
+    match outcome {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(failure)) => {
+            failure.report();
+            ExitCode::from(failure.code)
+        }
+        Err(_) => ExitCode::from(Failure::INTERNAL),
+    }
+}
+
+fn run(words: &[OsString]) -> Result<()> {
+    if helper::applies(words) {
+        return mount::run(helper::parse(words)?);
+    }
+    match args::parse(words)? {
+        Command::Mount(args) => mount::run(mount::Request::from_args(args)),
+        Command::Umount(args) => umount::run(&args),
+        Command::Stat(args) => stat::run(&args),
+        Command::Info(args) => look::info(&args),
+        Command::Log(args) => look::log(&args),
+        Command::Replay(args) => look::replay(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Mkfs(args) => mkfs::run(&args),
+        Command::Ls(args) => files::ls(&args),
+        Command::Cat(args) => files::cat(&args),
+        Command::Cp(args) => files::cp(&args),
+        Command::Put(args) => files::put(&args),
+        Command::Rm(args) => files::rm(&args),
+        Command::Mkdir(args) => files::mkdir(&args),
+        Command::Bench(command) => bench::run(&command),
+    }
+}

@@ -1,0 +1,179 @@
+//! `extol mount`.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use extol_fuse::{Mount, MountConfig, Stopper};
+use extol_vfs::FileSystem;
+
+use crate::args::MountArgs;
+use crate::error::{Failure, Result, warn};
+use crate::options::{self, Split};
+use crate::signals::Guard;
+use crate::{daemon, volume};
+
+/// What to mount, however we were called.
+#[derive(Debug, Default)]
+pub struct Request {
+    pub source: PathBuf,
+    pub dir: PathBuf,
+    /// Option lists in order.
+    pub options: Vec<String>,
+    pub foreground: bool,
+    pub verbose: bool,
+    /// Unknown options pass.
+    pub sloppy: bool,
+    /// Do everything but mount.
+    pub fake: bool,
+    /// We are the child that serves in the background.
+    pub announce: bool,
+}
+
+impl Request {
+    pub fn from_args(args: MountArgs) -> Self {
+        let mut options = args.options;
+        if args.read_only {
+            options.push("ro".into());
+        }
+        if args.read_write {
+            options.push("rw".into());
+        }
+        Self {
+            source: args.source,
+            dir: args.dir,
+            options,
+            foreground: args.foreground,
+            verbose: args.verbose,
+            announce: args.announce,
+            ..Self::default()
+        }
+    }
+
+    /// The command line of the child that serves in the background. Unknown options are sorted out by now.
+    fn daemon_words(&self, options: &[String]) -> Vec<OsString> {
+        let mut words: Vec<OsString> = ["mount", "-f", "--announce"].map(OsString::from).into();
+        words.extend(self.verbose.then(|| "-v".into()));
+        for list in options {
+            words.push("-o".into());
+            words.push(list.into());
+        }
+        words.extend(["--".into(), self.source.clone().into(), self.dir.clone().into()]);
+        words
+    }
+}
+
+/// Mounts.
+pub fn run(mut request: Request) -> Result<()> {
+    let Split { mut config, mut volume, words } = options::split(&request.options, request.sloppy)?;
+    request.source = absolute(&request.source)?;
+    request.dir = absolute(&request.dir)?;
+    extol_fuse::check(&request.dir)?;
+    if request.fake {
+        return Ok(());
+    }
+    if !request.foreground {
+        return daemon::start(&request.daemon_words(&words));
+    }
+    if request.announce {
+        daemon::leave_session();
+    }
+
+    let guard = Guard::start()?;
+    volume.mount_point = Some(request.dir.clone());
+    let fs = volume::open(&request.source, &volume)?;
+    config.source = request.source.display().to_string();
+    config.read_only |= fs.is_read_only();
+    if request.verbose {
+        let how = if config.read_only { "read-only" } else { "read-write" };
+        warn(format_args!("{} is open, {how}", request.source.display()));
+    }
+    let served = serve(&request, Arc::clone(&fs), &config, &guard);
+    let closed = volume::close(&fs).map_err(|error| Failure::about(request.source.display(), error));
+    let outcome = served.and(closed);
+    if request.announce
+        && let Err(failure) = &outcome
+    {
+        daemon::log(&failure.line);
+    }
+    if request.verbose && outcome.is_ok() {
+        warn(format_args!("{} is unmounted", request.dir.display()));
+    }
+    outcome
+}
+
+fn serve(request: &Request, fs: Arc<volume::Volume>, config: &MountConfig, guard: &Guard) -> Result<()> {
+    if guard.any() {
+        return Err(Failure { line: "interrupted".into(), code: Failure::INTERRUPTED });
+    }
+    let mount = Mount::new(Arc::clone(&fs) as Arc<dyn FileSystem>, &request.dir, config)?;
+    guard.mounted(mount.stopper());
+    if request.verbose {
+        warn(format_args!("{} is mounted on {}", request.source.display(), request.dir.display()));
+    }
+    if request.announce {
+        daemon::announce()?;
+    }
+    watch(&fs, mount.stopper());
+    mount.run()?;
+    if fs.panic_wanted() {
+        return Err(Failure::about(
+            request.source.display(),
+            "an error on the volume ended the mount (errors=panic)",
+        ));
+    }
+    Ok(())
+}
+
+/// With `errors=panic`, an error on the volume ends the mount at once.
+fn watch(fs: &Arc<volume::Volume>, stopper: Stopper) {
+    let fs = Arc::downgrade(fs);
+    let watch = move || {
+        while let Some(fs) = fs.upgrade()
+            && !stopper.has_ended()
+        {
+            if fs.panic_wanted() {
+                stopper.abandon();
+                return;
+            }
+            drop(fs);
+            std::thread::sleep(Duration::from_secs(1));
+        }
+    };
+    // Without it such a mount is only read-only.
+    let _ = std::thread::Builder::new().name("watch".into()).spawn(watch);
+}
+
+fn absolute(path: &Path) -> Result<PathBuf> {
+    path.canonicalize().map_err(|error| Failure::about(path.display(), error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_daemon_gets_what_we_got() {
+        let request =
+            Request { source: "/a b".into(), dir: "-d".into(), verbose: true, ..Request::default() };
+        let words = request.daemon_words(&["ro".into(), "commit=3".into()]);
+        let crate::args::Command::Mount(args) =
+            crate::args::parse(&[vec!["extol".into()], words].concat()).unwrap()
+        else {
+            panic!("not mount");
+        };
+        assert!(args.foreground && args.announce && args.verbose);
+        assert_eq!(args.options, ["ro", "commit=3"]);
+        assert_eq!((args.source.to_str(), args.dir.to_str()), (Some("/a b"), Some("-d")));
+    }
+
+    #[test]
+    fn letters_become_options() {
+        let words = "extol mount -r img dir".split(' ').map(OsString::from).collect::<Vec<_>>();
+        let crate::args::Command::Mount(args) = crate::args::parse(&words).unwrap() else {
+            panic!("not mount")
+        };
+        assert_eq!(Request::from_args(args).options, ["ro"]);
+    }
+}

@@ -1,0 +1,107 @@
+//! The option list of a mount, split between the kernel and the library.
+//!
+//! Some words are for both (`ro`, `noatime`, `noacl`): the kernel acts on them, and the library must know. A word
+//! that neither takes is an error, unless mount(8) said to be sloppy.
+
+use extol_fuse::MountConfig;
+
+use crate::error::{Failure, Result};
+use crate::volume::VolumeOptions;
+
+/// Both halves.
+#[derive(Debug)]
+pub struct Split {
+    pub config: MountConfig,
+    pub volume: VolumeOptions,
+    /// The words that were taken, each as a list of its own.
+    pub words: Vec<String>,
+}
+
+/// Splits option lists, later ones over earlier ones.
+pub fn split(lists: &[String], sloppy: bool) -> Result<Split> {
+    let mut split = Split {
+        config: MountConfig { allow_other: rustix::process::geteuid().is_root(), ..MountConfig::default() },
+        volume: VolumeOptions::default(),
+        words: Vec::new(),
+    };
+    for word in lists.iter().flat_map(|list| words(list)) {
+        let kernel = split.config.accept(&word);
+        let (name, value) = match word.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (word.as_str(), None),
+        };
+        let library = split.volume.set(name, value).map_err(Failure::usage)?;
+        if kernel || library {
+            split.words.push(word.replace('\\', r"\\").replace(',', r"\,").replace('"', "\\\""));
+        } else if !sloppy {
+            return Err(Failure::usage(format_args!("unknown mount option \"{word}\"")));
+        }
+    }
+    Ok(split)
+}
+
+/// Options of the library alone, for commands that do not mount.
+pub fn volume_only(lists: &[String]) -> Result<VolumeOptions> {
+    let mut options = VolumeOptions::default();
+    for word in lists.iter().flat_map(|list| words(list)) {
+        let (name, value) = match word.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (word.as_str(), None),
+        };
+        if !options.set(name, value).map_err(Failure::usage)? {
+            return Err(Failure::usage(format_args!("unknown option \"{word}\"")));
+        }
+    }
+    Ok(options)
+}
+
+/// The words of a list. A comma inside a value is written `\,` or the value is put in double quotes.
+fn words(list: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut quoted = false;
+    let mut letters = list.chars();
+    while let Some(letter) = letters.next() {
+        let word = words.last_mut().expect("never empty");
+        match letter {
+            '"' => quoted = !quoted,
+            '\\' => word.extend(letters.next()),
+            ',' if !quoted => words.push(String::new()),
+            _ => word.push(letter),
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lists(list: &str) -> [String; 1] {
+        [list.to_owned()]
+    }
+
+    #[test]
+    fn words_may_hold_commas() {
+        assert_eq!(words(r#"ro,,fsname=a\,b,x="c,d",noatime"#), ["ro", "fsname=a,b", "x=c,d", "noatime"]);
+        assert!(words("").is_empty());
+    }
+
+    #[test]
+    fn each_half_gets_its_own() {
+        let split = split(&lists("ro,nosuid,commit=9,noatime"), false).unwrap();
+        assert!(split.config.read_only && split.volume.read_only);
+        assert_eq!(split.volume.commit, std::time::Duration::from_secs(9));
+    }
+
+    #[test]
+    fn unknown_words_are_named() {
+        let failure = split(&lists("ro,frob"), false).unwrap_err();
+        assert_eq!((failure.code, failure.line.as_str()), (1, "unknown mount option \"frob\""));
+        let sloppy = split(&lists(r"ro,frob,fsname=a\,b"), true).unwrap();
+        assert_eq!(sloppy.words, ["ro", r"fsname=a\,b"]);
+        assert_eq!(split(&sloppy.words, false).unwrap().config.source, "a,b");
+        assert_eq!(split(&lists("data=x"), true).unwrap_err().code, 1);
+        assert_eq!(volume_only(&lists("nosuid")).unwrap_err().code, 1);
+    }
+}

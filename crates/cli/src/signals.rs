@@ -1,0 +1,103 @@
+//! SIGTERM, SIGINT and SIGHUP end a mount cleanly.
+//!
+//! The first signal unmounts. If files are open, the mount is detached instead: it goes on for those who have it, out
+//! of everybody else's sight. A second signal does not wait for them: the volume is closed at once, and they get
+//! errors. A signal while the volume is still being opened (a long recovery) takes effect when the mount stands; a
+//! second one exits at once, which a journal survives.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use extol_fuse::{MountError, Stopper};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::error::{Failure, Result, warn};
+
+/// The thread that waits for signals.
+pub struct Guard {
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    stopper: Mutex<Option<Stopper>>,
+    seen: AtomicU32,
+}
+
+impl Guard {
+    /// Starts to listen.
+    pub fn start() -> Result<Self> {
+        let fail = |error: std::io::Error| Failure::system(format_args!("cannot wait for signals: {error}"));
+        let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(fail)?;
+        let shared = Arc::new(Shared::default());
+        let listener = Arc::clone(&shared);
+        let listen = move || {
+            for _ in signals.forever() {
+                listener.signalled();
+            }
+        };
+        std::thread::Builder::new().name("signals".into()).spawn(listen).map_err(fail)?;
+        Ok(Self { shared })
+    }
+
+    /// From now on signals end this mount; one that came before does so now.
+    pub fn mounted(&self, stopper: Stopper) {
+        let seen = {
+            let mut slot = self.shared.lock();
+            *slot = Some(stopper.clone());
+            self.shared.seen.load(Ordering::SeqCst)
+        };
+        if seen > 0 {
+            stop(&stopper, false);
+        }
+    }
+
+    /// True if a signal came.
+    pub fn any(&self) -> bool {
+        self.shared.seen.load(Ordering::SeqCst) > 0
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Stopper>> {
+        self.stopper.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn signalled(&self) {
+        let (stopper, again) = {
+            let slot = self.lock();
+            (slot.clone(), self.seen.fetch_add(1, Ordering::SeqCst) > 0)
+        };
+        match stopper {
+            Some(stopper) => stop(&stopper, again),
+            None if again => std::process::exit(i32::from(Failure::INTERRUPTED)),
+            None => {}
+        }
+    }
+}
+
+fn stop(stopper: &Stopper, again: bool) {
+    if again {
+        stopper.abandon();
+        return;
+    }
+    match stopper.unmount() {
+        Ok(()) => {}
+        Err(MountError::Busy { dir }) => {
+            warn(format_args!(
+                "{} is in use: it ends when the last file is closed (signal again to end it now)",
+                dir.display()
+            ));
+            if let Err(error) = stopper.detach() {
+                warn(error);
+                stopper.abandon();
+            }
+        }
+        Err(error) => {
+            warn(error);
+            stopper.abandon();
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! The only file that opens volumes: everything that the command needs of the library, with errors as lines.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use extol::mkfs::{JournalDevice, MkfsProgress, Summary};
+use extol_device::{Direct, FileDevice, OpenOptions, SharedDevice};
+use extol_journal::inspect::JournalReport;
+
+use crate::error::{Failure, Result};
+
+pub use extol::mkfs::{FsType, MkfsOptions, OnError, Stage, parse_size};
+pub use extol::{Ext4 as Volume, Info, MountOptions as VolumeOptions, Replayed};
+
+/// Opens a volume; recovers it first if it must and may.
+pub fn open(source: &Path, options: &VolumeOptions) -> Result<Arc<Volume>> {
+    let how = if options.read_only { OpenOptions::read_only() } else { OpenOptions::read_write() };
+    let direct = match options.direct {
+        None => Direct::Auto,
+        Some(true) => Direct::On,
+        Some(false) => Direct::Off,
+    };
+    Volume::open(device(source, &how.direct(direct))?, options).map_err(|error| about(source, error))
+}
+
+/// Writes everything and closes a volume. The error is what may be lost.
+pub fn close(volume: &Volume) -> std::result::Result<(), String> {
+    volume.unmount().map_err(|error| error.to_string())
+}
+
+/// What a volume is.
+pub fn info(source: &Path) -> Result<Info> {
+    extol::info(&looking(source)?).map_err(|error| about(source, error))
+}
+
+/// A look at a volume's journal.
+pub fn journal(source: &Path, options: &VolumeOptions) -> Result<JournalReport> {
+    extol::inspect_journal(&looking(source)?, options).map_err(|error| about(source, error))
+}
+
+/// Replays a volume's journal.
+pub fn replay(source: &Path, options: &VolumeOptions) -> Result<Replayed> {
+    let device = device(source, &OpenOptions::read_write())?;
+    extol::replay(&device, options).map_err(|error| about(source, error))
+}
+
+/// Makes a volume. `confirm` is asked before something is overwritten.
+pub fn mkfs(
+    target: &Path,
+    mut options: MkfsOptions,
+    confirm: impl FnOnce(&str) -> Result<()>,
+    progress: &mut dyn FnMut(MkfsProgress),
+) -> Result<Summary> {
+    let existed = target.exists();
+    let mut how = if options.dry_run { OpenOptions::read_only() } else { OpenOptions::read_write() };
+    how.create_size = options.size;
+    if !existed && (options.size.is_none() || options.dry_run) {
+        return Err(Failure::usage(format_args!(
+            "{} does not exist: give a size to make it",
+            target.display()
+        )));
+    }
+    let made = make(target, &how, &mut options, confirm, progress);
+    if made.is_err() && !existed {
+        // Nothing useful came of the file that was made for it.
+        let _ = std::fs::remove_file(target);
+    }
+    made
+}
+
+fn make(
+    target: &Path,
+    how: &OpenOptions,
+    options: &mut MkfsOptions,
+    confirm: impl FnOnce(&str) -> Result<()>,
+    progress: &mut dyn FnMut(MkfsProgress),
+) -> Result<Summary> {
+    let device = FileDevice::open(target, how).map_err(|error| about(target, error))?;
+    if device.is_block_device() {
+        options.sector_size = Some(device.sector_size());
+    }
+    if !options.dry_run
+        && !options.force
+        && let Some(contents) = extol::mkfs::existing_contents(&device)
+    {
+        confirm(&format!("{} holds {contents}", target.display()))?;
+    }
+    if let Some(path) = options.journal.device_path.clone() {
+        options.journal.device = Some(journal_device(Path::new(&path))?);
+    }
+    extol::mkfs::mkfs(&device, options, progress).map_err(|error| about(target, error))
+}
+
+fn journal_device(path: &Path) -> Result<JournalDevice> {
+    use std::os::unix::fs::MetadataExt as _;
+    let device = FileDevice::open(path, &OpenOptions::read_write()).map_err(|error| about(path, error))?;
+    let rdev = if device.is_block_device() {
+        std::fs::metadata(path).map_or(0, |metadata| metadata.rdev())
+    } else {
+        0
+    };
+    Ok(JournalDevice { device: Arc::new(device), rdev })
+}
+
+/// A device only to look at, even if it is mounted.
+fn looking(source: &Path) -> Result<SharedDevice> {
+    device(source, &OpenOptions::read_only().exclusive(false))
+}
+
+fn device(source: &Path, how: &OpenOptions) -> Result<SharedDevice> {
+    match FileDevice::open(source, how) {
+        Ok(device) => Ok(Arc::new(device)),
+        Err(error) => Err(about(source, error)),
+    }
+}
+
+/// The line for an error about a volume, which names it once.
+fn about(source: &Path, error: impl std::fmt::Display) -> Failure {
+    let (source, error) = (source.display().to_string(), error.to_string());
+    if error.contains(&source) { Failure::new(error) } else { Failure::about(source, error) }
+}

@@ -1,0 +1,193 @@
+//! Keeping two writers apart.
+//!
+//! | who | how it is seen, or made to see us |
+//! | --- | --- |
+//! | kernel mount, dm, swap, another Extol on a **block device** | `O_EXCL` open: they hold the device exclusively and so do we |
+//! | another Extol on a **disk image** | `flock`: exclusive for a writer, shared for a reader |
+//! | kernel mount of a **loop device over the image** | the image's loop devices are looked up in sysfs and opened with `O_EXCL`; busy ones refuse us, idle ones stay claimed while we are open, so that they cannot be mounted meanwhile |
+//! | Extol on a loop device, another on its image | whoever opens the loop device also locks the backing file |
+//!
+//! A reader of a mounted device or image is allowed. What a reader sees there is the reader's risk, as with any
+//! tool that looks at a live volume.
+//!
+//! What a lack of permission hides (other users' loop devices) falls back to the mount table.
+
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use std::fs::File;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Locks what was opened. `Ok` holds files to keep open; `Err` says who is in the way and what to do.
+pub(super) fn claim(file: &File, is_block_device: bool, read_only: bool) -> Result<Vec<File>, String> {
+    if is_block_device {
+        return claim_backing_file(file, read_only).map(|f| f.into_iter().collect());
+    }
+    lock(file, read_only)?;
+    if read_only { Ok(Vec::new()) } else { claim_loop_devices(file) }
+}
+
+/// Takes the advisory lock on a disk image.
+fn lock(file: &File, read_only: bool) -> Result<(), String> {
+    let operation = if read_only {
+        FlockOperation::NonBlockingLockShared
+    } else {
+        FlockOperation::NonBlockingLockExclusive
+    };
+    match super::transfer::retry(|| rustix::fs::flock(file, operation)) {
+        Err(Errno::WOULDBLOCK) if read_only => {
+            Err("is open for writing in another process: unmount it there first".into())
+        }
+        Err(Errno::WOULDBLOCK) => Err(
+            "is open in another process: unmount it there first, or open it read-only if that one only reads"
+                .into(),
+        ),
+        // A file system without locks: nothing to ask.
+        _ => Ok(()),
+    }
+}
+
+/// For a whole loop device: locks its backing file against an Extol that opens that directly.
+fn claim_backing_file(device: &File, read_only: bool) -> Result<Option<File>, String> {
+    let Ok(meta) = device.metadata() else { return Ok(None) };
+    let sysfs = PathBuf::from(format!("/sys/dev/block/{}/loop", device_number(meta.rdev())));
+    let offset = std::fs::read_to_string(sysfs.join("offset")).unwrap_or_default();
+    let Some(path) = backing_file(&sysfs) else { return Ok(None) };
+    if offset.trim() != "0" {
+        // Several volumes may lie in one file.
+        return Ok(None);
+    }
+    let Ok(backing) = File::open(&path) else { return Ok(None) };
+    lock(&backing, read_only).map_err(|why| format!("its backing file {} {why}", path.display()))?;
+    Ok(Some(backing))
+}
+
+/// Claims all loop devices over this file; fails if one is in use.
+fn claim_loop_devices(file: &File) -> Result<Vec<File>, String> {
+    let mut claims = Vec::new();
+    let (Ok(meta), Ok(devices)) = (file.metadata(), std::fs::read_dir("/sys/block")) else {
+        return Ok(claims);
+    };
+    for entry in devices.flatten() {
+        let name = entry.file_name();
+        let Some(name) = name.to_str().filter(|n| n.starts_with("loop")) else { continue };
+        let Some(backing) = backing_file(&entry.path().join("loop")) else { continue };
+        let same = std::fs::metadata(backing).is_ok_and(|b| b.dev() == meta.dev() && b.ino() == meta.ino());
+        if !same {
+            continue;
+        }
+        let node = Path::new("/dev").join(name);
+        match File::options().read(true).custom_flags(libc::O_EXCL | libc::O_CLOEXEC).open(&node) {
+            Ok(claimed) => claims.push(claimed),
+            Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
+                return Err(format!("backs {}, which {}", node.display(), device_holder(&node)));
+            }
+            Err(_) => {
+                if let Some(dir) = numbers_below(&entry.path()).iter().find_map(|n| mount_point(n)) {
+                    return Err(format!("backs {}, which {}", node.display(), mounted_at(&dir)));
+                }
+            }
+        }
+    }
+    Ok(claims)
+}
+
+/// True if the kernel would refuse writes to this block device. (Opening it for writing succeeds all the same.)
+pub(super) fn is_write_protected(device: &File) -> bool {
+    let number = device.metadata().map(|meta| device_number(meta.rdev()));
+    number.is_ok_and(|n| {
+        std::fs::read_to_string(format!("/sys/dev/block/{n}/ro")).is_ok_and(|text| text.trim() == "1")
+    })
+}
+
+/// Says who holds a block device, as the end of a sentence that begins with its path.
+pub(super) fn device_holder(path: &Path) -> String {
+    let mounted = std::fs::metadata(path).ok().and_then(|meta| {
+        let sysfs = PathBuf::from(format!("/sys/dev/block/{}", device_number(meta.rdev())));
+        numbers_below(&sysfs).iter().find_map(|n| mount_point(n))
+    });
+    match mounted {
+        Some(dir) => mounted_at(&dir),
+        None => {
+            "is in use by another process or by the kernel: stop that one first, or open it read-only".into()
+        }
+    }
+}
+
+fn mounted_at(dir: &str) -> String {
+    format!("is mounted at {dir}: unmount it first (umount {dir}), or open it read-only")
+}
+
+/// `major:minor` of a device in sysfs and of its partitions.
+fn numbers_below(sysfs: &Path) -> Vec<String> {
+    let number = |dir: &Path| std::fs::read_to_string(dir.join("dev")).ok().map(|s| s.trim().to_owned());
+    let parts = std::fs::read_dir(sysfs).into_iter().flatten().flatten().map(|e| e.path());
+    number(sysfs).into_iter().chain(parts.filter_map(|dir| number(&dir))).collect()
+}
+
+fn device_number(rdev: u64) -> String {
+    format!("{}:{}", rustix::fs::major(rdev), rustix::fs::minor(rdev))
+}
+
+/// The file under a loop device, given its `loop` folder in sysfs.
+fn backing_file(sysfs: &Path) -> Option<PathBuf> {
+    let text = std::fs::read_to_string(sysfs.join("backing_file")).ok()?;
+    Some(PathBuf::from(text.trim_end_matches('\n')))
+}
+
+/// Where a device is mounted, by the mount table of this process.
+fn mount_point(number: &str) -> Option<String> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    table.lines().find_map(|line| {
+        let mut fields = line.split(' ');
+        // id, parent, major:minor, root, mount point
+        let (device, dir) = (fields.nth(2)?, fields.nth(1)?);
+        (device == number).then(|| unescape(dir))
+    })
+}
+
+/// Undoes the table's octal escapes (`\040` is a space).
+fn unescape(field: &str) -> String {
+    let mut out = Vec::new();
+    let mut rest = field.as_bytes();
+    while let Some((first, tail)) = rest.split_first() {
+        let code = if *first == b'\\' {
+            tail.get(..3)
+                .and_then(|d| std::str::from_utf8(d).ok())
+                .and_then(|d| u8::from_str_radix(d, 8).ok())
+        } else {
+            None
+        };
+        match code {
+            Some(byte) => {
+                out.push(byte);
+                rest = tail.get(3..).unwrap_or_default();
+            }
+            None => {
+                out.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_table_escapes() {
+        assert_eq!(unescape(r"/mnt/a\040b\134c"), "/mnt/a b\\c");
+        assert_eq!(unescape(r"/mnt/\9\04"), r"/mnt/\9\04");
+    }
+
+    #[test]
+    fn finds_the_root_mount() {
+        // Every process has something mounted; take the first entry of the table.
+        let table = std::fs::read_to_string("/proc/self/mountinfo").expect("mount table");
+        let first: Vec<&str> = table.lines().next().expect("a mount").split(' ').collect();
+        assert!(mount_point(first[2]).is_some());
+        assert_eq!(mount_point("4095:1048575"), None);
+    }
+}

@@ -1,0 +1,391 @@
+//! Many writes at a time, through io_uring.
+//!
+//! A ring is a queue into the kernel: entries that describe writes go in, completions come out, in any order. A
+//! [`Rings`] keeps up to [`MAX_RINGS`] of them for one device, made when first needed; whoever finds all in use does
+//! its writes without. An idle ring is two mappings of a few KiB and a descriptor.
+//!
+//! ```text
+//!  jobs ──push──▶ submission queue ──submit──▶ kernel (owned) ──▶ completion queue ──reap──▶ outcomes
+//!                 at most DEPTH between push and reap
+//! ```
+//!
+//! *Safety.* The kernel reads the buffers at any time between submit and completion, so [`InFlight`] does not go
+//! away while the kernel owns an entry: it waits, also when an error or a panic ends the function early. A ring with
+//! entries that were pushed but not submitted still points at those buffers; it is closed, never reused. (Nothing
+//! but a submit call makes the kernel look at the submission queue: no polling thread is asked for.)
+//!
+//! *Where it may not be used* (old kernel, `kernel.io_uring_disabled`, a seccomp filter) the first attempt finds out
+//! and no other is made. Short of descriptors or memory: done without, this time.
+//!
+//! *Odd completions.* A short count is reported as it is. "Try again" and "this ring cannot" become
+//! [`Outcome::NotDone`]: the caller makes the ordinary system call, which gives the true answer. After a real failure
+//! nothing more is pushed.
+
+use crate::ScatteredWrite;
+use io_uring::{IoUring, Probe, opcode, types};
+use parking_lot::Mutex;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+/// Most writes of one ring that are on their way.
+const DEPTH: usize = 64;
+/// Most rings of one device.
+const MAX_RINGS: usize = 4;
+
+/// What became of one write.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// Not tried, or to be tried again.
+    NotDone,
+    /// So many bytes are written.
+    Written(usize),
+    /// It failed.
+    Failed(io::Error),
+}
+
+/// The rings of one device.
+#[derive(Default)]
+pub(super) struct Rings {
+    stock: Mutex<Stock>,
+}
+
+#[derive(Default)]
+struct Stock {
+    idle: Vec<IoUring>,
+    /// Idle ones and those on loan.
+    made: usize,
+    /// The kernel does not let us.
+    refused: bool,
+}
+
+impl std::fmt::Debug for Rings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let stock = self.stock.lock();
+        f.debug_struct("Rings").field("made", &stock.made).field("refused", &stock.refused).finish()
+    }
+}
+
+impl Rings {
+    /// Does these writes to `file` and returns what became of each. `None`: no ring to be had, nothing was done.
+    pub(super) fn write(&self, file: &File, jobs: &[ScatteredWrite<'_>]) -> Option<Vec<Outcome>> {
+        let mut loan = self.borrow()?;
+        let mut outcomes: Vec<Outcome> = jobs.iter().map(|_| Outcome::NotDone).collect();
+        match run(loan.ring.as_mut()?, file, jobs, &mut outcomes) {
+            Ok(()) => loan.reusable = true,
+            Err(e) if is_shortage(&e) => {}
+            Err(_) => self.refuse(),
+        }
+        Some(outcomes)
+    }
+
+    /// True if there is no point in trying.
+    pub(super) fn refused(&self) -> bool {
+        self.stock.lock().refused
+    }
+
+    /// Makes no use of rings from now on.
+    pub(super) fn refuse(&self) {
+        let mut stock = self.stock.lock();
+        stock.refused = true;
+        stock.made -= stock.idle.len();
+        stock.idle.clear();
+    }
+
+    /// Number of rings that exist.
+    #[cfg(test)]
+    pub(super) fn made(&self) -> usize {
+        self.stock.lock().made
+    }
+
+    fn borrow(&self) -> Option<Loan<'_>> {
+        let mut stock = self.stock.lock();
+        if stock.refused {
+            return None;
+        }
+        let mut ring = stock.idle.pop();
+        if ring.is_none() {
+            if stock.made == MAX_RINGS {
+                return None;
+            }
+            ring = match make() {
+                Ok(ring) => Some(ring),
+                Err(e) => {
+                    stock.refused = !is_shortage(&e);
+                    return None;
+                }
+            };
+            stock.made += 1;
+        }
+        Some(Loan { rings: self, ring, reusable: false })
+    }
+}
+
+/// A ring on loan. Goes back if it is reusable, else it is closed.
+struct Loan<'a> {
+    rings: &'a Rings,
+    /// `None` only inside `drop`.
+    ring: Option<IoUring>,
+    reusable: bool,
+}
+
+impl Drop for Loan<'_> {
+    fn drop(&mut self) {
+        let ring = self.ring.take().filter(|_| self.reusable);
+        let mut stock = self.rings.stock.lock();
+        match ring {
+            Some(ring) if !stock.refused => stock.idle.push(ring),
+            _ => stock.made -= 1,
+        }
+    }
+}
+
+/// True for what may work another time.
+fn is_shortage(e: &io::Error) -> bool {
+    let passing = [libc::EAGAIN, libc::EBUSY, libc::ENOMEM, libc::EMFILE, libc::ENFILE];
+    e.raw_os_error().is_some_and(|code| passing.contains(&code))
+}
+
+/// A ring that knows how to write, or the reason why there is none.
+pub(super) fn make() -> io::Result<IoUring> {
+    let ring = IoUring::new(DEPTH as u32)?;
+    let mut probe = Probe::new();
+    ring.submitter().register_probe(&mut probe)?;
+    if probe.is_supported(opcode::Writev::CODE) && ring.params().is_feature_nodrop() {
+        Ok(ring)
+    } else {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// Pushes, submits and reaps until all is done or something failed. `Err`: the ring is unusable; what it did not do
+/// is `NotDone`.
+fn run(
+    ring: &mut IoUring,
+    file: &File,
+    jobs: &[ScatteredWrite<'_>],
+    outcomes: &mut [Outcome],
+) -> io::Result<()> {
+    let mut flight = InFlight { ring, pushed: 0, reaped: 0 };
+    let mut failed = false;
+    let mut waiting = jobs.iter().enumerate();
+    loop {
+        while !failed && flight.pushed - flight.reaped < DEPTH {
+            let Some((i, job)) = waiting.next() else { break };
+            flight.push(file, job, i as u64)?;
+        }
+        let out = flight.pushed - flight.reaped;
+        if out == 0 {
+            return Ok(());
+        }
+        // While there is more to push, half a queue at a time keeps the device busy with few system calls.
+        let want = if failed || waiting.len() == 0 { out } else { out.div_ceil(2) };
+        let result = flight.ring.submit_and_wait(want);
+        let mut record = |i: u64, code: i32| {
+            let outcome = Outcome::of(code);
+            failed |= matches!(outcome, Outcome::Failed(_));
+            if let Some(place) = usize::try_from(i).ok().and_then(|i| outcomes.get_mut(i)) {
+                *place = outcome;
+            }
+        };
+        flight.reap(&mut record);
+        match result {
+            Err(e) if e.kind() != io::ErrorKind::Interrupted => {
+                flight.drain(&mut record);
+                return Err(e);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Outcome {
+    /// From the code of a completion.
+    fn of(code: i32) -> Self {
+        match usize::try_from(code) {
+            Ok(bytes) => Self::Written(bytes),
+            Err(_) => match code.saturating_neg() {
+                libc::EAGAIN | libc::EINTR | libc::ECANCELED | libc::EINVAL | libc::EOPNOTSUPP => {
+                    Self::NotDone
+                }
+                code => Self::Failed(io::Error::from_raw_os_error(code)),
+            },
+        }
+    }
+}
+
+/// The entries of one call. Dropping it waits until the kernel owns none.
+struct InFlight<'a> {
+    ring: &'a mut IoUring,
+    pushed: usize,
+    reaped: usize,
+}
+
+impl InFlight<'_> {
+    /// Puts a write into the submission queue. `job` and `file` must outlive this value.
+    fn push(&mut self, file: &File, job: &ScatteredWrite<'_>, i: u64) -> io::Result<()> {
+        // `IoSlice` is `iovec` by definition; the caller sees to it that there are at most `MAX_BUFFERS`.
+        let entry =
+            opcode::Writev::new(types::Fd(file.as_raw_fd()), job.bufs.as_ptr().cast(), job.bufs.len() as u32)
+                .offset(job.offset)
+                .build()
+                .user_data(i);
+        // SAFETY: the kernel may read the iovecs and the bytes they name from the next submit until the completion
+        // of this entry. They are borrowed, shared and unchanged, by the caller of `run`; `run` owns this value,
+        // whose drop waits for every completion, so the borrow covers that time. Entries that are never submitted
+        // are never read: their ring is closed (`Loan`, `Rings::write`). The descriptor is open as long as `file`.
+        #[allow(unsafe_code)]
+        unsafe { self.ring.submission().push(&entry) }.map_err(|_| io::Error::other("the queue is full"))?;
+        self.pushed += 1;
+        Ok(())
+    }
+
+    /// Takes what has completed.
+    fn reap(&mut self, record: &mut dyn FnMut(u64, i32)) {
+        for done in self.ring.completion() {
+            self.reaped += 1;
+            record(done.user_data(), done.result());
+        }
+    }
+
+    /// Entries that the kernel has taken and not completed.
+    fn owned(&mut self) -> usize {
+        let unsubmitted = self.ring.submission().len();
+        self.pushed - self.reaped - unsubmitted
+    }
+
+    /// Waits until the kernel owns no entry. Submits nothing.
+    fn drain(&mut self, record: &mut dyn FnMut(u64, i32)) {
+        loop {
+            self.reap(record);
+            let owned = self.owned();
+            if owned == 0 {
+                return;
+            }
+            const GETEVENTS: u32 = 1;
+            // SAFETY: submits nothing and passes no pointer; the kernel only waits.
+            #[allow(unsafe_code)]
+            let result =
+                unsafe { self.ring.submitter().enter::<libc::sigset_t>(0, owned as u32, GETEVENTS, None) };
+            if result.is_err() {
+                // Completions arrive without our help; leaving before they do would be unsound.
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.drain(&mut |_, _| {});
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::IoSlice;
+    use std::os::unix::fs::FileExt;
+
+    /// A ring, or a line that says why not.
+    fn ring() -> Option<IoUring> {
+        make().inspect_err(|e| println!("SKIP: no io_uring here ({e})")).ok()
+    }
+
+    fn jobs<'a>(bufs: &'a [[IoSlice<'a>; 1]]) -> Vec<ScatteredWrite<'a>> {
+        (0u64..).zip(bufs).map(|(i, bufs)| ScatteredWrite { offset: i * 8192, bufs }).collect()
+    }
+
+    #[test]
+    fn more_jobs_than_a_queue_holds() {
+        if ring().is_none() {
+            return;
+        }
+        let file = tempfile::tempfile().expect("file");
+        let memory: Vec<Vec<u8>> = (0..300u16).map(|i| vec![i as u8; 4096]).collect();
+        let bufs: Vec<_> = memory.iter().map(|m| [IoSlice::new(m)]).collect();
+        let rings = Rings::default();
+        for _ in 0..3 {
+            let outcomes = rings.write(&file, &jobs(&bufs)).expect("ring");
+            assert!(outcomes.iter().all(|o| matches!(o, Outcome::Written(4096))), "{outcomes:?}");
+        }
+        assert_eq!((rings.made(), rings.refused()), (1, false));
+        for (i, expected) in memory.iter().enumerate() {
+            let mut back = vec![0; 4096];
+            file.read_exact_at(&mut back, i as u64 * 8192).expect("read");
+            assert_eq!(back, *expected);
+        }
+    }
+
+    #[test]
+    fn failures_are_reported_and_the_ring_lives_on() {
+        if ring().is_none() {
+            return;
+        }
+        let rings = Rings::default();
+        let bytes = vec![1; 4096];
+        let bufs: Vec<_> = (0..300).map(|_| [IoSlice::new(&bytes)]).collect();
+        let full = File::options().write(true).open("/dev/full").expect("open");
+        let read_only = File::open("/dev/null").expect("open");
+        for (file, code) in [(&full, libc::ENOSPC), (&read_only, libc::EBADF)] {
+            let outcomes = rings.write(file, &jobs(&bufs)).expect("ring");
+            assert!(
+                matches!(&outcomes[0], Outcome::Failed(e) if e.raw_os_error() == Some(code)),
+                "{outcomes:?}"
+            );
+            assert!(matches!(outcomes[299], Outcome::NotDone), "nothing more is tried after a failure");
+            assert_eq!((rings.made(), rings.refused()), (1, false));
+        }
+        rings.refuse();
+        assert!(rings.write(&full, &jobs(&bufs)).is_none());
+        assert_eq!(rings.made(), 0);
+    }
+
+    #[test]
+    fn a_panic_waits_for_the_kernel() {
+        let Some(mut ring) = ring() else { return };
+        let file = tempfile::tempfile().expect("file");
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let memory: Vec<Vec<u8>> = (0..DEPTH).map(|i| vec![i as u8 + 1; 4096]).collect();
+            let bufs: Vec<_> = memory.iter().map(|m| [IoSlice::new(m)]).collect();
+            let jobs = jobs(&bufs);
+            let mut flight = InFlight { ring: &mut ring, pushed: 0, reaped: 0 };
+            for (i, job) in (0..).zip(&jobs[..DEPTH / 2]) {
+                flight.push(&file, job, i).expect("push");
+            }
+            flight.ring.submit().expect("submit");
+            for (i, job) in (0..).zip(&jobs[DEPTH / 2..]) {
+                flight.push(&file, job, i).expect("push");
+            }
+            panic!("on purpose");
+        }));
+        assert!(result.is_err());
+        assert_eq!(ring.submission().len(), DEPTH / 2, "nothing was submitted on the way out");
+        drop(ring);
+        assert_eq!(file.metadata().expect("stat").len(), (DEPTH as u64 / 2 - 1) * 8192 + 4096);
+        for i in 0..DEPTH / 2 {
+            let mut back = vec![0; 4096];
+            file.read_exact_at(&mut back, i as u64 * 8192).expect("read");
+            assert_eq!(back, vec![i as u8 + 1; 4096], "submitted, so done");
+        }
+    }
+
+    #[test]
+    fn no_more_rings_than_allowed() {
+        if ring().is_none() {
+            return;
+        }
+        let rings = Rings::default();
+        let mut loans: Vec<_> = (0..MAX_RINGS).map(|_| rings.borrow().expect("ring")).collect();
+        assert!(rings.borrow().is_none());
+        loans[0].reusable = true;
+        drop(loans);
+        assert_eq!((rings.made(), rings.stock.lock().idle.len()), (1, 1), "only the sound one is kept");
+        let loan = rings.borrow().expect("ring");
+        rings.refuse();
+        assert_eq!(rings.made(), 1, "on loan");
+        drop(loan);
+        assert_eq!(rings.made(), 0);
+    }
+}

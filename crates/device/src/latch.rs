@@ -1,0 +1,175 @@
+//! After an uncertain write, stop.
+//!
+//! Once a write, zeroing or flush has failed, nobody knows what is on the medium: the kernel may have dropped the
+//! dirty data and report the next flush as successful. So the first failure latches. Every later change or flush
+//! fails with the same error and does not reach the device; reads go on. Only a new open gets rid of it.
+//!
+//! A failed discard does not latch: what it was to throw away had no value.
+
+use crate::{BlockDevice, DeviceError, Result, ScatteredWrite};
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::OnceLock;
+
+/// Decorator that refuses all changes after the first failed write or flush.
+#[derive(Debug)]
+pub struct FailLatch<D> {
+    inner: D,
+    failure: OnceLock<DeviceError>,
+}
+
+impl<D: BlockDevice> FailLatch<D> {
+    /// Wraps `inner`.
+    pub fn new(inner: D) -> Self {
+        Self { inner, failure: OnceLock::new() }
+    }
+
+    /// The first failure, if there was one.
+    pub fn failure(&self) -> Option<&DeviceError> {
+        self.failure.get()
+    }
+
+    /// The device inside.
+    pub fn inner(&self) -> &D {
+        &self.inner
+    }
+
+    fn check(&self) -> Result<()> {
+        match self.failure.get() {
+            None => Ok(()),
+            Some(error) => Err(error.clone()),
+        }
+    }
+
+    fn guarded(&self, change: impl FnOnce(&D) -> Result<()>) -> Result<()> {
+        self.check()?;
+        let result = change(&self.inner);
+        match &result {
+            Err(error) => {
+                // If two fail at once, the first stays.
+                let _ = self.failure.set(error.clone());
+                result
+            }
+            // Another thread's write may have failed meanwhile; success is not told to anyone after that.
+            Ok(()) => self.check(),
+        }
+    }
+}
+
+impl<D: BlockDevice> BlockDevice for FailLatch<D> {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    fn alignment(&self) -> usize {
+        self.inner.alignment()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.inner.is_read_only()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.inner.read_at(buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.guarded(|d| d.write_at(buf, offset))
+    }
+
+    fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result<()> {
+        self.inner.read_vectored_at(bufs, offset)
+    }
+
+    fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
+        self.guarded(|d| d.write_vectored_at(bufs, offset))
+    }
+
+    fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
+        self.guarded(|d| d.write_scattered(writes))
+    }
+
+    fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.guarded(|d| d.write_fua(buf, offset))
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.guarded(BlockDevice::flush)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        self.check()?;
+        self.inner.discard(offset, len)
+    }
+
+    fn discard_zeroes(&self) -> bool {
+        self.inner.discard_zeroes()
+    }
+
+    fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
+        self.guarded(|d| d.zero_range(offset, len))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CountingDevice, DeviceOp, Fault, FaultDevice, MemDevice};
+
+    fn device(fault: Fault) -> FailLatch<FaultDevice<CountingDevice<MemDevice>>> {
+        FailLatch::new(FaultDevice::new(CountingDevice::new(MemDevice::new(1 << 20)), [fault]))
+    }
+
+    #[test]
+    fn first_failed_change_stops_all_later_ones() {
+        for op in [DeviceOp::Write, DeviceOp::Flush, DeviceOp::Zero] {
+            let d = device(Fault::once(op, 1));
+            for _ in 0..2 {
+                // The second round reaches the fault.
+                let _ = d.write_at(&[1; 512], 0);
+                let _ = d.zero_range(4096, 512);
+                let _ = d.flush();
+            }
+            assert_eq!(d.failure().map(|e| e.op), Some(op));
+            let before = d.inner().inner().stats();
+            let expected = d.failure().map(ToString::to_string);
+            let results = [
+                d.write_at(&[2; 512], 0),
+                d.write_fua(&[2; 512], 0),
+                d.write_vectored_at(&[IoSlice::new(&[2; 512])], 0),
+                d.write_scattered(&[ScatteredWrite { offset: 0, bufs: &[IoSlice::new(&[2; 512])] }]),
+                d.flush(),
+                d.discard(0, 4096),
+                d.zero_range(0, 4096),
+            ];
+            for result in results {
+                assert_eq!(result.err().map(|e| e.to_string()), expected, "the same error for all");
+            }
+            assert_eq!(d.inner().inner().stats(), before, "nothing reached the device");
+            let mut buf = [0; 512];
+            d.read_at(&mut buf, 0).expect("reads go on");
+        }
+    }
+
+    #[test]
+    fn a_failed_batch_latches() {
+        let d = device(Fault::once(DeviceOp::Write, 1));
+        let bufs = [IoSlice::new(&[1; 512])];
+        let writes = [0, 4096, 8192].map(|offset| ScatteredWrite { offset, bufs: &bufs });
+        let error = d.write_scattered(&writes).expect_err("the second fails");
+        assert_eq!((error.op, error.offset, error.len), (DeviceOp::Write, 4096, 512));
+        assert_eq!(d.flush().expect_err("latched").offset, 4096);
+        assert_eq!(d.inner().inner().stats().writes, 1);
+    }
+
+    #[test]
+    fn reads_and_discards_do_not_latch() {
+        let d = device(Fault::once(DeviceOp::Read, 0));
+        assert!(d.read_at(&mut [0; 16], 0).is_err());
+        d.write_at(&[1; 16], 0).expect("write");
+        let d = device(Fault::once(DeviceOp::Discard, 0));
+        assert!(d.discard(0, 4096).is_err());
+        d.write_at(&[1; 16], 0).expect("write");
+        d.flush().expect("flush");
+        assert!(d.failure().is_none());
+    }
+}

@@ -1,0 +1,255 @@
+//! Handing out inodes and taking them back.
+//!
+//! Inodes are handed out within the handle that writes them: there is no "taken" state. A freed inode stays
+//! busy in memory until the freeing transaction is durable, so that what recovery may bring back keeps its
+//! number. If nothing else is left it is handed out all the same: both changes then commit in order, which is
+//! right too, only less kind to those who hold an old file handle.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use extol_journal::{Handle, Tid};
+use extol_ondisk::{GroupFlags, GroupNr, InodeNr, bitmap};
+use extol_vfs::{FsError, Result};
+
+use super::Shared;
+use super::bits::Span;
+use super::group::State;
+use super::orlov::{self, Summary, Units, View};
+use crate::error;
+
+impl View for Shared {
+    fn summary(&self, group: u32) -> Summary {
+        self.group(GroupNr(group)).map_or_else(
+            |_| Summary::default(),
+            |g| Summary {
+                free_blocks: u64::from(g.free()),
+                free_inodes: u64::from(g.free_inodes.load(Ordering::Relaxed)),
+                dirs: u64::from(g.dirs.load(Ordering::Relaxed)),
+            },
+        )
+    }
+}
+
+impl Shared {
+    fn units(&self) -> Units {
+        let geo = &self.geo;
+        Units::new(geo.groups, geo.groups_per_flex(), geo.inodes_per_group, geo.blocks_per_group)
+    }
+
+    pub(super) fn alloc_inode(
+        &self,
+        h: &mut Handle,
+        parent: InodeNr,
+        is_dir: bool,
+        top_level: bool,
+    ) -> Result<InodeNr> {
+        let units = self.units();
+        let parent_group = self.geo.group_of_inode(parent).0.0.min(self.geo.groups - 1);
+        for reuse in [false, true] {
+            if reuse && self.space.pending_inodes() == 0 {
+                break;
+            }
+            let found = if is_dir {
+                let unit = self.dir_unit(units, parent_group, top_level);
+                self.claim_first(h, orlov::dir_groups(units, unit), is_dir, reuse)?
+            } else {
+                let groups = orlov::file_groups(self, units, parent_group, parent.0);
+                self.claim_first(h, groups, is_dir, reuse)?
+            };
+            if let Some(ino) = found {
+                return Ok(ino);
+            }
+        }
+        Err(FsError::NoSpace)
+    }
+
+    fn dir_unit(&self, units: Units, parent_group: u32, top_level: bool) -> u32 {
+        let count = u64::from(units.count().max(1));
+        let now = self.space.counters();
+        let average = Summary {
+            free_blocks: now.free / count,
+            free_inodes: now.free_inodes / count,
+            dirs: self.table.average_dirs(units.size),
+        };
+        let spread = if top_level {
+            orlov::top_level(self, units, average, rand::random::<u32>() % units.count().max(1))
+        } else {
+            None
+        };
+        spread
+            .or_else(|| orlov::near_parent(self, units, average, parent_group))
+            .unwrap_or_else(|| units.of(parent_group))
+    }
+
+    fn claim_first(
+        &self,
+        h: &mut Handle,
+        groups: impl Iterator<Item = u32>,
+        is_dir: bool,
+        reuse: bool,
+    ) -> Result<Option<InodeNr>> {
+        for nr in groups {
+            if let Some(ino) = self.claim_inode(h, GroupNr(nr), is_dir, reuse)? {
+                return Ok(Some(ino));
+            }
+        }
+        Ok(None)
+    }
+
+    /// An inode of this group. `None`: it has none, or cannot be used.
+    fn claim_inode(&self, h: &mut Handle, nr: GroupNr, is_dir: bool, reuse: bool) -> Result<Option<InodeNr>> {
+        // A group that cannot be read has nothing to offer here; who needs this very group gets the error.
+        let Ok(group) = self.group(nr) else { return Ok(None) };
+        let hint = if reuse { &group.pending_inodes } else { &group.free_inodes };
+        if hint.load(Ordering::Relaxed) == 0 {
+            return Ok(None);
+        }
+        let mut state = group.state.lock();
+        if self.load_inodes(group, &mut state).is_err() {
+            return Ok(None);
+        }
+        let mut desc = *state.desc()?;
+        // A group gets both bitmaps at once, as Linux does it.
+        if self.is_uninit(&desc, GroupFlags::BLOCK_UNINIT) {
+            if self.load_blocks(group, &mut state).is_err() {
+                return Ok(None);
+            }
+            // Loading may have corrected the count.
+            desc = *state.desc()?;
+        }
+        let State { blocks, inodes: Some(map), .. } = &mut *state else { return Ok(None) };
+        let bit = if reuse { map.pending.first().map(|p| p.0) } else { map.busy.next_zero(map.first_free) };
+        let Some(bit) = bit else { return Ok(None) };
+        if let (true, Some(blocks)) = (self.is_uninit(&desc, GroupFlags::BLOCK_UNINIT), blocks) {
+            self.open_block_bitmap(h, group, &mut desc, &blocks.zones)?;
+        }
+        let buf = self.open_inode_bitmap(h, &mut desc)?;
+        if bitmap::test(&buf.data(), bit) {
+            let why = FsError::corrupt("a free inode is in use on disk")
+                .in_inode(self.geo.inode_at(nr, bit).0.into());
+            self.spoil_inodes(group, &mut state, why);
+            return Ok(None);
+        }
+        let sum = h
+            .modify(&buf, |bytes| {
+                bitmap::set(bytes, bit);
+                bitmap::inode_bitmap_csum(&self.geo, bytes)
+            })
+            .map_err(error::journal)?;
+        self.put_inode_csum(&mut desc, sum);
+        desc.free_inodes = desc.free_inodes.saturating_sub(1);
+        if self.geo.has_gdt_csum() {
+            let behind = self.geo.inodes_per_group.saturating_sub(bit.saturating_add(1));
+            desc.itable_unused = desc.itable_unused.min(behind);
+        }
+        if is_dir {
+            desc.used_dirs = desc.used_dirs.saturating_add(1);
+        }
+        if let Err(e) = self.write_desc(h, group, &desc) {
+            let _ = h.modify(&buf, |bytes| bitmap::clear(bytes, bit));
+            return Err(e);
+        }
+        map.busy.set(Span { start: bit, len: 1 });
+        if reuse {
+            map.pending.retain(|p| p.0 != bit);
+            group.pending_inodes.store(map.pending.len() as u32, Ordering::Relaxed);
+        } else {
+            map.first_free = bit.saturating_add(1);
+            let left = group.free_inodes.load(Ordering::Relaxed).saturating_sub(1);
+            group.free_inodes.store(left, Ordering::Relaxed);
+        }
+        state.set_desc(desc);
+        if is_dir {
+            group.dirs.store(desc.used_dirs, Ordering::Relaxed);
+            self.table.count_dir(true);
+        }
+        drop(state);
+        self.space.inode_taken(reuse);
+        Ok(Some(self.geo.inode_at(nr, bit)))
+    }
+
+    pub(super) fn free_inode(self: &Arc<Self>, h: &mut Handle, ino: InodeNr, was_dir: bool) -> Result<()> {
+        let bad = |what: &str| FsError::corrupt(what).in_inode(u64::from(ino.0));
+        if !self.geo.is_valid_inode(ino) || ino < self.geo.first_ino {
+            return Err(bad("freeing an inode that is reserved or does not exist"));
+        }
+        let (nr, bit) = self.geo.group_of_inode(ino);
+        let group = self.group(nr)?;
+        let mut state = group.state.lock();
+        self.load_inodes(group, &mut state)?;
+        let mut desc = *state.desc()?;
+        let Some(map) = state.inodes.as_mut() else { return Err(bad("inode bitmap is gone")) };
+        if self.is_uninit(&desc, GroupFlags::INODE_UNINIT) {
+            return Err(bad("freeing an inode that is free"));
+        }
+        let buf = self.open_inode_bitmap(h, &mut desc)?;
+        if !map.busy.test(bit) || !bitmap::test(&buf.data(), bit) {
+            return Err(bad("freeing an inode that is free"));
+        }
+        let sum = h
+            .modify(&buf, |bytes| {
+                bitmap::clear(bytes, bit);
+                bitmap::inode_bitmap_csum(&self.geo, bytes)
+            })
+            .map_err(error::journal)?;
+        self.put_inode_csum(&mut desc, sum);
+        desc.free_inodes = desc.free_inodes.saturating_add(1).min(self.geo.inodes_per_group);
+        if was_dir {
+            desc.used_dirs = desc.used_dirs.saturating_sub(1);
+        }
+        if let Err(e) = self.write_desc(h, group, &desc) {
+            let _ = h.modify(&buf, |bytes| bitmap::set(bytes, bit));
+            return Err(e);
+        }
+        map.pending.push((bit, h.tid()));
+        group.pending_inodes.store(map.pending.len() as u32, Ordering::Relaxed);
+        state.set_desc(desc);
+        if was_dir {
+            group.dirs.store(desc.used_dirs, Ordering::Relaxed);
+            self.table.count_dir(false);
+        }
+        self.space.inode_freed();
+        if self.pending.add_inode(h.tid(), nr, bit) {
+            self.settle_on_commit(h);
+        }
+        Ok(())
+    }
+
+    /// Inodes that a durable transaction freed may be handed out again, unless somebody needed them earlier.
+    pub(super) fn settle_inodes(&self, tid: Tid, freed: Vec<(GroupNr, u32)>) {
+        let mut total = 0;
+        for (nr, bit) in freed {
+            let Ok(group) = self.group(nr) else { continue };
+            let mut state = group.state.lock();
+            let is_bad = state.bad_inodes.is_some();
+            let Some(map) = &mut state.inodes else { continue };
+            let Some(at) = map.pending.iter().position(|&p| p == (bit, tid)) else { continue };
+            map.pending.swap_remove(at);
+            total += 1;
+            if is_bad {
+                continue;
+            }
+            group.pending_inodes.store(map.pending.len() as u32, Ordering::Relaxed);
+            map.busy.clear(Span { start: bit, len: 1 });
+            map.first_free = map.first_free.min(bit);
+            group.free_inodes.fetch_add(1, Ordering::Relaxed);
+        }
+        self.space.inodes_settled(total);
+    }
+
+    #[cfg(test)]
+    pub(super) fn inode_in_use(&self, ino: InodeNr) -> Result<bool> {
+        if !self.geo.is_valid_inode(ino) {
+            return Ok(false);
+        }
+        let (nr, bit) = self.geo.group_of_inode(ino);
+        let group = self.group(nr)?;
+        let mut state = group.state.lock();
+        self.load_inodes(group, &mut state)?;
+        Ok(state
+            .inodes
+            .as_ref()
+            .is_some_and(|map| map.busy.test(bit) && !map.pending.iter().any(|p| p.0 == bit)))
+    }
+}

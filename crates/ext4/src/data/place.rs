@@ -1,0 +1,328 @@
+//! Placing a run of file blocks: take, write, map.
+
+use std::io::IoSlice;
+
+use extol_device::BlockNr;
+use extol_journal::Handle;
+use extol_vfs::{FsError, Result};
+
+use crate::alloc::Run;
+use crate::error;
+use crate::fs::Fs;
+use crate::inodes::InodeState;
+use crate::map::{self, Mapping, Progress};
+use crate::volume::Volume;
+
+/// Mapping changes gathered before one handle makes them: keeps handles short.
+const MAX_PIECES: usize = 16;
+/// Most blocks mapped by one handle: a bound on the groups it touches.
+const MAX_BLOCKS: u32 = 8192;
+
+/// The bytes of consecutive file blocks.
+pub(crate) enum Source<'a> {
+    /// One buffer.
+    Bytes(&'a [u8]),
+    /// A buffer for every block.
+    Pages(&'a [Vec<u8>]),
+}
+
+impl Source<'_> {
+    fn slices(&self, from: u32, len: u32, bs: usize) -> Vec<IoSlice<'_>> {
+        let (from, len) = (from as usize, len as usize);
+        match self {
+            Self::Bytes(bytes) => {
+                bytes.get(from * bs..(from + len) * bs).map(IoSlice::new).into_iter().collect()
+            }
+            Self::Pages(pages) => {
+                pages.get(from..from + len).unwrap_or_default().iter().map(|p| IoSlice::new(p)).collect()
+            }
+        }
+    }
+
+    fn block(&self, at: u32, bs: usize) -> &[u8] {
+        let at = at as usize;
+        match self {
+            Self::Bytes(bytes) => bytes.get(at * bs..(at + 1) * bs).unwrap_or_default(),
+            Self::Pages(pages) => pages.get(at).map_or(&[], |p| p),
+        }
+    }
+}
+
+/// A mapping change that waits for its handle.
+#[derive(Clone, Copy, Debug)]
+enum Piece {
+    Insert { lblk: u32, run: Run },
+    Convert { lblk: u32, len: u32 },
+}
+
+impl Piece {
+    fn end(self) -> u32 {
+        match self {
+            Self::Insert { lblk, run } => lblk.saturating_add(run.len),
+            Self::Convert { lblk, len } => lblk.saturating_add(len),
+        }
+    }
+}
+
+/// Writes `blocks` blocks of the file from `lblk` on, and maps what is not mapped. The caller holds `promised` promises
+/// ([`crate::alloc::Allocator::reserve`]), one for every block that falls in a hole; what was mapped has used up its
+/// promise. Returns how many promises were used, also on an error (as the second part).
+pub(crate) fn place(
+    fs: &Fs,
+    st: &mut InodeState,
+    lblk: u32,
+    blocks: u32,
+    source: &Source<'_>,
+    promised: u64,
+) -> (Result<()>, u64) {
+    let mut placer = Placer { fs, st, pieces: Vec::new(), blocks: 0, promised, used: 0 };
+    let result = placer.run(lblk, blocks, source);
+    (result, placer.used)
+}
+
+struct Placer<'a> {
+    fs: &'a Fs,
+    st: &'a mut InodeState,
+    pieces: Vec<Piece>,
+    blocks: u32,
+    promised: u64,
+    used: u64,
+}
+
+impl Placer<'_> {
+    fn run(&mut self, lblk: u32, blocks: u32, source: &Source<'_>) -> Result<()> {
+        let result = self.write_all(lblk, blocks, source).and_then(|()| self.apply());
+        if result.is_err() {
+            for piece in std::mem::take(&mut self.pieces) {
+                if let Piece::Insert { run, .. } = piece {
+                    self.fs.vol.alloc.give_back(run);
+                }
+            }
+        }
+        result
+    }
+
+    fn write_all(&mut self, lblk: u32, blocks: u32, source: &Source<'_>) -> Result<()> {
+        let vol = &self.fs.vol;
+        let bs = vol.geo.block_len();
+        let mut at = 0;
+        while at < blocks {
+            let here = lblk + at;
+            let left = blocks - at;
+            let len = match map::lookup(vol, &self.st.node, here)? {
+                Mapping::Mapped { pblk, len, unwritten } => {
+                    let len = len.min(left);
+                    check_place(self.fs, self.st, pblk, len)?;
+                    self.write(pblk, &source.slices(at, len, bs))?;
+                    if unwritten {
+                        self.pieces.push(Piece::Convert { lblk: here, len });
+                    }
+                    len
+                }
+                Mapping::Hole { len } => {
+                    let want = u32::try_from(len).unwrap_or(u32::MAX).min(left).min(MAX_BLOCKS);
+                    let goal = match self.pieces.last() {
+                        Some(Piece::Insert { lblk, run }) if lblk + run.len == here => run.end(),
+                        _ => map::goal(vol, &self.st.node, here)?,
+                    };
+                    let run = vol.alloc.take_for(&mut self.st.window, goal, want, 1)?;
+                    self.pieces.push(Piece::Insert { lblk: here, run });
+                    #[cfg(feature = "planted-bugs")]
+                    if extol_journal::planted::has(extol_journal::planted::Bug::MapBeforeWrite) {
+                        // As if another thread's fsync came in between.
+                        self.apply()?;
+                        vol.journal.commit_all().map_err(error::journal)?;
+                    }
+                    self.write(run.start, &source.slices(at, run.len, bs))?;
+                    run.len
+                }
+            };
+            self.blocks += len;
+            at += len;
+            if self.pieces.len() >= MAX_PIECES || (self.blocks >= MAX_BLOCKS && at < blocks) {
+                self.apply()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, at: BlockNr, slices: &[IoSlice<'_>]) -> Result<()> {
+        let vol = &self.fs.vol;
+        let result = vol.dev.write_vectored_at(slices, at.offset(vol.geo.block_size));
+        vol.journal.note_data_write();
+        result.map_err(|e| self.fs.data_write_failed(e))
+    }
+
+    /// Maps what was written.
+    fn apply(&mut self) -> Result<()> {
+        let vol = &self.fs.vol;
+        let bs = vol.geo.block_size.bytes();
+        self.blocks = 0;
+        if self.pieces.is_empty() {
+            return Ok(());
+        }
+        let credits = self.pieces.iter().fold(2, |sum, piece| {
+            sum + match piece {
+                Piece::Insert { run, .. } => {
+                    map::credits_for_insert(&self.st.node, run.len, bs)
+                        + fs_groups(run.len, vol.geo.blocks_per_group)
+                }
+                Piece::Convert { .. } => map::credits_for_convert(&self.st.node),
+            }
+        });
+        let mut h = vol.journal.start(credits.min(vol.journal.max_credits())).map_err(error::journal)?;
+        let mut result = Ok(());
+        let mut reached = 0;
+        while let Some(piece) = self.pieces.first().copied() {
+            let mut committed = false;
+            result = match piece {
+                Piece::Insert { lblk, run } => commit(vol, &mut h, run, self.promised, &mut self.used)
+                    .and_then(|()| {
+                        committed = true;
+                        map::insert(vol, &mut h, &mut self.st.node, lblk, run, false).inspect_err(|_| {
+                            uncommit(vol, &mut h, run, &mut self.used);
+                        })
+                    }),
+                Piece::Convert { lblk, len } => convert_all(vol, &mut h, self.st, lblk, len),
+            };
+            if result.is_err() {
+                if committed {
+                    self.pieces.remove(0);
+                }
+                break;
+            }
+            reached = reached.max(piece.end());
+            self.pieces.remove(0);
+        }
+        let end = u64::from(reached) << vol.geo.block_size.bits();
+        self.st.disk_size = self.st.disk_size.max(end.min(self.st.node.raw.size));
+        let stored = self.st.store(self.fs, &mut h, true);
+        let stopped = h.stop().map_err(error::journal);
+        result.and(stored).and(stopped)
+    }
+}
+
+/// Sets the bits of a run that is about to be mapped, with as many of the caller's promises as are left.
+fn commit(vol: &Volume, h: &mut Handle, run: Run, promised: u64, used: &mut u64) -> Result<()> {
+    let len = u64::from(run.len);
+    if promised.saturating_sub(*used) < len {
+        // A promise was lost when its block could not be mapped (`uncommit`).
+        return vol.alloc.commit_take(h, run);
+    }
+    vol.alloc.commit_reserved(h, run)?;
+    *used += len;
+    Ok(())
+}
+
+/// The run could not be mapped: frees it in the same transaction, and takes the promises back if there is still room.
+fn uncommit(vol: &Volume, h: &mut Handle, run: Run, used: &mut u64) {
+    let len = u64::from(run.len);
+    if vol.alloc.free(h, run).is_ok() && *used >= len && vol.alloc.reserve(len, true).is_ok() {
+        *used -= len;
+    }
+}
+
+/// File data may go to these blocks, which its map names: they are not the volume's own.
+pub(crate) fn check_place(fs: &Fs, st: &InodeState, start: BlockNr, len: u32) -> Result<()> {
+    fs.vol.alloc.check_not_system(Run { start, len }).map_err(|e| e.in_inode(st.node.ino.0.into()))
+}
+
+/// Marks a range inside one extent as written; its budget always suffices.
+fn convert_all(vol: &Volume, h: &mut Handle, st: &mut InodeState, lblk: u32, len: u32) -> Result<()> {
+    match map::convert(vol, h, &mut st.node, lblk, len, true)? {
+        Progress::Done => Ok(()),
+        Progress::Restart { .. } => Err(FsError::Io("no journal credits to convert an extent".into())),
+    }
+}
+
+/// Credits of `commit_take` for a run of this length: bitmap and descriptor of every group it touches.
+pub(crate) fn fs_groups(len: u32, per_group: u32) -> u32 {
+    2 * (len / per_group.max(1) + 2)
+}
+
+/// Writes blocks through the log (data=journal): one transaction for up to a quarter of the largest, then the next.
+pub(crate) fn place_journalled(
+    fs: &Fs,
+    st: &mut InodeState,
+    lblk: u32,
+    blocks: u32,
+    source: &Source<'_>,
+    promised: u64,
+) -> (Result<()>, u64) {
+    let mut used = 0;
+    let result = journal_blocks(fs, st, lblk, blocks, source, promised, &mut used);
+    (result, used)
+}
+
+fn journal_blocks(
+    fs: &Fs,
+    st: &mut InodeState,
+    lblk: u32,
+    blocks: u32,
+    source: &Source<'_>,
+    promised: u64,
+    used: &mut u64,
+) -> Result<()> {
+    let vol = &fs.vol;
+    let bs = vol.geo.block_len();
+    let most = (vol.journal.max_credits() / 4).max(1);
+    let mut at = 0;
+    while at < blocks {
+        let here = lblk + at;
+        let left = (blocks - at).min(most);
+        let mapping = map::lookup(vol, &st.node, here)?;
+        let (len, tree) = match mapping {
+            Mapping::Mapped { len, unwritten, .. } => {
+                (len.min(left), if unwritten { map::credits_for_convert(&st.node) } else { 0 })
+            }
+            Mapping::Hole { len } => {
+                let len = u32::try_from(len).unwrap_or(u32::MAX).min(left);
+                (len, map::credits_for_insert(&st.node, len, vol.geo.block_size.bytes()))
+            }
+        };
+        let mut taken = None;
+        let start = match mapping {
+            Mapping::Mapped { pblk, .. } => {
+                check_place(fs, st, pblk, len)?;
+                pblk
+            }
+            Mapping::Hole { .. } => {
+                let goal = map::goal(vol, &st.node, here)?;
+                let run = vol.alloc.take_for(&mut st.window, goal, len, 1)?;
+                taken = Some(run);
+                run.start
+            }
+        };
+        let len = taken.map_or(len, |run| run.len);
+        let credits = len + tree + fs_groups(len, vol.geo.blocks_per_group) + 2;
+        let started = vol.journal.start(credits.min(vol.journal.max_credits()));
+        let mut h = match started {
+            Ok(h) => h,
+            Err(e) => {
+                taken.into_iter().for_each(|run| vol.alloc.give_back(run));
+                return Err(error::journal(e));
+            }
+        };
+        if let Some(run) = taken {
+            commit(vol, &mut h, run, promised, used)?;
+            if let Err(e) = map::insert(vol, &mut h, &mut st.node, here, run, false) {
+                uncommit(vol, &mut h, run, used);
+                let _ = st.store(fs, &mut h, true);
+                return Err(e);
+            }
+        } else if let Mapping::Mapped { unwritten: true, .. } = mapping {
+            convert_all(vol, &mut h, st, here, len)?;
+        }
+        for i in 0..len {
+            let buf = h.create(start.plus(u64::from(i))).map_err(error::journal)?;
+            let bytes = source.block(at + i, bs);
+            h.modify(&buf, |b| b.copy_from_slice(bytes)).map_err(error::journal)?;
+        }
+        at += len;
+        let end = u64::from(lblk + at) << vol.geo.block_size.bits();
+        st.disk_size = st.disk_size.max(end.min(st.node.raw.size));
+        st.store(fs, &mut h, true)?;
+        h.stop().map_err(error::journal)?;
+    }
+    Ok(())
+}

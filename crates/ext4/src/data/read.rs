@@ -1,0 +1,97 @@
+//! Reading file data.
+
+use extol_device::BlockNr;
+use extol_vfs::{FsError, Result};
+
+use crate::error;
+use crate::fs::Fs;
+use crate::inline;
+use crate::inodes::InodeState;
+use crate::map::{self, Mapping};
+use extol_ondisk::InodeFlags;
+
+/// Reads at `offset`; the count is short only at the end of the file.
+pub(crate) fn read(fs: &Fs, st: &InodeState, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    let size = st.node.raw.size;
+    if offset >= size || buf.is_empty() {
+        return Ok(0);
+    }
+    let n = usize::try_from(size - offset).unwrap_or(usize::MAX).min(buf.len());
+    let buf = &mut buf[..n];
+    if st.node.raw.flags.contains(InodeFlags::INLINE_DATA) {
+        let data = inline::read(&fs.vol, &st.node)?;
+        let from = usize::try_from(offset).unwrap_or(usize::MAX);
+        let part = data.get(from..).unwrap_or_default();
+        let k = part.len().min(n);
+        buf[..k].copy_from_slice(&part[..k]);
+        buf[k..].fill(0);
+        return Ok(n);
+    }
+    let bs = fs.vol.geo.block_len() as u64;
+    let mut done = 0;
+    while done < n {
+        let at = offset + done as u64;
+        let lblk = u32::try_from(at / bs).map_err(|_| FsError::FileTooLarge)?;
+        let inside = (at % bs) as usize;
+        if let Some(page) = st.pages.get(lblk) {
+            let k = (page.data.len() - inside).min(n - done);
+            buf[done..done + k].copy_from_slice(&page.data[inside..inside + k]);
+            done += k;
+            continue;
+        }
+        // As many blocks as share one mapping and have no dirty page.
+        let wanted = ((inside + n - done) as u64).div_ceil(bs);
+        let clean = st.pages.next(lblk).map_or(u64::from(u32::MAX), |l| u64::from(l - lblk));
+        let mapping = map::lookup(&fs.vol, &st.node, lblk)?;
+        let len = match mapping {
+            Mapping::Hole { len } => len,
+            Mapping::Mapped { len, .. } => u64::from(len),
+        }
+        .min(wanted)
+        .min(clean)
+        .max(1);
+        let k = (usize::try_from(len * bs).unwrap_or(usize::MAX) - inside).min(n - done);
+        let part = &mut buf[done..done + k];
+        match mapping {
+            Mapping::Mapped { pblk, unwritten: false, .. } => read_mapped(fs, st, pblk, inside, part)?,
+            _ => part.fill(0),
+        }
+        done += k;
+    }
+    Ok(n)
+}
+
+/// Reads `part` from `inside` bytes behind the start of block `pblk`.
+fn read_mapped(fs: &Fs, st: &InodeState, pblk: BlockNr, inside: usize, part: &mut [u8]) -> Result<()> {
+    let vol = &fs.vol;
+    let bs = vol.geo.block_len();
+    if !fs.journals_data(st) {
+        let at = pblk.offset(vol.geo.block_size).saturating_add(inside as u64);
+        return vol.dev.read_at(part, at).map_err(error::device);
+    }
+    // Journalled data may be newer in the cache than at its home.
+    let mut done = 0;
+    while done < part.len() {
+        let from = inside + done;
+        let nr = pblk.plus((from / bs) as u64);
+        let skip = from % bs;
+        let k = (bs - skip).min(part.len() - done);
+        match vol.journal.cached(nr) {
+            Some(buf) => part[done..done + k].copy_from_slice(&buf.data()[skip..skip + k]),
+            None => {
+                let at = nr.offset(vol.geo.block_size) + skip as u64;
+                vol.dev.read_at(&mut part[done..done + k], at).map_err(error::device)?;
+            }
+        }
+        done += k;
+    }
+    Ok(())
+}
+
+/// One whole block of the file as a caller would read it: zeros for holes and behind the end.
+pub(crate) fn block(fs: &Fs, st: &InodeState, lblk: u32) -> Result<Vec<u8>> {
+    let bs = fs.vol.geo.block_len();
+    let mut bytes = vec![0; bs];
+    read(fs, st, u64::from(lblk) * bs as u64, &mut bytes)?;
+    Ok(bytes)
+}

@@ -1,0 +1,225 @@
+//! Write-back: dirty pages go to the device, and who decides when.
+//!
+//! | when | what |
+//! |---|---|
+//! | fsync | the file |
+//! | sync, unmount | everything |
+//! | more than `dirty_bytes` | the file that is being written, by its writer |
+//! | every second | files dirty for longer than 5 s, and everything above half of `dirty_bytes` |
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use extol_service::{Progress, Service};
+use extol_vfs::{FsError, Result};
+use parking_lot::Mutex;
+
+use super::dirty::Page;
+use super::place::{Source, place, place_journalled};
+use crate::error;
+use crate::fs::Fs;
+use crate::inodes::{Cell, InodeState};
+
+/// How long data may stay in memory only. Linux waits 30 s, but its pages are also visible to the system's memory
+/// pressure; a daemon's are not.
+const MAX_AGE_NS: u64 = 5_000_000_000;
+const PERIOD: Duration = Duration::from_secs(1);
+/// Blocks written back in one go: bounds the memory for a second copy of nothing, and the length of a write.
+const BATCH: u32 = 1024;
+/// Commits awaited for freed blocks before write-back gives up.
+const RETRIES: u32 = 8;
+
+#[derive(Debug)]
+struct DirtyInode {
+    cell: Arc<Cell>,
+    since_ns: u64,
+}
+
+/// Which inodes have dirty pages, and how many bytes there are in all.
+#[derive(Debug, Default)]
+pub(crate) struct DirtyIndex {
+    bytes: AtomicUsize,
+    inodes: Mutex<HashMap<u32, DirtyInode>>,
+}
+
+impl DirtyIndex {
+    /// Bytes in dirty pages.
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Inodes with dirty pages or time stamps.
+    pub fn len(&self) -> usize {
+        self.inodes.lock().len()
+    }
+
+    pub fn grow(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub fn shrink(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// The inode has something to write back.
+    pub fn add(&self, cell: &Arc<Cell>, now_ns: u64) {
+        self.inodes
+            .lock()
+            .entry(cell.ino)
+            .and_modify(|d| d.cell = Arc::clone(cell))
+            .or_insert_with(|| DirtyInode { cell: Arc::clone(cell), since_ns: now_ns });
+    }
+
+    /// The inode has nothing to write back any more. Called with its lock held.
+    pub fn remove(&self, ino: u32) {
+        self.inodes.lock().remove(&ino);
+    }
+
+    /// The cell is dead. (Its number may belong to a new inode by now, which stays.)
+    fn remove_dead(&self, cell: &Arc<Cell>) {
+        let mut inodes = self.inodes.lock();
+        if inodes.get(&cell.ino).is_some_and(|d| Arc::ptr_eq(&d.cell, cell)) {
+            inodes.remove(&cell.ino);
+        }
+    }
+
+    /// By inode number: neighbours in the table, and often on the device.
+    fn older_than(&self, before_ns: u64) -> Vec<Arc<Cell>> {
+        let inodes = self.inodes.lock();
+        let old = inodes.values().filter(|d| d.since_ns <= before_ns);
+        let mut cells: Vec<_> = old.map(|d| Arc::clone(&d.cell)).collect();
+        drop(inodes);
+        cells.sort_unstable_by_key(|cell| cell.ino);
+        cells
+    }
+}
+
+/// Writes back all dirty pages of an inode, and its time stamps. On an error the pages that were not written stay.
+pub(crate) fn flush(fs: &Fs, st: &mut InodeState) -> Result<()> {
+    flush_from(fs, st, 0, u32::MAX)
+}
+
+/// Writes back dirty pages of `from..to`; with the whole file, its time stamps as well.
+pub(crate) fn flush_from(fs: &Fs, st: &mut InodeState, from: u32, to: u32) -> Result<()> {
+    let bs = fs.vol.geo.block_len();
+    let journalled = fs.journals_data(st);
+    let mut at = from;
+    let mut retries = RETRIES;
+    while let Some(lblk) = st.pages.next(at).filter(|l| *l < to) {
+        let run = st.pages.run(lblk, BATCH.min(to - lblk));
+        let mut pages = Vec::with_capacity(run as usize);
+        let mut reserved = Vec::with_capacity(run as usize);
+        let mut unwritten = Vec::with_capacity(run as usize);
+        for i in 0..run {
+            if let Some(page) = st.pages.remove(lblk + i) {
+                reserved.push(page.reserved);
+                unwritten.push(page.unwritten);
+                pages.push(page.data);
+            }
+        }
+        let run = pages.len() as u32;
+        let source = Source::Pages(&pages);
+        let put = if journalled { place_journalled } else { place };
+        let promised = reserved.iter().filter(|r| **r).count() as u64;
+        let (result, used) = put(fs, st, lblk, run, &source, promised);
+        match result {
+            Ok(()) => {
+                // A page may have lost its hole since it was reserved (nobody maps behind its back today).
+                fs.vol.alloc.unreserve(promised.saturating_sub(used));
+                fs.dirty.shrink(pages.len() * bs);
+            }
+            Err(e) => {
+                // Keep what may not have been written: a later fsync must not succeed without it.
+                let mut used = used;
+                let pages = pages.into_iter().zip(reserved).zip(unwritten);
+                for (i, ((data, mut reserved), unwritten)) in pages.enumerate() {
+                    if reserved && used > 0 {
+                        used -= 1;
+                        reserved = false;
+                    }
+                    st.pages.insert(lblk + i as u32, Page { data, reserved, unwritten });
+                }
+                // Promises also count blocks that were freed and become usable by a commit.
+                if e == FsError::NoSpace && retries > 0 && fs.vol.alloc.pending_free() > 0 {
+                    retries -= 1;
+                    fs.vol.journal.commit_all().map_err(error::journal)?;
+                    continue;
+                }
+                return Err(e);
+            }
+        }
+        at = lblk.saturating_add(run);
+        if at == u32::MAX {
+            break;
+        }
+    }
+    if st.pages.is_empty() {
+        fs.vol.alloc.unreserve(std::mem::take(&mut st.pages.meta_reserved));
+        let grew = st.disk_size != st.node.raw.size && st.is_regular();
+        if grew {
+            st.disk_size = st.node.raw.size;
+        }
+        if (grew || st.lazy_times) && from == 0 && to == u32::MAX {
+            let mut h = fs.vol.journal.start(1).map_err(error::journal)?;
+            st.store(fs, &mut h, grew)?;
+            h.stop().map_err(error::journal)?;
+        }
+        if !st.lazy_times {
+            fs.dirty.remove(st.node.ino.0);
+        }
+    }
+    Ok(())
+}
+
+/// Writes back everything. The first error is returned, after all were tried.
+pub(crate) fn flush_all(fs: &Fs) -> Result<()> {
+    let mut result = Ok(());
+    for cell in fs.dirty.older_than(u64::MAX) {
+        // A cell without state was deleted meanwhile.
+        let Ok(mut st) = cell.write() else {
+            fs.dirty.remove_dead(&cell);
+            continue;
+        };
+        let one = flush(fs, &mut st);
+        if result.is_ok() {
+            result = one;
+        }
+    }
+    result
+}
+
+/// Writes back every inode whose lock is free; for callers who hold inode locks themselves.
+pub(crate) fn flush_unlocked(fs: &Fs) {
+    for cell in fs.dirty.older_than(u64::MAX) {
+        if let Some(mut st) = cell.try_write() {
+            // Pages that cannot be written stay, with their promises.
+            let _ = flush(fs, &mut st);
+        }
+    }
+}
+
+/// The write-back service.
+#[derive(Debug)]
+pub(crate) struct Writeback(pub Weak<Fs>);
+
+impl Service for Writeback {
+    fn step(&mut self) -> Progress {
+        let Some(fs) = self.0.upgrade() else { return Progress::Idle(None) };
+        if fs.vol.journal.check_aborted().is_err() {
+            return Progress::Idle(Some(PERIOD));
+        }
+        let pressed = fs.dirty.bytes() > fs.limits.dirty_bytes / 2;
+        let before = if pressed { u64::MAX } else { fs.clock.now_ns().saturating_sub(MAX_AGE_NS) };
+        for cell in fs.dirty.older_than(before) {
+            if let Ok(mut st) = cell.write() {
+                // Errors are kept by the inode's pages and by the journal; fsync reports them.
+                let _ = flush(&fs, &mut st);
+            } else {
+                fs.dirty.remove_dead(&cell);
+            }
+        }
+        Progress::Idle(Some(PERIOD))
+    }
+}

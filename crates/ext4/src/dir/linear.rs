@@ -1,0 +1,100 @@
+//! Directories without an index (and those whose index cannot be used): every block is looked at.
+
+use std::sync::Arc;
+
+use extol_journal::{Buf, Handle};
+use extol_ondisk::dirent::NewEntry;
+use extol_vfs::{FsError, Result};
+
+use super::blocks::{self, BlockKind, Blocks};
+use super::{Found, htree, leaf, put_in_leaf, scan_leaf};
+use crate::node::Node;
+use crate::volume::Volume;
+
+/// Most blocks that adding one name appends: the two leaves of a new index.
+pub(super) const MAX_NEW: u32 = 2;
+
+/// Finds a name other than `.` and `..`.
+pub(super) fn find(blocks: &mut Blocks<'_, '_>, name: &[u8]) -> Result<Option<Found>> {
+    let mut at = 0;
+    while let Some(lblk) = blocks.next(at)? {
+        at = lblk + 1;
+        // An index node holds no names.
+        if blocks.shape.indexed && !matches!(blocks.any(lblk)?, Some((_, BlockKind::Leaf))) {
+            continue;
+        }
+        if let Some(found) = scan_leaf(blocks, lblk, name)? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+/// Finds `.` or `..`, which only the first block has.
+pub(super) fn find_dots(blocks: &mut Blocks<'_, '_>, name: &[u8]) -> Result<Option<Found>> {
+    let Some((buf, kind)) = blocks.any(0)? else { return Ok(None) };
+    let data = buf.data();
+    let area = match kind {
+        BlockKind::Leaf => blocks.shape.area(&data),
+        BlockKind::Index(_) => &data[..],
+    };
+    let found = leaf::scan(area, &blocks.shape, name)?.found;
+    drop(data);
+    Ok(found.map(|(ino, kind_of_file)| Found { buf, kind, ino, file_type: kind_of_file }))
+}
+
+enum Room {
+    Leaf(Arc<Buf>),
+    Hole(u32),
+    None,
+}
+
+/// Adds a name: where there is room, else in a hole, else (with `may_index`) by building an index, else in a new
+/// block.
+pub(super) fn add(
+    vol: &Volume,
+    h: &mut Handle,
+    dir: &mut Node,
+    new: NewEntry<'_>,
+    may_index: bool,
+) -> Result<()> {
+    let mut blocks = Blocks::new(vol, dir);
+    let shape = blocks.shape;
+    let count = blocks.count;
+    if count == 0 {
+        return Err(shape.corrupt("directory without blocks"));
+    }
+    let mut room = Room::None;
+    let mut at = 0;
+    while at < count {
+        let next = blocks.next(at)?;
+        if next != Some(at) && matches!(room, Room::None) {
+            room = Room::Hole(at);
+        }
+        let Some(lblk) = next else { break };
+        at = lblk + 1;
+        let Some(buf) = blocks.leaf(lblk)? else { continue };
+        let scan = leaf::scan(shape.area(&buf.data()), &shape, new.name)?;
+        if scan.found.is_some() {
+            return Err(FsError::Exists);
+        }
+        if scan.room && !matches!(room, Room::Leaf(_)) {
+            room = Room::Leaf(buf);
+        }
+    }
+    let fresh = match room {
+        Room::Leaf(buf) => return put_in_leaf(h, &shape, &buf, new),
+        Room::Hole(lblk) => blocks::fill(vol, h, dir, &[lblk])?,
+        Room::None => {
+            if count == 1 && may_index && shape.dir_index && htree::build(vol, h, dir, new)? {
+                return Ok(());
+            }
+            blocks::append(vol, h, dir, 1)?
+        }
+    };
+    for block in fresh {
+        let only = [leaf::Hashed { hash: 0, entry: new }];
+        blocks::modify_leaf(h, &shape, &block.buf, |bytes| leaf::fill(bytes, &shape, &only))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,339 @@
+//! Directories: names and the inodes they lead to.
+//!
+//! A directory is a file whose blocks hold entries. It exists in three forms:
+//!
+//! ```text
+//!   inside the inode     ──full──►  linear: one block    ──full──►  indexed (dir_index): root, nodes, leaves
+//!   (inline_data)                   of entries after               block 0 is the root, names are found by hash
+//!                                   another                ──full──►  (no dir_index) more blocks
+//! ```
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `blocks` | reading blocks checked, changing them with their checksum, appending |
+//! | `leaf`, `index` | a block of entries, an index node |
+//! | `linear`, `htree` | the forms: finding and adding |
+//! | `readdir`, `batch` | listing with cookies that stay valid |
+//!
+//! Rules of the house:
+//! * The caller holds the directory's inode lock (exclusive for changes) and passes the inode in a [`Node`]. What
+//!   changes in it (size, flags, block map) the caller writes back, once, in the same handle, also after an error.
+//! * A change that fails for want of space changes nothing. `.` and `..` are no ordinary names: only [`init`] and
+//!   [`set_dotdot`] write them.
+//! * A directory whose index makes no sense is still read, from one end to the other. Names can then be removed. They
+//!   can be added only without metadata_csum (the index is given up, as an implementation without it would): with it
+//!   the volume must be repaired first.
+//! * Holes are read as blocks without entries, and filled when a name is added.
+
+mod batch;
+mod blocks;
+mod htree;
+mod index;
+mod leaf;
+mod linear;
+mod readdir;
+
+use std::sync::Arc;
+
+use extol_journal::{Buf, Handle};
+use extol_ondisk::dirent::{self, MAX_NAME, NewEntry};
+use extol_ondisk::{FileType, InodeFlags, InodeNr};
+use extol_vfs::{DirEntry, FileKind, FsError, Result};
+
+use crate::inline;
+use crate::map;
+use crate::node::Node;
+use crate::volume::Volume;
+use blocks::{BlockKind, Blocks, Shape};
+use htree::IndexError;
+
+/// Where a name was found.
+struct Found {
+    buf: Arc<Buf>,
+    kind: BlockKind,
+    ino: InodeNr,
+    file_type: Option<FileType>,
+}
+
+/// Looks for a name in one leaf; a hole has none.
+fn scan_leaf(blocks: &mut Blocks<'_, '_>, lblk: u32, name: &[u8]) -> Result<Option<Found>> {
+    let Some(buf) = blocks.leaf(lblk)? else { return Ok(None) };
+    let found = leaf::scan(blocks.shape.area(&buf.data()), &blocks.shape, name)?.found;
+    Ok(found.map(|(ino, file_type)| Found { buf, kind: BlockKind::Leaf, ino, file_type }))
+}
+
+/// Adds an entry to a leaf that has room for it.
+fn put_in_leaf(h: &mut Handle, shape: &Shape<'_>, buf: &Arc<Buf>, new: NewEntry<'_>) -> Result<()> {
+    let added = blocks::modify_leaf(h, shape, buf, |bytes| {
+        dirent::add(shape.area_mut(bytes), new.name, new.ino, new.file_type)
+    })?;
+    if !added.map_err(|e| shape.bad(e))? {
+        return Err(shape.corrupt("no room in a directory block that had room"));
+    }
+    Ok(())
+}
+
+fn find(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Option<Found>> {
+    let mut blocks = Blocks::new(vol, dir);
+    if matches!(name, b"." | b"..") {
+        return linear::find_dots(&mut blocks, name);
+    }
+    if blocks.shape.searchable && blocks.count > 0 {
+        match htree::find(&mut blocks, name) {
+            Ok(found) => return Ok(found),
+            Err(IndexError::Fs(e)) => return Err(e),
+            Err(IndexError::Structure(_)) => {}
+        }
+    }
+    linear::find(&mut blocks, name)
+}
+
+fn check_name(name: &[u8]) -> Result<()> {
+    match name.len() {
+        0 => Err(FsError::Invalid("empty name")),
+        1..=MAX_NAME => Ok(()),
+        _ => Err(FsError::NameTooLong),
+    }
+}
+
+fn is_inline(dir: &Node) -> bool {
+    dir.raw.flags.contains(InodeFlags::INLINE_DATA)
+}
+
+fn kind_of(file_type: Option<FileType>) -> Option<FileKind> {
+    Some(match file_type? {
+        FileType::Regular => FileKind::Regular,
+        FileType::Directory => FileKind::Directory,
+        FileType::CharDevice => FileKind::CharDevice,
+        FileType::BlockDevice => FileKind::BlockDevice,
+        FileType::Fifo => FileKind::Fifo,
+        FileType::Socket => FileKind::Socket,
+        FileType::Symlink => FileKind::Symlink,
+    })
+}
+
+/// Finds a name: the inode, and its type where the volume records types.
+pub(crate) fn lookup(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Option<(InodeNr, Option<FileType>)>> {
+    check_name(name)?;
+    if is_inline(dir) {
+        let inside = inline::dir_entries(vol, dir)?;
+        return Ok(match name {
+            b"." => Some((dir.ino, Some(FileType::Directory))),
+            b".." => Some((inside.parent, Some(FileType::Directory))),
+            _ => inside.entries.iter().find(|e| e.name == name).map(|e| (e.ino, Some(e.kind))),
+        });
+    }
+    match find(vol, dir, name)? {
+        Some(found) => Ok(Some((Shape::of(vol, dir).inode(found.ino)?, found.file_type))),
+        None => Ok(None),
+    }
+}
+
+/// Journal credits that [`add`] needs, the directory's inode not included: the leaf and the index nodes above it,
+/// and for every block that may be appended the block itself, a bitmap, a group descriptor and the change of the
+/// block map.
+pub(crate) fn credits_add(vol: &Volume, dir: &Node) -> u32 {
+    let depth = u32::from(extol_ondisk::htree::max_levels(&vol.geo)) + 1;
+    let appended = htree::MAX_NEW.max(linear::MAX_NEW);
+    1 + depth + appended * (3 + insert_credits(vol, dir))
+}
+
+/// Journal credits that [`remove`], [`replace`] and [`set_dotdot`] need, the directory's inode not included: one
+/// block.
+pub(crate) fn credits_remove() -> u32 {
+    1
+}
+
+fn insert_credits(vol: &Volume, dir: &Node) -> u32 {
+    map::credits_for_insert(dir, 1, vol.geo.block_size.bytes())
+}
+
+/// Adds a name. [`FsError::Exists`] if it is there already.
+pub(crate) fn add(
+    vol: &Volume,
+    h: &mut Handle,
+    dir: &mut Node,
+    name: &[u8],
+    ino: InodeNr,
+    kind: FileType,
+) -> Result<()> {
+    check_name(name)?;
+    if matches!(name, b"." | b"..") {
+        return Err(FsError::Exists);
+    }
+    let shape = Shape::of(vol, dir);
+    let new = NewEntry { name, ino, file_type: shape.stored_type(kind) };
+    if is_inline(dir) {
+        if lookup(vol, dir, name)?.is_some() {
+            return Err(FsError::Exists);
+        }
+        if inline::dir_add(vol, h, dir, name, ino, kind)? {
+            return Ok(());
+        }
+        return add_outside(vol, h, dir, new);
+    }
+    add_to_blocks(vol, h, dir, new)
+}
+
+fn add_to_blocks(vol: &Volume, h: &mut Handle, dir: &mut Node, new: NewEntry<'_>) -> Result<()> {
+    let shape = Shape::of(vol, dir);
+    if shape.indexed && !shape.searchable {
+        return Err(FsError::NotSupported("adding to a case-insensitive directory"));
+    }
+    if shape.searchable {
+        return match htree::add(vol, h, dir, new) {
+            Err(IndexError::Structure(_)) if shape.seed.is_none() => {
+                dir.raw.flags.remove(InodeFlags::INDEX);
+                linear::add(vol, h, dir, new, false)
+            }
+            result => result.map_err(|e| e.into_fs(&shape)),
+        };
+    }
+    if !shape.dir_index {
+        // Left by somebody who had the feature; the index would not follow our changes.
+        dir.raw.flags.remove(InodeFlags::INDEX);
+    }
+    linear::add(vol, h, dir, new, true)
+}
+
+/// Adds a name to a directory that has no more room in its inode: all entries move to a block.
+fn add_outside(vol: &Volume, h: &mut Handle, dir: &mut Node, new: NewEntry<'_>) -> Result<()> {
+    let inside = inline::dir_entries(vol, dir)?;
+    let before = dir.raw.clone();
+    let shape = Shape::of(vol, dir);
+    let moved = (|| {
+        inline::dir_drop(vol, h, dir)?;
+        init(vol, h, dir, inside.parent)?;
+        for entry in &inside.entries {
+            let old =
+                NewEntry { name: &entry.name, ino: entry.ino, file_type: shape.stored_type(entry.kind) };
+            add_to_blocks(vol, h, dir, old)?;
+        }
+        add_to_blocks(vol, h, dir, new)
+    })();
+    if moved.is_err() {
+        if !is_inline(dir) {
+            let _ = map::remove(vol, h, dir, 0, blocks::count(vol, dir), map::Discard::Free)?;
+        }
+        dir.raw = before;
+    }
+    moved
+}
+
+/// Removes a name and gives the inode it led to. [`FsError::NotFound`] if it is not there.
+pub(crate) fn remove(vol: &Volume, h: &mut Handle, dir: &mut Node, name: &[u8]) -> Result<InodeNr> {
+    check_ordinary(name)?;
+    if is_inline(dir) {
+        return inline::dir_remove(vol, h, dir, name);
+    }
+    let found = find(vol, dir, name)?.ok_or(FsError::NotFound)?;
+    let shape = Shape::of(vol, dir);
+    let removed = blocks::modify(h, &shape, &found.buf, found.kind, |b| {
+        dirent::remove(shape.entries_mut(found.kind, b), name)
+    })?;
+    removed.map_err(|e| shape.bad(e))?.ok_or(FsError::NotFound)
+}
+
+fn check_ordinary(name: &[u8]) -> Result<()> {
+    check_name(name)?;
+    if matches!(name, b"." | b"..") {
+        return Err(FsError::Invalid("'.' and '..' cannot be removed"));
+    }
+    Ok(())
+}
+
+/// Lets a name lead to another inode. [`FsError::NotFound`] if it is not there.
+pub(crate) fn replace(
+    vol: &Volume,
+    h: &mut Handle,
+    dir: &mut Node,
+    name: &[u8],
+    ino: InodeNr,
+    kind: FileType,
+) -> Result<()> {
+    check_ordinary(name)?;
+    if is_inline(dir) {
+        return inline::dir_replace(vol, h, dir, name, ino, kind);
+    }
+    point_to(vol, h, dir, name, ino, kind)
+}
+
+fn point_to(
+    vol: &Volume,
+    h: &mut Handle,
+    dir: &Node,
+    name: &[u8],
+    ino: InodeNr,
+    kind: FileType,
+) -> Result<()> {
+    let found = find(vol, dir, name)?.ok_or(FsError::NotFound)?;
+    let shape = Shape::of(vol, dir);
+    let replaced = blocks::modify(h, &shape, &found.buf, found.kind, |b| {
+        dirent::replace(shape.entries_mut(found.kind, b), name, ino, shape.stored_type(kind))
+    })?;
+    replaced.map_err(|e| shape.bad(e))?.ok_or(FsError::NotFound).map(|_| ())
+}
+
+/// Lets `..` lead to another directory.
+pub(crate) fn set_dotdot(vol: &Volume, h: &mut Handle, dir: &mut Node, parent: InodeNr) -> Result<()> {
+    if is_inline(dir) {
+        return inline::dir_set_dotdot(vol, h, dir, parent);
+    }
+    match point_to(vol, h, dir, b"..", parent, FileType::Directory) {
+        Err(FsError::NotFound) => Err(Shape::of(vol, dir).corrupt("directory without '..'")),
+        result => result,
+    }
+}
+
+/// Makes an inode without contents an empty directory: one block, or inside the inode if the caller has set its
+/// INLINE_DATA flag. Three credits, the inode not included: the block, its bitmap and group descriptor.
+pub(crate) fn init(vol: &Volume, h: &mut Handle, dir: &mut Node, parent: InodeNr) -> Result<()> {
+    if is_inline(dir) {
+        return inline::dir_init(vol, h, dir, parent);
+    }
+    let fresh = blocks::append(vol, h, dir, 1)?;
+    let shape = Shape::of(vol, dir);
+    let kind = shape.stored_type(FileType::Directory);
+    for block in fresh {
+        blocks::modify_leaf(h, &shape, &block.buf, |bytes| {
+            dirent::init_dots(shape.area_mut(bytes), shape.ino, parent, kind);
+        })?;
+    }
+    Ok(())
+}
+
+/// True if the directory has no names but `.` and `..`.
+pub(crate) fn is_empty(vol: &Volume, dir: &Node) -> Result<bool> {
+    if is_inline(dir) {
+        return Ok(inline::dir_entries(vol, dir)?.entries.is_empty());
+    }
+    let mut blocks = Blocks::new(vol, dir);
+    if blocks.count == 0 {
+        return Err(blocks.shape.corrupt("directory without blocks"));
+    }
+    let mut at = 0;
+    while let Some(lblk) = blocks.next(at)? {
+        at = lblk + 1;
+        if let Some((buf, BlockKind::Leaf)) = blocks.any(lblk)?
+            && !dirent::is_empty(blocks.shape.area(&buf.data())).map_err(|e| blocks.shape.bad(e))?
+        {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Hands the entries behind `cookie` (0: all) to `each` until it returns false; `.` and `..` come first. An entry
+/// that `each` refused counts as not taken: the cookie of the one before it leads to it again. Whatever is added
+/// or removed between two calls, every name that is there all the time is listed exactly once.
+pub(crate) fn iterate(
+    vol: &Volume,
+    dir: &Node,
+    cookie: u64,
+    each: &mut dyn FnMut(DirEntry) -> bool,
+) -> Result<()> {
+    readdir::iterate(vol, dir, cookie, each)
+}
+
+#[cfg(test)]
+mod tests;

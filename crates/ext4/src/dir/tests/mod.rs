@@ -1,0 +1,8 @@
+//! Tests on images that mke2fs made, in memory, judged by e2fsck and by Linux.
+
+mod churn;
+mod collide;
+mod hostile;
+mod lab;
+mod levels;
+mod matrix;

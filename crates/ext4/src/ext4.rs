@@ -1,0 +1,275 @@
+//! The volume as programs see it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use extol_device::{Direct, FileDevice, OpenOptions, SharedDevice};
+use extol_vfs::{
+    Attr, Creds, DirEntry, Fallocate, FileExtent, FileId, FileSystem, FsError, NewNode, RenameFlags, Result,
+    Seek, SetAttr, StatFs, XattrSet,
+};
+use parking_lot::Mutex;
+
+use crate::error;
+use crate::fs::Fs;
+use crate::mount::{self, OpenResult, Running};
+use crate::ops::{attrs, create, delete, files, names, rename, xattrs};
+use crate::options::MountOptions;
+use crate::stats::Stats;
+
+/// An open ext2, ext3 or ext4 volume.
+///
+/// Everything that a mount can do works on it from any thread: see [`FileSystem`] for inodes and
+/// [`Ext4::root_dir`](crate::Ext4) … for paths. [`unmount`](Self::unmount) closes it cleanly; dropping it without that does
+/// the same but cannot report errors.
+pub struct Ext4 {
+    fs: Arc<Fs>,
+    running: Mutex<Option<Running>>,
+}
+
+impl std::fmt::Debug for Ext4 {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ext4").field("fs", &self.fs).finish_non_exhaustive()
+    }
+}
+
+impl Ext4 {
+    pub(crate) fn new(fs: Arc<Fs>, running: Running) -> Self {
+        Self { fs, running: Mutex::new(Some(running)) }
+    }
+
+    /// Opens a volume on any device. Recovers its journal and finishes orphans if needed.
+    ///
+    /// # Errors
+    /// One line: not an ext4 volume, a feature that cannot be handled, a journal that cannot be recovered …
+    pub fn open(device: SharedDevice, options: &MountOptions) -> OpenResult<Arc<Self>> {
+        mount::open(device, options)
+    }
+
+    /// Opens a volume in a file or on a block device. Refuses one that is mounted or open in another Extol.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and if the file cannot be opened.
+    pub fn open_path(path: impl AsRef<Path>, options: &MountOptions) -> OpenResult<Arc<Self>> {
+        Self::open(open_device(path.as_ref(), options)?, options)
+    }
+
+    /// Writes everything home and marks the volume clean. Operations fail with `ReadOnly` afterwards. The second call
+    /// does nothing.
+    ///
+    /// # Errors
+    /// If something could not be written; the volume then needs recovery, which the next mount does.
+    pub fn unmount(&self) -> Result<()> {
+        match self.running.lock().take() {
+            Some(mut running) => mount::close(&self.fs, &mut running),
+            None => Ok(()),
+        }
+    }
+
+    /// Stops at once, as a power cut would: nothing more is written, not even a mark. For tests and examples of recovery.
+    pub fn crash(&self) {
+        self.fs.vol.journal.shut_down("crashed on purpose");
+        self.fs.read_only.store(true, Ordering::Release);
+        self.running.lock().take();
+    }
+
+    /// State and counters.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        Stats::of(&self.fs)
+    }
+
+    /// True if an error asked for the end of the process (`errors=panic`).
+    #[must_use]
+    pub fn panic_wanted(&self) -> bool {
+        self.fs.panic_wanted.load(Ordering::Acquire)
+    }
+
+    fn op<T>(&self, result: Result<T>) -> Result<T> {
+        self.fs.operations.fetch_add(1, Ordering::Relaxed);
+        self.fs.note(result)
+    }
+}
+
+impl Drop for Ext4 {
+    fn drop(&mut self) {
+        let _ = self.unmount();
+    }
+}
+
+/// Opens the device of a volume as the options say.
+pub(crate) fn open_device(path: &Path, options: &MountOptions) -> OpenResult<SharedDevice> {
+    let direct = match options.direct {
+        None => Direct::Auto,
+        Some(true) => Direct::On,
+        Some(false) => Direct::Off,
+    };
+    let how = if options.read_only { OpenOptions::read_only() } else { OpenOptions::read_write() };
+    Ok(Arc::new(FileDevice::open(path, &how.direct(direct))?))
+}
+
+impl FileSystem for Ext4 {
+    fn root(&self) -> u32 {
+        extol_ondisk::InodeNr::ROOT.0
+    }
+
+    fn lookup(&self, dir: u32, name: &[u8]) -> Result<Attr> {
+        self.op(names::lookup(&self.fs, dir, name))
+    }
+
+    fn reopen(&self, id: FileId) -> Result<Attr> {
+        let attr = self.op(names::open_by_number(&self.fs, id.ino))?;
+        if attr.id == id {
+            return Ok(attr);
+        }
+        self.forget(id.ino, 1);
+        Err(FsError::Stale)
+    }
+
+    fn open_by_number(&self, ino: u32) -> Result<Attr> {
+        self.op(names::open_by_number(&self.fs, ino))
+    }
+
+    fn retain(&self, ino: u32) {
+        self.fs.table.retain(ino);
+    }
+
+    fn forget(&self, ino: u32, n: u64) {
+        if self.fs.table.release(ino, n)
+            && let Some(cell) = self.fs.table.cached(ino)
+        {
+            delete::delete_if_unused(&self.fs, &cell);
+        }
+    }
+
+    fn getattr(&self, ino: u32) -> Result<Attr> {
+        self.op(attrs::getattr(&self.fs, ino))
+    }
+
+    fn setattr(&self, ino: u32, set: &SetAttr) -> Result<Attr> {
+        self.op(attrs::setattr(&self.fs, ino, set))
+    }
+
+    fn create(&self, dir: u32, name: &[u8], new: NewNode, perm: u16, umask: u16, who: Creds) -> Result<Attr> {
+        self.op(create::create(&self.fs, dir, name, &new, perm, umask, who))
+    }
+
+    fn create_unnamed(&self, dir: u32, perm: u16, umask: u16, who: Creds) -> Result<Attr> {
+        self.op(create::create_unnamed(&self.fs, dir, perm, umask, who))
+    }
+
+    fn link(&self, ino: u32, dir: u32, name: &[u8]) -> Result<Attr> {
+        self.op(names::link(&self.fs, ino, dir, name))
+    }
+
+    fn unlink(&self, dir: u32, name: &[u8]) -> Result<()> {
+        self.op(names::unlink(&self.fs, dir, name))
+    }
+
+    fn rmdir(&self, dir: u32, name: &[u8]) -> Result<()> {
+        self.op(names::rmdir(&self.fs, dir, name))
+    }
+
+    fn rename(&self, dir: u32, name: &[u8], new_dir: u32, new_name: &[u8], flags: RenameFlags) -> Result<()> {
+        self.op(rename::rename(&self.fs, dir, name, new_dir, new_name, flags))
+    }
+
+    fn readlink(&self, ino: u32) -> Result<Vec<u8>> {
+        self.op(names::readlink(&self.fs, ino))
+    }
+
+    fn readdir(&self, dir: u32, cookie: u64, each: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {
+        self.op(names::readdir(&self.fs, dir, cookie, each))
+    }
+
+    fn read(&self, ino: u32, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.op(files::read(&self.fs, ino, offset, buf))
+    }
+
+    fn write(&self, ino: u32, offset: u64, data: &[u8]) -> Result<usize> {
+        self.op(files::write(&self.fs, ino, offset, data))
+    }
+
+    fn kill_privileges(&self, ino: u32) -> Result<()> {
+        self.op(files::kill_privileges(&self.fs, ino))
+    }
+
+    fn fallocate(&self, ino: u32, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
+        self.op(files::fallocate(&self.fs, ino, mode, offset, len))
+    }
+
+    fn seek(&self, ino: u32, offset: u64, what: Seek) -> Result<u64> {
+        self.op(files::seek(&self.fs, ino, offset, what))
+    }
+
+    fn fiemap(&self, ino: u32, offset: u64, len: u64) -> Result<Vec<FileExtent>> {
+        self.op(files::fiemap(&self.fs, ino, offset, len))
+    }
+
+    fn fsync(&self, ino: u32, data_only: bool) -> Result<()> {
+        self.op(files::fsync(&self.fs, ino, data_only))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.op(files::sync(&self.fs))
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        let fs = &self.fs;
+        let (blocks, uuid) = fs.sb.read(|sb| (sb.blocks_count, sb.uuid));
+        let overhead = if fs.limits.minixdf { 0 } else { fs.vol.alloc.overhead_blocks() };
+        let c = fs.vol.alloc.counters();
+        let half = |at: usize| uuid.iter().skip(at).take(8).rev().fold(0u64, |n, b| n << 8 | u64::from(*b));
+        Ok(StatFs {
+            block_size: fs.vol.geo.block_size.bytes(),
+            blocks: blocks.saturating_sub(overhead),
+            blocks_free: c.free,
+            blocks_available: c.available,
+            inodes: u64::from(fs.vol.geo.inodes),
+            inodes_free: c.free_inodes,
+            fsid: half(0) ^ half(8),
+            name_max: 255,
+        })
+    }
+
+    fn getxattr(&self, ino: u32, name: &[u8]) -> Result<Vec<u8>> {
+        self.op(xattrs::get(&self.fs, ino, name))
+    }
+
+    fn setxattr(&self, ino: u32, name: &[u8], value: &[u8], how: XattrSet) -> Result<()> {
+        self.op(xattrs::set(&self.fs, ino, name, Some(value), how))
+    }
+
+    fn listxattr(&self, ino: u32) -> Result<Vec<Vec<u8>>> {
+        self.op(xattrs::list(&self.fs, ino))
+    }
+
+    fn removexattr(&self, ino: u32, name: &[u8]) -> Result<()> {
+        self.op(xattrs::set(&self.fs, ino, name, None, XattrSet::Replace))
+    }
+
+    fn trim(&self, start: u64, len: u64, min_len: u64) -> Result<u64> {
+        let fs = &self.fs;
+        fs.check_writable()?;
+        // Blocks freed so far become discardable first.
+        fs.vol.journal.commit_all().map_err(error::journal)?;
+        let bits = fs.vol.geo.block_size.bits();
+        let first = start >> bits;
+        if first >= fs.vol.geo.blocks || len < 1 << bits {
+            return Err(FsError::Invalid("nothing of the volume lies in this range"));
+        }
+        let blocks = len.min(u64::MAX - start) >> bits;
+        let min = min_len.div_ceil(1 << bits);
+        self.op(fs.vol.alloc.trim(&*fs.vol.dev, extol_device::BlockNr(first), blocks, min, &mut |_| true))
+            .map(|n| n << bits)
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.fs.check_writable().is_err()
+    }
+
+    fn stats_json(&self) -> String {
+        serde_json::to_string(&self.stats()).unwrap_or_default()
+    }
+}

@@ -1,0 +1,296 @@
+//! The open file system: what all operations share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use extol_device::DeviceError;
+use extol_journal::Handle;
+use extol_ondisk::{Incompat, InodeFlags, InodeNr, RoCompat, Time};
+use extol_service::Clock;
+use extol_vfs::{Attr, FileId, FileKind, FsError, Rdev, Result, Timestamp};
+use parking_lot::Mutex;
+
+use crate::alloc::SuperCell;
+use crate::data::writeback::DirtyIndex;
+use crate::error;
+use crate::inodes::{Cell, InodeState, InodeTable};
+use crate::options::{Atime, DataMode, ErrorPolicy};
+use crate::orphan::Orphans;
+use crate::volume::Volume;
+
+/// What the mount options decided.
+#[derive(Clone, Debug)]
+pub(crate) struct Limits {
+    pub data: DataMode,
+    pub errors: ErrorPolicy,
+    pub atime: Atime,
+    pub nodiratime: bool,
+    pub lazytime: bool,
+    pub grpid: bool,
+    pub minixdf: bool,
+    pub user_xattr: bool,
+    pub acl: bool,
+    pub nodelalloc: bool,
+    pub dirty_bytes: usize,
+    /// Who may use the reserved blocks beside root.
+    pub resuid: u32,
+    pub resgid: u32,
+    /// Inodes above the reserved ones that hold the volume's own things (0: none).
+    pub internal: [u32; 5],
+}
+
+/// The open file system.
+pub(crate) struct Fs {
+    pub vol: Volume,
+    pub sb: SuperCell,
+    pub table: InodeTable,
+    pub orphans: Orphans,
+    pub dirty: DirtyIndex,
+    pub limits: Limits,
+    pub clock: Arc<dyn Clock>,
+    /// Held while a rename moves something between directories: keeps the tree's shape still.
+    pub rename: Mutex<()>,
+    pub read_only: AtomicBool,
+    /// Operations served, for the statistics.
+    pub operations: AtomicU64,
+    /// Set once by the first error that [`Fs::note`] saw.
+    pub errors_seen: AtomicU64,
+    pub panic_wanted: AtomicBool,
+}
+
+impl std::fmt::Debug for Fs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fs").field("vol", &self.vol).finish_non_exhaustive()
+    }
+}
+
+impl Fs {
+    /// Now, as inodes store it.
+    pub fn now(&self) -> Time {
+        let now: Duration = self.clock.wall();
+        self.time(Timestamp { sec: now.as_secs().cast_signed(), nsec: now.subsec_nanos() })
+    }
+
+    /// A time as the volume's inodes can hold it: those of 128 bytes have 32 bits of seconds and nothing else.
+    pub fn time(&self, t: Timestamp) -> Time {
+        if self.vol.geo.inode_size <= 128 {
+            return Time { sec: t.sec.clamp(i64::from(i32::MIN), i64::from(i32::MAX)), nsec: 0 };
+        }
+        time(t)
+    }
+
+    /// Err unless the volume may be written.
+    pub fn check_writable(&self) -> Result<()> {
+        if self.read_only.load(Ordering::Acquire) || self.vol.journal.check_aborted().is_err() {
+            return Err(FsError::ReadOnly);
+        }
+        Ok(())
+    }
+
+    /// True for inodes that belong to the volume itself: the journal, the orphan file, quotas … No name leads to them.
+    pub fn is_internal(&self, ino: u32) -> bool {
+        ino != InodeNr::ROOT.0 && (ino < self.vol.geo.first_ino.0 || self.limits.internal.contains(&ino))
+    }
+
+    /// The inode's cell.
+    pub fn cell(&self, ino: u32) -> Result<Arc<Cell>> {
+        if ino == 0 || ino > self.vol.geo.inodes || self.is_internal(ino) {
+            return Err(FsError::Stale);
+        }
+        self.table.get(&self.vol, ino)
+    }
+
+    /// True if the file's data goes through the log.
+    pub fn journals_data(&self, st: &InodeState) -> bool {
+        st.is_regular()
+            && self.vol.journal.has_log()
+            && (self.limits.data == DataMode::Journal || st.node.raw.flags.contains(InodeFlags::JOURNAL_DATA))
+    }
+
+    /// True if new files begin inside their inode.
+    pub fn inline_files(&self) -> bool {
+        self.vol.geo.incompat.contains(Incompat::INLINE_DATA) && self.limits.data != DataMode::Journal
+    }
+
+    /// True if the file's data may use the blocks kept for root. Front ends write behind their callers, so who writes
+    /// is not known; the owner of the file decides.
+    pub fn uses_reserve(&self, st: &InodeState) -> bool {
+        let (raw, limits) = (&st.node.raw, &self.limits);
+        raw.uid == 0 || raw.uid == limits.resuid || (limits.resgid != 0 && raw.gid == limits.resgid)
+    }
+
+    /// Promises blocks to an operation; if there are none, after everything that can free some was tried.
+    pub fn reserve(&self, blocks: u64) -> Result<()> {
+        self.reserve_as(blocks, true)
+    }
+
+    /// Promises blocks for the data of a file.
+    pub fn reserve_data(&self, st: &InodeState, blocks: u64) -> Result<()> {
+        self.reserve_as(blocks, self.uses_reserve(st))
+    }
+
+    fn reserve_as(&self, blocks: u64, root: bool) -> Result<()> {
+        if self.vol.alloc.reserve(blocks, root).is_ok() {
+            return Ok(());
+        }
+        self.settle_space();
+        self.vol.alloc.reserve(blocks, root)
+    }
+
+    /// Promises up to `blocks` blocks for the data of a file and exactly `beside` others; returns how many of the
+    /// former.
+    pub fn reserve_some(&self, st: &InodeState, blocks: u64, beside: u64) -> Result<u64> {
+        let root = self.uses_reserve(st);
+        if self.reserve_as(blocks + beside, root).is_ok() {
+            return Ok(blocks);
+        }
+        let counters = self.vol.alloc.counters();
+        let free = if root { counters.free } else { counters.available };
+        let free = free.saturating_sub(beside).min(blocks);
+        if free == 0 {
+            return Err(FsError::NoSpace);
+        }
+        self.vol.alloc.reserve(free + beside, root).map(|()| free)
+    }
+
+    /// Space is short: turns promises of delayed writes into what they really need, and commits, so that blocks freed by
+    /// transactions under way can be used. No handle may be open; inodes that somebody has locked are left out.
+    pub fn settle_space(&self) {
+        crate::data::writeback::flush_unlocked(self);
+        if self.vol.alloc.pending_free() > 0 {
+            let _ = self.vol.journal.commit_all();
+        }
+    }
+
+    /// A write of file data failed: whatever it should have covered must never be acknowledged.
+    pub fn data_write_failed(&self, e: DeviceError) -> FsError {
+        let _ = self.vol.journal.abort(&format!("writing file data failed: {e}"));
+        FsError::Io(e.to_string())
+    }
+
+    /// Starts a handle.
+    pub fn start(&self, credits: u32) -> Result<Handle> {
+        self.vol.journal.start(credits.min(self.vol.journal.max_credits())).map_err(error::journal)
+    }
+
+    /// Looks at the result of an operation: corruption is noted in the superblock and treated as `errors=` says.
+    pub fn note<T>(&self, result: Result<T>) -> Result<T> {
+        if let Err(FsError::Corrupt { what, inode, block }) = &result {
+            self.corruption(what, *inode, *block);
+        }
+        result
+    }
+
+    fn corruption(&self, what: &str, inode: Option<u64>, block: Option<u64>) {
+        if self.errors_seen.fetch_add(1, Ordering::AcqRel) > 0 && self.limits.errors != ErrorPolicy::Continue
+        {
+            return;
+        }
+        if self.check_writable().is_ok() {
+            let now = self.now().sec.cast_unsigned();
+            if let Ok(mut h) = self.start(1) {
+                let _ = self.sb.update(&mut h, |sb| {
+                    sb.state |= extol_ondisk::superblock::State::ERROR;
+                    sb.error_count = sb.error_count.saturating_add(1);
+                    let ino = inode.and_then(|i| u32::try_from(i).ok()).unwrap_or(0);
+                    let func = function_name(what);
+                    if sb.first_error_time == 0 {
+                        sb.first_error_time = now;
+                        sb.first_error_ino = ino;
+                        sb.first_error_block = block.unwrap_or(0);
+                        sb.first_error_func = func;
+                    }
+                    sb.last_error_time = now;
+                    sb.last_error_ino = ino;
+                    sb.last_error_block = block.unwrap_or(0);
+                    sb.last_error_func = func;
+                });
+                let _ = h.stop();
+            }
+            if self.limits.errors != ErrorPolicy::Continue {
+                let _ = self.vol.journal.commit_all();
+            }
+        }
+        if self.limits.errors != ErrorPolicy::Continue {
+            self.read_only.store(true, Ordering::Release);
+            let _ = self.vol.journal.abort(what);
+        }
+        if self.limits.errors == ErrorPolicy::Panic {
+            self.panic_wanted.store(true, Ordering::Release);
+        }
+    }
+
+    /// Attributes of an inode.
+    pub fn attr(&self, st: &InodeState) -> Attr {
+        let raw = &st.node.raw;
+        let (major, minor) = match st.kind() {
+            Some(extol_ondisk::FileType::CharDevice | extol_ondisk::FileType::BlockDevice) => raw.rdev(),
+            _ => (0, 0),
+        };
+        let per_block = u64::from(self.vol.geo.block_size.bytes()) / 512;
+        let inline = if raw.flags.contains(InodeFlags::INLINE_DATA) { raw.size } else { 0 };
+        Attr {
+            id: FileId { ino: st.node.ino.0, generation: raw.generation },
+            kind: kind_of(st.kind()),
+            perm: raw.mode & 0o7777,
+            size: raw.size,
+            // Contents inside the inode take no block, but a file that is not empty must not look like a hole.
+            blocks: raw.blocks + st.pages.reserved() * per_block + inline.div_ceil(512),
+            nlink: u32::from(raw.links),
+            uid: raw.uid,
+            gid: raw.gid,
+            rdev: Rdev { major, minor },
+            atime: timestamp(raw.atime),
+            mtime: timestamp(raw.mtime),
+            ctime: timestamp(raw.ctime),
+            crtime: timestamp(raw.crtime),
+            blksize: self.vol.geo.block_size.bytes(),
+            flags: (raw.flags & InodeFlags::USER_VISIBLE).bits(),
+            project: raw.projid,
+        }
+    }
+
+    /// True if the volume counts more than 65000 subdirectories.
+    pub fn has_dir_nlink(&self) -> bool {
+        self.vol.geo.ro_compat.contains(RoCompat::DIR_NLINK)
+    }
+}
+
+fn function_name(what: &str) -> [u8; 32] {
+    let mut func = [0; 32];
+    for (to, from) in func.iter_mut().zip(what.bytes().take(31)) {
+        *to = from;
+    }
+    func
+}
+
+/// From the on-disk kind.
+pub(crate) fn kind_of(kind: Option<extol_ondisk::FileType>) -> FileKind {
+    use extol_ondisk::FileType as T;
+    match kind {
+        Some(T::Directory) => FileKind::Directory,
+        Some(T::Symlink) => FileKind::Symlink,
+        Some(T::CharDevice) => FileKind::CharDevice,
+        Some(T::BlockDevice) => FileKind::BlockDevice,
+        Some(T::Fifo) => FileKind::Fifo,
+        Some(T::Socket) => FileKind::Socket,
+        Some(T::Regular) | None => FileKind::Regular,
+    }
+}
+
+/// From an inode's time.
+pub(crate) fn timestamp(t: Time) -> Timestamp {
+    Timestamp { sec: t.sec, nsec: t.nsec }
+}
+
+/// To an inode's time. At both ends of the range the fraction is dropped, as Linux does.
+fn time(t: Timestamp) -> Time {
+    if t.sec <= Time::MIN_SEC {
+        Time { sec: Time::MIN_SEC, nsec: 0 }
+    } else if t.sec >= Time::MAX_SEC {
+        Time { sec: Time::MAX_SEC, nsec: 0 }
+    } else {
+        Time { sec: t.sec, nsec: t.nsec.min(999_999_999) }
+    }
+}

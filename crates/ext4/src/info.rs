@@ -1,0 +1,215 @@
+//! What `extol info` shows, and recovery without a mount.
+
+use std::fmt;
+
+use extol_device::SharedDevice;
+use extol_journal::recovery;
+use extol_ondisk::superblock::State;
+use extol_ondisk::{Compat, Incompat};
+use serde::Serialize;
+
+use crate::mount::journal as journals;
+use crate::mount::{OpenResult, features, geometry, read_superblock, write_superblock};
+use crate::options::MountOptions;
+use crate::stats::{text, uuid_text};
+
+/// A volume's superblock in words.
+#[derive(Clone, Debug, Serialize)]
+pub struct Info {
+    /// Label.
+    pub label: String,
+    /// Uuid.
+    pub uuid: String,
+    /// Where it was mounted last.
+    pub last_mounted: String,
+    /// Bytes per block.
+    pub block_size: u32,
+    /// Blocks.
+    pub blocks: u64,
+    /// Free blocks.
+    pub free_blocks: u64,
+    /// Blocks kept for root.
+    pub reserved_blocks: u64,
+    /// Inodes.
+    pub inodes: u32,
+    /// Free inodes.
+    pub free_inodes: u32,
+    /// Bytes per inode.
+    pub inode_size: u16,
+    /// Block groups.
+    pub groups: u32,
+    /// All features, as mke2fs spells them.
+    pub features: Vec<String>,
+    /// "clean", "not clean", "clean with errors" …
+    pub state: String,
+    /// The journal must be replayed.
+    pub needs_recovery: bool,
+    /// Errors recorded.
+    pub error_count: u32,
+    /// "internal", "external" or "none".
+    pub journal: String,
+    /// Blocks of the journal, if it could be read.
+    pub journal_blocks: Option<u32>,
+    /// Why Extol would refuse to mount it read-write; `None` if it would not.
+    pub refused: Option<String>,
+    /// Mounts since the last check.
+    pub mount_count: u16,
+    /// Creation, last mount, last write, last check: seconds since 1970.
+    pub created: u64,
+    /// Last mount.
+    pub mounted: u64,
+    /// Last write.
+    pub written: u64,
+    /// Last check.
+    pub checked: u64,
+}
+
+/// Reads a volume's superblock.
+///
+/// # Errors
+/// If it is not an ext4 volume.
+pub fn info(device: &SharedDevice) -> OpenResult<Info> {
+    let sb = read_superblock(&**device, None)?;
+    let geo = geometry(&**device, &sb)?;
+    let mut list = sb.feature_compat.names();
+    list.extend(sb.feature_incompat.names());
+    list.extend(sb.feature_ro_compat.names());
+    let has_journal = sb.feature_compat.contains(Compat::HAS_JOURNAL);
+    let journal_blocks = (has_journal && sb.journal_inum != 0)
+        .then(|| {
+            let found = journals::find(device, &sb, &geo, &MountOptions::default()).ok()?;
+            recovery::read_superblock(&*found.device, &found.map).ok().map(|j| j.maxlen)
+        })
+        .flatten();
+    let needs_recovery = sb.feature_incompat.contains(Incompat::NEEDS_RECOVERY);
+    let mut state = if sb.state.contains(State::VALID) { "clean" } else { "not clean" }.to_owned();
+    if sb.state.contains(State::ERROR) {
+        state.push_str(" with errors");
+    }
+    Ok(Info {
+        label: text(&sb.volume_name),
+        uuid: uuid_text(&sb.uuid),
+        last_mounted: text(&sb.last_mounted),
+        block_size: geo.block_size.bytes(),
+        blocks: geo.blocks,
+        free_blocks: sb.free_blocks_count,
+        reserved_blocks: sb.r_blocks_count,
+        inodes: geo.inodes,
+        free_inodes: sb.free_inodes_count,
+        inode_size: geo.inode_size,
+        groups: geo.groups,
+        features: list.into_iter().map(str::to_owned).collect(),
+        state,
+        needs_recovery,
+        error_count: sb.error_count,
+        journal: match (has_journal, sb.journal_inum) {
+            (false, _) => "none",
+            (true, 0) => "external",
+            (true, _) => "internal",
+        }
+        .to_owned(),
+        journal_blocks,
+        refused: features::check(&sb, &geo, false).err().map(|e| e.0),
+        mount_count: sb.mnt_count,
+        created: sb.mkfs_time,
+        mounted: sb.mtime,
+        written: sb.wtime,
+        checked: sb.lastcheck,
+    })
+}
+
+impl fmt::Display for Info {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let none = |s: &str| if s.is_empty() { "<none>".to_owned() } else { s.to_owned() };
+        let rows = [
+            ("Label", none(&self.label)),
+            ("UUID", self.uuid.clone()),
+            ("Last mounted on", none(&self.last_mounted)),
+            ("State", self.state.clone()),
+            ("Needs recovery", if self.needs_recovery { "yes" } else { "no" }.to_owned()),
+            ("Errors recorded", self.error_count.to_string()),
+            ("Block size", format!("{} bytes", self.block_size)),
+            (
+                "Blocks",
+                format!("{} ({} free, {} reserved)", self.blocks, self.free_blocks, self.reserved_blocks),
+            ),
+            (
+                "Inodes",
+                format!("{} ({} free), {} bytes each", self.inodes, self.free_inodes, self.inode_size),
+            ),
+            ("Groups", self.groups.to_string()),
+            (
+                "Journal",
+                match self.journal_blocks {
+                    Some(n) => format!("{} ({n} blocks)", self.journal),
+                    None => self.journal.clone(),
+                },
+            ),
+            ("Features", self.features.join(" ")),
+            ("Read-write with Extol", self.refused.clone().unwrap_or_else(|| "yes".to_owned())),
+        ];
+        for (name, value) in rows {
+            writeln!(f, "{name:<22} {value}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What [`replay`] did.
+#[derive(Clone, Debug, Serialize)]
+pub struct Replayed {
+    /// The volume had not been closed cleanly.
+    pub was_needed: bool,
+    /// Transactions brought home.
+    pub transactions: u32,
+    /// Blocks brought home.
+    pub blocks: u32,
+    /// Copies skipped because they had been revoked.
+    pub revoked: u32,
+}
+
+/// Recovers a volume's journal without mounting it. Orphans are left for the next mount, or for e2fsck.
+///
+/// # Errors
+/// If it is not an ext4 volume, or its journal cannot be recovered.
+pub fn replay(device: &SharedDevice, options: &MountOptions) -> OpenResult<Replayed> {
+    let sb = read_superblock(&**device, None)?;
+    let geo = geometry(&**device, &sb)?;
+    // Unknown features refuse, as for a mount: what is in the log may depend on them.
+    features::check(&sb, &geo, true)?;
+    let nothing = Replayed { was_needed: false, transactions: 0, blocks: 0, revoked: 0 };
+    if !sb.feature_compat.contains(Compat::HAS_JOURNAL)
+        || !sb.feature_incompat.contains(Incompat::NEEDS_RECOVERY)
+    {
+        return Ok(nothing);
+    }
+    let found = journals::find(device, &sb, &geo, options)?;
+    let mut jsb = recovery::read_superblock(&*found.device, &found.map)?;
+    let recovered = journals::run(device, &geo, &found, &mut jsb, true)?;
+    let mut sb = journals::after(device, &sb, &found, &mut jsb, &recovered)?;
+    sb.feature_incompat &= !Incompat::NEEDS_RECOVERY;
+    write_superblock(&**device, &sb)?;
+    Ok(Replayed {
+        was_needed: true,
+        transactions: recovered.replayed_transactions,
+        blocks: recovered.replayed_blocks,
+        revoked: recovered.revoke_hits,
+    })
+}
+
+/// The journal of a volume, block by block, and what recovery would do.
+///
+/// # Errors
+/// If it is not an ext4 volume, has no journal, or its journal cannot be read.
+pub fn inspect_journal(
+    device: &SharedDevice,
+    options: &MountOptions,
+) -> OpenResult<extol_journal::inspect::JournalReport> {
+    let sb = read_superblock(&**device, None)?;
+    let geo = geometry(&**device, &sb)?;
+    if !sb.feature_compat.contains(Compat::HAS_JOURNAL) {
+        return crate::mount::refuse("the volume has no journal");
+    }
+    let found = journals::find(device, &sb, &geo, options)?;
+    Ok(extol_journal::inspect::inspect(&*found.device, &found.map, geo.blocks)?)
+}

@@ -1,0 +1,325 @@
+//! Inodes in memory: who is known, who is decoded, who is locked.
+//!
+//! Two tables, because they have different sizes. *References* are what front ends know: an inode number and a count,
+//! a few bytes each, so a million known inodes cost some tens of megabytes. *Cells* are decoded inodes with their lock
+//! and dirty pages: a bounded cache, reloaded from the inode table when needed.
+//!
+//! Invariants
+//! - N1: at most one cell per inode number is in the table (`InodeTable::get` inserts it locked, then loads).
+//! - N2: a cell leaves the table only if nobody uses it, it has no dirty pages and its inode has a name, so an unlinked
+//!   inode that somebody references is deleted exactly once, by whoever takes the last reference (`Shard::make_room`).
+//! - N3: a cell without state is dead: it failed to load, or its inode was deleted. Whoever finds one looks it up again
+//!   or reports `Stale`.
+//!
+//! Locking: shard lock, then (only by `try_write`) a cell's lock.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use extol_journal::{Handle, Tid};
+use extol_ondisk::{FileType, InodeNr};
+use extol_vfs::{FsError, Result};
+use parking_lot::{
+    MappedRwLockReadGuard, MappedRwLockWriteGuard, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
+
+use crate::alloc::Window;
+use crate::data::dirty::DirtyPages;
+use crate::fs::Fs;
+use crate::node::Node;
+use crate::volume::Volume;
+
+/// A decoded inode and what is known about it in memory.
+#[derive(Debug)]
+pub(crate) struct InodeState {
+    /// `node.raw.size` is the size that users see.
+    pub node: Node,
+    /// The size on disk: data up to here is mapped, or was a hole when the size was set. Behind it are dirty pages.
+    pub disk_size: u64,
+    /// Data written and not yet on the device.
+    pub pages: DirtyPages,
+    /// The newest transaction that changed the inode (fsync waits for it).
+    pub sync_tid: Tid,
+    /// The newest that changed what reading the data needs (fdatasync waits for it).
+    pub datasync_tid: Tid,
+    /// Blocks taken ahead for an appending writer.
+    pub window: Window,
+    /// Time stamps changed in memory only (lazytime and write-behind of mtime).
+    pub lazy_times: bool,
+}
+
+impl InodeState {
+    /// A state around a freshly decoded inode.
+    pub fn new(node: Node, tid: Tid) -> Self {
+        let disk_size = node.raw.size;
+        Self {
+            node,
+            disk_size,
+            pages: DirtyPages::default(),
+            sync_tid: tid,
+            datasync_tid: tid,
+            window: Window::default(),
+            lazy_times: false,
+        }
+    }
+
+    /// What kind of file it is.
+    pub fn kind(&self) -> Option<FileType> {
+        FileType::from_mode(self.node.raw.mode)
+    }
+
+    /// True for directories.
+    pub fn is_dir(&self) -> bool {
+        self.kind() == Some(FileType::Directory)
+    }
+
+    /// True for regular files.
+    pub fn is_regular(&self) -> bool {
+        self.kind() == Some(FileType::Regular)
+    }
+
+    /// Writes the inode into its slot: one credit. `data`: the change matters to fdatasync.
+    pub fn store(&mut self, fs: &Fs, h: &mut Handle, data: bool) -> Result<()> {
+        if !self.is_regular() {
+            self.disk_size = self.node.raw.size;
+        }
+        let visible = std::mem::replace(&mut self.node.raw.size, self.disk_size);
+        let links = fs.orphans.guard();
+        if let Some(link) = links.as_ref().and_then(|l| l.link(self.node.ino.0)) {
+            self.node.raw.dtime = link;
+        }
+        let result = fs.vol.write_inode(h, self.node.ino, &self.node.raw);
+        drop(links);
+        self.node.raw.size = visible;
+        result?;
+        self.lazy_times = false;
+        self.sync_tid = h.tid();
+        if data {
+            self.datasync_tid = h.tid();
+        }
+        Ok(())
+    }
+}
+
+/// An inode's lock with its state inside.
+#[derive(Debug)]
+pub(crate) struct Cell {
+    pub ino: u32,
+    recent: AtomicBool,
+    is_dir: OnceLock<bool>,
+    state: RwLock<Option<InodeState>>,
+}
+
+pub(crate) type ReadGuard<'a> = MappedRwLockReadGuard<'a, InodeState>;
+pub(crate) type WriteGuard<'a> = MappedRwLockWriteGuard<'a, InodeState>;
+
+impl Cell {
+    fn new(ino: u32, state: Option<InodeState>) -> Self {
+        let is_dir = state.as_ref().map_or_else(OnceLock::new, |s| OnceLock::from(s.is_dir()));
+        Self { ino, recent: AtomicBool::new(true), is_dir, state: RwLock::new(state) }
+    }
+
+    /// Locks for reading.
+    pub fn read(&self) -> Result<ReadGuard<'_>> {
+        extol_journal::order::assert_no_handle("locking an inode");
+        RwLockReadGuard::try_map(self.state.read(), Option::as_ref).map_err(|_| FsError::Stale)
+    }
+
+    /// Locks for writing.
+    pub fn write(&self) -> Result<WriteGuard<'_>> {
+        extol_journal::order::assert_no_handle("locking an inode");
+        RwLockWriteGuard::try_map(self.state.write(), Option::as_mut).map_err(|_| FsError::Stale)
+    }
+
+    /// True for directories; takes no lock, so it may be asked with the lock of another inode held (on a damaged
+    /// volume a directory may be listed below itself). Waits while the inode is being loaded; false if that fails.
+    pub fn is_dir(&self) -> bool {
+        *self.is_dir.wait()
+    }
+
+    /// Locks for writing if nobody else has the lock.
+    pub fn try_write(&self) -> Option<WriteGuard<'_>> {
+        RwLockWriteGuard::try_map(self.state.try_write()?, Option::as_mut).ok()
+    }
+
+    /// Marks the inode as deleted: the guard must be dropped before.
+    fn kill(&self) -> Option<InodeState> {
+        self.state.write().take()
+    }
+}
+
+const SHARDS: usize = 64;
+const CLOCK_STEPS: usize = 8;
+
+#[derive(Default)]
+struct Shard {
+    cells: HashMap<u32, Arc<Cell>>,
+    refs: HashMap<u32, u64>,
+    clock: VecDeque<u32>,
+}
+
+impl Shard {
+    fn make_room(&mut self, capacity: usize, vol: &Volume) {
+        let mut steps = CLOCK_STEPS;
+        while self.cells.len() >= capacity && steps > 0 {
+            steps -= 1;
+            let Some(ino) = self.clock.pop_front() else { return };
+            let Some(cell) = self.cells.get(&ino) else { continue };
+            let busy = Arc::strong_count(cell) > 1 || cell.recent.swap(false, Ordering::Relaxed);
+            if busy || !Self::evict(cell, vol) {
+                self.clock.push_back(ino);
+            } else {
+                self.cells.remove(&ino);
+            }
+        }
+    }
+
+    fn evict(cell: &Cell, vol: &Volume) -> bool {
+        let Some(mut state) = cell.state.try_write() else { return false };
+        let Some(s) = &mut *state else { return true };
+        if !s.pages.is_empty() || s.node.raw.links == 0 || s.lazy_times {
+            return false;
+        }
+        vol.alloc.release(&mut s.window);
+        true
+    }
+
+    fn insert(&mut self, cell: &Arc<Cell>, capacity: usize, vol: &Volume) {
+        self.make_room(capacity, vol);
+        self.clock.push_back(cell.ino);
+        self.cells.insert(cell.ino, Arc::clone(cell));
+        if self.clock.len() > 2 * self.cells.len() + 64 {
+            let cells = &self.cells;
+            let mut seen = std::collections::HashSet::with_capacity(cells.len());
+            self.clock.retain(|ino| cells.contains_key(ino) && seen.insert(*ino));
+        }
+    }
+}
+
+/// All inodes in memory.
+pub(crate) struct InodeTable {
+    shards: Vec<Mutex<Shard>>,
+    /// Cells per shard.
+    capacity: usize,
+}
+
+impl std::fmt::Debug for InodeTable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("InodeTable").finish_non_exhaustive()
+    }
+}
+
+impl InodeTable {
+    /// A table that keeps about `cells` inodes decoded.
+    pub fn new(cells: usize) -> Self {
+        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), capacity: (cells / SHARDS).max(4) }
+    }
+
+    fn shard(&self, ino: u32) -> &Mutex<Shard> {
+        &self.shards[(ino.wrapping_mul(0x9E37_79B1) >> 26) as usize % SHARDS]
+    }
+
+    /// The inode's cell, loaded.
+    pub fn get(&self, vol: &Volume, ino: u32) -> Result<Arc<Cell>> {
+        let mut shard = self.shard(ino).lock();
+        if let Some(cell) = shard.cells.get(&ino) {
+            cell.recent.store(true, Ordering::Relaxed);
+            return Ok(Arc::clone(cell));
+        }
+        let cell = Arc::new(Cell::new(ino, None));
+        let mut state = cell.state.write();
+        shard.insert(&cell, self.capacity, vol);
+        drop(shard);
+        match vol.read_inode(InodeNr(ino)) {
+            Ok(raw) => {
+                let _ = cell.is_dir.set(raw.is_dir());
+                let node = Node { ino: InodeNr(ino), raw };
+                *state = Some(InodeState::new(node, vol.journal.newest()));
+                drop(state);
+                Ok(cell)
+            }
+            Err(e) => {
+                let _ = cell.is_dir.set(false);
+                drop(state);
+                self.remove(&cell);
+                Err(e)
+            }
+        }
+    }
+
+    /// The cell if it is in memory.
+    pub fn cached(&self, ino: u32) -> Option<Arc<Cell>> {
+        self.shard(ino).lock().cells.get(&ino).cloned()
+    }
+
+    /// A cell for an inode that was just created; replaces a dead one of the same number.
+    pub fn insert(&self, vol: &Volume, state: InodeState) -> Arc<Cell> {
+        let ino = state.node.ino.0;
+        let cell = Arc::new(Cell::new(ino, Some(state)));
+        self.shard(ino).lock().insert(&cell, self.capacity, vol);
+        cell
+    }
+
+    fn remove(&self, cell: &Arc<Cell>) {
+        let mut shard = self.shard(cell.ino).lock();
+        if shard.cells.get(&cell.ino).is_some_and(|c| Arc::ptr_eq(c, cell)) {
+            shard.cells.remove(&cell.ino);
+        }
+    }
+
+    /// The inode is deleted: its cell dies and leaves the table. No lock of it may be held.
+    pub fn kill(&self, cell: &Arc<Cell>) {
+        cell.kill();
+        self.remove(cell);
+    }
+
+    /// Takes a reference.
+    pub fn retain(&self, ino: u32) {
+        *self.shard(ino).lock().refs.entry(ino).or_insert(0) += 1;
+    }
+
+    /// Gives back `n` references; true if none is left.
+    pub fn release(&self, ino: u32, n: u64) -> bool {
+        let mut shard = self.shard(ino).lock();
+        let Some(count) = shard.refs.get_mut(&ino) else { return true };
+        *count = count.saturating_sub(n);
+        let none = *count == 0;
+        if none {
+            shard.refs.remove(&ino);
+            if shard.refs.capacity() > 1024 && shard.refs.len() * 8 < shard.refs.capacity() {
+                shard.refs.shrink_to_fit();
+            }
+        }
+        none
+    }
+
+    /// True if somebody holds a reference.
+    pub fn is_referenced(&self, ino: u32) -> bool {
+        self.shard(ino).lock().refs.contains_key(&ino)
+    }
+
+    /// Forgets every reference (the front end is gone).
+    pub fn release_all(&self) {
+        for shard in &self.shards {
+            shard.lock().refs.clear();
+        }
+    }
+
+    /// All cells in memory, by inode number.
+    pub fn cells(&self) -> Vec<Arc<Cell>> {
+        let shards = self.shards.iter();
+        let mut all: Vec<_> =
+            shards.flat_map(|s| s.lock().cells.values().cloned().collect::<Vec<_>>()).collect();
+        all.sort_unstable_by_key(|cell| cell.ino);
+        all
+    }
+
+    /// Numbers for the statistics: cells, references.
+    pub fn counts(&self) -> (usize, usize) {
+        self.shards.iter().fold((0, 0), |(c, r), s| {
+            let s = s.lock();
+            (c + s.cells.len(), r + s.refs.len())
+        })
+    }
+}

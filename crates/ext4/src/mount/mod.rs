@@ -1,0 +1,361 @@
+//! Opening and closing a volume.
+//!
+//! ```text
+//!   superblock ─► features ─► journal found ─► recovery ─► superblock again ─► "needs recovery" durable
+//!       ─► journal and allocator open ─► orphans finished ─► threads
+//!   ...
+//!   write back all ─► counters ─► log empty (durable) ─► "clean" (durable)
+//! ```
+//!
+//! Order that must hold: `needs_recovery` is durable before the first log write, and cleared only after the log was marked
+//! empty. An unknown feature refuses the mount before anything is written.
+
+pub(crate) mod features;
+pub(crate) mod journal;
+mod mmp;
+mod orphans;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use extol_device::{BlockDevice, FailLatch, SharedDevice};
+use extol_journal::{Journal, JournalConfig, Services};
+use extol_ondisk::superblock::{DefaultMountOpts, SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, State};
+use extol_ondisk::{Compat, Geometry, Incompat, RoCompat, Superblock};
+use extol_service::{Clock, Runner, SystemClock, Wakeup};
+use extol_vfs::{FsError, Result};
+use parking_lot::Mutex;
+
+use crate::alloc::{AllocOptions, Allocator, SuperCell};
+use crate::data::writeback::{self, DirtyIndex, Writeback};
+use crate::error;
+use crate::ext4::Ext4;
+use crate::fs::{Fs, Limits};
+use crate::inodes::InodeTable;
+use crate::options::{DataMode, ErrorPolicy, MountOptions};
+use crate::orphan::Orphans;
+use crate::volume::Volume;
+
+/// Why a volume could not be opened: one line for the user.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct OpenError(pub String);
+
+impl From<FsError> for OpenError {
+    fn from(e: FsError) -> Self {
+        Self(e.to_string())
+    }
+}
+
+impl From<extol_journal::JournalError> for OpenError {
+    fn from(e: extol_journal::JournalError) -> Self {
+        Self(e.to_string())
+    }
+}
+
+impl From<extol_device::DeviceError> for OpenError {
+    fn from(e: extol_device::DeviceError) -> Self {
+        Self(e.to_string())
+    }
+}
+
+/// Result of opening.
+pub type OpenResult<T> = std::result::Result<T, OpenError>;
+
+pub(crate) fn refuse<T>(why: impl Into<String>) -> OpenResult<T> {
+    Err(OpenError(why.into()))
+}
+
+/// What runs while a volume is open.
+#[derive(Debug, Default)]
+pub(crate) struct Running {
+    services: Option<Services>,
+    writeback: Option<Runner>,
+    mmp: Option<mmp::Keeper>,
+}
+
+/// Reads a superblock, the primary one or the copy at `sb` KiB.
+pub(crate) fn read_superblock(dev: &dyn BlockDevice, sb: Option<u64>) -> OpenResult<Superblock> {
+    let at = match sb {
+        None | Some(1) => SUPERBLOCK_OFFSET,
+        Some(kib) => kib.saturating_mul(1024),
+    };
+    if dev.size() < at.saturating_add(SUPERBLOCK_LEN as u64) {
+        return refuse("not an ext4 volume: too small to hold a superblock");
+    }
+    let mut bytes = [0; SUPERBLOCK_LEN];
+    dev.read_at(&mut bytes, at)?;
+    Superblock::decode(&bytes).map_err(|e| {
+        OpenError(format!(
+            "not an ext4 volume, or its superblock is damaged ({e}); \"e2fsck -b 32768\" can repair from a copy"
+        ))
+    })
+}
+
+/// Reads and checks what does not need the journal.
+pub(crate) fn geometry(dev: &dyn BlockDevice, sb: &Superblock) -> OpenResult<Geometry> {
+    if sb.feature_incompat.contains(Incompat::JOURNAL_DEV) {
+        return refuse("this is an external journal, not a file system");
+    }
+    let need = u128::from(sb.blocks_count) << (10 + sb.log_block_size.min(20));
+    if need > u128::from(dev.size()) {
+        return refuse(format!(
+            "the volume is truncated: it should have {need} bytes and has {}",
+            dev.size()
+        ));
+    }
+    Geometry::new(sb, Some(dev.size())).map_err(|e| OpenError(format!("damaged superblock: {e}")))
+}
+
+/// Writes the superblock to its place, durably, keeping what else is in the device's sector.
+pub(crate) fn write_superblock(dev: &dyn BlockDevice, sb: &Superblock) -> OpenResult<()> {
+    dev.write_at(&sb.encode(), SUPERBLOCK_OFFSET)?;
+    dev.flush()?;
+    Ok(())
+}
+
+/// Opens a volume.
+pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<Ext4>> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let dev: SharedDevice = Arc::new(FailLatch::new(dev));
+    let sb = read_superblock(&*dev, options.sb)?;
+    let geo = geometry(&*dev, &sb)?;
+    features::check(&sb, &geo, options.read_only)?;
+    if !options.read_only && dev.is_read_only() {
+        return refuse("the device is write-protected; mount with -o ro");
+    }
+    let was_clean = !sb.feature_incompat.contains(Incompat::NEEDS_RECOVERY)
+        && sb.state.contains(State::VALID)
+        && !sb.state.contains(State::ERROR);
+    let mmp = match options.read_only {
+        true => None,
+        false => mmp::Keeper::claim(&dev, &geo, &sb)?,
+    };
+    let recovered = journal::recover(&dev, &sb, &geo, options)?;
+    let dev = recovered.device;
+    // Recovery may have brought a newer superblock home.
+    let mut sb = recovered.superblock;
+    let geo = geometry(&*dev, &sb)?;
+    features::check(&sb, &geo, options.read_only)?;
+    let limits = limits(&sb, options, recovered.log.is_some())?;
+
+    let barrier = options.barrier.unwrap_or(!sb.default_mount_opts.contains(DefaultMountOpts::NOBARRIER));
+    let protect = recovered.log.as_ref().map(|l| l.on_volume.clone()).unwrap_or_default();
+    let journal_blocks = protect.iter().map(|r| u64::from(r.len)).sum();
+    if !options.read_only {
+        mark_mounted(&*dev, &mut sb, options, recovered.log.is_some(), &*clock)?;
+    }
+    let journal = Journal::open(JournalConfig {
+        device: Arc::clone(&dev),
+        block_size: geo.block_size,
+        blocks: geo.blocks,
+        log: recovered.log.map(|l| l.config),
+        barrier,
+        commit_interval: options.commit,
+        async_commit: options.journal_async_commit,
+        cache_bytes: options.cache_bytes,
+        clock: Arc::clone(&clock),
+    })?;
+    let alloc_options = AllocOptions {
+        trust_counters: was_clean,
+        journal_blocks,
+        discard: options.discard.then(|| Arc::clone(&dev)),
+        ..AllocOptions::default()
+    };
+    let alloc = if geo.cluster_ratio == 1 {
+        Allocator::open(Arc::clone(&journal), &geo, &sb, alloc_options)?
+    } else {
+        Allocator::read_only(Arc::clone(&journal), &geo, &sb, alloc_options)?
+    };
+    for run in protect {
+        alloc.protect(run);
+    }
+    let fs = Arc::new(Fs {
+        sb: SuperCell::new(sb, &geo),
+        vol: Volume {
+            dev,
+            journal: Arc::clone(&journal),
+            geo,
+            alloc,
+            sharing: crate::xattr::Sharing::default(),
+        },
+        table: InodeTable::new(options.inode_cache),
+        orphans: Orphans::default(),
+        dirty: DirtyIndex::default(),
+        limits,
+        clock,
+        rename: Mutex::new(()),
+        read_only: AtomicBool::new(options.read_only),
+        operations: AtomicU64::new(0),
+        errors_seen: AtomicU64::new(0),
+        panic_wanted: AtomicBool::new(false),
+    });
+    // The root must be there.
+    {
+        let root = fs.cell(extol_ondisk::InodeNr::ROOT.0)?;
+        if !root.read()?.is_dir() {
+            return refuse("corrupt volume: the root is not a directory");
+        }
+    }
+    let mut running = Running { mmp, ..Running::default() };
+    let io = |e: std::io::Error| OpenError(format!("cannot start a thread: {e}"));
+    if options.threads {
+        running.services = Some(Services::start(&journal).map_err(io)?);
+    } else {
+        journal.work_in_callers();
+    }
+    orphans::finish(&fs)?;
+    if options.threads && !options.read_only {
+        let wakeup = Wakeup::new();
+        let service = Writeback(Arc::downgrade(&fs));
+        running.writeback = Some(Runner::start("extol-writeback", &wakeup, service).map_err(io)?);
+    }
+    Ok(Arc::new(Ext4::new(fs, running)))
+}
+
+fn limits(sb: &Superblock, options: &MountOptions, has_log: bool) -> OpenResult<Limits> {
+    if !has_log && !options.read_only {
+        let without = [
+            (options.journal_async_commit, "journal_async_commit"),
+            (options.journal_checksum, "journal_checksum"),
+            (options.data.is_some(), "data="),
+        ];
+        if let Some((_, name)) = without.iter().find(|(on, _)| *on) {
+            return refuse(format!("can't mount with {name}, fs mounted w/o journal"));
+        }
+    }
+    let by_default = match (sb.default_mount_opts.bits() & 0x60) >> 5 {
+        1 => DataMode::Journal,
+        3 => DataMode::Writeback,
+        _ => DataMode::Ordered,
+    };
+    let data = options.data.unwrap_or(by_default);
+    if options.journal_async_commit && data == DataMode::Ordered {
+        return refuse("can't mount with journal_async_commit in data=ordered mode");
+    }
+    let errors = options.errors.unwrap_or(match sb.errors {
+        2 => ErrorPolicy::RemountRo,
+        3 => ErrorPolicy::Panic,
+        _ => ErrorPolicy::Continue,
+    });
+    Ok(Limits {
+        data,
+        errors,
+        atime: options.atime,
+        nodiratime: options.nodiratime,
+        lazytime: options.lazytime,
+        grpid: options.grpid.unwrap_or(sb.default_mount_opts.contains(DefaultMountOpts::BSDGROUPS)),
+        minixdf: options.minixdf,
+        user_xattr: options.user_xattr,
+        acl: options.acl,
+        nodelalloc: options.nodelalloc,
+        dirty_bytes: options.dirty_bytes,
+        resuid: options.resuid.unwrap_or(u32::from(sb.def_resuid)),
+        resgid: options.resgid.unwrap_or(u32::from(sb.def_resgid)),
+        internal: internal_inodes(sb),
+    })
+}
+
+/// Inodes that no name may lead to, whatever their numbers.
+fn internal_inodes(sb: &Superblock) -> [u32; 5] {
+    let (compat, ro) = (sb.feature_compat, sb.feature_ro_compat);
+    let having = |on: bool, ino: u32| if on { ino } else { 0 };
+    [
+        having(compat.contains(Compat::HAS_JOURNAL), sb.journal_inum),
+        having(compat.contains(Compat::ORPHAN_FILE), sb.orphan_file_inum),
+        having(ro.contains(RoCompat::QUOTA), sb.usr_quota_inum),
+        having(ro.contains(RoCompat::QUOTA), sb.grp_quota_inum),
+        having(ro.contains(RoCompat::QUOTA | RoCompat::PROJECT), sb.prj_quota_inum),
+    ]
+}
+
+/// Makes "mounted" durable, before anything else is written.
+fn mark_mounted(
+    dev: &dyn BlockDevice,
+    sb: &mut Superblock,
+    options: &MountOptions,
+    has_log: bool,
+    clock: &dyn Clock,
+) -> OpenResult<()> {
+    #[cfg(feature = "planted-bugs")]
+    if has_log && extol_journal::planted::has(extol_journal::planted::Bug::RecoveryFlagLate) {
+        sb.feature_incompat |= Incompat::NEEDS_RECOVERY;
+        return Ok(());
+    }
+    if has_log {
+        sb.feature_incompat |= Incompat::NEEDS_RECOVERY;
+    } else {
+        sb.state &= !State::VALID;
+    }
+    sb.mtime = clock.wall().as_secs();
+    sb.wtime = sb.mtime;
+    sb.mnt_count = sb.mnt_count.saturating_add(1);
+    if let Some(dir) = &options.mount_point {
+        let mut path = [0; 64];
+        for (to, from) in path.iter_mut().take(63).zip(dir.as_os_str().as_encoded_bytes()) {
+            *to = *from;
+        }
+        sb.last_mounted = path;
+    }
+    write_superblock(dev, sb)
+}
+
+/// Closes a volume: everything goes home, the log becomes empty, the superblock says "clean". Safe to call twice.
+pub(crate) fn close(fs: &Arc<Fs>, running: &mut Running) -> Result<()> {
+    running.writeback.take();
+    fs.table.release_all();
+    let read_only = fs.read_only.load(std::sync::atomic::Ordering::Acquire);
+    let result = if read_only { Ok(Ok(())) } else { write_everything(fs) };
+    running.services.take();
+    let result = match (read_only, result) {
+        (true, _) => Ok(()),
+        (false, Err(e)) => Err(e),
+        (false, Ok(lost)) => {
+            let mut sb = fs.sb.read(Superblock::clone);
+            sb.feature_incompat &= !Incompat::NEEDS_RECOVERY;
+            if fs.orphans.len() == 0 {
+                sb.feature_ro_compat &= !RoCompat::ORPHAN_PRESENT;
+            }
+            if !sb.state.contains(State::ERROR) {
+                sb.state |= State::VALID;
+            }
+            sb.wtime = fs.clock.wall().as_secs();
+            write_superblock(&*fs.vol.dev, &sb).map_err(|e| FsError::Io(e.0)).and(lost)
+        }
+    };
+    // Nothing may be written any more, whoever still holds the volume.
+    fs.read_only.store(true, std::sync::atomic::Ordering::Release);
+    if let Some(mmp) = running.mmp.take() {
+        mmp.release();
+    }
+    result
+}
+
+/// Brings everything home. File data that cannot be placed because its file is damaged is lost (that is the inner
+/// result); all else is closed in order.
+fn write_everything(fs: &Arc<Fs>) -> Result<Result<()>> {
+    fs.check_writable().map_err(|_| {
+        FsError::Io(fs.vol.journal.abort_reason().unwrap_or_else(|| "the volume is read-only".into()))
+    })?;
+    let lost = fs.note(writeback::flush_all(fs));
+    // Whoever held unlinked files is gone.
+    for cell in fs.table.cells() {
+        crate::ops::delete::delete_if_unused(fs, &cell);
+        if let Ok(mut st) = cell.write() {
+            fs.vol.alloc.release(&mut st.window);
+        }
+    }
+    {
+        let mut h = fs.start(1)?;
+        fs.vol.alloc.flush_super(&mut h, &fs.sb)?;
+        h.stop().map_err(error::journal)?;
+    }
+    fs.vol.journal.freeze().map_err(error::journal)?;
+    fs.vol.journal.flush_data().map_err(error::journal)?;
+    Ok(lost)
+}
+
+/// True if the volume has an orphan file.
+pub(crate) fn has_orphan_file(geo: &Geometry) -> bool {
+    geo.compat.contains(Compat::ORPHAN_FILE)
+}

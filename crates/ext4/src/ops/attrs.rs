@@ -1,0 +1,190 @@
+//! Attributes: chmod, chown, utimes, truncate, chattr.
+
+use std::sync::Arc;
+
+use extol_ondisk::{FileType, InodeFlags, RoCompat};
+use extol_vfs::{Attr, FsError, Result, SetAttr, SetTime};
+
+use super::create::Promise;
+use super::with_space;
+use crate::data::{truncate, writeback};
+use crate::error;
+use crate::fs::Fs;
+use crate::inodes::{Cell, InodeState};
+use crate::xattr::{self, acl};
+
+/// Attributes.
+pub(crate) fn getattr(fs: &Fs, ino: u32) -> Result<Attr> {
+    let cell = fs.cell(ino)?;
+    let st = cell.read()?;
+    Ok(fs.attr(&st))
+}
+
+/// Changes attributes.
+pub(crate) fn setattr(fs: &Fs, ino: u32, set: &SetAttr) -> Result<Attr> {
+    fs.check_writable()?;
+    let cell = fs.cell(ino)?;
+    with_space(fs, || {
+        let mut st = cell.write()?;
+        check_flags(&st, set)?;
+        let projects = fs.vol.geo.ro_compat.contains(RoCompat::PROJECT);
+        if !projects && set.project.is_some_and(|p| p != 0) {
+            return Err(FsError::NotSupported("project ids need the project feature"));
+        }
+        if let Some(size) = set.size {
+            resize(fs, &cell, &mut st, size)?;
+        }
+        let changed = set.perm.is_some()
+            || set.uid.is_some()
+            || set.gid.is_some()
+            || set.atime.is_some()
+            || set.mtime.is_some()
+            || set.ctime.is_some()
+            || set.flags.is_some()
+            || set.project.is_some()
+            || set.size.is_some();
+        if changed {
+            change(fs, &cell, &mut st, set)?;
+        }
+        Ok(fs.attr(&st))
+    })
+}
+
+fn check_flags(st: &InodeState, set: &SetAttr) -> Result<()> {
+    let flags = st.node.raw.flags;
+    let attributes = set.perm.is_some() || set.uid.is_some() || set.gid.is_some();
+    // A front end that keeps times for us brings them home later, the change time among them. Those belong to changes
+    // that were allowed.
+    let brought_home = set.ctime.is_some() && set.atime.is_none();
+    let times = !brought_home && (set.atime.is_some() || set.mtime.is_some());
+    if flags.contains(InodeFlags::IMMUTABLE) && (attributes || set.size.is_some() || times) {
+        return Err(FsError::NotPermitted);
+    }
+    // The same front end says "now" by a modification time that is the change time.
+    let now = set.ctime.is_some_and(|now| set.mtime == Some(SetTime::At(now)));
+    let chosen = |t: Option<SetTime>| matches!(t, Some(SetTime::At(_))) && !now;
+    let chosen = chosen(set.atime) || chosen(set.mtime);
+    if flags.contains(InodeFlags::APPEND) && (attributes || set.size.is_some() || (times && chosen)) {
+        return Err(FsError::NotPermitted);
+    }
+    let unfit = match st.kind() {
+        Some(FileType::Directory) => InodeFlags::empty(),
+        Some(FileType::Regular) => InodeFlags::NOT_ON_REGULAR,
+        _ => !InodeFlags::OTHER_MASK,
+    };
+    if set.flags.is_some_and(|wanted| InodeFlags::from_bits_retain(wanted).intersects(unfit)) {
+        return Err(FsError::NotSupported("this flag on this kind of file"));
+    }
+    Ok(())
+}
+
+fn resize(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, size: u64) -> Result<()> {
+    match st.kind() {
+        Some(FileType::Regular) => {}
+        Some(FileType::Directory) => return Err(FsError::IsADirectory),
+        _ => return Err(FsError::Invalid("only regular files have a size to set")),
+    }
+    let old = st.node.raw.size;
+    let now = fs.now();
+    st.node.raw.ctime = now;
+    if size != old {
+        st.node.raw.mtime = now;
+    }
+    if size == old && st.pages.is_empty() {
+        // Blocks behind the end (preallocated with keep-size) still go.
+        return truncate::unmap_behind(fs, st, size);
+    }
+    truncate::set_size(fs, cell, st, size)
+}
+
+fn change(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) -> Result<()> {
+    let now = fs.now();
+    if let Some(flags) = set.flags {
+        change_journal_flag(fs, st, flags)?;
+    }
+    let only_times = set.perm.is_none()
+        && set.uid.is_none()
+        && set.gid.is_none()
+        && set.flags.is_none()
+        && set.project.is_none()
+        && set.size.is_none();
+    if only_times && fs.limits.lazytime {
+        set_times(fs, st, set);
+        st.node.raw.ctime = set.ctime.map_or(now, |t| fs.time(t));
+        st.lazy_times = true;
+        fs.dirty.add(cell, fs.clock.now_ns());
+        return Ok(());
+    }
+    let lists = set.perm.is_some() && fs.limits.acl && xattr::has_any(&st.node);
+    let _promise = lists.then(|| Promise::make(fs, 1)).transpose()?;
+    let mut h = fs.start(1 + if lists { xattr::CREDITS } else { 0 })?;
+    if let Some(perm) = set.perm {
+        let old = st.node.raw.mode;
+        st.node.raw.mode = (old & !0o7777) | (perm & 0o7777);
+        if lists && let Err(e) = acl::chmod(&fs.vol, &mut h, &mut st.node) {
+            st.node.raw.mode = old;
+            return Err(e);
+        }
+    }
+    if let Some(uid) = set.uid {
+        st.node.raw.uid = uid;
+    }
+    if let Some(gid) = set.gid {
+        st.node.raw.gid = gid;
+    }
+    if let Some(flags) = set.flags {
+        apply_flags(st, flags);
+    }
+    if let Some(project) = set.project {
+        st.node.raw.projid = project;
+    }
+    set_times(fs, st, set);
+    st.node.raw.ctime = set.ctime.map_or(now, |t| fs.time(t));
+    st.store(fs, &mut h, !only_times)?;
+    h.stop().map_err(error::journal)
+}
+
+fn set_times(fs: &Fs, st: &mut InodeState, set: &SetAttr) {
+    let resolve = |t: SetTime| match t {
+        SetTime::Now => fs.now(),
+        SetTime::At(t) => fs.time(t),
+    };
+    if let Some(t) = set.atime {
+        st.node.raw.atime = resolve(t);
+    }
+    if let Some(t) = set.mtime {
+        st.node.raw.mtime = resolve(t);
+    }
+}
+
+fn apply_flags(st: &mut InodeState, flags: u32) {
+    let mut may = InodeFlags::USER_MODIFIABLE;
+    match st.kind() {
+        Some(FileType::Directory) => {}
+        Some(FileType::Regular) => may &= !InodeFlags::NOT_ON_REGULAR,
+        _ => may &= InodeFlags::OTHER_MASK,
+    }
+    // What decides the layout of the file is not the user's to set.
+    may &= !(InodeFlags::EXTENTS
+        | InodeFlags::CASEFOLD
+        | InodeFlags::VERITY
+        | InodeFlags::ENCRYPT
+        | InodeFlags::DAX);
+    let wanted = InodeFlags::from_bits_retain(flags) & may;
+    st.node.raw.flags = (st.node.raw.flags & !may) | wanted;
+}
+
+/// chattr ±j: how the data is written changes, so everything in flight goes home first.
+fn change_journal_flag(fs: &Fs, st: &mut InodeState, flags: u32) -> Result<()> {
+    let wanted = InodeFlags::from_bits_retain(flags).contains(InodeFlags::JOURNAL_DATA);
+    if st.is_regular()
+        && wanted != st.node.raw.flags.contains(InodeFlags::JOURNAL_DATA)
+        && fs.vol.journal.has_log()
+    {
+        writeback::flush(fs, st)?;
+        fs.vol.journal.freeze().map_err(error::journal)?;
+        st.node.raw.flags.set(InodeFlags::JOURNAL_DATA, wanted);
+        fs.vol.journal.thaw();
+    }
+    Ok(())
+}

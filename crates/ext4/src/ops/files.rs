@@ -1,0 +1,192 @@
+//! Contents and durability: read, write, fallocate, seek, fiemap, fsync, sync.
+
+use std::sync::Arc;
+
+use extol_ondisk::InodeFlags;
+use extol_vfs::{Fallocate, FileExtent, FsError, Result, Seek};
+
+use super::create::Promise;
+use super::with_space;
+use crate::data;
+use crate::error;
+use crate::fs::Fs;
+use crate::inodes::{Cell, InodeState};
+use crate::options::Atime;
+use crate::xattr;
+
+/// A day: relatime updates an access time that is older.
+const DAY: i64 = 86_400;
+
+/// Reads.
+pub(crate) fn read(fs: &Fs, ino: u32, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    let cell = fs.cell(ino)?;
+    let (n, touch) = {
+        let st = cell.read()?;
+        check_regular(&st)?;
+        (data::read::read(fs, &st, offset, buf)?, wants_atime(fs, &st))
+    };
+    if touch {
+        touch_atime(fs, &cell);
+    }
+    Ok(n)
+}
+
+fn check_regular(st: &InodeState) -> Result<()> {
+    if st.is_dir() {
+        return Err(FsError::IsADirectory);
+    }
+    if !st.is_regular() {
+        return Err(FsError::Invalid("not a regular file"));
+    }
+    Ok(())
+}
+
+/// True if a read should change the access time.
+pub(crate) fn wants_atime(fs: &Fs, st: &InodeState) -> bool {
+    let raw = &st.node.raw;
+    if raw.flags.contains(InodeFlags::NOATIME) || (st.is_dir() && fs.limits.nodiratime) {
+        return false;
+    }
+    match fs.limits.atime {
+        Atime::Never => false,
+        Atime::Strict => true,
+        Atime::Relative => {
+            raw.atime <= raw.mtime || raw.atime <= raw.ctime || fs.now().sec - raw.atime.sec >= DAY
+        }
+    }
+}
+
+/// Changes the access time in memory; write-back stores it with the next change, or after a while.
+pub(crate) fn touch_atime(fs: &Fs, cell: &Arc<Cell>) {
+    if fs.check_writable().is_err() {
+        return;
+    }
+    // Not worth waiting for.
+    if let Some(mut st) = cell.try_write() {
+        st.node.raw.atime = fs.now();
+        st.lazy_times = true;
+        fs.dirty.add(cell, fs.clock.now_ns());
+    }
+}
+
+/// Writes.
+pub(crate) fn write(fs: &Fs, ino: u32, offset: u64, bytes: &[u8]) -> Result<usize> {
+    fs.check_writable()?;
+    let cell = fs.cell(ino)?;
+    let sync = {
+        let mut st = cell.write()?;
+        check_regular(&st)?;
+        if st.node.raw.flags.contains(InodeFlags::IMMUTABLE) {
+            return Err(FsError::NotPermitted);
+        }
+        let n = with_space(fs, || data::write::write(fs, &cell, &mut st, offset, bytes))?;
+        if !st.node.raw.flags.contains(InodeFlags::SYNC) {
+            return Ok(n);
+        }
+        n
+    };
+    fsync(fs, ino, false)?;
+    Ok(sync)
+}
+
+/// Clears set-id bits and file capabilities, if there are any.
+pub(crate) fn kill_privileges(fs: &Fs, ino: u32) -> Result<()> {
+    const CAPABILITY: &[u8] = b"security.capability";
+    let cell = fs.cell(ino)?;
+    let drop_bits = |st: &InodeState| {
+        let mode = st.node.raw.mode;
+        let gid = if mode & 0o010 != 0 { 0o2000 } else { 0 };
+        mode & (0o4000 | gid)
+    };
+    {
+        let st = cell.read()?;
+        if !st.is_regular() || (drop_bits(&st) == 0 && xattr::get(&fs.vol, &st.node, CAPABILITY).is_err()) {
+            return Ok(());
+        }
+    }
+    fs.check_writable()?;
+    let mut st = cell.write()?;
+    let _promise = Promise::make(fs, 1)?;
+    let mut h = fs.start(xattr::CREDITS + 1)?;
+    match xattr::set(&fs.vol, &mut h, &mut st.node, CAPABILITY, None, extol_vfs::XattrSet::Any) {
+        Ok(()) | Err(FsError::NoAttribute) => {}
+        Err(e) => return Err(e),
+    }
+    st.node.raw.mode &= !drop_bits(&st);
+    st.node.raw.ctime = fs.now();
+    st.store(fs, &mut h, true)?;
+    h.stop().map_err(error::journal)
+}
+
+/// fallocate(2).
+pub(crate) fn fallocate(fs: &Fs, ino: u32, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
+    fs.check_writable()?;
+    let cell = fs.cell(ino)?;
+    with_space(fs, || {
+        let mut st = cell.write()?;
+        check_regular(&st)?;
+        let flags = st.node.raw.flags;
+        if flags.contains(InodeFlags::IMMUTABLE)
+            || (flags.contains(InodeFlags::APPEND) && !matches!(mode, Fallocate::Allocate { .. }))
+        {
+            return Err(FsError::NotPermitted);
+        }
+        data::fallocate::fallocate(fs, &cell, &mut st, mode, offset, len)
+    })
+}
+
+/// SEEK_DATA and SEEK_HOLE.
+pub(crate) fn seek(fs: &Fs, ino: u32, offset: u64, what: Seek) -> Result<u64> {
+    let cell = fs.cell(ino)?;
+    let st = cell.read()?;
+    check_regular(&st)?;
+    data::seek::seek(fs, &st, offset, what)
+}
+
+/// Extents of a byte range.
+pub(crate) fn fiemap(fs: &Fs, ino: u32, offset: u64, len: u64) -> Result<Vec<FileExtent>> {
+    let cell = fs.cell(ino)?;
+    let st = cell.read()?;
+    if !st.node.raw.maps_blocks() && !st.node.raw.flags.contains(InodeFlags::INLINE_DATA) {
+        return Ok(Vec::new());
+    }
+    data::seek::fiemap(fs, &st, offset, len)
+}
+
+/// Makes a file durable.
+pub(crate) fn fsync(fs: &Fs, ino: u32, data_only: bool) -> Result<()> {
+    let cell = fs.cell(ino)?;
+    fs.vol.journal.check_aborted().map_err(|e| FsError::Io(e.to_string()))?;
+    let (tid, journalled) = {
+        let mut st = cell.write()?;
+        if !fs.read_only.load(std::sync::atomic::Ordering::Acquire) {
+            data::writeback::flush(fs, &mut st)?;
+        }
+        (if data_only { st.datasync_tid } else { st.sync_tid }, fs.journals_data(&st))
+    };
+    let tid = if journalled { fs.vol.journal.newest() } else { tid };
+    // The journal's own error, not "read-only": the caller's data may be lost.
+    let lost = |e: extol_journal::JournalError| FsError::Io(e.to_string());
+    fs.vol.journal.commit_wait(tid).map_err(lost)?;
+    // The commit's flush covered the data, unless the transaction was durable before the data was written.
+    fs.vol.journal.flush_data().map_err(lost)
+}
+
+/// Makes everything durable, the superblock's counters included.
+pub(crate) fn sync(fs: &Fs) -> Result<()> {
+    if fs.check_writable().is_err() {
+        return match fs.vol.journal.check_aborted() {
+            Ok(()) => Ok(()),
+            Err(e) => Err(FsError::Io(e.to_string())),
+        };
+    }
+    data::writeback::flush_all(fs)?;
+    {
+        let mut h = fs.start(1)?;
+        fs.vol.alloc.flush_super(&mut h, &fs.sb)?;
+        h.stop().map_err(error::journal)?;
+    }
+    let lost = |e: extol_journal::JournalError| FsError::Io(e.to_string());
+    fs.vol.journal.commit_all().map_err(lost)?;
+    fs.vol.journal.flush_data().map_err(lost)
+}

@@ -1,0 +1,42 @@
+//! The operations, one file per family. Each takes the inode locks it needs, then a handle, then works; what can fail for
+//! want of space comes first or is undone in the same handle.
+
+pub(crate) mod attrs;
+pub(crate) mod create;
+pub(crate) mod delete;
+pub(crate) mod files;
+pub(crate) mod names;
+pub(crate) mod rename;
+pub(crate) mod xattrs;
+
+use extol_vfs::{FsError, Result};
+
+use crate::fs::Fs;
+
+/// Longest name of a directory entry.
+pub(crate) const NAME_MAX: usize = 255;
+
+/// Checks a name that is to be created or removed.
+pub(crate) fn check_name(name: &[u8]) -> Result<()> {
+    if name.is_empty() {
+        return Err(FsError::NotFound);
+    }
+    if name.len() > NAME_MAX {
+        return Err(FsError::NameTooLong);
+    }
+    if name.contains(&b'/') || name.contains(&0) {
+        return Err(FsError::Invalid("a name holds a slash or a NUL"));
+    }
+    Ok(())
+}
+
+/// Runs an operation; if the volume is full and a commit would free something, commits and runs it once more.
+pub(crate) fn with_space<T>(fs: &Fs, mut op: impl FnMut() -> Result<T>) -> Result<T> {
+    match op() {
+        Err(FsError::NoSpace) if fs.vol.alloc.pending_free() > 0 => {
+            fs.settle_space();
+            op()
+        }
+        result => result,
+    }
+}

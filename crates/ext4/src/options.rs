@@ -1,0 +1,307 @@
+//! Mount options: the kernel's names and meanings, and a few of our own.
+//!
+//! | ours | meaning |
+//! |---|---|
+//! | `cache_mb=N` | bound on the metadata cache, default 256 MiB together with the write cache |
+//! | `dirty_mb=N` | bound on file data not yet written, default 64 |
+//! | `inode_cache=N` | inodes kept decoded, default 16384 |
+//! | `direct`, `nodirect` | open the image or disk with O_DIRECT (default: where it can) |
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use extol_device::SharedDevice;
+
+/// `data=`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum DataMode {
+    /// File data goes through the log.
+    Journal,
+    /// File data is durable before the metadata that names it.
+    #[default]
+    Ordered,
+    /// No promise about file data that was not synced. (Extol still writes data before it maps it.)
+    Writeback,
+}
+
+/// `errors=`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ErrorPolicy {
+    /// Note the error in the superblock and go on.
+    Continue,
+    /// Stop writing.
+    RemountRo,
+    /// Stop writing and tell the front end to end at once.
+    Panic,
+}
+
+/// When reads change the access time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Atime {
+    /// If it is older than the last change, or than a day.
+    #[default]
+    Relative,
+    /// Always.
+    Strict,
+    /// Never.
+    Never,
+}
+
+/// How to mount. `Default` is what `mount` does without options.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    /// `ro`.
+    pub read_only: bool,
+    /// `norecovery`, `noload`.
+    pub norecovery: bool,
+    /// `data=`; `None`: what the superblock says, else ordered.
+    pub data: Option<DataMode>,
+    /// `barrier`, `nobarrier`; `None`: what the superblock says, else on.
+    pub barrier: Option<bool>,
+    /// `commit=` (0 is the default of 5 s).
+    pub commit: Duration,
+    /// `journal_async_commit`.
+    pub journal_async_commit: bool,
+    /// `journal_checksum`.
+    pub journal_checksum: bool,
+    /// `errors=`; `None`: what the superblock says.
+    pub errors: Option<ErrorPolicy>,
+    /// `journal_path=`: the device or image of an external journal.
+    pub journal_path: Option<PathBuf>,
+    /// The same, already open (for programs).
+    pub journal_device: Option<SharedDevice>,
+    /// `relatime`, `strictatime`, `noatime`.
+    pub atime: Atime,
+    /// `nodiratime`.
+    pub nodiratime: bool,
+    /// `discard`: tell the device about freed blocks.
+    pub discard: bool,
+    /// `grpid`, `bsdgroups`: new files take the directory's group.
+    pub grpid: Option<bool>,
+    /// `minixdf`: statfs counts metadata as space, too.
+    pub minixdf: bool,
+    /// `nouser_xattr` off.
+    pub user_xattr: bool,
+    /// `noacl` off.
+    pub acl: bool,
+    /// `resuid=`: may use reserved blocks; `None`: what the superblock says.
+    pub resuid: Option<u32>,
+    /// `resgid=`.
+    pub resgid: Option<u32>,
+    /// `sb=`: which superblock copy to use, in 1 KiB units.
+    pub sb: Option<u64>,
+    /// `lazytime`: time stamps alone are written with the next other change.
+    pub lazytime: bool,
+    /// `nodelalloc`: map blocks in the write call.
+    pub nodelalloc: bool,
+    /// Bound on the metadata cache in bytes.
+    pub cache_bytes: usize,
+    /// Bound on file data waiting to be written, in bytes.
+    pub dirty_bytes: usize,
+    /// Inodes kept decoded.
+    pub inode_cache: usize,
+    /// O_DIRECT: `None` where it can.
+    pub direct: Option<bool>,
+    /// Where it is mounted, for the superblock's record.
+    pub mount_point: Option<PathBuf>,
+    /// Start the background threads. Without them nothing is written by time: commits and checkpoints are made by the
+    /// operations that need them, and the volume behaves the same every time.
+    pub threads: bool,
+}
+
+const MIB: usize = 1 << 20;
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            norecovery: false,
+            data: None,
+            barrier: None,
+            commit: DEFAULT_COMMIT,
+            journal_async_commit: false,
+            journal_checksum: false,
+            errors: None,
+            journal_path: None,
+            journal_device: None,
+            atime: Atime::Relative,
+            nodiratime: false,
+            discard: false,
+            grpid: None,
+            minixdf: false,
+            user_xattr: true,
+            acl: true,
+            resuid: None,
+            resgid: None,
+            sb: None,
+            lazytime: false,
+            nodelalloc: false,
+            // 192 + 64 make the documented bound of 256 MiB.
+            cache_bytes: 192 * MIB,
+            dirty_bytes: 64 * MIB,
+            inode_cache: 16384,
+            direct: None,
+            mount_point: None,
+            threads: true,
+        }
+    }
+}
+
+const DEFAULT_COMMIT: Duration = Duration::from_secs(5);
+
+/// Kernel options that ask for what Extol always does, or for something that has no meaning here.
+const ACCEPTED: &[&str] = &[
+    "auto_da_alloc",
+    "noauto_da_alloc",
+    "block_validity",
+    "noblock_validity",
+    "delalloc",
+    "dioread_lock",
+    "dioread_nolock",
+    "i_version",
+    "init_itable",
+    "noinit_itable",
+    "inode_readahead_blks",
+    "journal_ioprio",
+    "max_batch_time",
+    "min_batch_time",
+    "max_dir_size_kb",
+    "mb_optimize_scan",
+    "nodiscard",
+    "nojournal_checksum",
+    "nolazytime",
+    "nombcache",
+    "no_mbcache",
+    "no_prefetch_block_bitmaps",
+    "prefetch_block_bitmaps",
+    "noquota",
+    "oldalloc",
+    "orlov",
+    "nouid32",
+    "stripe",
+    "debug",
+    "bsddf",
+    "data_err",
+    "diratime",
+];
+
+impl MountOptions {
+    /// Parses a comma-separated option list.
+    ///
+    /// # Errors
+    /// One line that names the option that is unknown or has a bad value.
+    pub fn parse(list: &str) -> Result<Self, String> {
+        let mut options = Self::default();
+        for option in list.split(',').filter(|o| !o.is_empty()) {
+            let (name, value) = match option.split_once('=') {
+                Some((name, value)) => (name, Some(value)),
+                None => (option, None),
+            };
+            if !options.set(name, value)? {
+                return Err(format!("unknown mount option \"{option}\""));
+            }
+        }
+        Ok(options)
+    }
+
+    /// Applies one option. `Ok(false)`: not an option of ours.
+    ///
+    /// # Errors
+    /// One line about a bad or missing value.
+    pub fn set(&mut self, name: &str, value: Option<&str>) -> Result<bool, String> {
+        let bad = || match value {
+            Some(v) => format!("bad value \"{v}\" for mount option \"{name}\""),
+            None => format!("mount option \"{name}\" needs a value"),
+        };
+        let number = || value.and_then(|v| v.parse::<u64>().ok()).ok_or_else(bad);
+        let small = |max: u64| number().and_then(|n| if n <= max { Ok(n as usize) } else { Err(bad()) });
+        match name {
+            "ro" => self.read_only = true,
+            "rw" => self.read_only = false,
+            "norecovery" | "noload" => self.norecovery = true,
+            "data" => {
+                self.data = Some(match value {
+                    Some("journal") => DataMode::Journal,
+                    Some("ordered") => DataMode::Ordered,
+                    Some("writeback") => DataMode::Writeback,
+                    _ => return Err(bad()),
+                });
+            }
+            "barrier" => {
+                self.barrier = Some(match value {
+                    None => true,
+                    Some(_) => number()? != 0,
+                });
+            }
+            "nobarrier" => self.barrier = Some(false),
+            "commit" => {
+                self.commit = match small(21_474_836)? {
+                    0 => DEFAULT_COMMIT,
+                    n => Duration::from_secs(n as u64),
+                };
+            }
+            "journal_async_commit" => self.journal_async_commit = true,
+            "journal_checksum" => self.journal_checksum = true,
+            "errors" => {
+                self.errors = Some(match value {
+                    Some("continue") => ErrorPolicy::Continue,
+                    Some("remount-ro") => ErrorPolicy::RemountRo,
+                    Some("panic") => ErrorPolicy::Panic,
+                    _ => return Err(bad()),
+                });
+            }
+            "journal_path" => self.journal_path = Some(value.ok_or_else(bad)?.into()),
+            "relatime" | "norelatime" => self.atime = Atime::Relative,
+            "strictatime" | "atime" => self.atime = Atime::Strict,
+            "nostrictatime" => self.atime = Atime::Relative,
+            "noatime" => self.atime = Atime::Never,
+            "nodiratime" => self.nodiratime = true,
+            "discard" => self.discard = true,
+            "grpid" | "bsdgroups" => self.grpid = Some(true),
+            "nogrpid" | "sysvgroups" => self.grpid = Some(false),
+            "minixdf" => self.minixdf = true,
+            "user_xattr" => self.user_xattr = true,
+            "nouser_xattr" => self.user_xattr = false,
+            "acl" => self.acl = true,
+            "noacl" => self.acl = false,
+            "resuid" => self.resuid = Some(small(u64::from(u32::MAX))? as u32),
+            "resgid" => self.resgid = Some(small(u64::from(u32::MAX))? as u32),
+            "sb" => self.sb = Some(number()?),
+            "lazytime" => self.lazytime = true,
+            "nodelalloc" => self.nodelalloc = true,
+            "cache_mb" => self.cache_bytes = small(1 << 20)?.max(4) * MIB,
+            "dirty_mb" => self.dirty_bytes = small(1 << 20)?.max(1) * MIB,
+            "inode_cache" => self.inode_cache = small(1 << 28)?.max(64),
+            "direct" => self.direct = Some(true),
+            "nodirect" => self.direct = Some(false),
+            _ => return Ok(ACCEPTED.contains(&name)),
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernel_names() {
+        let o =
+            MountOptions::parse("ro,data=journal,commit=0,barrier=0,errors=panic,noload,resuid=5").unwrap();
+        assert!(o.read_only && o.norecovery);
+        assert_eq!(o.data, Some(DataMode::Journal));
+        assert_eq!(o.commit, DEFAULT_COMMIT);
+        assert_eq!(o.barrier, Some(false));
+        assert_eq!(o.errors, Some(ErrorPolicy::Panic));
+        assert_eq!(o.resuid, Some(5));
+        assert_eq!(MountOptions::parse("commit=7").unwrap().commit, Duration::from_secs(7));
+    }
+
+    #[test]
+    fn one_clear_line_for_mistakes() {
+        assert_eq!(MountOptions::parse("dta=x").unwrap_err(), "unknown mount option \"dta=x\"");
+        assert_eq!(MountOptions::parse("data=x").unwrap_err(), "bad value \"x\" for mount option \"data\"");
+        assert_eq!(MountOptions::parse("commit").unwrap_err(), "mount option \"commit\" needs a value");
+        assert!(MountOptions::parse("commit=-1").is_err());
+    }
+}

@@ -1,0 +1,113 @@
+//! From a path to an inode, step by step.
+//!
+//! A worklist of names, the next one on top. A link puts the names of its target on top instead of its own; an absolute
+//! target starts again at the root. Bounded: at most [`MAX_LINKS`] links, each shorter than a block.
+
+use std::sync::Arc;
+
+use extol_vfs::{FileKind, FileSystem as _, FsError, Result};
+
+use super::guard::Inode;
+use crate::Ext4;
+
+/// Links followed before a path is called a circle, as on Linux.
+const MAX_LINKS: u32 = 40;
+
+/// What to do with a link at the end of a path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Last {
+    /// The link is meant.
+    Keep,
+    /// The link is meant, unless the path ends in a slash.
+    FollowIfSlash,
+    /// What it points to is meant.
+    Follow,
+}
+
+/// Where a path leads: a name in a directory, and what is there.
+#[derive(Debug)]
+pub(super) struct Spot {
+    /// The directory of the last name.
+    pub dir: Inode,
+    /// The last name; `None` if the path names no entry (`/`).
+    pub name: Option<Vec<u8>>,
+    /// What has the name. Nothing: all but the last name exists.
+    pub node: Option<Inode>,
+    /// The path ended in a slash.
+    pub slash: bool,
+}
+
+impl Spot {
+    /// The inode.
+    pub fn found(self) -> Result<Inode> {
+        self.node.ok_or(FsError::NotFound)
+    }
+
+    /// Directory and name of an entry that exists.
+    pub fn entry(&self) -> Result<(&Inode, &[u8])> {
+        let name = self.name.as_deref().ok_or(FsError::Busy)?;
+        self.node.as_ref().ok_or(FsError::NotFound)?;
+        Ok((&self.dir, name))
+    }
+}
+
+/// Puts the names of a path on the worklist. True if it ends in a slash.
+fn push(work: &mut Vec<Vec<u8>>, path: &[u8]) -> bool {
+    let names = path.split(|b| *b == b'/').filter(|n| !n.is_empty());
+    work.extend(names.rev().map(<[u8]>::to_vec));
+    path.ends_with(b"/")
+}
+
+pub(super) fn resolve(fs: &Arc<Ext4>, path: &[u8], last: Last) -> Result<Spot> {
+    if path.is_empty() {
+        return Err(FsError::NotFound);
+    }
+    let mut work = Vec::new();
+    let mut slash = push(&mut work, path);
+    let mut at = Inode::root(fs)?;
+    let mut links = 0;
+    loop {
+        let Some(name) = work.pop() else {
+            return Ok(Spot { dir: at.clone(), name: None, node: Some(at), slash });
+        };
+        let is_last = work.is_empty();
+        let next = match at.lookup(&name) {
+            Ok(next) => next,
+            Err(FsError::NotFound) if is_last => {
+                return Ok(Spot { dir: at, name: Some(name), node: None, slash });
+            }
+            Err(e) => return Err(e),
+        };
+        let follow = match last {
+            _ if next.kind() != FileKind::Symlink => false,
+            _ if !is_last => true,
+            Last::Keep => false,
+            Last::FollowIfSlash => slash,
+            Last::Follow => true,
+        };
+        if follow {
+            links += 1;
+            if links > MAX_LINKS {
+                return Err(FsError::SymlinkLoop);
+            }
+            let target = fs.readlink(next.ino())?;
+            if target.is_empty() {
+                return Err(FsError::NotFound);
+            }
+            if target.starts_with(b"/") {
+                at = Inode::root(fs)?;
+            }
+            let ends_in_slash = push(&mut work, &target);
+            slash |= is_last && ends_in_slash;
+            continue;
+        }
+        if !is_last {
+            at = next;
+            continue;
+        }
+        if slash && next.kind() != FileKind::Directory {
+            return Err(FsError::NotADirectory);
+        }
+        return Ok(Spot { dir: at, name: Some(name), node: Some(next), slash });
+    }
+}

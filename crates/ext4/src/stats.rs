@@ -1,0 +1,111 @@
+//! State and counters of an open volume, for `extol stat` and for programs.
+
+use std::sync::atomic::Ordering;
+
+use extol_journal::JournalStats;
+use serde::Serialize;
+
+use crate::fs::Fs;
+
+/// A moment's state and counters.
+#[derive(Clone, Debug, Serialize)]
+pub struct Stats {
+    /// Volume label.
+    pub label: String,
+    /// Volume uuid.
+    pub uuid: String,
+    /// Bytes per block.
+    pub block_size: u32,
+    /// Blocks of the volume.
+    pub blocks: u64,
+    /// Free blocks that nobody was promised.
+    pub free_blocks: u64,
+    /// Blocks promised to data that is not mapped yet.
+    pub reserved_blocks: u64,
+    /// Blocks freed by transactions that are not durable yet.
+    pub pending_blocks: u64,
+    /// Free inodes.
+    pub free_inodes: u64,
+    /// Blocks taken ahead for growing files.
+    pub window_blocks: u64,
+    /// Groups whose descriptors were read, and whose bitmaps are in memory.
+    pub groups_known: u64,
+    /// Groups whose bitmaps are in memory.
+    pub groups_resident: u64,
+    /// Longest free run in those.
+    pub longest_free_run: u32,
+    /// Free runs in those: element i counts runs of 2^i to 2^(i+1) - 1 blocks.
+    pub free_runs_by_order: Vec<u64>,
+    /// Writes are refused.
+    pub read_only: bool,
+    /// `data=` mode.
+    pub data_mode: String,
+    /// Operations served.
+    pub operations: u64,
+    /// Corruptions met.
+    pub errors_seen: u64,
+    /// Inodes decoded in memory.
+    pub inodes_cached: usize,
+    /// Inodes that front ends know.
+    pub inodes_known: usize,
+    /// Inodes with data or times not written yet.
+    pub inodes_dirty: usize,
+    /// Bytes of file data not written yet.
+    pub dirty_bytes: usize,
+    /// Orphans (unlinked but in use, or being truncated).
+    pub orphans: usize,
+    /// The journal.
+    pub journal: JournalStats,
+}
+
+impl Stats {
+    pub(crate) fn of(fs: &Fs) -> Self {
+        let (label, uuid) = fs.sb.read(|sb| (sb.volume_name, sb.uuid));
+        let alloc = fs.vol.alloc.stats();
+        let c = alloc.counters;
+        let (cached, known) = fs.table.counts();
+        Self {
+            label: text(&label),
+            uuid: uuid_text(&uuid),
+            block_size: fs.vol.geo.block_size.bytes(),
+            blocks: fs.vol.geo.blocks,
+            free_blocks: c.free,
+            reserved_blocks: c.reserved,
+            pending_blocks: c.pending,
+            free_inodes: c.free_inodes,
+            window_blocks: alloc.in_windows,
+            groups_known: alloc.known_groups,
+            groups_resident: alloc.resident_groups,
+            longest_free_run: alloc.longest_run,
+            free_runs_by_order: alloc.runs_by_order,
+            read_only: fs.check_writable().is_err(),
+            data_mode: format!("{:?}", fs.limits.data).to_lowercase(),
+            operations: fs.operations.load(Ordering::Relaxed),
+            errors_seen: fs.errors_seen.load(Ordering::Relaxed),
+            inodes_cached: cached,
+            inodes_known: known,
+            inodes_dirty: fs.dirty.len(),
+            dirty_bytes: fs.dirty.bytes(),
+            orphans: fs.orphans.len(),
+            journal: fs.vol.journal.stats(),
+        }
+    }
+}
+
+/// A NUL-padded name as text.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned()
+}
+
+/// A uuid in its usual form.
+pub(crate) fn uuid_text(uuid: &[u8; 16]) -> String {
+    let mut s = String::with_capacity(36);
+    for (i, b) in uuid.iter().enumerate() {
+        if matches!(i, 4 | 6 | 8 | 10) {
+            s.push('-');
+        }
+        s.push_str(&format!("{b:02x}"));
+    }
+    s
+}

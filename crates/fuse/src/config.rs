@@ -1,0 +1,199 @@
+//! What a mount looks like to the kernel, and which mount options say so.
+
+use rustix::mount::MountFlags;
+
+/// How to mount.
+#[derive(Clone, Debug)]
+pub struct MountConfig {
+    /// What `/proc/mounts` shows as the source.
+    pub source: String,
+    /// The mount's type is `fuse.` and this.
+    pub subtype: String,
+    /// Refuse changes in the kernel already.
+    pub read_only: bool,
+    /// Let other users in than the one who mounts. Permissions are checked all the same.
+    pub allow_other: bool,
+    /// The kernel checks permissions (owner, mode, ACLs). Off only for experiments.
+    pub default_permissions: bool,
+    /// POSIX ACLs are kept and obeyed.
+    pub posix_acl: bool,
+    /// Most requests worked on at a time; one thread each while they last.
+    pub max_threads: usize,
+    /// Flags of mount(2).
+    pub flags: Vec<MountFlag>,
+}
+
+impl Default for MountConfig {
+    fn default() -> Self {
+        Self {
+            source: "extol".into(),
+            subtype: "extol".into(),
+            read_only: false,
+            allow_other: false,
+            default_permissions: true,
+            posix_acl: true,
+            max_threads: 64,
+            flags: Vec::new(),
+        }
+    }
+}
+
+impl MountConfig {
+    /// Takes one word of a mount option list (`nosuid`, `allow_other`, `ro` …). False if it is none of ours.
+    pub fn accept(&mut self, option: &str) -> bool {
+        match option {
+            "ro" => self.read_only = true,
+            "rw" => self.read_only = false,
+            "allow_other" => self.allow_other = true,
+            "noallow_other" => self.allow_other = false,
+            "default_permissions" => self.default_permissions = true,
+            "acl" => self.posix_acl = true,
+            "noacl" => self.posix_acl = false,
+            "defaults" | "loop" | "auto" | "noauto" | "user" | "nouser" | "users" | "owner" | "group"
+            | "_netdev" | "nofail" | "silent" | "loud" | "nomand" => {}
+            _ => {
+                if let Some(source) = option.strip_prefix("fsname=") {
+                    self.source = source.into();
+                } else if let Some(subtype) = option.strip_prefix("subtype=") {
+                    self.subtype = subtype.into();
+                } else if let Some(threads) = option.strip_prefix("max_threads=").and_then(|n| n.parse().ok())
+                {
+                    self.max_threads = threads;
+                } else if option.starts_with("x-") || option.starts_with("comment=") {
+                    // For other programs that read the option list.
+                } else {
+                    return self.accept_flag(option);
+                }
+            }
+        }
+        true
+    }
+
+    fn accept_flag(&mut self, option: &str) -> bool {
+        let (flag, on) = match option {
+            "suid" => (MountFlag::NoSuid, false),
+            "dev" => (MountFlag::NoDev, false),
+            "exec" => (MountFlag::NoExec, false),
+            "atime" => (MountFlag::NoAtime, false),
+            "diratime" => (MountFlag::NoDirAtime, false),
+            "norelatime" => (MountFlag::RelAtime, false),
+            "nostrictatime" => (MountFlag::StrictAtime, false),
+            "async" => (MountFlag::Sync, false),
+            "symfollow" => (MountFlag::NoSymFollow, false),
+            "nolazytime" => (MountFlag::LazyTime, false),
+            _ => match MountFlag::ALL.iter().find(|flag| flag.name() == option) {
+                Some(&flag) => (flag, true),
+                None => return false,
+            },
+        };
+        self.flags.retain(|&other| other != flag);
+        if on {
+            self.flags.push(flag);
+        }
+        true
+    }
+
+    /// The flags of mount(2).
+    pub(crate) fn kernel_flags(&self) -> MountFlags {
+        let read_only = if self.read_only { MountFlags::RDONLY } else { MountFlags::empty() };
+        self.flags.iter().fold(read_only, |flags, flag| flags | flag.bits())
+    }
+}
+
+/// A flag of mount(2), named like its mount option.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MountFlag {
+    /// Set-id bits have no effect.
+    NoSuid,
+    /// Device files cannot be opened.
+    NoDev,
+    /// Programs cannot be run.
+    NoExec,
+    /// Access times do not change.
+    NoAtime,
+    /// Access times of directories do not change.
+    NoDirAtime,
+    /// Access times change at most daily, or when older than the last change.
+    RelAtime,
+    /// Access times change on every access.
+    StrictAtime,
+    /// Every write is synchronous.
+    Sync,
+    /// Changes of directories are synchronous.
+    DirSync,
+    /// Symbolic links are not followed.
+    NoSymFollow,
+    /// Times are written lazily.
+    LazyTime,
+}
+
+impl MountFlag {
+    const ALL: [Self; 11] = [
+        Self::NoSuid,
+        Self::NoDev,
+        Self::NoExec,
+        Self::NoAtime,
+        Self::NoDirAtime,
+        Self::RelAtime,
+        Self::StrictAtime,
+        Self::Sync,
+        Self::DirSync,
+        Self::NoSymFollow,
+        Self::LazyTime,
+    ];
+
+    /// The mount option.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NoSuid => "nosuid",
+            Self::NoDev => "nodev",
+            Self::NoExec => "noexec",
+            Self::NoAtime => "noatime",
+            Self::NoDirAtime => "nodiratime",
+            Self::RelAtime => "relatime",
+            Self::StrictAtime => "strictatime",
+            Self::Sync => "sync",
+            Self::DirSync => "dirsync",
+            Self::NoSymFollow => "nosymfollow",
+            Self::LazyTime => "lazytime",
+        }
+    }
+
+    fn bits(self) -> MountFlags {
+        match self {
+            Self::NoSuid => MountFlags::NOSUID,
+            Self::NoDev => MountFlags::NODEV,
+            Self::NoExec => MountFlags::NOEXEC,
+            Self::NoAtime => MountFlags::NOATIME,
+            Self::NoDirAtime => MountFlags::NODIRATIME,
+            Self::RelAtime => MountFlags::RELATIME,
+            Self::StrictAtime => MountFlags::STRICTATIME,
+            Self::Sync => MountFlags::SYNCHRONOUS,
+            Self::DirSync => MountFlags::DIRSYNC,
+            Self::NoSymFollow => MountFlags::NOSYMFOLLOW,
+            Self::LazyTime => MountFlags::LAZYTIME,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_become_flags() {
+        let mut config = MountConfig::default();
+        for option in
+            ["ro", "nosuid", "nodev", "noexec", "exec", "allow_other", "fsname=a,b", "x-systemd.automount"]
+        {
+            assert!(config.accept(option), "{option}");
+        }
+        assert!(!config.accept("commit=5"));
+        assert!(!config.accept("max_threads=many"));
+        assert!(config.read_only && config.allow_other);
+        assert_eq!(config.flags, [MountFlag::NoSuid, MountFlag::NoDev]);
+        assert_eq!(config.kernel_flags(), MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV);
+        assert_eq!(config.source, "a,b");
+    }
+}

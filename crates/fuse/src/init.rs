@@ -1,0 +1,132 @@
+//! INIT: what the kernel offers and what we take.
+//!
+//! The first request of a mount. We take every capability that makes the mount faster or more exact and that the kernel
+//! offers; none is required, so old kernels get a slower mount.
+
+use crate::abi::{MAJOR, MIN_MINOR, MINOR, cap};
+use crate::config::MountConfig;
+use crate::errno::{Errno, Result};
+use crate::wire::{Args, Reply};
+
+/// Largest request data that we ask for. The kernel has its own limit (`fs.fuse.max_pages_limit`, 1 MiB by default).
+const MAX_DATA: u32 = 16 << 20;
+
+/// Requests of the kernel's own (read-ahead, write-back) that may wait at a time.
+const MAX_BACKGROUND: u16 = 256;
+
+/// What was agreed upon.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Agreed {
+    /// The capabilities in force.
+    pub(crate) caps: u64,
+}
+
+impl Agreed {
+    pub(crate) fn has(self, cap: u64) -> bool {
+        self.caps & cap == cap
+    }
+}
+
+/// Most bytes of data in one request: what the kernel's limit allows, at most [`MAX_DATA`].
+pub(crate) fn max_data() -> u32 {
+    static MAX: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
+    *MAX.get_or_init(kernel_limit)
+}
+
+fn kernel_limit() -> u32 {
+    let pages = std::fs::read_to_string("/proc/sys/fs/fuse/max_pages_limit")
+        .ok()
+        .and_then(|text| text.trim().parse::<u32>().ok())
+        .unwrap_or(256);
+    pages.clamp(32, 65535).saturating_mul(page_size()).min(MAX_DATA)
+}
+
+fn page_size() -> u32 {
+    u32::try_from(rustix::param::page_size()).unwrap_or(4096)
+}
+
+fn wanted(config: &MountConfig) -> u64 {
+    let mut caps = cap::ASYNC_READ
+        | cap::EXPORT_SUPPORT
+        | cap::BIG_WRITES
+        | cap::DONT_MASK
+        | cap::DO_READDIRPLUS
+        | cap::READDIRPLUS_AUTO
+        | cap::ASYNC_DIO
+        | cap::WRITEBACK_CACHE
+        | cap::PARALLEL_DIROPS
+        | cap::MAX_PAGES
+        | cap::CACHE_SYMLINKS
+        | cap::NO_OPENDIR_SUPPORT
+        | cap::HANDLE_KILLPRIV_V2
+        | cap::SETXATTR_EXT
+        | cap::INIT_EXT;
+    if config.posix_acl && config.default_permissions {
+        caps |= cap::POSIX_ACL;
+    }
+    caps
+}
+
+/// Answers INIT.
+pub(crate) fn negotiate(mut args: Args<'_>, config: &MountConfig, reply: &mut Reply) -> Result<Agreed> {
+    let major = args.u32()?;
+    let minor = args.u32()?;
+    let max_readahead = args.u32()?;
+    let low = args.u32()?;
+    if major < MAJOR || (major == MAJOR && minor < MIN_MINOR) {
+        return Err(Errno(libc::EPROTO));
+    }
+    let mut offered = u64::from(low);
+    if offered & cap::INIT_EXT != 0 {
+        offered |= u64::from(args.u32()?) << 32;
+    }
+    let mut caps = offered & wanted(config);
+    if offered & cap::HANDLE_KILLPRIV_V2 == 0 {
+        caps |= offered & cap::HANDLE_KILLPRIV;
+    }
+    let max_write = max_data();
+    let max_pages = u16::try_from(max_write / page_size()).unwrap_or(u16::MAX);
+    reply
+        .u32(MAJOR)
+        .u32(minor.min(MINOR))
+        .u32(max_readahead)
+        .u32(caps as u32)
+        .u16(MAX_BACKGROUND)
+        .u16(MAX_BACKGROUND / 4 * 3)
+        .u32(max_write)
+        .u32(1) // times have nanoseconds
+        .u16(max_pages)
+        .u16(0)
+        .u32((caps >> 32) as u32)
+        .zeros(4 + 2 + 22);
+    Ok(Agreed { caps })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn init(minor: u32, caps: u64) -> (Result<Agreed>, usize) {
+        let mut bytes = Vec::new();
+        for word in [7, minor, 131_072, caps as u32, (caps >> 32) as u32] {
+            bytes.extend(word.to_ne_bytes());
+        }
+        bytes.extend([0; 44]);
+        let mut reply = Reply::default();
+        reply.clear();
+        let agreed = negotiate(Args(&bytes), &MountConfig::default(), &mut reply);
+        (agreed, reply.body_len())
+    }
+
+    #[test]
+    fn takes_only_what_is_offered() {
+        let (agreed, len) = init(44, u64::MAX);
+        let agreed = agreed.unwrap();
+        assert_eq!(len, 64);
+        assert!(agreed.has(cap::WRITEBACK_CACHE | cap::POSIX_ACL | cap::HANDLE_KILLPRIV_V2));
+        assert!(!agreed.has(cap::HANDLE_KILLPRIV));
+        let (agreed, _) = init(31, cap::ASYNC_READ | cap::HANDLE_KILLPRIV);
+        assert_eq!(agreed.unwrap().caps, cap::ASYNC_READ | cap::HANDLE_KILLPRIV);
+        assert_eq!(init(22, 0).0.unwrap_err(), Errno(libc::EPROTO));
+    }
+}

@@ -1,0 +1,248 @@
+//! Attaching the mount and taking it off: mount(2) where we may, the set-user-id helper `fusermount3` where we may not.
+//!
+//! With mount(2) we open `/dev/fuse` and hand its descriptor to the kernel. `fusermount3` opens it for us and sends
+//! the descriptor over a socket, which it finds under the number in `_FUSE_COMMFD`; we make that its standard input,
+//! because that is the one descriptor which a child inherits without further ado.
+
+use std::fs::File;
+use std::io::{self, IoSliceMut, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::mount::UnmountFlags;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+
+use crate::config::MountConfig;
+
+const DEVICE: &str = "/dev/fuse";
+const HELPER: &str = "fusermount3";
+
+/// Why there is no mount. Each says what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MountError {
+    /// The kernel has no FUSE.
+    #[error(
+        "no {DEVICE} on this machine: load the kernel module (modprobe fuse), or give the container the device"
+    )]
+    NoFuse,
+    /// Ordinary users need the helper.
+    #[error("mounting as an ordinary user needs {HELPER}: install the package fuse3, or run as root")]
+    NoHelper,
+    /// Not allowed.
+    #[error("not allowed to mount on {}: {why}", dir.display())]
+    Permission {
+        /// The mount point.
+        dir: PathBuf,
+        /// What was said.
+        why: String,
+    },
+    /// The mount point is no usable directory.
+    #[error("cannot mount on {}: {source}", dir.display())]
+    Dir {
+        /// The mount point.
+        dir: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// The kernel's FUSE is too old.
+    #[error("the kernel speaks too old a FUSE protocol (before 7.{})", crate::abi::MIN_MINOR)]
+    TooOld,
+    /// Still in use.
+    #[error("{} is in use: close the files, or leave the directories, that are open on it", dir.display())]
+    Busy {
+        /// The mount point.
+        dir: PathBuf,
+    },
+    /// Anything else.
+    #[error("FUSE: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// Finds out whether a mount on `dir` stands a chance, before anything is done to the volume.
+///
+/// # Errors
+/// If `dir` is no directory, or the machine has no FUSE, or we need the helper and it is missing.
+pub fn check(dir: &Path) -> Result<(), MountError> {
+    let dir_error = |source| MountError::Dir { dir: dir.to_path_buf(), source };
+    if !std::fs::metadata(dir).map_err(dir_error)?.is_dir() {
+        return Err(dir_error(io::Error::from(io::ErrorKind::NotADirectory)));
+    }
+    if !Path::new(DEVICE).exists() {
+        return Err(MountError::NoFuse);
+    }
+    if !rustix::process::geteuid().is_root() && !helper_exists() {
+        return Err(MountError::NoHelper);
+    }
+    Ok(())
+}
+
+fn helper_exists() -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| dir.join(HELPER).exists())
+}
+
+/// Mounts on `dir` and returns the FUSE device of the mount.
+pub(crate) fn attach(dir: &Path, config: &MountConfig) -> Result<OwnedFd, MountError> {
+    check(dir)?;
+    let dir_error = |source| MountError::Dir { dir: dir.to_path_buf(), source };
+    if rustix::process::geteuid().is_root() {
+        let mode = std::fs::metadata(dir).map_err(dir_error)?.mode();
+        match attach_directly(dir, mode, config) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            Err(error) => return Err(dir_error(error)),
+            Ok(device) => return Ok(device),
+        }
+    }
+    attach_with_helper(dir, config)
+}
+
+fn attach_directly(dir: &Path, rootmode: u32, config: &MountConfig) -> io::Result<OwnedFd> {
+    let device = File::options().read(true).write(true).open(DEVICE)?;
+    let mut data = format!(
+        "fd={},rootmode={rootmode:o},user_id={},group_id={}",
+        device.as_raw_fd(),
+        rustix::process::getuid().as_raw(),
+        rustix::process::getgid().as_raw()
+    );
+    if config.default_permissions {
+        data.push_str(",default_permissions");
+    }
+    if config.allow_other {
+        data.push_str(",allow_other");
+    }
+    let data = std::ffi::CString::new(data)?;
+    let kind = format!("fuse.{}", config.subtype);
+    rustix::mount::mount(config.source.as_str(), dir, kind.as_str(), config.kernel_flags(), data.as_c_str())?;
+    Ok(device.into())
+}
+
+fn attach_with_helper(dir: &Path, config: &MountConfig) -> Result<OwnedFd, MountError> {
+    // The helper splits at commas.
+    let escape = |text: &str| text.replace('\\', "\\\\").replace(',', "\\,");
+    let mut options = vec![
+        format!("fsname={}", escape(&config.source)),
+        format!("subtype={}", escape(&config.subtype)),
+        if config.read_only { "ro" } else { "rw" }.to_owned(),
+    ];
+    options.extend(config.default_permissions.then(|| "default_permissions".to_owned()));
+    options.extend(config.allow_other.then(|| "allow_other".to_owned()));
+    options.extend(config.flags.iter().map(|flag| flag.name().to_owned()));
+
+    let (ours, theirs) = rustix::net::socketpair(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::STREAM,
+        rustix::net::SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(io::Error::from)?;
+    let mut child = Command::new(HELPER)
+        .arg("-o")
+        .arg(options.join(","))
+        .arg("--")
+        .arg(dir)
+        .env("_FUSE_COMMFD", "0")
+        .stdin(theirs)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => MountError::NoHelper,
+            _ => MountError::Io(error),
+        })?;
+    let device = receive(&ours);
+    drop(ours);
+    let mut said = String::new();
+    if let Some(stderr) = child.stderr.take() {
+        let _ = stderr.take(4096).read_to_string(&mut said);
+    }
+    let status = child.wait()?;
+    match device {
+        Ok(Some(device)) if status.success() => Ok(device),
+        Ok(_) => {
+            let why = match said.trim() {
+                "" => format!("{HELPER} failed ({status})"),
+                said => said.lines().next().unwrap_or(said).to_owned(),
+            };
+            Err(MountError::Permission { dir: dir.to_path_buf(), why })
+        }
+        Err(error) => Err(MountError::Io(error)),
+    }
+}
+
+/// The descriptor that the helper sends; `None` if it hangs up.
+fn receive(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
+    let mut byte = [0; 1];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    rustix::io::retry_on_intr(|| {
+        rustix::net::recvmsg(
+            socket.as_fd(),
+            &mut [IoSliceMut::new(&mut byte)],
+            &mut control,
+            RecvFlags::CMSG_CLOEXEC,
+        )
+    })?;
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(mut descriptors) = message {
+            return Ok(descriptors.next());
+        }
+    }
+    Ok(None)
+}
+
+/// Takes the mount off `dir`. With `lazy` it goes out of sight at once and ends when its last file is closed.
+///
+/// # Errors
+/// [`MountError::Busy`] if it is in use (and not `lazy`), others if nothing is mounted or we may not.
+pub fn unmount(dir: &Path, lazy: bool) -> Result<(), MountError> {
+    let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    match rustix::mount::unmount(dir, flags | UnmountFlags::NOFOLLOW) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::BUSY) => Err(MountError::Busy { dir: dir.to_path_buf() }),
+        Err(rustix::io::Errno::PERM) => unmount_with_helper(dir, lazy),
+        Err(rustix::io::Errno::INVAL) => Err(MountError::Dir {
+            dir: dir.to_path_buf(),
+            source: io::Error::other("nothing is mounted there"),
+        }),
+        Err(error) => Err(MountError::Dir { dir: dir.to_path_buf(), source: error.into() }),
+    }
+}
+
+fn unmount_with_helper(dir: &Path, lazy: bool) -> Result<(), MountError> {
+    let output = Command::new(HELPER)
+        .arg("-u")
+        .args(lazy.then_some("-z"))
+        .arg("--")
+        .arg(dir)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => MountError::NoHelper,
+            _ => MountError::Io(error),
+        })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    if said.contains("busy") {
+        return Err(MountError::Busy { dir: dir.to_path_buf() });
+    }
+    let why = said.trim().lines().next().unwrap_or("fusermount3 failed").to_owned();
+    Err(MountError::Permission { dir: dir.to_path_buf(), why })
+}
+
+/// Lets the kernel read ahead and keep dirty pages as it does for disks. FUSE mounts get a hundredth of the usual
+/// share of dirty memory, because a daemon might hang. Best effort: only root may.
+pub(crate) fn tune(dir: &Path) {
+    let Ok(metadata) = std::fs::metadata(dir) else { return };
+    let device = metadata.dev();
+    let name = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    let bdi = Path::new("/sys/class/bdi").join(name);
+    for (knob, value) in [("read_ahead_kb", "1024"), ("max_ratio", "40")] {
+        let _ = std::fs::write(bdi.join(knob), value);
+    }
+}

@@ -1,0 +1,109 @@
+//! Requests about attributes: getattr, statx, setattr, statfs.
+//!
+//! Who clears set-id bits: with `HANDLE_KILLPRIV_V2` the kernel leaves it to us and marks each request that must
+//! (`KILL_SUIDGID`); with the older `HANDLE_KILLPRIV` every chown, truncate and write must; without both the kernel
+//! sends the new mode itself.
+
+use extol_vfs::{SetAttr, SetTime};
+
+use super::{Context, VALID, put_attr, timestamp, type_bits};
+use crate::abi::{cap, fattr};
+use crate::errno::Result;
+use crate::wire::{Reply, Request};
+
+impl Context<'_> {
+    pub(super) fn getattr(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
+        let attr = self.fs.getattr(self.ino(request.nodeid)?)?;
+        reply.u64(VALID).u64(0);
+        put_attr(reply, &attr);
+        Ok(())
+    }
+
+    pub(super) fn statx(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
+        let attr = self.fs.getattr(self.ino(request.nodeid)?)?;
+        let mode = type_bits(attr.kind) | u32::from(attr.perm & 0o7777);
+        reply.u64(VALID).u32(0).u32(0).zeros(16);
+        reply
+            .u32(libc::STATX_BASIC_STATS | libc::STATX_BTIME)
+            .u32(attr.blksize)
+            .u64(0)
+            .u32(attr.nlink)
+            .u32(attr.uid)
+            .u32(attr.gid)
+            .u16(mode as u16)
+            .u16(0)
+            .u64(attr.id.ino.into())
+            .u64(attr.size)
+            .u64(attr.blocks)
+            .u64(0);
+        for time in [attr.atime, attr.crtime, attr.ctime, attr.mtime] {
+            reply.u64(time.sec as u64).u32(time.nsec).u32(0);
+        }
+        reply.u32(attr.rdev.major).u32(attr.rdev.minor).zeros(8 + 112);
+        Ok(())
+    }
+
+    pub(super) fn setattr(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
+        let ino = self.ino(request.nodeid)?;
+        let mut args = request.args();
+        let valid = args.u32()?;
+        args.skip(4 + 8)?;
+        let size = args.u64()?;
+        args.skip(8)?;
+        let seconds = [args.u64()?, args.u64()?, args.u64()?];
+        let nanoseconds = [args.u32()?, args.u32()?, args.u32()?];
+        let mode = args.u32()?;
+        args.skip(4)?;
+        let (uid, gid) = (args.u32()?, args.u32()?);
+
+        let has = |bit| valid & bit != 0;
+        let at = |n: usize| timestamp(seconds[n], nanoseconds[n]);
+        let time = |n: usize, now| if has(now) { SetTime::Now } else { SetTime::At(at(n)) };
+        let set = SetAttr {
+            perm: has(fattr::MODE).then_some((mode & 0o7777) as u16),
+            uid: has(fattr::UID).then_some(uid),
+            gid: has(fattr::GID).then_some(gid),
+            size: has(fattr::SIZE).then_some(size),
+            atime: has(fattr::ATIME).then(|| time(0, fattr::ATIME_NOW)),
+            mtime: has(fattr::MTIME).then(|| time(1, fattr::MTIME_NOW)),
+            ctime: has(fattr::CTIME).then(|| at(2)),
+            ..SetAttr::default()
+        };
+        let kill = has(fattr::KILL_SUIDGID)
+            || (self.agreed.has(cap::HANDLE_KILLPRIV) && has(fattr::SIZE | fattr::UID | fattr::GID));
+        if kill {
+            // First, so that no crash leaves a file with a new owner and old privileges.
+            self.fs.kill_privileges(ino)?;
+        }
+        let attr = self.fs.setattr(ino, &set)?;
+        reply.u64(VALID).u64(0);
+        put_attr(reply, &attr);
+        Ok(())
+    }
+
+    /// Clears set-id bits and file capabilities on behalf of a write-like request, and tells the kernel.
+    pub(super) fn kill_privileges(&self, nodeid: u64) -> Result<()> {
+        let ino = self.ino(nodeid)?;
+        let had = self.fs.getattr(ino)?.perm & 0o6000 != 0;
+        self.fs.kill_privileges(ino)?;
+        if had {
+            self.kernel.invalidate_attributes(nodeid);
+        }
+        Ok(())
+    }
+
+    pub(super) fn statfs(&self, reply: &mut Reply) -> Result<()> {
+        let stat = self.fs.statfs()?;
+        reply
+            .u64(stat.blocks)
+            .u64(stat.blocks_free)
+            .u64(stat.blocks_available)
+            .u64(stat.inodes)
+            .u64(stat.inodes_free)
+            .u32(stat.block_size)
+            .u32(stat.name_max)
+            .u32(stat.block_size)
+            .zeros(4 + 24);
+        Ok(())
+    }
+}

@@ -1,0 +1,115 @@
+//! Requests about file contents: open, read, write, fsync, fallocate, lseek.
+//!
+//! No state hangs on an open file: the reference that the kernel holds on the inode keeps an unlinked file alive. An
+//! open is answered all the same, because only we know which files are immutable or append-only; with a write-back
+//! cache a refusal of the write itself would come too late.
+//!
+//! Linux keeps syncfs(2) from FUSE file systems such as this one: it writes the kernel's dirty pages back to us and
+//! stops there. So that there is a way to ask for everything, fsync of the root directory does what syncfs should.
+//!
+//! SEEK_DATA and SEEK_HOLE are answered from what the file system knows, but the kernel does not write its dirty
+//! pages back before it asks. So we make it: see [`Kernel::write_back`](super::Kernel).
+
+use extol_vfs::{Fallocate, Seek};
+
+use super::Context;
+use super::names::put_open;
+use crate::abi::{FSYNC_FDATASYNC, ROOT_NODE, WRITE_KILL_SUIDGID, cap, fopen, op};
+use crate::errno::{Errno, Result};
+use crate::wire::{Reply, Request};
+
+/// `chattr` flags that decide what may be opened for writing.
+const IMMUTABLE: u32 = 0x10;
+const APPEND: u32 = 0x20;
+
+impl Context<'_> {
+    pub(super) fn open(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
+        let flags = request.args().u32()?.cast_signed();
+        let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
+        if writes || flags & libc::O_TRUNC != 0 {
+            let marks = self.fs.getattr(self.ino(request.nodeid)?)?.flags;
+            let append_only = flags & libc::O_APPEND != 0 && flags & libc::O_TRUNC == 0;
+            if marks & IMMUTABLE != 0 || (marks & APPEND != 0 && !append_only) {
+                return Err(Errno(libc::EPERM));
+            }
+        }
+        put_open(reply, fopen::KEEP_CACHE);
+        Ok(())
+    }
+
+    pub(super) fn read(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
+        let ino = self.ino(request.nodeid)?;
+        let mut args = request.args();
+        args.skip(8)?;
+        let offset = args.u64()?;
+        let size = args.u32()?.min(crate::init::max_data()) as usize;
+        let count = self.fs.read(ino, offset, reply.room(size))?;
+        reply.truncate_body(count);
+        Ok(())
+    }
+
+    pub(super) fn write(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
+        let ino = self.ino(request.nodeid)?;
+        let mut args = request.args();
+        args.skip(8)?;
+        let offset = args.u64()?;
+        let size = args.u32()? as usize;
+        let flags = args.u32()?;
+        args.skip(16)?;
+        let data = args.bytes(size)?;
+        if flags & WRITE_KILL_SUIDGID != 0 || self.agreed.has(cap::HANDLE_KILLPRIV) {
+            self.kill_privileges(request.nodeid)?;
+        }
+        let count = self.fs.write(ino, offset, data)?;
+        reply.u32(u32::try_from(count).unwrap_or(u32::MAX)).u32(0);
+        Ok(())
+    }
+
+    pub(super) fn fsync(&self, request: &Request<'_>) -> Result<()> {
+        let mut args = request.args();
+        args.skip(8)?;
+        let flags = args.u32()?;
+        if request.opcode == op::FSYNCDIR && request.nodeid == ROOT_NODE {
+            return Ok(self.fs.sync()?);
+        }
+        Ok(self.fs.fsync(self.ino(request.nodeid)?, flags & FSYNC_FDATASYNC != 0)?)
+    }
+
+    pub(super) fn fallocate(&self, request: &Request<'_>) -> Result<()> {
+        let ino = self.ino(request.nodeid)?;
+        let mut args = request.args();
+        args.skip(8)?;
+        let (offset, len, mode) = (args.u64()?, args.u64()?, args.u32()?);
+        let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE as u32 != 0;
+        let mode = match (mode & !(libc::FALLOC_FL_KEEP_SIZE as u32)) as i32 {
+            0 => Fallocate::Allocate { keep_size },
+            libc::FALLOC_FL_PUNCH_HOLE if keep_size => Fallocate::PunchHole,
+            libc::FALLOC_FL_ZERO_RANGE => Fallocate::ZeroRange { keep_size },
+            libc::FALLOC_FL_COLLAPSE_RANGE if !keep_size => Fallocate::CollapseRange,
+            libc::FALLOC_FL_INSERT_RANGE if !keep_size => Fallocate::InsertRange,
+            _ => return Err(Errno(libc::EOPNOTSUPP)),
+        };
+        let ours = self.agreed.caps & (cap::HANDLE_KILLPRIV | cap::HANDLE_KILLPRIV_V2) != 0;
+        if ours && request.uid != 0 {
+            self.kill_privileges(request.nodeid)?;
+        }
+        Ok(self.fs.fallocate(ino, mode, offset, len)?)
+    }
+
+    pub(super) fn lseek(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
+        let ino = self.ino(request.nodeid)?;
+        let mut args = request.args();
+        args.skip(8)?;
+        let (offset, whence) = (args.u64()?, args.u32()?);
+        let what = match whence as i32 {
+            libc::SEEK_DATA => Seek::Data,
+            libc::SEEK_HOLE => Seek::Hole,
+            _ => return Err(Errno(libc::EINVAL)),
+        };
+        if self.agreed.has(cap::WRITEBACK_CACHE) {
+            self.kernel.write_back(request.nodeid);
+        }
+        reply.u64(self.fs.seek(ino, offset, what)?);
+        Ok(())
+    }
+}

@@ -1,0 +1,178 @@
+//! The requests, one function each, grouped by what they touch. They see the file system through `vfs` only and append
+//! their answer to a [`Reply`]; sending, errors and panics are the session's business.
+
+mod attrs;
+mod data;
+mod dirs;
+mod ioctl;
+mod names;
+mod xattrs;
+
+use extol_vfs::{Attr, Creds, FileKind, FileSystem, Rdev, Timestamp};
+
+use crate::abi::{ROOT_NODE, op};
+use crate::errno::{Errno, Result};
+use crate::init::Agreed;
+use crate::wire::{Reply, Request};
+
+/// Seconds for which names and attributes stay valid in the kernel: nobody else changes the volume.
+const VALID: u64 = 24 * 60 * 60;
+
+/// What becomes of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    /// The reply is to be sent.
+    Reply,
+    /// This kind of request has no reply.
+    Silent,
+}
+
+/// What the handlers may do to the kernel.
+pub(crate) trait Kernel: Sync {
+    /// Makes the kernel ask for the attributes of a node again.
+    fn invalidate_attributes(&self, nodeid: u64);
+    /// Makes the kernel write a file's dirty pages back (and drop its cached pages). Answers writes meanwhile.
+    fn write_back(&self, nodeid: u64);
+}
+
+/// Everything a handler needs.
+pub(crate) struct Context<'a> {
+    pub(crate) fs: &'a dyn FileSystem,
+    pub(crate) root: u32,
+    pub(crate) agreed: Agreed,
+    pub(crate) kernel: &'a dyn Kernel,
+}
+
+/// Works on one request.
+pub(crate) fn dispatch(context: &Context<'_>, request: &Request<'_>, reply: &mut Reply) -> Result<Outcome> {
+    match request.opcode {
+        op::LOOKUP => context.lookup(request, reply),
+        op::FORGET => return context.forget(request),
+        op::BATCH_FORGET => return context.batch_forget(request),
+        op::GETATTR => context.getattr(request, reply),
+        op::STATX => context.statx(request, reply),
+        op::SETATTR => context.setattr(request, reply),
+        op::READLINK => context.readlink(request, reply),
+        op::SYMLINK => context.symlink(request, reply),
+        op::MKNOD => context.mknod(request, reply),
+        op::MKDIR => context.mkdir(request, reply),
+        op::CREATE => context.create(request, reply),
+        op::TMPFILE => context.tmpfile(request, reply),
+        op::LINK => context.link(request, reply),
+        op::UNLINK => context.unlink(request),
+        op::RMDIR => context.rmdir(request),
+        op::RENAME => context.rename(request, false),
+        op::RENAME2 => context.rename(request, true),
+        op::OPEN => context.open(request, reply),
+        op::OPENDIR => context.opendir(reply),
+        op::READ => context.read(request, reply),
+        op::WRITE => context.write(request, reply),
+        op::RELEASE | op::RELEASEDIR | op::DESTROY => Ok(()),
+        op::FSYNC | op::FSYNCDIR => context.fsync(request),
+        op::SYNCFS => Ok(context.fs.sync()?),
+        op::STATFS => context.statfs(reply),
+        op::FALLOCATE => context.fallocate(request),
+        op::LSEEK => context.lseek(request, reply),
+        op::READDIR => context.readdir(request, reply, false),
+        op::READDIRPLUS => context.readdir(request, reply, true),
+        op::SETXATTR => context.setxattr(request),
+        op::GETXATTR => context.getxattr(request, reply),
+        op::LISTXATTR => context.listxattr(request, reply),
+        op::REMOVEXATTR => context.removexattr(request),
+        op::IOCTL => context.ioctl(request, reply),
+        // Flush, locks, access, poll, interrupt, copy_file_range …: the kernel does these well without us.
+        _ => Err(Errno(libc::ENOSYS)),
+    }?;
+    Ok(Outcome::Reply)
+}
+
+impl Context<'_> {
+    /// The inode of a node id.
+    fn ino(&self, nodeid: u64) -> Result<u32> {
+        match nodeid {
+            ROOT_NODE => Ok(self.root),
+            _ => u32::try_from(nodeid).map_err(|_| Errno(libc::ESTALE)),
+        }
+    }
+
+    /// The node id of an inode.
+    fn nodeid(&self, ino: u32) -> u64 {
+        if ino == self.root { ROOT_NODE } else { u64::from(ino) }
+    }
+
+    /// Appends the entry part of a reply and remembers the reference that it carries.
+    fn put_entry(&self, reply: &mut Reply, attr: &Attr) -> Result<()> {
+        reply.references.push(attr.id.ino);
+        if u64::from(attr.id.ino) == ROOT_NODE && self.root != attr.id.ino {
+            // Cannot be told from the root; no sound volume names this inode.
+            return Err(Errno(libc::EUCLEAN));
+        }
+        reply.u64(self.nodeid(attr.id.ino)).u64(attr.id.generation.into()).u64(VALID).u64(VALID).u64(0);
+        put_attr(reply, attr);
+        Ok(())
+    }
+}
+
+fn creds(request: &Request<'_>) -> Creds {
+    Creds { uid: request.uid, gid: request.gid }
+}
+
+/// Appends a `fuse_attr` (88 bytes).
+fn put_attr(reply: &mut Reply, attr: &Attr) {
+    reply.u64(attr.id.ino.into()).u64(attr.size).u64(attr.blocks);
+    let times = [attr.atime, attr.mtime, attr.ctime];
+    for time in times {
+        reply.u64(time.sec as u64);
+    }
+    for time in times {
+        reply.u32(time.nsec);
+    }
+    reply
+        .u32(type_bits(attr.kind) | u32::from(attr.perm & 0o7777))
+        .u32(attr.nlink)
+        .u32(attr.uid)
+        .u32(attr.gid)
+        .u32(encode_device(attr.rdev))
+        .u32(attr.blksize)
+        .u32(0);
+}
+
+/// The `S_IFMT` part of a mode.
+fn type_bits(kind: FileKind) -> u32 {
+    match kind {
+        FileKind::Fifo => libc::S_IFIFO,
+        FileKind::CharDevice => libc::S_IFCHR,
+        FileKind::Directory => libc::S_IFDIR,
+        FileKind::BlockDevice => libc::S_IFBLK,
+        FileKind::Regular => libc::S_IFREG,
+        FileKind::Symlink => libc::S_IFLNK,
+        FileKind::Socket => libc::S_IFSOCK,
+    }
+}
+
+/// The kernel's 32-bit form of a device number: 12 bits of major, 20 bits of minor.
+fn encode_device(device: Rdev) -> u32 {
+    (device.minor & 0xff) | ((device.major & 0xfff) << 8) | ((device.minor & 0xf_ff00) << 12)
+}
+
+fn decode_device(device: u32) -> Rdev {
+    Rdev { major: (device >> 8) & 0xfff, minor: (device & 0xff) | ((device >> 12) & 0xf_ff00) }
+}
+
+fn timestamp(sec: u64, nsec: u32) -> Timestamp {
+    Timestamp { sec: sec as i64, nsec: nsec.min(999_999_999) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_numbers_survive() {
+        for (major, minor) in [(0, 0), (8, 1), (259, 70_000), (0xfff, 0xf_ffff)] {
+            let device = Rdev { major, minor };
+            assert_eq!(decode_device(encode_device(device)), device);
+        }
+        assert_eq!(encode_device(Rdev { major: 8, minor: 1 }), 0x801);
+    }
+}

@@ -1,0 +1,107 @@
+//! Extended attributes, and the two virtual ones of the root that tell about the mount.
+
+use extol_vfs::XattrSet;
+
+use super::Context;
+use crate::abi::{ROOT_NODE, SETXATTR_ACL_KILL_SGID, cap};
+use crate::errno::{Errno, Result};
+use crate::wire::{Reply, Request};
+use crate::{DAEMON_XATTR, STATS_XATTR};
+
+/// Largest value and largest list of names, as for every file system on Linux.
+const MAX_SIZE: usize = 65536;
+
+impl Context<'_> {
+    pub(super) fn setxattr(&self, request: &Request<'_>) -> Result<()> {
+        let ino = self.ino(request.nodeid)?;
+        let mut args = request.args();
+        let (size, flags) = (args.u32()? as usize, args.u32()?);
+        let mut kill_sgid = false;
+        if self.agreed.has(cap::SETXATTR_EXT) {
+            kill_sgid = args.u32()? & SETXATTR_ACL_KILL_SGID != 0;
+            args.skip(4)?;
+        }
+        let name = args.name()?;
+        let value = args.bytes(size)?;
+        if is_virtual(request.nodeid, name) {
+            return Err(Errno(libc::EPERM));
+        }
+        let how = match flags as i32 {
+            0 => XattrSet::Any,
+            libc::XATTR_CREATE => XattrSet::Create,
+            libc::XATTR_REPLACE => XattrSet::Replace,
+            _ => return Err(Errno(libc::EINVAL)),
+        };
+        self.fs.setxattr(ino, name, value, how)?;
+        if kill_sgid {
+            let perm = self.fs.getattr(ino)?.perm;
+            if perm & 0o2000 != 0 {
+                let set = extol_vfs::SetAttr { perm: Some(perm & !0o2000), ..Default::default() };
+                self.fs.setattr(ino, &set)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn getxattr(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
+        let ino = self.ino(request.nodeid)?;
+        let mut args = request.args();
+        let size = args.u32()?;
+        args.skip(4)?;
+        let name = args.name()?;
+        if is_virtual(request.nodeid, name) {
+            return put_sized(reply, size, &self.virtual_value(name));
+        }
+        put_sized(reply, size, &self.fs.getxattr(ino, name)?)
+    }
+
+    pub(super) fn listxattr(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
+        let ino = self.ino(request.nodeid)?;
+        let size = request.args().u32()?;
+        let mut list = Vec::new();
+        for name in self.fs.listxattr(ino)? {
+            // Nobody else may even know of these.
+            if request.uid != 0 && name.starts_with(b"trusted.") {
+                continue;
+            }
+            list.extend_from_slice(&name);
+            list.push(0);
+        }
+        put_sized(reply, size, &list)
+    }
+
+    pub(super) fn removexattr(&self, request: &Request<'_>) -> Result<()> {
+        let name = request.args().name()?;
+        if is_virtual(request.nodeid, name) {
+            return Err(Errno(libc::EPERM));
+        }
+        Ok(self.fs.removexattr(self.ino(request.nodeid)?, name)?)
+    }
+
+    fn virtual_value(&self, name: &[u8]) -> Vec<u8> {
+        if name == STATS_XATTR.as_bytes() {
+            self.fs.stats_json().into_bytes()
+        } else {
+            std::process::id().to_string().into_bytes()
+        }
+    }
+}
+
+fn is_virtual(nodeid: u64, name: &[u8]) -> bool {
+    nodeid == ROOT_NODE && (name == STATS_XATTR.as_bytes() || name == DAEMON_XATTR.as_bytes())
+}
+
+/// Answers with the size if the caller asks for it (`room` 0), else with the bytes if they fit.
+fn put_sized(reply: &mut Reply, room: u32, bytes: &[u8]) -> Result<()> {
+    if bytes.len() > MAX_SIZE {
+        return Err(Errno(libc::E2BIG));
+    }
+    if room == 0 {
+        reply.u32(bytes.len() as u32).u32(0);
+    } else if bytes.len() > room as usize {
+        return Err(Errno(libc::ERANGE));
+    } else {
+        reply.bytes(bytes);
+    }
+    Ok(())
+}

@@ -1,0 +1,493 @@
+//! A file system in memory with one big lock: simple enough to be right, complete enough to try the whole front end.
+//! It counts references, so that tests see each one given back.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use extol_vfs::{
+    Attr, Creds, DirEntry, Fallocate, FileExtent, FileId, FileKind, FileSystem, FsError, NewNode, Rdev,
+    RenameFlags, Result, Seek, SetAttr, SetTime, StatFs, Timestamp, XattrSet,
+};
+use parking_lot::Mutex;
+
+const ROOT: u32 = 2;
+const PAGE: usize = 4096;
+
+struct Node {
+    attr: Attr,
+    references: u64,
+    data: Vec<u8>,
+    target: Vec<u8>,
+    /// Name to (inode, cookie).
+    entries: BTreeMap<Vec<u8>, (u32, u64)>,
+    parent: u32,
+    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+struct State {
+    nodes: HashMap<u32, Node>,
+    next_ino: u32,
+    next_cookie: u64,
+}
+
+pub struct MemFs {
+    state: Mutex<State>,
+    /// Serve `open_by_number`; without it, readdirplus looks names up.
+    by_number: bool,
+}
+
+fn now() -> Timestamp {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    Timestamp { sec: now.as_secs() as i64, nsec: now.subsec_nanos() }
+}
+
+impl State {
+    fn node(&mut self, ino: u32) -> Result<&mut Node> {
+        self.nodes.get_mut(&ino).ok_or(FsError::Stale)
+    }
+
+    fn add_node(&mut self, kind: FileKind, perm: u16, who: Creds, parent: u32) -> u32 {
+        let ino = self.next_ino;
+        self.next_ino += 1;
+        let time = now();
+        let directory = kind == FileKind::Directory;
+        let attr = Attr {
+            id: FileId { ino, generation: ino ^ 0x5555 },
+            kind,
+            perm,
+            size: 0,
+            blocks: 0,
+            nlink: if directory { 2 } else { 1 },
+            uid: who.uid,
+            gid: who.gid,
+            rdev: Rdev::default(),
+            atime: time,
+            mtime: time,
+            ctime: time,
+            crtime: time,
+            blksize: 4096,
+            flags: 0,
+            project: 0,
+        };
+        let node = Node {
+            attr,
+            references: 0,
+            data: Vec::new(),
+            target: Vec::new(),
+            entries: BTreeMap::new(),
+            parent,
+            xattrs: BTreeMap::new(),
+        };
+        self.nodes.insert(ino, node);
+        ino
+    }
+
+    fn find(&mut self, dir: u32, name: &[u8]) -> Result<u32> {
+        let node = self.node(dir)?;
+        if node.attr.kind != FileKind::Directory {
+            return Err(FsError::NotADirectory);
+        }
+        match name {
+            b"." => Ok(dir),
+            b".." => Ok(node.parent),
+            _ => node.entries.get(name).map(|entry| entry.0).ok_or(FsError::NotFound),
+        }
+    }
+
+    fn insert(&mut self, dir: u32, name: &[u8], ino: u32) -> Result<()> {
+        let cookie = self.next_cookie;
+        self.next_cookie += 1;
+        let is_dir = self.node(ino)?.attr.kind == FileKind::Directory;
+        let node = self.node(dir)?;
+        node.entries.insert(name.to_vec(), (ino, cookie));
+        node.attr.nlink += u32::from(is_dir);
+        node.attr.mtime = now();
+        node.attr.ctime = node.attr.mtime;
+        if is_dir {
+            self.node(ino)?.parent = dir;
+        }
+        Ok(())
+    }
+
+    fn take_out(&mut self, dir: u32, name: &[u8]) -> Result<u32> {
+        let ino = self.find(dir, name)?;
+        let is_dir = self.node(ino)?.attr.kind == FileKind::Directory;
+        let node = self.node(dir)?;
+        node.entries.remove(name);
+        node.attr.nlink -= u32::from(is_dir);
+        node.attr.mtime = now();
+        node.attr.ctime = node.attr.mtime;
+        Ok(ino)
+    }
+
+    fn drop_link(&mut self, ino: u32) -> Result<()> {
+        let node = self.node(ino)?;
+        node.attr.nlink = if node.attr.kind == FileKind::Directory { 0 } else { node.attr.nlink - 1 };
+        node.attr.ctime = now();
+        self.reap(ino);
+        Ok(())
+    }
+
+    fn reap(&mut self, ino: u32) {
+        if self.nodes.get(&ino).is_some_and(|node| node.references == 0 && node.attr.nlink == 0) {
+            self.nodes.remove(&ino);
+        }
+    }
+
+    fn hold(&mut self, ino: u32) -> Result<Attr> {
+        let node = self.node(ino)?;
+        node.references += 1;
+        Ok(node.attr())
+    }
+}
+
+impl Node {
+    fn attr(&self) -> Attr {
+        let mut attr = self.attr.clone();
+        if attr.kind == FileKind::Regular {
+            attr.size = self.data.len() as u64;
+            attr.blocks = attr.size.div_ceil(512);
+        } else if attr.kind == FileKind::Symlink {
+            attr.size = self.target.len() as u64;
+        }
+        attr
+    }
+}
+
+impl MemFs {
+    pub fn new(by_number: bool) -> Self {
+        let mut state = State { nodes: HashMap::new(), next_ino: ROOT, next_cookie: 10 };
+        state.add_node(FileKind::Directory, 0o777, Creds::default(), ROOT);
+        state.next_ino = 11;
+        Self { state: Mutex::new(state), by_number }
+    }
+
+    /// All references held, and the number of inodes.
+    pub fn held(&self) -> (u64, usize) {
+        let state = self.state.lock();
+        (state.nodes.values().map(|node| node.references).sum(), state.nodes.len())
+    }
+
+    fn create_node(&self, dir: u32, new: NewNode, perm: u16, umask: u16, who: Creds) -> Result<(u32, bool)> {
+        let mut state = self.state.lock();
+        if state.node(dir)?.attr.kind != FileKind::Directory {
+            return Err(FsError::NotADirectory);
+        }
+        let (kind, rdev, target) = match new {
+            NewNode::Regular => (FileKind::Regular, Rdev::default(), Vec::new()),
+            NewNode::Directory => (FileKind::Directory, Rdev::default(), Vec::new()),
+            NewNode::Symlink(target) => (FileKind::Symlink, Rdev::default(), target),
+            NewNode::CharDevice(rdev) => (FileKind::CharDevice, rdev, Vec::new()),
+            NewNode::BlockDevice(rdev) => (FileKind::BlockDevice, rdev, Vec::new()),
+            NewNode::Fifo => (FileKind::Fifo, Rdev::default(), Vec::new()),
+            NewNode::Socket => (FileKind::Socket, Rdev::default(), Vec::new()),
+        };
+        let ino = state.add_node(kind, perm & !umask, who, dir);
+        let node = state.node(ino)?;
+        node.attr.rdev = rdev;
+        node.target = target;
+        Ok((ino, kind == FileKind::Directory))
+    }
+}
+
+impl FileSystem for MemFs {
+    fn root(&self) -> u32 {
+        ROOT
+    }
+
+    fn lookup(&self, dir: u32, name: &[u8]) -> Result<Attr> {
+        assert_ne!(name, b"panic", "a handler that panics");
+        let mut state = self.state.lock();
+        let ino = state.find(dir, name)?;
+        state.hold(ino)
+    }
+
+    fn reopen(&self, id: FileId) -> Result<Attr> {
+        let mut state = self.state.lock();
+        if state.node(id.ino)?.attr.id != id {
+            return Err(FsError::Stale);
+        }
+        state.hold(id.ino)
+    }
+
+    fn open_by_number(&self, ino: u32) -> Result<Attr> {
+        if self.by_number { self.state.lock().hold(ino) } else { Err(FsError::Stale) }
+    }
+
+    fn retain(&self, ino: u32) {
+        self.state.lock().hold(ino).unwrap();
+    }
+
+    fn forget(&self, ino: u32, n: u64) {
+        let mut state = self.state.lock();
+        let node = state.node(ino).unwrap();
+        node.references = node.references.checked_sub(n).expect("more forgotten than looked up");
+        state.reap(ino);
+    }
+
+    fn getattr(&self, ino: u32) -> Result<Attr> {
+        Ok(self.state.lock().node(ino)?.attr())
+    }
+
+    fn setattr(&self, ino: u32, set: &SetAttr) -> Result<Attr> {
+        let mut state = self.state.lock();
+        let node = state.node(ino)?;
+        let time = |set| match set {
+            SetTime::Now => now(),
+            SetTime::At(at) => at,
+        };
+        node.attr.ctime = set.ctime.unwrap_or_else(now);
+        node.attr.perm = set.perm.unwrap_or(node.attr.perm);
+        node.attr.uid = set.uid.unwrap_or(node.attr.uid);
+        node.attr.gid = set.gid.unwrap_or(node.attr.gid);
+        node.attr.flags = set.flags.unwrap_or(node.attr.flags);
+        node.attr.project = set.project.unwrap_or(node.attr.project);
+        node.attr.atime = set.atime.map_or(node.attr.atime, time);
+        if let Some(size) = set.size {
+            node.data.resize(size as usize, 0);
+            node.attr.mtime = now();
+        }
+        node.attr.mtime = set.mtime.map_or(node.attr.mtime, time);
+        Ok(node.attr())
+    }
+
+    fn create(&self, dir: u32, name: &[u8], new: NewNode, perm: u16, umask: u16, who: Creds) -> Result<Attr> {
+        if name.len() > 255 {
+            return Err(FsError::NameTooLong);
+        }
+        if self.state.lock().find(dir, name).is_ok() {
+            return Err(FsError::Exists);
+        }
+        let (ino, _) = self.create_node(dir, new, perm, umask, who)?;
+        let mut state = self.state.lock();
+        state.insert(dir, name, ino)?;
+        state.hold(ino)
+    }
+
+    fn create_unnamed(&self, dir: u32, perm: u16, umask: u16, who: Creds) -> Result<Attr> {
+        let (ino, _) = self.create_node(dir, NewNode::Regular, perm, umask, who)?;
+        let mut state = self.state.lock();
+        state.node(ino)?.attr.nlink = 0;
+        state.hold(ino)
+    }
+
+    fn link(&self, ino: u32, dir: u32, name: &[u8]) -> Result<Attr> {
+        let mut state = self.state.lock();
+        if state.find(dir, name).is_ok() {
+            return Err(FsError::Exists);
+        }
+        state.insert(dir, name, ino)?;
+        state.node(ino)?.attr.nlink += 1;
+        state.hold(ino)
+    }
+
+    fn unlink(&self, dir: u32, name: &[u8]) -> Result<()> {
+        let mut state = self.state.lock();
+        let ino = state.take_out(dir, name)?;
+        state.drop_link(ino)
+    }
+
+    fn rmdir(&self, dir: u32, name: &[u8]) -> Result<()> {
+        let mut state = self.state.lock();
+        let ino = state.find(dir, name)?;
+        let node = state.node(ino)?;
+        if node.attr.kind != FileKind::Directory {
+            return Err(FsError::NotADirectory);
+        }
+        if !node.entries.is_empty() {
+            return Err(FsError::NotEmpty);
+        }
+        state.take_out(dir, name)?;
+        state.drop_link(ino)
+    }
+
+    fn rename(&self, dir: u32, name: &[u8], new_dir: u32, new_name: &[u8], flags: RenameFlags) -> Result<()> {
+        let mut state = self.state.lock();
+        let ino = state.find(dir, name)?;
+        let target = state.find(new_dir, new_name).ok();
+        if flags.contains(RenameFlags::EXCHANGE) {
+            let other = target.ok_or(FsError::NotFound)?;
+            state.take_out(dir, name)?;
+            state.take_out(new_dir, new_name)?;
+            state.insert(dir, name, other)?;
+            return state.insert(new_dir, new_name, ino);
+        }
+        if let Some(target) = target {
+            if flags.contains(RenameFlags::NOREPLACE) {
+                return Err(FsError::Exists);
+            }
+            if target == ino {
+                return Ok(());
+            }
+            if !state.node(target)?.entries.is_empty() {
+                return Err(FsError::NotEmpty);
+            }
+            state.take_out(new_dir, new_name)?;
+            state.drop_link(target)?;
+        }
+        state.take_out(dir, name)?;
+        state.insert(new_dir, new_name, ino)
+    }
+
+    fn readlink(&self, ino: u32) -> Result<Vec<u8>> {
+        Ok(self.state.lock().node(ino)?.target.clone())
+    }
+
+    fn readdir(&self, dir: u32, cookie: u64, each: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {
+        let entries: Vec<DirEntry> = {
+            let mut state = self.state.lock();
+            let parent = state.node(dir)?.parent;
+            let directory = Some(FileKind::Directory);
+            let mut entries = vec![
+                DirEntry { ino: dir, cookie: 1, kind: directory, name: b".".to_vec() },
+                DirEntry { ino: parent, cookie: 2, kind: directory, name: b"..".to_vec() },
+            ];
+            let names: Vec<_> = state.node(dir)?.entries.clone().into_iter().collect();
+            for (name, (ino, cookie)) in names {
+                let kind = Some(state.node(ino)?.attr.kind);
+                entries.push(DirEntry { ino, cookie, kind, name });
+            }
+            entries
+        };
+        let mut entries: Vec<_> = entries.into_iter().filter(|entry| entry.cookie > cookie).collect();
+        entries.sort_by_key(|entry| entry.cookie);
+        for entry in entries {
+            if !each(entry) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&self, ino: u32, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let mut state = self.state.lock();
+        let data = &state.node(ino)?.data;
+        let data = data.get(offset as usize..).unwrap_or_default();
+        let count = data.len().min(buf.len());
+        buf[..count].copy_from_slice(&data[..count]);
+        Ok(count)
+    }
+
+    fn write(&self, ino: u32, offset: u64, data: &[u8]) -> Result<usize> {
+        let mut state = self.state.lock();
+        let node = state.node(ino)?;
+        let end = offset as usize + data.len();
+        if node.data.len() < end {
+            node.data.resize(end, 0);
+        }
+        node.data[offset as usize..end].copy_from_slice(data);
+        node.attr.mtime = now();
+        Ok(data.len())
+    }
+
+    fn kill_privileges(&self, ino: u32) -> Result<()> {
+        let mut state = self.state.lock();
+        let node = state.node(ino)?;
+        node.attr.perm &= !0o4000;
+        if node.attr.perm & 0o10 != 0 {
+            node.attr.perm &= !0o2000;
+        }
+        node.xattrs.remove(&b"security.capability"[..]);
+        Ok(())
+    }
+
+    fn fallocate(&self, ino: u32, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
+        let mut state = self.state.lock();
+        let data = &mut state.node(ino)?.data;
+        let (start, end) = (offset as usize, (offset + len) as usize);
+        let grow = match mode {
+            Fallocate::Allocate { keep_size } | Fallocate::ZeroRange { keep_size } => !keep_size,
+            Fallocate::PunchHole => false,
+            Fallocate::CollapseRange | Fallocate::InsertRange => return Err(FsError::NotSupported("mode")),
+        };
+        if grow && data.len() < end {
+            data.resize(end, 0);
+        }
+        if !matches!(mode, Fallocate::Allocate { .. }) {
+            let end = end.min(data.len());
+            data[start.min(end)..end].fill(0);
+        }
+        Ok(())
+    }
+
+    fn seek(&self, ino: u32, offset: u64, what: Seek) -> Result<u64> {
+        let mut state = self.state.lock();
+        let data = &state.node(ino)?.data;
+        if offset >= data.len() as u64 {
+            return Err(FsError::NoDataThere);
+        }
+        let mut at = offset as usize;
+        while at < data.len() {
+            let page = at / PAGE * PAGE;
+            let end = (page + PAGE).min(data.len());
+            let is_hole = data[page..end].iter().all(|&byte| byte == 0);
+            if is_hole == (what == Seek::Hole) {
+                return Ok(at as u64);
+            }
+            at = end;
+        }
+        if what == Seek::Hole { Ok(data.len() as u64) } else { Err(FsError::NoDataThere) }
+    }
+
+    fn fiemap(&self, _: u32, _: u64, _: u64) -> Result<Vec<FileExtent>> {
+        Ok(Vec::new())
+    }
+
+    fn fsync(&self, ino: u32, _: bool) -> Result<()> {
+        self.state.lock().node(ino).map(drop)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        Ok(StatFs {
+            block_size: 4096,
+            blocks: 1000,
+            blocks_free: 700,
+            blocks_available: 600,
+            inodes: 500,
+            inodes_free: 400,
+            fsid: 1,
+            name_max: 255,
+        })
+    }
+
+    fn getxattr(&self, ino: u32, name: &[u8]) -> Result<Vec<u8>> {
+        self.state.lock().node(ino)?.xattrs.get(name).cloned().ok_or(FsError::NoAttribute)
+    }
+
+    fn setxattr(&self, ino: u32, name: &[u8], value: &[u8], how: XattrSet) -> Result<()> {
+        let mut state = self.state.lock();
+        let xattrs = &mut state.node(ino)?.xattrs;
+        match (how, xattrs.contains_key(name)) {
+            (XattrSet::Create, true) => Err(FsError::Exists),
+            (XattrSet::Replace, false) => Err(FsError::NoAttribute),
+            _ => {
+                xattrs.insert(name.to_vec(), value.to_vec());
+                Ok(())
+            }
+        }
+    }
+
+    fn listxattr(&self, ino: u32) -> Result<Vec<Vec<u8>>> {
+        Ok(self.state.lock().node(ino)?.xattrs.keys().cloned().collect())
+    }
+
+    fn removexattr(&self, ino: u32, name: &[u8]) -> Result<()> {
+        self.state.lock().node(ino)?.xattrs.remove(name).map(drop).ok_or(FsError::NoAttribute)
+    }
+
+    fn trim(&self, _: u64, len: u64, _: u64) -> Result<u64> {
+        Ok(len.min(4096))
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn stats_json(&self) -> String {
+        "{\"handles\":0}".into()
+    }
+}

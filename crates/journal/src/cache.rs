@@ -1,0 +1,248 @@
+//! The metadata block cache.
+//!
+//! A cached block is a [`Buf`]: a number and an `Arc` to its bytes behind a small lock. Readers clone the `Arc` and
+//! look at bytes that can no longer change. A writer ([`crate::Handle::modify`]) changes the bytes in place if
+//! nobody holds a snapshot and clones them first if somebody does. A commit holds snapshots, so it never makes a
+//! writer wait, and always logs what the block was when its transaction closed.
+//!
+//! ```text
+//!   Buf.data ──► Arc<bytes v7>      newest, changed by the running transaction
+//!   commit   ──► Arc<bytes v6>      being logged
+//!   checkpoint ► Arc<bytes v5>      committed, waiting to go home
+//! ```
+//!
+//! Invariants
+//! - C1: a block is in the map at most once, and is loaded by one reader while others wait (`BlockCache::read`).
+//! - C2: a buffer leaves the map only if no transaction changed it and no snapshot of it is on its way home, so a
+//!   read from the device never sees a version older than the newest committed one (`Shard::make_room`).
+//!
+//! Locking: shard, then buffer; both are leaves. The buffer lock is held over the device read that fills it, and
+//! over nothing else.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use extol_device::{BlockNr, BlockSize, SharedDevice};
+use parking_lot::Mutex;
+
+use crate::types::{JournalError, Result, Tid};
+
+/// A cached metadata block.
+#[derive(Debug)]
+pub struct Buf {
+    nr: BlockNr,
+    verified: AtomicBool,
+    /// Second chance for the clock.
+    recent: AtomicBool,
+    pub(crate) state: Mutex<BufState>,
+}
+
+#[derive(Debug)]
+pub(crate) struct BufState {
+    /// The newest bytes. Empty while loading, and for ever if loading failed.
+    pub data: Arc<Vec<u8>>,
+    /// The running transaction that changed it.
+    pub tx: Option<Tid>,
+    /// Snapshots that are being logged or wait to go home.
+    pub pending: u32,
+}
+
+impl Buf {
+    fn new(nr: BlockNr, data: Vec<u8>, verified: bool) -> Self {
+        Self {
+            nr,
+            verified: AtomicBool::new(verified),
+            recent: AtomicBool::new(true),
+            state: Mutex::new(BufState { data: Arc::new(data), tx: None, pending: 0 }),
+        }
+    }
+
+    /// Its block number on the file system's device.
+    #[must_use]
+    pub fn nr(&self) -> BlockNr {
+        self.nr
+    }
+
+    /// The present bytes (exactly one block). The snapshot never changes.
+    #[must_use]
+    pub fn data(&self) -> Arc<Vec<u8>> {
+        Arc::clone(&self.state.lock().data)
+    }
+
+    /// True if the file system has checked checksum and structure of these bytes since they were read.
+    #[must_use]
+    pub fn is_verified(&self) -> bool {
+        self.verified.load(Ordering::Acquire)
+    }
+
+    /// Remembers that the bytes were checked.
+    pub fn set_verified(&self) {
+        self.verified.store(true, Ordering::Release);
+    }
+
+    fn is_idle(&self) -> bool {
+        let state = self.state.lock();
+        state.tx.is_none() && state.pending == 0
+    }
+}
+
+const SHARDS: usize = 64;
+/// How many buffers one insertion may look at for a victim: bounds the time under the shard lock.
+const CLOCK_STEPS: usize = 16;
+
+#[derive(Default)]
+struct Shard {
+    map: HashMap<BlockNr, Arc<Buf>>,
+    clock: VecDeque<BlockNr>,
+}
+
+impl Shard {
+    fn make_room(&mut self, capacity: usize) {
+        let mut steps = CLOCK_STEPS;
+        while self.map.len() >= capacity && steps > 0 {
+            steps -= 1;
+            let Some(nr) = self.clock.pop_front() else { return };
+            let Some(buf) = self.map.get(&nr) else { continue };
+            let in_use = Arc::strong_count(buf) > 1;
+            if in_use || buf.recent.swap(false, Ordering::Relaxed) || !buf.is_idle() {
+                self.clock.push_back(nr);
+            } else {
+                self.map.remove(&nr);
+            }
+        }
+    }
+
+    fn insert(&mut self, buf: &Arc<Buf>, capacity: usize) {
+        self.make_room(capacity);
+        self.clock.push_back(buf.nr);
+        self.map.insert(buf.nr, Arc::clone(buf));
+        // Blocks forgotten and created again leave old names in the clock: drop them before they pile up.
+        if self.clock.len() > 2 * self.map.len() + 64 {
+            let map = &self.map;
+            let mut seen = std::collections::HashSet::with_capacity(map.len());
+            self.clock.retain(|nr| map.contains_key(nr) && seen.insert(*nr));
+        }
+    }
+}
+
+/// All cached blocks of one device.
+pub(crate) struct BlockCache {
+    dev: SharedDevice,
+    block_size: BlockSize,
+    blocks: u64,
+    /// Buffers per shard.
+    capacity: usize,
+    shards: Vec<Mutex<Shard>>,
+    pub(crate) hits: AtomicU64,
+    pub(crate) misses: AtomicU64,
+}
+
+impl std::fmt::Debug for BlockCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BlockCache").field("blocks", &self.blocks).finish_non_exhaustive()
+    }
+}
+
+impl BlockCache {
+    pub fn new(dev: SharedDevice, block_size: BlockSize, blocks: u64, bytes: usize) -> Self {
+        let capacity = (bytes / block_size.len() / SHARDS).max(8);
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        Self { dev, block_size, blocks, capacity, shards, hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
+    }
+
+    pub fn block_size(&self) -> BlockSize {
+        self.block_size
+    }
+
+    fn shard(&self, nr: BlockNr) -> &Mutex<Shard> {
+        // Fibonacci hashing spreads runs of neighbouring blocks over the shards.
+        let at = (nr.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58) as usize;
+        &self.shards[at % SHARDS]
+    }
+
+    pub fn in_range(&self, nr: BlockNr) -> bool {
+        nr.0 < self.blocks
+    }
+
+    fn check(&self, nr: BlockNr) -> Result<()> {
+        if nr.0 < self.blocks {
+            return Ok(());
+        }
+        Err(JournalError::Corrupt { what: "block number past the end of the volume".into(), block: nr.0 })
+    }
+
+    /// The block, from memory or from the device.
+    pub fn read(&self, nr: BlockNr) -> Result<Arc<Buf>> {
+        self.check(nr)?;
+        loop {
+            let mut shard = self.shard(nr).lock();
+            if let Some(buf) = shard.map.get(&nr) {
+                let buf = Arc::clone(buf);
+                drop(shard);
+                if buf.state.lock().data.is_empty() {
+                    // Its loader failed and is about to take it out of the map.
+                    std::thread::yield_now();
+                    continue;
+                }
+                buf.recent.store(true, Ordering::Relaxed);
+                self.hits.fetch_add(1, Ordering::Relaxed);
+                return Ok(buf);
+            }
+            let buf = Arc::new(Buf::new(nr, Vec::new(), false));
+            let mut state = buf.state.lock();
+            shard.insert(&buf, self.capacity);
+            drop(shard);
+            self.misses.fetch_add(1, Ordering::Relaxed);
+            let mut bytes = vec![0; self.block_size.len()];
+            match self.dev.read_at(&mut bytes, nr.offset(self.block_size)) {
+                Ok(()) => {
+                    state.data = Arc::new(bytes);
+                    drop(state);
+                    return Ok(buf);
+                }
+                Err(e) => {
+                    drop(state);
+                    self.remove(&buf);
+                    return Err(e.into());
+                }
+            }
+        }
+    }
+
+    /// The block if it is in memory and loaded.
+    pub fn cached(&self, nr: BlockNr) -> Option<Arc<Buf>> {
+        let buf = self.shard(nr).lock().map.get(&nr).cloned()?;
+        let loaded = !buf.state.lock().data.is_empty();
+        loaded.then_some(buf)
+    }
+
+    /// A block whose old contents do not matter: zeros, verified.
+    pub fn fresh(&self, nr: BlockNr) -> Result<Arc<Buf>> {
+        self.check(nr)?;
+        let buf = Arc::new(Buf::new(nr, vec![0; self.block_size.len()], true));
+        let mut shard = self.shard(nr).lock();
+        shard.insert(&buf, self.capacity);
+        Ok(buf)
+    }
+
+    /// Takes the block out of memory. Snapshots that others hold live on.
+    pub fn forget(&self, nr: BlockNr) -> Option<Arc<Buf>> {
+        self.shard(nr).lock().map.remove(&nr)
+    }
+
+    fn remove(&self, buf: &Arc<Buf>) {
+        let mut shard = self.shard(buf.nr).lock();
+        if shard.map.get(&buf.nr).is_some_and(|b| Arc::ptr_eq(b, buf)) {
+            shard.map.remove(&buf.nr);
+        }
+    }
+
+    /// Blocks in memory.
+    pub fn len(&self) -> usize {
+        self.shards.iter().map(|s| s.lock().map.len()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,366 @@
+//! The full commit.
+//!
+//! ```text
+//!   lock ─ drain ─ snapshot │ next transaction may run from here
+//!   log:  [revoke]… [descriptor][copies]… [descriptor][copies]…   FLUSH   [commit record, FUA]
+//!                                                                   │           └ durable: waiters return
+//!                              file data that the transaction maps ─┘             freed blocks are free
+//! ```
+//!
+//! File data was written to the device before the handles that map it were opened, so one flush before the commit record
+//! makes both the data and the log blocks durable. With an external journal each device is flushed; with
+//! `journal_async_commit` the record travels with the rest and one flush follows, correctness resting on checksums.
+//! Without a log, the snapshots are written home and flushed.
+//!
+//! The order of what happens at the end matters: the record is durable, then older versions and revoked blocks leave
+//! the checkpoint list, then callbacks give freed blocks back, then waiters wake.
+
+use std::sync::Arc;
+
+use extol_service::{Progress, Service};
+use parking_lot::MutexGuard;
+
+use crate::checkpoint::policy;
+use crate::journal::{Journal, State};
+use crate::space::{LogRun, LogSpace};
+use crate::transaction::Closed;
+use crate::types::{Result, Tid};
+use std::time::Duration;
+
+impl Journal {
+    /// Commits the running transaction. The caller becomes the committer; nobody may be.
+    pub(crate) fn lead_commit<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        debug_assert!(!state.committer);
+        let lock_began = self.clock.now_ns();
+        let Some(running) = &mut state.running else { return state };
+        running.locked = true;
+        state.committer = true;
+        while state.running.as_ref().is_some_and(|r| r.handles > 0) {
+            self.drained.wait(&mut state);
+        }
+        let taken = if state.aborted.is_some() { None } else { state.running.take() };
+        let Some(running) = taken else {
+            // Aborted: the transaction stays where it is; nothing of it is ever written.
+            state.committer = false;
+            self.done.notify_all();
+            return state;
+        };
+        let closed = running.tx.close();
+        let c = &self.counters;
+        let drained_at = self.clock.now_ns();
+        c.locked_ns.add(drained_at.saturating_sub(lock_began));
+        c.running_ns.add(lock_began.saturating_sub(running.began_ns));
+        c.handles.add(running.joined);
+        c.blocks.add(closed.blocks.len() as u64);
+        if let Some(at) = running.requested_ns {
+            c.requested.add(1);
+            c.request_delay_ns.add(lock_began.saturating_sub(at));
+        }
+        let needed = self.log.as_ref().map_or(0, |log| log.blocks_for(&closed));
+        let tid = closed.tid;
+        state.committing = Some((tid, state.space.as_ref().map_or(0, LogSpace::head)));
+        if state.space.as_ref().is_some_and(|space| space.free() <= needed) {
+            // Overdrawn by more than the slack. Nobody else takes space meanwhile; failure shows in `take`.
+            drop(state);
+            let _ = self.checkpoint_through(tid.previous());
+            state = self.state.lock();
+        }
+        let run = match &mut state.space {
+            Some(space) => space.take(needed),
+            None => Some(LogRun::none()),
+        };
+        if state.wanted.is_some_and(|w| tid.at_least(w)) {
+            state.wanted = None;
+        }
+        let first = run.is_some() && std::mem::take(&mut state.log_empty);
+        self.can_join.notify_all();
+        drop(state);
+
+        let result = match run {
+            Some(run) => self.write_closed(&closed, run, first),
+            None => Err(self.abort("a transaction outgrew the log")),
+        };
+        let Closed { blocks, revokes, callbacks, .. } = closed;
+        let start = match &result {
+            Ok(start) => Some(*start),
+            Err(_) => None,
+        };
+        match start {
+            Some(start) if self.log.is_some() => self.checkpoint.committed(tid, start, blocks, &revokes),
+            Some(_) => {
+                // Written home directly.
+                for b in &blocks {
+                    b.buf.state.lock().pending -= 1;
+                }
+            }
+            // Never to be written. They stay pinned: whoever reads on must not see what was there before.
+            None => {}
+        }
+        for callback in callbacks {
+            callback(start.is_some());
+        }
+        c.commit_took(self.clock.now_ns().saturating_sub(drained_at));
+        let mut state = self.state.lock();
+        state.committer = false;
+        state.committing = None;
+        if start.is_some() && state.aborted.is_none() {
+            state.committed = tid;
+            c.transactions.add(1);
+        }
+        self.done.notify_all();
+        if self.works_in_callers() {
+            // Who found the next transaction full stood aside for us, and has to lead its commit.
+            self.can_join.notify_all();
+        }
+        if state.wanted.is_some() || state.running.is_some() {
+            // The service stood aside while we were the committer: a request may wait, or the next timer start.
+            self.commit_wakeup.wake();
+        }
+        if state.space_waiters > 0 || self.checkpoint.len() * self.block_size().len() > self.pinned_max {
+            self.checkpoint_wakeup.wake();
+        }
+        state
+    }
+
+    /// Writes a closed transaction durably; gives its first log block.
+    fn write_closed(&self, closed: &Closed, run: LogRun, first: bool) -> Result<u32> {
+        let start = run.start();
+        let result = match &self.log {
+            Some(log) => self.write_to_log(log, closed, run, first),
+            None => self.write_home_now(closed),
+        };
+        match result {
+            Ok(()) => Ok(start),
+            Err(e) => Err(self.abort(&format!("commit of transaction {} failed: {e}", closed.tid))),
+        }
+    }
+
+    fn write_to_log(&self, log: &crate::log::Log, closed: &Closed, run: LogRun, first: bool) -> Result<()> {
+        let c = &self.counters;
+        if first {
+            log.write_tail(closed.tid, run.start(), false)?;
+        }
+        let began = self.clock.now_ns();
+        let image = log.encode(closed, self.clock.wall(), run)?;
+        c.logged_blocks.add(image.len() as u64);
+        c.revoked_blocks.add(closed.revokes.len() as u64);
+        let covered = self.data_writes_begun();
+        if self.async_commit {
+            if self.barrier() && log.is_external() && self.data_is_dirty() {
+                self.flush_device()?;
+            }
+            log.write(&image, 0..image.len())?;
+            if self.barrier() {
+                c.flushes.add(1);
+                log.flush()?;
+            }
+        } else {
+            let record = image.len() - 1;
+            log.write(&image, 0..record)?;
+            let flushing = self.clock.now_ns();
+            if self.barrier() {
+                if log.is_external() && self.data_is_dirty() {
+                    self.flush_device()?;
+                }
+                c.flushes.add(1);
+                #[cfg(feature = "planted-bugs")]
+                let flush = !crate::planted::has(crate::planted::Bug::CommitWithoutFlush);
+                #[cfg(not(feature = "planted-bugs"))]
+                let flush = true;
+                if flush {
+                    log.flush()?;
+                }
+            }
+            c.flushing_ns.add(self.clock.now_ns().saturating_sub(flushing));
+            // A flush that failed elsewhere may have taken our error with it.
+            self.check_aborted()?;
+            log.write_record(&image, self.barrier())?;
+        }
+        if self.barrier() && !log.is_external() {
+            self.data_flushed(covered);
+        }
+        c.logging_ns.add(self.clock.now_ns().saturating_sub(began));
+        Ok(())
+    }
+
+    fn write_home_now(&self, closed: &Closed) -> Result<()> {
+        let mut blocks: Vec<_> = closed.blocks.iter().map(|b| (b.buf.nr(), Arc::clone(&b.data))).collect();
+        blocks.sort_unstable_by_key(|(nr, _)| *nr);
+        crate::home::write(&*self.device, self.block_size(), &blocks)?;
+        if self.barrier() {
+            self.flush_device()?;
+        }
+        Ok(())
+    }
+}
+
+/// Commits when somebody asked, or when the running transaction is old enough.
+#[derive(Debug)]
+pub(crate) struct CommitService(pub Arc<Journal>);
+
+impl Service for CommitService {
+    fn step(&mut self) -> Progress {
+        let journal = &self.0;
+        let state = journal.state.lock();
+        if state.aborted.is_some() || state.committer {
+            return Progress::Idle(None);
+        }
+        let Some(running) = &state.running else { return Progress::Idle(None) };
+        let wanted = state.wanted.is_some_and(|w| w.at_least(running.tx.tid));
+        let age = journal.clock.now_ns().saturating_sub(running.began_ns);
+        let left = journal.commit_interval_ns().saturating_sub(age);
+        if running.handles == 0 && running.tx.is_empty() {
+            // Nothing to write: look again when it could have become old.
+            return Progress::Idle(Some(Duration::from_nanos(journal.commit_interval_ns().max(1_000_000))));
+        }
+        if !wanted && left > 0 {
+            return Progress::Idle(Some(Duration::from_nanos(left)));
+        }
+        drop(journal.lead_commit(state));
+        Progress::More
+    }
+}
+
+impl Journal {
+    /// One step of the checkpoint: asks the policy, writes what it says. False if there was nothing to do.
+    ///
+    /// # Errors
+    /// If a write fails; the journal is aborted then and the tail stays where it is.
+    pub fn checkpoint_step(&self) -> Result<bool> {
+        self.check_aborted()?;
+        let waiting = self.checkpoint.waiting();
+        let through = {
+            let state = self.state.lock();
+            let Some(space) = &state.space else { return Ok(false) };
+            policy::synchronous(&policy::View {
+                log_len: space.len(),
+                log_free: space.free(),
+                waiters: state.space_waiters,
+                needed: self.space_needed(),
+                pinned: self.checkpoint.len() * self.block_size().len(),
+                pinned_max: self.pinned_max,
+                waiting: &waiting,
+            })
+        };
+        match through {
+            Some(through) => self.checkpoint_through(through).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Writes home what transactions up to `through` still need, flushes, and moves the tail.
+    pub(crate) fn checkpoint_through(&self, through: Tid) -> Result<()> {
+        let _one = self.checkpointing.lock();
+        self.check_aborted()?;
+        let Some(log) = &self.log else { return Ok(()) };
+        let work = self.checkpoint.begin(through);
+        if !work.is_empty() {
+            let blocks: Vec<_> = work.iter().map(|w| (w.nr, Arc::clone(&w.data))).collect();
+            let mut result = crate::home::write(&*self.device, self.block_size(), &blocks)
+                .map_err(crate::JournalError::from);
+            #[cfg(feature = "planted-bugs")]
+            let early = crate::planted::has(crate::planted::Bug::TailTooEarly);
+            #[cfg(not(feature = "planted-bugs"))]
+            let early = false;
+            if result.is_ok() && self.barrier() && !early {
+                result = self.flush_device();
+            }
+            self.checkpoint.end(&work, result.is_ok());
+            if let Err(e) = result {
+                return Err(self.abort(&format!("checkpoint failed: {e}")));
+            }
+            self.counters.checkpoints.add(1);
+            self.counters.checkpointed_blocks.add(work.len() as u64);
+        }
+        let tail = {
+            let state = self.state.lock();
+            let Some(space) = &state.space else { return Ok(()) };
+            if state.aborted.is_some() {
+                // The log stays as it is.
+                drop(state);
+                return self.check_aborted();
+            }
+            let next = state.running.as_ref().map_or(state.next_tid, |r| r.tx.tid);
+            let tail = self.checkpoint.oldest().or(state.committing).unwrap_or_else(|| (next, space.head()));
+            // Nothing live: leave the superblock alone, unless blocks can be freed.
+            (tail.1 != space.tail() && !state.log_empty).then_some(tail)
+        };
+        if let Some((tid, block)) = tail {
+            if let Err(e) = log.write_tail(tid, block, self.barrier()) {
+                return Err(self.abort(&format!("moving the log tail failed: {e}")));
+            }
+            let mut state = self.state.lock();
+            if let Some(space) = &mut state.space {
+                space.move_tail(block);
+            }
+            self.can_join.notify_all();
+        }
+        Ok(())
+    }
+
+    /// Waits until no handle is open and keeps new ones out, commits, writes everything home and marks the log
+    /// empty. [`thaw`](Self::thaw) lets handles in again.
+    ///
+    /// # Errors
+    /// If the journal was aborted, now or before; handles are let in again then (and fail).
+    pub fn freeze(&self) -> Result<()> {
+        {
+            let mut state = self.state.lock();
+            state.barriers += 1;
+            while state.running.as_ref().is_some_and(|r| r.handles > 0) {
+                self.drained.wait(&mut state);
+            }
+        }
+        let result = self.empty_log();
+        if result.is_err() {
+            self.thaw();
+        }
+        result
+    }
+
+    fn empty_log(&self) -> Result<()> {
+        self.commit_all()?;
+        // File data that was written in place, with no transaction to cover it.
+        self.flush_data()?;
+        let Some(log) = &self.log else { return Ok(()) };
+        let newest = self.state.lock().committed;
+        self.checkpoint_through(newest)?;
+        let _one = self.checkpointing.lock();
+        let mut state = self.state.lock();
+        if state.log_empty {
+            return Ok(());
+        }
+        // An empty transaction may be running; its number is not used up.
+        let next = state.running.as_ref().map_or(state.next_tid, |r| r.tx.tid);
+        state.log_empty = true;
+        if let Some(space) = &mut state.space {
+            space.set_empty();
+        }
+        drop(state);
+        // Home writes were flushed by the checkpoint. No commit can run: handles are kept out.
+        log.write_empty(next).map_err(|e| self.abort(&format!("marking the log empty failed: {e}")))
+    }
+
+    /// Ends a [`freeze`](Self::freeze).
+    pub fn thaw(&self) {
+        let mut state = self.state.lock();
+        state.barriers = state.barriers.saturating_sub(1);
+        self.can_join.notify_all();
+    }
+}
+
+/// Writes committed blocks home when the policy says so.
+#[derive(Debug)]
+pub(crate) struct CheckpointService(pub Arc<Journal>);
+
+impl Service for CheckpointService {
+    fn step(&mut self) -> Progress {
+        match self.0.checkpoint_step() {
+            Ok(true) => Progress::More,
+            Ok(false) | Err(_) => Progress::Idle(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,209 @@
+//! A handle: one operation's membership in the running transaction.
+//!
+//! Credits are the number of blocks the operation may still change for the first time in this transaction. A block
+//! that the transaction already holds costs nothing. Running out is a mistake in a budget, not in the data: the
+//! handle then takes what it needs from the log's slack and counts an overdraft (tests demand zero).
+//!
+//! Never start a commit, or wait for one, with a handle open: the commit waits for the handle.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use extol_device::BlockNr;
+
+use crate::cache::Buf;
+use crate::journal::Journal;
+use crate::transaction::Transaction;
+use crate::types::{JournalError, Result, Tid};
+
+/// One operation's membership in the running transaction. Dropping it ends it.
+#[derive(Debug)]
+pub struct Handle {
+    journal: Arc<Journal>,
+    /// `None` once stopped.
+    tx: Option<Arc<Transaction>>,
+    credits: u32,
+}
+
+impl Handle {
+    pub(crate) fn new(journal: Arc<Journal>, tx: Arc<Transaction>, credits: u32) -> Self {
+        crate::order::opened();
+        Self { journal, tx: Some(tx), credits }
+    }
+
+    fn tx(&self) -> Result<&Arc<Transaction>> {
+        self.tx.as_ref().ok_or_else(|| JournalError::Aborted("handle lost its transaction".into()))
+    }
+
+    /// The transaction it belongs to (another one after a restart).
+    #[must_use]
+    pub fn tid(&self) -> Tid {
+        self.tx.as_ref().map_or(Tid(0), |tx| tx.tid)
+    }
+
+    /// The journal it belongs to.
+    #[must_use]
+    pub fn journal(&self) -> &Arc<Journal> {
+        &self.journal
+    }
+
+    /// Credits left.
+    #[must_use]
+    pub fn credits(&self) -> u32 {
+        self.credits
+    }
+
+    fn charge(&mut self) {
+        if self.credits > 0 {
+            self.credits -= 1;
+        } else {
+            self.journal.overdraw(1);
+        }
+    }
+
+    /// Changes a block. The first change in a transaction costs one credit. The closure must leave the checksum
+    /// right: a snapshot may be taken at any moment after it.
+    ///
+    /// # Errors
+    /// If the journal was aborted.
+    pub fn modify<R>(&mut self, buf: &Arc<Buf>, f: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
+        self.journal.check_aborted()?;
+        let tx = Arc::clone(self.tx()?);
+        let mut state = buf.state.lock();
+        let first_change = state.tx != Some(tx.tid);
+        if first_change {
+            state.tx = Some(tx.tid);
+            tx.blocks.lock().push(Arc::clone(buf));
+            tx.dirty.fetch_add(1, Ordering::AcqRel);
+            let mut revokes = tx.revokes.lock();
+            if !revokes.is_empty() {
+                revokes.remove(&buf.nr());
+            }
+        }
+        let bytes: &mut Vec<u8> = Arc::make_mut(&mut state.data);
+        let result = f(bytes);
+        drop(state);
+        if first_change {
+            self.charge();
+        }
+        Ok(result)
+    }
+
+    /// A block whose old contents do not matter: zeros, already in the transaction. Cancels a pending revoke.
+    ///
+    /// # Errors
+    /// If the journal was aborted or the number is past the end of the volume.
+    pub fn create(&mut self, nr: BlockNr) -> Result<Arc<Buf>> {
+        let buf = match self.journal.cache.cached(nr) {
+            Some(buf) => buf,
+            None => self.journal.cache.fresh(nr)?,
+        };
+        self.modify(&buf, |bytes| bytes.fill(0))?;
+        buf.set_verified();
+        Ok(buf)
+    }
+
+    /// The block was freed. It leaves this transaction and the cache. With `revoke`, copies of it in the log are not
+    /// replayed once this transaction is durable: needed whenever the block may come back as unjournalled data.
+    ///
+    /// # Errors
+    /// If the journal was aborted.
+    pub fn forget(&mut self, nr: BlockNr, revoke: bool) -> Result<()> {
+        self.journal.check_aborted()?;
+        let tx = Arc::clone(self.tx()?);
+        if let Some(buf) = self.journal.cache.forget(nr) {
+            let mut state = buf.state.lock();
+            if state.tx == Some(tx.tid) {
+                state.tx = None;
+                tx.dirty.fetch_sub(1, Ordering::AcqRel);
+                drop(state);
+                self.credits += 1;
+            }
+        }
+        #[cfg(feature = "planted-bugs")]
+        let revoke = revoke && !crate::planted::has(crate::planted::Bug::RevokeForgotten);
+        if revoke && self.journal.has_log() {
+            let mut revokes = tx.revokes.lock();
+            let new_block = revokes.insert(nr) && revokes.len() % self.journal.revokes_per_block() == 1;
+            drop(revokes);
+            if new_block {
+                self.charge();
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for more credits in the same transaction. `Ok(false)`: no room, restart instead.
+    ///
+    /// # Errors
+    /// If the journal was aborted.
+    pub fn extend(&mut self, credits: u32) -> Result<bool> {
+        let granted = self.journal.extend(credits)?;
+        if granted {
+            self.credits += credits;
+        }
+        Ok(granted)
+    }
+
+    /// Lets everything done so far commit on its own and joins a transaction (usually the next) with `credits`.
+    ///
+    /// # Errors
+    /// If the journal was aborted, or `credits` never fit; the handle is over then.
+    pub fn restart(&mut self, credits: u32) -> Result<()> {
+        let old = self.tid();
+        self.leave();
+        self.journal.request_commit(old);
+        let (tx, credits) = self.journal.join(credits)?;
+        crate::order::opened();
+        self.tx = Some(tx);
+        self.credits = credits;
+        Ok(())
+    }
+
+    /// Makes sure that at least `credits` are left: extends, else restarts. True if it restarted.
+    ///
+    /// # Errors
+    /// As [`extend`](Self::extend) and [`restart`](Self::restart).
+    pub fn ensure(&mut self, credits: u32) -> Result<bool> {
+        if self.credits >= credits || self.extend(credits - self.credits)? {
+            return Ok(false);
+        }
+        self.restart(credits)?;
+        Ok(true)
+    }
+
+    /// Runs `f` once this transaction is durable (`true`) or will never be (`false`), on the committing thread,
+    /// before anybody who waits for the commit returns.
+    pub fn on_commit(&mut self, f: impl FnOnce(bool) + Send + 'static) {
+        match &self.tx {
+            Some(tx) => tx.callbacks.lock().push(Box::new(f)),
+            None => f(false),
+        }
+    }
+
+    /// Ends the handle.
+    ///
+    /// # Errors
+    /// If the journal was aborted meanwhile: what the handle did will not become durable.
+    pub fn stop(mut self) -> Result<()> {
+        self.leave();
+        self.journal.check_aborted()
+    }
+
+    fn leave(&mut self) {
+        if self.tx.take().is_some() {
+            crate::order::closed();
+            self.journal.leave(self.credits);
+            self.credits = 0;
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+#[cfg(test)]
+mod tests;

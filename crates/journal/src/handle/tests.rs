@@ -1,0 +1,93 @@
+use super::*;
+use crate::test_rig::rig;
+
+/// Charged to the transaction: what it holds, and the credits of open handles.
+#[test]
+fn every_block_is_charged_once() {
+    let rig = rig();
+    let (mut a, mut b) = (rig.journal.start(5).unwrap(), rig.journal.start(3).unwrap());
+    assert_eq!(rig.charged(), 8);
+    let buf = a.create(BlockNr(1)).unwrap();
+    b.modify(&buf, |bytes| bytes.fill(1)).unwrap();
+    a.modify(&buf, |bytes| bytes.fill(2)).unwrap();
+    assert_eq!((a.credits(), b.credits()), (4, 3));
+    assert!(a.extend(2).unwrap());
+    assert_eq!((a.credits(), rig.charged()), (6, 10));
+    assert!(!a.ensure(6).unwrap());
+    // Another handle frees it: the credit goes there.
+    b.forget(BlockNr(1), false).unwrap();
+    assert_eq!(b.credits(), 4);
+    a.stop().unwrap();
+    assert_eq!(rig.charged(), 4);
+    drop(b);
+    assert_eq!(rig.charged(), 0);
+    assert!(rig.journal.state.lock().running.as_ref().unwrap().tx.is_empty());
+}
+
+#[test]
+fn revokes_are_charged_by_the_block() {
+    let rig = rig();
+    let per_block = rig.journal.revokes_per_block() as u64;
+    assert_eq!(per_block, 125);
+    let mut h = rig.journal.start(10).unwrap();
+    for nr in 0..per_block {
+        h.forget(BlockNr(nr), true).unwrap();
+        h.forget(BlockNr(nr), true).unwrap();
+    }
+    assert_eq!(h.credits(), 9);
+    h.forget(BlockNr(per_block), true).unwrap();
+    assert_eq!(h.credits(), 8);
+    // Taken again: the revoke is cancelled, the block is charged.
+    h.create(BlockNr(per_block)).unwrap();
+    assert_eq!(h.credits(), 7);
+    h.stop().unwrap();
+    let closed = rig.journal.state.lock().running.as_ref().unwrap().tx.close();
+    assert_eq!((closed.blocks.len(), closed.revokes.len()), (1, 125));
+    closed.blocks[0].buf.state.lock().pending -= 1;
+}
+
+#[test]
+fn too_small_budgets_are_counted() {
+    let rig = rig();
+    let mut h = rig.journal.start(1).unwrap();
+    for nr in 0..4 {
+        h.create(BlockNr(nr)).unwrap();
+    }
+    assert_eq!((h.credits(), rig.charged(), rig.journal.stats().overdrafts), (0, 4, 3));
+    h.stop().unwrap();
+    assert_eq!(rig.charged(), 4);
+    rig.journal.commit_all().unwrap();
+}
+
+#[test]
+fn snapshots_do_not_change() {
+    let rig = rig();
+    rig.fill([1], 1);
+    let mut h = rig.journal.start(1).unwrap();
+    let buf = rig.journal.read(BlockNr(1)).unwrap();
+    let before = buf.data();
+    h.modify(&buf, |bytes| bytes.fill(2)).unwrap();
+    assert_eq!((before[0], buf.data()[0]), (1, 2));
+    // With nobody looking the bytes stay where they are.
+    drop(before);
+    let at = buf.data().as_ptr();
+    h.modify(&buf, |bytes| bytes.fill(3)).unwrap();
+    assert_eq!((at, buf.data()[0]), (buf.data().as_ptr(), 3));
+}
+
+#[test]
+fn a_block_forgotten_and_created_is_logged_once() {
+    let rig = rig();
+    let mut h = rig.journal.start(3).unwrap();
+    let first = h.create(BlockNr(1)).unwrap();
+    h.modify(&first, |bytes| bytes.fill(1)).unwrap();
+    h.forget(BlockNr(1), true).unwrap();
+    let second = h.create(BlockNr(1)).unwrap();
+    h.modify(&second, |bytes| bytes.fill(2)).unwrap();
+    assert!(!Arc::ptr_eq(&first, &second));
+    h.stop().unwrap();
+    let closed = rig.journal.state.lock().running.as_ref().unwrap().tx.close();
+    assert_eq!((closed.blocks.len(), closed.revokes.len()), (1, 0));
+    assert_eq!(closed.blocks[0].data[0], 2);
+    assert_eq!((first.state.lock().pending, second.state.lock().pending), (0, 1));
+}

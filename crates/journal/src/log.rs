@@ -1,0 +1,293 @@
+//! The log on its device: encoding a transaction into blocks, writing them, and keeping the superblock.
+//!
+//! ```text
+//!   ... | revoke | revoke | descriptor | copy | copy | ... | descriptor | copy | commit | ...
+//! ```
+//!
+//! The superblock names the tail. It is written plainly when an empty log becomes live (the first commit record's
+//! flush covers it) and with FUA when the tail moves or the log becomes empty.
+
+use std::io::IoSlice;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use extol_device::{BlockSize, SharedDevice};
+use parking_lot::Mutex;
+
+use crate::format::{
+    CommitBlock, CommitTime, DescriptorWriter, Format, JournalSuperblock, RevokeWriter, SUPERBLOCK_SIZE,
+    V1Sum, escape,
+};
+use crate::log_map::LogMap;
+use crate::space::{LogRun, LogSpace};
+use crate::transaction::Closed;
+use crate::types::{JournalError, Result, Tid};
+
+/// Most pieces of one vectored write.
+const MAX_PIECES: usize = 512;
+
+/// A recovered, empty log.
+pub struct LogConfig {
+    /// The device that holds it.
+    pub device: SharedDevice,
+    /// It is not the file system's device.
+    pub external: bool,
+    /// Where its blocks are.
+    pub map: LogMap,
+    /// Its superblock, as recovery left it, with the features that this mount wants.
+    pub superblock: JournalSuperblock,
+    /// Id of the first transaction to write.
+    pub next_tid: Tid,
+}
+
+impl std::fmt::Debug for LogConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LogConfig").field("next_tid", &self.next_tid).finish_non_exhaustive()
+    }
+}
+
+struct Super {
+    sb: JournalSuperblock,
+    /// The whole block that holds it: bytes behind the superblock survive.
+    block: Vec<u8>,
+}
+
+/// A live log.
+pub(crate) struct Log {
+    device: SharedDevice,
+    external: bool,
+    map: LogMap,
+    format: Format,
+    superblock: Mutex<Super>,
+    /// Time of the last commit record: they never go backwards.
+    last_time: Mutex<CommitTime>,
+}
+
+impl std::fmt::Debug for Log {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Log").field("format", &self.format).finish_non_exhaustive()
+    }
+}
+
+/// Bytes of one log block.
+enum Piece {
+    Control(Vec<u8>),
+    Copy(Arc<Vec<u8>>),
+}
+
+impl Piece {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Control(v) => v,
+            Self::Copy(v) => v,
+        }
+    }
+}
+
+/// A transaction ready for the log: blocks and their places. The last one is the commit record.
+pub(crate) struct Image {
+    pieces: Vec<(u32, Piece)>,
+}
+
+impl Image {
+    /// Log blocks.
+    pub fn len(&self) -> usize {
+        self.pieces.len()
+    }
+}
+
+impl Log {
+    /// Takes over an empty log.
+    pub fn open(config: LogConfig, block_size: BlockSize) -> Result<(Self, LogSpace)> {
+        let mut sb = config.superblock;
+        if sb.start != 0 {
+            return Err(JournalError::Unsupported("the journal must be recovered before it is used".into()));
+        }
+        if !sb.v2 {
+            // Version 1 has no place for features, and without revokes no log is safe. On disk it becomes version 2
+            // when the log becomes live.
+            let old = sb;
+            sb = JournalSuperblock::new(block_size, old.maxlen, old.first, old.features, old.uuid);
+            (sb.block_size, sb.sequence, sb.errno) = (old.block_size, old.sequence, old.errno);
+        }
+        sb.validate(block_size, u64::from(config.map.len()))?;
+        let format = sb.format()?;
+        let mut block = vec![0; block_size.len()];
+        config.map.read(&*config.device, config.map.superblock_block(), &mut block)?;
+        let (first, end) = (sb.first, sb.log_end());
+        if first >= end {
+            return Err(JournalError::Corrupt { what: "the log has no blocks".into(), block: 0 });
+        }
+        let space = LogSpace::empty(first, end);
+        let log = Self {
+            device: config.device,
+            external: config.external,
+            map: config.map,
+            format,
+            superblock: Mutex::new(Super { sb, block }),
+            last_time: Mutex::default(),
+        };
+        Ok((log, space))
+    }
+
+    pub fn is_external(&self) -> bool {
+        self.external
+    }
+
+    pub fn revokes_per_block(&self) -> usize {
+        RevokeWriter::capacity(&self.format) as usize
+    }
+
+    /// A damaged or incomplete transaction can be told from an intact one.
+    pub fn has_checksums(&self) -> bool {
+        let f = self.format.features;
+        f.has_csum_v1() || f.has_csum_v2_or_v3()
+    }
+
+    /// Control blocks that a transaction of `blocks` blocks may need, a few revokes included.
+    pub fn overhead(&self, blocks: u32) -> u32 {
+        blocks / DescriptorWriter::capacity(&self.format).max(1) + 4
+    }
+
+    /// Log blocks that this transaction takes.
+    pub fn blocks_for(&self, closed: &Closed) -> u32 {
+        let copies = closed.blocks.len();
+        let descriptors = copies.div_ceil(DescriptorWriter::capacity(&self.format).max(1) as usize);
+        let revokes = closed.revokes.len().div_ceil(self.revokes_per_block().max(1));
+        u32::try_from(copies + descriptors + revokes + 1).unwrap_or(u32::MAX)
+    }
+
+    /// Makes the blocks of a transaction, for the places in `run`.
+    pub fn encode(&self, closed: &Closed, wall: Duration, run: LogRun) -> Result<Image> {
+        let format = &self.format;
+        let tid = closed.tid;
+        let mut blocks = Vec::with_capacity(closed.blocks.len() + 8);
+        let mut sum = V1Sum::new();
+        let v1 = format.features.has_csum_v1();
+
+        let per_block = self.revokes_per_block().max(1);
+        let mut revokes = closed.revokes.clone();
+        revokes.sort_unstable();
+        for some in revokes.chunks(per_block) {
+            let mut writer = RevokeWriter::new(format, tid);
+            for nr in some {
+                writer.push(*nr)?;
+            }
+            blocks.push(Piece::Control(writer.finish()));
+        }
+        let per_block = DescriptorWriter::capacity(format).max(1) as usize;
+        for some in closed.blocks.chunks(per_block) {
+            let mut writer = DescriptorWriter::new(format, tid);
+            let mut copies = Vec::with_capacity(some.len());
+            for snapshot in some {
+                let escaped = escape(&snapshot.data);
+                let bytes = escaped.as_deref().unwrap_or(&snapshot.data);
+                writer.push(snapshot.buf.nr(), bytes, escaped.is_some())?;
+                copies.push(match escaped {
+                    Some(bytes) => Piece::Control(bytes),
+                    None => Piece::Copy(Arc::clone(&snapshot.data)),
+                });
+            }
+            blocks.push(Piece::Control(writer.finish()));
+            if v1 {
+                sum.update(blocks.last().map_or(&[][..], Piece::bytes));
+                copies.iter().for_each(|c| sum.update(c.bytes()));
+            }
+            blocks.append(&mut copies);
+        }
+        let time = self.commit_time(wall);
+        blocks.push(Piece::Control(CommitBlock::encode(format, tid, time, sum)));
+
+        let count = blocks.len();
+        let pieces: Vec<_> = run.zip(blocks).collect();
+        if pieces.len() != count {
+            let what = format!("transaction {tid} needs {count} blocks, {} were set apart", pieces.len());
+            return Err(JournalError::Corrupt { what, block: 0 });
+        }
+        Ok(Image { pieces })
+    }
+
+    fn commit_time(&self, wall: Duration) -> CommitTime {
+        let mut last = self.last_time.lock();
+        let now = CommitTime { sec: wall.as_secs(), nsec: wall.subsec_nanos() };
+        *last = now.max(*last);
+        *last
+    }
+
+    /// Writes some blocks of an image, in as few calls as the map allows.
+    pub fn write(&self, image: &Image, which: Range<usize>) -> Result<()> {
+        let mut rest = image.pieces.get(which).unwrap_or_default();
+        while let Some((first, _)) = rest.first() {
+            let most = (self.map.contiguous(*first) as usize).min(MAX_PIECES);
+            let run =
+                rest.iter().zip(0..).take(most).take_while(|((n, _), i)| *n == first + i).count().max(1);
+            let (now, later) = rest.split_at(run);
+            let at = self.offset(*first)?;
+            let slices: Vec<IoSlice<'_>> = now.iter().map(|(_, p)| IoSlice::new(p.bytes())).collect();
+            self.device.write_vectored_at(&slices, at)?;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Writes the commit record, durable on return if `fua`.
+    pub fn write_record(&self, image: &Image, fua: bool) -> Result<()> {
+        let Some((n, piece)) = image.pieces.last() else { return Ok(()) };
+        let at = self.offset(*n)?;
+        if fua {
+            self.device.write_fua(piece.bytes(), at)?;
+        } else {
+            self.device.write_at(piece.bytes(), at)?;
+        }
+        Ok(())
+    }
+
+    fn offset(&self, n: u32) -> Result<u64> {
+        self.map.device_offset(n).ok_or_else(|| JournalError::Corrupt {
+            what: "log block outside of the journal".into(),
+            block: n.into(),
+        })
+    }
+
+    /// Flushes the log's device.
+    pub fn flush(&self) -> Result<()> {
+        Ok(self.device.flush()?)
+    }
+
+    /// Names the tail: the log is live.
+    pub fn write_tail(&self, tid: Tid, block: u32, fua: bool) -> Result<()> {
+        self.update(fua, |sb| {
+            sb.sequence = tid;
+            sb.start = block;
+            sb.head = 0;
+        })
+    }
+
+    /// Marks the log empty; `next` is the id of the next transaction. (Readers start with `next + 1` at their next
+    /// mount: one number is skipped.)
+    pub fn write_empty(&self, next: Tid) -> Result<()> {
+        self.update(true, |sb| sb.mark_empty(next))
+    }
+
+    /// Leaves an error mark for the next mount.
+    pub fn write_errno(&self, errno: i32) -> Result<()> {
+        self.update(true, |sb| sb.errno = -errno)
+    }
+
+    fn update(&self, fua: bool, change: impl FnOnce(&mut JournalSuperblock)) -> Result<()> {
+        let mut s = self.superblock.lock();
+        let s = &mut *s;
+        change(&mut s.sb);
+        if let Some(bytes) = s.block.get_mut(..SUPERBLOCK_SIZE) {
+            bytes.copy_from_slice(&s.sb.encode());
+        }
+        let at = self.offset(self.map.superblock_block())?;
+        if fua {
+            self.device.write_fua(&s.block, at)?;
+        } else {
+            self.device.write_at(&s.block, at)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,36 @@
+//! Ordering bugs on purpose, for the tests that show that such bugs are found. Compiled only with the feature
+//! `planted-bugs`; chosen at run time, for the calling thread only.
+
+use std::cell::Cell;
+
+/// A planted bug.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bug {
+    /// The commit record is written without a flush of what it covers.
+    CommitWithoutFlush,
+    /// The tail moves before the home writes are durable.
+    TailTooEarly,
+    /// Freed blocks are handed out before the transaction that freed them is durable.
+    ReuseBeforeCommit,
+    /// Freed metadata blocks are not revoked.
+    RevokeForgotten,
+    /// Blocks are mapped (and the mapping may commit) before their data is written.
+    MapBeforeWrite,
+    /// The volume is marked as needing recovery only when its superblock happens to be written.
+    RecoveryFlagLate,
+}
+
+thread_local! {
+    static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
+}
+
+/// Plants a bug in this thread, or none.
+pub fn set(bug: Option<Bug>) {
+    PLANTED.set(bug);
+}
+
+/// True if this thread has the bug.
+#[must_use]
+pub fn has(bug: Bug) -> bool {
+    PLANTED.get() == Some(bug)
+}

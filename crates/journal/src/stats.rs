@@ -1,0 +1,156 @@
+//! Counters: what Linux shows in `/proc/fs/jbd2/<dev>/info`, and what the checkpoint does. Atomics, no lock.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::{Deserialize, Serialize};
+
+/// One counter.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub fn set(&self, n: u64) {
+        self.0.store(n, Ordering::Relaxed);
+    }
+}
+
+/// Live counters of a journal.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub transactions: Counter,
+    pub requested: Counter,
+    pub wait_ns: Counter,
+    pub request_delay_ns: Counter,
+    pub running_ns: Counter,
+    pub locked_ns: Counter,
+    pub flushing_ns: Counter,
+    pub logging_ns: Counter,
+    /// Moving average of the commit time (new + 3 × old) / 4, as jbd2 keeps it.
+    pub average_commit_ns: Counter,
+    pub handles: Counter,
+    pub blocks: Counter,
+    pub logged_blocks: Counter,
+    pub revoked_blocks: Counter,
+    pub overdrafts: Counter,
+    pub checkpoints: Counter,
+    pub checkpointed_blocks: Counter,
+    pub space_waits: Counter,
+    pub space_wait_ns: Counter,
+    pub flushes: Counter,
+    pub flushes_saved: Counter,
+}
+
+impl Counters {
+    pub fn commit_took(&self, ns: u64) {
+        let old = self.average_commit_ns.get();
+        self.average_commit_ns.set(if old == 0 { ns } else { (ns + 3 * old) / 4 });
+    }
+}
+
+/// A moment's values. Times are sums over all transactions unless named average, in nanoseconds.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct JournalStats {
+    /// Committed transactions.
+    pub transactions: u64,
+    /// Of these, asked for (fsync, sync) rather than by the timer or for space.
+    pub requested: u64,
+    /// Most blocks in one transaction.
+    pub max_transaction_blocks: u32,
+    /// Time that handles waited to join a transaction.
+    pub wait_ns: u64,
+    /// From the request of a commit to its start.
+    pub request_delay_ns: u64,
+    /// From a transaction's first handle to its commit's start.
+    pub running_ns: u64,
+    /// Waiting for open handles.
+    pub locked_ns: u64,
+    /// Flushing the device before the commit record.
+    pub flushing_ns: u64,
+    /// Writing the log.
+    pub logging_ns: u64,
+    /// Moving average of the commit time.
+    pub average_commit_ns: u64,
+    /// Handles that took part.
+    pub handles: u64,
+    /// Blocks changed.
+    pub blocks: u64,
+    /// Blocks written to the log, control blocks included.
+    pub logged_blocks: u64,
+    /// Revoke records written.
+    pub revoked_blocks: u64,
+    /// Credits that a budget had missed (a mistake in the program, harmless to the data).
+    pub overdrafts: u64,
+    /// Checkpoint runs that wrote something.
+    pub checkpoints: u64,
+    /// Blocks written home.
+    pub checkpointed_blocks: u64,
+    /// Times a handle waited for log space, and for how long.
+    pub space_waits: u64,
+    /// Time of those waits.
+    pub space_wait_ns: u64,
+    /// Device flushes issued.
+    pub flushes: u64,
+    /// Flushes not needed because another had covered the data.
+    pub flushes_saved: u64,
+    /// Id of the newest durable transaction.
+    pub committed_tid: u32,
+    /// Id of the running transaction, if any.
+    pub running_tid: Option<u32>,
+    /// Blocks of the log (0 without one).
+    pub log_blocks: u32,
+    /// Of these, free.
+    pub log_free: u32,
+    /// Head and tail of the log.
+    pub log_head: u32,
+    /// Oldest block still needed.
+    pub log_tail: u32,
+    /// Blocks committed and not yet written home.
+    pub checkpoint_blocks: u64,
+    /// Metadata blocks in memory.
+    pub cached_blocks: u64,
+    /// Cache hits.
+    pub cache_hits: u64,
+    /// Cache misses.
+    pub cache_misses: u64,
+    /// Why the journal stopped, if it did.
+    pub aborted: Option<String>,
+}
+
+impl JournalStats {
+    /// The text of Linux's jbd2 `info` file for these numbers.
+    #[must_use]
+    pub fn jbd2_info(&self) -> String {
+        let mut s = format!(
+            "{} transactions ({} requested), each up to {} blocks\n",
+            self.transactions, self.requested, self.max_transaction_blocks
+        );
+        if self.transactions == 0 {
+            return s;
+        }
+        let n = self.transactions;
+        let ms = |ns: u64| ns / n / 1_000_000;
+        s.push_str("average: \n");
+        s.push_str(&format!("  {}ms waiting for transaction\n", ms(self.wait_ns)));
+        s.push_str(&format!(
+            "  {}ms request delay\n",
+            self.request_delay_ns.checked_div(self.requested).unwrap_or(0) / 1_000_000
+        ));
+        s.push_str(&format!("  {}ms running transaction\n", ms(self.running_ns)));
+        s.push_str(&format!("  {}ms transaction was being locked\n", ms(self.locked_ns)));
+        s.push_str(&format!("  {}ms flushing data (in ordered mode)\n", ms(self.flushing_ns)));
+        s.push_str(&format!("  {}ms logging transaction\n", ms(self.logging_ns)));
+        s.push_str(&format!("  {}us average transaction commit time\n", self.average_commit_ns / 1000));
+        s.push_str(&format!("  {} handles per transaction\n", self.handles / n));
+        s.push_str(&format!("  {} blocks per transaction\n", self.blocks / n));
+        s.push_str(&format!("  {} logged blocks per transaction\n", self.logged_blocks / n));
+        s
+    }
+}

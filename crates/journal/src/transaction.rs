@@ -1,0 +1,109 @@
+//! A transaction: the blocks that its handles changed, the blocks they revoked, and what runs when it is durable.
+//!
+//! ```text
+//!   Running ──lock──► Locked ──no handle left──► Writing ──record durable──► Durable ──all home──► Checkpointed
+//!   handles join      handles wait               snapshots go to the log     waiters return        tail may pass
+//! ```
+//!
+//! Only the counters that `start` and `stop` need live here behind the journal's state lock ([`Running`]); the lists
+//! have their own small locks because many handles add to them at the same time.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use extol_device::BlockNr;
+use parking_lot::Mutex;
+
+use crate::cache::Buf;
+use crate::types::Tid;
+
+pub(crate) type Callback = Box<dyn FnOnce(bool) + Send>;
+
+/// The parts of a transaction that handles share.
+pub(crate) struct Transaction {
+    pub tid: Tid,
+    /// Blocks changed, in order of their first change. May hold a block that was forgotten since (its buffer then
+    /// no longer names this transaction) or, after that, twice.
+    pub blocks: Mutex<Vec<Arc<Buf>>>,
+    pub revokes: Mutex<HashSet<BlockNr>>,
+    pub callbacks: Mutex<Vec<Callback>>,
+    /// Blocks now in `blocks`; read without the lock.
+    pub dirty: AtomicU32,
+}
+
+impl std::fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Transaction({})", self.tid)
+    }
+}
+
+impl Transaction {
+    pub fn new(tid: Tid) -> Self {
+        Self {
+            tid,
+            blocks: Mutex::default(),
+            revokes: Mutex::default(),
+            callbacks: Mutex::default(),
+            dirty: AtomicU32::new(0),
+        }
+    }
+
+    /// True if nothing would be written and nobody wants to be told.
+    pub fn is_empty(&self) -> bool {
+        self.dirty.load(Ordering::Acquire) == 0
+            && self.revokes.lock().is_empty()
+            && self.callbacks.lock().is_empty()
+    }
+
+    /// Takes the snapshots that make up this transaction. No handle may be open.
+    pub fn close(&self) -> Closed {
+        let mut blocks = Vec::new();
+        for buf in std::mem::take(&mut *self.blocks.lock()) {
+            let mut state = buf.state.lock();
+            if state.tx == Some(self.tid) {
+                state.tx = None;
+                state.pending += 1;
+                let data = Arc::clone(&state.data);
+                drop(state);
+                blocks.push(Snapshot { buf, data });
+            }
+        }
+        let revokes = std::mem::take(&mut *self.revokes.lock()).into_iter().collect();
+        let callbacks = std::mem::take(&mut *self.callbacks.lock());
+        Closed { tid: self.tid, blocks, revokes, callbacks }
+    }
+}
+
+/// One block as it was when its transaction closed.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    pub buf: Arc<Buf>,
+    pub data: Arc<Vec<u8>>,
+}
+
+/// A closed transaction: what the commit writes.
+pub(crate) struct Closed {
+    pub tid: Tid,
+    pub blocks: Vec<Snapshot>,
+    pub revokes: Vec<BlockNr>,
+    pub callbacks: Vec<Callback>,
+}
+
+/// The running transaction as the journal's state lock sees it.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub tx: Arc<Transaction>,
+    /// No new handle may join.
+    pub locked: bool,
+    /// Open handles.
+    pub handles: u32,
+    /// Blocks dirtied plus credits of open handles: what the log must have room for.
+    pub credits: u32,
+    /// Clock when it began.
+    pub began_ns: u64,
+    /// Handles that ever joined.
+    pub joined: u64,
+    /// Somebody asked for its commit, and when.
+    pub requested_ns: Option<u64>,
+}

@@ -1,0 +1,65 @@
+//! Time as the services see it: monotonic nanoseconds for waiting, wall time for time stamps.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// A source of time.
+pub trait Clock: Send + Sync {
+    /// Monotonic nanoseconds since some fixed point.
+    fn now_ns(&self) -> u64;
+    /// Wall-clock time since 1970.
+    fn wall(&self) -> Duration;
+}
+
+/// The machine's clocks.
+#[derive(Debug)]
+pub struct SystemClock {
+    start: Instant,
+}
+
+impl SystemClock {
+    /// A clock that starts at zero now.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { start: Instant::now() }
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SystemClock {
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn wall(&self) -> Duration {
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    }
+}
+
+/// A clock that moves only when a test moves it.
+#[derive(Debug, Default)]
+pub struct TestClock {
+    ns: AtomicU64,
+}
+
+impl TestClock {
+    /// Moves time on.
+    pub fn advance(&self, by: Duration) {
+        self.ns.fetch_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX), Ordering::SeqCst);
+    }
+}
+
+impl Clock for TestClock {
+    fn now_ns(&self) -> u64 {
+        self.ns.load(Ordering::SeqCst)
+    }
+
+    fn wall(&self) -> Duration {
+        Duration::from_nanos(self.now_ns())
+    }
+}

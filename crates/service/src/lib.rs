@@ -1,0 +1,9 @@
+//! Background services: a task is [`Service::step`] plus a tiny loop.
+//!
+//! A service does a bounded piece of work per step and says when it wants the next one; the runner only waits and
+//! calls. Tests call `step` themselves with a [`TestClock`].
+mod clock;
+mod runner;
+
+pub use clock::{Clock, SystemClock, TestClock};
+pub use runner::{Progress, Runner, Service, StopSignal, Wakeup};

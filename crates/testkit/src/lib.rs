@@ -1,0 +1,43 @@
+//! Test helpers of Extol: images, loop devices, kernel mounts, Extol mounts, peers, and comparisons.
+//!
+//! Used by tests only. Three ideas run through the crate:
+//!
+//! - **Nothing stays behind.** Every resource is a value whose `Drop` undoes it, also when a test panics. Tests
+//!   that are killed leave directories named after their process; the next run sweeps them ([`Scratch`]).
+//! - **Nothing hangs.** Commands and mounts have deadlines; a daemon that passes its own is killed, so that the
+//!   threads blocked on it fail with an error instead of waiting for ever.
+//! - **The kernel is the oracle.** A test takes a [`Subject`]: Extol, or Linux's own ext4. With
+//!   `EXTOL_TEST_SUBJECT=kernel` the suite runs against Linux and thereby tests itself.
+//!
+//! What a test needs from the machine is declared with [`require`]; a missing need skips the test loudly, or fails
+//! it when `EXTOL_NO_SKIP=1` is set, as CI does.
+
+mod command;
+mod extol;
+mod fsck;
+mod image;
+mod ioctl;
+mod ledger;
+mod loopdev;
+mod make_tree;
+mod mount;
+mod need;
+mod scratch;
+mod subject;
+mod tree;
+mod user;
+
+pub use command::{Finished, run, run_ok, tool};
+pub use extol::{ExtolMount, MountFailed};
+pub use fsck::{FsckReport, debugfs, dump_super, e2fsck, e2fsck_fix};
+pub use image::Image;
+pub use ioctl::{Shutdown, shutdown, trim};
+pub use ledger::{CrashLoad, Promises};
+pub use loopdev::LoopDevice;
+pub use make_tree::{TreeSpec, acl, make_tree};
+pub use mount::{Fuse2fsMount, KernelMount, mounted_type, sync_tree, unmount};
+pub use need::{Need, require};
+pub use scratch::Scratch;
+pub use subject::{Mounted, Subject};
+pub use tree::{Node, Tree};
+pub use user::as_user;

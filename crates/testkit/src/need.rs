@@ -1,0 +1,92 @@
+//! What a test needs from the machine.
+
+use crate::command::find_tool;
+use std::path::Path;
+
+/// One thing that a machine may lack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// The effective user is root.
+    Root,
+    /// Loop devices can be attached.
+    Loop,
+    /// `/dev/fuse` can be opened.
+    Fuse,
+    /// The kernel has this file system (`/proc/filesystems`, or a module of that name).
+    Kernel(&'static str),
+    /// This program is installed.
+    Tool(&'static str),
+    /// A user of this name exists.
+    User(&'static str),
+}
+
+impl Need {
+    fn is_met(self) -> bool {
+        match self {
+            Self::Root => rustix::process::geteuid().is_root(),
+            Self::Loop => Path::new("/dev/loop-control").exists() && find_tool("losetup").is_some(),
+            Self::Fuse => std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok(),
+            Self::Kernel(name) => {
+                let known = || {
+                    std::fs::read_to_string("/proc/filesystems")
+                        .is_ok_and(|t| t.lines().any(|l| l.split_whitespace().last() == Some(name)))
+                };
+                known() || {
+                    // mount(8) would load the module; asking first gives a clear skip instead of a failed mount.
+                    let _ = crate::tool("modprobe").arg(name).output();
+                    known()
+                }
+            }
+            Self::Tool(name) => find_tool(name).is_some(),
+            Self::User(name) => std::fs::read_to_string("/etc/passwd")
+                .is_ok_and(|t| t.lines().any(|l| l.split(':').next() == Some(name))),
+        }
+    }
+}
+
+impl std::fmt::Display for Need {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Root => write!(f, "root"),
+            Self::Loop => write!(f, "loop devices"),
+            Self::Fuse => write!(f, "/dev/fuse"),
+            Self::Kernel(name) => write!(f, "the kernel's {name}"),
+            Self::Tool(name) => write!(f, "the program {name}"),
+            Self::User(name) => write!(f, "the user {name}"),
+        }
+    }
+}
+
+/// True if the machine has everything that a test needs. If not, prints one line that names what is missing; with
+/// `EXTOL_NO_SKIP=1` in the environment the test fails instead.
+///
+/// # Panics
+/// If something is missing and `EXTOL_NO_SKIP=1`.
+#[must_use]
+pub fn require(needs: &[Need]) -> bool {
+    let missing: Vec<String> = needs.iter().filter(|n| !n.is_met()).map(Need::to_string).collect();
+    if missing.is_empty() {
+        return true;
+    }
+    let thread = std::thread::current();
+    let line = format!("SKIP {}: needs {}", thread.name().unwrap_or("test"), missing.join(", "));
+    assert!(std::env::var("EXTOL_NO_SKIP").as_deref() != Ok("1"), "{line}");
+    // Written to the terminal itself, because the test harness hides what passing tests print.
+    let _ = std::fs::write("/dev/stderr", format!("{line}\n"));
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_and_unknown_needs_are_told_apart() {
+        assert!(Need::Tool("sh").is_met());
+        assert!(!Need::Tool("no-such-program-anywhere").is_met());
+        assert!(Need::User("root").is_met());
+        assert!(!Need::User("nobody-has-this-name").is_met());
+        assert!(!Need::Kernel("no-such-filesystem").is_met());
+        assert_eq!(Need::Kernel("ext4").to_string(), "the kernel's ext4");
+    }
+}

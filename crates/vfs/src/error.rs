@@ -1,0 +1,120 @@
+//! The errors a file system gives to its front ends: few kinds, with context. Front ends turn them into errno.
+
+/// Result of a file-system operation.
+pub type Result<T> = std::result::Result<T, FsError>;
+
+/// Why an operation failed. One kind per errno that POSIX or Linux defines for the case.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FsError {
+    /// ENOENT.
+    #[error("no such file or directory")]
+    NotFound,
+    /// EEXIST.
+    #[error("file exists")]
+    Exists,
+    /// ENOTDIR.
+    #[error("not a directory")]
+    NotADirectory,
+    /// EISDIR.
+    #[error("is a directory")]
+    IsADirectory,
+    /// ENOTEMPTY.
+    #[error("directory not empty")]
+    NotEmpty,
+    /// ENOSPC: no free block or inode.
+    #[error("no space left on the volume")]
+    NoSpace,
+    /// EROFS: the volume is read-only (by option, by feature, or after an error).
+    #[error("the volume is read-only")]
+    ReadOnly,
+    /// EPERM: immutable, append-only, or an operation nobody may do.
+    #[error("operation not permitted")]
+    NotPermitted,
+    /// EACCES.
+    #[error("permission denied")]
+    AccessDenied,
+    /// ENAMETOOLONG.
+    #[error("file name too long")]
+    NameTooLong,
+    /// EMLINK.
+    #[error("too many links")]
+    TooManyLinks,
+    /// EFBIG.
+    #[error("file too large")]
+    FileTooLarge,
+    /// EINVAL, with what was wrong.
+    #[error("invalid argument: {0}")]
+    Invalid(&'static str),
+    /// EOPNOTSUPP, with what is not supported.
+    #[error("not supported: {0}")]
+    NotSupported(&'static str),
+    /// ENODATA: no such extended attribute.
+    #[error("no such attribute")]
+    NoAttribute,
+    /// ERANGE: the caller's buffer is too small.
+    #[error("buffer too small")]
+    Range,
+    /// E2BIG: an attribute value or list that can never fit.
+    #[error("argument too big")]
+    TooBig,
+    /// ENXIO: SEEK_DATA or SEEK_HOLE at or past the end of the file.
+    #[error("no data at or after this offset")]
+    NoDataThere,
+    /// ESTALE: the inode number is not in use, or its generation is another.
+    #[error("stale file handle")]
+    Stale,
+    /// EBUSY.
+    #[error("busy")]
+    Busy,
+    /// EXDEV: the two names are in different projects.
+    #[error("invalid cross-device link")]
+    CrossDevice,
+    /// ELOOP.
+    #[error("too many levels of symbolic links")]
+    SymlinkLoop,
+    /// EUCLEAN: the volume's bytes are wrong.
+    #[error("corrupt volume: {what}{}{}", opt(" inode ", *inode), opt(" block ", *block))]
+    Corrupt {
+        /// What is wrong.
+        what: String,
+        /// In which inode, if known.
+        inode: Option<u64>,
+        /// In which block, if known.
+        block: Option<u64>,
+    },
+    /// EIO: the device failed, or the journal was aborted after it failed.
+    #[error("I/O error: {0}")]
+    Io(String),
+}
+
+fn opt(prefix: &str, n: Option<u64>) -> String {
+    n.map(|n| format!("{prefix}{n}")).unwrap_or_default()
+}
+
+impl FsError {
+    /// A corruption with no place known yet; add it with [`in_inode`](Self::in_inode) and
+    /// [`at_block`](Self::at_block).
+    #[must_use]
+    pub fn corrupt(what: impl Into<String>) -> Self {
+        Self::Corrupt { what: what.into(), inode: None, block: None }
+    }
+
+    /// Names the inode of a corruption, if none is named yet.
+    #[must_use]
+    pub fn in_inode(mut self, ino: u64) -> Self {
+        if let Self::Corrupt { inode: i @ None, .. } = &mut self {
+            *i = Some(ino);
+        }
+        self
+    }
+
+    /// Names the block of a corruption, if none is named yet.
+    #[must_use]
+    pub fn at_block(mut self, nr: u64) -> Self {
+        if let Self::Corrupt { block: b @ None, .. } = &mut self {
+            *b = Some(nr);
+        }
+        self
+    }
+}

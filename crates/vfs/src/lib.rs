@@ -1,0 +1,121 @@
+//! The line between a file system and its front ends (FUSE, later NFS, and Rust programs).
+//!
+//! [`FileSystem`] is an inode-level interface: front ends keep references on inodes they know
+//! ([`FileSystem::lookup`] and the creating calls take one, [`FileSystem::forget`] gives it back), so a file that
+//! is unlinked while somebody knows it lives until the last reference goes. Nothing here blocks for longer than
+//! the operation needs, and every method may be called from many threads.
+
+mod error;
+mod types;
+
+pub use error::{FsError, Result};
+pub use types::*;
+
+/// A mounted file system. Inodes are named by number; the front end must hold a reference on each inode it names
+/// (the root always has one).
+pub trait FileSystem: Send + Sync {
+    /// Inode number of the root directory.
+    fn root(&self) -> u32;
+
+    /// Finds `name` in `dir` and takes one reference on the inode found. `.` and `..` work.
+    fn lookup(&self, dir: u32, name: &[u8]) -> Result<Attr>;
+
+    /// Takes one reference on an inode named by number and generation (file handles that outlive eviction).
+    fn reopen(&self, id: FileId) -> Result<Attr>;
+
+    /// Takes one reference on whatever inode has this number now, if it is in use; the attributes tell its
+    /// generation. Front ends need it to fill directory listings with attributes, and where their protocol compares
+    /// generations itself. A file system that cannot do it cheaply says [`FsError::Stale`], and the front end looks
+    /// names up instead.
+    fn open_by_number(&self, ino: u32) -> Result<Attr> {
+        let _ = ino;
+        Err(FsError::Stale)
+    }
+
+    /// Takes one more reference on an inode that is already referenced.
+    fn retain(&self, ino: u32);
+
+    /// Gives back `n` references. The last one of an unlinked inode deletes it. Never fails: errors latch.
+    fn forget(&self, ino: u32, n: u64);
+
+    /// Attributes.
+    fn getattr(&self, ino: u32) -> Result<Attr>;
+
+    /// Changes attributes (chmod, chown, truncate, utimes, chattr) in one transaction where possible.
+    fn setattr(&self, ino: u32, set: &SetAttr) -> Result<Attr>;
+
+    /// Creates an inode with a name and takes one reference. `perm` has the umask already applied, unless the
+    /// directory has a default ACL: pass the umask in `umask` and it is applied only without a default ACL.
+    fn create(&self, dir: u32, name: &[u8], new: NewNode, perm: u16, umask: u16, who: Creds) -> Result<Attr>;
+
+    /// Creates a regular file without a name (O_TMPFILE) and takes one reference.
+    fn create_unnamed(&self, dir: u32, perm: u16, umask: u16, who: Creds) -> Result<Attr>;
+
+    /// Adds a name to an inode; takes one reference.
+    fn link(&self, ino: u32, dir: u32, name: &[u8]) -> Result<Attr>;
+
+    /// Removes the name of a non-directory.
+    fn unlink(&self, dir: u32, name: &[u8]) -> Result<()>;
+
+    /// Removes an empty directory.
+    fn rmdir(&self, dir: u32, name: &[u8]) -> Result<()>;
+
+    /// Renames.
+    fn rename(&self, dir: u32, name: &[u8], new_dir: u32, new_name: &[u8], flags: RenameFlags) -> Result<()>;
+
+    /// Target of a symbolic link.
+    fn readlink(&self, ino: u32) -> Result<Vec<u8>>;
+
+    /// Entries of a directory from `cookie` (0 = start; `.` and `..` included), handed to `each` until it returns
+    /// false. No lock is held while `each` runs, so it may call back.
+    fn readdir(&self, dir: u32, cookie: u64, each: &mut dyn FnMut(DirEntry) -> bool) -> Result<()>;
+
+    /// Reads at `offset` into `buf`; the count is short only at the end of the file.
+    fn read(&self, ino: u32, offset: u64, buf: &mut [u8]) -> Result<usize>;
+
+    /// Writes all of `data` at `offset` (or fails); extends the file.
+    fn write(&self, ino: u32, offset: u64, data: &[u8]) -> Result<usize>;
+
+    /// Clears set-id bits and file capabilities, as a write by an unprivileged user must.
+    fn kill_privileges(&self, ino: u32) -> Result<()>;
+
+    /// fallocate(2).
+    fn fallocate(&self, ino: u32, mode: Fallocate, offset: u64, len: u64) -> Result<()>;
+
+    /// SEEK_DATA and SEEK_HOLE.
+    fn seek(&self, ino: u32, offset: u64, what: Seek) -> Result<u64>;
+
+    /// The extents of a byte range.
+    fn fiemap(&self, ino: u32, offset: u64, len: u64) -> Result<Vec<FileExtent>>;
+
+    /// Makes a file durable: data, and all metadata needed to find it; with `data_only`, only what reading it
+    /// back needs (fdatasync).
+    fn fsync(&self, ino: u32, data_only: bool) -> Result<()>;
+
+    /// Makes everything durable (syncfs).
+    fn sync(&self) -> Result<()>;
+
+    /// statfs.
+    fn statfs(&self) -> Result<StatFs>;
+
+    /// Value of an extended attribute by its full name (`user.x`, `system.posix_acl_access` …).
+    fn getxattr(&self, ino: u32, name: &[u8]) -> Result<Vec<u8>>;
+
+    /// Sets an extended attribute.
+    fn setxattr(&self, ino: u32, name: &[u8], value: &[u8], how: XattrSet) -> Result<()>;
+
+    /// Full names of all extended attributes.
+    fn listxattr(&self, ino: u32) -> Result<Vec<Vec<u8>>>;
+
+    /// Removes an extended attribute.
+    fn removexattr(&self, ino: u32, name: &[u8]) -> Result<()>;
+
+    /// FITRIM: discards free space of at least `min_len` bytes in the byte range; returns bytes discarded.
+    fn trim(&self, start: u64, len: u64, min_len: u64) -> Result<u64>;
+
+    /// True once writes are refused (mounted `ro`, or after an error).
+    fn is_read_only(&self) -> bool;
+
+    /// State and counters as JSON, for `extol stat`.
+    fn stats_json(&self) -> String;
+}

@@ -1,0 +1,250 @@
+//! Plain types that cross the line between a file system and its front ends.
+
+/// A file that a front end can name again later: inode number and the generation that tells reuses apart.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct FileId {
+    /// Inode number.
+    pub ino: u32,
+    /// Generation of the inode.
+    pub generation: u32,
+}
+
+/// A point in time with nanoseconds, seconds since 1970 (may be negative).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord, Default)]
+pub struct Timestamp {
+    /// Seconds.
+    pub sec: i64,
+    /// Nanoseconds, 0..1_000_000_000.
+    pub nsec: u32,
+}
+
+/// Kind of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum FileKind {
+    /// Regular file.
+    Regular,
+    /// Directory.
+    Directory,
+    /// Symbolic link.
+    Symlink,
+    /// Character device.
+    CharDevice,
+    /// Block device.
+    BlockDevice,
+    /// Named pipe.
+    Fifo,
+    /// Socket.
+    Socket,
+}
+
+/// Attributes, as stat(2) gives them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Attr {
+    /// Which file.
+    pub id: FileId,
+    /// Kind.
+    pub kind: FileKind,
+    /// Permission bits with set-id and sticky bits (07777).
+    pub perm: u16,
+    /// Size in bytes.
+    pub size: u64,
+    /// Space used, in 512-byte units.
+    pub blocks: u64,
+    /// Link count.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number (Linux encoding: major and minor) of device files.
+    pub rdev: Rdev,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of the contents.
+    pub mtime: Timestamp,
+    /// Last change of the inode.
+    pub ctime: Timestamp,
+    /// Creation.
+    pub crtime: Timestamp,
+    /// Block size for I/O.
+    pub blksize: u32,
+    /// Inode flags (the `chattr` bits of the on-disk inode that users may see).
+    pub flags: u32,
+    /// Project id.
+    pub project: u32,
+}
+
+/// Device number of a character or block device.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Rdev {
+    /// Major number.
+    pub major: u32,
+    /// Minor number.
+    pub minor: u32,
+}
+
+/// A timestamp to set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SetTime {
+    /// The present moment.
+    Now,
+    /// This moment.
+    At(Timestamp),
+}
+
+/// What setattr changes; `None` leaves a field alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SetAttr {
+    /// Permission bits (07777).
+    pub perm: Option<u16>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Size.
+    pub size: Option<u64>,
+    /// Access time.
+    pub atime: Option<SetTime>,
+    /// Modification time.
+    pub mtime: Option<SetTime>,
+    /// Change time (write-back caches of front ends know better than we do).
+    pub ctime: Option<Timestamp>,
+    /// `chattr` flags.
+    pub flags: Option<u32>,
+    /// Project id.
+    pub project: Option<u32>,
+}
+
+/// Who asks, for owner and group of new files. (Permission checks are the front end's.)
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Creds {
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+}
+
+/// What a new inode is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NewNode {
+    /// An empty regular file.
+    Regular,
+    /// An empty directory.
+    Directory,
+    /// A symbolic link to these bytes.
+    Symlink(Vec<u8>),
+    /// A character device.
+    CharDevice(Rdev),
+    /// A block device.
+    BlockDevice(Rdev),
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+}
+
+/// One entry that readdir found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DirEntry {
+    /// Inode number.
+    pub ino: u32,
+    /// Position *behind* this entry: pass it to the next readdir to go on. Stable while the directory changes.
+    pub cookie: u64,
+    /// Kind, if the directory records it.
+    pub kind: Option<FileKind>,
+    /// Name without NUL or slash.
+    pub name: Vec<u8>,
+}
+
+bitflags::bitflags! {
+    /// How rename treats an existing target.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct RenameFlags: u32 {
+        /// Fail with [`FsError::Exists`](crate::FsError::Exists) if the new name exists.
+        const NOREPLACE = 1;
+        /// Exchange the two names.
+        const EXCHANGE = 2;
+        /// Leave a whiteout (character device 0,0) under the old name.
+        const WHITEOUT = 4;
+    }
+}
+
+/// What fallocate(2) does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fallocate {
+    /// Allocate unwritten blocks; grow the file unless `keep_size`.
+    Allocate {
+        /// FALLOC_FL_KEEP_SIZE.
+        keep_size: bool,
+    },
+    /// Free the blocks of the range; the size stays.
+    PunchHole,
+    /// Make the range read as zeros, keeping blocks; grow the file unless `keep_size`.
+    ZeroRange {
+        /// FALLOC_FL_KEEP_SIZE.
+        keep_size: bool,
+    },
+    /// Cut the range out of the file.
+    CollapseRange,
+    /// Insert a hole.
+    InsertRange,
+}
+
+/// Where to seek.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Seek {
+    /// First data at or after the offset.
+    Data,
+    /// First hole at or after the offset (the end of the file counts as one).
+    Hole,
+}
+
+/// setxattr(2) modes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum XattrSet {
+    /// Create or replace.
+    #[default]
+    Any,
+    /// XATTR_CREATE: fail if it exists.
+    Create,
+    /// XATTR_REPLACE: fail if it does not.
+    Replace,
+}
+
+/// One extent of fiemap, all in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileExtent {
+    /// Offset in the file.
+    pub logical: u64,
+    /// Offset on the device (meaningless if `delayed` or `inline`).
+    pub physical: u64,
+    /// Length.
+    pub len: u64,
+    /// Allocated but reads as zeros.
+    pub unwritten: bool,
+    /// Only in memory yet.
+    pub delayed: bool,
+    /// Inside the inode.
+    pub inline: bool,
+}
+
+/// statfs(2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StatFs {
+    /// Block size in bytes.
+    pub block_size: u32,
+    /// Blocks for data (metadata overhead taken off, as ext4's default `minixdf` off does).
+    pub blocks: u64,
+    /// Free blocks.
+    pub blocks_free: u64,
+    /// Free blocks for ordinary users.
+    pub blocks_available: u64,
+    /// All inodes.
+    pub inodes: u64,
+    /// Free inodes.
+    pub inodes_free: u64,
+    /// File-system id made from the uuid.
+    pub fsid: u64,
+    /// Longest name.
+    pub name_max: u32,
+}

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Installs what building, testing and the demo need, and only what is missing. Debian and its relatives.
+#
+#   scripts/install-deps.sh          everything for `make test`
+#   scripts/install-deps.sh demo     what `make demo` needs
+set -euo pipefail
+
+# program:package
+demo=(mke2fs:e2fsprogs e2fsck:e2fsprogs debugfs:e2fsprogs fusermount3:fuse3 mount:mount cc:gcc)
+tests=(fuse2fs:fuse2fs losetup:mount setfacl:acl setfattr:attr fio:fio dbench:dbench postmark:postmark
+       tar:tar setpriv:util-linux unshare:util-linux git:git)
+
+wanted=("${demo[@]}")
+[ "${1:-}" = demo ] || wanted+=("${tests[@]}")
+
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+packages=()
+for pair in "${wanted[@]}"; do
+    if ! command -v "${pair%%:*}" >/dev/null; then
+        packages+=("${pair#*:}")
+    fi
+done
+
+if [ ${#packages[@]} -gt 0 ]; then
+    mapfile -t packages < <(printf '%s\n' "${packages[@]}" | sort -u)
+    if ! command -v apt-get >/dev/null; then
+        echo "missing: ${packages[*]} (Debian's names); please install them" >&2
+        exit 1
+    fi
+    sudo=()
+    if [ "$(id -u)" -ne 0 ]; then
+        command -v sudo >/dev/null || { echo "missing: ${packages[*]}; install them as root" >&2; exit 1; }
+        sudo=(sudo)
+    fi
+    echo "installing ${packages[*]}"
+    export DEBIAN_FRONTEND=noninteractive
+    install=("${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends)
+    if ! "${install[@]}" "${packages[@]}" >/dev/null 2>&1; then
+        # The package lists are old or missing.
+        "${sudo[@]}" apt-get update -qq
+        "${install[@]}" "${packages[@]}" >/dev/null
+    fi
+fi
+
+if ! command -v cargo >/dev/null; then
+    echo "Rust is missing: install it from https://rustup.rs and try again" >&2
+    exit 1
+fi
+# rustfmt and clippy are components; a minimal toolchain lacks them.
+if [ "${1:-}" != demo ] && command -v rustup >/dev/null; then
+    cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt
+    cargo clippy --version >/dev/null 2>&1 || rustup component add clippy
+fi
