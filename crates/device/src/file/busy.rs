@@ -7,6 +7,11 @@
 //! | kernel mount of a **loop device over the image** | the image's loop devices are looked up in sysfs and opened with `O_EXCL`; busy ones refuse us, idle ones stay claimed while we are open, so that they cannot be mounted meanwhile |
 //! | Extol on a loop device, another on its image | whoever opens the loop device also locks the backing file |
 //!
+//! A process that was killed lets go late: requests that it gave to an io_uring hold the file, and with it the lock,
+//! until the kernel has finished them, after the process is gone. To open the volume before that would be wrong (those
+//! writes still arrive), and to refuse it at once would make every start after a crash a matter of luck. So whoever
+//! finds a volume busy asks again for up to [`PATIENCE`] before it says so ([`patiently`]).
+//!
 //! A reader of a mounted device or image is allowed. What a reader sees there is the reader's risk, as with any
 //! tool that looks at a live volume.
 //!
@@ -17,6 +22,30 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long to wait for a volume that is in use. A request of the dead takes milliseconds, on a disk under heavy load
+/// up to a second or two; a person who gave the wrong name waits as long for the answer.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Repeats `attempt` while `is_busy` says so of its result, for up to [`PATIENCE`].
+pub(super) fn patiently<T>(mut attempt: impl FnMut() -> T, is_busy: impl Fn(&T) -> bool) -> T {
+    let end = Instant::now() + PATIENCE;
+    let mut pause = Duration::from_millis(1);
+    loop {
+        let result = attempt();
+        if !is_busy(&result) || Instant::now() >= end {
+            return result;
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(50));
+    }
+}
+
+/// True if a block device is held by somebody else.
+pub(super) fn is_busy(opened: &std::io::Result<File>) -> bool {
+    opened.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::EBUSY))
+}
 
 /// Locks what was opened. `Ok` holds files to keep open; `Err` says who is in the way and what to do.
 pub(super) fn claim(file: &File, is_block_device: bool, read_only: bool) -> Result<Vec<File>, String> {
@@ -34,7 +63,8 @@ fn lock(file: &File, read_only: bool) -> Result<(), String> {
     } else {
         FlockOperation::NonBlockingLockExclusive
     };
-    match super::transfer::retry(|| rustix::fs::flock(file, operation)) {
+    let attempt = || super::transfer::retry(|| rustix::fs::flock(file, operation));
+    match patiently(attempt, |result| *result == Err(Errno::WOULDBLOCK)) {
         Err(Errno::WOULDBLOCK) if read_only => {
             Err("is open for writing in another process: unmount it there first".into())
         }
@@ -77,7 +107,8 @@ fn claim_loop_devices(file: &File) -> Result<Vec<File>, String> {
             continue;
         }
         let node = Path::new("/dev").join(name);
-        match File::options().read(true).custom_flags(libc::O_EXCL | libc::O_CLOEXEC).open(&node) {
+        let attempt = || File::options().read(true).custom_flags(libc::O_EXCL | libc::O_CLOEXEC).open(&node);
+        match patiently(attempt, |opened| is_busy(opened) && !is_mounted(&node)) {
             Ok(claimed) => claims.push(claimed),
             Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
                 return Err(format!("backs {}, which {}", node.display(), device_holder(&node)));
@@ -102,16 +133,24 @@ pub(super) fn is_write_protected(device: &File) -> bool {
 
 /// Says who holds a block device, as the end of a sentence that begins with its path.
 pub(super) fn device_holder(path: &Path) -> String {
-    let mounted = std::fs::metadata(path).ok().and_then(|meta| {
-        let sysfs = PathBuf::from(format!("/sys/dev/block/{}", device_number(meta.rdev())));
-        numbers_below(&sysfs).iter().find_map(|n| mount_point(n))
-    });
-    match mounted {
+    match mounted_device(path) {
         Some(dir) => mounted_at(&dir),
         None => {
             "is in use by another process or by the kernel: stop that one first, or open it read-only".into()
         }
     }
+}
+
+/// True if the kernel has a block device mounted: nothing to wait for.
+pub(super) fn is_mounted(path: &Path) -> bool {
+    mounted_device(path).is_some()
+}
+
+/// Where a block device, or a partition of it, is mounted.
+fn mounted_device(path: &Path) -> Option<String> {
+    let meta = std::fs::metadata(path).ok()?;
+    let sysfs = PathBuf::from(format!("/sys/dev/block/{}", device_number(meta.rdev())));
+    numbers_below(&sysfs).iter().find_map(|n| mount_point(n))
 }
 
 fn mounted_at(dir: &str) -> String {

@@ -100,10 +100,12 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<FileDevice> {
         open.read(true).write(!options.read_only).create(create && !is_block_device);
         open.custom_flags(flags).open(path)
     };
-    let file = open_with(flags).map_err(|e| match e.raw_os_error() {
-        Some(libc::EBUSY) if is_block_device => refuse(path, e.kind(), busy::device_holder(path)),
-        _ => failed(e),
-    })?;
+    let file =
+        busy::patiently(|| open_with(flags), |opened| busy::is_busy(opened) && !busy::is_mounted(path))
+            .map_err(|e| match e.raw_os_error() {
+                Some(libc::EBUSY) if is_block_device => refuse(path, e.kind(), busy::device_holder(path)),
+                _ => failed(e),
+            })?;
     if kind_of(path, &file.metadata().map_err(failed)?)? != is_block_device {
         return Err(refuse(path, io::ErrorKind::Other, "was replaced while it was being opened"));
     }

@@ -74,22 +74,8 @@ impl Drop for Loop {
     }
 }
 
-/// Opens what is free now. Another test's child process may hold a copy of a just closed descriptor, and with it
-/// the lock, until it executes its program; that passes.
-fn try_open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<FileDevice> {
-    let start = std::time::Instant::now();
-    loop {
-        match FileDevice::open(path.as_ref(), options) {
-            Err(e) if e.source.kind() == io::ErrorKind::ResourceBusy && start.elapsed().as_secs() < 10 => {
-                std::thread::sleep(std::time::Duration::from_millis(5));
-            }
-            result => return result,
-        }
-    }
-}
-
 fn open(path: impl AsRef<Path>, options: &OpenOptions) -> FileDevice {
-    try_open(path, options).expect("open")
+    FileDevice::open(path.as_ref(), options).expect("open")
 }
 
 fn pattern(len: usize, seed: u8) -> Vec<u8> {
@@ -180,7 +166,7 @@ impl Concat for Vec<AlignedBuf> {
 
 /// Direct on this folder's file system? Says so if not.
 fn direct_works(path: &Path) -> bool {
-    match try_open(path, &OpenOptions::read_write().direct(Direct::On)) {
+    match FileDevice::open(path, &OpenOptions::read_write().direct(Direct::On)) {
         Ok(device) => {
             assert!(device.is_direct() && device.alignment() >= 512);
             true
@@ -423,6 +409,28 @@ fn two_writers_of_an_image_are_refused() {
     assert_busy(FileDevice::open(&path, &rw), &["read-only"]);
     drop(readers);
     open(&path, &rw);
+}
+
+/// A killed process lets go of a volume late (its last requests are still with the kernel): whoever comes next waits.
+#[test]
+fn what_is_let_go_late_is_waited_for() {
+    let dir = TempDir::new().expect("dir");
+    let path = image(&dir, MIB);
+    let disk = Loop::attach(&path, &[]);
+    for node in std::iter::once(path.as_path()).chain(disk.iter().map(|d| Path::new(&d.node))) {
+        let held = open(node, &OpenOptions::read_write());
+        let (let_go, came) =
+            (std::sync::atomic::AtomicBool::new(false), std::time::Duration::from_millis(300));
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                std::thread::sleep(came);
+                let_go.store(true, Ordering::SeqCst);
+                drop(held);
+            });
+            open(node, &OpenOptions::read_write());
+            assert!(let_go.load(Ordering::SeqCst), "opened beside another writer");
+        });
+    }
 }
 
 #[test]
