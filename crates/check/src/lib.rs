@@ -54,6 +54,7 @@
 //! | `inline_data` | the attribute's name has a zero byte behind it: Linux does not find it |
 //! | `journal_superblock` | a log that is too short or begins outside of itself: Linux refuses the mount |
 //! | `orphan_list` | a list of orphans that leads to impossible inodes |
+//! | `block_bitmap`, its checksum, `group_count` | an inode table or bitmap of a group whose own bitmap was never written, not marked in the bitmap of the group where it lies: e2fsck takes it for marked, Linux would give the block away |
 //!
 //! The reverse, errors of `e2fsck -fn` that are none here:
 //!
