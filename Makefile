@@ -1,7 +1,7 @@
 # Every target works on a fresh machine: scripts/install-deps.sh installs what is missing.
 
 .DEFAULT_GOAL := build
-.PHONY: help deps build demo test lint bench long-test clean
+.PHONY: help deps build demo test lint bench long-test crash fuzz soak kill-rounds clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,18 @@ bench: build ## compare with Linux and fuse2fs (root)
 
 long-test: ## the long variants of the tests, for a night
 	@scripts/long-tests.sh
+
+crash: deps ## cut the power at every write, for an hour (MINUTES=60)
+	@EXTOL_CRASH_MINUTES=$(or $(MINUTES),60) scripts/crash.sh
+
+fuzz: deps ## fuzz every target for ten minutes (SECONDS=600)
+	@scripts/fuzz.sh --seconds $(or $(SECONDS),600)
+
+soak: deps ## stress a mount for an hour, memory and threads watched (SECONDS=3600)
+	@scripts/soak.sh $(or $(SECONDS),3600)
+
+kill-rounds: deps ## kill mounts under load, 500 times (ROUNDS=500)
+	@scripts/kill.sh $(or $(ROUNDS),500)
 
 clean: ## remove what was built and the demo image
 	cargo clean

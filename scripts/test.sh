@@ -18,6 +18,14 @@ cargo clippy --workspace --all-targets --quiet -- -D warnings
 step "documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 
+step "model"
+# A build of its own: every lock is the model checker's.
+cargo clippy -p extol-journal --features model --test model --quiet -- -D warnings
+cargo test -p extol-journal --features model --test model
+
+step "fuzzing"
+scripts/fuzz.sh --ci
+
 step "tests"
 # The examples are compiled with the tests and run here, as a reader of the documentation would run them.
 cargo test --workspace --quiet --no-run

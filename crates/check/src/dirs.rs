@@ -230,7 +230,8 @@ impl Reader<'_> {
             _ if e.ino == own => self.error(Kind::DirLinked, place, "an entry leads to its own directory"),
             _ => {}
         }
-        if e.ino == 0 {
+        // The parent of a directory that was removed while in use may be gone itself.
+        if e.ino == 0 || dots == 1 && self.dir.orphan {
             return;
         }
         let named = dots >= 2;

@@ -398,7 +398,9 @@ impl Judge<'_> {
         if raw.has(InodeFlags::INDEX) {
             hashed = crate::htree::root_ok(vol, raw, &mapped, to)?;
         }
-        if clusters == 0 && is_dir && !raw.has(InodeFlags::INLINE_DATA) {
+        // (A removed one may be half way to its end.)
+        let orphaned = raw.links() == 0 && vol.orphans.contains(&ino);
+        if clusters == 0 && is_dir && !orphaned && !raw.has(InodeFlags::INLINE_DATA) {
             to.err(ino, Kind::DirEmpty, "the directory has no blocks");
         }
         let inline_value = if is_dir && inline { self.inline_value(raw)? } else { None };
@@ -459,7 +461,11 @@ impl Judge<'_> {
             // Linux keeps the number of a directory's blocks in 32 bits.
             let stated = (size / bs) & 0xFFFF_FFFF;
             let spare = u64::from(vol.sb.prealloc_dir_blocks);
-            let wrong = if raw.has(InodeFlags::INLINE_DATA) {
+            // Removed while it was in use: its size is 0 already, its blocks go with the orphan.
+            let removed = size == 0 && raw.links() == 0 && vol.orphans.contains(&ino);
+            let wrong = if removed {
+                false
+            } else if raw.has(InodeFlags::INLINE_DATA) {
                 inline.is_none_or(|value| 60 + value.len() as u64 != size)
             } else {
                 size % bs != 0 || stated > blocks || blocks - stated > spare

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use extol::mkfs::{MkfsOptions, mkfs};
-use extol::{Ext4, MountOptions, OpenOptions};
+use extol::{Ext4, FileSystem as _, MountOptions, OpenOptions};
 use extol_check::{CheckError, CheckOptions, Kind, Recovery, Report, Severity, check};
 use extol_device::{BlockDevice as _, MemDevice, SharedDevice};
 
@@ -56,6 +56,26 @@ fn a_crash_leaves_a_sound_volume_with_orphans() {
         let raw = look(image.snapshot(), Recovery::Ignore).expect("a report");
         assert!(raw.replayed.is_none());
         assert_eq!(raw.counts.orphans, 0);
+    }
+}
+
+/// A directory that is removed while somebody holds it has no size any more, but still its blocks, and a parent that
+/// may be gone.
+#[test]
+fn a_removed_directory_in_use_is_an_orphan() {
+    for features in ["metadata_csum", "orphan_file", "inline_data"] {
+        let device = volume(features);
+        let fs = Ext4::open(Arc::clone(&device) as SharedDevice, &MountOptions::default()).expect("open");
+        fs.create_dir_all("/dir/inner").expect("mkdir");
+        let dir = fs.lookup(fs.root(), b"dir").expect("lookup").id.ino;
+        fs.lookup(dir, b"inner").expect("lookup");
+        fs.rmdir(dir, b"inner").expect("rmdir");
+        fs.forget(dir, 1);
+        fs.rmdir(fs.root(), b"dir").expect("rmdir of its parent, which nobody uses");
+        fs.sync().expect("sync");
+        fs.crash();
+        let report = look(device.snapshot(), Recovery::InMemory).expect("a report");
+        assert!(report.is_clean() && report.counts.orphans == 1, "{features}: {report}");
     }
 }
 

@@ -40,6 +40,7 @@ use args::Command;
 use error::{Failure, Result};
 
 fn main() -> ExitCode {
+    signals::survive_limits();
     let words: Vec<OsString> = std::env::args_os().collect();
     // A panic has printed its message already.
     let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| run(&words)));

@@ -115,7 +115,7 @@ fn serve(request: &Request, fs: Arc<volume::Volume>, config: &MountConfig, guard
     if request.announce {
         daemon::announce()?;
     }
-    watch(&fs, mount.stopper());
+    watch(request, &fs, mount.stopper());
     mount.run()?;
     if fs.panic_wanted() {
         return Err(Failure::about(
@@ -126,19 +126,30 @@ fn serve(request: &Request, fs: Arc<volume::Volume>, config: &MountConfig, guard
     Ok(())
 }
 
-/// With `errors=panic`, an error on the volume ends the mount at once.
-fn watch(fs: &Arc<volume::Volume>, stopper: Stopper) {
+/// How soon somebody is told that something is wrong with the volume.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Says what goes wrong first with the volume or its device, once. With `errors=panic` that ends the mount.
+fn watch(request: &Request, fs: &Arc<volume::Volume>, stopper: Stopper) {
+    let (source, background) = (request.source.display().to_string(), request.announce);
     let fs = Arc::downgrade(fs);
+    let mut told = false;
     let watch = move || {
         while let Some(fs) = fs.upgrade()
             && !stopper.has_ended()
         {
+            if !told && let Some(trouble) = fs.trouble() {
+                told = true;
+                let state = if fs.is_read_only() { "; the volume is read-only now" } else { "" };
+                let line = format!("{source}: {trouble}{state}");
+                if background { daemon::log(&line) } else { warn(line) }
+            }
             if fs.panic_wanted() {
                 stopper.abandon();
                 return;
             }
             drop(fs);
-            std::thread::sleep(Duration::from_secs(1));
+            std::thread::sleep(LOOK);
         }
     };
     // Without it such a mount is only read-only.

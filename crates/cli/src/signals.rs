@@ -10,10 +10,17 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use extol_fuse::{MountError, Stopper};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 use crate::error::{Failure, Result, warn};
+
+/// A write behind the limit on the size of files (RLIMIT_FSIZE) becomes an error, instead of ending the process with a
+/// mount that others use.
+pub fn survive_limits() {
+    // The flag is nobody's; that there is a handler is what counts.
+    let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
+}
 
 /// The thread that waits for signals.
 pub struct Guard {

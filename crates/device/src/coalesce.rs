@@ -15,7 +15,7 @@
 //! every member of its batch, even if a later flush succeeds before some of them wake up.
 
 use crate::{DeviceError, DeviceOp, Result};
-use parking_lot::{Condvar, Mutex};
+use extol_sync::{Condvar, Mutex};
 use std::io;
 use std::sync::Arc;
 

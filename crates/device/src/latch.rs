@@ -4,8 +4,15 @@
 //! dirty data and report the next flush as successful. So the first failure latches. Every later change or flush
 //! fails with the same error and does not reach the device; reads go on. Only a new open gets rid of it.
 //!
+//! One kind of write gets through: the mark that tells the next mount that something failed
+//! ([`BlockDevice::write_mark`]). It promises nothing about other writes.
+//!
 //! A failed discard does not latch: what it was to throw away had no value.
+//!
+//! Flushes are merged here, so that none begins between the failure of another and its latching: it would report success
+//! for what the failed one has dropped.
 
+use crate::coalesce::FlushCoalescer;
 use crate::{BlockDevice, DeviceError, Result, ScatteredWrite};
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::OnceLock;
@@ -15,12 +22,13 @@ use std::sync::OnceLock;
 pub struct FailLatch<D> {
     inner: D,
     failure: OnceLock<DeviceError>,
+    flushes: FlushCoalescer,
 }
 
 impl<D: BlockDevice> FailLatch<D> {
     /// Wraps `inner`.
     pub fn new(inner: D) -> Self {
-        Self { inner, failure: OnceLock::new() }
+        Self { inner, failure: OnceLock::new(), flushes: FlushCoalescer::new() }
     }
 
     /// The first failure, if there was one.
@@ -92,8 +100,16 @@ impl<D: BlockDevice> BlockDevice for FailLatch<D> {
         self.guarded(|d| d.write_fua(buf, offset))
     }
 
+    fn write_mark(&self, buf: &[u8], offset: u64) -> Result<()> {
+        let result = self.inner.write_mark(buf, offset);
+        if let Err(error) = &result {
+            let _ = self.failure.set(error.clone());
+        }
+        result
+    }
+
     fn flush(&self) -> Result<()> {
-        self.guarded(BlockDevice::flush)
+        self.flushes.run(|| self.guarded(BlockDevice::flush))
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
@@ -148,6 +164,21 @@ mod tests {
             let mut buf = [0; 512];
             d.read_at(&mut buf, 0).expect("reads go on");
         }
+    }
+
+    #[test]
+    fn a_mark_gets_through_and_opens_nothing() {
+        let d = device(Fault::once(DeviceOp::Flush, 0));
+        d.write_at(&[1; 512], 0).expect("write");
+        d.flush().expect_err("the fault");
+        d.write_mark(&[2; 512], 4096).expect("a mark");
+        let mut buf = [0; 512];
+        d.read_at(&mut buf, 4096).expect("read");
+        assert_eq!(buf, [2; 512]);
+        assert!(d.write_at(&[1; 512], 0).is_err() && d.flush().is_err(), "still latched");
+        let d = device(Fault::once(DeviceOp::Write, 0));
+        assert!(d.write_mark(&[2; 512], 0).is_err());
+        assert!(d.flush().is_err(), "a mark that fails is a failed write");
     }
 
     #[test]

@@ -92,6 +92,13 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         self.flush()
     }
 
+    /// Writes `buf` as [`write_fua`](BlockDevice::write_fua) does: the last word of somebody who gives up, for whoever
+    /// comes next. A [`FailLatch`] lets it through after a failure, so it must be right whatever became of all other
+    /// writes.
+    fn write_mark(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.write_fua(buf, offset)
+    }
+
     /// Makes every write that completed before this call durable.
     fn flush(&self) -> Result<()>;
 
@@ -143,6 +150,10 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
 
     fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {
         (**self).write_fua(buf, offset)
+    }
+
+    fn write_mark(&self, buf: &[u8], offset: u64) -> Result<()> {
+        (**self).write_mark(buf, offset)
     }
 
     fn flush(&self) -> Result<()> {

@@ -83,7 +83,14 @@ impl Ext4 {
     /// True if an error asked for the end of the process (`errors=panic`).
     #[must_use]
     pub fn panic_wanted(&self) -> bool {
-        self.fs.panic_wanted.load(Ordering::Acquire)
+        self.fs.trouble.panic_wanted()
+    }
+
+    /// What went wrong first with the volume or its device since it was opened: damaged metadata, or a failure after which
+    /// it became read-only.
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        self.fs.trouble.first()
     }
 
     fn op<T>(&self, result: Result<T>) -> Result<T> {
@@ -273,3 +280,6 @@ impl FileSystem for Ext4 {
         serde_json::to_string(&self.stats()).unwrap_or_default()
     }
 }
+
+#[cfg(all(test, debug_assertions))]
+mod lock_order;

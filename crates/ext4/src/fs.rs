@@ -8,8 +8,8 @@ use extol_device::DeviceError;
 use extol_journal::Handle;
 use extol_ondisk::{Incompat, InodeFlags, InodeNr, RoCompat, Time};
 use extol_service::Clock;
+use extol_sync::rank::{Mutex, Rank};
 use extol_vfs::{Attr, FileId, FileKind, FsError, Rdev, Result, Timestamp};
-use parking_lot::Mutex;
 
 use crate::alloc::SuperCell;
 use crate::data::writeback::DirtyIndex;
@@ -17,11 +17,14 @@ use crate::error;
 use crate::inodes::{Cell, InodeState, InodeTable};
 use crate::options::{Atime, DataMode, ErrorPolicy};
 use crate::orphan::Orphans;
+use crate::trouble::Trouble;
 use crate::volume::Volume;
 
 /// What the mount options decided.
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
+    /// Opened without the right to write.
+    pub read_only: bool,
     pub data: DataMode,
     pub errors: ErrorPolicy,
     pub atime: Atime,
@@ -50,13 +53,11 @@ pub(crate) struct Fs {
     pub limits: Limits,
     pub clock: Arc<dyn Clock>,
     /// Held while a rename moves something between directories: keeps the tree's shape still.
-    pub rename: Mutex<()>,
+    pub rename: Mutex<(), { Rank::Rename as u8 }>,
     pub read_only: AtomicBool,
     /// Operations served, for the statistics.
     pub operations: AtomicU64,
-    /// Set once by the first error that [`Fs::note`] saw.
-    pub errors_seen: AtomicU64,
-    pub panic_wanted: AtomicBool,
+    pub trouble: Trouble,
 }
 
 impl std::fmt::Debug for Fs {
@@ -174,53 +175,6 @@ impl Fs {
         self.vol.journal.start(credits.min(self.vol.journal.max_credits())).map_err(error::journal)
     }
 
-    /// Looks at the result of an operation: corruption is noted in the superblock and treated as `errors=` says.
-    pub fn note<T>(&self, result: Result<T>) -> Result<T> {
-        if let Err(FsError::Corrupt { what, inode, block }) = &result {
-            self.corruption(what, *inode, *block);
-        }
-        result
-    }
-
-    fn corruption(&self, what: &str, inode: Option<u64>, block: Option<u64>) {
-        if self.errors_seen.fetch_add(1, Ordering::AcqRel) > 0 && self.limits.errors != ErrorPolicy::Continue
-        {
-            return;
-        }
-        if self.check_writable().is_ok() {
-            let now = self.now().sec.cast_unsigned();
-            if let Ok(mut h) = self.start(1) {
-                let _ = self.sb.update(&mut h, |sb| {
-                    sb.state |= extol_ondisk::superblock::State::ERROR;
-                    sb.error_count = sb.error_count.saturating_add(1);
-                    let ino = inode.and_then(|i| u32::try_from(i).ok()).unwrap_or(0);
-                    let func = function_name(what);
-                    if sb.first_error_time == 0 {
-                        sb.first_error_time = now;
-                        sb.first_error_ino = ino;
-                        sb.first_error_block = block.unwrap_or(0);
-                        sb.first_error_func = func;
-                    }
-                    sb.last_error_time = now;
-                    sb.last_error_ino = ino;
-                    sb.last_error_block = block.unwrap_or(0);
-                    sb.last_error_func = func;
-                });
-                let _ = h.stop();
-            }
-            if self.limits.errors != ErrorPolicy::Continue {
-                let _ = self.vol.journal.commit_all();
-            }
-        }
-        if self.limits.errors != ErrorPolicy::Continue {
-            self.read_only.store(true, Ordering::Release);
-            let _ = self.vol.journal.abort(what);
-        }
-        if self.limits.errors == ErrorPolicy::Panic {
-            self.panic_wanted.store(true, Ordering::Release);
-        }
-    }
-
     /// Attributes of an inode.
     pub fn attr(&self, st: &InodeState) -> Attr {
         let raw = &st.node.raw;
@@ -229,7 +183,8 @@ impl Fs {
             _ => (0, 0),
         };
         let per_block = u64::from(self.vol.geo.block_size.bytes()) / 512;
-        let inline = if raw.flags.contains(InodeFlags::INLINE_DATA) { raw.size } else { 0 };
+        let inline =
+            if raw.flags.contains(InodeFlags::INLINE_DATA) && st.is_regular() { raw.size } else { 0 };
         Attr {
             id: FileId { ino: st.node.ino.0, generation: raw.generation },
             kind: kind_of(st.kind()),
@@ -255,14 +210,6 @@ impl Fs {
     pub fn has_dir_nlink(&self) -> bool {
         self.vol.geo.ro_compat.contains(RoCompat::DIR_NLINK)
     }
-}
-
-fn function_name(what: &str) -> [u8; 32] {
-    let mut func = [0; 32];
-    for (to, from) in func.iter_mut().zip(what.bytes().take(31)) {
-        *to = from;
-    }
-    func
 }
 
 /// From the on-disk kind.

@@ -19,10 +19,9 @@ use std::sync::{Arc, OnceLock};
 
 use extol_journal::{Handle, Tid};
 use extol_ondisk::{FileType, InodeNr};
+use extol_sync::rank::{self, Mutex, Rank, Ranked};
 use extol_vfs::{FsError, Result};
-use parking_lot::{
-    MappedRwLockReadGuard, MappedRwLockWriteGuard, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard,
-};
+use parking_lot::{MappedRwLockReadGuard, MappedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::alloc::Window;
 use crate::data::dirty::DirtyPages;
@@ -111,8 +110,8 @@ pub(crate) struct Cell {
     state: RwLock<Option<InodeState>>,
 }
 
-pub(crate) type ReadGuard<'a> = MappedRwLockReadGuard<'a, InodeState>;
-pub(crate) type WriteGuard<'a> = MappedRwLockWriteGuard<'a, InodeState>;
+pub(crate) type ReadGuard<'a> = Ranked<MappedRwLockReadGuard<'a, InodeState>>;
+pub(crate) type WriteGuard<'a> = Ranked<MappedRwLockWriteGuard<'a, InodeState>>;
 
 impl Cell {
     fn new(ino: u32, state: Option<InodeState>) -> Self {
@@ -122,14 +121,16 @@ impl Cell {
 
     /// Locks for reading.
     pub fn read(&self) -> Result<ReadGuard<'_>> {
-        extol_journal::order::assert_no_handle("locking an inode");
-        RwLockReadGuard::try_map(self.state.read(), Option::as_ref).map_err(|_| FsError::Stale)
+        let held = rank::enter(self.rank(), self.ino.into());
+        let guard = RwLockReadGuard::try_map(self.state.read(), Option::as_ref);
+        Ok(Ranked::new(guard.map_err(|_| FsError::Stale)?, held))
     }
 
     /// Locks for writing.
     pub fn write(&self) -> Result<WriteGuard<'_>> {
-        extol_journal::order::assert_no_handle("locking an inode");
-        RwLockWriteGuard::try_map(self.state.write(), Option::as_mut).map_err(|_| FsError::Stale)
+        let held = rank::enter(self.rank(), self.ino.into());
+        let guard = RwLockWriteGuard::try_map(self.state.write(), Option::as_mut);
+        Ok(Ranked::new(guard.map_err(|_| FsError::Stale)?, held))
     }
 
     /// True for directories; takes no lock, so it may be asked with the lock of another inode held (on a damaged
@@ -140,11 +141,18 @@ impl Cell {
 
     /// Locks for writing if nobody else has the lock.
     pub fn try_write(&self) -> Option<WriteGuard<'_>> {
-        RwLockWriteGuard::try_map(self.state.try_write()?, Option::as_mut).ok()
+        let guard = RwLockWriteGuard::try_map(self.state.try_write()?, Option::as_mut).ok()?;
+        Some(Ranked::new(guard, rank::note(self.rank(), self.ino.into())))
+    }
+
+    /// Its place in the lock order. Only debug builds look, and may wait for it to be loaded: as its lock does.
+    fn rank(&self) -> Rank {
+        if cfg!(debug_assertions) && !self.is_dir() { Rank::File } else { Rank::Directory }
     }
 
     /// Marks the inode as deleted: the guard must be dropped before.
     fn kill(&self) -> Option<InodeState> {
+        let _held = rank::enter(self.rank(), self.ino.into());
         self.state.write().take()
     }
 }
@@ -199,7 +207,7 @@ impl Shard {
 
 /// All inodes in memory.
 pub(crate) struct InodeTable {
-    shards: Vec<Mutex<Shard>>,
+    shards: Vec<Mutex<Shard, { Rank::InodeShard as u8 }>>,
     /// Cells per shard.
     capacity: usize,
 }
@@ -216,7 +224,7 @@ impl InodeTable {
         Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), capacity: (cells / SHARDS).max(4) }
     }
 
-    fn shard(&self, ino: u32) -> &Mutex<Shard> {
+    fn shard(&self, ino: u32) -> &Mutex<Shard, { Rank::InodeShard as u8 }> {
         &self.shards[(ino.wrapping_mul(0x9E37_79B1) >> 26) as usize % SHARDS]
     }
 

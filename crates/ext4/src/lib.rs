@@ -44,6 +44,7 @@ pub mod options;
 pub(crate) mod orphan;
 pub mod path;
 mod stats;
+pub(crate) mod trouble;
 pub(crate) mod volume;
 pub(crate) mod xattr;
 

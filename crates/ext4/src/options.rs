@@ -64,6 +64,9 @@ pub struct MountOptions {
     pub journal_async_commit: bool,
     /// `journal_checksum`.
     pub journal_checksum: bool,
+    /// Checksums v2 where the log would get v3, as Linux 3.5 to 3.17 wrote them. No option text asks for it: it is there
+    /// so that recovery of such logs can be tested.
+    pub journal_checksum_v2: bool,
     /// `errors=`; `None`: what the superblock says.
     pub errors: Option<ErrorPolicy>,
     /// `journal_path=`: the device or image of an external journal.
@@ -121,6 +124,7 @@ impl Default for MountOptions {
             commit: DEFAULT_COMMIT,
             journal_async_commit: false,
             journal_checksum: false,
+            journal_checksum_v2: false,
             errors: None,
             journal_path: None,
             journal_device: None,

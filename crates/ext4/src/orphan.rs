@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use extol_device::BlockNr;
 use extol_journal::Handle;
 use extol_ondisk::{Inode, InodeNr, InodeSeed, orphan_file};
+use extol_sync::rank::{Guard, Mutex, Rank};
 use extol_vfs::{FsError, Result};
-use parking_lot::{Mutex, MutexGuard};
 
 use crate::error;
 use crate::fs::Fs;
@@ -65,7 +65,7 @@ struct State {
 /// All orphans of the volume.
 #[derive(Debug, Default)]
 pub(crate) struct Orphans {
-    state: Mutex<State>,
+    state: Mutex<State, { Rank::Orphans as u8 }>,
     /// Inodes on the list; read without the lock by whoever writes an inode (its own membership cannot change then).
     listed: AtomicUsize,
 }
@@ -75,7 +75,7 @@ pub(crate) const CREDITS: u32 = 2;
 
 /// The lock that keeps list links still while an inode is written.
 pub(crate) struct LinkGuard<'a> {
-    state: MutexGuard<'a, State>,
+    state: Guard<'a, State>,
 }
 
 impl LinkGuard<'_> {

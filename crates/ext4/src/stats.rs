@@ -81,7 +81,7 @@ impl Stats {
             read_only: fs.check_writable().is_err(),
             data_mode: format!("{:?}", fs.limits.data).to_lowercase(),
             operations: fs.operations.load(Ordering::Relaxed),
-            errors_seen: fs.errors_seen.load(Ordering::Relaxed),
+            errors_seen: fs.trouble.seen(),
             inodes_cached: cached,
             inodes_known: known,
             inodes_dirty: fs.dirty.len(),

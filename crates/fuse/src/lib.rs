@@ -39,6 +39,7 @@
 
 mod abi;
 mod config;
+pub mod direct;
 mod errno;
 mod init;
 mod mount;

@@ -12,6 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use rustix::fs::{AtFlags, StatxFlags};
 use rustix::mount::UnmountFlags;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
@@ -238,9 +239,11 @@ fn unmount_with_helper(dir: &Path, lazy: bool) -> Result<(), MountError> {
 /// Lets the kernel read ahead and keep dirty pages as it does for disks. FUSE mounts get a hundredth of the usual
 /// share of dirty memory, because a daemon might hang. Best effort: only root may.
 pub(crate) fn tune(dir: &Path) {
-    let Ok(metadata) = std::fs::metadata(dir) else { return };
-    let device = metadata.dev();
-    let name = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    // Only what the kernel knows itself: whoever asks a mount that he serves, and is killed before he has answered, waits
+    // for himself for ever, and no signal ends that.
+    let flags = AtFlags::STATX_DONT_SYNC;
+    let Ok(known) = rustix::fs::statx(rustix::fs::CWD, dir, flags, StatxFlags::empty()) else { return };
+    let name = format!("{}:{}", known.stx_dev_major, known.stx_dev_minor);
     let bdi = Path::new("/sys/class/bdi").join(name);
     for (knob, value) in [("read_ahead_kb", "1024"), ("max_ratio", "40")] {
         let _ = std::fs::write(bdi.join(knob), value);

@@ -78,7 +78,8 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Mount {
-    /// Mounts `fs` on `dir`. When this returns, the mount has answered its first request.
+    /// Mounts `fs` on `dir`. When this returns, the mount answers: it has agreed with the kernel, and its threads wait
+    /// for requests. (It is not asked to prove that: see `mount::tune`.)
     ///
     /// # Errors
     /// If mounting fails; then nothing is left mounted.
@@ -100,7 +101,6 @@ impl Mount {
             for _ in 0..FIRST_WORKERS {
                 start_worker(&shared)?;
             }
-            std::fs::metadata(&dir)?;
             Ok(shared)
         });
         match started {

@@ -21,10 +21,13 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+// Hints and statistics; see `extol_sync` for why they are not its own.
+use std::sync::atomic::AtomicU64;
 
 use extol_device::{BlockNr, BlockSize, SharedDevice};
-use parking_lot::Mutex;
+use extol_sync::atomic::{AtomicBool, Ordering};
+use extol_sync::rank::{Mutex, Rank};
+use extol_sync::thread;
 
 use crate::types::{JournalError, Result, Tid};
 
@@ -35,7 +38,7 @@ pub struct Buf {
     verified: AtomicBool,
     /// Second chance for the clock.
     recent: AtomicBool,
-    pub(crate) state: Mutex<BufState>,
+    pub(crate) state: Mutex<BufState, { Rank::Buffer as u8 }>,
 }
 
 #[derive(Debug)]
@@ -113,8 +116,8 @@ impl Shard {
         }
     }
 
-    fn insert(&mut self, buf: &Arc<Buf>, capacity: usize) {
-        self.make_room(capacity);
+    /// Adds a buffer. Make room before, with no buffer locked.
+    fn insert(&mut self, buf: &Arc<Buf>) {
         self.clock.push_back(buf.nr);
         self.map.insert(buf.nr, Arc::clone(buf));
         // Blocks forgotten and created again leave old names in the clock: drop them before they pile up.
@@ -133,9 +136,11 @@ pub(crate) struct BlockCache {
     blocks: u64,
     /// Buffers per shard.
     capacity: usize,
-    shards: Vec<Mutex<Shard>>,
+    shards: Vec<Mutex<Shard, { Rank::CacheShard as u8 }>>,
     pub(crate) hits: AtomicU64,
     pub(crate) misses: AtomicU64,
+    /// One more than the number of the block that could not be read last; 0: none.
+    failed_read: AtomicU64,
 }
 
 impl std::fmt::Debug for BlockCache {
@@ -148,14 +153,23 @@ impl BlockCache {
     pub fn new(dev: SharedDevice, block_size: BlockSize, blocks: u64, bytes: usize) -> Self {
         let capacity = (bytes / block_size.len() / SHARDS).max(8);
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        Self { dev, block_size, blocks, capacity, shards, hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
+        Self {
+            dev,
+            block_size,
+            blocks,
+            capacity,
+            shards,
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+            failed_read: AtomicU64::new(0),
+        }
     }
 
     pub fn block_size(&self) -> BlockSize {
         self.block_size
     }
 
-    fn shard(&self, nr: BlockNr) -> &Mutex<Shard> {
+    fn shard(&self, nr: BlockNr) -> &Mutex<Shard, { Rank::CacheShard as u8 }> {
         // Fibonacci hashing spreads runs of neighbouring blocks over the shards.
         let at = (nr.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58) as usize;
         &self.shards[at % SHARDS]
@@ -182,7 +196,7 @@ impl BlockCache {
                 drop(shard);
                 if buf.state.lock().data.is_empty() {
                     // Its loader failed and is about to take it out of the map.
-                    std::thread::yield_now();
+                    thread::yield_now();
                     continue;
                 }
                 buf.recent.store(true, Ordering::Relaxed);
@@ -190,8 +204,9 @@ impl BlockCache {
                 return Ok(buf);
             }
             let buf = Arc::new(Buf::new(nr, Vec::new(), false));
+            shard.make_room(self.capacity);
             let mut state = buf.state.lock();
-            shard.insert(&buf, self.capacity);
+            shard.insert(&buf);
             drop(shard);
             self.misses.fetch_add(1, Ordering::Relaxed);
             let mut bytes = vec![0; self.block_size.len()];
@@ -204,9 +219,19 @@ impl BlockCache {
                 Err(e) => {
                     drop(state);
                     self.remove(&buf);
+                    crate::order::read_failed();
+                    self.failed_read.store(nr.0.saturating_add(1), Ordering::Release);
                     return Err(e.into());
                 }
             }
+        }
+    }
+
+    /// The block that could not be read last, if nobody asked since.
+    pub fn take_failed_read(&self) -> Option<BlockNr> {
+        match self.failed_read.load(Ordering::Acquire) {
+            0 => None,
+            _ => self.failed_read.swap(0, Ordering::AcqRel).checked_sub(1).map(BlockNr),
         }
     }
 
@@ -222,13 +247,21 @@ impl BlockCache {
         self.check(nr)?;
         let buf = Arc::new(Buf::new(nr, vec![0; self.block_size.len()], true));
         let mut shard = self.shard(nr).lock();
-        shard.insert(&buf, self.capacity);
+        shard.make_room(self.capacity);
+        shard.insert(&buf);
         Ok(buf)
     }
 
     /// Takes the block out of memory. Snapshots that others hold live on.
     pub fn forget(&self, nr: BlockNr) -> Option<Arc<Buf>> {
         self.shard(nr).lock().map.remove(&nr)
+    }
+
+    /// Drops every block that nobody uses and that is at home as it is here.
+    pub fn drop_idle(&self) {
+        for shard in &self.shards {
+            shard.lock().map.retain(|_, buf| Arc::strong_count(buf) > 1 || !buf.is_idle());
+        }
     }
 
     fn remove(&self, buf: &Arc<Buf>) {

@@ -18,7 +18,7 @@
 use std::sync::Arc;
 
 use extol_service::{Progress, Service};
-use parking_lot::MutexGuard;
+use extol_sync::rank::Guard;
 
 use crate::checkpoint::policy;
 use crate::journal::{Journal, State};
@@ -29,14 +29,14 @@ use std::time::Duration;
 
 impl Journal {
     /// Commits the running transaction. The caller becomes the committer; nobody may be.
-    pub(crate) fn lead_commit<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    pub(crate) fn lead_commit<'a>(&'a self, mut state: Guard<'a, State>) -> Guard<'a, State> {
         debug_assert!(!state.committer);
         let lock_began = self.clock.now_ns();
         let Some(running) = &mut state.running else { return state };
         running.locked = true;
         state.committer = true;
         while state.running.as_ref().is_some_and(|r| r.handles > 0) {
-            self.drained.wait(&mut state);
+            self.drained.wait(state.bare());
         }
         let taken = if state.aborted.is_some() { None } else { state.running.take() };
         let Some(running) = taken else {
@@ -232,7 +232,7 @@ impl Journal {
         let through = {
             let state = self.state.lock();
             let Some(space) = &state.space else { return Ok(false) };
-            policy::synchronous(&policy::View {
+            let view = policy::View {
                 log_len: space.len(),
                 log_free: space.free(),
                 waiters: state.space_waiters,
@@ -240,7 +240,11 @@ impl Journal {
                 pinned: self.checkpoint.len() * self.block_size().len(),
                 pinned_max: self.pinned_max,
                 waiting: &waiting,
-            })
+            };
+            // A checkpoint that ended together with a commit named that as the tail. Nothing is left to write, but the
+            // tail may move on, and nobody else would move it.
+            let lags = view.is_short() && waiting.is_empty() && state.committing.is_none();
+            policy::synchronous(&view).or((lags && space.free() < space.len()).then_some(state.committed))
         };
         match through {
             Some(through) => self.checkpoint_through(through).map(|()| true),
@@ -308,7 +312,7 @@ impl Journal {
             let mut state = self.state.lock();
             state.barriers += 1;
             while state.running.as_ref().is_some_and(|r| r.handles > 0) {
-                self.drained.wait(&mut state);
+                self.drained.wait(state.bare());
             }
         }
         let result = self.empty_log();

@@ -4,12 +4,16 @@
 //! that the transaction already holds costs nothing. Running out is a mistake in a budget, not in the data: the
 //! handle then takes what it needs from the log's slack and counts an overdraft (tests demand zero).
 //!
+//! An operation that fails for want of a metadata block after it has changed others cannot be finished, and what it did
+//! is not sound. Its handle is dropped instead of stopped, and that aborts the journal, so nothing of it becomes durable.
+//! (An operation that can take back what it did does so, and stops its handle.)
+//!
 //! Never start a commit, or wait for one, with a handle open: the commit waits for the handle.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use extol_device::BlockNr;
+use extol_sync::atomic::Ordering;
 
 use crate::cache::Buf;
 use crate::journal::Journal;
@@ -23,12 +27,17 @@ pub struct Handle {
     /// `None` once stopped.
     tx: Option<Arc<Transaction>>,
     credits: u32,
+    /// It has changed something in its transaction.
+    changed: bool,
+    /// Metadata reads of this thread that had failed when it began.
+    failed_reads: u64,
 }
 
 impl Handle {
     pub(crate) fn new(journal: Arc<Journal>, tx: Arc<Transaction>, credits: u32) -> Self {
         crate::order::opened();
-        Self { journal, tx: Some(tx), credits }
+        let failed_reads = crate::order::failed_reads();
+        Self { journal, tx: Some(tx), credits, changed: false, failed_reads }
     }
 
     fn tx(&self) -> Result<&Arc<Transaction>> {
@@ -69,6 +78,7 @@ impl Handle {
     pub fn modify<R>(&mut self, buf: &Arc<Buf>, f: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
         self.journal.check_aborted()?;
         let tx = Arc::clone(self.tx()?);
+        self.changed = true;
         let mut state = buf.state.lock();
         let first_change = state.tx != Some(tx.tid);
         if first_change {
@@ -111,6 +121,7 @@ impl Handle {
     pub fn forget(&mut self, nr: BlockNr, revoke: bool) -> Result<()> {
         self.journal.check_aborted()?;
         let tx = Arc::clone(self.tx()?);
+        self.changed = true;
         if let Some(buf) = self.journal.cache.forget(nr) {
             let mut state = buf.state.lock();
             if state.tx == Some(tx.tid) {
@@ -153,10 +164,12 @@ impl Handle {
         let old = self.tid();
         self.leave();
         self.journal.request_commit(old);
+        crate::order::wanted();
         let (tx, credits) = self.journal.join(credits)?;
         crate::order::opened();
         self.tx = Some(tx);
         self.credits = credits;
+        self.changed = false;
         Ok(())
     }
 
@@ -201,6 +214,10 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        if self.tx.is_some() && self.changed && self.failed_reads != crate::order::failed_reads() {
+            // Before the transaction can be committed.
+            let _ = self.journal.abort("metadata cannot be read in the middle of an operation");
+        }
         self.leave();
     }
 }

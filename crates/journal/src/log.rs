@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use extol_device::{BlockSize, SharedDevice};
-use parking_lot::Mutex;
+use extol_sync::rank::{Mutex, Rank};
 
 use crate::format::{
     CommitBlock, CommitTime, DescriptorWriter, Format, JournalSuperblock, RevokeWriter, SUPERBLOCK_SIZE,
@@ -47,6 +47,17 @@ impl std::fmt::Debug for LogConfig {
     }
 }
 
+/// How the superblock is written.
+#[derive(Clone, Copy)]
+enum How {
+    /// A later flush makes it durable.
+    Plainly,
+    /// Durable on return.
+    Durably,
+    /// Durable on return, also after a failure.
+    AsMark,
+}
+
 struct Super {
     sb: JournalSuperblock,
     /// The whole block that holds it: bytes behind the superblock survive.
@@ -59,9 +70,9 @@ pub(crate) struct Log {
     external: bool,
     map: LogMap,
     format: Format,
-    superblock: Mutex<Super>,
+    superblock: Mutex<Super, { Rank::LogSuperblock as u8 }>,
     /// Time of the last commit record: they never go backwards.
-    last_time: Mutex<CommitTime>,
+    last_time: Mutex<CommitTime, { Rank::LogSuperblock as u8 }>,
 }
 
 impl std::fmt::Debug for Log {
@@ -167,9 +178,7 @@ impl Log {
         let v1 = format.features.has_csum_v1();
 
         let per_block = self.revokes_per_block().max(1);
-        let mut revokes = closed.revokes.clone();
-        revokes.sort_unstable();
-        for some in revokes.chunks(per_block) {
+        for some in closed.revokes.chunks(per_block) {
             let mut writer = RevokeWriter::new(format, tid);
             for nr in some {
                 writer.push(*nr)?;
@@ -257,7 +266,7 @@ impl Log {
 
     /// Names the tail: the log is live.
     pub fn write_tail(&self, tid: Tid, block: u32, fua: bool) -> Result<()> {
-        self.update(fua, |sb| {
+        self.update(if fua { How::Durably } else { How::Plainly }, |sb| {
             sb.sequence = tid;
             sb.start = block;
             sb.head = 0;
@@ -267,27 +276,30 @@ impl Log {
     /// Marks the log empty; `next` is the id of the next transaction. (Readers start with `next + 1` at their next
     /// mount: one number is skipped.)
     pub fn write_empty(&self, next: Tid) -> Result<()> {
-        self.update(true, |sb| sb.mark_empty(next))
+        self.update(How::Durably, |sb| sb.mark_empty(next))
     }
 
-    /// Leaves an error mark for the next mount.
+    /// Leaves an error mark for the next mount. Everything else is as in the last superblock that was written for sure,
+    /// so recovery finds the log as it would without the mark.
     pub fn write_errno(&self, errno: i32) -> Result<()> {
-        self.update(true, |sb| sb.errno = -errno)
+        self.update(How::AsMark, |sb| sb.errno = -errno)
     }
 
-    fn update(&self, fua: bool, change: impl FnOnce(&mut JournalSuperblock)) -> Result<()> {
+    /// Changes the superblock; in memory only once it is written.
+    fn update(&self, how: How, change: impl FnOnce(&mut JournalSuperblock)) -> Result<()> {
         let mut s = self.superblock.lock();
-        let s = &mut *s;
-        change(&mut s.sb);
+        let mut sb = s.sb.clone();
+        change(&mut sb);
         if let Some(bytes) = s.block.get_mut(..SUPERBLOCK_SIZE) {
-            bytes.copy_from_slice(&s.sb.encode());
+            bytes.copy_from_slice(&sb.encode());
         }
         let at = self.offset(self.map.superblock_block())?;
-        if fua {
-            self.device.write_fua(&s.block, at)?;
-        } else {
-            self.device.write_at(&s.block, at)?;
+        match how {
+            How::Plainly => self.device.write_at(&s.block, at)?,
+            How::Durably => self.device.write_fua(&s.block, at)?,
+            How::AsMark => self.device.write_mark(&s.block, at)?,
         }
+        s.sb = sb;
         Ok(())
     }
 }

@@ -1,44 +1,59 @@
 //! The one rule of lock order that everything else rests on, checked in debug builds: a thread with an open handle must
-//! not wait for anything that a commit, or another operation before its handle, may hold.
+//! not wait for anything that a commit, or another operation before its handle, may hold. The other rules are those of
+//! [`extol_sync::rank`], to which an open handle is one more place in the order.
 
 use std::cell::Cell;
 
-thread_local! {
-    static OPEN: Cell<u32> = const { Cell::new(0) };
+use extol_sync::rank::{self, Rank};
+
+extol_sync::thread_local! {
+    static FAILED_READS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A metadata block could not be read for this thread.
+pub(crate) fn read_failed() {
+    FAILED_READS.with(|n| n.set(n.get() + 1));
+}
+
+/// How many metadata blocks could not be read for this thread.
+pub(crate) fn failed_reads() -> u64 {
+    FAILED_READS.with(Cell::get)
+}
+
+/// About to wait for a place in a transaction: nothing that belongs behind a handle may be held.
+#[track_caller]
+pub(crate) fn wanted() {
+    rank::check(Rank::Handle, 0);
 }
 
 pub(crate) fn opened() {
-    if cfg!(debug_assertions) {
-        OPEN.with(|n| n.set(n.get() + 1));
-    }
+    rank::entered(Rank::Handle, 0);
 }
 
 pub(crate) fn closed() {
-    if cfg!(debug_assertions) {
-        // A handle that was sent to another thread leaves both counts wrong by one; never below zero.
-        OPEN.with(|n| n.set(n.get().saturating_sub(1)));
-    }
+    // A handle that was sent to another thread stays noted with the first one.
+    rank::left(Rank::Handle, 0);
 }
 
 /// In debug builds, panics if this thread has a handle open. Call before taking a lock that belongs before handles
 /// (an inode's), and before waiting for a commit.
+#[track_caller]
 pub fn assert_no_handle(what: &str) {
-    if cfg!(debug_assertions) {
-        let open = OPEN.with(Cell::get);
-        assert_eq!(open, 0, "{what} with a journal handle open");
-    }
+    assert!(!rank::holds(Rank::Handle), "{what} with a journal handle open");
 }
 
-#[cfg(test)]
+#[cfg(all(test, debug_assertions))]
 mod tests {
     use super::*;
 
     #[test]
-    fn counts() {
+    fn an_open_handle_is_noticed() {
         assert_no_handle("nothing");
         opened();
         assert!(std::panic::catch_unwind(|| assert_no_handle("a wait")).is_err());
+        assert!(std::panic::catch_unwind(wanted).is_err(), "handles are never nested");
         closed();
         assert_no_handle("nothing");
+        wanted();
     }
 }

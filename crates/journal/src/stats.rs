@@ -4,6 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
+use crate::journal::Journal;
+use crate::space::LogSpace;
+
 /// One counter.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
@@ -152,5 +155,49 @@ impl JournalStats {
         s.push_str(&format!("  {} blocks per transaction\n", self.blocks / n));
         s.push_str(&format!("  {} logged blocks per transaction\n", self.logged_blocks / n));
         s
+    }
+}
+
+impl Journal {
+    /// A snapshot of the counters.
+    #[must_use]
+    pub fn stats(&self) -> JournalStats {
+        let c = &self.counters;
+        let state = self.state.lock();
+        let space = state.space.as_ref();
+        JournalStats {
+            transactions: c.transactions.get(),
+            requested: c.requested.get(),
+            max_transaction_blocks: self.max_credits(),
+            wait_ns: c.wait_ns.get(),
+            request_delay_ns: c.request_delay_ns.get(),
+            running_ns: c.running_ns.get(),
+            locked_ns: c.locked_ns.get(),
+            flushing_ns: c.flushing_ns.get(),
+            logging_ns: c.logging_ns.get(),
+            average_commit_ns: c.average_commit_ns.get(),
+            handles: c.handles.get(),
+            blocks: c.blocks.get(),
+            logged_blocks: c.logged_blocks.get(),
+            revoked_blocks: c.revoked_blocks.get(),
+            overdrafts: c.overdrafts.get(),
+            checkpoints: c.checkpoints.get(),
+            checkpointed_blocks: c.checkpointed_blocks.get(),
+            space_waits: c.space_waits.get(),
+            space_wait_ns: c.space_wait_ns.get(),
+            flushes: c.flushes.get(),
+            flushes_saved: c.flushes_saved.get(),
+            committed_tid: state.committed.0,
+            running_tid: state.running.as_ref().map(|r| r.tx.tid.0),
+            log_blocks: space.map_or(0, LogSpace::len),
+            log_free: space.map_or(0, LogSpace::free),
+            log_head: space.map_or(0, LogSpace::head),
+            log_tail: space.map_or(0, LogSpace::tail),
+            checkpoint_blocks: self.checkpoint.len() as u64,
+            cached_blocks: self.cache.len() as u64,
+            cache_hits: self.cache.hits.load(Ordering::Relaxed),
+            cache_misses: self.cache.misses.load(Ordering::Relaxed),
+            aborted: state.aborted.as_deref().map(str::to_owned),
+        }
     }
 }

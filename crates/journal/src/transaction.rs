@@ -10,24 +10,27 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use extol_device::BlockNr;
-use parking_lot::Mutex;
+use extol_sync::atomic::{AtomicU32, Ordering};
+use extol_sync::rank::{Mutex, Rank};
 
 use crate::cache::Buf;
 use crate::types::Tid;
 
 pub(crate) type Callback = Box<dyn FnOnce(bool) + Send>;
 
+/// A list with a small lock.
+type List<T> = Mutex<T, { Rank::TransactionList as u8 }>;
+
 /// The parts of a transaction that handles share.
 pub(crate) struct Transaction {
     pub tid: Tid,
     /// Blocks changed, in order of their first change. May hold a block that was forgotten since (its buffer then
     /// no longer names this transaction) or, after that, twice.
-    pub blocks: Mutex<Vec<Arc<Buf>>>,
-    pub revokes: Mutex<HashSet<BlockNr>>,
-    pub callbacks: Mutex<Vec<Callback>>,
+    pub blocks: List<Vec<Arc<Buf>>>,
+    pub revokes: List<HashSet<BlockNr>>,
+    pub callbacks: List<Vec<Callback>>,
     /// Blocks now in `blocks`; read without the lock.
     pub dirty: AtomicU32,
 }
@@ -59,7 +62,9 @@ impl Transaction {
     /// Takes the snapshots that make up this transaction. No handle may be open.
     pub fn close(&self) -> Closed {
         let mut blocks = Vec::new();
-        for buf in std::mem::take(&mut *self.blocks.lock()) {
+        // Not in the head of the loop: the lock would be held all through it.
+        let changed = std::mem::take(&mut *self.blocks.lock());
+        for buf in changed {
             let mut state = buf.state.lock();
             if state.tx == Some(self.tid) {
                 state.tx = None;
@@ -69,7 +74,8 @@ impl Transaction {
                 blocks.push(Snapshot { buf, data });
             }
         }
-        let revokes = std::mem::take(&mut *self.revokes.lock()).into_iter().collect();
+        let mut revokes: Vec<BlockNr> = std::mem::take(&mut *self.revokes.lock()).into_iter().collect();
+        revokes.sort_unstable();
         let callbacks = std::mem::take(&mut *self.callbacks.lock());
         Closed { tid: self.tid, blocks, revokes, callbacks }
     }
@@ -86,6 +92,7 @@ pub(crate) struct Snapshot {
 pub(crate) struct Closed {
     pub tid: Tid,
     pub blocks: Vec<Snapshot>,
+    /// Ascending.
     pub revokes: Vec<BlockNr>,
     pub callbacks: Vec<Callback>,
 }

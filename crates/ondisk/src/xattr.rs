@@ -136,6 +136,8 @@ fn parse(area: &[u8], base: usize, first: usize) -> Result<Vec<XattrEntry>> {
         let start = at + ENTRY_LEN;
         let name = area.get(start..start + usize::from(get8(area, at))).unwrap_or_default();
         ensure(!name.contains(&0), "attribute name with a zero byte")?;
+        // Built anew, such an entry would look like the end of the list and hide what follows it.
+        ensure(!name.is_empty() || get8(area, at + 1) != 0, "attribute without a name")?;
         let (value_inum, value_size) = (get32(area, at + 4), get32(area, at + 8));
         ensure(value_size <= MAX_INODE_VALUE, "attribute value is too long")?;
         let value = if value_inum == 0 && value_size > 0 {
@@ -391,6 +393,10 @@ mod tests {
         assert!(with(12, &[0xFF, 0xFF, 0, 0]).is_err(), "value too long");
         assert!(with(12, &[0xFF, 0xFF, 0xFF, 0xFF]).is_err(), "value much too long");
         assert!(with(20, &[0]).is_err(), "zero in a name");
+        let mut nameless = vec![0; 64];
+        put32(&mut nameless, 0, MAGIC);
+        nameless[6] = 32;
+        assert!(parse_ibody(&nameless).is_err(), "built anew it would be the end of the list");
         let mut endless = vec![1; 64];
         put32(&mut endless, 0, MAGIC);
         assert!(parse_ibody(&endless).is_err());

@@ -1,10 +1,10 @@
 //! The loop around a service: one thread that steps, sleeps and stops.
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use extol_sync::thread::{self, JoinHandle};
+use extol_sync::{Condvar, Mutex};
 
 /// What a step achieved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,7 +99,7 @@ impl Runner {
     /// If the thread cannot be created.
     pub fn start<S: Service + 'static>(name: &str, wakeup: &Wakeup, mut service: S) -> std::io::Result<Self> {
         let shared = Arc::clone(&wakeup.0);
-        let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
+        let handle = thread::Builder::new().name(name.into()).spawn(move || {
             loop {
                 {
                     let mut state = shared.state.lock();
@@ -123,7 +123,7 @@ impl Runner {
                 }
             }
         })?;
-        Ok(Self { stop: wakeup.stop_signal(), thread: Some(thread) })
+        Ok(Self { stop: wakeup.stop_signal(), thread: Some(handle) })
     }
 
     /// Raises the stop signal and waits for the thread to end.
@@ -133,10 +133,10 @@ impl Runner {
 
     fn join(&mut self) {
         self.stop.raise();
-        if let Some(thread) = self.thread.take()
-            && thread.thread().id() != std::thread::current().id()
+        if let Some(handle) = self.thread.take()
+            && handle.thread().id() != thread::current().id()
         {
-            let _ = thread.join();
+            let _ = handle.join();
         }
     }
 }

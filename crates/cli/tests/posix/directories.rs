@@ -1,8 +1,8 @@
 //! Reading directories while they change.
 
-use crate::{NEEDS, compare, subject};
+use crate::{NEEDS, subject};
 use extol_testkit::{Image, Mounted, Need, Scratch, Subject, debugfs, e2fsck, require};
-use rustix::fs::{FileType, Mode, OFlags, RawDir, SeekFrom};
+use rustix::fs::{Mode, OFlags, RawDir, SeekFrom};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::mem::MaybeUninit;
@@ -122,34 +122,6 @@ fn cookies_are_stable() {
     drop(open);
     mount.unmount();
     e2fsck(&image).assert_clean("after reading");
-}
-
-#[test]
-fn entries_carry_kind_and_inode() {
-    compare(&["-t", "ext4"], |root, t| {
-        std::fs::create_dir(root.join("dir")).unwrap();
-        std::fs::write(root.join("file"), b"").unwrap();
-        std::os::unix::fs::symlink("x", root.join("link")).unwrap();
-        let mode = Mode::from_raw_mode(0o600);
-        for (name, kind) in
-            [("fifo", FileType::Fifo), ("char", FileType::CharacterDevice), ("sock", FileType::Socket)]
-        {
-            rustix::fs::mknodat(rustix::fs::CWD, root.join(name), kind, mode, 0).unwrap();
-        }
-        let open = open_dir(root);
-        let mut buffer = [MaybeUninit::uninit(); 4096];
-        let mut raw = RawDir::new(&open, &mut buffer);
-        let mut found = BTreeSet::new();
-        while let Some(entry) = raw.next() {
-            let entry = entry.unwrap();
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let stat = rustix::fs::statat(&open, &*name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).unwrap();
-            // `..` of the root belongs to the file system around it.
-            assert!(name == ".." || stat.st_ino == entry.ino(), "inode of {name}");
-            found.insert((name, format!("{:?}", entry.file_type())));
-        }
-        t.value("entries", found);
-    });
 }
 
 /// Threads create, delete, rename and read in one directory at the same time.

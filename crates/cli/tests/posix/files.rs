@@ -1,65 +1,11 @@
-//! Open files: deleted while open, replaced while open, opened in odd ways.
+//! Open files: space of deleted ones, and many appending at once.
 
-use crate::transcript::Transcript;
-use crate::{NEEDS, compare, subject};
+use crate::{NEEDS, subject};
 use extol_testkit::{Image, Scratch, e2fsck, require};
-use rustix::fs::{Mode, OFlags};
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
-
-#[test]
-fn a_file_deleted_while_open_lives_until_it_is_closed() {
-    compare(&["-t", "ext4"], |root, t| {
-        let path = root.join("file");
-        let mut file =
-            File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
-        file.write_all(&[1; 10_000]).unwrap();
-        t.note("unlink", std::fs::remove_file(&path));
-        t.note("write", file.write_at(&[2; 50_000], 9_000));
-        let mut bytes = Vec::new();
-        file.seek(SeekFrom::Start(0)).unwrap();
-        t.note("read", file.read_to_end(&mut bytes));
-        t.value("contents", (bytes[0], bytes[8_999], bytes[9_000], bytes[58_999]));
-        t.note("truncate", file.set_len(100));
-        t.note("fsync", file.sync_all());
-        let meta = file.metadata().unwrap();
-        t.value("links, size", (meta.nlink(), meta.size()));
-        t.note("chmod", file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600)));
-
-        // A new file of the same name is another file.
-        std::fs::write(&path, b"new").unwrap();
-        t.note("new file", std::fs::read(&path));
-        t.value("another inode", file.metadata().unwrap().ino() != path.metadata().unwrap().ino());
-
-        let old = File::open(&path).unwrap();
-        std::fs::write(root.join("aside"), b"replacement").unwrap();
-        t.note("replace", std::fs::rename(root.join("aside"), &path));
-        let mut text = String::new();
-        t.note("old contents", (&old).read_to_string(&mut text).map(|_| text));
-        t.note("new contents", std::fs::read_to_string(&path));
-    });
-}
-
-#[test]
-fn a_directory_deleted_while_open_is_empty_and_takes_nothing() {
-    compare(&["-t", "ext4"], |root, t| {
-        let dir = root.join("dir");
-        std::fs::create_dir(&dir).unwrap();
-        let open = rustix::fs::open(&dir, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
-        t.note("rmdir", std::fs::remove_dir(&dir));
-        let flags = OFlags::CREATE | OFlags::WRONLY;
-        t.note("create inside", rustix::fs::openat(&open, "x", flags, Mode::from_raw_mode(0o644)).map(drop));
-        t.note("mkdir inside", rustix::fs::mkdirat(&open, "y", Mode::from_raw_mode(0o755)));
-        t.note(
-            "lookup inside",
-            rustix::fs::statat(&open, "z", rustix::fs::AtFlags::empty()).map(|s| s.st_size),
-        );
-        t.note("links", rustix::fs::fstat(&open).map(|s| s.st_nlink));
-        t.note("same name again", std::fs::create_dir(&dir));
-    });
-}
 
 #[test]
 fn space_of_deleted_files_returns_when_they_are_closed() {
@@ -147,44 +93,6 @@ fn a_crash_with_deleted_open_files_leaks_nothing() {
     }
 }
 
-#[test]
-fn ways_to_open() {
-    compare(&["-t", "ext4"], |root, t| {
-        let path = root.join("file");
-        std::fs::write(&path, b"0123456789").unwrap();
-        let text = || std::fs::read_to_string(&path);
-
-        let append = File::options().append(true).open(&path).unwrap();
-        t.note("append ignores the offset", append.write_at(b"ab", 0));
-        t.note("contents", text());
-        t.note("truncating open", File::create(&path).map(|f| f.metadata().unwrap().len()));
-        t.note("exclusive open", File::create_new(&path).map(drop));
-        t.note("write to a read-only handle", (&File::open(&path).unwrap()).write(b"x"));
-        t.note(
-            "read from a write-only handle",
-            (&File::options().write(true).open(&path).unwrap()).read(&mut [0; 4]),
-        );
-        t.note("open a directory for writing", File::options().write(true).open(root).map(drop));
-        t.note("read a directory", (&File::open(root).unwrap()).read(&mut [0; 4]));
-
-        let synced =
-            File::options().write(true).custom_flags(OFlags::SYNC.bits() as i32).open(&path).unwrap();
-        t.note("O_SYNC write", synced.write_at(b"synced", 3));
-        t.note("contents", text());
-        for flag in [OFlags::NOATIME, OFlags::DSYNC, OFlags::NONBLOCK, OFlags::PATH] {
-            let opened = rustix::fs::open(&path, OFlags::RDONLY | flag, Mode::empty());
-            t.note(&format!("open {flag:?}"), opened.map(drop));
-        }
-
-        // O_DIRECT with whole aligned blocks, and what lies past the end.
-        let direct =
-            File::options().read(true).write(true).custom_flags(OFlags::DIRECT.bits() as i32).open(&path);
-        t.note("open O_DIRECT", direct.as_ref().map(drop).map_err(|e| std::io::Error::from(e.kind())));
-        t.note("reopen truncated", File::create(&path).map(drop));
-        t.note("size", path.metadata().map(|m| (m.len(), m.blocks())));
-    });
-}
-
 /// Many threads append through handles of their own; every record must arrive whole.
 #[test]
 fn parallel_appends_lose_nothing() {
@@ -217,35 +125,4 @@ fn parallel_appends_lose_nothing() {
         next[usize::from(thread)] += 1;
     }
     e2fsck(&image).assert_clean("after parallel appends");
-}
-
-/// Special files keep their kind, and pipes work.
-#[test]
-fn special_files() {
-    compare(&["-t", "ext4"], |root, t| {
-        use rustix::fs::FileType;
-        let mode = Mode::from_raw_mode(0o666);
-        let make = |t: &mut Transcript, name: &str, kind: FileType, dev: u64| {
-            t.note(name, rustix::fs::mknodat(rustix::fs::CWD, root.join(name), kind, mode, dev));
-            let seen = root
-                .join(name)
-                .symlink_metadata()
-                .map(|m| (m.mode(), m.rdev(), m.nlink(), m.size(), m.blocks()));
-            t.note("stat", seen);
-        };
-        make(t, "fifo", FileType::Fifo, 0);
-        make(t, "socket", FileType::Socket, 0);
-        make(t, "plain", FileType::RegularFile, 0);
-        make(t, "old", FileType::CharacterDevice, rustix::fs::makedev(4, 64));
-        make(t, "new", FileType::CharacterDevice, rustix::fs::makedev(300, 70_000));
-        make(t, "disk", FileType::BlockDevice, rustix::fs::makedev(259, 1_048_575));
-        make(t, "zero", FileType::CharacterDevice, 0);
-        make(t, "fifo", FileType::Fifo, 0);
-        t.note("open a socket", File::open(root.join("socket")).map(drop));
-        let pipe = root.join("fifo");
-        std::thread::scope(|scope| {
-            scope.spawn(|| File::options().write(true).open(&pipe).unwrap().write_all(b"through").unwrap());
-            t.note("through the pipe", std::fs::read_to_string(&pipe));
-        });
-    });
 }

@@ -34,7 +34,7 @@ impl Groups for Shared {
         if group.free() == 0 {
             return nothing;
         }
-        let mut state = group.state.lock();
+        let mut state = group.lock();
         let read = state.blocks.is_none();
         // A bad group was reported and has nothing to offer.
         if self.load_blocks(group, &mut state).is_err() {
@@ -127,7 +127,7 @@ impl Shared {
             return;
         };
         let Ok(group) = self.group(nr) else { return };
-        let mut state = group.state.lock();
+        let mut state = group.lock();
         let is_bad = state.bad_blocks.is_some();
         let Some(map) = &mut state.blocks else {
             debug_assert!(false, "{run:?} was never taken");
@@ -143,7 +143,7 @@ impl Shared {
     pub(super) fn commit_take(&self, h: &mut Handle, run: Run, promised: u64) -> Result<()> {
         let (nr, span) = self.in_one_group(run).ok_or(FsError::Invalid("run crosses a group"))?;
         let group = self.group(nr)?;
-        let mut state = group.state.lock();
+        let mut state = group.lock();
         self.load_blocks(group, &mut state)?;
         let (mut desc, map) = state.parts()?;
         debug_assert!(map.taken >= span.len && map.busy.all_set(span), "{run:?} was never taken");
@@ -187,7 +187,7 @@ impl Shared {
 
     fn free_in_group(self: &Arc<Self>, h: &mut Handle, nr: GroupNr, span: Span) -> Result<()> {
         let group = self.group(nr)?;
-        let mut state = group.state.lock();
+        let mut state = group.lock();
         self.load_blocks(group, &mut state)?;
         let (mut desc, map) = state.parts()?;
         let bad = |what: &str| Err(FsError::corrupt(what).at_block(self.run_of(nr, span).start.0));
@@ -252,7 +252,7 @@ impl Shared {
             let Ok(group) = self.group(nr) else { continue };
             // Still taken in memory, so nobody can be writing there.
             self.discard(nr, span);
-            let mut state = group.state.lock();
+            let mut state = group.lock();
             let is_bad = state.bad_blocks.is_some();
             let Some(map) = &mut state.blocks else { continue };
             map.pending = map.pending.saturating_sub(span.len);

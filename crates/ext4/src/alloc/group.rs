@@ -34,8 +34,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use extol_device::BlockNr;
 use extol_journal::Tid;
 use extol_ondisk::{GroupDesc, GroupNr};
+use extol_sync::Mutex;
+use extol_sync::rank::{self, Rank, Ranked};
 use extol_vfs::{FsError, Result};
-use parking_lot::Mutex;
 
 use super::bits::{Bits, Span};
 use super::pick::Ask;
@@ -95,6 +96,13 @@ pub(super) struct InodeMap {
 }
 
 impl Group {
+    /// Waits for the group's lock. Groups ascend.
+    #[track_caller]
+    pub fn lock(&self) -> rank::Guard<'_, State> {
+        let held = rank::enter(Rank::Group, self.nr.0.into());
+        Ranked::new(self.state.lock(), held)
+    }
+
     /// A group from its decoded descriptor; `blocks` and `inodes` are how many it can have at most.
     pub fn new(nr: GroupNr, desc: Result<GroupDesc>, blocks: u32, inodes: u32) -> Self {
         let summary = desc.as_ref().map(|d| (d.free_blocks, d.free_inodes, d.used_dirs)).unwrap_or_default();

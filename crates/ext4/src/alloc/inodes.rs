@@ -105,7 +105,7 @@ impl Shared {
         if hint.load(Ordering::Relaxed) == 0 {
             return Ok(None);
         }
-        let mut state = group.state.lock();
+        let mut state = group.lock();
         if self.load_inodes(group, &mut state).is_err() {
             return Ok(None);
         }
@@ -176,7 +176,7 @@ impl Shared {
         }
         let (nr, bit) = self.geo.group_of_inode(ino);
         let group = self.group(nr)?;
-        let mut state = group.state.lock();
+        let mut state = group.lock();
         self.load_inodes(group, &mut state)?;
         let mut desc = *state.desc()?;
         let Some(map) = state.inodes.as_mut() else { return Err(bad("inode bitmap is gone")) };
@@ -221,7 +221,7 @@ impl Shared {
         let mut total = 0;
         for (nr, bit) in freed {
             let Ok(group) = self.group(nr) else { continue };
-            let mut state = group.state.lock();
+            let mut state = group.lock();
             let is_bad = state.bad_inodes.is_some();
             let Some(map) = &mut state.inodes else { continue };
             let Some(at) = map.pending.iter().position(|&p| p == (bit, tid)) else { continue };
@@ -245,7 +245,7 @@ impl Shared {
         }
         let (nr, bit) = self.geo.group_of_inode(ino);
         let group = self.group(nr)?;
-        let mut state = group.state.lock();
+        let mut state = group.lock();
         self.load_inodes(group, &mut state)?;
         Ok(state
             .inodes

@@ -36,8 +36,8 @@ use extol_journal::{Handle, Journal};
 #[cfg(test)]
 use extol_ondisk::GroupDesc;
 use extol_ondisk::{Geometry, GroupNr, InodeNr, Superblock};
+use extol_sync::rank::{Mutex, Rank};
 use extol_vfs::{FsError, Result};
-use parking_lot::Mutex;
 
 mod bits;
 mod blocks;
@@ -148,7 +148,7 @@ pub(crate) struct Shared {
     pending: Pending,
     windows: Registry,
     /// Held while a batch of free blocks is being discarded, and while a request is about to fail.
-    trim_gate: Mutex<()>,
+    trim_gate: Mutex<(), { Rank::Trim as u8 }>,
 }
 
 impl Allocator {
@@ -354,7 +354,7 @@ impl Allocator {
     #[cfg(test)]
     /// A group's descriptor with all changes.
     pub fn group_desc(&self, group: GroupNr) -> Result<GroupDesc> {
-        self.shared.group(group)?.state.lock().desc().copied()
+        self.shared.group(group)?.lock().desc().copied()
     }
 
     /// First block of a group's inode table; waits for no lock.
@@ -362,12 +362,9 @@ impl Allocator {
         let found = self.shared.group(group)?;
         match found.inode_table {
             Some(block) => Ok(block),
-            None => Err(found
-                .state
-                .lock()
-                .desc()
-                .err()
-                .unwrap_or_else(|| FsError::corrupt("bad group descriptor"))),
+            None => {
+                Err(found.lock().desc().err().unwrap_or_else(|| FsError::corrupt("bad group descriptor")))
+            }
         }
     }
 

@@ -33,7 +33,7 @@ impl Allocator {
         };
         for group in shared.table.known() {
             stats.known_groups += 1;
-            let state = group.state.lock();
+            let state = group.lock();
             let Some(map) = &state.blocks else { continue };
             let mut at = 0;
             while let Some(run) = map.busy.next_run(at, map.busy.len()) {

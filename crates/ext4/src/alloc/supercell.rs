@@ -7,15 +7,15 @@ use std::sync::Arc;
 
 use extol_journal::Handle;
 use extol_ondisk::{Geometry, Superblock};
+use extol_sync::rank::{Mutex, Rank};
 use extol_vfs::{FsError, Result};
-use parking_lot::Mutex;
 
 use crate::error;
 
 /// The superblock of an open volume.
 #[derive(Debug)]
 pub(crate) struct SuperCell {
-    sb: Mutex<Superblock>,
+    sb: Mutex<Superblock, { Rank::Superblock as u8 }>,
     geo: Arc<Geometry>,
 }
 

@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use extol_device::BlockNr;
 use extol_journal::Journal;
 use extol_ondisk::{Geometry, GroupDesc, GroupNr, Incompat};
+use extol_sync::rank::{Mutex as RankedMutex, Rank};
 use extol_vfs::{FsError, Result};
 use parking_lot::Mutex;
 
@@ -39,7 +40,7 @@ pub(super) struct Table {
     pub(super) geo: Geometry,
     chunks: Box<[OnceLock<Box<[Group]>>]>,
     /// Held while a chunk is made.
-    making: Mutex<()>,
+    making: RankedMutex<(), { Rank::Descriptors as u8 }>,
     /// Metadata runs by the group in which they lie, if that is not the group they belong to.
     foreign: Mutex<HashMap<GroupNr, Vec<Span>>>,
     /// Metadata that a group's own zones may not show.
@@ -57,7 +58,7 @@ impl Table {
         Self {
             geo,
             chunks,
-            making: Mutex::new(()),
+            making: RankedMutex::new(()),
             foreign: Mutex::default(),
             strays: Strays::default(),
             resident: Mutex::default(),

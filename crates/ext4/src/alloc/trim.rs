@@ -60,7 +60,7 @@ impl Shared {
     /// Takes the next run worth a discard in `from..to`, and says where to go on. A group that cannot be read
     /// has none.
     fn take_to_trim(&self, group: &Group, mut from: u32, to: u32, min_len: u32) -> Option<(Span, u32)> {
-        let mut state = group.state.lock();
+        let mut state = group.lock();
         self.load_blocks(group, &mut state).ok()?;
         let map = state.blocks.as_mut()?;
         loop {

@@ -56,7 +56,7 @@ impl Table {
             let zones = match group.zones.get() {
                 Some(zones) => zones,
                 None => {
-                    let desc = *group.state.lock().desc()?;
+                    let desc = *group.lock().desc()?;
                     group.zones.get_or_init(|| self.zones(journal, nr, &desc))
                 }
             };

@@ -8,13 +8,14 @@
 //! | every second | files dirty for longer than 5 s, and everything above half of `dirty_bytes` |
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use extol_service::{Progress, Service};
+use extol_sync::rank::{Mutex, Rank};
 use extol_vfs::{FsError, Result};
-use parking_lot::Mutex;
 
 use super::dirty::Page;
 use super::place::{Source, place, place_journalled};
@@ -41,7 +42,7 @@ struct DirtyInode {
 #[derive(Debug, Default)]
 pub(crate) struct DirtyIndex {
     bytes: AtomicUsize,
-    inodes: Mutex<HashMap<u32, DirtyInode>>,
+    inodes: Mutex<HashMap<u32, DirtyInode>, { Rank::DirtyFiles as u8 }>,
 }
 
 impl DirtyIndex {
@@ -65,16 +66,22 @@ impl DirtyIndex {
 
     /// The inode has something to write back.
     pub fn add(&self, cell: &Arc<Cell>, now_ns: u64) {
-        self.inodes
-            .lock()
-            .entry(cell.ino)
-            .and_modify(|d| d.cell = Arc::clone(cell))
-            .or_insert_with(|| DirtyInode { cell: Arc::clone(cell), since_ns: now_ns });
+        // A dead cell of the same number may be dropped for good here, and gives its blocks back to a group: not under
+        // this lock.
+        let _before = match self.inodes.lock().entry(cell.ino) {
+            Entry::Occupied(mut known) => {
+                Some(std::mem::replace(&mut known.get_mut().cell, Arc::clone(cell)))
+            }
+            Entry::Vacant(room) => {
+                room.insert(DirtyInode { cell: Arc::clone(cell), since_ns: now_ns });
+                None
+            }
+        };
     }
 
     /// The inode has nothing to write back any more. Called with its lock held.
     pub fn remove(&self, ino: u32) {
-        self.inodes.lock().remove(&ino);
+        let _gone = self.inodes.lock().remove(&ino);
     }
 
     /// The cell is dead. (Its number may belong to a new inode by now, which stays.)
@@ -215,7 +222,9 @@ impl Service for Writeback {
         for cell in fs.dirty.older_than(before) {
             if let Ok(mut st) = cell.write() {
                 // Errors are kept by the inode's pages and by the journal; fsync reports them.
-                let _ = flush(&fs, &mut st);
+                let flushed = flush(&fs, &mut st);
+                drop(st);
+                let _ = fs.note(flushed);
             } else {
                 fs.dirty.remove_dead(&cell);
             }

@@ -30,6 +30,9 @@ const RO_WRITABLE: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::PROJECT)
     .union(RoCompat::ORPHAN_PRESENT);
 
+/// Revisions of the superblock that exist.
+const NEWEST_REVISION: u32 = 1;
+
 /// Refuses what cannot be mounted this way, with the names of the features.
 pub(crate) fn check(sb: &Superblock, geo: &Geometry, read_only: bool) -> OpenResult<()> {
     let unknown = sb.feature_incompat.bits() & !WRITABLE.union(READABLE).bits();
@@ -47,6 +50,12 @@ pub(crate) fn check(sb: &Superblock, geo: &Geometry, read_only: bool) -> OpenRes
     }
     if read_only {
         return Ok(());
+    }
+    if sb.rev_level > NEWEST_REVISION {
+        return refuse(format!(
+            "cannot mount read-write: the volume has the unknown revision {}; mount with -o ro",
+            sb.rev_level
+        ));
     }
     let incompat = sb.feature_incompat & READABLE;
     let ro = sb.feature_ro_compat.bits() & !RO_WRITABLE.bits();

@@ -125,7 +125,7 @@ pub(crate) fn after(
 ) -> OpenResult<Superblock> {
     let mut sb = read_superblock(&**dev, None)?;
     let mut changed = false;
-    if before.error_count > 0 && sb.error_count == 0 {
+    if before.error_count > sb.error_count {
         sb.copy_error_record(before);
         changed = true;
     }
@@ -156,7 +156,8 @@ fn features(jsb: &mut JournalSuperblock, geo: &Geometry, options: &MountOptions)
         | Features::INCOMPAT_ASYNC_COMMIT
         | Features::INCOMPAT_FAST_COMMIT);
     if geo.has_metadata_csum() {
-        f.incompat |= Features::INCOMPAT_CSUM_V3;
+        let v2 = options.journal_checksum_v2;
+        f.incompat |= if v2 { Features::INCOMPAT_CSUM_V2 } else { Features::INCOMPAT_CSUM_V3 };
         jsb.checksum_type = extol_journal::format::CHECKSUM_CRC32C;
     } else if options.journal_checksum || options.journal_async_commit {
         f.compat |= Features::COMPAT_CHECKSUM;

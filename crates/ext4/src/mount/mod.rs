@@ -23,10 +23,10 @@ use extol_journal::{Journal, JournalConfig, Services};
 use extol_ondisk::superblock::{DefaultMountOpts, SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, State};
 use extol_ondisk::{Compat, Geometry, Incompat, RoCompat, Superblock};
 use extol_service::{Clock, Runner, SystemClock, Wakeup};
+use extol_sync::rank::Mutex;
 use extol_vfs::{FsError, Result};
-use parking_lot::Mutex;
 
-use crate::alloc::{AllocOptions, Allocator, SuperCell};
+use crate::alloc::{AllocOptions, Allocator, Report, SuperCell};
 use crate::data::writeback::{self, DirtyIndex, Writeback};
 use crate::error;
 use crate::ext4::Ext4;
@@ -34,6 +34,7 @@ use crate::fs::{Fs, Limits};
 use crate::inodes::InodeTable;
 use crate::options::{DataMode, ErrorPolicy, MountOptions};
 use crate::orphan::Orphans;
+use crate::trouble::{Post, Trouble};
 use crate::volume::Volume;
 
 /// Why a volume could not be opened: one line for the user.
@@ -156,7 +157,10 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
         cache_bytes: options.cache_bytes,
         clock: Arc::clone(&clock),
     })?;
+    let post = Arc::new(Post::default());
+    let bad_groups = Arc::clone(&post);
     let alloc_options = AllocOptions {
+        report: Some(Report(Arc::new(move |error| bad_groups.put(error)))),
         trust_counters: was_clean,
         journal_blocks,
         discard: options.discard.then(|| Arc::clone(&dev)),
@@ -187,8 +191,7 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
         rename: Mutex::new(()),
         read_only: AtomicBool::new(options.read_only),
         operations: AtomicU64::new(0),
-        errors_seen: AtomicU64::new(0),
-        panic_wanted: AtomicBool::new(false),
+        trouble: Trouble::new(post),
     });
     // The root must be there.
     {
@@ -239,6 +242,7 @@ fn limits(sb: &Superblock, options: &MountOptions, has_log: bool) -> OpenResult<
         _ => ErrorPolicy::Continue,
     });
     Ok(Limits {
+        read_only: options.read_only,
         data,
         errors,
         atime: options.atime,
@@ -304,7 +308,8 @@ fn mark_mounted(
 pub(crate) fn close(fs: &Arc<Fs>, running: &mut Running) -> Result<()> {
     running.writeback.take();
     fs.table.release_all();
-    let read_only = fs.read_only.load(std::sync::atomic::Ordering::Acquire);
+    // (A volume that became read-only after an error was not closed.)
+    let read_only = fs.limits.read_only;
     let result = if read_only { Ok(Ok(())) } else { write_everything(fs) };
     running.services.take();
     let result = match (read_only, result) {
@@ -323,8 +328,11 @@ pub(crate) fn close(fs: &Arc<Fs>, running: &mut Running) -> Result<()> {
             write_superblock(&*fs.vol.dev, &sb).map_err(|e| FsError::Io(e.0)).and(lost)
         }
     };
+    fs.note_abort();
     // Nothing may be written any more, whoever still holds the volume.
     fs.read_only.store(true, std::sync::atomic::Ordering::Release);
+    // The log is frozen for good: who came too late and waits for its thaw must not wait for ever.
+    fs.vol.journal.shut_down("the volume was closed");
     if let Some(mmp) = running.mmp.take() {
         mmp.release();
     }

@@ -67,6 +67,12 @@ fn check_flags(st: &InodeState, set: &SetAttr) -> Result<()> {
     if flags.contains(InodeFlags::APPEND) && (attributes || set.size.is_some() || (times && chosen)) {
         return Err(FsError::NotPermitted);
     }
+    if set
+        .flags
+        .is_some_and(|wanted| !InodeFlags::USER_VISIBLE.contains(InodeFlags::from_bits_retain(wanted)))
+    {
+        return Err(FsError::NotSupported("a flag that is not the user's"));
+    }
     let unfit = match st.kind() {
         Some(FileType::Directory) => InodeFlags::empty(),
         Some(FileType::Regular) => InodeFlags::NOT_ON_REGULAR,
@@ -174,7 +180,8 @@ fn apply_flags(st: &mut InodeState, flags: u32) {
     st.node.raw.flags = (st.node.raw.flags & !may) | wanted;
 }
 
-/// chattr ±j: how the data is written changes, so everything in flight goes home first.
+/// chattr ±j: how the data is written changes, so everything in flight goes home first, and no journalled version stays
+/// in memory: data written past the journal would not change it, and the next change of the flag would bring it back.
 fn change_journal_flag(fs: &Fs, st: &mut InodeState, flags: u32) -> Result<()> {
     let wanted = InodeFlags::from_bits_retain(flags).contains(InodeFlags::JOURNAL_DATA);
     if st.is_regular()
@@ -183,6 +190,7 @@ fn change_journal_flag(fs: &Fs, st: &mut InodeState, flags: u32) -> Result<()> {
     {
         writeback::flush(fs, st)?;
         fs.vol.journal.freeze().map_err(error::journal)?;
+        fs.vol.journal.drop_idle();
         st.node.raw.flags.set(InodeFlags::JOURNAL_DATA, wanted);
         fs.vol.journal.thaw();
     }

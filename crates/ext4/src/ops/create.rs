@@ -128,7 +128,10 @@ fn create_in(
     if let Err(e) = added {
         unmake(fs, &mut h, &mut made);
         parent.store(fs, &mut h, true)?;
-        let _ = h.stop();
+        if !matches!(e, FsError::Io(_)) {
+            // (What could not be read could not be undone either.)
+            let _ = h.stop();
+        }
         return Err(e);
     }
     let now = fs.now();
@@ -303,8 +306,10 @@ pub(crate) fn create_unnamed(fs: &Fs, dir: u32, perm: u16, umask: u16, who: Cred
     let cell = fs.cell(dir)?;
     with_space(fs, || {
         let parent = cell.read()?;
-        if !parent.is_dir() {
-            return Err(FsError::NotADirectory);
+        match check_dir(&parent) {
+            // No name is looked for, so a removed directory is not "not found"; Linux says so, too.
+            Err(FsError::NotFound) => return Err(FsError::NotPermitted),
+            checked => checked?,
         }
         let promise = Promise::make(fs, INODE_BLOCKS)?;
         let credits = Allocator::ALLOC_INODE_CREDITS + acl::INHERIT_CREDITS + orphan::CREDITS + 3;

@@ -6,6 +6,7 @@ use extol_ondisk::{FileType, InodeFlags, InodeNr};
 use extol_vfs::{Attr, DirEntry, FsError, Result};
 
 use super::create::{Promise, check_dir, drop_dir_link};
+use super::files::{touch_atime, wants_atime};
 use super::{check_name, delete, with_space};
 use crate::dir;
 use crate::error;
@@ -261,7 +262,7 @@ pub(crate) fn readdir(fs: &Fs, dir: u32, cookie: u64, each: &mut dyn FnMut(DirEn
     let mut cookie = cookie;
     loop {
         let mut batch = Vec::new();
-        {
+        let touch = {
             let st = cell.read()?;
             if !st.is_dir() {
                 return Err(FsError::NotADirectory);
@@ -273,6 +274,10 @@ pub(crate) fn readdir(fs: &Fs, dir: u32, cookie: u64, each: &mut dyn FnMut(DirEn
                 batch.push(entry);
                 batch.len() < BATCH
             })?;
+            wants_atime(fs, &st)
+        };
+        if touch {
+            touch_atime(fs, &cell);
         }
         let full = batch.len() >= BATCH;
         for entry in batch {
@@ -290,7 +295,17 @@ pub(crate) fn readdir(fs: &Fs, dir: u32, cookie: u64, each: &mut dyn FnMut(DirEn
 /// Target of a symbolic link.
 pub(crate) fn readlink(fs: &Fs, ino: u32) -> Result<Vec<u8>> {
     let cell = fs.cell(ino)?;
-    let st = cell.read()?;
+    let (target, touch) = {
+        let st = cell.read()?;
+        (target(fs, &st, ino)?, wants_atime(fs, &st))
+    };
+    if touch {
+        touch_atime(fs, &cell);
+    }
+    Ok(target)
+}
+
+fn target(fs: &Fs, st: &InodeState, ino: u32) -> Result<Vec<u8>> {
     if kind_of(st.kind()) != extol_vfs::FileKind::Symlink {
         return Err(FsError::Invalid("not a symbolic link"));
     }

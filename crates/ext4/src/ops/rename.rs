@@ -273,7 +273,10 @@ impl Rename<'_> {
                 create::unmake(fs, &mut h, &mut white);
             }
             dirs.to().store(fs, &mut h, true)?;
-            let _ = h.stop();
+            if !matches!(e, FsError::Io(_)) {
+                // (What could not be read could not be undone either.)
+                let _ = h.stop();
+            }
             return Err(e);
         }
         match &mut white {

@@ -69,10 +69,17 @@ pub(crate) fn set(fs: &Fs, ino: u32, name: &[u8], value: Option<&[u8]>, how: Xat
         if st.node.raw.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
             return Err(FsError::NotPermitted);
         }
+        // Setting what is there already is no change.
+        let same = match (value, how) {
+            (Some(value), XattrSet::Any | XattrSet::Replace) => {
+                xattr::get(&fs.vol, &st.node, name).is_ok_and(|old| old == value)
+            }
+            _ => false,
+        };
         let promise = Promise::make(fs, 2)?;
         let mut h = fs.start(xattr::CREDITS + 1)?;
         let result = xattr::set(&fs.vol, &mut h, &mut st.node, name, value, how);
-        if result.is_ok() {
+        if result.is_ok() && !same {
             st.node.raw.ctime = fs.now();
         }
         st.store(fs, &mut h, true)?;

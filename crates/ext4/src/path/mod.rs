@@ -110,12 +110,14 @@ impl Ext4 {
     /// The whole contents of a file.
     ///
     /// # Errors
-    /// As [`inode`](Self::inode); `IsADirectory`.
+    /// As [`inode`](Self::inode); `IsADirectory`; `FileTooLarge` if memory cannot hold the file.
     pub fn read_file(self: &Arc<Self>, path: impl AsRef<Path>) -> Result<Vec<u8>> {
         let node = self.inode(path)?;
         let mut bytes = Vec::new();
+        // A few bytes on a damaged volume can be a hole of terabytes: either there is memory for all of it or for none.
+        let size = usize::try_from(self.getattr(node.ino())?.size).map_err(|_| FsError::FileTooLarge)?;
+        bytes.try_reserve_exact(size).map_err(|_| FsError::FileTooLarge)?;
         loop {
-            // The size may lie on a damaged volume: memory grows with what was really there.
             let size = self.getattr(node.ino())?.size;
             let left = size.saturating_sub(bytes.len() as u64).min(READ_STEP as u64);
             let step = usize::try_from(left).unwrap_or(READ_STEP).max(1);

@@ -2,7 +2,9 @@
 //!
 //! Transactions become durable in order. So names and attributes must be exactly as they were after *some* operation,
 //! not before the last one that a sync covered. For contents: what was synced and not touched since is exactly there;
-//! otherwise every byte is one that the file had at this place since its last sync.
+//! otherwise every byte is one that the file had at this place since its last sync. (If a range was put in or cut out since
+//! then and that is lost, the place counts from before it: data is written to its blocks ahead of the commit, and the blocks
+//! are where they were.)
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -69,7 +71,8 @@ impl Engine {
             .into_iter()
             .map(|id| {
                 let found = self.read_content(&self.refer(id));
-                self.judge(id, &found, &self.past.versions[&id]);
+                let echoes = self.past.echoes.get(&id).map_or(&[][..], Vec::as_slice);
+                self.judge(id, &found, &self.past.versions[&id], echoes);
                 (id, found)
             })
             .collect();
@@ -79,7 +82,7 @@ impl Engine {
         self.all_is_durable();
     }
 
-    fn judge(&self, id: Id, found: &Content, versions: &[Content]) {
+    fn judge(&self, id: Id, found: &Content, versions: &[Content], echoes: &[Content]) {
         let least = versions.iter().map(|v| v.size).min().unwrap_or(0);
         let most = versions.iter().map(|v| v.size).max().unwrap_or(0);
         if found.size < least || found.size > most {
@@ -89,12 +92,13 @@ impl Engine {
         all.push(found);
         for nr in chunks(&all) {
             let chunk = found.chunk(nr);
-            if versions.iter().any(|v| v.chunk(nr) == chunk) {
+            let known = versions.iter().chain(echoes);
+            if known.clone().any(|v| v.chunk(nr) == chunk) {
                 continue;
             }
             for (i, byte) in chunk.iter().enumerate() {
                 let at = nr * CHUNK + i as u64;
-                if at < found.size && !versions.iter().any(|v| v.chunk(nr)[i] == *byte) {
+                if at < found.size && !known.clone().any(|v| v.chunk(nr)[i] == *byte) {
                     self.fail(&format!(
                         "file {id}: byte {at} of {} after the crash is one that it never had ({} versions, sizes {:?})",
                         found.size,

@@ -33,6 +33,39 @@ pub struct Past {
     pub changed: HashMap<Id, usize>,
     /// The contents of a file since its last sync, oldest first.
     pub versions: HashMap<Id, Vec<Content>>,
+    /// Ranges cut out and put in since the last sync of a file, oldest first.
+    pub shifts: HashMap<Id, Vec<Shift>>,
+    /// What versions after such a shift look like if the shift itself is lost: file data goes to its blocks at once, and
+    /// the blocks are at their old places in the file again. These count for bytes, not for sizes.
+    pub echoes: HashMap<Id, Vec<Content>>,
+}
+
+/// Everything from `at` on moved by `len`.
+#[derive(Clone, Copy, Debug)]
+pub struct Shift {
+    at: u64,
+    len: u64,
+    inserted: bool,
+}
+
+impl Shift {
+    fn of(change: &Change) -> Option<Self> {
+        let Change::Allocate { mode, at, len } = *change else { return None };
+        match mode {
+            Fallocate::InsertRange => Some(Self { at, len, inserted: true }),
+            Fallocate::CollapseRange => Some(Self { at, len, inserted: false }),
+            _ => None,
+        }
+    }
+
+    fn undo(self, content: &mut Content) {
+        if self.inserted {
+            content.size = content.size.max(self.at + self.len);
+            content.collapse(self.at, self.len);
+        } else {
+            content.insert(self.at, self.len);
+        }
+    }
 }
 
 /// A directory of a volume, with everything in it, and its model.
@@ -83,6 +116,8 @@ impl Engine {
             before: 0,
             changed: HashMap::new(),
             versions: HashMap::new(),
+            shifts: HashMap::new(),
+            echoes: HashMap::new(),
         };
         Self {
             rng: SmallRng::seed_from_u64(stream(&label, seed)),
@@ -351,6 +386,8 @@ impl Engine {
             let versions = self.past.versions.entry(id).or_default();
             versions.extend(between);
             versions.push(content.clone());
+            self.past.echo(id, &content);
+            self.past.shifts.entry(id).or_default().extend(Shift::of(&change));
             self.contents.insert(id, content);
             self.past.changed.insert(id, now);
             self.mtimes.remove(&id);
@@ -398,6 +435,8 @@ impl Engine {
         }
         if let Some(content) = self.contents.get(&id) {
             self.past.versions.insert(id, vec![content.clone()]);
+            self.past.shifts.remove(&id);
+            self.past.echoes.remove(&id);
         }
         if !data_only {
             self.past.is_durable(self.past.changed.get(&id).copied().unwrap_or(0), self.block_size);
@@ -416,6 +455,8 @@ impl Engine {
     pub fn all_is_durable(&mut self) {
         self.past.is_durable(self.now(), self.block_size);
         self.past.versions = self.contents.iter().map(|(id, c)| (*id, vec![c.clone()])).collect();
+        self.past.shifts.clear();
+        self.past.echoes.clear();
     }
 
     /// Keeps a reference.
@@ -441,6 +482,15 @@ impl Engine {
 }
 
 impl Past {
+    /// Remembers what a new version looks like without the last shift, without the last two, and so on.
+    fn echo(&mut self, id: Id, content: &Content) {
+        let mut echo = content.clone();
+        for shift in self.shifts.get(&id).into_iter().flatten().rev() {
+            shift.undo(&mut echo);
+            self.echoes.entry(id).or_default().push(echo.clone());
+        }
+    }
+
     /// So many operations will be there after a crash.
     fn is_durable(&mut self, done: usize, block_size: u64) {
         let n = done.saturating_sub(self.before);

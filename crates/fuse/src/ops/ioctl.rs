@@ -28,6 +28,9 @@ const FSGETXATTR: u32 = number(READ, 28, b'X', 31);
 const FSSETXATTR: u32 = number(WRITE, 28, b'X', 32);
 const FITRIM: u32 = number(READ | WRITE, 24, b'X', 121);
 
+/// `chattr +j`: costs everybody's log space, so it is root's. (The kernel checks the flags that it knows.)
+const JOURNAL_DATA: u32 = 0x4000;
+
 /// Inode flags that both `chattr` and `FS_IOC_FSSETXATTR` know: (inode flag, FS_XFLAG).
 const XFLAGS: [(u32, u32); 6] = [
     (0x0000_0008, 0x0000_0020), // SYNC
@@ -58,6 +61,10 @@ impl Context<'_> {
             }
             SETFLAGS | SETFLAGS_32 => {
                 let flags = input.u32()?;
+                let changed = flags ^ self.fs.getattr(ino)?.flags;
+                if changed & JOURNAL_DATA != 0 && request.uid != 0 {
+                    return Err(Errno(libc::EPERM));
+                }
                 self.change(request.nodeid, SetAttr { flags: Some(flags), ..SetAttr::default() })?;
             }
             GETVERSION | GETVERSION_32 => {

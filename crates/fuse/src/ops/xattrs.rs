@@ -30,6 +30,11 @@ impl Context<'_> {
             0 => XattrSet::Any,
             libc::XATTR_CREATE => XattrSet::Create,
             libc::XATTR_REPLACE => XattrSet::Replace,
+            // Both at once never fits, and Linux says which of them did not.
+            both if both == libc::XATTR_CREATE | libc::XATTR_REPLACE => {
+                self.fs.getxattr(ino, name)?;
+                return Err(Errno(libc::EEXIST));
+            }
             _ => return Err(Errno(libc::EINVAL)),
         };
         self.fs.setxattr(ino, name, value, how)?;

@@ -22,7 +22,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use extol_device::BlockNr;
-use parking_lot::{Condvar, Mutex};
+use extol_sync::Condvar;
+use extol_sync::rank::{Mutex, Rank};
 
 use crate::cache::Buf;
 use crate::transaction::Snapshot;
@@ -82,7 +83,7 @@ pub(crate) struct HomeWrite {
 /// All committed blocks that are not home yet.
 #[derive(Debug, Default)]
 pub(crate) struct CheckpointList {
-    lists: Mutex<Lists>,
+    lists: Mutex<Lists, { Rank::CheckpointList as u8 }>,
     written: Condvar,
 }
 
@@ -93,7 +94,7 @@ impl CheckpointList {
         lists.transactions.push_back(Committed { tid, log_start, left: blocks.len() });
         for nr in revokes {
             while lists.entries.get(nr).is_some_and(|e| e.writing) {
-                self.written.wait(&mut lists);
+                self.written.wait(lists.bare());
             }
             lists.remove(*nr);
         }

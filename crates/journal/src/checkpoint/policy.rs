@@ -19,6 +19,13 @@ pub(crate) struct View<'a> {
     pub waiting: &'a [(Tid, u32, usize)],
 }
 
+impl View<'_> {
+    /// A handle waits for log space that is not there.
+    pub fn is_short(&self) -> bool {
+        self.waiters > 0 && self.log_free < self.needed
+    }
+}
+
 /// The synchronous policy: act when a handle waits for log space or when committed blocks take too much memory;
 /// then free half the log, so that the next wait is far away and many versions of a block cost one write.
 /// `None`: do nothing now. `Some(tid)`: write home what transactions up to `tid` need.
@@ -27,7 +34,7 @@ pub(crate) fn synchronous(view: &View<'_>) -> Option<Tid> {
     if view.pinned > view.pinned_max {
         return Some(newest);
     }
-    if view.waiters == 0 || view.log_free >= view.needed {
+    if !view.is_short() {
         return None;
     }
     let goal = (view.log_len / 2).max(view.needed.saturating_add(1)).min(view.log_len);

@@ -24,7 +24,11 @@ use crate::{JournalError, Result, Tid};
 /// Bytes of a journal superblock.
 pub const SUPERBLOCK_SIZE: usize = 1024;
 /// A log with fewer blocks is refused.
+#[cfg(not(feature = "model"))]
 pub const MIN_LOG_BLOCKS: u32 = 1024;
+/// Far fewer for the model, so that a few steps fill a log.
+#[cfg(feature = "model")]
+pub const MIN_LOG_BLOCKS: u32 = 56;
 /// Blocks of the fast-commit area if the superblock does not say.
 pub const DEFAULT_FC_BLOCKS: u32 = 256;
 /// `checksum_type` of v2 and v3 journals.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use extol_device::{BlockDevice, DeviceOp, Fault, FaultDevice, FaultSpan, RecordingDevice, SharedDevice};
+use extol_device::{
+    BlockDevice, DeviceOp, FailLatch, Fault, FaultDevice, FaultSpan, RecordingDevice, SharedDevice,
+};
 use extol_journal::{JournalError, Services, Tid};
 
 use crate::devices::Tape;
@@ -24,8 +26,14 @@ fn rig(variant: Variant) -> Rig {
         true => Arc::new(FaultDevice::new(tape.device(true), [])),
         false => Arc::clone(&fs),
     };
-    let journal = variant.open(fs.clone(), log.clone());
-    let world = World::new(variant, journal, fs.clone());
+    // As a file system has them: after a failure nothing but a mark gets through.
+    let latched: SharedDevice = Arc::new(FailLatch::new(Arc::clone(&fs)));
+    let log_latched: SharedDevice = match variant.external {
+        true => Arc::new(FailLatch::new(Arc::clone(&log))),
+        false => Arc::clone(&latched),
+    };
+    let journal = variant.open(Arc::clone(&latched), log_latched);
+    let world = World::new(variant, journal, latched);
     Rig { tape, fs, log, world }
 }
 

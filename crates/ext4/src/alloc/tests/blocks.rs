@@ -147,3 +147,18 @@ fn trim_finds_free_blocks_only() {
     rig.unmount();
     rig.fsck();
 }
+
+/// Two groups are locked in ascending order only.
+#[cfg(debug_assertions)]
+#[test]
+fn groups_ascend() {
+    let group = |nr| super::super::group::Group::new(GroupNr(nr), Err(FsError::NoSpace), 0, 0);
+    let (low, high) = (group(3), group(4));
+    {
+        let _low = low.lock();
+        drop(high.lock());
+    }
+    let _high = high.lock();
+    let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(low.lock())));
+    assert!(refused.is_err(), "group 3 was locked inside group 4");
+}

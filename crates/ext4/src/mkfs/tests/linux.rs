@@ -21,13 +21,17 @@ struct Loop {
 
 impl Loop {
     fn attach(image: &Path) -> Option<Self> {
-        match run("losetup", &["--show", "-f", text(image)]) {
-            Ok((0, node)) => Some(Self { node: node.trim().to_owned(), mounted: None }),
-            other => {
-                println!("SKIP: no loop device ({other:?}); this test needs root and losetup");
-                None
+        let mut last = None;
+        // Two processes may be given the same free device, and one of them then fails: ask again.
+        for _ in 0..20 {
+            match run("losetup", &["--show", "-f", text(image)]) {
+                Ok((0, node)) => return Some(Self { node: node.trim().to_owned(), mounted: None }),
+                other => last = Some(other),
             }
+            std::thread::sleep(std::time::Duration::from_millis(50));
         }
+        println!("SKIP: no loop device ({last:?}); this test needs root and losetup");
+        None
     }
 
     /// False, with a line that says so, if this machine cannot mount.

@@ -1,0 +1,379 @@
+//! Somebody who works on the volume: does operations through the library, and keeps the history of them.
+//!
+//! Each operation is framed by two notes on the tape. What the file system refuses for lack of space is no error: it is a
+//! step that changed nothing (or, for a write, what a look at the file shows). Everything else that fails ends the run.
+
+use std::sync::Arc;
+
+use extol::vfs::Fallocate;
+use extol::{Ext4, File, FileSystem as _, FsError, OpenOptions};
+use rand::rngs::SmallRng;
+use rand::{Rng as _, SeedableRng as _};
+
+use crate::model::{Content, History, Kind, Tree, Zeros};
+use crate::tape::{Note, Tape};
+
+/// Result of an operation; the error ends the run.
+pub type Done<T = ()> = Result<T, String>;
+
+/// Somebody who works on the volume.
+#[derive(Debug)]
+pub struct Actor {
+    fs: Arc<Ext4>,
+    tape: Arc<Tape>,
+    nr: usize,
+    /// Path of its directory, with a slash at the end; empty for the root.
+    prefix: String,
+    history: History,
+    rng: SmallRng,
+    /// Files kept open.
+    held: Vec<File>,
+}
+
+impl Actor {
+    /// A new actor in the directory `root` (empty: the volume's root). `nr` names it on the tape.
+    #[must_use]
+    pub fn new(fs: &Arc<Ext4>, tape: &Arc<Tape>, nr: usize, root: &str, seed: u64) -> Self {
+        let prefix = if root.is_empty() { String::new() } else { format!("{root}/") };
+        let rng = SmallRng::seed_from_u64(seed.wrapping_add(nr as u64).wrapping_mul(0x2545_F491_4F6C_DD1D));
+        Self {
+            fs: Arc::clone(fs),
+            tape: Arc::clone(tape),
+            nr,
+            prefix,
+            history: History::new(root),
+            rng,
+            held: Vec::new(),
+        }
+    }
+
+    /// Its own random numbers.
+    pub fn rng(&mut self) -> &mut SmallRng {
+        &mut self.rng
+    }
+
+    /// The names as they are now.
+    #[must_use]
+    pub fn tree(&self) -> Arc<Tree> {
+        self.history.tree()
+    }
+
+    /// Size of a file, 0 if there is none.
+    #[must_use]
+    pub fn size(&self, path: &str) -> usize {
+        self.tree().get(path).map_or(0, |id| self.history.content(id).len())
+    }
+
+    /// Bytes of a file, as the actor knows them.
+    #[must_use]
+    pub fn bytes(&self, path: &str) -> Vec<u8> {
+        let content = self.tree().get(path).map(|id| self.history.content(id)).unwrap_or_default();
+        (0..content.len()).filter_map(|at| content.byte(at)).collect()
+    }
+
+    /// Gives up the history.
+    #[must_use]
+    pub fn into_history(self) -> History {
+        self.history
+    }
+
+    /// Random bytes, none of them zero.
+    pub fn fresh(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.rng.fill(&mut bytes[..]);
+        bytes.iter_mut().filter(|b| **b == 0).for_each(|b| *b = 0x5A);
+        bytes
+    }
+
+    fn full(&self, path: &str) -> String {
+        format!("/{}{path}", self.prefix)
+    }
+
+    /// Does something on the volume between its two notes. `Ok(None)`: no space.
+    fn act<T>(&mut self, text: &str, f: impl FnOnce(&Arc<Ext4>) -> Result<T, FsError>) -> Done<Option<T>> {
+        let step = self.history.len();
+        self.tape.note(Note::Begin(self.nr, step));
+        let result = f(&self.fs);
+        self.tape.note(Note::End(self.nr, step));
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(FsError::NoSpace) => Ok(None),
+            Err(e) => Err(format!("actor {}: {text}: {e}", self.nr)),
+        }
+    }
+
+    fn change_names(
+        &mut self,
+        text: String,
+        f: impl FnOnce(&Arc<Ext4>) -> Result<(), FsError>,
+        model: impl FnOnce(&mut Tree, &mut History) -> Vec<Option<u32>>,
+    ) -> Done<bool> {
+        if self.act(&text, f)?.is_none() {
+            self.history.quiet(format!("{text}: no space"));
+            return Ok(false);
+        }
+        let mut tree = Tree::clone(&self.tree());
+        let touched = model(&mut tree, &mut self.history);
+        self.history.names(text, tree, &touched);
+        Ok(true)
+    }
+
+    /// Makes an empty file. False: no space.
+    pub fn create(&mut self, path: &str) -> Done<bool> {
+        let full = self.full(path);
+        let mut new = 0;
+        let made = self.change_names(
+            format!("create {path}"),
+            |fs| fs.open_file(&full, OpenOptions::new().write(true).create_new(true)).map(drop),
+            |tree, history| {
+                new = history.new_id();
+                tree.add(path, new, Kind::File);
+                vec![Some(new), tree.dir_of(path)]
+            },
+        )?;
+        if made {
+            self.history.contents(new, Content::default(), Zeros::No);
+        }
+        Ok(made)
+    }
+
+    /// Makes a directory.
+    pub fn mkdir(&mut self, path: &str) -> Done<bool> {
+        let full = self.full(path);
+        self.change_names(
+            format!("mkdir {path}"),
+            |fs| fs.create_dir(&full),
+            |tree, history| {
+                let id = history.new_id();
+                tree.add(path, id, Kind::Dir);
+                vec![Some(id), tree.dir_of(path)]
+            },
+        )
+    }
+
+    /// Makes a symbolic link.
+    pub fn symlink(&mut self, target: &str, path: &str) -> Done<bool> {
+        let full = self.full(path);
+        self.change_names(
+            format!("symlink {path} -> {target}"),
+            |fs| fs.symlink(target, &full),
+            |tree, history| {
+                let id = history.new_id();
+                tree.add(path, id, Kind::Symlink(target.to_owned()));
+                vec![Some(id), tree.dir_of(path)]
+            },
+        )
+    }
+
+    /// Gives a file a second name.
+    pub fn link(&mut self, from: &str, to: &str) -> Done<bool> {
+        let (old, new) = (self.full(from), self.full(to));
+        self.change_names(
+            format!("link {from} {to}"),
+            |fs| fs.hard_link(&old, &new),
+            |tree, _| {
+                let id = tree.get(from);
+                if let Some(id) = id {
+                    let kind = tree.kind(id).cloned().unwrap_or(Kind::File);
+                    tree.add(to, id, kind);
+                }
+                vec![id, tree.dir_of(to)]
+            },
+        )
+    }
+
+    /// Renames, over what is there.
+    pub fn rename(&mut self, from: &str, to: &str) -> Done<bool> {
+        let (old, new) = (self.full(from), self.full(to));
+        self.change_names(
+            format!("rename {from} {to}"),
+            |fs| fs.rename_path(&old, &new),
+            |tree, _| {
+                let ids = [tree.get(from), tree.get(to)];
+                let dirs = [tree.dir_of(from), tree.dir_of(to)];
+                tree.rename(from, to);
+                if ids[0] == ids[1] { Vec::new() } else { [ids, dirs].concat() }
+            },
+        )
+    }
+
+    /// Removes a name of a file or link.
+    pub fn unlink(&mut self, path: &str) -> Done<bool> {
+        let full = self.full(path);
+        self.change_names(
+            format!("unlink {path}"),
+            |fs| fs.remove_file(&full),
+            |tree, _| {
+                let dir = tree.dir_of(path);
+                vec![tree.remove(path), dir]
+            },
+        )
+    }
+
+    /// Removes an empty directory.
+    pub fn rmdir(&mut self, path: &str) -> Done<bool> {
+        let full = self.full(path);
+        self.change_names(
+            format!("rmdir {path}"),
+            |fs| fs.remove_dir(&full),
+            |tree, _| {
+                let dir = tree.dir_of(path);
+                vec![tree.remove(path), dir]
+            },
+        )
+    }
+
+    /// Opens a file and keeps it open: unlinked, it becomes an orphan.
+    pub fn hold(&mut self, path: &str) -> Done {
+        let full = self.full(path);
+        let text = format!("open {path}");
+        let file = self.act(&text, |fs| fs.open_file(&full, OpenOptions::new().read(true).write(true)))?;
+        self.history.quiet(text);
+        self.held.extend(file);
+        Ok(())
+    }
+
+    /// Writes into the file opened last, whether it has a name or not, but only if it has none any more.
+    pub fn write_nameless(&mut self, len: usize) -> Done {
+        let Some(file) = self.held.pop() else { return Ok(()) };
+        let bytes = self.fresh(len);
+        let nameless = file.metadata().is_ok_and(|attr| attr.nlink == 0);
+        if nameless {
+            self.act("write to a file without a name", |_| file.write_all_at(&bytes, 0))?;
+            self.history.quiet(format!("write {len} bytes to a file without a name"));
+        }
+        self.held.push(file);
+        Ok(())
+    }
+
+    /// Closes the files kept open; those without a name are gone then.
+    pub fn release(&mut self) -> Done {
+        let held = std::mem::take(&mut self.held);
+        self.act("close", |_| {
+            drop(held);
+            Ok(())
+        })?;
+        self.history.quiet("close what was open".to_owned());
+        Ok(())
+    }
+
+    /// Writes these bytes. False: no space for all of them.
+    pub fn write_bytes(&mut self, path: &str, at: usize, bytes: &[u8]) -> Done<bool> {
+        let full = self.full(path);
+        let text = format!("write {path}: {} bytes at {at}", bytes.len());
+        let done = self.act(&text, |fs| {
+            fs.open_file(&full, OpenOptions::new().write(true))?.write_all_at(bytes, at as u64)
+        })?;
+        let id = self.tree().get(path).unwrap_or_default();
+        let mut content = self.history.content(id);
+        if done.is_some() {
+            content.write(at, bytes);
+        } else {
+            let found = self.fs.read_file(&full).map_err(|e| format!("reading {path} back: {e}"))?;
+            content = Content::of(&found);
+        }
+        self.history.quiet(text);
+        self.history.contents(id, content, Zeros::No);
+        Ok(done.is_some())
+    }
+
+    /// Writes random bytes.
+    pub fn write(&mut self, path: &str, at: usize, len: usize) -> Done<bool> {
+        let bytes = self.fresh(len);
+        self.write_bytes(path, at, &bytes)
+    }
+
+    /// Writes random bytes behind the end.
+    pub fn append(&mut self, path: &str, len: usize) -> Done<bool> {
+        let at = self.size(path);
+        self.write(path, at, len)
+    }
+
+    /// Sets the size.
+    pub fn truncate(&mut self, path: &str, len: usize) -> Done<bool> {
+        let full = self.full(path);
+        let text = format!("truncate {path} to {len}");
+        let done =
+            self.act(&text, |fs| fs.open_file(&full, OpenOptions::new().write(true))?.set_len(len as u64))?;
+        self.history.quiet(text);
+        if done.is_some() {
+            let id = self.tree().get(path).unwrap_or_default();
+            let mut content = self.history.content(id);
+            let zeros = if len > content.len() { Zeros::Grown } else { Zeros::Cut(len) };
+            content.resize(len);
+            self.history.contents(id, content, zeros);
+        }
+        Ok(done.is_some())
+    }
+
+    /// Allocates, punches or zeroes.
+    pub fn allocate(&mut self, path: &str, mode: Fallocate, at: usize, len: usize) -> Done<bool> {
+        let full = self.full(path);
+        let text = format!("fallocate {path}: {mode:?} {len} bytes at {at}");
+        let done = self.act(&text, |fs| {
+            let file = fs.open_file(&full, OpenOptions::new().write(true))?;
+            match file.allocate(mode, at as u64, len as u64) {
+                // Files without extents cannot do it: nothing changes, as without space.
+                Err(FsError::NotSupported(_)) => Err(FsError::NoSpace),
+                result => result,
+            }
+        })?;
+        self.history.quiet(text);
+        if done.is_some() {
+            let id = self.tree().get(path).unwrap_or_default();
+            let mut content = self.history.content(id);
+            let (old, end) = (content.len(), at + len);
+            let (zero, keep) = match mode {
+                Fallocate::Allocate { keep_size } => (false, keep_size),
+                Fallocate::ZeroRange { keep_size } => (true, keep_size),
+                _ => (true, true),
+            };
+            if zero && at < old {
+                content.write(at, &vec![0; end.min(old) - at]);
+            }
+            if !keep && end > old {
+                content.resize(end);
+            }
+            let zeros = if content.len() > old { Zeros::Grown } else { Zeros::No };
+            self.history.contents(id, content, zeros);
+        }
+        Ok(done.is_some())
+    }
+
+    fn sync_path(&mut self, path: &str, data_only: bool) -> Done {
+        let full = self.full(path);
+        let text = format!("{} {path}", if data_only { "fdatasync" } else { "fsync" });
+        let done = self.act(&text, |fs| {
+            let file = fs.open_file(&full, OpenOptions::new().read(true))?;
+            if data_only { file.sync_data() } else { file.sync_all() }
+        })?;
+        self.history.quiet(text);
+        // Data that has no room is not on the device, and nobody was told that it is.
+        let id = if path.is_empty() { Some(Tree::TOP) } else { self.tree().get(path) };
+        if let (Some(()), Some(id)) = (done, id) {
+            let is_file = self.tree().kind(id) == Some(&Kind::File);
+            self.history.synced(id, is_file, data_only);
+        }
+        Ok(())
+    }
+
+    /// fsync of a file or directory.
+    pub fn fsync(&mut self, path: &str) -> Done {
+        self.sync_path(path, false)
+    }
+
+    /// fdatasync of a file.
+    pub fn fdatasync(&mut self, path: &str) -> Done {
+        self.sync_path(path, true)
+    }
+
+    /// syncfs.
+    pub fn syncfs(&mut self) -> Done {
+        let done = self.act("syncfs", |fs| fs.sync())?;
+        self.history.quiet("syncfs".to_owned());
+        if done.is_some() {
+            self.history.synced_all();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,76 @@
+//! Every load on every kind of volume: no state may be wrong. Prints its counts.
+//!
+//! `EXTOL_SEED=n` runs other loads. A failure prints the command that tries its state again.
+
+use extol_crashkit::campaign::Campaign;
+use extol_crashkit::record::Recording;
+use extol_crashkit::report::Report;
+use extol_crashkit::tape::Change;
+use extol_crashkit::variant::{VARIANTS, Variant};
+use extol_crashkit::workloads::{self, Workload};
+use extol_testkit::{Need, require};
+use std::time::Instant;
+
+fn seed() -> u64 {
+    std::env::var("EXTOL_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1)
+}
+
+/// States of one load on one kind of volume.
+const MOST: u64 = 350;
+
+fn sweep(loads: &[Box<dyn Workload>], seed: u64) {
+    let e2fsck = require(&[Need::Tool("e2fsck")]);
+    let linux = require(&[Need::Root, Need::Loop, Need::Kernel("ext4")]);
+    let began = Instant::now();
+    let mut report = Report::default();
+    for (i, load) in loads.iter().enumerate() {
+        for (j, kind) in VARIANTS.iter().enumerate() {
+            // Each pair meets empty volumes in one run and volumes with a past in the next.
+            let mut campaign = Campaign::quick(&**load, *kind, seed + (i + j) as u64 % 2);
+            campaign.max_states = MOST;
+            campaign.again_every = 170;
+            campaign.e2fsck_every = if e2fsck { 110 } else { 0 };
+            campaign.linux_every = if linux { 300 } else { 0 };
+            report.add(campaign.run(&mut |_, _, _| {}).unwrap_or_else(|e| panic!("{e}")));
+        }
+    }
+    report.wall_seconds = began.elapsed().as_secs_f64();
+    println!("{}\n{}", report.table(), report.summary());
+    for failure in &report.total().failures {
+        println!("FAILED {}\nreplay: {}", failure.what, failure.replay);
+    }
+    let total = report.total();
+    assert!(total.failures.is_empty(), "{} states are wrong, see above", total.failures.len());
+    assert!(total.distinct > 100 * report.rows.len() as u64, "{}", report.summary());
+    assert!(total.second_states > 10 * report.rows.len() as u64, "{}", report.summary());
+    // The least that makes campaigns worth while, with a margin for a loaded machine.
+    assert!(report.per_minute() > 2000.0, "{}", report.summary());
+    // The journal met everything that it is there for.
+    assert!(report.rows.iter().any(|r| r.wraps_percent > 100), "the log never wraps");
+    assert!(report.rows.iter().any(|r| r.revokes > 50), "nothing is revoked");
+}
+
+#[test]
+fn every_load_on_every_kind_of_volume() {
+    sweep(&workloads::all(), seed());
+}
+
+/// What a one-line replay rests on: the same seed makes the same changes at the same places.
+#[test]
+fn a_run_repeats() {
+    let shape = |variant: &Variant, seed: u64| -> Vec<(usize, u64, usize)> {
+        let load = workloads::by_name("sync-mix").expect("a load");
+        let recording = Recording::of(&*load, variant, seed, 150, None).expect("a run");
+        let shape = |e: &extol_crashkit::tape::Event| match &e.change {
+            Change::Write { offset, data, fua } => (e.device * 2 + usize::from(*fua), *offset, data.len()),
+            Change::Zero { offset, len } => (10 + e.device, *offset, *len as usize),
+            Change::Flush => (20 + e.device, 0, 0),
+        };
+        recording.events.iter().map(shape).collect()
+    };
+    for variant in VARIANTS {
+        for seed in [seed(), seed() + 1] {
+            assert_eq!(shape(variant, seed), shape(variant, seed), "{} with seed {seed}", variant.name);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! The kit finds what it is made to find: six ordering bugs, one at a time.
+
+use extol_crashkit::campaign::Campaign;
+use extol_crashkit::cuts::Fate;
+use extol_crashkit::record::Plant;
+use extol_crashkit::variant::Variant;
+use extol_crashkit::workloads;
+
+/// The first failure among at most `most` states, and the number of states until then.
+fn hunt(
+    load: &str,
+    variant: &str,
+    plant: Option<Plant>,
+    most: u64,
+) -> (u64, Option<extol_crashkit::report::Failure>) {
+    let load = workloads::by_name(load).expect("a load");
+    let variant = Variant::by_name(variant).expect("a kind of volume");
+    let mut campaign = Campaign::quick(&*load, variant, 1);
+    campaign.plant = plant;
+    campaign.max_states = most;
+    campaign.max_failures = 1;
+    let row = campaign.run(&mut |_, _, _| {}).expect("a run");
+    (row.judged, row.failures.into_iter().next())
+}
+
+/// Finds the bug with one of these loads, and its failure again by its replay.
+fn must_find(plant: Plant, loads: &[(&str, &str)]) {
+    const MOST: u64 = 2500;
+    for (load, variant) in loads {
+        let (states, failure) = hunt(load, variant, Some(plant), MOST);
+        let failure = failure.unwrap_or_else(|| panic!("{load} on {variant} does not find {}", plant.name()));
+        println!("{}: {load} on {variant} finds it within {states} states: {}", plant.name(), failure.what);
+        println!("replay: {}", failure.replay);
+        assert!(failure.replay.contains("--plant"), "{}", failure.replay);
+        let workload = workloads::by_name(load).expect("a load");
+        let mut again = Campaign::quick(&*workload, Variant::by_name(variant).expect("a kind of volume"), 1);
+        again.plant = Some(plant);
+        let fate: Fate = failure.state.parse().expect("a state");
+        let found = again.replay(failure.cut, fate, None, &mut |_| {});
+        assert!(found.is_err(), "the replay finds nothing: {}", failure.replay);
+    }
+    // Without the bug the same states are fine.
+    let (load, variant) = loads[0];
+    let (states, failure) = hunt(load, variant, None, MOST);
+    assert!(failure.is_none() && states > 100, "{failure:?}");
+}
+
+#[test]
+fn missing_flush_before_the_commit_record() {
+    must_find(
+        Plant::CommitWithoutFlush,
+        &[("mix", "v3-1k"), ("log-append", "none"), ("maildir", "external")],
+    );
+}
+
+#[test]
+fn tail_moved_before_the_home_writes_are_durable() {
+    must_find(Plant::TailTooEarly, &[("fill", "v3-1k"), ("sync-mix", "none")]);
+}
+
+#[test]
+fn freed_block_used_before_the_commit() {
+    must_find(Plant::ReuseBeforeCommit, &[("mix", "v3-1k"), ("atomic-rename", "ext3")]);
+}
+
+#[test]
+fn revoke_forgotten() {
+    must_find(Plant::RevokeForgotten, &[("recycle", "v3-1k"), ("sync-mix", "ext3")]);
+}
+
+#[test]
+fn data_mapped_before_it_is_written() {
+    must_find(Plant::MapBeforeWrite, &[("new-file", "v3-1k"), ("mix", "data-writeback")]);
+}
+
+#[test]
+fn volume_marked_too_late() {
+    must_find(Plant::RecoveryFlagLate, &[("log-append", "v3-1k"), ("wal", "external")]);
+}

@@ -1,0 +1,69 @@
+//! Requests answered without a kernel: for tests of what the decoding of requests does with any bytes.
+//!
+//! The same path as in a mount (`wire`, `ops`) but for three things: nothing is asked of the kernel, a panic
+//! is not turned into EIO, and the references that a reply carries are given back at once.
+
+use extol_vfs::FileSystem;
+
+use crate::abi::op;
+use crate::config::MountConfig;
+use crate::errno::Errno;
+use crate::init::{self, Agreed};
+use crate::ops::{self, Context, Kernel, Outcome};
+use crate::wire::{Reply, Request};
+
+/// A kernel that does nothing.
+struct Nobody;
+
+impl Kernel for Nobody {
+    fn invalidate_attributes(&self, _nodeid: u64) {}
+    fn write_back(&self, _nodeid: u64) {}
+}
+
+/// A connection that a mount would have, without the mount.
+pub struct Connection<'a> {
+    fs: &'a dyn FileSystem,
+    agreed: Agreed,
+    reply: Reply,
+}
+
+impl std::fmt::Debug for Connection<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").field("agreed", &self.agreed).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Connection<'a> {
+    /// A connection with these capabilities agreed upon (bits of INIT).
+    #[must_use]
+    pub fn new(fs: &'a dyn FileSystem, capabilities: u64) -> Self {
+        Self { fs, agreed: Agreed { caps: capabilities }, reply: Reply::default() }
+    }
+
+    /// Works on one request and gives the bytes of the reply; `None` if there is none.
+    pub fn answer(&mut self, request: &[u8]) -> Option<&[u8]> {
+        let request = Request::parse(request)?;
+        let context = Context { fs: self.fs, root: self.fs.root(), agreed: self.agreed, kernel: &Nobody };
+        self.reply.clear();
+        let outcome = if request.opcode == op::INIT {
+            init::negotiate(request.args(), &MountConfig::default(), &mut self.reply).map(|agreed| {
+                self.agreed = agreed;
+                Outcome::Reply
+            })
+        } else {
+            ops::dispatch(&context, &request, &mut self.reply)
+        };
+        for ino in self.reply.references.drain(..) {
+            self.fs.forget(ino, 1);
+        }
+        let code = match outcome {
+            Ok(Outcome::Silent) => return None,
+            Ok(Outcome::Reply) => 0,
+            Err(Errno(number)) => {
+                self.reply.clear_body();
+                -number
+            }
+        };
+        Some(self.reply.finish(request.unique, code))
+    }
+}

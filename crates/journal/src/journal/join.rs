@@ -1,0 +1,152 @@
+//! Handles come and go.
+//!
+//! A handle joins the running transaction if that is not locked, has credits left, and the log can take the largest
+//! transaction. Otherwise it sleeps on `can_join`, having asked for what it needs: a commit (the transaction is full)
+//! or a checkpoint (the log is). With [`Journal::work_in_callers`] it does that work itself.
+//!
+//! The last handle to leave wakes who waits for the transaction to drain: the committer, or a freeze.
+
+use std::sync::Arc;
+
+use super::{Journal, State};
+use crate::handle::Handle;
+use crate::transaction::{Running, Transaction};
+use crate::types::{JournalError, Result};
+
+impl Journal {
+    /// Joins the running transaction. Sleeps while it is locked or the log is full, so take every inode lock that the
+    /// operation needs before. `credits`: blocks that it may change.
+    ///
+    /// # Errors
+    /// If the journal was aborted, or no transaction ever has room for `credits`.
+    pub fn start(self: &Arc<Self>, credits: u32) -> Result<Handle> {
+        crate::order::wanted();
+        let (tx, credits) = self.join(credits)?;
+        Ok(Handle::new(Arc::clone(self), tx, credits))
+    }
+
+    pub(crate) fn join(&self, credits: u32) -> Result<(Arc<Transaction>, u32)> {
+        if credits > self.max_transaction {
+            return Err(JournalError::TooManyCredits { wanted: credits, max: self.max_transaction });
+        }
+        let mut waited_since = None;
+        let mut state = self.state.lock();
+        let tx = loop {
+            if let Some(why) = &state.aborted {
+                return Err(JournalError::Aborted(why.to_string()));
+            }
+            if let Some(r) = &mut state.running
+                && r.handles == 0
+                && !r.locked
+                && r.credits.saturating_add(credits) > self.max_transaction
+                && r.tx.is_empty()
+            {
+                // Charged for revokes that were cancelled since. It holds nothing, so nobody would ever commit it.
+                r.credits = 0;
+            }
+            let full = match &state.running {
+                _ if state.barriers > 0 => false,
+                Some(r) if r.locked => false,
+                Some(r) if r.credits.saturating_add(credits) > self.max_transaction => true,
+                _ => {
+                    if state.space.as_ref().is_none_or(|s| s.free() >= self.space_needed) {
+                        break self.join_running(&mut state, credits);
+                    }
+                    let since = self.clock.now_ns();
+                    state.space_waiters += 1;
+                    if self.works_in_callers() {
+                        drop(state);
+                        let stepped = self.checkpoint_step();
+                        state = self.state.lock();
+                        if matches!(stepped, Ok(false)) && state.committer {
+                            // Another caller's commit takes the space, and will be there for the next step.
+                            self.done.wait(state.bare());
+                        }
+                    } else {
+                        self.checkpoint_wakeup.wake();
+                        self.can_join.wait(state.bare());
+                    }
+                    state.space_waiters -= 1;
+                    self.counters.space_waits.add(1);
+                    self.counters.space_wait_ns.add(self.clock.now_ns().saturating_sub(since));
+                    continue;
+                }
+            };
+            waited_since.get_or_insert_with(|| self.clock.now_ns());
+            if full && let Some(tid) = state.running.as_ref().map(|r| r.tx.tid) {
+                if self.works_in_callers() && !state.committer {
+                    state = self.lead_commit(state);
+                    continue;
+                }
+                self.want(&mut state, tid);
+            }
+            self.can_join.wait(state.bare());
+        };
+        drop(state);
+        if let Some(since) = waited_since {
+            self.counters.wait_ns.add(self.clock.now_ns().saturating_sub(since));
+        }
+        Ok((tx, credits))
+    }
+
+    fn join_running(&self, state: &mut State, credits: u32) -> Arc<Transaction> {
+        let running = match &mut state.running {
+            Some(running) => running,
+            none => {
+                let tid = state.next_tid;
+                state.next_tid = tid.next();
+                // The commit service must see the new transaction to time it.
+                self.commit_wakeup.wake();
+                none.insert(Running {
+                    tx: Arc::new(Transaction::new(tid)),
+                    locked: false,
+                    handles: 0,
+                    credits: 0,
+                    began_ns: self.clock.now_ns(),
+                    joined: 0,
+                    requested_ns: None,
+                })
+            }
+        };
+        running.handles += 1;
+        running.joined += 1;
+        running.credits += credits;
+        Arc::clone(&running.tx)
+    }
+
+    /// A handle ends; `unused` credits come back.
+    pub(crate) fn leave(&self, unused: u32) {
+        let mut state = self.state.lock();
+        let Some(running) = &mut state.running else {
+            debug_assert!(false, "a handle outlived its transaction");
+            return;
+        };
+        running.handles -= 1;
+        running.credits = running.credits.saturating_sub(unused);
+        if running.handles == 0 && (running.locked || state.barriers > 0) {
+            self.drained.notify_all();
+        }
+        let lost = state.lost_callbacks();
+        drop(state);
+        lost.into_iter().for_each(|callback| callback(false));
+    }
+
+    pub(crate) fn extend(&self, credits: u32) -> Result<bool> {
+        self.check_aborted()?;
+        let mut state = self.state.lock();
+        let Some(running) = &mut state.running else { return Ok(false) };
+        if running.locked || running.credits.saturating_add(credits) > self.max_transaction {
+            return Ok(false);
+        }
+        running.credits += credits;
+        Ok(true)
+    }
+
+    /// A budget was too small: take from the slack and count it.
+    pub(crate) fn overdraw(&self, credits: u32) {
+        self.counters.overdrafts.add(u64::from(credits));
+        if let Some(running) = &mut self.state.lock().running {
+            running.credits += credits;
+        }
+    }
+}

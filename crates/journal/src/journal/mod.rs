@@ -1,0 +1,309 @@
+//! The journal: who may join which transaction, who commits, who waits, and what happens after a failure.
+//!
+//! All decisions are made under one small lock ([`State`]); no I/O happens under it. Commits are led by whoever
+//! needs one first: a thread that calls [`Journal::commit_wait`] becomes the committer if nobody else is, so an fsync
+//! costs no thread switch. Everybody who arrives meanwhile joins the next transaction and is served by one commit.
+//!
+//! Invariants
+//! - J1: at most one transaction runs and at most one is being committed (`State::running`, `State::committer`).
+//! - J2: a handle joins only if the log can take the whole transaction (`Journal::join` asks for space for the largest
+//!   transaction), so a commit never waits for a checkpoint. Only a transaction that overdrew its credits by more
+//!   than the slack may have to (`Journal::lead_commit`).
+//! - J3: after the first failed write or flush nothing is acknowledged any more (`Journal::abort` before any waiter is
+//!   woken, `State::aborted` is checked before `committed`).
+//! - J4: a waiter returns only when every transaction up to its own is durable, also if its own turned out to hold
+//!   nothing (`Journal::commit_wait`).
+//! - J5: the log is named live in its superblock before the first commit record is durable (`State::log_empty`).
+//!
+//! Lock order: `checkpointing`, then `State`, then the leaves (transaction lists, buffers, checkpoint list, superblock).
+//!
+//! | file | part |
+//! | --- | --- |
+//! | `mod` | what the journal is made of, opening, properties |
+//! | `join` | handles come and go |
+//! | `wait` | who asks for a commit, and who waits for one |
+//! | `data` | which file data a flush has covered |
+//! | `failure` | abort and shutdown |
+//!
+//! The commit itself is in `crate::commit`, checkpoint and freeze in `crate::checkpoint`.
+
+mod data;
+mod failure;
+mod join;
+mod wait;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use extol_device::{BlockNr, BlockSize, SharedDevice};
+use extol_service::{Clock, Wakeup};
+use extol_sync::Condvar;
+use extol_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use extol_sync::rank::{Mutex, Rank};
+
+use crate::cache::{BlockCache, Buf};
+use crate::checkpoint::CheckpointList;
+use crate::log::Log;
+use crate::space::LogSpace;
+use crate::stats::Counters;
+use crate::transaction::Running;
+use crate::types::{JournalError, Result, Tid};
+
+/// Blocks that stay free beside the largest transaction: control blocks of rounding, and overdrafts.
+const SLACK: u32 = 32;
+/// Without a log, how many blocks one "transaction" may hold.
+const NO_LOG_MAX: u32 = 8192;
+
+/// How a journal is opened.
+pub struct JournalConfig {
+    /// The file system's device.
+    pub device: SharedDevice,
+    /// Its block size.
+    pub block_size: BlockSize,
+    /// Its blocks.
+    pub blocks: u64,
+    /// The recovered, empty log; `None` for a volume without one.
+    pub log: Option<crate::log::LogConfig>,
+    /// Flush the device where order needs it (`barrier`).
+    pub barrier: bool,
+    /// Longest age of a transaction (`commit=`).
+    pub commit_interval: Duration,
+    /// Send the commit record together with the rest (`journal_async_commit`).
+    pub async_commit: bool,
+    /// Bound on the metadata cache, in bytes.
+    pub cache_bytes: usize,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl std::fmt::Debug for JournalConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JournalConfig").field("blocks", &self.blocks).finish_non_exhaustive()
+    }
+}
+
+pub(crate) struct State {
+    pub running: Option<Running>,
+    /// Somebody is committing.
+    pub committer: bool,
+    /// The transaction being committed, and its first log block.
+    pub committing: Option<(Tid, u32)>,
+    /// Newest durable transaction.
+    pub committed: Tid,
+    /// Commit at least up to here.
+    pub wanted: Option<Tid>,
+    pub next_tid: Tid,
+    pub space: Option<LogSpace>,
+    /// The superblock on disk says "empty".
+    pub log_empty: bool,
+    /// Handles that wait for log space.
+    pub space_waiters: u32,
+    /// While not zero no handle may join (freeze, flush, close).
+    pub barriers: u32,
+    pub aborted: Option<Arc<str>>,
+    /// The abort came from a failure; it was no shutdown on purpose.
+    pub failed: bool,
+}
+
+/// A journal over one device, with the metadata cache that belongs to it. See the module's story.
+pub struct Journal {
+    pub(crate) device: SharedDevice,
+    pub(crate) cache: BlockCache,
+    pub(crate) log: Option<Log>,
+    pub(crate) state: Mutex<State, { Rank::JournalState as u8 }>,
+    /// A transaction was replaced, space came free, or a barrier went down.
+    pub(crate) can_join: Condvar,
+    /// A commit ended.
+    pub(crate) done: Condvar,
+    /// The locked transaction lost its last handle.
+    pub(crate) drained: Condvar,
+    pub(crate) checkpoint: CheckpointList,
+    /// One checkpoint at a time.
+    pub(crate) checkpointing: Mutex<(), { Rank::Checkpointing as u8 }>,
+    pub(crate) counters: Counters,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) commit_wakeup: Wakeup,
+    pub(crate) checkpoint_wakeup: Wakeup,
+    barrier: AtomicBool,
+    commit_interval_ns: AtomicU64,
+    pub(crate) async_commit: bool,
+    max_transaction: u32,
+    space_needed: u32,
+    pub(crate) pinned_max: usize,
+    is_aborted: AtomicBool,
+    /// No services run: whoever waits for a commit or for log space does the work.
+    in_callers: AtomicBool,
+    /// Data writes begun by the file system, and how many of them a flush has covered.
+    data_writes: AtomicU64,
+    flushed_writes: AtomicU64,
+}
+
+impl std::fmt::Debug for Journal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Journal").field("device", &self.device).finish_non_exhaustive()
+    }
+}
+
+impl Journal {
+    /// Opens a journal whose log is empty (recover first). Starts no thread; see [`crate::Services`].
+    ///
+    /// # Errors
+    /// If the log is too small to hold a transaction.
+    pub fn open(config: JournalConfig) -> Result<Arc<Self>> {
+        let cache =
+            BlockCache::new(Arc::clone(&config.device), config.block_size, config.blocks, config.cache_bytes);
+        // Committed versions that wait to go home pin memory beside the cache: a quarter of its bound.
+        let pinned_max = config.cache_bytes / 4;
+        let (log, space, next_tid) = match config.log {
+            Some(log) => {
+                let next = log.next_tid;
+                let (log, space) = Log::open(log, config.block_size)?;
+                (Some(log), Some(space), next)
+            }
+            None => (None, None, Tid(1)),
+        };
+        if config.async_commit && log.as_ref().is_some_and(|log| !log.has_checksums()) {
+            // Nothing else would tell recovery that a commit record overtook its transaction.
+            return Err(JournalError::Unsupported("asynchronous commits need journal checksums".into()));
+        }
+        let by_memory = u32::try_from(pinned_max / config.block_size.len()).unwrap_or(u32::MAX).max(256);
+        let (max_transaction, space_needed) = match (&log, &space) {
+            (Some(log), Some(space)) => {
+                let max = (space.len() / 4).min(by_memory);
+                (max, max + log.overhead(max) + SLACK)
+            }
+            _ => (NO_LOG_MAX.min(by_memory), 0),
+        };
+        if space.as_ref().is_some_and(|s| space_needed >= s.len()) {
+            return Err(JournalError::Unsupported("the journal is too small".into()));
+        }
+        Ok(Arc::new(Self {
+            cache,
+            log,
+            state: Mutex::new(State {
+                running: None,
+                committer: false,
+                committing: None,
+                committed: next_tid.previous(),
+                wanted: None,
+                next_tid,
+                space,
+                log_empty: true,
+                space_waiters: 0,
+                barriers: 0,
+                aborted: None,
+                failed: false,
+            }),
+            can_join: Condvar::new(),
+            done: Condvar::new(),
+            drained: Condvar::new(),
+            checkpoint: CheckpointList::default(),
+            checkpointing: Mutex::new(()),
+            counters: Counters::default(),
+            clock: config.clock,
+            commit_wakeup: Wakeup::new(),
+            checkpoint_wakeup: Wakeup::new(),
+            barrier: AtomicBool::new(config.barrier),
+            commit_interval_ns: AtomicU64::new(
+                u64::try_from(config.commit_interval.as_nanos()).unwrap_or(u64::MAX),
+            ),
+            async_commit: config.async_commit,
+            max_transaction,
+            space_needed,
+            pinned_max,
+            is_aborted: AtomicBool::new(false),
+            in_callers: AtomicBool::new(false),
+            data_writes: AtomicU64::new(0),
+            flushed_writes: AtomicU64::new(0),
+            device: config.device,
+        }))
+    }
+
+    /// No [`crate::Services`] will run: from now on a handle that waits for log space writes blocks home itself, and one
+    /// that finds the transaction full commits it. Nothing is committed by time.
+    pub fn work_in_callers(&self) {
+        self.in_callers.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn works_in_callers(&self) -> bool {
+        self.in_callers.load(Ordering::Relaxed)
+    }
+
+    /// The file system's block size.
+    #[must_use]
+    pub fn block_size(&self) -> BlockSize {
+        self.cache.block_size()
+    }
+
+    /// Reads a metadata block through the cache.
+    ///
+    /// # Errors
+    /// If the device fails or the number is past the end of the volume.
+    pub fn read(&self, nr: BlockNr) -> Result<Arc<Buf>> {
+        self.cache.read(nr)
+    }
+
+    /// The block that the device could not read last, if nobody asked since.
+    #[must_use]
+    pub fn take_failed_read(&self) -> Option<BlockNr> {
+        self.cache.take_failed_read()
+    }
+
+    /// The block if it is in memory (file blocks of data=journal are newer there than on the device).
+    #[must_use]
+    pub fn cached(&self, nr: BlockNr) -> Option<Arc<Buf>> {
+        self.cache.cached(nr)
+    }
+
+    /// Drops every block that nobody uses from memory. When frozen these are all blocks of a file whose lock the caller has:
+    /// what is written to them from now on without the journal must not be hidden by what they held.
+    pub fn drop_idle(&self) {
+        self.cache.drop_idle();
+    }
+
+    /// True if there is a log (false: ext2, commits write home directly).
+    #[must_use]
+    pub fn has_log(&self) -> bool {
+        self.log.is_some()
+    }
+
+    /// Most credits that one handle may ask for.
+    #[must_use]
+    pub fn max_credits(&self) -> u32 {
+        self.max_transaction
+    }
+
+    pub(crate) fn space_needed(&self) -> u32 {
+        self.space_needed
+    }
+
+    pub(crate) fn revokes_per_block(&self) -> usize {
+        self.log.as_ref().map_or(1, Log::revokes_per_block)
+    }
+
+    pub(crate) fn barrier(&self) -> bool {
+        self.barrier.load(Ordering::Relaxed)
+    }
+
+    /// Turns flushes on or off (`barrier`, `nobarrier`).
+    pub fn set_barrier(&self, on: bool) {
+        self.barrier.store(on, Ordering::Relaxed);
+    }
+
+    /// Changes the commit interval for the next transaction.
+    pub fn set_commit_interval(&self, interval: Duration) {
+        let ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
+        self.commit_interval_ns.store(ns, Ordering::Relaxed);
+        self.commit_wakeup.wake();
+    }
+
+    pub(crate) fn commit_interval_ns(&self) -> u64 {
+        self.commit_interval_ns.load(Ordering::Relaxed)
+    }
+
+    /// Is the block's number within the volume?
+    #[must_use]
+    pub fn in_range(&self, nr: BlockNr) -> bool {
+        self.cache.in_range(nr)
+    }
+}

@@ -1,0 +1,290 @@
+//! Lock order, checked in debug builds: every lock that the order of the whole program names has a [`Rank`], and a thread
+//! may take one only if all that it holds stand before it. So one run in which two threads do *not* meet is enough to
+//! show that they could have.
+//!
+//! ```text
+//!   rename ─ inodes ─ handle ─ orphans ─ inode shard ─ trim ─ groups ─ descriptors ─ superblock ─ dirty files
+//!          ─ checkpointing ─ journal state ─ checkpoint list ─ cache shard ─ buffer ─ transaction lists ─ log superblock
+//! ```
+//!
+//! Among locks of one rank: groups ascend; files ascend and come after directories; a second directory needs the rename
+//! lock, which makes its holder the only one with two. Of everything else a thread holds one at a time.
+//!
+//! What cannot wait needs no order (`try_lock`), and is noted only where it stays held ([`note`]). In release builds all
+//! this is nothing: [`Held`] is empty.
+
+use std::cell::RefCell;
+use std::ops::{Deref, DerefMut};
+
+use crate::{Mutex as Lock, MutexGuard};
+
+/// A place in the order, outer first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+pub enum Rank {
+    /// Directories change their place in the tree, or are removed.
+    Rename,
+    /// A directory.
+    Directory,
+    /// An inode that is no directory.
+    File,
+    /// An open journal handle: not a lock, but a commit waits for it.
+    Handle,
+    /// The list of orphans.
+    Orphans,
+    /// A shard of the inodes in memory.
+    InodeShard,
+    /// Free blocks are being discarded, or a request is about to fail.
+    Trim,
+    /// A block group.
+    Group,
+    /// Descriptors of groups are being read.
+    Descriptors,
+    /// The decoded superblock.
+    Superblock,
+    /// Which files are dirty.
+    DirtyFiles,
+    /// One checkpoint at a time.
+    Checkpointing,
+    /// The journal's state.
+    JournalState,
+    /// What waits to go home.
+    CheckpointList,
+    /// A shard of the block cache.
+    CacheShard,
+    /// A cached block.
+    Buffer,
+    /// Blocks, revokes and callbacks of a transaction.
+    TransactionList,
+    /// The superblock of the log.
+    LogSuperblock,
+}
+
+crate::thread_local! {
+    static HELD: RefCell<Vec<(Rank, u64)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// As long as this lives, its thread holds something of that rank.
+#[derive(Debug)]
+#[must_use]
+pub struct Held(#[cfg(debug_assertions)] Rank, #[cfg(debug_assertions)] u64);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        #[cfg(debug_assertions)]
+        left(self.0, self.1);
+    }
+}
+
+/// About to wait for a lock. `place` tells locks of one rank apart.
+///
+/// # Panics
+/// In debug builds, if this thread holds something that must be taken later, or the same place already.
+#[track_caller]
+pub fn enter(rank: Rank, place: u64) -> Held {
+    check(rank, place);
+    note(rank, place)
+}
+
+/// A lock was taken without waiting.
+pub fn note(rank: Rank, place: u64) -> Held {
+    entered(rank, place);
+    Held(
+        #[cfg(debug_assertions)]
+        rank,
+        #[cfg(debug_assertions)]
+        place,
+    )
+}
+
+/// The thread holds something from now on, until [`left`].
+pub fn entered(rank: Rank, place: u64) {
+    if cfg!(debug_assertions) {
+        HELD.with(|held| held.borrow_mut().push((rank, place)));
+    }
+}
+
+/// The thread no longer holds this. Nothing happens if another thread took it.
+pub fn left(rank: Rank, place: u64) {
+    if cfg!(debug_assertions) {
+        HELD.with(|held| {
+            let mut held = held.borrow_mut();
+            if let Some(at) = held.iter().rposition(|h| *h == (rank, place)) {
+                held.remove(at);
+            }
+        });
+    }
+}
+
+/// In debug builds, panics if a thread that holds what this one does must not wait for this lock.
+///
+/// # Panics
+/// See there.
+#[track_caller]
+pub fn check(rank: Rank, place: u64) {
+    if cfg!(debug_assertions) {
+        let wrong = HELD.with(|held| {
+            let held = held.borrow();
+            let still = held.iter().any(|(r, _)| *r == Rank::Rename);
+            held.iter().copied().find(|(r, p)| !may_follow((*r, *p), (rank, place), still))
+        });
+        if let Some((r, p)) = wrong {
+            panic!("lock order: {rank:?} {place} wanted while {r:?} {p} is held");
+        }
+    }
+}
+
+fn may_follow(held: (Rank, u64), wanted: (Rank, u64), still: bool) -> bool {
+    match (held.0, wanted.0) {
+        (Rank::Directory, Rank::Directory) => still && held.1 != wanted.1,
+        (Rank::File, Rank::File) | (Rank::Group, Rank::Group) => held.1 < wanted.1,
+        (held, wanted) => held < wanted,
+    }
+}
+
+/// True if this thread holds something of that rank. Always false in release builds.
+#[must_use]
+pub fn holds(rank: Rank) -> bool {
+    cfg!(debug_assertions) && HELD.with(|held| held.borrow().iter().any(|(r, _)| *r == rank))
+}
+
+/// A guard together with its rank.
+#[derive(Debug)]
+pub struct Ranked<G> {
+    guard: G,
+    _held: Held,
+}
+
+impl<G> Ranked<G> {
+    /// A guard that was taken after [`enter`] gave `held`.
+    pub fn new(guard: G, held: Held) -> Self {
+        Self { guard, _held: held }
+    }
+
+    /// The bare guard, for a condition variable. It keeps its rank during the wait: the thread does nothing else.
+    pub fn bare(&mut self) -> &mut G {
+        &mut self.guard
+    }
+}
+
+impl<G: Deref> Deref for Ranked<G> {
+    type Target = G::Target;
+
+    fn deref(&self) -> &G::Target {
+        &self.guard
+    }
+}
+
+impl<G: DerefMut> DerefMut for Ranked<G> {
+    fn deref_mut(&mut self) -> &mut G::Target {
+        &mut self.guard
+    }
+}
+
+/// A mutex of a rank (`{ Rank::… as u8 }`), of which a thread holds one at a time.
+#[derive(Debug, Default)]
+pub struct Mutex<T, const RANK: u8>(Lock<T>);
+
+/// A held [`Mutex`].
+pub type Guard<'a, T> = Ranked<MutexGuard<'a, T>>;
+
+impl<T, const RANK: u8> Mutex<T, RANK> {
+    /// An unlocked mutex.
+    pub const fn new(value: T) -> Self {
+        Self(Lock::new(value))
+    }
+
+    /// Waits for the lock and takes it.
+    #[track_caller]
+    pub fn lock(&self) -> Guard<'_, T> {
+        let held = enter(rank_of(RANK), 0);
+        Ranked::new(self.0.lock(), held)
+    }
+}
+
+const RANKS: [Rank; 18] = [
+    Rank::Rename,
+    Rank::Directory,
+    Rank::File,
+    Rank::Handle,
+    Rank::Orphans,
+    Rank::InodeShard,
+    Rank::Trim,
+    Rank::Group,
+    Rank::Descriptors,
+    Rank::Superblock,
+    Rank::DirtyFiles,
+    Rank::Checkpointing,
+    Rank::JournalState,
+    Rank::CheckpointList,
+    Rank::CacheShard,
+    Rank::Buffer,
+    Rank::TransactionList,
+    Rank::LogSuperblock,
+];
+
+const fn rank_of(number: u8) -> Rank {
+    RANKS[number as usize]
+}
+
+#[cfg(all(test, debug_assertions, not(feature = "model")))]
+mod tests {
+    use super::*;
+    use std::panic::catch_unwind;
+
+    fn refused(held: &[(Rank, u64)], wanted: (Rank, u64)) -> bool {
+        let _held: Vec<_> = held.iter().map(|(r, p)| note(*r, *p)).collect();
+        catch_unwind(|| enter(wanted.0, wanted.1)).is_err()
+    }
+
+    #[test]
+    fn numbers_are_ranks() {
+        for rank in RANKS {
+            assert_eq!(rank_of(rank as u8), rank);
+        }
+    }
+
+    #[test]
+    fn outer_before_inner_and_never_twice() {
+        for (i, outer) in RANKS.into_iter().enumerate() {
+            for inner in RANKS.into_iter().skip(i + 1) {
+                assert!(!refused(&[(outer, 1)], (inner, 0)), "{inner:?} in {outer:?}");
+                assert!(refused(&[(inner, 0)], (outer, 1)), "{outer:?} in {inner:?}");
+            }
+            assert!(refused(&[(outer, 1)], (outer, 1)), "{outer:?} twice");
+        }
+        assert!(HELD.with(|held| held.borrow().is_empty()), "everything was given back");
+    }
+
+    #[test]
+    fn order_within_a_rank() {
+        for rank in [Rank::File, Rank::Group] {
+            assert!(!refused(&[(rank, 3)], (rank, 4)));
+            assert!(refused(&[(rank, 4)], (rank, 3)), "{rank:?} must ascend");
+        }
+        let two = [(Rank::Directory, 2)];
+        assert!(refused(&two, (Rank::Directory, 9)), "two directories without the rename lock");
+        assert!(!refused(&[(Rank::Rename, 0), two[0]], (Rank::Directory, 9)));
+        assert!(!refused(&[(Rank::Rename, 0), two[0]], (Rank::Directory, 1)), "a child has any number");
+        assert!(
+            refused(&[(Rank::Rename, 0), (Rank::File, 5)], (Rank::Directory, 9)),
+            "directories come first"
+        );
+    }
+
+    #[test]
+    fn guards_hold_their_rank() {
+        let outer: Mutex<u8, { Rank::Trim as u8 }> = Mutex::new(1);
+        let inner: Mutex<u8, { Rank::Superblock as u8 }> = Mutex::default();
+        {
+            let a = outer.lock();
+            let mut b = inner.lock();
+            *b += *a;
+            drop(a);
+            assert!(holds(Rank::Superblock) && !holds(Rank::Trim), "given back in any order");
+            assert!(catch_unwind(std::panic::AssertUnwindSafe(|| drop(outer.lock()))).is_err());
+        }
+        assert_eq!(*inner.lock(), 1);
+        drop(outer.lock());
+    }
+}

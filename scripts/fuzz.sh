@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# Fuzzing: builds the targets of fuzz/ with the installed stable Rust, runs them one after the other, and closes with a
+# table. What is found lies in target/fuzz/found, and the message says how to run it again.
+#
+#   scripts/fuzz.sh [--seconds N] [TARGET...]   N seconds for each target (60); default: all targets
+#   scripts/fuzz.sh --ci                        a minute in all: every kept input, then a few seconds of new ones
+#   scripts/fuzz.sh --minimise [TARGET...]      makes fuzz/corpus the smallest set that reaches what all inputs reach
+#
+# New inputs gather in target/fuzz/corpus, so the next run goes on where this one ended.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+seconds=60 ci='' minimise=''
+targets=()
+while [ $# -gt 0 ]; do
+    case $1 in
+        --seconds) seconds=$2; shift ;;
+        --ci) ci=1 ;;
+        --minimise) minimise=1 ;;
+        -*) sed -n '2,9s/^# \?//p' "$0" >&2; exit 2 ;;
+        *) targets+=("$1") ;;
+    esac
+    shift
+done
+mapfile -t all < <(sed -n 's/^name = "\([a-z_]*\)"$/\1/p' fuzz/Cargo.toml)
+[ ${#targets[@]} -gt 0 ] || targets=("${all[@]}")
+
+# libFuzzer's coverage comes from a pass that stable Rust has; address sanitising would need nightly, and there is no
+# unsafe code to sanitise. Assertions and overflow checks are on: see the profile in fuzz/Cargo.toml.
+host=$(rustc -vV | sed -n 's/^host: //p')
+out=${CARGO_TARGET_DIR:-target}/fuzz
+echo "building ${#all[@]} targets ..."
+CARGO_TARGET_DIR=$out RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+-Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 --cfg fuzzing" \
+    cargo build --release --quiet --manifest-path fuzz/Cargo.toml --target "$host"
+bin=$out/$host/release
+
+# Volumes take longer than bytes.
+time_of() {
+    if [ -z "$ci" ]; then echo "$seconds"; return; fi
+    case $1 in volume) echo 25 ;; check) echo 7 ;; log | journal_log | fuse_request) echo 4 ;; *) echo 2 ;; esac
+}
+
+if [ -n "$minimise" ]; then
+    for target in "${targets[@]}"; do
+        new=$out/minimised/$target
+        rm -rf "$new"
+        mkdir -p "$new" "$out/corpus/$target" "fuzz/corpus/$target"
+        "$bin/$target" -set_cover_merge=1 -max_len=4200 "$new" "fuzz/corpus/$target" "$out/corpus/$target" 2>/dev/null
+        rm -rf "fuzz/corpus/$target"
+        cp -r "$new" "fuzz/corpus/$target"
+        echo "$target: $(find "fuzz/corpus/$target" -type f | wc -l) inputs"
+    done
+    exit 0
+fi
+
+rows=() failed=()
+mkdir -p "$out/logs" "$out/found"
+for target in "${targets[@]}"; do
+    mkdir -p "$out/corpus/$target"
+    kept=()
+    for dir in "fuzz/corpus/$target" "fuzz/cases/$target"; do [ ! -d "$dir" ] || kept+=("$dir"); done
+    log=$out/logs/$target.log
+    "$bin/$target" -max_total_time="$(time_of "$target")" -max_len=2200 -timeout=20 -rss_limit_mb=2048 \
+        -print_final_stats=1 -artifact_prefix="$out/found/$target-" "$out/corpus/$target" "${kept[@]}" >"$log" 2>&1 &
+    pid=$!
+    # Progress: libFuzzer's last line of it, on a terminal.
+    while [ -t 1 ] && kill -0 "$pid" 2>/dev/null; do
+        line=$(grep -a 'cov: ' "$log" 2>/dev/null | tail -1 | cut -c1-90) || true
+        printf '\r\033[K%-15s %s' "$target" "$line"
+        sleep 1
+    done
+    crashes=0
+    wait "$pid" || crashes=1
+    [ ! -t 1 ] || printf '\r\033[K'
+    stat() { sed -n "s/^stat::$1: *//p" "$log" | tail -1; }
+    last=$(grep -a 'cov: ' "$log" | tail -1 || true)
+    count=$(find "$out/corpus/$target" "${kept[@]}" -type f | wc -l)
+    edges=$(sed -n 's/.*cov: \([0-9]*\).*/\1/p' <<<"$last")
+    row=$(printf '%-15s %12s %10s %8s %9s %8s' "$target" "$(stat number_of_executed_units)" \
+        "$(stat average_exec_per_sec)" "$count" "${edges:--}" "$crashes")
+    rows+=("$row")
+    echo "$row"
+    if [ "$crashes" -ne 0 ]; then
+        failed+=("$target")
+        grep -a -m1 -A3 'panicked at\|ERROR: libFuzzer' "$log" | head -8 || true
+        input=$(sed -n 's/.*Test unit written to //p' "$log" | tail -1)
+        echo "again: EXTOL_INPUT=$(realpath "$input") cargo test -p extol-hostile --test replay -- $target"
+    fi
+done
+
+printf '\n%-15s %12s %10s %8s %9s %8s\n' target executions per/second inputs edges crashes
+printf '%s\n' "${rows[@]}"
+if [ ${#failed[@]} -gt 0 ]; then
+    echo "failed: ${failed[*]}" >&2
+    exit 1
+fi

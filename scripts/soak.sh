@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# The stress of crates/cli/tests/stress.rs for an hour, or as many seconds as are given, with an optimised build. Prints every
+# ten seconds what was done and what the daemon uses, and fails if its memory, threads or open files pass their bounds.
+#
+#   scripts/soak.sh [SECONDS]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+seconds=${1:-3600}
+case $seconds in
+'' | *[!0-9]*)
+    echo "usage: scripts/soak.sh [SECONDS]" >&2
+    exit 2
+    ;;
+esac
+EXTOL_SOAK=$seconds EXTOL_NO_SKIP=1 cargo test --release -p extol-cli --test stress -- --nocapture
