@@ -2,7 +2,7 @@
 //!
 //! The operations follow from a seed; offsets lie near the ends of blocks, pages, larger pieces and the file. They are
 //! made up front, so that a failing list can be made shorter and shown: each shorter list runs on a fresh volume, until
-//! nothing more can be left out. What the file may hold after a crash says [`History`].
+//! nothing more can be left out. What the file may hold after a crash says `History`.
 
 mod ops;
 

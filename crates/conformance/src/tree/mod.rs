@@ -6,7 +6,7 @@
 //!
 //! After a crash: changes of names and attributes become durable in order, so the tree must be exactly as the model
 //! was after *some* operation, not before the last one that a sync covered; every file must hold what its
-//! [`History`](crate::history::History) allows.
+//! `History` (`crate::history`) allows.
 //!
 //! A failing run of one thread is made shorter, like those of [`fsx`](crate::fsx).
 
