@@ -1,18 +1,24 @@
 #!/usr/bin/env bash
 # The long variants of the tests, for a night: full-size trees in every cell of the matrix, a hundred times more
-# random operations, minutes of each load, thousands of damaged volumes, a million known inodes.
+# random operations, minutes of each load, faults at every request, tens of thousands of damaged volumes, a million known
+# inodes, fifty times the schedules of the model.
 #
-#   scripts/long-tests.sh [TEST...]     default: interop posix random loads bad_input bounds pjdfstest
+#   scripts/long-tests.sh [TEST...]     default: all of the list below; a TEST is PACKAGE:NAME or a NAME of extol-cli
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/install-deps.sh
 export EXTOL_LONG=1 EXTOL_NO_SKIP=1
 tests=("$@")
-[ ${#tests[@]} -gt 0 ] || tests=(interop posix random loads bad_input bounds pjdfstest)
+[ ${#tests[@]} -gt 0 ] || tests=(interop conformance posix random loads bad_input bounds pjdfstest
+    extol:faults extol:random extol-check:agree extol-hostile:storm extol-journal:model)
 failed=()
 for test in "${tests[@]}"; do
     printf '\n== %s\n' "$test"
-    cargo test --release -p extol-cli --test "$test" --no-fail-fast || failed+=("$test")
+    package=extol-cli name=$test
+    case $test in *:*) package=${test%%:*} name=${test#*:} ;; esac
+    features=()
+    [ "$name" != model ] || features=(--features model)
+    cargo test --release -p "$package" "${features[@]}" --test "$name" --no-fail-fast || failed+=("$test")
 done
 if [ ${#failed[@]} -gt 0 ]; then
     echo "failed: ${failed[*]}" >&2
