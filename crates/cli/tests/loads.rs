@@ -202,8 +202,9 @@ fn a_source_tree_from_tar() {
     let archive = scratch.join("sources.tar");
     let source = source_tree();
     run_ok(tool("tar").arg("-cf").arg(&archive).arg("--exclude=./target").arg("-C").arg(&source).arg("."));
-    let size = (std::fs::metadata(&archive).unwrap().len() * 3).max(512 << 20);
-    let (image, mount) = mounted(&scratch, size, &["-t", "ext4"], &[]);
+    // Room for three copies, whatever tree this machine has: files take whole blocks, small ones need many inodes.
+    let size = (std::fs::metadata(&archive).unwrap().len() * 6).max(512 << 20);
+    let (image, mount) = mounted(&scratch, size, &["-t", "ext4", "-i", "4096"], &[]);
     let unpack = |dir: &Path| {
         std::fs::create_dir(dir).unwrap();
         run_ok(tool("tar").arg("-xf").arg(&archive).arg("-C").arg(dir));

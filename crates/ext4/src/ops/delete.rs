@@ -5,9 +5,13 @@
 //!   last reference: unmap everything, attributes  (as many as it takes)
 //!                   off the list, inode free      (the last one)
 //! ```
+//!
+//! A symbolic link goes in one transaction, its block and the inode together: with its block gone and the inode still
+//! there, it would look like a short link inside the inode, with an impossible target.
 
 use std::sync::Arc;
 
+use extol_journal::Handle;
 use extol_ondisk::{FileType, InodeFlags};
 use extol_vfs::Result;
 
@@ -17,6 +21,7 @@ use crate::error;
 use crate::fs::Fs;
 use crate::inline;
 use crate::inodes::{Cell, InodeState};
+use crate::map::{self, Discard, Progress};
 use crate::orphan;
 use crate::xattr;
 
@@ -41,18 +46,23 @@ pub(crate) fn delete_if_unused(fs: &Fs, cell: &Arc<Cell>) {
 pub(crate) fn delete(fs: &Fs, st: &mut InodeState) -> Result<()> {
     let vol = &fs.vol;
     let was_dir = st.is_dir();
+    let is_link = FileType::from_mode(st.node.raw.mode) == Some(FileType::Symlink);
     truncate::drop_pages(fs, st, 0, u32::MAX);
     fs.dirty.remove(st.node.ino.0);
     vol.alloc.release(&mut st.window);
     if st.node.raw.maps_blocks() {
         st.node.raw.size = 0;
         st.disk_size = 0;
-        if st.node.raw.blocks > 0 {
+        if st.node.raw.blocks > 0 && !is_link {
             truncate::unmap(fs, st, 0, u32::MAX, false)?;
         }
     }
     let credits = inline::CREDITS + xattr::CREDITS + Allocator::FREE_INODE_CREDITS + orphan::CREDITS + 1;
-    let mut h = fs.start(credits)?;
+    let mut h = if is_link && st.node.raw.maps_blocks() && st.node.raw.blocks > 0 {
+        unmap_link(fs, st, credits)?
+    } else {
+        fs.start(credits)?
+    };
     if st.node.raw.flags.contains(InodeFlags::INLINE_DATA) {
         inline::clear(vol, &mut h, &mut st.node)?;
     }
@@ -73,4 +83,26 @@ pub(crate) fn delete(fs: &Fs, st: &mut InodeState) -> Result<()> {
     st.disk_size = 0;
     st.store(fs, &mut h, true)?;
     h.stop().map_err(error::journal)
+}
+
+/// Frees the block of a symbolic link, and leaves `credits` for the rest in the same transaction.
+fn unmap_link(fs: &Fs, st: &mut InodeState, credits: u32) -> Result<Handle> {
+    let vol = &fs.vol;
+    let step = map::credits_for_remove_step(&st.node);
+    let mut h = fs.start(credits + step)?;
+    loop {
+        match map::remove(vol, &mut h, &mut st.node, 0, u32::MAX, Discard::Free) {
+            // One block below a root without levels is less than a step.
+            Ok(Progress::Done) => return Ok(h),
+            // A damaged link may have more.
+            Ok(Progress::Restart { .. }) => {
+                st.store(fs, &mut h, true)?;
+                h.restart(credits + step).map_err(error::journal)?;
+            }
+            Err(e) => {
+                st.store(fs, &mut h, true)?;
+                return Err(e);
+            }
+        }
+    }
 }
