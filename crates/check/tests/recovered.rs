@@ -6,6 +6,7 @@ use extol::mkfs::{MkfsOptions, mkfs};
 use extol::{Ext4, FileSystem as _, MountOptions, OpenOptions};
 use extol_check::{CheckError, CheckOptions, Kind, Recovery, Report, Severity, check};
 use extol_device::{BlockDevice as _, MemDevice, SharedDevice};
+use extol_testkit::{Image, Need, Scratch, require, run_ok, tool};
 
 fn volume(features: &str) -> Arc<MemDevice> {
     let device = Arc::new(MemDevice::new(24 << 20));
@@ -77,6 +78,43 @@ fn a_removed_directory_in_use_is_an_orphan() {
         let report = look(device.snapshot(), Recovery::InMemory).expect("a report");
         assert!(report.is_clean() && report.counts.orphans == 1, "{features}: {report}");
     }
+}
+
+/// A long link whose deletion was cut between its block and its inode: Linux leaves such orphans, and so did we.
+#[test]
+fn a_link_on_its_way_out_is_an_orphan() {
+    if !require(&[Need::Tool("mke2fs"), Need::Tool("debugfs")]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = Image::mke2fs(scratch.path(), "a.img", 16 << 20, &["-t", "ext4", "-b", "1024"]);
+    let debugfs = |command: &str| run_ok(tool("debugfs").args(["-w", "-R", command]).arg(&image.path));
+    debugfs(&format!("symlink /link {}", "x".repeat(80)));
+    let block = debugfs("blocks /link").lines().next().expect("its block").trim().to_owned();
+    // What is left when the block is gone: an empty extent tree.
+    for field in ["block[0] 0xF30A", "block[1] 4", "block[2] 0", "block[3] 0", "block[4] 0", "block[5] 0"] {
+        debugfs(&format!("sif <12> {field}"));
+    }
+    for command in ["sif <12> size 0", "sif <12> blocks 0", "sif <12> links_count 0", "unlink /link"] {
+        debugfs(command);
+    }
+    debugfs(&format!("freeb {block}"));
+    let stats = debugfs("stats");
+    let free = stats.split(" free block").next().and_then(|before| before.split_whitespace().last());
+    let free: u32 = free.and_then(|n| n.parse().ok()).expect("the free blocks of group 0");
+    debugfs(&format!("set_bg 0 free_blocks_count {}", free + 1));
+    debugfs("set_bg 0 checksum calc");
+    let report = || {
+        let bytes = std::fs::read(&image.path).expect("the image");
+        let device = MemDevice::new(bytes.len() as u64);
+        device.write_at(&bytes, 0).expect("write");
+        look(device, Recovery::InMemory).expect("a report")
+    };
+    assert!(!report().is_clean(), "nobody says yet that it is an orphan");
+    debugfs("ssv last_orphan 12");
+    debugfs("feature needs_recovery");
+    let found = report();
+    assert!(found.is_clean() && found.counts.orphans == 1, "{found}");
 }
 
 #[test]

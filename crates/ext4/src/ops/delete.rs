@@ -7,7 +7,8 @@
 //! ```
 //!
 //! A symbolic link goes in one transaction, its block and the inode together: with its block gone and the inode still
-//! there, it would look like a short link inside the inode, with an impossible target.
+//! there, it would look like a short link inside the inode, with an impossible target. (Linux and e2fsck free such an
+//! orphan without a word, but nobody has to rely on that.)
 
 use std::sync::Arc;
 
