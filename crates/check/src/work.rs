@@ -44,6 +44,8 @@ pub(crate) fn pieces<T: Send>(
         while one() {
             done(next.load(Relaxed).min(count));
         }
+        // The others may have taken every piece before this thread got one.
+        done(next.load(Relaxed).min(count));
     });
     let mut results = results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     results.sort_unstable_by_key(|(n, _)| *n);
