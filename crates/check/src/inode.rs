@@ -281,15 +281,17 @@ impl Judge<'_> {
         self.shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
+    /// An orphan without a name: parts of it may be gone already.
+    fn is_being_deleted(&self, raw: Raw<'_>) -> bool {
+        raw.links() == 0 && self.vol.orphans.contains(&raw.ino)
+    }
+
     /// Type against contents. False if the map need not be looked at.
     fn kind(&self, raw: Raw<'_>, info: &mut Info, to: &mut Scanned) -> Result<bool> {
         let (vol, ino) = (self.vol, raw.ino);
         // A long link on its way out: its block is gone, the inode goes next. (Linux and e2fsck free it without a word.)
-        let going = raw.is(FileType::Symlink)
-            && raw.links() == 0
-            && raw.size() == 0
-            && raw.size_hi() == 0
-            && vol.orphans.contains(&ino);
+        let going =
+            raw.is(FileType::Symlink) && raw.size() == 0 && raw.size_hi() == 0 && self.is_being_deleted(raw);
         if vol.incompat(Incompat::EXTENTS)
             && raw.has(InodeFlags::EXTENTS)
             && raw.is(FileType::Symlink)
@@ -406,8 +408,7 @@ impl Judge<'_> {
             hashed = crate::htree::root_ok(vol, raw, &mapped, to)?;
         }
         // (A removed one may be half way to its end.)
-        let orphaned = raw.links() == 0 && vol.orphans.contains(&ino);
-        if clusters == 0 && is_dir && !orphaned && !raw.has(InodeFlags::INLINE_DATA) {
+        if clusters == 0 && is_dir && !self.is_being_deleted(raw) && !raw.has(InodeFlags::INLINE_DATA) {
             to.err(ino, Kind::DirEmpty, "the directory has no blocks");
         }
         let inline_value = if is_dir && inline { self.inline_value(raw)? } else { None };
@@ -469,7 +470,7 @@ impl Judge<'_> {
             let stated = (size / bs) & 0xFFFF_FFFF;
             let spare = u64::from(vol.sb.prealloc_dir_blocks);
             // Removed while it was in use: its size is 0 already, its blocks go with the orphan.
-            let removed = size == 0 && raw.links() == 0 && vol.orphans.contains(&ino);
+            let removed = size == 0 && self.is_being_deleted(raw);
             let wrong = if removed {
                 false
             } else if raw.has(InodeFlags::INLINE_DATA) {

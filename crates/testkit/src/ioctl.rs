@@ -1,4 +1,4 @@
-//! The two ioctls that tests need and that no safe wrapper offers. The only unsafe code of this crate.
+//! The two ioctls that tests need and that no safe wrapper offers. With `mapped.rs` the only unsafe code of this crate.
 
 #![allow(unsafe_code)]
 
