@@ -5,12 +5,17 @@
 //! | `cache_mb=N` | bound on the metadata cache, default 256 MiB together with the write cache |
 //! | `dirty_mb=N` | bound on file data not yet written, default 64 |
 //! | `inode_cache=N` | inodes kept decoded, default 16384 |
+//! | `fsync_batching=none\|static\|adaptive` | how an fsync waits for others, default adaptive |
+//! | `async_checkpoint[=PERCENT]`, `noasync_checkpoint` | write home in the background when less of the log is free; default off |
+//! | `checkpoint=merge\|nomerge` (`checkpoint_merge`, `nocheckpoint_merge`) | one thread answers all whole-volume syncs, default merge |
 //! | `direct`, `nodirect` | open the image or disk with O_DIRECT (default: where it can) |
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use extol_device::SharedDevice;
+use extol_journal::FreeThreshold;
+use extol_journal::batching::{BatchPolicy, Batching};
 
 /// `data=`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -97,6 +102,12 @@ pub struct MountOptions {
     pub lazytime: bool,
     /// `nodelalloc`: map blocks in the write call.
     pub nodelalloc: bool,
+    /// `fsync_batching=`, `min_batch_time=`, `max_batch_time=` (microseconds).
+    pub batching: Batching,
+    /// `async_checkpoint=`; `None`: `noasync_checkpoint`.
+    pub async_checkpoint: Option<FreeThreshold>,
+    /// `checkpoint=merge`.
+    pub checkpoint_merge: bool,
     /// Bound on the metadata cache in bytes.
     pub cache_bytes: usize,
     /// Bound on file data waiting to be written, in bytes.
@@ -140,6 +151,9 @@ impl Default for MountOptions {
             sb: None,
             lazytime: false,
             nodelalloc: false,
+            batching: Batching::default(),
+            async_checkpoint: None,
+            checkpoint_merge: true,
             // 192 + 64 make the documented bound of 256 MiB.
             cache_bytes: 192 * MIB,
             dirty_bytes: 64 * MIB,
@@ -167,8 +181,6 @@ const ACCEPTED: &[&str] = &[
     "noinit_itable",
     "inode_readahead_blks",
     "journal_ioprio",
-    "max_batch_time",
-    "min_batch_time",
     "max_dir_size_kb",
     "mb_optimize_scan",
     "nodiscard",
@@ -273,6 +285,36 @@ impl MountOptions {
             "sb" => self.sb = Some(number()?),
             "lazytime" => self.lazytime = true,
             "nodelalloc" => self.nodelalloc = true,
+            "fsync_batching" => {
+                let known = BatchPolicy::NAMES.iter().find(|(name, _)| Some(*name) == value);
+                self.batching.policy = known.ok_or_else(bad)?.1;
+            }
+            "min_batch_time" => {
+                self.batching.min = Duration::from_micros(small(u64::from(u32::MAX))? as u64);
+            }
+            "max_batch_time" => {
+                self.batching.max = Duration::from_micros(small(u64::from(u32::MAX))? as u64);
+            }
+            "async_checkpoint" => {
+                self.async_checkpoint =
+                    match value {
+                        None => Some(FreeThreshold::default()),
+                        Some("0") => None,
+                        Some(_) => Some(number().ok().and_then(FreeThreshold::new).ok_or_else(|| {
+                            format!("{}: use a percentage from 1 to 99, or 0 for off", bad())
+                        })?),
+                    };
+            }
+            "noasync_checkpoint" => self.async_checkpoint = None,
+            "checkpoint" => {
+                self.checkpoint_merge = match value {
+                    Some("merge") => true,
+                    Some("nomerge") => false,
+                    _ => return Err(bad()),
+                };
+            }
+            "checkpoint_merge" => self.checkpoint_merge = true,
+            "nocheckpoint_merge" => self.checkpoint_merge = false,
             "cache_mb" => self.cache_bytes = small(1 << 20)?.max(4) * MIB,
             "dirty_mb" => self.dirty_bytes = small(1 << 20)?.max(1) * MIB,
             "inode_cache" => self.inode_cache = small(1 << 28)?.max(64),

@@ -11,6 +11,7 @@
 //!                 └ Buf: copy-on-write snapshots (cache.rs)
 //! ```
 
+pub mod batching;
 mod cache;
 mod checkpoint;
 mod commit;
@@ -34,6 +35,7 @@ mod transaction;
 mod types;
 
 pub use cache::Buf;
+pub use checkpoint::policy::{AsyncCheckpointStats, FreeThreshold};
 pub use handle::Handle;
 pub use journal::{Journal, JournalConfig};
 pub use log::LogConfig;

@@ -2,8 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use extol_service::{Distribution, Histogram};
 use serde::{Deserialize, Serialize};
 
+use crate::batching::BatchingStats;
+use crate::checkpoint::policy::AsyncCheckpointStats;
 use crate::journal::Journal;
 use crate::space::LogSpace;
 
@@ -49,6 +52,66 @@ pub(crate) struct Counters {
     pub space_wait_ns: Counter,
     pub flushes: Counter,
     pub flushes_saved: Counter,
+    pub batch_waits: Counter,
+    pub batch_wait_ns: Counter,
+    pub async_runs: Counter,
+    pub async_batches: Counter,
+    pub async_blocks: Counter,
+    pub async_busy_ns: Counter,
+    pub distributions: Histograms,
+}
+
+/// Live histograms. Times in nanoseconds.
+#[derive(Debug, Default)]
+pub(crate) struct Histograms {
+    pub handle_start: Histogram,
+    pub space_wait: Histogram,
+    pub sync_wait: Histogram,
+    pub batch_size: Histogram,
+    pub commit: Histogram,
+    pub locked: Histogram,
+    pub flushing: Histogram,
+    pub logging: Histogram,
+    pub checkpoint: Histogram,
+}
+
+impl Histograms {
+    fn distributions(&self) -> JournalDistributions {
+        JournalDistributions {
+            handle_start_ns: self.handle_start.distribution(),
+            space_wait_ns: self.space_wait.distribution(),
+            sync_wait_ns: self.sync_wait.distribution(),
+            batch_size: self.batch_size.distribution(),
+            commit_ns: self.commit.distribution(),
+            locked_ns: self.locked.distribution(),
+            flushing_ns: self.flushing.distribution(),
+            logging_ns: self.logging.distribution(),
+            checkpoint_ns: self.checkpoint.distribution(),
+        }
+    }
+}
+
+/// How times and sizes are distributed.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct JournalDistributions {
+    /// Time to join a transaction, of every handle.
+    pub handle_start_ns: Distribution,
+    /// Waits for log space, of the handles that had to.
+    pub space_wait_ns: Distribution,
+    /// From asking for durability to having it: fsync, fdatasync, sync.
+    pub sync_wait_ns: Distribution,
+    /// Durable requests that one commit served.
+    pub batch_size: Distribution,
+    /// A whole commit, from the lock to the last waiter's wake-up.
+    pub commit_ns: Distribution,
+    /// Commit phase: waiting for open handles.
+    pub locked_ns: Distribution,
+    /// Commit phase: flushing the device before the record.
+    pub flushing_ns: Distribution,
+    /// Commit phase: writing the log, the flush included.
+    pub logging_ns: Distribution,
+    /// One checkpoint: home writes, flush and tail.
+    pub checkpoint_ns: Distribution,
 }
 
 impl Counters {
@@ -125,6 +188,12 @@ pub struct JournalStats {
     pub cache_misses: u64,
     /// Why the journal stopped, if it did.
     pub aborted: Option<String>,
+    /// fsync batching.
+    pub batching: BatchingStats,
+    /// Asynchronous checkpoint.
+    pub async_checkpoint: AsyncCheckpointStats,
+    /// Distributions of times and sizes.
+    pub distributions: JournalDistributions,
 }
 
 impl JournalStats {
@@ -198,6 +267,22 @@ impl Journal {
             cache_hits: self.cache.hits.load(Ordering::Relaxed),
             cache_misses: self.cache.misses.load(Ordering::Relaxed),
             aborted: state.aborted.as_deref().map(str::to_owned),
+            batching: BatchingStats {
+                policy: state.batching.policy,
+                min_us: state.batching.min.as_micros() as u64,
+                max_us: state.batching.max.as_micros() as u64,
+                waits: c.batch_waits.get(),
+                wait_ns: c.batch_wait_ns.get(),
+                syncers: 0,
+            },
+            async_checkpoint: AsyncCheckpointStats {
+                threshold: state.async_checkpoint,
+                runs: c.async_runs.get(),
+                batches: c.async_batches.get(),
+                blocks: c.async_blocks.get(),
+                busy_ns: c.async_busy_ns.get(),
+            },
+            distributions: c.distributions.distributions(),
         }
     }
 }

@@ -3,7 +3,9 @@
 //! A service does a bounded piece of work per step and says when it wants the next one; the runner only waits and
 //! calls. Tests call `step` themselves with a [`TestClock`].
 mod clock;
+mod histogram;
 mod runner;
 
 pub use clock::{Clock, SystemClock, TestClock};
+pub use histogram::{Distribution, Histogram};
 pub use runner::{Progress, Runner, Service, StopSignal, Wakeup};

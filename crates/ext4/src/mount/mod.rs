@@ -157,6 +157,8 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
         cache_bytes: options.cache_bytes,
         clock: Arc::clone(&clock),
     })?;
+    journal.set_batching(options.batching);
+    journal.set_async_checkpoint(options.async_checkpoint);
     let post = Arc::new(Post::default());
     let bad_groups = Arc::clone(&post);
     let alloc_options = AllocOptions {
@@ -222,6 +224,7 @@ fn limits(sb: &Superblock, options: &MountOptions, has_log: bool) -> OpenResult<
             (options.journal_async_commit, "journal_async_commit"),
             (options.journal_checksum, "journal_checksum"),
             (options.data.is_some(), "data="),
+            (options.async_checkpoint.is_some(), "async_checkpoint"),
         ];
         if let Some((_, name)) = without.iter().find(|(on, _)| *on) {
             return refuse(format!("can't mount with {name}, fs mounted w/o journal"));

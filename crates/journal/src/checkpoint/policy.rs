@@ -1,6 +1,48 @@
 //! When to checkpoint, and how far: pure functions of numbers.
 
+use serde::{Deserialize, Serialize};
+
 use crate::types::Tid;
+
+/// The part of the log, in per cent, under whose free space the asynchronous checkpoint begins (`async_checkpoint=`).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct FreeThreshold(u8);
+
+impl Default for FreeThreshold {
+    fn default() -> Self {
+        Self(50)
+    }
+}
+
+impl FreeThreshold {
+    /// From 1 to 99.
+    #[must_use]
+    pub fn new(percent: u64) -> Option<Self> {
+        u8::try_from(percent).ok().filter(|p| (1..=99).contains(p)).map(Self)
+    }
+
+    /// Per cent.
+    #[must_use]
+    pub fn percent(self) -> u8 {
+        self.0
+    }
+}
+
+/// What the asynchronous checkpoint did.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct AsyncCheckpointStats {
+    /// `async_checkpoint=`; none when off.
+    pub threshold: Option<FreeThreshold>,
+    /// Times that free log space fell under the threshold.
+    pub runs: u64,
+    /// Batches written home.
+    pub batches: u64,
+    /// Blocks written home.
+    pub blocks: u64,
+    /// Time that it worked, in nanoseconds.
+    pub busy_ns: u64,
+}
 
 /// What the policy looks at.
 #[derive(Clone, Debug)]

@@ -83,9 +83,9 @@ impl Journal {
             self.can_join.wait(state.bare());
         };
         drop(state);
-        if let Some(since) = waited_since {
-            self.counters.wait_ns.add(self.clock.now_ns().saturating_sub(since));
-        }
+        let waited = waited_since.map_or(0, |since| self.clock.now_ns().saturating_sub(since));
+        self.counters.wait_ns.add(waited);
+        self.counters.distributions.handle_start.record(waited);
         Ok((tx, credits))
     }
 

@@ -41,8 +41,10 @@ use extol_sync::Condvar;
 use extol_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use extol_sync::rank::{Mutex, Rank};
 
+use crate::batching::Batching;
 use crate::cache::{BlockCache, Buf};
 use crate::checkpoint::CheckpointList;
+use crate::checkpoint::policy::FreeThreshold;
 use crate::log::Log;
 use crate::space::LogSpace;
 use crate::stats::Counters;
@@ -103,6 +105,9 @@ pub(crate) struct State {
     pub aborted: Option<Arc<str>>,
     /// The abort came from a failure; it was no shutdown on purpose.
     pub failed: bool,
+    pub batching: Batching,
+    /// None: checkpoints are synchronous.
+    pub async_checkpoint: Option<FreeThreshold>,
 }
 
 /// A journal over one device, with the metadata cache that belongs to it. See the module's story.
@@ -193,6 +198,8 @@ impl Journal {
                 barriers: 0,
                 aborted: None,
                 failed: false,
+                batching: Batching::default(),
+                async_checkpoint: None,
             }),
             can_join: Condvar::new(),
             done: Condvar::new(),
@@ -299,6 +306,17 @@ impl Journal {
 
     pub(crate) fn commit_interval_ns(&self) -> u64 {
         self.commit_interval_ns.load(Ordering::Relaxed)
+    }
+
+    /// Changes how fsyncs wait for each other, from the next one on.
+    pub fn set_batching(&self, batching: Batching) {
+        self.state.lock().batching = batching;
+    }
+
+    /// Turns the asynchronous checkpoint on or off, or changes its threshold. Without a log it has nothing to do.
+    pub fn set_async_checkpoint(&self, threshold: Option<FreeThreshold>) {
+        self.state.lock().async_checkpoint = threshold;
+        self.checkpoint_wakeup.wake();
     }
 
     /// Is the block's number within the volume?
