@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use extol_service::Runner;
 
-use crate::commit::{CheckpointService, CommitService};
+use crate::checkpoint::CheckpointService;
+use crate::commit::CommitService;
 use crate::journal::Journal;
 
 /// Runs the commit and checkpoint services of a journal until dropped.

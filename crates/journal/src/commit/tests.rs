@@ -1,5 +1,6 @@
 use super::*;
 use crate::test_rig::{FIRST_TID, INTERVAL, rig};
+use crate::types::Tid;
 use extol_device::BlockNr;
 
 const IDLE: Progress = Progress::Idle(None);
@@ -76,23 +77,4 @@ fn stands_aside_for_another_committer_and_after_an_abort() {
     rig.journal.shut_down("test");
     assert_eq!(service.step(), IDLE);
     assert_eq!(rig.journal.stats().transactions, 0);
-}
-
-/// The checkpoint service acts on need alone.
-#[test]
-fn checkpoint_service() {
-    let rig = rig();
-    let mut service = CheckpointService(Arc::clone(&rig.journal));
-    rig.fill(10..200, 1);
-    rig.journal.commit_all().unwrap();
-    assert_eq!((service.step(), rig.journal.stats().checkpoints), (IDLE, 0));
-    while rig.journal.stats().log_free >= rig.journal.space_needed() {
-        rig.fill(10..200, 2);
-        rig.journal.commit_all().unwrap();
-    }
-    rig.journal.state.lock().space_waiters = 1;
-    assert_eq!(service.step(), Progress::More);
-    assert_eq!(service.step(), IDLE, "enough is free");
-    assert!(rig.journal.stats().log_free >= rig.journal.stats().log_blocks / 2);
-    rig.journal.state.lock().space_waiters = 0;
 }
