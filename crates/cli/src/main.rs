@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   main ── helper.rs   called as mount.extol, or by mount.fuse: SOURCE DIR -o …
-//!     │     args.rs     the command line of everything else, with its manual
+//!     │     args/       the command line of everything else, with its manual
 //!     ├── mount.rs      mount: options.rs splits -o, daemon.rs goes to the background, signals.rs ends it
 //!     ├── umount.rs     umount: waits until the daemon has written everything
 //!     ├── stat.rs       counters of a live mount

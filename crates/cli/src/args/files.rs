@@ -1,0 +1,120 @@
+//! Arguments of the commands for files of a volume that is not mounted: ls, cat, cp, put, rm, mkdir.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args};
+
+/// `extol ls`.
+#[derive(Args, Debug)]
+#[command(after_long_help = manual!("extol ls disk.img", "extol ls -lR disk.img /home"))]
+pub struct LsArgs {
+    /// With mode, links, owner, size and time.
+    #[arg(short)]
+    pub long: bool,
+    /// Directories with all that is in them.
+    #[arg(short = 'R')]
+    pub recursive: bool,
+    /// Also names that begin with a dot.
+    #[arg(short = 'a')]
+    pub all: bool,
+    /// With inode numbers.
+    #[arg(short = 'i')]
+    pub inodes: bool,
+    /// Mount options for opening the volume.
+    #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append)]
+    pub options: Vec<String>,
+    /// Disk image or block device, not mounted.
+    pub source: PathBuf,
+    /// What to list [default: /].
+    pub paths: Vec<OsString>,
+}
+
+/// `extol cat`.
+#[derive(Args, Debug)]
+#[command(after_long_help = manual!("extol cat disk.img /etc/fstab"))]
+pub struct CatArgs {
+    /// Mount options for opening the volume.
+    #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append)]
+    pub options: Vec<String>,
+    /// Disk image or block device, not mounted.
+    pub source: PathBuf,
+    /// Files on the volume.
+    #[arg(required = true)]
+    pub paths: Vec<OsString>,
+}
+
+/// `extol cp`.
+#[derive(Args, Debug)]
+#[command(
+    after_long_help = manual!("extol cp disk.img /etc/fstab .", "extol cp disk.img /home /tmp/home"),
+    long_about = "Copy files out of a volume that is not mounted.\n\n\
+        Directories are copied with all that is in them; modes, times, links, holes and extended attributes are kept, \
+        owners and device files if root copies. If DEST is a directory, the copies are put into it."
+)]
+pub struct CpArgs {
+    /// Mount options for opening the volume.
+    #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append)]
+    pub options: Vec<String>,
+    /// Disk image or block device, not mounted.
+    pub source: PathBuf,
+    /// Files on the volume, then where to put the copies.
+    #[arg(required = true, num_args = 2.., value_name = "PATH... DEST")]
+    pub paths: Vec<OsString>,
+}
+
+/// `extol put`.
+#[derive(Args, Debug)]
+#[command(
+    after_long_help = manual!("extol put disk.img notes.txt /home/ada/", "extol put disk.img ./tree /srv"),
+    long_about = "Copy files into a volume that is not mounted.\n\n\
+        Directories are copied with all that is in them; owners, modes, times, links, holes and extended attributes \
+        are kept. If DEST is a directory on the volume, the copies are put into it."
+)]
+pub struct PutArgs {
+    /// Mount options for opening the volume.
+    #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append)]
+    pub options: Vec<String>,
+    /// Disk image or block device, not mounted.
+    pub source: PathBuf,
+    /// Files here, then where to put the copies on the volume.
+    #[arg(required = true, num_args = 2.., value_name = "PATH... DEST")]
+    pub paths: Vec<OsString>,
+}
+
+/// `extol rm`.
+#[derive(Args, Debug)]
+#[command(after_long_help = manual!("extol rm disk.img /tmp/junk", "extol rm -r disk.img /var/cache"))]
+pub struct RmArgs {
+    /// Directories with all that is in them.
+    #[arg(short, long)]
+    pub recursive: bool,
+    /// What is not there is no error.
+    #[arg(short, long)]
+    pub force: bool,
+    /// Mount options for opening the volume.
+    #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append)]
+    pub options: Vec<String>,
+    /// Disk image or block device, not mounted.
+    pub source: PathBuf,
+    /// What to remove.
+    #[arg(required = true)]
+    pub paths: Vec<OsString>,
+}
+
+/// `extol mkdir`.
+#[derive(Args, Debug)]
+#[command(after_long_help = manual!("extol mkdir -p disk.img /srv/data"))]
+pub struct MkdirArgs {
+    /// Parents, too; what is there is no error.
+    #[arg(short, long)]
+    pub parents: bool,
+    /// Mount options for opening the volume.
+    #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append)]
+    pub options: Vec<String>,
+    /// Disk image or block device, not mounted.
+    pub source: PathBuf,
+    /// Directories to make.
+    #[arg(required = true)]
+    pub paths: Vec<OsString>,
+}

@@ -1,0 +1,169 @@
+//! The command line and its manual. Each file has the arguments of a few related commands.
+
+/// The end of every manual: examples, then the exit codes.
+macro_rules! manual {
+    ($($example:literal),+ $(,)?) => {
+        concat!(
+            "EXAMPLES:\n", $("  ", $example, "\n",)+ "\n",
+            "EXIT STATUS:\n  0 success, 1 wrong arguments or not allowed, 2 the machine lacks something, ",
+            "4 internal error,\n  8 interrupted, 32 failed (the reason is one line on standard error)"
+        )
+    };
+}
+
+mod bench;
+mod files;
+mod look;
+mod mkfs;
+mod mount;
+mod watch;
+
+use std::ffi::OsString;
+
+use clap::{Parser, Subcommand};
+
+use crate::error::{Failure, Result};
+
+pub use bench::{BenchCommand, BenchMetadataArgs};
+pub use files::{CatArgs, CpArgs, LsArgs, MkdirArgs, PutArgs, RmArgs};
+pub use look::{CheckArgs, LookArgs, ReplayArgs};
+pub use mkfs::MkfsArgs;
+pub use mount::{MountArgs, UmountArgs};
+pub use watch::StatArgs;
+
+/// Exit codes, the same for every command.
+const STATUS: &str = "\
+EXIT STATUS:
+  0   success
+  1   wrong arguments, or not allowed
+  2   the machine lacks something (FUSE, memory)
+  4   internal error
+  8   interrupted by the user
+  32  the operation failed; the reason is one line on standard error";
+
+/// ext4 in user space: mounts, reads and writes real ext2, ext3 and ext4 volumes, journaled.
+#[derive(Parser, Debug)]
+#[command(name = "extol", version, after_long_help = STATUS, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What to do.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Mount a volume on a directory.
+    Mount(MountArgs),
+    /// Unmount, and wait until everything is written.
+    Umount(UmountArgs),
+    /// Show the state and the counters of a live mount.
+    Stat(StatArgs),
+    /// Show what a volume is: size, features, state.
+    Info(LookArgs),
+    /// Show the journal of a volume, block by block, and what recovery would do.
+    Log(LookArgs),
+    /// Recover a volume that was not unmounted: replay its journal.
+    Replay(ReplayArgs),
+    /// Check a volume for damage, without changing it.
+    Check(CheckArgs),
+    /// Make a volume.
+    Mkfs(Box<MkfsArgs>),
+    /// List files of a volume that is not mounted.
+    Ls(LsArgs),
+    /// Print files of a volume that is not mounted.
+    Cat(CatArgs),
+    /// Copy files out of a volume that is not mounted.
+    Cp(CpArgs),
+    /// Copy files into a volume that is not mounted.
+    Put(PutArgs),
+    /// Remove files from a volume that is not mounted.
+    Rm(RmArgs),
+    /// Make directories on a volume that is not mounted.
+    Mkdir(MkdirArgs),
+    /// Measure Extol beside kernel ext4 and fuse2fs.
+    #[command(subcommand)]
+    Bench(BenchCommand),
+}
+
+/// Parses the command line. Help and version are printed here.
+pub fn parse(words: &[OsString]) -> Result<Command> {
+    use clap::error::ErrorKind;
+    Cli::try_parse_from(words).map(|cli| cli.command).map_err(|error| match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            let _ = error.print();
+            Failure::silent(0)
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = error.print();
+            Failure::silent(Failure::USAGE)
+        }
+        _ => {
+            let failure = Failure::usage(first_paragraph(&error.to_string()));
+            // The commands that act like fsck(8) have its exit codes.
+            let is_check = words.get(1).is_some_and(|word| word == "check");
+            if is_check { Failure { code: Failure::FSCK_USAGE, ..failure } } else { failure }
+        }
+    })
+}
+
+/// The message of a usage error without the usage that follows it, as one line.
+fn first_paragraph(text: &str) -> String {
+    let paragraph = text.split("\n\n").next().unwrap_or(text);
+    let line = paragraph.split_whitespace().collect::<Vec<_>>().join(" ");
+    format!("{} (see extol --help)", line.trim_start_matches("error: "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split_whitespace().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_a_manual() {
+        let mut todo = vec![Cli::command()];
+        while let Some(mut command) = todo.pop() {
+            if command.has_subcommands() {
+                todo.extend(command.get_subcommands().cloned());
+                continue;
+            }
+            let help = command.render_long_help().to_string();
+            assert!(help.contains("EXAMPLES:") && help.contains("EXIT STATUS:"), "{}", command.get_name());
+        }
+    }
+
+    #[test]
+    fn mistakes_are_one_line() {
+        for line in
+            ["extol mount x", "extol frob", "extol mount -z a b", "extol mount -r -w a b", "extol cp img /x"]
+        {
+            let failure = parse(&words(line)).unwrap_err();
+            assert_eq!(failure.code, Failure::USAGE, "{line}");
+            assert!(!failure.line.is_empty() && !failure.line.contains('\n'), "{line}: {}", failure.line);
+        }
+    }
+
+    #[test]
+    fn check_has_the_codes_of_fsck() {
+        for line in ["extol check", "extol check a b", "extol check --frob a"] {
+            assert_eq!(parse(&words(line)).unwrap_err().code, 16, "{line}");
+        }
+    }
+
+    #[test]
+    fn mount_takes_options_anywhere() {
+        let Command::Mount(args) = parse(&words("extol mount img -o ro /mnt -f -o commit=3")).unwrap() else {
+            panic!("not mount");
+        };
+        assert!(args.foreground);
+        assert_eq!(args.options, ["ro", "commit=3"]);
+    }
+}
