@@ -1,4 +1,10 @@
-//! Benchmarks that put Extol beside its peers in one run: kernel ext4 and fuse2fs on the same loop device.
+//! Benchmarks: loads that run on Extol and its peers in turn, and reports of what was measured.
+//!
+//! ```text
+//!   workload/   what is done: fsmark, postmark, varmail, fsync-latency, under their tools' parameter names
+//!   target/     what it is done to: a directory, an open volume in this process
+//!   metadata    names and inodes through a mount, beside kernel ext4 and fuse2fs on the same loop device
+//! ```
 //!
 //! Every figure is printed as it was measured, with its ratio to a peer. Each subject starts from a fresh volume made
 //! with the same mke2fs arguments; the subjects take turns within a round, and the median round counts, so that a change
@@ -6,6 +12,8 @@
 
 mod metadata;
 mod subject;
+pub mod target;
+pub mod workload;
 
 pub use metadata::{MetadataBench, PhaseResult, Report};
 pub use subject::SubjectKind;

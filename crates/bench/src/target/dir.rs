@@ -1,0 +1,89 @@
+//! A directory on whatever is mounted there.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use super::{Target, TargetFile};
+
+/// A directory of a mounted file system.
+#[derive(Debug)]
+pub struct Dir {
+    path: PathBuf,
+    root: File,
+    is_fuse: bool,
+}
+
+/// `f_type` of a FUSE file system (statfs(2)).
+const FUSE_SUPER_MAGIC: u64 = 0x6573_5546;
+
+impl Dir {
+    /// Uses this directory.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn open(path: impl Into<PathBuf>) -> io::Result<Self> {
+        let path = path.into();
+        let root = File::open(&path)?;
+        let is_fuse = rustix::fs::fstatfs(&root)?.f_type as u64 == FUSE_SUPER_MAGIC;
+        Ok(Self { path, root, is_fuse })
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.path.join(path)
+    }
+}
+
+impl Target for Dir {
+    fn create_dir(&self, path: &str) -> io::Result<()> {
+        fs::create_dir(self.at(path))
+    }
+
+    fn create(&self, path: &str) -> io::Result<Box<dyn TargetFile>> {
+        Ok(Box::new(OpenOptions::new().read(true).write(true).create_new(true).open(self.at(path))?))
+    }
+
+    fn open(&self, path: &str) -> io::Result<Box<dyn TargetFile>> {
+        Ok(Box::new(OpenOptions::new().read(true).write(true).open(self.at(path))?))
+    }
+
+    fn remove(&self, path: &str) -> io::Result<()> {
+        fs::remove_file(self.at(path))
+    }
+
+    fn touch(&self, path: &str) -> io::Result<()> {
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(self.at(path))?;
+        file.set_modified(SystemTime::now())
+    }
+
+    fn sync_dir(&self, path: &str) -> io::Result<()> {
+        File::open(self.at(path))?.sync_all()
+    }
+
+    /// syncfs(2). The kernel writes its cached pages to a FUSE file system then, but does not tell it to make them durable;
+    /// the fsync of a directory does.
+    fn sync(&self) -> io::Result<()> {
+        rustix::fs::syncfs(&self.root)?;
+        if self.is_fuse { self.root.sync_all() } else { Ok(()) }
+    }
+}
+
+impl TargetFile for File {
+    fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        self.write_all_at(data, offset)
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        std::os::unix::fs::FileExt::read_at(self, buf, offset)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn sync(&self, data_only: bool) -> io::Result<()> {
+        if data_only { self.sync_data() } else { self.sync_all() }
+    }
+}

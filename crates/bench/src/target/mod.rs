@@ -1,0 +1,59 @@
+//! What a workload runs on: a few calls that every file system has.
+//!
+//! The same workload code runs on a directory of a mounted file system ([`Dir`]), on an open volume in this process
+//! ([`Library`]), and in tests on [`recorder::Recorder`], which only writes down what it was asked. A target holds no
+//! clock and no counters: time is taken by the workload around each call.
+
+mod dir;
+mod library;
+#[cfg(test)]
+pub(crate) mod recorder;
+
+use std::io;
+
+pub use dir::Dir;
+pub use library::Library;
+
+/// A file system, or a directory of one. Paths are relative to it, with `/` between names.
+pub trait Target: Send + Sync {
+    /// Makes a directory.
+    fn create_dir(&self, path: &str) -> io::Result<()>;
+
+    /// Makes a file that is not there yet and opens it for reading and writing.
+    fn create(&self, path: &str) -> io::Result<Box<dyn TargetFile>>;
+
+    /// Opens a file for reading and writing.
+    fn open(&self, path: &str) -> io::Result<Box<dyn TargetFile>>;
+
+    /// Removes a file.
+    fn remove(&self, path: &str) -> io::Result<()>;
+
+    /// Makes the file if need be, and sets its times to now (touch(1)).
+    fn touch(&self, path: &str) -> io::Result<()>;
+
+    /// Makes a directory durable (fsync of it).
+    fn sync_dir(&self, path: &str) -> io::Result<()>;
+
+    /// Makes everything on the file system durable (syncfs).
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// An open file. Dropping it closes it.
+pub trait TargetFile: Send + Sync {
+    /// Writes all of `data` at `offset`.
+    fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Reads at `offset`; 0 at the end of the file.
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Size in bytes.
+    fn len(&self) -> io::Result<u64>;
+
+    /// True without any byte.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// fsync, or fdatasync with `data_only`.
+    fn sync(&self, data_only: bool) -> io::Result<()>;
+}
