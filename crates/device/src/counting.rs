@@ -132,6 +132,12 @@ impl<D: BlockDevice> BlockDevice for CountingDevice<D> {
         self.inner.write_fua(buf, offset)
     }
 
+    fn write_mark(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.count_write(buf.len() as u64);
+        self.fua_writes.fetch_add(1, Relaxed);
+        self.inner.write_mark(buf, offset)
+    }
+
     fn flush(&self) -> Result<()> {
         self.flushes.fetch_add(1, Relaxed);
         self.inner.flush()

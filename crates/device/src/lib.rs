@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | [`FileDevice`] | a disk image or a block device, direct or buffered, refused when somebody else writes to it |
 //! | [`MemDevice`] | memory, sparse, with snapshots |
+//! | [`EmulatedMedia`] | decorator: as slow as a disk, an array, a network disk (for measurements) |
 //! | [`FailLatch`] | decorator: after the first failed write or flush nothing is written any more |
 //! | [`CountingDevice`] | decorator: counts operations and bytes |
 //! | [`RecordingDevice`] | test support: logs all changes and builds the image after a crash at any point |
@@ -15,6 +16,7 @@
 mod aligned;
 mod coalesce;
 mod counting;
+mod emulated;
 mod fault;
 mod file;
 mod latch;
@@ -27,6 +29,7 @@ mod types;
 pub use aligned::AlignedBuf;
 pub use coalesce::FlushCoalescer;
 pub use counting::{CountingDevice, DeviceStats};
+pub use emulated::{EmulatedMedia, MediumStats, Profile, ProfileError};
 pub use fault::{Fault, FaultDevice, FaultSpan};
 pub use file::{Direct, FileDevice, OpenOptions};
 pub use latch::FailLatch;
