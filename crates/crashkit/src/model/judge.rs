@@ -5,7 +5,8 @@
 //!
 //! Contents of each file of that tree: a byte is one that some version since the last promise had at this place, and
 //! the size is between the smallest and the largest of their sizes. Zeros are also legal
-//! - behind the promised end, once the size grew without a write;
+//! - behind the smallest end since the promise, once the size grew without a write (what was written behind that end may
+//!   be lost while both changes of the size are durable);
 //! - in the rest of the block in which the end was cut off.
 //!
 //! With [`Rules::stale_unsynced`] (the log's record may overtake file data: asynchronous commits) a byte may be anything
@@ -117,13 +118,14 @@ fn judge_file(versions: &[Version], found: &[u8], rules: Rules) -> Result<(), St
     if found.len() < least || found.len() > most {
         return Err(format!("has {} bytes, not {least} to {most}", found.len()));
     }
-    let grown = versions.iter().skip(1).any(|v| v.zeros == Zeros::Grown);
+    let grown = versions.iter().rposition(|v| v.zeros == Zeros::Grown).unwrap_or(0);
+    let hole_from = versions[..grown].iter().map(|v| v.content.len()).min().unwrap_or(usize::MAX);
     let zero_is_legal = |at: usize| {
         let cut = |v: &Version| match v.zeros {
             Zeros::Cut(end) => (end..end.next_multiple_of(rules.block)).contains(&at),
             _ => false,
         };
-        (grown && at >= first.content.len()) || versions.iter().skip(1).any(cut)
+        at >= hole_from || versions.iter().skip(1).any(cut)
     };
     for (nr, piece) in found.chunks(PIECE).enumerate() {
         let start = nr * PIECE;
@@ -207,6 +209,14 @@ mod tests {
         let found = [&[1; 500][..], &[0; 3500]].concat();
         assert!(judge_file(&grown, &found, RULES).is_ok());
         assert!(judge_file(&grown, &[0; 4000], RULES).is_err(), "not in front of the promised end");
+        let emptied = [
+            version(0, &[1; 2000], Zeros::No),
+            version(1, &[], Zeros::Cut(0)),
+            version(2, &[2; 1500], Zeros::No),
+            version(3, &[&[2; 1500][..], &[0; 500]].concat(), Zeros::Grown),
+        ];
+        assert!(judge_file(&emptied, &[0; 2000], RULES).is_ok(), "both ends are durable, the write is not");
+        assert!(judge_file(&emptied[..3], &[0; 2000], RULES).is_err(), "nothing grew");
         let cut = [version(0, &[1; 4000], Zeros::No), version(1, &[1; 1500], Zeros::Cut(1500))];
         let found = [&[1; 1500][..], &[0; 548], &[1; 1952]].concat();
         assert!(judge_file(&cut, &found, RULES).is_ok(), "the rest of the block");
