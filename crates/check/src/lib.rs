@@ -78,6 +78,7 @@ mod error;
 mod htree;
 mod inode;
 mod inodes;
+mod itables;
 mod map;
 mod open;
 mod paths;
@@ -96,6 +97,7 @@ use extol_device::SharedDevice;
 use extol_ondisk::{InodeNr, RoCompat};
 
 pub use error::CheckError;
+pub use itables::{InodeTables, inode_tables};
 pub use report::{Counts, Finding, Kind, Replayed, Report, Severity};
 
 use claims::Claims;

@@ -46,7 +46,7 @@ pub(crate) fn open(device: SharedDevice, opts: &CheckOptions, out: &mut Findings
 }
 
 /// Reads superblock and descriptors.
-fn look(device: SharedDevice, out: &mut Findings) -> Result<Option<Vol>> {
+pub(crate) fn look(device: SharedDevice, out: &mut Findings) -> Result<Option<Vol>> {
     let mut bytes = [0; 1024];
     if device.size() < SUPER_AT + 1024 {
         return Err(CheckError::NoFileSystem("the device is too small".into()));
@@ -158,7 +158,7 @@ fn recover(vol: &Vol, opts: &CheckOptions, out: &mut Findings) -> Result<Option<
 }
 
 /// Where the groups' bitmaps and tables are; notes in the groups which of them can be read.
-fn places(vol: &mut Vol, out: &mut Findings) {
+pub(crate) fn places(vol: &mut Vol, out: &mut Findings) {
     let geo = vol.geo.clone();
     let table = u64::from(geo.inode_table_blocks);
     let flex = geo.incompat.contains(Incompat::FLEX_BG);

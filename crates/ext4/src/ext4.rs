@@ -71,6 +71,7 @@ impl Ext4 {
     pub fn crash(&self) {
         self.fs.vol.journal.shut_down("crashed on purpose");
         self.fs.read_only.store(true, Ordering::Release);
+        self.fs.lazy_init.stop();
         self.running.lock().take();
     }
 
@@ -78,6 +79,22 @@ impl Ext4 {
     #[must_use]
     pub fn stats(&self) -> Stats {
         Stats::of(&self.fs)
+    }
+
+    /// One turn of lazy inode-table initialisation, at once: the table of the next group that was never zeroed is zeroed
+    /// now. Gives that group's number; `None` if there is none, if `noinit_itable` is set, or if the volume is frozen or
+    /// read-only. With [`MountOptions::threads`] a background thread does this; it may be asked for all the same.
+    ///
+    /// # Errors
+    /// Damaged metadata, a failing device. Nothing more is zeroed during this mount then.
+    pub fn init_itables_step(&self) -> Result<Option<u32>> {
+        Ok(self.fs.lazy_init.step(&self.fs)?.map(|group| group.0))
+    }
+
+    /// Changes `init_itable` while the volume is in use: `Some(n)` begins or goes on, with pauses of `n` times what the
+    /// first group takes, `None` (`noinit_itable`) stops; nothing is being zeroed any more then when this returns.
+    pub fn set_init_itable(&self, multiplier: Option<u32>) {
+        self.fs.lazy_init.set(multiplier);
     }
 
     /// True if an error asked for the end of the process (`errors=panic`).

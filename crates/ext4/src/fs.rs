@@ -17,6 +17,7 @@ use crate::error;
 use crate::inodes::{Cell, InodeState, InodeTable};
 use crate::options::{Atime, DataMode, ErrorPolicy};
 use crate::orphan::Orphans;
+use crate::services::lazy_init::LazyInit;
 use crate::trouble::Trouble;
 use crate::volume::Volume;
 
@@ -58,6 +59,7 @@ pub(crate) struct Fs {
     /// Operations served, for the statistics.
     pub operations: AtomicU64,
     pub trouble: Trouble,
+    pub lazy_init: LazyInit,
 }
 
 impl std::fmt::Debug for Fs {

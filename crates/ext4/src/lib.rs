@@ -8,6 +8,7 @@
 //!     dir/      entries, hashed directories        map/    extents, indirect blocks
 //!     xattr/    attributes, ACLs                    inline.rs  contents inside the inode
 //!     alloc/    free blocks and inodes              orphan.rs  what recovery must finish
+//!     services/ what happens without being asked
 //!     inodes.rs who is known, decoded, locked       mount/  open, recover, close
 //!   journal: block cache, transactions, log, checkpoint          ondisk: bytes and types
 //! ```
@@ -43,6 +44,7 @@ pub(crate) mod ops;
 pub mod options;
 pub(crate) mod orphan;
 pub mod path;
+pub(crate) mod services;
 mod stats;
 pub(crate) mod trouble;
 pub(crate) mod volume;
@@ -56,4 +58,5 @@ pub use info::{Info, Replayed, info, inspect_journal, replay};
 pub use mount::{OpenError, OpenResult};
 pub use options::MountOptions;
 pub use path::{File, OpenOptions};
+pub use services::lazy_init::LazyInitStats;
 pub use stats::Stats;

@@ -100,6 +100,12 @@ pub struct MountOptions {
     pub sb: Option<u64>,
     /// `lazytime`: time stamps alone are written with the next other change.
     pub lazytime: bool,
+    /// `init_itable=`: zero inode tables that mkfs left unzeroed, with pauses of so many times what the first one took;
+    /// `None`: `noinit_itable`.
+    pub init_itable: Option<u32>,
+    /// How long after the mount that begins; `None`: a random time below 5 s. No option text asks for it: it is there for
+    /// tests and benchmarks.
+    pub init_itable_delay: Option<Duration>,
     /// `nodelalloc`: map blocks in the write call.
     pub nodelalloc: bool,
     /// `fsync_batching=`, `min_batch_time=`, `max_batch_time=` (microseconds).
@@ -150,6 +156,8 @@ impl Default for MountOptions {
             resgid: None,
             sb: None,
             lazytime: false,
+            init_itable: Some(INIT_ITABLE),
+            init_itable_delay: None,
             nodelalloc: false,
             batching: Batching::default(),
             async_checkpoint: None,
@@ -167,6 +175,9 @@ impl Default for MountOptions {
 
 const DEFAULT_COMMIT: Duration = Duration::from_secs(5);
 
+/// `init_itable` without a number.
+const INIT_ITABLE: u32 = 10;
+
 /// Kernel options that ask for what Extol always does, or for something that has no meaning here.
 const ACCEPTED: &[&str] = &[
     "auto_da_alloc",
@@ -177,8 +188,6 @@ const ACCEPTED: &[&str] = &[
     "dioread_lock",
     "dioread_nolock",
     "i_version",
-    "init_itable",
-    "noinit_itable",
     "inode_readahead_blks",
     "journal_ioprio",
     "max_dir_size_kb",
@@ -285,6 +294,15 @@ impl MountOptions {
             "sb" => self.sb = Some(number()?),
             "lazytime" => self.lazytime = true,
             "nodelalloc" => self.nodelalloc = true,
+            "init_itable" | "inititable" => {
+                self.init_itable = Some(match value {
+                    None => INIT_ITABLE,
+                    Some(_) => number().ok().and_then(|n| u32::try_from(n).ok()).ok_or_else(|| {
+                        format!("{}: use a number, such as {name}={INIT_ITABLE}; 0 means no pauses", bad())
+                    })?,
+                });
+            }
+            "noinit_itable" | "noinititable" => self.init_itable = None,
             "fsync_batching" => {
                 let known = BatchPolicy::NAMES.iter().find(|(name, _)| Some(*name) == value);
                 self.batching.policy = known.ok_or_else(bad)?.1;
@@ -341,6 +359,21 @@ mod tests {
         assert_eq!(o.errors, Some(ErrorPolicy::Panic));
         assert_eq!(o.resuid, Some(5));
         assert_eq!(MountOptions::parse("commit=7").unwrap().commit, Duration::from_secs(7));
+    }
+
+    #[test]
+    fn init_itable_in_both_spellings() {
+        let parsed = |list: &str| MountOptions::parse(list).map(|o| o.init_itable);
+        assert_eq!(parsed(""), Ok(Some(10)), "on by default");
+        assert_eq!(parsed("noinit_itable,init_itable"), Ok(Some(10)));
+        assert_eq!(parsed("init_itable=0"), Ok(Some(0)));
+        assert_eq!(parsed("inititable=5"), Ok(Some(5)));
+        assert_eq!(parsed("init_itable=3,noinit_itable"), Ok(None));
+        assert_eq!(parsed("noinititable"), Ok(None));
+        for bad in ["init_itable=", "init_itable=x", "inititable=-1", "init_itable=4294967296"] {
+            let line = parsed(bad).unwrap_err();
+            assert!(line.contains("init") && line.contains("=10") && !line.contains('\n'), "{line}");
+        }
     }
 
     #[test]

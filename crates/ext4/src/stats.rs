@@ -6,6 +6,7 @@ use extol_journal::JournalStats;
 use serde::Serialize;
 
 use crate::fs::Fs;
+use crate::services::lazy_init::LazyInitStats;
 
 /// A moment's state and counters.
 #[derive(Clone, Debug, Serialize)]
@@ -54,6 +55,8 @@ pub struct Stats {
     pub dirty_bytes: usize,
     /// Orphans (unlinked but in use, or being truncated).
     pub orphans: usize,
+    /// Inode tables that mkfs left to be zeroed later.
+    pub lazy_init: LazyInitStats,
     /// The journal.
     pub journal: JournalStats,
 }
@@ -87,6 +90,7 @@ impl Stats {
             inodes_dirty: fs.dirty.len(),
             dirty_bytes: fs.dirty.bytes(),
             orphans: fs.orphans.len(),
+            lazy_init: fs.lazy_init.stats(),
             journal: fs.vol.journal.stats(),
         }
     }

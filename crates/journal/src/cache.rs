@@ -257,6 +257,22 @@ impl BlockCache {
         self.shard(nr).lock().map.remove(&nr)
     }
 
+    /// Takes blocks out of memory that are at home as they are here; false if one is not. (Who reads one just now keeps a
+    /// copy of his own, which nobody else will see.)
+    pub fn forget_clean(&self, first: BlockNr, count: u64) -> bool {
+        let mut all = true;
+        for nr in (0..count).map(|n| first.plus(n)) {
+            let Some(buf) = self.shard(nr).lock().map.get(&nr).cloned() else { continue };
+            // Waits for its reader, if it is being loaded.
+            if buf.is_idle() {
+                self.remove(&buf);
+            } else {
+                all = false;
+            }
+        }
+        all
+    }
+
     /// Drops every block that nobody uses and that is at home as it is here.
     pub fn drop_idle(&self) {
         for shard in &self.shards {

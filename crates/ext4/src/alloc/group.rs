@@ -72,6 +72,8 @@ pub(super) struct State {
     pub inodes: Option<Box<InodeMap>>,
     pub bad_blocks: Option<Box<FsError>>,
     pub bad_inodes: Option<Box<FsError>>,
+    /// The inode table is being zeroed: no inode may be handed out (see `itable.rs`).
+    pub zeroing: bool,
 }
 
 /// Which blocks of a group may not be handed out.
@@ -123,6 +125,7 @@ impl Group {
                 inodes: None,
                 bad_blocks: None,
                 bad_inodes: None,
+                zeroing: false,
             }),
         }
     }

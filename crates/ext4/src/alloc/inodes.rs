@@ -4,6 +4,8 @@
 //! busy in memory until the freeing transaction is durable, so that what recovery may bring back keeps its
 //! number. If nothing else is left it is handed out all the same: both changes then commit in order, which is
 //! right too, only less kind to those who hold an old file handle.
+//!
+//! A group whose inode table is being zeroed is left out; who finds nothing elsewhere waits for its end.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,6 +40,23 @@ impl Shared {
     }
 
     pub(super) fn alloc_inode(
+        &self,
+        h: &mut Handle,
+        parent: InodeNr,
+        is_dir: bool,
+        top_level: bool,
+    ) -> Result<InodeNr> {
+        loop {
+            let passed = self.zeroing.passed();
+            let result = self.try_alloc_inode(h, parent, is_dir, top_level);
+            // The only inodes left may be those of a group that was left out because its table is being zeroed.
+            if !matches!(result, Err(FsError::NoSpace)) || !self.zeroing.wait(passed) {
+                return result;
+            }
+        }
+    }
+
+    fn try_alloc_inode(
         &self,
         h: &mut Handle,
         parent: InodeNr,
@@ -106,7 +125,7 @@ impl Shared {
             return Ok(None);
         }
         let mut state = group.lock();
-        if self.load_inodes(group, &mut state).is_err() {
+        if state.zeroing || self.load_inodes(group, &mut state).is_err() {
             return Ok(None);
         }
         let mut desc = *state.desc()?;

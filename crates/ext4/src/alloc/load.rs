@@ -128,7 +128,7 @@ impl Shared {
         }
     }
 
-    fn read_inode_map(&self, group: &Group, state: &State) -> Result<InodeMap> {
+    pub(super) fn read_inode_map(&self, group: &Group, state: &State) -> Result<InodeMap> {
         let desc = *state.desc()?;
         let bits = self.geo.inodes_per_group;
         let mut busy = if self.is_uninit(&desc, GroupFlags::INODE_UNINIT) {

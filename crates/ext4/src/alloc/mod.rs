@@ -13,6 +13,7 @@
 //!             table.rs  all groups, descriptors read block by block, bitmaps bounded in memory
 //!             group.rs  one group: lock, descriptor, bits in memory
 //!             pending.rs  freed, not durable yet
+//!             itable.rs inode tables that were never zeroed
 //! ```
 //!
 //! Data goes to the device before it is mapped (map after write), so handing out blocks has two halves:
@@ -43,6 +44,7 @@ mod bits;
 mod blocks;
 mod group;
 mod inodes;
+mod itable;
 mod load;
 mod orlov;
 mod pending;
@@ -58,6 +60,7 @@ mod zones;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use itable::Unused;
 pub(crate) use space::Counters;
 pub(crate) use supercell::SuperCell;
 pub(crate) use window::Window;
@@ -147,6 +150,7 @@ pub(crate) struct Shared {
     space: Space,
     pending: Pending,
     windows: Registry,
+    zeroing: itable::Gate,
     /// Held while a batch of free blocks is being discarded, and while a request is about to fail.
     trim_gate: Mutex<(), { Rank::Trim as u8 }>,
 }
@@ -186,6 +190,7 @@ impl Allocator {
             space: Space::new(blocks, inodes, sb.r_blocks_count),
             pending: Pending::default(),
             windows: Registry::default(),
+            zeroing: itable::Gate::default(),
             trim_gate: Mutex::new(()),
             geo: geo.clone(),
             journal,
@@ -330,6 +335,22 @@ impl Allocator {
     /// True if the inode is marked as used on disk.
     pub fn inode_in_use(&self, ino: InodeNr) -> Result<bool> {
         self.shared.inode_in_use(ino)
+    }
+
+    // ---- inode tables that were never zeroed ------------------------------------------------------------
+
+    /// The part of a group's inode table that never held an inode, if it was not zeroed yet. Until the result is dropped
+    /// no inode of the group is handed out, so the caller may zero those blocks. One group at a time.
+    ///
+    /// `Corrupt` if descriptor and inode bitmap do not fit together: then nothing may be zeroed.
+    pub fn begin_itable(&self, group: GroupNr) -> Result<Option<Unused<'_>>> {
+        self.shared.begin_itable(group)
+    }
+
+    /// Notes in the descriptor that the group's inode table was zeroed (1 credit). The zeroes must be durable before the
+    /// handle's transaction is.
+    pub fn set_itable_zeroed(&self, h: &mut Handle, group: GroupNr) -> Result<()> {
+        self.shared.set_itable_zeroed(h, group)
     }
 
     // ---- numbers ----------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ use crate::fs::{Fs, Limits};
 use crate::inodes::InodeTable;
 use crate::options::{DataMode, ErrorPolicy, MountOptions};
 use crate::orphan::Orphans;
+use crate::services::lazy_init::LazyInit;
 use crate::trouble::{Post, Trouble};
 use crate::volume::Volume;
 
@@ -194,6 +195,7 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
         read_only: AtomicBool::new(options.read_only),
         operations: AtomicU64::new(0),
         trouble: Trouble::new(post),
+        lazy_init: LazyInit::default(),
     });
     // The root must be there.
     {
@@ -215,6 +217,7 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
         let service = Writeback(Arc::downgrade(&fs));
         running.writeback = Some(Runner::start("extol-writeback", &wakeup, service).map_err(io)?);
     }
+    fs.lazy_init.start(&fs, options);
     Ok(Arc::new(Ext4::new(fs, running)))
 }
 
@@ -309,6 +312,7 @@ fn mark_mounted(
 
 /// Closes a volume: everything goes home, the log becomes empty, the superblock says "clean". Safe to call twice.
 pub(crate) fn close(fs: &Arc<Fs>, running: &mut Running) -> Result<()> {
+    fs.lazy_init.stop();
     running.writeback.take();
     fs.table.release_all();
     // (A volume that became read-only after an error was not closed.)

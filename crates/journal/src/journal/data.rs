@@ -15,6 +15,13 @@ impl Journal {
         self.data_writes.fetch_add(1, Ordering::AcqRel);
     }
 
+    /// True if each commit makes durable what was written (and told of) before its handles were opened, before it is
+    /// durable itself. Else who needs that order must [flush](Self::flush_data) before opening a handle.
+    #[must_use]
+    pub fn commits_after_data(&self) -> bool {
+        self.has_log() && !self.async_commit
+    }
+
     /// Makes all file data written so far durable; does nothing if a later flush has already done so.
     ///
     /// # Errors

@@ -25,7 +25,30 @@ impl Journal {
         Ok(Handle::new(Arc::clone(self), tx, credits))
     }
 
+    /// As [`start`](Self::start), for those who would rather come back later than wait for a thaw: `None` while the journal
+    /// is frozen.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_unless_frozen(self: &Arc<Self>, credits: u32) -> Result<Option<Handle>> {
+        crate::order::wanted();
+        let joined = self.join_or_leave(credits, true)?;
+        Ok(joined.map(|(tx, credits)| Handle::new(Arc::clone(self), tx, credits)))
+    }
+
+    /// True while the journal lets no handle in (freeze, close).
+    #[must_use]
+    pub fn is_frozen(&self) -> bool {
+        self.state.lock().barriers > 0
+    }
+
     pub(crate) fn join(&self, credits: u32) -> Result<(Arc<Transaction>, u32)> {
+        self.join_or_leave(credits, false)?
+            .ok_or_else(|| JournalError::Aborted("a handle did not wait for the thaw".into()))
+    }
+
+    /// `None` only with `unless_frozen`, while the journal is frozen.
+    fn join_or_leave(&self, credits: u32, unless_frozen: bool) -> Result<Option<(Arc<Transaction>, u32)>> {
         if credits > self.max_transaction {
             return Err(JournalError::TooManyCredits { wanted: credits, max: self.max_transaction });
         }
@@ -34,6 +57,9 @@ impl Journal {
         let tx = loop {
             if let Some(why) = &state.aborted {
                 return Err(JournalError::Aborted(why.to_string()));
+            }
+            if unless_frozen && state.barriers > 0 {
+                return Ok(None);
             }
             if let Some(r) = &mut state.running
                 && r.handles == 0
@@ -86,7 +112,7 @@ impl Journal {
         let waited = waited_since.map_or(0, |since| self.clock.now_ns().saturating_sub(since));
         self.counters.wait_ns.add(waited);
         self.counters.distributions.handle_start.record(waited);
-        Ok((tx, credits))
+        Ok(Some((tx, credits)))
     }
 
     fn join_running(&self, state: &mut State, credits: u32) -> Arc<Transaction> {

@@ -268,6 +268,13 @@ impl Journal {
         self.cache.drop_idle();
     }
 
+    /// The caller has changed these blocks on the device behind the cache's back: drops what is remembered of them. No
+    /// transaction may have changed any of them since they were last at home, and nobody may be about to. False if one
+    /// has, all the same; that one stays.
+    pub fn forget_clean(&self, first: BlockNr, count: u64) -> bool {
+        self.cache.forget_clean(first, count)
+    }
+
     /// True if there is a log (false: ext2, commits write home directly).
     #[must_use]
     pub fn has_log(&self) -> bool {

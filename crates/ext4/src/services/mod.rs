@@ -1,0 +1,3 @@
+//! What happens to an open volume without anybody asking.
+
+pub(crate) mod lazy_init;
