@@ -3,6 +3,9 @@
 //! ```text
 //!   workload/   what is done: fsmark, postmark, varmail, fsync-latency, under their tools' parameter names
 //!   target/     what it is done to: a directory, an open volume in this process
+//!   contender/  who takes part: library, mount, kernel, fuse2fs, any directory; on which medium; what a run cost
+//!   versus      contenders take turns; medians, ratios, latencies, cost per operation
+//!   report/     what was measured as text, as JSON, as a page with pictures
 //!   metadata    names and inodes through a mount, beside kernel ext4 and fuse2fs on the same loop device
 //! ```
 //!
@@ -10,12 +13,19 @@
 //! with the same mke2fs arguments; the subjects take turns within a round, and the median round counts, so that a change
 //! of the machine's mood hits all of them.
 
+pub mod contender;
+mod machine;
 mod metadata;
+pub mod report;
+mod spread;
 mod subject;
 pub mod target;
+pub mod versus;
 pub mod workload;
 
-pub use metadata::{MetadataBench, PhaseResult, Report};
+pub use machine::Machine;
+pub use metadata::{MetadataBench, MetadataReport, PhaseResult};
+pub use spread::Spread;
 pub use subject::SubjectKind;
 
 /// Why a benchmark could not run: one line.

@@ -44,7 +44,7 @@ pub struct PhaseResult {
 
 /// All results of a run.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct MetadataReport {
     /// Files per thread.
     pub files: u32,
     /// Threads.
@@ -94,7 +94,7 @@ impl MetadataBench {
     ///
     /// # Errors
     /// If a subject cannot be mounted or an operation fails.
-    pub fn run(&self, progress: &mut dyn FnMut(&str)) -> Result<Report> {
+    pub fn run(&self, progress: &mut dyn FnMut(&str)) -> Result<MetadataReport> {
         let place = Loop::new(&self.dir, self.megabytes)?;
         let mount_dir = self.dir.join(format!("extol-bench-{}", std::process::id()));
         fs::create_dir_all(&mount_dir)
@@ -104,7 +104,12 @@ impl MetadataBench {
         result
     }
 
-    fn rounds(&self, place: &Loop, mount_dir: &Path, progress: &mut dyn FnMut(&str)) -> Result<Report> {
+    fn rounds(
+        &self,
+        place: &Loop,
+        mount_dir: &Path,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<MetadataReport> {
         let mut samples: BTreeMap<(usize, usize), Vec<f64>> = BTreeMap::new();
         for round in 0..self.rounds {
             for (s, subject) in self.subjects.iter().enumerate() {
@@ -124,12 +129,12 @@ impl MetadataBench {
                 per_second: values[values.len() / 2],
             });
         }
-        Ok(Report { files: self.files, threads: self.threads, rounds: self.rounds, results })
+        Ok(MetadataReport { files: self.files, threads: self.threads, rounds: self.rounds, results })
     }
 
     fn one(&self, place: &Loop, mount_dir: &Path, subject: SubjectKind) -> Result<Vec<f64>> {
         place.mke2fs()?;
-        let mounted = Mounted::mount(subject, &place.device, mount_dir, &self.extol)?;
+        let mounted = Mounted::mount(subject, &place.device, mount_dir, &self.extol, "")?;
         let dirs: Vec<PathBuf> = (0..self.threads).map(|t| mount_dir.join(format!("t{t}"))).collect();
         for dir in &dirs {
             fs::create_dir(dir).map_err(|e| BenchError(format!("{}: {e}", subject.name())))?;
@@ -156,7 +161,7 @@ impl MetadataBench {
     }
 }
 
-impl Report {
+impl MetadataReport {
     fn get(&self, phase: &str, subject: SubjectKind) -> Option<f64> {
         self.results.iter().find(|r| r.phase == phase && r.subject == subject).map(|r| r.per_second)
     }

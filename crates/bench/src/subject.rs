@@ -45,10 +45,10 @@ pub(crate) fn run(program: &str, args: &[&str]) -> Result<String> {
     Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned())
 }
 
-/// A loop device over a sparse image; detached when dropped.
+/// A loop device over a file; detached when dropped. An image that was made for it is removed then.
 pub(crate) struct Loop {
     pub device: String,
-    image: PathBuf,
+    image: Option<PathBuf>,
 }
 
 impl Loop {
@@ -58,13 +58,30 @@ impl Loop {
             .map_err(|e| BenchError(format!("cannot create {}: {e}", image.display())))?;
         file.set_len(megabytes << 20)
             .map_err(|e| BenchError(format!("cannot size {}: {e}", image.display())))?;
-        let name = image.to_string_lossy().into_owned();
-        match run("losetup", &["-f", "--show", &name]) {
-            Ok(device) => Ok(Self { device, image }),
+        match Self::attach(&image) {
+            Ok(mut attached) => {
+                attached.image = Some(image);
+                Ok(attached)
+            }
             Err(e) => {
                 let _ = std::fs::remove_file(&image);
                 Err(e)
             }
+        }
+    }
+
+    /// Attaches a file that is there.
+    pub fn attach(file: &Path) -> Result<Self> {
+        // Two processes may be given the same free device, and one of them then fails: try again.
+        let name = file.to_string_lossy().into_owned();
+        let mut tries = 0;
+        loop {
+            match run("losetup", &["-f", "--show", &name]) {
+                Ok(device) => return Ok(Self { device, image: None }),
+                Err(e) if tries == 10 => return Err(e),
+                Err(_) => tries += 1,
+            }
+            std::thread::sleep(Duration::from_millis(50));
         }
     }
 
@@ -80,7 +97,9 @@ impl Loop {
 impl Drop for Loop {
     fn drop(&mut self) {
         let _ = run("losetup", &["-d", &self.device]);
-        let _ = std::fs::remove_file(&self.image);
+        if let Some(image) = &self.image {
+            let _ = std::fs::remove_file(image);
+        }
     }
 }
 
@@ -92,12 +111,21 @@ pub(crate) struct Mounted {
 }
 
 impl Mounted {
-    pub fn mount(kind: SubjectKind, device: &str, dir: &Path, extol: &Path) -> Result<Self> {
+    pub fn mount(kind: SubjectKind, device: &str, dir: &Path, extol: &Path, options: &str) -> Result<Self> {
         let at = dir.to_string_lossy().into_owned();
+        let mut words = match kind {
+            SubjectKind::Kernel => vec!["-t", "ext4"],
+            SubjectKind::Fuse2fs => vec![],
+            SubjectKind::Extol => vec!["mount"],
+        };
+        if !options.is_empty() {
+            words.extend(["-o", options]);
+        }
+        words.extend([device, &at]);
         match kind {
-            SubjectKind::Kernel => run("mount", &["-t", "ext4", device, &at])?,
-            SubjectKind::Fuse2fs => run("fuse2fs", &[device, &at])?,
-            SubjectKind::Extol => run(&extol.to_string_lossy(), &["mount", device, &at])?,
+            SubjectKind::Kernel => run("mount", &words)?,
+            SubjectKind::Fuse2fs => run("fuse2fs", &words)?,
+            SubjectKind::Extol => run(&extol.to_string_lossy(), &words)?,
         };
         let mounted = Self { kind, dir: dir.to_owned(), done: false };
         mounted.wait_until_there()?;
@@ -113,6 +141,30 @@ impl Mounted {
             std::thread::sleep(Duration::from_millis(10));
         }
         Ok(())
+    }
+
+    /// The process that serves it; the kernel's mounts have none.
+    pub fn daemon(&self) -> Option<u32> {
+        match self.kind {
+            SubjectKind::Kernel => None,
+            SubjectKind::Extol => self.xattr("user.extol.daemon")?.parse().ok(),
+            SubjectKind::Fuse2fs => serving("fuse2fs", &self.dir),
+        }
+    }
+
+    /// Extol's state and counters.
+    pub fn stats(&self) -> Option<serde_json::Value> {
+        if self.kind != SubjectKind::Extol {
+            return None;
+        }
+        serde_json::from_str(&self.xattr("user.extol.stats")?).ok()
+    }
+
+    fn xattr(&self, name: &str) -> Option<String> {
+        let mut text = vec![0; 65536];
+        let len = rustix::fs::getxattr(&self.dir, name, &mut text[..]).ok()?;
+        text.truncate(len);
+        String::from_utf8(text).ok()
     }
 
     /// Unmounts and waits until everything is on the device.
@@ -138,6 +190,18 @@ impl Drop for Mounted {
             let _ = run("umount", &["-l", &self.dir.to_string_lossy()]);
         }
     }
+}
+
+/// The process of this program that has `dir` among its arguments.
+fn serving(program: &str, dir: &Path) -> Option<u32> {
+    let dir = dir.to_str()?.as_bytes();
+    std::fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        let line = std::fs::read(entry.path().join("cmdline")).ok()?;
+        let mut words = line.split(|b| *b == 0);
+        let is_it = words.next()?.ends_with(program.as_bytes()) && words.any(|w| w == dir);
+        is_it.then_some(pid)
+    })
 }
 
 fn is_mounted(dir: &Path) -> bool {

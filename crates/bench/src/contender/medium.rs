@@ -1,0 +1,184 @@
+//! What volumes lie on.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use extol_device::{EmulatedMedia, FileDevice, MemDevice, OpenOptions, Profile, SharedDevice};
+
+use crate::subject::Loop;
+use crate::{BenchError, Result};
+
+/// A medium.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Medium {
+    /// Memory of this process; for mounts, a file in `/dev/shm`.
+    Memory,
+    /// A sparse file.
+    Image,
+    /// A block device, which is overwritten.
+    Device(PathBuf),
+    /// Memory that is as slow as another medium.
+    Emulated(Profile),
+}
+
+impl Medium {
+    /// Understands the text of the command line.
+    ///
+    /// # Errors
+    /// One line that says what is possible.
+    pub fn parse(text: &str) -> Result<Self> {
+        Ok(match text {
+            "memory" => Self::Memory,
+            "image" => Self::Image,
+            _ if text.starts_with("/dev/") => Self::Device(text.into()),
+            _ => Self::Emulated(Profile::from_text(text).map_err(|e| {
+                BenchError(format!(
+                    "{e}; or memory, image, or a block device under /dev, which is overwritten"
+                ))
+            })?),
+        })
+    }
+}
+
+impl fmt::Display for Medium {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory => f.write_str("memory"),
+            Self::Image => f.write_str("image"),
+            Self::Device(path) => write!(f, "{}", path.display()),
+            Self::Emulated(profile) => write!(f, "{profile}"),
+        }
+    }
+}
+
+/// A medium and where its files go.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The medium.
+    pub medium: Medium,
+    /// Directory for images and mount points.
+    pub dir: PathBuf,
+    /// The extol program, for mounts.
+    pub extol: PathBuf,
+}
+
+/// A file that is removed when dropped.
+#[derive(Debug)]
+pub(super) struct Scratch(pub PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Memory that is as slow as another medium.
+pub(super) type Emulated = EmulatedMedia<SharedDevice>;
+
+/// A fresh device for use in this process. `prepare` makes the volume before the medium's delays begin.
+pub(super) struct Inside {
+    pub device: SharedDevice,
+    /// The same, if it is emulated.
+    pub emulated: Option<Arc<Emulated>>,
+    /// After the device, so that the file goes last.
+    pub _file: Option<Scratch>,
+}
+
+/// A fresh device with a node, for mounts.
+pub(super) struct Outside {
+    pub source: String,
+    /// Before the file, so that the loop device goes first.
+    pub _attached: Option<Loop>,
+    pub _file: Option<Scratch>,
+}
+
+impl Place {
+    /// A device in this process, on which `prepare` has made a volume.
+    pub(super) fn inside(&self, size: u64, prepare: &dyn Fn(&SharedDevice) -> Result<()>) -> Result<Inside> {
+        match &self.medium {
+            Medium::Memory => {
+                let device: SharedDevice = Arc::new(MemDevice::new(size));
+                prepare(&device)?;
+                Ok(Inside { device, emulated: None, _file: None })
+            }
+            Medium::Emulated(profile) => {
+                let memory: SharedDevice = Arc::new(MemDevice::new(size));
+                prepare(&memory)?;
+                let emulated = Arc::new(Emulated::new(memory, profile.clone()));
+                let device: SharedDevice = Arc::clone(&emulated) as SharedDevice;
+                Ok(Inside { device, emulated: Some(emulated), _file: None })
+            }
+            Medium::Image => {
+                let file = self.scratch(&self.dir);
+                let device = open(&file.0, &OpenOptions::read_write().create_size(size))?;
+                prepare(&device)?;
+                Ok(Inside { device, emulated: None, _file: Some(file) })
+            }
+            Medium::Device(path) => {
+                let device = open(path, &OpenOptions::read_write())?;
+                prepare(&device)?;
+                Ok(Inside { device, emulated: None, _file: None })
+            }
+        }
+    }
+
+    /// A device with a node, on which `prepare` has made a volume.
+    pub(super) fn outside(
+        &self,
+        size: u64,
+        prepare: &dyn Fn(&SharedDevice) -> Result<()>,
+    ) -> Result<Outside> {
+        let dir = match &self.medium {
+            Medium::Memory => Path::new("/dev/shm"),
+            Medium::Image => &self.dir,
+            Medium::Emulated(_) => {
+                return Err(BenchError("an emulated medium can only be used with the target library".into()));
+            }
+            Medium::Device(path) => {
+                prepare(&open(path, &OpenOptions::read_write())?)?;
+                return Ok(Outside { source: path.display().to_string(), _attached: None, _file: None });
+            }
+        };
+        let file = self.scratch(dir);
+        prepare(&open(&file.0, &OpenOptions::read_write().create_size(size))?)?;
+        let attached = Loop::attach(&file.0)?;
+        Ok(Outside { source: attached.device.clone(), _attached: Some(attached), _file: Some(file) })
+    }
+
+    fn scratch(&self, dir: &Path) -> Scratch {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        Scratch(dir.join(format!("extol-bench-{}-{n}.img", std::process::id())))
+    }
+
+    /// A directory to mount on; it is removed when dropped.
+    pub(super) fn mount_point(&self) -> Result<MountPoint> {
+        let dir = self.scratch(&self.dir).0.with_extension("mnt");
+        std::fs::create_dir(&dir)
+            .map_err(|e| BenchError(format!("cannot make {}: {e} (see --dir)", dir.display())))?;
+        Ok(MountPoint(dir))
+    }
+}
+
+/// An empty directory, removed when dropped.
+#[derive(Debug)]
+pub(super) struct MountPoint(pub PathBuf);
+
+impl Drop for MountPoint {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+fn open(path: &Path, how: &OpenOptions) -> Result<SharedDevice> {
+    match FileDevice::open(path, how) {
+        Ok(device) => Ok(Arc::new(device)),
+        Err(e) => {
+            let text = e.to_string();
+            let name = path.display().to_string();
+            Err(BenchError(if text.contains(&name) { text } else { format!("{name}: {text}") }))
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Who takes part: a file system on a medium, made afresh for every run.
+//!
+//! | on the command line | what it is |
+//! |---|---|
+//! | `library[:OPTIONS]` | Extol in this process, opened with these mount options |
+//! | `mount[:OPTIONS]` | Extol mounted on a directory of its own |
+//! | `kernel[:OPTIONS]` | the running kernel's ext4 |
+//! | `fuse2fs[:OPTIONS]` | e2fsprogs' FUSE driver |
+//! | a path | a directory of whatever is mounted there; each run gets a fresh directory in it |
+//!
+//! All but the last lie on the same [`Medium`] with the same [`VolumeSpec`], made by Extol's mkfs. A [`Session`] is one
+//! volume from mkfs to unmount.
+
+mod medium;
+mod reading;
+mod session;
+
+use std::path::PathBuf;
+
+pub use medium::{Medium, Place};
+pub use reading::{Cost, DeviceReading, Reading};
+pub use session::Session;
+
+use crate::subject::SubjectKind;
+use crate::{BenchError, Result};
+
+/// A participant.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Contender {
+    /// Extol in this process, with mount options.
+    Library(String),
+    /// A mount that we make, with mount options.
+    Mounted(SubjectKind, String),
+    /// A directory.
+    Dir(PathBuf),
+}
+
+impl Contender {
+    /// Understands the text of the command line.
+    ///
+    /// # Errors
+    /// One line that says what is possible.
+    pub fn parse(text: &str) -> Result<Self> {
+        let (kind, options) = text.split_once(':').unwrap_or((text, ""));
+        Ok(match kind {
+            "library" => Self::Library(options.into()),
+            "mount" => Self::Mounted(SubjectKind::Extol, options.into()),
+            "kernel" => Self::Mounted(SubjectKind::Kernel, options.into()),
+            "fuse2fs" => Self::Mounted(SubjectKind::Fuse2fs, options.into()),
+            _ if text.contains('/') || text == "." => Self::Dir(text.into()),
+            _ => {
+                return Err(BenchError(format!(
+                    "unknown target \"{text}\": library, mount, kernel, fuse2fs (each may be followed by :OPTIONS), or a \
+                     directory with a / in it"
+                )));
+            }
+        })
+    }
+
+    /// How it is called in tables.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let (kind, options) = match self {
+            Self::Library(options) => ("library", options.as_str()),
+            Self::Mounted(SubjectKind::Extol, options) => ("mount", options.as_str()),
+            Self::Mounted(SubjectKind::Kernel, options) => ("kernel", options.as_str()),
+            Self::Mounted(SubjectKind::Fuse2fs, options) => ("fuse2fs", options.as_str()),
+            Self::Dir(path) => return path.display().to_string(),
+        };
+        if options.is_empty() { kind.to_owned() } else { format!("{kind}:{options}") }
+    }
+}
+
+/// The volume that each contender gets.
+#[derive(Clone, Debug)]
+pub struct VolumeSpec {
+    /// Bytes.
+    pub size: u64,
+    /// Size of the log in MiB; `None`: mkfs decides.
+    pub journal_mib: Option<u32>,
+    /// Leave inode tables to be zeroed later.
+    pub lazy: bool,
+}
+
+impl Default for VolumeSpec {
+    fn default() -> Self {
+        Self { size: 1 << 30, journal_mib: None, lazy: false }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,180 @@
+//! What a run cost: processor time, and what reached the device.
+
+use std::path::Path;
+use std::time::Duration;
+
+use extol_device::{DeviceStats, MediumStats};
+use serde::Serialize;
+
+/// What a device was asked to do so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct DeviceReading {
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Write requests.
+    pub writes: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// Flushes, and writes that had to be durable.
+    pub flushes: u64,
+}
+
+impl From<DeviceStats> for DeviceReading {
+    fn from(stats: DeviceStats) -> Self {
+        Self {
+            read_bytes: stats.read_bytes,
+            writes: stats.writes,
+            write_bytes: stats.write_bytes,
+            flushes: stats.flushes + stats.fua_writes,
+        }
+    }
+}
+
+impl DeviceReading {
+    /// The kernel's counters of a block device (`/sys/block/NAME/stat`).
+    pub(crate) fn of_node(node: &str) -> Option<Self> {
+        let name = Path::new(node).canonicalize().ok()?;
+        let name = name.file_name()?.to_str()?;
+        let text = std::fs::read_to_string(format!("/sys/class/block/{name}/stat")).ok()?;
+        Self::parse(&text)
+    }
+
+    /// Fields as in the kernel's `block/stat.rst`, sectors of 512 bytes. Flushes are fields 16 and 17, since Linux 5.5.
+    fn parse(text: &str) -> Option<Self> {
+        let fields: Vec<u64> = text.split_whitespace().map_while(|f| f.parse().ok()).collect();
+        Some(Self {
+            read_bytes: fields.get(2)? * 512,
+            writes: *fields.get(4)?,
+            write_bytes: fields.get(6)? * 512,
+            flushes: fields.get(15).copied().unwrap_or(0),
+        })
+    }
+
+    fn since(self, before: Self) -> Self {
+        Self {
+            read_bytes: self.read_bytes.saturating_sub(before.read_bytes),
+            writes: self.writes.saturating_sub(before.writes),
+            write_bytes: self.write_bytes.saturating_sub(before.write_bytes),
+            flushes: self.flushes.saturating_sub(before.flushes),
+        }
+    }
+}
+
+/// Counters at a moment.
+#[derive(Clone, Debug, Default)]
+pub struct Reading {
+    /// Processor time of this process.
+    pub own_cpu: Duration,
+    /// Processor time of the daemon that serves the mount.
+    pub daemon_cpu: Option<Duration>,
+    /// The device.
+    pub device: Option<DeviceReading>,
+    /// The emulated medium, if there is one.
+    pub medium: Option<MediumStats>,
+    /// Extol's state and counters (`extol stat --json`).
+    pub stats: Option<serde_json::Value>,
+    /// Committed transactions, where somebody counts them.
+    pub transactions: Option<u64>,
+}
+
+/// What was used between two readings.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Cost {
+    /// Processor time of this process and the daemon, in nanoseconds. Work that the kernel does in threads of its own
+    /// (writing back, its journal) is in nobody's account.
+    pub cpu_ns: u64,
+    /// What reached the device.
+    pub device: Option<DeviceReading>,
+    /// Transactions committed.
+    pub transactions: Option<u64>,
+    /// By how much an emulated medium came back late, as a part of the time that it should have taken. Above a few
+    /// per cent the host is too slow for this medium.
+    pub late: Option<f64>,
+}
+
+impl Reading {
+    /// What was used since `before`.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Cost {
+        let daemon =
+            self.daemon_cpu.unwrap_or_default().saturating_sub(before.daemon_cpu.unwrap_or_default());
+        let cpu = self.own_cpu.saturating_sub(before.own_cpu) + daemon;
+        Cost {
+            cpu_ns: u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX),
+            device: self.device.zip(before.device).map(|(now, then)| now.since(then)),
+            transactions: self
+                .transactions
+                .zip(before.transactions)
+                .map(|(now, then)| now.saturating_sub(then)),
+            late: self.medium.zip(before.medium).and_then(|(now, then)| {
+                let modelled = now.modelled.saturating_sub(then.modelled).as_secs_f64();
+                let late = now.late.saturating_sub(then.late).as_secs_f64();
+                (modelled > 0.0).then(|| late / modelled)
+            }),
+        }
+    }
+
+    /// A number of Extol's counters, by JSON pointer (`/journal/space_waits`).
+    #[must_use]
+    pub fn counter(&self, pointer: &str) -> Option<u64> {
+        self.stats.as_ref()?.pointer(pointer)?.as_u64()
+    }
+}
+
+/// Processor time of this process, all threads.
+pub(super) fn own_cpu() -> Duration {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(u64::try_from(t.tv_sec).unwrap_or(0), u32::try_from(t.tv_nsec).unwrap_or(0))
+}
+
+/// Processor time of another process, all threads.
+pub(super) fn cpu_of(pid: u32) -> Option<Duration> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    Some(Duration::from_secs_f64(ticks(&text)? as f64 / rustix::param::clock_ticks_per_second() as f64))
+}
+
+/// `utime` and `stime` of a `/proc/PID/stat`. The name, in parentheses, may hold anything.
+fn ticks(text: &str) -> Option<u64> {
+    let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+    Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
+}
+
+/// Transactions that the kernel's journal on a device has committed (`/proc/fs/jbd2/NAME-INODE/info`).
+pub(super) fn kernel_transactions(node: &str) -> Option<u64> {
+    let name = Path::new(node).file_name()?.to_str()?;
+    let dirs = std::fs::read_dir("/proc/fs/jbd2").ok()?;
+    let dir = dirs.flatten().find(|d| {
+        let found = d.file_name();
+        found.to_str().is_some_and(|f| f == name || f.strip_prefix(name).is_some_and(|r| r.starts_with('-')))
+    })?;
+    let text = std::fs::read_to_string(dir.path().join("info")).ok()?;
+    text.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_s_texts() {
+        let text = "  1 0 16 3  10 2 800 5 0 4 8  1 0 8 1  7 9\n";
+        let want = DeviceReading { read_bytes: 8192, writes: 10, write_bytes: 409_600, flushes: 7 };
+        assert_eq!(DeviceReading::parse(text), Some(want));
+        assert_eq!(DeviceReading::parse("1 2"), None);
+        assert_eq!(ticks("7 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 100 23 0 0"), Some(123));
+        assert_eq!(ticks("nonsense"), None);
+    }
+
+    #[test]
+    fn costs_are_differences() {
+        let reading = |cpu, flushes| Reading {
+            own_cpu: Duration::from_nanos(cpu),
+            device: Some(DeviceReading { flushes, ..DeviceReading::default() }),
+            ..Reading::default()
+        };
+        let cost = reading(500, 9).since(&reading(200, 4));
+        assert_eq!((cost.cpu_ns, cost.device.unwrap().flushes, cost.transactions), (300, 5, None));
+        assert!(own_cpu() > Duration::ZERO);
+        assert!(cpu_of(std::process::id()).is_some());
+    }
+}
