@@ -85,7 +85,9 @@ impl Journal {
             Err(_) => None,
         };
         match start {
-            Some(start) if self.log.is_some() => self.checkpoint.committed(tid, start, blocks, &revokes),
+            Some(start) if self.log.is_some() => {
+                c.superseded.add(self.checkpoint.committed(tid, start, blocks, &revokes));
+            }
             Some(_) => {
                 // Written home directly.
                 for b in &blocks {
@@ -115,10 +117,10 @@ impl Journal {
             // The service stood aside while we were the committer: a request may wait, or the next timer start.
             self.commit_wakeup.wake();
         }
-        if state.space_waiters > 0 || self.checkpoint.len() * self.block_size().len() > self.pinned_max {
+        if self.checkpoint_is_due(&state) {
             self.checkpoint_wakeup.wake();
         }
-        state
+        if self.works_in_callers() { self.checkpoint_after_commit(state) } else { state }
     }
 
     /// Writes a closed transaction durably; gives its first log block.

@@ -17,6 +17,10 @@ const BATCH_BYTES: usize = 8 << 20;
 /// Most runs of one batch: more than a device works on at a time.
 const BATCH_RUNS: usize = 256;
 
+/// Bounds of a batch behind which somebody may wait.
+const SHORT_BYTES: usize = 4 << 20;
+const SHORT_RUNS: usize = 128;
+
 /// Writes `blocks` (ascending numbers, each once) home.
 pub(crate) fn write(
     device: &dyn BlockDevice,
@@ -45,6 +49,20 @@ pub(crate) fn write(
         rest = later;
     }
     Ok(())
+}
+
+/// How many of these blocks (ascending) a checkpoint that others may have to wait for writes at a time.
+pub(crate) fn batch_len(size: BlockSize, blocks: impl Iterator<Item = BlockNr>) -> usize {
+    let mut runs = 0;
+    let mut next = None;
+    blocks
+        .take(SHORT_BYTES / size.len())
+        .take_while(|nr| {
+            runs += usize::from(next != Some(nr.0));
+            next = nr.0.checked_add(1);
+            runs <= SHORT_RUNS
+        })
+        .count()
 }
 
 /// How many of `blocks` (at least one, at most `most`) follow each other on the device.

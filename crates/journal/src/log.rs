@@ -24,6 +24,8 @@ use crate::space::{LogRun, LogSpace};
 use crate::transaction::Closed;
 use crate::types::{JournalError, Result, Tid};
 
+/// Blocks that stay free beside a transaction and its control blocks: rounding, and overdrafts.
+const SLACK: u32 = 32;
 /// Most pieces of one vectored write.
 const MAX_PIECES: usize = 512;
 
@@ -159,6 +161,11 @@ impl Log {
     /// Control blocks that a transaction of `blocks` blocks may need, a few revokes included.
     pub fn overhead(&self, blocks: u32) -> u32 {
         blocks / DescriptorWriter::capacity(&self.format).max(1) + 4
+    }
+
+    /// Free log blocks that a transaction of `blocks` blocks asks for: with its control blocks, and slack for overdrafts.
+    pub fn room_for(&self, blocks: u32) -> u32 {
+        blocks.saturating_add(self.overhead(blocks)).saturating_add(SLACK)
     }
 
     /// Log blocks that this transaction takes.

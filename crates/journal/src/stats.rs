@@ -58,6 +58,9 @@ pub(crate) struct Counters {
     pub async_batches: Counter,
     pub async_blocks: Counter,
     pub async_busy_ns: Counter,
+    pub async_shared_flushes: Counter,
+    pub superseded: Counter,
+    pub tail_moves: Counter,
     pub distributions: Histograms,
 }
 
@@ -281,6 +284,9 @@ impl Journal {
                 batches: c.async_batches.get(),
                 blocks: c.async_blocks.get(),
                 busy_ns: c.async_busy_ns.get(),
+                superseded: c.superseded.get(),
+                shared_flushes: c.async_shared_flushes.get(),
+                tail_moves: c.tail_moves.get(),
             },
             distributions: c.distributions.distributions(),
         }

@@ -159,7 +159,7 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
         clock: Arc::clone(&clock),
     })?;
     journal.set_batching(options.batching);
-    journal.set_async_checkpoint(options.async_checkpoint);
+    journal.set_async_checkpoint(options.async_checkpoint.filter(|_| !options.read_only))?;
     let post = Arc::new(Post::default());
     let bad_groups = Arc::clone(&post);
     let alloc_options = AllocOptions {

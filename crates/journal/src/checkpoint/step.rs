@@ -1,92 +1,245 @@
-//! Executes what the policy decided: home writes, one flush, one tail update.
+//! Executes what the policy decided: home writes, a flush (or somebody else's), and the tail.
+//!
+//! A turn of the asynchronous checkpoint is one batch, or one flush with the tail's move; between two turns nothing is
+//! locked, and the next turn begins with a new look: whoever waits for log space by then is served at once, an abort or
+//! a changed threshold is seen, and the thread's loop looks at its stop signal. Whoever needs the log empty (a freeze)
+//! or a part of it free (a commit that overdrew) takes the same lock between two turns and does it all.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use extol_service::{Progress, Service};
+use extol_sync::rank::Guard;
 
-use super::policy;
-use crate::journal::Journal;
+use super::list::Due;
+use super::policy::{self, Decision, View};
+use super::rounds::Rounds;
+use crate::journal::{Journal, State};
+use crate::log::Log;
 use crate::types::{Result, Tid};
 
 impl Journal {
-    /// One step of the checkpoint: asks the policy, writes what it says. False if there was nothing to do.
+    /// One turn of the checkpoint: asks the policy, does what it says. False if there was nothing to do now.
     ///
     /// # Errors
     /// If a write fails; the journal is aborted then and the tail stays where it is.
     pub fn checkpoint_step(&self) -> Result<bool> {
-        self.check_aborted()?;
-        let waiting = self.checkpoint.waiting();
-        let through = {
-            let state = self.state.lock();
-            let Some(space) = &state.space else { return Ok(false) };
-            let view = policy::View {
-                log_len: space.len(),
-                log_free: space.free(),
-                waiters: state.space_waiters,
-                needed: self.space_needed(),
-                pinned: self.checkpoint.len() * self.block_size().len(),
-                pinned_max: self.pinned_max,
-                waiting: &waiting,
-            };
-            // A checkpoint that ended together with a commit named that as the tail. Nothing is left to write, but the
-            // tail may move on, and nobody else would move it.
-            let lags = view.is_short() && waiting.is_empty() && state.committing.is_none();
-            policy::synchronous(&view).or((lags && space.free() < space.len()).then_some(state.committed))
+        Ok(self.checkpoint_turn()? == Progress::More)
+    }
+
+    /// True if a look at the log's and the memory's state may give the checkpoint something to do.
+    pub(crate) fn checkpoint_is_due(&self, state: &State) -> bool {
+        let low = match (&state.space, state.async_checkpoint) {
+            (Some(space), Some(threshold)) => {
+                u64::from(space.free()) * 100 < u64::from(space.len()) * u64::from(threshold.percent())
+            }
+            _ => false,
         };
-        match through {
-            Some(through) => self.checkpoint_through(through).map(|()| true),
-            None => Ok(false),
+        low || state.space_waiters > 0 || self.pinned() > self.pinned_max
+    }
+
+    /// Bytes of committed blocks that wait to be durable at home.
+    fn pinned(&self) -> usize {
+        self.checkpoint.len() * self.block_size().len()
+    }
+
+    /// A commit ended, and nobody but callers works: one turn, if there is something to do. Takes and gives the state lock.
+    pub(crate) fn checkpoint_after_commit<'a>(&'a self, state: Guard<'a, State>) -> Guard<'a, State> {
+        if state.async_checkpoint.is_none() {
+            return state;
         }
+        drop(state);
+        // A failure has aborted the journal: everybody sees it.
+        let _ = self.checkpoint_turn();
+        self.state.lock()
+    }
+
+    fn checkpoint_turn(&self) -> Result<Progress> {
+        let mut rounds = self.checkpointing.lock();
+        self.check_aborted()?;
+        let Some(log) = &self.log else { return Ok(Progress::Idle(None)) };
+        let began = self.clock.now_ns();
+        if self.settle(&mut rounds) {
+            self.counters.async_shared_flushes.add(1);
+            self.move_tail(log, &mut rounds)?;
+        }
+        let mut dry = false;
+        loop {
+            let (decision, is_async) = self.decide(&rounds, dry);
+            if !dry && !matches!(decision, Decision::Round { .. } | Decision::Now(_)) {
+                rounds.running = false;
+            }
+            match decision {
+                Decision::Rest => return Ok(Progress::Idle(None)),
+                Decision::Share(ns) => return Ok(Progress::Idle(Some(Duration::from_nanos(ns)))),
+                Decision::Now(through) => {
+                    self.write_through(log, &mut rounds, through)?;
+                    return Ok(Progress::More);
+                }
+                Decision::Round { through, spare } => {
+                    if rounds.is_written() {
+                        rounds.begin(self.checkpoint.due(through, spare));
+                    }
+                    if self.write_batch(&mut rounds)? {
+                        self.worked(began);
+                        return Ok(Progress::More);
+                    }
+                    dry = true;
+                }
+                Decision::Finish => {
+                    let moved = self.finish(log, &mut rounds)?;
+                    if is_async {
+                        self.worked(began);
+                    }
+                    return Ok(if moved { Progress::More } else { Progress::Idle(None) });
+                }
+            }
+        }
+    }
+
+    fn worked(&self, since_ns: u64) {
+        self.counters.async_busy_ns.add(self.clock.now_ns().saturating_sub(since_ns));
+    }
+
+    fn decide(&self, rounds: &Rounds, dry: bool) -> (Decision, bool) {
+        let waiting = self.checkpoint.waiting();
+        let pinned = self.pinned();
+        let state = self.state.lock();
+        let Some(space) = &state.space else { return (Decision::Rest, false) };
+        let unflushed = rounds.unflushed_for(self.clock.now_ns());
+        let view = View {
+            log_len: space.len(),
+            log_free: space.free(),
+            tail: space.tail(),
+            end: state.committing.map_or(space.head(), |(_, start)| start),
+            waiters: state.space_waiters,
+            needed: self.space_needed(),
+            pinned,
+            pinned_max: self.pinned_max,
+            block: self.block_size().len(),
+            waiting: &waiting,
+            committed: state.committed,
+            committing: state.committing.is_some(),
+            threshold: state.async_checkpoint,
+            running: rounds.running,
+            // Callers work when they come by; nobody watches the clock.
+            unflushed: if self.works_in_callers() { unflushed.map(|_| 0) } else { unflushed },
+            dry,
+        };
+        (policy::decide(&view), view.threshold.is_some())
+    }
+
+    /// Writes the next batch of the round home. False if nothing was left in it.
+    fn write_batch(&self, rounds: &mut Rounds) -> Result<bool> {
+        while !rounds.is_written() {
+            let batch = rounds
+                .next_batch(|left| crate::home::batch_len(self.block_size(), left.iter().map(|d| d.nr)));
+            let written = self.write_home(rounds, batch)?;
+            if written > 0 {
+                if !std::mem::replace(&mut rounds.running, true) {
+                    self.counters.async_runs.add(1);
+                }
+                self.counters.async_batches.add(1);
+                self.counters.async_blocks.add(written);
+                return Ok(true);
+            }
+            // A newer version of each block was committed meanwhile.
+        }
+        Ok(false)
+    }
+
+    /// Writes these blocks home as far as they still wait; gives how many were written.
+    fn write_home(&self, rounds: &mut Rounds, mut batch: Vec<Due>) -> Result<u64> {
+        let began = self.clock.now_ns();
+        let work = self.checkpoint.take(&mut batch);
+        if work.is_empty() {
+            return Ok(0);
+        }
+        let result = crate::home::write(&*self.device, self.block_size(), &work);
+        self.checkpoint.wrote(&batch, result.is_ok());
+        if let Err(e) = result {
+            return Err(self.abort(&format!("checkpoint failed: {e}")));
+        }
+        let now = self.clock.now_ns();
+        rounds.wrote(self.home_writes.returned(), batch, now);
+        rounds.busy_ns += now.saturating_sub(began);
+        self.counters.checkpointed_blocks.add(work.len() as u64);
+        Ok(work.len() as u64)
+    }
+
+    /// Marks home writes that a flush has covered as done. True if there were any.
+    fn settle(&self, rounds: &mut Rounds) -> bool {
+        #[cfg(feature = "planted-bugs")]
+        let early = crate::planted::has(crate::planted::Bug::TailTooEarly);
+        #[cfg(not(feature = "planted-bugs"))]
+        let early = false;
+        let covered = if self.barrier() && !early { self.home_writes.covered() } else { u64::MAX };
+        let durable = rounds.durable(covered);
+        durable.iter().for_each(|batch| self.checkpoint.settle(batch));
+        if !durable.is_empty() {
+            self.counters.checkpoints.add(1);
+        }
+        !durable.is_empty()
+    }
+
+    /// Makes home writes durable if they are not, and moves the tail. True if it moved.
+    fn finish(&self, log: &Log, rounds: &mut Rounds) -> Result<bool> {
+        let began = self.clock.now_ns();
+        self.settle(rounds);
+        if rounds.unflushed_for(began).is_some() {
+            self.flush_device()?;
+            self.settle(rounds);
+        }
+        rounds.busy_ns += self.clock.now_ns().saturating_sub(began);
+        self.move_tail(log, rounds)
     }
 
     /// Writes home what transactions up to `through` still need, flushes, and moves the tail.
     pub(crate) fn checkpoint_through(&self, through: Tid) -> Result<()> {
-        let _one = self.checkpointing.lock();
+        let mut rounds = self.checkpointing.lock();
         self.check_aborted()?;
         let Some(log) = &self.log else { return Ok(()) };
-        let work = self.checkpoint.begin(through);
-        if !work.is_empty() {
-            let blocks: Vec<_> = work.iter().map(|w| (w.nr, Arc::clone(&w.data))).collect();
-            let mut result = crate::home::write(&*self.device, self.block_size(), &blocks)
-                .map_err(crate::JournalError::from);
-            #[cfg(feature = "planted-bugs")]
-            let early = crate::planted::has(crate::planted::Bug::TailTooEarly);
-            #[cfg(not(feature = "planted-bugs"))]
-            let early = false;
-            if result.is_ok() && self.barrier() && !early {
-                result = self.flush_device();
-            }
-            self.checkpoint.end(&work, result.is_ok());
-            if let Err(e) = result {
-                return Err(self.abort(&format!("checkpoint failed: {e}")));
-            }
-            self.counters.checkpoints.add(1);
-            self.counters.checkpointed_blocks.add(work.len() as u64);
-        }
+        self.write_through(log, &mut rounds, through)
+    }
+
+    fn write_through(&self, log: &Log, rounds: &mut Rounds, through: Tid) -> Result<()> {
+        // What is left of an asynchronous round is in it, or can wait.
+        rounds.begin(Vec::new());
+        let due = self.checkpoint.due(through, false);
+        self.write_home(rounds, due)?;
+        self.finish(log, rounds).map(drop)
+    }
+
+    /// Names the oldest transaction that is still needed as the tail, and frees what lies before it.
+    fn move_tail(&self, log: &Log, rounds: &mut Rounds) -> Result<bool> {
+        let began = self.clock.now_ns();
         let tail = {
             let state = self.state.lock();
-            let Some(space) = &state.space else { return Ok(()) };
+            let Some(space) = &state.space else { return Ok(false) };
             if state.aborted.is_some() {
                 // The log stays as it is.
                 drop(state);
-                return self.check_aborted();
+                return self.check_aborted().map(|()| false);
             }
             let next = state.running.as_ref().map_or(state.next_tid, |r| r.tx.tid);
             let tail = self.checkpoint.oldest().or(state.committing).unwrap_or_else(|| (next, space.head()));
             // Nothing live: leave the superblock alone, unless blocks can be freed.
             (tail.1 != space.tail() && !state.log_empty).then_some(tail)
         };
-        if let Some((tid, block)) = tail {
-            if let Err(e) = log.write_tail(tid, block, self.barrier()) {
-                return Err(self.abort(&format!("moving the log tail failed: {e}")));
-            }
-            let mut state = self.state.lock();
-            if let Some(space) = &mut state.space {
-                space.move_tail(block);
-            }
-            self.can_join.notify_all();
+        let Some((tid, block)) = tail else { return Ok(false) };
+        if let Err(e) = log.write_tail(tid, block, self.barrier()) {
+            return Err(self.abort(&format!("moving the log tail failed: {e}")));
         }
-        Ok(())
+        let mut state = self.state.lock();
+        if let Some(space) = &mut state.space {
+            space.move_tail(block);
+        }
+        self.can_join.notify_all();
+        drop(state);
+        self.counters.tail_moves.add(1);
+        let took = self.clock.now_ns().saturating_sub(began);
+        self.counters.distributions.checkpoint.record(std::mem::take(&mut rounds.busy_ns) + took);
+        Ok(true)
     }
 }
 
@@ -96,10 +249,7 @@ pub(crate) struct CheckpointService(pub Arc<Journal>);
 
 impl Service for CheckpointService {
     fn step(&mut self) -> Progress {
-        match self.0.checkpoint_step() {
-            Ok(true) => Progress::More,
-            Ok(false) | Err(_) => Progress::Idle(None),
-        }
+        self.0.checkpoint_turn().unwrap_or(Progress::Idle(None))
     }
 }
 

@@ -1,18 +1,67 @@
-//! Which file data a flush has covered.
+//! Which writes in place a flush has covered: file data, and blocks that a checkpoint wrote home.
 //!
-//! The file system tells of each data write when it has returned; a flush covers those told of before it began. So a
-//! second flush for the same data can be left out: `flushed_writes` never passes the count that was read before the
-//! flush was asked for.
+//! Each kind is counted when a write has returned; a flush covers those counted before it began. So a second flush for
+//! the same writes can be left out: the covered count never passes what was read before the flush was asked for.
+//!
+//! ```text
+//!   home writes  ──┤1   ──┤2        ──┤3
+//!   commit's flush          ├───────────┤     covers 2: the tail may move past what 1 and 2 wrote, not past 3
+//! ```
 
-use extol_sync::atomic::Ordering;
+use extol_sync::atomic::{AtomicU64, Ordering};
 
 use super::Journal;
 use crate::types::Result;
 
+/// Writes of one kind.
+#[derive(Debug)]
+pub(crate) struct Coverage {
+    returned: AtomicU64,
+    covered: AtomicU64,
+}
+
+impl Default for Coverage {
+    fn default() -> Self {
+        Self { returned: AtomicU64::new(0), covered: AtomicU64::new(0) }
+    }
+}
+
+impl Coverage {
+    /// One more has returned. Gives their number: a flush that begins from now on covers so many.
+    pub fn returned(&self) -> u64 {
+        self.returned.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// How many a flush has covered.
+    pub fn covered(&self) -> u64 {
+        self.covered.load(Ordering::Acquire)
+    }
+
+    fn now(&self) -> u64 {
+        self.returned.load(Ordering::Acquire)
+    }
+
+    fn is_dirty(&self) -> bool {
+        self.now() > self.covered()
+    }
+
+    /// True if that is more than before.
+    fn flushed(&self, count: u64) -> bool {
+        self.covered.fetch_max(count, Ordering::AcqRel) < count
+    }
+}
+
+/// What a flush that begins now covers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Covered {
+    data: u64,
+    home: u64,
+}
+
 impl Journal {
     /// The file system wrote file data to the device; the write has returned.
     pub fn note_data_write(&self) {
-        self.data_writes.fetch_add(1, Ordering::AcqRel);
+        self.data_writes.returned();
     }
 
     /// True if each commit makes durable what was written (and told of) before its handles were opened, before it is
@@ -38,12 +87,12 @@ impl Journal {
     }
 
     pub(crate) fn data_is_dirty(&self) -> bool {
-        self.data_writes.load(Ordering::Acquire) > self.flushed_writes.load(Ordering::Acquire)
+        self.data_writes.is_dirty()
     }
 
     /// Flushes the file system's device and remembers what that covered. A failure aborts.
     pub(crate) fn flush_device(&self) -> Result<()> {
-        let covered = self.data_writes.load(Ordering::Acquire);
+        let covered = self.data_writes_begun();
         self.counters.flushes.add(1);
         match self.device.flush() {
             Ok(()) => {
@@ -54,11 +103,17 @@ impl Journal {
         }
     }
 
-    pub(crate) fn data_writes_begun(&self) -> u64 {
-        self.data_writes.load(Ordering::Acquire)
+    /// What a flush of the file system's device covers if it begins now or later.
+    pub(crate) fn data_writes_begun(&self) -> Covered {
+        Covered { data: self.data_writes.now(), home: self.home_writes.now() }
     }
 
-    pub(crate) fn data_flushed(&self, covered: u64) {
-        self.flushed_writes.fetch_max(covered, Ordering::AcqRel);
+    /// A flush of the file system's device succeeded, and began after `covered` was read.
+    pub(crate) fn data_flushed(&self, covered: Covered) {
+        self.data_writes.flushed(covered.data);
+        if self.home_writes.flushed(covered.home) {
+            // The tail may move.
+            self.checkpoint_wakeup.wake();
+        }
     }
 }

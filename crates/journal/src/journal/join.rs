@@ -1,7 +1,7 @@
 //! Handles come and go.
 //!
-//! A handle joins the running transaction if that is not locked, has credits left, and the log can take the largest
-//! transaction. Otherwise it sleeps on `can_join`, having asked for what it needs: a commit (the transaction is full)
+//! A handle joins the running transaction if that is not locked, has credits left, and the log can take it with the
+//! handle's credits. Otherwise it sleeps on `can_join`, having asked for what it needs: a commit (the transaction is full)
 //! or a checkpoint (the log is). With [`Journal::work_in_callers`] it does that work itself.
 //!
 //! The last handle to leave wakes who waits for the transaction to drain: the committer, or a freeze.
@@ -53,6 +53,7 @@ impl Journal {
             return Err(JournalError::TooManyCredits { wanted: credits, max: self.max_transaction });
         }
         let mut waited_since = None;
+        let mut space_since = None;
         let mut state = self.state.lock();
         let tx = loop {
             if let Some(why) = &state.aborted {
@@ -75,10 +76,12 @@ impl Journal {
                 Some(r) if r.locked => false,
                 Some(r) if r.credits.saturating_add(credits) > self.max_transaction => true,
                 _ => {
-                    if state.space.as_ref().is_none_or(|s| s.free() >= self.space_needed) {
+                    if self.has_room(&state, credits) {
                         break self.join_running(&mut state, credits);
                     }
-                    let since = self.clock.now_ns();
+                    let now = self.clock.now_ns();
+                    waited_since.get_or_insert(now);
+                    space_since.get_or_insert(now);
                     state.space_waiters += 1;
                     if self.works_in_callers() {
                         drop(state);
@@ -93,8 +96,6 @@ impl Journal {
                         self.can_join.wait(state.bare());
                     }
                     state.space_waiters -= 1;
-                    self.counters.space_waits.add(1);
-                    self.counters.space_wait_ns.add(self.clock.now_ns().saturating_sub(since));
                     continue;
                 }
             };
@@ -110,9 +111,22 @@ impl Journal {
         };
         drop(state);
         let waited = waited_since.map_or(0, |since| self.clock.now_ns().saturating_sub(since));
+        if let Some(since) = space_since {
+            let waited = self.clock.now_ns().saturating_sub(since);
+            self.counters.space_waits.add(1);
+            self.counters.space_wait_ns.add(waited);
+            self.counters.distributions.space_wait.record(waited);
+        }
         self.counters.wait_ns.add(waited);
         self.counters.distributions.handle_start.record(waited);
         Ok(Some((tx, credits)))
+    }
+
+    /// The log can take the running transaction with so many credits more.
+    fn has_room(&self, state: &State, credits: u32) -> bool {
+        let (Some(space), Some(log)) = (&state.space, &self.log) else { return true };
+        let promised = state.running.as_ref().map_or(0, |r| r.credits);
+        space.free() >= log.room_for(promised.saturating_add(credits))
     }
 
     fn join_running(&self, state: &mut State, credits: u32) -> Arc<Transaction> {
@@ -160,8 +174,9 @@ impl Journal {
     pub(crate) fn extend(&self, credits: u32) -> Result<bool> {
         self.check_aborted()?;
         let mut state = self.state.lock();
+        let has_room = self.has_room(&state, credits);
         let Some(running) = &mut state.running else { return Ok(false) };
-        if running.locked || running.credits.saturating_add(credits) > self.max_transaction {
+        if !has_room || running.locked || running.credits.saturating_add(credits) > self.max_transaction {
             return Ok(false);
         }
         running.credits += credits;

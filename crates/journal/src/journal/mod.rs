@@ -6,8 +6,9 @@
 //!
 //! Invariants
 //! - J1: at most one transaction runs and at most one is being committed (`State::running`, `State::committer`).
-//! - J2: a handle joins only if the log can take the whole transaction (`Journal::join` asks for space for the largest
-//!   transaction), so a commit never waits for a checkpoint. Only a transaction that overdrew its credits by more
+//! - J2: the free log space holds all that the running transaction was promised: its blocks, the credits of its open
+//!   handles, their control blocks and some slack (`Journal::has_room`, asked before credits are given by `join` and
+//!   `extend`). Only a commit takes space, and it takes it for this transaction, so it never waits for a checkpoint. Only a transaction that overdrew its credits by more
 //!   than the slack may have to (`Journal::lead_commit`).
 //! - J3: after the first failed write or flush nothing is acknowledged any more (`Journal::abort` before any waiter is
 //!   woken, `State::aborted` is checked before `committed`).
@@ -22,7 +23,7 @@
 //! | `mod` | what the journal is made of, opening, properties |
 //! | `join` | handles come and go |
 //! | `wait` | who asks for a commit, and who waits for one |
-//! | `data` | which file data a flush has covered |
+//! | `data` | which writes in place a flush has covered |
 //! | `failure` | abort and shutdown |
 //!
 //! The commit itself is in `crate::commit`, checkpoint and freeze in `crate::checkpoint`.
@@ -41,18 +42,17 @@ use extol_sync::Condvar;
 use extol_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use extol_sync::rank::{Mutex, Rank};
 
+use self::data::Coverage;
 use crate::batching::Batching;
 use crate::cache::{BlockCache, Buf};
-use crate::checkpoint::CheckpointList;
 use crate::checkpoint::policy::FreeThreshold;
+use crate::checkpoint::{CheckpointList, Rounds};
 use crate::log::Log;
 use crate::space::LogSpace;
 use crate::stats::Counters;
 use crate::transaction::Running;
 use crate::types::{JournalError, Result, Tid};
 
-/// Blocks that stay free beside the largest transaction: control blocks of rounding, and overdrafts.
-const SLACK: u32 = 32;
 /// Without a log, how many blocks one "transaction" may hold.
 const NO_LOG_MAX: u32 = 8192;
 
@@ -124,7 +124,7 @@ pub struct Journal {
     pub(crate) drained: Condvar,
     pub(crate) checkpoint: CheckpointList,
     /// One checkpoint at a time.
-    pub(crate) checkpointing: Mutex<(), { Rank::Checkpointing as u8 }>,
+    pub(crate) checkpointing: Mutex<Rounds, { Rank::Checkpointing as u8 }>,
     pub(crate) counters: Counters,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) commit_wakeup: Wakeup,
@@ -138,9 +138,9 @@ pub struct Journal {
     is_aborted: AtomicBool,
     /// No services run: whoever waits for a commit or for log space does the work.
     in_callers: AtomicBool,
-    /// Data writes begun by the file system, and how many of them a flush has covered.
-    data_writes: AtomicU64,
-    flushed_writes: AtomicU64,
+    /// File data, and blocks that a checkpoint wrote home.
+    data_writes: Coverage,
+    pub(crate) home_writes: Coverage,
 }
 
 impl std::fmt::Debug for Journal {
@@ -175,7 +175,7 @@ impl Journal {
         let (max_transaction, space_needed) = match (&log, &space) {
             (Some(log), Some(space)) => {
                 let max = (space.len() / 4).min(by_memory);
-                (max, max + log.overhead(max) + SLACK)
+                (max, log.room_for(max))
             }
             _ => (NO_LOG_MAX.min(by_memory), 0),
         };
@@ -205,7 +205,7 @@ impl Journal {
             done: Condvar::new(),
             drained: Condvar::new(),
             checkpoint: CheckpointList::default(),
-            checkpointing: Mutex::new(()),
+            checkpointing: Mutex::default(),
             counters: Counters::default(),
             clock: config.clock,
             commit_wakeup: Wakeup::new(),
@@ -220,8 +220,8 @@ impl Journal {
             pinned_max,
             is_aborted: AtomicBool::new(false),
             in_callers: AtomicBool::new(false),
-            data_writes: AtomicU64::new(0),
-            flushed_writes: AtomicU64::new(0),
+            data_writes: Coverage::default(),
+            home_writes: Coverage::default(),
             device: config.device,
         }))
     }
@@ -320,10 +320,17 @@ impl Journal {
         self.state.lock().batching = batching;
     }
 
-    /// Turns the asynchronous checkpoint on or off, or changes its threshold. Without a log it has nothing to do.
-    pub fn set_async_checkpoint(&self, threshold: Option<FreeThreshold>) {
+    /// Turns the asynchronous checkpoint on or off, or changes its threshold.
+    ///
+    /// # Errors
+    /// If it is to be on and there is no log.
+    pub fn set_async_checkpoint(&self, threshold: Option<FreeThreshold>) -> Result<()> {
+        if threshold.is_some() && self.log.is_none() {
+            return Err(JournalError::Unsupported("async_checkpoint needs a journal".into()));
+        }
         self.state.lock().async_checkpoint = threshold;
         self.checkpoint_wakeup.wake();
+        Ok(())
     }
 
     /// Is the block's number within the volume?

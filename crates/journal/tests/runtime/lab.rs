@@ -7,7 +7,7 @@ use std::time::Duration;
 use extol_device::{BlockDevice, BlockSize, MemDevice, SharedDevice};
 use extol_journal::format::{Features, JournalSuperblock};
 use extol_journal::recovery::{Recovered, read_superblock, recover_to_device};
-use extol_journal::{Journal, JournalConfig, LogConfig, LogMap, Result, Tid};
+use extol_journal::{FreeThreshold, Journal, JournalConfig, LogConfig, LogMap, Result, Tid};
 use extol_service::{Clock, SystemClock};
 
 /// Blocks of the file system's device.
@@ -29,6 +29,8 @@ pub struct Variant {
     pub barrier: bool,
     pub first_tid: u32,
     pub cache_bytes: usize,
+    /// `async_checkpoint=`.
+    pub async_checkpoint: Option<u64>,
 }
 
 const REVOKE: u32 = Features::INCOMPAT_REVOKE;
@@ -49,10 +51,11 @@ pub const PLAIN: Variant = Variant {
     first_tid: 7,
     // Few committed blocks may wait to go home: the checkpoint runs all the time.
     cache_bytes: 64 * 1024,
+    async_checkpoint: None,
 };
 
 /// Every kind of log that is written.
-pub const VARIANTS: [Variant; 10] = [
+pub const VARIANTS: [Variant; 12] = [
     PLAIN,
     Variant { name: "none", incompat: REVOKE, ..PLAIN },
     Variant { name: "none, 64bit, tid wraps", incompat: REVOKE | WIDE, first_tid: u32::MAX - 5, ..PLAIN },
@@ -70,6 +73,8 @@ pub const VARIANTS: [Variant; 10] = [
         ..PLAIN
     },
     Variant { name: "no barriers", barrier: false, ..PLAIN },
+    Variant { name: "checkpoint at 90 %", async_checkpoint: Some(90), ..PLAIN },
+    Variant { name: "external, checkpoint at 60 %", external: true, async_checkpoint: Some(60), ..PLAIN },
 ];
 
 impl Variant {
@@ -132,7 +137,9 @@ impl Variant {
             cache_bytes: self.cache_bytes,
             clock,
         };
-        Journal::open(config).unwrap()
+        let journal = Journal::open(config).unwrap();
+        journal.set_async_checkpoint(self.async_checkpoint.and_then(FreeThreshold::new)).unwrap();
+        journal
     }
 
     /// A journal over memory with an internal log.

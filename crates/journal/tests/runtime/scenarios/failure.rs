@@ -61,7 +61,7 @@ fn an_abort_wakes_those_who_wait_for_room() {
             }
             let h = if full_log { None } else { Some(journal.start(journal.max_credits()).unwrap()) };
             let j = Arc::clone(&journal);
-            let (waiter, done) = background(move || j.start(1).map(drop));
+            let (waiter, done) = background(move || j.start(j.max_credits()).map(drop));
             a_moment();
             assert!(!done.load(Ordering::SeqCst));
             let _ = journal.abort("test");
