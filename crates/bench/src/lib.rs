@@ -6,6 +6,7 @@
 //!   contender/  who takes part: library, mount, kernel, fuse2fs, any directory; on which medium; what a run cost
 //!   versus      contenders take turns; medians, ratios, latencies, cost per operation
 //!   report/     what was measured as text, as JSON, as a page with pictures
+//!   medium/     an emulated medium for the kernel: a file under a mount, and a loop device on it
 //!   metadata    names and inodes through a mount, beside kernel ext4 and fuse2fs on the same loop device
 //! ```
 //!
@@ -15,6 +16,7 @@
 
 pub mod contender;
 mod machine;
+pub mod medium;
 mod metadata;
 pub mod report;
 mod spread;

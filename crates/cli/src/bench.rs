@@ -9,6 +9,7 @@ use crate::error::{Failure, Result, print};
 pub fn run(command: &BenchCommand) -> Result<()> {
     match command {
         BenchCommand::Metadata(args) => metadata(args),
+        BenchCommand::Medium(args) => crate::medium::run(args),
     }
 }
 

@@ -9,6 +9,7 @@
 //!     ├── look.rs       info, log, replay
 //!     ├── mkfs.rs       mkfs
 //!     ├── bench.rs      bench: Extol beside its peers
+//!     ├── medium.rs     bench medium: an emulated disk as a file
 //!     ├── files/        ls, cat, cp, put, rm, mkdir on a volume that is not mounted
 //!     └── volume.rs     the only file that opens volumes
 //! ```
@@ -23,6 +24,7 @@ mod error;
 mod files;
 mod helper;
 mod look;
+mod medium;
 mod mkfs;
 mod mount;
 mod options;

@@ -85,7 +85,8 @@ impl Shared {
     }
 }
 
-fn stop(stopper: &Stopper, again: bool) {
+/// Unmounts, or detaches what is in use. If that was done already (`again`), ends the mount whatever is open.
+pub fn stop(stopper: &Stopper, again: bool) {
     if again {
         stopper.abandon();
         return;

@@ -59,7 +59,7 @@ numbers! {
 
 numbers! {
     /// Flags in the reply to OPEN and CREATE.
-    fopen: u32 { KEEP_CACHE = 1 << 1, CACHE_DIR = 1 << 3, }
+    fopen: u32 { DIRECT_IO = 1, KEEP_CACHE = 1 << 1, CACHE_DIR = 1 << 3, PARALLEL_DIRECT_WRITES = 1 << 6, }
 }
 
 /// WRITE: clear set-id bits and file capabilities.

@@ -17,6 +17,9 @@ pub struct MountConfig {
     pub default_permissions: bool,
     /// POSIX ACLs are kept and obeyed.
     pub posix_acl: bool,
+    /// Files bypass the kernel's page cache: every read and write reaches the file system as it was made, and writes of
+    /// one file may run side by side. For file systems whose files are devices.
+    pub direct_io: bool,
     /// Most requests worked on at a time; one thread each while they last.
     pub max_threads: usize,
     /// Flags of mount(2).
@@ -32,6 +35,7 @@ impl Default for MountConfig {
             allow_other: false,
             default_permissions: true,
             posix_acl: true,
+            direct_io: false,
             max_threads: 64,
             flags: Vec::new(),
         }

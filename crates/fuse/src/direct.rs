@@ -37,7 +37,7 @@ impl<'a> Connection<'a> {
     /// A connection with these capabilities agreed upon (bits of INIT).
     #[must_use]
     pub fn new(fs: &'a dyn FileSystem, capabilities: u64) -> Self {
-        Self { fs, agreed: Agreed { caps: capabilities }, reply: Reply::default() }
+        Self { fs, agreed: Agreed { caps: capabilities, direct_io: false }, reply: Reply::default() }
     }
 
     /// Works on one request and gives the bytes of the reply; `None` if there is none.

@@ -3,7 +3,7 @@
 //! The first request of a mount. We take every capability that makes the mount faster or more exact and that the kernel
 //! offers; none is required, so old kernels get a slower mount.
 
-use crate::abi::{MAJOR, MIN_MINOR, MINOR, cap};
+use crate::abi::{MAJOR, MIN_MINOR, MINOR, cap, fopen};
 use crate::config::MountConfig;
 use crate::errno::{Errno, Result};
 use crate::wire::{Args, Reply};
@@ -19,11 +19,18 @@ const MAX_BACKGROUND: u16 = 256;
 pub(crate) struct Agreed {
     /// The capabilities in force.
     pub(crate) caps: u64,
+    /// Files bypass the page cache.
+    pub(crate) direct_io: bool,
 }
 
 impl Agreed {
     pub(crate) fn has(self, cap: u64) -> bool {
         self.caps & cap == cap
+    }
+
+    /// Flags in the reply to the open of a file.
+    pub(crate) fn open_flags(self) -> u32 {
+        if self.direct_io { fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES } else { fopen::KEEP_CACHE }
     }
 }
 
@@ -64,6 +71,10 @@ fn wanted(config: &MountConfig) -> u64 {
     if config.posix_acl && config.default_permissions {
         caps |= cap::POSIX_ACL;
     }
+    if config.direct_io {
+        // Without a cache the kernel would still keep the times, and send them before every fsync.
+        caps &= !cap::WRITEBACK_CACHE;
+    }
     caps
 }
 
@@ -99,7 +110,7 @@ pub(crate) fn negotiate(mut args: Args<'_>, config: &MountConfig, reply: &mut Re
         .u16(0)
         .u32((caps >> 32) as u32)
         .zeros(4 + 2 + 22);
-    Ok(Agreed { caps })
+    Ok(Agreed { caps, direct_io: config.direct_io })
 }
 
 #[cfg(test)]
@@ -107,6 +118,10 @@ mod tests {
     use super::*;
 
     fn init(minor: u32, caps: u64) -> (Result<Agreed>, usize) {
+        init_with(minor, caps, &MountConfig::default())
+    }
+
+    fn init_with(minor: u32, caps: u64, config: &MountConfig) -> (Result<Agreed>, usize) {
         let mut bytes = Vec::new();
         for word in [7, minor, 131_072, caps as u32, (caps >> 32) as u32] {
             bytes.extend(word.to_ne_bytes());
@@ -114,7 +129,7 @@ mod tests {
         bytes.extend([0; 44]);
         let mut reply = Reply::default();
         reply.clear();
-        let agreed = negotiate(Args(&bytes), &MountConfig::default(), &mut reply);
+        let agreed = negotiate(Args(&bytes), config, &mut reply);
         (agreed, reply.body_len())
     }
 
@@ -128,5 +143,14 @@ mod tests {
         let (agreed, _) = init(31, cap::ASYNC_READ | cap::HANDLE_KILLPRIV);
         assert_eq!(agreed.unwrap().caps, cap::ASYNC_READ | cap::HANDLE_KILLPRIV);
         assert_eq!(init(22, 0).0.unwrap_err(), Errno(libc::EPROTO));
+    }
+
+    #[test]
+    fn direct_files_have_no_cache() {
+        let config = MountConfig { direct_io: true, ..MountConfig::default() };
+        let agreed = init_with(44, u64::MAX, &config).0.unwrap();
+        assert!(!agreed.has(cap::WRITEBACK_CACHE) && agreed.has(cap::ASYNC_DIO));
+        assert_eq!(agreed.open_flags(), fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES);
+        assert_eq!(init(44, u64::MAX).0.unwrap().open_flags(), fopen::KEEP_CACHE);
     }
 }

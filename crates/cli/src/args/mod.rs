@@ -24,7 +24,7 @@ use clap::{Parser, Subcommand};
 
 use crate::error::{Failure, Result};
 
-pub use bench::{BenchCommand, BenchMetadataArgs};
+pub use bench::{BenchCommand, BenchMediumArgs, BenchMetadataArgs};
 pub use files::{CatArgs, CpArgs, LsArgs, MkdirArgs, PutArgs, RmArgs};
 pub use look::{CheckArgs, LookArgs, ReplayArgs};
 pub use mkfs::MkfsArgs;

@@ -208,6 +208,12 @@ impl Profile {
         self.flush
     }
 
+    /// True if the medium has heads to move.
+    #[must_use]
+    pub fn is_rotational(&self) -> bool {
+        self.mechanics.is_some()
+    }
+
     /// True if the medium takes no time of its own at all.
     #[must_use]
     pub fn is_free(&self) -> bool {

@@ -14,7 +14,7 @@ use extol_vfs::{Fallocate, Seek};
 
 use super::Context;
 use super::names::put_open;
-use crate::abi::{FSYNC_FDATASYNC, ROOT_NODE, WRITE_KILL_SUIDGID, cap, fopen, op};
+use crate::abi::{FSYNC_FDATASYNC, ROOT_NODE, WRITE_KILL_SUIDGID, cap, op};
 use crate::errno::{Errno, Result};
 use crate::wire::{Reply, Request};
 
@@ -33,7 +33,7 @@ impl Context<'_> {
                 return Err(Errno(libc::EPERM));
             }
         }
-        put_open(reply, fopen::KEEP_CACHE);
+        put_open(reply, self.agreed.open_flags());
         Ok(())
     }
 

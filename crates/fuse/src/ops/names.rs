@@ -8,7 +8,7 @@
 use extol_vfs::{FsError, NewNode, RenameFlags};
 
 use super::{Context, Outcome, VALID, creds, decode_device};
-use crate::abi::{ENTRY_OUT, ROOT_NODE, fopen};
+use crate::abi::{ENTRY_OUT, ROOT_NODE};
 use crate::errno::{Errno, Result};
 use crate::wire::{Reply, Request};
 
@@ -111,7 +111,7 @@ impl Context<'_> {
         args.skip(4)?;
         let name = args.name()?;
         self.make(request, reply, NewNode::Regular, Made { name, mode, umask })?;
-        put_open(reply, fopen::KEEP_CACHE);
+        put_open(reply, self.agreed.open_flags());
         Ok(())
     }
 
@@ -123,7 +123,7 @@ impl Context<'_> {
         let (perm, umask) = ((mode & 0o7777) as u16, (umask & 0o777) as u16);
         let attr = self.fs.create_unnamed(dir, perm, umask, creds(request))?;
         self.put_entry(reply, &attr)?;
-        put_open(reply, fopen::KEEP_CACHE);
+        put_open(reply, self.agreed.open_flags());
         Ok(())
     }
 

@@ -1,0 +1,175 @@
+//! A medium with a loop device on it, for as long as a value lives.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use extol_device::Profile;
+
+use super::{READY, Stats};
+use crate::subject::run;
+use crate::{BenchError, Result};
+
+/// How long the server may take to end once nobody uses the medium.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A medium that is being served by a process of its own, and a loop device on it. Dropping it undoes both; unmount first
+/// what is mounted on the device.
+#[derive(Debug)]
+pub struct Served {
+    // Dropped in this order.
+    device: Loop,
+    server: Server,
+}
+
+impl Served {
+    /// Starts `extol` (the program) with a medium of `bytes` in memory and puts a loop device on it. Needs root.
+    ///
+    /// # Errors
+    /// If one of them does not come up; then nothing is left.
+    pub fn start(extol: &Path, profile: &Profile, bytes: u64) -> Result<Self> {
+        let server = Server::start(extol, profile, bytes)?;
+        let device = Loop::attach(&server.disk())?;
+        // As the kernel knows it of real disks; a loop device takes no notice of what is below. Best effort.
+        let _ =
+            std::fs::write(device.setting("queue/rotational"), u8::from(profile.is_rotational()).to_string());
+        Ok(Self { device, server })
+    }
+
+    /// The loop device.
+    #[must_use]
+    pub fn device(&self) -> &Path {
+        &self.device.0
+    }
+
+    /// The file on which it sits.
+    #[must_use]
+    pub fn disk(&self) -> PathBuf {
+        self.server.disk()
+    }
+
+    /// What the medium was asked so far.
+    ///
+    /// # Errors
+    /// If the server does not answer.
+    pub fn stats(&self) -> Result<Stats> {
+        let path = self.server.dir.path().join("stats");
+        let text =
+            std::fs::read(&path).map_err(|e| BenchError(format!("cannot read {}: {e}", path.display())))?;
+        serde_json::from_slice(&text).map_err(|e| BenchError(format!("{}: {e}", path.display())))
+    }
+}
+
+/// `extol bench medium` on a directory of its own.
+#[derive(Debug)]
+struct Server {
+    child: Child,
+    dir: tempfile::TempDir,
+}
+
+impl Server {
+    fn start(extol: &Path, profile: &Profile, bytes: u64) -> Result<Self> {
+        let dir = tempfile::Builder::new()
+            .prefix("extol-medium-")
+            .tempdir()
+            .map_err(|e| BenchError(format!("cannot make a directory for the medium: {e}")))?;
+        let child = Command::new(extol)
+            .args(["bench", "medium", "--until-eof", "--profile", &profile.to_string()])
+            .args(["--size", &format!("{}s", bytes / 512)])
+            .arg(dir.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|e| BenchError(format!("cannot run {}: {e}", extol.display())))?;
+        let mut server = Self { child, dir };
+        let mut line = String::new();
+        if let Some(out) = &mut server.child.stdout {
+            // Ends at the latest when the child does.
+            let _ = BufReader::new(out).read_line(&mut line);
+        }
+        if line.starts_with(READY) {
+            return Ok(server);
+        }
+        drop(server.child.stdin.take());
+        let mut said = String::new();
+        if let Some(err) = &mut server.child.stderr {
+            let _ = err.read_to_string(&mut said);
+        }
+        let said = said.lines().next().unwrap_or("it said nothing").to_owned();
+        Err(BenchError(format!("the medium did not come up: {said}")))
+    }
+
+    fn disk(&self) -> PathBuf {
+        self.dir.path().join("disk")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The end of its input is the end of the server.
+        drop(self.child.stdin.take());
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end && !matches!(self.child.try_wait(), Ok(Some(_))) {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        // A server that was killed has left its mount.
+        if is_mounted(self.dir.path()) {
+            let _ = extol_fuse::unmount(self.dir.path(), true);
+        }
+    }
+}
+
+fn is_mounted(dir: &Path) -> bool {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let dir = dir.to_string_lossy();
+    table.lines().any(|line| line.split(' ').nth(4) == Some(dir.as_ref()))
+}
+
+/// A loop device, detached when dropped.
+#[derive(Debug)]
+struct Loop(PathBuf);
+
+impl Loop {
+    /// A file of the device in `/sys`.
+    fn setting(&self, name: &str) -> PathBuf {
+        Path::new("/sys/class/block").join(self.0.file_name().unwrap_or_default()).join(name)
+    }
+
+    fn attach(file: &Path) -> Result<Self> {
+        let file = file.to_string_lossy();
+        // Two processes may be given the same free device, and one of them then fails: once more.
+        let mut tries = 0;
+        loop {
+            match run("losetup", &["--find", "--show", "--direct-io=on", &file]) {
+                Ok(device) => return Ok(Self(device.into())),
+                Err(error) if tries == 20 => return Err(error),
+                Err(_) => {
+                    tries += 1;
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        // Closing writes the cache of the device back only if nobody else has it open, and whoever lists devices has.
+        let _ = std::fs::File::open(&self.0).and_then(|device| device.sync_all());
+        let _ = run("losetup", &["-d", &self.0.to_string_lossy()]);
+    }
+}
+
+/// Detaches every loop device on `file`; one that is in use goes when its last user does.
+pub fn detach_loops(file: &Path) {
+    for entry in std::fs::read_dir("/sys/class/block").into_iter().flatten().flatten() {
+        let backing = std::fs::read_to_string(entry.path().join("loop/backing_file")).unwrap_or_default();
+        if Path::new(backing.trim_end_matches('\n')) == file {
+            let _ = run("losetup", &["-d", &Path::new("/dev").join(entry.file_name()).to_string_lossy()]);
+        }
+    }
+}
