@@ -152,6 +152,10 @@ impl<D: BlockDevice> BlockDevice for FaultDevice<D> {
         self.inner.discard(offset, len)
     }
 
+    fn can_discard(&self) -> bool {
+        self.inner.can_discard()
+    }
+
     fn discard_zeroes(&self) -> bool {
         self.inner.discard_zeroes()
     }

@@ -178,6 +178,10 @@ impl<D: BlockDevice> BlockDevice for FailLatch<D> {
         self.inner.discard(offset, len)
     }
 
+    fn can_discard(&self) -> bool {
+        self.inner.can_discard()
+    }
+
     fn discard_zeroes(&self) -> bool {
         self.inner.discard_zeroes()
     }

@@ -21,6 +21,7 @@ mod fault;
 mod file;
 mod latch;
 mod memory;
+mod priority;
 mod range_lock;
 mod recording;
 mod sys;
@@ -34,7 +35,9 @@ pub use fault::{Fault, FaultDevice, FaultSpan};
 pub use file::{Direct, FileDevice, OpenOptions};
 pub use latch::FailLatch;
 pub use memory::MemDevice;
+pub use priority::{IoPriority, Membership, PriorityGroup};
 pub use recording::{Event, RecordingDevice};
+pub use sys::MountRequest;
 pub use types::{BlockNr, BlockSize, DeviceError, DeviceOp, Result, ScatteredWrite};
 
 use std::fmt;
@@ -109,6 +112,11 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// `Err` with `Unsupported` if the device cannot.
     fn discard(&self, offset: u64, len: u64) -> Result<()>;
 
+    /// False if it is known that [`discard`](BlockDevice::discard) cannot succeed.
+    fn can_discard(&self) -> bool {
+        true
+    }
+
     /// True if a range reads as zeros after a successful [`discard`](BlockDevice::discard).
     fn discard_zeroes(&self) -> bool {
         false
@@ -165,6 +173,10 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
 
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
         (**self).discard(offset, len)
+    }
+
+    fn can_discard(&self) -> bool {
+        (**self).can_discard()
     }
 
     fn discard_zeroes(&self) -> bool {

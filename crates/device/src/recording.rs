@@ -182,6 +182,10 @@ impl BlockDevice for RecordingDevice {
         self.record(Event::Discard { offset, len }, |d| d.discard(offset, len))
     }
 
+    fn can_discard(&self) -> bool {
+        self.live.can_discard()
+    }
+
     fn discard_zeroes(&self) -> bool {
         self.live.discard_zeroes()
     }

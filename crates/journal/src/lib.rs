@@ -15,6 +15,7 @@ pub mod batching;
 mod cache;
 mod checkpoint;
 mod commit;
+mod erase;
 pub mod format;
 mod handle;
 mod home;
@@ -36,6 +37,7 @@ mod types;
 
 pub use cache::Buf;
 pub use checkpoint::policy::{AsyncCheckpointStats, FreeThreshold};
+pub use erase::Erase;
 pub use handle::Handle;
 pub use journal::{Journal, JournalConfig};
 pub use log::LogConfig;

@@ -15,6 +15,7 @@ use std::time::Duration;
 use extol_device::{BlockSize, SharedDevice};
 use extol_sync::rank::{Mutex, Rank};
 
+use crate::erase::Erase;
 use crate::format::{
     CommitBlock, CommitTime, DescriptorWriter, Format, JournalSuperblock, RevokeWriter, SUPERBLOCK_SIZE,
     V1Sum, escape,
@@ -307,6 +308,32 @@ impl Log {
             How::AsMark => self.device.write_mark(&s.block, at)?,
         }
         s.sb = sb;
+        Ok(())
+    }
+
+    /// The device may be able to discard.
+    pub fn can_discard(&self) -> bool {
+        self.device.can_discard()
+    }
+
+    /// Erases every block behind the superblock, the fast-commit area included. Only for an empty log.
+    pub fn erase(&self, how: Erase) -> Result<()> {
+        let (first, end) = {
+            let s = self.superblock.lock();
+            debug_assert_eq!(s.sb.start, 0, "a live log");
+            (s.sb.first, s.sb.maxlen)
+        };
+        let block = self.map.block_size().len() as u64;
+        let mut n = first;
+        while n < end {
+            let run = self.map.contiguous(n).min(end - n);
+            let (at, len) = (self.offset(n)?, u64::from(run) * block);
+            match how {
+                Erase::Discard => self.device.discard(at, len)?,
+                Erase::Zero => self.device.zero_range(at, len)?,
+            }
+            n += run.max(1);
+        }
         Ok(())
     }
 }

@@ -4,8 +4,10 @@
 //! calls. Tests call `step` themselves with a [`TestClock`].
 mod clock;
 mod histogram;
+mod merge;
 mod runner;
 
 pub use clock::{Clock, SystemClock, TestClock};
 pub use histogram::{Distribution, Histogram};
+pub use merge::{Issue, MergeStats, Merger};
 pub use runner::{Progress, Runner, Service, StopSignal, Wakeup};

@@ -375,6 +375,10 @@ impl BlockDevice for FileDevice {
         })
     }
 
+    fn can_discard(&self) -> bool {
+        !self.is_block_device || most_discarded(&self.file) != Some(0)
+    }
+
     fn discard_zeroes(&self) -> bool {
         // A hole in a file reads as zeros. What a disk gives is its own affair.
         !self.is_block_device
@@ -414,4 +418,15 @@ fn retry_io(mut call: impl FnMut() -> io::Result<()>) -> io::Result<()> {
             result => return result,
         }
     }
+}
+
+/// The largest discard that a disk takes, 0 if it takes none; `None` if the system does not say.
+fn most_discarded(disk: &File) -> Option<u64> {
+    let id = rustix::fs::fstat(disk).ok()?.st_rdev;
+    let (major, minor) = (rustix::fs::major(id), rustix::fs::minor(id));
+    let device = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    // A partition has the queue of its disk.
+    let queue = [device.join("queue"), device.join("../queue")];
+    let text = queue.iter().find_map(|q| std::fs::read_to_string(q.join("discard_max_bytes")).ok())?;
+    text.trim().parse().ok()
 }

@@ -14,6 +14,7 @@
 //! | `revoke` | can a freed block come back with bytes of its former life? |
 //! | `cache` | do readers see whole blocks, and do they survive a failing device? |
 //! | `flush` | does a flush cover what was written before it, and does one failure stop all that follows? |
+//! | `merge` | are merged requests answered by work that began after them, whenever its thread stops? |
 //! | `runner` | does a service miss no wake-up, and does it stop? |
 //!
 //! On every schedule nobody may wait for ever: the checker sees that all threads end.
@@ -30,6 +31,7 @@ mod flush;
 mod freeze;
 mod lab;
 mod medium;
+mod merge;
 mod revoke;
 mod runner;
 mod space;
