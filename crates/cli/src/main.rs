@@ -6,6 +6,7 @@
 //!     ├── mount.rs      mount: options.rs splits -o, daemon.rs goes to the background, signals.rs ends it
 //!     ├── umount.rs     umount: waits until the daemon has written everything
 //!     ├── stat.rs       counters of a live mount
+//!     ├── whole.rs      sync, checkpoint, freeze, thaw of a live mount
 //!     ├── look.rs       info, log, replay
 //!     ├── mkfs.rs       mkfs
 //!     ├── bench.rs      bench: Extol beside its peers
@@ -33,6 +34,7 @@ mod signals;
 mod stat;
 mod umount;
 mod volume;
+mod whole;
 
 use std::ffi::OsString;
 use std::panic::AssertUnwindSafe;
@@ -64,6 +66,10 @@ fn run(words: &[OsString]) -> Result<()> {
         Command::Mount(args) => mount::run(mount::Request::from_args(args)),
         Command::Umount(args) => umount::run(&args),
         Command::Stat(args) => stat::run(&args),
+        Command::Sync(args) => whole::sync(&args),
+        Command::Checkpoint(args) => whole::checkpoint(&args),
+        Command::Freeze(args) => whole::freeze(&args),
+        Command::Thaw(args) => whole::thaw(&args),
         Command::Info(args) => look::info(&args),
         Command::Log(args) => look::log(&args),
         Command::Replay(args) => look::replay(&args),

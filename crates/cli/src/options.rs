@@ -37,6 +37,7 @@ pub fn split(lists: &[String], sloppy: bool) -> Result<Split> {
             return Err(Failure::usage(format_args!("unknown mount option \"{word}\"")));
         }
     }
+    split.volume.check().map_err(Failure::usage)?;
     Ok(split)
 }
 
@@ -52,6 +53,7 @@ pub fn volume_only(lists: &[String]) -> Result<VolumeOptions> {
             return Err(Failure::usage(format_args!("unknown option \"{word}\"")));
         }
     }
+    options.check().map_err(Failure::usage)?;
     Ok(options)
 }
 

@@ -46,7 +46,7 @@ fn read(dir: &Path) -> Result<String> {
 }
 
 /// The root of the mount that holds `dir`.
-fn root_of(dir: &Path) -> Result<PathBuf> {
+pub fn root_of(dir: &Path) -> Result<PathBuf> {
     let fail = |error: std::io::Error| match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
         Some(rustix::io::Errno::NOTCONN) => Failure::new(format_args!(
             "{}: the daemon has died; unmount (extol umount {0}) and mount again",

@@ -41,8 +41,8 @@ pub(crate) fn set_io_priority(thread: i32, priority: i32) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// A request about a whole mount. The first is Linux's own, the others are Extol's (`extol_fuse::WHOLE_VOLUME` says what
-/// answers them).
+/// A request about a whole mount. The first is Linux's own, the others are Extol's (the FUSE front end's
+/// `ops/ioctl.rs` answers them).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MountRequest {
     /// `EXT4_IOC_CHECKPOINT` with its flags.

@@ -4,19 +4,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use extol_device::{Direct, FileDevice, OpenOptions, SharedDevice};
+use extol_device::{Direct, FileDevice, IoPriority, OpenOptions, SharedDevice};
 use extol_vfs::{
-    Attr, Creds, DirEntry, Fallocate, FileExtent, FileId, FileSystem, FsError, NewNode, RenameFlags, Result,
-    Seek, SetAttr, StatFs, XattrSet,
+    Attr, CheckpointFlags, Creds, DirEntry, Fallocate, FileExtent, FileId, FileSystem, FsError, NewNode,
+    RenameFlags, Result, Seek, SetAttr, Shutdown, StatFs, XattrSet,
 };
 use parking_lot::Mutex;
 
 use crate::error;
 use crate::fs::Fs;
 use crate::mount::{self, OpenResult, Running};
-use crate::ops::{attrs, create, delete, files, names, rename, xattrs};
+use crate::ops::{attrs, create, files, names, rename, xattrs};
 use crate::options::MountOptions;
 use crate::stats::Stats;
+use crate::whole;
 
 /// An open ext2, ext3 or ext4 volume.
 ///
@@ -73,6 +74,7 @@ impl Ext4 {
         self.fs.read_only.store(true, Ordering::Release);
         self.fs.lazy_init.stop();
         self.running.lock().take();
+        whole::release(&self.fs);
     }
 
     /// State and counters.
@@ -108,6 +110,35 @@ impl Ext4 {
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
         self.fs.trouble.first()
+    }
+
+    /// An operation that changes the volume: it passes the gate that a freeze closes.
+    fn change<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let result = self.fs.whole.gate.enter().and_then(|_open| work());
+        self.op(result)
+    }
+
+    /// Answers whole-volume requests together from now on, by one thread, or lets everybody do their own
+    /// (`checkpoint=merge|nomerge`). Requests that wait are answered first.
+    ///
+    /// # Errors
+    /// If the thread cannot be started, or the volume is closed; everything stays as it was.
+    pub fn set_checkpoint_merge(&self, on: bool) -> std::io::Result<()> {
+        match &*self.running.lock() {
+            Some(_) if !self.fs.limits.read_only => self.fs.whole.set_merge(on),
+            Some(_) => Ok(()),
+            None => Err(std::io::Error::other("the volume is closed")),
+        }
+    }
+
+    /// The I/O priority of the thread that answers merged requests (`ckpt_thread_ioprio=`), also of one that runs.
+    pub fn set_checkpoint_ioprio(&self, priority: IoPriority) {
+        self.fs.whole.priority().set(priority);
+    }
+
+    /// The I/O priority of the threads that commit and checkpoint (`journal_ioprio=`), also of those that run.
+    pub fn set_journal_ioprio(&self, priority: IoPriority) {
+        self.fs.vol.journal.io_priority().set(priority);
     }
 
     fn op<T>(&self, result: Result<T>) -> Result<T> {
@@ -160,10 +191,8 @@ impl FileSystem for Ext4 {
     }
 
     fn forget(&self, ino: u32, n: u64) {
-        if self.fs.table.release(ino, n)
-            && let Some(cell) = self.fs.table.cached(ino)
-        {
-            delete::delete_if_unused(&self.fs, &cell);
+        if self.fs.table.release(ino, n) {
+            whole::unused(&self.fs, ino);
         }
     }
 
@@ -172,31 +201,31 @@ impl FileSystem for Ext4 {
     }
 
     fn setattr(&self, ino: u32, set: &SetAttr) -> Result<Attr> {
-        self.op(attrs::setattr(&self.fs, ino, set))
+        self.change(|| attrs::setattr(&self.fs, ino, set))
     }
 
     fn create(&self, dir: u32, name: &[u8], new: NewNode, perm: u16, umask: u16, who: Creds) -> Result<Attr> {
-        self.op(create::create(&self.fs, dir, name, &new, perm, umask, who))
+        self.change(|| create::create(&self.fs, dir, name, &new, perm, umask, who))
     }
 
     fn create_unnamed(&self, dir: u32, perm: u16, umask: u16, who: Creds) -> Result<Attr> {
-        self.op(create::create_unnamed(&self.fs, dir, perm, umask, who))
+        self.change(|| create::create_unnamed(&self.fs, dir, perm, umask, who))
     }
 
     fn link(&self, ino: u32, dir: u32, name: &[u8]) -> Result<Attr> {
-        self.op(names::link(&self.fs, ino, dir, name))
+        self.change(|| names::link(&self.fs, ino, dir, name))
     }
 
     fn unlink(&self, dir: u32, name: &[u8]) -> Result<()> {
-        self.op(names::unlink(&self.fs, dir, name))
+        self.change(|| names::unlink(&self.fs, dir, name))
     }
 
     fn rmdir(&self, dir: u32, name: &[u8]) -> Result<()> {
-        self.op(names::rmdir(&self.fs, dir, name))
+        self.change(|| names::rmdir(&self.fs, dir, name))
     }
 
     fn rename(&self, dir: u32, name: &[u8], new_dir: u32, new_name: &[u8], flags: RenameFlags) -> Result<()> {
-        self.op(rename::rename(&self.fs, dir, name, new_dir, new_name, flags))
+        self.change(|| rename::rename(&self.fs, dir, name, new_dir, new_name, flags))
     }
 
     fn readlink(&self, ino: u32) -> Result<Vec<u8>> {
@@ -212,15 +241,15 @@ impl FileSystem for Ext4 {
     }
 
     fn write(&self, ino: u32, offset: u64, data: &[u8]) -> Result<usize> {
-        self.op(files::write(&self.fs, ino, offset, data))
+        self.change(|| files::write(&self.fs, ino, offset, data))
     }
 
     fn kill_privileges(&self, ino: u32) -> Result<()> {
-        self.op(files::kill_privileges(&self.fs, ino))
+        self.change(|| files::kill_privileges(&self.fs, ino))
     }
 
     fn fallocate(&self, ino: u32, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
-        self.op(files::fallocate(&self.fs, ino, mode, offset, len))
+        self.change(|| files::fallocate(&self.fs, ino, mode, offset, len))
     }
 
     fn seek(&self, ino: u32, offset: u64, what: Seek) -> Result<u64> {
@@ -236,7 +265,31 @@ impl FileSystem for Ext4 {
     }
 
     fn sync(&self) -> Result<()> {
-        self.op(files::sync(&self.fs))
+        self.op(whole::sync(&self.fs))
+    }
+
+    fn checkpoint(&self, flags: CheckpointFlags) -> Result<()> {
+        self.op(whole::checkpoint(&self.fs, flags))
+    }
+
+    fn freeze(&self) -> Result<()> {
+        self.op(whole::freeze(&self.fs))
+    }
+
+    fn thaw(&self) -> Result<()> {
+        self.op(whole::thaw(&self.fs))
+    }
+
+    fn refuse_when_frozen(&self) {
+        self.fs.whole.gate.refuse();
+    }
+
+    fn wait_thawed(&self) {
+        self.fs.whole.gate.wait_open();
+    }
+
+    fn shut_down(&self, how: Shutdown) -> Result<()> {
+        self.op(whole::shut_down(&self.fs, how))
     }
 
     fn statfs(&self) -> Result<StatFs> {
@@ -262,7 +315,7 @@ impl FileSystem for Ext4 {
     }
 
     fn setxattr(&self, ino: u32, name: &[u8], value: &[u8], how: XattrSet) -> Result<()> {
-        self.op(xattrs::set(&self.fs, ino, name, Some(value), how))
+        self.change(|| xattrs::set(&self.fs, ino, name, Some(value), how))
     }
 
     fn listxattr(&self, ino: u32) -> Result<Vec<Vec<u8>>> {
@@ -270,11 +323,12 @@ impl FileSystem for Ext4 {
     }
 
     fn removexattr(&self, ino: u32, name: &[u8]) -> Result<()> {
-        self.op(xattrs::set(&self.fs, ino, name, None, XattrSet::Replace))
+        self.change(|| xattrs::set(&self.fs, ino, name, None, XattrSet::Replace))
     }
 
     fn trim(&self, start: u64, len: u64, min_len: u64) -> Result<u64> {
         let fs = &self.fs;
+        let _open = fs.whole.gate.enter()?;
         fs.check_writable()?;
         // Blocks freed so far become discardable first.
         fs.vol.journal.commit_all().map_err(error::journal)?;

@@ -20,6 +20,7 @@ use crate::orphan::Orphans;
 use crate::services::lazy_init::LazyInit;
 use crate::trouble::Trouble;
 use crate::volume::Volume;
+use crate::whole::Whole;
 
 /// What the mount options decided.
 #[derive(Clone, Debug)]
@@ -60,6 +61,7 @@ pub(crate) struct Fs {
     pub operations: AtomicU64,
     pub trouble: Trouble,
     pub lazy_init: LazyInit,
+    pub whole: Whole,
 }
 
 impl std::fmt::Debug for Fs {

@@ -9,6 +9,7 @@
 //!     xattr/    attributes, ACLs                    inline.rs  contents inside the inode
 //!     alloc/    free blocks and inodes              orphan.rs  what recovery must finish
 //!     services/ what happens without being asked
+//!     whole/    sync, checkpoint, freeze, shutdown
 //!     inodes.rs who is known, decoded, locked       mount/  open, recover, close
 //!   journal: block cache, transactions, log, checkpoint          ondisk: bytes and types
 //! ```
@@ -17,6 +18,7 @@
 //!
 //! Outer first; a thread may skip levels and never goes back.
 //!
+//! 0. the gate, which every change passes, and a freeze closes (`whole/gate.rs`)
 //! 1. the rename lock (renames between directories; whoever locks a directory below another)
 //! 2. inode locks: parent before child; two directories, ancestor first; two files, smaller number first
 //! 3. the journal handle (`start` may sleep until a commit ends or the log has room)
@@ -48,6 +50,7 @@ pub(crate) mod services;
 mod stats;
 pub(crate) mod trouble;
 pub(crate) mod volume;
+pub(crate) mod whole;
 pub(crate) mod xattr;
 
 pub use ext4::Ext4;

@@ -8,12 +8,14 @@
 //! | `fsync_batching=none\|static\|adaptive` | how an fsync waits for others, default adaptive |
 //! | `async_checkpoint[=PERCENT]`, `noasync_checkpoint` | write home in the background when less of the log is free; default off |
 //! | `checkpoint=merge\|nomerge` (`checkpoint_merge`, `nocheckpoint_merge`) | one thread answers all whole-volume syncs, default merge |
+//! | `ckpt_thread_ioprio=be:N\|rt:N\|idle` | I/O priority of that thread, default `be:3` |
+//! | `journal_ioprio=N` | best-effort I/O priority of the journal's threads, 0 to 7, default 3 |
 //! | `direct`, `nodirect` | open the image or disk with O_DIRECT (default: where it can) |
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use extol_device::SharedDevice;
+use extol_device::{IoPriority, SharedDevice};
 use extol_journal::FreeThreshold;
 use extol_journal::batching::{BatchPolicy, Batching};
 
@@ -114,6 +116,14 @@ pub struct MountOptions {
     pub async_checkpoint: Option<FreeThreshold>,
     /// `checkpoint=merge`.
     pub checkpoint_merge: bool,
+    /// It was asked for in so many words, so it does not go with `checkpoint=disable`.
+    pub checkpoint_merge_given: bool,
+    /// `checkpoint=disable`, which [`check`](Self::check) refuses.
+    pub checkpoint_disable: bool,
+    /// `ckpt_thread_ioprio=`: of the thread that answers merged requests.
+    pub checkpoint_ioprio: IoPriority,
+    /// `journal_ioprio=`: of the threads that commit and checkpoint.
+    pub journal_ioprio: IoPriority,
     /// Bound on the metadata cache in bytes.
     pub cache_bytes: usize,
     /// Bound on file data waiting to be written, in bytes.
@@ -162,6 +172,10 @@ impl Default for MountOptions {
             batching: Batching::default(),
             async_checkpoint: None,
             checkpoint_merge: true,
+            checkpoint_merge_given: false,
+            checkpoint_disable: false,
+            checkpoint_ioprio: IoPriority::SERVICE,
+            journal_ioprio: IoPriority::SERVICE,
             // 192 + 64 make the documented bound of 256 MiB.
             cache_bytes: 192 * MIB,
             dirty_bytes: 64 * MIB,
@@ -189,7 +203,6 @@ const ACCEPTED: &[&str] = &[
     "dioread_nolock",
     "i_version",
     "inode_readahead_blks",
-    "journal_ioprio",
     "max_dir_size_kb",
     "mb_optimize_scan",
     "nodiscard",
@@ -226,7 +239,29 @@ impl MountOptions {
                 return Err(format!("unknown mount option \"{option}\""));
             }
         }
+        options.check()?;
         Ok(options)
+    }
+
+    fn merge(&mut self, on: bool) {
+        (self.checkpoint_merge, self.checkpoint_merge_given) = (on, on);
+    }
+
+    /// Looks for options that do not go together. [`parse`](Self::parse) does it, and opening a volume does, too.
+    ///
+    /// # Errors
+    /// One line that names them.
+    pub fn check(&self) -> Result<(), String> {
+        if self.checkpoint_disable && self.checkpoint_merge_given {
+            return Err("checkpoint=merge cannot be used with checkpoint=disable".into());
+        }
+        if self.checkpoint_disable {
+            return Err(
+                "checkpoint=disable is not supported: leave it out (every mount here can be recovered)"
+                    .into(),
+            );
+        }
+        Ok(())
     }
 
     /// Applies one option. `Ok(false)`: not an option of ours.
@@ -324,15 +359,25 @@ impl MountOptions {
                     };
             }
             "noasync_checkpoint" => self.async_checkpoint = None,
-            "checkpoint" => {
-                self.checkpoint_merge = match value {
-                    Some("merge") => true,
-                    Some("nomerge") => false,
-                    _ => return Err(bad()),
-                };
+            "checkpoint" => match value {
+                Some("merge") => self.merge(true),
+                Some("nomerge") => self.merge(false),
+                Some("enable") => self.checkpoint_disable = false,
+                Some(v) if v == "disable" || v.starts_with("disable:") => self.checkpoint_disable = true,
+                _ => return Err(bad()),
+            },
+            "checkpoint_merge" => self.merge(true),
+            "nocheckpoint_merge" => self.merge(false),
+            "ckpt_thread_ioprio" => {
+                let text = value.ok_or_else(bad)?;
+                self.checkpoint_ioprio = text.parse().map_err(|e| format!("{}: {e}", bad()))?;
             }
-            "checkpoint_merge" => self.checkpoint_merge = true,
-            "nocheckpoint_merge" => self.checkpoint_merge = false,
+            "journal_ioprio" => {
+                let level = number().ok().and_then(|n| u8::try_from(n).ok());
+                let priority = level.and_then(IoPriority::best_effort);
+                self.journal_ioprio =
+                    priority.ok_or_else(|| format!("{}: use a level from 0 to 7", bad()))?;
+            }
             "cache_mb" => self.cache_bytes = small(1 << 20)?.max(4) * MIB,
             "dirty_mb" => self.dirty_bytes = small(1 << 20)?.max(1) * MIB,
             "inode_cache" => self.inode_cache = small(1 << 28)?.max(64),
@@ -373,6 +418,41 @@ mod tests {
         for bad in ["init_itable=", "init_itable=x", "inititable=-1", "init_itable=4294967296"] {
             let line = parsed(bad).unwrap_err();
             assert!(line.contains("init") && line.contains("=10") && !line.contains('\n'), "{line}");
+        }
+    }
+
+    #[test]
+    fn merged_checkpoints() {
+        let on = |list| MountOptions::parse(list).unwrap().checkpoint_merge;
+        assert!(on("") && on("checkpoint=merge") && on("nocheckpoint_merge,checkpoint_merge"));
+        assert!(!on("checkpoint=nomerge") && !on("checkpoint=merge,nocheckpoint_merge"));
+        let refused = "checkpoint=merge cannot be used with checkpoint=disable";
+        for list in ["checkpoint=merge,checkpoint=disable", "checkpoint=disable:5%,checkpoint_merge"] {
+            assert_eq!(MountOptions::parse(list).unwrap_err(), refused);
+        }
+        for list in ["checkpoint=disable", "checkpoint=merge,checkpoint=nomerge,checkpoint=disable:9"] {
+            let error = MountOptions::parse(list).unwrap_err();
+            assert!(error.starts_with("checkpoint=disable is not supported"), "{error}");
+        }
+        assert!(on("checkpoint=disable,checkpoint=enable"));
+        assert!(MountOptions::parse("checkpoint=sometimes").is_err());
+    }
+
+    #[test]
+    fn priorities() {
+        let o = MountOptions::parse("ckpt_thread_ioprio=rt:0,journal_ioprio=7").unwrap();
+        assert_eq!(
+            (o.checkpoint_ioprio.to_string(), o.journal_ioprio.to_string()),
+            ("rt,0".into(), "be,7".into())
+        );
+        let o = MountOptions::default();
+        assert_eq!(
+            (o.checkpoint_ioprio.to_string(), o.journal_ioprio.to_string()),
+            ("be,3".into(), "be,3".into())
+        );
+        for list in ["ckpt_thread_ioprio=be:8", "ckpt_thread_ioprio", "journal_ioprio=8", "journal_ioprio=be"]
+        {
+            assert!(MountOptions::parse(list).unwrap_err().contains("ioprio"), "{list}");
         }
     }
 

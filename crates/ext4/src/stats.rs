@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use extol_journal::JournalStats;
+use extol_service::MergeStats;
 use serde::Serialize;
 
 use crate::fs::Fs;
@@ -57,6 +58,8 @@ pub struct Stats {
     pub orphans: usize,
     /// Inode tables that mkfs left to be zeroed later.
     pub lazy_init: LazyInitStats,
+    /// Merged whole-volume requests.
+    pub checkpoint_merge: MergeStats,
     /// The journal.
     pub journal: JournalStats,
 }
@@ -91,6 +94,7 @@ impl Stats {
             dirty_bytes: fs.dirty.bytes(),
             orphans: fs.orphans.len(),
             lazy_init: fs.lazy_init.stats(),
+            checkpoint_merge: fs.whole.stats(),
             journal: fs.vol.journal.stats(),
         }
     }

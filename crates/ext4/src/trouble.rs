@@ -33,6 +33,7 @@ use parking_lot::Mutex;
 use crate::fs::Fs;
 use crate::mount::{OpenResult, read_superblock};
 use crate::options::ErrorPolicy;
+use crate::whole::Deferred;
 
 /// The on-disk number of EIO.
 const IO: u8 = 2;
@@ -142,6 +143,11 @@ impl Fs {
     }
 
     fn note_error(&self, error: &FsError) {
+        if !matches!(error, FsError::Corrupt { .. } | FsError::Io(_)) {
+            return;
+        }
+        // A frozen volume stays as it is; whatever this error stops cannot go on before the thaw anyway.
+        let Some(_open) = self.whole.gate.enter_or(|| Deferred::Error(error.clone())) else { return };
         match error {
             FsError::Corrupt { what, inode, block } => {
                 let ino = inode.and_then(|i| u32::try_from(i).ok()).unwrap_or(0);

@@ -10,6 +10,10 @@
 //!                 │ panic: EIO         │ undeliverable: give the references back
 //! ```
 //!
+//! A frozen volume lets no change through, and that may last. A worker whose request has to wait for the thaw does not
+//! count against `max_threads` meanwhile, and makes sure that somebody else reads: the request that thaws must find a worker,
+//! however many wait. If none can be had, the request is answered EAGAIN instead of waiting.
+//!
 //! The end: after an unmount every read fails with ENODEV, and the last worker out wakes [`Mount::run`]. A mount that
 //! was detached while files were open goes on until they are closed; [`Stopper::abandon`] does not wait for that.
 
@@ -36,6 +40,8 @@ use crate::wire::{Reply, Request};
 const LARGE: usize = 128 << 10;
 /// Idle workers that may keep large buffers.
 const LARGE_IDLE: usize = 4;
+/// What a change gets while the volume is frozen ([`FsError::Frozen`](extol_vfs::FsError)).
+const FROZEN: Errno = Errno(libc::EAGAIN);
 /// Workers at the start.
 const FIRST_WORKERS: usize = 2;
 
@@ -65,6 +71,14 @@ struct Pool {
     error: Option<io::Error>,
 }
 
+impl Shared {
+    /// More workers than there should be: they took the places of some who waited.
+    fn surplus(&self) -> bool {
+        let pool = self.pool.lock();
+        pool.threads > self.max_threads + pool.waiting
+    }
+}
+
 /// A file system that is mounted and answers.
 #[derive(Debug)]
 pub struct Mount {
@@ -85,6 +99,7 @@ impl Mount {
     /// If mounting fails; then nothing is left mounted.
     pub fn new(fs: Arc<dyn FileSystem>, dir: &Path, config: &MountConfig) -> Result<Self, MountError> {
         let dir = dir.canonicalize().map_err(|source| MountError::Dir { dir: dir.to_path_buf(), source })?;
+        fs.refuse_when_frozen();
         let device = mount::attach(&dir, config)?;
         let started = handshake(&device, config).and_then(|agreed| {
             let shared = Arc::new(Shared {
@@ -264,7 +279,8 @@ impl Worker {
                 Err(Os::NODEV) => break Some(None),
                 Err(error) => break Some(Some(io::Error::from(error))),
             }
-            if large && shared.idle.load(Ordering::SeqCst) > LARGE_IDLE {
+            let surplus = shared.surplus();
+            if (large || surplus) && shared.idle.load(Ordering::SeqCst) > LARGE_IDLE {
                 break None;
             }
         };
@@ -283,9 +299,17 @@ impl Worker {
     fn answer(&self, request: &Request<'_>, reply: &mut Reply) {
         let shared = &*self.0;
         let context = Context { fs: &*shared.fs, root: shared.root, agreed: shared.agreed, kernel: self };
-        reply.clear();
-        let work = AssertUnwindSafe(|| ops::dispatch(&context, request, reply));
-        let outcome = std::panic::catch_unwind(work).unwrap_or(Err(Errno(libc::EIO)));
+        let outcome = loop {
+            reply.clear();
+            let work = AssertUnwindSafe(|| ops::dispatch(&context, request, reply));
+            let outcome = std::panic::catch_unwind(work).unwrap_or(Err(Errno(libc::EIO)));
+            if outcome != Err(FROZEN) || !self.wait_thawed() {
+                break outcome;
+            }
+            for &ino in &reply.references {
+                shared.fs.forget(ino, 1);
+            }
+        };
         let code = match outcome {
             Ok(Outcome::Silent) => return,
             Err(_) if matches!(request.opcode, op::FORGET | op::BATCH_FORGET) => return,
@@ -301,6 +325,24 @@ impl Worker {
                 shared.fs.forget(ino, 1);
             }
         }
+    }
+
+    /// Waits until the volume is thawed, if others can go on meanwhile.
+    fn wait_thawed(&self) -> bool {
+        let shared = &*self.0;
+        shared.pool.lock().waiting += 1;
+        if shared.idle.load(Ordering::SeqCst) == 0 {
+            let _ = start_worker(&self.0);
+        }
+        let others = {
+            let pool = shared.pool.lock();
+            pool.threads > pool.waiting
+        };
+        if others {
+            shared.fs.wait_thawed();
+        }
+        shared.pool.lock().waiting -= 1;
+        others
     }
 
     fn notify_inval(&self, nodeid: u64, offset: i64) {

@@ -1,8 +1,10 @@
-//! The journal's threads: one that commits by time and on request, one that checkpoints.
+//! The journal's threads: one that commits by time and on request, one that checkpoints. They work with the I/O priority
+//! of [`Journal::io_priority`], not with that of whoever opened the volume.
 
 use std::sync::Arc;
 
-use extol_service::Runner;
+use extol_device::{Membership, PriorityGroup};
+use extol_service::{Progress, Runner, Service};
 
 use crate::checkpoint::CheckpointService;
 use crate::commit::CommitService;
@@ -20,13 +22,31 @@ impl Services {
     /// # Errors
     /// If a thread cannot be created.
     pub fn start(journal: &Arc<Journal>) -> std::io::Result<Self> {
-        let commit =
-            Runner::start("extol-commit", &journal.commit_wakeup, CommitService(Arc::clone(journal)))?;
-        let checkpoint = Runner::start(
-            "extol-checkpoint",
-            &journal.checkpoint_wakeup,
-            CheckpointService(Arc::clone(journal)),
-        )?;
+        let group = journal.io_priority();
+        let commit = WithPriority::new(CommitService(Arc::clone(journal)), group);
+        let commit = Runner::start("extol-commit", &journal.commit_wakeup, commit)?;
+        let checkpoint = WithPriority::new(CheckpointService(Arc::clone(journal)), group);
+        let checkpoint = Runner::start("extol-checkpoint", &journal.checkpoint_wakeup, checkpoint)?;
         Ok(Self { _runners: [commit, checkpoint] })
+    }
+}
+
+/// A service whose thread belongs to a priority group.
+struct WithPriority<S> {
+    service: S,
+    group: PriorityGroup,
+    place: Option<Membership>,
+}
+
+impl<S> WithPriority<S> {
+    fn new(service: S, group: &PriorityGroup) -> Self {
+        Self { service, group: group.clone(), place: None }
+    }
+}
+
+impl<S: Service> Service for WithPriority<S> {
+    fn step(&mut self) -> Progress {
+        self.place.get_or_insert_with(|| self.group.join());
+        self.service.step()
     }
 }

@@ -22,6 +22,8 @@ use crate::{Mutex as Lock, MutexGuard};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum Rank {
+    /// Changes of the volume are under way: a freeze waits for them.
+    Gate,
     /// Directories change their place in the tree, or are removed.
     Rename,
     /// A directory.
@@ -202,7 +204,8 @@ impl<T, const RANK: u8> Mutex<T, RANK> {
     }
 }
 
-const RANKS: [Rank; 18] = [
+const RANKS: [Rank; 19] = [
+    Rank::Gate,
     Rank::Rename,
     Rank::Directory,
     Rank::File,

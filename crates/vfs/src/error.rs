@@ -64,6 +64,13 @@ pub enum FsError {
     /// ESTALE: the inode number is not in use, or its generation is another.
     #[error("stale file handle")]
     Stale,
+    /// EAGAIN: the volume is frozen, and the front end asked to be told
+    /// ([`refuse_when_frozen`](crate::FileSystem::refuse_when_frozen)).
+    #[error("the volume is frozen")]
+    Frozen,
+    /// ENODEV: the volume has no journal.
+    #[error("the volume has no journal")]
+    NoJournal,
     /// EBUSY.
     #[error("busy")]
     Busy,

@@ -95,6 +95,39 @@ pub trait FileSystem: Send + Sync {
     /// Makes everything durable (syncfs).
     fn sync(&self) -> Result<()>;
 
+    /// Brings everything home and empties the journal's log, as `EXT4_IOC_CHECKPOINT` does; with flags, erases the log
+    /// or only says whether that could be done.
+    fn checkpoint(&self, flags: CheckpointFlags) -> Result<()> {
+        let _ = flags;
+        Err(FsError::NotSupported("this file system has no checkpoints"))
+    }
+
+    /// Writes everything, and then nothing until [`thaw`](Self::thaw): changes wait, reading works, and a copy of the
+    /// device is a sound volume. [`FsError::Busy`] if it is frozen already.
+    fn freeze(&self) -> Result<()> {
+        Err(FsError::NotSupported("this file system cannot be frozen"))
+    }
+
+    /// Ends a freeze. [`FsError::Invalid`] if there is none.
+    fn thaw(&self) -> Result<()> {
+        Err(FsError::NotSupported("this file system cannot be frozen"))
+    }
+
+    /// From now on an operation that a freeze keeps out fails with [`FsError::Frozen`] instead of waiting, without having
+    /// done anything; the front end does it again after [`wait_thawed`](Self::wait_thawed). For front ends whose threads
+    /// must not all wait, because one has to hear of the thaw.
+    fn refuse_when_frozen(&self) {}
+
+    /// Returns when the volume is not frozen.
+    fn wait_thawed(&self) {}
+
+    /// Goes down at once, without an unmount: whatever is not on the device yet, but for what `how` says, is lost as in a power
+    /// cut. Changes fail afterwards. The second time does nothing.
+    fn shut_down(&self, how: Shutdown) -> Result<()> {
+        let _ = how;
+        Err(FsError::NotSupported("this file system cannot be shut down"))
+    }
+
     /// statfs.
     fn statfs(&self) -> Result<StatFs>;
 

@@ -248,3 +248,35 @@ pub struct StatFs {
     /// Longest name.
     pub name_max: u32,
 }
+
+bitflags::bitflags! {
+    /// What `EXT4_IOC_CHECKPOINT` is asked for beside emptying the log.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct CheckpointFlags: u32 {
+        /// Discard the log's blocks.
+        const DISCARD = 1;
+        /// Zero the log's blocks.
+        const ZERO_OUT = 2;
+        /// Only say whether it could be done.
+        const DRY_RUN = 4;
+    }
+}
+
+/// How a volume goes down at once (`EXT4_IOC_SHUTDOWN`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shutdown {
+    /// 0: everything is written first.
+    Sync,
+    /// 1: the running transaction is committed first; file data that waits is lost.
+    FlushLog,
+    /// 2: nothing is written, as in a power cut.
+    Now,
+}
+
+impl Shutdown {
+    /// From the number of the ioctl.
+    #[must_use]
+    pub fn from_number(mode: u32) -> Option<Self> {
+        [Self::Sync, Self::FlushLog, Self::Now].get(mode as usize).copied()
+    }
+}

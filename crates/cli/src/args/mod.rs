@@ -17,6 +17,7 @@ mod look;
 mod mkfs;
 mod mount;
 mod watch;
+mod whole;
 
 use std::ffi::OsString;
 
@@ -30,6 +31,7 @@ pub use look::{CheckArgs, LookArgs, ReplayArgs};
 pub use mkfs::MkfsArgs;
 pub use mount::{MountArgs, UmountArgs};
 pub use watch::StatArgs;
+pub use whole::{CheckpointArgs, FreezeArgs, SyncArgs, ThawArgs};
 
 /// Exit codes, the same for every command.
 const STATUS: &str = "\
@@ -58,6 +60,14 @@ pub enum Command {
     Umount(UmountArgs),
     /// Show the state and the counters of a live mount.
     Stat(StatArgs),
+    /// Make everything on a mounted volume durable.
+    Sync(SyncArgs),
+    /// Bring everything on a mounted volume home, and empty its journal.
+    Checkpoint(CheckpointArgs),
+    /// Stop all changes to a mounted volume.
+    Freeze(FreezeArgs),
+    /// End a freeze.
+    Thaw(ThawArgs),
     /// Show what a volume is: size, features, state.
     Info(LookArgs),
     /// Show the journal of a volume, block by block, and what recovery would do.

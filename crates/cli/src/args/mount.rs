@@ -21,7 +21,7 @@ use clap::{ArgAction, Args};
         Root's mounts are open to all users, and permissions are checked by the kernel. Ordinary users mount \
         through fusermount3, for themselves unless allow_other is given.\n\n\
         fsync(2) makes a file durable. sync(1) and syncfs(2) do not reach FUSE file systems: what they leave is durable \
-        after the commit interval (commit=, 5 seconds), or at once after an fsync of the root directory."
+        after the commit interval (commit=, 5 seconds), or at once after `extol sync` or an fsync of the root directory."
 )]
 pub struct MountArgs {
     /// Mount options, separated by commas: those of mount(8) (ro, nosuid, noatime ...), of FUSE (allow_other,

@@ -12,6 +12,7 @@ use std::time::Duration;
 use extol_device::{BlockNr, SharedDevice};
 use extol_ondisk::{Geometry, Incompat, Superblock, mmp::Mmp};
 use extol_service::{Progress, Runner, Service, Wakeup};
+use parking_lot::Mutex;
 use rand::Rng;
 
 use super::{OpenError, OpenResult, refuse};
@@ -30,6 +31,7 @@ const MIN_CHECK: u64 = 5;
 pub(crate) struct Keeper {
     place: Place,
     runner: Option<Runner>,
+    paused: Arc<Mutex<bool>>,
 }
 
 #[derive(Clone, Debug)]
@@ -92,10 +94,21 @@ impl Keeper {
         if place.read()?.seq != seq {
             return refuse("the volume was claimed by another host at the same time (MMP)");
         }
-        let service = Update { place: place.clone(), mmp, interval: Duration::from_secs(interval) };
+        let paused = Arc::new(Mutex::new(false));
+        let service = Update {
+            place: place.clone(),
+            mmp,
+            interval: Duration::from_secs(interval),
+            paused: Arc::clone(&paused),
+        };
         let runner = Runner::start("extol-mmp", &Wakeup::new(), service)
             .map_err(|e| OpenError(format!("cannot start a thread: {e}")))?;
-        Ok(Some(Self { place, runner: Some(runner) }))
+        Ok(Some(Self { place, runner: Some(runner), paused }))
+    }
+
+    /// While this holds true the claim is not renewed, as in Linux while a volume is frozen. Locked during each renewal.
+    pub fn paused(&self) -> Arc<Mutex<bool>> {
+        Arc::clone(&self.paused)
     }
 
     /// Gives the volume back.
@@ -114,10 +127,15 @@ struct Update {
     place: Place,
     mmp: Mmp,
     interval: Duration,
+    paused: Arc<Mutex<bool>>,
 }
 
 impl Service for Update {
     fn step(&mut self) -> Progress {
+        let paused = self.paused.lock();
+        if *paused {
+            return Progress::Idle(Some(self.interval));
+        }
         self.mmp.seq = if self.mmp.seq >= MAX_SEQ { 1 } else { self.mmp.seq + 1 };
         self.mmp.time = now();
         // A failed write latches in the device; the volume stops by itself then.

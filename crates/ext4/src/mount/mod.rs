@@ -37,6 +37,7 @@ use crate::orphan::Orphans;
 use crate::services::lazy_init::LazyInit;
 use crate::trouble::{Post, Trouble};
 use crate::volume::Volume;
+use crate::whole::{self, Whole};
 
 /// Why a volume could not be opened: one line for the user.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -71,6 +72,7 @@ pub(crate) fn refuse<T>(why: impl Into<String>) -> OpenResult<T> {
 /// What runs while a volume is open.
 #[derive(Debug, Default)]
 pub(crate) struct Running {
+    requests: Option<whole::Stop>,
     services: Option<Services>,
     writeback: Option<Runner>,
     mmp: Option<mmp::Keeper>,
@@ -118,6 +120,7 @@ pub(crate) fn write_superblock(dev: &dyn BlockDevice, sb: &Superblock) -> OpenRe
 
 /// Opens a volume.
 pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<Ext4>> {
+    options.check().map_err(OpenError)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let dev: SharedDevice = Arc::new(FailLatch::new(dev));
     let sb = read_superblock(&*dev, options.sb)?;
@@ -160,6 +163,7 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
     })?;
     journal.set_batching(options.batching);
     journal.set_async_checkpoint(options.async_checkpoint.filter(|_| !options.read_only))?;
+    journal.io_priority().set(options.journal_ioprio);
     let post = Arc::new(Post::default());
     let bad_groups = Arc::clone(&post);
     let alloc_options = AllocOptions {
@@ -177,7 +181,9 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
     for run in protect {
         alloc.protect(run);
     }
-    let fs = Arc::new(Fs {
+    let mmp_paused = mmp.as_ref().map(mmp::Keeper::paused);
+    let fs = Arc::new_cyclic(|fs| Fs {
+        whole: Whole::new(fs, &clock, options.checkpoint_ioprio, options.threads, mmp_paused),
         sb: SuperCell::new(sb, &geo),
         vol: Volume {
             dev,
@@ -216,6 +222,8 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
         let wakeup = Wakeup::new();
         let service = Writeback(Arc::downgrade(&fs));
         running.writeback = Some(Runner::start("extol-writeback", &wakeup, service).map_err(io)?);
+        running.requests = Some(fs.whole.stopper());
+        fs.whole.set_merge(options.checkpoint_merge).map_err(io)?;
     }
     fs.lazy_init.start(&fs, options);
     Ok(Arc::new(Ext4::new(fs, running)))
@@ -312,11 +320,15 @@ fn mark_mounted(
 
 /// Closes a volume: everything goes home, the log becomes empty, the superblock says "clean". Safe to call twice.
 pub(crate) fn close(fs: &Arc<Fs>, running: &mut Running) -> Result<()> {
+    // Those who wait for a sync get it; later ones do it themselves, as long as there is something to sync.
+    running.requests.take();
+    // A frozen volume ends like any other. (What fails here, fails again below.)
+    let _ = whole::thaw(fs);
     fs.lazy_init.stop();
     running.writeback.take();
     fs.table.release_all();
     // (A volume that became read-only after an error was not closed.)
-    let read_only = fs.limits.read_only;
+    let read_only = fs.limits.read_only || fs.whole.is_shut();
     let result = if read_only { Ok(Ok(())) } else { write_everything(fs) };
     running.services.take();
     let result = match (read_only, result) {
@@ -340,6 +352,7 @@ pub(crate) fn close(fs: &Arc<Fs>, running: &mut Running) -> Result<()> {
     fs.read_only.store(true, std::sync::atomic::Ordering::Release);
     // The log is frozen for good: who came too late and waits for its thaw must not wait for ever.
     fs.vol.journal.shut_down("the volume was closed");
+    whole::release(fs);
     if let Some(mmp) = running.mmp.take() {
         mmp.release();
     }

@@ -62,6 +62,7 @@ pub(crate) fn touch_atime(fs: &Fs, cell: &Arc<Cell>) {
         return;
     }
     // Not worth waiting for.
+    let Some(_open) = fs.whole.gate.try_enter() else { return };
     if let Some(mut st) = cell.try_write() {
         st.node.raw.atime = fs.now();
         st.lazy_times = true;
@@ -172,8 +173,8 @@ pub(crate) fn fsync(fs: &Fs, ino: u32, data_only: bool) -> Result<()> {
     fs.vol.journal.flush_data().map_err(lost)
 }
 
-/// Makes everything durable, the superblock's counters included.
-pub(crate) fn sync(fs: &Fs) -> Result<()> {
+/// Makes everything durable, the superblock's counters included. Callers come through `whole::sync`.
+pub(crate) fn sync_now(fs: &Fs) -> Result<()> {
     if fs.check_writable().is_err() {
         return match fs.vol.journal.check_aborted() {
             Ok(()) => Ok(()),

@@ -1,10 +1,21 @@
-//! The ioctls that the kernel passes on: `chattr` flags, project ids, generation, FITRIM.
+//! The ioctls that the kernel passes on: `chattr` flags, project ids, generation, FITRIM, and requests about the whole
+//! volume.
 //!
 //! The kernel copies arguments by the direction and size in the number ("restricted"), except for the flag ioctls,
 //! which it sends itself with the sizes that the structures really have. It has checked owner and capabilities for
-//! those; FITRIM we check here.
+//! those; FITRIM and what concerns the whole volume we check here: it is for root and for the owner of the mount, whose
+//! process we are.
+//!
+//! | number | name | |
+//! | --- | --- | --- |
+//! | `_IOW('f', 43, u32)` | EXT4_IOC_CHECKPOINT | Linux's own |
+//! | `_IO(0xE4, 1)`, `_IO(0xE4, 2)` | freeze, thaw | FIFREEZE and FITHAW end in the kernel, with EOPNOTSUPP |
+//! | `_IOW(0xE4, 3, u32)` | shutdown, with the modes of EXT4_IOC_SHUTDOWN | see below |
+//!
+//! EXT4_IOC_SHUTDOWN says `_IOR` though its mode goes to the kernel, and FUSE believes it: the mode does not arrive. It is refused
+//! (EOPNOTSUPP) rather than guessed.
 
-use extol_vfs::SetAttr;
+use extol_vfs::{CheckpointFlags, SetAttr, Shutdown};
 
 use super::Context;
 use crate::abi::IOCTL_UNRESTRICTED;
@@ -27,6 +38,12 @@ const GETVERSION_32: u32 = number(READ, 4, b'v', 1);
 const FSGETXATTR: u32 = number(READ, 28, b'X', 31);
 const FSSETXATTR: u32 = number(WRITE, 28, b'X', 32);
 const FITRIM: u32 = number(READ | WRITE, 24, b'X', 121);
+
+const CHECKPOINT: u32 = number(WRITE, 4, b'f', 43);
+const SHUTDOWN: u32 = number(READ, 4, b'X', 125);
+const FREEZE: u32 = number(0, 0, 0xE4, 1);
+const THAW: u32 = number(0, 0, 0xE4, 2);
+const OUR_SHUTDOWN: u32 = number(WRITE, 4, 0xE4, 3);
 
 /// `chattr +j`: costs everybody's log space, so it is root's. (The kernel checks the flags that it knows.)
 const JOURNAL_DATA: u32 = 0x4000;
@@ -95,6 +112,28 @@ impl Context<'_> {
                 let trimmed = self.fs.trim(start, len, min_len)?;
                 reply.u64(start).u64(trimmed).u64(min_len);
             }
+            CHECKPOINT => {
+                owner_only(request)?;
+                let flags = CheckpointFlags::from_bits(input.u32()?).ok_or(Errno(libc::EINVAL))?;
+                self.fs.checkpoint(flags)?;
+            }
+            FREEZE => {
+                owner_only(request)?;
+                self.fs.freeze()?;
+            }
+            THAW => {
+                owner_only(request)?;
+                self.fs.thaw()?;
+            }
+            OUR_SHUTDOWN => {
+                owner_only(request)?;
+                let how = Shutdown::from_number(input.u32()?).ok_or(Errno(libc::EINVAL))?;
+                self.fs.shut_down(how)?;
+            }
+            SHUTDOWN => {
+                owner_only(request)?;
+                return Err(Errno(libc::EOPNOTSUPP));
+            }
             _ => return Err(Errno(libc::ENOTTY)),
         }
         Ok(())
@@ -105,6 +144,12 @@ impl Context<'_> {
         self.kernel.invalidate_attributes(nodeid);
         Ok(())
     }
+}
+
+/// Err unless root asks, or the user whose process this is.
+fn owner_only(request: &Request<'_>) -> Result<()> {
+    let owner = rustix::process::geteuid().as_raw();
+    if request.uid == 0 || request.uid == owner { Ok(()) } else { Err(Errno(libc::EPERM)) }
 }
 
 fn to_xflags(flags: u32) -> u32 {
@@ -133,6 +178,8 @@ mod tests {
         assert_eq!(FSGETXATTR, 0x801c_581f);
         assert_eq!(FSSETXATTR, 0x401c_5820);
         assert_eq!(FITRIM, 0xc018_5879);
+        assert_eq!(CHECKPOINT, 0x4004_662b);
+        assert_eq!(SHUTDOWN, 0x8004_587d);
     }
 
     #[test]

@@ -36,7 +36,7 @@ mod wait;
 use std::sync::Arc;
 use std::time::Duration;
 
-use extol_device::{BlockNr, BlockSize, SharedDevice};
+use extol_device::{BlockNr, BlockSize, PriorityGroup, SharedDevice};
 use extol_service::{Clock, Wakeup};
 use extol_sync::Condvar;
 use extol_sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -141,6 +141,8 @@ pub struct Journal {
     /// File data, and blocks that a checkpoint wrote home.
     data_writes: Coverage,
     pub(crate) home_writes: Coverage,
+    /// Of the threads in [`crate::Services`].
+    io_priority: PriorityGroup,
 }
 
 impl std::fmt::Debug for Journal {
@@ -222,6 +224,7 @@ impl Journal {
             in_callers: AtomicBool::new(false),
             data_writes: Coverage::default(),
             home_writes: Coverage::default(),
+            io_priority: PriorityGroup::default(),
             device: config.device,
         }))
     }
@@ -230,6 +233,12 @@ impl Journal {
     /// that finds the transaction full commits it. Nothing is committed by time.
     pub fn work_in_callers(&self) {
         self.in_callers.store(true, Ordering::Relaxed);
+    }
+
+    /// The I/O priority of the threads that commit and checkpoint (`journal_ioprio=`).
+    #[must_use]
+    pub fn io_priority(&self) -> &PriorityGroup {
+        &self.io_priority
     }
 
     pub(crate) fn works_in_callers(&self) -> bool {
