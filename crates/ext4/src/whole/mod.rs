@@ -216,7 +216,8 @@ pub(crate) fn checkpoint(fs: &Fs, flags: CheckpointFlags) -> Result<()> {
     }
     // (A volume that is only read has its log closed.)
     let read_only = fs.limits.read_only;
-    if !fs.vol.journal.has_log() && !(read_only && fs.vol.geo.compat.contains(Compat::HAS_JOURNAL)) {
+    let unread = read_only && fs.vol.geo.compat.contains(Compat::HAS_JOURNAL);
+    if !fs.vol.journal.has_log() && !unread {
         return Err(FsError::NoJournal);
     }
     if flags.contains(CheckpointFlags::DISCARD) && !read_only && !fs.vol.journal.can_discard_log() {

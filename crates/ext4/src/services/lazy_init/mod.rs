@@ -254,7 +254,11 @@ impl LazyInit {
             (group, pace.flushes())
         };
         let began = now();
-        let turned = fs.note(turn::turn(fs, group, flush, &mut memory, &self.stop));
+        let turned = match fs.whole.gate.try_enter() {
+            Some(_open) => fs.note(turn::turn(fs, group, flush, &mut memory, &self.stop)),
+            // The volume is frozen: nothing is written now.
+            None => Ok(Turned::Postponed),
+        };
         let ended = now();
         let mut inner = self.inner.lock();
         inner.phase = Phase::Waiting;
