@@ -27,13 +27,15 @@ use crate::types::Result;
 use std::time::Duration;
 
 impl Journal {
-    /// Commits the running transaction. The caller becomes the committer; nobody may be.
+    /// Commits the running transaction, and ends the wait of a leader that gathers for it. The caller becomes the committer;
+    /// nobody may be.
     pub(crate) fn lead_commit<'a>(&'a self, mut state: Guard<'a, State>) -> Guard<'a, State> {
         debug_assert!(!state.committer);
         let lock_began = self.clock.now_ns();
         let Some(running) = &mut state.running else { return state };
         running.locked = true;
         state.committer = true;
+        self.hurry(&mut state);
         while state.running.as_ref().is_some_and(|r| r.handles > 0) {
             self.drained.wait(state.bare());
         }
@@ -47,7 +49,9 @@ impl Journal {
         let closed = running.tx.close();
         let c = &self.counters;
         let drained_at = self.clock.now_ns();
-        c.locked_ns.add(drained_at.saturating_sub(lock_began));
+        let locked = drained_at.saturating_sub(lock_began);
+        c.locked_ns.add(locked);
+        c.distributions.locked.record(locked);
         c.running_ns.add(lock_began.saturating_sub(running.began_ns));
         c.handles.add(running.joined);
         c.blocks.add(closed.blocks.len() as u64);
@@ -57,6 +61,7 @@ impl Journal {
         }
         let needed = self.log.as_ref().map_or(0, |log| log.blocks_for(&closed));
         let tid = closed.tid;
+        state.serving = running.waiting;
         state.committing = Some((tid, state.space.as_ref().map_or(0, LogSpace::head)));
         if state.space.as_ref().is_some_and(|space| space.free() <= needed) {
             // Overdrawn by more than the slack. Nobody else takes space meanwhile; failure shows in `take`.
@@ -100,8 +105,15 @@ impl Journal {
         for callback in callbacks {
             callback(start.is_some());
         }
-        c.commit_took(self.clock.now_ns().saturating_sub(drained_at));
         let mut state = self.state.lock();
+        let ended_at = self.clock.now_ns();
+        c.distributions.commit.record(ended_at.saturating_sub(lock_began));
+        let served = std::mem::take(&mut state.serving);
+        if served > 0 {
+            c.distributions.batch_size.record(u64::from(served));
+        }
+        let waiting = state.running.as_ref().map_or(0, |r| r.waiting);
+        state.batcher.ended(ended_at, ended_at.saturating_sub(drained_at), served, waiting);
         state.committer = false;
         state.committing = None;
         if start.is_some() && state.aborted.is_none() {
@@ -172,7 +184,9 @@ impl Journal {
                     log.flush()?;
                 }
             }
-            c.flushing_ns.add(self.clock.now_ns().saturating_sub(flushing));
+            let flushing = self.clock.now_ns().saturating_sub(flushing);
+            c.flushing_ns.add(flushing);
+            c.distributions.flushing.record(flushing);
             // A flush that failed elsewhere may have taken our error with it.
             self.check_aborted()?;
             log.write_record(&image, self.barrier())?;
@@ -180,7 +194,9 @@ impl Journal {
         if self.barrier() && !log.is_external() {
             self.data_flushed(covered);
         }
-        c.logging_ns.add(self.clock.now_ns().saturating_sub(began));
+        let logging = self.clock.now_ns().saturating_sub(began);
+        c.logging_ns.add(logging);
+        c.distributions.logging.record(logging);
         Ok(())
     }
 

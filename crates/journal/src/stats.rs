@@ -22,10 +22,6 @@ impl Counter {
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
-
-    pub fn set(&self, n: u64) {
-        self.0.store(n, Ordering::Relaxed);
-    }
 }
 
 /// Live counters of a journal.
@@ -39,8 +35,6 @@ pub(crate) struct Counters {
     pub locked_ns: Counter,
     pub flushing_ns: Counter,
     pub logging_ns: Counter,
-    /// Moving average of the commit time (new + 3 × old) / 4, as jbd2 keeps it.
-    pub average_commit_ns: Counter,
     pub handles: Counter,
     pub blocks: Counter,
     pub logged_blocks: Counter,
@@ -115,13 +109,6 @@ pub struct JournalDistributions {
     pub logging_ns: Distribution,
     /// One checkpoint: home writes, flush and tail.
     pub checkpoint_ns: Distribution,
-}
-
-impl Counters {
-    pub fn commit_took(&self, ns: u64) {
-        let old = self.average_commit_ns.get();
-        self.average_commit_ns.set(if old == 0 { ns } else { (ns + 3 * old) / 4 });
-    }
 }
 
 /// A moment's values. Times are sums over all transactions unless named average, in nanoseconds.
@@ -237,6 +224,7 @@ impl Journal {
         let c = &self.counters;
         let state = self.state.lock();
         let space = state.space.as_ref();
+        let batching = state.batcher.settings();
         JournalStats {
             transactions: c.transactions.get(),
             requested: c.requested.get(),
@@ -247,7 +235,7 @@ impl Journal {
             locked_ns: c.locked_ns.get(),
             flushing_ns: c.flushing_ns.get(),
             logging_ns: c.logging_ns.get(),
-            average_commit_ns: c.average_commit_ns.get(),
+            average_commit_ns: state.batcher.average_ns(),
             handles: c.handles.get(),
             blocks: c.blocks.get(),
             logged_blocks: c.logged_blocks.get(),
@@ -271,12 +259,12 @@ impl Journal {
             cache_misses: self.cache.misses.load(Ordering::Relaxed),
             aborted: state.aborted.as_deref().map(str::to_owned),
             batching: BatchingStats {
-                policy: state.batching.policy,
-                min_us: state.batching.min.as_micros() as u64,
-                max_us: state.batching.max.as_micros() as u64,
+                policy: batching.policy,
+                min_us: batching.min.as_micros() as u64,
+                max_us: batching.max.as_micros() as u64,
                 waits: c.batch_waits.get(),
                 wait_ns: c.batch_wait_ns.get(),
-                syncers: 0,
+                syncers: u64::from(state.batcher.syncers()),
             },
             async_checkpoint: AsyncCheckpointStats {
                 threshold: state.async_checkpoint,

@@ -113,4 +113,8 @@ pub(crate) struct Running {
     pub joined: u64,
     /// Somebody asked for its commit, and when.
     pub requested_ns: Option<u64>,
+    /// Durable requests that wait for it.
+    pub waiting: u32,
+    /// A leader has waited for others to join, or does.
+    pub gathered: bool,
 }

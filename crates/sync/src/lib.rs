@@ -7,7 +7,8 @@
 //! same, so the code under test is the code that ships.
 //!
 //! What the model does not see: weak memory (every atomic is sequentially consistent there) and time (a wait with a
-//! deadline ends only when somebody wakes it, which is what finds a missing wake-up). For the first there is
+//! deadline ends only when somebody wakes it, which is what finds a missing wake-up; a scenario may ask for the
+//! opposite, that deadlines come at any moment). For the first there is
 //! ThreadSanitizer (`scripts/tsan.sh`), for the second the tests on real threads.
 //!
 //! [`rank`] checks the lock order of the whole program in debug builds.
@@ -33,7 +34,7 @@ pub use std::thread_local;
 mod model;
 
 #[cfg(feature = "model")]
-pub use model::{Condvar, Mutex, MutexGuard, WaitTimeoutResult};
+pub use model::{Condvar, Mutex, MutexGuard, WaitTimeoutResult, timers_fire};
 /// The model checker itself, for the tests.
 #[cfg(feature = "model")]
 pub use shuttle;

@@ -1,11 +1,23 @@
 //! parking_lot's API over shuttle's types: no poisoning, and `Condvar::wait` takes the guard by reference.
 
+use std::cell::Cell;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::PoisonError;
 use std::time::Instant;
 
 use shuttle::sync as sh;
+
+thread_local! {
+    // Not the model's: all threads of a scenario are coroutines of one.
+    static TIMERS_FIRE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// From now on in this scenario's thread of the test: does a wait with a deadline end by it, or by a notification only?
+/// By default the deadline never comes, so that a missing notification shows.
+pub fn timers_fire(on: bool) {
+    TIMERS_FIRE.set(on);
+}
 
 /// A mutex whose every step the model decides.
 pub struct Mutex<T>(sh::Mutex<T>);
@@ -18,7 +30,7 @@ impl<T> Mutex<T> {
 
     /// Waits for the lock and takes it. A panic of another holder is not passed on: it has failed the test already.
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        MutexGuard(Some(self.0.lock().unwrap_or_else(PoisonError::into_inner)))
+        MutexGuard(Some(self.0.lock().unwrap_or_else(PoisonError::into_inner)), &self.0)
     }
 }
 
@@ -36,7 +48,7 @@ impl<T> fmt::Debug for Mutex<T> {
 }
 
 /// A held [`Mutex`]. Empty only inside [`Condvar::wait`].
-pub struct MutexGuard<'a, T>(Option<sh::MutexGuard<'a, T>>);
+pub struct MutexGuard<'a, T>(Option<sh::MutexGuard<'a, T>>, &'a sh::Mutex<T>);
 
 impl<T> fmt::Debug for MutexGuard<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -60,13 +72,13 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 
 /// How a wait with a deadline ended.
 #[derive(Clone, Copy, Debug)]
-pub struct WaitTimeoutResult(());
+pub struct WaitTimeoutResult(bool);
 
 impl WaitTimeoutResult {
-    /// False: the model has no time.
+    /// False unless [`timers_fire`].
     #[must_use]
     pub fn timed_out(self) -> bool {
-        false
+        self.0
     }
 }
 
@@ -93,10 +105,17 @@ impl Condvar {
         guard.0 = Some(self.0.wait(held).unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// As [`wait`](Self::wait): the deadline never comes.
+    /// As [`wait`](Self::wait): the deadline never comes. With [`timers_fire`] it comes soon, before anybody notifies.
     pub fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, _deadline: Instant) -> WaitTimeoutResult {
-        self.wait(guard);
-        WaitTimeoutResult(())
+        let fires = TIMERS_FIRE.get();
+        if fires {
+            drop(guard.0.take());
+            shuttle::thread::yield_now();
+            guard.0 = Some(guard.1.lock().unwrap_or_else(PoisonError::into_inner));
+        } else {
+            self.wait(guard);
+        }
+        WaitTimeoutResult(fires)
     }
 
     /// Wakes one waiter.

@@ -168,9 +168,7 @@ pub(crate) fn fsync(fs: &Fs, ino: u32, data_only: bool) -> Result<()> {
     let tid = if journalled { fs.vol.journal.newest() } else { tid };
     // The journal's own error, not "read-only": the caller's data may be lost.
     let lost = |e: extol_journal::JournalError| FsError::Io(e.to_string());
-    fs.vol.journal.commit_wait(tid).map_err(lost)?;
-    // The commit's flush covered the data, unless the transaction was durable before the data was written.
-    fs.vol.journal.flush_data().map_err(lost)
+    fs.vol.journal.make_durable(tid).map_err(lost)
 }
 
 /// Makes everything durable, the superblock's counters included. Callers come through `whole::sync`.
@@ -188,6 +186,5 @@ pub(crate) fn sync_now(fs: &Fs) -> Result<()> {
         h.stop().map_err(error::journal)?;
     }
     let lost = |e: extol_journal::JournalError| FsError::Io(e.to_string());
-    fs.vol.journal.commit_all().map_err(lost)?;
-    fs.vol.journal.flush_data().map_err(lost)
+    fs.vol.journal.make_all_durable().map_err(lost)
 }

@@ -13,6 +13,7 @@ impl Journal {
         {
             let mut state = self.state.lock();
             state.barriers += 1;
+            self.hurry(&mut state);
             while state.running.as_ref().is_some_and(|r| r.handles > 0) {
                 self.drained.wait(state.bare());
             }

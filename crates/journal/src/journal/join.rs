@@ -83,6 +83,7 @@ impl Journal {
                     waited_since.get_or_insert(now);
                     space_since.get_or_insert(now);
                     state.space_waiters += 1;
+                    self.hurry(&mut state);
                     if self.works_in_callers() {
                         drop(state);
                         let stepped = self.checkpoint_step();
@@ -145,6 +146,8 @@ impl Journal {
                     began_ns: self.clock.now_ns(),
                     joined: 0,
                     requested_ns: None,
+                    waiting: 0,
+                    gathered: false,
                 })
             }
         };
@@ -165,6 +168,9 @@ impl Journal {
         running.credits = running.credits.saturating_sub(unused);
         if running.handles == 0 && (running.locked || state.barriers > 0) {
             self.drained.notify_all();
+        } else if unused > 0 && state.wanted.is_some() {
+            // Who found the transaction full may fit in now, and no commit will come to wake it if nothing was changed.
+            self.can_join.notify_all();
         }
         let lost = state.lost_callbacks();
         drop(state);

@@ -15,6 +15,10 @@
 //! - J4: a waiter returns only when every transaction up to its own is durable, also if its own turned out to hold
 //!   nothing (`Journal::commit_wait`).
 //! - J5: the log is named live in its superblock before the first commit record is durable (`State::log_empty`).
+//! - J6: a durable request waits for others to join at most `max_batch_time`, and never while the journal is aborted,
+//!   frozen or out of room, or somebody wants the commit now: each of them calls `Journal::hurry`. One leader gathers at
+//!   a time, once per transaction; whoever waits on `done` meanwhile is woken by the commit that follows, or by the leader if there is nothing
+//!   to commit any more (`Journal::gather`).
 //!
 //! Lock order: `checkpointing`, then `State`, then the leaves (transaction lists, buffers, checkpoint list, superblock).
 //!
@@ -22,7 +26,7 @@
 //! | --- | --- |
 //! | `mod` | what the journal is made of, opening, properties |
 //! | `join` | handles come and go |
-//! | `wait` | who asks for a commit, and who waits for one |
+//! | `wait` | who asks for a commit, who waits for one, and who waits for others to join |
 //! | `data` | which writes in place a flush has covered |
 //! | `failure` | abort and shutdown |
 //!
@@ -43,7 +47,7 @@ use extol_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use extol_sync::rank::{Mutex, Rank};
 
 use self::data::Coverage;
-use crate::batching::Batching;
+use crate::batching::{Batcher, Batching, Gather};
 use crate::cache::{BlockCache, Buf};
 use crate::checkpoint::policy::FreeThreshold;
 use crate::checkpoint::{CheckpointList, Rounds};
@@ -105,7 +109,12 @@ pub(crate) struct State {
     pub aborted: Option<Arc<str>>,
     /// The abort came from a failure; it was no shutdown on purpose.
     pub failed: bool,
-    pub batching: Batching,
+    pub batcher: Batcher,
+    /// A leader waits for others before it commits this transaction. Whoever cannot wait for that takes it away
+    /// (`Journal::hurry`).
+    pub gathering: Option<(Tid, Gather)>,
+    /// Durable requests that the commit in progress serves.
+    pub serving: u32,
     /// None: checkpoints are synchronous.
     pub async_checkpoint: Option<FreeThreshold>,
 }
@@ -120,6 +129,8 @@ pub struct Journal {
     pub(crate) can_join: Condvar,
     /// A commit ended.
     pub(crate) done: Condvar,
+    /// The leader that gathers has no reason left to wait.
+    pub(crate) gathered: Condvar,
     /// The locked transaction lost its last handle.
     pub(crate) drained: Condvar,
     pub(crate) checkpoint: CheckpointList,
@@ -200,11 +211,14 @@ impl Journal {
                 barriers: 0,
                 aborted: None,
                 failed: false,
-                batching: Batching::default(),
+                batcher: Batcher::default(),
+                gathering: None,
+                serving: 0,
                 async_checkpoint: None,
             }),
             can_join: Condvar::new(),
             done: Condvar::new(),
+            gathered: Condvar::new(),
             drained: Condvar::new(),
             checkpoint: CheckpointList::default(),
             checkpointing: Mutex::default(),
@@ -324,9 +338,11 @@ impl Journal {
         self.commit_interval_ns.load(Ordering::Relaxed)
     }
 
-    /// Changes how fsyncs wait for each other, from the next one on.
+    /// Changes how fsyncs wait for each other, at once: who waits for others now goes.
     pub fn set_batching(&self, batching: Batching) {
-        self.state.lock().batching = batching;
+        let mut state = self.state.lock();
+        state.batcher.set(batching);
+        self.hurry(&mut state);
     }
 
     /// Turns the asynchronous checkpoint on or off, or changes its threshold.

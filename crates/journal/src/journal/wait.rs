@@ -1,10 +1,39 @@
-//! Who asks for a commit, and who waits for one.
+//! Who asks for a commit, who waits for one, and who waits for others to join before it leads one.
 //!
 //! A waiter leads the commit itself if nobody is committing. It sleeps on `done` while somebody else is, and looks again
 //! at every end of a commit: the transaction that it waits for may be the next one.
+//!
+//! ```text
+//!   request ─ count it ─ committer?  ── yes ─► sleep on done ─┐ look again
+//!                │ no                                         │
+//!                gathering? ── yes, and enough now: hurry ────┤
+//!                │ no                                         │
+//!                policy: wait ── gather: sleep on gathered ───┤ crowd complete, time over, or somebody is in a hurry
+//!                │ go                                         │
+//!                lead the commit ◄────────────────────────────┘
+//! ```
+//!
+//! Durable requests (fsync and its like) go through [`Journal::make_durable`] and let the policy of `crate::batching`
+//! decide. What the file system needs for itself (a freeze, freed blocks) goes through [`Journal::commit_wait`], which does
+//! not wait for anybody and ends the wait of a leader that does.
+
+use std::time::{Duration, Instant};
+
+use extol_sync::rank::Guard;
+use extol_sync::thread;
 
 use super::{Journal, State};
+use crate::batching::{Gather, Moment};
 use crate::types::{JournalError, Result, Tid};
+
+/// Why somebody waits for a commit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Purpose {
+    /// A durable request: others may join.
+    Durability,
+    /// The file system itself cannot go on.
+    Need,
+}
 
 impl Journal {
     pub(super) fn want(&self, state: &mut State, tid: Tid) {
@@ -17,7 +46,15 @@ impl Journal {
         {
             running.requested_ns.get_or_insert(now);
         }
+        self.hurry(state);
         self.commit_wakeup.wake();
+    }
+
+    /// Ends the wait of a leader that gathers, if one does: it commits now.
+    pub(crate) fn hurry(&self, state: &mut State) {
+        if state.gathering.take().is_some() {
+            self.gathered.notify_all();
+        }
     }
 
     /// Asks for the commit of `tid` without waiting.
@@ -28,13 +65,41 @@ impl Journal {
         }
     }
 
-    /// Returns once `tid` is durable. Never call it with a handle open.
+    /// Returns once `tid` is durable; waits for nobody to join. Never call it with a handle open.
     ///
     /// # Errors
     /// If the journal was aborted before that.
     pub fn commit_wait(&self, tid: Tid) -> Result<()> {
+        self.wait_for(tid, Purpose::Need)
+    }
+
+    /// Returns once `tid` and all file data written before the call are durable. Others who ask at the same time share
+    /// the commit and its flush. Never call it with a handle open.
+    ///
+    /// # Errors
+    /// If the journal was aborted before that, or a flush fails (which aborts it).
+    pub fn make_durable(&self, tid: Tid) -> Result<()> {
+        let began = self.clock.now_ns();
+        self.wait_for(tid, Purpose::Durability)?;
+        // The commit's flush covered the data, unless the transaction was durable before the data was written.
+        self.flush_data()?;
+        self.counters.distributions.sync_wait.record(self.clock.now_ns().saturating_sub(began));
+        Ok(())
+    }
+
+    /// As [`make_durable`](Self::make_durable), for every change made so far.
+    ///
+    /// # Errors
+    /// See there.
+    pub fn make_all_durable(&self) -> Result<()> {
+        self.make_durable(self.newest())
+    }
+
+    fn wait_for(&self, tid: Tid, purpose: Purpose) -> Result<()> {
         crate::order::assert_no_handle("waiting for a commit");
         let mut state = self.state.lock();
+        // Counted as a request; then: was the one before it this thread's, too?
+        let mut counted = None;
         loop {
             if let Some(why) = &state.aborted {
                 return Err(JournalError::Aborted(why.to_string()));
@@ -42,31 +107,111 @@ impl Journal {
             if state.committed.at_least(tid) {
                 return Ok(());
             }
-            let running = state.running.as_ref().filter(|r| r.tx.tid == tid);
-            let nothing_there = match running {
-                Some(r) => !r.locked && r.handles == 0 && r.tx.is_empty(),
-                None => state.committing.is_none_or(|(c, _)| c != tid),
+            let is_running = state.running.as_ref().is_some_and(|r| r.tx.tid == tid);
+            let nothing_there = if is_running {
+                nothing_to_commit(&state)
+            } else {
+                state.committing.is_none_or(|(c, _)| c != tid)
             };
             if nothing_there {
                 // What came before it may still be on its way.
-                if running.is_none() || state.committing.is_none() {
+                if !is_running || state.committing.is_none() {
                     return Ok(());
                 }
                 self.done.wait(state.bare());
                 continue;
             }
-            if running.is_some_and(|r| r.requested_ns.is_none()) {
-                let now = self.clock.now_ns();
-                if let Some(r) = &mut state.running {
-                    r.requested_ns = Some(now);
-                }
+            let in_a_row = match counted {
+                Some(known) => known,
+                None => *counted.insert(self.count(&mut state, is_running)),
+            };
+            if purpose == Purpose::Need {
+                self.hurry(&mut state);
             }
-            if state.committer {
+            if state.committer || state.gathering.is_some() {
                 self.done.wait(state.bare());
-            } else {
-                state = self.lead_commit(state);
+                continue;
             }
+            state = match self.policy(&state, purpose, in_a_row) {
+                Some(gather) => self.gather(state, tid, gather),
+                None => self.lead_commit(state),
+            };
         }
+    }
+
+    /// Counts a request for the running transaction, or for the one being committed.
+    fn count(&self, state: &mut State, is_running: bool) -> bool {
+        let now = self.clock.now_ns();
+        let State { running, batcher, serving, gathering, .. } = state;
+        let Some(running) = running.as_mut().filter(|_| is_running) else {
+            *serving += 1;
+            return false;
+        };
+        running.requested_ns.get_or_insert(now);
+        running.waiting += 1;
+        let in_a_row = batcher.asked(now, thread::current().id());
+        if gathering.as_ref().is_some_and(|(_, g)| running.waiting >= g.enough) {
+            self.hurry(state);
+        }
+        in_a_row
+    }
+
+    /// Should the leader wait for others first?
+    fn policy(&self, state: &State, purpose: Purpose, in_a_row: bool) -> Option<Gather> {
+        // Somebody waits for the commit to get room or to freeze, or nobody but this thread will ever commit.
+        let urgent = state.space_waiters > 0 || state.barriers > 0 || state.wanted.is_some();
+        if purpose == Purpose::Need || urgent || self.works_in_callers() {
+            return None;
+        }
+        if state.running.as_ref().is_none_or(|r| r.gathered) {
+            return None;
+        }
+        let at = self.moment(state, in_a_row)?;
+        state.batcher.begin(&at)
+    }
+
+    fn moment(&self, state: &State, in_a_row: bool) -> Option<Moment> {
+        let now_ns = self.clock.now_ns();
+        state.running.as_ref().map(|r| Moment {
+            now_ns,
+            asked_ns: r.requested_ns.unwrap_or(now_ns),
+            waiting: r.waiting,
+            handles: r.joined,
+            in_a_row,
+        })
+    }
+
+    /// Waits until others have joined, the time is over, or somebody calls [`hurry`](Self::hurry). The caller leads the
+    /// commit afterwards, if there still is one to lead.
+    fn gather<'a>(&'a self, mut state: Guard<'a, State>, tid: Tid, gather: Gather) -> Guard<'a, State> {
+        let began = self.clock.now_ns();
+        if let Some(running) = &mut state.running {
+            running.gathered = true;
+        }
+        let mut deadline = after(gather.until_ns.saturating_sub(began));
+        state.gathering = Some((tid, gather));
+        // Once it was taken away, another leader may gather for a later transaction before we run.
+        while let Some((_, mut gather)) = state.gathering.filter(|(whose, _)| *whose == tid) {
+            // The clock may be a test's; the end of a wait is always real.
+            let over = self.gathered.wait_until(state.bare(), deadline).timed_out();
+            if !over || state.gathering.is_none_or(|(whose, _)| whose != tid) {
+                continue;
+            }
+            state.gathering = match self.moment(&state, false) {
+                Some(at) if state.batcher.goes_on(&mut gather, &at) => {
+                    deadline = after(gather.until_ns.saturating_sub(at.now_ns));
+                    Some((tid, gather))
+                }
+                _ => None,
+            };
+        }
+        self.counters.batch_waits.add(1);
+        self.counters.batch_wait_ns.add(self.clock.now_ns().saturating_sub(began));
+        if !state.committer && nothing_to_commit(&state) {
+            // All changes were taken back, so no commit will wake those who count on it.
+            self.done.notify_all();
+        }
+        state
     }
 
     /// Commits the running transaction, if there is one with anything in it, and waits.
@@ -94,4 +239,13 @@ impl Journal {
     pub fn committed(&self) -> Tid {
         self.state.lock().committed
     }
+}
+
+/// True if the running transaction, if any, holds nothing and nobody is about to change that.
+fn nothing_to_commit(state: &State) -> bool {
+    state.running.as_ref().is_none_or(|r| !r.locked && r.handles == 0 && r.tx.is_empty())
+}
+
+fn after(ns: u64) -> Instant {
+    Instant::now() + Duration::from_nanos(ns)
 }

@@ -22,11 +22,14 @@ const FIRST_TID: Tid = Tid(u32::MAX - 2);
 pub enum Work {
     Services,
     Callers,
+    /// Nobody: only those who ask for durability commit.
+    Askers,
 }
 
 pub struct Lab {
     pub journal: Arc<Journal>,
     pub medium: Arc<Medium>,
+    pub clock: Arc<TestClock>,
     services: Option<Services>,
 }
 
@@ -73,6 +76,7 @@ impl Lab {
         superblock.sequence = FIRST_TID.previous();
         medium.preset(map().superblock_offset().unwrap() as usize, &superblock.encode());
         let device = Arc::new(FailLatch::new(Arc::clone(&medium)));
+        let clock = Arc::new(TestClock::default());
         let journal = Journal::open(JournalConfig {
             device: device.clone(),
             block_size: size(),
@@ -82,7 +86,7 @@ impl Lab {
             commit_interval: Duration::from_secs(5),
             async_commit: false,
             cache_bytes,
-            clock: Arc::new(TestClock::default()),
+            clock: clock.clone(),
         })
         .unwrap();
         let services = match work {
@@ -91,8 +95,9 @@ impl Lab {
                 journal.work_in_callers();
                 None
             }
+            Work::Askers => None,
         };
-        Self { journal, medium, services }
+        Self { journal, medium, services, clock }
     }
 
     /// Services or callers, and either reason for a checkpoint.

@@ -110,3 +110,21 @@ fn overdrawn() {
         lab.stop_services();
     });
 }
+
+/// Somebody finds the transaction full of credits that another then gives back, and nothing is ever changed: no commit
+/// will come to wake who waits for room.
+#[test]
+fn credits_come_back_unused() {
+    explore("credits_come_back_unused", 2400, || {
+        let mut lab = Lab::any();
+        let journal = Arc::clone(&lab.journal);
+        let cautious = thread::spawn(move || journal.start(journal.max_credits()).unwrap().stop().unwrap());
+        let journal = Arc::clone(&lab.journal);
+        let modest = thread::spawn(move || {
+            fill(&journal, &[1], 1).unwrap();
+        });
+        cautious.join().unwrap();
+        modest.join().unwrap();
+        lab.stop_services();
+    });
+}

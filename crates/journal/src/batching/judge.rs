@@ -1,0 +1,275 @@
+//! Which way serves more requests per second: to gather, or to go at once? Measured, not computed.
+//!
+//! A model can say when gathering must pay (`sure` below), and nothing else: whether a wait of about a commit's length
+//! pays depends on how many processors are busy with what, on what a commit costs per request, on the scheduler. So where
+//! it is not sure, both ways are tried and the better one is kept.
+//!
+//! ```text
+//!   first look (gather) ── sure? ─► gather, try nothing
+//!        │ not sure
+//!        ▼
+//!      go │go│try gather│go│go│go│go│try gather│go …      patience doubles while the other way loses,
+//!         2 epochs       4 epochs                          up to 64 epochs: then a try costs next to nothing
+//! ```
+//!
+//! An epoch is a stretch of commits with a measured rate. The first commits after a change are not counted: the groups
+//! that ride together have to form again. A try that loses clearly ends early. A pause of the load makes the epoch
+//! start again. A medium or a crowd that is suddenly three times what it was makes the next try come soon.
+
+/// Commits after a change that do not count.
+const SETTLE: u32 = 2;
+/// Least commits of an epoch, least requests served, least time. A try takes twice as many.
+const COMMITS: u32 = 16;
+const SERVED: u64 = 128;
+const TIME_NS: u64 = 3_000_000;
+/// Commits after which a first look or a hopeless try may end.
+const FEW: u32 = 4;
+/// Epochs between two tries: at first, after a change of conditions, and at most.
+const PATIENCE: u32 = 2;
+const PATIENCE_AFTER_CHANGE: u32 = 8;
+const PATIENCE_MOST: u32 = 64;
+
+/// The two ways.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Way {
+    /// Commit at once.
+    Go,
+    /// Wait for the crowd.
+    Gather,
+}
+
+impl Way {
+    fn other(self) -> Self {
+        match self {
+            Self::Go => Self::Gather,
+            Self::Gather => Self::Go,
+        }
+    }
+}
+
+/// What a judge is told at the end of each commit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    pub now_ns: u64,
+    /// Requests that it served.
+    pub served: u32,
+    /// The crowd comes back so fast that gathering must pay.
+    pub sure: bool,
+    /// Average commit time.
+    pub average_ns: u64,
+    /// Size of the crowd.
+    pub crowd: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct Judge {
+    best: Way,
+    using: Way,
+    /// Requests per nanosecond, measured; 0: not yet.
+    rates: [f64; 2],
+    looked: bool,
+    /// Epochs until the next try, and after it.
+    left: u32,
+    patience: u32,
+    /// The epoch that runs.
+    commits: u32,
+    served: u64,
+    began_ns: u64,
+    /// End of the last commit, and the usual time between two.
+    last_ns: u64,
+    every: super::mean::SlowMean,
+    /// Average commit time and crowd that the patience was learned with.
+    learned: (u64, u32),
+}
+
+impl Default for Judge {
+    fn default() -> Self {
+        Self {
+            best: Way::Gather,
+            using: Way::Gather,
+            rates: [0.0; 2],
+            looked: false,
+            left: 1,
+            patience: PATIENCE,
+            commits: 0,
+            served: 0,
+            began_ns: 0,
+            last_ns: 0,
+            every: super::mean::SlowMean::default(),
+            learned: (0, 0),
+        }
+    }
+}
+
+impl Judge {
+    /// What to do now.
+    pub fn way(&self) -> Way {
+        self.using
+    }
+
+    /// A commit ended.
+    pub fn ended(&mut self, e: Ended) {
+        let usual = self.every.get();
+        let since = e.now_ns.saturating_sub(self.last_ns);
+        self.last_ns = e.now_ns;
+        let most = usual.saturating_mul(4);
+        self.every.add(if usual == 0 { since } else { since.min(most) });
+        if usual > 0 && since > most.saturating_add(1_000_000) {
+            // The load paused: what was measured so far says nothing about either way.
+            self.turn(self.best);
+            self.left = self.left.max(1);
+            return;
+        }
+        self.commits += 1;
+        if self.using == self.best {
+            self.notice_change(e.average_ns, e.crowd);
+        }
+        if self.commits <= SETTLE {
+            self.began_ns = e.now_ns;
+            return;
+        }
+        self.served += u64::from(e.served);
+        if self.commits >= SETTLE + FEW {
+            self.judge(&e);
+        }
+    }
+
+    fn judge(&mut self, e: &Ended) {
+        let trial = self.using != self.best;
+        if !self.looked {
+            self.looked = true;
+            if !e.sure {
+                self.best = Way::Go;
+                self.turn(Way::Go);
+                return;
+            }
+        }
+        let time = e.now_ns.saturating_sub(self.began_ns);
+        let rate = self.served as f64 / time.max(1) as f64;
+        let hopeless = trial && time >= TIME_NS / 3 && rate < 0.9 * self.rate(self.best);
+        let times = if trial { 2 } else { 1 };
+        let short = self.commits < SETTLE + times * COMMITS
+            || self.served < u64::from(times) * SERVED
+            || time < TIME_NS;
+        if short && !hopeless {
+            return;
+        }
+        let known = &mut self.rates[self.using as usize];
+        *known = if *known == 0.0 { rate } else { (3.0 * *known + rate) / 4.0 };
+        if trial {
+            if self.rate(self.using) > 1.02 * self.rate(self.best) {
+                self.best = self.using;
+                self.patience = PATIENCE;
+            } else {
+                self.patience = (self.patience * if hopeless { 4 } else { 2 }).min(PATIENCE_MOST);
+            }
+            self.left = self.patience;
+            self.turn(self.best);
+        } else {
+            self.turn(self.best);
+            if !(e.sure && self.best == Way::Gather) {
+                self.left = self.left.saturating_sub(1);
+                if self.left == 0 {
+                    let other = self.best.other();
+                    self.rates[other as usize] = 0.0;
+                    self.turn(other);
+                }
+            }
+        }
+    }
+
+    fn rate(&self, way: Way) -> f64 {
+        self.rates[way as usize]
+    }
+
+    /// A new epoch.
+    fn turn(&mut self, way: Way) {
+        self.using = way;
+        self.commits = 0;
+        self.served = 0;
+    }
+
+    fn notice_change(&mut self, average_ns: u64, crowd: u32) {
+        let (old_average, old_crowd) = self.learned;
+        let far = |a: u64, b: u64| a > b.saturating_mul(3) || b > a.saturating_mul(3);
+        if far(average_ns, old_average) || far(u64::from(crowd), u64::from(old_crowd)) {
+            self.learned = (average_ns, crowd);
+            self.patience = self.patience.min(PATIENCE_AFTER_CHANGE);
+            self.left = self.left.min(PATIENCE_AFTER_CHANGE);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Commits at a steady pace that depends on the way; gives how many went each way.
+    struct Bench {
+        judge: Judge,
+        now_ns: u64,
+        sure: bool,
+    }
+
+    impl Bench {
+        fn new(sure: bool) -> Self {
+            Self { judge: Judge::default(), now_ns: 0, sure }
+        }
+
+        fn commit(&mut self, go_ns: u64, gather_ns: u64) -> Way {
+            let way = self.judge.way();
+            self.now_ns += if way == Way::Go { go_ns } else { gather_ns };
+            self.judge.ended(Ended {
+                now_ns: self.now_ns,
+                served: 8,
+                sure: self.sure,
+                average_ns: 1_000_000,
+                crowd: 8,
+            });
+            way
+        }
+
+        fn share_of(&mut self, wanted: Way, commits: u32, go_ns: u64, gather_ns: u64) -> f64 {
+            let hits = (0..commits).filter(|_| self.commit(go_ns, gather_ns) == wanted).count();
+            hits as f64 / f64::from(commits)
+        }
+    }
+
+    #[test]
+    fn sure_is_never_tried() {
+        let mut bench = Bench::new(true);
+        assert_eq!(bench.share_of(Way::Gather, 1000, 1, 1_000_000), 1.0);
+    }
+
+    #[test]
+    fn the_better_way_wins_and_tries_become_rare() {
+        for (go, gather, winner) in [
+            (1_000_000, 2_000_000, Way::Go),
+            (2_000_000, 1_000_000, Way::Gather),
+            (100_000, 110_000, Way::Go),
+        ] {
+            let mut bench = Bench::new(false);
+            assert!(bench.share_of(winner, 400, go, gather) > 0.7, "{winner:?} soon");
+            bench.share_of(winner, 2000, go, gather);
+            assert!(bench.share_of(winner, 5000, go, gather) > 0.95, "{winner:?} in the long run");
+        }
+    }
+
+    #[test]
+    fn a_change_is_noticed() {
+        let mut bench = Bench::new(false);
+        bench.share_of(Way::Go, 5000, 1_000_000, 2_000_000);
+        bench.share_of(Way::Gather, 2000, 2_000_000, 1_000_000);
+        assert_eq!(bench.judge.best, Way::Gather);
+    }
+
+    #[test]
+    fn a_pause_decides_nothing() {
+        let mut bench = Bench::new(false);
+        bench.share_of(Way::Go, 200, 1_000_000, 2_000_000);
+        let before = bench.judge.rates;
+        bench.now_ns += 60_000_000_000;
+        bench.commit(1_000_000, 2_000_000);
+        assert_eq!((bench.judge.rates, bench.judge.commits), (before, 0), "the epoch starts again");
+    }
+}
