@@ -75,6 +75,20 @@ pub const VARIANTS: &[Variant] = &[
         options: "journal_async_commit,data=writeback",
         ..PLAIN
     },
+    Variant {
+        name: "checkpoint",
+        about: "asynchronous checkpoint: blocks go home between the commits",
+        options: "async_checkpoint=90",
+        ..PLAIN
+    },
+    Variant {
+        name: "external-checkpoint",
+        about: "the same with the journal on its own device",
+        external: true,
+        mib: 3,
+        options: "async_checkpoint=90",
+        ..PLAIN
+    },
     Variant { name: "data-journal", about: "data=journal", options: "data=journal", ..PLAIN },
     Variant { name: "data-writeback", about: "data=writeback", options: "data=writeback", ..PLAIN },
     Variant { name: "discard", about: "freed blocks are discarded", options: "discard", ..PLAIN },

@@ -55,7 +55,15 @@ fn missing_flush_before_the_commit_record() {
 
 #[test]
 fn tail_moved_before_the_home_writes_are_durable() {
-    must_find(Plant::TailTooEarly, &[("fill", "v3-1k"), ("sync-mix", "none")]);
+    must_find(
+        Plant::TailTooEarly,
+        &[
+            ("fill", "v3-1k"),
+            ("sync-mix", "none"),
+            ("sync-mix", "checkpoint"),
+            ("mix", "external-checkpoint"),
+        ],
+    );
 }
 
 #[test]
@@ -65,7 +73,10 @@ fn freed_block_used_before_the_commit() {
 
 #[test]
 fn revoke_forgotten() {
-    must_find(Plant::RevokeForgotten, &[("recycle", "v3-1k"), ("sync-mix", "ext3")]);
+    must_find(
+        Plant::RevokeForgotten,
+        &[("recycle", "v3-1k"), ("sync-mix", "ext3"), ("recycle", "checkpoint")],
+    );
 }
 
 #[test]

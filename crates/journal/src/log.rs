@@ -26,7 +26,7 @@ use crate::transaction::Closed;
 use crate::types::{JournalError, Result, Tid};
 
 /// Blocks that stay free beside a transaction and its control blocks: rounding, and overdrafts.
-const SLACK: u32 = 32;
+const SLACK: u32 = if cfg!(feature = "model") { 4 } else { 32 };
 /// Most pieces of one vectored write.
 const MAX_PIECES: usize = 512;
 

@@ -110,6 +110,8 @@ pub(crate) struct View<'a> {
     pub running: bool,
     /// Age of the oldest home write that no flush has covered, in nanoseconds.
     pub unflushed: Option<u64>,
+    /// Time since the tail moved, in nanoseconds.
+    pub since_move: u64,
     /// Nothing can be written but what is hot.
     pub dry: bool,
 }
@@ -224,10 +226,11 @@ fn asynchronous(view: &View<'_>, threshold: FreeThreshold) -> Decision {
     {
         return Decision::Round { through, spare: true };
     }
-    // The tail can pass what newer versions replaced, without a write. Not at every commit, though.
+    // The tail can pass what newer versions replaced, without a home write. Not at every commit, though.
     let gains = promised.saturating_sub(view.log_free);
-    if view.unflushed.is_none() && view.log_free < starts && gains >= round {
-        return Decision::Finish;
+    if view.unflushed.is_none() && view.log_free < starts && gains > 0 {
+        let at_once = gains >= round || view.since_move >= SHARE_NS;
+        return if at_once { Decision::Finish } else { Decision::Share(SHARE_NS - view.since_move) };
     }
     leftover(view, view.log_free < tight && gains > 0)
 }

@@ -15,6 +15,8 @@ pub(crate) struct Rounds {
     unflushed: Vec<(u64, Vec<Due>)>,
     /// When the oldest of them returned.
     since_ns: u64,
+    /// When the tail moved last.
+    pub moved_ns: u64,
     /// Time that the home writes since the last move of the tail took.
     pub busy_ns: u64,
 }

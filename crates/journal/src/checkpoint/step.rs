@@ -106,7 +106,9 @@ impl Journal {
         let pinned = self.pinned();
         let state = self.state.lock();
         let Some(space) = &state.space else { return (Decision::Rest, false) };
-        let unflushed = rounds.unflushed_for(self.clock.now_ns());
+        let now = self.clock.now_ns();
+        // Callers work when they come by; nobody watches the clock.
+        let age = |ns: u64| if self.works_in_callers() { 0 } else { ns };
         let view = View {
             log_len: space.len(),
             log_free: space.free(),
@@ -122,8 +124,8 @@ impl Journal {
             committing: state.committing.is_some(),
             threshold: state.async_checkpoint,
             running: rounds.running,
-            // Callers work when they come by; nobody watches the clock.
-            unflushed: if self.works_in_callers() { unflushed.map(|_| 0) } else { unflushed },
+            unflushed: rounds.unflushed_for(now).map(age),
+            since_move: age(now.saturating_sub(rounds.moved_ns)),
             dry,
         };
         (policy::decide(&view), view.threshold.is_some())
@@ -237,7 +239,8 @@ impl Journal {
         self.can_join.notify_all();
         drop(state);
         self.counters.tail_moves.add(1);
-        let took = self.clock.now_ns().saturating_sub(began);
+        rounds.moved_ns = self.clock.now_ns();
+        let took = rounds.moved_ns.saturating_sub(began);
         self.counters.distributions.checkpoint.record(std::mem::take(&mut rounds.busy_ns) + took);
         Ok(true)
     }

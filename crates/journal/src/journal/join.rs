@@ -111,9 +111,10 @@ impl Journal {
             self.can_join.wait(state.bare());
         };
         drop(state);
-        let waited = waited_since.map_or(0, |since| self.clock.now_ns().saturating_sub(since));
+        let now = if waited_since.is_some() { self.clock.now_ns() } else { 0 };
+        let waited = waited_since.map_or(0, |since| now.saturating_sub(since));
         if let Some(since) = space_since {
-            let waited = self.clock.now_ns().saturating_sub(since);
+            let waited = now.saturating_sub(since);
             self.counters.space_waits.add(1);
             self.counters.space_wait_ns.add(waited);
             self.counters.distributions.space_wait.record(waited);

@@ -6,7 +6,9 @@ use std::time::Duration;
 use extol_device::{BlockNr, BlockSize, FailLatch, MemDevice};
 use extol_journal::format::{Features, JournalSuperblock, MIN_LOG_BLOCKS};
 use extol_journal::recovery::{read_superblock, recover_to_device};
-use extol_journal::{Handle, Journal, JournalConfig, JournalError, LogConfig, LogMap, Services, Tid};
+use extol_journal::{
+    FreeThreshold, Handle, Journal, JournalConfig, JournalError, LogConfig, LogMap, Services, Tid,
+};
 use extol_service::TestClock;
 
 use crate::explore::below;
@@ -100,10 +102,14 @@ impl Lab {
         Self { journal, medium, services, clock }
     }
 
-    /// Services or callers, and either reason for a checkpoint.
+    /// Services or callers, and any reason for a checkpoint.
     pub fn any() -> Self {
         let work = if below(2) == 0 { Work::Services } else { Work::Callers };
-        Self::with(work, if below(3) == 0 { 0 } else { 8 << 20 })
+        let lab = Self::with(work, if below(3) == 0 { 0 } else { 8 << 20 });
+        if below(2) == 0 {
+            lab.journal.set_async_checkpoint(FreeThreshold::new(99)).unwrap();
+        }
+        lab
     }
 
     /// Ends the services' threads.

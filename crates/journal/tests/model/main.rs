@@ -11,6 +11,7 @@
 //! | `gather` | does a leader that waits for others always go on, with everybody who joined? |
 //! | `freeze` | does a freeze keep everybody out, with an empty log, and does everybody come back? |
 //! | `failure` | after an abort: does everybody who waits get an error, and nobody success for what is lost? |
+//! | `checkpoint` | may blocks go home at any moment, also while the log is frozen or given up? |
 //! | `space` | do handles get their room on a log that is always too small? |
 //! | `revoke` | can a freed block come back with bytes of its former life? |
 //! | `cache` | do readers see whole blocks, and do they survive a failing device? |
@@ -25,6 +26,7 @@
 //! ```
 
 mod cache;
+mod checkpoint;
 mod commits;
 mod explore;
 mod failure;

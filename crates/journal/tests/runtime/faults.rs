@@ -110,7 +110,7 @@ impl Newer for Tid {
 /// home writes, a freeze that does not return.
 #[test]
 fn each_write_and_flush_fails() {
-    for name in ["v3", "external", "v3 async"] {
+    for name in ["v3", "external", "v3 async", "checkpoint at 90 %"] {
         let variant = VARIANTS.into_iter().find(|v| v.name == name).unwrap();
         for op in [DeviceOp::Write, DeviceOp::Flush] {
             for on_log in [false, true] {

@@ -27,6 +27,7 @@ fn view(waiting: &[Waiting], end: u32) -> View<'_> {
         threshold: None,
         running: false,
         unflushed: None,
+        since_move: 0,
         dry: false,
     }
 }
@@ -149,7 +150,9 @@ mod asynchronous {
         let w = [t(1, 0, 0), t(2, 100, 0), t(3, 900, 5)];
         assert_eq!(decide(&view(&w, 990)), Decision::Finish);
         let w = [t(1, 0, 0), t(2, 100, 5), t(3, 900, 5)];
-        assert_eq!(decide(&View { dry: true, ..view(&w, 990) }), Decision::Rest);
+        let little = View { dry: true, since_move: 1, ..view(&w, 990) };
+        assert_eq!(decide(&little), Decision::Share(SHARE_NS - 1));
+        assert_eq!(decide(&View { since_move: SHARE_NS, ..little }), Decision::Finish);
         assert_eq!(decide(&view(&w, 490)), Decision::Rest, "enough is free");
     }
 

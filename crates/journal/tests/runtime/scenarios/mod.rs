@@ -1,5 +1,6 @@
 //! Single rules, one test each.
 
+mod checkpoint;
 mod commit;
 mod failure;
 mod log_less;
