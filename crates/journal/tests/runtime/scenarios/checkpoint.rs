@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use extol_device::{BlockDevice, BlockNr, DeviceOp, MemDevice};
+use extol_device::{BlockNr, DeviceOp, MemDevice};
 use extol_journal::{FreeThreshold, Journal, JournalConfig, JournalError, Services};
 use extol_service::TestClock;
 
