@@ -6,6 +6,7 @@
 //! | `dirty_mb=N` | bound on file data not yet written, default 64 |
 //! | `inode_cache=N` | inodes kept decoded, default 16384 |
 //! | `fsync_batching=none\|static\|adaptive` | how an fsync waits for others, default adaptive |
+//! | `min_batch_time=N`, `max_batch_time=N` | bounds of that wait in microseconds, default 0 and 15000 |
 //! | `async_checkpoint[=PERCENT]`, `noasync_checkpoint` | write home in the background when less of the log is free; default off |
 //! | `checkpoint=merge\|nomerge` (`checkpoint_merge`, `nocheckpoint_merge`) | one thread answers all whole-volume syncs, default merge |
 //! | `ckpt_thread_ioprio=be:N\|rt:N\|idle` | I/O priority of that thread, default `be:3` |

@@ -1,5 +1,6 @@
 //! The rule in virtual time: single decisions here, whole loads on models of media in `sim`, recorded ones in `replay`.
 
+mod replay;
 mod sim;
 
 use super::*;
