@@ -1,7 +1,7 @@
 //! `extol bench medium`: Linux's ext4 on an emulated medium.
 
 use extol_bench::medium::{READY, Served, Stats};
-use extol_device::Profile;
+use extol_device::{BlockDevice as _, Direct, FileDevice, OpenOptions, Profile};
 use extol_testkit::{
     KernelMount, LoopDevice, Need, Scratch, mounted_type, require, run, run_ok, tool, unmount,
 };
@@ -9,6 +9,7 @@ use rustix::process::Signal;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 const NEEDS: [Need; 5] = [Need::Root, Need::Loop, Need::Fuse, Need::Kernel("ext4"), Need::Tool("mke2fs")];
@@ -101,6 +102,40 @@ fn linux_runs_on_a_cloud_disk_and_every_fsync_is_a_flush() {
 }
 
 #[test]
+fn requests_through_the_loop_device_wait_side_by_side() {
+    if !require(&NEEDS) {
+        return;
+    }
+    // The medium takes one at a time, 50 ms each. Of four that come together the last waits for 200 ms, so all together
+    // get 500 ms from the model; if something on the way let one through at a time, it would be 200 ms.
+    let profile = "custom:latency=50ms,depth=1".parse().expect("a profile");
+    let scratch = Scratch::in_memory();
+    let backing = scratch.join("backing.img");
+    std::fs::File::create(&backing).and_then(|file| file.set_len(16 << 20)).expect("a file");
+    let medium = Served::start_over(bin(), &profile, &backing).expect("it comes up");
+    let device =
+        FileDevice::open(medium.device(), &OpenOptions::read_write().direct(Direct::On)).expect("open");
+    for op in ["read", "write"] {
+        let before = medium.stats().expect("the server answers").modelled_seconds;
+        let together = Barrier::new(4);
+        std::thread::scope(|s| {
+            for i in 0..4 {
+                let (device, together) = (&device, &together);
+                s.spawn(move || {
+                    together.wait();
+                    match op {
+                        "read" => device.read_at(&mut [0; 4096], i << 20).expect("read"),
+                        _ => device.write_at(&[1; 4096], i << 20).expect("write"),
+                    }
+                });
+            }
+        });
+        let modelled = medium.stats().expect("the server answers").modelled_seconds - before;
+        assert!(modelled > 0.22, "{op}: {modelled}");
+    }
+}
+
+#[test]
 fn a_signal_waits_for_the_last_user_and_the_backing_file_stays() {
     if !require(&NEEDS) {
         return;
@@ -127,6 +162,15 @@ fn a_signal_waits_for_the_last_user_and_the_backing_file_stays() {
     let dir = scratch.dir("other");
     let mut server = Server::start(&["--profile", "nvme", "--backing", args[5]], &dir);
     assert_eq!(std::fs::metadata(dir.join("disk")).expect("stat").len(), 32 << 20);
+    // No page cache: what is written to the file is there at once, as it was written.
+    let mut file = std::fs::File::options().write(true).open(dir.join("disk")).expect("open");
+    for _ in 0..3 {
+        file.write_all(&[0; 4096]).expect("write");
+    }
+    let stats = std::fs::read(dir.join("stats")).expect("read");
+    let stats: Stats = serde_json::from_slice(&stats).expect("json");
+    assert_eq!((stats.writes, stats.write_bytes, stats.flushes), (3, 3 * 4096, 0));
+    drop(file);
     unmount(&dir);
     assert!(server.ended().success() && dir.exists());
 }

@@ -1,5 +1,6 @@
 //! A medium with a loop device on it, for as long as a value lives.
 
+use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -29,7 +30,20 @@ impl Served {
     /// # Errors
     /// If one of them does not come up; then nothing is left.
     pub fn start(extol: &Path, profile: &Profile, bytes: u64) -> Result<Self> {
-        let server = Server::start(extol, profile, bytes)?;
+        Self::with(extol, profile, &["--size".into(), format!("{}s", bytes / 512).into()])
+    }
+
+    /// The same with contents that are there already: those of a file, which stays. Put it into memory (`/dev/shm`), or its
+    /// own disk is measured, too. So a volume can be made before its medium gets slow.
+    ///
+    /// # Errors
+    /// If one of them does not come up; then nothing is left.
+    pub fn start_over(extol: &Path, profile: &Profile, backing: &Path) -> Result<Self> {
+        Self::with(extol, profile, &["--backing".into(), backing.into()])
+    }
+
+    fn with(extol: &Path, profile: &Profile, args: &[OsString]) -> Result<Self> {
+        let server = Server::start(extol, profile, args)?;
         let device = Loop::attach(&server.disk())?;
         // As the kernel knows it of real disks; a loop device takes no notice of what is below. Best effort.
         let _ =
@@ -69,14 +83,14 @@ struct Server {
 }
 
 impl Server {
-    fn start(extol: &Path, profile: &Profile, bytes: u64) -> Result<Self> {
+    fn start(extol: &Path, profile: &Profile, args: &[OsString]) -> Result<Self> {
         let dir = tempfile::Builder::new()
             .prefix("extol-medium-")
             .tempdir()
             .map_err(|e| BenchError(format!("cannot make a directory for the medium: {e}")))?;
         let child = Command::new(extol)
             .args(["bench", "medium", "--until-eof", "--profile", &profile.to_string()])
-            .args(["--size", &format!("{}s", bytes / 512)])
+            .args(args)
             .arg(dir.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
