@@ -1,7 +1,7 @@
 //! What a workload runs on: a few calls that every file system has.
 //!
 //! The same workload code runs on a directory of a mounted file system ([`Dir`]), on an open volume in this process
-//! ([`Library`]), and in tests on [`recorder::Recorder`], which only writes down what it was asked. A target holds no
+//! ([`Library`]), and in tests on `recorder::Recorder`, which only writes down what it was asked. A target holds no
 //! clock and no counters: time is taken by the workload around each call.
 
 mod dir;
