@@ -39,7 +39,7 @@ fn change(
 /// Once a crowd of three is known, a leader waits for three, and the third wakes it.
 #[test]
 fn a_complete_crowd_is_enough() {
-    explore("a_complete_crowd_is_enough", 4800, || {
+    explore("a_complete_crowd_is_enough", 2400, || {
         let mut lab = Lab::new(Work::Services);
         lab.journal.set_batching(ADAPTIVE);
         let sync_all = |rounds: u8| {
@@ -76,7 +76,7 @@ fn a_complete_crowd_is_enough() {
 /// A leader that would wait for ever goes on when something else needs the commit, or the rule changes.
 #[test]
 fn whoever_is_in_a_hurry_ends_a_wait() {
-    explore("whoever_is_in_a_hurry_ends_a_wait", 9600, || {
+    explore("whoever_is_in_a_hurry_ends_a_wait", 4800, || {
         let reason = below(7);
         let mut lab = Lab::new(Work::Services);
         lab.journal.set_batching(STATIC);
@@ -154,7 +154,7 @@ fn an_abort_ends_a_wait() {
 /// The changes that a leader and those who joined it wait for are all taken back.
 #[test]
 fn nothing_left_to_commit() {
-    explore("nothing_left_to_commit", 4800, || {
+    explore("nothing_left_to_commit", 2400, || {
         let lab = Lab::new(Work::Askers);
         lab.journal.set_batching(STATIC);
         let tid = change_once(&lab.journal);
@@ -185,7 +185,7 @@ fn change_once(journal: &Arc<Journal>) -> extol_journal::Tid {
 /// Deadlines that come at any moment lose nothing and commit nothing twice.
 #[test]
 fn deadlines_at_any_moment() {
-    explore("deadlines_at_any_moment", 4800, || {
+    explore("deadlines_at_any_moment", 2400, || {
         timers_fire(true);
         let mut lab = Lab::new(Work::Services);
         lab.journal.set_batching(if below(2) == 0 { STATIC } else { ADAPTIVE });
