@@ -422,6 +422,26 @@ mod tests {
         }
     }
 
+    /// C1 of the journal's scenarios.
+    #[test]
+    fn asynchronous_checkpoint() {
+        let percent =
+            |list: &str| MountOptions::parse(list).map(|o| o.async_checkpoint.map(FreeThreshold::percent));
+        assert_eq!(percent(""), Ok(None));
+        assert_eq!(percent("async_checkpoint"), Ok(Some(50)));
+        assert_eq!(percent("async_checkpoint=30"), Ok(Some(30)));
+        assert_eq!(percent("async_checkpoint=99,async_checkpoint=1"), Ok(Some(1)));
+        assert_eq!(percent("async_checkpoint=0"), Ok(None));
+        assert_eq!(percent("async_checkpoint=30,noasync_checkpoint"), Ok(None));
+        for bad in ["100", "101", "306", "-1", "abc", "", "5%", "4294967346"] {
+            let line = percent(&format!("async_checkpoint={bad}")).unwrap_err();
+            assert!(
+                line.contains("async_checkpoint") && line.contains("1 to 99") && !line.contains('\n'),
+                "{line}"
+            );
+        }
+    }
+
     #[test]
     fn merged_checkpoints() {
         let on = |list| MountOptions::parse(list).unwrap().checkpoint_merge;
