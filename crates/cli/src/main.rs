@@ -5,8 +5,10 @@
 //!     │     args/       the command line of everything else, with its manual
 //!     ├── mount.rs      mount: options.rs splits -o, daemon.rs goes to the background, signals.rs ends it
 //!     ├── umount.rs     umount: waits until the daemon has written everything
-//!     ├── stat.rs       counters of a live mount
 //!     ├── whole.rs      sync, checkpoint, freeze, thaw of a live mount
+//!     ├── remount.rs    changes options of a live mount, in the kernel and in the daemon
+//!     ├── stat/         counters of a live mount (live.rs reads them)
+//!     ├── top/          the same as a dashboard    metrics/   and over HTTP
 //!     ├── look.rs       info, log, replay
 //!     ├── mkfs.rs       mkfs
 //!     ├── bench.rs      bench: Extol beside its peers
@@ -24,14 +26,18 @@ mod daemon;
 mod error;
 mod files;
 mod helper;
+mod live;
 mod look;
 mod medium;
+mod metrics;
 mod mkfs;
 mod mount;
 mod options;
 mod progress;
+mod remount;
 mod signals;
 mod stat;
+mod top;
 mod umount;
 mod volume;
 mod whole;
@@ -65,6 +71,8 @@ fn run(words: &[OsString]) -> Result<()> {
     match args::parse(words)? {
         Command::Mount(args) => mount::run(mount::Request::from_args(args)),
         Command::Umount(args) => umount::run(&args),
+        Command::Remount(args) => remount::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Stat(args) => stat::run(&args),
         Command::Sync(args) => whole::sync(&args),
         Command::Checkpoint(args) => whole::checkpoint(&args),

@@ -10,9 +10,10 @@ use extol_vfs::FileSystem;
 
 use crate::args::MountArgs;
 use crate::error::{Failure, Result, warn};
+use crate::metrics::Metrics;
 use crate::options::{self, Split};
 use crate::signals::Guard;
-use crate::{daemon, volume};
+use crate::{daemon, remount, volume};
 
 /// What to mount, however we were called.
 #[derive(Debug, Default)]
@@ -36,6 +37,9 @@ impl Request {
         let mut options = args.options;
         if args.read_only {
             options.push("ro".into());
+        }
+        if let Some(address) = args.metrics {
+            options.push(format!("{}{address}", options::METRICS));
         }
         if args.read_write {
             options.push("rw".into());
@@ -66,7 +70,11 @@ impl Request {
 
 /// Mounts.
 pub fn run(mut request: Request) -> Result<()> {
-    let Split { mut config, mut volume, words } = options::split(&request.options, request.sloppy)?;
+    if request.options.iter().flat_map(|list| options::words(list)).any(|word| word == "remount") {
+        let Request { dir, options, sloppy, fake, verbose, .. } = &request;
+        return remount::remount(dir, options, *sloppy, *fake, *verbose);
+    }
+    let Split { mut config, mut volume, metrics, words } = options::split(&request.options, request.sloppy)?;
     request.source = absolute(&request.source)?;
     request.dir = absolute(&request.dir)?;
     extol_fuse::check(&request.dir)?;
@@ -80,6 +88,7 @@ pub fn run(mut request: Request) -> Result<()> {
         daemon::leave_session();
     }
 
+    let metrics = metrics.as_deref().map(Metrics::bind).transpose()?;
     let guard = Guard::start()?;
     volume.mount_point = Some(request.dir.clone());
     let fs = volume::open(&request.source, &volume)?;
@@ -88,6 +97,12 @@ pub fn run(mut request: Request) -> Result<()> {
     if request.verbose {
         let how = if config.read_only { "read-only" } else { "read-write" };
         warn(format_args!("{} is open, {how}", request.source.display()));
+    }
+    if let Some(metrics) = metrics {
+        if request.verbose || metrics.port_was_free() {
+            warn(format_args!("counters of {} are at {}", request.dir.display(), metrics.url()));
+        }
+        metrics.serve(&config.source, &fs)?;
     }
     let served = serve(&request, Arc::clone(&fs), &config, &guard);
     let closed = volume::close(&fs).map_err(|error| Failure::about(request.source.display(), error));

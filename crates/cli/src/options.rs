@@ -8,11 +8,16 @@ use extol_fuse::MountConfig;
 use crate::error::{Failure, Result};
 use crate::volume::VolumeOptions;
 
+/// `--metrics` as a mount option, for fstab.
+pub const METRICS: &str = "x-extol.metrics=";
+
 /// Both halves.
 #[derive(Debug)]
 pub struct Split {
     pub config: MountConfig,
     pub volume: VolumeOptions,
+    /// Where to serve counters.
+    pub metrics: Option<String>,
     /// The words that were taken, each as a list of its own.
     pub words: Vec<String>,
 }
@@ -22,9 +27,13 @@ pub fn split(lists: &[String], sloppy: bool) -> Result<Split> {
     let mut split = Split {
         config: MountConfig { allow_other: rustix::process::geteuid().is_root(), ..MountConfig::default() },
         volume: VolumeOptions::default(),
+        metrics: None,
         words: Vec::new(),
     };
     for word in lists.iter().flat_map(|list| words(list)) {
+        if let Some(address) = word.strip_prefix(METRICS) {
+            split.metrics = Some(address.to_owned());
+        }
         let kernel = split.config.accept(&word);
         let (name, value) = match word.split_once('=') {
             Some((name, value)) => (name, Some(value)),
@@ -58,7 +67,7 @@ pub fn volume_only(lists: &[String]) -> Result<VolumeOptions> {
 }
 
 /// The words of a list. A comma inside a value is written `\,` or the value is put in double quotes.
-fn words(list: &str) -> Vec<String> {
+pub fn words(list: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut quoted = false;
     let mut letters = list.chars();

@@ -56,18 +56,36 @@ fn daemon_of(dir: &Path) -> Option<OwnedFd> {
     rustix::process::pidfd_open(Pid::from_raw(number)?, PidfdFlags::empty()).ok()
 }
 
-/// The type of what is mounted on top of exactly `dir`.
-fn mounted_type(dir: &Path) -> Option<String> {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-    find_type(&table, dir.to_str()?)
+/// What the kernel knows of a mount.
+#[derive(Debug)]
+pub struct MountEntry {
+    /// `fuse.extol`, `ext4` …
+    pub kind: String,
+    /// Options of the mount, then those of the file system.
+    pub options: Vec<String>,
 }
 
-fn find_type(table: &str, dir: &str) -> Option<String> {
+/// What is mounted on top of exactly `dir`.
+pub fn mount_entry(dir: &Path) -> Option<MountEntry> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    find(&table, dir.to_str()?)
+}
+
+/// The type of what is mounted on top of exactly `dir`.
+fn mounted_type(dir: &Path) -> Option<String> {
+    mount_entry(dir).map(|entry| entry.kind)
+}
+
+fn find(table: &str, dir: &str) -> Option<MountEntry> {
     let mut found = None;
     for line in table.lines() {
-        let (mount, kind) = line.split_once(" - ")?;
+        let (mount, volume) = line.split_once(" - ")?;
         if mount.split(' ').nth(4).is_some_and(|point| unescape(point) == dir) {
-            found = kind.split(' ').next().map(str::to_owned);
+            let (mut mount, mut volume) = (mount.split(' ').skip(5), volume.split(' '));
+            let kind = volume.next().unwrap_or_default().to_owned();
+            let lists = [mount.next(), volume.nth(1)];
+            let options = lists.into_iter().flatten().flat_map(|list| list.split(','));
+            found = Some(MountEntry { kind, options: options.map(str::to_owned).collect() });
         }
     }
     found
@@ -104,9 +122,11 @@ mod tests {
 22 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n\
 90 22 0:50 / /mnt/a\\040b rw - ext4 /dev/loop0 rw\n\
 91 90 0:51 / /mnt/a\\040b rw,nosuid shared:7 - fuse.extol /disk.img rw,user_id=0\n";
-        assert_eq!(find_type(table, "/mnt/a b").as_deref(), Some("fuse.extol"));
-        assert_eq!(find_type(table, "/").as_deref(), Some("ext4"));
-        assert_eq!(find_type(table, "/mnt"), None);
+        let entry = find(table, "/mnt/a b").unwrap();
+        assert_eq!(entry.kind, "fuse.extol");
+        assert_eq!(entry.options, ["rw", "nosuid", "rw", "user_id=0"]);
+        assert_eq!(find(table, "/").unwrap().kind, "ext4");
+        assert!(find(table, "/mnt").is_none());
         assert_eq!(unescape(r"a\134b\"), r"a\b\");
     }
 }

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use crate::args::{CheckpointArgs, FreezeArgs, SyncArgs, ThawArgs};
 use crate::error::{Failure, Result};
-use crate::stat::root_of;
+use crate::live::root_of;
 
 /// Makes everything durable.
 pub fn sync(args: &SyncArgs) -> Result<()> {

@@ -18,7 +18,7 @@ pub(crate) fn journal(e: JournalError) -> FsError {
     match e {
         JournalError::Device(e) => device(e),
         JournalError::Corrupt { what, block } => FsError::corrupt(what).at_block(block),
-        JournalError::Aborted(_) => FsError::ReadOnly,
+        JournalError::Aborted(_) | JournalError::ReadOnly => FsError::ReadOnly,
         other => FsError::Io(other.to_string()),
     }
 }

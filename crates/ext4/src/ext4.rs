@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use extol_device::{Direct, FileDevice, IoPriority, OpenOptions, SharedDevice};
 use extol_vfs::{
     Attr, CheckpointFlags, Creds, DirEntry, Fallocate, FileExtent, FileId, FileSystem, FsError, NewNode,
-    RenameFlags, Result, Seek, SetAttr, Shutdown, StatFs, XattrSet,
+    RemountError, RenameFlags, Result, Seek, SetAttr, Shutdown, StatFs, XattrSet,
 };
 use parking_lot::Mutex;
 
@@ -16,6 +16,7 @@ use crate::fs::Fs;
 use crate::mount::{self, OpenResult, Running};
 use crate::ops::{attrs, create, files, names, rename, xattrs};
 use crate::options::MountOptions;
+use crate::remount;
 use crate::stats::Stats;
 use crate::whole;
 
@@ -77,6 +78,32 @@ impl Ext4 {
         whole::release(&self.fs);
     }
 
+    /// Changes mount options while the volume is open: the same names as for [`MountOptions::parse`], on top of those
+    /// in force. Gives lines that the user should see. `ro` writes everything home and marks the volume clean.
+    ///
+    /// # Errors
+    /// One line, if an option is unknown, has a bad value or cannot change, or `ro` or `rw` is not possible now. Nothing
+    /// has changed then.
+    pub fn remount(&self, list: &str) -> std::result::Result<Vec<String>, RemountError> {
+        match &mut *self.running.lock() {
+            Some(running) => remount::remount(&self.fs, running, list),
+            None => Err(RemountError("the volume was closed".into())),
+        }
+    }
+
+    /// The mount options as `/proc/mounts` shows them: `ro` or `rw`, the rule for access times, and what differs from the
+    /// defaults of this volume.
+    #[must_use]
+    pub fn mount_options(&self) -> String {
+        self.fs.mount_options()
+    }
+
+    /// All mount options in force, one word each, as `/proc/fs/ext4/<device>/options` shows them.
+    #[must_use]
+    pub fn options(&self) -> Vec<String> {
+        self.fs.all_options()
+    }
+
     /// State and counters.
     #[must_use]
     pub fn stats(&self) -> Stats {
@@ -97,6 +124,7 @@ impl Ext4 {
     /// first group takes, `None` (`noinit_itable`) stops; nothing is being zeroed any more then when this returns.
     pub fn set_init_itable(&self, multiplier: Option<u32>) {
         self.fs.lazy_init.set(multiplier);
+        self.fs.options.lock().init_itable = multiplier;
     }
 
     /// True if an error asked for the end of the process (`errors=panic`).
@@ -125,20 +153,24 @@ impl Ext4 {
     /// If the thread cannot be started, or the volume is closed; everything stays as it was.
     pub fn set_checkpoint_merge(&self, on: bool) -> std::io::Result<()> {
         match &*self.running.lock() {
-            Some(_) if !self.fs.limits.read_only => self.fs.whole.set_merge(on),
-            Some(_) => Ok(()),
-            None => Err(std::io::Error::other("the volume is closed")),
+            Some(_) if !self.fs.limits.read_only => self.fs.whole.set_merge(on)?,
+            Some(_) => {}
+            None => return Err(std::io::Error::other("the volume is closed")),
         }
+        self.fs.options.lock().checkpoint_merge = on;
+        Ok(())
     }
 
     /// The I/O priority of the thread that answers merged requests (`ckpt_thread_ioprio=`), also of one that runs.
     pub fn set_checkpoint_ioprio(&self, priority: IoPriority) {
         self.fs.whole.priority().set(priority);
+        self.fs.options.lock().checkpoint_ioprio = priority;
     }
 
     /// The I/O priority of the threads that commit and checkpoint (`journal_ioprio=`), also of those that run.
     pub fn set_journal_ioprio(&self, priority: IoPriority) {
         self.fs.vol.journal.io_priority().set(priority);
+        self.fs.options.lock().journal_ioprio = priority;
     }
 
     fn op<T>(&self, result: Result<T>) -> Result<T> {
@@ -295,7 +327,7 @@ impl FileSystem for Ext4 {
     fn statfs(&self) -> Result<StatFs> {
         let fs = &self.fs;
         let (blocks, uuid) = fs.sb.read(|sb| (sb.blocks_count, sb.uuid));
-        let overhead = if fs.limits.minixdf { 0 } else { fs.vol.alloc.overhead_blocks() };
+        let overhead = if fs.live.minixdf() { 0 } else { fs.vol.alloc.overhead_blocks() };
         let c = fs.vol.alloc.counters();
         let half = |at: usize| uuid.iter().skip(at).take(8).rev().fold(0u64, |n, b| n << 8 | u64::from(*b));
         Ok(StatFs {
@@ -345,6 +377,10 @@ impl FileSystem for Ext4 {
 
     fn is_read_only(&self) -> bool {
         self.fs.check_writable().is_err()
+    }
+
+    fn remount(&self, options: &str) -> std::result::Result<Vec<String>, RemountError> {
+        Self::remount(self, options)
     }
 
     fn stats_json(&self) -> String {

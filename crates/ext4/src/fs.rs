@@ -15,32 +15,22 @@ use crate::alloc::SuperCell;
 use crate::data::writeback::DirtyIndex;
 use crate::error;
 use crate::inodes::{Cell, InodeState, InodeTable};
-use crate::options::{Atime, DataMode, ErrorPolicy};
+use crate::live::Live;
+use crate::options::{DataMode, MountOptions};
 use crate::orphan::Orphans;
 use crate::services::lazy_init::LazyInit;
 use crate::trouble::Trouble;
 use crate::volume::Volume;
 use crate::whole::Whole;
 
-/// What the mount options decided.
+/// What the mount options decided for good.
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
     /// Opened without the right to write.
     pub read_only: bool,
     pub data: DataMode,
-    pub errors: ErrorPolicy,
-    pub atime: Atime,
-    pub nodiratime: bool,
-    pub lazytime: bool,
-    pub grpid: bool,
-    pub minixdf: bool,
     pub user_xattr: bool,
     pub acl: bool,
-    pub nodelalloc: bool,
-    pub dirty_bytes: usize,
-    /// Who may use the reserved blocks beside root.
-    pub resuid: u32,
-    pub resgid: u32,
     /// Inodes above the reserved ones that hold the volume's own things (0: none).
     pub internal: [u32; 5],
 }
@@ -53,6 +43,14 @@ pub(crate) struct Fs {
     pub orphans: Orphans,
     pub dirty: DirtyIndex,
     pub limits: Limits,
+    /// What they decided until the next remount.
+    pub live: Live,
+    /// All of them as text shows them, with what the superblock decides filled in.
+    pub options: parking_lot::Mutex<MountOptions>,
+    /// What this volume has without options.
+    pub defaults: MountOptions,
+    /// Remounted read-only: everything is home, the log is empty and frozen, the superblock says "clean".
+    pub rests: AtomicBool,
     pub clock: Arc<dyn Clock>,
     /// Held while a rename moves something between directories: keeps the tree's shape still.
     pub rename: Mutex<(), { Rank::Rename as u8 }>,
@@ -93,6 +91,11 @@ impl Fs {
         Ok(())
     }
 
+    /// True if this mount writes nothing at all, not even marks: opened read-only, or remounted so.
+    pub fn writes_nothing(&self) -> bool {
+        self.limits.read_only || self.rests.load(Ordering::Acquire)
+    }
+
     /// True for inodes that belong to the volume itself: the journal, the orphan file, quotas … No name leads to them.
     pub fn is_internal(&self, ino: u32) -> bool {
         ino != InodeNr::ROOT.0 && (ino < self.vol.geo.first_ino.0 || self.limits.internal.contains(&ino))
@@ -121,8 +124,8 @@ impl Fs {
     /// True if the file's data may use the blocks kept for root. Front ends write behind their callers, so who writes
     /// is not known; the owner of the file decides.
     pub fn uses_reserve(&self, st: &InodeState) -> bool {
-        let (raw, limits) = (&st.node.raw, &self.limits);
-        raw.uid == 0 || raw.uid == limits.resuid || (limits.resgid != 0 && raw.gid == limits.resgid)
+        let (raw, live) = (&st.node.raw, &self.live);
+        raw.uid == 0 || raw.uid == live.resuid() || (live.resgid() != 0 && raw.gid == live.resgid())
     }
 
     /// Promises blocks to an operation; if there are none, after everything that can free some was tried.

@@ -11,6 +11,7 @@
 //!     services/ what happens without being asked
 //!     whole/    sync, checkpoint, freeze, shutdown
 //!     inodes.rs who is known, decoded, locked       mount/  open, recover, close
+//!   mount/, remount/, live.rs   options, and how they change while it is open
 //!   journal: block cache, transactions, log, checkpoint          ondisk: bytes and types
 //! ```
 //!
@@ -18,7 +19,7 @@
 //!
 //! Outer first; a thread may skip levels and never goes back.
 //!
-//! 0. the gate, which every change passes, and a freeze closes (`whole/gate.rs`)
+//! 0. the gate, which every change passes; a freeze and a remount close it (`whole/gate.rs`)
 //! 1. the rename lock (renames between directories; whoever locks a directory below another)
 //! 2. inode locks: parent before child; two directories, ancestor first; two files, smaller number first
 //! 3. the journal handle (`start` may sleep until a commit ends or the log has room)
@@ -38,6 +39,7 @@ pub(crate) mod fs;
 mod info;
 pub(crate) mod inline;
 pub(crate) mod inodes;
+pub(crate) mod live;
 pub(crate) mod map;
 pub mod mkfs;
 pub(crate) mod mount;
@@ -46,6 +48,7 @@ pub(crate) mod ops;
 pub mod options;
 pub(crate) mod orphan;
 pub mod path;
+pub(crate) mod remount;
 pub(crate) mod services;
 mod stats;
 pub(crate) mod trouble;

@@ -13,6 +13,8 @@
 //! | `journal_ioprio=N` | best-effort I/O priority of the journal's threads, 0 to 7, default 3 |
 //! | `direct`, `nodirect` | open the image or disk with O_DIRECT (default: where it can) |
 
+mod text;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -199,16 +201,12 @@ const ACCEPTED: &[&str] = &[
     "noauto_da_alloc",
     "block_validity",
     "noblock_validity",
-    "delalloc",
     "dioread_lock",
     "dioread_nolock",
     "i_version",
     "inode_readahead_blks",
     "max_dir_size_kb",
     "mb_optimize_scan",
-    "nodiscard",
-    "nojournal_checksum",
-    "nolazytime",
     "nombcache",
     "no_mbcache",
     "no_prefetch_block_bitmaps",
@@ -219,9 +217,7 @@ const ACCEPTED: &[&str] = &[
     "nouid32",
     "stripe",
     "debug",
-    "bsddf",
     "data_err",
-    "diratime",
 ];
 
 impl MountOptions {
@@ -303,6 +299,7 @@ impl MountOptions {
             }
             "journal_async_commit" => self.journal_async_commit = true,
             "journal_checksum" => self.journal_checksum = true,
+            "nojournal_checksum" => self.journal_checksum = false,
             "errors" => {
                 self.errors = Some(match value {
                     Some("continue") => ErrorPolicy::Continue,
@@ -317,10 +314,13 @@ impl MountOptions {
             "nostrictatime" => self.atime = Atime::Relative,
             "noatime" => self.atime = Atime::Never,
             "nodiratime" => self.nodiratime = true,
+            "diratime" => self.nodiratime = false,
             "discard" => self.discard = true,
+            "nodiscard" => self.discard = false,
             "grpid" | "bsdgroups" => self.grpid = Some(true),
             "nogrpid" | "sysvgroups" => self.grpid = Some(false),
             "minixdf" => self.minixdf = true,
+            "bsddf" => self.minixdf = false,
             "user_xattr" => self.user_xattr = true,
             "nouser_xattr" => self.user_xattr = false,
             "acl" => self.acl = true,
@@ -329,6 +329,7 @@ impl MountOptions {
             "resgid" => self.resgid = Some(small(u64::from(u32::MAX))? as u32),
             "sb" => self.sb = Some(number()?),
             "lazytime" => self.lazytime = true,
+            "nolazytime" => self.lazytime = false,
             "nodelalloc" => self.nodelalloc = true,
             "init_itable" | "inititable" => {
                 self.init_itable = Some(match value {
@@ -339,6 +340,7 @@ impl MountOptions {
                 });
             }
             "noinit_itable" | "noinititable" => self.init_itable = None,
+            "delalloc" => self.nodelalloc = false,
             "fsync_batching" => {
                 let known = BatchPolicy::NAMES.iter().find(|(name, _)| Some(*name) == value);
                 self.batching.policy = known.ok_or_else(bad)?.1;

@@ -4,13 +4,13 @@ use std::sync::atomic::Ordering;
 
 use extol_journal::JournalStats;
 use extol_service::MergeStats;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::fs::Fs;
 use crate::services::lazy_init::LazyInitStats;
 
 /// A moment's state and counters.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Stats {
     /// Volume label.
     pub label: String,
@@ -40,6 +40,10 @@ pub struct Stats {
     pub free_runs_by_order: Vec<u64>,
     /// Writes are refused.
     pub read_only: bool,
+    /// Mount options as `/proc/mounts` shows them: `ro` or `rw`, `relatime`, and what differs from the defaults.
+    pub mount_options: String,
+    /// All mount options in force.
+    pub options: Vec<String>,
     /// `data=` mode.
     pub data_mode: String,
     /// Operations served.
@@ -64,6 +68,16 @@ pub struct Stats {
     pub journal: JournalStats,
 }
 
+impl Fs {
+    pub(crate) fn mount_options(&self) -> String {
+        self.options.lock().shown(&self.defaults)
+    }
+
+    pub(crate) fn all_options(&self) -> Vec<String> {
+        self.options.lock().words().into_iter().filter(|word| !word.is_empty()).collect()
+    }
+}
+
 impl Stats {
     pub(crate) fn of(fs: &Fs) -> Self {
         let (label, uuid) = fs.sb.read(|sb| (sb.volume_name, sb.uuid));
@@ -85,6 +99,8 @@ impl Stats {
             longest_free_run: alloc.longest_run,
             free_runs_by_order: alloc.runs_by_order,
             read_only: fs.check_writable().is_err(),
+            mount_options: fs.mount_options(),
+            options: fs.all_options(),
             data_mode: format!("{:?}", fs.limits.data).to_lowercase(),
             operations: fs.operations.load(Ordering::Relaxed),
             errors_seen: fs.trouble.seen(),
@@ -116,4 +132,51 @@ pub(crate) fn uuid_text(uuid: &[u8; 16]) -> String {
         s.push_str(&format!("{b:02x}"));
     }
     s
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use extol_device::MemDevice;
+    use extol_service::Distribution;
+
+    use crate::mkfs::{MkfsOptions, mkfs};
+    use crate::{Ext4, MountOptions};
+
+    /// A mount gives its counters as the value of an extended attribute.
+    #[test]
+    fn the_largest_fit_into_an_attribute() {
+        let device = MemDevice::new(16 << 20);
+        mkfs(&device, &MkfsOptions::default(), &mut |_| {}).unwrap();
+        let fs = Ext4::open(Arc::new(device), &MountOptions::default()).unwrap();
+        let mut stats = fs.stats();
+        let n = u64::MAX;
+        let full = Distribution {
+            count: n,
+            sum: n,
+            p50: n,
+            p90: n,
+            p99: n,
+            p999: n,
+            max: n,
+            buckets: (0..65).map(|power| (1_u64.checked_shl(power).unwrap_or(n), n)).collect(),
+        };
+        let d = &mut stats.journal.distributions;
+        for distribution in [
+            &mut d.handle_start_ns,
+            &mut d.space_wait_ns,
+            &mut d.sync_wait_ns,
+            &mut d.batch_size,
+            &mut d.commit_ns,
+            &mut d.locked_ns,
+            &mut d.flushing_ns,
+            &mut d.logging_ns,
+            &mut d.checkpoint_ns,
+        ] {
+            *distribution = full.clone();
+        }
+        let text = serde_json::to_string(&stats).unwrap();
+        assert!(text.len() < 48 << 10, "{} bytes", text.len());
+    }
 }

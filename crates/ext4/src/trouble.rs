@@ -169,9 +169,9 @@ impl Fs {
     fn error(&self, text: &str, note: Note<'_>) {
         self.trouble.seen.fetch_add(1, Ordering::AcqRel);
         self.trouble.first.lock().get_or_insert_with(|| text.to_owned());
-        if self.limits.read_only {
+        if self.writes_nothing() {
             self.ask_for_the_end();
-        } else if self.limits.errors != ErrorPolicy::Continue {
+        } else if self.live.errors() != ErrorPolicy::Continue {
             // What the failed operation changed before it met the error must not become durable.
             self.read_only.store(true, Ordering::Release);
             let _ = self.vol.journal.abort(note.what);
@@ -187,7 +187,7 @@ impl Fs {
 
     /// If the journal was aborted by a failure: the volume is read-only from now on, and says so to the next mount.
     pub fn note_abort(&self) {
-        if self.limits.read_only
+        if self.writes_nothing()
             || self.vol.journal.check_aborted().is_ok()
             || self.trouble.marked.load(Ordering::Acquire)
         {
@@ -210,7 +210,7 @@ impl Fs {
     }
 
     fn ask_for_the_end(&self) {
-        if self.limits.errors == ErrorPolicy::Panic {
+        if self.live.errors() == ErrorPolicy::Panic {
             self.trouble.panic_wanted.store(true, Ordering::Release);
         }
     }

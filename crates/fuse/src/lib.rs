@@ -6,6 +6,7 @@
 //!                             │  init.rs   what we ask the kernel for
 //!                             ▼
 //!                           ops/         one function per request; they see vfs types only
+//!                             │  control.rs  remount
 //!                             │  errno.rs  FsError -> errno, the only place that knows errno
 //!                             ▼
 //!                        dyn FileSystem
@@ -39,6 +40,7 @@
 
 mod abi;
 mod config;
+pub mod control;
 pub mod direct;
 mod errno;
 mod init;

@@ -15,6 +15,9 @@ pub enum JournalError {
     /// The journal was aborted earlier (the text says why); nothing more is written.
     #[error("the journal was aborted: {0}")]
     Aborted(String),
+    /// The journal rests: the volume was remounted read-only.
+    #[error("the volume is read-only")]
+    ReadOnly,
     /// The journal's bytes are wrong.
     #[error("corrupt journal: {what} (block {block})")]
     Corrupt {

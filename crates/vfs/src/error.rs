@@ -95,6 +95,11 @@ pub enum FsError {
     Io(String),
 }
 
+/// Why options cannot be changed on a mount that stands: one line for the user. Everything is as it was.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct RemountError(pub String);
+
 fn opt(prefix: &str, n: Option<u64>) -> String {
     n.map(|n| format!("{prefix}{n}")).unwrap_or_default()
 }

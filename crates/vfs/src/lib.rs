@@ -8,7 +8,7 @@
 mod error;
 mod types;
 
-pub use error::{FsError, Result};
+pub use error::{FsError, RemountError, Result};
 pub use types::*;
 
 /// A mounted file system. Inodes are named by number; the front end must hold a reference on each inode it names
@@ -148,6 +148,15 @@ pub trait FileSystem: Send + Sync {
 
     /// True once writes are refused (mounted `ro`, or after an error).
     fn is_read_only(&self) -> bool;
+
+    /// Changes mount options while the file system is in use. Gives lines that the user should see.
+    ///
+    /// # Errors
+    /// One line; no option has changed then.
+    fn remount(&self, options: &str) -> std::result::Result<Vec<String>, RemountError> {
+        let _ = options;
+        Err(RemountError("this file system has no options that can change while it is mounted".into()))
+    }
 
     /// State and counters as JSON, for `extol stat`.
     fn stats_json(&self) -> String;

@@ -30,7 +30,7 @@ pub use files::{CatArgs, CpArgs, LsArgs, MkdirArgs, PutArgs, RmArgs};
 pub use look::{CheckArgs, LookArgs, ReplayArgs};
 pub use mkfs::MkfsArgs;
 pub use mount::{MountArgs, UmountArgs};
-pub use watch::StatArgs;
+pub use watch::{RemountArgs, StatArgs, TopArgs};
 pub use whole::{CheckpointArgs, FreezeArgs, SyncArgs, ThawArgs};
 
 /// Exit codes, the same for every command.
@@ -58,6 +58,8 @@ pub enum Command {
     Mount(MountArgs),
     /// Unmount, and wait until everything is written.
     Umount(UmountArgs),
+    /// Change the options of a mount while it is in use.
+    Remount(RemountArgs),
     /// Show the state and the counters of a live mount.
     Stat(StatArgs),
     /// Make everything on a mounted volume durable.
@@ -68,6 +70,8 @@ pub enum Command {
     Freeze(FreezeArgs),
     /// End a freeze.
     Thaw(ThawArgs),
+    /// Watch a live mount in the terminal.
+    Top(TopArgs),
     /// Show what a volume is: size, features, state.
     Info(LookArgs),
     /// Show the journal of a volume, block by block, and what recovery would do.

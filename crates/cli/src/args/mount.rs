@@ -11,6 +11,7 @@ use clap::{ArgAction, Args};
         "extol mount disk.img /mnt",
         "extol mount -o ro,noload /dev/sdb1 /mnt",
         "extol mount -f -v -o commit=30,errors=remount-ro disk.img /mnt",
+        "extol mount --metrics 127.0.0.1:9184 disk.img /mnt && curl http://127.0.0.1:9184/metrics",
         "mount -t fuse.extol /dev/sdb1 /mnt",
         "/dev/sdb1  /mnt  fuse.extol  defaults,noatime  0  2        (in /etc/fstab)",
     ),
@@ -40,6 +41,10 @@ pub struct MountArgs {
     /// Say what happens.
     #[arg(short, long)]
     pub verbose: bool,
+    /// Serve counters for Prometheus at http://ADDR/metrics while it is mounted (HOST:PORT, or :PORT for this machine
+    /// alone; port 0 is any free one, which is printed). The same as -o x-extol.metrics=ADDR.
+    #[arg(long, value_name = "ADDR")]
+    pub metrics: Option<String>,
     /// Announce on standard output that the mount answers, then leave the terminal.
     #[arg(long, hide = true)]
     pub announce: bool,

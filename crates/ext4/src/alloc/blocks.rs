@@ -268,7 +268,7 @@ impl Shared {
 
     /// Tells the device about freed blocks (mount option `discard`). It is advice: errors do not matter.
     fn discard(&self, nr: GroupNr, span: Span) {
-        if let Some(dev) = &self.opts.discard {
+        if let Some(dev) = &*self.discard.read() {
             let bs = self.geo.block_size;
             let at = self.geo.group_first_block(nr).plus(u64::from(span.start)).offset(bs);
             let _ = dev.discard(at, u64::from(span.len) * u64::from(bs.bytes()));

@@ -39,6 +39,7 @@ use extol_ondisk::GroupDesc;
 use extol_ondisk::{Geometry, GroupNr, InodeNr, Superblock};
 use extol_sync::rank::{Mutex, Rank};
 use extol_vfs::{FsError, Result};
+use parking_lot::RwLock;
 
 mod bits;
 mod blocks;
@@ -146,6 +147,8 @@ pub(crate) struct Shared {
     journal: Arc<Journal>,
     geo: Geometry,
     opts: AllocOptions,
+    /// The device to tell about freed blocks (`discard`).
+    discard: RwLock<Option<SharedDevice>>,
     table: Table,
     space: Space,
     pending: Pending,
@@ -194,9 +197,15 @@ impl Allocator {
             trim_gate: Mutex::new(()),
             geo: geo.clone(),
             journal,
+            discard: RwLock::new(opts.discard.clone()),
             opts,
         };
         Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// From now on freed blocks are discarded on this device (`None`: they are not).
+    pub fn set_discard(&self, device: Option<SharedDevice>) {
+        *self.shared.discard.write() = device;
     }
 
     // ---- blocks -----------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ pub(crate) fn write(
     if write_inline(fs, st, offset, data)? {
         return Ok(data.len());
     }
-    if fs.dirty.bytes() / 2 > fs.limits.dirty_bytes {
+    if fs.dirty.bytes() / 2 > fs.live.dirty_bytes() {
         // Pages that cannot be written back (a damaged map) must not pile up.
         writeback::flush(fs, st)?;
     }
@@ -78,7 +78,7 @@ pub(crate) fn write(
     st.node.raw.ctime = now;
     st.lazy_times = true;
     fs.dirty.add(cell, fs.clock.now_ns());
-    if fs.dirty.bytes() > fs.limits.dirty_bytes || fs.limits.nodelalloc {
+    if fs.dirty.bytes() > fs.live.dirty_bytes() || fs.live.nodelalloc() {
         writeback::flush(fs, st)?;
     }
     Ok(done)

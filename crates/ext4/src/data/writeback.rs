@@ -214,10 +214,10 @@ pub(crate) struct Writeback(pub Weak<Fs>);
 impl Service for Writeback {
     fn step(&mut self) -> Progress {
         let Some(fs) = self.0.upgrade() else { return Progress::Idle(None) };
-        if fs.vol.journal.check_aborted().is_err() {
+        if fs.check_writable().is_err() {
             return Progress::Idle(Some(PERIOD));
         }
-        let pressed = fs.dirty.bytes() > fs.limits.dirty_bytes / 2;
+        let pressed = fs.dirty.bytes() > fs.live.dirty_bytes() / 2;
         let before = if pressed { u64::MAX } else { fs.clock.now_ns().saturating_sub(MAX_AGE_NS) };
         for cell in fs.dirty.older_than(before) {
             if let Ok(mut st) = cell.write() {

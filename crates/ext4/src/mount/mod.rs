@@ -12,7 +12,7 @@
 
 pub(crate) mod features;
 pub(crate) mod journal;
-mod mmp;
+pub(crate) mod mmp;
 mod orphans;
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use extol_device::{BlockDevice, FailLatch, SharedDevice};
 use extol_journal::{Journal, JournalConfig, Services};
-use extol_ondisk::superblock::{DefaultMountOpts, SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, State};
+use extol_ondisk::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, State};
 use extol_ondisk::{Compat, Geometry, Incompat, RoCompat, Superblock};
 use extol_service::{Clock, Runner, SystemClock, Wakeup};
 use extol_sync::rank::Mutex;
@@ -32,7 +32,8 @@ use crate::error;
 use crate::ext4::Ext4;
 use crate::fs::{Fs, Limits};
 use crate::inodes::InodeTable;
-use crate::options::{DataMode, ErrorPolicy, MountOptions};
+use crate::live::Live;
+use crate::options::{DataMode, MountOptions};
 use crate::orphan::Orphans;
 use crate::services::lazy_init::LazyInit;
 use crate::trouble::{Post, Trouble};
@@ -75,7 +76,7 @@ pub(crate) struct Running {
     requests: Option<whole::Stop>,
     services: Option<Services>,
     writeback: Option<Runner>,
-    mmp: Option<mmp::Keeper>,
+    pub(crate) mmp: Option<mmp::Keeper>,
 }
 
 /// Reads a superblock, the primary one or the copy at `sb` KiB.
@@ -142,9 +143,11 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
     let mut sb = recovered.superblock;
     let geo = geometry(&*dev, &sb)?;
     features::check(&sb, &geo, options.read_only)?;
-    let limits = limits(&sb, options, recovered.log.is_some())?;
+    let effective = options.effective(&sb);
+    let limits = limits(&sb, options, &effective, recovered.log.is_some())?;
 
-    let barrier = options.barrier.unwrap_or(!sb.default_mount_opts.contains(DefaultMountOpts::NOBARRIER));
+    let barrier = effective.barrier.unwrap_or(true);
+    let defaults = MountOptions::default().effective(&sb);
     let protect = recovered.log.as_ref().map(|l| l.on_volume.clone()).unwrap_or_default();
     let journal_blocks = protect.iter().map(|r| u64::from(r.len)).sum();
     if !options.read_only {
@@ -196,6 +199,10 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
         orphans: Orphans::default(),
         dirty: DirtyIndex::default(),
         limits,
+        live: Live::new(&effective),
+        options: parking_lot::Mutex::new(effective),
+        defaults,
+        rests: AtomicBool::new(false),
         clock,
         rename: Mutex::new(()),
         read_only: AtomicBool::new(options.read_only),
@@ -229,7 +236,12 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
     Ok(Arc::new(Ext4::new(fs, running)))
 }
 
-fn limits(sb: &Superblock, options: &MountOptions, has_log: bool) -> OpenResult<Limits> {
+fn limits(
+    sb: &Superblock,
+    options: &MountOptions,
+    effective: &MountOptions,
+    has_log: bool,
+) -> OpenResult<Limits> {
     if !has_log && !options.read_only {
         let without = [
             (options.journal_async_commit, "journal_async_commit"),
@@ -241,35 +253,15 @@ fn limits(sb: &Superblock, options: &MountOptions, has_log: bool) -> OpenResult<
             return refuse(format!("can't mount with {name}, fs mounted w/o journal"));
         }
     }
-    let by_default = match (sb.default_mount_opts.bits() & 0x60) >> 5 {
-        1 => DataMode::Journal,
-        3 => DataMode::Writeback,
-        _ => DataMode::Ordered,
-    };
-    let data = options.data.unwrap_or(by_default);
+    let data = effective.data.unwrap_or_default();
     if options.journal_async_commit && data == DataMode::Ordered {
         return refuse("can't mount with journal_async_commit in data=ordered mode");
     }
-    let errors = options.errors.unwrap_or(match sb.errors {
-        2 => ErrorPolicy::RemountRo,
-        3 => ErrorPolicy::Panic,
-        _ => ErrorPolicy::Continue,
-    });
     Ok(Limits {
         read_only: options.read_only,
         data,
-        errors,
-        atime: options.atime,
-        nodiratime: options.nodiratime,
-        lazytime: options.lazytime,
-        grpid: options.grpid.unwrap_or(sb.default_mount_opts.contains(DefaultMountOpts::BSDGROUPS)),
-        minixdf: options.minixdf,
         user_xattr: options.user_xattr,
         acl: options.acl,
-        nodelalloc: options.nodelalloc,
-        dirty_bytes: options.dirty_bytes,
-        resuid: options.resuid.unwrap_or(u32::from(sb.def_resuid)),
-        resgid: options.resgid.unwrap_or(u32::from(sb.def_resgid)),
         internal: internal_inodes(sb),
     })
 }
@@ -328,22 +320,14 @@ pub(crate) fn close(fs: &Arc<Fs>, running: &mut Running) -> Result<()> {
     running.writeback.take();
     fs.table.release_all();
     // (A volume that became read-only after an error was not closed.)
-    let read_only = fs.limits.read_only || fs.whole.is_shut();
+    let read_only = fs.writes_nothing() || fs.whole.is_shut();
     let result = if read_only { Ok(Ok(())) } else { write_everything(fs) };
     running.services.take();
     let result = match (read_only, result) {
         (true, _) => Ok(()),
         (false, Err(e)) => Err(e),
         (false, Ok(lost)) => {
-            let mut sb = fs.sb.read(Superblock::clone);
-            sb.feature_incompat &= !Incompat::NEEDS_RECOVERY;
-            if fs.orphans.len() == 0 {
-                sb.feature_ro_compat &= !RoCompat::ORPHAN_PRESENT;
-            }
-            if !sb.state.contains(State::ERROR) {
-                sb.state |= State::VALID;
-            }
-            sb.wtime = fs.clock.wall().as_secs();
+            let sb = clean_superblock(fs);
             write_superblock(&*fs.vol.dev, &sb).map_err(|e| FsError::Io(e.0)).and(lost)
         }
     };
@@ -359,9 +343,23 @@ pub(crate) fn close(fs: &Arc<Fs>, running: &mut Running) -> Result<()> {
     result
 }
 
+/// The superblock of a volume that needs no recovery.
+pub(crate) fn clean_superblock(fs: &Fs) -> Superblock {
+    let mut sb = fs.sb.read(Superblock::clone);
+    sb.feature_incompat &= !Incompat::NEEDS_RECOVERY;
+    if fs.orphans.len() == 0 {
+        sb.feature_ro_compat &= !RoCompat::ORPHAN_PRESENT;
+    }
+    if !sb.state.contains(State::ERROR) {
+        sb.state |= State::VALID;
+    }
+    sb.wtime = fs.clock.wall().as_secs();
+    sb
+}
+
 /// Brings everything home. File data that cannot be placed because its file is damaged is lost (that is the inner
 /// result); all else is closed in order.
-fn write_everything(fs: &Arc<Fs>) -> Result<Result<()>> {
+pub(crate) fn write_everything(fs: &Arc<Fs>) -> Result<Result<()>> {
     fs.check_writable().map_err(|_| {
         FsError::Io(fs.vol.journal.abort_reason().unwrap_or_else(|| "the volume is read-only".into()))
     })?;

@@ -114,7 +114,7 @@ fn change(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) -> Resu
         && set.flags.is_none()
         && set.project.is_none()
         && set.size.is_none();
-    if only_times && fs.limits.lazytime {
+    if only_times && fs.live.lazytime() {
         set_times(fs, st, set);
         st.node.raw.ctime = set.ctime.map_or(now, |t| fs.time(t));
         st.lazy_times = true;

@@ -211,7 +211,7 @@ pub(crate) fn make(
     };
     raw.uid = who.uid;
     raw.gid = who.gid;
-    if parent_raw.mode & 0o2000 != 0 || fs.limits.grpid {
+    if parent_raw.mode & 0o2000 != 0 || fs.live.grpid() {
         raw.gid = parent_raw.gid;
         if is_dir && parent_raw.mode & 0o2000 != 0 {
             perm |= 0o2000;

@@ -44,10 +44,10 @@ fn check_regular(st: &InodeState) -> Result<()> {
 /// True if a read should change the access time.
 pub(crate) fn wants_atime(fs: &Fs, st: &InodeState) -> bool {
     let raw = &st.node.raw;
-    if raw.flags.contains(InodeFlags::NOATIME) || (st.is_dir() && fs.limits.nodiratime) {
+    if raw.flags.contains(InodeFlags::NOATIME) || (st.is_dir() && fs.live.nodiratime()) {
         return false;
     }
-    match fs.limits.atime {
+    match fs.live.atime() {
         Atime::Never => false,
         Atime::Strict => true,
         Atime::Relative => {

@@ -38,15 +38,14 @@ use std::sync::{Arc, Weak};
 use bitflags::bitflags;
 use extol_device::{IoPriority, PriorityGroup};
 use extol_journal::Erase;
-use extol_ondisk::superblock::State;
-use extol_ondisk::{Compat, Incompat, RoCompat};
+use extol_ondisk::Compat;
 use extol_service::{Clock, Issue, MergeStats, Merger};
 use extol_vfs::{CheckpointFlags, FsError, Result, Shutdown};
 use parking_lot::{Mutex, RwLock};
 
 use crate::error;
 use crate::fs::Fs;
-use crate::mount::write_superblock;
+use crate::mount::{clean_superblock, write_superblock};
 use crate::ops::{delete, files};
 
 pub(crate) use gate::{Deferred, Gate};
@@ -105,7 +104,7 @@ pub(crate) struct Whole {
     /// Frozen, and everything is written. Held while a request works, so that a freeze and a sync do not meet.
     complete: RwLock<bool>,
     /// Pauses the multi-mount protection; held while that writes.
-    mmp_paused: Option<Arc<Mutex<bool>>>,
+    mmp_paused: Mutex<Option<Arc<Mutex<bool>>>>,
     shut: AtomicBool,
     threads: bool,
 }
@@ -133,7 +132,7 @@ impl Whole {
             gate: Gate::default(),
             requests: Merger::new(issuer, Arc::clone(clock)),
             complete: RwLock::new(false),
-            mmp_paused,
+            mmp_paused: Mutex::new(mmp_paused),
             shut: AtomicBool::new(false),
             threads,
         }
@@ -170,12 +169,17 @@ impl Whole {
         self.shut.load(Ordering::Acquire)
     }
 
+    /// The multi-mount protection was claimed anew.
+    pub fn set_mmp(&self, paused: Option<Arc<Mutex<bool>>>) {
+        *self.mmp_paused.lock() = paused;
+    }
+
     fn ask(&self, work: Work) -> Result<()> {
         self.requests.ask(work.bits())
     }
 
     fn pause_mmp(&self, paused: bool) {
-        if let Some(mmp) = &self.mmp_paused {
+        if let Some(mmp) = &*self.mmp_paused.lock() {
             *mmp.lock() = paused;
         }
     }
@@ -242,7 +246,7 @@ pub(crate) fn checkpoint(fs: &Fs, flags: CheckpointFlags) -> Result<()> {
 pub(crate) fn freeze(fs: &Fs) -> Result<()> {
     fs.whole.gate.close()?;
     // Nothing is written by a volume that is read-only, so it is complete as it is.
-    let result = if fs.limits.read_only {
+    let result = if fs.writes_nothing() {
         *fs.whole.complete.write() = true;
         Ok(())
     } else {
@@ -259,15 +263,7 @@ fn freeze_now(fs: &Fs) -> Result<()> {
     fs.check_writable()?;
     let journal = &fs.vol.journal;
     journal.freeze().map_err(error::journal)?;
-    let mut sb = fs.sb.read(Clone::clone);
-    sb.feature_incompat &= !Incompat::NEEDS_RECOVERY;
-    if fs.orphans.len() == 0 {
-        sb.feature_ro_compat &= !RoCompat::ORPHAN_PRESENT;
-    }
-    if !sb.state.contains(State::ERROR) {
-        sb.state |= State::VALID;
-    }
-    sb.wtime = fs.clock.wall().as_secs();
+    let sb = clean_superblock(fs);
     fs.whole.pause_mmp(true);
     if let Err(e) = write_superblock(&*fs.vol.dev, &sb) {
         fs.whole.pause_mmp(false);
@@ -275,6 +271,18 @@ fn freeze_now(fs: &Fs) -> Result<()> {
         return Err(FsError::Io(e.0));
     }
     Ok(())
+}
+
+/// Runs `work` while nothing changes the volume and no whole-volume request is under way. Fails with `Busy` if the volume
+/// is frozen.
+pub(crate) fn alone<T>(fs: &Fs, work: impl FnOnce() -> T) -> Result<T> {
+    fs.whole.gate.close()?;
+    let done = {
+        let _no_request = fs.whole.complete.write();
+        work()
+    };
+    open_gate(fs);
+    Ok(done)
 }
 
 /// Ends a freeze: changes go on.
@@ -285,7 +293,7 @@ pub(crate) fn thaw(fs: &Fs) -> Result<()> {
             return Err(FsError::Invalid("the volume is not frozen"));
         }
         *complete = false;
-        if fs.limits.read_only { Ok(()) } else { thaw_now(fs) }
+        if fs.writes_nothing() { Ok(()) } else { thaw_now(fs) }
     };
     open_gate(fs);
     result

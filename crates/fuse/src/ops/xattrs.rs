@@ -1,4 +1,5 @@
-//! Extended attributes, and the two virtual ones of the root that tell about the mount.
+//! Extended attributes, and the virtual ones of the root: two that tell about the mount, and the requests of
+//! [`control`].
 
 use extol_vfs::XattrSet;
 
@@ -6,7 +7,7 @@ use super::Context;
 use crate::abi::{ROOT_NODE, SETXATTR_ACL_KILL_SGID, cap};
 use crate::errno::{Errno, Result};
 use crate::wire::{Reply, Request};
-use crate::{DAEMON_XATTR, STATS_XATTR};
+use crate::{DAEMON_XATTR, STATS_XATTR, control};
 
 /// Largest value and largest list of names, as for every file system on Linux.
 const MAX_SIZE: usize = 65536;
@@ -54,6 +55,13 @@ impl Context<'_> {
         let size = args.u32()?;
         args.skip(4)?;
         let name = args.name()?;
+        if let Some(list) = remount_request(request.nodeid, name) {
+            if size == 0 {
+                // A request is made once, with room for the answer.
+                return Err(Errno(libc::ERANGE));
+            }
+            return put_sized(reply, size, &control::answer(self.fs, request.uid, list)?);
+        }
         if is_virtual(request.nodeid, name) {
             return put_sized(reply, size, &self.virtual_value(name));
         }
@@ -93,7 +101,13 @@ impl Context<'_> {
 }
 
 fn is_virtual(nodeid: u64, name: &[u8]) -> bool {
-    nodeid == ROOT_NODE && (name == STATS_XATTR.as_bytes() || name == DAEMON_XATTR.as_bytes())
+    let mine = name == STATS_XATTR.as_bytes() || name == DAEMON_XATTR.as_bytes();
+    nodeid == ROOT_NODE && (mine || name.starts_with(control::REMOUNT.as_bytes()))
+}
+
+/// The options, if reading this attribute is a request to remount.
+fn remount_request(nodeid: u64, name: &[u8]) -> Option<&[u8]> {
+    name.strip_prefix(control::REMOUNT.as_bytes()).filter(|_| nodeid == ROOT_NODE)
 }
 
 /// Answers with the size if the caller asks for it (`room` 0), else with the bytes if they fit.

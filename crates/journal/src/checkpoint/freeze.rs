@@ -48,6 +48,19 @@ impl Journal {
         log.write_empty(next).map_err(|e| self.abort(&format!("marking the log empty failed: {e}")))
     }
 
+    /// Makes a [`freeze`](Self::freeze) one of indefinite length: whoever wants to join is refused instead of waiting
+    /// (the volume becomes read-only). [`resume`](Self::resume) ends both.
+    pub fn rest(&self) {
+        self.state.lock().resting = true;
+        self.can_join.notify_all();
+    }
+
+    /// Ends a [`rest`](Self::rest) and the freeze before it.
+    pub fn resume(&self) {
+        self.state.lock().resting = false;
+        self.thaw();
+    }
+
     /// Ends a [`freeze`](Self::freeze).
     pub fn thaw(&self) {
         let mut state = self.state.lock();

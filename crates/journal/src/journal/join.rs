@@ -62,6 +62,9 @@ impl Journal {
             if unless_frozen && state.barriers > 0 {
                 return Ok(None);
             }
+            if state.resting {
+                return Err(JournalError::ReadOnly);
+            }
             if let Some(r) = &mut state.running
                 && r.handles == 0
                 && !r.locked

@@ -106,6 +106,8 @@ pub(crate) struct State {
     pub space_waiters: u32,
     /// While not zero no handle may join (freeze, flush, close).
     pub barriers: u32,
+    /// Frozen until further notice: who wants to join is refused.
+    pub resting: bool,
     pub aborted: Option<Arc<str>>,
     /// The abort came from a failure; it was no shutdown on purpose.
     pub failed: bool,
@@ -209,6 +211,7 @@ impl Journal {
                 log_empty: true,
                 space_waiters: 0,
                 barriers: 0,
+                resting: false,
                 aborted: None,
                 failed: false,
                 batcher: Batcher::default(),

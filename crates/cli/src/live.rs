@@ -1,0 +1,76 @@
+//! Reading a live mount: where its root is, what its counters say.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use extol::Stats;
+use extol_fuse::STATS_XATTR;
+
+use crate::error::{Failure, Result};
+
+/// A mount that is looked at.
+#[derive(Debug)]
+pub struct Live {
+    /// The root of the mount.
+    pub root: PathBuf,
+}
+
+impl Live {
+    /// The mount that holds `dir`.
+    pub fn of(dir: &Path) -> Result<Self> {
+        Ok(Self { root: root_of(dir)? })
+    }
+
+    /// Its counters as JSON.
+    pub fn json(&self) -> Result<String> {
+        let mut buffer = vec![0; 65536];
+        let len = rustix::fs::getxattr(&self.root, STATS_XATTR, &mut buffer[..])
+            .map_err(|error| self.trouble(error))?;
+        buffer.truncate(len);
+        Ok(String::from_utf8_lossy(&buffer).into_owned())
+    }
+
+    /// Its counters.
+    pub fn stats(&self) -> Result<Stats> {
+        serde_json::from_str(&self.json()?).map_err(|error| Failure {
+            line: format!("the mount's counters: {error} (is the mount of another version?)"),
+            code: Failure::INTERNAL,
+        })
+    }
+
+    /// What to say when the mount cannot be asked.
+    pub fn trouble(&self, error: rustix::io::Errno) -> Failure {
+        match error {
+            rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP => Failure::new(format_args!(
+                "{} is not on a volume that extol has mounted",
+                self.root.display()
+            )),
+            rustix::io::Errno::NOTCONN => dead(&self.root),
+            error => Failure::about(self.root.display(), error),
+        }
+    }
+}
+
+fn dead(dir: &Path) -> Failure {
+    Failure::new(format_args!(
+        "{}: the daemon has died; unmount (extol umount {0}) and mount again",
+        dir.display()
+    ))
+}
+
+/// The root of the mount that holds `dir`.
+pub fn root_of(dir: &Path) -> Result<PathBuf> {
+    let fail = |error: std::io::Error| match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
+        Some(rustix::io::Errno::NOTCONN) => dead(dir),
+        _ => Failure::about(dir.display(), error),
+    };
+    let mut root = dir.canonicalize().map_err(fail)?;
+    let device = root.metadata().map_err(fail)?.dev();
+    while let Some(parent) = root.parent() {
+        if parent.metadata().map_err(fail)?.dev() != device {
+            break;
+        }
+        root = parent.to_path_buf();
+    }
+    Ok(root)
+}

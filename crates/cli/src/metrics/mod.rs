@@ -1,0 +1,265 @@
+//! `--metrics ADDR`: counters of a mount over HTTP, as Prometheus wants them.
+//!
+//! One thread accepts, a few answer. Each connection has one deadline for all that it does, however slowly the other side
+//! reads or writes, and those beyond the few are turned away at once; so no client can hold up another for long, and none
+//! can hold up the mount. The volume is looked at only while the page is made, and not kept open.
+
+mod text;
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use crate::error::{Failure, Result};
+use crate::volume::Volume;
+
+/// Connections answered at a time.
+const MOST: usize = 4;
+/// Time for a request and its answer.
+const DEADLINE: Duration = Duration::from_secs(5);
+/// Longest request.
+const REQUEST: usize = 8 << 10;
+
+/// A bound address, not served yet.
+#[derive(Debug)]
+pub struct Metrics {
+    listener: TcpListener,
+    address: SocketAddr,
+    /// The system chose the port.
+    chosen: bool,
+}
+
+impl Metrics {
+    /// Binds `HOST:PORT`; `:PORT` and `PORT` are ports of this machine alone, port 0 is any free one.
+    pub fn bind(text: &str) -> Result<Self> {
+        let about = |error: &dyn std::fmt::Display| Failure::about(format_args!("metrics on {text}"), error);
+        let address = resolve(text).ok_or_else(|| {
+            Failure::usage(format_args!(
+                "bad address \"{text}\" for --metrics: use HOST:PORT, such as 127.0.0.1:9184"
+            ))
+        })?;
+        let listener = TcpListener::bind(address).map_err(|error| match error.kind() {
+            ErrorKind::AddrInUse => about(&"the port is in use; choose another, or 0 for any"),
+            _ => about(&error),
+        })?;
+        let chosen = address.port() == 0;
+        let address = listener.local_addr().map_err(|error| about(&error))?;
+        Ok(Self { listener, address, chosen })
+    }
+
+    /// Where it answers.
+    pub fn url(&self) -> String {
+        format!("http://{}/metrics", self.address)
+    }
+
+    /// True if the caller left the choice of the port to us, and does not know it.
+    pub fn port_was_free(&self) -> bool {
+        self.chosen
+    }
+
+    /// Serves until the process ends.
+    pub fn serve(self, source: &str, volume: &Arc<Volume>) -> Result<()> {
+        let page =
+            Arc::new(Page { source: source.to_owned(), volume: Arc::downgrade(volume), deadline: DEADLINE });
+        let listen = move || accept(&self.listener, &page);
+        std::thread::Builder::new()
+            .name("metrics".into())
+            .spawn(listen)
+            .map(drop)
+            .map_err(|error| Failure::system(format_args!("cannot start a thread: {error}")))
+    }
+}
+
+fn resolve(text: &str) -> Option<SocketAddr> {
+    if let Ok(port) = text.trim_start_matches(':').parse::<u16>() {
+        return Some(SocketAddr::from(([127, 0, 0, 1], port)));
+    }
+    text.to_socket_addrs().ok()?.next()
+}
+
+#[derive(Debug)]
+struct Page {
+    source: String,
+    volume: Weak<Volume>,
+    /// Time for a request and its answer.
+    deadline: Duration,
+}
+
+fn accept(listener: &TcpListener, page: &Arc<Page>) {
+    let busy = Arc::new(AtomicUsize::new(0));
+    loop {
+        let Ok((stream, _)) = listener.accept() else {
+            // Out of descriptors, perhaps: others may end.
+            std::thread::sleep(Duration::from_millis(100));
+            continue;
+        };
+        if busy.fetch_add(1, Ordering::SeqCst) >= MOST {
+            // Whatever was asked.
+            let _ = stream.set_nonblocking(true);
+            let _ = (&stream).write_all(&response("503 Service Unavailable", "busy\n"));
+            busy.fetch_sub(1, Ordering::SeqCst);
+            continue;
+        }
+        let (page, here) = (Arc::clone(page), Arc::clone(&busy));
+        let work = move || {
+            let _ = answer(&stream, &page);
+            drop(stream);
+            here.fetch_sub(1, Ordering::SeqCst);
+        };
+        if std::thread::Builder::new().name("metrics".into()).spawn(work).is_err() {
+            busy.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// A connection with one deadline for everything.
+struct Timed<'a> {
+    stream: &'a TcpStream,
+    end: Instant,
+}
+
+impl Timed<'_> {
+    fn left(&self) -> io::Result<Option<Duration>> {
+        match self.end.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => Err(ErrorKind::TimedOut.into()),
+            left => Ok(Some(left)),
+        }
+    }
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(buf)
+    }
+}
+
+impl Write for Timed<'_> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(buf)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn answer(stream: &TcpStream, page: &Page) -> io::Result<()> {
+    let mut stream = Timed { stream, end: Instant::now() + page.deadline };
+    let mut request = Vec::new();
+    let mut piece = [0; 1024];
+    let reply = loop {
+        let size = stream.read(&mut piece)?;
+        request.extend_from_slice(piece.get(..size).unwrap_or_default());
+        if let Some(reply) = reply_to(&request, page) {
+            break reply;
+        }
+        if size == 0 || request.len() > REQUEST {
+            break response("400 Bad Request", "bad request\n");
+        }
+    };
+    stream.write_all(&reply)
+}
+
+/// The reply, once the request is complete.
+fn reply_to(bytes: &[u8], page: &Page) -> Option<Vec<u8>> {
+    let mut headers = [httparse::EMPTY_HEADER; 64];
+    let mut request = httparse::Request::new(&mut headers);
+    match request.parse(bytes) {
+        Ok(httparse::Status::Partial) => return None,
+        Ok(httparse::Status::Complete(_)) => {}
+        Err(_) => return Some(response("400 Bad Request", "bad request\n")),
+    }
+    let path = request.path.unwrap_or_default().split('?').next().unwrap_or_default();
+    Some(match (request.method.unwrap_or_default(), path) {
+        ("GET", "/metrics") => match page.volume.upgrade() {
+            Some(volume) => response("200 OK", &text::exposition(&page.source, &volume.stats())),
+            None => response("503 Service Unavailable", "the volume was closed\n"),
+        },
+        ("GET", "/") => response("200 OK", "Extol. The counters are at /metrics\n"),
+        ("GET", _) => response("404 Not Found", "not found; the counters are at /metrics\n"),
+        _ => response("405 Method Not Allowed", "only GET\n"),
+    })
+}
+
+fn response(status: &str, body: &str) -> Vec<u8> {
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\n\
+         Connection: close\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        for (text, address) in [
+            (":0", "127.0.0.1:0"),
+            ("9184", "127.0.0.1:9184"),
+            (":9184", "127.0.0.1:9184"),
+            ("0.0.0.0:80", "0.0.0.0:80"),
+            ("[::1]:9184", "[::1]:9184"),
+        ] {
+            assert_eq!(resolve(text).map(|a| a.to_string()).as_deref(), Some(address), "{text}");
+        }
+        for text in ["", "x", "127.0.0.1", "127.0.0.1:99999", "1:2:3"] {
+            assert_eq!(Metrics::bind(text).unwrap_err().code, Failure::USAGE, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_port_in_use_is_one_line() {
+        let first = Metrics::bind(":0").unwrap();
+        let failure = Metrics::bind(&first.address.to_string()).unwrap_err();
+        assert!(failure.line.contains("in use") && !failure.line.contains('\n'), "{}", failure.line);
+    }
+
+    const SHORT: Duration = Duration::from_millis(200);
+
+    /// Clients that connect and say nothing are bounded, and do not outlive their deadline.
+    #[test]
+    fn silent_clients_do_not_stay() {
+        let metrics = Metrics::bind(":0").unwrap();
+        let address = metrics.address;
+        let page = Arc::new(Page { source: "x".into(), volume: Weak::new(), deadline: SHORT });
+        std::thread::spawn(move || accept(&metrics.listener, &page));
+        let ask = || {
+            let mut stream = TcpStream::connect(address).unwrap();
+            let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+            let mut text = String::new();
+            let _ = stream.read_to_string(&mut text);
+            text
+        };
+        let mut silent: Vec<_> = (0..MOST).map(|_| TcpStream::connect(address).unwrap()).collect();
+        // All places are taken, or soon: the next is turned away and not kept.
+        let start = Instant::now();
+        while !ask().is_empty() && !ask().contains("busy") && start.elapsed() < SHORT / 2 {}
+        for stream in &mut silent {
+            let mut byte = [0];
+            stream.set_read_timeout(Some(DEADLINE * 10)).unwrap();
+            assert_eq!(stream.read(&mut byte).unwrap_or(0), 0, "hung up");
+        }
+        let start = Instant::now();
+        while !ask().contains("the volume was closed") {
+            assert!(start.elapsed() < DEADLINE * 10, "the places are free again");
+        }
+    }
+
+    #[test]
+    fn requests() {
+        let page = Page { source: "x".into(), volume: Weak::new(), deadline: DEADLINE };
+        let ask = |text: &str| reply_to(text.as_bytes(), &page).map(|r| String::from_utf8(r).unwrap());
+        assert_eq!(ask("GET /met"), None);
+        assert!(ask("GET / HTTP/1.1\r\n\r\n").unwrap().starts_with("HTTP/1.1 200 OK\r\n"));
+        assert!(ask("GET /x HTTP/1.0\r\nA: b\r\n\r\n").unwrap().contains(" 404 "));
+        assert!(ask("POST /metrics HTTP/1.1\r\n\r\n").unwrap().contains(" 405 "));
+        assert!(ask("\x01\x02\r\n\r\n").unwrap().contains(" 400 "));
+    }
+}

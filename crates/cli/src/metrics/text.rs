@@ -1,0 +1,186 @@
+//! The page: Prometheus text format 0.0.4.
+
+use std::fmt::Write as _;
+
+use extol::Stats;
+use extol_service::Distribution;
+
+#[derive(Default)]
+struct Page(String);
+
+impl Page {
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        // Writing to a string cannot fail.
+        let _ = write!(self.0, "# HELP extol_{name} {help}\n# TYPE extol_{name} {kind}\n");
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: u64) {
+        self.head(name, "counter", help);
+        let _ = writeln!(self.0, "extol_{name} {value}");
+    }
+
+    fn seconds(&mut self, name: &str, help: &str, ns: u64) {
+        self.head(name, "counter", help);
+        let _ = writeln!(self.0, "extol_{name} {}", ns as f64 / 1e9);
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: f64) {
+        self.head(name, "gauge", help);
+        let _ = writeln!(self.0, "extol_{name} {value}");
+    }
+
+    /// The same buckets every time: powers of two from `first` to `last`, each divided by `unit`.
+    fn histogram(&mut self, name: &str, help: &str, d: &Distribution, (first, last, unit): (u32, u32, f64)) {
+        self.head(name, "histogram", help);
+        for power in first..=last {
+            let le = 1_u64 << power;
+            let below: u64 = d.buckets.iter().filter(|(at_most, _)| *at_most <= le).map(|(_, n)| n).sum();
+            let _ = writeln!(self.0, "extol_{name}_bucket{{le=\"{}\"}} {below}", le as f64 / unit);
+        }
+        let _ = writeln!(self.0, "extol_{name}_bucket{{le=\"+Inf\"}} {}", d.count);
+        let _ = writeln!(self.0, "extol_{name}_sum {}", d.sum as f64 / unit);
+        let _ = writeln!(self.0, "extol_{name}_count {}", d.count);
+    }
+}
+
+/// A label's value as the format wants it.
+fn escape(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+/// About 1 us to 69 s, in seconds.
+const TIME: (u32, u32, f64) = (10, 36, 1e9);
+/// 1 to 1024 requests.
+const SIZE: (u32, u32, f64) = (0, 10, 1.0);
+
+/// The counters of the mount of `source`.
+pub fn exposition(source: &str, stats: &Stats) -> String {
+    let mut page = Page::default();
+    page.head("info", "gauge", "The volume and its mount options.");
+    let _ = writeln!(
+        page.0,
+        "extol_info{{source=\"{}\",uuid=\"{}\",label=\"{}\",options=\"{}\"}} 1",
+        escape(source),
+        escape(&stats.uuid),
+        escape(&stats.label),
+        escape(&stats.mount_options)
+    );
+    volume(&mut page, stats);
+    journal(&mut page, stats);
+    let d = &stats.journal.distributions;
+    for (name, help, distribution) in [
+        ("sync_wait_seconds", "From asking for durability to having it.", &d.sync_wait_ns),
+        ("commit_seconds", "Whole commits.", &d.commit_ns),
+        ("commit_locked_seconds", "Commit phase: waiting for open handles.", &d.locked_ns),
+        ("commit_flushing_seconds", "Commit phase: flushing the device before the record.", &d.flushing_ns),
+        ("commit_logging_seconds", "Commit phase: writing the log.", &d.logging_ns),
+        ("checkpoint_seconds", "Checkpoints: home writes, flush and tail.", &d.checkpoint_ns),
+        ("handle_start_seconds", "Joining a transaction.", &d.handle_start_ns),
+        ("space_wait_seconds", "Waits for log space, of the handles that had to.", &d.space_wait_ns),
+    ] {
+        page.histogram(name, help, distribution, TIME);
+    }
+    page.histogram("batch_size", "Durable requests that one commit served.", &d.batch_size, SIZE);
+    page.0
+}
+
+fn volume(page: &mut Page, s: &Stats) {
+    page.counter("operations_total", "Operations served.", s.operations);
+    page.counter("errors_seen_total", "Corruptions met.", s.errors_seen);
+    page.gauge("read_only", "1 if writes are refused.", f64::from(u8::from(s.read_only)));
+    let bytes = |blocks: u64| blocks as f64 * f64::from(s.block_size);
+    page.gauge("size_bytes", "Size of the volume.", bytes(s.blocks));
+    page.gauge("free_bytes", "Free space that nobody was promised.", bytes(s.free_blocks));
+    page.gauge("reserved_bytes", "Space promised to data that is not mapped yet.", bytes(s.reserved_blocks));
+    page.gauge("free_inodes", "Free inodes.", s.free_inodes as f64);
+    page.gauge("inodes_cached", "Inodes decoded in memory.", s.inodes_cached as f64);
+    page.gauge("inodes_dirty", "Inodes with data or times not written yet.", s.inodes_dirty as f64);
+    page.gauge("dirty_bytes", "File data not written yet.", s.dirty_bytes as f64);
+    page.gauge("orphans", "Files unlinked but in use, or being truncated.", s.orphans as f64);
+    page.gauge(
+        "lazy_init_groups",
+        "Groups whose inode tables are looked after.",
+        s.lazy_init.groups_total as f64,
+    );
+    page.gauge(
+        "lazy_init_groups_done",
+        "Groups whose inode tables are zeroed.",
+        s.lazy_init.groups_done as f64,
+    );
+}
+
+fn journal(page: &mut Page, s: &Stats) {
+    let j = &s.journal;
+    page.counter("transactions_total", "Committed transactions.", j.transactions);
+    page.counter("transactions_requested_total", "Of these, asked for by fsync or sync.", j.requested);
+    page.counter("handles_total", "Handles that took part in transactions.", j.handles);
+    page.counter("transaction_blocks_total", "Blocks changed by transactions.", j.blocks);
+    page.counter("logged_blocks_total", "Blocks written to the log.", j.logged_blocks);
+    page.counter("checkpoints_total", "Checkpoints that wrote something.", j.checkpoints);
+    page.counter("checkpointed_blocks_total", "Blocks written home.", j.checkpointed_blocks);
+    page.counter("space_waits_total", "Times that a handle waited for log space.", j.space_waits);
+    page.seconds("space_waiting_seconds_total", "Time of those waits.", j.space_wait_ns);
+    page.counter("flushes_total", "Device flushes.", j.flushes);
+    page.counter(
+        "flushes_saved_total",
+        "Flushes not needed because another had covered the data.",
+        j.flushes_saved,
+    );
+    page.counter("batch_waits_total", "Commits whose leader waited for others.", j.batching.waits);
+    page.seconds("batch_waiting_seconds_total", "Time of those waits.", j.batching.wait_ns);
+    page.gauge("syncers", "Threads that are thought to sync at the same time.", j.batching.syncers as f64);
+    let a = &j.async_checkpoint;
+    page.gauge(
+        "async_checkpoint_threshold_percent",
+        "Free part of the log under which the asynchronous checkpoint begins; 0 if it is off.",
+        f64::from(a.threshold.map_or(0, |t| t.percent())),
+    );
+    page.counter(
+        "async_checkpoint_runs_total",
+        "Times that free log space fell under the threshold.",
+        a.runs,
+    );
+    page.counter("async_checkpoint_batches_total", "Batches that it wrote home.", a.batches);
+    page.counter("async_checkpoint_blocks_total", "Blocks that it wrote home.", a.blocks);
+    page.seconds("async_checkpoint_busy_seconds_total", "Time that it worked.", a.busy_ns);
+    page.gauge("log_blocks", "Blocks of the log, 0 without one.", f64::from(j.log_blocks));
+    page.gauge("log_free_blocks", "Of these, free.", f64::from(j.log_free));
+    page.gauge("checkpoint_backlog_blocks", "Blocks committed and not yet home.", j.checkpoint_blocks as f64);
+    page.gauge("cached_blocks", "Metadata blocks in memory.", j.cached_blocks as f64);
+    page.counter("cache_hits_total", "Metadata reads served from memory.", j.cache_hits);
+    page.counter("cache_misses_total", "Metadata reads that went to the device.", j.cache_misses);
+    page.gauge(
+        "journal_aborted",
+        "1 if the journal stopped after an error.",
+        f64::from(u8::from(j.aborted.is_some())),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_add_up() {
+        let histogram = extol_service::Histogram::default();
+        for value in [1, 1, 3, 900, 5000] {
+            histogram.record(value);
+        }
+        let mut page = Page::default();
+        page.histogram("x", "Help.", &histogram.distribution(), SIZE);
+        let lines: Vec<_> = page.0.lines().collect();
+        assert_eq!(lines[0], "# HELP extol_x Help.");
+        assert_eq!(lines[1], "# TYPE extol_x histogram");
+        assert_eq!(lines[2], "extol_x_bucket{le=\"1\"} 2");
+        assert_eq!(lines[3], "extol_x_bucket{le=\"2\"} 2");
+        assert_eq!(lines[4], "extol_x_bucket{le=\"4\"} 3");
+        assert_eq!(lines[12], "extol_x_bucket{le=\"1024\"} 4");
+        assert_eq!(lines[13], "extol_x_bucket{le=\"+Inf\"} 5");
+        assert_eq!(lines[15], "extol_x_count 5");
+    }
+
+    #[test]
+    fn labels_are_escaped() {
+        assert_eq!(escape("a\"b\\c\nd"), "a\\\"b\\\\c\\nd");
+    }
+}

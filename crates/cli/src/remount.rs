@@ -1,0 +1,188 @@
+//! `extol remount`, and what mount(8) makes of `mount -o remount`.
+//!
+//! Two sides have to agree: the kernel (read-only or not, `nosuid`, `noatime` …) and the daemon (everything that ext4 has).
+//! The kernel goes first: it alone knows whether a file is open for writing, and before it goes read-only it writes back
+//! what it holds. If the daemon then refuses, the kernel's flags are put back, so a refusal changes nothing. (While
+//! both differ, the daemon says EROFS.)
+
+use std::path::{Path, PathBuf};
+
+use extol_fuse::{MountConfig, MountFlag, control};
+
+use crate::args::RemountArgs;
+use crate::error::{Failure, Result, warn};
+use crate::live::Live;
+use crate::options;
+use crate::umount::mount_entry;
+use crate::volume::VolumeOptions;
+
+/// `extol remount`.
+pub fn run(args: &RemountArgs) -> Result<()> {
+    remount(&args.dir, &args.options, false, false, args.verbose)
+}
+
+/// Words that the kernel shows for a FUSE mount, or that other programs want: mount(8) gives them back to us.
+const SHOWN: [&str; 9] = [
+    "fd",
+    "rootmode",
+    "user_id",
+    "group_id",
+    "default_permissions",
+    "blksize",
+    "max_read",
+    "fsname",
+    "subtype",
+];
+
+/// What a list asks for.
+#[derive(Debug)]
+struct Wish {
+    config: MountConfig,
+    /// Options for the daemon.
+    words: Vec<String>,
+}
+
+/// Changes the options of the mount on `dir`.
+pub fn remount(dir: &Path, lists: &[String], sloppy: bool, fake: bool, verbose: bool) -> Result<()> {
+    let live = Live::of(dir)?;
+    let root: PathBuf = live.root.clone();
+    let entry = mount_entry(&root)
+        .filter(|entry| entry.kind.starts_with("fuse"))
+        .ok_or_else(|| Failure::new(format_args!("{} is not a mount of extol", dir.display())))?;
+    let before = config_of(&entry.options);
+    let wish = wish(&before, lists, sloppy)?;
+    if fake {
+        return Ok(());
+    }
+    // Before anything changes: is it ours, and does it answer?
+    live.stats()?;
+    let about = |error: &dyn std::fmt::Display| Failure::about(root.display(), error);
+    let flags_change = wish.config.read_only != before.read_only || wish.config.flags != before.flags;
+    if flags_change {
+        control::set_flags(&root, &wish.config).map_err(|error| match error.kind() {
+            std::io::ErrorKind::PermissionDenied => Failure::usage(format_args!(
+                "{}: only root can change flags of a mount (ro, rw, nosuid, noatime ...)",
+                root.display()
+            )),
+            _ => about(&error),
+        })?;
+    }
+    let outcome = match control::remount(&root, &wish.words.join(",")) {
+        Ok(Ok(warnings)) => {
+            warnings.iter().for_each(warn);
+            Ok(())
+        }
+        Ok(Err(refusal)) => Err(about(&refusal)),
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::PERM.raw_os_error()) => {
+            Err(Failure::usage(format_args!("{}: only root or who mounted it can remount", root.display())))
+        }
+        Err(error) => Err(about(&error)),
+    };
+    if outcome.is_err() && flags_change {
+        // As it was before; if even that fails, the daemon still keeps read-only what must be.
+        let _ = control::set_flags(&root, &before);
+    }
+    if verbose && outcome.is_ok() {
+        warn(format_args!("{} has the options {}", root.display(), live.stats()?.mount_options));
+    }
+    outcome
+}
+
+/// The kernel's side of a mount, from the words of mountinfo.
+fn config_of(words: &[String]) -> MountConfig {
+    let mut config = MountConfig::default();
+    for word in words {
+        if word == "ro" {
+            config.read_only = true;
+        } else if word != "rw" {
+            config.accept(word);
+        }
+    }
+    sort(&mut config);
+    config
+}
+
+fn wish(before: &MountConfig, lists: &[String], sloppy: bool) -> Result<Wish> {
+    let mut wish = Wish { config: before.clone(), words: Vec::new() };
+    for word in lists.iter().flat_map(|list| options::words(list)) {
+        let (name, value) = match word.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (word.as_str(), None),
+        };
+        if name == "remount" || SHOWN.contains(&name) {
+            continue;
+        }
+        let fixed = match name {
+            "allow_other" => !before.allow_other,
+            "noallow_other" => before.allow_other,
+            "max_threads" => true,
+            _ => false,
+        };
+        if fixed {
+            return Err(Failure::usage(format_args!(
+                "{name} cannot be changed by a remount: unmount and mount again"
+            )));
+        }
+        if matches!(name, "relatime" | "strictatime" | "noatime" | "atime") {
+            // One of them is in force.
+            let others = [MountFlag::RelAtime, MountFlag::StrictAtime, MountFlag::NoAtime];
+            wish.config.flags.retain(|flag| !others.contains(flag));
+            wish.config.flags.extend((name == "atime").then_some(MountFlag::RelAtime));
+        }
+        let kernel = wish.config.accept(&word);
+        let volume = name == "abort"
+            || name == "journal_dev"
+            || VolumeOptions::default().set(name, value).map_err(Failure::usage)?;
+        if volume {
+            if word.contains(',') {
+                return Err(Failure::usage(format_args!("bad value for mount option \"{name}\"")));
+            }
+            wish.words.push(word);
+        } else if !kernel && !sloppy {
+            return Err(Failure::usage(format_args!("unknown mount option \"{word}\"")));
+        }
+    }
+    sort(&mut wish.config);
+    Ok(wish)
+}
+
+fn sort(config: &mut MountConfig) {
+    config.flags.sort_unstable_by_key(|flag| flag.name());
+    config.flags.dedup();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(text: &str) -> MountConfig {
+        config_of(&text.split(',').map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    fn ask(text: &str, list: &str) -> Result<Wish> {
+        wish(&shown(text), &[list.to_owned()], false)
+    }
+
+    #[test]
+    fn each_side_gets_its_own() {
+        let now = "rw,nosuid,relatime,rw,user_id=0,group_id=0,default_permissions,allow_other";
+        let wish = ask(now, "ro,noatime,suid,commit=9,x-a=b,user_id=0,allow_other,remount").unwrap();
+        assert!(wish.config.read_only);
+        assert_eq!(wish.config.flags, [MountFlag::NoAtime]);
+        assert_eq!(wish.words, ["ro", "noatime", "commit=9"]);
+        let wish = ask("ro,noatime", "rw,relatime").unwrap();
+        assert_eq!((wish.config.read_only, &wish.config.flags[..]), (false, &[MountFlag::RelAtime][..]));
+        // What mount(8) hands back changes nothing.
+        let wish = ask(now, &format!("{now},remount")).unwrap();
+        assert_eq!(wish.config.flags, shown(now).flags);
+        assert!(!wish.config.read_only);
+    }
+
+    #[test]
+    fn mistakes_are_found_before_anything_is_done() {
+        for list in ["frob", "max_threads=3", "allow_other", "commit=x"] {
+            assert_eq!(ask("rw,relatime", list).unwrap_err().code, Failure::USAGE, "{list}");
+        }
+        assert!(wish(&shown("rw"), &["frob,commit=3".to_owned()], true).is_ok());
+    }
+}

@@ -1,0 +1,36 @@
+//! `extol stat`: the state of a live mount.
+//!
+//! The mount gives it as JSON in a virtual extended attribute of its root. The text form begins with what Linux shows in
+//! `/proc/fs/jbd2/<device>/info`, line for line; then come the mechanisms of the commit pipeline, and then a table of
+//! everything else. With `--watch` it is shown again and again, with what happened per second in between.
+
+mod text;
+mod watch;
+
+use crate::args::StatArgs;
+use crate::error::{Failure, Result, print};
+use crate::live::Live;
+
+pub use text::{free_percent, time};
+pub use watch::Rates;
+
+/// Shows it.
+pub fn run(args: &StatArgs) -> Result<()> {
+    let (dir, watch) = args.places()?;
+    let live = Live::of(&dir)?;
+    if let Some(seconds) = watch {
+        return watch::run(&live, seconds, args.json);
+    }
+    if args.json {
+        return print(json(&live.json()?)? + "\n");
+    }
+    let stats = live.stats()?;
+    print(text::render(&stats))
+}
+
+/// The same JSON, for people.
+fn json(text: &str) -> Result<String> {
+    let fail = |error| Failure { line: format!("the mount's counters: {error}"), code: Failure::INTERNAL };
+    let value: serde_json::Value = serde_json::from_str(text).map_err(fail)?;
+    serde_json::to_string_pretty(&value).map_err(fail)
+}

@@ -1,0 +1,105 @@
+//! `extol stat --watch`: the same again and again, with rates.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use extol::Stats;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use super::text;
+use crate::error::{Failure, Result, print};
+use crate::live::Live;
+
+/// How long a signal may go unnoticed.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// What happened per second between two looks.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rates {
+    /// Operations.
+    pub operations: f64,
+    /// Commits.
+    pub commits: f64,
+    /// Durable requests (fsync and its kin) that were answered.
+    pub syncs: f64,
+    /// Blocks written to the log.
+    pub logged_blocks: f64,
+    /// Blocks written home.
+    pub home_blocks: f64,
+    /// Device flushes.
+    pub flushes: f64,
+    /// Waits for log space.
+    pub space_waits: f64,
+    /// Durable requests that one commit served, on average.
+    pub batch: f64,
+}
+
+impl Rates {
+    /// From two looks, `seconds` apart.
+    pub fn between(before: &Stats, after: &Stats, seconds: f64) -> Self {
+        let (a, b) = (&before.journal, &after.journal);
+        let seconds = seconds.max(1e-3);
+        let per_second = |a: u64, b: u64| b.saturating_sub(a) as f64 / seconds;
+        let (x, y) = (&a.distributions.batch_size, &b.distributions.batch_size);
+        let served = y.count.saturating_sub(x.count);
+        Self {
+            operations: per_second(before.operations, after.operations),
+            commits: per_second(a.transactions, b.transactions),
+            syncs: per_second(a.distributions.sync_wait_ns.count, b.distributions.sync_wait_ns.count),
+            logged_blocks: per_second(a.logged_blocks, b.logged_blocks),
+            home_blocks: per_second(a.checkpointed_blocks, b.checkpointed_blocks),
+            flushes: per_second(a.flushes, b.flushes),
+            space_waits: per_second(a.space_waits, b.space_waits),
+            batch: if served == 0 { 0.0 } else { y.sum.saturating_sub(x.sum) as f64 / served as f64 },
+        }
+    }
+
+    fn render(&self) -> String {
+        format!(
+            "per second: {:.0} operations, {:.1} commits, {:.1} durable requests ({:.1} per commit), {:.0} blocks logged, \
+             {:.0} blocks home, {:.1} flushes, {:.1} space waits\n",
+            self.operations,
+            self.commits,
+            self.syncs,
+            self.batch,
+            self.logged_blocks,
+            self.home_blocks,
+            self.flushes,
+            self.space_waits
+        )
+    }
+}
+
+/// Shows a mount every `seconds` until interrupted. With `json`, one line per look.
+pub fn run(live: &Live, seconds: f64, json: bool) -> Result<()> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .map_err(|error| Failure::system(format_args!("cannot wait for signals: {error}")))?;
+    }
+    let period = Duration::from_secs_f64(seconds.clamp(0.1, 1e6));
+    let mut last: Option<(Instant, Stats)> = None;
+    while !stop.load(Ordering::Relaxed) {
+        let now = Instant::now();
+        if json {
+            print(live.json()? + "\n")?;
+        } else {
+            let stats = live.stats()?;
+            let mut screen = String::new();
+            if let Some((then, before)) = &last {
+                screen.push('\n');
+                screen.push_str(
+                    &Rates::between(before, &stats, now.duration_since(*then).as_secs_f64()).render(),
+                );
+            }
+            screen.push_str(&text::summary(&stats));
+            print(screen)?;
+            last = Some((now, stats));
+        }
+        while now.elapsed() < period && !stop.load(Ordering::Relaxed) {
+            std::thread::sleep(PATIENCE.min(period.saturating_sub(now.elapsed())));
+        }
+    }
+    Ok(())
+}

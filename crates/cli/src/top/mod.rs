@@ -1,0 +1,110 @@
+//! `extol top`: what a mount does, on one screen.
+//!
+//! ```text
+//!   Live::stats ─► view.rs  numbers of this moment and of the last minutes ─► draw.rs  a frame (a pure function)
+//! ```
+//!
+//! The terminal is put back however this ends: by a key, a signal, an error, a panic.
+
+mod draw;
+mod view;
+
+use std::io::IsTerminal as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::{DefaultTerminal, Terminal};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::args::TopArgs;
+use crate::error::{Failure, Result, print};
+use crate::live::Live;
+use view::View;
+
+/// Size of the frame that `--once` prints.
+const ONCE: (u16, u16) = (100, 32);
+/// How long between two looks at keys and signals.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// Runs the dashboard.
+pub fn run(args: &TopArgs) -> Result<()> {
+    let live = Live::of(&args.dir)?;
+    let mut view = View::new(&live.root.display().to_string(), args.interval);
+    view.feed(Instant::now(), live.stats()?);
+    if args.once {
+        // Rates need two looks.
+        let period = view.period();
+        std::thread::sleep(period);
+        view.feed(Instant::now(), live.stats()?);
+        return print(frame_text(&view)?);
+    }
+    if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
+        return Err(Failure::usage(
+            "extol top needs a terminal; extol top --once prints one frame, extol stat --watch goes on",
+        ));
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .map_err(|error| Failure::system(format_args!("cannot wait for signals: {error}")))?;
+    }
+    // From here on a panic puts the terminal back before it says anything.
+    let mut terminal = ratatui::try_init().map_err(|error| Failure::about("the terminal", error))?;
+    let outcome = interact(&mut terminal, &live, &mut view, &stop);
+    ratatui::restore();
+    outcome
+}
+
+fn interact(terminal: &mut DefaultTerminal, live: &Live, view: &mut View, stop: &AtomicBool) -> Result<()> {
+    let fail = |error: std::io::Error| Failure::about("the terminal", error);
+    let mut looked = Instant::now();
+    let mut changed = true;
+    while !stop.load(Ordering::Relaxed) {
+        if !view.paused() && looked.elapsed() >= view.period() {
+            looked = Instant::now();
+            let stats = live
+                .stats()
+                .map_err(|_| Failure::new(format_args!("the mount on {} is gone", live.root.display())))?;
+            view.feed(looked, stats);
+            changed = true;
+        }
+        if changed {
+            terminal.draw(|frame| draw::draw(frame, view)).map_err(fail)?;
+            changed = false;
+        }
+        if event::poll(PATIENCE).map_err(fail)? {
+            changed = true;
+            if let Event::Key(key) = event::read().map_err(fail)?
+                && key.kind != KeyEventKind::Release
+            {
+                match key.code {
+                    KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return Ok(()),
+                    KeyCode::Char('q') | KeyCode::Esc => return Ok(()),
+                    KeyCode::Char('p' | ' ') => view.pause(),
+                    KeyCode::Char('+') => view.faster(),
+                    KeyCode::Char('-') => view.slower(),
+                    _ => {}
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One frame as text.
+fn frame_text(view: &View) -> Result<String> {
+    let fail = |error| Failure { line: format!("drawing: {error}"), code: Failure::INTERNAL };
+    let mut terminal = Terminal::new(TestBackend::new(ONCE.0, ONCE.1)).map_err(fail)?;
+    terminal.draw(|frame| draw::draw(frame, view)).map_err(fail)?;
+    let buffer = terminal.backend().buffer();
+    let mut text = String::new();
+    for row in buffer.content().chunks(usize::from(ONCE.0)) {
+        let line: String = row.iter().map(|cell| cell.symbol()).collect();
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    Ok(text.trim_end().to_owned() + "\n")
+}
