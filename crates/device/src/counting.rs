@@ -194,4 +194,15 @@ mod tests {
         };
         assert_eq!(d.stats(), expected);
     }
+
+    #[test]
+    fn a_mark_stays_a_mark() {
+        use crate::{DeviceOp, FailLatch, Fault, FaultDevice};
+        let broken = FaultDevice::new(MemDevice::new(1 << 20), [Fault::once(DeviceOp::Flush, 0)]);
+        let d = CountingDevice::new(FailLatch::new(broken));
+        d.flush().expect_err("the fault");
+        d.write_fua(&[1; 50], 0).expect_err("latched");
+        d.write_mark(&[1; 50], 0).expect("gets through");
+        assert_eq!(d.stats().fua_writes, 2);
+    }
 }
