@@ -129,6 +129,10 @@ fn journal(page: &mut Page, s: &Stats) {
     page.counter("batch_waits_total", "Commits whose leader waited for others.", j.batching.waits);
     page.seconds("batch_waiting_seconds_total", "Time of those waits.", j.batching.wait_ns);
     page.gauge("syncers", "Threads that are thought to sync at the same time.", j.batching.syncers as f64);
+    let m = &s.checkpoint_merge;
+    page.gauge("merged_requests_queued", "Whole-volume requests that wait to be answered.", m.queued as f64);
+    page.counter("merged_requests_total", "Whole-volume requests that were answered together.", m.total);
+    page.counter("merged_operations_total", "Operations that answered them.", m.issued);
     let a = &j.async_checkpoint;
     page.gauge(
         "async_checkpoint_threshold_percent",
