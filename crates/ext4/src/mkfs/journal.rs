@@ -8,12 +8,26 @@
 //!  │ (boot) │ ext superblock, JOURNAL_DEV │ superblock │ log … │     a device of its own
 //! ```
 //!
-//! The first fast-commit block is always zeroed, even if the rest of the journal is left as it was: what an earlier
-//! life of the device left there could be taken for commits of the new one.
+//! # A log that is left as it was
+//!
+//! With `lazy_journal_init` the log's blocks keep what an earlier life of the device left there. That may be a log with
+//! the same transaction numbers at the same places, and even of the same UUID (`-U`), and none of it may ever be
+//! replayed:
+//!
+//! | what could be found | why it is not taken for a part of the new log |
+//! |---|---|
+//! | log blocks, on a volume with metadata_csum | its log has checksums (v2 or v3, by everyone who mounts it), and they begin with the journal's UUID. That is a fresh random one here, not the volume's ([`LogStart::fresh`]); nobody compares the two |
+//! | the same, by luck | the first transaction has a random number, so that block, number and checksum would have to fit |
+//! | log blocks, on a volume without metadata_csum | nothing would tell them apart, so the log is zeroed after all |
+//! | log blocks on a journal device | who will use it is not known yet: zeroed as well |
+//! | fast-commit blocks | their checksum has no UUID in it, so the whole area is always zeroed: it is small |
+//!
+//! On a device that reads zeros none of this is needed, and the journal is an ordinary new one.
 
-use super::options::{JournalDevice, MkfsOptions};
+use super::options::{JournalDevice, MkfsOptions, random_uuid};
 use super::{MkfsError, Result, refuse};
 use extol_device::{BlockDevice, BlockSize};
+use extol_journal::Tid;
 use extol_journal::format::{Features, JournalSuperblock};
 use extol_ondisk::{Compat, Geometry, Incompat, Superblock};
 
@@ -22,6 +36,41 @@ pub(super) const MIN_BLOCKS: u32 = 1024;
 const MAX_BLOCKS: u64 = 10_240_000;
 /// Log blocks per fast-commit block, by default.
 const FAST_COMMIT_RATIO: u32 = 64;
+
+/// How a log begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum LogStart {
+    /// Its blocks are zero already.
+    Zero,
+    /// They have to be zeroed.
+    ToZero,
+    /// They stay as they are: nothing in them may look like a part of the new log.
+    OverOld,
+}
+
+impl LogStart {
+    /// `zeroed`: the device reads zeros. `lazy`: the user wants the log left alone. `checksums`: whoever writes the log
+    /// will do so with checksums.
+    pub(super) fn choose(zeroed: bool, lazy: bool, checksums: bool) -> Self {
+        match (zeroed, lazy && checksums) {
+            (true, _) => Self::Zero,
+            (false, false) => Self::ToZero,
+            (false, true) => Self::OverOld,
+        }
+    }
+
+    /// The superblock with what makes the log's life unlike any before, where that is needed.
+    pub(super) fn fresh(self, mut superblock: JournalSuperblock) -> JournalSuperblock {
+        if self == Self::OverOld {
+            superblock.uuid = random_uuid();
+            superblock.sequence = Tid(rand::random::<u32>().max(1));
+        }
+        superblock
+    }
+}
+
+/// What to tell a user who asked for a lazy journal and does not get one.
+pub(super) const NOT_LAZY: &str = "the journal is zeroed in spite of lazy_journal_init: without metadata_csum old log blocks could be replayed";
 
 /// Blocks of the log and of the fast-commit area.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -153,6 +202,20 @@ pub(super) fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_log_is_left_alone_only_where_checksums_tell_old_from_new() {
+        use LogStart::{OverOld, ToZero, Zero};
+        let expected = [ToZero, ToZero, ToZero, OverOld, Zero, Zero, Zero, Zero];
+        for (i, expected) in (0u8..).zip(expected) {
+            assert_eq!(LogStart::choose(i & 4 != 0, i & 2 != 0, i & 1 != 0), expected, "{i}");
+        }
+        let bs = BlockSize::new(1024).expect("size");
+        let plain = new_superblock(bs, JournalSize { log: 1024, fast_commit: 0 }, 1, [7; 16]);
+        assert_eq!(ToZero.fresh(plain.clone()), plain);
+        let (a, b) = (OverOld.fresh(plain.clone()), OverOld.fresh(plain.clone()));
+        assert!(a.uuid != b.uuid && a.uuid != plain.uuid && a.sequence != b.sequence, "{a:?} {b:?}");
+    }
 
     #[test]
     fn usual_sizes() {

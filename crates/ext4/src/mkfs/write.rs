@@ -3,6 +3,7 @@
 //! Order: the old superblock is wiped first and the new one is written last, behind a flush. Whoever interrupts this
 //! leaves something that is no file system rather than half of one.
 
+use super::journal::LogStart;
 use super::options::MkfsOptions;
 use super::plan::{JournalPlan, Plan};
 use super::{MkfsProgress, Result, Stage, journal};
@@ -100,8 +101,12 @@ pub(super) fn write(
     let table = write_groups(plan, &mut out, tables_zeroed, progress)?;
     write_files(plan, &mut out)?;
     if let Some(journal) = &plan.journal {
-        let skip = zeroed || options.extended.lazy_journal_init;
-        write_journal(journal, &mut out, skip, progress)?;
+        let lazy = options.extended.lazy_journal_init;
+        let start = LogStart::choose(zeroed, lazy, plan.geo.has_metadata_csum());
+        write_journal(journal, &mut out, start, progress)?;
+        if lazy && start == LogStart::ToZero {
+            plan.notes.push(journal::NOT_LAZY.into());
+        }
     }
     if let Some(external) = &options.journal.device {
         journal::attach(external, &mut plan.sb, plan.geo.block_size, true)?;
@@ -215,31 +220,29 @@ fn write_files(plan: &mut Plan, out: &mut Output<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Writes an internal journal. `skip_zeros`: its blocks are zero already, or may be anything.
+/// Writes an internal journal.
 fn write_journal(
     journal: &JournalPlan,
     out: &mut Output<'_>,
-    skip_zeros: bool,
+    start: LogStart,
     progress: Progress<'_>,
 ) -> Result<()> {
     let total = u64::from(journal.size.total());
-    if skip_zeros {
-        let fast_commits = u64::from(journal.size.log) + 1;
-        if journal.size.fast_commit > 1
-            && let Some(at) = journal.map.block(fast_commits)
-        {
-            out.write(at, &vec![0; out.block_len as usize])?;
-        }
-    } else {
-        let mut done = 0;
-        for run in &journal.map.runs {
-            progress(MkfsProgress { stage: Stage::Journal, done, total });
-            out.zero(run)?;
-            done += run.end - run.start;
-        }
+    let to_zero = match start {
+        LogStart::Zero => 0..0,
+        LogStart::ToZero => 0..total,
+        LogStart::OverOld => u64::from(journal.size.log)..total,
+    };
+    let mut done = 0;
+    for run in &journal.map.runs {
+        progress(MkfsProgress { stage: Stage::Journal, done, total });
+        let len = run.end - run.start;
+        let part = to_zero.start.clamp(done, done + len)..to_zero.end.clamp(done, done + len);
+        out.zero(&(run.start + part.start - done..run.start + part.end - done))?;
+        done += len;
     }
     let mut block = vec![0; out.block_len as usize];
-    block[..1024].copy_from_slice(&journal.superblock.encode());
+    block[..1024].copy_from_slice(&start.fresh(journal.superblock.clone()).encode());
     if let Some(at) = journal.map.block(0) {
         out.write(at, &block)?;
     }
@@ -311,7 +314,7 @@ pub(super) fn write_journal_device(
     let block_len = u64::from(sb.block_bytes());
     let zeroed = prepare(device, sb.blocks_count * block_len, options, progress)?;
     let mut out = Output { device, block_len, bytes: 0 };
-    if !zeroed && !options.extended.lazy_journal_init {
+    if !zeroed {
         let total = sb.blocks_count;
         progress(MkfsProgress { stage: Stage::Journal, done: 0, total });
         out.zero(&(0..total))?;

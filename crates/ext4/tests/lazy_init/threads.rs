@@ -243,7 +243,7 @@ fn l4_unmount_in_the_middle() {
     });
     let stats = fs.stats().lazy_init;
     assert_eq!(stats.state, "stopped", "{stats:?}");
-    assert_eq!(threads(), 0, "the last request is gone");
+    wait_for("the thread ends with its last request", || threads() == 0);
     let weak = Arc::downgrade(&fs);
     drop(fs);
     assert!(weak.upgrade().is_none(), "something keeps the volume open");

@@ -87,7 +87,7 @@ const CASES: &[(&str, &str, &str)] = &[
     ("=", "1G", "-E test_fs,orphan_file_size=1M"),
     ("=", "1G", "-E desc_size=128"),
     ("=", "1G", "-E lazy_itable_init=0,nodiscard"),
-    ("=", "1G", "-E lazy_itable_init=1,lazy_journal_init=1,nodiscard"),
+    ("=", "1G", "-E lazy_itable_init=1,nodiscard"),
     ("=", "1G", "-t ext3 -E nodiscard"),
     ("=", "33000k", ""),
     ("=", "8200k", "-b 1024"),
