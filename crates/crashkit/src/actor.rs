@@ -367,6 +367,16 @@ impl Actor {
         self.sync_path(path, true)
     }
 
+    /// Zeroes the next inode table that mkfs left as it was. False: there is none.
+    pub fn zero_table(&mut self) -> Done<bool> {
+        let group = self.act("zero an inode table", |fs| fs.init_itables_step())?.flatten();
+        self.history.quiet(match group {
+            Some(group) => format!("zero the inode table of group {group}"),
+            None => "no inode table to zero".to_owned(),
+        });
+        Ok(group.is_some())
+    }
+
     /// syncfs.
     pub fn syncfs(&mut self) -> Done {
         let done = self.act("syncfs", |fs| fs.sync())?;

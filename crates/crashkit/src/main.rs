@@ -208,6 +208,10 @@ fn run(args: &Args) -> Result<bool, String> {
                 if end.is_some_and(|end| Instant::now() >= end) {
                     break 'seeds;
                 }
+                // Who names both gets the pair all the same.
+                if !load.suits(kind) && (args.workload.is_empty() || args.variant.is_empty()) {
+                    continue;
+                }
                 let campaign = campaign(args, &**load, *kind, seed);
                 let bar = bar(format!("seed {seed}, {} on {}", load.name(), kind.name));
                 let row = campaign.run(&mut |cut, cuts, states| {

@@ -6,7 +6,7 @@ use std::path::Path;
 use extol_device::{BlockDevice as _, MemDevice};
 use extol_testkit::{Image, KernelMount, Scratch, e2fsck, e2fsck_fix};
 
-use crate::recover::{Recovered, recover};
+use crate::recover::{Recovered, look_after};
 use crate::variant::Variant;
 use crate::view::View;
 
@@ -110,7 +110,7 @@ pub fn ask_e2fsck(
         return Err(format!("e2fsck's own recovery (exit code {}) repaired: {repairs}", report.code));
     }
     clean(&image, "after e2fsck's recovery")?;
-    let theirs = recover(variant, &load_all(&image)?)?;
+    let theirs = look_after(variant, &load_all(&image)?)?;
     compare(ours, &theirs.view, other, "e2fsck")
 }
 

@@ -31,6 +31,8 @@ pub struct Variant {
     pub external: bool,
     /// Checksums v2 instead of v3.
     v2: bool,
+    /// Many small groups, whose inode tables mkfs leaves as they are.
+    pub lazy_tables: bool,
 }
 
 const PLAIN: Variant = Variant {
@@ -43,6 +45,7 @@ const PLAIN: Variant = Variant {
     options: "",
     external: false,
     v2: false,
+    lazy_tables: false,
 };
 
 /// Every kind.
@@ -105,7 +108,33 @@ pub const VARIANTS: &[Variant] = &[
         features: "inline_data,orphan_file",
         ..PLAIN
     },
+    Variant { name: "lazy", about: "inode tables full of old contents", lazy_tables: true, ..PLAIN },
+    Variant {
+        name: "lazy-none",
+        about: "the same without checksums of the log",
+        features: "^metadata_csum,uninit_bg",
+        lazy_tables: true,
+        ..PLAIN
+    },
+    Variant {
+        name: "lazy-external",
+        about: "the same with the journal on its own device",
+        external: true,
+        mib: 3,
+        lazy_tables: true,
+        ..PLAIN
+    },
+    Variant {
+        name: "lazy-async",
+        about: "the same, commit record sent with the rest",
+        options: "journal_async_commit,data=writeback",
+        lazy_tables: true,
+        ..PLAIN
+    },
 ];
+
+/// Blocks of a group where there are to be many.
+const SMALL_GROUP: u32 = 512;
 
 /// The least log that the format allows.
 const LOG_BLOCKS: u64 = 1024;
@@ -133,7 +162,8 @@ impl Variant {
             now: Some(1_700_000_000),
             ..MkfsOptions::default()
         };
-        options.extended.lazy_itable_init = Some(false);
+        options.extended.lazy_itable_init = Some(self.lazy_tables);
+        options.blocks_per_group = self.lazy_tables.then_some(SMALL_GROUP);
         options.extended.discard = Some(false);
         options.extended.hash_seed = Some([0x42; 16]);
         let mut devices = Vec::new();
@@ -166,6 +196,7 @@ impl Variant {
     pub fn load_options(&self, journal: Option<SharedDevice>, threads: bool) -> Result<MountOptions, String> {
         let mut options = MountOptions::parse(self.options)?;
         options.threads = threads;
+        options.init_itable_delay = Some(std::time::Duration::ZERO);
         options.atime = Atime::Never;
         options.journal_device = journal;
         options.journal_checksum_v2 = self.v2;

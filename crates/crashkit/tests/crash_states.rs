@@ -25,6 +25,9 @@ fn sweep(loads: &[Box<dyn Workload>], seed: u64) {
     let mut report = Report::default();
     for (i, load) in loads.iter().enumerate() {
         for (j, kind) in VARIANTS.iter().enumerate() {
+            if !load.suits(kind) {
+                continue;
+            }
             // Each pair meets empty volumes in one run and volumes with a past in the next.
             let mut campaign = Campaign::quick(&**load, *kind, seed + (i + j) as u64 % 2);
             campaign.max_states = MOST;

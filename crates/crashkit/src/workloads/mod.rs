@@ -4,9 +4,11 @@
 //! histories. With one actor the run is the same for the same seed; with several they run at the same time.
 
 mod classics;
+mod lazy_init;
 mod mixes;
 
 use crate::actor::{Actor, Done};
+use crate::variant::Variant;
 
 /// A load.
 pub trait Workload: Send + Sync + std::fmt::Debug {
@@ -27,6 +29,11 @@ pub trait Workload: Send + Sync + std::fmt::Debug {
     /// If the file system refused what it must do.
     fn run(&self, actor: &mut Actor, rounds: usize) -> Done;
 
+    /// True if a sweep over all volumes should try this one: volumes that are there for one load are of no use to others.
+    fn suits(&self, variant: &Variant) -> bool {
+        !variant.lazy_tables
+    }
+
     /// Rounds of a quick run: so many that the log wraps where that is the point.
     fn quick(&self) -> usize;
 }
@@ -36,6 +43,7 @@ pub trait Workload: Send + Sync + std::fmt::Debug {
 pub fn all() -> Vec<Box<dyn Workload>> {
     let mut list = mixes::all();
     list.extend(classics::all());
+    list.push(Box::new(lazy_init::LazyInit));
     list
 }
 
