@@ -79,9 +79,9 @@ impl BlockDevice for Gated {
         let mut gate = self.gate.lock().unwrap();
         gate.1 += 1;
         self.changed.notify_all();
-        while !gate.0 {
-            gate = self.changed.wait(gate).unwrap();
-        }
+        // Not for ever: a test that fails would hang in its unmount.
+        let patience = std::time::Duration::from_secs(20);
+        gate = self.changed.wait_timeout_while(gate, patience, |gate| !gate.0).unwrap().0;
         drop(gate);
         self.inner.zero_range(offset, len)
     }
