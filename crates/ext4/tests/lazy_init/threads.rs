@@ -229,7 +229,7 @@ fn l2_creates_and_removals_beside_it() {
 fn l4_unmount_in_the_middle() {
     let _alone = alone();
     let device = gated(&ours(""));
-    let fs = open_gated(&device, "init_itable=0");
+    let fs = open_gated(&device, "init_itable=4000000000");
     wait_for("a turn", || device.came() > 0);
     let came = std::thread::scope(|scope| {
         let ending = scope.spawn(|| fs.unmount());
