@@ -7,6 +7,7 @@
 //!   versus      contenders take turns; medians, ratios, latencies, cost per operation
 //!   report/     what was measured as text, as JSON, as a page with pictures
 //!   medium/     an emulated medium for the kernel: a file under a mount, and a loop device on it
+//!   seed/       the four published tables and our columns beside them
 //!   metadata    names and inodes through a mount, beside kernel ext4 and fuse2fs on the same loop device
 //! ```
 //!
@@ -19,6 +20,7 @@ mod machine;
 pub mod medium;
 mod metadata;
 pub mod report;
+pub mod seed;
 mod spread;
 mod subject;
 pub mod target;

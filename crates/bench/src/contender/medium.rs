@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use extol_device::{EmulatedMedia, FileDevice, MemDevice, OpenOptions, Profile, SharedDevice};
 
+use super::VolumeSpec;
+use super::stale::Stale;
 use crate::subject::Loop;
 use crate::{BenchError, Result};
 
@@ -38,6 +40,19 @@ impl Medium {
                 ))
             })?),
         })
+    }
+}
+
+impl Medium {
+    /// The name under which published figures are kept: that of the profile, or the text.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        match self {
+            Self::Memory => "memory",
+            Self::Image => "image",
+            Self::Device(_) => "device",
+            Self::Emulated(profile) => profile.name(),
+        }
     }
 }
 
@@ -95,15 +110,23 @@ pub(super) struct Outside {
 
 impl Place {
     /// A device in this process, on which `prepare` has made a volume.
-    pub(super) fn inside(&self, size: u64, prepare: &dyn Fn(&SharedDevice) -> Result<()>) -> Result<Inside> {
+    pub(super) fn inside(
+        &self,
+        volume: &VolumeSpec,
+        prepare: &dyn Fn(&SharedDevice) -> Result<()>,
+    ) -> Result<Inside> {
+        let size = volume.size;
+        let aged = |device: SharedDevice| -> SharedDevice {
+            if volume.stale { Arc::new(Stale::new(device)) } else { device }
+        };
         match &self.medium {
             Medium::Memory => {
-                let device: SharedDevice = Arc::new(MemDevice::new(size));
+                let device = aged(Arc::new(MemDevice::new(size)));
                 prepare(&device)?;
                 Ok(Inside { device, emulated: None, _file: None })
             }
             Medium::Emulated(profile) => {
-                let memory: SharedDevice = Arc::new(MemDevice::new(size));
+                let memory = aged(Arc::new(MemDevice::new(size)));
                 prepare(&memory)?;
                 let emulated = Arc::new(Emulated::new(memory, profile.clone()));
                 let device: SharedDevice = Arc::clone(&emulated) as SharedDevice;
@@ -111,7 +134,7 @@ impl Place {
             }
             Medium::Image => {
                 let file = self.scratch(&self.dir);
-                let device = open(&file.0, &OpenOptions::read_write().create_size(size))?;
+                let device = aged(open(&file.0, &OpenOptions::read_write().create_size(size))?);
                 prepare(&device)?;
                 Ok(Inside { device, emulated: None, _file: Some(file) })
             }
@@ -172,7 +195,8 @@ impl Drop for MountPoint {
     }
 }
 
-fn open(path: &Path, how: &OpenOptions) -> Result<SharedDevice> {
+/// Opens a file or a block device.
+pub(super) fn open(path: &Path, how: &OpenOptions) -> Result<SharedDevice> {
     match FileDevice::open(path, how) {
         Ok(device) => Ok(Arc::new(device)),
         Err(e) => {

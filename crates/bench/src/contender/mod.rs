@@ -14,6 +14,7 @@
 mod medium;
 mod reading;
 mod session;
+mod stale;
 
 use std::path::PathBuf;
 
@@ -80,11 +81,13 @@ pub struct VolumeSpec {
     pub journal_mib: Option<u32>,
     /// Leave inode tables to be zeroed later.
     pub lazy: bool,
+    /// The device was used before: what was never written does not read as zeros. (Library only.)
+    pub stale: bool,
 }
 
 impl Default for VolumeSpec {
     fn default() -> Self {
-        Self { size: 1 << 30, journal_mib: None, lazy: false }
+        Self { size: 1 << 30, journal_mib: None, lazy: false, stale: false }
     }
 }
 

@@ -1,13 +1,13 @@
 //! One volume from mkfs to unmount.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use extol::mkfs::{MkfsOptions, mkfs};
 use extol::{Ext4, MountOptions};
-use extol_device::{CountingDevice, SharedDevice};
+use extol_device::{CountingDevice, OpenOptions, SharedDevice};
 
-use super::medium::{Emulated, MountPoint, Outside, Scratch};
+use super::medium::{Emulated, MountPoint, Outside, Scratch, open};
 use super::reading::{DeviceReading, Reading, cpu_of, kernel_transactions, own_cpu};
 use super::{Contender, Place, VolumeSpec};
 use crate::subject::{Mounted, SubjectKind};
@@ -22,19 +22,16 @@ pub struct Session {
 }
 
 enum Kind {
-    Library {
-        fs: Arc<Ext4>,
-        device: Arc<CountingDevice<SharedDevice>>,
-        emulated: Option<Arc<Emulated>>,
-        _file: Option<Scratch>,
-    },
-    Mounted {
-        mounted: Mounted,
-        extol: PathBuf,
-        source: Outside,
-        _dir: MountPoint,
-    },
+    Library { fs: Arc<Ext4>, device: Arc<CountingDevice<SharedDevice>>, under: Under },
+    Mounted { mounted: Mounted, extol: PathBuf, source: Outside, _dir: MountPoint },
     Dir(PathBuf),
+}
+
+/// What lies under a volume that is open in this process; it goes after the volume.
+struct Under {
+    emulated: Option<Arc<Emulated>>,
+    _node: Option<Outside>,
+    _file: Option<Scratch>,
 }
 
 impl std::fmt::Debug for Session {
@@ -57,15 +54,47 @@ impl Session {
     }
 
     fn library(place: &Place, volume: &VolumeSpec, options: &str) -> Result<Self> {
+        Self::library_through(place, volume, options, &|device| device)
+    }
+
+    /// The library on a medium, with a decorator between them.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub(crate) fn library_through(
+        place: &Place,
+        volume: &VolumeSpec,
+        options: &str,
+        wrap: &dyn Fn(SharedDevice) -> SharedDevice,
+    ) -> Result<Self> {
+        let inside = place.inside(volume, &|device| make(device, volume))?;
+        let under = Under { emulated: inside.emulated, _node: None, _file: inside._file };
+        Self::open_library(wrap(inside.device), options, under)
+    }
+
+    /// The library on a block device with a node, on which the kernel schedules requests: the loop device over an image, or
+    /// the device itself. `prepare` gets the node before the volume is opened.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub(crate) fn library_on_node(
+        place: &Place,
+        volume: &VolumeSpec,
+        options: &str,
+        prepare: &dyn Fn(&str) -> Result<()>,
+    ) -> Result<Self> {
+        let node = place.outside(volume.size, &|device| make(device, volume))?;
+        prepare(&node.source)?;
+        let device = open(Path::new(&node.source), &OpenOptions::read_write())?;
+        Self::open_library(device, options, Under { emulated: None, _node: Some(node), _file: None })
+    }
+
+    fn open_library(device: SharedDevice, options: &str, under: Under) -> Result<Self> {
         let options = MountOptions::parse(options).map_err(BenchError)?;
-        let inside = place.inside(volume.size, &|device| make(device, volume))?;
-        let device = Arc::new(CountingDevice::new(inside.device));
+        let device = Arc::new(CountingDevice::new(device));
         let fs = Ext4::open(device.clone(), &options).map_err(|e| BenchError(e.to_string()))?;
         let target = Arc::new(Library::new(Arc::clone(&fs)));
-        Ok(Self {
-            target,
-            kind: Kind::Library { fs, device, emulated: inside.emulated, _file: inside._file },
-        })
+        Ok(Self { target, kind: Kind::Library { fs, device, under } })
     }
 
     fn mounted(place: &Place, volume: &VolumeSpec, kind: SubjectKind, options: &str) -> Result<Self> {
@@ -77,7 +106,7 @@ impl Session {
         Ok(Self { target: Arc::new(target), kind })
     }
 
-    fn dir(path: &std::path::Path) -> Result<Self> {
+    fn dir(path: &Path) -> Result<Self> {
         let dir = path.join(format!("extol-bench-{}", std::process::id()));
         let fail = |e: std::io::Error| BenchError(format!("{}: {e}", dir.display()));
         std::fs::create_dir(&dir).map_err(fail)?;
@@ -105,8 +134,8 @@ impl Session {
     pub fn reading(&self) -> Reading {
         let mut reading = Reading { own_cpu: own_cpu(), ..Reading::default() };
         match &self.kind {
-            Kind::Library { fs, device, emulated, .. } => {
-                reading.medium = emulated.as_ref().map(|m| m.medium_stats());
+            Kind::Library { fs, device, under } => {
+                reading.medium = under.emulated.as_ref().map(|m| m.medium_stats());
                 reading.device = Some(device.stats().into());
                 reading.stats = serde_json::to_value(fs.stats()).ok();
             }
