@@ -1,5 +1,9 @@
 //! `extol bench`: measurements beside peers.
 
+mod contest;
+mod loads;
+mod seeds;
+
 use extol_bench::{MetadataBench, SubjectKind};
 
 use crate::args::{BenchCommand, BenchMetadataArgs};
@@ -10,6 +14,14 @@ pub fn run(command: &BenchCommand) -> Result<()> {
     match command {
         BenchCommand::Metadata(args) => metadata(args),
         BenchCommand::Medium(args) => crate::medium::run(args),
+        BenchCommand::Fsmark(args) => loads::fsmark(args),
+        BenchCommand::Postmark(args) => loads::postmark(args),
+        BenchCommand::Varmail(args) => loads::varmail(args),
+        BenchCommand::FsyncLatency(args) => loads::fsync_latency(args),
+        BenchCommand::FsyncBatching(args) => seeds::fsync_batching(args),
+        BenchCommand::AsyncCheckpoint(args) => seeds::async_checkpoint(args),
+        BenchCommand::CheckpointMerge(args) => seeds::checkpoint_merge(args),
+        BenchCommand::LazyInit(args) => seeds::lazy_init(args),
     }
 }
 

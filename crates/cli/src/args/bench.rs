@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::loads::{FsMarkArgs, FsyncLatencyArgs, PostMarkArgs, VarMailArgs};
+use super::seeds::{AsyncCheckpointArgs, CheckpointMergeArgs, FsyncBatchingArgs, LazyInitArgs};
+
 /// `extol bench`.
 #[derive(Subcommand, Debug)]
 pub enum BenchCommand {
@@ -11,6 +14,22 @@ pub enum BenchCommand {
     Metadata(BenchMetadataArgs),
     /// Serve an emulated medium (disk, array, network disk) as a file, for a loop device (needs FUSE).
     Medium(BenchMediumArgs),
+    /// Files of one size, as fs_mark makes them.
+    Fsmark(FsMarkArgs),
+    /// Many small files, as PostMark makes them.
+    Postmark(PostMarkArgs),
+    /// A mail server that syncs, as filebench's varmail.
+    Varmail(VarMailArgs),
+    /// How long a small durable write takes, alone and beside a heavy writer.
+    FsyncLatency(FsyncLatencyArgs),
+    /// fsync batching: files per second by threads, policy and medium, beside the published table.
+    FsyncBatching(FsyncBatchingArgs),
+    /// Asynchronous checkpoint: a load that outruns the log, beside the published table.
+    AsyncCheckpoint(AsyncCheckpointArgs),
+    /// Merged checkpoints: syncs beside a throttled caller, beside the published figures.
+    CheckpointMerge(CheckpointMergeArgs),
+    /// Lazy inode tables: what zeroing them costs, beside the published table.
+    LazyInit(LazyInitArgs),
 }
 
 /// `extol bench metadata`.

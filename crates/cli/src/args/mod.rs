@@ -13,9 +13,11 @@ macro_rules! manual {
 
 mod bench;
 mod files;
+mod loads;
 mod look;
 mod mkfs;
 mod mount;
+mod seeds;
 mod watch;
 mod whole;
 
@@ -27,9 +29,11 @@ use crate::error::{Failure, Result};
 
 pub use bench::{BenchCommand, BenchMediumArgs, BenchMetadataArgs};
 pub use files::{CatArgs, CpArgs, LsArgs, MkdirArgs, PutArgs, RmArgs};
+pub use loads::{ContestArgs, FsMarkArgs, FsyncLatencyArgs, OutputArgs, PostMarkArgs, VarMailArgs};
 pub use look::{CheckArgs, LookArgs, ReplayArgs};
 pub use mkfs::MkfsArgs;
 pub use mount::{MountArgs, UmountArgs};
+pub use seeds::{AsyncCheckpointArgs, CheckpointMergeArgs, FsyncBatchingArgs, LazyInitArgs};
 pub use watch::{RemountArgs, StatArgs, TopArgs};
 pub use whole::{CheckpointArgs, FreezeArgs, SyncArgs, ThawArgs};
 

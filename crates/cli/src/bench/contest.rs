@@ -1,0 +1,92 @@
+//! What all loads and tables have in common: places, limits, progress, output.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use extol_bench::contender::{Medium, Place, VolumeSpec};
+use extol_bench::report::Report;
+use extol_bench::versus::{Conduct, Step};
+use extol_bench::workload::{Cancel, Limits};
+use extol_bench::{BenchError, Result as BenchResult};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::args::OutputArgs;
+use crate::error::{Failure, Result, print};
+use crate::{progress, volume};
+
+/// Where volumes are made, and how large.
+pub struct Where<'a> {
+    pub medium: &'a str,
+    pub volume: &'a str,
+    pub log: Option<u32>,
+    pub dir: &'a Path,
+}
+
+impl Where<'_> {
+    /// With rounds and a limit of time.
+    pub fn conduct(&self, rounds: u32, seconds: Option<f64>) -> Result<Conduct> {
+        let time = seconds.map(|s| {
+            let time = Duration::try_from_secs_f64(s).ok().filter(|t| !t.is_zero());
+            time.ok_or_else(|| Failure::usage(format_args!("--seconds {s}: it must be a time above 0")))
+        });
+        let size = volume::parse_size(self.volume, None)
+            .map_err(|e| Failure::usage(format_args!("--volume: {e}")))?;
+        let extol = std::env::current_exe()
+            .map_err(|e| Failure::system(format_args!("cannot find this program: {e}")))?;
+        Ok(Conduct {
+            place: Place {
+                medium: Medium::parse(self.medium).map_err(usage)?,
+                dir: self.dir.to_owned(),
+                extol,
+            },
+            volume: VolumeSpec { size, journal_mib: self.log, ..VolumeSpec::default() },
+            rounds,
+            limits: Limits { time: time.transpose()?, cancel: cancel()? },
+        })
+    }
+}
+
+/// A mistake in an argument.
+pub fn usage(error: BenchError) -> Failure {
+    Failure::usage(error)
+}
+
+/// Set by the first SIGINT or SIGTERM, so that mounts and images are cleaned up; the second ends the program at once.
+fn cancel() -> Result<Cancel> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(
+            signal,
+            i32::from(Failure::INTERRUPTED),
+            Arc::clone(&flag),
+        )
+        .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&flag)))
+        .map_err(|e| Failure::system(format_args!("cannot catch signals: {e}")))?;
+    }
+    Ok(Cancel::new(flag))
+}
+
+/// Runs a benchmark with a progress bar and puts its report out.
+pub fn carry_out(
+    output: &OutputArgs,
+    conduct: &Conduct,
+    bench: impl FnOnce(&mut dyn FnMut(&Step)) -> BenchResult<Report>,
+) -> Result<()> {
+    let bar = progress::steps(1, String::new());
+    let report = bench(&mut |step| {
+        bar.set_length(step.total);
+        bar.set_position(step.done);
+        bar.set_message(step.what.clone());
+    });
+    bar.finish_and_clear();
+    let report = report.map_err(|error| match conduct.limits.cancel.is_set() {
+        true => Failure { line: "interrupted".into(), code: Failure::INTERRUPTED },
+        false => Failure::new(error),
+    })?;
+    if let Some(file) = &output.html {
+        std::fs::write(file, report.html()).map_err(|e| Failure::about(file.display(), e))?;
+    }
+    print(if output.json { report.json() } else { report.text() })
+}

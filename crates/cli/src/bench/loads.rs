@@ -1,0 +1,84 @@
+//! `extol bench fsmark`, `postmark`, `varmail`, `fsync-latency`.
+
+use extol_bench::contender::Contender;
+use extol_bench::workload::{FsMark, FsyncLatency, PostMark, SyncMode, VarMail, Workload};
+
+use super::contest::{Where, carry_out, usage};
+use crate::args::{ContestArgs, FsMarkArgs, FsyncLatencyArgs, PostMarkArgs, VarMailArgs};
+use crate::error::{Failure, Result};
+
+/// Runs a load on its targets.
+fn run(load: &dyn Workload, args: &ContestArgs) -> Result<()> {
+    let place = Where { medium: &args.medium, volume: &args.volume, log: args.log, dir: &args.dir };
+    let conduct = place.conduct(args.rounds, args.seconds)?;
+    let mut contenders = args
+        .targets
+        .iter()
+        .map(|t| Contender::parse(t))
+        .collect::<extol_bench::Result<Vec<_>>>()
+        .map_err(usage)?;
+    if contenders.is_empty() {
+        contenders.push(Contender::Library(String::new()));
+    }
+    carry_out(&args.output, &conduct, |progress| conduct.report(&contenders, load, progress))
+}
+
+pub fn fsmark(args: &FsMarkArgs) -> Result<()> {
+    let load = FsMark {
+        threads: args.threads,
+        size: args.size,
+        files: args.files,
+        dirs: args.dirs,
+        per_dir: args.per_dir,
+        sync: SyncMode::from_number(args.sync).unwrap_or_default(),
+        keep: args.keep,
+        write_size: args.write as usize,
+        loops: args.loops,
+    };
+    run(&load, &args.contest)
+}
+
+pub fn postmark(args: &PostMarkArgs) -> Result<()> {
+    let size = match args.size[..] {
+        [low, high] if low <= high => (low, high),
+        _ => {
+            return Err(Failure::usage("--size must be LOW,HIGH, the smallest and the largest file in bytes"));
+        }
+    };
+    let load = PostMark {
+        number: args.number,
+        transactions: args.transactions,
+        size,
+        read: args.read as usize,
+        write: args.write as usize,
+        bias_read: args.bias_read,
+        bias_create: args.bias_create,
+        subdirectories: args.subdirectories,
+        seed: args.seed,
+    };
+    run(&load, &args.contest)
+}
+
+pub fn varmail(args: &VarMailArgs) -> Result<()> {
+    let load = VarMail {
+        threads: args.threads,
+        files: args.files,
+        mean_size: args.mean_size,
+        append_size: args.append_size,
+        loops: args.loops,
+        ..VarMail::default()
+    };
+    run(&load, &args.contest)
+}
+
+pub fn fsync_latency(args: &FsyncLatencyArgs) -> Result<()> {
+    let load = FsyncLatency {
+        block: args.block as usize,
+        calls: args.calls,
+        data_only: args.fdatasync,
+        alone: args.only.as_deref() != Some("beside"),
+        beside: args.only.as_deref() != Some("alone"),
+        ..FsyncLatency::default()
+    };
+    run(&load, &args.contest)
+}
