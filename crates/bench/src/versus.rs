@@ -68,8 +68,22 @@ impl Conduct {
     /// # Errors
     /// If the volume cannot be made or mounted, or the load fails.
     pub fn run(&self, contender: &Contender, load: &dyn Workload) -> Result<Run> {
+        self.run_when(contender, load, &|_| Ok(()))
+    }
+
+    /// The same; the load begins when `ready` returns.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run), and those of `ready`.
+    pub fn run_when(
+        &self,
+        contender: &Contender,
+        load: &dyn Workload,
+        ready: &dyn Fn(&Session) -> Result<()>,
+    ) -> Result<Run> {
         let about = |e: String| BenchError(format!("{} on {}: {e}", load.name(), contender.name()));
         let session = Session::start(contender, &self.place, &self.volume).map_err(|e| about(e.0))?;
+        ready(&session)?;
         let before = session.reading();
         let outcome = load.run(&**session.target(), &self.limits).map_err(|e| match e.kind() {
             std::io::ErrorKind::Interrupted => BenchError("interrupted".into()),

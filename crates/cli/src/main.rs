@@ -11,7 +11,7 @@
 //!     ├── top/          the same as a dashboard    metrics/   and over HTTP
 //!     ├── look.rs       info, log, replay
 //!     ├── mkfs.rs       mkfs
-//!     ├── bench.rs      bench: Extol beside its peers
+//!     ├── bench.rs      bench: Extol beside its peers; bench/ loads and published tables
 //!     ├── medium.rs     bench medium: an emulated disk as a file
 //!     ├── files/        ls, cat, cp, put, rm, mkdir on a volume that is not mounted
 //!     └── volume.rs     the only file that opens volumes

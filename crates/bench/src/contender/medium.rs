@@ -8,6 +8,7 @@ use extol_device::{EmulatedMedia, FileDevice, MemDevice, OpenOptions, Profile, S
 
 use super::VolumeSpec;
 use super::stale::Stale;
+use crate::medium::Served;
 use crate::subject::Loop;
 use crate::{BenchError, Result};
 
@@ -103,6 +104,8 @@ pub(super) struct Inside {
 /// A fresh device with a node, for mounts.
 pub(super) struct Outside {
     pub source: String,
+    /// A process that serves an emulated medium, with a loop device on it.
+    pub served: Option<Served>,
     /// Before the file, so that the loop device goes first.
     pub _attached: Option<Loop>,
     pub _file: Option<Scratch>,
@@ -149,24 +152,37 @@ impl Place {
     /// A device with a node, on which `prepare` has made a volume.
     pub(super) fn outside(
         &self,
-        size: u64,
+        volume: &VolumeSpec,
         prepare: &dyn Fn(&SharedDevice) -> Result<()>,
     ) -> Result<Outside> {
         let dir = match &self.medium {
             Medium::Memory => Path::new("/dev/shm"),
             Medium::Image => &self.dir,
-            Medium::Emulated(_) => {
-                return Err(BenchError("an emulated medium can only be used with the target library".into()));
+            Medium::Emulated(profile) => {
+                let served = Served::start(&self.extol, profile, volume.size)?;
+                let source = served.device().display().to_string();
+                prepare(&open(served.device(), &OpenOptions::read_write())?)?;
+                return Ok(Outside { source, served: Some(served), _attached: None, _file: None });
             }
             Medium::Device(path) => {
                 prepare(&open(path, &OpenOptions::read_write())?)?;
-                return Ok(Outside { source: path.display().to_string(), _attached: None, _file: None });
+                return Ok(Outside {
+                    source: path.display().to_string(),
+                    served: None,
+                    _attached: None,
+                    _file: None,
+                });
             }
         };
         let file = self.scratch(dir);
-        prepare(&open(&file.0, &OpenOptions::read_write().create_size(size))?)?;
+        prepare(&open(&file.0, &OpenOptions::read_write().create_size(volume.size))?)?;
         let attached = Loop::attach(&file.0)?;
-        Ok(Outside { source: attached.device.clone(), _attached: Some(attached), _file: Some(file) })
+        Ok(Outside {
+            source: attached.device.clone(),
+            served: None,
+            _attached: Some(attached),
+            _file: Some(file),
+        })
     }
 
     fn scratch(&self, dir: &Path) -> Scratch {
@@ -178,9 +194,10 @@ impl Place {
 
     /// A directory to mount on; it is removed when dropped.
     pub(super) fn mount_point(&self) -> Result<MountPoint> {
-        let dir = self.scratch(&self.dir).0.with_extension("mnt");
-        std::fs::create_dir(&dir)
-            .map_err(|e| BenchError(format!("cannot make {}: {e} (see --dir)", dir.display())))?;
+        let fail = |e: std::io::Error| BenchError(format!("{}: {e} (see --dir)", self.dir.display()));
+        // The table of mounts has absolute paths.
+        let dir = self.scratch(&self.dir.canonicalize().map_err(fail)?).0.with_extension("mnt");
+        std::fs::create_dir(&dir).map_err(fail)?;
         Ok(MountPoint(dir))
     }
 }

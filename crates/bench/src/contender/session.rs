@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use extol::mkfs::{MkfsOptions, mkfs};
 use extol::{Ext4, MountOptions};
-use extol_device::{CountingDevice, OpenOptions, SharedDevice};
+use extol_device::{CountingDevice, MediumStats, OpenOptions, SharedDevice};
 
 use super::medium::{Emulated, MountPoint, Outside, Scratch, open};
 use super::reading::{DeviceReading, Reading, cpu_of, kernel_transactions, own_cpu};
@@ -83,7 +84,7 @@ impl Session {
         options: &str,
         prepare: &dyn Fn(&str) -> Result<()>,
     ) -> Result<Self> {
-        let node = place.outside(volume.size, &|device| make(device, volume))?;
+        let node = place.outside(volume, &|device| make(device, volume))?;
         prepare(&node.source)?;
         let device = open(Path::new(&node.source), &OpenOptions::read_write())?;
         Self::open_library(device, options, Under { emulated: None, _node: Some(node), _file: None })
@@ -98,7 +99,7 @@ impl Session {
     }
 
     fn mounted(place: &Place, volume: &VolumeSpec, kind: SubjectKind, options: &str) -> Result<Self> {
-        let source = place.outside(volume.size, &|device| make(device, volume))?;
+        let source = place.outside(volume, &|device| make(device, volume))?;
         let dir = place.mount_point()?;
         let mounted = Mounted::mount(kind, &source.source, &dir.0, &place.extol, options)?;
         let target = Dir::open(&dir.0).map_err(|e| BenchError(format!("{}: {e}", dir.0.display())))?;
@@ -142,6 +143,11 @@ impl Session {
             Kind::Mounted { mounted, source, .. } => {
                 reading.daemon_cpu = mounted.daemon().and_then(cpu_of);
                 reading.device = DeviceReading::of_node(&source.source);
+                reading.medium = source.served.as_ref().and_then(|s| s.stats().ok()).map(|s| MediumStats {
+                    modelled: Duration::from_secs_f64(s.modelled_seconds),
+                    late: Duration::from_secs_f64(s.late_seconds),
+                    ..MediumStats::default()
+                });
                 reading.stats = mounted.stats();
                 reading.transactions = kernel_transactions(&source.source);
             }

@@ -42,7 +42,9 @@ pub fn postmark(args: &PostMarkArgs) -> Result<()> {
     let size = match args.size[..] {
         [low, high] if low <= high => (low, high),
         _ => {
-            return Err(Failure::usage("--size must be LOW,HIGH, the smallest and the largest file in bytes"));
+            return Err(Failure::usage(
+                "--size must be LOW,HIGH, the smallest and the largest file in bytes",
+            ));
         }
     };
     let load = PostMark {
