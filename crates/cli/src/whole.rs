@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use crate::args::{CheckpointArgs, FreezeArgs, SyncArgs, ThawArgs};
 use crate::error::{Failure, Result};
-use crate::live::root_of;
+use crate::live::{Live, root_of};
 
 /// Makes everything durable.
 pub fn sync(args: &SyncArgs) -> Result<()> {
@@ -46,7 +46,7 @@ pub fn freeze(args: &FreezeArgs) -> Result<()> {
     let root = open(&args.dir)?;
     write_back(&args.dir, &root)?;
     send(MountRequest::Freeze, &args.dir, &root, |error| match error {
-        Errno::BUSY => Some("the volume is frozen already"),
+        Errno::BUSY => Some("the volume is frozen; extol thaw ends that"),
         _ => None,
     })
 }
@@ -73,8 +73,13 @@ fn open(dir: &Path) -> Result<File> {
     File::open(&root).map_err(|error| Failure::about(dir.display(), error))
 }
 
-/// Has the kernel hand over what it holds back.
+/// Has the kernel hand over what it holds back. It would wait for the thaw of a frozen volume.
 fn write_back(dir: &Path, root: &File) -> Result<()> {
+    let stats = Live::of(dir)?.json()?;
+    let frozen = serde_json::from_str::<serde_json::Value>(&stats).is_ok_and(|stats| stats["frozen"] == true);
+    if frozen {
+        return Err(Failure::about(dir.display(), "the volume is frozen; extol thaw ends that"));
+    }
     rustix::fs::syncfs(root).map_err(|error| Failure::about(dir.display(), error))
 }
 

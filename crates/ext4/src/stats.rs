@@ -44,6 +44,8 @@ pub struct Stats {
     pub mount_options: String,
     /// All mount options in force.
     pub options: Vec<String>,
+    /// Frozen: changes wait for the thaw.
+    pub frozen: bool,
     /// `data=` mode.
     pub data_mode: String,
     /// Operations served.
@@ -101,6 +103,7 @@ impl Stats {
             read_only: fs.check_writable().is_err(),
             mount_options: fs.mount_options(),
             options: fs.all_options(),
+            frozen: fs.whole.is_frozen(),
             data_mode: format!("{:?}", fs.limits.data).to_lowercase(),
             operations: fs.operations.load(Ordering::Relaxed),
             errors_seen: fs.trouble.seen(),

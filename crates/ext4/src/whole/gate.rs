@@ -108,6 +108,11 @@ impl Gate {
         std::mem::take(&mut waiting.deferred)
     }
 
+    /// True from the beginning of a closing to the opening.
+    pub fn is_closed(&self) -> bool {
+        self.waiting.lock().closed
+    }
+
     /// Returns when the gate is open.
     pub fn wait_open(&self) {
         let mut waiting = self.waiting.lock();

@@ -164,6 +164,11 @@ impl Whole {
         self.requests.stats()
     }
 
+    /// Changes wait for a thaw.
+    pub fn is_frozen(&self) -> bool {
+        self.gate.is_closed()
+    }
+
     /// The volume was shut down on purpose.
     pub fn is_shut(&self) -> bool {
         self.shut.load(Ordering::Acquire)
