@@ -2,18 +2,21 @@
 //!
 //! The first signal unmounts. If files are open, the mount is detached instead: it goes on for those who have it, out
 //! of everybody else's sight. A second signal does not wait for them: the volume is closed at once, and they get
-//! errors. A signal while the volume is still being opened (a long recovery) takes effect when the mount stands; a
+//! errors. A frozen volume is thawed first. A signal while the volume is still being opened (a long recovery) takes effect when the mount stands; a
 //! second one exits at once, which a journal survives.
 
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use extol_fuse::{MountError, Stopper};
+use extol_fuse::Stopper;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 use crate::error::{Failure, Result, warn};
+use crate::umount;
 
 /// A write behind the limit on the size of files (RLIMIT_FSIZE) becomes an error, instead of ending the process with a
 /// mount that others use.
@@ -91,21 +94,44 @@ pub fn stop(stopper: &Stopper, again: bool) {
         stopper.abandon();
         return;
     }
-    match stopper.unmount() {
+    stopper.thaw();
+    match take_off(stopper, false) {
         Ok(()) => {}
-        Err(MountError::Busy { dir }) => {
+        Err(umount::BUSY) => {
             warn(format_args!(
                 "{} is in use: it ends when the last file is closed (signal again to end it now)",
-                dir.display()
+                stopper.dir().display()
             ));
-            if let Err(error) = stopper.detach() {
-                warn(error);
+            if take_off(stopper, true).is_err() {
                 stopper.abandon();
             }
         }
+        Err(_) => stopper.abandon(),
+    }
+}
+
+/// Takes the mount off its directory, in a process of its own ([`umount::run`] says why). The error is its exit code; it has
+/// said why.
+fn take_off(stopper: &Stopper, lazy: bool) -> std::result::Result<(), u8> {
+    if stopper.has_ended() {
+        return Ok(());
+    }
+    let mut child = Command::new("/proc/self/exe");
+    child
+        .arg0("extol")
+        .args(["umount", "--serving"])
+        .args(lazy.then_some("--lazy"))
+        .arg("--")
+        .arg(stopper.dir());
+    // A second Ctrl-C is for us.
+    match child.process_group(0).stdin(Stdio::null()).status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => {
+            Err(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(Failure::INTERNAL))
+        }
         Err(error) => {
-            warn(error);
-            stopper.abandon();
+            warn(format_args!("cannot start an unmount: {error}"));
+            Err(Failure::INTERNAL)
         }
     }
 }

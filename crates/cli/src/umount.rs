@@ -13,9 +13,15 @@ use rustix::process::{Pid, PidfdFlags};
 use crate::args::UmountArgs;
 use crate::error::{Failure, Result};
 
+/// Exit code of the daemon's child: the mount is in use.
+pub const BUSY: u8 = 16;
+
 /// Unmounts each directory.
 pub fn run(args: &UmountArgs) -> Result<()> {
     let mut outcome = Ok(());
+    if args.serving {
+        return args.dirs.iter().try_for_each(|dir| for_daemon(dir, args.lazy));
+    }
     for dir in &args.dirs {
         if let Err(failure) = unmount(dir, args.lazy) {
             failure.report();
@@ -23,6 +29,18 @@ pub fn run(args: &UmountArgs) -> Result<()> {
         }
     }
     outcome
+}
+
+/// What a daemon that was told to end has its child do. It does not do it itself: an unmount waits for the daemon's answers,
+/// and a daemon that is killed while a thread of its own waits for them never ends.
+fn for_daemon(dir: &Path, lazy: bool) -> Result<()> {
+    if lazy {
+        extol_fuse::write_back(dir);
+    }
+    extol_fuse::unmount(dir, lazy).map_err(|error| match error {
+        MountError::Busy { .. } => Failure::silent(BUSY),
+        error => error.into(),
+    })
 }
 
 fn unmount(dir: &Path, lazy: bool) -> Result<()> {

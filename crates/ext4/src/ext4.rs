@@ -177,6 +177,23 @@ impl Ext4 {
         self.fs.operations.fetch_add(1, Ordering::Relaxed);
         self.fs.note(result)
     }
+
+    /// After a change of names in a directory.
+    fn note_names(&self, dir: u32) -> Result<()> {
+        self.fs.note(files::names_changed(&self.fs, dir))
+    }
+
+    /// After a new name was made: the inode comes with a reference, which goes with an error.
+    fn named(&self, made: Result<Attr>, dir: u32) -> Result<Attr> {
+        let attr = made?;
+        match self.note_names(dir) {
+            Ok(()) => Ok(attr),
+            Err(e) => {
+                self.forget(attr.id.ino, 1);
+                Err(e)
+            }
+        }
+    }
 }
 
 impl Drop for Ext4 {
@@ -237,7 +254,7 @@ impl FileSystem for Ext4 {
     }
 
     fn create(&self, dir: u32, name: &[u8], new: NewNode, perm: u16, umask: u16, who: Creds) -> Result<Attr> {
-        self.change(|| create::create(&self.fs, dir, name, &new, perm, umask, who))
+        self.named(self.change(|| create::create(&self.fs, dir, name, &new, perm, umask, who)), dir)
     }
 
     fn create_unnamed(&self, dir: u32, perm: u16, umask: u16, who: Creds) -> Result<Attr> {
@@ -245,19 +262,23 @@ impl FileSystem for Ext4 {
     }
 
     fn link(&self, ino: u32, dir: u32, name: &[u8]) -> Result<Attr> {
-        self.change(|| names::link(&self.fs, ino, dir, name))
+        self.named(self.change(|| names::link(&self.fs, ino, dir, name)), dir)
     }
 
     fn unlink(&self, dir: u32, name: &[u8]) -> Result<()> {
-        self.change(|| names::unlink(&self.fs, dir, name))
+        self.change(|| names::unlink(&self.fs, dir, name))?;
+        self.note_names(dir)
     }
 
     fn rmdir(&self, dir: u32, name: &[u8]) -> Result<()> {
-        self.change(|| names::rmdir(&self.fs, dir, name))
+        self.change(|| names::rmdir(&self.fs, dir, name))?;
+        self.note_names(dir)
     }
 
     fn rename(&self, dir: u32, name: &[u8], new_dir: u32, new_name: &[u8], flags: RenameFlags) -> Result<()> {
-        self.change(|| rename::rename(&self.fs, dir, name, new_dir, new_name, flags))
+        self.change(|| rename::rename(&self.fs, dir, name, new_dir, new_name, flags))?;
+        self.note_names(dir)?;
+        if new_dir == dir { Ok(()) } else { self.note_names(new_dir) }
     }
 
     fn readlink(&self, ino: u32) -> Result<Vec<u8>> {

@@ -11,6 +11,8 @@ pub(crate) struct Live {
     errors: AtomicU8,
     atime: AtomicU8,
     nodiratime: AtomicBool,
+    sync: AtomicBool,
+    dirsync: AtomicBool,
     lazytime: AtomicBool,
     grpid: AtomicBool,
     minixdf: AtomicBool,
@@ -33,6 +35,8 @@ impl Live {
         self.errors.store(o.errors.unwrap_or(ErrorPolicy::Continue) as u8, Relaxed);
         self.atime.store(o.atime as u8, Relaxed);
         self.nodiratime.store(o.nodiratime, Relaxed);
+        self.sync.store(o.sync, Relaxed);
+        self.dirsync.store(o.dirsync, Relaxed);
         self.lazytime.store(o.lazytime, Relaxed);
         self.grpid.store(o.grpid.unwrap_or(false), Relaxed);
         self.minixdf.store(o.minixdf, Relaxed);
@@ -62,6 +66,15 @@ impl Live {
 
     pub fn nodiratime(&self) -> bool {
         self.nodiratime.load(Relaxed)
+    }
+
+    pub fn sync(&self) -> bool {
+        self.sync.load(Relaxed)
+    }
+
+    /// Changes of names are durable when they return. (`sync` says so, too.)
+    pub fn dirsync(&self) -> bool {
+        self.dirsync.load(Relaxed) || self.sync()
     }
 
     pub fn lazytime(&self) -> bool {

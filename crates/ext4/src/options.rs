@@ -87,6 +87,10 @@ pub struct MountOptions {
     pub atime: Atime,
     /// `nodiratime`.
     pub nodiratime: bool,
+    /// `sync`: every write is durable when it returns, and every change of a name.
+    pub sync: bool,
+    /// `dirsync`: every change of a name is durable when it returns.
+    pub dirsync: bool,
     /// `discard`: tell the device about freed blocks.
     pub discard: bool,
     /// `grpid`, `bsdgroups`: new files take the directory's group.
@@ -160,6 +164,8 @@ impl Default for MountOptions {
             journal_device: None,
             atime: Atime::Relative,
             nodiratime: false,
+            sync: false,
+            dirsync: false,
             discard: false,
             grpid: None,
             minixdf: false,
@@ -315,6 +321,9 @@ impl MountOptions {
             "noatime" => self.atime = Atime::Never,
             "nodiratime" => self.nodiratime = true,
             "diratime" => self.nodiratime = false,
+            "sync" => self.sync = true,
+            "async" => self.sync = false,
+            "dirsync" => self.dirsync = true,
             "discard" => self.discard = true,
             "nodiscard" => self.discard = false,
             "grpid" | "bsdgroups" => self.grpid = Some(true),

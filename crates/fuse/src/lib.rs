@@ -51,7 +51,7 @@ mod wire;
 
 pub use config::{MountConfig, MountFlag};
 pub use errno::errno;
-pub use mount::{MountError, check, unmount};
+pub use mount::{MountError, check, unmount, write_back};
 pub use session::{Mount, Stopper, serve};
 
 /// Extended attribute of the root whose value is [`stats_json`](extol_vfs::FileSystem::stats_json). It is served by

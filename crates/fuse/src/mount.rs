@@ -195,6 +195,13 @@ fn receive(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     Ok(None)
 }
 
+/// Makes the kernel write back what it holds of the mount on `dir`.
+pub fn write_back(dir: &Path) {
+    if let Ok(dir) = std::fs::File::open(dir) {
+        let _ = rustix::fs::syncfs(&dir);
+    }
+}
+
 /// Takes the mount off `dir`. With `lazy` it goes out of sight at once and ends when its last file is closed.
 ///
 /// # Errors

@@ -171,7 +171,19 @@ pub fn serve(
 pub struct Stopper(Arc<Shared>);
 
 impl Stopper {
-    /// Unmounts, after the kernel has written back what it holds.
+    /// Where it is mounted.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.0.dir
+    }
+
+    /// Ends a freeze, if there is one: what the kernel still holds could not be written back, and no unmount would end.
+    pub fn thaw(&self) {
+        let _ = self.0.fs.thaw();
+    }
+
+    /// Unmounts, after the kernel has written back what it holds. The caller waits for this process's own workers, and if
+    /// it is killed meanwhile, for ever: a daemon lets a child do it ([`unmount`](crate::unmount)).
     ///
     /// # Errors
     /// [`MountError::Busy`] if files are open.
@@ -179,6 +191,7 @@ impl Stopper {
         if self.has_ended() {
             return Ok(());
         }
+        self.thaw();
         mount::unmount(&self.0.dir, false)
     }
 
@@ -191,9 +204,8 @@ impl Stopper {
         if self.has_ended() {
             return Ok(());
         }
-        if let Ok(dir) = std::fs::File::open(&self.0.dir) {
-            let _ = rustix::fs::syncfs(&dir);
-        }
+        self.thaw();
+        mount::write_back(&self.0.dir);
         mount::unmount(&self.0.dir, true)
     }
 

@@ -67,6 +67,9 @@ pub struct UmountArgs {
     /// Take the mount out of sight now; it ends when the last file on it is closed. Does not wait.
     #[arg(short, long)]
     pub lazy: bool,
+    /// The daemon itself asks: do not wait for it, and tell it by the exit code if the mount is in use.
+    #[arg(long, hide = true)]
+    pub serving: bool,
     /// Where it is mounted.
     #[arg(required = true)]
     pub dirs: Vec<PathBuf>,

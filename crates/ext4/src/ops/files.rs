@@ -81,13 +81,24 @@ pub(crate) fn write(fs: &Fs, ino: u32, offset: u64, bytes: &[u8]) -> Result<usiz
             return Err(FsError::NotPermitted);
         }
         let n = with_space(fs, || data::write::write(fs, &cell, &mut st, offset, bytes))?;
-        if !st.node.raw.flags.contains(InodeFlags::SYNC) {
+        if !fs.live.sync() && !st.node.raw.flags.contains(InodeFlags::SYNC) {
             return Ok(n);
         }
         n
     };
     fsync(fs, ino, false)?;
     Ok(sync)
+}
+
+/// Makes what an operation did with names of a directory durable, where that is promised: on mounts with `sync` or `dirsync`,
+/// and in directories with the flag `S` or `D` of chattr.
+pub(crate) fn names_changed(fs: &Fs, dir: u32) -> Result<()> {
+    let promised = fs.live.dirsync() || {
+        let cell = fs.cell(dir)?;
+        let st = cell.read()?;
+        st.node.raw.flags.intersects(InodeFlags::SYNC.union(InodeFlags::DIRSYNC))
+    };
+    if promised { fsync(fs, dir, false) } else { Ok(()) }
 }
 
 /// Clears set-id bits and file capabilities, if there are any.

@@ -46,6 +46,8 @@ impl MountOptions {
             journal_device: _,
             atime,
             nodiratime,
+            sync,
+            dirsync,
             discard,
             grpid,
             minixdf,
@@ -86,6 +88,8 @@ impl MountOptions {
             }
             .to_owned(),
             either(*nodiratime, "nodiratime", "diratime"),
+            either(*sync, "sync", "async"),
+            either(*dirsync, "dirsync", ""),
             no(*lazytime, "lazytime"),
             either(*norecovery, "norecovery", ""),
             with("sb", *sb),
@@ -173,7 +177,7 @@ mod tests {
 
     #[test]
     fn what_is_shown_can_be_given_again() {
-        let list = "ro,strictatime,nodiratime,lazytime,norecovery,sb=32768,data=journal,nobarrier,commit=7,\
+        let list = "ro,strictatime,nodiratime,sync,dirsync,lazytime,norecovery,sb=32768,data=journal,nobarrier,commit=7,\
             journal_checksum,journal_async_commit,errors=panic,discard,grpid,minixdf,nouser_xattr,noacl,resuid=3,\
             resgid=4,nodelalloc,fsync_batching=static,min_batch_time=1,max_batch_time=2,async_checkpoint=20,\
             noinit_itable,checkpoint=nomerge,ckpt_thread_ioprio=idle,journal_ioprio=6,dirty_mb=9,cache_mb=10,inode_cache=100,nodirect";

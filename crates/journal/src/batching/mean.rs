@@ -1,4 +1,4 @@
-//! Moving averages of times.
+//! Moving averages of times, and the quickest of the last few.
 
 /// A moving average in which a new sample weighs `NEW` quarters; the first sample is taken as it is.
 ///
@@ -25,6 +25,38 @@ impl<const NEW: u64> Mean<NEW> {
     }
 }
 
+/// The quickest of the last 16 to 32 samples: what a commit costs when nobody disturbs it. On a busy machine the average
+/// is mostly time that the committing thread was not running.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Quickest {
+    before: u64,
+    now: u64,
+    samples: u32,
+}
+
+impl Default for Quickest {
+    fn default() -> Self {
+        Self { before: u64::MAX, now: u64::MAX, samples: 0 }
+    }
+}
+
+impl Quickest {
+    const WINDOW: u32 = 16;
+
+    pub fn add(&mut self, sample: u64) {
+        if self.samples == Self::WINDOW {
+            *self = Self { before: self.now, ..Self::default() };
+        }
+        self.now = self.now.min(sample);
+        self.samples += 1;
+    }
+
+    /// The largest number there is if nothing was measured yet.
+    pub fn get(self) -> u64 {
+        self.before.min(self.now)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -41,6 +73,19 @@ mod tests {
     fn both_formulas() {
         assert_eq!(after::<1>([100_000, 200_000, 400_000]), [100_000, 125_000, 193_750], "jbd2");
         assert_eq!(after::<3>([100_000, 200_000, 400_000]), [100_000, 175_000, 343_750], "ext3 in 2009");
+    }
+
+    #[test]
+    fn the_quickest_is_forgotten_in_time() {
+        let mut quickest = Quickest::default();
+        assert_eq!(quickest.get(), u64::MAX);
+        quickest.add(3);
+        for n in 0..31 {
+            quickest.add(100 + n);
+            assert_eq!(quickest.get(), 3, "{n} later");
+        }
+        quickest.add(500);
+        assert_eq!(quickest.get(), 115, "the best of the sixteen before");
     }
 
     #[test]

@@ -1,0 +1,98 @@
+//! `sync`, `dirsync` and the flags of chattr that promise the same: what returned is durable without an fsync.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::*;
+use extol::Ext4;
+use extol::vfs::{FileSystem, RenameFlags, SetAttr};
+use extol_device::MemDevice;
+
+const SYNC: u32 = 0x8;
+const DIRSYNC: u32 = 0x1_0000;
+
+fn names(fs: &Ext4, dir: u32) -> Vec<String> {
+    let mut names = Vec::new();
+    fs.readdir(dir, 0, &mut |entry| {
+        names.push(String::from_utf8_lossy(&entry.name).into_owned());
+        true
+    })
+    .unwrap();
+    names.retain(|name| name != "." && name != "..");
+    names.sort();
+    names
+}
+
+/// Does `work`, cuts the power, and gives the volume as it is then.
+fn after_a_crash(dev: &Arc<MemDevice>, options: &str, work: impl FnOnce(&Ext4)) -> Arc<Ext4> {
+    let fs = open(dev, options);
+    work(&fs);
+    fs.crash();
+    drop(fs);
+    open(dev, "")
+}
+
+#[test]
+fn changes_of_names_are_durable() {
+    for options in ["dirsync", "sync"] {
+        let dev = image("16M", &["-t", "ext4"]);
+        let fs = after_a_crash(&dev, options, |fs| {
+            let root = fs.root();
+            let (a, b) = (dir(fs, root, "a"), dir(fs, root, "b"));
+            for name in ["moved", "removed", "kept"] {
+                file(fs, a, name);
+            }
+            fs.link(fs.lookup(a, b"kept").unwrap().id.ino, b, b"linked").unwrap();
+            fs.rename(a, b"moved", b, b"there", RenameFlags::default()).unwrap();
+            dir(fs, a, "gone");
+            fs.rmdir(a, b"gone").unwrap();
+            fs.unlink(a, b"removed").unwrap();
+        });
+        let [a, b] = [b"a", b"b"].map(|name| fs.lookup(fs.root(), name).unwrap().id.ino);
+        assert_eq!(names(&fs, a), ["kept"], "{options}");
+        assert_eq!(names(&fs, b), ["linked", "there"], "{options}");
+        fs.unmount().unwrap();
+        assert_clean(&dev, options);
+    }
+}
+
+#[test]
+fn without_a_promise_the_commit_comes_later() {
+    let dev = image("16M", &["-t", "ext4"]);
+    let fs = after_a_crash(&dev, "commit=300", |fs| {
+        file(fs, fs.root(), "file");
+    });
+    assert_eq!(names(&fs, fs.root()), ["lost+found"]);
+}
+
+#[test]
+fn flags_of_a_directory_promise_the_same() {
+    for flag in [SYNC, DIRSYNC] {
+        let dev = image("16M", &["-t", "ext4"]);
+        let fs = after_a_crash(&dev, "commit=300", |fs| {
+            let root = fs.root();
+            let home = dir(fs, root, "home");
+            let flags = fs.getattr(home).unwrap().flags | flag;
+            fs.setattr(home, &SetAttr { flags: Some(flags), ..SetAttr::default() }).unwrap();
+            file(fs, home, "file");
+            file(fs, root, "later");
+        });
+        let home = fs.lookup(fs.root(), b"home").unwrap().id.ino;
+        assert_eq!(names(&fs, home), ["file"], "flag {flag:#x}");
+        assert_eq!(names(&fs, fs.root()), ["home", "lost+found"], "flag {flag:#x}");
+    }
+}
+
+#[test]
+fn writes_of_a_sync_mount_are_durable() {
+    let dev = image("16M", &["-t", "ext4"]);
+    let fs = after_a_crash(&dev, "sync,commit=300", |fs| {
+        let ino = file(fs, fs.root(), "file");
+        fs.write(ino, 0, &[7; 5000]).unwrap();
+    });
+    let mut data = vec![0; 6000];
+    let ino = fs.lookup(fs.root(), b"file").unwrap().id.ino;
+    assert_eq!(fs.read(ino, 0, &mut data).unwrap(), 5000);
+    assert!(data[..5000].iter().all(|b| *b == 7));
+}
