@@ -14,6 +14,10 @@
 //!
 //! The issuing thread can be started and stopped at any time. Without it a caller does the operation itself, at once.
 //!
+//! Two callers who ask again as soon as they are answered would take turns, each waiting for the other's operation and then
+//! for its own: the thread takes the first as soon as it is there, a moment before the second. So after an operation it
+//! waits for those who took part in it, for at most half the time that an operation takes (`Crowd`).
+//!
 //! Invariants
 //! - G1: a request is answered by an operation that began after it was queued. `Merger::turn` takes requests from the
 //!   queue only before it issues, never while it does.
@@ -27,6 +31,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam_queue::SegQueue;
 use extol_sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -82,6 +87,26 @@ impl<I: Issue> Request<I> {
     }
 }
 
+/// Who is expected back after an operation.
+#[derive(Clone, Copy, Debug, Default)]
+struct Crowd {
+    /// Those whom the last operation answered, and those who waited when it ended.
+    size: usize,
+    ended_ns: u64,
+    took_ns: u64,
+}
+
+impl Crowd {
+    /// However long operations take: somebody waits.
+    const LONGEST_NS: u64 = 10_000_000;
+
+    /// How long to wait for the rest if so many are there; `None`: begin now.
+    fn pause(&self, now_ns: u64, waiting: usize) -> Option<Duration> {
+        let until = self.ended_ns.saturating_add((self.took_ns / 2).min(Self::LONGEST_NS));
+        (waiting > 0 && waiting < self.size && now_ns < until).then(|| Duration::from_nanos(until - now_ns))
+    }
+}
+
 /// Waiting times in ms, of the last batch and of the slowest one.
 #[derive(Clone, Copy, Default)]
 struct Times {
@@ -130,6 +155,7 @@ pub struct Merger<I: Issue> {
     issued: AtomicU64,
     total: AtomicU64,
     times: Mutex<Times>,
+    crowd: Mutex<Crowd>,
 }
 
 impl<I: Issue> std::fmt::Debug for Merger<I> {
@@ -152,6 +178,7 @@ impl<I: Issue> Merger<I> {
             issued: AtomicU64::new(0),
             total: AtomicU64::new(0),
             times: Mutex::new(Times::default()),
+            crowd: Mutex::default(),
         })
     }
 
@@ -187,6 +214,7 @@ impl<I: Issue> Merger<I> {
         // What is queued from now on is not counted on: the work may begin before it is taken.
         let batch: Vec<_> = std::iter::from_fn(|| self.queue.pop()).take(self.queue.len()).collect();
         let Some(ask) = batch.iter().map(|request| request.ask).reduce(I::join) else { return false };
+        let began_ns = self.clock.now_ns();
         let answer = std::panic::catch_unwind(AssertUnwindSafe(|| self.issue.issue(ask)));
         let answer = answer.unwrap_or_else(|_| I::broken());
 
@@ -202,6 +230,11 @@ impl<I: Issue> Merger<I> {
             times.current = mean;
             times.peak = times.peak.max(mean);
         }
+        *self.crowd.lock() = Crowd {
+            size: batch.len() + self.queue.len(),
+            ended_ns: now,
+            took_ns: now.saturating_sub(began_ns),
+        };
         batch.into_iter().for_each(|request| request.give(answer.clone()));
         true
     }
@@ -224,7 +257,7 @@ impl<I: Issue> Merger<I> {
         }
         // The one before was told to stop, for good.
         let wakeup = Wakeup::new();
-        let runner = start(&wakeup, IssueService { merger: Arc::clone(self), place: None })?;
+        let runner = start(&wakeup, IssueService { merger: Arc::clone(self), place: None, pauses: 0 })?;
         *self.wakeup.lock() = wakeup;
         *control = Some(runner);
         self.running.store(true, Ordering::SeqCst);
@@ -258,12 +291,23 @@ impl<I: Issue> Merger<I> {
 struct IssueService<I: Issue> {
     merger: Arc<Merger<I>>,
     place: Option<Box<dyn Send>>,
+    /// Waits for the rest of the crowd since the last operation: at most one for each of them.
+    pauses: usize,
 }
 
 impl<I: Issue> Service for IssueService<I> {
     fn step(&mut self) -> Progress {
         self.place.get_or_insert_with(|| self.merger.issue.begin());
-        if self.merger.turn() { Progress::More } else { Progress::Idle(None) }
+        let merger = &self.merger;
+        let crowd = *merger.crowd.lock();
+        if self.pauses < crowd.size
+            && let Some(pause) = crowd.pause(merger.clock.now_ns(), merger.queue.len())
+        {
+            self.pauses += 1;
+            return Progress::Idle(Some(pause));
+        }
+        self.pauses = 0;
+        if merger.turn() { Progress::More } else { Progress::Idle(None) }
     }
 }
 

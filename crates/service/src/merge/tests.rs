@@ -183,3 +183,52 @@ fn a_panic_is_an_answer() {
     assert_eq!(lab.merger.ask(1), (3, 1));
     lab.merger.stop();
 }
+
+/// Who was served a moment ago is waited for, half as long as an operation takes, and never for long.
+#[test]
+fn the_crowd_is_waited_for() {
+    let ms = |n: u64| n * 1_000_000;
+    let crowd = Crowd { size: 3, ended_ns: ms(100), took_ns: ms(8) };
+    assert_eq!(crowd.pause(ms(101), 1), Some(Duration::from_millis(3)));
+    assert_eq!(crowd.pause(ms(103), 2), Some(Duration::from_millis(1)));
+    assert_eq!(crowd.pause(ms(101), 3), None, "all are there");
+    assert_eq!(crowd.pause(ms(104), 1), None, "too late");
+    assert_eq!(crowd.pause(ms(101), 0), None, "nobody is there");
+    assert_eq!(Crowd { size: 1, ..crowd }.pause(ms(101), 1), None, "alone");
+    assert_eq!(Crowd { took_ns: ms(5000), ..crowd }.pause(ms(100), 1), Some(Duration::from_millis(10)));
+    assert_eq!(Crowd::default().pause(0, 1), None);
+}
+
+#[test]
+fn one_operation_for_a_crowd_that_comes_one_by_one() {
+    let lab = Lab::new();
+    lab.merger.running.store(true, Ordering::SeqCst);
+    *lab.merger.crowd.lock() = Crowd { size: 2, ended_ns: 0, took_ns: 8_000_000 };
+    let mut service = IssueService { merger: Arc::clone(&lab.merger), place: None, pauses: 0 };
+    let wait_for = |n| {
+        let began = Instant::now();
+        while lab.merger.queue.len() != n {
+            assert!(began.elapsed() < PATIENCE, "{} wait", lab.merger.queue.len());
+            std::thread::yield_now();
+        }
+    };
+    let first = lab.ask(1);
+    wait_for(1);
+    assert_eq!(service.step(), Progress::Idle(Some(Duration::from_millis(4))));
+    let second = lab.ask(2);
+    wait_for(2);
+    lab.go_on.send(()).expect("open");
+    assert_eq!(service.step(), Progress::More);
+    assert_eq!(first.join().expect("first"), (1, 3));
+    assert_eq!(second.join().expect("second"), (1, 3));
+    // A clock that stands still ends no wait: there are no more waits than members.
+    let third = lab.ask(4);
+    wait_for(1);
+    *lab.merger.crowd.lock() = Crowd { size: 2, ended_ns: 0, took_ns: 8_000_000 };
+    for _ in 0..2 {
+        assert!(matches!(service.step(), Progress::Idle(Some(_))));
+    }
+    lab.go_on.send(()).expect("open");
+    assert_eq!(service.step(), Progress::More);
+    assert_eq!(third.join().expect("third"), (2, 4));
+}
