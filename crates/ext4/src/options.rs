@@ -324,6 +324,7 @@ impl MountOptions {
             "sync" => self.sync = true,
             "async" => self.sync = false,
             "dirsync" => self.dirsync = true,
+            "nodirsync" => self.dirsync = false,
             "discard" => self.discard = true,
             "nodiscard" => self.discard = false,
             "grpid" | "bsdgroups" => self.grpid = Some(true),

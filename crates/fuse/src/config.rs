@@ -83,6 +83,7 @@ impl MountConfig {
             "norelatime" => (MountFlag::RelAtime, false),
             "nostrictatime" => (MountFlag::StrictAtime, false),
             "async" => (MountFlag::Sync, false),
+            "nodirsync" => (MountFlag::DirSync, false),
             "symfollow" => (MountFlag::NoSymFollow, false),
             "nolazytime" => (MountFlag::LazyTime, false),
             _ => match MountFlag::ALL.iter().find(|flag| flag.name() == option) {

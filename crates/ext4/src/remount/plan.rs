@@ -39,6 +39,7 @@ const RULES: &[(&str, Rule)] = &[
     ("sync", Rule::Live),
     ("async", Rule::Live),
     ("dirsync", Rule::Live),
+    ("nodirsync", Rule::Live),
     ("lazytime", Rule::Live),
     ("nolazytime", Rule::Live),
     ("barrier", Rule::Live),
@@ -204,7 +205,7 @@ mod tests {
     ];
 
     /// What takes each of them back.
-    const BACK: &str = "rw,relatime,diratime,nolazytime,barrier,commit=0,errors=continue,nodiscard,nogrpid,bsddf,resuid=0,\
+    const BACK: &str = "rw,relatime,diratime,async,nodirsync,nolazytime,barrier,commit=0,errors=continue,nodiscard,nogrpid,bsddf,resuid=0,\
         resgid=0,delalloc,fsync_batching=adaptive,min_batch_time=0,max_batch_time=15000,noasync_checkpoint,\
         checkpoint=merge,journal_ioprio=3,ckpt_thread_ioprio=be:3,init_itable,dirty_mb=64";
 
