@@ -31,6 +31,8 @@ enum Kind {
 /// What lies under a volume that is open in this process; it goes after the volume.
 struct Under {
     emulated: Option<Arc<Emulated>>,
+    /// What was changed about the node.
+    _prepared: Option<Box<dyn Send>>,
     _node: Option<Outside>,
     _file: Option<Scratch>,
 }
@@ -69,7 +71,7 @@ impl Session {
         wrap: &dyn Fn(SharedDevice) -> SharedDevice,
     ) -> Result<Self> {
         let inside = place.inside(volume, &|device| make(device, volume))?;
-        let under = Under { emulated: inside.emulated, _node: None, _file: inside._file };
+        let under = Under { emulated: inside.emulated, _prepared: None, _node: None, _file: inside._file };
         Self::open_library(wrap(inside.device), options, under)
     }
 
@@ -82,12 +84,16 @@ impl Session {
         place: &Place,
         volume: &VolumeSpec,
         options: &str,
-        prepare: &dyn Fn(&str) -> Result<()>,
+        prepare: &dyn Fn(&str) -> Result<Box<dyn Send>>,
     ) -> Result<Self> {
         let node = place.outside(volume, &|device| make(device, volume))?;
-        prepare(&node.source)?;
+        let prepared = prepare(&node.source)?;
         let device = open(Path::new(&node.source), &OpenOptions::read_write())?;
-        Self::open_library(device, options, Under { emulated: None, _node: Some(node), _file: None })
+        Self::open_library(
+            device,
+            options,
+            Under { emulated: None, _prepared: Some(prepared), _node: Some(node), _file: None },
+        )
     }
 
     fn open_library(device: SharedDevice, options: &str, under: Under) -> Result<Self> {

@@ -159,7 +159,12 @@ impl Loop {
         let mut tries = 0;
         loop {
             match run("losetup", &["--find", "--show", "--direct-io=on", &file]) {
-                Ok(device) => return Ok(Self(device.into())),
+                Ok(device) => {
+                    // Another user may have left a scheduler behind; requests are to reach the medium as they come.
+                    let name = device.trim_start_matches("/dev/");
+                    let _ = std::fs::write(format!("/sys/block/{name}/queue/scheduler"), "none");
+                    return Ok(Self(device.into()));
+                }
                 Err(error) if tries == 20 => return Err(error),
                 Err(_) => {
                     tries += 1;

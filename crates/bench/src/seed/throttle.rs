@@ -70,8 +70,20 @@ fn has_cgroup() -> bool {
         && Path::new("/dev/loop-control").exists()
 }
 
-/// Puts BFQ on a block device.
-pub(super) fn use_bfq(node: &str) -> Result<()> {
+/// Puts the scheduler back that a block device had. (A loop device keeps its scheduler when it is detached.)
+struct Scheduler {
+    file: PathBuf,
+    before: String,
+}
+
+impl Drop for Scheduler {
+    fn drop(&mut self) {
+        let _ = std::fs::write(&self.file, &self.before);
+    }
+}
+
+/// Puts BFQ on a block device, until what is returned is dropped.
+pub(super) fn use_bfq(node: &str) -> Result<Box<dyn Send>> {
     let name = Path::new(node).file_name().unwrap_or_default();
     let queue = Path::new("/sys/class/block").join(name).join("queue");
     let write = |file: &str, text: &str| {
@@ -79,8 +91,14 @@ pub(super) fn use_bfq(node: &str) -> Result<()> {
         std::fs::write(&path, text)
             .map_err(|e| BenchError(format!("{}: {e}: this needs root and BFQ", path.display())))
     };
+    let file = queue.join("scheduler");
+    // "none [mq-deadline] bfq": the one in brackets is in use.
+    let all = std::fs::read_to_string(&file).unwrap_or_default();
+    let before = all.split(['[', ']']).nth(1).unwrap_or("none").to_owned();
+    let scheduler = Scheduler { file, before };
     write("scheduler", "bfq")?;
-    write("iosched/strict_guarantees", "1")
+    write("iosched/strict_guarantees", "1")?;
+    Ok(Box::new(scheduler))
 }
 
 /// Two groups, removed when dropped (their threads must have ended).
