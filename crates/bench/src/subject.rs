@@ -45,6 +45,21 @@ pub(crate) fn run(program: &str, args: &[&str]) -> Result<String> {
     Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned())
 }
 
+/// Puts a free loop device over a file, with these options of losetup; gives its name.
+pub(crate) fn attach_loop(file: &Path, options: &[&str]) -> Result<String> {
+    let file = file.to_string_lossy();
+    let words = [&["--find", "--show"], options, &[&*file]].concat();
+    // Two processes may be given the same free device, and one of them then fails: once more.
+    let mut tries = 0;
+    loop {
+        match run("losetup", &words) {
+            Err(_) if tries < 20 => tries += 1,
+            outcome => return outcome,
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 /// A loop device over a file; detached when dropped. An image that was made for it is removed then.
 pub(crate) struct Loop {
     pub device: String,
@@ -72,17 +87,7 @@ impl Loop {
 
     /// Attaches a file that is there.
     pub fn attach(file: &Path) -> Result<Self> {
-        // Two processes may be given the same free device, and one of them then fails: try again.
-        let name = file.to_string_lossy().into_owned();
-        let mut tries = 0;
-        loop {
-            match run("losetup", &["-f", "--show", &name]) {
-                Ok(device) => return Ok(Self { device, image: None }),
-                Err(e) if tries == 10 => return Err(e),
-                Err(_) => tries += 1,
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        attach_loop(file, &[]).map(|device| Self { device, image: None })
     }
 
     pub fn mke2fs(&self) -> Result<()> {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use extol_device::Profile;
 
 use super::{READY, Stats};
-use crate::subject::run;
+use crate::subject::{attach_loop, run};
 use crate::{BenchError, Result};
 
 /// How long the server may take to end once nobody uses the medium.
@@ -154,24 +154,10 @@ impl Loop {
     }
 
     fn attach(file: &Path) -> Result<Self> {
-        let file = file.to_string_lossy();
-        // Two processes may be given the same free device, and one of them then fails: once more.
-        let mut tries = 0;
-        loop {
-            match run("losetup", &["--find", "--show", "--direct-io=on", &file]) {
-                Ok(device) => {
-                    // Another user may have left a scheduler behind; requests are to reach the medium as they come.
-                    let name = device.trim_start_matches("/dev/");
-                    let _ = std::fs::write(format!("/sys/block/{name}/queue/scheduler"), "none");
-                    return Ok(Self(device.into()));
-                }
-                Err(error) if tries == 20 => return Err(error),
-                Err(_) => {
-                    tries += 1;
-                    std::thread::sleep(Duration::from_millis(50));
-                }
-            }
-        }
+        let attached = Self(attach_loop(file, &["--direct-io=on"])?.into());
+        // Another user may have left a scheduler behind; requests are to reach the medium as they come.
+        let _ = std::fs::write(attached.setting("queue/scheduler"), "none");
+        Ok(attached)
     }
 }
 
