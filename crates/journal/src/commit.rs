@@ -47,6 +47,7 @@ impl Journal {
             return state;
         };
         let closed = running.tx.close();
+        let forgotten = self.fast.source().map(|source| source.closed(closed.tid));
         let c = &self.counters;
         let drained_at = self.clock.now_ns();
         let locked = drained_at.saturating_sub(lock_began);
@@ -79,6 +80,7 @@ impl Journal {
         let first = run.is_some() && std::mem::take(&mut state.log_empty);
         self.can_join.notify_all();
         drop(state);
+        drop(forgotten);
 
         let result = match run {
             Some(run) => self.write_closed(&closed, run, first),

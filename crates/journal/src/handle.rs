@@ -16,6 +16,7 @@ use extol_device::BlockNr;
 use extol_sync::atomic::Ordering;
 
 use crate::cache::Buf;
+use crate::fast::Delta;
 use crate::journal::Journal;
 use crate::transaction::Transaction;
 use crate::types::{JournalError, Result, Tid};
@@ -31,13 +32,15 @@ pub struct Handle {
     changed: bool,
     /// Metadata reads of this thread that had failed when it began.
     failed_reads: u64,
+    /// What it changed in its transaction, for fast commits.
+    deltas: Vec<Delta>,
 }
 
 impl Handle {
     pub(crate) fn new(journal: Arc<Journal>, tx: Arc<Transaction>, credits: u32) -> Self {
         crate::order::opened();
         let failed_reads = crate::order::failed_reads();
-        Self { journal, tx: Some(tx), credits, changed: false, failed_reads }
+        Self { journal, tx: Some(tx), credits, changed: false, failed_reads, deltas: Vec::new() }
     }
 
     fn tx(&self) -> Result<&Arc<Transaction>> {
@@ -162,7 +165,7 @@ impl Handle {
     /// If the journal was aborted, or `credits` never fit; the handle is over then.
     pub fn restart(&mut self, credits: u32) -> Result<()> {
         let old = self.tid();
-        self.leave();
+        self.leave(true);
         self.journal.request_commit(old);
         crate::order::wanted();
         let (tx, credits) = self.journal.join(credits)?;
@@ -199,12 +202,31 @@ impl Handle {
     /// # Errors
     /// If the journal was aborted meanwhile: what the handle did will not become durable.
     pub fn stop(mut self) -> Result<()> {
-        self.leave();
+        self.leave(true);
         self.journal.check_aborted()
     }
 
-    fn leave(&mut self) {
-        if self.tx.take().is_some() {
+    /// True if changes are to be [noted](Self::note): fast commits are possible.
+    #[must_use]
+    pub fn tracks(&self) -> bool {
+        self.journal.fast.tracks()
+    }
+
+    /// Notes a change for fast commits. All notes of a handle take effect together, when it ends.
+    pub fn note(&mut self, delta: Delta) {
+        if self.tracks() {
+            self.deltas.push(delta);
+        }
+    }
+
+    fn leave(&mut self, finished: bool) {
+        if let Some(tx) = self.tx.take() {
+            let deltas = std::mem::take(&mut self.deltas);
+            if (!deltas.is_empty() || (self.changed && !finished))
+                && let Some(source) = self.journal.fast.source()
+            {
+                source.apply(tx.tid, deltas, finished);
+            }
             crate::order::closed();
             self.journal.leave(self.credits);
             self.credits = 0;
@@ -218,7 +240,7 @@ impl Drop for Handle {
             // Before the transaction can be committed.
             let _ = self.journal.abort("metadata cannot be read in the middle of an operation");
         }
-        self.leave();
+        self.leave(false);
     }
 }
 

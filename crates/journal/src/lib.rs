@@ -16,6 +16,7 @@ mod cache;
 mod checkpoint;
 mod commit;
 mod erase;
+pub mod fast;
 pub mod format;
 mod handle;
 mod home;

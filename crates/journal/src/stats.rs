@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::batching::BatchingStats;
 use crate::checkpoint::policy::AsyncCheckpointStats;
+use crate::fast::FastCommitStats;
 use crate::journal::Journal;
 use crate::space::LogSpace;
 
@@ -182,6 +183,8 @@ pub struct JournalStats {
     pub batching: BatchingStats,
     /// Asynchronous checkpoint.
     pub async_checkpoint: AsyncCheckpointStats,
+    /// Fast commits.
+    pub fast_commit: FastCommitStats,
     /// Distributions of times and sizes.
     pub distributions: JournalDistributions,
 }
@@ -276,6 +279,7 @@ impl Journal {
                 shared_flushes: c.async_shared_flushes.get(),
                 tail_moves: c.tail_moves.get(),
             },
+            fast_commit: self.fast.counters.snapshot(self.fast.tracks(), 0, 0),
             distributions: c.distributions.distributions(),
         }
     }

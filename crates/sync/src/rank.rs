@@ -58,6 +58,8 @@ pub enum Rank {
     Buffer,
     /// Blocks, revokes and callbacks of a transaction.
     TransactionList,
+    /// What changed since the last full commit.
+    FastCommit,
     /// The superblock of the log.
     LogSuperblock,
 }
@@ -204,7 +206,7 @@ impl<T, const RANK: u8> Mutex<T, RANK> {
     }
 }
 
-const RANKS: [Rank; 19] = [
+const RANKS: [Rank; 20] = [
     Rank::Gate,
     Rank::Rename,
     Rank::Directory,
@@ -223,6 +225,7 @@ const RANKS: [Rank; 19] = [
     Rank::CacheShard,
     Rank::Buffer,
     Rank::TransactionList,
+    Rank::FastCommit,
     Rank::LogSuperblock,
 ];
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use extol_journal::fast::Ask;
 use extol_ondisk::InodeFlags;
 use extol_vfs::{Fallocate, FileExtent, FsError, Result, Seek};
 
@@ -176,10 +177,12 @@ pub(crate) fn fsync(fs: &Fs, ino: u32, data_only: bool) -> Result<()> {
         }
         (if data_only { st.datasync_tid } else { st.sync_tid }, fs.journals_data(&st))
     };
-    let tid = if journalled { fs.vol.journal.newest() } else { tid };
     // The journal's own error, not "read-only": the caller's data may be lost.
     let lost = |e: extol_journal::JournalError| FsError::Io(e.to_string());
-    fs.vol.journal.make_durable(tid).map_err(lost)
+    if journalled {
+        return fs.vol.journal.make_durable(fs.vol.journal.newest()).map_err(lost);
+    }
+    fs.vol.journal.make_durable_for(tid, Ask { ino, data_only }).map_err(lost)
 }
 
 /// Makes everything durable, the superblock's counters included. Callers come through `whole::sync`.

@@ -51,6 +51,7 @@ use crate::batching::{Batcher, Batching, Gather};
 use crate::cache::{BlockCache, Buf};
 use crate::checkpoint::policy::FreeThreshold;
 use crate::checkpoint::{CheckpointList, Rounds};
+use crate::fast::FastCommits;
 use crate::log::Log;
 use crate::space::LogSpace;
 use crate::stats::Counters;
@@ -156,6 +157,7 @@ pub struct Journal {
     pub(crate) home_writes: Coverage,
     /// Of the threads in [`crate::Services`].
     io_priority: PriorityGroup,
+    pub(crate) fast: FastCommits,
 }
 
 impl std::fmt::Debug for Journal {
@@ -242,6 +244,7 @@ impl Journal {
             data_writes: Coverage::default(),
             home_writes: Coverage::default(),
             io_priority: PriorityGroup::default(),
+            fast: FastCommits::default(),
             device: config.device,
         }))
     }

@@ -1,0 +1,174 @@
+//! Fast commits: an fsync that writes what changed as a few records, not the blocks that hold them.
+//!
+//! ```text
+//!   ordinary log                      fast-commit area
+//!   … | T-2 | T-1 |                   | HEAD(T) records TAIL | records TAIL | records TAIL | zeros or old …
+//!               └ base                   fast commits of the running transaction T, each on top of those before
+//! ```
+//!
+//! The journal does not know what a record means. Operations tell their handle what they changed ([`Delta`]); when the
+//! handle ends, all its deltas reach the file system's [`FastSource`] at once, tagged with the handle's transaction. An
+//! fsync then asks for one inode ([`Ask`]); the leader collects from the source what all waiting asks need, on top of the
+//! last full commit and the fast commits since, and writes that as one chain of blocks. What cannot be said in records is
+//! committed in full, and the source says why ([`Reason`]).
+//!
+//! The source keeps its own copies, so no inode and no handle is waited for, and operations go on all the while.
+
+mod reason;
+mod record;
+mod stats;
+
+use std::any::Any;
+use std::fmt::Debug;
+use std::sync::{Arc, OnceLock};
+
+use extol_sync::atomic::{AtomicBool, Ordering};
+
+pub use reason::Reason;
+pub use record::{FcEntry, FcRecord};
+pub use stats::FastCommitStats;
+pub(crate) use stats::FastCounters;
+
+use crate::journal::Journal;
+use crate::types::{Result, Tid};
+
+/// One change that an operation made. Everything is as it is behind the operation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Delta {
+    /// The inode was written into its slot.
+    Inode {
+        /// Inode.
+        ino: u32,
+        /// The bytes of the slot that a record carries: 128 and the extra size.
+        image: Box<[u8]>,
+        /// The slot held no inode in use before.
+        born: bool,
+        /// fdatasync must make it durable, too.
+        data: bool,
+        /// Links that the image counts.
+        links: u16,
+    },
+    /// A name came, went, or leads elsewhere.
+    Name {
+        /// Directory.
+        dir: u32,
+        /// Name.
+        name: Box<[u8]>,
+        /// Inode that it led to before.
+        was: Option<u32>,
+        /// Inode that it leads to now.
+        is: Option<u32>,
+    },
+    /// Blocks of a file are mapped (anew, or with another state) in one run.
+    Mapped {
+        /// Inode.
+        ino: u32,
+        /// First logical block.
+        lblk: u32,
+        /// Blocks.
+        len: u32,
+        /// First physical block.
+        start: u64,
+        /// They read as zeros.
+        unwritten: bool,
+    },
+    /// Blocks of a file are a hole now.
+    Unmapped {
+        /// Inode.
+        ino: u32,
+        /// First logical block.
+        lblk: u32,
+        /// Blocks; `u32::MAX - lblk` means to the end.
+        len: u32,
+    },
+    /// The inode changed in a way that no record says: until its transaction is committed in full, whatever needs it is.
+    Unfit {
+        /// Inode.
+        ino: u32,
+        /// Why.
+        reason: Reason,
+    },
+    /// The volume changed in a way that no record says: no fast commit for the rest of the transaction.
+    AllUnfit {
+        /// Why.
+        reason: Reason,
+    },
+}
+
+/// What an fsync wants to be durable.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Ask {
+    /// A file, with all its names; or a directory, with all names in it.
+    pub ino: u32,
+    /// fdatasync: times do not matter.
+    pub data_only: bool,
+}
+
+/// What the source has for a fast commit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Collected {
+    /// Nothing has changed since it was made durable, or is being.
+    Nothing,
+    /// These records in this order. From now on they count as durable: if they cannot become so, the transaction must be
+    /// committed in full, or the journal aborted.
+    Records(Vec<FcRecord>),
+    /// It cannot be said in records. The journal commits in full.
+    Full(Reason),
+}
+
+/// The file system's side: knows what changed since the last full commit and the fast commits since.
+///
+/// Called with the journal's state lock held ([`closed`](Self::closed)) or with inode locks held
+/// ([`apply`](Self::apply)): the source's lock is a leaf, and it does no I/O.
+pub trait FastSource: Send + Sync + Debug {
+    /// A handle of transaction `tid` has ended, or moves on to another one, after these changes, in this order. They
+    /// must become visible at once. `finished`: the operation ended well; otherwise nobody knows what it left.
+    fn apply(&self, tid: Tid, deltas: Vec<Delta>, finished: bool);
+
+    /// What makes `asks` durable on top of transaction `tid - 1` and of all that was collected for `tid` before.
+    fn collect(&self, tid: Tid, asks: &[Ask]) -> Collected;
+
+    /// Transaction `tid` takes no more handles and will be committed in full: what is known of it can be forgotten. The
+    /// result is dropped later, without the lock.
+    fn closed(&self, tid: Tid) -> Box<dyn Any + Send>;
+}
+
+/// The journal's side of fast commits.
+#[derive(Debug, Default)]
+pub(crate) struct FastCommits {
+    source: OnceLock<Arc<dyn FastSource>>,
+    /// Handles note what they change.
+    tracks: AtomicBool,
+    pub counters: FastCounters,
+}
+
+impl FastCommits {
+    /// The source, if deltas are wanted.
+    pub fn source(&self) -> Option<&Arc<dyn FastSource>> {
+        if self.tracks.load(Ordering::Relaxed) { self.source.get() } else { None }
+    }
+
+    pub fn tracks(&self) -> bool {
+        self.tracks.load(Ordering::Relaxed)
+    }
+}
+
+impl Journal {
+    /// Names the file system's side. Once, before the first handle.
+    pub fn set_fast_source(&self, source: Arc<dyn FastSource>) {
+        if self.fast.source.set(source).is_ok() {
+            self.fast.tracks.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns once what `ask` names is durable, as it was after all operations on it that have ended in transaction `tid` or
+    /// before, and all file data written before the call: by a fast commit if that can be, else as
+    /// [`make_durable`](Self::make_durable). Never call it with a handle open.
+    ///
+    /// # Errors
+    /// If the journal was aborted before that, or a write or flush fails (which aborts it).
+    pub fn make_durable_for(&self, tid: Tid, ask: Ask) -> Result<()> {
+        let _ = ask;
+        self.make_durable(tid)
+    }
+}

@@ -1,0 +1,93 @@
+//! Why a commit was a full one, by the names of Linux's `fc_info`, and some of our own.
+
+/// Why something cannot be in a fast commit.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum Reason {
+    /// Extended attributes changed.
+    Xattr,
+    /// Two names were exchanged, or the order of names cannot be said in records.
+    CrossRename,
+    /// chattr +j or -j.
+    JournalFlag,
+    /// Too much changed to be kept in memory.
+    Memory,
+    /// The boot loader's inode (never here).
+    SwapBoot,
+    /// The volume was resized (never here).
+    Resize,
+    /// A directory was renamed.
+    DirRename,
+    /// Collapse or insert range.
+    FallocRange,
+    /// Data goes through the log; every symlink, device, fifo and socket counts as such.
+    DataJournalling,
+    /// A name in an encrypted directory.
+    EncryptedName,
+    /// A directory was made or removed.
+    Directory,
+    /// The last name of an inode went, or it never had one.
+    Deleted,
+    /// A directory needed another block.
+    DirectoryGrew,
+    /// The extent tree has blocks of its own, or the file has no extents.
+    ExtentTree,
+    /// Inline data.
+    InlineData,
+    /// The slot of a new inode held remains that records do not overwrite.
+    UsedSlot,
+    /// Attributes that no record says (of a directory; flags that change what the file is).
+    Attributes,
+    /// An operation failed half-way.
+    Failed,
+}
+
+impl Reason {
+    /// All, in order.
+    pub const ALL: [Self; 18] = [
+        Self::Xattr,
+        Self::CrossRename,
+        Self::JournalFlag,
+        Self::Memory,
+        Self::SwapBoot,
+        Self::Resize,
+        Self::DirRename,
+        Self::FallocRange,
+        Self::DataJournalling,
+        Self::EncryptedName,
+        Self::Directory,
+        Self::Deleted,
+        Self::DirectoryGrew,
+        Self::ExtentTree,
+        Self::InlineData,
+        Self::UsedSlot,
+        Self::Attributes,
+        Self::Failed,
+    ];
+
+    /// Its text: the first ten exactly as Linux's `fc_info` has them.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Xattr => "Extended attributes changed",
+            Self::CrossRename => "Cross rename",
+            Self::JournalFlag => "Journal flag changed",
+            Self::Memory => "Insufficient memory",
+            Self::SwapBoot => "Swap boot",
+            Self::Resize => "Resize",
+            Self::DirRename => "Dir renamed",
+            Self::FallocRange => "Falloc range op",
+            Self::DataJournalling => "Data journalling",
+            Self::EncryptedName => "Encrypted filename",
+            Self::Directory => "Directory created or removed",
+            Self::Deleted => "Inode without a name",
+            Self::DirectoryGrew => "Directory grew",
+            Self::ExtentTree => "Extent tree",
+            Self::InlineData => "Inline data",
+            Self::UsedSlot => "Used inode slot",
+            Self::Attributes => "Attributes changed",
+            Self::Failed => "Operation failed",
+        }
+    }
+}
