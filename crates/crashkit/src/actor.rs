@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use extol::vfs::Fallocate;
+use extol::vfs::{Fallocate, XattrSet};
 use extol::{Ext4, File, FileSystem as _, FsError, OpenOptions};
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -365,6 +365,32 @@ impl Actor {
     /// fdatasync of a file.
     pub fn fdatasync(&mut self, path: &str) -> Done {
         self.sync_path(path, true)
+    }
+
+    /// Sets an extended attribute, which the model does not look at.
+    pub fn set_xattr(&mut self, path: &str, value: &[u8]) -> Done {
+        let full = self.full(path);
+        let text = format!("set an attribute of {} bytes of {path}", value.len());
+        self.act(&text, |fs| fs.set_xattr(&full, "user.x", value, XattrSet::Any))?;
+        self.history.quiet(text);
+        Ok(())
+    }
+
+    /// Sets permissions, which the model does not look at.
+    pub fn chmod(&mut self, path: &str, mode: u16) -> Done {
+        let full = self.full(path);
+        let text = format!("chmod {mode:o} {path}");
+        self.act(&text, |fs| fs.set_permissions(&full, mode))?;
+        self.history.quiet(text);
+        Ok(())
+    }
+
+    /// Changes mount options while the volume is mounted.
+    pub fn remount(&mut self, options: &str) -> Done {
+        let text = format!("remount with {options}");
+        self.act(&text, |fs| Ok(fs.remount(options).map_err(|e| e.to_string())))?.transpose()?;
+        self.history.quiet(text);
+        Ok(())
     }
 
     /// Zeroes the next inode table that mkfs left as it was. False: there is none.

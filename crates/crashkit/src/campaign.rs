@@ -27,6 +27,7 @@ use crate::recover::{Recovered, checked, recover, recover_on_tape};
 use crate::report::{Failure, Row, Second};
 use crate::variant::Variant;
 use crate::view::View;
+use crate::windows::{Window, window};
 use crate::workloads::Workload;
 
 /// One load on one kind of volume, and how hard to try.
@@ -80,6 +81,25 @@ struct Counters {
     linux: AtomicU64,
     again: AtomicU64,
     again_runs: AtomicU64,
+    superseded: AtomicU64,
+    torn_heads: AtomicU64,
+}
+
+impl Counters {
+    /// Notes the window that a state is in. True: e2fsck must not be asked; and Linux.
+    fn spared(&self, window: Option<Window>) -> (bool, bool) {
+        match window {
+            None => (false, false),
+            Some(Window::Superseded) => {
+                self.superseded.fetch_add(1, Ordering::Relaxed);
+                (true, false)
+            }
+            Some(Window::TornHead) => {
+                self.torn_heads.fetch_add(1, Ordering::Relaxed);
+                (true, true)
+            }
+        }
+    }
 }
 
 impl<'a> Campaign<'a> {
@@ -126,6 +146,8 @@ impl<'a> Campaign<'a> {
                 / u64::from(recording.journal.log_blocks.max(1)),
             checkpoints: recording.journal.checkpoints,
             revokes: recording.journal.revoked_blocks,
+            fast_commits: recording.journal.fast_commit.commits,
+            fallbacks: recording.journal.fast_commit.ineligible + recording.journal.fast_commit.failed,
             ..Row::default()
         };
         let (sender, receiver) = mpsc::sync_channel::<Job>(self.jobs * 4);
@@ -154,6 +176,8 @@ impl<'a> Campaign<'a> {
         });
         row.e2fsck = counters.e2fsck.into_inner();
         row.linux = counters.linux.into_inner();
+        row.superseded = counters.superseded.into_inner();
+        row.torn_heads = counters.torn_heads.into_inner();
         row.recoveries_cut = counters.again_runs.into_inner();
         row.second_states = counters.again.into_inner();
         let mut failures = failures.into_inner();
@@ -227,14 +251,22 @@ impl<'a> Campaign<'a> {
         }
         let whole = matches!(job.fate, Fate::None | Fate::All);
         let legal = |view: &View| judge_all(&recording.histories, &job.moments, view, &self.variant);
-        let other: Other<'_> = if matches!(job.fate, Fate::Torn(_)) { Some(&legal) } else { None };
+        let torn = matches!(job.fate, Fate::Torn(_));
+        let other: Other<'_> = if torn { Some(&legal) } else { None };
         let comparable = whole || self.variant.outside_understands_parts();
-        if comparable && chosen(self.e2fsck_every, self.e2fsck_every / 2) {
+        let ask_e2fsck_now = comparable && chosen(self.e2fsck_every, self.e2fsck_every / 2);
+        let ask_linux_now = comparable && chosen(self.linux_every, self.linux_every / 2);
+        let (mut not_e2fsck, mut not_linux) = (false, false);
+        if ask_e2fsck_now || ask_linux_now {
+            let window = window(&self.variant, &crashed, job.fate).map_err(plain)?;
+            (not_e2fsck, not_linux) = counters.spared(window);
+        }
+        if ask_e2fsck_now && !not_e2fsck {
             let dir = scratch.get_or_init(Scratch::in_memory);
             ask_e2fsck(&self.variant, &crashed, &recovered, other, dir).map_err(plain)?;
             counters.e2fsck.fetch_add(1, Ordering::Relaxed);
         }
-        if comparable && chosen(self.linux_every, self.linux_every / 2) {
+        if ask_linux_now && !not_linux {
             let dir = scratch.get_or_init(Scratch::in_memory);
             ask_linux(&crashed, &recovered, other, dir).map_err(plain)?;
             counters.linux.fetch_add(1, Ordering::Relaxed);
@@ -249,8 +281,29 @@ impl<'a> Campaign<'a> {
                     let media = cutter.state(fate);
                     if seen.insert(media.fingerprint()) {
                         let second = Second { cut, fate: fate.to_string() };
-                        self.judge_second(&recovered, &media).map_err(|what| (Some(second), what))?;
-                        counters.again.fetch_add(1, Ordering::Relaxed);
+                        let nr = counters.again.fetch_add(1, Ordering::Relaxed);
+                        let both = self.judge_second(&recovered, &media).and_then(|again| {
+                            // What another recovery has left half done is e2fsck's business as well.
+                            if self.e2fsck_every == 0 || !nr.is_multiple_of(16) || !comparable {
+                                return Ok(());
+                            }
+                            let crashed = media.devices();
+                            if counters.spared(window(&self.variant, &crashed, fate)?).0 {
+                                return Ok(());
+                            }
+                            let other: Other<'_> =
+                                if torn || matches!(fate, Fate::Torn(_)) { Some(&legal) } else { None };
+                            ask_e2fsck(
+                                &self.variant,
+                                &crashed,
+                                &again,
+                                other,
+                                scratch.get_or_init(Scratch::in_memory),
+                            )?;
+                            counters.e2fsck.fetch_add(1, Ordering::Relaxed);
+                            Ok(())
+                        });
+                        both.map_err(|what| (Some(second), what))?;
                     }
                 }
             }
@@ -270,10 +323,10 @@ impl<'a> Campaign<'a> {
         Ok(recovered)
     }
 
-    fn judge_second(&self, first: &Recovered, media: &Media) -> Result<(), String> {
+    fn judge_second(&self, first: &Recovered, media: &Media) -> Result<Recovered, String> {
         let again = recover(&self.variant, &media.devices()).map_err(|e| format!("second recovery: {e}"))?;
         match first.view.difference(&again.view) {
-            None => Ok(()),
+            None => Ok(again),
             Some(lines) => {
                 Err(format!("the second recovery shows something else than the first:\n  {lines}"))
             }
@@ -360,7 +413,9 @@ impl<'a> Campaign<'a> {
             self.judge_second(&first, &cutter.state(fate))?;
             tell("the second recovery shows the same");
         }
-        if matches!(fate, Fate::None | Fate::All) || self.variant.outside_understands_parts() {
+        if let Some(window) = window(&self.variant, &crashed, fate)? {
+            tell(&format!("e2fsck is not asked: {window:?}"));
+        } else if matches!(fate, Fate::None | Fate::All) || self.variant.outside_understands_parts() {
             let legal = |view: &View| judge_all(&recording.histories, &moments, view, &self.variant);
             let other: Other<'_> = if matches!(fate, Fate::Torn(_)) { Some(&legal) } else { None };
             ask_e2fsck(&self.variant, &crashed, &first, other, &Scratch::in_memory())?;

@@ -43,12 +43,14 @@
 //! | [`workloads`] | loads: random mixes, classics, several threads |
 //! | [`actor`], [`model`] | do the operations; know what must and what may be there afterwards |
 //! | [`recover`], [`view`], [`outside`] | Extol's recovery, what it shows, and the other judges |
+//! | [`windows`] | the few states that other judges misread, and that no writer can avoid |
 //! | [`campaign`], [`report`], [`case`] | all of it, over all cuts; counts; failed states that can be tried again |
 //!
 //! # Judges
 //!
 //! 1. The model ([`model::judge`]): names are those after some prefix of the operations that holds everything that was
-//!    promised; each byte is one that the file had there since its last sync.
+//!    promised; each byte is one that the file had there since its last sync. On volumes with fast commits an fsync may take
+//!    what it needs, all of it and nothing else, out of that order.
 //! 2. `extol-check`, the independent checker, on the closed volume after recovery (on every eighth state also on the state as
 //!    it lies, with the log replayed in memory).
 //! 3. `e2fsck -fn` on what Extol's recovery left, `e2fsck -fy` on the crashed state itself (it may only do what belongs to
@@ -84,4 +86,5 @@ pub mod report;
 pub mod tape;
 pub mod variant;
 pub mod view;
+pub mod windows;
 pub mod workloads;

@@ -62,6 +62,14 @@ pub struct Row {
     pub e2fsck: u64,
     /// States that Linux was asked about.
     pub linux: u64,
+    /// Fast commits of the load.
+    pub fast_commits: u64,
+    /// Requests for durability that could not be one, and were full commits.
+    pub fallbacks: u64,
+    /// States that e2fsck was not asked about: fast commits of a durable transaction, not yet cleared.
+    pub superseded: u64,
+    /// States that e2fsck and Linux were not asked about: a torn first block of the fast-commit area.
+    pub torn_heads: u64,
     /// What was wrong.
     pub failures: Vec<Failure>,
     /// Wall-clock time.
@@ -83,6 +91,10 @@ impl Row {
         self.second_states += other.second_states;
         self.e2fsck += other.e2fsck;
         self.linux += other.linux;
+        self.fast_commits += other.fast_commits;
+        self.fallbacks += other.fallbacks;
+        self.superseded += other.superseded;
+        self.torn_heads += other.torn_heads;
         self.failures.extend(other.failures.iter().cloned());
         self.seconds += other.seconds;
     }
@@ -152,18 +164,20 @@ impl Report {
     #[must_use]
     pub fn table(&self) -> String {
         let mut text = String::from(
-            "| load | volume | operations | log filled | revokes | cuts | states | distinct | recoveries cut | their states | e2fsck | Linux | failures | seconds |\n\
-             |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+            "| load | volume | operations | log filled | revokes | fast commits | fallbacks | cuts | states | distinct | recoveries cut | their states | e2fsck | Linux | windows | failures | seconds |\n\
+             |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
         );
         for row in self.rows.iter().chain([&self.total()]) {
             let _ = writeln!(
                 text,
-                "| {} | {} | {} | {:.1} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {:.1} |",
+                "| {} | {} | {} | {:.1} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {}+{} | {} | {:.1} |",
                 row.workload,
                 row.variant,
                 row.operations,
                 row.wraps_percent as f64 / 100.0,
                 row.revokes,
+                row.fast_commits,
+                row.fallbacks,
                 row.cuts,
                 row.judged,
                 row.distinct,
@@ -171,6 +185,8 @@ impl Report {
                 row.second_states,
                 row.e2fsck,
                 row.linux,
+                row.superseded,
+                row.torn_heads,
                 row.failures.len(),
                 row.seconds,
             );

@@ -8,6 +8,7 @@ use extol::MountOptions;
 use extol::mkfs::{FsType, JournalDevice, MkfsOptions, mkfs};
 use extol::options::{Atime, DataMode};
 use extol_device::{BlockDevice as _, MemDevice, SharedDevice};
+use extol_journal::format::{JournalSuperblock, SUPERBLOCK_SIZE};
 
 use crate::media::Media;
 use crate::model::Rules;
@@ -33,6 +34,10 @@ pub struct Variant {
     v2: bool,
     /// Many small groups, whose inode tables mkfs leaves as they are.
     pub lazy_tables: bool,
+    /// The volume has fast commits, and so many blocks for them (one of which is never used).
+    pub fast_blocks: Option<u32>,
+    /// Bytes of an inode, if not the usual number.
+    inode_size: Option<u32>,
 }
 
 const PLAIN: Variant = Variant {
@@ -46,7 +51,13 @@ const PLAIN: Variant = Variant {
     external: false,
     v2: false,
     lazy_tables: false,
+    fast_blocks: None,
+    inode_size: None,
 };
+
+/// With fast commits.
+const FAST: Variant =
+    Variant { name: "fc", about: "fast commits", features: "fast_commit", fast_blocks: Some(64), ..PLAIN };
 
 /// Every kind.
 pub const VARIANTS: &[Variant] = &[
@@ -131,6 +142,75 @@ pub const VARIANTS: &[Variant] = &[
         lazy_tables: true,
         ..PLAIN
     },
+    FAST,
+    Variant {
+        name: "fc-4k",
+        about: "fast commits, blocks of 4 KiB",
+        block_size: 4096,
+        mib: 16,
+        fast_blocks: Some(16),
+        ..FAST
+    },
+    Variant {
+        name: "fc-tiny",
+        about: "fast commits, in so few blocks that they are often full",
+        fast_blocks: Some(5),
+        ..FAST
+    },
+    Variant {
+        name: "fc-external",
+        about: "fast commits, journal on its own device",
+        external: true,
+        mib: 3,
+        fast_blocks: Some(24),
+        ..FAST
+    },
+    Variant {
+        name: "fc-orphan",
+        about: "fast commits, orphan_file",
+        features: "fast_commit,orphan_file",
+        ..FAST
+    },
+    Variant {
+        name: "fc-inline",
+        about: "fast commits, inline_data, orphan_file",
+        features: "fast_commit,inline_data,orphan_file",
+        ..FAST
+    },
+    Variant {
+        name: "fc-none",
+        about: "fast commits, no checksums but theirs",
+        features: "fast_commit,^metadata_csum,^64bit",
+        fast_blocks: Some(12),
+        ..FAST
+    },
+    Variant {
+        name: "fc-128",
+        about: "fast commits, inodes of 128 bytes",
+        inode_size: Some(128),
+        fast_blocks: Some(12),
+        ..FAST
+    },
+    Variant {
+        name: "fc-alone",
+        about: "fast commits, an fsync does not wait for others",
+        options: "fsync_batching=none",
+        ..FAST
+    },
+    Variant {
+        name: "fc-writeback",
+        about: "fast commits, data=writeback",
+        options: "data=writeback",
+        fast_blocks: Some(12),
+        ..FAST
+    },
+    Variant {
+        name: "fc-checkpoint",
+        about: "fast commits, asynchronous checkpoint",
+        options: "async_checkpoint=90",
+        fast_blocks: Some(12),
+        ..FAST
+    },
 ];
 
 /// Blocks of a group where there are to be many.
@@ -158,6 +238,7 @@ impl Variant {
             features: vec![self.features.to_owned()],
             reserved_percent: Some(0.0),
             inodes: Some(256),
+            inode_size: self.inode_size,
             uuid: Some("3b241101-e2bb-4255-8caf-4136c566a962".to_owned()),
             now: Some(1_700_000_000),
             ..MkfsOptions::default()
@@ -168,19 +249,24 @@ impl Variant {
         options.extended.hash_seed = Some([0x42; 16]);
         let mut devices = Vec::new();
         if self.external {
-            let log = Arc::new(garbage((LOG_BLOCKS + 8) * u64::from(self.block_size)));
+            let fast = u64::from(self.fast_blocks.unwrap_or(0));
+            let log = Arc::new(garbage((LOG_BLOCKS + 8 + fast) * u64::from(self.block_size)));
             let journal = MkfsOptions {
                 features: vec!["journal_dev".into()],
                 uuid: Some("c1b9d5a2-f162-11cf-9ece-0020afc76f16".to_owned()),
                 ..options.clone()
             };
             mkfs(&*log, &journal, &mut |_| {}).map_err(|e| format!("{}: {e}", self.name))?;
+            if let Some(blocks) = self.fast_blocks {
+                set_fast_blocks(&log, self.block_size, blocks)?;
+            }
             options.journal.device_path = Some("the journal".into());
             options.journal.device =
                 Some(JournalDevice { device: Arc::clone(&log) as SharedDevice, rdev: 0 });
             devices.push(log);
         } else {
             options.journal.size_mib = Some((self.block_size * LOG_BLOCKS as u32) >> 20);
+            options.journal.fast_commit_kib = self.fast_blocks.map(|n| (n * self.block_size) >> 10);
         }
         mkfs(&volume, &options, &mut |_| {}).map_err(|e| format!("{}: {e}", self.name))?;
         drop(options);
@@ -229,8 +315,19 @@ impl Variant {
     pub fn rules(&self) -> Rules {
         let parsed = MountOptions::parse(self.options).unwrap_or_default();
         let stale = parsed.journal_async_commit && parsed.data == Some(DataMode::Writeback);
-        Rules { stale_unsynced: stale, block: self.block_size as usize }
+        let fast_commits = self.fast_blocks.is_some();
+        Rules { stale_unsynced: stale, fast_commits, block: self.block_size as usize }
     }
+}
+
+/// mke2fs has no option for the area of a journal device, whose superblock lies behind that of the device itself.
+fn set_fast_blocks(log: &MemDevice, block_size: u32, blocks: u32) -> Result<(), String> {
+    let at = u64::from(block_size.max(2048));
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    log.read_at(&mut bytes, at).map_err(|e| e.to_string())?;
+    let mut sb = JournalSuperblock::decode(&bytes).map_err(|e| e.to_string())?;
+    sb.num_fc_blocks = blocks;
+    log.write_at(&sb.encode()[..], at).map_err(|e| e.to_string())
 }
 
 fn garbage(size: u64) -> MemDevice {

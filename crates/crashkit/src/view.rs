@@ -102,9 +102,18 @@ impl View {
     /// Empty files of these names.
     #[cfg(test)]
     pub(crate) fn of_empty_files(names: &[&str]) -> Self {
-        let seen =
-            |ino: usize| Seen { ino: ino as u64, kind: Kind::File, links: 1, content: Some(Arc::default()) };
-        Self { names: names.iter().enumerate().map(|(i, n)| ((*n).to_owned(), seen(i))).collect() }
+        Self::of_empty_inodes(&names.iter().map(std::slice::from_ref).collect::<Vec<_>>())
+    }
+
+    /// Empty files, each with all its names.
+    #[cfg(test)]
+    pub(crate) fn of_empty_inodes(inodes: &[&[&str]]) -> Self {
+        let seen = |(ino, names): (usize, &&[&str])| {
+            let links = names.len() as u32;
+            let seen = Seen { ino: ino as u64, kind: Kind::File, links, content: Some(Arc::default()) };
+            names.iter().map(|n| ((*n).to_owned(), seen.clone())).collect::<Vec<_>>()
+        };
+        Self { names: inodes.iter().enumerate().flat_map(seen).collect() }
     }
 
     /// Reads a tree that something else has mounted.

@@ -10,16 +10,19 @@
 //! | fsync of a directory | the last that changed an entry in it, or a name of it | - |
 //! | syncfs | the last | all as they are |
 //!
+//! (With fast commits "at least all steps up to" is only about the names of that inode, or of those in that directory: see
+//! [`closure`](super::closure). For that the history keeps the names of each inode after each step.)
+//!
 //! A promise holds from the moment that the call returned. syncfs of one actor promises the same to all others, for
 //! what they had completed when it began.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::content::Content;
-use super::tree::{self, Id, Tree};
+use super::tree::{self, Id, Kind, Tree};
 use crate::tape::Note;
 
 /// Where zeros are legal though no version has them.
@@ -52,6 +55,8 @@ pub(super) struct Step {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Promise {
     pub from: usize,
+    /// The inode that was asked for; none: all.
+    pub of: Option<Id>,
     /// So many steps must be visible in the names.
     pub names: usize,
     /// The contents of these files, or of all, as of so many steps.
@@ -67,10 +72,32 @@ pub(super) enum Files {
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct Sync {
-    step: usize,
+pub(super) struct Sync {
+    pub step: usize,
+    /// As in [`Promise`].
+    pub of: Option<Id>,
+    pub is_file: bool,
     names: usize,
     files: Files,
+}
+
+/// A name that leads elsewhere since a step.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Moved {
+    /// So many steps were done then.
+    pub steps: usize,
+    pub path: String,
+    /// The directory that holds the name.
+    pub dir: Option<Id>,
+    pub was: Option<Id>,
+    pub is: Option<Id>,
+}
+
+/// All names of an inode, since so many steps.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Names {
+    pub since: usize,
+    pub paths: Vec<String>,
 }
 
 /// Everything that one actor did.
@@ -80,7 +107,12 @@ pub struct History {
     pub(super) root: String,
     pub(super) steps: Vec<Step>,
     pub(super) files: BTreeMap<Id, Vec<Version>>,
-    syncs: Vec<Sync>,
+    pub(super) syncs: Vec<Sync>,
+    /// Every change of a name, in order.
+    pub(super) moves: Vec<Moved>,
+    /// What each inode was called, and what it is.
+    pub(super) called: BTreeMap<Id, Vec<Names>>,
+    pub(super) kinds: BTreeMap<Id, Kind>,
     /// Steps up to the last that changed an inode or its names; up to the one that made it.
     touched: BTreeMap<Id, usize>,
     made: BTreeMap<Id, usize>,
@@ -140,11 +172,35 @@ impl History {
     /// A step that changed names: those of the inodes `touched`.
     pub fn names(&mut self, text: String, tree: Tree, touched: &[Option<Id>]) {
         let hash = tree::hash(&tree.lines());
+        self.follow(&tree);
         self.steps.push(Step { text, tree: Arc::new(tree), hash });
         let so_far = self.steps.len();
         for id in touched.iter().flatten() {
             self.touched.insert(*id, so_far);
             self.made.entry(*id).or_insert(so_far);
+        }
+    }
+
+    /// Keeps what the step that is about to be added does to each name and each inode.
+    fn follow(&mut self, new: &Tree) {
+        let (old, steps) = (self.tree(), self.steps.len() + 1);
+        let paths: BTreeSet<&str> = old.names().chain(new.names()).map(|(path, _)| path).collect();
+        let mut changed = BTreeSet::new();
+        for path in paths {
+            let (was, is) = (old.get(path), new.get(path));
+            if was != is {
+                changed.extend([was, is].into_iter().flatten());
+                let dir = new.dir_of(path).or_else(|| old.dir_of(path));
+                self.moves.push(Moved { steps, path: path.to_owned(), dir, was, is });
+            }
+        }
+        for id in changed {
+            let paths =
+                new.names().filter(|(_, other)| *other == id).map(|(path, _)| path.to_owned()).collect();
+            self.called.entry(id).or_default().push(Names { since: steps, paths });
+            if let Some(kind) = new.kind(id) {
+                self.kinds.insert(id, kind.clone());
+            }
         }
     }
 
@@ -160,13 +216,13 @@ impl History {
         let by = if data_only { &self.made } else { &self.touched };
         let names = by.get(&id).copied().unwrap_or(0);
         let files = if is_file { Files::One(id) } else { Files::None };
-        self.syncs.push(Sync { step, names, files });
+        self.syncs.push(Sync { step, of: Some(id), is_file, names, files });
     }
 
     /// The last step was a successful syncfs.
     pub fn synced_all(&mut self) {
         let step = self.steps.len().saturating_sub(1);
-        self.syncs.push(Sync { step, names: step, files: Files::All });
+        self.syncs.push(Sync { step, of: None, is_file: false, names: step, files: Files::All });
     }
 
     /// Links histories with the tape's notes; promises become known.
@@ -186,12 +242,14 @@ impl History {
                     let Ok(nr) = history.syncs.binary_search_by_key(&step, |s| s.step) else { continue };
                     let sync = history.syncs[nr];
                     let before = open.remove(&(actor, step)).unwrap_or_default();
-                    let own = Promise { from: *at, names: sync.names, files: sync.files, steps: step };
+                    let own =
+                        Promise { from: *at, of: sync.of, names: sync.names, files: sync.files, steps: step };
                     all.push((actor, own));
                     if sync.files == Files::All {
                         let others = before.iter().enumerate().filter(|(other, _)| *other != actor);
                         all.extend(others.map(|(other, steps)| {
-                            (other, Promise { from: *at, names: *steps, files: Files::All, steps: *steps })
+                            let all = Files::All;
+                            (other, Promise { from: *at, of: None, names: *steps, files: all, steps: *steps })
                         }));
                     }
                 }

@@ -9,6 +9,8 @@
 //!   be lost while both changes of the size are durable);
 //! - in the rest of the block in which the end was cut off.
 //!
+//! With [`Rules::fast_commits`] names may also be older and newer ones together, as [`closure`](super::closure) has it.
+//!
 //! With [`Rules::stale_unsynced`] (the log's record may overtake file data: asynchronous commits) a byte may be anything
 //! unless all versions since the promise agree on the whole block.
 
@@ -25,6 +27,8 @@ use crate::view::View;
 pub struct Rules {
     /// Bytes that were never synced may be anything.
     pub stale_unsynced: bool,
+    /// The volume has fast commits: an fsync may leave behind what has nothing to do with it.
+    pub fast_commits: bool,
     /// Block size of the volume.
     pub block: usize,
 }
@@ -43,6 +47,14 @@ pub struct Moment {
 /// # Errors
 /// What is wrong, in lines.
 pub fn judge(history: &History, moment: Moment, view: &View, rules: Rules) -> Result<(), String> {
+    let strict = judge_in_order(history, moment, view, rules);
+    if strict.is_err() && rules.fast_commits {
+        return super::closure::judge(history, moment, view, rules);
+    }
+    strict
+}
+
+fn judge_in_order(history: &History, moment: Moment, view: &View, rules: Rules) -> Result<(), String> {
     let promises = &history.promises[..moment.promised];
     let least = promises.iter().map(|p| p.names).max().unwrap_or(0);
     let lines = view.lines_below(&history.root);
@@ -84,28 +96,48 @@ pub fn judge(history: &History, moment: Moment, view: &View, rules: Rules) -> Re
 }
 
 fn contents(history: &History, moment: Moment, tree: &Tree, view: &View, rules: Rules) -> Result<(), String> {
-    let mut lowest: BTreeMap<Id, usize> = BTreeMap::new();
-    let mut all = 0;
-    for promise in &history.promises[..moment.promised] {
-        match promise.files {
-            Files::None => {}
-            Files::All => all = all.max(promise.steps),
-            Files::One(id) => {
-                let least = lowest.entry(id).or_default();
-                *least = promise.steps.max(*least);
-            }
-        }
-    }
+    let promised = Promised::of(history, moment);
     for (path, id) in tree.names() {
-        let Some(versions) = history.files.get(&id) else { continue };
         let Some(found) = view.content_below(&history.root, path) else { continue };
-        let least = lowest.get(&id).copied().unwrap_or(0).max(all);
-        let first = versions.partition_point(|v| v.step < least).saturating_sub(1);
-        let end = versions.partition_point(|v| v.step < moment.begun);
-        let versions = &versions[first.min(end)..end];
-        judge_file(versions, found, rules).map_err(|why| format!("file {path}: {why}"))?;
+        promised.content(id, found, rules).map_err(|why| format!("file {path}: {why}"))?;
     }
     Ok(())
+}
+
+/// What the contents of files must be.
+pub(super) struct Promised<'a> {
+    history: &'a History,
+    moment: Moment,
+    /// The contents as of so many steps.
+    lowest: BTreeMap<Id, usize>,
+    all: usize,
+}
+
+impl<'a> Promised<'a> {
+    pub fn of(history: &'a History, moment: Moment) -> Self {
+        let mut lowest: BTreeMap<Id, usize> = BTreeMap::new();
+        let mut all = 0;
+        for promise in &history.promises[..moment.promised] {
+            match promise.files {
+                Files::None => {}
+                Files::All => all = all.max(promise.steps),
+                Files::One(id) => {
+                    let least = lowest.entry(id).or_default();
+                    *least = promise.steps.max(*least);
+                }
+            }
+        }
+        Self { history, moment, lowest, all }
+    }
+
+    /// Judges what a file holds.
+    pub fn content(&self, id: Id, found: &[u8], rules: Rules) -> Result<(), String> {
+        let Some(versions) = self.history.files.get(&id) else { return Ok(()) };
+        let least = self.lowest.get(&id).copied().unwrap_or(0).max(self.all);
+        let first = versions.partition_point(|v| v.step < least).saturating_sub(1);
+        let end = versions.partition_point(|v| v.step < self.moment.begun);
+        judge_file(&versions[first.min(end)..end], found, rules)
+    }
 }
 
 /// Bytes compared at once.
@@ -179,7 +211,7 @@ mod tests {
     use super::super::{Content, Kind};
     use super::*;
 
-    const RULES: Rules = Rules { stale_unsynced: false, block: 1024 };
+    const RULES: Rules = Rules { stale_unsynced: false, fast_commits: false, block: 1024 };
 
     fn version(step: usize, bytes: &[u8], zeros: Zeros) -> Version {
         Version { step, content: Content::of(bytes), zeros }

@@ -4,7 +4,9 @@
 //! - [`Content`]: the bytes of a file, after each operation that changed them.
 //! - [`History`]: all trees, all versions of all contents, all syncs of one actor.
 //! - [`judge`]: compares what a recovered volume shows with the history, see there for the rules.
+//! - `closure`: the rules for names where fast commits are on.
 
+mod closure;
 mod content;
 mod history;
 mod judge;

@@ -4,6 +4,7 @@
 //! histories. With one actor the run is the same for the same seed; with several they run at the same time.
 
 mod classics;
+mod closures;
 mod lazy_init;
 mod mixes;
 
@@ -44,6 +45,7 @@ pub fn all() -> Vec<Box<dyn Workload>> {
     let mut list = mixes::all();
     list.extend(classics::all());
     list.push(Box::new(lazy_init::LazyInit));
+    list.extend(closures::all());
     list
 }
 
