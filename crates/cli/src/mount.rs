@@ -93,6 +93,13 @@ pub fn run(mut request: Request) -> Result<()> {
     volume.mount_point = Some(request.dir.clone());
     let fs = volume::open(&request.source, &volume)?;
     config.source = request.source.display().to_string();
+    for note in fs.notes() {
+        let line = format!("{}: {note}", config.source);
+        if request.announce {
+            daemon::log(&line);
+        }
+        warn(line);
+    }
     config.read_only |= fs.is_read_only();
     if request.verbose {
         let how = if config.read_only { "read-only" } else { "read-write" };

@@ -91,6 +91,12 @@ impl Ext4 {
         }
     }
 
+    /// Lines that the user should see about this mount: what it does not do, and why.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.fs.notes
+    }
+
     /// The mount options as `/proc/mounts` shows them: `ro` or `rw`, the rule for access times, and what differs from the
     /// defaults of this volume.
     #[must_use]

@@ -16,6 +16,7 @@ use crate::data::writeback::DirtyIndex;
 use crate::error;
 use crate::inodes::{Cell, InodeState, InodeTable};
 use crate::live::Live;
+use crate::mount::fast_commit::Obstacle;
 use crate::options::{DataMode, MountOptions};
 use crate::orphan::Orphans;
 use crate::services::lazy_init::LazyInit;
@@ -49,6 +50,10 @@ pub(crate) struct Fs {
     pub options: parking_lot::Mutex<MountOptions>,
     /// What this volume has without options.
     pub defaults: MountOptions,
+    /// Why this mount can have no fast commits.
+    pub no_fast_commits: Option<Obstacle>,
+    /// What the user should know about this mount.
+    pub notes: Vec<String>,
     /// Remounted read-only: everything is home, the log is empty and frozen, the superblock says "clean".
     pub rests: AtomicBool,
     pub clock: Arc<dyn Clock>,

@@ -11,6 +11,7 @@
 //! | `checkpoint=merge\|nomerge` (`checkpoint_merge`, `nocheckpoint_merge`) | one thread answers all whole-volume syncs, default merge |
 //! | `ckpt_thread_ioprio=be:N\|rt:N\|idle` | I/O priority of that thread, default `be:3` |
 //! | `journal_ioprio=N` | best-effort I/O priority of the journal's threads, 0 to 7, default 3 |
+//! | `fast_commit`, `nofast_commit` | an fsync writes a few records instead of a whole commit; default on where the volume has the feature |
 //! | `direct`, `nodirect` | open the image or disk with O_DIRECT (default: where it can) |
 
 mod text;
@@ -119,6 +120,8 @@ pub struct MountOptions {
     pub nodelalloc: bool,
     /// `fsync_batching=`, `min_batch_time=`, `max_batch_time=` (microseconds).
     pub batching: Batching,
+    /// `fast_commit`, `nofast_commit`; `None`: on if the volume has the feature and room for it.
+    pub fast_commit: Option<bool>,
     /// `async_checkpoint=`; `None`: `noasync_checkpoint`.
     pub async_checkpoint: Option<FreeThreshold>,
     /// `checkpoint=merge`.
@@ -179,6 +182,7 @@ impl Default for MountOptions {
             init_itable_delay: None,
             nodelalloc: false,
             batching: Batching::default(),
+            fast_commit: None,
             async_checkpoint: None,
             checkpoint_merge: true,
             checkpoint_merge_given: false,
@@ -372,6 +376,8 @@ impl MountOptions {
                     };
             }
             "noasync_checkpoint" => self.async_checkpoint = None,
+            "fast_commit" => self.fast_commit = Some(true),
+            "nofast_commit" => self.fast_commit = Some(false),
             "checkpoint" => match value {
                 Some("merge") => self.merge(true),
                 Some("nomerge") => self.merge(false),

@@ -12,6 +12,7 @@ use extol_ondisk::{Compat, Geometry, Incompat, InodeNr, Superblock};
 use extol_service::SystemClock;
 use extol_vfs::FsError;
 
+use super::fast_commit::Obstacle;
 use super::{OpenError, OpenResult, read_superblock, refuse, write_superblock};
 use crate::alloc::{AllocOptions, Allocator, Run};
 use crate::map;
@@ -40,6 +41,8 @@ pub(crate) struct Recovered {
     pub device: SharedDevice,
     pub superblock: Superblock,
     pub log: Option<Log>,
+    /// Why there can be no fast commits.
+    pub no_fast_commits: Option<Obstacle>,
 }
 
 /// Finds the journal, recovers it if that is needed and allowed.
@@ -49,7 +52,19 @@ pub(crate) fn recover(
     geo: &Geometry,
     options: &MountOptions,
 ) -> OpenResult<Recovered> {
-    let plain = || Recovered { device: Arc::clone(dev), superblock: sb.clone(), log: None };
+    let has = |sb: &Superblock| sb.feature_compat.contains(Compat::FAST_COMMIT);
+    // (What is only read is not asked for room.)
+    let unlogged = |sb: &Superblock| match (has(sb), options.read_only) {
+        (true, true) => None,
+        (false, true) => Some(Obstacle::NoFeature),
+        (_, false) => Some(Obstacle::NoLog),
+    };
+    let plain = || Recovered {
+        device: Arc::clone(dev),
+        superblock: sb.clone(),
+        log: None,
+        no_fast_commits: unlogged(sb),
+    };
     if !sb.feature_compat.contains(Compat::HAS_JOURNAL) {
         if sb.feature_incompat.contains(Incompat::NEEDS_RECOVERY) {
             return refuse("corrupt superblock: the volume needs recovery but has no journal; run e2fsck");
@@ -78,13 +93,16 @@ pub(crate) fn recover(
         let (_, overlay) = recovery::recover_to_memory(&*found.device, &found.map, &jsb, geo.blocks)?;
         let device: SharedDevice = Arc::new(overlay.over(Arc::clone(dev), geo.block_size));
         let superblock = read_superblock(&*device, None)?;
-        return Ok(Recovered { device, superblock, log: None });
+        let no_fast_commits = unlogged(&superblock);
+        return Ok(Recovered { device, superblock, log: None, no_fast_commits });
     }
     if found.device.is_read_only() {
         return refuse("the external journal is write-protected; mount with -o ro");
     }
     let recovered = run(dev, geo, &found, &mut jsb, dirty)?;
     let superblock = after(dev, sb, &found, &mut jsb, &recovered)?;
+    let data = options.effective(&superblock).data.unwrap_or_default();
+    let no_fast_commits = Obstacle::find(has(&superblock), Some(&jsb), data);
     features(&mut jsb, geo, options);
     let config = LogConfig {
         device: found.device,
@@ -97,6 +115,7 @@ pub(crate) fn recover(
         device: Arc::clone(dev),
         superblock,
         log: Some(Log { config, on_volume: found.on_volume }),
+        no_fast_commits,
     })
 }
 

@@ -10,6 +10,7 @@
 //! Order that must hold: `needs_recovery` is durable before the first log write, and cleared only after the log was marked
 //! empty. An unknown feature refuses the mount before anything is written.
 
+pub(crate) mod fast_commit;
 pub(crate) mod features;
 pub(crate) mod journal;
 pub(crate) mod mmp;
@@ -143,11 +144,15 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
     let mut sb = recovered.superblock;
     let geo = geometry(&*dev, &sb)?;
     features::check(&sb, &geo, options.read_only)?;
-    let effective = options.effective(&sb);
+    let mut effective = options.effective(&sb);
+    let fast_commits =
+        fast_commit::decide(recovered.no_fast_commits.as_ref(), options.fast_commit).map_err(OpenError)?;
+    effective.fast_commit = Some(fast_commits.on);
     let limits = limits(&sb, options, &effective, recovered.log.is_some())?;
 
     let barrier = effective.barrier.unwrap_or(true);
-    let defaults = MountOptions::default().effective(&sb);
+    let mut defaults = MountOptions::default().effective(&sb);
+    defaults.fast_commit = Some(recovered.no_fast_commits.is_none());
     let protect = recovered.log.as_ref().map(|l| l.on_volume.clone()).unwrap_or_default();
     let journal_blocks = protect.iter().map(|r| u64::from(r.len)).sum();
     if !options.read_only {
@@ -202,6 +207,8 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
         live: Live::new(&effective),
         options: parking_lot::Mutex::new(effective),
         defaults,
+        no_fast_commits: recovered.no_fast_commits,
+        notes: fast_commits.note.into_iter().collect(),
         rests: AtomicBool::new(false),
         clock,
         rename: Mutex::new(()),

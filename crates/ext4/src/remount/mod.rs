@@ -31,7 +31,7 @@ use crate::fs::Fs;
 use crate::mount::{self, Running, mmp, write_superblock};
 use crate::options::MountOptions;
 use crate::whole;
-use plan::Plan;
+use plan::{Able, Plan};
 
 /// How often, and how long apart, going read-only looks whether unlinked files are still in use. (Who closed the last
 /// one need not have told us yet.)
@@ -45,7 +45,8 @@ fn refuse<T>(why: impl Into<String>) -> Result<T, RemountError> {
 /// Changes options; gives warnings for the user.
 pub(crate) fn remount(fs: &Arc<Fs>, running: &mut Running, list: &str) -> Result<Vec<String>, RemountError> {
     let current = fs.options.lock().clone();
-    let mut plan = Plan::parse(&current, list, fs.vol.journal.has_log())?;
+    let able = Able { log: fs.vol.journal.has_log(), no_fast_commits: fs.no_fast_commits.as_ref() };
+    let mut plan = Plan::parse(&current, list, able)?;
     apply(fs, running, &current, &mut plan)?;
     *fs.options.lock() = plan.options;
     if plan.abort {

@@ -2,6 +2,7 @@
 
 use extol_vfs::RemountError;
 
+use crate::mount::fast_commit::Obstacle;
 use crate::options::MountOptions;
 
 /// What a remount may do with an option.
@@ -19,6 +20,8 @@ enum Rule {
     PassedOver(&'static str),
     /// Needs a log.
     Log,
+    /// Takes effect at once, if the volume can have it.
+    FastCommit,
 }
 
 const JOURNAL: Rule = Rule::Never("Cannot specify journal on remount");
@@ -61,6 +64,8 @@ const RULES: &[(&str, Rule)] = &[
     ("fsync_batching", Rule::Live),
     ("min_batch_time", Rule::Live),
     ("max_batch_time", Rule::Live),
+    ("fast_commit", Rule::FastCommit),
+    ("nofast_commit", Rule::Live),
     ("async_checkpoint", Rule::Log),
     ("noasync_checkpoint", Rule::Live),
     ("checkpoint", Rule::Live),
@@ -92,6 +97,15 @@ const RULES: &[(&str, Rule)] = &[
     ("nodirect", Rule::Fixed),
 ];
 
+/// What the volume can.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Able<'a> {
+    /// It has a log.
+    pub log: bool,
+    /// Why it can have no fast commits.
+    pub no_fast_commits: Option<&'a Obstacle>,
+}
+
 /// A remount that may be made.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
@@ -105,16 +119,16 @@ pub(super) struct Plan {
 
 impl Plan {
     /// Parses `list` on top of the options in force.
-    pub fn parse(current: &MountOptions, list: &str, has_log: bool) -> Result<Self, RemountError> {
+    pub fn parse(current: &MountOptions, list: &str, able: Able<'_>) -> Result<Self, RemountError> {
         let mut plan = Self { options: current.clone(), warnings: Vec::new(), abort: false };
         for word in list.split(',').filter(|word| !word.is_empty()) {
-            plan.word(word, has_log).map_err(RemountError)?;
+            plan.word(word, able).map_err(RemountError)?;
         }
         plan.options.check().map_err(RemountError)?;
         Ok(plan)
     }
 
-    fn word(&mut self, word: &str, has_log: bool) -> Result<(), String> {
+    fn word(&mut self, word: &str, able: Able<'_>) -> Result<(), String> {
         let (name, value) = match word.split_once('=') {
             Some((name, value)) => (name, Some(value)),
             None => (word, None),
@@ -138,13 +152,24 @@ impl Plan {
         let Some(rule) = rule else { return Ok(()) };
         let changed = self.options.words() != before.words();
         match rule {
-            Rule::Log if !has_log && self.options.async_checkpoint.is_some() => {
+            Rule::Log if !able.log && self.options.async_checkpoint.is_some() => {
                 return Err(format!("{name}: the volume is mounted without a journal"));
             }
-            Rule::FixedAs(_) if !has_log => {
+            Rule::FixedAs(_) if !able.log => {
                 self.warnings.push(format!("{name} has no meaning without a journal; ignoring"));
                 self.options = before;
             }
+            Rule::FastCommit => match able.no_fast_commits {
+                Some(Obstacle::NoLog) => {
+                    return Err(format!("{name}: the volume is mounted without a journal"));
+                }
+                Some(why @ Obstacle::DataJournal) => {
+                    self.warnings.push(why.line());
+                    self.options = before;
+                }
+                Some(why) => return Err(why.line()),
+                None => {}
+            },
             Rule::FixedAs(line) if changed => return Err(line.to_owned()),
             Rule::Fixed if changed => {
                 return Err(format!("{name} cannot be changed by a remount: unmount and mount again"));
@@ -163,12 +188,18 @@ impl Plan {
 mod tests {
     use super::*;
 
+    const ABLE: Able<'_> = Able { log: true, no_fast_commits: None };
+
     fn current() -> MountOptions {
-        MountOptions { data: Some(crate::options::DataMode::Ordered), ..MountOptions::default() }
+        MountOptions {
+            data: Some(crate::options::DataMode::Ordered),
+            fast_commit: Some(true),
+            ..MountOptions::default()
+        }
     }
 
     fn parse(list: &str) -> Result<Plan, String> {
-        Plan::parse(&current(), list, true).map_err(|e| e.0)
+        Plan::parse(&current(), list, ABLE).map_err(|e| e.0)
     }
 
     /// Every option that can change: what to say, and what the text shows then.
@@ -193,6 +224,7 @@ mod tests {
         ("fsync_batching=none", "rw,relatime,fsync_batching=none"),
         ("min_batch_time=5", "rw,relatime,min_batch_time=5"),
         ("max_batch_time=0", "rw,relatime,max_batch_time=0"),
+        ("nofast_commit", "rw,relatime,nofast_commit"),
         ("async_checkpoint", "rw,relatime,async_checkpoint=50"),
         ("async_checkpoint=30", "rw,relatime,async_checkpoint=30"),
         ("checkpoint=nomerge", "rw,relatime,checkpoint=nomerge"),
@@ -206,7 +238,7 @@ mod tests {
 
     /// What takes each of them back.
     const BACK: &str = "rw,relatime,diratime,async,nodirsync,nolazytime,barrier,commit=0,errors=continue,nodiscard,nogrpid,bsddf,resuid=0,\
-        resgid=0,delalloc,fsync_batching=adaptive,min_batch_time=0,max_batch_time=15000,noasync_checkpoint,\
+        resgid=0,delalloc,fsync_batching=adaptive,min_batch_time=0,fast_commit,max_batch_time=15000,noasync_checkpoint,\
         checkpoint=merge,journal_ioprio=3,ckpt_thread_ioprio=be:3,init_itable,dirty_mb=64";
 
     #[test]
@@ -220,7 +252,7 @@ mod tests {
             off.errors = Some(crate::options::ErrorPolicy::Continue);
             off.resuid = Some(0);
             off.resgid = Some(0);
-            let back = Plan::parse(&plan.options, BACK, true).unwrap();
+            let back = Plan::parse(&plan.options, BACK, ABLE).unwrap();
             assert_eq!(back.options.shown(&off), "rw,relatime", "{list}");
         }
     }
@@ -280,8 +312,31 @@ mod tests {
     }
 
     #[test]
+    fn fast_commits_where_the_volume_can_have_them() {
+        fn parse(list: &str, why: &Obstacle) -> Result<Plan, RemountError> {
+            Plan::parse(&current(), list, Able { log: true, no_fast_commits: Some(why) })
+        }
+        let line = parse("commit=9,fast_commit", &Obstacle::NoFeature).unwrap_err().0;
+        assert!(line.contains("tune2fs -O fast_commit"), "{line}");
+        assert!(parse("fast_commit", &Obstacle::Short(1024)).unwrap_err().0.contains("1024 blocks"));
+        let off = MountOptions { fast_commit: Some(false), ..current() };
+        let able = Able { log: true, no_fast_commits: Some(&Obstacle::DataJournal) };
+        let plan = Plan::parse(&off, "fast_commit,commit=9", able).unwrap();
+        assert_eq!(plan.warnings, ["data=journal disables fast commits"]);
+        assert_eq!((plan.options.fast_commit, plan.options.commit.as_secs()), (Some(false), 9));
+        for why in [Obstacle::NoFeature, Obstacle::DataJournal, Obstacle::Short(1)] {
+            assert!(parse("nofast_commit", &why).unwrap().warnings.is_empty());
+        }
+    }
+
+    #[test]
     fn without_a_journal() {
-        let parse = |list| Plan::parse(&current(), list, false);
+        let able = Able { log: false, no_fast_commits: Some(&Obstacle::NoLog) };
+        let parse = |list| Plan::parse(&current(), list, able);
+        assert_eq!(
+            parse("fast_commit").unwrap_err().0,
+            "fast_commit: the volume is mounted without a journal"
+        );
         assert_eq!(
             parse("async_checkpoint").unwrap_err().0,
             "async_checkpoint: the volume is mounted without a journal"

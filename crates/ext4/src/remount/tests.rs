@@ -110,6 +110,44 @@ fn a_bad_word_leaves_everything() {
 }
 
 #[test]
+fn fast_commits_go_on_and_off() {
+    let device = MemDevice::new(32 << 20);
+    let options = MkfsOptions { features: vec!["fast_commit".into()], ..MkfsOptions::default() };
+    mkfs(&device, &options, &mut |_| {}).unwrap();
+    let device: SharedDevice = Arc::new(device);
+    let fs = open(&device, "");
+    assert_eq!(fs.mount_options(), "rw,relatime", "on by default");
+    assert!(fs.options().contains(&"fast_commit".to_owned()) && fs.notes().is_empty());
+    for (list, shown) in [
+        ("nofast_commit", "rw,relatime,nofast_commit"),
+        ("ro", "ro,relatime,nofast_commit"),
+        ("rw,fast_commit", "rw,relatime"),
+    ] {
+        assert_eq!(fs.remount(list).unwrap(), [] as [&str; 0], "{list}");
+        assert_eq!(fs.mount_options(), shown);
+    }
+    create(&fs, "a").unwrap();
+    fs.unmount().unwrap();
+    let fs = open(&device, "nofast_commit");
+    assert_eq!(fs.mount_options(), "rw,relatime,nofast_commit");
+    fs.unmount().unwrap();
+
+    let fs = open(&device, "data=journal,fast_commit");
+    assert_eq!(fs.notes(), ["data=journal disables fast commits"]);
+    assert!(fs.options().contains(&"nofast_commit".to_owned()));
+    assert_eq!(fs.remount("fast_commit").unwrap(), ["data=journal disables fast commits"]);
+    assert!(fs.options().contains(&"nofast_commit".to_owned()));
+    fs.unmount().unwrap();
+
+    let device = volume();
+    let error = Ext4::open(Arc::clone(&device), &MountOptions::parse("fast_commit").unwrap()).unwrap_err();
+    assert!(error.0.contains("tune2fs -O fast_commit"), "{error}");
+    let fs = open(&device, "");
+    assert!(fs.remount("fast_commit").unwrap_err().0.contains("tune2fs -O fast_commit"));
+    assert_eq!(fs.mount_options(), "rw,relatime");
+}
+
+#[test]
 fn a_frozen_volume_is_left_alone() {
     let device = volume();
     let fs = open(&device, "");
