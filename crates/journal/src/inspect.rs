@@ -179,6 +179,10 @@ pub struct RecoveryReport {
     pub revoke_records: u64,
     /// `none`, `torn`, `complete` or `unknown`: the fast commits on top of the last transaction.
     pub fast_commits: &'static str,
+    /// Complete fast commits to replay.
+    pub fast_commit_count: u32,
+    /// Records in them.
+    pub fast_commit_records: u64,
 }
 
 fn summary(sb: &JournalSuperblock) -> SuperblockReport {
@@ -260,9 +264,12 @@ fn forecast(
             report.fast_commits = match prepared.fast_commits {
                 FastCommits::None => "none",
                 FastCommits::Torn => "torn",
-                FastCommits::Complete => "complete",
+                FastCommits::Complete(_) => "complete",
                 FastCommits::Unknown(_) => "unknown",
             };
+            if let FastCommits::Complete(fast) = prepared.fast_commits {
+                (report.fast_commit_count, report.fast_commit_records) = (fast.commits, fast.records);
+            }
             report.refused = recovery::refusal(prepared.fast_commits).map(|error| error.to_string());
         }
         Err(error) => report.refused = Some(error.to_string()),

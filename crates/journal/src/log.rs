@@ -30,7 +30,7 @@ const SLACK: u32 = if cfg!(feature = "model") { 4 } else { 32 };
 /// Most pieces of one vectored write.
 const MAX_PIECES: usize = 512;
 
-/// A recovered, empty log.
+/// A recovered log: empty, or with nothing but fast commits of the next transaction.
 pub struct LogConfig {
     /// The device that holds it.
     pub device: SharedDevice,
@@ -112,10 +112,11 @@ impl Image {
 }
 
 impl Log {
-    /// Takes over an empty log.
+    /// Takes over an empty log, or one that holds nothing but the fast commits of its next transaction.
     pub fn open(config: LogConfig, block_size: BlockSize) -> Result<(Self, LogSpace)> {
         let mut sb = config.superblock;
-        if sb.start != 0 {
+        let only_fast_commits = sb.start == sb.first && sb.sequence == config.next_tid;
+        if sb.start != 0 && !only_fast_commits {
             return Err(JournalError::Unsupported("the journal must be recovered before it is used".into()));
         }
         if !sb.v2 {
@@ -143,6 +144,11 @@ impl Log {
             last_time: Mutex::default(),
         };
         Ok((log, space))
+    }
+
+    /// The superblock says that there is nothing in the log.
+    pub fn is_empty(&self) -> bool {
+        self.superblock.lock().sb.start == 0
     }
 
     pub fn is_external(&self) -> bool {

@@ -36,6 +36,26 @@ impl Journal {
         Ok(joined.map(|(tx, credits)| Handle::new(Arc::clone(self), tx, credits)))
     }
 
+    /// A handle with more credits than a transaction has otherwise, for a journal that nobody else uses yet: the replay
+    /// of fast commits, which must become one transaction.
+    ///
+    /// # Errors
+    /// If the journal was aborted or has a transaction already, or the log cannot hold so many blocks.
+    pub fn start_alone(self: &Arc<Self>, credits: u32) -> Result<Handle> {
+        crate::order::wanted();
+        let mut state = self.state.lock();
+        if let Some(why) = &state.aborted {
+            return Err(JournalError::Aborted(why.to_string()));
+        }
+        if state.running.is_some() || !self.has_room(&state, credits) {
+            let max = if state.running.is_some() { 0 } else { self.max_transaction };
+            return Err(JournalError::TooManyCredits { wanted: credits, max });
+        }
+        let tx = self.join_running(&mut state, credits);
+        drop(state);
+        Ok(Handle::new(Arc::clone(self), tx, credits))
+    }
+
     /// True while the journal lets no handle in (freeze, close).
     #[must_use]
     pub fn is_frozen(&self) -> bool {

@@ -199,6 +199,7 @@ impl Journal {
         if space.as_ref().is_some_and(|s| space_needed >= s.len()) {
             return Err(JournalError::Unsupported("the journal is too small".into()));
         }
+        let log_empty = log.as_ref().is_none_or(Log::is_empty);
         Ok(Arc::new(Self {
             cache,
             log,
@@ -210,7 +211,7 @@ impl Journal {
                 wanted: None,
                 next_tid,
                 space,
-                log_empty: true,
+                log_empty,
                 space_waiters: 0,
                 barriers: 0,
                 resting: false,

@@ -1,15 +1,29 @@
-//! Are there fast commits that count? Only looked at, not replayed.
+//! Fast commits as recovery sees them: are there any that count, and what do they say.
 //!
-//! A fast commit counts on top of the last full commit: its HEAD and TAIL name the transaction behind it. Fast
-//! commits of another transaction are leftovers. If the very first one is torn (a tag that makes no sense, a wrong
-//! checksum, no TAIL), nobody was told that it is durable, and the log alone is the truth.
+//! ```text
+//!   area:   HEAD(T) records TAIL(T) │ records TAIL(T) │ records TAI…      T: the transaction behind the log's end
+//!           ╰────── counts ───────╯ ╰─── counts ────╯ ╰── torn ──
+//! ```
+//!
+//! The area is read twice. [`look`] finds the end of what counts; it keeps nothing but numbers, so a large area costs
+//! time and no memory. [`FastLog::each`] gives the records, as often as the file system wants to see them. Replaying them
+//! is the file system's business: the journal does not know what a record means.
+//!
+//! Invariants
+//! - A fast commit counts only if its TAIL names the transaction behind the last one in the log and its checksum is
+//!   right (`look`).
+//! - What cannot be read before the first valid TAIL makes the fast commits *torn*: nobody was told that they are durable,
+//!   and the log alone is the truth. What cannot be read behind a valid TAIL ends them there. Neither ever costs a
+//!   transaction of the log (Linux and e2fsck give the log up in the first case).
+//! - A HEAD of this transaction with features that nobody knows refuses the recovery: what follows may mean anything.
+//! - No stated length is believed: [`FcReader`] finds every value inside its block, and the blocks are those of the area.
 
 use extol_device::BlockDevice;
 
 use super::walk::LogReader;
 use crate::format::{FcReader, FcTag, JournalSuperblock};
 use crate::log_map::LogMap;
-use crate::{Result, Tid};
+use crate::{JournalError, Result, Tid};
 
 /// What is in the fast-commit area.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,9 +33,25 @@ pub(crate) enum FastCommits {
     /// The first fast commit of this transaction is incomplete.
     Torn,
     /// At least one complete fast commit of this transaction.
-    Complete,
+    Complete(FastLog),
     /// Fast commits with features that nobody knows.
     Unknown(u32),
+}
+
+/// The fast commits of a volume that count: those of the transaction that comes after the last one in the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct FastLog {
+    /// That transaction.
+    pub tid: Tid,
+    /// Fast commits.
+    pub commits: u32,
+    /// Tags in them: records, and those that only give form.
+    pub tags: u64,
+    /// Records of directory entries, ranges and inodes.
+    pub records: u64,
+    /// Blocks of the area that they take.
+    pub blocks: u32,
 }
 
 /// Looks at the area for fast commits of transaction `expected`.
@@ -35,29 +65,87 @@ pub(crate) fn look(
     let first = area.start;
     let mut log = LogReader::new(device, map);
     let mut reader = FcReader::new();
+    let mut valid = FastLog { tid: expected, commits: 0, tags: 0, records: 0, blocks: 0 };
+    let (mut tags, mut records) = (0, 0);
     for n in area {
         let block = log.block(n)?;
         if n == first && !FcReader::begins_with_head(block) {
             return Ok(FastCommits::None);
         }
-        let mut verdict = None;
+        let mut end = None;
         let readable = reader.block(block, |_, tag| {
-            verdict = match tag {
-                FcTag::Head { features, .. } if features != 0 => Some(FastCommits::Unknown(features)),
-                FcTag::Head { tid, .. } if tid != expected => Some(FastCommits::None),
-                FcTag::Tail { tid, stated, actual } => match tid == expected && stated == actual {
-                    true => Some(FastCommits::Complete),
-                    false => Some(FastCommits::Torn),
-                },
-                _ => None,
-            };
-            verdict.is_none()
+            tags += 1;
+            records += u64::from(is_record(&tag));
+            match tag {
+                FcTag::Head { tid, .. } if tid != expected => end = Some(FastCommits::None),
+                FcTag::Head { features, .. } if features != 0 => end = Some(FastCommits::Unknown(features)),
+                FcTag::Tail { tid, stated, actual } if tid == expected && stated == actual => {
+                    valid.commits += 1;
+                    (valid.tags, valid.records, valid.blocks) = (tags, records, n - first + 1);
+                }
+                FcTag::Tail { .. } => end = Some(FastCommits::Torn),
+                _ => {}
+            }
+            end.is_none()
         });
-        match (verdict, readable) {
-            (Some(verdict), _) => return Ok(verdict),
+        match (end, readable) {
+            (Some(unknown @ FastCommits::Unknown(_)), _) => return Ok(unknown),
+            (Some(_), _) | (None, Err(_)) if valid.commits > 0 => return Ok(FastCommits::Complete(valid)),
+            (Some(end), _) => return Ok(end),
             (None, Err(_)) => return Ok(FastCommits::Torn),
             (None, Ok(())) => {}
         }
     }
-    Ok(FastCommits::Torn)
+    // Torn, or full to its last block.
+    Ok(if valid.commits > 0 { FastCommits::Complete(valid) } else { FastCommits::Torn })
+}
+
+fn is_record(tag: &FcTag<'_>) -> bool {
+    !matches!(tag, FcTag::Head { .. } | FcTag::Tail { .. } | FcTag::Pad)
+}
+
+impl FastLog {
+    /// Gives all records to `record`, in order, until it fails. `log`, `map` and `sb` are those that were recovered.
+    ///
+    /// # Errors
+    /// What `record` says; or if the area cannot be read, or reads differently than before.
+    pub fn each<E: From<JournalError>>(
+        &self,
+        log: &dyn BlockDevice,
+        map: &LogMap,
+        sb: &JournalSuperblock,
+        mut record: impl FnMut(FcTag<'_>) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let area = sb.fc_range().unwrap_or_default();
+        let mut reader = FcReader::new();
+        let mut blocks = LogReader::new(log, map);
+        let mut left = self.tags;
+        for n in area.take(self.blocks as usize) {
+            let mut result = Ok(());
+            let mut same = true;
+            let readable = reader.block(blocks.block(n)?, |_, tag| {
+                left -= 1;
+                match tag {
+                    FcTag::Tail { tid, stated, actual } => same = tid == self.tid && stated == actual,
+                    FcTag::Head { features, tid } => same = tid == self.tid && features == 0,
+                    FcTag::Pad => {}
+                    tag => result = record(tag),
+                }
+                left > 0 && same && result.is_ok()
+            });
+            result?;
+            if !same || readable.is_err() {
+                return Err(changed(n).into());
+            }
+            if left == 0 {
+                return Ok(());
+            }
+        }
+        Err(changed(0).into())
+    }
+}
+
+fn changed(at: u32) -> JournalError {
+    let what = "the fast commits read differently a second time".to_owned();
+    JournalError::Corrupt { what, block: at.into() }
 }

@@ -1,9 +1,11 @@
 //! Where replayed blocks go: home, or to memory.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use extol_device::{BlockDevice, BlockNr, BlockSize, DeviceError, DeviceOp, SharedDevice};
+use extol_sync::Mutex;
 
 use super::ReplaySink;
 use crate::{Result, Tid, home};
@@ -76,11 +78,53 @@ impl Overlay {
         self.blocks.is_empty()
     }
 
+    /// `device` as it would read after recovery, for changes that stay in memory.
+    #[must_use]
+    pub fn scratch(self, device: SharedDevice, size: BlockSize) -> ScratchDevice {
+        ScratchDevice { device, overlay: Mutex::new(self), size }
+    }
+
     /// `device` as it would read after recovery, read-only.
     #[must_use]
     pub fn over(self, device: SharedDevice, size: BlockSize) -> OverlayDevice {
         OverlayDevice { device, overlay: self, size }
     }
+
+    /// Puts what it has over bytes that were read from the device.
+    fn show(&self, buf: &mut [u8], offset: u64, size: BlockSize) {
+        if self.is_empty() {
+            return;
+        }
+        for piece in pieces(buf.len(), offset, size) {
+            if let Some(block) = self.get(piece.block) {
+                buf[piece.bytes].copy_from_slice(&block[piece.inside]);
+            }
+        }
+    }
+}
+
+/// The part of a request that lies in one block.
+struct Piece {
+    block: BlockNr,
+    bytes: Range<usize>,
+    inside: Range<usize>,
+}
+
+/// The blocks that a request touches. It lies on the device, so that no number overflows.
+fn pieces(len: usize, offset: u64, size: BlockSize) -> impl Iterator<Item = Piece> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        let at = offset + done as u64;
+        let skip = (at % size.len() as u64) as usize;
+        let now = (size.len() - skip).min(len - done);
+        let piece = Piece {
+            block: BlockNr(at / size.len() as u64),
+            bytes: done..done + now,
+            inside: skip..skip + now,
+        };
+        done += now;
+        (now > 0).then_some(piece)
+    })
 }
 
 impl ReplaySink for Overlay {
@@ -123,21 +167,7 @@ impl BlockDevice for OverlayDevice {
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> extol_device::Result<()> {
         self.device.read_at(buf, offset)?;
-        if self.overlay.is_empty() {
-            return Ok(());
-        }
-        let size = self.size.len() as u64;
-        let mut done = 0;
-        while done < buf.len() {
-            // The read succeeded, so these offsets are on the device and do not overflow.
-            let at = offset + done as u64;
-            let skip = (at % size) as usize;
-            let len = (self.size.len() - skip).min(buf.len() - done);
-            if let Some(block) = self.overlay.get(BlockNr(at / size)) {
-                buf[done..done + len].copy_from_slice(&block[skip..skip + len]);
-            }
-            done += len;
-        }
+        self.overlay.show(buf, offset, self.size);
         Ok(())
     }
 
@@ -155,5 +185,82 @@ impl BlockDevice for OverlayDevice {
 
     fn zero_range(&self, offset: u64, len: u64) -> extol_device::Result<()> {
         Self::refuse(DeviceOp::Zero, offset, len)
+    }
+}
+
+/// A device seen through an [`Overlay`] that takes every change. The device itself stays as it is.
+#[derive(Debug)]
+pub struct ScratchDevice {
+    device: SharedDevice,
+    overlay: Mutex<Overlay>,
+    size: BlockSize,
+}
+
+impl ScratchDevice {
+    /// The overlay with all changes so far.
+    #[must_use]
+    pub fn overlay(&self) -> Overlay {
+        self.overlay.lock().clone()
+    }
+}
+
+impl BlockDevice for ScratchDevice {
+    fn size(&self) -> u64 {
+        self.device.size()
+    }
+
+    fn alignment(&self) -> usize {
+        self.device.alignment()
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> extol_device::Result<()> {
+        self.device.read_at(buf, offset)?;
+        self.overlay.lock().show(buf, offset, self.size);
+        Ok(())
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> extol_device::Result<()> {
+        let len = buf.len() as u64;
+        if offset.checked_add(len).is_none_or(|end| end > self.device.size()) {
+            let past = std::io::ErrorKind::InvalidInput.into();
+            return Err(DeviceError::new(DeviceOp::Write, offset, len, past));
+        }
+        let mut overlay = self.overlay.lock();
+        for piece in pieces(buf.len(), offset, self.size) {
+            let mut block = vec![0; self.size.len()];
+            if piece.bytes.len() < block.len() {
+                let at = piece.block.offset(self.size);
+                self.device.read_at(&mut block, at)?;
+                overlay.show(&mut block, at, self.size);
+            }
+            block[piece.inside].copy_from_slice(&buf[piece.bytes]);
+            overlay.blocks.insert(piece.block.0, Arc::new(block));
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> extol_device::Result<()> {
+        Ok(())
+    }
+
+    fn discard(&self, _offset: u64, _len: u64) -> extol_device::Result<()> {
+        // Advice, and there is nothing to tell.
+        Ok(())
+    }
+
+    fn zero_range(&self, offset: u64, len: u64) -> extol_device::Result<()> {
+        // No more than a block at a time: a large range is not worth its memory twice.
+        let zeros = vec![0; self.size.len()];
+        let mut done = 0;
+        while done < len {
+            let now = (len - done).min(zeros.len() as u64);
+            self.write_at(&zeros[..now as usize], offset + done)?;
+            done += now;
+        }
+        Ok(())
     }
 }
