@@ -142,6 +142,9 @@ fn recover(vol: &Vol, opts: &CheckOptions, out: &mut Findings) -> Result<Option<
             return Ok(None);
         }
     };
+    if done.fast_commits.is_some() {
+        return Err(CheckError::Unsupported("the journal holds fast-commit blocks".into()));
+    }
     if done.errno != 0 {
         let what = format!("the journal was aborted with error {}", done.errno);
         out.push(Finding::note(Kind::JournalDirty, what));

@@ -90,7 +90,8 @@ pub(crate) fn recover(
     let mut jsb = recovery::read_superblock(&*found.device, &found.map)?;
     if options.read_only {
         // The mount writes nothing: the recovered blocks are kept in memory and shown over the device.
-        let (_, overlay) = recovery::recover_to_memory(&*found.device, &found.map, &jsb, geo.blocks)?;
+        let (done, overlay) = recovery::recover_to_memory(&*found.device, &found.map, &jsb, geo.blocks)?;
+        check_fast_commits(&done)?;
         let device: SharedDevice = Arc::new(overlay.over(Arc::clone(dev), geo.block_size));
         let superblock = read_superblock(&*device, None)?;
         let no_fast_commits = unlogged(&superblock);
@@ -128,10 +129,21 @@ pub(crate) fn run(
     dirty: bool,
 ) -> OpenResult<LogRecovered> {
     if dirty {
-        Ok(recovery::recover_to_device(&*found.device, &**dev, &found.map, jsb, geo.blocks)?)
+        let done = recovery::recover_to_device(&*found.device, &**dev, &found.map, jsb, geo.blocks)?;
+        check_fast_commits(&done)?;
+        Ok(done)
     } else {
         Ok(recovery::wipe(&*found.device, &found.map, jsb)?)
     }
+}
+
+fn check_fast_commits(done: &LogRecovered) -> OpenResult<()> {
+    if done.fast_commits.is_some() {
+        return refuse(
+            "the journal holds fast-commit blocks, which are not replayed yet; run e2fsck or mount it with Linux first",
+        );
+    }
+    Ok(())
 }
 
 /// The superblock after recovery: the newer of the error records survives, and an abort's errno becomes the error state.

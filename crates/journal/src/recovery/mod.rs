@@ -189,7 +189,12 @@ pub fn recover_to_device(
 }
 
 /// The log is home: its space is free, but the fast commits of `tid` go on counting.
-fn keep_fast_commits(log: &dyn BlockDevice, map: &LogMap, sb: &mut JournalSuperblock, tid: Tid) -> Result<()> {
+fn keep_fast_commits(
+    log: &dyn BlockDevice,
+    map: &LogMap,
+    sb: &mut JournalSuperblock,
+    tid: Tid,
+) -> Result<()> {
     // A control block of `tid` in the first log block is part of a commit that was interrupted, or older than the volume.
     // The log may begin there from now on, and nothing in front of a new transaction may look like a part of it.
     let mut block = vec![0; map.block_size().len()];
@@ -214,7 +219,9 @@ fn keep_fast_commits(log: &dyn BlockDevice, map: &LogMap, sb: &mut JournalSuperb
 /// # Errors
 /// If the device fails.
 pub fn clear_fast_commits(log: &dyn BlockDevice, map: &LogMap, sb: &JournalSuperblock) -> Result<()> {
-    let Some(first) = sb.fc_range().filter(|area| !area.is_empty()).map(|area| area.start) else { return Ok(()) };
+    let Some(first) = sb.fc_range().filter(|area| !area.is_empty()).map(|area| area.start) else {
+        return Ok(());
+    };
     Ok(log.write_fua(&vec![0; map.block_size().len()], offset(map, first)?)?)
 }
 
