@@ -14,27 +14,12 @@ cargo fmt --all --check
 
 step "lints"
 cargo clippy --workspace --all-targets --quiet -- -D warnings
+# A build of its own: every lock is the model checker's.
+cargo clippy --workspace --features extol-journal/model --test model --quiet -- -D warnings
 
 step "documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 
-step "model"
-# A build of its own: every lock is the model checker's.
-cargo clippy -p extol-journal --features model --test model --quiet -- -D warnings
-cargo test -p extol-journal --features model --test model
-
-step "fuzzing"
-scripts/fuzz.sh --ci
-
-step "tests"
-# The examples are compiled with the tests and run here, as a reader of the documentation would run them.
-cargo test --workspace --quiet --no-run
-for example in crates/ext4/examples/*.rs; do
-    [ -e "$example" ] || continue
-    name=$(basename "$example" .rs)
-    echo "example $name"
-    cargo run --quiet -p extol --example "$name" >/dev/null
-done
-
-# Not --quiet and not stopped by the first failure: the closing lines say what ran and what failed.
-cargo test --workspace --no-fail-fast
+step "tests, the model, the examples, and fuzzing"
+# Not stopped by the first failure: the closing lines say what ran, what failed, and how long each took.
+scripts/run-tests.sh "scripts/fuzz.sh --ci"

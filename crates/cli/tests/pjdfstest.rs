@@ -32,8 +32,12 @@ fn program() -> PathBuf {
     if !program.exists() {
         let cargo = option_env!("CARGO").unwrap_or("cargo");
         let mut install = Command::new(cargo);
-        install.args(["install", "pjdfstest", "--version", VERSION, "--locked", "--root"]).arg(&tools);
         install
+            .args(["install", "pjdfstest", "--version", VERSION, "--locked", "--debug", "--root"])
+            .arg(&tools);
+        // It runs once for each time that it is compiled: optimising it would take longer than the suite.
+        install
+            .env("CARGO_PROFILE_DEV_DEBUG", "0")
             .env_remove("CARGO_TARGET_DIR")
             .env_remove("RUSTFLAGS")
             .arg("--target-dir")

@@ -17,8 +17,8 @@ use extol_hostile::watch::{self, Ended};
 
 /// Cases of an ordinary run.
 const CASES: u64 = 2500;
-/// An ordinary run ends after this time even if not all cases had their turn.
-const BUDGET: Duration = Duration::from_secs(45);
+/// An ordinary run ends after this time even if not all cases had their turn, as on a machine that is far too busy.
+const BUDGET: Duration = Duration::from_secs(120);
 /// Longest time for one case.
 const LIMIT: Duration = Duration::from_secs(20);
 /// Most memory for one case.

@@ -72,7 +72,7 @@ pub fn run(command: &mut Command, limit: Duration) -> Finished {
             break None;
         }
         std::thread::sleep(pause);
-        pause = (pause * 2).min(Duration::from_millis(20));
+        pause = (pause * 2).min(Duration::from_millis(4));
     };
     let timed_out = code.is_none() && start.elapsed() > limit;
     let stderr = err.join().expect("stderr reader");

@@ -34,13 +34,17 @@ impl Loop {
     fn attach(file: &Path, extra: &[&str]) -> Option<Self> {
         let file = file.to_str().expect("utf-8");
         let args: Vec<&str> = [&["--show", "-f"], extra, &[file]].concat();
-        match run("losetup", &args) {
-            Ok(node) => Some(Self { node, mount: None }),
-            Err(why) => {
-                println!("SKIP: no loop device ({why}); this part needs root and losetup");
-                None
+        let mut why = String::new();
+        // Two processes may be given the same free device, and one of them then fails: ask again.
+        for _ in 0..20 {
+            match run("losetup", &args) {
+                Ok(node) => return Some(Self { node, mount: None }),
+                Err(words) => why = words,
             }
+            std::thread::sleep(std::time::Duration::from_millis(50));
         }
+        println!("SKIP: no loop device ({why}); this part needs root and losetup");
+        None
     }
 
     /// False (and a line that says so) where mounting is not allowed.

@@ -145,7 +145,7 @@ fn a_large_clean_volume_opens_at_once() {
     let run = alloc.take(alloc.inode_goal(InodeNr::ROOT), 100, 100).unwrap();
     alloc.give_back(run);
     assert!(rig.disk.reads.load(Ordering::Relaxed) <= 2, "one descriptor block, one bitmap");
-    assert!(began.elapsed() < Duration::from_millis(100), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
 }
 
 #[test]

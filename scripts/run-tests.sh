@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# Runs all test programs of the workspace, two at a time: many of them wait for disks, mounts and clocks. What runs is what
+# `cargo test --workspace --no-fail-fast` runs, with its "Running" and "test result:" lines, and the model besides; the
+# output of a program comes in one piece when it has ended. A table of what took how long closes, the longest first.
+#
+#   scripts/run-tests.sh [COMMAND...]   each COMMAND (quoted, one word) runs beside them like one more program
+#   EXTOL_LANES=n                       n programs at a time instead of 2
+set -euo pipefail
+cd "$(dirname "$0")/.."
+root=$PWD
+
+# These measure time or count loop devices: they run one by one when all else has ended.
+alone='^crates/(cli/tests/(bounds|commands|medium)|crashkit/tests/crash_states)\.rs'
+# What takes longest begins first, so that no lane waits for it at the end. A name that is missing here costs only time.
+longest=(cli/tests/interop cli/tests/stress cli/tests/loads cli/tests/pjdfstest hostile/tests/storm ext4/src
+    cli/tests/bad_input journal/tests/model ondisk/tests/images cli/tests/posix ext4/tests/random)
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# A job is a line "title <tab> directory <tab> command". Cargo says which test programs there are; its errors are its own.
+list() {
+    local path='"manifest_path":"([^"]*)/Cargo.toml".*"src_path":"([^"]*)"' program='"executable":"([^"]*)"'
+    cargo test --workspace --no-run --quiet --message-format=json-render-diagnostics "$@" >"$work/cargo"
+    {
+        sed -En 's|.*'"$path"'.*"profile":\{[^}]*"test":true[^}]*\}.*'"$program"'.*|\2\t\1\t'"'\3'"'|p' "$work/cargo"
+        # The library's examples, as a reader of the documentation would run them.
+        sed -En '/crates\/ext4\/Cargo.toml.*"kind":\["example"\]/s|.*'"$path"'.*'"$program"'.*|\2\t\1\t'"'\3'"' >/dev/null|p' "$work/cargo"
+    } | sed "s|^$root/||" | sort >>"$work/all"
+}
+list --features extol-journal/model --test model
+list
+# Should cargo's list look different one day, nobody must take "nothing ran" for success.
+for must in ext4/src/lib.rs ext4/examples/read_file.rs cli/tests/interop/main.rs journal/tests/model/main.rs; do
+    grep -q "^crates/$must" "$work/all" || { echo "$must is not among the tests that cargo lists" >&2; exit 1; }
+done
+
+for command in "$@"; do printf '%s\t%s\t%s\n' "$command" "$root" "$command"; done >"$work/jobs"
+for name in "${longest[@]}"; do grep "^crates/$name[./]" "$work/all" || true; done >>"$work/jobs"
+printf '%s\t%s\t%s\n' "documentation of all crates" "$root" "cargo test --workspace --no-fail-fast --doc" >>"$work/jobs"
+cat "$work/all" >>"$work/jobs"
+# Each once, at its first place.
+awk '!seen[$0]++' "$work/jobs" | grep -vE "$alone" >"$work/together"
+grep -E "$alone" "$work/all" >"$work/apart"
+
+# Runs job number $2 of list $1, unless somebody has taken it.
+run_job() {
+    local mine=$work/$1.$2 title dir command rc=0 TIMEFORMAT='%R %U %S'
+    mkdir "$mine" 2>/dev/null || return 0
+    IFS=$'\t' read -r title dir command < <(sed -n "$2p" "$work/$1")
+    { time { (cd "$dir" && eval "$command") >"$mine/log" 2>&1 </dev/null; }; } 2>"$mine/time" || rc=$?
+    (
+        flock 9
+        printf '     Running %s (%s)\n' "$title" "${command//"$root/"/}"
+        cat "$mine/log"
+        [ "$rc" -eq 0 ] || printf '%s: exit code %s\n' "$title" "$rc" | tee -a "$work/failed"
+        read -r real user system < <(tail -n 1 "$mine/time")
+        printf '%8.1f %8.1f %8.1f  %s\n' "$real" "$user" "$system" "$title" >>"$work/times"
+    ) 9>"$work/lock"
+}
+run_list() {
+    local lane n
+    for lane in $(seq "$2"); do
+        for n in $(seq "$(wc -l <"$work/$1")"); do run_job "$1" "$n"; done &
+    done
+    wait
+}
+run_list together "${EXTOL_LANES:-2}"
+run_list apart 1
+
+[ "$(wc -l <"$work/times")" -eq "$(cat "$work/together" "$work/apart" | wc -l)" ] ||
+    echo "not all of them ran" >>"$work/failed"
+printf '\n    real     user   system  seconds of\n'
+sort -rn "$work/times"
+if [ -e "$work/failed" ]; then
+    printf '\nfailed:\n%s\n' "$(cat "$work/failed")" >&2
+    exit 1
+fi
