@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use extol_journal::inspect::{BlockReport, FcTagReport, JournalReport, State, Verdict};
+use extol_journal::inspect::{
+    BlockReport, FastCommitReport, FcTagReport, FcVerdict, JournalReport, State, Verdict,
+};
 use serde::Serialize;
 
 use crate::args::{LookArgs, ReplayArgs};
@@ -107,6 +109,17 @@ impl Text<'_> {
         if recovery.fast_commits != "none" {
             writeln!(f, "fast commits:    {}", recovery.fast_commits)?;
         }
+        for commit in &self.0.fast_commits {
+            let FastCommitReport { block, blocks, tid, records, verdict } = commit;
+            let tid = tid.map_or("an unknown transaction".to_owned(), |tid| format!("transaction {tid}"));
+            let verdict = match verdict {
+                FcVerdict::Valid => "valid: recovery applies it",
+                FcVerdict::Void => "void: a leftover",
+                FcVerdict::Torn => "torn: it was never durable",
+            };
+            let last = block.saturating_add(blocks.saturating_sub(1));
+            writeln!(f, "{:17}blocks {block} to {last}, {tid}, {records} records, {verdict}", "")?;
+        }
         Ok(())
     }
 }
@@ -160,7 +173,7 @@ fn block_text(block: &BlockReport) -> String {
             let _ = writeln!(text, "{block:>8}  {count} blocks without a header");
         }
         BlockReport::FastCommit { block, tags, problem } => {
-            let _ = writeln!(text, "{block:>8}  fast commit  {} tags", tags.len());
+            let _ = writeln!(text, "{block:>8}  fast-commit block of {} tags", tags.len());
             for tag in tags {
                 let _ = writeln!(text, "{:>20}{}", "", fast_commit_text(tag));
             }
@@ -186,7 +199,9 @@ fn fast_commit_text(tag: &FcTagReport) -> String {
         FcTagReport::Creat { parent, ino, name } => format!("create {name:?} in {parent}: inode {ino}"),
         FcTagReport::Link { parent, ino, name } => format!("link {name:?} in {parent}: inode {ino}"),
         FcTagReport::Unlink { parent, ino, name } => format!("unlink {name:?} in {parent}: inode {ino}"),
-        FcTagReport::Inode { ino, bytes } => format!("inode {ino}: {bytes} bytes"),
+        FcTagReport::Inode { ino, bytes, mode, links, size, flags } => format!(
+            "inode {ino}: mode {mode}, {links} links, size {size}, flags {flags:#x} ({bytes} bytes of the inode)"
+        ),
         FcTagReport::Pad => "padding".to_owned(),
         FcTagReport::Tail { tid, checksum } => format!("tail of transaction {tid}{}", verdict(*checksum)),
     }

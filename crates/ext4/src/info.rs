@@ -8,6 +8,7 @@ use extol_ondisk::superblock::State;
 use extol_ondisk::{Compat, Incompat};
 use serde::Serialize;
 
+use crate::mount::fast_commit::Obstacle;
 use crate::mount::journal as journals;
 use crate::mount::{OpenResult, features, geometry, read_superblock, write_superblock};
 use crate::options::MountOptions;
@@ -50,6 +51,10 @@ pub struct Info {
     pub journal: String,
     /// Blocks of the journal, if it could be read.
     pub journal_blocks: Option<u32>,
+    /// Blocks of the fast-commit area; `None` without the feature, or if the journal could not be read.
+    pub fast_commit_blocks: Option<u32>,
+    /// Why a mount would have no fast commits; `None` if it would (unless `nofast_commit` says otherwise).
+    pub no_fast_commits: Option<String>,
     /// Why Extol would refuse to mount it read-write; `None` if it would not.
     pub refused: Option<String>,
     /// Mounts since the last check.
@@ -75,12 +80,15 @@ pub fn info(device: &SharedDevice) -> OpenResult<Info> {
     list.extend(sb.feature_incompat.names());
     list.extend(sb.feature_ro_compat.names());
     let has_journal = sb.feature_compat.contains(Compat::HAS_JOURNAL);
-    let journal_blocks = (has_journal && sb.journal_inum != 0)
+    let log = (has_journal && sb.journal_inum != 0)
         .then(|| {
             let found = journals::find(device, &sb, &geo, &MountOptions::default()).ok()?;
-            recovery::read_superblock(&*found.device, &found.map).ok().map(|j| j.maxlen)
+            recovery::read_superblock(&*found.device, &found.map).ok()
         })
         .flatten();
+    let has_fast_commits = sb.feature_compat.contains(Compat::FAST_COMMIT);
+    let data = MountOptions::default().effective(&sb).data.unwrap_or_default();
+    let obstacle = Obstacle::find(has_fast_commits, log.as_ref(), data);
     let needs_recovery = sb.feature_incompat.contains(Incompat::NEEDS_RECOVERY);
     let mut state = if sb.state.contains(State::VALID) { "clean" } else { "not clean" }.to_owned();
     if sb.state.contains(State::ERROR) {
@@ -108,7 +116,9 @@ pub fn info(device: &SharedDevice) -> OpenResult<Info> {
             (true, _) => "internal",
         }
         .to_owned(),
-        journal_blocks,
+        journal_blocks: log.as_ref().map(|log| log.maxlen),
+        fast_commit_blocks: log.filter(|_| has_fast_commits).map(|log| log.fc_blocks()),
+        no_fast_commits: obstacle.map(|why| why.short()),
         refused: features::check(&sb, &geo, false).err().map(|e| e.0),
         mount_count: sb.mnt_count,
         created: sb.mkfs_time,
@@ -143,6 +153,14 @@ impl fmt::Display for Info {
                 match self.journal_blocks {
                     Some(n) => format!("{} ({n} blocks)", self.journal),
                     None => self.journal.clone(),
+                },
+            ),
+            (
+                "Fast commits",
+                match (&self.no_fast_commits, self.fast_commit_blocks) {
+                    (Some(why), _) => format!("no: {why}"),
+                    (None, Some(n)) => format!("yes (area of {n} blocks behind the log)"),
+                    (None, None) => "yes".to_owned(),
                 },
             ),
             ("Features", self.features.join(" ")),

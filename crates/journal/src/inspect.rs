@@ -5,16 +5,21 @@
 //! is *stale*, a leftover of an older life. A copy has no header: it is found through its descriptor, and a stale
 //! descriptor's copies end where a control block lies (a copy never begins like one, it would be escaped).
 
+mod fast_commits;
+
 use extol_device::BlockDevice;
 use serde::Serialize;
 
 use crate::format::{
-    BlockKind, CommitBlock, CommitTime, DescriptorReader, FcName, FcReader, FcTag, Format, Header,
-    JournalSuperblock, RevokeReader, V1Sum,
+    BlockKind, CommitBlock, CommitTime, DescriptorReader, Format, Header, JournalSuperblock, RevokeReader,
+    V1Sum,
 };
 use crate::log_map::LogMap;
 use crate::recovery::{self, FastCommits, LogReader, Scanner};
 use crate::{Result, Tid};
+use fast_commits::Chain;
+
+pub use fast_commits::{FastCommitReport, FcVerdict};
 
 /// Everything about a journal.
 #[derive(Clone, Debug, Serialize)]
@@ -23,6 +28,8 @@ pub struct JournalReport {
     pub superblock: SuperblockReport,
     /// The log and the fast-commit area.
     pub blocks: Vec<BlockReport>,
+    /// The fast commits in the area, in order.
+    pub fast_commits: Vec<FastCommitReport>,
     /// What recovery would do.
     pub recovery: RecoveryReport,
 }
@@ -126,36 +133,51 @@ pub enum BlockReport {
 #[serde(tag = "tag", rename_all = "snake_case")]
 #[allow(missing_docs)]
 pub enum FcTagReport {
-    Head { tid: u32, features: u32 },
-    AddRange { ino: u32, block: u32, len: u32, start: u64, unwritten: bool },
-    DelRange { ino: u32, block: u32, len: u32 },
-    Creat { parent: u32, ino: u32, name: String },
-    Link { parent: u32, ino: u32, name: String },
-    Unlink { parent: u32, ino: u32, name: String },
-    Inode { ino: u32, bytes: usize },
+    Head {
+        tid: u32,
+        features: u32,
+    },
+    AddRange {
+        ino: u32,
+        block: u32,
+        len: u32,
+        start: u64,
+        unwritten: bool,
+    },
+    DelRange {
+        ino: u32,
+        block: u32,
+        len: u32,
+    },
+    Creat {
+        parent: u32,
+        ino: u32,
+        name: String,
+    },
+    Link {
+        parent: u32,
+        ino: u32,
+        name: String,
+    },
+    Unlink {
+        parent: u32,
+        ino: u32,
+        name: String,
+    },
+    /// An inode's image: `mode` is octal.
+    Inode {
+        ino: u32,
+        bytes: usize,
+        mode: String,
+        links: u16,
+        size: u64,
+        flags: u32,
+    },
     Pad,
-    Tail { tid: u32, checksum: Verdict },
-}
-
-impl From<FcTag<'_>> for FcTagReport {
-    fn from(tag: FcTag<'_>) -> Self {
-        let text = |name: &FcName<'_>| String::from_utf8_lossy(name.name).into_owned();
-        match tag {
-            FcTag::Head { features, tid } => Self::Head { tid: tid.0, features },
-            FcTag::AddRange { ino, block, len, start, unwritten } => {
-                Self::AddRange { ino, block, len, start, unwritten }
-            }
-            FcTag::DelRange { ino, block, len } => Self::DelRange { ino, block, len },
-            FcTag::Creat(n) => Self::Creat { parent: n.parent, ino: n.ino, name: text(&n) },
-            FcTag::Link(n) => Self::Link { parent: n.parent, ino: n.ino, name: text(&n) },
-            FcTag::Unlink(n) => Self::Unlink { parent: n.parent, ino: n.ino, name: text(&n) },
-            FcTag::Inode { ino, image } => Self::Inode { ino, bytes: image.len() },
-            FcTag::Pad => Self::Pad,
-            FcTag::Tail { tid, stated, actual } => {
-                Self::Tail { tid: tid.0, checksum: Verdict::of(true, stated == actual) }
-            }
-        }
-    }
+    Tail {
+        tid: u32,
+        checksum: Verdict,
+    },
 }
 
 /// What recovery would do.
@@ -218,6 +240,7 @@ pub fn inspect(log: &dyn BlockDevice, map: &LogMap, fs_blocks: u64) -> Result<Jo
     let mut report = JournalReport {
         superblock: summary(&sb),
         blocks: Vec::new(),
+        fast_commits: Vec::new(),
         recovery: RecoveryReport {
             needed: sb.start != 0,
             first_tid: sb.sequence.0,
@@ -244,7 +267,8 @@ pub fn inspect(log: &dyn BlockDevice, map: &LogMap, fs_blocks: u64) -> Result<Jo
         out: &mut report.blocks,
     };
     walk.log();
-    walk.fast_commits();
+    let chain = Chain::new(walk.end.map(|tid| tid.0));
+    report.fast_commits = chain.walk(&mut walk.log, sb.fc_range().unwrap_or_default(), walk.out);
     Ok(report)
 }
 
@@ -413,34 +437,5 @@ impl Walk<'_> {
             reports.push(report);
         }
         reports
-    }
-
-    fn fast_commits(&mut self) {
-        let mut reader = FcReader::new();
-        for block in self.sb.fc_range().unwrap_or_default() {
-            let bytes = match self.log.block(block) {
-                Ok(bytes) => bytes,
-                Err(error) => {
-                    self.out.push(BlockReport::Unreadable { block, error: error.to_string() });
-                    continue;
-                }
-            };
-            let mut tags: Vec<FcTagReport> = Vec::new();
-            let problem = reader.block(bytes, |_, tag| {
-                tags.push(tag.into());
-                true
-            });
-            if problem.is_err() {
-                reader = FcReader::new();
-            }
-            if tags.is_empty() {
-                self.unused(block);
-                continue;
-            }
-            let problem = problem
-                .err()
-                .map(|e| format!("tag {} of {} bytes at offset {} makes no sense", e.tag, e.len, e.offset));
-            self.out.push(BlockReport::FastCommit { block, tags, problem });
-        }
     }
 }

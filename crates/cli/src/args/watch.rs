@@ -12,11 +12,14 @@ use crate::error::{Failure, Result};
     after_long_help = manual!(
         "extol stat /mnt",
         "extol stat --watch /mnt",
+        "extol stat --json /mnt | jq .journal.fast_commit",
         "extol stat --json /mnt | jq .journal.transactions",
         "extol stat --json --watch 5 /mnt | jq -c '[.journal.log_free, .journal.space_waits]'",
     ),
     long_about = "Show the state and the counters of a live mount.\n\n\
-        First come the lines of Linux's /proc/fs/jbd2/DEVICE/info; then the options in force, the log, fsync batching, \
+        First come the lines of Linux's /proc/fs/jbd2/DEVICE/info and, on a volume with fast commits, of \
+        /proc/fs/ext4/DEVICE/fc_info (behind Linux's ten reasons for a full commit come those of extol alone); \
+        then the options in force, the log, fsync batching, fast commits, \
         checkpoints, waits for log space, and how long durable requests (fsync and its kin), commits and their phases took; \
         then every counter by name.\n\n\
         The bars have one letter for each power of two (nanoseconds, or requests); their height is the logarithm of the \
@@ -92,7 +95,7 @@ fn seconds(text: &str) -> std::result::Result<f64, String> {
         cannot change while the volume is mounted, none is changed. The options in force are shown by extol stat.\n\n\
         Live: ro, rw, commit=, barrier, errors=, discard, noatime, relatime, strictatime, nodiratime, lazytime, \
         grpid, minixdf, resuid=, resgid=, nodelalloc, dirty_mb=, fsync_batching=, min_batch_time=, max_batch_time=, \
-        async_checkpoint[=PERCENT], noasync_checkpoint, checkpoint=merge, checkpoint=nomerge, ckpt_thread_ioprio=, \
+        fast_commit, nofast_commit, async_checkpoint[=PERCENT], noasync_checkpoint, checkpoint=merge, checkpoint=nomerge, ckpt_thread_ioprio=, \
         journal_ioprio=, init_itable[=N], noinit_itable, the flags of mount(8) \
         (nosuid, nodev, noexec ...), and abort (stop the volume as an error would, for tests).\n\n\
         ro writes everything home and marks the volume clean; rw takes that back. A volume that was mounted read-only \

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use extol::Stats;
+use extol_journal::fast::FastCommitStats;
 use extol_service::Distribution;
 
 #[derive(Default)]
@@ -147,6 +148,7 @@ fn journal(page: &mut Page, s: &Stats) {
     page.counter("async_checkpoint_batches_total", "Batches that it wrote home.", a.batches);
     page.counter("async_checkpoint_blocks_total", "Blocks that it wrote home.", a.blocks);
     page.seconds("async_checkpoint_busy_seconds_total", "Time that it worked.", a.busy_ns);
+    fast_commits(page, &j.fast_commit);
     page.gauge("log_blocks", "Blocks of the log, 0 without one.", f64::from(j.log_blocks));
     page.gauge("log_free_blocks", "Of these, free.", f64::from(j.log_free));
     page.gauge("checkpoint_backlog_blocks", "Blocks committed and not yet home.", j.checkpoint_blocks as f64);
@@ -158,6 +160,38 @@ fn journal(page: &mut Page, s: &Stats) {
         "1 if the journal stopped after an error.",
         f64::from(u8::from(j.aborted.is_some())),
     );
+}
+
+fn fast_commits(page: &mut Page, f: &FastCommitStats) {
+    page.gauge("fast_commit_enabled", "1 if the mount writes fast commits.", f64::from(u8::from(f.enabled)));
+    page.counter("fast_commits_total", "Fast commits written.", f.commits);
+    page.counter("fast_commit_requests_total", "Durable requests that they served.", f.requests);
+    page.counter(
+        "fast_commit_ineligible_total",
+        "Requests committed in full because records cannot say what they need.",
+        f.ineligible,
+    );
+    page.counter(
+        "fast_commit_failed_total",
+        "Requests committed in full because the area was full, or nothing was there to build on.",
+        f.failed,
+    );
+    page.counter("fast_commit_skipped_total", "Requests that found everything durable.", f.skipped);
+    page.counter("fast_commit_blocks_total", "Blocks written to the fast-commit area.", f.blocks);
+    page.counter("fast_commit_bytes_total", "Bytes of records in them.", f.bytes);
+    page.counter("fast_commit_heads_total", "Fast commits that were the first of a transaction.", f.heads);
+    page.counter("fast_commit_cleared_total", "Times that void fast commits were cleared.", f.cleared);
+    page.gauge(
+        "fast_commit_average_seconds",
+        "Moving average of the time of a fast commit.",
+        f.average_ns as f64 / 1e9,
+    );
+    page.gauge("fast_commit_area_blocks", "Blocks that one transaction may use.", f64::from(f.area_blocks));
+    page.head("fast_commit_reasons_total", "counter", "Requests committed in full, by reason.");
+    for (reason, count) in &f.reasons {
+        let reason = escape(reason);
+        let _ = writeln!(page.0, "extol_fast_commit_reasons_total{{reason=\"{reason}\"}} {count}");
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! `extol stat`: the state of a live mount.
 //!
 //! The mount gives it as JSON in a virtual extended attribute of its root. The text form begins with what Linux shows in
-//! `/proc/fs/jbd2/<device>/info`, line for line; then come the mechanisms of the commit pipeline, and then a table of
+//! `/proc/fs/jbd2/<device>/info`, line for line, and, where there are fast commits, in `/proc/fs/ext4/<device>/fc_info`
+//! (with reasons of our own behind Linux's); then come the mechanisms of the commit pipeline, and then a table of
 //! everything else. With `--watch` it is shown again and again, with what happened per second in between.
 
 mod text;

@@ -23,8 +23,30 @@ pub fn render(stats: &Stats) -> String {
 pub fn summary(stats: &Stats) -> String {
     let mut text = stats.journal.jbd2_info();
     text.push('\n');
+    let fast = &stats.journal.fast_commit;
+    if fast.enabled || fast.commits > 0 {
+        text.push_str(&fast.fc_info());
+        text.push('\n');
+    }
     pipeline(&mut text, stats);
     text
+}
+
+/// What fast commits did, in one line.
+fn fast_commits(stats: &Stats) -> String {
+    let f = &stats.journal.fast_commit;
+    if !f.enabled && f.commits == 0 {
+        return "off".to_owned();
+    }
+    let state = if f.enabled { "on" } else { "off" };
+    format!(
+        "{state}, {} fast commits for {} requests ({} on average), {} blocks; {} requests committed in full",
+        f.commits,
+        f.requests,
+        time(f.average_ns),
+        f.blocks,
+        f.ineligible + f.failed
+    )
 }
 
 /// The part of the log that is free, in per cent.
@@ -64,6 +86,7 @@ fn pipeline(text: &mut String, stats: &Stats) {
             j.batching.syncers
         ),
     );
+    row("fast commits", fast_commits(stats));
     row(
         "async checkpoint",
         match j.async_checkpoint.threshold {

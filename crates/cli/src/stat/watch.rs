@@ -21,6 +21,8 @@ pub struct Rates {
     pub operations: f64,
     /// Commits.
     pub commits: f64,
+    /// Fast commits.
+    pub fast_commits: f64,
     /// Durable requests (fsync and its kin) that were answered.
     pub syncs: f64,
     /// Blocks written to the log.
@@ -46,6 +48,7 @@ impl Rates {
         Self {
             operations: per_second(before.operations, after.operations),
             commits: per_second(a.transactions, b.transactions),
+            fast_commits: per_second(a.fast_commit.commits, b.fast_commit.commits),
             syncs: per_second(a.distributions.sync_wait_ns.count, b.distributions.sync_wait_ns.count),
             logged_blocks: per_second(a.logged_blocks, b.logged_blocks),
             home_blocks: per_second(a.checkpointed_blocks, b.checkpointed_blocks),
@@ -57,10 +60,11 @@ impl Rates {
 
     fn render(&self) -> String {
         format!(
-            "per second: {:.0} operations, {:.1} commits, {:.1} durable requests ({:.1} per commit), {:.0} blocks logged, \
+            "per second: {:.0} operations, {:.1} commits, {:.1} fast commits, {:.1} durable requests ({:.1} per commit), {:.0} blocks logged, \
              {:.0} blocks home, {:.1} flushes, {:.1} space waits\n",
             self.operations,
             self.commits,
+            self.fast_commits,
             self.syncs,
             self.batch,
             self.logged_blocks,

@@ -50,8 +50,8 @@ fn header(frame: &mut Frame<'_>, area: Rect, view: &View, stats: &Stats) {
     let first = Line::from(vec![
         Span::styled(format!("extol  {}", view.dir()), bold),
         Span::raw(format!(
-            "  {:.0} operations/s  {:.1} commits/s  {:.1} fsync/s  {:.1} flushes/s",
-            rates.operations, rates.commits, rates.syncs, rates.flushes
+            "  {:.0} operations/s  {:.1} commits/s  {:.1} fast/s  {:.1} fsync/s  {:.1} flushes/s",
+            rates.operations, rates.commits, rates.fast_commits, rates.syncs, rates.flushes
         )),
         state,
     ]);
@@ -154,6 +154,7 @@ fn mechanisms(view: &View, stats: &Stats) -> Vec<Line<'static>> {
         )),
         Line::from(format!("batching     {}, {} syncers", j.batching.policy.name(), j.batching.syncers)),
         Line::from(format!("  waits      {} ({})", j.batching.waits, time(j.batching.wait_ns))),
+        Line::from(format!("fast commits {}", fast_commits(stats))),
         Line::from(format!("async ckpt   {threshold}")),
         Line::from(format!("  wrote      {} batches, {} blocks", a.batches, a.blocks)),
         Line::from(format!(
@@ -164,6 +165,16 @@ fn mechanisms(view: &View, stats: &Stats) -> Vec<Line<'static>> {
         )),
         Line::from(format!("dirty data   {} KiB in {} files", stats.dirty_bytes / 1024, stats.inodes_dirty)),
     ]
+}
+
+/// Short: the pane is narrow.
+fn fast_commits(stats: &Stats) -> String {
+    let f = &stats.journal.fast_commit;
+    if !f.enabled && f.commits == 0 {
+        return "off".to_owned();
+    }
+    let full = f.ineligible + f.failed;
+    format!("{} in {} blocks, {full} in full, {}", f.commits, f.blocks, time(f.average_ns))
 }
 
 fn footer(view: &View) -> String {

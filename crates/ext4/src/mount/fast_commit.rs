@@ -55,6 +55,16 @@ impl Obstacle {
         (!log.v2 || left < enough).then_some(Self::Short(log.maxlen))
     }
 
+    /// In a few words.
+    pub fn short(&self) -> String {
+        match self {
+            Self::NoFeature => "the volume lacks the feature (tune2fs -O fast_commit)".into(),
+            Self::NoLog => "there is no journal that could be read".into(),
+            Self::DataJournal => "data=journal".into(),
+            Self::Short(blocks) => format!("a journal of {blocks} blocks has no room for them"),
+        }
+    }
+
     /// What to say to somebody who asks for fast commits.
     pub fn line(&self) -> String {
         match self {
