@@ -16,7 +16,10 @@ struct Scratch {
 
 impl Scratch {
     fn new() -> Self {
-        Self { dir: tempfile::tempdir().expect("temporary directory") }
+        // In memory where that can be: mke2fs and debugfs sync each small image, and disks make them wait for it.
+        let memory = std::path::Path::new("/dev/shm");
+        let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+        Self { dir: dir.expect("temporary directory") }
     }
 
     fn path(&self, name: &str) -> PathBuf {
