@@ -1,13 +1,13 @@
 //! Benchmarks: loads that run on Extol and its peers in turn, and reports of what was measured.
 //!
 //! ```text
-//!   workload/   what is done: fsmark, postmark, varmail, fsync-latency, under their tools' parameter names
+//!   workload/   what is done: fsmark, dbench, postmark, varmail, fsync-latency, under their tools' parameter names
 //!   target/     what it is done to: a directory, an open volume in this process
-//!   contender/  who takes part: library, mount, kernel, fuse2fs, any directory; on which medium; what a run cost
+//!   contender/  who takes part: library, node, mount, kernel, fuse2fs, any directory; on which medium; what a run cost
 //!   versus      contenders take turns; medians, ratios, latencies, cost per operation
 //!   report/     what was measured as text, as JSON, as a page with pictures
 //!   medium/     an emulated medium for the kernel: a file under a mount, and a loop device on it
-//!   seed/       the four published tables and our columns beside them
+//!   seed/       the published tables and our columns beside them
 //!   metadata    names and inodes through a mount, beside kernel ext4 and fuse2fs on the same loop device
 //! ```
 //!

@@ -1,4 +1,4 @@
-//! Contenders take turns at one load: A B A B …
+//! Contenders take turns at one load: A B, B A, A B …
 //!
 //! Each run is on a fresh volume. The rate of a contender is the median of its rounds; its ratio to the first contender is
 //! taken round by round, so that a machine that gets slower while it is measured changes the rates, but not the ratio.
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::contender::{Contender, Cost, Place, Reading, Session, VolumeSpec};
+use crate::contender::{Contender, Cost, KernelFast, Place, Reading, Session, VolumeSpec};
 use crate::report::{Cell, Chart, Report, Table};
 use crate::spread::Spread;
-use crate::workload::{Limits, OpTimes, Outcome, Timings, Workload};
+use crate::workload::{Limits, Op, OpTimes, Outcome, Timings, Workload};
 use crate::{BenchError, Result};
 
 /// How far a benchmark is.
@@ -39,6 +39,25 @@ pub struct Conduct {
     pub limits: Limits,
 }
 
+/// A contender on a kind of volume of its own.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// How it is called in tables.
+    pub name: String,
+    /// Who.
+    pub contender: Contender,
+    /// Features that its volume has beyond the others' (`-O`).
+    pub features: Vec<String>,
+}
+
+impl Entry {
+    /// All of it.
+    #[must_use]
+    pub fn new(name: impl Into<String>, contender: Contender, features: &[&str]) -> Self {
+        Self { name: name.into(), contender, features: features.iter().map(|f| (*f).to_owned()).collect() }
+    }
+}
+
 /// One run of one contender.
 #[derive(Clone, Debug)]
 pub struct Run {
@@ -55,6 +74,22 @@ pub struct Run {
 }
 
 impl Run {
+    /// The kernel's fast commits, on volumes that have them.
+    #[must_use]
+    pub fn kernel_fast(&self) -> Option<KernelFast> {
+        Some(self.after.kernel_fast?.since(self.before.kernel_fast?))
+    }
+
+    /// Calls of fsync and fdatasync.
+    #[must_use]
+    pub fn fsyncs(&self) -> u64 {
+        [Op::Fsync, Op::FsyncBeside]
+            .iter()
+            .filter_map(|op| self.outcome.timings.of(*op))
+            .map(|t| t.count)
+            .sum()
+    }
+
     /// By how much a counter of Extol's grew.
     #[must_use]
     pub fn grown(&self, pointer: &str) -> Option<u64> {
@@ -105,14 +140,36 @@ impl Conduct {
         load: &dyn Workload,
         progress: &mut dyn FnMut(&Step),
     ) -> Result<Vec<Vec<Run>>> {
-        let mut runs: Vec<Vec<Run>> = contenders.iter().map(|_| Vec::new()).collect();
-        let total = u64::from(self.rounds) * contenders.len() as u64;
+        let entries: Vec<Entry> = contenders.iter().map(|c| Entry::new(c.name(), c.clone(), &[])).collect();
+        self.take_turns_of(&entries, load, progress)
+    }
+
+    /// The same for contenders whose volumes differ.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn take_turns_of(
+        &self,
+        entries: &[Entry],
+        load: &dyn Workload,
+        progress: &mut dyn FnMut(&Step),
+    ) -> Result<Vec<Vec<Run>>> {
+        let mut runs: Vec<Vec<Run>> = entries.iter().map(|_| Vec::new()).collect();
+        let total = u64::from(self.rounds) * entries.len() as u64;
         let mut done = 0;
         for round in 0..self.rounds {
-            for (contender, runs) in contenders.iter().zip(&mut runs) {
-                let what = format!("{} round {}: {}", load.name(), round + 1, contender.name());
+            // Nobody is always the first, or always follows the same one.
+            let mut order: Vec<usize> = (0..entries.len()).collect();
+            if round % 2 == 1 {
+                order.reverse();
+            }
+            for n in order {
+                let entry = &entries[n];
+                let what = format!("{} round {}: {}", load.name(), round + 1, entry.name);
                 progress(&Step { done, total, what });
-                runs.push(self.run(contender, load)?);
+                let mut conduct = self.clone();
+                conduct.volume.features.extend(entry.features.iter().cloned());
+                runs[n].push(conduct.run(&entry.contender, load)?);
                 done += 1;
             }
         }
@@ -353,7 +410,7 @@ mod tests {
             .report(&contenders, &load, &mut |step| order.push((step.done, step.total, step.what.clone())))
             .unwrap();
         let want: Vec<(u64, u64, String)> =
-            ["1: library", "1: library:commit=30", "2: library", "2: library:commit=30"]
+            ["1: library", "1: library:commit=30", "2: library:commit=30", "2: library"]
                 .iter()
                 .enumerate()
                 .map(|(n, w)| (n as u64, 4, format!("fsmark round {w}")))

@@ -15,12 +15,14 @@ pub fn run(command: &BenchCommand) -> Result<()> {
         BenchCommand::Metadata(args) => metadata(args),
         BenchCommand::Medium(args) => crate::medium::run(args),
         BenchCommand::Fsmark(args) => loads::fsmark(args),
+        BenchCommand::Dbench(args) => loads::dbench(args),
         BenchCommand::Postmark(args) => loads::postmark(args),
         BenchCommand::Varmail(args) => loads::varmail(args),
         BenchCommand::FsyncLatency(args) => loads::fsync_latency(args),
         BenchCommand::FsyncBatching(args) => seeds::fsync_batching(args),
         BenchCommand::AsyncCheckpoint(args) => seeds::async_checkpoint(args),
         BenchCommand::CheckpointMerge(args) => seeds::checkpoint_merge(args),
+        BenchCommand::FastCommit(args) => seeds::fast_commit(args),
         BenchCommand::LazyInit(args) => seeds::lazy_init(args),
     }
 }

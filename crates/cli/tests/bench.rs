@@ -39,6 +39,8 @@ fn loads_in_this_process() {
     assert_eq!(report["bench"], "fsmark");
     assert!(number(&report, "/results/contenders/0/rate/median") > 0.0);
     assert!(number(&report, "/results/contenders/0/per_unit/device_bytes") > 0.0);
+    let report = bench(&scratch, &format!("dbench --clients 2 --medium memory -O fast_commit {short}"));
+    assert!(number(&report, "/results/contenders/0/rate/median") > 0.0);
     bench(
         &scratch,
         &format!("postmark --number 20 --transactions 20 --size 500,5000 --bias-read -1 {short}"),
@@ -111,6 +113,32 @@ fn mounts_and_directories_in_turn() {
     assert!(is_empty(scratch.path()) && is_empty(beside.path()));
 }
 
+/// Linux, a library and a mount on one loop device, small fsyncs alone and beside a writer.
+#[test]
+fn fast_commits_beside_linux() {
+    let needs = [
+        Need::Root,
+        Need::Loop,
+        Need::Fuse,
+        Need::Kernel("ext4"),
+        Need::Tool("losetup"),
+        Need::Tool("fuser"),
+    ];
+    if !require(&needs) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let report = bench(
+        &scratch,
+        "fast-commit --part isolation --profile image --rounds 1 --seconds 0.2 --volume 128M --pause 1",
+    );
+    for n in 0..4 {
+        assert!(number(&report, &format!("/results/isolation/image/{n}/p99_to_linux/median")) > 0.0);
+    }
+    assert_eq!(report["goals"].as_array().map(Vec::len), Some(2));
+    assert!(is_empty(scratch.path()));
+}
+
 #[test]
 fn mistakes_are_one_line() {
     let lines = [
@@ -123,6 +151,9 @@ fn mistakes_are_one_line() {
         "postmark --size 9,5",
         "lazy-init --scale 0",
         "checkpoint-merge --throttle hope",
+        "fast-commit --part half",
+        "fast-commit --quick --rounds 2",
+        "fast-commit --profile floppy",
     ];
     for line in lines {
         let done = run(Command::new(bin()).arg("bench").args(line.split(' ')), Duration::from_secs(60));

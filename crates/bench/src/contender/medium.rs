@@ -3,8 +3,11 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use extol_device::{EmulatedMedia, FileDevice, MemDevice, OpenOptions, Profile, SharedDevice};
+use extol_device::{
+    BlockDevice as _, DeviceError, EmulatedMedia, FileDevice, MemDevice, OpenOptions, Profile, SharedDevice,
+};
 
 use super::VolumeSpec;
 use super::stale::Stale;
@@ -183,6 +186,28 @@ impl Place {
             _attached: Some(attached),
             _file: Some(file),
         })
+    }
+
+    /// What a small write and a flush take on the device that mounts get: median of 32.
+    ///
+    /// # Errors
+    /// If there is no such device here.
+    pub fn flush_time(&self) -> Result<Duration> {
+        const SIZE: u64 = 64 << 20;
+        let volume = VolumeSpec { size: SIZE, ..VolumeSpec::default() };
+        let node = self.outside(&volume, &|_| Ok(()))?;
+        let device = open(Path::new(&node.source), &OpenOptions::read_write())?;
+        let fail = |e: DeviceError| BenchError(e.to_string());
+        let mut times = (0..32)
+            .map(|n| {
+                device.write_at(&[1; 4096], (n << 20) % SIZE).map_err(fail)?;
+                let began = Instant::now();
+                device.flush().map_err(fail)?;
+                Ok(began.elapsed())
+            })
+            .collect::<Result<Vec<_>>>()?;
+        times.sort_unstable();
+        Ok(times[times.len() / 2])
     }
 
     fn scratch(&self, dir: &Path) -> Scratch {

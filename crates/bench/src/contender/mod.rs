@@ -3,6 +3,7 @@
 //! | on the command line | what it is |
 //! |---|---|
 //! | `library[:OPTIONS]` | Extol in this process, opened with these mount options |
+//! | `node[:OPTIONS]` | the same on the block device that mounts get: a loop device, or the medium that is served to the kernel |
 //! | `mount[:OPTIONS]` | Extol mounted on a directory of its own |
 //! | `kernel[:OPTIONS]` | the running kernel's ext4 |
 //! | `fuse2fs[:OPTIONS]` | e2fsprogs' FUSE driver |
@@ -19,7 +20,7 @@ mod stale;
 use std::path::PathBuf;
 
 pub use medium::{Medium, Place};
-pub use reading::{Cost, DeviceReading, Reading};
+pub use reading::{Cost, DeviceReading, KernelFast, Reading};
 pub use session::Session;
 
 use crate::subject::SubjectKind;
@@ -30,6 +31,8 @@ use crate::{BenchError, Result};
 pub enum Contender {
     /// Extol in this process, with mount options.
     Library(String),
+    /// The same, on the block device that mounts get.
+    Node(String),
     /// A mount that we make, with mount options.
     Mounted(SubjectKind, String),
     /// A directory.
@@ -45,13 +48,14 @@ impl Contender {
         let (kind, options) = text.split_once(':').unwrap_or((text, ""));
         Ok(match kind {
             "library" => Self::Library(options.into()),
+            "node" => Self::Node(options.into()),
             "mount" => Self::Mounted(SubjectKind::Extol, options.into()),
             "kernel" => Self::Mounted(SubjectKind::Kernel, options.into()),
             "fuse2fs" => Self::Mounted(SubjectKind::Fuse2fs, options.into()),
             _ if text.contains('/') || text == "." => Self::Dir(text.into()),
             _ => {
                 return Err(BenchError(format!(
-                    "unknown target \"{text}\": library, mount, kernel, fuse2fs (each may be followed by :OPTIONS), or a \
+                    "unknown target \"{text}\": library, node, mount, kernel, fuse2fs (each may be followed by :OPTIONS), or a \
                      directory with a / in it"
                 )));
             }
@@ -63,6 +67,7 @@ impl Contender {
     pub fn name(&self) -> String {
         let (kind, options) = match self {
             Self::Library(options) => ("library", options.as_str()),
+            Self::Node(options) => ("node", options.as_str()),
             Self::Mounted(SubjectKind::Extol, options) => ("mount", options.as_str()),
             Self::Mounted(SubjectKind::Kernel, options) => ("kernel", options.as_str()),
             Self::Mounted(SubjectKind::Fuse2fs, options) => ("fuse2fs", options.as_str()),
@@ -79,6 +84,8 @@ pub struct VolumeSpec {
     pub size: u64,
     /// Size of the log in MiB; `None`: mkfs decides.
     pub journal_mib: Option<u32>,
+    /// Features on top of mkfs's default (`-O`).
+    pub features: Vec<String>,
     /// Leave inode tables to be zeroed later.
     pub lazy: bool,
     /// The device was used before: what was never written does not read as zeros. (Library only.)
@@ -87,7 +94,7 @@ pub struct VolumeSpec {
 
 impl Default for VolumeSpec {
     fn default() -> Self {
-        Self { size: 1 << 30, journal_mib: None, lazy: false, stale: false }
+        Self { size: 1 << 30, journal_mib: None, features: Vec::new(), lazy: false, stale: false }
     }
 }
 

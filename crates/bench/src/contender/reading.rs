@@ -75,6 +75,8 @@ pub struct Reading {
     pub stats: Option<serde_json::Value>,
     /// Committed transactions, where somebody counts them.
     pub transactions: Option<u64>,
+    /// The kernel's fast commits, on volumes that have them.
+    pub kernel_fast: Option<KernelFast>,
 }
 
 /// What was used between two readings.
@@ -151,6 +153,44 @@ pub(super) fn kernel_transactions(node: &str) -> Option<u64> {
     text.split_whitespace().next()?.parse().ok()
 }
 
+/// Fast commits that the kernel's ext4 has made (`/proc/fs/ext4/NAME/fc_info`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct KernelFast {
+    /// Fast commits.
+    pub commits: u64,
+    /// Full commits instead.
+    pub ineligible: u64,
+    /// Blocks in them.
+    pub blocks: u64,
+}
+
+impl KernelFast {
+    pub(super) fn of_node(node: &str) -> Option<Self> {
+        let name = Path::new(node).file_name()?.to_str()?;
+        Self::parse(&std::fs::read_to_string(format!("/proc/fs/ext4/{name}/fc_info")).ok()?)
+    }
+
+    /// Lines `NUMBER NAME`.
+    fn parse(text: &str) -> Option<Self> {
+        let field = |name: &str| {
+            text.lines().find_map(|line| {
+                let (number, rest) = line.trim().split_once(' ')?;
+                (rest == name).then(|| number.parse().ok())?
+            })
+        };
+        Some(Self { commits: field("commits")?, ineligible: field("ineligible")?, blocks: field("numblks")? })
+    }
+
+    /// What was added since `before`.
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self {
+            commits: self.commits.saturating_sub(before.commits),
+            ineligible: self.ineligible.saturating_sub(before.ineligible),
+            blocks: self.blocks.saturating_sub(before.blocks),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,6 +203,10 @@ mod tests {
         assert_eq!(DeviceReading::parse("1 2"), None);
         assert_eq!(ticks("7 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 100 23 0 0"), Some(123));
         assert_eq!(ticks("nonsense"), None);
+        let text = "fc stats:\n12 commits\n3 ineligible\n40 numblks\n7us avg_commit_time\nIneligible reasons:\n\"Xattr\":\t1\n";
+        let want = KernelFast { commits: 12, ineligible: 3, blocks: 40 };
+        assert_eq!(KernelFast::parse(text), Some(want));
+        assert_eq!(want.since(KernelFast { commits: 2, ineligible: 3, blocks: 50 }).blocks, 0);
     }
 
     #[test]

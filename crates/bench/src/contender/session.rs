@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use extol::mkfs::{MkfsOptions, mkfs};
 use extol::{Ext4, MountOptions};
-use extol_device::{CountingDevice, MediumStats, OpenOptions, SharedDevice};
+use extol_device::{CountingDevice, DeviceStats, MediumStats, OpenOptions, SharedDevice};
 
 use super::medium::{Emulated, MountPoint, Outside, Scratch, open};
-use super::reading::{DeviceReading, Reading, cpu_of, kernel_transactions, own_cpu};
+use super::reading::{DeviceReading, KernelFast, Reading, cpu_of, kernel_transactions, own_cpu};
 use super::{Contender, Place, VolumeSpec};
 use crate::subject::{Mounted, SubjectKind};
 use crate::target::{Dir, Library, Target};
@@ -33,7 +33,7 @@ struct Under {
     emulated: Option<Arc<Emulated>>,
     /// What was changed about the node.
     _prepared: Option<Box<dyn Send>>,
-    _node: Option<Outside>,
+    node: Option<Outside>,
     _file: Option<Scratch>,
 }
 
@@ -51,6 +51,7 @@ impl Session {
     pub fn start(contender: &Contender, place: &Place, volume: &VolumeSpec) -> Result<Self> {
         match contender {
             Contender::Library(options) => Self::library(place, volume, options),
+            Contender::Node(options) => Self::library_on_node(place, volume, options, &|_| Ok(Box::new(()))),
             Contender::Mounted(kind, options) => Self::mounted(place, volume, *kind, options),
             Contender::Dir(path) => Self::dir(path),
         }
@@ -71,7 +72,7 @@ impl Session {
         wrap: &dyn Fn(SharedDevice) -> SharedDevice,
     ) -> Result<Self> {
         let inside = place.inside(volume, &|device| make(device, volume))?;
-        let under = Under { emulated: inside.emulated, _prepared: None, _node: None, _file: inside._file };
+        let under = Under { emulated: inside.emulated, _prepared: None, node: None, _file: inside._file };
         Self::open_library(wrap(inside.device), options, under)
     }
 
@@ -92,7 +93,7 @@ impl Session {
         Self::open_library(
             device,
             options,
-            Under { emulated: None, _prepared: Some(prepared), _node: Some(node), _file: None },
+            Under { emulated: None, _prepared: Some(prepared), node: Some(node), _file: None },
         )
     }
 
@@ -136,26 +137,32 @@ impl Session {
         }
     }
 
+    /// What the device of a volume that is open in this process was asked so far.
+    pub(crate) fn device_stats(&self) -> Option<DeviceStats> {
+        match &self.kind {
+            Kind::Library { device, .. } => Some(device.stats()),
+            _ => None,
+        }
+    }
+
     /// The counters now.
     #[must_use]
     pub fn reading(&self) -> Reading {
         let mut reading = Reading { own_cpu: own_cpu(), ..Reading::default() };
         match &self.kind {
             Kind::Library { fs, device, under } => {
-                reading.medium = under.emulated.as_ref().map(|m| m.medium_stats());
+                let served = under.node.as_ref().and_then(served_stats);
+                reading.medium = under.emulated.as_ref().map(|m| m.medium_stats()).or(served);
                 reading.device = Some(device.stats().into());
                 reading.stats = serde_json::to_value(fs.stats()).ok();
             }
             Kind::Mounted { mounted, source, .. } => {
                 reading.daemon_cpu = mounted.daemon().and_then(cpu_of);
                 reading.device = DeviceReading::of_node(&source.source);
-                reading.medium = source.served.as_ref().and_then(|s| s.stats().ok()).map(|s| MediumStats {
-                    modelled: Duration::from_secs_f64(s.modelled_seconds),
-                    late: Duration::from_secs_f64(s.late_seconds),
-                    ..MediumStats::default()
-                });
+                reading.medium = served_stats(source);
                 reading.stats = mounted.stats();
                 reading.transactions = kernel_transactions(&source.source);
+                reading.kernel_fast = KernelFast::of_node(&source.source);
             }
             Kind::Dir(_) => {}
         }
@@ -183,9 +190,20 @@ impl Session {
     }
 }
 
+/// The times of a medium that is served by a process of its own.
+fn served_stats(outside: &Outside) -> Option<MediumStats> {
+    let stats = outside.served.as_ref()?.stats().ok()?;
+    Some(MediumStats {
+        modelled: Duration::from_secs_f64(stats.modelled_seconds),
+        late: Duration::from_secs_f64(stats.late_seconds),
+        ..MediumStats::default()
+    })
+}
+
 /// Makes the volume.
 fn make(device: &SharedDevice, spec: &VolumeSpec) -> Result<()> {
-    let mut options = MkfsOptions { size: Some(spec.size), ..MkfsOptions::default() };
+    let mut options =
+        MkfsOptions { size: Some(spec.size), features: spec.features.clone(), ..MkfsOptions::default() };
     options.journal.size_mib = spec.journal_mib;
     options.extended.lazy_itable_init = Some(spec.lazy);
     options.extended.lazy_journal_init = spec.lazy;

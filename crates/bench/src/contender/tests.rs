@@ -7,6 +7,7 @@ fn names_on_the_command_line() {
     for text in [
         "library",
         "library:commit=30,data=writeback",
+        "node:nofast_commit",
         "mount",
         "kernel:nobarrier",
         "fuse2fs",

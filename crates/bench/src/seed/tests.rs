@@ -122,6 +122,41 @@ fn checkpoint_merge() {
 }
 
 #[test]
+fn fast_commit() {
+    let scratch = tempfile::tempdir().unwrap();
+    let bench = FastCommit {
+        parts: vec![Part::Table, Part::Log],
+        media: vec![Medium::Memory],
+        backend: Backend::Library,
+        plain: true,
+        syncs: 10,
+        pause_ms: 0,
+        conduct: conduct(scratch.path(), Some(0.02)),
+    };
+    let (steps, report) = told(|p| bench.run(p));
+    assert_eq!(steps, 4 * 3 + 2);
+    for (row, published) in [(0, "192.2"), (1, "112.7"), (2, "21.7"), (3, "78.3")] {
+        assert_eq!(cell(&report, 0, row, "diff %"), published);
+        assert_ne!(cell(&report, 0, row, "diff % "), "-", "row {row}");
+        assert_ne!(cell(&report, 0, row, "no feature"), "-", "row {row}");
+    }
+    assert_eq!(
+        (cell(&report, 0, 1, "published without"), cell(&report, 0, 3, "with")),
+        ("33.32".into(), "18617.8".into())
+    );
+    assert_eq!(report.tables[1].rows.len(), 4 * 3);
+    assert_ne!(cell(&report, 1, 0, "log bytes"), "-");
+    // Blocks of 1 KiB. Without fast commits an fsync of a new file needs a descriptor, metadata and a commit record.
+    let log = &report.results["log"][0];
+    assert!(log["nofast_commit"]["p50"].as_u64().unwrap() >= 3 * 1024, "{log}");
+    assert!(log["fast_commit"]["p50"].as_u64().unwrap() >= 1024, "{log}");
+    assert_eq!(report.tables[2].rows.len(), 7 * 2);
+    // Gain and log bytes for each load, share and log bytes of a new file.
+    assert_eq!(report.goals.len(), 4 * 2 + 2);
+    assert!(report.goals.iter().any(|g| g.wanted == 192.0));
+}
+
+#[test]
 fn lazy_init() {
     let scratch = tempfile::tempdir().unwrap();
     let bench =

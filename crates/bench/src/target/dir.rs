@@ -53,6 +53,22 @@ impl Target for Dir {
         fs::remove_file(self.at(path))
     }
 
+    fn remove_dir(&self, path: &str) -> io::Result<()> {
+        fs::remove_dir(self.at(path))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.at(from), self.at(to))
+    }
+
+    fn size_of(&self, path: &str) -> io::Result<u64> {
+        Ok(fs::metadata(self.at(path))?.len())
+    }
+
+    fn list(&self, path: &str) -> io::Result<usize> {
+        fs::read_dir(self.at(path))?.try_fold(0, |n, entry| entry.map(|_| n + 1))
+    }
+
     fn touch(&self, path: &str) -> io::Result<()> {
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(self.at(path))?;
         file.set_modified(SystemTime::now())

@@ -52,6 +52,22 @@ impl Target for Library {
         self.0.remove_file(path).map_err(error)
     }
 
+    fn remove_dir(&self, path: &str) -> io::Result<()> {
+        self.0.remove_dir(path).map_err(error)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.0.rename_path(from, to).map_err(error)
+    }
+
+    fn size_of(&self, path: &str) -> io::Result<u64> {
+        Ok(self.0.metadata(path).map_err(error)?.size)
+    }
+
+    fn list(&self, path: &str) -> io::Result<usize> {
+        self.0.read_dir(path).map_err(error)?.try_fold(0, |n, entry| entry.map(|_| n + 1).map_err(error))
+    }
+
     fn touch(&self, path: &str) -> io::Result<()> {
         let file = self.0.open_file(path, OpenOptions::new().write(true).create(true)).map_err(error)?;
         let set = SetAttr { atime: Some(SetTime::Now), mtime: Some(SetTime::Now), ..SetAttr::default() };

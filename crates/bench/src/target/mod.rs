@@ -28,6 +28,18 @@ pub trait Target: Send + Sync {
     /// Removes a file.
     fn remove(&self, path: &str) -> io::Result<()>;
 
+    /// Removes an empty directory.
+    fn remove_dir(&self, path: &str) -> io::Result<()>;
+
+    /// Gives a file another name; a file that has it already goes.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+
+    /// Size of a file or directory (stat).
+    fn size_of(&self, path: &str) -> io::Result<u64>;
+
+    /// Number of entries of a directory, all of them read.
+    fn list(&self, path: &str) -> io::Result<usize>;
+
     /// Makes the file if need be, and sets its times to now (touch(1)).
     fn touch(&self, path: &str) -> io::Result<()>;
 

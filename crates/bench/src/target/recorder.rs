@@ -72,6 +72,34 @@ impl Target for Recorder {
         gone.map(drop).ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, path.to_owned()))
     }
 
+    fn remove_dir(&self, path: &str) -> io::Result<()> {
+        self.note(format!("rmdir {path}"));
+        Ok(())
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.note(format!("rename {from} {to}"));
+        let mut state = self.0.lock();
+        let size = state
+            .files
+            .remove(from)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, from.to_owned()))?;
+        state.files.insert(to.to_owned(), size);
+        Ok(())
+    }
+
+    fn size_of(&self, path: &str) -> io::Result<u64> {
+        self.note(format!("stat {path}"));
+        let size = self.0.lock().files.get(path).copied();
+        size.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, path.to_owned()))
+    }
+
+    fn list(&self, path: &str) -> io::Result<usize> {
+        self.note(format!("list {path}"));
+        let prefix = format!("{path}/");
+        Ok(self.0.lock().files.keys().filter(|f| f.starts_with(&prefix)).count())
+    }
+
     fn touch(&self, path: &str) -> io::Result<()> {
         self.note(format!("touch {path}"));
         self.0.lock().files.entry(path.to_owned()).or_default();

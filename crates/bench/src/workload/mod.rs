@@ -4,6 +4,7 @@
 //! times every call into its own histograms, which are added up at the end, so measuring takes no lock. A load ends after
 //! its number of files or transactions, or when its [`Limits`] say so, whichever comes first.
 
+mod dbench;
 mod fsmark;
 mod fsync_latency;
 mod outcome;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+pub use dbench::Dbench;
 pub use fsmark::{FsMark, SyncMode};
 pub use fsync_latency::FsyncLatency;
 pub use outcome::{Figure, Op, OpTimes, Outcome, Timings};

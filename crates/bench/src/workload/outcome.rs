@@ -29,6 +29,12 @@ pub enum Op {
     Close,
     /// Removing a file.
     Remove,
+    /// Renaming a file.
+    Rename,
+    /// Looking a name up and reading its attributes, there or not.
+    Stat,
+    /// Reading a whole directory.
+    List,
 }
 
 /// Latency histograms by kind of call: 1 ns to an hour, three digits.

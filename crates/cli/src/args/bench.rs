@@ -4,8 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::loads::{FsMarkArgs, FsyncLatencyArgs, PostMarkArgs, VarMailArgs};
-use super::seeds::{AsyncCheckpointArgs, CheckpointMergeArgs, FsyncBatchingArgs, LazyInitArgs};
+use super::loads::{DbenchArgs, FsMarkArgs, FsyncLatencyArgs, PostMarkArgs, VarMailArgs};
+use super::seeds::{
+    AsyncCheckpointArgs, CheckpointMergeArgs, FastCommitArgs, FsyncBatchingArgs, LazyInitArgs,
+};
 
 /// `extol bench`.
 #[derive(Subcommand, Debug)]
@@ -16,6 +18,8 @@ pub enum BenchCommand {
     Medium(BenchMediumArgs),
     /// Files of one size, as fs_mark makes them.
     Fsmark(FsMarkArgs),
+    /// Clients of a file server, as dbench plays them.
+    Dbench(DbenchArgs),
     /// Many small files, as PostMark makes them.
     Postmark(PostMarkArgs),
     /// A mail server that syncs, as filebench's varmail.
@@ -28,6 +32,8 @@ pub enum BenchCommand {
     AsyncCheckpoint(AsyncCheckpointArgs),
     /// Merged checkpoints: syncs beside a throttled caller, beside the published figures.
     CheckpointMerge(CheckpointMergeArgs),
+    /// Fast commits: with and without them beside the published table, and beside Linux.
+    FastCommit(FastCommitArgs),
     /// Lazy inode tables: what zeroing them costs, beside the published table.
     LazyInit(LazyInitArgs),
 }

@@ -7,6 +7,7 @@ use clap::{ArgAction, Args};
 const TARGETS: &str = "\
 Each --target takes its turn in every round, on a fresh volume; the ratio is to the first one:\n  \
 library[:OPTIONS]  Extol in this process\n  \
+node[:OPTIONS]     the same on the block device that mounts get (root, loop device)\n  \
 mount[:OPTIONS]    Extol, mounted (root, FUSE)\n  \
 kernel[:OPTIONS]   the kernel's ext4 (root, loop device)\n  \
 fuse2fs[:OPTIONS]  e2fsprogs' FUSE driver (root, loop device)\n  \
@@ -28,7 +29,7 @@ pub struct OutputArgs {
 /// Who takes part in a load, where, and how often.
 #[derive(Args, Debug)]
 pub struct ContestArgs {
-    /// Who takes part: library, mount, kernel, fuse2fs (each with :OPTIONS), or a directory [default: library].
+    /// Who takes part: library, node, mount, kernel, fuse2fs (each with :OPTIONS), or a directory [default: library].
     #[arg(long = "target", value_name = "TARGET", action = ArgAction::Append)]
     pub targets: Vec<String>,
     /// What volumes lie on: image, memory, a block device (it is overwritten), or an emulated sata, raid, cloud, nvme or
@@ -41,6 +42,9 @@ pub struct ContestArgs {
     /// Size of its log in MiB [default: as mkfs decides].
     #[arg(long, value_name = "MIB")]
     pub log: Option<u32>,
+    /// Features of the volume, as for mkfs: fast_commit, ^metadata_csum ...
+    #[arg(short = 'O', value_name = "FEATURES", action = ArgAction::Append)]
+    pub features: Vec<String>,
     /// Rounds; the median counts.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
@@ -96,6 +100,31 @@ pub struct FsMarkArgs {
     /// Keep the files until the volume goes.
     #[arg(short = 'k')]
     pub keep: bool,
+    #[command(flatten)]
+    pub contest: ContestArgs,
+}
+
+/// `extol bench dbench`.
+#[derive(Args, Debug)]
+#[command(
+    after_long_help = manual!(
+        "extol bench dbench --clients 10 --seconds 10",
+        "sudo extol bench dbench --clients 2 --seconds 10 -O fast_commit --target mount --target kernel",
+    ),
+    long_about = format!("Clients of a file server, with the steps of dbench's client.txt in its proportions: of 100 opens 20 make a \
+        file and 27 find nothing; with them go 50 writes, 158 reads, 91 stats, 35 listings, 20 removals, 7 fsyncs, 4 renames. \
+        The rate is bytes read and written, in thousands per second.\n\n{TARGETS}")
+)]
+pub struct DbenchArgs {
+    /// Clients: threads, each in a directory of its own.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub clients: u32,
+    /// Rounds of 100 opens per client, without --seconds.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
+    pub decks: u64,
+    /// Seed of the random numbers.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
     #[command(flatten)]
     pub contest: ContestArgs,
 }
@@ -191,6 +220,12 @@ pub struct FsyncLatencyArgs {
     /// fdatasync instead of fsync.
     #[arg(long)]
     pub fdatasync: bool,
+    /// Milliseconds between one call and the next write.
+    #[arg(long, default_value_t = 0)]
+    pub pause: u64,
+    /// The heavy writer begins a new file when one is full, so that it always needs new blocks.
+    #[arg(long)]
+    pub fresh: bool,
     /// Only one part: alone, or beside (a heavy writer).
     #[arg(long, value_name = "PART", value_parser = ["alone", "beside"])]
     pub only: Option<String>,

@@ -29,11 +29,13 @@ use crate::error::{Failure, Result};
 
 pub use bench::{BenchCommand, BenchMediumArgs, BenchMetadataArgs};
 pub use files::{CatArgs, CpArgs, LsArgs, MkdirArgs, PutArgs, RmArgs};
-pub use loads::{ContestArgs, FsMarkArgs, FsyncLatencyArgs, OutputArgs, PostMarkArgs, VarMailArgs};
+pub use loads::{
+    ContestArgs, DbenchArgs, FsMarkArgs, FsyncLatencyArgs, OutputArgs, PostMarkArgs, VarMailArgs,
+};
 pub use look::{CheckArgs, LookArgs, ReplayArgs};
 pub use mkfs::MkfsArgs;
 pub use mount::{MountArgs, UmountArgs};
-pub use seeds::{AsyncCheckpointArgs, CheckpointMergeArgs, FsyncBatchingArgs, LazyInitArgs};
+pub use seeds::{AsyncCheckpointArgs, CheckpointMergeArgs, FastCommitArgs, FsyncBatchingArgs, LazyInitArgs};
 pub use watch::{RemountArgs, StatArgs, TopArgs};
 pub use whole::{CheckpointArgs, FreezeArgs, SyncArgs, ThawArgs};
 

@@ -1,16 +1,19 @@
-//! `extol bench fsmark`, `postmark`, `varmail`, `fsync-latency`.
+//! `extol bench fsmark`, `dbench`, `postmark`, `varmail`, `fsync-latency`.
+
+use std::time::Duration;
 
 use extol_bench::contender::Contender;
-use extol_bench::workload::{FsMark, FsyncLatency, PostMark, SyncMode, VarMail, Workload};
+use extol_bench::workload::{Dbench, FsMark, FsyncLatency, PostMark, SyncMode, VarMail, Workload};
 
 use super::contest::{Where, carry_out, usage};
-use crate::args::{ContestArgs, FsMarkArgs, FsyncLatencyArgs, PostMarkArgs, VarMailArgs};
+use crate::args::{ContestArgs, DbenchArgs, FsMarkArgs, FsyncLatencyArgs, PostMarkArgs, VarMailArgs};
 use crate::error::{Failure, Result};
 
 /// Runs a load on its targets.
 fn run(load: &dyn Workload, args: &ContestArgs) -> Result<()> {
     let place = Where { medium: &args.medium, volume: &args.volume, log: args.log, dir: &args.dir };
-    let conduct = place.conduct(args.rounds, args.seconds)?;
+    let mut conduct = place.conduct(args.rounds, args.seconds)?;
+    conduct.volume.features.clone_from(&args.features);
     let mut contenders = args
         .targets
         .iter()
@@ -36,6 +39,10 @@ pub fn fsmark(args: &FsMarkArgs) -> Result<()> {
         loops: args.loops,
     };
     run(&load, &args.contest)
+}
+
+pub fn dbench(args: &DbenchArgs) -> Result<()> {
+    run(&Dbench { clients: args.clients, decks: args.decks, seed: args.seed }, &args.contest)
 }
 
 pub fn postmark(args: &PostMarkArgs) -> Result<()> {
@@ -78,6 +85,8 @@ pub fn fsync_latency(args: &FsyncLatencyArgs) -> Result<()> {
         block: args.block as usize,
         calls: args.calls,
         data_only: args.fdatasync,
+        pause: Duration::from_millis(args.pause),
+        fresh: args.fresh,
         alone: args.only.as_deref() != Some("beside"),
         beside: args.only.as_deref() != Some("alone"),
         ..FsyncLatency::default()

@@ -1,11 +1,15 @@
-//! `extol bench fsync-batching`, `async-checkpoint`, `checkpoint-merge`, `lazy-init`.
+//! `extol bench fsync-batching`, `async-checkpoint`, `checkpoint-merge`, `fast-commit`, `lazy-init`.
 
 use extol_bench::contender::{Contender, Medium};
-use extol_bench::seed::{AsyncCheckpoint, Backend, CheckpointMerge, FsyncBatching, LazyInit, Throttle};
+use extol_bench::seed::{
+    AsyncCheckpoint, Backend, CheckpointMerge, FastCommit, FsyncBatching, LazyInit, Part, Throttle,
+};
 use extol_bench::workload::SyncMode;
 
 use super::contest::{Where, carry_out, usage};
-use crate::args::{AsyncCheckpointArgs, CheckpointMergeArgs, FsyncBatchingArgs, LazyInitArgs};
+use crate::args::{
+    AsyncCheckpointArgs, CheckpointMergeArgs, FastCommitArgs, FsyncBatchingArgs, LazyInitArgs,
+};
 use crate::error::{Failure, Result};
 
 fn backend(name: &str) -> Backend {
@@ -56,6 +60,23 @@ pub fn checkpoint_merge(args: &CheckpointMergeArgs) -> Result<()> {
         concurrent: args.concurrent,
         writer_size: 128 << 20,
         conduct: place.conduct(args.seed.rounds, Some(args.seconds))?,
+    };
+    carry_out(&args.seed.output, &bench.conduct, |progress| bench.run(progress))
+}
+
+pub fn fast_commit(args: &FastCommitArgs) -> Result<()> {
+    // Each part and profile sets its own medium.
+    let place = Where { medium: "memory", volume: &args.volume, log: None, dir: &args.seed.dir };
+    let media = args.profiles.iter().map(|m| Medium::parse(m)).collect::<extol_bench::Result<_>>();
+    let (rounds, seconds) = if args.quick { (1, 1.0) } else { (args.seed.rounds, args.seconds) };
+    let bench = FastCommit {
+        parts: args.parts.iter().filter_map(|name| Part::parse(name)).collect(),
+        media: media.map_err(usage)?,
+        backend: backend(&args.target),
+        plain: args.plain,
+        syncs: args.syncs,
+        pause_ms: args.pause,
+        conduct: place.conduct(rounds, Some(seconds))?,
     };
     carry_out(&args.seed.output, &bench.conduct, |progress| bench.run(progress))
 }
