@@ -13,13 +13,15 @@
 //! Without a log, the snapshots are written home and flushed.
 //!
 //! The order of what happens at the end matters: the record is durable, then older versions and revoked blocks leave
-//! the checkpoint list, then callbacks give freed blocks back, then waiters wake.
+//! the checkpoint list, then callbacks give freed blocks back, then waiters wake. If there were fast commits of the
+//! transaction, the first block of their area is cleared then, and only then the next commit can begin, of either kind.
 
 use std::sync::Arc;
 
 use extol_service::{Progress, Service};
 use extol_sync::rank::Guard;
 
+use crate::fast::Area;
 use crate::journal::{Journal, State};
 use crate::space::{LogRun, LogSpace};
 use crate::transaction::Closed;
@@ -62,12 +64,13 @@ impl Journal {
         }
         let needed = self.log.as_ref().map_or(0, |log| log.blocks_for(&closed));
         let tid = closed.tid;
-        state.serving = running.waiting;
+        // Those who wait for a fast commit of it are served, too.
+        state.serving = running.waiting + state.fast.take().requests;
         state.committing = Some((tid, state.space.as_ref().map_or(0, LogSpace::head)));
         if state.space.as_ref().is_some_and(|space| space.free() <= needed) {
             // Overdrawn by more than the slack. Nobody else takes space meanwhile; failure shows in `take`.
             drop(state);
-            let _ = self.checkpoint_through(tid.previous());
+            let _ = self.checkpoint_before(tid);
             state = self.state.lock();
         }
         let run = match &mut state.space {
@@ -116,13 +119,27 @@ impl Journal {
         }
         let waiting = state.running.as_ref().map_or(0, |r| r.waiting);
         state.batcher.ended(ended_at, ended_at.saturating_sub(drained_at), served, waiting);
-        state.committer = false;
         state.committing = None;
         if start.is_some() && state.aborted.is_none() {
             state.committed = tid;
             c.transactions.add(1);
+            if let Some(log) = &self.log
+                && state.fast.area.as_ref().is_some_and(Area::needs_clearing)
+            {
+                // The fast commits of this transaction are void. Those whom it served need not wait for that.
+                self.done.notify_all();
+                self.wake_fast();
+                drop(state);
+                if let Err(e) = self.clear_area(log) {
+                    let _ = self.abort(&format!("clearing the fast-commit area failed: {e}"));
+                }
+                state = self.state.lock();
+            }
         }
+        state.committer = false;
+        state.stood_aside = false;
         self.done.notify_all();
+        self.wake_fast();
         if self.works_in_callers() {
             // Who found the next transaction full stood aside for us, and has to lead its commit.
             self.can_join.notify_all();
@@ -131,7 +148,7 @@ impl Journal {
             // The service stood aside while we were the committer: a request may wait, or the next timer start.
             self.commit_wakeup.wake();
         }
-        if self.checkpoint_is_due(&state) {
+        if std::mem::take(&mut state.rewind_waits) || self.checkpoint_is_due(&state) {
             self.checkpoint_wakeup.wake();
         }
         if self.works_in_callers() { self.checkpoint_after_commit(state) } else { state }
@@ -153,6 +170,8 @@ impl Journal {
     fn write_to_log(&self, log: &crate::log::Log, closed: &Closed, run: LogRun, first: bool) -> Result<()> {
         let c = &self.counters;
         if first {
+            // Nothing of another life of the log may count once the log is live.
+            self.clear_area(log)?;
             log.write_tail(closed.tid, run.start(), false)?;
         }
         let began = self.clock.now_ns();
@@ -220,8 +239,9 @@ pub(crate) struct CommitService(pub Arc<Journal>);
 impl Service for CommitService {
     fn step(&mut self) -> Progress {
         let journal = &self.0;
-        let state = journal.state.lock();
+        let mut state = journal.state.lock();
         if state.aborted.is_some() || state.committer {
+            state.stood_aside = true;
             return Progress::Idle(None);
         }
         let Some(running) = &state.running else { return Progress::Idle(None) };

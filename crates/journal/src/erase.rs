@@ -40,6 +40,9 @@ impl Journal {
         self.freeze()?;
         let erased = match &self.log {
             Some(log) if !erase.is_empty() => {
+                if let Some(area) = &mut self.state.lock().fast.area {
+                    area.forget();
+                }
                 erase.iter().try_for_each(|how| log.erase(*how)).and_then(|()| log.flush())
             }
             _ => Ok(()),

@@ -5,7 +5,8 @@
 //! ```
 //!
 //! The superblock names the tail. It is written plainly when an empty log becomes live (the first commit record's
-//! flush covers it) and with FUA when the tail moves or the log becomes empty.
+//! flush covers it) and with FUA when the tail moves or the log becomes empty. While it names a tail it carries the
+//! FAST_COMMIT bit if there is an area for fast commits, used or not.
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -17,8 +18,8 @@ use extol_sync::rank::{Mutex, Rank};
 
 use crate::erase::Erase;
 use crate::format::{
-    CommitBlock, CommitTime, DescriptorWriter, Format, JournalSuperblock, RevokeWriter, SUPERBLOCK_SIZE,
-    V1Sum, escape,
+    CommitBlock, CommitTime, DescriptorWriter, Features, Format, JournalSuperblock, RevokeWriter,
+    SUPERBLOCK_SIZE, V1Sum, escape,
 };
 use crate::log_map::LogMap;
 use crate::space::{LogRun, LogSpace};
@@ -73,6 +74,8 @@ pub(crate) struct Log {
     external: bool,
     map: LogMap,
     format: Format,
+    /// The fast-commit area, if there is one: while it is live, the log says so.
+    area: Option<Range<u32>>,
     superblock: Mutex<Super, { Rank::LogSuperblock as u8 }>,
     /// Time of the last commit record: they never go backwards.
     last_time: Mutex<CommitTime, { Rank::LogSuperblock as u8 }>,
@@ -134,12 +137,14 @@ impl Log {
         if first >= end {
             return Err(JournalError::Corrupt { what: "the log has no blocks".into(), block: 0 });
         }
-        let space = LogSpace::empty(first, end);
+        let area = sb.fc_range();
+        let space = LogSpace::empty(first, end, area.is_none());
         let log = Self {
             device: config.device,
             external: config.external,
             map: config.map,
             format,
+            area,
             superblock: Mutex::new(Super { sb, block }),
             last_time: Mutex::default(),
         };
@@ -284,7 +289,40 @@ impl Log {
             sb.sequence = tid;
             sb.start = block;
             sb.head = 0;
+            if self.area.is_some() {
+                sb.features.incompat |= Features::INCOMPAT_FAST_COMMIT;
+            }
         })
+    }
+
+    /// The blocks for fast commits.
+    pub fn area(&self) -> Option<Range<u32>> {
+        self.area.clone()
+    }
+
+    /// Writes whole blocks of the fast-commit area from `first` on; the last write is durable on return if `fua`.
+    pub fn write_fast(&self, first: u32, bytes: &[u8], fua: bool) -> Result<()> {
+        let block = self.map.block_size().len();
+        let (mut n, mut rest) = (first, bytes);
+        while !rest.is_empty() {
+            let most = (self.map.contiguous(n) as usize).max(1) * block;
+            let (now, later) = rest.split_at(most.min(rest.len()));
+            let at = self.offset(n)?;
+            if fua {
+                self.device.write_fua(now, at)?;
+            } else {
+                self.device.write_at(now, at)?;
+            }
+            n += (now.len() / block) as u32;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Makes sure that the fast-commit area begins with nothing; `fua`: durably.
+    pub fn clear_area(&self, fua: bool) -> Result<()> {
+        let Some(area) = &self.area else { return Ok(()) };
+        self.write_fast(area.start, &vec![0; self.map.block_size().len()], fua)
     }
 
     /// Marks the log empty; `next` is the id of the next transaction. (Readers start with `next + 1` at their next

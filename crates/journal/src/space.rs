@@ -6,12 +6,22 @@
 //!     └────────────────┴────────────────────────┴─────────────────┘   (wraps from end to first)
 //! ```
 //!
+//! With a fast-commit area behind it, a log does not wrap: e2fsck, and Linux before 6.6, go on at the end of the *area*
+//! instead, and lose what is at the other end. Then only what lies before `end` is free, and nothing comes free before
+//! nothing in the log is needed any more; head and tail go back to `first` together.
+//!
+//! ```text
+//!   first            tail                    head              end
+//!     │  not needed     │ oldest live … newest   │   free          │   (area)
+//!     └─ head and tail ◄┴─── all of it home ─────┘                 stop
+//! ```
+//!
 //! Invariants
-//! - S1: `first <= head < end`, `first <= tail < end` (every constructor and `wrap`).
-//! - S2: `free` is the number of blocks from head (inclusive) forward to tail (exclusive); one block always stays
-//!   free, so that a full log is never taken for an empty one (`take`).
-//! - S3: blocks become free only through `move_tail`, which is called after the superblock that names the new tail
-//!   is durable (`crate::checkpoint`).
+//! - S1: `first <= head < end`, `first <= tail < end` (every constructor, `wrap`, `take`).
+//! - S2: `free` is the number of blocks from head (inclusive) forward to tail (exclusive), or without wrap to `end`; one
+//!   block always stays free, so that a full log is never taken for an empty one (`take`).
+//! - S3: blocks become free only through `move_tail` or `rewind`, which are called after the superblock that names the
+//!   new tail is durable (`crate::checkpoint`), or while it says that the log is empty.
 
 /// Space bookkeeping of one log.
 #[derive(Clone, Debug)]
@@ -22,13 +32,24 @@ pub(crate) struct LogSpace {
     head: u32,
     tail: u32,
     free: u32,
+    wraps: bool,
 }
 
 impl LogSpace {
-    /// An empty log that starts at `head`. `first < end` must hold.
-    pub fn empty(first: u32, end: u32) -> Self {
+    /// An empty log. `first < end` must hold.
+    pub fn empty(first: u32, end: u32, wraps: bool) -> Self {
         debug_assert!(first < end);
-        Self { first, end, head: first, tail: first, free: end - first }
+        Self { first, end, head: first, tail: first, free: end - first, wraps }
+    }
+
+    /// Its end is followed by its beginning.
+    pub fn wraps(&self) -> bool {
+        self.wraps
+    }
+
+    /// Where a log that does not wrap begins again.
+    pub fn first(&self) -> u32 {
+        self.first
     }
 
     /// Blocks of the ordinary log.
@@ -66,7 +87,7 @@ impl LogSpace {
 
     /// Gives everything before `block` back: there begins the oldest transaction still needed.
     pub fn move_tail(&mut self, block: u32) {
-        debug_assert!((self.first..self.end).contains(&block));
+        debug_assert!(self.wraps && (self.first..self.end).contains(&block));
         let freed = if block >= self.tail { block - self.tail } else { self.len() - (self.tail - block) };
         self.tail = block;
         self.free += freed;
@@ -75,8 +96,17 @@ impl LogSpace {
 
     /// Nothing in the log is needed any more: all of it is free, the tail joins the head.
     pub fn set_empty(&mut self) {
+        if !self.wraps {
+            self.head = self.first;
+        }
         self.tail = self.head;
         self.free = self.len();
+    }
+
+    /// Nothing in the log is needed any more: head and tail go back to its beginning.
+    pub fn rewind(&mut self) {
+        debug_assert!(!self.wraps);
+        self.set_empty();
     }
 }
 
@@ -121,7 +151,7 @@ mod tests {
 
     #[test]
     fn head_wraps_and_free_is_exact() {
-        let mut s = LogSpace::empty(1, 11);
+        let mut s = LogSpace::empty(1, 11, true);
         assert_eq!(s.free(), 10);
         let run: Vec<u32> = s.take(7).unwrap().collect();
         assert_eq!(run, [1, 2, 3, 4, 5, 6, 7]);
@@ -137,11 +167,26 @@ mod tests {
         assert_eq!((s.free(), s.head(), s.tail()), (10, 3, 3));
     }
 
+    #[test]
+    fn without_wrap_only_a_rewind_frees() {
+        let mut s = LogSpace::empty(1, 11, false);
+        assert_eq!(s.take(7).unwrap().collect::<Vec<u32>>(), [1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!((s.free(), s.head(), s.tail()), (3, 8, 1));
+        assert!(s.take(3).is_none(), "the head stays before the end");
+        assert_eq!(s.take(2).unwrap().collect::<Vec<u32>>(), [8, 9]);
+        assert!(s.take(1).is_none());
+        s.rewind();
+        assert_eq!((s.free(), s.head(), s.tail()), (10, 1, 1));
+        s.take(4).unwrap();
+        s.set_empty();
+        assert_eq!((s.free(), s.head()), (10, 1), "an emptied log begins at its first block, too");
+    }
+
     /// Against a model that knows every block, from every first block and with every length.
     #[test]
     fn runs_never_meet_what_is_live() {
         for (first, len) in [(1, 2), (1, 3), (3, 10), (1, 1023), (7, 64)] {
-            let mut s = LogSpace::empty(first, first + len);
+            let mut s = LogSpace::empty(first, first + len, true);
             let mut live: Vec<Vec<u32>> = Vec::new();
             let mut x = 1u32;
             for _ in 0..3000 {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::batching::BatchingStats;
 use crate::checkpoint::policy::AsyncCheckpointStats;
-use crate::fast::FastCommitStats;
+use crate::fast::{Area, FastCommitStats};
 use crate::journal::Journal;
 use crate::space::LogSpace;
 
@@ -67,6 +67,7 @@ pub(crate) struct Histograms {
     pub sync_wait: Histogram,
     pub batch_size: Histogram,
     pub commit: Histogram,
+    pub fast_commit: Histogram,
     pub locked: Histogram,
     pub flushing: Histogram,
     pub logging: Histogram,
@@ -81,6 +82,7 @@ impl Histograms {
             sync_wait_ns: self.sync_wait.distribution(),
             batch_size: self.batch_size.distribution(),
             commit_ns: self.commit.distribution(),
+            fast_commit_ns: self.fast_commit.distribution(),
             locked_ns: self.locked.distribution(),
             flushing_ns: self.flushing.distribution(),
             logging_ns: self.logging.distribution(),
@@ -98,10 +100,12 @@ pub struct JournalDistributions {
     pub space_wait_ns: Distribution,
     /// From asking for durability to having it: fsync, fdatasync, sync.
     pub sync_wait_ns: Distribution,
-    /// Durable requests that one commit served.
+    /// Durable requests that one commit served, fast or in full.
     pub batch_size: Distribution,
     /// A whole commit, from the lock to the last waiter's wake-up.
     pub commit_ns: Distribution,
+    /// A whole fast commit, from asking what has changed to the last waiter's wake-up.
+    pub fast_commit_ns: Distribution,
     /// Commit phase: waiting for open handles.
     pub locked_ns: Distribution,
     /// Commit phase: flushing the device before the record.
@@ -279,7 +283,11 @@ impl Journal {
                 shared_flushes: c.async_shared_flushes.get(),
                 tail_moves: c.tail_moves.get(),
             },
-            fast_commit: self.fast.counters.snapshot(self.fast.tracks(), 0, 0),
+            fast_commit: self.fast.counters.snapshot(
+                self.fast.tracks(),
+                state.fast.batcher.average_ns(),
+                state.fast.area.as_ref().map_or(0, Area::limit),
+            ),
             distributions: c.distributions.distributions(),
         }
     }

@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use extol_device::BlockNr;
-use extol_sync::atomic::{AtomicU32, Ordering};
+use extol_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use extol_sync::rank::{Mutex, Rank};
 
 use crate::cache::Buf;
@@ -33,6 +33,8 @@ pub(crate) struct Transaction {
     pub callbacks: List<Vec<Callback>>,
     /// Blocks now in `blocks`; read without the lock.
     pub dirty: AtomicU32,
+    /// A fast commit counts on it: it must be committed in full, whatever it holds.
+    pub has_fast: AtomicBool,
 }
 
 impl std::fmt::Debug for Transaction {
@@ -49,12 +51,14 @@ impl Transaction {
             revokes: Mutex::default(),
             callbacks: Mutex::default(),
             dirty: AtomicU32::new(0),
+            has_fast: AtomicBool::new(false),
         }
     }
 
     /// True if nothing would be written and nobody wants to be told.
     pub fn is_empty(&self) -> bool {
         self.dirty.load(Ordering::Acquire) == 0
+            && !self.has_fast.load(Ordering::Relaxed)
             && self.revokes.lock().is_empty()
             && self.callbacks.lock().is_empty()
     }

@@ -105,6 +105,10 @@ pub(crate) fn recover(
     let data = options.effective(&superblock).data.unwrap_or_default();
     let no_fast_commits = Obstacle::find(has(&superblock), Some(&jsb), data);
     features(&mut jsb, geo, options);
+    if no_fast_commits.is_none() {
+        // Whether the mount writes any can change at any time; their area stays.
+        jsb.features.incompat |= Features::INCOMPAT_FAST_COMMIT;
+    }
     let config = LogConfig {
         device: found.device,
         external: found.external,

@@ -9,6 +9,11 @@
 //!                    └ a handle that waits is served first, with just what it needs
 //! ```
 //!
+//! A log that does not wrap (there are fast commits behind it) comes free all at once, when nothing in it is needed any more.
+//! Its free space is what is left before its end. Under the threshold, what is cold goes home as usual; when it is tight, or
+//! a handle waits, the rest follows with no commit in between, and the log begins anew. So what stalls are commits, for the
+//! time of a few hot blocks, and no handle.
+//!
 //! *Tight* is half the threshold, or room for the largest transaction if that is more (but not more than the threshold).
 //! *Hot* blocks are those that the running or the committing transaction has changed again. Their committed versions need
 //! no write: the log cannot become fuller before that commit, and the commit replaces them.
@@ -84,6 +89,8 @@ pub(crate) struct Waiting {
 /// What the policy looks at.
 #[derive(Clone, Debug)]
 pub(crate) struct View<'a> {
+    /// The end of the log is followed by its beginning.
+    pub wraps: bool,
     /// Blocks of the log, free ones, and where the tail is.
     pub log_len: u32,
     pub log_free: u32,
@@ -125,6 +132,8 @@ pub(crate) enum Decision {
     Now(Tid),
     /// Write home what transactions up to `through` need, in batches; with `spare`, not the hot blocks.
     Round { through: Tid, spare: bool },
+    /// Keep commits out, write everything home, flush, and let the log begin anew (one that does not wrap).
+    Rewind,
     /// Flush, if home writes are not durable, and move the tail.
     Finish,
     /// Somebody else is going to flush; look again after this time at the latest.
@@ -144,12 +153,19 @@ impl View<'_> {
 
     /// Free blocks once the tail is at `start`.
     fn free_from(&self, start: u32) -> u32 {
+        if !self.wraps {
+            return self.log_free;
+        }
         self.log_free.saturating_add(self.distance(self.tail, start))
     }
 
     /// Free blocks once everything that was written home is durable.
     pub fn promised(&self) -> u32 {
-        self.free_from(self.waiting.iter().find(|t| t.unwritten > 0).map_or(self.end, |t| t.start))
+        let oldest = self.waiting.iter().find(|t| t.unwritten > 0);
+        if !self.wraps && oldest.is_none() && !self.committing {
+            return self.log_len;
+        }
+        self.free_from(oldest.map_or(self.end, |t| t.start))
     }
 
     /// The transaction up to which everything must be home for this many free blocks; the newest if nothing is enough.
@@ -175,9 +191,10 @@ pub(crate) fn decide(view: &View<'_>) -> Decision {
     if lags && view.log_free < view.log_len {
         // A checkpoint that ended together with a commit named that as the tail. Nothing is left to write, but the
         // tail may move on, and nobody else would move it.
-        return Decision::Now(view.committed);
+        return if view.wraps { Decision::Now(view.committed) } else { Decision::Rewind };
     }
     match view.threshold {
+        _ if view.is_short() && !view.wraps => Decision::Rewind,
         Some(threshold) => asynchronous(view, threshold),
         None => synchronous(view).map_or_else(|| leftover(view, false), Decision::Now),
     }
@@ -214,10 +231,13 @@ fn asynchronous(view: &View<'_>, threshold: FreeThreshold) -> Decision {
     let round = view.log_len / ROUND;
     let goal = low.saturating_add(round).min(view.log_len);
     let starts = if view.running { goal } else { low };
+    if !view.wraps && view.log_free < tight && !view.committing {
+        return Decision::Rewind;
+    }
     if promised < starts && !view.dry {
         let aim = promised.saturating_add(round).min(goal);
         if let Some(through) = view.through(aim) {
-            return Decision::Round { through, spare: promised >= tight };
+            return Decision::Round { through, spare: promised >= tight || !view.wraps };
         }
     }
     if view.pinned > view.pinned_max

@@ -18,6 +18,26 @@ use crate::journal::{Journal, State};
 use crate::log::Log;
 use crate::types::{Result, Tid};
 
+/// Who has the committer's role.
+enum Committer {
+    /// The caller: nobody takes log space.
+    Me,
+    /// Anybody, or nobody.
+    Any,
+}
+
+/// The committer's role, to go back with the log's head. Never waited for with `checkpointing` held: a commit that overdrew
+/// has it, and waits for that lock.
+struct Role<'a>(&'a Journal);
+
+impl Drop for Role<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        self.0.release_role(&mut state);
+        self.0.wake_fast();
+    }
+}
+
 impl Journal {
     /// One turn of the checkpoint: asks the policy, does what it says. False if there was nothing to do now.
     ///
@@ -61,7 +81,7 @@ impl Journal {
         let began = self.clock.now_ns();
         if self.settle(&mut rounds) {
             self.counters.async_shared_flushes.add(1);
-            self.move_tail(log, &mut rounds)?;
+            self.move_tail(log, &mut rounds, &Committer::Any)?;
         }
         let mut dry = false;
         loop {
@@ -73,8 +93,19 @@ impl Journal {
                 Decision::Rest => return Ok(Progress::Idle(None)),
                 Decision::Share(ns) => return Ok(Progress::Idle(Some(Duration::from_nanos(ns)))),
                 Decision::Now(through) => {
-                    self.write_through(log, &mut rounds, through)?;
+                    self.write_through(log, &mut rounds, through, &Committer::Any)?;
                     return Ok(Progress::More);
+                }
+                Decision::Rewind => {
+                    let (role, through) = self.take_role();
+                    let committer = role.as_ref().map_or(Committer::Any, |_| Committer::Me);
+                    let moved = self.write_through(log, &mut rounds, through, &committer)?;
+                    drop(role);
+                    if is_async {
+                        self.worked(began);
+                    }
+                    // If a commit was in the way, its end wakes us.
+                    return Ok(if moved { Progress::More } else { Progress::Idle(None) });
                 }
                 Decision::Round { through, spare } => {
                     if rounds.is_written() {
@@ -87,7 +118,7 @@ impl Journal {
                     dry = true;
                 }
                 Decision::Finish => {
-                    let moved = self.finish(log, &mut rounds)?;
+                    let moved = self.finish(log, &mut rounds, &Committer::Any)?;
                     if is_async {
                         self.worked(began);
                     }
@@ -110,6 +141,7 @@ impl Journal {
         // Callers work when they come by; nobody watches the clock.
         let age = |ns: u64| if self.works_in_callers() { 0 } else { ns };
         let view = View {
+            wraps: space.wraps(),
             log_len: space.len(),
             log_free: space.free(),
             tail: space.tail(),
@@ -185,7 +217,7 @@ impl Journal {
     }
 
     /// Makes home writes durable if they are not, and moves the tail. True if it moved.
-    fn finish(&self, log: &Log, rounds: &mut Rounds) -> Result<bool> {
+    fn finish(&self, log: &Log, rounds: &mut Rounds, committer: &Committer) -> Result<bool> {
         let began = self.clock.now_ns();
         self.settle(rounds);
         if rounds.unflushed_for(began).is_some() {
@@ -193,30 +225,59 @@ impl Journal {
             self.settle(rounds);
         }
         rounds.busy_ns += self.clock.now_ns().saturating_sub(began);
-        self.move_tail(log, rounds)
+        self.move_tail(log, rounds, committer)
     }
 
     /// Writes home what transactions up to `through` still need, flushes, and moves the tail.
     pub(crate) fn checkpoint_through(&self, through: Tid) -> Result<()> {
+        self.checkpoint_as(through, &Committer::Any)
+    }
+
+    /// The same for all transactions before `tid`, for which the caller has the committer's role.
+    pub(crate) fn checkpoint_before(&self, tid: Tid) -> Result<()> {
+        self.checkpoint_as(tid.previous(), &Committer::Me)
+    }
+
+    fn checkpoint_as(&self, through: Tid, committer: &Committer) -> Result<()> {
         let mut rounds = self.checkpointing.lock();
         self.check_aborted()?;
         let Some(log) = &self.log else { return Ok(()) };
-        self.write_through(log, &mut rounds, through)
+        self.write_through(log, &mut rounds, through, committer).map(drop)
     }
 
-    fn write_through(&self, log: &Log, rounds: &mut Rounds, through: Tid) -> Result<()> {
+    fn write_through(
+        &self,
+        log: &Log,
+        rounds: &mut Rounds,
+        through: Tid,
+        committer: &Committer,
+    ) -> Result<bool> {
         // What is left of an asynchronous round is in it, or can wait.
         rounds.begin(Vec::new());
         let due = self.checkpoint.due(through, false);
         self.write_home(rounds, due)?;
-        self.finish(log, rounds).map(drop)
+        self.finish(log, rounds, committer)
     }
 
-    /// Names the oldest transaction that is still needed as the tail, and frees what lies before it.
-    fn move_tail(&self, log: &Log, rounds: &mut Rounds) -> Result<bool> {
+    /// Takes the committer's role if nobody has it; else its end wakes the checkpoint. Gives the newest durable
+    /// transaction, too.
+    fn take_role(&self) -> (Option<Role<'_>>, Tid) {
+        let mut state = self.state.lock();
+        if state.committer {
+            state.rewind_waits = true;
+            return (None, state.committed);
+        }
+        state.committer = true;
+        (Some(Role(self)), state.committed)
+    }
+
+    /// Names the oldest transaction that is still needed as the tail, and frees what lies before it. A log that does not
+    /// wrap goes back to its beginning if no transaction is needed, else it stays as it is.
+    fn move_tail(&self, log: &Log, rounds: &mut Rounds, committer: &Committer) -> Result<bool> {
         let began = self.clock.now_ns();
+        let mut role = None;
         let tail = {
-            let state = self.state.lock();
+            let mut state = self.state.lock();
             let Some(space) = &state.space else { return Ok(false) };
             if state.aborted.is_some() {
                 // The log stays as it is.
@@ -224,20 +285,43 @@ impl Journal {
                 return self.check_aborted().map(|()| false);
             }
             let next = state.running.as_ref().map_or(state.next_tid, |r| r.tx.tid);
-            let tail = self.checkpoint.oldest().or(state.committing).unwrap_or_else(|| (next, space.head()));
+            let oldest = self.checkpoint.oldest();
             // Nothing live: leave the superblock alone, unless blocks can be freed.
-            (tail.1 != space.tail() && !state.log_empty).then_some(tail)
+            if space.wraps() {
+                let tail = oldest.or(state.committing).unwrap_or_else(|| (next, space.head()));
+                (tail.1 != space.tail() && !state.log_empty).then_some(tail)
+            } else {
+                let tid = state.committing.map_or(next, |(tid, _)| tid);
+                let first = space.first();
+                let free = matches!(committer, Committer::Me) || !state.committer;
+                let can = oldest.is_none() && free && space.head() != first && !state.log_empty;
+                if can && matches!(committer, Committer::Any) {
+                    // No commit may begin where the head is now.
+                    state.committer = true;
+                    role = Some(Role(self));
+                }
+                can.then_some((tid, first))
+            }
         };
         let Some((tid, block)) = tail else { return Ok(false) };
         if let Err(e) = log.write_tail(tid, block, self.barrier()) {
             return Err(self.abort(&format!("moving the log tail failed: {e}")));
         }
         let mut state = self.state.lock();
-        if let Some(space) = &mut state.space {
-            space.move_tail(block);
+        let State { space, committing, .. } = &mut *state;
+        match space {
+            Some(space) if space.wraps() => space.move_tail(block),
+            Some(space) => {
+                space.rewind();
+                if let Some((_, start)) = committing {
+                    *start = block;
+                }
+            }
+            None => {}
         }
         self.can_join.notify_all();
         drop(state);
+        drop(role);
         self.counters.tail_moves.add(1);
         rounds.moved_ns = self.clock.now_ns();
         let took = rounds.moved_ns.saturating_sub(began);

@@ -14,23 +14,31 @@
 //!
 //! The source keeps its own copies, so no inode and no handle is waited for, and operations go on all the while.
 
+mod area;
+mod lead;
+mod queue;
 mod reason;
 mod record;
 mod stats;
+#[cfg(test)]
+mod tests;
 
 use std::any::Any;
 use std::fmt::Debug;
 use std::sync::{Arc, OnceLock};
 
+use extol_sync::Condvar;
 use extol_sync::atomic::{AtomicBool, Ordering};
 
+pub(crate) use area::Area;
+pub(crate) use queue::Queue;
 pub use reason::Reason;
 pub use record::{FcEntry, FcRecord};
 pub use stats::FastCommitStats;
 pub(crate) use stats::FastCounters;
 
 use crate::journal::Journal;
-use crate::types::{Result, Tid};
+use crate::types::{JournalError, Result, Tid};
 
 /// One change that an operation made. Everything is as it is behind the operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -133,42 +141,67 @@ pub trait FastSource: Send + Sync + Debug {
     fn closed(&self, tid: Tid) -> Box<dyn Any + Send>;
 }
 
-/// The journal's side of fast commits.
+/// The journal's side of fast commits, as far as it needs no lock; the rest is [`Queue`].
 #[derive(Debug, Default)]
 pub(crate) struct FastCommits {
     source: OnceLock<Arc<dyn FastSource>>,
     /// Handles note what they change.
     tracks: AtomicBool,
+    /// A batch was served, or goes another way: those with even numbers, and the others.
+    served: [Condvar; 2],
     pub counters: FastCounters,
 }
 
 impl FastCommits {
-    /// The source, if deltas are wanted.
+    /// The source, whether or not deltas are wanted.
     pub fn source(&self) -> Option<&Arc<dyn FastSource>> {
-        if self.tracks.load(Ordering::Relaxed) { self.source.get() } else { None }
+        self.source.get()
     }
 
     pub fn tracks(&self) -> bool {
         self.tracks.load(Ordering::Relaxed)
     }
+
+    fn served(&self, batch: u64) -> &Condvar {
+        let [even, odd] = &self.served;
+        if batch.is_multiple_of(2) { even } else { odd }
+    }
 }
 
 impl Journal {
-    /// Names the file system's side. Once, before the first handle.
+    /// Names the file system's side and turns fast commits on, if the log has an area for them. Once.
     pub fn set_fast_source(&self, source: Arc<dyn FastSource>) {
         if self.fast.source.set(source).is_ok() {
-            self.fast.tracks.store(true, Ordering::Relaxed);
+            // Without an area it stays off.
+            let _ = self.set_fast_commits(true);
         }
     }
 
-    /// Returns once what `ask` names is durable, as it was after all operations on it that have ended in transaction `tid` or
-    /// before, and all file data written before the call: by a fast commit if that can be, else as
-    /// [`make_durable`](Self::make_durable). Never call it with a handle open.
+    /// True if the log has an area for fast commits.
+    #[must_use]
+    pub fn has_fast_area(&self) -> bool {
+        self.state.lock().fast.area.is_some()
+    }
+
+    /// Turns fast commits on or off, at once. When turned on, they begin with the next transaction: of the running one
+    /// the source does not know everything.
     ///
     /// # Errors
-    /// If the journal was aborted before that, or a write or flush fails (which aborts it).
-    pub fn make_durable_for(&self, tid: Tid, ask: Ask) -> Result<()> {
-        let _ = ask;
-        self.make_durable(tid)
+    /// If they are to be on and the log has no area for them, or there is no [source](Self::set_fast_source).
+    pub fn set_fast_commits(&self, on: bool) -> Result<()> {
+        let mut state = self.state.lock();
+        if on && (state.fast.area.is_none() || self.fast.source.get().is_none()) {
+            return Err(JournalError::Unsupported("fast_commit needs an area in the journal".into()));
+        }
+        if on == state.fast.from.is_some() {
+            return Ok(());
+        }
+        let next = state.next_tid;
+        state.fast.from = on.then_some(next);
+        // Under the lock: whoever joins the next transaction sees it.
+        self.fast.tracks.store(on, Ordering::Relaxed);
+        self.hurry(&mut state);
+        self.wake_fast();
+        Ok(())
     }
 }

@@ -70,6 +70,13 @@ impl FastCommitStats {
 }
 
 impl FastCounters {
+    /// So many requests were committed in full because of this.
+    pub fn count(&self, reason: Reason, requests: u32) {
+        if let Some(counter) = self.reasons.get(reason as usize) {
+            counter.add(u64::from(requests));
+        }
+    }
+
     pub fn snapshot(&self, enabled: bool, average_ns: u64, area_blocks: u32) -> FastCommitStats {
         FastCommitStats {
             enabled,

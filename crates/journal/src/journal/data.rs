@@ -86,6 +86,20 @@ impl Journal {
         self.check_aborted()
     }
 
+    /// File data written so far, for [`flush_written`](Self::flush_written).
+    pub(crate) fn data_written(&self) -> u64 {
+        self.data_writes.now()
+    }
+
+    /// As [`flush_data`](Self::flush_data), for what was written up to then: what others write later is theirs to flush.
+    pub(crate) fn flush_written(&self, written: u64) -> Result<()> {
+        if self.data_writes.covered() < written {
+            return self.flush_data();
+        }
+        self.counters.flushes_saved.add(1);
+        self.check_aborted()
+    }
+
     pub(crate) fn data_is_dirty(&self) -> bool {
         self.data_writes.is_dirty()
     }

@@ -35,7 +35,7 @@
 mod data;
 mod failure;
 mod join;
-mod wait;
+pub(crate) mod wait;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,11 +47,12 @@ use extol_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use extol_sync::rank::{Mutex, Rank};
 
 use self::data::Coverage;
+use self::wait::Gathering;
 use crate::batching::{Batcher, Batching, Gather};
 use crate::cache::{BlockCache, Buf};
 use crate::checkpoint::policy::FreeThreshold;
 use crate::checkpoint::{CheckpointList, Rounds};
-use crate::fast::FastCommits;
+use crate::fast::{Area, FastCommits, Queue};
 use crate::log::Log;
 use crate::space::LogSpace;
 use crate::stats::Counters;
@@ -91,8 +92,12 @@ impl std::fmt::Debug for JournalConfig {
 
 pub(crate) struct State {
     pub running: Option<Running>,
-    /// Somebody is committing.
+    /// Somebody has the committer's role: commits, fast or in full, or rewinds the log.
     pub committer: bool,
+    /// The commit service had something to look at and found the role taken.
+    pub stood_aside: bool,
+    /// The checkpoint found the role taken: the log is to go back to its beginning.
+    pub rewind_waits: bool,
     /// The transaction being committed, and its first log block.
     pub committing: Option<(Tid, u32)>,
     /// Newest durable transaction.
@@ -115,11 +120,12 @@ pub(crate) struct State {
     pub batcher: Batcher,
     /// A leader waits for others before it commits this transaction. Whoever cannot wait for that takes it away
     /// (`Journal::hurry`).
-    pub gathering: Option<(Tid, Gather)>,
+    pub gathering: Option<(Gathering, Gather)>,
     /// Durable requests that the commit in progress serves.
     pub serving: u32,
     /// None: checkpoints are synchronous.
     pub async_checkpoint: Option<FreeThreshold>,
+    pub fast: Queue,
 }
 
 /// A journal over one device, with the metadata cache that belongs to it. See the module's story.
@@ -200,12 +206,15 @@ impl Journal {
             return Err(JournalError::Unsupported("the journal is too small".into()));
         }
         let log_empty = log.as_ref().is_none_or(Log::is_empty);
+        let area = log.as_ref().and_then(Log::area).and_then(|range| Area::new(&range));
         Ok(Arc::new(Self {
             cache,
             log,
             state: Mutex::new(State {
                 running: None,
                 committer: false,
+                stood_aside: false,
+                rewind_waits: false,
                 committing: None,
                 committed: next_tid.previous(),
                 wanted: None,
@@ -221,6 +230,7 @@ impl Journal {
                 gathering: None,
                 serving: 0,
                 async_checkpoint: None,
+                fast: Queue::new(area),
             }),
             can_join: Condvar::new(),
             done: Condvar::new(),

@@ -14,7 +14,7 @@
 //! ```
 //!
 //! Durable requests (fsync and its like) go through [`Journal::make_durable`] and let the policy of `crate::batching`
-//! decide. What the file system needs for itself (a freeze, freed blocks) goes through [`Journal::commit_wait`], which does
+//! decide; so do those for one inode, which a fast commit may serve (`crate::fast::lead`, with the same gathering). What the file system needs for itself (a freeze, freed blocks) goes through [`Journal::commit_wait`], which does
 //! not wait for anybody and ends the wait of a leader that does.
 
 use std::time::{Duration, Instant};
@@ -26,9 +26,18 @@ use super::{Journal, State};
 use crate::batching::{Gather, Moment};
 use crate::types::{JournalError, Result, Tid};
 
+/// What a leader gathers for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Gathering {
+    /// The full commit of this transaction.
+    Full(Tid),
+    /// The fast commit of this batch of requests.
+    Fast(u64),
+}
+
 /// Why somebody waits for a commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Purpose {
+pub(crate) enum Purpose {
     /// A durable request: others may join.
     Durability,
     /// The file system itself cannot go on.
@@ -80,9 +89,10 @@ impl Journal {
     /// If the journal was aborted before that, or a flush fails (which aborts it).
     pub fn make_durable(&self, tid: Tid) -> Result<()> {
         let began = self.clock.now_ns();
+        let written = self.data_written();
         self.wait_for(tid, Purpose::Durability)?;
         // The commit's flush covered the data, unless the transaction was durable before the data was written.
-        self.flush_data()?;
+        self.flush_written(written)?;
         self.counters.distributions.sync_wait.record(self.clock.now_ns().saturating_sub(began));
         Ok(())
     }
@@ -95,7 +105,7 @@ impl Journal {
         self.make_durable(self.newest())
     }
 
-    fn wait_for(&self, tid: Tid, purpose: Purpose) -> Result<()> {
+    pub(crate) fn wait_for(&self, tid: Tid, purpose: Purpose) -> Result<()> {
         crate::order::assert_no_handle("waiting for a commit");
         let mut state = self.state.lock();
         // Counted as a request; then: was the one before it this thread's, too?
@@ -132,8 +142,10 @@ impl Journal {
                 self.done.wait(state.bare());
                 continue;
             }
-            state = match self.policy(&state, purpose, in_a_row) {
-                Some(gather) => self.gather(state, tid, gather),
+            let whose = Gathering::Full(tid);
+            let waits = if purpose == Purpose::Need { None } else { self.policy(&state, whose, in_a_row) };
+            state = match waits {
+                Some(gather) => self.gather(state, whose, gather),
                 None => self.lead_commit(state),
             };
         }
@@ -150,57 +162,81 @@ impl Journal {
         running.requested_ns.get_or_insert(now);
         running.waiting += 1;
         let in_a_row = batcher.asked(now, thread::current().id());
-        if gathering.as_ref().is_some_and(|(_, g)| running.waiting >= g.enough) {
+        let enough = match gathering {
+            // A full commit serves those who wait for a fast one, too.
+            Some((Gathering::Fast(_), _)) => true,
+            Some((Gathering::Full(_), gather)) => running.waiting >= gather.enough,
+            None => false,
+        };
+        if enough {
             self.hurry(state);
         }
         in_a_row
     }
 
     /// Should the leader wait for others first?
-    fn policy(&self, state: &State, purpose: Purpose, in_a_row: bool) -> Option<Gather> {
+    pub(crate) fn policy(&self, state: &State, whose: Gathering, in_a_row: bool) -> Option<Gather> {
         // Somebody waits for the commit to get room or to freeze, or nobody but this thread will ever commit.
         let urgent = state.space_waiters > 0 || state.barriers > 0 || state.wanted.is_some();
-        if purpose == Purpose::Need || urgent || self.works_in_callers() {
+        if urgent || self.works_in_callers() {
             return None;
         }
-        if state.running.as_ref().is_none_or(|r| r.gathered) {
+        let running = state.running.as_ref()?;
+        let (gathered, batcher) = match whose {
+            Gathering::Full(_) => (running.gathered, &state.batcher),
+            Gathering::Fast(_) => (state.fast.gathered, &state.fast.batcher),
+        };
+        if gathered {
             return None;
         }
-        let at = self.moment(state, in_a_row)?;
-        state.batcher.begin(&at)
+        batcher.begin(&self.moment(state, whose, in_a_row)?)
     }
 
-    fn moment(&self, state: &State, in_a_row: bool) -> Option<Moment> {
+    fn moment(&self, state: &State, whose: Gathering, in_a_row: bool) -> Option<Moment> {
         let now_ns = self.clock.now_ns();
-        state.running.as_ref().map(|r| Moment {
-            now_ns,
-            asked_ns: r.requested_ns.unwrap_or(now_ns),
-            waiting: r.waiting,
-            handles: r.joined,
-            in_a_row,
-        })
+        let running = state.running.as_ref()?;
+        let (asked_ns, waiting) = match whose {
+            Gathering::Full(_) => (running.requested_ns, running.waiting),
+            Gathering::Fast(_) => (state.fast.asked_ns, state.fast.waiting),
+        };
+        let asked_ns = asked_ns.unwrap_or(now_ns);
+        Some(Moment { now_ns, asked_ns, waiting, handles: running.joined, in_a_row })
     }
 
     /// Waits until others have joined, the time is over, or somebody calls [`hurry`](Self::hurry). The caller leads the
     /// commit afterwards, if there still is one to lead.
-    fn gather<'a>(&'a self, mut state: Guard<'a, State>, tid: Tid, gather: Gather) -> Guard<'a, State> {
+    pub(crate) fn gather<'a>(
+        &'a self,
+        mut state: Guard<'a, State>,
+        whose: Gathering,
+        gather: Gather,
+    ) -> Guard<'a, State> {
         let began = self.clock.now_ns();
-        if let Some(running) = &mut state.running {
-            running.gathered = true;
+        match whose {
+            Gathering::Fast(_) => state.fast.gathered = true,
+            Gathering::Full(_) => {
+                if let Some(running) = &mut state.running {
+                    running.gathered = true;
+                }
+            }
         }
         let mut deadline = after(gather.until_ns.saturating_sub(began));
-        state.gathering = Some((tid, gather));
-        // Once it was taken away, another leader may gather for a later transaction before we run.
-        while let Some((_, mut gather)) = state.gathering.filter(|(whose, _)| *whose == tid) {
+        state.gathering = Some((whose, gather));
+        // Once it was taken away, another leader may gather for something later before we run.
+        while let Some((_, mut gather)) = state.gathering.filter(|(now, _)| *now == whose) {
             // The clock may be a test's; the end of a wait is always real.
             let over = self.gathered.wait_until(state.bare(), deadline).timed_out();
-            if !over || state.gathering.is_none_or(|(whose, _)| whose != tid) {
+            if !over || state.gathering.is_none_or(|(now, _)| now != whose) {
                 continue;
             }
-            state.gathering = match self.moment(&state, false) {
-                Some(at) if state.batcher.goes_on(&mut gather, &at) => {
+            let batcher = match whose {
+                Gathering::Full(_) => &state.batcher,
+                Gathering::Fast(_) => &state.fast.batcher,
+            };
+            state.gathering = match self.moment(&state, whose, false) {
+                Some(at) if batcher.goes_on(&mut gather, &at) => {
                     deadline = after(gather.until_ns.saturating_sub(at.now_ns));
-                    Some((tid, gather))
+                    Some((whose, gather))
                 }
                 _ => None,
             };
@@ -210,8 +246,24 @@ impl Journal {
         if !state.committer && nothing_to_commit(&state) {
             // All changes were taken back, so no commit will wake those who count on it.
             self.done.notify_all();
+            self.wake_fast();
         }
         state
+    }
+
+    /// The committer's role is free again, after something that was no full commit: wakes those who need it.
+    pub(crate) fn release_role(&self, state: &mut State) {
+        state.committer = false;
+        self.done.notify_all();
+        if std::mem::take(&mut state.stood_aside) {
+            self.commit_wakeup.wake();
+        }
+        if self.works_in_callers() {
+            self.can_join.notify_all();
+        }
+        if std::mem::take(&mut state.rewind_waits) {
+            self.checkpoint_wakeup.wake();
+        }
     }
 
     /// Commits the running transaction, if there is one with anything in it, and waits.
@@ -242,7 +294,7 @@ impl Journal {
 }
 
 /// True if the running transaction, if any, holds nothing and nobody is about to change that.
-fn nothing_to_commit(state: &State) -> bool {
+pub(crate) fn nothing_to_commit(state: &State) -> bool {
     state.running.as_ref().is_none_or(|r| !r.locked && r.handles == 0 && r.tx.is_empty())
 }
 

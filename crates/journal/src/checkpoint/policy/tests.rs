@@ -12,6 +12,7 @@ fn view(waiting: &[Waiting], end: u32) -> View<'_> {
     let tail = waiting.first().map_or(end, |t| t.start);
     let used = if end >= tail { end - tail } else { 1000 - (tail - end) };
     View {
+        wraps: true,
         log_len: 1000,
         log_free: 1000 - used,
         tail,
@@ -233,6 +234,7 @@ mod traces {
                         self.move_tail();
                         continue;
                     }
+                    Decision::Rewind => unreachable!("this log wraps"),
                     Decision::Now(through) => (through, true),
                     Decision::Round { through, .. } => (through, false),
                 };
@@ -311,5 +313,61 @@ mod traces {
         before.run(&sizes, None, 8);
         assert!(now.waits > 0, "it was to be too slow");
         assert!(now.flushes <= now.waits, "{} flushes for {} waits", now.flushes, now.waits);
+    }
+}
+
+mod without_wrap {
+    use super::*;
+
+    fn straight(waiting: &[Waiting], end: u32) -> View<'_> {
+        // Whatever came before the first transaction is not free.
+        View { wraps: false, log_free: 1000 - end, ..view(waiting, end) }
+    }
+
+    #[test]
+    fn everything_or_nothing_comes_free() {
+        let w = [t(1, 10, 0), t(2, 300, 5), t(3, 600, 5)];
+        let view = straight(&w, 900);
+        assert_eq!(view.promised(), 100, "the first transaction gives nothing");
+        let w = w.map(|t| Waiting { unwritten: 0, ..t });
+        assert_eq!(straight(&w, 900).promised(), 1000);
+        assert_eq!(View { committing: true, ..straight(&w, 900) }.promised(), 100);
+        assert_eq!(straight(&[], 900).promised(), 1000);
+    }
+
+    #[test]
+    fn a_handle_that_waits_makes_the_log_begin_anew() {
+        let w = [t(1, 10, 5), t(2, 300, 5)];
+        for threshold in [None, HALF] {
+            let short = View { waiters: 1, threshold, ..straight(&w, 910) };
+            assert_eq!(decide(&short), Decision::Rewind);
+            assert_eq!(
+                decide(&View { waiting: &[], ..short.clone() }),
+                Decision::Rewind,
+                "the head must go back"
+            );
+            assert_eq!(decide(&View { needed: 50, threshold: None, ..short }), Decision::Rest);
+        }
+    }
+
+    /// What is cold goes home under the threshold; the rest when the next large transaction may not fit, between two
+    /// commits. Catches: handles that wait although there was time.
+    #[test]
+    fn before_the_room_is_gone() {
+        let w = [t(1, 10, 5), t(2, 300, 5)];
+        let at = |end: u32| View { threshold: HALF, ..straight(&w, end) };
+        assert_eq!(decide(&at(400)), Decision::Rest);
+        assert_eq!(decide(&at(600)), round(2, true));
+        assert_eq!(decide(&View { dry: true, ..at(600) }), Decision::Rest);
+        assert_eq!(decide(&at(800)), Decision::Rewind);
+        assert_eq!(
+            decide(&View { committing: true, ..at(800) }),
+            round(2, true),
+            "the commit's end will be the moment"
+        );
+        let home = w.map(|t| Waiting { unwritten: 0, ..t });
+        let written = View { waiting: &home, unflushed: Some(0), ..at(600) };
+        assert_eq!(decide(&written), Decision::Share(SHARE_NS));
+        assert_eq!(decide(&View { unflushed: Some(SHARE_NS), ..written }), Decision::Finish);
     }
 }

@@ -1,0 +1,314 @@
+//! Who asks for a fast commit, who writes it, and in which order it becomes durable.
+//!
+//! ```text
+//!   make_durable_for ─ durable already? ── yes ─► return
+//!        │ no
+//!   can T have one? ── no, or a full commit is on its way ─► wait for the full commit
+//!        │ yes
+//!   join the open batch ─ role taken, or somebody gathers? ── yes ─► sleep until the batch is served ─┐ look again
+//!        │ no                                                                                         │
+//!   policy: wait ── gather: sleep on gathered ── the whole crowd is there, or time is over ───────────┤
+//!        │ go                                                                                         │
+//!   take the role and the batch ─ collect ─ nothing ─────────────────────────────► served ────────────┤
+//!                                    ├──── records, and room ─► write ─► durable ─► served ────────────┤
+//!                                    └──── no way, no room ─► full commit, for the whole batch ────────┘
+//! ```
+//!
+//! The leader has the same role as one that commits in full (`State::committer`), so there is one at a time, of either
+//! kind. The transaction stays open: handles join and end while it is at work. It locks nothing while it collects and
+//! writes. Who asks meanwhile joins the next batch; its first member is woken to lead it.
+//!
+//! What is durable when, for a fast commit of blocks `b0 … bn`:
+//!
+//! ```text
+//!   one block          [data flush, if file data was written since the last flush]   b0 FUA
+//!   several, first     b1 … bn     FLUSH     b0 FUA                 before b0 is there, nobody reads on
+//!   several, later     b0 … bn-1   FLUSH     bn FUA                 without its TAIL it is nothing
+//! ```
+//!
+//! The flush is the one of the file system's device and covers file data, too; with an external journal each device is
+//! flushed if it has something to flush. Without barriers the writes are plain, in the same order.
+//!
+//! Invariants
+//! - F1: a fast commit of T counts on T-1: it is written only while T runs and nothing is being committed, so T-1 is
+//!   durable (`fast_commit`, which has the role).
+//! - F2: only where recovery will look: the superblock on the medium names a live log with the FAST_COMMIT bit. The first
+//!   full commit behind a mount or a thaw makes it so (`State::log_empty`, looked at by `can_be_fast`; the bit:
+//!   `Log::write_tail`).
+//! - F3: the area's first block holds nothing when the log becomes live, and when the first fast commit of a transaction is
+//!   written; after a full commit that made fast commits void it is cleared before the role is given up
+//!   (`Journal::lead_commit`, `Area::place`). So no fast commit of another life of the log is ever taken for one
+//!   that counts, and e2fsck, which gives up the whole log when the area begins with another transaction's, finds none.
+//! - F4: the last write of a fast commit makes it count, and all that it needs is durable before: file data of the inodes
+//!   in it, and its other blocks (`write_chain`).
+//! - F5: at most two blocks fewer than the area has belong to one transaction (`Area`).
+//! - F6: what the source gave is durable before the batch is told so, or the transaction is committed in full next, with
+//!   no other fast commit in between, or the journal is aborted (`lead_fast`).
+//! - F7: a transaction with a fast commit is not empty: it will be committed, and a freeze waits for that
+//!   (`Transaction::has_fast`).
+//! - F8: nobody sleeps on in a batch: it is served, or a full commit, an abort or the end of fast commits wakes it. Who was
+//!   woken to lead and goes another way wakes the rest (`wait_fast`).
+
+use extol_sync::atomic::Ordering;
+use extol_sync::rank::Guard;
+use extol_sync::thread;
+
+use super::area::Place;
+use super::queue::Batch;
+use super::{Ask, Collected, FastSource, Reason};
+use crate::format::FcWriter;
+use crate::journal::wait::{Gathering, Purpose, nothing_to_commit};
+use crate::journal::{Journal, State};
+use crate::types::{JournalError, Result, Tid};
+
+/// What became of a batch.
+enum Outcome {
+    /// It became durable with so many blocks.
+    Written(u32),
+    /// There was nothing to write.
+    Durable,
+    /// As the source says, or because there is no room.
+    Full(Option<Reason>),
+    /// The journal was aborted.
+    Lost,
+}
+
+impl Journal {
+    /// Returns once what `ask` names is durable, as it was after all operations on it that have ended in transaction `tid` or
+    /// before, and all file data written before the call: by a fast commit if that can be, else as
+    /// [`make_durable`](Self::make_durable). Never call it with a handle open.
+    ///
+    /// # Errors
+    /// If the journal was aborted before that, or a write or flush fails (which aborts it).
+    pub fn make_durable_for(&self, tid: Tid, ask: Ask) -> Result<()> {
+        let began = self.clock.now_ns();
+        let written = self.data_written();
+        self.wait_fast(tid, ask)?;
+        self.flush_written(written)?;
+        self.counters.distributions.sync_wait.record(self.clock.now_ns().saturating_sub(began));
+        Ok(())
+    }
+
+    fn wait_fast(&self, tid: Tid, ask: Ask) -> Result<()> {
+        crate::order::assert_no_handle("waiting for a fast commit");
+        let mut ticket = None;
+        let mut state = self.state.lock();
+        loop {
+            if let Some(why) = &state.aborted {
+                return Err(JournalError::Aborted(why.to_string()));
+            }
+            if state.committed.at_least(tid) || ticket.is_some_and(|(batch, _)| state.fast.is_served(batch)) {
+                return Ok(());
+            }
+            if !self.can_be_fast(&state, tid) || (ticket.is_none() && full_is_coming(&state)) {
+                break;
+            }
+            let (batch, in_a_row) = match ticket {
+                Some(known) => known,
+                None => *ticket.insert(self.enter(&mut state, ask)),
+            };
+            if state.committer || state.gathering.is_some() {
+                self.fast.served(batch).wait(state.bare());
+                continue;
+            }
+            let whose = Gathering::Fast(batch);
+            state = match self.policy(&state, whose, in_a_row) {
+                Some(gather) if !full_is_coming(&state) => self.gather(state, whose, gather),
+                _ => self.lead_fast(state, tid),
+            };
+        }
+        match ticket {
+            Some((batch, _)) => {
+                state.fast.leave(batch);
+                self.wake_fast();
+            }
+            None if state.log_empty && state.fast.covers(tid) => self.fast.counters.failed.add(1),
+            None => {}
+        }
+        drop(state);
+        self.wait_for(tid, Purpose::Durability)
+    }
+
+    /// A fast commit may serve who asks for `tid` now.
+    fn can_be_fast(&self, state: &State, tid: Tid) -> bool {
+        state.fast.covers(tid)
+            && !state.log_empty
+            && state.running.as_ref().is_some_and(|r| r.tx.tid == tid && !r.locked)
+            && !nothing_to_commit(state)
+    }
+
+    /// Joins the open batch.
+    fn enter(&self, state: &mut State, ask: Ask) -> (u64, bool) {
+        let now = self.clock.now_ns();
+        let batch = state.fast.join(ask, now);
+        let in_a_row = state.fast.batcher.asked(now, thread::current().id());
+        let complete = |(whose, gather): (Gathering, crate::batching::Gather)| {
+            whose == Gathering::Fast(batch) && state.fast.waiting >= gather.enough
+        };
+        if state.gathering.is_some_and(complete) {
+            self.hurry(state);
+        }
+        (batch, in_a_row)
+    }
+
+    /// Serves the open batch, which asks for things of `tid`, the running transaction. Nobody else has the role.
+    fn lead_fast<'a>(&'a self, mut state: Guard<'a, State>, tid: Tid) -> Guard<'a, State> {
+        debug_assert!(!state.committer && state.committing.is_none());
+        let c = &self.fast.counters;
+        let batch = state.fast.take();
+        if full_is_coming(&state) {
+            return self.fall_back(state, &batch);
+        }
+        let place = state.fast.area.as_ref().and_then(|area| area.place(tid));
+        let (Some(place), Some(source)) = (place, self.fast.source()) else {
+            c.failed.add(u64::from(batch.requests));
+            return self.fall_back(state, &batch);
+        };
+        if let Some(running) = &state.running {
+            running.tx.has_fast.store(true, Ordering::Relaxed);
+        }
+        state.committer = true;
+        drop(state);
+
+        let began = self.clock.now_ns();
+        let outcome = self.fast_commit(&**source, tid, place, &batch);
+        let mut state = self.state.lock();
+        match outcome {
+            Outcome::Full(reason) => {
+                match reason {
+                    Some(reason) => {
+                        c.ineligible.add(u64::from(batch.requests));
+                        c.count(reason, batch.requests);
+                    }
+                    None => c.failed.add(u64::from(batch.requests)),
+                }
+                state.committer = false;
+                return self.fall_back(state, &batch);
+            }
+            // Everybody was told.
+            Outcome::Lost => {}
+            Outcome::Written(blocks) => {
+                if let Some(area) = &mut state.fast.area {
+                    area.take(tid, blocks);
+                }
+                let now = self.clock.now_ns();
+                let took = now.saturating_sub(began);
+                self.counters.distributions.fast_commit.record(took);
+                let waiting = state.fast.waiting;
+                state.fast.batcher.ended(now, took, batch.requests, waiting);
+                self.serve(&mut state, batch);
+            }
+            Outcome::Durable => self.serve(&mut state, batch),
+        }
+        self.release_role(&mut state);
+        state
+    }
+
+    fn serve(&self, state: &mut State, batch: Batch) {
+        let number = batch.number;
+        state.fast.serve(number, batch.asks);
+        self.fast.served(number).notify_all();
+        // One of the next batch is enough to lead it.
+        self.fast.served(number + 1).notify_one();
+    }
+
+    /// Collects and writes. The caller has the role.
+    fn fast_commit(&self, source: &dyn FastSource, tid: Tid, place: Place, batch: &Batch) -> Outcome {
+        let c = &self.fast.counters;
+        let requests = u64::from(batch.requests);
+        let records = match source.collect(tid, &batch.asks) {
+            Collected::Full(reason) => return Outcome::Full(Some(reason)),
+            Collected::Records(records) if !records.is_empty() => records,
+            Collected::Records(_) | Collected::Nothing => {
+                // File data is flushed by those who wrote it, together if they come together.
+                c.skipped.add(requests);
+                return Outcome::Durable;
+            }
+        };
+        let Ok(chain) = FcWriter::chain(self.block_size(), tid, place.first, &records) else {
+            return Outcome::Full(None);
+        };
+        let blocks = chain.bytes.len() / self.block_size().len();
+        let Some(blocks) = u32::try_from(blocks).ok().filter(|blocks| *blocks <= place.left) else {
+            return Outcome::Full(None);
+        };
+        if let Err(e) = self.write_chain(place, &chain.bytes) {
+            let _ = self.abort(&format!("fast commit of transaction {tid} failed: {e}"));
+            return Outcome::Lost;
+        }
+        c.commits.add(1);
+        c.heads.add(u64::from(place.first));
+        c.blocks.add(u64::from(blocks));
+        c.bytes.add(chain.used as u64);
+        c.requests.add(requests);
+        self.counters.distributions.batch_size.record(requests);
+        Outcome::Written(blocks)
+    }
+
+    /// Writes the blocks of a fast commit; durable on return.
+    fn write_chain(&self, place: Place, bytes: &[u8]) -> Result<()> {
+        let Some(log) = &self.log else { return Ok(()) };
+        let block = self.block_size().len();
+        let blocks = (bytes.len() / block) as u32;
+        // The block that makes it count, and those that must be there before.
+        let ((last, last_at), (others, others_at)) = if place.first {
+            let (head, rest) = bytes.split_at(block.min(bytes.len()));
+            ((head, place.at), (rest, place.at + 1))
+        } else {
+            let (before, tail) = bytes.split_at(bytes.len().saturating_sub(block));
+            ((tail, place.at + blocks.saturating_sub(1)), (before, place.at))
+        };
+        log.write_fast(others_at, others, false)?;
+        if self.barrier() {
+            let (log_flush, data_flush) = (!others.is_empty(), self.data_is_dirty());
+            if data_flush || (log_flush && !log.is_external()) {
+                self.flush_device()?;
+            }
+            if log_flush && log.is_external() {
+                self.counters.flushes.add(1);
+                log.flush()?;
+            }
+            if !data_flush && !log_flush {
+                self.counters.flushes_saved.add(1);
+            }
+        }
+        // A flush that failed elsewhere may have taken our error with it.
+        self.check_aborted()?;
+        log.write_fast(last_at, last, self.barrier())
+    }
+
+    /// A full commit serves the batch. Nobody has the role.
+    fn fall_back<'a>(&'a self, mut state: Guard<'a, State>, batch: &Batch) -> Guard<'a, State> {
+        let now = self.clock.now_ns();
+        if let Some(running) = &mut state.running {
+            running.requested_ns.get_or_insert(now);
+            running.waiting += batch.requests;
+        }
+        self.lead_commit(state)
+    }
+
+    /// The area's first block holds what counts for nothing: makes it hold nothing. The caller has the role.
+    pub(crate) fn clear_area(&self, log: &crate::log::Log) -> Result<()> {
+        if !self.state.lock().fast.area.as_ref().is_some_and(super::Area::needs_clearing) {
+            return Ok(());
+        }
+        log.clear_area(self.barrier())?;
+        self.fast.counters.cleared.add(1);
+        if let Some(area) = &mut self.state.lock().fast.area {
+            area.cleared();
+        }
+        Ok(())
+    }
+
+    /// Everybody who waits for a fast commit looks again.
+    pub(crate) fn wake_fast(&self) {
+        self.fast.served.iter().for_each(|served| {
+            served.notify_all();
+        });
+    }
+}
+
+/// Somebody asked for the full commit of the running transaction, which will serve everybody.
+fn full_is_coming(state: &State) -> bool {
+    state.wanted.is_some() || state.running.as_ref().is_some_and(|r| r.waiting > 0)
+}

@@ -1,0 +1,110 @@
+//! Which writes and flushes a fast commit is, in which order.
+
+use super::*;
+
+/// One block: one write that is durable at once, behind a flush only if file data was written.
+#[test]
+fn a_small_one_is_one_write() {
+    let rig = Rig::live(PLAIN);
+    let at = rig.log.position();
+    rig.fsync(12, records(1));
+    assert_eq!(rig.story(at), "fc0!");
+    let at = rig.log.position();
+    rig.write_data();
+    rig.fsync(12, records(1));
+    assert_eq!(rig.story(at), "data flush fc1!");
+    let at = rig.log.position();
+    rig.fsync(12, records(1));
+    assert_eq!(rig.story(at), "fc2!", "the data is durable already");
+    let stats = rig.stats();
+    assert_eq!((stats.commits, stats.heads, stats.blocks, stats.requests), (3, 1, 3, 3));
+    assert_eq!(stats.bytes, 3 * (908 + 12) + 12);
+    assert_eq!(rig.journal.stats().transactions, 1);
+}
+
+/// The first of a transaction: its first block comes last, behind a flush, for the readers begin there. A later one: the
+/// block with the TAIL.
+#[test]
+fn several_blocks() {
+    let rig = Rig::live(PLAIN);
+    let at = rig.log.position();
+    rig.fsync(12, records(3));
+    assert_eq!(rig.story(at), "fc1-2 flush fc0!");
+    let at = rig.log.position();
+    rig.write_data();
+    rig.fsync(12, records(2));
+    assert_eq!(rig.story(at), "data fc3 flush fc4!", "one flush for both");
+    let image = rig.log.image_at(rig.log.position(), |_| false);
+    let mut reader = crate::format::FcReader::new();
+    let (mut tails, mut block) = (0, vec![0; BS as usize]);
+    for n in 0..5 {
+        image.read_at(&mut block, rig.area().start + n * BS).unwrap();
+        let read = reader.block(&block, |_, tag| {
+            if let crate::format::FcTag::Tail { stated, actual, .. } = tag {
+                assert_eq!(stated, actual);
+                tails += 1;
+            }
+            true
+        });
+        assert_eq!(read, Ok(()));
+    }
+    assert_eq!(tails, 2);
+}
+
+#[test]
+fn an_external_journal() {
+    let rig = Rig::live(Shape { external: true, ..PLAIN });
+    let (fs, log) = (rig.fs.position(), rig.log.position());
+    rig.fsync(12, records(2));
+    assert_eq!((rig.fs.position(), &rig.story(log)[..]), (fs, "fc1 flush fc0!"));
+    let log = rig.log.position();
+    rig.write_data();
+    rig.fsync(12, records(1));
+    assert_eq!(rig.story(log), "fc2!");
+    assert_eq!(rig.fs.log().last(), Some(&Event::Flush), "its data");
+    assert_eq!(rig.fs.position(), fs + 2);
+}
+
+#[test]
+fn without_barriers() {
+    let rig = Rig::live(Shape { barrier: false, ..PLAIN });
+    let at = rig.log.position();
+    rig.write_data();
+    rig.fsync(12, records(2));
+    rig.fsync(12, records(1));
+    assert_eq!(rig.story(at), "data fc1 fc0 fc2");
+}
+
+/// Only file data changed: it is flushed, and that is all.
+#[test]
+fn nothing_to_say() {
+    let rig = Rig::live(PLAIN);
+    let at = rig.log.position();
+    rig.write_data();
+    rig.fsync(12, Collected::Nothing);
+    rig.fsync(12, Collected::Nothing);
+    assert_eq!(rig.story(at), "data flush");
+    assert_eq!((rig.stats().skipped, rig.stats().commits), (2, 0));
+}
+
+/// After a request was served, what others wrote meanwhile is not its affair.
+#[test]
+fn data_of_others_is_not_flushed() {
+    let rig = Rig::live(PLAIN);
+    let tid = rig.change(5);
+    let fs = Arc::clone(&rig.fs);
+    let journal = Arc::clone(&rig.journal);
+    // While the transaction commits, another thread writes data.
+    let mut h = rig.journal.start(1).unwrap();
+    h.on_commit(move |_| {
+        fs.write_at(&[8; 512], 101 * BS).unwrap();
+        journal.note_data_write();
+    });
+    h.stop().unwrap();
+    let at = rig.log.position();
+    rig.journal.make_durable(tid).unwrap();
+    assert_eq!(rig.story(at).matches("flush").count(), 1);
+    // A request that comes after the write does flush it.
+    rig.journal.make_durable(tid).unwrap();
+    assert_eq!(rig.story(at).matches("flush").count(), 2);
+}
