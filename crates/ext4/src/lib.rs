@@ -35,6 +35,7 @@ pub(crate) mod data;
 pub(crate) mod dir;
 pub(crate) mod error;
 mod ext4;
+pub(crate) mod fast_commit;
 pub(crate) mod fs;
 mod info;
 pub(crate) mod inline;

@@ -39,7 +39,8 @@ impl Volume {
         Ok((table.plus(byte / bs), (byte % bs) as usize))
     }
 
-    fn inode_buf(&self, ino: InodeNr) -> Result<(Arc<Buf>, usize)> {
+    /// The block of the inode table with an inode's slot, and where in it the slot is.
+    pub fn inode_buf(&self, ino: InodeNr) -> Result<(Arc<Buf>, usize)> {
         let (block, at) = self.inode_slot(ino)?;
         let buf = self.journal.read(block).map_err(error::journal)?;
         Ok((buf, at))

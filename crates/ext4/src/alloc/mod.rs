@@ -43,6 +43,7 @@ use parking_lot::RwLock;
 
 mod bits;
 mod blocks;
+mod exact;
 mod group;
 mod inodes;
 mod itable;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use extol_device::{FailLatch, FileDevice, OpenOptions, SharedDevice};
 use extol_journal::format::{Features, JournalSuperblock};
-use extol_journal::recovery::{self, Recovered as LogRecovered};
+use extol_journal::recovery::{self, Overlay, Recovered as LogRecovered};
 use extol_journal::{Journal, JournalConfig, LogConfig, LogMap};
 use extol_ondisk::superblock::State;
 use extol_ondisk::{Compat, Geometry, Incompat, InodeNr, Superblock};
@@ -13,7 +13,7 @@ use extol_service::SystemClock;
 use extol_vfs::FsError;
 
 use super::fast_commit::Obstacle;
-use super::{OpenError, OpenResult, read_superblock, refuse, write_superblock};
+use super::{OpenError, OpenResult, read_superblock, refuse, replay, write_superblock};
 use crate::alloc::{AllocOptions, Allocator, Run};
 use crate::map;
 use crate::node::Node;
@@ -90,8 +90,7 @@ pub(crate) fn recover(
     let mut jsb = recovery::read_superblock(&*found.device, &found.map)?;
     if options.read_only {
         // The mount writes nothing: the recovered blocks are kept in memory and shown over the device.
-        let (done, overlay) = recovery::recover_to_memory(&*found.device, &found.map, &jsb, geo.blocks)?;
-        check_fast_commits(&done)?;
+        let (_, overlay) = in_memory(dev, geo, &found, &jsb)?;
         let device: SharedDevice = Arc::new(overlay.over(Arc::clone(dev), geo.block_size));
         let superblock = read_superblock(&*device, None)?;
         let no_fast_commits = unlogged(&superblock);
@@ -133,21 +132,29 @@ pub(crate) fn run(
     dirty: bool,
 ) -> OpenResult<LogRecovered> {
     if dirty {
-        let done = recovery::recover_to_device(&*found.device, &**dev, &found.map, jsb, geo.blocks)?;
-        check_fast_commits(&done)?;
+        let mut done = recovery::recover_to_device(&*found.device, &**dev, &found.map, jsb, geo.blocks)?;
+        if let Some(fast) = done.fast_commits {
+            replay::replay_home(dev, found, jsb, fast)?;
+            done.next_tid = jsb.sequence.next();
+        }
         Ok(done)
     } else {
         Ok(recovery::wipe(&*found.device, &found.map, jsb)?)
     }
 }
 
-fn check_fast_commits(done: &LogRecovered) -> OpenResult<()> {
-    if done.fast_commits.is_some() {
-        return refuse(
-            "the journal holds fast-commit blocks, which are not replayed yet; run e2fsck or mount it with Linux first",
-        );
+/// Recovers into memory; the device stays as it is.
+pub(crate) fn in_memory(
+    dev: &SharedDevice,
+    geo: &Geometry,
+    found: &Found,
+    jsb: &JournalSuperblock,
+) -> OpenResult<(LogRecovered, Overlay)> {
+    let (done, mut overlay) = recovery::recover_to_memory(&*found.device, &found.map, jsb, geo.blocks)?;
+    if let Some(fast) = done.fast_commits {
+        overlay = replay::replay_in_memory(dev, found, jsb, fast, overlay, geo.block_size)?;
     }
-    Ok(())
+    Ok((done, overlay))
 }
 
 /// The superblock after recovery: the newer of the error records survives, and an abort's errno becomes the error state.

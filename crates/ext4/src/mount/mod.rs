@@ -15,6 +15,7 @@ pub(crate) mod features;
 pub(crate) mod journal;
 pub(crate) mod mmp;
 mod orphans;
+mod replay;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};

@@ -81,10 +81,15 @@ pub(crate) fn check_dir(parent: &InodeState) -> Result<()> {
 
 /// One more subdirectory.
 pub(crate) fn add_dir_link(fs: &Fs, raw: &mut Inode) -> Result<()> {
+    count_dir_link(fs.has_dir_nlink(), raw)
+}
+
+/// [`add_dir_link`] with or without the feature dir_nlink.
+pub(crate) fn count_dir_link(dir_nlink: bool, raw: &mut Inode) -> Result<()> {
     match raw.links {
         1 => {} // Too many to count already.
         n if n < LINK_MAX => raw.links += 1,
-        _ if fs.has_dir_nlink() && raw.flags.contains(InodeFlags::INDEX) => raw.links = 1,
+        _ if dir_nlink && raw.flags.contains(InodeFlags::INDEX) => raw.links = 1,
         _ => return Err(FsError::TooManyLinks),
     }
     Ok(())

@@ -4,11 +4,11 @@ use std::collections::HashSet;
 
 use extol_device::{BlockDevice, BlockNr, BlockSize, CountingDevice, MemDevice};
 use extol_journal::format::{
-    CommitBlock, CommitTime, DescriptorReader, FcReader, Features, Format, Header, JournalSuperblock,
+    CommitBlock, CommitTime, DescriptorReader, FcReader, FcTag, Features, Format, Header, JournalSuperblock,
     RevokeReader, V1Sum, crc32c, escape, unescape,
 };
 use extol_journal::recovery::{read_superblock, recover_to_device, recover_to_memory, wipe};
-use extol_journal::{LogMap, Tid, inspect};
+use extol_journal::{JournalError, LogMap, Tid, inspect};
 
 use crate::choices::Choices;
 
@@ -292,7 +292,16 @@ fn run(device: &MemDevice) {
             assert!(changed.iter().all(|nr| !map.contains(BlockNr(*nr))), "the log replays into itself");
             // Once is enough.
             let again = read_superblock(&target, &map).expect("a superblock");
-            assert_eq!(again.start, 0);
+            assert_eq!(again.start, if b.fast_commits.is_some() { again.first } else { 0 });
+            let mut records = 0;
+            if let Some(fast) = b.fast_commits {
+                let count = |_: FcTag<'_>| {
+                    records += 1;
+                    Ok::<(), JournalError>(())
+                };
+                fast.each(&target, &map, &again, count).expect("as a moment ago");
+                assert_eq!(records, fast.records);
+            }
             assert!(
                 recover_to_device(&target, &target, &map, &mut again.clone(), FS_BLOCKS)
                     .is_ok_and(|r| r.replayed_blocks == 0)

@@ -1,0 +1,3 @@
+//! Fast commits: what an fsync says in records, and what recovery makes of them.
+
+pub(crate) mod replay;

@@ -1,0 +1,1 @@
+//! Replay, over volumes in memory.
