@@ -44,6 +44,7 @@ limits_of() {
     case $1 in
         volume) runs=450 ;;
         check) runs=1500 ;;
+        fast_commit) runs=600 ;;
         fuse_request) runs=6000 ;;
         log | journal_log) runs=10000 ;;
     esac

@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${1:-500}
-variants=8
+variants=10
 each=$(((rounds + variants - 1) / variants))
 list=$(mktemp)
 log=$(mktemp)

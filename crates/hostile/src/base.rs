@@ -92,6 +92,15 @@ pub fn base(which: usize) -> &'static Base {
     BASES[which].get_or_init(|| make(&VARIANTS[which]))
 }
 
+/// A sound volume with room for fast commits, which [`crate::fast`] fills; made once.
+///
+/// # Panics
+/// If it cannot be made.
+pub fn fast() -> &'static Base {
+    static BASE: OnceLock<Base> = OnceLock::new();
+    BASE.get_or_init(|| make(&Variant { name: "fast-commit", features: "fast_commit", ..EXT4 }))
+}
+
 fn empty(v: &Variant) -> MemDevice {
     let device = MemDevice::new(v.mib << 20);
     let mut options = MkfsOptions {

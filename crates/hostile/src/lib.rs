@@ -16,6 +16,7 @@ pub mod base;
 pub mod choices;
 pub mod disk;
 pub mod exercise;
+pub mod fast;
 pub mod large_value;
 pub mod layout;
 pub mod mutate;

@@ -10,6 +10,9 @@
 //! - the inode that was asked for; for a directory every inode that a name in it came to or left since `f`;
 //! - with an inode, every name that came to it or left it since `f`; with a name, every inode that it led to since `f`.
 //!
+//! It may also hold the inodes that left a directory in which the closure has a name, with all that belongs to them: room for
+//! a new name may come from an old one that went.
+//!
 //! A closure is written as a whole, so each inode has *all* its names as they were at one moment: at `f`, or at a sync whose
 //! closure holds it. It is never between two moments, and never at a moment of a sync that has nothing to do with it. (The
 //! file system's closure is smaller: what came and went between is not in it. So this allows a little too much, for
@@ -124,6 +127,7 @@ fn moments(history: &History, base: usize, begun: usize) -> BTreeMap<Id, Vec<usi
     let mut moves = history.moves.iter().filter(|m| m.steps > base).peekable();
     let mut led: BTreeMap<&str, Id> = BTreeMap::new();
     let mut inside: BTreeMap<Id, BTreeSet<Id>> = BTreeMap::new();
+    let mut left: BTreeMap<Id, BTreeSet<Id>> = BTreeMap::new();
     for sync in history.syncs.iter().filter(|s| (base..begun).contains(&s.step)) {
         while let Some(moved) = moves.next_if(|m| m.steps <= sync.step) {
             for id in [moved.was, moved.is].into_iter().flatten() {
@@ -132,11 +136,25 @@ fn moments(history: &History, base: usize, begun: usize) -> BTreeMap<Id, Vec<usi
                     inside.entry(dir).or_default().insert(id);
                 }
             }
+            if let (Some(dir), Some(id)) = (moved.dir, moved.was) {
+                left.entry(dir).or_default().insert(id);
+            }
         }
         let Some(asked) = sync.of else { continue };
         let mut closure = BTreeSet::from([groups.of(asked)]);
         if !sync.is_file {
             closure.extend(inside.get(&asked).into_iter().flatten().map(|id| groups.of(*id)));
+        }
+        loop {
+            let before = closure.len();
+            for (dir, ids) in &inside {
+                if ids.iter().any(|id| closure.contains(&groups.of(*id))) {
+                    closure.extend(left.get(dir).into_iter().flatten().map(|id| groups.of(*id)));
+                }
+            }
+            if closure.len() == before {
+                break;
+            }
         }
         for id in groups.all().filter(|id| closure.contains(&groups.of(*id))) {
             moments.entry(id).or_default().push(sync.step);
@@ -235,8 +253,7 @@ impl Attempt<'_> {
                 }
             }
         }
-        for (found, can) in self.found.iter().zip(&can).filter(|(_, can)| can.is_empty()) {
-            let _ = can;
+        for (found, _) in self.found.iter().zip(&can).filter(|(_, can)| can.is_empty()) {
             why.push(format!("{:?} is what no inode can be", found.paths));
         }
         if !why.is_empty() {

@@ -8,11 +8,13 @@
 //! | decoders of `ondisk` | a geometry, then the structure's bytes (its checksum is made right) |
 //! | `journal_format` | features, then a block of the log |
 //! | `journal_log` | a journal superblock and a list of blocks of the log |
+//! | `fast_commit` | records, or the bytes of the fast-commit area (checksums are made right), on a sound volume |
 //! | `fuse_request` | requests of the kernel |
 //! | `mount_options` | the text |
 //! | `log`, `check`, `volume` | a base, and changes of its structures: see [`volume`](mod@volume) |
 
 mod decoders;
+mod fast;
 mod journal;
 mod requests;
 mod text;
@@ -49,6 +51,7 @@ pub const ALL: &[Target] = &[
     Target { name: "bitmap", run: decoders::bitmap },
     Target { name: "journal_format", run: journal::format },
     Target { name: "journal_log", run: journal::log },
+    Target { name: "fast_commit", run: fast::fast_commit },
     Target { name: "fuse_request", run: requests::fuse },
     Target { name: "mount_options", run: text::mount_options },
     Target { name: "log", run: volume::log },

@@ -10,6 +10,7 @@
 
 mod craft;
 mod dirs;
+mod fast;
 mod files;
 mod journal;
 mod prove;
