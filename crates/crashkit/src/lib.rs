@@ -70,7 +70,7 @@
 //!
 //! # Planted bugs
 //!
-//! With the feature `planted-bugs`, [`record::Plant`] puts one of six ordering bugs into the file system while the load
+//! With the feature `planted-bugs`, [`record::Plant`] puts one of twelve bugs into the file system while the load
 //! runs. The tests demand that each is found.
 
 pub mod actor;

@@ -38,6 +38,24 @@ pub enum Plant {
     /// The volume is marked as needing recovery too late.
     #[cfg(feature = "planted-bugs")]
     RecoveryFlagLate,
+    /// A fast commit is written without a flush of the file data that it maps.
+    #[cfg(feature = "planted-bugs")]
+    FastWithoutFlush,
+    /// The first block of a first fast commit is written before the others are durable.
+    #[cfg(feature = "planted-bugs")]
+    FastHeadFirst,
+    /// The fast commits of a transaction stay in their area when it is durable.
+    #[cfg(feature = "planted-bugs")]
+    AreaNotCleared,
+    /// The log wraps in front of the fast-commit area.
+    #[cfg(feature = "planted-bugs")]
+    LogWraps,
+    /// Fast commits are written while the superblock still says that the log is empty.
+    #[cfg(feature = "planted-bugs")]
+    FastOnEmptyLog,
+    /// A fast commit says only one of the names of an inode.
+    #[cfg(feature = "planted-bugs")]
+    NamesForgotten,
 }
 
 impl Plant {
@@ -55,6 +73,18 @@ impl Plant {
         ("map-before-write", Self::MapBeforeWrite),
         #[cfg(feature = "planted-bugs")]
         ("recovery-flag-late", Self::RecoveryFlagLate),
+        #[cfg(feature = "planted-bugs")]
+        ("fast-without-flush", Self::FastWithoutFlush),
+        #[cfg(feature = "planted-bugs")]
+        ("fast-head-first", Self::FastHeadFirst),
+        #[cfg(feature = "planted-bugs")]
+        ("area-not-cleared", Self::AreaNotCleared),
+        #[cfg(feature = "planted-bugs")]
+        ("log-wraps", Self::LogWraps),
+        #[cfg(feature = "planted-bugs")]
+        ("fast-on-empty-log", Self::FastOnEmptyLog),
+        #[cfg(feature = "planted-bugs")]
+        ("names-forgotten", Self::NamesForgotten),
     ];
 
     /// The bug of this name.
@@ -79,6 +109,12 @@ impl Plant {
             Self::RevokeForgotten => planted::Bug::RevokeForgotten,
             Self::MapBeforeWrite => planted::Bug::MapBeforeWrite,
             Self::RecoveryFlagLate => planted::Bug::RecoveryFlagLate,
+            Self::FastWithoutFlush => planted::Bug::FastWithoutFlush,
+            Self::FastHeadFirst => planted::Bug::FastHeadFirst,
+            Self::AreaNotCleared => planted::Bug::AreaNotCleared,
+            Self::LogWraps => planted::Bug::LogWraps,
+            Self::FastOnEmptyLog => planted::Bug::FastOnEmptyLog,
+            Self::NamesForgotten => planted::Bug::NamesForgotten,
         }));
     }
 }

@@ -138,7 +138,10 @@ impl Log {
             return Err(JournalError::Corrupt { what: "the log has no blocks".into(), block: 0 });
         }
         let area = sb.fc_range();
-        let space = LogSpace::empty(first, end, area.is_none());
+        let wraps = area.is_none();
+        #[cfg(feature = "planted-bugs")]
+        let wraps = wraps || crate::planted::has(crate::planted::Bug::LogWraps);
+        let space = LogSpace::empty(first, end, wraps);
         let log = Self {
             device: config.device,
             external: config.external,

@@ -18,6 +18,18 @@ pub enum Bug {
     MapBeforeWrite,
     /// The volume is marked as needing recovery only when its superblock happens to be written.
     RecoveryFlagLate,
+    /// A fast commit is written without a flush of the file data that it maps.
+    FastWithoutFlush,
+    /// The first block of a first fast commit is written before the others are durable.
+    FastHeadFirst,
+    /// The fast commits of a transaction stay in their area when it is durable.
+    AreaNotCleared,
+    /// The log wraps in front of the fast-commit area.
+    LogWraps,
+    /// Fast commits are written while the superblock still says that the log is empty.
+    FastOnEmptyLog,
+    /// A fast commit says only one of the names of an inode.
+    NamesForgotten,
 }
 
 thread_local! {

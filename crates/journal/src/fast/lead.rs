@@ -131,8 +131,12 @@ impl Journal {
 
     /// A fast commit may serve who asks for `tid` now.
     fn can_be_fast(&self, state: &State, tid: Tid) -> bool {
+        #[cfg(feature = "planted-bugs")]
+        let early = crate::planted::has(crate::planted::Bug::FastOnEmptyLog);
+        #[cfg(not(feature = "planted-bugs"))]
+        let early = false;
         state.fast.covers(tid)
-            && !state.log_empty
+            && (!state.log_empty || early)
             && state.running.as_ref().is_some_and(|r| r.tx.tid == tid && !r.locked)
             && !nothing_to_commit(state)
     }
@@ -259,8 +263,14 @@ impl Journal {
             ((tail, place.at + blocks.saturating_sub(1)), (before, place.at))
         };
         log.write_fast(others_at, others, false)?;
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::has(crate::planted::Bug::FastHeadFirst) {
+            log.write_fast(last_at, last, self.barrier())?;
+        }
         if self.barrier() {
             let (log_flush, data_flush) = (!others.is_empty(), self.data_is_dirty());
+            #[cfg(feature = "planted-bugs")]
+            let data_flush = data_flush && !crate::planted::has(crate::planted::Bug::FastWithoutFlush);
             if data_flush || (log_flush && !log.is_external()) {
                 self.flush_device()?;
             }
@@ -292,7 +302,13 @@ impl Journal {
         if !self.state.lock().fast.area.as_ref().is_some_and(super::Area::needs_clearing) {
             return Ok(());
         }
-        log.clear_area(self.barrier())?;
+        #[cfg(feature = "planted-bugs")]
+        let skip = crate::planted::has(crate::planted::Bug::AreaNotCleared);
+        #[cfg(not(feature = "planted-bugs"))]
+        let skip = false;
+        if !skip {
+            log.clear_area(self.barrier())?;
+        }
         self.fast.counters.cleared.add(1);
         if let Some(area) = &mut self.state.lock().fast.area {
             area.cleared();
