@@ -13,6 +13,9 @@ use crate::spread::Spread;
 use crate::versus::{Entry, Run, Summary};
 use crate::workload::{FsyncLatency, Op, OpTimes, Timings, Workload as _};
 
+/// With fewer calls beside the writer than this in all rounds, the 99th percentile is that of one or two of them.
+const ENOUGH: u64 = 300;
+
 /// The 99th percentile beside the writer, as a part of Linux's.
 const PART: f64 = 0.5;
 
@@ -47,6 +50,15 @@ impl FastCommit {
             let runs = steps.take_turns(&conduct, &entries, &load, &medium.to_string())?;
             note_late(report, &medium, runs.iter().flatten());
             report.tables.push(table(&medium, &entries, &runs));
+            for (entry, rounds) in entries.iter().zip(&runs) {
+                let calls = times(rounds, Op::FsyncBeside).map_or(0, |t| t.count);
+                if calls < ENOUGH {
+                    report.notes.push(format!(
+                        "{medium}, {}: only {calls} calls beside the writer; more --seconds or --rounds for a 99th percentile",
+                        entry.name
+                    ));
+                }
+            }
             for who in OURS {
                 if let Some(ratio) = Spread::of_ratios(&p99(&runs[who]), &p99(&runs[LINUX])) {
                     let what =
