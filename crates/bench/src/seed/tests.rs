@@ -146,6 +146,7 @@ fn fast_commit() {
     );
     assert_eq!(report.tables[1].rows.len(), 4 * 3);
     assert_ne!(cell(&report, 1, 0, "log bytes"), "-");
+    assert_eq!(cell(&report, 1, 0, "fast commits"), "0.000", "nofast_commit makes none");
     // Blocks of 1 KiB. Without fast commits an fsync of a new file needs a descriptor, metadata and a commit record.
     let log = &report.results["log"][0];
     assert!(log["nofast_commit"]["p50"].as_u64().unwrap() >= 3 * 1024, "{log}");

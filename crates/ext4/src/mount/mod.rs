@@ -172,6 +172,10 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
     })?;
     journal.set_batching(options.batching);
     journal.set_async_checkpoint(options.async_checkpoint.filter(|_| !options.read_only))?;
+    // Where the volume can have fast commits, their source has turned them on.
+    if !fast_commits.on {
+        journal.set_fast_commits(false)?;
+    }
     journal.io_priority().set(options.journal_ioprio);
     let post = Arc::new(Post::default());
     let bad_groups = Arc::clone(&post);

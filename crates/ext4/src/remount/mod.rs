@@ -114,6 +114,8 @@ fn set(fs: &Fs, o: &MountOptions) {
     journal.set_batching(o.batching);
     // (Without a log the plan refuses it; a volume opened read-only has none and may have the option.)
     let _ = journal.set_async_checkpoint(o.async_checkpoint.filter(|_| journal.has_log()));
+    // (The plan knows whether the volume can have them; one that was opened read-only has no source and keeps them off.)
+    let _ = journal.set_fast_commits(o.fast_commit == Some(true));
     journal.io_priority().set(o.journal_ioprio);
     fs.whole.priority().set(o.checkpoint_ioprio);
     fs.vol.alloc.set_discard(o.discard.then(|| Arc::clone(&fs.vol.dev)));

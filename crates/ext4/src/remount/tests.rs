@@ -125,10 +125,12 @@ fn fast_commits_go_on_and_off() {
     ] {
         assert_eq!(fs.remount(list).unwrap(), [] as [&str; 0], "{list}");
         assert_eq!(fs.mount_options(), shown);
+        assert!(!shown.contains("nofast_commit") || !fs.stats().journal.fast_commit.enabled, "{list}");
     }
     create(&fs, "a").unwrap();
     fs.unmount().unwrap();
     let fs = open(&device, "nofast_commit");
+    assert!(!fs.stats().journal.fast_commit.enabled);
     assert_eq!(fs.mount_options(), "rw,relatime,nofast_commit");
     fs.unmount().unwrap();
 
