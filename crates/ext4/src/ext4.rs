@@ -41,6 +41,12 @@ impl Ext4 {
         Self { fs, running: Mutex::new(Some(running)) }
     }
 
+    /// What is inside.
+    #[cfg(test)]
+    pub(crate) fn inner(&self) -> &Arc<Fs> {
+        &self.fs
+    }
+
     /// Opens a volume on any device. Recovers its journal and finishes orphans if needed.
     ///
     /// # Errors

@@ -275,7 +275,7 @@ pub(crate) fn dir_remove(_vol: &Volume, _h: &mut Handle, dir: &mut Node, name: &
     if chains.store(dir) { Ok(ino) } else { Err(corrupt(dir, "inline contents do not fit")) }
 }
 
-/// Lets a name lead to another inode. [`FsError::NotFound`] if it is not there.
+/// Lets a name lead to another inode and gives the one it led to. [`FsError::NotFound`] if it is not there.
 pub(crate) fn dir_replace(
     vol: &Volume,
     _h: &mut Handle,
@@ -283,16 +283,16 @@ pub(crate) fn dir_replace(
     name: &[u8],
     ino: InodeNr,
     kind: FileType,
-) -> Result<()> {
+) -> Result<InodeNr> {
     let mut chains = Chains::load(dir)?;
     let kind = stored_type(vol, kind);
     let bad = bad_chain(dir);
-    let replaced = dirent::replace(&mut chains.first, name, ino, kind).map_err(&bad)?.is_some()
-        || dirent::replace(&mut chains.second, name, ino, kind).map_err(&bad)?.is_some();
-    if !replaced {
-        return Err(FsError::NotFound);
-    }
-    if chains.store(dir) { Ok(()) } else { Err(corrupt(dir, "inline contents do not fit")) }
+    let old = match dirent::replace(&mut chains.first, name, ino, kind).map_err(&bad)? {
+        Some(old) => Some(old),
+        None => dirent::replace(&mut chains.second, name, ino, kind).map_err(&bad)?,
+    };
+    let old = old.ok_or(FsError::NotFound)?;
+    if chains.store(dir) { Ok(old) } else { Err(corrupt(dir, "inline contents do not fit")) }
 }
 
 /// Lets `..` lead to another directory.

@@ -88,7 +88,7 @@ impl InodeState {
         if let Some(link) = links.as_ref().and_then(|l| l.link(self.node.ino.0)) {
             self.node.raw.dtime = link;
         }
-        let result = fs.vol.write_inode(h, self.node.ino, &self.node.raw);
+        let result = fs.vol.write_inode(h, self.node.ino, &self.node.raw, data);
         drop(links);
         self.node.raw.size = visible;
         result?;

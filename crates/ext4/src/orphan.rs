@@ -19,11 +19,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use extol_device::BlockNr;
 use extol_journal::Handle;
+use extol_journal::fast::Reason;
 use extol_ondisk::{Inode, InodeNr, InodeSeed, orphan_file};
 use extol_sync::rank::{Guard, Mutex, Rank};
 use extol_vfs::{FsError, Result};
 
 use crate::error;
+use crate::fast_commit::eligibility;
 use crate::fs::Fs;
 use crate::node::Node;
 use crate::volume::Volume;
@@ -177,6 +179,7 @@ impl Orphans {
         if state.places.contains_key(&ino) {
             return Ok(());
         }
+        eligibility::note_unfit(h, InodeNr(ino), Reason::Attributes);
         if let Some(place) = add_to_file(&mut state, vol, h, ino)? {
             state.places.insert(ino, place);
             return Ok(());
@@ -197,6 +200,7 @@ impl Orphans {
         let vol = &fs.vol;
         let mut state = self.state.lock();
         let Some(place) = state.places.get(&ino).copied() else { return Ok(()) };
+        eligibility::note_unfit(h, InodeNr(ino), Reason::Attributes);
         match place {
             Place::Slot { block, slot } => {
                 let file = state.file.as_mut().ok_or_else(|| FsError::corrupt("orphan file is gone"))?;

@@ -9,6 +9,7 @@ use extol_vfs::{FsError, Result};
 
 use crate::alloc::Allocator;
 use crate::error;
+use crate::fast_commit::eligibility;
 use crate::xattr::Sharing;
 
 /// The parts of an open volume that do not depend on inodes.
@@ -57,30 +58,44 @@ impl Volume {
             .map_err(|e| error::ondisk(e).in_inode(u64::from(ino.0)).at_block(buf.nr().0))
     }
 
-    /// Writes an inode into its slot (one credit).
-    pub fn write_inode(&self, h: &mut Handle, ino: InodeNr, inode: &Inode) -> Result<()> {
+    /// Writes an inode into its slot (one credit). `data`: the change matters to fdatasync.
+    pub fn write_inode(&self, h: &mut Handle, ino: InodeNr, inode: &Inode, data: bool) -> Result<()> {
         let (buf, at) = self.inode_buf(ino)?;
         let size = usize::from(self.geo.inode_size);
-        h.modify(&buf, |bytes| {
-            if let Some(slot) = bytes.get_mut(at..at + size) {
+        let watched = eligibility::is_watched(h, ino, &self.geo);
+        let written = h
+            .modify(&buf, |bytes| {
+                let slot = bytes.get_mut(at..at + size)?;
+                let before = watched.then(|| slot.to_vec());
                 inode.encode_into(slot, ino, &self.geo);
-            }
-        })
-        .map_err(error::journal)
+                before.map(|before| eligibility::judge(&before, inode, slot))
+            })
+            .map_err(error::journal)?;
+        if let Some(written) = written {
+            eligibility::note_inode(self, h, ino, written, data);
+        }
+        Ok(())
     }
 
     /// Changes an inode in its slot, whoever holds its lock (one credit). Only for fields that its owner does not own.
     pub fn modify_inode(&self, h: &mut Handle, ino: InodeNr, f: impl FnOnce(&mut Inode)) -> Result<()> {
         let (buf, at) = self.inode_buf(ino)?;
         let size = usize::from(self.geo.inode_size);
-        h.modify(&buf, |bytes| {
-            let Some(slot) = bytes.get_mut(at..at + size) else { return Ok(()) };
-            let mut inode = Inode::decode(slot, ino, &self.geo)?;
-            f(&mut inode);
-            inode.encode_into(slot, ino, &self.geo);
-            Ok(())
-        })
-        .map_err(error::journal)?
-        .map_err(|e: extol_ondisk::OnDiskError| error::ondisk(e).in_inode(u64::from(ino.0)))
+        let watched = eligibility::is_watched(h, ino, &self.geo);
+        let written = h
+            .modify(&buf, |bytes| {
+                let Some(slot) = bytes.get_mut(at..at + size) else { return Ok(None) };
+                let before = watched.then(|| slot.to_vec());
+                let mut inode = Inode::decode(slot, ino, &self.geo)?;
+                f(&mut inode);
+                inode.encode_into(slot, ino, &self.geo);
+                Ok(before.map(|before| eligibility::judge(&before, &inode, slot)))
+            })
+            .map_err(error::journal)?
+            .map_err(|e: extol_ondisk::OnDiskError| error::ondisk(e).in_inode(u64::from(ino.0)))?;
+        if let Some(written) = written {
+            eligibility::note_inode(self, h, ino, written, false);
+        }
+        Ok(())
     }
 }

@@ -10,6 +10,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use extol_journal::fast::{Delta, Reason};
 use extol_journal::{Handle, Tid};
 use extol_ondisk::{GroupFlags, GroupNr, InodeNr, bitmap};
 use extol_vfs::{FsError, Result};
@@ -171,6 +172,8 @@ impl Shared {
         }
         map.busy.set(Span { start: bit, len: 1 });
         if reuse {
+            // After a crash the number may be its old owner's: no record says that it changed hands.
+            h.note(Delta::AllUnfit { reason: Reason::UsedSlot });
             map.pending.retain(|p| p.0 != bit);
             group.pending_inodes.store(map.pending.len() as u32, Ordering::Relaxed);
         } else {

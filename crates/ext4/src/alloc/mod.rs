@@ -34,9 +34,7 @@ use std::sync::Arc;
 
 use extol_device::{BlockNr, SharedDevice};
 use extol_journal::{Handle, Journal};
-#[cfg(test)]
-use extol_ondisk::GroupDesc;
-use extol_ondisk::{Geometry, GroupNr, InodeNr, Superblock};
+use extol_ondisk::{Geometry, GroupDesc, GroupNr, InodeNr, Superblock};
 use extol_sync::rank::{Mutex, Rank};
 use extol_vfs::{FsError, Result};
 use parking_lot::RwLock;
@@ -382,7 +380,6 @@ impl Allocator {
         self.counters().free_inodes
     }
 
-    #[cfg(test)]
     /// A group's descriptor with all changes.
     pub fn group_desc(&self, group: GroupNr) -> Result<GroupDesc> {
         self.shared.group(group)?.lock().desc().copied()

@@ -85,6 +85,11 @@ impl<'v> Shape<'v> {
         }
     }
 
+    /// Which block a name has to go to: 0 if any will do.
+    pub fn leaf(&self, buf: &Buf) -> u64 {
+        if self.searchable { buf.nr().0 } else { 0 }
+    }
+
     /// The type to store in an entry.
     pub fn stored_type(&self, kind: FileType) -> Option<FileType> {
         self.filetype.then_some(kind)

@@ -18,6 +18,7 @@
 
 use std::sync::Arc;
 
+use extol_journal::fast::Reason;
 use extol_journal::{Buf, Handle};
 use extol_ondisk::dirent::{self, NewEntry};
 use extol_ondisk::htree::{self, DxBlock, DxEntry, DxInfo, DxKind, Hasher};
@@ -27,6 +28,7 @@ use extol_vfs::{FsError, Result};
 use super::blocks::{self, Blocks, Fresh, Shape};
 use super::leaf::{self, Division};
 use super::{Found, index, scan_leaf};
+use crate::fast_commit::eligibility;
 use crate::node::Node;
 use crate::volume::Volume;
 
@@ -251,6 +253,8 @@ pub(super) fn add(vol: &Volume, h: &mut Handle, dir: &mut Node, new: NewEntry<'_
         Some(Division::Split(keep, key)) => (keep, key),
         Some(Division::Fits) => {
             blocks::modify_leaf(h, &shape, &buf, |bytes| leaf::fill(bytes, &shape, &items))?;
+            // No block more, but a replayed leaf may be divided.
+            eligibility::note_unfit(h, shape.ino, Reason::DirectoryGrew);
             return Ok(());
         }
         None => return Err(shape.corrupt("directory leaf cannot be divided").into()),

@@ -35,11 +35,13 @@ mod readdir;
 
 use std::sync::Arc;
 
+use extol_journal::fast::Reason;
 use extol_journal::{Buf, Handle};
 use extol_ondisk::dirent::{self, MAX_NAME, NewEntry};
 use extol_ondisk::{FileType, InodeFlags, InodeNr};
 use extol_vfs::{DirEntry, FileKind, FsError, Result};
 
+use crate::fast_commit::eligibility;
 use crate::inline;
 use crate::map;
 use crate::node::Node;
@@ -64,9 +66,16 @@ fn scan_leaf(blocks: &mut Blocks<'_, '_>, lblk: u32, name: &[u8]) -> Result<Opti
 
 /// Adds an entry to a leaf that has room for it.
 fn put_in_leaf(h: &mut Handle, shape: &Shape<'_>, buf: &Arc<Buf>, new: NewEntry<'_>) -> Result<()> {
+    let watched = h.tracks();
+    let mut gap = 0;
     let added = blocks::modify_leaf(h, shape, buf, |bytes| {
-        dirent::add(shape.area_mut(bytes), new.name, new.ino, new.file_type)
+        let area = shape.area_mut(bytes);
+        if watched {
+            gap = eligibility::largest_gap(area);
+        }
+        dirent::add(area, new.name, new.ino, new.file_type)
     })?;
+    eligibility::room(h, shape.ino, shape.leaf(buf), gap, Some(new.name));
     if !added.map_err(|e| shape.bad(e))? {
         return Err(shape.corrupt("no room in a directory block that had room"));
     }
@@ -163,16 +172,19 @@ pub(crate) fn add(
     }
     let shape = Shape::of(vol, dir);
     let new = NewEntry { name, ino, file_type: shape.stored_type(kind) };
-    if is_inline(dir) {
-        if lookup(vol, dir, name)?.is_some() {
-            return Err(FsError::Exists);
-        }
-        if inline::dir_add(vol, h, dir, name, ino, kind)? {
-            return Ok(());
-        }
-        return add_outside(vol, h, dir, new);
+    let blocks = dir.raw.blocks;
+    if !is_inline(dir) {
+        add_to_blocks(vol, h, dir, new)?;
+    } else if lookup(vol, dir, name)?.is_some() {
+        return Err(FsError::Exists);
+    } else if !inline::dir_add(vol, h, dir, name, ino, kind)? {
+        add_outside(vol, h, dir, new)?;
     }
-    add_to_blocks(vol, h, dir, new)
+    if dir.raw.blocks != blocks {
+        eligibility::note_unfit(h, dir.ino, Reason::DirectoryGrew);
+    }
+    eligibility::note_name(h, dir, name, None, Some(ino));
+    Ok(())
 }
 
 fn add_to_blocks(vol: &Volume, h: &mut Handle, dir: &mut Node, new: NewEntry<'_>) -> Result<()> {
@@ -223,14 +235,28 @@ fn add_outside(vol: &Volume, h: &mut Handle, dir: &mut Node, new: NewEntry<'_>) 
 /// Removes a name and gives the inode it led to. [`FsError::NotFound`] if it is not there.
 pub(crate) fn remove(vol: &Volume, h: &mut Handle, dir: &mut Node, name: &[u8]) -> Result<InodeNr> {
     check_ordinary(name)?;
-    if is_inline(dir) {
-        return inline::dir_remove(vol, h, dir, name);
-    }
+    let ino = if is_inline(dir) {
+        inline::dir_remove(vol, h, dir, name)?
+    } else {
+        remove_from_block(vol, h, dir, name)?
+    };
+    eligibility::note_name(h, dir, name, Some(ino), None);
+    Ok(ino)
+}
+
+fn remove_from_block(vol: &Volume, h: &mut Handle, dir: &Node, name: &[u8]) -> Result<InodeNr> {
     let found = find(vol, dir, name)?.ok_or(FsError::NotFound)?;
     let shape = Shape::of(vol, dir);
+    let watched = h.tracks();
+    let mut gap = 0;
     let removed = blocks::modify(h, &shape, &found.buf, found.kind, |b| {
-        dirent::remove(shape.entries_mut(found.kind, b), name)
+        let area = shape.entries_mut(found.kind, b);
+        if watched {
+            gap = eligibility::largest_gap(area);
+        }
+        dirent::remove(area, name)
     })?;
+    eligibility::room(h, shape.ino, shape.leaf(&found.buf), gap, None);
     removed.map_err(|e| shape.bad(e))?.ok_or(FsError::NotFound)
 }
 
@@ -252,10 +278,13 @@ pub(crate) fn replace(
     kind: FileType,
 ) -> Result<()> {
     check_ordinary(name)?;
-    if is_inline(dir) {
-        return inline::dir_replace(vol, h, dir, name, ino, kind);
-    }
-    point_to(vol, h, dir, name, ino, kind)
+    let old = if is_inline(dir) {
+        inline::dir_replace(vol, h, dir, name, ino, kind)?
+    } else {
+        point_to(vol, h, dir, name, ino, kind)?
+    };
+    eligibility::note_name(h, dir, name, Some(old), Some(ino));
+    Ok(())
 }
 
 fn point_to(
@@ -265,13 +294,13 @@ fn point_to(
     name: &[u8],
     ino: InodeNr,
     kind: FileType,
-) -> Result<()> {
+) -> Result<InodeNr> {
     let found = find(vol, dir, name)?.ok_or(FsError::NotFound)?;
     let shape = Shape::of(vol, dir);
     let replaced = blocks::modify(h, &shape, &found.buf, found.kind, |b| {
         dirent::replace(shape.entries_mut(found.kind, b), name, ino, shape.stored_type(kind))
     })?;
-    replaced.map_err(|e| shape.bad(e))?.ok_or(FsError::NotFound).map(|_| ())
+    replaced.map_err(|e| shape.bad(e))?.ok_or(FsError::NotFound)
 }
 
 /// Lets `..` lead to another directory.
@@ -281,7 +310,7 @@ pub(crate) fn set_dotdot(vol: &Volume, h: &mut Handle, dir: &mut Node, parent: I
     }
     match point_to(vol, h, dir, b"..", parent, FileType::Directory) {
         Err(FsError::NotFound) => Err(Shape::of(vol, dir).corrupt("directory without '..'")),
-        result => result,
+        result => result.map(|_| ()),
     }
 }
 

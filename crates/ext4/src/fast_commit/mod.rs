@@ -1,3 +1,24 @@
-//! Fast commits: what an fsync says in records, and what recovery makes of them.
+//! Fast commits, the file system's side: what changed since the last commit, and which of it an fsync needs.
+//!
+//! ```text
+//!   operation ──► eligibility ──► handle ──(its end)──► Tracker (track)
+//!                 what happened,                         per transaction: images, ranges, names, what is unfit
+//!                 or why no record says it                     │
+//!   fsync ──► journal ──► collect ──► closure ──► order ───────┘──► records, or the reason for a full commit
+//! ```
+//!
+//! Recovery is the other direction: [`replay`] makes edits of records.
+//!
+//! The whole design, with the reasons: `docs/design/fast-commit.md`.
 
+mod closure;
+pub(crate) mod eligibility;
+mod names;
+mod order;
+mod ranges;
 pub(crate) mod replay;
+#[cfg(test)]
+mod tests;
+mod track;
+
+pub(crate) use track::Tracker;

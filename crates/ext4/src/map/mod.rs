@@ -44,14 +44,21 @@ pub(crate) use limits::max_file_size;
 pub(crate) use run::{Discard, MappedRun, Mapping, Progress};
 
 use extol_journal::Handle;
+use extol_journal::fast::Reason;
 use extol_ondisk::{Geometry, Incompat, Inode, InodeFlags};
 use extol_vfs::{FsError, Result};
 
 use crate::alloc::Run;
+use crate::fast_commit::eligibility;
 use crate::node::Node;
 use crate::volume::Volume;
 use run::Root;
 use store::{Reader, Shape, Store, Writer};
+
+/// The first block behind all that a map without tree blocks maps; the end of all files if there are tree blocks.
+pub(crate) fn end_of_root(root: &[u8; 60]) -> u32 {
+    extents::end(root)
+}
 
 fn has_extents(node: &Node) -> bool {
     node.raw.flags.contains(InodeFlags::EXTENTS)
@@ -143,11 +150,14 @@ pub(crate) fn insert(
     if !Shape::of(&vol.geo, node).holds(run.pblk.0, u64::from(run.len)) {
         return Err(FsError::corrupt("mapping of blocks outside the volume").in_inode(u64::from(node.ino.0)));
     }
+    let before = node.raw.i_block;
     change(vol, h, node, |io, root, extents| match extents {
         true => extents::insert(io, root, run),
         false if unwritten => Err(FsError::NotSupported("unwritten blocks in a file without extents")),
         false => indirect::insert(io, root, run),
-    })
+    })?;
+    eligibility::inserted(h, node, &before, run);
+    Ok(())
 }
 
 /// Makes all mapped blocks of `lblk..lblk + len` written or unwritten; holes stay holes. After
@@ -163,11 +173,15 @@ pub(crate) fn convert(
     to_written: bool,
 ) -> Result<Progress> {
     let to = lblk.saturating_add(len);
-    change(vol, h, node, |io, root, extents| match extents {
+    let before = node.raw.i_block;
+    let result = change(vol, h, node, |io, root, extents| match extents {
         true => extents::convert(io, root, lblk, to, !to_written),
         false if to_written => Ok(Progress::Done),
         false => Err(FsError::NotSupported("unwritten blocks in a file without extents")),
-    })
+    });
+    // (After an error, too: the map tells how far it came.)
+    eligibility::converted(vol, h, node, &before, lblk, to);
+    result
 }
 
 /// Unmaps `from..to` (`to` exclusive; `u32::MAX` means to the end), frees tree blocks that become empty and does
@@ -182,10 +196,13 @@ pub(crate) fn remove(
     data: Discard,
 ) -> Result<Progress> {
     let data = data.of(&node.raw);
-    change(vol, h, node, |io, root, extents| match extents {
+    let before = node.raw.i_block;
+    let result = change(vol, h, node, |io, root, extents| match extents {
         true => extents::remove(io, root, from, to, data),
         false => indirect::remove(io, root, from, to, data),
-    })
+    });
+    eligibility::removed(h, node, &before, (from, to), result.as_ref().ok().copied());
+    result
 }
 
 /// Moves the mappings of `from..to` by `delta` blocks (collapse and insert range; extents only). To the front, the
@@ -199,6 +216,7 @@ pub(crate) fn shift(
     to: u32,
     delta: i64,
 ) -> Result<Progress> {
+    eligibility::note_unfit(h, node.ino, Reason::FallocRange);
     change(vol, h, node, |io, root, extents| match extents {
         true => extents::shift(io, root, from, to, delta),
         false => Err(FsError::NotSupported("collapse and insert range in a file without extents")),

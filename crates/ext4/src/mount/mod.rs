@@ -32,6 +32,7 @@ use crate::alloc::{AllocOptions, Allocator, Report, SuperCell};
 use crate::data::writeback::{self, DirtyIndex, Writeback};
 use crate::error;
 use crate::ext4::Ext4;
+use crate::fast_commit::Tracker;
 use crate::fs::{Fs, Limits};
 use crate::inodes::InodeTable;
 use crate::live::Live;
@@ -170,6 +171,9 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
         cache_bytes: options.cache_bytes,
         clock: Arc::clone(&clock),
     })?;
+    if sb.feature_compat.contains(Compat::FAST_COMMIT) && journal.has_log() {
+        journal.set_fast_source(Arc::new(Tracker::default()));
+    }
     journal.set_batching(options.batching);
     journal.set_async_checkpoint(options.async_checkpoint.filter(|_| !options.read_only))?;
     // Where the volume can have fast commits, their source has turned them on.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use extol_journal::fast::Reason;
 use extol_ondisk::{FileType, InodeFlags, RoCompat};
 use extol_vfs::{Attr, FsError, Result, SetAttr, SetTime};
 
@@ -9,6 +10,7 @@ use super::create::Promise;
 use super::with_space;
 use crate::data::{truncate, writeback};
 use crate::error;
+use crate::fast_commit::eligibility;
 use crate::fs::Fs;
 use crate::inodes::{Cell, InodeState};
 use crate::xattr::{self, acl};
@@ -114,7 +116,7 @@ fn change(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) -> Resu
         && set.flags.is_none()
         && set.project.is_none()
         && set.size.is_none();
-    if only_times && fs.live.lazytime() {
+    if only_times && fs.live.lazytime() && !st.is_dir() {
         set_times(fs, st, set);
         st.node.raw.ctime = set.ctime.map_or(now, |t| fs.time(t));
         st.lazy_times = true;
@@ -124,6 +126,10 @@ fn change(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) -> Resu
     let lists = set.perm.is_some() && fs.limits.acl && xattr::has_any(&st.node);
     let _promise = lists.then(|| Promise::make(fs, 1)).transpose()?;
     let mut h = fs.start(1 + if lists { xattr::CREDITS } else { 0 })?;
+    if st.is_dir() {
+        // (Times that somebody sets look like those that a new name leaves, which no record has to say.)
+        eligibility::note_unfit(&mut h, st.node.ino, Reason::Attributes);
+    }
     if let Some(perm) = set.perm {
         let old = st.node.raw.mode;
         st.node.raw.mode = (old & !0o7777) | (perm & 0o7777);

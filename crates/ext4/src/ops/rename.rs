@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use extol_journal::fast::{Delta, Reason};
 use extol_ondisk::{FileType, InodeFlags, InodeNr};
 use extol_vfs::{Creds, FsError, NewNode, Rdev, RenameFlags, Result};
 
@@ -289,6 +290,10 @@ impl Rename<'_> {
                 dir::remove(vol, &mut h, &mut dirs.from.node, self.name)?;
             }
         }
+        if is_dir {
+            // The path of everything below it is another now.
+            h.note(Delta::AllUnfit { reason: Reason::DirRename });
+        }
         if is_dir && moves {
             dir::set_dotdot(vol, &mut h, &mut source.node, dirs.to_ref().node.ino)?;
             drop_dir_link(&mut dirs.from.node.raw);
@@ -336,6 +341,9 @@ impl Rename<'_> {
         let mut h = fs.start(4 * dir::credits_remove() + 6)?;
         dir::replace(vol, &mut h, &mut dirs.to().node, self.new_name, a.node.ino, a_kind)?;
         dir::replace(vol, &mut h, &mut dirs.from.node, self.name, b.node.ino, b_kind)?;
+        if a_dir || b_dir {
+            h.note(Delta::AllUnfit { reason: Reason::CrossRename });
+        }
         if moves {
             if a_dir {
                 dir::set_dotdot(vol, &mut h, &mut a.node, dirs.to_ref().node.ino)?;

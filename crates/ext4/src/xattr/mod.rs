@@ -25,11 +25,13 @@ mod shared;
 pub(crate) mod tests;
 
 use extol_journal::Handle;
+use extol_journal::fast::Reason;
 use extol_ondisk::FileType;
 use extol_ondisk::xattr::{self as format, XattrEntry, index};
 use extol_vfs::{FsError, Result, XattrSet};
 
 use crate::error;
+use crate::fast_commit::eligibility;
 use crate::node::Node;
 use crate::volume::Volume;
 use shared::BlockArea;
@@ -235,6 +237,8 @@ fn set_raw(
         }
         _ => {}
     }
+    // (A block that only this inode uses changes in its place, which the inode does not show.)
+    eligibility::note_unfit(h, node.ino, Reason::Xattr);
     let in_block = block.is_some_and(|b| b.entries.iter().any(|e| e.is(index, name)));
     let leave_block = |vol: &Volume, h: &mut Handle, node: &mut Node| match block {
         Some(b) if in_block => shared::store(vol, h, node, block, without(&b.entries, index, name)),

@@ -89,6 +89,18 @@ pub enum Delta {
         /// Blocks; `u32::MAX - lblk` means to the end.
         len: u32,
     },
+    /// A directory block was touched that names share. Whether names fit into it is known only for the gap that it had
+    /// before the transaction.
+    Room {
+        /// Directory.
+        dir: u32,
+        /// Which of its blocks; 0 if all of them take any name.
+        leaf: u64,
+        /// Bytes of its largest gap before this change.
+        gap: u32,
+        /// Bytes that the change took; 0 if it only gave some back.
+        need: u32,
+    },
     /// The inode changed in a way that no record says: until its transaction is committed in full, whatever needs it is.
     Unfit {
         /// Inode.

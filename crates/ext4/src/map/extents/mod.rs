@@ -72,6 +72,16 @@ pub(super) fn depth(root: &[u8]) -> u32 {
     u32::from(node::View(root).depth().min(node::MAX_DEPTH))
 }
 
+/// The first block behind the last extent of a tree without levels; `u32::MAX` if it has some.
+pub(super) fn end(root: &[u8]) -> u32 {
+    let root = node::View(root);
+    match (root.depth(), root.count().checked_sub(1)) {
+        (0, Some(last)) => u32::try_from(root.extent(last).end()).unwrap_or(u32::MAX),
+        (0, None) => 0,
+        _ => u32::MAX,
+    }
+}
+
 /// An empty tree.
 pub(super) fn init(root: &mut [u8; 60]) {
     node::write(root, 0, &[]);

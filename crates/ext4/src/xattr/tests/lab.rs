@@ -91,7 +91,7 @@ impl Lab {
     ) -> Result<R> {
         let mut h = self.vol.journal.start(2 * CREDITS + 1).unwrap();
         let result = f(&self.vol, &mut h, node);
-        self.vol.write_inode(&mut h, node.ino, &node.raw).unwrap();
+        self.vol.write_inode(&mut h, node.ino, &node.raw, true).unwrap();
         h.stop().unwrap();
         result
     }

@@ -1,0 +1,485 @@
+//! What each operation of the file system gives: records, or the reason for a full commit.
+
+use std::process::Command;
+use std::sync::Arc;
+
+use extol_device::MemDevice;
+use extol_journal::fast::{Ask, Collected, FastSource, FcRecord, Reason};
+use extol_vfs::{
+    Creds, Fallocate, FileSystem, NewNode, Rdev, RenameFlags, SetAttr, SetTime, Timestamp, XattrSet,
+};
+
+use crate::data::writeback;
+use crate::fast_commit::Tracker;
+use crate::{Ext4, MountOptions};
+
+const BLOCK: usize = 4096;
+
+struct Rig {
+    fs: Arc<Ext4>,
+    tracker: Arc<Tracker>,
+    root: u32,
+}
+
+impl Rig {
+    fn new() -> Self {
+        Self::with(&[], "")
+    }
+
+    fn with(mke2fs: &[&str], options: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        let made = Command::new("mke2fs")
+            .args(["-q", "-F", "-b", "4096", "-O", "^resize_inode", "-J", "size=4"])
+            .args(mke2fs)
+            .arg(&path)
+            .arg("32M")
+            .status();
+        assert!(made.unwrap().success());
+        let dev = Arc::new(MemDevice::from_bytes(&std::fs::read(&path).unwrap()));
+        let options = MountOptions { threads: false, ..MountOptions::parse(options).unwrap() };
+        let fs = Ext4::open(dev as _, &options).unwrap();
+        let tracker = Arc::new(Tracker::default());
+        fs.inner().vol.journal.set_fast_source(Arc::clone(&tracker) as _);
+        let root = fs.root();
+        let rig = Self { fs, tracker, root };
+        rig.commit();
+        rig
+    }
+
+    /// A new base.
+    fn commit(&self) {
+        self.fs.sync().unwrap();
+    }
+
+    fn make(&self, dir: u32, name: &str, new: NewNode) -> u32 {
+        self.fs.create(dir, name.as_bytes(), new, 0o644, 0, Creds::default()).unwrap().id.ino
+    }
+
+    fn file(&self, name: &str) -> u32 {
+        self.make(self.root, name, NewNode::Regular)
+    }
+
+    fn dir(&self, name: &str) -> u32 {
+        self.make(self.root, name, NewNode::Directory)
+    }
+
+    fn write(&self, ino: u32, at: usize, len: usize) {
+        assert_eq!(self.fs.write(ino, at as u64, &vec![7; len]).unwrap(), len);
+    }
+
+    fn rename(&self, from: (u32, &str), to: (u32, &str), flags: RenameFlags) {
+        self.fs.rename(from.0, from.1.as_bytes(), to.0, to.1.as_bytes(), flags).unwrap();
+    }
+
+    /// What an fsync collects.
+    fn ask_as(&self, ino: u32, data_only: bool) -> Collected {
+        let fs = self.fs.inner();
+        writeback::flush(fs, &mut fs.cell(ino).unwrap().write().unwrap()).unwrap();
+        self.tracker.collect(fs.vol.journal.newest(), &[Ask { ino, data_only }])
+    }
+
+    fn ask(&self, ino: u32) -> Collected {
+        self.ask_as(ino, false)
+    }
+
+    /// The kinds of the records that an fsync collects.
+    #[track_caller]
+    fn records(&self, ino: u32) -> String {
+        match self.ask(ino) {
+            Collected::Records(records) => kinds(&records),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[track_caller]
+    fn refused(&self, ino: u32, reason: Reason) {
+        assert_eq!(self.ask(ino), Collected::Full(reason));
+        // After the full commit all is well again.
+        self.commit();
+        assert_eq!(self.ask(ino), Collected::Nothing);
+    }
+}
+
+fn kinds(records: &[FcRecord]) -> String {
+    let kind = |record: &FcRecord| {
+        let name = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+        match record {
+            FcRecord::AddRange { block, len, unwritten, .. } => {
+                format!("{}{block}+{len}", if *unwritten { "ZERO" } else { "ADD" })
+            }
+            FcRecord::DelRange { block, len, .. } => format!("DEL{block}+{len}"),
+            FcRecord::Creat(e) => format!("CREAT:{}", name(&e.name)),
+            FcRecord::Link(e) => format!("LINK:{}", name(&e.name)),
+            FcRecord::Unlink(e) => format!("UNLINK:{}", name(&e.name)),
+            FcRecord::Inode { .. } => "INODE".to_owned(),
+        }
+    };
+    records.iter().map(kind).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_new_file_is_one_small_commit() {
+    let rig = Rig::new();
+    let a = rig.file("a");
+    rig.write(a, 0, 100);
+    assert_eq!(rig.records(a), "INODE ADD0+1 CREAT:a INODE");
+    assert_eq!(rig.ask(a), Collected::Nothing);
+    rig.write(a, 100, 3 * BLOCK);
+    assert_eq!(rig.records(a), "ADD1+3 INODE");
+    // Nothing but times.
+    rig.write(a, 0, 10);
+    assert_eq!(rig.ask_as(a, true), Collected::Nothing);
+    assert_eq!(rig.records(a), "INODE");
+}
+
+#[test]
+fn truncate_and_punch_and_preallocate() {
+    let rig = Rig::new();
+    let a = rig.file("a");
+    rig.write(a, 0, 10 * BLOCK);
+    rig.fs.fsync(a, false).unwrap();
+    rig.commit();
+    let size = |n: usize| SetAttr { size: Some(n as u64), ..SetAttr::default() };
+    rig.fs.setattr(a, &size(2 * BLOCK + 5)).unwrap();
+    rig.write(a, 3 * BLOCK, BLOCK);
+    assert_eq!(rig.records(a), "DEL4+6 ADD3+1 INODE");
+    rig.fs.fallocate(a, Fallocate::PunchHole, 0, BLOCK as u64).unwrap();
+    assert_eq!(rig.records(a), "DEL0+1 INODE");
+    let keep = Fallocate::Allocate { keep_size: true };
+    rig.fs.fallocate(a, keep, 20 * BLOCK as u64, 5 * BLOCK as u64).unwrap();
+    assert_eq!(rig.records(a), "ZERO20+5 INODE");
+    rig.write(a, 21 * BLOCK, BLOCK);
+    assert_eq!(rig.records(a), "ADD21+1 INODE");
+    let keep = Fallocate::ZeroRange { keep_size: true };
+    rig.fs.fallocate(a, keep, 21 * BLOCK as u64, BLOCK as u64).unwrap();
+    assert_eq!(rig.records(a), "ZERO20+5 INODE");
+    rig.fs.setattr(a, &size(0)).unwrap();
+    assert_eq!(rig.records(a), "DEL0+25 INODE");
+}
+
+#[test]
+fn names() {
+    let rig = Rig::new();
+    let (a, b) = (rig.file("a"), rig.file("b"));
+    let sub = rig.dir("sub");
+    rig.commit();
+    rig.fs.link(a, sub, b"second").unwrap();
+    rig.write(b, 0, 1);
+    assert_eq!(rig.records(a), "LINK:second INODE");
+    rig.fs.unlink(rig.root, b"a").unwrap();
+    assert_eq!(rig.records(a), "UNLINK:a INODE");
+    rig.rename((sub, "second"), (rig.root, "third"), RenameFlags::empty());
+    assert_eq!(rig.records(a), "LINK:third UNLINK:second INODE");
+    assert_eq!(rig.records(b), "ADD0+1 INODE");
+    let c = rig.file("c");
+    rig.fs.link(c, sub, b"c2").unwrap();
+    rig.rename((rig.root, "c"), (rig.root, "c1"), RenameFlags::empty());
+    assert_eq!(rig.records(c), "INODE CREAT:c1 LINK:c2 INODE");
+}
+
+#[test]
+fn a_directory_brings_what_its_new_names_lead_to() {
+    let rig = Rig::new();
+    let sub = rig.dir("sub");
+    rig.commit();
+    let a = rig.make(sub, "a", NewNode::Regular);
+    let other = rig.file("other");
+    assert_eq!(rig.records(sub), "INODE CREAT:a INODE");
+    assert_eq!(rig.ask(sub), Collected::Nothing);
+    assert_eq!(rig.ask(a), Collected::Nothing);
+    assert_eq!(rig.records(other), "INODE CREAT:other INODE");
+}
+
+#[test]
+fn what_came_and_went_leaves_nothing() {
+    let rig = Rig::new();
+    let sub = rig.dir("sub");
+    rig.commit();
+    let dead = rig.make(sub, "dead", NewNode::Regular);
+    rig.write(dead, 0, BLOCK);
+    rig.fs.fsync(dead, false).ok();
+    let alive = rig.make(sub, "alive", NewNode::Regular);
+    rig.commit();
+    let (tmp, held) = (rig.make(sub, "tmp", NewNode::Regular), rig.make(sub, "held", NewNode::Regular));
+    rig.fs.unlink(sub, b"tmp").unwrap();
+    rig.fs.forget(tmp, 1);
+    rig.fs.unlink(sub, b"held").unwrap();
+    rig.write(alive, 0, 1);
+    assert_eq!(rig.records(alive), "ADD0+1 INODE");
+    assert_eq!(rig.ask(sub), Collected::Nothing);
+    // Nobody could find it after a crash.
+    assert_eq!(rig.ask(held), Collected::Nothing);
+}
+
+#[test]
+fn two_files_do_not_pay_for_each_other() {
+    let rig = Rig::new();
+    let (a, b) = (rig.file("a"), rig.file("b"));
+    let s = rig.make(rig.root, "s", NewNode::Symlink(b"a".to_vec()));
+    rig.write(a, 0, 1);
+    rig.write(b, 0, 1);
+    rig.fs.setxattr(b, b"user.x", b"1", XattrSet::Any).unwrap();
+    assert_eq!(rig.records(a), "INODE ADD0+1 CREAT:a INODE");
+    assert_eq!(rig.ask(s), Collected::Full(Reason::DataJournalling));
+    rig.refused(b, Reason::Xattr);
+}
+
+#[test]
+fn xattrs() {
+    let rig = Rig::new();
+    let a = rig.file("a");
+    rig.commit();
+    rig.fs.setxattr(a, b"user.x", b"1", XattrSet::Any).unwrap();
+    rig.refused(a, Reason::Xattr);
+    // What was there before stays where it is.
+    rig.write(a, 0, 1);
+    assert_eq!(rig.records(a), "ADD0+1 INODE");
+    rig.fs.setxattr(a, b"user.x", &[5; 1000], XattrSet::Any).unwrap();
+    rig.refused(a, Reason::Xattr);
+    // In its block, which the inode does not show.
+    rig.fs.setxattr(a, b"user.x", &[6; 1000], XattrSet::Any).unwrap();
+    rig.refused(a, Reason::Xattr);
+    rig.fs.removexattr(a, b"user.x").unwrap();
+    rig.refused(a, Reason::Xattr);
+    rig.fs.setxattr(a, b"user.y", b"1", XattrSet::Any).unwrap();
+    let b = rig.file("b");
+    rig.fs.setxattr(b, b"user.x", b"1", XattrSet::Any).unwrap();
+    rig.refused(b, Reason::Xattr);
+}
+
+#[test]
+fn exchanged_names() {
+    let rig = Rig::new();
+    let (a, b) = (rig.file("a"), rig.file("b"));
+    rig.commit();
+    rig.rename((rig.root, "a"), (rig.root, "b"), RenameFlags::EXCHANGE);
+    assert_eq!(rig.ask(b), Collected::Full(Reason::CrossRename));
+    rig.refused(a, Reason::CrossRename);
+    // With a name more, there is an order.
+    rig.fs.link(a, rig.root, b"c").unwrap();
+    rig.commit();
+    rig.rename((rig.root, "a"), (rig.root, "b"), RenameFlags::EXCHANGE);
+    assert_eq!(rig.records(b), "UNLINK:b LINK:b UNLINK:a LINK:a INODE INODE");
+    let sub = rig.dir("sub");
+    rig.commit();
+    rig.rename((rig.root, "sub"), (rig.root, "a"), RenameFlags::EXCHANGE);
+    rig.refused(sub, Reason::CrossRename);
+}
+
+#[test]
+fn directories() {
+    let rig = Rig::new();
+    let a = rig.file("a");
+    let sub = rig.dir("sub");
+    rig.refused(sub, Reason::Directory);
+    rig.dir("new");
+    rig.refused(rig.root, Reason::Directory);
+    let inner = rig.make(sub, "inner", NewNode::Directory);
+    let file = rig.make(inner, "file", NewNode::Regular);
+    rig.refused(file, Reason::Directory);
+    rig.fs.unlink(inner, b"file").unwrap();
+    rig.fs.forget(file, 1);
+    rig.fs.rmdir(sub, b"inner").unwrap();
+    rig.refused(sub, Reason::Directory);
+    rig.dir("moves");
+    rig.commit();
+    rig.rename((rig.root, "moves"), (sub, "moved"), RenameFlags::empty());
+    rig.write(a, 0, 1);
+    rig.refused(a, Reason::DirRename);
+}
+
+#[test]
+fn deleted_and_unnamed() {
+    let rig = Rig::new();
+    let (a, b) = (rig.file("a"), rig.file("b"));
+    rig.commit();
+    rig.fs.unlink(rig.root, b"a").unwrap();
+    assert_eq!(rig.ask(rig.root), Collected::Full(Reason::Deleted));
+    rig.refused(a, Reason::Deleted);
+    // Another file takes the place of one.
+    let c = rig.file("c");
+    rig.rename((rig.root, "c"), (rig.root, "b"), RenameFlags::empty());
+    rig.refused(c, Reason::Deleted);
+    assert_eq!(rig.fs.getattr(b).unwrap().nlink, 0);
+    let t = rig.fs.create_unnamed(rig.root, 0o600, 0, Creds::default()).unwrap().id.ino;
+    assert_eq!(rig.ask(t), Collected::Nothing);
+    rig.fs.link(t, rig.root, b"t").unwrap();
+    rig.refused(t, Reason::Deleted);
+    let t = rig.fs.create_unnamed(rig.root, 0o600, 0, Creds::default()).unwrap().id.ino;
+    rig.commit();
+    rig.fs.link(t, rig.root, b"t2").unwrap();
+    rig.refused(t, Reason::Deleted);
+}
+
+#[test]
+fn a_replaced_file_that_has_another_name_is_no_reason() {
+    let rig = Rig::new();
+    let (a, _) = (rig.file("a"), rig.file("b"));
+    rig.fs.link(a, rig.root, b"a2").unwrap();
+    rig.commit();
+    rig.rename((rig.root, "b"), (rig.root, "a"), RenameFlags::empty());
+    assert_eq!(rig.records(a), "UNLINK:a LINK:a UNLINK:b INODE INODE");
+}
+
+#[test]
+fn what_is_no_regular_file() {
+    let rig = Rig::new();
+    let kinds = [
+        NewNode::Symlink(b"target".to_vec()),
+        NewNode::CharDevice(Rdev { major: 1, minor: 3 }),
+        NewNode::BlockDevice(Rdev { major: 7, minor: 0 }),
+        NewNode::Fifo,
+        NewNode::Socket,
+    ];
+    for (i, kind) in kinds.into_iter().enumerate() {
+        let ino = rig.make(rig.root, &format!("n{i}"), kind);
+        rig.refused(ino, Reason::DataJournalling);
+        rig.fs.link(ino, rig.root, format!("l{i}").as_bytes()).unwrap();
+        rig.refused(rig.root, Reason::DataJournalling);
+    }
+    let a = rig.file("a");
+    rig.commit();
+    rig.rename((rig.root, "a"), (rig.root, "b"), RenameFlags::WHITEOUT);
+    rig.refused(a, Reason::DataJournalling);
+}
+
+#[test]
+fn journal_flag() {
+    let rig = Rig::new();
+    let a = rig.file("a");
+    rig.commit();
+    let flags = |flags| SetAttr { flags: Some(flags), ..SetAttr::default() };
+    rig.fs.setattr(a, &flags(0x4000)).unwrap();
+    rig.refused(a, Reason::JournalFlag);
+    let perm = SetAttr { perm: Some(0o600), ..SetAttr::default() };
+    rig.fs.setattr(a, &perm).unwrap();
+    rig.refused(a, Reason::DataJournalling);
+    rig.fs.setattr(a, &flags(0)).unwrap();
+    rig.refused(a, Reason::JournalFlag);
+    rig.fs.setattr(a, &perm).unwrap();
+    assert_eq!(rig.records(a), "INODE");
+}
+
+#[test]
+fn shifted_ranges() {
+    let rig = Rig::new();
+    let a = rig.file("a");
+    rig.write(a, 0, 4 * BLOCK);
+    rig.fs.fsync(a, false).unwrap();
+    rig.commit();
+    rig.fs.fallocate(a, Fallocate::CollapseRange, 0, BLOCK as u64).unwrap();
+    rig.refused(a, Reason::FallocRange);
+    rig.fs.fallocate(a, Fallocate::InsertRange, 0, BLOCK as u64).unwrap();
+    rig.refused(a, Reason::FallocRange);
+}
+
+#[test]
+fn maps_with_blocks_of_their_own() {
+    let rig = Rig::new();
+    let a = rig.file("a");
+    for i in 0..6 {
+        rig.write(a, 2 * i * BLOCK, 1);
+    }
+    rig.refused(a, Reason::ExtentTree);
+    // What changes no map is no reason.
+    rig.write(a, 0, 10);
+    assert_eq!(rig.records(a), "INODE");
+    rig.write(a, 20 * BLOCK, 1);
+    rig.refused(a, Reason::ExtentTree);
+    let size = SetAttr { size: Some(0), ..SetAttr::default() };
+    rig.fs.setattr(a, &size).unwrap();
+    rig.refused(a, Reason::ExtentTree);
+
+    let rig = Rig::with(&["-O", "^extents,^64bit"], "");
+    let a = rig.file("a");
+    rig.write(a, 0, 1);
+    rig.refused(a, Reason::ExtentTree);
+}
+
+#[test]
+fn inline_data() {
+    let rig = Rig::with(&["-O", "inline_data"], "");
+    let sub = rig.dir("sub");
+    rig.commit();
+    let a = rig.make(sub, "a", NewNode::Regular);
+    rig.refused(a, Reason::InlineData);
+    let b = rig.file("b");
+    rig.commit();
+    rig.write(b, 0, 10);
+    rig.refused(b, Reason::InlineData);
+    rig.write(b, 0, BLOCK);
+    rig.refused(b, Reason::InlineData);
+    rig.write(b, BLOCK, BLOCK);
+    assert_eq!(rig.records(b), "ADD1+1 INODE");
+}
+
+#[test]
+fn attributes() {
+    let rig = Rig::new();
+    let a = rig.file("a");
+    let sub = rig.dir("sub");
+    rig.commit();
+    let perm = SetAttr { perm: Some(0o700), uid: Some(5), flags: Some(0x40), ..SetAttr::default() };
+    rig.fs.setattr(a, &perm).unwrap();
+    assert_eq!(rig.records(a), "INODE");
+    rig.fs.setattr(sub, &perm).unwrap();
+    // A name in it needs none of its attributes.
+    let inside = rig.make(sub, "inside", NewNode::Regular);
+    assert_eq!(rig.records(inside), "INODE CREAT:inside INODE");
+    rig.refused(sub, Reason::Attributes);
+    let at = SetTime::At(Timestamp { sec: 1, nsec: 0 });
+    rig.fs.setattr(sub, &SetAttr { mtime: Some(at), atime: Some(at), ..SetAttr::default() }).unwrap();
+    rig.refused(sub, Reason::Attributes);
+    rig.fs.setxattr(sub, b"user.x", b"1", XattrSet::Any).unwrap();
+    let inside = rig.make(sub, "inside2", NewNode::Regular);
+    assert_eq!(rig.records(inside), "INODE CREAT:inside2 INODE");
+    rig.refused(sub, Reason::Xattr);
+}
+
+#[test]
+fn a_directory_that_might_grow() {
+    let rig = Rig::new();
+    let sub = rig.dir("sub");
+    let name = |i: u32| format!("{i:0>244}");
+    // Entries of 252 bytes: sixteen of them fit.
+    let files: Vec<_> = (0..14).map(|i| rig.make(sub, &name(i), NewNode::Regular)).collect();
+    rig.fs.link(files[0], rig.root, b"zero").unwrap();
+    rig.commit();
+    // The place of a name that goes is no place for another, as long as the base has it.
+    rig.fs.unlink(sub, name(0).as_bytes()).unwrap();
+    assert_eq!(rig.records(files[0]), format!("UNLINK:{} INODE", name(0)));
+    let made: Vec<_> = (20..22).map(|i| rig.make(sub, &name(i), NewNode::Regular)).collect();
+    assert_eq!(rig.records(made[1]), format!("INODE CREAT:{} INODE", name(21)));
+    let third = rig.make(sub, &name(22), NewNode::Regular);
+    let dir_size = rig.fs.getattr(sub).unwrap().size;
+    assert_eq!(dir_size, BLOCK as u64, "it has not grown");
+    rig.refused(third, Reason::DirectoryGrew);
+    let fourth = rig.make(sub, &name(23), NewNode::Regular);
+    assert!(rig.fs.getattr(sub).unwrap().size > dir_size);
+    rig.refused(fourth, Reason::DirectoryGrew);
+    let next = rig.make(sub, "short", NewNode::Regular);
+    assert_eq!(rig.records(next), "INODE CREAT:short INODE");
+}
+
+#[test]
+fn data_journalling_is_left_to_full_commits() {
+    let rig = Rig::with(&[], "data=journal");
+    let a = rig.file("a");
+    rig.write(a, 0, 1);
+    // (fsync does not even ask.)
+    rig.fs.fsync(a, false).unwrap();
+    assert_eq!(rig.ask(a), Collected::Nothing);
+}
+
+#[test]
+fn tables_that_were_never_zeroed() {
+    let rig = Rig::with(&["-E", "lazy_itable_init=1,nodiscard", "-O", "uninit_bg"], "noinit_itable");
+    let zeroed = rig.fs.inner().vol.alloc.group_desc(extol_ondisk::GroupNr(0)).unwrap();
+    if !zeroed.flags.contains(extol_ondisk::GroupFlags::INODE_ZEROED) {
+        let a = rig.file("a");
+        rig.refused(a, Reason::UsedSlot);
+        rig.write(a, 0, 1);
+        assert_eq!(rig.records(a), "ADD0+1 INODE");
+    }
+}

@@ -1,0 +1,245 @@
+//! The tracker: what every transaction that is not committed yet has changed.
+//!
+//! It keeps copies of its own, so that collecting waits for no inode and no handle. What was recorded in a fast commit is
+//! forgotten at once: the tables hold only what differs from the base and the fast commits on it. What is unfit stays
+//! until the transaction is committed in full.
+//!
+//! ```text
+//!   inodes   newest image, links, born, matters to fdatasync, ranges
+//!   names    (directory, name): where it led, where it leads
+//!   unfit    inode: why no record says what happened to it
+//!   leaves   block of a directory: room that the base is sure to have left for names
+//! ```
+//!
+//! **Room.** A name that found room in a directory may find none in the replayed one: there, names are missing that
+//! went before, others are still there, and the gaps are filled in another order. A checker's replay would then give the
+//! directory a block that belongs to a file further on. So a leaf is trusted only for as much as its largest gap had when
+//! the transaction first touched it: any part of the names added since, in any order, fits there.
+//!
+//! Invariants
+//! - T1: a handle's changes become visible together (`Tracker::apply`, one lock), so every collection sees whole
+//!   operations.
+//! - T2: an inode that is in `inodes` differs from what was recorded, or may.
+//! - T3: memory is bounded ([`MOST`]): beyond, the transaction is unfit as a whole, and takes no more.
+//! - T4: `left` of a leaf never grows within a transaction (`Changes::room`).
+//!
+//! Locking: one mutex, a leaf.
+
+use std::any::Any;
+use std::collections::HashMap;
+
+use extol_journal::Tid;
+use extol_journal::fast::{Ask, Collected, Delta, FastSource, Reason};
+use extol_sync::rank::{Mutex, Rank};
+
+use super::closure;
+use super::names::Names;
+use super::ranges::{Kind, Ranges};
+
+/// Most inodes, names and leaves that are remembered for one transaction.
+const MOST: usize = 1 << 16;
+
+/// An inode that was written and not recorded since.
+#[derive(Debug, Default)]
+pub(super) struct InodeChange {
+    /// Newest.
+    pub image: Box<[u8]>,
+    pub links: u16,
+    /// The base does not have it.
+    pub born: bool,
+    /// It matters to fdatasync.
+    data: bool,
+    pub ranges: Ranges,
+}
+
+/// Why an inode is unfit.
+#[derive(Clone, Copy, Debug)]
+struct Unfit {
+    /// Itself.
+    reason: Reason,
+    /// As a directory, for names in it.
+    names: Option<Reason>,
+}
+
+impl Unfit {
+    fn new(reason: Reason) -> Self {
+        Self { reason, names: for_names(reason) }
+    }
+
+    fn add(&mut self, reason: Reason) {
+        if self.reason == Reason::Attributes {
+            // The weakest: it only says that something else happened, too.
+            self.reason = reason;
+        }
+        match for_names(reason) {
+            // Making a directory gives it a block, which is not why it is unfit.
+            Some(Reason::Directory) => *self = Self { reason, names: Some(reason) },
+            names => self.names = self.names.or(names),
+        }
+    }
+}
+
+/// What a directory's own reason means for the names in it: they do not care about its attributes.
+fn for_names(reason: Reason) -> Option<Reason> {
+    (!matches!(reason, Reason::Attributes | Reason::Xattr)).then_some(reason)
+}
+
+/// What one transaction changed.
+#[derive(Debug)]
+pub(super) struct Changes {
+    tid: Tid,
+    all: Option<Reason>,
+    inodes: HashMap<u32, InodeChange>,
+    unfit: HashMap<u32, Unfit>,
+    pub names: Names,
+    /// Directory and leaf (0: the directory has no index): bytes of the gap that are not promised to a name yet.
+    leaves: HashMap<(u32, u64), u32>,
+}
+
+impl Changes {
+    fn new(tid: Tid) -> Self {
+        Self {
+            tid,
+            all: None,
+            inodes: HashMap::new(),
+            unfit: HashMap::new(),
+            names: Names::default(),
+            leaves: HashMap::new(),
+        }
+    }
+
+    fn note(&mut self, delta: Delta) {
+        if self.all.is_some() {
+            return;
+        }
+        match delta {
+            Delta::Inode { ino, image, born, data, links } => {
+                let inode = self.inodes.entry(ino).or_default();
+                inode.image = image;
+                inode.links = links;
+                inode.born |= born;
+                inode.data |= data;
+            }
+            Delta::Name { dir, name, was, is } => self.names.change(dir, &name, was, is),
+            Delta::Mapped { ino, lblk, len, start, unwritten } => {
+                self.range(ino, lblk, len, Kind::Mapped { start, unwritten });
+            }
+            Delta::Unmapped { ino, lblk, len } => self.range(ino, lblk, len, Kind::Hole),
+            Delta::Unfit { ino, reason } => self.set_unfit(ino, reason),
+            Delta::AllUnfit { reason } => self.all = Some(reason),
+            Delta::Room { dir, leaf, gap, need } => self.room(dir, leaf, gap, need),
+        }
+    }
+
+    fn range(&mut self, ino: u32, lblk: u32, len: u32, kind: Kind) {
+        if !self.inodes.entry(ino).or_default().ranges.set(lblk, len, kind) {
+            self.set_unfit(ino, Reason::Memory);
+        }
+    }
+
+    fn set_unfit(&mut self, ino: u32, reason: Reason) {
+        self.unfit.entry(ino).and_modify(|unfit| unfit.add(reason)).or_insert_with(|| Unfit::new(reason));
+    }
+
+    fn room(&mut self, dir: u32, leaf: u64, gap: u32, need: u32) {
+        let left = self.leaves.entry((dir, leaf)).or_insert(gap);
+        match left.checked_sub(need) {
+            Some(rest) => *left = rest,
+            None => self.set_unfit(dir, Reason::DirectoryGrew),
+        }
+    }
+
+    fn check_size(&mut self) {
+        if self.inodes.len() + self.names.len() + self.unfit.len() + self.leaves.len() > MOST {
+            self.all = self.all.or(Some(Reason::Memory));
+        }
+    }
+
+    /// Why nothing of the transaction can be said.
+    pub fn all_unfit(&self) -> Option<Reason> {
+        self.all
+    }
+
+    /// Why an inode cannot be said.
+    pub fn unfit(&self, ino: u32) -> Option<Reason> {
+        self.unfit.get(&ino).map(|unfit| unfit.reason)
+    }
+
+    /// Why names in a directory cannot be said.
+    pub fn names_unfit(&self, dir: u32) -> Option<Reason> {
+        self.unfit.get(&dir).and_then(|unfit| unfit.names)
+    }
+
+    /// An inode that was written.
+    pub fn inode(&self, ino: u32) -> Option<&InodeChange> {
+        self.inodes.get(&ino)
+    }
+
+    /// True if the inode or its names changed.
+    pub fn is_changed(&self, ino: u32) -> bool {
+        self.inodes.contains_key(&ino) || self.names.of(ino).next().is_some()
+    }
+
+    /// True if there may be something to record for an ask.
+    pub fn wants(&self, ask: &Ask) -> bool {
+        let inode = self.inode(ask.ino);
+        let named = self.names.of(ask.ino).next().is_some();
+        let inside = self.names.inside(ask.ino).next().is_some();
+        if inside {
+            return true;
+        }
+        if inode.is_some_and(|inode| inode.links == 0 && !inode.image.is_empty()) && !named {
+            // Nobody would find it after a crash, neither by the base nor by what comes now.
+            return false;
+        }
+        let unfit = self.unfit.contains_key(&ask.ino);
+        if ask.data_only {
+            return unfit || inode.is_some_and(|inode| inode.data);
+        }
+        unfit || named || inode.is_some()
+    }
+
+    /// The inode is recorded as it is now.
+    pub fn forget(&mut self, ino: u32) {
+        self.inodes.remove(&ino);
+    }
+}
+
+/// The file system's side of fast commits.
+#[derive(Debug, Default)]
+pub(crate) struct Tracker {
+    /// The running transaction, and perhaps the one that is being closed.
+    open: Mutex<Vec<Changes>, { Rank::FastCommit as u8 }>,
+}
+
+impl FastSource for Tracker {
+    fn apply(&self, tid: Tid, deltas: Vec<Delta>, finished: bool) {
+        let mut open = self.open.lock();
+        let at = open.iter().position(|c| c.tid == tid).unwrap_or_else(|| {
+            open.push(Changes::new(tid));
+            open.len() - 1
+        });
+        let Some(changes) = open.get_mut(at) else { return };
+        for delta in deltas {
+            changes.note(delta);
+        }
+        if !finished {
+            changes.note(Delta::AllUnfit { reason: Reason::Failed });
+        }
+        changes.check_size();
+    }
+
+    fn collect(&self, tid: Tid, asks: &[Ask]) -> Collected {
+        let mut open = self.open.lock();
+        match open.iter_mut().find(|c| c.tid == tid) {
+            Some(changes) => closure::collect(changes, asks),
+            None => Collected::Nothing,
+        }
+    }
+
+    fn closed(&self, tid: Tid) -> Box<dyn Any + Send> {
+        let mut open = self.open.lock();
+        let at = open.iter().position(|c| c.tid == tid);
+        Box::new(at.map(|at| open.swap_remove(at)))
+    }
+}
