@@ -25,6 +25,7 @@ use parking_lot::{MappedRwLockReadGuard, MappedRwLockWriteGuard, RwLock, RwLockR
 
 use crate::alloc::Window;
 use crate::data::dirty::DirtyPages;
+use crate::fast_commit::eligibility::Change;
 use crate::fs::Fs;
 use crate::node::Node;
 use crate::volume::Volume;
@@ -46,6 +47,8 @@ pub(crate) struct InodeState {
     pub window: Window,
     /// Time stamps changed in memory only (lazytime and write-behind of mtime).
     pub lazy_times: bool,
+    /// Just made: its slot holds what was there before.
+    pub born: bool,
 }
 
 impl InodeState {
@@ -60,6 +63,7 @@ impl InodeState {
             datasync_tid: tid,
             window: Window::default(),
             lazy_times: false,
+            born: false,
         }
     }
 
@@ -88,11 +92,12 @@ impl InodeState {
         if let Some(link) = links.as_ref().and_then(|l| l.link(self.node.ino.0)) {
             self.node.raw.dtime = link;
         }
-        let result = fs.vol.write_inode(h, self.node.ino, &self.node.raw, data);
+        let result = fs.vol.write_inode(h, self.node.ino, &self.node.raw, Change { data, born: self.born });
         drop(links);
         self.node.raw.size = visible;
         result?;
         self.lazy_times = false;
+        self.born = false;
         self.sync_tid = h.tid();
         if data {
             self.datasync_tid = h.tid();

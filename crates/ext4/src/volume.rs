@@ -9,7 +9,7 @@ use extol_vfs::{FsError, Result};
 
 use crate::alloc::Allocator;
 use crate::error;
-use crate::fast_commit::eligibility;
+use crate::fast_commit::eligibility::{self, Change};
 use crate::xattr::Sharing;
 
 /// The parts of an open volume that do not depend on inodes.
@@ -58,8 +58,8 @@ impl Volume {
             .map_err(|e| error::ondisk(e).in_inode(u64::from(ino.0)).at_block(buf.nr().0))
     }
 
-    /// Writes an inode into its slot (one credit). `data`: the change matters to fdatasync.
-    pub fn write_inode(&self, h: &mut Handle, ino: InodeNr, inode: &Inode, data: bool) -> Result<()> {
+    /// Writes an inode into its slot (one credit).
+    pub fn write_inode(&self, h: &mut Handle, ino: InodeNr, inode: &Inode, how: Change) -> Result<()> {
         let (buf, at) = self.inode_buf(ino)?;
         let size = usize::from(self.geo.inode_size);
         let watched = eligibility::is_watched(h, ino, &self.geo);
@@ -68,11 +68,11 @@ impl Volume {
                 let slot = bytes.get_mut(at..at + size)?;
                 let before = watched.then(|| slot.to_vec());
                 inode.encode_into(slot, ino, &self.geo);
-                before.map(|before| eligibility::judge(&before, inode, slot))
+                before.map(|before| eligibility::judge(&before, inode, slot, how))
             })
             .map_err(error::journal)?;
         if let Some(written) = written {
-            eligibility::note_inode(self, h, ino, written, data);
+            eligibility::note_inode(self, h, ino, written);
         }
         Ok(())
     }
@@ -89,12 +89,12 @@ impl Volume {
                 let mut inode = Inode::decode(slot, ino, &self.geo)?;
                 f(&mut inode);
                 inode.encode_into(slot, ino, &self.geo);
-                Ok(before.map(|before| eligibility::judge(&before, &inode, slot)))
+                Ok(before.map(|before| eligibility::judge(&before, &inode, slot, Change::default())))
             })
             .map_err(error::journal)?
             .map_err(|e: extol_ondisk::OnDiskError| error::ondisk(e).in_inode(u64::from(ino.0)))?;
         if let Some(written) = written {
-            eligibility::note_inode(self, h, ino, written, false);
+            eligibility::note_inode(self, h, ino, written);
         }
         Ok(())
     }

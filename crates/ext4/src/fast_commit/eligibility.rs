@@ -25,6 +25,7 @@ use crate::volume::Volume;
 mod at {
     pub const MODE: usize = 0x00;
     pub const SIZE: usize = 0x04;
+    pub const DTIME: usize = 0x14;
     pub const GID: usize = 0x18;
     pub const LINKS: usize = 0x1A;
     pub const FLAGS: usize = 0x20;
@@ -51,13 +52,23 @@ const MEANING: InodeFlags = InodeFlags::ENCRYPT
 /// Flags that come and go with the form of a directory.
 const FORM: InodeFlags = InodeFlags::INDEX.union(InodeFlags::INLINE_DATA).union(InodeFlags::EXTENTS);
 
+/// What the writer of an inode knows of the change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Change {
+    /// It matters to fdatasync.
+    pub data: bool,
+    /// The slot held no inode in use.
+    pub born: bool,
+}
+
 /// What a write of an inode was.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Written {
     /// For regular files: the image and the links it counts.
     image: Option<(Box<[u8]>, u16)>,
-    /// The slot held no inode in use.
-    born: bool,
+    how: Change,
+    /// A checker that came to look at the slot as it was before would take it for an inode.
+    remains: bool,
     unfit: Option<Reason>,
 }
 
@@ -70,9 +81,12 @@ fn half(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u16::from_le_bytes(*b))
 }
 
+fn word(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_le_bytes(*b))
+}
+
 fn flags(bytes: &[u8]) -> InodeFlags {
-    let word = bytes.get(at::FLAGS..).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_le_bytes(*b));
-    InodeFlags::from_bits_retain(word)
+    InodeFlags::from_bits_retain(word(bytes, at::FLAGS))
 }
 
 fn is_zero(bytes: &[u8]) -> bool {
@@ -80,19 +94,19 @@ fn is_zero(bytes: &[u8]) -> bool {
 }
 
 /// Judges a write: the slot's bytes before, what was written, and the bytes it became.
-pub(crate) fn judge(before: &[u8], inode: &Inode, after: &[u8]) -> Written {
-    let born = half(before, at::LINKS) == 0;
-    let kind = inode.kind();
-    if kind == Some(FileType::Directory) {
-        return Written { image: None, born, unfit: judge_directory(before, inode, after, born) };
-    }
-    if kind != Some(FileType::Regular) {
-        return Written { image: None, born, unfit: Some(Reason::DataJournalling) };
-    }
-    let len = (OLD + usize::from(inode.extra_isize)).min(after.len());
-    let image = after.get(..len).unwrap_or_default().into();
-    let unfit = judge_file(before, inode, after, born);
-    Written { image: Some((image, inode.links)), born, unfit }
+pub(crate) fn judge(before: &[u8], inode: &Inode, after: &[u8], how: Change) -> Written {
+    let free = half(before, at::LINKS) == 0 && (half(before, at::MODE) == 0 || word(before, at::DTIME) != 0);
+    let mut written = Written { image: None, how, remains: how.born && !free, unfit: None };
+    written.unfit = match inode.kind() {
+        Some(FileType::Directory) => judge_directory(before, inode, after, how.born),
+        Some(FileType::Regular) => {
+            let len = (OLD + usize::from(inode.extra_isize)).min(after.len());
+            written.image = Some((after.get(..len).unwrap_or_default().into(), inode.links));
+            judge_file(before, inode, after, how.born)
+        }
+        _ => Some(Reason::DataJournalling),
+    };
+    written
 }
 
 /// Why what happened to a directory's inode matters. Its times, size and links follow from its names.
@@ -123,7 +137,7 @@ fn same_acl(before: &[u8], after: &[u8]) -> bool {
 
 /// Why a write of a regular file cannot be said by its image.
 fn judge_file(before: &[u8], inode: &Inode, after: &[u8], born: bool) -> Option<Reason> {
-    if inode.links == 0 {
+    if inode.links == 0 || !born && half(before, at::LINKS) == 0 {
         return Some(Reason::Deleted);
     }
     let old = if born { inode.flags } else { flags(before) };
@@ -160,15 +174,18 @@ fn judge_file(before: &[u8], inode: &Inode, after: &[u8], born: bool) -> Option<
         return Some(Reason::Xattr);
     }
     let map = before.get(at::I_BLOCK..at::I_BLOCK + I_BLOCK_LEN).unwrap_or_default();
-    let clean = is_zero(was) && (is_zero(map) || map.starts_with(&EMPTY_TREE));
+    let clean =
+        half(before, at::LINKS) == 0 && is_zero(was) && (is_zero(map) || map.starts_with(&EMPTY_TREE));
     (!clean).then_some(Reason::UsedSlot)
 }
 
 /// Notes a write of an inode.
-pub(crate) fn note_inode(vol: &Volume, h: &mut Handle, ino: InodeNr, written: Written, data: bool) {
-    let Written { image, born, mut unfit } = written;
-    if image.is_some() && born && unfit.is_none() && !is_table_clean(vol, ino) {
-        unfit = Some(Reason::UsedSlot);
+pub(crate) fn note_inode(vol: &Volume, h: &mut Handle, ino: InodeNr, written: Written) {
+    let Written { image, how: Change { data, born }, remains, unfit } = written;
+    if remains && !is_table_zeroed(vol, ino) {
+        // Inodes are handed out from the front. Replaying any of those behind this one without this one would make a
+        // checker look at its slot as it was before.
+        h.note(Delta::AllUnfit { reason: Reason::UsedSlot });
     }
     if let Some((image, links)) = image {
         h.note(Delta::Inode { ino: ino.0, image, born, data, links });
@@ -178,9 +195,8 @@ pub(crate) fn note_inode(vol: &Volume, h: &mut Handle, ino: InodeNr, written: Wr
     }
 }
 
-/// True if the slots between this one and the last that was ever used hold no garbage: replay makes them slots that a
-/// checker reads.
-fn is_table_clean(vol: &Volume, ino: InodeNr) -> bool {
+/// True if all slots behind the last that was ever used hold zeros.
+fn is_table_zeroed(vol: &Volume, ino: InodeNr) -> bool {
     let (group, _) = vol.geo.group_of_inode(ino);
     !vol.geo.has_gdt_csum()
         || vol.alloc.group_desc(group).is_ok_and(|desc| desc.flags.contains(GroupFlags::INODE_ZEROED))

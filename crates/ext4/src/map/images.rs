@@ -188,7 +188,13 @@ impl<'a> Worker<'a> {
             Err(FsError::NoSpace) => vol.alloc.free(&mut h, run).unwrap(),
             Err(e) => panic!("{e}"),
         }
-        vol.write_inode(&mut h, self.node.ino, &self.node.raw, true).unwrap();
+        vol.write_inode(
+            &mut h,
+            self.node.ino,
+            &self.node.raw,
+            crate::fast_commit::eligibility::Change::default(),
+        )
+        .unwrap();
         h.stop().unwrap();
     }
 
@@ -203,7 +209,13 @@ impl<'a> Worker<'a> {
         let mut at = None;
         loop {
             let outcome = go(vol, &mut h, &mut self.node, at);
-            vol.write_inode(&mut h, self.node.ino, &self.node.raw, true).unwrap();
+            vol.write_inode(
+                &mut h,
+                self.node.ino,
+                &self.node.raw,
+                crate::fast_commit::eligibility::Change::default(),
+            )
+            .unwrap();
             match outcome? {
                 Progress::Done => break,
                 Progress::Restart { at: next } => at = Some(next),
@@ -297,7 +309,15 @@ impl<'a> Worker<'a> {
         let bs = u64::from(self.bs());
         self.node.raw.size = u64::from(self.model.end()) * bs;
         let mut h = self.m.vol.journal.start(1).unwrap();
-        self.m.vol.write_inode(&mut h, self.node.ino, &self.node.raw, true).unwrap();
+        self.m
+            .vol
+            .write_inode(
+                &mut h,
+                self.node.ino,
+                &self.node.raw,
+                crate::fast_commit::eligibility::Change::default(),
+            )
+            .unwrap();
         h.stop().unwrap();
         assert_eq!(self.m.runs(&self.node), self.model.runs(), "{:?}", self.node.ino);
     }

@@ -240,6 +240,7 @@ pub(crate) fn make(
         raw.projid = parent_raw.projid;
     }
     let mut st = InodeState::new(Node { ino, raw }, h.tid());
+    st.born = true;
     let filled = fill(fs, h, &mut st, parent.node.ino, new);
     let filled = filled.and_then(|()| match &inherited {
         Some(lists) if !lists.is_plain() => lists.store(vol, h, &mut st.node),

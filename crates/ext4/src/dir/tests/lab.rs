@@ -129,7 +129,14 @@ impl Lab {
     ) -> Result<R> {
         let mut h = self.vol.journal.start(credits + 1).unwrap();
         let result = f(&self.vol, &mut h, &mut self.dir);
-        self.vol.write_inode(&mut h, self.dir.ino, &self.dir.raw, true).unwrap();
+        self.vol
+            .write_inode(
+                &mut h,
+                self.dir.ino,
+                &self.dir.raw,
+                crate::fast_commit::eligibility::Change::default(),
+            )
+            .unwrap();
         h.stop().unwrap();
         result
     }
@@ -252,7 +259,9 @@ impl Lab {
         for file in self.files {
             let mut raw = self.vol.read_inode(file).unwrap();
             raw.links = 1 + self.model.values().filter(|ino| **ino == file).count() as u16;
-            self.vol.write_inode(&mut h, file, &raw, true).unwrap();
+            self.vol
+                .write_inode(&mut h, file, &raw, crate::fast_commit::eligibility::Change::default())
+                .unwrap();
         }
         self.vol.alloc.flush_super(&mut h, &self.cell).unwrap();
         h.stop().unwrap();

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::sync::Arc;
 
-use extol_device::MemDevice;
+use extol_device::{BlockDevice, MemDevice};
 use extol_journal::fast::{Ask, Collected, FastSource, FcRecord, Reason};
 use extol_vfs::{
     Creds, Fallocate, FileSystem, NewNode, Rdev, RenameFlags, SetAttr, SetTime, Timestamp, XattrSet,
@@ -16,6 +16,7 @@ use crate::{Ext4, MountOptions};
 const BLOCK: usize = 4096;
 
 struct Rig {
+    dev: Arc<MemDevice>,
     fs: Arc<Ext4>,
     tracker: Arc<Tracker>,
     root: u32,
@@ -30,7 +31,7 @@ impl Rig {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("image");
         let made = Command::new("mke2fs")
-            .args(["-q", "-F", "-b", "4096", "-O", "^resize_inode", "-J", "size=4"])
+            .args(["-q", "-F", "-t", "ext4", "-b", "4096", "-O", "^resize_inode", "-J", "size=4"])
             .args(mke2fs)
             .arg(&path)
             .arg("32M")
@@ -38,11 +39,11 @@ impl Rig {
         assert!(made.unwrap().success());
         let dev = Arc::new(MemDevice::from_bytes(&std::fs::read(&path).unwrap()));
         let options = MountOptions { threads: false, ..MountOptions::parse(options).unwrap() };
-        let fs = Ext4::open(dev as _, &options).unwrap();
+        let fs = Ext4::open(Arc::clone(&dev) as _, &options).unwrap();
         let tracker = Arc::new(Tracker::default());
         fs.inner().vol.journal.set_fast_source(Arc::clone(&tracker) as _);
         let root = fs.root();
-        let rig = Self { fs, tracker, root };
+        let rig = Self { dev, fs, tracker, root };
         rig.commit();
         rig
     }
@@ -149,11 +150,11 @@ fn truncate_and_punch_and_preallocate() {
     let keep = Fallocate::Allocate { keep_size: true };
     rig.fs.fallocate(a, keep, 20 * BLOCK as u64, 5 * BLOCK as u64).unwrap();
     assert_eq!(rig.records(a), "ZERO20+5 INODE");
-    rig.write(a, 21 * BLOCK, BLOCK);
-    assert_eq!(rig.records(a), "ADD21+1 INODE");
+    rig.write(a, 20 * BLOCK, BLOCK);
+    assert_eq!(rig.records(a), "ADD20+1 INODE");
     let keep = Fallocate::ZeroRange { keep_size: true };
-    rig.fs.fallocate(a, keep, 21 * BLOCK as u64, BLOCK as u64).unwrap();
-    assert_eq!(rig.records(a), "ZERO20+5 INODE");
+    rig.fs.fallocate(a, keep, 20 * BLOCK as u64, BLOCK as u64).unwrap();
+    assert_eq!(rig.records(a), "ZERO20+1 INODE");
     rig.fs.setattr(a, &size(0)).unwrap();
     assert_eq!(rig.records(a), "DEL0+25 INODE");
 }
@@ -472,14 +473,69 @@ fn data_journalling_is_left_to_full_commits() {
     assert_eq!(rig.ask(a), Collected::Nothing);
 }
 
+/// Puts something into the slot of an inode that was never used.
+fn scribble(dev: &MemDevice, rig: &Rig, ino: u32, at: usize, bytes: &[u8]) {
+    let vol = &rig.fs.inner().vol;
+    let (group, index) = vol.geo.group_of_inode(extol_ondisk::InodeNr(ino));
+    let slot = u64::from(index) * u64::from(vol.geo.inode_size) + at as u64;
+    let table = vol.alloc.inode_table(group).unwrap().offset(vol.geo.block_size);
+    dev.write_at(bytes, table + slot).unwrap();
+}
+
 #[test]
-fn tables_that_were_never_zeroed() {
-    let rig = Rig::with(&["-E", "lazy_itable_init=1,nodiscard", "-O", "uninit_bg"], "noinit_itable");
-    let zeroed = rig.fs.inner().vol.alloc.group_desc(extol_ondisk::GroupNr(0)).unwrap();
-    if !zeroed.flags.contains(extol_ondisk::GroupFlags::INODE_ZEROED) {
-        let a = rig.file("a");
-        rig.refused(a, Reason::UsedSlot);
-        rig.write(a, 0, 1);
-        assert_eq!(rig.records(a), "ADD0+1 INODE");
+fn slots_with_remains() {
+    for (at, bytes, all) in [
+        (0x28, &[0x0A, 0xF3, 1, 0, 4, 0, 0, 0][..], false),
+        (0xC0, &[1], false),
+        (0x28, &[0x0A, 0xF3, 0, 0, 4, 0, 0, 0], false),
+        (0x1A, &[1], true),
+        (0, &[0, 0x80], true),
+    ] {
+        let rig = Rig::with(&["-E", "lazy_itable_init=1,nodiscard"], "noinit_itable");
+        // Far enough that its block of the table was not read.
+        let first = rig.file("first");
+        let ino = first + 40;
+        scribble(&rig.dev, &rig, ino, at, bytes);
+        for i in first + 1..ino {
+            rig.file(&format!("f{i}"));
+        }
+        let victim = rig.file("victim");
+        assert_eq!(victim, ino, "inodes are handed out from the front");
+        let next = rig.file("next");
+        let harmless = at == 0x28 && bytes[2] == 0;
+        match (harmless, all) {
+            (true, _) => assert_eq!(rig.records(victim), "INODE CREAT:victim INODE"),
+            (false, false) => {
+                assert_eq!(rig.ask(victim), Collected::Full(Reason::UsedSlot));
+                assert_eq!(rig.records(next), "INODE CREAT:next INODE");
+            }
+            (false, true) => rig.refused(next, Reason::UsedSlot),
+        }
     }
+}
+
+#[test]
+fn a_number_that_changes_hands_within_a_transaction() {
+    let rig = Rig::with(&["-N", "16"], "");
+    let mut files = Vec::new();
+    loop {
+        match rig.fs.create(
+            rig.root,
+            format!("f{}", files.len()).as_bytes(),
+            NewNode::Regular,
+            0o644,
+            0,
+            Creds::default(),
+        ) {
+            Ok(attr) => files.push(attr.id.ino),
+            Err(_) => break,
+        }
+    }
+    rig.commit();
+    rig.fs.unlink(rig.root, b"f0").unwrap();
+    rig.fs.forget(files[0], 1);
+    let again = rig.file("again");
+    assert_eq!(again, files[0]);
+    rig.write(files[1], 0, 1);
+    rig.refused(files[1], Reason::UsedSlot);
 }

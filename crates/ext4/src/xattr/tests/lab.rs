@@ -91,7 +91,9 @@ impl Lab {
     ) -> Result<R> {
         let mut h = self.vol.journal.start(2 * CREDITS + 1).unwrap();
         let result = f(&self.vol, &mut h, node);
-        self.vol.write_inode(&mut h, node.ino, &node.raw, true).unwrap();
+        self.vol
+            .write_inode(&mut h, node.ino, &node.raw, crate::fast_commit::eligibility::Change::default())
+            .unwrap();
         h.stop().unwrap();
         result
     }
