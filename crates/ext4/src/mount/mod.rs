@@ -171,7 +171,7 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
         cache_bytes: options.cache_bytes,
         clock: Arc::clone(&clock),
     })?;
-    if sb.feature_compat.contains(Compat::FAST_COMMIT) && journal.has_log() {
+    if recovered.no_fast_commits.is_none() && journal.has_log() {
         journal.set_fast_source(Arc::new(Tracker::default()));
     }
     journal.set_batching(options.batching);

@@ -517,20 +517,11 @@ fn slots_with_remains() {
 #[test]
 fn a_number_that_changes_hands_within_a_transaction() {
     let rig = Rig::with(&["-N", "16"], "");
-    let mut files = Vec::new();
-    loop {
-        match rig.fs.create(
-            rig.root,
-            format!("f{}", files.len()).as_bytes(),
-            NewNode::Regular,
-            0o644,
-            0,
-            Creds::default(),
-        ) {
-            Ok(attr) => files.push(attr.id.ino),
-            Err(_) => break,
-        }
-    }
+    let make = |n: usize| {
+        let name = format!("f{n}");
+        rig.fs.create(rig.root, name.as_bytes(), NewNode::Regular, 0o644, 0, Creds::default()).ok()
+    };
+    let files: Vec<u32> = (0..).map_while(make).map(|attr| attr.id.ino).collect();
     rig.commit();
     rig.fs.unlink(rig.root, b"f0").unwrap();
     rig.fs.forget(files[0], 1);
