@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use extol_device::{BlockNr, BlockSize, FailLatch, MemDevice};
-use extol_journal::format::{Features, JournalSuperblock, MIN_LOG_BLOCKS};
+use extol_journal::format::{FcTag, Features, JournalSuperblock, MIN_LOG_BLOCKS};
 use extol_journal::recovery::{read_superblock, recover_to_device};
 use extol_journal::{
     FreeThreshold, Handle, Journal, JournalConfig, JournalError, LogConfig, LogMap, Services, Tid,
@@ -40,6 +40,11 @@ pub struct Lab {
 pub struct Volume(Vec<u8>);
 
 impl Volume {
+    /// The first byte of a block.
+    pub fn first_of(&self, nr: u64) -> u8 {
+        self.0[nr as usize * BS]
+    }
+
     /// The byte that fills a block.
     pub fn at(&self, nr: u64) -> u8 {
         byte(&self.0[nr as usize * BS..][..BS], nr)
@@ -56,8 +61,12 @@ fn size() -> BlockSize {
     BlockSize::new(BS as u32).unwrap()
 }
 
+/// Blocks behind the log, for fast commits: three of a transaction fit.
+const FC_BLOCKS: u32 = 5;
+const BLOCKS: u64 = HOME + MIN_LOG_BLOCKS as u64 + FC_BLOCKS as u64;
+
 fn map() -> LogMap {
-    LogMap::from_extents(size(), vec![(0, HOME, MIN_LOG_BLOCKS)]).unwrap()
+    LogMap::from_extents(size(), vec![(0, HOME, MIN_LOG_BLOCKS + FC_BLOCKS)]).unwrap()
 }
 
 impl Lab {
@@ -68,7 +77,16 @@ impl Lab {
 
     /// With a cache of no size every committed block is to go home at once.
     pub fn with(work: Work, cache_bytes: usize) -> Self {
-        let blocks = HOME + u64::from(MIN_LOG_BLOCKS);
+        Self::open(work, cache_bytes, false)
+    }
+
+    /// With an area for fast commits.
+    pub fn fast(work: Work) -> Self {
+        Self::open(work, 8 << 20, true)
+    }
+
+    fn open(work: Work, cache_bytes: usize, fast: bool) -> Self {
+        let blocks = BLOCKS;
         let medium = Arc::new(Medium::new(blocks as usize * BS));
         let features = Features {
             incompat: Features::INCOMPAT_REVOKE | Features::INCOMPAT_64BIT | Features::INCOMPAT_CSUM_V3,
@@ -76,7 +94,14 @@ impl Lab {
         };
         let mut superblock = JournalSuperblock::new(size(), MIN_LOG_BLOCKS, 1, features, [7; 16]);
         superblock.sequence = FIRST_TID.previous();
+        if fast {
+            superblock.maxlen += FC_BLOCKS;
+            superblock.num_fc_blocks = FC_BLOCKS;
+        }
         medium.preset(map().superblock_offset().unwrap() as usize, &superblock.encode());
+        if fast {
+            superblock.features.incompat |= Features::INCOMPAT_FAST_COMMIT;
+        }
         let device = Arc::new(FailLatch::new(Arc::clone(&medium)));
         let clock = Arc::new(TestClock::default());
         let journal = Journal::open(JournalConfig {
@@ -128,9 +153,18 @@ pub fn crash(medium: &Medium) -> Volume {
     let nothing = below(2) == 0;
     let image = MemDevice::from_bytes(&medium.crash(|| !nothing && any()));
     let mut superblock = read_superblock(&image, &map()).unwrap();
-    let blocks = HOME + u64::from(MIN_LOG_BLOCKS);
-    recover_to_device(&image, &image, &map(), &mut superblock, blocks).unwrap();
-    Volume(image.to_bytes())
+    let found = recover_to_device(&image, &image, &map(), &mut superblock, BLOCKS).unwrap();
+    let mut bytes = image.to_bytes();
+    if let Some(fast) = found.fast_commits {
+        let put = |tag: FcTag<'_>| {
+            if let FcTag::DelRange { ino, block, .. } = tag {
+                bytes[ino as usize * BS..][..BS].fill(block as u8);
+            }
+            Ok::<(), JournalError>(())
+        };
+        fast.each(&image, &map(), &superblock, put).unwrap();
+    }
+    Volume(bytes)
 }
 
 /// True if the log is marked empty on the medium whatever the cache of the device loses.

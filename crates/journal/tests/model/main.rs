@@ -8,6 +8,7 @@
 //! | `medium` | a device whose every operation is several steps, with crashes and failures |
 //! | `lab` | a journal on it with the smallest log, and what a crash at any moment must leave |
 //! | `commits` | is what was acknowledged durable, whole, and never lost? |
+//! | `fast` | are fast commits durable, on what they count on, beside everything else that happens? |
 //! | `gather` | does a leader that waits for others always go on, with everybody who joined? |
 //! | `freeze` | does a freeze keep everybody out, with an empty log, and does everybody come back? |
 //! | `failure` | after an abort: does everybody who waits get an error, and nobody success for what is lost? |
@@ -30,6 +31,7 @@ mod checkpoint;
 mod commits;
 mod explore;
 mod failure;
+mod fast;
 mod flush;
 mod freeze;
 mod gather;
