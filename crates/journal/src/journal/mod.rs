@@ -9,9 +9,9 @@
 //!   commit has the same role while it is written, and so has a checkpoint that goes back to the log's beginning.
 //! - J2: the free log space holds all that the running transaction was promised: its blocks, the credits of its open
 //!   handles, their control blocks and some slack (`Journal::has_room`, asked before credits are given by `join` and
-//!   `extend`). (Free in a log that does not wrap is what lies before its end; it grows while the promise stands, and never
-//!   shrinks but by a commit.) Only a commit takes space, and it takes it for this transaction, so it never waits for a checkpoint. Only a transaction that overdrew its credits by more
-//!   than the slack may have to (`Journal::lead_commit`).
+//!   `extend`). Free in a log that does not wrap is what lies before its end. Only a commit takes space, and it takes it
+//!   for this transaction, so it never waits for a checkpoint. Only a transaction that overdrew its credits by more than
+//!   the slack may have to (`Journal::lead_commit`).
 //! - J3: after the first failed write or flush nothing is acknowledged any more (`Journal::abort` before any waiter is
 //!   woken, `State::aborted` is checked before `committed`).
 //! - J4: a waiter returns only when every transaction up to its own is durable, also if its own turned out to hold
@@ -20,8 +20,8 @@
 //!   the fast-commit area begins with nothing before that (`write_to_log`).
 //! - J6: a durable request waits for others to join at most `max_batch_time`, and never while the journal is aborted,
 //!   frozen or out of room, or somebody wants the commit now: each of them calls `Journal::hurry`. One leader gathers at
-//!   a time, once per transaction or batch of a fast commit; whoever waits on `done` meanwhile is woken by the commit that follows, or by the leader if there is nothing
-//!   to commit any more (`Journal::gather`).
+//!   a time, once per transaction or batch of a fast commit; whoever waits on `done` meanwhile is woken by the commit that
+//!   follows, or by the leader if there is nothing to commit any more (`Journal::gather`).
 //!
 //! Lock order: `checkpointing`, then `State`, then the leaves (transaction lists, buffers, checkpoint list, superblock).
 //!
@@ -33,7 +33,8 @@
 //! | `data` | which writes in place a flush has covered |
 //! | `failure` | abort and shutdown |
 //!
-//! The commit itself is in `crate::commit`, the fast commit (F1 to F8) in `crate::fast::lead`, checkpoint and freeze in `crate::checkpoint`.
+//! The commit itself is in `crate::commit`, the fast commit (F1 to F8) in `crate::fast::lead`, checkpoint and freeze in
+//! `crate::checkpoint`.
 
 mod data;
 mod failure;
