@@ -110,7 +110,7 @@ impl Replay<'_> {
                 t.node.raw.dtime = head;
                 head = *ino;
             }
-            self.vol.write_inode(&mut self.h, t.node.ino, &t.node.raw)?;
+            self.vol.write_inode(&mut self.h, t.node.ino, &t.node.raw, true)?;
         }
         Ok(head)
     }
