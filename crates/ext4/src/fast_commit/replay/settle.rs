@@ -7,6 +7,7 @@ use super::runs::Blocks;
 use super::{Life, Replay, data_runs};
 use crate::alloc::SuperCell;
 use crate::error;
+use crate::fast_commit::eligibility::Change;
 
 impl Replay<'_> {
     pub(super) fn settle(&mut self, sb: &SuperCell) -> Result<()> {
@@ -110,7 +111,7 @@ impl Replay<'_> {
                 t.node.raw.dtime = head;
                 head = *ino;
             }
-            self.vol.write_inode(&mut self.h, t.node.ino, &t.node.raw, true)?;
+            self.vol.write_inode(&mut self.h, t.node.ino, &t.node.raw, Change::default())?;
         }
         Ok(head)
     }
