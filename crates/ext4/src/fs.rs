@@ -64,6 +64,9 @@ pub(crate) struct Fs {
     pub operations: AtomicU64,
     pub trouble: Trouble,
     pub lazy_init: LazyInit,
+    /// What the journal knows as its source of fast commits.
+    #[cfg(test)]
+    pub tracker: Arc<crate::fast_commit::Tracker>,
     pub whole: Whole,
 }
 

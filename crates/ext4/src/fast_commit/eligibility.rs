@@ -93,10 +93,14 @@ fn is_zero(bytes: &[u8]) -> bool {
     bytes.iter().all(|b| *b == 0)
 }
 
+/// True if nobody takes the slot for an inode in use: never written, or cleanly deleted.
+fn is_free(slot: &[u8]) -> bool {
+    half(slot, at::LINKS) == 0 && (half(slot, at::MODE) == 0 || word(slot, at::DTIME) != 0)
+}
+
 /// Judges a write: the slot's bytes before, what was written, and the bytes it became.
 pub(crate) fn judge(before: &[u8], inode: &Inode, after: &[u8], how: Change) -> Written {
-    let free = half(before, at::LINKS) == 0 && (half(before, at::MODE) == 0 || word(before, at::DTIME) != 0);
-    let mut written = Written { image: None, how, remains: how.born && !free, unfit: None };
+    let mut written = Written { image: None, how, remains: how.born && !is_free(before), unfit: None };
     written.unfit = match inode.kind() {
         Some(FileType::Directory) => judge_directory(before, inode, after, how.born),
         Some(FileType::Regular) => {
@@ -174,8 +178,9 @@ fn judge_file(before: &[u8], inode: &Inode, after: &[u8], born: bool) -> Option<
         return Some(Reason::Xattr);
     }
     let map = before.get(at::I_BLOCK..at::I_BLOCK + I_BLOCK_LEN).unwrap_or_default();
-    let clean =
-        half(before, at::LINKS) == 0 && is_zero(was) && (is_zero(map) || map.starts_with(&EMPTY_TREE));
+    let extra = half(before, at::EXTRA);
+    let known = is_free(before) && (after.len() == OLD || extra == 0 || extra == inode.extra_isize);
+    let clean = known && is_zero(was) && (is_zero(map) || map.starts_with(&EMPTY_TREE));
     (!clean).then_some(Reason::UsedSlot)
 }
 

@@ -171,8 +171,9 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
         cache_bytes: options.cache_bytes,
         clock: Arc::clone(&clock),
     })?;
+    let tracker = Arc::new(Tracker::default());
     if recovered.no_fast_commits.is_none() && journal.has_log() {
-        journal.set_fast_source(Arc::new(Tracker::default()));
+        journal.set_fast_source(Arc::clone(&tracker) as _);
     }
     journal.set_batching(options.batching);
     journal.set_async_checkpoint(options.async_checkpoint.filter(|_| !options.read_only))?;
@@ -225,6 +226,8 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
         operations: AtomicU64::new(0),
         trouble: Trouble::new(post),
         lazy_init: LazyInit::default(),
+        #[cfg(test)]
+        tracker,
     });
     // The root must be there.
     {

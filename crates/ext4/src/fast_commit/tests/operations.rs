@@ -31,7 +31,7 @@ impl Rig {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("image");
         let made = Command::new("mke2fs")
-            .args(["-q", "-F", "-t", "ext4", "-b", "4096", "-O", "^resize_inode", "-J", "size=4"])
+            .args(["-q", "-F", "-t", "ext4", "-b", "4096", "-O", "^resize_inode,fast_commit", "-J", "size=8"])
             .args(mke2fs)
             .arg(&path)
             .arg("32M")
@@ -40,8 +40,7 @@ impl Rig {
         let dev = Arc::new(MemDevice::from_bytes(&std::fs::read(&path).unwrap()));
         let options = MountOptions { threads: false, ..MountOptions::parse(options).unwrap() };
         let fs = Ext4::open(Arc::clone(&dev) as _, &options).unwrap();
-        let tracker = Arc::new(Tracker::default());
-        fs.inner().vol.journal.set_fast_source(Arc::clone(&tracker) as _);
+        let tracker = Arc::clone(&fs.inner().tracker);
         let root = fs.root();
         let rig = Self { dev, fs, tracker, root };
         rig.commit();
