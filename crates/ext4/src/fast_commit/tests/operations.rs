@@ -391,7 +391,7 @@ fn maps_with_blocks_of_their_own() {
     rig.fs.setattr(a, &size).unwrap();
     rig.refused(a, Reason::ExtentTree);
 
-    let rig = Rig::with(&["-O", "^extents,^64bit"], "");
+    let rig = Rig::with(&["-O", "fast_commit,^extents,^64bit"], "");
     let a = rig.file("a");
     rig.write(a, 0, 1);
     rig.refused(a, Reason::ExtentTree);
@@ -399,7 +399,7 @@ fn maps_with_blocks_of_their_own() {
 
 #[test]
 fn inline_data() {
-    let rig = Rig::with(&["-O", "inline_data"], "");
+    let rig = Rig::with(&["-O", "fast_commit,inline_data"], "");
     let sub = rig.dir("sub");
     rig.commit();
     let a = rig.make(sub, "a", NewNode::Regular);
