@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Instant;
 
-use extol_check::Recovery as Replay;
 use extol_testkit::Scratch;
 use parking_lot::Mutex;
 
@@ -23,7 +22,7 @@ use crate::media::Media;
 use crate::model::{History, Moment, judge};
 use crate::outside::{Other, ask_e2fsck, ask_linux};
 use crate::record::{Plant, Recording};
-use crate::recover::{Recovered, checked, recover, recover_on_tape};
+use crate::recover::{Recovered, checked_in_memory, recover, recover_on_tape};
 use crate::report::{Failure, Row, Second};
 use crate::variant::Variant;
 use crate::view::View;
@@ -247,7 +246,7 @@ impl<'a> Campaign<'a> {
         let recovered = self.judge_first(recording, &job.moments, &crashed).map_err(plain)?;
         let chosen = |every: u64, offset: u64| every > 0 && (job.nr + offset).is_multiple_of(every);
         if chosen(8, 3) {
-            checked(&crashed, Replay::InMemory).map_err(|e| plain(format!("replayed in memory, {e}")))?;
+            checked_in_memory(&crashed).map_err(|e| plain(format!("replayed in memory, {e}")))?;
         }
         let whole = matches!(job.fate, Fate::None | Fate::All);
         let legal = |view: &View| judge_all(&recording.histories, &job.moments, view, &self.variant);
@@ -402,7 +401,7 @@ impl<'a> Campaign<'a> {
         tell(&format!("{moments:?}"));
         let crashed = media.devices();
         let first = self.judge_first(&recording, &moments, &crashed)?;
-        checked(&crashed, Replay::InMemory)?;
+        checked_in_memory(&crashed)?;
         tell("the first recovery is as it must be");
         if let Some((cut, fate)) = second {
             let events = recover_on_tape(&self.variant, &crashed)?;
@@ -448,7 +447,7 @@ pub fn replay_case(dir: &Path, tell: &mut dyn FnMut(&str)) -> Result<(), String>
     }
     let recovered = recover(&variant, &crashed)?;
     judge_all(&case.histories, &case.moments, &recovered.view, &variant)?;
-    checked(&crashed, Replay::InMemory)?;
+    checked_in_memory(&crashed)?;
     let legal = |view: &View| judge_all(&case.histories, &case.moments, view, &variant);
     ask_e2fsck(&variant, &crashed, &recovered, Some(&legal), &Scratch::in_memory())
 }
