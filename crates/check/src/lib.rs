@@ -128,11 +128,33 @@ pub struct CheckOptions {
     pub max_findings: usize,
     /// Look for the paths of inodes that findings are about.
     pub paths: bool,
+    /// Recovers a volume with fast commits, whose records this checker does not replay itself.
+    pub fast_commits: Option<Recoverer>,
+}
+
+/// Gives a volume and its external journal as they will be after recovery, without changing them; or why that cannot be.
+#[derive(Clone)]
+pub struct Recoverer(pub RecoverFn);
+
+/// See [`Recoverer`].
+pub type RecoverFn = fn(&SharedDevice, Option<&SharedDevice>) -> std::result::Result<SharedDevice, String>;
+
+impl std::fmt::Debug for Recoverer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Recoverer")
+    }
 }
 
 impl Default for CheckOptions {
     fn default() -> Self {
-        Self { recovery: Recovery::InMemory, journal: None, threads: 0, max_findings: 1000, paths: true }
+        Self {
+            recovery: Recovery::InMemory,
+            journal: None,
+            threads: 0,
+            max_findings: 1000,
+            paths: true,
+            fast_commits: None,
+        }
     }
 }
 

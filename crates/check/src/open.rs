@@ -142,14 +142,21 @@ fn recover(vol: &Vol, opts: &CheckOptions, out: &mut Findings) -> Result<Option<
             return Ok(None);
         }
     };
-    if done.fast_commits.is_some() {
-        return Err(CheckError::Unsupported("the journal holds fast-commit blocks".into()));
-    }
     if done.errno != 0 {
         let what = format!("the journal was aborted with error {}", done.errno);
         out.push(Finding::note(Kind::JournalDirty, what));
     }
-    let device: SharedDevice = Arc::new(overlay.over(Arc::clone(&vol.dev), vol.geo.block_size));
+    let device: SharedDevice = match (done.fast_commits, &opts.fast_commits) {
+        (None, _) => Arc::new(overlay.over(Arc::clone(&vol.dev), vol.geo.block_size)),
+        (Some(_), None) => return Err(CheckError::Unsupported("the journal holds fast commits".into())),
+        (Some(_), Some(recoverer)) => match (recoverer.0)(&vol.dev, opts.journal.as_ref()) {
+            Ok(device) => device,
+            Err(why) => {
+                out.push(Finding::error(Kind::JournalReplay, why));
+                return Ok(None);
+            }
+        },
+    };
     let Some(mut recovered) = look(device, out)? else { return Ok(None) };
     recovered.recovered = true;
     let did = Replayed {

@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use extol_check::{CheckOptions, Pass, Progress, Recovery, Report};
+use extol_check::{CheckOptions, Pass, Progress, Recoverer, Recovery, Report};
 use extol_device::{FileDevice, OpenOptions, SharedDevice};
 
 use crate::args::CheckArgs;
@@ -50,12 +50,21 @@ fn check(args: &CheckArgs) -> Result<Report> {
         recovery: if args.as_is { Recovery::Ignore } else { Recovery::InMemory },
         journal: args.journal.as_deref().map(|path| open(path, args.force)).transpose()?,
         max_findings: args.limit,
+        fast_commits: Some(Recoverer(recovered)),
         ..CheckOptions::default()
     };
     let bar = progress::steps(STEPS, "checking".to_owned());
     let report = extol_check::check(device, &opts, &mut |at| bar.set_position(position(at)));
     bar.finish_and_clear();
     report.map_err(|error| Failure::about(args.source.display(), error))
+}
+
+/// A volume with fast commits as a mount would show it.
+fn recovered(
+    device: &SharedDevice,
+    journal: Option<&SharedDevice>,
+) -> std::result::Result<SharedDevice, String> {
+    crate::volume::recovered(device, journal).map_err(|failure| failure.line)
 }
 
 fn position(at: Progress) -> u64 {

@@ -20,14 +20,27 @@ pub fn info(args: &LookArgs) -> Result<()> {
 
 /// Recovers a volume.
 pub fn replay(args: &ReplayArgs) -> Result<()> {
-    let replayed = volume::replay(&args.source, &options::volume_only(&args.options)?)?;
+    let replayed = volume::replay(&args.source, &options::volume_only(&args.options)?, args.dry_run)?;
     let text = match (replayed.was_needed, replayed.transactions) {
         (false, _) => "nothing to do: the volume was closed cleanly".to_owned(),
-        (true, 0) => "the journal was empty; the volume is marked clean".to_owned(),
-        (true, transactions) => format!(
-            "replayed {transactions} transactions: {} blocks brought home, {} revoked",
-            replayed.blocks, replayed.revoked
-        ),
+        (true, 0) if replayed.fast_commits == 0 && args.dry_run => "the journal is empty".to_owned(),
+        (true, 0) if replayed.fast_commits == 0 => {
+            "the journal was empty; the volume is marked clean".to_owned()
+        }
+        (true, transactions) => {
+            let (done, would) =
+                if args.dry_run { ("would replay", "to bring home") } else { ("replayed", "brought home") };
+            let fast = match replayed.fast_commits {
+                0 => String::new(),
+                commits => {
+                    format!(", and {commits} fast commits with {} records", replayed.fast_commit_records)
+                }
+            };
+            format!(
+                "{done} {transactions} transactions: {} blocks {would}, {} revoked{fast}",
+                replayed.blocks, replayed.revoked
+            )
+        }
     };
     show(args.json, &replayed, &text)
 }

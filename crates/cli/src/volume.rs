@@ -38,10 +38,23 @@ pub fn journal(source: &Path, options: &VolumeOptions) -> Result<JournalReport> 
     extol::inspect_journal(&looking(source)?, options).map_err(|error| about(source, error))
 }
 
-/// Replays a volume's journal.
-pub fn replay(source: &Path, options: &VolumeOptions) -> Result<Replayed> {
-    let device = device(source, &OpenOptions::read_write())?;
-    extol::replay(&device, options).map_err(|error| about(source, error))
+/// Replays a volume's journal; with `dry_run` in memory only.
+pub fn replay(source: &Path, options: &VolumeOptions, dry_run: bool) -> Result<Replayed> {
+    let done = if dry_run {
+        extol::recovered(&looking(source)?, options).map(|(_, replayed)| replayed)
+    } else {
+        extol::replay(&device(source, &OpenOptions::read_write())?, options)
+    };
+    done.map_err(|error| about(source, error))
+}
+
+/// A volume as it will be after recovery. It is not changed.
+pub fn recovered(device: &SharedDevice, journal: Option<&SharedDevice>) -> Result<SharedDevice> {
+    let options =
+        VolumeOptions { journal_device: journal.cloned(), read_only: true, ..VolumeOptions::default() };
+    extol::recovered(device, &options)
+        .map(|(device, _)| device)
+        .map_err(|error| Failure::new(error.to_string()))
 }
 
 /// Makes a volume. `confirm` is asked before something is overwritten.

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use extol::Ext4;
-use extol_check::{CheckOptions, Recovery as Replay, Severity, check, inode_tables};
+use extol::{Ext4, MountOptions};
+use extol_check::{CheckOptions, Recoverer, Recovery as Replay, Severity, check, inode_tables};
 use extol_device::{MemDevice, SharedDevice};
 
 use crate::tape::{Event, Tape};
@@ -74,16 +74,18 @@ fn zeroed_as_claimed(devices: &[MemDevice]) -> Result<(), String> {
     Err(format!("the inode tables of groups {:?} claim to be zeroed and are not", tables.wrong))
 }
 
-/// The independent checker's verdict on a volume as it lies, with its log replayed in memory. It does not replay fast
-/// commits, and says so: then there is no verdict.
+/// The independent checker's verdict on a volume as it lies, with its log and its fast commits replayed in memory.
 ///
 /// # Errors
 /// Its first findings.
 pub fn checked_in_memory(devices: &[MemDevice]) -> Result<(), String> {
-    match checked(devices, Replay::InMemory) {
-        Err(e) if e.ends_with("cannot be judged: the journal holds fast-commit blocks") => Ok(()),
-        verdict => verdict,
-    }
+    checked(devices, Replay::InMemory)
+}
+
+/// A volume with fast commits, recovered in memory.
+fn recovered(volume: &SharedDevice, journal: Option<&SharedDevice>) -> Result<SharedDevice, String> {
+    let options = MountOptions { journal_device: journal.cloned(), ..MountOptions::default() };
+    extol::recovered(volume, &options).map(|(device, _)| device).map_err(|e| e.to_string())
 }
 
 /// The independent checker's verdict.
@@ -92,7 +94,14 @@ pub fn checked_in_memory(devices: &[MemDevice]) -> Result<(), String> {
 /// Its first findings.
 pub fn checked(devices: &[MemDevice], recovery: Replay) -> Result<(), String> {
     let shared = |nr: usize| devices.get(nr).map(|d: &MemDevice| Arc::new(d.snapshot()) as SharedDevice);
-    let options = CheckOptions { recovery, journal: shared(1), threads: 1, max_findings: 20, paths: false };
+    let options = CheckOptions {
+        recovery,
+        journal: shared(1),
+        threads: 1,
+        max_findings: 20,
+        paths: false,
+        fast_commits: Some(Recoverer(recovered)),
+    };
     let device = shared(0).ok_or("no device")?;
     let report = check(device, &options, &mut |_| {}).map_err(|e| format!("the checker: {e}"))?;
     if report.is_clean() {

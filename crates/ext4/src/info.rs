@@ -184,6 +184,24 @@ pub struct Replayed {
     pub blocks: u32,
     /// Copies skipped because they had been revoked.
     pub revoked: u32,
+    /// Fast commits behind them.
+    pub fast_commits: u32,
+    /// Records in those.
+    pub fast_commit_records: u64,
+}
+
+impl Replayed {
+    fn of(done: Option<&recovery::Recovered>) -> Self {
+        let fast = done.and_then(|done| done.fast_commits);
+        Self {
+            was_needed: done.is_some(),
+            transactions: done.map_or(0, |done| done.replayed_transactions),
+            blocks: done.map_or(0, |done| done.replayed_blocks),
+            revoked: done.map_or(0, |done| done.revoke_hits),
+            fast_commits: fast.map_or(0, |fast| fast.commits),
+            fast_commit_records: fast.map_or(0, |fast| fast.records),
+        }
+    }
 }
 
 /// Recovers a volume's journal without mounting it. Orphans are left for the next mount, or for e2fsck.
@@ -195,11 +213,10 @@ pub fn replay(device: &SharedDevice, options: &MountOptions) -> OpenResult<Repla
     let geo = geometry(&**device, &sb)?;
     // Unknown features refuse, as for a mount: what is in the log may depend on them.
     features::check(&sb, &geo, true)?;
-    let nothing = Replayed { was_needed: false, transactions: 0, blocks: 0, revoked: 0 };
     if !sb.feature_compat.contains(Compat::HAS_JOURNAL)
         || !sb.feature_incompat.contains(Incompat::NEEDS_RECOVERY)
     {
-        return Ok(nothing);
+        return Ok(Replayed::of(None));
     }
     let found = journals::find(device, &sb, &geo, options)?;
     let mut jsb = recovery::read_superblock(&*found.device, &found.map)?;
@@ -207,12 +224,28 @@ pub fn replay(device: &SharedDevice, options: &MountOptions) -> OpenResult<Repla
     let mut sb = journals::after(device, &sb, &found, &mut jsb, &recovered)?;
     sb.feature_incompat &= !Incompat::NEEDS_RECOVERY;
     write_superblock(&**device, &sb)?;
-    Ok(Replayed {
-        was_needed: true,
-        transactions: recovered.replayed_transactions,
-        blocks: recovered.replayed_blocks,
-        revoked: recovered.revoke_hits,
-    })
+    Ok(Replayed::of(Some(&recovered)))
+}
+
+/// A volume as it will be after recovery, to be read, and what that does. The device is not changed.
+///
+/// # Errors
+/// As [`replay`].
+pub fn recovered(device: &SharedDevice, options: &MountOptions) -> OpenResult<(SharedDevice, Replayed)> {
+    let sb = read_superblock(&**device, None)?;
+    let geo = geometry(&**device, &sb)?;
+    features::check(&sb, &geo, true)?;
+    if !sb.feature_compat.contains(Compat::HAS_JOURNAL)
+        || !sb.feature_incompat.contains(Incompat::NEEDS_RECOVERY)
+    {
+        return Ok((SharedDevice::clone(device), Replayed::of(None)));
+    }
+    let options = MountOptions { read_only: true, ..options.clone() };
+    let found = journals::find(device, &sb, &geo, &options)?;
+    let jsb = recovery::read_superblock(&*found.device, &found.map)?;
+    let (done, overlay) = journals::in_memory(device, &geo, &found, &jsb)?;
+    let view: SharedDevice = std::sync::Arc::new(overlay.over(SharedDevice::clone(device), geo.block_size));
+    Ok((view, Replayed::of(Some(&done))))
 }
 
 /// The journal of a volume, block by block, and what recovery would do.

@@ -61,7 +61,7 @@ pub use ext4::Ext4;
 pub use extol_device as device;
 pub use extol_vfs as vfs;
 pub use extol_vfs::{FileSystem, FsError};
-pub use info::{Info, Replayed, info, inspect_journal, replay};
+pub use info::{Info, Replayed, info, inspect_journal, recovered, replay};
 pub use mount::{OpenError, OpenResult};
 pub use options::MountOptions;
 pub use path::{File, OpenOptions};

@@ -20,8 +20,21 @@ pub struct LookArgs {
 
 /// `extol replay`.
 #[derive(Args, Debug)]
-#[command(after_long_help = manual!("extol replay disk.img", "extol replay -o journal_path=log.img disk.img"))]
+#[command(
+    after_long_help = manual!(
+        "extol replay disk.img",
+        "extol replay --dry-run --json disk.img",
+        "extol replay -o journal_path=log.img disk.img"
+    ),
+    long_about = "Recover a volume that was not unmounted: replay its journal.\n\n\
+        The transactions of the log are brought home, and the records of fast commits behind them (Linux's or Extol's) \
+        become one transaction more. Afterwards the journal is empty and the volume marked as clean. Files without a \
+        name are left for the next mount, or for e2fsck. Records that make no sense are refused and stay where they are."
+)]
 pub struct ReplayArgs {
+    /// Recover in memory only: says what would be done, and whether it can be.
+    #[arg(long)]
+    pub dry_run: bool,
     /// As JSON.
     #[arg(long)]
     pub json: bool,

@@ -3,4 +3,5 @@
 #[path = "../common/mod.rs"]
 #[allow(dead_code)]
 mod common;
+mod crafted;
 mod linux;

@@ -73,8 +73,13 @@ impl Replay<'_> {
         t.life = Life::Alive;
         if fresh {
             t.names = 0;
+            let links = self.touch(ino)?.node.raw.links;
             for (parent, name) in self.waiting.remove(&ino).unwrap_or_default() {
                 self.add_name(parent, ino, &name)?;
+            }
+            if links > 0 {
+                // Their records came before: the image counts them.
+                self.touch(ino)?.node.raw.links = links;
             }
         }
         Ok(())

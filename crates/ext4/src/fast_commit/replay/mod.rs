@@ -42,8 +42,6 @@ mod names;
 mod ranges;
 mod runs;
 mod settle;
-#[cfg(test)]
-mod tests;
 
 use std::collections::{HashMap, HashSet};
 

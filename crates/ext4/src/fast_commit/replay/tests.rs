@@ -1,1 +1,0 @@
-//! Replay, over volumes in memory.
