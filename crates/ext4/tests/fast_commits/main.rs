@@ -5,3 +5,4 @@
 mod common;
 mod crafted;
 mod linux;
+mod reasons;
