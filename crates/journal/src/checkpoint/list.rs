@@ -129,6 +129,13 @@ impl CheckpointList {
         lists.entries.iter().filter(|(_, e)| is_due(e)).map(|(nr, e)| Due { nr: *nr, tid: e.tid }).collect()
     }
 
+    /// A block that is not durable at home: the version that is to be written, if it still is.
+    pub fn due_block(&self, nr: BlockNr) -> Option<Vec<Due>> {
+        let lists = self.lists.lock();
+        let entry = lists.entries.get(&nr)?;
+        Some(if entry.home || entry.writing { Vec::new() } else { vec![Due { nr, tid: entry.tid }] })
+    }
+
     /// Marks those of `batch` as being written that still wait in this version, and gives their bytes. The others are
     /// taken off the batch.
     pub fn take(&self, batch: &mut Vec<Due>) -> Vec<(BlockNr, Arc<Vec<u8>>)> {

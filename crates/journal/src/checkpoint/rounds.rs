@@ -1,5 +1,7 @@
 //! What the checkpoint is in the middle of.
 
+use extol_device::BlockNr;
+
 use super::list::Due;
 
 /// Behind the lock that lets one checkpoint run at a time, so that whoever takes the lock between two batches takes over.
@@ -52,6 +54,11 @@ impl Rounds {
     /// Age of the oldest home write that no flush has covered; none if all are durable.
     pub fn unflushed_for(&self, now_ns: u64) -> Option<u64> {
         (!self.unflushed.is_empty()).then(|| now_ns.saturating_sub(self.since_ns))
+    }
+
+    /// True if a flush that covered `covered` home writes has covered those of this block.
+    pub fn is_durable(&self, nr: BlockNr, covered: u64) -> bool {
+        self.unflushed.iter().all(|(count, batch)| *count <= covered || batch.iter().all(|due| due.nr != nr))
     }
 
     /// Takes out the batches that are durable if a flush has covered `covered` home writes.

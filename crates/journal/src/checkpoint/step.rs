@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use extol_device::BlockNr;
 use extol_service::{Progress, Service};
 use extol_sync::rank::Guard;
 
@@ -269,6 +270,22 @@ impl Journal {
         }
         state.committer = true;
         (Some(Role(self)), state.committed)
+    }
+
+    /// Makes the newest committed version of a block durable at home, if it is not. The tail is left to the next turn.
+    pub(crate) fn bring_home(&self, nr: BlockNr) -> Result<()> {
+        if self.checkpoint.due_block(nr).is_none() {
+            return Ok(());
+        }
+        let mut rounds = self.checkpointing.lock();
+        self.check_aborted()?;
+        // Nobody else writes blocks home while we have the lock.
+        let Some(due) = self.checkpoint.due_block(nr) else { return Ok(()) };
+        self.write_home(&mut rounds, due)?;
+        if self.barrier() && !rounds.is_durable(nr, self.home_writes.covered()) {
+            self.flush_device()?;
+        }
+        Ok(())
     }
 
     /// Names the oldest transaction that is still needed as the tail, and frees what lies before it. A log that does not

@@ -46,7 +46,9 @@
 //!   no other fast commit in between, or the journal is aborted (`lead_fast`).
 //! - F7: a transaction with a fast commit is not empty: it will be committed, and a freeze waits for that
 //!   (`Transaction::has_fast`).
-//! - F8: nobody sleeps on in a batch: it is served, or a full commit, an abort or the end of fast commits wakes it. Who was
+//! - F8: a block of which peers write only some words behind a fast commit is home as committed before one counts
+//!   (`settle_patched`).
+//! - F9: nobody sleeps on in a batch: it is served, or a full commit, an abort or the end of fast commits wakes it. Who was
 //!   woken to lead and goes another way wakes the rest (`wait_fast`).
 
 use extol_sync::atomic::Ordering;
@@ -236,7 +238,8 @@ impl Journal {
         let Some(blocks) = u32::try_from(blocks).ok().filter(|blocks| *blocks <= place.left) else {
             return Outcome::Full(None);
         };
-        if let Err(e) = self.write_chain(place, &chain.bytes) {
+        let written = self.settle_patched(place).and_then(|()| self.write_chain(place, &chain.bytes));
+        if let Err(e) = written {
             let _ = self.abort(&format!("fast commit of transaction {tid} failed: {e}"));
             return Outcome::Lost;
         }
@@ -247,6 +250,15 @@ impl Journal {
         c.requests.add(requests);
         self.counters.distributions.batch_size.record(requests);
         Outcome::Written(blocks)
+    }
+
+    /// See [`Journal::set_patched_block`]. Nothing is committed in full before the next first fast commit, so the later ones
+    /// find it done.
+    fn settle_patched(&self, place: Place) -> Result<()> {
+        match self.fast.patched() {
+            Some(nr) if place.first => self.bring_home(nr),
+            _ => Ok(()),
+        }
     }
 
     /// Writes the blocks of a fast commit; durable on return.

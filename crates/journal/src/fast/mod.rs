@@ -27,6 +27,7 @@ use std::any::Any;
 use std::fmt::Debug;
 use std::sync::{Arc, OnceLock};
 
+use extol_device::BlockNr;
 use extol_sync::Condvar;
 use extol_sync::atomic::{AtomicBool, Ordering};
 
@@ -157,6 +158,8 @@ pub trait FastSource: Send + Sync + Debug {
 #[derive(Debug, Default)]
 pub(crate) struct FastCommits {
     source: OnceLock<Arc<dyn FastSource>>,
+    /// The block that must be home, as committed, before a fast commit counts.
+    patched: OnceLock<BlockNr>,
     /// Handles note what they change.
     tracks: AtomicBool,
     /// A batch was served, or goes another way: those with even numbers, and the others.
@@ -170,6 +173,11 @@ impl FastCommits {
         self.source.get()
     }
 
+    /// See [`Journal::set_patched_block`].
+    pub fn patched(&self) -> Option<BlockNr> {
+        self.patched.get().copied()
+    }
+
     pub fn tracks(&self) -> bool {
         self.tracks.load(Ordering::Relaxed)
     }
@@ -181,6 +189,14 @@ impl FastCommits {
 }
 
 impl Journal {
+    /// Names the block that holds the file system's superblock. e2fsck reads it before it replays the log and afterwards
+    /// writes only the words that it has changed itself. With fast commits, for which it notes "being replayed" there, it so
+    /// mixes an old home version with a newer one from the log, and stops at the checksum. So whenever the log holds a
+    /// newer version of this block, it goes home before the first fast commit of a transaction counts.
+    pub fn set_patched_block(&self, nr: BlockNr) {
+        let _ = self.fast.patched.set(nr);
+    }
+
     /// Names the file system's side and turns fast commits on, if the log has an area for them. Once.
     pub fn set_fast_source(&self, source: Arc<dyn FastSource>) {
         if self.fast.source.set(source).is_ok() {

@@ -22,6 +22,27 @@ fn a_small_one_is_one_write() {
     assert_eq!(rig.journal.stats().transactions, 1);
 }
 
+/// A block that e2fsck writes only in part goes home first, once, and is durable there.
+#[test]
+fn the_patched_block_goes_home_first() {
+    let rig = Rig::live(PLAIN);
+    rig.journal.set_patched_block(BlockNr(0));
+    let at = rig.log.position();
+    rig.fsync(12, records(1));
+    assert_eq!(rig.story(at), "fc0!", "the log does not hold it");
+    rig.change(0);
+    rig.journal.commit_all().unwrap();
+    let at = rig.log.position();
+    rig.fsync(12, records(1));
+    rig.fsync(12, records(1));
+    assert_eq!(rig.story(at), "data flush fc0! fc1!");
+    rig.change(6);
+    rig.journal.commit_all().unwrap();
+    let at = rig.log.position();
+    rig.fsync(12, records(1));
+    assert_eq!(rig.story(at), "fc0!", "it is home");
+}
+
 /// The first of a transaction: its first block comes last, behind a flush, for the readers begin there. A later one: the
 /// block with the TAIL.
 #[test]
