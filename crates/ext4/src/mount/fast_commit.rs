@@ -11,7 +11,11 @@
 //! the option says: so the option can change while the volume is mounted, and the log need not. Only where the area can
 //! never be used (`data=journal`, which no remount changes, or no room) is there none.
 
+use std::ops::Range;
+
+use extol_device::BlockNr;
 use extol_journal::format::{JournalSuperblock, MIN_LOG_BLOCKS};
+use extol_ondisk::{Geometry, GroupNr};
 
 use crate::options::DataMode;
 
@@ -24,6 +28,20 @@ pub(crate) struct FastCommits {
     pub on: bool,
     /// A line for the user.
     pub note: Option<String>,
+}
+
+/// Where the superblock and the group descriptors are: [`extol_journal::Journal::set_patched_blocks`].
+pub(crate) fn patched_blocks(geo: &Geometry) -> Vec<Range<BlockNr>> {
+    let superblock = BlockNr(1024 / u64::from(geo.block_size.bytes()));
+    let mut ranges = vec![superblock..superblock.plus(1)];
+    for first in (0..geo.groups).step_by(geo.descs_per_block() as usize) {
+        let (block, _) = geo.desc_block(GroupNr(first));
+        match ranges.last_mut() {
+            Some(last) if last.end == block => last.end = block.plus(1),
+            _ => ranges.push(block..block.plus(1)),
+        }
+    }
+    ranges
 }
 
 /// What stands in the way of the area.

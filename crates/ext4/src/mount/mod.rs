@@ -20,7 +20,7 @@ mod replay;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use extol_device::{BlockDevice, BlockNr, FailLatch, SharedDevice};
+use extol_device::{BlockDevice, FailLatch, SharedDevice};
 use extol_journal::{Journal, JournalConfig, Services};
 use extol_ondisk::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, State};
 use extol_ondisk::{Compat, Geometry, Incompat, RoCompat, Superblock};
@@ -173,7 +173,7 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
     })?;
     let tracker = Arc::new(Tracker::default());
     if recovered.no_fast_commits.is_none() && journal.has_log() {
-        journal.set_patched_block(BlockNr(1024 / u64::from(geo.block_size.bytes())));
+        journal.set_patched_blocks(fast_commit::patched_blocks(&geo));
         journal.set_fast_source(Arc::clone(&tracker) as _);
     }
     journal.set_batching(options.batching);

@@ -7,6 +7,7 @@
 //! ```
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 use extol_device::BlockNr;
@@ -129,11 +130,11 @@ impl CheckpointList {
         lists.entries.iter().filter(|(_, e)| is_due(e)).map(|(nr, e)| Due { nr: *nr, tid: e.tid }).collect()
     }
 
-    /// A block that is not durable at home: the version that is to be written, if it still is.
-    pub fn due_block(&self, nr: BlockNr) -> Option<Vec<Due>> {
+    /// Blocks in these ranges that are not known to be durable at home, in the version that is to be.
+    pub fn not_home(&self, ranges: &[Range<BlockNr>]) -> Vec<Due> {
         let lists = self.lists.lock();
-        let entry = lists.entries.get(&nr)?;
-        Some(if entry.home || entry.writing { Vec::new() } else { vec![Due { nr, tid: entry.tid }] })
+        let inside = |range: &Range<BlockNr>| lists.entries.range(range.clone());
+        ranges.iter().flat_map(inside).map(|(nr, e)| Due { nr: *nr, tid: e.tid }).collect()
     }
 
     /// Marks those of `batch` as being written that still wait in this version, and gives their bytes. The others are

@@ -1,7 +1,5 @@
 //! What the checkpoint is in the middle of.
 
-use extol_device::BlockNr;
-
 use super::list::Due;
 
 /// Behind the lock that lets one checkpoint run at a time, so that whoever takes the lock between two batches takes over.
@@ -56,9 +54,10 @@ impl Rounds {
         (!self.unflushed.is_empty()).then(|| now_ns.saturating_sub(self.since_ns))
     }
 
-    /// True if a flush that covered `covered` home writes has covered those of this block.
-    pub fn is_durable(&self, nr: BlockNr, covered: u64) -> bool {
-        self.unflushed.iter().all(|(count, batch)| *count <= covered || batch.iter().all(|due| due.nr != nr))
+    /// True if a flush that covered `covered` home writes has covered those of these blocks.
+    pub fn are_durable(&self, blocks: &[Due], covered: u64) -> bool {
+        let has = |batch: &[Due]| batch.iter().any(|due| blocks.contains(due));
+        self.unflushed.iter().all(|(count, batch)| *count <= covered || !has(batch))
     }
 
     /// Takes out the batches that are durable if a flush has covered `covered` home writes.

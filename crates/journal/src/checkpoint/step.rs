@@ -5,6 +5,7 @@
 //! a changed threshold is seen, and the thread's loop looks at its stop signal. Whoever needs the log empty (a freeze)
 //! or a part of it free (a commit that overdrew) takes the same lock between two turns and does it all.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -272,17 +273,17 @@ impl Journal {
         (Some(Role(self)), state.committed)
     }
 
-    /// Makes the newest committed version of a block durable at home, if it is not. The tail is left to the next turn.
-    pub(crate) fn bring_home(&self, nr: BlockNr) -> Result<()> {
-        if self.checkpoint.due_block(nr).is_none() {
+    /// Makes the newest committed versions of blocks in these ranges durable at home. The tail is left to the next turn.
+    pub(crate) fn bring_home(&self, ranges: &[Range<BlockNr>]) -> Result<()> {
+        if self.checkpoint.not_home(ranges).is_empty() {
             return Ok(());
         }
         let mut rounds = self.checkpointing.lock();
         self.check_aborted()?;
         // Nobody else writes blocks home while we have the lock.
-        let Some(due) = self.checkpoint.due_block(nr) else { return Ok(()) };
-        self.write_home(&mut rounds, due)?;
-        if self.barrier() && !rounds.is_durable(nr, self.home_writes.covered()) {
+        let due = self.checkpoint.not_home(ranges);
+        self.write_home(&mut rounds, due.clone())?;
+        if self.barrier() && !rounds.are_durable(&due, self.home_writes.covered()) {
             self.flush_device()?;
         }
         Ok(())

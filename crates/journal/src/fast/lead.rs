@@ -46,7 +46,7 @@
 //!   no other fast commit in between, or the journal is aborted (`lead_fast`).
 //! - F7: a transaction with a fast commit is not empty: it will be committed, and a freeze waits for that
 //!   (`Transaction::has_fast`).
-//! - F8: a block of which peers write only some words behind a fast commit is home as committed before one counts
+//! - F8: the blocks that e2fsck writes from memory behind a fast commit are home as committed before one counts
 //!   (`settle_patched`).
 //! - F9: nobody sleeps on in a batch: it is served, or a full commit, an abort or the end of fast commits wakes it. Who was
 //!   woken to lead and goes another way wakes the rest (`wait_fast`).
@@ -252,13 +252,10 @@ impl Journal {
         Outcome::Written(blocks)
     }
 
-    /// See [`Journal::set_patched_block`]. Nothing is committed in full before the next first fast commit, so the later ones
-    /// find it done.
+    /// See [`Journal::set_patched_blocks`]. Nothing is committed in full before the next first fast commit, so the later
+    /// ones find it done.
     fn settle_patched(&self, place: Place) -> Result<()> {
-        match self.fast.patched() {
-            Some(nr) if place.first => self.bring_home(nr),
-            _ => Ok(()),
-        }
+        if place.first { self.bring_home(self.fast.patched()) } else { Ok(()) }
     }
 
     /// Writes the blocks of a fast commit; durable on return.

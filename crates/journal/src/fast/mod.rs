@@ -25,6 +25,7 @@ mod tests;
 
 use std::any::Any;
 use std::fmt::Debug;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use extol_device::BlockNr;
@@ -158,8 +159,8 @@ pub trait FastSource: Send + Sync + Debug {
 #[derive(Debug, Default)]
 pub(crate) struct FastCommits {
     source: OnceLock<Arc<dyn FastSource>>,
-    /// The block that must be home, as committed, before a fast commit counts.
-    patched: OnceLock<BlockNr>,
+    /// Blocks that must be home, as committed, before a fast commit counts.
+    patched: OnceLock<Vec<Range<BlockNr>>>,
     /// Handles note what they change.
     tracks: AtomicBool,
     /// A batch was served, or goes another way: those with even numbers, and the others.
@@ -173,9 +174,9 @@ impl FastCommits {
         self.source.get()
     }
 
-    /// See [`Journal::set_patched_block`].
-    pub fn patched(&self) -> Option<BlockNr> {
-        self.patched.get().copied()
+    /// See [`Journal::set_patched_blocks`].
+    pub fn patched(&self) -> &[Range<BlockNr>] {
+        self.patched.get().map_or(&[], Vec::as_slice)
     }
 
     pub fn tracks(&self) -> bool {
@@ -189,12 +190,13 @@ impl FastCommits {
 }
 
 impl Journal {
-    /// Names the block that holds the file system's superblock. e2fsck reads it before it replays the log and afterwards
-    /// writes only the words that it has changed itself. With fast commits, for which it notes "being replayed" there, it so
-    /// mixes an old home version with a newer one from the log, and stops at the checksum. So whenever the log holds a
-    /// newer version of this block, it goes home before the first fast commit of a transaction counts.
-    pub fn set_patched_block(&self, nr: BlockNr) {
-        let _ = self.fast.patched.set(nr);
+    /// Names the blocks that hold the file system's superblock and group descriptors. e2fsck reads them before it replays
+    /// the log, and writes them back from memory when it has replayed fast commits: of the superblock only the words
+    /// that it has changed itself, so that the checksum is wrong if the log held a newer one; of the descriptors all, so that
+    /// what the log had brought is lost. So whenever the log holds a newer version of one of these blocks, it goes home
+    /// before the first fast commit of a transaction counts.
+    pub fn set_patched_blocks(&self, blocks: Vec<Range<BlockNr>>) {
+        let _ = self.fast.patched.set(blocks);
     }
 
     /// Names the file system's side and turns fast commits on, if the log has an area for them. Once.

@@ -22,20 +22,22 @@ fn a_small_one_is_one_write() {
     assert_eq!(rig.journal.stats().transactions, 1);
 }
 
-/// A block that e2fsck writes only in part goes home first, once, and is durable there.
+/// Blocks that e2fsck writes from memory go home first, once, and are durable there.
 #[test]
-fn the_patched_block_goes_home_first() {
+fn patched_blocks_go_home_first() {
     let rig = Rig::live(PLAIN);
-    rig.journal.set_patched_block(BlockNr(0));
+    rig.journal.set_patched_blocks(vec![BlockNr(0)..BlockNr(1), BlockNr(20)..BlockNr(30)]);
     let at = rig.log.position();
     rig.fsync(12, records(1));
     assert_eq!(rig.story(at), "fc0!", "the log does not hold it");
     rig.change(0);
+    rig.change(29);
+    rig.change(30);
     rig.journal.commit_all().unwrap();
     let at = rig.log.position();
     rig.fsync(12, records(1));
     rig.fsync(12, records(1));
-    assert_eq!(rig.story(at), "data flush fc0! fc1!");
+    assert_eq!(rig.story(at), "data data flush fc0! fc1!");
     rig.change(6);
     rig.journal.commit_all().unwrap();
     let at = rig.log.position();
