@@ -137,7 +137,7 @@ fn images_that_lie() {
         (0x80, &[1, 0]),
     ] {
         let lie = image(small, |b| b[at..at + bytes.len()].copy_from_slice(bytes));
-        records("field", &[small], &[lie.clone()]);
+        records("field", &[small], std::slice::from_ref(&lie));
         records("field, with a range", &[small], &[lie.clone(), range(small, 0, 2, 6000), lie]);
     }
     for len in [128, 129, 131, 156, 159, 255, 256, 257, 900] {
