@@ -1,6 +1,6 @@
 //! Control and visibility of a live mount: remount, stat, metrics, top.
 
-use extol_testkit::{ExtolMount, Image, Need, Scratch, e2fsck, require, run};
+use extol_testkit::{ExtolMount, Image, Need, Scratch, debugfs, e2fsck, require, run};
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,8 +53,12 @@ struct Rig {
 }
 
 fn rig(options: &[&str]) -> Rig {
+    rig_with(&[], options)
+}
+
+fn rig_with(mke2fs: &[&str], options: &[&str]) -> Rig {
     let scratch = Scratch::new();
-    let image = Image::mke2fs(scratch.path(), "a.img", 64 << 20, &["-t", "ext4"]);
+    let image = Image::mke2fs(scratch.path(), "a.img", 64 << 20, &[&["-t", "ext4"], mke2fs].concat());
     let mount = ExtolMount::start(bin(), &image.path, &scratch.dir("mnt"), options);
     Rig { scratch, image, mount }
 }
@@ -253,6 +257,107 @@ fn metrics_are_well_formed() {
     // Somebody who asks and does not read holds up nobody.
     let _idle: Vec<_> = (0..8).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
     mount.unmount();
+}
+
+/// Writes a new file and makes it durable.
+fn durable(path: &Path) {
+    std::fs::write(path, "x").unwrap();
+    std::fs::File::open(path).unwrap().sync_all().unwrap();
+}
+
+/// The counters of fast commits, the same ones on the page, for programs and as Linux shows them.
+#[test]
+fn fast_commits_are_counted() {
+    if !require(&NEEDS) {
+        return;
+    }
+    let options = ["commit=300", "x-extol.metrics=:0"];
+    let Rig { scratch: _scratch, mount, .. } = rig_with(&["-O", "fast_commit"], &options);
+    let dir = mount.path().to_owned();
+    // Behind a mount the first one is a full commit, for want of a base.
+    (0..4).for_each(|n| durable(&dir.join(format!("f{n}"))));
+    std::os::unix::fs::symlink("f0", dir.join("link")).unwrap();
+    std::fs::File::open(&dir).unwrap().sync_all().unwrap();
+    remount(&dir, "nofast_commit");
+    durable(&dir.join("slow"));
+    let fast = &stats(&dir)["journal"]["fast_commit"];
+    let number = |name: &str| fast[name].as_u64().unwrap_or_else(|| panic!("{name}: {fast}"));
+    assert_eq!(fast["enabled"], false);
+    assert_eq!((number("commits"), number("blocks"), number("requests"), number("heads")), (3, 3, 3, 1));
+    let shown = extol(&["stat", text(&dir)]).output;
+    let full = number("ineligible") + number("failed");
+    let lines = [
+        "fc stats:\n3 commits\n",
+        &format!("\n{full} ineligible\n3 numblks\n"),
+        "us avg_commit_time\nIneligible reasons:\n\"Extended attributes changed\":\t0\n",
+        "off, 3 fast commits for 3 requests",
+    ];
+    for line in lines {
+        assert!(shown.contains(line), "{line:?} is missing:\n{shown}");
+    }
+    let said = mount.log();
+    let address = said.split("http://").nth(1).and_then(|rest| rest.split('/').next()).expect("an address");
+    let (_, body) = get(address);
+    let samples = parse_metrics(&body);
+    let value = |name: &str| {
+        let found = samples.iter().find(|(sample, _)| sample == name);
+        found.unwrap_or_else(|| panic!("no {name}:\n{body}")).1 as u64
+    };
+    for name in ["commits", "requests", "ineligible", "failed", "skipped", "blocks", "bytes", "heads"] {
+        let metric = match name {
+            "commits" => "extol_fast_commits_total".to_owned(),
+            _ => format!("extol_fast_commit_{name}_total"),
+        };
+        assert_eq!(value(&metric), number(name), "{metric}");
+    }
+    assert_eq!(value("extol_fast_commit_enabled"), 0);
+    for reason in fast["reasons"].as_array().expect("reasons") {
+        let sample = format!("extol_fast_commit_reasons_total{{reason={}}}", reason[0]);
+        assert_eq!(Some(value(&sample)), reason[1].as_u64(), "{sample}");
+    }
+    mount.unmount();
+}
+
+/// What `extol log` says of fast commits: those that count, one that was never durable, and leftovers.
+#[test]
+fn the_log_tells_which_fast_commits_count() {
+    if !require(&[&NEEDS[..], &[Need::Tool("debugfs")]].concat()) {
+        return;
+    }
+    let Rig { scratch: _scratch, image, mount } = rig_with(&["-O", "fast_commit"], &["commit=300"]);
+    let dir = mount.path().to_owned();
+    (0..4).for_each(|n| durable(&dir.join(format!("f{n}"))));
+    let copy = image.copy_as("copy.img");
+    let verdicts = || -> Vec<String> {
+        let done = extol(&["log", "--json", text(&copy.path)]);
+        let log: serde_json::Value = serde_json::from_str(&done.output).unwrap_or_else(|e| panic!("{e}"));
+        let commits = log["fast_commits"].as_array().expect("fast commits");
+        commits.iter().map(|commit| commit["verdict"].as_str().unwrap().to_owned()).collect()
+    };
+    let said = || extol(&["log", text(&copy.path)]).output;
+    assert_eq!(verdicts(), ["valid"; 3]);
+    assert_eq!(said().matches("4 records, valid: recovery applies it").count(), 3, "{}", said());
+    assert!(said().contains("create \"f3\" in 2: inode"), "{}", said());
+
+    // A bit of the last one.
+    let log = extol(&["log", "--json", text(&copy.path)]).output;
+    let log: serde_json::Value = serde_json::from_str(&log).unwrap();
+    let block = log["fast_commits"][2]["block"].as_u64().unwrap();
+    let home = debugfs(&copy, &format!("bmap <8> {block}"));
+    let home: u64 = home.lines().find_map(|line| line.trim().parse().ok()).expect("a block");
+    let block_size = log["superblock"]["block_size"].as_u64().unwrap();
+    copy.flip_bit(home * block_size + 60, 3);
+    assert_eq!(verdicts(), ["valid", "valid", "torn"]);
+    assert!(said().contains("torn: it was never durable"), "{}", said());
+
+    // A full commit makes them all void; the first is gone as well.
+    assert!(extol(&["sync", text(&dir)]).success());
+    let copy = image.copy_as("copy.img");
+    assert_eq!(verdicts(), ["void"; 2]);
+    assert!(said().contains("void: a leftover"), "{}", said());
+    mount.unmount();
+    assert!(!extol(&["log", text(&image.path)]).output.contains("valid"), "closed in order");
+    copy.remove();
 }
 
 fn get(address: &str) -> (String, String) {

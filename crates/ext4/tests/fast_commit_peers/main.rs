@@ -1,0 +1,290 @@
+//! Fast commits that Extol writes, the power cut behind them, and what Linux, e2fsck and Extol make of the volume. The
+//! scenarios have the numbers of the design document; each test says what it checks.
+
+mod rig;
+
+use std::os::unix::fs::MetadataExt;
+
+use extol::FileSystem as _;
+use extol::vfs::{Creds, Fallocate, NewNode};
+use extol_journal::inspect::{FcTagReport, FcVerdict};
+use extol_testkit::e2fsck;
+use rig::{BLOCK, Rig, holds, lacks, names};
+
+/// F1, F2: create, write, fsync is one block, no full commit, and whoever recovers has the file. F3: the next fsync of
+/// the same transaction is a block of its own, without a HEAD, with a checksum of its own.
+#[test]
+fn f1_f2_f3_small_files() {
+    let Some(rig) = Rig::new("") else { return };
+    let one = rig.commits(|| {
+        rig.put("/new", b"contents");
+        rig.fsync("/new");
+    });
+    assert_eq!(one, (1, 0), "fast and full commits");
+    assert_eq!(rig.counters().blocks, 1);
+    let cut = rig.cut();
+    let valid = cut.valid();
+    assert_eq!(valid.len(), 1);
+    assert_eq!(names(&valid[0]), ["head", "inode", "add", "creat", "inode", "tail"]);
+    cut.judge("F2", |dir| holds(dir, "new", b"contents"));
+
+    let two = rig.commits(|| {
+        rig.put("/new", b"longer contents");
+        rig.fsync("/new");
+    });
+    assert_eq!(two, (1, 0));
+    let cut = rig.cut();
+    let valid = cut.valid();
+    assert_eq!(valid.len(), 2, "F3");
+    assert!(!names(&valid[1]).contains(&"head") && names(&valid[1]).last() == Some(&"tail"), "{valid:?}");
+    cut.judge("F3", |dir| holds(dir, "new", b"longer contents"));
+}
+
+/// F8: of three fast commits the last is torn: the two before it count, for everybody.
+#[test]
+fn f8_the_last_one_is_torn() {
+    let Some(rig) = Rig::new("") else { return };
+    for name in ["/a", "/b", "/c"] {
+        rig.put(name, name.as_bytes());
+        rig.fsync(name);
+    }
+    let cut = rig.cut();
+    let report = cut.report();
+    let third = report.fast_commits[2].block;
+    let at = cut.offset_of(third);
+    cut.image.flip_bit(at + 60, 3);
+    let verdicts: Vec<_> = cut.report().fast_commits.iter().map(|commit| commit.verdict).collect();
+    assert_eq!(verdicts, [FcVerdict::Valid, FcVerdict::Valid, FcVerdict::Torn]);
+    cut.judge("F8", |dir| {
+        holds(dir, "a", b"/a");
+        holds(dir, "b", b"/b");
+        lacks(dir, "c");
+    });
+}
+
+/// F9: behind a full commit nobody finds the fast commits that it made void, and e2fsck does not lose the log over them.
+#[test]
+fn f9_void_ones_are_cleared() {
+    let Some(rig) = Rig::new("") else { return };
+    rig.put("/a", b"fast");
+    rig.fsync("/a");
+    assert_eq!(rig.commits(|| rig.fs.sync().unwrap()).1, 1);
+    rig.put("/b", b"full");
+    rig.fs.sync().unwrap();
+    let cut = rig.cut();
+    let report = cut.report();
+    assert_eq!((report.recovery.fast_commits, cut.valid().len()), ("none", 0));
+    assert!(report.recovery.transactions >= 2, "the log holds them: {:?}", report.recovery);
+    cut.judge("F9", |dir| {
+        holds(dir, "a", b"fast");
+        holds(dir, "b", b"full");
+    });
+}
+
+/// F12: what is made durable behind a freeze and thaw is found: the log is live again before a fast commit counts on it.
+#[test]
+fn f12_freeze_and_thaw() {
+    let Some(rig) = Rig::new("") else { return };
+    rig.fs.freeze().unwrap();
+    rig.fs.thaw().unwrap();
+    rig.put("/a", b"behind the thaw");
+    rig.fsync("/a");
+    rig.cut().judge("F12, first", |dir| holds(dir, "a", b"behind the thaw"));
+    let again = rig.commits(|| {
+        rig.put("/b", b"and then");
+        rig.fsync("/b");
+    });
+    assert_eq!(again, (1, 0), "the full commit made fast ones possible again");
+    rig.cut().judge("F12", |dir| holds(dir, "b", b"and then"));
+}
+
+/// F14: files that are made while another thread commits in full all the time, each with an fsync: all are there.
+#[test]
+fn f14_beside_full_commits() {
+    let Some(rig) = Rig::new("") else { return };
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                rig.fs.sync().unwrap();
+            }
+        });
+        for i in 0..40 {
+            let name = format!("/f{i}");
+            rig.put(&name, name.as_bytes());
+            rig.fsync(&name);
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    rig.cut().judge("F14", |dir| {
+        for i in 0..40 {
+            holds(dir, &format!("f{i}"), format!("/f{i}").as_bytes());
+        }
+    });
+}
+
+/// F15: a file made and removed before the fsync of another one leaves no trace in the records: an UNLINK of what never
+/// was stops e2fsck's replay.
+#[test]
+fn f15_what_came_and_went() {
+    let Some(rig) = Rig::new("") else { return };
+    rig.put("/dead", b"never seen");
+    rig.fs.remove_file("/dead").unwrap();
+    rig.put("/other", b"kept");
+    rig.fsync("/other");
+    let cut = rig.cut();
+    let named = |tag: &FcTagReport| match tag {
+        FcTagReport::Creat { name, .. }
+        | FcTagReport::Link { name, .. }
+        | FcTagReport::Unlink { name, .. } => name == "dead",
+        _ => false,
+    };
+    assert!(!cut.valid().iter().flatten().any(named), "{:?}", cut.valid());
+    cut.judge("F15", |dir| {
+        holds(dir, "other", b"kept");
+        lacks(dir, "dead");
+    });
+}
+
+/// F16: rename over a file that is there: new contents under the name, link counts right, nothing leaks.
+#[test]
+fn f16_rename_over() {
+    let Some(rig) = Rig::new("") else { return };
+    rig.put("/target", &[b'o'; 3000]);
+    rig.put("/kept", b"two names");
+    rig.fs.hard_link("/kept", "/second").unwrap();
+    rig.fs.sync().unwrap();
+    // The target's last name goes.
+    rig.put("/temporary", b"new");
+    rig.fs.rename_path("/temporary", "/target").unwrap();
+    rig.fsync("/target");
+    rig.cut().judge("F16", |dir| {
+        holds(dir, "target", b"new");
+        lacks(dir, "temporary");
+        assert_eq!(dir.join("target").metadata().unwrap().nlink(), 1);
+    });
+    // The target keeps a name.
+    rig.fs.sync().unwrap();
+    rig.put("/temporary", b"newer");
+    rig.fs.rename_path("/temporary", "/second").unwrap();
+    rig.fsync("/second");
+    rig.cut().judge("F16, two names", |dir| {
+        holds(dir, "second", b"newer");
+        holds(dir, "kept", b"two names");
+        assert_eq!(dir.join("kept").metadata().unwrap().nlink(), 1);
+        lacks(dir, "temporary");
+    });
+}
+
+/// F17: shortened, lengthened, written at a new place: no stale data, and the bitmaps are right.
+#[test]
+fn f17_shorter_and_longer() {
+    let Some(rig) = Rig::new("") else { return };
+    rig.put("/a", &[b'x'; 8 * BLOCK as usize]);
+    rig.fs.sync().unwrap();
+    let file = rig.fs.open_file("/a", extol::OpenOptions::new().read(true).write(true)).unwrap();
+    let commits = rig.commits(|| {
+        file.set_len(1500).unwrap();
+        file.set_len(6 * BLOCK).unwrap();
+        file.write_all_at(b"new", 4 * BLOCK).unwrap();
+        file.sync_all().unwrap();
+    });
+    assert_eq!(commits, (1, 0));
+    let cut = rig.cut();
+    let tags = cut.valid().concat();
+    assert!(names(&tags).contains(&"del") && names(&tags).contains(&"add"), "{tags:?}");
+    let mut expected = vec![0; 6 * BLOCK as usize];
+    expected[..1500].fill(b'x');
+    expected[4 * BLOCK as usize..][..3].copy_from_slice(b"new");
+    cut.judge("F17", |dir| holds(dir, "a", &expected));
+}
+
+/// F20: unwritten blocks are written, then made durable: the data is there, not zeros.
+#[test]
+fn f20_unwritten_becomes_written() {
+    let Some(rig) = Rig::new("") else { return };
+    let file = rig.fs.create_file("/a").unwrap();
+    file.allocate(Fallocate::Allocate { keep_size: false }, 0, 8 * BLOCK).unwrap();
+    rig.fs.sync().unwrap();
+    let commits = rig.commits(|| {
+        file.write_all_at(&[b'w'; 2 * BLOCK as usize], 2 * BLOCK).unwrap();
+        file.sync_all().unwrap();
+    });
+    assert_eq!(commits, (1, 0));
+    let mut expected = vec![0; 8 * BLOCK as usize];
+    expected[2 * BLOCK as usize..4 * BLOCK as usize].fill(b'w');
+    rig.cut().judge("F20", |dir| holds(dir, "a", &expected));
+}
+
+/// F23: what Linux or e2fsck would replay wrongly is committed in full, and is right.
+#[test]
+fn f23_what_cannot_be_fast() {
+    let Some(rig) = Rig::new("") else { return };
+    rig.fs.create_dir("/empty").unwrap();
+    rig.fs.sync().unwrap();
+    type Step<'a> = (&'a str, &'a str, Box<dyn Fn() + 'a>);
+    let steps: Vec<Step<'_>> = vec![
+        ("mkdir", "/dir", Box::new(|| rig.fs.create_dir("/dir").unwrap())),
+        (
+            "file in it",
+            "/sub/file",
+            Box::new(|| {
+                rig.fs.create_dir("/sub").unwrap();
+                rig.put("/sub/file", b"inside");
+            }),
+        ),
+        ("rmdir", "/", Box::new(|| rig.fs.remove_dir("/empty").unwrap())),
+        ("symlink", "/", Box::new(|| rig.fs.symlink("old", "/link").unwrap())),
+        (
+            "mknod",
+            "/",
+            Box::new(|| {
+                rig.fs.create_node("/pipe", NewNode::Fifo, 0o600, Creds::default()).unwrap();
+            }),
+        ),
+        (
+            "O_TMPFILE",
+            "/named",
+            Box::new(|| {
+                let file = rig.fs.create_unnamed_file("/").unwrap();
+                file.write_all_at(b"named later", 0).unwrap();
+                file.link_to("/named").unwrap();
+            }),
+        ),
+    ];
+    for (what, ask, step) in steps {
+        let commits = rig.commits(|| {
+            step();
+            let inode = rig.fs.inode(ask).unwrap();
+            extol::FileSystem::fsync(&*rig.fs, inode.ino(), false).unwrap();
+        });
+        assert_eq!(commits.0, 0, "{what} is no fast commit");
+        assert!(commits.1 > 0, "{what} is committed in full");
+    }
+    let counted: u64 = rig.counters().reasons.iter().map(|(_, n)| n).sum();
+    assert!(counted >= 6, "{:?}", rig.counters().reasons);
+    rig.cut().judge("F23", |dir| {
+        assert!(dir.join("dir").is_dir());
+        holds(dir, "sub/file", b"inside");
+        lacks(dir, "empty");
+        assert_eq!(std::fs::read_link(dir.join("link")).unwrap(), std::path::Path::new("old"));
+        holds(dir, "named", b"named later");
+        assert_eq!(dir.join("pipe").metadata().unwrap().mode(), 0o010_600);
+    });
+}
+
+/// F28: a volume that was closed in order has an empty log without the fast-commit bit, so that every e2fsck takes it.
+#[test]
+fn f28_closed_in_order() {
+    let Some(rig) = Rig::new("") else { return };
+    rig.put("/a", b"a");
+    rig.fsync("/a");
+    assert!(rig.cut().report().superblock.fast_commit.is_some(), "the bit is there while it is open");
+    rig.fs.unmount().unwrap();
+    let cut = rig.cut();
+    let report = cut.report();
+    assert_eq!(report.superblock.start, 0);
+    assert!(!report.superblock.features.iter().any(|name| name.contains("fast")), "{report:?}");
+    e2fsck(&cut.image).assert_clean("F28");
+    cut.judge("F28", |dir| holds(dir, "a", b"a"));
+}
