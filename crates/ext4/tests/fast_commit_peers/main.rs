@@ -216,6 +216,30 @@ fn f20_unwritten_becomes_written() {
     rig.cut().judge("F20", |dir| holds(dir, "a", &expected));
 }
 
+/// A name in the place of one that went: replay of the new name alone would find no room for it, and give the directory
+/// a block (which Linux and e2fsck both do wrongly).
+#[test]
+fn a_full_directory_does_not_grow_in_replay() {
+    let Some(rig) = Rig::new("") else { return };
+    let path = |n: u32| format!("/sub/{n:0>244}");
+    rig.fs.create_dir("/sub").unwrap();
+    // Three of them fill a block.
+    (0..3).for_each(|n| rig.put(&path(n), b"there before"));
+    rig.fs.sync().unwrap();
+    let commits = rig.commits(|| {
+        rig.fs.remove_file(&path(0)).unwrap();
+        rig.put(&path(3), b"in its place");
+        rig.fsync(&path(3));
+    });
+    let dir = rig.fs.inode("/sub").unwrap().ino();
+    assert_eq!(rig.fs.getattr(dir).unwrap().size, BLOCK, "it has not grown");
+    assert_eq!(commits, (0, 1));
+    rig.cut().judge("room", |dir| {
+        lacks(dir, &path(0)[1..]);
+        holds(dir, &path(3)[1..], b"in its place");
+    });
+}
+
 /// F23: what Linux or e2fsck would replay wrongly is committed in full, and is right.
 #[test]
 fn f23_what_cannot_be_fast() {

@@ -4,7 +4,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use extol_device::{BlockDevice, MemDevice};
-use extol_journal::fast::{Ask, Collected, FastSource, FcRecord, Reason};
+use extol_journal::Tid;
+use extol_journal::fast::{Ask, Collected, Delta, FastSource, FcRecord, Reason};
 use extol_vfs::{
     Creds, Fallocate, FileSystem, NewNode, Rdev, RenameFlags, SetAttr, SetTime, Timestamp, XattrSet,
 };
@@ -510,6 +511,44 @@ fn slots_with_remains() {
             }
             (false, true) => rig.refused(next, Reason::UsedSlot),
         }
+    }
+}
+
+/// An image whose links are not those of its names would leave a wrong count, or an inode without a name.
+#[test]
+fn links_that_no_name_explains() {
+    let tracker = Tracker::default();
+    let told = |ino, links, born, was: Option<u32>, is: Option<u32>| {
+        let image = vec![0; 160].into();
+        let inode = Delta::Inode { ino, image, born, data: true, links };
+        let name = Delta::Name { dir: 2, name: format!("n{ino}").into_bytes().into(), was, is };
+        tracker.apply(Tid(7), vec![inode, name], true);
+        tracker.collect(Tid(7), &[Ask { ino, data_only: false }])
+    };
+    // A new one: two links and one name; and one that is as it should be.
+    assert_eq!(told(12, 2, true, None, Some(12)), Collected::Full(Reason::Failed));
+    assert!(matches!(told(13, 1, true, None, Some(13)), Collected::Records(_)));
+    // An old one that had no name before.
+    assert_eq!(told(14, 1, false, None, Some(14)), Collected::Full(Reason::Failed));
+    assert!(matches!(told(15, 1, false, Some(15), None), Collected::Records(_)));
+}
+
+/// In a table that was zeroed, what somebody left in a slot concerns only the inode that gets it.
+#[test]
+fn remains_in_a_zeroed_table() {
+    for (at, bytes) in [(0x1A, &[1][..]), (0, &[0, 0x80])] {
+        let rig = Rig::with(&["-E", "lazy_itable_init=0,nodiscard"], "");
+        let first = rig.file("first");
+        let ino = first + 40;
+        scribble(&rig.dev, &rig, ino, at, bytes);
+        for i in first + 1..ino {
+            rig.file(&format!("f{i}"));
+        }
+        let victim = rig.file("victim");
+        assert_eq!(victim, ino, "inodes are handed out from the front");
+        let next = rig.file("next");
+        assert_eq!(rig.ask(victim), Collected::Full(Reason::UsedSlot));
+        assert_eq!(rig.records(next), "INODE CREAT:next INODE");
     }
 }
 
