@@ -227,7 +227,7 @@ fn a_full_directory_does_not_grow_in_replay() {
     (0..3).for_each(|n| rig.put(&path(n), b"there before"));
     rig.fs.sync().unwrap();
     let commits = rig.commits(|| {
-        rig.fs.remove_file(&path(0)).unwrap();
+        rig.fs.remove_file(path(0)).unwrap();
         rig.put(&path(3), b"in its place");
         rig.fsync(&path(3));
     });
