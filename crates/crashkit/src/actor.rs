@@ -10,7 +10,7 @@ use extol::{Ext4, File, FileSystem as _, FsError, OpenOptions};
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 
-use crate::model::{Content, History, Kind, Tree, Zeros};
+use crate::model::{Content, History, Id, Kind, Tree, Zeros};
 use crate::tape::{Note, Tape};
 
 /// Result of an operation; the error ends the run.
@@ -27,7 +27,7 @@ pub struct Actor {
     history: History,
     rng: SmallRng,
     /// Files kept open.
-    held: Vec<File>,
+    held: Vec<(File, Id)>,
 }
 
 impl Actor {
@@ -229,20 +229,26 @@ impl Actor {
         let text = format!("open {path}");
         let file = self.act(&text, |fs| fs.open_file(&full, OpenOptions::new().read(true).write(true)))?;
         self.history.quiet(text);
-        self.held.extend(file);
+        let id = self.tree().get(path).unwrap_or_default();
+        self.held.extend(file.map(|file| (file, id)));
         Ok(())
     }
 
-    /// Writes into the file opened last, whether it has a name or not, but only if it has none any more.
+    /// Writes into the file opened last, whether it has a name or not, but only if it has none any more. As long as the
+    /// loss of the name is not durable, the name can come back, and with it what was written in place: up to the old
+    /// end, for a larger size cannot be older than the loss of the name.
     pub fn write_nameless(&mut self, len: usize) -> Done {
-        let Some(file) = self.held.pop() else { return Ok(()) };
+        let Some((file, id)) = self.held.pop() else { return Ok(()) };
         let bytes = self.fresh(len);
         let nameless = file.metadata().is_ok_and(|attr| attr.nlink == 0);
         if nameless {
             self.act("write to a file without a name", |_| file.write_all_at(&bytes, 0))?;
             self.history.quiet(format!("write {len} bytes to a file without a name"));
+            let mut content = self.history.content(id);
+            content.write(0, &bytes[..len.min(content.len())]);
+            self.history.contents(id, content, Zeros::No);
         }
-        self.held.push(file);
+        self.held.push((file, id));
         Ok(())
     }
 

@@ -82,9 +82,16 @@ struct Counters {
     again_runs: AtomicU64,
     superseded: AtomicU64,
     torn_heads: AtomicU64,
+    marks: AtomicU64,
 }
 
 impl Counters {
+    /// e2fsck was asked; `mark`: and repaired a mark of its own.
+    fn asked(&self, mark: bool) {
+        self.e2fsck.fetch_add(1, Ordering::Relaxed);
+        self.marks.fetch_add(u64::from(mark), Ordering::Relaxed);
+    }
+
     /// Notes the window that a state is in. True: e2fsck must not be asked; and Linux.
     fn spared(&self, window: Option<Window>) -> (bool, bool) {
         match window {
@@ -177,6 +184,7 @@ impl<'a> Campaign<'a> {
         row.linux = counters.linux.into_inner();
         row.superseded = counters.superseded.into_inner();
         row.torn_heads = counters.torn_heads.into_inner();
+        row.marks = counters.marks.into_inner();
         row.recoveries_cut = counters.again_runs.into_inner();
         row.second_states = counters.again.into_inner();
         let mut failures = failures.into_inner();
@@ -262,8 +270,7 @@ impl<'a> Campaign<'a> {
         }
         if ask_e2fsck_now && !not_e2fsck {
             let dir = scratch.get_or_init(Scratch::in_memory);
-            ask_e2fsck(&self.variant, &crashed, &recovered, other, dir).map_err(plain)?;
-            counters.e2fsck.fetch_add(1, Ordering::Relaxed);
+            counters.asked(ask_e2fsck(&self.variant, &crashed, &recovered, other, dir).map_err(plain)?);
         }
         if ask_linux_now && !not_linux {
             let dir = scratch.get_or_init(Scratch::in_memory);
@@ -292,14 +299,8 @@ impl<'a> Campaign<'a> {
                             }
                             let other: Other<'_> =
                                 if torn || matches!(fate, Fate::Torn(_)) { Some(&legal) } else { None };
-                            ask_e2fsck(
-                                &self.variant,
-                                &crashed,
-                                &again,
-                                other,
-                                scratch.get_or_init(Scratch::in_memory),
-                            )?;
-                            counters.e2fsck.fetch_add(1, Ordering::Relaxed);
+                            let dir = scratch.get_or_init(Scratch::in_memory);
+                            counters.asked(ask_e2fsck(&self.variant, &crashed, &again, other, dir)?);
                             Ok(())
                         });
                         both.map_err(|what| (Some(second), what))?;
@@ -442,12 +443,12 @@ pub fn replay_case(dir: &Path, tell: &mut dyn FnMut(&str)) -> Result<(), String>
     let (case, variant, crashed) = Case::load(dir)?;
     tell(&format!("a state of a volume of the kind {}, saved because: {}", variant.name, case.what));
     for (history, moment) in case.histories.iter().zip(&case.moments) {
-        history.last_begun(moment.begun, 8).iter().for_each(|line| tell(line));
+        history.last_begun(moment.begun, 60).iter().for_each(|line| tell(line));
         tell(&format!("{moment:?}"));
     }
     let recovered = recover(&variant, &crashed)?;
     judge_all(&case.histories, &case.moments, &recovered.view, &variant)?;
     checked_in_memory(&crashed)?;
     let legal = |view: &View| judge_all(&case.histories, &case.moments, view, &variant);
-    ask_e2fsck(&variant, &crashed, &recovered, Some(&legal), &Scratch::in_memory())
+    ask_e2fsck(&variant, &crashed, &recovered, Some(&legal), &Scratch::in_memory()).map(|_| ())
 }

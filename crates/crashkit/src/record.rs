@@ -56,6 +56,12 @@ pub enum Plant {
     /// A fast commit says only one of the names of an inode.
     #[cfg(feature = "planted-bugs")]
     NamesForgotten,
+    /// A fast commit does not say that a name is gone.
+    #[cfg(feature = "planted-bugs")]
+    UnlinkForgotten,
+    /// What e2fsck writes back from memory does not go home before the first fast commit.
+    #[cfg(feature = "planted-bugs")]
+    PatchedNotHome,
 }
 
 impl Plant {
@@ -85,6 +91,10 @@ impl Plant {
         ("fast-on-empty-log", Self::FastOnEmptyLog),
         #[cfg(feature = "planted-bugs")]
         ("names-forgotten", Self::NamesForgotten),
+        #[cfg(feature = "planted-bugs")]
+        ("unlink-forgotten", Self::UnlinkForgotten),
+        #[cfg(feature = "planted-bugs")]
+        ("patched-not-home", Self::PatchedNotHome),
     ];
 
     /// The bug of this name.
@@ -115,6 +125,8 @@ impl Plant {
             Self::LogWraps => planted::Bug::LogWraps,
             Self::FastOnEmptyLog => planted::Bug::FastOnEmptyLog,
             Self::NamesForgotten => planted::Bug::NamesForgotten,
+            Self::UnlinkForgotten => planted::Bug::UnlinkForgotten,
+            Self::PatchedNotHome => planted::Bug::PatchedNotHome,
         }));
     }
 }

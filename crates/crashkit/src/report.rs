@@ -70,6 +70,8 @@ pub struct Row {
     pub superseded: u64,
     /// States that e2fsck and Linux were not asked about: a torn first block of the fast-commit area.
     pub torn_heads: u64,
+    /// States in which e2fsck repaired a mark of its own: groups "uninitialized" on volumes without their checksums.
+    pub marks: u64,
     /// What was wrong.
     pub failures: Vec<Failure>,
     /// Wall-clock time.
@@ -95,6 +97,7 @@ impl Row {
         self.fallbacks += other.fallbacks;
         self.superseded += other.superseded;
         self.torn_heads += other.torn_heads;
+        self.marks += other.marks;
         self.failures.extend(other.failures.iter().cloned());
         self.seconds += other.seconds;
     }
@@ -164,13 +167,13 @@ impl Report {
     #[must_use]
     pub fn table(&self) -> String {
         let mut text = String::from(
-            "| load | volume | operations | log filled | revokes | fast commits | fallbacks | cuts | states | distinct | recoveries cut | their states | e2fsck | Linux | windows | failures | seconds |\n\
-             |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+            "| load | volume | operations | log filled | revokes | fast commits | fallbacks | cuts | states | distinct | recoveries cut | their states | e2fsck | Linux | windows | marks | failures | seconds |\n\
+             |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
         );
         for row in self.rows.iter().chain([&self.total()]) {
             let _ = writeln!(
                 text,
-                "| {} | {} | {} | {:.1} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {}+{} | {} | {:.1} |",
+                "| {} | {} | {} | {:.1} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {}+{} | {} | {} | {:.1} |",
                 row.workload,
                 row.variant,
                 row.operations,
@@ -187,6 +190,7 @@ impl Report {
                 row.linux,
                 row.superseded,
                 row.torn_heads,
+                row.marks,
                 row.failures.len(),
                 row.seconds,
             );

@@ -310,6 +310,13 @@ impl Variant {
         !MountOptions::parse(self.options).unwrap_or_default().journal_async_commit
     }
 
+    /// True if it has fast commits and its group descriptors have no checksums.
+    #[must_use]
+    pub fn without_group_checksums(&self) -> bool {
+        let has = |name: &str| self.features.split(',').any(|f| f == name);
+        self.fast_blocks.is_some() && has("^metadata_csum") && !has("uninit_bg")
+    }
+
     /// What it promises.
     #[must_use]
     pub fn rules(&self) -> Rules {

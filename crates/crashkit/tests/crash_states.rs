@@ -59,6 +59,41 @@ fn every_load_on_every_kind_of_volume() {
     sweep(&workloads::all(), seed());
 }
 
+/// Fast commits: their own loads on every kind of volume that has them, and the classics on one.
+#[test]
+fn fast_commits() {
+    let e2fsck = require(&[Need::Tool("e2fsck")]);
+    let linux = require(&[Need::Root, Need::Loop, Need::Kernel("ext4")]);
+    let mut report = Report::default();
+    for (i, load) in workloads::all().iter().enumerate() {
+        for (j, kind) in VARIANTS.iter().enumerate().filter(|(_, kind)| kind.fast_blocks.is_some()) {
+            let own = !load.suits(&VARIANTS[0]);
+            if !load.suits(kind) || !(own || kind.name == "fc") {
+                continue;
+            }
+            let mut campaign = Campaign::quick(&**load, *kind, seed() + (i + j) as u64 % 2);
+            campaign.max_states = 50;
+            campaign.again_every = 45;
+            campaign.e2fsck_every = if e2fsck { 15 } else { 0 };
+            campaign.linux_every = if linux { 45 } else { 0 };
+            report.add(campaign.run(&mut |_, _, _| {}).unwrap_or_else(|e| panic!("{e}")));
+        }
+    }
+    println!("{}\n{}", report.table(), report.summary());
+    for failure in &report.total().failures {
+        println!("FAILED {}\nreplay: {}", failure.what, failure.replay);
+    }
+    let total = report.total();
+    assert!(total.failures.is_empty(), "{} states are wrong, see above", total.failures.len());
+    assert!(
+        report.rows.iter().filter(|r| r.workload == "closures").all(|r| r.fast_commits > 0),
+        "no fast commits somewhere"
+    );
+    assert!(total.fallbacks > 0, "everything was a fast commit");
+    // What others are not asked about is the exception.
+    assert!((total.superseded + total.torn_heads) * 4 <= total.e2fsck + 4, "{}", report.table());
+}
+
 /// What a one-line replay rests on: the same seed makes the same changes at the same places.
 #[test]
 fn a_run_repeats() {

@@ -1,10 +1,11 @@
-//! The kit finds what it is made to find: six ordering bugs, one at a time.
+//! The kit finds what it is made to find: thirteen bugs, one at a time.
 
 use extol_crashkit::campaign::Campaign;
 use extol_crashkit::cuts::Fate;
 use extol_crashkit::record::Plant;
 use extol_crashkit::variant::Variant;
 use extol_crashkit::workloads;
+use extol_testkit::{Need, require};
 
 /// The first failure among at most `most` states, and the number of states until then.
 fn hunt(
@@ -12,6 +13,7 @@ fn hunt(
     variant: &str,
     plant: Option<Plant>,
     most: u64,
+    e2fsck_every: u64,
 ) -> (u64, Option<extol_crashkit::report::Failure>) {
     let load = workloads::by_name(load).expect("a load");
     let variant = Variant::by_name(variant).expect("a kind of volume");
@@ -19,15 +21,26 @@ fn hunt(
     campaign.plant = plant;
     campaign.max_states = most;
     campaign.max_failures = 1;
+    campaign.e2fsck_every = e2fsck_every;
     let row = campaign.run(&mut |_, _, _| {}).expect("a run");
     (row.judged, row.failures.into_iter().next())
 }
 
 /// Finds the bug with one of these loads, and its failure again by its replay.
 fn must_find(plant: Plant, loads: &[(&str, &str)]) {
-    const MOST: u64 = 2500;
+    search(plant, loads, 2500, 0);
+}
+
+/// A bug that only e2fsck suffers from: it looks at one of so many states.
+fn e2fsck_must_find(plant: Plant, loads: &[(&str, &str)], every: u64) {
+    if require(&[Need::Tool("e2fsck")]) {
+        search(plant, loads, 700, every);
+    }
+}
+
+fn search(plant: Plant, loads: &[(&str, &str)], most: u64, e2fsck_every: u64) {
     for (load, variant) in loads {
-        let (states, failure) = hunt(load, variant, Some(plant), MOST);
+        let (states, failure) = hunt(load, variant, Some(plant), most, e2fsck_every);
         let failure = failure.unwrap_or_else(|| panic!("{load} on {variant} does not find {}", plant.name()));
         println!("{}: {load} on {variant} finds it within {states} states: {}", plant.name(), failure.what);
         println!("replay: {}", failure.replay);
@@ -41,7 +54,7 @@ fn must_find(plant: Plant, loads: &[(&str, &str)]) {
     }
     // Without the bug the same states are fine.
     let (load, variant) = loads[0];
-    let (states, failure) = hunt(load, variant, None, MOST);
+    let (states, failure) = hunt(load, variant, None, most.min(600), e2fsck_every);
     assert!(failure.is_none() && states > 100, "{failure:?}");
 }
 
@@ -87,4 +100,39 @@ fn data_mapped_before_it_is_written() {
 #[test]
 fn volume_marked_too_late() {
     must_find(Plant::RecoveryFlagLate, &[("log-append", "v3-1k"), ("wal", "external")]);
+}
+
+#[test]
+fn fast_commit_without_a_flush_of_file_data() {
+    must_find(Plant::FastWithoutFlush, &[("small-files", "fc")]);
+}
+
+#[test]
+fn first_block_of_a_fast_commit_before_the_others() {
+    e2fsck_must_find(Plant::FastHeadFirst, &[("closures", "fc")], 6);
+}
+
+#[test]
+fn fast_commits_of_a_durable_transaction_left_in_their_area() {
+    e2fsck_must_find(Plant::AreaNotCleared, &[("closures", "fc-tiny")], 6);
+}
+
+#[test]
+fn fast_commit_on_an_empty_log() {
+    must_find(Plant::FastOnEmptyLog, &[("log-append", "fc")]);
+}
+
+#[test]
+fn names_forgotten_by_a_closure() {
+    must_find(Plant::NamesForgotten, &[("closures", "fc")]);
+}
+
+#[test]
+fn names_that_a_fast_commit_leaves_behind() {
+    must_find(Plant::UnlinkForgotten, &[("closures", "fc")]);
+}
+
+#[test]
+fn blocks_that_e2fsck_writes_back_left_in_the_log() {
+    e2fsck_must_find(Plant::PatchedNotHome, &[("closures", "fc")], 6);
 }

@@ -30,6 +30,10 @@ pub enum Bug {
     FastOnEmptyLog,
     /// A fast commit says only one of the names of an inode.
     NamesForgotten,
+    /// A fast commit does not say that a name is gone.
+    UnlinkForgotten,
+    /// What e2fsck writes back from memory does not go home before the first fast commit.
+    PatchedNotHome,
 }
 
 thread_local! {

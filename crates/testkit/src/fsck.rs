@@ -44,10 +44,18 @@ impl FsckReport {
     /// What a repairing run did beyond that which belongs to every crash; all that it printed if it failed.
     #[must_use]
     pub fn unexpected_repairs(&self) -> Option<String> {
+        self.unexpected_repairs_but(|_| false)
+    }
+
+    /// As [`unexpected_repairs`](Self::unexpected_repairs), without the repairs (problem and question on one line) that
+    /// are known to be none.
+    #[must_use]
+    pub fn unexpected_repairs_but(&self, mut known: impl FnMut(&str) -> bool) -> Option<String> {
         if self.code & !1 != 0 {
             return Some(shorten(&self.output));
         }
-        let repaired = repairs(&self.output);
+        let mut repaired = repairs(&self.output);
+        repaired.retain(|repair| !known(repair));
         (!repaired.is_empty()).then(|| shorten(&repaired.join("\n")))
     }
 }

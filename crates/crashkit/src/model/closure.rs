@@ -23,8 +23,11 @@
 //! |---|---|
 //! | fsync of a file | its names |
 //! | fdatasync of a file | the name it was made with, or newer ones |
-//! | fsync of a directory | its own name, and all names of each inode whose names in it changed, as of that change |
+//! | fsync of a directory | its own name; all names of each inode that came to a name in it and is still there, as of then; and no inode has a name that it lost there |
 //! | syncfs | all names |
+//!
+//! A name that came to a directory and went again between two syncs promises nothing: the directory is as it was, and where
+//! the inode came from was never asked about.
 //!
 //! The moments of different inodes are chosen on their own; that they fit together needs no rule, because what is judged
 //! is a tree: a name leads to one inode. Contents follow the same rules as without fast commits.
@@ -50,7 +53,8 @@ pub(super) fn judge(history: &History, moment: Moment, view: &View, rules: Rules
     let lines = view.lines_below(&history.root);
     let found = inodes(&lines)?;
     let begun = moment.begun.min(history.steps.len());
-    let (all, lowest) = promised(history, moment);
+    let demands = Demands::of(history, moment);
+    let all = demands.all;
     let promised = Promised::of(history, moment);
     let mut nearest: Option<(usize, String)> = None;
     let mut bases = vec![all];
@@ -59,7 +63,7 @@ pub(super) fn judge(history: &History, moment: Moment, view: &View, rules: Rules
     for base in bases {
         let moments = moments(history, base, begun);
         let attempt = Attempt { history, view, rules, promised: &promised, found: &found, begun };
-        let why = match attempt.fits(base, &moments, all, &lowest) {
+        let why = match attempt.fits(base, &moments, &demands) {
             Ok(()) => return Ok(()),
             Err(why) => why,
         };
@@ -98,26 +102,47 @@ fn inodes<'a>(lines: &'a [Line]) -> Result<Vec<Found<'a>>, String> {
     Ok(all.into_values().collect())
 }
 
-/// The steps that all names must show, and those that the names of some inodes must show.
-fn promised(history: &History, moment: Moment) -> (usize, BTreeMap<Id, usize>) {
-    let mut all = 0;
-    let mut lowest: BTreeMap<Id, usize> = BTreeMap::new();
-    for promise in &history.promises[..moment.promised] {
-        let Some(id) = promise.of else {
-            all = all.max(promise.names);
-            continue;
-        };
-        let mut least = |id: Id, steps: usize| {
-            let old = lowest.entry(id).or_default();
-            *old = steps.max(*old);
-        };
-        least(id, promise.names);
-        let inside = |m: &&Moved| m.dir == Some(id) && m.steps <= promise.steps;
-        for moved in history.moves.iter().filter(inside) {
-            [moved.was, moved.is].into_iter().flatten().for_each(|id| least(id, moved.steps));
+/// What was promised about names.
+struct Demands {
+    /// The steps that all names must show.
+    all: usize,
+    /// Those that the names of some inodes must show.
+    lowest: BTreeMap<Id, usize>,
+    /// The moments, from and before, at which an inode had a name that a synced directory no longer has.
+    gone: BTreeMap<Id, Vec<(usize, usize)>>,
+}
+
+impl Demands {
+    fn of(history: &History, moment: Moment) -> Self {
+        let mut demands = Self { all: 0, lowest: BTreeMap::new(), gone: BTreeMap::new() };
+        for promise in &history.promises[..moment.promised] {
+            let Some(id) = promise.of else {
+                demands.all = demands.all.max(promise.names);
+                continue;
+            };
+            demands.least(id, promise.names);
+            let inside = |m: &&Moved| m.dir == Some(id) && m.steps <= promise.steps;
+            // Who has each name, and since when.
+            let mut has: BTreeMap<&str, (Id, usize)> = BTreeMap::new();
+            for moved in history.moves.iter().filter(inside) {
+                if let Some((lost, since)) = has.remove(moved.path.as_str()) {
+                    demands.gone.entry(lost).or_default().push((since, moved.steps));
+                }
+                has.extend(moved.is.map(|id| (moved.path.as_str(), (id, moved.steps))));
+            }
+            has.into_values().for_each(|(id, since)| demands.least(id, since));
         }
+        demands
     }
-    (all, lowest)
+
+    fn least(&mut self, id: Id, steps: usize) {
+        let old = self.lowest.entry(id).or_default();
+        *old = steps.max(*old);
+    }
+
+    fn is_gone(&self, id: Id, time: usize) -> bool {
+        self.gone.get(&id).into_iter().flatten().any(|(since, until)| (*since..*until).contains(&time))
+    }
 }
 
 /// For each inode the moments of the syncs behind `base` whose closures hold it.
@@ -212,21 +237,22 @@ impl Attempt<'_> {
         &self,
         base: usize,
         moments: &BTreeMap<Id, Vec<usize>>,
-        all: usize,
-        lowest: &BTreeMap<Id, usize>,
+        demands: &Demands,
     ) -> Result<(), Vec<String>> {
         // For each thing found, the inodes that it can be; and those that must be found.
         let mut can: Vec<Vec<Id>> = vec![Vec::new(); self.found.len()];
+        let mut cannot: Vec<Vec<String>> = vec![Vec::new(); self.found.len()];
         let mut must = BTreeSet::new();
         let mut why = Vec::new();
         for id in self.history.called.keys().copied() {
-            let least = lowest.get(&id).copied().unwrap_or(0).max(all);
+            let least = demands.lowest.get(&id).copied().unwrap_or(0).max(demands.all);
             let promised = |names: &[String]| {
                 let later = self.history.called.get(&id).into_iter().flatten();
                 let mut later = later.filter(|n| (least + 1..=self.begun).contains(&n.since));
                 names == self.names(id, least) || later.any(|n| n.paths == names)
             };
             let times = moments.get(&id).into_iter().flatten().copied().chain([base]);
+            let times = times.filter(|time| !demands.is_gone(id, *time));
             let states: BTreeSet<&[String]> =
                 times.map(|t| self.names(id, t)).filter(|n| promised(n)).collect();
             let mut absent = false;
@@ -238,7 +264,10 @@ impl Attempt<'_> {
                 } else if let Some(nr) = self.found.iter().position(|f| f.paths == *names) {
                     match self.same(id, &self.found[nr]) {
                         Ok(()) => can[nr].push(id),
-                        Err(e) => reasons.push(e),
+                        Err(e) => {
+                            cannot[nr].push(e.clone());
+                            reasons.push(e);
+                        }
                     }
                 }
             }
@@ -253,8 +282,8 @@ impl Attempt<'_> {
                 }
             }
         }
-        for (found, _) in self.found.iter().zip(&can).filter(|(_, can)| can.is_empty()) {
-            why.push(format!("{:?} is what no inode can be", found.paths));
+        for (nr, found) in self.found.iter().enumerate().filter(|(nr, _)| can[*nr].is_empty()) {
+            why.push(format!("{:?} is what no inode can be: {:?}", found.paths, cannot[nr]));
         }
         if !why.is_empty() {
             return Err(why);
@@ -396,5 +425,8 @@ mod tests {
         assert!(at_end(&steps, &[&["c"], &["d"]]).is_ok());
         assert!(at_end(&steps, &[&["a"], &["c"], &["d"]]).is_err());
         assert!(at_end(&steps, &[&["b"], &["d"]]).is_err());
+        let made_and_cut = ["+a", "+b", "-b", "!", "+x", "!x"];
+        assert!(at_end(&made_and_cut, &[&["a"], &["x"]]).is_ok());
+        assert!(at_end(&made_and_cut, &[&["a"], &["b"], &["x"]]).is_err(), "gone");
     }
 }

@@ -15,4 +15,4 @@ mod tree;
 pub use content::Content;
 pub use history::{History, Zeros};
 pub use judge::{Moment, Rules, judge};
-pub use tree::{Kind, Line, Tree};
+pub use tree::{Id, Kind, Line, Tree};

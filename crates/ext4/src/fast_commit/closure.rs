@@ -136,6 +136,12 @@ impl Plan {
             unnamed.insert(ino);
         }
         for step in steps {
+            #[cfg(feature = "planted-bugs")]
+            if matches!(step, Step::Unlink(..))
+                && extol_journal::planted::has(extol_journal::planted::Bug::UnlinkForgotten)
+            {
+                continue;
+            }
             let entry = |name: &Name, ino| FcEntry { parent: name.dir, ino, name: name.name.to_vec().into() };
             out.push(match step {
                 Step::Unlink(name, ino) => FcRecord::Unlink(entry(name, ino)),

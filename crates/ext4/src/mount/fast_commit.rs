@@ -30,8 +30,10 @@ pub(crate) struct FastCommits {
     pub note: Option<String>,
 }
 
-/// Where the superblock and the group descriptors are: [`extol_journal::Journal::set_patched_blocks`].
-pub(crate) fn patched_blocks(geo: &Geometry) -> Vec<Range<BlockNr>> {
+/// What e2fsck read before the log was replayed, and writes back: [`extol_journal::Journal::set_patched_blocks`]. That is
+/// the superblock, the group descriptors, and `journal_inode`, the block of the inode table that holds the journal's
+/// inode (none if the journal has a device of its own).
+pub(crate) fn patched_blocks(geo: &Geometry, journal_inode: Option<BlockNr>) -> Vec<Range<BlockNr>> {
     let superblock = BlockNr(1024 / u64::from(geo.block_size.bytes()));
     let mut ranges = vec![superblock..superblock.plus(1)];
     for first in (0..geo.groups).step_by(geo.descs_per_block() as usize) {
@@ -41,6 +43,7 @@ pub(crate) fn patched_blocks(geo: &Geometry) -> Vec<Range<BlockNr>> {
             _ => ranges.push(block..block.plus(1)),
         }
     }
+    ranges.extend(journal_inode.map(|block| block..block.plus(1)));
     ranges
 }
 

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use extol_device::{BlockDevice, FailLatch, SharedDevice};
 use extol_journal::{Journal, JournalConfig, Services};
 use extol_ondisk::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, State};
-use extol_ondisk::{Compat, Geometry, Incompat, RoCompat, Superblock};
+use extol_ondisk::{Compat, Geometry, Incompat, InodeNr, RoCompat, Superblock};
 use extol_service::{Clock, Runner, SystemClock, Wakeup};
 use extol_sync::rank::Mutex;
 use extol_vfs::{FsError, Result};
@@ -173,7 +173,6 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
     })?;
     let tracker = Arc::new(Tracker::default());
     if recovered.no_fast_commits.is_none() && journal.has_log() {
-        journal.set_patched_blocks(fast_commit::patched_blocks(&geo));
         journal.set_fast_source(Arc::clone(&tracker) as _);
     }
     journal.set_batching(options.batching);
@@ -197,6 +196,16 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
     } else {
         Allocator::read_only(Arc::clone(&journal), &geo, &sb, alloc_options)?
     };
+    if recovered.no_fast_commits.is_none() && journal.has_log() {
+        let in_table = if sb.journal_inum == 0 {
+            None
+        } else {
+            let (group, index) = geo.group_of_inode(InodeNr(sb.journal_inum));
+            let block = u64::from(index / geo.inodes_per_block());
+            Some(alloc.inode_table(group)?.plus(block))
+        };
+        journal.set_patched_blocks(fast_commit::patched_blocks(&geo, in_table));
+    }
     for run in protect {
         alloc.protect(run);
     }
@@ -232,7 +241,7 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
     });
     // The root must be there.
     {
-        let root = fs.cell(extol_ondisk::InodeNr::ROOT.0)?;
+        let root = fs.cell(InodeNr::ROOT.0)?;
         if !root.read()?.is_dir() {
             return refuse("corrupt volume: the root is not a directory");
         }

@@ -190,10 +190,11 @@ impl FastCommits {
 }
 
 impl Journal {
-    /// Names the blocks that hold the file system's superblock and group descriptors. e2fsck reads them before it replays
-    /// the log, and writes them back from memory when it has replayed fast commits: of the superblock only the words
-    /// that it has changed itself, so that the checksum is wrong if the log held a newer one; of the descriptors all, so that
-    /// what the log had brought is lost. So whenever the log holds a newer version of one of these blocks, it goes home
+    /// Names the blocks that hold the file system's superblock and group descriptors, and the journal's inode. e2fsck reads
+    /// them before it replays the log, and writes them back from memory when it has replayed fast commits: of the
+    /// superblock only the words that it has changed itself, so that the checksum is wrong if the log held a newer one; of
+    /// the descriptors all, so that what the log had brought is lost; of the block with the journal's inode all, with the
+    /// inodes beside it, when it replays one of them (blocks of 4 KiB hold sixteen). So whenever the log holds a newer version of one of these blocks, it goes home
     /// before the first fast commit of a transaction counts.
     pub fn set_patched_blocks(&self, blocks: Vec<Range<BlockNr>>) {
         let _ = self.fast.patched.set(blocks);
