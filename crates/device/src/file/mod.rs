@@ -18,8 +18,10 @@
 //! *Scattered batches* (`scattered.rs`) of a direct device go to the kernel together through io_uring (`uring.rs`)
 //! where it may be used, else one by one.
 //!
-//! *Flushes* of several threads are merged (`coalesce.rs`). A FUA write is a write with `RWF_DSYNC`; where the kernel
-//! does not know it, a write and a flush.
+//! *Flushes* of several threads are merged (`coalesce.rs`). A FUA write is a write with `RWF_DSYNC`. It is a write and a
+//! flush where the kernel does not know that, and on a direct block device: there Linux makes the write itself durable
+//! (with a flush of its own where the device knows no FUA) and then flushes all the same, so the flag costs a trip to the
+//! medium more.
 
 mod busy;
 mod open;
@@ -59,7 +61,7 @@ pub struct FileDevice {
     direct: Option<DirectIo>,
     /// The kernel discards and zeroes multiples of this many bytes.
     unit: u64,
-    /// Cleared when the kernel turns out not to know `RWF_DSYNC` here.
+    /// FUA writes carry `RWF_DSYNC`. Cleared when the kernel turns out not to know it here.
     dsync_works: AtomicBool,
     flushes: FlushCoalescer,
     rings: Rings,

@@ -152,6 +152,9 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<FileDevice> {
             Err(_) => {}
         }
     }
+    if is_block_device && device.direct.is_some() {
+        device.dsync_works = AtomicBool::new(false);
+    }
     Ok(device)
 }
 
