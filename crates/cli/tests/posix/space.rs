@@ -3,7 +3,7 @@
 use crate::{NEEDS, subject};
 use extol_testkit::{Image, Mounted, Need, Scratch, as_user, debugfs, e2fsck, require, trim};
 use std::fs::File;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Seek, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
@@ -43,12 +43,15 @@ fn full_to_the_last_block() {
             (0..100).map(|n| File::create(dir.join(format!("small{n}"))).unwrap()).collect();
         let mut large = File::create(dir.join("large")).unwrap();
         let block = rustix::fs::statvfs(mount.path()).unwrap().f_bsize;
+        let mut acknowledged = Vec::new();
         for size in [1 << 20, block as usize] {
             let error = loop {
+                let from = large.stream_position().unwrap() as usize;
                 // fsync after each write makes the file system say at once whether it had the space.
                 if let Err(e) = large.write_all(&vec![0xab; size]).and_then(|()| large.sync_data()) {
                     break e;
                 }
+                acknowledged.push(from..from + size);
             };
             assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
         }
@@ -70,9 +73,11 @@ fn full_to_the_last_block() {
         let error = error.or_else(|| File::open(dir.join("small0")).and_then(|f| f.sync_all()).err());
         assert!(wrote > 0 || error.is_some(), "a write into a full volume must fail");
 
-        // What was acknowledged is readable.
+        // What was acknowledged is readable. (Of a write whose fsync failed, the kernel may have dropped some pages.)
         let bytes = std::fs::read(dir.join("large")).unwrap();
-        assert!(bytes.iter().all(|b| *b == 0xab));
+        for range in acknowledged {
+            assert!(bytes[range.clone()].iter().all(|b| *b == 0xab), "{range:?}");
+        }
         drop((small, large));
         std::fs::remove_dir_all(&dir).unwrap();
         let start = std::time::Instant::now();
