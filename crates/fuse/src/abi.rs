@@ -62,6 +62,8 @@ numbers! {
     fopen: u32 { DIRECT_IO = 1, KEEP_CACHE = 1 << 1, CACHE_DIR = 1 << 3, PARALLEL_DIRECT_WRITES = 1 << 6, }
 }
 
+/// WRITE: the kernel's page cache is being written back; no process waits for the count.
+pub(crate) const WRITE_CACHE: u32 = 1;
 /// WRITE: clear set-id bits and file capabilities.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// SETXATTR of an access ACL: clear set-group-id.

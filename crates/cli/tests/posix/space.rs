@@ -22,6 +22,11 @@ fn free(dir: &Path) -> (u64, u64) {
     (v.f_bfree, v.f_ffree)
 }
 
+/// Lets the kernel drop the pages of a file that were written back: what is read next comes from the file system.
+fn forget_pages(file: &File) {
+    rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+}
+
 /// A volume takes exactly as many blocks as it says are free, and gives all of them back.
 #[test]
 fn full_to_the_last_block() {
@@ -73,7 +78,9 @@ fn full_to_the_last_block() {
         let error = error.or_else(|| File::open(dir.join("small0")).and_then(|f| f.sync_all()).err());
         assert!(wrote > 0 || error.is_some(), "a write into a full volume must fail");
 
-        // What was acknowledged is readable. (Of a write whose fsync failed, the kernel may have dropped some pages.)
+        // What was acknowledged is readable, and not only from the kernel's memory. (Of a write whose fsync failed, it may
+        // have dropped some pages.)
+        forget_pages(&large);
         let bytes = std::fs::read(dir.join("large")).unwrap();
         for range in acknowledged {
             assert!(bytes[range.clone()].iter().all(|b| *b == 0xab), "{range:?}");
@@ -91,6 +98,39 @@ fn full_to_the_last_block() {
         }
         mount.unmount();
         e2fsck(&image).assert_clean("after a full volume");
+    }
+}
+
+/// A write that the kernel keeps in memory, and of which a part only fits when it is written back: fsync fails, or all of it
+/// is there.
+#[test]
+fn a_part_of_what_was_written_fits() {
+    if !require(&NEEDS) {
+        return;
+    }
+    for left in [1, 60, 200] {
+        let scratch = Scratch::new();
+        let (image, mount) = mounted(&scratch, 24 << 20, &["-t", "ext4", "-b", "4096", "-m", "0"]);
+        let mut filler = File::create(mount.path().join("filler")).unwrap();
+        let mut file = File::create(mount.path().join("file")).unwrap();
+        while let free = free(mount.path()).0
+            && free > left
+        {
+            // Mapping blocks are promised too: near the end they make room look smaller than it is.
+            let blocks = if free > left + 128 { 64 } else { 1 };
+            filler.write_all(&vec![1; blocks << 12]).and_then(|()| filler.sync_data()).unwrap();
+        }
+        let done = file.write_all(&vec![0xab; 1 << 20]).and_then(|()| file.sync_data());
+        forget_pages(&file);
+        let bytes = std::fs::read(mount.path().join("file")).unwrap();
+        let there = bytes.iter().filter(|b| **b == 0xab).count();
+        match done {
+            Ok(()) => assert_eq!(there, 1 << 20, "acknowledged with {left} blocks free"),
+            Err(e) => assert_eq!(e.kind(), ErrorKind::StorageFull, "{e}"),
+        }
+        drop((filler, file));
+        mount.unmount();
+        e2fsck(&image).assert_clean("after a write that fits in part");
     }
 }
 

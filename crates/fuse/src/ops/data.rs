@@ -7,6 +7,9 @@
 //! Linux keeps syncfs(2) from FUSE file systems such as this one: it writes the kernel's dirty pages back to us and
 //! stops there. So that there is a way to ask for everything, fsync of the root directory does what syncfs should.
 //!
+//! A write stops where the volume is full, and says how far it came; written-back pages are all written or an error
+//! (see [`Context::write`]).
+//!
 //! SEEK_DATA and SEEK_HOLE are answered from what the file system knows, but the kernel does not write its dirty
 //! pages back before it asks. So we make it: see [`Kernel::write_back`](super::Kernel).
 
@@ -14,7 +17,7 @@ use extol_vfs::{Fallocate, Seek};
 
 use super::Context;
 use super::names::put_open;
-use crate::abi::{FSYNC_FDATASYNC, ROOT_NODE, WRITE_KILL_SUIDGID, cap, op};
+use crate::abi::{FSYNC_FDATASYNC, ROOT_NODE, WRITE_CACHE, WRITE_KILL_SUIDGID, cap, op};
 use crate::errno::{Errno, Result};
 use crate::wire::{Reply, Request};
 
@@ -60,7 +63,15 @@ impl Context<'_> {
         if flags & WRITE_KILL_SUIDGID != 0 || self.agreed.has(cap::HANDLE_KILLPRIV) {
             self.kill_privileges(request.nodeid)?;
         }
-        let count = self.fs.write(ino, offset, data)?;
+        let mut count = self.fs.write(ino, offset, data)?;
+        // The kernel looks at the count only where a process waits for it. Of its write-back it takes any answer that
+        // is no error for all of it, and lets go of pages that a full volume had no room for.
+        while flags & WRITE_CACHE != 0 && count < data.len() {
+            match self.fs.write(ino, offset + count as u64, &data[count..])? {
+                0 => return Err(Errno(libc::EIO)),
+                more => count += more,
+            }
+        }
         reply.u32(u32::try_from(count).unwrap_or(u32::MAX)).u32(0);
         Ok(())
     }
