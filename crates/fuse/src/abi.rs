@@ -5,6 +5,8 @@
 pub(crate) const IN_HEADER: usize = 40;
 /// Bytes of the header before every reply and notification.
 pub(crate) const OUT_HEADER: usize = 16;
+/// Bytes of a WRITE between its header and its data.
+pub(crate) const WRITE_HEADER: usize = 40;
 /// Largest fixed part of a request that carries data, with its header (a write).
 pub(crate) const MAX_FIXED: usize = 4096;
 /// Protocol version that we speak.

@@ -39,6 +39,7 @@
 //! every other node id is the inode number, and `st_ino` is always the file system's own number.
 
 mod abi;
+mod buffer;
 mod config;
 pub mod control;
 pub mod direct;

@@ -28,7 +28,8 @@ use extol_vfs::FileSystem;
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno as Os;
 
-use crate::abi::{IN_HEADER, MAX_FIXED, NOTIFY_INVAL_INODE, op};
+use crate::abi::{IN_HEADER, MAX_FIXED, NOTIFY_INVAL_INODE, WRITE_HEADER, op};
+use crate::buffer::Buffer;
 use crate::config::MountConfig;
 use crate::errno::Errno;
 use crate::init::{self, Agreed};
@@ -268,12 +269,13 @@ struct Worker(Arc<Shared>);
 impl Worker {
     fn run(&self) {
         let shared = &*self.0;
-        let mut buffer = vec![0; IN_HEADER + MAX_FIXED + init::max_data() as usize];
+        let size = IN_HEADER + MAX_FIXED + init::max_data() as usize;
+        let mut buffer = Buffer::new(size, IN_HEADER + WRITE_HEADER);
         let mut reply = Reply::default();
         let mut large = false;
         let error = loop {
             shared.idle.fetch_add(1, Ordering::SeqCst);
-            let read = rustix::io::read(&shared.device, &mut buffer);
+            let read = rustix::io::read(&shared.device, &mut *buffer);
             let still_idle = shared.idle.fetch_sub(1, Ordering::SeqCst) - 1;
             match read {
                 Ok(size) => {

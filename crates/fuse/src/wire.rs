@@ -5,6 +5,7 @@
 //! fields behind the room kept for the header, and the session sends the whole with one `write`.
 
 use crate::abi::{IN_HEADER, OUT_HEADER};
+use crate::buffer::Buffer;
 use crate::errno::{Errno, Result};
 
 /// One request.
@@ -87,13 +88,22 @@ impl<'a> Args<'a> {
 }
 
 /// The reply that a worker is putting together. Its memory is reused from request to request.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Reply {
-    /// At least `len` bytes; grows when needed and keeps its size, so that reads need no zeroing.
-    buf: Vec<u8>,
+    /// At least `len` bytes; grows when needed and keeps its size, so that reads need no zeroing. The body begins a page.
+    buf: Buffer,
     len: usize,
     /// Inodes on each of which this reply carries one reference.
     pub(crate) references: Vec<u32>,
+}
+
+/// Room for the bodies of most replies.
+const SMALL: usize = 512;
+
+impl Default for Reply {
+    fn default() -> Self {
+        Self { buf: Buffer::new(OUT_HEADER + SMALL, OUT_HEADER), len: OUT_HEADER, references: Vec::new() }
+    }
 }
 
 impl Reply {
@@ -101,9 +111,6 @@ impl Reply {
     pub(crate) fn clear(&mut self) {
         self.len = OUT_HEADER;
         self.references.clear();
-        if self.buf.len() < OUT_HEADER {
-            self.buf.resize(OUT_HEADER, 0);
-        }
     }
 
     /// Takes back the bytes only.
@@ -121,7 +128,9 @@ impl Reply {
         let start = self.len;
         self.len += size;
         if self.buf.len() < self.len {
-            self.buf.resize(self.len, 0);
+            let mut larger = Buffer::new(self.len.max(2 * self.buf.len()), OUT_HEADER);
+            larger[..start].copy_from_slice(&self.buf[..start]);
+            self.buf = larger;
         }
         &mut self.buf[start..start + size]
     }
@@ -214,6 +223,7 @@ mod tests {
         reply.clear();
         reply.room(100)[..4].copy_from_slice(b"data");
         reply.truncate_body(4);
+        assert_eq!(reply.finish(3, -5)[16..].as_ptr().addr() % 4096, 0, "data may be read straight into it");
         let bytes = reply.finish(3, -5);
         assert_eq!(bytes.len(), 20);
         assert_eq!(&bytes[4..8], (-5_i32).to_ne_bytes());
