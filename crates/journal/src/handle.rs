@@ -212,6 +212,18 @@ impl Handle {
         self.journal.fast.tracks()
     }
 
+    /// True if the transaction has changed this block already.
+    #[must_use]
+    pub fn holds(&self, buf: &Buf) -> bool {
+        self.tx.as_ref().is_some_and(|tx| buf.state.lock().tx == Some(tx.tid))
+    }
+
+    /// True if fast commits tell names of this directory: see [`FastSource::is_busy`](crate::fast::FastSource::is_busy).
+    #[must_use]
+    pub fn tells_names_of(&self, dir: u32) -> bool {
+        self.tracks() && self.journal.fast.source().is_some_and(|source| source.is_busy(dir))
+    }
+
     /// Notes a change for fast commits. All notes of a handle take effect together, when it ends.
     pub fn note(&mut self, delta: Delta) {
         if self.tracks() {

@@ -24,6 +24,13 @@ pub(super) fn all() -> Vec<Box<dyn Workload>> {
         ),
         load("closure-threads", "the same by three threads", 3, 90, Mix::Names),
         load("small-files", "many small files, an fsync of some of them only", 1, 120, Mix::Files),
+        load(
+            "growing",
+            "long names that come and go, most of them synced, so that their directories grow all the time",
+            1,
+            110,
+            Mix::Growing,
+        ),
         load("switching", "as closures, and fast commits are switched off and on", 1, 200, Mix::Switches),
         load("unfit", "as closures, with much that no fast commit can say", 1, 160, Mix::Unfit),
     ]
@@ -33,6 +40,7 @@ pub(super) fn all() -> Vec<Box<dyn Workload>> {
 enum Mix {
     Names,
     Files,
+    Growing,
     Switches,
     Unfit,
 }
@@ -73,6 +81,7 @@ impl Workload for Closures {
         for round in 0..rounds {
             match self.kind {
                 Mix::Files => small_file(actor, round)?,
+                Mix::Growing => growing(actor, round)?,
                 Mix::Names => tangle(actor)?,
                 Mix::Switches => {
                     tangle(actor)?;
@@ -300,5 +309,33 @@ fn small_file(actor: &mut Actor, round: usize) -> Done {
         0 | 3 if actor.tree().get(&name).is_some() => actor.fsync(&name),
         5 => actor.fsync(dir.trim_end_matches('/')),
         _ => Ok(()),
+    }
+}
+
+/// Names so long that a few of them fill a block.
+fn growing(actor: &mut Actor, round: usize) -> Done {
+    let dir = DIRS[round % DIRS.len()];
+    let len = 60 + below(actor, 3) * 60;
+    let name = format!("{dir}{round:0>len$}");
+    actor.create(&name)?;
+    if round.is_multiple_of(3) {
+        actor.append(&name, 500)?;
+    }
+    match below(actor, 10) {
+        0 => actor.fsync(dir.trim_end_matches('/')),
+        1 => actor.syncfs(),
+        2 => match some_file(actor) {
+            Some(file) => {
+                actor.unlink(&file)?;
+                actor.fsync(dir.trim_end_matches('/'))
+            }
+            None => Ok(()),
+        },
+        3 => match some_file(actor) {
+            Some(file) => actor.rename(&file, &format!("{dir}{round:a>len$}")).map(drop),
+            None => Ok(()),
+        },
+        4 => Ok(()),
+        _ => actor.fsync(&name),
     }
 }

@@ -8,7 +8,7 @@
 //! Names with one hash may span several leaves; the keys of all but the first have their lowest bit set. A search
 //! lands on the first and goes on while the next key continues the hash.
 //!
-//! Adding to a full leaf: pack it if only its slack is scattered, else divide it and insert the new leaf's key into
+//! Adding to a full leaf (or one that shall not [become full](super::early)): pack it if only its slack is scattered, else divide it and insert the new leaf's key into
 //! the node above. Where nodes are full as well they are split first, from the top down, and a full root moves its
 //! entries into a new node. All blocks are taken before the first change, so [`FsError::NoSpace`] (volume full, or
 //! index full at its greatest height) leaves the directory as it was.
@@ -18,7 +18,6 @@
 
 use std::sync::Arc;
 
-use extol_journal::fast::Reason;
 use extol_journal::{Buf, Handle};
 use extol_ondisk::dirent::{self, NewEntry};
 use extol_ondisk::htree::{self, DxBlock, DxEntry, DxInfo, DxKind, Hasher};
@@ -27,7 +26,7 @@ use extol_vfs::{FsError, Result};
 
 use super::blocks::{self, Blocks, Fresh, Shape};
 use super::leaf::{self, Division};
-use super::{Found, index, scan_leaf};
+use super::{Found, early, index, scan_leaf};
 use crate::fast_commit::eligibility;
 use crate::node::Node;
 use crate::volume::Volume;
@@ -241,7 +240,8 @@ pub(super) fn add(vol: &Volume, h: &mut Handle, dir: &mut Node, new: NewEntry<'_
     {
         return Err(FsError::Exists.into());
     }
-    if scan.room {
+    let early = early::is_due(h, &shape, scan, &new);
+    if scan.room && !early {
         super::put_in_leaf(h, &shape, &buf, new)?;
         return Ok(());
     }
@@ -249,21 +249,33 @@ pub(super) fn add(vol: &Volume, h: &mut Handle, dir: &mut Node, new: NewEntry<'_
     // The snapshot stays as it is while the block itself is filled anew.
     let data = buf.data();
     let items = leaf::sorted(shape.area(&data), &shape, false, new, |name| hasher.hash(name).hash)?;
-    let (keep, key) = match leaf::divide(&items, dirent::area_len(shape.geo)) {
+    let (keep, key) = match early::divide(&items, &shape, early) {
         Some(Division::Split(keep, key)) => (keep, key),
         Some(Division::Fits) => {
+            super::note_room(h, &shape, &buf, Some(new.name));
             blocks::modify_leaf(h, &shape, &buf, |bytes| leaf::fill(bytes, &shape, &items))?;
-            // No block more, but a replayed leaf may be divided.
-            eligibility::note_unfit(h, shape.ino, Reason::DirectoryGrew);
             return Ok(());
         }
         None => return Err(shape.corrupt("directory leaf cannot be divided").into()),
     };
-    let Some(full) = path.nodes_to_split(&shape) else { return Err(FsError::NoSpace.into()) };
+    let full = path.nodes_to_split(&shape);
     let mut tree = Tree::open(shape, path)?;
-    let fresh = blocks::append(vol, h, dir, full as u32 + 1)?;
+    let fresh = match full {
+        Some(full) => blocks::append(vol, h, dir, full as u32 + 1),
+        None => Err(FsError::NoSpace),
+    };
+    let fresh = match fresh {
+        // It was only wanted early.
+        Err(FsError::NoSpace) if scan.room => {
+            super::put_in_leaf(h, &shape, &buf, new)?;
+            return Ok(());
+        }
+        fresh => fresh?,
+    };
     let Some((right, nodes)) = fresh.split_last() else { return Ok(()) };
-    tree.make_room(h, full, nodes)?;
+    super::note_room(h, &shape, &buf, Some(new.name));
+    eligibility::divided(h, shape.ino, shape.leaf(&buf), &right.buf);
+    tree.make_room(h, nodes.len(), nodes)?;
     let (stay, go) = items.split_at(keep);
     blocks::modify_leaf(h, &shape, &right.buf, |bytes| leaf::fill(bytes, &shape, go))?;
     blocks::modify_leaf(h, &shape, &buf, |bytes| leaf::fill(bytes, &shape, stay))?;
@@ -375,8 +387,14 @@ fn write_fresh(h: &mut Handle, shape: &Shape<'_>, buf: &Arc<Buf>, node: &DxBlock
 }
 
 /// Turns a directory of one full block into an indexed one and adds a name. `Ok(false)`: the block does not have the
-/// form that is needed, and nothing was changed.
-pub(super) fn build(vol: &Volume, h: &mut Handle, dir: &mut Node, new: NewEntry<'_>) -> Result<bool> {
+/// form that is needed, and nothing was changed. `early`: it need not be full.
+pub(super) fn build(
+    vol: &Volume,
+    h: &mut Handle,
+    dir: &mut Node,
+    new: NewEntry<'_>,
+    early: bool,
+) -> Result<bool> {
     let mut blocks = Blocks::new(vol, dir);
     let shape = blocks.shape;
     let hasher = Hasher::default_for(shape.geo);
@@ -385,14 +403,16 @@ pub(super) fn build(vol: &Volume, h: &mut Handle, dir: &mut Node, new: NewEntry<
     let area = shape.area(&data);
     let Some(parent) = parent_at_usual_place(area) else { return Ok(false) };
     let items = leaf::sorted(area, &shape, true, new, |name| hasher.hash(name).hash)?;
-    let (keep, key) = match leaf::divide(&items, area.len()) {
+    let (keep, key) = match early::divide(&items, &shape, early) {
         None => return Ok(false),
         Some(Division::Fits) => (items.len(), None),
         Some(Division::Split(keep, key)) => (keep, Some(key)),
     };
     let fresh = blocks::append(vol, h, dir, if key.is_some() { 2 } else { 1 })?;
+    super::note_room(h, &shape, &buf, Some(new.name));
     let (stay, go) = items.split_at(keep);
     for (part, leaf) in [stay, go].into_iter().zip(&fresh) {
+        eligibility::divided(h, shape.ino, shape.leaf(&buf), &leaf.buf);
         blocks::modify_leaf(h, &shape, &leaf.buf, |bytes| leaf::fill(bytes, &shape, part))?;
     }
     let mut root = DxBlock::new(DxKind::Root, shape.geo, fresh.first().map_or(0, |leaf| leaf.lblk));

@@ -25,13 +25,15 @@ pub(super) fn check(bytes: &[u8], shape: &Shape<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What [`scan`] found.
+/// What [`scan`] found, up to the name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Scan {
     /// Inode of the entry with the name, and its type if recorded.
     pub found: Option<(InodeNr, Option<FileType>)>,
     /// There is room for another entry with a name of this length.
     pub room: bool,
+    /// Bytes of the entries in use.
+    pub used: usize,
 }
 
 /// Looks for a name, and for room to add it. Stops at the name.
@@ -39,7 +41,7 @@ pub(super) struct Scan {
 /// Most of the time of a lookup goes here, so the entries are not decoded but read as one word each.
 pub(super) fn scan(area: &[u8], shape: &Shape<'_>, name: &[u8]) -> Result<Scan> {
     let need = entry_len(name.len());
-    let mut room = false;
+    let (mut room, mut all) = (false, 0);
     let mut at = 0;
     while at < area.len() {
         let head =
@@ -60,13 +62,14 @@ pub(super) fn scan(area: &[u8], shape: &Shape<'_>, name: &[u8]) -> Result<Scan> 
                 && here == name
             {
                 let file_type = FileType::from_code((head >> 56) as u8 & 7).filter(|_| shape.filetype);
-                return Ok(Scan { found: Some((InodeNr(ino), file_type)), room });
+                return Ok(Scan { found: Some((InodeNr(ino), file_type)), room, used: all });
             }
             room |= rec_len >= used + need;
+            all += used;
         }
         at += rec_len;
     }
-    Ok(Scan { found: None, room })
+    Ok(Scan { found: None, room, used: all })
 }
 
 /// An entry with the hash of its name.

@@ -7,7 +7,7 @@ use extol_ondisk::dirent::NewEntry;
 use extol_vfs::{FsError, Result};
 
 use super::blocks::{self, BlockKind, Blocks};
-use super::{Found, htree, leaf, put_in_leaf, scan_leaf};
+use super::{Found, early, htree, leaf, note_room, put_in_leaf, scan_leaf};
 use crate::node::Node;
 use crate::volume::Volume;
 
@@ -64,6 +64,8 @@ pub(super) fn add(
     if count == 0 {
         return Err(shape.corrupt("directory without blocks"));
     }
+    let may_index = count == 1 && may_index && shape.dir_index;
+    let mut is_due = false;
     let mut room = Room::None;
     let mut at = 0;
     while at < count {
@@ -78,21 +80,31 @@ pub(super) fn add(
         if scan.found.is_some() {
             return Err(FsError::Exists);
         }
+        is_due = may_index && early::is_due(h, &shape, scan, &new);
         if scan.room && !matches!(room, Room::Leaf(_)) {
             room = Room::Leaf(buf);
+        }
+    }
+    if is_due && matches!(room, Room::Leaf(_)) {
+        match htree::build(vol, h, dir, new, true) {
+            Ok(true) => return Ok(()),
+            // There is room as it is.
+            Ok(false) | Err(FsError::NoSpace) => {}
+            Err(e) => return Err(e),
         }
     }
     let fresh = match room {
         Room::Leaf(buf) => return put_in_leaf(h, &shape, &buf, new),
         Room::Hole(lblk) => blocks::fill(vol, h, dir, &[lblk])?,
         Room::None => {
-            if count == 1 && may_index && shape.dir_index && htree::build(vol, h, dir, new)? {
+            if may_index && htree::build(vol, h, dir, new, is_due)? {
                 return Ok(());
             }
             blocks::append(vol, h, dir, 1)?
         }
     };
     for block in fresh {
+        note_room(h, &shape, &block.buf, Some(new.name));
         let only = [leaf::Hashed { hash: 0, entry: new }];
         blocks::modify_leaf(h, &shape, &block.buf, |bytes| leaf::fill(bytes, &shape, &only))?;
     }

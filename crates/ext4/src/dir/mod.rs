@@ -13,6 +13,7 @@
 //! | `blocks` | reading blocks checked, changing them with their checksum, appending |
 //! | `leaf`, `index` | a block of entries, an index node |
 //! | `linear`, `htree` | the forms: finding and adding |
+//! | `early` | dividing leaves before they are full, for fast commits |
 //! | `readdir`, `batch` | listing with cookies that stay valid |
 //!
 //! Rules of the house:
@@ -27,6 +28,7 @@
 
 mod batch;
 mod blocks;
+mod early;
 mod htree;
 mod index;
 mod leaf;
@@ -35,7 +37,6 @@ mod readdir;
 
 use std::sync::Arc;
 
-use extol_journal::fast::Reason;
 use extol_journal::{Buf, Handle};
 use extol_ondisk::dirent::{self, MAX_NAME, NewEntry};
 use extol_ondisk::{FileType, InodeFlags, InodeNr};
@@ -64,18 +65,17 @@ fn scan_leaf(blocks: &mut Blocks<'_, '_>, lblk: u32, name: &[u8]) -> Result<Opti
     Ok(found.map(|(ino, file_type)| Found { buf, kind: BlockKind::Leaf, ino, file_type }))
 }
 
+/// Notes that a leaf is going to be changed, for fast commits.
+fn note_room(h: &mut Handle, shape: &Shape<'_>, buf: &Buf, added: Option<&[u8]>) {
+    eligibility::room(h, shape.ino, shape.leaf(buf), buf, |bytes| shape.area(bytes), added);
+}
+
 /// Adds an entry to a leaf that has room for it.
 fn put_in_leaf(h: &mut Handle, shape: &Shape<'_>, buf: &Arc<Buf>, new: NewEntry<'_>) -> Result<()> {
-    let watched = h.tracks();
-    let mut gap = 0;
+    note_room(h, shape, buf, Some(new.name));
     let added = blocks::modify_leaf(h, shape, buf, |bytes| {
-        let area = shape.area_mut(bytes);
-        if watched {
-            gap = eligibility::largest_gap(area);
-        }
-        dirent::add(area, new.name, new.ino, new.file_type)
+        dirent::add(shape.area_mut(bytes), new.name, new.ino, new.file_type)
     })?;
-    eligibility::room(h, shape.ino, shape.leaf(buf), gap, Some(new.name));
     if !added.map_err(|e| shape.bad(e))? {
         return Err(shape.corrupt("no room in a directory block that had room"));
     }
@@ -172,16 +172,12 @@ pub(crate) fn add(
     }
     let shape = Shape::of(vol, dir);
     let new = NewEntry { name, ino, file_type: shape.stored_type(kind) };
-    let blocks = dir.raw.blocks;
     if !is_inline(dir) {
         add_to_blocks(vol, h, dir, new)?;
     } else if lookup(vol, dir, name)?.is_some() {
         return Err(FsError::Exists);
     } else if !inline::dir_add(vol, h, dir, name, ino, kind)? {
         add_outside(vol, h, dir, new)?;
-    }
-    if dir.raw.blocks != blocks {
-        eligibility::note_unfit(h, dir.ino, Reason::DirectoryGrew);
     }
     eligibility::note_name(h, dir, name, None, Some(ino));
     Ok(())
@@ -247,16 +243,12 @@ pub(crate) fn remove(vol: &Volume, h: &mut Handle, dir: &mut Node, name: &[u8]) 
 fn remove_from_block(vol: &Volume, h: &mut Handle, dir: &Node, name: &[u8]) -> Result<InodeNr> {
     let found = find(vol, dir, name)?.ok_or(FsError::NotFound)?;
     let shape = Shape::of(vol, dir);
-    let watched = h.tracks();
-    let mut gap = 0;
+    if found.kind == BlockKind::Leaf {
+        note_room(h, &shape, &found.buf, None);
+    }
     let removed = blocks::modify(h, &shape, &found.buf, found.kind, |b| {
-        let area = shape.entries_mut(found.kind, b);
-        if watched {
-            gap = eligibility::largest_gap(area);
-        }
-        dirent::remove(area, name)
+        dirent::remove(shape.entries_mut(found.kind, b), name)
     })?;
-    eligibility::room(h, shape.ino, shape.leaf(&found.buf), gap, None);
     removed.map_err(|e| shape.bad(e))?.ok_or(FsError::NotFound)
 }
 
@@ -297,6 +289,9 @@ fn point_to(
 ) -> Result<InodeNr> {
     let found = find(vol, dir, name)?.ok_or(FsError::NotFound)?;
     let shape = Shape::of(vol, dir);
+    if found.kind == BlockKind::Leaf {
+        note_room(h, &shape, &found.buf, None);
+    }
     let replaced = blocks::modify(h, &shape, &found.buf, found.kind, |b| {
         dirent::replace(shape.entries_mut(found.kind, b), name, ino, shape.stored_type(kind))
     })?;

@@ -164,7 +164,7 @@ impl Plan {
             changes.forget(*ino);
         }
         for (name, _) in &self.names {
-            changes.names.forget(name);
+            changes.forget_name(name);
         }
     }
 }

@@ -9,10 +9,11 @@
 //!   image does not carry is as it was, or the inode is unfit (`judge`).
 //! - E2: whatever changed in a map without tree blocks is noted block by block; a map with tree blocks is unfit
 //!   (`inserted`, `converted`, `removed`).
-//! - E3: a directory is unfit for names as soon as one of them might not find room when it is replayed (`room`).
+//! - E3: a directory is unfit for names as soon as one of them might not find room when it is replayed (`room`, which
+//!   comes before each first change of a block; `divided`).
 
-use extol_journal::Handle;
 use extol_journal::fast::{Delta, Reason};
+use extol_journal::{Buf, Handle};
 use extol_ondisk::dirent::{self, entry_len};
 use extol_ondisk::inode::I_BLOCK_LEN;
 use extol_ondisk::{FileType, Geometry, GroupFlags, Inode, InodeFlags, InodeNr};
@@ -120,9 +121,12 @@ fn judge_directory(before: &[u8], inode: &Inode, after: &[u8], born: bool) -> Op
     }
     let same = |from: usize, to: usize| before.get(from..to) == after.get(from..to);
     let changed = flags(before) ^ inode.flags;
-    if changed.intersects(FORM) {
+    // (A directory that gets an index is replayed without it: its names find room in the old form, or are unfit.)
+    if changed.intersects(FORM) && !(changed == InodeFlags::INDEX && inode.flags.contains(InodeFlags::INDEX))
+    {
         return Some(Reason::DirectoryGrew);
     }
+    let changed = changed - InodeFlags::INDEX;
     let end = OLD + usize::from(inode.extra_isize);
     // (Entries of an inline directory are among its attributes, and unfit for that.)
     let inline = inode.flags.contains(InodeFlags::INLINE_DATA);
@@ -306,14 +310,33 @@ pub(crate) fn note_name(h: &mut Handle, dir: &Node, name: &[u8], was: Option<Ino
     }
 }
 
-/// The largest gap of a block of entries, in bytes.
-pub(crate) fn largest_gap(area: &[u8]) -> u32 {
+/// The gaps of a block of entries that can hold a name, in bytes.
+fn gaps(area: &[u8]) -> Box<[u16]> {
     let gaps = dirent::iter(area).map_while(Result::ok).map(|entry| entry.rec_len - entry.used_len());
-    gaps.max().map_or(0, |gap| u32::try_from(gap).unwrap_or(0))
+    gaps.filter(|gap| *gap >= entry_len(1)).map(|gap| u16::try_from(gap).unwrap_or(u16::MAX)).collect()
 }
 
-/// Notes that a name was added to (or, with `None`, taken from) a block that had this gap.
-pub(crate) fn room(h: &mut Handle, dir: InodeNr, leaf: u64, gap: u32, added: Option<&[u8]>) {
+/// Notes that the block `buf` of entries, `area`, is going to be changed; perhaps to get the name `added`. Must come before
+/// every change that can be the first of its transaction.
+pub(crate) fn room(
+    h: &mut Handle,
+    dir: InodeNr,
+    leaf: u64,
+    buf: &Buf,
+    area: impl FnOnce(&[u8]) -> &[u8],
+    added: Option<&[u8]>,
+) {
+    if !h.tracks() {
+        return;
+    }
+    let gaps = (!h.holds(buf)).then(|| gaps(area(&buf.data())));
     let need = added.map_or(0, |name| u32::try_from(entry_len(name.len())).unwrap_or(u32::MAX));
-    h.note(Delta::Room { dir: dir.0, leaf, gap, need });
+    if gaps.is_some() || need > 0 {
+        h.note(Delta::Room { dir: dir.0, leaf, gaps, need });
+    }
+}
+
+/// Notes that names of a block of entries go to a new one, `into`.
+pub(crate) fn divided(h: &mut Handle, dir: InodeNr, leaf: u64, into: &Buf) {
+    h.note(Delta::Divided { dir: dir.0, leaf, into: into.nr().0 });
 }

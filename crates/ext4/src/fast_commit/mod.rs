@@ -17,6 +17,7 @@ mod names;
 mod order;
 mod ranges;
 pub(crate) mod replay;
+mod room;
 #[cfg(test)]
 mod tests;
 mod track;

@@ -8,36 +8,36 @@
 //!   inodes   newest image, links, born, matters to fdatasync, ranges
 //!   names    (directory, name): where it led, where it leads
 //!   unfit    inode: why no record says what happened to it
-//!   leaves   block of a directory: room that the base is sure to have left for names
+//!   rooms    block of a directory: room that the base is sure to have for names (see `room`)
+//!   busy     directories whose names were recorded in this transaction, or in the one before
 //! ```
-//!
-//! **Room.** A name that found room in a directory may find none in the replayed one: there, names are missing that
-//! went before, others are still there, and the gaps are filled in another order. A checker's replay would then give the
-//! directory a block that belongs to a file further on. So a leaf is trusted only for as much as its largest gap had when
-//! the transaction first touched it: any part of the names added since, in any order, fits there.
 //!
 //! Invariants
 //! - T1: a handle's changes become visible together (`Tracker::apply`, one lock), so every collection sees whole
 //!   operations.
 //! - T2: an inode that is in `inodes` differs from what was recorded, or may.
 //! - T3: memory is bounded ([`MOST`]): beyond, the transaction is unfit as a whole, and takes no more.
-//! - T4: `left` of a leaf never grows within a transaction (`Changes::room`).
+//! - T4: a directory is unfit for names from the first one on that may not fit (`Changes::room`).
 //!
 //! Locking: one mutex, a leaf.
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use extol_journal::Tid;
 use extol_journal::fast::{Ask, Collected, Delta, FastSource, Reason};
 use extol_sync::rank::{Mutex, Rank};
 
 use super::closure;
-use super::names::Names;
+use super::names::{Name, Names};
 use super::ranges::{Kind, Ranges};
+use super::room::Rooms;
 
-/// Most inodes, names and leaves that are remembered for one transaction.
+/// Most inodes, names and blocks that are remembered for one transaction.
 const MOST: usize = 1 << 16;
+
+/// Most directories that count as busy.
+const MOST_BUSY: usize = 4096;
 
 /// An inode that was written and not recorded since.
 #[derive(Debug, Default)]
@@ -92,8 +92,9 @@ pub(super) struct Changes {
     inodes: HashMap<u32, InodeChange>,
     unfit: HashMap<u32, Unfit>,
     pub names: Names,
-    /// Directory and leaf (0: the directory has no index): bytes of the gap that are not promised to a name yet.
-    leaves: HashMap<(u32, u64), u32>,
+    rooms: Rooms,
+    /// Directories of names that were recorded.
+    busy: HashSet<u32>,
 }
 
 impl Changes {
@@ -104,7 +105,8 @@ impl Changes {
             inodes: HashMap::new(),
             unfit: HashMap::new(),
             names: Names::default(),
-            leaves: HashMap::new(),
+            rooms: Rooms::default(),
+            busy: HashSet::new(),
         }
     }
 
@@ -127,7 +129,8 @@ impl Changes {
             Delta::Unmapped { ino, lblk, len } => self.range(ino, lblk, len, Kind::Hole),
             Delta::Unfit { ino, reason } => self.set_unfit(ino, reason),
             Delta::AllUnfit { reason } => self.all = Some(reason),
-            Delta::Room { dir, leaf, gap, need } => self.room(dir, leaf, gap, need),
+            Delta::Room { dir, leaf, gaps, need } => self.room(dir, leaf, gaps, need),
+            Delta::Divided { dir, leaf, into } => self.rooms.divide(dir, leaf, into),
         }
     }
 
@@ -141,16 +144,14 @@ impl Changes {
         self.unfit.entry(ino).and_modify(|unfit| unfit.add(reason)).or_insert_with(|| Unfit::new(reason));
     }
 
-    fn room(&mut self, dir: u32, leaf: u64, gap: u32, need: u32) {
-        let left = self.leaves.entry((dir, leaf)).or_insert(gap);
-        match left.checked_sub(need) {
-            Some(rest) => *left = rest,
-            None => self.set_unfit(dir, Reason::DirectoryGrew),
+    fn room(&mut self, dir: u32, leaf: u64, gaps: Option<Box<[u16]>>, need: u32) {
+        if !self.rooms.note(dir, leaf, gaps, need) {
+            self.set_unfit(dir, Reason::DirectoryGrew);
         }
     }
 
     fn check_size(&mut self) {
-        if self.inodes.len() + self.names.len() + self.unfit.len() + self.leaves.len() > MOST {
+        if self.inodes.len() + self.names.len() + self.unfit.len() + self.rooms.len() > MOST {
             self.all = self.all.or(Some(Reason::Memory));
         }
     }
@@ -199,6 +200,14 @@ impl Changes {
         unfit || named || inode.is_some()
     }
 
+    /// A name is recorded as it is now.
+    pub fn forget_name(&mut self, name: &Name) {
+        self.names.forget(name);
+        if self.busy.len() < MOST_BUSY {
+            self.busy.insert(name.dir);
+        }
+    }
+
     /// The inode is recorded as it is now.
     pub fn forget(&mut self, ino: u32) {
         self.inodes.remove(&ino);
@@ -209,12 +218,20 @@ impl Changes {
 #[derive(Debug, Default)]
 pub(crate) struct Tracker {
     /// The running transaction, and perhaps the one that is being closed.
-    open: Mutex<Vec<Changes>, { Rank::FastCommit as u8 }>,
+    open: Mutex<Open, { Rank::FastCommit as u8 }>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    changes: Vec<Changes>,
+    /// Directories that were busy in the transaction that was closed last.
+    busy: HashSet<u32>,
 }
 
 impl FastSource for Tracker {
     fn apply(&self, tid: Tid, deltas: Vec<Delta>, finished: bool) {
         let mut open = self.open.lock();
+        let open = &mut open.changes;
         let at = open.iter().position(|c| c.tid == tid).unwrap_or_else(|| {
             open.push(Changes::new(tid));
             open.len() - 1
@@ -231,7 +248,7 @@ impl FastSource for Tracker {
 
     fn collect(&self, tid: Tid, asks: &[Ask]) -> Collected {
         let mut open = self.open.lock();
-        match open.iter_mut().find(|c| c.tid == tid) {
+        match open.changes.iter_mut().find(|c| c.tid == tid) {
             Some(changes) => closure::collect(changes, asks),
             None => Collected::Nothing,
         }
@@ -239,7 +256,15 @@ impl FastSource for Tracker {
 
     fn closed(&self, tid: Tid) -> Box<dyn Any + Send> {
         let mut open = self.open.lock();
-        let at = open.iter().position(|c| c.tid == tid);
-        Box::new(at.map(|at| open.swap_remove(at)))
+        let at = open.changes.iter().position(|c| c.tid == tid);
+        let mut closed = at.map(|at| open.changes.swap_remove(at));
+        let busy = closed.as_mut().map(|changes| std::mem::take(&mut changes.busy)).unwrap_or_default();
+        let before = std::mem::replace(&mut open.busy, busy);
+        Box::new((closed, before))
+    }
+
+    fn is_busy(&self, dir: u32) -> bool {
+        let open = self.open.lock();
+        open.busy.contains(&dir) || open.changes.iter().any(|c| c.busy.contains(&dir))
     }
 }

@@ -240,6 +240,42 @@ fn a_full_directory_does_not_grow_in_replay() {
     });
 }
 
+/// Names are synced while their directory gets an index and is divided: in the base it is one block, and they all fit
+/// there. When they do not, there is a full commit, and after that there is room again.
+#[test]
+fn a_directory_that_is_divided_meanwhile() {
+    let Some(rig) = Rig::new("") else { return };
+    rig.fs.create_dir("/sub").unwrap();
+    rig.put("/sub/first", b"first");
+    rig.fs.sync().unwrap();
+    let path = |n: u32| format!("/sub/{n:0>16}");
+    let add = |names: std::ops::Range<u32>| {
+        rig.commits(|| {
+            for n in names {
+                rig.put(&path(n), path(n).as_bytes());
+                rig.fsync(&path(n));
+            }
+        })
+    };
+    let judge = |what: &str, names: u32| {
+        let seen = |dir: &std::path::Path| {
+            holds(dir, "sub/first", b"first");
+            (0..names).for_each(|n| holds(dir, &path(n)[1..], path(n).as_bytes()));
+            assert_eq!(std::fs::read_dir(dir.join("sub")).unwrap().count() as u32, names + 1);
+        };
+        rig.cut().judge(what, seen);
+    };
+    // 24 bytes each, and the block has 1012.
+    assert_eq!(add(0..40), (40, 0));
+    let dir = rig.fs.inode("/sub").unwrap().ino();
+    assert!(rig.fs.getattr(dir).unwrap().size > BLOCK, "it has grown");
+    judge("divided", 40);
+    assert_eq!(add(40..42).1, 1, "no room in the base");
+    let (fast, full) = add(42..60);
+    assert!(fast >= 17 && full <= 1, "{fast} fast commits, {full} full ones");
+    judge("divided again", 60);
+}
+
 /// F23: what Linux or e2fsck would replay wrongly is committed in full, and is right.
 #[test]
 fn f23_what_cannot_be_fast() {

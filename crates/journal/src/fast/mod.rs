@@ -91,17 +91,26 @@ pub enum Delta {
         /// Blocks; `u32::MAX - lblk` means to the end.
         len: u32,
     },
-    /// A directory block was touched that names share. Whether names fit into it is known only for the gap that it had
-    /// before the transaction.
+    /// A directory block was touched that names share. Whether names fit into it when they are replayed is known only for
+    /// the gaps that it had before the transaction.
     Room {
         /// Directory.
         dir: u32,
         /// Which of its blocks; 0 if all of them take any name.
         leaf: u64,
-        /// Bytes of its largest gap before this change.
-        gap: u32,
-        /// Bytes that the change took; 0 if it only gave some back.
+        /// The gaps between its names, in bytes, if the transaction has not touched it before.
+        gaps: Option<Box<[u16]>>,
+        /// Bytes that a new name needs; 0 if there is none.
         need: u32,
+    },
+    /// Names of a directory block are in another one now, too, which is new.
+    Divided {
+        /// Directory.
+        dir: u32,
+        /// Which of its blocks; 0 if all of them took any name.
+        leaf: u64,
+        /// The new one.
+        into: u64,
     },
     /// The inode changed in a way that no record says: until its transaction is committed in full, whatever needs it is.
     Unfit {
@@ -153,6 +162,12 @@ pub trait FastSource: Send + Sync + Debug {
     /// Transaction `tid` takes no more handles and will be committed in full: what is known of it can be forgotten. The
     /// result is dropped later, without the lock.
     fn closed(&self, tid: Tid) -> Box<dyn Any + Send>;
+
+    /// True if names in this directory were made durable by records lately, so that more of them may be.
+    fn is_busy(&self, dir: u32) -> bool {
+        let _ = dir;
+        false
+    }
 }
 
 /// The journal's side of fast commits, as far as it needs no lock; the rest is [`Queue`].
