@@ -8,6 +8,7 @@
 //!   report/     what was measured as text, as JSON, as a page with pictures
 //!   medium/     an emulated medium for the kernel: a file under a mount, and a loop device on it
 //!   seed/       the published tables and our columns beside them
+//!   scale/      more and more files, a longer dirty log, a larger volume
 //!   metadata    names and inodes through a mount, beside kernel ext4 and fuse2fs on the same loop device
 //! ```
 //!
@@ -20,6 +21,7 @@ mod machine;
 pub mod medium;
 mod metadata;
 pub mod report;
+pub mod scale;
 pub mod seed;
 mod spread;
 mod subject;

@@ -2,6 +2,7 @@
 
 mod contest;
 mod loads;
+mod scale;
 mod seeds;
 
 use extol_bench::{MetadataBench, SubjectKind};
@@ -24,6 +25,7 @@ pub fn run(command: &BenchCommand) -> Result<()> {
         BenchCommand::CheckpointMerge(args) => seeds::checkpoint_merge(args),
         BenchCommand::FastCommit(args) => seeds::fast_commit(args),
         BenchCommand::LazyInit(args) => seeds::lazy_init(args),
+        BenchCommand::Scale(args) => scale::scale(args),
     }
 }
 

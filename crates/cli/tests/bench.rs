@@ -59,14 +59,18 @@ fn tables_in_this_process() {
     let scratch = Scratch::new();
     let page = scratch.path().join("page.html");
     let line = format!(
-        "fsync-batching --profile ramdisk --threads 1,2 --rounds 1 --seconds 0.05 --html {}",
-        page.display()
+        "fsync-batching --profile ramdisk --threads 1,2 --rounds 1 --seconds 0.05 --html {} --svg {}",
+        page.display(),
+        scratch.path().join("pictures").display()
     );
     let report = bench(&scratch, &line);
     assert!(number(&report, "/results/media/ramdisk/1/contenders/2/rate/median") > 0.0);
     let html = std::fs::read_to_string(&page).unwrap();
     assert!(html.contains("<svg") && html.contains("adaptive/best"));
     std::fs::remove_file(page).unwrap();
+    let pictures = scratch.path().join("pictures");
+    assert!(std::fs::read_dir(&pictures).unwrap().count() > 0);
+    std::fs::remove_dir_all(pictures).unwrap();
     let report = bench(
         &scratch,
         "async-checkpoint --modes 1 --threads 2 --medium memory --log 4 --rounds 1 --seconds 0.2",
@@ -165,4 +169,33 @@ fn mistakes_are_one_line() {
     command.args(["bench", "fsmark", "--target", "library:frob=1", "--volume", "64M", "--medium", "memory"]);
     let done = run(command.arg("--dir").arg(scratch.path()), Duration::from_secs(60));
     assert!(done.output.contains("frob") && done.code == Some(32), "{}", done.output);
+}
+
+/// Growing volumes, recoveries and large volumes at their smallest.
+#[test]
+fn scale_in_this_process() {
+    let scratch = Scratch::new();
+    let pictures = scratch.path().join("pictures");
+    let line = format!(
+        "scale --files 100,1000 --batch 20 --samples 3 --log 4 --area 1 --large 17T --dirs 24 --fsck 0 --svg {}",
+        pictures.display()
+    );
+    let report = bench(&scratch, &line);
+    for n in 0..4 {
+        for op in ["create", "lookup_warm", "lookup_cold", "unlink", "unlink_old", "list"] {
+            assert!(number(&report, &format!("/results/files/{n}/{op}/wall_us/median")) > 0.0);
+        }
+        assert!(number(&report, &format!("/results/files/{n}/peak")) > 1e6);
+        assert!(number(&report, &format!("/results/files/{n}/mount_dirty_ms")) > 0.0);
+    }
+    assert_eq!(number(&report, "/results/files/1/htree_levels"), 1.0);
+    // 800 of 1024 blocks of a log are full; a block of the area for each fsync.
+    assert!(number(&report, "/results/recovery/0/blocks") > 500.0);
+    assert!(number(&report, "/results/recovery/1/fast_commits") > 100.0);
+    assert!(number(&report, "/results/recovery/1/device_ms") > 0.0);
+    assert_eq!(number(&report, "/results/large/0/files"), 24.0);
+    assert!(number(&report, "/results/large/0/mount_dirty_reads") > 100.0);
+    assert!(std::fs::read_dir(&pictures).unwrap().count() >= 7);
+    std::fs::remove_dir_all(pictures).unwrap();
+    assert!(is_empty(scratch.path()));
 }

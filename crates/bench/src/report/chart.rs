@@ -28,7 +28,7 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(44, 160, 44),
     RGBColor(148, 103, 189),
     RGBColor(255, 127, 14),
-    RGBColor(90, 90, 90),
+    RGBColor(128, 128, 128),
 ];
 
 type DrawResult = Result<(), Box<dyn std::error::Error>>;

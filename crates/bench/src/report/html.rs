@@ -72,7 +72,7 @@ fn goals(s: &mut String, report: &Report) {
     *s += "</table>\n";
 }
 
-/// Text for HTML.
-fn escape(text: &str) -> String {
+/// Text for HTML and SVG.
+pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -1,11 +1,13 @@
 //! What was measured, for people and for programs.
 //!
 //! A [`Report`] holds tables, charts, goals and the results as JSON; [`text`](Report::text) is for the terminal,
-//! [`html`](Report::html) one file that needs nothing else, [`json`](Report::json) for programs. Machine, medium and
+//! [`html`](Report::html) one file that needs nothing else, [`pictures`](Report::pictures) its charts as files, [`json`](Report::json)
+//! for programs. Machine, medium and
 //! command are part of each, so a figure can be judged and measured again.
 
 mod chart;
 mod html;
+mod picture;
 mod table;
 
 use serde::Serialize;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::loads::{DbenchArgs, FsMarkArgs, FsyncLatencyArgs, PostMarkArgs, VarMailArgs};
+use super::scale::ScaleArgs;
 use super::seeds::{
     AsyncCheckpointArgs, CheckpointMergeArgs, FastCommitArgs, FsyncBatchingArgs, LazyInitArgs,
 };
@@ -36,6 +37,8 @@ pub enum BenchCommand {
     FastCommit(FastCommitArgs),
     /// Lazy inode tables: what zeroing them costs, beside the published table.
     LazyInit(LazyInitArgs),
+    /// More and more files, a longer dirty log, a larger volume: what grows and what must not.
+    Scale(ScaleArgs),
 }
 
 /// `extol bench metadata`.

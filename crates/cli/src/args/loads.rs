@@ -24,6 +24,9 @@ pub struct OutputArgs {
     /// Also write a page with tables and pictures to this file.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+    /// Also write each picture to a file of its own (SVG) in this directory, which is made if need be.
+    #[arg(long, value_name = "DIR")]
+    pub svg: Option<PathBuf>,
 }
 
 /// Who takes part in a load, where, and how often.

@@ -17,6 +17,7 @@ mod loads;
 mod look;
 mod mkfs;
 mod mount;
+mod scale;
 mod seeds;
 mod watch;
 mod whole;
@@ -35,6 +36,7 @@ pub use loads::{
 pub use look::{CheckArgs, LookArgs, ReplayArgs};
 pub use mkfs::MkfsArgs;
 pub use mount::{MountArgs, UmountArgs};
+pub use scale::ScaleArgs;
 pub use seeds::{AsyncCheckpointArgs, CheckpointMergeArgs, FastCommitArgs, FsyncBatchingArgs, LazyInitArgs};
 pub use watch::{RemountArgs, StatArgs, TopArgs};
 pub use whole::{CheckpointArgs, FreezeArgs, SyncArgs, ThawArgs};

@@ -54,7 +54,7 @@ pub fn usage(error: BenchError) -> Failure {
 }
 
 /// Set by the first SIGINT or SIGTERM, so that mounts and images are cleaned up; the second ends the program at once.
-fn cancel() -> Result<Cancel> {
+pub fn cancel() -> Result<Cancel> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register_conditional_shutdown(
@@ -74,6 +74,15 @@ pub fn carry_out(
     conduct: &Conduct,
     bench: impl FnOnce(&mut dyn FnMut(&Step)) -> BenchResult<Report>,
 ) -> Result<()> {
+    carry_out_until(output, &conduct.limits.cancel, bench)
+}
+
+/// The same with nothing but an end that the user may want.
+pub fn carry_out_until(
+    output: &OutputArgs,
+    cancel: &Cancel,
+    bench: impl FnOnce(&mut dyn FnMut(&Step)) -> BenchResult<Report>,
+) -> Result<()> {
     let bar = progress::steps(1, String::new());
     let report = bench(&mut |step| {
         bar.set_length(step.total);
@@ -81,12 +90,15 @@ pub fn carry_out(
         bar.set_message(step.what.clone());
     });
     bar.finish_and_clear();
-    let report = report.map_err(|error| match conduct.limits.cancel.is_set() {
+    let report = report.map_err(|error| match cancel.is_set() {
         true => Failure { line: "interrupted".into(), code: Failure::INTERRUPTED },
         false => Failure::new(error),
     })?;
     if let Some(file) = &output.html {
         std::fs::write(file, report.html()).map_err(|e| Failure::about(file.display(), e))?;
+    }
+    if let Some(dir) = &output.svg {
+        report.write_pictures(dir).map_err(|e| Failure::about(dir.display(), e))?;
     }
     print(if output.json { report.json() } else { report.text() })
 }
