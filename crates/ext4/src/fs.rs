@@ -19,6 +19,7 @@ use crate::live::Live;
 use crate::mount::fast_commit::Obstacle;
 use crate::options::{DataMode, MountOptions};
 use crate::orphan::Orphans;
+use crate::pace::Pace;
 use crate::services::lazy_init::LazyInit;
 use crate::trouble::Trouble;
 use crate::volume::Volume;
@@ -43,6 +44,7 @@ pub(crate) struct Fs {
     pub table: InodeTable,
     pub orphans: Orphans,
     pub dirty: DirtyIndex,
+    pub pace: Arc<Pace>,
     pub limits: Limits,
     /// What they decided until the next remount.
     pub live: Live,

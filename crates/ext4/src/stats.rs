@@ -7,6 +7,7 @@ use extol_service::MergeStats;
 use serde::{Deserialize, Serialize};
 
 use crate::fs::Fs;
+use crate::pace::PaceStats;
 use crate::services::lazy_init::LazyInitStats;
 
 /// A moment's state and counters.
@@ -62,6 +63,8 @@ pub struct Stats {
     pub dirty_bytes: usize,
     /// Orphans (unlinked but in use, or being truncated).
     pub orphans: usize,
+    /// Large writes held up for the fsyncs of other files.
+    pub pace: PaceStats,
     /// Inode tables that mkfs left to be zeroed later.
     pub lazy_init: LazyInitStats,
     /// Merged whole-volume requests.
@@ -112,6 +115,7 @@ impl Stats {
             inodes_dirty: fs.dirty.len(),
             dirty_bytes: fs.dirty.bytes(),
             orphans: fs.orphans.len(),
+            pace: fs.pace.stats(),
             lazy_init: fs.lazy_init.stats(),
             checkpoint_merge: fs.whole.stats(),
             journal: fs.vol.journal.stats(),

@@ -11,6 +11,7 @@ use crate::error;
 use crate::fs::Fs;
 use crate::inodes::InodeState;
 use crate::map::{self, Mapping, Progress};
+use crate::pace::Room;
 use crate::volume::Volume;
 
 /// Mapping changes gathered before one handle makes them: keeps handles short.
@@ -108,7 +109,7 @@ impl Placer<'_> {
         let mut at = 0;
         while at < blocks {
             let here = lblk + at;
-            let left = blocks - at;
+            let left = (blocks - at).min(self.most());
             let len = match map::lookup(vol, &self.st.node, here)? {
                 Mapping::Mapped { pblk, len, unwritten } => {
                     let len = len.min(left);
@@ -146,8 +147,27 @@ impl Placer<'_> {
         Ok(())
     }
 
+    /// Blocks to write in one piece.
+    fn most(&self) -> u32 {
+        let bits = self.fs.vol.geo.block_size.bits();
+        let piece = self.fs.pace.piece(self.st.node.ino.0);
+        piece.map_or(u32::MAX, |bytes| u32::try_from(bytes >> bits).unwrap_or(u32::MAX).max(1))
+    }
+
+    /// Waits for its turn, if others should not have to wait for this ([`crate::pace`]).
+    fn keep_pace(&self, bytes: u64) -> Result<()> {
+        let fs = self.fs;
+        if fs.pace.room(self.st.node.ino.0, bytes) == Room::Flush {
+            let began = fs.clock.now_ns();
+            fs.vol.journal.flush_data().map_err(error::journal)?;
+            fs.pace.was_held(began);
+        }
+        Ok(())
+    }
+
     fn write(&self, at: BlockNr, slices: &[IoSlice<'_>]) -> Result<()> {
         let vol = &self.fs.vol;
+        self.keep_pace(slices.iter().map(|s| s.len() as u64).sum())?;
         let result = vol.dev.write_vectored_at(slices, at.offset(vol.geo.block_size));
         vol.journal.note_data_write();
         result.map_err(|e| self.fs.data_write_failed(e))

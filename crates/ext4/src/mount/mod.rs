@@ -38,6 +38,7 @@ use crate::inodes::InodeTable;
 use crate::live::Live;
 use crate::options::{DataMode, MountOptions};
 use crate::orphan::Orphans;
+use crate::pace::{Pace, PacedDevice};
 use crate::services::lazy_init::LazyInit;
 use crate::trouble::{Post, Trouble};
 use crate::volume::Volume;
@@ -126,7 +127,9 @@ pub(crate) fn write_superblock(dev: &dyn BlockDevice, sb: &Superblock) -> OpenRe
 pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<Ext4>> {
     options.check().map_err(OpenError)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let pace = Arc::new(Pace::new(Arc::clone(&clock)));
     let dev: SharedDevice = Arc::new(FailLatch::new(dev));
+    let dev: SharedDevice = Arc::new(PacedDevice::new(dev, Arc::clone(&pace)));
     let sb = read_superblock(&*dev, options.sb)?;
     let geo = geometry(&*dev, &sb)?;
     features::check(&sb, &geo, options.read_only)?;
@@ -223,6 +226,7 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
         table: InodeTable::new(options.inode_cache),
         orphans: Orphans::default(),
         dirty: DirtyIndex::default(),
+        pace,
         limits,
         live: Live::new(&effective),
         options: parking_lot::Mutex::new(effective),

@@ -170,6 +170,7 @@ pub(crate) fn fiemap(fs: &Fs, ino: u32, offset: u64, len: u64) -> Result<Vec<Fil
 pub(crate) fn fsync(fs: &Fs, ino: u32, data_only: bool) -> Result<()> {
     let cell = fs.cell(ino)?;
     fs.vol.journal.check_aborted().map_err(|e| FsError::Io(e.to_string()))?;
+    fs.pace.synced(ino);
     let (tid, journalled) = {
         let mut st = cell.write()?;
         if !fs.read_only.load(std::sync::atomic::Ordering::Acquire) {

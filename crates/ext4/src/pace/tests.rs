@@ -1,0 +1,108 @@
+//! What is held up, by whom, and for how long; in virtual time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use std::io::IoSlice;
+
+use extol_device::{BlockDevice as _, DeviceOp, Fault, FaultDevice, MemDevice, ScatteredWrite, SharedDevice};
+use extol_service::TestClock;
+
+use super::*;
+
+const MIB: u64 = 1 << 20;
+const WRITER: u32 = 20;
+const SMALL: u32 = 30;
+
+fn pace() -> (Arc<TestClock>, Arc<Pace>) {
+    let clock = Arc::new(TestClock::default());
+    let pace = Arc::new(Pace::new(Arc::clone(&clock) as Arc<dyn Clock>));
+    (clock, pace)
+}
+
+#[test]
+fn only_a_large_write_that_meets_somebody_elses_fsync_is_held_up() {
+    let (clock, pace) = pace();
+    pace.wrote(100 * MIB);
+    assert_eq!(pace.room(WRITER, MIB), Room::Go, "alone");
+    pace.synced(WRITER);
+    assert_eq!(pace.room(WRITER, MIB), Room::Go, "its own fsync");
+    pace.synced(SMALL);
+    assert_eq!(pace.room(WRITER, BULK - 1), Room::Go, "a small write");
+    assert_eq!(pace.room(SMALL, MIB), Room::Flush, "the writer fsyncs as well");
+    assert_eq!(pace.room(WRITER, MIB), Room::Flush);
+    pace.synced(WRITER);
+    assert_eq!(pace.room(WRITER, MIB), Room::Flush, "the other one's fsync is not forgotten");
+    clock.advance(Duration::from_nanos(HOLD_NS));
+    assert_eq!(pace.room(WRITER, MIB), Room::Go, "long ago");
+    assert_eq!((pace.stats().flushes, pace.stats().waits), (3, 0));
+}
+
+#[test]
+fn what_is_written_during_a_flush_is_not_covered_by_it() {
+    let (_, pace) = pace();
+    pace.wrote(10 * MIB);
+    let flush = pace.begin();
+    pace.wrote(3 * MIB);
+    flush.succeeded();
+    assert_eq!(pace.stats().unflushed, 3 * MIB);
+    drop(pace.begin());
+    assert_eq!(pace.stats().unflushed, 3 * MIB, "it failed");
+    // The later one ends first.
+    let (first, second) = (pace.begin(), pace.begin());
+    pace.wrote(MIB);
+    let third = pace.begin();
+    third.succeeded();
+    second.succeeded();
+    first.succeeded();
+    assert_eq!(pace.stats().unflushed, 0);
+}
+
+#[test]
+fn a_writer_waits_for_the_flush_under_way_and_no_longer() {
+    let (clock, pace) = pace();
+    pace.synced(SMALL);
+    pace.wrote(100 * MIB);
+    let flush = pace.begin();
+    let theirs = Arc::clone(&pace);
+    let writer = std::thread::spawn(move || theirs.room(WRITER, MIB));
+    while pace.stats().waits == 0 {
+        std::thread::yield_now();
+    }
+    clock.advance(Duration::from_millis(3));
+    flush.succeeded();
+    assert_eq!(writer.join().unwrap(), Room::Go);
+    assert_eq!((pace.stats().flushes, pace.stats().held_ns), (0, 3_000_000));
+}
+
+#[test]
+fn a_flush_that_fails_lets_the_writer_find_out_for_itself() {
+    let (_, pace) = pace();
+    pace.synced(SMALL);
+    pace.wrote(100 * MIB);
+    let flush = pace.begin();
+    let theirs = Arc::clone(&pace);
+    let writer = std::thread::spawn(move || theirs.room(WRITER, MIB));
+    while pace.stats().waits == 0 {
+        std::thread::yield_now();
+    }
+    drop(flush);
+    assert_eq!(writer.join().unwrap(), Room::Flush);
+}
+
+#[test]
+fn the_device_counts_writes_and_flushes() {
+    let (_, pace) = pace();
+    let broken = FaultDevice::new(MemDevice::new(8 * MIB), [Fault::once(DeviceOp::Flush, 0)]);
+    let dev: SharedDevice = Arc::new(PacedDevice::new(Arc::new(broken), Arc::clone(&pace)));
+    dev.write_at(&[1; 4096], 0).unwrap();
+    dev.write_vectored_at(&[IoSlice::new(&[1; 100]), IoSlice::new(&[2; 28])], 0).unwrap();
+    let bufs = [IoSlice::new(&[3; 64])];
+    dev.write_scattered(&[ScatteredWrite { offset: 0, bufs: &bufs }]).unwrap();
+    dev.write_fua(&[1; 512], 0).unwrap();
+    assert_eq!(pace.stats().unflushed, 4096 + 128 + 64);
+    dev.flush().unwrap_err();
+    assert_eq!(pace.stats().unflushed, 4096 + 128 + 64);
+    dev.flush().unwrap();
+    assert_eq!(pace.stats().unflushed, 0);
+}
