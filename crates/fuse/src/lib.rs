@@ -48,6 +48,7 @@ mod init;
 mod mount;
 mod ops;
 mod session;
+mod share;
 mod wire;
 
 pub use config::{MountConfig, MountFlag};

@@ -17,9 +17,12 @@ use rustix::mount::UnmountFlags;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
 use crate::config::MountConfig;
+use crate::share::Share;
 
 const DEVICE: &str = "/dev/fuse";
 const HELPER: &str = "fusermount3";
+/// Read-ahead of a mount: several requests of the largest size, so that the device reads while the last one is being copied.
+const READ_AHEAD_KB: &str = "4096";
 
 /// Why there is no mount. Each says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -245,14 +248,13 @@ fn unmount_with_helper(dir: &Path, lazy: bool) -> Result<(), MountError> {
 
 /// Lets the kernel read ahead and keep dirty pages as it does for disks. FUSE mounts get a hundredth of the usual
 /// share of dirty memory, because a daemon might hang. Best effort: only root may.
-pub(crate) fn tune(dir: &Path) {
+pub(crate) fn tune(dir: &Path, share: &Share) {
     // Only what the kernel knows itself: whoever asks a mount that he serves, and is killed before he has answered, waits
     // for himself for ever, and no signal ends that.
     let flags = AtFlags::STATX_DONT_SYNC;
     let Ok(known) = rustix::fs::statx(rustix::fs::CWD, dir, flags, StatxFlags::empty()) else { return };
     let name = format!("{}:{}", known.stx_dev_major, known.stx_dev_minor);
     let bdi = Path::new("/sys/class/bdi").join(name);
-    for (knob, value) in [("read_ahead_kb", "1024"), ("max_ratio", "40")] {
-        let _ = std::fs::write(bdi.join(knob), value);
-    }
+    let _ = std::fs::write(bdi.join("read_ahead_kb"), READ_AHEAD_KB);
+    share.enlarge(&bdi);
 }

@@ -35,6 +35,7 @@ use crate::errno::Errno;
 use crate::init::{self, Agreed};
 use crate::mount::{self, MountError};
 use crate::ops::{self, Context, Kernel, Outcome};
+use crate::share::Share;
 use crate::wire::{Reply, Request};
 
 /// A worker that has handled a request of this size has memory worth giving back.
@@ -53,6 +54,7 @@ struct Shared {
     dir: PathBuf,
     agreed: Agreed,
     max_threads: usize,
+    share: Share,
     idle: AtomicUsize,
     pool: Mutex<Pool>,
     changed: Condvar,
@@ -110,6 +112,7 @@ impl Mount {
                 dir: dir.clone(),
                 agreed,
                 max_threads: config.max_threads.max(FIRST_WORKERS),
+                share: Share::default(),
                 idle: AtomicUsize::new(0),
                 pool: Mutex::default(),
                 changed: Condvar::new(),
@@ -121,7 +124,7 @@ impl Mount {
         });
         match started {
             Ok(shared) => {
-                mount::tune(&dir);
+                mount::tune(&dir, &shared.share);
                 Ok(Self { shared })
             }
             Err(error) => {
@@ -369,6 +372,14 @@ impl Worker {
 }
 
 impl Kernel for Worker {
+    fn written_back(&self, nodeid: u64, bytes: usize) {
+        self.0.share.written_back(nodeid, bytes);
+    }
+
+    fn syncs(&self, nodeid: u64) {
+        self.0.share.syncs(nodeid);
+    }
+
     fn invalidate_attributes(&self, nodeid: u64) {
         self.notify_inval(nodeid, -1);
     }

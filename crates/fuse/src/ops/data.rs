@@ -63,6 +63,9 @@ impl Context<'_> {
         if flags & WRITE_KILL_SUIDGID != 0 || self.agreed.has(cap::HANDLE_KILLPRIV) {
             self.kill_privileges(request.nodeid)?;
         }
+        if flags & WRITE_CACHE != 0 {
+            self.kernel.written_back(request.nodeid, size);
+        }
         let mut count = self.fs.write(ino, offset, data)?;
         // The kernel looks at the count only where a process waits for it. Of its write-back it takes any answer that
         // is no error for all of it, and lets go of pages that a full volume had no room for.
@@ -83,6 +86,7 @@ impl Context<'_> {
         if request.opcode == op::FSYNCDIR && request.nodeid == ROOT_NODE {
             return Ok(self.fs.sync()?);
         }
+        self.kernel.syncs(request.nodeid);
         Ok(self.fs.fsync(self.ino(request.nodeid)?, flags & FSYNC_FDATASYNC != 0)?)
     }
 
