@@ -18,6 +18,9 @@
 //!
 //! Locking: shard, then buffer; both are leaves. The buffer lock is held over the device read that fills it, and
 //! over nothing else.
+//!
+//! Every operation looks up a dozen blocks, so a hit takes the shard's lock and nothing more: what it writes lies in the
+//! shard (the counters) or was the same before (the mark for the clock), and that the buffer was filled is a flag.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -28,6 +31,7 @@ use extol_device::{BlockNr, BlockSize, SharedDevice};
 use extol_sync::atomic::{AtomicBool, Ordering};
 use extol_sync::rank::{Mutex, Rank};
 use extol_sync::thread;
+use foldhash::fast::RandomState;
 
 use crate::types::{JournalError, Result, Tid};
 
@@ -36,6 +40,8 @@ use crate::types::{JournalError, Result, Tid};
 pub struct Buf {
     nr: BlockNr,
     verified: AtomicBool,
+    /// It has bytes: they were read, or made up.
+    loaded: AtomicBool,
     /// Second chance for the clock.
     recent: AtomicBool,
     pub(crate) state: Mutex<BufState, { Rank::Buffer as u8 }>,
@@ -56,6 +62,7 @@ impl Buf {
         Self {
             nr,
             verified: AtomicBool::new(verified),
+            loaded: AtomicBool::new(!data.is_empty()),
             recent: AtomicBool::new(true),
             state: Mutex::new(BufState { data: Arc::new(data), tx: None, pending: 0 }),
         }
@@ -96,7 +103,9 @@ const CLOCK_STEPS: usize = 16;
 
 #[derive(Default)]
 struct Shard {
-    map: HashMap<BlockNr, Arc<Buf>>,
+    map: HashMap<BlockNr, Arc<Buf>, RandomState>,
+    hits: u64,
+    misses: u64,
     clock: VecDeque<BlockNr>,
 }
 
@@ -137,8 +146,6 @@ pub(crate) struct BlockCache {
     /// Buffers per shard.
     capacity: usize,
     shards: Vec<Mutex<Shard, { Rank::CacheShard as u8 }>>,
-    pub(crate) hits: AtomicU64,
-    pub(crate) misses: AtomicU64,
     /// One more than the number of the block that could not be read last; 0: none.
     failed_read: AtomicU64,
 }
@@ -153,16 +160,7 @@ impl BlockCache {
     pub fn new(dev: SharedDevice, block_size: BlockSize, blocks: u64, bytes: usize) -> Self {
         let capacity = (bytes / block_size.len() / SHARDS).max(8);
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        Self {
-            dev,
-            block_size,
-            blocks,
-            capacity,
-            shards,
-            hits: AtomicU64::new(0),
-            misses: AtomicU64::new(0),
-            failed_read: AtomicU64::new(0),
-        }
+        Self { dev, block_size, blocks, capacity, shards, failed_read: AtomicU64::new(0) }
     }
 
     pub fn block_size(&self) -> BlockSize {
@@ -191,29 +189,33 @@ impl BlockCache {
         self.check(nr)?;
         loop {
             let mut shard = self.shard(nr).lock();
-            if let Some(buf) = shard.map.get(&nr) {
-                let buf = Arc::clone(buf);
+            let hit = shard.map.get(&nr).map(Arc::clone);
+            if let Some(buf) = hit {
+                shard.hits += 1;
                 drop(shard);
-                if buf.state.lock().data.is_empty() {
+                // (The lock waits for its loader.)
+                if !buf.loaded.load(Ordering::Acquire) && buf.state.lock().data.is_empty() {
                     // Its loader failed and is about to take it out of the map.
                     thread::yield_now();
                     continue;
                 }
-                buf.recent.store(true, Ordering::Relaxed);
-                self.hits.fetch_add(1, Ordering::Relaxed);
+                if !buf.recent.load(Ordering::Relaxed) {
+                    buf.recent.store(true, Ordering::Relaxed);
+                }
                 return Ok(buf);
             }
+            shard.misses += 1;
             let buf = Arc::new(Buf::new(nr, Vec::new(), false));
             shard.make_room(self.capacity);
             let mut state = buf.state.lock();
             shard.insert(&buf);
             drop(shard);
-            self.misses.fetch_add(1, Ordering::Relaxed);
             let mut bytes = vec![0; self.block_size.len()];
             match self.dev.read_at(&mut bytes, nr.offset(self.block_size)) {
                 Ok(()) => {
                     state.data = Arc::new(bytes);
                     drop(state);
+                    buf.loaded.store(true, Ordering::Release);
                     return Ok(buf);
                 }
                 Err(e) => {
@@ -238,7 +240,7 @@ impl BlockCache {
     /// The block if it is in memory and loaded.
     pub fn cached(&self, nr: BlockNr) -> Option<Arc<Buf>> {
         let buf = self.shard(nr).lock().map.get(&nr).cloned()?;
-        let loaded = !buf.state.lock().data.is_empty();
+        let loaded = buf.loaded.load(Ordering::Acquire) || !buf.state.lock().data.is_empty();
         loaded.then_some(buf)
     }
 
@@ -285,6 +287,11 @@ impl BlockCache {
         if shard.map.get(&buf.nr).is_some_and(|b| Arc::ptr_eq(b, buf)) {
             shard.map.remove(&buf.nr);
         }
+    }
+
+    /// Lookups that found their block in memory, and those that did not.
+    pub fn hits_and_misses(&self) -> (u64, u64) {
+        self.shards.iter().map(|s| s.lock()).fold((0, 0), |(h, m), s| (h + s.hits, m + s.misses))
     }
 
     /// Blocks in memory.

@@ -21,6 +21,10 @@ use crate::journal::Journal;
 use crate::transaction::Transaction;
 use crate::types::{JournalError, Result, Tid};
 
+fn lost() -> JournalError {
+    JournalError::Aborted("handle lost its transaction".into())
+}
+
 /// One operation's membership in the running transaction. Dropping it ends it.
 #[derive(Debug)]
 pub struct Handle {
@@ -41,10 +45,6 @@ impl Handle {
         crate::order::opened();
         let failed_reads = crate::order::failed_reads();
         Self { journal, tx: Some(tx), credits, changed: false, failed_reads, deltas: Vec::new() }
-    }
-
-    fn tx(&self) -> Result<&Arc<Transaction>> {
-        self.tx.as_ref().ok_or_else(|| JournalError::Aborted("handle lost its transaction".into()))
     }
 
     /// The transaction it belongs to (another one after a restart).
@@ -80,7 +80,8 @@ impl Handle {
     /// If the journal was aborted.
     pub fn modify<R>(&mut self, buf: &Arc<Buf>, f: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
         self.journal.check_aborted()?;
-        let tx = Arc::clone(self.tx()?);
+        // (Not a reference of our own: all threads would count it on one word.)
+        let tx = self.tx.as_ref().ok_or_else(lost)?;
         self.changed = true;
         let mut state = buf.state.lock();
         let first_change = state.tx != Some(tx.tid);
@@ -123,7 +124,7 @@ impl Handle {
     /// If the journal was aborted.
     pub fn forget(&mut self, nr: BlockNr, revoke: bool) -> Result<()> {
         self.journal.check_aborted()?;
-        let tx = Arc::clone(self.tx()?);
+        let tx = Arc::clone(self.tx.as_ref().ok_or_else(lost)?);
         self.changed = true;
         if let Some(buf) = self.journal.cache.forget(nr) {
             let mut state = buf.state.lock();

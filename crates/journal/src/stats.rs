@@ -232,6 +232,7 @@ impl Journal {
         let state = self.state.lock();
         let space = state.space.as_ref();
         let batching = state.batcher.settings();
+        let (cache_hits, cache_misses) = self.cache.hits_and_misses();
         JournalStats {
             transactions: c.transactions.get(),
             requested: c.requested.get(),
@@ -262,8 +263,8 @@ impl Journal {
             log_tail: space.map_or(0, LogSpace::tail),
             checkpoint_blocks: self.checkpoint.len() as u64,
             cached_blocks: self.cache.len() as u64,
-            cache_hits: self.cache.hits.load(Ordering::Relaxed),
-            cache_misses: self.cache.misses.load(Ordering::Relaxed),
+            cache_hits,
+            cache_misses,
             aborted: state.aborted.as_deref().map(str::to_owned),
             batching: BatchingStats {
                 policy: batching.policy,

@@ -61,8 +61,11 @@ impl Histogram {
         if let Some(bucket) = self.buckets.get(bucket_of(value)) {
             bucket.fetch_add(1, Ordering::Relaxed);
         }
-        self.sum.fetch_add(value, Ordering::Relaxed);
-        self.max.fetch_max(value, Ordering::Relaxed);
+        // Most waits are none at all: they cost one addition.
+        if value > 0 {
+            self.sum.fetch_add(value, Ordering::Relaxed);
+            self.max.fetch_max(value, Ordering::Relaxed);
+        }
     }
 
     /// What was recorded so far.
