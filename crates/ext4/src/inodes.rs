@@ -21,6 +21,7 @@ use extol_journal::{Handle, Tid};
 use extol_ondisk::{FileType, InodeNr};
 use extol_sync::rank::{self, Mutex, Rank, Ranked};
 use extol_vfs::{FsError, Result};
+use foldhash::fast::RandomState;
 use parking_lot::{MappedRwLockReadGuard, MappedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::alloc::Window;
@@ -49,6 +50,8 @@ pub(crate) struct InodeState {
     pub lazy_times: bool,
     /// Just made: its slot holds what was there before.
     pub born: bool,
+    /// Deleted in the transaction that took its last name: whoever did that still has to take it out of memory.
+    pub gone: bool,
 }
 
 impl InodeState {
@@ -64,6 +67,7 @@ impl InodeState {
             window: Window::default(),
             lazy_times: false,
             born: false,
+            gone: false,
         }
     }
 
@@ -167,8 +171,8 @@ const CLOCK_STEPS: usize = 8;
 
 #[derive(Default)]
 struct Shard {
-    cells: HashMap<u32, Arc<Cell>>,
-    refs: HashMap<u32, u64>,
+    cells: HashMap<u32, Arc<Cell>, RandomState>,
+    refs: HashMap<u32, u64, RandomState>,
     clock: VecDeque<u32>,
 }
 
@@ -237,7 +241,9 @@ impl InodeTable {
     pub fn get(&self, vol: &Volume, ino: u32) -> Result<Arc<Cell>> {
         let mut shard = self.shard(ino).lock();
         if let Some(cell) = shard.cells.get(&ino) {
-            cell.recent.store(true, Ordering::Relaxed);
+            if !cell.recent.load(Ordering::Relaxed) {
+                cell.recent.store(true, Ordering::Relaxed);
+            }
             return Ok(Arc::clone(cell));
         }
         let cell = Arc::new(Cell::new(ino, None));

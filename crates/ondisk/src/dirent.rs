@@ -196,13 +196,40 @@ pub fn has_room(area: &[u8], name_len: usize) -> Result<bool> {
 /// # Errors
 /// A broken chain; the area is unchanged.
 pub fn add(area: &mut [u8], name: &[u8], ino: InodeNr, kind: Option<FileType>) -> Result<bool> {
-    let Some(entry) = find_room(area, name.len())? else { return Ok(false) };
-    let (offset, rec_len, used) = (entry.offset, entry.rec_len, entry.used_len());
-    if used > 0 {
-        put_rec_len(area, offset, used);
+    let Some(at) = find_room(area, name.len())?.map(|entry| entry.offset) else { return Ok(false) };
+    add_at(area, at, name, ino, kind)
+}
+
+/// Adds an entry behind the one at `at`, or instead of it if that is unused; false if there is no room. For who has just
+/// looked; the caller knows that the name is new.
+///
+/// # Errors
+/// No sound entry there; the area is unchanged.
+pub fn add_at(area: &mut [u8], at: usize, name: &[u8], ino: InodeNr, kind: Option<FileType>) -> Result<bool> {
+    let entry = entry_at(area, at)?;
+    let (rec_len, used) = (entry.rec_len, entry.used_len());
+    if rec_len - used < entry_len(name.len()) {
+        return Ok(false);
     }
-    put_entry(area, offset + used, rec_len - used, name, ino, kind);
+    if used > 0 {
+        put_rec_len(area, at, used);
+    }
+    put_entry(area, at + used, rec_len - used, name, ino, kind);
     Ok(true)
+}
+
+/// Removes the entry at `at` if it has this name and `before` (`None`: it is the first) leads to it; returns its inode.
+/// For who has just looked. `None`: it is not so, and nothing was changed.
+pub fn remove_at(area: &mut [u8], before: Option<usize>, at: usize, name: &[u8]) -> Option<InodeNr> {
+    let hit = entry_at(area, at).ok().filter(|entry| entry.is_used() && entry.name == name)?;
+    let (rec_len, ino) = (hit.rec_len, hit.ino);
+    let len = match before {
+        Some(before) => entry_at(area, before).ok().map(|e| e.rec_len).filter(|len| before + len == at)?,
+        None => (at == 0).then_some(0)?,
+    };
+    area.get_mut(at..at + rec_len)?.fill(0);
+    put_rec_len(area, before.unwrap_or(at), len + rec_len);
+    Some(ino)
 }
 
 /// Removes an entry and returns its inode; `None` if there is no such name.
@@ -384,6 +411,33 @@ mod tests {
         assert_eq!(names(&area), [("b".to_owned(), 6)]);
         assert!(add(&mut area, b"c", InodeNr(9), None).unwrap());
         assert_eq!(names(&area)[0], ("c".to_owned(), 9));
+    }
+
+    #[test]
+    fn changes_at_a_known_place_look_first() {
+        let mut area = vec![0; 64];
+        init_area(&mut area);
+        for (name, ino) in [(b"a", 5), (b"b", 6), (b"c", 7)] {
+            assert!(add(&mut area, name, InodeNr(ino), None).unwrap());
+        }
+        let before = area.clone();
+        // Another name, another entry before it, no entry, not the first.
+        for (back, at, name) in
+            [(Some(0), 12, b"c"), (Some(12), 12, b"b"), (Some(0), 14, b"b"), (None, 12, b"b")]
+        {
+            assert_eq!(remove_at(&mut area, back, at, name), None);
+        }
+        assert!(!add_at(&mut area, 0, b"d", InodeNr(8), None).unwrap(), "no room behind the first");
+        assert!(add_at(&mut area, 13, b"d", InodeNr(8), None).is_err());
+        assert_eq!(area, before);
+        let mut by_name = before.clone();
+        assert_eq!(remove_at(&mut area, Some(0), 12, b"b"), remove(&mut by_name, b"b").unwrap());
+        assert_eq!(area, by_name);
+        assert_eq!(remove_at(&mut area, None, 0, b"a"), remove(&mut by_name, b"a").unwrap());
+        assert_eq!(area, by_name);
+        assert!(add_at(&mut area, 0, b"e", InodeNr(9), None).unwrap());
+        assert!(add(&mut by_name, b"e", InodeNr(9), None).unwrap());
+        assert_eq!(area, by_name);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use extol_vfs::{FsError, Result};
 
 use super::Shared;
 use super::bits::Span;
-use super::group::State;
+use super::group::{InodeMap, State};
 use super::orlov::{self, Summary, Units, View};
 use crate::error;
 
@@ -232,30 +232,39 @@ impl Shared {
             self.table.count_dir(false);
         }
         self.space.inode_freed();
-        if self.pending.add_inode(h.tid(), nr, bit) {
+        if self.pending.add_inode(h.tid(), nr) {
             self.settle_on_commit(h);
         }
         Ok(())
     }
 
     /// Inodes that a durable transaction freed may be handed out again, unless somebody needed them earlier.
-    pub(super) fn settle_inodes(&self, tid: Tid, freed: Vec<(GroupNr, u32)>) {
+    pub(super) fn settle_inodes(&self, tid: Tid, mut groups: Vec<GroupNr>) {
+        groups.sort_unstable();
+        groups.dedup();
         let mut total = 0;
-        for (nr, bit) in freed {
+        for nr in groups {
             let Ok(group) = self.group(nr) else { continue };
             let mut state = group.lock();
             let is_bad = state.bad_inodes.is_some();
             let Some(map) = &mut state.inodes else { continue };
-            let Some(at) = map.pending.iter().position(|&p| p == (bit, tid)) else { continue };
-            map.pending.swap_remove(at);
-            total += 1;
-            if is_bad {
-                continue;
+            // One pass for all of the transaction's inodes: there may be thousands.
+            let InodeMap { busy, pending, first_free } = &mut **map;
+            let before = pending.len();
+            pending.retain(|&(bit, freed_by)| {
+                let settled = freed_by == tid;
+                if settled && !is_bad {
+                    busy.clear(Span { start: bit, len: 1 });
+                    *first_free = bit.min(*first_free);
+                }
+                !settled
+            });
+            let settled = (before - pending.len()) as u32;
+            total += u64::from(settled);
+            if !is_bad {
+                group.pending_inodes.store(pending.len() as u32, Ordering::Relaxed);
+                group.free_inodes.fetch_add(settled, Ordering::Relaxed);
             }
-            group.pending_inodes.store(map.pending.len() as u32, Ordering::Relaxed);
-            map.busy.clear(Span { start: bit, len: 1 });
-            map.first_free = map.first_free.min(bit);
-            group.free_inodes.fetch_add(1, Ordering::Relaxed);
         }
         self.space.inodes_settled(total);
     }

@@ -16,7 +16,8 @@ use super::bits::Span;
 #[derive(Debug, Default)]
 pub(super) struct Freed {
     pub blocks: Vec<(GroupNr, Span)>,
-    pub inodes: Vec<(GroupNr, u32)>,
+    /// Groups that it freed inodes in, which know them; one may be here twice.
+    pub inodes: Vec<GroupNr>,
 }
 
 /// Freed things by transaction.
@@ -46,10 +47,14 @@ impl Pending {
         })
     }
 
-    /// Adds an inode; true as above.
+    /// Adds a group with a freed inode; true as above.
     #[must_use]
-    pub fn add_inode(&self, tid: Tid, group: GroupNr, bit: u32) -> bool {
-        self.add(tid, |freed| freed.inodes.push((group, bit)))
+    pub fn add_inode(&self, tid: Tid, group: GroupNr) -> bool {
+        self.add(tid, |freed| {
+            if freed.inodes.last() != Some(&group) {
+                freed.inodes.push(group);
+            }
+        })
     }
 
     fn add(&self, tid: Tid, f: impl FnOnce(&mut Freed)) -> bool {
@@ -80,9 +85,10 @@ mod tests {
         assert!(!pending.add_blocks(Tid(7), GroupNr(1), s(15, 5)));
         assert!(!pending.add_blocks(Tid(7), GroupNr(1), s(8, 2)));
         assert!(!pending.add_blocks(Tid(7), GroupNr(2), s(20, 2)));
-        assert!(pending.add_inode(Tid(8), GroupNr(2), 3));
+        assert!(pending.add_inode(Tid(8), GroupNr(2)));
+        assert!(!pending.add_inode(Tid(8), GroupNr(2)));
         assert_eq!(pending.remove(Tid(7)).blocks, [(GroupNr(1), s(8, 12)), (GroupNr(2), s(20, 2))]);
         assert!(pending.remove(Tid(7)).blocks.is_empty());
-        assert_eq!(pending.remove(Tid(8)).inodes, [(GroupNr(2), 3)]);
+        assert_eq!(pending.remove(Tid(8)).inodes, [GroupNr(2)]);
     }
 }

@@ -18,7 +18,7 @@ use extol_journal::Handle;
 use extol_ondisk::dirent::{self, NewEntry, entry_len};
 
 use super::blocks::Shape;
-use super::leaf::{self, Division, Hashed, Scan};
+use super::leaf::{self, Division, Hashed};
 
 /// Bytes that the entries of a leaf may use in a directory whose names fast commits tell.
 fn limit(shape: &Shape<'_>) -> usize {
@@ -26,9 +26,9 @@ fn limit(shape: &Shape<'_>) -> usize {
     area - area / 4
 }
 
-/// True if a leaf that was scanned for `new`, and not found to have it, is to be divided although there may be room.
-pub(super) fn is_due(h: &Handle, shape: &Shape<'_>, scan: Scan, new: &NewEntry<'_>) -> bool {
-    scan.used + entry_len(new.name.len()) > limit(shape) && h.tells_names_of(shape.ino.0)
+/// True if a leaf whose entries take `used` bytes, `new` not among them, is to be divided although there may be room.
+pub(super) fn is_due(h: &Handle, shape: &Shape<'_>, used: usize, new: &NewEntry<'_>) -> bool {
+    used + entry_len(new.name.len()) > limit(shape) && h.tells_names_of(shape.ino.0)
 }
 
 /// How to divide the entries of a leaf, one of them new: with `early` so that both have room, if that is possible.

@@ -26,7 +26,7 @@ use extol_vfs::{FsError, Result};
 
 use super::blocks::{self, Blocks, Fresh, Shape};
 use super::leaf::{self, Division};
-use super::{Found, early, index, scan_leaf};
+use super::{Place, Vacant, early, index, scan_leaf};
 use crate::fast_commit::eligibility;
 use crate::node::Node;
 use crate::volume::Volume;
@@ -194,8 +194,9 @@ impl Path {
     }
 }
 
-/// Finds a name. Looks at no more blocks than the directory has, whatever the index says.
-pub(super) fn find(blocks: &mut Blocks<'_, '_>, name: &[u8]) -> IndexResult<Option<Found>> {
+/// Finds a name, or the leaf it belongs into if that has room. Looks at no more blocks than the directory has, whatever
+/// the index says.
+pub(super) fn find(blocks: &mut Blocks<'_, '_>, name: &[u8]) -> IndexResult<Place> {
     let mut hash = 0;
     let (mut path, _) = Path::find(blocks, |hasher| {
         hash = hasher.hash(name).hash;
@@ -204,18 +205,17 @@ pub(super) fn find(blocks: &mut Blocks<'_, '_>, name: &[u8]) -> IndexResult<Opti
     search(blocks, &mut path, hash, name)
 }
 
-fn search(
-    blocks: &mut Blocks<'_, '_>,
-    path: &mut Path,
-    hash: u32,
-    name: &[u8],
-) -> IndexResult<Option<Found>> {
-    for _ in 0..blocks.count {
-        if let Some(found) = scan_leaf(blocks, path.leaf(), name)? {
-            return Ok(Some(found));
+fn search(blocks: &mut Blocks<'_, '_>, path: &mut Path, hash: u32, name: &[u8]) -> IndexResult<Place> {
+    let mut first = None;
+    for n in 0..blocks.count {
+        match scan_leaf(blocks, path.leaf(), name)? {
+            // Names are put into the first leaf that may hold them.
+            Place::Vacant(here) if n == 0 => first = here,
+            Place::Vacant(_) => {}
+            found => return Ok(found),
         }
         if !path.advance_within(blocks, hash)? {
-            return Ok(None);
+            return Ok(Place::Vacant(first));
         }
     }
     Err(IndexError::Structure("directory index with a loop"))
@@ -236,13 +236,17 @@ pub(super) fn add(vol: &Volume, h: &mut Handle, dir: &mut Node, new: NewEntry<'_
     let scan = leaf::scan(shape.area(&buf.data()), &shape, new.name)?;
     let next_continues = path.next_key().is_some_and(|(_, key)| key & !1 == hash);
     if scan.found.is_some()
-        || next_continues && search(&mut blocks, &mut path.clone(), hash, new.name)?.is_some()
+        || next_continues
+            && matches!(search(&mut blocks, &mut path.clone(), hash, new.name)?, Place::Found(_))
     {
         return Err(FsError::Exists.into());
     }
-    let early = early::is_due(h, &shape, scan, &new);
-    if scan.room && !early {
-        super::put_in_leaf(h, &shape, &buf, new)?;
+    let early = early::is_due(h, &shape, scan.used, &new);
+    let vacant = scan.room.map(|room| Vacant { buf: Arc::clone(&buf), room, used: scan.used });
+    if let Some(vacant) = &vacant
+        && !early
+    {
+        super::put_in_leaf(h, &shape, vacant, new)?;
         return Ok(());
     }
 
@@ -264,13 +268,13 @@ pub(super) fn add(vol: &Volume, h: &mut Handle, dir: &mut Node, new: NewEntry<'_
         Some(full) => blocks::append(vol, h, dir, full as u32 + 1),
         None => Err(FsError::NoSpace),
     };
-    let fresh = match fresh {
+    let fresh = match (fresh, &vacant) {
         // It was only wanted early.
-        Err(FsError::NoSpace) if scan.room => {
-            super::put_in_leaf(h, &shape, &buf, new)?;
+        (Err(FsError::NoSpace), Some(vacant)) => {
+            super::put_in_leaf(h, &shape, vacant, new)?;
             return Ok(());
         }
-        fresh => fresh?,
+        (fresh, _) => fresh?,
     };
     let Some((right, nodes)) = fresh.split_last() else { return Ok(()) };
     super::note_room(h, &shape, &buf, Some(new.name));

@@ -25,13 +25,26 @@ pub(super) fn check(bytes: &[u8], shape: &Shape<'_>) -> Result<()> {
     Ok(())
 }
 
+/// An entry with the name that was looked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Hit {
+    /// Inode.
+    pub ino: InodeNr,
+    /// Type if recorded.
+    pub file_type: Option<FileType>,
+    /// Where it is.
+    pub at: usize,
+    /// Where the entry before it is.
+    pub before: Option<usize>,
+}
+
 /// What [`scan`] found, up to the name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Scan {
-    /// Inode of the entry with the name, and its type if recorded.
-    pub found: Option<(InodeNr, Option<FileType>)>,
-    /// There is room for another entry with a name of this length.
-    pub room: bool,
+    /// The entry with the name.
+    pub found: Option<Hit>,
+    /// The first entry behind which, or instead of which, there is room for another with a name of this length.
+    pub room: Option<usize>,
     /// Bytes of the entries in use.
     pub used: usize,
 }
@@ -41,8 +54,8 @@ pub(super) struct Scan {
 /// Most of the time of a lookup goes here, so the entries are not decoded but read as one word each.
 pub(super) fn scan(area: &[u8], shape: &Shape<'_>, name: &[u8]) -> Result<Scan> {
     let need = entry_len(name.len());
-    let (mut room, mut all) = (false, 0);
-    let mut at = 0;
+    let (mut room, mut all) = (None, 0);
+    let (mut at, mut before) = (0, None);
     while at < area.len() {
         let head =
             area.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |head| u64::from_le_bytes(*head));
@@ -53,20 +66,27 @@ pub(super) fn scan(area: &[u8], shape: &Shape<'_>, name: &[u8]) -> Result<Scan> 
             // Either wrong, or one of the lengths that are written in another way.
             rec_len = dirent::entry_at(area, at).map_err(|e| shape.bad(e))?.rec_len;
         }
-        if ino == 0 {
-            room |= rec_len >= need;
-        } else {
+        let mut left = rec_len;
+        if ino != 0 {
             if name_len == name.len()
                 && let Some(here) = area.get(at + dirent::HEADER_LEN..at + dirent::HEADER_LEN + name_len)
                 && here.last() == name.last()
                 && here == name
             {
                 let file_type = FileType::from_code((head >> 56) as u8 & 7).filter(|_| shape.filetype);
-                return Ok(Scan { found: Some((InodeNr(ino), file_type)), room, used: all });
+                return Ok(Scan {
+                    found: Some(Hit { ino: InodeNr(ino), file_type, at, before }),
+                    room,
+                    used: all,
+                });
             }
-            room |= rec_len >= used + need;
+            left = rec_len.saturating_sub(used);
             all += used;
         }
+        if left >= need && room.is_none() {
+            room = Some(at);
+        }
+        before = Some(at);
         at += rec_len;
     }
     Ok(Scan { found: None, room, used: all })

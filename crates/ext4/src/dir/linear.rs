@@ -1,21 +1,20 @@
 //! Directories without an index (and those whose index cannot be used): every block is looked at.
 
-use std::sync::Arc;
-
-use extol_journal::{Buf, Handle};
+use extol_journal::Handle;
 use extol_ondisk::dirent::NewEntry;
 use extol_vfs::{FsError, Result};
 
 use super::blocks::{self, BlockKind, Blocks};
-use super::{Found, early, htree, leaf, note_room, put_in_leaf, scan_leaf};
+use super::{Found, Place, Vacant, early, htree, leaf, note_room, put_in_leaf, scan_leaf};
 use crate::node::Node;
 use crate::volume::Volume;
 
 /// Most blocks that adding one name appends: the two leaves of a new index.
 pub(super) const MAX_NEW: u32 = 2;
 
-/// Finds a name other than `.` and `..`.
-pub(super) fn find(blocks: &mut Blocks<'_, '_>, name: &[u8]) -> Result<Option<Found>> {
+/// Finds a name other than `.` and `..`, or the first leaf with room for it.
+pub(super) fn find(blocks: &mut Blocks<'_, '_>, name: &[u8]) -> Result<Place> {
+    let mut vacant = None;
     let mut at = 0;
     while let Some(lblk) = blocks.next(at)? {
         at = lblk + 1;
@@ -23,16 +22,17 @@ pub(super) fn find(blocks: &mut Blocks<'_, '_>, name: &[u8]) -> Result<Option<Fo
         if blocks.shape.indexed && !matches!(blocks.any(lblk)?, Some((_, BlockKind::Leaf))) {
             continue;
         }
-        if let Some(found) = scan_leaf(blocks, lblk, name)? {
-            return Ok(Some(found));
+        match scan_leaf(blocks, lblk, name)? {
+            Place::Vacant(here) => vacant = vacant.or(here),
+            found => return Ok(found),
         }
     }
-    Ok(None)
+    Ok(Place::Vacant(vacant))
 }
 
 /// Finds `.` or `..`, which only the first block has.
-pub(super) fn find_dots(blocks: &mut Blocks<'_, '_>, name: &[u8]) -> Result<Option<Found>> {
-    let Some((buf, kind)) = blocks.any(0)? else { return Ok(None) };
+pub(super) fn find_dots(blocks: &mut Blocks<'_, '_>, name: &[u8]) -> Result<Place> {
+    let Some((buf, kind)) = blocks.any(0)? else { return Ok(Place::Vacant(None)) };
     let data = buf.data();
     let area = match kind {
         BlockKind::Leaf => blocks.shape.area(&data),
@@ -40,11 +40,11 @@ pub(super) fn find_dots(blocks: &mut Blocks<'_, '_>, name: &[u8]) -> Result<Opti
     };
     let found = leaf::scan(area, &blocks.shape, name)?.found;
     drop(data);
-    Ok(found.map(|(ino, kind_of_file)| Found { buf, kind, ino, file_type: kind_of_file }))
+    Ok(found.map_or(Place::Vacant(None), |hit| Place::Found(Found { buf, kind, hit })))
 }
 
 enum Room {
-    Leaf(Arc<Buf>),
+    Leaf(Vacant),
     Hole(u32),
     None,
 }
@@ -80,9 +80,11 @@ pub(super) fn add(
         if scan.found.is_some() {
             return Err(FsError::Exists);
         }
-        is_due = may_index && early::is_due(h, &shape, scan, &new);
-        if scan.room && !matches!(room, Room::Leaf(_)) {
-            room = Room::Leaf(buf);
+        is_due = may_index && early::is_due(h, &shape, scan.used, &new);
+        if let Some(at) = scan.room
+            && !matches!(room, Room::Leaf(_))
+        {
+            room = Room::Leaf(Vacant { buf, room: at, used: scan.used });
         }
     }
     if is_due && matches!(room, Room::Leaf(_)) {
@@ -94,7 +96,7 @@ pub(super) fn add(
         }
     }
     let fresh = match room {
-        Room::Leaf(buf) => return put_in_leaf(h, &shape, &buf, new),
+        Room::Leaf(vacant) => return put_in_leaf(h, &shape, &vacant, new),
         Room::Hole(lblk) => blocks::fill(vol, h, dir, &[lblk])?,
         Room::None => {
             if may_index && htree::build(vol, h, dir, new, is_due)? {

@@ -49,20 +49,38 @@ use crate::node::Node;
 use crate::volume::Volume;
 use blocks::{BlockKind, Blocks, Shape};
 use htree::IndexError;
+use leaf::Hit;
 
 /// Where a name was found.
 struct Found {
     buf: Arc<Buf>,
     kind: BlockKind,
-    ino: InodeNr,
-    file_type: Option<FileType>,
+    hit: Hit,
+}
+
+/// Where a name could be put that was not found.
+struct Vacant {
+    buf: Arc<Buf>,
+    /// The entry that has room.
+    room: usize,
+    /// Bytes of the entries in use.
+    used: usize,
+}
+
+/// What a search found: the name, or perhaps a place for it.
+enum Place {
+    Found(Found),
+    Vacant(Option<Vacant>),
 }
 
 /// Looks for a name in one leaf; a hole has none.
-fn scan_leaf(blocks: &mut Blocks<'_, '_>, lblk: u32, name: &[u8]) -> Result<Option<Found>> {
-    let Some(buf) = blocks.leaf(lblk)? else { return Ok(None) };
-    let found = leaf::scan(blocks.shape.area(&buf.data()), &blocks.shape, name)?.found;
-    Ok(found.map(|(ino, file_type)| Found { buf, kind: BlockKind::Leaf, ino, file_type }))
+fn scan_leaf(blocks: &mut Blocks<'_, '_>, lblk: u32, name: &[u8]) -> Result<Place> {
+    let Some(buf) = blocks.leaf(lblk)? else { return Ok(Place::Vacant(None)) };
+    let scan = leaf::scan(blocks.shape.area(&buf.data()), &blocks.shape, name)?;
+    Ok(match scan.found {
+        Some(hit) => Place::Found(Found { buf, kind: BlockKind::Leaf, hit }),
+        None => Place::Vacant(scan.room.map(|room| Vacant { buf, room, used: scan.used })),
+    })
 }
 
 /// Notes that a leaf is going to be changed, for fast commits.
@@ -71,10 +89,10 @@ fn note_room(h: &mut Handle, shape: &Shape<'_>, buf: &Buf, added: Option<&[u8]>)
 }
 
 /// Adds an entry to a leaf that has room for it.
-fn put_in_leaf(h: &mut Handle, shape: &Shape<'_>, buf: &Arc<Buf>, new: NewEntry<'_>) -> Result<()> {
-    note_room(h, shape, buf, Some(new.name));
-    let added = blocks::modify_leaf(h, shape, buf, |bytes| {
-        dirent::add(shape.area_mut(bytes), new.name, new.ino, new.file_type)
+fn put_in_leaf(h: &mut Handle, shape: &Shape<'_>, vacant: &Vacant, new: NewEntry<'_>) -> Result<()> {
+    note_room(h, shape, &vacant.buf, Some(new.name));
+    let added = blocks::modify_leaf(h, shape, &vacant.buf, |bytes| {
+        dirent::add_at(shape.area_mut(bytes), vacant.room, new.name, new.ino, new.file_type)
     })?;
     if !added.map_err(|e| shape.bad(e))? {
         return Err(shape.corrupt("no room in a directory block that had room"));
@@ -82,19 +100,31 @@ fn put_in_leaf(h: &mut Handle, shape: &Shape<'_>, buf: &Arc<Buf>, new: NewEntry<
     Ok(())
 }
 
-fn find(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Option<Found>> {
+/// Finds a name, or a place where [`add`] would put it without more ado.
+fn seek_in_blocks(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Place> {
     let mut blocks = Blocks::new(vol, dir);
     if matches!(name, b"." | b"..") {
         return linear::find_dots(&mut blocks, name);
     }
     if blocks.shape.searchable && blocks.count > 0 {
         match htree::find(&mut blocks, name) {
-            Ok(found) => return Ok(found),
+            Ok(place) => return Ok(place),
             Err(IndexError::Fs(e)) => return Err(e),
             Err(IndexError::Structure(_)) => {}
         }
     }
-    linear::find(&mut blocks, name)
+    match linear::find(&mut blocks, name)? {
+        // The index is given up before a name is added.
+        Place::Vacant(_) if dir.raw.flags.contains(InodeFlags::INDEX) => Ok(Place::Vacant(None)),
+        place => Ok(place),
+    }
+}
+
+fn find(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Option<Found>> {
+    match seek_in_blocks(vol, dir, name)? {
+        Place::Found(found) => Ok(Some(found)),
+        Place::Vacant(_) => Ok(None),
+    }
 }
 
 fn check_name(name: &[u8]) -> Result<()> {
@@ -121,21 +151,40 @@ fn kind_of(file_type: Option<FileType>) -> Option<FileKind> {
     })
 }
 
-/// Finds a name: the inode, and its type where the volume records types.
-pub(crate) fn lookup(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Option<(InodeNr, Option<FileType>)>> {
+/// An entry: the inode, and its type where the volume records types.
+type Entry = (InodeNr, Option<FileType>);
+
+/// What one search found out about a name, so that a change of it need not search again. Good as long as the caller keeps
+/// the directory locked and changes nothing else in it.
+pub(crate) struct Spot {
+    /// Where the name leads.
+    pub entry: Option<Entry>,
+    place: Place,
+}
+
+/// Finds a name, or where to put it.
+pub(crate) fn seek(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Spot> {
     check_name(name)?;
     if is_inline(dir) {
         let inside = inline::dir_entries(vol, dir)?;
-        return Ok(match name {
+        let entry = match name {
             b"." => Some((dir.ino, Some(FileType::Directory))),
             b".." => Some((inside.parent, Some(FileType::Directory))),
             _ => inside.entries.iter().find(|e| e.name == name).map(|e| (e.ino, Some(e.kind))),
-        });
+        };
+        return Ok(Spot { entry, place: Place::Vacant(None) });
     }
-    match find(vol, dir, name)? {
-        Some(found) => Ok(Some((Shape::of(vol, dir).inode(found.ino)?, found.file_type))),
-        None => Ok(None),
-    }
+    let place = seek_in_blocks(vol, dir, name)?;
+    let entry = match &place {
+        Place::Found(found) => Some((Shape::of(vol, dir).inode(found.hit.ino)?, found.hit.file_type)),
+        Place::Vacant(_) => None,
+    };
+    Ok(Spot { entry, place })
+}
+
+/// Finds a name: the inode, and its type where the volume records types.
+pub(crate) fn lookup(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Option<Entry>> {
+    seek(vol, dir, name).map(|spot| spot.entry)
 }
 
 /// Journal credits that [`add`] needs, the directory's inode not included: the leaf and the index nodes above it,
@@ -179,6 +228,27 @@ pub(crate) fn add(
     } else if !inline::dir_add(vol, h, dir, name, ino, kind)? {
         add_outside(vol, h, dir, new)?;
     }
+    eligibility::note_name(h, dir, name, None, Some(ino));
+    Ok(())
+}
+
+/// [`add`] of a name that was just looked for.
+pub(crate) fn add_at(
+    vol: &Volume,
+    h: &mut Handle,
+    dir: &mut Node,
+    name: &[u8],
+    spot: &Spot,
+    ino: InodeNr,
+    kind: FileType,
+) -> Result<()> {
+    let Place::Vacant(Some(vacant)) = &spot.place else { return add(vol, h, dir, name, ino, kind) };
+    let shape = Shape::of(vol, dir);
+    let new = NewEntry { name, ino, file_type: shape.stored_type(kind) };
+    if early::is_due(h, &shape, vacant.used, &new) {
+        return add(vol, h, dir, name, ino, kind);
+    }
+    put_in_leaf(h, &shape, vacant, new)?;
     eligibility::note_name(h, dir, name, None, Some(ino));
     Ok(())
 }
@@ -234,20 +304,45 @@ pub(crate) fn remove(vol: &Volume, h: &mut Handle, dir: &mut Node, name: &[u8]) 
     let ino = if is_inline(dir) {
         inline::dir_remove(vol, h, dir, name)?
     } else {
-        remove_from_block(vol, h, dir, name)?
+        let found = find(vol, dir, name)?.ok_or(FsError::NotFound)?;
+        remove_from_block(vol, h, dir, name, &found)?
     };
     eligibility::note_name(h, dir, name, Some(ino), None);
     Ok(ino)
 }
 
-fn remove_from_block(vol: &Volume, h: &mut Handle, dir: &Node, name: &[u8]) -> Result<InodeNr> {
-    let found = find(vol, dir, name)?.ok_or(FsError::NotFound)?;
+/// [`remove`] of a name that was just looked for.
+pub(crate) fn remove_at(
+    vol: &Volume,
+    h: &mut Handle,
+    dir: &mut Node,
+    name: &[u8],
+    spot: &Spot,
+) -> Result<InodeNr> {
+    let Place::Found(found) = &spot.place else { return remove(vol, h, dir, name) };
+    check_ordinary(name)?;
+    let ino = remove_from_block(vol, h, dir, name, found)?;
+    eligibility::note_name(h, dir, name, Some(ino), None);
+    Ok(ino)
+}
+
+fn remove_from_block(
+    vol: &Volume,
+    h: &mut Handle,
+    dir: &Node,
+    name: &[u8],
+    found: &Found,
+) -> Result<InodeNr> {
     let shape = Shape::of(vol, dir);
     if found.kind == BlockKind::Leaf {
         note_room(h, &shape, &found.buf, None);
     }
     let removed = blocks::modify(h, &shape, &found.buf, found.kind, |b| {
-        dirent::remove(shape.entries_mut(found.kind, b), name)
+        let area = shape.entries_mut(found.kind, b);
+        match dirent::remove_at(area, found.hit.before, found.hit.at, name) {
+            Some(ino) => Ok(Some(ino)),
+            None => dirent::remove(area, name),
+        }
     })?;
     removed.map_err(|e| shape.bad(e))?.ok_or(FsError::NotFound)
 }

@@ -19,7 +19,7 @@ use extol_vfs::{DirEntry, Result};
 use super::batch::{self, Batch, Emitted};
 use super::blocks::{BlockKind, Blocks};
 use super::htree::{IndexError, Path};
-use super::{kind_of, linear};
+use super::{Place, kind_of, linear};
 use crate::inline;
 use crate::node::Node;
 use crate::volume::Volume;
@@ -48,8 +48,8 @@ pub(super) fn iterate(vol: &Volume, dir: &Node, cookie: u64, each: Each<'_>) -> 
         let parent = match inline {
             true => inline::dir_entries(vol, dir)?.parent,
             false => match linear::find_dots(&mut blocks, b"..")? {
-                Some(found) => blocks.shape.inode(found.ino)?,
-                None => return Err(blocks.shape.corrupt("directory without '..'")),
+                Place::Found(found) => blocks.shape.inode(found.hit.ino)?,
+                Place::Vacant(_) => return Err(blocks.shape.corrupt("directory without '..'")),
             },
         };
         if !each(dots(parent.0, batch::FIRST, b"..")) {

@@ -52,6 +52,19 @@ pub(crate) fn for_remove_step(node: &Node) -> u32 {
     tree + Discard::MOST_CREDITS
 }
 
+/// Extents that the inode itself holds.
+const ROOT_EXTENTS: u32 = 4;
+/// Most blocks of a file that [`for_remove_all`] is asked for: far less than a group, and its revokes fit a few blocks.
+const FEW: u64 = 1024;
+
+/// Removing everything at once: `None` unless it is little, a few extents without tree blocks. (An inode that counts its
+/// blocks wrong may need more.)
+pub(crate) fn for_remove_all(node: &Node, block_size: u32) -> Option<u32> {
+    let flat = has_extents(node) && extents::depth(&node.raw.i_block) == 0;
+    let few = node.raw.blocks <= FEW.saturating_mul(u64::from(block_size / 512));
+    (flat && few).then(|| splice(0) + Discard::credits_of_few(ROOT_EXTENTS, FEW as u32))
+}
+
 /// One step of a shift: a leaf.
 pub(crate) fn for_shift_step(node: &Node) -> u32 {
     splice(extents::depth(&node.raw.i_block))

@@ -37,7 +37,8 @@ mod store;
 
 pub(crate) use credits::{
     for_convert as credits_for_convert, for_insert as credits_for_insert,
-    for_remove_step as credits_for_remove_step, for_shift_step as credits_for_shift_step,
+    for_remove_all as credits_for_remove_all, for_remove_step as credits_for_remove_step,
+    for_shift_step as credits_for_shift_step,
 };
 pub(crate) use goal::goal;
 pub(crate) use limits::max_file_size;

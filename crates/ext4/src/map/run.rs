@@ -98,6 +98,11 @@ impl Discard {
     /// Credits that [`credits`](Self::credits) never exceeds for a [`last_piece`](Self::last_piece).
     pub(super) const MOST_CREDITS: u32 = 2 * STEP_GROUPS as u32 + STEP_REVOKES / REVOKES_PER_BLOCK + 2;
 
+    /// Credits for `blocks` blocks, fewer than a group has, in so many pieces.
+    pub(super) fn credits_of_few(pieces: u32, blocks: u32) -> u32 {
+        pieces * (2 * 2 + 2) + blocks / REVOKES_PER_BLOCK
+    }
+
     /// What it means for this inode.
     pub(super) fn of(self, raw: &Inode) -> Self {
         let journalled = raw.flags.contains(InodeFlags::JOURNAL_DATA) || !raw.is_regular();

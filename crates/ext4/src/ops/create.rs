@@ -113,7 +113,8 @@ fn create_in(
 ) -> Result<Attr> {
     check_dir(parent)?;
     let vol = &fs.vol;
-    if dir::lookup(vol, &parent.node, name)?.is_some() {
+    let spot = dir::seek(vol, &parent.node, name)?;
+    if spot.entry.is_some() {
         return Err(FsError::Exists);
     }
     let kind = kind_of(new);
@@ -129,7 +130,7 @@ fn create_in(
         + 12;
     let mut h = fs.start(credits)?;
     let mut made = make(fs, &mut h, parent, new, perm, umask, who)?;
-    let added = dir::add(vol, &mut h, &mut parent.node, name, made.node.ino, kind);
+    let added = dir::add_at(vol, &mut h, &mut parent.node, name, &spot, made.node.ino, kind);
     if let Err(e) = added {
         unmake(fs, &mut h, &mut made);
         parent.store(fs, &mut h, true)?;

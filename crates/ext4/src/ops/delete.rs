@@ -6,9 +6,20 @@
 //!                   off the list, inode free      (the last one)
 //! ```
 //!
-//! A symbolic link goes in one transaction, its block and the inode together: with its block gone and the inode still
-//! there, it would look like a short link inside the inode, with an impossible target. (Linux and e2fsck free such an
-//! orphan without a word, but nobody has to rely on that.)
+//! An inode that nobody refers to when its last name goes, and that has few blocks, needs neither the list nor
+//! a second transaction: everything goes with the name ([`at_once`]). That is what most files are when they are removed.
+//! If that fails half-way, or does not fit, the inode becomes an orphan as it is by then, in the same transaction.
+//!
+//! Few blocks go in one transaction with the inode also from the list. A symbolic link must: with its block
+//! gone and the inode still there, it would look like a short link inside the inode, with an impossible target. (Linux and
+//! e2fsck free such an orphan without a word, but nobody has to rely on that.)
+//!
+//! Invariants
+//! - D1: whoever finds an inode without links finds it on the orphan list, or its deletion is in the transaction that
+//!   took its last name (`names::drop_link`).
+//! - D2: nobody can come to refer to an inode while it is deleted: names lead to it only under its directory's lock, and
+//!   who comes by number waits for its own lock and then finds it without links and on no list (`End::of` is asked with
+//!   both locks held, [`delete`] with its own).
 
 use std::sync::Arc;
 
@@ -26,9 +37,64 @@ use crate::map::{self, Discard, Progress};
 use crate::orphan;
 use crate::xattr;
 
+/// Credits of [`finish`].
+const FINISH: u32 = inline::CREDITS + xattr::CREDITS + Allocator::FREE_INODE_CREDITS + 1;
+
+/// What is to become of an inode when a name of it goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    /// It has more names, or somebody refers to it, or it has many blocks.
+    Later,
+    /// It is deleted in the transaction that takes its last name, for so many credits.
+    AtOnce(u32),
+}
+
+impl End {
+    /// For an inode that is about to lose a name; its lock and its directory's are held.
+    pub fn of(fs: &Fs, st: &InodeState) -> Self {
+        let last = st.is_dir() || st.node.raw.links == 1;
+        match little(fs, st) {
+            Some(unmap) if last && !fs.table.is_referenced(st.node.ino.0) => Self::AtOnce(unmap + FINISH),
+            _ => Self::Later,
+        }
+    }
+
+    /// Credits that it adds to the removal of a name.
+    pub fn credits(self) -> u32 {
+        match self {
+            Self::Later => 0,
+            Self::AtOnce(credits) => credits,
+        }
+    }
+
+    /// True if it is [`at_once`].
+    pub fn is_at_once(self) -> bool {
+        self != Self::Later
+    }
+}
+
+/// Credits for unmapping all blocks of the inode, if they are so few that one transaction does it.
+fn little(fs: &Fs, st: &InodeState) -> Option<u32> {
+    if !maps(st) {
+        return Some(0);
+    }
+    let all = map::credits_for_remove_all(&st.node, fs.vol.geo.block_size.bytes());
+    // One block below a root without levels is less than a step.
+    all.or_else(|| st.node.raw.is_symlink().then(|| map::credits_for_remove_step(&st.node)))
+}
+
+fn maps(st: &InodeState) -> bool {
+    st.node.raw.maps_blocks() && st.node.raw.blocks > 0
+}
+
 /// Deletes the inode if it has no name and nobody refers to it. Errors are noted: the orphan list remembers the inode.
 pub(crate) fn delete_if_unused(fs: &Fs, cell: &Arc<Cell>) {
     let Ok(mut st) = cell.write() else { return };
+    if st.gone {
+        drop(st);
+        fs.table.kill(cell);
+        return;
+    }
     if st.node.raw.links > 0 || fs.table.is_referenced(cell.ino) || fs.check_writable().is_err() {
         return;
     }
@@ -43,33 +109,54 @@ pub(crate) fn delete_if_unused(fs: &Fs, cell: &Arc<Cell>) {
     }
 }
 
+/// Deletes an inode that has just lost its last name, in the same handle. False if it must become an orphan instead, as it
+/// is now: it had more blocks than it said, or something is wrong with it (which its deletion from the list will report).
+pub(crate) fn at_once(fs: &Fs, h: &mut Handle, st: &mut InodeState) -> bool {
+    drop_memory(fs, st);
+    if maps(st) && !matches!(unmap_step(fs, h, st), Ok(Progress::Done)) {
+        return false;
+    }
+    st.gone = finish(fs, h, st).is_ok();
+    st.gone
+}
+
 /// Frees everything that the inode has, and the inode. It is on the orphan list until the last transaction.
 pub(crate) fn delete(fs: &Fs, st: &mut InodeState) -> Result<()> {
-    let vol = &fs.vol;
-    let was_dir = st.is_dir();
-    let is_link = FileType::from_mode(st.node.raw.mode) == Some(FileType::Symlink);
+    drop_memory(fs, st);
+    let credits = FINISH + orphan::CREDITS;
+    let mut h = match little(fs, st) {
+        Some(unmap) if maps(st) => unmap_little(fs, st, unmap + credits)?,
+        Some(_) => fs.start(credits)?,
+        None => {
+            truncate::unmap(fs, st, 0, u32::MAX, false)?;
+            fs.start(credits)?
+        }
+    };
+    finish(fs, &mut h, st)?;
+    h.stop().map_err(error::journal)
+}
+
+/// Forgets what is only in memory of an inode that nobody will read any more.
+fn drop_memory(fs: &Fs, st: &mut InodeState) {
     truncate::drop_pages(fs, st, 0, u32::MAX);
     fs.dirty.remove(st.node.ino.0);
-    vol.alloc.release(&mut st.window);
+    fs.vol.alloc.release(&mut st.window);
     if st.node.raw.maps_blocks() {
         st.node.raw.size = 0;
         st.disk_size = 0;
-        if st.node.raw.blocks > 0 && !is_link {
-            truncate::unmap(fs, st, 0, u32::MAX, false)?;
-        }
     }
-    let credits = inline::CREDITS + xattr::CREDITS + Allocator::FREE_INODE_CREDITS + orphan::CREDITS + 1;
-    let mut h = if is_link && st.node.raw.maps_blocks() && st.node.raw.blocks > 0 {
-        unmap_link(fs, st, credits)?
-    } else {
-        fs.start(credits)?
-    };
+}
+
+/// Frees the inode, which has no blocks any more but that of its attributes.
+fn finish(fs: &Fs, h: &mut Handle, st: &mut InodeState) -> Result<()> {
+    let vol = &fs.vol;
+    let was_dir = st.is_dir();
     if st.node.raw.flags.contains(InodeFlags::INLINE_DATA) {
-        inline::clear(vol, &mut h, &mut st.node)?;
+        inline::clear(vol, h, &mut st.node)?;
     }
-    xattr::drop_all(vol, &mut h, &mut st.node)?;
-    fs.orphans.remove(fs, &mut h, st.node.ino.0)?;
-    vol.alloc.free_inode(&mut h, st.node.ino, was_dir)?;
+    xattr::drop_all(vol, h, &mut st.node)?;
+    fs.orphans.remove(fs, h, st.node.ino.0)?;
+    vol.alloc.free_inode(h, st.node.ino, was_dir)?;
     let raw = &mut st.node.raw;
     raw.size = 0;
     raw.links = 0;
@@ -82,23 +169,24 @@ pub(crate) fn delete(fs: &Fs, st: &mut InodeState) -> Result<()> {
     // Linux's mark of a deleted inode; never 0, which would mean "in use".
     raw.dtime = u32::try_from(fs.now().sec).unwrap_or(u32::MAX).max(1);
     st.disk_size = 0;
-    st.store(fs, &mut h, true)?;
-    h.stop().map_err(error::journal)
+    st.store(fs, h, true)
 }
 
-/// Frees the block of a symbolic link, and leaves `credits` for the rest in the same transaction.
-fn unmap_link(fs: &Fs, st: &mut InodeState, credits: u32) -> Result<Handle> {
-    let vol = &fs.vol;
-    let step = map::credits_for_remove_step(&st.node);
-    let mut h = fs.start(credits + step)?;
+fn unmap_step(fs: &Fs, h: &mut Handle, st: &mut InodeState) -> Result<Progress> {
+    let data = if fs.journals_data(st) { Discard::FreeJournalled } else { Discard::Free };
+    map::remove(&fs.vol, h, &mut st.node, 0, u32::MAX, data)
+}
+
+/// Frees the few blocks of an inode in a handle of `credits`, of which the rest is left.
+fn unmap_little(fs: &Fs, st: &mut InodeState, credits: u32) -> Result<Handle> {
+    let mut h = fs.start(credits)?;
     loop {
-        match map::remove(vol, &mut h, &mut st.node, 0, u32::MAX, Discard::Free) {
-            // One block below a root without levels is less than a step.
+        match unmap_step(fs, &mut h, st) {
             Ok(Progress::Done) => return Ok(h),
-            // A damaged link may have more.
+            // A damaged inode may have more.
             Ok(Progress::Restart { .. }) => {
                 st.store(fs, &mut h, true)?;
-                h.restart(credits + step).map_err(error::journal)?;
+                h.restart(credits).map_err(error::journal)?;
             }
             Err(e) => {
                 st.store(fs, &mut h, true)?;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use extol_journal::Handle;
 use extol_ondisk::{FileType, InodeFlags, InodeNr};
 use extol_vfs::{Attr, DirEntry, FsError, Result};
 
@@ -108,14 +109,15 @@ pub(crate) fn link(fs: &Fs, ino: u32, dir: u32, name: &[u8]) -> Result<Attr> {
         if projects && parent.node.raw.projid != st.node.raw.projid {
             return Err(FsError::Invalid("the directory belongs to another project"));
         }
-        if dir::lookup(&fs.vol, &parent.node, name)?.is_some() {
+        let spot = dir::seek(&fs.vol, &parent.node, name)?;
+        if spot.entry.is_some() {
             return Err(FsError::Exists);
         }
         let promise = Promise::make(fs, ENTRY_BLOCKS)?;
         let credits = dir::credits_add(&fs.vol, &parent.node) + inline::CREDITS + orphan::CREDITS + 2;
         let mut h = fs.start(credits)?;
         let kind = st.kind().ok_or_else(|| FsError::corrupt("inode has an impossible mode"))?;
-        let added = dir::add(&fs.vol, &mut h, &mut parent.node, name, st.node.ino, kind);
+        let added = dir::add_at(&fs.vol, &mut h, &mut parent.node, name, &spot, st.node.ino, kind);
         let now = fs.now();
         if added.is_ok() {
             if st.node.raw.links == 0 {
@@ -137,11 +139,12 @@ pub(crate) fn link(fs: &Fs, ino: u32, dir: u32, name: &[u8]) -> Result<Attr> {
     })
 }
 
-/// The inode that an entry names, locked by the caller afterwards.
-pub(crate) fn entry_cell(fs: &Fs, parent: &InodeState, name: &[u8]) -> Result<Arc<Cell>> {
-    let (ino, _) = dir::lookup(&fs.vol, &parent.node, name)?.ok_or(FsError::NotFound)?;
+/// The inode that an entry names, locked by the caller afterwards, and where the entry is.
+fn entry_cell(fs: &Fs, parent: &InodeState, name: &[u8]) -> Result<(Arc<Cell>, dir::Spot)> {
+    let spot = dir::seek(&fs.vol, &parent.node, name)?;
+    let (ino, _) = spot.entry.ok_or(FsError::NotFound)?;
     check_entry(fs, parent.node.ino, ino)?;
-    fs.cell(ino.0)
+    Ok((fs.cell(ino.0)?, spot))
 }
 
 /// No name but `.` and `..` leads to the directory it is in, to the root, or to what is not a file of anybody.
@@ -167,8 +170,9 @@ pub(crate) fn check_removable(parent: &InodeState, st: &InodeState) -> Result<()
     Ok(())
 }
 
-/// One name less for an inode, in the caller's handle: at zero it becomes an orphan. Stores it.
-pub(crate) fn drop_link(fs: &Fs, h: &mut extol_journal::Handle, st: &mut InodeState) -> Result<()> {
+/// One name less for an inode, in the caller's handle: at zero it is deleted at once if `end` allows it, else it becomes an
+/// orphan. Stores it. [`delete::delete_if_unused`] must follow, without locks.
+pub(crate) fn drop_link(fs: &Fs, h: &mut Handle, st: &mut InodeState, end: delete::End) -> Result<()> {
     st.node.raw.ctime = fs.now();
     if st.is_dir() {
         st.node.raw.links = 0;
@@ -177,6 +181,9 @@ pub(crate) fn drop_link(fs: &Fs, h: &mut extol_journal::Handle, st: &mut InodeSt
         st.node.raw.links = st.node.raw.links.saturating_sub(1);
     }
     if st.node.raw.links == 0 {
+        if end.is_at_once() && delete::at_once(fs, h, st) {
+            return Ok(());
+        }
         fs.orphans.add(fs, h, st.node.ino.0)?;
     }
     st.store(fs, h, true)
@@ -193,18 +200,19 @@ pub(crate) fn unlink(fs: &Fs, dir: u32, name: &[u8]) -> Result<()> {
     let cell = {
         let mut parent = parent_cell.write()?;
         check_dir(&parent)?;
-        let cell = entry_cell(fs, &parent, name)?;
+        let (cell, spot) = entry_cell(fs, &parent, name)?;
         // Looked at without its lock: see `Cell::is_dir`.
         if cell.is_dir() {
             return Err(FsError::IsADirectory);
         }
         let mut st = cell.write()?;
         check_removable(&parent, &st)?;
-        let mut h = fs.start(dir::credits_remove() + orphan::CREDITS + 2)?;
-        dir::remove(&fs.vol, &mut h, &mut parent.node, name)?;
+        let end = delete::End::of(fs, &st);
+        let mut h = fs.start(dir::credits_remove() + orphan::CREDITS + 2 + end.credits())?;
+        dir::remove_at(&fs.vol, &mut h, &mut parent.node, name, &spot)?;
         touch_dir(fs, &mut parent);
         parent.store(fs, &mut h, true)?;
-        drop_link(fs, &mut h, &mut st)?;
+        drop_link(fs, &mut h, &mut st, end)?;
         h.stop().map_err(error::journal)?;
         drop(st);
         cell
@@ -233,7 +241,7 @@ pub(crate) fn rmdir(fs: &Fs, dir: u32, name: &[u8]) -> Result<()> {
         let _still = fs.rename.lock();
         let mut parent = parent_cell.write()?;
         check_dir(&parent)?;
-        let cell = entry_cell(fs, &parent, name)?;
+        let (cell, spot) = entry_cell(fs, &parent, name)?;
         if !cell.is_dir() {
             return Err(FsError::NotADirectory);
         }
@@ -242,12 +250,13 @@ pub(crate) fn rmdir(fs: &Fs, dir: u32, name: &[u8]) -> Result<()> {
         if !dir::is_empty(&fs.vol, &st.node)? {
             return Err(FsError::NotEmpty);
         }
-        let mut h = fs.start(dir::credits_remove() + orphan::CREDITS + 2)?;
-        dir::remove(&fs.vol, &mut h, &mut parent.node, name)?;
+        let end = delete::End::of(fs, &st);
+        let mut h = fs.start(dir::credits_remove() + orphan::CREDITS + 2 + end.credits())?;
+        dir::remove_at(&fs.vol, &mut h, &mut parent.node, name, &spot)?;
         touch_dir(fs, &mut parent);
         drop_dir_link(&mut parent.node.raw);
         parent.store(fs, &mut h, true)?;
-        drop_link(fs, &mut h, &mut st)?;
+        drop_link(fs, &mut h, &mut st, end)?;
         h.stop().map_err(error::journal)?;
         drop(st);
         cell

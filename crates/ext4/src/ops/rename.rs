@@ -259,6 +259,8 @@ impl Rename<'_> {
             + orphan::CREDITS
             + inline::CREDITS
             + 5;
+        let end = target.as_ref().map(|target| delete::End::of(fs, target));
+        let credits = credits + end.map_or(0, delete::End::credits);
         let mut h = fs.start(credits)?;
         let mut white = None;
         if self.flags.contains(RenameFlags::WHITEOUT) {
@@ -307,8 +309,8 @@ impl Rename<'_> {
         let now = fs.now();
         source.node.raw.ctime = now;
         source.store(fs, &mut h, true)?;
-        if let Some(target) = target {
-            drop_link(fs, &mut h, target)?;
+        if let (Some(target), Some(end)) = (target, end) {
+            drop_link(fs, &mut h, target, end)?;
         }
         self.store_dirs(dirs, &mut h)?;
         let stopped = h.stop().map_err(error::journal);
