@@ -28,16 +28,31 @@ macro_rules! numbers {
     };
 }
 
-numbers! {
-    /// Requests.
-    op: u32 {
-        LOOKUP = 1, FORGET = 2, GETATTR = 3, SETATTR = 4, READLINK = 5, SYMLINK = 6, MKNOD = 8, MKDIR = 9,
-        UNLINK = 10, RMDIR = 11, RENAME = 12, LINK = 13, OPEN = 14, READ = 15, WRITE = 16, STATFS = 17,
-        RELEASE = 18, FSYNC = 20, SETXATTR = 21, GETXATTR = 22, LISTXATTR = 23, REMOVEXATTR = 24, FLUSH = 25,
-        INIT = 26, OPENDIR = 27, READDIR = 28, RELEASEDIR = 29, FSYNCDIR = 30, CREATE = 35, INTERRUPT = 36,
-        DESTROY = 38, IOCTL = 39, BATCH_FORGET = 42, FALLOCATE = 43, READDIRPLUS = 44, RENAME2 = 45, LSEEK = 46,
-        SYNCFS = 50, TMPFILE = 51, STATX = 52,
-    }
+macro_rules! requests {
+    ($($name:ident = $value:expr,)*) => {
+        numbers! {
+            /// Requests.
+            op: u32 { $($name = $value,)* }
+        }
+
+        /// What a request is called where people see it.
+        pub(crate) fn request_name(opcode: u32) -> String {
+            let name = match opcode {
+                $(op::$name => stringify!($name),)*
+                _ => return "other".to_owned(),
+            };
+            name.to_ascii_lowercase()
+        }
+    };
+}
+
+requests! {
+    LOOKUP = 1, FORGET = 2, GETATTR = 3, SETATTR = 4, READLINK = 5, SYMLINK = 6, MKNOD = 8, MKDIR = 9,
+    UNLINK = 10, RMDIR = 11, RENAME = 12, LINK = 13, OPEN = 14, READ = 15, WRITE = 16, STATFS = 17,
+    RELEASE = 18, FSYNC = 20, SETXATTR = 21, GETXATTR = 22, LISTXATTR = 23, REMOVEXATTR = 24, FLUSH = 25,
+    INIT = 26, OPENDIR = 27, READDIR = 28, RELEASEDIR = 29, FSYNCDIR = 30, CREATE = 35, INTERRUPT = 36,
+    DESTROY = 38, IOCTL = 39, BATCH_FORGET = 42, FALLOCATE = 43, READDIRPLUS = 44, RENAME2 = 45, LSEEK = 46,
+    SYNCFS = 50, TMPFILE = 51, STATX = 52,
 }
 
 numbers! {

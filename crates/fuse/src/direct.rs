@@ -7,6 +7,7 @@ use extol_vfs::FileSystem;
 
 use crate::abi::op;
 use crate::config::MountConfig;
+use crate::counts::Counts;
 use crate::errno::Errno;
 use crate::init::{self, Agreed};
 use crate::ops::{self, Context, Kernel, Outcome};
@@ -25,6 +26,7 @@ pub struct Connection<'a> {
     fs: &'a dyn FileSystem,
     agreed: Agreed,
     reply: Reply,
+    counts: Counts,
 }
 
 impl std::fmt::Debug for Connection<'_> {
@@ -37,13 +39,24 @@ impl<'a> Connection<'a> {
     /// A connection with these capabilities agreed upon (bits of INIT).
     #[must_use]
     pub fn new(fs: &'a dyn FileSystem, capabilities: u64) -> Self {
-        Self { fs, agreed: Agreed { caps: capabilities, direct_io: false }, reply: Reply::default() }
+        Self {
+            fs,
+            agreed: Agreed { caps: capabilities, direct_io: false },
+            reply: Reply::default(),
+            counts: Counts::default(),
+        }
     }
 
     /// Works on one request and gives the bytes of the reply; `None` if there is none.
     pub fn answer(&mut self, request: &[u8]) -> Option<&[u8]> {
         let request = Request::parse(request)?;
-        let context = Context { fs: self.fs, root: self.fs.root(), agreed: self.agreed, kernel: &Nobody };
+        let context = Context {
+            fs: self.fs,
+            root: self.fs.root(),
+            agreed: self.agreed,
+            kernel: &Nobody,
+            counts: &self.counts,
+        };
         self.reply.clear();
         let outcome = if request.opcode == op::INIT {
             init::negotiate(request.args(), &MountConfig::default(), &mut self.reply).map(|agreed| {

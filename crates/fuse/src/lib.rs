@@ -6,7 +6,7 @@
 //!                             │  init.rs   what we ask the kernel for
 //!                             ▼
 //!                           ops/         one function per request; they see vfs types only
-//!                             │  control.rs  remount
+//!                             │  control.rs  remount   counts.rs  requests by kind
 //!                             │  errno.rs  FsError -> errno, the only place that knows errno
 //!                             ▼
 //!                        dyn FileSystem
@@ -42,6 +42,7 @@ mod abi;
 mod buffer;
 mod config;
 pub mod control;
+mod counts;
 pub mod direct;
 mod errno;
 mod init;

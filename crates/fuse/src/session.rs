@@ -31,6 +31,7 @@ use rustix::io::Errno as Os;
 use crate::abi::{IN_HEADER, MAX_FIXED, NOTIFY_INVAL_INODE, WRITE_HEADER, op};
 use crate::buffer::Buffer;
 use crate::config::MountConfig;
+use crate::counts::Counts;
 use crate::errno::Errno;
 use crate::init::{self, Agreed};
 use crate::mount::{self, MountError};
@@ -58,6 +59,7 @@ struct Shared {
     idle: AtomicUsize,
     pool: Mutex<Pool>,
     changed: Condvar,
+    counts: Counts,
 }
 
 #[derive(Default)]
@@ -116,6 +118,7 @@ impl Mount {
                 idle: AtomicUsize::new(0),
                 pool: Mutex::default(),
                 changed: Condvar::new(),
+                counts: Counts::default(),
             });
             for _ in 0..FIRST_WORKERS {
                 start_worker(&shared)?;
@@ -315,7 +318,13 @@ impl Worker {
 
     fn answer(&self, request: &Request<'_>, reply: &mut Reply) {
         let shared = &*self.0;
-        let context = Context { fs: &*shared.fs, root: shared.root, agreed: shared.agreed, kernel: self };
+        let context = Context {
+            fs: &*shared.fs,
+            root: shared.root,
+            agreed: shared.agreed,
+            kernel: self,
+            counts: &shared.counts,
+        };
         let outcome = loop {
             reply.clear();
             let work = AssertUnwindSafe(|| ops::dispatch(&context, request, reply));

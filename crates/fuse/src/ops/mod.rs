@@ -11,6 +11,7 @@ mod xattrs;
 use extol_vfs::{Attr, Creds, FileKind, FileSystem, Rdev, Timestamp};
 
 use crate::abi::{ROOT_NODE, op};
+use crate::counts::Counts;
 use crate::errno::{Errno, Result};
 use crate::init::Agreed;
 use crate::wire::{Reply, Request};
@@ -45,10 +46,12 @@ pub(crate) struct Context<'a> {
     pub(crate) root: u32,
     pub(crate) agreed: Agreed,
     pub(crate) kernel: &'a dyn Kernel,
+    pub(crate) counts: &'a Counts,
 }
 
 /// Works on one request.
 pub(crate) fn dispatch(context: &Context<'_>, request: &Request<'_>, reply: &mut Reply) -> Result<Outcome> {
+    context.counts.note(request.opcode);
     match request.opcode {
         op::LOOKUP => context.lookup(request, reply),
         op::FORGET => return context.forget(request),

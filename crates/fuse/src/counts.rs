@@ -1,0 +1,68 @@
+//! How many requests of which kind the kernel has made: what an operation costs in round trips, and whether what is
+//! cached spares them. One relaxed counter per kind; shown as `fuse` in the counters of the mount.
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::abi::request_name;
+
+/// Kinds below this number have a counter each; the rest (there are none yet) share the first.
+const KINDS: usize = 64;
+
+/// Requests by kind.
+#[derive(Debug)]
+pub(crate) struct Counts([AtomicU64; KINDS]);
+
+impl Default for Counts {
+    fn default() -> Self {
+        Self([const { AtomicU64::new(0) }; KINDS])
+    }
+}
+
+impl Counts {
+    /// Counts one request.
+    pub(crate) fn note(&self, opcode: u32) {
+        let kind = usize::try_from(opcode).ok().filter(|&kind| kind < KINDS).unwrap_or(0);
+        self.0[kind].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Adds `"fuse":{"requests":{…}}` to a JSON object; kinds that never came are left out.
+    pub(crate) fn add_to(&self, object: &str) -> String {
+        let Some(inside) = object.trim_end().strip_suffix('}') else { return object.to_owned() };
+        let mut text = String::with_capacity(inside.len() + 256);
+        text.push_str(inside);
+        text.push_str(if inside.trim_start() == "{" { "" } else { "," });
+        text.push_str("\"fuse\":{\"requests\":{");
+        let mut comma = "";
+        for (kind, count) in self.0.iter().enumerate() {
+            let count = count.load(Ordering::Relaxed);
+            if count > 0 {
+                let name = u32::try_from(kind).map_or_else(|_| String::new(), request_name);
+                // Writing to a string cannot fail.
+                let _ = write!(text, "{comma}\"{name}\":{count}");
+                comma = ",";
+            }
+        }
+        text.push_str("}}}");
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::op;
+
+    #[test]
+    fn counts_stand_beside_what_is_there() {
+        let counts = Counts::default();
+        assert_eq!(counts.add_to("{\"a\":1}"), "{\"a\":1,\"fuse\":{\"requests\":{}}}");
+        counts.note(op::LOOKUP);
+        counts.note(op::LOOKUP);
+        counts.note(op::STATX);
+        counts.note(4096);
+        let requests = "\"fuse\":{\"requests\":{\"other\":1,\"lookup\":2,\"statx\":1}}}";
+        assert_eq!(counts.add_to("{}"), format!("{{{requests}"));
+        assert_eq!(counts.add_to("none"), "none");
+    }
+}
