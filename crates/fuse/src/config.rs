@@ -20,6 +20,8 @@ pub struct MountConfig {
     /// Files bypass the kernel's page cache: every read and write reaches the file system as it was made, and writes of
     /// one file may run side by side. For file systems whose files are devices.
     pub direct_io: bool,
+    /// The kernel keeps what is written and hands it over later (write-back), instead of with each write (write-through).
+    pub writeback_cache: bool,
     /// Most requests worked on at a time; one thread each while they last.
     pub max_threads: usize,
     /// Flags of mount(2).
@@ -36,6 +38,7 @@ impl Default for MountConfig {
             default_permissions: true,
             posix_acl: true,
             direct_io: false,
+            writeback_cache: true,
             max_threads: 64,
             flags: Vec::new(),
         }
@@ -51,6 +54,8 @@ impl MountConfig {
             "allow_other" => self.allow_other = true,
             "noallow_other" => self.allow_other = false,
             "default_permissions" => self.default_permissions = true,
+            "writeback_cache" => self.writeback_cache = true,
+            "nowriteback_cache" => self.writeback_cache = false,
             "acl" => self.posix_acl = true,
             "noacl" => self.posix_acl = false,
             "defaults" | "loop" | "auto" | "noauto" | "user" | "nouser" | "users" | "owner" | "group"

@@ -71,7 +71,7 @@ fn wanted(config: &MountConfig) -> u64 {
     if config.posix_acl && config.default_permissions {
         caps |= cap::POSIX_ACL;
     }
-    if config.direct_io {
+    if config.direct_io || !config.writeback_cache {
         // Without a cache the kernel would still keep the times, and send them before every fsync.
         caps &= !cap::WRITEBACK_CACHE;
     }
