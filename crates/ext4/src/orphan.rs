@@ -68,6 +68,8 @@ struct State {
 #[derive(Debug, Default)]
 pub(crate) struct Orphans {
     state: Mutex<State, { Rank::Orphans as u8 }>,
+    /// All of them; read without the lock, so that the end of an ordinary reference costs none.
+    known: AtomicUsize,
     /// Inodes on the list; read without the lock by whoever writes an inode (its own membership cannot change then).
     listed: AtomicUsize,
 }
@@ -130,6 +132,7 @@ impl Orphans {
         }
         let mut state = self.state.lock();
         state.places.extend(places);
+        self.count(&state);
         state.file = Some(file);
         Ok(found)
     }
@@ -154,12 +157,17 @@ impl Orphans {
             let after = found.get(i + 1).copied().unwrap_or(0);
             state.places.insert(*ino, Place::List { before, after });
         }
+        self.count(&state);
         Ok(found)
+    }
+
+    fn count(&self, state: &State) {
+        self.known.store(state.places.len(), Ordering::Release);
     }
 
     /// True if the inode is remembered.
     pub fn contains(&self, ino: u32) -> bool {
-        self.state.lock().places.contains_key(&ino)
+        self.known.load(Ordering::Acquire) > 0 && self.state.lock().places.contains_key(&ino)
     }
 
     /// How many there are.
@@ -182,6 +190,7 @@ impl Orphans {
         eligibility::note_unfit(h, InodeNr(ino), Reason::Attributes);
         if let Some(place) = add_to_file(&mut state, vol, h, ino)? {
             state.places.insert(ino, place);
+            self.count(&state);
             return Ok(());
         }
         let after = state.head;
@@ -190,6 +199,7 @@ impl Orphans {
             *before = ino;
         }
         state.places.insert(ino, Place::List { before: 0, after });
+        self.count(&state);
         self.listed.fetch_add(1, Ordering::AcqRel);
         state.head = ino;
         Ok(())
@@ -198,6 +208,9 @@ impl Orphans {
     /// Forgets an inode. The caller writes the inode afterwards.
     pub fn remove(&self, fs: &Fs, h: &mut Handle, ino: u32) -> Result<()> {
         let vol = &fs.vol;
+        if !self.contains(ino) {
+            return Ok(());
+        }
         let mut state = self.state.lock();
         let Some(place) = state.places.get(&ino).copied() else { return Ok(()) };
         eligibility::note_unfit(h, InodeNr(ino), Reason::Attributes);
@@ -225,6 +238,7 @@ impl Orphans {
             }
         }
         state.places.remove(&ino);
+        self.count(&state);
         if matches!(place, Place::List { .. }) {
             self.listed.fetch_sub(1, Ordering::AcqRel);
         }

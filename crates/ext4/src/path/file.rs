@@ -114,7 +114,11 @@ pub(super) fn open(fs: &Arc<Ext4>, path: &[u8], how: &OpenOptions) -> Result<Fil
     if (how.truncate || how.create || how.create_new) && !how.writes() {
         return Err(FsError::Invalid("only a file that is opened for writing is made or emptied"));
     }
-    let last = if how.follow && !how.create_new { Last::Follow } else { Last::FollowIfSlash };
+    let last = match how.follow {
+        _ if how.create_new && !path.ends_with(b"/") => Last::Unseen,
+        true if !how.create_new => Last::Follow,
+        _ => Last::FollowIfSlash,
+    };
     // Somebody may make or remove the name between the look and the act; then look again.
     for _ in 0..64 {
         let spot = resolve(fs, path, last)?;
@@ -128,7 +132,7 @@ pub(super) fn open(fs: &Arc<Ext4>, path: &[u8], how: &OpenOptions) -> Result<Fil
             let name = spot.name.unwrap_or_default();
             match fs.create(spot.dir.ino(), &name, NewNode::Regular, how.perm, 0, how.owner) {
                 Ok(attr) => return Ok(File::of(Inode::adopt(fs, &attr), how)),
-                Err(FsError::Exists) => continue,
+                Err(FsError::Exists) if !how.create_new => continue,
                 Err(e) => return Err(e),
             }
         };

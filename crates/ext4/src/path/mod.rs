@@ -266,9 +266,12 @@ impl Ext4 {
     /// # Errors
     /// As [`inode`](Self::inode); `IsADirectory`.
     pub fn remove_file(self: &Arc<Self>, path: impl AsRef<Path>) -> Result<()> {
-        let spot = self.spot(path, Last::Keep)?;
-        let (dir, name) = spot.entry().map_err(|_| FsError::IsADirectory)?;
-        self.unlink(dir.ino(), name)
+        // (Without a reference on the file: it goes in one transaction if nobody has one.)
+        let spot = self.spot(path, Last::Unseen)?;
+        if spot.slash && spot.node.is_none() {
+            return Err(FsError::NotFound);
+        }
+        self.unlink(spot.dir.ino(), spot.name.as_deref().ok_or(FsError::IsADirectory)?)
     }
 
     /// Removes an empty directory.
@@ -276,9 +279,10 @@ impl Ext4 {
     /// # Errors
     /// As [`inode`](Self::inode); `NotADirectory`, `NotEmpty`, `Busy` for the root.
     pub fn remove_dir(self: &Arc<Self>, path: impl AsRef<Path>) -> Result<()> {
-        let spot = self.spot(path, Last::Keep)?;
-        let (dir, name) = spot.entry()?;
-        self.rmdir(dir.ino(), name)
+        let Spot { dir, name, node, .. } = self.spot(path, Last::Keep)?;
+        let name = name.ok_or(FsError::Busy)?;
+        drop(node.ok_or(FsError::NotFound)?);
+        self.rmdir(dir.ino(), &name)
     }
 
     /// Removes whatever the path names, a directory with all that is in it. Links are removed, not followed. Stops at

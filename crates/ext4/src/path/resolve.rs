@@ -3,6 +3,7 @@
 //! A worklist of names, the next one on top. A link puts the names of its target on top instead of its own; an absolute
 //! target starts again at the root. Bounded: at most [`MAX_LINKS`] links, each shorter than a block.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use extol_vfs::{FileKind, FileSystem as _, FsError, Result};
@@ -16,6 +17,8 @@ const MAX_LINKS: u32 = 40;
 /// What to do with a link at the end of a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Last {
+    /// Nobody looks at what has the last name, unless the path ends in a slash: who makes or removes it will.
+    Unseen,
     /// The link is meant.
     Keep,
     /// The link is meant, unless the path ends in a slash.
@@ -31,7 +34,7 @@ pub(super) struct Spot {
     pub dir: Inode,
     /// The last name; `None` if the path names no entry (`/`).
     pub name: Option<Vec<u8>>,
-    /// What has the name. Nothing: all but the last name exists.
+    /// What has the name. Nothing: all but the last name exists, or it was not to be seen.
     pub node: Option<Inode>,
     /// The path ended in a slash.
     pub slash: bool,
@@ -52,9 +55,14 @@ impl Spot {
 }
 
 /// Puts the names of a path on the worklist. True if it ends in a slash.
-fn push(work: &mut Vec<Vec<u8>>, path: &[u8]) -> bool {
-    let names = path.split(|b| *b == b'/').filter(|n| !n.is_empty());
-    work.extend(names.rev().map(<[u8]>::to_vec));
+fn push<'a>(work: &mut Vec<Cow<'a, [u8]>>, path: Cow<'a, [u8]>) -> bool {
+    fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+        path.rsplit(|b| *b == b'/').filter(|n| !n.is_empty())
+    }
+    match &path {
+        Cow::Borrowed(path) => work.extend(names(path).map(Cow::Borrowed)),
+        Cow::Owned(path) => work.extend(names(path).map(|name| Cow::Owned(name.to_vec()))),
+    }
     path.ends_with(b"/")
 }
 
@@ -63,7 +71,7 @@ pub(super) fn resolve(fs: &Arc<Ext4>, path: &[u8], last: Last) -> Result<Spot> {
         return Err(FsError::NotFound);
     }
     let mut work = Vec::new();
-    let mut slash = push(&mut work, path);
+    let mut slash = push(&mut work, Cow::Borrowed(path));
     let mut at = Inode::root(fs)?;
     let mut links = 0;
     loop {
@@ -71,17 +79,20 @@ pub(super) fn resolve(fs: &Arc<Ext4>, path: &[u8], last: Last) -> Result<Spot> {
             return Ok(Spot { dir: at.clone(), name: None, node: Some(at), slash });
         };
         let is_last = work.is_empty();
+        if is_last && last == Last::Unseen && !slash {
+            return Ok(Spot { dir: at, name: Some(name.into_owned()), node: None, slash });
+        }
         let next = match at.lookup(&name) {
             Ok(next) => next,
             Err(FsError::NotFound) if is_last => {
-                return Ok(Spot { dir: at, name: Some(name), node: None, slash });
+                return Ok(Spot { dir: at, name: Some(name.into_owned()), node: None, slash });
             }
             Err(e) => return Err(e),
         };
         let follow = match last {
             _ if next.kind() != FileKind::Symlink => false,
             _ if !is_last => true,
-            Last::Keep => false,
+            Last::Keep | Last::Unseen => false,
             Last::FollowIfSlash => slash,
             Last::Follow => true,
         };
@@ -97,7 +108,7 @@ pub(super) fn resolve(fs: &Arc<Ext4>, path: &[u8], last: Last) -> Result<Spot> {
             if target.starts_with(b"/") {
                 at = Inode::root(fs)?;
             }
-            let ends_in_slash = push(&mut work, &target);
+            let ends_in_slash = push(&mut work, Cow::Owned(target));
             slash |= is_last && ends_in_slash;
             continue;
         }
@@ -108,6 +119,6 @@ pub(super) fn resolve(fs: &Arc<Ext4>, path: &[u8], last: Last) -> Result<Spot> {
         if slash && next.kind() != FileKind::Directory {
             return Err(FsError::NotADirectory);
         }
-        return Ok(Spot { dir: at, name: Some(name), node: Some(next), slash });
+        return Ok(Spot { dir: at, name: Some(name.into_owned()), node: Some(next), slash });
     }
 }

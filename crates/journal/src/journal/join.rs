@@ -142,7 +142,9 @@ impl Journal {
             self.counters.space_wait_ns.add(waited);
             self.counters.distributions.space_wait.record(waited);
         }
-        self.counters.wait_ns.add(waited);
+        if waited > 0 {
+            self.counters.wait_ns.add(waited);
+        }
         self.counters.distributions.handle_start.record(waited);
         Ok(Some((tx, credits)))
     }
