@@ -180,14 +180,16 @@ impl Orphans {
         (self.listed.load(Ordering::Acquire) > 0).then(|| LinkGuard { state: self.state.lock() })
     }
 
-    /// Remembers an inode. The caller writes the inode afterwards (its `dtime` may have become a link).
+    /// Remembers an inode. The caller writes the inode afterwards (its `dtime` may have become a link). If the inode has
+    /// names, the caller also notes that it is unfit for fast commits, now and when it is forgotten.
     pub fn add(&self, fs: &Fs, h: &mut Handle, ino: u32) -> Result<()> {
         let vol = &fs.vol;
         let mut state = self.state.lock();
         if state.places.contains_key(&ino) {
+            // Perhaps in the base already: then its `dtime` is a link there.
+            eligibility::note_unfit(h, InodeNr(ino), Reason::Attributes);
             return Ok(());
         }
-        eligibility::note_unfit(h, InodeNr(ino), Reason::Attributes);
         if let Some(place) = add_to_file(&mut state, vol, h, ino)? {
             state.places.insert(ino, place);
             self.count(&state);
@@ -213,7 +215,6 @@ impl Orphans {
         }
         let mut state = self.state.lock();
         let Some(place) = state.places.get(&ino).copied() else { return Ok(()) };
-        eligibility::note_unfit(h, InodeNr(ino), Reason::Attributes);
         match place {
             Place::Slot { block, slot } => {
                 let file = state.file.as_mut().ok_or_else(|| FsError::corrupt("orphan file is gone"))?;

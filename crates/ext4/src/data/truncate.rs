@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use extol_journal::fast::Reason;
 use extol_ondisk::InodeFlags;
 use extol_vfs::{FsError, Result};
 
 use super::place::check_place;
 use super::{read, write, writeback};
 use crate::error;
+use crate::fast_commit::eligibility;
 use crate::fs::Fs;
 use crate::inline;
 use crate::inodes::{Cell, InodeState};
@@ -171,6 +173,7 @@ pub(crate) fn unmap(fs: &Fs, st: &mut InodeState, from: u32, to: u32, orphan: bo
             Ok(Progress::Restart { at }) => {
                 if orphan && !was_orphan && !added {
                     fs.orphans.add(fs, &mut h, st.node.ino.0)?;
+                    eligibility::note_unfit(&mut h, st.node.ino, Reason::Attributes);
                     added = true;
                 }
                 st.store(fs, &mut h, true)?;
@@ -185,6 +188,7 @@ pub(crate) fn unmap(fs: &Fs, st: &mut InodeState, from: u32, to: u32, orphan: bo
     }
     if added {
         fs.orphans.remove(fs, &mut h, st.node.ino.0)?;
+        eligibility::note_unfit(&mut h, st.node.ino, Reason::Attributes);
         st.node.raw.dtime = 0;
     }
     st.store(fs, &mut h, true)?;

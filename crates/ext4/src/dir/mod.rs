@@ -442,6 +442,29 @@ pub(crate) fn is_empty(vol: &Volume, dir: &Node) -> Result<bool> {
     Ok(true)
 }
 
+/// How many names of `len` bytes fit into the blocks of a directory without an index. `None` if it has another form, or a name
+/// that begins with `taken`.
+pub(crate) fn places(vol: &Volume, dir: &Node, len: usize, taken: u8) -> Result<Option<u32>> {
+    let mut blocks = Blocks::new(vol, dir);
+    if is_inline(dir) || blocks.shape.indexed {
+        return Ok(None);
+    }
+    let mut places = 0;
+    let mut at = 0;
+    while let Some(lblk) = blocks.next(at)? {
+        at = lblk + 1;
+        let Some(buf) = blocks.leaf(lblk)? else { continue };
+        for entry in dirent::iter(blocks.shape.area(&buf.data())) {
+            let entry = entry.map_err(|e| blocks.shape.bad(e))?;
+            if entry.is_used() && entry.name.first() == Some(&taken) {
+                return Ok(None);
+            }
+            places += (entry.rec_len - entry.used_len()) / dirent::entry_len(len);
+        }
+    }
+    Ok(u32::try_from(places).ok())
+}
+
 /// Hands the entries behind `cookie` (0: all) to `each` until it returns false; `.` and `..` come first. An entry
 /// that `each` refused counts as not taken: the cookie of the one before it leads to it again. Whatever is added
 /// or removed between two calls, every name that is there all the time is listed exactly once.

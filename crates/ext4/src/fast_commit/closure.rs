@@ -13,7 +13,8 @@
 //! Invariants
 //! - C1: whatever the closure contains is fit (`Plan::make`), and so are the directories that its names are in.
 //! - C2: after the records, each inode of the closure has as many names as its image counts (`Plan::count`).
-//! - C3: only what was recorded is forgotten (`Plan::forget`).
+//! - C3: a file that lost all its names gets one where such files are parked, as long as there is room (`Plan::park`).
+//! - C4: only what was recorded is forgotten (`Plan::forget`).
 
 use std::collections::{HashMap, HashSet};
 
@@ -21,11 +22,16 @@ use extol_journal::fast::{Ask, Collected, FcEntry, FcRecord, Reason};
 
 use super::names::{Change, Name};
 use super::order::{Step, order};
+use super::park::{self, Park};
 use super::track::Changes;
 
 /// What the asks need, or why it cannot be said.
-pub(super) fn collect(changes: &mut Changes, asks: &[Ask]) -> Collected {
-    match Plan::make(changes, asks).and_then(|plan| Ok((plan.records(changes)?, plan))) {
+pub(super) fn collect(changes: &mut Changes, asks: &[Ask], place: Option<Park>) -> Collected {
+    let plan = Plan::make(changes, asks).and_then(|mut plan| {
+        plan.park(changes, place)?;
+        Ok((plan.records(changes)?, plan))
+    });
+    match plan {
         Err(reason) => Collected::Full(reason),
         Ok((records, _)) if records.is_empty() => Collected::Nothing,
         Ok((records, plan)) => {
@@ -42,6 +48,8 @@ struct Plan {
     names: Vec<(Name, Change)>,
     known: HashSet<u32>,
     known_names: HashSet<Name>,
+    /// Deleted files: the image of each, and how far its map reaches.
+    parked: HashMap<u32, (Box<[u8]>, u32)>,
 }
 
 impl Plan {
@@ -95,6 +103,20 @@ impl Plan {
         Ok(())
     }
 
+    /// Gives each deleted file of the closure another name.
+    fn park(&mut self, changes: &Changes, place: Option<Park>) -> Result<(), Reason> {
+        for &ino in &self.inodes {
+            let Some(inode) = changes.inode(ino).filter(|inode| inode.links == 0) else { continue };
+            let used = changes.parked + u32::try_from(self.parked.len()).unwrap_or(u32::MAX);
+            let place = place.filter(|place| used < place.places && !inode.born).ok_or(Reason::Deleted)?;
+            let (image, end) = park::image(&inode.image).ok_or(Reason::Deleted)?;
+            self.parked.insert(ino, (image, end.max(inode.ranges.end())));
+            let name = Name { dir: place.dir, name: park::name(ino).into() };
+            self.names.push((name, Change { recorded: None, current: Some(ino) }));
+        }
+        Ok(())
+    }
+
     /// Names that each inode of the closure has before it.
     fn count(&self, changes: &Changes) -> Result<HashMap<u32, u32>, Reason> {
         let mut links = HashMap::new();
@@ -106,7 +128,7 @@ impl Plan {
                 before += i64::from(change.recorded == Some(ino)) - i64::from(change.current == Some(ino));
             }
             let right = if inode.born { before == 0 } else { before > 0 };
-            if !right || inode.links == 0 {
+            if !right || inode.links == 0 && !self.parked.contains_key(&ino) {
                 return Err(Reason::Failed);
             }
             links.insert(ino, u32::try_from(before).map_err(|_| Reason::Failed)?);
@@ -118,12 +140,18 @@ impl Plan {
         let steps = order(&self.names, self.count(changes)?).ok_or(Reason::CrossRename)?;
         let mut out = Vec::with_capacity(self.inodes.len() * 4 + steps.len());
         let image = |ino: u32, out: &mut Vec<FcRecord>| {
-            if let Some(inode) = changes.inode(ino) {
+            if let Some((image, _)) = self.parked.get(&ino) {
+                out.push(FcRecord::Inode { ino, image: image.clone() });
+            } else if let Some(inode) = changes.inode(ino) {
                 out.push(FcRecord::Inode { ino, image: inode.image.clone() });
             }
         };
         let ranges = |ino: u32, out: &mut Vec<FcRecord>| {
-            if let Some(inode) = changes.inode(ino) {
+            if let Some(&(_, end)) = self.parked.get(&ino) {
+                if end > 0 {
+                    out.push(FcRecord::DelRange { ino, block: 0, len: end });
+                }
+            } else if let Some(inode) = changes.inode(ino) {
                 inode.ranges.records(ino, out);
             }
         };
@@ -163,8 +191,9 @@ impl Plan {
         for ino in &self.inodes {
             changes.forget(*ino);
         }
-        for (name, _) in &self.names {
+        for (name, _) in self.names.iter().filter(|(name, _)| self.known_names.contains(name)) {
             changes.forget_name(name);
         }
+        changes.parked += u32::try_from(self.parked.len()).unwrap_or(u32::MAX);
     }
 }

@@ -23,15 +23,18 @@ use crate::node::Node;
 use crate::volume::Volume;
 
 /// Fields of the old part of an inode, and where the extra size is.
-mod at {
+pub(super) mod at {
     pub const MODE: usize = 0x00;
     pub const SIZE: usize = 0x04;
     pub const DTIME: usize = 0x14;
     pub const GID: usize = 0x18;
     pub const LINKS: usize = 0x1A;
+    pub const BLOCKS: usize = 0x1C;
     pub const FLAGS: usize = 0x20;
     pub const I_BLOCK: usize = 0x28;
     pub const ACL: usize = 0x68;
+    pub const SIZE_HI: usize = 0x6C;
+    pub const BLOCKS_HI: usize = 0x74;
     pub const ACL_HI: usize = 0x76;
     pub const OWNER_HI: usize = 0x78;
     pub const CHECKSUM: usize = 0x7C;
@@ -45,7 +48,7 @@ const OLD: usize = 128;
 const EMPTY_TREE: [u8; 8] = [0x0A, 0xF3, 0, 0, 4, 0, 0, 0];
 
 /// Flags that decide what the bytes of a file mean.
-const MEANING: InodeFlags = InodeFlags::ENCRYPT
+pub(super) const MEANING: InodeFlags = InodeFlags::ENCRYPT
     .union(InodeFlags::VERITY)
     .union(InodeFlags::EA_INODE)
     .union(InodeFlags::DAX)
@@ -145,7 +148,9 @@ fn same_acl(before: &[u8], after: &[u8]) -> bool {
 
 /// Why a write of a regular file cannot be said by its image.
 fn judge_file(before: &[u8], inode: &Inode, after: &[u8], born: bool) -> Option<Reason> {
-    if inode.links == 0 || !born && half(before, at::LINKS) == 0 {
+    let is_dead = inode.links == 0;
+    if !is_dead && !born && half(before, at::LINKS) == 0 {
+        // It was deleted, or had no name yet, and now has one.
         return Some(Reason::Deleted);
     }
     let old = if born { inode.flags } else { flags(before) };
@@ -162,7 +167,7 @@ fn judge_file(before: &[u8], inode: &Inode, after: &[u8], born: bool) -> Option<
     if !(old & inode.flags).contains(InodeFlags::EXTENTS) {
         return Some(Reason::ExtentTree);
     }
-    if changed.intersects(MEANING) || inode.dtime != 0 {
+    if changed.intersects(MEANING) || inode.dtime != 0 && !is_dead {
         return Some(Reason::Attributes);
     }
     if after.len() > OLD {

@@ -15,6 +15,7 @@ mod closure;
 pub(crate) mod eligibility;
 mod names;
 mod order;
+pub(crate) mod park;
 mod ranges;
 pub(crate) mod replay;
 mod room;

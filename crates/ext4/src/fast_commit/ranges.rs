@@ -86,6 +86,11 @@ impl Ranges {
         self.runs.len() <= MOST
     }
 
+    /// The first block behind all of them.
+    pub fn end(&self) -> u32 {
+        self.runs.last().map_or(0, |run| run.end)
+    }
+
     /// The records: holes first, so that a replay that builds the map step by step needs the least room.
     pub fn records(&self, ino: u32, out: &mut Vec<FcRecord>) {
         for run in self.runs.iter().filter(|r| r.kind == Kind::Hole) {

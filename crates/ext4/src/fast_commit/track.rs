@@ -30,6 +30,7 @@ use extol_sync::rank::{Mutex, Rank};
 
 use super::closure;
 use super::names::{Name, Names};
+use super::park::Park;
 use super::ranges::{Kind, Ranges};
 use super::room::Rooms;
 
@@ -93,6 +94,8 @@ pub(super) struct Changes {
     unfit: HashMap<u32, Unfit>,
     pub names: Names,
     rooms: Rooms,
+    /// Deleted files that records left a name.
+    pub parked: u32,
     /// Directories of names that were recorded.
     busy: HashSet<u32>,
 }
@@ -106,6 +109,7 @@ impl Changes {
             unfit: HashMap::new(),
             names: Names::default(),
             rooms: Rooms::default(),
+            parked: 0,
             busy: HashSet::new(),
         }
     }
@@ -224,20 +228,34 @@ pub(crate) struct Tracker {
 #[derive(Debug, Default)]
 struct Open {
     changes: Vec<Changes>,
+    /// Where deleted files go.
+    park: Option<Park>,
     /// Directories that were busy in the transaction that was closed last.
     busy: HashSet<u32>,
+}
+
+impl Tracker {
+    /// Names the place for deleted files.
+    pub fn set_park(&self, park: Option<Park>) {
+        self.open.lock().park = park;
+    }
 }
 
 impl FastSource for Tracker {
     fn apply(&self, tid: Tid, deltas: Vec<Delta>, finished: bool) {
         let mut open = self.open.lock();
-        let open = &mut open.changes;
+        let Open { changes: open, park, .. } = &mut *open;
         let at = open.iter().position(|c| c.tid == tid).unwrap_or_else(|| {
             open.push(Changes::new(tid));
             open.len() - 1
         });
         let Some(changes) = open.get_mut(at) else { return };
         for delta in deltas {
+            if park.is_some_and(|park| park.is_lost_by(&delta)) {
+                // What is parked there already may have taken the room.
+                changes.set_unfit(park.map_or(0, |park| park.dir), Reason::DirectoryGrew);
+                *park = None;
+            }
             changes.note(delta);
         }
         if !finished {
@@ -248,8 +266,9 @@ impl FastSource for Tracker {
 
     fn collect(&self, tid: Tid, asks: &[Ask]) -> Collected {
         let mut open = self.open.lock();
+        let park = open.park;
         match open.changes.iter_mut().find(|c| c.tid == tid) {
-            Some(changes) => closure::collect(changes, asks),
+            Some(changes) => closure::collect(changes, asks, park),
             None => Collected::Nothing,
         }
     }

@@ -15,8 +15,11 @@ use std::ops::Range;
 
 use extol_device::BlockNr;
 use extol_journal::format::{JournalSuperblock, MIN_LOG_BLOCKS};
-use extol_ondisk::{Geometry, GroupNr};
+use extol_ondisk::{Geometry, GroupNr, InodeFlags, InodeNr};
 
+use crate::dir;
+use crate::fast_commit::park::{self, Park};
+use crate::fs::Fs;
 use crate::options::DataMode;
 
 /// What a mount has.
@@ -45,6 +48,27 @@ pub(crate) fn patched_blocks(geo: &Geometry, journal_inode: Option<BlockNr>) -> 
     }
     ranges.extend(journal_inode.map(|block| block..block.plus(1)));
     ranges
+}
+
+/// Where fast commits leave a name of files that are deleted: `lost+found`, if it has room and is what it usually is.
+pub(crate) fn park(fs: &Fs) -> extol_vfs::Result<Option<Park>> {
+    let found = {
+        let root = fs.cell(InodeNr::ROOT.0)?;
+        let root = root.read()?;
+        dir::lookup(&fs.vol, &root.node, b"lost+found")?
+    };
+    let Some((ino, _)) = found.filter(|(ino, _)| *ino >= fs.vol.geo.first_ino && !fs.is_internal(ino.0))
+    else {
+        return Ok(None);
+    };
+    let cell = fs.cell(ino.0)?;
+    let dir = cell.read()?;
+    let odd = InodeFlags::ENCRYPT | InodeFlags::CASEFOLD | InodeFlags::IMMUTABLE;
+    if !dir.is_dir() || dir.node.raw.links == 0 || dir.node.raw.flags.intersects(odd) {
+        return Ok(None);
+    }
+    let places = dir::places(&fs.vol, &dir.node, park::NAME_LEN, b'#')?;
+    Ok(places.filter(|places| *places > 0).map(|places| Park { dir: ino.0, places }))
 }
 
 /// What stands in the way of the area.

@@ -175,8 +175,9 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
         clock: Arc::clone(&clock),
     })?;
     let tracker = Arc::new(Tracker::default());
-    if recovered.no_fast_commits.is_none() && journal.has_log() {
-        journal.set_fast_source(Arc::clone(&tracker) as _);
+    let source = (recovered.no_fast_commits.is_none() && journal.has_log()).then(|| Arc::clone(&tracker));
+    if let Some(source) = &source {
+        journal.set_fast_source(Arc::clone(source) as _);
     }
     journal.set_batching(options.batching);
     journal.set_async_checkpoint(options.async_checkpoint.filter(|_| !options.read_only))?;
@@ -249,6 +250,10 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
         if !root.read()?.is_dir() {
             return refuse("corrupt volume: the root is not a directory");
         }
+    }
+    if let Some(source) = source.filter(|_| !options.read_only) {
+        // Without it there are a few more full commits.
+        source.set_park(fast_commit::park(&fs).unwrap_or_default());
     }
     let mut running = Running { mmp, ..Running::default() };
     let io = |e: std::io::Error| OpenError(format!("cannot start a thread: {e}"));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use extol_journal::fast::Reason;
 use extol_ondisk::superblock::State;
 use extol_ondisk::{InodeNr, RoCompat};
 use extol_vfs::Result;
@@ -10,6 +11,7 @@ use extol_vfs::Result;
 use super::{OpenResult, has_orphan_file, refuse};
 use crate::data::truncate;
 use crate::error;
+use crate::fast_commit::eligibility;
 use crate::fs::Fs;
 use crate::ops::delete;
 use crate::orphan;
@@ -72,6 +74,7 @@ fn finish_one(fs: &Arc<Fs>, ino: u32) -> Result<()> {
     }
     let mut h = fs.start(orphan::CREDITS + 1)?;
     fs.orphans.remove(fs, &mut h, ino)?;
+    eligibility::note_unfit(&mut h, st.node.ino, Reason::Attributes);
     st.node.raw.dtime = 0;
     st.store(fs, &mut h, true)?;
     h.stop().map_err(error::journal)

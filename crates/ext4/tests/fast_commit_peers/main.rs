@@ -176,6 +176,77 @@ fn f16_rename_over() {
     });
 }
 
+/// A file that is gone is empty and has a name in `lost+found`, for those who do not know better; one fast commit each.
+#[test]
+fn deleted_files() {
+    let Some(rig) = Rig::new("") else { return };
+    let data = |n: u8| vec![n; 3 * BLOCK as usize + 100];
+    for n in 0..6 {
+        rig.put(&format!("/file{n}"), &data(n));
+    }
+    rig.fs.hard_link("/file5", "/file5b").unwrap();
+    let open = rig.fs.open_file("/file4", extol::OpenOptions::new().read(true).write(true)).unwrap();
+    rig.fs.sync().unwrap();
+    let fsync_root = || rig.fs.fsync(rig.fs.root(), false).unwrap();
+
+    // Saved as editors do: new file, fsync, rename over, fsync of the directory.
+    let commits = rig.commits(|| {
+        rig.put("/save", b"saved");
+        rig.fsync("/save");
+        rig.fs.rename_path("/save", "/file0").unwrap();
+        fsync_root();
+    });
+    assert_eq!(commits, (2, 0), "saved");
+    // Removed; and removed and made again.
+    let commits = rig.commits(|| {
+        rig.fs.remove_file("/file1").unwrap();
+        fsync_root();
+        rig.fs.remove_file("/file2").unwrap();
+        rig.put("/file2", b"again");
+        rig.fsync("/file2");
+    });
+    assert_eq!(commits, (2, 0), "removed");
+    let seen = |dir: &std::path::Path| {
+        holds(dir, "file0", b"saved");
+        lacks(dir, "save");
+        lacks(dir, "file1");
+        holds(dir, "file2", b"again");
+        holds(dir, "file3", &data(3));
+        for left in std::fs::read_dir(dir.join("lost+found")).unwrap() {
+            let left = left.unwrap();
+            assert!(left.file_name().to_string_lossy().starts_with('#'));
+            let about = left.metadata().unwrap();
+            assert_eq!((about.len(), about.blocks(), about.nlink(), about.mode()), (0, 0, 1, 0o100_000));
+        }
+    };
+    rig.cut().judge("deleted files", seen);
+    // Still open, with more data than before; and one whose two names go.
+    let commits = rig.commits(|| {
+        open.write_all_at(&data(9), 5 * BLOCK).unwrap();
+        open.sync_all().unwrap();
+        rig.fs.remove_file("/file4").unwrap();
+        rig.put("/file4", b"another");
+        rig.fsync("/file4");
+        open.write_all_at(&data(9), 9 * BLOCK).unwrap();
+        open.sync_all().unwrap();
+        rig.fs.remove_file("/file5").unwrap();
+        rig.fs.remove_file("/file5b").unwrap();
+        fsync_root();
+    });
+    assert_eq!(commits, (3, 0), "open, and two names");
+    rig.cut().judge("more deleted files", |dir| {
+        seen(dir);
+        holds(dir, "file4", b"another");
+        lacks(dir, "file5");
+        lacks(dir, "file5b");
+    });
+    // Extol's recovery leaves nothing of it.
+    let cut = rig.cut();
+    let fs = extol::Ext4::open_path(&cut.image.path, &extol::MountOptions::default()).unwrap();
+    assert_eq!(fs.read_dir("/lost+found").unwrap().count(), 0);
+    fs.unmount().unwrap();
+}
+
 /// F17: shortened, lengthened, written at a new place: no stale data, and the bitmaps are right.
 #[test]
 fn f17_shorter_and_longer() {

@@ -115,10 +115,10 @@ fn each_reason_is_counted_once() {
         rig.fs.rmdir(rig.root, b"gone").unwrap();
         rig.root
     });
-    rig.make("victim", NewNode::Regular);
     rig.expect(Reason::Deleted, |rig| {
-        rig.fs.unlink(rig.root, b"victim").unwrap();
-        rig.root
+        let unnamed = rig.fs.create_unnamed(rig.root, 0o600, 0, Creds::default()).unwrap().id.ino;
+        rig.fs.link(unnamed, rig.root, b"victim").unwrap();
+        unnamed
     });
     rig.expect(Reason::DirectoryGrew, |rig| {
         // Each takes 252 bytes.

@@ -121,6 +121,8 @@ struct Replay<'a> {
     internal: [u32; 5],
     /// Names that wait for their inode: directory and name.
     waiting: HashMap<u32, Vec<(u32, Vec<u8>)>>,
+    /// Directories and deleted files that have a name in them.
+    parked: Vec<(u32, u32)>,
     /// Free blocks that records give to files.
     claimed: Vec<Run>,
 }
@@ -142,6 +144,7 @@ pub(crate) fn run(
         orphans: listed_orphans(vol, sb.read(|sb| sb.last_orphan)),
         internal,
         waiting: HashMap::new(),
+        parked: Vec::new(),
         claimed: Vec::new(),
     };
     source.fast.each(source.log, source.map, source.sb, |tag| replay.claim(&tag).map_err(Failed))?;
@@ -149,6 +152,7 @@ pub(crate) fn run(
         replay.check_room()?;
         replay.record(tag).map_err(Failed)
     })?;
+    replay.remove_parked()?;
     replay.settle(sb)?;
     replay.h.stop().map_err(error::journal)
 }

@@ -10,6 +10,7 @@ use extol_vfs::{FsError, Result};
 
 use super::{Life, Replay};
 use crate::dir;
+use crate::fast_commit::park;
 use crate::ops::create::{count_dir_link, drop_dir_link};
 
 /// More links than any file has.
@@ -78,6 +79,9 @@ impl Replay<'_> {
         if child.node.raw.is_dir() {
             return Err(bad("a directory gets a second name", name.ino));
         }
+        if name.name == park::name(name.ino) {
+            self.parked.push((name.parent, name.ino));
+        }
         self.add_name(name.parent, name.ino, name.name).map(|_| ())
     }
 
@@ -117,6 +121,19 @@ impl Replay<'_> {
         let dir = &mut self.touch(parent)?.node.raw;
         dir.mtime = dir.mtime.max(time);
         dir.ctime = dir.ctime.max(time);
+        Ok(())
+    }
+
+    /// Files that were deleted, and that records had to leave a name: see [`park`].
+    pub(super) fn remove_parked(&mut self) -> Result<()> {
+        for (parent, ino) in std::mem::take(&mut self.parked) {
+            self.check_room()?;
+            let t = self.touch(ino)?;
+            let raw = &t.node.raw;
+            if t.life == Life::Alive && park::is_parked(raw.mode, raw.size, raw.links) {
+                self.unlink(&FcName { parent, ino, name: &park::name(ino) })?;
+            }
+        }
         Ok(())
     }
 
