@@ -132,6 +132,10 @@ impl<D: BlockDevice> BlockDevice for CountingDevice<D> {
         self.inner.write_fua(buf, offset)
     }
 
+    fn fua_is_flush(&self) -> bool {
+        self.inner.fua_is_flush()
+    }
+
     fn write_mark(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.count_write(buf.len() as u64);
         self.fua_writes.fetch_add(1, Relaxed);

@@ -142,6 +142,10 @@ impl<D: BlockDevice> BlockDevice for FaultDevice<D> {
         self.inner.write_fua(buf, offset)
     }
 
+    fn fua_is_flush(&self) -> bool {
+        self.inner.fua_is_flush()
+    }
+
     fn flush(&self) -> Result<()> {
         self.strike(DeviceOp::Flush, 0, 0)?;
         self.inner.flush()

@@ -155,6 +155,10 @@ impl<D: BlockDevice> BlockDevice for FailLatch<D> {
         self.durable.run(|| self.guarded(|d| d.write_fua(buf, offset)))
     }
 
+    fn fua_is_flush(&self) -> bool {
+        self.inner.fua_is_flush()
+    }
+
     fn write_mark(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.durable.run(|| {
             let result = self.inner.write_mark(buf, offset);

@@ -98,6 +98,12 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         self.flush()
     }
 
+    /// True if [`write_fua`](BlockDevice::write_fua) is a write and a whole flush here. Who does these two itself pays no more,
+    /// and knows what else the flush has made durable.
+    fn fua_is_flush(&self) -> bool {
+        false
+    }
+
     /// Writes `buf` as [`write_fua`](BlockDevice::write_fua) does: the last word of somebody who gives up, for whoever
     /// comes next. A [`FailLatch`] lets it through after a failure, so it must be right whatever became of all other
     /// writes.
@@ -161,6 +167,10 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
 
     fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {
         (**self).write_fua(buf, offset)
+    }
+
+    fn fua_is_flush(&self) -> bool {
+        (**self).fua_is_flush()
     }
 
     fn write_mark(&self, buf: &[u8], offset: u64) -> Result<()> {

@@ -60,6 +60,7 @@ pub struct RecordingDevice {
     base: MemDevice,
     live: MemDevice,
     log: Mutex<Vec<Event>>,
+    knows_fua: bool,
 }
 
 impl RecordingDevice {
@@ -67,7 +68,14 @@ impl RecordingDevice {
     #[must_use]
     pub fn new(base: MemDevice) -> Self {
         let live = base.snapshot();
-        Self { base, live, log: Mutex::default() }
+        Self { base, live, log: Mutex::default(), knows_fua: true }
+    }
+
+    /// As a medium that knows no durable writes: each is a write and a flush.
+    #[must_use]
+    pub fn without_fua(mut self) -> Self {
+        self.knows_fua = false;
+        self
     }
 
     /// Everything so far.
@@ -171,7 +179,15 @@ impl BlockDevice for RecordingDevice {
     }
 
     fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {
+        if !self.knows_fua {
+            self.write_at(buf, offset)?;
+            return self.flush();
+        }
         self.record(Event::Write { offset, data: buf.into(), fua: true }, |d| d.write_at(buf, offset))
+    }
+
+    fn fua_is_flush(&self) -> bool {
+        !self.knows_fua
     }
 
     fn flush(&self) -> Result<()> {

@@ -210,7 +210,7 @@ impl Journal {
             c.distributions.flushing.record(flushing);
             // A flush that failed elsewhere may have taken our error with it.
             self.check_aborted()?;
-            log.write_record(&image, self.barrier())?;
+            self.write_durably(log, |fua| log.write_record(&image, fua))?;
         }
         if self.barrier() && !log.is_external() {
             self.data_flushed(covered);

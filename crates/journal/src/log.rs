@@ -281,6 +281,11 @@ impl Log {
         })
     }
 
+    /// A durable write is a write and a whole flush, of the file system's device, too.
+    pub fn fua_is_flush(&self) -> bool {
+        !self.external && self.device.fua_is_flush()
+    }
+
     /// Flushes the log's device.
     pub fn flush(&self) -> Result<()> {
         Ok(self.device.flush()?)

@@ -201,6 +201,10 @@ impl<D: BlockDevice> BlockDevice for EmulatedMedia<D> {
         self.durable(offset, buf.len() as u64, || self.inner.write_fua(buf, offset))
     }
 
+    fn fua_is_flush(&self) -> bool {
+        !self.profile.native_fua
+    }
+
     fn write_mark(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.durable(offset, buf.len() as u64, || self.inner.write_mark(buf, offset))
     }

@@ -348,6 +348,10 @@ impl BlockDevice for FileDevice {
         self.flush()
     }
 
+    fn fua_is_flush(&self) -> bool {
+        !self.dsync_works.load(Ordering::Relaxed)
+    }
+
     fn flush(&self) -> Result<()> {
         if self.read_only {
             return Ok(());

@@ -21,13 +21,17 @@
 //! What is durable when, for a fast commit of blocks `b0 … bn`:
 //!
 //! ```text
-//!   one block          [data flush, if file data was written since the last flush]   b0 FUA
-//!   several, first     b1 … bn     FLUSH     b0 FUA                 before b0 is there, nobody reads on
-//!   several, later     b0 … bn-1   FLUSH     bn FUA                 without its TAIL it is nothing
+//!   one block, or later   [FLUSH, if file data was written since the last one]   b0 … bn FUA
+//!   several, first        b1 … bn   FLUSH   b0 FUA                  before b0 is there, nobody reads on
 //! ```
 //!
+//! Of a later one any part may be torn: its TAIL's sum covers all its blocks, and who reads a sum that is wrong, or anything
+//! else, behind a good fast commit stops there and has lost nothing. Of the first, torn blocks cost the whole log on Linux
+//! and with e2fsck, so they are there before block 0 is.
+//!
 //! The flush is the one of the file system's device and covers file data, too; with an external journal each device is
-//! flushed if it has something to flush. Without barriers the writes are plain, in the same order.
+//! flushed if it has something to flush. Where a durable write is a write and a flush, that flush covers what others have
+//! written meanwhile, so theirs is saved (`Journal::write_durably`). Without barriers the writes are plain, in the same order.
 //!
 //! Invariants
 //! - F1: a fast commit of T counts on T-1: it is written only while T runs and nothing is being committed, so T-1 is
@@ -39,8 +43,8 @@
 //!   written; after a full commit that made fast commits void it is cleared before the role is given up
 //!   (`Journal::lead_commit`, `Area::place`). So no fast commit of another life of the log is ever taken for one
 //!   that counts, and e2fsck, which gives up the whole log when the area begins with another transaction's, finds none.
-//! - F4: the last write of a fast commit makes it count, and all that it needs is durable before: file data of the inodes
-//!   in it, and its other blocks (`write_chain`).
+//! - F4: the last write of a fast commit makes it count, and all that it needs is durable before or within it: file data of
+//!   the inodes in it before, its other blocks before if it is the first, else covered by its sum (`write_chain`).
 //! - F5: at most two blocks fewer than the area has belong to one transaction (`Area`).
 //! - F6: what the source gave is durable before the batch is told so, or the transaction is committed in full next, with
 //!   no other fast commit in between, or the journal is aborted (`lead_fast`).
@@ -265,21 +269,14 @@ impl Journal {
     /// Writes the blocks of a fast commit; durable on return.
     fn write_chain(&self, place: Place, bytes: &[u8]) -> Result<()> {
         let Some(log) = &self.log else { return Ok(()) };
-        let block = self.block_size().len();
-        let blocks = (bytes.len() / block) as u32;
-        // The block that makes it count, and those that must be there before.
-        let ((last, last_at), (others, others_at)) = if place.first {
-            let (head, rest) = bytes.split_at(block.min(bytes.len()));
-            ((head, place.at), (rest, place.at + 1))
-        } else {
-            let (before, tail) = bytes.split_at(bytes.len().saturating_sub(block));
-            ((tail, place.at + blocks.saturating_sub(1)), (before, place.at))
-        };
-        log.write_fast(others_at, others, false)?;
         #[cfg(feature = "planted-bugs")]
-        if crate::planted::has(crate::planted::Bug::FastHeadFirst) {
-            log.write_fast(last_at, last, self.barrier())?;
-        }
+        let at_once = crate::planted::has(crate::planted::Bug::FastHeadFirst);
+        #[cfg(not(feature = "planted-bugs"))]
+        let at_once = false;
+        // What must be there before, and what makes it count.
+        let block = if place.first && !at_once { self.block_size().len() } else { bytes.len() };
+        let (counts, others) = bytes.split_at(block.min(bytes.len()));
+        log.write_fast(place.at + 1, others, false)?;
         if self.barrier() {
             let (log_flush, data_flush) = (!others.is_empty(), self.data_is_dirty());
             #[cfg(feature = "planted-bugs")]
@@ -297,7 +294,7 @@ impl Journal {
         }
         // A flush that failed elsewhere may have taken our error with it.
         self.check_aborted()?;
-        log.write_fast(last_at, last, self.barrier())
+        self.write_durably(log, |fua| log.write_fast(place.at, counts, fua))
     }
 
     /// A full commit serves the batch. Nobody has the role.
@@ -320,7 +317,7 @@ impl Journal {
         #[cfg(not(feature = "planted-bugs"))]
         let skip = false;
         if !skip {
-            log.clear_area(self.barrier())?;
+            self.write_durably(log, |fua| log.clear_area(fua))?;
         }
         self.fast.counters.cleared.add(1);
         if let Some(area) = &mut self.state.lock().fast.area {

@@ -11,6 +11,7 @@
 use extol_sync::atomic::{AtomicU64, Ordering};
 
 use super::Journal;
+use crate::log::Log;
 use crate::types::Result;
 
 /// Writes of one kind.
@@ -115,6 +116,18 @@ impl Journal {
             }
             Err(e) => Err(self.abort(&format!("flush failed: {e}"))),
         }
+    }
+
+    /// Writes to the log with `write` (whose argument says whether with FUA), durable on return if there are barriers. Where a
+    /// durable write is a write and a flush, the flush is one like all others: it covers what was written before it.
+    pub(crate) fn write_durably(&self, log: &Log, write: impl FnOnce(bool) -> Result<()>) -> Result<()> {
+        if !self.barrier() || !log.fua_is_flush() {
+            return write(self.barrier());
+        }
+        write(false)?;
+        self.flush_device()?;
+        // If another thread's flush failed meanwhile, it may have been told about our write instead of us.
+        self.check_aborted()
     }
 
     /// What a flush of the file system's device covers if it begins now or later.

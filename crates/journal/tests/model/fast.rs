@@ -14,7 +14,7 @@ use extol_journal::{Journal, JournalError, Tid};
 use extol_sync::{Mutex, thread};
 
 use crate::explore::{below, explore};
-use crate::lab::{HOME, Lab, Work, add, crash, put};
+use crate::lab::{HOME, Lab, Volume, Work, add, crash, put};
 use crate::medium::Medium;
 
 /// Knows the newest byte of each block that changed since it was recorded.
@@ -100,10 +100,23 @@ fn change(journal: &Arc<Journal>, nr: u64, value: u8) -> Result<Tid, JournalErro
     Ok(tid)
 }
 
+/// Whether file data is written for this version of a block, before the block.
+fn has_data(nr: u64, round: u8) -> bool {
+    (nr / 2 + u64::from(round)).is_multiple_of(2)
+}
+
+/// Whatever version of a block there is, its data is there as well, acknowledged or not.
+fn data_is_there(after: &Volume) {
+    for nr in [0, 2, 4] {
+        let newest = (1..=after.at(nr)).rev().find(|round| has_data(nr, *round)).unwrap_or(0);
+        assert!(after.first_of(HOME / 2 + nr / 2) >= newest, "{nr} refers to data that is not there");
+    }
+}
+
 /// Changes its block again and again, asks for durability one way or the other, and looks what a crash leaves.
 fn writer(journal: &Arc<Journal>, medium: &Medium, nr: u64, rounds: u8) -> Result<(), JournalError> {
     for round in 1..=rounds {
-        let data = below(2) == 0;
+        let data = has_data(nr, round);
         if data {
             medium.write_at(&[round; 512], (HOME / 2 + nr / 2) * crate::lab::BS as u64).unwrap();
             journal.note_data_write();
@@ -116,6 +129,7 @@ fn writer(journal: &Arc<Journal>, medium: &Medium, nr: u64, rounds: u8) -> Resul
         }
         let after = crash(medium);
         assert!(after.at(nr) >= round, "acknowledged and lost");
+        data_is_there(&after);
         assert_eq!(after.at(nr), after.at(nr + 1), "half a record, or half a transaction");
         if data {
             assert!(after.first_of(HOME / 2 + nr / 2) >= round, "its data is lost");

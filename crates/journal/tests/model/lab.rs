@@ -87,7 +87,8 @@ impl Lab {
 
     fn open(work: Work, cache_bytes: usize, fast: bool) -> Self {
         let blocks = BLOCKS;
-        let medium = Arc::new(Medium::new(blocks as usize * BS));
+        let medium = Medium::new(blocks as usize * BS);
+        let medium = Arc::new(if below(2) == 0 { medium } else { medium.without_fua() });
         let features = Features {
             incompat: Features::INCOMPAT_REVOKE | Features::INCOMPAT_64BIT | Features::INCOMPAT_CSUM_V3,
             ..Features::default()

@@ -49,12 +49,19 @@ pub struct Medium {
     /// Never held over a step, so a lock of the standard library is right.
     state: Mutex<State>,
     step: AtomicU32,
+    knows_fua: bool,
 }
 
 impl Medium {
     pub fn new(bytes: usize) -> Self {
         let state = State { base: vec![0; bytes], live: vec![0; bytes], ..State::default() };
-        Self { state: Mutex::new(state), step: AtomicU32::new(0) }
+        Self { state: Mutex::new(state), step: AtomicU32::new(0), knows_fua: true }
+    }
+
+    /// A durable write is a write and a flush.
+    pub fn without_fua(mut self) -> Self {
+        self.knows_fua = false;
+        self
     }
 
     /// Puts bytes in place before the run begins.
@@ -173,7 +180,12 @@ impl BlockDevice for Medium {
     }
 
     fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {
-        self.write(buf, offset, true)
+        self.write(buf, offset, self.knows_fua)?;
+        if self.knows_fua { Ok(()) } else { self.flush() }
+    }
+
+    fn fua_is_flush(&self) -> bool {
+        !self.knows_fua
     }
 
     fn flush(&self) -> Result<()> {

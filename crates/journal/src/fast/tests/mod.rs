@@ -6,6 +6,7 @@ mod order;
 mod requests;
 
 use std::any::Any;
+use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -57,9 +58,73 @@ impl Answers {
     }
 }
 
+type Hook = Box<dyn FnOnce() + Send>;
+
+/// Does what the test has put here while a flush is under way: too late for that flush.
+#[derive(Default)]
+struct Beside(Mutex<Option<Hook>>);
+
+impl std::fmt::Debug for Beside {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Beside")
+    }
+}
+
+#[derive(Debug)]
+struct Hooked(Arc<RecordingDevice>, Arc<Beside>);
+
+impl BlockDevice for Hooked {
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> extol_device::Result<()> {
+        self.0.read_at(buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> extol_device::Result<()> {
+        self.0.write_at(buf, offset)
+    }
+
+    fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> extol_device::Result<()> {
+        self.0.write_vectored_at(bufs, offset)
+    }
+
+    fn write_fua(&self, buf: &[u8], offset: u64) -> extol_device::Result<()> {
+        self.0.write_fua(buf, offset)
+    }
+
+    fn fua_is_flush(&self) -> bool {
+        self.0.fua_is_flush()
+    }
+
+    fn flush(&self) -> extol_device::Result<()> {
+        self.0.flush()?;
+        // Not under the lock: it may leave another one.
+        let hook = self.1.0.lock().take();
+        if let Some(hook) = hook {
+            hook();
+        }
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> extol_device::Result<()> {
+        self.0.discard(offset, len)
+    }
+
+    fn zero_range(&self, offset: u64, len: u64) -> extol_device::Result<()> {
+        self.0.zero_range(offset, len)
+    }
+}
+
 /// A journal with an area, on devices that write down.
 struct Rig {
     journal: Arc<Journal>,
+    beside: Arc<Beside>,
     fs: Arc<RecordingDevice>,
     log: Arc<RecordingDevice>,
     source: Arc<Answers>,
@@ -71,9 +136,11 @@ struct Rig {
 struct Shape {
     external: bool,
     barrier: bool,
+    /// The devices know durable writes.
+    fua: bool,
 }
 
-const PLAIN: Shape = Shape { external: false, barrier: true };
+const PLAIN: Shape = Shape { external: false, barrier: true, fua: true };
 
 impl Rig {
     fn new(shape: Shape) -> Self {
@@ -91,13 +158,16 @@ impl Rig {
         let disk = || {
             let disk = MemDevice::new(BLOCKS * BS);
             disk.write_at(&superblock.encode(), map.superblock_offset().unwrap()).unwrap();
-            RecordingDevice::new(disk)
+            let disk = RecordingDevice::new(disk);
+            if shape.fua { disk } else { disk.without_fua() }
         };
         let fs = Arc::new(disk());
         let log = if shape.external { Arc::new(disk()) } else { Arc::clone(&fs) };
         superblock.features = features;
         let clock = Arc::new(TestClock::default());
-        let (device, log_device): (SharedDevice, SharedDevice) = (fs.clone(), log.clone());
+        let beside = Arc::new(Beside::default());
+        let hooked = |disk: &Arc<RecordingDevice>| Arc::new(Hooked(Arc::clone(disk), Arc::clone(&beside)));
+        let (device, log_device): (SharedDevice, SharedDevice) = (hooked(&fs), hooked(&log));
         let journal = Journal::open(JournalConfig {
             device,
             block_size: block_size(),
@@ -118,7 +188,7 @@ impl Rig {
         .unwrap();
         let source = Arc::new(Answers::default());
         journal.set_fast_source(source.clone());
-        Self { journal, fs, log, source, clock, map }
+        Self { journal, beside, fs, log, source, clock, map }
     }
 
     /// With a first full commit behind it, so that fast ones are possible.

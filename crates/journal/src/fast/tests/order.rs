@@ -45,8 +45,8 @@ fn patched_blocks_go_home_first() {
     assert_eq!(rig.story(at), "fc0!", "it is home");
 }
 
-/// The first of a transaction: its first block comes last, behind a flush, for the readers begin there. A later one: the
-/// block with the TAIL.
+/// The first of a transaction: its first block comes last, behind a flush, for the readers begin there. A later one is one
+/// write.
 #[test]
 fn several_blocks() {
     let rig = Rig::live(PLAIN);
@@ -56,11 +56,14 @@ fn several_blocks() {
     let at = rig.log.position();
     rig.write_data();
     rig.fsync(12, records(2));
-    assert_eq!(rig.story(at), "data fc3 flush fc4!", "one flush for both");
+    assert_eq!(rig.story(at), "data flush fc3-4!", "the flush is for the data");
+    let at = rig.log.position();
+    rig.fsync(12, records(1));
+    assert_eq!(rig.story(at), "fc5!");
     let image = rig.log.image_at(rig.log.position(), |_| false);
     let mut reader = crate::format::FcReader::new();
     let (mut tails, mut block) = (0, vec![0; BS as usize]);
-    for n in 0..5 {
+    for n in 0..6 {
         image.read_at(&mut block, rig.area().start + n * BS).unwrap();
         let read = reader.block(&block, |_, tag| {
             if let crate::format::FcTag::Tail { stated, actual, .. } = tag {
@@ -71,7 +74,7 @@ fn several_blocks() {
         });
         assert_eq!(read, Ok(()));
     }
-    assert_eq!(tails, 2);
+    assert_eq!(tails, 3);
 }
 
 #[test]
@@ -130,4 +133,50 @@ fn data_of_others_is_not_flushed() {
     // A request that comes after the write does flush it.
     rig.journal.make_durable(tid).unwrap();
     assert_eq!(rig.story(at).matches("flush").count(), 2);
+}
+
+/// Where durable writes are a write and a flush, the flush counts for the data that was there before it, and for no other.
+#[test]
+fn the_flush_of_a_durable_write_counts() {
+    let rig = Rig::live(Shape { fua: false, ..PLAIN });
+    let at = rig.log.position();
+    rig.write_data();
+    rig.fsync(12, records(1));
+    assert_eq!(rig.story(at), "data flush fc0 flush");
+    // While the source collects, another thread writes data: behind the flush for ours, before that of the fast commit.
+    for (late, story) in [(false, "fc2 flush"), (true, "flush fc2 flush")] {
+        let rig = Rig::live(Shape { fua: false, ..PLAIN });
+        let other = || -> Hook {
+            let (fs, journal) = (Arc::clone(&rig.fs), Arc::clone(&rig.journal));
+            Box::new(move || {
+                fs.write_at(&[8; 512], 101 * BS).unwrap();
+                journal.note_data_write();
+            })
+        };
+        rig.fsync(12, records(1));
+        let at = rig.log.position();
+        rig.write_data();
+        let (beside, second) = (Arc::clone(&rig.beside), other());
+        let hook: Hook = if late { Box::new(move || *beside.0.lock() = Some(second)) } else { second };
+        *rig.beside.0.lock() = Some(hook);
+        rig.fsync(12, records(1));
+        let first = if late { "data flush fc1 flush data" } else { "data flush data fc1 flush" };
+        assert_eq!(rig.story(at), first);
+        let at = rig.log.position();
+        rig.fsync(12, records(1));
+        assert_eq!(rig.story(at), story, "late: {late}");
+    }
+    // Where they are durable writes, it was not flushed.
+    let rig = Rig::live(PLAIN);
+    rig.fsync(12, records(1));
+    rig.write_data();
+    let (fs, journal) = (Arc::clone(&rig.fs), Arc::clone(&rig.journal));
+    *rig.beside.0.lock() = Some(Box::new(move || {
+        fs.write_at(&[8; 512], 101 * BS).unwrap();
+        journal.note_data_write();
+    }));
+    rig.fsync(12, records(1));
+    let at = rig.log.position();
+    rig.fsync(12, records(1));
+    assert_eq!(rig.story(at), "flush fc2!");
 }
