@@ -23,7 +23,7 @@ lint: ## formatting and lints
 	cargo clippy --workspace --all-targets -- -D warnings
 
 bench: build ## compare with Linux and fuse2fs (root)
-	PATH="$$PATH:/usr/sbin:/sbin" target/release/extol bench metadata
+	PATH="$$PATH:/usr/sbin:/sbin" target/release/extol bench metadata --target mount --target noop --target kernel --target fuse2fs
 
 long-test: ## the long variants of the tests, for a night
 	@scripts/long-tests.sh

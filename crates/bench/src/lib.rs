@@ -3,13 +3,13 @@
 //! ```text
 //!   workload/   what is done: fsmark, dbench, postmark, varmail, fsync-latency, under their tools' parameter names
 //!   target/     what it is done to: a directory, an open volume in this process
-//!   contender/  who takes part: library, node, mount, kernel, fuse2fs, any directory; on which medium; what a run cost
+//!   contender/  who takes part: library, node, mount, kernel, fuse2fs, noop, raw, any directory; on which medium; what a run cost
 //!   versus      contenders take turns; medians, ratios, latencies, cost per operation
 //!   report/     what was measured as text, as JSON, as a page with pictures
+//!   noop/       what FUSE allows: a mount of a file system that does nothing
 //!   medium/     an emulated medium for the kernel: a file under a mount, and a loop device on it
 //!   seed/       the published tables and our columns beside them
 //!   scale/      more and more files, a longer dirty log, a larger volume
-//!   metadata    names and inodes through a mount, beside kernel ext4 and fuse2fs on the same loop device
 //! ```
 //!
 //! Every figure is printed as it was measured, with its ratio to a peer. Each subject starts from a fresh volume made
@@ -17,9 +17,10 @@
 //! of the machine's mood hits all of them.
 
 pub mod contender;
+mod daemon;
 mod machine;
 pub mod medium;
-mod metadata;
+pub mod noop;
 pub mod report;
 pub mod scale;
 pub mod seed;
@@ -30,7 +31,6 @@ pub mod versus;
 pub mod workload;
 
 pub use machine::Machine;
-pub use metadata::{MetadataBench, MetadataReport, PhaseResult};
 pub use spread::Spread;
 pub use subject::SubjectKind;
 

@@ -4,13 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
-
 use crate::{BenchError, Result};
 
 /// A way to mount.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum SubjectKind {
     /// This program.
     Extol,
@@ -21,13 +18,13 @@ pub enum SubjectKind {
 }
 
 impl SubjectKind {
-    /// Its name in tables.
+    /// Its name on the command line and in tables.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Self::Extol => "extol",
+            Self::Extol => "mount",
             Self::Fuse2fs => "fuse2fs",
-            Self::Kernel => "kernel ext4",
+            Self::Kernel => "kernel",
         }
     }
 }
@@ -60,51 +57,20 @@ pub(crate) fn attach_loop(file: &Path, options: &[&str]) -> Result<String> {
     }
 }
 
-/// A loop device over a file; detached when dropped. An image that was made for it is removed then.
+/// A loop device over a file; detached when dropped.
 pub(crate) struct Loop {
     pub device: String,
-    image: Option<PathBuf>,
 }
 
 impl Loop {
-    pub fn new(dir: &Path, megabytes: u64) -> Result<Self> {
-        let image = dir.join(format!("extol-bench-{}.img", std::process::id()));
-        let file = std::fs::File::create(&image)
-            .map_err(|e| BenchError(format!("cannot create {}: {e}", image.display())))?;
-        file.set_len(megabytes << 20)
-            .map_err(|e| BenchError(format!("cannot size {}: {e}", image.display())))?;
-        match Self::attach(&image) {
-            Ok(mut attached) => {
-                attached.image = Some(image);
-                Ok(attached)
-            }
-            Err(e) => {
-                let _ = std::fs::remove_file(&image);
-                Err(e)
-            }
-        }
-    }
-
-    /// Attaches a file that is there.
     pub fn attach(file: &Path) -> Result<Self> {
-        attach_loop(file, &[]).map(|device| Self { device, image: None })
-    }
-
-    pub fn mke2fs(&self) -> Result<()> {
-        run(
-            "mke2fs",
-            &["-q", "-F", "-t", "ext4", "-E", "lazy_itable_init=0,lazy_journal_init=0", &self.device],
-        )
-        .map(|_| ())
+        attach_loop(file, &[]).map(|device| Self { device })
     }
 }
 
 impl Drop for Loop {
     fn drop(&mut self) {
         let _ = run("losetup", &["-d", &self.device]);
-        if let Some(image) = &self.image {
-            let _ = std::fs::remove_file(image);
-        }
     }
 }
 
@@ -146,6 +112,10 @@ impl Mounted {
             std::thread::sleep(Duration::from_millis(10));
         }
         Ok(())
+    }
+
+    pub fn kind(&self) -> SubjectKind {
+        self.kind
     }
 
     /// The process that serves it; the kernel's mounts have none.

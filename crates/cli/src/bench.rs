@@ -3,18 +3,18 @@
 mod contest;
 mod loads;
 mod scale;
+mod noop;
 mod seeds;
 
-use extol_bench::{MetadataBench, SubjectKind};
-
-use crate::args::{BenchCommand, BenchMetadataArgs};
-use crate::error::{Failure, Result, print};
+use crate::args::BenchCommand;
+use crate::error::Result;
 
 /// Runs a benchmark and prints its table.
 pub fn run(command: &BenchCommand) -> Result<()> {
     match command {
-        BenchCommand::Metadata(args) => metadata(args),
+        BenchCommand::Metadata(args) => loads::metadata(args),
         BenchCommand::Medium(args) => crate::medium::run(args),
+        BenchCommand::Noop(args) => noop::run(args),
         BenchCommand::Fsmark(args) => loads::fsmark(args),
         BenchCommand::Dbench(args) => loads::dbench(args),
         BenchCommand::Postmark(args) => loads::postmark(args),
@@ -26,37 +26,5 @@ pub fn run(command: &BenchCommand) -> Result<()> {
         BenchCommand::FastCommit(args) => seeds::fast_commit(args),
         BenchCommand::LazyInit(args) => seeds::lazy_init(args),
         BenchCommand::Scale(args) => scale::scale(args),
-    }
-}
-
-fn metadata(args: &BenchMetadataArgs) -> Result<()> {
-    let subjects = args.subjects.iter().map(|s| subject(s)).collect::<Result<Vec<_>>>()?;
-    if args.files == 0 || args.threads == 0 || args.rounds == 0 {
-        return Err(Failure::usage("--files, --threads and --rounds must not be 0"));
-    }
-    let extol = std::env::current_exe()
-        .map_err(|e| Failure::system(format_args!("cannot find this program: {e}")))?;
-    let bench = MetadataBench {
-        files: args.files,
-        threads: args.threads,
-        rounds: args.rounds,
-        megabytes: args.megabytes,
-        dir: args.dir.clone(),
-        extol,
-        subjects,
-    };
-    let report = bench.run(&mut |what| eprintln!("{what}")).map_err(Failure::new)?;
-    if args.json {
-        return print(serde_json::to_string_pretty(&report).unwrap_or_default() + "\n");
-    }
-    print(report.table())
-}
-
-fn subject(name: &str) -> Result<SubjectKind> {
-    match name {
-        "extol" => Ok(SubjectKind::Extol),
-        "fuse2fs" => Ok(SubjectKind::Fuse2fs),
-        "kernel" => Ok(SubjectKind::Kernel),
-        _ => Err(Failure::usage(format_args!("unknown subject \"{name}\": extol, fuse2fs or kernel"))),
     }
 }

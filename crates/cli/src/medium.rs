@@ -41,7 +41,8 @@ pub fn run(args: &BenchMediumArgs) -> Result<()> {
     let mount = Mount::new(Arc::new(MediumFs::new(Arc::clone(&medium))), &dir.path, &config)?;
     guard.mounted(mount.stopper());
     if args.until_eof {
-        end_with_input(mount.stopper(), disk.clone())?;
+        let disk = disk.clone();
+        end_with_input(mount.stopper(), move || medium::detach_loops(&disk))?;
     }
     // Nobody has to listen.
     let _ = print(format!("{READY}{}\n", disk.display()));
@@ -49,13 +50,13 @@ pub fn run(args: &BenchMediumArgs) -> Result<()> {
     medium.flush().map_err(Failure::new)
 }
 
-/// Ends the mount when standard input ends: whoever started us wants it, or is gone and has left a loop device.
-fn end_with_input(stopper: Stopper, disk: PathBuf) -> Result<()> {
+/// Ends the mount when standard input ends: whoever started us wants it, or is gone and has left what `before` tidies up.
+pub fn end_with_input(stopper: Stopper, before: impl FnOnce() + Send + 'static) -> Result<()> {
     let wait = move || {
         let mut input = std::io::stdin().lock();
         // An error is an end, too.
         while matches!(input.read(&mut [0; 64]), Ok(1..)) {}
-        medium::detach_loops(&disk);
+        before();
         signals::stop(&stopper, false);
         std::thread::sleep(PATIENCE);
         stopper.abandon();
@@ -65,13 +66,13 @@ fn end_with_input(stopper: Stopper, disk: PathBuf) -> Result<()> {
 }
 
 /// The directory to mount on; removed in the end if it was made here.
-struct MountPoint {
-    path: PathBuf,
-    made: bool,
+pub struct MountPoint {
+    pub path: PathBuf,
+    pub made: bool,
 }
 
 impl MountPoint {
-    fn at(path: &Path) -> Result<Self> {
+    pub fn at(path: &Path) -> Result<Self> {
         let fail = |error| Failure::about(path.display(), error);
         let made = match std::fs::create_dir(path) {
             Ok(()) => true,

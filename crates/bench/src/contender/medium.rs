@@ -13,6 +13,7 @@ use super::VolumeSpec;
 use super::stale::Stale;
 use crate::medium::Served;
 use crate::subject::Loop;
+use crate::target::forget_file;
 use crate::{BenchError, Result};
 
 /// A medium.
@@ -86,6 +87,13 @@ pub struct Place {
 #[derive(Debug)]
 pub(super) struct Scratch(pub PathBuf);
 
+impl Scratch {
+    /// The kernel forgets the file's data.
+    pub fn forget(&self) -> Result<()> {
+        forget_file(&self.0).map_err(|e| BenchError(format!("{}: {e}", self.0.display())))
+    }
+}
+
 impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
@@ -101,7 +109,7 @@ pub(super) struct Inside {
     /// The same, if it is emulated.
     pub emulated: Option<Arc<Emulated>>,
     /// After the device, so that the file goes last.
-    pub _file: Option<Scratch>,
+    pub file: Option<Scratch>,
 }
 
 /// A fresh device with a node, for mounts.
@@ -111,7 +119,15 @@ pub(super) struct Outside {
     pub served: Option<Served>,
     /// Before the file, so that the loop device goes first.
     pub _attached: Option<Loop>,
-    pub _file: Option<Scratch>,
+    pub file: Option<Scratch>,
+}
+
+impl Outside {
+    /// The kernel forgets what it keeps of the device and of the file under it.
+    pub fn forget(&self) -> Result<()> {
+        forget_file(Path::new(&self.source)).map_err(|e| BenchError(format!("{}: {e}", self.source)))?;
+        self.file.as_ref().map_or(Ok(()), Scratch::forget)
+    }
 }
 
 impl Place {
@@ -129,25 +145,25 @@ impl Place {
             Medium::Memory => {
                 let device = aged(Arc::new(MemDevice::new(size)));
                 prepare(&device)?;
-                Ok(Inside { device, emulated: None, _file: None })
+                Ok(Inside { device, emulated: None, file: None })
             }
             Medium::Emulated(profile) => {
                 let memory = aged(Arc::new(MemDevice::new(size)));
                 prepare(&memory)?;
                 let emulated = Arc::new(Emulated::new(memory, profile.clone()));
                 let device: SharedDevice = Arc::clone(&emulated) as SharedDevice;
-                Ok(Inside { device, emulated: Some(emulated), _file: None })
+                Ok(Inside { device, emulated: Some(emulated), file: None })
             }
             Medium::Image => {
                 let file = self.scratch(&self.dir);
                 let device = aged(open(&file.0, &OpenOptions::read_write().create_size(size))?);
                 prepare(&device)?;
-                Ok(Inside { device, emulated: None, _file: Some(file) })
+                Ok(Inside { device, emulated: None, file: Some(file) })
             }
             Medium::Device(path) => {
                 let device = open(path, &OpenOptions::read_write())?;
                 prepare(&device)?;
-                Ok(Inside { device, emulated: None, _file: None })
+                Ok(Inside { device, emulated: None, file: None })
             }
         }
     }
@@ -165,7 +181,7 @@ impl Place {
                 let served = Served::start(&self.extol, profile, volume.size)?;
                 let source = served.device().display().to_string();
                 prepare(&open(served.device(), &OpenOptions::read_write())?)?;
-                return Ok(Outside { source, served: Some(served), _attached: None, _file: None });
+                return Ok(Outside { source, served: Some(served), _attached: None, file: None });
             }
             Medium::Device(path) => {
                 prepare(&open(path, &OpenOptions::read_write())?)?;
@@ -173,7 +189,7 @@ impl Place {
                     source: path.display().to_string(),
                     served: None,
                     _attached: None,
-                    _file: None,
+                    file: None,
                 });
             }
         };
@@ -184,7 +200,7 @@ impl Place {
             source: attached.device.clone(),
             served: None,
             _attached: Some(attached),
-            _file: Some(file),
+            file: Some(file),
         })
     }
 

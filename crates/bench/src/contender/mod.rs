@@ -7,9 +7,11 @@
 //! | `mount[:OPTIONS]` | Extol mounted on a directory of its own |
 //! | `kernel[:OPTIONS]` | the running kernel's ext4 |
 //! | `fuse2fs[:OPTIONS]` | e2fsprogs' FUSE driver |
+//! | `noop` | a FUSE file system that does nothing: what FUSE allows |
+//! | `raw` | the bare block device that mounts get: what the medium allows |
 //! | a path | a directory of whatever is mounted there; each run gets a fresh directory in it |
 //!
-//! All but the last lie on the same [`Medium`] with the same [`VolumeSpec`], made by Extol's mkfs. A [`Session`] is one
+//! All but `noop` and a path lie on the same [`Medium`] with the same [`VolumeSpec`], made by Extol's mkfs (`raw` without a file system). A [`Session`] is one
 //! volume from mkfs to unmount.
 
 mod medium;
@@ -35,6 +37,10 @@ pub enum Contender {
     Node(String),
     /// A mount that we make, with mount options.
     Mounted(SubjectKind, String),
+    /// A FUSE file system that does nothing.
+    Noop,
+    /// The bare block device.
+    Raw,
     /// A directory.
     Dir(PathBuf),
 }
@@ -52,11 +58,16 @@ impl Contender {
             "mount" => Self::Mounted(SubjectKind::Extol, options.into()),
             "kernel" => Self::Mounted(SubjectKind::Kernel, options.into()),
             "fuse2fs" => Self::Mounted(SubjectKind::Fuse2fs, options.into()),
+            "noop" | "raw" if !options.is_empty() => {
+                return Err(BenchError(format!("target \"{text}\": {kind} has no options")));
+            }
+            "noop" => Self::Noop,
+            "raw" => Self::Raw,
             _ if text.contains('/') || text == "." => Self::Dir(text.into()),
             _ => {
                 return Err(BenchError(format!(
-                    "unknown target \"{text}\": library, node, mount, kernel, fuse2fs (each may be followed by :OPTIONS), or a \
-                     directory with a / in it"
+                    "unknown target \"{text}\": library, node, mount, kernel, fuse2fs (each may be followed by :OPTIONS), noop, \
+                     raw, or a directory with a / in it"
                 )));
             }
         })
@@ -68,9 +79,9 @@ impl Contender {
         let (kind, options) = match self {
             Self::Library(options) => ("library", options.as_str()),
             Self::Node(options) => ("node", options.as_str()),
-            Self::Mounted(SubjectKind::Extol, options) => ("mount", options.as_str()),
-            Self::Mounted(SubjectKind::Kernel, options) => ("kernel", options.as_str()),
-            Self::Mounted(SubjectKind::Fuse2fs, options) => ("fuse2fs", options.as_str()),
+            Self::Mounted(kind, options) => (kind.name(), options.as_str()),
+            Self::Noop => ("noop", ""),
+            Self::Raw => ("raw", ""),
             Self::Dir(path) => return path.display().to_string(),
         };
         if options.is_empty() { kind.to_owned() } else { format!("{kind}:{options}") }

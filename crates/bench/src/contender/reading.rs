@@ -123,6 +123,30 @@ impl Reading {
     }
 }
 
+impl DeviceReading {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            read_bytes: self.read_bytes + other.read_bytes,
+            writes: self.writes + other.writes,
+            write_bytes: self.write_bytes + other.write_bytes,
+            flushes: self.flushes + other.flushes,
+        }
+    }
+}
+
+impl Cost {
+    /// Of two parts of a run.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            cpu_ns: self.cpu_ns + other.cpu_ns,
+            device: self.device.zip(other.device).map(|(a, b)| a.plus(b)),
+            transactions: self.transactions.zip(other.transactions).map(|(a, b)| a + b),
+            late: self.late.zip(other.late).map(|(a, b)| a.max(b)).or(self.late).or(other.late),
+        }
+    }
+}
+
 /// Processor time of this process, all threads.
 pub(super) fn own_cpu() -> Duration {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);

@@ -11,8 +11,10 @@ use extol_device::{CountingDevice, DeviceStats, MediumStats, OpenOptions, Shared
 use super::medium::{Emulated, MountPoint, Outside, Scratch, open};
 use super::reading::{DeviceReading, KernelFast, Reading, cpu_of, kernel_transactions, own_cpu};
 use super::{Contender, Place, VolumeSpec};
+use crate::noop;
 use crate::subject::{Mounted, SubjectKind};
-use crate::target::{Dir, Library, Target};
+use crate::target::{Dir, Library, Raw, Target, forget_pages};
+use crate::workload::Meter;
 use crate::{BenchError, Result};
 
 /// A contender that is ready to run on a fresh volume. Dropping it cleans up, too; [`finish`](Self::finish) says whether
@@ -23,8 +25,10 @@ pub struct Session {
 }
 
 enum Kind {
-    Library { fs: Arc<Ext4>, device: Arc<CountingDevice<SharedDevice>>, under: Under },
-    Mounted { mounted: Mounted, extol: PathBuf, source: Outside, _dir: MountPoint },
+    Library { fs: Arc<Ext4>, device: Arc<CountingDevice<SharedDevice>>, under: Under, options: String },
+    Mounted { mounted: Mounted, extol: PathBuf, source: Outside, dir: MountPoint, options: String },
+    Noop(noop::Mounted),
+    Raw { device: Arc<CountingDevice<SharedDevice>>, source: Outside },
     Dir(PathBuf),
 }
 
@@ -34,7 +38,7 @@ struct Under {
     /// What was changed about the node.
     _prepared: Option<Box<dyn Send>>,
     node: Option<Outside>,
-    _file: Option<Scratch>,
+    file: Option<Scratch>,
 }
 
 impl std::fmt::Debug for Session {
@@ -53,6 +57,8 @@ impl Session {
             Contender::Library(options) => Self::library(place, volume, options),
             Contender::Node(options) => Self::library_on_node(place, volume, options, &|_| Ok(Box::new(()))),
             Contender::Mounted(kind, options) => Self::mounted(place, volume, *kind, options),
+            Contender::Noop => Self::noop(place),
+            Contender::Raw => Self::raw(place, volume),
             Contender::Dir(path) => Self::dir(path),
         }
     }
@@ -72,7 +78,7 @@ impl Session {
         wrap: &dyn Fn(SharedDevice) -> SharedDevice,
     ) -> Result<Self> {
         let inside = place.inside(volume, &|device| make(device, volume))?;
-        let under = Under { emulated: inside.emulated, _prepared: None, node: None, _file: inside._file };
+        let under = Under { emulated: inside.emulated, _prepared: None, node: None, file: inside.file };
         Self::open_library(wrap(inside.device), options, under)
     }
 
@@ -93,25 +99,107 @@ impl Session {
         Self::open_library(
             device,
             options,
-            Under { emulated: None, _prepared: Some(prepared), node: Some(node), _file: None },
+            Under { emulated: None, _prepared: Some(prepared), node: Some(node), file: None },
         )
     }
 
     fn open_library(device: SharedDevice, options: &str, under: Under) -> Result<Self> {
-        let options = MountOptions::parse(options).map_err(BenchError)?;
         let device = Arc::new(CountingDevice::new(device));
-        let fs = Ext4::open(device.clone(), &options).map_err(|e| BenchError(e.to_string()))?;
+        Self::reopen_library(device, options, under)
+    }
+
+    fn reopen_library(
+        device: Arc<CountingDevice<SharedDevice>>,
+        options: &str,
+        under: Under,
+    ) -> Result<Self> {
+        let parsed = MountOptions::parse(options).map_err(BenchError)?;
+        let fs = Ext4::open(device.clone(), &parsed).map_err(|e| BenchError(e.to_string()))?;
         let target = Arc::new(Library::new(Arc::clone(&fs)));
-        Ok(Self { target, kind: Kind::Library { fs, device, under } })
+        Ok(Self { target, kind: Kind::Library { fs, device, under, options: options.to_owned() } })
     }
 
     fn mounted(place: &Place, volume: &VolumeSpec, kind: SubjectKind, options: &str) -> Result<Self> {
         let source = place.outside(volume, &|device| make(device, volume))?;
         let dir = place.mount_point()?;
-        let mounted = Mounted::mount(kind, &source.source, &dir.0, &place.extol, options)?;
+        Self::mount_again(kind, options, place.extol.clone(), source, dir)
+    }
+
+    fn mount_again(
+        kind: SubjectKind,
+        options: &str,
+        extol: PathBuf,
+        source: Outside,
+        dir: MountPoint,
+    ) -> Result<Self> {
+        let mounted = Mounted::mount(kind, &source.source, &dir.0, &extol, options)?;
         let target = Dir::open(&dir.0).map_err(|e| BenchError(format!("{}: {e}", dir.0.display())))?;
-        let kind = Kind::Mounted { mounted, extol: place.extol.clone(), source, _dir: dir };
+        let kind = Kind::Mounted { mounted, extol, source, dir, options: options.to_owned() };
         Ok(Self { target: Arc::new(target), kind })
+    }
+
+    /// Empties all caches above the medium: unmounts and mounts again, and what the kernel keeps of an image or a device goes,
+    /// too. A directory, and a file system that does nothing, stay mounted and lose their files' pages. The caller has no file open.
+    ///
+    /// # Errors
+    /// If it cannot be unmounted or mounted.
+    pub fn go_cold(self) -> Result<Self> {
+        let fail = |what: &Path, e: std::io::Error| BenchError(format!("{}: {e}", what.display()));
+        let Self { target, kind } = self;
+        match kind {
+            Kind::Library { fs, device, under, options } => {
+                drop(target);
+                close(&fs)?;
+                drop(fs);
+                under.forget()?;
+                Self::reopen_library(device, &options, under)
+            }
+            Kind::Mounted { mounted, extol, source, dir, options } => {
+                drop(target);
+                let kind = mounted.kind();
+                mounted.unmount(&extol, &source.source)?;
+                source.forget()?;
+                Self::mount_again(kind, &options, extol, source, dir)
+            }
+            Kind::Raw { device, source } => {
+                source.forget()?;
+                Ok(Self { target, kind: Kind::Raw { device, source } })
+            }
+            Kind::Noop(mounted) => {
+                forget_pages(mounted.dir()).map_err(|e| fail(mounted.dir(), e))?;
+                Ok(Self { target, kind: Kind::Noop(mounted) })
+            }
+            Kind::Dir(dir) => {
+                forget_pages(&dir).map_err(|e| fail(&dir, e))?;
+                Ok(Self { target, kind: Kind::Dir(dir) })
+            }
+        }
+    }
+
+    /// Processor time of this process and the daemon.
+    #[must_use]
+    pub fn meter(&self) -> Meter {
+        let daemon = match &self.kind {
+            Kind::Mounted { mounted, .. } => mounted.daemon(),
+            Kind::Noop(mounted) => Some(mounted.pid()),
+            _ => None,
+        };
+        Meter::new(move || own_cpu() + daemon.and_then(cpu_of).unwrap_or_default())
+    }
+
+    fn noop(place: &Place) -> Result<Self> {
+        let mounted = noop::Mounted::start(&place.extol)?;
+        let target =
+            Dir::open(mounted.dir()).map_err(|e| BenchError(format!("{}: {e}", mounted.dir().display())))?;
+        Ok(Self { target: Arc::new(target), kind: Kind::Noop(mounted) })
+    }
+
+    fn raw(place: &Place, volume: &VolumeSpec) -> Result<Self> {
+        let source = place.outside(volume, &|_| Ok(()))?;
+        let device = open(Path::new(&source.source), &OpenOptions::read_write())?;
+        let device = Arc::new(CountingDevice::new(device));
+        let target = Arc::new(Raw::new(Arc::clone(&device) as SharedDevice));
+        Ok(Self { target, kind: Kind::Raw { device, source } })
     }
 
     fn dir(path: &Path) -> Result<Self> {
@@ -150,7 +238,7 @@ impl Session {
     pub fn reading(&self) -> Reading {
         let mut reading = Reading { own_cpu: own_cpu(), ..Reading::default() };
         match &self.kind {
-            Kind::Library { fs, device, under } => {
+            Kind::Library { fs, device, under, .. } => {
                 let served = under.node.as_ref().and_then(served_stats);
                 reading.medium = under.emulated.as_ref().map(|m| m.medium_stats()).or(served);
                 reading.device = Some(device.stats().into());
@@ -163,6 +251,11 @@ impl Session {
                 reading.stats = mounted.stats();
                 reading.transactions = kernel_transactions(&source.source);
                 reading.kernel_fast = KernelFast::of_node(&source.source);
+            }
+            Kind::Noop(mounted) => reading.daemon_cpu = cpu_of(mounted.pid()),
+            Kind::Raw { device, source } => {
+                reading.device = Some(device.stats().into());
+                reading.medium = served_stats(source);
             }
             Kind::Dir(_) => {}
         }
@@ -178,16 +271,40 @@ impl Session {
         let Self { target, kind } = self;
         drop(target);
         match kind {
-            Kind::Library { fs, .. } => {
-                let trouble = fs.trouble();
-                fs.unmount().map_err(|e| BenchError(format!("unmount: {e}")))?;
-                trouble.map_or(Ok(()), |line| Err(BenchError(line)))
+            Kind::Library { fs, .. } => close(&fs),
+            Kind::Mounted { mounted, extol, source, dir: _dir, .. } => {
+                mounted.unmount(&extol, &source.source)
             }
-            Kind::Mounted { mounted, extol, source, _dir } => mounted.unmount(&extol, &source.source),
+            Kind::Noop(mounted) => {
+                drop(mounted);
+                Ok(())
+            }
+            Kind::Raw { device, source } => {
+                drop(device);
+                drop(source);
+                Ok(())
+            }
             Kind::Dir(dir) => std::fs::remove_dir_all(&dir)
                 .map_err(|e| BenchError(format!("cannot remove {}: {e}", dir.display()))),
         }
     }
+}
+
+impl Under {
+    /// The kernel forgets what it keeps of the medium.
+    fn forget(&self) -> Result<()> {
+        if let Some(file) = &self.file {
+            file.forget()?;
+        }
+        self.node.as_ref().map_or(Ok(()), Outside::forget)
+    }
+}
+
+/// Writes everything; an error, too, if the volume met damage while it was open.
+fn close(fs: &Ext4) -> Result<()> {
+    let trouble = fs.trouble();
+    fs.unmount().map_err(|e| BenchError(format!("unmount: {e}")))?;
+    trouble.map_or(Ok(()), |line| Err(BenchError(line)))
 }
 
 /// The times of a medium that is served by a process of its own.

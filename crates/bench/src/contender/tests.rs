@@ -11,6 +11,8 @@ fn names_on_the_command_line() {
         "mount",
         "kernel:nobarrier",
         "fuse2fs",
+        "noop",
+        "raw",
         "/mnt/x",
         "./y",
     ] {
@@ -18,6 +20,8 @@ fn names_on_the_command_line() {
     }
     let error = Contender::parse("kernle").unwrap_err().to_string();
     assert!(error.contains("kernle") && error.contains("library") && !error.contains('\n'), "{error}");
+    let error = Contender::parse("raw:ro").unwrap_err().to_string();
+    assert!(error.contains("no options"), "{error}");
     for text in ["memory", "image", "/dev/vdb", "nvme"] {
         assert_eq!(Medium::parse(text).unwrap().to_string(), text);
     }

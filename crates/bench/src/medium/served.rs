@@ -1,19 +1,14 @@
 //! A medium with a loop device on it, for as long as a value lives.
 
 use std::ffi::OsString;
-use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use extol_device::Profile;
 
 use super::{READY, Stats};
+use crate::daemon::Daemon;
 use crate::subject::{attach_loop, run};
 use crate::{BenchError, Result};
-
-/// How long the server may take to end once nobody uses the medium.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A medium that is being served by a process of its own, and a loop device on it. Dropping it undoes both; unmount first
 /// what is mounted on the device.
@@ -21,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub struct Served {
     // Dropped in this order.
     device: Loop,
-    server: Server,
+    server: Daemon,
 }
 
 impl Served {
@@ -43,8 +38,10 @@ impl Served {
     }
 
     fn with(extol: &Path, profile: &Profile, args: &[OsString]) -> Result<Self> {
-        let server = Server::start(extol, profile, args)?;
-        let device = Loop::attach(&server.disk())?;
+        let words: [OsString; 4] =
+            ["medium".into(), "--until-eof".into(), "--profile".into(), profile.to_string().into()];
+        let server = Daemon::start(extol, "medium", &[&words[..], args].concat(), READY)?;
+        let device = Loop::attach(&server.dir().join("disk"))?;
         // As the kernel knows it of real disks; a loop device takes no notice of what is below. Best effort.
         let _ =
             std::fs::write(device.setting("queue/rotational"), u8::from(profile.is_rotational()).to_string());
@@ -60,7 +57,7 @@ impl Served {
     /// The file on which it sits.
     #[must_use]
     pub fn disk(&self) -> PathBuf {
-        self.server.disk()
+        self.server.dir().join("disk")
     }
 
     /// What the medium was asked so far.
@@ -68,79 +65,11 @@ impl Served {
     /// # Errors
     /// If the server does not answer.
     pub fn stats(&self) -> Result<Stats> {
-        let path = self.server.dir.path().join("stats");
+        let path = self.server.dir().join("stats");
         let text =
             std::fs::read(&path).map_err(|e| BenchError(format!("cannot read {}: {e}", path.display())))?;
         serde_json::from_slice(&text).map_err(|e| BenchError(format!("{}: {e}", path.display())))
     }
-}
-
-/// `extol bench medium` on a directory of its own.
-#[derive(Debug)]
-struct Server {
-    child: Child,
-    dir: tempfile::TempDir,
-}
-
-impl Server {
-    fn start(extol: &Path, profile: &Profile, args: &[OsString]) -> Result<Self> {
-        let dir = tempfile::Builder::new()
-            .prefix("extol-medium-")
-            .tempdir()
-            .map_err(|e| BenchError(format!("cannot make a directory for the medium: {e}")))?;
-        let child = Command::new(extol)
-            .args(["bench", "medium", "--until-eof", "--profile", &profile.to_string()])
-            .args(args)
-            .arg(dir.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|e| BenchError(format!("cannot run {}: {e}", extol.display())))?;
-        let mut server = Self { child, dir };
-        let mut line = String::new();
-        if let Some(out) = &mut server.child.stdout {
-            // Ends at the latest when the child does.
-            let _ = BufReader::new(out).read_line(&mut line);
-        }
-        if line.starts_with(READY) {
-            return Ok(server);
-        }
-        drop(server.child.stdin.take());
-        let mut said = String::new();
-        if let Some(err) = &mut server.child.stderr {
-            let _ = err.read_to_string(&mut said);
-        }
-        let said = said.lines().next().unwrap_or("it said nothing").to_owned();
-        Err(BenchError(format!("the medium did not come up: {said}")))
-    }
-
-    fn disk(&self) -> PathBuf {
-        self.dir.path().join("disk")
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // The end of its input is the end of the server.
-        drop(self.child.stdin.take());
-        let end = Instant::now() + PATIENCE;
-        while Instant::now() < end && !matches!(self.child.try_wait(), Ok(Some(_))) {
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        // A server that was killed has left its mount.
-        if is_mounted(self.dir.path()) {
-            let _ = extol_fuse::unmount(self.dir.path(), true);
-        }
-    }
-}
-
-fn is_mounted(dir: &Path) -> bool {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let dir = dir.to_string_lossy();
-    table.lines().any(|line| line.split(' ').nth(4) == Some(dir.as_ref()))
 }
 
 /// A loop device, detached when dropped.

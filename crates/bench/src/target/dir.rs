@@ -2,11 +2,13 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use super::{Target, TargetFile};
+use rustix::fs::{Advice, AtFlags, OFlags, Timespec, Timestamps};
+
+use super::{DirItem, Target, TargetFile};
 
 /// A directory of a mounted file system.
 #[derive(Debug)]
@@ -36,6 +38,37 @@ impl Dir {
     }
 }
 
+/// How bulk data is opened.
+fn bulk(direct: bool) -> OpenOptions {
+    let mut how = OpenOptions::new();
+    how.read(true).write(true);
+    if direct {
+        how.custom_flags(OFlags::DIRECT.bits().cast_signed());
+    }
+    how
+}
+
+/// Makes everything below a directory durable, and takes the files' data out of the page cache.
+pub(crate) fn forget_pages(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            forget_pages(&entry.path())?;
+        } else if kind.is_file() {
+            forget_file(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes a file durable, and takes its data out of the page cache.
+pub(crate) fn forget_file(path: &Path) -> io::Result<()> {
+    let file = File::open(path)?;
+    file.sync_all()?;
+    Ok(rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?)
+}
+
 impl Target for Dir {
     fn create_dir(&self, path: &str) -> io::Result<()> {
         fs::create_dir(self.at(path))
@@ -47,6 +80,14 @@ impl Target for Dir {
 
     fn open(&self, path: &str) -> io::Result<Box<dyn TargetFile>> {
         Ok(Box::new(OpenOptions::new().read(true).write(true).open(self.at(path))?))
+    }
+
+    fn create_bulk(&self, path: &str, _size: u64, direct: bool) -> io::Result<Box<dyn TargetFile>> {
+        Ok(Box::new(bulk(direct).create_new(true).open(self.at(path))?))
+    }
+
+    fn open_bulk(&self, path: &str, direct: bool) -> io::Result<Box<dyn TargetFile>> {
+        Ok(Box::new(bulk(direct).open(self.at(path))?))
     }
 
     fn remove(&self, path: &str) -> io::Result<()> {
@@ -61,8 +102,35 @@ impl Target for Dir {
         fs::rename(self.at(from), self.at(to))
     }
 
+    fn link(&self, old: &str, new: &str) -> io::Result<()> {
+        fs::hard_link(self.at(old), self.at(new))
+    }
+
+    fn symlink(&self, text: &str, path: &str) -> io::Result<()> {
+        std::os::unix::fs::symlink(text, self.at(path))
+    }
+
+    fn chmod(&self, path: &str, mode: u16) -> io::Result<()> {
+        fs::set_permissions(self.at(path), fs::Permissions::from_mode(mode.into()))
+    }
+
+    fn set_times(&self, path: &str, seconds: i64) -> io::Result<()> {
+        let time = Timespec { tv_sec: seconds, tv_nsec: 0 };
+        let times = Timestamps { last_access: time, last_modification: time };
+        Ok(rustix::fs::utimensat(&self.root, path, &times, AtFlags::empty())?)
+    }
+
     fn size_of(&self, path: &str) -> io::Result<u64> {
         Ok(fs::metadata(self.at(path))?.len())
+    }
+
+    fn entries(&self, path: &str) -> io::Result<Vec<DirItem>> {
+        let item = |entry: io::Result<fs::DirEntry>| {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            Ok(DirItem { name, is_dir: entry.file_type()?.is_dir() })
+        };
+        fs::read_dir(self.at(path))?.map(item).collect()
     }
 
     fn list(&self, path: &str) -> io::Result<usize> {

@@ -3,10 +3,10 @@
 use std::io;
 use std::sync::Arc;
 
-use extol::vfs::{FileSystem as _, FsError, SetAttr, SetTime};
+use extol::vfs::{FileKind, FileSystem as _, FsError, SetAttr, SetTime, Timestamp};
 use extol::{Ext4, File, OpenOptions};
 
-use super::{Target, TargetFile};
+use super::{DirItem, Target, TargetFile};
 
 /// An open volume.
 #[derive(Debug)]
@@ -29,6 +29,7 @@ fn error(error: FsError) -> io::Error {
     let kind = match error {
         FsError::NotFound => io::ErrorKind::NotFound,
         FsError::Exists => io::ErrorKind::AlreadyExists,
+        FsError::IsADirectory => io::ErrorKind::IsADirectory,
         FsError::NoSpace => io::ErrorKind::StorageFull,
         _ => io::ErrorKind::Other,
     };
@@ -48,6 +49,15 @@ impl Target for Library {
         self.open_how(path, OpenOptions::new().read(true).write(true))
     }
 
+    /// There is no page cache of the kernel in between.
+    fn create_bulk(&self, path: &str, _size: u64, _direct: bool) -> io::Result<Box<dyn TargetFile>> {
+        self.create(path)
+    }
+
+    fn open_bulk(&self, path: &str, _direct: bool) -> io::Result<Box<dyn TargetFile>> {
+        self.open(path)
+    }
+
     fn remove(&self, path: &str) -> io::Result<()> {
         self.0.remove_file(path).map_err(error)
     }
@@ -60,8 +70,35 @@ impl Target for Library {
         self.0.rename_path(from, to).map_err(error)
     }
 
+    fn link(&self, old: &str, new: &str) -> io::Result<()> {
+        self.0.hard_link(old, new).map_err(error)
+    }
+
+    fn symlink(&self, text: &str, path: &str) -> io::Result<()> {
+        self.0.symlink(text, path).map_err(error)
+    }
+
+    fn chmod(&self, path: &str, mode: u16) -> io::Result<()> {
+        self.0.set_permissions(path, mode).map_err(error)
+    }
+
+    fn set_times(&self, path: &str, seconds: i64) -> io::Result<()> {
+        let time = Some(SetTime::At(Timestamp { sec: seconds, nsec: 0 }));
+        self.0.set_times(path, time, time).map_err(error)
+    }
+
     fn size_of(&self, path: &str) -> io::Result<u64> {
         Ok(self.0.metadata(path).map_err(error)?.size)
+    }
+
+    fn entries(&self, path: &str) -> io::Result<Vec<DirItem>> {
+        let mut items = Vec::new();
+        for entry in self.0.read_dir(path).map_err(error)? {
+            let entry = entry.map_err(error)?;
+            let is_dir = entry.kind().map_err(error)? == FileKind::Directory;
+            items.push(DirItem { name: entry.file_name().to_string_lossy().into_owned(), is_dir });
+        }
+        Ok(items)
     }
 
     fn list(&self, path: &str) -> io::Result<usize> {

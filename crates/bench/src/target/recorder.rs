@@ -1,17 +1,18 @@
 //! A target for tests that keeps files in a table and writes down every call.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::{Target, TargetFile};
+use super::{DirItem, Target, TargetFile};
 
 #[derive(Debug, Default)]
 struct State {
     calls: Vec<String>,
     files: BTreeMap<String, u64>,
+    dirs: BTreeSet<String>,
 }
 
 /// Remembers what it was asked: `create PATH`, `write PATH BYTES`, `fsync PATH`, `sync` …
@@ -34,8 +35,20 @@ impl Recorder {
         self.0.lock().files.len()
     }
 
+    /// The directories that are there.
+    pub fn dirs(&self) -> usize {
+        self.0.lock().dirs.len()
+    }
+
     fn note(&self, call: String) {
         self.0.lock().calls.push(call);
+    }
+
+    /// `Ok` if there is a file or a directory of this name.
+    fn known(&self, path: &str) -> io::Result<()> {
+        let state = self.0.lock();
+        let known = state.files.contains_key(path) || state.dirs.contains(path);
+        if known { Ok(()) } else { Err(io::Error::new(io::ErrorKind::NotFound, path.to_owned())) }
     }
 
     fn handle(&self, path: &str) -> Box<dyn TargetFile> {
@@ -46,7 +59,10 @@ impl Recorder {
 impl Target for Recorder {
     fn create_dir(&self, path: &str) -> io::Result<()> {
         self.note(format!("mkdir {path}"));
-        Ok(())
+        match self.0.lock().dirs.insert(path.to_owned()) {
+            true => Ok(()),
+            false => Err(io::Error::new(io::ErrorKind::AlreadyExists, path.to_owned())),
+        }
     }
 
     fn create(&self, path: &str) -> io::Result<Box<dyn TargetFile>> {
@@ -66,6 +82,16 @@ impl Target for Recorder {
         Err(io::Error::new(io::ErrorKind::NotFound, path.to_owned()))
     }
 
+    fn create_bulk(&self, path: &str, size: u64, direct: bool) -> io::Result<Box<dyn TargetFile>> {
+        self.note(format!("bulk {path} {size} {direct}"));
+        self.create(path)
+    }
+
+    fn open_bulk(&self, path: &str, direct: bool) -> io::Result<Box<dyn TargetFile>> {
+        self.note(format!("reopen {path} {direct}"));
+        self.open(path)
+    }
+
     fn remove(&self, path: &str) -> io::Result<()> {
         self.note(format!("remove {path}"));
         let gone = self.0.lock().files.remove(path);
@@ -74,7 +100,15 @@ impl Target for Recorder {
 
     fn remove_dir(&self, path: &str) -> io::Result<()> {
         self.note(format!("rmdir {path}"));
-        Ok(())
+        let prefix = format!("{path}/");
+        let mut state = self.0.lock();
+        if state.files.keys().chain(&state.dirs).any(|p| p.starts_with(&prefix)) {
+            return Err(io::Error::new(io::ErrorKind::DirectoryNotEmpty, path.to_owned()));
+        }
+        match state.dirs.remove(path) {
+            true => Ok(()),
+            false => Err(io::Error::new(io::ErrorKind::NotFound, path.to_owned())),
+        }
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -88,10 +122,48 @@ impl Target for Recorder {
         Ok(())
     }
 
+    fn link(&self, old: &str, new: &str) -> io::Result<()> {
+        self.note(format!("link {old} {new}"));
+        let mut state = self.0.lock();
+        let size = state.files.get(old).copied();
+        let size = size.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, old.to_owned()))?;
+        state.files.insert(new.to_owned(), size);
+        Ok(())
+    }
+
+    fn symlink(&self, text: &str, path: &str) -> io::Result<()> {
+        self.note(format!("symlink {text} {path}"));
+        self.0.lock().files.insert(path.to_owned(), text.len() as u64);
+        Ok(())
+    }
+
+    fn chmod(&self, path: &str, mode: u16) -> io::Result<()> {
+        self.note(format!("chmod {path} {mode:o}"));
+        self.known(path)
+    }
+
+    fn set_times(&self, path: &str, seconds: i64) -> io::Result<()> {
+        self.note(format!("utimes {path} {seconds}"));
+        self.known(path)
+    }
+
     fn size_of(&self, path: &str) -> io::Result<u64> {
         self.note(format!("stat {path}"));
-        let size = self.0.lock().files.get(path).copied();
+        let state = self.0.lock();
+        let size = state.files.get(path).copied().or(state.dirs.contains(path).then_some(4096));
         size.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, path.to_owned()))
+    }
+
+    fn entries(&self, path: &str) -> io::Result<Vec<DirItem>> {
+        self.note(format!("readdir {path}"));
+        let prefix = format!("{path}/");
+        let state = self.0.lock();
+        let item = |p: &String, is_dir| {
+            let name = p.strip_prefix(&prefix).filter(|name| !name.contains('/'))?;
+            Some(DirItem { name: name.to_owned(), is_dir })
+        };
+        let dirs = state.dirs.iter().filter_map(|p| item(p, true));
+        Ok(dirs.chain(state.files.keys().filter_map(|p| item(p, false))).collect())
     }
 
     fn list(&self, path: &str) -> io::Result<usize> {

@@ -145,7 +145,16 @@ impl Workload for Dbench {
             Figure { name: "MB/s", value: (written + read) as f64 / 1e6 / seconds },
             Figure { name: "fsyncs/s", value: fsyncs as f64 / seconds },
         ];
-        Ok(Outcome { unit: "kB", done: (written + read) / 1000, elapsed, written, read, figures, timings })
+        Ok(Outcome {
+            unit: "kB",
+            done: (written + read) / 1000,
+            elapsed,
+            written,
+            read,
+            figures,
+            timings,
+            phases: Vec::new(),
+        })
     }
 }
 

@@ -171,6 +171,7 @@ impl Workload for FsMark {
             read: 0,
             figures: Vec::new(),
             timings,
+            phases: Vec::new(),
         })
     }
 }

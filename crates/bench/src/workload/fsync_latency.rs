@@ -77,7 +77,7 @@ impl Workload for FsyncLatency {
 
     fn run(&self, target: &dyn Target, limits: &Limits) -> io::Result<Outcome> {
         let parts = u32::from(self.alone) + u32::from(self.beside);
-        let part = Limits { time: limits.time.map(|t| t / parts.max(1)), cancel: limits.cancel.clone() };
+        let part = Limits { time: limits.time.map(|t| t / parts.max(1)), ..limits.clone() };
         let mut timings = Timings::default();
         let (mut done, mut elapsed, mut written, mut beside, mut speed) = (0, Duration::ZERO, 0, 0, 0.0);
         if self.alone {
@@ -110,7 +110,7 @@ impl Workload for FsyncLatency {
             Figure { name: "bytes written beside", value: beside as f64 },
             Figure { name: "MB/s written beside", value: speed },
         ];
-        Ok(Outcome { unit: "fsyncs", done, elapsed, written, read: 0, figures, timings })
+        Ok(Outcome { unit: "fsyncs", done, elapsed, written, read: 0, figures, timings, phases: Vec::new() })
     }
 }
 

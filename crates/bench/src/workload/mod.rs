@@ -7,7 +7,9 @@
 mod dbench;
 mod fsmark;
 mod fsync_latency;
+mod metadata;
 mod outcome;
+mod phases;
 mod pool;
 mod postmark;
 mod varmail;
@@ -20,7 +22,8 @@ use std::time::{Duration, Instant};
 pub use dbench::Dbench;
 pub use fsmark::{FsMark, SyncMode};
 pub use fsync_latency::FsyncLatency;
-pub use outcome::{Figure, Op, OpTimes, Outcome, Timings};
+pub use metadata::Metadata;
+pub use outcome::{Figure, Op, OpTimes, Outcome, Phase, Timings};
 pub use postmark::PostMark;
 pub use varmail::VarMail;
 
@@ -34,20 +37,69 @@ pub trait Workload: Send + Sync {
     /// Its parameters, as the tool it comes from would be called.
     fn settings(&self) -> String;
 
-    /// Runs it on an empty directory.
+    /// What has to be there before it is measured, on an empty directory. True if the caches are to be empty then.
+    ///
+    /// # Errors
+    /// If an operation fails, or if it is cancelled.
+    fn prepare(&self, target: &dyn Target, limits: &Limits) -> io::Result<bool> {
+        let _ = (target, limits);
+        Ok(false)
+    }
+
+    /// Runs it on what [`prepare`](Self::prepare) left.
     ///
     /// # Errors
     /// If an operation fails, or if it is cancelled.
     fn run(&self, target: &dyn Target, limits: &Limits) -> io::Result<Outcome>;
+
+    /// True if [`run_cold`](Self::run_cold) follows.
+    fn goes_on_cold(&self) -> bool {
+        false
+    }
+
+    /// What follows with empty caches; it adds to what was done so far.
+    ///
+    /// # Errors
+    /// If an operation fails, or if it is cancelled.
+    fn run_cold(&self, target: &dyn Target, limits: &Limits, so_far: Outcome) -> io::Result<Outcome> {
+        let _ = (target, limits);
+        Ok(so_far)
+    }
 }
 
-/// When to stop.
+/// When to stop, and how to measure.
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
     /// Start nothing new after so much time.
     pub time: Option<Duration>,
     /// Set when the user wants an end.
     pub cancel: Cancel,
+    /// What was used so far; for loads with phases.
+    pub meter: Meter,
+}
+
+/// Tells how much processor time the target's processes have used so far, if anybody knows. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Meter(Option<Arc<dyn Fn() -> Duration + Send + Sync>>);
+
+impl Meter {
+    /// One that asks this function.
+    #[must_use]
+    pub fn new(used: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(used)))
+    }
+
+    /// Processor time so far.
+    #[must_use]
+    pub fn used(&self) -> Option<Duration> {
+        self.0.as_ref().map(|used| used())
+    }
+}
+
+impl std::fmt::Debug for Meter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Meter").field(&self.0.is_some()).finish()
+    }
 }
 
 /// Says that the user wants an end. Cheap to clone.

@@ -35,6 +35,28 @@ pub enum Op {
     Stat,
     /// Reading a whole directory.
     List,
+    /// Changing the mode.
+    Chmod,
+    /// Setting times.
+    Utimes,
+    /// Giving a file one more name.
+    Link,
+    /// Making a symbolic link.
+    Symlink,
+    /// Making a directory.
+    Mkdir,
+    /// Removing an empty directory.
+    Rmdir,
+    /// Making a file with its contents: create, write, close.
+    Make,
+}
+
+impl Op {
+    /// Its name in reports.
+    #[must_use]
+    pub fn name(self) -> String {
+        serde_json::to_value(self).ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default()
+    }
 }
 
 /// Latency histograms by kind of call: 1 ns to an hour, three digits.
@@ -124,6 +146,31 @@ pub struct Figure {
     pub value: f64,
 }
 
+/// One of several things that a load does one after the other.
+#[derive(Clone, Debug)]
+pub struct Phase {
+    /// Which.
+    pub name: &'static str,
+    /// What is counted.
+    pub unit: &'static str,
+    /// How many.
+    pub done: f64,
+    /// In how much time.
+    pub elapsed: Duration,
+    /// Processor time, where the [`Meter`](super::Meter) knows it.
+    pub cpu: Option<Duration>,
+    /// How long each call took.
+    pub timings: Timings,
+}
+
+impl Phase {
+    /// Units per second.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        self.done / self.elapsed.as_secs_f64().max(1e-9)
+    }
+}
+
 /// What a load did.
 #[derive(Clone, Debug)]
 pub struct Outcome {
@@ -141,6 +188,8 @@ pub struct Outcome {
     pub figures: Vec<Figure>,
     /// How long calls took.
     pub timings: Timings,
+    /// Its phases, if it has any.
+    pub phases: Vec<Phase>,
 }
 
 impl Outcome {
@@ -148,6 +197,29 @@ impl Outcome {
     #[must_use]
     pub fn rate(&self) -> f64 {
         self.done as f64 / self.elapsed.as_secs_f64().max(1e-9)
+    }
+
+    /// The whole of several phases, `unit` being what all count together.
+    #[must_use]
+    pub fn of_phases(unit: &'static str, phases: Vec<Phase>) -> Self {
+        let mut timings = Timings::default();
+        phases.iter().for_each(|p| timings.add(&p.timings));
+        Self {
+            unit,
+            done: phases.iter().map(|p| p.done as u64).sum(),
+            elapsed: phases.iter().map(|p| p.elapsed).sum(),
+            written: 0,
+            read: 0,
+            figures: Vec::new(),
+            timings,
+            phases,
+        }
+    }
+
+    /// A phase by name.
+    #[must_use]
+    pub fn phase(&self, name: &str) -> Option<&Phase> {
+        self.phases.iter().find(|p| p.name == name)
     }
 
     /// A figure by name.

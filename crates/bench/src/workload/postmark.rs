@@ -172,6 +172,7 @@ impl Workload for PostMark {
             read: run.counts.bytes_read,
             figures,
             timings: run.timings,
+            phases: Vec::new(),
         })
     }
 }

@@ -120,7 +120,16 @@ impl Workload for VarMail {
             name: "fsyncs/s",
             value: timings.of(Op::Fsync).map_or(0, |t| t.count) as f64 / elapsed.as_secs_f64().max(1e-9),
         }];
-        Ok(Outcome { unit: "operations", done: rounds * STEPS, elapsed, written, read, figures, timings })
+        Ok(Outcome {
+            unit: "operations",
+            done: rounds * STEPS,
+            elapsed,
+            written,
+            read,
+            figures,
+            timings,
+            phases: Vec::new(),
+        })
     }
 }
 

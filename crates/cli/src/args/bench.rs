@@ -9,14 +9,18 @@ use super::scale::ScaleArgs;
 use super::seeds::{
     AsyncCheckpointArgs, CheckpointMergeArgs, FastCommitArgs, FsyncBatchingArgs, LazyInitArgs,
 };
+use super::storms::MetadataArgs;
 
 /// `extol bench`.
 #[derive(Subcommand, Debug)]
 pub enum BenchCommand {
-    /// Names, inodes and small files through a mount (needs root, a loop device, e2fsprogs and fuse2fs).
-    Metadata(BenchMetadataArgs),
+    /// Storms of single calls on names and inodes.
+    Metadata(MetadataArgs),
     /// Serve an emulated medium (disk, array, network disk) as a file, for a loop device (needs FUSE).
     Medium(BenchMediumArgs),
+    /// Serve a file system that does nothing.
+    #[command(hide = true)]
+    Noop(BenchNoopArgs),
     /// Files of one size, as fs_mark makes them.
     Fsmark(FsMarkArgs),
     /// Clients of a file server, as dbench plays them.
@@ -39,33 +43,6 @@ pub enum BenchCommand {
     LazyInit(LazyInitArgs),
     /// More and more files, a longer dirty log, a larger volume: what grows and what must not.
     Scale(ScaleArgs),
-}
-
-/// `extol bench metadata`.
-#[derive(Args, Debug)]
-#[command(after_long_help = manual!("extol bench metadata", "extol bench metadata --threads 8 --subjects extol,kernel"))]
-pub struct BenchMetadataArgs {
-    /// Files per thread.
-    #[arg(long, default_value_t = 2000)]
-    pub files: u32,
-    /// Threads, each in a directory of its own.
-    #[arg(long, default_value_t = 4)]
-    pub threads: u32,
-    /// Rounds; the median counts.
-    #[arg(long, default_value_t = 3)]
-    pub rounds: u32,
-    /// Size of the volume in MiB.
-    #[arg(long, default_value_t = 1024)]
-    pub megabytes: u64,
-    /// Where to make the image.
-    #[arg(long, default_value = "/var/tmp")]
-    pub dir: PathBuf,
-    /// Who takes part: extol, fuse2fs, kernel.
-    #[arg(long, value_delimiter = ',', default_value = "extol,fuse2fs,kernel")]
-    pub subjects: Vec<String>,
-    /// As JSON.
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// `extol bench medium`.
@@ -105,6 +82,16 @@ pub struct BenchMediumArgs {
     pub backing: Option<PathBuf>,
     /// End when standard input ends.
     #[arg(long, hide = true)]
+    pub until_eof: bool,
+    /// Where to mount; made, and removed in the end, if it does not exist.
+    pub dir: PathBuf,
+}
+
+/// `extol bench noop`.
+#[derive(Args, Debug)]
+pub struct BenchNoopArgs {
+    /// End when standard input ends.
+    #[arg(long)]
     pub until_eof: bool,
     /// Where to mount; made, and removed in the end, if it does not exist.
     pub dir: PathBuf,

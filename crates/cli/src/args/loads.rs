@@ -4,13 +4,15 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 
-const TARGETS: &str = "\
+pub const TARGETS: &str = "\
 Each --target takes its turn in every round, on a fresh volume; the ratio is to the first one:\n  \
 library[:OPTIONS]  Extol in this process\n  \
 node[:OPTIONS]     the same on the block device that mounts get (root, loop device)\n  \
 mount[:OPTIONS]    Extol, mounted (root, FUSE)\n  \
 kernel[:OPTIONS]   the kernel's ext4 (root, loop device)\n  \
 fuse2fs[:OPTIONS]  e2fsprogs' FUSE driver (root, loop device)\n  \
+noop               a FUSE file system that does nothing: what FUSE allows (FUSE)\n  \
+raw                the bare block device that mounts get: what the medium allows (root, loop device)\n  \
 DIR                a directory of whatever is mounted there; a name with a / in it\n\n\
 OPTIONS are mount options. The result is the median of the rounds, with latencies (p50, p99, p99.9, max), and what one \
 operation cost: processor time, bytes and flushes sent to the device, transactions.";
@@ -32,7 +34,7 @@ pub struct OutputArgs {
 /// Who takes part in a load, where, and how often.
 #[derive(Args, Debug)]
 pub struct ContestArgs {
-    /// Who takes part: library, node, mount, kernel, fuse2fs (each with :OPTIONS), or a directory [default: library].
+    /// Who takes part: library, node, mount, kernel, fuse2fs (each with :OPTIONS), noop, raw, or a directory [default: library].
     #[arg(long = "target", value_name = "TARGET", action = ArgAction::Append)]
     pub targets: Vec<String>,
     /// What volumes lie on: image, memory, a block device (it is overwritten), or an emulated sata, raid, cloud, nvme or

@@ -19,6 +19,7 @@ mod mkfs;
 mod mount;
 mod scale;
 mod seeds;
+mod storms;
 mod watch;
 mod whole;
 
@@ -28,7 +29,7 @@ use clap::{Parser, Subcommand};
 
 use crate::error::{Failure, Result};
 
-pub use bench::{BenchCommand, BenchMediumArgs, BenchMetadataArgs};
+pub use bench::{BenchCommand, BenchMediumArgs, BenchNoopArgs};
 pub use files::{CatArgs, CpArgs, LsArgs, MkdirArgs, PutArgs, RmArgs};
 pub use loads::{
     ContestArgs, DbenchArgs, FsMarkArgs, FsyncLatencyArgs, OutputArgs, PostMarkArgs, VarMailArgs,
@@ -38,6 +39,7 @@ pub use mkfs::MkfsArgs;
 pub use mount::{MountArgs, UmountArgs};
 pub use scale::ScaleArgs;
 pub use seeds::{AsyncCheckpointArgs, CheckpointMergeArgs, FastCommitArgs, FsyncBatchingArgs, LazyInitArgs};
+pub use storms::MetadataArgs;
 pub use watch::{RemountArgs, StatArgs, TopArgs};
 pub use whole::{CheckpointArgs, FreezeArgs, SyncArgs, ThawArgs};
 

@@ -43,7 +43,7 @@ impl Where<'_> {
             },
             volume: VolumeSpec { size, journal_mib: self.log, ..VolumeSpec::default() },
             rounds,
-            limits: Limits { time: time.transpose()?, cancel: cancel()? },
+            limits: Limits { time: time.transpose()?, cancel: cancel()?, ..Limits::default() },
         })
     }
 }

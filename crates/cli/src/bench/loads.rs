@@ -1,12 +1,14 @@
-//! `extol bench fsmark`, `dbench`, `postmark`, `varmail`, `fsync-latency`.
+//! `extol bench metadata`, `fsmark`, `dbench`, `postmark`, `varmail`, `fsync-latency`.
 
 use std::time::Duration;
 
 use extol_bench::contender::Contender;
-use extol_bench::workload::{Dbench, FsMark, FsyncLatency, PostMark, SyncMode, VarMail, Workload};
+use extol_bench::workload::{Dbench, FsMark, FsyncLatency, Metadata, PostMark, SyncMode, VarMail, Workload};
 
 use super::contest::{Where, carry_out, usage};
-use crate::args::{ContestArgs, DbenchArgs, FsMarkArgs, FsyncLatencyArgs, PostMarkArgs, VarMailArgs};
+use crate::args::{
+    ContestArgs, DbenchArgs, FsMarkArgs, FsyncLatencyArgs, MetadataArgs, PostMarkArgs, VarMailArgs,
+};
 use crate::error::{Failure, Result};
 
 /// Runs a load on its targets.
@@ -24,6 +26,10 @@ fn run(load: &dyn Workload, args: &ContestArgs) -> Result<()> {
         contenders.push(Contender::Library(String::new()));
     }
     carry_out(&args.output, &conduct, |progress| conduct.report(&contenders, load, progress))
+}
+
+pub fn metadata(args: &MetadataArgs) -> Result<()> {
+    run(&Metadata { threads: args.threads, files: args.files, shared: args.shared }, &args.contest)
 }
 
 pub fn fsmark(args: &FsMarkArgs) -> Result<()> {
