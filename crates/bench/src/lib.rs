@@ -6,6 +6,7 @@
 //!   contender/  who takes part: library, node, mount, kernel, fuse2fs, noop, raw, any directory; on which medium; what a run cost
 //!   versus      contenders take turns; medians, ratios, latencies, cost per operation
 //!   report/     what was measured as text, as JSON, as a page with pictures
+//!   speed/      the targets, each beside its peers, and whether they are met
 //!   noop/       what FUSE allows: a mount of a file system that does nothing
 //!   medium/     an emulated medium for the kernel: a file under a mount, and a loop device on it
 //!   seed/       the published tables and our columns beside them
@@ -24,6 +25,7 @@ pub mod noop;
 pub mod report;
 pub mod scale;
 pub mod seed;
+pub mod speed;
 mod spread;
 mod subject;
 pub mod target;

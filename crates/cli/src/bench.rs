@@ -5,6 +5,7 @@ mod loads;
 mod scale;
 mod noop;
 mod seeds;
+mod storms;
 
 use crate::args::BenchCommand;
 use crate::error::Result;
@@ -12,7 +13,11 @@ use crate::error::Result;
 /// Runs a benchmark and prints its table.
 pub fn run(command: &BenchCommand) -> Result<()> {
     match command {
-        BenchCommand::Metadata(args) => loads::metadata(args),
+        BenchCommand::Metadata(args) => storms::metadata(args),
+        BenchCommand::Seq(args) => storms::seq(args),
+        BenchCommand::Rand(args) => storms::rand(args),
+        BenchCommand::Untar(args) => storms::untar(args),
+        BenchCommand::Speed(args) => storms::speed(args),
         BenchCommand::Medium(args) => crate::medium::run(args),
         BenchCommand::Noop(args) => noop::run(args),
         BenchCommand::Fsmark(args) => loads::fsmark(args),

@@ -54,6 +54,71 @@ fn loads_in_this_process() {
     assert!(is_empty(scratch.path()));
 }
 
+/// One thing at a time: names, bytes, places, a tree, a load file.
+#[test]
+fn storms_in_this_process() {
+    let scratch = Scratch::new();
+    let short = "--rounds 1 --volume 128M --medium memory";
+    let line = format!(
+        "metadata --threads 2 --files 20 --shared --target library --target library:commit=30 {short}"
+    );
+    let report = bench(&scratch, &line);
+    for (n, phase) in ["create", "create 4 KiB", "stat", "readdir"].into_iter().enumerate() {
+        assert_eq!(report["results"]["contenders"][1]["phases"][n]["name"], phase);
+        assert!(number(&report, &format!("/results/contenders/1/phases/{n}/first_to_this/median")) > 0.0);
+    }
+    let report = bench(&scratch, &format!("seq --size 3M --bs 64k --numjobs 2 {short}"));
+    assert_eq!(report["results"]["contenders"][0]["phases"][2]["name"], "cold read");
+    assert!(number(&report, "/results/contenders/0/phases/2/rate/median") > 0.0);
+    let line = format!("rand --rw randrw --size 1M --iodepth 2 --number-ios 50 --fdatasync 8 {short}");
+    assert!(number(&bench(&scratch, &line), "/results/contenders/0/rate/median") > 0.0);
+    bench(&scratch, &format!("untar --files 50 --threads 2 --sync {short}"));
+    let loadfile = scratch.path().join("load.txt");
+    let text = "Deltree \"\\clients\\client1\" NT_STATUS_OK\nMkdir \"\\clients\" NT_STATUS_OK\n\
+        NTCreateX \"\\clients\\client1\" 0x1 0x2 1 NT_STATUS_OK\nNTCreateX \"\\clients\\client1\" 0x0 0x1 2 NT_STATUS_OK\n\
+        NTCreateX \"\\clients\\client1\\A\" 0x40 0x2 3 NT_STATUS_OK\nWriteX 3 0 4096 4096 NT_STATUS_OK\nClose 3 NT_STATUS_OK\n";
+    std::fs::write(&loadfile, text).unwrap();
+    let line = format!("dbench --clients 2 --decks 2 --loadfile {} {short}", loadfile.display());
+    assert_eq!(number(&bench(&scratch, &line), "/results/contenders/0/latency/1/count"), 4.0);
+    std::fs::remove_file(loadfile).unwrap();
+    assert!(is_empty(scratch.path()));
+}
+
+/// The yardsticks: a FUSE file system that does nothing, and the bare device.
+#[test]
+fn yardsticks() {
+    let needs = [Need::Root, Need::Loop, Need::Fuse, Need::Tool("losetup"), Need::Tool("fuser")];
+    if !require(&needs) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let short = "--rounds 1 --volume 128M --target mount";
+    let report = bench(&scratch, &format!("metadata --threads 2 --files 20 --target noop {short}"));
+    for n in 0..2 {
+        assert!(number(&report, &format!("/results/contenders/{n}/phases/11/rate/median")) > 0.0);
+        assert!(number(&report, &format!("/results/contenders/{n}/phases/0/cpu_us")) >= 0.0);
+    }
+    let report = bench(&scratch, &format!("seq --size 4M --target raw --target noop {short}"));
+    for n in 0..3 {
+        assert!(number(&report, &format!("/results/contenders/{n}/phases/2/rate/median")) > 0.0);
+    }
+    let line =
+        format!("rand --rw randwrite --direct --fdatasync 1 --size 1M --number-ios 20 --target raw {short}");
+    let report = bench(&scratch, &line);
+    assert!(number(&report, "/results/contenders/0/per_unit/flushes") >= 1.0);
+    let report = bench(&scratch, "speed --part data-library --medium image --size 4M --volume 128M");
+    assert_eq!(report["goals"].as_array().map(Vec::len), Some(2), "{:#}", report["goals"]);
+    let mut command = Command::new(bin());
+    command.args(["bench", "fsmark", "--target", "raw", "-D", "1", "--dir"]).arg(scratch.path());
+    let done = run(&mut command, Duration::from_secs(60));
+    assert!(
+        done.output.contains("the raw device has no directories") && done.code == Some(32),
+        "{}",
+        done.output
+    );
+    assert!(is_empty(scratch.path()));
+}
+
 #[test]
 fn tables_in_this_process() {
     let scratch = Scratch::new();
@@ -158,6 +223,14 @@ fn mistakes_are_one_line() {
         "fast-commit --part half",
         "fast-commit --quick --rounds 2",
         "fast-commit --profile floppy",
+        "metadata --target noop:ro",
+        "seq --size 0",
+        "seq --bs 2M --size 1M",
+        "rand --direct --bs 1000",
+        "rand --rw sideways",
+        "dbench --loadfile /nowhere/client.txt",
+        "speed --part half",
+        "speed --medium floppy",
     ];
     for line in lines {
         let done = run(Command::new(bin()).arg("bench").args(line.split(' ')), Duration::from_secs(60));

@@ -83,7 +83,8 @@ pub(super) fn tables(summaries: &[Summary]) -> Vec<Table> {
         Table::new("phases: what one unit took", &["phase", "target", "call", "p50 us", "p99 us", "CPU us"]);
     for n in 0..first.phases.len() {
         for s in summaries {
-            let Some(phase) = s.phases.get(n) else { continue };
+            // A phase that is a part of another has no costs of its own.
+            let Some(phase) = s.phases.get(n).filter(|p| p.latency.is_some()) else { continue };
             let us = |ns: fn(&OpTimes) -> u64| {
                 Cell::number(phase.latency.as_ref().map(|t| ns(t) as f64 / 1000.0), 1)
             };

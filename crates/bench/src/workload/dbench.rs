@@ -19,15 +19,20 @@
 //! That is 50 writes (1.3 MB), 158 reads (2 MB) and 7 fsyncs per deck. After 790 decks, the length of `client.txt`, everything is
 //! removed, directories too, and made anew. Left out: statfs and locks, which reach no device.
 //!
+//! With a load file ([`LoadFile`]) its lines are what clients do, instead.
+//!
 //! The rate is dbench's: bytes read and written per second, in thousands. What dbench does with processes, threads do
 //! here. The same seed does the same steps, whatever the target.
 
 use std::io;
+use std::sync::Arc;
+use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 
+use super::loadfile::{LoadFile, Player};
 use super::outcome::{Figure, Op, Outcome, Timings};
 use super::{Cancel, Limits, Watch, Workload, cancelled, on_threads};
 use crate::target::{Target, TargetFile};
@@ -41,11 +46,13 @@ pub struct Dbench {
     pub decks: u64,
     /// Seed of the random numbers.
     pub seed: u64,
+    /// Goes through this file instead, so many times as there would be decks.
+    pub loadfile: Option<Arc<LoadFile>>,
 }
 
 impl Default for Dbench {
     fn default() -> Self {
-        Self { clients: 1, decks: 20, seed: 1 }
+        Self { clients: 1, decks: 20, seed: 1, loadfile: None }
     }
 }
 
@@ -112,12 +119,18 @@ impl Workload for Dbench {
     }
 
     fn settings(&self) -> String {
-        format!("dbench-like, {} clients, seed {}", self.clients, self.seed)
+        match &self.loadfile {
+            Some(file) => format!("dbench, load file of {} lines, {} clients", file.len(), self.clients),
+            None => format!("dbench-like, {} clients, seed {}", self.clients, self.seed),
+        }
     }
 
     fn run(&self, target: &dyn Target, limits: &Limits) -> io::Result<Outcome> {
+        if let Some(file) = &self.loadfile {
+            return self.play(file, target, limits);
+        }
         target.create_dir("clients")?;
-        let mut clients = (0..self.clients)
+        let clients = (0..self.clients)
             .map(|n| {
                 let mut client = Client::new(self, n, target, &limits.cancel);
                 client.set_up()?;
@@ -131,31 +144,45 @@ impl Workload for Dbench {
         let decks = if limits.time.is_some() { u64::MAX } else { self.decks };
         on_threads(self.clients, |n| clients[n as usize].lock().play(decks, &watch))?;
         let elapsed = watch.elapsed();
-        let mut timings = Timings::default();
-        let (mut written, mut read) = (0, 0);
-        for client in &mut clients {
-            let client = client.get_mut();
-            timings.add(&client.timings);
-            written += client.written;
-            read += client.read;
-        }
-        let seconds = elapsed.as_secs_f64().max(1e-9);
-        let fsyncs = timings.of(Op::Fsync).map_or(0, |t| t.count);
-        let figures = vec![
-            Figure { name: "MB/s", value: (written + read) as f64 / 1e6 / seconds },
-            Figure { name: "fsyncs/s", value: fsyncs as f64 / seconds },
-        ];
-        Ok(Outcome {
-            unit: "kB",
-            done: (written + read) / 1000,
-            elapsed,
-            written,
-            read,
-            figures,
-            timings,
-            phases: Vec::new(),
-        })
+        let shares = clients.into_iter().map(|client| {
+            let client = client.into_inner();
+            (client.written, client.read, client.timings)
+        });
+        Ok(outcome(elapsed, shares))
     }
+}
+
+impl Dbench {
+    /// Each client goes through a load file.
+    fn play(&self, file: &LoadFile, target: &dyn Target, limits: &Limits) -> io::Result<Outcome> {
+        let watch = Watch::start(limits);
+        let times = if limits.time.is_some() { u64::MAX } else { self.decks };
+        let shares = on_threads(self.clients, |n| {
+            let mut player = Player::new(target, n);
+            player.play(file, times, &watch)?;
+            Ok((player.written, player.read, player.timings))
+        })?;
+        Ok(outcome(watch.elapsed(), shares))
+    }
+}
+
+/// Of what each client wrote and read.
+fn outcome(elapsed: Duration, shares: impl IntoIterator<Item = (u64, u64, Timings)>) -> Outcome {
+    let mut timings = Timings::default();
+    let (mut written, mut read) = (0, 0);
+    for share in shares {
+        written += share.0;
+        read += share.1;
+        timings.add(&share.2);
+    }
+    let seconds = elapsed.as_secs_f64().max(1e-9);
+    let fsyncs = timings.of(Op::Fsync).map_or(0, |t| t.count);
+    let figures = vec![
+        Figure { name: "MB/s", value: (written + read) as f64 / 1e6 / seconds },
+        Figure { name: "fsyncs/s", value: fsyncs as f64 / seconds },
+    ];
+    let done = (written + read) / 1000;
+    Outcome { unit: "kB", done, elapsed, written, read, figures, timings, phases: Vec::new() }
 }
 
 /// A file of a client.
@@ -399,7 +426,8 @@ mod tests {
 
     fn play(clients: u32, decks: u64, seed: u64) -> (Recorder, Outcome) {
         let target = Recorder::default();
-        let outcome = Dbench { clients, decks, seed }.run(&target, &Limits::default()).unwrap();
+        let outcome =
+            Dbench { clients, decks, seed, loadfile: None }.run(&target, &Limits::default()).unwrap();
         (target, outcome)
     }
 

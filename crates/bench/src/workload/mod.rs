@@ -7,11 +7,15 @@
 mod dbench;
 mod fsmark;
 mod fsync_latency;
+mod loadfile;
 mod metadata;
 mod outcome;
 mod phases;
 mod pool;
 mod postmark;
+mod random;
+mod seq;
+mod untar;
 mod varmail;
 
 use std::io;
@@ -22,9 +26,13 @@ use std::time::{Duration, Instant};
 pub use dbench::Dbench;
 pub use fsmark::{FsMark, SyncMode};
 pub use fsync_latency::FsyncLatency;
+pub use loadfile::LoadFile;
 pub use metadata::Metadata;
 pub use outcome::{Figure, Op, OpTimes, Outcome, Phase, Timings};
 pub use postmark::PostMark;
+pub use random::{Direction, Rand};
+pub use seq::Seq;
+pub use untar::Untar;
 pub use varmail::VarMail;
 
 use crate::target::Target;

@@ -9,13 +9,21 @@ use super::scale::ScaleArgs;
 use super::seeds::{
     AsyncCheckpointArgs, CheckpointMergeArgs, FastCommitArgs, FsyncBatchingArgs, LazyInitArgs,
 };
-use super::storms::MetadataArgs;
+use super::storms::{MetadataArgs, RandArgs, SeqArgs, SpeedArgs, UntarArgs};
 
 /// `extol bench`.
 #[derive(Subcommand, Debug)]
 pub enum BenchCommand {
     /// Storms of single calls on names and inodes.
     Metadata(MetadataArgs),
+    /// Bulk data: written, made durable, read with empty caches.
+    Seq(SeqArgs),
+    /// Small reads and writes at random places.
+    Rand(RandArgs),
+    /// A tree of source code, written as a tar extractor does.
+    Untar(UntarArgs),
+    /// The targets: everything beside its peers on one device, and whether it is met.
+    Speed(SpeedArgs),
     /// Serve an emulated medium (disk, array, network disk) as a file, for a loop device (needs FUSE).
     Medium(BenchMediumArgs),
     /// Serve a file system that does nothing.

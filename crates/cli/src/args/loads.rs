@@ -115,16 +115,21 @@ pub struct FsMarkArgs {
     after_long_help = manual!(
         "extol bench dbench --clients 10 --seconds 10",
         "sudo extol bench dbench --clients 2 --seconds 10 -O fast_commit --target mount --target kernel",
+        "sudo extol bench dbench --loadfile /usr/share/dbench/client.txt --clients 10 --seconds 30 --target mount --target fuse2fs",
     ),
     long_about = format!("Clients of a file server, with the steps of dbench's client.txt in its proportions: of 100 opens 20 make a \
         file and 27 find nothing; with them go 50 writes, 158 reads, 91 stats, 35 listings, 20 removals, 7 fsyncs, 4 renames. \
-        The rate is bytes read and written, in thousands per second.\n\n{TARGETS}")
+        With --loadfile the lines of that file are what clients do. The rate is bytes read and written, in thousands per \
+        second.\n\n{TARGETS}")
 )]
 pub struct DbenchArgs {
     /// Clients: threads, each in a directory of its own.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub clients: u32,
-    /// Rounds of 100 opens per client, without --seconds.
+    /// A load file of dbench (the package dbench has /usr/share/dbench/client.txt).
+    #[arg(long, value_name = "FILE")]
+    pub loadfile: Option<PathBuf>,
+    /// Rounds of 100 opens per client, without --seconds; with a load file, how often it is played (then 1 is enough).
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     pub decks: u64,
     /// Seed of the random numbers.

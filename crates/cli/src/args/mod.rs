@@ -39,7 +39,7 @@ pub use mkfs::MkfsArgs;
 pub use mount::{MountArgs, UmountArgs};
 pub use scale::ScaleArgs;
 pub use seeds::{AsyncCheckpointArgs, CheckpointMergeArgs, FastCommitArgs, FsyncBatchingArgs, LazyInitArgs};
-pub use storms::MetadataArgs;
+pub use storms::{MetadataArgs, RandArgs, SeqArgs, SpeedArgs, UntarArgs};
 pub use watch::{RemountArgs, StatArgs, TopArgs};
 pub use whole::{CheckpointArgs, FreezeArgs, SyncArgs, ThawArgs};
 

@@ -1,18 +1,18 @@
-//! `extol bench metadata`, `fsmark`, `dbench`, `postmark`, `varmail`, `fsync-latency`.
+//! `extol bench fsmark`, `dbench`, `postmark`, `varmail`, `fsync-latency`.
 
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use extol_bench::contender::Contender;
-use extol_bench::workload::{Dbench, FsMark, FsyncLatency, Metadata, PostMark, SyncMode, VarMail, Workload};
+use extol_bench::workload::{Dbench, FsMark, FsyncLatency, LoadFile, PostMark, SyncMode, VarMail, Workload};
 
 use super::contest::{Where, carry_out, usage};
-use crate::args::{
-    ContestArgs, DbenchArgs, FsMarkArgs, FsyncLatencyArgs, MetadataArgs, PostMarkArgs, VarMailArgs,
-};
+use crate::args::{ContestArgs, DbenchArgs, FsMarkArgs, FsyncLatencyArgs, PostMarkArgs, VarMailArgs};
 use crate::error::{Failure, Result};
 
 /// Runs a load on its targets.
-fn run(load: &dyn Workload, args: &ContestArgs) -> Result<()> {
+pub fn run(load: &dyn Workload, args: &ContestArgs) -> Result<()> {
     let place = Where { medium: &args.medium, volume: &args.volume, log: args.log, dir: &args.dir };
     let mut conduct = place.conduct(args.rounds, args.seconds)?;
     conduct.volume.features.clone_from(&args.features);
@@ -26,10 +26,6 @@ fn run(load: &dyn Workload, args: &ContestArgs) -> Result<()> {
         contenders.push(Contender::Library(String::new()));
     }
     carry_out(&args.output, &conduct, |progress| conduct.report(&contenders, load, progress))
-}
-
-pub fn metadata(args: &MetadataArgs) -> Result<()> {
-    run(&Metadata { threads: args.threads, files: args.files, shared: args.shared }, &args.contest)
 }
 
 pub fn fsmark(args: &FsMarkArgs) -> Result<()> {
@@ -47,8 +43,16 @@ pub fn fsmark(args: &FsMarkArgs) -> Result<()> {
     run(&load, &args.contest)
 }
 
+/// Reads a load file of dbench.
+pub fn loadfile(path: &Path) -> Result<Arc<LoadFile>> {
+    let text = std::fs::read_to_string(path).map_err(|e| Failure::about(path.display(), e))?;
+    let parsed = LoadFile::parse(&text);
+    parsed.map(Arc::new).map_err(|e| Failure::usage(format_args!("{}: {e}", path.display())))
+}
+
 pub fn dbench(args: &DbenchArgs) -> Result<()> {
-    run(&Dbench { clients: args.clients, decks: args.decks, seed: args.seed }, &args.contest)
+    let loadfile = args.loadfile.as_deref().map(loadfile).transpose()?;
+    run(&Dbench { clients: args.clients, decks: args.decks, seed: args.seed, loadfile }, &args.contest)
 }
 
 pub fn postmark(args: &PostMarkArgs) -> Result<()> {
