@@ -10,8 +10,7 @@
 //! lock is taken while another is held, but for the table's while an inode is put in or taken out. A rename between
 //! directories is two steps, therefore; the kernel lets nobody see the moment between them, as it holds both directories.
 
-use std::collections::{BTreeMap, HashMap};
-use std::ops::Bound;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -22,26 +21,11 @@ use extol_vfs::{
 };
 use parking_lot::{Mutex, RwLock};
 
+use super::names::Names;
+
 const ROOT: u32 = 2;
 const FIRST: u32 = 11;
 const SHARDS: usize = 64;
-/// `.` and `..` have the first two.
-const FIRST_COOKIE: u64 = 3;
-
-/// An entry of a directory.
-struct Entry {
-    name: Box<[u8]>,
-    ino: u32,
-    kind: FileKind,
-}
-
-/// The names of a directory, by name and in the order in which they were made.
-struct Names {
-    by_name: HashMap<Box<[u8]>, u64>,
-    by_cookie: BTreeMap<u64, Entry>,
-    next: u64,
-    parent: u32,
-}
 
 struct Inode {
     attr: Attr,
@@ -79,29 +63,6 @@ impl Inode {
     fn set_size(&mut self, size: u64) {
         self.attr.size = size;
         self.attr.blocks = size.div_ceil(512);
-    }
-}
-
-impl Names {
-    fn find(&self, name: &[u8]) -> Result<&Entry> {
-        let cookie = self.by_name.get(name).ok_or(FsError::NotFound)?;
-        self.by_cookie.get(cookie).ok_or(FsError::NotFound)
-    }
-
-    fn insert(&mut self, name: &[u8], ino: u32, kind: FileKind) -> Result<()> {
-        if self.by_name.contains_key(name) {
-            return Err(FsError::Exists);
-        }
-        let cookie = self.next;
-        self.next += 1;
-        self.by_name.insert(name.into(), cookie);
-        self.by_cookie.insert(cookie, Entry { name: name.into(), ino, kind });
-        Ok(())
-    }
-
-    fn remove(&mut self, name: &[u8]) -> Result<Entry> {
-        let cookie = self.by_name.remove(name).ok_or(FsError::NotFound)?;
-        self.by_cookie.remove(&cookie).ok_or(FsError::NotFound)
     }
 }
 
@@ -183,14 +144,7 @@ impl NoopFs {
             flags: 0,
             project: 0,
         };
-        let names = is_dir.then(|| {
-            Box::new(Names {
-                by_name: HashMap::new(),
-                by_cookie: BTreeMap::new(),
-                next: FIRST_COOKIE,
-                parent,
-            })
-        });
+        let names = is_dir.then(|| Box::new(Names::new(parent)));
         let inode = Mutex::new(Inode { attr: attr.clone(), target, names });
         let node = Arc::new(Node { references: AtomicU64::new(1), inode });
         self.shard(ino).write().insert(ino, node);
@@ -250,7 +204,7 @@ impl NoopFs {
     }
 
     fn is_empty(&self, dir: u32) -> Result<()> {
-        self.with(dir, |inode| match inode.names()?.by_name.is_empty() {
+        self.with(dir, |inode| match inode.names()?.is_empty() {
             true => Ok(()),
             false => Err(FsError::NotEmpty),
         })
@@ -393,16 +347,8 @@ impl FileSystem for NoopFs {
         }
         let mut after = cookie;
         loop {
-            let some: Vec<DirEntry> = self.with(dir, |inode| {
-                let range = (Bound::Excluded(after), Bound::Unbounded);
-                let entry = |(cookie, entry): (&u64, &Entry)| DirEntry {
-                    ino: entry.ino,
-                    cookie: *cookie,
-                    kind: Some(entry.kind),
-                    name: entry.name.to_vec(),
-                };
-                Ok(inode.names()?.by_cookie.range(range).take(HANDFUL).map(entry).collect())
-            })?;
+            let some: Vec<DirEntry> =
+                self.with(dir, |inode| Ok(inode.names()?.after(after).take(HANDFUL).collect()))?;
             let Some(last) = some.last() else { return Ok(()) };
             after = last.cookie;
             for entry in some {

@@ -4,6 +4,7 @@
 //! are: `extol bench noop` ([`Mounted`]). So whatever a mount of Extol takes beyond it is Extol's own.
 
 mod fs;
+mod names;
 
 pub use fs::NoopFs;
 

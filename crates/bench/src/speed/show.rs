@@ -49,7 +49,8 @@ impl Played {
     /// Flushes and durable writes per commit, full or fast.
     fn flushes(&self, player: usize) -> Option<f64> {
         median(self.runs[player].iter().filter_map(|run| {
-            let fast = run.grown("/journal/fast_commit/commits").unwrap_or(0);
+            let ours = run.grown("/journal/fast_commit/commits");
+            let fast = ours.or_else(|| Some(run.kernel_fast()?.commits)).unwrap_or(0);
             let commits = run.cost.transactions? + fast;
             (commits > 0).then(|| run.cost.device.map(|d| d.flushes as f64 / commits as f64))?
         }))
@@ -86,7 +87,10 @@ impl Played {
                 Bound::AtMost(at_most),
             ),
             Want::Flushes { of, at_most } => (
-                format!("{about}, {title}: flushes per commit, {}", name(of)),
+                format!(
+                    "{about}, {title}: flushes per group, {} (2 for a fast commit, 3 for a full one)",
+                    name(of)
+                ),
                 self.flushes(of),
                 Bound::AtMost(at_most),
             ),

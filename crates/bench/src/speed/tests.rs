@@ -58,11 +58,11 @@ fn every_target_is_a_goal() {
         goals(Part::FsyncLibrary, "image"),
         [
             "library Linux FC 1",
-            "library 2",
+            "library 2.1",
             "library Linux FC 2",
-            "library 2",
+            "library 2.1",
             "library Linux FC 2",
-            "library 2",
+            "library 2.1",
             "library raw 0.5"
         ]
     );
