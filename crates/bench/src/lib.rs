@@ -1,8 +1,8 @@
 //! Benchmarks: loads that run on Extol and its peers in turn, and reports of what was measured.
 //!
 //! ```text
-//!   workload/   what is done: fsmark, dbench, postmark, varmail, fsync-latency, under their tools' parameter names
-//!   target/     what it is done to: a directory, an open volume in this process
+//!   workload/   what is done: fsmark, dbench, postmark, varmail, fsync-latency, metadata, seq, rand, untar, under their tools' names
+//!   target/     what it is done to: a directory, an open volume in this process, the bare device
 //!   contender/  who takes part: library, node, mount, kernel, fuse2fs, noop, raw, any directory; on which medium; what a run cost
 //!   versus      contenders take turns; medians, ratios, latencies, cost per operation
 //!   report/     what was measured as text, as JSON, as a page with pictures

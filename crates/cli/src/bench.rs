@@ -2,8 +2,8 @@
 
 mod contest;
 mod loads;
-mod scale;
 mod noop;
+mod scale;
 mod seeds;
 mod storms;
 
