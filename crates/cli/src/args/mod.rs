@@ -106,7 +106,7 @@ pub enum Command {
     Mkdir(MkdirArgs),
     /// Measure Extol beside kernel ext4 and fuse2fs.
     #[command(subcommand)]
-    Bench(BenchCommand),
+    Bench(Box<BenchCommand>),
 }
 
 /// Parses the command line. Help and version are printed here.

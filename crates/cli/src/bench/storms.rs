@@ -19,8 +19,14 @@ pub fn metadata(args: &MetadataArgs) -> Result<()> {
     run(&Metadata { threads: args.threads, files: args.files, shared: args.shared }, &args.contest)
 }
 
+/// Bytes, as fio understands them: a number without a unit is no KiB.
 fn size(option: &str, text: &str) -> Result<u64> {
-    let size = volume::parse_size(text, None).map_err(|e| Failure::usage(format_args!("{option}: {e}")))?;
+    let size = match text.parse() {
+        Ok(bytes) => bytes,
+        Err(_) => {
+            volume::parse_size(text, None).map_err(|e| Failure::usage(format_args!("{option}: {e}")))?
+        }
+    };
     if size == 0 { Err(Failure::usage(format_args!("{option} must not be 0"))) } else { Ok(size) }
 }
 
@@ -89,4 +95,20 @@ pub fn speed(args: &SpeedArgs) -> Result<()> {
         conduct: place.conduct(args.rounds, Some(args.seconds))?,
     };
     carry_out(&args.output, &bench.conduct, |progress| bench.run(progress))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_bytes_without_a_unit() {
+        assert_eq!(sizes("1M", "4096", true).unwrap(), (1 << 20, 4096));
+        assert_eq!(sizes("1048577", "64k", false).unwrap(), ((1 << 20) + 1, 64 << 10));
+        for (bytes, block, direct) in
+            [("0", "1", false), ("4k", "8k", false), ("1M", "1000", true), ("x", "1", false)]
+        {
+            assert!(sizes(bytes, block, direct).is_err(), "{bytes} {block}");
+        }
+    }
 }
