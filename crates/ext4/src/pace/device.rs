@@ -66,6 +66,10 @@ impl BlockDevice for PacedDevice {
         self.inner.write_fua(buf, offset)
     }
 
+    fn fua_is_flush(&self) -> bool {
+        self.inner.fua_is_flush()
+    }
+
     fn write_mark(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.inner.write_mark(buf, offset)
     }

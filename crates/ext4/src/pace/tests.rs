@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use std::io::IoSlice;
 
-use extol_device::{BlockDevice as _, DeviceOp, Fault, FaultDevice, MemDevice, ScatteredWrite, SharedDevice};
+use extol_device::{
+    BlockDevice as _, DeviceOp, Fault, FaultDevice, MemDevice, RecordingDevice, ScatteredWrite, SharedDevice,
+};
 use extol_service::TestClock;
 
 use super::*;
@@ -105,4 +107,14 @@ fn the_device_counts_writes_and_flushes() {
     assert_eq!(pace.stats().unflushed, 4096 + 128 + 64);
     dev.flush().unwrap();
     assert_eq!(pace.stats().unflushed, 0);
+}
+
+#[test]
+fn what_the_device_can_do_is_said_as_it_is() {
+    for knows_fua in [true, false] {
+        let inner = RecordingDevice::new(MemDevice::new(MIB));
+        let inner = if knows_fua { inner } else { inner.without_fua() };
+        let dev = PacedDevice::new(Arc::new(inner), pace().1);
+        assert_eq!((dev.fua_is_flush(), dev.size(), dev.is_read_only()), (!knows_fua, MIB, false));
+    }
 }
