@@ -115,7 +115,7 @@ fn wish(before: &MountConfig, lists: &[String], sloppy: bool) -> Result<Wish> {
         let fixed = match name {
             "allow_other" => !before.allow_other,
             "noallow_other" => before.allow_other,
-            "max_threads" => true,
+            "max_threads" | "writeback_cache" | "nowriteback_cache" => true,
             _ => false,
         };
         if fixed {
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn mistakes_are_found_before_anything_is_done() {
-        for list in ["frob", "max_threads=3", "allow_other", "commit=x"] {
+        for list in ["frob", "max_threads=3", "nowriteback_cache", "allow_other", "commit=x"] {
             assert_eq!(ask("rw,relatime", list).unwrap_err().code, Failure::USAGE, "{list}");
         }
         assert!(wish(&shown("rw"), &["frob,commit=3".to_owned()], true).is_ok());

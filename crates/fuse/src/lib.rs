@@ -43,6 +43,7 @@ mod buffer;
 mod config;
 pub mod control;
 mod counts;
+mod crew;
 pub mod direct;
 mod errno;
 mod init;
@@ -51,6 +52,7 @@ mod ops;
 mod session;
 mod share;
 mod wire;
+mod worker;
 
 pub use config::{MountConfig, MountFlag};
 pub use errno::errno;

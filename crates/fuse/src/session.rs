@@ -1,75 +1,68 @@
 //! A mount at work: worker threads that read requests, work on them and reply.
 //!
-//! All workers read the same device; the kernel gives each request to one of them. When the last idle worker takes a
-//! request, it starts another one first, up to `max_threads`, so a request that waits (fsync) never holds up one that
-//! does not. A worker whose buffers grew with large requests ends when enough others are idle, which gives the
-//! memory back; others cost next to nothing and stay.
-//!
-//! ```text
-//!   read ──► guard { dispatch } ──► write reply ──► read …
-//!                 │ panic: EIO         │ undeliverable: give the references back
-//! ```
-//!
-//! A frozen volume lets no change through, and that may last. A worker whose request has to wait for the thaw does not
-//! count against `max_threads` meanwhile, and makes sure that somebody else reads: the request that thaws must find a worker,
-//! however many wait. If none can be had, the request is answered EAGAIN instead of waiting.
+//! All workers read the same device; the kernel gives each request to one of them. How many read at a time is the business of
+//! [`crew`](crate::crew), what a worker does that of [`worker`](crate::worker).
 //!
 //! The end: after an unmount every read fails with ENODEV, and the last worker out wakes [`Mount::run`]. A mount that
 //! was detached while files were open goes on until they are closed; [`Stopper::abandon`] does not wait for that.
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+use std::thread::Thread;
 
 use extol_vfs::FileSystem;
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno as Os;
 
-use crate::abi::{IN_HEADER, MAX_FIXED, NOTIFY_INVAL_INODE, WRITE_HEADER, op};
-use crate::buffer::Buffer;
+use crate::abi::{IN_HEADER, MAX_FIXED, op};
 use crate::config::MountConfig;
 use crate::counts::Counts;
-use crate::errno::Errno;
+use crate::crew::Crew;
 use crate::init::{self, Agreed};
 use crate::mount::{self, MountError};
-use crate::ops::{self, Context, Kernel, Outcome};
 use crate::share::Share;
 use crate::wire::{Reply, Request};
+use crate::worker::{self, Slot};
 
-/// A worker that has handled a request of this size has memory worth giving back.
-const LARGE: usize = 128 << 10;
-/// Idle workers that may keep large buffers.
-const LARGE_IDLE: usize = 4;
-/// What a change gets while the volume is frozen ([`FsError::Frozen`](extol_vfs::FsError)).
-const FROZEN: Errno = Errno(libc::EAGAIN);
 /// Workers at the start.
 const FIRST_WORKERS: usize = 2;
+/// More active workers than this only get in each other's way at the device.
+const MOST_ACTIVE: usize = 16;
 
-struct Shared {
-    fs: Arc<dyn FileSystem>,
-    root: u32,
-    device: OwnedFd,
+/// What the workers of a mount share.
+pub(crate) struct Shared {
+    pub(crate) fs: Arc<dyn FileSystem>,
+    pub(crate) root: u32,
+    pub(crate) device: OwnedFd,
     dir: PathBuf,
-    agreed: Agreed,
-    max_threads: usize,
-    share: Share,
-    idle: AtomicUsize,
-    pool: Mutex<Pool>,
+    pub(crate) agreed: Agreed,
+    pub(crate) max_threads: usize,
+    pub(crate) share: Share,
+    pub(crate) crew: Crew,
+    pub(crate) pool: Mutex<Pool>,
     changed: Condvar,
-    counts: Counts,
+    pub(crate) counts: Counts,
+    /// The thread that looks after requests that take long, and whether it sleeps until somebody wakes it.
+    pub(crate) tender: OnceLock<Thread>,
+    pub(crate) tender_sleeps: AtomicBool,
 }
 
+/// The workers.
 #[derive(Default)]
-struct Pool {
+pub(crate) struct Pool {
     /// Workers alive.
-    threads: usize,
+    pub(crate) threads: usize,
+    /// All of them.
+    pub(crate) slots: Vec<Arc<Slot>>,
+    /// Those that sleep until they are called, the last one first.
+    pub(crate) asleep: Vec<Arc<Slot>>,
     /// Workers that wait for other workers: they do not count against the limit.
-    waiting: usize,
+    pub(crate) waiting: usize,
     /// The connection is gone.
-    ended: bool,
+    pub(crate) ended: bool,
     /// Nobody wants to wait for the end.
     abandoned: bool,
     /// Why a worker stopped, if not because of the end.
@@ -77,10 +70,24 @@ struct Pool {
 }
 
 impl Shared {
-    /// More workers than there should be: they took the places of some who waited.
-    fn surplus(&self) -> bool {
-        let pool = self.pool.lock();
-        pool.threads > self.max_threads + pool.waiting
+    /// A worker has ended, for an error or because the connection has (`None` inside), or because there are enough.
+    pub(crate) fn ended(&self, slot: &Arc<Slot>, why: Option<Option<io::Error>>) {
+        let mut pool = self.pool.lock();
+        pool.threads -= 1;
+        pool.slots.retain(|other| !Arc::ptr_eq(other, slot));
+        if let Some(error) = why {
+            pool.ended = true;
+            if pool.error.is_none() {
+                pool.error = error;
+            }
+            for sleeper in pool.asleep.drain(..) {
+                sleeper.call();
+            }
+            if let Some(tender) = self.tender.get() {
+                tender.unpark();
+            }
+        }
+        self.changed.notify_all();
     }
 }
 
@@ -106,6 +113,8 @@ impl Mount {
         let dir = dir.canonicalize().map_err(|source| MountError::Dir { dir: dir.to_path_buf(), source })?;
         fs.refuse_when_frozen();
         let device = mount::attach(&dir, config)?;
+        let processors = std::thread::available_parallelism().map_or(FIRST_WORKERS, usize::from);
+        let active = processors.clamp(FIRST_WORKERS, MOST_ACTIVE.min(config.max_threads.max(FIRST_WORKERS)));
         let started = handshake(&device, config).and_then(|agreed| {
             let shared = Arc::new(Shared {
                 root: fs.root(),
@@ -115,14 +124,17 @@ impl Mount {
                 agreed,
                 max_threads: config.max_threads.max(FIRST_WORKERS),
                 share: Share::default(),
-                idle: AtomicUsize::new(0),
+                crew: Crew::new(active as u32, FIRST_WORKERS as u32),
                 pool: Mutex::default(),
                 changed: Condvar::new(),
                 counts: Counts::default(),
+                tender: OnceLock::new(),
+                tender_sleeps: AtomicBool::new(false),
             });
             for _ in 0..FIRST_WORKERS {
-                start_worker(&shared)?;
+                worker::start(&shared)?;
             }
+            worker::start_tender(&shared)?;
             Ok(shared)
         });
         match started {
@@ -250,155 +262,4 @@ fn handshake(device: &OwnedFd, config: &MountConfig) -> Result<Agreed, MountErro
     let code = agreed.as_ref().map_or_else(|error| -error.0, |_| 0);
     rustix::io::write(device, reply.finish(request.unique, code)).map_err(io::Error::from)?;
     agreed.map_err(|_| MountError::TooOld)
-}
-
-/// Starts a worker, unless there are enough.
-fn start_worker(shared: &Arc<Shared>) -> io::Result<()> {
-    let number = {
-        let mut pool = shared.pool.lock();
-        if pool.ended || pool.threads >= shared.max_threads + pool.waiting {
-            return Ok(());
-        }
-        pool.threads += 1;
-        pool.threads
-    };
-    let worker = Worker(Arc::clone(shared));
-    let started = std::thread::Builder::new().name(format!("fuse-{number}")).spawn(move || worker.run());
-    if started.is_err() {
-        shared.pool.lock().threads -= 1;
-    }
-    started.map(drop)
-}
-
-struct Worker(Arc<Shared>);
-
-impl Worker {
-    fn run(&self) {
-        let shared = &*self.0;
-        let size = IN_HEADER + MAX_FIXED + init::max_data() as usize;
-        let mut buffer = Buffer::new(size, IN_HEADER + WRITE_HEADER);
-        let mut reply = Reply::default();
-        let mut large = false;
-        let error = loop {
-            shared.idle.fetch_add(1, Ordering::SeqCst);
-            let read = rustix::io::read(&shared.device, &mut *buffer);
-            let still_idle = shared.idle.fetch_sub(1, Ordering::SeqCst) - 1;
-            match read {
-                Ok(size) => {
-                    if still_idle == 0 {
-                        // Without another thread this one still answers, later.
-                        let _ = start_worker(&self.0);
-                    }
-                    large |= size > LARGE;
-                    if let Some(request) = buffer.get(..size).and_then(Request::parse) {
-                        self.answer(&request, &mut reply);
-                        large |= reply.body_len() > LARGE;
-                    }
-                }
-                Err(Os::INTR | Os::AGAIN | Os::NOENT) => {}
-                Err(Os::NODEV) => break Some(None),
-                Err(error) => break Some(Some(io::Error::from(error))),
-            }
-            let surplus = shared.surplus();
-            if (large || surplus) && shared.idle.load(Ordering::SeqCst) > LARGE_IDLE {
-                break None;
-            }
-        };
-        drop((buffer, reply));
-        let mut pool = shared.pool.lock();
-        pool.threads -= 1;
-        if let Some(error) = error {
-            pool.ended = true;
-            if pool.error.is_none() {
-                pool.error = error;
-            }
-        }
-        shared.changed.notify_all();
-    }
-
-    fn answer(&self, request: &Request<'_>, reply: &mut Reply) {
-        let shared = &*self.0;
-        let context = Context {
-            fs: &*shared.fs,
-            root: shared.root,
-            agreed: shared.agreed,
-            kernel: self,
-            counts: &shared.counts,
-        };
-        let outcome = loop {
-            reply.clear();
-            let work = AssertUnwindSafe(|| ops::dispatch(&context, request, reply));
-            let outcome = std::panic::catch_unwind(work).unwrap_or(Err(Errno(libc::EIO)));
-            if outcome != Err(FROZEN) || !self.wait_thawed() {
-                break outcome;
-            }
-            for &ino in &reply.references {
-                shared.fs.forget(ino, 1);
-            }
-        };
-        let code = match outcome {
-            Ok(Outcome::Silent) => return,
-            Err(_) if matches!(request.opcode, op::FORGET | op::BATCH_FORGET) => return,
-            Ok(Outcome::Reply) => 0,
-            Err(Errno(number)) => {
-                reply.clear_body();
-                -number
-            }
-        };
-        let sent = rustix::io::write(&shared.device, reply.finish(request.unique, code));
-        if code != 0 || sent.is_err() {
-            for &ino in &reply.references {
-                shared.fs.forget(ino, 1);
-            }
-        }
-    }
-
-    /// Waits until the volume is thawed, if others can go on meanwhile.
-    fn wait_thawed(&self) -> bool {
-        let shared = &*self.0;
-        shared.pool.lock().waiting += 1;
-        if shared.idle.load(Ordering::SeqCst) == 0 {
-            let _ = start_worker(&self.0);
-        }
-        let others = {
-            let pool = shared.pool.lock();
-            pool.threads > pool.waiting
-        };
-        if others {
-            shared.fs.wait_thawed();
-        }
-        shared.pool.lock().waiting -= 1;
-        others
-    }
-
-    fn notify_inval(&self, nodeid: u64, offset: i64) {
-        let mut message = Reply::default();
-        message.clear();
-        message.u64(nodeid).u64(offset as u64).u64(0);
-        // The kernel may know nothing of the node any more: just as well.
-        let _ = rustix::io::write(&self.0.device, message.finish(0, NOTIFY_INVAL_INODE));
-    }
-}
-
-impl Kernel for Worker {
-    fn written_back(&self, nodeid: u64, bytes: usize) {
-        self.0.share.written_back(nodeid, bytes);
-    }
-
-    fn syncs(&self, nodeid: u64) {
-        self.0.share.syncs(nodeid);
-    }
-
-    fn invalidate_attributes(&self, nodeid: u64) {
-        self.notify_inval(nodeid, -1);
-    }
-
-    fn write_back(&self, nodeid: u64) {
-        self.0.pool.lock().waiting += 1;
-        if self.0.idle.load(Ordering::SeqCst) == 0 {
-            let _ = start_worker(&self.0);
-        }
-        self.notify_inval(nodeid, 0);
-        self.0.pool.lock().waiting -= 1;
-    }
 }

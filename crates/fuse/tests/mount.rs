@@ -294,9 +294,11 @@ fn extended_attributes() {
     rustix::fs::removexattr(&path, "user.a").unwrap();
     assert_eq!(rustix::fs::removexattr(&path, "user.a"), Err(rustix::io::Errno::NODATA));
 
-    let mut text = [0; 100];
+    let mut text = [0; 500];
     let len = rustix::fs::getxattr(m.dir.path(), STATS_XATTR, &mut text[..]).unwrap();
-    assert_eq!(&text[..len], b"{\"handles\":0}");
+    let stats = std::str::from_utf8(&text[..len]).unwrap();
+    assert!(stats.starts_with("{\"handles\":0,\"fuse\":{\"requests\":{\"lookup\":"), "{stats}");
+    assert!(stats.contains("\"removexattr\":2"), "{stats}");
     let len = rustix::fs::getxattr(m.dir.path(), DAEMON_XATTR, &mut text[..]).unwrap();
     assert_eq!(std::str::from_utf8(&text[..len]).unwrap(), std::process::id().to_string());
     assert_eq!(rustix::fs::listxattr(m.dir.path(), &mut text[..]), Ok(0));
@@ -393,6 +395,73 @@ fn seeks_do_not_starve_the_writes_they_cause() {
             });
         }
     });
+    m.unmount();
+}
+
+/// Lets stuck requests go on, also when a test fails.
+struct Release<'a>(&'a MemFs);
+
+impl Drop for Release<'_> {
+    fn drop(&mut self) {
+        self.0.release_stuck();
+    }
+}
+
+/// Requests that wait, though their kind does not by nature, do not keep others from being answered: whoever waits is
+/// replaced, up to the greatest number of workers.
+#[test]
+fn requests_that_wait_keep_nobody_else_waiting() {
+    const STUCK: usize = 20;
+    let Some(mut m) = mount() else { return };
+    // In a directory of their own: the kernel keeps new names out of it meanwhile.
+    fs::create_dir(m.path("d")).unwrap();
+    std::thread::scope(|scope| {
+        let release = Release(&m.fs);
+        let waiting: Vec<_> = (0..STUCK)
+            .map(|n| {
+                let m = &m;
+                scope.spawn(move || fs::metadata(m.path(&format!("d/stuck{n}"))).is_err())
+            })
+            .collect();
+        m.fs.wait_stuck(STUCK);
+        // Nothing of this is known to the kernel.
+        for n in 0..50 {
+            assert!(fs::metadata(m.path(&format!("missing{n}"))).is_err());
+            fs::write(m.path(&format!("new{n}")), "x").unwrap();
+        }
+        assert!(waiting.iter().all(|thread| !thread.is_finished()));
+        drop(release);
+        for thread in waiting {
+            assert!(thread.join().unwrap());
+        }
+    });
+    for n in 0..50 {
+        assert_eq!(fs::read(m.path(&format!("new{n}"))).unwrap(), b"x");
+    }
+    m.unmount();
+}
+
+/// Without the write-back cache files hold what was written, and closing and unlinking them costs no request for times.
+#[test]
+fn written_through() {
+    let config = MountConfig { writeback_cache: false, allow_other: true, ..MountConfig::default() };
+    let Some(mut m) = mount_with(true, &config) else { return };
+    let file = File::options().read(true).write(true).create_new(true).open(m.path("f")).unwrap();
+    file.write_all_at(b"hello, world", 0).unwrap();
+    file.write_all_at(b"HELLO", 0).unwrap();
+    file.write_all_at(&[7; 10_000], 5000).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 15_000);
+    let mut text = [0; 12];
+    file.read_exact_at(&mut text, 0).unwrap();
+    assert_eq!(&text, b"HELLO, world");
+    file.set_len(5).unwrap();
+    drop(file);
+    assert_eq!(fs::read(m.path("f")).unwrap(), b"HELLO");
+    fs::remove_file(m.path("f")).unwrap();
+    let mut stats = [0; 500];
+    let len = rustix::fs::getxattr(m.dir.path(), STATS_XATTR, &mut stats[..]).unwrap();
+    let stats = std::str::from_utf8(&stats[..len]).unwrap();
+    assert!(stats.contains("\"setattr\":1,"), "only the new length: {stats}");
     m.unmount();
 }
 

@@ -8,7 +8,7 @@ use extol_vfs::{
     Attr, Creds, DirEntry, Fallocate, FileExtent, FileId, FileKind, FileSystem, FsError, NewNode, Rdev,
     RenameFlags, Result, Seek, SetAttr, SetTime, StatFs, Timestamp, XattrSet,
 };
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 const ROOT: u32 = 2;
 const PAGE: usize = 4096;
@@ -32,6 +32,9 @@ struct State {
 
 pub struct MemFs {
     state: Mutex<State>,
+    /// Lookups of names that begin with "stuck" wait until they are released: how many do.
+    stuck: Mutex<Option<usize>>,
+    moved: Condvar,
     /// Serve `open_by_number`; without it, readdirplus looks names up.
     by_number: bool,
 }
@@ -159,13 +162,27 @@ impl MemFs {
         let mut state = State { nodes: HashMap::new(), next_ino: ROOT, next_cookie: 10 };
         state.add_node(FileKind::Directory, 0o777, Creds::default(), ROOT);
         state.next_ino = 11;
-        Self { state: Mutex::new(state), by_number }
+        Self { state: Mutex::new(state), stuck: Mutex::new(Some(0)), moved: Condvar::new(), by_number }
     }
 
     /// All references held, and the number of inodes.
     pub fn held(&self) -> (u64, usize) {
         let state = self.state.lock();
         (state.nodes.values().map(|node| node.references).sum(), state.nodes.len())
+    }
+
+    /// Returns when so many lookups are stuck.
+    pub fn wait_stuck(&self, many: usize) {
+        let mut stuck = self.stuck.lock();
+        let patience = std::time::Duration::from_secs(20);
+        self.moved.wait_while_for(&mut stuck, |stuck| *stuck < Some(many), patience);
+        assert_eq!(*stuck, Some(many), "so many requests are worked on at a time");
+    }
+
+    /// Lets the stuck ones go on, and those that would be from now on.
+    pub fn release_stuck(&self) {
+        *self.stuck.lock() = None;
+        self.moved.notify_all();
     }
 
     fn create_node(&self, dir: u32, new: NewNode, perm: u16, umask: u16, who: Creds) -> Result<(u32, bool)> {
@@ -197,6 +214,14 @@ impl FileSystem for MemFs {
 
     fn lookup(&self, dir: u32, name: &[u8]) -> Result<Attr> {
         assert_ne!(name, b"panic", "a handler that panics");
+        if name.starts_with(b"stuck") {
+            let mut stuck = self.stuck.lock();
+            if let Some(many) = &mut *stuck {
+                *many += 1;
+                self.moved.notify_all();
+            }
+            self.moved.wait_while(&mut stuck, |stuck| stuck.is_some());
+        }
         let mut state = self.state.lock();
         let ino = state.find(dir, name)?;
         state.hold(ino)

@@ -1,0 +1,365 @@
+//! A worker: reads a request, guards the work on it, sends the reply.
+//!
+//! ```text
+//!   read ──► guard { dispatch } ──► write reply ──► read … or sleep
+//!                 │ panic: EIO         │ undeliverable: give the references back
+//! ```
+//!
+//! Whether it reads again is decided by [`crew`](crate::crew). Requests that wait by nature (fsync, reads of file data …) say so
+//! when they are taken ([`waits`]). Any other should be over at once, but may wait all the same: for a block of a directory, for
+//! room in the journal, for a lock that somebody holds who waits. The *tender* is a thread for that: while nobody reads, it looks
+//! every [`PATIENCE`] whether a worker is still busy with what it was busy with the last time, and lets another take its place.
+//! It sleeps while somebody reads, so an idle mount wakes nobody.
+//!
+//! A worker that is not needed sleeps; of those the last one is called first, because its memory is warm. One whose buffers grew
+//! with large requests ends instead if enough others are idle, which gives the memory back; others cost next to nothing and stay.
+//!
+//! A frozen volume lets no change through, and that may last. A worker whose request has to wait for the thaw does not
+//! count against `max_threads` meanwhile, and makes sure that somebody else reads: the request that thaws must find a worker,
+//! however many wait. If none can be had, the request is answered EAGAIN instead of waiting.
+//!
+//! A worker's [`Slot`] says what it does: the worker begins and ends a request there, and the tender may mark it as away in
+//! between; whoever changes the slot first tells the crew, so each leave is told once.
+
+use std::io;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use rustix::io::Errno as Os;
+
+use crate::abi::{IN_HEADER, MAX_FIXED, NOTIFY_INVAL_INODE, WRITE_HEADER, op};
+use crate::buffer::Buffer;
+use crate::crew::Verdict;
+use crate::errno::Errno;
+use crate::init;
+use crate::ops::{self, Context, Kernel, Outcome};
+use crate::session::Shared;
+use crate::wire::{Reply, Request};
+
+/// A worker that has handled a request of this size has memory worth giving back.
+const LARGE: usize = 128 << 10;
+/// Workers that may keep large buffers while they wait to read, and while they sleep.
+const LARGE_IDLE: usize = 4;
+/// What a change gets while the volume is frozen ([`FsError::Frozen`](extol_vfs::FsError)).
+const FROZEN: Errno = Errno(libc::EAGAIN);
+/// How long a request that should be over at once may keep others from being read.
+const PATIENCE: Duration = Duration::from_millis(2);
+
+/// True for requests that wait for a device or for other requests more often than not.
+fn waits(opcode: u32, direct_io: bool) -> bool {
+    match opcode {
+        op::READ | op::FSYNC | op::FSYNCDIR | op::SYNCFS | op::IOCTL | op::FALLOCATE | op::LSEEK => true,
+        // Where files are devices; else they go to memory.
+        op::WRITE => direct_io,
+        _ => false,
+    }
+}
+
+/// What a worker is doing; the rest of the word counts its requests.
+const ACTIVE: u64 = 1;
+const AWAY: u64 = 2;
+const DOING: u64 = 3;
+
+/// A worker as others see it.
+#[derive(Debug, Default)]
+pub(crate) struct Slot {
+    doing: AtomicU64,
+    /// What the tender saw the last time.
+    seen: AtomicU64,
+    called: Mutex<bool>,
+    wake: Condvar,
+}
+
+impl Slot {
+    /// A request begins.
+    fn begin(&self, away: bool) {
+        let next = (self.doing.load(Ordering::Relaxed) | DOING) + 1;
+        self.doing.store(next | if away { AWAY } else { ACTIVE }, Ordering::Release);
+    }
+
+    /// Marks the worker as away. False if it was away before, or is not working.
+    fn leave(&self, word: u64) -> bool {
+        word & DOING == ACTIVE
+            && self
+                .doing
+                .compare_exchange(word, (word & !DOING) | AWAY, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// The request is over. False if the worker was away.
+    fn end(&self) -> bool {
+        self.doing.fetch_and(!DOING, Ordering::AcqRel) & DOING == ACTIVE
+    }
+
+    /// True, and it is marked as away, if it is at the same request as when this was asked the last time.
+    fn takes_long(&self) -> bool {
+        let word = self.doing.load(Ordering::Acquire);
+        self.seen.swap(word, Ordering::Relaxed) == word && self.leave(word)
+    }
+
+    /// Wakes the worker.
+    pub(crate) fn call(&self) {
+        *self.called.lock() = true;
+        self.wake.notify_one();
+    }
+
+    fn sleep(&self) {
+        let mut called = self.called.lock();
+        self.wake.wait_while(&mut called, |called| !*called);
+        *called = false;
+    }
+}
+
+/// Starts a worker that counts as reading already. False if there are enough, or the mount has ended.
+pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<bool> {
+    let slot = Arc::new(Slot::default());
+    let number = {
+        let mut pool = shared.pool.lock();
+        if pool.ended || pool.threads >= shared.max_threads + pool.waiting {
+            return Ok(false);
+        }
+        pool.threads += 1;
+        pool.slots.push(Arc::clone(&slot));
+        pool.threads
+    };
+    let worker = Worker { shared: Arc::clone(shared), slot: Arc::clone(&slot) };
+    let started = thread::Builder::new().name(format!("fuse-{number}")).spawn(move || worker.run());
+    if started.is_err() {
+        shared.ended(&slot, None);
+    }
+    started.map(|_| true)
+}
+
+/// Does what the crew wants.
+fn obey(shared: &Arc<Shared>, verdict: Verdict) {
+    match verdict {
+        Verdict::Fine | Verdict::Sleep => {}
+        Verdict::Unread => {
+            let sleeps = &shared.tender_sleeps;
+            if sleeps.load(Ordering::SeqCst)
+                && sleeps.swap(false, Ordering::SeqCst)
+                && let Some(tender) = shared.tender.get()
+            {
+                tender.unpark();
+            }
+        }
+        Verdict::Call => {
+            if call_sleeper(shared, false) || start(shared).unwrap_or(false) {
+                return;
+            }
+            // Between these looks somebody may have gone to sleep who does not know that he is wanted. If not,
+            // whoever is done next reads.
+            call_sleeper(shared, true);
+        }
+    }
+}
+
+/// Wakes the worker that went to sleep last. If there is none and it was the `last` try, the crew hears of it, before anybody
+/// else can go to sleep.
+fn call_sleeper(shared: &Shared, last: bool) -> bool {
+    let mut pool = shared.pool.lock();
+    match pool.asleep.pop() {
+        Some(sleeper) => {
+            drop(pool);
+            sleeper.call();
+            true
+        }
+        None => {
+            if last {
+                shared.crew.call_failed();
+            }
+            false
+        }
+    }
+}
+
+/// Starts the tender.
+pub(crate) fn start_tender(shared: &Arc<Shared>) -> io::Result<()> {
+    let mine = Arc::clone(shared);
+    let tender = thread::Builder::new().name("fuse-tender".into()).spawn(move || tend(&mine))?;
+    let _ = shared.tender.set(tender.thread().clone());
+    Ok(())
+}
+
+fn tend(shared: &Arc<Shared>) {
+    loop {
+        shared.tender_sleeps.store(true, Ordering::SeqCst);
+        while shared.crew.readers() > 0 && shared.tender_sleeps.load(Ordering::SeqCst) {
+            if shared.pool.lock().ended {
+                return;
+            }
+            thread::park();
+        }
+        shared.tender_sleeps.store(false, Ordering::SeqCst);
+        thread::sleep(PATIENCE);
+        let verdicts: Vec<Verdict> = {
+            let pool = shared.pool.lock();
+            if pool.ended {
+                return;
+            }
+            let long = pool.slots.iter().filter(|slot| shared.crew.readers() == 0 && slot.takes_long());
+            long.map(|_| shared.crew.leave()).collect()
+        };
+        for verdict in verdicts {
+            obey(shared, verdict);
+        }
+    }
+}
+
+struct Worker {
+    shared: Arc<Shared>,
+    slot: Arc<Slot>,
+}
+
+impl Worker {
+    fn run(&self) {
+        let shared = &*self.shared;
+        let size = IN_HEADER + MAX_FIXED + init::max_data() as usize;
+        let mut buffer = Buffer::new(size, IN_HEADER + WRITE_HEADER);
+        let mut reply = Reply::default();
+        let mut large = false;
+        let why = loop {
+            let size = match rustix::io::read(&shared.device, &mut *buffer) {
+                Ok(size) => size,
+                Err(Os::INTR | Os::AGAIN | Os::NOENT) => continue,
+                Err(Os::NODEV) => break Some(None),
+                Err(error) => break Some(Some(io::Error::from(error))),
+            };
+            let request = buffer.get(..size).and_then(Request::parse);
+            let away = request.as_ref().is_some_and(|r| waits(r.opcode, shared.agreed.direct_io));
+            self.slot.begin(away);
+            obey(&self.shared, shared.crew.take(away));
+            large |= size > LARGE;
+            if let Some(request) = request {
+                self.answer(&request, &mut reply);
+                large |= reply.body_len() > LARGE;
+            }
+            match self.slot.end() {
+                true if large && shared.crew.readers() > LARGE_IDLE => {
+                    obey(&self.shared, shared.crew.leave());
+                    break None;
+                }
+                true => shared.crew.done(),
+                false if self.come_back(large) => {}
+                false => break None,
+            }
+        };
+        drop((buffer, reply));
+        shared.ended(&self.slot, why);
+    }
+
+    /// Reads again, if need be after a sleep. False if the worker is to end.
+    fn come_back(&self, large: bool) -> bool {
+        let shared = &*self.shared;
+        {
+            let mut pool = shared.pool.lock();
+            if pool.ended {
+                return false;
+            }
+            // Under the lock: who wants to call somebody looks for sleepers there.
+            if shared.crew.back() != Verdict::Sleep {
+                return true;
+            }
+            let surplus = pool.threads > shared.max_threads + pool.waiting;
+            if surplus || (large && pool.asleep.len() >= LARGE_IDLE) {
+                return false;
+            }
+            pool.asleep.push(Arc::clone(&self.slot));
+        }
+        self.slot.sleep();
+        !shared.pool.lock().ended
+    }
+
+    fn answer(&self, request: &Request<'_>, reply: &mut Reply) {
+        let shared = &*self.shared;
+        let context = Context {
+            fs: &*shared.fs,
+            root: shared.root,
+            agreed: shared.agreed,
+            kernel: self,
+            counts: &shared.counts,
+        };
+        let outcome = loop {
+            reply.clear();
+            let work = AssertUnwindSafe(|| ops::dispatch(&context, request, reply));
+            let outcome = std::panic::catch_unwind(work).unwrap_or(Err(Errno(libc::EIO)));
+            if outcome != Err(FROZEN) || !self.wait_thawed() {
+                break outcome;
+            }
+            for &ino in &reply.references {
+                shared.fs.forget(ino, 1);
+            }
+        };
+        let code = match outcome {
+            Ok(Outcome::Silent) => return,
+            Err(_) if matches!(request.opcode, op::FORGET | op::BATCH_FORGET) => return,
+            Ok(Outcome::Reply) => 0,
+            Err(Errno(number)) => {
+                reply.clear_body();
+                -number
+            }
+        };
+        let sent = rustix::io::write(&shared.device, reply.finish(request.unique, code));
+        if code != 0 || sent.is_err() {
+            for &ino in &reply.references {
+                shared.fs.forget(ino, 1);
+            }
+        }
+    }
+
+    /// Makes sure that somebody reads while this worker waits, if there can be one.
+    fn step_aside(&self) {
+        let word = self.slot.doing.load(Ordering::Acquire);
+        let crew = &self.shared.crew;
+        obey(&self.shared, if self.slot.leave(word) { crew.leave() } else { crew.wait() });
+    }
+
+    /// Waits until the volume is thawed, if others can go on meanwhile.
+    fn wait_thawed(&self) -> bool {
+        let shared = &*self.shared;
+        shared.pool.lock().waiting += 1;
+        self.step_aside();
+        let others = {
+            let pool = shared.pool.lock();
+            pool.threads > pool.waiting
+        };
+        if others {
+            shared.fs.wait_thawed();
+        }
+        shared.pool.lock().waiting -= 1;
+        others
+    }
+
+    fn notify_inval(&self, nodeid: u64, offset: i64) {
+        let mut message = Reply::default();
+        message.clear();
+        message.u64(nodeid).u64(offset as u64).u64(0);
+        // The kernel may know nothing of the node any more: just as well.
+        let _ = rustix::io::write(&self.shared.device, message.finish(0, NOTIFY_INVAL_INODE));
+    }
+}
+
+impl Kernel for Worker {
+    fn written_back(&self, nodeid: u64, bytes: usize) {
+        self.shared.share.written_back(nodeid, bytes);
+    }
+
+    fn syncs(&self, nodeid: u64) {
+        self.shared.share.syncs(nodeid);
+    }
+
+    fn invalidate_attributes(&self, nodeid: u64) {
+        self.notify_inval(nodeid, -1);
+    }
+
+    fn write_back(&self, nodeid: u64) {
+        self.shared.pool.lock().waiting += 1;
+        self.step_aside();
+        self.notify_inval(nodeid, 0);
+        self.shared.pool.lock().waiting -= 1;
+    }
+}
