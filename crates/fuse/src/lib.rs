@@ -1,7 +1,8 @@
 //! The FUSE front end: any [`FileSystem`](extol_vfs::FileSystem) as a mount.
 //!
 //! ```text
-//!   kernel ── /dev/fuse ──► session.rs   worker threads: read a request, guard it, send the reply
+//!   kernel ── /dev/fuse ──► session.rs   the mount from beginning to end
+//!                             │  worker.rs   read a request, guard it, send the reply   crew.rs  who reads
 //!                             │  wire.rs   bytes of requests and replies   abi.rs  numbers of the protocol
 //!                             │  init.rs   what we ask the kernel for
 //!                             ▼

@@ -116,6 +116,13 @@ fn change(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) -> Resu
         && set.flags.is_none()
         && set.project.is_none()
         && set.size.is_none();
+    if only_times && st.node.raw.links == 0 && !st.is_dir() {
+        // Nobody finds it after a crash, it stays in memory as long as it is known, and a new link stores all of it. The
+        // kernel brings the times of every file home that it has just unlinked: not worth a transaction.
+        set_times(fs, st, set);
+        st.node.raw.ctime = set.ctime.map_or(now, |t| fs.time(t));
+        return Ok(());
+    }
     if only_times && fs.live.lazytime() && !st.is_dir() {
         set_times(fs, st, set);
         st.node.raw.ctime = set.ctime.map_or(now, |t| fs.time(t));

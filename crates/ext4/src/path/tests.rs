@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use extol_device::MemDevice;
 use extol_vfs::{
-    Creds, Fallocate, FileKind, FileSystem as _, FsError, NewNode, Rdev, RenameFlags, SetTime, Timestamp,
-    XattrSet,
+    Creds, Fallocate, FileKind, FileSystem as _, FsError, NewNode, Rdev, RenameFlags, SetAttr, SetTime,
+    Timestamp, XattrSet,
 };
 
 use crate::mkfs::{MkfsOptions, mkfs};
@@ -23,6 +23,27 @@ fn volume() -> Arc<Ext4> {
 fn finish(fs: &Arc<Ext4>) {
     assert_eq!(fs.stats().inodes_known, 0, "references were not given back");
     fs.unmount().unwrap();
+}
+
+#[test]
+fn times_of_a_file_without_a_name_need_no_transaction_and_come_with_its_first_link() {
+    let device = Arc::new(MemDevice::new(8 << 20));
+    mkfs(&*device, &MkfsOptions::default(), &mut |_| {}).unwrap();
+    let fs = Ext4::open(device.clone(), &MountOptions::default()).unwrap();
+    let file = fs.create_unnamed_file("/").unwrap();
+    let before = fs.stats().journal.handles;
+    let time = Timestamp { sec: 1_000_000, nsec: 7 };
+    let times = SetAttr { mtime: Some(SetTime::At(time)), ctime: Some(time), ..SetAttr::default() };
+    fs.setattr(file.inode().ino(), &times).unwrap();
+    assert_eq!(fs.stats().journal.handles, before);
+    assert_eq!(file.metadata().unwrap().ctime, time);
+    file.link_to("/f").unwrap();
+    drop(file);
+    assert!(fs.stats().journal.handles > before);
+    finish(&fs);
+    let fs = Ext4::open(device, &MountOptions::default()).unwrap();
+    assert_eq!(fs.inode("/f").unwrap().attr().unwrap().mtime, time);
+    finish(&fs);
 }
 
 #[test]
