@@ -128,7 +128,7 @@ impl Journal {
             {
                 // The fast commits of this transaction are void. Those whom it served need not wait for that.
                 self.done.notify_all();
-                self.wake_fast();
+                self.wake_fast(&state);
                 drop(state);
                 if let Err(e) = self.clear_area(log) {
                     let _ = self.abort(&format!("clearing the fast-commit area failed: {e}"));
@@ -139,7 +139,7 @@ impl Journal {
         state.committer = false;
         state.stood_aside = false;
         self.done.notify_all();
-        self.wake_fast();
+        self.wake_fast(&state);
         if self.works_in_callers() {
             // Who found the next transaction full stood aside for us, and has to lead its commit.
             self.can_join.notify_all();

@@ -16,7 +16,10 @@
 //! Counters that decide nothing (statistics) use the standard library directly: a step at each of them would only make
 //! the schedules longer.
 
+mod bell;
 pub mod rank;
+
+pub use bell::Bell;
 
 #[cfg(not(feature = "model"))]
 pub use parking_lot::{Condvar, Mutex, MutexGuard};

@@ -36,7 +36,7 @@ impl Drop for Role<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
         self.0.release_role(&mut state);
-        self.0.wake_fast();
+        self.0.wake_fast(&state);
     }
 }
 

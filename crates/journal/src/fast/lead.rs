@@ -55,17 +55,26 @@
 //! - F9: nobody sleeps on in a batch: it is served, or a full commit, an abort or the end of fast commits wakes it. Who was
 //!   woken to lead and goes another way wakes the rest (`wait_fast`).
 
+use std::sync::Arc;
+
 use extol_sync::atomic::Ordering;
 use extol_sync::rank::Guard;
 use extol_sync::thread;
 
 use super::area::Place;
-use super::queue::Batch;
+use super::queue::{Batch, Seat};
 use super::{Ask, Collected, FastSource, Reason};
 use crate::format::FcWriter;
 use crate::journal::wait::{Gathering, Purpose, nothing_to_commit};
 use crate::journal::{Journal, State};
 use crate::types::{JournalError, Result, Tid};
+
+/// A member of a batch.
+struct Ticket {
+    batch: u64,
+    in_a_row: bool,
+    seat: Arc<Seat>,
+}
 
 /// What became of a batch.
 enum Outcome {
@@ -103,18 +112,33 @@ impl Journal {
             if let Some(why) = &state.aborted {
                 return Err(JournalError::Aborted(why.to_string()));
             }
-            if state.committed.at_least(tid) || ticket.is_some_and(|(batch, _)| state.fast.is_served(batch)) {
+            if state.committed.at_least(tid)
+                || ticket.as_ref().is_some_and(|t: &Ticket| state.fast.is_served(t.batch))
+            {
                 return Ok(());
             }
             if !self.can_be_fast(&state, tid) || (ticket.is_none() && full_is_coming(&state)) {
                 break;
             }
-            let (batch, in_a_row) = match ticket {
+            let Ticket { batch, in_a_row, seat } = match &ticket {
                 Some(known) => known,
-                None => *ticket.insert(self.enter(&mut state, ask)),
+                None => ticket.insert(self.enter(&mut state, ask)),
             };
+            let (batch, in_a_row) = (*batch, *in_a_row);
             if state.committer || state.gathering.is_some() {
-                self.fast.served(batch).wait(state.bare());
+                // Who gathers leads afterwards, or wakes everybody.
+                if state.committer && state.fast.stands_by(batch) {
+                    self.fast.lead.wait(state.bare());
+                    state.fast.stood_by(batch);
+                    continue;
+                }
+                let seen = seat.bell.rings();
+                drop(state);
+                seat.bell.wait(seen);
+                if seat.is_served() {
+                    return Ok(());
+                }
+                state = self.state.lock();
                 continue;
             }
             let whose = Gathering::Fast(batch);
@@ -124,9 +148,9 @@ impl Journal {
             };
         }
         match ticket {
-            Some((batch, _)) => {
+            Some(Ticket { batch, .. }) => {
                 state.fast.leave(batch);
-                self.wake_fast();
+                self.wake_fast(&state);
             }
             None if state.log_empty && state.fast.covers(tid) => self.fast.counters.failed.add(1),
             None => {}
@@ -148,9 +172,9 @@ impl Journal {
     }
 
     /// Joins the open batch.
-    fn enter(&self, state: &mut State, ask: Ask) -> (u64, bool) {
+    fn enter(&self, state: &mut State, ask: Ask) -> Ticket {
         let now = self.clock.now_ns();
-        let batch = state.fast.join(ask, now);
+        let (batch, seat) = state.fast.join(ask, now);
         let in_a_row = state.fast.batcher.asked(now, thread::current().id());
         let complete = |(whose, gather): (Gathering, crate::batching::Gather)| {
             whose == Gathering::Fast(batch) && state.fast.waiting >= gather.enough
@@ -158,7 +182,7 @@ impl Journal {
         if state.gathering.is_some_and(complete) {
             self.hurry(state);
         }
-        (batch, in_a_row)
+        Ticket { batch, in_a_row, seat }
     }
 
     /// Serves the open batch, which asks for things of `tid`, the running transaction. Nobody else has the role.
@@ -181,6 +205,7 @@ impl Journal {
         drop(state);
 
         let began = self.clock.now_ns();
+        let seat = Arc::clone(&batch.seat);
         let outcome = self.fast_commit(&**source, tid, place, &batch);
         let mut state = self.state.lock();
         match outcome {
@@ -196,7 +221,10 @@ impl Journal {
                 return self.fall_back(state, &batch);
             }
             // Everybody was told.
-            Outcome::Lost => {}
+            Outcome::Lost => {
+                self.release_role(&mut state);
+                return state;
+            }
             Outcome::Written(blocks) => {
                 if let Some(area) = &mut state.fast.area {
                     area.take(tid, blocks);
@@ -206,20 +234,16 @@ impl Journal {
                 self.counters.distributions.fast_commit.record(took);
                 let waiting = state.fast.waiting;
                 state.fast.batcher.ended(now, took, batch.requests, waiting);
-                self.serve(&mut state, batch);
             }
-            Outcome::Durable => self.serve(&mut state, batch),
+            Outcome::Durable => {}
         }
+        state.fast.serve(batch.number, batch.asks);
         self.release_role(&mut state);
-        state
-    }
-
-    fn serve(&self, state: &mut State, batch: Batch) {
-        let number = batch.number;
-        state.fast.serve(number, batch.asks);
-        self.fast.served(number).notify_all();
-        // One of the next batch is enough to lead it.
-        self.fast.served(number + 1).notify_one();
+        // One of the next batch is ready to lead it, and goes first. The others need no lock to know that they are served.
+        self.fast.lead.notify_all();
+        drop(state);
+        seat.serve();
+        self.state.lock()
     }
 
     /// Collects and writes. The caller has the role.
@@ -327,10 +351,9 @@ impl Journal {
     }
 
     /// Everybody who waits for a fast commit looks again.
-    pub(crate) fn wake_fast(&self) {
-        self.fast.served.iter().for_each(|served| {
-            served.notify_all();
-        });
+    pub(crate) fn wake_fast(&self, state: &State) {
+        self.fast.lead.notify_all();
+        state.fast.wake();
     }
 }
 

@@ -178,8 +178,8 @@ pub(crate) struct FastCommits {
     patched: OnceLock<Vec<Range<BlockNr>>>,
     /// Handles note what they change.
     tracks: AtomicBool,
-    /// A batch was served, or goes another way: those with even numbers, and the others.
-    served: [Condvar; 2],
+    /// The role is free, for who sleeps ready to lead the open batch.
+    lead: Condvar,
     pub counters: FastCounters,
 }
 
@@ -196,11 +196,6 @@ impl FastCommits {
 
     pub fn tracks(&self) -> bool {
         self.tracks.load(Ordering::Relaxed)
-    }
-
-    fn served(&self, batch: u64) -> &Condvar {
-        let [even, odd] = &self.served;
-        if batch.is_multiple_of(2) { even } else { odd }
     }
 }
 
@@ -247,7 +242,7 @@ impl Journal {
         // Under the lock: whoever joins the next transaction sees it.
         self.fast.tracks.store(on, Ordering::Relaxed);
         self.hurry(&mut state);
-        self.wake_fast();
+        self.wake_fast(&state);
         Ok(())
     }
 }

@@ -54,7 +54,7 @@ impl Journal {
         self.is_aborted.store(true, Ordering::Release);
         self.can_join.notify_all();
         self.done.notify_all();
-        self.wake_fast();
+        self.wake_fast(&state);
         self.hurry(&mut state);
         let lost = state.lost_callbacks();
         drop(state);

@@ -246,7 +246,7 @@ impl Journal {
         if !state.committer && nothing_to_commit(&state) {
             // All changes were taken back, so no commit will wake those who count on it.
             self.done.notify_all();
-            self.wake_fast();
+            self.wake_fast(&state);
         }
         state
     }
