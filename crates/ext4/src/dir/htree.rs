@@ -74,11 +74,21 @@ struct Frame {
 
 impl Frame {
     fn load(blocks: &mut Blocks<'_, '_>, lblk: u32, kind: DxKind) -> IndexResult<Self> {
+        Self::load_with_bytes(blocks, lblk, kind).map(|(frame, _)| frame)
+    }
+
+    /// The node and its bytes, to be dropped before the next change.
+    fn load_with_bytes(
+        blocks: &mut Blocks<'_, '_>,
+        lblk: u32,
+        kind: DxKind,
+    ) -> IndexResult<(Self, Arc<Vec<u8>>)> {
         let Some(buf) = blocks.node(lblk, kind)? else {
             return Err(IndexError::Structure("hole instead of a directory index node"));
         };
-        let count = index::count(&buf.data(), kind, blocks.shape.geo).map_err(IndexError::Structure)?;
-        Ok(Self { buf, kind, count, at: 0 })
+        let bytes = buf.data();
+        let count = index::count(&bytes, kind, blocks.shape.geo).map_err(IndexError::Structure)?;
+        Ok((Self { buf, kind, count, at: 0 }, bytes))
     }
 
     fn key(&self, i: usize) -> u32 {
@@ -86,7 +96,11 @@ impl Frame {
     }
 
     fn child(&self, count: u32) -> IndexResult<u32> {
-        let lblk = index::block(&self.buf.data(), self.kind, self.at);
+        self.child_in(&self.buf.data(), count)
+    }
+
+    fn child_in(&self, bytes: &[u8], count: u32) -> IndexResult<u32> {
+        let lblk = index::block(bytes, self.kind, self.at);
         if lblk == 0 || lblk >= count {
             return Err(IndexError::Structure("directory index names a block outside the directory"));
         }
@@ -104,41 +118,33 @@ pub(super) struct Path {
 }
 
 impl Path {
-    /// Reads the root: the node, the hash function of the directory, the levels below.
-    fn root(blocks: &mut Blocks<'_, '_>) -> IndexResult<(Frame, Hasher, usize)> {
-        let root = Frame::load(blocks, 0, DxKind::Root)?;
-        let geo = blocks.shape.geo;
-        let Ok(info) = htree::decode_info(&root.buf.data(), geo) else {
-            return Err(IndexError::Structure("root of a directory index makes no sense"));
-        };
-        let Some(hasher) = Hasher::new(geo, info.hash_version) else {
-            return Err(IndexError::Structure("unknown hash version in a directory index"));
-        };
-        Ok((root, hasher, usize::from(info.levels)))
-    }
-
     /// The way to the first leaf that may hold names with the hash that `target` chooses.
     pub fn find(
         blocks: &mut Blocks<'_, '_>,
         target: impl FnOnce(&Hasher) -> u32,
     ) -> IndexResult<(Self, Hasher)> {
-        let (mut frame, hasher, mut levels) = Self::root(blocks)?;
+        let (mut frame, mut bytes) = Frame::load_with_bytes(blocks, 0, DxKind::Root)?;
+        let geo = blocks.shape.geo;
+        let Ok(info) = htree::decode_info(&bytes, geo) else {
+            return Err(IndexError::Structure("root of a directory index makes no sense"));
+        };
+        let Some(hasher) = Hasher::new(geo, info.hash_version) else {
+            return Err(IndexError::Structure("unknown hash version in a directory index"));
+        };
+        let mut levels = usize::from(info.levels);
         let hash = target(&hasher);
         let mut frames = Vec::with_capacity(levels + 1);
         let mut low = 0;
         loop {
-            {
-                let data = frame.buf.data();
-                frame.at = index::search(&data, frame.kind, frame.count, hash);
-                low = low.max(index::key(&data, frame.kind, frame.at));
-            }
-            let lblk = frame.child(blocks.count)?;
+            frame.at = index::search(&bytes, frame.kind, frame.count, hash);
+            low = low.max(index::key(&bytes, frame.kind, frame.at));
+            let lblk = frame.child_in(&bytes, blocks.count)?;
             frames.push(frame);
             if levels == 0 {
                 return Ok((Self { frames, leaf: lblk, key: low }, hasher));
             }
             levels -= 1;
-            frame = Frame::load(blocks, lblk, DxKind::Node)?;
+            (frame, bytes) = Frame::load_with_bytes(blocks, lblk, DxKind::Node)?;
         }
     }
 

@@ -195,3 +195,6 @@ fn unmap_little(fs: &Fs, st: &mut InodeState, credits: u32) -> Result<Handle> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -315,14 +315,15 @@ impl Ext4 {
         flags: RenameFlags,
     ) -> Result<()> {
         let from = self.spot(from, Last::Keep)?;
-        let to = self.spot(to, Last::Keep)?;
+        // (Without a reference on what is replaced.)
+        let Spot { dir: to_dir, name: to_name, slash, .. } = self.spot(to, Last::Unseen)?;
         let is_dir = from.node.as_ref().ok_or(FsError::NotFound)?.kind() == FileKind::Directory;
-        if to.slash && !is_dir {
+        if slash && !is_dir {
             return Err(FsError::NotADirectory);
         }
         let (from_dir, from_name) = from.entry()?;
-        let to_name = to.name.as_ref().ok_or(FsError::Busy)?;
-        self.rename(from_dir.ino(), from_name, to.dir.ino(), to_name, flags)
+        let to_name = to_name.ok_or(FsError::Busy)?;
+        self.rename(from_dir.ino(), from_name, to_dir.ino(), &to_name, flags)
     }
 
     /// Attributes, links followed.
