@@ -18,8 +18,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use extol_device::BlockNr;
-use extol_journal::Handle;
 use extol_journal::fast::Reason;
+use extol_journal::{Handle, Seal};
 use extol_ondisk::{Inode, InodeNr, InodeSeed, orphan_file};
 use extol_sync::rank::{Guard, Mutex, Rank};
 use extol_vfs::{FsError, Result};
@@ -269,12 +269,14 @@ fn add_to_file(state: &mut State, vol: &Volume, h: &mut Handle, ino: u32) -> Res
 fn write_slot(file: &File, vol: &Volume, h: &mut Handle, block: u32, slot: u32, ino: u32) -> Result<()> {
     let nr = file.blocks.get(block as usize).ok_or_else(|| FsError::corrupt("orphan file is too short"))?.nr;
     let buf = vol.journal.read(nr).map_err(error::journal)?;
-    h.modify(&buf, |bytes| {
-        orphan_file::set(bytes, slot, InodeNr(ino));
-        if let Some(seed) = seed_of(vol, file.ino, file.generation) {
-            orphan_file::set_csum(bytes, nr, seed);
+    let change = |bytes: &mut [u8]| orphan_file::set(bytes, slot, InodeNr(ino));
+    match seed_of(vol, file.ino, file.generation) {
+        Some(seed) => {
+            let set = |bytes: &mut [u8], nr, seed| orphan_file::set_csum(bytes, nr, InodeSeed(seed));
+            h.modify_sealed(&buf, Seal { set, seed: seed.0 }, change)
         }
-    })
+        None => h.modify(&buf, change),
+    }
     .map_err(error::journal)
 }
 

@@ -11,10 +11,17 @@
 //!   checkpoint ► Arc<bytes v5>      committed, waiting to go home
 //! ```
 //!
+//! A block that changes many times in a transaction needs its checksum once: when the transaction closes. Who changes it
+//! may leave a [`Seal`] instead ([`crate::Handle::modify_sealed`]), which the snapshot gets before anybody sees it.
+//!
 //! Invariants
 //! - C1: a block is in the map at most once, and is loaded by one reader while others wait (`BlockCache::read`).
 //! - C2: a buffer leaves the map only if no transaction changed it and no snapshot of it is on its way home, so a
 //!   read from the device never sees a version older than the newest committed one (`Shard::make_room`).
+//!
+//! - C3: bytes that leave memory have the checksum of their newest change: only snapshots of closed transactions are
+//!   written, and a seal that is due is set before the snapshot is taken (`Transaction::close`). Every change replaces the
+//!   seal, or takes it away if it leaves the checksum right itself, so a block that became something else has its own.
 //!
 //! Locking: shard, then buffer; both are leaves. The buffer lock is held over the device read that fills it, and
 //! over nothing else.
@@ -47,10 +54,21 @@ pub struct Buf {
     pub(crate) state: Mutex<BufState, { Rank::Buffer as u8 }>,
 }
 
+/// How a block gets its checksum: a function of its bytes, its number and a seed.
+#[derive(Clone, Copy, Debug)]
+pub struct Seal {
+    /// Puts the checksum into the block.
+    pub set: fn(&mut [u8], BlockNr, u32),
+    /// What the function needs to know beside block and number.
+    pub seed: u32,
+}
+
 #[derive(Debug)]
 pub(crate) struct BufState {
     /// The newest bytes. Empty while loading, and for ever if loading failed.
     pub data: Arc<Vec<u8>>,
+    /// The checksum that the newest change left to the end of the transaction.
+    pub seal: Option<Seal>,
     /// The running transaction that changed it.
     pub tx: Option<Tid>,
     /// Snapshots that are being logged or wait to go home.
@@ -64,7 +82,7 @@ impl Buf {
             verified: AtomicBool::new(verified),
             loaded: AtomicBool::new(!data.is_empty()),
             recent: AtomicBool::new(true),
-            state: Mutex::new(BufState { data: Arc::new(data), tx: None, pending: 0 }),
+            state: Mutex::new(BufState { data: Arc::new(data), seal: None, tx: None, pending: 0 }),
         }
     }
 

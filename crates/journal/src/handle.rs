@@ -15,7 +15,7 @@ use std::sync::Arc;
 use extol_device::BlockNr;
 use extol_sync::atomic::Ordering;
 
-use crate::cache::Buf;
+use crate::cache::{Buf, Seal};
 use crate::fast::Delta;
 use crate::journal::Journal;
 use crate::transaction::Transaction;
@@ -79,6 +79,24 @@ impl Handle {
     /// # Errors
     /// If the journal was aborted.
     pub fn modify<R>(&mut self, buf: &Arc<Buf>, f: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
+        self.change(buf, None, f)
+    }
+
+    /// As [`modify`](Self::modify), but the checksum is `seal`'s business, once, when the transaction closes. Until then the
+    /// block in memory has an old one.
+    ///
+    /// # Errors
+    /// As [`modify`](Self::modify).
+    pub fn modify_sealed<R>(
+        &mut self,
+        buf: &Arc<Buf>,
+        seal: Seal,
+        f: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<R> {
+        self.change(buf, Some(seal), f)
+    }
+
+    fn change<R>(&mut self, buf: &Arc<Buf>, seal: Option<Seal>, f: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
         self.journal.check_aborted()?;
         // (Not a reference of our own: all threads would count it on one word.)
         let tx = self.tx.as_ref().ok_or_else(lost)?;
@@ -94,6 +112,7 @@ impl Handle {
                 revokes.remove(&buf.nr());
             }
         }
+        state.seal = seal;
         let bytes: &mut Vec<u8> = Arc::make_mut(&mut state.data);
         let result = f(bytes);
         drop(state);

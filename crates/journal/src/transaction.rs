@@ -73,6 +73,10 @@ impl Transaction {
             if state.tx == Some(self.tid) {
                 state.tx = None;
                 state.pending += 1;
+                if let Some(seal) = state.seal.take() {
+                    let bytes: &mut Vec<u8> = Arc::make_mut(&mut state.data);
+                    (seal.set)(bytes, buf.nr(), seal.seed);
+                }
                 let data = Arc::clone(&state.data);
                 drop(state);
                 blocks.push(Snapshot { buf, data });

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use extol_device::BlockNr;
-use extol_journal::{Buf, Handle};
+use extol_journal::{Buf, Handle, Seal};
 use extol_ondisk::htree::{self, DxKind};
 use extol_ondisk::{
     Compat, FileType, Geometry, Incompat, InodeFlags, InodeNr, InodeSeed, OnDiskError, dirent,
@@ -235,24 +235,31 @@ fn check_node(bytes: &[u8], kind: DxKind, shape: &Shape<'_>) -> Result<()> {
     }
 }
 
-/// Changes a leaf and brings its checksum up to date.
+/// Changes a leaf; its checksum follows when the transaction closes.
 pub(super) fn modify_leaf<R>(
     h: &mut Handle,
     shape: &Shape<'_>,
     buf: &Arc<Buf>,
     change: impl FnOnce(&mut [u8]) -> R,
 ) -> Result<R> {
-    h.modify(buf, |bytes| {
-        let result = change(bytes);
-        if let Some(seed) = shape.seed {
-            dirent::set_csum(bytes, seed);
-        }
-        result
-    })
+    sealed(h, shape, buf, |bytes, _, seed| dirent::set_csum(bytes, InodeSeed(seed)), change)
+}
+
+fn sealed<R>(
+    h: &mut Handle,
+    shape: &Shape<'_>,
+    buf: &Arc<Buf>,
+    set: fn(&mut [u8], BlockNr, u32),
+    change: impl FnOnce(&mut [u8]) -> R,
+) -> Result<R> {
+    match shape.seed {
+        Some(seed) => h.modify_sealed(buf, Seal { set, seed: seed.0 }, change),
+        None => h.modify(buf, change),
+    }
     .map_err(error::journal)
 }
 
-/// Changes an index node and brings its checksum up to date.
+/// Changes an index node; its checksum follows when the transaction closes.
 pub(super) fn modify_node<R>(
     h: &mut Handle,
     shape: &Shape<'_>,
@@ -260,14 +267,15 @@ pub(super) fn modify_node<R>(
     kind: DxKind,
     change: impl FnOnce(&mut [u8]) -> R,
 ) -> Result<R> {
-    h.modify(buf, |bytes| {
-        let result = change(bytes);
-        if let Some(seed) = shape.seed {
-            htree::set_csum(bytes, kind, seed);
+    let set = match kind {
+        DxKind::Root => {
+            |bytes: &mut [u8], _: BlockNr, seed| htree::set_csum(bytes, DxKind::Root, InodeSeed(seed))
         }
-        result
-    })
-    .map_err(error::journal)
+        DxKind::Node => {
+            |bytes: &mut [u8], _: BlockNr, seed| htree::set_csum(bytes, DxKind::Node, InodeSeed(seed))
+        }
+    };
+    sealed(h, shape, buf, set, change)
 }
 
 /// Changes a block whose kind is known at run time.

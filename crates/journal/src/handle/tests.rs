@@ -94,3 +94,37 @@ fn a_block_forgotten_and_created_is_logged_once() {
     assert_eq!(first.state.lock().pending, 0);
     assert_eq!(second.state.lock().pending, 1);
 }
+
+/// C3: the newest change decides how the block gets its checksum, whatever was due before.
+#[test]
+fn a_seal_is_set_once_when_the_transaction_closes() {
+    let rig = rig();
+    let mut h = rig.journal.start(3).unwrap();
+    let seal = |seed| Seal {
+        set: |bytes, nr, seed| (bytes[0], bytes[1]) = (bytes[0] + 1, nr.0 as u8 + seed as u8),
+        seed,
+    };
+    let bufs = [1, 2, 3].map(|nr| h.create(BlockNr(nr)).unwrap());
+    for buf in &bufs {
+        for _ in 0..5 {
+            h.modify_sealed(buf, seal(10), |bytes| bytes[9] += 1).unwrap();
+        }
+    }
+    h.modify_sealed(&bufs[1], seal(20), |_| ()).unwrap();
+    h.modify(&bufs[2], |bytes| bytes[1] = 7).unwrap();
+    h.stop().unwrap();
+    // Somebody looks at it just now: what he sees does not change.
+    let seen = bufs[0].data();
+    let closed = rig.journal.state.lock().running.as_ref().unwrap().tx.close();
+    let first = closed.blocks.iter().map(|b| [b.data[0], b.data[1], b.data[9]]);
+    assert_eq!(first.collect::<Vec<_>>(), [[1, 11, 5], [1, 22, 5], [0, 7, 5]]);
+    assert_eq!((seen[0], bufs[0].data()[0]), (0, 1), "the block in memory has it, too");
+    closed.blocks.iter().for_each(|b| b.buf.state.lock().pending -= 1);
+    // And it is not due again.
+    let mut h = rig.journal.start(1).unwrap();
+    h.modify(&bufs[0], |bytes| bytes[9] = 0).unwrap();
+    h.stop().unwrap();
+    let closed = rig.journal.state.lock().running.as_ref().unwrap().tx.close();
+    assert_eq!(closed.blocks[0].data[..2], [1, 11]);
+    closed.blocks[0].buf.state.lock().pending -= 1;
+}
