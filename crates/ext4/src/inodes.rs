@@ -233,6 +233,11 @@ impl InodeTable {
         Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), capacity: (cells / SHARDS).max(4) }
     }
 
+    /// About how many inodes it keeps decoded.
+    pub fn capacity(&self) -> usize {
+        self.capacity * SHARDS
+    }
+
     fn shard(&self, ino: u32) -> &Mutex<Shard, { Rank::InodeShard as u8 }> {
         &self.shards[(ino.wrapping_mul(0x9E37_79B1) >> 26) as usize % SHARDS]
     }

@@ -46,6 +46,20 @@ impl Groups for Shared {
             None => nothing,
         }
     }
+
+    fn row_len(&self) -> u32 {
+        self.geo.descs_per_block()
+    }
+
+    fn row_bound(&self, row: u32) -> u32 {
+        self.table.row(&self.journal, row).map_or(0, |(row, _)| row.blocks.get())
+    }
+
+    fn lower_row(&self, row: u32) {
+        if let Ok((row, groups)) = self.table.row(&self.journal, row) {
+            row.blocks.lower(|| groups.iter().map(Group::bound).max().unwrap_or(0));
+        }
+    }
 }
 
 impl Shared {

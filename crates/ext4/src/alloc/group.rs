@@ -28,10 +28,11 @@
 //! A group whose descriptor or bitmap cannot be believed is *bad*: nothing is handed out from it and nothing
 //! given back to it, the rest of the volume goes on.
 
-use std::sync::OnceLock;
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use extol_device::BlockNr;
 use extol_journal::Tid;
 use extol_ondisk::{GroupDesc, GroupNr};
 use extol_sync::Mutex;
@@ -40,13 +41,16 @@ use extol_vfs::{FsError, Result};
 
 use super::bits::{Bits, Span};
 use super::pick::Ask;
+use super::row::Row;
 
 /// A block group.
 #[derive(Debug)]
 pub(super) struct Group {
     pub nr: GroupNr,
+    /// What its row may have.
+    pub row: Arc<Row>,
     /// First block of the inode table; never changes. `None` if the descriptor is bad.
-    pub inode_table: Option<BlockNr>,
+    pub inode_table: Option<NonZeroU64>,
     /// Fixed metadata in it, once somebody asked (see `zones.rs`).
     pub zones: OnceLock<Box<[Span]>>,
     /// Blocks that may be handed out now.
@@ -93,7 +97,7 @@ pub(super) struct BlockMap {
 pub(super) struct InodeMap {
     pub busy: Bits,
     /// Freed, and by which transaction.
-    pub pending: Vec<(u32, Tid)>,
+    pub pending: BTreeMap<u32, Tid>,
     pub first_free: u32,
 }
 
@@ -106,12 +110,13 @@ impl Group {
     }
 
     /// A group from its decoded descriptor; `blocks` and `inodes` are how many it can have at most.
-    pub fn new(nr: GroupNr, desc: Result<GroupDesc>, blocks: u32, inodes: u32) -> Self {
+    pub fn new(nr: GroupNr, row: &Arc<Row>, desc: Result<GroupDesc>, blocks: u32, inodes: u32) -> Self {
         let summary = desc.as_ref().map(|d| (d.free_blocks, d.free_inodes, d.used_dirs)).unwrap_or_default();
         let free = AtomicU32::new(summary.0.min(blocks));
         Self {
             nr,
-            inode_table: desc.as_ref().ok().map(|d| BlockNr(d.inode_table)),
+            row: Arc::clone(row),
+            inode_table: desc.as_ref().ok().and_then(|d| NonZeroU64::new(d.inode_table)),
             zones: OnceLock::new(),
             longest: AtomicU32::new(summary.0.min(blocks)),
             free,
@@ -133,6 +138,11 @@ impl Group {
     /// Blocks that may be handed out now.
     pub fn free(&self) -> u32 {
         self.free.load(Ordering::Relaxed)
+    }
+
+    /// Inodes that may be handed out now.
+    pub fn free_inodes(&self) -> u32 {
+        self.free_inodes.load(Ordering::Relaxed)
     }
 
     /// Upper bound for the longest run.
@@ -185,7 +195,9 @@ impl Group {
         map.busy.clear(run);
         map.first_free = map.first_free.min(run.start);
         self.free.fetch_add(run.len, Ordering::Relaxed);
-        self.longest.fetch_max(map.busy.run_around(run), Ordering::Relaxed);
+        let run = map.busy.run_around(run);
+        self.longest.fetch_max(run, Ordering::Relaxed);
+        self.row.blocks.raise(run);
     }
 }
 

@@ -17,7 +17,7 @@ use extol_vfs::{FsError, Result};
 
 use super::Shared;
 use super::bits::Span;
-use super::group::{InodeMap, State};
+use super::group::{Group, InodeMap, State};
 use super::orlov::{self, Summary, Units, View};
 use crate::error;
 
@@ -31,6 +31,28 @@ impl View for Shared {
                 dirs: u64::from(g.dirs.load(Ordering::Relaxed)),
             },
         )
+    }
+
+    fn with_inodes(&self, from: u32, to: u32) -> Option<u32> {
+        let per = self.geo.descs_per_block();
+        let mut at = from;
+        while at < to {
+            let (index, first) = (at / per, at - at % per);
+            let end = first.saturating_add(per).min(to);
+            // Groups that cannot be read have nothing to offer here.
+            if let Ok((row, groups)) = self.table.row(&self.journal, index)
+                && row.inodes.get() > 0
+            {
+                if let Some(found) = (at..end)
+                    .find(|nr| groups.get((nr - first) as usize).is_some_and(|g| g.free_inodes() > 0))
+                {
+                    return Some(found);
+                }
+                row.inodes.lower(|| groups.iter().map(Group::free_inodes).max().unwrap_or(0));
+            }
+            at = end;
+        }
+        None
     }
 }
 
@@ -70,9 +92,12 @@ impl Shared {
             if reuse && self.space.pending_inodes() == 0 {
                 break;
             }
-            let found = if is_dir {
+            let found = if reuse {
+                let all = (parent_group..units.groups).chain(0..parent_group);
+                self.claim_first(h, all, is_dir, reuse)?
+            } else if is_dir {
                 let unit = self.dir_unit(units, parent_group, top_level);
-                self.claim_first(h, orlov::dir_groups(units, unit), is_dir, reuse)?
+                self.claim_first(h, orlov::dir_groups(self, units, unit), is_dir, reuse)?
             } else {
                 let groups = orlov::file_groups(self, units, parent_group, parent.0);
                 self.claim_first(h, groups, is_dir, reuse)?
@@ -139,7 +164,11 @@ impl Shared {
             desc = *state.desc()?;
         }
         let State { blocks, inodes: Some(map), .. } = &mut *state else { return Ok(None) };
-        let bit = if reuse { map.pending.first().map(|p| p.0) } else { map.busy.next_zero(map.first_free) };
+        let bit = if reuse {
+            map.pending.first_key_value().map(|(bit, _)| *bit)
+        } else {
+            map.busy.next_zero(map.first_free)
+        };
         let Some(bit) = bit else { return Ok(None) };
         if let (true, Some(blocks)) = (self.is_uninit(&desc, GroupFlags::BLOCK_UNINIT), blocks) {
             self.open_block_bitmap(h, group, &mut desc, &blocks.zones)?;
@@ -174,7 +203,7 @@ impl Shared {
         if reuse {
             // After a crash the number may be its old owner's: no record says that it changed hands.
             h.note(Delta::AllUnfit { reason: Reason::UsedSlot });
-            map.pending.retain(|p| p.0 != bit);
+            map.pending.remove(&bit);
             group.pending_inodes.store(map.pending.len() as u32, Ordering::Relaxed);
         } else {
             map.first_free = bit.saturating_add(1);
@@ -224,7 +253,7 @@ impl Shared {
             let _ = h.modify(&buf, |bytes| bitmap::set(bytes, bit));
             return Err(e);
         }
-        map.pending.push((bit, h.tid()));
+        map.pending.insert(bit, h.tid());
         group.pending_inodes.store(map.pending.len() as u32, Ordering::Relaxed);
         state.set_desc(desc);
         if was_dir {
@@ -251,8 +280,8 @@ impl Shared {
             // One pass for all of the transaction's inodes: there may be thousands.
             let InodeMap { busy, pending, first_free } = &mut **map;
             let before = pending.len();
-            pending.retain(|&(bit, freed_by)| {
-                let settled = freed_by == tid;
+            pending.retain(|&bit, freed_by| {
+                let settled = *freed_by == tid;
                 if settled && !is_bad {
                     busy.clear(Span { start: bit, len: 1 });
                     *first_free = bit.min(*first_free);
@@ -264,6 +293,7 @@ impl Shared {
             if !is_bad {
                 group.pending_inodes.store(pending.len() as u32, Ordering::Relaxed);
                 group.free_inodes.fetch_add(settled, Ordering::Relaxed);
+                group.row.inodes.raise(settled);
             }
         }
         self.space.inodes_settled(total);
@@ -278,9 +308,6 @@ impl Shared {
         let group = self.group(nr)?;
         let mut state = group.lock();
         self.load_inodes(group, &mut state)?;
-        Ok(state
-            .inodes
-            .as_ref()
-            .is_some_and(|map| map.busy.test(bit) && !map.pending.iter().any(|p| p.0 == bit)))
+        Ok(state.inodes.as_ref().is_some_and(|map| map.busy.test(bit) && !map.pending.contains_key(&bit)))
     }
 }

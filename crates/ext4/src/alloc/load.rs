@@ -8,6 +8,7 @@
 //! buffer that was never read: made-up contents, ones behind the last real bit up to the end of the block,
 //! flag off in the descriptor.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -38,7 +39,9 @@ impl Shared {
         }
         match self.read_block_map(group, state) {
             Ok(map) => {
-                group.longest.store(map.busy.largest().len, Ordering::Relaxed);
+                let longest = map.busy.largest().len;
+                group.longest.store(longest, Ordering::Relaxed);
+                group.row.blocks.raise(longest);
                 state.blocks = Some(Box::new(map));
                 if state.inodes.is_none() {
                     self.table.came_in(group.nr);
@@ -117,7 +120,9 @@ impl Shared {
         }
         match self.read_inode_map(group, state) {
             Ok(map) => {
-                group.free_inodes.store(map.busy.count_zeros(), Ordering::Relaxed);
+                let free = map.busy.count_zeros();
+                group.free_inodes.store(free, Ordering::Relaxed);
+                group.row.inodes.raise(free);
                 state.inodes = Some(Box::new(map));
                 if state.blocks.is_none() {
                     self.table.came_in(group.nr);
@@ -150,7 +155,7 @@ impl Shared {
         let reserved = (self.geo.first_ino.0 - 1).saturating_sub(before).min(bits);
         busy.set(Span { start: 0, len: reserved });
         let first_free = busy.next_zero(0).unwrap_or(bits);
-        Ok(InodeMap { busy, pending: Vec::new(), first_free })
+        Ok(InodeMap { busy, pending: BTreeMap::new(), first_free })
     }
 
     /// Nothing more from this group's inodes. Returns the reason.

@@ -11,6 +11,7 @@
 //!             load.rs   bitmaps from disk, first use of UNINIT groups
 //!             zones.rs  the volume's own blocks
 //!             table.rs  all groups, descriptors read block by block, bitmaps bounded in memory
+//!             row.rs    what many groups together may have
 //!             group.rs  one group: lock, descriptor, bits in memory
 //!             pending.rs  freed, not durable yet
 //!             itable.rs inode tables that were never zeroed
@@ -30,7 +31,7 @@
 //! pending frees and the table's lists are leaves. The commit callback takes one group lock after the other.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use extol_device::{BlockNr, SharedDevice};
 use extol_journal::{Handle, Journal};
@@ -49,6 +50,7 @@ mod load;
 mod orlov;
 mod pending;
 mod pick;
+mod row;
 mod space;
 mod stats;
 mod supercell;
@@ -153,6 +155,8 @@ pub(crate) struct Shared {
     pending: Pending,
     windows: Registry,
     zeroing: itable::Gate,
+    /// Blocks that never hold files, once somebody asked.
+    overhead: OnceLock<u64>,
     /// Held while a batch of free blocks is being discarded, and while a request is about to fail.
     trim_gate: Mutex<(), { Rank::Trim as u8 }>,
 }
@@ -193,6 +197,7 @@ impl Allocator {
             pending: Pending::default(),
             windows: Registry::default(),
             zeroing: itable::Gate::default(),
+            overhead: OnceLock::new(),
             trim_gate: Mutex::new(()),
             geo: geo.clone(),
             journal,
@@ -389,7 +394,7 @@ impl Allocator {
     pub fn inode_table(&self, group: GroupNr) -> Result<BlockNr> {
         let found = self.shared.group(group)?;
         match found.inode_table {
-            Some(block) => Ok(block),
+            Some(block) => Ok(BlockNr(block.get())),
             None => {
                 Err(found.lock().desc().err().unwrap_or_else(|| FsError::corrupt("bad group descriptor")))
             }
@@ -421,13 +426,11 @@ impl Shared {
 /// Free blocks and inodes by all descriptors. Descriptors that cannot be read count nothing.
 fn sum(geo: &Geometry, journal: &Journal) -> Result<(u64, u64)> {
     let (mut blocks, mut inodes) = (0, 0);
-    for index in 0..geo.desc_blocks() {
-        for (_, desc) in table::read_descs(geo, journal, index)? {
-            if let Ok(desc) = desc {
-                blocks += u64::from(desc.free_blocks);
-                inodes += u64::from(desc.free_inodes);
-            }
+    table::each_desc(geo, journal, &mut |desc| {
+        if let Ok(desc) = desc {
+            blocks += u64::from(desc.free_blocks);
+            inodes += u64::from(desc.free_inodes);
         }
-    }
+    })?;
     Ok((blocks, inodes))
 }

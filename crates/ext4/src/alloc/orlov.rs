@@ -21,6 +21,19 @@ pub(super) struct Summary {
 /// The groups of a volume.
 pub(super) trait View {
     fn summary(&self, group: u32) -> Summary;
+
+    /// The first of the groups `from..to` that may have a free inode.
+    fn with_inodes(&self, from: u32, to: u32) -> Option<u32>;
+}
+
+/// All groups of `from..to` that may have a free inode.
+fn having_inodes(view: &impl View, from: u32, to: u32) -> impl Iterator<Item = u32> {
+    let mut at = from;
+    std::iter::from_fn(move || {
+        let found = view.with_inodes(at, to)?;
+        at = found.saturating_add(1);
+        Some(found)
+    })
 }
 
 /// How groups form units.
@@ -34,7 +47,7 @@ pub(super) struct Units {
 
 /// Larger flexible groups are treated as several units: looking at a unit must stay cheap.
 const MAX_UNIT: u32 = 64;
-/// How many units are compared for a directory at top level.
+/// How many units are looked at for a directory.
 const MAX_COMPARED: u32 = 256;
 
 impl Units {
@@ -90,17 +103,17 @@ pub(super) fn near_parent(view: &impl View, units: Units, average: Summary, pare
     let max_dirs = average.dirs + (inodes * size / 16).max(1);
     let min_inodes = average.free_inodes.saturating_sub(inodes * size / 4).max(1);
     let min_blocks = average.free_blocks.saturating_sub(blocks * size / 4);
-    units.from(units.of(parent)).find(|&unit| {
+    units.from(units.of(parent)).take(MAX_COMPARED as usize).find(|&unit| {
         let sum = units.sum(view, unit);
         sum.dirs < max_dirs && sum.free_inodes >= min_inodes && sum.free_blocks >= min_blocks
     })
 }
 
 /// The groups of a unit, then all others round: where to look for a directory's inode.
-pub(super) fn dir_groups(units: Units, unit: u32) -> impl Iterator<Item = u32> {
+pub(super) fn dir_groups(view: &impl View, units: Units, unit: u32) -> impl Iterator<Item = u32> {
     let home = units.members(unit);
     let (start, end) = (home.start, home.end);
-    home.chain(end..units.groups).chain(0..start)
+    home.chain(having_inodes(view, end, units.groups)).chain(having_inodes(view, 0, start))
 }
 
 /// Where to look for a file's inode. Groups may come twice.
@@ -122,8 +135,8 @@ pub(super) fn file_groups(
     std::iter::once(parent)
         .chain(units.members(units.of(parent)))
         .chain(hashed)
-        .chain(parent..groups)
-        .chain(0..parent)
+        .chain(having_inodes(view, parent, groups))
+        .chain(having_inodes(view, 0, parent))
 }
 
 #[cfg(test)]
@@ -135,6 +148,10 @@ mod tests {
     impl View for Fake {
         fn summary(&self, group: u32) -> Summary {
             self.0[group as usize]
+        }
+
+        fn with_inodes(&self, from: u32, to: u32) -> Option<u32> {
+            (from..to).find(|g| self.0[*g as usize].free_inodes > 0)
         }
     }
 
@@ -180,7 +197,8 @@ mod tests {
         fake.0[0] = group(0, 0, 900);
         let average = group(4 * 4000, 4 * 500, 0);
         assert_eq!(near_parent(&fake, units(8, 4), average, 2), Some(1), "900 directories are too many");
-        assert_eq!(dir_groups(units(8, 4), 1).collect::<Vec<_>>(), [4, 5, 6, 7, 0, 1, 2, 3]);
+        let order: Vec<u32> = dir_groups(&fake, units(8, 4), 1).collect();
+        assert_eq!(order, [4, 5, 6, 7, 1, 2, 3], "group 0 has no inode");
         assert_eq!(units(10, 4).members(2), 8..10);
         assert_eq!(units(10, 1 << 31).size, 64);
     }

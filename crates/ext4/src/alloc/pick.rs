@@ -9,9 +9,12 @@
 //! A summary is an upper bound: groups never looked at say their free count, others the longest run at the
 //! last look. Bitmaps that must be read from the device for this are limited by a budget; when it is used up,
 //! step 3 takes the first run ≥ `min` that it meets.
+//!
+//! Rows of groups have such bounds, too (`row.rs`), so groups of which many neighbours are full cost nothing.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 
 use super::bits::Span;
 
@@ -43,6 +46,12 @@ pub(super) trait Groups {
     fn bound(&self, group: u32) -> u32;
     /// Looks into a group and takes what is asked for.
     fn ask(&self, group: u32, ask: Ask) -> Answer;
+    /// Groups in a row (see `row.rs`); not 0.
+    fn row_len(&self) -> u32;
+    /// Upper bound for the longest free run in a row.
+    fn row_bound(&self, row: u32) -> u32;
+    /// A row was looked at: its bound may be lowered to those of its groups.
+    fn lower_row(&self, row: u32);
 }
 
 /// Finds and takes a run of `min..=want` blocks (`1 <= min <= want`), best near `bit` of `home`.
@@ -57,33 +66,82 @@ pub(super) fn search<G: Groups>(
     if let Answer::Run(run) = groups.ask(home, Ask::Near { bit, want, min }) {
         return Some((home, run));
     }
-    let count = groups.count();
-    let others = (home.saturating_add(1)..count).chain(0..home);
-    for group in others.clone() {
-        if groups.bound(group) < want {
+    'whole: for piece in pieces(groups, home) {
+        let row = piece.start / groups.row_len();
+        if groups.row_bound(row) < want {
             continue;
         }
-        match groups.ask(group, Ask::Whole { want }) {
-            Answer::Run(run) => return Some((group, run)),
-            Answer::No { read, .. } => {
-                reads = reads.saturating_sub(u32::from(read));
-                if reads == 0 && min < want {
-                    break;
+        for group in piece {
+            if groups.bound(group) < want {
+                continue;
+            }
+            match groups.ask(group, Ask::Whole { want }) {
+                Answer::Run(run) => return Some((group, run)),
+                Answer::No { read, .. } => {
+                    reads = reads.saturating_sub(u32::from(read));
+                    if reads == 0 && min < want {
+                        break 'whole;
+                    }
                 }
             }
         }
+        groups.lower_row(row);
     }
     if min == want {
         return None;
     }
-    let mut heap: BinaryHeap<(u32, Reverse<u32>, u32)> = std::iter::once(home)
-        .chain(others)
-        .zip(0u32..)
-        .map(|(group, distance)| (groups.bound(group), Reverse(distance), group))
-        .filter(|&(bound, ..)| bound >= min)
-        .collect();
-    while let Some((_, distance, group)) = heap.pop() {
-        let next = heap.peek().map_or(0, |top| top.0);
+    longest(groups, home, want, min, reads)
+}
+
+/// All groups but `home`, those behind it first, cut at the borders of rows.
+fn pieces<G: Groups>(groups: &G, home: u32) -> impl Iterator<Item = Range<u32>> {
+    let (count, len) = (groups.count(), groups.row_len());
+    let cut = move |from: u32, to: u32| {
+        let rows = from / len..to.div_ceil(len);
+        rows.map(move |row| (row * len).max(from)..row.saturating_add(1).saturating_mul(len).min(to))
+    };
+    let behind = cut(home.saturating_add(1), count);
+    behind.chain(cut(0, home)).filter(|piece| !piece.is_empty())
+}
+
+/// Groups that may have the longest run: at first whole rows, each as good as the best group that it may have.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Candidate {
+    bound: u32,
+    distance: Reverse<u32>,
+    first: u32,
+    count: u32,
+    is_row: bool,
+}
+
+fn longest<G: Groups>(groups: &G, home: u32, want: u32, min: u32, mut reads: u32) -> Option<(u32, Span)> {
+    let count = groups.count();
+    let distance = |group: u32| Reverse(if group < home { group + (count - home) } else { group - home });
+    let one = |group: u32, bound: u32| Candidate {
+        bound,
+        distance: distance(group),
+        first: group,
+        count: 1,
+        is_row: false,
+    };
+    let rows = pieces(groups, home).map(|piece| Candidate {
+        bound: groups.row_bound(piece.start / groups.row_len()),
+        distance: distance(piece.start),
+        first: piece.start,
+        count: piece.end - piece.start,
+        is_row: true,
+    });
+    let mut heap: BinaryHeap<Candidate> =
+        rows.chain([one(home, groups.bound(home))]).filter(|c| c.bound >= min).collect();
+    while let Some(best) = heap.pop() {
+        if best.is_row {
+            let inside = best.first..best.first + best.count;
+            heap.extend(inside.map(|group| one(group, groups.bound(group))).filter(|c| c.bound >= min));
+            groups.lower_row(best.first / groups.row_len());
+            continue;
+        }
+        let group = best.first;
+        let next = heap.peek().map_or(0, |top| top.bound);
         let floor = if reads == 0 { min } else { next.clamp(min, want) };
         match groups.ask(group, Ask::Longest { want, floor }) {
             Answer::Run(run) => return Some((group, run)),
@@ -91,7 +149,7 @@ pub(super) fn search<G: Groups>(
                 reads = reads.saturating_sub(u32::from(read));
                 // Strictly shorter than the floor, so this comes to an end.
                 if longest >= min && longest < floor {
-                    heap.push((longest, distance, group));
+                    heap.push(Candidate { bound: longest, ..best });
                 }
             }
         }
@@ -103,13 +161,15 @@ pub(super) fn search<G: Groups>(
 mod tests {
     use super::super::bits::Bits;
     use super::*;
-    use std::cell::RefCell;
+    use std::cell::{Cell, RefCell};
 
     /// Groups of 100 bits; `known` ones have an exact bound.
     struct Fake {
         bits: RefCell<Vec<Bits>>,
         bounds: RefCell<Vec<u32>>,
+        rows: RefCell<Vec<u32>>,
         asked: RefCell<Vec<u32>>,
+        looked: Cell<u32>,
     }
 
     impl Fake {
@@ -127,7 +187,14 @@ mod tests {
                 })
                 .collect();
             let bounds = bits.iter().map(Bits::count_zeros).collect();
-            Self { bits: RefCell::new(bits), bounds: RefCell::new(bounds), asked: RefCell::default() }
+            let rows = vec![u32::MAX; groups.len().div_ceil(3)];
+            Self {
+                bits: RefCell::new(bits),
+                bounds: RefCell::new(bounds),
+                rows: RefCell::new(rows),
+                asked: RefCell::default(),
+                looked: Cell::new(0),
+            }
         }
     }
 
@@ -136,6 +203,7 @@ mod tests {
             self.bits.borrow().len() as u32
         }
         fn bound(&self, group: u32) -> u32 {
+            self.looked.set(self.looked.get() + 1);
             self.bounds.borrow()[group as usize]
         }
         fn ask(&self, group: u32, ask: Ask) -> Answer {
@@ -151,6 +219,17 @@ mod tests {
                     Answer::No { longest, read: true }
                 }
             }
+        }
+        fn row_len(&self) -> u32 {
+            3
+        }
+        fn row_bound(&self, row: u32) -> u32 {
+            self.rows.borrow()[row as usize]
+        }
+        fn lower_row(&self, row: u32) {
+            let bounds = self.bounds.borrow();
+            let inside = bounds.iter().skip(row as usize * 3).take(3);
+            self.rows.borrow_mut()[row as usize] = inside.copied().max().unwrap_or(0);
         }
     }
 
@@ -218,5 +297,20 @@ mod tests {
         let fake = Fake::new(&groups);
         assert_eq!(search(&fake, 500, 1, 40, 1, 16).map(|f| f.1.len), Some(1));
         assert!(fake.asked.borrow().len() <= 18, "{} groups looked at", fake.asked.borrow().len());
+    }
+
+    #[test]
+    fn full_rows_are_passed_with_one_look() {
+        let mut groups: Vec<&[(u32, u32)]> = vec![&[]; 3000];
+        groups[2998] = &[(0, 50)];
+        groups[7] = &[(20, 3)];
+        let fake = Fake::new(&groups);
+        assert_eq!(search(&fake, 10, 0, 10, 10, 9), Some((2998, span(0, 10))));
+        assert!(fake.looked.get() > 2900, "nothing was known");
+        fake.looked.set(0);
+        assert_eq!(search(&fake, 10, 0, 10, 10, 9), Some((2998, span(10, 10))));
+        assert_eq!(search(&fake, 10, 0, 40, 1, 9), Some((2998, span(20, 30))), "the longest");
+        assert_eq!(search(&fake, 10, 0, 40, 1, 9), Some((7, span(20, 3))));
+        assert!(fake.looked.get() < 100, "{} groups looked at", fake.looked.get());
     }
 }

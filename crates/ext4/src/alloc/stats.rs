@@ -53,8 +53,10 @@ impl Allocator {
     /// them, bitmaps, inode tables, journal. What statfs takes off the size (`minixdf` off).
     pub fn overhead_blocks(&self) -> u64 {
         let geo = &self.shared.geo;
-        let fixed = 2 + u64::from(geo.inode_table_blocks);
-        let groups = (0..geo.groups).map(|group| fixed + u64::from(geo.base_meta_blocks(GroupNr(group))));
-        geo.first_data_block + groups.sum::<u64>() + self.shared.opts.journal_blocks
+        *self.shared.overhead.get_or_init(|| {
+            let fixed = 2 + u64::from(geo.inode_table_blocks);
+            let groups = (0..geo.groups).map(|group| fixed + u64::from(geo.base_meta_blocks(GroupNr(group))));
+            geo.first_data_block + groups.sum::<u64>() + self.shared.opts.journal_blocks
+        })
     }
 }

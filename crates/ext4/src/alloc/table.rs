@@ -28,17 +28,28 @@ use parking_lot::Mutex;
 use super::Run;
 use super::bits::Span;
 use super::group::{Group, merge};
+use super::row::Row;
 use super::zones::{Strays, places, reject_overlaps};
 use crate::error;
 
+/// Bytes of descriptors that are read at once when all are wanted.
+const AHEAD: usize = 1 << 20;
+
 /// How many groups the hand may look at when one comes in: bounds the time under the newcomer's lock.
 const CLOCK_STEPS: usize = 64;
+
+/// The groups of one descriptor block.
+#[derive(Debug)]
+struct Chunk {
+    groups: Box<[Group]>,
+    row: Arc<Row>,
+}
 
 /// The groups of a volume.
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) geo: Geometry,
-    chunks: Box<[OnceLock<Box<[Group]>>]>,
+    chunks: Box<[OnceLock<Chunk>]>,
     /// Held while a chunk is made.
     making: RankedMutex<(), { Rank::Descriptors as u8 }>,
     /// Metadata runs by the group in which they lie, if that is not the group they belong to.
@@ -73,6 +84,7 @@ impl Table {
         let per = self.geo.descs_per_block();
         let chunk = self.chunk(journal, nr.0 / per)?;
         chunk
+            .groups
             .get((nr.0 % per) as usize)
             .ok_or_else(|| FsError::corrupt(format!("no such block group {}", nr.0)))
     }
@@ -80,12 +92,12 @@ impl Table {
     /// The group, if its descriptor block was read.
     pub fn peek(&self, nr: GroupNr) -> Option<&Group> {
         let per = self.geo.descs_per_block();
-        self.chunks.get((nr.0 / per) as usize)?.get()?.get((nr.0 % per) as usize)
+        self.chunks.get((nr.0 / per) as usize)?.get()?.groups.get((nr.0 % per) as usize)
     }
 
     /// Groups whose descriptor blocks were read.
     pub fn known(&self) -> impl Iterator<Item = &Group> {
-        self.chunks.iter().filter_map(OnceLock::get).flat_map(|chunk| chunk.iter())
+        self.chunks.iter().filter_map(OnceLock::get).flat_map(|chunk| chunk.groups.iter())
     }
 
     /// Directories that `groups` groups have on average.
@@ -104,7 +116,12 @@ impl Table {
         }
     }
 
-    fn chunk(&self, journal: &Journal, index: u32) -> Result<&[Group]> {
+    /// What the groups of a descriptor block may have, and these groups; reads the block if that is its first use.
+    pub fn row(&self, journal: &Journal, index: u32) -> Result<(&Row, &[Group])> {
+        self.chunk(journal, index).map(|chunk| (&*chunk.row, &*chunk.groups))
+    }
+
+    fn chunk(&self, journal: &Journal, index: u32) -> Result<&Chunk> {
         let no_such = || FsError::corrupt(format!("no such descriptor block {index}"));
         let slot = self.chunks.get(index as usize).ok_or_else(no_such)?;
         if let Some(chunk) = slot.get() {
@@ -117,16 +134,20 @@ impl Table {
                 self.note_foreign(nr, desc);
             }
             reject_overlaps(&self.geo, &mut descs);
+            let row = Arc::new(Row::new());
             let mut groups = Vec::with_capacity(descs.len());
             for (nr, desc) in descs {
                 self.known.fetch_add(1, Ordering::Relaxed);
                 self.dirs.fetch_add(desc.as_ref().map_or(0, |d| u64::from(d.used_dirs)), Ordering::Relaxed);
-                groups.push(Group::new(nr, desc, self.geo.group_blocks(nr), self.geo.inodes_per_group));
+                let (blocks, inodes) = (self.geo.group_blocks(nr), self.geo.inodes_per_group);
+                groups.push(Group::new(nr, &row, desc, blocks, inodes));
             }
+            row.blocks.lower(|| groups.iter().map(Group::bound).max().unwrap_or(0));
+            row.inodes.lower(|| groups.iter().map(Group::free_inodes).max().unwrap_or(0));
             // Nobody else sets it: `making` is held.
-            let _ = slot.set(groups.into());
+            let _ = slot.set(Chunk { groups: groups.into(), row });
         }
-        slot.get().map(|chunk| &**chunk).ok_or_else(no_such)
+        slot.get().ok_or_else(no_such)
     }
 
     fn note_foreign(&self, owner: GroupNr, desc: &GroupDesc) {
@@ -255,10 +276,19 @@ type Descs = Vec<(GroupNr, Result<GroupDesc>)>;
 
 /// Reads and checks the descriptors of one block.
 pub(super) fn read_descs(geo: &Geometry, journal: &Journal, index: u32) -> Result<Descs> {
-    let per = geo.descs_per_block();
-    let first = index.saturating_mul(per);
-    let (block, _) = geo.desc_block(GroupNr(first));
+    let (block, _) = geo.desc_block(first_of(geo, index));
     let data: Arc<Vec<u8>> = journal.read(block).map_err(error::journal)?.data();
+    Ok(decode(geo, index, &data))
+}
+
+fn first_of(geo: &Geometry, index: u32) -> GroupNr {
+    GroupNr(index.saturating_mul(geo.descs_per_block()))
+}
+
+fn decode(geo: &Geometry, index: u32, data: &[u8]) -> Descs {
+    let per = geo.descs_per_block();
+    let first = first_of(geo, index).0;
+    let (block, _) = geo.desc_block(GroupNr(first));
     let descs = (first..first.saturating_add(per).min(geo.groups)).map(GroupNr).map(|nr| {
         let (_, at) = geo.desc_block(nr);
         let bytes = data.get(at..at + usize::from(geo.desc_size)).unwrap_or_default();
@@ -268,5 +298,31 @@ pub(super) fn read_descs(geo: &Geometry, journal: &Journal, index: u32) -> Resul
         });
         (nr, desc)
     });
-    Ok(descs.collect())
+    descs.collect()
+}
+
+/// Gives all descriptors to `each`, read from the device in large pieces: for a journal that was just opened, when no block
+/// is newer in memory. (They do not stay in memory.)
+pub(super) fn each_desc(
+    geo: &Geometry,
+    journal: &Journal,
+    each: &mut dyn FnMut(Result<GroupDesc>),
+) -> Result<()> {
+    let len = geo.block_len();
+    let mut bytes = Vec::new();
+    let mut index = 0;
+    while index < geo.desc_blocks() {
+        let place = |index: u32| geo.desc_block(first_of(geo, index)).0;
+        let start = place(index);
+        let most = u32::try_from(AHEAD / len).unwrap_or(1).clamp(1, geo.desc_blocks() - index);
+        // With meta_bg they lie apart.
+        let count = (1..most).find(|n| place(index + n) != start.plus(u64::from(*n))).unwrap_or(most);
+        bytes.resize(count as usize * len, 0);
+        journal.read_home(start, &mut bytes).map_err(error::journal)?;
+        for (block, index) in bytes.chunks(len).zip(index..) {
+            decode(geo, index, block).into_iter().for_each(|(_, desc)| each(desc));
+        }
+        index += count;
+    }
+    Ok(())
 }

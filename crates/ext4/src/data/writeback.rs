@@ -5,7 +5,7 @@
 //! | fsync | the file |
 //! | sync, unmount | everything |
 //! | more than `dirty_bytes` | the file that is being written, by its writer |
-//! | every second | files dirty for longer than 5 s, and everything above half of `dirty_bytes` |
+//! | every second | files dirty for longer than 5 s; everything above half of `dirty_bytes`, or of the inodes that are kept decoded |
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -217,7 +217,9 @@ impl Service for Writeback {
         if fs.check_writable().is_err() {
             return Progress::Idle(Some(PERIOD));
         }
-        let pressed = fs.dirty.bytes() > fs.live.dirty_bytes() / 2;
+        // An inode with time stamps to write stays decoded, too.
+        let many = fs.dirty.len() > fs.table.capacity() / 2;
+        let pressed = many || fs.dirty.bytes() > fs.live.dirty_bytes() / 2;
         let before = if pressed { u64::MAX } else { fs.clock.now_ns().saturating_sub(MAX_AGE_NS) };
         for cell in fs.dirty.older_than(before) {
             if let Ok(mut st) = cell.write() {

@@ -1,8 +1,9 @@
 //! Removing a directory with everything in it.
 //!
 //! Without recursion, so that depth costs no stack: a list of the directories that are being emptied, the innermost last.
-//! Each takes a batch of its entries from the start, removes what is no directory, and steps into the first that is one.
-//! An empty batch means that the directory itself can go.
+//! Each goes through its entries once, a batch at a time, removes what is no directory, and steps into what is one; then the
+//! directory itself goes. Only if that fails, because names came meanwhile, it begins again. (It must not begin again for each
+//! batch: the blocks that it emptied stay, and would be read each time.)
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,8 +21,16 @@ struct Level {
     name: Vec<u8>,
     dir: Inode,
     left: Vec<DirEntry>,
-    /// Something of the last batch was removed.
+    /// Where the next batch begins.
+    cookie: u64,
+    /// Something was removed since it began.
     moved: bool,
+}
+
+impl Level {
+    fn new(above: Inode, name: Vec<u8>, dir: Inode) -> Self {
+        Self { above, name, dir, left: Vec::new(), cookie: 0, moved: false }
+    }
 }
 
 pub(super) fn all(fs: &Arc<Ext4>, spot: &Spot) -> Result<()> {
@@ -34,28 +43,27 @@ pub(super) fn all(fs: &Arc<Ext4>, spot: &Spot) -> Result<()> {
         return fs.unlink(above.ino(), name);
     }
     let mut met = HashSet::from([node.ino()]);
-    let mut levels = vec![Level {
-        above: above.clone(),
-        name: name.to_vec(),
-        dir: node.clone(),
-        left: Vec::new(),
-        moved: true,
-    }];
+    let mut levels = vec![Level::new(above.clone(), name.to_vec(), node.clone())];
     while let Some(level) = levels.last_mut() {
         if level.left.is_empty() {
-            level.left = entries(&level.dir)?;
-            if level.left.is_empty() {
-                gone_is_fine(fs.rmdir(level.above.ino(), &level.name))?;
-                levels.pop();
-                if let Some(above) = levels.last_mut() {
-                    above.moved = true;
-                }
+            level.left = fetch(&level.dir, level.cookie)?;
+            if let Some(last) = level.left.last() {
+                level.cookie = last.cookie;
+                level.left.retain(|e| e.name != b"." && e.name != b"..");
                 continue;
             }
-            if !std::mem::replace(&mut level.moved, false) {
-                // Listed, but nobody finds them: the index of a damaged directory, or somebody who makes new ones all the time.
-                return Err(FsError::NotEmpty);
+            match fs.rmdir(level.above.ino(), &level.name) {
+                // Names came meanwhile. (If nothing moved, they are listed, but nobody finds them: the index of a damaged directory.)
+                Err(FsError::NotEmpty) if level.moved => (level.cookie, level.moved) = (0, false),
+                result => {
+                    gone_is_fine(result)?;
+                    levels.pop();
+                    if let Some(above) = levels.last_mut() {
+                        above.moved = true;
+                    }
+                }
             }
+            continue;
         }
         let Some(entry) = level.left.pop() else { continue };
         let node = match level.dir.lookup(&entry.name) {
@@ -72,16 +80,9 @@ pub(super) fn all(fs: &Arc<Ext4>, spot: &Spot) -> Result<()> {
             return Err(FsError::corrupt("a directory has two names").in_inode(node.ino().into()));
         }
         let above = level.dir.clone();
-        levels.push(Level { above, name: entry.name, dir: node, left: Vec::new(), moved: true });
+        levels.push(Level::new(above, entry.name, node));
     }
     Ok(())
-}
-
-/// The first entries of a directory beside `.` and `..`.
-fn entries(dir: &Inode) -> Result<Vec<DirEntry>> {
-    let mut batch = fetch(dir, 0)?;
-    batch.retain(|e| e.name != b"." && e.name != b"..");
-    Ok(batch)
 }
 
 /// Somebody else may have removed it first.

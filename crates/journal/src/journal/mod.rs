@@ -294,6 +294,21 @@ impl Journal {
         self.cache.read(nr)
     }
 
+    /// Reads neighbouring blocks from the device, past the cache: for a journal that was just opened, since changes that are
+    /// not at home are not seen. `bytes` are whole blocks.
+    ///
+    /// # Errors
+    /// If the device fails or a block is past the end of the volume.
+    pub fn read_home(&self, start: BlockNr, bytes: &mut [u8]) -> Result<()> {
+        let size = self.cache.block_size();
+        let last = start.plus((bytes.len() / size.len()).saturating_sub(1) as u64);
+        if !self.cache.in_range(last) {
+            let what = "block number past the end of the volume".to_owned();
+            return Err(JournalError::Corrupt { what, block: last.0 });
+        }
+        Ok(self.device.read_at(bytes, start.offset(size))?)
+    }
+
     /// The block that the device could not read last, if nobody asked since.
     #[must_use]
     pub fn take_failed_read(&self) -> Option<BlockNr> {

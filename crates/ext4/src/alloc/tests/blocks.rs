@@ -152,7 +152,8 @@ fn trim_finds_free_blocks_only() {
 #[cfg(debug_assertions)]
 #[test]
 fn groups_ascend() {
-    let group = |nr| super::super::group::Group::new(GroupNr(nr), Err(FsError::NoSpace), 0, 0);
+    let row = Arc::new(super::super::row::Row::new());
+    let group = |nr| super::super::group::Group::new(GroupNr(nr), &row, Err(FsError::NoSpace), 0, 0);
     let (low, high) = (group(3), group(4));
     {
         let _low = low.lock();
