@@ -11,8 +11,8 @@
 //! | [`Part::DataLibrary`] | library, the raw device | 0.9 of the device |
 //! | [`Part::Isolation`] | library, mount, Linux without fast commits, fuse2fs | p99 beside a writer 3 times p99 alone |
 //!
-//! A part is a list of contests ([`plan`]): players with a load each, who take turns, and what is wanted of them. What was
-//! measured is judged and shown by [`show`].
+//! A part is a list of contests (`plan`): players with a load each, who take turns, and what is wanted of them. What was
+//! measured is judged and shown by `show`.
 
 mod plan;
 mod show;
