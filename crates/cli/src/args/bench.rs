@@ -97,6 +97,12 @@ pub struct BenchMediumArgs {
 
 /// `extol bench noop`.
 #[derive(Args, Debug)]
+#[command(
+    after_long_help = manual!("extol bench noop /mnt &", "time sh -c 'cd /mnt && mkdir d && touch d/file && rm -r d'"),
+    long_about = "Serve a file system that does nothing: names and inodes in memory, sizes without data.\n\n\
+        It is mounted as Extol's mounts are, and says what FUSE allows. What is written reads as zeros, and all is gone after \
+        the unmount. Stays in the foreground; ends when DIR is unmounted, or with SIGTERM or SIGINT."
+)]
 pub struct BenchNoopArgs {
     /// End when standard input ends.
     #[arg(long)]
