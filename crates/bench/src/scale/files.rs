@@ -158,8 +158,10 @@ fn at_size(
         process.reset_peak();
     }
     let mut rng = StdRng::seed_from_u64(files);
-    let batch = scale.batch.min(files / 4).max(1);
-    let samples = scale.samples.min(files / batch / 2).max(1);
+    // As many operations at each size as the smallest one allows: each touches as many inodes, and caches are as warm.
+    let smallest = scale.files.first().copied().unwrap_or(files);
+    let batch = scale.batch.min(smallest / 4).max(1);
+    let samples = scale.samples.min(smallest / batch / 2).max(1);
     let mut chosen = || -> Vec<String> {
         let all = usize::try_from(files).unwrap_or(usize::MAX);
         let some = rand::seq::index::sample(&mut rng, all, ((batch * samples) as usize).min(all));

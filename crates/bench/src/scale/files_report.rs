@@ -17,9 +17,10 @@ const OPS: [Op; 6] = [
 
 /// Operations whose cost must not grow. (The others read from the device what no cache can hold.)
 const FLAT: [usize; 3] = [0, 1, 3];
-/// How much more they may cost: noise, and for each level that the index has more.
+/// How much more they may cost: noise, and for each level that the index has more. (Random files among more files lie in more
+/// blocks, so some of it is the processor's cache.)
 const NOISE: f64 = 1.5;
-const LEVEL: f64 = 0.25;
+const LEVEL: f64 = 0.5;
 
 pub(super) fn describe(report: &mut Report, rows: &[Row]) {
     let mut groups: Vec<Vec<&Row>> = Vec::new();
