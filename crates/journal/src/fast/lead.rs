@@ -293,14 +293,14 @@ impl Journal {
     /// Writes the blocks of a fast commit; durable on return.
     fn write_chain(&self, place: Place, bytes: &[u8]) -> Result<()> {
         let Some(log) = &self.log else { return Ok(()) };
-        #[cfg(feature = "planted-bugs")]
-        let at_once = crate::planted::has(crate::planted::Bug::FastHeadFirst);
-        #[cfg(not(feature = "planted-bugs"))]
-        let at_once = false;
-        // What must be there before, and what makes it count.
-        let block = if place.first && !at_once { self.block_size().len() } else { bytes.len() };
+        // What makes it count, and what must be there before.
+        let block = if place.first { self.block_size().len() } else { bytes.len() };
         let (counts, others) = bytes.split_at(block.min(bytes.len()));
         log.write_fast(place.at + 1, others, false)?;
+        #[cfg(feature = "planted-bugs")]
+        if place.first && crate::planted::has(crate::planted::Bug::FastHeadFirst) {
+            log.write_fast(place.at, counts, self.barrier())?;
+        }
         if self.barrier() {
             let (log_flush, data_flush) = (!others.is_empty(), self.data_is_dirty());
             #[cfg(feature = "planted-bugs")]
