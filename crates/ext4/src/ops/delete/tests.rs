@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use extol_check::CheckOptions;
 use extol_device::MemDevice;
-use extol_vfs::{Fallocate, FileSystem as _, RenameFlags, XattrSet};
+use extol_vfs::{Fallocate, FileSystem as _, RenameFlags};
 
 use crate::mkfs::{MkfsOptions, mkfs};
 use crate::{Ext4, MountOptions};
@@ -43,31 +43,6 @@ fn close(device: &Arc<MemDevice>, fs: &Ext4) {
     let report = extol_check::check(Arc::<MemDevice>::clone(device), &CheckOptions::default(), &mut |_| {});
     let report = report.unwrap();
     assert!(report.is_clean(), "{report:?}");
-}
-
-#[test]
-fn a_file_of_a_few_blocks_goes_with_its_name() {
-    let (device, fs) = volume();
-    fs.write_file("keep", "kept").unwrap();
-    let before = left(&fs);
-    for name in ["a", "b", "c"] {
-        fs.write_file(name, vec![1; 20_000]).unwrap();
-        // (Three times the same, so one block.)
-        fs.setxattr(fs.inode(name).unwrap().ino(), b"user.large", &[7; 2000], XattrSet::Any).unwrap();
-    }
-    fs.symlink("x".repeat(100), "link").unwrap();
-    fs.create_dir("dir").unwrap();
-    fs.sync().unwrap();
-    assert_eq!(handles(&fs, || fs.remove_file("a").unwrap()), 1);
-    assert_eq!(handles(&fs, || fs.rename_path("b", "c").unwrap()), 1);
-    assert_eq!(handles(&fs, || fs.unlink(fs.root(), b"c").unwrap()), 1);
-    assert_eq!(handles(&fs, || fs.remove_file("link").unwrap()), 1);
-    assert_eq!(handles(&fs, || fs.remove_dir("dir").unwrap()), 1);
-    // Written and never on the device.
-    fs.write_file("young", "some").unwrap();
-    fs.remove_file("young").unwrap();
-    assert_eq!(left(&fs), before);
-    close(&device, &fs);
 }
 
 #[test]
