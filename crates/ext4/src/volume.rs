@@ -27,6 +27,28 @@ pub(crate) struct Volume {
     pub sharing: Sharing,
 }
 
+/// A slot of the inode table as it was. (Those of the usual sizes need no memory of their own.)
+struct Before {
+    short: [u8; 256],
+    long: Vec<u8>,
+    len: usize,
+}
+
+impl Before {
+    fn of(slot: &[u8]) -> Self {
+        let mut before = Self { short: [0; 256], long: Vec::new(), len: slot.len() };
+        match before.short.get_mut(..slot.len()) {
+            Some(part) => part.copy_from_slice(slot),
+            None => before.long = slot.to_vec(),
+        }
+        before
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.short.get(..self.len).unwrap_or(&self.long)
+    }
+}
+
 impl Volume {
     /// Block and byte offset of an inode's slot in the inode table.
     fn inode_slot(&self, ino: InodeNr) -> Result<(BlockNr, usize)> {
@@ -66,9 +88,9 @@ impl Volume {
         let written = h
             .modify(&buf, |bytes| {
                 let slot = bytes.get_mut(at..at + size)?;
-                let before = watched.then(|| slot.to_vec());
+                let before = watched.then(|| Before::of(slot));
                 inode.encode_into(slot, ino, &self.geo);
-                before.map(|before| eligibility::judge(&before, inode, slot, how))
+                before.map(|before| eligibility::judge(before.bytes(), inode, slot, how))
             })
             .map_err(error::journal)?;
         if let Some(written) = written {
@@ -85,11 +107,12 @@ impl Volume {
         let written = h
             .modify(&buf, |bytes| {
                 let Some(slot) = bytes.get_mut(at..at + size) else { return Ok(None) };
-                let before = watched.then(|| slot.to_vec());
+                let before = watched.then(|| Before::of(slot));
                 let mut inode = Inode::decode(slot, ino, &self.geo)?;
                 f(&mut inode);
                 inode.encode_into(slot, ino, &self.geo);
-                Ok(before.map(|before| eligibility::judge(&before, &inode, slot, Change::default())))
+                let change = Change::default();
+                Ok(before.map(|before| eligibility::judge(before.bytes(), &inode, slot, change)))
             })
             .map_err(error::journal)?
             .map_err(|e: extol_ondisk::OnDiskError| error::ondisk(e).in_inode(u64::from(ino.0)))?;

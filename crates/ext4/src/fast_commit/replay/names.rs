@@ -130,8 +130,13 @@ impl Replay<'_> {
             self.check_room()?;
             let t = self.touch(ino)?;
             let raw = &t.node.raw;
-            if t.life == Life::Alive && park::is_parked(raw.mode, raw.size, raw.links) {
-                self.unlink(&FcName { parent, ino, name: &park::name(ino) })?;
+            if t.life != Life::Alive || !park::is_parked(raw.mode, raw.size, raw.links) {
+                continue;
+            }
+            let name = park::name(ino);
+            let Some(dir) = self.inodes.get(&parent).filter(|dir| dir.is_live_dir()) else { continue };
+            if dir::lookup(self.vol, &dir.node, &name)?.is_some_and(|(found, _)| found.0 == ino) {
+                self.unlink(&FcName { parent, ino, name: &name })?;
             }
         }
         Ok(())
