@@ -228,7 +228,6 @@ fn mistakes_are_one_line() {
         "seq --bs 2M --size 1M",
         "rand --direct --bs 1000",
         "rand --rw sideways",
-        "dbench --loadfile /nowhere/client.txt",
         "speed --part half",
         "speed --medium floppy",
     ];
