@@ -441,6 +441,44 @@ fn requests_that_wait_keep_nobody_else_waiting() {
     m.unmount();
 }
 
+struct Thaw<'a>(&'a MemFs);
+
+impl Drop for Thaw<'_> {
+    fn drop(&mut self) {
+        self.0.set_frozen(false);
+    }
+}
+
+/// However many requests wait for a thaw, others find a worker, and afterwards all of them are done.
+#[test]
+fn a_freeze_leaves_somebody_who_reads() {
+    let config = MountConfig { max_threads: 2, ..MountConfig::default() };
+    let Some(mut m) = mount_with(true, &config) else { return };
+    for n in 0..8 {
+        // The kernel lets one name at a time into a directory.
+        fs::create_dir(m.path(&format!("d{n}"))).unwrap();
+    }
+    std::thread::scope(|scope| {
+        let thaw = Thaw(&m.fs);
+        m.fs.set_frozen(true);
+        let waiting: Vec<_> = (0..8)
+            .map(|n| {
+                let m = &m;
+                scope.spawn(move || fs::write(m.path(&format!("d{n}/f")), "x"))
+            })
+            .collect();
+        for n in 0..200 {
+            assert!(fs::metadata(m.path(&format!("missing{n}"))).is_err());
+        }
+        assert!(waiting.iter().all(|thread| !thread.is_finished()));
+        drop(thaw);
+        for thread in waiting {
+            thread.join().unwrap().unwrap();
+        }
+    });
+    m.unmount();
+}
+
 /// Without the write-back cache files hold what was written, and closing and unlinking them costs no request for times.
 #[test]
 fn written_through() {

@@ -35,6 +35,9 @@ pub struct MemFs {
     /// Lookups of names that begin with "stuck" wait until they are released: how many do.
     stuck: Mutex<Option<usize>>,
     moved: Condvar,
+    /// While this is set, nothing can be created.
+    frozen: Mutex<bool>,
+    thawed: Condvar,
     /// Serve `open_by_number`; without it, readdirplus looks names up.
     by_number: bool,
 }
@@ -162,7 +165,14 @@ impl MemFs {
         let mut state = State { nodes: HashMap::new(), next_ino: ROOT, next_cookie: 10 };
         state.add_node(FileKind::Directory, 0o777, Creds::default(), ROOT);
         state.next_ino = 11;
-        Self { state: Mutex::new(state), stuck: Mutex::new(Some(0)), moved: Condvar::new(), by_number }
+        Self {
+            state: Mutex::new(state),
+            stuck: Mutex::new(Some(0)),
+            moved: Condvar::new(),
+            frozen: Mutex::new(false),
+            thawed: Condvar::new(),
+            by_number,
+        }
     }
 
     /// All references held, and the number of inodes.
@@ -183,6 +193,12 @@ impl MemFs {
     pub fn release_stuck(&self) {
         *self.stuck.lock() = None;
         self.moved.notify_all();
+    }
+
+    /// From now on nothing can be created, or everything again.
+    pub fn set_frozen(&self, frozen: bool) {
+        *self.frozen.lock() = frozen;
+        self.thawed.notify_all();
     }
 
     fn create_node(&self, dir: u32, new: NewNode, perm: u16, umask: u16, who: Creds) -> Result<(u32, bool)> {
@@ -277,6 +293,9 @@ impl FileSystem for MemFs {
     }
 
     fn create(&self, dir: u32, name: &[u8], new: NewNode, perm: u16, umask: u16, who: Creds) -> Result<Attr> {
+        if *self.frozen.lock() {
+            return Err(FsError::Frozen);
+        }
         if name.len() > 255 {
             return Err(FsError::NameTooLong);
         }
@@ -287,6 +306,10 @@ impl FileSystem for MemFs {
         let mut state = self.state.lock();
         state.insert(dir, name, ino)?;
         state.hold(ino)
+    }
+
+    fn wait_thawed(&self) {
+        self.thawed.wait_while(&mut self.frozen.lock(), |frozen| *frozen);
     }
 
     fn create_unnamed(&self, dir: u32, perm: u16, umask: u16, who: Creds) -> Result<Attr> {
