@@ -323,7 +323,14 @@ fn growing(actor: &mut Actor, round: usize) -> Done {
     }
     match below(actor, 10) {
         0 => actor.fsync(dir.trim_end_matches('/')),
-        1 => actor.syncfs(),
+        1 => {
+            // The first fast commit behind a full one, of several blocks.
+            actor.syncfs()?;
+            for n in 0..below(actor, 9) {
+                actor.create(&format!("{dir}b{n}{round:0>len$}"))?;
+            }
+            actor.fsync(dir.trim_end_matches('/'))
+        }
         2 => match some_file(actor) {
             Some(file) => {
                 actor.unlink(&file)?;
