@@ -3,7 +3,7 @@
 
 use extol_testkit::{
     ExtolMount, Image, KernelMount, LoopDevice, Need, Scratch, Shutdown, debugfs, dump_super, e2fsck,
-    e2fsck_fix, require, run_ok, shutdown, tool,
+    e2fsck_fix, require, run_ok, shutdown, tool, unmount,
 };
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -117,7 +117,7 @@ fn no_space_below_the_image() {
             // tmpfs without O_DIRECT.
             Err(e) if options == ["direct"] => {
                 println!("skipped direct: {}", e.output.trim());
-                run_ok(tool("umount").arg(&small));
+                unmount(&small);
                 continue;
             }
             Err(e) => panic!("{e:?}"),
@@ -129,7 +129,8 @@ fn no_space_below_the_image() {
         stopped(mount, &promised, true);
         run_ok(tool("mount").args(["-o", "remount,size=200m"]).arg(&small));
         comes_back(&image, &scratch, &promised);
-        run_ok(tool("umount").arg(&small));
+        // The daemon closes the image a moment after its mount has gone.
+        unmount(&small);
     }
 }
 

@@ -33,6 +33,8 @@ impl Rig {
         let path = dir.path().join("image");
         let made = Command::new("mke2fs")
             .args(["-q", "-F", "-t", "ext4", "-b", "4096", "-O", "^resize_inode,fast_commit", "-J", "size=8"])
+            // Where names go, and so when leaves are divided, is up to the seed of the hash, which would be a random one.
+            .args(["-E", "hash_seed=5a3f9c1e-7b24-4d86-a1c0-3e9b72d4f608"])
             .args(mke2fs)
             .arg(&path)
             .arg("32M")
