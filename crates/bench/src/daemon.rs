@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::subject::is_mounted;
 use crate::{BenchError, Result};
 
 /// How long the server may take to end once nobody uses its mount.
@@ -81,10 +82,4 @@ impl Drop for Daemon {
             let _ = extol_fuse::unmount(self.dir.path(), true);
         }
     }
-}
-
-fn is_mounted(dir: &Path) -> bool {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let dir = dir.to_string_lossy();
-    table.lines().any(|line| line.split(' ').nth(4) == Some(dir.as_ref()))
 }

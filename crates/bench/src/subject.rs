@@ -179,7 +179,8 @@ fn serving(program: &str, dir: &Path) -> Option<u32> {
     })
 }
 
-fn is_mounted(dir: &Path) -> bool {
+/// Something is mounted on the directory.
+pub(crate) fn is_mounted(dir: &Path) -> bool {
     let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let want = dir.to_string_lossy();
     text.lines().any(|l| l.split(' ').nth(4) == Some(want.as_ref()))

@@ -197,4 +197,4 @@ fn unmap_little(fs: &Fs, st: &mut InodeState, credits: u32) -> Result<Handle> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,9 +1,9 @@
 //! What is held up, by whom, and for how long; in virtual time.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use std::io::IoSlice;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use extol_device::{
     BlockDevice as _, DeviceOp, Fault, FaultDevice, MemDevice, RecordingDevice, ScatteredWrite, SharedDevice,
@@ -60,17 +60,23 @@ fn what_is_written_during_a_flush_is_not_covered_by_it() {
     assert_eq!(pace.stats().unflushed, 0);
 }
 
-#[test]
-fn a_writer_waits_for_the_flush_under_way_and_no_longer() {
-    let (clock, pace) = pace();
+/// A flush under way, and a writer who waits for it.
+fn writer_behind_a_flush(pace: &Arc<Pace>) -> (Flush<'_>, JoinHandle<Room>) {
     pace.synced(SMALL);
     pace.wrote(100 * MIB);
     let flush = pace.begin();
-    let theirs = Arc::clone(&pace);
+    let theirs = Arc::clone(pace);
     let writer = std::thread::spawn(move || theirs.room(WRITER, MIB));
     while pace.stats().waits == 0 {
         std::thread::yield_now();
     }
+    (flush, writer)
+}
+
+#[test]
+fn a_writer_waits_for_the_flush_under_way_and_no_longer() {
+    let (clock, pace) = pace();
+    let (flush, writer) = writer_behind_a_flush(&pace);
     clock.advance(Duration::from_millis(3));
     flush.succeeded();
     assert_eq!(writer.join().unwrap(), Room::Go);
@@ -80,14 +86,7 @@ fn a_writer_waits_for_the_flush_under_way_and_no_longer() {
 #[test]
 fn a_flush_that_fails_lets_the_writer_find_out_for_itself() {
     let (_, pace) = pace();
-    pace.synced(SMALL);
-    pace.wrote(100 * MIB);
-    let flush = pace.begin();
-    let theirs = Arc::clone(&pace);
-    let writer = std::thread::spawn(move || theirs.room(WRITER, MIB));
-    while pace.stats().waits == 0 {
-        std::thread::yield_now();
-    }
+    let (flush, writer) = writer_behind_a_flush(&pace);
     drop(flush);
     assert_eq!(writer.join().unwrap(), Room::Flush);
 }

@@ -16,8 +16,8 @@ fn volume() -> (Arc<MemDevice>, Arc<Ext4>) {
     (Arc::clone(&device), Ext4::open(device, &options).unwrap())
 }
 
-/// Handles that `work` opens.
-fn handles(fs: &Ext4, work: impl FnOnce()) -> u64 {
+/// Handles that `work` opens, in a volume without threads of its own.
+pub(crate) fn handles(fs: &Ext4, work: impl FnOnce()) -> u64 {
     let now = || {
         // (They are counted by the commit.)
         fs.sync().unwrap();
