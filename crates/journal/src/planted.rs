@@ -32,6 +32,12 @@ pub enum Bug {
     NamesForgotten,
     /// A fast commit does not say that a name is gone.
     UnlinkForgotten,
+    /// Recovery does not compare the data of the last fast commit.
+    WitnessIgnored,
+    /// Data of the last fast commit is overwritten while it is the last.
+    WitnessOverwritten,
+    /// Data goes to blocks whose zeros are not on the medium yet.
+    ZerosNotDurable,
     /// What e2fsck writes back from memory does not go home before the first fast commit.
     PatchedNotHome,
 }

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   rename ─ inodes ─ handle ─ orphans ─ inode shard ─ trim ─ groups ─ descriptors ─ superblock ─ dirty files
-//!          ─ checkpointing ─ journal state ─ checkpoint list ─ cache shard ─ buffer ─ transaction lists ─ log superblock
+//!          ─ checkpointing ─ journal state ─ checkpoint list ─ cache shard ─ buffer ─ transaction lists ─ witnesses ─ log superblock
 //! ```
 //!
 //! Among locks of one rank: groups ascend; files ascend and come after directories; a second directory needs the rename
@@ -60,6 +60,8 @@ pub enum Rank {
     TransactionList,
     /// What changed since the last full commit.
     FastCommit,
+    /// File data that fast commits vouch for.
+    Witnesses,
     /// The superblock of the log.
     LogSuperblock,
 }
@@ -206,7 +208,7 @@ impl<T, const RANK: u8> Mutex<T, RANK> {
     }
 }
 
-const RANKS: [Rank; 20] = [
+const RANKS: [Rank; 21] = [
     Rank::Gate,
     Rank::Rename,
     Rank::Directory,
@@ -226,6 +228,7 @@ const RANKS: [Rank; 20] = [
     Rank::Buffer,
     Rank::TransactionList,
     Rank::FastCommit,
+    Rank::Witnesses,
     Rank::LogSuperblock,
 ];
 

@@ -92,7 +92,7 @@ impl Base {
             head == [0xC0, 0x3B, 0x39, 0x98, 0, 0, 0, 4]
         });
         let tid = Tid(report.recovery.end_tid);
-        let chain = FcWriter::chain(BlockSize::new(BS as u32).unwrap(), tid, true, records).unwrap();
+        let chain = FcWriter::chain(BlockSize::new(BS as u32).unwrap(), tid, true, records, &[]).unwrap();
         let at = BlockNr(start.unwrap() + u64::from(first)).offset(BlockSize::new(BS as u32).unwrap());
         image.write_at(&chain.bytes, at).unwrap();
         image

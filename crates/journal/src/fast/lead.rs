@@ -21,9 +21,12 @@
 //! What is durable when, for a fast commit of blocks `b0 … bn`:
 //!
 //! ```text
-//!   one block, or later   [FLUSH, if file data was written since the last one]   b0 … bn FUA
+//!   one block, or later   [FLUSH, if file data needs it]   b0 … bn FUA
 //!   several, first        b1 … bn   FLUSH   b0 FUA                  before b0 is there, nobody reads on
 //! ```
+//!
+//! File data needs it unless the fast commit vouches for it (see [`super::witness`]) or it needs no order; then the flush is
+//! the one behind `b0 … bn`, and the whole is one trip.
 //!
 //! Of a later one any part may be torn: its TAIL's sum covers all its blocks, and who reads a sum that is wrong, or anything
 //! else, behind a good fast commit stops there and has lost nothing. Of the first, torn blocks cost the whole log on Linux
@@ -44,7 +47,7 @@
 //!   (`Journal::lead_commit`, `Area::place`). So no fast commit of another life of the log is ever taken for one
 //!   that counts, and e2fsck, which gives up the whole log when the area begins with another transaction's, finds none.
 //! - F4: the last write of a fast commit makes it count, and all that it needs is durable before or within it: file data of
-//!   the inodes in it before, its other blocks before if it is the first, else covered by its sum (`write_chain`).
+//!   the inodes in it before, or with a witness, by which recovery sees whether it is; its other blocks before if it is the first, else covered by its sum (`write_chain`).
 //! - F5: at most two blocks fewer than the area has belong to one transaction (`Area`).
 //! - F6: what the source gave is durable before the batch is told so, or the transaction is committed in full next, with
 //!   no other fast commit in between, or the journal is aborted (`lead_fast`).
@@ -63,8 +66,8 @@ use extol_sync::thread;
 
 use super::area::Place;
 use super::queue::{Batch, Seat};
-use super::{Ask, Collected, FastSource, Reason};
-use crate::format::FcWriter;
+use super::{Ask, Collected, FastSource, FcRecord, Reason, Witness};
+use crate::format::{FcChain, FcWriter};
 use crate::journal::wait::{Gathering, Purpose, nothing_to_commit};
 use crate::journal::{Journal, State};
 use crate::types::{JournalError, Result, Tid};
@@ -74,6 +77,24 @@ struct Ticket {
     batch: u64,
     in_a_row: bool,
     seat: Arc<Seat>,
+}
+
+/// The blocks of a fast commit.
+struct Written {
+    chain: FcChain,
+    blocks: u32,
+    data: Data,
+}
+
+/// The file data that a fast commit needs, as far as it was not flushed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Data {
+    /// It must be flushed first.
+    Loose,
+    /// The fast commit says what it is.
+    Witnessed,
+    /// It needs no order.
+    Free,
 }
 
 /// What became of a batch.
@@ -104,7 +125,7 @@ impl Journal {
         Ok(())
     }
 
-    fn wait_fast(&self, tid: Tid, ask: Ask) -> Result<()> {
+    pub(super) fn wait_fast(&self, tid: Tid, ask: Ask) -> Result<()> {
         crate::order::assert_no_handle("waiting for a fast commit");
         let mut ticket = None;
         let mut state = self.state.lock();
@@ -252,32 +273,54 @@ impl Journal {
         let requests = u64::from(batch.requests);
         let records = match source.collect(tid, &batch.asks) {
             Collected::Full(reason) => return Outcome::Full(Some(reason)),
-            Collected::Records(records) if !records.is_empty() => records,
-            Collected::Records(_) | Collected::Nothing => {
-                // File data is flushed by those who wrote it, together if they come together.
-                c.skipped.add(requests);
-                return Outcome::Durable;
-            }
+            Collected::Records(records) => records,
+            Collected::Nothing => Vec::new(),
         };
-        let Ok(chain) = FcWriter::chain(self.block_size(), tid, place.first, &records) else {
+        if records.is_empty() && !batch.asks.contains(&Ask::SETTLE) {
+            // File data is flushed by those who wrote it, together if they come together.
+            c.skipped.add(requests);
+            return Outcome::Durable;
+        }
+        let Some(Written { chain, blocks, data }) = self.chain(tid, place, &records) else {
             return Outcome::Full(None);
         };
-        let blocks = chain.bytes.len() / self.block_size().len();
-        let Some(blocks) = u32::try_from(blocks).ok().filter(|blocks| *blocks <= place.left) else {
-            return Outcome::Full(None);
-        };
-        let written = self.settle_patched(place).and_then(|()| self.write_chain(place, &chain.bytes));
+        let written = self.settle_patched(place).and_then(|()| self.write_chain(place, &chain.bytes, data));
         if let Err(e) = written {
             let _ = self.abort(&format!("fast commit of transaction {tid} failed: {e}"));
             return Outcome::Lost;
         }
+        self.fast.witnesses.landed();
         c.commits.add(1);
+        c.one_trip.add(u64::from(data == Data::Witnessed));
         c.heads.add(u64::from(place.first));
         c.blocks.add(u64::from(blocks));
         c.bytes.add(chain.used as u64);
         c.requests.add(requests);
         self.counters.distributions.batch_size.record(requests);
         Outcome::Written(blocks)
+    }
+
+    /// The blocks of a fast commit, with witnesses for the data that its records map (W1) if that is possible.
+    fn chain(&self, tid: Tid, place: Place, records: &[FcRecord]) -> Option<Written> {
+        let with = |witnesses: &[Witness]| {
+            let chain = FcWriter::chain(self.block_size(), tid, place.first, records, witnesses).ok()?;
+            let blocks = u32::try_from(chain.bytes.len() / self.block_size().len()).ok()?;
+            (blocks <= place.left).then_some((chain, blocks))
+        };
+        // The data was written, and noted, before the records were collected.
+        let mut data = Data::Loose;
+        let mut made = None;
+        let witnesses = self.fast.witnesses.take_off(tid);
+        if self.wants_witnesses() && !self.loose_data_is_dirty() {
+            made = with(&witnesses);
+            data = if witnesses.is_empty() { Data::Free } else { Data::Witnessed };
+        }
+        if made.is_none() {
+            self.fast.witnesses.not_needed();
+            data = Data::Loose;
+            made = with(&[]);
+        }
+        made.map(|(chain, blocks)| Written { chain, blocks, data })
     }
 
     /// See [`Journal::set_patched_blocks`]. Nothing is committed in full before the next first fast commit, so the later
@@ -291,7 +334,7 @@ impl Journal {
     }
 
     /// Writes the blocks of a fast commit; durable on return.
-    fn write_chain(&self, place: Place, bytes: &[u8]) -> Result<()> {
+    fn write_chain(&self, place: Place, bytes: &[u8], data: Data) -> Result<()> {
         let Some(log) = &self.log else { return Ok(()) };
         // What makes it count, and what must be there before.
         let block = if place.first { self.block_size().len() } else { bytes.len() };
@@ -302,7 +345,7 @@ impl Journal {
             log.write_fast(place.at, counts, self.barrier())?;
         }
         if self.barrier() {
-            let (log_flush, data_flush) = (!others.is_empty(), self.data_is_dirty());
+            let (log_flush, data_flush) = (!others.is_empty(), data == Data::Loose && self.data_is_dirty());
             #[cfg(feature = "planted-bugs")]
             let data_flush = data_flush && !crate::planted::has(crate::planted::Bug::FastWithoutFlush);
             if data_flush || (log_flush && !log.is_external()) {
@@ -318,6 +361,12 @@ impl Journal {
         }
         // A flush that failed elsewhere may have taken our error with it.
         self.check_aborted()?;
+        if self.barrier() && data != Data::Loose && self.data_is_dirty() {
+            // The same flush for the data.
+            log.write_fast(place.at, counts, false)?;
+            self.flush_device()?;
+            return self.check_aborted();
+        }
         self.write_durably(log, |fua| log.write_fast(place.at, counts, fua))
     }
 
@@ -344,9 +393,11 @@ impl Journal {
             self.write_durably(log, |fua| log.clear_area(fua))?;
         }
         self.fast.counters.cleared.add(1);
-        if let Some(area) = &mut self.state.lock().fast.area {
+        let mut state = self.state.lock();
+        if let Some(area) = &mut state.fast.area {
             area.cleared();
         }
+        self.fast.witnesses.forget(state.committed);
         Ok(())
     }
 

@@ -20,6 +20,7 @@ mod queue;
 mod reason;
 mod record;
 mod stats;
+mod witness;
 #[cfg(test)]
 mod tests;
 
@@ -38,6 +39,8 @@ pub use reason::Reason;
 pub use record::{FcEntry, FcRecord};
 pub use stats::FastCommitStats;
 pub(crate) use stats::FastCounters;
+pub use witness::Witness;
+pub(crate) use witness::{MOST as MOST_WITNESSES, Witnesses};
 
 use crate::journal::Journal;
 use crate::types::{JournalError, Result, Tid};
@@ -135,6 +138,11 @@ pub struct Ask {
     pub data_only: bool,
 }
 
+impl Ask {
+    /// Nothing of the file system's, but another fast commit behind the last one.
+    pub(crate) const SETTLE: Self = Self { ino: 0, data_only: true };
+}
+
 /// What the source has for a fast commit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Collected {
@@ -180,6 +188,7 @@ pub(crate) struct FastCommits {
     tracks: AtomicBool,
     /// The role is free, for who sleeps ready to lead the open batch.
     lead: Condvar,
+    pub witnesses: Witnesses,
     pub counters: FastCounters,
 }
 

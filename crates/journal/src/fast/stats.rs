@@ -17,6 +17,8 @@ pub(crate) struct FastCounters {
     pub requests: Counter,
     pub heads: Counter,
     pub cleared: Counter,
+    pub settled: Counter,
+    pub one_trip: Counter,
     pub reasons: [Counter; Reason::ALL.len()],
 }
 
@@ -43,6 +45,10 @@ pub struct FastCommitStats {
     pub heads: u64,
     /// Times the area's first block was cleared because a full commit made it void.
     pub cleared: u64,
+    /// Of the fast commits, those with file data that was not flushed before them: they say what it must be.
+    pub one_trip: u64,
+    /// Fast commits asked for because such data was about to be overwritten.
+    pub settled: u64,
     /// Moving average of the time of one fast commit, in nanoseconds.
     pub average_ns: u64,
     /// Blocks of the area that one transaction may use.
@@ -89,6 +95,8 @@ impl FastCounters {
             requests: self.requests.get(),
             heads: self.heads.get(),
             cleared: self.cleared.get(),
+            one_trip: self.one_trip.get(),
+            settled: self.settled.get(),
             average_ns,
             area_blocks,
             reasons: Reason::ALL

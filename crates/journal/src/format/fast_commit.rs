@@ -51,8 +51,8 @@ pub enum FcTag<'a> {
         /// First bytes of its on-disk form.
         image: &'a [u8],
     },
-    /// Fills the rest of a block.
-    Pad,
+    /// Fills the rest of a block, or holds what other readers need not know.
+    Pad(&'a [u8]),
     /// Ends a fast commit.
     Tail {
         /// Transaction on top of which it counts.
@@ -164,7 +164,7 @@ impl FcReader {
             4 => FcTag::Link(name()?),
             5 => FcTag::Unlink(name()?),
             6 if value.len() >= 4 + MIN_INODE => FcTag::Inode { ino: le32(value, 0), image: value.get(4..)? },
-            7 => FcTag::Pad,
+            7 => FcTag::Pad(value),
             8 if value.len() >= 8 => {
                 let actual = super::crc32c(self.crc, whole.get(..TL_SIZE + 4)?);
                 self.crc = 0;

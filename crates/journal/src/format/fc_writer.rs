@@ -8,13 +8,14 @@
 //!
 //! A tag is never split. Four bytes are always kept at the end of a block, so that the header of a PAD fits; PAD and TAIL
 //! end exactly where the block ends. The sum in a TAIL covers everything from the first tag of its fast commit, PADs with
-//! their zeros, up to the sum itself.
+//! their zeros, up to the sum itself. A PAD may also stand between records, with something in it that other readers skip
+//! ([`Witness`]).
 
 use extol_device::BlockSize;
 
 use super::crc32c;
 use crate::Tid;
-use crate::fast::{FcEntry, FcRecord};
+use crate::fast::{FcEntry, FcRecord, Witness};
 
 const TL_SIZE: usize = 4;
 const TAIL_SIZE: usize = TL_SIZE + 8;
@@ -63,6 +64,7 @@ impl FcWriter {
         tid: Tid,
         first: bool,
         records: &[FcRecord],
+        witnesses: &[Witness],
     ) -> Result<FcChain, FcUnwritable> {
         let mut writer = Self::new(block);
         if first {
@@ -71,6 +73,7 @@ impl FcWriter {
         for record in records {
             writer.record(record)?;
         }
+        writer.witnesses(witnesses);
         writer.tail(tid);
         let used = writer.bytes.len() - writer.padding;
         Ok(FcChain { bytes: writer.bytes, used })
@@ -121,6 +124,22 @@ impl FcWriter {
             }
         }
         Ok(())
+    }
+
+    /// Appends witnesses, in as many PADs as they need.
+    pub fn witnesses(&mut self, mut witnesses: &[Witness]) {
+        while !witnesses.is_empty() {
+            let room = |at: usize| Witness::fit((self.block - 2 * TL_SIZE).saturating_sub(at));
+            let here = match room(self.bytes.len() % self.block) {
+                0 => room(0),
+                here => here,
+            };
+            let (now, later) = witnesses.split_at(here.min(witnesses.len()));
+            let value = Witness::encode(now);
+            self.begin(7, value.len());
+            self.bytes.extend_from_slice(&value);
+            witnesses = later;
+        }
     }
 
     /// Appends a TAIL, which ends the fast commit and its last block. The next one begins in a new block.

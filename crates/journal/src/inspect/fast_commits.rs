@@ -55,7 +55,7 @@ impl From<FcTag<'_>> for FcTagReport {
             FcTag::Link(n) => Self::Link { parent: n.parent, ino: n.ino, name: text(&n) },
             FcTag::Unlink(n) => Self::Unlink { parent: n.parent, ino: n.ino, name: text(&n) },
             FcTag::Inode { ino, image } => inode(ino, image),
-            FcTag::Pad => Self::Pad,
+            FcTag::Pad(_) => Self::Pad,
             FcTag::Tail { tid, stated, actual } => {
                 Self::Tail { tid: tid.0, checksum: Verdict::of(true, stated == actual) }
             }

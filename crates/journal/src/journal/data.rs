@@ -42,7 +42,7 @@ impl Coverage {
         self.returned.load(Ordering::Acquire)
     }
 
-    fn is_dirty(&self) -> bool {
+    pub fn is_dirty(&self) -> bool {
         self.now() > self.covered()
     }
 
@@ -56,13 +56,17 @@ impl Coverage {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Covered {
     data: u64,
+    loose: u64,
     home: u64,
 }
 
 impl Journal {
-    /// The file system wrote file data to the device; the write has returned.
+    /// The file system wrote file data to the device; the write has returned. It must be on the medium before what maps it
+    /// counts. (There are two other kinds: [`note_free_write`](Self::note_free_write),
+    /// [`note_witnessed`](Self::note_witnessed).)
     pub fn note_data_write(&self) {
         self.data_writes.returned();
+        self.loose_writes.returned();
     }
 
     /// True if each commit makes durable what was written (and told of) before its handles were opened, before it is
@@ -132,12 +136,19 @@ impl Journal {
 
     /// What a flush of the file system's device covers if it begins now or later.
     pub(crate) fn data_writes_begun(&self) -> Covered {
-        Covered { data: self.data_writes.now(), home: self.home_writes.now() }
+        Covered {
+            data: self.data_writes.now(),
+            loose: self.loose_writes.now(),
+            home: self.home_writes.now(),
+        }
     }
 
     /// A flush of the file system's device succeeded, and began after `covered` was read.
     pub(crate) fn data_flushed(&self, covered: Covered) {
-        self.data_writes.flushed(covered.data);
+        self.loose_writes.flushed(covered.loose);
+        if self.data_writes.flushed(covered.data) {
+            self.fast.witnesses.flushed(covered.data);
+        }
         if self.home_writes.flushed(covered.home) {
             // The tail may move.
             self.checkpoint_wakeup.wake();

@@ -163,7 +163,9 @@ pub struct Journal {
     /// No services run: whoever waits for a commit or for log space does the work.
     in_callers: AtomicBool,
     /// File data, and blocks that a checkpoint wrote home.
-    data_writes: Coverage,
+    pub(crate) data_writes: Coverage,
+    /// Of the file data, what must be on the medium before what maps it, and has no witness.
+    pub(crate) loose_writes: Coverage,
     pub(crate) home_writes: Coverage,
     /// Of the threads in [`crate::Services`].
     io_priority: PriorityGroup,
@@ -257,6 +259,7 @@ impl Journal {
             is_aborted: AtomicBool::new(false),
             in_callers: AtomicBool::new(false),
             data_writes: Coverage::default(),
+            loose_writes: Coverage::default(),
             home_writes: Coverage::default(),
             io_priority: PriorityGroup::default(),
             fast: FastCommits::default(),

@@ -15,12 +15,15 @@
 //! - What cannot be read before the first valid TAIL makes the fast commits *torn*: nobody was told that they are durable,
 //!   and the log alone is the truth. What cannot be read behind a valid TAIL ends them there. Neither ever costs a
 //!   transaction of the log (Linux and e2fsck give the log up in the first case).
+//! - The last one counts only if the file data is there that it [vouches](crate::fast::Witness) for. Its flush was not over
+//!   otherwise, so nobody was told of it. (The flush of each is over before the next one is written.)
 //! - A HEAD of this transaction with features that nobody knows refuses the recovery: what follows may mean anything.
 //! - No stated length is believed: [`FcReader`] finds every value inside its block, and the blocks are those of the area.
 
 use extol_device::BlockDevice;
 
 use super::walk::LogReader;
+use crate::fast::{MOST_WITNESSES, Witness};
 use crate::format::{FcReader, FcTag, JournalSuperblock};
 use crate::log_map::LogMap;
 use crate::{JournalError, Result, Tid};
@@ -67,6 +70,13 @@ pub(crate) fn look(
     let mut reader = FcReader::new();
     let mut valid = FastLog { tid: expected, commits: 0, tags: 0, records: 0, blocks: 0 };
     let (mut tags, mut records) = (0, 0);
+    let mut data = Data::default();
+    // What remains if the data of the last one is not there.
+    let mut before = valid;
+    let complete = |valid: FastLog, before: FastLog, data: &Data| {
+        let found = if data.is_there(device, map) { valid } else { before };
+        if found.commits > 0 { FastCommits::Complete(found) } else { FastCommits::Torn }
+    };
     for n in area {
         let block = log.block(n)?;
         if n == first && !FcReader::begins_with_head(block) {
@@ -80,28 +90,69 @@ pub(crate) fn look(
                 FcTag::Head { tid, .. } if tid != expected => end = Some(FastCommits::None),
                 FcTag::Head { features, .. } if features != 0 => end = Some(FastCommits::Unknown(features)),
                 FcTag::Tail { tid, stated, actual } if tid == expected && stated == actual => {
+                    before = valid;
                     valid.commits += 1;
+                    data.ends();
                     (valid.tags, valid.records, valid.blocks) = (tags, records, n - first + 1);
                 }
                 FcTag::Tail { .. } => end = Some(FastCommits::Torn),
+                FcTag::Pad(value) => data.add(value),
                 _ => {}
             }
             end.is_none()
         });
         match (end, readable) {
             (Some(unknown @ FastCommits::Unknown(_)), _) => return Ok(unknown),
-            (Some(_), _) | (None, Err(_)) if valid.commits > 0 => return Ok(FastCommits::Complete(valid)),
+            (Some(_), _) | (None, Err(_)) if valid.commits > 0 => return Ok(complete(valid, before, &data)),
             (Some(end), _) => return Ok(end),
             (None, Err(_)) => return Ok(FastCommits::Torn),
             (None, Ok(())) => {}
         }
     }
     // Torn, or full to its last block.
-    Ok(if valid.commits > 0 { FastCommits::Complete(valid) } else { FastCommits::Torn })
+    Ok(if valid.commits > 0 { complete(valid, before, &data) } else { FastCommits::Torn })
+}
+
+/// What fast commits say of file data.
+#[derive(Debug, Default)]
+struct Data {
+    /// The one that is being read.
+    here: Vec<Witness>,
+    /// The last whole one.
+    last: Vec<Witness>,
+}
+
+impl Data {
+    fn add(&mut self, value: &[u8]) {
+        // More are in none that Extol wrote.
+        let room = MOST_WITNESSES - self.here.len();
+        self.here.extend(Witness::decode(value).take(room));
+    }
+
+    fn ends(&mut self) {
+        self.last = std::mem::take(&mut self.here);
+    }
+
+    /// The data of the last one is on the medium. A block that cannot be read may have been there.
+    fn is_there(&self, device: &dyn BlockDevice, map: &LogMap) -> bool {
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::has(crate::planted::Bug::WitnessIgnored) {
+            return true;
+        }
+        if !map.is_internal() {
+            return true;
+        }
+        let mut block = vec![0; map.block_size().len()];
+        self.last.iter().all(|witness| {
+            let Some(bytes) = block.get_mut(..witness.len as usize) else { return true };
+            let Some(at) = witness.block.0.checked_mul(u64::from(map.block_size().bytes())) else { return true };
+            device.read_at(bytes, at).is_err() || witness.agrees(bytes)
+        })
+    }
 }
 
 fn is_record(tag: &FcTag<'_>) -> bool {
-    !matches!(tag, FcTag::Head { .. } | FcTag::Tail { .. } | FcTag::Pad)
+    !matches!(tag, FcTag::Head { .. } | FcTag::Tail { .. } | FcTag::Pad(_))
 }
 
 impl FastLog {
@@ -128,7 +179,7 @@ impl FastLog {
                 match tag {
                     FcTag::Tail { tid, stated, actual } => same = tid == self.tid && stated == actual,
                     FcTag::Head { features, tid } => same = tid == self.tid && features == 0,
-                    FcTag::Pad => {}
+                    FcTag::Pad(_) => {}
                     tag => result = record(tag),
                 }
                 left > 0 && same && result.is_ok()

@@ -206,7 +206,7 @@ impl Replay<'_> {
                 self.add_range(ino, block, ranges::target(start, len), unwritten)
             }
             FcTag::DelRange { ino, block, len } => self.del_range(ino, block, len),
-            FcTag::Head { .. } | FcTag::Tail { .. } | FcTag::Pad => Ok(()),
+            FcTag::Head { .. } | FcTag::Tail { .. } | FcTag::Pad(_) => Ok(()),
         }
     }
 

@@ -49,7 +49,7 @@ fn run(shape: Shape) -> Run {
     rig.journal.state.lock().fast.from = None;
     rig.journal.set_fast_source(source.clone());
     // A former life: a whole fast commit of the very transaction that is going to be the first.
-    let old = crate::format::FcWriter::chain(block_size(), FIRST_TID, true, &[record(7777)]).unwrap();
+    let old = crate::format::FcWriter::chain(block_size(), FIRST_TID, true, &[record(7777)], &[]).unwrap();
     rig.log.write_at(&old.bytes, rig.area().start).unwrap();
     rig.log.flush().unwrap();
     rig.fs.flush().unwrap();

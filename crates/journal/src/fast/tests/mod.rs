@@ -4,6 +4,7 @@ mod crash;
 mod full;
 mod order;
 mod requests;
+mod witness;
 
 use std::any::Any;
 use std::io::IoSlice;

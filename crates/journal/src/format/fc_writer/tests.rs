@@ -25,7 +25,7 @@ fn record_of(size: usize) -> FcRecord {
 
 #[test]
 fn bytes_of_a_small_fast_commit() {
-    let chain = FcWriter::chain(bs(), Tid(6), true, &[]).unwrap();
+    let chain = FcWriter::chain(bs(), Tid(6), true, &[], &[]).unwrap();
     let expected = unhex("09000800 00000000 06000000 0800F003 06000000 8EB965CD");
     assert_eq!(chain.bytes.len(), 1024);
     assert_eq!(chain.bytes[..24], expected);
@@ -40,7 +40,7 @@ fn bytes_of_records() {
         FcRecord::AddRange { ino: 12, block: 8, len: 2, start: 1000, unwritten: false },
         FcRecord::Link(entry(2, 12, b"ab")),
     ];
-    let chain = FcWriter::chain(bs(), Tid(6), true, &records).unwrap();
+    let chain = FcWriter::chain(bs(), Tid(6), true, &records, &[]).unwrap();
     let expected = unhex(
         "0900 0800 00000000 06000000
          0200 0C00 0C000000 03000000 05000000
@@ -70,7 +70,7 @@ fn four_bytes_are_kept_for_a_pad() {
     // HEAD takes 12.
     for (left, fits) in [(4, true), (3, false), (0, false)] {
         let size = 1024 - 12 - left;
-        let chain = FcWriter::chain(bs(), Tid(6), true, &[record_of(size)]).unwrap();
+        let chain = FcWriter::chain(bs(), Tid(6), true, &[record_of(size)], &[]).unwrap();
         if fits {
             assert_eq!(chain.bytes.len(), 2048);
             assert_eq!(chain.bytes[1020..1024], [7, 0, 0, 0], "a PAD of no bytes ends the block");
@@ -86,11 +86,11 @@ fn four_bytes_are_kept_for_a_pad() {
 
 #[test]
 fn a_tail_at_the_last_possible_place() {
-    let chain = FcWriter::chain(bs(), Tid(6), true, &[record_of(1024 - 16 - 12)]).unwrap();
+    let chain = FcWriter::chain(bs(), Tid(6), true, &[record_of(1024 - 16 - 12)], &[]).unwrap();
     assert_eq!(chain.bytes.len(), 1024);
     assert_eq!(chain.bytes[1008..1016], [8, 0, 12, 0, 6, 0, 0, 0]);
     assert_eq!(chain.bytes[1020..], [0; 4]);
-    let chain = FcWriter::chain(bs(), Tid(6), true, &[record_of(1024 - 15 - 12)]).unwrap();
+    let chain = FcWriter::chain(bs(), Tid(6), true, &[record_of(1024 - 15 - 12)], &[]).unwrap();
     assert_eq!(chain.bytes.len(), 2048);
     assert_eq!(chain.bytes[1009..1013], [7, 0, 11, 0]);
     assert_eq!(chain.bytes[1024..1032], [8, 0, 0xFC, 3, 6, 0, 0, 0], "bs - 4");
@@ -112,7 +112,7 @@ fn what_no_block_can_hold() {
         ("far away", range(1, 1 << 48, false)),
     ] {
         assert_eq!(writer.record(&record), Err(FcUnwritable), "{name}");
-        assert!(FcWriter::chain(bs(), Tid(6), true, &[record]).is_err(), "{name}");
+        assert!(FcWriter::chain(bs(), Tid(6), true, &[record], &[]).is_err(), "{name}");
     }
     for record in [
         FcRecord::Inode { ino: 12, image: vec![0; too_large - 1].into() },
@@ -152,7 +152,7 @@ fn what_is_written_is_read_back() {
                     _ => FcRecord::Inode { ino: 12, image: vec![n as u8; 128 + next(800)].into() },
                 })
                 .collect();
-            let chain = FcWriter::chain(size, Tid(77), n == 0, &records).unwrap();
+            let chain = FcWriter::chain(size, Tid(77), n == 0, &records, &[]).unwrap();
             assert_eq!(chain.bytes.len() % block as usize, 0);
             assert!(chain.used <= chain.bytes.len());
             area.extend(chain.bytes);
@@ -175,7 +175,7 @@ fn what_is_written_is_read_back() {
                     FcTag::Link(name) => FcRecord::Link(owned(name)),
                     FcTag::Unlink(name) => FcRecord::Unlink(owned(name)),
                     FcTag::Inode { ino, image } => FcRecord::Inode { ino, image: image.into() },
-                    FcTag::Pad => return true,
+                    FcTag::Pad(_) => return true,
                     FcTag::Head { features, tid } => {
                         assert_eq!((features, tid), (0, Tid(77)));
                         heads += 1;

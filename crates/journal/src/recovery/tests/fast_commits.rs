@@ -20,7 +20,7 @@ fn link(ino: u32) -> FcRecord {
 /// The blocks of one fast commit.
 fn chain(tid: u32, first: bool, inos: std::ops::Range<u32>) -> Vec<u8> {
     let records: Vec<FcRecord> = inos.map(link).collect();
-    FcWriter::chain(BlockSize::new(1024).unwrap(), Tid(tid), first, &records).unwrap().bytes
+    FcWriter::chain(BlockSize::new(1024).unwrap(), Tid(tid), first, &records, &[]).unwrap().bytes
 }
 
 fn put(rig: &Rig, at: u32, bytes: &[u8]) {
