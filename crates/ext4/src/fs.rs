@@ -7,7 +7,7 @@ use std::time::Duration;
 use extol_device::DeviceError;
 use extol_journal::Handle;
 use extol_ondisk::{Incompat, InodeFlags, InodeNr, RoCompat, Time};
-use extol_service::Clock;
+use extol_service::{Clock, Wakeup};
 use extol_sync::rank::{Mutex, Rank};
 use extol_vfs::{Attr, FileId, FileKind, FsError, Rdev, Result, Timestamp};
 
@@ -66,6 +66,10 @@ pub(crate) struct Fs {
     pub operations: AtomicU64,
     pub trouble: Trouble,
     pub lazy_init: LazyInit,
+    /// Background threads run.
+    pub threads: bool,
+    /// Wakes the one that makes zeroed blocks.
+    pub refill: Wakeup,
     /// What the journal knows as its source of fast commits.
     #[cfg(test)]
     pub tracker: Arc<crate::fast_commit::Tracker>,

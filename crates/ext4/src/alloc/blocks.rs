@@ -83,7 +83,7 @@ impl Shared {
         Err(FsError::NoSpace)
     }
 
-    fn search(&self, goal: BlockNr, want: u32, min: u32) -> Option<Run> {
+    pub(super) fn search(&self, goal: BlockNr, want: u32, min: u32) -> Option<Run> {
         let goal = if self.geo.is_valid_block(goal) { goal } else { BlockNr(self.geo.first_data_block) };
         let home = self.geo.group_of_block(goal);
         let bit = goal.0.saturating_sub(self.geo.group_first_block(home).0);
@@ -103,7 +103,7 @@ impl Shared {
     }
 
     /// So little is left that nothing should be taken ahead.
-    fn is_tight(&self) -> bool {
+    pub(super) fn is_tight(&self) -> bool {
         let free = self.space.counters().free;
         free <= self.windows.blocks().saturating_mul(2).saturating_add(self.geo.blocks / 64)
     }

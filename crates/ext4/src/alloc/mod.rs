@@ -7,6 +7,7 @@
 //!     blocks.rs           inodes.rs      space.rs     trim.rs
 //!     pick.rs (which group) orlov.rs     (counters, promises)
 //!     window.rs (ahead of a growing file)
+//!     zeroed.rs (ahead of small files that are synced)
 //!         ╰───────┬───────────╯
 //!             load.rs   bitmaps from disk, first use of UNINIT groups
 //!             zones.rs  the volume's own blocks
@@ -57,6 +58,7 @@ mod supercell;
 mod table;
 mod trim;
 mod window;
+mod zeroed;
 mod zones;
 
 #[cfg(test)]
@@ -154,6 +156,7 @@ pub(crate) struct Shared {
     space: Space,
     pending: Pending,
     windows: Registry,
+    zeroed: zeroed::Zeroed,
     zeroing: itable::Gate,
     /// Blocks that never hold files, once somebody asked.
     overhead: OnceLock<u64>,
@@ -196,6 +199,7 @@ impl Allocator {
             space: Space::new(blocks, inodes, sb.r_blocks_count),
             pending: Pending::default(),
             windows: Registry::default(),
+            zeroed: zeroed::Zeroed::default(),
             zeroing: itable::Gate::default(),
             overhead: OnceLock::new(),
             trim_gate: Mutex::new(()),

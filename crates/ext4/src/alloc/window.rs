@@ -59,7 +59,7 @@ impl Registry {
         self.blocks.load(Ordering::Relaxed)
     }
 
-    fn add(&self, run: Run) -> Arc<Slot> {
+    pub(super) fn add(&self, run: Run) -> Arc<Slot> {
         let slot =
             Arc::new(Slot { id: self.ids.fetch_add(1, Ordering::Relaxed), run: Mutex::new(Some(run)) });
         self.blocks.fetch_add(u64::from(run.len), Ordering::Relaxed);
@@ -73,7 +73,7 @@ impl Registry {
         Some(run)
     }
 
-    fn remove(&self, slot: &Slot) -> Option<Run> {
+    pub(super) fn remove(&self, slot: &Slot) -> Option<Run> {
         self.slots.lock().remove(&slot.id);
         self.empty(slot)
     }
@@ -84,8 +84,13 @@ impl Registry {
         slots.iter().filter_map(|slot| self.empty(slot)).collect()
     }
 
+    /// What a slot holds.
+    pub fn peek(&self, slot: &Slot) -> Option<Run> {
+        *slot.run.lock()
+    }
+
     /// Cuts up to `want` blocks off the front if the run begins at `goal` and has at least `min`.
-    fn cut(&self, slot: &Slot, goal: BlockNr, want: u32, min: u32) -> Option<Run> {
+    pub(super) fn cut(&self, slot: &Slot, goal: BlockNr, want: u32, min: u32) -> Option<Run> {
         let mut held = slot.run.lock();
         let run = held.as_mut().filter(|run| run.start == goal && run.len >= min)?;
         let cut = Run { start: run.start, len: run.len.min(want) };

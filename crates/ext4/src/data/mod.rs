@@ -24,7 +24,8 @@
 
 pub(crate) mod dirty;
 pub(crate) mod fallocate;
-pub(crate) mod place;
+pub(crate) mod order;
+mod place;
 pub(crate) mod read;
 pub(crate) mod seek;
 pub(crate) mod truncate;

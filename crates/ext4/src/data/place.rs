@@ -4,8 +4,10 @@ use std::io::IoSlice;
 
 use extol_device::BlockNr;
 use extol_journal::Handle;
+use extol_journal::fast::Witness;
 use extol_vfs::{FsError, Result};
 
+use super::order::{self, Order, Purpose, SMALL, Target};
 use crate::alloc::Run;
 use crate::error;
 use crate::fs::Fs;
@@ -75,8 +77,9 @@ pub(crate) fn place(
     blocks: u32,
     source: &Source<'_>,
     promised: u64,
+    purpose: Purpose,
 ) -> (Result<()>, u64) {
-    let mut placer = Placer { fs, st, pieces: Vec::new(), blocks: 0, promised, used: 0 };
+    let mut placer = Placer { fs, st, pieces: Vec::new(), blocks: 0, promised, used: 0, purpose };
     let result = placer.run(lblk, blocks, source);
     (result, placer.used)
 }
@@ -88,6 +91,7 @@ struct Placer<'a> {
     blocks: u32,
     promised: u64,
     used: u64,
+    purpose: Purpose,
 }
 
 impl Placer<'_> {
@@ -114,7 +118,20 @@ impl Placer<'_> {
                 Mapping::Mapped { pblk, len, unwritten } => {
                     let len = len.min(left);
                     check_place(self.fs, self.st, pblk, len)?;
-                    self.write(pblk, &source.slices(at, len, bs))?;
+                    let target = if unwritten {
+                        Target::Unknown
+                    } else {
+                        let end = u64::from(here + len) << vol.geo.block_size.bits();
+                        Target::Written { grows: end.min(self.st.node.raw.size) > self.st.disk_size }
+                    };
+                    let block = |w: &Witness| {
+                        let i = u32::try_from(w.block.0.saturating_sub(pblk.0)).unwrap_or(u32::MAX);
+                        source.block(at.saturating_add(i), bs)
+                    };
+                    vol.journal
+                        .about_to_overwrite(pblk, len, |w| w.agrees(block(w)))
+                        .map_err(error::journal)?;
+                    self.write(here, at, Run { start: pblk, len }, source, target)?;
                     if unwritten {
                         self.pieces.push(Piece::Convert { lblk: here, len });
                     }
@@ -126,7 +143,12 @@ impl Placer<'_> {
                         Some(Piece::Insert { lblk, run }) if lblk + run.len == here => run.end(),
                         _ => map::goal(vol, &self.st.node, here)?,
                     };
-                    let run = vol.alloc.take_for(&mut self.st.window, goal, want, 1)?;
+                    let zeroed = self.take_zeroed(goal, want);
+                    let target = zeroed.map_or(Target::Unknown, |_| Target::Zeroed);
+                    let run = match zeroed {
+                        Some(run) => run,
+                        None => vol.alloc.take_for(&mut self.st.window, goal, want, 1)?,
+                    };
                     self.pieces.push(Piece::Insert { lblk: here, run });
                     #[cfg(feature = "planted-bugs")]
                     if extol_journal::planted::has(extol_journal::planted::Bug::MapBeforeWrite) {
@@ -134,7 +156,7 @@ impl Placer<'_> {
                         self.apply()?;
                         vol.journal.commit_all().map_err(error::journal)?;
                     }
-                    self.write(run.start, &source.slices(at, run.len, bs))?;
+                    self.write(here, at, run, source, target)?;
                     run.len
                 }
             };
@@ -165,11 +187,33 @@ impl Placer<'_> {
         Ok(())
     }
 
-    fn write(&self, at: BlockNr, slices: &[IoSlice<'_>]) -> Result<()> {
+    /// Blocks with zeros on the medium for a small piece of a file that is being synced: anywhere for its first pieces,
+    /// later only where the file goes on. (A map in the inode has four extents.)
+    fn take_zeroed(&self, goal: BlockNr, want: u32) -> Option<Run> {
+        const FEW: usize = 3;
         let vol = &self.fs.vol;
-        self.keep_pace(slices.iter().map(|s| s.len() as u64).sum())?;
-        let result = vol.dev.write_vectored_at(slices, at.offset(vol.geo.block_size));
-        vol.journal.note_data_write();
+        if self.purpose != Purpose::Fsync || want > SMALL || !vol.journal.wants_witnesses() {
+            return None;
+        }
+        let extents = map::extents_in_root(&self.st.node)?;
+        let at = if extents.is_some_and(|count| count < FEW) { None } else { Some(goal) };
+        vol.alloc.take_zeroed(want, at, goal)
+    }
+
+    /// Writes `run.len` blocks of the source from its block `at` on, which are those of the file from `lblk` on.
+    fn write(&self, lblk: u32, at: u32, run: Run, source: &Source<'_>, target: Target) -> Result<()> {
+        let vol = &self.fs.vol;
+        let bs = vol.geo.block_len();
+        self.keep_pace(u64::from(run.len) * bs as u64)?;
+        let slices = source.slices(at, run.len, bs);
+        let result = vol.dev.write_vectored_at(&slices, run.start.offset(vol.geo.block_size));
+        let order = if result.is_ok() { order::decide(target, run.len, self.purpose) } else { Order::Loose };
+        let size = self.st.node.raw.size;
+        order::note(vol, order, run.start, run.len, |i| {
+            let left = size.saturating_sub(u64::from(lblk + i) * bs as u64);
+            let block = source.block(at + i, bs);
+            block.get(..usize::try_from(left).unwrap_or(usize::MAX)).unwrap_or(block)
+        });
         result.map_err(|e| self.fs.data_write_failed(e))
     }
 
@@ -268,6 +312,7 @@ pub(crate) fn place_journalled(
     blocks: u32,
     source: &Source<'_>,
     promised: u64,
+    _: Purpose,
 ) -> (Result<()>, u64) {
     let mut used = 0;
     let result = journal_blocks(fs, st, lblk, blocks, source, promised, &mut used);

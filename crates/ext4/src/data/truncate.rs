@@ -6,6 +6,7 @@ use extol_journal::fast::Reason;
 use extol_ondisk::InodeFlags;
 use extol_vfs::{FsError, Result};
 
+use super::order;
 use super::place::check_place;
 use super::{read, write, writeback};
 use crate::error;
@@ -115,6 +116,7 @@ pub(crate) fn zero_tail(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, old: u64
     fs.vol.dev.read_at(&mut tail, at).map_err(error::device)?;
     if tail.iter().any(|b| *b != 0) {
         tail.fill(0);
+        order::about_to_change(&fs.vol, pblk, inside)?;
         let result = fs.vol.dev.write_at(&tail, at);
         fs.vol.journal.note_data_write();
         result.map_err(|e| fs.data_write_failed(e))?;
@@ -150,6 +152,7 @@ pub(crate) fn zero_inside(fs: &Fs, st: &mut InodeState, lblk: u32, from: usize, 
         h.modify(&buf, |b| b.copy_from_slice(&block)).map_err(error::journal)?;
         return h.stop().map_err(error::journal);
     }
+    order::about_to_change(&fs.vol, pblk, from)?;
     let at = pblk.offset(fs.vol.geo.block_size) + from as u64;
     let result = fs.vol.dev.write_at(&vec![0; to - from], at);
     fs.vol.journal.note_data_write();

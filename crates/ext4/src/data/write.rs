@@ -6,6 +6,7 @@ use extol_ondisk::InodeFlags;
 use extol_vfs::{FsError, Result};
 
 use super::dirty::Page;
+use super::order::Purpose;
 use super::place::{Source, check_place, place};
 use super::{read, truncate, writeback, zero_out};
 use crate::error;
@@ -307,7 +308,7 @@ fn place_promised(
     });
     match promised {
         Ok(promised) => {
-            let (result, used) = place(fs, st, lblk, blocks, source, promised);
+            let (result, used) = place(fs, st, lblk, blocks, source, promised, Purpose::Other);
             (result, promised.saturating_sub(used))
         }
         Err(e) => (Err(e), held),

@@ -18,6 +18,7 @@ use extol_sync::rank::{Mutex, Rank};
 use extol_vfs::{FsError, Result};
 
 use super::dirty::Page;
+use super::order::Purpose;
 use super::place::{Source, place, place_journalled};
 use crate::error;
 use crate::fs::Fs;
@@ -108,8 +109,17 @@ pub(crate) fn flush(fs: &Fs, st: &mut InodeState) -> Result<()> {
     flush_from(fs, st, 0, u32::MAX)
 }
 
+/// As [`flush`], for somebody who waits until all of it is durable.
+pub(crate) fn flush_for_fsync(fs: &Fs, st: &mut InodeState) -> Result<()> {
+    flush_part(fs, st, 0, u32::MAX, Purpose::Fsync)
+}
+
 /// Writes back dirty pages of `from..to`; with the whole file, its time stamps as well.
 pub(crate) fn flush_from(fs: &Fs, st: &mut InodeState, from: u32, to: u32) -> Result<()> {
+    flush_part(fs, st, from, to, Purpose::Other)
+}
+
+fn flush_part(fs: &Fs, st: &mut InodeState, from: u32, to: u32, purpose: Purpose) -> Result<()> {
     let bs = fs.vol.geo.block_len();
     let journalled = fs.journals_data(st);
     let mut at = from;
@@ -130,7 +140,7 @@ pub(crate) fn flush_from(fs: &Fs, st: &mut InodeState, from: u32, to: u32) -> Re
         let source = Source::Pages(&pages);
         let put = if journalled { place_journalled } else { place };
         let promised = reserved.iter().filter(|r| **r).count() as u64;
-        let (result, used) = put(fs, st, lblk, run, &source, promised);
+        let (result, used) = put(fs, st, lblk, run, &source, promised, purpose);
         match result {
             Ok(()) => {
                 // A page may have lost its hole since it was reserved (nobody maps behind its back today).

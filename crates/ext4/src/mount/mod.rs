@@ -40,6 +40,7 @@ use crate::options::{DataMode, MountOptions};
 use crate::orphan::Orphans;
 use crate::pace::{Pace, PacedDevice};
 use crate::services::lazy_init::LazyInit;
+use crate::services::zeroed::Refill;
 use crate::trouble::{Post, Trouble};
 use crate::volume::Volume;
 use crate::whole::{self, Whole};
@@ -80,6 +81,7 @@ pub(crate) struct Running {
     requests: Option<whole::Stop>,
     services: Option<Services>,
     writeback: Option<Runner>,
+    refill: Option<Runner>,
     pub(crate) mmp: Option<mmp::Keeper>,
 }
 
@@ -241,6 +243,8 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
         operations: AtomicU64::new(0),
         trouble: Trouble::new(post),
         lazy_init: LazyInit::default(),
+        threads: options.threads,
+        refill: Wakeup::new(),
         #[cfg(test)]
         tracker,
     });
@@ -267,6 +271,8 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
         let wakeup = Wakeup::new();
         let service = Writeback(Arc::downgrade(&fs));
         running.writeback = Some(Runner::start("extol-writeback", &wakeup, service).map_err(io)?);
+        let refill = Refill(Arc::downgrade(&fs));
+        running.refill = Some(Runner::start("extol-zeroed", &fs.refill, refill).map_err(io)?);
         running.requests = Some(fs.whole.stopper());
         fs.whole.set_merge(options.checkpoint_merge).map_err(io)?;
     }
@@ -356,6 +362,7 @@ pub(crate) fn close(fs: &Arc<Fs>, running: &mut Running) -> Result<()> {
     let _ = whole::thaw(fs);
     fs.lazy_init.stop();
     running.writeback.take();
+    running.refill.take();
     fs.table.release_all();
     // (A volume that became read-only after an error was not closed.)
     let read_only = fs.writes_nothing() || fs.whole.is_shut();

@@ -13,6 +13,7 @@ use crate::error;
 use crate::fs::Fs;
 use crate::inodes::{Cell, InodeState};
 use crate::options::Atime;
+use crate::services::zeroed;
 use crate::xattr;
 
 /// A day: relatime updates an access time that is older.
@@ -174,7 +175,7 @@ pub(crate) fn fsync(fs: &Fs, ino: u32, data_only: bool) -> Result<()> {
     let (tid, journalled) = {
         let mut st = cell.write()?;
         if !fs.read_only.load(std::sync::atomic::Ordering::Acquire) {
-            data::writeback::flush(fs, &mut st)?;
+            data::writeback::flush_for_fsync(fs, &mut st)?;
         }
         (if data_only { st.datasync_tid } else { st.sync_tid }, fs.journals_data(&st))
     };
@@ -183,7 +184,9 @@ pub(crate) fn fsync(fs: &Fs, ino: u32, data_only: bool) -> Result<()> {
     if journalled {
         return fs.vol.journal.make_durable(fs.vol.journal.newest()).map_err(lost);
     }
-    fs.vol.journal.make_durable_for(tid, Ask { ino, data_only }).map_err(lost)
+    fs.vol.journal.make_durable_for(tid, Ask { ino, data_only }).map_err(lost)?;
+    zeroed::after_fsync(fs);
+    Ok(())
 }
 
 /// Makes everything durable, the superblock's counters included. Callers come through `whole::sync`.

@@ -20,9 +20,9 @@ mod queue;
 mod reason;
 mod record;
 mod stats;
-mod witness;
 #[cfg(test)]
 mod tests;
+mod witness;
 
 use std::any::Any;
 use std::fmt::Debug;

@@ -232,8 +232,16 @@ impl Journal {
 
     /// File data was written to the device, the write has returned, and nothing that is told of it later depends on it being on
     /// the medium: it only has to be there when an fsync returns.
-    pub fn note_free_write(&self) {
-        self.data_writes.returned();
+    ///
+    /// Gives its number, for [`is_covered`](Self::is_covered).
+    pub fn note_free_write(&self) -> u64 {
+        self.data_writes.returned()
+    }
+
+    /// True if a flush that began behind that write has ended.
+    #[must_use]
+    pub fn is_covered(&self, write: u64) -> bool {
+        self.data_writes.covered() >= write
     }
 
     /// File data was written to the device, and the write has returned. It must be on the medium before what maps it counts, and

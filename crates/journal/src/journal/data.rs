@@ -136,11 +136,7 @@ impl Journal {
 
     /// What a flush of the file system's device covers if it begins now or later.
     pub(crate) fn data_writes_begun(&self) -> Covered {
-        Covered {
-            data: self.data_writes.now(),
-            loose: self.loose_writes.now(),
-            home: self.home_writes.now(),
-        }
+        Covered { data: self.data_writes.now(), loose: self.loose_writes.now(), home: self.home_writes.now() }
     }
 
     /// A flush of the file system's device succeeded, and began after `covered` was read.

@@ -145,7 +145,9 @@ impl Data {
         let mut block = vec![0; map.block_size().len()];
         self.last.iter().all(|witness| {
             let Some(bytes) = block.get_mut(..witness.len as usize) else { return true };
-            let Some(at) = witness.block.0.checked_mul(u64::from(map.block_size().bytes())) else { return true };
+            let Some(at) = witness.block.0.checked_mul(u64::from(map.block_size().bytes())) else {
+                return true;
+            };
             device.read_at(bytes, at).is_err() || witness.agrees(bytes)
         })
     }

@@ -72,6 +72,12 @@ pub(super) fn depth(root: &[u8]) -> u32 {
     u32::from(node::View(root).depth().min(node::MAX_DEPTH))
 }
 
+/// Extents of a tree without levels.
+pub(super) fn count_in_root(root: &[u8]) -> Option<usize> {
+    let root = node::View(root);
+    (root.depth() == 0).then(|| root.count())
+}
+
 /// The first block behind the last extent of a tree without levels; `u32::MAX` if it has some.
 pub(super) fn end(root: &[u8]) -> u32 {
     let root = node::View(root);

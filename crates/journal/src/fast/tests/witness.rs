@@ -88,7 +88,11 @@ fn overwriting_what_the_last_one_vouches_for() {
     rig.write_witnessed(1, 1);
     assert_eq!(rig.story(at), "data", "the same bytes");
     rig.write_witnessed(1, 2);
-    assert_eq!(rig.story(at), "data flush fc1! data", "an empty one, and nothing vouches for the bytes any more");
+    assert_eq!(
+        rig.story(at),
+        "data flush fc1! data",
+        "an empty one, and nothing vouches for the bytes any more"
+    );
     assert_eq!(rig.stats().settled, 1);
     let at = rig.log.position();
     rig.write_witnessed(1, 3);
@@ -185,7 +189,11 @@ fn crash_anywhere(shape: Shape) -> std::result::Result<u32, String> {
 #[test]
 fn crashes() {
     for fua in [true, false] {
-        assert_eq!(crash_anywhere(Shape { fua, ..PLAIN }).unwrap(), 23, "the area was too small for the last one");
+        assert_eq!(
+            crash_anywhere(Shape { fua, ..PLAIN }).unwrap(),
+            23,
+            "the area was too small for the last one"
+        );
     }
 }
 
@@ -193,7 +201,9 @@ fn crashes() {
 #[test]
 fn planted() {
     use crate::planted::{Bug, set};
-    for (bug, what) in [(Bug::WitnessIgnored, "without its data"), (Bug::WitnessOverwritten, "was acknowledged")] {
+    for (bug, what) in
+        [(Bug::WitnessIgnored, "without its data"), (Bug::WitnessOverwritten, "was acknowledged")]
+    {
         set(Some(bug));
         let found = crash_anywhere(PLAIN);
         set(None);

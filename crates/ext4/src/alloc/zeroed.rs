@@ -1,0 +1,169 @@
+//! Zeroed blocks: free blocks taken ahead, with zeros on the medium, for small files that are synced as soon as they are
+//! written.
+//!
+//! ```text
+//!   free ─ taken, zeros are written ─► coming ─ a flush, anybody's, covers them ─► ready ─ cut from the front ─► a file's
+//!                                        ╰──────────────── short of space: given back ──────╯
+//! ```
+//!
+//! Data that goes to such a block needs no flush before the records that map it: if a crash keeps the records and loses the
+//! data, the block shows zeros and nothing that was once somebody else's (see `Witness` in the journal). That saves one of
+//! the two trips of an fsync, for the price of writing the block twice; the zeros go out in one large request for many files.
+//!
+//! Nothing is zeroed before a first fsync asks, and little then: each refill doubles, up to [`LARGEST`] blocks. So at most
+//! twice that are held. Under pressure they are given back as windows are; while zeros are being written nobody else
+//! may be told that there is no space (the trim gate), since a block that was given back must not be zeroed any more.
+//!
+//! Invariants
+//! - Z1: a block is handed out only after a flush that began behind the write of its zeros has ended
+//!   (`Zeroed::take` asks the journal).
+//! - Z2: between that write and the moment it is handed out nobody writes to it: it is taken.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use extol_device::BlockNr;
+use extol_vfs::Result;
+use parking_lot::Mutex;
+
+use super::window::Slot;
+use super::{Allocator, Run, Shared};
+use crate::error;
+
+/// Blocks of the first refill.
+const FIRST: u32 = 32;
+/// Most blocks of a refill: a megabyte with blocks of 4 KiB, a millisecond or two of a disk.
+const LARGEST: u32 = 256;
+/// Less is not worth a request.
+const LEAST: u32 = 8;
+/// Bytes of zeros written by one request.
+const STEP: usize = 256 << 10;
+
+/// The blocks that are held.
+#[derive(Debug, Default)]
+pub(super) struct Zeroed {
+    held: Mutex<Held>,
+    wanted: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    ready: Option<Arc<Slot>>,
+    /// With the number of the journal's data write that a flush must cover.
+    coming: Option<(Arc<Slot>, u64)>,
+    /// Blocks of the next refill, and where it should begin.
+    next: u32,
+    goal: Option<BlockNr>,
+}
+
+impl Allocator {
+    /// `want` neighbouring blocks that are zero on the medium, or none if there are none now; more are made then, once
+    /// somebody calls [`refill_zeroed`](Self::refill_zeroed). With `at` only if they begin there. `near`: where the first ones
+    /// ever should lie. As with [`take`](Self::take), the disk knows nothing of it.
+    pub fn take_zeroed(&self, want: u32, at: Option<BlockNr>, near: BlockNr) -> Option<Run> {
+        self.shared.take_zeroed(want, at, near)
+    }
+
+    /// More zeroed blocks are wanted.
+    pub fn wants_zeroed(&self) -> bool {
+        self.shared.zeroed.wanted.load(Ordering::Acquire)
+    }
+
+    /// Makes more if they are wanted and there is space. Opens no handle; writes to free blocks only.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn refill_zeroed(&self, dev: &dyn extol_device::BlockDevice) -> Result<()> {
+        self.shared.refill_zeroed(dev)
+    }
+}
+
+impl Shared {
+    fn take_zeroed(&self, want: u32, at: Option<BlockNr>, near: BlockNr) -> Option<Run> {
+        let (cut, rest) = self.cut_zeroed(want, at, near);
+        if let Some(run) = rest {
+            self.give_back(run);
+        }
+        cut
+    }
+
+    /// The second part must be given back.
+    fn cut_zeroed(&self, want: u32, at: Option<BlockNr>, near: BlockNr) -> (Option<Run>, Option<Run>) {
+        let mut held = self.zeroed.held.lock();
+        held.goal.get_or_insert(near);
+        let (mut cut, mut rest) = (None, None);
+        for _ in 0..2 {
+            if let Some(slot) = &held.ready {
+                let run = self.windows.peek(slot);
+                if let Some(run) = run.filter(|run| run.len >= want) {
+                    if at.is_none_or(|at| at == run.start) {
+                        cut = self.windows.cut(slot, run.start, want, want);
+                    }
+                    break;
+                }
+            }
+            // Too short, or emptied by somebody who had no space.
+            let durable = |(_, write): &(Arc<Slot>, u64)| {
+                #[cfg(feature = "planted-bugs")]
+                if extol_journal::planted::has(extol_journal::planted::Bug::ZerosNotDurable) {
+                    return true;
+                }
+                self.journal.is_covered(*write)
+            };
+            let Some((next, _)) = held.coming.take_if(|coming| durable(coming)) else { break };
+            rest = held.ready.replace(next).and_then(|slot| self.windows.remove(&slot));
+        }
+        let left = held.ready.as_ref().and_then(|slot| self.windows.peek(slot)).map_or(0, |run| run.len);
+        if held.coming.is_none() && left < held.next.max(FIRST) / 2 {
+            self.zeroed.wanted.store(true, Ordering::Release);
+        }
+        (cut, rest)
+    }
+
+    fn refill_zeroed(&self, dev: &dyn extol_device::BlockDevice) -> Result<()> {
+        if !self.zeroed.wanted.swap(false, Ordering::AcqRel) || self.is_tight() {
+            return Ok(());
+        }
+        let (want, goal) = {
+            let mut held = self.zeroed.held.lock();
+            if held.coming.as_ref().is_some_and(|(slot, _)| self.windows.peek(slot).is_some()) {
+                return Ok(());
+            }
+            let want = held.next.clamp(FIRST, LARGEST);
+            held.next = (want * 2).min(LARGEST);
+            (want, held.goal.unwrap_or(BlockNr(self.geo.first_data_block)))
+        };
+        // Until the zeros are written nobody may take these blocks back.
+        let gate = self.trim_gate.lock();
+        let Some(run) = self.search(goal, want, LEAST.min(want)) else { return Ok(()) };
+        let written = self.zero(dev, run);
+        let write = self.journal.note_free_write();
+        if let Err(e) = written {
+            self.give_back(run);
+            return Err(error::device(e));
+        }
+        let mut held = self.zeroed.held.lock();
+        held.goal = Some(run.end());
+        let before = held.coming.replace((self.windows.add(run), write));
+        drop(held);
+        drop(gate);
+        if let Some(run) = before.and_then(|(slot, _)| self.windows.remove(&slot)) {
+            self.give_back(run);
+        }
+        Ok(())
+    }
+
+    /// Plain zeros: what the device does with a request to zero a range may cost each later write of a block there.
+    fn zero(&self, dev: &dyn extol_device::BlockDevice, run: Run) -> extol_device::Result<()> {
+        let mut at = run.start.offset(self.geo.block_size);
+        let mut left = run.len as usize * self.geo.block_len();
+        let zeros = vec![0; left.min(STEP)];
+        while left > 0 {
+            let now = left.min(STEP);
+            dev.write_at(&zeros[..now], at)?;
+            at += now as u64;
+            left -= now;
+        }
+        Ok(())
+    }
+}

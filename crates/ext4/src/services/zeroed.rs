@@ -1,0 +1,42 @@
+//! Keeps zeroed blocks at hand for small files that are synced (`alloc/zeroed.rs`), while somebody takes them.
+//!
+//! An fsync that finds few of them left wakes the thread; without threads it makes them itself before it returns. Nothing is
+//! written while the volume is frozen or may not be written.
+
+use std::sync::Weak;
+
+use extol_service::{Progress, Service};
+
+use crate::fs::Fs;
+
+/// Makes more of them if they are wanted. Errors are noted as those of file data.
+pub(crate) fn refill(fs: &Fs) {
+    if !fs.vol.alloc.wants_zeroed() || fs.check_writable().is_err() {
+        return;
+    }
+    let Some(_inside) = fs.whole.gate.try_enter() else { return };
+    let refilled = fs.vol.alloc.refill_zeroed(&*fs.vol.dev);
+    let _ = fs.note(refilled);
+}
+
+/// Does it, or wakes who does.
+pub(crate) fn after_fsync(fs: &Fs) {
+    match fs.vol.alloc.wants_zeroed() {
+        true if fs.threads => fs.refill.wake(),
+        true => refill(fs),
+        false => {}
+    }
+}
+
+/// The thread.
+#[derive(Debug)]
+pub(crate) struct Refill(pub Weak<Fs>);
+
+impl Service for Refill {
+    fn step(&mut self) -> Progress {
+        if let Some(fs) = self.0.upgrade() {
+            refill(&fs);
+        }
+        Progress::Idle(None)
+    }
+}
