@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use crate::case::Case;
 use crate::cuts::{Cutter, Effort, Fate};
 use crate::media::Media;
-use crate::model::{History, Moment, judge};
+use crate::model::{History, Moment, Rules, judge};
 use crate::outside::{Other, ask_e2fsck, ask_linux};
 use crate::record::{Plant, Recording};
 use crate::recover::{Recovered, checked_in_memory, recover, recover_on_tape};
@@ -82,6 +82,7 @@ struct Counters {
     again_runs: AtomicU64,
     superseded: AtomicU64,
     torn_heads: AtomicU64,
+    data_missing: AtomicU64,
     marks: AtomicU64,
 }
 
@@ -96,6 +97,10 @@ impl Counters {
     fn spared(&self, window: Option<Window>) -> (bool, bool) {
         match window {
             None => (false, false),
+            Some(Window::DataMissing) => {
+                self.data_missing.fetch_add(1, Ordering::Relaxed);
+                (false, false)
+            }
             Some(Window::Superseded) => {
                 self.superseded.fetch_add(1, Ordering::Relaxed);
                 (true, false)
@@ -153,6 +158,7 @@ impl<'a> Campaign<'a> {
             checkpoints: recording.journal.checkpoints,
             revokes: recording.journal.revoked_blocks,
             fast_commits: recording.journal.fast_commit.commits,
+            one_trip: recording.journal.fast_commit.one_trip,
             fallbacks: recording.journal.fast_commit.ineligible + recording.journal.fast_commit.failed,
             ..Row::default()
         };
@@ -184,6 +190,7 @@ impl<'a> Campaign<'a> {
         row.linux = counters.linux.into_inner();
         row.superseded = counters.superseded.into_inner();
         row.torn_heads = counters.torn_heads.into_inner();
+        row.data_missing = counters.data_missing.into_inner();
         row.marks = counters.marks.into_inner();
         row.recoveries_cut = counters.again_runs.into_inner();
         row.second_states = counters.again.into_inner();
@@ -257,17 +264,20 @@ impl<'a> Campaign<'a> {
             checked_in_memory(&crashed).map_err(|e| plain(format!("replayed in memory, {e}")))?;
         }
         let whole = matches!(job.fate, Fate::None | Fate::All);
-        let legal = |view: &View| judge_all(&recording.histories, &job.moments, view, &self.variant);
         let torn = matches!(job.fate, Fate::Torn(_));
-        let other: Other<'_> = if torn { Some(&legal) } else { None };
         let comparable = whole || self.variant.outside_understands_parts();
         let ask_e2fsck_now = comparable && chosen(self.e2fsck_every, self.e2fsck_every / 2);
         let ask_linux_now = comparable && chosen(self.linux_every, self.linux_every / 2);
-        let (mut not_e2fsck, mut not_linux) = (false, false);
-        if ask_e2fsck_now || ask_linux_now {
-            let window = window(&self.variant, &crashed, job.fate).map_err(plain)?;
+        let (mut not_e2fsck, mut not_linux, mut missing) = (false, false, false);
+        let chosen_again = chosen(self.again_every, self.again_every / 2);
+        if ask_e2fsck_now || ask_linux_now || chosen_again {
+            let window = window(&self.variant, &crashed, torn).map_err(plain)?;
             (not_e2fsck, not_linux) = counters.spared(window);
+            missing = window == Some(Window::DataMissing);
         }
+        let rules = Rules { missing_data: missing, ..self.variant.rules() };
+        let legal = |view: &View| judge_by(&recording.histories, &job.moments, view, rules);
+        let other: Other<'_> = if torn || missing { Some(&legal) } else { None };
         if ask_e2fsck_now && !not_e2fsck {
             let dir = scratch.get_or_init(Scratch::in_memory);
             counters.asked(ask_e2fsck(&self.variant, &crashed, &recovered, other, dir).map_err(plain)?);
@@ -277,7 +287,7 @@ impl<'a> Campaign<'a> {
             ask_linux(&crashed, &recovered, other, dir).map_err(plain)?;
             counters.linux.fetch_add(1, Ordering::Relaxed);
         }
-        if chosen(self.again_every, self.again_every / 2) {
+        if chosen_again {
             let events = recover_on_tape(&self.variant, &crashed).map_err(plain)?;
             let mut cutter = Cutter::new(job.media.snapshot(), &events, self.seed);
             let mut seen = HashSet::new();
@@ -294,11 +304,11 @@ impl<'a> Campaign<'a> {
                                 return Ok(());
                             }
                             let crashed = media.devices();
-                            if counters.spared(window(&self.variant, &crashed, fate)?).0 {
+                            let torn = torn || matches!(fate, Fate::Torn(_));
+                            if counters.spared(window(&self.variant, &crashed, torn)?).0 {
                                 return Ok(());
                             }
-                            let other: Other<'_> =
-                                if torn || matches!(fate, Fate::Torn(_)) { Some(&legal) } else { None };
+                            let other: Other<'_> = if torn || missing { Some(&legal) } else { None };
                             let dir = scratch.get_or_init(Scratch::in_memory);
                             counters.asked(ask_e2fsck(&self.variant, &crashed, &again, other, dir)?);
                             Ok(())
@@ -413,11 +423,15 @@ impl<'a> Campaign<'a> {
             self.judge_second(&first, &cutter.state(fate))?;
             tell("the second recovery shows the same");
         }
-        if let Some(window) = window(&self.variant, &crashed, fate)? {
+        let torn = matches!(fate, Fate::Torn(_));
+        let window = window(&self.variant, &crashed, torn)?;
+        let missing = window == Some(Window::DataMissing);
+        if let Some(window) = window.filter(|_| !missing) {
             tell(&format!("e2fsck is not asked: {window:?}"));
         } else if matches!(fate, Fate::None | Fate::All) || self.variant.outside_understands_parts() {
-            let legal = |view: &View| judge_all(&recording.histories, &moments, view, &self.variant);
-            let other: Other<'_> = if matches!(fate, Fate::Torn(_)) { Some(&legal) } else { None };
+            let rules = Rules { missing_data: missing, ..self.variant.rules() };
+            let legal = |view: &View| judge_by(&recording.histories, &moments, view, rules);
+            let other: Other<'_> = if missing || torn { Some(&legal) } else { None };
             ask_e2fsck(&self.variant, &crashed, &first, other, &Scratch::in_memory())?;
             tell("e2fsck agrees");
         }
@@ -432,7 +446,11 @@ fn judge_all(
     view: &View,
     variant: &Variant,
 ) -> Result<(), String> {
-    histories.iter().zip(moments).try_for_each(|(h, m)| judge(h, *m, view, variant.rules()))
+    judge_by(histories, moments, view, variant.rules())
+}
+
+fn judge_by(histories: &[History], moments: &[Moment], view: &View, rules: Rules) -> Result<(), String> {
+    histories.iter().zip(moments).try_for_each(|(h, m)| judge(h, *m, view, rules))
 }
 
 /// Tries a saved state again and tells all about it. `Ok` if nothing is wrong with it.

@@ -64,12 +64,16 @@ pub struct Row {
     pub linux: u64,
     /// Fast commits of the load.
     pub fast_commits: u64,
+    /// Of them, those that vouch for file data.
+    pub one_trip: u64,
     /// Requests for durability that could not be one, and were full commits.
     pub fallbacks: u64,
     /// States that e2fsck was not asked about: fast commits of a durable transaction, not yet cleared.
     pub superseded: u64,
     /// States that e2fsck and Linux were not asked about: a torn first block of the fast-commit area.
     pub torn_heads: u64,
+    /// States in which file data of the last fast commit was not there.
+    pub data_missing: u64,
     /// States in which e2fsck repaired a mark of its own: groups "uninitialized" on volumes without their checksums.
     pub marks: u64,
     /// What was wrong.
@@ -94,9 +98,11 @@ impl Row {
         self.e2fsck += other.e2fsck;
         self.linux += other.linux;
         self.fast_commits += other.fast_commits;
+        self.one_trip += other.one_trip;
         self.fallbacks += other.fallbacks;
         self.superseded += other.superseded;
         self.torn_heads += other.torn_heads;
+        self.data_missing += other.data_missing;
         self.marks += other.marks;
         self.failures.extend(other.failures.iter().cloned());
         self.seconds += other.seconds;
@@ -167,19 +173,20 @@ impl Report {
     #[must_use]
     pub fn table(&self) -> String {
         let mut text = String::from(
-            "| load | volume | operations | log filled | revokes | fast commits | fallbacks | cuts | states | distinct | recoveries cut | their states | e2fsck | Linux | windows | marks | failures | seconds |\n\
-             |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+            "| load | volume | operations | log filled | revokes | fast commits | in one trip | fallbacks | cuts | states | distinct | recoveries cut | their states | e2fsck | Linux | windows | marks | failures | seconds |\n\
+             |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
         );
         for row in self.rows.iter().chain([&self.total()]) {
             let _ = writeln!(
                 text,
-                "| {} | {} | {} | {:.1} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {}+{} | {} | {} | {:.1} |",
+                "| {} | {} | {} | {:.1} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {}+{}+{} | {} | {} | {:.1} |",
                 row.workload,
                 row.variant,
                 row.operations,
                 row.wraps_percent as f64 / 100.0,
                 row.revokes,
                 row.fast_commits,
+                row.one_trip,
                 row.fallbacks,
                 row.cuts,
                 row.judged,
@@ -190,6 +197,7 @@ impl Report {
                 row.linux,
                 row.superseded,
                 row.torn_heads,
+                row.data_missing,
                 row.marks,
                 row.failures.len(),
                 row.seconds,

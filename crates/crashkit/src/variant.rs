@@ -323,7 +323,7 @@ impl Variant {
         let parsed = MountOptions::parse(self.options).unwrap_or_default();
         let stale = parsed.journal_async_commit && parsed.data == Some(DataMode::Writeback);
         let fast_commits = self.fast_blocks.is_some();
-        Rules { stale_unsynced: stale, fast_commits, block: self.block_size as usize }
+        Rules { stale_unsynced: stale, missing_data: false, fast_commits, block: self.block_size as usize }
     }
 }
 

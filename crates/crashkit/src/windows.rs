@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | [`Superseded`](Window::Superseded) | transaction T is durable, and the area still begins with the HEAD of T, because the one write that clears it is not durable yet | e2fsck takes the whole log for damaged |
 //! | [`TornHead`](Window::TornHead) | the area's first block was torn *inside* when the first fast commit of T was written | e2fsck as above; Linux refuses the volume |
+//! | [`DataMissing`](Window::DataMissing) | the last fast commit is whole, and file data that it vouches for is not there | nobody: both replay it, and may show zeros where the data was to be ([`Rules::missing_data`]) |
 //!
 //! The conditions are as narrow as that: a HEAD of any older transaction is no window, so a writer that forgets to clear it
 //! is found; a first fast commit that is incomplete without a torn write is none, so a writer that sends the first block
@@ -15,7 +16,8 @@ use extol_device::{MemDevice, SharedDevice};
 use extol_journal::inspect::{BlockReport, FcTagReport, JournalReport, Verdict};
 use std::sync::Arc;
 
-use crate::cuts::Fate;
+#[cfg(doc)]
+use crate::model::Rules;
 use crate::variant::Variant;
 
 /// Why others cannot be asked.
@@ -25,13 +27,15 @@ pub enum Window {
     Superseded,
     /// The first block is torn.
     TornHead,
+    /// The data of the last fast commit did not get there.
+    DataMissing,
 }
 
-/// The window that a crashed state is in.
+/// The window that a crashed state is in. `torn`: writes were torn, in this crash or in one before it.
 ///
 /// # Errors
 /// If its journal cannot be looked at.
-pub fn window(variant: &Variant, crashed: &[MemDevice], fate: Fate) -> Result<Option<Window>, String> {
+pub fn window(variant: &Variant, crashed: &[MemDevice], torn: bool) -> Result<Option<Window>, String> {
     if variant.fast_blocks.is_none() {
         return Ok(None);
     }
@@ -39,7 +43,8 @@ pub fn window(variant: &Variant, crashed: &[MemDevice], fate: Fate) -> Result<Op
     let volume = device(0).ok_or("no device")?;
     let report = inspect_journal(&volume, &variant.recovery_options(device(1)))
         .map_err(|e| format!("looking at the journal: {e}"))?;
-    Ok(of(&report, matches!(fate, Fate::Torn(_))))
+    let missing = report.recovery.data_missing.then_some(Window::DataMissing);
+    Ok(of(&report, torn).or(missing))
 }
 
 fn of(report: &JournalReport, torn: bool) -> Option<Window> {

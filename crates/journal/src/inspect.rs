@@ -205,6 +205,8 @@ pub struct RecoveryReport {
     pub fast_commit_count: u32,
     /// Records in them.
     pub fast_commit_records: u64,
+    /// The last whole fast commit is not replayed: file data that it vouches for is not there.
+    pub data_missing: bool,
 }
 
 fn summary(sb: &JournalSuperblock) -> SuperblockReport {
@@ -269,6 +271,10 @@ pub fn inspect(log: &dyn BlockDevice, map: &LogMap, fs_blocks: u64) -> Result<Jo
     walk.log();
     let chain = Chain::new(walk.end.map(|tid| tid.0));
     report.fast_commits = chain.walk(&mut walk.log, sb.fc_range().unwrap_or_default(), walk.out);
+    let last = report.fast_commits.iter_mut().rfind(|fast| fast.verdict == FcVerdict::Valid);
+    if let Some(last) = last.filter(|_| report.recovery.data_missing) {
+        last.verdict = FcVerdict::Torn;
+    }
     Ok(report)
 }
 
@@ -287,13 +293,17 @@ fn forecast(
             report.revoke_records = prepared.plan.records;
             report.fast_commits = match prepared.fast_commits {
                 FastCommits::None => "none",
-                FastCommits::Torn => "torn",
+                FastCommits::Torn | FastCommits::DataMissing => "torn",
                 FastCommits::Complete(_) => "complete",
                 FastCommits::Unknown(_) => "unknown",
             };
             if let FastCommits::Complete(fast) = prepared.fast_commits {
                 (report.fast_commit_count, report.fast_commit_records) = (fast.commits, fast.records);
             }
+            report.data_missing = match prepared.fast_commits {
+                FastCommits::Complete(fast) => fast.data_missing,
+                other => other == FastCommits::DataMissing,
+            };
             report.refused = recovery::refusal(prepared.fast_commits).map(|error| error.to_string());
         }
         Err(error) => report.refused = Some(error.to_string()),

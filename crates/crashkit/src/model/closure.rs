@@ -379,7 +379,7 @@ mod tests {
         let history = history(steps);
         let cut = steps.len() * 10;
         let moment = Moment { begun: history.begun(cut), promised: history.promised(cut) };
-        let rules = Rules { stale_unsynced: false, fast_commits: true, block: 1024 };
+        let rules = Rules { stale_unsynced: false, missing_data: false, fast_commits: true, block: 1024 };
         super::super::judge(&history, moment, &View::of_empty_inodes(groups), rules)
     }
 

@@ -12,7 +12,7 @@
 //! With [`Rules::fast_commits`] names may also be older and newer ones together, as [`closure`](super::closure) has it.
 //!
 //! With [`Rules::stale_unsynced`] (the log's record may overtake file data: asynchronous commits) a byte may be anything
-//! unless all versions since the promise agree on the whole block.
+//! unless all versions since the promise agree on the whole block. With [`Rules::missing_data`] it may be zero there.
 
 use std::collections::BTreeMap;
 
@@ -27,6 +27,8 @@ use crate::view::View;
 pub struct Rules {
     /// Bytes that were never synced may be anything.
     pub stale_unsynced: bool,
+    /// Who recovered does not compare the file data of the last fast commit, which was not acknowledged.
+    pub missing_data: bool,
     /// The volume has fast commits: an fsync may leave behind what has nothing to do with it.
     pub fast_commits: bool,
     /// Block size of the volume.
@@ -169,7 +171,8 @@ fn judge_file(versions: &[Version], found: &[u8], rules: Rules) -> Result<(), St
             if versions.iter().any(had) || (*byte == 0 && zero_is_legal(at)) {
                 continue;
             }
-            if rules.stale_unsynced && !same_block(versions, at - at % rules.block, rules.block) {
+            let lax = rules.stale_unsynced || (rules.missing_data && *byte == 0);
+            if lax && !same_block(versions, at - at % rules.block, rules.block) {
                 continue;
             }
             let agreed = first.content.byte(at);
@@ -211,7 +214,8 @@ mod tests {
     use super::super::{Content, Kind};
     use super::*;
 
-    const RULES: Rules = Rules { stale_unsynced: false, fast_commits: false, block: 1024 };
+    const RULES: Rules =
+        Rules { stale_unsynced: false, missing_data: false, fast_commits: false, block: 1024 };
 
     fn version(step: usize, bytes: &[u8], zeros: Zeros) -> Version {
         Version { step, content: Content::of(bytes), zeros }
@@ -228,6 +232,12 @@ mod tests {
         let lax = Rules { stale_unsynced: true, ..RULES };
         assert!(judge_file(&versions, &[3; 3000], lax).is_ok());
         assert!(judge_file(&versions[..1], &[3; 3000], lax).is_err(), "synced is synced");
+        let zeros = Rules { missing_data: true, ..RULES };
+        assert!(
+            judge_file(&versions, &[0; 3000], zeros).is_ok()
+                && judge_file(&versions, &[3; 3000], zeros).is_err()
+        );
+        assert!(judge_file(&versions[..1], &[0; 3000], zeros).is_err(), "synced is synced");
     }
 
     #[test]

@@ -23,7 +23,8 @@ pub enum FcVerdict {
     Valid,
     /// A leftover: of another transaction, or behind one that is torn.
     Void,
-    /// It would be next, but is damaged or incomplete: the power went before it was durable.
+    /// It would be next, but is damaged or incomplete, or file data that it vouches for is not there: the power went before it
+    /// was durable.
     Torn,
 }
 

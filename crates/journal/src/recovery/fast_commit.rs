@@ -35,6 +35,8 @@ pub(crate) enum FastCommits {
     None,
     /// The first fast commit of this transaction is incomplete.
     Torn,
+    /// The only fast commit of this transaction vouches for file data that is not there.
+    DataMissing,
     /// At least one complete fast commit of this transaction.
     Complete(FastLog),
     /// Fast commits with features that nobody knows.
@@ -55,6 +57,8 @@ pub struct FastLog {
     pub records: u64,
     /// Blocks of the area that they take.
     pub blocks: u32,
+    /// Another one behind them does not count, because it vouches for file data that is not there.
+    pub data_missing: bool,
 }
 
 /// Looks at the area for fast commits of transaction `expected`.
@@ -68,14 +72,16 @@ pub(crate) fn look(
     let first = area.start;
     let mut log = LogReader::new(device, map);
     let mut reader = FcReader::new();
-    let mut valid = FastLog { tid: expected, commits: 0, tags: 0, records: 0, blocks: 0 };
+    let mut valid =
+        FastLog { tid: expected, commits: 0, tags: 0, records: 0, blocks: 0, data_missing: false };
     let (mut tags, mut records) = (0, 0);
     let mut data = Data::default();
     // What remains if the data of the last one is not there.
     let mut before = valid;
-    let complete = |valid: FastLog, before: FastLog, data: &Data| {
-        let found = if data.is_there(device, map) { valid } else { before };
-        if found.commits > 0 { FastCommits::Complete(found) } else { FastCommits::Torn }
+    let complete = |valid: FastLog, before: FastLog, data: &Data| match before.commits {
+        _ if data.is_there(device, map) => FastCommits::Complete(valid),
+        0 => FastCommits::DataMissing,
+        _ => FastCommits::Complete(FastLog { data_missing: true, ..before }),
     };
     for n in area {
         let block = log.block(n)?;

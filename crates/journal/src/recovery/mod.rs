@@ -71,7 +71,7 @@ pub struct Recovered {
     pub revoke_hits: u32,
     /// Time of the last transaction in the log.
     pub last_commit: Option<CommitTime>,
-    /// The fast-commit area held an incomplete fast commit, which was dropped.
+    /// The fast-commit area held nothing but an incomplete fast commit, which was dropped.
     pub torn_fast_commit: bool,
     /// Fast commits on top of the last transaction. Their records are still to be replayed, as transaction `next_tid`.
     pub fast_commits: Option<FastLog>,
@@ -160,7 +160,7 @@ pub fn recover(
         replayed_blocks,
         revoke_hits: plan.revoked,
         last_commit: scanned.last_commit,
-        torn_fast_commit: fast_commits == FastCommits::Torn,
+        torn_fast_commit: matches!(fast_commits, FastCommits::Torn | FastCommits::DataMissing),
         fast_commits: fast,
         errno: sb.errno,
     })

@@ -1,0 +1,153 @@
+//! Data and records in one trip: the worst that a crash can do is to keep the records and lose the data. Extol's recovery
+//! sees that. e2fsck and Linux do not look, and then files whose fsync had not returned show zeros, and never what their
+//! blocks held before.
+
+use extol::Ext4;
+use extol_crashkit::outside::{load_all, save_all};
+use extol_crashkit::recover::recover;
+use extol_crashkit::tape::{Change, Event, Tape};
+use extol_crashkit::variant::Variant;
+use extol_device::{BlockDevice as _, MemDevice};
+use extol_testkit::{KernelMount, Need, Scratch, e2fsck_fix, require};
+
+const DATA: u8 = 0xD7;
+const LEN: usize = 3000;
+const FILES: usize = 60;
+/// Zeros are written ahead in pieces of at least so many bytes.
+const AHEAD: usize = 32 << 10;
+
+/// Files that are written and synced one after the other. Gives the volume before, and what was done to it.
+fn run(variant: &Variant) -> (MemDevice, Vec<Event>) {
+    let base = variant.make().unwrap().into_devices().remove(0);
+    let tape = Tape::new(vec![base.snapshot()]);
+    let fs = Ext4::open(tape.device(0), &variant.load_options(None, false).unwrap()).unwrap();
+    // After these nothing but the files is on its way when zeros are first used.
+    for name in ["a", "b"] {
+        fs.create_file(name).unwrap().sync_all().unwrap();
+    }
+    for nr in 0..FILES {
+        let file = fs.create_file(format!("f{nr}")).unwrap();
+        file.write_at(&[DATA; LEN], 0).unwrap();
+        file.sync_all().unwrap();
+    }
+    let one_trip = fs.stats().journal.fast_commit.one_trip;
+    assert!(one_trip > FILES as u64 / 2, "{one_trip} in one trip");
+    (base, tape.finish().0)
+}
+
+/// Neither the zeros that are written ahead nor the data of files.
+fn is_record(event: &Event) -> bool {
+    match &event.change {
+        Change::Write { data, .. } if data.len() >= AHEAD => data.iter().any(|b| *b != 0),
+        Change::Write { data, .. } => data[..16] != [DATA; 16],
+        _ => true,
+    }
+}
+
+fn apply(event: &Event, to: &MemDevice) {
+    match &event.change {
+        Change::Write { offset, data, .. } => to.write_at(data, *offset).unwrap(),
+        Change::Zero { offset, len } => to.zero_range(*offset, *len).unwrap(),
+        Change::Flush => {}
+    }
+}
+
+/// The states before each flush in which all records are there, and no data that was not flushed.
+fn worst(base: &MemDevice, events: &[Event]) -> Vec<MemDevice> {
+    let (durable, mut states) = (base.snapshot(), Vec::new());
+    let mut since = 0;
+    for (at, event) in events.iter().enumerate() {
+        if !matches!(event.change, Change::Flush) {
+            continue;
+        }
+        let waiting = &events[since..at];
+        if waiting.iter().any(|e| !is_record(e)) && waiting.iter().any(is_record) {
+            let state = durable.snapshot();
+            waiting.iter().filter(|e| is_record(e)).for_each(|e| apply(e, &state));
+            states.push(state);
+        }
+        waiting.iter().for_each(|e| apply(e, &durable));
+        since = at;
+    }
+    states
+}
+
+/// What files show: how many all their data, and how many zeros. Err: something else.
+fn judge(files: impl Iterator<Item = (String, Vec<u8>)>) -> Result<(usize, usize), String> {
+    let (mut whole, mut zeros) = (0, 0);
+    for (name, content) in files {
+        match content {
+            empty if empty.is_empty() => {}
+            data if data == [DATA; LEN] => whole += 1,
+            data if data == [0; LEN] => zeros += 1,
+            other => return Err(format!("{name} shows {:02x?}…", &other[..other.len().min(16)])),
+        }
+    }
+    Ok((whole, zeros))
+}
+
+fn on_volume(device: MemDevice, variant: &Variant) -> Result<(usize, usize), String> {
+    let fs = Ext4::open(std::sync::Arc::new(device), &variant.recovery_options(None)).unwrap();
+    let names = (0..FILES).map(|nr| format!("f{nr}"));
+    judge(names.filter_map(|name| fs.read_file(&name).ok().map(|content| (name, content))))
+}
+
+#[test]
+fn nothing_old_is_ever_seen() {
+    let variant = Variant::by_name("fc-4k").unwrap();
+    let (base, events) = run(&variant);
+    let states = worst(&base, &events);
+    assert!(states.len() > FILES / 2, "{} states", states.len());
+    let mut missing = 0;
+    for (nr, state) in states.iter().enumerate() {
+        let ours = recover(&variant, &[state.snapshot()]).unwrap().devices.remove(0);
+        assert_eq!(on_volume(ours, &variant).unwrap().1, 0, "state {nr}: Extol's recovery shows zeros");
+        if nr % 4 != 0 {
+            continue;
+        }
+        if require(&[Need::Tool("e2fsck")]) {
+            let dir = Scratch::in_memory();
+            let image = save_all(&[state.snapshot()], dir.path(), "state").unwrap();
+            let report = e2fsck_fix(&image);
+            assert_eq!(report.unexpected_repairs(), None, "state {nr}: {}", report.output);
+            let theirs = load_all(&image).unwrap().remove(0);
+            missing += on_volume(theirs, &variant).unwrap_or_else(|e| panic!("state {nr}, e2fsck: {e}")).1;
+        }
+        if nr % 16 == 0 && require(&[Need::Root, Need::Loop, Need::Kernel("ext4")]) {
+            let dir = Scratch::in_memory();
+            let image = save_all(&[state.snapshot()], dir.path(), "state").unwrap();
+            let point = dir.path().join("mnt");
+            std::fs::create_dir_all(&point).unwrap();
+            let mount = KernelMount::try_mount(&image, &point, &[]).unwrap();
+            let names = (0..FILES).map(|nr| format!("f{nr}"));
+            let found = names.filter_map(|name| {
+                let content = std::fs::read(mount.path().join(&name)).ok()?;
+                Some((name, content))
+            });
+            let seen = judge(found).unwrap_or_else(|e| panic!("state {nr}, Linux: {e}"));
+            mount.unmount();
+            missing += seen.1;
+        }
+    }
+    assert!(missing > 0, "no state is as bad as it should be");
+}
+
+/// The test above can fail: it does where blocks are handed out before their zeros are on the medium.
+#[test]
+fn zeros_must_be_durable_first() {
+    use extol_journal::planted::{Bug, set};
+    if !require(&[Need::Tool("e2fsck")]) {
+        return;
+    }
+    let variant = Variant::by_name("fc-4k").unwrap();
+    set(Some(Bug::ZerosNotDurable));
+    let (base, events) = run(&variant);
+    set(None);
+    let found = worst(&base, &events).into_iter().any(|state| {
+        let dir = Scratch::in_memory();
+        let image = save_all(&[state], dir.path(), "state").unwrap();
+        let _ = e2fsck_fix(&image);
+        on_volume(load_all(&image).unwrap().remove(0), &variant).is_err()
+    });
+    assert!(found, "nobody sees what the blocks held before");
+}
