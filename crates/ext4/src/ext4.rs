@@ -11,6 +11,7 @@ use extol_vfs::{
 };
 use parking_lot::Mutex;
 
+use crate::data::ahead::Ahead;
 use crate::error;
 use crate::fs::Fs;
 use crate::mount::{self, OpenResult, Running};
@@ -185,6 +186,11 @@ impl Ext4 {
         self.fs.options.lock().journal_ioprio = priority;
     }
 
+    /// Reads an open file, with what was read ahead for it.
+    pub(crate) fn read_on(&self, ino: u32, offset: u64, buf: &mut [u8], ahead: &Ahead) -> Result<usize> {
+        self.op(files::read(&self.fs, ino, offset, buf, Some(ahead)))
+    }
+
     fn op<T>(&self, result: Result<T>) -> Result<T> {
         self.fs.operations.fetch_add(1, Ordering::Relaxed);
         self.fs.note(result)
@@ -302,7 +308,7 @@ impl FileSystem for Ext4 {
     }
 
     fn read(&self, ino: u32, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.op(files::read(&self.fs, ino, offset, buf))
+        self.op(files::read(&self.fs, ino, offset, buf, None))
     }
 
     fn write(&self, ino: u32, offset: u64, data: &[u8]) -> Result<usize> {

@@ -12,6 +12,7 @@ use extol_sync::rank::{Mutex, Rank};
 use extol_vfs::{Attr, FileId, FileKind, FsError, Rdev, Result, Timestamp};
 
 use crate::alloc::SuperCell;
+use crate::data::ahead::Readers;
 use crate::data::writeback::DirtyIndex;
 use crate::error;
 use crate::inodes::{Cell, InodeState, InodeTable};
@@ -44,6 +45,7 @@ pub(crate) struct Fs {
     pub table: InodeTable,
     pub orphans: Orphans,
     pub dirty: DirtyIndex,
+    pub readers: Readers,
     pub pace: Arc<Pace>,
     pub limits: Limits,
     /// What they decided until the next remount.

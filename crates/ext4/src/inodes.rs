@@ -14,7 +14,7 @@
 //! Locking: shard lock, then (only by `try_write`) a cell's lock.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use extol_journal::{Handle, Tid};
@@ -116,6 +116,8 @@ pub(crate) struct Cell {
     pub ino: u32,
     recent: AtomicBool,
     is_dir: OnceLock<bool>,
+    /// How often it was locked for a change.
+    version: AtomicU64,
     state: RwLock<Option<InodeState>>,
 }
 
@@ -125,7 +127,13 @@ pub(crate) type WriteGuard<'a> = Ranked<MappedRwLockWriteGuard<'a, InodeState>>;
 impl Cell {
     fn new(ino: u32, state: Option<InodeState>) -> Self {
         let is_dir = state.as_ref().map_or_else(OnceLock::new, |s| OnceLock::from(s.is_dir()));
-        Self { ino, recent: AtomicBool::new(true), is_dir, state: RwLock::new(state) }
+        Self {
+            ino,
+            recent: AtomicBool::new(true),
+            is_dir,
+            version: AtomicU64::new(0),
+            state: RwLock::new(state),
+        }
     }
 
     /// Locks for reading.
@@ -139,7 +147,21 @@ impl Cell {
     pub fn write(&self) -> Result<WriteGuard<'_>> {
         let held = rank::enter(self.rank(), self.ino.into());
         let guard = RwLockWriteGuard::try_map(self.state.write(), Option::as_mut);
+        if guard.is_ok() {
+            self.count();
+        }
         Ok(Ranked::new(guard.map_err(|_| FsError::Stale)?, held))
+    }
+
+    /// A number that is another one after each time that somebody could change the file's data or where it lies. For those
+    /// who have the lock.
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Relaxed)
+    }
+
+    /// The lock was taken for a change. (Only its owner comes here, so no two at a time.)
+    fn count(&self) {
+        self.version.store(self.version.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
     /// True for directories; takes no lock, so it may be asked with the lock of another inode held (on a damaged
@@ -150,6 +172,13 @@ impl Cell {
 
     /// Locks for writing if nobody else has the lock.
     pub fn try_write(&self) -> Option<WriteGuard<'_>> {
+        let guard = self.try_write_times()?;
+        self.count();
+        Some(guard)
+    }
+
+    /// The same, for somebody who will only change time stamps.
+    pub fn try_write_times(&self) -> Option<WriteGuard<'_>> {
         let guard = RwLockWriteGuard::try_map(self.state.try_write()?, Option::as_mut).ok()?;
         Some(Ranked::new(guard, rank::note(self.rank(), self.ino.into())))
     }

@@ -59,6 +59,7 @@ pub(crate) mod volume;
 pub(crate) mod whole;
 pub(crate) mod xattr;
 
+pub use data::ahead::AheadStats;
 pub use ext4::Ext4;
 pub use extol_device as device;
 pub use extol_vfs as vfs;

@@ -18,6 +18,7 @@ pub(crate) struct Live {
     minixdf: AtomicBool,
     nodelalloc: AtomicBool,
     dirty_bytes: AtomicUsize,
+    readahead: AtomicUsize,
     resuid: AtomicU32,
     resgid: AtomicU32,
 }
@@ -42,6 +43,7 @@ impl Live {
         self.minixdf.store(o.minixdf, Relaxed);
         self.nodelalloc.store(o.nodelalloc, Relaxed);
         self.dirty_bytes.store(o.dirty_bytes, Relaxed);
+        self.readahead.store(o.readahead, Relaxed);
         self.resuid.store(o.resuid.unwrap_or(0), Relaxed);
         self.resgid.store(o.resgid.unwrap_or(0), Relaxed);
     }
@@ -96,6 +98,11 @@ impl Live {
     /// Bound on file data that waits to be written.
     pub fn dirty_bytes(&self) -> usize {
         self.dirty_bytes.load(Relaxed)
+    }
+
+    /// Most bytes read ahead of somebody who reads an open file.
+    pub fn readahead(&self) -> usize {
+        self.readahead.load(Relaxed)
     }
 
     /// Who may use the reserved blocks beside root.

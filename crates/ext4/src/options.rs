@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `cache_mb=N` | bound on the metadata cache, default 256 MiB together with the write cache |
 //! | `dirty_mb=N` | bound on file data not yet written, default 64 |
+//! | `readahead_kb=N` | most that is read ahead of somebody who reads an open file of the library, default 4096; 0: off |
 //! | `inode_cache=N` | inodes kept decoded, default 16384 |
 //! | `fsync_batching=none\|static\|adaptive` | how an fsync waits for others, default adaptive |
 //! | `min_batch_time=N`, `max_batch_time=N` | bounds of that wait in microseconds, default 0 and 15000 |
@@ -138,6 +139,9 @@ pub struct MountOptions {
     pub cache_bytes: usize,
     /// Bound on file data waiting to be written, in bytes.
     pub dirty_bytes: usize,
+    /// Most bytes read ahead of somebody who reads a [`File`](crate::File) from one end to the other; 0: none. (Of a mount
+    /// the kernel reads ahead.)
+    pub readahead: usize,
     /// Inodes kept decoded.
     pub inode_cache: usize,
     /// O_DIRECT: `None` where it can.
@@ -192,6 +196,7 @@ impl Default for MountOptions {
             // 192 + 64 make the documented bound of 256 MiB.
             cache_bytes: 192 * MIB,
             dirty_bytes: 64 * MIB,
+            readahead: 4 * MIB,
             inode_cache: 16384,
             direct: None,
             mount_point: None,
@@ -399,6 +404,7 @@ impl MountOptions {
             }
             "cache_mb" => self.cache_bytes = small(1 << 20)?.max(4) * MIB,
             "dirty_mb" => self.dirty_bytes = small(1 << 20)?.max(1) * MIB,
+            "readahead_kb" => self.readahead = small(32 << 10)? << 10,
             "inode_cache" => self.inode_cache = small(1 << 28)?.max(64),
             "direct" => self.direct = Some(true),
             "nodirect" => self.direct = Some(false),

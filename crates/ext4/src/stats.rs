@@ -6,6 +6,7 @@ use extol_journal::JournalStats;
 use extol_service::MergeStats;
 use serde::{Deserialize, Serialize};
 
+use crate::data::ahead::AheadStats;
 use crate::fs::Fs;
 use crate::pace::PaceStats;
 use crate::services::lazy_init::LazyInitStats;
@@ -63,6 +64,8 @@ pub struct Stats {
     pub dirty_bytes: usize,
     /// Orphans (unlinked but in use, or being truncated).
     pub orphans: usize,
+    /// What was read ahead for open files of the library.
+    pub readahead: AheadStats,
     /// Large writes held up for the fsyncs of other files.
     pub pace: PaceStats,
     /// Inode tables that mkfs left to be zeroed later.
@@ -115,6 +118,7 @@ impl Stats {
             inodes_dirty: fs.dirty.len(),
             dirty_bytes: fs.dirty.bytes(),
             orphans: fs.orphans.len(),
+            readahead: fs.readers.stats(),
             pace: fs.pace.stats(),
             lazy_init: fs.lazy_init.stats(),
             checkpoint_merge: fs.whole.stats(),

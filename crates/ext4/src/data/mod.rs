@@ -22,6 +22,7 @@
 //!
 //! The inode's lock is held throughout; readers share it.
 
+pub(crate) mod ahead;
 pub(crate) mod dirty;
 pub(crate) mod fallocate;
 pub(crate) mod order;

@@ -3,6 +3,7 @@
 use extol_device::BlockNr;
 use extol_vfs::{FsError, Result};
 
+use super::ahead::{Ahead, Next};
 use crate::error;
 use crate::fs::Fs;
 use crate::inline;
@@ -12,6 +13,17 @@ use extol_ondisk::InodeFlags;
 
 /// Reads at `offset`; the count is short only at the end of the file.
 pub(crate) fn read(fs: &Fs, st: &InodeState, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    read_with(fs, st, offset, buf, None)
+}
+
+/// The same, with what was read ahead for a reader who has begun ([`Ahead::begin`]).
+pub(crate) fn read_with(
+    fs: &Fs,
+    st: &InodeState,
+    offset: u64,
+    buf: &mut [u8],
+    ahead: Option<&Ahead>,
+) -> Result<usize> {
     let size = st.node.raw.size;
     if offset >= size || buf.is_empty() {
         return Ok(0);
@@ -53,7 +65,9 @@ pub(crate) fn read(fs: &Fs, st: &InodeState, offset: u64, buf: &mut [u8]) -> Res
         let k = (usize::try_from(len * bs).unwrap_or(usize::MAX) - inside).min(n - done);
         let part = &mut buf[done..done + k];
         match mapping {
-            Mapping::Mapped { pblk, unwritten: false, .. } => read_mapped(fs, st, pblk, inside, part)?,
+            Mapping::Mapped { pblk, unwritten: false, .. } => {
+                read_mapped(fs, st, pblk, inside, part, ahead.map(|ahead| (ahead, at)))?
+            }
             _ => part.fill(0),
         }
         done += k;
@@ -61,13 +75,37 @@ pub(crate) fn read(fs: &Fs, st: &InodeState, offset: u64, buf: &mut [u8]) -> Res
     Ok(n)
 }
 
-/// Reads `part` from `inside` bytes behind the start of block `pblk`.
-fn read_mapped(fs: &Fs, st: &InodeState, pblk: BlockNr, inside: usize, part: &mut [u8]) -> Result<()> {
+/// Reads `part` from `inside` bytes behind the start of block `pblk`. `ahead`: what was read ahead, and where in the file
+/// the part is.
+fn read_mapped(
+    fs: &Fs,
+    st: &InodeState,
+    pblk: BlockNr,
+    inside: usize,
+    part: &mut [u8],
+    ahead: Option<(&Ahead, u64)>,
+) -> Result<()> {
     let vol = &fs.vol;
     let bs = vol.geo.block_len();
     if !fs.journals_data(st) {
-        let at = pblk.offset(vol.geo.block_size).saturating_add(inside as u64);
-        return vol.dev.read_at(part, at).map_err(error::device);
+        let place = pblk.offset(vol.geo.block_size).saturating_add(inside as u64);
+        let mut done = 0;
+        while done < part.len() {
+            let rest = &mut part[done..];
+            let next = match ahead {
+                Some((ahead, at)) => ahead.next(at + done as u64, rest),
+                None => Next::Read(rest.len()),
+            };
+            done += match next {
+                Next::Copied(n) => n,
+                Next::Read(n) => {
+                    let at = place.saturating_add(done as u64);
+                    vol.dev.read_at(&mut rest[..n], at).map_err(error::device)?;
+                    n
+                }
+            };
+        }
+        return Ok(());
     }
     // Journalled data may be newer in the cache than at its home.
     let mut done = 0;

@@ -229,6 +229,7 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
         table: InodeTable::new(options.inode_cache),
         orphans: Orphans::default(),
         dirty: DirtyIndex::default(),
+        readers: crate::data::ahead::Readers::new(options.threads),
         pace,
         limits,
         live: Live::new(&effective),

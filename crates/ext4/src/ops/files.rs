@@ -19,13 +19,22 @@ use crate::xattr;
 /// A day: relatime updates an access time that is older.
 const DAY: i64 = 86_400;
 
-/// Reads.
-pub(crate) fn read(fs: &Fs, ino: u32, offset: u64, buf: &mut [u8]) -> Result<usize> {
+/// Reads, for an open file with what was read ahead for it.
+pub(crate) fn read(
+    fs: &Fs,
+    ino: u32,
+    offset: u64,
+    buf: &mut [u8],
+    ahead: Option<&data::ahead::Ahead>,
+) -> Result<usize> {
     let cell = fs.cell(ino)?;
     let (n, touch) = {
         let st = cell.read()?;
         check_regular(&st)?;
-        (data::read::read(fs, &st, offset, buf)?, wants_atime(fs, &st))
+        if let Some(ahead) = ahead {
+            ahead.begin(fs, &cell, &st, offset, buf.len());
+        }
+        (data::read::read_with(fs, &st, offset, buf, ahead)?, wants_atime(fs, &st))
     };
     if touch {
         touch_atime(fs, &cell);
@@ -65,7 +74,7 @@ pub(crate) fn touch_atime(fs: &Fs, cell: &Arc<Cell>) {
     }
     // Not worth waiting for.
     let Some(_open) = fs.whole.gate.try_enter() else { return };
-    if let Some(mut st) = cell.try_write() {
+    if let Some(mut st) = cell.try_write_times() {
         st.node.raw.atime = fs.now();
         st.lazy_times = true;
         fs.dirty.add(cell, fs.clock.now_ns());

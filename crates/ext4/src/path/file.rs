@@ -9,6 +9,7 @@ use extol_vfs::{Attr, Creds, Fallocate, FileKind, FileSystem as _, FsError, NewN
 use super::guard::Inode;
 use super::resolve::{Last, resolve};
 use crate::Ext4;
+use crate::data::ahead::Ahead;
 
 /// How to open a file; the names of [`std::fs::OpenOptions`].
 #[derive(Clone, Debug)]
@@ -157,7 +158,8 @@ pub(super) fn open(fs: &Arc<Ext4>, path: &[u8], how: &OpenOptions) -> Result<Fil
 /// An open file (or directory, for [`sync_all`](Self::sync_all)). What was written is durable after a successful
 /// [`sync_all`](Self::sync_all) or [`sync_data`](Self::sync_data).
 ///
-/// [`read_at`](Self::read_at) and [`write_at`](Self::write_at) may be called from many threads at once.
+/// [`read_at`](Self::read_at) and [`write_at`](Self::write_at) may be called from many threads at once. What comes next is
+/// read ahead (`readahead_kb=`) for a file that is read from one end to the other, in calls of any size.
 #[derive(Debug)]
 pub struct File {
     node: Inode,
@@ -165,11 +167,12 @@ pub struct File {
     read: bool,
     write: bool,
     append: bool,
+    ahead: Ahead,
 }
 
 impl File {
     pub(super) fn of(node: Inode, how: &OpenOptions) -> Self {
-        Self { node, at: 0, read: how.read, write: how.writes(), append: how.append }
+        Self { node, at: 0, read: how.read, write: how.writes(), append: how.append, ahead: Ahead::default() }
     }
 
     fn fs(&self) -> &Arc<Ext4> {
@@ -202,7 +205,7 @@ impl File {
         if !self.read {
             return Err(FsError::AccessDenied);
         }
-        self.fs().read(self.node.ino(), offset, buf)
+        self.fs().read_on(self.node.ino(), offset, buf, &self.ahead)
     }
 
     /// Writes at an offset; fewer bytes than given only if the volume is full.

@@ -74,6 +74,7 @@ const RULES: &[(&str, Rule)] = &[
     ("ckpt_thread_ioprio", Rule::Live),
     ("journal_ioprio", Rule::Live),
     ("dirty_mb", Rule::Live),
+    ("readahead_kb", Rule::Live),
     ("init_itable", Rule::Live),
     ("inititable", Rule::Live),
     ("noinit_itable", Rule::Live),
