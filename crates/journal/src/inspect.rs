@@ -174,6 +174,11 @@ pub enum FcTagReport {
         flags: u32,
     },
     Pad,
+    /// So many blocks of file data, the first of them this one, that recovery compares if nothing is behind this fast commit.
+    Witness {
+        blocks: usize,
+        first: u64,
+    },
     Tail {
         tid: u32,
         checksum: Verdict,

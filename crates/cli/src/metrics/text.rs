@@ -185,6 +185,11 @@ fn fast_commits(page: &mut Page, f: &FastCommitStats) {
     page.counter("fast_commit_skipped_total", "Requests that found everything durable.", f.skipped);
     page.counter("fast_commit_blocks_total", "Blocks written to the fast-commit area.", f.blocks);
     page.counter("fast_commit_bytes_total", "Bytes of records in them.", f.bytes);
+    page.counter(
+        "fast_commit_one_trip_total",
+        "Fast commits with file data that was not flushed before them.",
+        f.one_trip,
+    );
     page.counter("fast_commit_heads_total", "Fast commits that were the first of a transaction.", f.heads);
     page.counter("fast_commit_cleared_total", "Times that void fast commits were cleared.", f.cleared);
     page.gauge(

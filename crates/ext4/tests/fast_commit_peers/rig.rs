@@ -176,6 +176,7 @@ pub fn names(tags: &[FcTagReport]) -> Vec<&'static str> {
         FcTagReport::Unlink { .. } => "unlink",
         FcTagReport::Inode { .. } => "inode",
         FcTagReport::Pad => "pad",
+        FcTagReport::Witness { .. } => "witness",
         FcTagReport::Tail { .. } => "tail",
     };
     tags.iter().map(name).collect()

@@ -12,6 +12,7 @@
 use serde::Serialize;
 
 use super::{BlockReport, FcTagReport, Verdict};
+use crate::fast::Witness;
 use crate::format::{FcName, FcReader, FcTag};
 use crate::recovery::LogReader;
 
@@ -56,7 +57,10 @@ impl From<FcTag<'_>> for FcTagReport {
             FcTag::Link(n) => Self::Link { parent: n.parent, ino: n.ino, name: text(&n) },
             FcTag::Unlink(n) => Self::Unlink { parent: n.parent, ino: n.ino, name: text(&n) },
             FcTag::Inode { ino, image } => inode(ino, image),
-            FcTag::Pad(_) => Self::Pad,
+            FcTag::Pad(value) => match Witness::decode(value).next() {
+                Some(first) => Self::Witness { blocks: Witness::decode(value).count(), first: first.block.0 },
+                None => Self::Pad,
+            },
             FcTag::Tail { tid, stated, actual } => {
                 Self::Tail { tid: tid.0, checksum: Verdict::of(true, stated == actual) }
             }
@@ -165,7 +169,7 @@ impl Chain {
                     open.tid = Some(*tid);
                     tail = Some((*tid, *checksum));
                 }
-                FcTagReport::Pad => {}
+                FcTagReport::Pad | FcTagReport::Witness { .. } => {}
                 _ => open.records += 1,
             }
         }

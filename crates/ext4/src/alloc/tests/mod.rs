@@ -24,6 +24,7 @@ mod blocks;
 mod hostile;
 mod inodes;
 mod volumes;
+mod zeroed;
 
 /// An image file as a device that counts.
 #[derive(Debug)]
