@@ -44,6 +44,8 @@ enum Place {
 struct FileBlock {
     nr: BlockNr,
     free: u32,
+    /// No slot before this one is free.
+    from: u32,
 }
 
 /// The orphan file.
@@ -128,7 +130,7 @@ impl Orphans {
                     }
                 }
             }
-            file.blocks.push(FileBlock { nr: pblk, free });
+            file.blocks.push(FileBlock { nr: pblk, free, from: 0 });
         }
         let mut state = self.state.lock();
         state.places.extend(places);
@@ -221,6 +223,7 @@ impl Orphans {
                 write_slot(file, vol, h, block, slot, 0)?;
                 if let Some(b) = file.blocks.get_mut(block as usize) {
                     b.free += 1;
+                    b.from = b.from.min(slot);
                 }
             }
             Place::List { before, after } => {
@@ -254,15 +257,19 @@ fn add_to_file(state: &mut State, vol: &Volume, h: &mut Handle, ino: u32) -> Res
         return Ok(None);
     };
     file.hint = block;
-    let data = vol.journal.read(file.blocks[block].nr).map_err(error::journal)?.data();
-    let per_block = orphan_file::slots(vol.geo.block_size);
-    let Some(slot) = (0..per_block).find(|s| !orphan_file::get(&data, *s).is_some()) else {
+    let slot = {
+        // (Whoever still looks at a block makes its next change copy it.)
+        let data = vol.journal.read(file.blocks[block].nr).map_err(error::journal)?.data();
+        orphan_file::find_free(&data, file.blocks[block].from)
+    };
+    let Some(slot) = slot else {
         file.blocks[block].free = 0;
         return Ok(None);
     };
+    write_slot(file, vol, h, block as u32, slot, ino)?;
+    file.blocks[block].free -= 1;
+    file.blocks[block].from = slot + 1;
     let block = block as u32;
-    write_slot(file, vol, h, block, slot, ino)?;
-    file.blocks[block as usize].free -= 1;
     Ok(Some(Place::Slot { block, slot }))
 }
 
