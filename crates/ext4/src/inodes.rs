@@ -46,6 +46,8 @@ pub(crate) struct InodeState {
     pub datasync_tid: Tid,
     /// Blocks taken ahead for an appending writer.
     pub window: Window,
+    /// Bytes of data that went to the device since the file was fsynced.
+    pub unsynced: u64,
     /// Time stamps changed in memory only (lazytime and write-behind of mtime).
     pub lazy_times: bool,
     /// Just made: its slot holds what was there before.
@@ -65,6 +67,7 @@ impl InodeState {
             sync_tid: tid,
             datasync_tid: tid,
             window: Window::default(),
+            unsynced: 0,
             lazy_times: false,
             born: false,
             gone: false,

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::*;
@@ -52,6 +53,42 @@ fn large_writes_beside_fsyncs_keep_within_the_budget() {
 }
 
 #[test]
+fn large_writes_take_turns_while_others_fsync() {
+    let dev = image("64M", &["-t", "ext4"]);
+    let fs = open(&dev, "");
+    let home = dir(&fs, fs.root(), "home");
+    let (small, large) = (file(&fs, home, "small"), file(&fs, fs.root(), "large"));
+    let patience = Instant::now() + Duration::from_secs(60);
+    let end = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 0.. {
+                if end.load(Ordering::Relaxed) {
+                    break;
+                }
+                fs.write(small, n % 64 * 4096, &[7; 4096]).unwrap();
+                fs.fsync(small, false).unwrap();
+            }
+        });
+        for piece in [MIB, 8 * MIB].into_iter().cycle() {
+            let before = fs.stats().pace.turns;
+            let contents = write_much(&fs, large, piece);
+            let mut back = vec![0; contents.len()];
+            assert_eq!(fs.read(large, 0, &mut back).unwrap(), back.len());
+            assert!(back == contents, "what was written in turns, {piece} bytes each");
+            let pace = fs.stats().pace;
+            if before > 0 && pace.turns > before {
+                break;
+            }
+            assert!(Instant::now() < patience, "{pace:?}");
+        }
+        end.store(true, Ordering::Relaxed);
+    });
+    fs.unmount().unwrap();
+    assert_clean(&dev, "after turns");
+}
+
+#[test]
 fn a_writer_without_others_is_never_held_up() {
     let dev = image("64M", &["-t", "ext4"]);
     let fs = open(&dev, "");
@@ -60,7 +97,7 @@ fn a_writer_without_others_is_never_held_up() {
     fs.fsync(large, false).unwrap();
     write_much(&fs, large, MIB);
     let pace = fs.stats().pace;
-    assert_eq!((pace.flushes, pace.waits, pace.held_ns), (0, 0, 0));
+    assert_eq!((pace.flushes, pace.waits, pace.held_ns, pace.turns), (0, 0, 0, 0));
     assert!(pace.unflushed > 64 << 20, "{pace:?}");
     fs.unmount().unwrap();
 }

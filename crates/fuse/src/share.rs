@@ -3,15 +3,20 @@
 //! The kernel writes back through one queue, first in, first out. For a program that writes without pause it puts half a
 //! second's worth of requests into it at a time, and the pages of a small file that is being fsynced stand behind all of
 //! them. The kernel has no other place for an urgent request; but what may be dirty at all bounds the queue.
-//! So while small fsyncs and a heavy writer meet, the share of dirty memory is small, and the writer waits in its own
+//! So while somebody fsyncs, the share of dirty memory is small, and a heavy writer waits in its own
 //! write(2) instead. As soon as nobody fsyncs any more it is large again, because pages that wait in the kernel cost nothing,
 //! and of a file that is deleted soon they are never written.
 //!
 //! | level | when | dirty at most |
 //! |---|---|---|
 //! | large | nobody has fsynced for [`HOLD`] | 40 % of what all file systems together may have |
-//! | ready | somebody fsyncs | 64 MiB: a writer that begins now has no second's worth in the kernel before it is noticed |
-//! | tight | somebody fsyncs, and much of another file is written back | 8 MiB |
+//! | ready | somebody fsyncs | 32 MiB: a writer that begins now has no second's worth in the kernel before it is noticed |
+//! | tight | somebody fsyncs, and much of another file is written back | as before |
+//!
+//! Not less than that when it gets tight: whoever dirties a page while more is dirty than may be has to wait in the kernel, also
+//! the one with the small file, and the less there may be, the more often the heavy writer overshoots. Instead, workers take the
+//! heavy writer's requests out of the queue and let them wait for their turns here (the file system makes them), so that
+//! the small ones behind them can be read: [`Share::is_busy`] says which requests those are.
 //!
 //! The level changes when a request shows that it should; without requests it does not matter.
 //!
@@ -21,6 +26,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -47,9 +53,8 @@ impl Level {
         match self {
             // FUSE has 1 without this.
             Self::Large => "40",
-            Self::Ready => "67108864",
-            // Some milliseconds of copying, and several requests of the largest size, enough to keep a device busy.
-            Self::Tight => "8388608",
+            // No more than workers can hold at a time, in requests of a mebibyte.
+            Self::Ready | Self::Tight => "33554432",
         }
     }
 }
@@ -112,6 +117,11 @@ impl Policy {
         self.change(now)
     }
 
+    /// The heavy writer's node, if others wait because of it; else 0.
+    fn busy(&self) -> u64 {
+        self.bulk.as_ref().filter(|_| self.level == Level::Tight).map_or(0, |bulk| bulk.node)
+    }
+
     fn change(&mut self, now: Instant) -> Option<Level> {
         let heavy = self.bulk.as_mut().and_then(|bulk| {
             bulk.turn(now);
@@ -133,6 +143,8 @@ impl Policy {
 pub(crate) struct Share {
     policy: Mutex<Policy>,
     knobs: OnceLock<Knobs>,
+    /// The node of the heavy writer, while it is tight; else 0.
+    busy: AtomicU64,
 }
 
 /// Files that set it.
@@ -178,6 +190,14 @@ impl Share {
         if let Some(level) = event(&mut policy) {
             knobs.set(level);
         }
+        self.busy.store(policy.busy(), Ordering::Relaxed);
+    }
+
+    /// True for requests that wait while large ones of write-back take turns: these, and others of the node of whose data they
+    /// are, because who has the turn has its lock, too.
+    pub(crate) fn is_busy(&self, node: u64, bytes: usize) -> bool {
+        let busy = self.busy.load(Ordering::Relaxed);
+        busy != 0 && (busy == node || bytes >= BULK)
     }
 }
 
@@ -245,13 +265,18 @@ mod tests {
         let read = |knob| std::fs::read_to_string(dir.path().join(knob)).unwrap();
         assert_eq!((read("max_bytes").as_str(), read("max_ratio").as_str()), ("", "40"));
         share.syncs(5);
-        assert_eq!(read("max_bytes"), "67108864");
+        assert_eq!(read("max_bytes"), "33554432");
+        assert!(!share.is_busy(9, MIB), "not yet");
         std::fs::write(dir.path().join("max_bytes"), "").unwrap();
         share.written_back(9, 100 * MIB);
-        assert_eq!(read("max_bytes"), "8388608");
+        assert_eq!(read("max_bytes"), "33554432");
+        assert!(share.is_busy(9, 100) && share.is_busy(5, BULK) && !share.is_busy(5, 4096));
+        share.written_back(10, MIB);
+        assert!(share.is_busy(10, 100) && !share.is_busy(9, 100), "its next file");
         std::fs::write(dir.path().join("max_ratio"), "").unwrap();
         share.policy.lock().syncs = [None; 2];
         share.written_back(9, 1);
         assert_eq!(read("max_ratio"), "40");
+        assert!(!share.is_busy(9, MIB) && !share.is_busy(0, MIB));
     }
 }

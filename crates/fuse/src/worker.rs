@@ -6,10 +6,11 @@
 //! ```
 //!
 //! Whether it reads again is decided by [`crew`](crate::crew). Requests that wait by nature (fsync, reads of file data …) say so
-//! when they are taken ([`waits`]). Any other should be over at once, but may wait all the same: for a block of a directory, for
-//! room in the journal, for a lock that somebody holds who waits. The *tender* is a thread for that: while nobody reads, it looks
-//! every [`PATIENCE`] whether a worker is still busy with what it was busy with the last time, and lets another take its place.
-//! It sleeps while somebody reads, so an idle mount wakes nobody.
+//! when they are taken ([`waits`]), and so do those of a heavy writer while fsyncs go first
+//! ([`Share::is_busy`](crate::share::Share)). Any other should be over at once, but may wait all the same: for a block of a
+//! directory, for room in the journal, for a lock that somebody holds who waits. The *tender* is a thread for that: while nobody
+//! reads, it looks every [`PATIENCE`] whether a worker is still busy with what it was busy with the last time, and lets another
+//! take its place. It sleeps while somebody reads, so an idle mount wakes nobody.
 //!
 //! A worker that is not needed sleeps; of those the last one is called first, because its memory is warm. One whose buffers grew
 //! with large requests ends instead if enough others are idle, which gives the memory back; others cost next to nothing and stay.
@@ -230,7 +231,9 @@ impl Worker {
                 Err(error) => break Some(Some(io::Error::from(error))),
             };
             let request = buffer.get(..size).and_then(Request::parse);
-            let away = request.as_ref().is_some_and(|r| waits(r.opcode, shared.agreed.direct_io));
+            let away = request.as_ref().is_some_and(|r| {
+                waits(r.opcode, shared.agreed.direct_io) || shared.share.is_busy(r.nodeid, size)
+            });
             self.slot.begin(away);
             obey(&self.shared, shared.crew.take(away));
             large |= size > LARGE;

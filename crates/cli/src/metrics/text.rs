@@ -104,6 +104,17 @@ fn volume(page: &mut Page, s: &Stats) {
         "Large writes that flushed first, for others' fsyncs.",
         s.pace.flushes,
     );
+    page.counter(
+        "paced_turns_total",
+        "Pieces that heavy writers wrote in turns, beside fsyncs.",
+        s.pace.turns,
+    );
+    page.counter("late_fsyncs_total", "Fsyncs that took too long beside heavy writers.", s.pace.late);
+    page.gauge(
+        "paced_share",
+        "Part of the device's time for heavy writers beside fsyncs.",
+        f64::from(s.pace.share) / 1000.0,
+    );
     page.gauge(
         "lazy_init_groups",
         "Groups whose inode tables are looked after.",

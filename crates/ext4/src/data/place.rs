@@ -201,12 +201,16 @@ impl Placer<'_> {
     }
 
     /// Writes `run.len` blocks of the source from its block `at` on, which are those of the file from `lblk` on.
-    fn write(&self, lblk: u32, at: u32, run: Run, source: &Source<'_>, target: Target) -> Result<()> {
+    fn write(&mut self, lblk: u32, at: u32, run: Run, source: &Source<'_>, target: Target) -> Result<()> {
         let vol = &self.fs.vol;
         let bs = vol.geo.block_len();
-        self.keep_pace(u64::from(run.len) * bs as u64)?;
+        let bytes = u64::from(run.len) * bs as u64;
+        self.keep_pace(bytes)?;
         let slices = source.slices(at, run.len, bs);
+        let turn = self.fs.pace.turn(self.st.node.ino.0, self.st.unsynced, bytes);
         let result = vol.dev.write_vectored_at(&slices, run.start.offset(vol.geo.block_size));
+        drop(turn);
+        self.st.unsynced = self.st.unsynced.saturating_add(bytes);
         let order = if result.is_ok() { order::decide(target, run.len, self.purpose) } else { Order::Loose };
         let size = self.st.node.raw.size;
         order::note(vol, order, run.start, run.len, |i| {

@@ -19,6 +19,9 @@ use crate::xattr;
 /// A day: relatime updates an access time that is older.
 const DAY: i64 = 86_400;
 
+/// An fsync of less data than this says how long small ones take.
+const SMALL: u64 = crate::pace::BULK;
+
 /// Reads, for an open file with what was read ahead for it.
 pub(crate) fn read(
     fs: &Fs,
@@ -86,6 +89,7 @@ pub(crate) fn write(fs: &Fs, ino: u32, offset: u64, bytes: &[u8]) -> Result<usiz
     fs.check_writable()?;
     let cell = fs.cell(ino)?;
     let sync = {
+        let _called = fs.pace.called(bytes.len() as u64);
         let mut st = cell.write()?;
         check_regular(&st)?;
         if st.node.raw.flags.contains(InodeFlags::IMMUTABLE) {
@@ -180,21 +184,34 @@ pub(crate) fn fiemap(fs: &Fs, ino: u32, offset: u64, len: u64) -> Result<Vec<Fil
 pub(crate) fn fsync(fs: &Fs, ino: u32, data_only: bool) -> Result<()> {
     let cell = fs.cell(ino)?;
     fs.vol.journal.check_aborted().map_err(|e| FsError::Io(e.to_string()))?;
-    fs.pace.synced(ino);
-    let (tid, journalled) = {
+    let sync = fs.pace.synced(ino);
+    let (tid, journalled, small) = {
         let mut st = cell.write()?;
+        let before = std::mem::take(&mut st.unsynced);
         if !fs.read_only.load(std::sync::atomic::Ordering::Acquire) {
             data::writeback::flush_for_fsync(fs, &mut st)?;
         }
-        (if data_only { st.datasync_tid } else { st.sync_tid }, fs.journals_data(&st))
+        (
+            if data_only { st.datasync_tid } else { st.sync_tid },
+            fs.journals_data(&st),
+            before + std::mem::take(&mut st.unsynced) < SMALL,
+        )
     };
     // The journal's own error, not "read-only": the caller's data may be lost.
     let lost = |e: extol_journal::JournalError| FsError::Io(e.to_string());
     if journalled {
-        return fs.vol.journal.make_durable(fs.vol.journal.newest()).map_err(lost);
+        fs.vol.journal.make_durable(fs.vol.journal.newest()).map_err(lost)?;
+    } else {
+        fs.vol.journal.make_durable_for(tid, Ask { ino, data_only }).map_err(lost)?;
     }
-    fs.vol.journal.make_durable_for(tid, Ask { ino, data_only }).map_err(lost)?;
-    zeroed::after_fsync(fs);
+    if small {
+        sync.succeeded();
+    } else {
+        drop(sync);
+    }
+    if !journalled {
+        zeroed::after_fsync(fs);
+    }
     Ok(())
 }
 

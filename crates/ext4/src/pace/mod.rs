@@ -15,19 +15,28 @@
 //!
 //! They meet for half a second after an fsync of another file. A writer alone is never held up, nor one that fsyncs its own file.
 //!
+//! That bounds what a flush has to do; it does not help a flush that stands behind a large write on its way to the device, or
+//! behind the locks that it holds in the file system below an image. So a writer that is heavy, and is at it at the very moment
+//! of somebody's fsync, writes small pieces, one at a time, with pauses between them ([`turns`]); how long these are
+//! depends on what fsyncs take ([`duty`]). Its data has to wait somewhere: not in this program's memory, but with the writer, who
+//! stays in its write call. (Through a mount the kernel's pages come first, and then its write(2) waits.)
+//!
 //! Invariants
 //! - P1: a flush covers only what had been written when it began (`Pace::begin`); the count never forgets a byte that a flush
 //!   has not covered.
-//! - P2: nobody waits for anything but a flush under way, and for two of them at most (`Pace::room`).
+//! - P2: for the budget nobody waits for anything but a flush under way, and for two of them at most (`Pace::room`); for turns see
+//!   there.
 //!
-//! Pacing only adds flushes; what must be durable before what is none of its business.
+//! Pacing only adds flushes, and time; what must be durable before what is none of its business.
 //!
-//! Locking: two leaf locks, held for a few instructions. Waits hold the writer's inode lock, as its write does.
+//! Locking: three leaf locks, held for a few instructions. Waits hold the writer's inode lock, as its write does.
 
 mod budget;
 mod device;
+mod duty;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,9 +47,14 @@ use serde::{Deserialize, Serialize};
 
 use budget::Budget;
 pub(crate) use device::PacedDevice;
+use turns::Turns;
+pub(crate) use turns::{Called, Sync, Turn};
 
 /// Smaller writes are not held up: it is somebody's small file, or not much.
 pub(crate) const BULK: u64 = 128 << 10;
+/// What a large write writes at a time while it takes turns. An fsync waits for one of these at most, so it should take no longer
+/// than a flush; with less, the device's rate drops.
+const PIECE: u64 = 256 << 10;
 /// An fsync counts for so long. Programs that fsync now and then do it many times a second, or nobody minds.
 const HOLD_NS: u64 = 500_000_000;
 /// Flushes under way that a writer waits for before it asks for one itself.
@@ -97,6 +111,16 @@ pub struct PaceStats {
     pub waits: u64,
     /// Nanoseconds that large writes were held up.
     pub held_ns: u64,
+    /// Thousandths of the device's time that heavy writers may have while they and small fsyncs are at it together.
+    pub share: u32,
+    /// Nanoseconds after which an fsync is late.
+    pub goal_ns: u64,
+    /// Fsyncs beside heavy writers that were late.
+    pub late: u64,
+    /// Pieces that heavy writers wrote in turns.
+    pub turns: u64,
+    /// Nanoseconds that they waited for their turns.
+    pub paused_ns: u64,
 }
 
 /// The pace of large writes of one volume.
@@ -106,6 +130,7 @@ pub(crate) struct Pace {
     synced: Mutex<Synced>,
     state: Mutex<Flushes>,
     flushed: Condvar,
+    turns: Turns,
     flushes: AtomicU64,
     waits: AtomicU64,
     held_ns: AtomicU64,
@@ -125,16 +150,29 @@ impl Pace {
             synced: Mutex::default(),
             state: Mutex::default(),
             flushed: Condvar::new(),
+            turns: Turns::default(),
             flushes: AtomicU64::new(0),
             waits: AtomicU64::new(0),
             held_ns: AtomicU64::new(0),
         }
     }
 
-    /// Somebody waits for the fsync of a file.
-    pub(crate) fn synced(&self, ino: u32) {
+    /// Somebody waits for the fsync of a file, until the answer is dropped.
+    pub(crate) fn synced(&self, ino: u32) -> Sync<'_> {
         let now = self.clock.now_ns();
         self.synced.lock().note(ino, now);
+        self.turns.sync(&self.clock, ino)
+    }
+
+    /// A write of so many bytes was called for; it is over when the answer is dropped.
+    pub(crate) fn called(&self, bytes: u64) -> Called<'_> {
+        self.turns.called(bytes)
+    }
+
+    /// Waits until a write of so many bytes may begin; it is over when the answer is dropped. Since its own fsync the file has had
+    /// `before` bytes written.
+    pub(crate) fn turn(&self, ino: u32, before: u64, bytes: u64) -> Option<Turn<'_>> {
+        (bytes >= BULK).then(|| self.turns.enter(&self.clock, ino, before))
     }
 
     fn meets(&self, ino: u32) -> bool {
@@ -142,9 +180,11 @@ impl Pace {
         self.synced.lock().meets(ino, now)
     }
 
-    /// Most bytes that this file should write in one piece: half of the budget while it meets somebody's fsync.
+    /// Most bytes that this file should write in one piece: half of the budget while it meets somebody's fsync, and no more than
+    /// a [`PIECE`] while large writes take turns.
     pub(crate) fn piece(&self, ino: u32) -> Option<u64> {
-        self.meets(ino).then(|| self.state.lock().budget.bytes() / 2)
+        let most = if self.turns.together(self.clock.now_ns()) { PIECE } else { u64::MAX };
+        self.meets(ino).then(|| (self.state.lock().budget.bytes() / 2).min(most))
     }
 
     /// What the file should do before it writes so many bytes. Ask once: who has flushed may write.
@@ -188,6 +228,7 @@ impl Pace {
 
     /// Figures for users.
     pub(crate) fn stats(&self) -> PaceStats {
+        let done = self.turns.done();
         let state = self.state.lock();
         PaceStats {
             budget: state.budget.bytes(),
@@ -195,6 +236,11 @@ impl Pace {
             flushes: self.flushes.load(Ordering::Relaxed),
             waits: self.waits.load(Ordering::Relaxed),
             held_ns: self.held_ns.load(Ordering::Relaxed),
+            share: done.permille,
+            goal_ns: done.goal_ns,
+            late: done.late,
+            turns: done.turns,
+            paused_ns: done.paused_ns,
         }
     }
 

@@ -117,3 +117,93 @@ fn what_the_device_can_do_is_said_as_it_is() {
         assert_eq!((dev.fua_is_flush(), dev.size(), dev.is_read_only()), (!knows_fua, MIB, false));
     }
 }
+
+/// A heavy writer and an fsync of another file that are at it together.
+fn together(pace: &Pace) {
+    let sync = pace.synced(SMALL);
+    drop(pace.turn(WRITER, 0, MIB));
+    drop(sync);
+}
+
+#[test]
+fn who_does_one_thing_after_the_other_needs_no_turns() {
+    let (clock, pace) = pace();
+    for n in 0..20 {
+        drop(pace.turn(WRITER, n * 8 * MIB, MIB));
+        clock.advance(Duration::from_millis(1));
+        pace.synced(SMALL).succeeded();
+        drop(pace.turn(SMALL, 64 * MIB, MIB));
+        let own = pace.synced(WRITER);
+        drop(pace.turn(WRITER, 64 * MIB, MIB));
+        own.succeeded();
+    }
+    assert_eq!((pace.stats().turns, pace.stats().paused_ns), (0, 0));
+    assert_eq!(pace.piece(WRITER), Some(pace.stats().budget / 2));
+}
+
+#[test]
+fn turns_are_for_heavy_writers_that_meet_an_fsync() {
+    let (clock, pace) = pace();
+    together(&pace);
+    assert_eq!(pace.piece(WRITER), Some(PIECE));
+    drop(pace.turn(WRITER, 0, MIB));
+    assert_eq!(pace.stats().turns, 0, "the first of a file");
+    assert!(pace.turn(WRITER, 64 * MIB, BULK - 1).is_none(), "a small one");
+    let crowd: Vec<_> = (0..48).map(|_| pace.called(MIB)).collect();
+    drop(pace.turn(WRITER, 64 * MIB, MIB));
+    assert_eq!(pace.stats().turns, 0, "one of many");
+    drop(crowd);
+    drop(pace.turn(WRITER, 64 * MIB, MIB));
+    assert_eq!(pace.stats().turns, 1);
+    // An fsync that comes while somebody has the turn.
+    clock.advance(Duration::from_nanos(HOLD_NS - 1));
+    let turn = pace.turn(WRITER, 64 * MIB, MIB);
+    pace.synced(SMALL).succeeded();
+    drop(turn);
+    clock.advance(Duration::from_nanos(HOLD_NS - 1));
+    drop(pace.turn(WRITER, 64 * MIB, MIB));
+    assert_eq!(pace.stats().turns, 3);
+    clock.advance(Duration::from_nanos(1));
+    drop(pace.turn(WRITER, 64 * MIB, MIB));
+    assert_eq!(pace.stats().turns, 3, "long ago");
+}
+
+#[test]
+fn a_turn_comes_after_the_one_before_and_a_pause() {
+    let (clock, pace) = pace();
+    together(&pace);
+    let turn = pace.turn(WRITER, 64 * MIB, MIB);
+    let theirs = Arc::clone(&pace);
+    let next = std::thread::spawn(move || {
+        drop(theirs.turn(WRITER + 1, 64 * MIB, MIB));
+        std::time::Instant::now()
+    });
+    while pace.turns.writing() < 2 {
+        std::thread::yield_now();
+    }
+    clock.advance(Duration::from_millis(3));
+    let ended = std::time::Instant::now();
+    drop(turn);
+    // Seven times as long as the write: an eighth of the time is the writers'.
+    assert!(next.join().unwrap() - ended >= Duration::from_millis(21));
+    assert_eq!((pace.stats().turns, pace.stats().share), (2, 125));
+}
+
+#[test]
+fn late_fsyncs_take_from_the_share() {
+    let (clock, pace) = pace();
+    let fsync = |ms| {
+        let sync = pace.synced(SMALL);
+        clock.advance(Duration::from_millis(ms));
+        sync.succeeded();
+    };
+    fsync(1);
+    together(&pace);
+    let share = pace.stats().share;
+    fsync(100);
+    assert_eq!((pace.stats().late, pace.stats().share), (1, share * 3 / 4));
+    let failed = pace.synced(SMALL);
+    clock.advance(Duration::from_millis(100));
+    drop(failed);
+    assert_eq!(pace.stats().late, 1, "one that failed, or had much to write itself");
+}
