@@ -258,7 +258,21 @@ impl FileSystem for Ext4 {
     }
 
     fn forget(&self, ino: u32, n: u64) {
-        if self.fs.table.release(ino, n) {
+        if self.fs.table.release(&self.fs.vol, ino, n) {
+            whole::unused(&self.fs, ino);
+        }
+    }
+
+    fn count_opens(&self) {
+        self.fs.table.count_opens();
+    }
+
+    fn opened(&self, ino: u32) -> Result<()> {
+        self.fs.table.open(ino)
+    }
+
+    fn closed(&self, ino: u32) {
+        if self.fs.table.close(&self.fs.vol, ino) {
             whole::unused(&self.fs, ino);
         }
     }

@@ -4,12 +4,24 @@
 //! a few bytes each, so a million known inodes cost some tens of megabytes. *Cells* are decoded inodes with their lock
 //! and dirty pages: a bounded cache, reloaded from the inode table when needed.
 //!
+//! To be known is not to be in use. A front end may say which files are open ([`InodeTable::open`]); then one that is known and
+//! not open is deleted with its last name, as if nobody knew it, and what stays is its *ghost*: a cell without an inode,
+//! which can tell what the file was and nothing else. It goes when the front end forgets the file. For Linux every file is
+//! known that was looked at lately, and it forgets a file only after its name is gone.
+//!
 //! Invariants
 //! - N1: at most one cell per inode number is in the table (`InodeTable::get` inserts it locked, then loads).
 //! - N2: a cell leaves the table only if nobody uses it, it has no dirty pages and its inode has a name, so an unlinked
 //!   inode that somebody references is deleted exactly once, by whoever takes the last reference (`Shard::make_room`).
 //! - N3: a cell without state is dead: it failed to load, or its inode was deleted. Whoever finds one looks it up again
 //!   or reports `Stale`.
+//! - N4: nobody opens a ghost, and no file that is open becomes one: both are decided under the lock of the shard
+//!   (`InodeTable::open`, `InodeTable::bury`). Nothing changes or reads a ghost's inode: only [`Cell::read_ghost`] and
+//!   [`Cell::write_ghost`] see it.
+//! - N5: a ghost's number is nobody else's ([`Allocator::hold_inode`]): it is held before the inode is freed, and let go with the
+//!   last reference, both under the lock of the shard.
+//!
+//! [`Allocator::hold_inode`]: crate::alloc::Allocator::hold_inode
 //!
 //! Locking: shard lock, then (only by `try_write`) a cell's lock.
 
@@ -52,7 +64,8 @@ pub(crate) struct InodeState {
     pub lazy_times: bool,
     /// Just made: its slot holds what was there before.
     pub born: bool,
-    /// Deleted in the transaction that took its last name: whoever did that still has to take it out of memory.
+    /// Deleted in the transaction that took its last name: whoever did that still has to take it out of memory, unless it
+    /// is a ghost.
     pub gone: bool,
 }
 
@@ -141,15 +154,33 @@ impl Cell {
 
     /// Locks for reading.
     pub fn read(&self) -> Result<ReadGuard<'_>> {
-        let held = rank::enter(self.rank(), self.ino.into());
-        let guard = RwLockReadGuard::try_map(self.state.read(), Option::as_ref);
-        Ok(Ranked::new(guard.map_err(|_| FsError::Stale)?, held))
+        self.read_if(|state| !state.gone)
     }
 
     /// Locks for writing.
     pub fn write(&self) -> Result<WriteGuard<'_>> {
+        self.write_if(|state| !state.gone)
+    }
+
+    /// Locks for reading what is remembered, also of a file that is deleted.
+    pub fn read_ghost(&self) -> Result<ReadGuard<'_>> {
+        self.read_if(|_| true)
+    }
+
+    /// Locks for writing; nothing of a file that is deleted may reach the volume.
+    pub fn write_ghost(&self) -> Result<WriteGuard<'_>> {
+        self.write_if(|_| true)
+    }
+
+    fn read_if(&self, wanted: impl FnOnce(&InodeState) -> bool) -> Result<ReadGuard<'_>> {
         let held = rank::enter(self.rank(), self.ino.into());
-        let guard = RwLockWriteGuard::try_map(self.state.write(), Option::as_mut);
+        let guard = RwLockReadGuard::try_map(self.state.read(), |s| s.as_ref().filter(|s| wanted(s)));
+        Ok(Ranked::new(guard.map_err(|_| FsError::Stale)?, held))
+    }
+
+    fn write_if(&self, wanted: impl FnOnce(&InodeState) -> bool) -> Result<WriteGuard<'_>> {
+        let held = rank::enter(self.rank(), self.ino.into());
+        let guard = RwLockWriteGuard::try_map(self.state.write(), |s| s.as_mut().filter(|s| wanted(s)));
         if guard.is_ok() {
             self.count();
         }
@@ -182,7 +213,8 @@ impl Cell {
 
     /// The same, for somebody who will only change time stamps.
     pub fn try_write_times(&self) -> Option<WriteGuard<'_>> {
-        let guard = RwLockWriteGuard::try_map(self.state.try_write()?, Option::as_mut).ok()?;
+        let state = self.state.try_write()?;
+        let guard = RwLockWriteGuard::try_map(state, |s| s.as_mut().filter(|s| !s.gone)).ok()?;
         Some(Ranked::new(guard, rank::note(self.rank(), self.ino.into())))
     }
 
@@ -201,10 +233,21 @@ impl Cell {
 const SHARDS: usize = 64;
 const CLOCK_STEPS: usize = 8;
 
+/// What a front end does with an inode.
+#[derive(Default)]
+struct Refs {
+    /// References that it has.
+    known: u64,
+    /// How often it has it open, if it says so.
+    open: u32,
+    /// The inode is deleted.
+    ghost: bool,
+}
+
 #[derive(Default)]
 struct Shard {
     cells: HashMap<u32, Arc<Cell>, RandomState>,
-    refs: HashMap<u32, u64, RandomState>,
+    refs: HashMap<u32, Refs, RandomState>,
     clock: VecDeque<u32>,
 }
 
@@ -251,6 +294,8 @@ pub(crate) struct InodeTable {
     shards: Vec<Mutex<Shard, { Rank::InodeShard as u8 }>>,
     /// Cells per shard.
     capacity: usize,
+    /// The front end says which files are open.
+    counts_opens: AtomicBool,
 }
 
 impl std::fmt::Debug for InodeTable {
@@ -262,7 +307,11 @@ impl std::fmt::Debug for InodeTable {
 impl InodeTable {
     /// A table that keeps about `cells` inodes decoded.
     pub fn new(cells: usize) -> Self {
-        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), capacity: (cells / SHARDS).max(4) }
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            capacity: (cells / SHARDS).max(4),
+            counts_opens: AtomicBool::new(false),
+        }
     }
 
     /// About how many inodes it keeps decoded.
@@ -332,33 +381,106 @@ impl InodeTable {
 
     /// Takes a reference.
     pub fn retain(&self, ino: u32) {
-        *self.shard(ino).lock().refs.entry(ino).or_insert(0) += 1;
+        self.shard(ino).lock().refs.entry(ino).or_default().known += 1;
     }
 
-    /// Gives back `n` references; true if none is left.
-    pub fn release(&self, ino: u32, n: u64) -> bool {
+    /// Gives back `n` references; true if nobody refers to the inode any more, and it may have to be deleted.
+    pub fn release(&self, vol: &Volume, ino: u32, n: u64) -> bool {
+        self.refer_less(vol, ino, |refs| refs.known = refs.known.saturating_sub(n))
+    }
+
+    /// From now on known inodes that are not [open](Self::open) are deleted with their last name.
+    pub fn count_opens(&self) {
+        self.counts_opens.store(true, Ordering::Release);
+    }
+
+    /// The front end opens a file that it knows.
+    pub fn open(&self, ino: u32) -> Result<()> {
         let mut shard = self.shard(ino).lock();
-        let Some(count) = shard.refs.get_mut(&ino) else { return true };
-        *count = count.saturating_sub(n);
-        let none = *count == 0;
-        if none {
-            shard.refs.remove(&ino);
-            if shard.refs.capacity() > 1024 && shard.refs.len() * 8 < shard.refs.capacity() {
-                shard.refs.shrink_to_fit();
-            }
+        let refs = shard.refs.entry(ino).or_default();
+        if refs.ghost {
+            return Err(FsError::Stale);
         }
-        none
+        refs.open += 1;
+        Ok(())
     }
 
-    /// True if somebody holds a reference.
+    /// It has closed it; true as for [`release`](Self::release).
+    pub fn close(&self, vol: &Volume, ino: u32) -> bool {
+        self.refer_less(vol, ino, |refs| refs.open = refs.open.saturating_sub(1))
+    }
+
+    fn refer_less(&self, vol: &Volume, ino: u32, less: impl FnOnce(&mut Refs)) -> bool {
+        let mut shard = self.shard(ino).lock();
+        let Some(refs) = shard.refs.get_mut(&ino) else { return true };
+        less(refs);
+        if refs.known > 0 || refs.open > 0 {
+            return false;
+        }
+        let ghost = refs.ghost;
+        shard.refs.remove(&ino);
+        if shard.refs.capacity() > 1024 && shard.refs.len() * 8 < shard.refs.capacity() {
+            shard.refs.shrink_to_fit();
+        }
+        if ghost {
+            // (Dropped without the lock.)
+            let cell = shard.cells.remove(&ino);
+            vol.alloc.let_inode_go(InodeNr(ino));
+            drop(shard);
+            drop(cell);
+        }
+        !ghost
+    }
+
+    /// True if somebody refers to the inode.
     pub fn is_referenced(&self, ino: u32) -> bool {
         self.shard(ino).lock().refs.contains_key(&ino)
     }
 
+    /// True if the inode is in use: somebody refers to it who may read or change it. `idle`: those who know it do neither as
+    /// long as they have not opened it.
+    pub fn is_in_use(&self, ino: u32, idle: bool) -> bool {
+        let idle = idle && self.counts_opens.load(Ordering::Acquire);
+        self.shard(ino).lock().refs.get(&ino).is_some_and(|refs| refs.open > 0 || !idle)
+    }
+
+    /// The inode is about to be deleted, by whoever has its lock: a ghost stays if somebody knows it. False, and nothing has
+    /// changed, if it is [in use](Self::is_in_use).
+    pub fn bury(&self, vol: &Volume, ino: u32, idle: bool) -> bool {
+        let idle = idle && self.counts_opens.load(Ordering::Acquire);
+        let mut shard = self.shard(ino).lock();
+        let Some(refs) = shard.refs.get_mut(&ino) else { return true };
+        if refs.open > 0 || !idle {
+            return false;
+        }
+        refs.ghost = true;
+        vol.alloc.hold_inode(InodeNr(ino));
+        true
+    }
+
+    /// It was not deleted after all.
+    pub fn revive(&self, vol: &Volume, ino: u32) {
+        let mut shard = self.shard(ino).lock();
+        if let Some(refs) = shard.refs.get_mut(&ino) {
+            refs.ghost = false;
+        }
+        vol.alloc.let_inode_go(InodeNr(ino));
+    }
+
+    /// True if the inode is deleted, and somebody knows it still.
+    pub fn is_ghost(&self, ino: u32) -> bool {
+        self.shard(ino).lock().refs.get(&ino).is_some_and(|refs| refs.ghost)
+    }
+
     /// Forgets every reference (the front end is gone).
-    pub fn release_all(&self) {
+    pub fn release_all(&self, vol: &Volume) {
         for shard in &self.shards {
-            shard.lock().refs.clear();
+            let mut shard = shard.lock();
+            let refs = std::mem::take(&mut shard.refs);
+            for (ino, _) in refs.iter().filter(|(_, refs)| refs.ghost) {
+                shard.cells.remove(ino);
+                vol.alloc.let_inode_go(InodeNr(*ino));
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! Requests answered without a kernel: for tests of what the decoding of requests does with any bytes.
 //!
 //! The same path as in a mount (`wire`, `ops`) but for three things: nothing is asked of the kernel, a panic
-//! is not turned into EIO, and the references that a reply carries are given back at once.
+//! is not turned into EIO, and the references that a reply carries are given back at once, and what it opened is closed.
 
 use extol_vfs::FileSystem;
 
@@ -66,9 +66,7 @@ impl<'a> Connection<'a> {
         } else {
             ops::dispatch(&context, &request, &mut self.reply)
         };
-        for ino in self.reply.references.drain(..) {
-            self.fs.forget(ino, 1);
-        }
+        ops::take_back(self.fs, &request, &self.reply.references, outcome.is_ok());
         let code = match outcome {
             Ok(Outcome::Silent) => return None,
             Ok(Outcome::Reply) => 0,

@@ -112,6 +112,7 @@ impl Mount {
     pub fn new(fs: Arc<dyn FileSystem>, dir: &Path, config: &MountConfig) -> Result<Self, MountError> {
         let dir = dir.canonicalize().map_err(|source| MountError::Dir { dir: dir.to_path_buf(), source })?;
         fs.refuse_when_frozen();
+        fs.count_opens();
         let device = mount::attach(&dir, config)?;
         let processors = std::thread::available_parallelism().map_or(FIRST_WORKERS, usize::from);
         let active = processors.clamp(FIRST_WORKERS, MOST_ACTIVE.min(config.max_threads.max(FIRST_WORKERS)));

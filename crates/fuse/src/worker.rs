@@ -308,9 +308,7 @@ impl Worker {
         };
         let sent = rustix::io::write(&shared.device, reply.finish(request.unique, code));
         if code != 0 || sent.is_err() {
-            for &ino in &reply.references {
-                shared.fs.forget(ino, 1);
-            }
+            ops::take_back(&*shared.fs, request, &reply.references, code == 0);
         }
     }
 

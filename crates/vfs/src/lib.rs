@@ -38,6 +38,28 @@ pub trait FileSystem: Send + Sync {
     /// Gives back `n` references. The last one of an unlinked inode deletes it. Never fails: errors latch.
     fn forget(&self, ino: u32, n: u64);
 
+    /// From now on the caller says which files are open ([`opened`](Self::opened), [`closed`](Self::closed)), and whoever holds a
+    /// reference on a regular file or a symbolic link without that will at most ask for its attributes and set its times
+    /// once its last name is gone. So it can be deleted at once. All front ends of a file system must do so, or none.
+    ///
+    /// Without this, an inode stays as it is until the last reference on it goes. File systems may do that always.
+    fn count_opens(&self) {}
+
+    /// A file is opened, on which the caller holds a reference: it keeps its contents until it is closed as often, whether it
+    /// has a name or not.
+    ///
+    /// # Errors
+    /// `Stale` if it was deleted.
+    fn opened(&self, ino: u32) -> Result<()> {
+        let _ = ino;
+        Ok(())
+    }
+
+    /// It is closed.
+    fn closed(&self, ino: u32) {
+        let _ = ino;
+    }
+
     /// Attributes.
     fn getattr(&self, ino: u32) -> Result<Attr>;
 

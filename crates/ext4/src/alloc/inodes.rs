@@ -3,7 +3,8 @@
 //! Inodes are handed out within the handle that writes them: there is no "taken" state. A freed inode stays
 //! busy in memory until the freeing transaction is durable, so that what recovery may bring back keeps its
 //! number. If nothing else is left it is handed out all the same: both changes then commit in order, which is
-//! right too, only less kind to those who hold an old file handle.
+//! right too, only less kind to those who hold an old file handle. One that a front end still knows is never handed out
+//! (`held.rs`).
 //!
 //! A group whose inode table is being zeroed is left out; who finds nothing elsewhere waits for its end.
 
@@ -164,12 +165,8 @@ impl Shared {
             desc = *state.desc()?;
         }
         let State { blocks, inodes: Some(map), .. } = &mut *state else { return Ok(None) };
-        let bit = if reuse {
-            map.pending.first_key_value().map(|(bit, _)| *bit)
-        } else {
-            map.busy.next_zero(map.first_free)
-        };
-        let Some(bit) = bit else { return Ok(None) };
+        let first_free = map.busy.next_zero(map.first_free);
+        let Some(bit) = self.unheld(nr, map, reuse) else { return Ok(None) };
         if let (true, Some(blocks)) = (self.is_uninit(&desc, GroupFlags::BLOCK_UNINIT), blocks) {
             self.open_block_bitmap(h, group, &mut desc, &blocks.zones)?;
         }
@@ -206,7 +203,9 @@ impl Shared {
             map.pending.remove(&bit);
             group.pending_inodes.store(map.pending.len() as u32, Ordering::Relaxed);
         } else {
-            map.first_free = bit.saturating_add(1);
+            if first_free == Some(bit) {
+                map.first_free = bit.saturating_add(1);
+            }
             let left = group.free_inodes.load(Ordering::Relaxed).saturating_sub(1);
             group.free_inodes.store(left, Ordering::Relaxed);
         }
@@ -218,6 +217,17 @@ impl Shared {
         drop(state);
         self.space.inode_taken(reuse);
         Ok(Some(self.geo.inode_at(nr, bit)))
+    }
+
+    /// The first free inode of a group that nobody means another file by; of those that may be reused if need be, or of
+    /// the others.
+    fn unheld(&self, nr: GroupNr, map: &InodeMap, reuse: bool) -> Option<u32> {
+        let free = |bit: &u32| !self.held.holds(self.geo.inode_at(nr, *bit));
+        if reuse {
+            return map.pending.keys().copied().find(free);
+        }
+        let next = |bit: &u32| map.busy.next_zero(bit.saturating_add(1));
+        std::iter::successors(map.busy.next_zero(map.first_free), next).find(free)
     }
 
     pub(super) fn free_inode(self: &Arc<Self>, h: &mut Handle, ino: InodeNr, was_dir: bool) -> Result<()> {

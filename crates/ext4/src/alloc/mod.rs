@@ -15,6 +15,7 @@
 //!             row.rs    what many groups together may have
 //!             group.rs  one group: lock, descriptor, bits in memory
 //!             pending.rs  freed, not durable yet
+//!             held.rs   deleted inodes that a front end still knows
 //!             itable.rs inode tables that were never zeroed
 //! ```
 //!
@@ -45,6 +46,7 @@ mod bits;
 mod blocks;
 mod exact;
 mod group;
+mod held;
 mod inodes;
 mod itable;
 mod load;
@@ -69,6 +71,7 @@ pub(crate) use space::Counters;
 pub(crate) use supercell::SuperCell;
 pub(crate) use window::Window;
 
+use held::Held;
 use pending::Pending;
 use space::Space;
 use table::Table;
@@ -155,6 +158,7 @@ pub(crate) struct Shared {
     table: Table,
     space: Space,
     pending: Pending,
+    held: Held,
     windows: Registry,
     zeroed: zeroed::Zeroed,
     zeroing: itable::Gate,
@@ -198,6 +202,7 @@ impl Allocator {
             table: Table::new(geo.clone(), limit),
             space: Space::new(blocks, inodes, sb.r_blocks_count),
             pending: Pending::default(),
+            held: Held::default(),
             windows: Registry::default(),
             zeroed: zeroed::Zeroed::default(),
             zeroing: itable::Gate::default(),
@@ -346,6 +351,17 @@ impl Allocator {
     /// Frees an inode. Costs [`FREE_INODE_CREDITS`](Self::FREE_INODE_CREDITS).
     pub fn free_inode(&self, h: &mut Handle, ino: InodeNr, was_dir: bool) -> Result<()> {
         self.shared.free_inode(h, ino, was_dir)
+    }
+
+    /// Nobody gets this inode until [`let_inode_go`](Self::let_inode_go), also once it is freed: somebody still means
+    /// the deleted file by its number.
+    pub fn hold_inode(&self, ino: InodeNr) {
+        self.shared.held.hold(ino);
+    }
+
+    /// Ends [`hold_inode`](Self::hold_inode).
+    pub fn let_inode_go(&self, ino: InodeNr) {
+        self.shared.held.let_go(ino);
     }
 
     #[cfg(test)]

@@ -364,7 +364,7 @@ pub(crate) fn close(fs: &Arc<Fs>, running: &mut Running) -> Result<()> {
     fs.lazy_init.stop();
     running.writeback.take();
     running.refill.take();
-    fs.table.release_all();
+    fs.table.release_all(&fs.vol);
     // (A volume that became read-only after an error was not closed.)
     let read_only = fs.writes_nothing() || fs.whole.is_shut();
     let result = if read_only { Ok(Ok(())) } else { write_everything(fs) };

@@ -18,7 +18,7 @@ use crate::xattr::{self, acl};
 /// Attributes.
 pub(crate) fn getattr(fs: &Fs, ino: u32) -> Result<Attr> {
     let cell = fs.cell(ino)?;
-    let st = cell.read()?;
+    let st = cell.read_ghost()?;
     Ok(fs.attr(&st))
 }
 
@@ -27,7 +27,10 @@ pub(crate) fn setattr(fs: &Fs, ino: u32, set: &SetAttr) -> Result<Attr> {
     fs.check_writable()?;
     let cell = fs.cell(ino)?;
     with_space(fs, || {
-        let mut st = cell.write()?;
+        let mut st = cell.write_ghost()?;
+        if st.gone && !only_times(set) {
+            return Err(FsError::Stale);
+        }
         check_flags(&st, set)?;
         let projects = fs.vol.geo.ro_compat.contains(RoCompat::PROJECT);
         if !projects && set.project.is_some_and(|p| p != 0) {
@@ -110,12 +113,7 @@ fn change(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) -> Resu
     if let Some(flags) = set.flags {
         change_journal_flag(fs, st, flags)?;
     }
-    let only_times = set.perm.is_none()
-        && set.uid.is_none()
-        && set.gid.is_none()
-        && set.flags.is_none()
-        && set.project.is_none()
-        && set.size.is_none();
+    let only_times = only_times(set);
     if only_times && st.node.raw.links == 0 && !st.is_dir() {
         // Nobody finds it after a crash, it stays in memory as long as it is known, and a new link stores all of it. The
         // kernel brings the times of every file home that it has just unlinked: not worth a transaction.
@@ -161,6 +159,15 @@ fn change(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) -> Resu
     st.node.raw.ctime = set.ctime.map_or(now, |t| fs.time(t));
     st.store(fs, &mut h, !only_times)?;
     h.stop().map_err(error::journal)
+}
+
+fn only_times(set: &SetAttr) -> bool {
+    set.perm.is_none()
+        && set.uid.is_none()
+        && set.gid.is_none()
+        && set.flags.is_none()
+        && set.project.is_none()
+        && set.size.is_none()
 }
 
 fn set_times(fs: &Fs, st: &mut InodeState, set: &SetAttr) {

@@ -6,9 +6,12 @@
 //!                   off the list, inode free      (the last one)
 //! ```
 //!
-//! An inode that nobody refers to when its last name goes, and that has few blocks, needs neither the list nor
+//! An inode that nobody has in use when its last name goes, and that has few blocks, needs neither the list nor
 //! a second transaction: everything goes with the name ([`at_once`]). That is what most files are when they are removed.
 //! If that fails half-way, or does not fit, the inode becomes an orphan as it is by then, in the same transaction.
+//! Files and symbolic links are in use if they are open, where the front end counts that; then those that are merely known
+//! leave a ghost (see `inodes.rs`). Of anything else that is known nobody can tell: a directory may be somebody's working
+//! directory, and the kernel opens devices and pipes by itself.
 //!
 //! Few blocks go in one transaction with the inode also from the list. A symbolic link must: with its block
 //! gone and the inode still there, it would look like a short link inside the inode, with an impossible target. (Linux and
@@ -19,7 +22,7 @@
 //!   took its last name (`names::drop_link`).
 //! - D2: nobody can come to refer to an inode while it is deleted: names lead to it only under its directory's lock, and
 //!   who comes by number waits for its own lock and then finds it without links and on no list (`End::of` is asked with
-//!   both locks held, [`delete`] with its own).
+//!   both locks held, [`delete`] with its own). Nobody who knows it can come to open it: `InodeTable::bury`.
 
 use std::sync::Arc;
 
@@ -54,7 +57,9 @@ impl End {
     pub fn of(fs: &Fs, st: &InodeState) -> Self {
         let last = st.is_dir() || st.node.raw.links == 1;
         match little(fs, st) {
-            Some(unmap) if last && !fs.table.is_referenced(st.node.ino.0) => Self::AtOnce(unmap + FINISH),
+            Some(unmap) if last && !fs.table.is_in_use(st.node.ino.0, is_used_open(st)) => {
+                Self::AtOnce(unmap + FINISH)
+            }
             _ => Self::Later,
         }
     }
@@ -83,16 +88,23 @@ fn little(fs: &Fs, st: &InodeState) -> Option<u32> {
     all.or_else(|| st.node.raw.is_symlink().then(|| map::credits_for_remove_step(&st.node)))
 }
 
+/// True if whoever uses such an inode has it open (or has got the target of a link from it before).
+fn is_used_open(st: &InodeState) -> bool {
+    st.is_regular() || st.node.raw.is_symlink()
+}
+
 fn maps(st: &InodeState) -> bool {
     st.node.raw.maps_blocks() && st.node.raw.blocks > 0
 }
 
 /// Deletes the inode if it has no name and nobody refers to it. Errors are noted: the orphan list remembers the inode.
 pub(crate) fn delete_if_unused(fs: &Fs, cell: &Arc<Cell>) {
-    let Ok(mut st) = cell.write() else { return };
+    let Ok(mut st) = cell.write_ghost() else { return };
     if st.gone {
         drop(st);
-        fs.table.kill(cell);
+        if !fs.table.is_ghost(cell.ino) {
+            fs.table.kill(cell);
+        }
         return;
     }
     if st.node.raw.links > 0 || fs.table.is_referenced(cell.ino) || fs.check_writable().is_err() {
@@ -112,11 +124,20 @@ pub(crate) fn delete_if_unused(fs: &Fs, cell: &Arc<Cell>) {
 /// Deletes an inode that has just lost its last name, in the same handle. False if it must become an orphan instead, as it
 /// is now: it had more blocks than it said, or something is wrong with it (which its deletion from the list will report).
 pub(crate) fn at_once(fs: &Fs, h: &mut Handle, st: &mut InodeState) -> bool {
-    drop_memory(fs, st);
-    if maps(st) && !matches!(unmap_step(fs, h, st), Ok(Progress::Done)) {
+    let ino = st.node.ino.0;
+    if !fs.table.bury(&fs.vol, ino, is_used_open(st)) {
         return false;
     }
-    st.gone = finish(fs, h, st).is_ok();
+    let (size, blocks) = (st.node.raw.size, st.node.raw.blocks);
+    drop_memory(fs, st);
+    let unmapped = !maps(st) || matches!(unmap_step(fs, h, st), Ok(Progress::Done));
+    st.gone = unmapped && finish(fs, h, st).is_ok();
+    if st.gone {
+        // What a ghost tells.
+        (st.node.raw.size, st.node.raw.blocks) = (size, blocks);
+    } else {
+        fs.table.revive(&fs.vol, ino);
+    }
     st.gone
 }
 

@@ -44,7 +44,7 @@ pub(crate) fn lookup(fs: &Fs, dir: u32, name: &[u8]) -> Result<Attr> {
         ino.0
     };
     attr_of_entry(fs, ino, dir).inspect_err(|_| {
-        fs.table.release(ino, 1);
+        fs.table.release(&fs.vol, ino, 1);
     })
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn open_by_number(fs: &Fs, ino: u32) -> Result<Attr> {
         Ok(fs.attr(&st))
     });
     result.inspect_err(|_| {
-        fs.table.release(ino, 1);
+        fs.table.release(&fs.vol, ino, 1);
     })
 }
 

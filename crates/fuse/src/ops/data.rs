@@ -1,8 +1,10 @@
 //! Requests about file contents: open, read, write, fsync, fallocate, lseek.
 //!
-//! No state hangs on an open file: the reference that the kernel holds on the inode keeps an unlinked file alive. An
-//! open is answered all the same, because only we know which files are immutable or append-only; with a write-back
-//! cache a refusal of the write itself would come too late.
+//! All that hangs on an open file is a count in the file system, which keeps the file alive when its last name goes. The
+//! kernel holds a reference on every inode that it saw lately, so without the count most files would outlive their names
+//! for a moment: as orphans, which costs a transaction more. An open must be answered anyway, because only we know
+//! which files are immutable or append-only; with a write-back cache a refusal of the write itself would come too late.
+//! A file that was deleted between the kernel's look at its name and its open gives ESTALE: the kernel looks again.
 //!
 //! Linux keeps syncfs(2) from FUSE file systems such as this one: it writes the kernel's dirty pages back to us and
 //! stops there. So that there is a way to ask for everything, fsync of the root directory does what syncfs should.
@@ -36,7 +38,18 @@ impl Context<'_> {
                 return Err(Errno(libc::EPERM));
             }
         }
+        self.put_file(reply, self.ino(request.nodeid)?)
+    }
+
+    /// A file is open as soon as this is answered: appends what the kernel is to know of it.
+    pub(super) fn put_file(&self, reply: &mut Reply, ino: u32) -> Result<()> {
+        self.fs.opened(ino)?;
         put_open(reply, self.agreed.open_flags());
+        Ok(())
+    }
+
+    pub(super) fn release(&self, request: &Request<'_>) -> Result<()> {
+        self.fs.closed(self.ino(request.nodeid)?);
         Ok(())
     }
 

@@ -74,7 +74,8 @@ pub(crate) fn dispatch(context: &Context<'_>, request: &Request<'_>, reply: &mut
         op::OPENDIR => context.opendir(reply),
         op::READ => context.read(request, reply),
         op::WRITE => context.write(request, reply),
-        op::RELEASE | op::RELEASEDIR | op::DESTROY => Ok(()),
+        op::RELEASE => context.release(request),
+        op::RELEASEDIR | op::DESTROY => Ok(()),
         op::FSYNC | op::FSYNCDIR => context.fsync(request),
         op::SYNCFS => Ok(context.fs.sync()?),
         op::STATFS => context.statfs(reply),
@@ -91,6 +92,21 @@ pub(crate) fn dispatch(context: &Context<'_>, request: &Request<'_>, reply: &mut
         _ => Err(Errno(libc::ENOSYS)),
     }?;
     Ok(Outcome::Reply)
+}
+
+/// Nobody gets what a reply carries. `good`: it says that the request was done, so what was to be opened counts as open.
+pub(crate) fn take_back(fs: &dyn FileSystem, request: &Request<'_>, references: &[u32], good: bool) {
+    let opened = match request.opcode {
+        op::OPEN => u32::try_from(request.nodeid).ok(),
+        op::CREATE | op::TMPFILE => references.first().copied(),
+        _ => None,
+    };
+    if let (Some(ino), true) = (opened, good) {
+        fs.closed(ino);
+    }
+    for &ino in references {
+        fs.forget(ino, 1);
+    }
 }
 
 impl Context<'_> {

@@ -65,19 +65,21 @@ impl Context<'_> {
         Ok(())
     }
 
-    fn make(&self, request: &Request<'_>, reply: &mut Reply, new: NewNode, made: Made<'_>) -> Result<()> {
+    fn make(&self, request: &Request<'_>, reply: &mut Reply, new: NewNode, made: Made<'_>) -> Result<u32> {
         let dir = self.ino(request.nodeid)?;
         let perm = (made.mode & 0o7777) as u16;
         let umask = (made.umask & 0o777) as u16;
         let attr = self.fs.create(dir, made.name, new, perm, umask, creds(request))?;
-        self.put_entry(reply, &attr)
+        self.put_entry(reply, &attr)?;
+        Ok(attr.id.ino)
     }
 
     pub(super) fn symlink(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
         let mut args = request.args();
         let name = args.name()?;
         let target = args.name()?;
-        self.make(request, reply, NewNode::Symlink(target.to_vec()), Made { name, mode: 0o777, umask: 0 })
+        let new = NewNode::Symlink(target.to_vec());
+        self.make(request, reply, new, Made { name, mode: 0o777, umask: 0 }).map(drop)
     }
 
     pub(super) fn mknod(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
@@ -94,14 +96,14 @@ impl Context<'_> {
             libc::S_IFSOCK => NewNode::Socket,
             _ => return Err(Errno(libc::EINVAL)),
         };
-        self.make(request, reply, new, Made { name, mode, umask })
+        self.make(request, reply, new, Made { name, mode, umask }).map(drop)
     }
 
     pub(super) fn mkdir(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
         let mut args = request.args();
         let (mode, umask) = (args.u32()?, args.u32()?);
         let name = args.name()?;
-        self.make(request, reply, NewNode::Directory, Made { name, mode, umask })
+        self.make(request, reply, NewNode::Directory, Made { name, mode, umask }).map(drop)
     }
 
     pub(super) fn create(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
@@ -110,9 +112,8 @@ impl Context<'_> {
         let (mode, umask) = (args.u32()?, args.u32()?);
         args.skip(4)?;
         let name = args.name()?;
-        self.make(request, reply, NewNode::Regular, Made { name, mode, umask })?;
-        put_open(reply, self.agreed.open_flags());
-        Ok(())
+        let ino = self.make(request, reply, NewNode::Regular, Made { name, mode, umask })?;
+        self.put_file(reply, ino)
     }
 
     pub(super) fn tmpfile(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
@@ -123,8 +124,7 @@ impl Context<'_> {
         let (perm, umask) = ((mode & 0o7777) as u16, (umask & 0o777) as u16);
         let attr = self.fs.create_unnamed(dir, perm, umask, creds(request))?;
         self.put_entry(reply, &attr)?;
-        put_open(reply, self.agreed.open_flags());
-        Ok(())
+        self.put_file(reply, attr.id.ino)
     }
 
     pub(super) fn link(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
@@ -164,7 +164,7 @@ struct Made<'a> {
     umask: u32,
 }
 
-/// Appends the open part of a reply. No state hangs on an open file, so every handle is 0.
+/// Appends the open part of a reply. No state hangs on what is open but a count, so every handle is 0.
 pub(super) fn put_open(reply: &mut Reply, flags: u32) {
     reply.u64(0).u32(flags).u32(0);
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use extol_check::CheckOptions;
 use extol_device::MemDevice;
-use extol_vfs::{Fallocate, FileSystem as _, RenameFlags};
+use extol_vfs::{Fallocate, FileSystem as _, FsError, RenameFlags, SetAttr, SetTime};
 
 use crate::mkfs::{MkfsOptions, mkfs};
 use crate::{Ext4, MountOptions};
@@ -104,4 +104,100 @@ fn what_cannot_be_deleted_stays_an_orphan() {
     assert!(!fs.exists("a"));
     assert!(fs.inner().orphans.contains(ino));
     assert!(fs.trouble().is_some());
+}
+
+/// Makes a file that the front end knows; gives its number.
+fn known(fs: &Arc<Ext4>, name: &str, size: usize) -> u32 {
+    fs.write_file(name, vec![7; size]).unwrap();
+    fs.sync().unwrap();
+    fs.lookup(fs.root(), name.as_bytes()).unwrap().id.ino
+}
+
+#[test]
+fn a_known_file_that_is_not_open_goes_with_its_name() {
+    let (device, fs) = volume();
+    fs.count_opens();
+    let before = left(&fs);
+    let ino = known(&fs, "a", 9000);
+    assert_eq!(handles(&fs, || fs.unlink(fs.root(), b"a").unwrap()), 1);
+    assert_eq!(left(&fs), before);
+    // Its ghost tells what it was, takes the times that the kernel brings home, and nothing else.
+    let attr = fs.getattr(ino).unwrap();
+    assert_eq!((attr.nlink, attr.size), (0, 9000));
+    let times = SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() };
+    let brought_home = || assert_eq!(fs.setattr(ino, &times).unwrap().nlink, 0);
+    assert_eq!(handles(&fs, brought_home), 0);
+    let mode = SetAttr { perm: Some(0o600), ..SetAttr::default() };
+    assert_eq!(fs.setattr(ino, &mode), Err(FsError::Stale));
+    assert_eq!(fs.opened(ino), Err(FsError::Stale));
+    assert_eq!(fs.read(ino, 0, &mut [0]), Err(FsError::Stale));
+    assert_eq!(fs.write(ino, 0, b"x"), Err(FsError::Stale));
+    assert_eq!(fs.link(ino, fs.root(), b"b"), Err(FsError::Stale));
+    assert_eq!(fs.open_by_number(ino), Err(FsError::Stale));
+    // Its number is nobody else's as long as it is known, however durable its end.
+    let new = |name: &str| {
+        fs.write_file(name, "").unwrap();
+        fs.inode(name).unwrap().ino()
+    };
+    assert!((0..20).all(|n| new(&format!("new{n}")) != ino));
+    fs.forget(ino, 1);
+    assert!(fs.getattr(ino).is_err() || fs.getattr(ino).unwrap().nlink == 0);
+    assert!((20..40).any(|n| new(&format!("new{n}")) == ino), "the first free one");
+    fs.forget(ino, 1);
+    assert_eq!(fs.stats().inodes_known, 0);
+    close(&device, &fs);
+}
+
+#[test]
+fn an_open_file_outlives_its_name() {
+    let (device, fs) = volume();
+    fs.count_opens();
+    let before = left(&fs);
+    let mut bytes = [0; 8];
+    // Forgotten last, as the kernel says it, and closed last, as it may be heard.
+    for forgotten_last in [true, false] {
+        let ino = known(&fs, "a", 9000);
+        fs.opened(ino).unwrap();
+        fs.opened(ino).unwrap();
+        fs.closed(ino);
+        fs.unlink(fs.root(), b"a").unwrap();
+        assert_eq!(left(&fs).2, 1);
+        assert_eq!(fs.read(ino, 0, &mut bytes), Ok(8));
+        let end = |last: bool| if last == forgotten_last { fs.forget(ino, 1) } else { fs.closed(ino) };
+        end(false);
+        assert_eq!(fs.read(ino, 0, &mut bytes), Ok(8));
+        end(true);
+        assert_eq!(left(&fs), before);
+    }
+    close(&device, &fs);
+}
+
+#[test]
+fn what_the_kernel_opens_by_itself_outlives_its_name() {
+    let (device, fs) = volume();
+    fs.count_opens();
+    fs.create_dir("dir").unwrap();
+    let dir = fs.lookup(fs.root(), b"dir").unwrap().id.ino;
+    fs.rmdir(fs.root(), b"dir").unwrap();
+    assert_eq!(left(&fs).2, 1, "somebody may work in it");
+    fs.forget(dir, 1);
+    assert_eq!(left(&fs).2, 0);
+    close(&device, &fs);
+}
+
+/// A ghost that was buried too early: the file cannot be deleted, so it must be as it was.
+#[test]
+fn what_cannot_be_deleted_is_no_ghost() {
+    let (_device, fs) = volume();
+    fs.count_opens();
+    let ino = known(&fs, "a", 20_000);
+    {
+        let cell = fs.inner().cell(ino).unwrap();
+        // The block of its attributes: the superblock's.
+        cell.write().unwrap().node.raw.file_acl = 1;
+    }
+    fs.unlink(fs.root(), b"a").unwrap();
+    assert!(fs.inner().orphans.contains(ino));
+    assert_eq!(fs.opened(ino), Ok(()));
+    assert!(!fs.inner().table.is_ghost(ino));
 }
