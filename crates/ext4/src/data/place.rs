@@ -187,10 +187,11 @@ impl Placer<'_> {
         Ok(())
     }
 
-    /// Blocks with zeros on the medium for a small piece of a file that is being synced: anywhere for its first pieces,
-    /// later only where the file goes on. (A map in the inode has four extents.)
+    /// Blocks with zeros on the medium for a small piece of a file that is being synced: anywhere for its first two pieces,
+    /// later only where the file goes on. (A map in the inode has four extents, and a file whose map needs tree blocks is
+    /// committed in full. The third and fourth are left to the window, which takes ahead for what grows.)
     fn take_zeroed(&self, goal: BlockNr, want: u32) -> Option<Run> {
-        const FEW: usize = 3;
+        const FEW: usize = 2;
         let vol = &self.fs.vol;
         if self.purpose != Purpose::Fsync || want > SMALL || !vol.journal.wants_witnesses() {
             return None;
