@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use extol_device::{Direct, FileDevice, IoPriority, OpenOptions, SharedDevice};
 use extol_vfs::{
     Attr, CheckpointFlags, Creds, DirEntry, Fallocate, FileExtent, FileId, FileSystem, FsError, NewNode,
-    RemountError, RenameFlags, Result, Seek, SetAttr, Shutdown, StatFs, XattrSet,
+    Reader, RemountError, RenameFlags, Result, Seek, SetAttr, Shutdown, StatFs, XattrSet,
 };
 use parking_lot::Mutex;
 
@@ -29,6 +29,19 @@ use crate::whole;
 pub struct Ext4 {
     fs: Arc<Fs>,
     running: Mutex<Option<Running>>,
+}
+
+/// A reader for whom is read ahead.
+struct AheadReader<'f> {
+    fs: &'f Ext4,
+    ino: u32,
+    ahead: Ahead,
+}
+
+impl Reader for AheadReader<'_> {
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.fs.read_on(self.ino, offset, buf, &self.ahead)
+    }
 }
 
 impl std::fmt::Debug for Ext4 {
@@ -323,6 +336,10 @@ impl FileSystem for Ext4 {
 
     fn read(&self, ino: u32, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.op(files::read(&self.fs, ino, offset, buf, None))
+    }
+
+    fn reader(&self, ino: u32) -> Box<dyn Reader + '_> {
+        Box::new(AheadReader { fs: self, ino, ahead: Ahead::default() })
     }
 
     fn write(&self, ino: u32, offset: u64, data: &[u8]) -> Result<usize> {

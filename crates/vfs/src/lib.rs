@@ -11,6 +11,24 @@ mod types;
 pub use error::{FsError, RemountError, Result};
 pub use types::*;
 
+/// Somebody who reads one file, from one end to the other as a rule ([`FileSystem::reader`]).
+pub trait Reader: Send + Sync {
+    /// As [`FileSystem::read`].
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize>;
+}
+
+/// One for whom nothing is read ahead.
+struct Plain<'f, F: ?Sized> {
+    fs: &'f F,
+    ino: u32,
+}
+
+impl<F: FileSystem + ?Sized> Reader for Plain<'_, F> {
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.fs.read(self.ino, offset, buf)
+    }
+}
+
 /// A mounted file system. Inodes are named by number; the front end must hold a reference on each inode it names
 /// (the root always has one).
 pub trait FileSystem: Send + Sync {
@@ -94,6 +112,12 @@ pub trait FileSystem: Send + Sync {
 
     /// Reads at `offset` into `buf`; the count is short only at the end of the file.
     fn read(&self, ino: u32, offset: u64, buf: &mut [u8]) -> Result<usize>;
+
+    /// Somebody who reads this file; the caller keeps its reference on it meanwhile. What is read ahead is read for readers,
+    /// not for [`read`](Self::read), behind which the kernel does it.
+    fn reader(&self, ino: u32) -> Box<dyn Reader + '_> {
+        Box::new(Plain { fs: self, ino })
+    }
 
     /// Writes all of `data` at `offset` (or fails); extends the file.
     fn write(&self, ino: u32, offset: u64, data: &[u8]) -> Result<usize>;

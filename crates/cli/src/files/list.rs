@@ -188,9 +188,10 @@ fn cat_one(tree: &Tree, path: &OsStr) -> extol_vfs::Result<Result<()>> {
         _ => return Err(FsError::Invalid("not a file with contents")),
     }
     let mut buffer = vec![0; CHUNK];
+    let reader = held.reader();
     let mut offset = 0;
     loop {
-        let count = held.fs.read(held.ino, offset, &mut buffer)?;
+        let count = reader.read(offset, &mut buffer)?;
         if count == 0 {
             return Ok(Ok(()));
         }

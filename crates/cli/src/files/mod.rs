@@ -18,7 +18,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use extol_vfs::{Attr, DirEntry, FileKind, FileSystem, FsError};
+use extol_vfs::{Attr, DirEntry, FileKind, FileSystem, FsError, Reader};
 
 use crate::error::{Failure, Result, warn};
 use crate::options;
@@ -134,6 +134,11 @@ impl<'t> Held<'t> {
 
     fn attr(&self) -> extol_vfs::Result<Attr> {
         self.fs.getattr(self.ino)
+    }
+
+    /// For reading the file from one end to the other.
+    fn reader(&self) -> Box<dyn Reader + '_> {
+        self.fs.reader(self.ino)
     }
 
     fn kind(&self) -> extol_vfs::Result<FileKind> {

@@ -150,6 +150,7 @@ fn copy_contents(
 ) -> std::result::Result<(), Problem> {
     let file = File::options().write(true).create_new(true).mode(0o600).open(target)?;
     file.set_len(attr.size)?;
+    let reader = held.reader();
     let mut offset = 0;
     while offset < attr.size {
         let start = match held.fs.seek(held.ino, offset, Seek::Data) {
@@ -165,7 +166,7 @@ fn copy_contents(
         offset = start;
         while offset < end {
             let want = usize::try_from(end - offset).unwrap_or(CHUNK).min(CHUNK);
-            let count = held.fs.read(held.ino, offset, &mut copy.buffer[..want])?;
+            let count = reader.read(offset, &mut copy.buffer[..want])?;
             if count == 0 {
                 return Err(FsError::Io("the file ended early".into()).into());
             }

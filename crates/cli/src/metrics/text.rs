@@ -98,6 +98,12 @@ fn volume(page: &mut Page, s: &Stats) {
     page.gauge("inodes_dirty", "Inodes with data or times not written yet.", s.inodes_dirty as f64);
     page.gauge("dirty_bytes", "File data not written yet.", s.dirty_bytes as f64);
     page.gauge("orphans", "Files unlinked but in use, or being truncated.", s.orphans as f64);
+    page.counter(
+        "readahead_read_bytes_total",
+        "Read ahead of readers in this process.",
+        s.readahead.read_bytes,
+    );
+    page.counter("readahead_used_bytes_total", "Of that, what they took.", s.readahead.used_bytes);
     page.gauge("unflushed_bytes", "Written to the device and not flushed.", s.pace.unflushed as f64);
     page.counter(
         "paced_flushes_total",

@@ -1,8 +1,8 @@
 //! Reading ahead: whoever reads an open file from one end to the other finds the next part in memory already.
 //!
 //! ```text
-//!   File::read_at ── inode's lock, shared ──► Window: reads on? ──► pieces: their blocks looked up now ──► threads read
-//!        │                                                                                       (no lock of the file system)
+//!   File, FileSystem::reader ── inode's lock, shared ──► Window: reads on? ──► pieces: their blocks looked up now
+//!        │                                                                        └──► threads read, without a lock
 //!        └──► data::read: dirty page, else piece, else the device
 //! ```
 //!

@@ -186,6 +186,15 @@ fn what_comes_next_is_in_memory() {
     }
     assert_eq!(file.read_at(&mut [0; 10], len as u64).unwrap(), 0);
     assert!(stats(&fs).pieces < 40, "{:?}", stats(&fs));
+    // A reader of the inode has the same.
+    let before = stats(&fs).pieces;
+    let reader = fs.reader(file.inode().ino());
+    let mut back = vec![0; 2 * BLOCK];
+    for part in back.chunks_mut(BLOCK).enumerate() {
+        assert_eq!(reader.read((part.0 * BLOCK) as u64, part.1).unwrap(), BLOCK);
+    }
+    assert!(back == all[..2 * BLOCK] && stats(&fs).pieces > before);
+    drop(reader);
     // Elsewhere.
     let before = stats(&fs).pieces;
     for at in [5, 1, 7, 3] {
