@@ -5,7 +5,7 @@
 //! | `library[:OPTIONS]` | Extol in this process, opened with these mount options |
 //! | `node[:OPTIONS]` | the same on the block device that mounts get: a loop device, or the medium that is served to the kernel |
 //! | `mount[:OPTIONS]` | Extol mounted on a directory of its own |
-//! | `kernel[:OPTIONS]` | the running kernel's ext4 |
+//! | `kernel[:OPTIONS]` | the running kernel's ext4; `dirty_mb=` among the options bounds what it may keep dirty for the device |
 //! | `fuse2fs[:OPTIONS]` | e2fsprogs' FUSE driver |
 //! | `noop` | a FUSE file system that does nothing: what FUSE allows |
 //! | `raw` | the bare block device that mounts get: what the medium allows |
@@ -14,6 +14,7 @@
 //! All but `noop` and a path lie on the same [`Medium`] with the same [`VolumeSpec`], made by Extol's mkfs (`raw` without a file system). A [`Session`] is one
 //! volume from mkfs to unmount.
 
+mod dirty;
 mod medium;
 mod reading;
 mod session;

@@ -8,6 +8,7 @@ use extol::mkfs::{MkfsOptions, mkfs};
 use extol::{Ext4, MountOptions};
 use extol_device::{CountingDevice, DeviceStats, MediumStats, OpenOptions, SharedDevice};
 
+use super::dirty::DirtyBound;
 use super::medium::{Emulated, MountPoint, Outside, Scratch, open};
 use super::reading::{DeviceReading, KernelFast, Reading, cpu_of, kernel_transactions, own_cpu};
 use super::{Contender, Place, VolumeSpec};
@@ -25,10 +26,26 @@ pub struct Session {
 }
 
 enum Kind {
-    Library { fs: Arc<Ext4>, device: Arc<CountingDevice<SharedDevice>>, under: Under, options: String },
-    Mounted { mounted: Mounted, extol: PathBuf, source: Outside, dir: MountPoint, options: String },
+    Library {
+        fs: Arc<Ext4>,
+        device: Arc<CountingDevice<SharedDevice>>,
+        under: Under,
+        options: String,
+    },
+    Mounted {
+        mounted: Mounted,
+        extol: PathBuf,
+        /// Before the device, to which it belongs.
+        bound: Option<DirtyBound>,
+        source: Outside,
+        dir: MountPoint,
+        options: String,
+    },
     Noop(noop::Mounted),
-    Raw { device: Arc<CountingDevice<SharedDevice>>, source: Outside },
+    Raw {
+        device: Arc<CountingDevice<SharedDevice>>,
+        source: Outside,
+    },
     Dir(PathBuf),
 }
 
@@ -132,9 +149,13 @@ impl Session {
         source: Outside,
         dir: MountPoint,
     ) -> Result<Self> {
-        let mounted = Mounted::mount(kind, &source.source, &dir.0, &extol, options)?;
+        let (known, bound) = match kind {
+            SubjectKind::Kernel => DirtyBound::take(options, &source.source)?,
+            _ => (options.to_owned(), None),
+        };
+        let mounted = Mounted::mount(kind, &source.source, &dir.0, &extol, &known)?;
         let target = Dir::open(&dir.0).map_err(|e| BenchError(format!("{}: {e}", dir.0.display())))?;
-        let kind = Kind::Mounted { mounted, extol, source, dir, options: options.to_owned() };
+        let kind = Kind::Mounted { mounted, extol, bound, source, dir, options: options.to_owned() };
         Ok(Self { target: Arc::new(target), kind })
     }
 
@@ -154,8 +175,8 @@ impl Session {
                 under.forget()?;
                 Self::reopen_library(device, &options, under)
             }
-            Kind::Mounted { mounted, extol, source, dir, options } => {
-                drop(target);
+            Kind::Mounted { mounted, extol, bound, source, dir, options } => {
+                drop((target, bound));
                 let kind = mounted.kind();
                 mounted.unmount(&extol, &source.source)?;
                 source.forget()?;

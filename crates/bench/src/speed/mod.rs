@@ -9,7 +9,7 @@
 //! | [`Part::FsyncLibrary`] | library, Linux with `fast_commit`, the raw device | as Linux with 1 thread, twice with more; half of the device with 32; two round trips per group |
 //! | [`Part::MetadataLibrary`] | library, Linux | as Linux |
 //! | [`Part::DataLibrary`] | library, the raw device | 0.9 of the device |
-//! | [`Part::Isolation`] | library, mount, Linux without fast commits, fuse2fs | p99 beside a writer 3 times p99 alone |
+//! | [`Part::Isolation`] | library, mount, Linux without fast commits, the same with little memory for dirty pages, fuse2fs | p99 beside a writer 3 times p99 alone |
 //!
 //! A part is a list of contests (`plan`): players with a load each, who take turns, and what is wanted of them. What was
 //! measured is judged and shown by `show`.

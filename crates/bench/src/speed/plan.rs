@@ -34,6 +34,12 @@ fn linux_without() -> Entry {
     Entry::new("Linux", Contender::Mounted(SubjectKind::Kernel, String::new()), &[])
 }
 
+/// The same, whose writers go to the disk at once and not to the memory of a machine with much of it: it may have as much dirty as
+/// Extol's mount may beside fsyncs.
+fn linux_full() -> Entry {
+    Entry::new("Linux, memory full", Contender::Mounted(SubjectKind::Kernel, "dirty_mb=32".into()), &[])
+}
+
 fn fuse2fs() -> Entry {
     Entry::new("fuse2fs", Contender::Mounted(SubjectKind::Fuse2fs, String::new()), &[])
 }
@@ -180,7 +186,7 @@ impl Speed {
             fresh: true,
             ..FsyncLatency::default()
         };
-        let all = [library(), mount(), linux_without(), fuse2fs()];
+        let all = [library(), mount(), linux_without(), linux_full(), fuse2fs()];
         Contest::new("write 4 KiB + fsync", players(all, load))
             .want(Want::Beside { of: 0, at_most: 3.0 })
             .want(Want::Beside { of: 1, at_most: 3.0 })

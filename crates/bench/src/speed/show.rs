@@ -226,6 +226,7 @@ fn latencies(about: &str, played: &[Played]) -> Table {
         "p99 beside / alone",
         "min",
         "max",
+        "writer MB/s",
     ];
     let mut table = Table::new(format!("{about}: latency of write 4 KiB + fsync"), &columns);
     for contest in played {
@@ -235,6 +236,8 @@ fn latencies(about: &str, played: &[Played]) -> Table {
                 Cell::number(t.as_ref().map(|t| ns(t) as f64 / 1000.0), 1)
             };
             let ratio = contest.beside(n);
+            // How much the writer got done, so that no calm is bought by starving it unseen.
+            let written = contest.runs[n].iter().filter_map(|r| r.outcome.figure("MB/s written beside"));
             table.row(vec![
                 player.entry.name.as_str().into(),
                 us(&alone, |t| t.p50_ns),
@@ -245,6 +248,7 @@ fn latencies(about: &str, played: &[Played]) -> Table {
                 Cell::number(ratio.map(|r| r.median), 2),
                 Cell::number(ratio.map(|r| r.min), 2),
                 Cell::number(ratio.map(|r| r.max), 2),
+                Cell::number(median(written), 1),
             ]);
         }
     }

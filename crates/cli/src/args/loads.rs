@@ -9,7 +9,8 @@ Each --target takes its turn in every round, on a fresh volume; the ratio is to 
 library[:OPTIONS]  Extol in this process\n  \
 node[:OPTIONS]     the same on the block device that mounts get (root, loop device)\n  \
 mount[:OPTIONS]    Extol, mounted (root, FUSE)\n  \
-kernel[:OPTIONS]   the kernel's ext4 (root, loop device)\n  \
+kernel[:OPTIONS]   the kernel's ext4 (root, loop device); with dirty_mb=N it may keep that much dirty for the device, as on a machine \
+whose memory is full\n  \
 fuse2fs[:OPTIONS]  e2fsprogs' FUSE driver (root, loop device)\n  \
 noop               a FUSE file system that does nothing: what FUSE allows (FUSE)\n  \
 raw                the bare block device that mounts get: what the medium allows (root, loop device)\n  \

@@ -153,7 +153,9 @@ pub struct UntarArgs {
         clients, varmail, postmark, beside fuse2fs; dbench plays /usr/share/dbench/client.txt if it is there. data-mount: sequential write, \
         cold read, direct random reads beside Linux. fsync-library: fs_mark in this process beside Linux with fast_commit \
         through system calls, and beside the raw device. metadata-library: beside Linux. data-library: beside the raw device. \
-        isolation: p99 of a small fsync beside a heavy writer of another file, to its p99 alone.\n\n\
+        isolation: p99 of a small fsync beside a heavy writer of another file, to its p99 alone, and what the writer got done; Linux \
+takes part twice, because its writer stays in memory for as long as a short run takes: once as it is, once with 32 MiB for dirty \
+pages.\n\n\
         Contenders take turns, each run on a fresh volume. Needs root, FUSE and a loop device; fuse2fs where it takes part."
 )]
 pub struct SpeedArgs {
