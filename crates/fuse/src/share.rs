@@ -185,9 +185,8 @@ impl Share {
     }
 
     fn note(&self, event: impl FnOnce(&mut Policy) -> Option<Level>) {
-        let Some(knobs) = self.knobs.get() else { return };
         let mut policy = self.policy.lock();
-        if let Some(level) = event(&mut policy) {
+        if let (Some(level), Some(knobs)) = (event(&mut policy), self.knobs.get()) {
             knobs.set(level);
         }
         self.busy.store(policy.busy(), Ordering::Relaxed);
@@ -252,12 +251,20 @@ mod tests {
         assert_eq!(policy.written_back(9, MIB, at(start, 3410)), Some(Level::Tight), "in two periods");
     }
 
+    /// Without them (another user's mount, an older kernel) workers still let requests wait for their turns.
+    #[test]
+    fn a_heavy_writer_is_known_without_knobs() {
+        let share = Share::default();
+        share.written_back(9, 100 * MIB);
+        assert!(!share.is_busy(9, MIB), "nobody waits");
+        share.syncs(5);
+        assert!(share.is_busy(9, 100));
+    }
+
     #[test]
     fn the_knobs_are_turned() {
         let dir = tempfile::tempdir().unwrap();
         let share = Share::default();
-        share.syncs(5);
-        assert_eq!(share.policy.lock().level, Level::Large, "nobody may turn them");
         for knob in ["max_bytes", "max_ratio"] {
             std::fs::write(dir.path().join(knob), "").unwrap();
         }

@@ -161,7 +161,7 @@ impl Pace {
     pub(crate) fn synced(&self, ino: u32) -> Sync<'_> {
         let now = self.clock.now_ns();
         self.synced.lock().note(ino, now);
-        self.turns.sync(&self.clock, ino)
+        self.turns.sync(&*self.clock, ino)
     }
 
     /// A write of so many bytes was called for; it is over when the answer is dropped.
@@ -172,7 +172,7 @@ impl Pace {
     /// Waits until a write of so many bytes may begin; it is over when the answer is dropped. Since its own fsync the file has had
     /// `before` bytes written.
     pub(crate) fn turn(&self, ino: u32, before: u64, bytes: u64) -> Option<Turn<'_>> {
-        (bytes >= BULK).then(|| self.turns.enter(&self.clock, ino, before))
+        (bytes >= BULK).then(|| self.turns.enter(&*self.clock, ino, before))
     }
 
     fn meets(&self, ino: u32) -> bool {

@@ -13,7 +13,6 @@
 //!
 //! Locking: one leaf lock.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use extol_service::Clock;
@@ -93,14 +92,14 @@ impl Turns {
     }
 
     /// The fsync of a file begins.
-    pub(super) fn sync(&self, clock: &Arc<dyn Clock>, ino: u32) -> Sync<'_> {
+    pub(super) fn sync<'a>(&'a self, clock: &'a dyn Clock, ino: u32) -> Sync<'a> {
         let began_ns = clock.now_ns();
         let mut state = self.state.lock();
         if state.writing.iter().any(|other| *other != ino) {
             state.met_ns = Some(began_ns);
         }
         state.syncing.push(ino);
-        Sync { turns: self, clock: Arc::clone(clock), ino, began_ns, counts: false }
+        Sync { turns: self, clock, ino, began_ns, counts: false }
     }
 
     #[cfg(test)]
@@ -119,7 +118,7 @@ impl Turns {
     }
 
     /// A large write of a file begins when this returns. The file has had `before` bytes written since its own fsync.
-    pub(super) fn enter(&self, clock: &Arc<dyn Clock>, ino: u32, before: u64) -> Turn<'_> {
+    pub(super) fn enter<'a>(&'a self, clock: &'a dyn Clock, ino: u32, before: u64) -> Turn<'a> {
         let mut now = clock.now_ns();
         let mut state = self.state.lock();
         state.writing.push(ino);
@@ -144,7 +143,7 @@ impl Turns {
             state.paused_ns += now.saturating_sub(asked);
         }
         drop(state);
-        Turn { turns: self, clock: Arc::clone(clock), ino, began_ns: now, mine }
+        Turn { turns: self, clock, ino, began_ns: now, mine }
     }
 }
 
@@ -163,7 +162,7 @@ impl Drop for Called<'_> {
 /// An fsync under way.
 pub(crate) struct Sync<'a> {
     turns: &'a Turns,
-    clock: Arc<dyn Clock>,
+    clock: &'a dyn Clock,
     ino: u32,
     began_ns: u64,
     counts: bool,
@@ -192,7 +191,7 @@ impl Drop for Sync<'_> {
 /// A large write under way.
 pub(crate) struct Turn<'a> {
     turns: &'a Turns,
-    clock: Arc<dyn Clock>,
+    clock: &'a dyn Clock,
     ino: u32,
     began_ns: u64,
     mine: bool,
