@@ -1,8 +1,8 @@
 //! The volume as programs see it.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 use extol_device::{Direct, FileDevice, IoPriority, OpenOptions, SharedDevice};
 use extol_vfs::{
@@ -29,6 +29,8 @@ use crate::whole;
 pub struct Ext4 {
     fs: Arc<Fs>,
     running: Mutex<Option<Running>>,
+    /// What the root is, once somebody asked: it never becomes anything else.
+    root: OnceLock<FileId>,
 }
 
 /// A reader for whom is read ahead.
@@ -52,7 +54,15 @@ impl std::fmt::Debug for Ext4 {
 
 impl Ext4 {
     pub(crate) fn new(fs: Arc<Fs>, running: Running) -> Self {
-        Self { fs, running: Mutex::new(Some(running)) }
+        Self { fs, running: Mutex::new(Some(running)), root: OnceLock::new() }
+    }
+
+    /// Number and generation of the root.
+    pub(crate) fn root_id(&self) -> Result<FileId> {
+        match self.root.get() {
+            Some(id) => Ok(*id),
+            None => self.getattr(self.root()).map(|attr| *self.root.get_or_init(|| attr.id)),
+        }
     }
 
     /// What is inside.
@@ -205,7 +215,7 @@ impl Ext4 {
     }
 
     fn op<T>(&self, result: Result<T>) -> Result<T> {
-        self.fs.operations.fetch_add(1, Ordering::Relaxed);
+        self.fs.operations.add();
         self.fs.note(result)
     }
 

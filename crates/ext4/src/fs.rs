@@ -1,7 +1,7 @@
 //! The open file system: what all operations share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use extol_device::DeviceError;
@@ -22,6 +22,7 @@ use crate::options::{DataMode, MountOptions};
 use crate::orphan::Orphans;
 use crate::pace::Pace;
 use crate::services::lazy_init::LazyInit;
+use crate::tally::Tally;
 use crate::trouble::Trouble;
 use crate::volume::Volume;
 use crate::whole::Whole;
@@ -65,7 +66,7 @@ pub(crate) struct Fs {
     pub rename: Mutex<(), { Rank::Rename as u8 }>,
     pub read_only: AtomicBool,
     /// Operations served, for the statistics.
-    pub operations: AtomicU64,
+    pub operations: Tally,
     pub trouble: Trouble,
     pub lazy_init: LazyInit,
     /// Background threads run.

@@ -1,7 +1,5 @@
 //! State and counters of an open volume, for `extol stat` and for programs.
 
-use std::sync::atomic::Ordering;
-
 use extol_journal::JournalStats;
 use extol_service::MergeStats;
 use serde::{Deserialize, Serialize};
@@ -111,7 +109,7 @@ impl Stats {
             options: fs.all_options(),
             frozen: fs.whole.is_frozen(),
             data_mode: format!("{:?}", fs.limits.data).to_lowercase(),
-            operations: fs.operations.load(Ordering::Relaxed),
+            operations: fs.operations.total(),
             errors_seen: fs.trouble.seen(),
             inodes_cached: cached,
             inodes_known: known,

@@ -18,7 +18,7 @@ mod orphans;
 mod replay;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicBool;
 
 use extol_device::{BlockDevice, FailLatch, SharedDevice};
 use extol_journal::{Journal, JournalConfig, Services};
@@ -241,7 +241,7 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
         clock,
         rename: Mutex::new(()),
         read_only: AtomicBool::new(options.read_only),
-        operations: AtomicU64::new(0),
+        operations: crate::tally::Tally::default(),
         trouble: Trouble::new(post),
         lazy_init: LazyInit::default(),
         threads: options.threads,

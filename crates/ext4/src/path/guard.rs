@@ -1,4 +1,6 @@
 //! A reference on one inode, given back when it is dropped.
+//!
+//! Nothing is counted for the root, which every path begins with: it stays as long as the volume.
 
 use std::sync::Arc;
 
@@ -21,13 +23,39 @@ impl Inode {
     /// `create` or `lookup`.
     #[must_use]
     pub fn adopt(fs: &Arc<Ext4>, attr: &Attr) -> Self {
-        Self { fs: Arc::clone(fs), id: attr.id, kind: attr.kind }
+        let (id, kind) = Self::take_over(fs, attr);
+        Self { fs: Arc::clone(fs), id, kind }
+    }
+
+    fn take_over(fs: &Ext4, attr: &Attr) -> (FileId, FileKind) {
+        if attr.id.ino == fs.root() {
+            fs.forget(attr.id.ino, 1);
+        }
+        (attr.id, attr.kind)
     }
 
     pub(super) fn root(fs: &Arc<Ext4>) -> Result<Self> {
-        let attr = fs.getattr(fs.root())?;
-        fs.retain(attr.id.ino);
-        Ok(Self::adopt(fs, &attr))
+        Ok(Self { fs: Arc::clone(fs), id: fs.root_id()?, kind: FileKind::Directory })
+    }
+
+    /// Becomes what `attr` tells of, as if it were [adopted](Self::adopt).
+    pub(super) fn go(&mut self, attr: &Attr) {
+        self.give_back();
+        (self.id, self.kind) = Self::take_over(&self.fs, attr);
+    }
+
+    fn give_back(&self) {
+        if self.id.ino != self.fs.root() {
+            self.fs.forget(self.id.ino, 1);
+        }
+    }
+
+    /// What `name` stands for in this directory; a reference comes with it.
+    pub(super) fn find(&self, name: &[u8]) -> Result<Attr> {
+        if self.kind != FileKind::Directory {
+            return Err(FsError::NotADirectory);
+        }
+        self.fs.lookup(self.id.ino, name)
     }
 
     /// What `name` stands for in this directory.
@@ -35,11 +63,7 @@ impl Inode {
     /// # Errors
     /// `NotFound`, `NotADirectory`, `NameTooLong`.
     pub fn lookup(&self, name: impl AsRef<[u8]>) -> Result<Self> {
-        if self.kind != FileKind::Directory {
-            return Err(FsError::NotADirectory);
-        }
-        let attr = self.fs.lookup(self.id.ino, name.as_ref())?;
-        Ok(Self::adopt(&self.fs, &attr))
+        Ok(Self::adopt(&self.fs, &self.find(name.as_ref())?))
     }
 
     /// Number.
@@ -77,13 +101,15 @@ impl Inode {
 
 impl Clone for Inode {
     fn clone(&self) -> Self {
-        self.fs.retain(self.id.ino);
+        if self.id.ino != self.fs.root() {
+            self.fs.retain(self.id.ino);
+        }
         Self { fs: Arc::clone(&self.fs), ..*self }
     }
 }
 
 impl Drop for Inode {
     fn drop(&mut self) {
-        self.fs.forget(self.id.ino, 1);
+        self.give_back();
     }
 }

@@ -331,7 +331,7 @@ impl Ext4 {
     /// # Errors
     /// As [`inode`](Self::inode).
     pub fn metadata(self: &Arc<Self>, path: impl AsRef<Path>) -> Result<Attr> {
-        self.getattr(self.inode(path)?.ino())
+        self.spot(path, Last::Follow)?.attributes()
     }
 
     /// Attributes; those of a link itself if the path names one.
@@ -339,7 +339,7 @@ impl Ext4 {
     /// # Errors
     /// As [`inode`](Self::inode).
     pub fn symlink_metadata(self: &Arc<Self>, path: impl AsRef<Path>) -> Result<Attr> {
-        self.getattr(self.spot(path, Last::FollowIfSlash)?.found()?.ino())
+        self.spot(path, Last::FollowIfSlash)?.attributes()
     }
 
     /// True if the path leads to something. Errors count as "no".

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use extol_vfs::{FileKind, FileSystem as _, FsError, Result};
+use extol_vfs::{Attr, FileKind, FileSystem as _, FsError, Result};
 
 use super::guard::Inode;
 use crate::Ext4;
@@ -36,6 +36,8 @@ pub(super) struct Spot {
     pub name: Option<Vec<u8>>,
     /// What has the name. Nothing: all but the last name exists, or it was not to be seen.
     pub node: Option<Inode>,
+    /// Its attributes, if they were seen.
+    attr: Option<Attr>,
     /// The path ended in a slash.
     pub slash: bool,
 }
@@ -44,6 +46,14 @@ impl Spot {
     /// The inode.
     pub fn found(self) -> Result<Inode> {
         self.node.ok_or(FsError::NotFound)
+    }
+
+    /// The attributes of the inode.
+    pub fn attributes(self) -> Result<Attr> {
+        match self.attr {
+            Some(attr) => Ok(attr),
+            None => self.found()?.attr(),
+        }
     }
 
     /// Directory and name of an entry that exists.
@@ -76,26 +86,31 @@ pub(super) fn resolve(fs: &Arc<Ext4>, path: &[u8], last: Last) -> Result<Spot> {
     let mut links = 0;
     loop {
         let Some(name) = work.pop() else {
-            return Ok(Spot { dir: at.clone(), name: None, node: Some(at), slash });
+            return Ok(Spot { dir: at.clone(), name: None, node: Some(at), attr: None, slash });
         };
         let is_last = work.is_empty();
         if is_last && last == Last::Unseen && !slash {
-            return Ok(Spot { dir: at, name: Some(name.into_owned()), node: None, slash });
+            return Ok(Spot { dir: at, name: Some(name.into_owned()), node: None, attr: None, slash });
         }
-        let next = match at.lookup(&name) {
-            Ok(next) => next,
+        let attr = match at.find(&name) {
+            Ok(attr) => attr,
             Err(FsError::NotFound) if is_last => {
-                return Ok(Spot { dir: at, name: Some(name.into_owned()), node: None, slash });
+                return Ok(Spot { dir: at, name: Some(name.into_owned()), node: None, attr: None, slash });
             }
             Err(e) => return Err(e),
         };
         let follow = match last {
-            _ if next.kind() != FileKind::Symlink => false,
+            _ if attr.kind != FileKind::Symlink => false,
             _ if !is_last => true,
             Last::Keep | Last::Unseen => false,
             Last::FollowIfSlash => slash,
             Last::Follow => true,
         };
+        if !is_last && !follow {
+            at.go(&attr);
+            continue;
+        }
+        let next = Inode::adopt(fs, &attr);
         if follow {
             links += 1;
             if links > MAX_LINKS {
@@ -112,13 +127,15 @@ pub(super) fn resolve(fs: &Arc<Ext4>, path: &[u8], last: Last) -> Result<Spot> {
             slash |= is_last && ends_in_slash;
             continue;
         }
-        if !is_last {
-            at = next;
-            continue;
-        }
         if slash && next.kind() != FileKind::Directory {
             return Err(FsError::NotADirectory);
         }
-        return Ok(Spot { dir: at, name: Some(name.into_owned()), node: Some(next), slash });
+        return Ok(Spot {
+            dir: at,
+            name: Some(name.into_owned()),
+            node: Some(next),
+            attr: Some(attr),
+            slash,
+        });
     }
 }
