@@ -23,6 +23,7 @@ use extol_journal::{Handle, Seal};
 use extol_ondisk::{Inode, InodeNr, InodeSeed, orphan_file};
 use extol_sync::rank::{Guard, Mutex, Rank};
 use extol_vfs::{FsError, Result};
+use foldhash::fast::RandomState;
 
 use crate::error;
 use crate::fast_commit::eligibility;
@@ -60,7 +61,7 @@ struct File {
 
 #[derive(Debug, Default)]
 struct State {
-    places: HashMap<u32, Place>,
+    places: HashMap<u32, Place, RandomState>,
     /// First of the list.
     head: u32,
     file: Option<File>,

@@ -9,12 +9,13 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use extol_ondisk::InodeNr;
+use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
 /// See the module's story.
 #[derive(Debug, Default)]
 pub(super) struct Held {
-    numbers: Mutex<HashSet<InodeNr>>,
+    numbers: Mutex<HashSet<InodeNr, RandomState>>,
     /// How many; read without the lock, so that a creation costs none as long as there are none.
     count: AtomicUsize,
 }

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use extol_device::BlockNr;
+use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
 use super::{Run, Shared};
@@ -48,7 +49,7 @@ pub(super) struct Slot {
 /// All windows that hold blocks.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
-    slots: Mutex<HashMap<u64, Arc<Slot>>>,
+    slots: Mutex<HashMap<u64, Arc<Slot>, RandomState>>,
     ids: AtomicU64,
     blocks: AtomicU64,
 }

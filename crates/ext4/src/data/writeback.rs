@@ -16,6 +16,7 @@ use std::time::Duration;
 use extol_service::{Progress, Service};
 use extol_sync::rank::{Mutex, Rank};
 use extol_vfs::{FsError, Result};
+use foldhash::fast::RandomState;
 
 use super::dirty::Page;
 use super::order::Purpose;
@@ -43,7 +44,7 @@ struct DirtyInode {
 #[derive(Debug, Default)]
 pub(crate) struct DirtyIndex {
     bytes: AtomicUsize,
-    inodes: Mutex<HashMap<u32, DirtyInode>, { Rank::DirtyFiles as u8 }>,
+    inodes: Mutex<HashMap<u32, DirtyInode, RandomState>, { Rank::DirtyFiles as u8 }>,
 }
 
 impl DirtyIndex {

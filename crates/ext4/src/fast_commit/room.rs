@@ -21,6 +21,8 @@
 
 use std::collections::HashMap;
 
+use foldhash::fast::RandomState;
+
 /// What a block of the base has left for names.
 #[derive(Debug, Default)]
 struct Room {
@@ -56,9 +58,9 @@ impl Room {
 #[derive(Debug, Default)]
 pub(super) struct Rooms {
     /// Directory, and block of the base (0: of a directory whose blocks all take any name).
-    rooms: HashMap<(u32, u64), Room>,
+    rooms: HashMap<(u32, u64), Room, RandomState>,
     /// A new block: whose names it took.
-    origin: HashMap<(u32, u64), u64>,
+    origin: HashMap<(u32, u64), u64, RandomState>,
 }
 
 impl Rooms {

@@ -27,6 +27,7 @@ use std::collections::{HashMap, HashSet};
 use extol_journal::Tid;
 use extol_journal::fast::{Ask, Collected, Delta, FastSource, Reason};
 use extol_sync::rank::{Mutex, Rank};
+use foldhash::fast::RandomState;
 
 use super::closure;
 use super::names::{Name, Names};
@@ -90,14 +91,14 @@ fn for_names(reason: Reason) -> Option<Reason> {
 pub(super) struct Changes {
     tid: Tid,
     all: Option<Reason>,
-    inodes: HashMap<u32, InodeChange>,
-    unfit: HashMap<u32, Unfit>,
+    inodes: HashMap<u32, InodeChange, RandomState>,
+    unfit: HashMap<u32, Unfit, RandomState>,
     pub names: Names,
     rooms: Rooms,
     /// Deleted files that records left a name.
     pub parked: u32,
     /// Directories of names that were recorded.
-    busy: HashSet<u32>,
+    busy: HashSet<u32, RandomState>,
 }
 
 impl Changes {
@@ -105,12 +106,12 @@ impl Changes {
         Self {
             tid,
             all: None,
-            inodes: HashMap::new(),
-            unfit: HashMap::new(),
+            inodes: HashMap::default(),
+            unfit: HashMap::default(),
             names: Names::default(),
             rooms: Rooms::default(),
             parked: 0,
-            busy: HashSet::new(),
+            busy: HashSet::default(),
         }
     }
 
@@ -231,7 +232,7 @@ struct Open {
     /// Where deleted files go.
     park: Option<Park>,
     /// Directories that were busy in the transaction that was closed last.
-    busy: HashSet<u32>,
+    busy: HashSet<u32, RandomState>,
 }
 
 impl Tracker {
