@@ -38,6 +38,15 @@ impl Live {
         })
     }
 
+    /// How the kernel's requests come to it, in words.
+    pub fn transport(&self) -> Result<&'static str> {
+        let counters: serde_json::Value = serde_json::from_str(&self.json()?).unwrap_or_default();
+        Ok(match counters["fuse"]["transport"].as_str() {
+            Some("io_uring") => "io_uring",
+            _ => "/dev/fuse",
+        })
+    }
+
     /// What to say when the mount cannot be asked.
     pub fn trouble(&self, error: rustix::io::Errno) -> Failure {
         match error {

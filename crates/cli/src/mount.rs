@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use extol_fuse::{Mount, MountConfig, Stopper};
+use extol_fuse::{Mount, MountConfig, Stopper, Transport};
 use extol_vfs::FileSystem;
 
 use crate::args::MountArgs;
@@ -131,8 +131,16 @@ fn serve(request: &Request, fs: Arc<volume::Volume>, config: &MountConfig, guard
     }
     let mount = Mount::new(Arc::clone(&fs) as Arc<dyn FileSystem>, &request.dir, config)?;
     guard.mounted(mount.stopper());
+    if let Some(note) = mount.note() {
+        let line = format!("{}: {note}", request.source.display());
+        if request.announce {
+            daemon::log(&line);
+        }
+        warn(line);
+    }
     if request.verbose {
-        warn(format_args!("{} is mounted on {}", request.source.display(), request.dir.display()));
+        let how = if mount.transport() == Transport::IoUring { ", over io_uring" } else { "" };
+        warn(format_args!("{} is mounted on {}{how}", request.source.display(), request.dir.display()));
     }
     if request.announce {
         daemon::announce()?;

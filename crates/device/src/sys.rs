@@ -1,4 +1,4 @@
-//! System calls that have no safe wrapper. This and `file/uring.rs` hold all `unsafe` code of the project.
+//! System calls that have no safe wrapper. This and `file/uring.rs` hold the `unsafe` code of devices.
 //!
 //! They are `BLKDISCARD`, `ioprio_set` and `ioprio_get`, and the requests to a mount that only an ioctl can carry. (Size
 //! and sector size come from `lseek` and `BLKSSZGET`, zeroing of block devices from `fallocate`; these have safe faces.)

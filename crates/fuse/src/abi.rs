@@ -63,6 +63,7 @@ numbers! {
         NO_OPEN_SUPPORT = 1 << 17, PARALLEL_DIROPS = 1 << 18, HANDLE_KILLPRIV = 1 << 19, POSIX_ACL = 1 << 20,
         MAX_PAGES = 1 << 22, CACHE_SYMLINKS = 1 << 23, NO_OPENDIR_SUPPORT = 1 << 24,
         HANDLE_KILLPRIV_V2 = 1 << 28, SETXATTR_EXT = 1 << 29, INIT_EXT = 1 << 30,
+        OVER_IO_URING = 1 << 41,
     }
 }
 

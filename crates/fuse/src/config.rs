@@ -2,6 +2,26 @@
 
 use rustix::mount::MountFlags;
 
+/// How requests come from the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Transport {
+    /// With `read` and `write` on `/dev/fuse`.
+    Device,
+    /// Over io_uring.
+    IoUring,
+}
+
+impl Transport {
+    /// `"device"` or `"io_uring"`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Device => "device",
+            Self::IoUring => "io_uring",
+        }
+    }
+}
+
 /// How to mount.
 #[derive(Clone, Debug)]
 pub struct MountConfig {
@@ -22,7 +42,10 @@ pub struct MountConfig {
     pub direct_io: bool,
     /// The kernel keeps what is written and hands it over later (write-back), instead of with each write (write-through).
     pub writeback_cache: bool,
-    /// Most requests worked on at a time; one thread each while they last.
+    /// Requests come over io_uring if the kernel offers it. Where that is not to be had, [`Mount::note`](crate::Mount::note)
+    /// says so.
+    pub io_uring: bool,
+    /// Most requests worked on at a time; one thread each while they last. Over io_uring: of each processor.
     pub max_threads: usize,
     /// Flags of mount(2).
     pub flags: Vec<MountFlag>,
@@ -39,6 +62,7 @@ impl Default for MountConfig {
             posix_acl: true,
             direct_io: false,
             writeback_cache: true,
+            io_uring: false,
             max_threads: 64,
             flags: Vec::new(),
         }
@@ -56,6 +80,8 @@ impl MountConfig {
             "default_permissions" => self.default_permissions = true,
             "writeback_cache" => self.writeback_cache = true,
             "nowriteback_cache" => self.writeback_cache = false,
+            "io_uring" => self.io_uring = true,
+            "noio_uring" => self.io_uring = false,
             "acl" => self.posix_acl = true,
             "noacl" => self.posix_acl = false,
             "defaults" | "loop" | "auto" | "noauto" | "user" | "nouser" | "users" | "owner" | "group"
@@ -194,9 +220,17 @@ mod tests {
     #[test]
     fn options_become_flags() {
         let mut config = MountConfig::default();
-        for option in
-            ["ro", "nosuid", "nodev", "noexec", "exec", "allow_other", "fsname=a,b", "x-systemd.automount"]
-        {
+        for option in [
+            "ro",
+            "nosuid",
+            "nodev",
+            "noexec",
+            "exec",
+            "allow_other",
+            "fsname=a,b",
+            "x-systemd.automount",
+            "io_uring",
+        ] {
             assert!(config.accept(option), "{option}");
         }
         assert!(!config.accept("commit=5"));
@@ -204,6 +238,6 @@ mod tests {
         assert!(config.read_only && config.allow_other);
         assert_eq!(config.flags, [MountFlag::NoSuid, MountFlag::NoDev]);
         assert_eq!(config.kernel_flags(), MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV);
-        assert_eq!(config.source, "a,b");
+        assert_eq!((config.source.as_str(), config.io_uring), ("a,b", true));
     }
 }

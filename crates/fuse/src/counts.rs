@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::abi::request_name;
+use crate::config::Transport;
 
 /// Kinds below this number have a counter each; the rest (there are none yet) share the first.
 const KINDS: usize = 64;
@@ -26,19 +27,19 @@ impl Counts {
         self.0[kind].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Adds `"fuse":{"requests":{…}}` to a JSON object; kinds that never came are left out.
-    pub(crate) fn add_to(&self, object: &str) -> String {
+    /// Adds `"fuse":{"transport":…,"requests":{…}}` to a JSON object; kinds that never came are left out.
+    pub(crate) fn add_to(&self, object: &str, transport: Transport) -> String {
         let Some(inside) = object.trim_end().strip_suffix('}') else { return object.to_owned() };
         let mut text = String::with_capacity(inside.len() + 256);
         text.push_str(inside);
         text.push_str(if inside.trim_start() == "{" { "" } else { "," });
-        text.push_str("\"fuse\":{\"requests\":{");
+        // Writing to a string cannot fail.
+        let _ = write!(text, "\"fuse\":{{\"transport\":\"{}\",\"requests\":{{", transport.name());
         let mut comma = "";
         for (kind, count) in self.0.iter().enumerate() {
             let count = count.load(Ordering::Relaxed);
             if count > 0 {
                 let name = u32::try_from(kind).map_or_else(|_| String::new(), request_name);
-                // Writing to a string cannot fail.
                 let _ = write!(text, "{comma}\"{name}\":{count}");
                 comma = ",";
             }
@@ -56,13 +57,15 @@ mod tests {
     #[test]
     fn counts_stand_beside_what_is_there() {
         let counts = Counts::default();
-        assert_eq!(counts.add_to("{\"a\":1}"), "{\"a\":1,\"fuse\":{\"requests\":{}}}");
+        let nothing = "{\"a\":1,\"fuse\":{\"transport\":\"device\",\"requests\":{}}}";
+        assert_eq!(counts.add_to("{\"a\":1}", Transport::Device), nothing);
         counts.note(op::LOOKUP);
         counts.note(op::LOOKUP);
         counts.note(op::STATX);
         counts.note(4096);
-        let requests = "\"fuse\":{\"requests\":{\"other\":1,\"lookup\":2,\"statx\":1}}}";
-        assert_eq!(counts.add_to("{}"), format!("{{{requests}"));
-        assert_eq!(counts.add_to("none"), "none");
+        let requests =
+            "\"fuse\":{\"transport\":\"io_uring\",\"requests\":{\"other\":1,\"lookup\":2,\"statx\":1}}}";
+        assert_eq!(counts.add_to("{}", Transport::IoUring), format!("{{{requests}"));
+        assert_eq!(counts.add_to("none", Transport::Device), "none");
     }
 }

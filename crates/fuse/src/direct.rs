@@ -6,7 +6,7 @@
 use extol_vfs::FileSystem;
 
 use crate::abi::op;
-use crate::config::MountConfig;
+use crate::config::{MountConfig, Transport};
 use crate::counts::Counts;
 use crate::errno::Errno;
 use crate::init::{self, Agreed};
@@ -25,7 +25,7 @@ impl Kernel for Nobody {
 pub struct Connection<'a> {
     fs: &'a dyn FileSystem,
     agreed: Agreed,
-    reply: Reply,
+    reply: Reply<'static>,
     counts: Counts,
 }
 
@@ -56,13 +56,16 @@ impl<'a> Connection<'a> {
             agreed: self.agreed,
             kernel: &Nobody,
             counts: &self.counts,
+            transport: Transport::Device,
         };
         self.reply.clear();
         let outcome = if request.opcode == op::INIT {
-            init::negotiate(request.args(), &MountConfig::default(), &mut self.reply).map(|agreed| {
-                self.agreed = agreed;
-                Outcome::Reply
-            })
+            init::negotiate(request.args(), &MountConfig::default(), &mut self.reply, &mut || false).map(
+                |agreed| {
+                    self.agreed = agreed;
+                    Outcome::Reply
+                },
+            )
         } else {
             ops::dispatch(&context, &request, &mut self.reply)
         };

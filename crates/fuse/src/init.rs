@@ -78,8 +78,13 @@ fn wanted(config: &MountConfig) -> u64 {
     caps
 }
 
-/// Answers INIT.
-pub(crate) fn negotiate(mut args: Args<'_>, config: &MountConfig, reply: &mut Reply) -> Result<Agreed> {
+/// Answers INIT. `ring` is asked whether we can have the requests over io_uring, if the kernel can.
+pub(crate) fn negotiate(
+    mut args: Args<'_>,
+    config: &MountConfig,
+    reply: &mut Reply<'_>,
+    ring: &mut dyn FnMut() -> bool,
+) -> Result<Agreed> {
     let major = args.u32()?;
     let minor = args.u32()?;
     let max_readahead = args.u32()?;
@@ -94,6 +99,9 @@ pub(crate) fn negotiate(mut args: Args<'_>, config: &MountConfig, reply: &mut Re
     let mut caps = offered & wanted(config);
     if offered & cap::HANDLE_KILLPRIV_V2 == 0 {
         caps |= offered & cap::HANDLE_KILLPRIV;
+    }
+    if config.io_uring && offered & cap::OVER_IO_URING != 0 && ring() {
+        caps |= cap::OVER_IO_URING;
     }
     let max_write = max_data();
     let max_pages = u16::try_from(max_write / page_size()).unwrap_or(u16::MAX);
@@ -129,7 +137,7 @@ mod tests {
         bytes.extend([0; 44]);
         let mut reply = Reply::default();
         reply.clear();
-        let agreed = negotiate(Args(&bytes), config, &mut reply);
+        let agreed = negotiate(Args(&bytes), config, &mut reply, &mut || true);
         (agreed, reply.body_len())
     }
 
@@ -140,6 +148,9 @@ mod tests {
         assert_eq!(len, 64);
         assert!(agreed.has(cap::WRITEBACK_CACHE | cap::POSIX_ACL | cap::HANDLE_KILLPRIV_V2));
         assert!(!agreed.has(cap::HANDLE_KILLPRIV));
+        assert!(!agreed.has(cap::OVER_IO_URING));
+        let with = MountConfig { io_uring: true, ..MountConfig::default() };
+        assert!(init_with(44, u64::MAX, &with).0.unwrap().has(cap::OVER_IO_URING));
         let (agreed, _) = init(31, cap::ASYNC_READ | cap::HANDLE_KILLPRIV);
         assert_eq!(agreed.unwrap().caps, cap::ASYNC_READ | cap::HANDLE_KILLPRIV);
         assert_eq!(init(22, 0).0.unwrap_err(), Errno(libc::EPROTO));

@@ -3,7 +3,8 @@
 //! ```text
 //!   kernel ── /dev/fuse ──► session.rs   the mount from beginning to end
 //!                             │  worker.rs   read a request, guard it, send the reply   crew.rs  who reads
-//!                             │  wire.rs   bytes of requests and replies   abi.rs  numbers of the protocol
+//!      or, per processor     │  ring/     the same over io_uring
+//!   kernel ── io_uring ─────► │  wire.rs   bytes of requests and replies   abi.rs  numbers of the protocol
 //!                             │  init.rs   what we ask the kernel for
 //!                             ▼
 //!                           ops/         one function per request; they see vfs types only
@@ -50,12 +51,13 @@ mod errno;
 mod init;
 mod mount;
 mod ops;
+mod ring;
 mod session;
 mod share;
 mod wire;
 mod worker;
 
-pub use config::{MountConfig, MountFlag};
+pub use config::{MountConfig, MountFlag, Transport};
 pub use errno::errno;
 pub use mount::{MountError, check, unmount, write_back};
 pub use session::{Mount, Stopper, serve};

@@ -18,11 +18,12 @@ use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno as Os;
 
 use crate::abi::{IN_HEADER, MAX_FIXED, op};
-use crate::config::MountConfig;
+use crate::config::{MountConfig, Transport};
 use crate::counts::Counts;
 use crate::crew::Crew;
 use crate::init::{self, Agreed};
 use crate::mount::{self, MountError};
+use crate::ring::{self, Prepared, Rings};
 use crate::share::Share;
 use crate::wire::{Reply, Request};
 use crate::worker::{self, Slot};
@@ -32,16 +33,21 @@ const FIRST_WORKERS: usize = 2;
 /// More active workers than this only get in each other's way at the device.
 const MOST_ACTIVE: usize = 16;
 
+/// What is said where io_uring was asked for.
+const NOT_OFFERED: &str = "requests come through /dev/fuse: for io_uring, Linux 6.14 or later is needed, and \
+    \"echo Y > /sys/module/fuse/parameters/enable_uring\" before mounting";
+
 /// What the workers of a mount share.
 pub(crate) struct Shared {
     pub(crate) fs: Arc<dyn FileSystem>,
     pub(crate) root: u32,
     pub(crate) device: OwnedFd,
-    dir: PathBuf,
+    pub(crate) dir: PathBuf,
     pub(crate) agreed: Agreed,
     pub(crate) max_threads: usize,
     pub(crate) share: Share,
     pub(crate) crew: Crew,
+    pub(crate) rings: Rings,
     pub(crate) pool: Mutex<Pool>,
     changed: Condvar,
     pub(crate) counts: Counts,
@@ -61,6 +67,8 @@ pub(crate) struct Pool {
     pub(crate) asleep: Vec<Arc<Slot>>,
     /// Workers that wait for other workers: they do not count against the limit.
     pub(crate) waiting: usize,
+    /// Workers alive that serve queues of io_uring.
+    pub(crate) ring_threads: usize,
     /// The connection is gone.
     pub(crate) ended: bool,
     /// Nobody wants to wait for the end.
@@ -70,24 +78,43 @@ pub(crate) struct Pool {
 }
 
 impl Shared {
+    pub(crate) fn transport(&self) -> Transport {
+        if self.rings.active() { Transport::IoUring } else { Transport::Device }
+    }
+
     /// A worker has ended, for an error or because the connection has (`None` inside), or because there are enough.
     pub(crate) fn ended(&self, slot: &Arc<Slot>, why: Option<Option<io::Error>>) {
         let mut pool = self.pool.lock();
         pool.threads -= 1;
         pool.slots.retain(|other| !Arc::ptr_eq(other, slot));
         if let Some(error) = why {
-            pool.ended = true;
-            if pool.error.is_none() {
-                pool.error = error;
-            }
-            for sleeper in pool.asleep.drain(..) {
-                sleeper.call();
-            }
-            if let Some(tender) = self.tender.get() {
-                tender.unpark();
-            }
+            self.over(&mut pool, error);
         }
         self.changed.notify_all();
+    }
+
+    /// A worker of a queue has ended; with an error if it was not the connection's end.
+    pub(crate) fn ring_ended(&self, error: Option<io::Error>) {
+        let mut pool = self.pool.lock();
+        pool.ring_threads -= 1;
+        if error.is_some() {
+            self.over(&mut pool, error);
+        }
+        self.changed.notify_all();
+    }
+
+    /// The service ends.
+    fn over(&self, pool: &mut Pool, error: Option<io::Error>) {
+        pool.ended = true;
+        if pool.error.is_none() {
+            pool.error = error;
+        }
+        for sleeper in pool.asleep.drain(..) {
+            sleeper.call();
+        }
+        if let Some(tender) = self.tender.get() {
+            tender.unpark();
+        }
     }
 }
 
@@ -95,6 +122,7 @@ impl Shared {
 #[derive(Debug)]
 pub struct Mount {
     shared: Arc<Shared>,
+    note: Option<String>,
 }
 
 impl std::fmt::Debug for Shared {
@@ -116,7 +144,7 @@ impl Mount {
         let device = mount::attach(&dir, config)?;
         let processors = std::thread::available_parallelism().map_or(FIRST_WORKERS, usize::from);
         let active = processors.clamp(FIRST_WORKERS, MOST_ACTIVE.min(config.max_threads.max(FIRST_WORKERS)));
-        let started = handshake(&device, config).and_then(|agreed| {
+        let started = handshake(&device, config).and_then(|(agreed, prepared, mut note)| {
             let shared = Arc::new(Shared {
                 root: fs.root(),
                 fs,
@@ -125,6 +153,7 @@ impl Mount {
                 agreed,
                 max_threads: config.max_threads.max(FIRST_WORKERS),
                 share: Share::default(),
+                rings: prepared.as_ref().map_or_else(Rings::default, |p| p.rings(config.max_threads)),
                 crew: Crew::new(active as u32, FIRST_WORKERS as u32),
                 pool: Mutex::default(),
                 changed: Condvar::new(),
@@ -136,18 +165,33 @@ impl Mount {
                 worker::start(&shared)?;
             }
             worker::start_tender(&shared)?;
-            Ok(shared)
+            if let Some(prepared) = prepared {
+                note = prepared.start(&shared).err().map(|error| without(&error)).or(note);
+            }
+            Ok((shared, note))
         });
         match started {
-            Ok(shared) => {
+            Ok((shared, note)) => {
                 mount::tune(&dir, &shared.share);
-                Ok(Self { shared })
+                Ok(Self { shared, note })
             }
             Err(error) => {
                 let _ = mount::unmount(&dir, true);
                 Err(error)
             }
         }
+    }
+
+    /// How its requests come.
+    #[must_use]
+    pub fn transport(&self) -> Transport {
+        self.shared.transport()
+    }
+
+    /// One line about what is not as it was asked for or might be.
+    #[must_use]
+    pub fn note(&self) -> Option<&str> {
+        self.note.as_deref()
     }
 
     /// A handle that ends the mount from elsewhere, for example from a thread that waits for signals.
@@ -162,7 +206,8 @@ impl Mount {
     /// If reading requests failed.
     pub fn run(self) -> Result<(), MountError> {
         let mut pool = self.shared.pool.lock();
-        let over = |pool: &Pool| pool.abandoned || (pool.ended && pool.threads == 0);
+        let over =
+            |pool: &Pool| pool.abandoned || (pool.ended && pool.threads == 0 && pool.ring_threads == 0);
         self.shared.changed.wait_while(&mut pool, |pool| !over(pool));
         match pool.error.take() {
             Some(error) => Err(error.into()),
@@ -242,8 +287,16 @@ impl Stopper {
     }
 }
 
+/// The line about a mount that might have had its requests over io_uring.
+fn without(error: &io::Error) -> String {
+    format!("requests come through /dev/fuse, because io_uring cannot be used: {error}")
+}
+
+/// What was agreed upon, the workers of the queues if there are to be queues, and a line if there might have been.
+type Handshake = (Agreed, Option<Prepared>, Option<String>);
+
 /// Reads and answers INIT.
-fn handshake(device: &OwnedFd, config: &MountConfig) -> Result<Agreed, MountError> {
+fn handshake(device: &OwnedFd, config: &MountConfig) -> Result<Handshake, MountError> {
     let mut buffer = vec![0; IN_HEADER + MAX_FIXED + init::max_data() as usize];
     let mut reply = Reply::default();
     reply.clear();
@@ -256,11 +309,20 @@ fn handshake(device: &OwnedFd, config: &MountConfig) -> Result<Agreed, MountErro
     };
     let request = buffer.get(..size).and_then(Request::parse).filter(|request| request.opcode == op::INIT);
     let request = request.ok_or_else(|| io::Error::other("the kernel did not begin with INIT"))?;
-    let agreed = init::negotiate(request.args(), config, &mut reply);
+    let mut prepared = None;
+    let mut note = config.io_uring.then(|| NOT_OFFERED.to_owned());
+    let agreed = init::negotiate(request.args(), config, &mut reply, &mut || {
+        note = None;
+        match ring::prepare() {
+            Ok(workers) => prepared = Some(workers),
+            Err(error) => note = Some(without(&error)),
+        }
+        prepared.is_some()
+    });
     if agreed.is_err() {
         reply.clear();
     }
     let code = agreed.as_ref().map_or_else(|error| -error.0, |_| 0);
     rustix::io::write(device, reply.finish(request.unique, code)).map_err(io::Error::from)?;
-    agreed.map_err(|_| MountError::TooOld)
+    agreed.map(|agreed| (agreed, prepared, note)).map_err(|_| MountError::TooOld)
 }

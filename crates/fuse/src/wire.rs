@@ -4,6 +4,8 @@
 //! short into `EIO`, so a malformed request fails alone. A [`Reply`] is the worker's write buffer: handlers append
 //! fields behind the room kept for the header, and the session sends the whole with one `write`.
 
+use std::ops::{Deref, DerefMut};
+
 use crate::abi::{IN_HEADER, OUT_HEADER};
 use crate::buffer::Buffer;
 use crate::errno::{Errno, Result};
@@ -89,24 +91,64 @@ impl<'a> Args<'a> {
 
 /// The reply that a worker is putting together. Its memory is reused from request to request.
 #[derive(Debug)]
-pub(crate) struct Reply {
+pub(crate) struct Reply<'a> {
     /// At least `len` bytes; grows when needed and keeps its size, so that reads need no zeroing. The body begins a page.
-    buf: Buffer,
+    buf: Memory<'a>,
     len: usize,
     /// Inodes on each of which this reply carries one reference.
     pub(crate) references: Vec<u32>,
 }
 
-/// Room for the bodies of most replies.
-const SMALL: usize = 512;
+/// Where a reply stands.
+#[derive(Debug)]
+enum Memory<'a> {
+    /// In memory of its own.
+    Own(Buffer),
+    /// In memory that somebody lends: see [`Reply::lent`].
+    Lent(&'a mut [u8]),
+}
 
-impl Default for Reply {
-    fn default() -> Self {
-        Self { buf: Buffer::new(OUT_HEADER + SMALL, OUT_HEADER), len: OUT_HEADER, references: Vec::new() }
+impl Deref for Memory<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Own(buffer) => buffer,
+            Self::Lent(bytes) => bytes,
+        }
     }
 }
 
-impl Reply {
+impl DerefMut for Memory<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Own(buffer) => buffer,
+            Self::Lent(bytes) => bytes,
+        }
+    }
+}
+
+/// Room for the bodies of most replies.
+const SMALL: usize = 512;
+
+impl Default for Reply<'_> {
+    fn default() -> Self {
+        let buf = Memory::Own(Buffer::new(OUT_HEADER + SMALL, OUT_HEADER));
+        Self { buf, len: OUT_HEADER, references: Vec::new() }
+    }
+}
+
+impl<'a> Reply<'a> {
+    /// A reply put together in `memory`, which has room for the header at least. One that needs more takes memory of its own.
+    pub(crate) fn lent(memory: &'a mut [u8], references: Vec<u32>) -> Self {
+        Self { buf: Memory::Lent(memory), len: OUT_HEADER, references }
+    }
+
+    /// True if it outgrew the memory that it was lent, or has memory of its own anyway.
+    pub(crate) fn moved(&self) -> bool {
+        matches!(self.buf, Memory::Own(_))
+    }
+
     /// Forgets what was put together.
     pub(crate) fn clear(&mut self) {
         self.len = OUT_HEADER;
@@ -130,7 +172,7 @@ impl Reply {
         if self.buf.len() < self.len {
             let mut larger = Buffer::new(self.len.max(2 * self.buf.len()), OUT_HEADER);
             larger[..start].copy_from_slice(&self.buf[..start]);
-            self.buf = larger;
+            self.buf = Memory::Own(larger);
         }
         &mut self.buf[start..start + size]
     }

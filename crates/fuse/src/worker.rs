@@ -38,11 +38,12 @@ use crate::crew::Verdict;
 use crate::errno::Errno;
 use crate::init;
 use crate::ops::{self, Context, Kernel, Outcome};
+use crate::ring;
 use crate::session::Shared;
 use crate::wire::{Reply, Request};
 
 /// A worker that has handled a request of this size has memory worth giving back.
-const LARGE: usize = 128 << 10;
+pub(crate) const LARGE: usize = 128 << 10;
 /// Workers that may keep large buffers while they wait to read, and while they sleep.
 const LARGE_IDLE: usize = 4;
 /// What a change gets while the volume is frozen ([`FsError::Frozen`](extol_vfs::FsError)).
@@ -51,7 +52,7 @@ const FROZEN: Errno = Errno(libc::EAGAIN);
 const PATIENCE: Duration = Duration::from_millis(2);
 
 /// True for requests that wait for a device or for other requests more often than not.
-fn waits(opcode: u32, direct_io: bool) -> bool {
+pub(crate) fn waits(opcode: u32, direct_io: bool) -> bool {
     match opcode {
         op::READ | op::FSYNC | op::FSYNCDIR | op::SYNCFS | op::IOCTL | op::FALLOCATE | op::LSEEK => true,
         // Where files are devices; else they go to memory.
@@ -77,7 +78,7 @@ pub(crate) struct Slot {
 
 impl Slot {
     /// A request begins.
-    fn begin(&self, away: bool) {
+    pub(crate) fn begin(&self, away: bool) {
         let next = (self.doing.load(Ordering::Relaxed) | DOING) + 1;
         self.doing.store(next | if away { AWAY } else { ACTIVE }, Ordering::Release);
     }
@@ -92,14 +93,20 @@ impl Slot {
     }
 
     /// The request is over. False if the worker was away.
-    fn end(&self) -> bool {
+    pub(crate) fn end(&self) -> bool {
         self.doing.fetch_and(!DOING, Ordering::AcqRel) & DOING == ACTIVE
     }
 
     /// True, and it is marked as away, if it is at the same request as when this was asked the last time.
-    fn takes_long(&self) -> bool {
+    pub(crate) fn takes_long(&self) -> bool {
         let word = self.doing.load(Ordering::Acquire);
         self.seen.swap(word, Ordering::Relaxed) == word && self.leave(word)
+    }
+
+    /// True if it works, and at the same request as when this was asked the last time.
+    pub(crate) fn same_request(&self) -> bool {
+        let word = self.doing.load(Ordering::Acquire);
+        self.seen.swap(word, Ordering::Relaxed) == word && word & DOING != 0
     }
 
     /// Wakes the worker.
@@ -127,7 +134,7 @@ pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<bool> {
         pool.slots.push(Arc::clone(&slot));
         pool.threads
     };
-    let worker = Worker { shared: Arc::clone(shared), slot: Arc::clone(&slot) };
+    let worker = Worker { shared: Arc::clone(shared), slot: Arc::clone(&slot), queue: None };
     let started = thread::Builder::new().name(format!("fuse-{number}")).spawn(move || worker.run());
     if started.is_err() {
         shared.ended(&slot, None);
@@ -139,15 +146,7 @@ pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<bool> {
 fn obey(shared: &Arc<Shared>, verdict: Verdict) {
     match verdict {
         Verdict::Fine | Verdict::Sleep => {}
-        Verdict::Unread => {
-            let sleeps = &shared.tender_sleeps;
-            if sleeps.load(Ordering::SeqCst)
-                && sleeps.swap(false, Ordering::SeqCst)
-                && let Some(tender) = shared.tender.get()
-            {
-                tender.unpark();
-            }
-        }
+        Verdict::Unread => wake_tender(shared),
         Verdict::Call => {
             if call_sleeper(shared, false) || start(shared).unwrap_or(false) {
                 return;
@@ -156,6 +155,17 @@ fn obey(shared: &Arc<Shared>, verdict: Verdict) {
             // whoever is done next reads.
             call_sleeper(shared, true);
         }
+    }
+}
+
+/// Makes sure that somebody looks before long.
+pub(crate) fn wake_tender(shared: &Shared) {
+    let sleeps = &shared.tender_sleeps;
+    if sleeps.load(Ordering::SeqCst)
+        && sleeps.swap(false, Ordering::SeqCst)
+        && let Some(tender) = shared.tender.get()
+    {
+        tender.unpark();
     }
 }
 
@@ -189,7 +199,10 @@ pub(crate) fn start_tender(shared: &Arc<Shared>) -> io::Result<()> {
 fn tend(shared: &Arc<Shared>) {
     loop {
         shared.tender_sleeps.store(true, Ordering::SeqCst);
-        while shared.crew.readers() > 0 && shared.tender_sleeps.load(Ordering::SeqCst) {
+        while shared.crew.readers() > 0
+            && shared.rings.attended()
+            && shared.tender_sleeps.load(Ordering::SeqCst)
+        {
             if shared.pool.lock().ended {
                 return;
             }
@@ -208,12 +221,15 @@ fn tend(shared: &Arc<Shared>) {
         for verdict in verdicts {
             obey(shared, verdict);
         }
+        ring::tend(shared);
     }
 }
 
-struct Worker {
-    shared: Arc<Shared>,
-    slot: Arc<Slot>,
+pub(crate) struct Worker {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) slot: Arc<Slot>,
+    /// The queue whose requests it serves; `None`: the device.
+    pub(crate) queue: Option<usize>,
 }
 
 impl Worker {
@@ -277,7 +293,8 @@ impl Worker {
         !shared.pool.lock().ended
     }
 
-    fn answer(&self, request: &Request<'_>, reply: &mut Reply) {
+    /// Works on a request. Gives the code of the reply; `None`: there is to be none.
+    pub(crate) fn work(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Option<i32> {
         let shared = &*self.shared;
         let context = Context {
             fs: &*shared.fs,
@@ -285,6 +302,7 @@ impl Worker {
             agreed: shared.agreed,
             kernel: self,
             counts: &shared.counts,
+            transport: shared.transport(),
         };
         let outcome = loop {
             reply.clear();
@@ -298,40 +316,58 @@ impl Worker {
             }
         };
         let code = match outcome {
-            Ok(Outcome::Silent) => return,
-            Err(_) if matches!(request.opcode, op::FORGET | op::BATCH_FORGET) => return,
+            Ok(Outcome::Silent) => return None,
+            Err(_) if matches!(request.opcode, op::FORGET | op::BATCH_FORGET) => return None,
             Ok(Outcome::Reply) => 0,
             Err(Errno(number)) => {
                 reply.clear_body();
                 -number
             }
         };
+        Some(code)
+    }
+
+    fn answer(&self, request: &Request<'_>, reply: &mut Reply<'_>) {
+        let shared = &*self.shared;
+        let Some(code) = self.work(request, reply) else { return };
         let sent = rustix::io::write(&shared.device, reply.finish(request.unique, code));
         if code != 0 || sent.is_err() {
             ops::take_back(&*shared.fs, request, &reply.references, code == 0);
         }
     }
 
-    /// Makes sure that somebody reads while this worker waits, if there can be one.
-    fn step_aside(&self) {
+    /// Makes sure that somebody takes requests while this worker waits. False if nobody can be had.
+    fn step_aside(&self) -> bool {
+        if let Some(queue) = self.queue {
+            return ring::attend(&self.shared, queue);
+        }
         let word = self.slot.doing.load(Ordering::Acquire);
         let crew = &self.shared.crew;
         obey(&self.shared, if self.slot.leave(word) { crew.leave() } else { crew.wait() });
+        let pool = self.shared.pool.lock();
+        pool.threads > pool.waiting
+    }
+
+    /// Counts the worker as one that waits for others, or no longer.
+    fn set_waiting(&self, change: isize) {
+        match self.queue {
+            Some(queue) => self.shared.rings.waits(queue, change),
+            None => {
+                let mut pool = self.shared.pool.lock();
+                pool.waiting = pool.waiting.saturating_add_signed(change);
+            }
+        }
     }
 
     /// Waits until the volume is thawed, if others can go on meanwhile.
     fn wait_thawed(&self) -> bool {
         let shared = &*self.shared;
-        shared.pool.lock().waiting += 1;
-        self.step_aside();
-        let others = {
-            let pool = shared.pool.lock();
-            pool.threads > pool.waiting
-        };
+        self.set_waiting(1);
+        let others = self.step_aside();
         if others {
             shared.fs.wait_thawed();
         }
-        shared.pool.lock().waiting -= 1;
+        self.set_waiting(-1);
         others
     }
 
@@ -358,9 +394,9 @@ impl Kernel for Worker {
     }
 
     fn write_back(&self, nodeid: u64) {
-        self.shared.pool.lock().waiting += 1;
+        self.set_waiting(1);
         self.step_aside();
         self.notify_inval(nodeid, 0);
-        self.shared.pool.lock().waiting -= 1;
+        self.set_waiting(-1);
     }
 }

@@ -1,6 +1,9 @@
 //! The front end on a real mount, over a file system in memory. Needs root and `/dev/fuse`; without them there is
 //! nothing to test and each test says so.
+//!
+//! The same file is a module of `over_io_uring.rs`, where requests come over io_uring instead.
 
+#[path = "memfs/mod.rs"]
 mod memfs;
 
 use std::fs::{self, File};
@@ -12,29 +15,29 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use extol_fuse::{DAEMON_XATTR, Mount, MountConfig, MountError, STATS_XATTR, Stopper};
+use extol_fuse::{DAEMON_XATTR, Mount, MountConfig, MountError, STATS_XATTR, Stopper, Transport};
 use memfs::MemFs;
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, SeekFrom as Whence, XattrFlags};
 
-struct Mounted {
-    fs: Arc<MemFs>,
-    dir: tempfile::TempDir,
-    stopper: Stopper,
-    server: Option<JoinHandle<Result<(), MountError>>>,
+pub(crate) struct Mounted {
+    pub(crate) fs: Arc<MemFs>,
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) stopper: Stopper,
+    pub(crate) server: Option<JoinHandle<Result<(), MountError>>>,
 }
 
 impl Mounted {
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    fn unmount(&mut self) {
+    pub(crate) fn unmount(&mut self) {
         self.stopper.unmount().unwrap();
         self.server.take().unwrap().join().unwrap().unwrap();
     }
 
     /// Waits until the kernel has given every reference back.
-    fn wait_forgotten(&self) {
+    pub(crate) fn wait_forgotten(&self) {
         let start = Instant::now();
         loop {
             fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
@@ -56,6 +59,11 @@ impl Drop for Mounted {
     }
 }
 
+/// True if these are the tests of `over_io_uring.rs`.
+fn over_io_uring() -> bool {
+    module_path!().starts_with("over_io_uring")
+}
+
 fn mount_with(by_number: bool, config: &MountConfig) -> Option<Mounted> {
     if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
         eprintln!("skipped: needs root and /dev/fuse");
@@ -63,13 +71,24 @@ fn mount_with(by_number: bool, config: &MountConfig) -> Option<Mounted> {
     }
     let dir = tempfile::tempdir().unwrap();
     let fs = Arc::new(MemFs::new(by_number));
-    let mount = Mount::new(fs.clone(), dir.path(), config).unwrap();
+    let io_uring = over_io_uring();
+    if io_uring
+        && std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring")
+            .map_or(true, |text| text != "Y\n")
+    {
+        eprintln!("skipped: needs Linux 6.14 and \"echo Y > /sys/module/fuse/parameters/enable_uring\"");
+        return None;
+    }
+    let config = MountConfig { io_uring, ..config.clone() };
+    let mount = Mount::new(fs.clone(), dir.path(), &config).unwrap();
+    let transport = if io_uring { Transport::IoUring } else { Transport::Device };
+    assert_eq!((mount.transport(), mount.note()), (transport, None));
     let stopper = mount.stopper();
     let server = Some(std::thread::spawn(move || mount.run()));
     Some(Mounted { fs, dir, stopper, server })
 }
 
-fn mount() -> Option<Mounted> {
+pub(crate) fn mount() -> Option<Mounted> {
     mount_with(true, &MountConfig { allow_other: true, ..MountConfig::default() })
 }
 
@@ -297,7 +316,9 @@ fn extended_attributes() {
     let mut text = [0; 500];
     let len = rustix::fs::getxattr(m.dir.path(), STATS_XATTR, &mut text[..]).unwrap();
     let stats = std::str::from_utf8(&text[..len]).unwrap();
-    assert!(stats.starts_with("{\"handles\":0,\"fuse\":{\"requests\":{\"lookup\":"), "{stats}");
+    let fuse = stats.strip_prefix("{\"handles\":0,\"fuse\":{\"transport\":\"").expect(stats);
+    let requests = fuse.strip_prefix(if over_io_uring() { "io_uring" } else { "device" }).expect(stats);
+    assert!(requests.starts_with("\",\"requests\":{\"lookup\":"), "{stats}");
     assert!(stats.contains("\"removexattr\":2"), "{stats}");
     let len = rustix::fs::getxattr(m.dir.path(), DAEMON_XATTR, &mut text[..]).unwrap();
     assert_eq!(std::str::from_utf8(&text[..len]).unwrap(), std::process::id().to_string());

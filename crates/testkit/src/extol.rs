@@ -64,6 +64,9 @@ impl ExtolMount {
     pub fn try_start(bin: &Path, source: &Path, dir: &Path, options: &[&str]) -> Result<Self, MountFailed> {
         let mut command = Command::new(bin);
         command.args(["mount", "-f"]);
+        if std::env::var("EXTOL_TEST_TRANSPORT").is_ok_and(|transport| transport == "io_uring") {
+            command.args(["-o", "io_uring"]);
+        }
         if !options.is_empty() {
             command.arg("-o").arg(options.join(","));
         }

@@ -9,6 +9,8 @@
 //! - **The kernel is the oracle.** A test takes a [`Subject`]: Extol, or Linux's own ext4. With
 //!   `EXTOL_TEST_SUBJECT=kernel` the suite runs against Linux and thereby tests itself.
 //!
+//! With `EXTOL_TEST_TRANSPORT=io_uring` mounts have their requests over io_uring, where the machine offers that.
+//!
 //! What a test needs from the machine is declared with [`require`]; a missing need skips the test loudly, or fails
 //! it when `EXTOL_NO_SKIP=1` is set, as CI does.
 

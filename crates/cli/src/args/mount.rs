@@ -26,8 +26,8 @@ use clap::{ArgAction, Args};
 )]
 pub struct MountArgs {
     /// Mount options, separated by commas: those of mount(8) (ro, nosuid, noatime ...), of FUSE (allow_other,
-    /// noallow_other, max_threads=N, nowriteback_cache), and of ext4 (data=, commit=, errors=, barrier, norecovery,
-    /// journal_path= ...).
+    /// noallow_other, max_threads=N, nowriteback_cache, io_uring), and of ext4 (data=, commit=, errors=, barrier,
+    /// norecovery, journal_path= ...).
     #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append)]
     pub options: Vec<String>,
     /// Stay in the foreground.

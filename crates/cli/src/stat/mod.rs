@@ -26,7 +26,7 @@ pub fn run(args: &StatArgs) -> Result<()> {
         return print(json(&live.json()?)? + "\n");
     }
     let stats = live.stats()?;
-    print(text::render(&stats))
+    print(text::render(&stats, live.transport()?))
 }
 
 /// The same JSON, for people.

@@ -6,9 +6,11 @@ use extol::Stats;
 use extol_service::Distribution;
 use serde_json::Value;
 
-/// Everything.
-pub fn render(stats: &Stats) -> String {
+/// Everything, of a mount whose requests come over `transport`.
+pub fn render(stats: &Stats, transport: &str) -> String {
     let mut text = summary(stats);
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "{:<20} {transport}", "requests come over");
     text.push('\n');
     let value = serde_json::to_value(stats).unwrap_or_default();
     if let Value::Object(fields) = value {

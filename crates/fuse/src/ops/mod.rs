@@ -11,6 +11,7 @@ mod xattrs;
 use extol_vfs::{Attr, Creds, FileKind, FileSystem, Rdev, Timestamp};
 
 use crate::abi::{ROOT_NODE, op};
+use crate::config::Transport;
 use crate::counts::Counts;
 use crate::errno::{Errno, Result};
 use crate::init::Agreed;
@@ -47,6 +48,7 @@ pub(crate) struct Context<'a> {
     pub(crate) agreed: Agreed,
     pub(crate) kernel: &'a dyn Kernel,
     pub(crate) counts: &'a Counts,
+    pub(crate) transport: Transport,
 }
 
 /// Works on one request.

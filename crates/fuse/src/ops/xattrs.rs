@@ -93,7 +93,7 @@ impl Context<'_> {
 
     fn virtual_value(&self, name: &[u8]) -> Vec<u8> {
         if name == STATS_XATTR.as_bytes() {
-            self.counts.add_to(&self.fs.stats_json()).into_bytes()
+            self.counts.add_to(&self.fs.stats_json(), self.transport).into_bytes()
         } else {
             std::process::id().to_string().into_bytes()
         }

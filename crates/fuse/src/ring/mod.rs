@@ -1,0 +1,322 @@
+//! Requests over io_uring (Linux 6.14 and later, where the administrator has switched it on).
+//!
+//! The kernel has a queue of requests for each processor, and puts a request into the queue of the processor on which it was
+//! made. A queue is served by workers on that processor: handing a request over wakes no other processor, and the reply
+//! and the wait for the next request are one system call. That is where most of the time of a small request goes.
+//!
+//! ```text
+//!   processor 0                     processor 1                    any
+//!   ┌─────────────┐                 ┌─────────────┐                ┌──────────────┐
+//!   │ queue 0     │                 │ queue 1     │                │ /dev/fuse    │  forget, interrupt
+//!   └─┬────┬────┬─┘                 └─┬────┬──────┘                └─┬────┬───────┘  (notifications go in here)
+//!     worker …  one entry each        worker …                       worker::Worker, as without rings
+//! ```
+//!
+//! *Beginning.* The first workers are made, with their rings and memory, before INIT is answered ([`prepare`]); only if that
+//! works is io_uring agreed upon. From then on the kernel holds all requests back until each queue has an entry. If it refuses
+//! one of them, it sends the requests to `/dev/fuse` after all.
+//!
+//! *Work.* A worker waits in its ring ([`Entry`]), lets `worker::Worker` do the work, and hands the reply over
+//! (`exchange.rs`). It is bound to its processor while requests are small (`processor.rs`). How many workers a queue
+//! has is the business of `queue.rs`.
+//!
+//! *Another worker.* The kernel gives requests that wait in a queue to entries that come back with a reply, but not to one that is
+//! registered: they would wait until some other request of that processor has been answered, and that may be what a frozen
+//! volume waits for. So where a request may take for ever, whoever joins later *stirs* the queue: a thread on that processor
+//! makes a request of its own ([`stir`]), which the new entry gets, and whose reply sets the others going.
+//!
+//! *Memory.* Each entry has room for the largest request, whose pages exist once they are touched. An entry that large requests
+//! have touched gives them back when it has been idle for a while ([`IDLE`]).
+//!
+//! *End.* After an unmount every entry comes back with an error, and its worker ends. A worker whose ring fails is the end of the
+//! mount's service: requests of its queue might wait for ever.
+//!
+//! A reply is always delivered, or the mount is over, so references are taken back only where the reply is an error.
+
+mod exchange;
+mod processor;
+mod queue;
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use extol_fuse_ring::Entry;
+
+use self::exchange::{Scratch, Sizes, Work, answer};
+use self::processor::Seat;
+use self::queue::{Hired, Queue};
+use crate::init;
+use crate::ops;
+use crate::session::Shared;
+use crate::wire::{Reply, Request};
+use crate::worker::{self, LARGE, Slot, Worker};
+
+/// Most queues: each takes two descriptors and two threads.
+const MOST_QUEUES: usize = 256;
+/// Workers of a queue at the start: one for the request at hand and one for the next. One alone where there are many queues.
+const FIRST: usize = 2;
+const MANY_QUEUES: usize = 16;
+/// An entry that is idle for so long gives the memory of large requests back.
+const IDLE: Duration = Duration::from_secs(1);
+/// Smallest room that the kernel accepts, whatever was agreed upon.
+const SMALLEST_PAYLOAD: usize = 8192;
+
+/// The queues of a mount; none without io_uring.
+#[derive(Debug, Default)]
+pub(crate) struct Rings {
+    queues: Vec<Queue>,
+    /// Most workers of a queue.
+    limit: usize,
+    /// The kernel uses them.
+    active: AtomicBool,
+}
+
+/// What a worker is told when the mount is there, and where it says whether the kernel has taken its entry.
+type Go = (Arc<Shared>, Sender<(usize, io::Result<()>)>);
+
+/// Workers that wait for the mount, with their queues.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    queues: usize,
+    workers: Vec<(usize, Sender<Go>)>,
+}
+
+/// Makes the first workers.
+pub(crate) fn prepare() -> io::Result<Prepared> {
+    let queues = processor::possible()?;
+    if queues > MOST_QUEUES {
+        return Err(io::Error::other("too many processors"));
+    }
+    let each = if queues > MANY_QUEUES { 1 } else { FIRST };
+    let (tell, told) = channel();
+    let mut workers = Vec::with_capacity(queues * each);
+    for number in (0..queues).flat_map(|number| std::iter::repeat_n(number, each)) {
+        let (sender, receiver) = channel();
+        let tell = tell.clone();
+        name(number).spawn(move || first(number, &tell, &receiver))?;
+        workers.push((number, sender));
+    }
+    for _ in &workers {
+        told.recv().map_err(io::Error::other)??;
+    }
+    Ok(Prepared { queues, workers })
+}
+
+fn name(number: usize) -> thread::Builder {
+    thread::Builder::new().name(format!("fuse-q{number}"))
+}
+
+fn entry() -> io::Result<Entry> {
+    Entry::new((init::max_data() as usize).max(SMALLEST_PAYLOAD))
+}
+
+/// A first worker.
+fn first(number: usize, tell: &Sender<io::Result<()>>, go: &Receiver<Go>) {
+    let entry = match entry() {
+        Ok(entry) => entry,
+        Err(error) => {
+            let _ = tell.send(Err(error));
+            return;
+        }
+    };
+    let _ = tell.send(Ok(()));
+    if let Ok((shared, registered)) = go.recv() {
+        let slot = shared.rings.queues[number].join();
+        serve(&shared, number, &slot, Ok(entry), |outcome| {
+            let _ = registered.send((number, outcome));
+            drop(registered);
+        });
+    }
+}
+
+impl Prepared {
+    /// The queues of the mount that these workers are to serve.
+    pub(crate) fn rings(&self, max_threads: usize) -> Rings {
+        let queues: Vec<_> = (0..self.queues).map(|_| Queue::default()).collect();
+        Rings { queues, limit: max_threads.max(FIRST), ..Rings::default() }
+    }
+
+    /// Lets the workers begin, and waits until their entries are with the kernel.
+    ///
+    /// # Errors
+    /// If there is a queue for which the kernel has refused all; then it uses none.
+    pub(crate) fn start(self, shared: &Arc<Shared>) -> io::Result<()> {
+        let (registered, outcomes) = channel();
+        for (_, go) in self.workers {
+            shared.pool.lock().ring_threads += 1;
+            let _ = go.send((Arc::clone(shared), registered.clone()));
+        }
+        drop(registered);
+        let mut served = vec![false; self.queues];
+        let mut refusal = Ok(());
+        for (number, outcome) in outcomes {
+            match outcome {
+                Ok(()) => served[number] = true,
+                Err(error) => refusal = Err(error),
+            }
+        }
+        if served.contains(&false) {
+            return refusal;
+        }
+        shared.rings.active.store(true, Ordering::Release);
+        Ok(())
+    }
+}
+
+impl Rings {
+    /// True if the requests come here.
+    pub(crate) fn active(&self) -> bool {
+        self.active.load(Ordering::Acquire)
+    }
+
+    /// True if every queue has an idle worker.
+    pub(crate) fn attended(&self) -> bool {
+        self.queues.iter().all(Queue::attended)
+    }
+
+    /// Counts a worker of a queue as one that waits for other requests, or (-1) no longer.
+    pub(crate) fn waits(&self, number: usize, change: isize) {
+        self.queues[number].waits(change);
+    }
+}
+
+/// Hires workers where nobody has been idle for a while.
+pub(crate) fn tend(shared: &Arc<Shared>) {
+    for (number, queue) in shared.rings.queues.iter().enumerate() {
+        if queue.neglected() {
+            hire(shared, number, true);
+        }
+    }
+}
+
+/// Sees to it that a queue has an idle worker while one of its workers waits for other requests. False if there can be none.
+pub(crate) fn attend(shared: &Arc<Shared>, number: usize) -> bool {
+    let attended = hire(shared, number, true);
+    if shared.rings.queues[number].to_be_stirred() {
+        stir(shared, number);
+    }
+    attended
+}
+
+/// Takes another worker on if nobody is idle; it stirs the queue if it is `stuck`, or somebody waits for other requests.
+fn hire(shared: &Arc<Shared>, number: usize, stuck: bool) -> bool {
+    let queue = &shared.rings.queues[number];
+    let slot = match queue.hire(shared.rings.limit) {
+        Hired::Nobody => return true,
+        Hired::TooMany => return false,
+        Hired::New(slot) => slot,
+    };
+    shared.pool.lock().ring_threads += 1;
+    let (mine, its) = (Arc::clone(shared), Arc::clone(&slot));
+    let started = name(number).spawn(move || {
+        serve(&mine, number, &its, entry(), |outcome| {
+            if outcome.is_ok() && mine.rings.queues[number].registered(stuck) {
+                stir(&mine, number);
+            }
+        });
+    });
+    if started.is_err() {
+        queue.leave(&slot);
+        shared.ring_ended(None);
+    }
+    started.is_ok()
+}
+
+/// Makes a request on a processor, without waiting for the answer.
+fn stir(shared: &Arc<Shared>, number: usize) {
+    let dir = shared.dir.clone();
+    // Where there is no thread to be had, the next request of that processor does it.
+    let _ = thread::Builder::new().name("fuse-stir".into()).spawn(move || {
+        let _ = Seat::take(number);
+        let _ = rustix::fs::statfs(&dir);
+    });
+}
+
+/// Serves requests of a queue until the mount ends. `tell` hears whether the kernel has taken the entry.
+fn serve(
+    shared: &Arc<Shared>,
+    number: usize,
+    slot: &Arc<Slot>,
+    entry: io::Result<Entry>,
+    tell: impl FnOnce(io::Result<()>),
+) {
+    let seat = Seat::take(number);
+    let entry = entry.and_then(|mut entry| {
+        let queue = u16::try_from(number).map_err(io::Error::other)?;
+        entry.register(shared.device.as_fd(), queue).map(|()| entry)
+    });
+    let failed = match entry {
+        Ok(mut entry) => {
+            tell(Ok(()));
+            let worker = Worker { shared: Arc::clone(shared), slot: Arc::clone(slot), queue: Some(number) };
+            work(&worker, number, &mut entry, seat)
+        }
+        Err(error) => {
+            // The others of the queue go on; where there is none, the kernel does without.
+            tell(Err(error));
+            None
+        }
+    };
+    shared.rings.queues[number].leave(slot);
+    shared.ring_ended(failed);
+}
+
+/// The work. Gives the error if it was not the end of the mount that ended it.
+fn work(worker: &Worker, number: usize, entry: &mut Entry, mut seat: Seat) -> Option<io::Error> {
+    let Worker { shared, slot, .. } = worker;
+    let queue = &shared.rings.queues[number];
+    let mut scratch = Scratch::default();
+    // It has had a large request since it gave its memory back.
+    let mut touched = false;
+    loop {
+        if let Err(error) = wait(entry, &mut touched) {
+            let over = [libc::ENOTCONN, libc::ECONNABORTED, libc::ENODEV, libc::ECANCELED];
+            return Some(error)
+                .filter(|error| !error.raw_os_error().is_some_and(|code| over.contains(&code)));
+        }
+        slot.begin(false);
+        let alone = queue.take();
+        let sizes = Sizes::of(entry.memory());
+        if alone {
+            let busy = sizes.is_some_and(|sizes| shared.share.is_busy(sizes.nodeid, sizes.payload));
+            if busy || sizes.is_some_and(|sizes| worker::waits(sizes.opcode, shared.agreed.direct_io)) {
+                // Small requests must not stand behind those of a heavy writer.
+                hire(shared, number, busy);
+            } else {
+                worker::wake_tender(shared);
+            }
+        }
+        let body = answer(entry.memory(), sizes, &mut scratch, worker);
+        let large = body as usize >= LARGE || sizes.is_some_and(|sizes| sizes.payload >= LARGE);
+        touched |= large;
+        seat.settle(large);
+        slot.end();
+        queue.done();
+        if let Err(error) = entry.commit(body) {
+            return Some(error);
+        }
+    }
+}
+
+impl Work for Worker {
+    fn work(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Option<i32> {
+        Worker::work(self, request, reply)
+    }
+
+    fn take_back(&self, request: &Request<'_>, references: &[u32], good: bool) {
+        ops::take_back(&*self.shared.fs, request, references, good);
+    }
+}
+
+/// Waits for a request. If none comes for a while, an entry that was `large` gives its memory back.
+fn wait(entry: &mut Entry, large: &mut bool) -> io::Result<()> {
+    if std::mem::take(large) && !entry.next(Some(IDLE))? {
+        entry.discard();
+    }
+    entry.next(None).map(drop)
+}

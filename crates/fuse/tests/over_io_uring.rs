@@ -1,0 +1,90 @@
+//! The front end on a real mount whose requests come over io_uring: all tests of `mount.rs` again, and what is special there.
+//! Without Linux 6.14, or with io_uring switched off in its module, each test says that it is skipped.
+
+mod mount;
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use rustix::mount::UnmountFlags;
+
+/// Lets stuck requests go on, also when a test fails.
+struct Release<'a>(&'a mount::Mounted);
+
+impl Drop for Release<'_> {
+    fn drop(&mut self) {
+        self.0.fs.release_stuck();
+    }
+}
+
+/// A process that waits for a name that is stuck.
+fn caller(m: &mount::Mounted, name: &str) -> Child {
+    Command::new("stat").arg(m.path(name)).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// Callers that are killed while their request is worked on leave an entry that goes on working, and nothing else waits.
+#[test]
+fn killed_callers_in_a_storm() {
+    const STUCK: usize = 12;
+    let Some(mut m) = mount::mount() else { return };
+    for n in 0..STUCK {
+        // The kernel lets one new name at a time into a directory.
+        fs::create_dir(m.path(&format!("d{n}"))).unwrap();
+    }
+    let release = Release(&m);
+    let mut callers: Vec<_> = (0..STUCK).map(|n| caller(&m, &format!("d{n}/stuck"))).collect();
+    m.fs.wait_stuck(STUCK);
+    for caller in &mut callers {
+        caller.kill().unwrap();
+    }
+    thread::scope(|scope| {
+        for t in 0..4 {
+            let m = &m;
+            scope.spawn(move || {
+                fs::create_dir(m.path(&format!("t{t}"))).unwrap();
+                for n in 0..100 {
+                    let path = m.path(&format!("t{t}/f{n}"));
+                    let mut file = File::create(&path).unwrap();
+                    file.write_all(&vec![t as u8; 50_000]).unwrap();
+                    file.sync_all().unwrap();
+                    assert_eq!(fs::read(&path).unwrap(), vec![t as u8; 50_000]);
+                    if n % 2 == 0 {
+                        fs::remove_file(&path).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    drop(release);
+    for mut caller in callers {
+        assert!(!caller.wait().unwrap().success());
+    }
+    m.wait_forgotten();
+    m.unmount();
+}
+
+/// A mount that is ended by force while requests are worked on: their callers get an error, and the service ends with
+/// the last of them.
+#[test]
+fn ended_by_force_while_requests_are_worked_on() {
+    const STUCK: usize = 6;
+    let Some(mut m) = mount::mount() else { return };
+    for n in 0..STUCK {
+        fs::create_dir(m.path(&format!("d{n}"))).unwrap();
+    }
+    let release = Release(&m);
+    let callers: Vec<_> = (0..STUCK).map(|n| caller(&m, &format!("d{n}/stuck"))).collect();
+    m.fs.wait_stuck(STUCK);
+    rustix::mount::unmount(m.dir.path(), UnmountFlags::FORCE | UnmountFlags::DETACH).unwrap();
+    for mut caller in callers {
+        assert!(!caller.wait().unwrap().success());
+    }
+    thread::sleep(Duration::from_millis(10));
+    assert!(m.server.as_ref().is_some_and(|server| !server.is_finished()), "requests are worked on");
+    drop(release);
+    m.server.take().unwrap().join().unwrap().unwrap();
+    assert!(m.stopper.has_ended());
+}
