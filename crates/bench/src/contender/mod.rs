@@ -38,8 +38,8 @@ pub enum Contender {
     Node(String),
     /// A mount that we make, with mount options.
     Mounted(SubjectKind, String),
-    /// A FUSE file system that does nothing.
-    Noop,
+    /// A FUSE file system that does nothing, with mount options.
+    Noop(String),
     /// The bare block device.
     Raw,
     /// A directory.
@@ -59,15 +59,15 @@ impl Contender {
             "mount" => Self::Mounted(SubjectKind::Extol, options.into()),
             "kernel" => Self::Mounted(SubjectKind::Kernel, options.into()),
             "fuse2fs" => Self::Mounted(SubjectKind::Fuse2fs, options.into()),
-            "noop" | "raw" if !options.is_empty() => {
+            "raw" if !options.is_empty() => {
                 return Err(BenchError(format!("target \"{text}\": {kind} has no options")));
             }
-            "noop" => Self::Noop,
+            "noop" => Self::Noop(options.into()),
             "raw" => Self::Raw,
             _ if text.contains('/') || text == "." => Self::Dir(text.into()),
             _ => {
                 return Err(BenchError(format!(
-                    "unknown target \"{text}\": library, node, mount, kernel, fuse2fs (each may be followed by :OPTIONS), noop, \
+                    "unknown target \"{text}\": library, node, mount, kernel, fuse2fs, noop (each may be followed by :OPTIONS), \
                      raw, or a directory with a / in it"
                 )));
             }
@@ -81,7 +81,7 @@ impl Contender {
             Self::Library(options) => ("library", options.as_str()),
             Self::Node(options) => ("node", options.as_str()),
             Self::Mounted(kind, options) => (kind.name(), options.as_str()),
-            Self::Noop => ("noop", ""),
+            Self::Noop(options) => ("noop", options.as_str()),
             Self::Raw => ("raw", ""),
             Self::Dir(path) => return path.display().to_string(),
         };

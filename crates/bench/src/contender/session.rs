@@ -74,7 +74,7 @@ impl Session {
             Contender::Library(options) => Self::library(place, volume, options),
             Contender::Node(options) => Self::library_on_node(place, volume, options, &|_| Ok(Box::new(()))),
             Contender::Mounted(kind, options) => Self::mounted(place, volume, *kind, options),
-            Contender::Noop => Self::noop(place),
+            Contender::Noop(options) => Self::noop(place, options),
             Contender::Raw => Self::raw(place, volume),
             Contender::Dir(path) => Self::dir(path),
         }
@@ -208,8 +208,8 @@ impl Session {
         Meter::new(move || own_cpu() + daemon.and_then(cpu_of).unwrap_or_default())
     }
 
-    fn noop(place: &Place) -> Result<Self> {
-        let mounted = noop::Mounted::start(&place.extol)?;
+    fn noop(place: &Place, options: &str) -> Result<Self> {
+        let mounted = noop::Mounted::start(&place.extol, options)?;
         let target =
             Dir::open(mounted.dir()).map_err(|e| BenchError(format!("{}: {e}", mounted.dir().display())))?;
         Ok(Self { target: Arc::new(target), kind: Kind::Noop(mounted) })

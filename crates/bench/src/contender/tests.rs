@@ -12,6 +12,7 @@ fn names_on_the_command_line() {
         "kernel:nobarrier",
         "fuse2fs",
         "noop",
+        "noop:io_uring",
         "raw",
         "/mnt/x",
         "./y",

@@ -30,12 +30,15 @@ pub fn mount_config() -> MountConfig {
 pub struct Mounted(Daemon);
 
 impl Mounted {
-    /// Starts `extol` (the program) on a directory of its own.
+    /// Starts `extol` (the program) on a directory of its own, with mount options (may be empty).
     ///
     /// # Errors
     /// If it does not come up.
-    pub fn start(extol: &Path) -> Result<Self> {
-        let words: [OsString; 2] = ["noop".into(), "--until-eof".into()];
+    pub fn start(extol: &Path, options: &str) -> Result<Self> {
+        let mut words: Vec<OsString> = vec!["noop".into(), "--until-eof".into()];
+        if !options.is_empty() {
+            words.extend(["-o".into(), options.into()]);
+        }
         Daemon::start(extol, "no-op file system", &words, READY).map(Self)
     }
 

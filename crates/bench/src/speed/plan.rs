@@ -45,7 +45,7 @@ fn fuse2fs() -> Entry {
 }
 
 fn noop() -> Entry {
-    Entry::new("noop", Contender::Noop, &[])
+    Entry::new("noop", Contender::Noop(String::new()), &[])
 }
 
 fn raw() -> Entry {

@@ -104,6 +104,9 @@ pub struct BenchMediumArgs {
         the unmount. Stays in the foreground; ends when DIR is unmounted, or with SIGTERM or SIGINT."
 )]
 pub struct BenchNoopArgs {
+    /// Mount options of FUSE (io_uring, max_threads=N, nowriteback_cache ...), separated by commas.
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    pub options: Option<String>,
     /// End when standard input ends.
     #[arg(long)]
     pub until_eof: bool,

@@ -35,7 +35,7 @@ pub struct OutputArgs {
 /// Who takes part in a load, where, and how often.
 #[derive(Args, Debug)]
 pub struct ContestArgs {
-    /// Who takes part: library, node, mount, kernel, fuse2fs (each with :OPTIONS), noop, raw, or a directory [default: library].
+    /// Who takes part: library, node, mount, kernel, fuse2fs, noop (each with :OPTIONS), raw, or a directory [default: library].
     #[arg(long = "target", value_name = "TARGET", action = ArgAction::Append)]
     pub targets: Vec<String>,
     /// What volumes lie on: image, memory, a block device (it is overwritten), or an emulated sata, raid, cloud, nvme or

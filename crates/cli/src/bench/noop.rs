@@ -6,8 +6,9 @@ use extol_bench::noop::{NoopFs, READY, mount_config};
 use extol_fuse::{Mount, MountConfig};
 
 use crate::args::BenchNoopArgs;
-use crate::error::{Result, print};
+use crate::error::{Failure, Result, print, warn};
 use crate::medium::{MountPoint, end_with_input};
+use crate::options;
 use crate::signals::Guard;
 
 /// Serves it until it is unmounted or told to end.
@@ -18,9 +19,17 @@ pub fn run(args: &BenchNoopArgs) -> Result<()> {
     extol_fuse::check(&dir.path)?;
     let guard = Guard::start()?;
     // As for a mount of a volume.
-    let config = MountConfig { allow_other: rustix::process::geteuid().is_root(), ..mount_config() };
+    let mut config = MountConfig { allow_other: rustix::process::geteuid().is_root(), ..mount_config() };
+    for word in args.options.iter().flat_map(|list| options::words(list)) {
+        if !config.accept(&word) {
+            return Err(Failure::usage(format_args!("unknown mount option \"{word}\"")));
+        }
+    }
     let mount = Mount::new(Arc::new(NoopFs::new()), &dir.path, &config)?;
     guard.mounted(mount.stopper());
+    if let Some(note) = mount.note() {
+        warn(note);
+    }
     if args.until_eof {
         end_with_input(mount.stopper(), || {})?;
     }
