@@ -30,6 +30,7 @@ use std::thread;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno as Os;
 
 use crate::abi::{IN_HEADER, MAX_FIXED, NOTIFY_INVAL_INODE, WRITE_HEADER, op};
@@ -48,6 +49,11 @@ pub(crate) const LARGE: usize = 128 << 10;
 const LARGE_IDLE: usize = 4;
 /// What a change gets while the volume is frozen ([`FsError::Frozen`](extol_vfs::FsError)).
 const FROZEN: Errno = Errno(libc::EAGAIN);
+/// What a request gets that needs more room than there is.
+const FULL: Errno = Errno(libc::ENOSPC);
+/// How often, and how soon one after the other, a worker looks whether all that the kernel forgets has been heard.
+const LOOKS: u32 = 100;
+const LOOK: Duration = Duration::from_micros(50);
 /// How long a request that should be over at once may keep others from being read.
 const PATIENCE: Duration = Duration::from_millis(2);
 
@@ -101,6 +107,11 @@ impl Slot {
     pub(crate) fn takes_long(&self) -> bool {
         let word = self.doing.load(Ordering::Acquire);
         self.seen.swap(word, Ordering::Relaxed) == word && self.leave(word)
+    }
+
+    /// True if it works.
+    fn works(&self) -> bool {
+        self.doing.load(Ordering::Acquire) & DOING != 0
     }
 
     /// True if it works, and at the same request as when this was asked the last time.
@@ -304,11 +315,17 @@ impl Worker {
             counts: &shared.counts,
             transport: shared.transport(),
         };
+        if self.queue.is_some() && request.opcode == op::STATFS {
+            self.hear_forgets();
+        }
+        let mut again = self.queue.is_some();
         let outcome = loop {
             reply.clear();
             let work = AssertUnwindSafe(|| ops::dispatch(&context, request, reply));
             let outcome = std::panic::catch_unwind(work).unwrap_or(Err(Errno(libc::EIO)));
-            if outcome != Err(FROZEN) || !self.wait_thawed() {
+            if outcome == Err(FULL) && std::mem::take(&mut again) {
+                self.hear_forgets();
+            } else if outcome != Err(FROZEN) || !self.wait_thawed() {
                 break outcome;
             }
             for &ino in &reply.references {
@@ -346,6 +363,28 @@ impl Worker {
         obey(&self.shared, if self.slot.leave(word) { crew.leave() } else { crew.wait() });
         let pool = self.shared.pool.lock();
         pool.threads > pool.waiting
+    }
+
+    /// Waits until the device's workers have heard what the kernel has said so far. What it forgets comes through the device, and
+    /// requests over io_uring overtake it; but a program that has deleted something counts on the room. Best effort: it
+    /// is over after a while, and what is heard may be forgotten a moment later.
+    fn hear_forgets(&self) {
+        let shared = &*self.shared;
+        let mut quiet = 0;
+        for _ in 0..LOOKS {
+            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+            let mut device = [PollFd::new(&shared.device, PollFlags::IN)];
+            let unread = poll(&mut device, Some(&now)).is_ok_and(|ready| ready > 0);
+            if unread || shared.pool.lock().slots.iter().any(|slot| slot.works()) {
+                quiet = 0;
+            } else if quiet == 1 {
+                return;
+            } else {
+                // Who has just read does not say so at once.
+                quiet = 1;
+            }
+            thread::sleep(LOOK);
+        }
     }
 
     /// Counts the worker as one that waits for others, or no longer.
