@@ -62,9 +62,6 @@ pub enum Plant {
     /// What e2fsck writes back from memory does not go home before the first fast commit.
     #[cfg(feature = "planted-bugs")]
     PatchedNotHome,
-    /// Data that the last fast commit vouches for is overwritten.
-    #[cfg(feature = "planted-bugs")]
-    WitnessOverwritten,
 }
 
 impl Plant {
@@ -98,8 +95,6 @@ impl Plant {
         ("unlink-forgotten", Self::UnlinkForgotten),
         #[cfg(feature = "planted-bugs")]
         ("patched-not-home", Self::PatchedNotHome),
-        #[cfg(feature = "planted-bugs")]
-        ("witness-overwritten", Self::WitnessOverwritten),
     ];
 
     /// The bug of this name.
@@ -132,7 +127,6 @@ impl Plant {
             Self::NamesForgotten => planted::Bug::NamesForgotten,
             Self::UnlinkForgotten => planted::Bug::UnlinkForgotten,
             Self::PatchedNotHome => planted::Bug::PatchedNotHome,
-            Self::WitnessOverwritten => planted::Bug::WitnessOverwritten,
         }));
     }
 }

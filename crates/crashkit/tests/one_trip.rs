@@ -151,3 +151,59 @@ fn zeros_must_be_durable_first() {
     });
     assert!(found, "nobody sees what the blocks held before");
 }
+
+/// A file is synced, and then overwritten. Wherever the power goes behind the first fsync, the file is there, with the old bytes
+/// or the new ones.
+fn overwritten() -> Result<usize, String> {
+    const NEW: u8 = 0x11;
+    let variant = Variant::by_name("fc-4k").unwrap();
+    let base = variant.make().unwrap().into_devices().remove(0);
+    let tape = Tape::new(vec![base.snapshot()]);
+    let fs = Ext4::open(tape.device(0), &variant.load_options(None, false).unwrap()).unwrap();
+    for name in ["a", "b"] {
+        fs.create_file(name).unwrap().sync_all().unwrap();
+    }
+    let mut acknowledged = Vec::new();
+    for nr in 0..12 {
+        let file = fs.create_file(format!("f{nr}")).unwrap();
+        file.write_at(&[DATA; LEN], 0).unwrap();
+        file.sync_all().unwrap();
+        acknowledged.push(tape.position());
+        file.write_at(&[NEW; LEN], 0).unwrap();
+        file.sync_all().unwrap();
+    }
+    let settled = fs.stats().journal.fast_commit.settled;
+    let events = tape.finish().0;
+    let state = base.snapshot();
+    let mut states = 0;
+    for (at, event) in events.iter().enumerate() {
+        apply(event, &state);
+        let promised = acknowledged.iter().filter(|ack| **ack <= at + 1).count();
+        let ours = recover(&variant, &[state.snapshot()])?.devices.remove(0);
+        let ours = Ext4::open(std::sync::Arc::new(ours), &variant.recovery_options(None)).unwrap();
+        for nr in 0..promised {
+            let content = ours.read_file(format!("f{nr}")).map_err(|e| format!("state {at}, f{nr}: {e}"))?;
+            if content != [DATA; LEN] && content != [NEW; LEN] {
+                return Err(format!("state {at}: f{nr} shows {:02x?}…", &content[..content.len().min(16)]));
+            }
+        }
+        states += 1;
+    }
+    assert!(settled > 5, "{settled} fast commits before an overwrite");
+    Ok(states)
+}
+
+#[test]
+fn what_was_promised_outlives_its_overwriting() {
+    let states = overwritten().unwrap();
+    assert!(states > 60, "{states} states");
+}
+
+#[test]
+fn it_does_not_without_another_fast_commit_in_between() {
+    use extol_journal::planted::{Bug, set};
+    set(Some(Bug::WitnessOverwritten));
+    let found = std::panic::catch_unwind(overwritten);
+    set(None);
+    assert!(matches!(&found, Ok(Err(why)) if why.contains("f")), "{found:?}");
+}
