@@ -223,7 +223,7 @@ fn mistakes_are_one_line() {
         "fast-commit --part half",
         "fast-commit --quick --rounds 2",
         "fast-commit --profile floppy",
-        "metadata --target noop:ro",
+        "seq --target raw:ro",
         "seq --size 0",
         "seq --bs 2M --size 1M",
         "rand --direct --bs 1000",
