@@ -114,10 +114,10 @@ impl Shared {
         goal: BlockNr,
         want: u32,
         min: u32,
-    ) -> Result<Run> {
+    ) -> Result<(Run, bool)> {
         let want = want.clamp(1, self.geo.blocks_per_group);
-        if let Some(run) = window.cut(self, goal, want, min.clamp(1, want)) {
-            return Ok(run);
+        if let Some(cut) = window.cut(self, goal, want, min.clamp(1, want)) {
+            return Ok(cut);
         }
         window.empty();
         let limit = if self.is_tight() { 0 } else { self.opts.max_window };
@@ -126,7 +126,7 @@ impl Shared {
         let piece = Run { start: run.start, len: run.len.min(want) };
         let rest = Run { start: piece.end(), len: run.len - piece.len };
         window.keep(self, piece, (rest.len > 0).then_some(rest));
-        Ok(piece)
+        Ok((piece, false))
     }
 
     /// The group of a run that must not cross a border.

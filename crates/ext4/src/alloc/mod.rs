@@ -235,7 +235,13 @@ impl Allocator {
     /// [`take`](Self::take) for a file that may be growing: continues in its window, and takes ahead if it
     /// grows.
     pub fn take_for(&self, window: &mut Window, goal: BlockNr, want: u32, min: u32) -> Result<Run> {
-        self.shared.take_for(window, goal, want, min)
+        self.shared.take_for(window, goal, want, min).map(|(run, _)| run)
+    }
+
+    /// As [`take_for`](Self::take_for), of at least one block. The second part: the run has zeros on the medium
+    /// ([`zero_ahead`](Self::zero_ahead)).
+    pub fn take_for_synced(&self, window: &mut Window, goal: BlockNr, want: u32) -> Result<(Run, bool)> {
+        self.shared.take_for(window, goal, want, 1)
     }
 
     /// Gives back what a window holds (the last close of a file, truncate, eviction). Dropping the window

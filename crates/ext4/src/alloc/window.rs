@@ -11,6 +11,8 @@
 //! - It belongs to whoever has `&mut Window`; but under pressure any thread may empty all windows, so the run
 //!   itself lives in a [`Slot`] that the registry knows too. The slot's lock is a leaf: blocks are given back
 //!   after it was released.
+//! - Of a file that is synced as it grows, the first blocks of the window are zeroed, so that its next pieces need one trip
+//!   (`zeroed.rs`).
 //! - Blocks in a window are *taken*: unknown to the disk. A crash, or dropping the window, loses nothing.
 
 use std::collections::HashMap;
@@ -39,11 +41,20 @@ struct Held {
     owner: Weak<Shared>,
 }
 
+/// What a window holds in front of this block was zeroed, by the data write of this number.
+#[derive(Clone, Copy, Debug)]
+struct Zeros {
+    end: BlockNr,
+    write: u64,
+}
+
 /// The run of a window; `None` once somebody emptied it.
 #[derive(Debug)]
 pub(super) struct Slot {
     id: u64,
     run: Mutex<Option<Run>>,
+    /// Only its window asks.
+    zeros: Mutex<Option<Zeros>>,
 }
 
 /// All windows that hold blocks.
@@ -61,8 +72,11 @@ impl Registry {
     }
 
     pub(super) fn add(&self, run: Run) -> Arc<Slot> {
-        let slot =
-            Arc::new(Slot { id: self.ids.fetch_add(1, Ordering::Relaxed), run: Mutex::new(Some(run)) });
+        let slot = Arc::new(Slot {
+            id: self.ids.fetch_add(1, Ordering::Relaxed),
+            run: Mutex::new(Some(run)),
+            zeros: Mutex::default(),
+        });
         self.blocks.fetch_add(u64::from(run.len), Ordering::Relaxed);
         self.slots.lock().insert(slot.id, Arc::clone(&slot));
         slot
@@ -112,12 +126,34 @@ impl Window {
         self.held.as_ref().and_then(|h| h.slot.run.lock().map(|run| run.len)).unwrap_or(0)
     }
 
-    /// Cuts from the front what continues at `goal`.
-    pub(super) fn cut(&mut self, shared: &Shared, goal: BlockNr, want: u32, min: u32) -> Option<Run> {
+    /// Cuts from the front what continues at `goal`. The second part: it has zeros on the medium.
+    pub(super) fn cut(&mut self, shared: &Shared, goal: BlockNr, want: u32, min: u32) -> Option<(Run, bool)> {
         let held = self.held.as_ref()?;
         let run = shared.windows.cut(&held.slot, goal, want, min)?;
         self.next = Some(run.end());
-        Some(run)
+        let durable = |zeros: Zeros| run.end() <= zeros.end && shared.is_durable(zeros.write);
+        let zeros = *held.slot.zeros.lock();
+        Some((run, zeros.is_some_and(durable)))
+    }
+
+    /// It holds blocks that begin there.
+    pub(super) fn holds_at(&self, shared: &Shared, goal: BlockNr) -> bool {
+        let held = self.held.as_ref().and_then(|held| shared.windows.peek(&held.slot));
+        held.is_some_and(|run| run.start == goal)
+    }
+
+    /// What it holds, if none of it was zeroed.
+    pub(super) fn without_zeros(&self, shared: &Shared) -> Option<Run> {
+        let held = self.held.as_ref()?;
+        let run = shared.windows.peek(&held.slot)?;
+        held.slot.zeros.lock().is_none_or(|zeros| zeros.end <= run.start).then_some(run)
+    }
+
+    /// What it holds in front of `end` was zeroed by that data write.
+    pub(super) fn zeroed(&self, end: BlockNr, write: u64) {
+        if let Some(held) = &self.held {
+            *held.slot.zeros.lock() = Some(Zeros { end, write });
+        }
     }
 
     /// How much to take ahead of a request for `want` blocks at `goal`.

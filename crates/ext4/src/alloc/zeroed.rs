@@ -14,10 +14,15 @@
 //! twice that are held. Under pressure they are given back as windows are; while zeros are being written nobody else
 //! may be told that there is no space (the trim gate), since a block that was given back must not be zeroed any more.
 //!
+//! A file that goes on growing has no use for blocks that lie elsewhere: its map would become a tree, and then it is committed in
+//! full. The first blocks of its window are zeroed instead, [`AHEAD`] at a time, by the fsync that finds none zeroed, and its
+//! flush makes them durable (`zero_ahead`).
+//!
 //! Invariants
 //! - Z1: a block is handed out only after a flush that began behind the write of its zeros has ended
 //!   (`Zeroed::take` asks the journal).
-//! - Z2: between that write and the moment it is handed out nobody writes to it: it is taken.
+//! - Z2: between that write and the moment it is handed out nobody writes to it: it is taken, and while zeros are being written
+//!   nobody can take it back (the trim gate).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +31,7 @@ use extol_device::BlockNr;
 use extol_vfs::Result;
 use parking_lot::Mutex;
 
-use super::window::Slot;
+use super::window::{Slot, Window};
 use super::{Allocator, Run, Shared};
 use crate::error;
 
@@ -34,6 +39,8 @@ use crate::error;
 const FIRST: u32 = 32;
 /// Most blocks of a refill: a megabyte with blocks of 4 KiB, a millisecond or two of a disk.
 const LARGEST: u32 = 256;
+/// Blocks of a window zeroed at a time: 256 KiB with blocks of 4 KiB, a small part of a flush.
+const AHEAD: u32 = 64;
 /// Less is not worth a request.
 const LEAST: u32 = 8;
 /// Bytes of zeros written by one request.
@@ -62,6 +69,36 @@ impl Allocator {
     /// ever should lie. As with [`take`](Self::take), the disk knows nothing of it.
     pub fn take_zeroed(&self, want: u32, at: Option<BlockNr>, near: BlockNr) -> Option<Run> {
         self.shared.take_zeroed(want, at, near)
+    }
+
+    /// As that, for a file with this window, whose next piece should begin at `goal`; `elsewhere`: it may begin anywhere. A window
+    /// that holds blocks there goes first.
+    pub fn take_zeroed_for(
+        &self,
+        window: &mut Window,
+        goal: BlockNr,
+        want: u32,
+        elsewhere: bool,
+    ) -> Option<Run> {
+        if window.holds_at(&self.shared, goal) {
+            return None;
+        }
+        let run = self.take_zeroed(want, (!elsewhere).then_some(goal), goal)?;
+        window.empty();
+        window.keep(&self.shared, run, None);
+        Some(run)
+    }
+
+    /// Zeroes the first blocks of what the window holds, unless some are zeroed already. Never call it with a handle open.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn zero_ahead(
+        &self,
+        window: &Window,
+        dev: &dyn extol_device::BlockDevice,
+    ) -> extol_device::Result<()> {
+        self.shared.zero_ahead(window, dev)
     }
 
     /// More zeroed blocks are wanted.
@@ -103,14 +140,7 @@ impl Shared {
                 }
             }
             // Too short, or emptied by somebody who had no space.
-            let durable = |(_, write): &(Arc<Slot>, u64)| {
-                #[cfg(feature = "planted-bugs")]
-                if extol_journal::planted::has(extol_journal::planted::Bug::ZerosNotDurable) {
-                    return true;
-                }
-                self.journal.is_covered(*write)
-            };
-            let Some((next, _)) = held.coming.take_if(|coming| durable(coming)) else { break };
+            let Some((next, _)) = held.coming.take_if(|(_, write)| self.is_durable(*write)) else { break };
             rest = held.ready.replace(next).and_then(|slot| self.windows.remove(&slot));
         }
         let left = held.ready.as_ref().and_then(|slot| self.windows.peek(slot)).map_or(0, |run| run.len);
@@ -151,6 +181,31 @@ impl Shared {
             self.give_back(run);
         }
         Ok(())
+    }
+
+    fn zero_ahead(&self, window: &Window, dev: &dyn extol_device::BlockDevice) -> extol_device::Result<()> {
+        if window.without_zeros(self).is_none() {
+            return Ok(());
+        }
+        // Until the zeros are written nobody may empty the window.
+        let gate = self.trim_gate.lock();
+        let Some(run) = window.without_zeros(self) else { return Ok(()) };
+        let part = Run { len: run.len.min(AHEAD), ..run };
+        let written = self.zero(dev, part);
+        let write = self.journal.note_free_write();
+        drop(gate);
+        written?;
+        window.zeroed(part.end(), write);
+        Ok(())
+    }
+
+    /// A flush has covered the zeros of that data write.
+    pub(super) fn is_durable(&self, write: u64) -> bool {
+        #[cfg(feature = "planted-bugs")]
+        if extol_journal::planted::has(extol_journal::planted::Bug::ZerosNotDurable) {
+            return true;
+        }
+        self.journal.is_covered(write)
     }
 
     /// Plain zeros: what the device does with a request to zero a range may cost each later write of a block there.

@@ -143,12 +143,7 @@ impl Placer<'_> {
                         Some(Piece::Insert { lblk, run }) if lblk + run.len == here => run.end(),
                         _ => map::goal(vol, &self.st.node, here)?,
                     };
-                    let zeroed = self.take_zeroed(goal, want);
-                    let target = zeroed.map_or(Target::Unknown, |_| Target::Zeroed);
-                    let run = match zeroed {
-                        Some(run) => run,
-                        None => vol.alloc.take_for(&mut self.st.window, goal, want, 1)?,
-                    };
+                    let (run, target) = self.take(goal, want)?;
                     self.pieces.push(Piece::Insert { lblk: here, run });
                     #[cfg(feature = "planted-bugs")]
                     if extol_journal::planted::has(extol_journal::planted::Bug::MapBeforeWrite) {
@@ -157,6 +152,7 @@ impl Placer<'_> {
                         vol.journal.commit_all().map_err(error::journal)?;
                     }
                     self.write(here, at, run, source, target)?;
+                    self.zero_ahead(run.len)?;
                     run.len
                 }
             };
@@ -187,18 +183,37 @@ impl Placer<'_> {
         Ok(())
     }
 
-    /// Blocks with zeros on the medium for a small piece of a file that is being synced: anywhere for its first two pieces,
-    /// later only where the file goes on. (A map in the inode has four extents, and a file whose map needs tree blocks is
-    /// committed in full. The third and fourth are left to the window, which takes ahead for what grows.)
-    fn take_zeroed(&self, goal: BlockNr, want: u32) -> Option<Run> {
+    /// Small pieces of a file that is being synced, and whose map lies in its inode, are worth zeroed blocks. (Files whose map
+    /// needs tree blocks are committed in full.) Gives the number of extents.
+    fn wants_zeroed(&self, blocks: u32) -> Option<usize> {
+        let sought =
+            self.purpose == Purpose::Fsync && blocks <= SMALL && self.fs.vol.journal.wants_witnesses();
+        map::extents_in_root(&self.st.node).filter(|_| sought)?
+    }
+
+    /// Blocks for a new piece: with zeros on the medium, if there are some. From the stock for its first two pieces wherever
+    /// they lie, and later where the file goes on; a map in the inode has four extents. Otherwise from its window.
+    fn take(&mut self, goal: BlockNr, want: u32) -> Result<(Run, Target)> {
         const FEW: usize = 2;
-        let vol = &self.fs.vol;
-        if self.purpose != Purpose::Fsync || want > SMALL || !vol.journal.wants_witnesses() {
-            return None;
+        let alloc = &self.fs.vol.alloc;
+        let Some(extents) = self.wants_zeroed(want) else {
+            return Ok((alloc.take_for(&mut self.st.window, goal, want, 1)?, Target::Unknown));
+        };
+        if let Some(run) = alloc.take_zeroed_for(&mut self.st.window, goal, want, extents < FEW) {
+            return Ok((run, Target::Zeroed));
         }
-        let extents = map::extents_in_root(&self.st.node)?;
-        let at = if extents.is_some_and(|count| count < FEW) { None } else { Some(goal) };
-        vol.alloc.take_zeroed(want, at, goal)
+        let (run, zeroed) = alloc.take_for_synced(&mut self.st.window, goal, want)?;
+        Ok((run, if zeroed { Target::Zeroed } else { Target::Unknown }))
+    }
+
+    /// The file grows: its next pieces will need one trip.
+    fn zero_ahead(&self, blocks: u32) -> Result<()> {
+        if self.wants_zeroed(blocks).is_none() {
+            return Ok(());
+        }
+        let vol = &self.fs.vol;
+        let zeroed = vol.alloc.zero_ahead(&self.st.window, &*vol.dev);
+        zeroed.map_err(|e| self.fs.data_write_failed(e))
     }
 
     /// Writes `run.len` blocks of the source from its block `at` on, which are those of the file from `lblk` on.
