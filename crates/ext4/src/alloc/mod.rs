@@ -70,6 +70,7 @@ pub(crate) use itable::Unused;
 pub(crate) use space::Counters;
 pub(crate) use supercell::SuperCell;
 pub(crate) use window::Window;
+pub(crate) use zeroed::write_zeros;
 
 use held::Held;
 use pending::Pending;

@@ -19,15 +19,15 @@
 //! flush makes them durable (`zero_ahead`).
 //!
 //! Invariants
-//! - Z1: a block is handed out only after a flush that began behind the write of its zeros has ended
-//!   (`Zeroed::take` asks the journal).
+//! - Z1: a block is handed out as zeroed only after a flush that began behind the write of its zeros has ended
+//!   (`is_durable`, asked by `cut_zeroed` and `Window::cut`).
 //! - Z2: between that write and the moment it is handed out nobody writes to it: it is taken, and while zeros are being written
 //!   nobody can take it back (the trim gate).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use extol_device::BlockNr;
+use extol_device::{BlockDevice, BlockNr};
 use extol_vfs::Result;
 use parking_lot::Mutex;
 
@@ -96,7 +96,7 @@ impl Allocator {
     pub fn zero_ahead(
         &self,
         window: &Window,
-        dev: &dyn extol_device::BlockDevice,
+        dev: &dyn BlockDevice,
     ) -> extol_device::Result<()> {
         self.shared.zero_ahead(window, dev)
     }
@@ -110,7 +110,7 @@ impl Allocator {
     ///
     /// # Errors
     /// If the device fails.
-    pub fn refill_zeroed(&self, dev: &dyn extol_device::BlockDevice) -> Result<()> {
+    pub fn refill_zeroed(&self, dev: &dyn BlockDevice) -> Result<()> {
         self.shared.refill_zeroed(dev)
     }
 }
@@ -150,7 +150,7 @@ impl Shared {
         (cut, rest)
     }
 
-    fn refill_zeroed(&self, dev: &dyn extol_device::BlockDevice) -> Result<()> {
+    fn refill_zeroed(&self, dev: &dyn BlockDevice) -> Result<()> {
         if !self.zeroed.wanted.swap(false, Ordering::AcqRel) || self.is_tight() {
             return Ok(());
         }
@@ -183,7 +183,7 @@ impl Shared {
         Ok(())
     }
 
-    fn zero_ahead(&self, window: &Window, dev: &dyn extol_device::BlockDevice) -> extol_device::Result<()> {
+    fn zero_ahead(&self, window: &Window, dev: &dyn BlockDevice) -> extol_device::Result<()> {
         if window.without_zeros(self).is_none() {
             return Ok(());
         }
@@ -208,17 +208,18 @@ impl Shared {
         self.journal.is_covered(write)
     }
 
-    /// Plain zeros: what the device does with a request to zero a range may cost each later write of a block there.
-    fn zero(&self, dev: &dyn extol_device::BlockDevice, run: Run) -> extol_device::Result<()> {
-        let mut at = run.start.offset(self.geo.block_size);
-        let mut left = run.len as usize * self.geo.block_len();
-        let zeros = vec![0; left.min(STEP)];
-        while left > 0 {
-            let now = left.min(STEP);
-            dev.write_at(&zeros[..now], at)?;
-            at += now as u64;
-            left -= now;
-        }
-        Ok(())
+    fn zero(&self, dev: &dyn BlockDevice, run: Run) -> extol_device::Result<()> {
+        let len = run.len as usize * self.geo.block_len();
+        write_zeros(dev, run.start.offset(self.geo.block_size), len)
     }
+}
+
+/// `len` zeros at `at`. Plain writes: what the device does with a request to zero a range may cost each later write of a
+/// block there.
+pub(crate) fn write_zeros(dev: &dyn BlockDevice, at: u64, len: usize) -> extol_device::Result<()> {
+    let zeros = vec![0; len.min(STEP)];
+    for from in (0..len).step_by(STEP) {
+        dev.write_at(&zeros[..(len - from).min(STEP)], at + from as u64)?;
+    }
+    Ok(())
 }

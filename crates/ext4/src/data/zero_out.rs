@@ -7,6 +7,7 @@
 
 use extol_vfs::{FsError, Result};
 
+use crate::alloc::write_zeros;
 use crate::error;
 use crate::fs::Fs;
 use crate::inodes::InodeState;
@@ -14,8 +15,6 @@ use crate::map::{self, MappedRun, Mapping, Progress};
 
 /// Longer extents are not zeroed in one go.
 const MOST: u32 = 32_768;
-/// Bytes zeroed by one request.
-const STEP: usize = 256 * 1024;
 
 /// Makes the whole unwritten extent around `lblk` written, which holds its data on the device already.
 pub(crate) fn around(fs: &Fs, st: &mut InodeState, lblk: u32) -> Result<()> {
@@ -36,16 +35,8 @@ pub(crate) fn around(fs: &Fs, st: &mut InodeState, lblk: u32) -> Result<()> {
         return Err(FsError::NoSpace);
     }
     let zero = |from: u32, to: u32| {
-        let mut at = run.pblk.plus(u64::from(from - run.lblk)).offset(vol.geo.block_size);
-        let mut left = (to - from) as usize * bs;
-        let zeros = vec![0; left.min(STEP)];
-        while left > 0 {
-            let n = left.min(STEP);
-            vol.dev.write_at(&zeros[..n], at)?;
-            at += n as u64;
-            left -= n;
-        }
-        Ok(())
+        let at = run.pblk.plus(u64::from(from - run.lblk)).offset(vol.geo.block_size);
+        write_zeros(&*vol.dev, at, (to - from) as usize * bs)
     };
     let zeroed = zero(run.lblk, lblk).and_then(|()| zero(lblk + 1, end));
     vol.journal.note_data_write();

@@ -363,9 +363,7 @@ impl Journal {
         self.check_aborted()?;
         if self.barrier() && data != Data::Loose && self.data_is_dirty() {
             // The same flush for the data.
-            log.write_fast(place.at, counts, false)?;
-            self.flush_device()?;
-            return self.check_aborted();
+            return self.write_and_flush(|| log.write_fast(place.at, counts, false));
         }
         self.write_durably(log, |fua| log.write_fast(place.at, counts, fua))
     }

@@ -128,7 +128,12 @@ impl Journal {
         if !self.barrier() || !log.fua_is_flush() {
             return write(self.barrier());
         }
-        write(false)?;
+        self.write_and_flush(|| write(false))
+    }
+
+    /// A write of any kind, durable on return with all that was written before it, by a flush of the file system's device.
+    pub(crate) fn write_and_flush(&self, write: impl FnOnce() -> Result<()>) -> Result<()> {
+        write()?;
         self.flush_device()?;
         // If another thread's flush failed meanwhile, it may have been told about our write instead of us.
         self.check_aborted()
