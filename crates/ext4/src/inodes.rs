@@ -11,7 +11,7 @@
 //!
 //! Invariants
 //! - N1: at most one cell per inode number is in the table (`InodeTable::get` inserts it locked, then loads).
-//! - N2: a cell leaves the table only if nobody uses it, it has no dirty pages and its inode has a name, so an unlinked
+//! - N2: a cell leaves the table only if nobody uses it, all its data is on the device and its inode has a name, so an unlinked
 //!   inode that somebody references is deleted exactly once, by whoever takes the last reference (`Shard::make_room`).
 //! - N3: a cell without state is dead: it failed to load, or its inode was deleted. Whoever finds one looks it up again
 //!   or reports `Stale`.
@@ -20,6 +20,7 @@
 //!   [`Cell::write_ghost`] see it.
 //! - N5: a ghost's number is nobody else's ([`Allocator::hold_inode`]): it is held before the inode is freed, and let go with the
 //!   last reference, both under the lock of the shard.
+//! - N6: who has a cell's lock finds all data that is in no dirty page on the device ([`InodeState::settle`]).
 //!
 //! [`Allocator::hold_inode`]: crate::alloc::Allocator::hold_inode
 //!
@@ -29,7 +30,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use extol_journal::{Handle, Tid};
+use extol_journal::{Deferral, Handle, Tid};
 use extol_ondisk::{FileType, InodeNr};
 use extol_sync::rank::{self, Mutex, Rank, Ranked};
 use extol_vfs::{FsError, Result};
@@ -60,6 +61,8 @@ pub(crate) struct InodeState {
     pub window: Window,
     /// Bytes of data that went to the device since the file was fsynced.
     pub unsynced: u64,
+    /// Data that is not on the device yet, and will be without this inode's doing. Whoever gets the lock finds it there.
+    pub deferred: Option<Deferral>,
     /// Time stamps changed in memory only (lazytime and write-behind of mtime).
     pub lazy_times: bool,
     /// Just made: its slot holds what was there before.
@@ -81,6 +84,7 @@ impl InodeState {
             datasync_tid: tid,
             window: Window::default(),
             unsynced: 0,
+            deferred: None,
             lazy_times: false,
             born: false,
             gone: false,
@@ -100,6 +104,20 @@ impl InodeState {
     /// True for regular files.
     pub fn is_regular(&self) -> bool {
         self.kind() == Some(FileType::Regular)
+    }
+
+    /// Data that was left to others is on the device when this returns.
+    fn settle(&self) {
+        if let Some(deferred) = &self.deferred {
+            deferred.settle();
+        }
+    }
+
+    /// As that, once for all.
+    pub fn settle_for_good(&mut self) {
+        if let Some(deferred) = self.deferred.take() {
+            deferred.settle();
+        }
     }
 
     /// Writes the inode into its slot: one credit. `data`: the change matters to fdatasync.
@@ -175,16 +193,18 @@ impl Cell {
     fn read_if(&self, wanted: impl FnOnce(&InodeState) -> bool) -> Result<ReadGuard<'_>> {
         let held = rank::enter(self.rank(), self.ino.into());
         let guard = RwLockReadGuard::try_map(self.state.read(), |s| s.as_ref().filter(|s| wanted(s)));
-        Ok(Ranked::new(guard.map_err(|_| FsError::Stale)?, held))
+        let guard = guard.map_err(|_| FsError::Stale)?;
+        guard.settle();
+        Ok(Ranked::new(guard, held))
     }
 
     fn write_if(&self, wanted: impl FnOnce(&InodeState) -> bool) -> Result<WriteGuard<'_>> {
         let held = rank::enter(self.rank(), self.ino.into());
         let guard = RwLockWriteGuard::try_map(self.state.write(), |s| s.as_mut().filter(|s| wanted(s)));
-        if guard.is_ok() {
-            self.count();
-        }
-        Ok(Ranked::new(guard.map_err(|_| FsError::Stale)?, held))
+        let mut guard = guard.map_err(|_| FsError::Stale)?;
+        self.count();
+        guard.settle_for_good();
+        Ok(Ranked::new(guard, held))
     }
 
     /// A number that is another one after each time that somebody could change the file's data or where it lies. For those
@@ -206,8 +226,9 @@ impl Cell {
 
     /// Locks for writing if nobody else has the lock.
     pub fn try_write(&self) -> Option<WriteGuard<'_>> {
-        let guard = self.try_write_times()?;
+        let mut guard = self.try_write_times()?;
         self.count();
+        guard.settle_for_good();
         Some(guard)
     }
 
@@ -270,7 +291,8 @@ impl Shard {
     fn evict(cell: &Cell, vol: &Volume) -> bool {
         let Some(mut state) = cell.state.try_write() else { return false };
         let Some(s) = &mut *state else { return true };
-        if !s.pages.is_empty() || s.node.raw.links == 0 || s.lazy_times {
+        let deferred = s.deferred.as_ref().is_some_and(|deferred| !deferred.is_settled());
+        if !s.pages.is_empty() || s.node.raw.links == 0 || s.lazy_times || deferred {
             return false;
         }
         vol.alloc.release(&mut s.window);

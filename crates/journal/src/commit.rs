@@ -7,7 +7,8 @@
 //!                              file data that the transaction maps ─┘             freed blocks are free
 //! ```
 //!
-//! File data was written to the device before the handles that map it were opened, so one flush before the commit record
+//! File data was written to the device, or deferred, before the handles that map it were opened; what was deferred is written
+//! first. So one flush before the commit record
 //! makes both the data and the log blocks durable. With an external journal each device is flushed; with
 //! `journal_async_commit` the record travels with the rest and one flush follows, correctness resting on checksums.
 //! Without a log, the snapshots are written home and flushed.
@@ -178,6 +179,7 @@ impl Journal {
         let image = log.encode(closed, self.clock.wall(), run)?;
         c.logged_blocks.add(image.len() as u64);
         c.revoked_blocks.add(closed.revokes.len() as u64);
+        self.write_deferred()?;
         let covered = self.data_writes_begun();
         if self.async_commit {
             if self.barrier() && log.is_external() && self.data_is_dirty() {
@@ -224,6 +226,7 @@ impl Journal {
     fn write_home_now(&self, closed: &Closed) -> Result<()> {
         let mut blocks: Vec<_> = closed.blocks.iter().map(|b| (b.buf.nr(), Arc::clone(&b.data))).collect();
         blocks.sort_unstable_by_key(|(nr, _)| *nr);
+        self.write_deferred()?;
         crate::home::write(&*self.device, self.block_size(), &blocks)?;
         if self.barrier() {
             self.flush_device()?;

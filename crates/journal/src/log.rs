@@ -310,21 +310,29 @@ impl Log {
 
     /// Writes whole blocks of the fast-commit area from `first` on; the last write is durable on return if `fua`.
     pub fn write_fast(&self, first: u32, bytes: &[u8], fua: bool) -> Result<()> {
+        for (at, bytes) in self.fast_places(first, bytes)? {
+            if fua {
+                self.device.write_fua(bytes, at)?;
+            } else {
+                self.device.write_at(bytes, at)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where on the device the parts of these whole blocks go, which lie in the fast-commit area from `first` on.
+    pub fn fast_places<'a>(&self, first: u32, bytes: &'a [u8]) -> Result<Vec<(u64, &'a [u8])>> {
         let block = self.map.block_size().len();
         let (mut n, mut rest) = (first, bytes);
+        let mut places = Vec::with_capacity(1);
         while !rest.is_empty() {
             let most = (self.map.contiguous(n) as usize).max(1) * block;
             let (now, later) = rest.split_at(most.min(rest.len()));
-            let at = self.offset(n)?;
-            if fua {
-                self.device.write_fua(now, at)?;
-            } else {
-                self.device.write_at(now, at)?;
-            }
+            places.push((self.offset(n)?, now));
             n += (now.len() / block) as u32;
             rest = later;
         }
-        Ok(())
+        Ok(places)
     }
 
     /// Makes sure that the fast-commit area begins with nothing; `fua`: durably.

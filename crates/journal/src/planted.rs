@@ -36,6 +36,8 @@ pub enum Bug {
     WitnessIgnored,
     /// Data of the last fast commit is overwritten while it is the last.
     WitnessOverwritten,
+    /// Data that was left to a fast commit is written behind its flush.
+    DataLeftBehind,
     /// Data goes to blocks whose zeros are not on the medium yet.
     ZerosNotDurable,
     /// What e2fsck writes back from memory does not go home before the first fast commit.

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   rename ─ inodes ─ handle ─ orphans ─ inode shard ─ trim ─ groups ─ descriptors ─ superblock ─ dirty files
-//!          ─ checkpointing ─ journal state ─ checkpoint list ─ cache shard ─ buffer ─ transaction lists ─ witnesses ─ log superblock
+//!          ─ checkpointing ─ journal state ─ checkpoint list ─ cache shard ─ buffer ─ transaction lists ─ deferred data ─ witnesses ─ log superblock
 //! ```
 //!
 //! Among locks of one rank: groups ascend; files ascend and come after directories; a second directory needs the rename
@@ -60,6 +60,8 @@ pub enum Rank {
     TransactionList,
     /// What changed since the last full commit.
     FastCommit,
+    /// File data whose write is left to a leader.
+    Deferred,
     /// File data that fast commits vouch for.
     Witnesses,
     /// The superblock of the log.
@@ -208,7 +210,7 @@ impl<T, const RANK: u8> Mutex<T, RANK> {
     }
 }
 
-const RANKS: [Rank; 21] = [
+const RANKS: [Rank; 22] = [
     Rank::Gate,
     Rank::Rename,
     Rank::Directory,
@@ -228,6 +230,7 @@ const RANKS: [Rank; 21] = [
     Rank::Buffer,
     Rank::TransactionList,
     Rank::FastCommit,
+    Rank::Deferred,
     Rank::Witnesses,
     Rank::LogSuperblock,
 ];

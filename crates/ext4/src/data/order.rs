@@ -64,25 +64,35 @@ pub(crate) fn decide(target: Target, blocks: u32, purpose: Purpose) -> Order {
     }
 }
 
-/// Tells the journal of a write that has returned. `bytes` gives the bytes of each of the `blocks` blocks from `start` on that
-/// belong to the file.
-pub(crate) fn note<'a>(
-    vol: &Volume,
+/// The witnesses of data with that order, if it has any. `bytes` gives the bytes of each of the `blocks` blocks from `start` on
+/// that belong to the file.
+pub(crate) fn witnesses<'a>(
     order: Order,
     start: BlockNr,
     blocks: u32,
     bytes: impl Fn(u32) -> &'a [u8],
-) {
+) -> Vec<Witness> {
+    let of = |i: u32| Witness::of(start.plus(u64::from(i)), bytes(i));
+    if order == Order::Witnessed { (0..blocks).map(of).collect() } else { Vec::new() }
+}
+
+/// Tells the journal of a write that has returned.
+pub(crate) fn note(vol: &Volume, order: Order, witnesses: &[Witness]) {
     match order {
         Order::Loose => vol.journal.note_data_write(),
         Order::Free => {
             vol.journal.note_free_write();
         }
         Order::Witnessed => {
-            let of = |i: u32| Witness::of(start.plus(u64::from(i)), bytes(i));
-            vol.journal.note_witnessed(&(0..blocks).map(of).collect::<Vec<_>>());
+            vol.journal.note_witnessed(witnesses);
         }
     }
+}
+
+/// True if the write may be left to whoever makes it durable: it is small, and nothing else must be on the medium between it and the
+/// records.
+pub(crate) fn may_wait(order: Order, blocks: u32, purpose: Purpose) -> bool {
+    purpose == Purpose::Fsync && blocks <= SMALL && order != Order::Loose
 }
 
 /// Before one block of a file changes in place, from its byte `from` on.

@@ -98,8 +98,11 @@ impl Placer<'_> {
     fn run(&mut self, lblk: u32, blocks: u32, source: &Source<'_>) -> Result<()> {
         let result = self.write_all(lblk, blocks, source).and_then(|()| self.apply());
         if result.is_err() {
+            // What waits to be written must not be written to blocks that are somebody else's by then, nor be looked for there.
+            self.st.settle_for_good();
             for piece in std::mem::take(&mut self.pieces) {
                 if let Piece::Insert { run, .. } = piece {
+                    let _ = self.fs.vol.journal.about_to_overwrite(run.start, run.len, |_| false);
                     self.fs.vol.alloc.give_back(run);
                 }
             }
@@ -223,17 +226,26 @@ impl Placer<'_> {
         let bytes = u64::from(run.len) * bs as u64;
         self.keep_pace(bytes)?;
         let slices = source.slices(at, run.len, bs);
-        let turn = self.fs.pace.turn(self.st.node.ino.0, self.st.unsynced, bytes);
-        let result = vol.dev.write_vectored_at(&slices, run.start.offset(vol.geo.block_size));
-        drop(turn);
-        self.st.unsynced = self.st.unsynced.saturating_add(bytes);
-        let order = if result.is_ok() { order::decide(target, run.len, self.purpose) } else { Order::Loose };
+        let order = order::decide(target, run.len, self.purpose);
         let size = self.st.node.raw.size;
-        order::note(vol, order, run.start, run.len, |i| {
+        let witnesses = order::witnesses(order, run.start, run.len, |i| {
             let left = size.saturating_sub(u64::from(lblk + i) * bs as u64);
             let block = source.block(at + i, bs);
             block.get(..usize::try_from(left).unwrap_or(usize::MAX)).unwrap_or(block)
         });
+        let unsynced = self.st.unsynced;
+        self.st.unsynced = unsynced.saturating_add(bytes);
+        if order::may_wait(order, run.len, self.purpose) && vol.journal.wants_witnesses() {
+            let mut data = Vec::with_capacity(run.len as usize * bs);
+            slices.iter().for_each(|slice| data.extend_from_slice(slice));
+            self.st.deferred = Some(vol.journal.defer(run.start, data, witnesses));
+            return Ok(());
+        }
+        let turn = self.fs.pace.turn(self.st.node.ino.0, unsynced, bytes);
+        let result = vol.dev.write_vectored_at(&slices, run.start.offset(vol.geo.block_size));
+        drop(turn);
+        let order = if result.is_ok() { order } else { Order::Loose };
+        order::note(vol, order, &witnesses);
         result.map_err(|e| self.fs.data_write_failed(e))
     }
 

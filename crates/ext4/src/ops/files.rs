@@ -185,7 +185,7 @@ pub(crate) fn fsync(fs: &Fs, ino: u32, data_only: bool) -> Result<()> {
     let cell = fs.cell(ino)?;
     fs.vol.journal.check_aborted().map_err(|e| FsError::Io(e.to_string()))?;
     let sync = fs.pace.synced(ino);
-    let (tid, journalled, small) = {
+    let (tid, journalled, small, deferred) = {
         let mut st = cell.write()?;
         let before = std::mem::take(&mut st.unsynced);
         if !fs.read_only.load(std::sync::atomic::Ordering::Acquire) {
@@ -195,6 +195,7 @@ pub(crate) fn fsync(fs: &Fs, ino: u32, data_only: bool) -> Result<()> {
             if data_only { st.datasync_tid } else { st.sync_tid },
             fs.journals_data(&st),
             before + std::mem::take(&mut st.unsynced) < SMALL,
+            st.deferred.clone(),
         )
     };
     // The journal's own error, not "read-only": the caller's data may be lost.
@@ -203,6 +204,9 @@ pub(crate) fn fsync(fs: &Fs, ino: u32, data_only: bool) -> Result<()> {
         fs.vol.journal.make_durable(fs.vol.journal.newest()).map_err(lost)?;
     } else {
         fs.vol.journal.make_durable_for(tid, Ask { ino, data_only }).map_err(lost)?;
+        if let Some(deferred) = deferred {
+            deferred.make_durable().map_err(lost)?;
+        }
     }
     if small {
         sync.succeeded();

@@ -66,10 +66,10 @@ use extol_sync::thread;
 
 use super::area::Place;
 use super::queue::{Batch, Seat};
-use super::{Ask, Collected, FastSource, FcRecord, Reason, Witness};
+use super::{Ask, Collected, FastSource, FcRecord, MOST_WITNESSES, Reason, Witness};
 use crate::format::{FcChain, FcWriter};
 use crate::journal::wait::{Gathering, Purpose, nothing_to_commit};
-use crate::journal::{Journal, State};
+use crate::journal::{Journal, State, Taken};
 use crate::types::{JournalError, Result, Tid};
 
 /// A member of a batch.
@@ -79,11 +79,12 @@ struct Ticket {
     seat: Arc<Seat>,
 }
 
-/// The blocks of a fast commit.
-struct Written {
+/// The blocks of a fast commit, and the data that goes with them.
+struct Written<'a> {
     chain: FcChain,
     blocks: u32,
     data: Data,
+    taken: Taken<'a>,
 }
 
 /// The file data that a fast commit needs, as far as it was not flushed.
@@ -281,13 +282,18 @@ impl Journal {
             c.skipped.add(requests);
             return Outcome::Durable;
         }
-        let Some(Written { chain, blocks, data }) = self.chain(tid, place, &records) else {
+        let lost = |e| {
+            let _ = self.abort(&format!("fast commit of transaction {tid} failed: {e}"));
+            Outcome::Lost
+        };
+        if let Err(e) = self.settle_patched(place) {
+            return lost(e);
+        }
+        let Some(Written { chain, blocks, data, taken }) = self.chain(tid, place, &records) else {
             return Outcome::Full(None);
         };
-        let written = self.settle_patched(place).and_then(|()| self.write_chain(place, &chain.bytes, data));
-        if let Err(e) = written {
-            let _ = self.abort(&format!("fast commit of transaction {tid} failed: {e}"));
-            return Outcome::Lost;
+        if let Err(e) = self.write_chain(place, &chain.bytes, data, taken) {
+            return lost(e);
         }
         self.fast.witnesses.landed();
         c.commits.add(1);
@@ -301,17 +307,18 @@ impl Journal {
     }
 
     /// The blocks of a fast commit, with witnesses for the data that its records map (W1) if that is possible.
-    fn chain(&self, tid: Tid, place: Place, records: &[FcRecord]) -> Option<Written> {
+    fn chain(&self, tid: Tid, place: Place, records: &[FcRecord]) -> Option<Written<'_>> {
         let with = |witnesses: &[Witness]| {
             let chain = FcWriter::chain(self.block_size(), tid, place.first, records, witnesses).ok()?;
             let blocks = u32::try_from(chain.bytes.len() / self.block_size().len()).ok()?;
             (blocks <= place.left).then_some((chain, blocks))
         };
-        // The data was written, and noted, before the records were collected.
+        // The data was written and noted, or deferred, before the records were collected.
+        let taken = self.take_all_deferred();
         let mut data = Data::Loose;
         let mut made = None;
-        let witnesses = self.fast.witnesses.take_off(tid);
-        if self.wants_witnesses() && !self.loose_data_is_dirty() {
+        let witnesses = self.fast.witnesses.take_off(tid, taken.witnesses());
+        if self.wants_witnesses() && !self.loose_data_is_dirty() && witnesses.len() <= MOST_WITNESSES {
             made = with(&witnesses);
             data = if witnesses.is_empty() { Data::Free } else { Data::Witnessed };
         }
@@ -320,7 +327,7 @@ impl Journal {
             data = Data::Loose;
             made = with(&[]);
         }
-        made.map(|(chain, blocks)| Written { chain, blocks, data })
+        made.map(|(chain, blocks)| Written { chain, blocks, data, taken })
     }
 
     /// See [`Journal::set_patched_blocks`]. Nothing is committed in full before the next first fast commit, so the later
@@ -333,13 +340,31 @@ impl Journal {
         if place.first { self.bring_home(self.fast.patched()) } else { Ok(()) }
     }
 
-    /// Writes the blocks of a fast commit; durable on return.
-    fn write_chain(&self, place: Place, bytes: &[u8], data: Data) -> Result<()> {
+    /// Writes the blocks of a fast commit and the data that was left to it; durable on return.
+    fn write_chain(&self, place: Place, bytes: &[u8], data: Data, taken: Taken<'_>) -> Result<()> {
         let Some(log) = &self.log else { return Ok(()) };
         // What makes it count, and what must be there before.
         let block = if place.first { self.block_size().len() } else { bytes.len() };
         let (counts, others) = bytes.split_at(block.min(bytes.len()));
-        log.write_fast(place.at + 1, others, false)?;
+        if others.is_empty() && data != Data::Loose && !taken.is_empty() && !log.is_external() {
+            self.counters.flushes_saved.add(1);
+            #[cfg(feature = "planted-bugs")]
+            if crate::planted::has(crate::planted::Bug::DataLeftBehind) {
+                self.write_and_flush(|| log.write_fast(place.at, counts, false))?;
+                return taken.write_with(&[]);
+            }
+            let records = log.fast_places(place.at, counts)?;
+            if !self.barrier() {
+                return taken.write_with(&records);
+            }
+            return self.write_and_flush(|| taken.write_with(&records));
+        }
+        if log.is_external() {
+            taken.write_with(&[])?;
+            log.write_fast(place.at + 1, others, false)?;
+        } else {
+            taken.write_with(&log.fast_places(place.at + 1, others)?)?;
+        }
         #[cfg(feature = "planted-bugs")]
         if place.first && crate::planted::has(crate::planted::Bug::FastHeadFirst) {
             log.write_fast(place.at, counts, self.barrier())?;

@@ -20,6 +20,7 @@
 //! go there, another fast commit is written behind it, if need be an empty one (`about_to_overwrite`).
 //!
 //! ```text
+//!   (deferred: with its data, still to be written)
 //!   fresh   written to the device, in no fast commit, not flushed      a flush makes it forgotten
 //!   flying  in the fast commit that is being written                   becomes last
 //!   last    in the newest fast commit on the medium                    forgotten with the next one, or a full commit
@@ -35,8 +36,9 @@
 //! - W2: from the moment a fast commit with witnesses is written until another one, or the full commit, is durable, their
 //!   bytes on the device stay (`about_to_overwrite`). Its file's writer calls that, with the inode locked, and blocks change
 //!   their file only by a full commit.
-//! - W3: the write of a witnessed block has returned before anybody knows the witness, so the flush of the fast commit that
-//!   carries it covers the data (`note_witnessed`).
+//! - W3: the flush of the fast commit that carries a witness begins behind the write of its block. That write has returned before
+//!   the set of fresh witnesses knows it (`note_witnessed`), or goes out with the fast commit itself (`take_off`; see
+//!   `crate::journal::deferred`).
 //! - W4: the sets are bounded ([`MOST`]).
 
 use std::collections::BTreeMap;
@@ -153,15 +155,18 @@ impl Witnesses {
         }
     }
 
-    /// For a fast commit of `tid` that is about to be written.
-    pub fn take_off(&self, tid: Tid) -> Vec<Witness> {
-        if !self.any.load(Ordering::Acquire) {
+    /// For a fast commit of `tid` that is about to be written, together with data that has witnesses as well.
+    pub fn take_off(&self, tid: Tid, with: impl Iterator<Item = Witness>) -> Vec<Witness> {
+        let mut with = with.peekable();
+        if !self.any.load(Ordering::Acquire) && with.peek().is_none() {
             return Vec::new();
         }
         let mut sets = self.sets.lock();
         let fresh = std::mem::take(&mut sets.fresh);
         sets.flying = fresh.into_iter().map(|(block, (witness, _))| (block, witness)).collect();
+        sets.flying.extend(with.map(|witness| (witness.block.0, witness)));
         sets.tid = tid;
+        self.any.store(true, Ordering::Release);
         sets.flying.values().copied().collect()
     }
 
@@ -246,11 +251,14 @@ impl Journal {
 
     /// File data was written to the device, and the write has returned. It must be on the medium before what maps it counts, and
     /// can be compared. Old contents of the blocks may be seen after a crash.
-    pub fn note_witnessed(&self, witnesses: &[Witness]) {
+    ///
+    /// Gives its number, for [`is_covered`](Self::is_covered).
+    pub fn note_witnessed(&self, witnesses: &[Witness]) -> u64 {
         let write = self.data_writes.returned();
         if !self.wants_witnesses() || !self.fast.witnesses.add(witnesses, write) {
             self.loose_writes.returned();
         }
+        write
     }
 
     /// Must be called before other bytes are written to blocks of a file, by whoever keeps others from writing there. `same`

@@ -82,6 +82,13 @@ impl Journal {
     /// If the flush fails (the journal is aborted then), or was aborted before.
     pub fn flush_data(&self) -> Result<()> {
         self.check_aborted()?;
+        self.write_deferred()?;
+        self.flush_returned()
+    }
+
+    /// As that, for writes that have returned.
+    fn flush_returned(&self) -> Result<()> {
+        self.check_aborted()?;
         if !self.data_is_dirty() || !self.barrier() {
             self.counters.flushes_saved.add(1);
             return Ok(());
@@ -99,7 +106,7 @@ impl Journal {
     /// As [`flush_data`](Self::flush_data), for what was written up to then: what others write later is theirs to flush.
     pub(crate) fn flush_written(&self, written: u64) -> Result<()> {
         if self.data_writes.covered() < written {
-            return self.flush_data();
+            return self.flush_returned();
         }
         self.counters.flushes_saved.add(1);
         self.check_aborted()

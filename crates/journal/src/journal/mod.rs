@@ -31,12 +31,14 @@
 //! | `join` | handles come and go |
 //! | `wait` | who asks for a commit, who waits for one, and who waits for others to join |
 //! | `data` | which writes in place a flush has covered |
+//! | `deferred` | file data whose write is left to whoever makes it durable |
 //! | `failure` | abort and shutdown |
 //!
 //! The commit itself is in `crate::commit`, the fast commit (F1 to F8) in `crate::fast::lead`, checkpoint and freeze in
 //! `crate::checkpoint`.
 
 mod data;
+mod deferred;
 mod failure;
 mod join;
 pub(crate) mod wait;
@@ -51,6 +53,9 @@ use extol_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use extol_sync::rank::{Mutex, Rank};
 
 use self::data::Coverage;
+use self::deferred::Deferred;
+pub use self::deferred::Deferral;
+pub(crate) use self::deferred::Taken;
 use self::wait::Gathering;
 use crate::batching::{Batcher, Batching, Gather};
 use crate::cache::{BlockCache, Buf};
@@ -167,6 +172,7 @@ pub struct Journal {
     /// Of the file data, what must be on the medium before what maps it, and has no witness.
     pub(crate) loose_writes: Coverage,
     pub(crate) home_writes: Coverage,
+    pub(crate) deferred: Deferred,
     /// Of the threads in [`crate::Services`].
     io_priority: PriorityGroup,
     pub(crate) fast: FastCommits,
@@ -261,6 +267,7 @@ impl Journal {
             data_writes: Coverage::default(),
             loose_writes: Coverage::default(),
             home_writes: Coverage::default(),
+            deferred: Deferred::default(),
             io_priority: PriorityGroup::default(),
             fast: FastCommits::default(),
             device: config.device,

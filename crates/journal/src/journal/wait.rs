@@ -89,6 +89,7 @@ impl Journal {
     /// If the journal was aborted before that, or a flush fails (which aborts it).
     pub fn make_durable(&self, tid: Tid) -> Result<()> {
         let began = self.clock.now_ns();
+        self.write_deferred()?;
         let written = self.data_written();
         self.wait_for(tid, Purpose::Durability)?;
         // The commit's flush covered the data, unless the transaction was durable before the data was written.

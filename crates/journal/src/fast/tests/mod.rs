@@ -1,6 +1,7 @@
 //! Fast commits over a device that writes down every change, with a source that gives what the test wants.
 
 mod crash;
+mod deferred;
 mod full;
 mod order;
 mod requests;

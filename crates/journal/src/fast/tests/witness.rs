@@ -5,11 +5,11 @@ use crate::format::FcTag;
 use crate::recovery::{FastCommits, prepare};
 
 /// Where the data goes.
-const DATA: u64 = 200;
+pub(super) const DATA: u64 = 200;
 
 impl Rig {
     /// File data is written in place, with a witness.
-    fn write_witnessed(&self, block: u64, byte: u8) {
+    pub(super) fn write_witnessed(&self, block: u64, byte: u8) {
         let block = BlockNr(DATA + block);
         let same = |w: &Witness| w.agrees(&[byte; 512]);
         self.journal.about_to_overwrite(block, 1, same).unwrap();
@@ -137,7 +137,10 @@ fn said(rig: &Rig, image: &MemDevice) -> (Tid, u32) {
 
 /// Each round writes a block, or the block of the round before anew, and syncs. After a crash a record is there only with
 /// its data, and what was acknowledged is there.
-fn crash_anywhere(shape: Shape) -> std::result::Result<u32, String> {
+pub(super) fn crash_anywhere(
+    shape: Shape,
+    write: impl Fn(&Rig, u64, u8),
+) -> std::result::Result<u32, String> {
     let rig = Rig::live(shape);
     let begin = rig.log.position();
     let mut acked = Vec::new();
@@ -147,7 +150,7 @@ fn crash_anywhere(shape: Shape) -> std::result::Result<u32, String> {
     for count in 1..=24u32 {
         let anew = count % 5 == 3;
         block += u64::from(!anew);
-        rig.write_witnessed(block, count as u8);
+        write(&rig, block, count as u8);
         data.push((block, count as u8));
         let tid = rig.change(5);
         *rig.source.answers.lock() =
@@ -190,7 +193,7 @@ fn crash_anywhere(shape: Shape) -> std::result::Result<u32, String> {
 fn crashes() {
     for fua in [true, false] {
         assert_eq!(
-            crash_anywhere(Shape { fua, ..PLAIN }).unwrap(),
+            crash_anywhere(Shape { fua, ..PLAIN }, Rig::write_witnessed).unwrap(),
             23,
             "the area was too small for the last one"
         );
@@ -205,7 +208,7 @@ fn planted() {
         [(Bug::WitnessIgnored, "without its data"), (Bug::WitnessOverwritten, "was acknowledged")]
     {
         set(Some(bug));
-        let found = crash_anywhere(PLAIN);
+        let found = crash_anywhere(PLAIN, Rig::write_witnessed);
         set(None);
         assert!(found.as_ref().is_err_and(|why| why.contains(what)), "{bug:?}: {found:?}");
     }

@@ -31,7 +31,7 @@ fn a_flush_makes_fresh_ones_forgotten() {
     let all = Witnesses::default();
     assert!(all.add(&[witness(1)], 1) && all.add(&[witness(2)], 2));
     all.flushed(1);
-    assert_eq!(all.take_off(Tid(5)), [witness(2)]);
+    assert_eq!(all.take_off(Tid(5), std::iter::empty()), [witness(2)]);
     all.flushed(9);
     let other = |_: &Witness| false;
     assert_eq!(all.disturbed(BlockNr(1), 1, other), Disturbed::default());
@@ -45,10 +45,10 @@ fn the_last_ones_count_until_the_next_fast_commit_or_a_full_one() {
     let all = Witnesses::default();
     let met = |block| all.disturbed(BlockNr(block), 1, |_| false).sent.is_some();
     assert!(all.add(&[witness(1)], 1));
-    all.take_off(Tid(5));
+    all.take_off(Tid(5), std::iter::empty());
     all.landed();
     assert!(all.add(&[witness(2)], 2));
-    all.take_off(Tid(5));
+    all.take_off(Tid(5), std::iter::empty());
     assert!(met(1) && met(2), "which of them is the last is not known");
     all.landed();
     assert!(!met(1) && met(2));
@@ -58,9 +58,9 @@ fn the_last_ones_count_until_the_next_fast_commit_or_a_full_one() {
     assert!(!met(2));
     // One without witnesses.
     assert!(all.add(&[witness(3)], 3));
-    all.take_off(Tid(6));
+    all.take_off(Tid(6), std::iter::empty());
     all.landed();
-    assert_eq!(all.take_off(Tid(6)), []);
+    assert_eq!(all.take_off(Tid(6), std::iter::empty()), []);
     all.landed();
     assert!(!met(3));
 }
@@ -71,7 +71,7 @@ fn a_fresh_one_is_dropped_by_other_bytes() {
     assert!(all.add(&[witness(1), witness(2)], 1));
     let found = all.disturbed(BlockNr(1), 2, |w| w.block.0 == 2);
     assert_eq!(found, Disturbed { fresh: true, sent: None });
-    assert_eq!(all.take_off(Tid(5)), [witness(2)]);
+    assert_eq!(all.take_off(Tid(5), std::iter::empty()), [witness(2)]);
 }
 
 #[test]
@@ -80,6 +80,6 @@ fn there_is_an_end() {
     let many: Vec<Witness> = (0..MOST as u64).map(witness).collect();
     assert!(all.add(&many, 1));
     assert!(!all.add(&[witness(5000)], 2));
-    all.take_off(Tid(1));
+    all.take_off(Tid(1), std::iter::empty());
     assert!(all.add(&many, 3));
 }
