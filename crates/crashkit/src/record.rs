@@ -59,6 +59,9 @@ pub enum Plant {
     /// A fast commit does not say that a name is gone.
     #[cfg(feature = "planted-bugs")]
     UnlinkForgotten,
+    /// Data that was left to a fast commit is written behind its flush.
+    #[cfg(feature = "planted-bugs")]
+    DataLeftBehind,
     /// What e2fsck writes back from memory does not go home before the first fast commit.
     #[cfg(feature = "planted-bugs")]
     PatchedNotHome,
@@ -94,6 +97,8 @@ impl Plant {
         #[cfg(feature = "planted-bugs")]
         ("unlink-forgotten", Self::UnlinkForgotten),
         #[cfg(feature = "planted-bugs")]
+        ("data-left-behind", Self::DataLeftBehind),
+        #[cfg(feature = "planted-bugs")]
         ("patched-not-home", Self::PatchedNotHome),
     ];
 
@@ -126,6 +131,7 @@ impl Plant {
             Self::FastOnEmptyLog => planted::Bug::FastOnEmptyLog,
             Self::NamesForgotten => planted::Bug::NamesForgotten,
             Self::UnlinkForgotten => planted::Bug::UnlinkForgotten,
+            Self::DataLeftBehind => planted::Bug::DataLeftBehind,
             Self::PatchedNotHome => planted::Bug::PatchedNotHome,
         }));
     }

@@ -1,4 +1,4 @@
-//! The kit finds what it is made to find: thirteen bugs, one at a time.
+//! The kit finds what it is made to find: fourteen bugs, one at a time.
 
 use extol_crashkit::campaign::Campaign;
 use extol_crashkit::cuts::Fate;
@@ -130,6 +130,11 @@ fn names_forgotten_by_a_closure() {
 #[test]
 fn names_that_a_fast_commit_leaves_behind() {
     must_find(Plant::UnlinkForgotten, &[("closures", "fc")]);
+}
+
+#[test]
+fn data_left_behind_by_a_fast_commit() {
+    must_find(Plant::DataLeftBehind, &[("small-files", "fc-4k")]);
 }
 
 #[test]

@@ -219,6 +219,18 @@ impl Taken<'_> {
         Ok(())
     }
 
+    /// The bug: it says that it wrote, flushes, and writes.
+    #[cfg(feature = "planted-bugs")]
+    pub fn write_behind(mut self, flush: impl FnOnce() -> Result<()>) -> Result<()> {
+        let writes = std::mem::take(&mut self.writes);
+        self.returned(None);
+        flush()?;
+        self.writes = writes;
+        let sent = self.send(&[]);
+        self.writes.clear();
+        sent
+    }
+
     fn send(&mut self, others: &[(u64, &[u8])]) -> Result<()> {
         if self.is_empty() && others.is_empty() {
             return Ok(());
