@@ -19,7 +19,7 @@ use crate::medium::Medium;
 
 /// Knows the newest byte of each block that changed since it was recorded.
 #[derive(Debug, Default)]
-struct Board {
+pub(crate) struct Board {
     changed: Mutex<BTreeMap<u32, u32>>,
     collects: AtomicU32,
 }
@@ -69,7 +69,7 @@ impl FastSource for Board {
     }
 }
 
-fn lab() -> (Lab, Arc<Board>) {
+pub(crate) fn lab() -> (Lab, Arc<Board>) {
     let work = if below(2) == 0 { Work::Services } else { Work::Callers };
     let lab = Lab::fast(work);
     let board = Arc::new(Board::default());
@@ -84,12 +84,12 @@ fn lab() -> (Lab, Arc<Board>) {
     (lab, board)
 }
 
-fn ask(nr: u64) -> Ask {
+pub(crate) fn ask(nr: u64) -> Ask {
     Ask { ino: nr as u32, data_only: false }
 }
 
 /// Fills a block and its twin, and says so.
-fn change(journal: &Arc<Journal>, nr: u64, value: u8) -> Result<Tid, JournalError> {
+pub(crate) fn change(journal: &Arc<Journal>, nr: u64, value: u8) -> Result<Tid, JournalError> {
     let mut h = journal.start(2)?;
     for nr in [nr, nr + 1] {
         put(&mut h, nr, value)?;

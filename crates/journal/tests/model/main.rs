@@ -29,6 +29,7 @@
 mod cache;
 mod checkpoint;
 mod commits;
+mod deferred;
 mod explore;
 mod failure;
 mod fast;

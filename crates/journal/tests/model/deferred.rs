@@ -1,0 +1,163 @@
+//! Data that is left to the leader of a commit, beside others who want it on the device at once.
+
+use std::sync::Arc;
+
+use extol_device::{BlockDevice, BlockNr, DeviceOp};
+use extol_journal::fast::Witness;
+use extol_journal::{Deferral, Journal, JournalError};
+use extol_sync::{Mutex, thread};
+
+use crate::explore::{below, explore};
+use crate::fast::{ask, change, lab};
+use crate::lab::{BS, HOME, crash};
+use crate::medium::Medium;
+
+/// A file: the block that its data fills, and what of it may not be on the device. The lock is that of the inode.
+#[derive(Default)]
+struct File {
+    deferred: Mutex<Option<Deferral>>,
+}
+
+fn block(nr: u64) -> BlockNr {
+    BlockNr(HOME / 2 + nr / 2)
+}
+
+/// Writes the file's data, its block and the block's twin again and again. What is acknowledged is there after any crash, and whatever is
+/// there has its data.
+fn writer(
+    journal: &Arc<Journal>,
+    medium: &Medium,
+    file: &File,
+    nr: u64,
+    rounds: u8,
+) -> Result<(), JournalError> {
+    for round in 1..=rounds {
+        let (tid, deferred) = {
+            let mut last = file.deferred.lock();
+            if let Some(last) = last.take() {
+                last.settle();
+            }
+            let data = vec![round; BS];
+            journal.about_to_overwrite(block(nr), 1, |w| w.agrees(&data))?;
+            let witness = Witness::of(block(nr), &data);
+            if below(4) == 0 {
+                medium.write_at(&data, block(nr).offset(journal.block_size())).unwrap();
+                journal.note_witnessed(&[witness]);
+            } else {
+                *last = Some(journal.defer(block(nr), data, vec![witness]));
+            }
+            (change(journal, nr, round)?, last.clone())
+        };
+        match below(5) {
+            0 => journal.commit_wait(tid)?,
+            1 => journal.make_durable(tid)?,
+            _ => journal.make_durable_for(tid, ask(nr))?,
+        }
+        if let Some(deferred) = deferred {
+            deferred.make_durable()?;
+        }
+        let after = crash(medium);
+        assert!(after.at(nr) >= round, "acknowledged and lost");
+        assert!(after.first_of(block(nr).0) >= round, "its data is lost");
+        for nr in [0, 2, 4] {
+            let data = after.first_of(block(nr).0);
+            assert!(data >= after.at(nr), "{nr} counts without its data: {data}, not {}", after.at(nr));
+        }
+    }
+    Ok(())
+}
+
+/// Takes the file's lock, and finds the data on the device.
+fn reader(medium: &Medium, journal: &Journal, file: &File, nr: u64) {
+    for _ in 0..2 {
+        let deferred = file.deferred.lock();
+        if let Some(deferred) = &*deferred {
+            deferred.settle();
+            let mut byte = [0];
+            medium.read_at(&mut byte, block(nr).offset(journal.block_size())).unwrap();
+            assert!(deferred.is_settled() && byte[0] > 0, "not on the device");
+        }
+        drop(deferred);
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn deferred_data_and_those_who_need_it() {
+    explore("deferred_data_and_those_who_need_it", 1600, || {
+        let (mut lab, _) = lab();
+        let files: Vec<_> = (0..3).map(|_| Arc::new(File::default())).collect();
+        let mut threads: Vec<_> = (0..3u64)
+            .map(|i| {
+                let (journal, medium) = (Arc::clone(&lab.journal), Arc::clone(&lab.medium));
+                let file = Arc::clone(&files[i as usize]);
+                thread::spawn(move || writer(&journal, &medium, &file, 2 * i, 2).unwrap())
+            })
+            .collect();
+        let (journal, medium) = (Arc::clone(&lab.journal), Arc::clone(&lab.medium));
+        let file = Arc::clone(&files[0]);
+        threads.push(match below(3) {
+            0 => thread::spawn(move || reader(&medium, &journal, &file, 0)),
+            1 => thread::spawn(move || journal.flush_data().unwrap()),
+            _ => thread::spawn(move || {
+                journal.freeze().unwrap();
+                journal.thaw();
+            }),
+        });
+        threads.into_iter().for_each(|t| t.join().unwrap());
+        lab.journal.freeze().unwrap();
+        lab.stop_services();
+        let after = lab.crash();
+        for nr in [0, 2, 4] {
+            assert_eq!((after.at(nr), after.first_of(block(nr).0)), (2, 2));
+        }
+    });
+}
+
+/// An operation of the device fails: whoever is told "durable" has it, and nobody waits for ever.
+#[test]
+fn deferred_data_fails() {
+    explore("deferred_data_fails", 1200, || {
+        let (mut lab, _) = lab();
+        let op = if below(3) == 0 { DeviceOp::Flush } else { DeviceOp::Write };
+        let files: Vec<_> = (0..2).map(|_| Arc::new(File::default())).collect();
+        let threads: Vec<_> = (0..2u64)
+            .map(|i| {
+                let (journal, medium) = (Arc::clone(&lab.journal), Arc::clone(&lab.medium));
+                let file = Arc::clone(&files[i as usize]);
+                thread::spawn(move || writer_that_may_fail(&journal, &medium, &file, 2 * i))
+            })
+            .collect();
+        lab.medium.plan_failure(op, below(6) as u32);
+        let ok = threads.into_iter().map(|t| t.join().unwrap()).filter(Result::is_ok).count();
+        assert!(ok < 2 || !lab.medium.has_failed() || lab.journal.abort_reason().is_some());
+        lab.stop_services();
+    });
+}
+
+fn writer_that_may_fail(
+    journal: &Arc<Journal>,
+    medium: &Medium,
+    file: &File,
+    nr: u64,
+) -> Result<(), JournalError> {
+    for round in 1..=3 {
+        let (tid, deferred) = {
+            let mut last = file.deferred.lock();
+            if let Some(last) = last.take() {
+                last.settle();
+            }
+            let data = vec![round; BS];
+            journal.about_to_overwrite(block(nr), 1, |w| w.agrees(&data))?;
+            let witness = Witness::of(block(nr), &data);
+            let deferred = journal.defer(block(nr), data, vec![witness]);
+            *last = Some(deferred.clone());
+            (change(journal, nr, round)?, deferred)
+        };
+        journal.make_durable_for(tid, ask(nr))?;
+        deferred.make_durable()?;
+        let after = crash(medium);
+        assert!(after.at(nr) >= round && after.first_of(block(nr).0) >= round, "acknowledged and lost");
+    }
+    Ok(())
+}
