@@ -350,9 +350,8 @@ impl Journal {
             self.counters.flushes_saved.add(1);
             #[cfg(feature = "planted-bugs")]
             if crate::planted::has(crate::planted::Bug::DataLeftBehind) {
-                return taken.write_behind(|| {
-                    self.write_and_flush(|| log.write_fast(place.at, counts, false))
-                });
+                return taken
+                    .write_behind(|| self.write_and_flush(|| log.write_fast(place.at, counts, false)));
             }
             let records = log.fast_places(place.at, counts)?;
             if !self.barrier() {

@@ -19,6 +19,7 @@ pub(crate) struct FastCounters {
     pub cleared: Counter,
     pub settled: Counter,
     pub one_trip: Counter,
+    pub deferred: Counter,
     pub reasons: [Counter; Reason::ALL.len()],
 }
 
@@ -47,6 +48,8 @@ pub struct FastCommitStats {
     pub cleared: u64,
     /// Of the fast commits, those with file data that was not flushed before them: they say what it must be.
     pub one_trip: u64,
+    /// Writes of file data that were left to the leader of a commit.
+    pub deferred: u64,
     /// Fast commits asked for because such data was about to be overwritten.
     pub settled: u64,
     /// Moving average of the time of one fast commit, in nanoseconds.
@@ -96,6 +99,7 @@ impl FastCounters {
             heads: self.heads.get(),
             cleared: self.cleared.get(),
             one_trip: self.one_trip.get(),
+            deferred: self.deferred.get(),
             settled: self.settled.get(),
             average_ns,
             area_blocks,

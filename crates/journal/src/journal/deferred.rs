@@ -141,6 +141,7 @@ impl Journal {
         waiting.writes.push(Write { start, data, witnesses });
         self.deferred.newest.store(number, Ordering::Release);
         drop(waiting);
+        self.fast.counters.deferred.add(1);
         if bytes > MOST {
             // An error is an abort, which the caller meets soon enough.
             let _ = self.write_deferred();
@@ -251,7 +252,10 @@ impl Taken<'_> {
             }
         }
         jobs.extend(
-            others.iter().zip(&other_bufs).map(|((offset, _), bufs)| ScatteredWrite { offset: *offset, bufs }),
+            others
+                .iter()
+                .zip(&other_bufs)
+                .map(|((offset, _), bufs)| ScatteredWrite { offset: *offset, bufs }),
         );
         let journal = self.journal;
         let sent = match &jobs[..] {

@@ -53,8 +53,8 @@ use extol_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use extol_sync::rank::{Mutex, Rank};
 
 use self::data::Coverage;
-use self::deferred::Deferred;
 pub use self::deferred::Deferral;
+use self::deferred::Deferred;
 pub(crate) use self::deferred::Taken;
 use self::wait::Gathering;
 use crate::batching::{Batcher, Batching, Gather};
