@@ -3,6 +3,7 @@
 mod crash;
 mod full;
 mod order;
+mod pledges;
 mod requests;
 mod witness;
 
