@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 
 use extol_device::{Direct, FileDevice, IoPriority, OpenOptions, SharedDevice};
 use extol_vfs::{
-    Attr, CheckpointFlags, Creds, DirEntry, Fallocate, FileExtent, FileId, FileSystem, FsError, NewNode,
-    Reader, RemountError, RenameFlags, Result, Seek, SetAttr, Shutdown, StatFs, XattrSet,
+    Attr, CheckpointFlags, Creds, DirEntry, Done, Fallocate, FileExtent, FileId, FileSystem, FsError,
+    NewNode, Reader, RemountError, RenameFlags, Result, Seek, SetAttr, Shutdown, StatFs, XattrSet,
 };
 use parking_lot::Mutex;
 
@@ -374,6 +374,11 @@ impl FileSystem for Ext4 {
 
     fn fsync(&self, ino: u32, data_only: bool) -> Result<()> {
         self.op(files::fsync(&self.fs, ino, data_only))
+    }
+
+    fn fsync_then(&self, ino: u32, data_only: bool, done: Done, stays: &mut dyn FnMut()) {
+        self.fs.operations.add();
+        files::fsync_then(&self.fs, ino, data_only, done, stays);
     }
 
     fn sync(&self) -> Result<()> {

@@ -71,7 +71,7 @@ impl<'a> Connection<'a> {
         };
         ops::take_back(self.fs, &request, &self.reply.references, outcome.is_ok());
         let code = match outcome {
-            Ok(Outcome::Silent) => return None,
+            Ok(Outcome::Silent | Outcome::Later) => return None,
             Ok(Outcome::Reply) => 0,
             Err(Errno(number)) => {
                 self.reply.clear_body();

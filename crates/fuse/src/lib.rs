@@ -3,6 +3,7 @@
 //! ```text
 //!   kernel ── /dev/fuse ──► session.rs   the mount from beginning to end
 //!                             │  worker.rs   read a request, guard it, send the reply   crew.rs  who reads
+//!                             │  answer.rs   replies to requests that no worker waits for
 //!      or, per processor     │  ring/     the same over io_uring
 //!   kernel ── io_uring ─────► │  wire.rs   bytes of requests and replies   abi.rs  numbers of the protocol
 //!                             │  init.rs   what we ask the kernel for
@@ -41,6 +42,7 @@
 //! every other node id is the inode number, and `st_ino` is always the file system's own number.
 
 mod abi;
+mod answer;
 mod buffer;
 mod config;
 pub mod control;

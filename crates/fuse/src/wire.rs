@@ -206,12 +206,20 @@ impl<'a> Reply<'a> {
 
     /// Writes the header and gives all bytes. `code` is 0, a negative errno, or the code of a notification.
     pub(crate) fn finish(&mut self, unique: u64, code: i32) -> &[u8] {
-        let len = u32::try_from(self.len).unwrap_or(u32::MAX);
-        self.buf[..4].copy_from_slice(&len.to_ne_bytes());
-        self.buf[4..8].copy_from_slice(&code.to_ne_bytes());
-        self.buf[8..OUT_HEADER].copy_from_slice(&unique.to_ne_bytes());
+        let header = header(self.body_len(), unique, code);
+        self.buf[..OUT_HEADER].copy_from_slice(&header);
         &self.buf[..self.len]
     }
+}
+
+/// The header of a reply with a body of so many bytes.
+pub(crate) fn header(body: usize, unique: u64, code: i32) -> [u8; OUT_HEADER] {
+    let len = u32::try_from(OUT_HEADER + body).unwrap_or(u32::MAX);
+    let mut header = [0; OUT_HEADER];
+    header[..4].copy_from_slice(&len.to_ne_bytes());
+    header[4..8].copy_from_slice(&code.to_ne_bytes());
+    header[8..].copy_from_slice(&unique.to_ne_bytes());
+    header
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@
 //!                 │ panic: EIO         │ undeliverable: give the references back
 //! ```
 //!
-//! Whether it reads again is decided by [`crew`](crate::crew). Requests that wait by nature (fsync, reads of file data …) say so
+//! Whether it reads again is decided by [`crew`](crate::crew). Requests that wait by nature (reads of file data …) say so
 //! when they are taken ([`waits`]), and so do those of a heavy writer while fsyncs go first
-//! ([`Share::is_busy`](crate::share::Share)). Any other should be over at once, but may wait all the same: for a block of a
+//! ([`Share::is_busy`](crate::share::Share)). An fsync says so if it waits after all ([`answer`](crate::answer)). Any other should be over at once, but may wait all the same: for a block of a
 //! directory, for room in the journal, for a lock that somebody holds who waits. The *tender* is a thread for that: while nobody
 //! reads, it looks every [`PATIENCE`] whether a worker is still busy with what it was busy with the last time, and lets another
 //! take its place. It sleeps while somebody reads, so an idle mount wakes nobody.
@@ -34,6 +34,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno as Os;
 
 use crate::abi::{IN_HEADER, MAX_FIXED, NOTIFY_INVAL_INODE, WRITE_HEADER, op};
+use crate::answer::Answer;
 use crate::buffer::Buffer;
 use crate::crew::Verdict;
 use crate::errno::Errno;
@@ -56,6 +57,11 @@ const LOOKS: u32 = 100;
 const LOOK: Duration = Duration::from_micros(50);
 /// How long a request that should be over at once may keep others from being read.
 const PATIENCE: Duration = Duration::from_millis(2);
+
+/// True for requests that may be answered later, by another worker.
+fn may_be_later(opcode: u32) -> bool {
+    matches!(opcode, op::FSYNC | op::FSYNCDIR)
+}
 
 /// True for requests that wait for a device or for other requests more often than not.
 pub(crate) fn waits(opcode: u32, direct_io: bool) -> bool {
@@ -259,7 +265,8 @@ impl Worker {
             };
             let request = buffer.get(..size).and_then(Request::parse);
             let away = request.as_ref().is_some_and(|r| {
-                waits(r.opcode, shared.agreed.direct_io) || shared.share.is_busy(r.nodeid, size)
+                waits(r.opcode, shared.agreed.direct_io) && !may_be_later(r.opcode)
+                    || shared.share.is_busy(r.nodeid, size)
             });
             self.slot.begin(away);
             obey(&self.shared, shared.crew.take(away));
@@ -333,7 +340,7 @@ impl Worker {
             }
         };
         let code = match outcome {
-            Ok(Outcome::Silent) => return None,
+            Ok(Outcome::Silent | Outcome::Later) => return None,
             Err(_) if matches!(request.opcode, op::FORGET | op::BATCH_FORGET) => return None,
             Ok(Outcome::Reply) => 0,
             Err(Errno(number)) => {
@@ -426,6 +433,16 @@ impl Kernel for Worker {
 
     fn syncs(&self, nodeid: u64) {
         self.shared.share.syncs(nodeid);
+    }
+
+    fn later(&self, unique: u64) -> Option<Answer> {
+        self.queue.is_none().then(|| Answer::new(&self.shared, unique))
+    }
+
+    fn stays(&self) {
+        if self.queue.is_none() {
+            self.step_aside();
+        }
     }
 
     fn invalidate_attributes(&self, nodeid: u64) {

@@ -11,6 +11,9 @@ mod types;
 pub use error::{FsError, RemountError, Result};
 pub use types::*;
 
+/// Is told the result of something, once, by any thread, which holds nothing. What it does should be over at once.
+pub type Done = Box<dyn FnOnce(Result<()>) + Send>;
+
 /// Somebody who reads one file, from one end to the other as a rule ([`FileSystem::reader`]).
 pub trait Reader: Send + Sync {
     /// As [`FileSystem::read`].
@@ -137,6 +140,15 @@ pub trait FileSystem: Send + Sync {
     /// Makes a file durable: data, and all metadata needed to find it; with `data_only`, only what reading it
     /// back needs (fdatasync).
     fn fsync(&self, ino: u32, data_only: bool) -> Result<()>;
+
+    /// As [`fsync`](Self::fsync), for front ends whose threads have other things to do than to wait: this may return at
+    /// once, and `done` is called with the result later, perhaps by another thread that came here. A thread that
+    /// does not return at once, because it waits or works for those who did, calls `stays` before; it may stay as long as more
+    /// come, though its own request was answered long ago.
+    fn fsync_then(&self, ino: u32, data_only: bool, done: Done, stays: &mut dyn FnMut()) {
+        stays();
+        done(self.fsync(ino, data_only));
+    }
 
     /// Makes everything durable (syncfs).
     fn sync(&self) -> Result<()>;

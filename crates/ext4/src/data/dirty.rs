@@ -35,6 +35,10 @@ impl DirtyPages {
         self.pages.is_empty()
     }
 
+    pub fn len(&self) -> usize {
+        self.pages.len()
+    }
+
     /// Blocks reserved for pages in holes.
     pub fn reserved(&self) -> u64 {
         self.reserved

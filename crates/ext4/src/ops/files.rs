@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use extol_journal::fast::Ask;
+use extol_journal::{Deferral, Tid};
 use extol_ondisk::InodeFlags;
-use extol_vfs::{Fallocate, FileExtent, FsError, Result, Seek};
+use extol_vfs::{Done, Fallocate, FileExtent, FsError, Result, Seek};
 
 use super::create::Promise;
 use super::with_space;
@@ -13,6 +14,7 @@ use crate::error;
 use crate::fs::Fs;
 use crate::inodes::{Cell, InodeState};
 use crate::options::Atime;
+use crate::pace;
 use crate::services::zeroed;
 use crate::xattr;
 
@@ -21,6 +23,9 @@ const DAY: i64 = 86_400;
 
 /// An fsync of less data than this says how long small ones take.
 const SMALL: u64 = crate::pace::BULK;
+
+/// Dirty blocks whose write is no reason to let others take over: one small write.
+const AT_ONCE: usize = 16;
 
 /// Reads, for an open file with what was read ahead for it.
 pub(crate) fn read(
@@ -180,43 +185,86 @@ pub(crate) fn fiemap(fs: &Fs, ino: u32, offset: u64, len: u64) -> Result<Vec<Fil
     data::seek::fiemap(fs, &st, offset, len)
 }
 
+/// An fsync whose data is on the device, or on its way.
+struct Synced {
+    tid: Tid,
+    journalled: bool,
+    small: bool,
+    sync: pace::Sync,
+    /// Data that was left to others.
+    deferred: Option<Deferral>,
+}
+
+impl Synced {
+    /// It is over.
+    fn end(self, fs: &Fs, result: extol_journal::Result<()>) -> Result<()> {
+        result.map_err(lost)?;
+        if self.small {
+            self.sync.succeeded();
+        }
+        if !self.journalled {
+            zeroed::after_fsync(fs);
+        }
+        Ok(())
+    }
+}
+
+/// The journal's own error, not "read-only": the caller's data may be lost.
+fn lost(error: extol_journal::JournalError) -> FsError {
+    FsError::Io(error.to_string())
+}
+
 /// Makes a file durable.
 pub(crate) fn fsync(fs: &Fs, ino: u32, data_only: bool) -> Result<()> {
-    let cell = fs.cell(ino)?;
-    fs.vol.journal.check_aborted().map_err(|e| FsError::Io(e.to_string()))?;
-    let sync = fs.pace.synced(ino);
-    let (tid, journalled, small, deferred) = {
-        let mut st = cell.write()?;
-        let before = std::mem::take(&mut st.unsynced);
-        if !fs.read_only.load(std::sync::atomic::Ordering::Acquire) {
-            data::writeback::flush_for_fsync(fs, &mut st)?;
-        }
-        (
-            if data_only { st.datasync_tid } else { st.sync_tid },
-            fs.journals_data(&st),
-            before + std::mem::take(&mut st.unsynced) < SMALL,
-            st.deferred.clone(),
-        )
+    let mut synced = begin_fsync(fs, ino, data_only, &mut || ())?;
+    let journal = &fs.vol.journal;
+    let deferred = synced.deferred.take();
+    let result = if synced.journalled {
+        journal.make_durable(journal.newest())
+    } else {
+        journal.make_durable_for(synced.tid, Ask { ino, data_only })
     };
-    // The journal's own error, not "read-only": the caller's data may be lost.
-    let lost = |e: extol_journal::JournalError| FsError::Io(e.to_string());
-    if journalled {
-        fs.vol.journal.make_durable(fs.vol.journal.newest()).map_err(lost)?;
-    } else {
-        fs.vol.journal.make_durable_for(tid, Ask { ino, data_only }).map_err(lost)?;
-        if let Some(deferred) = deferred {
-            deferred.make_durable().map_err(lost)?;
+    let result = result.and_then(|()| deferred.map_or(Ok(()), |deferred| deferred.make_durable()));
+    synced.end(fs, result)
+}
+
+/// As [`fsync`], and tells `done` when the file is durable: see [`FileSystem::fsync_then`](extol_vfs::FileSystem).
+pub(crate) fn fsync_then(fs: &Arc<Fs>, ino: u32, data_only: bool, done: Done, stays: &mut dyn FnMut()) {
+    let mut synced = match begin_fsync(fs, ino, data_only, stays) {
+        Ok(synced) => synced,
+        Err(error) => return done(fs.note(Err(error))),
+    };
+    let journal = &fs.vol.journal;
+    if synced.journalled {
+        stays();
+        let result = journal.make_durable(journal.newest());
+        return done(fs.note(synced.end(fs, result)));
+    }
+    let (tid, deferred, its) = (synced.tid, synced.deferred.take(), Arc::clone(fs));
+    let done = Box::new(move |result| done(its.note(synced.end(&its, result))));
+    journal.make_durable_for_then(tid, Ask { ino, data_only }, deferred, done, stays);
+}
+
+/// Sends what is dirty to the device. Much of it takes long: `stays` is called before.
+fn begin_fsync(fs: &Fs, ino: u32, data_only: bool, stays: &mut dyn FnMut()) -> Result<Synced> {
+    let cell = fs.cell(ino)?;
+    fs.vol.journal.check_aborted().map_err(lost)?;
+    let sync = fs.pace.synced(ino);
+    let mut st = cell.write()?;
+    let before = std::mem::take(&mut st.unsynced);
+    if !fs.read_only.load(std::sync::atomic::Ordering::Acquire) {
+        if st.pages.len() > AT_ONCE {
+            stays();
         }
+        data::writeback::flush_for_fsync(fs, &mut st)?;
     }
-    if small {
-        sync.succeeded();
-    } else {
-        drop(sync);
-    }
-    if !journalled {
-        zeroed::after_fsync(fs);
-    }
-    Ok(())
+    Ok(Synced {
+        tid: if data_only { st.datasync_tid } else { st.sync_tid },
+        journalled: fs.journals_data(&st),
+        small: before + std::mem::take(&mut st.unsynced) < SMALL,
+        sync,
+        deferred: st.deferred.clone(),
+    })
 }
 
 /// Makes everything durable, the superblock's counters included. Callers come through `whole::sync`.
@@ -233,6 +281,5 @@ pub(crate) fn sync_now(fs: &Fs) -> Result<()> {
         fs.vol.alloc.flush_super(&mut h, &fs.sb)?;
         h.stop().map_err(error::journal)?;
     }
-    let lost = |e: extol_journal::JournalError| FsError::Io(e.to_string());
     fs.vol.journal.make_all_durable().map_err(lost)
 }

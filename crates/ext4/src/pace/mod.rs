@@ -158,10 +158,11 @@ impl Pace {
     }
 
     /// Somebody waits for the fsync of a file, until the answer is dropped.
-    pub(crate) fn synced(&self, ino: u32) -> Sync<'_> {
+    pub(crate) fn synced(self: &Arc<Self>, ino: u32) -> Sync {
         let now = self.clock.now_ns();
         self.synced.lock().note(ino, now);
-        self.turns.sync(&*self.clock, ino)
+        self.turns.sync(now, ino);
+        Sync::new(Arc::clone(self), ino, now)
     }
 
     /// A write of so many bytes was called for; it is over when the answer is dropped.

@@ -119,7 +119,7 @@ fn what_the_device_can_do_is_said_as_it_is() {
 }
 
 /// A heavy writer and an fsync of another file that are at it together.
-fn together(pace: &Pace) {
+fn together(pace: &Arc<Pace>) {
     let sync = pace.synced(SMALL);
     drop(pace.turn(WRITER, 0, MIB));
     drop(sync);

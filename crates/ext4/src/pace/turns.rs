@@ -13,11 +13,13 @@
 //!
 //! Locking: one leaf lock.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use extol_service::Clock;
 use parking_lot::{Condvar, Mutex};
 
+use super::Pace;
 use super::duty::Duty;
 
 /// How long a meeting counts.
@@ -92,14 +94,12 @@ impl Turns {
     }
 
     /// The fsync of a file begins.
-    pub(super) fn sync<'a>(&'a self, clock: &'a dyn Clock, ino: u32) -> Sync<'a> {
-        let began_ns = clock.now_ns();
+    pub(super) fn sync(&self, now_ns: u64, ino: u32) {
         let mut state = self.state.lock();
         if state.writing.iter().any(|other| *other != ino) {
-            state.met_ns = Some(began_ns);
+            state.met_ns = Some(now_ns);
         }
         state.syncing.push(ino);
-        Sync { turns: self, clock, ino, began_ns, counts: false }
     }
 
     #[cfg(test)]
@@ -159,26 +159,30 @@ impl Drop for Called<'_> {
     }
 }
 
-/// An fsync under way.
-pub(crate) struct Sync<'a> {
-    turns: &'a Turns,
-    clock: &'a dyn Clock,
+/// An fsync under way. Another thread may end it.
+pub(crate) struct Sync {
+    pace: Arc<Pace>,
     ino: u32,
     began_ns: u64,
     counts: bool,
 }
 
-impl Sync<'_> {
+impl Sync {
+    /// It has been told of.
+    pub(super) fn new(pace: Arc<Pace>, ino: u32, began_ns: u64) -> Self {
+        Self { pace, ino, began_ns, counts: false }
+    }
+
     /// It succeeded, and little of the file was dirty.
     pub(crate) fn succeeded(mut self) {
         self.counts = true;
     }
 }
 
-impl Drop for Sync<'_> {
+impl Drop for Sync {
     fn drop(&mut self) {
-        let now = self.clock.now_ns();
-        let mut state = self.turns.state.lock();
+        let now = self.pace.clock.now_ns();
+        let mut state = self.pace.turns.state.lock();
         leave(&mut state.syncing, self.ino);
         if self.counts {
             let beside = state.together(now);

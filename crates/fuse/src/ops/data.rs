@@ -17,8 +17,8 @@
 
 use extol_vfs::{Fallocate, Seek};
 
-use super::Context;
 use super::names::put_open;
+use super::{Context, Outcome};
 use crate::abi::{FSYNC_FDATASYNC, ROOT_NODE, WRITE_CACHE, WRITE_KILL_SUIDGID, cap, op};
 use crate::errno::{Errno, Result};
 use crate::wire::{Reply, Request};
@@ -92,15 +92,24 @@ impl Context<'_> {
         Ok(())
     }
 
-    pub(super) fn fsync(&self, request: &Request<'_>) -> Result<()> {
+    pub(super) fn fsync(&self, request: &Request<'_>) -> Result<Outcome> {
         let mut args = request.args();
         args.skip(8)?;
-        let flags = args.u32()?;
+        let data_only = args.u32()? & FSYNC_FDATASYNC != 0;
         if request.opcode == op::FSYNCDIR && request.nodeid == ROOT_NODE {
-            return Ok(self.fs.sync()?);
+            self.kernel.stays();
+            self.fs.sync()?;
+            return Ok(Outcome::Reply);
         }
         self.kernel.syncs(request.nodeid);
-        Ok(self.fs.fsync(self.ino(request.nodeid)?, flags & FSYNC_FDATASYNC != 0)?)
+        let ino = self.ino(request.nodeid)?;
+        let Some(answer) = self.kernel.later(request.unique) else {
+            self.fs.fsync(ino, data_only)?;
+            return Ok(Outcome::Reply);
+        };
+        let done = Box::new(move |result| answer.tell(result));
+        self.fs.fsync_then(ino, data_only, done, &mut || self.kernel.stays());
+        Ok(Outcome::Later)
     }
 
     pub(super) fn fallocate(&self, request: &Request<'_>) -> Result<()> {

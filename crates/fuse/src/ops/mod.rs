@@ -11,6 +11,7 @@ mod xattrs;
 use extol_vfs::{Attr, Creds, FileKind, FileSystem, Rdev, Timestamp};
 
 use crate::abi::{ROOT_NODE, op};
+use crate::answer::Answer;
 use crate::config::Transport;
 use crate::counts::Counts;
 use crate::errno::{Errno, Result};
@@ -25,6 +26,8 @@ const VALID: u64 = 24 * 60 * 60;
 pub(crate) enum Outcome {
     /// The reply is to be sent.
     Reply,
+    /// Somebody else sends it.
+    Later,
     /// This kind of request has no reply.
     Silent,
 }
@@ -39,6 +42,12 @@ pub(crate) trait Kernel: Sync {
     fn written_back(&self, _nodeid: u64, _bytes: usize) {}
     /// Somebody waits for the fsync of a file.
     fn syncs(&self, _nodeid: u64) {}
+    /// The answer to the request of this number, for whoever has it to send later, if that is possible.
+    fn later(&self, _unique: u64) -> Option<Answer> {
+        None
+    }
+    /// This thread is going to wait, or works for others: somebody else takes requests.
+    fn stays(&self) {}
 }
 
 /// Everything a handler needs.
@@ -78,7 +87,7 @@ pub(crate) fn dispatch(context: &Context<'_>, request: &Request<'_>, reply: &mut
         op::WRITE => context.write(request, reply),
         op::RELEASE => context.release(request),
         op::RELEASEDIR | op::DESTROY => Ok(()),
-        op::FSYNC | op::FSYNCDIR => context.fsync(request),
+        op::FSYNC | op::FSYNCDIR => return context.fsync(request),
         op::SYNCFS => Ok(context.fs.sync()?),
         op::STATFS => context.statfs(reply),
         op::FALLOCATE => context.fallocate(request),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use extol_vfs::{
-    Attr, Creds, DirEntry, Fallocate, FileExtent, FileId, FileKind, FileSystem, FsError, NewNode, Rdev,
+    Attr, Creds, DirEntry, Done, Fallocate, FileExtent, FileId, FileKind, FileSystem, FsError, NewNode, Rdev,
     RenameFlags, Result, Seek, SetAttr, SetTime, StatFs, Timestamp, XattrSet,
 };
 use parking_lot::{Condvar, Mutex};
@@ -35,6 +35,9 @@ pub struct MemFs {
     /// Lookups of names that begin with "stuck" wait until they are released: how many do.
     stuck: Mutex<Option<usize>>,
     moved: Condvar,
+    /// Fsyncs that are to be told later.
+    asked: Mutex<Option<Vec<Done>>>,
+    moved_on: Condvar,
     /// While this is set, nothing can be created.
     frozen: Mutex<bool>,
     thawed: Condvar,
@@ -161,6 +164,21 @@ impl Node {
 }
 
 impl MemFs {
+    /// From now on fsyncs are told later, by whoever takes them; or no longer.
+    pub fn tell_later(&self, later: bool) {
+        *self.asked.lock() = later.then(Vec::new);
+    }
+
+    /// Takes so many fsyncs, as soon as they are there.
+    pub fn take_asked(&self, many: usize) -> Vec<Done> {
+        let mut asked = self.asked.lock();
+        let there = |asked: &Option<Vec<Done>>| asked.as_ref().map_or(0, Vec::len) >= many;
+        let patience = std::time::Duration::from_secs(20);
+        self.moved_on.wait_while_for(&mut asked, |asked| !there(asked), patience);
+        assert!(there(&asked), "so many are asked for at a time");
+        asked.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
     pub fn new(by_number: bool) -> Self {
         let mut state = State { nodes: HashMap::new(), next_ino: ROOT, next_cookie: 10 };
         state.add_node(FileKind::Directory, 0o777, Creds::default(), ROOT);
@@ -169,6 +187,8 @@ impl MemFs {
             state: Mutex::new(state),
             stuck: Mutex::new(Some(0)),
             moved: Condvar::new(),
+            asked: Mutex::default(),
+            moved_on: Condvar::new(),
             frozen: Mutex::new(false),
             thawed: Condvar::new(),
             by_number,
@@ -483,6 +503,16 @@ impl FileSystem for MemFs {
 
     fn fsync(&self, ino: u32, _: bool) -> Result<()> {
         self.state.lock().node(ino).map(drop)
+    }
+
+    fn fsync_then(&self, ino: u32, data_only: bool, done: Done, stays: &mut dyn FnMut()) {
+        if let Some(asked) = &mut *self.asked.lock() {
+            asked.push(done);
+            self.moved_on.notify_all();
+            return;
+        }
+        stays();
+        done(self.fsync(ino, data_only));
     }
 
     fn sync(&self) -> Result<()> {

@@ -57,7 +57,8 @@
 //! - F8: the blocks that e2fsck writes from memory behind a fast commit are home as committed before one counts
 //!   (`settle_patched`).
 //! - F9: nobody sleeps on in a batch: it is served, or a full commit, an abort or the end of fast commits wakes it. Who was
-//!   woken to lead and goes another way wakes the rest (`wait_fast`).
+//!   woken to lead and goes another way wakes the rest (`look`). Requests without a thread have one that sleeps for them
+//!   all (K2 and K3 in [`super::pledge`]).
 
 use std::sync::Arc;
 
@@ -74,10 +75,21 @@ use crate::journal::{Journal, State, Taken};
 use crate::types::{JournalError, Result, Tid};
 
 /// A member of a batch.
-struct Ticket {
-    batch: u64,
+#[derive(Clone)]
+pub(super) struct Ticket {
+    pub(super) batch: u64,
     in_a_row: bool,
     seat: Arc<Seat>,
+}
+
+/// What a look at the state gives somebody who waits.
+pub(super) enum Look<'a> {
+    /// What it waits for has happened, or never will.
+    Over(Result<()>),
+    /// It needs the full commit.
+    Full,
+    /// It has slept, or led: it has to look again.
+    Again(Guard<'a, State>),
 }
 
 /// The blocks of a fast commit, and the data that goes with them.
@@ -132,54 +144,72 @@ impl Journal {
         let mut ticket = None;
         let mut state = self.state.lock();
         loop {
-            if let Some(why) = &state.aborted {
-                return Err(JournalError::Aborted(why.to_string()));
-            }
-            if state.committed.at_least(tid)
-                || ticket.as_ref().is_some_and(|t: &Ticket| state.fast.is_served(t.batch))
-            {
-                return Ok(());
-            }
-            if !self.can_be_fast(&state, tid) || (ticket.is_none() && full_is_coming(&state)) {
-                break;
-            }
-            let Ticket { batch, in_a_row, seat } = match &ticket {
-                Some(known) => known,
-                None => ticket.insert(self.enter(&mut state, ask)),
-            };
-            let (batch, in_a_row) = (*batch, *in_a_row);
-            if state.committer || state.gathering.is_some() {
-                // Who gathers leads afterwards, or wakes everybody.
-                if state.committer && state.fast.stands_by(batch) {
-                    self.fast.lead.wait(state.bare());
-                    state.fast.stood_by(batch);
-                    continue;
-                }
-                let seen = seat.bell.rings();
-                drop(state);
-                seat.bell.wait(seen);
-                if seat.is_served() {
-                    return Ok(());
-                }
-                state = self.state.lock();
-                continue;
-            }
-            let whose = Gathering::Fast(batch);
-            state = match self.policy(&state, whose, in_a_row) {
-                Some(gather) if !full_is_coming(&state) => self.gather(state, whose, gather),
-                _ => self.lead_fast(state, tid),
+            state = match self.look(state, tid, ask, &mut ticket) {
+                Look::Again(state) => state,
+                Look::Over(result) => return result,
+                Look::Full => return self.wait_for(tid, Purpose::Durability),
             };
         }
-        match ticket {
-            Some(Ticket { batch, .. }) => {
-                state.fast.leave(batch);
-                self.wake_fast(&state);
-            }
-            None if state.log_empty && state.fast.covers(tid) => self.fast.counters.failed.add(1),
-            None => {}
+    }
+
+    /// What somebody who waits for a fast commit of `tid` does next: joins the open batch, sleeps, gathers, or leads.
+    pub(super) fn look<'a>(
+        &'a self,
+        mut state: Guard<'a, State>,
+        tid: Tid,
+        ask: Ask,
+        ticket: &mut Option<Ticket>,
+    ) -> Look<'a> {
+        if let Some(why) = &state.aborted {
+            return Look::Over(Err(JournalError::Aborted(why.to_string())));
         }
-        drop(state);
-        self.wait_for(tid, Purpose::Durability)
+        if state.committed.at_least(tid)
+            || ticket.as_ref().is_some_and(|t: &Ticket| state.fast.is_served(t.batch))
+        {
+            return Look::Over(Ok(()));
+        }
+        let may = if ticket.is_none() { self.may_join(&state, tid) } else { self.can_be_fast(&state, tid) };
+        if !may {
+            match ticket {
+                Some(Ticket { batch, .. }) => {
+                    state.fast.leave(*batch);
+                    self.wake_fast(&state);
+                }
+                None if state.log_empty && state.fast.covers(tid) => self.fast.counters.failed.add(1),
+                None => {}
+            }
+            return Look::Full;
+        }
+        let Ticket { batch, in_a_row, seat } = match ticket {
+            Some(known) => known,
+            None => ticket.insert(self.enter(&mut state, ask)),
+        };
+        let (batch, in_a_row) = (*batch, *in_a_row);
+        if state.committer || state.gathering.is_some() {
+            // Who gathers leads afterwards, or wakes everybody.
+            if state.committer && state.fast.stands_by(batch) {
+                self.fast.lead.wait(state.bare());
+                state.fast.stood_by(batch);
+                return Look::Again(state);
+            }
+            let seen = seat.bell.rings();
+            drop(state);
+            seat.bell.wait(seen);
+            if seat.is_served() {
+                return Look::Over(Ok(()));
+            }
+            return Look::Again(self.state.lock());
+        }
+        let whose = Gathering::Fast(batch);
+        Look::Again(match self.policy(&state, whose, in_a_row) {
+            Some(gather) if !full_is_coming(&state) => self.gather(state, whose, gather),
+            _ => self.lead_fast(state, tid),
+        })
+    }
+
+    /// Who asks for `tid` now may join a batch.
+    pub(super) fn may_join(&self, state: &State, tid: Tid) -> bool {
+        self.can_be_fast(state, tid) && !full_is_coming(state)
     }
 
     /// A fast commit may serve who asks for `tid` now.
@@ -195,7 +225,7 @@ impl Journal {
     }
 
     /// Joins the open batch.
-    fn enter(&self, state: &mut State, ask: Ask) -> Ticket {
+    pub(super) fn enter(&self, state: &mut State, ask: Ask) -> Ticket {
         let now = self.clock.now_ns();
         let (batch, seat) = state.fast.join(ask, now);
         let in_a_row = state.fast.batcher.asked(now, thread::current().id());

@@ -16,6 +16,7 @@
 
 mod area;
 mod lead;
+mod pledge;
 mod queue;
 mod reason;
 mod record;
@@ -34,6 +35,7 @@ use extol_sync::Condvar;
 use extol_sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) use area::Area;
+pub use pledge::Done;
 pub(crate) use queue::Queue;
 pub use reason::Reason;
 pub use record::{FcEntry, FcRecord};

@@ -20,6 +20,7 @@ use crate::types::Tid;
 
 use super::Ask;
 use super::area::Area;
+use super::pledge::Pledges;
 
 /// Where the members of one batch sleep.
 #[derive(Debug, Default)]
@@ -62,6 +63,8 @@ pub(crate) struct Queue {
     taken: Vec<Arc<Seat>>,
     /// Somebody sleeps ready to lead the batch of this number.
     leader: Option<u64>,
+    /// Members that nobody sleeps for.
+    pub pledges: Pledges,
 }
 
 /// What a leader takes.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use extol_device::{BlockDevice, DeviceOp};
 use extol_journal::fast::{Ask, Collected, Delta, FastSource, FcRecord, Reason};
 use extol_journal::{Journal, JournalError, Tid};
-use extol_sync::{Mutex, thread};
+use extol_sync::{Condvar, Mutex, thread};
 
 use crate::explore::{below, explore};
 use crate::lab::{HOME, Lab, Volume, Work, add, crash, put};
@@ -100,9 +100,39 @@ pub(crate) fn change(journal: &Arc<Journal>, nr: u64, value: u8) -> Result<Tid, 
     Ok(tid)
 }
 
+/// Asks for a fast commit in either form, and waits.
+fn durable(journal: &Journal, tid: Tid, nr: u64) -> Result<(), JournalError> {
+    if below(2) == 0 {
+        return journal.make_durable_for(tid, ask(nr));
+    }
+    let told = Arc::new((Mutex::new(None), Condvar::new()));
+    let tells = Arc::clone(&told);
+    let done = Box::new(move |result| {
+        assert!(tells.0.lock().replace(result).is_none(), "told twice");
+        tells.1.notify_all();
+    });
+    journal.make_durable_for_then(tid, ask(nr), None, done, &mut || ());
+    let mut result = told.0.lock();
+    loop {
+        match result.take() {
+            Some(result) => return result,
+            None => told.1.wait(&mut result),
+        }
+    }
+}
+
 /// Whether file data is written for this version of a block, before the block.
 fn has_data(nr: u64, round: u8) -> bool {
     (nr / 2 + u64::from(round)).is_multiple_of(2)
+}
+
+/// Makes this version of a block.
+fn version(journal: &Arc<Journal>, medium: &Medium, nr: u64, round: u8) -> Result<Tid, JournalError> {
+    if has_data(nr, round) {
+        medium.write_at(&[round; 512], (HOME / 2 + nr / 2) * crate::lab::BS as u64).unwrap();
+        journal.note_data_write();
+    }
+    change(journal, nr, round)
 }
 
 /// Whatever version of a block there is, its data is there as well, acknowledged or not.
@@ -116,22 +146,17 @@ fn data_is_there(after: &Volume) {
 /// Changes its block again and again, asks for durability one way or the other, and looks what a crash leaves.
 fn writer(journal: &Arc<Journal>, medium: &Medium, nr: u64, rounds: u8) -> Result<(), JournalError> {
     for round in 1..=rounds {
-        let data = has_data(nr, round);
-        if data {
-            medium.write_at(&[round; 512], (HOME / 2 + nr / 2) * crate::lab::BS as u64).unwrap();
-            journal.note_data_write();
-        }
-        let tid = change(journal, nr, round)?;
+        let tid = version(journal, medium, nr, round)?;
         match below(6) {
             0 => journal.commit_wait(tid)?,
             1 => journal.make_durable(tid)?,
-            _ => journal.make_durable_for(tid, ask(nr))?,
+            _ => durable(journal, tid, nr)?,
         }
         let after = crash(medium);
         assert!(after.at(nr) >= round, "acknowledged and lost");
         data_is_there(&after);
         assert_eq!(after.at(nr), after.at(nr + 1), "half a record, or half a transaction");
-        if data {
+        if has_data(nr, round) {
             assert!(after.first_of(HOME / 2 + nr / 2) >= round, "its data is lost");
         }
     }
@@ -199,6 +224,59 @@ fn fast_commits_disturbed() {
     });
 }
 
+/// Threads that go on before what they asked for is durable: each is told once, by whoever works for all, and not before. Beside
+/// one that waits, and somebody who freezes, turns fast commits off and on, or shuts the journal down.
+#[test]
+fn those_who_do_not_wait() {
+    const ROUNDS: u8 = 3;
+    explore("those_who_do_not_wait", 1600, || {
+        let (mut lab, _) = lab();
+        let told = Arc::new(AtomicU32::new(0));
+        let what = below(5);
+        let leaving = [0, 2].map(|nr| {
+            let (journal, medium) = (Arc::clone(&lab.journal), Arc::clone(&lab.medium));
+            let told = Arc::clone(&told);
+            thread::spawn(move || {
+                for round in 1..=ROUNDS {
+                    let Ok(tid) = version(&journal, &medium, nr, round) else {
+                        told.fetch_add(1, Ordering::SeqCst);
+                        continue;
+                    };
+                    let (told, medium) = (Arc::clone(&told), Arc::clone(&medium));
+                    let done = Box::new(move |result: Result<(), JournalError>| {
+                        told.fetch_add(1, Ordering::SeqCst);
+                        assert!(what == 3 || result.is_ok(), "{result:?}");
+                        assert!(result.is_err() || crash(&medium).at(nr) >= round, "acknowledged and lost");
+                    });
+                    journal.make_durable_for_then(tid, ask(nr), None, done, &mut || ());
+                }
+            })
+        });
+        let waiting = {
+            let (journal, medium) = (Arc::clone(&lab.journal), Arc::clone(&lab.medium));
+            thread::spawn(move || writer(&journal, &medium, 4, 2))
+        };
+        match what {
+            0 => {
+                lab.journal.freeze().unwrap();
+                lab.journal.thaw();
+            }
+            1 => {
+                lab.journal.set_fast_commits(false).unwrap();
+                thread::yield_now();
+                lab.journal.set_fast_commits(true).unwrap();
+            }
+            2 => lab.journal.commit_all().unwrap(),
+            3 => lab.journal.shut_down("by the test"),
+            _ => {}
+        }
+        assert!(waiting.join().unwrap().is_ok() || what == 3);
+        leaving.into_iter().for_each(|t| t.join().unwrap());
+        assert_eq!(told.load(Ordering::SeqCst), 2 * u32::from(ROUNDS));
+        lab.stop_services();
+    });
+}
+
 /// An operation of the device fails: whoever is told "durable" has it.
 #[test]
 fn fast_commits_fail() {
@@ -211,7 +289,7 @@ fn fast_commits_fail() {
                 thread::spawn(move || {
                     for round in 1..=3 {
                         let tid = change(&journal, nr, round)?;
-                        journal.make_durable_for(tid, ask(nr))?;
+                        durable(&journal, tid, nr)?;
                         let after = crash(&medium);
                         assert!(after.at(nr) >= round, "acknowledged and lost");
                         assert_eq!(after.at(nr), after.at(nr + 1));
@@ -251,7 +329,7 @@ fn the_log_begins_anew() {
                     if below(3) == 0 {
                         journal.commit_wait(tid).unwrap();
                     } else {
-                        journal.make_durable_for(tid, ask(2 * t)).unwrap();
+                        durable(&journal, tid, 2 * t).unwrap();
                     }
                     assert!(crash(&medium).at(2 * t) >= round, "acknowledged and lost");
                 }

@@ -4,6 +4,7 @@ mod crash;
 mod deferred;
 mod full;
 mod order;
+mod pledges;
 mod requests;
 mod witness;
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 use super::*;
 use crate::batching::{BatchPolicy, Batching};
 
-/// A source whose first answer waits until the test says so.
+/// A source whose answers wait until the test says so; records if the test has put none into it.
 #[derive(Debug)]
-struct Slow {
-    inner: Answers,
+pub(super) struct Slow {
+    pub(super) inner: Answers,
     entered: Mutex<mpsc::Sender<()>>,
     go: Mutex<mpsc::Receiver<()>>,
 }
@@ -22,8 +22,10 @@ impl FastSource for Slow {
     fn collect(&self, tid: Tid, asks: &[Ask]) -> Collected {
         let _ = self.entered.lock().send(());
         let _ = self.go.lock().recv_timeout(Duration::from_secs(60));
-        let _ = self.inner.collect(tid, asks);
-        records(1)
+        match self.inner.collect(tid, asks) {
+            Collected::Nothing => records(1),
+            answer => answer,
+        }
     }
 
     fn closed(&self, tid: Tid) -> Box<dyn Any + Send> {
@@ -31,7 +33,7 @@ impl FastSource for Slow {
     }
 }
 
-fn until(mut condition: impl FnMut() -> bool) {
+pub(super) fn until(mut condition: impl FnMut() -> bool) {
     for _ in 0..60_000 {
         if condition() {
             return;
@@ -41,7 +43,7 @@ fn until(mut condition: impl FnMut() -> bool) {
     panic!("does not happen");
 }
 
-fn slow() -> (Rig, Arc<Slow>, mpsc::Receiver<()>, mpsc::Sender<()>) {
+pub(super) fn slow() -> (Rig, Arc<Slow>, mpsc::Receiver<()>, mpsc::Sender<()>) {
     let (entered, has_entered) = mpsc::channel();
     let (go, may_go) = mpsc::channel();
     let source =

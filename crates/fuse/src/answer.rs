@@ -1,0 +1,56 @@
+//! Answers to requests that no worker waits for.
+//!
+//! ```text
+//!   worker A   read FSYNC ─ file system: to be told later ─ read the next …
+//!   worker B   … leads: write, flush ─ told: reply to A's, reply to its own …
+//! ```
+//!
+//! A thread that sleeps until its fsync is durable costs two thread switches and a worker. So the file system is asked to say when
+//! it is durable ([`fsync_then`](extol_vfs::FileSystem::fsync_then)), and the thread that hears of it writes the reply, be it a worker
+//! that works for all who asked at the same time. That one has stepped aside before, like any that waits.
+//!
+//! 1. Each request has one reply: an [`Answer`] is sent when it is told, or says EIO when it is dropped untold.
+//! 2. No mount ends before: the threads that tell are workers of it, which end when they have told all (K2 of the journal's
+//!    pledges), and its end waits for them (`Mount::run`).
+//!
+//! Over io_uring a reply goes through the queue of the processor that got the request, by the thread that has the entry; so there
+//! it waits.
+
+use std::sync::Arc;
+
+use extol_vfs::FsError;
+
+use crate::errno::{self, Errno};
+use crate::session::Shared;
+use crate::wire;
+
+/// The answer to one request that carries nothing but its success.
+pub(crate) struct Answer {
+    shared: Arc<Shared>,
+    unique: u64,
+    sent: bool,
+}
+
+impl Answer {
+    pub(crate) fn new(shared: &Arc<Shared>, unique: u64) -> Self {
+        Self { shared: Arc::clone(shared), unique, sent: false }
+    }
+
+    pub(crate) fn tell(mut self, result: Result<(), FsError>) {
+        self.send(result.err().map_or(0, |error| -errno::Errno::from(error).0));
+    }
+
+    fn send(&mut self, code: i32) {
+        self.sent = true;
+        // It fails if the connection is gone: nobody waits any more.
+        let _ = rustix::io::write(&self.shared.device, &wire::header(0, self.unique, code));
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        if !self.sent {
+            self.send(-Errno(libc::EIO).0);
+        }
+    }
+}
