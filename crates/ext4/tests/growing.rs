@@ -47,7 +47,11 @@ fn logs_side_by_side() {
         assert_eq!(stats.ineligible, 0, "{what}: {:?}", stats.reasons);
         // Pieces of more than 64 KiB are not witnessed.
         let two_trips = stats.commits - stats.one_trip;
-        assert!(size > 65536 || two_trips < 3 * logs, "{what}: {two_trips} of {} in two trips", stats.commits);
+        assert!(
+            size > 65536 || two_trips < 3 * logs,
+            "{what}: {two_trips} of {} in two trips",
+            stats.commits
+        );
         fs.unmount().unwrap();
         assert_clean(&dev, &what);
     }
