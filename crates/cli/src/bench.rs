@@ -24,6 +24,7 @@ pub fn run(command: &BenchCommand) -> Result<()> {
         BenchCommand::Dbench(args) => loads::dbench(args),
         BenchCommand::Postmark(args) => loads::postmark(args),
         BenchCommand::Varmail(args) => loads::varmail(args),
+        BenchCommand::Logs(args) => loads::logs(args),
         BenchCommand::FsyncLatency(args) => loads::fsync_latency(args),
         BenchCommand::FsyncBatching(args) => seeds::fsync_batching(args),
         BenchCommand::AsyncCheckpoint(args) => seeds::async_checkpoint(args),

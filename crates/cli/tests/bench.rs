@@ -46,6 +46,7 @@ fn loads_in_this_process() {
         &format!("postmark --number 20 --transactions 20 --size 500,5000 --bias-read -1 {short}"),
     );
     bench(&scratch, &format!("varmail --threads 2 --files 20 --medium ramdisk {short}"));
+    bench(&scratch, &format!("logs -t 2 -n 2 -s 1000 --close --medium ramdisk {short}"));
     let report = bench(
         &scratch,
         &format!("fsync-latency --medium nvme --target library --target library:commit=30 {short}"),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::loads::{DbenchArgs, FsMarkArgs, FsyncLatencyArgs, PostMarkArgs, VarMailArgs};
+use super::loads::{DbenchArgs, FsMarkArgs, FsyncLatencyArgs, LogsArgs, PostMarkArgs, VarMailArgs};
 use super::scale::ScaleArgs;
 use super::seeds::{
     AsyncCheckpointArgs, CheckpointMergeArgs, FastCommitArgs, FsyncBatchingArgs, LazyInitArgs,
@@ -37,6 +37,8 @@ pub enum BenchCommand {
     Postmark(PostMarkArgs),
     /// A mail server that syncs, as filebench's varmail.
     Varmail(VarMailArgs),
+    /// Logs that grow side by side by small synced pieces.
+    Logs(LogsArgs),
     /// How long a small durable write takes, alone and beside a heavy writer.
     FsyncLatency(FsyncLatencyArgs),
     /// fsync batching: files per second by threads, policy and medium, beside the published table.

@@ -211,6 +211,40 @@ pub struct VarMailArgs {
     pub contest: ContestArgs,
 }
 
+/// `extol bench logs`.
+#[derive(Args, Debug)]
+#[command(
+    after_long_help = manual!(
+        "extol bench logs -n 4 -O fast_commit",
+        "extol bench logs -t 4 -n 8 -s 2000 --close --seconds 5 -O fast_commit --medium cloud",
+        "sudo extol bench logs -t 2 -n 1 --seconds 5 -O fast_commit --target mount --target kernel",
+    ),
+    long_about = format!("Logs that grow side by side: each thread goes round its logs, appends a piece to each and syncs it, as \
+        databases do with their logs, and with --close as mail servers do with mailboxes.\n\n{TARGETS}")
+)]
+pub struct LogsArgs {
+    /// Threads.
+    #[arg(short = 't', default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub threads: u32,
+    /// Logs of each thread.
+    #[arg(short = 'n', default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    pub files: u32,
+    /// Bytes per append.
+    #[arg(short = 's', default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..))]
+    pub size: u32,
+    /// Appends to each log, without --seconds.
+    #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
+    pub appends: u64,
+    /// Open and close the log for each append.
+    #[arg(long)]
+    pub close: bool,
+    /// fdatasync instead of fsync.
+    #[arg(long)]
+    pub fdatasync: bool,
+    #[command(flatten)]
+    pub contest: ContestArgs,
+}
+
 /// `extol bench fsync-latency`.
 #[derive(Args, Debug)]
 #[command(

@@ -32,7 +32,7 @@ use crate::error::{Failure, Result};
 pub use bench::{BenchCommand, BenchMediumArgs, BenchNoopArgs};
 pub use files::{CatArgs, CpArgs, LsArgs, MkdirArgs, PutArgs, RmArgs};
 pub use loads::{
-    ContestArgs, DbenchArgs, FsMarkArgs, FsyncLatencyArgs, OutputArgs, PostMarkArgs, VarMailArgs,
+    ContestArgs, DbenchArgs, FsMarkArgs, FsyncLatencyArgs, LogsArgs, OutputArgs, PostMarkArgs, VarMailArgs,
 };
 pub use look::{CheckArgs, LookArgs, ReplayArgs};
 pub use mkfs::MkfsArgs;

@@ -1,14 +1,18 @@
-//! `extol bench fsmark`, `dbench`, `postmark`, `varmail`, `fsync-latency`.
+//! `extol bench fsmark`, `dbench`, `postmark`, `varmail`, `logs`, `fsync-latency`.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use extol_bench::contender::Contender;
-use extol_bench::workload::{Dbench, FsMark, FsyncLatency, LoadFile, PostMark, SyncMode, VarMail, Workload};
+use extol_bench::workload::{
+    Dbench, FsMark, FsyncLatency, LoadFile, Logs, PostMark, SyncMode, VarMail, Workload,
+};
 
 use super::contest::{Where, carry_out, usage};
-use crate::args::{ContestArgs, DbenchArgs, FsMarkArgs, FsyncLatencyArgs, PostMarkArgs, VarMailArgs};
+use crate::args::{
+    ContestArgs, DbenchArgs, FsMarkArgs, FsyncLatencyArgs, LogsArgs, PostMarkArgs, VarMailArgs,
+};
 use crate::error::{Failure, Result};
 
 /// Runs a load on its targets.
@@ -86,6 +90,18 @@ pub fn varmail(args: &VarMailArgs) -> Result<()> {
         append_size: args.append_size,
         loops: args.loops,
         ..VarMail::default()
+    };
+    run(&load, &args.contest)
+}
+
+pub fn logs(args: &LogsArgs) -> Result<()> {
+    let load = Logs {
+        threads: args.threads,
+        files: args.files,
+        size: args.size as usize,
+        appends: args.appends,
+        close: args.close,
+        data_only: args.fdatasync,
     };
     run(&load, &args.contest)
 }

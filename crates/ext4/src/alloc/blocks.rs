@@ -84,11 +84,39 @@ impl Shared {
     }
 
     pub(super) fn search(&self, goal: BlockNr, want: u32, min: u32) -> Option<Run> {
+        let (home, bit) = self.home(goal);
+        let (group, span) = pick::search(self, home.0, bit, want, min, self.opts.search_reads)?;
+        Some(self.run_of(GroupNr(group), span))
+    }
+
+    /// The group of a goal, and its place there.
+    fn home(&self, goal: BlockNr) -> (GroupNr, u32) {
         let goal = if self.geo.is_valid_block(goal) { goal } else { BlockNr(self.geo.first_data_block) };
         let home = self.geo.group_of_block(goal);
         let bit = goal.0.saturating_sub(self.geo.group_first_block(home).0);
-        let bit = u32::try_from(bit).unwrap_or(0);
-        let (group, span) = pick::search(self, home.0, bit, want, min, self.opts.search_reads)?;
+        (home, u32::try_from(bit).unwrap_or(0))
+    }
+
+    /// Up to `want` blocks that begin exactly there.
+    pub(super) fn take_at(&self, start: BlockNr, want: u32) -> Option<Run> {
+        if !self.geo.is_valid_block(start) {
+            return None;
+        }
+        let (nr, bit) = self.home(start);
+        let group = self.group(nr).ok().filter(|group| group.free() > 0)?;
+        let mut state = group.lock();
+        self.load_blocks(group, &mut state).ok()?;
+        let map = state.blocks.as_mut()?;
+        let len = map.busy.run_at(bit, want);
+        let span = Span { start: bit, len };
+        (len > 0).then(|| group.mark_taken(map, span))?;
+        Some(self.run_of(nr, span))
+    }
+
+    /// `want` blocks in the middle of the longest free run of a group, if it has at least `room`; best in the group of `goal`.
+    pub(super) fn take_amid(&self, goal: BlockNr, want: u32, room: u32) -> Option<Run> {
+        let (home, _) = self.home(goal);
+        let (group, span) = pick::amid(self, home.0, want, room, self.opts.search_reads)?;
         Some(self.run_of(GroupNr(group), span))
     }
 
@@ -114,19 +142,18 @@ impl Shared {
         goal: BlockNr,
         want: u32,
         min: u32,
-    ) -> Result<(Run, bool)> {
+    ) -> Result<Run> {
         let want = want.clamp(1, self.geo.blocks_per_group);
-        if let Some(cut) = window.cut(self, goal, want, min.clamp(1, want)) {
+        if let Some((cut, _)) = window.cut(self, goal, want, min.clamp(1, want)) {
             return Ok(cut);
         }
         window.empty();
         let limit = if self.is_tight() { 0 } else { self.opts.max_window };
         let ahead = window.plan(goal, want, limit);
         let run = self.take(goal, want.saturating_add(ahead), min.min(want))?;
-        let piece = Run { start: run.start, len: run.len.min(want) };
-        let rest = Run { start: piece.end(), len: run.len - piece.len };
-        window.keep(self, piece, (rest.len > 0).then_some(rest));
-        Ok((piece, false))
+        let (piece, rest) = run.split(want);
+        window.keep(self, piece, rest);
+        Ok(piece)
     }
 
     /// The group of a run that must not cross a border.

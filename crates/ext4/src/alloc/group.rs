@@ -267,6 +267,13 @@ pub(super) fn choose(busy: &Bits, first_free: u32, ask: Ask) -> std::result::Res
             Err(best) if best.len >= floor.max(1) => Ok(best),
             Err(best) => Err(best.len),
         },
+        Ask::Amid { want, room } => {
+            let longest = busy.largest();
+            if longest.len < room.max(want) {
+                return Err(longest.len);
+            }
+            Ok(Span { start: longest.start + (longest.len - want) / 2, len: want })
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 //!     blocks.rs           inodes.rs      space.rs     trim.rs
 //!     pick.rs (which group) orlov.rs     (counters, promises)
 //!     window.rs (ahead of a growing file)
+//!     synced.rs (of a file that is synced as it grows)
 //!     zeroed.rs (ahead of small files that are synced)
 //!         ╰───────┬───────────╯
 //!             load.rs   bitmaps from disk, first use of UNINIT groups
@@ -57,6 +58,7 @@ mod row;
 mod space;
 mod stats;
 mod supercell;
+mod synced;
 mod table;
 mod trim;
 mod window;
@@ -69,6 +71,7 @@ mod tests;
 pub(crate) use itable::Unused;
 pub(crate) use space::Counters;
 pub(crate) use supercell::SuperCell;
+pub(crate) use synced::Piece;
 pub(crate) use window::Window;
 pub(crate) use zeroed::write_zeros;
 
@@ -92,6 +95,13 @@ impl Run {
     #[must_use]
     pub fn end(self) -> BlockNr {
         self.start.plus(u64::from(self.len))
+    }
+
+    /// The first `len` blocks, and what is left behind them.
+    fn split(self, len: u32) -> (Self, Option<Self>) {
+        let first = Self { start: self.start, len: self.len.min(len) };
+        let rest = Self { start: first.end(), len: self.len - first.len };
+        (first, (rest.len > 0).then_some(rest))
     }
 }
 
@@ -236,13 +246,7 @@ impl Allocator {
     /// [`take`](Self::take) for a file that may be growing: continues in its window, and takes ahead if it
     /// grows.
     pub fn take_for(&self, window: &mut Window, goal: BlockNr, want: u32, min: u32) -> Result<Run> {
-        self.shared.take_for(window, goal, want, min).map(|(run, _)| run)
-    }
-
-    /// As [`take_for`](Self::take_for), of at least one block. The second part: the run has zeros on the medium
-    /// ([`zero_ahead`](Self::zero_ahead)).
-    pub fn take_for_synced(&self, window: &mut Window, goal: BlockNr, want: u32) -> Result<(Run, bool)> {
-        self.shared.take_for(window, goal, want, 1)
+        self.shared.take_for(window, goal, want, min)
     }
 
     /// Gives back what a window holds (the last close of a file, truncate, eviction). Dropping the window

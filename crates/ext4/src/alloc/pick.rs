@@ -27,6 +27,8 @@ pub(super) enum Ask {
     Whole { want: u32 },
     /// The longest run, cut to `want`, if it has at least `floor`.
     Longest { want: u32, floor: u32 },
+    /// `want` in the middle of the longest run, if that has at least `room`.
+    Amid { want: u32, room: u32 },
 }
 
 /// A group's answer.
@@ -91,6 +93,40 @@ pub(super) fn search<G: Groups>(
         return None;
     }
     longest(groups, home, want, min, reads)
+}
+
+/// Finds and takes `want` blocks in the middle of a run of at least `room` (`want <= room`): of the group's longest, in `home` or the next
+/// group that may have one. Who takes one place after the other so halves the largest space that is left each time.
+pub(super) fn amid<G: Groups>(
+    groups: &G,
+    home: u32,
+    want: u32,
+    room: u32,
+    mut reads: u32,
+) -> Option<(u32, Span)> {
+    let ask = |group| groups.ask(group, Ask::Amid { want, room });
+    if groups.bound(home) >= room
+        && let Answer::Run(run) = ask(home)
+    {
+        return Some((home, run));
+    }
+    for piece in pieces(groups, home) {
+        let row = piece.start / groups.row_len();
+        if groups.row_bound(row) < room {
+            continue;
+        }
+        for group in piece.filter(|group| groups.bound(*group) >= room) {
+            match ask(group) {
+                Answer::Run(run) => return Some((group, run)),
+                Answer::No { read, .. } => reads = reads.saturating_sub(u32::from(read)),
+            }
+            if reads == 0 {
+                return None;
+            }
+        }
+        groups.lower_row(row);
+    }
+    None
 }
 
 /// All groups but `home`, those behind it first, cut at the borders of rows.

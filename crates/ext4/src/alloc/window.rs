@@ -7,12 +7,11 @@
 //! - A window lives beside an open inode. It costs a pointer until it holds blocks.
 //! - It holds blocks only for files that were seen to grow: the first piece takes as much again if it is
 //!   large, later ones up to the double each time, to a limit. When the volume is nearly full nothing is
-//!   taken ahead.
+//!   taken ahead. Of a file that is synced as it grows, it goes on in place while some is left, and its first blocks have
+//!   zeros on the medium (`synced.rs`).
 //! - It belongs to whoever has `&mut Window`; but under pressure any thread may empty all windows, so the run
 //!   itself lives in a [`Slot`] that the registry knows too. The slot's lock is a leaf: blocks are given back
 //!   after it was released.
-//! - Of a file that is synced as it grows, the first blocks of the window are zeroed, so that its next pieces need one trip
-//!   (`zeroed.rs`).
 //! - Blocks in a window are *taken*: unknown to the disk. A crash, or dropping the window, loses nothing.
 
 use std::collections::HashMap;
@@ -41,11 +40,21 @@ struct Held {
     owner: Weak<Shared>,
 }
 
-/// What a window holds in front of this block was zeroed, by the data write of this number.
-#[derive(Clone, Copy, Debug)]
+/// How far the front of what a window holds is zeroed.
+#[derive(Clone, Copy, Debug, Default)]
 struct Zeros {
-    end: BlockNr,
-    write: u64,
+    /// On the medium, up to this block.
+    ready: Option<BlockNr>,
+    /// Written up to this block, by data writes up to the one of this number.
+    coming: Option<(BlockNr, u64)>,
+}
+
+impl Zeros {
+    fn settle(&mut self, is_durable: impl Fn(u64) -> bool) {
+        if let Some((end, _)) = self.coming.take_if(|(_, write)| is_durable(*write)) {
+            self.ready = Some(end);
+        }
+    }
 }
 
 /// The run of a window; `None` once somebody emptied it.
@@ -54,7 +63,7 @@ pub(super) struct Slot {
     id: u64,
     run: Mutex<Option<Run>>,
     /// Only its window asks.
-    zeros: Mutex<Option<Zeros>>,
+    zeros: Mutex<Zeros>,
 }
 
 /// All windows that hold blocks.
@@ -104,6 +113,16 @@ impl Registry {
         *slot.run.lock()
     }
 
+    /// Adds a run behind the one that a slot holds. False: somebody emptied it.
+    #[must_use]
+    fn extend(&self, slot: &Slot, more: Run) -> bool {
+        let mut held = slot.run.lock();
+        let Some(run) = held.as_mut().filter(|run| run.end() == more.start) else { return false };
+        run.len += more.len;
+        self.blocks.fetch_add(u64::from(more.len), Ordering::Relaxed);
+        true
+    }
+
     /// Cuts up to `want` blocks off the front if the run begins at `goal` and has at least `min`.
     pub(super) fn cut(&self, slot: &Slot, goal: BlockNr, want: u32, min: u32) -> Option<Run> {
         let mut held = slot.run.lock();
@@ -131,29 +150,40 @@ impl Window {
         let held = self.held.as_ref()?;
         let run = shared.windows.cut(&held.slot, goal, want, min)?;
         self.next = Some(run.end());
-        let durable = |zeros: Zeros| run.end() <= zeros.end && shared.is_durable(zeros.write);
-        let zeros = *held.slot.zeros.lock();
-        Some((run, zeros.is_some_and(durable)))
+        let mut zeros = held.slot.zeros.lock();
+        zeros.settle(|write| shared.is_durable(write));
+        Some((run, zeros.ready.is_some_and(|end| run.end() <= end)))
     }
 
-    /// It holds blocks that begin there.
-    pub(super) fn holds_at(&self, shared: &Shared, goal: BlockNr) -> bool {
-        let held = self.held.as_ref().and_then(|held| shared.windows.peek(&held.slot));
-        held.is_some_and(|run| run.start == goal)
+    /// What it holds.
+    pub(super) fn run(&self, shared: &Shared) -> Option<Run> {
+        self.held.as_ref().and_then(|held| shared.windows.peek(&held.slot))
     }
 
-    /// What it holds, if none of it was zeroed.
-    pub(super) fn without_zeros(&self, shared: &Shared) -> Option<Run> {
-        let held = self.held.as_ref()?;
-        let run = shared.windows.peek(&held.slot)?;
-        held.slot.zeros.lock().is_none_or(|zeros| zeros.end <= run.start).then_some(run)
+    /// How much was taken ahead last.
+    pub(super) fn ahead(&self) -> u32 {
+        self.ahead
     }
 
-    /// What it holds in front of `end` was zeroed by that data write.
+    /// The part of `run`, which it holds, that was not zeroed.
+    pub(super) fn without_zeros(&self, run: Run) -> Run {
+        let zeros = self.held.as_ref().map(|held| *held.slot.zeros.lock()).unwrap_or_default();
+        let end = zeros.coming.map(|(end, _)| end).max(zeros.ready);
+        let skip = end.map_or(0, |end| end.0.saturating_sub(run.start.0)).min(u64::from(run.len));
+        Run { start: run.start.plus(skip), len: run.len - u32::try_from(skip).unwrap_or(run.len) }
+    }
+
+    /// What it holds in front of `end` has zeros by now, those that came last by that data write.
     pub(super) fn zeroed(&self, end: BlockNr, write: u64) {
         if let Some(held) = &self.held {
-            *held.slot.zeros.lock() = Some(Zeros { end, write });
+            held.slot.zeros.lock().coming = Some((end, write));
         }
+    }
+
+    /// Holds a run more, which lies behind what it holds. False: somebody emptied it.
+    #[must_use]
+    pub(super) fn extend(&mut self, shared: &Shared, more: Run) -> bool {
+        self.held.as_ref().is_some_and(|held| shared.windows.extend(&held.slot, more))
     }
 
     /// How much to take ahead of a request for `want` blocks at `goal`.
@@ -167,6 +197,21 @@ impl Window {
             0
         };
         self.ahead
+    }
+
+    /// How much to take ahead for a file that is known to grow: the double each time, at least `least`.
+    pub(super) fn plan_more(&mut self, least: u32, limit: u32) -> u32 {
+        self.ahead = self.ahead.saturating_mul(2).max(least).min(limit);
+        self.ahead
+    }
+
+    /// As [`keep`](Self::keep), of blocks with zeros on the medium.
+    pub(super) fn keep_zeroed(&mut self, shared: &Arc<Shared>, piece: Run, rest: Option<Run>) {
+        self.keep(shared, piece, rest);
+        if let (Some(held), Some(rest)) = (&self.held, rest) {
+            self.ahead = rest.len;
+            held.slot.zeros.lock().ready = Some(rest.end());
+        }
     }
 
     /// Remembers where a piece ended, and keeps what was taken ahead of it.

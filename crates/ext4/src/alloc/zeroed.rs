@@ -14,15 +14,13 @@
 //! twice that are held. Under pressure they are given back as windows are; while zeros are being written nobody else
 //! may be told that there is no space (the trim gate), since a block that was given back must not be zeroed any more.
 //!
-//! A file that goes on growing has no use for blocks that lie elsewhere: its map would become a tree, and then it is committed in
-//! full. The first blocks of its window are zeroed instead, [`AHEAD`] at a time, by the fsync that finds none zeroed, and its
-//! flush makes them durable (`zero_ahead`).
+//! Files that go on growing take some ahead from here, and later have windows of their own with zeros in front (`synced.rs`).
 //!
 //! Invariants
 //! - Z1: a block is handed out as zeroed only after a flush that began behind the write of its zeros has ended
 //!   (`is_durable`, asked by `cut_zeroed` and `Window::cut`).
-//! - Z2: between that write and the moment it is handed out nobody writes to it: it is taken, and while zeros are being written
-//!   nobody can take it back (the trim gate).
+//! - Z2: between that write and the moment it is handed out nobody writes to it: it is taken, by the stock or by a window, and
+//!   while zeros are being written nobody can take it back (the trim gate, held by `refill_zeroed` and `tend`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +29,7 @@ use extol_device::{BlockDevice, BlockNr};
 use extol_vfs::Result;
 use parking_lot::Mutex;
 
-use super::window::{Slot, Window};
+use super::window::Slot;
 use super::{Allocator, Run, Shared};
 use crate::error;
 
@@ -39,8 +37,6 @@ use crate::error;
 const FIRST: u32 = 32;
 /// Most blocks of a refill: a megabyte with blocks of 4 KiB, a millisecond or two of a disk.
 const LARGEST: u32 = 256;
-/// Blocks of a window zeroed at a time: 256 KiB with blocks of 4 KiB, a small part of a flush.
-const AHEAD: u32 = 64;
 /// Less is not worth a request.
 const LEAST: u32 = 8;
 /// Bytes of zeros written by one request.
@@ -64,39 +60,6 @@ struct Held {
 }
 
 impl Allocator {
-    /// `want` neighbouring blocks that are zero on the medium, or none if there are none now; more are made then, once
-    /// somebody calls [`refill_zeroed`](Self::refill_zeroed). With `at` only if they begin there. `near`: where the first ones
-    /// ever should lie. As with [`take`](Self::take), the disk knows nothing of it.
-    pub fn take_zeroed(&self, want: u32, at: Option<BlockNr>, near: BlockNr) -> Option<Run> {
-        self.shared.take_zeroed(want, at, near)
-    }
-
-    /// As that, for a file with this window, whose next piece should begin at `goal`; `elsewhere`: it may begin anywhere. A window
-    /// that holds blocks there goes first.
-    pub fn take_zeroed_for(
-        &self,
-        window: &mut Window,
-        goal: BlockNr,
-        want: u32,
-        elsewhere: bool,
-    ) -> Option<Run> {
-        if window.holds_at(&self.shared, goal) {
-            return None;
-        }
-        let run = self.take_zeroed(want, (!elsewhere).then_some(goal), goal)?;
-        window.empty();
-        window.keep(&self.shared, run, None);
-        Some(run)
-    }
-
-    /// Zeroes the first blocks of what the window holds, unless some are zeroed already. Never call it with a handle open.
-    ///
-    /// # Errors
-    /// If the device fails.
-    pub fn zero_ahead(&self, window: &Window, dev: &dyn BlockDevice) -> extol_device::Result<()> {
-        self.shared.zero_ahead(window, dev)
-    }
-
     /// More zeroed blocks are wanted.
     pub fn wants_zeroed(&self) -> bool {
         self.shared.zeroed.wanted.load(Ordering::Acquire)
@@ -112,8 +75,17 @@ impl Allocator {
 }
 
 impl Shared {
-    fn take_zeroed(&self, want: u32, at: Option<BlockNr>, near: BlockNr) -> Option<Run> {
-        let (cut, rest) = self.cut_zeroed(want, at, near);
+    /// `want` to `most` neighbouring blocks that are zero on the medium, or none if there are none now; more are made then, once
+    /// somebody calls [`Allocator::refill_zeroed`]. With `at` only if they begin there. `near`: where the first ones
+    /// ever should lie. As with `take`, the disk knows nothing of it.
+    pub(super) fn take_zeroed(
+        &self,
+        want: u32,
+        most: u32,
+        at: Option<BlockNr>,
+        near: BlockNr,
+    ) -> Option<Run> {
+        let (cut, rest) = self.cut_zeroed(want, most, at, near);
         if let Some(run) = rest {
             self.give_back(run);
         }
@@ -121,7 +93,13 @@ impl Shared {
     }
 
     /// The second part must be given back.
-    fn cut_zeroed(&self, want: u32, at: Option<BlockNr>, near: BlockNr) -> (Option<Run>, Option<Run>) {
+    fn cut_zeroed(
+        &self,
+        want: u32,
+        most: u32,
+        at: Option<BlockNr>,
+        near: BlockNr,
+    ) -> (Option<Run>, Option<Run>) {
         let mut held = self.zeroed.held.lock();
         held.goal.get_or_insert(near);
         let (mut cut, mut rest) = (None, None);
@@ -130,7 +108,7 @@ impl Shared {
                 let run = self.windows.peek(slot);
                 if let Some(run) = run.filter(|run| run.len >= want) {
                     if at.is_none_or(|at| at == run.start) {
-                        cut = self.windows.cut(slot, run.start, want, want);
+                        cut = self.windows.cut(slot, run.start, most, want);
                     }
                     break;
                 }
@@ -179,22 +157,6 @@ impl Shared {
         Ok(())
     }
 
-    fn zero_ahead(&self, window: &Window, dev: &dyn BlockDevice) -> extol_device::Result<()> {
-        if window.without_zeros(self).is_none() {
-            return Ok(());
-        }
-        // Until the zeros are written nobody may empty the window.
-        let gate = self.trim_gate.lock();
-        let Some(run) = window.without_zeros(self) else { return Ok(()) };
-        let part = Run { len: run.len.min(AHEAD), ..run };
-        let written = self.zero(dev, part);
-        let write = self.journal.note_free_write();
-        drop(gate);
-        written?;
-        window.zeroed(part.end(), write);
-        Ok(())
-    }
-
     /// A flush has covered the zeros of that data write.
     pub(super) fn is_durable(&self, write: u64) -> bool {
         #[cfg(feature = "planted-bugs")]
@@ -204,7 +166,7 @@ impl Shared {
         self.journal.is_covered(write)
     }
 
-    fn zero(&self, dev: &dyn BlockDevice, run: Run) -> extol_device::Result<()> {
+    pub(super) fn zero(&self, dev: &dyn BlockDevice, run: Run) -> extol_device::Result<()> {
         let len = run.len as usize * self.geo.block_len();
         write_zeros(dev, run.start.offset(self.geo.block_size), len)
     }

@@ -8,7 +8,7 @@ use extol_journal::fast::Witness;
 use extol_vfs::{FsError, Result};
 
 use super::order::{self, Order, Purpose, SMALL, Target};
-use crate::alloc::Run;
+use crate::alloc::{self, Run};
 use crate::error;
 use crate::fs::Fs;
 use crate::inodes::InodeState;
@@ -20,6 +20,9 @@ use crate::volume::Volume;
 const MAX_PIECES: usize = 16;
 /// Most blocks mapped by one handle: a bound on the groups it touches.
 const MAX_BLOCKS: u32 = 8192;
+/// Most blocks of one fsync for which its file counts as one that grows by small synced pieces: with a megabyte at a time, a full
+/// commit makes no difference, and bulk data is not worth a place of its own.
+const LARGEST_SYNCED: u32 = 256;
 
 /// The bytes of consecutive file blocks.
 pub(crate) enum Source<'a> {
@@ -79,7 +82,8 @@ pub(crate) fn place(
     promised: u64,
     purpose: Purpose,
 ) -> (Result<()>, u64) {
-    let mut placer = Placer { fs, st, pieces: Vec::new(), blocks: 0, promised, used: 0, purpose };
+    let mut placer =
+        Placer { fs, st, total: blocks, pieces: Vec::new(), blocks: 0, promised, used: 0, purpose };
     let result = placer.run(lblk, blocks, source);
     (result, placer.used)
 }
@@ -87,7 +91,10 @@ pub(crate) fn place(
 struct Placer<'a> {
     fs: &'a Fs,
     st: &'a mut InodeState,
+    /// Blocks to write in all.
+    total: u32,
     pieces: Vec<Piece>,
+    /// Blocks written and not mapped yet.
     blocks: u32,
     promised: u64,
     used: u64,
@@ -146,7 +153,7 @@ impl Placer<'_> {
                         Some(Piece::Insert { lblk, run }) if lblk + run.len == here => run.end(),
                         _ => map::goal(vol, &self.st.node, here)?,
                     };
-                    let (run, target) = self.take(goal, want)?;
+                    let (run, target) = self.take(here, goal, want)?;
                     self.pieces.push(Piece::Insert { lblk: here, run });
                     #[cfg(feature = "planted-bugs")]
                     if extol_journal::planted::has(extol_journal::planted::Bug::MapBeforeWrite) {
@@ -155,7 +162,7 @@ impl Placer<'_> {
                         vol.journal.commit_all().map_err(error::journal)?;
                     }
                     self.write(here, at, run, source, target)?;
-                    self.zero_ahead(run.len)?;
+                    self.tend(run.len)?;
                     run.len
                 }
             };
@@ -186,37 +193,42 @@ impl Placer<'_> {
         Ok(())
     }
 
-    /// Small pieces of a file that is being synced, and whose map lies in its inode, are worth zeroed blocks. (Files whose map
-    /// needs tree blocks are committed in full.) Gives the number of extents.
-    fn wants_zeroed(&self, blocks: u32) -> Option<usize> {
-        let sought =
-            self.purpose == Purpose::Fsync && blocks <= SMALL && self.fs.vol.journal.wants_witnesses();
-        map::extents_in_root(&self.st.node).filter(|_| sought)?
+    /// What is to be known of a new piece of a file that is being synced, if its map lies in its inode. (Files whose map needs tree
+    /// blocks are committed in full.)
+    fn synced(&self, here: u32, goal: BlockNr, want: u32) -> Option<alloc::Piece> {
+        let vol = &self.fs.vol;
+        if self.purpose != Purpose::Fsync || self.total > LARGEST_SYNCED || !vol.journal.tracks_changes() {
+            return None;
+        }
+        let mapped = map::extents_in_root(&self.st.node)?;
+        let taken = self.pieces.iter().filter(|piece| matches!(piece, Piece::Insert { .. })).count();
+        let end = match self.pieces.last() {
+            Some(Piece::Insert { lblk, run }) => lblk + run.len,
+            _ => map::end_of_root(&self.st.node.raw.i_block),
+        };
+        let small = want <= SMALL && vol.journal.wants_witnesses();
+        Some(alloc::Piece { want, goal, extents: mapped + taken, appends: here == end, small })
     }
 
-    /// Blocks for a new piece: with zeros on the medium, if there are some. From the stock for its first two pieces wherever
-    /// they lie, and later where the file goes on; a map in the inode has four extents. Otherwise from its window.
-    fn take(&mut self, goal: BlockNr, want: u32) -> Result<(Run, Target)> {
-        const FEW: usize = 2;
+    /// Blocks for a new piece.
+    fn take(&mut self, here: u32, goal: BlockNr, want: u32) -> Result<(Run, Target)> {
         let alloc = &self.fs.vol.alloc;
-        let Some(extents) = self.wants_zeroed(want) else {
+        let Some(piece) = self.synced(here, goal, want) else {
             return Ok((alloc.take_for(&mut self.st.window, goal, want, 1)?, Target::Unknown));
         };
-        if let Some(run) = alloc.take_zeroed_for(&mut self.st.window, goal, want, extents < FEW) {
-            return Ok((run, Target::Zeroed));
-        }
-        let (run, zeroed) = alloc.take_for_synced(&mut self.st.window, goal, want)?;
+        let (run, zeroed) = alloc.take_synced(&mut self.st.window, piece)?;
         Ok((run, if zeroed { Target::Zeroed } else { Target::Unknown }))
     }
 
     /// The file grows: its next pieces will need one trip.
-    fn zero_ahead(&self, blocks: u32) -> Result<()> {
-        if self.wants_zeroed(blocks).is_none() {
+    fn tend(&mut self, blocks: u32) -> Result<()> {
+        let vol = &self.fs.vol;
+        let small = self.purpose == Purpose::Fsync && blocks <= SMALL && vol.journal.wants_witnesses();
+        if !small || map::extents_in_root(&self.st.node).is_none() {
             return Ok(());
         }
-        let vol = &self.fs.vol;
-        let zeroed = vol.alloc.zero_ahead(&self.st.window, &*vol.dev);
-        zeroed.map_err(|e| self.fs.data_write_failed(e))
+        let tended = vol.alloc.tend(&mut self.st.window, blocks, &*vol.dev);
+        tended.map_err(|e| self.fs.data_write_failed(e))
     }
 
     /// Writes `run.len` blocks of the source from its block `at` on, which are those of the file from `lblk` on.

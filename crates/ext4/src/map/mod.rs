@@ -61,9 +61,9 @@ pub(crate) fn end_of_root(root: &[u8; 60]) -> u32 {
     extents::end(root)
 }
 
-/// Extents of a file whose map has no tree blocks; the inner `None` if it has some. `None`: it is mapped in another way.
-pub(crate) fn extents_in_root(node: &Node) -> Option<Option<usize>> {
-    has_extents(node).then(|| extents::count_in_root(&node.raw.i_block))
+/// Extents of a file whose map has no tree blocks. `None` if it has some, or is mapped in another way.
+pub(crate) fn extents_in_root(node: &Node) -> Option<usize> {
+    has_extents(node).then(|| extents::count_in_root(&node.raw.i_block))?
 }
 
 fn has_extents(node: &Node) -> bool {

@@ -229,6 +229,12 @@ impl Journal {
         }
     }
 
+    /// True if changes are noted for fast commits.
+    #[must_use]
+    pub fn tracks_changes(&self) -> bool {
+        self.fast.tracks()
+    }
+
     /// True if the log has an area for fast commits.
     #[must_use]
     pub fn has_fast_area(&self) -> bool {

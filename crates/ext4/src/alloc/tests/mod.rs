@@ -23,6 +23,7 @@ use super::*;
 mod blocks;
 mod hostile;
 mod inodes;
+mod synced;
 mod volumes;
 mod zeroed;
 
