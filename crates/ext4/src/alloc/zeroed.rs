@@ -93,11 +93,7 @@ impl Allocator {
     ///
     /// # Errors
     /// If the device fails.
-    pub fn zero_ahead(
-        &self,
-        window: &Window,
-        dev: &dyn BlockDevice,
-    ) -> extol_device::Result<()> {
+    pub fn zero_ahead(&self, window: &Window, dev: &dyn BlockDevice) -> extol_device::Result<()> {
         self.shared.zero_ahead(window, dev)
     }
 
