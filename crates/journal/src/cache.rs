@@ -272,6 +272,18 @@ impl BlockCache {
         Ok(buf)
     }
 
+    /// A block that holds zeros on the device, as its caller knows, comes into memory without being read. One that is there
+    /// stays as it is.
+    pub fn insert_zeros(&self, nr: BlockNr) -> Result<()> {
+        self.check(nr)?;
+        let mut shard = self.shard(nr).lock();
+        if !shard.map.contains_key(&nr) {
+            shard.make_room(self.capacity);
+            shard.insert(&Arc::new(Buf::new(nr, vec![0; self.block_size.len()], false)));
+        }
+        Ok(())
+    }
+
     /// Takes the block out of memory. Snapshots that others hold live on.
     pub fn forget(&self, nr: BlockNr) -> Option<Arc<Buf>> {
         self.shard(nr).lock().map.remove(&nr)

@@ -137,6 +137,7 @@ impl Journal {
                 state = self.state.lock();
             }
         }
+        state.fast.batcher.interrupted(self.clock.now_ns());
         state.committer = false;
         state.stood_aside = false;
         self.done.notify_all();

@@ -1,4 +1,5 @@
-//! Inode tables that were never zeroed: which part of one may be zeroed, and who has to stay out meanwhile.
+//! Inode tables that were never zeroed: which part of one may be zeroed, and who has to stay out meanwhile. And of those that
+//! were, which blocks nobody has to read.
 //!
 //! `INODE_ZEROED` in a descriptor says that the table holds zeros behind the inodes that were ever used. Where it is
 //! missing (mkfs left that for later), the slots behind `itable_unused` hold anything. Nobody reads them as inodes, so
@@ -9,6 +10,10 @@
 //!                                  └──────── Unused ─────────┘
 //! ```
 //!
+//! The first inode of a block of the table is made under the lock of its directory and with a handle open. Reading the block then
+//! takes as long as the device does what it is at: on a disk that writes its cache back, as long as a flush, and all who
+//! make files there wait too. So where the block is known to hold zeros, it is made up in memory.
+//!
 //! Invariants
 //! - I1: a used inode is never zeroed. The boundary comes from the descriptor and is believed only if the inode bitmap
 //!   has nothing behind it ([`Shared::begin_itable`]); it cannot move while [`Unused`] lives, since
@@ -16,15 +21,19 @@
 //! - I2: no inode waits for the zeroing of a group if another has room, and none is refused because of it
 //!   (`Shared::alloc_inode`).
 //! - I3: whoever zeroes needs no handle and holds no lock, so who waits with a handle open waits only for the device.
+//! - I4: a block of the table is taken for zeros only if the table was zeroed, and neither the descriptor nor the inode
+//!   bitmap knows of an inode in it that was ever used ([`Shared::never_used`]). That is decided with the lock of the group, by
+//!   who takes the block's first inode, so nobody can have changed it.
 
 use extol_device::BlockNr;
 use extol_journal::Handle;
-use extol_ondisk::{GroupFlags, GroupNr};
+use extol_ondisk::{GroupDesc, GroupFlags, GroupNr};
 use extol_vfs::{FsError, Result};
 use parking_lot::{Condvar, Mutex};
 
 use super::Shared;
 use super::bits::Span;
+use super::group::InodeMap;
 
 #[derive(Debug, Default)]
 struct Passing {
@@ -133,6 +142,27 @@ impl Shared {
         state.zeroing = true;
         let start = BlockNr(desc.inode_table).plus(first);
         Ok(Some(Unused { shared: self, group: nr, start, blocks: table - first }))
+    }
+
+    /// The block of the table with inode `bit`, if it holds zeros (I4). `desc` and `map`: before that inode is taken.
+    pub(super) fn never_used(
+        &self,
+        nr: GroupNr,
+        desc: &GroupDesc,
+        map: &InodeMap,
+        bit: u32,
+    ) -> Option<BlockNr> {
+        let zeroed = self.geo.has_gdt_csum() && desc.flags.contains(GroupFlags::INODE_ZEROED);
+        let per_block = self.geo.inodes_per_block();
+        let index = bit / per_block;
+        let inside = Span { start: index * per_block, len: per_block };
+        let used = if self.is_uninit(desc, GroupFlags::INODE_UNINIT) {
+            0
+        } else {
+            self.geo.inodes_per_group.checked_sub(desc.itable_unused)?
+        };
+        let unused = used <= inside.start && self.geo.inode_at(nr, inside.start) >= self.geo.first_ino;
+        (zeroed && unused && map.busy.all_clear(inside)).then(|| BlockNr(desc.inode_table).plus(index.into()))
     }
 
     pub(super) fn set_itable_zeroed(&self, h: &mut Handle, nr: GroupNr) -> Result<()> {

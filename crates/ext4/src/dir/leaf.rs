@@ -5,7 +5,7 @@
 //! packed anew.
 
 use extol_ondisk::dirent::{self, NewEntry, entry_len};
-use extol_ondisk::{FileType, InodeNr};
+use extol_ondisk::{FileType, InodeNr, OnDiskError};
 use extol_vfs::{FsError, Result};
 
 use super::blocks::Shape;
@@ -16,13 +16,38 @@ pub(super) fn check(bytes: &[u8], shape: &Shape<'_>) -> Result<()> {
     if let Some(seed) = shape.seed {
         dirent::verify_csum(bytes, seed).map_err(error::ondisk)?;
     }
-    for entry in dirent::iter(shape.area(bytes)) {
-        let entry = entry.map_err(error::ondisk)?;
-        if entry.is_used() && !shape.geo.is_valid_inode(entry.ino) {
-            return Err(FsError::corrupt(format!("directory entry with inode number {}", entry.ino)));
+    let (area, mut at) = (shape.area(bytes), 0);
+    while at < area.len() {
+        let Head { ino, rec_len, .. } = head(area, at).map_err(error::ondisk)?;
+        if ino.is_some() && !shape.geo.is_valid_inode(ino) {
+            return Err(FsError::corrupt(format!("directory entry with inode number {ino}")));
         }
+        at += rec_len;
     }
     Ok(())
+}
+
+/// What [`dirent::entry_at`] tells, without the name.
+struct Head {
+    ino: InodeNr,
+    rec_len: usize,
+    name_len: usize,
+    type_code: u8,
+}
+
+/// The checked entry at an offset that an entry before it gave. Most of the time of a lookup goes here, so an entry is not
+/// decoded but read as one word.
+#[inline]
+fn head(area: &[u8], at: usize) -> std::result::Result<Head, OnDiskError> {
+    let word = area.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |head| u64::from_le_bytes(*head));
+    let (ino, name_len) = (InodeNr(word as u32), usize::from((word >> 48) as u8));
+    let mut rec_len = usize::from((word >> 32) as u16);
+    let is_short = rec_len < entry_len(name_len) || (name_len == 0 && ino.is_some());
+    if is_short || rec_len & 3 != 0 || rec_len > area.len().saturating_sub(at) {
+        // Either wrong, or one of the lengths that are written in another way.
+        rec_len = dirent::entry_at(area, at)?.rec_len;
+    }
+    Ok(Head { ino, rec_len, name_len, type_code: (word >> 56) as u8 & 7 })
 }
 
 /// An entry with the name that was looked for.
@@ -50,36 +75,23 @@ pub(super) struct Scan {
 }
 
 /// Looks for a name, and for room to add it. Stops at the name.
-///
-/// Most of the time of a lookup goes here, so the entries are not decoded but read as one word each.
 pub(super) fn scan(area: &[u8], shape: &Shape<'_>, name: &[u8]) -> Result<Scan> {
     let need = entry_len(name.len());
     let (mut room, mut all) = (None, 0);
     let (mut at, mut before) = (0, None);
     while at < area.len() {
-        let head =
-            area.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |head| u64::from_le_bytes(*head));
-        let (ino, name_len) = (head as u32, usize::from((head >> 48) as u8));
-        let mut rec_len = usize::from((head >> 32) as u16);
-        let used = entry_len(name_len);
-        if rec_len & 3 != 0 || rec_len < used || rec_len > area.len() - at || (name_len == 0 && ino != 0) {
-            // Either wrong, or one of the lengths that are written in another way.
-            rec_len = dirent::entry_at(area, at).map_err(|e| shape.bad(e))?.rec_len;
-        }
+        let Head { ino, rec_len, name_len, type_code } = head(area, at).map_err(|e| shape.bad(e))?;
         let mut left = rec_len;
-        if ino != 0 {
+        if ino.is_some() {
             if name_len == name.len()
                 && let Some(here) = area.get(at + dirent::HEADER_LEN..at + dirent::HEADER_LEN + name_len)
                 && here.last() == name.last()
                 && here == name
             {
-                let file_type = FileType::from_code((head >> 56) as u8 & 7).filter(|_| shape.filetype);
-                return Ok(Scan {
-                    found: Some(Hit { ino: InodeNr(ino), file_type, at, before }),
-                    room,
-                    used: all,
-                });
+                let file_type = FileType::from_code(type_code).filter(|_| shape.filetype);
+                return Ok(Scan { found: Some(Hit { ino, file_type, at, before }), room, used: all });
             }
+            let used = entry_len(name_len);
             left = rec_len.saturating_sub(used);
             all += used;
         }
@@ -167,6 +179,8 @@ pub(super) fn fill(bytes: &mut [u8], shape: &Shape<'_>, items: &[Hashed<'_>]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rand::rngs::SmallRng;
+    use rand::{Rng, SeedableRng};
 
     fn items(hashes_and_lengths: &[(u32, usize)]) -> Vec<Hashed<'static>> {
         static NAME: [u8; 255] = [b'n'; 255];
@@ -198,5 +212,45 @@ mod tests {
         // The new block continues the hash.
         let chain = items(&[(6, 4), (6, 4), (6, 4), (6, 4)]);
         assert_eq!(divide(&chain, 40), Some(Division::Split(2, 7)));
+    }
+
+    /// Whatever a block holds, an entry read as one word is what [`dirent::entry_at`] makes of it.
+    #[test]
+    fn one_word_tells_what_decoding_tells() {
+        let mut rng = SmallRng::seed_from_u64(7);
+        let (mut good, mut bad) = (0, 0);
+        for len in [1024, 4096 - dirent::TAIL_LEN, 65536] {
+            for round in 0..400 {
+                let mut area = vec![0; len];
+                let names: Vec<Vec<u8>> = (0..20).map(|i| vec![b'a' + i; rng.random_range(1..=40)]).collect();
+                let entries: Vec<NewEntry<'_>> = names
+                    .iter()
+                    .map(|name| NewEntry { name, ino: InodeNr(rng.random_range(1..90)), file_type: None })
+                    .collect();
+                assert!(dirent::pack(&mut area, &entries));
+                for _ in 0..round % 8 {
+                    let at = rng.random_range(0..1000);
+                    area[at] = [0, 1, 4, 7, 12, 255][rng.random_range(0..6)];
+                }
+                let mut at = 0;
+                while at < area.len() {
+                    match (head(&area, at), dirent::entry_at(&area, at)) {
+                        (Ok(head), Ok(entry)) => {
+                            let told = (head.ino, head.rec_len, head.name_len);
+                            assert_eq!(told, (entry.ino, entry.rec_len, entry.name.len()));
+                            assert_eq!(FileType::from_code(head.type_code), entry.file_type);
+                            at += head.rec_len;
+                            good += 1;
+                        }
+                        (Err(_), Err(_)) => {
+                            bad += 1;
+                            break;
+                        }
+                        (head, entry) => panic!("{:?}, {entry:?} at {at}", head.map(|h| h.rec_len)),
+                    }
+                }
+            }
+        }
+        assert!(good > 1000 && bad > 100, "{good} and {bad}");
     }
 }

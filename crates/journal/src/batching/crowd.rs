@@ -62,6 +62,13 @@ impl Crowd {
         self.next = (self.next + 1) % LOOK_BACK;
     }
 
+    /// Until now everybody was held up by something else: how long they took to come back says nothing.
+    pub fn interrupted(&mut self, now_ns: u64) {
+        self.ended_ns = now_ns;
+        self.served = 0;
+        self.back = 0;
+    }
+
     /// Nothing happened for so long that nobody is left.
     pub fn forget(&mut self) {
         *self = Self { ended_ns: self.ended_ns, ..Self::default() };
@@ -136,5 +143,18 @@ mod tests {
         assert_eq!(late.return_ns(), 600, "half of them took 300");
         late.ended(1400, 2, 0);
         assert_eq!(late.return_ns(), (600 * 3 + 2 * 100 * 2) / 4, "nobody came: as if one had");
+    }
+
+    #[test]
+    fn who_was_held_up_is_not_slow() {
+        let mut crowd = Crowd::default();
+        crowd.ended(1000, 2, 2);
+        crowd.asked(1010);
+        crowd.interrupted(9000);
+        (0..4).for_each(|_| crowd.asked(9010));
+        crowd.ended(9500, 4, 0);
+        assert_eq!((crowd.return_ns(), crowd.size()), (0, 4));
+        (0..4).for_each(|_| crowd.asked(9520));
+        assert_eq!(crowd.return_ns(), 20);
     }
 }

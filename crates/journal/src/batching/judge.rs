@@ -6,14 +6,15 @@
 //!
 //! ```text
 //!   first look (gather) ── sure? ─► gather, try nothing
-//!        │ not sure
+//!        │ not sure ── commits take milliseconds ─► go is the try, and gathering the best way so far
 //!        ▼
 //!      go │go│try gather│go│go│go│go│try gather│go …      patience doubles while the other way loses,
 //!         2 epochs       4 epochs                          up to 64 epochs: then a try costs next to nothing
 //! ```
 //!
 //! An epoch is a stretch of commits with a measured rate. The first commits after a change are not counted: the groups
-//! that ride together have to form again. A try that loses clearly ends early. A pause of the load makes the epoch
+//! that ride together have to form again. A try that wins or loses clearly ends early. What holds everybody up, as a full
+//! commit does between fast ones, does not count ([`Judge::interrupted`]). A pause of the load makes the epoch
 //! start again. A medium or a crowd that is suddenly three times what it was makes the next try come soon.
 
 /// Commits after a change that do not count.
@@ -24,6 +25,11 @@ const SERVED: u64 = 128;
 const TIME_NS: u64 = 3_000_000;
 /// Commits after which a first look or a hopeless try may end.
 const FEW: u32 = 4;
+/// A try that serves so many times as much may end as early. (Two groups that become one are nearly twice as much; what
+/// a few commits tell is off by some ten per cent.)
+const CLEAR: f64 = 1.4;
+/// Where a commit takes so long the scheduler's whims are small beside it, and the first look counts as a measurement.
+const SLOW_NS: u64 = 1_000_000;
 /// Epochs between two tries: at first, after a change of conditions, and at most.
 const PATIENCE: u32 = 2;
 const PATIENCE_AFTER_CHANGE: u32 = 8;
@@ -134,24 +140,36 @@ impl Judge {
         }
     }
 
+    /// The commits were held up until now by something that has nothing to do with either way: that time does not count.
+    pub fn interrupted(&mut self, now_ns: u64) {
+        self.began_ns = self.began_ns.saturating_add(now_ns.saturating_sub(self.last_ns));
+        self.last_ns = now_ns;
+    }
+
     fn judge(&mut self, e: &Ended) {
         let trial = self.using != self.best;
+        let time = e.now_ns.saturating_sub(self.began_ns);
+        let rate = self.served as f64 / time.max(1) as f64;
         if !self.looked {
             self.looked = true;
             if !e.sure {
-                self.best = Way::Go;
+                if e.average_ns >= SLOW_NS {
+                    // Worth something already: if going at once serves much less, that shows as early.
+                    self.rates[Way::Gather as usize] = rate;
+                } else {
+                    self.best = Way::Go;
+                }
                 self.turn(Way::Go);
                 return;
             }
         }
-        let time = e.now_ns.saturating_sub(self.began_ns);
-        let rate = self.served as f64 / time.max(1) as f64;
         let hopeless = trial && time >= TIME_NS / 3 && rate < 0.9 * self.rate(self.best);
+        let clear = trial && time >= TIME_NS && rate > CLEAR * self.rate(self.best);
         let times = if trial { 2 } else { 1 };
         let short = self.commits < SETTLE + times * COMMITS
             || self.served < u64::from(times) * SERVED
             || time < TIME_NS;
-        if short && !hopeless {
+        if short && !hopeless && !clear {
             return;
         }
         let known = &mut self.rates[self.using as usize];
@@ -261,6 +279,32 @@ mod tests {
         bench.share_of(Way::Go, 5000, 1_000_000, 2_000_000);
         bench.share_of(Way::Gather, 2000, 2_000_000, 1_000_000);
         assert_eq!(bench.judge.best, Way::Gather);
+    }
+
+    /// An unsure first look at a slow medium: the other way is tried at once, and not for long if it serves much less.
+    #[test]
+    fn a_slow_medium_is_learned_in_a_few_commits() {
+        let mut bench = Bench::new(false);
+        let early = bench.share_of(Way::Gather, 16, 20_000_000, 10_000_000);
+        assert!(early >= 10.0 / 16.0, "{early}");
+        assert_eq!((bench.judge.best, bench.judge.way()), (Way::Gather, Way::Gather));
+    }
+
+    #[test]
+    fn what_holds_everybody_up_does_not_count() {
+        let rates = [false, true].map(|interrupted| {
+            let mut bench = Bench::new(false);
+            for commit in 0..200 {
+                if interrupted && commit % 12 == 0 {
+                    bench.now_ns += 100_000_000;
+                    bench.judge.interrupted(bench.now_ns);
+                }
+                bench.commit(10_000_000, 20_000_000);
+            }
+            assert_eq!(bench.judge.best, Way::Go);
+            bench.judge.rates
+        });
+        assert_eq!(rates[0], rates[1]);
     }
 
     #[test]

@@ -205,13 +205,20 @@ impl<Id: PartialEq> Batcher<Id> {
         }
         self.quickest.add(took_ns);
         self.crowd.ended(now_ns, served, waiting);
+        let returns = self.crowd.return_ns();
         self.judge.ended(Ended {
             now_ns,
             served,
-            sure: self.crowd.return_ns() < self.average.get() / 2,
+            sure: returns > 0 && returns < self.average.get() / 2,
             average_ns: self.average.get(),
             crowd: self.crowd.size(),
         });
+    }
+
+    /// Something else than a commit of these requests ended that held all of them up, and may have served some.
+    pub fn interrupted(&mut self, now_ns: u64) {
+        self.crowd.interrupted(now_ns);
+        self.judge.interrupted(now_ns);
     }
 
     /// Should the leader wait? `None`: commit now.

@@ -66,6 +66,26 @@ fn changed_and_waiting_blocks_stay() {
 }
 
 #[test]
+fn zeros_that_are_known_are_not_read() {
+    let device = Arc::new(CountingDevice::new(MemDevice::new(BLOCKS * 1024)));
+    device.write_at(&[1; 1024], 5 * 1024).unwrap();
+    let cache = cache(device.clone());
+    cache.insert_zeros(BlockNr(5)).unwrap();
+    assert_eq!(cache.read(BlockNr(5)).unwrap().data()[..], [0; 1024]);
+    assert_eq!(device.stats().reads, 0);
+    assert!(!cache.read(BlockNr(5)).unwrap().is_verified());
+    let buf = cache.read(BlockNr(6)).unwrap();
+    buf.state.lock().data = Arc::new(vec![9; 1024]);
+    cache.insert_zeros(BlockNr(6)).unwrap();
+    assert!(Arc::ptr_eq(&buf, &cache.read(BlockNr(6)).unwrap()), "C1: one buffer per block");
+    assert!(cache.insert_zeros(BlockNr(BLOCKS)).is_err());
+    for nr in 100..BLOCKS {
+        cache.insert_zeros(BlockNr(nr)).unwrap();
+    }
+    assert!(cache.len() <= FEWEST + 1, "{} buffers", cache.len());
+}
+
+#[test]
 fn one_thread_loads_for_all() {
     let device = Arc::new(CountingDevice::new(MemDevice::new(BLOCKS * 1024)));
     let cache = cache(device.clone());

@@ -304,6 +304,14 @@ impl Journal {
         self.cache.read(nr)
     }
 
+    /// The block holds zeros on the device, unless it is in memory: nobody needs to read it.
+    ///
+    /// # Errors
+    /// If the number is past the end of the volume.
+    pub fn holds_zeros(&self, nr: BlockNr) -> Result<()> {
+        self.cache.insert_zeros(nr)
+    }
+
     /// Reads neighbouring blocks from the device, past the cache: for a journal that was just opened, since changes that are
     /// not at home are not seen. `bytes` are whole blocks.
     ///

@@ -1,5 +1,7 @@
 //! Inodes: where they go, the last one, groups used for the first time.
 
+use super::super::bits::Bits;
+use super::super::group::InodeMap;
 use super::*;
 
 #[test]
@@ -92,4 +94,63 @@ fn first_use_of_uninitialised_groups() {
         rig.unmount();
         rig.fsck();
     }
+}
+
+/// I4: where the table holds zeros a new inode's block comes into memory without a read, and only there.
+#[test]
+fn a_table_block_that_was_never_used_is_not_read() {
+    let rig = clean("-t ext4 -O ^has_journal -b 1024 -N 512", "20M");
+    let per_block = rig.geo.inodes_per_block();
+    let first = rig.new_inode(2, false, false).unwrap();
+    let (group, _) = rig.geo.group_of_inode(first);
+    let table = rig.alloc.inode_table(group).unwrap();
+    let take = || {
+        let (at, bit) = rig.geo.group_of_inode(rig.new_inode(2, false, false).unwrap());
+        assert_eq!(at, group);
+        (bit, table.plus(u64::from(bit / per_block)))
+    };
+    let fill = || while take().0 % per_block != per_block - 1 {};
+    fill();
+    let (_, block) = take();
+    assert!(rig.journal.cached(block).is_none(), "whether it holds zeros is not known");
+    let mut h = rig.handle();
+    rig.alloc.set_itable_zeroed(&mut h, group).unwrap();
+    h.stop().unwrap();
+    take();
+    assert!(rig.journal.cached(block).is_none(), "it has an inode");
+    fill();
+    let (_, block) = take();
+    let buf = rig.journal.cached(block).expect("known to hold zeros");
+    assert!(buf.data().iter().all(|b| *b == 0));
+    let mut h = rig.handle();
+    h.modify(&buf, |bytes| bytes[0] = 7).unwrap();
+    h.stop().unwrap();
+    assert_eq!(take().1, block);
+    assert_eq!(rig.journal.read(block).unwrap().data()[0], 7, "what is in memory stays");
+}
+
+/// The number of unused inodes is not believed against the bitmap, and never where reserved inodes are.
+#[test]
+fn a_wrong_number_of_unused_inodes_hides_no_inode() {
+    let rig = clean("-t ext4 -O ^has_journal -b 1024 -N 512", "20M");
+    let used = (0..20).map(|_| rig.new_inode(2, false, false).unwrap()).last().unwrap();
+    let (nr, bit) = rig.geo.group_of_inode(used);
+    assert_eq!(nr, GroupNr(0));
+    let mut desc = rig.alloc.group_desc(nr).unwrap();
+    desc.flags.insert(GroupFlags::INODE_ZEROED);
+    let shared = &rig.alloc.shared;
+    let group = shared.group(nr).unwrap();
+    let map = shared.read_inode_map(group, &group.lock()).unwrap();
+    let behind = (bit / rig.geo.inodes_per_block() + 1) * rig.geo.inodes_per_block();
+    for unused in [desc.itable_unused, rig.geo.inodes_per_group] {
+        desc.itable_unused = unused;
+        let known = |bit| shared.never_used(nr, &desc, &map, bit).is_some();
+        assert!((0..behind).all(|bit| !known(bit)), "{unused} unused: {used:?} is in use");
+        assert!(known(behind), "{unused} unused");
+    }
+    desc.itable_unused = rig.geo.inodes_per_group + 1;
+    assert!(shared.never_used(nr, &desc, &map, behind).is_none(), "more than there are");
+    let empty = InodeMap { busy: Bits::zeros(rig.geo.inodes_per_group), ..map };
+    desc.itable_unused = rig.geo.inodes_per_group;
+    assert!(shared.never_used(nr, &desc, &empty, 0).is_none(), "the block of the root directory");
 }

@@ -24,16 +24,22 @@ struct Medium {
     fixed_ns: u64,
     per_request_ns: u64,
     jitter: f64,
+    /// While it flushes it takes no writes: who has data to write asks only when the flush is over.
+    alone: bool,
 }
 
 const MEDIA: [Medium; 6] = [
-    Medium { name: "ramdisk", fixed_ns: 2 * US, per_request_ns: US, jitter: 0.1 },
-    Medium { name: "fast nvme", fixed_ns: 20 * US, per_request_ns: US, jitter: 0.2 },
-    Medium { name: "nvme", fixed_ns: 100 * US, per_request_ns: 2 * US, jitter: 0.2 },
-    Medium { name: "cloud", fixed_ns: MS, per_request_ns: 10 * US, jitter: 0.1 },
-    Medium { name: "raid", fixed_ns: 2 * MS, per_request_ns: 30 * US, jitter: 0.2 },
-    Medium { name: "sata", fixed_ns: 20 * MS, per_request_ns: 100 * US, jitter: 0.4 },
+    Medium { name: "ramdisk", fixed_ns: 2 * US, per_request_ns: US, jitter: 0.1, alone: false },
+    Medium { name: "fast nvme", fixed_ns: 20 * US, per_request_ns: US, jitter: 0.2, alone: false },
+    Medium { name: "nvme", fixed_ns: 100 * US, per_request_ns: 2 * US, jitter: 0.2, alone: false },
+    Medium { name: "cloud", fixed_ns: MS, per_request_ns: 10 * US, jitter: 0.1, alone: false },
+    Medium { name: "raid", fixed_ns: 2 * MS, per_request_ns: 30 * US, jitter: 0.2, alone: false },
+    Medium { name: "sata", fixed_ns: 20 * MS, per_request_ns: 100 * US, jitter: 0.4, alone: false },
 ];
+
+/// A disk that writes its cache back, and does nothing else meanwhile.
+const DISK: Medium =
+    Medium { name: "disk", fixed_ns: 17 * MS, per_request_ns: 20 * US, jitter: 0.3, alone: true };
 
 #[derive(Clone, Copy)]
 struct Machine {
@@ -112,6 +118,14 @@ struct World {
     served: u64,
     commits: u64,
     in_a_row: bool,
+    /// Those whose data waits for the end of the flush.
+    held_up: Vec<usize>,
+    /// Each so many commits one is a full one, which takes five times as long; 0: none.
+    full_every: u64,
+    is_full: bool,
+    is_flushing: bool,
+    /// How many each commit served.
+    groups: Vec<u32>,
 }
 
 /// What a run gave.
@@ -119,6 +133,8 @@ struct Outcome {
     per_second: f64,
     commits: u64,
     gathers: u64,
+    /// How many each commit served.
+    groups: Vec<u32>,
 }
 
 impl World {
@@ -135,7 +151,11 @@ impl World {
         threads: usize,
         requests: u64,
     ) -> Outcome {
-        let mut world = Self {
+        Self::new(batcher, medium, machine).go_on(threads, requests)
+    }
+
+    fn new(batcher: Batcher<usize>, medium: Medium, machine: Machine) -> Self {
+        Self {
             medium,
             machine,
             batcher,
@@ -156,21 +176,27 @@ impl World {
             served: 0,
             commits: 0,
             in_a_row: false,
-        };
-        let start = world.now;
+            held_up: Vec::new(),
+            full_every: 0,
+            is_full: false,
+            is_flushing: false,
+            groups: Vec::new(),
+        }
+    }
+
+    fn go_on(mut self, threads: usize, requests: u64) -> Outcome {
+        let start = self.now;
         for thread in 0..threads {
-            let delay = world.dice.around(20 * US, 0.9);
-            world.after(delay, Event::Ready(Job::Work(thread)));
+            let delay = self.dice.around(20 * US, 0.9);
+            self.after(delay, Event::Ready(Job::Work(thread)));
         }
-        while world.served < requests {
-            let Some(Reverse((at, _, event))) = world.events.pop() else {
-                panic!("everybody waits for ever")
-            };
-            world.now = at;
-            world.happens(event);
+        while self.served < requests {
+            let Some(Reverse((at, _, event))) = self.events.pop() else { panic!("everybody waits for ever") };
+            self.now = at;
+            self.happens(event);
         }
-        let per_second = world.served as f64 * 1e9 / (world.now - start) as f64;
-        Outcome { per_second, commits: world.commits, gathers: world.gathers }
+        let per_second = self.served as f64 * 1e9 / (self.now - start) as f64;
+        Outcome { per_second, commits: self.commits, gathers: self.gathers, groups: self.groups }
     }
 
     fn after(&mut self, ns: u64, event: Event) {
@@ -198,12 +224,15 @@ impl World {
                     Job::Elect => self.elect(),
                     Job::Commit => {
                         let count = self.committing.as_ref().map_or(0, Vec::len) as u64;
-                        let fixed = self.dice.around(self.medium.fixed_ns, self.medium.jitter);
+                        self.is_flushing = true;
+                        let times = if self.is_full { 5 } else { 1 };
+                        let fixed = times * self.dice.around(self.medium.fixed_ns, self.medium.jitter);
                         self.after(fixed + self.medium.per_request_ns * count, Event::CommitEnds);
                     }
                 }
                 self.dispatch();
             }
+            Event::Asks(thread) if self.medium.alone && self.is_flushing => self.held_up.push(thread),
             Event::Asks(thread) => self.asks(thread),
             Event::CommitEnds => self.commit_ends(),
             Event::GatherEnds(number) => {
@@ -285,16 +314,27 @@ impl World {
 
     fn commit(&mut self) {
         self.began_ns = self.now;
+        self.is_full = self.full_every > 0 && (self.commits + 1).is_multiple_of(self.full_every);
         self.committing = Some(std::mem::take(&mut self.waiting));
         self.happens(Event::Ready(Job::Commit));
     }
 
     fn commit_ends(&mut self) {
         let served = self.committing.take().unwrap_or_default();
+        self.is_flushing = false;
         self.commits += 1;
         self.served += served.len() as u64;
         let took = self.now - self.began_ns;
-        self.batcher.ended(self.now, took, served.len() as u32, self.waiting.len() as u32);
+        self.groups.push(served.len() as u32);
+        if self.is_full {
+            self.batcher.interrupted(self.now);
+        } else {
+            self.batcher.ended(self.now, took, served.len() as u32, self.waiting.len() as u32);
+        }
+        for thread in std::mem::take(&mut self.held_up) {
+            let late = self.dice.around(100 * US, 0.9);
+            self.after(late, Event::Asks(thread));
+        }
         if !self.waiting.is_empty() {
             self.after(WAKE_NS, Event::Ready(Job::Elect));
         }
@@ -328,6 +368,37 @@ fn as_good_as_the_best_of_all_rules_everywhere() {
                 most = most.max(adaptive.per_second);
                 if threads == 1 {
                     assert_eq!(adaptive.gathers, 0, "{cell}: nobody to wait for");
+                }
+            }
+        }
+    }
+}
+
+/// On a disk whose writes wait for its flushes. Who goes at once goes alone, or nearly: the data of all others is held up
+/// until the flush is over, and the first of them goes at once, too. So there everybody belongs into one group, and is
+/// there after sixteen commits, a third of a second; also where full commits come in between, and where the threads' work
+/// takes nearly as long as a flush, so that nothing can be sure.
+#[test]
+fn on_a_disk_everybody_is_soon_in_one_group() {
+    for machine in MACHINES {
+        for full_every in [0, 12] {
+            for threads in [8, 32, 64, 128] {
+                let run = |policy| {
+                    let mut batcher = Batcher::default();
+                    batcher.set(batching(policy, 0, 15_000));
+                    let mut world = World::new(batcher, DISK, machine);
+                    world.full_every = full_every;
+                    world.go_on(threads, 200 * threads as u64)
+                };
+                let (adaptive, none) = (run(BatchPolicy::Adaptive), run(BatchPolicy::None));
+                let cell = format!("{}, {threads} threads, a full commit each {full_every}", machine.name);
+                let gain = adaptive.per_second / none.per_second;
+                assert!(gain > 1.3, "{cell}: {gain:.2} times what who never waits gets");
+                let later = &adaptive.groups[16..];
+                let group = f64::from(later.iter().sum::<u32>()) / later.len() as f64;
+                let work = threads as u64 * machine.work_ns / machine.processors as u64;
+                if work < DISK.fixed_ns {
+                    assert!(group > 0.9 * threads as f64, "{cell}: groups of {group:.1}");
                 }
             }
         }
