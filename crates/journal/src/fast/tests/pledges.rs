@@ -110,7 +110,8 @@ fn one_thread_waits_for_all() {
     let busy = Busy::new();
     busy.go.send(()).unwrap();
     busy.entered.recv().unwrap();
-    assert_eq!(busy.told.all(), [(0, true)], "before the next batch");
+    // While the next one is written.
+    until(|| busy.told.all() == [(0, true)]);
     busy.go.send(()).unwrap();
     let asked: Vec<usize> = {
         let source = Arc::clone(&busy.source);
