@@ -96,3 +96,60 @@ fn writes_of_a_sync_mount_are_durable() {
     assert_eq!(fs.read(ino, 0, &mut data).unwrap(), 5000);
     assert!(data[..5000].iter().all(|b| *b == 7));
 }
+
+/// An fsync that nobody sleeps for: each is told once, and what was told is durable. Of a volume that is gone, each is told that.
+#[test]
+fn fsyncs_that_are_told_later() {
+    const FILES: usize = 40;
+    for features in
+        [&["-t", "ext4", "-O", "fast_commit"][..], &["-t", "ext4"], &["-t", "ext4", "-O", "^has_journal"]]
+    {
+        let dev = image("32M", features);
+        let fs = open(&dev, "");
+        let (told, tells) = std::sync::mpsc::channel();
+        let sync = |n: usize, data_only: bool| {
+            let ino = fs.lookup(fs.root(), format!("f{n}").as_bytes()).unwrap().id.ino;
+            let told = told.clone();
+            fs.fsync_then(
+                ino,
+                data_only,
+                Box::new(move |result| told.send((n, result)).unwrap()),
+                &mut || (),
+            );
+        };
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (fs, sync) = (&fs, &sync);
+                scope.spawn(move || {
+                    for n in (thread..FILES).step_by(4) {
+                        let ino = file(fs, fs.root(), &format!("f{n}"));
+                        fs.write(ino, 0, &vec![n as u8 + 1; 1000 * n]).unwrap();
+                        sync(n, n % 2 == 0);
+                    }
+                });
+            }
+        });
+        let mut all: Vec<usize> = tells.try_iter().map(|(n, result)| result.map(|()| n).unwrap()).collect();
+        all.sort_unstable();
+        assert_eq!(all, (0..FILES).collect::<Vec<_>>(), "{features:?}");
+        fs.crash();
+        for n in 0..FILES {
+            sync(n, false);
+        }
+        let gone: Vec<_> = tells.try_iter().collect();
+        assert!(gone.len() == FILES && gone.iter().all(|(_, result)| result.is_err()), "{features:?}");
+        drop(fs);
+        if features.contains(&"^has_journal") {
+            continue;
+        }
+        let fs = open(&dev, "");
+        for n in 0..FILES {
+            let ino = fs.lookup(fs.root(), format!("f{n}").as_bytes()).unwrap().id.ino;
+            let mut bytes = vec![0; 1000 * n + 1];
+            assert_eq!(fs.read(ino, 0, &mut bytes).unwrap(), 1000 * n, "{features:?}");
+            assert!(bytes[..1000 * n].iter().all(|byte| *byte == n as u8 + 1), "{features:?}");
+        }
+        fs.unmount().unwrap();
+        assert_clean(&dev, "");
+    }
+}

@@ -6,12 +6,13 @@
 //! ```
 //!
 //! A thread that sleeps until its fsync is durable costs two thread switches and a worker. So the file system is asked to say when
-//! it is durable ([`fsync_then`](extol_vfs::FileSystem::fsync_then)), and the thread that hears of it writes the reply, be it a worker
-//! that works for all who asked at the same time. That one has stepped aside before, like any that waits.
+//! it is durable ([`fsync_then`](extol_vfs::FileSystem::fsync_then)), and the thread that hears of it writes the reply: a worker
+//! that waits for all who asked at the same time. That one has stepped aside before, like any that waits.
 //!
 //! 1. Each request has one reply: an [`Answer`] is sent when it is told, or says EIO when it is dropped untold.
-//! 2. No mount ends before: the threads that tell are workers of it, which end when they have told all (K2 of the journal's
-//!    pledges), and its end waits for them (`Mount::run`).
+//! 2. No mount ends before: who waits has a file open, which keeps the connection; and when it is cut by force, those that tell are
+//!    workers of the mount, which go when they have told all (K2 of the journal's pledges), and its end waits for them
+//!    (`Mount::run`).
 //!
 //! Over io_uring a reply goes through the queue of the processor that got the request, by the thread that has the entry; so there
 //! it waits.

@@ -2,8 +2,8 @@
 //!
 //! The kernel hands requests to waiting readers in turn. With many readers every request wakes another, cold thread, and
 //! most of the time of a small request goes into switching threads. So only [`wanted`](Crew::new) workers are *active*: they
-//! read, or work on something that should be over at once. A worker that is going to wait (for a device, a commit, a thaw)
-//! *leaves* the active ones; where that, or the next request, leaves nobody to read, another is called. When it is done, it
+//! read, or work on something that should be over at once. A worker that is going to wait (for a device, a commit, a thaw), or
+//! works for others who do not ([`answer`](crate::answer)), *leaves* the active ones; where that, or the next request, leaves nobody to read, another is called. When it is done, it
 //! comes back if there is room, and sleeps if there is none.
 //!
 //! ```text

@@ -143,8 +143,7 @@ pub trait FileSystem: Send + Sync {
 
     /// As [`fsync`](Self::fsync), for front ends whose threads have other things to do than to wait: this may return at
     /// once, and `done` is called with the result later, perhaps by another thread that came here. A thread that
-    /// does not return at once, because it waits or works for those who did, calls `stays` before; it may stay as long as more
-    /// come, though its own request was answered long ago.
+    /// does not return at once, because it waits or works for those who did, calls `stays` before.
     fn fsync_then(&self, ino: u32, data_only: bool, done: Done, stays: &mut dyn FnMut()) {
         stays();
         done(self.fsync(ino, data_only));

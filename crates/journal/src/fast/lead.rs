@@ -15,7 +15,7 @@
 //! ```
 //!
 //! The leader has the same role as one that commits in full (`State::committer`), so there is one at a time, of either
-//! kind. The transaction stays open: handles join and end while it is at work. It locks nothing while it collects and
+//! kind. (Members of a batch that no thread sleeps for are the business of [`super::pledge`].) The transaction stays open: handles join and end while it is at work. It locks nothing while it collects and
 //! writes. Who asks meanwhile joins the next batch; its first member is woken to lead it.
 //!
 //! What is durable when, for a fast commit of blocks `b0 … bn`:

@@ -4,43 +4,45 @@
 //! cost two thread switches more, and a thread. So it leaves a *pledge* instead: what is asked for, and a function to
 //! be called at the end.
 //!
-//! Somebody must see to it that pledges are kept. That is the *keeper*: the thread whose own pledge found none. It behaves for
-//! the oldest pledge as that one's own thread would: leads its batch, stands by to lead it, sleeps until somebody else has written it,
-//! or waits for the full commit that it needs instead. When that pledge is over it calls the functions of
-//! all that are over with it, and goes on with the oldest one that is left. So under load one thread
-//! leads batch after batch, with no thread to wake in between, and the others bring it new members.
+//! Somebody must see to it that pledges are kept. That is the *keeper* of a batch: the thread whose pledge was the first in it. It
+//! waits as if it had come without one: leads the batch, stands by to lead it, sleeps until somebody else has written it, or
+//! waits for the full commit that is needed instead. When the batch is over it calls the functions of all
+//! pledges in it, and goes. So a batch costs one thread switch, however many ask.
 //!
 //! ```text
 //!   make_durable_for_then ─ durable already? ── yes ─► called at once
 //!            │ no
 //!      can T have a fast commit? ── no, or a full one is on its way, or too many pledges ─► wait as in make_durable_for
 //!            │ yes
-//!      join the open batch, leave a pledge ─ is there a keeper? ── yes ─► return
+//!      join the open batch, leave a pledge ─ has the batch a keeper? ── yes ─► return
 //!            │ no: the caller is
 //!            ▼
-//!   keep: the oldest pledge ── none ─► no keeper any more, return
+//!   keep: the oldest pledge of the batch ── none ─► no keeper any more, return
 //!            ▲        │ look (as a thread that waits), until it is over
 //!            │        ▼
-//!            └── take all that are over ─ no lock any more ─ is its data flushed? ─ call
+//!            └── take all that are over ─ no lock any more ─ is their data flushed? ─ call
 //! ```
 //!
-//! To everybody else (blocking requests, full commits, checkpoints, freezes, aborts) the keeper is one more thread
-//! that waits for a fast commit. Whoever sleeps ready to lead a batch leads it with the pledges in it; the keeper, who sleeps
-//! in it as well, calls their functions. So a thread that waits for its own request never works for others' for longer
-//! than one batch, which it would have led anyway, and calls nobody's function. The one that is kept busy is a
-//! thread that came with a pledge: whoever uses this form has to have others. It is told so first (`stays`).
+//! Each batch has a keeper of its own, so that the next one is on its way to the device while the functions of this one are
+//! called: they write replies, which takes about as long as a flush. One thread that did it all, batch after batch, would save
+//! a switch and let the device stand idle.
+//!
+//! To everybody else (blocking requests, full commits, checkpoints, freezes, aborts) a keeper is one more thread
+//! that waits for a fast commit. Whoever sleeps ready to lead a batch leads it with the pledges in it; their keeper, who sleeps
+//! in it as well, calls their functions. So a thread that waits for its own request calls nobody's function, and
+//! one that came with a pledge works for one batch at most. It is told so first (`stays`).
 //!
 //! Invariants
-//! - K1: a pledge is called once: it is in the list until the keeper takes it out, under the state lock, and calls it
+//! - K1: a pledge is called once: it is in the list until its keeper takes it out, under the state lock, and calls it
 //!   (`Journal::keep`).
-//! - K2: while there is a pledge there is one keeper. It gives that up under the state lock, with an empty list
-//!   (`Journal::keep`); who finds none when it leaves its pledge becomes it (`Journal::pledge`).
-//! - K3: a batch with pledges will be led, by F9: the keeper is asleep in the oldest batch that has any, or has the committer's role,
-//!   or is on its way to look. It does not sleep on a later one, and nothing needs to be led before the oldest is over.
+//! - K2: pledges of a batch have one keeper. Who finds none of its batch when it leaves one becomes it (`Pledges::add`), and it
+//!   is until there is none, seen under the state lock (`Journal::keep`).
+//! - K3: a batch with pledges will be led, by F9: its keeper waits in it.
 //! - K4: a pledge is told of success when a batch that it is in was served, or its transaction is durable, before any
 //!   abort, and then the file data written or deferred before it was left is flushed (`Journal::keep`, `Journal::tell`). These are the
 //!   conditions of a blocking request.
-//! - K5: functions are called with no lock held, in the order in which the pledges came. They may leave others (`Journal::keep`).
+//! - K5: functions are called with no lock held, those of a batch in the order in which they came. They may leave others
+//!   (`Journal::keep`).
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -75,24 +77,60 @@ struct Call {
     done: Done,
 }
 
-/// All of them, in the order in which they came.
+/// All of them, those of a batch in the order in which they came. There are a few batches at most: the open one, the one being
+/// written, and those of which somebody is told.
 #[derive(Default)]
 pub(crate) struct Pledges {
-    list: VecDeque<Pledge>,
-    kept: bool,
+    batches: Vec<Kept>,
+    count: usize,
 }
 
-#[cfg(test)]
+/// Those of a batch. As long as this is here, it has a keeper.
+struct Kept {
+    batch: u64,
+    list: VecDeque<Pledge>,
+}
+
 impl Pledges {
+    /// One more. True if it is the first of its batch: who left it is the keeper.
+    fn add(&mut self, pledge: Pledge) -> bool {
+        let batch = pledge.ticket.batch;
+        self.count += 1;
+        if let Some(kept) = self.batches.iter_mut().find(|kept| kept.batch == batch) {
+            kept.list.push_back(pledge);
+            return false;
+        }
+        self.batches.push(Kept { batch, list: VecDeque::from([pledge]) });
+        true
+    }
+
+    /// The oldest one of a batch.
+    fn first(&self, batch: u64) -> Option<&Pledge> {
+        self.batches.iter().find(|kept| kept.batch == batch)?.list.front()
+    }
+
+    /// Takes that one.
+    fn take_first(&mut self, batch: u64) -> Option<Pledge> {
+        let pledge = self.batches.iter_mut().find(|kept| kept.batch == batch)?.list.pop_front();
+        self.count -= usize::from(pledge.is_some());
+        pledge
+    }
+
+    /// The batch, in which there is none, has no keeper any more.
+    fn end(&mut self, batch: u64) {
+        self.batches.retain(|kept| kept.batch != batch);
+    }
+
     /// There are none, and nobody keeps them.
+    #[cfg(test)]
     pub fn is_idle(&self) -> bool {
-        self.list.is_empty() && !self.kept
+        self.batches.is_empty() && self.count == 0
     }
 }
 
 impl fmt::Debug for Pledges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} pledges", self.list.len())
+        write!(f, "{} pledges", self.count)
     }
 }
 
@@ -104,8 +142,8 @@ enum Made {
     Wait(Call),
     /// The keeper will call.
     Kept,
-    /// The caller is the keeper.
-    Keep,
+    /// The caller is the keeper of this batch.
+    Keep(u64),
 }
 
 impl State {
@@ -120,9 +158,9 @@ impl State {
 
 impl Journal {
     /// As [`make_durable_for`](Self::make_durable_for), but as a rule this returns at once, and `done` is called with the result
-    /// later, by some other thread that came here. Or this thread stays, calls `stays` first, and works for all who come
-    /// meanwhile, until nobody waits any more. Data that was left to others becomes durable, too. `done` is called once in any case, with no lock held, perhaps
-    /// before this returns; it must not wait for the journal. Never call this with a handle open.
+    /// later, by some other thread that came here. Or this thread stays, calls `stays` first, and works for those who come
+    /// meanwhile, for one batch. Data that was left to others becomes durable, too. `done` is called once in any case, with no
+    /// lock held, perhaps before this returns; what it does should be over at once. Never call this with a handle open.
     pub fn make_durable_for_then(
         &self,
         tid: Tid,
@@ -136,9 +174,9 @@ impl Journal {
         let call = Call { began_ns, written, deferred, done };
         match self.pledge(tid, ask, call) {
             Made::Kept => {}
-            Made::Keep => {
+            Made::Keep(batch) => {
                 stays();
-                self.keep();
+                self.keep(batch);
             }
             Made::Over(result, call) => {
                 if !self.is_covered(call.written) || call.deferred.is_some() {
@@ -162,22 +200,22 @@ impl Journal {
         if state.committed.at_least(tid) {
             return Made::Over(Ok(()), call);
         }
-        if !self.may_join(&state, tid) || state.fast.pledges.list.len() >= MOST {
+        if !self.may_join(&state, tid) || state.fast.pledges.count >= MOST {
             return Made::Wait(call);
         }
         let ticket = self.enter(&mut state, ask);
-        let pledges = &mut state.fast.pledges;
-        pledges.list.push_back(Pledge { tid, ask, ticket, call });
-        if std::mem::replace(&mut pledges.kept, true) { Made::Kept } else { Made::Keep }
+        let batch = ticket.batch;
+        let first = state.fast.pledges.add(Pledge { tid, ask, ticket, call });
+        if first { Made::Keep(batch) } else { Made::Kept }
     }
 
-    /// Keeps pledges until there are none.
-    fn keep(&self) {
+    /// Keeps the pledges of a batch until there are none.
+    fn keep(&self, batch: u64) {
         let mut over = Vec::new();
         loop {
             let mut state = self.state.lock();
-            let Some(first) = state.fast.pledges.list.front() else {
-                state.fast.pledges.kept = false;
+            let Some(first) = state.fast.pledges.first(batch) else {
+                state.fast.pledges.end(batch);
                 return;
             };
             let (tid, ask, mut ticket) = (first.tid, first.ask, Some(first.ticket.clone()));
@@ -191,9 +229,9 @@ impl Journal {
             let mut state = self.state.lock();
             // Only this thread takes them out, so it is the same one.
             let mut result = Some(result);
-            while let Some(first) = state.fast.pledges.list.front()
+            while let Some(first) = state.fast.pledges.first(batch)
                 && let Some(result) = result.take().or_else(|| state.outcome(first.tid, &first.ticket))
-                && let Some(first) = state.fast.pledges.list.pop_front()
+                && let Some(first) = state.fast.pledges.take_first(batch)
             {
                 over.push((result, first.call));
             }
