@@ -40,6 +40,8 @@ pub enum Bug {
     DataLeftBehind,
     /// Data goes to blocks whose zeros are not on the medium yet.
     ZerosNotDurable,
+    /// Fast commits say what files with tree blocks map.
+    TreesRecorded,
     /// What e2fsck writes back from memory does not go home before the first fast commit.
     PatchedNotHome,
 }

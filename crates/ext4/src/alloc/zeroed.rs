@@ -117,8 +117,8 @@ impl Shared {
             let Some((next, _)) = held.coming.take_if(|(_, write)| self.is_durable(*write)) else { break };
             rest = held.ready.replace(next).and_then(|slot| self.windows.remove(&slot));
         }
-        let left = held.ready.as_ref().and_then(|slot| self.windows.peek(slot)).map_or(0, |run| run.len);
-        if held.coming.is_none() && left < held.next.max(FIRST) / 2 {
+        // At once, not when little is left: the next ones need a thread, a write and a flush before anybody can have them.
+        if held.coming.is_none() {
             self.zeroed.wanted.store(true, Ordering::Release);
         }
         (cut, rest)
