@@ -272,16 +272,27 @@ impl BlockCache {
         Ok(buf)
     }
 
-    /// A block that holds zeros on the device, as its caller knows, comes into memory without being read. One that is there
-    /// stays as it is.
-    pub fn insert_zeros(&self, nr: BlockNr) -> Result<()> {
-        self.check(nr)?;
-        let mut shard = self.shard(nr).lock();
-        if !shard.map.contains_key(&nr) {
-            shard.make_room(self.capacity);
-            shard.insert(&Arc::new(Buf::new(nr, vec![0; self.block_size.len()], false)));
+    /// Reads neighbouring blocks at once, up to the first that is in memory or past the end, no more than a small part of what
+    /// fits. Nobody may change one of them meanwhile. What cannot be read is left to those who need it.
+    pub fn read_ahead(&self, first: BlockNr, count: u64) {
+        let most = (self.capacity * SHARDS / 16) as u64;
+        let wanted = (0..count.min(most)).map(|n| first.plus(n));
+        // One that is in memory may be newer than the device. One that is not is as it is there (C2).
+        let absent =
+            wanted.take_while(|nr| self.in_range(*nr) && !self.shard(*nr).lock().map.contains_key(nr));
+        let mut bytes = vec![0; absent.count() * self.block_size.len()];
+        if bytes.is_empty() || self.dev.read_at(&mut bytes, first.offset(self.block_size)).is_err() {
+            return;
         }
-        Ok(())
+        for (n, block) in bytes.chunks(self.block_size.len()).enumerate() {
+            let nr = first.plus(n as u64);
+            let mut shard = self.shard(nr).lock();
+            // (Somebody may have read it as well.)
+            if !shard.map.contains_key(&nr) {
+                shard.make_room(self.capacity);
+                shard.insert(&Arc::new(Buf::new(nr, block.to_vec(), false)));
+            }
+        }
     }
 
     /// Takes the block out of memory. Snapshots that others hold live on.

@@ -167,8 +167,8 @@ impl Shared {
         let State { blocks, inodes: Some(map), .. } = &mut *state else { return Ok(None) };
         let first_free = map.busy.next_zero(map.first_free);
         let Some(bit) = self.unheld(nr, map, reuse) else { return Ok(None) };
-        if let Some(block) = self.never_used(nr, &desc, map, bit) {
-            self.journal.holds_zeros(block).map_err(error::journal)?;
+        if let Some((first, count)) = self.unread(&desc, map, bit) {
+            self.journal.read_ahead(first, count);
         }
         if let (true, Some(blocks)) = (self.is_uninit(&desc, GroupFlags::BLOCK_UNINIT), blocks) {
             self.open_block_bitmap(h, group, &mut desc, &blocks.zones)?;

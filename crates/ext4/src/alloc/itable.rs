@@ -1,5 +1,5 @@
-//! Inode tables that were never zeroed: which part of one may be zeroed, and who has to stay out meanwhile. And of those that
-//! were, which blocks nobody has to read.
+//! Inode tables that were never zeroed: which part of one may be zeroed, and who has to stay out meanwhile. And which blocks
+//! of a table are read ahead.
 //!
 //! `INODE_ZEROED` in a descriptor says that the table holds zeros behind the inodes that were ever used. Where it is
 //! missing (mkfs left that for later), the slots behind `itable_unused` hold anything. Nobody reads them as inodes, so
@@ -12,7 +12,9 @@
 //!
 //! The first inode of a block of the table is made under the lock of its directory and with a handle open. Reading the block then
 //! takes as long as the device does what it is at: on a disk that writes its cache back, as long as a flush, and all who
-//! make files there wait too. So where the block is known to hold zeros, it is made up in memory.
+//! make files there wait too. So one read brings the blocks that come next as well. (What they hold must be known: a fast
+//! commit does not say what lies behind the old inode's end. Zeros behind the last inode that was ever used are not
+//! certain; checkers move that boundary.)
 //!
 //! Invariants
 //! - I1: a used inode is never zeroed. The boundary comes from the descriptor and is believed only if the inode bitmap
@@ -21,9 +23,8 @@
 //! - I2: no inode waits for the zeroing of a group if another has room, and none is refused because of it
 //!   (`Shared::alloc_inode`).
 //! - I3: whoever zeroes needs no handle and holds no lock, so who waits with a handle open waits only for the device.
-//! - I4: a block of the table is taken for zeros only if the table was zeroed, and neither the descriptor nor the inode
-//!   bitmap knows of an inode in it that was ever used ([`Shared::never_used`]). That is decided with the lock of the group, by
-//!   who takes the block's first inode, so nobody can have changed it.
+//! - I4: only blocks without a busy inode are read ahead, with the lock of the group: nobody takes an inode in them meanwhile, and
+//!   a freed one is busy until that is durable, so nobody changes them ([`Shared::unread`]).
 
 use extol_device::BlockNr;
 use extol_journal::Handle;
@@ -34,6 +35,11 @@ use parking_lot::{Condvar, Mutex};
 use super::Shared;
 use super::bits::Span;
 use super::group::InodeMap;
+
+/// Blocks of a table that are read at a time: a thousand inodes of the usual size. Fewer where the one before was not
+/// needed: a group may get one directory and a few files.
+const AHEAD: u32 = 64;
+const FIRST_AHEAD: u32 = 4;
 
 #[derive(Debug, Default)]
 struct Passing {
@@ -144,25 +150,20 @@ impl Shared {
         Ok(Some(Unused { shared: self, group: nr, start, blocks: table - first }))
     }
 
-    /// The block of the table with inode `bit`, if it holds zeros (I4). `desc` and `map`: before that inode is taken.
-    pub(super) fn never_used(
-        &self,
-        nr: GroupNr,
-        desc: &GroupDesc,
-        map: &InodeMap,
-        bit: u32,
-    ) -> Option<BlockNr> {
-        let zeroed = self.geo.has_gdt_csum() && desc.flags.contains(GroupFlags::INODE_ZEROED);
+    /// The blocks of the table that who takes the free inode `bit` should read: its own and those behind it, as far as all
+    /// their inodes are free (I4). None if others have been there, or it is in memory.
+    pub(super) fn unread(&self, desc: &GroupDesc, map: &InodeMap, bit: u32) -> Option<(BlockNr, u64)> {
         let per_block = self.geo.inodes_per_block();
         let index = bit / per_block;
-        let inside = Span { start: index * per_block, len: per_block };
-        let used = if self.is_uninit(desc, GroupFlags::INODE_UNINIT) {
-            0
-        } else {
-            self.geo.inodes_per_group.checked_sub(desc.itable_unused)?
-        };
-        let unused = used <= inside.start && self.geo.inode_at(nr, inside.start) >= self.geo.first_ino;
-        (zeroed && unused && map.busy.all_clear(inside)).then(|| BlockNr(desc.inode_table).plus(index.into()))
+        let block = |index: u32| BlockNr(desc.inode_table).plus(index.into());
+        let is_free = |index: &u32| map.busy.all_clear(Span { start: index * per_block, len: per_block });
+        if !is_free(&index) || self.journal.cached(block(index)).is_some() {
+            return None;
+        }
+        let before = index.checked_sub(1).and_then(|before| self.journal.cached(block(before)));
+        let most = if before.is_some() { AHEAD } else { FIRST_AHEAD };
+        let count = (index..index.saturating_add(most)).take_while(is_free).count();
+        Some((block(index), count as u64))
     }
 
     pub(super) fn set_itable_zeroed(&self, h: &mut Handle, nr: GroupNr) -> Result<()> {

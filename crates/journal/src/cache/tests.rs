@@ -66,23 +66,34 @@ fn changed_and_waiting_blocks_stay() {
 }
 
 #[test]
-fn zeros_that_are_known_are_not_read() {
+fn neighbours_are_read_at_once_and_never_over_what_is_newer() {
     let device = Arc::new(CountingDevice::new(MemDevice::new(BLOCKS * 1024)));
-    device.write_at(&[1; 1024], 5 * 1024).unwrap();
+    (0..BLOCKS).for_each(|nr| device.write_at(&[nr as u8; 1024], nr * 1024).unwrap());
     let cache = cache(device.clone());
-    cache.insert_zeros(BlockNr(5)).unwrap();
-    assert_eq!(cache.read(BlockNr(5)).unwrap().data()[..], [0; 1024]);
-    assert_eq!(device.stats().reads, 0);
+    let buf = cache.read(BlockNr(9)).unwrap();
+    buf.state.lock().data = Arc::new(vec![77; 1024]);
+    cache.read_ahead(BlockNr(5), 20);
+    assert_eq!(device.stats().reads, 2, "four blocks in one piece");
+    let first = |nr| (cache.read(BlockNr(nr)).unwrap().data()[0], device.stats().reads);
+    assert_eq!([5, 8, 9].map(first), [(5, 2), (8, 2), (77, 2)]);
     assert!(!cache.read(BlockNr(5)).unwrap().is_verified());
-    let buf = cache.read(BlockNr(6)).unwrap();
-    buf.state.lock().data = Arc::new(vec![9; 1024]);
-    cache.insert_zeros(BlockNr(6)).unwrap();
-    assert!(Arc::ptr_eq(&buf, &cache.read(BlockNr(6)).unwrap()), "C1: one buffer per block");
-    assert!(cache.insert_zeros(BlockNr(BLOCKS)).is_err());
-    for nr in 100..BLOCKS {
-        cache.insert_zeros(BlockNr(nr)).unwrap();
-    }
-    assert!(cache.len() <= FEWEST + 1, "{} buffers", cache.len());
+    assert!(cache.cached(BlockNr(10)).is_none(), "behind one that was there");
+    cache.read_ahead(BlockNr(5), 20);
+    assert_eq!(device.stats().reads, 2, "all there");
+    cache.read_ahead(BlockNr(BLOCKS - 2), 20);
+    assert_eq!(first(BLOCKS - 1), (((BLOCKS - 1) % 256) as u8, 3), "and not past the end");
+    cache.read_ahead(BlockNr(BLOCKS), 1);
+    cache.read_ahead(BlockNr(100), BLOCKS);
+    assert!(cache.len() <= 8 + FEWEST / 16, "{} buffers", cache.len());
+}
+
+#[test]
+fn what_cannot_be_read_ahead_is_read_when_it_is_needed() {
+    let device = Arc::new(FaultDevice::new(MemDevice::new(BLOCKS * 1024), [Fault::once(DeviceOp::Read, 0)]));
+    let cache = cache(device);
+    cache.read_ahead(BlockNr(5), 20);
+    assert_eq!(cache.len(), 0);
+    assert!(cache.read(BlockNr(5)).is_ok());
 }
 
 #[test]

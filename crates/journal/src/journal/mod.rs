@@ -304,12 +304,9 @@ impl Journal {
         self.cache.read(nr)
     }
 
-    /// The block holds zeros on the device, unless it is in memory: nobody needs to read it.
-    ///
-    /// # Errors
-    /// If the number is past the end of the volume.
-    pub fn holds_zeros(&self, nr: BlockNr) -> Result<()> {
-        self.cache.insert_zeros(nr)
+    /// Reads neighbouring blocks into memory at once, up to the first that is there. Nobody may change one of them meanwhile.
+    pub fn read_ahead(&self, first: BlockNr, count: u64) {
+        self.cache.read_ahead(first, count);
     }
 
     /// Reads neighbouring blocks from the device, past the cache: for a journal that was just opened, since changes that are

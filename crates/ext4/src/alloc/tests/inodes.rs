@@ -1,6 +1,6 @@
 //! Inodes: where they go, the last one, groups used for the first time.
 
-use super::super::bits::Bits;
+use super::super::bits::Span;
 use super::super::group::InodeMap;
 use super::*;
 
@@ -96,61 +96,59 @@ fn first_use_of_uninitialised_groups() {
     }
 }
 
-/// I4: where the table holds zeros a new inode's block comes into memory without a read, and only there.
+/// I4.
 #[test]
-fn a_table_block_that_was_never_used_is_not_read() {
-    let rig = clean("-t ext4 -O ^has_journal -b 1024 -N 512", "20M");
+fn blocks_of_the_table_are_read_ahead_where_all_inodes_are_free() {
+    let rig = clean("-t ext4 -O ^has_journal -b 1024 -N 2048", "20M");
     let per_block = rig.geo.inodes_per_block();
-    let first = rig.new_inode(2, false, false).unwrap();
+    let take = || rig.new_inode(2, false, false).unwrap();
+    let first = take();
     let (group, _) = rig.geo.group_of_inode(first);
     let table = rig.alloc.inode_table(group).unwrap();
-    let take = || {
-        let (at, bit) = rig.geo.group_of_inode(rig.new_inode(2, false, false).unwrap());
+    let place = |ino| {
+        let (at, bit) = rig.geo.group_of_inode(ino);
         assert_eq!(at, group);
-        (bit, table.plus(u64::from(bit / per_block)))
+        (bit % per_block, table.plus(u64::from(bit / per_block)))
     };
-    let fill = || while take().0 % per_block != per_block - 1 {};
-    fill();
-    let (_, block) = take();
-    assert!(rig.journal.cached(block).is_none(), "whether it holds zeros is not known");
-    let mut h = rig.handle();
-    rig.alloc.set_itable_zeroed(&mut h, group).unwrap();
-    h.stop().unwrap();
-    take();
-    assert!(rig.journal.cached(block).is_none(), "it has an inode");
-    fill();
-    let (_, block) = take();
-    let buf = rig.journal.cached(block).expect("known to hold zeros");
-    assert!(buf.data().iter().all(|b| *b == 0));
-    let mut h = rig.handle();
-    h.modify(&buf, |bytes| bytes[0] = 7).unwrap();
-    h.stop().unwrap();
-    assert_eq!(take().1, block);
-    assert_eq!(rig.journal.read(block).unwrap().data()[0], 7, "what is in memory stays");
+    let cached = |block| rig.journal.cached(block).is_some();
+    let mut taken = vec![first];
+    while place(taken[taken.len() - 1]).0 != per_block - 1 {
+        taken.push(take());
+    }
+    let reads = || rig.disk.reads.load(Ordering::Relaxed);
+    let before = reads();
+    let (_, block) = place(take());
+    assert!((0..4).all(|n| cached(block.plus(n))) && !cached(block.plus(4)), "a few at first");
+    assert_eq!(reads(), before + 1);
+    // In the last of them somebody changes what is in memory; one behind them is in use.
+    let last = block.plus(3);
+    rig.disk.write_at(&[7; 1024], last.offset(rig.geo.block_size)).unwrap();
+    while place(take()) != (per_block - 1, last) {}
+    assert_eq!(reads(), before + 1, "all were in memory");
+    assert_eq!(rig.journal.read(last).unwrap().data()[0], 0);
+    let next = last.plus(1);
+    assert_eq!(place(take()), (0, next));
+    let ahead = (0..).take_while(|n| cached(next.plus(*n))).count();
+    assert!(ahead > 16, "{ahead} when the ones before were needed");
+    assert_eq!(reads(), before + 2);
 }
 
-/// The number of unused inodes is not believed against the bitmap, and never where reserved inodes are.
 #[test]
-fn a_wrong_number_of_unused_inodes_hides_no_inode() {
-    let rig = clean("-t ext4 -O ^has_journal -b 1024 -N 512", "20M");
-    let used = (0..20).map(|_| rig.new_inode(2, false, false).unwrap()).last().unwrap();
-    let (nr, bit) = rig.geo.group_of_inode(used);
-    assert_eq!(nr, GroupNr(0));
-    let mut desc = rig.alloc.group_desc(nr).unwrap();
-    desc.flags.insert(GroupFlags::INODE_ZEROED);
+fn no_block_with_a_busy_inode_is_read_ahead() {
+    let rig = clean("-t ext4 -O ^has_journal -b 1024 -N 2048", "20M");
+    let group = rig.geo.group_of_inode(rig.new_inode(2, false, false).unwrap()).0;
+    let desc = rig.alloc.group_desc(group).unwrap();
     let shared = &rig.alloc.shared;
-    let group = shared.group(nr).unwrap();
-    let map = shared.read_inode_map(group, &group.lock()).unwrap();
-    let behind = (bit / rig.geo.inodes_per_block() + 1) * rig.geo.inodes_per_block();
-    for unused in [desc.itable_unused, rig.geo.inodes_per_group] {
-        desc.itable_unused = unused;
-        let known = |bit| shared.never_used(nr, &desc, &map, bit).is_some();
-        assert!((0..behind).all(|bit| !known(bit)), "{unused} unused: {used:?} is in use");
-        assert!(known(behind), "{unused} unused");
-    }
-    desc.itable_unused = rig.geo.inodes_per_group + 1;
-    assert!(shared.never_used(nr, &desc, &map, behind).is_none(), "more than there are");
-    let empty = InodeMap { busy: Bits::zeros(rig.geo.inodes_per_group), ..map };
-    desc.itable_unused = rig.geo.inodes_per_group;
-    assert!(shared.never_used(nr, &desc, &empty, 0).is_none(), "the block of the root directory");
+    let found = shared.group(group).unwrap();
+    let mut map = shared.read_inode_map(found, &found.lock()).unwrap();
+    let per_block = rig.geo.inodes_per_block();
+    let start = map.busy.next_zero(map.first_free).unwrap().next_multiple_of(per_block);
+    let unread = |map: &InodeMap, bit| shared.unread(&desc, map, bit).map(|(_, count)| count);
+    assert_eq!(unread(&map, start), Some(4));
+    map.busy.set(Span { start: start + 2 * per_block + 1, len: 1 });
+    assert_eq!(unread(&map, start), Some(2));
+    assert_eq!(unread(&map, start + 2 * per_block), None);
+    assert_eq!(unread(&map, start + 3 * per_block), Some(4));
+    let end = rig.geo.inodes_per_group - 1;
+    assert_eq!(unread(&map, end), Some(1), "not behind the table");
 }
