@@ -5,7 +5,7 @@
 //!                             │  worker.rs   read a request, guard it, send the reply   crew.rs  who reads
 //!      or, per processor     │  ring/     the same over io_uring
 //!   kernel ── io_uring ─────► │  wire.rs   bytes of requests and replies   abi.rs  numbers of the protocol
-//!                             │  init.rs   what we ask the kernel for
+//!                             │  init.rs   what we ask the kernel for   intake.rs  data that stays in a pipe
 //!                             ▼
 //!                           ops/         one function per request; they see vfs types only
 //!                             │  control.rs  remount   counts.rs  requests by kind
@@ -49,6 +49,7 @@ mod crew;
 pub mod direct;
 mod errno;
 mod init;
+mod intake;
 mod mount;
 mod ops;
 mod ring;

@@ -22,6 +22,7 @@ use crate::config::{MountConfig, Transport};
 use crate::counts::Counts;
 use crate::crew::Crew;
 use crate::init::{self, Agreed};
+use crate::intake::Bulk;
 use crate::mount::{self, MountError};
 use crate::ring::{self, Prepared, Rings};
 use crate::share::Share;
@@ -46,6 +47,7 @@ pub(crate) struct Shared {
     pub(crate) agreed: Agreed,
     pub(crate) max_threads: usize,
     pub(crate) share: Share,
+    pub(crate) bulk: Bulk,
     pub(crate) crew: Crew,
     pub(crate) rings: Rings,
     pub(crate) pool: Mutex<Pool>,
@@ -153,6 +155,7 @@ impl Mount {
                 agreed,
                 max_threads: config.max_threads.max(FIRST_WORKERS),
                 share: Share::default(),
+                bulk: Bulk::default(),
                 rings: prepared.as_ref().map_or_else(Rings::default, |p| p.rings(config.max_threads)),
                 crew: Crew::new(active as u32, FIRST_WORKERS as u32),
                 pool: Mutex::default(),

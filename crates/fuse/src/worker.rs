@@ -38,6 +38,7 @@ use crate::buffer::Buffer;
 use crate::crew::Verdict;
 use crate::errno::Errno;
 use crate::init;
+use crate::intake::{Intake, Piped, Taken};
 use crate::ops::{self, Context, Kernel, Outcome};
 use crate::ring;
 use crate::session::Shared;
@@ -249,24 +250,31 @@ impl Worker {
         let size = IN_HEADER + MAX_FIXED + init::max_data() as usize;
         let mut buffer = Buffer::new(size, IN_HEADER + WRITE_HEADER);
         let mut reply = Reply::default();
+        let mut intake = Intake::default();
         let mut large = false;
         let why = loop {
-            let size = match rustix::io::read(&shared.device, &mut *buffer) {
-                Ok(size) => size,
+            let taken = match intake.next(&shared.device, &mut buffer, &shared.bulk) {
+                Ok(taken) => taken,
                 Err(Os::INTR | Os::AGAIN | Os::NOENT) => continue,
                 Err(Os::NODEV) => break Some(None),
                 Err(error) => break Some(Some(io::Error::from(error))),
             };
-            let request = buffer.get(..size).and_then(Request::parse);
+            let size = taken.size();
+            let request = intake.request(taken, &mut buffer);
             let away = request.as_ref().is_some_and(|r| {
                 waits(r.opcode, shared.agreed.direct_io) || shared.share.is_busy(r.nodeid, size)
             });
             self.slot.begin(away);
             obey(&self.shared, shared.crew.take(away));
-            large |= size > LARGE;
+            let mut emptied = matches!(taken, Taken::Whole(_));
             if let Some(request) = request {
-                self.answer(&request, &mut reply);
-                large |= reply.body_len() > LARGE;
+                let done = self.answer(&request, &mut reply);
+                let in_memory = request.piped.as_ref().is_none_or(Piped::is_read);
+                emptied = done || in_memory;
+                large |= (in_memory && size > LARGE) || reply.body_len() > LARGE;
+            }
+            if !emptied {
+                intake.spent();
             }
             match self.slot.end() {
                 true if large && shared.crew.readers() > LARGE_IDLE => {
@@ -344,13 +352,15 @@ impl Worker {
         Some(code)
     }
 
-    fn answer(&self, request: &Request<'_>, reply: &mut Reply<'_>) {
+    /// True if what it asked for was done.
+    fn answer(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> bool {
         let shared = &*self.shared;
-        let Some(code) = self.work(request, reply) else { return };
+        let Some(code) = self.work(request, reply) else { return true };
         let sent = rustix::io::write(&shared.device, reply.finish(request.unique, code));
         if code != 0 || sent.is_err() {
             ops::take_back(&*shared.fs, request, &reply.references, code == 0);
         }
+        code == 0
     }
 
     /// Makes sure that somebody takes requests while this worker waits. False if nobody can be had.

@@ -1,6 +1,7 @@
 //! Placing a run of file blocks: take, write, map.
 
 use std::io::IoSlice;
+use std::os::fd::BorrowedFd;
 
 use extol_device::BlockNr;
 use extol_journal::Handle;
@@ -27,6 +28,8 @@ pub(crate) enum Source<'a> {
     Bytes(&'a [u8]),
     /// A buffer for every block.
     Pages(&'a [Vec<u8>]),
+    /// In a pipe, from which they are taken in order: nobody sees them here.
+    Pipe(BorrowedFd<'a>),
 }
 
 impl Source<'_> {
@@ -39,14 +42,17 @@ impl Source<'_> {
             Self::Pages(pages) => {
                 pages.get(from..from + len).unwrap_or_default().iter().map(|p| IoSlice::new(p)).collect()
             }
+            Self::Pipe(_) => Vec::new(),
         }
     }
 
+    /// The bytes of a block; none if nobody sees them, so that they agree with no witness.
     fn block(&self, at: u32, bs: usize) -> &[u8] {
         let at = at as usize;
         match self {
             Self::Bytes(bytes) => bytes.get(at * bs..(at + 1) * bs).unwrap_or_default(),
             Self::Pages(pages) => pages.get(at).map_or(&[], |p| p),
+            Self::Pipe(_) => &[],
         }
     }
 }
@@ -223,8 +229,12 @@ impl Placer<'_> {
         let bytes = u64::from(run.len) * bs as u64;
         self.keep_pace(bytes)?;
         let slices = source.slices(at, run.len, bs);
+        let place = run.start.offset(vol.geo.block_size);
         let turn = self.fs.pace.turn(self.st.node.ino.0, self.st.unsynced, bytes);
-        let result = vol.dev.write_vectored_at(&slices, run.start.offset(vol.geo.block_size));
+        let result = match source {
+            Source::Pipe(pipe) => vol.dev.write_piped(*pipe, run.len as usize * bs, place),
+            _ => vol.dev.write_vectored_at(&slices, place),
+        };
         drop(turn);
         self.st.unsynced = self.st.unsynced.saturating_add(bytes);
         let order = if result.is_ok() { order::decide(target, run.len, self.purpose) } else { Order::Loose };
