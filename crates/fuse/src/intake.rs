@@ -281,7 +281,6 @@ mod tests {
             .unwrap();
         }
         assert!(data.holds(300 << 10).is_none() && data.is_read(), "it is in memory now");
-        drop(request);
         // Small ones are whole, and the last of a few is read.
         for _ in 0..Bulk::NEXT + 1 {
             let taken = intake.next(&device(&small), &mut memory, &bulk).unwrap();
@@ -319,7 +318,6 @@ mod tests {
         intake.pipe.as_ref().unwrap().take(&mut [0; 100]).unwrap();
         let request = intake.request(taken, &mut memory).unwrap();
         assert_eq!(request.piped.as_ref().unwrap().with_bytes(|_| Ok(())), Err(Errno(libc::EIO)));
-        drop(request);
         intake.spent();
         let taken = intake.next(&device(&good), &mut memory, &bulk).unwrap();
         let request = intake.request(taken, &mut memory).unwrap();
@@ -330,7 +328,7 @@ mod tests {
     fn pipes_have_room_for_every_request() {
         let page = rustix::param::page_size();
         let most = most_piped(1 << 20);
-        assert!(most == 0 || (most >= LEAST && most <= 1 << 20 && most.is_multiple_of(page)));
+        assert!(most == 0 || ((LEAST..=1 << 20).contains(&most) && most.is_multiple_of(page)));
         if let Some(pipe) = Pipe::new(most) {
             assert!(pipe.room >= most + MORE * page);
         }

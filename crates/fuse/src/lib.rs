@@ -6,6 +6,7 @@
 //!      or, per processor     │  ring/     the same over io_uring
 //!   kernel ── io_uring ─────► │  wire.rs   bytes of requests and replies   abi.rs  numbers of the protocol
 //!                             │  init.rs   what we ask the kernel for   intake.rs  data that stays in a pipe
+//!                             │  share.rs  how much may be dirty   reads.rs  how long reads take
 //!                             ▼
 //!                           ops/         one function per request; they see vfs types only
 //!                             │  control.rs  remount   counts.rs  requests by kind
@@ -52,6 +53,7 @@ mod init;
 mod intake;
 mod mount;
 mod ops;
+mod reads;
 mod ring;
 mod session;
 mod share;

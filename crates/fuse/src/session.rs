@@ -24,6 +24,7 @@ use crate::crew::Crew;
 use crate::init::{self, Agreed};
 use crate::intake::Bulk;
 use crate::mount::{self, MountError};
+use crate::reads::Reads;
 use crate::ring::{self, Prepared, Rings};
 use crate::share::Share;
 use crate::wire::{Reply, Request};
@@ -48,6 +49,7 @@ pub(crate) struct Shared {
     pub(crate) max_threads: usize,
     pub(crate) share: Share,
     pub(crate) bulk: Bulk,
+    pub(crate) reads: Reads,
     pub(crate) crew: Crew,
     pub(crate) rings: Rings,
     pub(crate) pool: Mutex<Pool>,
@@ -156,6 +158,7 @@ impl Mount {
                 max_threads: config.max_threads.max(FIRST_WORKERS),
                 share: Share::default(),
                 bulk: Bulk::default(),
+                reads: Reads::default(),
                 rings: prepared.as_ref().map_or_else(Rings::default, |p| p.rings(config.max_threads)),
                 crew: Crew::new(active as u32, FIRST_WORKERS as u32),
                 pool: Mutex::default(),

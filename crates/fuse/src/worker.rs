@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Whether it reads again is decided by [`crew`](crate::crew). Requests that wait by nature (fsync, reads of file data …) say so
-//! when they are taken ([`waits`]), and so do those of a heavy writer while fsyncs go first
-//! ([`Share::is_busy`](crate::share::Share)). Any other should be over at once, but may wait all the same: for a block of a
+//! when they are taken ([`waits`]; reads of a device that is quicker than waking somebody do not, see [`reads`](crate::reads)), and
+//! so do those of a heavy writer while fsyncs go first ([`Share::is_busy`](crate::share::Share)). Any other should be over at once, but may wait all the same: for a block of a
 //! directory, for room in the journal, for a lock that somebody holds who waits. The *tender* is a thread for that: while nobody
 //! reads, it looks every [`PATIENCE`] whether a worker is still busy with what it was busy with the last time, and lets another
 //! take its place. It sleeps while somebody reads, so an idle mount wakes nobody.
@@ -27,7 +27,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -262,13 +262,19 @@ impl Worker {
             let size = taken.size();
             let request = intake.request(taken, &mut buffer);
             let away = request.as_ref().is_some_and(|r| {
-                waits(r.opcode, shared.agreed.direct_io) || shared.share.is_busy(r.nodeid, size)
+                (waits(r.opcode, shared.agreed.direct_io)
+                    && !(r.opcode == op::READ && shared.reads.are_short()))
+                    || shared.share.is_busy(r.nodeid, size)
             });
             self.slot.begin(away);
             obey(&self.shared, shared.crew.take(away));
             let mut emptied = matches!(taken, Taken::Whole(_));
             if let Some(request) = request {
+                let began = (request.opcode == op::READ).then(Instant::now);
                 let done = self.answer(&request, &mut reply);
+                if let Some(began) = began {
+                    shared.reads.note(began.elapsed());
+                }
                 let in_memory = request.piped.as_ref().is_none_or(Piped::is_read);
                 emptied = done || in_memory;
                 large |= (in_memory && size > LARGE) || reply.body_len() > LARGE;
