@@ -35,6 +35,8 @@ const HEAD: usize = IN_HEADER + WRITE_HEADER;
 /// direct I/O) need not begin a page.
 const MORE: usize = 2;
 
+/// Less data than this in a request is read: file systems would rather have it as bytes.
+const PIECE: usize = 256 << 10;
 /// Less data than this in the largest request costs more, in requests, than pipes save.
 const LEAST: usize = 512 << 10;
 
@@ -84,28 +86,47 @@ impl Pipe {
     }
 }
 
-/// Whether large requests are to be expected.
+/// Whether large requests are to be expected, and are worth a pipe.
 #[derive(Debug, Default)]
-pub(crate) struct Bulk(AtomicU32);
+pub(crate) struct Bulk {
+    /// So many requests are still to be spliced.
+    next: AtomicU32,
+    /// So many large ones are to be read first, because data had to be read out of a pipe after all.
+    pause: AtomicU32,
+}
 
 impl Bulk {
     /// So many requests behind a large one are spliced: what small ones among them lose is far less than a large one that is
     /// read would.
     const NEXT: u32 = 16;
 
+    /// What took no data out of a pipe (a file system that never does, a journalled file, a volume that is almost full) is asked
+    /// again after so many large requests.
+    const PAUSE: u32 = 256;
+
     fn is_likely(&self) -> bool {
-        self.0.load(Ordering::Relaxed) > 0
+        self.next.load(Ordering::Relaxed) > 0
+    }
+
+    /// Data had to be read out of a pipe after all.
+    pub(crate) fn was_refused(&self) {
+        self.next.store(0, Ordering::Relaxed);
+        self.pause.store(Self::PAUSE, Ordering::Relaxed);
     }
 
     /// A request of this size has come. (Workers may overtake one another here, which costs a copy at the most.)
     fn note(&self, size: usize) {
-        if size > LARGE {
-            self.0.store(Self::NEXT, Ordering::Relaxed);
-        } else {
-            let left = self.0.load(Ordering::Relaxed);
-            if left > 0 {
-                self.0.store(left - 1, Ordering::Relaxed);
+        let count_down = |counter: &AtomicU32| {
+            let left = counter.load(Ordering::Relaxed);
+            counter.store(left.saturating_sub(1), Ordering::Relaxed);
+            left
+        };
+        if size <= LARGE {
+            if self.is_likely() {
+                count_down(&self.next);
             }
+        } else if self.pause.load(Ordering::Relaxed) == 0 || count_down(&self.pause) == 0 {
+            self.next.store(Self::NEXT, Ordering::Relaxed);
         }
     }
 }
@@ -151,11 +172,12 @@ impl Intake {
         };
         let size = splice(device, None, &pipe.writer, None, pipe.room, SpliceFlags::empty())?;
         bulk.note(size);
-        let known = if size > LARGE { HEAD } else { size };
+        let may_stay = size >= HEAD + PIECE;
+        let known = if may_stay { HEAD } else { size };
         let request = memory.get_mut(..size).ok_or(Os::IO)?;
         let (head, rest) = request.split_at_mut(known);
         pipe.take(head)?;
-        if size > LARGE && Request::is_write(head, size) {
+        if may_stay && Request::is_write(head, size) {
             return Ok(Taken::Piped(size));
         }
         pipe.take(rest)?;
@@ -295,7 +317,7 @@ mod tests {
     fn other_large_requests_are_read() {
         let (bulk, mut intake) = (Bulk::default(), Intake::default());
         let mut memory = vec![0; 1 << 20];
-        let good = write_request(200 << 10);
+        let good = write_request(280 << 10);
         for (at, value) in [(4, op::SETXATTR as u8), (36, 1), (0, 1)] {
             bulk.note(LARGE + 1);
             let mut request = good.clone();
@@ -313,7 +335,7 @@ mod tests {
         let (bulk, mut intake) = (Bulk::default(), Intake::default());
         bulk.note(LARGE + 1);
         let mut memory = vec![0; 1 << 20];
-        let good = write_request(200 << 10);
+        let good = write_request(280 << 10);
         let taken = intake.next(&device(&good), &mut memory, &bulk).unwrap();
         intake.pipe.as_ref().unwrap().take(&mut [0; 100]).unwrap();
         let request = intake.request(taken, &mut memory).unwrap();
@@ -321,7 +343,23 @@ mod tests {
         intake.spent();
         let taken = intake.next(&device(&good), &mut memory, &bulk).unwrap();
         let request = intake.request(taken, &mut memory).unwrap();
-        assert_eq!(request.piped.as_ref().unwrap().with_bytes(|bytes| Ok(bytes.len())), Ok(200 << 10));
+        assert_eq!(request.piped.as_ref().unwrap().with_bytes(|bytes| Ok(bytes.len())), Ok(280 << 10));
+    }
+
+    #[test]
+    fn who_refuses_is_asked_again_later() {
+        let bulk = Bulk::default();
+        bulk.note(1 << 20);
+        assert!(bulk.is_likely());
+        bulk.was_refused();
+        for n in 0..Bulk::PAUSE {
+            assert!(!bulk.is_likely(), "{n}");
+            bulk.note(1 << 20);
+            bulk.note(4096);
+        }
+        assert!(!bulk.is_likely());
+        bulk.note(1 << 20);
+        assert!(bulk.is_likely());
     }
 
     #[test]

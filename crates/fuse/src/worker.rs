@@ -277,6 +277,9 @@ impl Worker {
                 }
                 let in_memory = request.piped.as_ref().is_none_or(Piped::is_read);
                 emptied = done || in_memory;
+                if in_memory && matches!(taken, Taken::Piped(_)) {
+                    shared.bulk.was_refused();
+                }
                 large |= (in_memory && size > LARGE) || reply.body_len() > LARGE;
             }
             if !emptied {
