@@ -49,6 +49,10 @@ use std::process::ExitCode;
 use args::Command;
 use error::{Failure, Result};
 
+/// Why: `docs/decisions/0006-allocator.md`.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     signals::survive_limits();
     let words: Vec<OsString> = std::env::args_os().collect();

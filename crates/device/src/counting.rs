@@ -2,6 +2,7 @@
 
 use crate::{BlockDevice, Result, ScatteredWrite, total_len};
 use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// What a device was asked to do so far. Failed operations count too.
@@ -117,6 +118,11 @@ impl<D: BlockDevice> BlockDevice for CountingDevice<D> {
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
         self.count_write(total_len(bufs));
         self.inner.write_vectored_at(bufs, offset)
+    }
+
+    fn write_piped(&self, pipe: BorrowedFd<'_>, len: usize, offset: u64) -> Result<()> {
+        self.count_write(len as u64);
+        self.inner.write_piped(pipe, len, offset)
     }
 
     fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {

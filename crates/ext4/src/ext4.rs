@@ -1,5 +1,6 @@
 //! The volume as programs see it.
 
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -354,6 +355,10 @@ impl FileSystem for Ext4 {
 
     fn write(&self, ino: u32, offset: u64, data: &[u8]) -> Result<usize> {
         self.change(|| files::write(&self.fs, ino, offset, data))
+    }
+
+    fn write_piped(&self, ino: u32, offset: u64, pipe: BorrowedFd<'_>, len: usize) -> Result<bool> {
+        self.change(|| files::write_piped(&self.fs, ino, offset, pipe, len))
     }
 
     fn kill_privileges(&self, ino: u32) -> Result<()> {

@@ -12,11 +12,15 @@ const KINDS: usize = 64;
 
 /// Requests by kind.
 #[derive(Debug)]
-pub(crate) struct Counts([AtomicU64; KINDS]);
+pub(crate) struct Counts {
+    kinds: [AtomicU64; KINDS],
+    /// Writes whose data never came into our memory.
+    piped: AtomicU64,
+}
 
 impl Default for Counts {
     fn default() -> Self {
-        Self([const { AtomicU64::new(0) }; KINDS])
+        Self { kinds: [const { AtomicU64::new(0) }; KINDS], piped: AtomicU64::new(0) }
     }
 }
 
@@ -24,19 +28,26 @@ impl Counts {
     /// Counts one request.
     pub(crate) fn note(&self, opcode: u32) {
         let kind = usize::try_from(opcode).ok().filter(|&kind| kind < KINDS).unwrap_or(0);
-        self.0[kind].fetch_add(1, Ordering::Relaxed);
+        self.kinds[kind].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Adds `"fuse":{"transport":…,"requests":{…}}` to a JSON object; kinds that never came are left out.
+    /// Counts one write that went from a pipe to the device.
+    pub(crate) fn note_piped(&self) {
+        self.piped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Adds `"fuse":{"transport":…,"piped_writes":…,"requests":{…}}` to a JSON object; kinds that never came are left out.
     pub(crate) fn add_to(&self, object: &str, transport: Transport) -> String {
         let Some(inside) = object.trim_end().strip_suffix('}') else { return object.to_owned() };
         let mut text = String::with_capacity(inside.len() + 256);
         text.push_str(inside);
         text.push_str(if inside.trim_start() == "{" { "" } else { "," });
         // Writing to a string cannot fail.
-        let _ = write!(text, "\"fuse\":{{\"transport\":\"{}\",\"requests\":{{", transport.name());
+        let (transport, piped) = (transport.name(), self.piped.load(Ordering::Relaxed));
+        let _ =
+            write!(text, "\"fuse\":{{\"transport\":\"{transport}\",\"piped_writes\":{piped},\"requests\":{{");
         let mut comma = "";
-        for (kind, count) in self.0.iter().enumerate() {
+        for (kind, count) in self.kinds.iter().enumerate() {
             let count = count.load(Ordering::Relaxed);
             if count > 0 {
                 let name = u32::try_from(kind).map_or_else(|_| String::new(), request_name);
@@ -57,14 +68,14 @@ mod tests {
     #[test]
     fn counts_stand_beside_what_is_there() {
         let counts = Counts::default();
-        let nothing = "{\"a\":1,\"fuse\":{\"transport\":\"device\",\"requests\":{}}}";
+        let nothing = "{\"a\":1,\"fuse\":{\"transport\":\"device\",\"piped_writes\":0,\"requests\":{}}}";
         assert_eq!(counts.add_to("{\"a\":1}", Transport::Device), nothing);
         counts.note(op::LOOKUP);
         counts.note(op::LOOKUP);
         counts.note(op::STATX);
         counts.note(4096);
-        let requests =
-            "\"fuse\":{\"transport\":\"io_uring\",\"requests\":{\"other\":1,\"lookup\":2,\"statx\":1}}}";
+        counts.note_piped();
+        let requests = "\"fuse\":{\"transport\":\"io_uring\",\"piped_writes\":1,\"requests\":{\"other\":1,\"lookup\":2,\"statx\":1}}}";
         assert_eq!(counts.add_to("{}", Transport::IoUring), format!("{{{requests}"));
         assert_eq!(counts.add_to("none", Transport::Device), "none");
     }

@@ -6,6 +6,7 @@
 use crate::abi::{MAJOR, MIN_MINOR, MINOR, cap, fopen};
 use crate::config::MountConfig;
 use crate::errno::{Errno, Result};
+use crate::intake;
 use crate::wire::{Args, Reply};
 
 /// Largest request data that we ask for. The kernel has its own limit (`fs.fuse.max_pages_limit`, 1 MiB by default).
@@ -38,6 +39,15 @@ impl Agreed {
 pub(crate) fn max_data() -> u32 {
     static MAX: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
     *MAX.get_or_init(kernel_limit)
+}
+
+/// Most bytes of data in a WRITE: as much, or what a pipe has room for if that is a little less.
+pub(crate) fn max_write() -> u32 {
+    static MAX: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
+    *MAX.get_or_init(|| match intake::most_piped(max_data() as usize) {
+        0 => max_data(),
+        most => u32::try_from(most).unwrap_or(u32::MAX).min(max_data()),
+    })
 }
 
 fn kernel_limit() -> u32 {
@@ -103,8 +113,8 @@ pub(crate) fn negotiate(
     if config.io_uring && offered & cap::OVER_IO_URING != 0 && ring() {
         caps |= cap::OVER_IO_URING;
     }
-    let max_write = max_data();
-    let max_pages = u16::try_from(max_write / page_size()).unwrap_or(u16::MAX);
+    let max_write = max_write();
+    let max_pages = u16::try_from(max_data() / page_size()).unwrap_or(u16::MAX);
     reply
         .u32(MAJOR)
         .u32(minor.min(MINOR))

@@ -6,7 +6,8 @@
 //!                             │  answer.rs   replies to requests that no worker waits for
 //!      or, per processor     │  ring/     the same over io_uring
 //!   kernel ── io_uring ─────► │  wire.rs   bytes of requests and replies   abi.rs  numbers of the protocol
-//!                             │  init.rs   what we ask the kernel for
+//!                             │  init.rs   what we ask the kernel for   intake.rs  data that stays in a pipe
+//!                             │  share.rs  how much may be dirty   reads.rs  how long reads take
 //!                             ▼
 //!                           ops/         one function per request; they see vfs types only
 //!                             │  control.rs  remount   counts.rs  requests by kind
@@ -51,8 +52,10 @@ mod crew;
 pub mod direct;
 mod errno;
 mod init;
+mod intake;
 mod mount;
 mod ops;
+mod reads;
 mod ring;
 mod session;
 mod share;

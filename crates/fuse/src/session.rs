@@ -22,7 +22,9 @@ use crate::config::{MountConfig, Transport};
 use crate::counts::Counts;
 use crate::crew::Crew;
 use crate::init::{self, Agreed};
+use crate::intake::Bulk;
 use crate::mount::{self, MountError};
+use crate::reads::Reads;
 use crate::ring::{self, Prepared, Rings};
 use crate::share::Share;
 use crate::wire::{Reply, Request};
@@ -46,6 +48,8 @@ pub(crate) struct Shared {
     pub(crate) agreed: Agreed,
     pub(crate) max_threads: usize,
     pub(crate) share: Share,
+    pub(crate) bulk: Bulk,
+    pub(crate) reads: Reads,
     pub(crate) crew: Crew,
     pub(crate) rings: Rings,
     pub(crate) pool: Mutex<Pool>,
@@ -153,6 +157,8 @@ impl Mount {
                 agreed,
                 max_threads: config.max_threads.max(FIRST_WORKERS),
                 share: Share::default(),
+                bulk: Bulk::default(),
+                reads: Reads::default(),
                 rings: prepared.as_ref().map_or_else(Rings::default, |p| p.rings(config.max_threads)),
                 crew: Crew::new(active as u32, FIRST_WORKERS as u32),
                 pool: Mutex::default(),

@@ -6,8 +6,9 @@
 //! ```
 //!
 //! Whether it reads again is decided by [`crew`](crate::crew). Requests that wait by nature (reads of file data …) say so
-//! when they are taken ([`waits`]), and so do those of a heavy writer while fsyncs go first
-//! ([`Share::is_busy`](crate::share::Share)). An fsync says so if it waits after all ([`answer`](crate::answer)). Any other should be over at once, but may wait all the same: for a block of a
+//! when they are taken ([`waits`]; reads of a device that is quicker than waking somebody do not, see [`reads`](crate::reads)), and
+//! so do those of a heavy writer while fsyncs go first ([`Share::is_busy`](crate::share::Share)). An fsync says so if it waits
+//! after all ([`answer`](crate::answer)). Any other should be over at once, but may wait all the same: for a block of a
 //! directory, for room in the journal, for a lock that somebody holds who waits. The *tender* is a thread for that: while nobody
 //! reads, it looks every [`PATIENCE`] whether a worker is still busy with what it was busy with the last time, and lets another
 //! take its place. It sleeps while somebody reads, so an idle mount wakes nobody.
@@ -27,7 +28,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -39,6 +40,7 @@ use crate::buffer::Buffer;
 use crate::crew::Verdict;
 use crate::errno::Errno;
 use crate::init;
+use crate::intake::{Intake, Piped, Taken};
 use crate::ops::{self, Context, Kernel, Outcome};
 use crate::ring;
 use crate::session::Shared;
@@ -255,25 +257,41 @@ impl Worker {
         let size = IN_HEADER + MAX_FIXED + init::max_data() as usize;
         let mut buffer = Buffer::new(size, IN_HEADER + WRITE_HEADER);
         let mut reply = Reply::default();
+        let mut intake = Intake::default();
         let mut large = false;
         let why = loop {
-            let size = match rustix::io::read(&shared.device, &mut *buffer) {
-                Ok(size) => size,
+            let taken = match intake.next(&shared.device, &mut buffer, &shared.bulk) {
+                Ok(taken) => taken,
                 Err(Os::INTR | Os::AGAIN | Os::NOENT) => continue,
                 Err(Os::NODEV) => break Some(None),
                 Err(error) => break Some(Some(io::Error::from(error))),
             };
-            let request = buffer.get(..size).and_then(Request::parse);
+            let size = taken.size();
+            let request = intake.request(taken, &mut buffer);
             let away = request.as_ref().is_some_and(|r| {
-                waits(r.opcode, shared.agreed.direct_io) && !may_be_later(r.opcode)
+                (waits(r.opcode, shared.agreed.direct_io)
+                    && !may_be_later(r.opcode)
+                    && !(r.opcode == op::READ && shared.reads.are_short()))
                     || shared.share.is_busy(r.nodeid, size)
             });
             self.slot.begin(away);
             obey(&self.shared, shared.crew.take(away));
-            large |= size > LARGE;
+            let mut emptied = matches!(taken, Taken::Whole(_));
             if let Some(request) = request {
-                self.answer(&request, &mut reply);
-                large |= reply.body_len() > LARGE;
+                let began = (request.opcode == op::READ).then(Instant::now);
+                let done = self.answer(&request, &mut reply);
+                if let Some(began) = began {
+                    shared.reads.note(began.elapsed());
+                }
+                let in_memory = request.piped.as_ref().is_none_or(Piped::is_read);
+                emptied = done || in_memory;
+                if in_memory && matches!(taken, Taken::Piped(_)) {
+                    shared.bulk.was_refused();
+                }
+                large |= (in_memory && size > LARGE) || reply.body_len() > LARGE;
+            }
+            if !emptied {
+                intake.spent();
             }
             match self.slot.end() {
                 true if large && shared.crew.readers() > LARGE_IDLE => {
@@ -351,13 +369,15 @@ impl Worker {
         Some(code)
     }
 
-    fn answer(&self, request: &Request<'_>, reply: &mut Reply<'_>) {
+    /// True if what it asked for was done.
+    fn answer(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> bool {
         let shared = &*self.shared;
-        let Some(code) = self.work(request, reply) else { return };
+        let Some(code) = self.work(request, reply) else { return true };
         let sent = rustix::io::write(&shared.device, reply.finish(request.unique, code));
         if code != 0 || sent.is_err() {
             ops::take_back(&*shared.fs, request, &reply.references, code == 0);
         }
+        code == 0
     }
 
     /// Makes sure that somebody takes requests while this worker waits. False if nobody can be had.

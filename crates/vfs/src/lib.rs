@@ -8,6 +8,8 @@
 mod error;
 mod types;
 
+use std::os::fd::BorrowedFd;
+
 pub use error::{FsError, RemountError, Result};
 pub use types::*;
 
@@ -124,6 +126,13 @@ pub trait FileSystem: Send + Sync {
 
     /// Writes all of `data` at `offset` (or fails); extends the file.
     fn write(&self, ino: u32, offset: u64, data: &[u8]) -> Result<usize>;
+
+    /// Writes the `len` bytes that a pipe holds at `offset`, all of them (or fails), where they can go without a copy from there
+    /// to where they belong. `false`: they cannot; then, and with the error [`Frozen`](FsError::Frozen), none was taken, and the
+    /// caller has to read them.
+    fn write_piped(&self, _ino: u32, _offset: u64, _pipe: BorrowedFd<'_>, _len: usize) -> Result<bool> {
+        Ok(false)
+    }
 
     /// Clears set-id bits and file capabilities, as a write by an unprivileged user must.
     fn kill_privileges(&self, ino: u32) -> Result<()>;

@@ -1,6 +1,7 @@
 //! Semantics of a mount that only a mount has, or that need many threads, whole volumes or large directories. What a
 //! single caller sees is compared with Linux call by call in the test `conformance`.
 
+mod bulk;
 mod directories;
 mod files;
 mod space;

@@ -38,12 +38,14 @@ use crate::aligned::{AlignedBuf, BOUNCE_MAX, BufferPool};
 use crate::coalesce::FlushCoalescer;
 use crate::range_lock::{Coverage, RangeLock};
 use crate::{
-    BlockDevice, DeviceError, DeviceOp, Result, ScatteredWrite, check_range, check_writable, sys, total_len,
+    BlockDevice, DeviceError, DeviceOp, Result, ScatteredWrite, check_range, check_writable, pipe, sys,
+    total_len,
 };
 use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use transfer::{read_all, retry, write_all};
@@ -63,6 +65,8 @@ pub struct FileDevice {
     unit: u64,
     /// FUA writes carry `RWF_DSYNC`. Cleared when the kernel turns out not to know it here.
     dsync_works: AtomicBool,
+    /// Bytes go from pipes to it without a copy. Cleared when the kernel turns out not to do that here.
+    splice_works: AtomicBool,
     flushes: FlushCoalescer,
     rings: Rings,
     /// Files that are open only to keep others away.
@@ -246,6 +250,25 @@ impl FileDevice {
         self.write_bufs(bufs, offset, durable).map_err(|e| DeviceError::new(DeviceOp::Write, offset, len, e))
     }
 
+    /// Straight from the pipe where the kernel can do that, else through aligned memory.
+    fn write_from_pipe(&self, pipe: BorrowedFd<'_>, len: usize, offset: u64) -> io::Result<()> {
+        let end = offset + len as u64;
+        let whole = self.direct.as_ref().is_none_or(|d| d.is_whole(offset, len as u64));
+        if whole && self.splice_works.load(Ordering::Relaxed) {
+            let mut moved = false;
+            self.with_lock(offset..end, Coverage::Whole, || {
+                moved = pipe::splice_to(pipe, &self.file, len, offset)?;
+                Ok(())
+            })?;
+            if moved {
+                return Ok(());
+            }
+            self.splice_works.store(false, Ordering::Relaxed);
+        }
+        let same = |e| e;
+        pipe::in_parts(pipe, len, same, |part, at| self.write_bufs(&[IoSlice::new(part)], offset + at, false))
+    }
+
     fn sync(&self) -> Result<()> {
         retry(|| rustix::fs::fdatasync(&self.file))
             .map_err(|e| DeviceError::new(DeviceOp::Flush, 0, self.size, e.into()))
@@ -322,6 +345,14 @@ impl BlockDevice for FileDevice {
 
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
         self.write_checked(bufs, offset, false)
+    }
+
+    fn write_piped(&self, pipe: BorrowedFd<'_>, len: usize, offset: u64) -> Result<()> {
+        let bytes = len as u64;
+        check_writable(DeviceOp::Write, offset, bytes, self.read_only)?;
+        check_range(DeviceOp::Write, offset, bytes, self.size)?;
+        self.write_from_pipe(pipe, len, offset)
+            .map_err(|e| DeviceError::new(DeviceOp::Write, offset, bytes, e))
     }
 
     fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {

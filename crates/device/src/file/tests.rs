@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
+mod piped;
 mod scattered;
 
 const MIB: u64 = 1 << 20;

@@ -11,7 +11,7 @@
 //! the flush before its commit record makes the data of everything it maps durable. Nothing stale can show up in a file
 //! after a crash: what is not mapped reads as zeros, and freed blocks are taken again only after their commit.
 //!
-//! Large aligned writes skip the pages and go through the same three steps at once.
+//! Large aligned writes skip the pages and go through the same three steps at once, from memory or out of a pipe (`piped`).
 //!
 //! Invariants
 //! - D1: a page in a hole holds a reservation (`write::put_page`), so step 1 does not fail for want of space.
@@ -26,6 +26,7 @@ pub(crate) mod ahead;
 pub(crate) mod dirty;
 pub(crate) mod fallocate;
 pub(crate) mod order;
+pub(crate) mod piped;
 mod place;
 pub(crate) mod read;
 pub(crate) mod seek;

@@ -1,6 +1,7 @@
 //! Placing a run of file blocks: take, write, map.
 
 use std::io::IoSlice;
+use std::os::fd::BorrowedFd;
 
 use extol_device::BlockNr;
 use extol_journal::Handle;
@@ -30,6 +31,8 @@ pub(crate) enum Source<'a> {
     Bytes(&'a [u8]),
     /// A buffer for every block.
     Pages(&'a [Vec<u8>]),
+    /// In a pipe, from which they are taken in order: nobody sees them here.
+    Pipe(BorrowedFd<'a>),
 }
 
 impl Source<'_> {
@@ -42,14 +45,17 @@ impl Source<'_> {
             Self::Pages(pages) => {
                 pages.get(from..from + len).unwrap_or_default().iter().map(|p| IoSlice::new(p)).collect()
             }
+            Self::Pipe(_) => Vec::new(),
         }
     }
 
+    /// The bytes of a block; none if nobody sees them, so that they agree with no witness.
     fn block(&self, at: u32, bs: usize) -> &[u8] {
         let at = at as usize;
         match self {
             Self::Bytes(bytes) => bytes.get(at * bs..(at + 1) * bs).unwrap_or_default(),
             Self::Pages(pages) => pages.get(at).map_or(&[], |p| p),
+            Self::Pipe(_) => &[],
         }
     }
 }
@@ -254,7 +260,11 @@ impl Placer<'_> {
             return Ok(());
         }
         let turn = self.fs.pace.turn(self.st.node.ino.0, unsynced, bytes);
-        let result = vol.dev.write_vectored_at(&slices, run.start.offset(vol.geo.block_size));
+        let place = run.start.offset(vol.geo.block_size);
+        let result = match source {
+            Source::Pipe(pipe) => vol.dev.write_piped(*pipe, run.len as usize * bs, place),
+            _ => vol.dev.write_vectored_at(&slices, place),
+        };
         drop(turn);
         let order = if result.is_ok() { order } else { Order::Loose };
         order::note(vol, order, &witnesses);

@@ -16,7 +16,7 @@ use crate::inodes::{Cell, InodeState};
 use crate::map::{self, Mapping};
 
 /// From this many bytes on, whole blocks go straight to the device: a copy into pages would cost more than it saves.
-const DIRECT: usize = 256 * 1024;
+pub(super) const DIRECT: usize = 256 * 1024;
 
 /// Writes `data` at `offset`. Returns how much was written: less than all only if the volume filled up in between.
 pub(crate) fn write(
@@ -53,7 +53,7 @@ pub(crate) fn write(
         let left = data.len() - done;
         let step = if inside == 0 && left >= DIRECT && !fs.journals_data(st) {
             let whole = left - left % bs;
-            match write_direct(fs, st, lblk, &data[done..done + whole]) {
+            match write_direct(fs, st, lblk, whole / bs, &Source::Bytes(&data[done..done + whole])) {
                 // Not room for all: find out block by block how much fits.
                 Err(FsError::NoSpace) => put_page(fs, cell, st, lblk, 0, &data[done..done + bs]).map(|()| bs),
                 result => result.map(|()| whole),
@@ -74,15 +74,20 @@ pub(crate) fn write(
     if done == 0 {
         result?;
     }
+    note_change(fs, cell, st);
+    if fs.dirty.bytes() > fs.live.dirty_bytes() || fs.live.nodelalloc() {
+        writeback::flush(fs, st)?;
+    }
+    Ok(done)
+}
+
+/// The file was written: its times change.
+pub(super) fn note_change(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState) {
     let now = fs.now();
     st.node.raw.mtime = now;
     st.node.raw.ctime = now;
     st.lazy_times = true;
     fs.dirty.add(cell, fs.clock.now_ns());
-    if fs.dirty.bytes() > fs.live.dirty_bytes() || fs.live.nodelalloc() {
-        writeback::flush(fs, st)?;
-    }
-    Ok(done)
 }
 
 /// Keeps small files inside their inode while they fit. False: the caller writes blocks.
@@ -263,9 +268,16 @@ fn write_exact(fs: &Fs, st: &mut InodeState, lblk: u32, data: &[u8], end: u64) -
     result
 }
 
-fn write_direct(fs: &Fs, st: &mut InodeState, lblk: u32, data: &[u8]) -> Result<()> {
+/// Writes whole blocks to the device and maps them.
+pub(super) fn write_direct(
+    fs: &Fs,
+    st: &mut InodeState,
+    lblk: u32,
+    blocks: usize,
+    source: &Source<'_>,
+) -> Result<()> {
     let bs = fs.vol.geo.block_len();
-    let blocks = u32::try_from(data.len() / bs).map_err(|_| FsError::FileTooLarge)?;
+    let blocks = u32::try_from(blocks).map_err(|_| FsError::FileTooLarge)?;
     // What the pages hold is overwritten, and their promises serve the new data.
     let (pages, promised) = st.pages.take_range(lblk, lblk.saturating_add(blocks));
     fs.dirty.shrink(pages.len() * bs);
@@ -273,7 +285,7 @@ fn write_direct(fs: &Fs, st: &mut InodeState, lblk: u32, data: &[u8]) -> Result<
     let old = st.node.raw.size;
     // The mapping transaction writes the new size with it.
     st.node.raw.size = old.max(end);
-    let (result, mut left) = place_promised(fs, st, lblk, blocks, &Source::Bytes(data), promised);
+    let (result, mut left) = place_promised(fs, st, lblk, blocks, source, promised);
     if result.is_err() {
         st.node.raw.size = old.max(st.disk_size);
         // Not all was placed: what was written before must not be lost.

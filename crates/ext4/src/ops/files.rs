@@ -1,5 +1,6 @@
 //! Contents and durability: read, write, fallocate, seek, fiemap, fsync, sync.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use extol_journal::fast::Ask;
@@ -91,23 +92,40 @@ pub(crate) fn touch_atime(fs: &Fs, cell: &Arc<Cell>) {
 
 /// Writes.
 pub(crate) fn write(fs: &Fs, ino: u32, offset: u64, bytes: &[u8]) -> Result<usize> {
+    write_with(fs, ino, bytes.len(), |cell, st| {
+        with_space(fs, || data::write::write(fs, cell, st, offset, bytes))
+    })
+}
+
+/// Writes what a pipe holds. False: it is to be read first.
+pub(crate) fn write_piped(fs: &Fs, ino: u32, offset: u64, pipe: BorrowedFd<'_>, len: usize) -> Result<bool> {
+    // (Not again with more space: what was taken is gone.)
+    write_with(fs, ino, len, |cell, st| data::piped::write(fs, cell, st, offset, pipe, len))
+}
+
+fn write_with<T>(
+    fs: &Fs,
+    ino: u32,
+    len: usize,
+    write: impl FnOnce(&Arc<Cell>, &mut InodeState) -> Result<T>,
+) -> Result<T> {
     fs.check_writable()?;
     let cell = fs.cell(ino)?;
-    let sync = {
-        let _called = fs.pace.called(bytes.len() as u64);
+    let written = {
+        let _called = fs.pace.called(len as u64);
         let mut st = cell.write()?;
         check_regular(&st)?;
         if st.node.raw.flags.contains(InodeFlags::IMMUTABLE) {
             return Err(FsError::NotPermitted);
         }
-        let n = with_space(fs, || data::write::write(fs, &cell, &mut st, offset, bytes))?;
+        let written = write(&cell, &mut st)?;
         if !fs.live.sync() && !st.node.raw.flags.contains(InodeFlags::SYNC) {
-            return Ok(n);
+            return Ok(written);
         }
-        n
+        written
     };
     fsync(fs, ino, false)?;
-    Ok(sync)
+    Ok(written)
 }
 
 /// Makes what an operation did with names of a directory durable, where that is promised: on mounts with `sync` or `dirsync`,

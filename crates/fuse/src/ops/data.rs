@@ -10,7 +10,7 @@
 //! stops there. So that there is a way to ask for everything, fsync of the root directory does what syncfs should.
 //!
 //! A write stops where the volume is full, and says how far it came; written-back pages are all written or an error
-//! (see [`Context::write`]).
+//! (see [`Context::write_bytes`]).
 //!
 //! SEEK_DATA and SEEK_HOLE are answered from what the file system knows, but the kernel does not write its dirty
 //! pages back before it asks. So we make it: see [`Kernel::write_back`](super::Kernel).
@@ -72,13 +72,30 @@ impl Context<'_> {
         let size = args.u32()? as usize;
         let flags = args.u32()?;
         args.skip(16)?;
-        let data = args.bytes(size)?;
         if flags & WRITE_KILL_SUIDGID != 0 || self.agreed.has(cap::HANDLE_KILLPRIV) {
             self.kill_privileges(request.nodeid)?;
         }
         if flags & WRITE_CACHE != 0 {
             self.kernel.written_back(request.nodeid, size);
         }
+        let count = match &request.piped {
+            None => self.write_bytes(ino, offset, args.bytes(size)?, flags)?,
+            Some(piped) => match piped.holds(size) {
+                Some(pipe) if self.fs.write_piped(ino, offset, pipe, size)? => {
+                    self.counts.note_piped();
+                    size
+                }
+                _ => piped.with_bytes(|data| {
+                    let data = data.get(..size).ok_or(Errno(libc::EIO))?;
+                    self.write_bytes(ino, offset, data, flags)
+                })?,
+            },
+        };
+        reply.u32(u32::try_from(count).unwrap_or(u32::MAX)).u32(0);
+        Ok(())
+    }
+
+    fn write_bytes(&self, ino: u32, offset: u64, data: &[u8], flags: u32) -> Result<usize> {
         let mut count = self.fs.write(ino, offset, data)?;
         // The kernel looks at the count only where a process waits for it. Of its write-back it takes any answer that
         // is no error for all of it, and lets go of pages that a full volume had no room for.
@@ -88,8 +105,7 @@ impl Context<'_> {
                 more => count += more,
             }
         }
-        reply.u32(u32::try_from(count).unwrap_or(u32::MAX)).u32(0);
-        Ok(())
+        Ok(count)
     }
 
     pub(super) fn fsync(&self, request: &Request<'_>) -> Result<Outcome> {
