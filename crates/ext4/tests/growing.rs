@@ -1,5 +1,6 @@
 //! Files that are synced as they grow stay with fast commits of one trip: logs side by side, and mailboxes.
 
+#[allow(dead_code)]
 mod common;
 
 use common::*;
