@@ -1,6 +1,5 @@
 //! Files that are synced as they grow stay with fast commits of one trip: logs side by side, and mailboxes.
 
-#[path = "common/mod.rs"]
 #[allow(dead_code)]
 mod common;
 
