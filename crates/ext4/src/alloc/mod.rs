@@ -375,6 +375,11 @@ impl Allocator {
         self.shared.held.let_go(ino);
     }
 
+    /// If all free inodes are [held](Self::hold_inode): waits at most so long until one is not. True if it is worth trying again.
+    pub fn wait_for_inode(&self, most: std::time::Duration) -> bool {
+        self.shared.held.wait(self.counters().free_inodes, most)
+    }
+
     #[cfg(test)]
     /// True if the inode is marked as used on disk.
     pub fn inode_in_use(&self, ino: InodeNr) -> Result<bool> {

@@ -5,7 +5,7 @@ use extol_ondisk::{FileType, Incompat, Inode, InodeFlags, InodeNr};
 use extol_vfs::{Attr, Creds, FsError, NewNode, Result};
 use rand::Rng;
 
-use super::{check_name, with_space};
+use super::{check_name, with_inode};
 use crate::alloc::Allocator;
 use crate::dir;
 use crate::error;
@@ -58,7 +58,7 @@ pub(crate) fn create(
         }
     }
     let cell = fs.cell(dir)?;
-    with_space(fs, || {
+    with_inode(fs, || {
         let mut parent = cell.write()?;
         let attr = create_in(fs, &mut parent, name, new, perm, umask, who)?;
         Ok(attr)
@@ -311,7 +311,7 @@ pub(crate) fn unmake(fs: &Fs, h: &mut Handle, st: &mut InodeState) {
 pub(crate) fn create_unnamed(fs: &Fs, dir: u32, perm: u16, umask: u16, who: Creds) -> Result<Attr> {
     fs.check_writable()?;
     let cell = fs.cell(dir)?;
-    with_space(fs, || {
+    with_inode(fs, || {
         let parent = cell.read()?;
         match check_dir(&parent) {
             // No name is looked for, so a removed directory is not "not found"; Linux says so, too.

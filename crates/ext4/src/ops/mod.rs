@@ -9,6 +9,8 @@ pub(crate) mod names;
 pub(crate) mod rename;
 pub(crate) mod xattrs;
 
+use std::time::Duration;
+
 use extol_vfs::{FsError, Result};
 
 use crate::fs::Fs;
@@ -28,6 +30,18 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
         return Err(FsError::Invalid("a name holds a slash or a NUL"));
     }
     Ok(())
+}
+
+/// How long a creation waits for the front end to forget deleted files. A kernel does so as soon as it has time.
+const FORGETTING: Duration = Duration::from_millis(200);
+
+/// As [`with_space`], for an operation that makes an inode: it waits a moment if all that are free are those of deleted files
+/// that the front end has not forgotten yet.
+pub(crate) fn with_inode<T>(fs: &Fs, mut op: impl FnMut() -> Result<T>) -> Result<T> {
+    match with_space(fs, &mut op) {
+        Err(FsError::NoSpace) if fs.vol.alloc.wait_for_inode(FORGETTING) => with_space(fs, op),
+        result => result,
+    }
 }
 
 /// Runs an operation; if the volume is full and a commit would free something, commits and runs it once more.

@@ -185,6 +185,27 @@ fn what_the_kernel_opens_by_itself_outlives_its_name() {
     close(&device, &fs);
 }
 
+/// The last free inode is that of a deleted file which the front end still knows: who makes a file waits for it, a moment.
+#[test]
+fn the_last_inode_comes_free_when_it_is_forgotten() {
+    let (device, fs) = volume();
+    fs.count_opens();
+    let first = known(&fs, "first", 0);
+    let full = (0..100_000).find_map(|n| fs.write_file(format!("f{n}"), "").err());
+    assert_eq!(full, Some(FsError::NoSpace));
+    fs.unlink(fs.root(), b"first").unwrap();
+    fs.sync().unwrap();
+    assert_eq!(fs.write_file("again", "").unwrap_err(), FsError::NoSpace, "nobody forgets it");
+    std::thread::scope(|scope| {
+        let again = scope.spawn(|| fs.write_file("again", ""));
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        fs.forget(first, 1);
+        again.join().unwrap().unwrap();
+    });
+    assert_eq!(fs.inode("again").unwrap().ino(), first);
+    close(&device, &fs);
+}
+
 /// A ghost that was buried too early: the file cannot be deleted, so it must be as it was.
 #[test]
 fn what_cannot_be_deleted_is_no_ghost() {
