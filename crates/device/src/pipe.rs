@@ -46,8 +46,8 @@ pub(crate) fn in_parts<E>(
     Ok(())
 }
 
-/// Moves the next `len` bytes of the pipe to a file at `offset`. `Ok(false)`: it cannot be done this way, and nothing was moved.
-pub(crate) fn splice_to(pipe: BorrowedFd<'_>, file: &File, len: usize, offset: u64) -> io::Result<bool> {
+/// Moves the next `len` bytes of the pipe to a file at `offset`. Gives how many; the kernel does not move the next ones this way.
+pub(crate) fn splice_to(pipe: BorrowedFd<'_>, file: &File, len: usize, offset: u64) -> io::Result<usize> {
     let mut at = offset;
     let end = offset + len as u64;
     while at < end {
@@ -56,11 +56,11 @@ pub(crate) fn splice_to(pipe: BorrowedFd<'_>, file: &File, len: usize, offset: u
         match splice(pipe, None, file, Some(&mut at), left, SpliceFlags::NONBLOCK) {
             Ok(0) | Err(Errno::AGAIN) => return Err(too_few()),
             Ok(_) | Err(Errno::INTR) => {}
-            Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) if at == offset => return Ok(false),
+            Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => break,
             Err(e) => return Err(e.into()),
         }
     }
-    Ok(true)
+    Ok((at - offset) as usize)
 }
 
 fn too_few() -> io::Error {

@@ -11,7 +11,7 @@
 //!
 //! 1. Each request has one reply: an [`Answer`] is sent when it is told, or says EIO when it is dropped untold.
 //! 2. No mount ends before: who waits has a file open, which keeps the connection; and when it is cut by force, those that tell are
-//!    workers of the mount, which go when they have told all (K2 of the journal's pledges), and its end waits for them
+//!    workers of the mount, which go when they have told all (P2 of the journal's pledges), and its end waits for them
 //!    (`Mount::run`).
 //!
 //! Over io_uring a reply goes through the queue of the processor that got the request, by the thread that has the entry; so there

@@ -254,19 +254,23 @@ impl FileDevice {
     fn write_from_pipe(&self, pipe: BorrowedFd<'_>, len: usize, offset: u64) -> io::Result<()> {
         let end = offset + len as u64;
         let whole = self.direct.as_ref().is_none_or(|d| d.is_whole(offset, len as u64));
+        let mut moved = 0;
         if whole && self.splice_works.load(Ordering::Relaxed) {
-            let mut moved = false;
             self.with_lock(offset..end, Coverage::Whole, || {
                 moved = pipe::splice_to(pipe, &self.file, len, offset)?;
                 Ok(())
             })?;
-            if moved {
+            if moved == len {
                 return Ok(());
             }
-            self.splice_works.store(false, Ordering::Relaxed);
+            if moved == 0 {
+                self.splice_works.store(false, Ordering::Relaxed);
+            }
         }
-        let same = |e| e;
-        pipe::in_parts(pipe, len, same, |part, at| self.write_bufs(&[IoSlice::new(part)], offset + at, false))
+        let (same, rest) = (|e| e, offset + moved as u64);
+        pipe::in_parts(pipe, len - moved, same, |part, at| {
+            self.write_bufs(&[IoSlice::new(part)], rest + at, false)
+        })
     }
 
     fn sync(&self) -> Result<()> {

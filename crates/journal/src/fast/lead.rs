@@ -58,7 +58,7 @@
 //!   (`settle_patched`).
 //! - F9: nobody sleeps on in a batch: it is served, or a full commit, an abort or the end of fast commits wakes it. Who was
 //!   woken to lead and goes another way wakes the rest (`look`). Requests without a thread have one that sleeps for them
-//!   all (K2 and K3 in [`super::pledge`]).
+//!   all (P2 and P3 in [`super::pledge`]).
 
 use std::sync::Arc;
 

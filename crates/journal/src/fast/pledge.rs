@@ -33,15 +33,15 @@
 //! one that came with a pledge works for one batch at most. It is told so first (`stays`).
 //!
 //! Invariants
-//! - K1: a pledge is called once: it is in the list until its keeper takes it out, under the state lock, and calls it
+//! - P1: a pledge is called once: it is in the list until its keeper takes it out, under the state lock, and calls it
 //!   (`Journal::keep`).
-//! - K2: pledges of a batch have one keeper. Who finds none of its batch when it leaves one becomes it (`Pledges::add`), and it
+//! - P2: pledges of a batch have one keeper. Who finds none of its batch when it leaves one becomes it (`Pledges::add`), and it
 //!   is until there is none, seen under the state lock (`Journal::keep`).
-//! - K3: a batch with pledges will be led, by F9: its keeper waits in it.
-//! - K4: a pledge is told of success when a batch that it is in was served, or its transaction is durable, before any
+//! - P3: a batch with pledges will be led, by F9: its keeper waits in it.
+//! - P4: a pledge is told of success when a batch that it is in was served, or its transaction is durable, before any
 //!   abort, and then the file data written or deferred before it was left is flushed (`Journal::keep`, `Journal::tell`). These are the
 //!   conditions of a blocking request.
-//! - K5: functions are called with no lock held, those of a batch in the order in which they came. They may leave others
+//! - P5: functions are called with no lock held, those of a batch in the order in which they came. They may leave others
 //!   (`Journal::keep`).
 
 use std::collections::VecDeque;

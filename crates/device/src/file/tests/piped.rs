@@ -1,6 +1,7 @@
 use super::*;
 use crate::{CountingDevice, FailLatch};
-use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
+use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
+use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -58,6 +59,39 @@ fn what_a_pipe_holds_is_written() {
     drop(direct);
     if let Some(device) = Loop::attach(&path, &[]) {
         arrives_everywhere(&open(&device.node, &OpenOptions::read_write()));
+    }
+}
+
+/// Parts of pages, as those of a program's unaligned memory: what the kernel does not take for direct I/O is read.
+#[test]
+fn pages_that_do_not_fit_are_copied() {
+    let dir = TempDir::new().expect("dir");
+    let path = image(&dir, 8 * MIB);
+    let (len, skipped) = (256 << 10, 100);
+    let data = pattern(len + skipped, 5);
+    let source = dir.path().join("source");
+    std::fs::write(&source, &data).expect("source");
+    let source = File::open(&source).expect("source");
+    let mut devices = vec![open(&path, &OpenOptions::read_write().direct(Direct::Auto))];
+    let attached = Loop::attach(&path, &[]);
+    if let Some(attached) = &attached {
+        devices.clear();
+        devices.push(open(&attached.node, &OpenOptions::read_write()));
+    }
+    for device in devices {
+        let (reader, writer) = pipe_with(PipeFlags::NONBLOCK).expect("pipe");
+        fcntl_setpipe_size(&writer, 2 * len).expect("size");
+        let mut from = skipped as u64;
+        while from < data.len() as u64 {
+            let left = data.len() - from as usize;
+            let n = splice(&source, Some(&mut from), &writer, None, left, SpliceFlags::empty());
+            assert!(n.expect("splice") > 0);
+        }
+        device.write_piped(reader.as_fd(), len, 8192).expect("piped");
+        let mut back = vec![0; len];
+        device.read_at(&mut back, 8192).expect("read");
+        assert!(back == data[skipped..]);
+        assert_eq!(left(&reader), 0);
     }
 }
 
