@@ -72,18 +72,22 @@ impl Pipe {
         (has >= room).then_some(Self { reader, writer, room: has })
     }
 
-    /// Takes exactly so many bytes out of it.
-    fn take(&self, mut memory: &mut [u8]) -> rustix::io::Result<()> {
-        while !memory.is_empty() {
-            match rustix::io::read(&self.reader, &mut *memory) {
-                Ok(0) => return Err(Os::IO),
-                Ok(n) => memory = &mut memory[n..],
-                Err(Os::INTR) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+    fn take(&self, memory: &mut [u8]) -> rustix::io::Result<()> {
+        take(self.reader.as_fd(), memory)
     }
+}
+
+/// Takes exactly so many bytes out of a pipe.
+fn take(pipe: BorrowedFd<'_>, mut memory: &mut [u8]) -> rustix::io::Result<()> {
+    while !memory.is_empty() {
+        match rustix::io::read(pipe, &mut *memory) {
+            Ok(0) => return Err(Os::IO),
+            Ok(n) => memory = &mut memory[n..],
+            Err(Os::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// Whether large requests are to be expected, and are worth a pipe.
@@ -243,16 +247,10 @@ impl Piped<'_> {
     /// Reads the data, unless that was done before, and hands it to `work`.
     pub(crate) fn with_bytes<T>(&self, work: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
         let mut memory = self.memory.try_borrow_mut().map_err(|_| Errno(libc::EIO))?;
-        let mut filled = if self.read.get() { memory.len() } else { 0 };
-        while filled < memory.len() {
-            match rustix::io::read(self.pipe, &mut memory[filled..]) {
-                Ok(0) => return Err(Errno(libc::EIO)),
-                Ok(n) => filled += n,
-                Err(Os::INTR) => {}
-                Err(_) => return Err(Errno(libc::EIO)),
-            }
+        if !self.read.get() {
+            take(self.pipe, &mut memory).map_err(|_| Errno(libc::EIO))?;
+            self.read.set(true);
         }
-        self.read.set(true);
         work(&memory)
     }
 }

@@ -60,8 +60,6 @@ struct Write {
 struct Waiting {
     writes: Vec<Write>,
     bytes: usize,
-    /// Number of the newest one.
-    newest: u64,
     /// Somebody writes what was taken.
     busy: bool,
     /// Writes up to this number are in the data write of that number, oldest first; and up to this they are durable.
@@ -77,7 +75,7 @@ pub(crate) struct Deferred {
     returned: Condvar,
     /// Up to this number all are written, or lost in an abort.
     done: AtomicU64,
-    /// The newest one there is.
+    /// The number of the newest one there is; changed with the lock held.
     newest: AtomicU64,
 }
 
@@ -135,11 +133,10 @@ impl Journal {
     /// the file whose blocks they are; whoever takes it next must [settle](Deferral::settle) first.
     pub fn defer(self: &Arc<Self>, start: BlockNr, data: Vec<u8>, witnesses: Vec<Witness>) -> Deferral {
         let mut waiting = self.deferred.waiting.lock();
-        waiting.newest += 1;
         waiting.bytes += data.len();
-        let (number, bytes) = (waiting.newest, waiting.bytes);
+        let bytes = waiting.bytes;
         waiting.writes.push(Write { start, data, witnesses });
-        self.deferred.newest.store(number, Ordering::Release);
+        let number = self.deferred.newest.fetch_add(1, Ordering::AcqRel) + 1;
         drop(waiting);
         self.fast.counters.deferred.add(1);
         if bytes > MOST {
@@ -155,36 +152,33 @@ impl Journal {
     }
 
     fn write_deferred_up_to(&self, number: u64) -> Result<()> {
-        if self.deferred.done.load(Ordering::Acquire) < number {
-            self.take_deferred(number).write()?;
-        }
-        Ok(())
+        self.take_deferred(number).write()
     }
 
     /// Takes all that waits, for the caller to write, as soon as nobody else is writing; nothing if everything up to `number` is
     /// written then.
     fn take_deferred(&self, number: u64) -> Taken<'_> {
+        let is_done = || self.deferred.done.load(Ordering::Acquire) >= number;
+        let nothing = Taken { journal: self, writes: Vec::new(), upto: 0 };
+        if is_done() {
+            return nothing;
+        }
         let mut waiting = self.deferred.waiting.lock();
         while waiting.busy {
             self.deferred.returned.wait(waiting.bare());
         }
-        let mut writes = Vec::new();
-        if self.deferred.done.load(Ordering::Acquire) < number {
-            writes = std::mem::take(&mut waiting.writes);
-            waiting.bytes = 0;
-            waiting.busy = !writes.is_empty();
+        if is_done() {
+            return nothing;
         }
-        Taken { journal: self, writes, upto: waiting.newest }
+        let writes = std::mem::take(&mut waiting.writes);
+        waiting.bytes = 0;
+        waiting.busy = !writes.is_empty();
+        Taken { journal: self, writes, upto: self.deferred.newest.load(Ordering::Acquire) }
     }
 
     /// As that, whatever waits: for a leader that has collected its records (D1).
     pub(crate) fn take_all_deferred(&self) -> Taken<'_> {
-        let number = self.deferred.newest.load(Ordering::Acquire);
-        let done = self.deferred.done.load(Ordering::Acquire);
-        if done >= number {
-            return Taken { journal: self, writes: Vec::new(), upto: number };
-        }
-        self.take_deferred(number)
+        self.take_deferred(self.deferred.newest.load(Ordering::Acquire))
     }
 }
 
