@@ -3,12 +3,14 @@
 //! Each operation is framed by two notes on the tape. What the file system refuses for lack of space is no error: it is a
 //! step that changed nothing (or, for a write, what a look at the file shows). Everything else that fails ends the run.
 
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
 use extol::vfs::{Fallocate, XattrSet};
 use extol::{Ext4, File, FileSystem as _, FsError, OpenOptions};
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
+use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
 use crate::model::{Content, History, Id, Kind, Tree, Zeros};
 use crate::tape::{Note, Tape};
@@ -265,11 +267,35 @@ impl Actor {
 
     /// Writes these bytes. False: no space for all of them.
     pub fn write_bytes(&mut self, path: &str, at: usize, bytes: &[u8]) -> Done<bool> {
-        let full = self.full(path);
         let text = format!("write {path}: {} bytes at {at}", bytes.len());
-        let done = self.act(&text, |fs| {
-            fs.open_file(&full, OpenOptions::new().write(true))?.write_all_at(bytes, at as u64)
+        self.write_with(text, path, at, bytes, |file| file.write_all_at(bytes, at as u64))
+    }
+
+    /// Writes random bytes out of a pipe, as large writes through a mount are; what is not for pipes is written as bytes. Gives
+    /// whether the pipe was taken.
+    pub fn write_piped(&mut self, path: &str, at: usize, len: usize) -> Done<bool> {
+        let bytes = self.fresh(len);
+        let pipe = holding(&bytes).map_err(|e| format!("a pipe: {e}"))?;
+        let fs = Arc::clone(&self.fs);
+        let mut taken = false;
+        let text = format!("write {path}: {len} bytes at {at}, from a pipe");
+        self.write_with(text, path, at, &bytes, |file| {
+            taken = fs.write_piped(file.metadata()?.id.ino, at as u64, pipe.as_fd(), len)?;
+            if taken { Ok(()) } else { file.write_all_at(&bytes, at as u64) }
         })?;
+        Ok(taken)
+    }
+
+    fn write_with(
+        &mut self,
+        text: String,
+        path: &str,
+        at: usize,
+        bytes: &[u8],
+        write: impl FnOnce(&File) -> Result<(), FsError>,
+    ) -> Done<bool> {
+        let full = self.full(path);
+        let done = self.act(&text, |fs| write(&fs.open_file(&full, OpenOptions::new().write(true))?))?;
         let id = self.tree().get(path).unwrap_or_default();
         let mut content = self.history.content(id);
         if done.is_some() {
@@ -418,4 +444,15 @@ impl Actor {
         }
         Ok(())
     }
+}
+
+/// A pipe that holds these bytes.
+fn holding(bytes: &[u8]) -> std::io::Result<OwnedFd> {
+    let (reader, writer) = pipe_with(PipeFlags::NONBLOCK)?;
+    fcntl_setpipe_size(&writer, bytes.len())?;
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        rest = &rest[rustix::io::write(&writer, rest)?..];
+    }
+    Ok(reader)
 }

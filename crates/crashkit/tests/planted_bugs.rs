@@ -94,7 +94,8 @@ fn revoke_forgotten() {
 
 #[test]
 fn data_mapped_before_it_is_written() {
-    must_find(Plant::MapBeforeWrite, &[("new-file", "v3-1k"), ("mix", "data-writeback")]);
+    let loads = [("new-file", "v3-1k"), ("mix", "data-writeback"), ("bulk", "v3-1k"), ("bulk", "v3-4k")];
+    must_find(Plant::MapBeforeWrite, &loads);
 }
 
 #[test]

@@ -108,6 +108,32 @@ fn an_fsync_covers_them() {
     assert_clean(&crashed, "after a crash");
 }
 
+/// What waits in pages before a large piece is on the device as soon as the size is that covers it, whoever synced what: zeros, where
+/// there never were any, are not to be seen after a crash.
+#[test]
+fn pages_before_a_large_piece_go_first() {
+    for piped in [false, true] {
+        let dev = image("160M", &["-t", "ext4"]);
+        let fs = open(&dev, "");
+        let (ino, other) = (file(&fs, fs.root(), "f"), file(&fs, fs.root(), "g"));
+        let (small, large) = (bytes(5000, 1), bytes(300 * KIB, 2));
+        fs.write(ino, 0, &small).unwrap();
+        match piped {
+            true => assert_eq!(write_piped(&fs, ino, 8192, &large), Ok(true)),
+            false => assert_eq!(fs.write(ino, 8192, &large), Ok(large.len())),
+        }
+        fs.fsync(other, false).unwrap();
+        let crashed = std::sync::Arc::new(extol_device::MemDevice::from_bytes(&dev.to_bytes()));
+        drop(fs);
+        let fs = open(&crashed, "");
+        let ino = fs.lookup(fs.root(), b"f").unwrap().id.ino;
+        let found = contents(&fs, ino);
+        assert_eq!(found.len(), 8192 + large.len(), "the large piece is mapped");
+        assert!(found[..5000] == small && found[8192..] == large, "piped: {piped}");
+        fs.unmount().unwrap();
+    }
+}
+
 #[test]
 fn what_is_refused_is_still_in_the_pipe() {
     let large = bytes(300 * KIB, 3);

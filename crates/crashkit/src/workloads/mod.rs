@@ -3,6 +3,7 @@
 //! A [`Workload`] is a program for one or more [`Actor`]s. It works through the actors' methods only, so all of it is in their
 //! histories. With one actor the run is the same for the same seed; with several they run at the same time.
 
+mod bulk;
 mod classics;
 mod closures;
 mod lazy_init;
@@ -44,6 +45,7 @@ pub trait Workload: Send + Sync + std::fmt::Debug {
 pub fn all() -> Vec<Box<dyn Workload>> {
     let mut list = mixes::all();
     list.extend(classics::all());
+    list.push(Box::new(bulk::Bulk));
     list.push(Box::new(lazy_init::LazyInit));
     list.extend(closures::all());
     list

@@ -278,10 +278,15 @@ pub(super) fn write_direct(
 ) -> Result<()> {
     let bs = fs.vol.geo.block_len();
     let blocks = u32::try_from(blocks).map_err(|_| FsError::FileTooLarge)?;
+    let end = (u64::from(lblk) + u64::from(blocks)) * bs as u64;
+    // The size is going to cover pages before the piece that have no blocks yet: they go first (D2).
+    let seen = u32::try_from(st.disk_size / bs as u64).unwrap_or(u32::MAX);
+    if end > st.disk_size && seen < lblk {
+        writeback::flush_from(fs, st, seen, lblk)?;
+    }
     // What the pages hold is overwritten, and their promises serve the new data.
     let (pages, promised) = st.pages.take_range(lblk, lblk.saturating_add(blocks));
     fs.dirty.shrink(pages.len() * bs);
-    let end = (u64::from(lblk) + u64::from(blocks)) * bs as u64;
     let old = st.node.raw.size;
     // The mapping transaction writes the new size with it.
     st.node.raw.size = old.max(end);
