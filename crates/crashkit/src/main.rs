@@ -199,6 +199,7 @@ fn run(args: &Args) -> Result<bool, String> {
     let end = args.minutes.map(|m| Instant::now() + Duration::from_secs_f64(m * 60.0));
     let began = Instant::now();
     let mut report = Report::default();
+    let mut could_not_run = 0;
     'seeds: for seed in args.seed.. {
         if end.is_none() && seed >= args.seed + args.seeds {
             break;
@@ -218,8 +219,17 @@ fn run(args: &Args) -> Result<bool, String> {
                     bar.set_length(cuts as u64);
                     bar.set_position(cut as u64);
                     bar.set_prefix(format!("{} states", states + report.total().judged));
-                })?;
+                });
                 bar.finish_and_clear();
+                let row = match row {
+                    Ok(row) => row,
+                    // What the others find is worth having.
+                    Err(e) => {
+                        eprintln!("seed {seed}: {e}");
+                        could_not_run += 1;
+                        continue;
+                    }
+                };
                 for failure in &row.failures {
                     // To the error stream: the report may be JSON.
                     eprintln!("FAILED {}\nreplay: {}", failure.what, failure.replay);
@@ -239,7 +249,10 @@ fn run(args: &Args) -> Result<bool, String> {
         write!(out, "{}\n{loads}\n{kinds}\n{}\n", report.table(), report.summary())
     };
     printed.map_err(|e| format!("printing the report: {e}"))?;
-    Ok(report.total().failures.is_empty())
+    match could_not_run {
+        0 => Ok(report.total().failures.is_empty()),
+        n => Err(format!("{n} runs could not be made, see above")),
+    }
 }
 
 fn told(result: Result<(), String>) -> bool {

@@ -317,7 +317,15 @@ fn growing(actor: &mut Actor, round: usize) -> Done {
     let dir = DIRS[round % DIRS.len()];
     let len = 60 + below(actor, 3) * 60;
     let name = format!("{dir}{round:0>len$}");
-    actor.create(&name)?;
+    if !actor.create(&name)? {
+        // No inode is left, in a long run: some go.
+        for _ in 0..20 {
+            if let Some(file) = some_file(actor) {
+                actor.unlink(&file)?;
+            }
+        }
+        return actor.syncfs();
+    }
     if round.is_multiple_of(3) {
         actor.append(&name, 500)?;
     }
