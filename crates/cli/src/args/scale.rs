@@ -18,7 +18,8 @@ use super::loads::OutputArgs;
     ),
     long_about = "What grows with the number of files, with the dirty log and with the volume.\n\n\
         files: create, lookup (warm, and cold after a mount), unlink and list with more and more files on one volume, in one directory \
-        and spread over directories of 1000; mount, mount after a crash, unmount; memory and its bound. recovery: time by size of \
+        and spread over directories of 1000; mount, mount after a crash, unmount; memory and its bound; with several targets, all \
+        side by side (root for the kernel's ext4, which lies on a loop device as a mount of Extol does then). recovery: time by size of \
         the log that a crash left, for full and for fast commits, beside the time that the device needs to read it. large: sparse \
         volumes of 16 TiB and beyond: mkfs, mount, files all over the volume, what e2fsprogs say.\n\n\
         A ! marks what misses the goal: processor time of create, lookup and unlink flat but for the levels of the index, memory \
