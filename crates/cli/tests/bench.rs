@@ -280,7 +280,7 @@ fn scale_through_mounts() {
         return;
     }
     let scratch = Scratch::new();
-    let line = "scale --part files --layout one --files 200,2000 --batch 20 --samples 3 --target mount --target kernel";
+    let line = "scale --part files,recovery --log 4 --area 1 --layout one --files 200,2000 --batch 20 --samples 3 --target mount --target kernel";
     let report = bench(&scratch, line);
     for n in 0..4 {
         let of = |field: &str| number(&report, &format!("/results/files/{n}/{field}"));

@@ -88,6 +88,14 @@ impl Image {
         self.file.path()
     }
 
+    /// Another one with the same bytes, holes where it has holes or zeros.
+    pub fn copy(&self, dir: &Path) -> Result<Self> {
+        let copy = Self::new(dir, 0)?;
+        let [from, to] = [self.path(), copy.path()].map(|p| p.to_string_lossy().into_owned());
+        crate::subject::run("cp", &["--sparse=always", &from, &to])?;
+        Ok(copy)
+    }
+
     /// Bytes that the host's file system gave it.
     pub fn allocated(&self) -> Result<u64> {
         use std::os::unix::fs::MetadataExt as _;

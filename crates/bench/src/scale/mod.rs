@@ -93,7 +93,7 @@ pub struct Scale {
     pub files: Vec<u64>,
     /// Where they are.
     pub layouts: Vec<Layout>,
-    /// How the volume is used in `files`.
+    /// How the volume is used in `files`; the mounts among them are peers in `recovery`.
     pub ways: Vec<Way>,
     /// Operations per sample.
     pub batch: u64,
