@@ -103,7 +103,7 @@ title="extol ${bench[*]}"
 "$inferno/inferno-flamegraph" --title "$title" --subtitle "time on a processor" "$out/stacks" >"$out/cpu.svg"
 {
     echo "$title"
-    awk -v top="$top" -f scripts/profile/shares.awk "$out/stacks"
+    awk -v top="$top" -f scripts/profile/names.awk -f scripts/profile/shares.awk "$out/stacks"
 } >"$out/report.txt"
 
 if [ -n "$waits" ]; then
@@ -115,7 +115,7 @@ if [ -n "$waits" ]; then
     {
         printf '\nwaits for locks and condition variables (another run)\n'
         perf script --no-inline -F comm,tid,time,event,ip,sym -i "$out/waits.data" 2>/dev/null |
-            awk -v top="$top" -v stacks="$out/stacks" -f scripts/profile/waits.awk
+            awk -v top="$top" -v stacks="$out/stacks" -f scripts/profile/names.awk -f scripts/profile/waits.awk
     } >>"$out/report.txt"
     "$inferno/inferno-flamegraph" --title "$title" --subtitle "time asleep in a futex" --countname us \
         "$out/stacks" >"$out/waits.svg"

@@ -1,18 +1,7 @@
 # Reads stacks as inferno-collapse-perf writes them (`thread;outermost;…;innermost COUNT`) and prints where the time went: by
 # thread, by the function that ran, and by the functions of ours that were on the stack.
 #
-#   awk -v top=10 -f shares.awk COLLAPSED
-
-# The names that each call made differ by a number (`fuse-12`), and are one to us.
-function plain(name) { gsub(/[0-9]+/, "N", name); return name }
-
-# Without the hash and the parameters of types, which make lines long and say little.
-function short(name,    before) {
-    sub(/::h[0-9a-f]+$/, "", name)
-    sub(/_\[[a-z]\]$/, "", name)
-    do { before = name; gsub(/<[^<>]* as /, "<", name); gsub(/::<[^<>]*>/, "", name) } while (name != before)
-    return length(name) > 110 ? substr(name, 1, 107) "..." : name
-}
+#   awk -v top=10 -f names.awk -f shares.awk COLLAPSED
 
 # Where the kernel hands a system call on to its function. (That function's own name may be missing, where it only calls another.)
 function is_entry(name) { return name ~ /^(do_syscall_64|x64_sys_call|invoke_syscall|el0_svc|do_el0_svc)/ }
@@ -36,7 +25,7 @@ function table(title, counts,    n, key, best) {
     depth = split(stack, frames, ";")
     total += count
     threads[plain(frames[1])] += count
-    if (depth > 1) ran[short(frames[depth])] += count
+    if (depth > 1) ran[short(frames[depth], 110)] += count
     # Once for each stack, however often it is on it.
     split("", seen)
     for (n = 2; n <= depth; n++) {
@@ -49,7 +38,7 @@ function table(title, counts,    n, key, best) {
             break
         }
         if (frames[n] !~ /extol/ || frames[n] ~ /^<?extol(_bench|::bench|::main)/) continue
-        name = short(frames[n])
+        name = short(frames[n], 110)
         if (name in seen) continue
         seen[name] = 1
         under[name] += count

@@ -1,18 +1,13 @@
 # Reads `perf script -F comm,tid,time,event,ip,sym` of futex calls and prints how long which thread waited for what: the functions
 # that called the wait. With `-v stacks=FILE` every wait goes there as a stack and its microseconds, for a flame graph.
 #
+#   perf script … | awk -v top=10 -v stacks=FILE -f names.awk -f waits.awk
+#
 # A wait is the time from a thread's sys_enter_futex to its next sys_exit_futex, with the time until a processor was free again.
-# A wait that was not over at the end is left out. A thread that sleeps below no function of ours, or in the loop of a service
-# or of a mount's workers, has nothing to do as a rule; these are in the last line, and in no picture. The function that makes the system call itself (`lock_slow`,
-# `wait_until_internal` …) is not on the stack, as libc's `syscall` has no frame; who called it is.
-
-function plain(name) { gsub(/[0-9]+/, "N", name); return name }
-
-function short(name,    before) {
-    sub(/::h[0-9a-f]+$/, "", name)
-    do { before = name; gsub(/<[^<>]* as /, "<", name); gsub(/::<[^<>]*>/, "", name) } while (name != before)
-    return length(name) > 90 ? substr(name, 1, 87) "..." : name
-}
+# A wait that was not over at the end is left out. The function that makes the system call itself (`lock_slow`,
+# `wait_until_internal` …) is not on the stack, as libc's `syscall` has no frame; who called it is. A thread that sleeps below no
+# function of ours, or in the loop of a service or of a mount's workers, has nothing to do as a rule; these are in the last line,
+# and in no picture.
 
 # Functions of ours but for the locks themselves: they say how somebody waits and not for what.
 function is_ours(name) { return name ~ /extol/ && name !~ /^<?extol_sync/ }
@@ -25,7 +20,7 @@ function callers(    n, name, found, wanted) {
     wanted = 2
     for (n = 1; n <= depth && wanted; n++) {
         if (!is_ours(frames[n])) continue
-        name = short(frames[n])
+        name = short(frames[n], 90)
         if (found == "" && is_loop(name)) return ""
         found = found == "" ? name : found " < " name
         wanted--
