@@ -272,3 +272,34 @@ fn scale_in_this_process() {
     std::fs::remove_dir_all(pictures).unwrap();
     assert!(is_empty(scratch.path()));
 }
+
+/// The same through mounts: who works is in the account, memory has its bound, goals are only for us.
+#[test]
+fn scale_through_mounts() {
+    if !require(&[Need::Root, Need::Fuse, Need::Loop]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let line = "scale --part files,recovery --log 4 --area 1 --layout one --files 200,2000 --batch 20 --samples 3 --target mount --target kernel";
+    let report = bench(&scratch, line);
+    for n in 0..4 {
+        let of = |field: &str| number(&report, &format!("/results/files/{n}/{field}"));
+        for op in ["create", "lookup_warm", "lookup_cold", "unlink", "unlink_old", "list"] {
+            assert!(of(&format!("{op}/wall_us/median")) > 0.0 && of(&format!("{op}/cpu_us")) > 0.0);
+        }
+        assert!(of("mount_ms") > 0.0);
+        // Nothing of the inodes is in memory after a mount.
+        assert!(of("lookup_cold/reads") > 0.0, "cold look-ups that read nothing");
+        assert_eq!(report.pointer(&format!("/results/files/{n}/bound")).unwrap().is_number(), n < 2);
+    }
+    assert!(number(&report, "/results/files/1/peak") < number(&report, "/results/files/1/bound"));
+    let goals = report["goals"].as_array().unwrap();
+    assert_eq!(
+        (goals.len(), goals.iter().any(|g| g["what"].as_str().unwrap().starts_with("kernel"))),
+        (4, false)
+    );
+    let titles: Vec<&str> =
+        report["tables"].as_array().unwrap().iter().filter_map(|t| t["title"].as_str()).collect();
+    assert_eq!(titles.iter().filter(|t| t.contains("side by side")).count(), 2, "{titles:?}");
+    assert!(is_empty(scratch.path()));
+}

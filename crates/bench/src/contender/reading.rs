@@ -9,6 +9,8 @@ use serde::Serialize;
 /// What a device was asked to do so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct DeviceReading {
+    /// Read requests.
+    pub reads: u64,
     /// Bytes read.
     pub read_bytes: u64,
     /// Write requests.
@@ -22,6 +24,7 @@ pub struct DeviceReading {
 impl From<DeviceStats> for DeviceReading {
     fn from(stats: DeviceStats) -> Self {
         Self {
+            reads: stats.reads,
             read_bytes: stats.read_bytes,
             writes: stats.writes,
             write_bytes: stats.write_bytes,
@@ -43,6 +46,7 @@ impl DeviceReading {
     fn parse(text: &str) -> Option<Self> {
         let fields: Vec<u64> = text.split_whitespace().map_while(|f| f.parse().ok()).collect();
         Some(Self {
+            reads: *fields.first()?,
             read_bytes: fields.get(2)? * 512,
             writes: *fields.get(4)?,
             write_bytes: fields.get(6)? * 512,
@@ -52,6 +56,7 @@ impl DeviceReading {
 
     fn since(self, before: Self) -> Self {
         Self {
+            reads: self.reads.saturating_sub(before.reads),
             read_bytes: self.read_bytes.saturating_sub(before.read_bytes),
             writes: self.writes.saturating_sub(before.writes),
             write_bytes: self.write_bytes.saturating_sub(before.write_bytes),
@@ -126,6 +131,7 @@ impl Reading {
 impl DeviceReading {
     fn plus(self, other: Self) -> Self {
         Self {
+            reads: self.reads + other.reads,
             read_bytes: self.read_bytes + other.read_bytes,
             writes: self.writes + other.writes,
             write_bytes: self.write_bytes + other.write_bytes,
@@ -222,7 +228,7 @@ mod tests {
     #[test]
     fn the_kernel_s_texts() {
         let text = "  1 0 16 3  10 2 800 5 0 4 8  1 0 8 1  7 9\n";
-        let want = DeviceReading { read_bytes: 8192, writes: 10, write_bytes: 409_600, flushes: 7 };
+        let want = DeviceReading { reads: 1, read_bytes: 8192, writes: 10, write_bytes: 409_600, flushes: 7 };
         assert_eq!(DeviceReading::parse(text), Some(want));
         assert_eq!(DeviceReading::parse("1 2"), None);
         assert_eq!(ticks("7 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 100 23 0 0"), Some(123));

@@ -61,9 +61,10 @@ fn goals(s: &mut String, report: &Report) {
     *s += "<h2>Goals</h2>\n<table>\n<tr><th class=\"t\">goal</th><th>measured</th><th>wanted</th><th class=\"t\"></th></tr>\n";
     for goal in &report.goals {
         let (class, verdict) = if goal.met { ("t", "met") } else { ("missed", "missed") };
+        let excuse = goal.excuse().map_or(String::new(), |line| format!(" ({})", escape(&line)));
         let _ = writeln!(
             s,
-            "<tr><td class=\"t\">{}</td><td>{:.3}</td><td>{:.3}</td><td class=\"{class}\">{verdict}</td></tr>",
+            "<tr><td class=\"t\">{}</td><td>{:.3}</td><td>{:.3}</td><td class=\"{class}\">{verdict}{excuse}</td></tr>",
             escape(&goal.what),
             goal.measured,
             goal.wanted

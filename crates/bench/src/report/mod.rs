@@ -28,19 +28,48 @@ pub struct Goal {
     pub wanted: f64,
     /// Reached.
     pub met: bool,
+    /// What somebody reaches who bounds what can be reached at all, if there is such a one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub yardstick: Option<Yardstick>,
+}
+
+/// Somebody beside whom a missed goal is judged.
+#[derive(Clone, Debug, Serialize)]
+pub struct Yardstick {
+    /// Who.
+    pub who: &'static str,
+    /// The value that it reaches in the same run.
+    pub measured: f64,
+    /// It would reach the goal.
+    pub met: bool,
 }
 
 impl Goal {
     /// A value that must be at least so large.
     #[must_use]
     pub fn at_least(what: impl Into<String>, measured: f64, wanted: f64) -> Self {
-        Self { what: what.into(), measured, wanted, met: measured >= wanted }
+        Self { what: what.into(), measured, wanted, met: measured >= wanted, yardstick: None }
     }
 
     /// A value that must be at most so large.
     #[must_use]
     pub fn at_most(what: impl Into<String>, measured: f64, wanted: f64) -> Self {
-        Self { what: what.into(), measured, wanted, met: measured <= wanted }
+        Self { what: what.into(), measured, wanted, met: measured <= wanted, yardstick: None }
+    }
+
+    /// Of a goal that is a least value: `who` reaches this much of it in the same run.
+    #[must_use]
+    pub fn beside(mut self, who: &'static str, reaches: Option<f64>) -> Self {
+        let yardstick = |measured| Yardstick { who, measured, met: measured >= self.wanted };
+        self.yardstick = reaches.filter(|r| r.is_finite()).map(yardstick);
+        self
+    }
+
+    /// What is to be said of a missed goal: whether the yardstick would meet it.
+    fn excuse(&self) -> Option<String> {
+        let yardstick = self.yardstick.as_ref().filter(|_| !self.met)?;
+        let verb = if yardstick.met { "meets it with" } else { "reaches" };
+        Some(format!("{} {verb} {:.2} of {}", yardstick.who, yardstick.measured, self.wanted))
     }
 }
 
@@ -105,7 +134,11 @@ impl Report {
         }
         for goal in &self.goals {
             let verdict = if goal.met { "met   " } else { "MISSED" };
-            s += &format!("  {verdict}  {}: {:.3} (wanted {:.3})\n", goal.what, goal.measured, goal.wanted);
+            let excuse = goal.excuse().map_or(String::new(), |line| format!(" ({line})"));
+            s += &format!(
+                "  {verdict}  {}: {:.3} (wanted {:.3}){excuse}\n",
+                goal.what, goal.measured, goal.wanted
+            );
         }
         for note in &self.notes {
             s += &format!("\nnote: {note}\n");

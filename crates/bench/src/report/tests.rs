@@ -98,3 +98,33 @@ fn json_schema() {
 fn rows_fit_their_table() {
     Table::new("t", &["a", "b"]).row(vec![Cell::Missing]);
 }
+
+/// A missed goal says what the yardstick makes of it, in every form; a goal that is met needs no excuse.
+#[test]
+fn a_missed_goal_is_shown_beside_its_yardstick() {
+    let mut report = Report::new("sample");
+    for (measured, reaches) in [(2.9, Some(3.8)), (2.9, Some(12.25)), (11.0, Some(3.8)), (2.9, None)] {
+        report.goals.push(Goal::at_least("loads", measured, 10.0).beside("what does nothing", reaches));
+    }
+    let text = report.text();
+    let lines: Vec<&str> = text.lines().filter(|l| l.contains("loads")).collect();
+    assert_eq!(
+        lines,
+        [
+            "  MISSED  loads: 2.900 (wanted 10.000) (what does nothing reaches 3.80 of 10)",
+            "  MISSED  loads: 2.900 (wanted 10.000) (what does nothing meets it with 12.25 of 10)",
+            "  met     loads: 11.000 (wanted 10.000)",
+            "  MISSED  loads: 2.900 (wanted 10.000)",
+        ]
+    );
+    let html = report.html();
+    assert_eq!(html.matches("missed (what does nothing").count(), 2, "{html}");
+    let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
+    let at = |pointer: &str| json.pointer(pointer).cloned();
+    assert_eq!(at("/goals/0/yardstick/measured"), Some(3.8.into()));
+    assert_eq!(
+        [0, 1, 2].map(|n| at(&format!("/goals/{n}/yardstick/met"))),
+        [false, true, false].map(|b| Some(b.into()))
+    );
+    assert_eq!(at("/goals/3/yardstick"), None);
+}

@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use extol::device::{CountingDevice, DeviceStats, FileDevice, SharedDevice};
+use extol::device::{CountingDevice, FileDevice, SharedDevice};
 use extol::mkfs::{MkfsOptions, mkfs};
 use extol::vfs::FileSystem as _;
 use extol::{Ext4, MountOptions};
 use tempfile::{Builder, NamedTempFile, TempDir};
 
 use super::process::Process;
+use crate::contender::DeviceReading;
 use crate::subject::{Loop, Mounted, SubjectKind};
 use crate::target::{Dir, Library, Target};
 use crate::{BenchError, Result};
@@ -43,6 +44,12 @@ impl Way {
                 )));
             }
         })
+    }
+
+    /// It is Extol that is measured, and not a peer, of which nothing is wanted.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        matches!(self, Self::Library(_) | Self::Mount(SubjectKind::Extol, _))
     }
 
     /// How it is called in tables.
@@ -79,6 +86,14 @@ impl Image {
 
     pub fn path(&self) -> &Path {
         self.file.path()
+    }
+
+    /// Another one with the same bytes, holes where it has holes or zeros.
+    pub fn copy(&self, dir: &Path) -> Result<Self> {
+        let copy = Self::new(dir, 0)?;
+        let [from, to] = [self.path(), copy.path()].map(|p| p.to_string_lossy().into_owned());
+        crate::subject::run("cp", &["--sparse=always", &from, &to])?;
+        Ok(copy)
     }
 
     /// Bytes that the host's file system gave it.
@@ -131,7 +146,7 @@ pub(super) struct Open<'a> {
 
 enum Kind<'a> {
     Library { fs: Arc<Ext4>, device: Arc<CountingDevice<SharedDevice>> },
-    Mount { mounted: Mounted, attached: Loop, _dir: TempDir, extol: &'a Path },
+    Mount { mounted: Mounted, worker: Option<Process>, attached: Loop, _dir: TempDir, extol: &'a Path },
 }
 
 impl<'a> Open<'a> {
@@ -151,7 +166,12 @@ impl<'a> Open<'a> {
                 let mounted = Mounted::mount(*kind, &attached.device, point.path(), extol, options)?;
                 let took = began.elapsed();
                 let target = Dir::open(point.path()).map_err(|e| fail("mount point")(&e))?;
-                let kind = Kind::Mount { mounted, attached, _dir: point, extol };
+                // Who works for the mount, beside those that call.
+                let worker = match kind {
+                    SubjectKind::Kernel => Process::jbd2(&attached.device),
+                    _ => mounted.daemon().map(Process::Other),
+                };
+                let kind = Kind::Mount { mounted, worker, attached, _dir: point, extol };
                 Ok((Self { target: Arc::new(target), kind }, took))
             }
         }
@@ -191,20 +211,20 @@ impl<'a> Open<'a> {
         }
     }
 
-    /// Processor time used so far by this process and by the daemon.
+    /// Processor time used so far by this process and by the daemon, or by the kernel's thread for the journal.
     pub fn cpu(&self) -> Duration {
-        let daemon = match &self.kind {
+        let worker = match &self.kind {
             Kind::Library { .. } => None,
-            Kind::Mount { mounted, .. } => mounted.daemon().map(|pid| Process::Other(pid).cpu()),
+            Kind::Mount { worker, .. } => worker.map(Process::cpu),
         };
-        Process::Own.cpu() + daemon.unwrap_or_default()
+        Process::Own.cpu() + worker.unwrap_or_default()
     }
 
-    /// Requests to the device so far, where somebody counts them.
-    pub fn device(&self) -> Option<DeviceStats> {
+    /// Requests to the device so far.
+    pub fn device(&self) -> Option<DeviceReading> {
         match &self.kind {
-            Kind::Library { device, .. } => Some(device.stats()),
-            Kind::Mount { .. } => None,
+            Kind::Library { device, .. } => Some(device.stats().into()),
+            Kind::Mount { attached, .. } => DeviceReading::of_node(&attached.device),
         }
     }
 
@@ -228,7 +248,7 @@ impl<'a> Open<'a> {
                 let took = began.elapsed();
                 trouble.map_or(Ok(took), |line| Err(BenchError(line)))
             }
-            Kind::Mount { mounted, attached, _dir, extol } => {
+            Kind::Mount { mounted, attached, _dir, extol, .. } => {
                 mounted.unmount(extol, &attached.device)?;
                 Ok(began.elapsed())
             }

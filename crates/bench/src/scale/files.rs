@@ -7,6 +7,10 @@
 //!     ─ list all ─ sync ─ crash ─ open (dirty) ─ close ─ next size
 //! ```
 //!
+//! A volume is used in this process, or through a mount of its own (Extol's, the kernel's) with system calls. What is *cold* was
+//! closed or unmounted before, so that neither Extol, nor the kernel, nor the loop device knows anything of it; a *warm* look-up
+//! through a mount is answered by the kernel's cache of names, whoever serves the mount.
+//!
 //! *Old* are files chosen at random among all that are there, so their inodes are hardly in memory; *new* ones were made
 //! a moment ago. A mount cannot be crashed from here; it is closed instead.
 
@@ -43,6 +47,8 @@ pub(super) struct Cost {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     pub way: String,
+    /// Goals are for Extol, not for its peers.
+    pub ours: bool,
     pub layout: &'static str,
     pub files: u64,
     /// Of the index of a directory with files.
@@ -60,7 +66,7 @@ pub(super) struct Row {
     pub mount_ms: f64,
     pub mount_dirty_ms: Option<f64>,
     pub unmount_ms: f64,
-    /// Bytes; of the process that works.
+    /// Bytes; of the process that works. The peak is that of filling or of the operations, whichever is nearer to its bound.
     pub resident: Option<u64>,
     pub peak: Option<u64>,
     pub bound: Option<u64>,
@@ -142,21 +148,21 @@ fn at_size(
     let reopen = || Open::new(image, way, &scale.dir, &scale.extol);
     let base = Process::Own.memory().unwrap_or_default();
     let (open, _) = reopen()?;
+    let used = Used { way, base };
+    used.begin(&open);
     let (began, cpu) = (Instant::now(), open.cpu());
     fill(open.target(), layout, present, files, progress)?;
     let each = 1e6 / (files - present).max(1) as f64;
     let fill_us = began.elapsed().as_secs_f64() * each;
     let fill_cpu_us = open.cpu().saturating_sub(cpu).as_secs_f64() * each;
+    let filling = used.end(&open);
     open.close()?;
     let dir = if layout == Layout::One { "one".to_owned() } else { "spread/d0".to_owned() };
     let htree_levels = image.htree_levels(&dir)?;
     drop_cached(image.path());
 
     let (open, mount) = reopen()?;
-    let process = open.process();
-    if let Some(process) = process {
-        process.reset_peak();
-    }
+    used.begin(&open);
     let mut rng = StdRng::seed_from_u64(files);
     // As many operations at each size as the smallest one allows: each touches as many inodes, and caches are as warm.
     let smallest = scale.files.first().copied().unwrap_or(files);
@@ -183,11 +189,13 @@ fn at_size(
     let unlink_old = meter.each(&old, |name| target.remove(name))?;
     old.iter().try_for_each(|name| target.create(name).map(drop)).map_err(|e| failed("create", &e))?;
     let list = list(&open, layout, files, batch * samples)?;
-    let memory = process.and_then(Process::memory);
+    let memory = used.end(&open);
+    let most = [filling, memory].into_iter().flatten().max_by(|a, b| a.share().total_cmp(&b.share()));
     let stats = open.stats();
     let counter = |pointer: &str| stats.as_ref()?.pointer(pointer)?.as_u64();
     let row = Row {
         way: way.name(),
+        ours: way.is_ours(),
         layout: layout.name(),
         files,
         htree_levels,
@@ -202,9 +210,9 @@ fn at_size(
         mount_ms: ms(mount),
         mount_dirty_ms: None,
         unmount_ms: 0.0,
-        resident: memory.map(|m| m.resident),
-        peak: memory.map(|m| m.peak),
-        bound: bound(way, base, counter("/inodes_known")),
+        resident: memory.map(|m| m.memory.resident),
+        peak: most.map(|m| m.memory.peak),
+        bound: most.and_then(|m| m.bound),
         cached_blocks: counter("/journal/cached_blocks"),
         cached_inodes: counter("/inodes_cached"),
     };
@@ -232,16 +240,51 @@ fn failed(what: &str, e: &std::io::Error) -> BenchError {
     BenchError(format!("{what}: {e}"))
 }
 
-/// What the process may take: what it had before, and the bounds of its caches.
-fn bound(way: &Way, base: Memory, known: Option<u64>) -> Option<u64> {
-    let (idle, options) = match way {
-        Way::Library(options) => (base.resident, options),
-        Way::Mount(crate::SubjectKind::Extol, options) => (0, options),
-        Way::Mount(..) => return None,
-    };
-    let options = MountOptions::parse(options).ok()?;
-    let caches = options.cache_bytes + options.dirty_bytes;
-    Some(idle + IDLE + caches as u64 + options.inode_cache as u64 * CELL + known.unwrap_or(0) * KNOWN)
+/// Memory of the process that works, while it works.
+struct Used<'a> {
+    way: &'a Way,
+    /// What this process had before, for a volume that is open in it.
+    base: Memory,
+}
+
+/// What was used, and what was allowed.
+#[derive(Clone, Copy)]
+struct Peak {
+    memory: Memory,
+    bound: Option<u64>,
+}
+
+impl Peak {
+    fn share(&self) -> f64 {
+        self.bound.map_or(0.0, |bound| self.memory.peak as f64 / bound as f64)
+    }
+}
+
+impl Used<'_> {
+    /// The peak counts from now on.
+    fn begin(&self, open: &Open<'_>) {
+        if let Some(process) = open.process() {
+            process.reset_peak();
+        }
+    }
+
+    fn end(&self, open: &Open<'_>) -> Option<Peak> {
+        let memory = open.process().and_then(Process::memory)?;
+        let known = open.stats().and_then(|stats| stats.pointer("/inodes_known")?.as_u64());
+        Some(Peak { memory, bound: self.bound(known) })
+    }
+
+    /// What the process may take: what it had before, and the bounds of its caches.
+    fn bound(&self, known: Option<u64>) -> Option<u64> {
+        let (idle, options) = match self.way {
+            Way::Library(options) => (self.base.resident, options),
+            Way::Mount(crate::SubjectKind::Extol, options) => (0, options),
+            Way::Mount(..) => return None,
+        };
+        let options = MountOptions::parse(options).ok()?;
+        let caches = options.cache_bytes + options.dirty_bytes;
+        Some(idle + IDLE + caches as u64 + options.inode_cache as u64 * CELL + known.unwrap_or(0) * KNOWN)
+    }
 }
 
 /// Makes the directories that files `from..to` need.

@@ -6,7 +6,8 @@
 //! | `recovery` | bytes in a log that a crash left, in full commits and in fast commits | the mount that recovers, beside a mount with an empty log and the time that the device needs to read the log |
 //! | `large` | size of a sparse volume: 16 TiB and beyond | mkfs, mount, files across the volume, blocks above 2^32, statfs, unmount, what e2fsprogs says |
 //!
-//! The cost of an operation is given as wall time and as processor time; the second says more on a machine that is not quiet.
+//! The cost of an operation is given as wall time and as processor time (of the caller, of the daemon, of the kernel's thread for
+//! the journal); the second says more on a machine that is not quiet.
 //! Volumes are sparse files in a directory; the library opens them without the page cache where the file system below can do
 //! that, so a read that is counted is a read. Each part makes a volume per row, and removes it.
 
@@ -92,7 +93,7 @@ pub struct Scale {
     pub files: Vec<u64>,
     /// Where they are.
     pub layouts: Vec<Layout>,
-    /// How the volume is used in `files`.
+    /// How the volume is used in `files`; the mounts among them are peers in `recovery`.
     pub ways: Vec<Way>,
     /// Operations per sample.
     pub batch: u64,

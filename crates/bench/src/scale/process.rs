@@ -1,6 +1,6 @@
 //! What the kernel says about a process: memory and processor time.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A process that is looked at.
@@ -22,6 +22,18 @@ pub(super) struct Memory {
 }
 
 impl Process {
+    /// The kernel's thread that commits the journal of a device (`jbd2/NAME-INODE`). What else the kernel does in threads of its
+    /// own (writing back, a loop device's requests) it does in threads that serve everybody, so it is in nobody's account.
+    pub fn jbd2(device: &str) -> Option<Self> {
+        let name = Path::new(device).file_name()?.to_str()?;
+        let wanted = format!("jbd2/{name}-");
+        std::fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            let comm = std::fs::read_to_string(entry.path().join("comm")).ok()?;
+            comm.starts_with(&wanted).then_some(Self::Other(pid))
+        })
+    }
+
     fn file(self, name: &str) -> PathBuf {
         match self {
             Self::Own => format!("/proc/self/{name}"),

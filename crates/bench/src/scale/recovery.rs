@@ -6,6 +6,9 @@
 //!
 //! Beside it stands the time that the device needs for reading a file of the size of what is dirty, in pieces of 1 MiB. (Recovery reads a copy
 //! twice, when it looks for the log's end and when it brings it home, and writes it home.)
+//!
+//! With targets that are mounts (Extol's, the kernel's), each of them mounts a copy of the same dirty volume, and then the same copy
+//! again when it is clean; the difference is recovery. These are times of whole commands, on a loop device.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,7 +22,7 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom as _;
 use serde::Serialize;
 
-use super::bed::{Image, Open, drop_cached, fail};
+use super::bed::{Image, Open, Way, drop_cached, fail};
 use super::{Progress, Scale};
 use crate::report::{Cell, Chart, Report, Table};
 use crate::{BenchError, Result};
@@ -53,6 +56,35 @@ struct Row {
     device_ms: Option<f64>,
     /// The mount that follows.
     mount_ms: f64,
+    /// Others, of copies of the same volume.
+    mounts: Vec<MountTimes>,
+}
+
+/// What somebody took to mount the volume.
+#[derive(Clone, Debug, Serialize)]
+struct MountTimes {
+    who: String,
+    /// As the crash left it.
+    dirty_ms: f64,
+    /// After that.
+    clean_ms: f64,
+}
+
+/// Every target that is a mount, on a copy of the volume.
+fn mounts(scale: &Scale, image: &Image, progress: &Progress<'_>) -> Result<Vec<MountTimes>> {
+    let ways = scale.ways.iter().filter(|way| matches!(way, Way::Mount(..)));
+    ways.map(|way| {
+        progress.check()?;
+        let copy = image.copy(&scale.dir)?;
+        let mount = || -> Result<f64> {
+            drop_cached(copy.path());
+            let (open, took) = Open::new(&copy, way, &scale.dir, &scale.extol)?;
+            open.close()?;
+            Ok(took.as_secs_f64() * 1e3)
+        };
+        Ok(MountTimes { who: way.name(), dirty_ms: mount()?, clean_ms: mount()? })
+    })
+    .collect()
 }
 
 pub(super) fn run(
@@ -115,7 +147,7 @@ fn full(scale: &Scale, mib: u32, progress: &Progress<'_>) -> Result<Row> {
             }
         }
     }
-    crash_and_recover(&image, open, "full", mib)
+    crash_and_recover(scale, &image, open, ("full", mib), progress)
 }
 
 /// Makes a file as large as the log.
@@ -169,11 +201,18 @@ fn fast(scale: &Scale, mib: u32, progress: &Progress<'_>) -> Result<Row> {
             }
         }
     }
-    crash_and_recover(&image, open, "fast", mib)
+    crash_and_recover(scale, &image, open, ("fast", mib), progress)
 }
 
-fn crash_and_recover(image: &Image, open: Open<'_>, commits: &'static str, log_mib: u32) -> Result<Row> {
+fn crash_and_recover(
+    scale: &Scale,
+    image: &Image,
+    open: Open<'_>,
+    (commits, log_mib): (&'static str, u32),
+    progress: &Progress<'_>,
+) -> Result<Row> {
     open.crash()?;
+    let mounts = mounts(scale, image, progress)?;
     drop_cached(image.path());
     let device = image.device()?;
     let shared: SharedDevice = device.clone();
@@ -208,6 +247,7 @@ fn crash_and_recover(image: &Image, open: Open<'_>, commits: &'static str, log_m
         requests: after.reads + after.writes - before.reads - before.writes,
         device_ms,
         mount_ms: mount.as_secs_f64() * 1e3,
+        mounts,
     })
 }
 
@@ -229,6 +269,37 @@ fn read_file(fs: &Arc<Ext4>, device: &CountingDevice<SharedDevice>, mib: f64) ->
         }
     }
     Some(began.elapsed().as_secs_f64() * 1e3)
+}
+
+fn describe_mounts(report: &mut Report, rows: &[Row]) {
+    let mut table = Table::new(
+        "mounts of the same dirty volume",
+        &[
+            "commits",
+            "log MiB",
+            "dirty MiB",
+            "target",
+            "mount ms",
+            "mount when clean ms",
+            "recovery, ms per MiB",
+        ],
+    );
+    for row in rows {
+        for mount in &row.mounts {
+            table.row(vec![
+                row.commits.into(),
+                Cell::number(f64::from(row.log_mib), 0),
+                Cell::number(row.dirty_mib, 2),
+                mount.who.as_str().into(),
+                Cell::number(mount.dirty_ms, 1),
+                Cell::number(mount.clean_ms, 1),
+                Cell::number((mount.dirty_ms - mount.clean_ms) / row.dirty_mib.max(1e-9), 2),
+            ]);
+        }
+    }
+    if !table.rows.is_empty() {
+        report.tables.push(table);
+    }
 }
 
 fn describe(report: &mut Report, rows: &[Row]) {
@@ -270,6 +341,7 @@ fn describe(report: &mut Report, rows: &[Row]) {
         ]);
     }
     report.tables.push(table);
+    describe_mounts(report, rows);
     for commits in ["full", "fast"] {
         let rows: Vec<&Row> = rows.iter().filter(|r| r.commits == commits).collect();
         let of = |value: fn(&Row) -> Option<f64>| rows.iter().map(|r| value(r)).collect::<Vec<_>>();

@@ -2,14 +2,18 @@
 //!
 //! | part | who | goal |
 //! |---|---|---|
-//! | [`Part::FsyncMount`] | mount, Linux with `fast_commit`; with 8 threads fuse2fs, too | 0.7 of Linux, all of it on slow media; 10 times fuse2fs; never slower with more threads |
-//! | [`Part::MetadataMount`] | mount, a FUSE file system that does nothing, fuse2fs | 0.8 of the one, 8 times the other |
-//! | [`Part::LoadsMount`] | mount, fuse2fs | dbench 5 times, varmail 3 times, PostMark 10 times |
-//! | [`Part::DataMount`] | mount, Linux | 0.8 sequential, 0.6 direct random reads at depth 16 |
+//! | [`Part::FsyncMount`] | mount, Linux with `fast_commit`, *nothing*; with 8 threads fuse2fs, too | 0.7 of Linux, all of it on slow media; 10 times fuse2fs; never slower with more threads |
+//! | [`Part::MetadataMount`] | mount, *nothing*, fuse2fs | 0.8 of the one, 8 times the other |
+//! | [`Part::LoadsMount`] | mount, fuse2fs, *nothing* | dbench 5 times, varmail 3 times, PostMark 10 times |
+//! | [`Part::DataMount`] | mount, Linux, *nothing* | 0.8 sequential, 0.6 direct random reads at depth 16 |
 //! | [`Part::FsyncLibrary`] | library, Linux with `fast_commit`, the raw device | as Linux with 1 thread, twice with more; half of the device with 32; two round trips per group |
 //! | [`Part::MetadataLibrary`] | library, Linux | as Linux |
 //! | [`Part::DataLibrary`] | library, the raw device | 0.9 of the device |
 //! | [`Part::Isolation`] | library, mount, Linux without fast commits, the same with little memory for dirty pages, fuse2fs | p99 beside a writer 3 times p99 alone |
+//!
+//! *Nothing* is a FUSE file system that does nothing. It is the yardstick of what FUSE allows on this machine: beside each target
+//! of a mount the report says what it reaches itself in the same run, so that a target nobody can reach through FUSE is seen as
+//! such. (It promises nothing, either: its fsync is an empty request, its data are zeros.)
 //!
 //! A part is a list of contests (`plan`): players with a load each, who take turns, and what is wanted of them. What was
 //! measured is judged and shown by `show`.
@@ -19,7 +23,7 @@ mod show;
 
 use std::sync::Arc;
 
-use crate::contender::Medium;
+use crate::contender::{Contender, Medium};
 use crate::report::Report;
 use crate::versus::{Conduct, Entry, Run, Step};
 use crate::workload::{LoadFile, Workload};
@@ -142,6 +146,13 @@ struct Contest {
 struct Played {
     contest: Contest,
     runs: Vec<Vec<Run>>,
+}
+
+impl Contest {
+    /// The one who does nothing, if it takes part.
+    fn yardstick(&self) -> Option<usize> {
+        self.players.iter().position(|p| matches!(p.entry.contender, Contender::Noop(_)))
+    }
 }
 
 impl Speed {

@@ -12,6 +12,8 @@ use crate::workload::{Op, OpTimes, Timings};
 
 /// With more threads the rate may be so much lower before it counts as falling: repeated runs differ by that much.
 const NOISE: f64 = 0.05;
+/// The yardstick's name in goals.
+const NOTHING: &str = "what does nothing";
 
 fn values(runs: &[Run], metric: Metric) -> Vec<f64> {
     runs.iter().map(|run| metric.of(run)).collect()
@@ -71,6 +73,17 @@ impl Played {
         })
     }
 
+    /// What the one who does nothing reaches of a goal; `None` where it takes no part, or is the one to be compared with.
+    fn nothing(&self, want: &Want) -> Option<f64> {
+        let nothing = self.contest.yardstick()?;
+        match *want {
+            Want::Ratio { of, to, metric, .. } if of != nothing && to != nothing => {
+                self.ratio(nothing, to, metric).map(|s| s.median)
+            }
+            _ => None,
+        }
+    }
+
     /// What is wanted, the measured value, and its bound.
     fn judge(&self, want: &Want, about: &str) -> (String, Option<f64>, Bound) {
         let name = |player: usize| &self.contest.players[player].entry.name;
@@ -126,7 +139,8 @@ pub(super) fn part(
             match contest.judge(want, &about) {
                 (what, None, _) => report.notes.push(format!("{what}: not measured")),
                 (what, Some(measured), Bound::AtLeast(bound)) => {
-                    report.goals.push(Goal::at_least(what, measured, bound));
+                    let goal = Goal::at_least(what, measured, bound);
+                    report.goals.push(goal.beside(NOTHING, contest.nothing(want)));
                 }
                 (what, Some(measured), Bound::AtMost(bound)) => {
                     report.goals.push(Goal::at_most(what, measured, bound));
@@ -287,25 +301,37 @@ fn chart(about: &str, names: &[String], played: &[Played]) -> Chart {
     }
 }
 
-/// Rates over numbers of threads, each to the one before.
+/// Rates over numbers of threads, each to the one before: of the mount, and of what does nothing, which says whether FUSE
+/// itself falls.
 fn threads(report: &mut Report, about: &str, played: &[Played]) {
-    let rates: Vec<Option<f64>> = played.iter().map(|c| c.rate(0, Metric::Rate)).collect();
-    let ratios: Vec<Option<f64>> = steps(&rates);
-    let mut table =
-        Table::new(format!("{about}: mount, by threads"), &["threads", "files/s", "to the row before"]);
+    let of = |player: &dyn Fn(&Played) -> Option<usize>| -> Vec<Option<f64>> {
+        played.iter().map(|c| c.rate(player(c)?, Metric::Rate)).collect()
+    };
+    let mount = of(&|_| Some(0));
+    let nothing = of(&|c| c.contest.yardstick());
+    let columns = ["threads", "files/s", "to the row before", "does nothing, files/s", "to the row before "];
+    let mut table = Table::new(format!("{about}: mount, by threads"), &columns);
+    let step = |rates: &[Option<f64>], n: usize| steps(rates).get(n.checked_sub(1)?).copied().flatten();
     for (n, threads) in THREADS.iter().enumerate() {
-        let ratio = n.checked_sub(1).and_then(|n| ratios.get(n).copied().flatten());
+        let ratio = step(&mount, n);
         table.row(vec![
             Cell::number(f64::from(*threads), 0),
-            Cell::number(rates.get(n).copied().flatten(), 1),
+            Cell::number(mount.get(n).copied().flatten(), 1),
             Cell::number(ratio, 3).missed_if(ratio.is_some_and(|r| r < 1.0 - NOISE)),
+            Cell::number(nothing.get(n).copied().flatten(), 1),
+            Cell::number(step(&nothing, n), 3),
         ]);
     }
     report.tables.push(table);
-    if let Some(least) = ratios.into_iter().flatten().min_by(f64::total_cmp) {
+    if let Some(least) = smallest(&steps(&mount)) {
         let what = format!("{about}: never slower with more threads; smallest step (5 % are noise)");
-        report.goals.push(Goal::at_least(what, least, 1.0 - NOISE));
+        let goal = Goal::at_least(what, least, 1.0 - NOISE);
+        report.goals.push(goal.beside(NOTHING, smallest(&steps(&nothing))));
     }
+}
+
+fn smallest(values: &[Option<f64>]) -> Option<f64> {
+    values.iter().copied().flatten().min_by(f64::total_cmp)
 }
 
 /// Each value to the one before.

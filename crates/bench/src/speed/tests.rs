@@ -1,7 +1,8 @@
+use super::plan::THREADS;
 use super::*;
-use crate::contender::{Contender, Place, VolumeSpec};
+use crate::contender::{Contender, Cost, Place, Reading, VolumeSpec};
 use crate::spread::Spread;
-use crate::workload::{FsMark, FsyncLatency, Limits, Metadata};
+use crate::workload::{FsMark, FsyncLatency, Limits, Metadata, Outcome, Timings};
 
 fn speed(dir: &std::path::Path) -> Speed {
     Speed {
@@ -137,4 +138,92 @@ fn a_contest_is_played_judged_and_shown() {
 fn steps_from_one_number_of_threads_to_the_next() {
     assert_eq!(show::steps(&[Some(1.0), Some(2.0), None, Some(3.0)]), [Some(2.0), None, None]);
     assert_eq!(Spread::of(show::steps(&[Some(2.0), Some(1.0)]).into_iter().flatten()).unwrap().min, 0.5);
+}
+
+/// Contests of a part: who takes part, in order, contest by contest.
+fn players_of(part: Part, medium: &str) -> Vec<Vec<String>> {
+    let contests = speed(std::path::Path::new("/")).plan(part, &Medium::parse(medium).unwrap());
+    contests.iter().map(|c| c.players.iter().map(|p| p.entry.name.clone()).collect()).collect()
+}
+
+/// What FUSE allows is measured beside every target of a mount.
+#[test]
+fn what_does_nothing_takes_part_wherever_fuse_is_judged() {
+    let has = |players: &Vec<String>| players.iter().any(|name| name == "noop");
+    for part in [Part::FsyncMount, Part::MetadataMount, Part::LoadsMount, Part::DataMount] {
+        assert!(players_of(part, "image").iter().all(has), "{part:?}");
+    }
+    let slow: Vec<bool> = players_of(Part::FsyncMount, "cloud").iter().map(has).collect();
+    assert_eq!(
+        slow,
+        THREADS.map(|n| n == 8),
+        "of a slow medium it says nothing new with other numbers of threads"
+    );
+    for part in [Part::FsyncLibrary, Part::MetadataLibrary, Part::DataLibrary] {
+        assert!(!players_of(part, "image").iter().any(has), "{part:?}");
+    }
+}
+
+/// A run of so many files in a second.
+fn run_of(files: u64) -> Run {
+    let outcome = Outcome {
+        unit: "files",
+        done: files,
+        elapsed: std::time::Duration::from_secs(1),
+        written: 0,
+        read: 0,
+        figures: Vec::new(),
+        timings: Timings::default(),
+        phases: Vec::new(),
+    };
+    let (cost, before, after) = (Cost::default(), Reading::default(), Reading::default());
+    Run { outcome, cost, before, after, unmount: std::time::Duration::ZERO }
+}
+
+/// The mount misses ten times fuse2fs, and so does what does nothing; it misses 0.7 of Linux, which that one reaches. The mount
+/// falls with 32 threads, what does nothing with 16.
+#[test]
+fn what_does_nothing_is_shown_beside_each_goal() {
+    let scratch = tempfile::tempdir().unwrap();
+    let mut contests = speed(scratch.path()).plan(Part::FsyncMount, &Medium::Image);
+    // Nobody is the yardstick of a goal to be compared with itself.
+    contests[3].wants.push(Want::Ratio { of: 0, to: 3, metric: Metric::Rate, at_least: 0.8 });
+    let rates = [
+        [10, 20, 0, 40],
+        [20, 40, 0, 60],
+        [30, 60, 0, 80],
+        [50, 100, 10, 76],
+        [60, 120, 0, 57],
+        [54, 120, 0, 57],
+    ];
+    let played = contests.into_iter().zip(rates).map(|(contest, [mount, linux, fuse2fs, noop])| {
+        let rate = |name: &str| match name {
+            "mount" => mount,
+            "noop" => noop,
+            "fuse2fs" => fuse2fs,
+            _ => linux,
+        };
+        let runs = contest.players.iter().map(|p| vec![run_of(rate(&p.entry.name))]).collect();
+        Played { contest, runs }
+    });
+    let mut report = Report::new("speed");
+    show::part(&mut report, "fsync-mount", Part::FsyncMount, &Medium::Image, &played.collect::<Vec<_>>());
+    let shown: Vec<(f64, Option<(f64, bool)>)> = report
+        .goals
+        .iter()
+        .map(|g| (g.measured, g.yardstick.as_ref().map(|y| (y.measured, y.met))))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            (0.5, Some((0.76, true))),
+            (5.0, Some((7.6, false))),
+            (50.0 / 76.0, None),
+            (0.9, Some((0.75, false)))
+        ]
+    );
+    let text = report.text();
+    assert!(text.contains("(what does nothing reaches 7.60 of 10)"), "{text}");
+    assert!(text.contains("(what does nothing meets it with 0.76 of 0.7)"), "{text}");
+    assert!(text.contains("does nothing, files/s"), "{text}");
 }

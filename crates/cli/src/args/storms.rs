@@ -149,13 +149,15 @@ pub struct UntarArgs {
     ),
     long_about = "Extol's targets, each measured beside its peers on one device in one run, and whether they are met.\n\n\
         fsync-mount: fs_mark with 1 to 32 threads through the mount, beside Linux with fast_commit and fuse2fs. metadata-mount: create, \
-        stat, unlink, untar, rm -rf, beside a FUSE file system that does nothing and fuse2fs. loads-mount: dbench with 2 and 10 \
+        stat, unlink, untar, rm -rf, beside a FUSE file system that does nothing (noop) and fuse2fs. loads-mount: dbench with 2 and 10 \
         clients, varmail, postmark, beside fuse2fs; dbench plays /usr/share/dbench/client.txt if it is there. data-mount: sequential write, \
         cold read, direct random reads beside Linux. fsync-library: fs_mark in this process beside Linux with fast_commit \
         through system calls, and beside the raw device. metadata-library: beside Linux. data-library: beside the raw device. \
         isolation: p99 of a small fsync beside a heavy writer of another file, to its p99 alone, and what the writer got done; Linux \
 takes part twice, because its writer stays in memory for as long as a short run takes: once as it is, once with 32 MiB for dirty \
 pages.\n\n\
+        noop takes part in all contests of mounts but the last, and a missed target says what it reaches: nobody gets beyond that \
+        through FUSE here.\n\n\
         Contenders take turns, each run on a fresh volume. Needs root, FUSE and a loop device; fuse2fs where it takes part."
 )]
 pub struct SpeedArgs {
