@@ -279,12 +279,13 @@ fn work(worker: &Worker, number: usize, entry: &mut Entry, mut seat: Seat) -> Op
             return Some(error)
                 .filter(|error| !error.raw_os_error().is_some_and(|code| over.contains(&code)));
         }
-        slot.begin(false);
-        let alone = queue.take();
         let sizes = Sizes::of(entry.memory());
-        if alone {
+        let waits = sizes.is_some_and(|sizes| worker::waits(sizes.opcode, shared.agreed.direct_io));
+        slot.begin(waits);
+        if queue.take() {
             let busy = sizes.is_some_and(|sizes| shared.share.is_busy(sizes.nodeid, sizes.payload));
-            if busy || sizes.is_some_and(|sizes| worker::waits(sizes.opcode, shared.agreed.direct_io)) {
+            let syncs = sizes.is_some_and(|sizes| worker::may_be_later(sizes.opcode));
+            if busy || (waits && !(syncs && queue.has_enough())) {
                 // Small requests must not stand behind those of a heavy writer.
                 hire(shared, number, busy);
             } else {
