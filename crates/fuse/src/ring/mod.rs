@@ -43,7 +43,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use extol_fuse_ring::Entry;
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
@@ -51,6 +51,7 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use self::exchange::{Scratch, Sizes, Work, answer};
 use self::processor::Seat;
 use self::queue::{Hired, Queue};
+use crate::abi::op;
 use crate::init;
 use crate::ops;
 use crate::session::Shared;
@@ -282,7 +283,9 @@ fn work(worker: &Worker, number: usize, entry: &mut Entry, mut seat: Seat) -> Op
                 .filter(|error| !error.raw_os_error().is_some_and(|code| over.contains(&code)));
         }
         let sizes = Sizes::of(entry.memory());
-        let waits = sizes.is_some_and(|sizes| worker::waits(sizes.opcode, shared.agreed.direct_io));
+        let reads = sizes.is_some_and(|sizes| sizes.opcode == op::READ);
+        let waits = sizes.is_some_and(|sizes| worker::waits(sizes.opcode, shared.agreed.direct_io))
+            && !(reads && shared.reads.are_short());
         slot.begin(waits);
         if queue.take() {
             let busy = sizes.is_some_and(|sizes| shared.share.is_busy(sizes.nodeid, sizes.payload));
@@ -294,7 +297,11 @@ fn work(worker: &Worker, number: usize, entry: &mut Entry, mut seat: Seat) -> Op
                 worker::wake_tender(shared);
             }
         }
+        let began = reads.then(Instant::now);
         let body = answer(entry.memory(), sizes, &mut scratch, worker);
+        if let Some(began) = began {
+            shared.reads.note(began.elapsed());
+        }
         let large = body as usize >= LARGE || sizes.is_some_and(|sizes| sizes.payload >= LARGE);
         touched |= large;
         seat.settle(large);
