@@ -31,13 +31,21 @@ const DIRTY_MB: u64 = 8;
 /// a while, so twice the caches; the dirty pages may overshoot by one write per thread; 48 MiB for the program, its
 /// request buffers (1 MiB per thread) and the inodes that the kernel knows.
 const MAX_RSS_KIB: u64 = (2 * (CACHE_MB + DIRTY_MB) + THREADS + 48) << 10;
-/// Threads that work on requests (`max_threads=`).
+/// Threads that work on requests (`max_threads=`); over io_uring on each processor.
 const WORKERS: u64 = 16;
 /// Threads of the daemon: its workers, one more for each request that waits (one per thread of the test, and the twelve that
 /// the kernel sends ahead), and a dozen for sessions, commits, checkpoints, write-back and the kernel's side of the rings.
-const MAX_THREADS: u64 = WORKERS + THREADS + 12 + 12;
+fn max_threads() -> u64 {
+    let over_io_uring = std::env::var("EXTOL_TEST_TRANSPORT").is_ok_and(|transport| transport == "io_uring");
+    let queues =
+        if over_io_uring { std::thread::available_parallelism().map_or(1, usize::from) as u64 } else { 1 };
+    WORKERS * queues + THREADS + 12 + 12
+}
+
 /// Open files: the image, the FUSE device once per thread, rings and event files.
-const MAX_FILES: u64 = 2 * MAX_THREADS + 16;
+fn max_files() -> u64 {
+    2 * max_threads() + 16
+}
 
 /// What a thread's files must hold.
 type Model = BTreeMap<u64, Vec<u8>>;
@@ -227,13 +235,13 @@ fn period(mount: &ExtolMount, workers: &mut [Worker], length: Duration, ops: &At
                 let done = ops.load(Ordering::Relaxed);
                 println!("{done} operations, {rss} KiB resident, {threads} threads, {files} open files");
             }
-            if most[0] > MAX_RSS_KIB || most[1] > MAX_THREADS || most[2] > MAX_FILES {
+            if most[0] > MAX_RSS_KIB || most[1] > max_threads() || most[2] > max_files() {
                 break;
             }
         }
         over.store(true, Ordering::Relaxed);
     });
-    let limits = [MAX_RSS_KIB, MAX_THREADS, MAX_FILES];
+    let limits = [MAX_RSS_KIB, max_threads(), max_files()];
     for (what, (most, limit)) in ["KiB resident", "threads", "open files"].iter().zip(most.iter().zip(limits))
     {
         assert!(*most <= limit, "{most} {what}, at most {limit} are right");
@@ -272,7 +280,9 @@ fn everything_at_once() {
     let start = Instant::now();
     let mut first = true;
     println!(
-        "seed {seed}, {seconds} s, at most {MAX_RSS_KIB} KiB, {MAX_THREADS} threads, {MAX_FILES} open files"
+        "seed {seed}, {seconds} s, at most {MAX_RSS_KIB} KiB, {} threads, {} open files",
+        max_threads(),
+        max_files()
     );
     while start.elapsed() < total {
         let mount = ExtolMount::start(Path::new(env!("CARGO_BIN_EXE_extol")), &image.path, &dir, &options);

@@ -61,7 +61,7 @@ const LOOK: Duration = Duration::from_micros(50);
 const PATIENCE: Duration = Duration::from_millis(2);
 
 /// True for requests that may be answered later, by another worker.
-fn may_be_later(opcode: u32) -> bool {
+pub(crate) fn may_be_later(opcode: u32) -> bool {
     matches!(opcode, op::FSYNC | op::FSYNCDIR)
 }
 
@@ -120,6 +120,11 @@ impl Slot {
     /// True if it works.
     fn works(&self) -> bool {
         self.doing.load(Ordering::Acquire) & DOING != 0
+    }
+
+    /// True if it works on a request that waits.
+    pub(crate) fn is_away(&self) -> bool {
+        self.doing.load(Ordering::Acquire) & DOING == AWAY
     }
 
     /// True if it works, and at the same request as when this was asked the last time.

@@ -43,13 +43,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use extol_fuse_ring::Entry;
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
 use self::exchange::{Scratch, Sizes, Work, answer};
 use self::processor::Seat;
 use self::queue::{Hired, Queue};
+use crate::abi::op;
 use crate::init;
 use crate::ops;
 use crate::session::Shared;
@@ -233,7 +235,8 @@ fn stir(shared: &Arc<Shared>, number: usize) {
     // Where there is no thread to be had, the next request of that processor does it.
     let _ = thread::Builder::new().name("fuse-stir".into()).spawn(move || {
         let _ = Seat::take(number);
-        let _ = rustix::fs::statfs(&dir);
+        // GETATTR, whatever the kernel remembers: nothing that it could have to wait for (a statfs hears what is forgotten first).
+        let _ = statx(CWD, &dir, AtFlags::STATX_FORCE_SYNC, StatxFlags::BASIC_STATS);
     });
 }
 
@@ -279,19 +282,26 @@ fn work(worker: &Worker, number: usize, entry: &mut Entry, mut seat: Seat) -> Op
             return Some(error)
                 .filter(|error| !error.raw_os_error().is_some_and(|code| over.contains(&code)));
         }
-        slot.begin(false);
-        let alone = queue.take();
         let sizes = Sizes::of(entry.memory());
-        if alone {
+        let reads = sizes.is_some_and(|sizes| sizes.opcode == op::READ);
+        let waits = sizes.is_some_and(|sizes| worker::waits(sizes.opcode, shared.agreed.direct_io))
+            && !(reads && shared.reads.are_short());
+        slot.begin(waits);
+        if queue.take() {
             let busy = sizes.is_some_and(|sizes| shared.share.is_busy(sizes.nodeid, sizes.payload));
-            if busy || sizes.is_some_and(|sizes| worker::waits(sizes.opcode, shared.agreed.direct_io)) {
+            let syncs = sizes.is_some_and(|sizes| worker::may_be_later(sizes.opcode));
+            if busy || (waits && !(syncs && queue.has_enough())) {
                 // Small requests must not stand behind those of a heavy writer.
                 hire(shared, number, busy);
             } else {
                 worker::wake_tender(shared);
             }
         }
+        let began = reads.then(Instant::now);
         let body = answer(entry.memory(), sizes, &mut scratch, worker);
+        if let Some(began) = began {
+            shared.reads.note(began.elapsed());
+        }
         let large = body as usize >= LARGE || sizes.is_some_and(|sizes| sizes.payload >= LARGE);
         touched |= large;
         seat.settle(large);
