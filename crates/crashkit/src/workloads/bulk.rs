@@ -76,7 +76,7 @@ fn one(actor: &mut Actor, file: &str, round: usize) -> Done<bool> {
         1 => 0,
         // Where there are blocks, but nothing was written.
         2 => {
-            actor.allocate(file, Fallocate::Allocate { keep_size: round % 2 == 0 }, end, PIECE)?;
+            actor.allocate(file, Fallocate::Allocate { keep_size: round.is_multiple_of(2) }, end, PIECE)?;
             end
         }
         // Behind a hole.
@@ -87,7 +87,7 @@ fn one(actor: &mut Actor, file: &str, round: usize) -> Done<bool> {
             (end / 2).next_multiple_of(4096)
         }
     };
-    if round % 2 == 0 || round % 5 == 1 {
+    if round.is_multiple_of(2) || round % 5 == 1 {
         actor.write_piped(file, at, len)
     } else {
         actor.write(file, at, len).map(|_| false)
