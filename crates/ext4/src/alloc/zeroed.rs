@@ -22,10 +22,10 @@
 //! - Z2: between that write and the moment it is handed out nobody writes to it: it is taken, by the stock or by a window, and
 //!   while zeros are being written nobody can take it back (the trim gate, held by `refill_zeroed` and `tend`).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 
-use extol_device::{BlockDevice, BlockNr};
+use extol_device::{AlignedBuf, BlockDevice, BlockNr};
 use extol_vfs::Result;
 use parking_lot::Mutex;
 
@@ -41,6 +41,11 @@ const LARGEST: u32 = 256;
 const LEAST: u32 = 8;
 /// Bytes of zeros written by one request.
 const STEP: usize = 256 << 10;
+/// As direct I/O wants its memory on every device.
+const ALIGN: usize = 4096;
+
+/// The zeros, for all: making some for each request cost more than writing them.
+static ZEROS: LazyLock<AlignedBuf> = LazyLock::new(|| AlignedBuf::new(STEP, ALIGN));
 
 /// The blocks that are held.
 #[derive(Debug, Default)]
@@ -175,9 +180,8 @@ impl Shared {
 /// `len` zeros at `at`. Plain writes: what the device does with a request to zero a range may cost each later write of a
 /// block there.
 pub(crate) fn write_zeros(dev: &dyn BlockDevice, at: u64, len: usize) -> extol_device::Result<()> {
-    let zeros = vec![0; len.min(STEP)];
     for from in (0..len).step_by(STEP) {
-        dev.write_at(&zeros[..(len - from).min(STEP)], at + from as u64)?;
+        dev.write_at(&ZEROS[..(len - from).min(STEP)], at + from as u64)?;
     }
     Ok(())
 }

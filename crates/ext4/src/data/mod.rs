@@ -11,7 +11,8 @@
 //! the flush before its commit record makes the data of everything it maps durable. Nothing stale can show up in a file
 //! after a crash: what is not mapped reads as zeros, and freed blocks are taken again only after their commit.
 //!
-//! Large aligned writes skip the pages and go through the same three steps at once, from memory or out of a pipe (`piped`).
+//! Large aligned writes skip the pages and go through the same three steps at once, from memory or out of a pipe (`piped`);
+//! not so if a small file is written again and again (`write::is_rewritten`).
 //!
 //! Invariants
 //! - D1: a page in a hole holds a reservation (`write::put_page`), so step 1 does not fail for want of space.
