@@ -191,8 +191,9 @@ mod tests {
     fn tables_agree_with_a_list() {
         let mut rng = SmallRng::seed_from_u64(3);
         let mut names = Names::default();
-        // Name: where it led when it was recorded, where it leads.
-        let mut model: BTreeMap<(u32, Vec<u8>), (Option<u32>, Option<u32>)> = BTreeMap::new();
+        // Where it led when it was recorded, where it leads.
+        type Leads = (Option<u32>, Option<u32>);
+        let mut model: BTreeMap<(u32, Vec<u8>), Leads> = BTreeMap::new();
         for _ in 0..20_000 {
             let key = (rng.random_range(2..5), vec![b'a' + rng.random_range(0..5)]);
             let name = Name { dir: key.0, name: key.1.clone().into() };
@@ -213,7 +214,10 @@ mod tests {
                 assert_eq!(names.has_inside(dir), !want.is_empty());
                 assert_eq!(got.len(), want.len());
                 for ((name, change), ((_, text), ends)) in got.iter().zip(want) {
-                    assert_eq!((&name.name[..], change.recorded, change.current), (&text[..], ends.0, ends.1));
+                    assert_eq!(
+                        (&name.name[..], change.recorded, change.current),
+                        (&text[..], ends.0, ends.1)
+                    );
                 }
             }
             for ino in 20..24 {
