@@ -166,7 +166,8 @@ impl Cell {
         let is_dir = state.as_ref().map_or_else(OnceLock::new, |s| OnceLock::from(s.is_dir()));
         Self {
             ino,
-            recent: AtomicBool::new(true),
+            // It goes to the end of the clock: nobody looks at it for a whole round.
+            recent: AtomicBool::new(false),
             is_dir,
             version: AtomicU64::new(0),
             absent: Absent::default(),
