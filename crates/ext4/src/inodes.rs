@@ -39,6 +39,7 @@ use parking_lot::{MappedRwLockReadGuard, MappedRwLockWriteGuard, RwLock, RwLockR
 
 use crate::alloc::Window;
 use crate::data::dirty::DirtyPages;
+use crate::dir::{Absent, Room, Spot};
 use crate::fast_commit::eligibility::Change;
 use crate::fs::Fs;
 use crate::node::Node;
@@ -152,6 +153,8 @@ pub(crate) struct Cell {
     is_dir: OnceLock<bool>,
     /// How often it was locked for a change.
     version: AtomicU64,
+    /// Of a directory: the name that was looked for in vain last.
+    absent: Absent,
     state: RwLock<Option<InodeState>>,
 }
 
@@ -163,9 +166,11 @@ impl Cell {
         let is_dir = state.as_ref().map_or_else(OnceLock::new, |s| OnceLock::from(s.is_dir()));
         Self {
             ino,
-            recent: AtomicBool::new(true),
+            // It goes to the end of the clock: nobody looks at it for a whole round.
+            recent: AtomicBool::new(false),
             is_dir,
             version: AtomicU64::new(0),
+            absent: Absent::default(),
             state: RwLock::new(state),
         }
     }
@@ -211,6 +216,17 @@ impl Cell {
     /// who have the lock.
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Relaxed)
+    }
+
+    /// A search in the directory found that there is no such name. For those who have the lock.
+    pub fn note_absent(&self, name: &[u8], spot: &Spot) {
+        self.absent.remember(self.version(), name, spot);
+    }
+
+    /// What such a search found out, if nobody could change the directory since. For those who have just got the lock for a
+    /// change.
+    pub fn absent(&self, name: &[u8]) -> Option<Room> {
+        self.absent.recall(self.version(), name)
     }
 
     /// The lock was taken for a change. (Only its owner comes here, so no two at a time.)

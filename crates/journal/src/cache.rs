@@ -30,6 +30,7 @@
 //! shard (the counters) or was the same before (the mark for the clock), and that the buffer was filled is a flag.
 
 use std::collections::{HashMap, VecDeque};
+use std::io::IoSliceMut;
 use std::sync::Arc;
 // Hints and statistics; see `extol_sync` for why they are not its own.
 use std::sync::atomic::AtomicU64;
@@ -280,17 +281,19 @@ impl BlockCache {
         // One that is in memory may be newer than the device. One that is not is as it is there (C2).
         let absent =
             wanted.take_while(|nr| self.in_range(*nr) && !self.shard(*nr).lock().map.contains_key(nr));
-        let mut bytes = vec![0; absent.count() * self.block_size.len()];
-        if bytes.is_empty() || self.dev.read_at(&mut bytes, first.offset(self.block_size)).is_err() {
+        // Each into bytes of its own: they become the buffers.
+        let mut blocks: Vec<Vec<u8>> = absent.map(|_| vec![0; self.block_size.len()]).collect();
+        let mut bufs: Vec<IoSliceMut<'_>> = blocks.iter_mut().map(|block| IoSliceMut::new(block)).collect();
+        if bufs.is_empty() || self.dev.read_vectored_at(&mut bufs, first.offset(self.block_size)).is_err() {
             return;
         }
-        for (n, block) in bytes.chunks(self.block_size.len()).enumerate() {
+        for (n, block) in blocks.into_iter().enumerate() {
             let nr = first.plus(n as u64);
             let mut shard = self.shard(nr).lock();
             // (Somebody may have read it as well.)
             if !shard.map.contains_key(&nr) {
                 shard.make_room(self.capacity);
-                shard.insert(&Arc::new(Buf::new(nr, block.to_vec(), false)));
+                shard.insert(&Arc::new(Buf::new(nr, block, false)));
             }
         }
     }

@@ -121,7 +121,9 @@ pub(super) fn sorted<'a>(
     new: NewEntry<'a>,
     hash: impl Fn(&[u8]) -> u32,
 ) -> Result<Vec<Hashed<'a>>> {
-    let mut items = vec![Hashed { hash: hash(new.name), entry: new }];
+    // (As many as there are with names of eight bytes; more are rare.)
+    let mut items = Vec::with_capacity(area.len() / entry_len(8) + 1);
+    items.push(Hashed { hash: hash(new.name), entry: new });
     for entry in dirent::iter(area) {
         let entry = entry.map_err(|e| shape.bad(e))?;
         if entry.is_used() && !(skip_dots && entry.is_dot()) {

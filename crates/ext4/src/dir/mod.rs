@@ -13,6 +13,7 @@
 //! | `blocks` | reading blocks checked, changing them with their checksum, appending |
 //! | `leaf`, `index` | a block of entries, an index node |
 //! | `linear`, `htree` | the forms: finding and adding |
+//! | `absent` | what a look-up in vain leaves to whoever makes the name |
 //! | `early` | dividing leaves before they are full, for fast commits |
 //! | `readdir`, `batch` | listing with cookies that stay valid |
 //!
@@ -26,6 +27,7 @@
 //!   the volume must be repaired first.
 //! * Holes are read as blocks without entries, and filled when a name is added.
 
+mod absent;
 mod batch;
 mod blocks;
 mod early;
@@ -47,6 +49,7 @@ use crate::inline;
 use crate::map;
 use crate::node::Node;
 use crate::volume::Volume;
+pub(crate) use absent::{Absent, Room};
 use blocks::{BlockKind, Blocks, Shape};
 use htree::IndexError;
 use leaf::Hit;
@@ -182,6 +185,14 @@ pub(crate) fn seek(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Spot> {
     Ok(Spot { entry, place })
 }
 
+/// [`seek`] of a name that was perhaps looked for in vain before.
+pub(crate) fn seek_again(vol: &Volume, dir: &Node, name: &[u8], known: Option<Room>) -> Result<Spot> {
+    match known.map(|room| room.spot(vol)).transpose()?.flatten() {
+        Some(spot) => Ok(spot),
+        None => seek(vol, dir, name),
+    }
+}
+
 /// Finds a name: the inode, and its type where the volume records types.
 pub(crate) fn lookup(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Option<Entry>> {
     seek(vol, dir, name).map(|spot| spot.entry)
@@ -232,7 +243,7 @@ pub(crate) fn add(
     Ok(())
 }
 
-/// [`add`] of a name that was just looked for.
+/// [`add`] of a name that was just looked for. True if it went where there was room, and every other name is where it was.
 pub(crate) fn add_at(
     vol: &Volume,
     h: &mut Handle,
@@ -241,16 +252,18 @@ pub(crate) fn add_at(
     spot: &Spot,
     ino: InodeNr,
     kind: FileType,
-) -> Result<()> {
-    let Place::Vacant(Some(vacant)) = &spot.place else { return add(vol, h, dir, name, ino, kind) };
+) -> Result<bool> {
+    let Place::Vacant(Some(vacant)) = &spot.place else {
+        return add(vol, h, dir, name, ino, kind).map(|()| false);
+    };
     let shape = Shape::of(vol, dir);
     let new = NewEntry { name, ino, file_type: shape.stored_type(kind) };
     if early::is_due(h, &shape, vacant.used, &new) {
-        return add(vol, h, dir, name, ino, kind);
+        return add(vol, h, dir, name, ino, kind).map(|()| false);
     }
     put_in_leaf(h, &shape, vacant, new)?;
     eligibility::note_name(h, dir, name, None, Some(ino));
-    Ok(())
+    Ok(true)
 }
 
 fn add_to_blocks(vol: &Volume, h: &mut Handle, dir: &mut Node, new: NewEntry<'_>) -> Result<()> {

@@ -66,7 +66,7 @@ impl Plan {
                 plan.add(ask.ino);
             }
             for (name, change) in changes.names.inside(ask.ino) {
-                plan.add_name(changes, name, change)?;
+                plan.add_name(changes, &name, change)?;
             }
         }
         let mut at = 0;

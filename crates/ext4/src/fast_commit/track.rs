@@ -127,7 +127,7 @@ impl Changes {
                 inode.born |= born;
                 inode.data |= data;
             }
-            Delta::Name { dir, name, was, is } => self.names.change(dir, &name, was, is),
+            Delta::Name { dir, name, was, is } => self.names.change(dir, name, was, is),
             Delta::Mapped { ino, lblk, len, start, unwritten } => {
                 self.range(ino, lblk, len, Kind::Mapped { start, unwritten });
             }
@@ -183,14 +183,14 @@ impl Changes {
 
     /// True if the inode or its names changed.
     pub fn is_changed(&self, ino: u32) -> bool {
-        self.inodes.contains_key(&ino) || self.names.of(ino).next().is_some()
+        self.inodes.contains_key(&ino) || self.names.has_end(ino)
     }
 
     /// True if there may be something to record for an ask.
     pub fn wants(&self, ask: &Ask) -> bool {
         let inode = self.inode(ask.ino);
-        let named = self.names.of(ask.ino).next().is_some();
-        let inside = self.names.inside(ask.ino).next().is_some();
+        let named = self.names.has_end(ask.ino);
+        let inside = self.names.has_inside(ask.ino);
         if inside {
             return true;
         }

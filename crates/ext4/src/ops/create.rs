@@ -60,7 +60,8 @@ pub(crate) fn create(
     let cell = fs.cell(dir)?;
     with_inode(fs, || {
         let mut parent = cell.write()?;
-        let attr = create_in(fs, &mut parent, name, new, perm, umask, who)?;
+        let known = cell.absent(name);
+        let attr = create_in(fs, &mut parent, (name, known), new, perm, umask, who)?;
         Ok(attr)
     })
 }
@@ -105,7 +106,7 @@ pub(crate) fn drop_dir_link(raw: &mut Inode) {
 fn create_in(
     fs: &Fs,
     parent: &mut InodeState,
-    name: &[u8],
+    (name, known): (&[u8], Option<dir::Room>),
     new: &NewNode,
     perm: u16,
     umask: u16,
@@ -113,7 +114,7 @@ fn create_in(
 ) -> Result<Attr> {
     check_dir(parent)?;
     let vol = &fs.vol;
-    let spot = dir::seek(vol, &parent.node, name)?;
+    let spot = dir::seek_again(vol, &parent.node, name, known)?;
     if spot.entry.is_some() {
         return Err(FsError::Exists);
     }

@@ -29,13 +29,18 @@ pub(crate) fn lookup(fs: &Fs, dir: u32, name: &[u8]) -> Result<Attr> {
     if name.len() > super::NAME_MAX {
         return Err(FsError::NameTooLong);
     }
-    let parent = fs.cell(dir)?;
+    let cell = fs.cell(dir)?;
     let ino = {
-        let parent = parent.read()?;
+        let parent = cell.read()?;
         if !parent.is_dir() {
             return Err(FsError::NotADirectory);
         }
-        let (ino, _) = dir::lookup(&fs.vol, &parent.node, name)?.ok_or(FsError::NotFound)?;
+        let spot = dir::seek(&fs.vol, &parent.node, name)?;
+        let Some((ino, _)) = spot.entry else {
+            // Whoever asks is often about to make it.
+            cell.note_absent(name, &spot);
+            return Err(FsError::NotFound);
+        };
         if !matches!(name, b"." | b"..") {
             check_entry(fs, parent.node.ino, ino)?;
         }
@@ -94,6 +99,7 @@ pub(crate) fn link(fs: &Fs, ino: u32, dir: u32, name: &[u8]) -> Result<Attr> {
     }
     with_space(fs, || {
         let mut parent = parent_cell.write()?;
+        let known = parent_cell.absent(name);
         check_dir(&parent)?;
         let mut st = cell.write()?;
         if st.node.raw.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
@@ -109,7 +115,7 @@ pub(crate) fn link(fs: &Fs, ino: u32, dir: u32, name: &[u8]) -> Result<Attr> {
         if projects && parent.node.raw.projid != st.node.raw.projid {
             return Err(FsError::Invalid("the directory belongs to another project"));
         }
-        let spot = dir::seek(&fs.vol, &parent.node, name)?;
+        let spot = dir::seek_again(&fs.vol, &parent.node, name, known)?;
         if spot.entry.is_some() {
             return Err(FsError::Exists);
         }

@@ -158,8 +158,11 @@ impl Rename<'_> {
         };
         check_dir(&dirs.from)?;
         check_dir(dirs.to_ref())?;
-        let (source, _) = dir::lookup(&fs.vol, &dirs.from.node, self.name)?.ok_or(FsError::NotFound)?;
-        let target = dir::lookup(&fs.vol, &dirs.to_ref().node, self.new_name)?.map(|(ino, _)| ino);
+        let known = to_cell.absent(self.new_name);
+        let from_spot = dir::seek(&fs.vol, &dirs.from.node, self.name)?;
+        let (source, _) = from_spot.entry.ok_or(FsError::NotFound)?;
+        let to_spot = dir::seek_again(&fs.vol, &dirs.to_ref().node, self.new_name, known)?;
+        let target = to_spot.entry.map(|(ino, _)| ino);
         let exchange = self.flags.contains(RenameFlags::EXCHANGE);
         if to_above.contains(&source.0) || source.0 == self.new_dir {
             return Err(FsError::Invalid("a directory cannot be moved into itself"));
@@ -223,7 +226,7 @@ impl Rename<'_> {
                 _ => {}
             }
         }
-        self.replace(&mut dirs, &mut source_st, target_st.as_deref_mut())?;
+        self.replace(&mut dirs, (&from_spot, &to_spot), &mut source_st, target_st.as_deref_mut())?;
         let gone = target_st.as_ref().is_some_and(|t| t.node.raw.links == 0);
         drop(target_st);
         Ok(Outcome::Done(target_cell.filter(|_| gone)))
@@ -240,6 +243,7 @@ impl Rename<'_> {
     fn replace(
         &self,
         dirs: &mut Dirs<'_>,
+        (from, to): (&dir::Spot, &dir::Spot),
         source: &mut InodeState,
         target: Option<&mut InodeState>,
     ) -> Result<()> {
@@ -268,25 +272,36 @@ impl Rename<'_> {
             white = Some(create::make(fs, &mut h, &dirs.from, &node, 0, 0, Creds::default())?);
         }
         let named = match &target {
-            Some(_) => dir::replace(vol, &mut h, &mut dirs.to().node, self.new_name, source.node.ino, kind),
-            None => dir::add(vol, &mut h, &mut dirs.to().node, self.new_name, source.node.ino, kind),
+            Some(_) => dir::replace(vol, &mut h, &mut dirs.to().node, self.new_name, source.node.ino, kind)
+                .map(|()| true),
+            None => {
+                let node = &mut dirs.to().node;
+                dir::add_at(vol, &mut h, node, self.new_name, to, source.node.ino, kind)
+            }
         };
-        if let Err(e) = named {
-            if let Some(mut white) = white {
-                create::unmake(fs, &mut h, &mut white);
+        let in_place = match named {
+            Ok(in_place) => in_place,
+            Err(e) => {
+                if let Some(mut white) = white {
+                    create::unmake(fs, &mut h, &mut white);
+                }
+                dirs.to().store(fs, &mut h, true)?;
+                if !matches!(e, FsError::Io(_)) {
+                    // (What could not be read could not be undone either.)
+                    let _ = h.stop();
+                }
+                return Err(e);
             }
-            dirs.to().store(fs, &mut h, true)?;
-            if !matches!(e, FsError::Io(_)) {
-                // (What could not be read could not be undone either.)
-                let _ = h.stop();
-            }
-            return Err(e);
-        }
+        };
         match &mut white {
             Some(white) => {
                 let ino = white.node.ino;
                 dir::replace(vol, &mut h, &mut dirs.from.node, self.name, ino, FileType::CharDevice)?;
                 white.store(fs, &mut h, true)?;
+            }
+            // (Where the new name went may have been where the old one is.)
+            None if moves || in_place => {
+                dir::remove_at(vol, &mut h, &mut dirs.from.node, self.name, from)?;
             }
             None => {
                 dir::remove(vol, &mut h, &mut dirs.from.node, self.name)?;

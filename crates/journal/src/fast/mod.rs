@@ -68,7 +68,7 @@ pub enum Delta {
         /// Directory.
         dir: u32,
         /// Name.
-        name: Box<[u8]>,
+        name: Arc<[u8]>,
         /// Inode that it led to before.
         was: Option<u32>,
         /// Inode that it leads to now.

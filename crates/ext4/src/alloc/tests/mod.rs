@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::io::IoSliceMut;
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 use std::sync::Arc;
@@ -51,6 +52,17 @@ impl BlockDevice for FileDisk {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> extol_device::Result<()> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         self.file.read_exact_at(buf, offset).map_err(Self::err(DeviceOp::Read, offset, buf.len()))
+    }
+    fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> extol_device::Result<()> {
+        let mut all = vec![0; bufs.iter().map(|buf| buf.len()).sum()];
+        self.read_at(&mut all, offset)?;
+        let mut rest = &all[..];
+        for buf in bufs {
+            let (part, behind) = rest.split_at(buf.len());
+            buf.copy_from_slice(part);
+            rest = behind;
+        }
+        Ok(())
     }
     fn write_at(&self, buf: &[u8], offset: u64) -> extol_device::Result<()> {
         self.file.write_all_at(buf, offset).map_err(Self::err(DeviceOp::Write, offset, buf.len()))
