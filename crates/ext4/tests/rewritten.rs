@@ -99,7 +99,8 @@ fn long_files_are_written_each_time() {
             assert_eq!(fs.stats().dirty_bytes, 0, "round {round}");
         }
     }
-    let files: Vec<u32> = (0..6).map(|n| file(&fs, fs.root(), &format!("{n}"))).collect();
+    let home = dir(&fs, fs.root(), "d");
+    let files: Vec<u32> = (0..6).map(|n| file(&fs, home, &format!("{n}"))).collect();
     for round in 0..3 {
         for &ino in &files {
             write(&fs, ino, 0, &bytes(MIB, round + ino as usize));
