@@ -105,13 +105,14 @@ impl View {
         Self::of_empty_inodes(&names.iter().map(std::slice::from_ref).collect::<Vec<_>>())
     }
 
-    /// Empty files, each with all its names.
+    /// Empty files, each with all its names, and empty directories, whose names end with a slash.
     #[cfg(test)]
     pub(crate) fn of_empty_inodes(inodes: &[&[&str]]) -> Self {
         let seen = |(ino, names): (usize, &&[&str])| {
-            let links = names.len() as u32;
-            let seen = Seen { ino: ino as u64, kind: Kind::File, links, content: Some(Arc::default()) };
-            names.iter().map(|n| ((*n).to_owned(), seen.clone())).collect::<Vec<_>>()
+            let is_dir = names.iter().all(|n| n.ends_with('/'));
+            let (kind, links) = if is_dir { (Kind::Dir, 2) } else { (Kind::File, names.len() as u32) };
+            let seen = Seen { ino: ino as u64, kind, links, content: (!is_dir).then(Arc::default) };
+            names.iter().map(|n| (n.trim_end_matches('/').to_owned(), seen.clone())).collect::<Vec<_>>()
         };
         Self { names: inodes.iter().enumerate().flat_map(seen).collect() }
     }

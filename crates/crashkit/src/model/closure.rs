@@ -23,11 +23,12 @@
 //! |---|---|
 //! | fsync of a file | its names |
 //! | fdatasync of a file | the name it was made with, or newer ones |
-//! | fsync of a directory | its own name; all names of each inode that came to a name in it and is still there, as of then; and no inode has a name that it lost there |
+//! | fsync of a directory | its own name; all names of each inode that came to a name in it and is still there, as of then; and no inode has a name that it lost there. An inode that had the name when the directory was promised the last time, and has it again, just has it |
 //! | syncfs | all names |
 //!
 //! A name that came to a directory and went again between two syncs promises nothing: the directory is as it was, and where
-//! the inode came from was never asked about.
+//! the inode came from was never asked about. Nor does one that went and came back, to the same inode, but itself: what
+//! became of the inode's names elsewhere was not asked about.
 //!
 //! The moments of different inodes are chosen on their own; that they fit together needs no rule, because what is judged
 //! is a tree: a name leads to one inode. Contents follow the same rules as without fast commits.
@@ -103,6 +104,7 @@ fn inodes<'a>(lines: &'a [Line]) -> Result<Vec<Found<'a>>, String> {
 }
 
 /// What was promised about names.
+#[derive(Default)]
 struct Demands {
     /// The steps that all names must show.
     all: usize,
@@ -110,27 +112,51 @@ struct Demands {
     lowest: BTreeMap<Id, usize>,
     /// The moments, from and before, at which an inode had a name that a synced directory no longer has.
     gone: BTreeMap<Id, Vec<(usize, usize)>>,
+    /// Names that an inode had when they were promised, went without, and had again at a sync after so many steps.
+    kept: BTreeMap<Id, Vec<(String, usize)>>,
 }
 
 impl Demands {
     fn of(history: &History, moment: Moment) -> Self {
-        let mut demands = Self { all: 0, lowest: BTreeMap::new(), gone: BTreeMap::new() };
-        for promise in &history.promises[..moment.promised] {
+        let mut demands = Self::default();
+        let promises = &history.promises[..moment.promised];
+        for (nr, promise) in promises.iter().enumerate() {
             let Some(id) = promise.of else {
                 demands.all = demands.all.max(promise.names);
                 continue;
             };
             demands.least(id, promise.names);
+            // The last moment at which all names of the directory were promised before.
+            let before = promises[..nr].iter().filter(|p| p.of.is_none_or(|of| of == id));
+            let known = before.map(|p| p.steps).max().unwrap_or(0);
             let inside = |m: &&Moved| m.dir == Some(id) && m.steps <= promise.steps;
-            // Who has each name, and since when.
+            // Who has each name, and since when; who had it, and from when to when.
             let mut has: BTreeMap<&str, (Id, usize)> = BTreeMap::new();
+            let mut had: BTreeMap<&str, Vec<(Id, usize, usize)>> = BTreeMap::new();
             for moved in history.moves.iter().filter(inside) {
-                if let Some((lost, since)) = has.remove(moved.path.as_str()) {
-                    demands.gone.entry(lost).or_default().push((since, moved.steps));
+                let path = moved.path.as_str();
+                if let Some((lost, since)) = has.remove(path) {
+                    had.entry(path).or_default().push((lost, since, moved.steps));
                 }
-                has.extend(moved.is.map(|id| (moved.path.as_str(), (id, moved.steps))));
+                has.extend(moved.is.map(|id| (path, (id, moved.steps))));
             }
-            has.into_values().for_each(|(id, since)| demands.least(id, since));
+            // Who had it then and has it again.
+            let back = |path: &str| {
+                let (id, _) = has.get(path)?;
+                let had = had.get(path)?.iter();
+                had.copied().find(|(had, since, until)| had == id && (*since..*until).contains(&known))
+            };
+            for (path, (id, since)) in &has {
+                match back(path) {
+                    Some(_) => demands.kept.entry(*id).or_default().push(((*path).to_owned(), promise.steps)),
+                    None => demands.least(*id, *since),
+                }
+            }
+            for (path, lost) in &had {
+                for (lost, since, until) in lost.iter().filter(|l| back(path) != Some(**l)) {
+                    demands.gone.entry(*lost).or_default().push((*since, *until));
+                }
+            }
         }
         demands
     }
@@ -142,6 +168,11 @@ impl Demands {
 
     fn is_gone(&self, id: Id, time: usize) -> bool {
         self.gone.get(&id).into_iter().flatten().any(|(since, until)| (*since..*until).contains(&time))
+    }
+
+    /// True if an inode with these names at this moment lacks one that it must have kept.
+    fn is_missing(&self, id: Id, time: usize, names: &[String]) -> bool {
+        self.kept.get(&id).into_iter().flatten().any(|(path, steps)| time <= *steps && !names.contains(path))
     }
 }
 
@@ -253,6 +284,7 @@ impl Attempt<'_> {
             };
             let times = moments.get(&id).into_iter().flatten().copied().chain([base]);
             let times = times.filter(|time| !demands.is_gone(id, *time));
+            let times = times.filter(|time| !demands.is_missing(id, *time, self.names(id, *time)));
             let states: BTreeSet<&[String]> =
                 times.map(|t| self.names(id, t)).filter(|n| promised(n)).collect();
             let mut absent = false;
@@ -333,7 +365,7 @@ mod tests {
     use super::*;
     use crate::tape::Note;
 
-    /// A history in short: `+a` makes a file, `a>b` renames, `a=b` links, `-a` unlinks, `!a` is an fsync, `!` of the directory,
+    /// A history in short: `+a` makes a file, `+a/` a directory, `a>b` renames, `a=b` links, `-a` unlinks, `!a` is an fsync, `!` of the directory,
     /// `*` a syncfs. Step `n` begins at position `10 n` of the tape and ends at `10 n + 5`.
     fn history(steps: &[&str]) -> History {
         let mut history = History::new("");
@@ -342,7 +374,11 @@ mod tests {
             let touched = |ids: [Option<Id>; 2]| [ids[0], ids[1], Some(Tree::TOP)];
             if let Some(name) = step.strip_prefix('+') {
                 let id = history.new_id();
-                tree.add(name, id, Kind::File);
+                let (name, kind) = match name.strip_suffix('/') {
+                    Some(dir) => (dir, Kind::Dir),
+                    None => (name, Kind::File),
+                };
+                tree.add(name, id, kind);
                 history.names((*step).to_owned(), tree, &touched([Some(id), None]));
                 history.contents(id, Content::default(), Zeros::No);
             } else if let Some(name) = step.strip_prefix('-') {
@@ -428,5 +464,24 @@ mod tests {
         let made_and_cut = ["+a", "+b", "-b", "!", "+x", "!x"];
         assert!(at_end(&made_and_cut, &[&["a"], &["x"]]).is_ok());
         assert!(at_end(&made_and_cut, &[&["a"], &["b"], &["x"]]).is_err(), "gone");
+    }
+
+    /// A name that went and came back: the directory is as it was, and has to be.
+    #[test]
+    fn a_directory_promises_no_more_of_what_came_back_than_its_name() {
+        let steps = ["+d/", "+a", "a=b", "+x", "*", "b>d/c", "a=b", "!"];
+        assert!(at_end(&steps, &[&["d/"], &["a", "b"], &["x"]]).is_ok(), "nobody asked about d");
+        assert!(at_end(&steps, &[&["d/"], &["a", "b", "d/c"], &["x"]]).is_ok());
+        assert!(at_end(&steps, &[&["d/"], &["a", "d/c"], &["x"]]).is_err(), "b was there and is");
+        assert!(at_end(&steps, &[&["d/"], &["a"], &["x"]]).is_err());
+        // Its loss was made durable in between.
+        let steps = ["+a", "a=b", "+x", "*", "-b", "!a", "a=b", "!"];
+        assert!(at_end(&steps, &[&["a", "b"], &["x"]]).is_ok());
+        assert!(at_end(&steps, &[&["a"], &["x"]]).is_err());
+        // Somebody else had it in between.
+        let steps = ["+a", "a=b", "+x", "*", "x>b", "!b", "-b", "a=b", "!"];
+        assert!(at_end(&steps, &[&["a", "b"]]).is_ok());
+        assert!(at_end(&steps, &[&["a"], &["b"]]).is_err());
+        assert!(at_end(&steps, &[&["a"]]).is_err());
     }
 }
