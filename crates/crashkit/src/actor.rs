@@ -3,14 +3,14 @@
 //! Each operation is framed by two notes on the tape. What the file system refuses for lack of space is no error: it is a
 //! step that changed nothing (or, for a write, what a look at the file shows). Everything else that fails ends the run.
 
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use extol::vfs::{Fallocate, XattrSet};
 use extol::{Ext4, File, FileSystem as _, FsError, OpenOptions};
+use extol_testkit::pipe::holding;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
-use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
 use crate::model::{Content, History, Id, Kind, Tree, Zeros};
 use crate::tape::{Note, Tape};
@@ -275,7 +275,7 @@ impl Actor {
     /// whether the pipe was taken.
     pub fn write_piped(&mut self, path: &str, at: usize, len: usize) -> Done<bool> {
         let bytes = self.fresh(len);
-        let pipe = holding(&bytes).map_err(|e| format!("a pipe: {e}"))?;
+        let (pipe, _writer) = holding(&bytes).map_err(|e| format!("a pipe: {e}"))?;
         let fs = Arc::clone(&self.fs);
         let mut taken = false;
         let text = format!("write {path}: {len} bytes at {at}, from a pipe");
@@ -444,15 +444,4 @@ impl Actor {
         }
         Ok(())
     }
-}
-
-/// A pipe that holds these bytes.
-fn holding(bytes: &[u8]) -> std::io::Result<OwnedFd> {
-    let (reader, writer) = pipe_with(PipeFlags::NONBLOCK)?;
-    fcntl_setpipe_size(&writer, bytes.len())?;
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        rest = &rest[rustix::io::write(&writer, rest)?..];
-    }
-    Ok(reader)
 }

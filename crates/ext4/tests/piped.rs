@@ -2,25 +2,14 @@
 
 mod common;
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 use common::*;
 use extol::Ext4;
 use extol::vfs::{Fallocate, FileSystem, FsError};
-use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
+use extol_testkit::pipe::holding;
 
 const KIB: usize = 1024;
-
-/// A pipe that holds these bytes; its ends do not block, as those of a mount.
-fn holding(bytes: &[u8]) -> (OwnedFd, OwnedFd) {
-    let (reader, writer) = pipe_with(PipeFlags::NONBLOCK).unwrap();
-    fcntl_setpipe_size(&writer, bytes.len()).unwrap();
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        rest = &rest[rustix::io::write(&writer, rest).unwrap()..];
-    }
-    (reader, writer)
-}
 
 fn bytes(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 31 + i / 4096 * 7 + seed) as u8).collect()
@@ -28,7 +17,7 @@ fn bytes(len: usize, seed: usize) -> Vec<u8> {
 
 /// True if it was written; else nothing was taken out of the pipe.
 fn write_piped(fs: &Ext4, ino: u32, offset: u64, data: &[u8]) -> Result<bool, FsError> {
-    let (reader, _writer) = holding(data);
+    let (reader, _writer) = holding(data).unwrap();
     let result = fs.write_piped(ino, offset, reader.as_fd(), data.len());
     let left = if result == Ok(true) { 0 } else { data.len() };
     assert_eq!(rustix::io::ioctl_fionread(&reader).unwrap(), left as u64, "{result:?}");

@@ -25,6 +25,7 @@ mod make_tree;
 mod mapped;
 mod mount;
 mod need;
+pub mod pipe;
 mod scratch;
 mod subject;
 mod tree;
