@@ -365,8 +365,8 @@ mod tests {
     use super::*;
     use crate::tape::Note;
 
-    /// A history in short: `+a` makes a file, `+a/` a directory, `a>b` renames, `a=b` links, `-a` unlinks, `!a` is an fsync, `!` of the directory,
-    /// `*` a syncfs. Step `n` begins at position `10 n` of the tape and ends at `10 n + 5`.
+    /// A history in short: `+a` makes a file, `+a/` a directory, `a>b` renames, `a=b` links, `-a` unlinks, `!a` is an fsync, `!`
+    /// of the directory, `*` a syncfs. Step `n` begins at position `10 n` of the tape and ends at `10 n + 5`.
     fn history(steps: &[&str]) -> History {
         let mut history = History::new("");
         for step in steps {

@@ -16,7 +16,8 @@
 //!
 //! Invariants
 //! - D1: a page in a hole holds a reservation (`write::put_page`), so step 1 does not fail for want of space.
-//! - D2: `disk_size` grows only in the transaction that maps the blocks below it (`place::apply`).
+//! - D2: `disk_size` grows only in the transaction that maps the blocks below it (`place::apply`); pages before a large
+//!   piece go before it (`write::write_direct`).
 //! - D3: bytes behind the end of the file are zero in every page (`write::load`) and on the device before the file grows
 //!   over them (`truncate::zero_tail`).
 //! - D4: a failed data write aborts the journal: what it should have covered is never acknowledged.
