@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use extol_device::{BlockSize, SharedDevice};
+use extol_device::{BlockNr, BlockSize, SharedDevice};
 use extol_sync::rank::{Mutex, Rank};
 
 use crate::erase::Erase;
@@ -306,6 +306,12 @@ impl Log {
     /// The blocks for fast commits.
     pub fn area(&self) -> Option<Range<u32>> {
         self.area.clone()
+    }
+
+    /// The device block behind the last one of the fast-commit area.
+    pub fn behind_area(&self) -> Option<BlockNr> {
+        let last = self.area.as_ref()?.end.checked_sub(1)?;
+        self.map.device_block(last).map(|nr| nr.plus(1))
     }
 
     /// Writes whole blocks of the fast-commit area from `first` on; the last write is durable on return if `fua`.

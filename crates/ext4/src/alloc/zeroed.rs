@@ -10,6 +10,11 @@
 //! data, the block shows zeros and nothing that was once somebody else's (see `Witness` in the journal). That saves one of
 //! the two trips of an fsync, for the price of writing the block twice; the zeros go out in one large request for many files.
 //!
+//! The data goes to the medium together with the fast commit that maps it, and one flush waits for both. So the stock begins
+//! behind the fast-commit area: on a disk the head makes a short way between the two, not one from the files' directory to the log,
+//! which lies in the middle of the volume. (Files from all directories share the stock, so it is near one directory at most in any case.)
+//! From there it goes on upwards until the next mount. Without such an area it begins where the first file that asks would lie.
+//!
 //! Nothing is zeroed before a first fsync asks, and little then: each refill doubles, up to [`LARGEST`] blocks. So at most
 //! twice that are held. Under pressure they are given back as windows are; while zeros are being written nobody else
 //! may be told that there is no space (the trim gate), since a block that was given back must not be zeroed any more.
@@ -82,7 +87,7 @@ impl Allocator {
 impl Shared {
     /// `want` to `most` neighbouring blocks that are zero on the medium, or none if there are none now; more are made then, once
     /// somebody calls [`Allocator::refill_zeroed`]. With `at` only if they begin there. `near`: where the first ones
-    /// ever should lie. As with `take`, the disk knows nothing of it.
+    /// ever should lie if there is no fast-commit area. As with `take`, the disk knows nothing of it.
     pub(super) fn take_zeroed(
         &self,
         want: u32,
@@ -106,7 +111,7 @@ impl Shared {
         near: BlockNr,
     ) -> (Option<Run>, Option<Run>) {
         let mut held = self.zeroed.held.lock();
-        held.goal.get_or_insert(near);
+        held.goal.get_or_insert_with(|| self.journal.behind_fast_area().unwrap_or(near));
         let (mut cut, mut rest) = (None, None);
         for _ in 0..2 {
             if let Some(slot) = &held.ready {

@@ -241,6 +241,14 @@ impl Journal {
         self.state.lock().fast.area.is_some()
     }
 
+    /// The block of the file system behind the fast-commit area, if that lies on the same device: what goes to the medium together
+    /// with fast commits is nowhere sooner there.
+    #[must_use]
+    pub fn behind_fast_area(&self) -> Option<BlockNr> {
+        let log = self.log.as_ref().filter(|log| !log.is_external())?;
+        log.behind_area().filter(|nr| self.in_range(*nr))
+    }
+
     /// Turns fast commits on or off, at once. When turned on, they begin with the next transaction: of the running one
     /// the source does not know everything.
     ///
