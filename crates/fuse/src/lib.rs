@@ -51,6 +51,7 @@ mod counts;
 mod crew;
 pub mod direct;
 mod errno;
+mod gather;
 mod init;
 mod intake;
 mod mount;
