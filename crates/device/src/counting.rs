@@ -122,6 +122,10 @@ impl<D: BlockDevice> BlockDevice for CountingDevice<D> {
         self.inner.read_scattered(reads, done)
     }
 
+    fn reads_together(&self) -> bool {
+        self.inner.reads_together()
+    }
+
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
         self.count_write(total_len(bufs));
         self.inner.write_vectored_at(bufs, offset)

@@ -148,6 +148,10 @@ impl<D: BlockDevice> BlockDevice for FailLatch<D> {
         self.inner.read_scattered(reads, done)
     }
 
+    fn reads_together(&self) -> bool {
+        self.inner.reads_together()
+    }
+
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
         self.guarded(|d| d.write_vectored_at(bufs, offset))
     }

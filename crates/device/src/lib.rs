@@ -88,6 +88,11 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         }
     }
 
+    /// True if [`read_scattered`](BlockDevice::read_scattered) does more than one read at a time.
+    fn reads_together(&self) -> bool {
+        false
+    }
+
     /// Writes the buffers one after the other at `offset`.
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], mut offset: u64) -> Result<()> {
         for buf in bufs {
@@ -178,6 +183,10 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
 
     fn read_scattered(&self, reads: &mut [ScatteredRead<'_>], done: ReadDone<'_>) {
         (**self).read_scattered(reads, done)
+    }
+
+    fn reads_together(&self) -> bool {
+        (**self).reads_together()
     }
 
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {

@@ -8,7 +8,8 @@ use std::sync::{Arc, OnceLock};
 use extol_device::{Direct, FileDevice, IoPriority, OpenOptions, SharedDevice};
 use extol_vfs::{
     Attr, CheckpointFlags, Creds, DirEntry, Done, Fallocate, FileExtent, FileId, FileSystem, FsError,
-    NewNode, ReadDone, ReadJob, Reader, RemountError, RenameFlags, Result, Seek, SetAttr, Shutdown, StatFs, XattrSet,
+    NewNode, ReadDone, ReadJob, Reader, RemountError, RenameFlags, Result, Seek, SetAttr, Shutdown, StatFs,
+    XattrSet,
 };
 use parking_lot::Mutex;
 
@@ -351,6 +352,10 @@ impl FileSystem for Ext4 {
 
     fn read_many(&self, jobs: &mut [ReadJob<'_>], done: ReadDone<'_>) {
         read_many::read_many(&self.fs, jobs, &mut |i, result| done(i, self.op(result)));
+    }
+
+    fn reads_together(&self) -> bool {
+        self.fs.vol.dev.reads_together()
     }
 
     fn reader(&self, ino: u32) -> Box<dyn Reader + '_> {

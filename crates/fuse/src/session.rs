@@ -28,8 +28,9 @@ use crate::mount::{self, MountError};
 use crate::reads::Reads;
 use crate::ring::{self, Prepared, Rings};
 use crate::share::Share;
+use crate::slot::{Call, Slot};
 use crate::wire::{Reply, Request};
-use crate::worker::{self, Call, Slot};
+use crate::worker;
 
 /// Workers at the start.
 const FIRST_WORKERS: usize = 2;

@@ -5,6 +5,9 @@
 //!                 │ panic: EIO         │ undeliverable: give the references back
 //! ```
 //!
+//! READs that wait behind a READ are done together with it, and what is found behind them is given to another worker
+//! ([`gather`](crate::gather)).
+//!
 //! Whether it reads again is decided by [`crew`](crate::crew). Requests that wait by nature (reads of file data …) say so
 //! when they are taken ([`waits`]; reads of a device that is quicker than waking somebody do not, see [`reads`](crate::reads)), and
 //! so do those of a heavy writer while fsyncs go first ([`Share::is_busy`](crate::share::Share)). An fsync says so if it waits
@@ -19,18 +22,14 @@
 //! A frozen volume lets no change through, and that may last. A worker whose request has to wait for the thaw does not
 //! count against `max_threads` meanwhile, and makes sure that somebody else reads: the request that thaws must find a worker,
 //! however many wait. If none can be had, the request is answered EAGAIN instead of waiting.
-//!
-//! A worker's [`Slot`] says what it does: the worker begins and ends a request there, and the tender may mark it as away in
-//! between; whoever changes the slot first tells the crew, so each leave is told once.
 
 use std::io;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno as Os;
 
@@ -45,6 +44,7 @@ use crate::intake::{Intake, Piped, Taken};
 use crate::ops::{self, Context, Kernel, Outcome};
 use crate::ring;
 use crate::session::Shared;
+use crate::slot::{Call, Slot};
 use crate::wire::{Reply, Request};
 
 /// A worker that has handled a request of this size has memory worth giving back.
@@ -73,98 +73,6 @@ pub(crate) fn waits(opcode: u32, direct_io: bool) -> bool {
         // Where files are devices; else they go to memory.
         op::WRITE => direct_io,
         _ => false,
-    }
-}
-
-/// What a worker is doing; the rest of the word counts its requests.
-const ACTIVE: u64 = 1;
-const AWAY: u64 = 2;
-const DOING: u64 = 3;
-
-/// What a worker is woken for.
-#[derive(Debug)]
-pub(crate) enum Call {
-    /// To read requests: it counts as reading already.
-    Read,
-    /// For this request: it counts as away.
-    Do(Given),
-}
-
-/// A worker as others see it.
-#[derive(Debug, Default)]
-pub(crate) struct Slot {
-    doing: AtomicU64,
-    /// What the tender saw the last time.
-    seen: AtomicU64,
-    called: Mutex<Option<Call>>,
-    wake: Condvar,
-}
-
-impl Slot {
-    /// A request begins.
-    pub(crate) fn begin(&self, away: bool) {
-        let next = (self.doing.load(Ordering::Relaxed) | DOING) + 1;
-        self.doing.store(next | if away { AWAY } else { ACTIVE }, Ordering::Release);
-    }
-
-    /// Marks the worker as away. False if it was away before, or is not working.
-    fn leave(&self, word: u64) -> bool {
-        word & DOING == ACTIVE
-            && self
-                .doing
-                .compare_exchange(word, (word & !DOING) | AWAY, Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok()
-    }
-
-    /// The request is over. False if the worker was away.
-    pub(crate) fn end(&self) -> bool {
-        self.doing.fetch_and(!DOING, Ordering::AcqRel) & DOING == ACTIVE
-    }
-
-    /// True, and it is marked as away, if it is at the same request as when this was asked the last time.
-    pub(crate) fn takes_long(&self) -> bool {
-        let word = self.doing.load(Ordering::Acquire);
-        self.seen.swap(word, Ordering::Relaxed) == word && self.leave(word)
-    }
-
-    /// True if it works.
-    fn works(&self) -> bool {
-        self.doing.load(Ordering::Acquire) & DOING != 0
-    }
-
-    /// True if it works on a request that waits.
-    pub(crate) fn is_away(&self) -> bool {
-        self.doing.load(Ordering::Acquire) & DOING == AWAY
-    }
-
-    /// True if it works, and at the same request as when this was asked the last time.
-    pub(crate) fn same_request(&self) -> bool {
-        let word = self.doing.load(Ordering::Acquire);
-        self.seen.swap(word, Ordering::Relaxed) == word && word & DOING != 0
-    }
-
-    /// Wakes the worker.
-    pub(crate) fn call(&self, why: Call) {
-        *self.called.lock() = Some(why);
-        self.wake.notify_one();
-    }
-
-    /// The request that a new worker begins with.
-    fn given(&self) -> Option<Given> {
-        match self.called.lock().take() {
-            Some(Call::Do(given)) => Some(given),
-            _ => None,
-        }
-    }
-
-    fn sleep(&self) -> Call {
-        let mut called = self.called.lock();
-        loop {
-            match called.take() {
-                Some(why) => return why,
-                None => self.wake.wait(&mut called),
-            }
-        }
     }
 }
 
@@ -199,7 +107,7 @@ fn give(shared: &Arc<Shared>, given: Given) -> Option<Given> {
         return None;
     }
     let slot = Arc::<Slot>::default();
-    *slot.called.lock() = Some(Call::Do(given));
+    slot.call(Call::Do(given));
     if start_as(shared, &slot).unwrap_or(false) { None } else { slot.given() }
 }
 
@@ -368,6 +276,9 @@ impl Worker {
     fn gather(&self, first: Wanted, batch: &mut Batch, spare: &mut [u8], reply: &mut Reply<'_>) -> bool {
         let shared = &*self.shared;
         let Some(second) = shared.second.as_ref() else { return false };
+        if shared.reads.are_long() || !shared.fs.reads_together() {
+            return false;
+        }
         let other = batch.gather(first, second, spare, &shared.crowd);
         let reads = batch.len();
         if reads == 0 {
@@ -472,9 +383,8 @@ impl Worker {
         if let Some(queue) = self.queue {
             return ring::attend(&self.shared, queue);
         }
-        let word = self.slot.doing.load(Ordering::Acquire);
         let crew = &self.shared.crew;
-        obey(&self.shared, if self.slot.leave(word) { crew.leave() } else { crew.wait() });
+        obey(&self.shared, if self.slot.leaves() { crew.leave() } else { crew.wait() });
         let pool = self.shared.pool.lock();
         pool.threads > pool.waiting
     }

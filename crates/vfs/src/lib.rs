@@ -142,6 +142,11 @@ pub trait FileSystem: Send + Sync {
         }
     }
 
+    /// True if [`read_many`](Self::read_many) does more than one read at a time.
+    fn reads_together(&self) -> bool {
+        false
+    }
+
     /// Somebody who reads this file; the caller keeps its reference on it meanwhile. What is read ahead is read for readers,
     /// not for [`read`](Self::read), behind which the kernel does it.
     fn reader(&self, ino: u32) -> Box<dyn Reader + '_> {

@@ -32,7 +32,8 @@ mod wait;
 pub use profile::{Profile, ProfileError};
 
 use crate::{
-    BlockDevice, CountingDevice, DeviceError, DeviceOp, DeviceStats, ReadDone, Result, ScatteredRead, ScatteredWrite, total_len,
+    BlockDevice, CountingDevice, DeviceError, DeviceOp, DeviceStats, ReadDone, Result, ScatteredRead,
+    ScatteredWrite, total_len,
 };
 use model::{Model, Op};
 use parking_lot::Mutex;
@@ -199,6 +200,10 @@ impl<D: BlockDevice> BlockDevice for EmulatedMedia<D> {
         for (i, (read, result)) in reads.iter().zip(results).enumerate() {
             done(i, all.clone().and(result).map(|()| &*read.buf));
         }
+    }
+
+    fn reads_together(&self) -> bool {
+        true
     }
 
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {

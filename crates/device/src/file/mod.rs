@@ -39,8 +39,8 @@ use crate::aligned::{AlignedBuf, BOUNCE_MAX, BufferPool};
 use crate::coalesce::FlushCoalescer;
 use crate::range_lock::{Coverage, RangeLock};
 use crate::{
-    BlockDevice, DeviceError, DeviceOp, ReadDone, Result, ScatteredRead, ScatteredWrite, check_range, check_writable, pipe, sys,
-    total_len,
+    BlockDevice, DeviceError, DeviceOp, ReadDone, Result, ScatteredRead, ScatteredWrite, check_range,
+    check_writable, pipe, sys, total_len,
 };
 use rustix::fs::FallocateFlags;
 use std::fs::File;
@@ -350,6 +350,10 @@ impl BlockDevice for FileDevice {
 
     fn read_scattered(&self, reads: &mut [ScatteredRead<'_>], done: ReadDone<'_>) {
         scattered_reads::read(self, reads, done)
+    }
+
+    fn reads_together(&self) -> bool {
+        self.direct.is_some() && !self.rings.refused()
     }
 
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {

@@ -1,15 +1,15 @@
-//! Many writes at a time, through io_uring.
+//! Many writes, or reads, at a time, through io_uring.
 //!
-//! A ring is a queue into the kernel: entries that describe writes go in, completions come out, in any order. A
+//! A ring is a queue into the kernel: entries that describe them go in, completions come out, in any order. A
 //! [`Rings`] keeps up to [`MAX_RINGS`] of them for one device, made when first needed; whoever finds all in use does
-//! its writes without. An idle ring is two mappings of a few KiB and a descriptor.
+//! his without. An idle ring is two mappings of a few KiB and a descriptor.
 //!
 //! ```text
 //!  jobs ──push──▶ submission queue ──submit──▶ kernel (owned) ──▶ completion queue ──reap──▶ outcomes
 //!                 at most DEPTH between push and reap
 //! ```
 //!
-//! *Safety.* The kernel reads the buffers at any time between submit and completion, so [`InFlight`] does not go
+//! *Safety.* The kernel reads the buffers of writes, and fills those of reads, at any time between submit and completion, so [`InFlight`] does not go
 //! away while the kernel owns an entry: it waits, also when an error or a panic ends the function early. A ring with
 //! entries that were pushed but not submitted still points at those buffers; it is closed, never reused. (Nothing
 //! but a submit call makes the kernel look at the submission queue: no polling thread is asked for.)
@@ -19,7 +19,10 @@
 //!
 //! *Odd completions.* A short count is reported as it is. "Try again" and "this ring cannot" become
 //! [`Outcome::NotDone`]: the caller makes the ordinary system call, which gives the true answer. After a real failure
-//! nothing more is pushed.
+//! nothing more is pushed; but reads are independent of each other, and go on.
+//!
+//! Whoever waits for writes waits for all of them, and is woken once. For each read somebody else waits, so of those that are on
+//! their way the first half is waited for, then half of the rest, and so on: each is told of as soon as it is noticed.
 
 use crate::{ScatteredRead, ScatteredWrite};
 use io_uring::{IoUring, Probe, opcode, squeue, types};
@@ -31,8 +34,8 @@ use std::time::Duration;
 
 /// Most writes of one ring that are on their way.
 const DEPTH: usize = 64;
-/// Most rings of one device.
-const MAX_RINGS: usize = 4;
+/// Most rings of one device: there is one for each of the workers of a mount that read on a large machine.
+const MAX_RINGS: usize = 16;
 
 /// What became of one write or read.
 #[derive(Debug)]
@@ -68,7 +71,7 @@ impl std::fmt::Debug for Rings {
 }
 
 impl Rings {
-    /// Does these writes to `file` and returns what became of each. `None`: no ring to be had, nothing was done.
+    /// Does these writes to `file` and gives what became of each. `None`: no ring to be had, nothing was done.
     pub(super) fn write(&self, file: &File, jobs: &[ScatteredWrite<'_>]) -> Option<Vec<Outcome>> {
         let mut outcomes: Vec<Outcome> = jobs.iter().map(|_| Outcome::NotDone).collect();
         let ran = self.run(file, Jobs::Writes(jobs), &mut |i, _, outcome| outcomes[i] = outcome);
@@ -169,7 +172,7 @@ fn is_shortage(e: &io::Error) -> bool {
     e.raw_os_error().is_some_and(|code| passing.contains(&code))
 }
 
-/// A ring that knows how to write, or the reason why there is none.
+/// A ring that knows how to write and read, or the reason why there is none.
 pub(super) fn make() -> io::Result<IoUring> {
     // Whoever submits waits as well: nobody need be interrupted for a completion (Linux 5.19).
     let ring = IoUring::builder().setup_coop_taskrun().build(DEPTH as u32);
@@ -177,11 +180,7 @@ pub(super) fn make() -> io::Result<IoUring> {
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;
     let knows = probe.is_supported(opcode::Writev::CODE) && probe.is_supported(opcode::Read::CODE);
-    if knows && ring.params().is_feature_nodrop() {
-        Ok(ring)
-    } else {
-        Err(io::ErrorKind::Unsupported.into())
-    }
+    if knows && ring.params().is_feature_nodrop() { Ok(ring) } else { Err(io::ErrorKind::Unsupported.into()) }
 }
 
 /// What is told as jobs end: which one, the read if it is one, and what became of it.
@@ -439,6 +438,38 @@ mod tests {
             file.read_exact_at(&mut back, i as u64 * 8192).expect("read");
             assert_eq!(back, vec![i as u8 + 1; 4096], "submitted, so done");
         }
+    }
+
+    /// Whoever is told may panic: the rest is waited for, and the ring is not used again.
+    #[test]
+    fn reads_are_told_one_by_one() {
+        if ring().is_none() {
+            return;
+        }
+        let file = tempfile::tempfile().expect("file");
+        let bytes: Vec<u8> = (0..200 * 4096_u32).map(|i| (i / 1000) as u8).collect();
+        file.write_all_at(&bytes, 0).expect("write");
+        let rings = Rings::default();
+        let mut memory = vec![vec![0; 4096]; 201];
+        let mut read = |ended: &mut dyn FnMut(usize, &mut ScatteredRead<'_>, Outcome)| {
+            let places = (0u64..).map(|i| i * 4096).zip(&mut memory);
+            let mut jobs: Vec<_> = places.map(|(offset, buf)| ScatteredRead { offset, buf }).collect();
+            rings.read(&file, &mut jobs, ended);
+        };
+        let mut told = [0; 201];
+        read(&mut |i, read, outcome| {
+            told[i] += 1;
+            // The last one is behind the end.
+            let expected = bytes.get(i * 4096..(i + 1) * 4096).unwrap_or_default();
+            assert!(matches!(outcome, Outcome::Done(n) if n == expected.len()), "{i} {outcome:?}");
+            assert!(read.buf[..expected.len()] == *expected, "{i}");
+        });
+        assert_eq!((told, rings.made()), ([1; 201], 1));
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            read(&mut |_, _, _| panic!("on purpose"));
+        }));
+        assert!(result.is_err());
+        assert_eq!((rings.made(), rings.refused()), (0, false));
     }
 
     #[test]

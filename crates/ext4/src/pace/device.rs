@@ -56,6 +56,10 @@ impl BlockDevice for PacedDevice {
         self.inner.read_scattered(reads, done)
     }
 
+    fn reads_together(&self) -> bool {
+        self.inner.reads_together()
+    }
+
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
         let bytes = bufs.iter().map(|b| b.len() as u64).sum();
         self.count(bytes, self.inner.write_vectored_at(bufs, offset))
