@@ -161,6 +161,15 @@ fn what_comes_together_is_what_comes_alone() {
     }
     assert!(read_many(&fs, &[]).is_empty());
     fs.unmount().unwrap();
+    drop(fs);
+    assert_clean(&rig.inner, "after reads");
+    // A device that does one at a time, and nothing in memory.
+    let fs = open(&rig.inner, "");
+    assert!(!fs.reads_together());
+    for (result, wanted) in read_many(&fs, &wanted).into_iter().zip(wanted) {
+        assert!(result == alone(&fs, wanted), "{wanted:?}");
+    }
+    fs.unmount().unwrap();
 }
 
 /// An error is that of the read whose piece it was.
