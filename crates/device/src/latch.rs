@@ -15,7 +15,7 @@
 //! writes that ran beside it have ended, and none of them has latched ([`Durable`]).
 
 use crate::coalesce::FlushCoalescer;
-use crate::{BlockDevice, DeviceError, Result, ScatteredWrite};
+use crate::{BlockDevice, DeviceError, ReadDone, Result, ScatteredRead, ScatteredWrite};
 use extol_sync::{Condvar, Mutex};
 use std::collections::BTreeSet;
 use std::io::{IoSlice, IoSliceMut};
@@ -142,6 +142,14 @@ impl<D: BlockDevice> BlockDevice for FailLatch<D> {
 
     fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result<()> {
         self.inner.read_vectored_at(bufs, offset)
+    }
+
+    fn read_scattered(&self, reads: &mut [ScatteredRead<'_>], done: ReadDone<'_>) {
+        self.inner.read_scattered(reads, done)
+    }
+
+    fn reads_together(&self) -> bool {
+        self.inner.reads_together()
     }
 
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {

@@ -39,7 +39,7 @@ pub use memory::MemDevice;
 pub use priority::{IoPriority, Membership, PriorityGroup};
 pub use recording::{Event, RecordingDevice};
 pub use sys::MountRequest;
-pub use types::{BlockNr, BlockSize, DeviceError, DeviceOp, Result, ScatteredWrite};
+pub use types::{BlockNr, BlockSize, DeviceError, DeviceOp, ReadDone, Result, ScatteredRead, ScatteredWrite};
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -76,6 +76,21 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
             offset += buf.len() as u64;
         }
         Ok(())
+    }
+
+    /// Does all these reads, at the same time where the device can. `done` is told of each once, by its place in `reads`, in any
+    /// order: what was read, or why it was not. All have ended when this returns; one that fails does not keep the
+    /// others from being done.
+    fn read_scattered(&self, reads: &mut [ScatteredRead<'_>], done: ReadDone<'_>) {
+        for (i, read) in reads.iter_mut().enumerate() {
+            let result = self.read_at(read.buf, read.offset);
+            done(i, result.map(|()| &*read.buf));
+        }
+    }
+
+    /// True if [`read_scattered`](BlockDevice::read_scattered) does more than one read at a time.
+    fn reads_together(&self) -> bool {
+        false
     }
 
     /// Writes the buffers one after the other at `offset`.
@@ -164,6 +179,14 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
 
     fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result<()> {
         (**self).read_vectored_at(bufs, offset)
+    }
+
+    fn read_scattered(&self, reads: &mut [ScatteredRead<'_>], done: ReadDone<'_>) {
+        (**self).read_scattered(reads, done)
+    }
+
+    fn reads_together(&self) -> bool {
+        (**self).reads_together()
     }
 
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {

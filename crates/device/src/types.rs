@@ -69,6 +69,18 @@ impl BlockSize {
     }
 }
 
+/// One read of a batch that goes to [`BlockDevice::read_scattered`](crate::BlockDevice::read_scattered).
+#[derive(Debug)]
+pub struct ScatteredRead<'a> {
+    /// Byte offset on the device.
+    pub offset: u64,
+    /// What is to be filled. Of unspecified contents if the read fails.
+    pub buf: &'a mut [u8],
+}
+
+/// Is told what became of the reads of a batch: which, and its bytes.
+pub type ReadDone<'a> = &'a mut dyn FnMut(usize, Result<&[u8]>);
+
 /// One write of a batch that goes to [`BlockDevice::write_scattered`](crate::BlockDevice::write_scattered).
 #[derive(Clone, Copy, Debug)]
 pub struct ScatteredWrite<'a> {

@@ -8,7 +8,8 @@ use std::sync::{Arc, OnceLock};
 use extol_device::{Direct, FileDevice, IoPriority, OpenOptions, SharedDevice};
 use extol_vfs::{
     Attr, CheckpointFlags, Creds, DirEntry, Done, Fallocate, FileExtent, FileId, FileSystem, FsError,
-    NewNode, Reader, RemountError, RenameFlags, Result, Seek, SetAttr, Shutdown, StatFs, XattrSet,
+    NewNode, ReadDone, ReadJob, Reader, RemountError, RenameFlags, Result, Seek, SetAttr, Shutdown, StatFs,
+    XattrSet,
 };
 use parking_lot::Mutex;
 
@@ -16,7 +17,7 @@ use crate::data::ahead::Ahead;
 use crate::error;
 use crate::fs::Fs;
 use crate::mount::{self, OpenResult, Running};
-use crate::ops::{attrs, create, files, names, rename, xattrs};
+use crate::ops::{attrs, create, files, names, read_many, rename, xattrs};
 use crate::options::MountOptions;
 use crate::remount;
 use crate::stats::Stats;
@@ -347,6 +348,14 @@ impl FileSystem for Ext4 {
 
     fn read(&self, ino: u32, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.op(files::read(&self.fs, ino, offset, buf, None))
+    }
+
+    fn read_many(&self, jobs: &mut [ReadJob<'_>], done: ReadDone<'_>) {
+        read_many::read_many(&self.fs, jobs, &mut |i, result| done(i, self.op(result)));
+    }
+
+    fn reads_together(&self) -> bool {
+        self.fs.vol.dev.reads_together()
     }
 
     fn reader(&self, ino: u32) -> Box<dyn Reader + '_> {

@@ -27,6 +27,9 @@
 //! *Trust.* The kernel's bytes are handed on as they are; lengths in them are for the caller to check.
 
 mod memory;
+mod second;
+
+pub use second::second;
 
 use std::io;
 use std::mem::ManuallyDrop;

@@ -23,18 +23,20 @@ use extol_vfs::FsError;
 
 use crate::errno::{self, Errno};
 use crate::session::Shared;
-use crate::wire;
+use crate::wire::{self, Request};
 
 /// The answer to one request that carries nothing but its success.
 pub(crate) struct Answer {
     shared: Arc<Shared>,
     unique: u64,
+    second: bool,
     sent: bool,
 }
 
 impl Answer {
-    pub(crate) fn new(shared: &Arc<Shared>, unique: u64) -> Self {
-        Self { shared: Arc::clone(shared), unique, sent: false }
+    pub(crate) fn new(shared: &Arc<Shared>, request: &Request<'_>) -> Self {
+        let Request { unique, second, .. } = *request;
+        Self { shared: Arc::clone(shared), unique, second, sent: false }
     }
 
     pub(crate) fn tell(mut self, result: Result<(), FsError>) {
@@ -44,7 +46,7 @@ impl Answer {
     fn send(&mut self, code: i32) {
         self.sent = true;
         // It fails if the connection is gone: nobody waits any more.
-        let _ = rustix::io::write(&self.shared.device, &wire::header(0, self.unique, code));
+        let _ = rustix::io::write(self.shared.way(self.second), &wire::header(0, self.unique, code));
     }
 }
 

@@ -8,6 +8,7 @@
 //!   kernel ── io_uring ─────► │  wire.rs   bytes of requests and replies   abi.rs  numbers of the protocol
 //!                             │  init.rs   what we ask the kernel for   intake.rs  data that stays in a pipe
 //!                             │  share.rs  how much may be dirty   reads.rs  how long reads take
+//!                             │  gather.rs   several READs at a time   slot.rs  a worker as others see it
 //!                             ▼
 //!                           ops/         one function per request; they see vfs types only
 //!                             │  control.rs  remount   counts.rs  requests by kind
@@ -51,6 +52,7 @@ mod counts;
 mod crew;
 pub mod direct;
 mod errno;
+mod gather;
 mod init;
 mod intake;
 mod mount;
@@ -59,6 +61,7 @@ mod reads;
 mod ring;
 mod session;
 mod share;
+mod slot;
 mod wire;
 mod worker;
 

@@ -2,13 +2,19 @@
 //!
 //! Who takes a request that will wait makes sure that somebody else reads the next one, which wakes a thread. That pays for
 //! a disk, where many reads can be on their way at a time; where a read takes hardly longer than waking, it is most of the work. So
-//! reads count as requests that wait only while the last ones took long.
+//! reads count as requests that wait only while the last ones took long. (Those that a worker does together count as if they had
+//! come one after the other, each with its share of the time.)
+//!
+//! Where they take very long, each is better off with a worker of its own ([`gather`](crate::gather)): the time of a thread more
+//! counts for nothing, and the next read of whoever waits for this one could be on its way.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Reads below this are over before somebody else who was woken would have begun with the next.
 const SHORT: u32 = 50_000;
+/// From here on none waits for another. A disk without moving parts takes less, unless the machine is busy.
+const LONG: u32 = 600_000;
 /// A longer one counts like this: it may have waited for the processor, and the next few decide.
 const MOST: u32 = 1_000_000;
 /// A read moves the average by this part.
@@ -31,6 +37,11 @@ impl Reads {
         self.0.load(Ordering::Relaxed) < SHORT
     }
 
+    /// True if the next one may take so long that nothing should wait for it.
+    pub(crate) fn are_long(&self) -> bool {
+        self.0.load(Ordering::Relaxed) >= LONG
+    }
+
     /// A read took so long. (One of two that end at the same moment may be lost.)
     pub(crate) fn note(&self, took: Duration) {
         let ns = u32::try_from(took.as_nanos()).unwrap_or(MOST).min(MOST);
@@ -46,7 +57,7 @@ mod tests {
     #[test]
     fn the_last_reads_decide() {
         let reads = Reads::default();
-        assert!(!reads.are_short(), "nobody knows");
+        assert!(!reads.are_short() && !reads.are_long(), "nobody knows");
         let us = Duration::from_micros;
         for _ in 0..50 {
             reads.note(us(10));
@@ -58,10 +69,14 @@ mod tests {
             reads.note(us(200));
         }
         assert!(!reads.are_short());
+        for _ in 0..20 {
+            reads.note(us(5000));
+        }
+        assert!(reads.are_long());
         reads.note(Duration::from_secs(100));
         for _ in 0..100 {
             reads.note(us(10));
         }
-        assert!(reads.are_short(), "a very long one is not remembered for ever");
+        assert!(reads.are_short() && !reads.are_long(), "a very long one is not remembered for ever");
     }
 }

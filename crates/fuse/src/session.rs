@@ -7,7 +7,7 @@
 //! was detached while files were open goes on until they are closed; [`Stopper::abandon`] does not wait for that.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
@@ -21,14 +21,16 @@ use crate::abi::{IN_HEADER, MAX_FIXED, op};
 use crate::config::{MountConfig, Transport};
 use crate::counts::Counts;
 use crate::crew::Crew;
+use crate::gather::Crowd;
 use crate::init::{self, Agreed};
 use crate::intake::Bulk;
 use crate::mount::{self, MountError};
 use crate::reads::Reads;
 use crate::ring::{self, Prepared, Rings};
 use crate::share::Share;
+use crate::slot::{Call, Slot};
 use crate::wire::{Reply, Request};
-use crate::worker::{self, Slot};
+use crate::worker;
 
 /// Workers at the start.
 const FIRST_WORKERS: usize = 2;
@@ -44,12 +46,15 @@ pub(crate) struct Shared {
     pub(crate) fs: Arc<dyn FileSystem>,
     pub(crate) root: u32,
     pub(crate) device: OwnedFd,
+    /// Another descriptor of the same connection, which never waits; `None`: not to be had.
+    pub(crate) second: Option<OwnedFd>,
     pub(crate) dir: PathBuf,
     pub(crate) agreed: Agreed,
     pub(crate) max_threads: usize,
     pub(crate) share: Share,
     pub(crate) bulk: Bulk,
     pub(crate) reads: Reads,
+    pub(crate) crowd: Crowd,
     pub(crate) crew: Crew,
     pub(crate) rings: Rings,
     pub(crate) pool: Mutex<Pool>,
@@ -86,6 +91,11 @@ impl Shared {
         if self.rings.active() { Transport::IoUring } else { Transport::Device }
     }
 
+    /// The descriptor to which the reply to a request goes.
+    pub(crate) fn way(&self, second: bool) -> &OwnedFd {
+        self.second.as_ref().filter(|_| second).unwrap_or(&self.device)
+    }
+
     /// A worker has ended, for an error or because the connection has (`None` inside), or because there are enough.
     pub(crate) fn ended(&self, slot: &Arc<Slot>, why: Option<Option<io::Error>>) {
         let mut pool = self.pool.lock();
@@ -114,7 +124,7 @@ impl Shared {
             pool.error = error;
         }
         for sleeper in pool.asleep.drain(..) {
-            sleeper.call();
+            sleeper.call(Call::Read);
         }
         if let Some(tender) = self.tender.get() {
             tender.unpark();
@@ -152,6 +162,7 @@ impl Mount {
             let shared = Arc::new(Shared {
                 root: fs.root(),
                 fs,
+                second: extol_fuse_ring::second(device.as_fd()).ok(),
                 device,
                 dir: dir.clone(),
                 agreed,
@@ -159,6 +170,7 @@ impl Mount {
                 share: Share::default(),
                 bulk: Bulk::default(),
                 reads: Reads::default(),
+                crowd: Crowd::default(),
                 rings: prepared.as_ref().map_or_else(Rings::default, |p| p.rings(config.max_threads)),
                 crew: Crew::new(active as u32, FIRST_WORKERS as u32),
                 pool: Mutex::default(),

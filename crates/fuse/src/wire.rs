@@ -22,6 +22,8 @@ pub(crate) struct Request<'a> {
     pub(crate) body: &'a [u8],
     /// Data behind the body that is not in memory.
     pub(crate) piped: Option<Piped<'a>>,
+    /// It came through the second descriptor, and its reply goes there ([`gather`](crate::gather)).
+    pub(crate) second: bool,
 }
 
 impl<'a> Request<'a> {
@@ -56,7 +58,7 @@ impl<'a> Request<'a> {
         let more = piped.as_ref().map_or(0, Piped::len);
         (len == bytes.len() + more).then_some(())?;
         let body = bytes.get(IN_HEADER..end.checked_sub(more)?)?;
-        Some(Self { opcode, unique, nodeid, uid, gid, body, piped })
+        Some(Self { opcode, unique, nodeid, uid, gid, body, piped, second: false })
     }
 
     /// The fields behind the header.

@@ -5,6 +5,9 @@
 //!                 │ panic: EIO         │ undeliverable: give the references back
 //! ```
 //!
+//! READs that wait behind a READ are done together with it, and what is found behind them is given to another worker
+//! ([`gather`](crate::gather)).
+//!
 //! Whether it reads again is decided by [`crew`](crate::crew). Requests that wait by nature (reads of file data …) say so
 //! when they are taken ([`waits`]; reads of a device that is quicker than waking somebody do not, see [`reads`](crate::reads)), and
 //! so do those of a heavy writer while fsyncs go first ([`Share::is_busy`](crate::share::Share)). An fsync says so if it waits
@@ -19,18 +22,14 @@
 //! A frozen volume lets no change through, and that may last. A worker whose request has to wait for the thaw does not
 //! count against `max_threads` meanwhile, and makes sure that somebody else reads: the request that thaws must find a worker,
 //! however many wait. If none can be had, the request is answered EAGAIN instead of waiting.
-//!
-//! A worker's [`Slot`] says what it does: the worker begins and ends a request there, and the tender may mark it as away in
-//! between; whoever changes the slot first tells the crew, so each leave is told once.
 
 use std::io;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno as Os;
 
@@ -39,11 +38,13 @@ use crate::answer::Answer;
 use crate::buffer::Buffer;
 use crate::crew::Verdict;
 use crate::errno::Errno;
+use crate::gather::{Batch, Given, Wanted};
 use crate::init;
 use crate::intake::{Intake, Piped, Taken};
 use crate::ops::{self, Context, Kernel, Outcome};
 use crate::ring;
 use crate::session::Shared;
+use crate::slot::{Call, Slot};
 use crate::wire::{Reply, Request};
 
 /// A worker that has handled a request of this size has memory worth giving back.
@@ -75,95 +76,39 @@ pub(crate) fn waits(opcode: u32, direct_io: bool) -> bool {
     }
 }
 
-/// What a worker is doing; the rest of the word counts its requests.
-const ACTIVE: u64 = 1;
-const AWAY: u64 = 2;
-const DOING: u64 = 3;
-
-/// A worker as others see it.
-#[derive(Debug, Default)]
-pub(crate) struct Slot {
-    doing: AtomicU64,
-    /// What the tender saw the last time.
-    seen: AtomicU64,
-    called: Mutex<bool>,
-    wake: Condvar,
-}
-
-impl Slot {
-    /// A request begins.
-    pub(crate) fn begin(&self, away: bool) {
-        let next = (self.doing.load(Ordering::Relaxed) | DOING) + 1;
-        self.doing.store(next | if away { AWAY } else { ACTIVE }, Ordering::Release);
-    }
-
-    /// Marks the worker as away. False if it was away before, or is not working.
-    fn leave(&self, word: u64) -> bool {
-        word & DOING == ACTIVE
-            && self
-                .doing
-                .compare_exchange(word, (word & !DOING) | AWAY, Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok()
-    }
-
-    /// The request is over. False if the worker was away.
-    pub(crate) fn end(&self) -> bool {
-        self.doing.fetch_and(!DOING, Ordering::AcqRel) & DOING == ACTIVE
-    }
-
-    /// True, and it is marked as away, if it is at the same request as when this was asked the last time.
-    pub(crate) fn takes_long(&self) -> bool {
-        let word = self.doing.load(Ordering::Acquire);
-        self.seen.swap(word, Ordering::Relaxed) == word && self.leave(word)
-    }
-
-    /// True if it works.
-    fn works(&self) -> bool {
-        self.doing.load(Ordering::Acquire) & DOING != 0
-    }
-
-    /// True if it works on a request that waits.
-    pub(crate) fn is_away(&self) -> bool {
-        self.doing.load(Ordering::Acquire) & DOING == AWAY
-    }
-
-    /// True if it works, and at the same request as when this was asked the last time.
-    pub(crate) fn same_request(&self) -> bool {
-        let word = self.doing.load(Ordering::Acquire);
-        self.seen.swap(word, Ordering::Relaxed) == word && word & DOING != 0
-    }
-
-    /// Wakes the worker.
-    pub(crate) fn call(&self) {
-        *self.called.lock() = true;
-        self.wake.notify_one();
-    }
-
-    fn sleep(&self) {
-        let mut called = self.called.lock();
-        self.wake.wait_while(&mut called, |called| !*called);
-        *called = false;
-    }
-}
-
 /// Starts a worker that counts as reading already. False if there are enough, or the mount has ended.
 pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<bool> {
-    let slot = Arc::new(Slot::default());
+    start_as(shared, &Arc::default())
+}
+
+fn start_as(shared: &Arc<Shared>, slot: &Arc<Slot>) -> io::Result<bool> {
     let number = {
         let mut pool = shared.pool.lock();
         if pool.ended || pool.threads >= shared.max_threads + pool.waiting {
             return Ok(false);
         }
         pool.threads += 1;
-        pool.slots.push(Arc::clone(&slot));
+        pool.slots.push(Arc::clone(slot));
         pool.threads
     };
-    let worker = Worker { shared: Arc::clone(shared), slot: Arc::clone(&slot), queue: None };
+    let worker = Worker { shared: Arc::clone(shared), slot: Arc::clone(slot), queue: None };
     let started = thread::Builder::new().name(format!("fuse-{number}")).spawn(move || worker.run());
     if started.is_err() {
-        shared.ended(&slot, None);
+        shared.ended(slot, None);
     }
     started.map(|_| true)
+}
+
+/// Lets another worker do this request, which is given back if there is none to be had.
+fn give(shared: &Arc<Shared>, given: Given) -> Option<Given> {
+    let sleeper = shared.pool.lock().asleep.pop();
+    if let Some(sleeper) = sleeper {
+        sleeper.call(Call::Do(given));
+        return None;
+    }
+    let slot = Arc::<Slot>::default();
+    slot.call(Call::Do(given));
+    if start_as(shared, &slot).unwrap_or(false) { None } else { slot.given() }
 }
 
 /// Does what the crew wants.
@@ -200,7 +145,7 @@ fn call_sleeper(shared: &Shared, last: bool) -> bool {
     match pool.asleep.pop() {
         Some(sleeper) => {
             drop(pool);
-            sleeper.call();
+            sleeper.call(Call::Read);
             true
         }
         None => {
@@ -263,8 +208,20 @@ impl Worker {
         let mut buffer = Buffer::new(size, IN_HEADER + WRITE_HEADER);
         let mut reply = Reply::default();
         let mut intake = Intake::default();
+        let mut batch = Batch::default();
         let mut large = false;
+        let mut given = self.slot.given();
         let why = loop {
+            if let Some(request) = given.take() {
+                self.slot.begin(true);
+                self.serve(&request, &mut reply);
+                large |= reply.body_len() > LARGE;
+                self.slot.end();
+                if !self.come_back(large, &mut given) {
+                    break None;
+                }
+                continue;
+            }
             let taken = match intake.next(&shared.device, &mut buffer, &shared.bulk) {
                 Ok(taken) => taken,
                 Err(Os::INTR | Os::AGAIN | Os::NOENT) => continue,
@@ -273,6 +230,7 @@ impl Worker {
             };
             let size = taken.size();
             let request = intake.request(taken, &mut buffer);
+            let read = request.as_ref().and_then(|r| Wanted::of(r, false, shared.root));
             let away = request.as_ref().is_some_and(|r| {
                 (waits(r.opcode, shared.agreed.direct_io)
                     && !may_be_later(r.opcode)
@@ -282,6 +240,8 @@ impl Worker {
             self.slot.begin(away);
             obey(&self.shared, shared.crew.take(away));
             let mut emptied = matches!(taken, Taken::Whole(_));
+            let gathered = read.is_some_and(|read| self.gather(read, &mut batch, &mut buffer, &mut reply));
+            let request = if gathered { None } else { intake.request(taken, &mut buffer) };
             if let Some(request) = request {
                 let began = (request.opcode == op::READ).then(Instant::now);
                 let done = self.answer(&request, &mut reply);
@@ -304,7 +264,7 @@ impl Worker {
                     break None;
                 }
                 true => shared.crew.done(),
-                false if self.come_back(large) => {}
+                false if self.come_back(large, &mut given) => {}
                 false => break None,
             }
         };
@@ -312,8 +272,38 @@ impl Worker {
         shared.ended(&self.slot, why);
     }
 
-    /// Reads again, if need be after a sleep. False if the worker is to end.
-    fn come_back(&self, large: bool) -> bool {
+    /// Does `first` together with others that wait, if there are any.
+    fn gather(&self, first: Wanted, batch: &mut Batch, spare: &mut [u8], reply: &mut Reply<'_>) -> bool {
+        let shared = &*self.shared;
+        let Some(second) = shared.second.as_ref() else { return false };
+        if shared.reads.are_long() || !shared.fs.reads_together() {
+            return false;
+        }
+        let other = batch.gather(first, second, spare, &shared.crowd);
+        let reads = batch.len();
+        if reads == 0 {
+            return false;
+        }
+        let other = other.and_then(|other| give(&self.shared, other));
+        let began = Instant::now();
+        batch.answer(&*shared.fs, &shared.counts, &shared.device, second);
+        shared.reads.note(began.elapsed() / reads as u32);
+        if let Some(other) = other {
+            self.serve(&other, reply);
+        }
+        true
+    }
+
+    /// Does a request that somebody has taken from the second descriptor.
+    fn serve(&self, given: &Given, reply: &mut Reply<'_>) {
+        if let Some(mut request) = Request::parse(&given.0) {
+            request.second = true;
+            self.answer(&request, reply);
+        }
+    }
+
+    /// Reads again, if need be after a sleep, or has been `given` a request. False if the worker is to end.
+    fn come_back(&self, large: bool, given: &mut Option<Given>) -> bool {
         let shared = &*self.shared;
         {
             let mut pool = shared.pool.lock();
@@ -330,7 +320,10 @@ impl Worker {
             }
             pool.asleep.push(Arc::clone(&self.slot));
         }
-        self.slot.sleep();
+        if let Call::Do(request) = self.slot.sleep() {
+            *given = Some(request);
+            return true;
+        }
         !shared.pool.lock().ended
     }
 
@@ -378,7 +371,7 @@ impl Worker {
     fn answer(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> bool {
         let shared = &*self.shared;
         let Some(code) = self.work(request, reply) else { return true };
-        let sent = rustix::io::write(&shared.device, reply.finish(request.unique, code));
+        let sent = rustix::io::write(shared.way(request.second), reply.finish(request.unique, code));
         if code != 0 || sent.is_err() {
             ops::take_back(&*shared.fs, request, &reply.references, code == 0);
         }
@@ -390,9 +383,8 @@ impl Worker {
         if let Some(queue) = self.queue {
             return ring::attend(&self.shared, queue);
         }
-        let word = self.slot.doing.load(Ordering::Acquire);
         let crew = &self.shared.crew;
-        obey(&self.shared, if self.slot.leave(word) { crew.leave() } else { crew.wait() });
+        obey(&self.shared, if self.slot.leaves() { crew.leave() } else { crew.wait() });
         let pool = self.shared.pool.lock();
         pool.threads > pool.waiting
     }
@@ -460,8 +452,8 @@ impl Kernel for Worker {
         self.shared.share.syncs(nodeid);
     }
 
-    fn later(&self, unique: u64) -> Option<Answer> {
-        self.queue.is_none().then(|| Answer::new(&self.shared, unique))
+    fn later(&self, request: &Request<'_>) -> Option<Answer> {
+        self.queue.is_none().then(|| Answer::new(&self.shared, request))
     }
 
     fn stays(&self) {

@@ -12,6 +12,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symli
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -459,6 +460,60 @@ fn requests_that_wait_keep_nobody_else_waiting() {
     for n in 0..50 {
         assert_eq!(fs::read(m.path(&format!("new{n}"))).unwrap(), b"x");
     }
+    m.unmount();
+}
+
+/// Reads that come in a crowd are done together, each gets its own, and what comes between them is answered as well.
+#[test]
+fn reads_in_a_crowd() {
+    const BLOCKS: u64 = 64;
+    let Some(mut m) = mount() else { return };
+    let block = |n: u64| vec![n as u8; 4096];
+    let bytes: Vec<u8> = (0..BLOCKS).flat_map(block).collect();
+    fs::write(m.path("f"), &bytes[..bytes.len() - 1000]).unwrap();
+    fs::write(m.path("bad"), "panic").unwrap();
+    let direct = |name| {
+        let flags = OFlags::RDONLY | OFlags::DIRECT;
+        File::from(rustix::fs::openat(CWD, m.path(name), flags, Mode::empty()).unwrap())
+    };
+    let (began, patience) = (Instant::now(), Duration::from_secs(30));
+    let is_over = |n: u64| {
+        // Over io_uring each is taken alone.
+        let met = over_io_uring() || m.fs.together.load(Ordering::Relaxed) >= 3;
+        (met && n > 500) || began.elapsed() > patience
+    };
+    std::thread::scope(|scope| {
+        for t in 0..12 {
+            let (file, is_over) = (direct("f"), &is_over);
+            scope.spawn(move || {
+                let mut memory = vec![0; 8192];
+                let skip = memory.as_ptr().align_offset(4096);
+                for n in (0..).take_while(|n| !is_over(*n)) {
+                    let at = (n * 7 + t * 5) % BLOCKS;
+                    let count = file.read_at(&mut memory[skip..skip + 4096], at * 4096).unwrap();
+                    assert_eq!(count, if at == BLOCKS - 1 { 3096 } else { 4096 });
+                    assert!(memory[skip..skip + count] == block(at)[..count], "{at}");
+                }
+            });
+        }
+        for t in 0..4 {
+            let (file, m, is_over) = (direct("bad"), &m, &is_over);
+            scope.spawn(move || {
+                let mut memory = vec![0; 8192];
+                let skip = memory.as_ptr().align_offset(4096);
+                for n in (0..).take_while(|n| !is_over(*n)) {
+                    assert!(fs::metadata(m.path(&format!("missing{t}-{n}"))).is_err());
+                    fs::write(m.path(&format!("new{t}")), "x").unwrap();
+                    File::open(m.path(&format!("new{t}"))).unwrap().sync_all().unwrap();
+                    if let Err(error) = file.read_at(&mut memory[skip..skip + 4096], 0) {
+                        assert_eq!(error.raw_os_error(), Some(libc::EIO));
+                    }
+                }
+            });
+        }
+    });
+    assert!(began.elapsed() < patience, "none came together");
+    fs::remove_file(m.path("bad")).unwrap();
     m.unmount();
 }
 

@@ -34,6 +34,20 @@ impl<F: FileSystem + ?Sized> Reader for Plain<'_, F> {
     }
 }
 
+/// One of several reads ([`FileSystem::read_many`]).
+#[derive(Debug)]
+pub struct ReadJob<'a> {
+    /// The file.
+    pub ino: u32,
+    /// Where in it.
+    pub offset: u64,
+    /// What is to be filled.
+    pub buf: &'a mut [u8],
+}
+
+/// Is told what became of these reads: which, and its bytes.
+pub type ReadDone<'a> = &'a mut dyn FnMut(usize, Result<&[u8]>);
+
 /// A mounted file system. Inodes are named by number; the front end must hold a reference on each inode it names
 /// (the root always has one).
 pub trait FileSystem: Send + Sync {
@@ -117,6 +131,21 @@ pub trait FileSystem: Send + Sync {
 
     /// Reads at `offset` into `buf`; the count is short only at the end of the file.
     fn read(&self, ino: u32, offset: u64, buf: &mut [u8]) -> Result<usize>;
+
+    /// Does all these reads, at the same time where that is possible, each as [`read`](Self::read) would. `done` is told of each once,
+    /// by its place in `jobs`, in any order: what was read, which is short only at the end of the file. It is told by the calling
+    /// thread, which holds nothing, but reads that have not ended wait for it.
+    fn read_many(&self, jobs: &mut [ReadJob<'_>], done: ReadDone<'_>) {
+        for (i, job) in jobs.iter_mut().enumerate() {
+            let result = self.read(job.ino, job.offset, job.buf);
+            done(i, result.map(|n| &job.buf[..n]));
+        }
+    }
+
+    /// True if [`read_many`](Self::read_many) does more than one read at a time.
+    fn reads_together(&self) -> bool {
+        false
+    }
 
     /// Somebody who reads this file; the caller keeps its reference on it meanwhile. What is read ahead is read for readers,
     /// not for [`read`](Self::read), behind which the kernel does it.

@@ -16,7 +16,7 @@
 //! and buffered requests are never mixed on one device.
 //!
 //! *Scattered batches* (`scattered.rs`) of a direct device go to the kernel together through io_uring (`uring.rs`)
-//! where it may be used, else one by one.
+//! where it may be used, else one by one; so do batches of reads (`scattered_reads.rs`).
 //!
 //! *Flushes* of several threads are merged (`coalesce.rs`). A FUA write is a write with `RWF_DSYNC`. It is a write and a
 //! flush where the kernel does not know that, and on a direct block device: there Linux makes the write itself durable
@@ -26,6 +26,7 @@
 mod busy;
 mod open;
 mod scattered;
+mod scattered_reads;
 mod transfer;
 mod uring;
 
@@ -38,8 +39,8 @@ use crate::aligned::{AlignedBuf, BOUNCE_MAX, BufferPool};
 use crate::coalesce::FlushCoalescer;
 use crate::range_lock::{Coverage, RangeLock};
 use crate::{
-    BlockDevice, DeviceError, DeviceOp, Result, ScatteredWrite, check_range, check_writable, pipe, sys,
-    total_len,
+    BlockDevice, DeviceError, DeviceOp, ReadDone, Result, ScatteredRead, ScatteredWrite, check_range,
+    check_writable, pipe, sys, total_len,
 };
 use rustix::fs::FallocateFlags;
 use std::fs::File;
@@ -345,6 +346,14 @@ impl BlockDevice for FileDevice {
             return Ok(());
         }
         self.read_bufs(bufs, offset).map_err(|e| DeviceError::new(DeviceOp::Read, offset, len, e))
+    }
+
+    fn read_scattered(&self, reads: &mut [ScatteredRead<'_>], done: ReadDone<'_>) {
+        scattered_reads::read(self, reads, done)
+    }
+
+    fn reads_together(&self) -> bool {
+        self.direct.is_some() && !self.rings.refused()
     }
 
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {

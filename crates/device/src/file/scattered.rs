@@ -181,7 +181,7 @@ impl<'a> Group<'a> {
         let done = match outcome {
             Outcome::Failed(e) => return Err(e),
             Outcome::NotDone => 0,
-            Outcome::Written(bytes) => bytes / sector * sector,
+            Outcome::Done(bytes) => bytes / sector * sector,
         };
         if done as u64 >= job.len() {
             return Ok(());

@@ -6,6 +6,7 @@ use tempfile::TempDir;
 
 mod piped;
 mod scattered;
+mod scattered_reads;
 
 const MIB: u64 = 1 << 20;
 

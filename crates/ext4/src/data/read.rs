@@ -1,6 +1,6 @@
 //! Reading file data.
 
-use extol_device::BlockNr;
+use extol_device::{BlockNr, ScatteredRead};
 use extol_vfs::{FsError, Result};
 
 use super::ahead::{Ahead, Next};
@@ -39,20 +39,58 @@ pub(crate) fn read_with(
         buf[k..].fill(0);
         return Ok(n);
     }
+    pieces(fs, st, offset, buf, &mut |pblk, inside, part, at| {
+        read_mapped(fs, st, pblk, inside, part, ahead.map(|ahead| (ahead, at)))
+    })?;
+    Ok(n)
+}
+
+/// The same as [`read`] but for what comes from the device: that is added to `reads`, for whoever does them with others. They
+/// give what the file has if nobody had the inode's lock for writing between this and their end. `None`: it cannot be done
+/// in this way.
+pub(crate) fn plan<'b>(
+    fs: &Fs,
+    st: &InodeState,
+    offset: u64,
+    buf: &'b mut [u8],
+    reads: &mut Vec<ScatteredRead<'b>>,
+) -> Result<Option<usize>> {
+    if st.node.raw.flags.contains(InodeFlags::INLINE_DATA) || fs.journals_data(st) {
+        return Ok(None);
+    }
+    let left = usize::try_from(st.node.raw.size.saturating_sub(offset)).unwrap_or(usize::MAX);
+    let n = left.min(buf.len());
+    pieces(fs, st, offset, &mut buf[..n], &mut |pblk, inside, part, _| {
+        let offset = pblk.offset(fs.vol.geo.block_size).saturating_add(inside as u64);
+        reads.push(ScatteredRead { offset, buf: part });
+        Ok(())
+    })?;
+    Ok(Some(n))
+}
+
+/// Takes the part of a file that begins at `offset`, all of which is there, to pieces: fills in what is in memory or a hole, and
+/// hands out what lies on the device (block, bytes behind its start, piece, place in the file).
+fn pieces<'b>(
+    fs: &Fs,
+    st: &InodeState,
+    offset: u64,
+    mut rest: &'b mut [u8],
+    mapped: &mut dyn FnMut(BlockNr, usize, &'b mut [u8], u64) -> Result<()>,
+) -> Result<()> {
     let bs = fs.vol.geo.block_len() as u64;
-    let mut done = 0;
-    while done < n {
-        let at = offset + done as u64;
+    let mut at = offset;
+    while !rest.is_empty() {
         let lblk = u32::try_from(at / bs).map_err(|_| FsError::FileTooLarge)?;
         let inside = (at % bs) as usize;
         if let Some(page) = st.pages.get(lblk) {
-            let k = (page.data.len() - inside).min(n - done);
-            buf[done..done + k].copy_from_slice(&page.data[inside..inside + k]);
-            done += k;
+            let bytes = &page.data[inside..];
+            let part = next_piece(&mut rest, bytes.len());
+            part.copy_from_slice(&bytes[..part.len()]);
+            at += part.len() as u64;
             continue;
         }
         // As many blocks as share one mapping and have no dirty page.
-        let wanted = ((inside + n - done) as u64).div_ceil(bs);
+        let wanted = ((inside + rest.len()) as u64).div_ceil(bs);
         let clean = st.pages.next(lblk).map_or(u64::from(u32::MAX), |l| u64::from(l - lblk));
         let mapping = map::lookup(&fs.vol, &st.node, lblk)?;
         let len = match mapping {
@@ -62,17 +100,23 @@ pub(crate) fn read_with(
         .min(wanted)
         .min(clean)
         .max(1);
-        let k = (usize::try_from(len * bs).unwrap_or(usize::MAX) - inside).min(n - done);
-        let part = &mut buf[done..done + k];
+        let part = next_piece(&mut rest, usize::try_from(len * bs).unwrap_or(usize::MAX) - inside);
+        let k = part.len() as u64;
         match mapping {
-            Mapping::Mapped { pblk, unwritten: false, .. } => {
-                read_mapped(fs, st, pblk, inside, part, ahead.map(|ahead| (ahead, at)))?
-            }
+            Mapping::Mapped { pblk, unwritten: false, .. } => mapped(pblk, inside, part, at)?,
             _ => part.fill(0),
         }
-        done += k;
+        at += k;
     }
-    Ok(n)
+    Ok(())
+}
+
+/// Takes at most `most` bytes off the front of `rest`.
+fn next_piece<'b>(rest: &mut &'b mut [u8], most: usize) -> &'b mut [u8] {
+    let all = std::mem::take(rest);
+    let (part, others) = all.split_at_mut(most.min(all.len()));
+    *rest = others;
+    part
 }
 
 /// Reads `part` from `inside` bytes behind the start of block `pblk`. `ahead`: what was read ahead, and where in the file

@@ -51,7 +51,7 @@ pub(crate) fn read(
     Ok(n)
 }
 
-fn check_regular(st: &InodeState) -> Result<()> {
+pub(super) fn check_regular(st: &InodeState) -> Result<()> {
     if st.is_dir() {
         return Err(FsError::IsADirectory);
     }

@@ -4,7 +4,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use extol_device::{BlockDevice, Result, ScatteredWrite, SharedDevice};
+use extol_device::{BlockDevice, ReadDone, Result, ScatteredRead, ScatteredWrite, SharedDevice};
 
 use super::Pace;
 
@@ -50,6 +50,14 @@ impl BlockDevice for PacedDevice {
 
     fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result<()> {
         self.inner.read_vectored_at(bufs, offset)
+    }
+
+    fn read_scattered(&self, reads: &mut [ScatteredRead<'_>], done: ReadDone<'_>) {
+        self.inner.read_scattered(reads, done)
+    }
+
+    fn reads_together(&self) -> bool {
+        self.inner.reads_together()
     }
 
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {

@@ -27,6 +27,13 @@ use crate::wire::{Reply, Request};
 const IMMUTABLE: u32 = 0x10;
 const APPEND: u32 = 0x20;
 
+/// What a READ wants: from where, and how many bytes.
+pub(crate) fn read_range(request: &Request<'_>) -> Result<(u64, usize)> {
+    let mut args = request.args();
+    args.skip(8)?;
+    Ok((args.u64()?, args.u32()?.min(crate::init::max_data()) as usize))
+}
+
 impl Context<'_> {
     pub(super) fn open(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
         let flags = request.args().u32()?.cast_signed();
@@ -55,10 +62,7 @@ impl Context<'_> {
 
     pub(super) fn read(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
         let ino = self.ino(request.nodeid)?;
-        let mut args = request.args();
-        args.skip(8)?;
-        let offset = args.u64()?;
-        let size = args.u32()?.min(crate::init::max_data()) as usize;
+        let (offset, size) = read_range(request)?;
         let count = self.fs.read(ino, offset, reply.room(size))?;
         reply.truncate_body(count);
         Ok(())
@@ -119,7 +123,7 @@ impl Context<'_> {
         }
         self.kernel.syncs(request.nodeid);
         let ino = self.ino(request.nodeid)?;
-        let Some(answer) = self.kernel.later(request.unique) else {
+        let Some(answer) = self.kernel.later(request) else {
             self.fs.fsync(ino, data_only)?;
             return Ok(Outcome::Reply);
         };

@@ -18,6 +18,8 @@ use crate::errno::{Errno, Result};
 use crate::init::Agreed;
 use crate::wire::{Reply, Request};
 
+pub(crate) use data::read_range;
+
 /// Seconds for which names and attributes stay valid in the kernel: nobody else changes the volume.
 const VALID: u64 = 24 * 60 * 60;
 
@@ -42,8 +44,8 @@ pub(crate) trait Kernel: Sync {
     fn written_back(&self, _nodeid: u64, _bytes: usize) {}
     /// Somebody waits for the fsync of a file.
     fn syncs(&self, _nodeid: u64) {}
-    /// The answer to the request of this number, for whoever has it to send later, if that is possible.
-    fn later(&self, _unique: u64) -> Option<Answer> {
+    /// The answer to the request, for whoever has it to send later, if that is possible.
+    fn later(&self, _request: &Request<'_>) -> Option<Answer> {
         None
     }
     /// This thread is going to wait, or works for others: somebody else takes requests.
@@ -120,13 +122,18 @@ pub(crate) fn take_back(fs: &dyn FileSystem, request: &Request<'_>, references: 
     }
 }
 
+/// The inode of a node id.
+pub(crate) fn ino(nodeid: u64, root: u32) -> Result<u32> {
+    match nodeid {
+        ROOT_NODE => Ok(root),
+        _ => u32::try_from(nodeid).map_err(|_| Errno(libc::ESTALE)),
+    }
+}
+
 impl Context<'_> {
     /// The inode of a node id.
     fn ino(&self, nodeid: u64) -> Result<u32> {
-        match nodeid {
-            ROOT_NODE => Ok(self.root),
-            _ => u32::try_from(nodeid).map_err(|_| Errno(libc::ESTALE)),
-        }
+        ino(nodeid, self.root)
     }
 
     /// The node id of an inode.

@@ -55,8 +55,9 @@ use crate::abi::op;
 use crate::init;
 use crate::ops;
 use crate::session::Shared;
+use crate::slot::Slot;
 use crate::wire::{Reply, Request};
-use crate::worker::{self, LARGE, Slot, Worker};
+use crate::worker::{self, LARGE, Worker};
 
 /// Most queues: each takes two descriptors and two threads.
 const MOST_QUEUES: usize = 256;

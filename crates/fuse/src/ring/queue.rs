@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::worker::Slot;
+use crate::slot::Slot;
 
 /// Fsyncs alone do not make a queue have more workers than this. What is gained by more of them in one flush is little where the
 /// flush is short, and each worker more is one more that requests are handed to instead of finding one at work: with 32 threads of

@@ -2,11 +2,12 @@
 //! It counts references, so that tests see each one given back.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use extol_vfs::{
     Attr, Creds, DirEntry, Done, Fallocate, FileExtent, FileId, FileKind, FileSystem, FsError, NewNode, Rdev,
-    RenameFlags, Result, Seek, SetAttr, SetTime, StatFs, Timestamp, XattrSet,
+    ReadDone, ReadJob, RenameFlags, Result, Seek, SetAttr, SetTime, StatFs, Timestamp, XattrSet,
 };
 use parking_lot::{Condvar, Mutex};
 
@@ -41,6 +42,8 @@ pub struct MemFs {
     /// While this is set, nothing can be created.
     frozen: Mutex<bool>,
     thawed: Condvar,
+    /// The most reads that came together.
+    pub together: AtomicUsize,
     /// Serve `open_by_number`; without it, readdirplus looks names up.
     by_number: bool,
 }
@@ -191,6 +194,7 @@ impl MemFs {
             moved_on: Condvar::new(),
             frozen: Mutex::new(false),
             thawed: Condvar::new(),
+            together: AtomicUsize::new(0),
             by_number,
         }
     }
@@ -434,6 +438,19 @@ impl FileSystem for MemFs {
         let count = data.len().min(buf.len());
         buf[..count].copy_from_slice(&data[..count]);
         Ok(count)
+    }
+
+    fn reads_together(&self) -> bool {
+        true
+    }
+
+    fn read_many(&self, jobs: &mut [ReadJob<'_>], done: ReadDone<'_>) {
+        self.together.fetch_max(jobs.len(), Ordering::Relaxed);
+        for (i, job) in jobs.iter_mut().enumerate().rev() {
+            let result = self.read(job.ino, job.offset, job.buf);
+            assert!(!job.buf.starts_with(b"panic"), "a handler that panics");
+            done(i, result.map(|n| &job.buf[..n]));
+        }
     }
 
     fn write(&self, ino: u32, offset: u64, data: &[u8]) -> Result<usize> {

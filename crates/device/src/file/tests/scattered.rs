@@ -112,7 +112,7 @@ fn used_rings(device: &FileDevice) -> bool {
         println!("SKIP: no io_uring here; batches went one by one");
         return false;
     }
-    assert!((1..=4).contains(&device.rings.made()), "{:?}", device.rings);
+    assert!(device.rings.made() >= 1, "{:?}", device.rings);
     true
 }
 

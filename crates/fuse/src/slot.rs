@@ -1,0 +1,107 @@
+//! A worker as others see it: what it does, and what it is woken for.
+//!
+//! The worker begins and ends a request here, and the tender may mark it as away in between; whoever changes the slot first tells
+//! the crew, so each leave is told once.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::gather::Given;
+
+/// What a worker is doing; the rest of the word counts its requests.
+const ACTIVE: u64 = 1;
+const AWAY: u64 = 2;
+const DOING: u64 = 3;
+
+/// What a worker is woken for.
+#[derive(Debug)]
+pub(crate) enum Call {
+    /// To read requests: it counts as reading already.
+    Read,
+    /// For this request: it counts as away.
+    Do(Given),
+}
+
+/// A worker as others see it.
+#[derive(Debug, Default)]
+pub(crate) struct Slot {
+    doing: AtomicU64,
+    /// What the tender saw the last time.
+    seen: AtomicU64,
+    called: Mutex<Option<Call>>,
+    wake: Condvar,
+}
+
+impl Slot {
+    /// A request begins.
+    pub(crate) fn begin(&self, away: bool) {
+        let next = (self.doing.load(Ordering::Relaxed) | DOING) + 1;
+        self.doing.store(next | if away { AWAY } else { ACTIVE }, Ordering::Release);
+    }
+
+    /// Marks the worker, who asks, as away. False if it was before.
+    pub(crate) fn leaves(&self) -> bool {
+        self.leave(self.doing.load(Ordering::Acquire))
+    }
+
+    /// Marks the worker as away. False if it was away before, or is not working.
+    fn leave(&self, word: u64) -> bool {
+        word & DOING == ACTIVE
+            && self
+                .doing
+                .compare_exchange(word, (word & !DOING) | AWAY, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// The request is over. False if the worker was away.
+    pub(crate) fn end(&self) -> bool {
+        self.doing.fetch_and(!DOING, Ordering::AcqRel) & DOING == ACTIVE
+    }
+
+    /// True, and it is marked as away, if it is at the same request as when this was asked the last time.
+    pub(crate) fn takes_long(&self) -> bool {
+        let word = self.doing.load(Ordering::Acquire);
+        self.seen.swap(word, Ordering::Relaxed) == word && self.leave(word)
+    }
+
+    /// True if it works.
+    pub(crate) fn works(&self) -> bool {
+        self.doing.load(Ordering::Acquire) & DOING != 0
+    }
+
+    /// True if it works on a request that waits.
+    pub(crate) fn is_away(&self) -> bool {
+        self.doing.load(Ordering::Acquire) & DOING == AWAY
+    }
+
+    /// True if it works, and at the same request as when this was asked the last time.
+    pub(crate) fn same_request(&self) -> bool {
+        let word = self.doing.load(Ordering::Acquire);
+        self.seen.swap(word, Ordering::Relaxed) == word && word & DOING != 0
+    }
+
+    /// Wakes the worker.
+    pub(crate) fn call(&self, why: Call) {
+        *self.called.lock() = Some(why);
+        self.wake.notify_one();
+    }
+
+    /// The request that a new worker begins with.
+    pub(crate) fn given(&self) -> Option<Given> {
+        match self.called.lock().take() {
+            Some(Call::Do(given)) => Some(given),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn sleep(&self) -> Call {
+        let mut called = self.called.lock();
+        loop {
+            match called.take() {
+                Some(why) => return why,
+                None => self.wake.wait(&mut called),
+            }
+        }
+    }
+}
