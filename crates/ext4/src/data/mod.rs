@@ -11,7 +11,7 @@
 //! the flush before its commit record makes the data of everything it maps durable. Nothing stale can show up in a file
 //! after a crash: what is not mapped reads as zeros, and freed blocks are taken again only after their commit.
 //!
-//! Large aligned writes skip the pages and go through the same three steps at once, from memory or out of a pipe (`piped`);
+//! Small new files go through step 2 many at a time (`together`). Large aligned writes skip the pages and go through the same three steps at once, from memory or out of a pipe (`piped`);
 //! not so if a small file is written again and again (`write::is_rewritten`).
 //!
 //! Invariants
@@ -32,6 +32,7 @@ pub(crate) mod piped;
 mod place;
 pub(crate) mod read;
 pub(crate) mod seek;
+mod together;
 pub(crate) mod truncate;
 pub(crate) mod write;
 pub(crate) mod writeback;

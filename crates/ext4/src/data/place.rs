@@ -94,6 +94,25 @@ pub(crate) fn place(
     (result, placer.used)
 }
 
+/// Maps a run that was written, for the hole of that length from `lblk` on; the rest as for [`place`]. What could not be mapped is
+/// given back.
+pub(super) fn map_written(
+    fs: &Fs,
+    st: &mut InodeState,
+    lblk: u32,
+    run: Run,
+    promised: u64,
+) -> (Result<()>, u64) {
+    let pieces = vec![Piece::Insert { lblk, run }];
+    let (total, purpose) = (run.len, Purpose::Other);
+    let mut placer = Placer { fs, st, total, pieces, blocks: total, promised, used: 0, purpose };
+    let result = placer.apply();
+    if result.is_err() {
+        placer.undo();
+    }
+    (result, placer.used)
+}
+
 struct Placer<'a> {
     fs: &'a Fs,
     st: &'a mut InodeState,
@@ -111,16 +130,21 @@ impl Placer<'_> {
     fn run(&mut self, lblk: u32, blocks: u32, source: &Source<'_>) -> Result<()> {
         let result = self.write_all(lblk, blocks, source).and_then(|()| self.apply());
         if result.is_err() {
-            // What waits to be written must not be written to blocks that are somebody else's by then, nor be looked for there.
-            self.st.settle_for_good();
-            for piece in std::mem::take(&mut self.pieces) {
-                if let Piece::Insert { run, .. } = piece {
-                    let _ = self.fs.vol.journal.about_to_overwrite(run.start, run.len, |_| false);
-                    self.fs.vol.alloc.give_back(run);
-                }
-            }
+            self.undo();
         }
         result
+    }
+
+    /// Gives back what is not mapped.
+    fn undo(&mut self) {
+        // What waits to be written must not be written to blocks that are somebody else's by then, nor be looked for there.
+        self.st.settle_for_good();
+        for piece in std::mem::take(&mut self.pieces) {
+            if let Piece::Insert { run, .. } = piece {
+                let _ = self.fs.vol.journal.about_to_overwrite(run.start, run.len, |_| false);
+                self.fs.vol.alloc.give_back(run);
+            }
+        }
     }
 
     fn write_all(&mut self, lblk: u32, blocks: u32, source: &Source<'_>) -> Result<()> {

@@ -5,15 +5,19 @@
 //! | fsync | the file |
 //! | sync, unmount | everything |
 //! | more than `dirty_bytes` | the file that is being written, by its writer |
-//! | every second | files dirty for longer than 5 s; everything above half of `dirty_bytes`, or of the inodes that are kept decoded |
+//! | every second | files dirty for longer than 5 s |
+//! | every second, or at once if many files make it three quarters | above half of `dirty_bytes`, or of the inodes that are kept decoded: the oldest, until three eighths are left |
+//!
+//! What is oldest goes first, and no more than makes room: much of what is new is changed again or deleted before long, and need
+//! never go to the device. Small files go many at a time ([`together`](super::together)).
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use extol_service::{Progress, Service};
+use extol_service::{Progress, Service, Wakeup};
 use extol_sync::rank::{Mutex, Rank};
 use extol_vfs::{FsError, Result};
 use foldhash::fast::RandomState;
@@ -21,6 +25,7 @@ use foldhash::fast::RandomState;
 use super::dirty::Page;
 use super::order::Purpose;
 use super::place::{Source, place, place_journalled};
+use super::together::{FILES, flush_cells};
 use crate::error;
 use crate::fs::Fs;
 use crate::inodes::{Cell, InodeState};
@@ -31,6 +36,8 @@ const MAX_AGE_NS: u64 = 5_000_000_000;
 const PERIOD: Duration = Duration::from_secs(1);
 /// Blocks written back in one go: bounds the memory for a second copy of nothing, and the length of a write.
 const BATCH: u32 = 1024;
+/// So many dirty files make it worth calling the service: what is in few, their writers write back themselves, in large pieces.
+const MANY: usize = 64;
 /// Commits awaited for freed blocks before write-back gives up.
 const RETRIES: u32 = 8;
 
@@ -44,6 +51,10 @@ struct DirtyInode {
 #[derive(Debug, Default)]
 pub(crate) struct DirtyIndex {
     bytes: AtomicUsize,
+    /// Wakes the service.
+    pub service: Wakeup,
+    /// It was called, and has not come yet.
+    called: AtomicBool,
     inodes: Mutex<HashMap<u32, DirtyInode, RandomState>, { Rank::DirtyFiles as u8 }>,
 }
 
@@ -87,21 +98,49 @@ impl DirtyIndex {
     }
 
     /// The cell is dead. (Its number may belong to a new inode by now, which stays.)
-    fn remove_dead(&self, cell: &Arc<Cell>) {
+    pub(super) fn remove_dead(&self, cell: &Arc<Cell>) {
         let mut inodes = self.inodes.lock();
         if inodes.get(&cell.ino).is_some_and(|d| Arc::ptr_eq(&d.cell, cell)) {
             inodes.remove(&cell.ino);
         }
     }
 
-    /// By inode number: neighbours in the table, and often on the device.
-    fn older_than(&self, before_ns: u64) -> Vec<Arc<Cell>> {
+    /// Those that are dirty since then or longer, the oldest first.
+    fn since(&self, before_ns: u64) -> Vec<(u64, Arc<Cell>)> {
         let inodes = self.inodes.lock();
         let old = inodes.values().filter(|d| d.since_ns <= before_ns);
-        let mut cells: Vec<_> = old.map(|d| Arc::clone(&d.cell)).collect();
+        let mut cells: Vec<_> = old.map(|d| (d.since_ns, Arc::clone(&d.cell))).collect();
         drop(inodes);
-        cells.sort_unstable_by_key(|cell| cell.ino);
+        cells.sort_unstable_by_key(|(since, cell)| (*since, cell.ino));
         cells
+    }
+
+    /// All of them.
+    fn all(&self) -> Vec<Arc<Cell>> {
+        let mut cells: Vec<_> = self.since(u64::MAX).into_iter().map(|(_, cell)| cell).collect();
+        sort(&mut cells);
+        cells
+    }
+}
+
+/// By inode number: neighbours in the table, and often on the device.
+fn sort(cells: &mut [Arc<Cell>]) {
+    cells.sort_unstable_by_key(|cell| cell.ino);
+}
+
+/// More than so many eighths of what may be dirty are.
+fn exceeds(fs: &Fs, eighths: usize) -> bool {
+    fs.dirty.bytes() > fs.live.dirty_bytes() / 8 * eighths
+        || fs.dirty.len() > fs.table.capacity() / 8 * eighths
+}
+
+/// A file was written: calls the service if it should not wait for its time.
+pub(crate) fn grew(fs: &Fs) {
+    let dirty = &fs.dirty;
+    let much = dirty.bytes() > fs.live.dirty_bytes() / 8 * 6;
+    if much && fs.threads && !dirty.called.load(Ordering::Relaxed) && dirty.len() >= MANY {
+        dirty.called.store(true, Ordering::Relaxed);
+        dirty.service.wake();
     }
 }
 
@@ -150,15 +189,9 @@ fn flush_part(fs: &Fs, st: &mut InodeState, from: u32, to: u32, purpose: Purpose
             }
             Err(e) => {
                 // Keep what may not have been written: a later fsync must not succeed without it.
-                let mut used = used;
                 let pages = pages.into_iter().zip(reserved).zip(unwritten);
-                for (i, ((data, mut reserved), unwritten)) in pages.enumerate() {
-                    if reserved && used > 0 {
-                        used -= 1;
-                        reserved = false;
-                    }
-                    st.pages.insert(lblk + i as u32, Page { data, reserved, unwritten });
-                }
+                let pages = pages.map(|((data, reserved), unwritten)| Page { data, reserved, unwritten });
+                put_back(st, lblk, pages, used);
                 // Promises also count blocks that were freed and become usable by a commit.
                 if e == FsError::NoSpace && retries > 0 && fs.vol.alloc.pending_free() > 0 {
                     retries -= 1;
@@ -191,26 +224,31 @@ fn flush_part(fs: &Fs, st: &mut InodeState, from: u32, to: u32, purpose: Purpose
     Ok(())
 }
 
+/// Puts pages back that could not be written; so many of their promises are used.
+pub(super) fn put_back(st: &mut InodeState, lblk: u32, pages: impl Iterator<Item = Page>, mut used: u64) {
+    for (lblk, mut page) in (lblk..).zip(pages) {
+        if page.reserved && used > 0 {
+            used -= 1;
+            page.reserved = false;
+        }
+        st.pages.insert(lblk, page);
+    }
+}
+
 /// Writes back everything. The first error is returned, after all were tried.
 pub(crate) fn flush_all(fs: &Fs) -> Result<()> {
     let mut result = Ok(());
-    for cell in fs.dirty.older_than(u64::MAX) {
-        // A cell without state was deleted meanwhile.
-        let Ok(mut st) = cell.write() else {
-            fs.dirty.remove_dead(&cell);
-            continue;
-        };
-        let one = flush(fs, &mut st);
+    flush_cells(fs, &fs.dirty.all(), &mut |one| {
         if result.is_ok() {
             result = one;
         }
-    }
+    });
     result
 }
 
 /// Writes back every inode whose lock is free; for callers who hold inode locks themselves.
 pub(crate) fn flush_unlocked(fs: &Fs) {
-    for cell in fs.dirty.older_than(u64::MAX) {
+    for cell in fs.dirty.all() {
         if let Some(mut st) = cell.try_write() {
             // Pages that cannot be written stay, with their promises.
             let _ = flush(fs, &mut st);
@@ -228,19 +266,22 @@ impl Service for Writeback {
         if fs.check_writable().is_err() {
             return Progress::Idle(Some(PERIOD));
         }
-        // An inode with time stamps to write stays decoded, too.
-        let many = fs.dirty.len() > fs.table.capacity() / 2;
-        let pressed = many || fs.dirty.bytes() > fs.live.dirty_bytes() / 2;
-        let before = if pressed { u64::MAX } else { fs.clock.now_ns().saturating_sub(MAX_AGE_NS) };
-        for cell in fs.dirty.older_than(before) {
-            if let Ok(mut st) = cell.write() {
-                // Errors are kept by the inode's pages and by the journal; fsync reports them.
-                let flushed = flush(&fs, &mut st);
-                drop(st);
-                let _ = fs.note(flushed);
-            } else {
-                fs.dirty.remove_dead(&cell);
+        fs.dirty.called.store(false, Ordering::Relaxed);
+        let due = fs.clock.now_ns().saturating_sub(MAX_AGE_NS);
+        // (An inode with time stamps to write stays decoded, too.)
+        let pressed = exceeds(&fs, 4);
+        for oldest in fs.dirty.since(if pressed { u64::MAX } else { due }).chunks(FILES) {
+            let pressed = pressed && exceeds(&fs, 3);
+            let wanted = oldest.iter().filter(|(since, _)| pressed || *since <= due);
+            let mut cells: Vec<_> = wanted.map(|(_, cell)| Arc::clone(cell)).collect();
+            if cells.is_empty() {
+                break;
             }
+            sort(&mut cells);
+            flush_cells(&fs, &cells, &mut |flushed| {
+                // Errors are kept by the inode's pages and by the journal; fsync reports them.
+                let _ = fs.note(flushed);
+            });
         }
         Progress::Idle(Some(PERIOD))
     }

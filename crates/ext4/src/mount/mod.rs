@@ -269,9 +269,8 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
     }
     orphans::finish(&fs)?;
     if options.threads && !options.read_only {
-        let wakeup = Wakeup::new();
         let service = Writeback(Arc::downgrade(&fs));
-        running.writeback = Some(Runner::start("extol-writeback", &wakeup, service).map_err(io)?);
+        running.writeback = Some(Runner::start("extol-writeback", &fs.dirty.service, service).map_err(io)?);
         let refill = Refill(Arc::downgrade(&fs));
         running.refill = Some(Runner::start("extol-zeroed", &fs.refill, refill).map_err(io)?);
         running.requests = Some(fs.whole.stopper());
