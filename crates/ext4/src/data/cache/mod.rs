@@ -133,7 +133,7 @@ impl DataCache {
     pub fn new(bytes: usize, block_size: BlockSize) -> Option<Self> {
         let each = bytes / SHARDS / block_size.bytes() as usize;
         (each > 0).then(|| Self {
-            shards: (0..SHARDS).map(|_| Mutex::new(Shard::new(each))).collect(),
+            shards: (0..SHARDS).map(|_| Mutex::new(Shard::new(each, block_size.bytes() as usize))).collect(),
             regions: (0..REGIONS).map(|_| Region::default()).collect(),
             bits: block_size.bits(),
             limit: bytes,
@@ -234,7 +234,7 @@ impl DataCache {
                     let from = usize::try_from(start.saturating_sub(at)).unwrap_or(usize::MAX).min(buf.len());
                     let inside = at.saturating_sub(start) as usize;
                     let k = ((1_usize << self.bits) - inside).min(buf.len() - from);
-                    if !shard.update(block, inside, &buf[from..from + k], 1 << self.bits) {
+                    if !shard.update(block, inside, &buf[from..from + k]) {
                         shelf.remove(&mut shard, block);
                     }
                 }

@@ -21,11 +21,13 @@ const HITS: u8 = 3;
 /// The short queue's part of the room.
 const SHORT: usize = 10;
 
+/// Also one that is free keeps its memory: asking for it anew each time would cost more than the copying.
 #[derive(Debug)]
 struct Slot {
     block: u64,
-    /// None: it is about to be written.
-    bytes: Option<Box<[u8]>>,
+    bytes: Box<[u8]>,
+    /// False: it is free, or its block is about to be written.
+    filled: bool,
     hits: u8,
     long: bool,
     link: Link,
@@ -41,6 +43,7 @@ impl AsMut<Link> for Slot {
 #[derive(Debug)]
 pub(super) struct Shard {
     room: usize,
+    block_len: usize,
     slots: Vec<Slot>,
     free: Vec<u32>,
     index: HashMap<u64, u32, RandomState>,
@@ -54,9 +57,10 @@ pub(super) struct Shard {
 }
 
 impl Shard {
-    pub fn new(room: usize) -> Self {
+    pub fn new(room: usize, block_len: usize) -> Self {
         Self {
             room,
+            block_len,
             slots: Vec::new(),
             free: Vec::new(),
             index: HashMap::default(),
@@ -85,71 +89,62 @@ impl Shard {
     pub fn get(&mut self, block: u64) -> Option<&[u8]> {
         let at = *self.index.get(&block)?;
         let slot = &mut self.slots[at as usize];
-        if self.last != at && slot.bytes.is_some() {
+        if !slot.filled {
+            return None;
+        }
+        if self.last != at {
             slot.hits = (slot.hits + 1).min(HITS);
             self.last = at;
         }
-        slot.bytes.as_deref()
+        Some(&slot.bytes)
     }
 
-    /// Sets the bytes of a block that is there.
+    /// Sets the bytes of a block, if it is there.
     pub fn fill(&mut self, block: u64, bytes: &[u8]) {
         let Some(at) = self.index.get(&block) else { return };
         let slot = &mut self.slots[*at as usize];
-        match &mut slot.bytes {
-            Some(old) if old.len() == bytes.len() => old.copy_from_slice(bytes),
-            none => {
-                self.filled += usize::from(none.is_none());
-                *none = Some(bytes.into());
-            }
-        }
+        slot.bytes.copy_from_slice(bytes);
+        self.filled += usize::from(!slot.filled);
+        slot.filled = true;
     }
 
     /// A part of a block was written. False if it is there and its bytes are not known now.
-    pub fn update(&mut self, block: u64, inside: usize, part: &[u8], block_len: usize) -> bool {
-        if part.len() == block_len {
+    pub fn update(&mut self, block: u64, inside: usize, part: &[u8]) -> bool {
+        if part.len() == self.block_len {
             self.fill(block, part);
             return true;
         }
         let Some(at) = self.index.get(&block) else { return true };
-        let bytes = self.slots[*at as usize].bytes.as_deref_mut();
-        match bytes.and_then(|bytes| bytes.get_mut(inside..inside + part.len())) {
-            Some(old) => {
-                old.copy_from_slice(part);
-                true
-            }
-            None => false,
+        let slot = &mut self.slots[*at as usize];
+        if slot.filled {
+            slot.bytes[inside..inside + part.len()].copy_from_slice(part);
         }
+        slot.filled
     }
 
     /// Takes in a block that is not there. Returns the one that had to go for it.
     pub fn admit(&mut self, block: u64, bytes: Option<&[u8]>) -> Option<u64> {
         let out = if self.index.len() >= self.room { self.evict() } else { None };
-        // Memory of the one that went serves the new one.
-        let (out, spare) = out.map_or((None, None), |(out, spare)| (Some(out), spare));
-        let bytes = bytes.map(|bytes| match spare {
-            Some(mut spare) if spare.len() == bytes.len() => {
-                spare.copy_from_slice(bytes);
-                spare
-            }
-            _ => bytes.into(),
+        let at = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot {
+                block: 0,
+                bytes: vec![0; self.block_len].into(),
+                filled: false,
+                hits: 0,
+                long: false,
+                link: Link::default(),
+            });
+            (self.slots.len() - 1) as u32
         });
-        self.filled += usize::from(bytes.is_some());
         let long = self.forget_known(block);
-        let slot = Slot { block, bytes, hits: 0, long, link: Link::default() };
-        let at = match self.free.pop() {
-            Some(at) => {
-                self.slots[at as usize] = slot;
-                at
-            }
-            None => {
-                self.slots.push(slot);
-                (self.slots.len() - 1) as u32
-            }
-        };
+        let slot = &mut self.slots[at as usize];
+        (slot.block, slot.hits, slot.long) = (block, 0, long);
         let queue = if long { &mut self.long } else { &mut self.short };
         queue.push(&mut self.slots, at);
         self.index.insert(block, at);
+        if let Some(bytes) = bytes {
+            self.fill(block, bytes);
+        }
         // Whoever brought it reads on in it.
         self.last = at;
         out
@@ -162,22 +157,21 @@ impl Shard {
         true
     }
 
-    fn take(&mut self, at: u32) -> (u64, Option<Box<[u8]>>) {
+    fn take(&mut self, at: u32) -> u64 {
         let queue = if self.slots[at as usize].long { &mut self.long } else { &mut self.short };
         queue.take(&mut self.slots, at);
         let slot = &mut self.slots[at as usize];
-        let (block, bytes) = (slot.block, slot.bytes.take());
-        self.index.remove(&block);
-        self.filled -= usize::from(bytes.is_some());
+        self.filled -= usize::from(std::mem::take(&mut slot.filled));
+        self.index.remove(&slot.block);
         self.free.push(at);
         if self.last == at {
             self.last = NONE;
         }
-        (block, bytes)
+        slot.block
     }
 
     /// Makes room for one. Ends: every step takes one out, moves it to the long queue, or takes a hit away.
-    fn evict(&mut self) -> Option<(u64, Option<Box<[u8]>>)> {
+    fn evict(&mut self) -> Option<u64> {
         loop {
             let short = self.short.len() > self.room / SHORT || self.long.len() == 0;
             let queue = if short { &mut self.short } else { &mut self.long };
@@ -249,7 +243,7 @@ mod tests {
 
     #[test]
     fn no_more_than_there_is_room_for() {
-        let mut shard = Shard::new(100);
+        let mut shard = Shard::new(100, LEN);
         for n in 0..1000 {
             let out = shard.admit(n, Some(&block(n)));
             assert_eq!(out.is_some(), n >= 100, "{n}");
@@ -260,7 +254,7 @@ mod tests {
         assert_eq!(shard.slots.len(), 100);
         assert_eq!((900..1000).filter(|n| shard.remove(*n)).count(), shard.free.len());
         assert_eq!(shard.filled(), shard.index.len());
-        let mut one = Shard::new(1);
+        let mut one = Shard::new(1, LEN);
         assert_eq!(hits(&mut one, 0..50), 0);
         assert_eq!((one.filled(), one.slots.len()), (1, 1));
     }
@@ -268,7 +262,7 @@ mod tests {
     /// What is wanted again and again survives somebody who reads ten times as much once, also in pieces of blocks.
     #[test]
     fn a_scan_turns_out_little() {
-        let mut shard = Shard::new(1000);
+        let mut shard = Shard::new(1000, LEN);
         for _ in 0..3 {
             hits(&mut shard, 0..600);
         }
@@ -284,7 +278,7 @@ mod tests {
     /// What comes back soon after it was turned out is worth a place among those that stay.
     #[test]
     fn a_number_that_is_known_stays() {
-        let mut shard = Shard::new(1000);
+        let mut shard = Shard::new(1000, LEN);
         hits(&mut shard, 0..1200);
         assert!(!shard.has(0) && !read(&mut shard, 0));
         hits(&mut shard, 5000..5950);
@@ -293,14 +287,14 @@ mod tests {
 
     #[test]
     fn a_place_for_what_is_written() {
-        let mut shard = Shard::new(4);
+        let mut shard = Shard::new(4, LEN);
         shard.admit(7, None);
         assert!(shard.get(7).is_none() && shard.filled() == 0);
-        assert!(!shard.update(7, 2, &[9; 3], LEN), "the rest is not known");
-        assert!(shard.update(7, 0, &[1; LEN], LEN));
-        assert!(shard.update(7, 2, &[9; 3], LEN));
+        assert!(!shard.update(7, 2, &[9; 3]), "the rest is not known");
+        assert!(shard.update(7, 0, &[1; LEN]));
+        assert!(shard.update(7, 2, &[9; 3]));
         assert_eq!(shard.get(7), Some(&[1, 1, 9, 9, 9, 1, 1, 1][..]));
-        assert!(shard.update(8, 2, &[9; 3], LEN) && shard.update(8, 0, &[9; LEN], LEN));
+        assert!(shard.update(8, 2, &[9; 3]) && shard.update(8, 0, &[9; LEN]));
         assert!(!shard.has(8), "nobody wants it");
     }
 }
