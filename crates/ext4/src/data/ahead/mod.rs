@@ -3,7 +3,7 @@
 //! ```text
 //!   File, FileSystem::reader ── inode's lock, shared ──► Window: reads on? ──► pieces: their blocks looked up now
 //!        │                                                                        └──► threads read, without a lock
-//!        └──► data::read: dirty page, else piece, else the device
+//!        └──► data::read: dirty page, else piece, else the clean data in memory (`data::cache`), else the device
 //! ```
 //!
 //! A mount needs none of this: there the kernel reads ahead, and its requests come through
