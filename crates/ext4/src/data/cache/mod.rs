@@ -178,6 +178,14 @@ impl DataCache {
         done
     }
 
+    /// True if all of this is held, so that nobody need read it ahead.
+    pub fn holds(&self, at: u64, len: usize) -> bool {
+        self.shelves(at, len).all(|shelf| {
+            let shard = shelf.shard.lock();
+            shelf.blocks.clone().all(|block| shard.is_filled(block))
+        })
+    }
+
     fn count(&self, hit: usize, miss: usize) {
         for (count, bytes) in [(&self.hit_bytes, hit), (&self.miss_bytes, miss)] {
             if bytes > 0 {

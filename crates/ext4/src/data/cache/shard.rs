@@ -85,6 +85,11 @@ impl Shard {
         self.index.contains_key(&block)
     }
 
+    /// True if it has bytes.
+    pub fn is_filled(&self, block: u64) -> bool {
+        self.index.get(&block).is_some_and(|at| self.slots[*at as usize].filled)
+    }
+
     /// A reader wants the block.
     pub fn get(&mut self, block: u64) -> Option<&[u8]> {
         let at = *self.index.get(&block)?;

@@ -138,6 +138,14 @@ fn no_second_read() {
     fs.inner().data_cache.as_ref().unwrap().forget_all();
     read(true);
     read(false);
+    // Somebody who reads on for whom nothing need be read ahead.
+    let (before, mut got) = (dev.stats().read_bytes, vec![0; bytes.len()]);
+    let again = fs.open_file("mail", OpenOptions::new().read(true)).unwrap();
+    for at in (0..got.len()).step_by(5000) {
+        assert_eq!(again.read_at(&mut got[at..at + 5000], at as u64).unwrap(), 5000);
+    }
+    drop(again);
+    assert!(got == bytes && dev.stats().read_bytes == before);
     // An append to the middle of a block needs its beginning.
     let before = dev.stats().read_bytes;
     file.write_all_at(&[7; 100], bytes.len() as u64).unwrap();
