@@ -91,6 +91,7 @@ pub fn run(mut request: Request) -> Result<()> {
     let metrics = metrics.as_deref().map(Metrics::bind).transpose()?;
     let guard = Guard::start()?;
     volume.mount_point = Some(request.dir.clone());
+    volume.kernel_caches = !config.direct_io;
     let fs = volume::open(&request.source, &volume)?;
     config.source = request.source.display().to_string();
     for note in fs.notes() {

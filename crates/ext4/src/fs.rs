@@ -13,6 +13,7 @@ use extol_vfs::{Attr, FileId, FileKind, FsError, Rdev, Result, Timestamp};
 
 use crate::alloc::SuperCell;
 use crate::data::ahead::Readers;
+use crate::data::cache::DataCache;
 use crate::data::writeback::DirtyIndex;
 use crate::error;
 use crate::inodes::{Cell, InodeState, InodeTable};
@@ -46,6 +47,8 @@ pub(crate) struct Fs {
     pub table: InodeTable,
     pub orphans: Orphans,
     pub dirty: DirtyIndex,
+    /// None: clean file data is not kept.
+    pub data_cache: Option<Arc<DataCache>>,
     pub readers: Readers,
     pub pace: Arc<Pace>,
     pub limits: Limits,

@@ -61,6 +61,7 @@ pub(crate) mod whole;
 pub(crate) mod xattr;
 
 pub use data::ahead::AheadStats;
+pub use data::cache::DataCacheStats;
 pub use ext4::Ext4;
 pub use extol_device as device;
 pub use extol_vfs as vfs;

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `cache_mb=N` | bound on the metadata cache, default 256 MiB together with the write cache |
 //! | `dirty_mb=N` | bound on file data not yet written, default 64 |
+//! | `data_cache_mb=N` | bound on clean file data kept in memory, default 64, for a mount 0: off |
 //! | `readahead_kb=N` | most that is read ahead of somebody who reads an open file of the library, default 4096; 0: off |
 //! | `inode_cache=N` | inodes kept decoded, default 16384 |
 //! | `fsync_batching=none\|static\|adaptive` | how an fsync waits for others, default adaptive |
@@ -139,6 +140,10 @@ pub struct MountOptions {
     pub cache_bytes: usize,
     /// Bound on file data waiting to be written, in bytes.
     pub dirty_bytes: usize,
+    /// Bound on clean file data in memory, in bytes; see [`data_cache_bytes`](Self::data_cache_bytes).
+    pub data_cache: Option<usize>,
+    /// Those who use the volume keep its file data themselves, as the kernel does for a mount: nothing is gained by keeping it twice.
+    pub kernel_caches: bool,
     /// Most bytes read ahead of somebody who reads a [`File`](crate::File) from one end to the other; 0: none. (Of a mount
     /// the kernel reads ahead.)
     pub readahead: usize,
@@ -196,12 +201,22 @@ impl Default for MountOptions {
             // 192 + 64 make the documented bound of 256 MiB.
             cache_bytes: 192 * MIB,
             dirty_bytes: 64 * MIB,
+            data_cache: None,
+            kernel_caches: false,
             readahead: 4 * MIB,
             inode_cache: 16384,
             direct: None,
             mount_point: None,
             threads: true,
         }
+    }
+}
+
+impl MountOptions {
+    /// Bound on clean file data in memory: as asked for, otherwise 64 MiB, or nothing if the kernel keeps it.
+    #[must_use]
+    pub fn data_cache_bytes(&self) -> usize {
+        self.data_cache.unwrap_or(if self.kernel_caches { 0 } else { 64 * MIB })
     }
 }
 
@@ -404,6 +419,7 @@ impl MountOptions {
             }
             "cache_mb" => self.cache_bytes = small(1 << 20)?.max(4) * MIB,
             "dirty_mb" => self.dirty_bytes = small(1 << 20)?.max(1) * MIB,
+            "data_cache_mb" => self.data_cache = Some(small(1 << 20)? * MIB),
             "readahead_kb" => self.readahead = small(32 << 10)? << 10,
             "inode_cache" => self.inode_cache = small(1 << 28)?.max(64),
             "direct" => self.direct = Some(true),

@@ -5,6 +5,7 @@ use extol_service::MergeStats;
 use serde::{Deserialize, Serialize};
 
 use crate::data::ahead::AheadStats;
+use crate::data::cache::DataCacheStats;
 use crate::fs::Fs;
 use crate::pace::PaceStats;
 use crate::services::lazy_init::LazyInitStats;
@@ -60,6 +61,8 @@ pub struct Stats {
     pub inodes_dirty: usize,
     /// Bytes of file data not written yet.
     pub dirty_bytes: usize,
+    /// Clean file data in memory.
+    pub data_cache: DataCacheStats,
     /// Orphans (unlinked but in use, or being truncated).
     pub orphans: usize,
     /// What was read ahead for open files of the library.
@@ -115,6 +118,7 @@ impl Stats {
             inodes_known: known,
             inodes_dirty: fs.dirty.len(),
             dirty_bytes: fs.dirty.bytes(),
+            data_cache: fs.data_cache.as_ref().map(|cache| cache.stats()).unwrap_or_default(),
             orphans: fs.orphans.len(),
             readahead: fs.readers.stats(),
             pace: fs.pace.stats(),

@@ -116,6 +116,21 @@ fn small_files_share_writes_and_others_go_alone() {
     }
 }
 
+/// What went out in a row is found in memory, as what went alone.
+#[test]
+fn rows_stay_in_memory() {
+    let (_dev, fs) = recorded(&[], "");
+    let home = dir(&fs, fs.root(), "d");
+    let inodes = make(&fs, home);
+    fs.sync().unwrap();
+    for (n, ino) in inodes.iter().enumerate() {
+        assert!(contents(&fs, *ino) == bytes(n), "file {n}");
+    }
+    let all: usize = (0..FILES).map(|n| bytes(n).len()).sum();
+    let stats = fs.stats().data_cache;
+    assert!(stats.hit_bytes as usize > all / 10 * 9, "{stats:?} of {all}");
+}
+
 /// Whatever of the writes since the last flush is on the medium: a file is empty, or it is whole.
 #[test]
 fn a_crash_leaves_whole_files() {

@@ -31,7 +31,7 @@ const OPTIONS: &[&str] = &[
     "errors=remount-ro",
     "errors=continue,nodelalloc",
     "errors=continue,lazytime,discard",
-    "errors=continue,cache_mb=4,dirty_mb=1,inode_cache=64",
+    "errors=continue,cache_mb=4,dirty_mb=1,data_cache_mb=1,inode_cache=64",
     "errors=continue,data=journal",
     "errors=continue,commit=1",
 ];

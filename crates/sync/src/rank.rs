@@ -5,6 +5,7 @@
 //! ```text
 //!   rename ─ inodes ─ handle ─ orphans ─ inode shard ─ trim ─ groups ─ descriptors ─ superblock ─ dirty files
 //!          ─ checkpointing ─ journal state ─ checkpoint list ─ cache shard ─ buffer ─ transaction lists ─ deferred data ─ witnesses ─ log superblock
+//!          ─ data cache
 //! ```
 //!
 //! Among locks of one rank: groups ascend; files ascend and come after directories; a second directory needs the rename
@@ -66,6 +67,8 @@ pub enum Rank {
     Witnesses,
     /// The superblock of the log.
     LogSuperblock,
+    /// A shard of the clean file data: every write asks there, whatever its caller holds.
+    DataCache,
 }
 
 crate::thread_local! {
@@ -210,7 +213,7 @@ impl<T, const RANK: u8> Mutex<T, RANK> {
     }
 }
 
-const RANKS: [Rank; 22] = [
+const RANKS: [Rank; 23] = [
     Rank::Gate,
     Rank::Rename,
     Rank::Directory,
@@ -233,6 +236,7 @@ const RANKS: [Rank; 22] = [
     Rank::Deferred,
     Rank::Witnesses,
     Rank::LogSuperblock,
+    Rank::DataCache,
 ];
 
 const fn rank_of(number: u8) -> Rank {

@@ -282,7 +282,12 @@ impl Used<'_> {
             Way::Mount(..) => return None,
         };
         let options = MountOptions::parse(options).ok()?;
-        let caches = options.cache_bytes + options.dirty_bytes;
+        let clean = match self.way {
+            Way::Library(_) => options.data_cache_bytes(),
+            // The kernel keeps it.
+            Way::Mount(..) => options.data_cache.unwrap_or(0),
+        };
+        let caches = options.cache_bytes + options.dirty_bytes + clean;
         Some(idle + IDLE + caches as u64 + options.inode_cache as u64 * CELL + known.unwrap_or(0) * KNOWN)
     }
 }

@@ -97,6 +97,13 @@ fn volume(page: &mut Page, s: &Stats) {
     page.gauge("inodes_cached", "Inodes decoded in memory.", s.inodes_cached as f64);
     page.gauge("inodes_dirty", "Inodes with data or times not written yet.", s.inodes_dirty as f64);
     page.gauge("dirty_bytes", "File data not written yet.", s.dirty_bytes as f64);
+    page.gauge("data_cache_bytes", "Clean file data in memory.", s.data_cache.bytes as f64);
+    page.counter("data_cache_hit_bytes_total", "Bytes that readers found there.", s.data_cache.hit_bytes);
+    page.counter(
+        "data_cache_miss_bytes_total",
+        "Bytes that readers looked for there in vain.",
+        s.data_cache.miss_bytes,
+    );
     page.gauge("orphans", "Files unlinked but in use, or being truncated.", s.orphans as f64);
     page.counter(
         "readahead_read_bytes_total",

@@ -22,9 +22,12 @@
 //!   over them (`truncate::zero_tail`).
 //! - D4: a failed data write aborts the journal: what it should have covered is never acknowledged.
 //!
+//! Clean data stays in memory for whoever reads it again ([`cache`]).
+//!
 //! The inode's lock is held throughout; readers share it.
 
 pub(crate) mod ahead;
+pub(crate) mod cache;
 pub(crate) mod dirty;
 pub(crate) mod fallocate;
 pub(crate) mod order;

@@ -8,6 +8,7 @@ use extol_journal::Handle;
 use extol_journal::fast::Witness;
 use extol_vfs::{FsError, Result};
 
+use super::cache::LARGE;
 use super::order::{self, Order, Purpose, SMALL, Target};
 use crate::alloc::{self, Run};
 use crate::error;
@@ -275,6 +276,9 @@ impl Placer<'_> {
             let block = source.block(at + i, bs);
             block.get(..usize::try_from(left).unwrap_or(usize::MAX)).unwrap_or(block)
         });
+        if let Some(cache) = self.fs.data_cache.as_ref().filter(|_| (self.total as usize) < LARGE / bs) {
+            cache.want(run.start, run.len);
+        }
         let unsynced = self.st.unsynced;
         self.st.unsynced = unsynced.saturating_add(bytes);
         if order::may_wait(order, run.len, self.purpose) && vol.journal.wants_witnesses() {

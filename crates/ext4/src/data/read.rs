@@ -1,15 +1,19 @@
 //! Reading file data.
 
-use extol_device::{BlockNr, ScatteredRead};
+use extol_device::{AlignedBuf, BlockNr, ScatteredRead};
 use extol_vfs::{FsError, Result};
 
 use super::ahead::{Ahead, Next};
+use super::cache::LARGE;
 use crate::error;
 use crate::fs::Fs;
 use crate::inline;
 use crate::inodes::InodeState;
 use crate::map::{self, Mapping};
 use extol_ondisk::InodeFlags;
+
+/// Direct I/O wants memory aligned so.
+const PAGE: usize = 4096;
 
 /// Reads at `offset`; the count is short only at the end of the file.
 pub(crate) fn read(fs: &Fs, st: &InodeState, offset: u64, buf: &mut [u8]) -> Result<usize> {
@@ -140,11 +144,16 @@ fn read_mapped(
                 Some((ahead, at)) => ahead.next(at + done as u64, rest),
                 None => Next::Read(rest.len()),
             };
+            let at = place.saturating_add(done as u64);
             done += match next {
-                Next::Copied(n) => n,
+                Next::Copied(n) => {
+                    if let Some(cache) = fs.data_cache.as_ref().filter(|c| c.takes_file(st.node.raw.size)) {
+                        cache.put(at, &rest[..n], &cache.ticket(at, n));
+                    }
+                    n
+                }
                 Next::Read(n) => {
-                    let at = place.saturating_add(done as u64);
-                    vol.dev.read_at(&mut rest[..n], at).map_err(error::device)?;
+                    read_clean(fs, at, &mut rest[..n])?;
                     n
                 }
             };
@@ -167,6 +176,35 @@ fn read_mapped(
         }
         done += k;
     }
+    Ok(())
+}
+
+/// Reads file data from byte `at` of the device on, or finds it in memory.
+fn read_clean(fs: &Fs, at: u64, part: &mut [u8]) -> Result<()> {
+    let dev = &fs.vol.dev;
+    let Some(cache) = &fs.data_cache else { return dev.read_at(part, at).map_err(error::device) };
+    let found = cache.copy(at, part);
+    let (part, at) = (&mut part[found..], at.saturating_add(found as u64));
+    if part.is_empty() {
+        return Ok(());
+    }
+    if part.len() >= LARGE {
+        return dev.read_at(part, at).map_err(error::device);
+    }
+    // Whole blocks, so that they can be kept.
+    let bs = fs.vol.geo.block_len();
+    let inside = (at % bs as u64) as usize;
+    let (from, len) = (at - inside as u64, (inside + part.len()).next_multiple_of(bs));
+    let ticket = cache.ticket(from, len);
+    if len == part.len() {
+        dev.read_at(part, at).map_err(error::device)?;
+        cache.put(at, part, &ticket);
+        return Ok(());
+    }
+    let mut whole = AlignedBuf::new(len, PAGE);
+    dev.read_at(&mut whole, from).map_err(error::device)?;
+    cache.put(from, &whole, &ticket);
+    part.copy_from_slice(&whole[inside..inside + part.len()]);
     Ok(())
 }
 

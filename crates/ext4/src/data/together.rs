@@ -153,6 +153,9 @@ fn put(fs: &Fs, parts: &mut [Part<'_>], bytes: u64) -> Result<()> {
     for part in &mut *parts {
         first = part.st.node.ino.0;
         part.st.unsynced = part.st.unsynced.saturating_add(u64::from(part.run.len) * bs);
+        if let Some(cache) = &fs.data_cache {
+            cache.want(part.run.start, part.run.len);
+        }
     }
     let mut places: Vec<&Part<'_>> = parts.iter().collect();
     places.sort_unstable_by_key(|part| part.run.start);

@@ -29,6 +29,7 @@ use extol_sync::rank::Mutex;
 use extol_vfs::{FsError, Result};
 
 use crate::alloc::{AllocOptions, Allocator, Report, SuperCell};
+use crate::data::cache::{CachedDevice, DataCache};
 use crate::data::writeback::{self, DirtyIndex, Writeback};
 use crate::error;
 use crate::ext4::Ext4;
@@ -150,6 +151,12 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
     // Recovery may have brought a newer superblock home.
     let mut sb = recovered.superblock;
     let geo = geometry(&*dev, &sb)?;
+    // From here on nobody writes past it.
+    let data_cache = DataCache::new(options.data_cache_bytes(), geo.block_size).map(Arc::new);
+    let dev = match &data_cache {
+        Some(cache) => Arc::new(CachedDevice::new(dev, Arc::clone(cache))) as SharedDevice,
+        None => dev,
+    };
     features::check(&sb, &geo, options.read_only)?;
     let mut effective = options.effective(&sb);
     let fast_commits =
@@ -165,11 +172,16 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
     if !options.read_only {
         mark_mounted(&*dev, &mut sb, options, recovered.log.is_some(), &*clock)?;
     }
+    let mut log = recovered.log;
+    if let Some(log) = log.as_mut().filter(|log| !log.config.external) {
+        // Its writes and flushes are to be seen as well.
+        log.config.device = Arc::clone(&dev);
+    }
     let journal = Journal::open(JournalConfig {
         device: Arc::clone(&dev),
         block_size: geo.block_size,
         blocks: geo.blocks,
-        log: recovered.log.map(|l| l.config),
+        log: log.map(|l| l.config),
         barrier,
         commit_interval: options.commit,
         async_commit: options.journal_async_commit,
@@ -229,6 +241,7 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
         table: InodeTable::new(options.inode_cache),
         orphans: Orphans::default(),
         dirty: DirtyIndex::default(),
+        data_cache,
         readers: crate::data::ahead::Readers::new(options.threads),
         pace,
         limits,

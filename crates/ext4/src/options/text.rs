@@ -70,6 +70,8 @@ impl MountOptions {
             journal_ioprio,
             cache_bytes,
             dirty_bytes,
+            data_cache,
+            kernel_caches: _,
             readahead,
             inode_cache,
             direct,
@@ -141,6 +143,7 @@ impl MountOptions {
             format!("ckpt_thread_ioprio={}", checkpoint_ioprio.to_string().replace(',', ":")),
             format!("journal_ioprio={}", journal_ioprio.to_string().trim_start_matches("be,")),
             format!("dirty_mb={}", dirty_bytes / MIB),
+            with("data_cache_mb", data_cache.map(|bytes| bytes / MIB)),
             format!("readahead_kb={}", readahead >> 10),
             format!("cache_mb={}", cache_bytes / MIB),
             format!("inode_cache={inode_cache}"),
@@ -184,7 +187,7 @@ mod tests {
         let list = "ro,strictatime,nodiratime,sync,dirsync,lazytime,norecovery,sb=32768,data=journal,nobarrier,commit=7,\
             journal_checksum,journal_async_commit,errors=panic,discard,grpid,minixdf,nouser_xattr,noacl,resuid=3,\
             resgid=4,nodelalloc,fsync_batching=static,min_batch_time=1,max_batch_time=2,nofast_commit,async_checkpoint=20,\
-            noinit_itable,checkpoint=nomerge,ckpt_thread_ioprio=idle,journal_ioprio=6,dirty_mb=9,readahead_kb=100,cache_mb=10,inode_cache=100,nodirect";
+            noinit_itable,checkpoint=nomerge,ckpt_thread_ioprio=idle,journal_ioprio=6,dirty_mb=9,data_cache_mb=8,readahead_kb=100,cache_mb=10,inode_cache=100,nodirect";
         let once = MountOptions::parse(list).unwrap();
         assert_eq!(shown(list), list);
         let again = MountOptions::parse(&once.words().join(",")).unwrap();

@@ -93,6 +93,7 @@ const RULES: &[(&str, Rule)] = &[
     ("acl", Rule::Fixed),
     ("noacl", Rule::Fixed),
     ("cache_mb", Rule::Fixed),
+    ("data_cache_mb", Rule::Fixed),
     ("inode_cache", Rule::Fixed),
     ("direct", Rule::Fixed),
     ("nodirect", Rule::Fixed),

@@ -153,7 +153,7 @@ variants! {
     lazytime: Variant::new("lazytime", &["-t", "ext4", "-b", "1024"]).with("lazytime,strictatime,commit=1");
     nodelalloc: Variant::new("nodelalloc", &["-t", "ext4", "-b", "4096", "-J", "size=4"]).with("nodelalloc");
     small_caches: Variant::new("small caches", &["-t", "ext4", "-b", "1024", "-J", "size=4"])
-        .with("cache_mb=4,dirty_mb=1,inode_cache=64");
+        .with("cache_mb=4,dirty_mb=1,data_cache_mb=1,inode_cache=64");
     meta_bg: Variant::new("meta_bg", &["-t", "ext4", "-b", "1024", "-O", "meta_bg,^resize_inode"]);
     external_journal: Variant { name: "external journal", args: &["-t", "ext4"], options: "", external: true };
 }

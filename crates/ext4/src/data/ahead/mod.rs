@@ -3,7 +3,7 @@
 //! ```text
 //!   File, FileSystem::reader ── inode's lock, shared ──► Window: reads on? ──► pieces: their blocks looked up now
 //!        │                                                                        └──► threads read, without a lock
-//!        └──► data::read: dirty page, else piece, else the device
+//!        └──► data::read: dirty page, else piece, else the clean data in memory (`data::cache`), else the device
 //! ```
 //!
 //! A mount needs none of this: there the kernel reads ahead, and its requests come through
@@ -146,6 +146,11 @@ impl State {
                 Mapping::Mapped { pblk, len, unwritten: false } => {
                     let to = at + u64::from(len).min(most).min(end - at);
                     let place = pblk.offset(vol.geo.block_size);
+                    let len = ((to - at) << bits) as usize;
+                    if fs.data_cache.as_ref().is_some_and(|cache| cache.holds(place, len)) {
+                        at = to;
+                        continue;
+                    }
                     let Some(piece) = fs.readers.ask(&vol.dev, at << bits..to << bits, place) else { return };
                     self.pieces.push_back(piece);
                     to

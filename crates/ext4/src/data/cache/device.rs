@@ -1,0 +1,125 @@
+//! The device as the cache sees it: every change that has returned.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use extol_device::{BlockDevice, ReadDone, Result, ScatteredRead, ScatteredWrite, SharedDevice};
+
+use super::DataCache;
+
+/// Tells a [`DataCache`] what was written, and changes nothing.
+#[derive(Debug)]
+pub(crate) struct CachedDevice {
+    inner: SharedDevice,
+    cache: Arc<DataCache>,
+}
+
+impl CachedDevice {
+    pub(crate) fn new(inner: SharedDevice, cache: Arc<DataCache>) -> Self {
+        Self { inner, cache }
+    }
+
+    /// After a write of these bytes.
+    fn note(&self, bufs: &[IoSlice<'_>], offset: u64, result: Result<()>) -> Result<()> {
+        match &result {
+            Ok(()) => self.cache.wrote(offset, bufs),
+            Err(_) => self.cache.gone(offset, bufs.iter().map(|buf| buf.len() as u64).sum()),
+        }
+        result
+    }
+
+    /// After a change to bytes that are not known.
+    fn forget(&self, offset: u64, len: u64, result: Result<()>) -> Result<()> {
+        self.cache.gone(offset, len);
+        result
+    }
+}
+
+impl BlockDevice for CachedDevice {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    fn alignment(&self) -> usize {
+        self.inner.alignment()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.inner.is_read_only()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.inner.read_at(buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.note(&[IoSlice::new(buf)], offset, self.inner.write_at(buf, offset))
+    }
+
+    fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result<()> {
+        self.inner.read_vectored_at(bufs, offset)
+    }
+
+    fn read_scattered(&self, reads: &mut [ScatteredRead<'_>], done: ReadDone<'_>) {
+        self.inner.read_scattered(reads, done)
+    }
+
+    fn reads_together(&self) -> bool {
+        self.inner.reads_together()
+    }
+
+    fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
+        self.note(bufs, offset, self.inner.write_vectored_at(bufs, offset))
+    }
+
+    fn write_piped(&self, pipe: BorrowedFd<'_>, len: usize, offset: u64) -> Result<()> {
+        self.forget(offset, len as u64, self.inner.write_piped(pipe, len, offset))
+    }
+
+    fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
+        let result = self.inner.write_scattered(writes);
+        for write in writes {
+            match &result {
+                Ok(()) => self.cache.wrote(write.offset, write.bufs),
+                // Which of them failed is not known.
+                Err(_) => self.cache.gone(write.offset, write.len()),
+            }
+        }
+        result
+    }
+
+    fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {
+        let written = self.inner.write_fua(buf, offset).inspect_err(|_| self.cache.forget_all());
+        self.note(&[IoSlice::new(buf)], offset, written)
+    }
+
+    fn fua_is_flush(&self) -> bool {
+        self.inner.fua_is_flush()
+    }
+
+    fn write_mark(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.note(&[IoSlice::new(buf)], offset, self.inner.write_mark(buf, offset))
+    }
+
+    /// After a failed flush nobody knows which writes the device still has.
+    fn flush(&self) -> Result<()> {
+        self.inner.flush().inspect_err(|_| self.cache.forget_all())
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        self.forget(offset, len, self.inner.discard(offset, len))
+    }
+
+    fn can_discard(&self) -> bool {
+        self.inner.can_discard()
+    }
+
+    fn discard_zeroes(&self) -> bool {
+        self.inner.discard_zeroes()
+    }
+
+    fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
+        self.forget(offset, len, self.inner.zero_range(offset, len))
+    }
+}
