@@ -28,6 +28,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use extol_vfs::{FileSystem, ReadJob};
+use parking_lot::Mutex;
 
 use crate::abi::op;
 use crate::buffer::Buffer;
@@ -84,12 +85,39 @@ struct Taken {
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     taken: Vec<Taken>,
-    memory: Option<Buffer>,
+}
+
+/// Memory for the data of batches. Workers share it: many gather now and then, few at the same time.
+#[derive(Debug, Default)]
+pub(crate) struct Rooms(Mutex<Vec<Buffer>>);
+
+impl Rooms {
+    /// So many are kept.
+    const KEPT: usize = 2;
+
+    fn take(&self) -> Buffer {
+        let kept = self.0.lock().pop();
+        kept.unwrap_or_else(|| Buffer::new(ROOM, 0))
+    }
+
+    fn give_back(&self, room: Buffer) {
+        let mut kept = self.0.lock();
+        if kept.len() < Self::KEPT {
+            kept.push(room);
+        }
+    }
 }
 
 /// A request for another worker.
 #[derive(Debug)]
 pub(crate) struct Given(pub(crate) Vec<u8>);
+
+impl Given {
+    /// Bytes of it, all of which were in the memory of the worker that took it.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
 
 impl Batch {
     /// Takes what waits behind `first`, through `second`, by way of `spare` (room for any request). `first` is in the batch afterwards if
@@ -148,10 +176,12 @@ impl Batch {
         &mut self,
         fs: &dyn FileSystem,
         counts: &Counts,
+        rooms: &Rooms,
         device: &OwnedFd,
         second: &OwnedFd,
     ) {
-        let mut rest = &mut self.memory.get_or_insert_with(|| Buffer::new(ROOM, 0))[..];
+        let mut room = rooms.take();
+        let mut rest = &mut room[..];
         let mut at = 0;
         let mut jobs = Vec::with_capacity(self.taken.len());
         for taken in &self.taken {
@@ -180,6 +210,7 @@ impl Batch {
         for (taken, _) in taken.drain(..).zip(left).filter(|(_, left)| *left) {
             send(&taken, Err(Errno(libc::EIO)));
         }
+        rooms.give_back(room);
     }
 }
 
@@ -285,6 +316,17 @@ mod tests {
         }
         gather(&mut batch, wanted(6, 4096), &second, &crowd);
         assert_eq!(batch.len(), 2);
+    }
+
+    #[test]
+    fn few_rooms_are_kept() {
+        let rooms = Rooms::default();
+        let taken: Vec<Buffer> = (0..5).map(|_| rooms.take()).collect();
+        assert!(taken.iter().all(|room| room.len() == ROOM));
+        taken.into_iter().for_each(|room| rooms.give_back(room));
+        assert_eq!(rooms.0.lock().len(), Rooms::KEPT);
+        rooms.take();
+        assert_eq!(rooms.0.lock().len(), Rooms::KEPT - 1, "a kept one serves again");
     }
 
     #[test]

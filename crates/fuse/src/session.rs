@@ -21,7 +21,7 @@ use crate::abi::{IN_HEADER, MAX_FIXED, op};
 use crate::config::{MountConfig, Transport};
 use crate::counts::Counts;
 use crate::crew::Crew;
-use crate::gather::Crowd;
+use crate::gather::{Crowd, Rooms};
 use crate::init::{self, Agreed};
 use crate::intake::Bulk;
 use crate::mount::{self, MountError};
@@ -55,6 +55,8 @@ pub(crate) struct Shared {
     pub(crate) bulk: Bulk,
     pub(crate) reads: Reads,
     pub(crate) crowd: Crowd,
+    /// Memory of batches of READs.
+    pub(crate) rooms: Rooms,
     pub(crate) crew: Crew,
     pub(crate) rings: Rings,
     pub(crate) pool: Mutex<Pool>,
@@ -171,6 +173,7 @@ impl Mount {
                 bulk: Bulk::default(),
                 reads: Reads::default(),
                 crowd: Crowd::default(),
+                rooms: Rooms::default(),
                 rings: prepared.as_ref().map_or_else(Rings::default, |p| p.rings(config.max_threads)),
                 crew: Crew::new(active as u32, FIRST_WORKERS as u32),
                 pool: Mutex::default(),

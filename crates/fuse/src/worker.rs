@@ -240,7 +240,8 @@ impl Worker {
             self.slot.begin(away);
             obey(&self.shared, shared.crew.take(away));
             let mut emptied = matches!(taken, Taken::Whole(_));
-            let gathered = read.is_some_and(|read| self.gather(read, &mut batch, &mut buffer, &mut reply));
+            let gathered =
+                read.is_some_and(|read| self.gather(read, &mut batch, &mut buffer, &mut reply, &mut large));
             let request = if gathered { None } else { intake.request(taken, &mut buffer) };
             if let Some(request) = request {
                 let began = (request.opcode == op::READ).then(Instant::now);
@@ -273,20 +274,29 @@ impl Worker {
     }
 
     /// Does `first` together with others that wait, if there are any.
-    fn gather(&self, first: Wanted, batch: &mut Batch, spare: &mut [u8], reply: &mut Reply<'_>) -> bool {
+    /// `large` if the `spare` memory held a large request.
+    fn gather(
+        &self,
+        first: Wanted,
+        batch: &mut Batch,
+        spare: &mut [u8],
+        reply: &mut Reply<'_>,
+        large: &mut bool,
+    ) -> bool {
         let shared = &*self.shared;
         let Some(second) = shared.second.as_ref() else { return false };
         if shared.reads.are_long() || !shared.fs.reads_together() {
             return false;
         }
         let other = batch.gather(first, second, spare, &shared.crowd);
+        *large |= other.as_ref().is_some_and(|other| other.len() > LARGE);
         let reads = batch.len();
         if reads == 0 {
             return false;
         }
         let other = other.and_then(|other| give(&self.shared, other));
         let began = Instant::now();
-        batch.answer(&*shared.fs, &shared.counts, &shared.device, second);
+        batch.answer(&*shared.fs, &shared.counts, &shared.rooms, &shared.device, second);
         shared.reads.note(began.elapsed() / reads as u32);
         if let Some(other) = other {
             self.serve(&other, reply);
