@@ -127,6 +127,9 @@ impl Plan {
             for (_, change) in changes.names.of(ino) {
                 before += i64::from(change.recorded == Some(ino)) - i64::from(change.current == Some(ino));
             }
+            if !inode.born && !self.parked.contains_key(&ino) && !inode.ranges.is_sayable() {
+                return Err(Reason::HoleInFront);
+            }
             let right = if inode.born { before == 0 } else { before > 0 };
             if !right || inode.links == 0 && !self.parked.contains_key(&ino) {
                 return Err(Reason::Failed);

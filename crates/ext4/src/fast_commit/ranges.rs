@@ -2,6 +2,11 @@
 //!
 //! Disjoint and in order. What a later change covers is cut out of the earlier ones, so each block is said once, as it is
 //! now, and the order in which the runs are replayed does not matter.
+//!
+//! But to e2fsck (1.47). It keeps a file's extents in a list, an extent that a record empties stays there with length 0, and those
+//! are thrown out only if the list has more than one. The end of an empty extent at block 0 is 2^64 - 1, so the next record of that
+//! file in the same fast commit falls into the middle of it, and makes two of it that cover all that is left of the file. So a
+//! hole at block 0 must be all that is said of a file ([`Ranges::is_sayable`]); else the commit is a full one.
 
 use extol_journal::fast::FcRecord;
 
@@ -89,6 +94,12 @@ impl Ranges {
     /// The first block behind all of them.
     pub fn end(&self) -> u32 {
         self.runs.last().map_or(0, |run| run.end)
+    }
+
+    /// False if e2fsck could not replay them on a file that had one piece; see the head of this file.
+    pub fn is_sayable(&self) -> bool {
+        let [first, _, ..] = self.runs[..] else { return true };
+        first.kind != Kind::Hole || first.lblk > 0
     }
 
     /// The records: holes first, so that a replay that builds the map step by step needs the least room.
@@ -187,6 +198,20 @@ mod tests {
             _ => 0,
         };
         records.into_iter().map(len).collect()
+    }
+
+    #[test]
+    fn a_hole_at_the_beginning_goes_alone() {
+        let mapped = |at: u32| (at, Kind::Mapped { start: 900, unwritten: false });
+        let hole = |at: u32| (at, Kind::Hole);
+        let sayable = |runs: &[(u32, Kind)]| {
+            let mut ranges = Ranges::default();
+            assert!(runs.iter().all(|(at, kind)| ranges.set(*at, 1, *kind)));
+            ranges.is_sayable()
+        };
+        assert!(sayable(&[]) && sayable(&[hole(0)]) && sayable(&[hole(0), hole(1)]));
+        assert!(sayable(&[hole(1), mapped(3)]) && sayable(&[mapped(0), hole(1), mapped(2)]));
+        assert!(!sayable(&[hole(0), mapped(1)]) && !sayable(&[hole(0), hole(5)]));
     }
 
     #[test]

@@ -270,6 +270,33 @@ fn f17_shorter_and_longer() {
     cut.judge("F17", |dir| holds(dir, "a", &expected));
 }
 
+/// A file of one piece that loses all of it and gets another one further on: e2fsck cannot replay that (`fast_commit/ranges.rs`), so
+/// it is a full commit. With a second piece, or in two fast commits, it can.
+#[test]
+fn emptied_and_filled_further_on() {
+    for (once, pieces) in [(true, 1), (false, 1), (true, 2)] {
+        let Some(rig) = Rig::new("") else { return };
+        rig.put("/a", &[b'x'; BLOCK as usize]);
+        let file = rig.fs.open_file("/a", extol::OpenOptions::new().read(true).write(true)).unwrap();
+        if pieces == 2 {
+            file.write_all_at(b"behind", 8 * BLOCK).unwrap();
+        }
+        rig.fs.sync().unwrap();
+        let (fast, full) = rig.commits(|| {
+            file.set_len(0).unwrap();
+            if !once {
+                file.sync_all().unwrap();
+            }
+            file.write_all_at(b"new", BLOCK + 400).unwrap();
+            file.sync_all().unwrap();
+        });
+        assert_eq!((fast, full), if once { (0, 1) } else { (2, 0) }, "{pieces} pieces");
+        let mut expected = vec![0; BLOCK as usize + 400];
+        expected.extend(b"new");
+        rig.cut().judge("emptied and filled", |dir| holds(dir, "a", &expected));
+    }
+}
+
 /// F20: unwritten blocks are written, then made durable: the data is there, not zeros.
 #[test]
 fn f20_unwritten_becomes_written() {

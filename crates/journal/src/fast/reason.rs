@@ -39,13 +39,15 @@ pub enum Reason {
     UsedSlot,
     /// Attributes that no record says (of a directory; flags that change what the file is).
     Attributes,
+    /// A file lost the blocks of its beginning, and got or lost others.
+    HoleInFront,
     /// An operation failed half-way.
     Failed,
 }
 
 impl Reason {
     /// All, in order.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Xattr,
         Self::CrossRename,
         Self::JournalFlag,
@@ -63,6 +65,7 @@ impl Reason {
         Self::InlineData,
         Self::UsedSlot,
         Self::Attributes,
+        Self::HoleInFront,
         Self::Failed,
     ];
 
@@ -87,6 +90,7 @@ impl Reason {
             Self::InlineData => "Inline data",
             Self::UsedSlot => "Used inode slot",
             Self::Attributes => "Attributes changed",
+            Self::HoleInFront => "Hole in front",
             Self::Failed => "Operation failed",
         }
     }
