@@ -225,7 +225,8 @@ impl Worker {
             let taken = match intake.next(&shared.device, &mut buffer, &shared.bulk) {
                 Ok(taken) => taken,
                 Err(Os::INTR | Os::AGAIN | Os::NOENT) => continue,
-                Err(Os::NODEV) => break Some(None),
+                // The second where the end came between the choice of a request and its delivery.
+                Err(Os::NODEV | Os::CONNABORTED) => break Some(None),
                 Err(error) => break Some(Some(io::Error::from(error))),
             };
             let size = taken.size();
