@@ -35,7 +35,7 @@ use std::time::Duration;
 /// Most writes of one ring that are on their way.
 const DEPTH: usize = 64;
 /// Most rings of one device: there is one for each of the workers of a mount that read on a large machine.
-const MAX_RINGS: usize = 16;
+pub(super) const MAX_RINGS: usize = 16;
 
 /// What became of one write or read.
 #[derive(Debug)]

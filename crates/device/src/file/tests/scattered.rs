@@ -112,7 +112,7 @@ fn used_rings(device: &FileDevice) -> bool {
         println!("SKIP: no io_uring here; batches went one by one");
         return false;
     }
-    assert!(device.rings.made() >= 1, "{:?}", device.rings);
+    assert!((1..=uring::MAX_RINGS).contains(&device.rings.made()), "{:?}", device.rings);
     true
 }
 
