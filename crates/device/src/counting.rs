@@ -88,17 +88,7 @@ impl<D: BlockDevice> CountingDevice<D> {
 }
 
 impl<D: BlockDevice> BlockDevice for CountingDevice<D> {
-    fn size(&self) -> u64 {
-        self.inner.size()
-    }
-
-    fn alignment(&self) -> usize {
-        self.inner.alignment()
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.inner.is_read_only()
-    }
+    crate::pass_on!(shape, abilities);
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         self.count_read(buf.len() as u64);
@@ -149,10 +139,6 @@ impl<D: BlockDevice> BlockDevice for CountingDevice<D> {
         self.inner.write_fua(buf, offset)
     }
 
-    fn fua_is_flush(&self) -> bool {
-        self.inner.fua_is_flush()
-    }
-
     fn write_mark(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.count_write(buf.len() as u64);
         self.fua_writes.fetch_add(1, Relaxed);
@@ -167,14 +153,6 @@ impl<D: BlockDevice> BlockDevice for CountingDevice<D> {
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
         self.discards.fetch_add(1, Relaxed);
         self.inner.discard(offset, len)
-    }
-
-    fn can_discard(&self) -> bool {
-        self.inner.can_discard()
-    }
-
-    fn discard_zeroes(&self) -> bool {
-        self.inner.discard_zeroes()
     }
 
     fn zero_range(&self, offset: u64, len: u64) -> Result<()> {

@@ -94,17 +94,7 @@ impl<D: BlockDevice> FaultDevice<D> {
 }
 
 impl<D: BlockDevice> BlockDevice for FaultDevice<D> {
-    fn size(&self) -> u64 {
-        self.inner.size()
-    }
-
-    fn alignment(&self) -> usize {
-        self.inner.alignment()
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.inner.is_read_only()
-    }
+    crate::pass_on!(shape, abilities);
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         self.strike(DeviceOp::Read, offset, buf.len() as u64)?;
@@ -142,10 +132,6 @@ impl<D: BlockDevice> BlockDevice for FaultDevice<D> {
         self.inner.write_fua(buf, offset)
     }
 
-    fn fua_is_flush(&self) -> bool {
-        self.inner.fua_is_flush()
-    }
-
     fn flush(&self) -> Result<()> {
         self.strike(DeviceOp::Flush, 0, 0)?;
         self.inner.flush()
@@ -154,14 +140,6 @@ impl<D: BlockDevice> BlockDevice for FaultDevice<D> {
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
         self.strike(DeviceOp::Discard, offset, len)?;
         self.inner.discard(offset, len)
-    }
-
-    fn can_discard(&self) -> bool {
-        self.inner.can_discard()
-    }
-
-    fn discard_zeroes(&self) -> bool {
-        self.inner.discard_zeroes()
     }
 
     fn zero_range(&self, offset: u64, len: u64) -> Result<()> {

@@ -15,10 +15,10 @@
 //! writes that ran beside it have ended, and none of them has latched ([`Durable`]).
 
 use crate::coalesce::FlushCoalescer;
-use crate::{BlockDevice, DeviceError, ReadDone, Result, ScatteredRead, ScatteredWrite};
+use crate::{BlockDevice, DeviceError, Result, ScatteredWrite};
 use extol_sync::{Condvar, Mutex};
 use std::collections::BTreeSet;
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
 
@@ -120,36 +120,10 @@ impl<D: BlockDevice> FailLatch<D> {
 }
 
 impl<D: BlockDevice> BlockDevice for FailLatch<D> {
-    fn size(&self) -> u64 {
-        self.inner.size()
-    }
-
-    fn alignment(&self) -> usize {
-        self.inner.alignment()
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.inner.is_read_only()
-    }
-
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        self.inner.read_at(buf, offset)
-    }
+    crate::pass_on!(shape, abilities, reads);
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.guarded(|d| d.write_at(buf, offset))
-    }
-
-    fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result<()> {
-        self.inner.read_vectored_at(bufs, offset)
-    }
-
-    fn read_scattered(&self, reads: &mut [ScatteredRead<'_>], done: ReadDone<'_>) {
-        self.inner.read_scattered(reads, done)
-    }
-
-    fn reads_together(&self) -> bool {
-        self.inner.reads_together()
     }
 
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
@@ -166,10 +140,6 @@ impl<D: BlockDevice> BlockDevice for FailLatch<D> {
 
     fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.durable.run(|| self.guarded(|d| d.write_fua(buf, offset)))
-    }
-
-    fn fua_is_flush(&self) -> bool {
-        self.inner.fua_is_flush()
     }
 
     fn write_mark(&self, buf: &[u8], offset: u64) -> Result<()> {
@@ -193,14 +163,6 @@ impl<D: BlockDevice> BlockDevice for FailLatch<D> {
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
         self.check()?;
         self.inner.discard(offset, len)
-    }
-
-    fn can_discard(&self) -> bool {
-        self.inner.can_discard()
-    }
-
-    fn discard_zeroes(&self) -> bool {
-        self.inner.discard_zeroes()
     }
 
     fn zero_range(&self, offset: u64, len: u64) -> Result<()> {

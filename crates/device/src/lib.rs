@@ -21,6 +21,7 @@ mod fault;
 mod file;
 mod latch;
 mod memory;
+mod pass_on;
 pub mod pipe;
 mod priority;
 mod range_lock;

@@ -162,17 +162,7 @@ impl<D: BlockDevice> fmt::Debug for EmulatedMedia<D> {
 }
 
 impl<D: BlockDevice> BlockDevice for EmulatedMedia<D> {
-    fn size(&self) -> u64 {
-        self.inner.size()
-    }
-
-    fn alignment(&self) -> usize {
-        self.inner.alignment()
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.inner.is_read_only()
-    }
+    crate::pass_on!(shape);
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         self.request(Op::Read, offset, buf.len() as u64, || self.inner.read_at(buf, offset))

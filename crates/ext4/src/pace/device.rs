@@ -1,10 +1,10 @@
 //! The device as pacing sees it: what is written is counted, flushes are timed.
 
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use extol_device::{BlockDevice, ReadDone, Result, ScatteredRead, ScatteredWrite, SharedDevice};
+use extol_device::{BlockDevice, Result, ScatteredWrite, SharedDevice};
 
 use super::Pace;
 
@@ -28,36 +28,10 @@ impl PacedDevice {
 }
 
 impl BlockDevice for PacedDevice {
-    fn size(&self) -> u64 {
-        self.inner.size()
-    }
-
-    fn alignment(&self) -> usize {
-        self.inner.alignment()
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.inner.is_read_only()
-    }
-
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        self.inner.read_at(buf, offset)
-    }
+    extol_device::pass_on!(shape, abilities, reads);
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.count(buf.len() as u64, self.inner.write_at(buf, offset))
-    }
-
-    fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result<()> {
-        self.inner.read_vectored_at(bufs, offset)
-    }
-
-    fn read_scattered(&self, reads: &mut [ScatteredRead<'_>], done: ReadDone<'_>) {
-        self.inner.read_scattered(reads, done)
-    }
-
-    fn reads_together(&self) -> bool {
-        self.inner.reads_together()
     }
 
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
@@ -79,10 +53,6 @@ impl BlockDevice for PacedDevice {
         self.inner.write_fua(buf, offset)
     }
 
-    fn fua_is_flush(&self) -> bool {
-        self.inner.fua_is_flush()
-    }
-
     fn write_mark(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.inner.write_mark(buf, offset)
     }
@@ -98,14 +68,6 @@ impl BlockDevice for PacedDevice {
 
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
         self.inner.discard(offset, len)
-    }
-
-    fn can_discard(&self) -> bool {
-        self.inner.can_discard()
-    }
-
-    fn discard_zeroes(&self) -> bool {
-        self.inner.discard_zeroes()
     }
 
     fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
