@@ -160,6 +160,10 @@ impl<'a> Cutter<'a> {
                     });
                 }
                 Change::Write { fua, .. } => self.window.push(Item { event: at, certain: *fua }),
+                Change::Settled { writes } => {
+                    let batch = self.window.len().saturating_sub(*writes);
+                    self.window[batch..].iter_mut().for_each(|item| item.certain = true);
+                }
                 Change::Zero { .. } => self.window.push(Item { event: at, certain: false }),
             }
         }
@@ -313,6 +317,7 @@ impl<'a> Cutter<'a> {
                 Change::Write { .. } => "write",
                 Change::Zero { .. } => "zero",
                 Change::Flush => "flush",
+                Change::Settled { .. } => "end of a durable batch",
             };
             format!("open {i}: change {e}, device {}, {what} of {len} bytes at {offset}", event.device)
         };
@@ -324,7 +329,7 @@ fn range(change: &Change) -> (u64, u64) {
     match change {
         Change::Write { offset, data, .. } => (*offset, data.len() as u64),
         Change::Zero { offset, len } => (*offset, *len),
-        Change::Flush => (0, 0),
+        Change::Flush | Change::Settled { .. } => (0, 0),
     }
 }
 

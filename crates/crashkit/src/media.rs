@@ -65,7 +65,7 @@ impl Media {
     /// Applies those sectors of a change that `keep` names. Zeroed ranges go as a whole.
     pub fn apply_pieces(&mut self, event: &Event, mut keep: impl FnMut(usize) -> bool) {
         match &event.change {
-            Change::Flush => {}
+            Change::Flush | Change::Settled { .. } => {}
             Change::Zero { offset, len } => {
                 if keep(0) {
                     let zeros = vec![0; *len as usize];

@@ -9,7 +9,7 @@
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use extol_device::{BlockDevice, MemDevice, Result, SharedDevice};
+use extol_device::{BlockDevice, MemDevice, Result, ScatteredWrite, SharedDevice};
 use parking_lot::Mutex;
 
 /// What happened to a device.
@@ -26,6 +26,11 @@ pub enum Change {
     },
     /// Everything that this device completed before is durable.
     Flush,
+    /// The changes just before, so many, are durable: a batch of durable writes has ended.
+    Settled {
+        /// How many.
+        writes: usize,
+    },
     /// A range was zeroed, or discarded (a discarded range reads as zeros here, or keeps what it had).
     Zero {
         /// Byte offset.
@@ -129,6 +134,23 @@ impl Taped {
 }
 
 impl BlockDevice for Taped {
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
+        let bytes: Vec<Vec<u8>> =
+            writes.iter().map(|w| w.bufs.iter().flat_map(|b| b.iter().copied()).collect()).collect();
+        let mut log = self.tape.log.lock();
+        for (write, data) in writes.iter().zip(&bytes) {
+            self.tape.live[self.nr].write_at(data, write.offset)?;
+            let change = Change::Write { offset: write.offset, data: data[..].into(), fua: false };
+            log.events.push(Event { device: self.nr, change });
+        }
+        log.events.push(Event { device: self.nr, change: Change::Settled { writes: writes.len() } });
+        Ok(())
+    }
+
+    fn fua_together(&self) -> bool {
+        true
+    }
+
     fn size(&self) -> u64 {
         self.tape.live[self.nr].size()
     }

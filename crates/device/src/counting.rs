@@ -16,7 +16,7 @@ pub struct DeviceStats {
     pub writes: u64,
     /// Bytes written.
     pub write_bytes: u64,
-    /// Writes that had to be durable on return.
+    /// Durable writes; a batch of them counts once.
     pub fua_writes: u64,
     /// Flushes asked for.
     pub flushes: u64,
@@ -131,6 +131,14 @@ impl<D: BlockDevice> BlockDevice for CountingDevice<D> {
             self.count_write(write.len());
         }
         self.inner.write_scattered(writes)
+    }
+
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
+        for write in writes {
+            self.count_write(write.len());
+        }
+        self.fua_writes.fetch_add(1, Relaxed);
+        self.inner.write_scattered_fua(writes)
     }
 
     fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {

@@ -91,6 +91,21 @@ impl<D: BlockDevice> FaultDevice<D> {
             Some(errno) => Err(DeviceError::new(op, offset, len, io::Error::from_raw_os_error(errno))),
         }
     }
+
+    fn strike_batch(
+        &self,
+        writes: &[ScatteredWrite<'_>],
+        write: impl Fn(&D, &[ScatteredWrite<'_>]) -> Result<()>,
+    ) -> Result<()> {
+        for (i, next) in writes.iter().enumerate() {
+            if let Err(error) = self.strike(DeviceOp::Write, next.offset, next.len()) {
+                // A failure inside concerns an earlier write of the batch and goes first.
+                write(&self.inner, &writes[..i])?;
+                return Err(error);
+            }
+        }
+        write(&self.inner, writes)
+    }
 }
 
 impl<D: BlockDevice> BlockDevice for FaultDevice<D> {
@@ -117,14 +132,11 @@ impl<D: BlockDevice> BlockDevice for FaultDevice<D> {
     }
 
     fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
-        for (i, write) in writes.iter().enumerate() {
-            if let Err(error) = self.strike(DeviceOp::Write, write.offset, write.len()) {
-                // A failure inside concerns an earlier write of the batch and goes first.
-                self.inner.write_scattered(&writes[..i])?;
-                return Err(error);
-            }
-        }
-        self.inner.write_scattered(writes)
+        self.strike_batch(writes, |d, writes| d.write_scattered(writes))
+    }
+
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
+        self.strike_batch(writes, |d, writes| d.write_scattered_fua(writes))
     }
 
     fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {

@@ -138,6 +138,10 @@ impl<D: BlockDevice> BlockDevice for FailLatch<D> {
         self.guarded(|d| d.write_scattered(writes))
     }
 
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
+        self.durable.run(|| self.guarded(|d| d.write_scattered_fua(writes)))
+    }
+
     fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.durable.run(|| self.guarded(|d| d.write_fua(buf, offset)))
     }
@@ -197,6 +201,7 @@ mod tests {
                 d.write_fua(&[2; 512], 0),
                 d.write_vectored_at(&[IoSlice::new(&[2; 512])], 0),
                 d.write_scattered(&[ScatteredWrite { offset: 0, bufs: &[IoSlice::new(&[2; 512])] }]),
+                d.write_scattered_fua(&[ScatteredWrite { offset: 0, bufs: &[IoSlice::new(&[2; 512])] }]),
                 d.flush(),
                 d.discard(0, 4096),
                 d.zero_range(0, 4096),

@@ -123,6 +123,19 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         self.flush()
     }
 
+    /// Does all these writes as [`write_scattered`](BlockDevice::write_scattered) does, and makes them (and only them, necessarily)
+    /// durable before returning. After an error any of them may or may not be done.
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
+        self.write_scattered(writes)?;
+        self.flush()
+    }
+
+    /// True if [`write_scattered_fua`](BlockDevice::write_scattered_fua) is something else than the writes and a flush behind them, so
+    /// that it may be faster, or slower.
+    fn fua_together(&self) -> bool {
+        false
+    }
+
     /// True if [`write_fua`](BlockDevice::write_fua) is a write and a whole flush here. Who does these two itself pays no more,
     /// and knows what else the flush has made durable.
     fn fua_is_flush(&self) -> bool {
@@ -200,6 +213,14 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
 
     fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
         (**self).write_scattered(writes)
+    }
+
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
+        (**self).write_scattered_fua(writes)
+    }
+
+    fn fua_together(&self) -> bool {
+        (**self).fua_together()
     }
 
     fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {

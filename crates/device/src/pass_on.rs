@@ -26,6 +26,10 @@ macro_rules! pass_on {
             self.inner.fua_is_flush()
         }
 
+        fn fua_together(&self) -> bool {
+            self.inner.fua_together()
+        }
+
         fn can_discard(&self) -> bool {
             self.inner.can_discard()
         }

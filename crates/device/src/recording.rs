@@ -10,11 +10,12 @@
 //!          └ all there ──┘ └ w3 w4 w6: any subset; FUA5 always ┘
 //! ```
 //!
-//! A scattered batch is logged as single writes, which between two flushes survive in any combination anyway.
+//! A scattered batch is logged as single writes, which between two flushes survive in any combination anyway; behind a batch of
+//! durable ones a note says that they are.
 //!
 //! Changes are serialised by one lock, so the log's order is the order on the device.
 
-use crate::{BlockDevice, DeviceOp, MemDevice, Result, check_range};
+use crate::{BlockDevice, DeviceOp, MemDevice, Result, ScatteredWrite, check_range};
 use parking_lot::Mutex;
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -36,6 +37,11 @@ pub enum Event {
     },
     /// A flush completed: everything before it is durable.
     Flush,
+    /// A batch of durable writes completed: the events from this one on up to here, all of them writes, are durable.
+    Settled {
+        /// The first of them.
+        from: usize,
+    },
     /// A range was discarded.
     Discard {
         /// Byte offset.
@@ -117,9 +123,15 @@ impl RecordingDevice {
         let log = self.log.lock();
         let events = &log[..cut.min(log.len())];
         let durable = events.iter().rposition(|e| *e == Event::Flush).unwrap_or(0);
+        let mut settled = vec![false; events.len()];
+        for (i, event) in events.iter().enumerate() {
+            if let Event::Settled { from } = event {
+                settled[*from..i].fill(true);
+            }
+        }
         let image = self.base.snapshot();
         for (i, event) in events.iter().enumerate() {
-            let sure = i < durable;
+            let sure = i < durable || settled[i];
             // The base accepted these ranges when they were recorded.
             let applied = match event {
                 Event::Write { offset, data, fua } if sure || *fua => image.write_at(data, *offset),
@@ -186,6 +198,31 @@ impl BlockDevice for RecordingDevice {
         self.record(Event::Write { offset, data: buf.into(), fua: true }, |d| d.write_at(buf, offset))
     }
 
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
+        if !self.knows_fua {
+            self.write_scattered(writes)?;
+            return self.flush();
+        }
+        let whole =
+            |w: &ScatteredWrite<'_>| -> Vec<u8> { w.bufs.iter().flat_map(|b| b.iter().copied()).collect() };
+        for write in writes {
+            check_range(DeviceOp::Write, write.offset, write.len(), self.size())?;
+        }
+        let mut log = self.log.lock();
+        let from = log.len();
+        for write in writes {
+            let data = whole(write);
+            self.live.write_at(&data, write.offset)?;
+            log.push(Event::Write { offset: write.offset, data: data.into(), fua: false });
+        }
+        log.push(Event::Settled { from });
+        Ok(())
+    }
+
+    fn fua_together(&self) -> bool {
+        self.knows_fua
+    }
+
     fn fua_is_flush(&self) -> bool {
         !self.knows_fua
     }
@@ -243,6 +280,24 @@ mod tests {
         assert_eq!(bytes(&d.image_at(2, |i| i == 1)), [9, 2, 9, 9, 9, 9], "before the flush all is open");
         assert_eq!(bytes(&d.image_at(0, |_| true)), [9; 6]);
         assert_eq!(bytes(&d.current()), [1, 2, 3, 4, 0, 0]);
+    }
+
+    #[test]
+    fn a_durable_batch_is_open_until_it_has_ended_and_takes_nothing_along() {
+        let d = RecordingDevice::new(MemDevice::new(4096));
+        d.write_at(&[1], 0).expect("w0");
+        let (a, b) = ([IoSlice::new(&[2])], [IoSlice::new(&[3])]);
+        let batch = [ScatteredWrite { offset: 1, bufs: &a }, ScatteredWrite { offset: 2, bufs: &b }];
+        d.write_scattered_fua(&batch).expect("batch");
+        let bytes = |image: &MemDevice| (0..3).map(|i| byte(image, i)).collect::<Vec<_>>();
+        assert_eq!(bytes(&d.image_at(3, |_| false)), [0, 0, 0], "both are under way");
+        assert_eq!(bytes(&d.image_at(3, |i| i == 2)), [0, 0, 3], "in any order");
+        assert_eq!(bytes(&d.image_at(4, |_| false)), [0, 2, 3], "w0 is not among them");
+        let plain = RecordingDevice::new(MemDevice::new(4096)).without_fua();
+        assert!(d.fua_together() && !plain.fua_together());
+        plain.write_at(&[1], 0).expect("w0");
+        plain.write_scattered_fua(&batch).expect("batch");
+        assert_eq!(plain.log().last(), Some(&Event::Flush));
     }
 
     #[test]

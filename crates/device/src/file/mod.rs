@@ -274,6 +274,17 @@ impl FileDevice {
         })
     }
 
+    /// True if this is what became of a durable write where the kernel knows none; from now on nobody asks for one.
+    fn lacks_dsync(&self, result: &Result<()>) -> bool {
+        // The kernel looks at the flags before it writes; EINVAL may also come from older ones.
+        let unknown = |code| matches!(code, libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL);
+        let lacks = result.as_ref().is_err_and(|e| e.source.raw_os_error().is_some_and(unknown));
+        if lacks {
+            self.dsync_works.store(false, Ordering::Relaxed);
+        }
+        lacks
+    }
+
     fn sync(&self) -> Result<()> {
         retry(|| rustix::fs::fdatasync(&self.file))
             .map_err(|e| DeviceError::new(DeviceOp::Flush, 0, self.size, e.into()))
@@ -369,23 +380,30 @@ impl BlockDevice for FileDevice {
     }
 
     fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
-        scattered::write(self, writes)
+        scattered::write(self, writes, false)
+    }
+
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
+        if self.fua_together() {
+            let result = scattered::write(self, writes, true);
+            if !self.lacks_dsync(&result) {
+                return result;
+            }
+        }
+        scattered::write(self, writes, false)?;
+        self.flush()
+    }
+
+    fn fua_together(&self) -> bool {
+        self.direct.is_some() && !self.rings.refused() && self.dsync_works.load(Ordering::Relaxed)
     }
 
     fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {
         let bufs = [IoSlice::new(buf)];
         if self.dsync_works.load(Ordering::Relaxed) {
-            match self.write_checked(&bufs, offset, true) {
-                // The kernel looks at the flags before it writes; EINVAL may also come from older ones.
-                Err(e)
-                    if matches!(
-                        e.source.raw_os_error(),
-                        Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL)
-                    ) =>
-                {
-                    self.dsync_works.store(false, Ordering::Relaxed);
-                }
-                result => return result,
+            let result = self.write_checked(&bufs, offset, true);
+            if !self.lacks_dsync(&result) {
+                return result;
             }
         }
         self.write_checked(&bufs, offset, false)?;

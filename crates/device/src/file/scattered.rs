@@ -28,7 +28,8 @@ const COPIES_MAX: usize = 2 * BOUNCE_MAX;
 /// Most writes in one group.
 const GROUP_MAX: usize = 256;
 
-pub(super) fn write(device: &FileDevice, writes: &[ScatteredWrite<'_>]) -> Result<()> {
+/// All these writes; `durable`: each is on the medium when this returns.
+pub(super) fn write(device: &FileDevice, writes: &[ScatteredWrite<'_>], durable: bool) -> Result<()> {
     let mut total = 0u64;
     for write in writes {
         let len = write.len();
@@ -38,7 +39,7 @@ pub(super) fn write(device: &FileDevice, writes: &[ScatteredWrite<'_>]) -> Resul
     }
     let direct = device.direct.as_ref().filter(|_| !device.rings.refused());
     let Some(direct) = direct else {
-        return one_by_one(device, writes);
+        return one_by_one(device, writes, durable);
     };
     let mut group = Group::new(direct, total);
     let mut others = Vec::new();
@@ -48,19 +49,19 @@ pub(super) fn write(device: &FileDevice, writes: &[ScatteredWrite<'_>]) -> Resul
             Kind::Ordinary => others.push(*write),
             kind => {
                 if group.is_full(write, kind) {
-                    group.write(device)?;
+                    group.write(device, durable)?;
                     group = Group::new(direct, total);
                 }
                 group.add(write, kind);
             }
         }
     }
-    group.write(device)?;
-    one_by_one(device, &others)
+    group.write(device, durable)?;
+    one_by_one(device, &others, durable)
 }
 
-fn one_by_one(device: &FileDevice, writes: &[ScatteredWrite<'_>]) -> Result<()> {
-    writes.iter().try_for_each(|w| device.write_checked(w.bufs, w.offset, false))
+fn one_by_one(device: &FileDevice, writes: &[ScatteredWrite<'_>], durable: bool) -> Result<()> {
+    writes.iter().try_for_each(|w| device.write_checked(w.bufs, w.offset, durable))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -139,7 +140,7 @@ impl<'a> Group<'a> {
         (buffer, start)
     }
 
-    fn write(&self, device: &FileDevice) -> Result<()> {
+    fn write(&self, device: &FileDevice, durable: bool) -> Result<()> {
         let copies: Vec<Option<[IoSlice<'_>; 1]>> = self
             .writes
             .iter()
@@ -166,17 +167,23 @@ impl<'a> Group<'a> {
             .map(|job| self.direct.locks.lock(job.offset..job.offset + job.len(), Coverage::Whole))
             .collect();
         // One alone has nothing to be at the same time with: the plain call is faster.
-        let outcomes = if jobs.len() > 1 { device.rings.write(&device.file, &jobs) } else { None };
+        let outcomes = if jobs.len() > 1 { device.rings.write(&device.file, &jobs, durable) } else { None };
         let outcomes = outcomes.unwrap_or_else(|| jobs.iter().map(|_| Outcome::NotDone).collect());
         for (job, outcome) in jobs.iter().zip(outcomes) {
-            self.finish(device, job, outcome)
+            self.finish(device, job, outcome, durable)
                 .map_err(|e| DeviceError::new(DeviceOp::Write, job.offset, job.len(), e))?;
         }
         Ok(())
     }
 
     /// Makes a write complete whose queued part ended like this.
-    fn finish(&self, device: &FileDevice, job: &ScatteredWrite<'_>, outcome: Outcome) -> io::Result<()> {
+    fn finish(
+        &self,
+        device: &FileDevice,
+        job: &ScatteredWrite<'_>,
+        outcome: Outcome,
+        durable: bool,
+    ) -> io::Result<()> {
         let sector = self.direct.sector;
         let done = match outcome {
             Outcome::Failed(e) => return Err(e),
@@ -189,6 +196,6 @@ impl<'a> Group<'a> {
         let mut bufs = job.bufs.to_vec();
         let mut rest = &mut bufs[..];
         IoSlice::advance_slices(&mut rest, done);
-        write_all(&device.file, rest, job.offset + done as u64, sector, false)
+        write_all(&device.file, rest, job.offset + done as u64, sector, durable)
     }
 }

@@ -71,10 +71,15 @@ impl std::fmt::Debug for Rings {
 }
 
 impl Rings {
-    /// Does these writes to `file` and gives what became of each. `None`: no ring to be had, nothing was done.
-    pub(super) fn write(&self, file: &File, jobs: &[ScatteredWrite<'_>]) -> Option<Vec<Outcome>> {
+    /// Does these writes to `file` and gives what became of each; `durable`: each is, once it is done. `None`: no ring to be had, nothing was done.
+    pub(super) fn write(
+        &self,
+        file: &File,
+        jobs: &[ScatteredWrite<'_>],
+        durable: bool,
+    ) -> Option<Vec<Outcome>> {
         let mut outcomes: Vec<Outcome> = jobs.iter().map(|_| Outcome::NotDone).collect();
-        let ran = self.run(file, Jobs::Writes(jobs), &mut |i, _, outcome| outcomes[i] = outcome);
+        let ran = self.run(file, Jobs::Writes(jobs, durable), &mut |i, _, outcome| outcomes[i] = outcome);
         ran.then_some(outcomes)
     }
 
@@ -245,7 +250,8 @@ impl Outcome {
 
 /// What is to be done, borrowed until all of it has ended.
 enum Jobs<'a, 'b> {
-    Writes(&'a [ScatteredWrite<'b>]),
+    /// True: each is to be durable once it has ended.
+    Writes(&'a [ScatteredWrite<'b>], bool),
     /// Independent of each other: if one fails, the others go on.
     Reads(&'a mut [ScatteredRead<'b>]),
 }
@@ -253,7 +259,7 @@ enum Jobs<'a, 'b> {
 impl<'b> Jobs<'_, 'b> {
     fn len(&self) -> usize {
         match self {
-            Self::Writes(writes) => writes.len(),
+            Self::Writes(writes, _) => writes.len(),
             Self::Reads(reads) => reads.len(),
         }
     }
@@ -261,7 +267,7 @@ impl<'b> Jobs<'_, 'b> {
     /// Job `i`, if it is a read. The kernel must not have it.
     fn read(&mut self, i: usize) -> Option<&mut ScatteredRead<'b>> {
         match self {
-            Self::Writes(_) => None,
+            Self::Writes(..) => None,
             Self::Reads(reads) => reads.get_mut(i),
         }
     }
@@ -270,11 +276,12 @@ impl<'b> Jobs<'_, 'b> {
     fn entry(&mut self, file: &File, i: usize) -> Option<squeue::Entry> {
         let fd = types::Fd(file.as_raw_fd());
         let entry = match self {
-            Self::Writes(writes) => {
+            Self::Writes(writes, durable) => {
                 let job = writes.get(i)?;
                 // `IoSlice` is `iovec` by definition; the caller sees to it that there are at most `MAX_BUFFERS`.
                 opcode::Writev::new(fd, job.bufs.as_ptr().cast(), job.bufs.len() as u32)
                     .offset(job.offset)
+                    .rw_flags(if *durable { libc::RWF_DSYNC } else { 0 })
                     .build()
             }
             Self::Reads(reads) => {
@@ -374,8 +381,8 @@ mod tests {
         let memory: Vec<Vec<u8>> = (0..300u16).map(|i| vec![i as u8; 4096]).collect();
         let bufs: Vec<_> = memory.iter().map(|m| [IoSlice::new(m)]).collect();
         let rings = Rings::default();
-        for _ in 0..3 {
-            let outcomes = rings.write(&file, &jobs(&bufs)).expect("ring");
+        for round in 0..3 {
+            let outcomes = rings.write(&file, &jobs(&bufs), round == 2).expect("ring");
             assert!(outcomes.iter().all(|o| matches!(o, Outcome::Done(4096))), "{outcomes:?}");
         }
         assert_eq!((rings.made(), rings.refused()), (1, false));
@@ -397,7 +404,7 @@ mod tests {
         let full = File::options().write(true).open("/dev/full").expect("open");
         let read_only = File::open("/dev/null").expect("open");
         for (file, code) in [(&full, libc::ENOSPC), (&read_only, libc::EBADF)] {
-            let outcomes = rings.write(file, &jobs(&bufs)).expect("ring");
+            let outcomes = rings.write(file, &jobs(&bufs), false).expect("ring");
             assert!(
                 matches!(&outcomes[0], Outcome::Failed(e) if e.raw_os_error() == Some(code)),
                 "{outcomes:?}"
@@ -406,7 +413,7 @@ mod tests {
             assert_eq!((rings.made(), rings.refused()), (1, false));
         }
         rings.refuse();
-        assert!(rings.write(&full, &jobs(&bufs)).is_none());
+        assert!(rings.write(&full, &jobs(&bufs), false).is_none());
         assert_eq!(rings.made(), 0);
     }
 
@@ -419,7 +426,7 @@ mod tests {
             let bufs: Vec<_> = memory.iter().map(|m| [IoSlice::new(m)]).collect();
             let jobs = jobs(&bufs);
             let mut flight = InFlight { ring: &mut ring, pushed: 0, reaped: 0 };
-            let mut jobs = Jobs::Writes(&jobs);
+            let mut jobs = Jobs::Writes(&jobs, false);
             for i in 0..DEPTH / 2 {
                 flight.push(&file, &mut jobs, i).expect("push");
             }

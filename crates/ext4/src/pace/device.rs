@@ -48,7 +48,11 @@ impl BlockDevice for PacedDevice {
         self.count(bytes, self.inner.write_scattered(writes))
     }
 
-    // Durable when it returns: no flush waits for it.
+    // Durable when they return: no flush waits for them.
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
+        self.inner.write_scattered_fua(writes)
+    }
+
     fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.inner.write_fua(buf, offset)
     }

@@ -66,11 +66,11 @@ fn pieces(random: &mut Random, size: u64) -> Vec<Piece> {
     pieces
 }
 
-fn write(device: &dyn BlockDevice, pieces: &[Piece]) -> Result<()> {
+fn write(device: &dyn BlockDevice, pieces: &[Piece], durable: bool) -> Result<()> {
     let bufs: Vec<Vec<IoSlice<'_>>> = pieces.iter().map(Piece::bufs).collect();
     let writes: Vec<ScatteredWrite<'_>> =
         pieces.iter().zip(&bufs).map(|(p, bufs)| ScatteredWrite { offset: p.offset, bufs }).collect();
-    device.write_scattered(&writes)
+    if durable { device.write_scattered_fua(&writes) } else { device.write_scattered(&writes) }
 }
 
 fn compare(device: &FileDevice) {
@@ -96,14 +96,45 @@ fn compare(device: &FileDevice) {
                 .map(|piece| piece.filled(&mut random))
                 .collect();
         }
-        write(device, &batch).expect("write");
-        write(&model, &batch).expect("model");
+        write(device, &batch, round % 2 == 1).expect("write");
+        write(&model, &batch, false).expect("model");
         let mut all = vec![1; size as usize];
         device.read_at(&mut all, 0).expect("read");
         let expected = model.to_bytes();
         let differs = all.iter().zip(&expected).position(|(a, b)| a != b);
         assert_eq!(differs, None, "round {round} of {device:?}");
     }
+}
+
+/// Flushes that a block device has ended (`stat` of `/sys/class/block`, field 16).
+fn flushes_of(node: &str) -> u64 {
+    let name = node.trim_start_matches("/dev/");
+    let stat = std::fs::read_to_string(format!("/sys/class/block/{name}/stat")).expect("stat");
+    stat.split_whitespace().nth(15).and_then(|n| n.parse().ok()).expect("a number")
+}
+
+/// A loop device knows no durable writes, so the kernel flushes behind them: that is how one sees that they were asked for.
+#[test]
+fn a_durable_batch_asks_the_medium() {
+    let dir = TempDir::new().expect("dir");
+    let path = image(&dir, 4 * MIB);
+    let Some(disk) = Loop::attach(&path, &[]) else { return };
+    let device = open(&disk.node, &OpenOptions::read_write().direct(Direct::On));
+    let mut random = Random(5);
+    let batch: Vec<Piece> = (0..3)
+        .map(|i| Piece { offset: i * MIB, memory: vec![AlignedBuf::new(8192, 4096)], skip: 0 })
+        .map(|piece| piece.filled(&mut random))
+        .collect();
+    write(&device, &batch, false).expect("plain");
+    let before = flushes_of(&disk.node);
+    write(&device, &batch, false).expect("plain");
+    assert_eq!(flushes_of(&disk.node), before);
+    for some in [&batch[..], &batch[..1]] {
+        let before = flushes_of(&disk.node);
+        write(&device, some, true).expect("durable");
+        assert!(flushes_of(&disk.node) > before, "of {} writes", some.len());
+    }
+    used_rings(&device);
 }
 
 /// True if rings were made as they should; says so where the kernel does not let us.

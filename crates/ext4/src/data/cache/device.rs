@@ -34,6 +34,17 @@ impl CachedDevice {
         self.cache.gone(offset, len);
         result
     }
+
+    fn note_batch(&self, writes: &[ScatteredWrite<'_>], result: Result<()>) -> Result<()> {
+        for write in writes {
+            match &result {
+                Ok(()) => self.cache.wrote(write.offset, write.bufs),
+                // Which of them failed is not known.
+                Err(_) => self.cache.gone(write.offset, write.len()),
+            }
+        }
+        result
+    }
 }
 
 impl BlockDevice for CachedDevice {
@@ -52,15 +63,13 @@ impl BlockDevice for CachedDevice {
     }
 
     fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
-        let result = self.inner.write_scattered(writes);
-        for write in writes {
-            match &result {
-                Ok(()) => self.cache.wrote(write.offset, write.bufs),
-                // Which of them failed is not known.
-                Err(_) => self.cache.gone(write.offset, write.len()),
-            }
-        }
-        result
+        self.note_batch(writes, self.inner.write_scattered(writes))
+    }
+
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
+        // It may have been a flush that failed.
+        let written = self.inner.write_scattered_fua(writes).inspect_err(|_| self.cache.forget_all());
+        self.note_batch(writes, written)
     }
 
     fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {
