@@ -159,6 +159,7 @@ impl<'a> Campaign<'a> {
             revokes: recording.journal.revoked_blocks,
             fast_commits: recording.journal.fast_commit.commits,
             one_trip: recording.journal.fast_commit.one_trip,
+            each: recording.journal.fast_commit.each,
             fallbacks: recording.journal.fast_commit.ineligible + recording.journal.fast_commit.failed,
             ..Row::default()
         };

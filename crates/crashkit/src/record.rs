@@ -62,6 +62,9 @@ pub enum Plant {
     /// Data that was left to a fast commit is written behind its flush.
     #[cfg(feature = "planted-bugs")]
     DataLeftBehind,
+    /// The writes of a fast commit without a flush are ordinary ones.
+    #[cfg(feature = "planted-bugs")]
+    EachNotDurable,
     /// What e2fsck writes back from memory does not go home before the first fast commit.
     #[cfg(feature = "planted-bugs")]
     PatchedNotHome,
@@ -99,6 +102,8 @@ impl Plant {
         #[cfg(feature = "planted-bugs")]
         ("data-left-behind", Self::DataLeftBehind),
         #[cfg(feature = "planted-bugs")]
+        ("each-not-durable", Self::EachNotDurable),
+        #[cfg(feature = "planted-bugs")]
         ("patched-not-home", Self::PatchedNotHome),
     ];
 
@@ -132,6 +137,7 @@ impl Plant {
             Self::NamesForgotten => planted::Bug::NamesForgotten,
             Self::UnlinkForgotten => planted::Bug::UnlinkForgotten,
             Self::DataLeftBehind => planted::Bug::DataLeftBehind,
+            Self::EachNotDurable => planted::Bug::EachNotDurable,
             Self::PatchedNotHome => planted::Bug::PatchedNotHome,
         }));
     }

@@ -66,6 +66,8 @@ pub struct Row {
     pub fast_commits: u64,
     /// Of them, those that vouch for file data.
     pub one_trip: u64,
+    /// And those without a flush.
+    pub each: u64,
     /// Requests for durability that could not be one, and were full commits.
     pub fallbacks: u64,
     /// States that e2fsck was not asked about: fast commits of a durable transaction, not yet cleared.
@@ -99,6 +101,7 @@ impl Row {
         self.linux += other.linux;
         self.fast_commits += other.fast_commits;
         self.one_trip += other.one_trip;
+        self.each += other.each;
         self.fallbacks += other.fallbacks;
         self.superseded += other.superseded;
         self.torn_heads += other.torn_heads;
@@ -173,13 +176,13 @@ impl Report {
     #[must_use]
     pub fn table(&self) -> String {
         let mut text = String::from(
-            "| load | volume | operations | log filled | revokes | fast commits | in one trip | fallbacks | cuts | states | distinct | recoveries cut | their states | e2fsck | Linux | windows | marks | failures | seconds |\n\
-             |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+            "| load | volume | operations | log filled | revokes | fast commits | in one trip | without a flush | fallbacks | cuts | states | distinct | recoveries cut | their states | e2fsck | Linux | windows | marks | failures | seconds |\n\
+             |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
         );
         for row in self.rows.iter().chain([&self.total()]) {
             let _ = writeln!(
                 text,
-                "| {} | {} | {} | {:.1} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {}+{}+{} | {} | {} | {:.1} |",
+                "| {} | {} | {} | {:.1} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {}+{}+{} | {} | {} | {:.1} |",
                 row.workload,
                 row.variant,
                 row.operations,
@@ -187,6 +190,7 @@ impl Report {
                 row.revokes,
                 row.fast_commits,
                 row.one_trip,
+                row.each,
                 row.fallbacks,
                 row.cuts,
                 row.judged,

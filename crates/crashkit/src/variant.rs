@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
-use extol::MountOptions;
 use extol::mkfs::{FsType, JournalDevice, MkfsOptions, mkfs};
 use extol::options::{Atime, DataMode};
+use extol::{FuaPolicy, MountOptions};
 use extol_device::{BlockDevice as _, MemDevice, SharedDevice};
 use extol_journal::format::{JournalSuperblock, SUPERBLOCK_SIZE};
 
@@ -152,6 +152,15 @@ pub const VARIANTS: &[Variant] = &[
         ..FAST
     },
     Variant {
+        name: "fc-fua",
+        about: "fast commits without a flush, blocks of 4 KiB",
+        block_size: 4096,
+        mib: 16,
+        fast_blocks: Some(16),
+        options: "fua=always",
+        ..FAST
+    },
+    Variant {
         name: "fc-tiny",
         about: "fast commits, in so few blocks that they are often full",
         fast_blocks: Some(5),
@@ -281,6 +290,10 @@ impl Variant {
     /// If the variant's own options are wrong.
     pub fn load_options(&self, journal: Option<SharedDevice>, threads: bool) -> Result<MountOptions, String> {
         let mut options = MountOptions::parse(self.options)?;
+        if options.fua == FuaPolicy::Auto {
+            // What is measured is not the same in every run.
+            options.fua = FuaPolicy::Never;
+        }
         options.threads = threads;
         options.init_itable_delay = Some(std::time::Duration::ZERO);
         options.atime = Atime::Never;

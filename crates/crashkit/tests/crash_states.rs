@@ -4,7 +4,7 @@
 
 use extol_crashkit::campaign::Campaign;
 use extol_crashkit::record::Recording;
-use extol_crashkit::report::Report;
+use extol_crashkit::report::{Report, Row};
 use extol_crashkit::tape::Change;
 use extol_crashkit::variant::{VARIANTS, Variant};
 use extol_crashkit::workloads::{self, Workload};
@@ -90,6 +90,8 @@ fn fast_commits() {
         "no fast commits somewhere"
     );
     assert!(total.fallbacks > 0, "everything was a fast commit");
+    let each = |r: &Row| (r.variant == "fc-fua").then_some(r.each);
+    assert!(report.rows.iter().filter_map(each).sum::<u64>() > 50, "all with a flush\n{}", report.table());
     // What others are not asked about is the exception.
     assert!((total.superseded + total.torn_heads) * 4 <= total.e2fsck + 4, "{}", report.table());
 }
@@ -104,6 +106,7 @@ fn a_run_repeats() {
             Change::Write { offset, data, fua } => (e.device * 2 + usize::from(*fua), *offset, data.len()),
             Change::Zero { offset, len } => (10 + e.device, *offset, *len as usize),
             Change::Flush => (20 + e.device, 0, 0),
+            Change::Settled { writes } => (30 + e.device, *writes as u64, 0),
         };
         recording.events.iter().map(shape).collect()
     };

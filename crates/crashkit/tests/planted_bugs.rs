@@ -139,6 +139,11 @@ fn data_left_behind_by_a_fast_commit() {
 }
 
 #[test]
+fn durable_writes_that_are_not() {
+    must_find(Plant::EachNotDurable, &[("small-files", "fc-fua")]);
+}
+
+#[test]
 fn blocks_that_e2fsck_writes_back_left_in_the_log() {
     e2fsck_must_find(Plant::PatchedNotHome, &[("closures", "fc")], 6);
 }

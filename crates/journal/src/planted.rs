@@ -38,6 +38,8 @@ pub enum Bug {
     WitnessOverwritten,
     /// Data that was left to a fast commit is written behind its flush.
     DataLeftBehind,
+    /// The writes of a fast commit without a flush are ordinary ones.
+    EachNotDurable,
     /// Data goes to blocks whose zeros are not on the medium yet.
     ZerosNotDurable,
     /// Fast commits say what files with tree blocks map.

@@ -65,6 +65,8 @@ pub enum Rank {
     Deferred,
     /// File data that fast commits vouch for.
     Witnesses,
+    /// Which way fast commits become durable.
+    Trips,
     /// The superblock of the log.
     LogSuperblock,
     /// A shard of the clean file data: every write asks there, whatever its caller holds.
@@ -213,7 +215,7 @@ impl<T, const RANK: u8> Mutex<T, RANK> {
     }
 }
 
-const RANKS: [Rank; 23] = [
+const RANKS: [Rank; 24] = [
     Rank::Gate,
     Rank::Rename,
     Rank::Directory,
@@ -235,6 +237,7 @@ const RANKS: [Rank; 23] = [
     Rank::FastCommit,
     Rank::Deferred,
     Rank::Witnesses,
+    Rank::Trips,
     Rank::LogSuperblock,
     Rank::DataCache,
 ];

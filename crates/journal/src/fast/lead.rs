@@ -26,7 +26,7 @@
 //! ```
 //!
 //! File data needs it unless the fast commit vouches for it (see [`super::witness`]) or it needs no order; then the flush is
-//! the one behind `b0 … bn`, and the whole is one trip. Data that was left to the leader goes out with the first of these writes
+//! the one behind `b0 … bn`, and the whole is one trip (or each of its writes is durable, see [`super::trip`]). Data that was left to the leader goes out with the first of these writes
 //! (`crate::journal::deferred`).
 //!
 //! Of a later one any part may be torn: its TAIL's sum covers all its blocks, and who reads a sum that is wrong, or anything
@@ -68,6 +68,7 @@ use extol_sync::thread;
 
 use super::area::Place;
 use super::queue::{Batch, Seat};
+use super::trip::Way;
 use super::{Ask, Collected, FastSource, FcRecord, MOST_WITNESSES, Reason, Witness};
 use crate::format::{FcChain, FcWriter};
 use crate::journal::wait::{Gathering, Purpose, nothing_to_commit};
@@ -388,7 +389,7 @@ impl Journal {
             if !self.barrier() {
                 return taken.write_with(&records);
             }
-            return self.write_and_flush(|| taken.write_with(&records));
+            return self.one_trip(taken, &records);
         }
         if log.is_external() {
             taken.write_with(&[])?;
@@ -422,6 +423,30 @@ impl Journal {
             return self.write_and_flush(|| log.write_fast(place.at, counts, false));
         }
         self.write_durably(log, |fua| log.write_fast(place.at, counts, fua))
+    }
+
+    /// Data and records, durable on return: the faster way of two ([`super::trip`]).
+    fn one_trip(&self, taken: Taken<'_>, records: &[(u64, &[u8])]) -> Result<()> {
+        let open = self.may_settle_each();
+        let way = if open { self.fast.trips.lock().way() } else { Way::Flush };
+        let began = self.clock.now_ns();
+        match way {
+            Way::Flush => self.write_and_flush(|| taken.write_with(records))?,
+            Way::Each => {
+                self.fast.counters.each.add(1);
+                taken.write_durably_with(records)?;
+                self.check_aborted()?;
+            }
+        }
+        if open {
+            self.fast.trips.lock().took(way, self.clock.now_ns().saturating_sub(began));
+        }
+        Ok(())
+    }
+
+    /// True if durable writes are something else than a flush here, and no earlier write waits for one (F4: they would not cover it).
+    fn may_settle_each(&self) -> bool {
+        self.device.fua_together() && !self.anything_is_dirty()
     }
 
     /// A full commit serves the batch. Nobody has the role.

@@ -23,6 +23,7 @@ mod record;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod trip;
 mod witness;
 
 use std::any::Any;
@@ -33,6 +34,7 @@ use std::sync::{Arc, OnceLock};
 use extol_device::BlockNr;
 use extol_sync::Condvar;
 use extol_sync::atomic::{AtomicBool, Ordering};
+use extol_sync::rank::{Mutex, Rank};
 
 pub(crate) use area::Area;
 pub use pledge::Done;
@@ -41,6 +43,7 @@ pub use reason::Reason;
 pub use record::{FcEntry, FcRecord};
 pub use stats::FastCommitStats;
 pub(crate) use stats::FastCounters;
+pub use trip::FuaPolicy;
 pub use witness::Witness;
 pub(crate) use witness::{MOST as MOST_WITNESSES, Witnesses};
 
@@ -191,6 +194,8 @@ pub(crate) struct FastCommits {
     /// The role is free, for who sleeps ready to lead the open batch.
     lead: Condvar,
     pub witnesses: Witnesses,
+    /// A leaf.
+    pub trips: Mutex<trip::Trips, { Rank::Trips as u8 }>,
     pub counters: FastCounters,
 }
 

@@ -20,6 +20,7 @@ pub(crate) struct FastCounters {
     pub settled: Counter,
     pub one_trip: Counter,
     pub deferred: Counter,
+    pub each: Counter,
     pub reasons: [Counter; Reason::ALL.len()],
 }
 
@@ -50,6 +51,8 @@ pub struct FastCommitStats {
     pub one_trip: u64,
     /// Writes of file data that were left to the leader of a commit.
     pub deferred: u64,
+    /// Of the fast commits, those without a flush: each of their writes was durable (FUA).
+    pub each: u64,
     /// Fast commits asked for because such data was about to be overwritten.
     pub settled: u64,
     /// Moving average of the time of one fast commit, in nanoseconds.
@@ -100,6 +103,7 @@ impl FastCounters {
             cleared: self.cleared.get(),
             one_trip: self.one_trip.get(),
             deferred: self.deferred.get(),
+            each: self.each.get(),
             settled: self.settled.get(),
             average_ns,
             area_blocks,

@@ -116,6 +116,11 @@ impl Journal {
         self.data_writes.is_dirty()
     }
 
+    /// A write waits for a flush of the file system's device.
+    pub(crate) fn anything_is_dirty(&self) -> bool {
+        self.data_writes.is_dirty() || self.loose_writes.is_dirty() || self.home_writes.is_dirty()
+    }
+
     /// Flushes the file system's device and remembers what that covered. A failure aborts.
     pub(crate) fn flush_device(&self) -> Result<()> {
         let covered = self.data_writes_begun();

@@ -34,7 +34,7 @@
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use extol_device::{BlockNr, ScatteredWrite};
+use extol_device::{BlockNr, ScatteredWrite, SharedDevice};
 use extol_sync::Condvar;
 use extol_sync::atomic::{AtomicU64, Ordering};
 use extol_sync::rank::{Mutex, Rank};
@@ -214,6 +214,21 @@ impl Taken<'_> {
         Ok(())
     }
 
+    /// As that, and all of it is durable when this returns. Nothing else waits for a flush.
+    pub fn write_durably_with(mut self, others: &[(u64, &[u8])]) -> Result<()> {
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::has(crate::planted::Bug::EachNotDurable) {
+            self.send(others)?;
+            self.note(self.journal.data_writes.covered());
+            return Ok(());
+        }
+        self.send_by(others, |device, writes| device.write_scattered_fua(writes))?;
+        if !self.is_empty() {
+            self.note(self.journal.data_writes.covered());
+        }
+        Ok(())
+    }
+
     /// The bug: it says that it wrote, flushes, and writes.
     #[cfg(feature = "planted-bugs")]
     pub fn write_behind(mut self, flush: impl FnOnce() -> Result<()>) -> Result<()> {
@@ -227,6 +242,17 @@ impl Taken<'_> {
     }
 
     fn send(&mut self, others: &[(u64, &[u8])]) -> Result<()> {
+        self.send_by(others, |device, writes| match writes {
+            [one] => device.write_vectored_at(one.bufs, one.offset),
+            all => device.write_scattered(all),
+        })
+    }
+
+    fn send_by(
+        &mut self,
+        others: &[(u64, &[u8])],
+        write: impl FnOnce(&SharedDevice, &[ScatteredWrite<'_>]) -> extol_device::Result<()>,
+    ) -> Result<()> {
         if self.is_empty() && others.is_empty() {
             return Ok(());
         }
@@ -252,11 +278,7 @@ impl Taken<'_> {
                 .map(|((offset, _), bufs)| ScatteredWrite { offset: *offset, bufs }),
         );
         let journal = self.journal;
-        let sent = match &jobs[..] {
-            [one] => journal.device.write_vectored_at(one.bufs, one.offset),
-            all => journal.device.write_scattered(all),
-        };
-        if let Err(e) = sent {
+        if let Err(e) = write(&journal.device, &jobs) {
             if self.is_empty() {
                 return Err(e.into());
             }
@@ -274,9 +296,14 @@ impl Taken<'_> {
             Some(witnesses) => journal.note_witnessed(witnesses),
             None => journal.note_free_write(),
         };
-        let covered = journal.data_writes.covered();
+        self.note(write);
+    }
+
+    /// A flush that covers so many data writes makes it durable.
+    fn note(&mut self, write: u64) {
+        let covered = self.journal.data_writes.covered();
         {
-            let mut waiting = journal.deferred.waiting.lock();
+            let mut waiting = self.journal.deferred.waiting.lock();
             let durable = waiting.written.partition_point(|(_, write)| *write <= covered);
             let last = waiting.written.drain(..durable).next_back();
             waiting.durable = last.map_or(waiting.durable, |(upto, _)| upto);
@@ -284,6 +311,8 @@ impl Taken<'_> {
                 // They count as written by the next one.
                 waiting.written.remove(0);
             }
+            // Never before an older one.
+            let write = waiting.written.last().map_or(write, |(_, last)| write.max(*last));
             waiting.written.push((self.upto, write));
         }
         self.over();

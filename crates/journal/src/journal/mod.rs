@@ -61,7 +61,7 @@ use crate::batching::{Batcher, Batching, Gather};
 use crate::cache::{BlockCache, Buf};
 use crate::checkpoint::policy::FreeThreshold;
 use crate::checkpoint::{CheckpointList, Rounds};
-use crate::fast::{Area, FastCommits, Queue};
+use crate::fast::{Area, FastCommits, FuaPolicy, Queue};
 use crate::log::Log;
 use crate::space::LogSpace;
 use crate::stats::Counters;
@@ -394,6 +394,11 @@ impl Journal {
         let mut state = self.state.lock();
         state.batcher.set(batching);
         self.hurry(&mut state);
+    }
+
+    /// Says whether a fast commit may go without a flush, by durable writes. At first as measured.
+    pub fn set_fua(&self, policy: FuaPolicy) {
+        self.fast.trips.lock().set(policy);
     }
 
     /// Turns the asynchronous checkpoint on or off, or changes its threshold.

@@ -14,7 +14,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use extol_device::{BlockDevice, DeviceError, DeviceOp, Result};
+use extol_device::{BlockDevice, DeviceError, DeviceOp, Result, ScatteredWrite};
 use extol_sync::atomic::{AtomicU32, Ordering};
 
 use crate::explore::below;
@@ -182,6 +182,38 @@ impl BlockDevice for Medium {
     fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.write(buf, offset, self.knows_fua)?;
         if self.knows_fua { Ok(()) } else { self.flush() }
+    }
+
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
+        if !self.knows_fua {
+            self.write_scattered(writes)?;
+            return self.flush();
+        }
+        self.lock().asked += 1;
+        self.step();
+        let mut batch = Vec::new();
+        for write in writes {
+            if let Some(error) = self.fails(DeviceOp::Write, write.offset) {
+                self.step();
+                return Err(error);
+            }
+            let data: Vec<u8> = write.bufs.iter().flat_map(|b| b.iter().copied()).collect();
+            let offset = write.offset as usize;
+            let state = &mut *self.lock();
+            state.live[offset..offset + data.len()].copy_from_slice(&data);
+            batch.push(state.changes.len());
+            state.changes.push(Change { offset, data, completed: false, durable: false, dropped: false });
+        }
+        self.step();
+        let state = &mut *self.lock();
+        for at in batch {
+            (state.changes[at].completed, state.changes[at].durable) = (true, true);
+        }
+        Ok(())
+    }
+
+    fn fua_together(&self) -> bool {
+        self.knows_fua
     }
 
     fn fua_is_flush(&self) -> bool {

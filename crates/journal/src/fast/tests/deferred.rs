@@ -46,6 +46,46 @@ fn goes_out_with_the_records() {
     }
 }
 
+/// Durable writes instead of the flush, where nothing else waits for one.
+#[test]
+fn without_a_flush() {
+    let each = Shape { each: true, ..PLAIN };
+    let rig = Rig::live(each);
+    rig.journal.flush_data().unwrap();
+    let flushes = rig.journal.stats().flushes;
+    let first = rig.defer(1, 1);
+    rig.defer(9, 2);
+    let at = rig.log.position();
+    rig.fsync(12, records(1));
+    assert_eq!(rig.story(at), "data data fc0 settled");
+    first.make_durable().unwrap();
+    rig.journal.flush_data().unwrap();
+    assert_eq!(rig.story(at), "data data fc0 settled", "it is, and nothing is left to flush");
+    assert_eq!((rig.stats().each, rig.stats().one_trip, rig.journal.stats().flushes), (1, 1, flushes));
+    // Data that somebody else has written since needs more than these writes.
+    rig.defer(20, 1);
+    rig.write_witnessed(30, 1);
+    let at = rig.log.position();
+    rig.fsync(12, records(1));
+    assert_eq!(rig.story(at), "data fc1 flush");
+    // And once it is flushed, no more.
+    rig.defer(21, 1);
+    let at = rig.log.position();
+    rig.fsync(12, records(1));
+    assert_eq!(rig.story(at), "data fc2 settled");
+    assert_eq!(rig.stats().each, 2);
+    // Where durable writes are flushes, or there are no barriers, there is nothing to gain.
+    for (shape, story) in
+        [(Shape { fua: false, ..each }, "data fc0 flush"), (Shape { barrier: false, ..each }, "data fc0")]
+    {
+        let rig = Rig::live(shape);
+        rig.defer(1, 1);
+        let at = rig.log.position();
+        rig.fsync(12, records(1));
+        assert_eq!((rig.story(at), rig.stats().each), (story.to_owned(), 0));
+    }
+}
+
 /// Other data beside it needs the flush first, and the records more than one block: it goes out with what comes first.
 #[test]
 fn before_a_flush() {
@@ -176,8 +216,8 @@ fn defer(rig: &Rig, block: u64, byte: u8) {
 
 #[test]
 fn crashes() {
-    for fua in [true, false] {
-        assert_eq!(crash_anywhere(Shape { fua, ..PLAIN }, defer).unwrap(), 23);
+    for (fua, each) in [(true, false), (false, false), (true, true)] {
+        assert_eq!(crash_anywhere(Shape { fua, each, ..PLAIN }, defer).unwrap(), 23);
     }
 }
 
@@ -189,4 +229,14 @@ fn data_left_behind_is_found() {
     let found = crash_anywhere(PLAIN, defer);
     set(None);
     assert!(found.is_err(), "{found:?}");
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn durable_writes_that_are_not_are_found() {
+    use crate::planted::{Bug, set};
+    set(Some(Bug::EachNotDurable));
+    let found = crash_anywhere(Shape { each: true, ..PLAIN }, defer);
+    set(None);
+    assert!(found.as_ref().is_err_and(|why| why.contains("was acknowledged")), "{found:?}");
 }

@@ -13,7 +13,7 @@ use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
 
-use extol_device::{BlockDevice, BlockNr, Event, MemDevice, RecordingDevice, SharedDevice};
+use extol_device::{BlockDevice, BlockNr, Event, MemDevice, RecordingDevice, ScatteredWrite, SharedDevice};
 use extol_service::TestClock;
 use parking_lot::Mutex;
 
@@ -101,6 +101,14 @@ impl BlockDevice for Hooked {
         self.0.write_fua(buf, offset)
     }
 
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> extol_device::Result<()> {
+        self.0.write_scattered_fua(writes)
+    }
+
+    fn fua_together(&self) -> bool {
+        self.0.fua_together()
+    }
+
     fn fua_is_flush(&self) -> bool {
         self.0.fua_is_flush()
     }
@@ -141,9 +149,11 @@ struct Shape {
     barrier: bool,
     /// The devices know durable writes.
     fua: bool,
+    /// Fast commits make use of that.
+    each: bool,
 }
 
-const PLAIN: Shape = Shape { external: false, barrier: true, fua: true };
+const PLAIN: Shape = Shape { external: false, barrier: true, fua: true, each: false };
 
 impl Rig {
     fn new(shape: Shape) -> Self {
@@ -189,6 +199,7 @@ impl Rig {
             clock: clock.clone(),
         })
         .unwrap();
+        journal.set_fua(if shape.each { FuaPolicy::Always } else { FuaPolicy::Never });
         let source = Arc::new(Answers::default());
         journal.set_fast_source(source.clone());
         Self { journal, beside, fs, log, source, clock, map }
@@ -251,6 +262,7 @@ fn story(device: &RecordingDevice, since: usize, map: &LogMap, area: Range<u64>)
     let superblock = map.superblock_offset().unwrap();
     let words = device.log().into_iter().skip(since).map(|event| match event {
         Event::Flush => "flush".to_owned(),
+        Event::Settled { .. } => "settled".to_owned(),
         Event::Write { offset, fua, data } => {
             let what = match offset {
                 _ if offset == superblock => "sb".to_owned(),
