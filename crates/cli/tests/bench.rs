@@ -1,8 +1,9 @@
 //! `extol bench`: each load and each table at its smallest, in this process; one run of mounts in turn.
 
 use extol_testkit::{Need, Scratch, require, run, run_ok};
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 fn bin() -> &'static Path {
@@ -94,7 +95,8 @@ fn yardsticks() {
     }
     let scratch = Scratch::new();
     let short = "--rounds 1 --volume 128M --target mount";
-    let report = bench(&scratch, &format!("metadata --threads 2 --files 20 --target noop {short}"));
+    let report =
+        bench(&scratch, &format!("metadata --threads 2 --files 20 --seconds 9 --target noop {short}"));
     for n in 0..2 {
         assert!(number(&report, &format!("/results/contenders/{n}/phases/11/rate/median")) > 0.0);
         assert!(number(&report, &format!("/results/contenders/{n}/phases/0/cpu_us")) >= 0.0);
@@ -117,6 +119,27 @@ fn yardsticks() {
         "{}",
         done.output
     );
+    assert!(is_empty(scratch.path()));
+}
+
+/// Linux shares processors out by session: the yardstick's server must have one of its own, as that of a mount of a volume has.
+#[test]
+fn the_yardstick_leaves_the_session() {
+    if !require(&[Need::Root, Need::Fuse]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let mut command = Command::new(bin());
+    command.args(["bench", "noop", "--until-eof"]).arg(scratch.path().join("mnt"));
+    let mut server = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", server.id())).unwrap();
+    drop(server.stdin.take());
+    assert!(server.wait().unwrap().success() && line.starts_with("mount is ready"), "{line}");
+    // Behind the name: state, parent, group, session.
+    let session = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(3));
+    assert_eq!(session, Some(&*server.id().to_string()), "{stat}");
     assert!(is_empty(scratch.path()));
 }
 

@@ -120,7 +120,7 @@ impl Speed {
     }
 
     fn storm(&self, threads: u32) -> Metadata {
-        Metadata { threads, files: self.files, shared: false }
+        Metadata { threads, files: self.files, ..Metadata::default() }
     }
 
     fn metadata_mount(&self) -> Vec<Contest> {

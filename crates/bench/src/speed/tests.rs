@@ -82,7 +82,8 @@ fn a_contest_is_played_judged_and_shown() {
         load,
         optional,
     };
-    let load: Arc<dyn Workload> = Arc::new(Metadata { threads: 1, files: 5, shared: false });
+    let load: Arc<dyn Workload> =
+        Arc::new(Metadata { threads: 1, files: 5, least: std::time::Duration::ZERO, ..Metadata::default() });
     let mut absent = player("absent", Arc::clone(&load), true);
     absent.entry.contender = Contender::Library("frob".into());
     let storms = Contest {

@@ -16,14 +16,14 @@
 //! | rm -rf | reads the directory and removes what is left (links and symbolic links) |
 //!
 //! All threads do the same phase at the same time: each in a directory of its own, or all in one (`shared`), where the last phase's
-//! names are shared out. Nothing is synced. With a time limit the phases that make files end after their part of it, and
-//! the others work on what was made.
+//! names are shared out. Nothing is synced. All of it is done again until create, stat and unlink have lasted [`LEAST`] each. With a time
+//! limit it is done once: the phases that make files end after their part of it, and the others work on what was made.
 
 use std::io;
 use std::time::Duration;
 
 use super::outcome::{Op, Outcome};
-use super::phases::{Part, Phases};
+use super::phases::{LEAST, Part, Phases};
 use super::{Limits, Workload};
 use crate::target::{Target, TargetFile};
 
@@ -36,11 +36,13 @@ pub struct Metadata {
     pub files: u64,
     /// All threads in one directory.
     pub shared: bool,
+    /// What a phase lasts at least.
+    pub least: Duration,
 }
 
 impl Default for Metadata {
     fn default() -> Self {
-        Self { threads: 4, files: 2000, shared: false }
+        Self { threads: 4, files: 2000, shared: false, least: LEAST }
     }
 }
 
@@ -59,19 +61,30 @@ impl Workload for Metadata {
     }
 
     fn run(&self, target: &dyn Target, limits: &Limits) -> io::Result<Outcome> {
-        for thread in 0..if self.shared { 1 } else { self.threads } {
+        let mut phases = Phases::new(limits, self.threads);
+        if self.shared {
+            target.create_dir(&self.dir(0))?;
+        }
+        phases.laps(self.least, &["create", "stat", "unlink"], |phases| self.lap(target, limits, phases))?;
+        Ok(Outcome::of_phases("operations", phases.finish()))
+    }
+}
+
+impl Metadata {
+    /// All phases once.
+    fn lap(&self, target: &dyn Target, limits: &Limits, phases: &mut Phases<'_>) -> io::Result<()> {
+        for thread in 0..if self.shared { 0 } else { self.threads } {
             target.create_dir(&self.dir(thread))?;
         }
         let time = limits.time.map(|t| t / PHASES);
-        let mut phases = Phases::new(limits, self.threads);
-        let empty = self.make(&mut phases, "create", time, |path, part| {
+        let empty = self.make(phases, "create", time, |path, part| {
             let file = part.timings.time(Op::Create, || target.create(path))?;
             close(file, part)
         })?;
-        let full = self.make(&mut phases, "create 4 KiB", time, |path, part| {
+        let full = self.make(phases, "create 4 KiB", time, |path, part| {
             part.timings.time(Op::Make, || target.create(path)?.write_at(&[7; SMALL], 0))
         })?;
-        self.each(&mut phases, "stat", &empty, |n, part| {
+        self.each(phases, "stat", &empty, |n, part| {
             let path = self.path(part.thread, 'e', n);
             part.timings.time(Op::Stat, || target.size_of(&path)).map(drop)
         })?;
@@ -79,27 +92,27 @@ impl Workload for Metadata {
             let dir = self.dir(part.thread);
             Ok(part.timings.time(Op::List, || target.list(&dir))? as f64)
         })?;
-        self.each(&mut phases, "chmod", &empty, |n, part| {
+        self.each(phases, "chmod", &empty, |n, part| {
             let path = self.path(part.thread, 'e', n);
             part.timings.time(Op::Chmod, || target.chmod(&path, 0o600))
         })?;
-        self.each(&mut phases, "rename", &empty, |n, part| {
+        self.each(phases, "rename", &empty, |n, part| {
             let (from, to) = (self.path(part.thread, 'e', n), self.path(part.thread, 'r', n));
             part.timings.time(Op::Rename, || target.rename(&from, &to))
         })?;
-        self.each(&mut phases, "link", &empty, |n, part| {
+        self.each(phases, "link", &empty, |n, part| {
             let (old, new) = (self.path(part.thread, 'r', n), self.path(part.thread, 'l', n));
             part.timings.time(Op::Link, || target.link(&old, &new))
         })?;
-        self.each(&mut phases, "symlink", &empty, |n, part| {
+        self.each(phases, "symlink", &empty, |n, part| {
             let path = self.path(part.thread, 's', n);
             part.timings.time(Op::Symlink, || target.symlink("target", &path))
         })?;
-        self.each(&mut phases, "mkdir", &empty, |n, part| {
+        self.each(phases, "mkdir", &empty, |n, part| {
             let path = self.path(part.thread, 'd', n);
             part.timings.time(Op::Mkdir, || target.create_dir(&path))
         })?;
-        self.each(&mut phases, "rmdir", &empty, |n, part| {
+        self.each(phases, "rmdir", &empty, |n, part| {
             let path = self.path(part.thread, 'd', n);
             part.timings.time(Op::Rmdir, || target.remove_dir(&path))
         })?;
@@ -114,8 +127,7 @@ impl Workload for Metadata {
             }
             Ok(empty + full)
         })?;
-        phases.run("rm -rf", "names", None, |part| self.remove_rest(target, part))?;
-        Ok(Outcome::of_phases("operations", phases.finish()))
+        phases.run("rm -rf", "names", None, |part| self.remove_rest(target, part)).map(drop)
     }
 }
 
@@ -217,6 +229,8 @@ mod tests {
     use super::*;
     use crate::target::recorder::Recorder;
 
+    const ONCE: Metadata = Metadata { threads: 1, files: 1, shared: false, least: Duration::ZERO };
+
     fn run(load: &Metadata, limits: &Limits) -> (Recorder, Outcome) {
         let target = Recorder::default();
         let outcome = load.run(&target, limits).unwrap();
@@ -225,7 +239,7 @@ mod tests {
 
     #[test]
     fn every_phase_does_each_file_once() {
-        let (target, outcome) = run(&Metadata { threads: 2, files: 5, shared: false }, &Limits::default());
+        let (target, outcome) = run(&Metadata { threads: 2, files: 5, ..ONCE }, &Limits::default());
         assert_eq!(outcome.phases.len(), PHASES as usize);
         let counts = [
             ("create", 20),
@@ -252,10 +266,27 @@ mod tests {
 
     #[test]
     fn one_directory_for_all() {
-        let (target, outcome) = run(&Metadata { threads: 3, files: 4, shared: true }, &Limits::default());
+        let (target, outcome) =
+            run(&Metadata { threads: 3, files: 4, shared: true, ..ONCE }, &Limits::default());
         assert_eq!((target.files(), target.dirs()), (0, 1));
         assert_eq!(outcome.phase("rm -rf").unwrap().done, 24.0);
         assert!(target.calls().iter().filter(|c| c.starts_with("create")).all(|c| c.contains(" shared/")));
+    }
+
+    /// Each lap leaves what it found, and does as much as the first.
+    #[test]
+    fn again_until_it_has_lasted() {
+        for shared in [false, true] {
+            let load = Metadata { threads: 2, files: 5, shared, least: Duration::from_millis(5) };
+            let (target, outcome) = run(&load, &Limits::default());
+            assert_eq!(outcome.phases.len(), PHASES as usize);
+            assert_eq!((target.files(), target.dirs()), (0, usize::from(shared)));
+            let laps = outcome.phase("create").unwrap().done / 10.0;
+            assert!(laps >= 2.0, "{laps} laps");
+            assert_eq!(outcome.phase("unlink").unwrap().done, laps * 20.0);
+            assert_eq!(outcome.phase("stat").unwrap().done, laps * 10.0);
+            assert!(outcome.phase("stat").unwrap().elapsed >= load.least);
+        }
     }
 
     /// Without time nothing is made, and later phases do not miss it.
@@ -273,7 +304,7 @@ mod tests {
             Duration::from_millis(ticks.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
         });
         let (_, outcome) =
-            run(&Metadata { threads: 1, files: 1, shared: false }, &Limits { meter, ..Limits::default() });
+            run(&Metadata { threads: 1, files: 1, ..ONCE }, &Limits { meter, ..Limits::default() });
         assert!(outcome.phases.iter().all(|p| p.cpu == Some(Duration::from_millis(1))));
     }
 }

@@ -6,15 +6,16 @@
 //! get their modes and times in the end, the deepest first, because making files in them changes the times.
 //!
 //! Phases: `untar` (files per second), with `fsync` a final sync of the file system in it, and `rm -rf` (names per second).
-//! Each thread has a tree of its own.
+//! Each thread has a tree of its own. If the trees are removed, they are written again until each phase has lasted [`LEAST`].
 
 use std::io;
+use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 
 use super::outcome::{Op, Outcome};
-use super::phases::{Part, Phases};
+use super::phases::{LEAST, Part, Phases};
 use super::pool::pieces;
 use super::{Limits, Workload, metadata::remove_tree};
 use crate::target::Target;
@@ -34,11 +35,13 @@ pub struct Untar {
     pub remove: bool,
     /// Seed of names and sizes.
     pub seed: u64,
+    /// What a phase lasts at least, if the trees are removed.
+    pub least: Duration,
 }
 
 impl Default for Untar {
     fn default() -> Self {
-        Self { files: 5000, threads: 1, fsync: false, sync: false, remove: true, seed: 1 }
+        Self { files: 5000, threads: 1, fsync: false, sync: false, remove: true, seed: 1, least: LEAST }
     }
 }
 
@@ -110,17 +113,23 @@ impl Workload for Untar {
             .map(|n| tree(&root(n), self.files, self.seed.wrapping_add(u64::from(n))))
             .collect();
         let mut phases = Phases::new(limits, self.threads);
-        phases
-            .run("untar", "files", None, |part| self.extract(target, &trees[part.thread as usize], part))?;
-        if self.remove {
-            phases.run("rm -rf", "names", None, |part| remove_tree(target, &root(part.thread), part))?;
-        }
+        let mut laps = 0;
+        let least = if self.remove { self.least } else { Duration::ZERO };
+        phases.laps(least, &["untar", "rm -rf"], |phases| {
+            laps += 1;
+            let extract = |part: &mut Part<'_>| self.extract(target, &trees[part.thread as usize], part);
+            phases.run("untar", "files", None, extract)?;
+            if self.remove {
+                phases.run("rm -rf", "names", None, |part| remove_tree(target, &root(part.thread), part))?;
+            }
+            Ok(())
+        })?;
         let mut outcome = Outcome::of_phases("files and names", phases.finish());
         let sizes = trees.iter().flatten().map(|item| match item {
             Item::File { size, .. } => *size,
             Item::Dir(_) => 0,
         });
-        outcome.written = sizes.sum();
+        outcome.written = laps * sizes.sum::<u64>();
         Ok(outcome)
     }
 }
@@ -202,7 +211,7 @@ mod tests {
     #[test]
     fn everything_is_written_and_removed() {
         let target = Recorder::default();
-        let load = Untar { files: 50, threads: 2, ..Untar::default() };
+        let load = Untar { files: 50, threads: 2, least: Duration::ZERO, ..Untar::default() };
         let outcome = load.run(&target, &Limits::default()).unwrap();
         let dirs = target.count("mkdir");
         assert_eq!((target.count("create"), target.count("remove"), target.count("rmdir")), (100, 100, dirs));
@@ -214,6 +223,17 @@ mod tests {
         let dir = target.calls().iter().position(|c| c.starts_with("utimes tree0 ")).unwrap();
         let first_removed = target.calls().iter().position(|c| c.starts_with("remove")).unwrap();
         assert!(dir < first_removed && last < first_removed);
+    }
+
+    #[test]
+    fn written_again_until_it_has_lasted() {
+        let target = Recorder::default();
+        let load = Untar { files: 5, least: Duration::from_millis(5), ..Untar::default() };
+        let outcome = load.run(&target, &Limits::default()).unwrap();
+        let once = Untar { least: Duration::ZERO, ..load }.run(&target, &Limits::default()).unwrap();
+        let laps = outcome.phase("untar").unwrap().done / 5.0;
+        assert!(laps >= 2.0 && target.files() == 0, "{laps}");
+        assert_eq!(outcome.written as f64, laps * once.written as f64);
     }
 
     #[test]

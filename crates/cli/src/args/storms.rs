@@ -15,7 +15,8 @@ use super::loads::{ContestArgs, TARGETS};
     long_about = format!("Storms of single calls on names and inodes, phase by phase, without a sync: create, create with 4 KiB, \
         stat, readdir, chmod, rename, link, symlink, mkdir, rmdir, unlink, rm -rf.\n\n\
         Each phase is shown with its rate, latency and processor time, and the ratio of the first target to every other. What \
-        a kernel answers from its cache is measured like all else.\n\n{TARGETS}")
+        a kernel answers from its cache is measured like all else. Phases of a few milliseconds say little: without --seconds all is \
+        done again until create, stat and unlink have lasted 0.3 seconds each.\n\n{TARGETS}")
 )]
 pub struct MetadataArgs {
     /// Threads.
@@ -114,7 +115,8 @@ pub struct RandArgs {
         "sudo extol bench untar --sync --keep --target mount --target kernel",
     ),
     long_about = format!("Write a tree of source code as a tar extractor does (mkdir, create, write, chmod, utimes), then remove it. The tree is \
-        made of numbers, the same for the same seed: half of the files are below 6 KiB, the mean is about 30 KiB. A run goes to its end, whatever --seconds says.\n\n{TARGETS}")
+        made of numbers, the same for the same seed: half of the files are below 6 KiB, the mean is about 30 KiB. A run goes to its end, whatever --seconds says; without it and without --keep the tree is written and \
+        removed again until both have lasted 0.3 seconds.\n\n{TARGETS}")
 )]
 pub struct UntarArgs {
     /// Files of a tree.

@@ -6,6 +6,7 @@ use extol_bench::noop::{NoopFs, READY, mount_config};
 use extol_fuse::{Mount, MountConfig};
 
 use crate::args::BenchNoopArgs;
+use crate::daemon::leave_session;
 use crate::error::{Failure, Result, print, warn};
 use crate::medium::{MountPoint, end_with_input};
 use crate::options;
@@ -16,6 +17,11 @@ pub fn run(args: &BenchNoopArgs) -> Result<()> {
     let mut dir = MountPoint::at(&args.dir)?;
     // Who started us may not be there in the end to do it.
     dir.made |= args.until_eof;
+    if args.until_eof {
+        // As a mount of a volume does. Linux shares processors out by session (autogroup), and a server in the session of the
+        // load is scheduled with it.
+        leave_session();
+    }
     extol_fuse::check(&dir.path)?;
     let guard = Guard::start()?;
     // As for a mount of a volume.

@@ -16,7 +16,9 @@ use crate::volume;
 const PAGE: u64 = 4096;
 
 pub fn metadata(args: &MetadataArgs) -> Result<()> {
-    run(&Metadata { threads: args.threads, files: args.files, shared: args.shared }, &args.contest)
+    let load =
+        Metadata { threads: args.threads, files: args.files, shared: args.shared, ..Metadata::default() };
+    run(&load, &args.contest)
 }
 
 /// Bytes, as fio understands them: a number without a unit is no KiB.
@@ -73,6 +75,7 @@ pub fn untar(args: &UntarArgs) -> Result<()> {
         sync: args.sync,
         remove: !args.keep,
         seed: args.seed,
+        ..Untar::default()
     };
     run(&load, &args.contest)
 }
