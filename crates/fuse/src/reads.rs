@@ -44,9 +44,18 @@ impl Reads {
 
     /// A read took so long. (One of two that end at the same moment may be lost.)
     pub(crate) fn note(&self, took: Duration) {
-        let ns = u32::try_from(took.as_nanos()).unwrap_or(MOST).min(MOST);
-        let average = self.0.load(Ordering::Relaxed);
-        self.0.store(average - average / PART + ns / PART, Ordering::Relaxed);
+        self.note_together(took, 1);
+    }
+
+    /// So many reads took so long, together.
+    pub(crate) fn note_together(&self, took: Duration, reads: u32) {
+        let each = took.checked_div(reads).unwrap_or_default();
+        let ns = u32::try_from(each.as_nanos()).unwrap_or(MOST).min(MOST);
+        let mut average = self.0.load(Ordering::Relaxed);
+        for _ in 0..reads {
+            average = average - average / PART + ns / PART;
+        }
+        self.0.store(average, Ordering::Relaxed);
     }
 }
 
@@ -78,5 +87,21 @@ mod tests {
             reads.note(us(10));
         }
         assert!(reads.are_short() && !reads.are_long(), "a very long one is not remembered for ever");
+    }
+
+    /// Where most reads are done together, the few that come alone and take their time do not make all of them long.
+    #[test]
+    fn reads_that_are_done_together_count_as_many() {
+        let reads = Reads::default();
+        let us = Duration::from_micros;
+        for _ in 0..50 {
+            reads.note(us(100));
+            reads.note_together(us(8 * 20), 8);
+        }
+        assert!(reads.are_short());
+        for _ in 0..50 {
+            reads.note_together(us(8 * 100), 8);
+        }
+        assert!(!reads.are_short(), "each has its share, not more");
     }
 }
