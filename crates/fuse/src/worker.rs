@@ -298,7 +298,7 @@ impl Worker {
         let other = other.and_then(|other| give(&self.shared, other));
         let began = Instant::now();
         batch.answer(&*shared.fs, &shared.counts, &shared.rooms, &shared.device, second);
-        shared.reads.note(began.elapsed() / reads as u32);
+        shared.reads.note_together(began.elapsed(), reads as u32);
         if let Some(other) = other {
             self.serve(&other, reply);
         }
