@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use rustix::fs::{Advice, AtFlags, OFlags, Timespec, Timestamps};
+use rustix::fs::{Advice, AtFlags, OFlags, SeekFrom, Timespec, Timestamps};
 
 use super::{DirItem, Target, TargetFile};
 
@@ -167,7 +167,29 @@ impl TargetFile for File {
         Ok(self.metadata()?.len())
     }
 
+    fn end(&self) -> io::Result<u64> {
+        Ok(rustix::fs::seek(self, SeekFrom::End(0))?)
+    }
+
     fn sync(&self, data_only: bool) -> io::Result<()> {
         if data_only { self.sync_data() } else { self.sync_all() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_files_end_is_its_length() {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = Dir::open(scratch.path()).unwrap();
+        let file = dir.create("a").unwrap();
+        assert_eq!((file.end().unwrap(), file.len().unwrap()), (0, 0));
+        file.write_at(b"one", 2).unwrap();
+        assert_eq!((file.end().unwrap(), file.len().unwrap()), (5, 5));
+        // Where it stands is of no matter to whoever says where.
+        file.write_at(b"two", 0).unwrap();
+        assert_eq!((file.end().unwrap(), file.len().unwrap()), (5, 5));
     }
 }

@@ -94,6 +94,11 @@ pub trait TargetFile: Send + Sync {
     /// Size in bytes.
     fn len(&self) -> io::Result<u64>;
 
+    /// Where it ends, for somebody who appends: by lseek, as filebench. (`len` asks for all attributes; of FUSE that is a request.)
+    fn end(&self) -> io::Result<u64> {
+        self.len()
+    }
+
     /// True without any byte.
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)

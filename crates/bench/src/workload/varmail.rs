@@ -175,7 +175,7 @@ impl Worker<'_> {
 
     fn append_and_sync(&mut self, file: &dyn TargetFile) -> io::Result<()> {
         let size = self.rng.random_range(1..=self.load.append_size.max(1));
-        let end = file.len()?;
+        let end = file.end()?;
         let (data, timings) = (self.data, &mut self.timings);
         pieces(end, size, data.len(), |at, len| timings.time(Op::Write, || file.write_at(&data[..len], at)))?;
         self.written += size;

@@ -23,8 +23,11 @@
 //!    transaction is old.) Like who rents skis until renting has cost a pair, one never loses more than half.
 //! 4. Not at all where an undisturbed commit (`Quickest`) costs no more than two thread switches (`CHEAP_NS`). On a ramdisk
 //!    with more threads than processors the average says nothing: it is the time of those who ran meanwhile.
-//! 5. Not where measurement says that going at once serves more requests per second (`Judge`). An administrator who
-//!    sets `min_batch_time` has decided otherwise: it turns 4 and 5 off.
+//! 5. Not where measurement says that going at once serves more requests per second (`Judge`).
+//! 6. Not while the last waits cost those who waited twice as much as they saved those who came (`Account`): clients that sync
+//!    now and then, each for itself.
+//!
+//! An administrator who sets `min_batch_time` has decided otherwise: it turns 4, 5 and 6 off.
 //!
 //! `static` is what ext3 did before 2009: who was not the last to sync sleeps a jiffy, and again as long as others joined
 //! meanwhile. A jiffy is 4 ms (Linux's usual 250 Hz); with it the figures that were published for the old rule come out.
@@ -33,6 +36,7 @@
 //! This module decides and has no threads. [`Journal`](crate::Journal) holds a `Batcher` under its state lock, tells it of
 //! requests and commits, and does the waiting (`journal/wait.rs`). A fast commit may be led after the same wait.
 
+mod account;
 mod crowd;
 mod judge;
 mod mean;
@@ -45,6 +49,7 @@ use extol_sync::thread::ThreadId;
 
 use serde::{Deserialize, Serialize};
 
+use account::{Account, Waited};
 use crowd::Crowd;
 use judge::{Ended, Judge, Way};
 use mean::{Quickest, SlowMean};
@@ -149,6 +154,7 @@ pub(crate) struct Batcher<Id = ThreadId> {
     quickest: Quickest,
     crowd: Crowd,
     judge: Judge,
+    account: Account,
     last_syncer: Option<Id>,
 }
 
@@ -160,6 +166,7 @@ impl<Id> Default for Batcher<Id> {
             quickest: Quickest::default(),
             crowd: Crowd::default(),
             judge: Judge::default(),
+            account: Account::default(),
             last_syncer: None,
         }
     }
@@ -205,6 +212,7 @@ impl<Id: PartialEq> Batcher<Id> {
         }
         self.quickest.add(took_ns);
         self.crowd.ended(now_ns, served, waiting);
+        self.account.ended(self.crowd.size());
         let returns = self.crowd.return_ns();
         self.judge.ended(Ended {
             now_ns,
@@ -244,7 +252,10 @@ impl<Id: PartialEq> Batcher<Id> {
                 if crowd <= 1 || at.waiting >= crowd || average == 0 {
                     return None;
                 }
-                if min == 0 && (self.quickest.get() < CHEAP_NS || self.judge.way() == Way::Go) {
+                let pays = self.quickest.get() >= CHEAP_NS
+                    && self.judge.way() == Way::Gather
+                    && !self.account.rests();
+                if min == 0 && !pays {
                     return None;
                 }
                 let since = at.asked_ns.max(self.crowd.ended_ns());
@@ -257,6 +268,18 @@ impl<Id: PartialEq> Batcher<Id> {
                 })
             }
         }
+    }
+
+    /// A leader has waited so long, with so many requests at first and so many in the end.
+    pub fn gathered(&mut self, ns: u64, before: u32, after: u32) {
+        let joined = after.saturating_sub(before);
+        self.account.waited(Waited { ns, before, joined, commit_ns: self.average.get() });
+    }
+
+    /// The last waits were not worth it.
+    #[cfg(test)]
+    pub fn rests(&self) -> bool {
+        self.account.rests()
     }
 
     /// The wait's time is over. True if it goes on, until its new `until_ns`.

@@ -213,6 +213,7 @@ impl Journal {
         gather: Gather,
     ) -> Guard<'a, State> {
         let began = self.clock.now_ns();
+        let before = requests(&state, whose);
         match whose {
             Gathering::Fast(_) => state.fast.gathered = true,
             Gathering::Full(_) => {
@@ -242,8 +243,16 @@ impl Journal {
                 _ => None,
             };
         }
+        let waited = self.clock.now_ns().saturating_sub(began);
         self.counters.batch_waits.add(1);
-        self.counters.batch_wait_ns.add(self.clock.now_ns().saturating_sub(began));
+        self.counters.batch_wait_ns.add(waited);
+        if let (Some(before), Some(now)) = (before, requests(&state, whose)) {
+            let batcher = match whose {
+                Gathering::Full(_) => &mut state.batcher,
+                Gathering::Fast(_) => &mut state.fast.batcher,
+            };
+            batcher.gathered(waited, before, now);
+        }
         if !state.committer && nothing_to_commit(&state) {
             // All changes were taken back, so no commit will wake those who count on it.
             self.done.notify_all();
@@ -291,6 +300,14 @@ impl Journal {
     #[must_use]
     pub fn committed(&self) -> Tid {
         self.state.lock().committed
+    }
+}
+
+/// Who waits for what is gathered for; `None` if somebody else has taken that.
+fn requests(state: &State, whose: Gathering) -> Option<u32> {
+    match whose {
+        Gathering::Full(tid) => state.running.as_ref().filter(|r| r.tx.tid == tid).map(|r| r.waiting),
+        Gathering::Fast(batch) => state.fast.is_open(batch).then_some(state.fast.waiting),
     }
 }
 
