@@ -93,7 +93,10 @@ fn reads_in_a_crowd() {
     let block = |n: u64| vec![n as u8; 4096];
     let bytes: Vec<u8> = (0..BLOCKS).flat_map(block).collect();
     fs::write(m.path("f"), &bytes[..bytes.len() - 1000]).unwrap();
-    fs::write(m.path("bad"), "panic").unwrap();
+    let bad = [("panics", "panic", libc::EIO), ("fails", "error", libc::ENXIO)];
+    for (name, content, _) in bad {
+        fs::write(m.path(name), content).unwrap();
+    }
     let direct = |name| {
         let flags = OFlags::RDONLY | OFlags::DIRECT;
         File::from(rustix::fs::openat(CWD, m.path(name), flags, Mode::empty()).unwrap())
@@ -119,7 +122,8 @@ fn reads_in_a_crowd() {
             });
         }
         for t in 0..4 {
-            let (file, m, is_over) = (direct("bad"), &m, &is_over);
+            let (name, _, errno) = bad[t % bad.len()];
+            let (file, m, is_over) = (direct(name), &m, &is_over);
             scope.spawn(move || {
                 let mut memory = vec![0; 8192];
                 let skip = memory.as_ptr().align_offset(4096);
@@ -129,12 +133,14 @@ fn reads_in_a_crowd() {
                     File::open(m.path(&format!("new{t}"))).unwrap().sync_all().unwrap();
                     // And to nobody else who is in the same batch.
                     let error = file.read_at(&mut memory[skip..skip + 4096], 0).unwrap_err();
-                    assert_eq!(error.raw_os_error(), Some(libc::EIO));
+                    assert_eq!(error.raw_os_error(), Some(errno), "{name}");
                 }
             });
         }
     });
     assert!(began.elapsed() < patience, "none came together");
-    fs::remove_file(m.path("bad")).unwrap();
+    for (name, ..) in bad {
+        fs::remove_file(m.path(name)).unwrap();
+    }
     m.unmount();
 }

@@ -75,8 +75,7 @@ fn mount_with(by_number: bool, config: &MountConfig) -> Option<Mounted> {
     let fs = Arc::new(MemFs::new(by_number));
     let io_uring = over_io_uring();
     if io_uring
-        && fs::read_to_string("/sys/module/fuse/parameters/enable_uring")
-            .map_or(true, |text| text != "Y\n")
+        && fs::read_to_string("/sys/module/fuse/parameters/enable_uring").map_or(true, |text| text != "Y\n")
     {
         eprintln!("skipped: needs Linux 6.14 and \"echo Y > /sys/module/fuse/parameters/enable_uring\"");
         return None;
