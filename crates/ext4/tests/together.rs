@@ -2,13 +2,17 @@
 
 mod common;
 
+use std::io::IoSlice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::*;
 use extol::vfs::{FileSystem, FsError};
 use extol::{Ext4, MountOptions};
-use extol_device::{DeviceOp, Event, Fault, FaultDevice, MemDevice, RecordingDevice};
+use extol_device::{
+    BlockDevice, DeviceOp, Event, Fault, FaultDevice, MemDevice, RecordingDevice, Result, ScatteredWrite,
+};
+use parking_lot::Mutex;
 
 const MIB: usize = 1 << 20;
 const FILES: usize = 200;
@@ -131,6 +135,29 @@ fn rows_stay_in_memory() {
     assert!(stats.hit_bytes as usize > all / 10 * 9, "{stats:?} of {all}");
 }
 
+/// Crashes at each of these points: a file is empty, or it is whole. Gives how many files were whole, in all.
+fn whole_files(dev: &RecordingDevice, cuts: &[usize]) -> usize {
+    let mut whole = 0;
+    for &cut in cuts {
+        for kept in 0..4 {
+            let after = Arc::new(dev.image_at(cut, |i| keep(kept, i)));
+            let fs = open(&after, "");
+            for n in 0..FILES {
+                let Ok(home) = fs.lookup(fs.root(), b"d") else { continue };
+                let Ok(found) = fs.lookup(home.id.ino, format!("{n}").as_bytes()) else { continue };
+                let data = contents(&fs, found.id.ino);
+                assert!(data.is_empty() || data == bytes(n), "file {n} after a crash at {cut}, {kept}");
+                whole += usize::from(!data.is_empty());
+            }
+            fs.unmount().unwrap();
+            if Some(&cut) == cuts.last() {
+                assert_clean(&after, "after a crash");
+            }
+        }
+    }
+    whole
+}
+
 /// Whatever of the writes since the last flush is on the medium: a file is empty, or it is whole.
 #[test]
 fn a_crash_leaves_whole_files() {
@@ -140,25 +167,111 @@ fn a_crash_leaves_whole_files() {
     let begin = dev.position();
     fs.sync().unwrap();
     let end = dev.position();
-    let mut seen = [0, 0];
-    for cut in (begin..=end).step_by(((end - begin) / 12).max(1)).chain([end]) {
-        for kept in 0..4 {
-            let after = Arc::new(dev.image_at(cut, |i| keep(kept, i)));
-            let fs = open(&after, "");
-            for n in 0..FILES {
-                let Ok(home) = fs.lookup(fs.root(), b"d") else { continue };
-                let Ok(found) = fs.lookup(home.id.ino, format!("{n}").as_bytes()) else { continue };
-                let data = contents(&fs, found.id.ino);
-                assert!(data.is_empty() || data == bytes(n), "file {n} after a crash at {cut}, {kept}");
-                seen[usize::from(!data.is_empty())] += 1;
-            }
-            fs.unmount().unwrap();
-            if cut == end {
-                assert_clean(&after, "after a crash");
-            }
-        }
+    let cuts: Vec<usize> = (begin..=end).step_by(((end - begin) / 12).max(1)).chain([end]).collect();
+    assert!(whole_files(&dev, &cuts) > FILES);
+}
+
+/// A device on which somebody else does something just before file data is written, and just after.
+#[derive(Debug)]
+struct Beside {
+    inner: Arc<RecordingDevice>,
+    other: Mutex<Option<Other>>,
+}
+
+/// Creates a file and syncs it, so that everything commits that is in the running transaction.
+#[derive(Debug)]
+struct Other {
+    fs: Arc<Ext4>,
+    count: usize,
+}
+
+impl Other {
+    fn commit(&mut self) {
+        self.count += 1;
+        let Self { fs, count } = self;
+        // In a thread of its own, as it holds none of the writer's locks.
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let ino = file(fs, fs.root(), &format!("other{count}"));
+                fs.fsync(ino, false).unwrap();
+            });
+        });
     }
-    assert!(seen[1] > FILES, "{seen:?}");
+}
+
+impl Beside {
+    fn around<'a>(
+        &self,
+        mut bufs: impl Iterator<Item = &'a [u8]>,
+        write: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let other = if bufs.any(|buf| buf.starts_with(MARK)) { self.other.lock().take() } else { None };
+        let Some(mut other) = other else { return write() };
+        other.commit();
+        write()?;
+        other.commit();
+        *self.other.lock() = Some(other);
+        Ok(())
+    }
+}
+
+impl BlockDevice for Beside {
+    extol_device::pass_on!(shape, abilities, reads);
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.around([buf].into_iter(), || self.inner.write_at(buf, offset))
+    }
+
+    fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
+        self.around(bufs.iter().map(|buf| &buf[..]), || self.inner.write_vectored_at(bufs, offset))
+    }
+
+    fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
+        let bufs = writes.iter().flat_map(|write| write.bufs).map(|buf| &buf[..]);
+        self.around(bufs, || self.inner.write_scattered(writes))
+    }
+
+    fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.inner.write_fua(buf, offset)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.inner.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        self.inner.discard(offset, len)
+    }
+
+    fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
+        self.inner.zero_range(offset, len)
+    }
+}
+
+/// Somebody else's commit may come at any moment while rows are under way. None says of a file where its data lies before the data
+/// is there; with fast commits, too, which flush only what they know of.
+#[test]
+fn a_commit_beside_a_row_leaves_whole_files() {
+    for features in ["^fast_commit", "fast_commit"] {
+        let inner = Arc::new(RecordingDevice::new(image("64M", &["-t", "ext4", "-O", features]).snapshot()));
+        let dev = Arc::new(Beside { inner: Arc::clone(&inner), other: Mutex::new(None) });
+        let fs = Ext4::open(Arc::clone(&dev) as _, &MountOptions::default()).unwrap();
+        let home = dir(&fs, fs.root(), "d");
+        let inodes = make(&fs, home);
+        *dev.other.lock() = Some(Other { fs: Arc::clone(&fs), count: 0 });
+        let begin = inner.position();
+        fs.sync().unwrap();
+        let beside = dev.other.lock().take().unwrap().count;
+        assert!(beside >= 4, "{beside} commits beside rows");
+        fs.fsync(inodes[0], false).unwrap();
+        let log = inner.log();
+        // The moments at which something became durable, and the end.
+        let durable = |event: &Event| matches!(event, Event::Flush | Event::Write { fua: true, .. });
+        let cuts = (begin..log.len()).filter(|i| durable(&log[*i])).map(|i| i + 1);
+        let cuts: Vec<usize> = cuts.chain([log.len()]).collect();
+        assert!(whole_files(&inner, &cuts) > FILES, "{features}");
+        fs.unmount().unwrap();
+    }
 }
 
 /// A fast commit says of a file where its data lies, and nobody flushed since that was written.

@@ -1,6 +1,7 @@
-//! The front end on a real mount whose requests come over io_uring: all tests of `mount.rs` again, and what is special there.
+//! The front end on a real mount whose requests come over io_uring: all tests of `mount` again, and what is special there.
 //! Without Linux 6.14, or with io_uring switched off in its module, each test says that it is skipped.
 
+#[path = "mount/main.rs"]
 mod mount;
 
 use std::fs::{self, File};

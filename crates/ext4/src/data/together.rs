@@ -21,6 +21,9 @@
 //!
 //! [`flush_all`]: super::writeback::flush_all
 
+#[cfg(test)]
+mod tests;
+
 use std::io::IoSlice;
 use std::sync::Arc;
 

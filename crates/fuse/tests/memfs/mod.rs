@@ -437,6 +437,9 @@ impl FileSystem for MemFs {
         let data = data.get(offset as usize..).unwrap_or_default();
         let count = data.len().min(buf.len());
         assert!(!data.starts_with(b"panic"), "a handler that panics");
+        if data.starts_with(b"error") {
+            return Err(FsError::NoDataThere);
+        }
         buf[..count].copy_from_slice(&data[..count]);
         Ok(count)
     }

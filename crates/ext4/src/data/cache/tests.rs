@@ -1,18 +1,20 @@
 //! The cache against a model, with everything that changes file data; and the cases that a random run does not meet.
 
-use std::io::IoSlice;
-use std::os::fd::AsFd as _;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use extol_device::{
-    BlockDevice, BlockNr, BlockSize, CountingDevice, DeviceOp, Fault, FaultDevice, MemDevice, SharedDevice,
+    BlockDevice, BlockNr, BlockSize, CountingDevice, DeviceError, DeviceOp, Fault, FaultDevice, MemDevice,
+    Result, ScatteredWrite, SharedDevice,
 };
 use extol_testkit::pipe::holding;
 use extol_vfs::{Fallocate, FileSystem as _};
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 
-use super::{DataCache, LARGE, REGION};
+use super::{CachedDevice, DataCache, LARGE, REGION};
 use crate::mkfs::{MkfsOptions, mkfs};
 use crate::path::OpenOptions;
 use crate::{Ext4, File, MountOptions};
@@ -37,9 +39,12 @@ fn make(fs: &Arc<Ext4>, name: &str) -> File {
     fs.open_file(name, OpenOptions::new().read(true).write(true).create(true)).unwrap()
 }
 
+fn cache_of(fs: &Ext4) -> &DataCache {
+    fs.inner().data_cache.as_ref().unwrap()
+}
+
 /// Every block that is held is as the device has it. (For moments when nothing is being written.)
-fn assert_mirrors(fs: &Ext4, dev: &dyn BlockDevice) {
-    let cache = fs.inner().data_cache.as_ref().unwrap();
+fn assert_mirrors(cache: &DataCache, dev: &dyn BlockDevice) {
     let block_len = 1_usize << cache.bits;
     let mut counted = 0;
     for shard in &cache.shards {
@@ -51,7 +56,7 @@ fn assert_mirrors(fs: &Ext4, dev: &dyn BlockDevice) {
             assert!(shard.get(block).is_none_or(|held| held == there), "block {block} is not the device's");
         }
     }
-    let words: usize = cache.regions.iter().map(|r| r.0.load(super::Ordering::Relaxed) as u32 as usize).sum();
+    let words: usize = cache.regions.iter().map(|r| r.0.load(Ordering::Relaxed) as u32 as usize).sum();
     assert_eq!(words, counted, "blocks as the regions count them");
 }
 
@@ -115,8 +120,158 @@ fn memory_is_bounded() {
     }
     assert_eq!(cache.stats().bytes, 0);
     let counted = |n: u64| n as u32;
-    let held: u32 = cache.regions.iter().map(|r| counted(r.0.load(super::Ordering::Relaxed))).sum();
+    let held: u32 = cache.regions.iter().map(|r| counted(r.0.load(Ordering::Relaxed))).sum();
     assert_eq!(held as usize * BLOCK, 1 << 20);
+}
+
+/// A device of which nobody knows what it has after a failure: half of what it was given, and what it discards is anything.
+#[derive(Debug)]
+struct Torn {
+    inner: MemDevice,
+    fails: AtomicBool,
+}
+
+impl Torn {
+    /// Writes all of it, or half.
+    fn put(&self, op: DeviceOp, bytes: &[u8], offset: u64) -> Result<()> {
+        if !self.fails.load(Ordering::Relaxed) {
+            return self.inner.write_at(bytes, offset);
+        }
+        self.inner.write_at(&bytes[..bytes.len() / 2], offset)?;
+        Err(DeviceError::new(op, offset, bytes.len() as u64, io::Error::other("torn")))
+    }
+}
+
+impl BlockDevice for Torn {
+    extol_device::pass_on!(shape, reads);
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.put(DeviceOp::Write, buf, offset)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.put(DeviceOp::Flush, &[], 0)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        self.put(DeviceOp::Discard, &vec![0xDD; len as usize], offset)
+    }
+
+    fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
+        self.put(DeviceOp::Zero, &vec![0; len as usize], offset)
+    }
+}
+
+/// Every way to change the device, when it goes well and when it does not. After what may have lost earlier writes nothing is
+/// left.
+#[test]
+fn every_change_is_heard_of() {
+    type Change = fn(&CachedDevice, &[u8], u64) -> Result<()>;
+    // Name, what it does, and whether its failure says nothing of other places.
+    let changes: [(&str, Change, bool); 9] = [
+        ("write", |dev, buf, at| dev.write_at(buf, at), true),
+        ("vectored", |dev, buf, at| dev.write_vectored_at(&[IoSlice::new(buf)], at), true),
+        (
+            "piped",
+            |dev, buf, at| {
+                let (pipe, _end) = holding(buf).unwrap();
+                let pipe: BorrowedFd<'_> = pipe.as_fd();
+                dev.write_piped(pipe, buf.len(), at)
+            },
+            true,
+        ),
+        (
+            "scattered",
+            |dev, buf, at| {
+                let (front, back) = buf.split_at(2 * BLOCK);
+                let (front, back) = ([IoSlice::new(front)], [IoSlice::new(back)]);
+                let behind = ScatteredWrite { offset: at + 2 * BLOCK as u64, bufs: &back };
+                dev.write_scattered(&[ScatteredWrite { offset: at, bufs: &front }, behind])
+            },
+            true,
+        ),
+        ("FUA", |dev, buf, at| dev.write_fua(buf, at), false),
+        ("mark", |dev, buf, at| dev.write_mark(buf, at), true),
+        ("flush", |dev, _, _| dev.flush(), false),
+        ("discard", |dev, buf, at| dev.discard(at, buf.len() as u64), true),
+        ("zeros", |dev, buf, at| dev.zero_range(at, buf.len() as u64), true),
+    ];
+    let len = 10 * BLOCK;
+    for ((name, change, alone), fails) in changes.iter().flat_map(|c| [(c, false), (c, true)]) {
+        let torn = Arc::new(Torn { inner: MemDevice::new(64 * BLOCK as u64), fails: false.into() });
+        let cache = Arc::new(cache(1 << 20));
+        let dev = CachedDevice::new(Arc::clone(&torn) as _, Arc::clone(&cache));
+        let all = vec![1; 64 * BLOCK];
+        dev.write_at(&all, 0).unwrap();
+        cache.put(0, &all, &cache.ticket(0, all.len()));
+        assert_eq!(cache.stats().bytes, all.len());
+        torn.fails.store(fails, Ordering::Relaxed);
+        // In the middle, and not where regions begin.
+        assert_eq!(change(&dev, &vec![2; len], 13 * BLOCK as u64).is_err(), fails, "{name}");
+        println!("{name}, fails: {fails}: {} bytes", cache.stats().bytes);
+        assert_mirrors(&cache, &torn.inner);
+        let left = cache.stats().bytes;
+        let expected = if fails && !alone { 0..=0 } else { all.len() - len..=all.len() };
+        assert!(expected.contains(&left), "{name}, fails: {fails}: {left} bytes are left");
+    }
+}
+
+/// A device that is written to while somebody reads it, behind the moment at which the reader got what it has.
+#[derive(Debug)]
+struct Overtaken {
+    inner: MemDevice,
+    /// What is written there then.
+    by: parking_lot::Mutex<Option<(SharedDevice, u64, Vec<u8>)>>,
+}
+
+impl BlockDevice for Overtaken {
+    extol_device::pass_on!(shape, abilities);
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.inner.read_at(buf, offset)?;
+        match self.by.lock().take() {
+            Some((dev, at, bytes)) => dev.write_at(&bytes, at),
+            None => Ok(()),
+        }
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.inner.write_at(buf, offset)
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        self.inner.discard(offset, len)
+    }
+
+    fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
+        self.inner.zero_range(offset, len)
+    }
+}
+
+/// What a reader got before a write of the same place (a block that goes home from the log, say) is not what is read afterwards.
+#[test]
+fn a_write_beside_a_read() {
+    for (from, len) in [(0, BLOCK), (100, 50)] {
+        let dev = Arc::new(Overtaken { inner: MemDevice::new(64 << 20), by: Default::default() });
+        let fs = open(Arc::clone(&dev) as SharedDevice, 8 << 20);
+        let file = make(&fs, "file");
+        file.write_all_at(&[1; BLOCK], 0).unwrap();
+        file.sync_all().unwrap();
+        let place = fs.fiemap(file.inode().ino(), 0, u64::MAX).unwrap()[0].physical;
+        cache_of(&fs).forget_all();
+        *dev.by.lock() = Some((Arc::clone(&fs.inner().vol.dev), place, vec![2; BLOCK]));
+        let mut got = vec![0; len];
+        assert_eq!(file.read_at(&mut got, from).unwrap(), len);
+        assert!(dev.by.lock().is_none(), "it was read from the device");
+        assert_mirrors(cache_of(&fs), &dev.inner);
+        assert_eq!(file.read_at(&mut got, from).unwrap(), len);
+        assert!(got == vec![2; len], "{from}: {}", got[0]);
+        fs.unmount().unwrap();
+    }
 }
 
 /// What was written in small pieces is read without the device, and so is what was read before.
@@ -136,7 +291,7 @@ fn no_second_read() {
         assert_eq!(dev.stats().read_bytes > before, expected);
     };
     read(false);
-    fs.inner().data_cache.as_ref().unwrap().forget_all();
+    cache_of(&fs).forget_all();
     read(true);
     read(false);
     // Somebody who reads on for whom nothing need be read ahead.
@@ -168,7 +323,7 @@ fn failures_leave_nothing_behind() {
         dev.arm(Fault::from_then_on(op, 0));
         file.write_all_at(&[2; 10 * BLOCK], 0).unwrap();
         file.sync_all().unwrap_err();
-        assert_mirrors(&fs, &*inner);
+        assert_mirrors(cache_of(&fs), &*inner);
         let left = fs.stats().data_cache.bytes;
         assert!(op == DeviceOp::Write || left == 0, "{left} bytes are kept after a failed flush");
         let _ = fs.unmount();
@@ -296,7 +451,7 @@ fn never_older_than_the_last_write() {
             }
         });
         fs.sync().unwrap();
-        assert_mirrors(&fs, &*dev);
+        assert_mirrors(cache_of(&fs), &*dev);
         let stats = fs.stats().data_cache;
         assert!(stats.hit_bytes > 0 && stats.bytes <= size, "{stats:?}");
         fs.unmount().unwrap();

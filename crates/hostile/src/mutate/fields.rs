@@ -1,0 +1,255 @@
+//! Where the fields of each structure are. Those worth more damage stand there twice.
+
+/// A field: offset, width in bytes (big-endian if negative).
+pub(super) type Field = (usize, i8);
+
+pub(super) const SUPER: &[Field] = &[
+    (0x00, 4),
+    (0x04, 4),
+    (0x08, 4),
+    (0x0C, 4),
+    (0x10, 4),
+    (0x14, 4),
+    (0x18, 4),
+    (0x1C, 4),
+    (0x20, 4),
+    (0x24, 4),
+    (0x28, 4),
+    (0x34, 2),
+    (0x3A, 2),
+    (0x3C, 2),
+    (0x4C, 4),
+    (0x54, 4),
+    (0x58, 2),
+    (0x5C, 4),
+    (0x60, 4),
+    (0x64, 4),
+    (0xCE, 2),
+    (0xE0, 4),
+    (0xE8, 4),
+    (0xFC, 1),
+    (0xFE, 2),
+    (0x100, 4),
+    (0x104, 4),
+    (0x150, 4),
+    (0x154, 4),
+    (0x158, 4),
+    (0x15C, 2),
+    (0x15E, 2),
+    (0x160, 4),
+    (0x174, 1),
+    (0x175, 1),
+    (0x194, 4),
+    (0x24C, 4),
+    (0x250, 4),
+    (0x270, 4),
+    (0x280, 4),
+];
+pub(super) const DESC: &[Field] = &[
+    (0x00, 4),
+    (0x04, 4),
+    (0x08, 4),
+    (0x0C, 2),
+    (0x0E, 2),
+    (0x10, 2),
+    (0x12, 2),
+    (0x18, 2),
+    (0x1A, 2),
+    (0x1C, 2),
+    (0x20, 4),
+    (0x24, 4),
+    (0x28, 4),
+    (0x2C, 2),
+];
+pub(super) const INODE: &[Field] = &[
+    (0x00, 2),
+    (0x02, 2),
+    (0x04, 4),
+    (0x04, 4),
+    (0x14, 4),
+    (0x1A, 2),
+    (0x1A, 2),
+    (0x1C, 4),
+    (0x20, 4),
+    (0x20, 4),
+    (0x28, 2),
+    (0x2A, 2),
+    (0x2A, 2),
+    (0x2C, 2),
+    (0x2E, 2),
+    (0x2E, 2),
+    (0x34, 4),
+    (0x38, 2),
+    (0x38, 4),
+    (0x3A, 2),
+    (0x3C, 4),
+    (0x3C, 4),
+    (0x40, 4),
+    (0x44, 2),
+    (0x48, 4),
+    (0x4C, 4),
+    (0x54, 4),
+    (0x58, 4),
+    (0x5C, 4),
+    (0x60, 4),
+    (0x28, 4),
+    (0x2C, 4),
+    (0x64, 4),
+    (0x68, 4),
+    (0x68, 4),
+    (0x6C, 4),
+    (0x74, 2),
+    (0x76, 2),
+    (0x80, 2),
+    (0x9C, 4),
+    (0xA0, 4),
+    (0xA4, 1),
+    (0xA5, 1),
+    (0xA6, 2),
+    (0xA8, 4),
+    (0xAC, 4),
+    (0xB0, 4),
+    (0xB4, 4),
+    (0xB8, 2),
+    (0xC0, 4),
+];
+pub(super) const EXTENTS: &[Field] = &[
+    (0, 2),
+    (2, 2),
+    (2, 2),
+    (4, 2),
+    (6, 2),
+    (6, 2),
+    (8, 4),
+    (12, 4),
+    (16, 2),
+    (18, 2),
+    (20, 4),
+    (16, 4),
+    (24, 4),
+    (28, 2),
+    (30, 2),
+    (32, 4),
+    (28, 4),
+    (36, 4),
+    (40, 2),
+    (44, 4),
+];
+pub(super) const DX_ROOT: &[Field] = &[
+    (0x00, 4),
+    (0x04, 2),
+    (0x06, 1),
+    (0x0C, 4),
+    (0x10, 2),
+    (0x12, 1),
+    (0x18, 4),
+    (0x1C, 1),
+    (0x1D, 1),
+    (0x1E, 1),
+    (0x1E, 1),
+    (0x1F, 1),
+    (0x20, 2),
+    (0x22, 2),
+    (0x22, 2),
+    (0x24, 4),
+    (0x28, 4),
+    (0x2C, 4),
+    (0x30, 4),
+    (0x34, 4),
+];
+pub(super) const DX_NODE: &[Field] = &[
+    (0x00, 4),
+    (0x04, 2),
+    (0x06, 1),
+    (0x08, 2),
+    (0x0A, 2),
+    (0x0A, 2),
+    (0x0C, 4),
+    (0x10, 4),
+    (0x14, 4),
+    (0x18, 4),
+    (0x1C, 4),
+];
+pub(super) const ATTRIBUTES: &[Field] = &[
+    (0, 4),
+    (4, 4),
+    (4, 4),
+    (8, 4),
+    (12, 4),
+    (16, 4),
+    (0x20, 1),
+    (0x21, 1),
+    (0x22, 2),
+    (0x24, 4),
+    (0x28, 4),
+    (0x2C, 4),
+    (0x30, 4),
+    (0x34, 2),
+];
+pub(super) const JOURNAL_SUPER: &[Field] = &[
+    (0x00, -4),
+    (0x04, -4),
+    (0x08, -4),
+    (0x0C, -4),
+    (0x10, -4),
+    (0x10, -4),
+    (0x14, -4),
+    (0x18, -4),
+    (0x1C, -4),
+    (0x1C, -4),
+    (0x20, -4),
+    (0x24, -4),
+    (0x28, -4),
+    (0x2C, -4),
+    (0x40, -4),
+    (0x44, -4),
+    (0x48, -4),
+    (0x50, 1),
+    (0x54, -4),
+    (0x58, -4),
+];
+pub(super) const JOURNAL_DESC: &[Field] = &[
+    (0, -4),
+    (4, -4),
+    (8, -4),
+    (12, -4),
+    (16, -4),
+    (18, -2),
+    (20, -4),
+    (24, -4),
+    (44, -4),
+    (48, -4),
+    (50, -2),
+    (52, -4),
+    (60, -4),
+    (64, -4),
+    (76, -4),
+    (80, -4),
+];
+pub(super) const JOURNAL_COMMIT: &[Field] =
+    &[(0, -4), (4, -4), (8, -4), (12, 1), (13, 1), (0x10, -4), (0x30, -4), (0x34, -4), (0x38, -4)];
+pub(super) const JOURNAL_REVOKE: &[Field] =
+    &[(0, -4), (4, -4), (8, -4), (12, -4), (12, -4), (16, -4), (20, -4), (24, -4), (28, -4)];
+
+/// Reads a field.
+pub(super) fn get(b: &[u8], (at, width): Field) -> u64 {
+    let n = usize::from(width.unsigned_abs());
+    let Some(b) = b.get(at..at + n) else { return 0 };
+    if width < 0 {
+        b.iter().fold(0, |v, x| v << 8 | u64::from(*x))
+    } else {
+        b.iter().rev().fold(0, |v, x| v << 8 | u64::from(*x))
+    }
+}
+
+/// Writes a field.
+pub(super) fn put(b: &mut [u8], (at, width): Field, v: u64) {
+    let n = usize::from(width.unsigned_abs());
+    let Some(b) = b.get_mut(at..at + n) else { return };
+    let bytes = v.to_le_bytes();
+    if width < 0 {
+        b.iter_mut().rev().zip(bytes).for_each(|(to, from)| *to = from);
+    } else {
+        b.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
+    }
+}
