@@ -4,17 +4,68 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 
+/// What `-o` takes, for the manual. (A test asks the parser for each.)
+macro_rules! mount_options {
+    () => {
+        "OPTIONS OF -o:
+  ro, rw, nosuid, nodev, noexec, noatime, relatime, strictatime, nodiratime, lazytime, sync, dirsync
+        as in mount(8)
+  allow_other, noallow_other
+        for all users (the default for root), or for whoever mounts it alone
+  max_threads=N
+        most threads that serve requests [64]
+  io_uring
+        requests come over io_uring instead of /dev/fuse (Linux 6.14, switched on by
+        \"echo Y > /sys/module/fuse/parameters/enable_uring\"); costs less per request, and more per byte
+  nowriteback_cache
+        the kernel hands every write over at once, and gathers none
+  norecovery, noload
+        leave the journal as it is; with ro
+  data=ordered|writeback|journal, commit=SECONDS, barrier, nobarrier, journal_async_commit,
+  journal_checksum, journal_path=FILE, errors=continue|remount-ro|panic, discard, delalloc, nodelalloc,
+  acl, noacl, user_xattr, nouser_xattr, grpid, nogrpid, minixdf, bsddf, resuid=ID, resgid=ID, sb=N
+        as in ext4(5)
+  cache_mb=N
+        MiB of metadata in memory [192]
+  dirty_mb=N
+        MiB of file data that is not yet written [64]
+  data_cache_mb=N
+        MiB of clean file data that Extol keeps [0: the kernel keeps it; 64 where nothing is mounted]
+  inode_cache=N
+        inodes that are kept decoded [16384]
+  readahead_kb=N
+        most that is read ahead where nothing is mounted, 0 for off [4096]
+  direct, nodirect
+        with O_DIRECT, or without [with, where it can]
+  fast_commit, nofast_commit
+        fsync by a few records in place of a whole commit [on if the volume has the feature]
+  fsync_batching=adaptive|none|static, min_batch_time=MICROSECONDS, max_batch_time=MICROSECONDS
+        whether an fsync waits for others to share its commit, and how long [adaptive, 0, 15000]
+  async_checkpoint, async_checkpoint=PERCENT, noasync_checkpoint
+        bring metadata home in the background as soon as less of the log is free [off; 50]
+  checkpoint=merge|nomerge, checkpoint_merge, nocheckpoint_merge, ckpt_thread_ioprio=CLASS:LEVEL,
+  journal_ioprio=LEVEL
+        whether requests about the whole volume share one operation, and I/O priorities [merge, be:3, 3]
+  init_itable, init_itable=N, noinit_itable
+        zero inode tables that mkfs left, waiting N times as long as one group takes [10]
+  x-extol.metrics=ADDR
+        as --metrics
+
+"
+    };
+}
+
 /// `extol mount`.
 #[derive(Args, Debug)]
 #[command(
-    after_long_help = manual!(
+    after_long_help = concat!(mount_options!(), manual!(
         "extol mount disk.img /mnt",
         "extol mount -o ro,noload /dev/sdb1 /mnt",
         "extol mount -f -v -o commit=30,errors=remount-ro disk.img /mnt",
         "extol mount --metrics 127.0.0.1:9184 disk.img /mnt && curl http://127.0.0.1:9184/metrics",
         "mount -t fuse.extol /dev/sdb1 /mnt",
         "/dev/sdb1  /mnt  fuse.extol  defaults,noatime  0  2        (in /etc/fstab)",
-    ),
+    )),
     long_about = "Mount a volume on a directory.\n\n\
         SOURCE is a disk image or a block device with an ext2, ext3 or ext4 file system. The command returns when \
         the mount answers; a process in the background serves it until it is unmounted (extol umount, umount, \
@@ -25,9 +76,8 @@ use clap::{ArgAction, Args};
         after the commit interval (commit=, 5 seconds), or at once after `extol sync` or an fsync of the root directory."
 )]
 pub struct MountArgs {
-    /// Mount options, separated by commas: those of mount(8) (ro, nosuid, noatime ...), of FUSE (allow_other,
-    /// noallow_other, max_threads=N, nowriteback_cache, io_uring), and of ext4 (data=, commit=, errors=, barrier,
-    /// norecovery, journal_path= ...).
+    /// Mount options, separated by commas: those of mount(8), of FUSE, of ext4, and some of Extol's own. The list is
+    /// below.
     #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append)]
     pub options: Vec<String>,
     /// Stay in the foreground.
@@ -74,4 +124,43 @@ pub struct UmountArgs {
     /// Where it is mounted.
     #[arg(required = true)]
     pub dirs: Vec<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::options::split;
+
+    /// The manual names no option that a mount refuses, and all that the README explains.
+    #[test]
+    fn options_are_those_that_exist() {
+        let manual = mount_options!();
+        let listed = manual.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+        let mut count = 0;
+        for option in
+            listed.flat_map(|line| line.split(',')).map(str::trim).filter(|option| !option.is_empty())
+        {
+            let (name, values) = option.split_once('=').map_or((option, None), |(n, v)| (n, Some(v)));
+            for value in values.map_or(vec![""], |values| values.split('|').collect()) {
+                let value = match value {
+                    "CLASS:LEVEL" => "idle",
+                    "FILE" | "ADDR" => "/x",
+                    upper if upper.chars().any(char::is_uppercase) => "5",
+                    word => word,
+                };
+                let word = if values.is_some() { format!("{name}={value}") } else { name.to_owned() };
+                let with = if name.starts_with("no") && name.ends_with(['y', 'd']) { "ro," } else { "" };
+                assert!(split(&[format!("{with}{word}")], false).is_ok(), "{word}");
+                count += 1;
+            }
+        }
+        assert!(count > 60, "{count}");
+        let readme = include_str!("../../../../README.md");
+        let chapter = readme.split("### Mount options").nth(1).unwrap().split("### Watching").next().unwrap();
+        let named = chapter.split('`').skip(1).step_by(2).flat_map(|code| code.split('|'));
+        for name in named.map(|code| code.split(['=', '[']).next().unwrap()) {
+            let is_option =
+                [name.to_owned(), format!("{name}=5")].into_iter().any(|word| split(&[word], false).is_ok());
+            assert!(!is_option || manual.contains(name), "{name}");
+        }
+    }
 }
