@@ -265,8 +265,16 @@ mod tests {
     fn every_rule_knows_its_option() {
         for (name, rule) in RULES {
             let mut o = MountOptions::default();
-            let known =
-                [None, Some("1"), Some("ordered"), Some("panic"), Some("merge"), Some("none"), Some("idle")];
+            let known = [
+                None,
+                Some("1"),
+                Some("ordered"),
+                Some("panic"),
+                Some("merge"),
+                Some("none"),
+                Some("idle"),
+                Some("never"),
+            ];
             let taken = known.iter().any(|value| o.set(name, *value) == Ok(true));
             assert!(taken || matches!(rule, Rule::Never(_)), "{name}");
         }
