@@ -4,6 +4,7 @@
 ///
 /// - `shape`: what it is;
 /// - `abilities`: what it can do;
+/// - `ends`: durable writes, flushes, and ranges that become empty;
 /// - `reads`: all reads, for who only watches changes. (A way to read that was forgotten would work, but as one read at a time.)
 #[macro_export]
 macro_rules! pass_on {
@@ -36,6 +37,23 @@ macro_rules! pass_on {
 
         fn discard_zeroes(&self) -> bool {
             self.inner.discard_zeroes()
+        }
+    };
+    (@ends) => {
+        fn write_fua(&self, buf: &[u8], offset: u64) -> $crate::Result<()> {
+            self.inner.write_fua(buf, offset)
+        }
+
+        fn flush(&self) -> $crate::Result<()> {
+            self.inner.flush()
+        }
+
+        fn discard(&self, offset: u64, len: u64) -> $crate::Result<()> {
+            self.inner.discard(offset, len)
+        }
+
+        fn zero_range(&self, offset: u64, len: u64) -> $crate::Result<()> {
+            self.inner.zero_range(offset, len)
         }
     };
     (@reads) => {

@@ -216,7 +216,7 @@ impl Beside {
 }
 
 impl BlockDevice for Beside {
-    extol_device::pass_on!(shape, abilities, reads);
+    extol_device::pass_on!(shape, abilities, reads, ends);
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.around([buf].into_iter(), || self.inner.write_at(buf, offset))
@@ -229,22 +229,6 @@ impl BlockDevice for Beside {
     fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
         let bufs = writes.iter().flat_map(|write| write.bufs).map(|buf| &buf[..]);
         self.around(bufs, || self.inner.write_scattered(writes))
-    }
-
-    fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {
-        self.inner.write_fua(buf, offset)
-    }
-
-    fn flush(&self) -> Result<()> {
-        self.inner.flush()
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> Result<()> {
-        self.inner.discard(offset, len)
-    }
-
-    fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
-        self.inner.zero_range(offset, len)
     }
 }
 

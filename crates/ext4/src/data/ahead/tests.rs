@@ -68,6 +68,8 @@ impl Gate {
 }
 
 impl BlockDevice for Gate {
+    extol_device::pass_on!(ends);
+
     fn size(&self) -> u64 {
         self.inner.size()
     }
@@ -94,18 +96,6 @@ impl BlockDevice for Gate {
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.inner.write_at(buf, offset)
-    }
-
-    fn flush(&self) -> Result<()> {
-        self.inner.flush()
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> Result<()> {
-        self.inner.discard(offset, len)
-    }
-
-    fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
-        self.inner.zero_range(offset, len)
     }
 }
 

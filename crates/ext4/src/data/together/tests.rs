@@ -20,7 +20,7 @@ struct Flushed {
 }
 
 impl BlockDevice for Flushed {
-    extol_device::pass_on!(shape, abilities, reads);
+    extol_device::pass_on!(shape, abilities, reads, ends);
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.inner.write_at(buf, offset)
@@ -31,22 +31,6 @@ impl BlockDevice for Flushed {
             fs.inner().vol.journal.flush_data().unwrap();
         }
         self.inner.write_scattered(writes)
-    }
-
-    fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {
-        self.inner.write_fua(buf, offset)
-    }
-
-    fn flush(&self) -> Result<()> {
-        self.inner.flush()
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> Result<()> {
-        self.inner.discard(offset, len)
-    }
-
-    fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
-        self.inner.zero_range(offset, len)
     }
 }
 
