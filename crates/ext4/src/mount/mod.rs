@@ -18,7 +18,7 @@ mod orphans;
 mod replay;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use extol_device::{BlockDevice, FailLatch, SharedDevice};
 use extol_journal::{Journal, JournalConfig, Services};
@@ -229,6 +229,7 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
         alloc.protect(run);
     }
     let mmp_paused = mmp.as_ref().map(mmp::Keeper::paused);
+    let newest = journal.newest();
     let fs = Arc::new_cyclic(|fs| Fs {
         whole: Whole::new(fs, &clock, options.checkpoint_ioprio, options.threads, mmp_paused),
         sb: SuperCell::new(sb, &geo),
@@ -260,6 +261,7 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
         lazy_init: LazyInit::default(),
         threads: options.threads,
         refill: Wakeup::new(),
+        dirs_moved: AtomicU32::new(newest.0),
         #[cfg(test)]
         tracker,
     });

@@ -276,8 +276,9 @@ fn begin_fsync(fs: &Fs, ino: u32, data_only: bool, stays: &mut dyn FnMut()) -> R
         }
         data::writeback::flush_for_fsync(fs, &mut st)?;
     }
+    let tid = if data_only { st.datasync_tid } else { st.sync_tid };
     Ok(Synced {
-        tid: if data_only { st.datasync_tid } else { st.sync_tid },
+        tid: if st.is_dir() { fs.with_dirs_moved(tid) } else { tid },
         journalled: fs.journals_data(&st),
         small: before + std::mem::take(&mut st.unsynced) < SMALL,
         sync,
