@@ -1,11 +1,11 @@
 //! The open file system: what all operations share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use extol_device::DeviceError;
-use extol_journal::{Handle, Tid};
+use extol_journal::Handle;
 use extol_ondisk::{Incompat, InodeFlags, InodeNr, RoCompat, Time};
 use extol_service::{Clock, Wakeup};
 use extol_sync::rank::{Mutex, Rank};
@@ -15,6 +15,7 @@ use crate::alloc::SuperCell;
 use crate::data::ahead::Readers;
 use crate::data::cache::DataCache;
 use crate::data::writeback::DirtyIndex;
+use crate::dirs_moved::DirsMoved;
 use crate::error;
 use crate::inodes::{Cell, InodeState, InodeTable};
 use crate::live::Live;
@@ -67,8 +68,7 @@ pub(crate) struct Fs {
     pub clock: Arc<dyn Clock>,
     /// Held while a rename moves something between directories: keeps the tree's shape still.
     pub rename: Mutex<(), { Rank::Rename as u8 }>,
-    /// The newest transaction in which a directory got another place or name, and with it all below it another path.
-    pub dirs_moved: AtomicU32,
+    pub dirs_moved: DirsMoved,
     pub read_only: AtomicBool,
     /// Operations served, for the statistics.
     pub operations: Tally,
@@ -82,22 +82,6 @@ pub(crate) struct Fs {
     #[cfg(test)]
     pub tracker: Arc<crate::fast_commit::Tracker>,
     pub whole: Whole,
-}
-
-impl Fs {
-    /// A directory moves, with this handle.
-    pub fn note_dir_moved(&self, h: &Handle) {
-        let tid = h.tid();
-        let newer = |old| tid.after(Tid(old)).then_some(tid.0);
-        let _ = self.dirs_moved.fetch_update(Ordering::AcqRel, Ordering::Acquire, newer);
-    }
-
-    /// What an fsync of a directory waits for, whose own last change is that old: as on Linux, its path is as durable as its names
-    /// are, also if nothing changed in it.
-    pub fn with_dirs_moved(&self, tid: Tid) -> Tid {
-        let moved = Tid(self.dirs_moved.load(Ordering::Acquire));
-        if moved.after(tid) { moved } else { tid }
-    }
 }
 
 impl std::fmt::Debug for Fs {

@@ -34,6 +34,7 @@
 pub(crate) mod alloc;
 pub(crate) mod data;
 pub(crate) mod dir;
+pub(crate) mod dirs_moved;
 pub(crate) mod error;
 mod ext4;
 pub(crate) mod fast_commit;

@@ -18,7 +18,7 @@ mod orphans;
 mod replay;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::AtomicBool;
 
 use extol_device::{BlockDevice, FailLatch, SharedDevice};
 use extol_journal::{Journal, JournalConfig, Services};
@@ -31,6 +31,7 @@ use extol_vfs::{FsError, Result};
 use crate::alloc::{AllocOptions, Allocator, Report, SuperCell};
 use crate::data::cache::{CachedDevice, DataCache};
 use crate::data::writeback::{self, DirtyIndex, Writeback};
+use crate::dirs_moved::DirsMoved;
 use crate::error;
 use crate::ext4::Ext4;
 use crate::fast_commit::Tracker;
@@ -261,7 +262,7 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
         lazy_init: LazyInit::default(),
         threads: options.threads,
         refill: Wakeup::new(),
-        dirs_moved: AtomicU32::new(newest.0),
+        dirs_moved: DirsMoved::new(newest),
         #[cfg(test)]
         tracker,
     });

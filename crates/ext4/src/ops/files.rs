@@ -278,7 +278,7 @@ fn begin_fsync(fs: &Fs, ino: u32, data_only: bool, stays: &mut dyn FnMut()) -> R
     }
     let tid = if data_only { st.datasync_tid } else { st.sync_tid };
     Ok(Synced {
-        tid: if st.is_dir() { fs.with_dirs_moved(tid) } else { tid },
+        tid: if st.is_dir() { fs.dirs_moved.awaited(tid, || fs.vol.journal.newest()) } else { tid },
         journalled: fs.journals_data(&st),
         small: before + std::mem::take(&mut st.unsynced) < SMALL,
         sync,

@@ -310,7 +310,7 @@ impl Rename<'_> {
         if is_dir {
             // The path of everything below it is another now.
             h.note(Delta::AllUnfit { reason: Reason::DirRename });
-            fs.note_dir_moved(&h);
+            fs.dirs_moved.note(h.tid());
         }
         if is_dir && moves {
             dir::set_dotdot(vol, &mut h, &mut source.node, dirs.to_ref().node.ino)?;
@@ -361,7 +361,7 @@ impl Rename<'_> {
         dir::replace(vol, &mut h, &mut dirs.from.node, self.name, b.node.ino, b_kind)?;
         if a_dir || b_dir {
             h.note(Delta::AllUnfit { reason: Reason::CrossRename });
-            fs.note_dir_moved(&h);
+            fs.dirs_moved.note(h.tid());
         }
         if moves {
             if a_dir {
