@@ -9,7 +9,7 @@
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use extol_device::{BlockDevice, MemDevice, Result, ScatteredWrite, SharedDevice};
+use extol_device::{BlockDevice, MemDevice, Result, ScatteredWrite, SharedDevice, joined};
 use parking_lot::Mutex;
 
 /// What happened to a device.
@@ -135,12 +135,11 @@ impl Taped {
 
 impl BlockDevice for Taped {
     fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
-        let bytes: Vec<Vec<u8>> =
-            writes.iter().map(|w| w.bufs.iter().flat_map(|b| b.iter().copied()).collect()).collect();
         let mut log = self.tape.log.lock();
-        for (write, data) in writes.iter().zip(&bytes) {
-            self.tape.live[self.nr].write_at(data, write.offset)?;
-            let change = Change::Write { offset: write.offset, data: data[..].into(), fua: false };
+        for write in writes {
+            let data = joined(write.bufs);
+            self.tape.live[self.nr].write_at(&data, write.offset)?;
+            let change = Change::Write { offset: write.offset, data: data.into(), fua: false };
             log.events.push(Event { device: self.nr, change });
         }
         log.events.push(Event { device: self.nr, change: Change::Settled { writes: writes.len() } });
@@ -168,8 +167,7 @@ impl BlockDevice for Taped {
     }
 
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
-        let data: Vec<u8> = bufs.iter().flat_map(|b| b.iter().copied()).collect();
-        self.write(&data, offset, false)
+        self.write(&joined(bufs), offset, false)
     }
 
     fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {

@@ -275,6 +275,12 @@ fn check_writable(op: DeviceOp, offset: u64, len: u64, read_only: bool) -> Resul
     Ok(())
 }
 
+/// The bytes of all buffers, one after the other, in one piece.
+#[must_use]
+pub fn joined(bufs: &[IoSlice<'_>]) -> Vec<u8> {
+    bufs.iter().flat_map(|b| b.iter().copied()).collect()
+}
+
 /// Bytes in all buffers of a vectored request.
 fn total_len<B: std::ops::Deref<Target = [u8]>>(bufs: &[B]) -> u64 {
     bufs.iter().map(|b| b.len() as u64).sum()

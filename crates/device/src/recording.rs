@@ -15,7 +15,7 @@
 //!
 //! Changes are serialised by one lock, so the log's order is the order on the device.
 
-use crate::{BlockDevice, DeviceOp, MemDevice, Result, ScatteredWrite, check_range};
+use crate::{BlockDevice, DeviceOp, MemDevice, Result, ScatteredWrite, check_range, joined};
 use parking_lot::Mutex;
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -185,7 +185,7 @@ impl BlockDevice for RecordingDevice {
     }
 
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
-        let data: Vec<u8> = bufs.iter().flat_map(|b| b.iter().copied()).collect();
+        let data = joined(bufs);
         check_range(DeviceOp::Write, offset, data.len() as u64, self.size())?;
         self.write_at(&data, offset)
     }
@@ -203,15 +203,13 @@ impl BlockDevice for RecordingDevice {
             self.write_scattered(writes)?;
             return self.flush();
         }
-        let whole =
-            |w: &ScatteredWrite<'_>| -> Vec<u8> { w.bufs.iter().flat_map(|b| b.iter().copied()).collect() };
         for write in writes {
             check_range(DeviceOp::Write, write.offset, write.len(), self.size())?;
         }
         let mut log = self.log.lock();
         let from = log.len();
         for write in writes {
-            let data = whole(write);
+            let data = joined(write.bufs);
             self.live.write_at(&data, write.offset)?;
             log.push(Event::Write { offset: write.offset, data: data.into(), fua: false });
         }

@@ -71,7 +71,8 @@ impl std::fmt::Debug for Rings {
 }
 
 impl Rings {
-    /// Does these writes to `file` and gives what became of each; `durable`: each is, once it is done. `None`: no ring to be had, nothing was done.
+    /// Does these writes to `file` and gives what became of each; `durable`: each is, once it is done. `None`: no ring to be
+    /// had, nothing was done.
     pub(super) fn write(
         &self,
         file: &File,

@@ -9,7 +9,9 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
 
-use extol::device::{BlockDevice, DeviceError, DeviceOp, MemDevice, RecordingDevice, Result, ScatteredWrite};
+use extol::device::{
+    BlockDevice, DeviceError, DeviceOp, MemDevice, RecordingDevice, Result, ScatteredWrite, joined,
+};
 use parking_lot::Mutex;
 
 /// Where a short write may be cut.
@@ -136,7 +138,7 @@ impl Faulty {
     }
 
     fn write(&self, bufs: &[IoSlice<'_>], offset: u64, request: Request) -> Result<()> {
-        let bytes: Vec<u8> = bufs.iter().flat_map(|b| b.iter().copied()).collect();
+        let bytes = joined(bufs);
         if let Err(error) = self.strike(request, offset, bytes.len() as u64) {
             if self.plan.lock().fault.is_some_and(|f| f.kind == Kind::Short) {
                 let part = (bytes.len() / 2).next_multiple_of(UNIT).min(bytes.len());

@@ -26,8 +26,8 @@
 //! ```
 //!
 //! File data needs it unless the fast commit vouches for it (see [`super::witness`]) or it needs no order; then the flush is
-//! the one behind `b0 … bn`, and the whole is one trip (or each of its writes is durable, see [`super::trip`]). Data that was left to the leader goes out with the first of these writes
-//! (`crate::journal::deferred`).
+//! the one behind `b0 … bn`, and the whole is one trip (or each of its writes is durable, see [`super::trip`]). Data that was
+//! left to the leader goes out with the first of these writes (`crate::journal::deferred`).
 //!
 //! Of a later one any part may be torn: its TAIL's sum covers all its blocks, and who reads a sum that is wrong, or anything
 //! else, behind a good fast commit stops there and has lost nothing. Of the first, torn blocks cost the whole log on Linux

@@ -216,13 +216,13 @@ impl Taken<'_> {
 
     /// As that, and all of it is durable when this returns. Nothing else waits for a flush.
     pub fn write_durably_with(mut self, others: &[(u64, &[u8])]) -> Result<()> {
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::has(crate::planted::Bug::EachNotDurable) {
-            self.send(others)?;
-            self.note(self.journal.data_writes.covered());
-            return Ok(());
-        }
-        self.send_by(others, |device, writes| device.write_scattered_fua(writes))?;
+        self.send_by(others, |device, writes| {
+            #[cfg(feature = "planted-bugs")]
+            if crate::planted::has(crate::planted::Bug::EachNotDurable) {
+                return device.write_scattered(writes);
+            }
+            device.write_scattered_fua(writes)
+        })?;
         if !self.is_empty() {
             self.note(self.journal.data_writes.covered());
         }

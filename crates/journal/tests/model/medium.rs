@@ -14,7 +14,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use extol_device::{BlockDevice, DeviceError, DeviceOp, Result, ScatteredWrite};
+use extol_device::{BlockDevice, DeviceError, DeviceOp, Result, ScatteredWrite, joined};
 use extol_sync::atomic::{AtomicU32, Ordering};
 
 use crate::explore::below;
@@ -197,7 +197,7 @@ impl BlockDevice for Medium {
                 self.step();
                 return Err(error);
             }
-            let data: Vec<u8> = write.bufs.iter().flat_map(|b| b.iter().copied()).collect();
+            let data = joined(write.bufs);
             let offset = write.offset as usize;
             let state = &mut *self.lock();
             state.live[offset..offset + data.len()].copy_from_slice(&data);

@@ -17,6 +17,20 @@ fn scribble(dev: &MemDevice, rig: &Rig, ino: u32, at: usize, bytes: &[u8]) {
     dev.write_at(bytes, table + slot).unwrap();
 }
 
+/// A file whose slot held that before.
+fn victim(rig: &Rig, at: usize, bytes: &[u8]) -> u32 {
+    let first = rig.file("first");
+    // Far enough that its block of the table was not read.
+    let ino = first + 40;
+    scribble(&rig.dev, rig, ino, at, bytes);
+    for i in first + 1..ino {
+        rig.file(&format!("f{i}"));
+    }
+    let victim = rig.file("victim");
+    assert_eq!(victim, ino, "inodes are handed out from the front");
+    victim
+}
+
 #[test]
 fn slots_with_remains() {
     for (at, bytes, all) in [
@@ -27,15 +41,7 @@ fn slots_with_remains() {
         (0, &[0, 0x80], true),
     ] {
         let rig = Rig::with(&["-E", "lazy_itable_init=1,nodiscard"], "noinit_itable");
-        // Far enough that its block of the table was not read.
-        let first = rig.file("first");
-        let ino = first + 40;
-        scribble(&rig.dev, &rig, ino, at, bytes);
-        for i in first + 1..ino {
-            rig.file(&format!("f{i}"));
-        }
-        let victim = rig.file("victim");
-        assert_eq!(victim, ino, "inodes are handed out from the front");
+        let victim = victim(&rig, at, bytes);
         let next = rig.file("next");
         let harmless = at == 0x28 && bytes[2] == 0;
         match (harmless, all) {
@@ -54,14 +60,7 @@ fn slots_with_remains() {
 fn remains_in_a_zeroed_table() {
     for (at, bytes) in [(0x1A, &[1][..]), (0, &[0, 0x80])] {
         let rig = Rig::with(&["-E", "lazy_itable_init=0,nodiscard"], "");
-        let first = rig.file("first");
-        let ino = first + 40;
-        scribble(&rig.dev, &rig, ino, at, bytes);
-        for i in first + 1..ino {
-            rig.file(&format!("f{i}"));
-        }
-        let victim = rig.file("victim");
-        assert_eq!(victim, ino, "inodes are handed out from the front");
+        let victim = victim(&rig, at, bytes);
         let next = rig.file("next");
         assert_eq!(rig.ask(victim), Collected::Full(Reason::UsedSlot));
         assert_eq!(rig.records(next), "INODE CREAT:next INODE");
