@@ -8,6 +8,7 @@ use extol_ondisk::{Geometry, Inode, InodeNr};
 use extol_vfs::{FsError, Result};
 
 use crate::alloc::Allocator;
+use crate::dir::Known;
 use crate::error;
 use crate::fast_commit::eligibility::{self, Change};
 use crate::xattr::Sharing;
@@ -25,6 +26,8 @@ pub(crate) struct Volume {
     pub alloc: Allocator,
     /// Attribute blocks that inodes share.
     pub sharing: Sharing,
+    /// Where names lead.
+    pub known: Known,
 }
 
 /// A slot of the inode table as it was. (Those of the usual sizes need no memory of their own.)

@@ -14,6 +14,7 @@
 //! | `leaf`, `index` | a block of entries, an index node |
 //! | `linear`, `htree` | the forms: finding and adding |
 //! | `absent` | what a look-up in vain leaves to whoever makes the name |
+//! | `known` | names that were found or made, for who looks for them again |
 //! | `early` | dividing leaves before they are full, for fast commits |
 //! | `readdir`, `batch` | listing with cookies that stay valid |
 //!
@@ -33,6 +34,7 @@ mod blocks;
 mod early;
 mod htree;
 mod index;
+mod known;
 mod leaf;
 mod linear;
 mod readdir;
@@ -52,6 +54,7 @@ use crate::volume::Volume;
 pub(crate) use absent::{Absent, Room};
 use blocks::{BlockKind, Blocks, Shape};
 use htree::IndexError;
+pub(crate) use known::{Known, Sighting};
 use leaf::Hit;
 
 /// Where a name was found.
@@ -314,6 +317,7 @@ fn add_outside(vol: &Volume, h: &mut Handle, dir: &mut Node, new: NewEntry<'_>) 
 /// Removes a name and gives the inode it led to. [`FsError::NotFound`] if it is not there.
 pub(crate) fn remove(vol: &Volume, h: &mut Handle, dir: &mut Node, name: &[u8]) -> Result<InodeNr> {
     check_ordinary(name)?;
+    vol.known.erase(dir.ino.0, name);
     let ino = if is_inline(dir) {
         inline::dir_remove(vol, h, dir, name)?
     } else {
@@ -334,6 +338,7 @@ pub(crate) fn remove_at(
 ) -> Result<InodeNr> {
     let Place::Found(found) = &spot.place else { return remove(vol, h, dir, name) };
     check_ordinary(name)?;
+    vol.known.erase(dir.ino.0, name);
     let ino = remove_from_block(vol, h, dir, name, found)?;
     eligibility::note_name(h, dir, name, Some(ino), None);
     Ok(ino)
@@ -378,6 +383,7 @@ pub(crate) fn replace(
     kind: FileType,
 ) -> Result<()> {
     check_ordinary(name)?;
+    vol.known.erase(dir.ino.0, name);
     let old = if is_inline(dir) {
         inline::dir_replace(vol, h, dir, name, ino, kind)?
     } else {

@@ -284,6 +284,7 @@ fn internal(dev: &SharedDevice, sb: &Superblock, geo: &Geometry) -> OpenResult<F
         geo: geo.clone(),
         alloc,
         sharing: crate::xattr::Sharing::default(),
+        known: crate::dir::Known::default(),
     };
     let raw = vol.read_inode(ino).map_err(bad_journal)?;
     if !raw.is_regular() || raw.links == 0 {

@@ -240,6 +240,7 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
             geo,
             alloc,
             sharing: crate::xattr::Sharing::default(),
+            known: crate::dir::Known::new(options.inode_cache),
         },
         table: InodeTable::new(options.inode_cache),
         orphans: Orphans::default(),

@@ -109,6 +109,7 @@ fn replay(
             geo,
             alloc,
             sharing: crate::xattr::Sharing::default(),
+            known: crate::dir::Known::default(),
         };
         let source = Source { log: &*found.device, map: &found.map, sb: jsb, fast };
         replay::run(&vol, &cell, internal, &source, recovery::replay_credits(jsb))

@@ -154,7 +154,9 @@ fn create_in(
     fs.table.insert(vol, made);
     let stopped = h.stop().map_err(error::journal);
     drop(promise);
-    stopped.map(|()| attr)
+    stopped?;
+    vol.known.remember(parent.node.ino.0, name, attr.id.ino);
+    Ok(attr)
 }
 
 /// A promise of blocks that is given back when it goes out of scope.

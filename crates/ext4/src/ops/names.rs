@@ -9,13 +9,14 @@ use extol_vfs::{Attr, DirEntry, FsError, Result};
 use super::create::{Promise, check_dir, drop_dir_link};
 use super::files::{touch_atime, wants_atime};
 use super::{check_name, delete, with_space};
-use crate::dir;
+use crate::dir::{self, Sighting};
 use crate::error;
 use crate::fs::{Fs, kind_of};
 use crate::inline;
 use crate::inodes::{Cell, InodeState};
 use crate::map::{self, Mapping};
 use crate::orphan;
+use crate::whole;
 
 /// Most links to a file.
 const LINK_MAX: u16 = 65000;
@@ -28,6 +29,12 @@ const BATCH: usize = 512;
 pub(crate) fn lookup(fs: &Fs, dir: u32, name: &[u8]) -> Result<Attr> {
     if name.len() > super::NAME_MAX {
         return Err(FsError::NameTooLong);
+    }
+    match known(fs, dir, name) {
+        Some(Ok(attr)) => return Ok(attr),
+        // It went meanwhile: then it is not found, or another one is.
+        Some(Err(FsError::Stale)) | None => {}
+        Some(Err(e)) => return Err(e),
     }
     let cell = fs.cell(dir)?;
     let ino = {
@@ -46,11 +53,27 @@ pub(crate) fn lookup(fs: &Fs, dir: u32, name: &[u8]) -> Result<Attr> {
         }
         // Under the parent's lock, so that the inode cannot go before we refer to it.
         fs.table.retain(ino.0);
+        fs.vol.known.remember(dir, name, ino.0);
         ino.0
     };
     attr_of_entry(fs, ino, dir).inspect_err(|_| {
         fs.table.release(&fs.vol, ino, 1);
     })
+}
+
+/// As that, without a search, if it is known where the name leads.
+fn known(fs: &Fs, dir: u32, name: &[u8]) -> Option<Result<Attr>> {
+    refer(fs, dir, name, fs.vol.known.recall(dir, name)?)
+}
+
+/// Takes a reference on what the name led to a moment ago. Nothing if it does not any more (K3 of `dir/known.rs`).
+pub(crate) fn refer(fs: &Fs, dir: u32, name: &[u8], seen: Sighting) -> Option<Result<Attr>> {
+    fs.table.retain(seen.ino);
+    let found = fs.vol.known.holds(dir, name, seen).then(|| attr_of_entry(fs, seen.ino, dir));
+    if !matches!(found, Some(Ok(_))) && fs.table.release(&fs.vol, seen.ino, 1) {
+        whole::unused(fs, seen.ino);
+    }
+    found
 }
 
 fn attr_of_entry(fs: &Fs, ino: u32, dir: u32) -> Result<Attr> {
@@ -141,6 +164,7 @@ pub(crate) fn link(fs: &Fs, ino: u32, dir: u32, name: &[u8]) -> Result<Attr> {
         drop(promise);
         added.and(stopped)?;
         fs.table.retain(ino);
+        fs.vol.known.remember(dir, name, ino);
         Ok(fs.attr(&st))
     })
 }

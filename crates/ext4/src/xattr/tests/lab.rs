@@ -66,7 +66,14 @@ impl Lab {
         .unwrap();
         let alloc = Allocator::open(journal.clone(), &geo, &sb, AllocOptions::default()).unwrap();
         let cell = SuperCell::new(sb, &geo);
-        let vol = Volume { dev: shared, journal, geo, alloc, sharing: Sharing::default() };
+        let vol = Volume {
+            dev: shared,
+            journal,
+            geo,
+            alloc,
+            sharing: Sharing::default(),
+            known: crate::dir::Known::default(),
+        };
         Self { scratch, image, device, vol, cell }
     }
 
