@@ -33,8 +33,17 @@ impl Mounted {
         self.dir.path().join(name)
     }
 
+    /// A child that another test has just forked has our open files, too, until it has become its program.
     pub(crate) fn unmount(&mut self) {
-        self.stopper.unmount().unwrap();
+        let start = Instant::now();
+        loop {
+            match self.stopper.unmount() {
+                Err(MountError::Busy { .. }) if start.elapsed() < Duration::from_secs(10) => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                result => break result.unwrap(),
+            }
+        }
         self.server.take().unwrap().join().unwrap().unwrap();
     }
 
