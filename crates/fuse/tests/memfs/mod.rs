@@ -2,7 +2,7 @@
 //! It counts references, so that tests see each one given back.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use extol_vfs::{
@@ -33,7 +33,7 @@ struct State {
 
 pub struct MemFs {
     state: Mutex<State>,
-    /// Lookups of names that begin with "stuck" wait until they are released: how many do.
+    /// Lookups of names that begin with "stuck", and reads of files that do, wait until they are released: how many do.
     stuck: Mutex<Option<usize>>,
     moved: Condvar,
     /// Fsyncs that are to be told later.
@@ -44,6 +44,8 @@ pub struct MemFs {
     thawed: Condvar,
     /// The most reads that came together.
     pub together: AtomicUsize,
+    /// No reads should come together.
+    pub apart: AtomicBool,
     /// Serve `open_by_number`; without it, readdirplus looks names up.
     by_number: bool,
 }
@@ -195,6 +197,7 @@ impl MemFs {
             frozen: Mutex::new(false),
             thawed: Condvar::new(),
             together: AtomicUsize::new(0),
+            apart: AtomicBool::new(false),
             by_number,
         }
     }
@@ -205,7 +208,17 @@ impl MemFs {
         (state.nodes.values().map(|node| node.references).sum(), state.nodes.len())
     }
 
-    /// Returns when so many lookups are stuck.
+    /// Waits until the stuck ones are released.
+    fn stick(&self) {
+        let mut stuck = self.stuck.lock();
+        if let Some(many) = &mut *stuck {
+            *many += 1;
+            self.moved.notify_all();
+        }
+        self.moved.wait_while(&mut stuck, |stuck| stuck.is_some());
+    }
+
+    /// Returns when so many are stuck.
     pub fn wait_stuck(&self, many: usize) {
         let mut stuck = self.stuck.lock();
         let patience = std::time::Duration::from_secs(20);
@@ -255,12 +268,7 @@ impl FileSystem for MemFs {
     fn lookup(&self, dir: u32, name: &[u8]) -> Result<Attr> {
         assert_ne!(name, b"panic", "a handler that panics");
         if name.starts_with(b"stuck") {
-            let mut stuck = self.stuck.lock();
-            if let Some(many) = &mut *stuck {
-                *many += 1;
-                self.moved.notify_all();
-            }
-            self.moved.wait_while(&mut stuck, |stuck| stuck.is_some());
+            self.stick();
         }
         let mut state = self.state.lock();
         let ino = state.find(dir, name)?;
@@ -432,6 +440,9 @@ impl FileSystem for MemFs {
     }
 
     fn read(&self, ino: u32, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        if self.state.lock().node(ino)?.data.starts_with(b"stuck") {
+            self.stick();
+        }
         let mut state = self.state.lock();
         let data = &state.node(ino)?.data;
         let data = data.get(offset as usize..).unwrap_or_default();
@@ -445,7 +456,7 @@ impl FileSystem for MemFs {
     }
 
     fn reads_together(&self) -> bool {
-        true
+        !self.apart.load(Ordering::Relaxed)
     }
 
     fn read_many(&self, jobs: &mut [ReadJob<'_>], done: ReadDone<'_>) {
