@@ -1,35 +1,19 @@
 //! A file system in memory with one big lock: simple enough to be right, complete enough to try the whole front end.
 //! It counts references, so that tests see each one given back.
 
-use std::collections::{BTreeMap, HashMap};
+mod state;
+
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use extol_vfs::{
     Attr, Creds, DirEntry, Done, Fallocate, FileExtent, FileId, FileKind, FileSystem, FsError, NewNode, Rdev,
-    ReadDone, ReadJob, RenameFlags, Result, Seek, SetAttr, SetTime, StatFs, Timestamp, XattrSet,
+    ReadDone, ReadJob, RenameFlags, Result, Seek, SetAttr, SetTime, StatFs, XattrSet,
 };
 use parking_lot::{Condvar, Mutex};
+use state::{State, now};
 
 const ROOT: u32 = 2;
 const PAGE: usize = 4096;
-
-struct Node {
-    attr: Attr,
-    references: u64,
-    data: Vec<u8>,
-    target: Vec<u8>,
-    /// Name to (inode, cookie).
-    entries: BTreeMap<Vec<u8>, (u32, u64)>,
-    parent: u32,
-    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-}
-
-struct State {
-    nodes: HashMap<u32, Node>,
-    next_ino: u32,
-    next_cookie: u64,
-}
 
 pub struct MemFs {
     state: Mutex<State>,
@@ -50,124 +34,6 @@ pub struct MemFs {
     by_number: bool,
 }
 
-fn now() -> Timestamp {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    Timestamp { sec: now.as_secs() as i64, nsec: now.subsec_nanos() }
-}
-
-impl State {
-    fn node(&mut self, ino: u32) -> Result<&mut Node> {
-        self.nodes.get_mut(&ino).ok_or(FsError::Stale)
-    }
-
-    fn add_node(&mut self, kind: FileKind, perm: u16, who: Creds, parent: u32) -> u32 {
-        let ino = self.next_ino;
-        self.next_ino += 1;
-        let time = now();
-        let directory = kind == FileKind::Directory;
-        let attr = Attr {
-            id: FileId { ino, generation: ino ^ 0x5555 },
-            kind,
-            perm,
-            size: 0,
-            blocks: 0,
-            nlink: if directory { 2 } else { 1 },
-            uid: who.uid,
-            gid: who.gid,
-            rdev: Rdev::default(),
-            atime: time,
-            mtime: time,
-            ctime: time,
-            crtime: time,
-            blksize: 4096,
-            flags: 0,
-            project: 0,
-        };
-        let node = Node {
-            attr,
-            references: 0,
-            data: Vec::new(),
-            target: Vec::new(),
-            entries: BTreeMap::new(),
-            parent,
-            xattrs: BTreeMap::new(),
-        };
-        self.nodes.insert(ino, node);
-        ino
-    }
-
-    fn find(&mut self, dir: u32, name: &[u8]) -> Result<u32> {
-        let node = self.node(dir)?;
-        if node.attr.kind != FileKind::Directory {
-            return Err(FsError::NotADirectory);
-        }
-        match name {
-            b"." => Ok(dir),
-            b".." => Ok(node.parent),
-            _ => node.entries.get(name).map(|entry| entry.0).ok_or(FsError::NotFound),
-        }
-    }
-
-    fn insert(&mut self, dir: u32, name: &[u8], ino: u32) -> Result<()> {
-        let cookie = self.next_cookie;
-        self.next_cookie += 1;
-        let is_dir = self.node(ino)?.attr.kind == FileKind::Directory;
-        let node = self.node(dir)?;
-        node.entries.insert(name.to_vec(), (ino, cookie));
-        node.attr.nlink += u32::from(is_dir);
-        node.attr.mtime = now();
-        node.attr.ctime = node.attr.mtime;
-        if is_dir {
-            self.node(ino)?.parent = dir;
-        }
-        Ok(())
-    }
-
-    fn take_out(&mut self, dir: u32, name: &[u8]) -> Result<u32> {
-        let ino = self.find(dir, name)?;
-        let is_dir = self.node(ino)?.attr.kind == FileKind::Directory;
-        let node = self.node(dir)?;
-        node.entries.remove(name);
-        node.attr.nlink -= u32::from(is_dir);
-        node.attr.mtime = now();
-        node.attr.ctime = node.attr.mtime;
-        Ok(ino)
-    }
-
-    fn drop_link(&mut self, ino: u32) -> Result<()> {
-        let node = self.node(ino)?;
-        node.attr.nlink = if node.attr.kind == FileKind::Directory { 0 } else { node.attr.nlink - 1 };
-        node.attr.ctime = now();
-        self.reap(ino);
-        Ok(())
-    }
-
-    fn reap(&mut self, ino: u32) {
-        if self.nodes.get(&ino).is_some_and(|node| node.references == 0 && node.attr.nlink == 0) {
-            self.nodes.remove(&ino);
-        }
-    }
-
-    fn hold(&mut self, ino: u32) -> Result<Attr> {
-        let node = self.node(ino)?;
-        node.references += 1;
-        Ok(node.attr())
-    }
-}
-
-impl Node {
-    fn attr(&self) -> Attr {
-        let mut attr = self.attr.clone();
-        if attr.kind == FileKind::Regular {
-            attr.size = self.data.len() as u64;
-            attr.blocks = attr.size.div_ceil(512);
-        } else if attr.kind == FileKind::Symlink {
-            attr.size = self.target.len() as u64;
-        }
-        attr
-    }
-}
-
 impl MemFs {
     /// From now on fsyncs are told later, by whoever takes them; or no longer.
     pub fn tell_later(&self, later: bool) {
@@ -185,7 +51,7 @@ impl MemFs {
     }
 
     pub fn new(by_number: bool) -> Self {
-        let mut state = State { nodes: HashMap::new(), next_ino: ROOT, next_cookie: 10 };
+        let mut state = State::new(ROOT);
         state.add_node(FileKind::Directory, 0o777, Creds::default(), ROOT);
         state.next_ino = 11;
         Self {
