@@ -89,6 +89,37 @@ pub(crate) struct Pool {
 }
 
 impl Shared {
+    /// What is shared by the workers of a `device` that has no second descriptor, and is nowhere yet.
+    pub(crate) fn new(
+        fs: Arc<dyn FileSystem>,
+        device: OwnedFd,
+        agreed: Agreed,
+        max_threads: usize,
+        crew: Crew,
+    ) -> Self {
+        Self {
+            root: fs.root(),
+            fs,
+            device,
+            second: None,
+            dir: PathBuf::new(),
+            agreed,
+            max_threads,
+            share: Share::default(),
+            bulk: Bulk::default(),
+            reads: Reads::default(),
+            crowd: Crowd::default(),
+            rooms: Rooms::default(),
+            crew,
+            rings: Rings::default(),
+            pool: Mutex::default(),
+            changed: Condvar::new(),
+            counts: Counts::default(),
+            tender: OnceLock::new(),
+            tender_sleeps: AtomicBool::new(false),
+        }
+    }
+
     pub(crate) fn transport(&self) -> Transport {
         if self.rings.active() { Transport::IoUring } else { Transport::Device }
     }
@@ -161,26 +192,13 @@ impl Mount {
         let processors = std::thread::available_parallelism().map_or(FIRST_WORKERS, usize::from);
         let active = processors.clamp(FIRST_WORKERS, MOST_ACTIVE.min(config.max_threads.max(FIRST_WORKERS)));
         let started = handshake(&device, config).and_then(|(agreed, prepared, mut note)| {
+            let crew = Crew::new(active as u32, FIRST_WORKERS as u32);
+            let max_threads = config.max_threads.max(FIRST_WORKERS);
             let shared = Arc::new(Shared {
-                root: fs.root(),
-                fs,
                 second: extol_fuse_ring::second(device.as_fd()).ok(),
-                device,
                 dir: dir.clone(),
-                agreed,
-                max_threads: config.max_threads.max(FIRST_WORKERS),
-                share: Share::default(),
-                bulk: Bulk::default(),
-                reads: Reads::default(),
-                crowd: Crowd::default(),
-                rooms: Rooms::default(),
                 rings: prepared.as_ref().map_or_else(Rings::default, |p| p.rings(config.max_threads)),
-                crew: Crew::new(active as u32, FIRST_WORKERS as u32),
-                pool: Mutex::default(),
-                changed: Condvar::new(),
-                counts: Counts::default(),
-                tender: OnceLock::new(),
-                tender_sleeps: AtomicBool::new(false),
+                ..Shared::new(fs, device, agreed, max_threads, crew)
             });
             for _ in 0..FIRST_WORKERS {
                 worker::start(&shared)?;

@@ -484,3 +484,6 @@ impl Kernel for Worker {
         self.set_waiting(-1);
     }
 }
+
+#[cfg(test)]
+mod tests;

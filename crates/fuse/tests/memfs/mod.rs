@@ -1,39 +1,23 @@
 //! A file system in memory with one big lock: simple enough to be right, complete enough to try the whole front end.
 //! It counts references, so that tests see each one given back.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+mod state;
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use extol_vfs::{
     Attr, Creds, DirEntry, Done, Fallocate, FileExtent, FileId, FileKind, FileSystem, FsError, NewNode, Rdev,
-    ReadDone, ReadJob, RenameFlags, Result, Seek, SetAttr, SetTime, StatFs, Timestamp, XattrSet,
+    ReadDone, ReadJob, RenameFlags, Result, Seek, SetAttr, SetTime, StatFs, XattrSet,
 };
 use parking_lot::{Condvar, Mutex};
+use state::{State, now};
 
 const ROOT: u32 = 2;
 const PAGE: usize = 4096;
 
-struct Node {
-    attr: Attr,
-    references: u64,
-    data: Vec<u8>,
-    target: Vec<u8>,
-    /// Name to (inode, cookie).
-    entries: BTreeMap<Vec<u8>, (u32, u64)>,
-    parent: u32,
-    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-}
-
-struct State {
-    nodes: HashMap<u32, Node>,
-    next_ino: u32,
-    next_cookie: u64,
-}
-
 pub struct MemFs {
     state: Mutex<State>,
-    /// Lookups of names that begin with "stuck" wait until they are released: how many do.
+    /// Lookups of names that begin with "stuck", and reads of files that do, wait until they are released: how many do.
     stuck: Mutex<Option<usize>>,
     moved: Condvar,
     /// Fsyncs that are to be told later.
@@ -44,126 +28,10 @@ pub struct MemFs {
     thawed: Condvar,
     /// The most reads that came together.
     pub together: AtomicUsize,
+    /// No reads should come together.
+    pub apart: AtomicBool,
     /// Serve `open_by_number`; without it, readdirplus looks names up.
     by_number: bool,
-}
-
-fn now() -> Timestamp {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    Timestamp { sec: now.as_secs() as i64, nsec: now.subsec_nanos() }
-}
-
-impl State {
-    fn node(&mut self, ino: u32) -> Result<&mut Node> {
-        self.nodes.get_mut(&ino).ok_or(FsError::Stale)
-    }
-
-    fn add_node(&mut self, kind: FileKind, perm: u16, who: Creds, parent: u32) -> u32 {
-        let ino = self.next_ino;
-        self.next_ino += 1;
-        let time = now();
-        let directory = kind == FileKind::Directory;
-        let attr = Attr {
-            id: FileId { ino, generation: ino ^ 0x5555 },
-            kind,
-            perm,
-            size: 0,
-            blocks: 0,
-            nlink: if directory { 2 } else { 1 },
-            uid: who.uid,
-            gid: who.gid,
-            rdev: Rdev::default(),
-            atime: time,
-            mtime: time,
-            ctime: time,
-            crtime: time,
-            blksize: 4096,
-            flags: 0,
-            project: 0,
-        };
-        let node = Node {
-            attr,
-            references: 0,
-            data: Vec::new(),
-            target: Vec::new(),
-            entries: BTreeMap::new(),
-            parent,
-            xattrs: BTreeMap::new(),
-        };
-        self.nodes.insert(ino, node);
-        ino
-    }
-
-    fn find(&mut self, dir: u32, name: &[u8]) -> Result<u32> {
-        let node = self.node(dir)?;
-        if node.attr.kind != FileKind::Directory {
-            return Err(FsError::NotADirectory);
-        }
-        match name {
-            b"." => Ok(dir),
-            b".." => Ok(node.parent),
-            _ => node.entries.get(name).map(|entry| entry.0).ok_or(FsError::NotFound),
-        }
-    }
-
-    fn insert(&mut self, dir: u32, name: &[u8], ino: u32) -> Result<()> {
-        let cookie = self.next_cookie;
-        self.next_cookie += 1;
-        let is_dir = self.node(ino)?.attr.kind == FileKind::Directory;
-        let node = self.node(dir)?;
-        node.entries.insert(name.to_vec(), (ino, cookie));
-        node.attr.nlink += u32::from(is_dir);
-        node.attr.mtime = now();
-        node.attr.ctime = node.attr.mtime;
-        if is_dir {
-            self.node(ino)?.parent = dir;
-        }
-        Ok(())
-    }
-
-    fn take_out(&mut self, dir: u32, name: &[u8]) -> Result<u32> {
-        let ino = self.find(dir, name)?;
-        let is_dir = self.node(ino)?.attr.kind == FileKind::Directory;
-        let node = self.node(dir)?;
-        node.entries.remove(name);
-        node.attr.nlink -= u32::from(is_dir);
-        node.attr.mtime = now();
-        node.attr.ctime = node.attr.mtime;
-        Ok(ino)
-    }
-
-    fn drop_link(&mut self, ino: u32) -> Result<()> {
-        let node = self.node(ino)?;
-        node.attr.nlink = if node.attr.kind == FileKind::Directory { 0 } else { node.attr.nlink - 1 };
-        node.attr.ctime = now();
-        self.reap(ino);
-        Ok(())
-    }
-
-    fn reap(&mut self, ino: u32) {
-        if self.nodes.get(&ino).is_some_and(|node| node.references == 0 && node.attr.nlink == 0) {
-            self.nodes.remove(&ino);
-        }
-    }
-
-    fn hold(&mut self, ino: u32) -> Result<Attr> {
-        let node = self.node(ino)?;
-        node.references += 1;
-        Ok(node.attr())
-    }
-}
-
-impl Node {
-    fn attr(&self) -> Attr {
-        let mut attr = self.attr.clone();
-        if attr.kind == FileKind::Regular {
-            attr.size = self.data.len() as u64;
-            attr.blocks = attr.size.div_ceil(512);
-        } else if attr.kind == FileKind::Symlink {
-            attr.size = self.target.len() as u64;
-        }
-        attr
-    }
 }
 
 impl MemFs {
@@ -183,7 +51,7 @@ impl MemFs {
     }
 
     pub fn new(by_number: bool) -> Self {
-        let mut state = State { nodes: HashMap::new(), next_ino: ROOT, next_cookie: 10 };
+        let mut state = State::new(ROOT);
         state.add_node(FileKind::Directory, 0o777, Creds::default(), ROOT);
         state.next_ino = 11;
         Self {
@@ -195,6 +63,7 @@ impl MemFs {
             frozen: Mutex::new(false),
             thawed: Condvar::new(),
             together: AtomicUsize::new(0),
+            apart: AtomicBool::new(false),
             by_number,
         }
     }
@@ -205,7 +74,17 @@ impl MemFs {
         (state.nodes.values().map(|node| node.references).sum(), state.nodes.len())
     }
 
-    /// Returns when so many lookups are stuck.
+    /// Waits until the stuck ones are released.
+    fn stick(&self) {
+        let mut stuck = self.stuck.lock();
+        if let Some(many) = &mut *stuck {
+            *many += 1;
+            self.moved.notify_all();
+        }
+        self.moved.wait_while(&mut stuck, |stuck| stuck.is_some());
+    }
+
+    /// Returns when so many are stuck.
     pub fn wait_stuck(&self, many: usize) {
         let mut stuck = self.stuck.lock();
         let patience = std::time::Duration::from_secs(20);
@@ -255,12 +134,7 @@ impl FileSystem for MemFs {
     fn lookup(&self, dir: u32, name: &[u8]) -> Result<Attr> {
         assert_ne!(name, b"panic", "a handler that panics");
         if name.starts_with(b"stuck") {
-            let mut stuck = self.stuck.lock();
-            if let Some(many) = &mut *stuck {
-                *many += 1;
-                self.moved.notify_all();
-            }
-            self.moved.wait_while(&mut stuck, |stuck| stuck.is_some());
+            self.stick();
         }
         let mut state = self.state.lock();
         let ino = state.find(dir, name)?;
@@ -432,6 +306,9 @@ impl FileSystem for MemFs {
     }
 
     fn read(&self, ino: u32, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        if self.state.lock().node(ino)?.data.starts_with(b"stuck") {
+            self.stick();
+        }
         let mut state = self.state.lock();
         let data = &state.node(ino)?.data;
         let data = data.get(offset as usize..).unwrap_or_default();
@@ -445,7 +322,7 @@ impl FileSystem for MemFs {
     }
 
     fn reads_together(&self) -> bool {
-        true
+        !self.apart.load(Ordering::Relaxed)
     }
 
     fn read_many(&self, jobs: &mut [ReadJob<'_>], done: ReadDone<'_>) {

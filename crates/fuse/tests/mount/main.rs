@@ -5,6 +5,7 @@
 
 mod attributes;
 mod data;
+mod deadline;
 mod ends;
 #[path = "../memfs/mod.rs"]
 mod memfs;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use deadline::Deadline;
 use extol_fuse::{Mount, MountConfig, MountError, Stopper, Transport};
 use memfs::MemFs;
 
@@ -26,6 +28,8 @@ pub(crate) struct Mounted {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) stopper: Stopper,
     pub(crate) server: Option<JoinHandle<Result<(), MountError>>>,
+    /// The last one to be dropped: the way out may take too long as well.
+    _deadline: Deadline,
 }
 
 impl Mounted {
@@ -33,8 +37,17 @@ impl Mounted {
         self.dir.path().join(name)
     }
 
+    /// A child that another test has just forked has our open files, too, until it has become its program.
     pub(crate) fn unmount(&mut self) {
-        self.stopper.unmount().unwrap();
+        let start = Instant::now();
+        loop {
+            match self.stopper.unmount() {
+                Err(MountError::Busy { .. }) if start.elapsed() < Duration::from_secs(10) => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                result => break result.unwrap(),
+            }
+        }
         self.server.take().unwrap().join().unwrap().unwrap();
     }
 
@@ -86,7 +99,8 @@ fn mount_with(by_number: bool, config: &MountConfig) -> Option<Mounted> {
     assert_eq!((mount.transport(), mount.note()), (transport, None));
     let stopper = mount.stopper();
     let server = Some(std::thread::spawn(move || mount.run()));
-    Some(Mounted { fs, dir, stopper, server })
+    let deadline = Deadline::new(dir.path(), stopper.clone());
+    Some(Mounted { fs, dir, stopper, server, _deadline: deadline })
 }
 
 pub(crate) fn mount() -> Option<Mounted> {

@@ -1,0 +1,260 @@
+//! Workers, and a kernel that does what the test says: each of the two descriptors is a socket, and a message through it a request or a
+//! reply. So what waits when somebody looks, and who is there to be called, is no matter of chance.
+
+use std::os::fd::OwnedFd;
+
+use extol_vfs::{Creds, FileSystem, NewNode};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
+
+use super::*;
+use crate::abi::{ENTRY_OUT, OUT_HEADER};
+use crate::crew::Crew;
+use crate::init::Agreed;
+use memfs::MemFs;
+
+// Other tests use the rest of it.
+#[allow(dead_code)]
+#[path = "../../tests/memfs/mod.rs"]
+mod memfs;
+
+/// What takes longer is not going to happen.
+const PATIENCE: Duration = Duration::from_secs(10);
+const ROOT: u32 = 2;
+/// Seconds for which the kernel remembers a name.
+const NAME_VALID: u64 = 24 * 60 * 60;
+
+/// The kernel's end of a mount.
+struct Kernel {
+    shared: Arc<Shared>,
+    fs: Arc<MemFs>,
+    device: OwnedFd,
+    second: OwnedFd,
+}
+
+fn request(opcode: u32, unique: u64, nodeid: u64, body: &[&[u8]]) -> Vec<u8> {
+    let body = body.concat();
+    let mut bytes = Vec::new();
+    bytes.extend(((IN_HEADER + body.len()) as u32).to_ne_bytes());
+    bytes.extend(opcode.to_ne_bytes());
+    bytes.extend(unique.to_ne_bytes());
+    bytes.extend(nodeid.to_ne_bytes());
+    bytes.extend([0; 16]);
+    bytes.extend(body);
+    bytes
+}
+
+fn lookup(unique: u64, name: &str) -> Vec<u8> {
+    request(op::LOOKUP, unique, 1, &[name.as_bytes(), &[0]])
+}
+
+fn read(unique: u64, ino: u32, offset: u64, size: u32) -> Vec<u8> {
+    let body: [&[u8]; 4] = [&[0; 8], &offset.to_ne_bytes(), &size.to_ne_bytes(), &[0; 20]];
+    request(op::READ, unique, ino.into(), &body)
+}
+
+fn write(unique: u64, nodeid: u64, data: &[u8]) -> Vec<u8> {
+    let body: [&[u8]; 4] = [&[0; 16], &(data.len() as u32).to_ne_bytes(), &[0; 20], data];
+    request(op::WRITE, unique, nodeid, &body)
+}
+
+/// A message that comes within so long.
+fn message(socket: &OwnedFd, patience: Duration) -> Option<Vec<u8>> {
+    let patience = Timespec::try_from(patience).unwrap();
+    let mut there = [PollFd::new(socket, PollFlags::IN)];
+    let mut bytes = vec![0; 1 << 16];
+    let size = (poll(&mut there, Some(&patience)).unwrap() > 0).then(|| rustix::io::read(socket, &mut bytes));
+    bytes.truncate(size?.unwrap());
+    Some(bytes)
+}
+
+/// The next reply: to which request, its code and what it carries.
+fn reply(socket: &OwnedFd) -> (u64, i32, Vec<u8>) {
+    let bytes = message(socket, PATIENCE).expect("a reply");
+    let (header, body) = bytes.split_at(OUT_HEADER);
+    let code = i32::from_ne_bytes(header[4..8].try_into().unwrap());
+    (u64::from_ne_bytes(header[8..].try_into().unwrap()), code, body.to_vec())
+}
+
+/// The reply to a lookup of a name that does not exist: for the kernel to remember.
+fn no_such(unique: u64) -> (u64, i32, Vec<u8>) {
+    let mut entry = vec![0; ENTRY_OUT];
+    entry[16..24].copy_from_slice(&NAME_VALID.to_ne_bytes());
+    (unique, 0, entry)
+}
+
+/// Waits until it is so.
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "{what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+impl Kernel {
+    /// A mount of at most `max_threads` workers, of whom `first` read as far as the crew knows; one is there. No tender.
+    fn new(max_threads: usize, first: u32) -> Self {
+        let pair = |flags| {
+            let (ours, its) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+            // Room for large requests.
+            sockopt::set_socket_send_buffer_size(&ours, 1 << 20).unwrap();
+            (ours, its)
+        };
+        let (device, its_device) = pair(SocketFlags::CLOEXEC);
+        let (second, its_second) = pair(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK);
+        let fs = Arc::new(MemFs::new(true));
+        let crew = Crew::new(first, first);
+        let mut shared = Shared::new(fs.clone(), its_device, Agreed::default(), max_threads, crew);
+        shared.second = Some(its_second);
+        let shared = Arc::new(shared);
+        assert!(start(&shared).unwrap());
+        Self { shared, fs, device, second }
+    }
+
+    /// A file that holds this; its reads are stuck if it begins so.
+    fn file(&self, text: &str) -> u32 {
+        let attr = self.fs.create(ROOT, b"f", NewNode::Regular, 0o644, 0, Creds::default()).unwrap();
+        self.fs.write(attr.id.ino, 0, text.as_bytes()).unwrap();
+        attr.id.ino
+    }
+
+    /// Makes requests through the second descriptor, then one through the device: whoever gets that finds the others waiting.
+    fn ask(&self, first: &[u8], behind: &[Vec<u8>]) {
+        for request in behind {
+            rustix::io::write(&self.second, request).unwrap();
+        }
+        rustix::io::write(&self.device, first).unwrap();
+    }
+
+    fn threads(&self) -> usize {
+        self.shared.pool.lock().threads
+    }
+
+    fn asleep(&self) -> usize {
+        self.shared.pool.lock().asleep.len()
+    }
+}
+
+impl Drop for Kernel {
+    /// The workers end. Those that read have to be given something first, for which they leave the active ones.
+    fn drop(&mut self) {
+        self.fs.release_stuck();
+        let sleepers = {
+            let mut pool = self.shared.pool.lock();
+            pool.ended = true;
+            std::mem::take(&mut pool.asleep)
+        };
+        sleepers.iter().for_each(|sleeper| sleeper.call(Call::Read));
+        let start = Instant::now();
+        while self.threads() > 0 && start.elapsed() < PATIENCE {
+            let _ = rustix::io::write(&self.device, &request(op::IOCTL, 99, 1, &[]));
+            message(&self.device, Duration::from_millis(10));
+        }
+        assert!(thread::panicking() || self.threads() == 0, "workers that do not end");
+    }
+}
+
+/// What was taken along and is no READ is answered while the reads wait: by a worker that sleeps, or by a new one. All replies go the
+/// way their requests came.
+#[test]
+fn what_was_taken_along_does_not_wait_for_reads() {
+    for one_sleeps in [false, true] {
+        let kernel = Kernel::new(2, 2);
+        if one_sleeps {
+            assert!(give(&kernel.shared, Given(lookup(9, "none"))).is_none());
+            assert_eq!(reply(&kernel.second), no_such(9));
+            until("it sleeps", || kernel.asleep() == 1);
+        }
+        let ino = kernel.file("stuck one two");
+        kernel.ask(&read(1, ino, 6, 3), &[read(2, ino, 10, 9), lookup(3, "none")]);
+        kernel.fs.wait_stuck(1);
+        assert_eq!(reply(&kernel.second), no_such(3), "{one_sleeps}");
+        assert_eq!(message(&kernel.device, Duration::ZERO), None);
+        kernel.fs.release_stuck();
+        assert_eq!(reply(&kernel.device), (1, 0, b"one".to_vec()));
+        assert_eq!(reply(&kernel.second), (2, 0, b"two".to_vec()));
+        assert_eq!((kernel.fs.together.load(Ordering::Relaxed), kernel.threads()), (2, 2));
+    }
+}
+
+/// Where no other worker can be had, it is answered behind the reads.
+#[test]
+fn what_nobody_else_can_do_is_done_behind_the_reads() {
+    let kernel = Kernel::new(1, 2);
+    let ino = kernel.file("stuck one two");
+    kernel.ask(&read(1, ino, 6, 3), &[read(2, ino, 10, 9), lookup(3, "none")]);
+    kernel.fs.wait_stuck(1);
+    kernel.fs.release_stuck();
+    assert_eq!(reply(&kernel.device), (1, 0, b"one".to_vec()));
+    assert_eq!(reply(&kernel.second), (2, 0, b"two".to_vec()));
+    assert_eq!(reply(&kernel.second), no_such(3));
+    kernel.ask(&lookup(4, "none"), &[]);
+    assert_eq!(reply(&kernel.device), no_such(4), "and it reads again");
+    assert_eq!(kernel.threads(), 1);
+}
+
+/// Reads that take long, and those of a device that does one at a time for each thread, are left to other workers.
+#[test]
+fn reads_that_are_better_off_alone_take_none_along() {
+    for apart in [false, true] {
+        let kernel = Kernel::new(1, 2);
+        let ino = kernel.file("text");
+        if apart {
+            kernel.fs.apart.store(true, Ordering::Relaxed);
+        } else {
+            (0..100).for_each(|_| kernel.shared.reads.note(PATIENCE));
+        }
+        kernel.ask(&read(1, ino, 0, 9), &[read(2, ino, 0, 9)]);
+        assert_eq!(reply(&kernel.device), (1, 0, b"text".to_vec()));
+        let left = message(kernel.shared.second.as_ref().unwrap(), Duration::ZERO);
+        assert_eq!(left, Some(read(2, ino, 0, 9)), "{apart}");
+    }
+}
+
+/// Who was called for one request is none of those that read, however long it takes: nobody has to take its place.
+#[test]
+fn who_is_given_a_request_counts_as_away() {
+    let kernel = Kernel::new(2, 2);
+    assert!(give(&kernel.shared, Given(lookup(1, "stuck"))).is_none());
+    kernel.fs.wait_stuck(1);
+    let working: Vec<_> = {
+        let pool = kernel.shared.pool.lock();
+        pool.slots.iter().filter(|slot| slot.works()).cloned().collect()
+    };
+    assert_eq!(working.len(), 1);
+    assert!(working[0].is_away() && !working[0].takes_long() && !working[0].takes_long());
+    kernel.fs.release_stuck();
+    assert_eq!(reply(&kernel.second), no_such(1));
+    until("it sleeps", || kernel.asleep() == 1);
+    assert_eq!(kernel.shared.crew.readers(), 2);
+}
+
+/// A worker that is going to wait, and finds nobody to take its place, reads again afterwards.
+#[test]
+fn where_nobody_can_be_called_the_same_one_reads_again() {
+    let kernel = Kernel::new(1, 1);
+    let ino = kernel.file("text");
+    for unique in 1..5 {
+        kernel.ask(&read(unique, ino, 0, 9), &[]);
+        assert_eq!(reply(&kernel.device), (unique, 0, b"text".to_vec()));
+    }
+    assert_eq!(kernel.threads(), 1);
+}
+
+/// Data that a failed WRITE has left in the pipe is not taken for the next request.
+#[test]
+fn what_a_failed_write_leaves_in_the_pipe_is_thrown_away() {
+    let kernel = Kernel::new(1, 1);
+    let ino = kernel.file("");
+    let data = |n: u64| -> Vec<u8> { (0..300 << 10).map(|i| (i / 7 + n) as u8).collect() };
+    // The first is read, because nobody knows that large ones come; the second is of no node that there could be.
+    let (node, none, stale) = (u64::from(ino), u64::MAX, -libc::ESTALE);
+    for (unique, nodeid, code, stands) in [(1, node, 0, 1), (2, none, stale, 1), (3, node, 0, 3)] {
+        kernel.ask(&write(unique, nodeid, &data(unique)), &[]);
+        let (answered, said, _) = reply(&kernel.device);
+        assert_eq!((answered, said), (unique, code));
+        let mut bytes = vec![0; 300 << 10];
+        assert_eq!(kernel.fs.read(ino, 0, &mut bytes).unwrap(), bytes.len());
+        assert!(bytes == data(stands), "{unique}");
+    }
+}
