@@ -18,6 +18,9 @@
 //!   for a shutdown on purpose or a volume opened read-only.
 //! - E3: a device that refuses the mark changes nothing: the volume is read-only all the same, and the journal's own error
 //!   number, which may lie on another device, says enough to the next mount.
+//! - E4: that the volume is read-only acknowledges nothing. Who syncs asks the journal whether it was aborted, and writes what
+//!   is dirty unless the volume was closed in order (`ops::files::sync_now`, `ops::files::begin_fsync`); an error aborts the
+//!   journal before it makes the volume read-only.
 //!
 //! Everything here runs at the entry of an operation that is over: no handle, no inode lock.
 
@@ -172,9 +175,10 @@ impl Fs {
         if self.writes_nothing() {
             self.ask_for_the_end();
         } else if self.live.errors() != ErrorPolicy::Continue {
-            // What the failed operation changed before it met the error must not become durable.
-            self.read_only.store(true, Ordering::Release);
+            // What the failed operation changed before it met the error must not become durable. (Who finds the volume
+            // read-only must find the journal aborted, too: E4.)
             let _ = self.vol.journal.abort(note.what);
+            self.read_only.store(true, Ordering::Release);
             self.stop(note);
         } else if self.check_writable().is_ok()
             && let Ok(mut h) = self.start(1)

@@ -1,0 +1,44 @@
+//! What is acknowledged while an error is stopping the volume.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use extol_device::{MemDevice, RecordingDevice, SharedDevice};
+use extol_vfs::{Creds, FileSystem as _, FsError, NewNode};
+
+use crate::mkfs::{MkfsOptions, mkfs};
+use crate::{Ext4, MountOptions};
+
+const TEXT: &[u8] = b"written and not yet on the device";
+
+fn open(device: SharedDevice) -> Arc<Ext4> {
+    Ext4::open(device, &MountOptions { threads: false, ..MountOptions::default() }).unwrap()
+}
+
+/// Another thread's error has made the volume read-only a moment ago, and the journal lives still.
+#[test]
+fn a_volume_that_has_just_become_read_only_acknowledges_nothing_that_is_lost() {
+    type SyncIt = fn(&Ext4, u32) -> Result<(), FsError>;
+    let ways: [(&str, SyncIt); 3] = [
+        ("fsync", |fs, ino| fs.fsync(ino, false)),
+        ("fdatasync", |fs, ino| fs.fsync(ino, true)),
+        ("sync", |fs, _| fs.sync()),
+    ];
+    for (how, sync) in ways {
+        let base = MemDevice::new(64 << 20);
+        mkfs(&base, &MkfsOptions::default(), &mut |_| {}).unwrap();
+        let device = Arc::new(RecordingDevice::new(base));
+        let fs = open(Arc::<RecordingDevice>::clone(&device));
+        let file =
+            fs.create(fs.root(), b"file", NewNode::Regular, 0o644, 0, Creds::default()).unwrap().id.ino;
+        fs.write(file, 0, TEXT).unwrap();
+        fs.inner().read_only.store(true, Ordering::Release);
+        let acknowledged = sync(&fs, file).is_ok();
+        let after = open(Arc::new(device.image_at(usize::MAX, |_| false)));
+        let found = after.read_file("/file").unwrap_or_default();
+        assert!(!acknowledged || found == TEXT, "{how} lies: {found:?}");
+        // And an abort that came meanwhile is told.
+        fs.inner().vol.journal.abort("for the test");
+        assert!(matches!(sync(&fs, file), Err(FsError::Io(_))), "{how}");
+    }
+}
