@@ -259,9 +259,9 @@ impl Ledger {
             drop(fs.create_file(&path)?);
         }
         self.sync_dir(fs)?;
-        fs.remove_dir_all(self.path(&dir))?;
+        // (The name may be gone, durably, before an error.)
         self.expect(|s| drop(s.remove(&dir)));
-        Ok(())
+        fs.remove_dir_all(self.path(&dir))
     }
 
     fn newest(&self, id: u64) -> Vec<u8> {

@@ -273,7 +273,9 @@ impl Rig {
             self.must_be_noted(fault, aborted_before, what);
         }
         drop(fs);
-        let damage = !outcome.aborted && broken;
+        // A block that could not be read may also have kept unlinked files from being deleted, which nobody is told. They stay
+        // orphans, and of a volume marked with an error orphans are not trusted, as on Linux.
+        let damage = !outcome.aborted && broken || fault.kind == Kind::Read && seen > 0;
         let mut rng = SmallRng::seed_from_u64(fault.nth);
         if self.log.is_none() && fault.nth.is_multiple_of(5) && !damage {
             self.e2fsck_recovers(&self.cut(0.5, &mut rng), &ledgers, what);
