@@ -74,6 +74,31 @@ pub struct Attr {
     pub project: u32,
 }
 
+impl Attr {
+    /// Those of an inode that is made now and holds nothing: one link (a directory has two), blocks of 4 KiB.
+    #[must_use]
+    pub fn fresh(id: FileId, kind: FileKind, perm: u16, who: Creds, now: Timestamp) -> Self {
+        Self {
+            id,
+            kind,
+            perm,
+            size: 0,
+            blocks: 0,
+            nlink: if kind == FileKind::Directory { 2 } else { 1 },
+            uid: who.uid,
+            gid: who.gid,
+            rdev: Rdev::default(),
+            atime: now,
+            mtime: now,
+            ctime: now,
+            crtime: now,
+            blksize: 4096,
+            flags: 0,
+            project: 0,
+        }
+    }
+}
+
 /// Device number of a character or block device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Rdev {

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use extol_device::{BlockDevice as _, DeviceError, EmulatedMedia, SharedDevice};
 use extol_vfs::{
-    Attr, Creds, DirEntry, Fallocate, FileExtent, FileId, FileKind, FileSystem, FsError, NewNode, Rdev,
+    Attr, Creds, DirEntry, Fallocate, FileExtent, FileId, FileKind, FileSystem, FsError, NewNode,
     RenameFlags, Result, Seek, SetAttr, StatFs, Timestamp, XattrSet,
 };
 
@@ -60,32 +60,16 @@ impl MediumFs {
     }
 
     fn attr(&self, ino: u32) -> Result<Attr> {
-        let (kind, perm, size, nlink) = match ino {
-            ROOT => (FileKind::Directory, 0o755, 0, 2),
-            DISK if self.medium.is_read_only() => (FileKind::Regular, 0o400, self.medium.size(), 1),
-            DISK => (FileKind::Regular, 0o600, self.medium.size(), 1),
+        let (kind, perm, size) = match ino {
+            ROOT => (FileKind::Directory, 0o755, 0),
+            DISK if self.medium.is_read_only() => (FileKind::Regular, 0o400, self.medium.size()),
+            DISK => (FileKind::Regular, 0o600, self.medium.size()),
             // As in /proc: nobody knows how long it is before it is read.
-            STATS => (FileKind::Regular, 0o444, 0, 1),
+            STATS => (FileKind::Regular, 0o444, 0),
             _ => return Err(FsError::Stale),
         };
-        Ok(Attr {
-            id: FileId { ino, generation: 0 },
-            kind,
-            perm,
-            size,
-            blocks: size / 512,
-            nlink,
-            uid: self.uid,
-            gid: self.gid,
-            rdev: Rdev::default(),
-            atime: self.made,
-            mtime: self.made,
-            ctime: self.made,
-            crtime: self.made,
-            blksize: 4096,
-            flags: 0,
-            project: 0,
-        })
+        let (id, who) = (FileId { ino, generation: 0 }, Creds { uid: self.uid, gid: self.gid });
+        Ok(Attr { size, blocks: size / 512, ..Attr::fresh(id, kind, perm, who, self.made) })
     }
 
     fn stats(&self) -> String {

@@ -134,25 +134,8 @@ impl NoopFs {
             NewNode::Socket => (FileKind::Socket, Rdev::default(), Vec::new()),
         };
         let is_dir = kind == FileKind::Directory;
-        let time = now();
-        let attr = Attr {
-            id: FileId { ino, generation: 0 },
-            kind,
-            perm,
-            size: target.len() as u64,
-            blocks: 0,
-            nlink: if is_dir { 2 } else { 1 },
-            uid: who.uid,
-            gid: who.gid,
-            rdev,
-            atime: time,
-            mtime: time,
-            ctime: time,
-            crtime: time,
-            blksize: 4096,
-            flags: 0,
-            project: 0,
-        };
+        let id = FileId { ino, generation: 0 };
+        let attr = Attr { size: target.len() as u64, rdev, ..Attr::fresh(id, kind, perm, who, now()) };
         let names = is_dir.then(|| Box::new(Names::new(parent)));
         let inode = Mutex::new(Inode { attr: attr.clone(), target, names });
         let node = Arc::new(Node { references: AtomicU64::new(1), inode });

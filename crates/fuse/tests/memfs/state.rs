@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use extol_vfs::{Attr, Creds, FileId, FileKind, FsError, Rdev, Result, Timestamp};
+use extol_vfs::{Attr, Creds, FileId, FileKind, FsError, Result, Timestamp};
 
 pub(super) struct Node {
     pub(super) attr: Attr,
@@ -40,26 +40,8 @@ impl State {
     pub(super) fn add_node(&mut self, kind: FileKind, perm: u16, who: Creds, parent: u32) -> u32 {
         let ino = self.next_ino;
         self.next_ino += 1;
-        let time = now();
-        let directory = kind == FileKind::Directory;
-        let attr = Attr {
-            id: FileId { ino, generation: ino ^ 0x5555 },
-            kind,
-            perm,
-            size: 0,
-            blocks: 0,
-            nlink: if directory { 2 } else { 1 },
-            uid: who.uid,
-            gid: who.gid,
-            rdev: Rdev::default(),
-            atime: time,
-            mtime: time,
-            ctime: time,
-            crtime: time,
-            blksize: 4096,
-            flags: 0,
-            project: 0,
-        };
+        let id = FileId { ino, generation: ino ^ 0x5555 };
+        let attr = Attr::fresh(id, kind, perm, who, now());
         let node = Node {
             attr,
             references: 0,
