@@ -283,9 +283,7 @@ impl FileSystem for Ext4 {
     }
 
     fn forget(&self, ino: u32, n: u64) {
-        if self.fs.table.release(&self.fs.vol, ino, n) {
-            whole::unused(&self.fs, ino);
-        }
+        whole::forget(&self.fs, ino, n);
     }
 
     fn count_opens(&self) {

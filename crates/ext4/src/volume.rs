@@ -53,6 +53,11 @@ impl Before {
 }
 
 impl Volume {
+    /// These parts, and nothing known yet.
+    pub fn new(dev: SharedDevice, journal: Arc<Journal>, geo: Geometry, alloc: Allocator) -> Self {
+        Self { dev, journal, geo, alloc, sharing: Sharing::default(), known: Known::default() }
+    }
+
     /// Block and byte offset of an inode's slot in the inode table.
     fn inode_slot(&self, ino: InodeNr) -> Result<(BlockNr, usize)> {
         if ino.0 == 0 || ino.0 > self.geo.inodes {

@@ -44,15 +44,16 @@ const WORDS: usize = 4;
 /// Most names, 1 MiB.
 const MOST: usize = 1 << 14;
 
-/// Where a name led, and what the slot's sequence number was.
+/// Where a name led, the slot that said so, and what its sequence number was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Sighting {
     pub ino: u32,
+    slot: usize,
     sequence: u64,
 }
 
 /// A name as words, filled up with zeros.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
     dir: u32,
     len: u32,
@@ -71,7 +72,7 @@ impl Key {
     }
 
     /// Directory and length in one word. Never 0.
-    fn place(&self) -> u64 {
+    fn head(&self) -> u64 {
         u64::from(self.dir) << 32 | u64::from(self.len)
     }
 }
@@ -83,29 +84,29 @@ impl Key {
 struct Slot {
     sequence: AtomicU64,
     /// Directory and length of the name; 0: no name.
-    place: AtomicU64,
+    head: AtomicU64,
     name: [AtomicU64; WORDS],
     ino: AtomicU64,
 }
 
 impl Slot {
     fn is_of(&self, key: &Key) -> bool {
-        self.place.load(Ordering::Acquire) == key.place()
+        self.head.load(Ordering::Acquire) == key.head()
             && self.name.iter().zip(key.name).all(|(word, of_key)| word.load(Ordering::Acquire) == of_key)
     }
 
-    fn read(&self, key: &Key) -> Option<Sighting> {
+    /// The inode, and the sequence number that goes with it.
+    fn read(&self, key: &Key) -> Option<(u32, u64)> {
         let sequence = self.sequence.load(Ordering::Acquire);
         if !sequence.is_multiple_of(2) || !self.is_of(key) {
             return None;
         }
         let ino = u32::try_from(self.ino.load(Ordering::Acquire)).ok()?;
-        let sighting = Sighting { ino, sequence };
-        self.holds(sighting).then_some(sighting)
+        self.is_at(sequence).then_some((ino, sequence))
     }
 
-    fn holds(&self, sighting: Sighting) -> bool {
-        self.sequence.load(Ordering::Relaxed) == sighting.sequence
+    fn is_at(&self, sequence: u64) -> bool {
+        self.sequence.load(Ordering::Relaxed) == sequence
     }
 
     /// Does `work` with an odd sequence number, unless somebody else is at it.
@@ -120,7 +121,7 @@ impl Slot {
 
     fn write(&self, key: &Key, ino: u32) {
         self.change(|| {
-            self.place.store(key.place(), Ordering::Release);
+            self.head.store(key.head(), Ordering::Release);
             for (word, of_key) in self.name.iter().zip(key.name) {
                 word.store(of_key, Ordering::Release);
             }
@@ -130,7 +131,7 @@ impl Slot {
 
     fn erase(&self, key: &Key) {
         if self.is_of(key) {
-            self.change(|| self.place.store(0, Ordering::Release));
+            self.change(|| self.head.store(0, Ordering::Release));
         }
     }
 }
@@ -162,31 +163,34 @@ impl Known {
     /// [holds](Self::holds).
     pub fn recall(&self, dir: u32, name: &[u8]) -> Option<Sighting> {
         let key = Key::of(dir, name)?;
-        self.slot(self.slots.get()?, dir, name).read(&key)
+        let slot = self.place(&key);
+        let (ino, sequence) = self.slots.get()?[slot].read(&key)?;
+        Some(Sighting { ino, slot, sequence })
     }
 
     /// True if nobody took the name away since.
-    pub fn holds(&self, dir: u32, name: &[u8], sighting: Sighting) -> bool {
-        self.slots.get().is_some_and(|slots| self.slot(slots, dir, name).holds(sighting))
+    pub fn holds(&self, sighting: Sighting) -> bool {
+        self.slots.get().is_some_and(|slots| slots[sighting.slot].is_at(sighting.sequence))
     }
 
     /// A name leads there; for those who have the directory's lock.
     pub fn remember(&self, dir: u32, name: &[u8], ino: u32) {
         if let Some(key) = Key::of(dir, name) {
             let slots = self.slots.get_or_init(|| (0..self.size).map(|_| Slot::default()).collect());
-            self.slot(slots, dir, name).write(&key, ino);
+            slots[self.place(&key)].write(&key, ino);
         }
     }
 
     /// The name will lead elsewhere or nowhere; for those who have the directory's lock for a change.
     pub fn erase(&self, dir: u32, name: &[u8]) {
         if let (Some(slots), Some(key)) = (self.slots.get(), Key::of(dir, name)) {
-            self.slot(slots, dir, name).erase(&key);
+            slots[self.place(&key)].erase(&key);
         }
     }
 
-    fn slot<'a>(&self, slots: &'a [Slot], dir: u32, name: &[u8]) -> &'a Slot {
-        &slots[self.hasher.hash_one((dir, name)) as usize & (self.size - 1)]
+    /// The slot in which this name may be.
+    fn place(&self, key: &Key) -> usize {
+        self.hasher.hash_one(key) as usize & (self.size - 1)
     }
 }
 

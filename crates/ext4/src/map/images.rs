@@ -117,14 +117,7 @@ impl Mounted {
         .unwrap();
         let alloc = Allocator::open(Arc::clone(&journal), &geo, &sb, AllocOptions::default()).unwrap();
         let cell = SuperCell::new(sb, &geo);
-        let vol = Volume {
-            dev: dev.clone(),
-            journal,
-            geo,
-            alloc,
-            sharing: crate::xattr::Sharing::default(),
-            known: crate::dir::Known::default(),
-        };
+        let vol = Volume::new(dev.clone(), journal, geo, alloc);
         let services = logged.then(|| Services::start(&vol.journal).unwrap());
         Self { vol, dev, cell, _services: services }
     }

@@ -278,14 +278,7 @@ fn internal(dev: &SharedDevice, sb: &Superblock, geo: &Geometry) -> OpenResult<F
     })?;
     let options = AllocOptions { trust_counters: true, ..AllocOptions::default() };
     let alloc = Allocator::read_only(Arc::clone(&journal), geo, sb, options)?;
-    let vol = Volume {
-        dev: Arc::clone(dev),
-        journal,
-        geo: geo.clone(),
-        alloc,
-        sharing: crate::xattr::Sharing::default(),
-        known: crate::dir::Known::default(),
-    };
+    let vol = Volume::new(Arc::clone(dev), journal, geo.clone(), alloc);
     let raw = vol.read_inode(ino).map_err(bad_journal)?;
     if !raw.is_regular() || raw.links == 0 {
         return refuse("corrupt journal: its inode is not a file; run e2fsck");

@@ -31,6 +31,7 @@ use extol_vfs::{FsError, Result};
 use crate::alloc::{AllocOptions, Allocator, Report, SuperCell};
 use crate::data::cache::{CachedDevice, DataCache};
 use crate::data::writeback::{self, DirtyIndex, Writeback};
+use crate::dir::Known;
 use crate::dirs_moved::DirsMoved;
 use crate::error;
 use crate::ext4::Ext4;
@@ -235,12 +236,8 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
         whole: Whole::new(fs, &clock, options.checkpoint_ioprio, options.threads, mmp_paused),
         sb: SuperCell::new(sb, &geo),
         vol: Volume {
-            dev,
-            journal: Arc::clone(&journal),
-            geo,
-            alloc,
-            sharing: crate::xattr::Sharing::default(),
-            known: crate::dir::Known::new(options.inode_cache),
+            known: Known::new(options.inode_cache),
+            ..Volume::new(dev, Arc::clone(&journal), geo, alloc)
         },
         table: InodeTable::new(options.inode_cache),
         orphans: Orphans::default(),

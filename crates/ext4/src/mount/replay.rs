@@ -103,14 +103,7 @@ fn replay(
         found.on_volume.iter().for_each(|run| alloc.protect(*run));
         let internal = internal_inodes(&sb);
         let cell = SuperCell::new(sb, &geo);
-        let vol = Volume {
-            dev: Arc::clone(dev),
-            journal: Arc::clone(&journal),
-            geo,
-            alloc,
-            sharing: crate::xattr::Sharing::default(),
-            known: crate::dir::Known::default(),
-        };
+        let vol = Volume::new(Arc::clone(dev), Arc::clone(&journal), geo, alloc);
         let source = Source { log: &*found.device, map: &found.map, sb: jsb, fast };
         replay::run(&vol, &cell, internal, &source, recovery::replay_credits(jsb))
     })();

@@ -56,24 +56,27 @@ pub(crate) fn lookup(fs: &Fs, dir: u32, name: &[u8]) -> Result<Attr> {
         fs.vol.known.remember(dir, name, ino.0);
         ino.0
     };
-    attr_of_entry(fs, ino, dir).inspect_err(|_| {
-        fs.table.release(&fs.vol, ino, 1);
-    })
+    attr_or_forget(fs, ino, dir)
 }
 
 /// As that, without a search, if it is known where the name leads.
 fn known(fs: &Fs, dir: u32, name: &[u8]) -> Option<Result<Attr>> {
-    refer(fs, dir, name, fs.vol.known.recall(dir, name)?)
+    refer(fs, dir, fs.vol.known.recall(dir, name)?)
 }
 
 /// Takes a reference on what the name led to a moment ago. Nothing if it does not any more (K3 of `dir/known.rs`).
-pub(crate) fn refer(fs: &Fs, dir: u32, name: &[u8], seen: Sighting) -> Option<Result<Attr>> {
+pub(crate) fn refer(fs: &Fs, dir: u32, seen: Sighting) -> Option<Result<Attr>> {
     fs.table.retain(seen.ino);
-    let found = fs.vol.known.holds(dir, name, seen).then(|| attr_of_entry(fs, seen.ino, dir));
-    if !matches!(found, Some(Ok(_))) && fs.table.release(&fs.vol, seen.ino, 1) {
-        whole::unused(fs, seen.ino);
+    if !fs.vol.known.holds(seen) {
+        whole::forget(fs, seen.ino, 1);
+        return None;
     }
-    found
+    Some(attr_or_forget(fs, seen.ino, dir))
+}
+
+/// The attributes of what a directory names. The caller's reference on it goes with an error.
+fn attr_or_forget(fs: &Fs, ino: u32, dir: u32) -> Result<Attr> {
+    attr_of_entry(fs, ino, dir).inspect_err(|_| whole::forget(fs, ino, 1))
 }
 
 fn attr_of_entry(fs: &Fs, ino: u32, dir: u32) -> Result<Attr> {

@@ -328,6 +328,13 @@ fn open_gate(fs: &Fs) {
     }
 }
 
+/// Gives references on an inode back. No lock may be held.
+pub(crate) fn forget(fs: &Fs, ino: u32, n: u64) {
+    if fs.table.release(&fs.vol, ino, n) {
+        unused(fs, ino);
+    }
+}
+
 /// The last reference on an inode has gone: it may have to be deleted.
 pub(crate) fn unused(fs: &Fs, ino: u32) {
     // Who takes the last name of a referenced inode puts it on the list first and then asks for references once more, so one

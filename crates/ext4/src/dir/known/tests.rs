@@ -1,15 +1,13 @@
 //! Slots and versions, and a directory in which names change below those who look them up.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use extol_device::MemDevice;
 use extol_vfs::{Creds, FileSystem as _, FsError, NewNode, RenameFlags};
 
 use super::*;
-use crate::mkfs::{MkfsOptions, mkfs};
+use crate::Ext4;
+use crate::ops::delete::tests::{open, volume};
 use crate::ops::names::refer;
-use crate::{Ext4, MountOptions};
 
 #[test]
 fn a_name_is_known_until_it_is_taken_away() {
@@ -18,19 +16,19 @@ fn a_name_is_known_until_it_is_taken_away() {
     known.remember(2, b"name", 12);
     let sighting = known.recall(2, b"name").unwrap();
     assert_eq!(sighting.ino, 12);
-    assert!(known.holds(2, b"name", sighting));
+    assert!(known.holds(sighting));
     for other in [&b"nam"[..], b"name\0", b"name2", b"Name", b""] {
         assert_eq!(known.recall(2, other), None, "{other:?}");
         known.erase(2, other);
     }
     assert_eq!(known.recall(3, b"name"), None);
-    assert!(known.holds(2, b"name", sighting), "others went");
+    assert!(known.holds(sighting), "others went");
     known.erase(2, b"name");
-    assert!(!known.holds(2, b"name", sighting));
+    assert!(!known.holds(sighting));
     assert_eq!(known.recall(2, b"name"), None);
     known.remember(2, b"name", 12);
     assert_eq!(known.recall(2, b"name").map(|s| s.ino), Some(12));
-    assert!(!known.holds(2, b"name", sighting), "it is there again, but was away");
+    assert!(!known.holds(sighting), "it is there again, but was away");
 }
 
 #[test]
@@ -63,14 +61,14 @@ fn a_slot_that_is_being_written_is_left_alone() {
     let slot = Slot::default();
     let [key, other] = [&b"name"[..], b"other"].map(|name| Key::of(2, name).unwrap());
     slot.write(&key, 12);
-    let first = slot.read(&key).unwrap();
+    let (_, first) = slot.read(&key).unwrap();
     slot.sequence.fetch_add(1, Ordering::Relaxed);
     assert_eq!(slot.read(&key), None);
-    assert!(!slot.holds(first), "as good as erased");
+    assert!(!slot.is_at(first), "as good as erased");
     slot.write(&other, 13);
     assert_eq!(slot.read(&other), None);
     slot.sequence.fetch_add(1, Ordering::Relaxed);
-    assert_eq!(slot.read(&key).map(|s| s.ino), Some(12), "the second writer left it alone");
+    assert_eq!(slot.read(&key).map(|(ino, _)| ino), Some(12), "the second writer left it alone");
 }
 
 /// The inode tells the name, so that parts of two writers' notes would show.
@@ -96,8 +94,8 @@ fn nobody_reads_parts_of_two_notes() {
             let mut seen = 0_u64;
             while !done.load(Ordering::Relaxed) || seen == 0 {
                 for (n, key) in (0..).zip(&keys) {
-                    if let Some(sighting) = slot.read(key) {
-                        assert_eq!(sighting.ino, n);
+                    if let Some((ino, _)) = slot.read(key) {
+                        assert_eq!(ino, n);
                         seen += 1;
                     }
                 }
@@ -109,16 +107,6 @@ fn nobody_reads_parts_of_two_notes() {
         done.store(true, Ordering::Relaxed);
         reader.join().unwrap();
     });
-}
-
-fn volume() -> (Arc<MemDevice>, Arc<Ext4>) {
-    let device = Arc::new(MemDevice::new(64 << 20));
-    mkfs(&*device, &MkfsOptions::default(), &mut |_| {}).unwrap();
-    (Arc::clone(&device), open(device))
-}
-
-fn open(device: Arc<MemDevice>) -> Arc<Ext4> {
-    Ext4::open(device, &MountOptions { threads: false, ..MountOptions::default() }).unwrap()
 }
 
 fn make(fs: &Ext4, dir: u32, name: &[u8], node: NewNode) -> u32 {
@@ -210,16 +198,16 @@ fn what_went_meanwhile_is_not_found() {
     let file = make(&fs, root, b"name", NewNode::Regular);
     let seen = fs.inner().vol.known.recall(root, b"name").unwrap();
     assert_eq!(seen.ino, file);
-    assert_eq!(refer(fs.inner(), root, b"name", seen).unwrap().unwrap().id.ino, file);
+    assert_eq!(refer(fs.inner(), root, seen).unwrap().unwrap().id.ino, file);
     fs.forget(file, 1);
     fs.unlink(root, b"name").unwrap();
-    assert!(refer(fs.inner(), root, b"name", seen).is_none());
+    assert!(refer(fs.inner(), root, seen).is_none());
     // Its number is another file's, and the name another's, too.
     fs.sync().unwrap();
     let next = make(&fs, root, b"next", NewNode::Regular);
     assert_eq!(next, file);
     fs.link(next, root, b"name").unwrap();
-    assert!(refer(fs.inner(), root, b"name", seen).is_none());
+    assert!(refer(fs.inner(), root, seen).is_none());
     fs.forget(next, 1);
     assert_eq!(fs.stats().inodes_known, 0, "who gives up has given back");
     // An orphan: it stays as long as others refer to it.
@@ -227,7 +215,7 @@ fn what_went_meanwhile_is_not_found() {
     fs.retain(next);
     [&b"name"[..], b"next"].iter().for_each(|name| fs.unlink(root, name).unwrap());
     let free = fs.statfs().unwrap().inodes_free;
-    assert!(refer(fs.inner(), root, b"name", seen).is_none());
+    assert!(refer(fs.inner(), root, seen).is_none());
     assert_eq!(fs.statfs().unwrap().inodes_free, free);
     fs.forget(next, 1);
     assert_eq!(fs.statfs().unwrap().inodes_free, free + 1);

@@ -83,14 +83,7 @@ impl Lab {
         let alloc = Allocator::open(journal.clone(), &geo, &sb, AllocOptions::default()).unwrap();
         let services = Services::start(&journal).unwrap();
         let cell = SuperCell::new(sb, &geo);
-        let vol = Volume {
-            dev: shared,
-            journal,
-            geo,
-            alloc,
-            sharing: crate::xattr::Sharing::default(),
-            known: crate::dir::Known::default(),
-        };
+        let vol = Volume::new(shared, journal, geo, alloc);
         let root = Node { ino: InodeNr::ROOT, raw: vol.read_inode(InodeNr::ROOT).unwrap() };
         let open = |parent: &Node, name: &str| {
             let (ino, _) = dir::lookup(&vol, parent, name.as_bytes()).unwrap().unwrap();

@@ -3,17 +3,21 @@
 use std::sync::Arc;
 
 use extol_check::CheckOptions;
-use extol_device::MemDevice;
+use extol_device::{MemDevice, SharedDevice};
 use extol_vfs::{Fallocate, FileSystem as _, FsError, RenameFlags, SetAttr, SetTime};
 
 use crate::mkfs::{MkfsOptions, mkfs};
 use crate::{Ext4, MountOptions};
 
-fn volume() -> (Arc<MemDevice>, Arc<Ext4>) {
+pub(crate) fn volume() -> (Arc<MemDevice>, Arc<Ext4>) {
     let device = Arc::new(MemDevice::new(64 << 20));
     mkfs(&*device, &MkfsOptions::default(), &mut |_| {}).unwrap();
-    let options = MountOptions { threads: false, ..MountOptions::default() };
-    (Arc::clone(&device), Ext4::open(device, &options).unwrap())
+    (Arc::clone(&device), open(device))
+}
+
+/// Opens a volume without threads of its own.
+pub(crate) fn open(device: SharedDevice) -> Arc<Ext4> {
+    Ext4::open(device, &MountOptions { threads: false, ..MountOptions::default() }).unwrap()
 }
 
 /// Handles that `work` opens, in a volume without threads of its own.

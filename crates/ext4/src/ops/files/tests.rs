@@ -3,17 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use extol_device::{MemDevice, RecordingDevice, SharedDevice};
+use extol_device::{MemDevice, RecordingDevice};
 use extol_vfs::{Creds, FileSystem as _, FsError, NewNode};
 
+use crate::Ext4;
 use crate::mkfs::{MkfsOptions, mkfs};
-use crate::{Ext4, MountOptions};
+use crate::ops::delete::tests::open;
 
 const TEXT: &[u8] = b"written and not yet on the device";
-
-fn open(device: SharedDevice) -> Arc<Ext4> {
-    Ext4::open(device, &MountOptions { threads: false, ..MountOptions::default() }).unwrap()
-}
 
 /// Another thread's error has made the volume read-only a moment ago, and the journal lives still.
 #[test]

@@ -16,7 +16,7 @@ use crate::alloc::{AllocOptions, Allocator, SuperCell};
 use crate::dir;
 use crate::node::Node;
 use crate::volume::Volume;
-use crate::xattr::{CREDITS, Sharing, acl, get, set};
+use crate::xattr::{CREDITS, acl, get, set};
 
 pub const FILES: usize = 12;
 pub const NEEDS_LINUX: [Need; 3] = [Need::Root, Need::Loop, Need::Kernel("ext4")];
@@ -66,14 +66,7 @@ impl Lab {
         .unwrap();
         let alloc = Allocator::open(journal.clone(), &geo, &sb, AllocOptions::default()).unwrap();
         let cell = SuperCell::new(sb, &geo);
-        let vol = Volume {
-            dev: shared,
-            journal,
-            geo,
-            alloc,
-            sharing: Sharing::default(),
-            known: crate::dir::Known::default(),
-        };
+        let vol = Volume::new(shared, journal, geo, alloc);
         Self { scratch, image, device, vol, cell }
     }
 
