@@ -39,8 +39,8 @@ pub(crate) struct InodeState {
     pub lazy_times: bool,
     /// Just made: its slot holds what was there before.
     pub born: bool,
-    /// Deleted in the transaction that took its last name: whoever did that still has to take it out of memory, unless it
-    /// is a ghost.
+    /// Deleted, and its number may be another inode's: whoever did that still has to take it out of memory, unless it is a
+    /// ghost.
     pub gone: bool,
 }
 

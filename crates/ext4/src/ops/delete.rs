@@ -23,6 +23,8 @@
 //! - D2: nobody can come to refer to an inode while it is deleted: names lead to it only under its directory's lock, and
 //!   who comes by number waits for its own lock and then finds it without links and on no list (`End::of` is asked with
 //!   both locks held, [`delete`] with its own). Nobody who knows it can come to open it: `InodeTable::bury`.
+//! - D3: from the moment on that its number is free, who still has the cell finds it dead: it is marked before its lock is given
+//!   back ([`at_once`], [`delete`]). What is known by number, as the list of dirty files, may be the next inode's.
 
 use std::sync::Arc;
 
@@ -154,6 +156,8 @@ pub(crate) fn delete(fs: &Fs, st: &mut InodeState) -> Result<()> {
         }
     };
     finish(fs, &mut h, st)?;
+    // Whoever waits for its lock (write-back, a reader's time) must not take the number's next inode for this one.
+    st.gone = true;
     h.stop().map_err(error::journal)
 }
 

@@ -6,6 +6,7 @@ use extol_check::CheckOptions;
 use extol_device::{MemDevice, SharedDevice};
 use extol_vfs::{Fallocate, FileSystem as _, FsError, RenameFlags, SetAttr, SetTime};
 
+use crate::data::writeback;
 use crate::mkfs::{MkfsOptions, mkfs};
 use crate::{Ext4, MountOptions};
 
@@ -77,6 +78,32 @@ fn a_referenced_file_is_an_orphan_until_nobody_knows_it() {
     assert_eq!(handles(&fs, || drop(node)), 1, "blocks and inode together");
     assert_eq!(left(&fs), before);
     close(&device, &fs);
+}
+
+/// Write-back waited for the lock of a file that was deleted meanwhile. The number is another file's by now, whose data must not
+/// be forgotten for it.
+#[test]
+fn who_waited_for_a_deleted_file_leaves_the_next_one_alone() {
+    let (device, fs) = volume();
+    let inner = fs.inner();
+    fs.write_file("a", vec![1; 9000]).unwrap();
+    let node = fs.inode("a").unwrap();
+    let ino = node.ino();
+    fs.remove_file("a").unwrap();
+    let waits = inner.cell(ino).unwrap();
+    // As by whoever takes the last reference, before the cell leaves the table.
+    super::delete(inner, &mut waits.write().unwrap()).unwrap();
+    fs.sync().unwrap();
+    fs.write_file("b", vec![2; 9000]).unwrap();
+    assert_eq!(fs.inode("b").unwrap().ino(), ino, "the first free one");
+    assert_eq!(inner.dirty.len(), 1);
+    if let Ok(mut st) = waits.write() {
+        writeback::flush(inner, &mut st).unwrap();
+    }
+    assert_eq!(inner.dirty.len(), 1, "it still is to be written");
+    drop(node);
+    close(&device, &fs);
+    assert_eq!(open(device).read_file("b").unwrap(), [2; 9000]);
 }
 
 #[test]
