@@ -66,12 +66,25 @@ pub(super) fn all(fs: &Arc<Ext4>, spot: &Spot) -> Result<()> {
             continue;
         }
         let Some(entry) = level.left.pop() else { continue };
+        if entry.kind.is_some_and(|kind| kind != FileKind::Directory) {
+            // Without a reference on it: it goes in one transaction with its name.
+            match fs.unlink(level.dir.ino(), &entry.name) {
+                // Another one has its name by now, or the entry lies.
+                Err(FsError::IsADirectory) => {}
+                result => {
+                    gone_is_fine(result)?;
+                    level.moved = true;
+                    continue;
+                }
+            }
+        }
         let node = match level.dir.lookup(&entry.name) {
             Ok(node) => node,
             Err(FsError::NotFound) => continue,
             Err(e) => return Err(e),
         };
         if node.kind() != FileKind::Directory {
+            drop(node);
             gone_is_fine(fs.unlink(level.dir.ino(), &entry.name))?;
             level.moved = true;
             continue;

@@ -283,7 +283,18 @@ fn attributes() {
 }
 
 #[test]
-fn a_circle_of_directories_ends_the_walk() {
+fn files_of_a_removed_directory_go_with_their_names() {
+    let fs = volume();
+    fs.create_dir("/d").unwrap();
+    (0..10).for_each(|n| fs.write_file(format!("/d/{n}"), "contents").unwrap());
+    fs.sync().unwrap();
+    // The directory itself is in use, and an orphan first.
+    assert_eq!(handles(&fs, || fs.remove_dir_all("/d").unwrap()), 10 + 2);
+    finish(&fs);
+}
+
+/// A small volume with a directory in another one, whose entry was changed by `change` (inode, length, kind, name).
+fn with_an_entry(change: impl Fn(&mut [u8], u32)) -> Arc<Ext4> {
     let device = Arc::new(MemDevice::new(8 << 20));
     let options =
         MkfsOptions { features: vec!["^metadata_csum,^inline_data".into()], ..MkfsOptions::default() };
@@ -293,18 +304,33 @@ fn a_circle_of_directories_ends_the_walk() {
     let (outer, circle) =
         (fs.metadata("/outer").unwrap().id.ino, fs.metadata("/outer/circle").unwrap().id.ino);
     fs.unmount().unwrap();
-    // The entry "circle" now names the directory that it is in.
     let mut bytes = device.to_bytes();
-    let entry = circle.to_le_bytes();
     let places: Vec<_> =
         bytes.windows(14).enumerate().filter(|(_, w)| w.ends_with(b"circle")).map(|(i, _)| i).collect();
     for at in places {
         // In its directory, and in the log.
-        assert_eq!(bytes[at..at + 4], entry);
-        bytes[at..at + 4].copy_from_slice(&outer.to_le_bytes());
+        assert_eq!(bytes[at..at + 4], circle.to_le_bytes());
+        change(&mut bytes[at..at + 14], outer);
     }
-    let fs = Ext4::open(Arc::new(MemDevice::from_bytes(&bytes)), &MountOptions::default()).unwrap();
+    Ext4::open(Arc::new(MemDevice::from_bytes(&bytes)), &MountOptions::default()).unwrap()
+}
+
+#[test]
+fn a_circle_of_directories_ends_the_walk() {
+    // The entry "circle" names the directory that it is in.
+    let fs = with_an_entry(|entry, outer| entry[..4].copy_from_slice(&outer.to_le_bytes()));
     let walked: Vec<_> = fs.walk("/").unwrap().collect();
     assert_eq!(walked.iter().filter(|e| matches!(e, Err(FsError::Corrupt { .. }))).count(), 1);
     assert!(matches!(fs.remove_dir_all("/outer"), Err(FsError::Corrupt { .. })));
+}
+
+#[test]
+fn a_directory_that_is_listed_as_a_file_is_removed_as_what_it_is() {
+    let fs = with_an_entry(|entry, _| {
+        assert_eq!(entry[7], 2);
+        entry[7] = 1;
+    });
+    fs.write_file("/outer/circle/f", "").unwrap();
+    fs.remove_dir_all("/outer").unwrap();
+    assert!(!fs.exists("/outer"));
 }
