@@ -1,7 +1,7 @@
 # Every target works on a fresh machine: scripts/install-deps.sh installs what is missing.
 
 .DEFAULT_GOAL := build
-.PHONY: help deps build demo test lint bench long-test crash fuzz soak kill-rounds io-uring clean
+.PHONY: help deps build demo test lint bench long-test crash fuzz soak kill-rounds shake io-uring clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ soak: deps ## stress a mount for an hour, memory and threads watched (SECONDS=36
 
 kill-rounds: deps ## kill mounts under load, 500 times (ROUNDS=500)
 	@scripts/kill.sh $(or $(ROUNDS),500)
+
+shake: deps ## hold threads up at their locks, another choice of places for each seed (MINUTES=30)
+	@scripts/shake.sh $(or $(MINUTES),30)
 
 clean: ## remove what was built and the demo image
 	cargo clean

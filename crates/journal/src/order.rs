@@ -26,10 +26,12 @@ pub(crate) fn wanted() {
     rank::check(Rank::Handle, 0);
 }
 
+#[track_caller]
 pub(crate) fn opened() {
     rank::entered(Rank::Handle, 0);
 }
 
+#[track_caller]
 pub(crate) fn closed() {
     // A handle that was sent to another thread stays noted with the first one.
     rank::left(Rank::Handle, 0);

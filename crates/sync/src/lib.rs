@@ -11,13 +11,16 @@
 //! opposite, that deadlines come at any moment). For the first there is
 //! ThreadSanitizer (`scripts/tsan.sh`), for the second the tests on real threads.
 //!
-//! [`rank`] checks the lock order of the whole program in debug builds.
+//! [`rank`] checks the lock order of the whole program in debug builds; with `EXTOL_SHAKE=SEED` they also come late to locks and
+//! late away from them (`shake.rs`), which finds what needs a thread to be held up at a bad moment.
 //!
 //! Counters that decide nothing (statistics) use the standard library directly: a step at each of them would only make
 //! the schedules longer.
 
 mod bell;
 pub mod rank;
+#[cfg(all(debug_assertions, not(feature = "model")))]
+mod shake;
 
 pub use bell::Bell;
 

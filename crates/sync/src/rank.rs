@@ -13,9 +13,16 @@
 //!
 //! What cannot wait needs no order (`try_lock`), and is noted only where it stays held ([`note`]). In release builds all
 //! this is nothing: [`Held`] is empty.
+//!
+//! Debug builds can also be [shaken](super::shake).
 
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
+#[cfg(debug_assertions)]
+use std::panic::Location;
+
+#[cfg(all(debug_assertions, not(feature = "model")))]
+use crate::shake::{Moment, pause};
 
 use crate::{Mutex as Lock, MutexGuard};
 
@@ -80,12 +87,19 @@ crate::thread_local! {
 /// As long as this lives, its thread holds something of that rank.
 #[derive(Debug)]
 #[must_use]
-pub struct Held(#[cfg(debug_assertions)] Rank, #[cfg(debug_assertions)] u64);
+pub struct Held {
+    #[cfg(debug_assertions)]
+    rank: Rank,
+    #[cfg(debug_assertions)]
+    place: u64,
+    #[cfg(debug_assertions)]
+    since: &'static Location<'static>,
+}
 
 impl Drop for Held {
     fn drop(&mut self) {
         #[cfg(debug_assertions)]
-        left(self.0, self.1);
+        left_since(self.rank, self.place, self.since);
     }
 }
 
@@ -100,14 +114,17 @@ pub fn enter(rank: Rank, place: u64) -> Held {
 }
 
 /// A lock was taken without waiting.
+#[track_caller]
 pub fn note(rank: Rank, place: u64) -> Held {
     entered(rank, place);
-    Held(
+    Held {
         #[cfg(debug_assertions)]
         rank,
         #[cfg(debug_assertions)]
         place,
-    )
+        #[cfg(debug_assertions)]
+        since: Location::caller(),
+    }
 }
 
 /// The thread holds something from now on, until [`left`].
@@ -118,15 +135,27 @@ pub fn entered(rank: Rank, place: u64) {
 }
 
 /// The thread no longer holds this. Nothing happens if another thread took it.
+#[track_caller]
 pub fn left(rank: Rank, place: u64) {
-    if cfg!(debug_assertions) {
-        HELD.with(|held| {
-            let mut held = held.borrow_mut();
-            if let Some(at) = held.iter().rposition(|h| *h == (rank, place)) {
-                held.remove(at);
-            }
-        });
-    }
+    #[cfg(debug_assertions)]
+    left_since(rank, place, Location::caller());
+    #[cfg(not(debug_assertions))]
+    let _ = (rank, place);
+}
+
+/// As that, and it was taken there.
+#[cfg(debug_assertions)]
+fn left_since(rank: Rank, place: u64, since: &'static Location<'static>) {
+    HELD.with(|held| {
+        let mut held = held.borrow_mut();
+        if let Some(at) = held.iter().rposition(|h| *h == (rank, place)) {
+            held.remove(at);
+        }
+    });
+    #[cfg(not(feature = "model"))]
+    pause(since, Moment::Behind);
+    #[cfg(feature = "model")]
+    let _ = since;
 }
 
 /// In debug builds, panics if a thread that holds what this one does must not wait for this lock.
@@ -144,6 +173,8 @@ pub fn check(rank: Rank, place: u64) {
         if let Some((r, p)) = wrong {
             panic!("lock order: {rank:?} {place} wanted while {r:?} {p} is held");
         }
+        #[cfg(all(debug_assertions, not(feature = "model")))]
+        pause(Location::caller(), Moment::Before);
     }
 }
 

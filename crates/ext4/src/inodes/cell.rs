@@ -161,25 +161,30 @@ impl Cell {
     }
 
     /// Locks for reading.
+    #[track_caller]
     pub fn read(&self) -> Result<ReadGuard<'_>> {
         self.read_if(|state| !state.gone)
     }
 
     /// Locks for writing.
+    #[track_caller]
     pub fn write(&self) -> Result<WriteGuard<'_>> {
         self.write_if(|state| !state.gone)
     }
 
     /// Locks for reading what is remembered, also of a file that is deleted.
+    #[track_caller]
     pub fn read_ghost(&self) -> Result<ReadGuard<'_>> {
         self.read_if(|_| true)
     }
 
     /// Locks for writing; nothing of a file that is deleted may reach the volume.
+    #[track_caller]
     pub fn write_ghost(&self) -> Result<WriteGuard<'_>> {
         self.write_if(|_| true)
     }
 
+    #[track_caller]
     fn read_if(&self, wanted: impl FnOnce(&InodeState) -> bool) -> Result<ReadGuard<'_>> {
         let held = rank::enter(self.rank(), self.ino.into());
         let guard = RwLockReadGuard::try_map(self.state.read(), |s| s.as_ref().filter(|s| wanted(s)));
@@ -188,6 +193,7 @@ impl Cell {
         Ok(Ranked::new(guard, held))
     }
 
+    #[track_caller]
     fn write_if(&self, wanted: impl FnOnce(&InodeState) -> bool) -> Result<WriteGuard<'_>> {
         let held = rank::enter(self.rank(), self.ino.into());
         let guard = RwLockWriteGuard::try_map(self.state.write(), |s| s.as_mut().filter(|s| wanted(s)));
@@ -226,6 +232,7 @@ impl Cell {
     }
 
     /// Locks for reading if that needs no waiting, for the lock or for data that was left to others.
+    #[track_caller]
     pub fn try_read(&self) -> Option<ReadGuard<'_>> {
         let wanted =
             |state: &InodeState| !state.gone && state.deferred.as_ref().is_none_or(Deferral::is_settled);
@@ -235,6 +242,7 @@ impl Cell {
     }
 
     /// Locks for writing if nobody else has the lock.
+    #[track_caller]
     pub fn try_write(&self) -> Option<WriteGuard<'_>> {
         let mut guard = self.try_write_times()?;
         self.count();
@@ -243,6 +251,7 @@ impl Cell {
     }
 
     /// The same, for somebody who will only change time stamps.
+    #[track_caller]
     pub fn try_write_times(&self) -> Option<WriteGuard<'_>> {
         let state = self.state.try_write()?;
         let guard = RwLockWriteGuard::try_map(state, |s| s.as_mut().filter(|s| !s.gone)).ok()?;

@@ -49,6 +49,7 @@ pub(crate) type Inside<'a> = Ranked<RwLockReadGuard<'a, bool>>;
 
 impl Gate {
     /// Passes; waits while the gate is closed, or says so if that was asked for.
+    #[track_caller]
     pub fn enter(&self) -> Result<Inside<'_>> {
         loop {
             let held = rank::enter(Rank::Gate, 0);
@@ -66,12 +67,14 @@ impl Gate {
     }
 
     /// Passes if nobody closes the gate.
+    #[track_caller]
     pub fn try_enter(&self) -> Option<Inside<'_>> {
         let guard = self.closed.try_read().filter(|closed| !**closed)?;
         Some(Ranked::new(guard, rank::note(Rank::Gate, 0)))
     }
 
     /// Passes, or leaves something to be done after the opening.
+    #[track_caller]
     pub fn enter_or(&self, otherwise: impl FnOnce() -> Deferred) -> Option<Inside<'_>> {
         loop {
             if let Some(inside) = self.try_enter() {

@@ -1,0 +1,143 @@
+//! Shaking: threads come late to locks, and late away from them, so that others come in between.
+//!
+//! Some mistakes need a thread that is held up between two locks for as long as others take for half a dozen operations. On a busy
+//! machine that is once in ten thousand runs. With `EXTOL_SHAKE=SEED` in the environment a debug build makes it happen:
+//!
+//! ```text
+//!   ──── lock ▓▓▓ work ▓▓▓ unlock ──── work ──── lock ▓▓▓
+//!      ↑                         ↑             ↑
+//!      before                    behind        before      each a place: a line of the source, and which of the two
+//! ```
+//!
+//! - The seed chooses a few places that are *slow* in this process (one of [`SLOW`]). Whoever comes there may be held up for
+//!   milliseconds: often in the beginning, seldom later, so that a lock which everybody takes all the time slows a
+//!   test down by seconds, not by hours.
+//! - Everywhere else a thread gives way now and then.
+//!
+//! Locks count that have a [rank](super::rank); time, not order, is all that is changed, so whatever fails is a mistake. What a
+//! seed does cannot be repeated exactly, but its slow places stay the same as long as the source does.
+//!
+//! Without the variable a debug build pays a look at a word for each lock, and a release build nothing.
+
+use std::cell::Cell;
+use std::panic::Location;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// One place of so many is slow.
+const SLOW: u64 = 20;
+/// Who comes to a slow place is held up every so many times at most,
+const OFTEN: u64 = 6;
+/// and after the first visits about so many times for each doubling of their number.
+const DENSE: u64 = 24;
+/// For at most so long.
+const LONGEST_US: u64 = 15_000;
+/// Anybody gives way every so many times.
+const GIVE_WAY: u64 = 16;
+/// Counters of visits; places share them.
+const COUNTERS: usize = 1024;
+
+static SEED: LazyLock<Option<u64>> = LazyLock::new(|| {
+    let seed = std::env::var("EXTOL_SHAKE").ok().filter(|text| !text.is_empty())?;
+    Some(seed.parse().unwrap_or_else(|_| panic!("EXTOL_SHAKE: '{seed}' is not a number")))
+});
+static VISITS: [AtomicU64; COUNTERS] = [const { AtomicU64::new(0) }; COUNTERS];
+static THREADS: AtomicU64 = AtomicU64::new(1);
+
+thread_local! {
+    static DICE: Cell<u64> = Cell::new(mix(THREADS.fetch_add(1, Ordering::Relaxed)));
+}
+
+/// Where a thread comes by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Moment {
+    /// It is about to take a lock.
+    Before,
+    /// It has given one back.
+    Behind,
+}
+
+/// What happens to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    GoOn,
+    GiveWay,
+    Wait(Duration),
+}
+
+fn mix(n: u64) -> u64 {
+    let n = (n ^ n >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let n = (n ^ n >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    n ^ n >> 31
+}
+
+fn place_of(at: &Location<'_>, moment: Moment) -> u64 {
+    let file = at.file().bytes().fold(0, |hash: u64, byte| mix(hash ^ u64::from(byte)));
+    mix(file ^ u64::from(at.line()) << 32 ^ u64::from(at.column()) << 8 ^ moment as u64)
+}
+
+/// For the `visit`-th one (from 1) at a place.
+fn decide(seed: u64, place: u64, visit: u64, dice: u64) -> Fate {
+    let slow = mix(mix(seed) ^ place).is_multiple_of(SLOW);
+    let (dice, how_long) = (dice >> 32, dice & 0xFFFF_FFFF);
+    if slow && dice.is_multiple_of(OFTEN.max(visit / DENSE)) {
+        return Fate::Wait(Duration::from_micros(how_long % LONGEST_US));
+    }
+    if dice.is_multiple_of(GIVE_WAY) { Fate::GiveWay } else { Fate::GoOn }
+}
+
+/// A thread comes by there.
+pub(crate) fn pause(at: &Location<'_>, moment: Moment) {
+    let Some(seed) = *SEED else { return };
+    let place = place_of(at, moment);
+    let visit = VISITS[place as usize % COUNTERS].fetch_add(1, Ordering::Relaxed) + 1;
+    // (A thread that ends has no dice any more.)
+    let dice = DICE.try_with(|dice| {
+        let next = dice.get().wrapping_add(0x9E37_79B9_7F4A_7C15);
+        dice.set(next);
+        mix(next ^ seed)
+    });
+    match decide(seed, place, visit, dice.unwrap_or(1)) {
+        Fate::GoOn => {}
+        Fate::GiveWay => std::thread::yield_now(),
+        Fate::Wait(time) => std::thread::sleep(time),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLACES: u64 = 2000;
+
+    fn waits(seed: u64, place: u64, visits: std::ops::Range<u64>) -> usize {
+        visits.filter(|n| matches!(decide(seed, place, *n, mix(n ^ place << 20)), Fate::Wait(_))).count()
+    }
+
+    #[test]
+    fn a_seed_chooses_a_few_places_and_another_one_others() {
+        let slow = |seed| (0..PLACES).filter(|p| waits(seed, mix(*p), 1..100) > 0).collect::<Vec<_>>();
+        let (one, other) = (slow(1), slow(2));
+        let expected = (PLACES / SLOW) as usize;
+        assert!((expected / 2..expected * 2).contains(&one.len()), "{}", one.len());
+        let both = one.iter().filter(|p| other.contains(p)).count();
+        assert!(both < expected / 3, "{both} of {expected} are slow for both");
+        assert_eq!(one, slow(1), "the same each time");
+    }
+
+    #[test]
+    fn a_slow_place_that_all_come_to_holds_up_seldom() {
+        let slow = (0..).map(mix).find(|p| waits(7, *p, 1..100) > 0).unwrap();
+        let (first, later) = (waits(7, slow, 1..100), waits(7, slow, 1_000_000..1_100_000));
+        assert!((8..30).contains(&first), "{first}");
+        assert!(later < 20, "{later}");
+    }
+
+    #[test]
+    fn lines_and_moments_are_places() {
+        let (here, there) = (Location::caller(), place_of(Location::caller(), Moment::Before));
+        assert_ne!(place_of(here, Moment::Before), place_of(here, Moment::Behind));
+        assert_ne!(place_of(here, Moment::Before), there);
+    }
+}
