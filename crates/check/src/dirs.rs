@@ -79,7 +79,7 @@ pub(crate) fn read(vol: &Vol, inodes: &Inodes, dir: &Dir, max_findings: usize) -
             let holes = mapped != *blocks;
             let tree_size = usize::try_from(*blocks).unwrap_or(0);
             if dir.hashed && !holes {
-                reader.tree = Some(Tree::new(vol, dir.ino, dir.seed, dir.odd_names, tree_size));
+                reader.tree = Some(Tree::new(vol, dir, tree_size));
             }
             let mut next = 0;
             let bs = vol.geo.block_len();

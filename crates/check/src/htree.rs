@@ -15,6 +15,7 @@ use extol_ondisk::{Compat, FileType, Incompat, InodeSeed};
 use crate::bytes::{le8, le16, le32};
 use crate::error::Result;
 use crate::inode::Scanned;
+use crate::inodes::Dir;
 use crate::map::Mapped;
 use crate::raw::Raw;
 use crate::report::{Finding, Findings, Kind};
@@ -99,22 +100,25 @@ pub(crate) struct Tree<'a> {
     odd_names: bool,
     depth: u32,
     blocks: Vec<Block>,
+    /// The directory is being deleted, from its end on.
+    shrinks: bool,
     given_up: bool,
 }
 
 impl<'a> Tree<'a> {
     /// For a directory of `blocks` blocks, all of them mapped.
-    pub(crate) fn new(vol: &'a Vol, ino: u32, seed: InodeSeed, odd_names: bool, blocks: usize) -> Self {
+    pub(crate) fn new(vol: &'a Vol, dir: &Dir, blocks: usize) -> Self {
         let block =
             Block { shape: Shape::Unread, parent: 0, named: 0, low: !0, high: 0, from: 0, to: HASH_END };
         Self {
             vol,
-            ino,
-            seed,
+            ino: dir.ino,
+            seed: dir.seed,
             hasher: None,
-            odd_names,
+            odd_names: dir.odd_names,
             depth: 0,
             blocks: vec![block; blocks],
+            shrinks: dir.orphan,
             given_up: false,
         }
     }
@@ -205,8 +209,10 @@ impl<'a> Tree<'a> {
                     (block.from, block.to) = (hash, next);
                 }
                 None => {
-                    let what = format!("an index entry names block {child}, which does not exist");
-                    self.error(out, Kind::HtreeReference, lblk, &what);
+                    if !self.shrinks {
+                        let what = format!("an index entry names block {child}, which does not exist");
+                        self.error(out, Kind::HtreeReference, lblk, &what);
+                    }
                     self.given_up = true;
                 }
             }

@@ -80,22 +80,34 @@ fn a_removed_directory_in_use_is_an_orphan() {
     }
 }
 
-/// A long link whose deletion was cut between its block and its inode: Linux leaves such orphans, and so did we.
+/// Links and directories whose deletion was cut between their blocks and their inode: Linux leaves such orphans, and so do we.
 #[test]
-fn a_link_on_its_way_out_is_an_orphan() {
-    if !require(&[Need::Tool("mke2fs"), Need::Tool("debugfs")]) {
+fn what_is_on_its_way_out_is_an_orphan() {
+    if !require(&[Need::Tool("mke2fs"), Need::Tool("debugfs"), Need::Tool("e2fsck")]) {
         return;
     }
+    let long = format!("symlink /gone {}", "x".repeat(80));
+    // The block of a hashed directory is its root.
+    let hashed = ["sif <12> flags 0x81000", "sif / links_count 3"];
+    for (make, more) in [(&long[..], &[][..]), ("mkdir /gone", &[]), ("mkdir /gone", &hashed[..1])] {
+        on_its_way_out(make, more, make.starts_with("mkdir").then_some(hashed[1]));
+    }
+}
+
+fn on_its_way_out(make: &str, more: &[&str], root: Option<&str>) {
     let scratch = Scratch::new();
     let image = Image::mke2fs(scratch.path(), "a.img", 16 << 20, &["-t", "ext4", "-b", "1024"]);
     let debugfs = |command: &str| run_ok(tool("debugfs").args(["-w", "-R", command]).arg(&image.path));
-    debugfs(&format!("symlink /link {}", "x".repeat(80)));
-    let block = debugfs("blocks /link").lines().next().expect("its block").trim().to_owned();
+    debugfs(make);
+    let block = debugfs("blocks /gone").lines().next().expect("its block").trim().to_owned();
     // What is left when the block is gone: an empty extent tree.
     for field in ["block[0] 0xF30A", "block[1] 4", "block[2] 0", "block[3] 0", "block[4] 0", "block[5] 0"] {
         debugfs(&format!("sif <12> {field}"));
     }
-    for command in ["sif <12> size 0", "sif <12> blocks 0", "sif <12> links_count 0", "unlink /link"] {
+    for command in ["sif <12> size 0", "sif <12> blocks 0", "sif <12> links_count 0", "unlink /gone"] {
+        debugfs(command);
+    }
+    for command in more.iter().copied().chain(root) {
         debugfs(command);
     }
     debugfs(&format!("freeb {block}"));
@@ -110,11 +122,15 @@ fn a_link_on_its_way_out_is_an_orphan() {
         device.write_at(&bytes, 0).expect("write");
         look(device, Recovery::InMemory).expect("a report")
     };
-    assert!(!report().is_clean(), "nobody says yet that it is an orphan");
+    assert!(!report().is_clean(), "{make}, {more:?}: nobody says yet that it is an orphan");
     debugfs("ssv last_orphan 12");
     debugfs("feature needs_recovery");
     let found = report();
-    assert!(found.is_clean() && found.counts.orphans == 1, "{found}");
+    assert!(found.is_clean() && found.counts.orphans == 1, "{make}, {more:?}: {found}");
+    // e2fsck deletes it without a question, and then finds nothing.
+    let status = tool("e2fsck").arg("-fp").arg(&image.path).status().expect("e2fsck");
+    assert_eq!(status.code(), Some(1), "{make}, {more:?}");
+    run_ok(tool("e2fsck").arg("-fn").arg(&image.path));
 }
 
 #[test]
