@@ -65,6 +65,11 @@ impl Ledger {
         })
     }
 
+    /// Other operations from now on.
+    pub fn reseed(&mut self, seed: u64) {
+        self.rng = SmallRng::seed_from_u64(seed);
+    }
+
     fn now(&self) -> &State {
         self.states.last().expect("never empty")
     }

@@ -1,5 +1,6 @@
 //! One volume on failing devices: work until something fails, then everything that must hold afterwards.
 
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -154,7 +155,8 @@ enum Soundness {
 
 impl Soundness {
     fn allows(self, report: &Report) -> bool {
-        let is_of_file = |f: &Finding| matches!(f.kind, Finds::InodeDeletion | Finds::InodeBitmap);
+        let of_file = [Finds::InodeDeletion, Finds::InodeBitmap, Finds::BlockBitmap, Finds::OrphanFile];
+        let is_of_file = |f: &Finding| of_file.contains(&f.kind);
         match self {
             Self::Clean => report.is_clean(),
             Self::Undeleted => {
@@ -237,7 +239,14 @@ pub fn in_time<T: Send + 'static>(what: &str, f: impl FnOnce() -> T + Send + 'st
     }
 }
 
-/// One run, alone or with several threads.
+/// The same for the same, each time.
+fn seed_of(what: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    what.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// One run, alone or with several threads, which then do other things in each run.
 pub fn run(variant: Variant, base: &Base, side: Side, fault: Fault, threads: usize) -> Outcome {
     let what = format!("{}, {side:?}, {fault:?}", variant.name);
     let (base, label) = (base.clone(), what.clone());
@@ -251,6 +260,10 @@ impl Rig {
     fn judge(&self, side: Side, fault: Fault, threads: usize, what: &str) -> Outcome {
         let fs = self.mount(threads > 0);
         let mut ledgers = self.base.ledgers.clone();
+        if threads > 0 {
+            let others = |n| seed_of(&(what, n, std::env::var_os("EXTOL_SHAKE")));
+            ledgers.iter_mut().enumerate().for_each(|(n, l)| l.reseed(others(n)));
+        }
         self.device(side).arm(fault);
         let failed = self.work(&fs, &mut ledgers, threads);
         let mut outcome = Outcome::default();
@@ -293,7 +306,7 @@ impl Rig {
         }
         let noted = outcome.aborted && !fault.forever && fault.kind != Kind::Gone;
         if noted {
-            self.must_be_noted(fault, aborted_before, what);
+            self.must_be_noted(fault, aborted_before, &format!("{what}, {:?}", fs.trouble()));
         }
         drop(fs);
         let damage = !outcome.aborted && broken;
@@ -388,7 +401,8 @@ impl Rig {
             assert!(sb.state.contains(State::ERROR), "{what}: the state on disk");
             assert_eq!(
                 (sb.error_count, sb.first_error_errcode, sb.last_error_errcode),
-                (1, CODE_EIO, CODE_EIO)
+                (1, CODE_EIO, CODE_EIO),
+                "{what}: the error on disk"
             );
             assert_eq!((sb.first_error_line, sb.first_error_ino), (0, 0));
             assert!(sb.first_error_block == 0 || fault.kind == Kind::Read, "{what}");
