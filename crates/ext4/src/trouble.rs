@@ -18,14 +18,16 @@
 //!   for a shutdown on purpose or a volume opened read-only.
 //! - E3: a device that refuses the mark changes nothing: the volume is read-only all the same, and the journal's own error
 //!   number, which may lie on another device, says enough to the next mount.
-//! - E4: that the volume is read-only acknowledges nothing. Who syncs asks the journal whether it was aborted, and writes what
+//! - E4: who meets an error after an abort has met what the abort left half done in memory (a bit that is set and not taken back,
+//!   say), which proves nothing about the volume: it is the abort that is noted (`Fs::error`).
+//! - E5: that the volume is read-only acknowledges nothing. Who syncs asks the journal whether it was aborted, and writes what
 //!   is dirty unless the volume was closed in order (`ops::files::sync_now`, `ops::files::begin_fsync`); an error aborts the
 //!   journal before it makes the volume read-only.
 //!
 //! Everything here runs at the entry of an operation that is over: no handle, no inode lock.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use extol_device::BlockDevice;
 use extol_ondisk::Superblock;
@@ -79,6 +81,8 @@ impl Note<'_> {
 pub(crate) struct Trouble {
     /// Errors noted.
     seen: AtomicU64,
+    /// Code, inode and block of the error that aborts the journal, if it is not one of the journal's own.
+    cause: OnceLock<(u8, u32, u64)>,
     /// The mark of an abort was tried.
     marked: AtomicBool,
     /// The process is asked to end.
@@ -170,13 +174,17 @@ impl Fs {
     }
 
     fn error(&self, text: &str, note: Note<'_>) {
+        if !self.writes_nothing() && self.vol.journal.check_aborted().is_err() {
+            return self.note_abort();
+        }
         self.trouble.seen.fetch_add(1, Ordering::AcqRel);
         self.trouble.first.lock().get_or_insert_with(|| text.to_owned());
         if self.writes_nothing() {
             self.ask_for_the_end();
         } else if self.live.errors() != ErrorPolicy::Continue {
             // What the failed operation changed before it met the error must not become durable. (Who finds the volume
-            // read-only must find the journal aborted, too: E4.)
+            // read-only must find the journal aborted, too: E5.)
+            let _ = self.trouble.cause.set((note.code, note.ino, note.block));
             let _ = self.vol.journal.abort(note.what);
             self.read_only.store(true, Ordering::Release);
             self.stop(note);
@@ -200,7 +208,8 @@ impl Fs {
         let Some(why) = self.vol.journal.failure() else { return };
         self.read_only.store(true, Ordering::Release);
         self.trouble.first.lock().get_or_insert_with(|| why.clone());
-        self.stop(Note { what: &why, code: IO, ino: 0, block: 0 });
+        let (code, ino, block) = self.trouble.cause.get().copied().unwrap_or((IO, 0, 0));
+        self.stop(Note { what: &why, code, ino, block });
     }
 
     fn stop(&self, note: Note<'_>) {
@@ -235,3 +244,6 @@ fn function_name(what: &str) -> [u8; 32] {
     }
     func
 }
+
+#[cfg(test)]
+mod tests;
