@@ -8,6 +8,8 @@ mod device;
 mod ledger;
 mod rig;
 
+use std::process::Command;
+
 use device::{Fault, Kind};
 use rig::{Base, Side, Variant, run};
 
@@ -82,6 +84,23 @@ fn data_in_the_log() {
 #[test]
 fn external_log() {
     matrix(VARIANTS[3]);
+}
+
+/// The same while threads are held up at their locks (`crates/sync/src/shake.rs`), which a process is told once.
+/// `scripts/shake.sh` tries more seeds, and more tests.
+#[test]
+fn many_threads_shaken() {
+    const SHAKE: &str = "EXTOL_SHAKE";
+    if !cfg!(debug_assertions) || std::env::var_os(SHAKE).is_some() {
+        println!("a release build cannot be shaken, and who is shaken need not be again");
+        return;
+    }
+    for seed in 1..=2 {
+        let mut test = Command::new(std::env::current_exe().unwrap());
+        let out = test.args(["--exact", "many_threads"]).env(SHAKE, seed.to_string()).output().unwrap();
+        let text = String::from_utf8_lossy(&out.stdout);
+        assert!(out.status.success() && text.contains("1 passed"), "{SHAKE}={seed}:\n{text}");
+    }
 }
 
 /// Several threads with all services.
