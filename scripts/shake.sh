@@ -2,7 +2,7 @@
 # Runs the tests with many threads while threads are held up before and behind locks (crates/sync/src/shake.rs): each seed
 # slows down other places. What fails is a mistake between threads that a busy machine would show once in thousands of runs.
 #
-#   scripts/shake.sh [MINUTES] [SEED]     default: 30 minutes from seed 1; a seed takes about a minute
+#   scripts/shake.sh [MINUTES] [SEED]     default: 30 minutes from seed 1; a seed takes about two minutes
 set -euo pipefail
 cd "$(dirname "$0")/.."
 minutes=${1:-30}
@@ -13,6 +13,7 @@ trap 'rm -f "$log"' EXIT
 # Debug builds: a release build cannot be shaken.
 cargo test --quiet -p extol --test faults --test random --test closing --test whole --no-run
 cargo test --quiet -p extol-journal --test runtime --no-run
+cargo test --quiet -p extol-cli --test stress --no-run
 cargo build --quiet -p extol-crashkit
 crashkit=${CARGO_TARGET_DIR:-target}/debug/extol-crashkit
 
@@ -33,6 +34,8 @@ while [ "$seed" = "$first" ] || [ $((SECONDS - began)) -lt $((minutes * 60)) ]; 
     shaken cargo test --quiet -p extol-journal --test runtime -- stress scenarios
     shaken "$crashkit" --workload threads,closure-threads --variant v3-1k,fc,external,data-journal \
         --seed "$seed" --max-states 150
+    # A mount, and e2fsck and Linux on the volume afterwards (root, FUSE; skipped without).
+    shaken cargo test --quiet -p extol-cli --test stress
     printf 'seed %d: nothing found, %d s\n' "$seed" $((SECONDS - began))
     seed=$((seed + 1))
 done
