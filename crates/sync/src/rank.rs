@@ -14,7 +14,7 @@
 //! What cannot wait needs no order (`try_lock`), and is noted only where it stays held ([`note`]). In release builds all
 //! this is nothing: [`Held`] is empty.
 //!
-//! Debug builds can also be [shaken](super::shake).
+//! Debug builds can also be shaken (`shake.rs`).
 
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
