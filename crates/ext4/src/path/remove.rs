@@ -69,13 +69,15 @@ pub(super) fn all(fs: &Arc<Ext4>, spot: &Spot) -> Result<()> {
         if entry.kind.is_some_and(|kind| kind != FileKind::Directory) {
             // Without a reference on it: it goes in one transaction with its name.
             match fs.unlink(level.dir.ino(), &entry.name) {
-                // Another one has its name by now, or the entry lies.
-                Err(FsError::IsADirectory) => {}
-                result => {
-                    gone_is_fine(result)?;
+                Ok(()) => {
                     level.moved = true;
                     continue;
                 }
+                // Somebody else was first, or a damaged directory lists what nobody finds in it.
+                Err(FsError::NotFound) => continue,
+                // Another one has its name by now, or the entry lies.
+                Err(FsError::IsADirectory) => {}
+                Err(e) => return Err(e),
             }
         }
         let node = match level.dir.lookup(&entry.name) {
