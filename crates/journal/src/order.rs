@@ -26,7 +26,6 @@ pub(crate) fn wanted() {
     rank::check(Rank::Handle, 0);
 }
 
-#[track_caller]
 pub(crate) fn opened() {
     rank::entered(Rank::Handle, 0);
 }
