@@ -19,7 +19,7 @@
 
 mod bell;
 pub mod rank;
-#[cfg(all(debug_assertions, not(feature = "model")))]
+#[cfg(debug_assertions)]
 mod shake;
 
 pub use bell::Bell;

@@ -21,9 +21,8 @@ use std::ops::{Deref, DerefMut};
 #[cfg(debug_assertions)]
 use std::panic::Location;
 
-#[cfg(all(debug_assertions, not(feature = "model")))]
+#[cfg(debug_assertions)]
 use crate::shake::{Moment, pause};
-
 use crate::{Mutex as Lock, MutexGuard};
 
 /// A place in the order, outer first.
@@ -152,10 +151,7 @@ fn left_since(rank: Rank, place: u64, since: &'static Location<'static>) {
             held.remove(at);
         }
     });
-    #[cfg(not(feature = "model"))]
     pause(since, Moment::Behind);
-    #[cfg(feature = "model")]
-    let _ = since;
 }
 
 /// In debug builds, panics if a thread that holds what this one does must not wait for this lock.
@@ -173,7 +169,7 @@ pub fn check(rank: Rank, place: u64) {
         if let Some((r, p)) = wrong {
             panic!("lock order: {rank:?} {place} wanted while {r:?} {p} is held");
         }
-        #[cfg(all(debug_assertions, not(feature = "model")))]
+        #[cfg(debug_assertions)]
         pause(Location::caller(), Moment::Before);
     }
 }
