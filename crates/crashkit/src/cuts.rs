@@ -1,13 +1,12 @@
 //! Crash states: a place in the tape, and what of the open writes reached the media.
 //!
 //! ```text
-//!  w0 w1 w2 FLUSH w3 w4 FUA5 w6 ✂ FUA7
-//!  └ all there ──┘ └ open: w3 w4 w6, and FUA7, which was under way; FUA5 is there ┘
+//!  w0 w1 w2 FLUSH w3 w4 w5 SETTLED 5 w6 w7 ✂
+//!  └ all there ──┘ └ open: w3 w4 w6 w7; the durable write w5 is there ┘
 //! ```
 //!
-//! A cut `c` is the moment before change `c` returned: the changes `0..c` returned, and if `c` itself is a FUA write it
-//! is *under way*: it may be there, in part or not at all, and nobody has been told. (A plain write under way is the
-//! same as one that returned, so it needs no case of its own.)
+//! A cut `c` is the moment in which the changes `0..c` had reached the device. A durable write that did not end before is as open
+//! as any other. What was under way when a flush began stays open behind it ([`Change::Flush`]).
 //!
 //! A state says what became of the open changes. Its name is short text, so that one line can replay it:
 //!
@@ -111,7 +110,7 @@ impl Effort {
     pub const LONG: Self = Self { exhaustive: 6, some: 8, torn: 6, mixed: 2 };
 }
 
-/// One change that is not certain, or a FUA write that is (and overrides older ones).
+/// One change that is not certain, or a durable write that is (and overrides older ones).
 #[derive(Clone, Copy, Debug)]
 struct Item {
     event: usize,
@@ -125,7 +124,7 @@ pub struct Cutter<'a> {
     seed: u64,
     /// The changes that are certain because of a flush.
     durable: Media,
-    /// Changes since: open ones, and FUA writes between them. In order.
+    /// The others: open ones, and durable writes between them. In order.
     window: Vec<Item>,
     cut: usize,
 }
@@ -149,20 +148,21 @@ impl<'a> Cutter<'a> {
         for at in self.cut..cut {
             let device = self.events[at].device;
             match &self.events[at].change {
-                Change::Flush => {
+                Change::Flush { open } => {
                     let (events, durable) = (self.events, &mut self.durable);
                     self.window.retain(|item| {
-                        let of_this = events[item.event].device == device;
-                        if of_this {
+                        let covered = events[item.event].device == device && !open.contains(&item.event);
+                        if covered {
                             durable.apply(&events[item.event]);
                         }
-                        !of_this
+                        !covered
                     });
                 }
-                Change::Write { fua, .. } => self.window.push(Item { event: at, certain: *fua }),
+                Change::Write { .. } => self.window.push(Item { event: at, certain: false }),
                 Change::Settled { writes } => {
-                    let batch = self.window.len().saturating_sub(*writes);
-                    self.window[batch..].iter_mut().for_each(|item| item.certain = true);
+                    for item in self.window.iter_mut().filter(|item| writes.contains(&item.event)) {
+                        item.certain = true;
+                    }
                 }
                 Change::Zero { .. } => self.window.push(Item { event: at, certain: false }),
             }
@@ -170,16 +170,10 @@ impl<'a> Cutter<'a> {
         self.cut = cut;
     }
 
-    fn under_way(&self) -> Option<usize> {
-        let fua = matches!(self.events.get(self.cut)?.change, Change::Write { fua: true, .. });
-        fua.then_some(self.cut)
-    }
-
     /// The open changes, as numbers of events, oldest first.
     #[must_use]
     pub fn open(&self) -> Vec<usize> {
-        let open = self.window.iter().filter(|i| !i.certain).map(|i| i.event);
-        open.chain(self.under_way()).collect()
+        self.window.iter().filter(|i| !i.certain).map(|i| i.event).collect()
     }
 
     /// The states to try here.
@@ -276,9 +270,9 @@ impl<'a> Cutter<'a> {
             }
         };
         if matches!(fate, Fate::Mixed(_)) {
-            // What a FUA write made durable is newer than every older write to the same place.
-            let last_fua = self.window.iter().rposition(|i| i.certain);
-            let older = last_fua.map_or(0, |at| self.window[..at].iter().filter(|i| !i.certain).count());
+            // What a durable write made certain is newer than every older write to the same place.
+            let last_certain = self.window.iter().rposition(|i| i.certain);
+            let older = last_certain.map_or(0, |at| self.window[..at].iter().filter(|i| !i.certain).count());
             order.sort_by_key(|i| *i >= older);
             for i in order.iter().filter(|i| **i < older) {
                 apply(&mut media, *i);
@@ -300,9 +294,6 @@ impl<'a> Cutter<'a> {
                 next += 1;
             }
         }
-        if next < n {
-            apply(&mut media, next);
-        }
         media
     }
 
@@ -313,11 +304,10 @@ impl<'a> Cutter<'a> {
             let event = &self.events[*e];
             let (offset, len) = range(&event.change);
             let what = match &event.change {
-                Change::Write { fua: true, .. } => "FUA write under way",
                 Change::Write { .. } => "write",
                 Change::Zero { .. } => "zero",
-                Change::Flush => "flush",
-                Change::Settled { .. } => "end of a durable batch",
+                Change::Flush { .. } => "flush",
+                Change::Settled { .. } => "end of durable writes",
             };
             format!("open {i}: change {e}, device {}, {what} of {len} bytes at {offset}", event.device)
         };
@@ -327,9 +317,9 @@ impl<'a> Cutter<'a> {
 
 fn range(change: &Change) -> (u64, u64) {
     match change {
-        Change::Write { offset, data, .. } => (*offset, data.len() as u64),
+        Change::Write { offset, data } => (*offset, data.len() as u64),
         Change::Zero { offset, len } => (*offset, *len),
-        Change::Flush | Change::Settled { .. } => (0, 0),
+        Change::Flush { .. } | Change::Settled { .. } => (0, 0),
     }
 }
 
@@ -338,7 +328,7 @@ const SUPERBLOCK: std::ops::Range<u64> = 1024..2048;
 
 /// Applies some sectors of a write. See the crate's page for why the superblock stays whole.
 fn tear(media: &mut Media, event: &Event, rng: &mut SmallRng) {
-    let Change::Write { offset, data, .. } = &event.change else { return media.apply(event) };
+    let Change::Write { offset, data } = &event.change else { return media.apply(event) };
     let end = offset + data.len() as u64;
     if event.device == 0 && *offset < SUPERBLOCK.end && end > SUPERBLOCK.start {
         return media.apply(event);
@@ -367,12 +357,16 @@ mod tests {
     use extol_device::MemDevice;
     use std::collections::HashSet;
 
-    fn write(device: usize, at: u64, byte: u8, fua: bool) -> Event {
-        Event { device, change: Change::Write { offset: at, data: [byte; 512].into(), fua } }
+    fn write(device: usize, at: u64, byte: u8) -> Event {
+        Event { device, change: Change::Write { offset: at, data: [byte; 512].into() } }
     }
 
     fn flush(device: usize) -> Event {
-        Event { device, change: Change::Flush }
+        Event { device, change: Change::Flush { open: Vec::new() } }
+    }
+
+    fn settled(device: usize, event: usize) -> Event {
+        Event { device, change: Change::Settled { writes: event..event + 1 } }
     }
 
     fn media() -> Media {
@@ -386,29 +380,38 @@ mod tests {
 
     #[test]
     fn flushes_cover_their_own_device_only() {
-        let events = [
-            write(0, 0, 1, false),
-            write(1, 0, 2, false),
-            flush(0),
-            write(0, 512, 3, false),
-            write(1, 512, 4, true),
-        ];
+        let events =
+            [write(0, 0, 1), write(1, 0, 2), flush(0), write(0, 512, 3), write(1, 512, 4), settled(1, 4)];
         let mut cutter = Cutter::new(media(), &events, 1);
-        cutter.seek(4);
-        assert_eq!(cutter.open(), [1, 3, 4], "the FUA write is under way");
+        cutter.seek(5);
+        assert_eq!(cutter.open(), [1, 3, 4], "the durable write is under way");
         let none = seen(&cutter.state(Fate::None));
         assert_eq!((none[0], none[1], none[8], none[9]), (1, 0, 0, 0));
         let mask = seen(&cutter.state(Fate::Mask(0b101)));
         assert_eq!((mask[1], mask[8], mask[9]), (0, 2, 4));
-        cutter.seek(5);
+        cutter.seek(6);
         assert_eq!(cutter.open(), [1, 3]);
         let none = seen(&cutter.state(Fate::None));
-        assert_eq!((none[8], none[9]), (0, 4), "the FUA write is there without the older one");
+        assert_eq!((none[8], none[9]), (0, 4), "the durable write is there without the older one");
+    }
+
+    #[test]
+    fn a_flush_says_nothing_about_what_was_under_way() {
+        let during = Event { device: 0, change: Change::Flush { open: vec![1, 2] } };
+        let events = [write(0, 0, 1), write(0, 512, 2), write(0, 1024, 3), during, settled(0, 2), flush(0)];
+        let mut cutter = Cutter::new(media(), &events, 1);
+        cutter.seek(4);
+        assert_eq!(cutter.open(), [1, 2]);
+        assert_eq!(seen(&cutter.state(Fate::None))[..3], [1, 0, 0]);
+        cutter.seek(5);
+        assert_eq!(seen(&cutter.state(Fate::None))[..3], [1, 0, 3], "it ended, and was a durable one");
+        cutter.seek(6);
+        assert_eq!(seen(&cutter.state(Fate::None))[..3], [1, 2, 3]);
     }
 
     #[test]
     fn small_windows_are_tried_in_full() {
-        let events: Vec<_> = (0..3).map(|i| write(0, i * 512, 1, false)).collect();
+        let events: Vec<_> = (0..3).map(|i| write(0, i * 512, 1)).collect();
         let mut cutter = Cutter::new(media(), &events, 1);
         cutter.seek(3);
         let fates = cutter.fates(&Effort { exhaustive: 3, some: 0, torn: 0, mixed: 0 });
@@ -421,15 +424,15 @@ mod tests {
     }
 
     #[test]
-    fn any_overlapping_write_may_be_the_last_but_not_over_a_newer_fua() {
-        let events = [write(0, 0, 1, false), write(0, 0, 2, false)];
+    fn any_overlapping_write_may_be_the_last_but_not_over_a_newer_durable_one() {
+        let events = [write(0, 0, 1), write(0, 0, 2)];
         let mut cutter = Cutter::new(media(), &events, 1);
         cutter.seek(2);
         let results: HashSet<u8> = (0..200).map(|n| seen(&cutter.state(Fate::Mixed(n)))[0]).collect();
         assert_eq!(results, HashSet::from([0, 1, 2]));
-        let events = [write(0, 0, 1, false), write(0, 0, 2, true), write(0, 0, 3, false)];
+        let events = [write(0, 0, 1), write(0, 0, 2), settled(0, 1), write(0, 0, 3)];
         let mut cutter = Cutter::new(media(), &events, 1);
-        cutter.seek(3);
+        cutter.seek(4);
         let results: HashSet<u8> = (0..200).map(|n| seen(&cutter.state(Fate::Mixed(n)))[0]).collect();
         assert_eq!(results, HashSet::from([2, 3]));
         assert_eq!(seen(&cutter.state(Fate::Mask(1)))[0], 2);
@@ -437,8 +440,7 @@ mod tests {
 
     #[test]
     fn torn_writes_leave_whole_sectors() {
-        let big =
-            Event { device: 0, change: Change::Write { offset: 2048, data: [5; 2048].into(), fua: false } };
+        let big = Event { device: 0, change: Change::Write { offset: 2048, data: [5; 2048].into() } };
         let events = [big];
         let mut cutter = Cutter::new(media(), &events, 1);
         cutter.seek(1);

@@ -4,13 +4,16 @@
 //! # What is assumed of the media
 //!
 //! A device has a volatile cache. A write that returned may be in the cache only. A flush that returned made everything
-//! durable that *that device* had completed before; a FUA write that returned is durable itself. When the power goes,
-//! of what is neither:
+//! durable that *that device* had completed before the flush began, and nothing that was under way then; a FUA write that returned
+//! is durable itself. When the power goes, of what is neither:
 //!
 //! - any subset may have reached the medium, in any order;
 //! - of writes that overlap, any may be the last, but none of them covers a FUA write that came later;
 //! - a write may be torn: each sector of 512 bytes is old or new, never a mixture, never anything else;
 //! - a FUA write under way is treated as any other: there, not there, or torn.
+//!
+//! Loads with several actors run on devices that take their time ([`tape::Pace`]), or not, by seed, so that requests and flushes of
+//! different threads do meet.
 //!
 //! A discarded range reads as zeros, or as before, until it is written again. Sectors that nobody writes do not change. Reads give what was written
 //! last. What is *not* assumed to be safe beyond that: nothing; in particular a write of one block is not atomic.

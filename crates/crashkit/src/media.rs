@@ -65,14 +65,14 @@ impl Media {
     /// Applies those sectors of a change that `keep` names. Zeroed ranges go as a whole.
     pub fn apply_pieces(&mut self, event: &Event, mut keep: impl FnMut(usize) -> bool) {
         match &event.change {
-            Change::Flush | Change::Settled { .. } => {}
+            Change::Flush { .. } | Change::Settled { .. } => {}
             Change::Zero { offset, len } => {
                 if keep(0) {
                     let zeros = vec![0; *len as usize];
                     self.write(event.device, *offset, &zeros);
                 }
             }
-            Change::Write { offset, data, .. } => {
+            Change::Write { offset, data } => {
                 // Runs of kept sectors go in one piece.
                 let mut run: Option<usize> = None;
                 let mut at = 0;
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     fn write(device: usize, offset: u64, data: Vec<u8>) -> Event {
-        Event { device, change: Change::Write { offset, data: data.into(), fua: false } }
+        Event { device, change: Change::Write { offset, data: data.into() } }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Runs a load on a recorded volume.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use extol::{Ext4, FileSystem as _};
 use extol_device::SharedDevice;
@@ -12,7 +13,7 @@ use crate::actor::{Actor, Done};
 use crate::cuts::{Cutter, Fate};
 use crate::media::Media;
 use crate::model::{History, Moment};
-use crate::tape::{Event, Tape};
+use crate::tape::{Event, Pace, Tape};
 use crate::variant::Variant;
 use crate::workloads::{self, Workload};
 
@@ -65,6 +66,9 @@ pub enum Plant {
     /// The writes of a fast commit without a flush are ordinary ones.
     #[cfg(feature = "planted-bugs")]
     EachNotDurable,
+    /// A flush is believed to cover writes that returned while it ran.
+    #[cfg(feature = "planted-bugs")]
+    FlushCoversLater,
     /// What e2fsck writes back from memory does not go home before the first fast commit.
     #[cfg(feature = "planted-bugs")]
     PatchedNotHome,
@@ -104,6 +108,8 @@ impl Plant {
         #[cfg(feature = "planted-bugs")]
         ("each-not-durable", Self::EachNotDurable),
         #[cfg(feature = "planted-bugs")]
+        ("flush-covers-later", Self::FlushCoversLater),
+        #[cfg(feature = "planted-bugs")]
         ("patched-not-home", Self::PatchedNotHome),
     ];
 
@@ -138,6 +144,7 @@ impl Plant {
             Self::UnlinkForgotten => planted::Bug::UnlinkForgotten,
             Self::DataLeftBehind => planted::Bug::DataLeftBehind,
             Self::EachNotDurable => planted::Bug::EachNotDurable,
+            Self::FlushCoversLater => planted::Bug::FlushCoversLater,
             Self::PatchedNotHome => planted::Bug::PatchedNotHome,
         }));
     }
@@ -183,8 +190,8 @@ impl Recording {
         rounds: usize,
         plant: Option<Plant>,
     ) -> Done<Self> {
-        let tape = Tape::new(base.devices());
         let count = workload.actors();
+        let tape = Tape::with_pace(base.devices(), if count > 1 { pace(seed) } else { None });
         let options = variant.load_options(variant.external.then(|| tape.device(1)), count > 1)?;
         Plant::set(plant);
         let result = (|| -> Done<(usize, Vec<History>, JournalStats)> {
@@ -205,7 +212,10 @@ impl Recording {
             }
             let actors: Vec<Actor> =
                 roots.iter().enumerate().map(|(nr, root)| Actor::new(&fs, &tape, nr, root, seed)).collect();
-            let work = |mut actor: Actor| workload.run(&mut actor, rounds).map(|()| actor.into_history());
+            let work = |mut actor: Actor| {
+                Plant::set(plant);
+                workload.run(&mut actor, rounds).map(|()| actor.into_history())
+            };
             let histories: Vec<History> = if count == 1 {
                 actors.into_iter().map(work).collect::<Done<_>>()?
             } else {
@@ -232,6 +242,13 @@ impl Recording {
         let moment = |h: &History| Moment { begun: h.begun(cut), promised: h.promised(cut) };
         self.histories.iter().map(moment).collect()
     }
+}
+
+/// How long requests take with that seed, if threads are to meet: nothing, all a little, some of them much.
+fn pace(seed: u64) -> Option<Pace> {
+    let all = Pace { one_of: 2, at_most: Duration::from_micros(200) };
+    let some = Pace { one_of: 8, at_most: Duration::from_millis(2) };
+    [None, Some(all), Some(some)][(seed % 3) as usize]
 }
 
 /// An empty volume with a past: it was used, crashed, was recovered, and everything on it was removed. Its log is full of

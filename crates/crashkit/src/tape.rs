@@ -4,13 +4,31 @@
 //! tape is the order in which the devices saw the changes, and a cut through the tape is a moment in which the power
 //! went for both at once. Notes of the load ("operation 12 of actor 0 returned") stand between the changes.
 //!
+//! A request takes time. A change is on the tape from when it may have reached the medium, and its caller hears of it later;
+//! in between other requests come and go, and a flush among them promises nothing about it:
+//!
+//! ```text
+//!  thread 1   write a ────────────┐ returns
+//!  thread 2     flush ─────┐      │  covers what had returned before it began: neither a nor b
+//!  thread 3       write b ───┐ returns
+//!  tape           a  b  Flush { open: a, b }
+//! ```
+//!
+//! A durable write is a change as others are, followed by [`Change::Settled`] when it ends.
+//!
+//! With a [`Pace`] requests really take a while, so that threads meet; without, one request after the other of a single
+//! thread makes the same tape each time.
+//!
 //! Locking: one leaf lock around log and live contents. Reads do not take it; the contents have locks of their own.
 
 use std::io::IoSlice;
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use extol_device::{BlockDevice, MemDevice, Result, ScatteredWrite, SharedDevice, joined};
 use parking_lot::Mutex;
+use rand::Rng as _;
 
 /// What happened to a device.
 #[derive(Clone, Debug)]
@@ -21,15 +39,16 @@ pub enum Change {
         offset: u64,
         /// The bytes.
         data: Arc<[u8]>,
-        /// Durable on return.
-        fua: bool,
     },
-    /// Everything that this device completed before is durable.
-    Flush,
-    /// The changes just before, so many, are durable: a batch of durable writes has ended.
+    /// A flush has ended: what this device was asked before is durable,
+    Flush {
+        /// but for these events, which had not ended when it began.
+        open: Vec<usize>,
+    },
+    /// These events are durable: a durable write, or a batch of them, has ended.
     Settled {
-        /// How many.
-        writes: usize,
+        /// Their numbers.
+        writes: Range<usize>,
     },
     /// A range was zeroed, or discarded (a discarded range reads as zeros here, or keeps what it had).
     Zero {
@@ -58,17 +77,51 @@ pub enum Note {
     End(usize, usize),
 }
 
+/// How long requests take.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// One request of so many takes a while,
+    pub one_of: u32,
+    /// up to this long before it reaches the medium, and as long behind.
+    pub at_most: Duration,
+}
+
+impl Pace {
+    fn wait(self) {
+        let mut rng = rand::rng();
+        if rng.random_ratio(1, self.one_of.max(1)) {
+            std::thread::sleep(self.at_most.mul_f64(rng.random()));
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Log {
     events: Vec<Event>,
+    /// Changes that have not ended: the device, and the number of the event.
+    under_way: Vec<(usize, usize)>,
     /// Each with the number of events before it.
     notes: Vec<(usize, Note)>,
+}
+
+impl Log {
+    fn begin(&mut self, device: usize, change: Change) -> usize {
+        let at = self.events.len();
+        self.events.push(Event { device, change });
+        self.under_way.push((device, at));
+        at
+    }
+
+    fn open(&self, device: usize) -> Vec<usize> {
+        self.under_way.iter().filter(|(nr, _)| *nr == device).map(|(_, at)| *at).collect()
+    }
 }
 
 /// Everything that happened to the devices of one volume.
 #[derive(Debug)]
 pub struct Tape {
     live: Vec<MemDevice>,
+    pace: Option<Pace>,
     log: Mutex<Log>,
 }
 
@@ -76,7 +129,13 @@ impl Tape {
     /// Starts with these contents.
     #[must_use]
     pub fn new(start: Vec<MemDevice>) -> Arc<Self> {
-        Arc::new(Self { live: start, log: Mutex::default() })
+        Self::with_pace(start, None)
+    }
+
+    /// The same with requests that take their time.
+    #[must_use]
+    pub fn with_pace(start: Vec<MemDevice>, pace: Option<Pace>) -> Arc<Self> {
+        Arc::new(Self { live: start, pace, log: Mutex::default() })
     }
 
     /// The device to give to the file system.
@@ -112,11 +171,58 @@ impl Tape {
         self.live.iter().map(MemDevice::snapshot).collect()
     }
 
-    fn change(&self, nr: usize, change: Change, apply: impl FnOnce(&MemDevice) -> Result<()>) -> Result<()> {
+    fn pause(&self) {
+        if let Some(pace) = self.pace {
+            pace.wait();
+        }
+    }
+
+    /// Does changes of a device that begin and end together.
+    fn change(&self, nr: usize, durable: bool, changes: Vec<Change>) -> Result<()> {
+        self.pause();
+        let mut writes = 0..0;
+        let mut result = Ok(());
+        {
+            let mut log = self.log.lock();
+            writes.start = log.events.len();
+            for change in changes {
+                result = apply(&change, &self.live[nr]);
+                if result.is_err() {
+                    break;
+                }
+                log.begin(nr, change);
+            }
+            writes.end = log.events.len();
+        }
+        self.pause();
         let mut log = self.log.lock();
-        apply(&self.live[nr])?;
-        log.events.push(Event { device: nr, change });
-        Ok(())
+        log.under_way.retain(|(_, at)| !writes.contains(at));
+        if durable && result.is_ok() {
+            log.events.push(Event { device: nr, change: Change::Settled { writes } });
+        }
+        result
+    }
+
+    fn flush(&self, nr: usize) {
+        self.pause();
+        let (mut open, from) = {
+            let log = self.log.lock();
+            (log.open(nr), log.events.len())
+        };
+        self.pause();
+        let mut log = self.log.lock();
+        let since = (from..).zip(&log.events[from..]);
+        let later = |(_, e): &(usize, &Event)| e.device == nr && !matches!(e.change, Change::Flush { .. });
+        open.extend(since.filter(later).map(|(at, _)| at));
+        log.events.push(Event { device: nr, change: Change::Flush { open } });
+    }
+}
+
+fn apply(change: &Change, to: &MemDevice) -> Result<()> {
+    match change {
+        Change::Write { offset, data } => to.write_at(data, *offset),
+        Change::Zero { offset, len } => to.zero_range(*offset, *len),
+        Change::Flush { .. } | Change::Settled { .. } => Ok(()),
     }
 }
 
@@ -127,23 +233,23 @@ struct Taped {
 }
 
 impl Taped {
-    fn write(&self, buf: &[u8], offset: u64, fua: bool) -> Result<()> {
-        let change = Change::Write { offset, data: buf.into(), fua };
-        self.tape.change(self.nr, change, |d| d.write_at(buf, offset))
+    fn write(&self, buf: &[u8], offset: u64, durable: bool) -> Result<()> {
+        self.tape.change(self.nr, durable, vec![Change::Write { offset, data: buf.into() }])
+    }
+
+    fn write_all(&self, writes: &[ScatteredWrite<'_>], durable: bool) -> Result<()> {
+        let change = |w: &ScatteredWrite<'_>| Change::Write { offset: w.offset, data: joined(w.bufs).into() };
+        self.tape.change(self.nr, durable, writes.iter().map(change).collect())
     }
 }
 
 impl BlockDevice for Taped {
+    fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
+        self.write_all(writes, false)
+    }
+
     fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
-        let mut log = self.tape.log.lock();
-        for write in writes {
-            let data = joined(write.bufs);
-            self.tape.live[self.nr].write_at(&data, write.offset)?;
-            let change = Change::Write { offset: write.offset, data: data.into(), fua: false };
-            log.events.push(Event { device: self.nr, change });
-        }
-        log.events.push(Event { device: self.nr, change: Change::Settled { writes: writes.len() } });
-        Ok(())
+        self.write_all(writes, true)
     }
 
     fn fua_together(&self) -> bool {
@@ -175,7 +281,8 @@ impl BlockDevice for Taped {
     }
 
     fn flush(&self) -> Result<()> {
-        self.tape.change(self.nr, Change::Flush, BlockDevice::flush)
+        self.tape.flush(self.nr);
+        Ok(())
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
@@ -187,7 +294,7 @@ impl BlockDevice for Taped {
     }
 
     fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
-        self.tape.change(self.nr, Change::Zero { offset, len }, |d| d.zero_range(offset, len))
+        self.tape.change(self.nr, false, vec![Change::Zero { offset, len }])
     }
 }
 
@@ -210,8 +317,9 @@ mod tests {
         tape.contents()[0].read_at(&mut byte, 7).expect("read");
         assert_eq!(byte, [0]);
         let (events, notes) = tape.finish();
-        assert_eq!(events.iter().map(|e| e.device).collect::<Vec<_>>(), [0, 1, 1, 0]);
-        assert!(matches!(events[1].change, Change::Write { fua: true, offset: 5, .. }));
-        assert_eq!(notes, [(1, Note::Begin(0, 0)), (4, Note::End(0, 0))]);
+        assert_eq!(events.iter().map(|e| e.device).collect::<Vec<_>>(), [0, 1, 1, 1, 0]);
+        assert!(matches!(events[1].change, Change::Write { offset: 5, .. }));
+        assert!(matches!(&events[2].change, Change::Settled { writes } if *writes == (1..2)));
+        assert_eq!(notes, [(1, Note::Begin(0, 0)), (5, Note::End(0, 0))]);
     }
 }

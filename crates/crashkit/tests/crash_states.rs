@@ -103,10 +103,10 @@ fn a_run_repeats() {
         let load = workloads::by_name("sync-mix").expect("a load");
         let recording = Recording::of(&*load, variant, seed, 150, None).expect("a run");
         let shape = |e: &extol_crashkit::tape::Event| match &e.change {
-            Change::Write { offset, data, fua } => (e.device * 2 + usize::from(*fua), *offset, data.len()),
+            Change::Write { offset, data } => (e.device, *offset, data.len()),
             Change::Zero { offset, len } => (10 + e.device, *offset, *len as usize),
-            Change::Flush => (20 + e.device, 0, 0),
-            Change::Settled { writes } => (30 + e.device, *writes as u64, 0),
+            Change::Flush { open } => (20 + e.device, 0, open.len()),
+            Change::Settled { writes } => (30 + e.device, writes.start as u64, writes.len()),
         };
         recording.events.iter().map(shape).collect()
     };

@@ -46,9 +46,9 @@ fn is_record(event: &Event) -> bool {
 
 fn apply(event: &Event, to: &MemDevice) {
     match &event.change {
-        Change::Write { offset, data, .. } => to.write_at(data, *offset).unwrap(),
+        Change::Write { offset, data } => to.write_at(data, *offset).unwrap(),
         Change::Zero { offset, len } => to.zero_range(*offset, *len).unwrap(),
-        Change::Flush | Change::Settled { .. } => {}
+        Change::Flush { .. } | Change::Settled { .. } => {}
     }
 }
 
@@ -57,7 +57,7 @@ fn worst(base: &MemDevice, events: &[Event]) -> Vec<MemDevice> {
     let (durable, mut states) = (base.snapshot(), Vec::new());
     let mut since = 0;
     for (at, event) in events.iter().enumerate() {
-        if !matches!(event.change, Change::Flush) {
+        if !matches!(event.change, Change::Flush { .. }) {
             continue;
         }
         let waiting = &events[since..at];

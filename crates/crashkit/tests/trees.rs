@@ -39,9 +39,9 @@ fn volume(variant: &Variant) -> (MemDevice, u64) {
     let fast = fs.stats().journal.fast_commit.commits - before;
     for event in tape.finish().0 {
         match &event.change {
-            Change::Write { offset, data, .. } => base.write_at(data, *offset).unwrap(),
+            Change::Write { offset, data } => base.write_at(data, *offset).unwrap(),
             Change::Zero { offset, len } => base.zero_range(*offset, *len).unwrap(),
-            Change::Flush | Change::Settled { .. } => {}
+            Change::Flush { .. } | Change::Settled { .. } => {}
         }
     }
     (base, fast)

@@ -1,7 +1,7 @@
 //! Records every change of a device and builds the image after a crash at any point, for tests.
 //!
 //! The model of the medium: a write is in the device's volatile cache when it returns. A flush makes everything
-//! durable that was logged before it; a FUA write is durable at once. At a crash any subset of the other writes may
+//! durable that had returned before it began; a FUA write is durable at once. At a crash any subset of the other writes may
 //! have reached the medium, in any order between two flushes. Not modelled: overlapping cached writes that swap their order
 //! (callers never have two at a time), sectors that change without being written.
 //!
@@ -13,7 +13,9 @@
 //! A scattered batch is logged as single writes, which between two flushes survive in any combination anyway; behind a batch of
 //! durable ones a note says that they are.
 //!
-//! Changes are serialised by one lock, so the log's order is the order on the device.
+//! A change is logged when it takes effect, by one lock, so the log's order is the order on the device; its caller hears of it
+//! later. A flush is logged when it ends, with what was under way when it began. In a shaken debug build requests take their
+//! time (`extol_sync::medium`), and so meet.
 
 use crate::{BlockDevice, DeviceOp, MemDevice, Result, ScatteredWrite, check_range, joined};
 use parking_lot::Mutex;
@@ -35,7 +37,7 @@ pub enum Event {
         /// Durable on return.
         fua: bool,
     },
-    /// A flush completed: everything before it is durable.
+    /// A flush completed: everything before it is durable, but for what was under way when it began.
     Flush,
     /// A batch of durable writes completed: the events from this one on up to here, all of them writes, are durable.
     Settled {
@@ -65,8 +67,41 @@ pub enum Event {
 pub struct RecordingDevice {
     base: MemDevice,
     live: MemDevice,
-    log: Mutex<Vec<Event>>,
+    log: Mutex<Log>,
     knows_fua: bool,
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    events: Vec<Event>,
+    /// Changes that have not returned.
+    under_way: Vec<usize>,
+    /// Flushes that say nothing about some events before them, in order.
+    open: Vec<(usize, Vec<usize>)>,
+}
+
+impl Log {
+    /// For which of the first `cut` events do flushes among them say that they are durable? The end of these, and exceptions.
+    fn flushed(&self, cut: usize) -> (usize, Vec<usize>) {
+        let Some(last) = self.events[..cut].iter().rposition(|e| *e == Event::Flush) else {
+            return (0, Vec::new());
+        };
+        let open_at = |flush: usize| match self.open.binary_search_by_key(&flush, |(at, _)| *at) {
+            Ok(at) => &self.open[at].1[..],
+            Err(_) => &[],
+        };
+        let mut open = open_at(last).to_vec();
+        // One that ended earlier may have begun later.
+        for flush in (0..last).rev() {
+            if open.is_empty() {
+                break;
+            }
+            if self.events[flush] == Event::Flush {
+                open.retain(|at| *at > flush || open_at(flush).contains(at));
+            }
+        }
+        (last, open)
+    }
 }
 
 impl RecordingDevice {
@@ -86,17 +121,17 @@ impl RecordingDevice {
 
     /// Everything so far.
     pub fn log(&self) -> Vec<Event> {
-        self.log.lock().clone()
+        self.log.lock().events.clone()
     }
 
     /// Number of events so far: the `cut` for "now".
     pub fn position(&self) -> usize {
-        self.log.lock().len()
+        self.log.lock().events.len()
     }
 
     /// Puts a note into the log.
     pub fn mark(&self, note: u64) {
-        self.log.lock().push(Event::Mark(note));
+        self.log.lock().events.push(Event::Mark(note));
     }
 
     /// The present contents, with everything applied.
@@ -121,8 +156,8 @@ impl RecordingDevice {
     /// `i`, cut at multiples of 512 bytes of the device. Discards and zeroed ranges are one piece.
     pub fn torn_image_at(&self, cut: usize, mut keep: impl FnMut(usize, usize) -> bool) -> MemDevice {
         let log = self.log.lock();
-        let events = &log[..cut.min(log.len())];
-        let durable = events.iter().rposition(|e| *e == Event::Flush).unwrap_or(0);
+        let events = &log.events[..cut.min(log.events.len())];
+        let (flushed, open) = log.flushed(events.len());
         let mut settled = vec![false; events.len()];
         for (i, event) in events.iter().enumerate() {
             if let Event::Settled { from } = event {
@@ -131,7 +166,7 @@ impl RecordingDevice {
         }
         let image = self.base.snapshot();
         for (i, event) in events.iter().enumerate() {
-            let sure = i < durable || settled[i];
+            let sure = (i < flushed && !open.contains(&i)) || settled[i];
             // The base accepted these ranges when they were recorded.
             let applied = match event {
                 Event::Write { offset, data, fua } if sure || *fua => image.write_at(data, *offset),
@@ -160,9 +195,17 @@ impl RecordingDevice {
     }
 
     fn record(&self, event: Event, apply: impl FnOnce(&MemDevice) -> Result<()>) -> Result<()> {
-        let mut log = self.log.lock();
-        apply(&self.live)?;
-        log.push(event);
+        extol_sync::medium();
+        let at = {
+            let mut log = self.log.lock();
+            apply(&self.live)?;
+            let at = log.events.len();
+            log.events.push(event);
+            log.under_way.push(at);
+            at
+        };
+        extol_sync::medium();
+        self.log.lock().under_way.retain(|other| *other != at);
         Ok(())
     }
 }
@@ -206,14 +249,17 @@ impl BlockDevice for RecordingDevice {
         for write in writes {
             check_range(DeviceOp::Write, write.offset, write.len(), self.size())?;
         }
+        extol_sync::medium();
         let mut log = self.log.lock();
-        let from = log.len();
+        let from = log.events.len();
         for write in writes {
             let data = joined(write.bufs);
             self.live.write_at(&data, write.offset)?;
-            log.push(Event::Write { offset: write.offset, data: data.into(), fua: false });
+            log.events.push(Event::Write { offset: write.offset, data: data.into(), fua: false });
         }
-        log.push(Event::Settled { from });
+        log.events.push(Event::Settled { from });
+        drop(log);
+        extol_sync::medium();
         Ok(())
     }
 
@@ -226,7 +272,19 @@ impl BlockDevice for RecordingDevice {
     }
 
     fn flush(&self) -> Result<()> {
-        self.record(Event::Flush, BlockDevice::flush)
+        let (mut open, from) = {
+            let log = self.log.lock();
+            (log.under_way.clone(), log.events.len())
+        };
+        extol_sync::medium();
+        let mut log = self.log.lock();
+        let at = log.events.len();
+        open.extend((from..at).filter(|i| !matches!(log.events[*i], Event::Flush | Event::Mark(_))));
+        if !open.is_empty() {
+            log.open.push((at, open));
+        }
+        log.events.push(Event::Flush);
+        Ok(())
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
@@ -296,6 +354,30 @@ mod tests {
         plain.write_at(&[1], 0).expect("w0");
         plain.write_scattered_fua(&batch).expect("batch");
         assert_eq!(plain.log().last(), Some(&Event::Flush));
+    }
+
+    #[test]
+    fn a_flush_says_nothing_about_what_was_under_way() {
+        let d = RecordingDevice::new(MemDevice::new(4096));
+        for at in 0..3 {
+            d.write_at(&[1], at).expect("write");
+        }
+        d.log.lock().under_way = vec![1];
+        d.flush().expect("flush");
+        d.log.lock().under_way.clear();
+        let bytes = |cut: usize| {
+            let image = d.image_at(cut, |_| false);
+            (0..4).map(|i| byte(&image, i)).collect::<Vec<_>>()
+        };
+        assert_eq!(bytes(4), [1, 0, 1, 0]);
+        d.write_at(&[1], 3).expect("write");
+        d.flush().expect("flush");
+        assert_eq!(bytes(5), [1, 0, 1, 0]);
+        assert_eq!(bytes(6), [1, 1, 1, 1]);
+        // This one began before both, and ended behind them.
+        d.log.lock().open.push((6, vec![0, 1, 2, 3]));
+        d.log.lock().events.push(Event::Flush);
+        assert_eq!(bytes(7), [1, 1, 1, 1]);
     }
 
     #[test]

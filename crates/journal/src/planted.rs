@@ -44,6 +44,8 @@ pub enum Bug {
     ZerosNotDurable,
     /// Fast commits say what files with tree blocks map.
     TreesRecorded,
+    /// A flush is believed to cover writes that returned while it ran.
+    FlushCoversLater,
     /// What e2fsck writes back from memory does not go home before the first fast commit.
     PatchedNotHome,
 }

@@ -12,12 +12,17 @@
 //! These are the standard library's types (or the model checker's with the same face), because parking_lot moves sleepers to
 //! the mutex.
 
+#[cfg(debug_assertions)]
+use std::panic::Location;
 use std::sync::PoisonError;
+#[cfg(not(feature = "model"))]
+use std::sync::{Condvar, Mutex};
 
 #[cfg(feature = "model")]
 use shuttle::sync::{Condvar, Mutex};
-#[cfg(not(feature = "model"))]
-use std::sync::{Condvar, Mutex};
+
+#[cfg(debug_assertions)]
+use crate::shake::{Moment, pause};
 
 /// See the module's story.
 #[derive(Default)]
@@ -40,7 +45,10 @@ impl Bell {
     }
 
     /// Wakes everybody who waits.
+    #[track_caller]
     pub fn ring(&self) {
+        #[cfg(debug_assertions)]
+        pause(Location::caller(), Moment::Before);
         let mut rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
         *rings = rings.wrapping_add(1);
         drop(rings);
@@ -48,11 +56,15 @@ impl Bell {
     }
 
     /// Sleeps until it has rung more often than `seen`.
+    #[track_caller]
     pub fn wait(&self, seen: u32) {
         let mut rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
         while *rings == seen {
             rings = self.heard.wait(rings).unwrap_or_else(PoisonError::into_inner);
         }
+        drop(rings);
+        #[cfg(debug_assertions)]
+        pause(Location::caller(), Moment::Behind);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The one place that names locks, condition variables, atomics and threads for the layers that are model-checked:
 //! the journal, the service loop, and the flush coalescer.
 //!
-//! In a normal build these are parking_lot's and the standard library's own types under other names: no wrapper, no
+//! In a release build these are parking_lot's and the standard library's own types under other names: no wrapper, no
 //! cost. With the feature `model` they are those of `shuttle`, which runs all threads of a test on one, decides at each
 //! of their steps who goes on, and so tries thousands of interleavings, each of which can be repeated. The API is the
 //! same, so the code under test is the code that ships.
@@ -11,21 +11,28 @@
 //! opposite, that deadlines come at any moment). For the first there is
 //! ThreadSanitizer (`scripts/tsan.sh`), for the second the tests on real threads.
 //!
-//! [`rank`] checks the lock order of the whole program in debug builds; with `EXTOL_SHAKE=SEED` they also come late to locks and
-//! late away from them (`shake.rs`), which finds what needs a thread to be held up at a bad moment.
+//! [`rank`] checks the lock order of the whole program in debug builds; with `EXTOL_SHAKE=SEED` threads also come late to locks,
+//! late away from them and late out of their sleep, and devices in memory take their time (`shake.rs`), which finds what needs a
+//! thread to be held up at a bad moment.
 //!
 //! Counters that decide nothing (statistics) use the standard library directly: a step at each of them would only make
 //! the schedules longer.
 
 mod bell;
+#[cfg(all(debug_assertions, not(feature = "model")))]
+mod condvar;
 pub mod rank;
 #[cfg(debug_assertions)]
 mod shake;
 
 pub use bell::Bell;
 
+#[cfg(all(debug_assertions, not(feature = "model")))]
+pub use condvar::{Condvar, WaitTimeoutResult};
+#[cfg(all(not(debug_assertions), not(feature = "model")))]
+pub use parking_lot::{Condvar, WaitTimeoutResult};
 #[cfg(not(feature = "model"))]
-pub use parking_lot::{Condvar, Mutex, MutexGuard};
+pub use parking_lot::{Mutex, MutexGuard};
 /// Atomics.
 #[cfg(not(feature = "model"))]
 pub use std::sync::atomic;
@@ -53,3 +60,10 @@ pub use shuttle::thread;
 /// Values that each thread has its own of.
 #[cfg(feature = "model")]
 pub use shuttle::thread_local;
+
+/// A device in memory is about to do a request, or has done it. In a shaken debug build this may take a while, as on a medium.
+#[inline]
+pub fn medium() {
+    #[cfg(debug_assertions)]
+    shake::medium();
+}

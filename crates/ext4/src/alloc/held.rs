@@ -13,8 +13,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use extol_ondisk::InodeNr;
+use extol_sync::Condvar;
 use foldhash::fast::RandomState;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 /// See the module's story.
 #[derive(Debug, Default)]

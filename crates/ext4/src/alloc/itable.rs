@@ -29,8 +29,9 @@
 use extol_device::BlockNr;
 use extol_journal::Handle;
 use extol_ondisk::{GroupDesc, GroupFlags, GroupNr};
+use extol_sync::Condvar;
 use extol_vfs::{FsError, Result};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use super::Shared;
 use super::bits::Span;

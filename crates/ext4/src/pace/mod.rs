@@ -42,7 +42,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use extol_service::Clock;
-use parking_lot::{Condvar, Mutex};
+use extol_sync::Condvar;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use budget::Budget;

@@ -17,7 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use extol_service::Clock;
-use parking_lot::{Condvar, Mutex};
+use extol_sync::Condvar;
+use parking_lot::Mutex;
 
 use super::Pace;
 use super::duty::Duty;

@@ -16,9 +16,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use extol_sync::Condvar;
 use extol_sync::rank::{self, Rank, Ranked};
 use extol_vfs::{FsError, Result};
-use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 /// Something that would write, and can wait for the thaw.
 #[derive(Debug)]

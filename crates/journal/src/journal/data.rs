@@ -127,6 +127,10 @@ impl Journal {
         self.counters.flushes.add(1);
         match self.device.flush() {
             Ok(()) => {
+                #[cfg(feature = "planted-bugs")]
+                if crate::planted::has(crate::planted::Bug::FlushCoversLater) {
+                    self.data_flushed(self.data_writes_begun());
+                }
                 self.data_flushed(covered);
                 Ok(())
             }

@@ -16,7 +16,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use extol_device::{AlignedBuf, BlockDevice, SharedDevice};
-use parking_lot::{Condvar, Mutex};
+use extol_sync::Condvar;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 /// Largest piece: enough for one request of any device.

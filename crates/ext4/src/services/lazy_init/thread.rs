@@ -12,7 +12,8 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use extol_service::{Clock, SystemClock};
-use parking_lot::{Condvar, Mutex};
+use extol_sync::Condvar;
+use parking_lot::Mutex;
 
 use super::policy::{self, Next, Ns};
 
