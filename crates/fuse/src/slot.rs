@@ -5,7 +5,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::{Condvar, Mutex};
+use extol_sync::Condvar;
+use parking_lot::Mutex;
 
 use crate::gather::Given;
 
