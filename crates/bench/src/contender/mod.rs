@@ -74,6 +74,16 @@ impl Contender {
         })
     }
 
+    /// Adds mount options to Extol's mount, or to what does nothing; others keep theirs.
+    pub(crate) fn add_options(&mut self, more: &str) {
+        if let Self::Mounted(SubjectKind::Extol, options) | Self::Noop(options) = self
+            && !more.is_empty()
+        {
+            let comma = if options.is_empty() { "" } else { "," };
+            *options += &format!("{comma}{more}");
+        }
+    }
+
     /// How it is called in tables.
     #[must_use]
     pub fn name(&self) -> String {

@@ -89,6 +89,8 @@ pub struct Speed {
     pub size: u64,
     /// Files per thread of the metadata parts, and of a tree.
     pub files: u64,
+    /// Further mount options of Extol's mount, and of what does nothing beside it (comma-separated, may be empty).
+    pub options: String,
     /// What dbench plays; without it, its proportions.
     pub loadfile: Option<Arc<LoadFile>>,
     /// Volume, rounds, time per run; the medium is set for each.
@@ -169,6 +171,9 @@ impl Speed {
             None => "plays the proportions of client.txt, which is not here".into(),
         };
         report.set("dbench", dbench);
+        if !self.options.is_empty() {
+            report.set("options of the mount", self.options.clone());
+        }
         let mut parts = Vec::new();
         for (name, part) in Part::ALL.iter().filter(|(_, part)| self.parts.contains(part)) {
             for medium in self.media_of(*part)? {

@@ -100,6 +100,14 @@ impl Contest {
 
 impl Speed {
     pub(super) fn plan(&self, part: Part, medium: &Medium) -> Vec<Contest> {
+        let mut contests = self.contests(part, medium);
+        for player in contests.iter_mut().flat_map(|c| &mut c.players) {
+            player.entry.contender.add_options(&self.options);
+        }
+        contests
+    }
+
+    fn contests(&self, part: Part, medium: &Medium) -> Vec<Contest> {
         match part {
             Part::FsyncMount => THREADS.iter().map(|n| fsync_mount(*n, medium)).collect(),
             Part::MetadataMount => self.metadata_mount(),

@@ -10,6 +10,7 @@ fn speed(dir: &std::path::Path) -> Speed {
         media: Vec::new(),
         size: 1 << 20,
         files: 10,
+        options: String::new(),
         loadfile: None,
         conduct: Conduct {
             place: Place { medium: Medium::Memory, dir: dir.into(), extol: "extol".into() },
@@ -145,6 +146,22 @@ fn steps_from_one_number_of_threads_to_the_next() {
 fn players_of(part: Part, medium: &str) -> Vec<Vec<String>> {
     let contests = speed(std::path::Path::new("/")).plan(part, &Medium::parse(medium).unwrap());
     contests.iter().map(|c| c.players.iter().map(|p| p.entry.name.clone()).collect()).collect()
+}
+
+#[test]
+fn further_options_are_those_of_the_mount_and_of_what_does_nothing() {
+    let mut speed = speed(std::path::Path::new("/"));
+    speed.options = "nowriteback_cache".into();
+    let contests = speed.plan(Part::FsyncMount, &Medium::Image);
+    let eight: Vec<_> = contests[3].players.iter().map(|p| p.entry.contender.name()).collect();
+    assert_eq!(
+        eight,
+        ["mount:fast_commit,nowriteback_cache", "kernel", "fuse2fs", "noop:nowriteback_cache"],
+        "peers keep theirs"
+    );
+    let isolation = speed.plan(Part::Isolation, &Medium::Image);
+    let names: Vec<_> = isolation[0].players.iter().map(|p| p.entry.contender.name()).collect();
+    assert_eq!(names[..2], ["node:fast_commit", "mount:fast_commit,nowriteback_cache"]);
 }
 
 /// What FUSE allows is measured beside every target of a mount.

@@ -148,6 +148,7 @@ pub struct UntarArgs {
         "sudo extol bench speed",
         "sudo extol bench speed --part fsync-mount --medium image,cloud,sata --seconds 3 --rounds 3 --html speed.html",
         "sudo extol bench speed --part data-mount,data-library --medium /dev/vdb --size 2G",
+        "sudo extol bench speed --part fsync-mount,loads-mount -o nowriteback_cache",
     ),
     long_about = "Extol's targets, each measured beside its peers on one device in one run, and whether they are met.\n\n\
         fsync-mount: fs_mark with 1 to 32 threads through the mount, beside Linux with fast_commit and fuse2fs. metadata-mount: create, \
@@ -183,6 +184,9 @@ pub struct SpeedArgs {
     /// Rounds; the median counts.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
+    /// Further options of Extol's mount, and of noop, as `extol mount -o` knows them.
+    #[arg(long, short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
+    pub options: Vec<String>,
     /// Bytes of bulk data.
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     pub size: String,

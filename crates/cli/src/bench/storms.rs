@@ -94,6 +94,7 @@ pub fn speed(args: &SpeedArgs) -> Result<()> {
         media: media.map_err(usage)?,
         size: sizes(&args.size, "4k", true)?.0,
         files: args.files,
+        options: args.options.join(","),
         loadfile: if client.exists() { Some(loadfile(client)?) } else { None },
         conduct: place.conduct(args.rounds, Some(args.seconds))?,
     };
