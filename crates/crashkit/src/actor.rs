@@ -4,7 +4,7 @@
 //! step that changed nothing (or, for a write, what a look at the file shows). Everything else that fails ends the run.
 
 use std::os::fd::AsFd as _;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use extol::vfs::{Fallocate, XattrSet};
 use extol::{Ext4, File, FileSystem as _, FsError, OpenOptions};
@@ -17,6 +17,16 @@ use crate::tape::{Note, Tape};
 
 /// Result of an operation; the error ends the run.
 pub type Done<T = ()> = Result<T, String>;
+
+/// An fsync that nobody sleeps for: whoever is about tells of it.
+fn told_later(fs: &Arc<Ext4>, ino: u32, data_only: bool) -> Result<(), FsError> {
+    let (tell, told) = mpsc::channel();
+    let done = Box::new(move |result| {
+        let _ = tell.send(result);
+    });
+    fs.fsync_then(ino, data_only, done, &mut || ());
+    told.recv().unwrap_or_else(|_| Err(FsError::Io("an fsync was never answered".into())))
+}
 
 /// Somebody who works on the volume.
 #[derive(Debug)]
@@ -375,9 +385,15 @@ impl Actor {
     fn sync_path(&mut self, path: &str, data_only: bool) -> Done {
         let full = self.full(path);
         let text = format!("{} {path}", if data_only { "fdatasync" } else { "fsync" });
+        // By turns as a program asks, and as a mount does for its programs.
+        let later = self.history.len() % 2 == 1;
         let done = self.act(&text, |fs| {
             let file = fs.open_file(&full, OpenOptions::new().read(true))?;
-            if data_only { file.sync_data() } else { file.sync_all() }
+            match (later, data_only) {
+                (true, _) => told_later(fs, file.inode().ino(), data_only),
+                (false, true) => file.sync_data(),
+                (false, false) => file.sync_all(),
+            }
         })?;
         self.history.quiet(text);
         // Data that has no room is not on the device, and nobody was told that it is.
