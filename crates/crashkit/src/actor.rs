@@ -4,11 +4,11 @@
 //! step that changed nothing (or, for a write, what a look at the file shows). Everything else that fails ends the run.
 
 use std::os::fd::AsFd as _;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 
 use extol::vfs::{Fallocate, XattrSet};
 use extol::{Ext4, File, FileSystem as _, FsError, OpenOptions};
-use extol_testkit::pipe::holding;
+use extol_testkit::{fsync_told, pipe::holding};
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 
@@ -17,16 +17,6 @@ use crate::tape::{Note, Tape};
 
 /// Result of an operation; the error ends the run.
 pub type Done<T = ()> = Result<T, String>;
-
-/// An fsync that nobody sleeps for: whoever is about tells of it.
-fn told_later(fs: &Arc<Ext4>, ino: u32, data_only: bool) -> Result<(), FsError> {
-    let (tell, told) = mpsc::channel();
-    let done = Box::new(move |result| {
-        let _ = tell.send(result);
-    });
-    fs.fsync_then(ino, data_only, done, &mut || ());
-    told.recv().unwrap_or_else(|_| Err(FsError::Io("an fsync was never answered".into())))
-}
 
 /// Somebody who works on the volume.
 #[derive(Debug)]
@@ -390,7 +380,7 @@ impl Actor {
         let done = self.act(&text, |fs| {
             let file = fs.open_file(&full, OpenOptions::new().read(true))?;
             match (later, data_only) {
-                (true, _) => told_later(fs, file.inode().ino(), data_only),
+                (true, _) => fsync_told(&**fs, file.inode().ino(), data_only),
                 (false, true) => file.sync_data(),
                 (false, false) => file.sync_all(),
             }

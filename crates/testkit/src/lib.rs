@@ -28,6 +28,7 @@ mod need;
 pub mod pipe;
 mod scratch;
 mod subject;
+mod told;
 mod tree;
 mod user;
 
@@ -44,5 +45,6 @@ pub use mount::{Fuse2fsMount, KernelMount, mounted_type, sync_tree, unmount};
 pub use need::{Need, require};
 pub use scratch::Scratch;
 pub use subject::{Mounted, Subject};
+pub use told::fsync_told;
 pub use tree::{Node, Tree};
 pub use user::as_user;

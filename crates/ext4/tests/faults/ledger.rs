@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use extol::vfs::{FileKind, FsError, Result, XattrSet};
 use extol::{Ext4, FileSystem, OpenOptions};
+use extol_testkit::fsync_told;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -113,7 +114,7 @@ impl Ledger {
     }
 
     fn sync_file(&mut self, fs: &Arc<Ext4>, name: &str, id: u64) -> Result<()> {
-        fs.fsync(fs.inode(self.path(name))?.ino(), false)?;
+        fsync_told(&**fs, fs.inode(self.path(name))?.ino(), false)?;
         self.acknowledge(Some(id));
         Ok(())
     }
@@ -171,7 +172,7 @@ impl Ledger {
         self.wrote(id, contents);
         let file = fs.open_file(self.path(&name), OpenOptions::new().write(true))?;
         file.write_all_at(&bytes, from as u64)?;
-        file.sync_data()?;
+        fsync_told(&**fs, file.inode().ino(), true)?;
         self.acknowledge(Some(id));
         Ok(())
     }

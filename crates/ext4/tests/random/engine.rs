@@ -6,6 +6,7 @@ use std::sync::Arc;
 use extol::Ext4;
 use extol::path::Inode;
 use extol::vfs::{Fallocate, FileId, FileSystem, FsError, Result, SetAttr, SetTime, Timestamp};
+use extol_testkit::fsync_told;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
@@ -430,7 +431,14 @@ impl Engine {
     /// fsync: what was changed in the file is there after a crash, and everything that was done before its last change.
     pub fn fsync(&mut self, id: Id, data_only: bool) {
         self.trace(&("fsync", id, data_only));
-        if let Err(e) = self.fs.fsync(self.refer(id).ino(), data_only) {
+        let ino = self.refer(id).ino();
+        // By turns as a mount asks for it, and as a program does.
+        let told = if id.is_multiple_of(2) {
+            fsync_told(&*self.fs, ino, data_only)
+        } else {
+            self.fs.fsync(ino, data_only)
+        };
+        if let Err(e) = told {
             self.fail(&format!("fsync of node {id}: {e}"));
         }
         if let Some(content) = self.contents.get(&id) {

@@ -1,0 +1,18 @@
+//! fsync as a mount asks for it.
+
+use std::sync::mpsc;
+
+use extol_vfs::{FileSystem, FsError, Result};
+
+/// An fsync by [`FileSystem::fsync_then`], which any thread may answer, and a wait for the answer.
+///
+/// # Errors
+/// The answer's; [`FsError::Io`] if there never was one.
+pub fn fsync_told(fs: &impl FileSystem, ino: u32, data_only: bool) -> Result<()> {
+    let (tell, told) = mpsc::channel();
+    let done = Box::new(move |result| {
+        let _ = tell.send(result);
+    });
+    fs.fsync_then(ino, data_only, done, &mut || ());
+    told.recv().unwrap_or_else(|_| Err(FsError::Io("an fsync was never answered".into())))
+}
