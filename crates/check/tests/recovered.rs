@@ -97,40 +97,97 @@ fn what_is_on_its_way_out_is_an_orphan() {
 fn on_its_way_out(make: &str, more: &[&str], root: Option<&str>) {
     let scratch = Scratch::new();
     let image = Image::mke2fs(scratch.path(), "a.img", 16 << 20, &["-t", "ext4", "-b", "1024"]);
-    let debugfs = |command: &str| run_ok(tool("debugfs").args(["-w", "-R", command]).arg(&image.path));
-    debugfs(make);
-    let block = debugfs("blocks /gone").lines().next().expect("its block").trim().to_owned();
+    debugfs(&image, make);
     // What is left when the block is gone: an empty extent tree.
-    for field in ["block[0] 0xF30A", "block[1] 4", "block[2] 0", "block[3] 0", "block[4] 0", "block[5] 0"] {
-        debugfs(&format!("sif <12> {field}"));
+    let empty = ["block[0] 0xF30A", "block[1] 4", "block[2] 0", "block[3] 0", "block[4] 0", "block[5] 0"];
+    let all = ["size 0", "blocks 0"].iter().chain(&empty).map(|field| format!("sif <12> {field}"));
+    let all: Vec<_> = all.chain(more.iter().copied().chain(root).map(str::to_owned)).collect();
+    cut_short(&image, 0, &all);
+}
+
+/// A directory with an index whose last leaves are gone.
+#[test]
+fn what_shrinks_has_lost_leaves() {
+    if !require(&[Need::Tool("mke2fs"), Need::Tool("debugfs"), Need::Tool("e2fsck")]) {
+        return;
     }
-    for command in ["sif <12> size 0", "sif <12> blocks 0", "sif <12> links_count 0", "unlink /gone"] {
-        debugfs(command);
+    const NAMES: usize = 60;
+    let scratch = Scratch::new();
+    let gone = scratch.path().join("tree/gone");
+    std::fs::create_dir_all(&gone).expect("a directory");
+    let name = |n: usize| format!("{}{n}", "long".repeat(14));
+    for n in 0..NAMES {
+        std::fs::write(gone.join(name(n)), []).expect("a file");
     }
-    for command in more.iter().copied().chain(root) {
-        debugfs(command);
+    let tree = gone.parent().expect("the tree").to_str().expect("a path");
+    let image = Image::mke2fs(scratch.path(), "a.img", 16 << 20, &["-t", "ext4", "-b", "1024", "-d", tree]);
+    // This gives the directory its index; blocks stay when names go.
+    let indexed = tool("e2fsck").arg("-fyD").arg(&image.path).output().expect("e2fsck");
+    assert!(indexed.status.success(), "{indexed:?}");
+    for n in 0..NAMES {
+        debugfs(&image, &format!("rm /gone/{}", name(n)));
     }
-    debugfs(&format!("freeb {block}"));
-    let stats = debugfs("stats");
+    run_ok(tool("e2fsck").arg("-fn").arg(&image.path));
+    let blocks = blocks_of(&image);
+    assert!(blocks.len() >= 5 && blocks.is_sorted_by(|a, b| a + 1 == *b), "one extent: {blocks:?}");
+    for left in 1..blocks.len() {
+        let copy = Image { path: scratch.path().join(format!("{left}.img")), ..image.clone() };
+        std::fs::copy(&image.path, &copy.path).expect("a copy");
+        let size = [("size", left * 1024), ("blocks", left * 2), ("block[4]", left)];
+        let mut all: Vec<_> = size.iter().map(|(field, n)| format!("sif <12> {field} {n}")).collect();
+        all.push("sif / links_count 3".into());
+        cut_short(&copy, left, &all);
+    }
+}
+
+/// Inode 12, `/gone`, is a deletion that was cut when so many of its blocks were left, which `fields` say.
+fn cut_short(image: &Image, left: usize, fields: &[String]) {
+    let about = format!("{left} blocks left, {fields:?}");
+    let freed: Vec<_> = blocks_of(image).into_iter().skip(left).collect();
+    for command in
+        ["sif <12> links_count 0", "unlink /gone"].into_iter().chain(fields.iter().map(String::as_str))
+    {
+        debugfs(image, command);
+    }
+    for block in &freed {
+        debugfs(image, &format!("freeb {block}"));
+    }
+    let stats = debugfs(image, "stats");
     let free = stats.split(" free block").next().and_then(|before| before.split_whitespace().last());
-    let free: u32 = free.and_then(|n| n.parse().ok()).expect("the free blocks of group 0");
-    debugfs(&format!("set_bg 0 free_blocks_count {}", free + 1));
-    debugfs("set_bg 0 checksum calc");
+    let free: usize = free.and_then(|n| n.parse().ok()).expect("the free blocks of group 0");
+    debugfs(image, &format!("set_bg 0 free_blocks_count {}", free + freed.len()));
+    debugfs(image, "set_bg 0 checksum calc");
     let report = || {
         let bytes = std::fs::read(&image.path).expect("the image");
         let device = MemDevice::new(bytes.len() as u64);
         device.write_at(&bytes, 0).expect("write");
         look(device, Recovery::InMemory).expect("a report")
     };
-    assert!(!report().is_clean(), "{make}, {more:?}: nobody says yet that it is an orphan");
-    debugfs("ssv last_orphan 12");
-    debugfs("feature needs_recovery");
+    assert!(!report().is_clean(), "{about}: nobody says yet that it is an orphan");
+    debugfs(image, "ssv last_orphan 12");
+    debugfs(image, "feature needs_recovery");
     let found = report();
-    assert!(found.is_clean() && found.counts.orphans == 1, "{make}, {more:?}: {found}");
+    assert!(found.is_clean() && found.counts.orphans == 1, "{about}: {found}");
     // e2fsck deletes it without a question, and then finds nothing.
     let status = tool("e2fsck").arg("-fp").arg(&image.path).status().expect("e2fsck");
-    assert_eq!(status.code(), Some(1), "{make}, {more:?}");
+    assert_eq!(status.code(), Some(1), "{about}");
     run_ok(tool("e2fsck").arg("-fn").arg(&image.path));
+}
+
+fn blocks_of(image: &Image) -> Vec<u32> {
+    // (Behind it debugfs says who it is.)
+    let listed = debugfs(image, "blocks /gone");
+    listed
+        .lines()
+        .next()
+        .expect("its blocks")
+        .split_whitespace()
+        .map(|n| n.parse().expect("a block"))
+        .collect()
+}
+
+fn debugfs(image: &Image, command: &str) -> String {
+    run_ok(tool("debugfs").args(["-w", "-R", command]).arg(&image.path))
 }
 
 #[test]
