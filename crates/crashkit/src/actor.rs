@@ -18,14 +18,43 @@ use crate::tape::{Note, Tape};
 /// Result of an operation; the error ends the run.
 pub type Done<T = ()> = Result<T, String>;
 
+/// Where on the volume an actor works, and what its names begin with. It knows them without that.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// Everywhere: it is the only one.
+    Volume,
+    /// In a directory of its own.
+    Own(String),
+    /// In a directory that all share; the names that begin so are its own.
+    Shared(String, String),
+}
+
+impl Place {
+    /// The path of the directory.
+    #[must_use]
+    pub fn dir(&self) -> &str {
+        match self {
+            Self::Volume => "",
+            Self::Own(dir) | Self::Shared(dir, _) => dir,
+        }
+    }
+
+    fn prefix(&self) -> String {
+        match self {
+            Self::Volume => String::new(),
+            Self::Own(dir) => format!("{dir}/"),
+            Self::Shared(dir, first) => format!("{dir}/{first}"),
+        }
+    }
+}
+
 /// Somebody who works on the volume.
 #[derive(Debug)]
 pub struct Actor {
     fs: Arc<Ext4>,
     tape: Arc<Tape>,
     nr: usize,
-    /// Path of its directory, with a slash at the end; empty for the root.
-    prefix: String,
+    place: Place,
     history: History,
     rng: SmallRng,
     /// Files kept open.
@@ -33,17 +62,16 @@ pub struct Actor {
 }
 
 impl Actor {
-    /// A new actor in the directory `root` (empty: the volume's root). `nr` names it on the tape.
+    /// A new actor. `nr` names it on the tape.
     #[must_use]
-    pub fn new(fs: &Arc<Ext4>, tape: &Arc<Tape>, nr: usize, root: &str, seed: u64) -> Self {
-        let prefix = if root.is_empty() { String::new() } else { format!("{root}/") };
+    pub fn new(fs: &Arc<Ext4>, tape: &Arc<Tape>, nr: usize, place: Place, seed: u64) -> Self {
         let rng = SmallRng::seed_from_u64(seed.wrapping_add(nr as u64).wrapping_mul(0x2545_F491_4F6C_DD1D));
         Self {
             fs: Arc::clone(fs),
             tape: Arc::clone(tape),
             nr,
-            prefix,
-            history: History::new(root),
+            history: History::new(&place.prefix()),
+            place,
             rng,
             held: Vec::new(),
         }
@@ -88,7 +116,10 @@ impl Actor {
     }
 
     fn full(&self, path: &str) -> String {
-        format!("/{}{path}", self.prefix)
+        match path {
+            "" => format!("/{}", self.place.dir()),
+            _ => format!("/{}{path}", self.place.prefix()),
+        }
     }
 
     /// Does something on the volume between its two notes. `Ok(None)`: no space.
@@ -373,6 +404,10 @@ impl Actor {
     }
 
     fn sync_path(&mut self, path: &str, data_only: bool) -> Done {
+        if path.is_empty() && matches!(self.place, Place::Shared(..)) {
+            // An fsync of that directory may make names of others durable, and not what else they did before.
+            return self.syncfs();
+        }
         let full = self.full(path);
         let text = format!("{} {path}", if data_only { "fdatasync" } else { "fsync" });
         // By turns as a program asks, and as a mount does for its programs.

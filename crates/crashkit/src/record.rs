@@ -1,5 +1,6 @@
 //! Runs a load on a recorded volume.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use extol_journal::JournalStats;
 #[cfg(feature = "planted-bugs")]
 use extol_journal::planted;
 
-use crate::actor::{Actor, Done};
+use crate::actor::{Actor, Done, Place};
 use crate::cuts::{Cutter, Fate};
 use crate::media::Media;
 use crate::model::{History, Moment};
@@ -197,13 +198,15 @@ impl Recording {
         let result = (|| -> Done<(usize, Vec<History>, JournalStats)> {
             let fs = Ext4::open(tape.device(0), &options).map_err(|e| e.to_string())?;
             let text = |e: extol::FsError| e.to_string();
-            let roots: Vec<String> = if count == 1 {
-                vec![String::new()]
-            } else {
-                (0..count).map(|nr| format!("t{nr}")).collect()
+            let place = |nr: usize| match (count, workload.share()) {
+                (1, _) => Place::Volume,
+                (_, false) => Place::Own(format!("t{nr}")),
+                (_, true) => Place::Shared("shared".to_owned(), format!("{nr}-")),
             };
-            for root in roots.iter().filter(|r| !r.is_empty()) {
-                fs.create_dir(root).map_err(text)?;
+            let places: Vec<Place> = (0..count).map(place).collect();
+            let dirs: BTreeSet<&str> = places.iter().map(Place::dir).filter(|dir| !dir.is_empty()).collect();
+            for dir in dirs {
+                fs.create_dir(dir).map_err(text)?;
             }
             let mut first_cut = 0;
             if count > 1 {
@@ -211,7 +214,7 @@ impl Recording {
                 first_cut = tape.position();
             }
             let actors: Vec<Actor> =
-                roots.iter().enumerate().map(|(nr, root)| Actor::new(&fs, &tape, nr, root, seed)).collect();
+                (0..).zip(places).map(|(nr, at)| Actor::new(&fs, &tape, nr, at, seed)).collect();
             let work = |mut actor: Actor| {
                 Plant::set(plant);
                 workload.run(&mut actor, rounds).map(|()| actor.into_history())

@@ -154,18 +154,17 @@ impl View {
         Ok(view)
     }
 
-    /// The names below a directory (empty: all), as they can be compared.
+    /// The names that begin so (empty: all), without that, as they can be compared.
     #[must_use]
-    pub fn lines_below(&self, root: &str) -> Vec<Line> {
-        let below = if root.is_empty() { String::new() } else { format!("{root}/") };
-        let part = || self.names.range(below.clone()..).take_while(|(p, _)| p.starts_with(&below));
+    pub fn lines_of(&self, prefix: &str) -> Vec<Line> {
+        let part = || self.names.range(prefix.to_owned()..).take_while(|(p, _)| p.starts_with(prefix));
         let mut first: HashMap<u64, &str> = HashMap::new();
         for (path, seen) in part() {
-            first.entry(seen.ino).or_insert(&path[below.len()..]);
+            first.entry(seen.ino).or_insert(&path[prefix.len()..]);
         }
         part()
             .map(|(path, seen)| Line {
-                path: path[below.len()..].to_owned(),
+                path: path[prefix.len()..].to_owned(),
                 kind: seen.kind.clone(),
                 links: seen.links,
                 first: first.get(&seen.ino).copied().unwrap_or_default().to_owned(),
@@ -173,12 +172,10 @@ impl View {
             .collect()
     }
 
-    /// Contents of a file.
+    /// Contents of the file of this name behind that prefix.
     #[must_use]
-    pub fn content_below(&self, root: &str, path: &str) -> Option<&[u8]> {
-        let seen =
-            if root.is_empty() { self.names.get(path) } else { self.names.get(&format!("{root}/{path}")) };
-        seen?.content.as_ref().map(|c| c.as_slice())
+    pub fn content_of(&self, prefix: &str, path: &str) -> Option<&[u8]> {
+        self.names.get(&format!("{prefix}{path}"))?.content.as_ref().map(|c| c.as_slice())
     }
 
     /// Number of names.
@@ -196,14 +193,14 @@ impl View {
     /// The first differences from another view, in lines; `None` if both show the same.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Option<String> {
-        let (ours, theirs) = (self.lines_below(""), other.lines_below(""));
+        let (ours, theirs) = (self.lines_of(""), other.lines_of(""));
         let mut lines = Vec::new();
         for line in &ours {
             match theirs.iter().find(|l| l.path == line.path) {
                 None => lines.push(format!("/{} only in the first", line.path)),
                 Some(o) if o != line => lines.push(format!("{line:?} and {o:?}")),
                 Some(_) => {
-                    let (a, b) = (self.content_below("", &line.path), other.content_below("", &line.path));
+                    let (a, b) = (self.content_of("", &line.path), other.content_of("", &line.path));
                     if a != b {
                         let len = |c: Option<&[u8]>| c.map_or(0, <[u8]>::len);
                         lines.push(format!(

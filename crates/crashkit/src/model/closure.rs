@@ -51,7 +51,7 @@ struct Found<'a> {
 /// # Errors
 /// What is wrong, in lines.
 pub(super) fn judge(history: &History, moment: Moment, view: &View, rules: Rules) -> Result<(), String> {
-    let lines = view.lines_below(&history.root);
+    let lines = view.lines_of(&history.prefix);
     let found = inodes(&lines)?;
     let begun = moment.begun.min(history.steps.len());
     let demands = Demands::of(history, moment);
@@ -336,7 +336,7 @@ impl Attempt<'_> {
             return Err(format!("{:?} is a {:?}", found.paths, found.kind));
         };
         let path = found.paths.first().copied().unwrap_or_default();
-        match self.view.content_below(&self.history.root, path) {
+        match self.view.content_of(&self.history.prefix, path) {
             Some(bytes) if *kind == Kind::File => {
                 self.promised.content(id, bytes, self.rules).map_err(|e| format!("file {path}: {e}"))
             }

@@ -103,8 +103,8 @@ pub(super) struct Names {
 /// Everything that one actor did.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct History {
-    /// Path of the actor's directory on the volume; empty for the whole volume.
-    pub(super) root: String,
+    /// What each of the actor's names begins with on the volume: see [`Place`](crate::actor::Place).
+    pub(super) prefix: String,
     pub(super) steps: Vec<Step>,
     pub(super) files: BTreeMap<Id, Vec<Version>>,
     pub(super) syncs: Vec<Sync>,
@@ -124,10 +124,10 @@ pub struct History {
 }
 
 impl History {
-    /// Nothing done yet. `root`: the actor's directory, without slashes around.
+    /// Nothing done yet. `prefix`: what each of the actor's names begins with on the volume.
     #[must_use]
-    pub fn new(root: &str) -> Self {
-        Self { root: root.to_owned(), ..Self::default() }
+    pub fn new(prefix: &str) -> Self {
+        Self { prefix: prefix.to_owned(), ..Self::default() }
     }
 
     /// The tree as it is now.
@@ -290,10 +290,10 @@ impl History {
     pub fn last_begun(&self, begun: usize, lines: usize) -> Vec<String> {
         let begun = begun.min(self.steps.len());
         let first = begun.saturating_sub(lines);
-        (first..begun).map(|i| format!("{}step {i}: {}", self.root_shown(), self.steps[i].text)).collect()
+        (first..begun).map(|i| format!("{}step {i}: {}", self.prefix_shown(), self.steps[i].text)).collect()
     }
 
-    fn root_shown(&self) -> String {
-        if self.root.is_empty() { String::new() } else { format!("/{}: ", self.root) }
+    fn prefix_shown(&self) -> String {
+        if self.prefix.is_empty() { String::new() } else { format!("/{}: ", self.prefix) }
     }
 }

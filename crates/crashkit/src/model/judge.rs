@@ -59,7 +59,7 @@ pub fn judge(history: &History, moment: Moment, view: &View, rules: Rules) -> Re
 fn judge_in_order(history: &History, moment: Moment, view: &View, rules: Rules) -> Result<(), String> {
     let promises = &history.promises[..moment.promised];
     let least = promises.iter().map(|p| p.names).max().unwrap_or(0);
-    let lines = view.lines_below(&history.root);
+    let lines = view.lines_of(&history.prefix);
     let hash = tree::hash(&lines);
     let begun = moment.begun.min(history.steps.len());
     let empty = Tree::default();
@@ -100,7 +100,7 @@ fn judge_in_order(history: &History, moment: Moment, view: &View, rules: Rules) 
 fn contents(history: &History, moment: Moment, tree: &Tree, view: &View, rules: Rules) -> Result<(), String> {
     let promised = Promised::of(history, moment);
     for (path, id) in tree.names() {
-        let Some(found) = view.content_below(&history.root, path) else { continue };
+        let Some(found) = view.content_of(&history.prefix, path) else { continue };
         promised.content(id, found, rules).map_err(|why| format!("file {path}: {why}"))?;
     }
     Ok(())

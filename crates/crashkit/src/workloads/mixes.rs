@@ -9,7 +9,7 @@ use crate::actor::{Actor, Done};
 use crate::model::Kind;
 
 pub(super) fn all() -> Vec<Box<dyn Workload>> {
-    vec![Box::new(Mix), Box::new(SyncMix), Box::new(Threads)]
+    vec![Box::new(Mix), Box::new(SyncMix), Box::new(Threads), Box::new(Shared)]
 }
 
 /// One thread, syncs now and then.
@@ -71,6 +71,36 @@ impl Workload for Threads {
 
     fn actors(&self) -> usize {
         3
+    }
+
+    fn run(&self, actor: &mut Actor, rounds: usize) -> Done {
+        (0..rounds).try_for_each(|_| any(actor, 20))
+    }
+
+    fn quick(&self) -> usize {
+        60
+    }
+}
+
+/// As that, in one directory.
+#[derive(Debug)]
+struct Shared;
+
+impl Workload for Shared {
+    fn name(&self) -> &'static str {
+        "shared"
+    }
+
+    fn about(&self) -> &'static str {
+        "three threads at the same time in one directory, each with its own names, and the services"
+    }
+
+    fn actors(&self) -> usize {
+        3
+    }
+
+    fn share(&self) -> bool {
+        true
     }
 
     fn run(&self, actor: &mut Actor, rounds: usize) -> Done {

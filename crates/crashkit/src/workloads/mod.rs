@@ -25,6 +25,11 @@ pub trait Workload: Send + Sync + std::fmt::Debug {
         1
     }
 
+    /// True if they work in one directory, each with names of its own.
+    fn share(&self) -> bool {
+        false
+    }
+
     /// The work of one actor: `rounds` says how much.
     ///
     /// # Errors
