@@ -2,15 +2,14 @@
 
 use std::io::{Seek, SeekFrom, Write};
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use extol_device::MemDevice;
 use extol_journal::{Journal, JournalConfig, LogConfig, LogMap, Services, Tid, recovery};
 use extol_ondisk::{InodeNr, Superblock};
 use extol_service::SystemClock;
+use extol_testkit::{Scratch, run, run_ok, tool};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -20,33 +19,16 @@ use crate::alloc::{AllocOptions, Allocator, SuperCell};
 
 type Runs = Vec<(u32, u64, u64, bool)>;
 
-/// A directory that goes when the test ends.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("extol-map-{}-{n}", std::process::id()));
-        std::fs::create_dir_all(path.join("src")).unwrap();
-        Self(path)
-    }
-
-    fn image(&self) -> String {
-        self.0.join("image").to_string_lossy().into_owned()
-    }
+/// Where the image of a test is made.
+fn image_in(scratch: &Scratch) -> String {
+    scratch.path().join("image").to_string_lossy().into_owned()
 }
 
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn run(program: &str, args: &[&str]) -> (bool, String) {
-    let out = Command::new(program).args(args).output().unwrap();
-    let text = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
-    (out.status.success(), text)
+/// What mke2fs puts into it.
+fn source_in(scratch: &Scratch) -> PathBuf {
+    let source = scratch.path().join("src");
+    std::fs::create_dir_all(&source).unwrap();
+    source
 }
 
 fn write_sparse(path: &str, bytes: &[u8]) {
@@ -60,7 +42,7 @@ fn write_sparse(path: &str, bytes: &[u8]) {
 
 /// What debugfs says an inode maps, holes left out, tree blocks apart.
 fn debugfs_runs(image: &str, ino: InodeNr) -> Runs {
-    let (_, text) = run("debugfs", &["-R", &format!("stat <{ino}>"), image]);
+    let text = run_ok(tool("debugfs").args(["-R", &format!("stat <{ino}>"), image]));
     let mut out = Runs::new();
     let list = text.split("EXTENTS:\n").nth(1).or_else(|| text.split("BLOCKS:\n").nth(1)).unwrap_or("");
     for item in list.lines().next().unwrap_or("").split(", ").filter(|i| i.starts_with('(')) {
@@ -339,9 +321,9 @@ fn make(scratch: &Scratch, kind: (&str, &str, &str)) -> Vec<u8> {
 }
 
 fn make_with(scratch: &Scratch, kind: (&str, &str, &str), mib: u64, more: &[&str]) -> Vec<u8> {
-    let image = scratch.image();
+    let image = image_in(scratch);
     std::fs::File::create(&image).unwrap().set_len(mib << 20).unwrap();
-    let src = scratch.0.join("src");
+    let src = source_in(scratch);
     let (kind, features, bs) = kind;
     let mut args = vec!["-q", "-F", "-t", kind, "-b", bs, "-d", src.to_str().unwrap()];
     if !features.is_empty() {
@@ -349,14 +331,13 @@ fn make_with(scratch: &Scratch, kind: (&str, &str, &str), mib: u64, more: &[&str
     }
     args.extend(more);
     args.push(&image);
-    let (ok, text) = run("mke2fs", &args);
-    assert!(ok, "{text}");
+    run_ok(tool("mke2fs").args(&args));
     std::fs::read(&image).unwrap()
 }
 
 fn judge(image: &str, what: &str) {
-    let (ok, text) = run("e2fsck", &["-fn", image]);
-    assert!(ok, "{what}: {text}");
+    let done = run(tool("e2fsck").args(["-fn", image]), Duration::from_secs(120));
+    assert!(done.success(), "{what}: {}", done.output);
 }
 
 #[test]
@@ -364,9 +345,9 @@ fn e2fsck_and_debugfs_agree_with_what_was_mapped() {
     for (i, kind) in KINDS.into_iter().enumerate() {
         let scratch = Scratch::new();
         for name in ["a", "b", "c"] {
-            std::fs::write(scratch.0.join("src").join(name), b"").unwrap();
+            std::fs::write(source_in(&scratch).join(name), b"").unwrap();
         }
-        let image = scratch.image();
+        let image = image_in(&scratch);
         let m = Mounted::open(&make(&scratch, kind));
         // The three files, next to lost+found.
         let mut workers: Vec<Worker<'_>> =
@@ -404,8 +385,8 @@ fn e2fsck_and_debugfs_agree_with_what_was_mapped() {
 fn a_full_volume_loses_nothing() {
     for (i, kind) in [KINDS[0], KINDS[4]].into_iter().enumerate() {
         let scratch = Scratch::new();
-        std::fs::write(scratch.0.join("src").join("a"), b"").unwrap();
-        let image = scratch.image();
+        std::fs::write(source_in(&scratch).join("a"), b"").unwrap();
+        let image = image_in(&scratch);
         let m = Mounted::open(&make(&scratch, kind));
         let mut w = Worker::new(&m, 12, i as u64);
         while m.vol.alloc.free_blocks() > 200 {
@@ -440,7 +421,7 @@ fn maps_made_by_others_are_read() {
         let bs: u64 = kind.2.parse().unwrap();
         let mut expected = Vec::new();
         for (name, step, blocks) in [("a", 3, 900), ("b", 1, 700), ("c", 37, 400)] {
-            let mut f = std::fs::File::create(scratch.0.join("src").join(name)).unwrap();
+            let mut f = std::fs::File::create(source_in(&scratch).join(name)).unwrap();
             for i in 0..blocks {
                 f.seek(SeekFrom::Start(i * step * bs)).unwrap();
                 f.write_all(&[7; 16]).unwrap();
@@ -452,7 +433,7 @@ fn maps_made_by_others_are_read() {
             let node = m.node(ino);
             let runs = m.runs(&node);
             assert_eq!(runs.iter().map(|r| r.2).sum::<u64>(), blocks, "{kind:?}");
-            assert_eq!(runs, debugfs_runs(&scratch.image(), node.ino), "{kind:?}");
+            assert_eq!(runs, debugfs_runs(&image_in(&scratch), node.ino), "{kind:?}");
         }
     }
 }
@@ -465,7 +446,7 @@ fn largest_files() {
         (KINDS[4], (12 + 256 + 256 * 256 + 256 * 256 * 256) * 1024),
     ] {
         let scratch = Scratch::new();
-        std::fs::write(scratch.0.join("src").join("a"), b"").unwrap();
+        std::fs::write(source_in(&scratch).join("a"), b"").unwrap();
         let m = Mounted::open(&make(&scratch, kind));
         let mut w = Worker::new(&m, 12, 0);
         let node = &w.node;
@@ -473,8 +454,8 @@ fn largest_files() {
         let end = limits::max_blocks(&m.vol.geo, node.raw.flags);
         w.insert(end - 1, 1, false);
         w.finish();
-        m.save(&scratch.image());
-        judge(&scratch.image(), "largest");
+        m.save(&image_in(&scratch));
+        judge(&image_in(&scratch), "largest");
     }
 }
 
@@ -482,24 +463,26 @@ fn largest_files() {
 fn cut_power(m: &Mounted, node: &Node) {
     m.vol.journal.commit_all().unwrap();
     let scratch = Scratch::new();
-    write_sparse(&scratch.image(), &m.dev.to_bytes());
-    let (_, text) = run("e2fsck", &["-y", "-E", "journal_only", &scratch.image()]);
+    write_sparse(&image_in(&scratch), &m.dev.to_bytes());
+    let done =
+        run(tool("e2fsck").args(["-y", "-E", "journal_only", &image_in(&scratch)]), Duration::from_secs(120));
+    let text = done.output;
     assert!(text.contains("recovering journal"), "{text}");
-    let m = Mounted::open(&std::fs::read(scratch.image()).unwrap());
-    assert_eq!(m.runs(&m.node(node.ino.0)), debugfs_runs(&scratch.image(), node.ino));
+    let m = Mounted::open(&std::fs::read(image_in(&scratch)).unwrap());
+    assert_eq!(m.runs(&m.node(node.ino.0)), debugfs_runs(&image_in(&scratch), node.ino));
     assert_eq!(m.node(node.ino.0).raw, node.raw);
     let mut h = m.vol.journal.start(1).unwrap();
     m.vol.alloc.flush_super(&mut h, &m.cell).unwrap();
     h.stop().unwrap();
-    m.save(&scratch.image());
-    judge(&scratch.image(), "after the cut");
+    m.save(&image_in(&scratch));
+    judge(&image_in(&scratch), "after the cut");
 }
 
 #[test]
 fn a_truncate_survives_power_cuts_between_its_steps() {
     for kind in [("ext4", "", "1024"), ("ext3", "", "1024")] {
         let scratch = Scratch::new();
-        std::fs::write(scratch.0.join("src").join("a"), b"").unwrap();
+        std::fs::write(source_in(&scratch).join("a"), b"").unwrap();
         // A small log and many small groups: all bitmaps do not fit into one transaction.
         let m = Mounted::open_with(&make_with(&scratch, kind, 96, &["-g", "256", "-J", "size=1"]), true);
         let mut h = m.vol.journal.start(1).unwrap();
