@@ -265,6 +265,7 @@ impl BlockDevice for Taped {
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.tape.pause();
         self.tape.live[self.nr].read_at(buf, offset)
     }
 
