@@ -62,6 +62,7 @@ mod ring;
 mod session;
 mod share;
 mod slot;
+mod spin;
 mod wire;
 mod worker;
 

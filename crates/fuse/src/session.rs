@@ -49,6 +49,8 @@ pub(crate) struct Shared {
     pub(crate) device: OwnedFd,
     /// Another descriptor of the same connection, which never waits; `None`: not to be had.
     pub(crate) second: Option<OwnedFd>,
+    /// Workers look for a moment before they sleep.
+    pub(crate) spins: bool,
     pub(crate) dir: PathBuf,
     pub(crate) agreed: Agreed,
     pub(crate) max_threads: usize,
@@ -103,6 +105,7 @@ impl Shared {
             fs,
             device,
             second: None,
+            spins: false,
             dir: PathBuf::new(),
             agreed,
             max_threads,
@@ -197,6 +200,7 @@ impl Mount {
             let max_threads = config.max_threads.max(FIRST_WORKERS);
             let shared = Arc::new(Shared {
                 second: extol_fuse_ring::second(device.as_fd()).ok(),
+                spins: true,
                 dir: dir.clone(),
                 rings: prepared.as_ref().map_or_else(Rings::default, |p| p.rings(config.max_threads)),
                 ..Shared::new(fs, device, agreed, max_threads, crew)
