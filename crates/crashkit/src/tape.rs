@@ -105,11 +105,10 @@ struct Log {
 }
 
 impl Log {
-    fn begin(&mut self, device: usize, change: Change) -> usize {
+    fn begin(&mut self, device: usize, change: Change) {
         let at = self.events.len();
         self.events.push(Event { device, change });
         self.under_way.push((device, at));
-        at
     }
 
     fn open(&self, device: usize) -> Vec<usize> {

@@ -9,7 +9,12 @@ use crate::actor::{Actor, Done};
 use crate::model::Kind;
 
 pub(super) fn all() -> Vec<Box<dyn Workload>> {
-    vec![Box::new(Mix), Box::new(SyncMix), Box::new(Threads), Box::new(Shared)]
+    vec![
+        Box::new(Mix),
+        Box::new(SyncMix),
+        Box::new(Threads { share: false }),
+        Box::new(Threads { share: true }),
+    ]
 }
 
 /// One thread, syncs now and then.
@@ -58,41 +63,22 @@ impl Workload for SyncMix {
 
 /// Several threads and the background services.
 #[derive(Debug)]
-struct Threads;
+struct Threads {
+    /// In one directory.
+    share: bool,
+}
 
 impl Workload for Threads {
     fn name(&self) -> &'static str {
-        "threads"
+        if self.share { "shared" } else { "threads" }
     }
 
     fn about(&self) -> &'static str {
-        "three threads at the same time, each with its own directory, and the services"
-    }
-
-    fn actors(&self) -> usize {
-        3
-    }
-
-    fn run(&self, actor: &mut Actor, rounds: usize) -> Done {
-        (0..rounds).try_for_each(|_| any(actor, 20))
-    }
-
-    fn quick(&self) -> usize {
-        60
-    }
-}
-
-/// As that, in one directory.
-#[derive(Debug)]
-struct Shared;
-
-impl Workload for Shared {
-    fn name(&self) -> &'static str {
-        "shared"
-    }
-
-    fn about(&self) -> &'static str {
-        "three threads at the same time in one directory, each with its own names, and the services"
+        if self.share {
+            "three threads at the same time in one directory, each with its own names, and the services"
+        } else {
+            "three threads at the same time, each with its own directory, and the services"
+        }
     }
 
     fn actors(&self) -> usize {
@@ -100,7 +86,7 @@ impl Workload for Shared {
     }
 
     fn share(&self) -> bool {
-        true
+        self.share
     }
 
     fn run(&self, actor: &mut Actor, rounds: usize) -> Done {
