@@ -32,7 +32,7 @@ while [ "$seed" = "$first" ] || [ $((SECONDS - began)) -lt $((minutes * 60)) ]; 
     shaken cargo test --quiet -p extol --test random -- threads
     shaken cargo test --quiet -p extol --test closing --test whole
     shaken cargo test --quiet -p extol-journal --test runtime -- stress scenarios
-    shaken "$crashkit" --workload threads,closure-threads --variant v3-1k,fc,external,data-journal \
+    shaken "$crashkit" --workload threads,closure-threads,one-file --variant v3-1k,fc,external,data-journal \
         --seed "$seed" --max-states 150
     # A mount, and e2fsck and Linux on the volume afterwards (root, FUSE; skipped without).
     shaken cargo test --quiet -p extol-cli --test stress

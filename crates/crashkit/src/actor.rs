@@ -3,6 +3,8 @@
 //! Each operation is framed by two notes on the tape. What the file system refuses for lack of space is no error: it is a
 //! step that changed nothing (or, for a write, what a look at the file shows). Everything else that fails ends the run.
 
+mod common;
+
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
@@ -12,7 +14,7 @@ use extol_testkit::{fsync_told, pipe::holding};
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 
-use crate::model::{Content, History, Id, Kind, Tree, Zeros};
+use crate::model::{Common, Content, History, Id, Kind, Tree, Zeros};
 use crate::tape::{Note, Tape};
 
 /// Result of an operation; the error ends the run.
@@ -55,6 +57,7 @@ pub struct Actor {
     tape: Arc<Tape>,
     nr: usize,
     place: Place,
+    common: Option<Common>,
     history: History,
     rng: SmallRng,
     /// Files kept open.
@@ -62,19 +65,22 @@ pub struct Actor {
 }
 
 impl Actor {
-    /// A new actor. `nr` names it on the tape.
+    /// A new actor. `nr` names it on the tape; `common`: its share of the common file, if there is one.
     #[must_use]
-    pub fn new(fs: &Arc<Ext4>, tape: &Arc<Tape>, nr: usize, place: Place, seed: u64) -> Self {
-        let rng = SmallRng::seed_from_u64(seed.wrapping_add(nr as u64).wrapping_mul(0x2545_F491_4F6C_DD1D));
-        Self {
-            fs: Arc::clone(fs),
-            tape: Arc::clone(tape),
-            nr,
-            history: History::new(&place.prefix()),
-            place,
-            rng,
-            held: Vec::new(),
+    pub fn new(
+        fs: &Arc<Ext4>,
+        tape: &Arc<Tape>,
+        nr: usize,
+        place: Place,
+        common: Option<Common>,
+        seed: u64,
+    ) -> Self {
+        let mut history = History::new(&place.prefix());
+        if let Some(common) = common {
+            history.share(common);
         }
+        let rng = SmallRng::seed_from_u64(seed.wrapping_add(nr as u64).wrapping_mul(0x2545_F491_4F6C_DD1D));
+        Self { fs: Arc::clone(fs), tape: Arc::clone(tape), nr, history, place, common, rng, held: Vec::new() }
     }
 
     /// Its own random numbers.
@@ -408,19 +414,7 @@ impl Actor {
             // An fsync of that directory may make names of others durable, and not what else they did before.
             return self.syncfs();
         }
-        let full = self.full(path);
-        let text = format!("{} {path}", if data_only { "fdatasync" } else { "fsync" });
-        // By turns as a program asks, and as a mount does for its programs.
-        let later = self.history.len() % 2 == 1;
-        let done = self.act(&text, |fs| {
-            let file = fs.open_file(&full, OpenOptions::new().read(true))?;
-            match (later, data_only) {
-                (true, _) => fsync_told(&**fs, file.inode().ino(), data_only),
-                (false, true) => file.sync_data(),
-                (false, false) => file.sync_all(),
-            }
-        })?;
-        self.history.quiet(text);
+        let done = self.sync_full(&self.full(path), path, data_only)?;
         // Data that has no room is not on the device, and nobody was told that it is.
         let id = if path.is_empty() { Some(Tree::TOP) } else { self.tree().get(path) };
         if let (Some(()), Some(id)) = (done, id) {
@@ -428,6 +422,23 @@ impl Actor {
             self.history.synced(id, is_file, data_only);
         }
         Ok(())
+    }
+
+    /// As [`act`](Self::act), and a step.
+    fn sync_full(&mut self, full: &str, path: &str, data_only: bool) -> Done<Option<()>> {
+        let text = format!("{} {path}", if data_only { "fdatasync" } else { "fsync" });
+        // By turns as a program asks, and as a mount does for its programs.
+        let later = self.history.len() % 2 == 1;
+        let done = self.act(&text, |fs| {
+            let file = fs.open_file(full, OpenOptions::new().read(true))?;
+            match (later, data_only) {
+                (true, _) => fsync_told(&**fs, file.inode().ino(), data_only),
+                (false, true) => file.sync_data(),
+                (false, false) => file.sync_all(),
+            }
+        })?;
+        self.history.quiet(text);
+        Ok(done)
     }
 
     /// fsync of a file or directory.

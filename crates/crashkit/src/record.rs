@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use extol::{Ext4, FileSystem as _};
+use extol::{Ext4, FileSystem as _, OpenOptions};
 use extol_device::SharedDevice;
 use extol_journal::JournalStats;
 #[cfg(feature = "planted-bugs")]
@@ -13,7 +13,7 @@ use extol_journal::planted;
 use crate::actor::{Actor, Done, Place};
 use crate::cuts::{Cutter, Fate};
 use crate::media::Media;
-use crate::model::{History, Moment};
+use crate::model::{COMMON, Common, History, Moment};
 use crate::tape::{Event, Pace, Tape};
 use crate::variant::Variant;
 use crate::workloads::{self, Workload};
@@ -208,13 +208,24 @@ impl Recording {
             for dir in dirs {
                 fs.create_dir(dir).map_err(text)?;
             }
+            let common = |nr| workload.has_common().then_some(Common { nr, of: count });
+            if let Some(common) = common(0) {
+                let file =
+                    fs.open_file(COMMON, OpenOptions::new().write(true).create_new(true)).map_err(text)?;
+                // All of it a hole, or all of it there.
+                if seed.is_multiple_of(2) {
+                    file.set_len(common.size() as u64).map_err(text)?;
+                } else {
+                    file.write_all_at(&vec![0; common.size()], 0).map_err(text)?;
+                }
+            }
             let mut first_cut = 0;
             if count > 1 {
                 fs.sync().map_err(text)?;
                 first_cut = tape.position();
             }
             let actors: Vec<Actor> =
-                (0..).zip(places).map(|(nr, at)| Actor::new(&fs, &tape, nr, at, seed)).collect();
+                (0..).zip(places).map(|(nr, at)| Actor::new(&fs, &tape, nr, at, common(nr), seed)).collect();
             let work = |mut actor: Actor| {
                 Plant::set(plant);
                 workload.run(&mut actor, rounds).map(|()| actor.into_history())

@@ -105,6 +105,13 @@ impl View {
         Self::of_empty_inodes(&names.iter().map(std::slice::from_ref).collect::<Vec<_>>())
     }
 
+    /// One file.
+    #[cfg(test)]
+    pub(crate) fn of_file(name: &str, bytes: Vec<u8>) -> Self {
+        let seen = Seen { ino: 12, kind: Kind::File, links: 1, content: Some(Arc::new(bytes)) };
+        Self { names: [(name.to_owned(), seen)].into() }
+    }
+
     /// Empty files, each with all its names, and empty directories, whose names end with a slash.
     #[cfg(test)]
     pub(crate) fn of_empty_inodes(inodes: &[&[&str]]) -> Self {

@@ -14,13 +14,14 @@
 //! [`closure`](super::closure). For that the history keeps the names of each inode after each step.)
 //!
 //! A promise holds from the moment that the call returned. syncfs of one actor promises the same to all others, for
-//! what they had completed when it began.
+//! what they had completed when it began; an fsync of the [common](super::common) file does so for what is theirs in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::common::{self, Common};
 use super::content::Content;
 use super::tree::{self, Id, Kind, Tree};
 use crate::tape::Note;
@@ -105,6 +106,8 @@ pub(super) struct Names {
 pub struct History {
     /// What each of the actor's names begins with on the volume: see [`Place`](crate::actor::Place).
     pub(super) prefix: String,
+    /// Its share of the file that all write.
+    pub(super) common: Option<Common>,
     pub(super) steps: Vec<Step>,
     pub(super) files: BTreeMap<Id, Vec<Version>>,
     pub(super) syncs: Vec<Sync>,
@@ -128,6 +131,24 @@ impl History {
     #[must_use]
     pub fn new(prefix: &str) -> Self {
         Self { prefix: prefix.to_owned(), ..Self::default() }
+    }
+
+    /// It has a share of the common file, which holds zeros.
+    pub fn share(&mut self, common: Common) {
+        self.common = Some(common);
+        self.contents(common::ID, Content::of(&vec![0; common.own()]), Zeros::No);
+    }
+
+    /// The last step wrote these bytes at that place of its own ones in the common file.
+    pub fn common_contents(&mut self, at: usize, bytes: &[u8]) {
+        let mut content = self.content(common::ID);
+        content.write(at, bytes);
+        self.contents(common::ID, content, Zeros::No);
+    }
+
+    /// The last step was a successful fsync or fdatasync of the common file.
+    pub fn common_synced(&mut self, data_only: bool) {
+        self.synced(common::ID, true, data_only);
     }
 
     /// The tree as it is now.
@@ -244,14 +265,17 @@ impl History {
                     let before = open.remove(&(actor, step)).unwrap_or_default();
                     let own =
                         Promise { from: *at, of: sync.of, names: sync.names, files: sync.files, steps: step };
-                    all.push((actor, own));
-                    if sync.files == Files::All {
-                        let others = before.iter().enumerate().filter(|(other, _)| *other != actor);
-                        all.extend(others.map(|(other, steps)| {
-                            let all = Files::All;
-                            (other, Promise { from: *at, of: None, names: *steps, files: all, steps: *steps })
-                        }));
-                    }
+                    all.push((actor, own.clone()));
+                    let of_all = match sync.files {
+                        Files::All => true,
+                        Files::One(common::ID) => false,
+                        _ => continue,
+                    };
+                    let others = before.iter().enumerate().filter(|(other, _)| *other != actor);
+                    all.extend(others.map(|(other, steps)| {
+                        let names = if of_all { *steps } else { 0 };
+                        (other, Promise { from: *at, names, steps: *steps, ..own.clone() })
+                    }));
                 }
             }
         }

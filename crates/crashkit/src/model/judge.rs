@@ -49,6 +49,9 @@ pub struct Moment {
 /// # Errors
 /// What is wrong, in lines.
 pub fn judge(history: &History, moment: Moment, view: &View, rules: Rules) -> Result<(), String> {
+    if let Some(common) = history.common {
+        super::common::judge(history, common, moment, view, rules)?;
+    }
     let strict = judge_in_order(history, moment, view, rules);
     if strict.is_err() && rules.fast_commits {
         return super::closure::judge(history, moment, view, rules);

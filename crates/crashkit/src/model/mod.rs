@@ -5,13 +5,16 @@
 //! - [`History`]: all trees, all versions of all contents, all syncs of one actor.
 //! - [`judge`]: compares what a recovered volume shows with the history, see there for the rules.
 //! - `closure`: the rules for names where fast commits are on.
+//! - [`Common`]: a file that all actors write.
 
 mod closure;
+mod common;
 mod content;
 mod history;
 mod judge;
 mod tree;
 
+pub use common::{Common, PATH as COMMON};
 pub use content::Content;
 pub use history::{History, Zeros};
 pub use judge::{Moment, Rules, judge};

@@ -110,7 +110,7 @@ mod tests {
             let tape = Tape::new(variant.make().unwrap().devices());
             let options = variant.load_options(None, false).unwrap();
             let fs = Ext4::open(tape.device(0), &options).unwrap();
-            let piped = work(&mut Actor::new(&fs, &tape, 0, Place::Volume, 1), 16).unwrap();
+            let piped = work(&mut Actor::new(&fs, &tape, 0, Place::Volume, None, 1), 16).unwrap();
             fs.unmount().unwrap();
             assert!((least..=most).contains(&piped), "{}: {piped}", variant.name);
         }

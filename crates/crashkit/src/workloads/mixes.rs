@@ -14,6 +14,7 @@ pub(super) fn all() -> Vec<Box<dyn Workload>> {
         Box::new(SyncMix),
         Box::new(Threads { share: false }),
         Box::new(Threads { share: true }),
+        Box::new(OneFile),
     ]
 }
 
@@ -95,6 +96,49 @@ impl Workload for Threads {
 
     fn quick(&self) -> usize {
         60
+    }
+}
+
+/// Several threads that write the same blocks of the same file.
+#[derive(Debug)]
+struct OneFile;
+
+impl Workload for OneFile {
+    fn name(&self) -> &'static str {
+        "one-file"
+    }
+
+    fn about(&self) -> &'static str {
+        "three threads at the same time in one file, each with bytes of its own in its blocks, and a little of everything else"
+    }
+
+    fn actors(&self) -> usize {
+        3
+    }
+
+    fn has_common(&self) -> bool {
+        true
+    }
+
+    fn run(&self, actor: &mut Actor, rounds: usize) -> Done {
+        for _ in 0..rounds {
+            match below(actor, 100) {
+                0..=54 => {
+                    let (at, len) = (below(actor, 16_000), 1 + below(actor, 1000));
+                    actor.write_common(at, len)?;
+                }
+                55..=89 => {
+                    let data_only = below(actor, 2) == 0;
+                    actor.sync_common(data_only)?;
+                }
+                _ => any(actor, 20)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn quick(&self) -> usize {
+        70
     }
 }
 

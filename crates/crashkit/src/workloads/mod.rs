@@ -30,6 +30,11 @@ pub trait Workload: Send + Sync + std::fmt::Debug {
         false
     }
 
+    /// True if there is a [common](crate::model::Common) file, which all write.
+    fn has_common(&self) -> bool {
+        false
+    }
+
     /// The work of one actor: `rounds` says how much.
     ///
     /// # Errors
