@@ -46,7 +46,7 @@ impl Journal {
         let Some(running) = taken else {
             // Aborted: the transaction stays where it is; nothing of it is ever written.
             state.committer = false;
-            self.done.notify_all();
+            self.wake_done(&state);
             return state;
         };
         let closed = running.tx.close();
@@ -68,6 +68,8 @@ impl Journal {
         // Those who wait for a fast commit of it are served, too.
         state.serving = running.waiting + state.fast.take().requests;
         state.committing = Some((tid, state.space.as_ref().map_or(0, LogSpace::head)));
+        let seat = std::mem::take(&mut state.seat);
+        state.committing_seat = Arc::clone(&seat);
         if state.space.as_ref().is_some_and(|space| space.free() <= needed) {
             // Overdrawn by more than the slack. Nobody else takes space meanwhile; failure shows in `take`.
             drop(state);
@@ -124,11 +126,12 @@ impl Journal {
         if start.is_some() && state.aborted.is_none() {
             state.committed = tid;
             c.transactions.add(1);
+            seat.serve();
             if let Some(log) = &self.log
                 && state.fast.area.as_ref().is_some_and(Area::needs_clearing)
             {
                 // The fast commits of this transaction are void. Those whom it served need not wait for that.
-                self.done.notify_all();
+                self.wake_done(&state);
                 self.wake_fast(&state);
                 drop(state);
                 if let Err(e) = self.clear_area(log) {
@@ -140,7 +143,7 @@ impl Journal {
         state.fast.batcher.interrupted(self.clock.now_ns());
         state.committer = false;
         state.stood_aside = false;
-        self.done.notify_all();
+        self.wake_done(&state);
         self.wake_fast(&state);
         if self.works_in_callers() {
             // Who found the next transaction full stood aside for us, and has to lead its commit.

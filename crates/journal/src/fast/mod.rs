@@ -38,7 +38,7 @@ use extol_sync::rank::{Mutex, Rank};
 
 pub(crate) use area::Area;
 pub use pledge::Done;
-pub(crate) use queue::Queue;
+pub(crate) use queue::{Queue, Seat};
 pub use reason::Reason;
 pub use record::{FcEntry, FcRecord};
 pub use stats::FastCommitStats;

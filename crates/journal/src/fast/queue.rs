@@ -22,7 +22,7 @@ use super::Ask;
 use super::area::Area;
 use super::pledge::Pledges;
 
-/// Where the members of one batch sleep.
+/// Where those sleep who wait for the same thing: the members of a batch, or who waits for the full commit of a transaction.
 #[derive(Debug, Default)]
 pub(crate) struct Seat {
     served: AtomicBool,
@@ -30,12 +30,12 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    /// The batch is durable. (Who is woken otherwise has to look again.)
+    /// It is durable. (Who is woken otherwise has to look again.)
     pub fn is_served(&self) -> bool {
         self.served.load(Ordering::Acquire)
     }
 
-    /// The batch became durable: wakes its members.
+    /// It became durable: wakes those who wait.
     pub fn serve(&self) {
         self.served.store(true, Ordering::Release);
         self.bell.ring();

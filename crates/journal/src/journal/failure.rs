@@ -53,7 +53,7 @@ impl Journal {
         let reason: Arc<str> = state.aborted.get_or_insert_with(|| why.into()).clone();
         self.is_aborted.store(true, Ordering::Release);
         self.can_join.notify_all();
-        self.done.notify_all();
+        self.wake_done(&state);
         self.wake_fast(&state);
         self.hurry(&mut state);
         let lost = state.lost_callbacks();

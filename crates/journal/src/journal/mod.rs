@@ -61,7 +61,7 @@ use crate::batching::{Batcher, Batching, Gather};
 use crate::cache::{BlockCache, Buf};
 use crate::checkpoint::policy::FreeThreshold;
 use crate::checkpoint::{CheckpointList, Rounds};
-use crate::fast::{Area, FastCommits, FuaPolicy, Queue};
+use crate::fast::{Area, FastCommits, FuaPolicy, Queue, Seat};
 use crate::log::Log;
 use crate::space::LogSpace;
 use crate::stats::Counters;
@@ -130,6 +130,10 @@ pub(crate) struct State {
     /// A leader waits for others before it commits this transaction. Whoever cannot wait for that takes it away
     /// (`Journal::hurry`).
     pub gathering: Option<(Gathering, Gather)>,
+    /// Where those sleep who wait for the full commit of the running transaction (it moves on with it), and of the one being
+    /// committed, or committed last.
+    pub seat: Arc<Seat>,
+    pub committing_seat: Arc<Seat>,
     /// Durable requests that the commit in progress serves.
     pub serving: u32,
     /// None: checkpoints are synchronous.
@@ -145,7 +149,7 @@ pub struct Journal {
     pub(crate) state: Mutex<State, { Rank::JournalState as u8 }>,
     /// A transaction was replaced, space came free, or a barrier went down.
     pub(crate) can_join: Condvar,
-    /// A commit ended.
+    /// A commit ended: for those who wait for no transaction in particular.
     pub(crate) done: Condvar,
     /// The leader that gathers has no reason left to wait.
     pub(crate) gathered: Condvar,
@@ -240,6 +244,8 @@ impl Journal {
                 failed: false,
                 batcher: Batcher::default(),
                 gathering: None,
+                seat: Arc::default(),
+                committing_seat: Arc::default(),
                 serving: 0,
                 async_checkpoint: None,
                 fast: Queue::new(area),

@@ -1,11 +1,12 @@
 //! Who asks for a commit, who waits for one, and who waits for others to join before it leads one.
 //!
-//! A waiter leads the commit itself if nobody is committing. It sleeps on `done` while somebody else is, and looks again
-//! at every end of a commit: the transaction that it waits for may be the next one.
+//! A waiter leads the commit itself if nobody is committing. While somebody else is, it sleeps on the seat of its transaction
+//! ([`Seat`](crate::fast::Seat)): all who sit there are woken at the same time when it is durable, and need no lock to know that. At every other end of a
+//! commit, fast ones and aborts included, they look again ([`wake_done`](Journal::wake_done)): one of them leads.
 //!
 //! ```text
-//!   request ─ count it ─ committer?  ── yes ─► sleep on done ─┐ look again
-//!                │ no                                         │
+//!   request ─ count it ─ committer?  ── yes ─► sleep on seat ─┬─ served: return
+//!                │ no                                         │  else look again
 //!                gathering? ── yes, and enough now: hurry ────┤
 //!                │ no                                         │
 //!                policy: wait ── gather: sleep on gathered ───┤ crowd complete, time over, or somebody is in a hurry
@@ -17,6 +18,7 @@
 //! decide; so do those for one inode, which a fast commit may serve (`crate::fast::lead`, with the same gathering). What the file system needs for itself (a freeze, freed blocks) goes through [`Journal::commit_wait`], which does
 //! not wait for anybody and ends the wait of a leader that does.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use extol_sync::rank::Guard;
@@ -140,7 +142,14 @@ impl Journal {
                 self.hurry(&mut state);
             }
             if state.committer || state.gathering.is_some() {
-                self.done.wait(state.bare());
+                let seat = Arc::clone(if is_running { &state.seat } else { &state.committing_seat });
+                let seen = seat.bell.rings();
+                drop(state);
+                seat.bell.wait(seen);
+                if seat.is_served() {
+                    return Ok(());
+                }
+                state = self.state.lock();
                 continue;
             }
             let whose = Gathering::Full(tid);
@@ -255,7 +264,7 @@ impl Journal {
         }
         if !state.committer && nothing_to_commit(&state) {
             // All changes were taken back, so no commit will wake those who count on it.
-            self.done.notify_all();
+            self.wake_done(&state);
             self.wake_fast(&state);
         }
         state
@@ -264,7 +273,7 @@ impl Journal {
     /// The committer's role is free again, after something that was no full commit: wakes those who need it.
     pub(crate) fn release_role(&self, state: &mut State) {
         state.committer = false;
-        self.done.notify_all();
+        self.wake_done(state);
         if std::mem::take(&mut state.stood_aside) {
             self.commit_wakeup.wake();
         }
@@ -273,6 +282,16 @@ impl Journal {
         }
         if std::mem::take(&mut state.rewind_waits) {
             self.checkpoint_wakeup.wake();
+        }
+    }
+
+    /// Everybody who waits for the end of a commit looks again. With the state locked, behind what they are to see.
+    pub(crate) fn wake_done(&self, state: &State) {
+        self.done.notify_all();
+        for seat in [&state.seat, &state.committing_seat] {
+            if Arc::strong_count(seat) > 1 {
+                seat.bell.ring();
+            }
         }
     }
 
