@@ -8,7 +8,7 @@
 //! ```
 //!
 //! File data was written to the device, or deferred, before the handles that map it were opened; what was deferred is written
-//! first. So one flush before the commit record
+//! together with the log blocks (D5 in `journal/deferred.rs`). So one flush before the commit record
 //! makes both the data and the log blocks durable. With an external journal each device is flushed; with
 //! `journal_async_commit` the record travels with the rest and one flush follows, correctness resting on checksums.
 //! Without a log, the snapshots are written home and flushed.
@@ -183,20 +183,26 @@ impl Journal {
         let image = log.encode(closed, self.clock.wall(), run)?;
         c.logged_blocks.add(image.len() as u64);
         c.revoked_blocks.add(closed.revokes.len() as u64);
-        self.write_deferred()?;
+        // D1: of all handles of the transaction.
+        let taken = self.take_all_deferred();
+        let record = image.len() - 1;
+        let places = log.places(&image, 0..if self.async_commit { record + 1 } else { record })?;
+        if self.async_commit || log.is_external() {
+            taken.write()?;
+            log.write(&places)?;
+        } else {
+            taken.write_with(&places.writes())?;
+        }
         let covered = self.data_writes_begun();
         if self.async_commit {
             if self.barrier() && log.is_external() && self.data_is_dirty() {
                 self.flush_device()?;
             }
-            log.write(&image, 0..image.len())?;
             if self.barrier() {
                 c.flushes.add(1);
                 log.flush()?;
             }
         } else {
-            let record = image.len() - 1;
-            log.write(&image, 0..record)?;
             let flushing = self.clock.now_ns();
             if self.barrier() {
                 if log.is_external() && self.data_is_dirty() {

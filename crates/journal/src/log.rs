@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use extol_device::{BlockNr, BlockSize, SharedDevice};
+use extol_device::{BlockNr, BlockSize, ScatteredWrite, SharedDevice};
 use extol_sync::rank::{Mutex, Rank};
 
 use crate::erase::Erase;
@@ -111,6 +111,16 @@ impl Image {
     /// Log blocks.
     pub fn len(&self) -> usize {
         self.pieces.len()
+    }
+}
+
+/// What goes to which places of the log's device: (byte offset, buffers one after the other).
+pub(crate) struct Places<'a>(Vec<(u64, Vec<IoSlice<'a>>)>);
+
+impl Places<'_> {
+    /// For a batch with others.
+    pub fn writes(&self) -> Vec<ScatteredWrite<'_>> {
+        self.0.iter().map(|(offset, bufs)| ScatteredWrite { offset: *offset, bufs }).collect()
     }
 }
 
@@ -246,20 +256,24 @@ impl Log {
         *last
     }
 
-    /// Writes some blocks of an image, in as few calls as the map allows.
-    pub fn write(&self, image: &Image, which: Range<usize>) -> Result<()> {
+    /// Where some blocks of an image go, in as few pieces as the map allows.
+    pub fn places<'a>(&self, image: &'a Image, which: Range<usize>) -> Result<Places<'a>> {
         let mut rest = image.pieces.get(which).unwrap_or_default();
+        let mut places = Places(Vec::with_capacity(1));
         while let Some((first, _)) = rest.first() {
             let most = (self.map.contiguous(*first) as usize).min(MAX_PIECES);
             let run =
                 rest.iter().zip(0..).take(most).take_while(|((n, _), i)| *n == first + i).count().max(1);
             let (now, later) = rest.split_at(run);
-            let at = self.offset(*first)?;
-            let slices: Vec<IoSlice<'_>> = now.iter().map(|(_, p)| IoSlice::new(p.bytes())).collect();
-            self.device.write_vectored_at(&slices, at)?;
+            places.0.push((self.offset(*first)?, now.iter().map(|(_, p)| IoSlice::new(p.bytes())).collect()));
             rest = later;
         }
-        Ok(())
+        Ok(places)
+    }
+
+    /// Writes some blocks of the log.
+    pub fn write(&self, places: &Places<'_>) -> Result<()> {
+        places.0.iter().try_for_each(|(at, bufs)| Ok(self.device.write_vectored_at(bufs, *at)?))
     }
 
     /// Writes the commit record, durable on return if `fua`.
@@ -316,25 +330,24 @@ impl Log {
 
     /// Writes whole blocks of the fast-commit area from `first` on; the last write is durable on return if `fua`.
     pub fn write_fast(&self, first: u32, bytes: &[u8], fua: bool) -> Result<()> {
-        for (at, bytes) in self.fast_places(first, bytes)? {
-            if fua {
-                self.device.write_fua(bytes, at)?;
-            } else {
-                self.device.write_at(bytes, at)?;
-            }
+        let places = self.fast_places(first, bytes)?;
+        if !fua {
+            return self.write(&places);
         }
-        Ok(())
+        // Each has one buffer.
+        let bytes = places.0.iter().flat_map(|(at, bufs)| bufs.iter().map(|bytes| (*at, bytes)));
+        bytes.into_iter().try_for_each(|(at, bytes)| Ok(self.device.write_fua(bytes, at)?))
     }
 
     /// Where on the device the parts of these whole blocks go, which lie in the fast-commit area from `first` on.
-    pub fn fast_places<'a>(&self, first: u32, bytes: &'a [u8]) -> Result<Vec<(u64, &'a [u8])>> {
+    pub fn fast_places<'a>(&self, first: u32, bytes: &'a [u8]) -> Result<Places<'a>> {
         let block = self.map.block_size().len();
         let (mut n, mut rest) = (first, bytes);
-        let mut places = Vec::with_capacity(1);
+        let mut places = Places(Vec::with_capacity(1));
         while !rest.is_empty() {
             let most = (self.map.contiguous(n) as usize).max(1) * block;
             let (now, later) = rest.split_at(most.min(rest.len()));
-            places.push((self.offset(n)?, now));
+            places.0.push((self.offset(n)?, vec![IoSlice::new(now)]));
             n += (now.len() / block) as u32;
             rest = later;
         }

@@ -54,9 +54,9 @@ pub(crate) enum Order {
     Witnessed,
 }
 
-/// The order that a write of so many blocks needs.
-pub(crate) fn decide(target: Target, blocks: u32, purpose: Purpose) -> Order {
-    let may_be_witnessed = purpose == Purpose::Fsync && blocks <= SMALL;
+/// The order that a write of so many blocks needs. `compares`: witnesses are written, and recovery looks at them.
+pub(crate) fn decide(target: Target, blocks: u32, purpose: Purpose, compares: bool) -> Order {
+    let may_be_witnessed = compares && purpose == Purpose::Fsync && blocks <= SMALL;
     match target {
         Target::Written { grows: false } => Order::Free,
         Target::Zeroed | Target::Written { grows: true } if may_be_witnessed => Order::Witnessed,
@@ -89,10 +89,9 @@ pub(crate) fn note(vol: &Volume, order: Order, witnesses: &[Witness]) {
     }
 }
 
-/// True if the write may be left to whoever makes it durable: it is small, and nothing else must be on the medium between it and the
-/// records.
-pub(crate) fn may_wait(order: Order, blocks: u32, purpose: Purpose) -> bool {
-    purpose == Purpose::Fsync && blocks <= SMALL && order != Order::Loose
+/// True if the write may be left to whoever makes it durable, who keeps its order: it is small, and will be waited for.
+pub(crate) fn may_wait(blocks: u32, purpose: Purpose) -> bool {
+    purpose == Purpose::Fsync && blocks <= SMALL
 }
 
 /// Before one block of a file changes in place, from its byte `from` on.
@@ -120,7 +119,9 @@ mod tests {
             (Target::Written { grows: false }, 1, Other, Free),
             (Target::Unknown, 1, Fsync, Loose),
         ] {
-            assert_eq!(decide(target, blocks, purpose), order, "{target:?} {blocks} {purpose:?}");
+            assert_eq!(decide(target, blocks, purpose, true), order, "{target:?} {blocks} {purpose:?}");
+            let without = if order == Witnessed { Loose } else { order };
+            assert_eq!(decide(target, blocks, purpose, false), without, "{target:?} {blocks} {purpose:?}");
         }
     }
 }

@@ -269,7 +269,7 @@ impl Placer<'_> {
         let bytes = u64::from(run.len) * bs as u64;
         self.keep_pace(bytes)?;
         let slices = source.slices(at, run.len, bs);
-        let order = order::decide(target, run.len, self.purpose);
+        let order = order::decide(target, run.len, self.purpose, vol.journal.wants_witnesses());
         let size = self.st.node.raw.size;
         let witnesses = order::witnesses(order, run.start, run.len, |i| {
             let left = size.saturating_sub(u64::from(lblk + i) * bs as u64);
@@ -281,10 +281,13 @@ impl Placer<'_> {
         }
         let unsynced = self.st.unsynced;
         self.st.unsynced = unsynced.saturating_add(bytes);
-        if order::may_wait(order, run.len, self.purpose) && vol.journal.wants_witnesses() {
+        if order::may_wait(run.len, self.purpose) && vol.journal.leaves_loose_data() {
             let mut data = Vec::with_capacity(run.len as usize * bs);
             slices.iter().for_each(|slice| data.extend_from_slice(slice));
-            self.st.deferred = Some(vol.journal.defer(run.start, data, witnesses));
+            self.st.deferred = Some(match order {
+                Order::Loose => vol.journal.defer_loose(run.start, data),
+                Order::Free | Order::Witnessed => vol.journal.defer(run.start, data, witnesses),
+            });
             return Ok(());
         }
         let turn = self.fs.pace.turn(self.st.node.ino.0, unsynced, bytes);

@@ -62,6 +62,7 @@
 
 use std::sync::Arc;
 
+use extol_device::ScatteredWrite;
 use extol_sync::atomic::Ordering;
 use extol_sync::rank::Guard;
 use extol_sync::thread;
@@ -350,7 +351,8 @@ impl Journal {
         let mut data = Data::Loose;
         let mut made = None;
         let witnesses = self.fast.witnesses.take_off(tid, taken.witnesses());
-        if self.wants_witnesses() && !self.loose_data_is_dirty() && witnesses.len() <= MOST_WITNESSES {
+        let loose = taken.is_loose() || self.loose_data_is_dirty();
+        if self.wants_witnesses() && !loose && witnesses.len() <= MOST_WITNESSES {
             made = with(&witnesses);
             data = if witnesses.is_empty() { Data::Free } else { Data::Witnessed };
         }
@@ -387,15 +389,15 @@ impl Journal {
             }
             let records = log.fast_places(place.at, counts)?;
             if !self.barrier() {
-                return taken.write_with(&records);
+                return taken.write_with(&records.writes());
             }
-            return self.one_trip(taken, &records);
+            return self.one_trip(taken, &records.writes());
         }
         if log.is_external() {
             taken.write_with(&[])?;
             log.write_fast(place.at + 1, others, false)?;
         } else {
-            taken.write_with(&log.fast_places(place.at + 1, others)?)?;
+            taken.write_with(&log.fast_places(place.at + 1, others)?.writes())?;
         }
         #[cfg(feature = "planted-bugs")]
         if place.first && crate::planted::has(crate::planted::Bug::FastHeadFirst) {
@@ -426,7 +428,7 @@ impl Journal {
     }
 
     /// Data and records, durable on return: the faster way of two ([`super::trip`]).
-    fn one_trip(&self, taken: Taken<'_>, records: &[(u64, &[u8])]) -> Result<()> {
+    fn one_trip(&self, taken: Taken<'_>, records: &[ScatteredWrite<'_>]) -> Result<()> {
         let open = self.may_settle_each();
         let way = if open { self.fast.trips.lock().way() } else { Way::Flush };
         let began = self.clock.now_ns();

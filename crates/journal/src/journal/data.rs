@@ -66,6 +66,11 @@ impl Journal {
     /// [`note_witnessed`](Self::note_witnessed).)
     pub fn note_data_write(&self) {
         self.data_writes.returned();
+        self.note_loose_write();
+    }
+
+    /// One of the data writes that were noted is loose.
+    pub(crate) fn note_loose_write(&self) {
         self.loose_writes.returned();
     }
 

@@ -1,9 +1,10 @@
 //! File data whose write is left to whoever makes it durable.
 //!
 //! An fsync of a small file writes data, then records that map it, then flushes. Neither write waits for the other, so the data
-//! need not go first: it is left here, and the leader of the fast commit takes along what all its members have left, in one
+//! need not go first: it is left here, and the leader of the commit takes along what all its members have left, in one
 //! batch with its own blocks. A group of files is two or three writes at the same time and a flush, however many they are, and
-//! a member sleeps once, not twice.
+//! a member sleeps once, not twice. That goes for fast commits and for full ones, whose flush comes between those writes and the
+//! commit record.
 //!
 //! ```text
 //!   fsync of A: defer ─┐
@@ -12,9 +13,15 @@
 //!                             ╰─────────────────╯  or alone: who needs the data on the device writes all that waits
 //! ```
 //!
-//! Who needs it there: the next one who takes the file's lock (its data is read, changed or freed), a full commit, a flush on
+//! Who needs it there: the next one who takes the file's lock (its data is read, changed or freed), a flush on
 //! behalf of file data, and the fsync itself if nobody did it meanwhile. What waits is bounded ([`MOST`]): who passes the
 //! bound writes.
+//!
+//! | data | in a fast commit | in a full one |
+//! |---|---|---|
+//! | with witnesses | beside the records, which vouch for it | before the flush |
+//! | needs no order | beside the records | before the flush |
+//! | loose (D5) | before a flush of its own, the records behind it | before the flush |
 //!
 //! One thread at a time writes what was deferred, all of it. So what was deferred first is written first, or in the same batch,
 //! and a number says what is written.
@@ -28,6 +35,9 @@
 //! - D3: a witness is known to others (`Witnesses::add`) only when its write has returned; a leader puts the witnesses of what it has
 //!   taken into its own fast commit alone, whose flush comes behind both writes.
 //! - D4: who takes writes, or puts back (`Taken::drop`). A failed write aborts the journal before anybody learns that it is over.
+//! - D5: loose data is marked: a leader that has taken some does without witnesses and flushes first (`Journal::chain`), and who else
+//!   writes it counts it as any other loose write before it is over (`Taken::write`). Where commits do not flush before their record
+//!   none is deferred ([`Journal::leaves_loose_data`]).
 //!
 //! Locking: a leaf lock, not held while writing.
 
@@ -54,6 +64,8 @@ struct Write {
     start: BlockNr,
     data: Vec<u8>,
     witnesses: Vec<Witness>,
+    /// It must be on the medium before what maps it, and cannot be compared.
+    loose: bool,
 }
 
 #[derive(Debug, Default)]
@@ -132,10 +144,27 @@ impl Journal {
     /// Leaves a write of whole blocks to whoever makes it durable. Without witnesses it needs no order. The caller holds the lock of
     /// the file whose blocks they are; whoever takes it next must [settle](Deferral::settle) first.
     pub fn defer(self: &Arc<Self>, start: BlockNr, data: Vec<u8>, witnesses: Vec<Witness>) -> Deferral {
+        self.put_aside(Write { start, data, witnesses, loose: false })
+    }
+
+    /// As that, for data that must be on the medium before what maps it counts, and has no witnesses. Only where
+    /// [loose data may be left](Self::leaves_loose_data).
+    pub fn defer_loose(self: &Arc<Self>, start: BlockNr, data: Vec<u8>) -> Deferral {
+        debug_assert!(self.leaves_loose_data());
+        self.put_aside(Write { start, data, witnesses: Vec::new(), loose: true })
+    }
+
+    /// True if the order of loose data is kept by whoever commits what maps it.
+    #[must_use]
+    pub fn leaves_loose_data(&self) -> bool {
+        self.commits_after_data()
+    }
+
+    fn put_aside(self: &Arc<Self>, write: Write) -> Deferral {
         let mut waiting = self.deferred.waiting.lock();
-        waiting.bytes += data.len();
+        waiting.bytes += write.data.len();
         let bytes = waiting.bytes;
-        waiting.writes.push(Write { start, data, witnesses });
+        waiting.writes.push(write);
         let number = self.deferred.newest.fetch_add(1, Ordering::AcqRel) + 1;
         drop(waiting);
         self.fast.counters.deferred.add(1);
@@ -192,21 +221,30 @@ impl Taken<'_> {
         self.writes.iter().flat_map(|write| write.witnesses.iter().copied())
     }
 
+    /// Some of it must be on the medium before what maps it.
+    pub fn is_loose(&self) -> bool {
+        self.writes.iter().any(|write| write.loose)
+    }
+
     /// Writes it. Its witnesses are left for the next fast commit.
-    fn write(mut self) -> Result<()> {
+    pub fn write(mut self) -> Result<()> {
         if self.is_empty() {
             return Ok(());
         }
         self.send(&[])?;
+        if self.is_loose() {
+            // Before anybody learns that it was written (`over`).
+            self.journal.note_loose_write();
+        }
         let witnesses: Vec<Witness> = self.witnesses().collect();
         let with = (!witnesses.is_empty()).then_some(&witnesses[..]);
         self.returned(with);
         Ok(())
     }
 
-    /// Writes it and, at the same time, these bytes to the same device (each with its offset). The caller takes care of the
+    /// Writes it and, at the same time, these blocks to the same device. The caller takes care of the
     /// witnesses, or flushes before anything counts on the data.
-    pub fn write_with(mut self, others: &[(u64, &[u8])]) -> Result<()> {
+    pub fn write_with(mut self, others: &[ScatteredWrite<'_>]) -> Result<()> {
         self.send(others)?;
         if !self.is_empty() {
             self.returned(None);
@@ -215,7 +253,7 @@ impl Taken<'_> {
     }
 
     /// As that, and all of it is durable when this returns. Nothing else waits for a flush.
-    pub fn write_durably_with(mut self, others: &[(u64, &[u8])]) -> Result<()> {
+    pub fn write_durably_with(mut self, others: &[ScatteredWrite<'_>]) -> Result<()> {
         self.send_by(others, |device, writes| {
             #[cfg(feature = "planted-bugs")]
             if crate::planted::has(crate::planted::Bug::EachNotDurable) {
@@ -241,7 +279,7 @@ impl Taken<'_> {
         sent
     }
 
-    fn send(&mut self, others: &[(u64, &[u8])]) -> Result<()> {
+    fn send(&mut self, others: &[ScatteredWrite<'_>]) -> Result<()> {
         self.send_by(others, |device, writes| match writes {
             [one] => device.write_vectored_at(one.bufs, one.offset),
             all => device.write_scattered(all),
@@ -250,7 +288,7 @@ impl Taken<'_> {
 
     fn send_by(
         &mut self,
-        others: &[(u64, &[u8])],
+        others: &[ScatteredWrite<'_>],
         write: impl FnOnce(&SharedDevice, &[ScatteredWrite<'_>]) -> extol_device::Result<()>,
     ) -> Result<()> {
         if self.is_empty() && others.is_empty() {
@@ -259,7 +297,6 @@ impl Taken<'_> {
         let block_size = self.journal.block_size();
         self.writes.sort_unstable_by_key(|write| write.start);
         let bufs: Vec<IoSlice<'_>> = self.writes.iter().map(|write| IoSlice::new(&write.data)).collect();
-        let other_bufs: Vec<[IoSlice<'_>; 1]> = others.iter().map(|(_, b)| [IoSlice::new(b)]).collect();
         let mut jobs = Vec::with_capacity(others.len() + 4);
         let mut first = 0;
         for (i, write) in self.writes.iter().enumerate() {
@@ -271,12 +308,7 @@ impl Taken<'_> {
                 first = i + 1;
             }
         }
-        jobs.extend(
-            others
-                .iter()
-                .zip(&other_bufs)
-                .map(|((offset, _), bufs)| ScatteredWrite { offset: *offset, bufs }),
-        );
+        jobs.extend(others.iter().map(|other| ScatteredWrite { offset: other.offset, bufs: other.bufs }));
         let journal = self.journal;
         if let Err(e) = write(&journal.device, &jobs) {
             if self.is_empty() {
