@@ -64,6 +64,12 @@ pub enum Plant {
     /// Data that was left to a fast commit is written behind its flush.
     #[cfg(feature = "planted-bugs")]
     DataLeftBehind,
+    /// Data that was left to a full commit is written behind its record.
+    #[cfg(feature = "planted-bugs")]
+    DataBehindRecord,
+    /// Data that was left to a fast commit goes out with its records although nothing vouches for it.
+    #[cfg(feature = "planted-bugs")]
+    LooseForgotten,
     /// The writes of a fast commit without a flush are ordinary ones.
     #[cfg(feature = "planted-bugs")]
     EachNotDurable,
@@ -107,6 +113,10 @@ impl Plant {
         #[cfg(feature = "planted-bugs")]
         ("data-left-behind", Self::DataLeftBehind),
         #[cfg(feature = "planted-bugs")]
+        ("data-behind-record", Self::DataBehindRecord),
+        #[cfg(feature = "planted-bugs")]
+        ("loose-forgotten", Self::LooseForgotten),
+        #[cfg(feature = "planted-bugs")]
         ("each-not-durable", Self::EachNotDurable),
         #[cfg(feature = "planted-bugs")]
         ("flush-covers-later", Self::FlushCoversLater),
@@ -144,6 +154,8 @@ impl Plant {
             Self::NamesForgotten => planted::Bug::NamesForgotten,
             Self::UnlinkForgotten => planted::Bug::UnlinkForgotten,
             Self::DataLeftBehind => planted::Bug::DataLeftBehind,
+            Self::DataBehindRecord => planted::Bug::DataBehindRecord,
+            Self::LooseForgotten => planted::Bug::LooseForgotten,
             Self::EachNotDurable => planted::Bug::EachNotDurable,
             Self::FlushCoversLater => planted::Bug::FlushCoversLater,
             Self::PatchedNotHome => planted::Bug::PatchedNotHome,

@@ -139,6 +139,16 @@ fn data_left_behind_by_a_fast_commit() {
 }
 
 #[test]
+fn data_written_behind_the_record_of_a_full_commit() {
+    must_find(Plant::DataBehindRecord, &[("new-file", "v3-1k"), ("small-files", "v3-4k"), ("bulk", "ext3")]);
+}
+
+#[test]
+fn loose_data_beside_the_records_of_a_fast_commit() {
+    must_find(Plant::LooseForgotten, &[("new-file", "fc-4k"), ("small-files", "fc"), ("growing", "fc")]);
+}
+
+#[test]
 fn durable_writes_that_are_not() {
     must_find(Plant::EachNotDurable, &[("small-files", "fc-fua")]);
 }

@@ -185,6 +185,12 @@ impl Journal {
         c.revoked_blocks.add(closed.revokes.len() as u64);
         // D1: of all handles of the transaction.
         let taken = self.take_all_deferred();
+        #[cfg(feature = "planted-bugs")]
+        let (taken, behind) = if crate::planted::has(crate::planted::Bug::DataBehindRecord) {
+            (taken.nothing(), Some(taken))
+        } else {
+            (taken, None)
+        };
         let record = image.len() - 1;
         let places = log.places(&image, 0..if self.async_commit { record + 1 } else { record })?;
         if self.async_commit || log.is_external() {
@@ -223,6 +229,11 @@ impl Journal {
             // A flush that failed elsewhere may have taken our error with it.
             self.check_aborted()?;
             self.write_durably(log, |fua| log.write_record(&image, fua))?;
+        }
+        #[cfg(feature = "planted-bugs")]
+        if let Some(behind) = behind {
+            behind.write()?;
+            return self.flush_device();
         }
         if self.barrier() && !log.is_external() {
             self.data_flushed(covered);

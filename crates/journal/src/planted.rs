@@ -38,6 +38,10 @@ pub enum Bug {
     WitnessOverwritten,
     /// Data that was left to a fast commit is written behind its flush.
     DataLeftBehind,
+    /// Data that was left to a full commit is written behind its record.
+    DataBehindRecord,
+    /// Data that was left to a fast commit goes out with its records although nothing vouches for it.
+    LooseForgotten,
     /// The writes of a fast commit without a flush are ordinary ones.
     EachNotDurable,
     /// Data goes to blocks whose zeros are not on the medium yet.

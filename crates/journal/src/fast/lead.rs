@@ -351,7 +351,10 @@ impl Journal {
         let mut data = Data::Loose;
         let mut made = None;
         let witnesses = self.fast.witnesses.take_off(tid, taken.witnesses());
-        let loose = taken.is_loose() || self.loose_data_is_dirty();
+        let loose = taken.is_loose();
+        #[cfg(feature = "planted-bugs")]
+        let loose = loose && !crate::planted::has(crate::planted::Bug::LooseForgotten);
+        let loose = loose || self.loose_data_is_dirty();
         if self.wants_witnesses() && !loose && witnesses.len() <= MOST_WITNESSES {
             made = with(&witnesses);
             data = if witnesses.is_empty() { Data::Free } else { Data::Witnessed };

@@ -267,6 +267,12 @@ impl Taken<'_> {
         Ok(())
     }
 
+    /// For a bug.
+    #[cfg(feature = "planted-bugs")]
+    pub fn nothing(&self) -> Self {
+        Taken { journal: self.journal, writes: Vec::new(), upto: 0 }
+    }
+
     /// The bug: it says that it wrote, flushes, and writes.
     #[cfg(feature = "planted-bugs")]
     pub fn write_behind(mut self, flush: impl FnOnce() -> Result<()>) -> Result<()> {
