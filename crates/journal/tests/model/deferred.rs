@@ -9,13 +9,19 @@ use extol_sync::{Mutex, thread};
 
 use crate::explore::{below, explore};
 use crate::fast::{ask, change, lab};
-use crate::lab::{BS, HOME, Lab, crash};
+use crate::lab::{BS, HOME, Lab, Volume, crash};
 use crate::medium::Medium;
 
 /// A file: the block that its data fills, and what of it may not be on the device. The lock is that of the inode.
 #[derive(Default)]
 struct File {
     deferred: Mutex<Option<Deferral>>,
+    /// Its data has no witnesses.
+    loose: bool,
+}
+
+fn files(count: usize, loose: bool) -> Vec<Arc<File>> {
+    (0..count).map(|_| Arc::new(File { loose, ..File::default() })).collect()
 }
 
 fn block(nr: u64) -> BlockNr {
@@ -43,7 +49,7 @@ fn writer(
             if alone && below(4) == 0 {
                 medium.write_at(&data, block(nr).offset(journal.block_size())).unwrap();
                 journal.note_witnessed(&[witness]);
-            } else if below(3) == 0 {
+            } else if file.loose {
                 *last = Some(journal.defer_loose(block(nr), data));
             } else {
                 *last = Some(journal.defer(block(nr), data, vec![witness]));
@@ -61,12 +67,16 @@ fn writer(
         let after = crash(medium);
         assert!(after.at(nr) >= round, "acknowledged and lost");
         assert!(after.first_of(block(nr).0) >= round, "its data is lost");
-        for nr in [0, 2, 4] {
-            let data = after.first_of(block(nr).0);
-            assert!(data >= after.at(nr), "{nr} counts without its data: {data}, not {}", after.at(nr));
-        }
+        whatever_counts_has_its_data(&after);
     }
     Ok(())
+}
+
+fn whatever_counts_has_its_data(after: &Volume) {
+    for nr in [0, 2, 4] {
+        let data = after.first_of(block(nr).0);
+        assert!(data >= after.at(nr), "{nr} counts without its data: {data}, not {}", after.at(nr));
+    }
 }
 
 /// Sometimes without fast commits.
@@ -89,36 +99,49 @@ fn reader(medium: &Medium, journal: &Journal, file: &File, nr: u64) {
     }
 }
 
+fn with_those_who_need_it(loose: bool) {
+    let mut lab = some_lab();
+    let files = files(3, loose);
+    let mut threads: Vec<_> = (0..3u64)
+        .map(|i| {
+            let (journal, medium) = (Arc::clone(&lab.journal), Arc::clone(&lab.medium));
+            let file = Arc::clone(&files[i as usize]);
+            thread::spawn(move || writer(&journal, &medium, &file, 2 * i, true).unwrap())
+        })
+        .collect();
+    let (journal, medium) = (Arc::clone(&lab.journal), Arc::clone(&lab.medium));
+    let file = Arc::clone(&files[0]);
+    threads.push(match below(4) {
+        0 => thread::spawn(move || reader(&medium, &journal, &file, 0)),
+        1 => thread::spawn(move || journal.flush_data().unwrap()),
+        2 => thread::spawn(move || {
+            for _ in 0..12 {
+                whatever_counts_has_its_data(&crash(&medium));
+                thread::yield_now();
+            }
+        }),
+        _ => thread::spawn(move || {
+            journal.freeze().unwrap();
+            journal.thaw();
+        }),
+    });
+    threads.into_iter().for_each(|t| t.join().unwrap());
+    lab.journal.freeze().unwrap();
+    lab.stop_services();
+    let after = lab.crash();
+    for nr in [0, 2, 4] {
+        assert_eq!((after.at(nr), after.first_of(block(nr).0)), (2, 2));
+    }
+}
+
 #[test]
 fn deferred_data_and_those_who_need_it() {
-    explore("deferred_data_and_those_who_need_it", 1600, || {
-        let mut lab = some_lab();
-        let files: Vec<_> = (0..3).map(|_| Arc::new(File::default())).collect();
-        let mut threads: Vec<_> = (0..3u64)
-            .map(|i| {
-                let (journal, medium) = (Arc::clone(&lab.journal), Arc::clone(&lab.medium));
-                let file = Arc::clone(&files[i as usize]);
-                thread::spawn(move || writer(&journal, &medium, &file, 2 * i, true).unwrap())
-            })
-            .collect();
-        let (journal, medium) = (Arc::clone(&lab.journal), Arc::clone(&lab.medium));
-        let file = Arc::clone(&files[0]);
-        threads.push(match below(3) {
-            0 => thread::spawn(move || reader(&medium, &journal, &file, 0)),
-            1 => thread::spawn(move || journal.flush_data().unwrap()),
-            _ => thread::spawn(move || {
-                journal.freeze().unwrap();
-                journal.thaw();
-            }),
-        });
-        threads.into_iter().for_each(|t| t.join().unwrap());
-        lab.journal.freeze().unwrap();
-        lab.stop_services();
-        let after = lab.crash();
-        for nr in [0, 2, 4] {
-            assert_eq!((after.at(nr), after.first_of(block(nr).0)), (2, 2));
-        }
-    });
+    explore("deferred_data_and_those_who_need_it", 1600, || with_those_who_need_it(false));
+}
+
+#[test]
+fn loose_data_and_those_who_need_it() {
+    explore("loose_data_and_those_who_need_it", 1600, || with_those_who_need_it(true));
 }
 
 /// An operation of the device fails: whoever is told "durable" has it, and nobody waits for ever.
@@ -127,7 +150,7 @@ fn deferred_data_fails() {
     explore("deferred_data_fails", 1200, || {
         let mut lab = some_lab();
         let op = if below(3) == 0 { DeviceOp::Flush } else { DeviceOp::Write };
-        let files: Vec<_> = (0..2).map(|_| Arc::new(File::default())).collect();
+        let files = files(2, below(2) == 0);
         let threads: Vec<_> = (0..2u64)
             .map(|i| {
                 let (journal, medium) = (Arc::clone(&lab.journal), Arc::clone(&lab.medium));
