@@ -1,4 +1,5 @@
-//! Files that are synced as they grow stay with fast commits of one trip: logs side by side, and mailboxes.
+//! Files that are synced as they grow stay with fast commits of one trip: logs side by side, and mailboxes. And a file whose pieces
+//! come out of order lies in one.
 
 #[allow(dead_code)]
 mod common;
@@ -84,4 +85,29 @@ fn mailboxes() {
     assert_eq!(torn, Some(0));
     fs.unmount().unwrap();
     assert_clean(&dev, "mailboxes");
+}
+
+/// The kernel writes a large file back from several threads.
+#[test]
+fn pieces_out_of_order() {
+    const PIECE: u64 = 254 * BLOCK;
+    let orders: [&[u64]; 4] =
+        [&[0, 1, 2, 3, 4, 5], &[1, 0, 2, 4, 3, 5], &[3, 1, 0, 2, 5, 4], &[5, 4, 3, 2, 1, 0]];
+    let dev = image("256M", &["-t", "ext4", "-b", "4096"]);
+    let options = MountOptions { threads: false, ..MountOptions::default() };
+    let fs = Ext4::open(dev.clone() as _, &options).unwrap();
+    for (nr, order) in orders.into_iter().enumerate() {
+        // The space near the inode is in use.
+        let other = file(&fs, fs.root(), &format!("other{nr}"));
+        fs.write(other, 0, &vec![1; 90 * BLOCK as usize]).unwrap();
+        fs.fsync(other, false).unwrap();
+        let ino = file(&fs, fs.root(), &format!("file{nr}"));
+        for piece in order {
+            fs.write(ino, piece * PIECE, &vec![2; PIECE as usize]).unwrap();
+            fs.fsync(ino, false).unwrap();
+        }
+        assert_eq!(extents(&fs, ino), 1, "{order:?}");
+    }
+    fs.unmount().unwrap();
+    assert_clean(&dev, "pieces out of order");
 }

@@ -156,6 +156,25 @@ impl Shared {
         Ok(piece)
     }
 
+    /// For the first piece of a file that does not begin it: `want` blocks at `goal`, or wherever so many are free with as many in
+    /// front of them as the file lacks there. Those stay free.
+    pub(super) fn take_behind(
+        self: &Arc<Self>,
+        window: &mut Window,
+        goal: BlockNr,
+        front: u32,
+        want: u32,
+    ) -> Option<Run> {
+        let all = front.checked_add(want).filter(|all| *all <= self.geo.blocks_per_group / 2)?;
+        window.empty();
+        let run = self.search(BlockNr(goal.0.saturating_sub(front.into())), all, all)?;
+        let (free, piece) = run.split(front);
+        self.give_back(free);
+        let piece = piece?;
+        window.keep(self, piece, None);
+        Some(piece)
+    }
+
     /// The group of a run that must not cross a border.
     fn in_one_group(&self, run: Run) -> Option<(GroupNr, Span)> {
         let mut pieces = table::split(&self.geo, run.start, u64::from(run.len));

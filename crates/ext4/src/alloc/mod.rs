@@ -249,6 +249,12 @@ impl Allocator {
         self.shared.take_for(window, goal, want, min)
     }
 
+    /// As that, for the first piece of a file, which lacks `front` blocks in front of it: they come later, and find room there. None
+    /// if there is no such place.
+    pub fn take_behind(&self, window: &mut Window, goal: BlockNr, front: u32, want: u32) -> Option<Run> {
+        self.shared.take_behind(window, goal, front, want)
+    }
+
     /// Gives back what a window holds (the last close of a file, truncate, eviction). Dropping the window
     /// does too.
     pub fn release(&self, window: &mut Window) {

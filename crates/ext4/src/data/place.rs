@@ -245,6 +245,14 @@ impl Placer<'_> {
     fn take(&mut self, here: u32, goal: BlockNr, want: u32) -> Result<(Run, Target)> {
         let alloc = &self.fs.vol.alloc;
         let Some(piece) = self.synced(here, goal, want) else {
+            // The kernel writes a new file back from several threads, and its beginning may come late.
+            let first = self.pieces.is_empty() && map::extents_in_root(&self.st.node) == Some(0);
+            if first
+                && here > 0
+                && let Some(run) = alloc.take_behind(&mut self.st.window, goal, here, want)
+            {
+                return Ok((run, Target::Unknown));
+            }
             return Ok((alloc.take_for(&mut self.st.window, goal, want, 1)?, Target::Unknown));
         };
         let (run, zeroed) = alloc.take_synced(&mut self.st.window, piece)?;
