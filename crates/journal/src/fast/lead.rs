@@ -177,8 +177,7 @@ impl Journal {
                     state.fast.leave(*batch);
                     self.wake_fast(&state);
                 }
-                None if state.log_empty && state.fast.covers(tid) => self.fast.counters.failed.add(1),
-                None => {}
+                None => self.not_fast(&state, tid),
             }
             return Look::Full;
         }
@@ -207,6 +206,13 @@ impl Journal {
             Some(gather) if !full_is_coming(&state) => self.gather(state, whose, gather),
             _ => self.lead_fast(state, tid),
         })
+    }
+
+    /// Counts a request for `tid` that goes to a full commit at once, if that is for want of a live log.
+    pub(super) fn not_fast(&self, state: &State, tid: Tid) {
+        if state.log_empty && state.fast.covers(tid) {
+            self.fast.counters.failed.add(1);
+        }
     }
 
     /// Who asks for `tid` now may join a batch.

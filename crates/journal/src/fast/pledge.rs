@@ -4,42 +4,45 @@
 //! cost two thread switches more, and a thread. So it leaves a *pledge* instead: what is asked for, and a function to
 //! be called at the end.
 //!
-//! Somebody must see to it that pledges are kept. That is the *keeper* of a batch: the thread whose pledge was the first in it. It
-//! waits as if it had come without one: leads the batch, stands by to lead it, sleeps until somebody else has written it, or
-//! waits for the full commit that is needed instead. When the batch is over it calls the functions of all
-//! pledges in it, and goes. So a batch costs one thread switch, however many ask.
+//! Pledges that one commit will keep are a *group*: those in a batch of a fast commit, and those for the full commit of a transaction.
+//! Somebody must see to it that they are kept. That is the *keeper* of a group: the thread whose pledge was the first in it. It
+//! waits as if it had come without one: leads the commit, stands by to lead it, sleeps until somebody else has written it, or
+//! waits for the full commit that a batch needs instead. When it is over it calls the functions of all
+//! pledges in the group, and goes. So a group costs one thread switch, however many ask.
 //!
 //! ```text
 //!   make_durable_for_then ─ durable already? ── yes ─► called at once
 //!            │ no
-//!      can T have a fast commit? ── no, or a full one is on its way, or too many pledges ─► wait as in make_durable_for
-//!            │ yes
-//!      join the open batch, leave a pledge ─ has the batch a keeper? ── yes ─► return
+//!      can T have a fast commit? ── no, or a full one is on its way ─► count as one that waits for the full commit of T
+//!            │ yes                                                               │
+//!      join the open batch                                                       │
+//!            ▼                                                                   ▼
+//!      leave a pledge ─ has the group a keeper? ── yes ─► return          (too many pledges: wait as in make_durable_for)
 //!            │ no: the caller is
 //!            ▼
-//!   keep: the oldest pledge of the batch ── none ─► no keeper any more, return
-//!            ▲        │ look (as a thread that waits), until it is over
+//!   keep: the oldest pledge of the group ── none ─► no keeper any more, return
+//!            ▲        │ wait as a thread without pledge does, until it is over
 //!            │        ▼
 //!            └── take all that are over ─ no lock any more ─ is their data flushed? ─ call
 //! ```
 //!
-//! Each batch has a keeper of its own, so that the next one is on its way to the device while the functions of this one are
+//! Each group has a keeper of its own, so that the next one is on its way to the device while the functions of this one are
 //! called: they write replies, which takes about as long as a flush. One thread that did it all, batch after batch, would save
 //! a switch and let the device stand idle.
 //!
 //! To everybody else (blocking requests, full commits, checkpoints, freezes, aborts) a keeper is one more thread
-//! that waits for a fast commit. Whoever sleeps ready to lead a batch leads it with the pledges in it; their keeper, who sleeps
+//! that waits for a commit. Whoever sleeps ready to lead a batch leads it with the pledges in it; their keeper, who sleeps
 //! in it as well, calls their functions. So a thread that waits for its own request calls nobody's function, and
-//! one that came with a pledge works for one batch at most. It is told so first (`stays`).
+//! one that came with a pledge works for one group at most. It is told so first (`stays`).
 //!
 //! Invariants
 //! - P1: a pledge is called once: it is in the list until its keeper takes it out, under the state lock, and calls it
 //!   (`Journal::keep`).
-//! - P2: pledges of a batch have one keeper. Who finds none of its batch when it leaves one becomes it (`Pledges::add`), and it
+//! - P2: pledges of a group have one keeper. Who finds none of its group when it leaves one becomes it (`Pledges::add`), and it
 //!   is until there is none, seen under the state lock (`Journal::keep`).
-//! - P3: a batch with pledges will be led, by F9: its keeper waits in it.
+//! - P3: a batch with pledges will be led, by F9: its keeper waits in it. So will a full commit: its keeper waits for it.
 //! - P4: a pledge is told of success when a batch that it is in was served, or its transaction is durable, before any
-//!   abort, and then the file data written or deferred before it was left is flushed (`Journal::keep`, `Journal::tell`). These are the
+//!   abort (or there was nothing to commit when its keeper, or the one that left it, looked), and then the file data written or deferred before it was left is flushed (`Journal::keep`, `Journal::tell`). These are the
 //!   conditions of a blocking request.
 //! - P5: functions are called with no lock held, those of a batch in the order in which they came. They may leave others
 //!   (`Journal::keep`).
@@ -49,7 +52,7 @@ use std::fmt;
 
 use super::Ask;
 use super::lead::{Look, Ticket};
-use crate::journal::wait::Purpose;
+use crate::journal::wait::{Purpose, nothing_to_commit};
 use crate::journal::{Deferral, Journal, State};
 use crate::types::{JournalError, Result, Tid};
 
@@ -63,9 +66,33 @@ pub(super) const MOST: usize = 4096;
 /// A request that nobody sleeps for.
 struct Pledge {
     tid: Tid,
-    ask: Ask,
-    ticket: Ticket,
+    by: By,
     call: Call,
+}
+
+/// What it waits for.
+#[derive(Clone)]
+enum By {
+    /// A batch.
+    Fast { ask: Ask, ticket: Ticket },
+    /// The full commit of its transaction. `in_a_row`: the request before it was the same thread's, too.
+    Full { in_a_row: bool },
+}
+
+/// Pledges with one keeper: see there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Group {
+    Batch(u64),
+    Full(Tid),
+}
+
+impl Pledge {
+    fn group(&self) -> Group {
+        match &self.by {
+            By::Fast { ticket, .. } => Group::Batch(ticket.batch),
+            By::Full { .. } => Group::Full(self.tid),
+        }
+    }
 }
 
 /// What is to be done at the end of one.
@@ -77,54 +104,54 @@ struct Call {
     done: Done,
 }
 
-/// All of them, those of a batch in the order in which they came. There are a few batches at most: the open one, the one being
+/// All of them, those of a group in the order in which they came. There are a few groups at most: the open ones, the one being
 /// written, and those of which somebody is told.
 #[derive(Default)]
 pub(crate) struct Pledges {
-    batches: Vec<Kept>,
+    groups: Vec<Kept>,
     count: usize,
 }
 
-/// Those of a batch. As long as this is here, it has a keeper.
+/// Those of a group. As long as this is here, it has a keeper.
 struct Kept {
-    batch: u64,
+    group: Group,
     list: VecDeque<Pledge>,
 }
 
 impl Pledges {
-    /// One more. True if it is the first of its batch: who left it is the keeper.
+    /// One more. True if it is the first of its group: who left it is the keeper.
     fn add(&mut self, pledge: Pledge) -> bool {
-        let batch = pledge.ticket.batch;
+        let group = pledge.group();
         self.count += 1;
-        if let Some(kept) = self.batches.iter_mut().find(|kept| kept.batch == batch) {
+        if let Some(kept) = self.groups.iter_mut().find(|kept| kept.group == group) {
             kept.list.push_back(pledge);
             return false;
         }
-        self.batches.push(Kept { batch, list: VecDeque::from([pledge]) });
+        self.groups.push(Kept { group, list: VecDeque::from([pledge]) });
         true
     }
 
-    /// The oldest one of a batch.
-    fn first(&self, batch: u64) -> Option<&Pledge> {
-        self.batches.iter().find(|kept| kept.batch == batch)?.list.front()
+    /// The oldest one of a group.
+    fn first(&self, group: Group) -> Option<&Pledge> {
+        self.groups.iter().find(|kept| kept.group == group)?.list.front()
     }
 
     /// Takes that one.
-    fn take_first(&mut self, batch: u64) -> Option<Pledge> {
-        let pledge = self.batches.iter_mut().find(|kept| kept.batch == batch)?.list.pop_front();
+    fn take_first(&mut self, group: Group) -> Option<Pledge> {
+        let pledge = self.groups.iter_mut().find(|kept| kept.group == group)?.list.pop_front();
         self.count -= usize::from(pledge.is_some());
         pledge
     }
 
-    /// The batch, in which there is none, has no keeper any more.
-    fn end(&mut self, batch: u64) {
-        self.batches.retain(|kept| kept.batch != batch);
+    /// The group, in which there is none, has no keeper any more.
+    fn end(&mut self, group: Group) {
+        self.groups.retain(|kept| kept.group != group);
     }
 
     /// There are none, and nobody keeps them.
     #[cfg(test)]
     pub fn is_idle(&self) -> bool {
-        self.batches.is_empty() && self.count == 0
+        self.groups.is_empty() && self.count == 0
     }
 }
 
@@ -138,28 +165,32 @@ impl fmt::Debug for Pledges {
 enum Made {
     /// It is over.
     Over(Result<()>, Call),
-    /// It needs a full commit, or there are too many: the caller waits.
+    /// There are too many: the caller waits.
     Wait(Call),
     /// The keeper will call.
     Kept,
-    /// The caller is the keeper of this batch.
-    Keep(u64),
+    /// The caller is the keeper of this group.
+    Keep(Group),
 }
 
 impl State {
     /// What became of a pledge, if it is over.
-    fn outcome(&self, tid: Tid, ticket: &Ticket) -> Option<Result<()>> {
+    fn outcome(&self, pledge: &Pledge) -> Option<Result<()>> {
         if let Some(why) = &self.aborted {
             return Some(Err(JournalError::Aborted(why.to_string())));
         }
-        (self.committed.at_least(tid) || self.fast.is_served(ticket.batch)).then_some(Ok(()))
+        let served = match &pledge.by {
+            By::Fast { ticket, .. } => self.fast.is_served(ticket.batch),
+            By::Full { .. } => false,
+        };
+        (self.committed.at_least(pledge.tid) || served).then_some(Ok(()))
     }
 }
 
 impl Journal {
     /// As [`make_durable_for`](Self::make_durable_for), but as a rule this returns at once, and `done` is called with the result
     /// later, by some other thread that came here. Or this thread stays, calls `stays` first, and works for those who come
-    /// meanwhile, for one batch. Data that was left to others becomes durable, too. `done` is called once in any case, with no
+    /// meanwhile, for one group. Data that was left to others becomes durable, too. `done` is called once in any case, with no
     /// lock held, perhaps before this returns; what it does should be over at once. Never call this with a handle open.
     pub fn make_durable_for_then(
         &self,
@@ -174,9 +205,9 @@ impl Journal {
         let call = Call { began_ns, written, deferred, done };
         match self.pledge(tid, ask, call) {
             Made::Kept => {}
-            Made::Keep(batch) => {
+            Made::Keep(group) => {
                 stays();
-                self.keep(batch);
+                self.keep(group);
             }
             Made::Over(result, call) => {
                 if !self.is_covered(call.written) || call.deferred.is_some() {
@@ -200,38 +231,58 @@ impl Journal {
         if state.committed.at_least(tid) {
             return Made::Over(Ok(()), call);
         }
-        if !self.may_join(&state, tid) || state.fast.pledges.count >= MOST {
+        if state.fast.pledges.count >= MOST {
             return Made::Wait(call);
         }
-        let ticket = self.enter(&mut state, ask);
-        let batch = ticket.batch;
-        let first = state.fast.pledges.add(Pledge { tid, ask, ticket, call });
-        if first { Made::Keep(batch) } else { Made::Kept }
+        let by = if self.may_join(&state, tid) {
+            By::Fast { ask, ticket: self.enter(&mut state, ask) }
+        } else {
+            let is_running = state.running.as_ref().is_some_and(|r| r.tx.tid == tid);
+            if is_running && nothing_to_commit(&state) {
+                // Over, unless what came before it is still on its way.
+                return Made::Wait(call);
+            }
+            self.not_fast(&state, tid);
+            By::Full { in_a_row: self.count(&mut state, is_running) }
+        };
+        let pledge = Pledge { tid, by, call };
+        let group = pledge.group();
+        let first = state.fast.pledges.add(pledge);
+        if first { Made::Keep(group) } else { Made::Kept }
     }
 
-    /// Keeps the pledges of a batch until there are none.
-    fn keep(&self, batch: u64) {
+    /// Keeps the pledges of a group until there are none.
+    fn keep(&self, group: Group) {
         let mut over = Vec::new();
         loop {
             let mut state = self.state.lock();
-            let Some(first) = state.fast.pledges.first(batch) else {
-                state.fast.pledges.end(batch);
+            let Some(first) = state.fast.pledges.first(group) else {
+                state.fast.pledges.end(group);
                 return;
             };
-            let (tid, ask, mut ticket) = (first.tid, first.ask, Some(first.ticket.clone()));
-            let result = loop {
-                match self.look(state, tid, ask, &mut ticket) {
-                    Look::Again(now) => state = now,
-                    Look::Over(result) => break result,
-                    Look::Full => break self.wait_for(tid, Purpose::Durability),
+            let (tid, by) = (first.tid, first.by.clone());
+            let result = match by {
+                By::Full { in_a_row } => {
+                    drop(state);
+                    self.wait_counted(tid, Purpose::Durability, Some(in_a_row))
+                }
+                By::Fast { ask, ticket } => {
+                    let mut ticket = Some(ticket);
+                    loop {
+                        match self.look(state, tid, ask, &mut ticket) {
+                            Look::Again(now) => state = now,
+                            Look::Over(result) => break result,
+                            Look::Full => break self.wait_for(tid, Purpose::Durability),
+                        }
+                    }
                 }
             };
             let mut state = self.state.lock();
             // Only this thread takes them out, so it is the same one.
             let mut result = Some(result);
-            while let Some(first) = state.fast.pledges.first(batch)
-                && let Some(result) = result.take().or_else(|| state.outcome(first.tid, &first.ticket))
-                && let Some(first) = state.fast.pledges.take_first(batch)
+            while let Some(first) = state.fast.pledges.first(group)
+                && let Some(result) = result.take().or_else(|| state.outcome(first))
+                && let Some(first) = state.fast.pledges.take_first(group)
             {
                 over.push((result, first.call));
             }

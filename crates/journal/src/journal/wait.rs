@@ -109,10 +109,13 @@ impl Journal {
     }
 
     pub(crate) fn wait_for(&self, tid: Tid, purpose: Purpose) -> Result<()> {
+        self.wait_counted(tid, purpose, None)
+    }
+
+    /// As that. `counted`: it was counted as a request; then: was the one before it this thread's, too?
+    pub(crate) fn wait_counted(&self, tid: Tid, purpose: Purpose, mut counted: Option<bool>) -> Result<()> {
         crate::order::assert_no_handle("waiting for a commit");
         let mut state = self.state.lock();
-        // Counted as a request; then: was the one before it this thread's, too?
-        let mut counted = None;
         loop {
             if let Some(why) = &state.aborted {
                 return Err(JournalError::Aborted(why.to_string()));
@@ -162,7 +165,7 @@ impl Journal {
     }
 
     /// Counts a request for the running transaction, or for the one being committed.
-    fn count(&self, state: &mut State, is_running: bool) -> bool {
+    pub(crate) fn count(&self, state: &mut State, is_running: bool) -> bool {
         let now = self.clock.now_ns();
         let State { running, batcher, serving, gathering, .. } = state;
         let Some(running) = running.as_mut().filter(|_| is_running) else {

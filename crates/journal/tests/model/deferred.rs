@@ -8,7 +8,7 @@ use extol_journal::{Deferral, Journal, JournalError};
 use extol_sync::{Mutex, thread};
 
 use crate::explore::{below, explore};
-use crate::fast::{ask, change, lab};
+use crate::fast::{change, durable, lab};
 use crate::lab::{BS, HOME, Lab, Volume, crash};
 use crate::medium::Medium;
 
@@ -59,7 +59,7 @@ fn writer(
         match below(5) {
             0 => journal.commit_wait(tid)?,
             1 => journal.make_durable(tid)?,
-            _ => journal.make_durable_for(tid, ask(nr))?,
+            _ => durable(journal, tid, nr)?,
         }
         if let Some(deferred) = deferred {
             deferred.make_durable()?;

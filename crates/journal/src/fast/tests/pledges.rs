@@ -212,7 +212,6 @@ fn fast_commits_end() {
     let tid = busy.tid;
     let rig = busy.over(true);
     assert_eq!(rig.journal.committed(), tid);
-    // From now on each waits.
     let (tid, told) = (rig.change(5), Told::default());
     assert!(leave(&rig.journal, &told, tid, 12));
     assert_eq!((told.all(), rig.journal.committed()), (vec![(12, true)], tid));
@@ -321,4 +320,73 @@ fn there_is_an_end() {
     let all = busy.told.all();
     assert_eq!((all.len(), all.last()), (MOST + 1, Some(&(5000, true))));
     nobody_is_left(&busy.rig.journal);
+}
+
+/// Pledges for the full commit of one transaction, which waits for a handle. Their keeper is who left that of inode 0.
+struct Draining {
+    rig: Rig,
+    tid: Tid,
+    told: Told,
+    keeper: JoinHandle<()>,
+    holder: JoinHandle<()>,
+    go: mpsc::Sender<()>,
+}
+
+impl Draining {
+    fn new() -> Self {
+        let rig = Rig::live(PLAIN);
+        rig.journal.set_fast_commits(false).unwrap();
+        rig.journal.set_batching(Batching { policy: BatchPolicy::None, ..Batching::default() });
+        let (tid, told) = (rig.change(5), Told::default());
+        let (go, wait) = mpsc::channel();
+        let (opened, is_open) = mpsc::channel();
+        let journal = Arc::clone(&rig.journal);
+        let holder = std::thread::spawn(move || {
+            let handle = journal.start(1).unwrap();
+            opened.send(()).unwrap();
+            wait.recv().unwrap();
+            let _ = handle.stop();
+        });
+        is_open.recv().unwrap();
+        let (journal, tells) = (Arc::clone(&rig.journal), told.clone());
+        let keeper = std::thread::spawn(move || assert!(leave(&journal, &tells, tid, 0)));
+        until(|| rig.journal.state.lock().committer);
+        for ino in 1..6 {
+            assert!(!leave(&rig.journal, &told, tid, ino), "there is a keeper");
+        }
+        assert_eq!(told.all(), []);
+        Self { rig, tid, told, keeper, holder, go }
+    }
+
+    fn over(self, ok: bool) -> Rig {
+        let id = self.keeper.thread().id();
+        self.go.send(()).unwrap();
+        self.holder.join().unwrap();
+        self.keeper.join().unwrap();
+        assert_eq!(self.told.all(), (0..6).map(|ino| (ino, ok)).collect::<Vec<_>>());
+        assert!(self.told.0.lock().iter().all(|(_, _, by)| *by == id));
+        assert_eq!(self.rig.journal.committed().at_least(self.tid), ok);
+        nobody_is_left(&self.rig.journal);
+        self.rig
+    }
+}
+
+/// Without fast commits one thread waits for all who want the same full commit.
+#[test]
+fn one_thread_waits_for_a_full_commit() {
+    let rig = Draining::new().over(true);
+    let stats = rig.journal.stats();
+    assert_eq!((stats.distributions.batch_size.max, stats.distributions.sync_wait_ns.count), (6, 6));
+    // The next one has a keeper of its own, and one that changed nothing since needs none.
+    let (tid, told) = (rig.change(5), Told::default());
+    assert!(leave(&rig.journal, &told, tid, 12));
+    assert!(!leave(&rig.journal, &told, tid, 13));
+    assert_eq!((told.all(), rig.journal.committed()), (vec![(12, true), (13, true)], tid));
+}
+
+#[test]
+fn an_abort_of_a_full_commit() {
+    let draining = Draining::new();
+    draining.rig.journal.abort("planned");
+    draining.over(false);
 }
