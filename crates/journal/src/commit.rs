@@ -187,7 +187,7 @@ impl Journal {
         let taken = self.take_all_deferred();
         #[cfg(feature = "planted-bugs")]
         let (taken, behind) = if crate::planted::has(crate::planted::Bug::DataBehindRecord) {
-            (taken.nothing(), Some(taken))
+            (crate::journal::Taken::nothing(self), Some(taken))
         } else {
             (taken, None)
         };

@@ -335,8 +335,12 @@ impl Log {
             return self.write(&places);
         }
         // Each has one buffer.
-        let bytes = places.0.iter().flat_map(|(at, bufs)| bufs.iter().map(|bytes| (*at, bytes)));
-        bytes.into_iter().try_for_each(|(at, bytes)| Ok(self.device.write_fua(bytes, at)?))
+        for (at, bufs) in &places.0 {
+            for bytes in bufs {
+                self.device.write_fua(bytes, *at)?;
+            }
+        }
+        Ok(())
     }
 
     /// Where on the device the parts of these whole blocks go, which lie in the fast-commit area from `first` on.

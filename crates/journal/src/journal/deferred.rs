@@ -37,7 +37,7 @@
 //! - D4: who takes writes, or puts back (`Taken::drop`). A failed write aborts the journal before anybody learns that it is over.
 //! - D5: loose data is marked: a leader that has taken some does without witnesses and flushes first (`Journal::chain`), and who else
 //!   writes it counts it as any other loose write before it is over (`Taken::write`). Where commits do not flush before their record
-//!   none is deferred ([`Journal::leaves_loose_data`]).
+//!   none is deferred ([`Journal::commits_after_data`]).
 //!
 //! Locking: a leaf lock, not held while writing.
 
@@ -148,16 +148,10 @@ impl Journal {
     }
 
     /// As that, for data that must be on the medium before what maps it counts, and has no witnesses. Only where
-    /// [loose data may be left](Self::leaves_loose_data).
+    /// [commits keep that order](Self::commits_after_data).
     pub fn defer_loose(self: &Arc<Self>, start: BlockNr, data: Vec<u8>) -> Deferral {
-        debug_assert!(self.leaves_loose_data());
+        debug_assert!(self.commits_after_data());
         self.put_aside(Write { start, data, witnesses: Vec::new(), loose: true })
-    }
-
-    /// True if the order of loose data is kept by whoever commits what maps it.
-    #[must_use]
-    pub fn leaves_loose_data(&self) -> bool {
-        self.commits_after_data()
     }
 
     fn put_aside(self: &Arc<Self>, write: Write) -> Deferral {
@@ -188,16 +182,15 @@ impl Journal {
     /// written then.
     fn take_deferred(&self, number: u64) -> Taken<'_> {
         let is_done = || self.deferred.done.load(Ordering::Acquire) >= number;
-        let nothing = Taken { journal: self, writes: Vec::new(), upto: 0 };
         if is_done() {
-            return nothing;
+            return Taken::nothing(self);
         }
         let mut waiting = self.deferred.waiting.lock();
         while waiting.busy {
             self.deferred.returned.wait(waiting.bare());
         }
         if is_done() {
-            return nothing;
+            return Taken::nothing(self);
         }
         let writes = std::mem::take(&mut waiting.writes);
         waiting.bytes = 0;
@@ -208,6 +201,12 @@ impl Journal {
     /// As that, whatever waits: for a leader that has collected its records (D1).
     pub(crate) fn take_all_deferred(&self) -> Taken<'_> {
         self.take_deferred(self.deferred.newest.load(Ordering::Acquire))
+    }
+}
+
+impl<'a> Taken<'a> {
+    pub fn nothing(journal: &'a Journal) -> Self {
+        Self { journal, writes: Vec::new(), upto: 0 }
     }
 }
 
@@ -267,12 +266,6 @@ impl Taken<'_> {
         Ok(())
     }
 
-    /// For a bug.
-    #[cfg(feature = "planted-bugs")]
-    pub fn nothing(&self) -> Self {
-        Taken { journal: self.journal, writes: Vec::new(), upto: 0 }
-    }
-
     /// The bug: it says that it wrote, flushes, and writes.
     #[cfg(feature = "planted-bugs")]
     pub fn write_behind(mut self, flush: impl FnOnce() -> Result<()>) -> Result<()> {
@@ -314,7 +307,7 @@ impl Taken<'_> {
                 first = i + 1;
             }
         }
-        jobs.extend(others.iter().map(|other| ScatteredWrite { offset: other.offset, bufs: other.bufs }));
+        jobs.extend_from_slice(others);
         let journal = self.journal;
         if let Err(e) = write(&journal.device, &jobs) {
             if self.is_empty() {
