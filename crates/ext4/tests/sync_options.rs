@@ -114,7 +114,7 @@ fn fsyncs_that_are_told_later() {
                 ino,
                 data_only,
                 Box::new(move |result| told.send((n, result)).unwrap()),
-                &mut || (),
+                &mut |job| job(),
             );
         };
         std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! One entry of a queue of FUSE requests over io_uring: the unsafe part of it, with a safe interface.
+//! Entries of a queue of FUSE requests over io_uring: the unsafe part of them, with a safe interface.
 //!
 //! Linux 6.14 and later can hand the requests of a mount to its server through io_uring instead of `read` and `write` on
 //! `/dev/fuse`. The mount has one queue per processor; the server registers *entries* with the queues, each of them
@@ -6,31 +6,36 @@
 //! is handed back with the reply (*commit*), in one system call with the wait for the next request.
 //!
 //! ```text
-//!             register                request has come
-//!   new ───────────────► kernel's ───────────────────► ours ──┐
-//!                           ▲                                 │
-//!                           └────────── commit ───────────────┘
+//!        add                    request has come            lend
+//!   ───────────────► kernel's ───────────────────► ours ◄─────────► lent to another thread
+//!                       ▲                           │    give back
+//!                       └────────── commit ─────────┘
 //! ```
 //!
-//! An [`Entry`] has a ring of its own with at most one command in it, and belongs to one thread at a time.
+//! A [`Ring`] has the entries of one thread, which waits for all of them at the same time; others may wake it ([`Waker`]). The memory
+//! of an entry that has a request can be lent, so that somebody else works on it; only the thread of the ring can commit.
 //!
 //! ```text
-//!   0        128        256        288            4096                        memory
+//!   0        128        256        288            4096                        memory of an entry
 //!   │ header │ fixed    │ sizes    │ free         │ payload ...
 //! ```
 //!
 //! *Safety.* The kernel writes the memory (and reads the reply) only while a command is on its way: between the `submit` of a
-//! register or commit and its completion. [`Entry`] lends the memory out only outside that time ([`Entry::memory`] is empty
+//! register or commit and its completion. [`Ring`] lends the memory out only outside that time ([`Ring::memory`] is empty
 //! within), and does not unmap it while a command is on its way: then it is leaked, which happens only after io_uring itself
-//! has failed. One command at a time, so a completion is that of the command.
+//! has failed. One command of an entry at a time, so a completion with its number is that of the command.
 //!
 //! *Trust.* The kernel's bytes are handed on as they are; lengths in them are for the caller to check.
 
 mod memory;
 mod second;
+mod waker;
 
+pub use memory::Lent;
 pub use second::second;
+pub use waker::Waker;
 
+use std::collections::VecDeque;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -51,6 +56,8 @@ pub const PAYLOAD_SIZE: usize = 272;
 pub const FREE: usize = 288;
 /// Where the payload begins: on a page boundary.
 pub const PAYLOAD: usize = 4096;
+/// Most entries of a ring.
+pub const MOST: usize = 64;
 
 /// Where the kernel says which number commits the request (`u64`).
 const COMMIT_ID: usize = 264;
@@ -58,92 +65,174 @@ const COMMIT_ID: usize = 264;
 const PAUSE: Duration = Duration::from_millis(1);
 const COMMAND_REGISTER: u32 = 1;
 const COMMAND_COMMIT_AND_FETCH: u32 = 2;
+/// Commands that are handed over with one call.
+const AT_ONCE: u32 = 16;
+/// A completion of what watches the waker.
+const WAKE: u64 = u64::MAX;
+/// Its place, and that of the mount's device, among the files of the ring.
+const DEVICE: types::Fixed = types::Fixed(0);
+const WAKER: types::Fixed = types::Fixed(1);
 
-/// Memory for one request and its reply, and the ring through which it is handed to and fro.
-pub struct Entry {
-    ring: ManuallyDrop<Ring>,
-    memory: ManuallyDrop<Memory>,
-    /// A command is pushed or on its way: the memory is the kernel's.
-    with_kernel: bool,
+/// Entries of one queue, for one thread.
+pub struct Ring {
+    ring: ManuallyDrop<Io>,
+    entries: Vec<Entry>,
+    /// Entries that are with the kernel.
+    away: usize,
+    /// Entries with requests that nobody has heard of yet.
+    ready: VecDeque<usize>,
+    failed: Option<io::Error>,
+    waker: Waker,
+    /// The kernel tells when somebody has woken this ring.
+    watched: bool,
+    woken: bool,
     queue: u16,
+    room: usize,
 }
 
-type Ring = IoUring<Entry128, cqueue::Entry>;
+type Io = IoUring<Entry128, cqueue::Entry>;
 
-impl std::fmt::Debug for Entry {
+/// Memory for one request and its reply.
+enum Entry {
+    Ours(Memory),
+    /// A command is pushed or on its way.
+    Kernels(ManuallyDrop<Memory>),
+    Lent,
+}
+
+/// What a ring has waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// This entry has a request.
+    Request(usize),
+    /// Somebody has woken it.
+    Woken,
+    /// Nothing for a while.
+    Nothing,
+}
+
+impl std::fmt::Debug for Ring {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Entry").field("queue", &self.queue).field("with_kernel", &self.with_kernel).finish()
+        let Self { queue, away, entries, .. } = self;
+        write!(f, "ring of queue {queue}, {away} of {} entries with the kernel", entries.len())
     }
 }
 
-impl Entry {
-    /// An entry with room for `payload` bytes besides the fixed fields, not registered. All that follows must be done by the
-    /// thread that made it.
+impl Ring {
+    /// A ring without entries; those that it will have are to have room for `room` bytes besides the fixed fields. All that follows
+    /// must be done by the thread that made it.
     ///
     /// # Errors
     /// If the kernel does not know such rings or does not let us have one, or is short of memory or descriptors.
-    pub fn new(payload: usize) -> io::Result<Self> {
-        let ring: Ring = IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(1)?;
+    pub fn new(room: usize) -> io::Result<Self> {
+        let ring: Io = IoUring::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_cqsize(4 * MOST as u32)
+            .build(AT_ONCE)?;
         // One look-up of a descriptor less in every call; it may be refused.
         let _ = ring.submitter().register_ring_fd();
-        let memory = Memory::new(PAYLOAD + payload)?;
         Ok(Self {
             ring: ManuallyDrop::new(ring),
-            memory: ManuallyDrop::new(memory),
-            with_kernel: false,
+            entries: Vec::new(),
+            away: 0,
+            ready: VecDeque::new(),
+            failed: None,
+            waker: Waker::new()?,
+            watched: false,
+            woken: false,
             queue: 0,
+            room,
         })
     }
 
-    /// Registers it with a queue of the mount behind `device`, which must have answered INIT. The entry keeps the device open.
+    /// Says which queue of which mount the entries are for. The mount behind `device`, which the ring keeps open, must have answered
+    /// INIT.
     ///
     /// # Errors
-    /// If the kernel refuses it.
-    pub fn register(&mut self, device: BorrowedFd<'_>, queue: u16) -> io::Result<()> {
-        self.ring.submitter().register_files(&[device.as_raw_fd()])?;
+    /// If the kernel is short of memory, or there was a device before.
+    pub fn serve(&mut self, device: BorrowedFd<'_>, queue: u16) -> io::Result<()> {
         self.queue = queue;
-        let start = self.memory.pointer();
-        let parts = [
-            libc::iovec { iov_base: start, iov_len: FREE },
-            libc::iovec {
-                iov_base: start.wrapping_byte_add(PAYLOAD),
-                iov_len: self.memory.bytes().len() - PAYLOAD,
-            },
-        ];
-        self.push(COMMAND_REGISTER, 0, Some(&parts))?;
+        self.ring.submitter().register_files(&[device.as_raw_fd(), self.waker.as_raw_fd()])
+    }
+
+    /// Registers another entry. (A request that waits in the queue already does not come to it.)
+    ///
+    /// # Errors
+    /// If the kernel refuses it, or there are [`MOST`].
+    pub fn add(&mut self) -> io::Result<()> {
+        let number = self.entries.len();
+        if number >= MOST {
+            return Err(io::Error::other("too many entries"));
+        }
+        let memory = Memory::new(PAYLOAD + self.room, FREE, PAYLOAD)?;
+        let parts = memory.parts();
+        self.entries.push(Entry::Kernels(ManuallyDrop::new(memory)));
+        self.away += 1;
+        let command = with_count(self.command(number, COMMAND_REGISTER, 0, Some(parts)));
+        self.push(&command)?;
         self.ring.submit()?;
-        // A refusal is there at once; else the completion is the first request, which `wait` takes.
-        match self.completion() {
-            Some(Err(error)) => Err(error),
+        // A refusal is there at once; else the completion is the first request.
+        self.absorb();
+        match &self.entries[number] {
+            Entry::Ours(_) if !self.ready.contains(&number) => {
+                Err(self.failed.take().unwrap_or_else(|| io::Error::other("an entry was refused")))
+            }
             _ => Ok(()),
         }
     }
 
-    /// Hands the reply over, for `next` to send: the header of it stands at the beginning of the memory, `payload` bytes at
-    /// [`PAYLOAD`].
+    /// Hands the reply of an entry over, for `next` to send: the header of it stands at the beginning of the memory, `payload` bytes
+    /// at [`PAYLOAD`].
     ///
     /// # Errors
     /// If there is no request to reply to.
-    pub fn commit(&mut self, payload: u32) -> io::Result<()> {
-        let Some(id) = self.memory().get(COMMIT_ID..).and_then(|bytes| bytes.first_chunk().copied()) else {
+    pub fn commit(&mut self, number: usize, payload: u32) -> io::Result<()> {
+        let Some(Entry::Ours(memory)) = self.entries.get_mut(number) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
-        self.memory.bytes()[PAYLOAD_SIZE..PAYLOAD_SIZE + 4].copy_from_slice(&payload.to_ne_bytes());
-        self.push(COMMAND_COMMIT_AND_FETCH, u64::from_ne_bytes(id), None)
+        let bytes = memory.bytes();
+        let id = bytes[COMMIT_ID..].first_chunk().copied().map_or(0, u64::from_ne_bytes);
+        bytes[PAYLOAD_SIZE..PAYLOAD_SIZE + 4].copy_from_slice(&payload.to_ne_bytes());
+        let Entry::Ours(memory) = std::mem::replace(&mut self.entries[number], Entry::Lent) else {
+            unreachable!("seen above")
+        };
+        self.entries[number] = Entry::Kernels(ManuallyDrop::new(memory));
+        self.away += 1;
+        let command = self.command(number, COMMAND_COMMIT_AND_FETCH, id, None);
+        self.push(&command)
     }
 
-    /// Waits for the next request; afterwards it stands in the memory. False if none has come for `patience`.
+    /// Sends the replies that have been handed over, without waiting.
     ///
     /// # Errors
-    /// `ENOTCONN` and its kin after the mount has ended; anything else if io_uring fails.
-    pub fn next(&mut self, patience: Option<Duration>) -> io::Result<bool> {
+    /// If io_uring fails.
+    pub fn send(&mut self) -> io::Result<()> {
+        if self.ring.submission().is_empty() { Ok(()) } else { self.submit() }
+    }
+
+    /// Sends the replies that have been handed over, and waits, for the next request or for somebody who wakes this ring. With
+    /// `patience`, no longer than that.
+    ///
+    /// # Errors
+    /// `ENOTCONN` and its kin, once for each entry that was with the kernel when the mount ended; anything else if io_uring fails.
+    pub fn next(&mut self, patience: Option<Duration>) -> io::Result<Event> {
         let patience = patience.map(types::Timespec::from);
         loop {
-            if let Some(done) = self.completion() {
-                return done.map(|()| true);
+            self.absorb();
+            if let Some(number) = self.ready.pop_front() {
+                return Ok(Event::Request(number));
             }
-            if !self.with_kernel {
-                return Ok(true);
+            if let Some(error) = self.failed.take() {
+                return Err(error);
+            }
+            if std::mem::take(&mut self.woken) {
+                return Ok(Event::Woken);
+            }
+            if !self.watched {
+                self.watched = true;
+                let watch = opcode::PollAdd::new(WAKER, libc::POLLIN as u32).multi(true).build();
+                self.push(&watch.user_data(WAKE).into())?;
             }
             let waited = match &patience {
                 Some(patience) => {
@@ -152,7 +241,7 @@ impl Entry {
                 None => self.ring.submit_and_wait(1),
             };
             match waited {
-                Err(error) if error.raw_os_error() == Some(libc::ETIME) => return Ok(false),
+                Err(error) if error.raw_os_error() == Some(libc::ETIME) => return Ok(Event::Nothing),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if is_passing(&error) => std::thread::sleep(PAUSE),
                 Err(error) => return Err(error),
@@ -161,44 +250,124 @@ impl Entry {
         }
     }
 
-    /// Request or reply. Empty while it is with the kernel.
-    pub fn memory(&mut self) -> &mut [u8] {
-        if self.with_kernel { &mut [] } else { self.memory.bytes() }
-    }
-
-    /// Gives the memory of the payload back to the machine, unless a request or a reply is in it. For when
-    /// [`next`](Self::next) has waited in vain: the kernel has read the reply by then, and writes a request only during a call of
-    /// this thread.
-    pub fn discard(&mut self) {
-        if self.with_kernel && self.ring.submission().is_empty() && self.ring.completion().is_empty() {
-            self.memory.discard(PAYLOAD);
+    /// Request or reply of an entry. Empty while it is not here.
+    pub fn memory(&mut self, number: usize) -> &mut [u8] {
+        match self.entries.get_mut(number) {
+            Some(Entry::Ours(memory)) => memory.bytes(),
+            _ => &mut [],
         }
     }
 
-    fn push(&mut self, command: u32, id: u64, parts: Option<&[libc::iovec; 2]>) -> io::Result<()> {
+    /// Takes the memory of an entry out, for another thread, until it is [given back](Self::give_back).
+    pub fn lend(&mut self, number: usize) -> Option<Lent> {
+        let entry = self.entries.get_mut(number).filter(|entry| matches!(entry, Entry::Ours(_)))?;
+        match std::mem::replace(entry, Entry::Lent) {
+            Entry::Ours(memory) => Some(Lent(memory)),
+            _ => None,
+        }
+    }
+
+    /// Puts the memory back that was taken out of an entry of this ring.
+    pub fn give_back(&mut self, number: usize, lent: Lent) {
+        if let Some(entry @ Entry::Lent) = self.entries.get_mut(number) {
+            *entry = Entry::Ours(lent.0);
+        }
+    }
+
+    /// Entries that are with the kernel, or have a request that [`next`](Self::next) has not told yet.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.away + self.ready.len()
+    }
+
+    /// Entries.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// True if there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// What wakes this ring.
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// Gives the memory of payloads back to the machine, of entries with neither a request nor a reply. For when
+    /// [`next`](Self::next) has waited in vain: the kernel has read the replies by then, and writes requests only during a call of
+    /// this thread.
+    pub fn discard(&mut self) {
+        if self.ring.submission().is_empty() && self.ring.completion().is_empty() {
+            for entry in &mut self.entries {
+                if let Entry::Kernels(memory) = entry {
+                    memory.discard(PAYLOAD);
+                }
+            }
+        }
+    }
+
+    fn command(&self, number: usize, command: u32, id: u64, parts: Option<u64>) -> Entry128 {
         let mut arguments = [0; 80];
         arguments[8..16].copy_from_slice(&id.to_ne_bytes());
         arguments[16..18].copy_from_slice(&self.queue.to_ne_bytes());
-        let entry = opcode::UringCmd80::new(types::Fixed(0), command)
-            .cmd(arguments)
-            .addr(parts.map(|parts| parts.as_ptr().expose_provenance() as u64))
-            .build();
-        // SAFETY: nobody else has the submission queue. The kernel reads `parts` during the submit only, which `register` does
-        // while it has them; their memory is a mapping that this value owns and neither lends out nor unmaps until the
-        // completion has been seen (`with_kernel`).
-        #[allow(unsafe_code)]
-        unsafe {
-            let entry = if parts.is_some() { with_count(entry) } else { entry };
-            self.ring.submission().push(&entry).map_err(|_| io::Error::other("the ring is full"))?;
-        }
-        self.with_kernel = true;
-        Ok(())
+        let command = opcode::UringCmd80::new(DEVICE, command).cmd(arguments).addr(parts);
+        command.build().user_data(number as u64)
     }
 
-    fn completion(&mut self) -> Option<io::Result<()>> {
-        let done = self.ring.completion().next()?;
-        self.with_kernel = false;
-        Some(if done.result() < 0 { Err(io::Error::from_raw_os_error(-done.result())) } else { Ok(()) })
+    fn push(&mut self, command: &Entry128) -> io::Result<()> {
+        if self.ring.submission().is_full() {
+            self.submit()?;
+        }
+        // SAFETY: nobody else has the submission queue. What a command points to is the list of an entry's parts, and memory that
+        // these name: both belong to the entry's `Memory`, which is `Kernels` from before this call until the completion has been
+        // seen, and so neither lent out nor freed.
+        #[allow(unsafe_code)]
+        unsafe {
+            self.ring.submission().push(command).map_err(|_| io::Error::other("the ring is full"))
+        }
+    }
+
+    fn submit(&mut self) -> io::Result<()> {
+        loop {
+            match self.ring.submit() {
+                Ok(_) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if is_passing(&error) => std::thread::sleep(PAUSE),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Takes the completions.
+    fn absorb(&mut self) {
+        for done in self.ring.completion() {
+            if done.user_data() == WAKE {
+                self.woken = true;
+                self.watched &= cqueue::more(done.flags());
+                continue;
+            }
+            let number = done.user_data() as usize;
+            let Some(entry) = self.entries.get_mut(number) else { continue };
+            match std::mem::replace(entry, Entry::Lent) {
+                Entry::Kernels(memory) => *entry = Entry::Ours(ManuallyDrop::into_inner(memory)),
+                // (There is no completion without a command.)
+                other => {
+                    *entry = other;
+                    continue;
+                }
+            }
+            self.away -= 1;
+            if done.result() < 0 {
+                self.failed.get_or_insert(io::Error::from_raw_os_error(-done.result()));
+            } else {
+                self.ready.push_back(number);
+            }
+        }
     }
 }
 
@@ -222,72 +391,16 @@ fn with_count(mut entry: Entry128) -> Entry128 {
 
 const _: () = assert!(size_of::<Entry128>() == 128 && align_of::<Entry128>() >= 4);
 
-impl Drop for Entry {
+impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: dropped once each, here, the ring first. With a command on its way the kernel may write the memory even after
-        // the ring is closed: it stays for ever.
+        // SAFETY: dropped once, here, before the entries. (With a command on its way the kernel may write an entry's memory even after
+        // the ring is closed: that memory, and the list of its parts, stay for ever.)
         #[allow(unsafe_code)]
         unsafe {
             ManuallyDrop::drop(&mut self.ring);
-            if !self.with_kernel {
-                ManuallyDrop::drop(&mut self.memory);
-            }
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::fs::File;
-    use std::os::fd::AsFd;
-
-    const ROOM: usize = 64 << 10;
-
-    /// An entry, or a line that says why not.
-    fn entry() -> Option<Entry> {
-        Entry::new(ROOM).inspect_err(|e| println!("SKIP: no such io_uring here ({e})")).ok()
-    }
-
-    #[test]
-    fn memory_is_ours_until_it_is_registered() {
-        let Some(mut entry) = entry() else { return };
-        assert_eq!(entry.memory().len(), PAYLOAD + ROOM);
-        assert_eq!(entry.memory()[PAYLOAD..].as_ptr().addr() % 4096, 0);
-        entry.memory().fill(7);
-        entry.discard();
-        assert!(entry.memory().iter().all(|&byte| byte == 7), "it is not with the kernel");
-    }
-
-    #[test]
-    fn a_file_that_takes_no_commands_refuses_it() {
-        let Some(mut entry) = entry() else { return };
-        let file = File::open("/proc/self/stat").unwrap();
-        assert!(entry.register(file.as_fd(), 3).is_err());
-        assert_eq!(entry.memory().len(), PAYLOAD + ROOM, "the command is over");
-    }
-
-    /// `/dev/null` takes commands, and completes them at once, in Linux 6.1 and later.
-    #[test]
-    fn to_and_fro() {
-        let Some(mut entry) = entry() else { return };
-        let null = File::open("/dev/null").unwrap();
-        if let Err(error) = entry.register(null.as_fd(), 1) {
-            println!("SKIP: /dev/null takes no commands here ({error})");
-            return;
-        }
-        for round in 0..100_u8 {
-            assert!(entry.next((round % 2 == 0).then_some(Duration::from_secs(5))).unwrap());
-            entry.memory()[PAYLOAD..].fill(round);
-            entry.commit(ROOM as u32).unwrap();
-            assert!(entry.memory().is_empty(), "the kernel's");
-            assert!(entry.commit(0).is_err(), "once");
-            entry.discard();
-        }
-        assert!(entry.next(None).unwrap());
-        assert!(
-            entry.memory()[PAYLOAD..].iter().all(|&byte| byte == 99),
-            "not submitted when it was to be discarded"
-        );
-    }
-}
+mod tests;

@@ -14,29 +14,41 @@
 //!    workers of the mount, which go when they have told all (P2 of the journal's pledges), and its end waits for them
 //!    (`Mount::run`).
 //!
-//! Over io_uring a reply goes through the queue of the processor that got the request, by the thread that has the entry; so there
-//! it waits.
+//! Over io_uring a reply goes through the ring of the thread that got the request: there the answer is a letter for that thread
+//! ([`Desk`]).
 
 use std::sync::Arc;
 
 use extol_vfs::FsError;
 
 use crate::errno::{self, Errno};
+use crate::ring::{Desk, Letter};
 use crate::session::Shared;
 use crate::wire::{self, Request};
 
 /// The answer to one request that carries nothing but its success.
 pub(crate) struct Answer {
-    shared: Arc<Shared>,
     unique: u64,
-    second: bool,
+    way: Way,
     sent: bool,
 }
 
+/// How it gets to the kernel.
+enum Way {
+    Device { shared: Arc<Shared>, second: bool },
+    Ring { desk: Arc<Desk>, entry: usize },
+}
+
 impl Answer {
+    /// To a request from the device.
     pub(crate) fn new(shared: &Arc<Shared>, request: &Request<'_>) -> Self {
-        let Request { unique, second, .. } = *request;
-        Self { shared: Arc::clone(shared), unique, second, sent: false }
+        let way = Way::Device { shared: Arc::clone(shared), second: request.second };
+        Self { unique: request.unique, way, sent: false }
+    }
+
+    /// To a request that came over io_uring, in this entry of a thread.
+    pub(crate) fn over_ring(desk: &Arc<Desk>, entry: usize, request: &Request<'_>) -> Self {
+        Self { unique: request.unique, way: Way::Ring { desk: Arc::clone(desk), entry }, sent: false }
     }
 
     pub(crate) fn tell(mut self, result: Result<(), FsError>) {
@@ -45,8 +57,14 @@ impl Answer {
 
     fn send(&mut self, code: i32) {
         self.sent = true;
-        // It fails if the connection is gone: nobody waits any more.
-        let _ = rustix::io::write(self.shared.way(self.second), &wire::header(0, self.unique, code));
+        let unique = self.unique;
+        match &self.way {
+            // It fails if the connection is gone: nobody waits any more.
+            Way::Device { shared, second } => {
+                let _ = rustix::io::write(shared.way(*second), &wire::header(0, unique, code));
+            }
+            Way::Ring { desk, entry } => desk.post(Letter::Told { entry: *entry, unique, code }),
+        }
     }
 }
 

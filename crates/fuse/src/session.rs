@@ -160,6 +160,7 @@ impl Shared {
         if pool.error.is_none() {
             pool.error = error;
         }
+        self.rings.end();
         for sleeper in pool.asleep.drain(..) {
             sleeper.call(Call::Read);
         }

@@ -32,6 +32,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use extol_vfs::Job;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno as Os;
 
@@ -44,7 +45,7 @@ use crate::gather::{Batch, Given, Wanted};
 use crate::init;
 use crate::intake::{Intake, Piped, Taken};
 use crate::ops::{self, Context, Kernel, Outcome};
-use crate::ring;
+use crate::ring::{self, Desk};
 use crate::session::Shared;
 use crate::slot::{Call, Slot};
 use crate::spin::Spin;
@@ -94,7 +95,7 @@ fn start_as(shared: &Arc<Shared>, slot: &Arc<Slot>) -> io::Result<bool> {
         pool.slots.push(Arc::clone(slot));
         pool.threads
     };
-    let worker = Worker { shared: Arc::clone(shared), slot: Arc::clone(slot), queue: None };
+    let worker = Worker { shared: Arc::clone(shared), slot: Arc::clone(slot), queue: None, desk: None };
     let started = thread::Builder::new().name(format!("fuse-{number}")).spawn(move || worker.run());
     if started.is_err() {
         shared.ended(slot, None);
@@ -202,6 +203,21 @@ pub(crate) struct Worker {
     pub(crate) slot: Arc<Slot>,
     /// The queue whose requests it serves; `None`: the device.
     pub(crate) queue: Option<usize>,
+    /// The desk of a thread that has entries of that queue.
+    pub(crate) desk: Option<Arc<Desk>>,
+}
+
+/// What has become of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Worked {
+    /// The reply is to be sent, with this code.
+    Reply(i32),
+    /// There is to be none.
+    Silent,
+    /// Somebody else sends it.
+    Later,
+    /// Nothing is done: it must wait, which this thread must not.
+    Elsewhere,
 }
 
 impl Worker {
@@ -353,8 +369,8 @@ impl Worker {
         !shared.pool.lock().ended
     }
 
-    /// Works on a request. Gives the code of the reply; `None`: there is to be none.
-    pub(crate) fn work(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Option<i32> {
+    /// Works on a request.
+    pub(crate) fn work(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Worked {
         let shared = &*self.shared;
         let context = Context {
             fs: &*shared.fs,
@@ -374,29 +390,37 @@ impl Worker {
             let outcome = std::panic::catch_unwind(work).unwrap_or(Err(Errno(libc::EIO)));
             if outcome == Err(FULL) && std::mem::take(&mut again) {
                 self.hear_forgets();
-            } else if outcome != Err(FROZEN) || !self.wait_thawed() {
+            } else if outcome != Err(FROZEN) || (self.is_alone() && !self.wait_thawed()) {
                 break outcome;
             }
             for &ino in &reply.references {
                 shared.fs.forget(ino, 1);
             }
-        };
-        let code = match outcome {
-            Ok(Outcome::Silent | Outcome::Later) => return None,
-            Err(_) if matches!(request.opcode, op::FORGET | op::BATCH_FORGET) => return None,
-            Ok(Outcome::Reply) => 0,
-            Err(Errno(number)) => {
-                reply.clear_body();
-                -number
+            if outcome == Err(FROZEN) && !self.is_alone() {
+                return Worked::Elsewhere;
             }
         };
-        Some(code)
+        match outcome {
+            Ok(Outcome::Later) => Worked::Later,
+            Ok(Outcome::Silent) => Worked::Silent,
+            Err(_) if matches!(request.opcode, op::FORGET | op::BATCH_FORGET) => Worked::Silent,
+            Ok(Outcome::Reply) => Worked::Reply(0),
+            Err(Errno(number)) => {
+                reply.clear_body();
+                Worked::Reply(-number)
+            }
+        }
+    }
+
+    /// True if this thread may wait for as long as it takes: no request comes to it meanwhile.
+    fn is_alone(&self) -> bool {
+        self.desk.as_ref().is_none_or(|desk| desk.is_alone())
     }
 
     /// True if what it asked for was done.
     fn answer(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> bool {
         let shared = &*self.shared;
-        let Some(code) = self.work(request, reply) else { return true };
+        let Worked::Reply(code) = self.work(request, reply) else { return true };
         let sent = rustix::io::write(shared.way(request.second), reply.finish(request.unique, code));
         if code != 0 || sent.is_err() {
             ops::take_back(&*shared.fs, request, &reply.references, code == 0);
@@ -479,12 +503,27 @@ impl Kernel for Worker {
     }
 
     fn later(&self, request: &Request<'_>) -> Option<Answer> {
-        self.queue.is_none().then(|| Answer::new(&self.shared, request))
+        match (self.queue, &self.desk) {
+            (None, _) => Some(Answer::new(&self.shared, request)),
+            (_, Some(desk)) => desk.may_hold().map(|entry| Answer::over_ring(desk, entry, request)),
+            (Some(_), None) => None,
+        }
     }
 
     fn stays(&self) {
-        if self.queue.is_none() {
-            self.step_aside();
+        match self.queue {
+            None => drop(self.step_aside()),
+            Some(queue) if self.slot.leaves() => ring::leave(&self.shared, queue),
+            Some(_) => {}
+        }
+    }
+
+    fn aside(&self, job: Job) {
+        if self.is_alone() {
+            self.stays();
+            job();
+        } else {
+            ring::give(&self.shared, job);
         }
     }
 

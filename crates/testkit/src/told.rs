@@ -13,6 +13,6 @@ pub fn fsync_told(fs: &impl FileSystem, ino: u32, data_only: bool) -> Result<()>
     let done = Box::new(move |result| {
         let _ = tell.send(result);
     });
-    fs.fsync_then(ino, data_only, done, &mut || ());
+    fs.fsync_then(ino, data_only, done, &mut |job| job());
     told.recv().unwrap_or_else(|_| Err(FsError::Io("an fsync was never answered".into())))
 }

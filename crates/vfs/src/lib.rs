@@ -16,6 +16,9 @@ pub use types::*;
 /// Is told the result of something, once, by any thread, which holds nothing. What it does should be over at once.
 pub type Done = Box<dyn FnOnce(Result<()>) + Send>;
 
+/// What takes long: see [`FileSystem::fsync_then`].
+pub type Job = Box<dyn FnOnce() + Send>;
+
 /// Somebody who reads one file, from one end to the other as a rule ([`FileSystem::reader`]).
 pub trait Reader: Send + Sync {
     /// As [`FileSystem::read`].
@@ -179,11 +182,12 @@ pub trait FileSystem: Send + Sync {
     /// back needs (fdatasync).
     fn fsync(&self, ino: u32, data_only: bool) -> Result<()>;
 
-    /// As [`fsync`](Self::fsync), for front ends whose threads have other things to do than to wait: this may return at
-    /// once, and `done` is called with the result later, perhaps by another thread that came here. A thread that
-    /// does not return at once, because it waits or works for those who did, calls `stays` before.
-    fn fsync_then(&self, ino: u32, data_only: bool, done: Done, stays: &mut dyn FnMut()) {
-        stays();
+    /// As [`fsync`](Self::fsync), for front ends whose threads have other things to do than to wait: this returns at
+    /// once, and `done` is called with the result later, perhaps by another thread that came here. What takes long, for this
+    /// request or for those that came meanwhile, is given to `aside` as a job, at most one, which has to be done before
+    /// long, by this thread or another.
+    fn fsync_then(&self, ino: u32, data_only: bool, done: Done, aside: &mut dyn FnMut(Job)) {
+        let _ = aside;
         done(self.fsync(ino, data_only));
     }
 

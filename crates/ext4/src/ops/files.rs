@@ -6,7 +6,7 @@ use std::sync::Arc;
 use extol_journal::fast::Ask;
 use extol_journal::{Deferral, Tid};
 use extol_ondisk::InodeFlags;
-use extol_vfs::{Done, Fallocate, FileExtent, FsError, Result, Seek};
+use extol_vfs::{Done, Fallocate, FileExtent, FsError, Job, Result, Seek};
 
 use super::create::Promise;
 use super::with_space;
@@ -25,7 +25,7 @@ const DAY: i64 = 86_400;
 /// An fsync of less data than this says how long small ones take.
 const SMALL: u64 = crate::pace::BULK;
 
-/// Dirty blocks whose write is no reason to let others take over: one small write.
+/// Dirty blocks whose write does not take long: one small write.
 const AT_ONCE: usize = 16;
 
 /// Reads, for an open file with what was read ahead for it.
@@ -234,7 +234,7 @@ fn lost(error: extol_journal::JournalError) -> FsError {
 
 /// Makes a file durable.
 pub(crate) fn fsync(fs: &Fs, ino: u32, data_only: bool) -> Result<()> {
-    let mut synced = begin_fsync(fs, ino, data_only, &mut || ())?;
+    let mut synced = begin_fsync(fs, ino, data_only)?;
     let journal = &fs.vol.journal;
     let deferred = synced.deferred.take();
     let result = if synced.journalled {
@@ -247,33 +247,39 @@ pub(crate) fn fsync(fs: &Fs, ino: u32, data_only: bool) -> Result<()> {
 }
 
 /// As [`fsync`], and tells `done` when the file is durable: see [`FileSystem::fsync_then`](extol_vfs::FileSystem).
-pub(crate) fn fsync_then(fs: &Arc<Fs>, ino: u32, data_only: bool, done: Done, stays: &mut dyn FnMut()) {
-    let mut synced = match begin_fsync(fs, ino, data_only, stays) {
+pub(crate) fn fsync_then(fs: &Arc<Fs>, ino: u32, data_only: bool, done: Done, aside: &mut dyn FnMut(Job)) {
+    let takes_long = |st: &InodeState| st.pages.len() > AT_ONCE || fs.journals_data(st);
+    if fs.cell(ino).and_then(|cell| Ok(takes_long(&*cell.read()?))).unwrap_or(false) {
+        let its = Arc::clone(fs);
+        aside(Box::new(move || sync_then(&its, ino, data_only, done, &mut |job| job())));
+    } else {
+        sync_then(fs, ino, data_only, done, aside);
+    }
+}
+
+fn sync_then(fs: &Arc<Fs>, ino: u32, data_only: bool, done: Done, aside: &mut dyn FnMut(Job)) {
+    let mut synced = match begin_fsync(fs, ino, data_only) {
         Ok(synced) => synced,
         Err(error) => return done(fs.note(Err(error))),
     };
     let journal = &fs.vol.journal;
     if synced.journalled {
-        stays();
         let result = journal.make_durable(journal.newest());
         return done(fs.note(synced.end(fs, result)));
     }
     let (tid, deferred, its) = (synced.tid, synced.deferred.take(), Arc::clone(fs));
     let done = Box::new(move |result| done(its.note(synced.end(&its, result))));
-    journal.make_durable_for_then(tid, Ask { ino, data_only }, deferred, done, stays);
+    journal.make_durable_for_then(tid, Ask { ino, data_only }, deferred, done, aside);
 }
 
-/// Sends what is dirty to the device. Much of it takes long: `stays` is called before.
-fn begin_fsync(fs: &Fs, ino: u32, data_only: bool, stays: &mut dyn FnMut()) -> Result<Synced> {
+/// Sends what is dirty to the device.
+fn begin_fsync(fs: &Fs, ino: u32, data_only: bool) -> Result<Synced> {
     let cell = fs.cell(ino)?;
     fs.vol.journal.check_aborted().map_err(lost)?;
     let sync = fs.pace.synced(ino);
     let mut st = cell.write()?;
     let before = std::mem::take(&mut st.unsynced);
     if !fs.writes_nothing() {
-        if st.pages.len() > AT_ONCE {
-            stays();
-        }
         data::writeback::flush_for_fsync(fs, &mut st)?;
     }
     let tid = if data_only { st.datasync_tid } else { st.sync_tid };

@@ -128,7 +128,7 @@ impl Context<'_> {
             return Ok(Outcome::Reply);
         };
         let done = Box::new(move |result| answer.tell(result));
-        self.fs.fsync_then(ino, data_only, done, &mut || self.kernel.stays());
+        self.fs.fsync_then(ino, data_only, done, &mut |job| self.kernel.aside(job));
         Ok(Outcome::Later)
     }
 

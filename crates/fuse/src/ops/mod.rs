@@ -8,7 +8,7 @@ mod ioctl;
 mod names;
 mod xattrs;
 
-use extol_vfs::{Attr, Creds, FileKind, FileSystem, Rdev, Timestamp};
+use extol_vfs::{Attr, Creds, FileKind, FileSystem, Job, Rdev, Timestamp};
 
 use crate::abi::{ROOT_NODE, op};
 use crate::answer::Answer;
@@ -50,6 +50,11 @@ pub(crate) trait Kernel: Sync {
     }
     /// This thread is going to wait, or works for others: somebody else takes requests.
     fn stays(&self) {}
+    /// Does what takes long, now or soon, here or elsewhere.
+    fn aside(&self, job: Job) {
+        self.stays();
+        job();
+    }
 }
 
 /// Everything a handler needs.

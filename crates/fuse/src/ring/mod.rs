@@ -9,16 +9,17 @@
 //!   ┌─────────────┐                 ┌─────────────┐                ┌──────────────┐
 //!   │ queue 0     │                 │ queue 1     │                │ /dev/fuse    │  forget, interrupt
 //!   └─┬────┬────┬─┘                 └─┬────┬──────┘                └─┬────┬───────┘  (notifications go in here)
-//!     worker …  one entry each        worker …                       worker::Worker, as without rings
+//!     worker …  a ring each           worker …                       worker::Worker, as without rings
 //! ```
 //!
 //! *Beginning.* The first workers are made, with their rings and memory, before INIT is answered ([`prepare`]); only if that
 //! works is io_uring agreed upon. From then on the kernel holds all requests back until each queue has an entry. If it refuses
 //! one of them, it sends the requests to `/dev/fuse` after all.
 //!
-//! *Work.* A worker waits in its ring ([`Entry`]), lets `worker::Worker` do the work, and hands the reply over
-//! (`exchange.rs`). It is bound to its processor while requests are small (`processor.rs`). How many workers a queue
-//! has is the business of `queue.rs`.
+//! *Work.* A worker waits in its ring ([`Ring`]), lets `worker::Worker` do the work, and hands the reply over
+//! (`work.rs`, `exchange.rs`). It is bound to its processor while requests are small (`processor.rs`). How many workers a queue
+//! has is the business of `queue.rs`. An fsync does not keep a worker: whoever makes it durable leaves a letter on the worker's desk
+//! (`desk.rs`), and what must not wait at the desk is done by others (`aside.rs`).
 //!
 //! *Another worker.* The kernel gives requests that wait in a queue to entries that come back with a reply, but not to one that is
 //! registered: they would wait until some other request of that processor has been answered, and that may be what a frozen
@@ -33,9 +34,12 @@
 //!
 //! A reply is always delivered, or the mount is over, so references are taken back only where the reply is an error.
 
+mod aside;
+mod desk;
 mod exchange;
 mod processor;
 mod queue;
+mod work;
 
 use std::io;
 use std::os::fd::AsFd;
@@ -43,29 +47,30 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
-use std::time::{Duration, Instant};
 
-use extol_fuse_ring::Entry;
+use extol_fuse_ring::Ring;
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use rustix::thread::CpuSet;
 
-use self::exchange::{Scratch, Sizes, Work, answer};
+use self::aside::Aside;
+pub(crate) use self::aside::give;
+pub(crate) use self::desk::{Desk, Letter};
+use self::exchange::Work;
 use self::processor::Seat;
 use self::queue::{Hired, Queue};
-use crate::abi::op;
+use self::work::Clerk;
 use crate::init;
 use crate::ops;
 use crate::session::Shared;
 use crate::slot::Slot;
 use crate::wire::{Reply, Request};
-use crate::worker::{self, LARGE, Worker};
+use crate::worker::{Worked, Worker};
 
 /// Most queues: each takes two descriptors and two threads.
 const MOST_QUEUES: usize = 256;
 /// Workers of a queue at the start: one for the request at hand and one for the next. One alone where there are many queues.
 const FIRST: usize = 2;
 const MANY_QUEUES: usize = 16;
-/// An entry that is idle for so long gives the memory of large requests back.
-const IDLE: Duration = Duration::from_secs(1);
 /// Smallest room that the kernel accepts, whatever was agreed upon.
 const SMALLEST_PAYLOAD: usize = 8192;
 
@@ -75,6 +80,9 @@ pub(crate) struct Rings {
     queues: Vec<Queue>,
     /// Most workers of a queue.
     limit: usize,
+    /// The processors that this process may use.
+    all: CpuSet,
+    aside: Aside,
     /// The kernel uses them.
     active: AtomicBool,
 }
@@ -114,14 +122,14 @@ fn name(number: usize) -> thread::Builder {
     thread::Builder::new().name(format!("fuse-q{number}"))
 }
 
-fn entry() -> io::Result<Entry> {
-    Entry::new((init::max_data() as usize).max(SMALLEST_PAYLOAD))
+fn ring() -> io::Result<Ring> {
+    Ring::new((init::max_data() as usize).max(SMALLEST_PAYLOAD))
 }
 
 /// A first worker.
 fn first(number: usize, tell: &Sender<io::Result<()>>, go: &Receiver<Go>) {
-    let entry = match entry() {
-        Ok(entry) => entry,
+    let ring = match ring() {
+        Ok(ring) => ring,
         Err(error) => {
             let _ = tell.send(Err(error));
             return;
@@ -130,7 +138,7 @@ fn first(number: usize, tell: &Sender<io::Result<()>>, go: &Receiver<Go>) {
     let _ = tell.send(Ok(()));
     if let Ok((shared, registered)) = go.recv() {
         let slot = shared.rings.queues[number].join();
-        serve(&shared, number, &slot, Ok(entry), |outcome| {
+        serve(&shared, number, &slot, Ok(ring), |outcome| {
             let _ = registered.send((number, outcome));
             drop(registered);
         });
@@ -141,7 +149,7 @@ impl Prepared {
     /// The queues of the mount that these workers are to serve.
     pub(crate) fn rings(&self, max_threads: usize) -> Rings {
         let queues: Vec<_> = (0..self.queues).map(|_| Queue::default()).collect();
-        Rings { queues, limit: max_threads.max(FIRST), ..Rings::default() }
+        Rings { queues, limit: max_threads.max(FIRST), all: processor::allowed(), ..Rings::default() }
     }
 
     /// Lets the workers begin, and waits until their entries are with the kernel.
@@ -182,6 +190,11 @@ impl Rings {
         self.queues.iter().all(Queue::attended)
     }
 
+    /// The mount has ended.
+    pub(crate) fn end(&self) {
+        self.aside.end();
+    }
+
     /// Counts a worker of a queue as one that waits for other requests, or (-1) no longer.
     pub(crate) fn waits(&self, number: usize, change: isize) {
         self.queues[number].waits(change);
@@ -206,6 +219,13 @@ pub(crate) fn attend(shared: &Arc<Shared>, number: usize) -> bool {
     attended
 }
 
+/// A worker that is alone is going to wait, for nothing that another request of its queue would bring.
+pub(crate) fn leave(shared: &Arc<Shared>, number: usize) {
+    if !shared.rings.queues[number].attended() {
+        hire(shared, number, false);
+    }
+}
+
 /// Takes another worker on if nobody is idle; it stirs the queue if it is `stuck`, or somebody waits for other requests.
 fn hire(shared: &Arc<Shared>, number: usize, stuck: bool) -> bool {
     let queue = &shared.rings.queues[number];
@@ -217,7 +237,7 @@ fn hire(shared: &Arc<Shared>, number: usize, stuck: bool) -> bool {
     shared.pool.lock().ring_threads += 1;
     let (mine, its) = (Arc::clone(shared), Arc::clone(&slot));
     let started = name(number).spawn(move || {
-        serve(&mine, number, &its, entry(), |outcome| {
+        serve(&mine, number, &its, ring(), |outcome| {
             if outcome.is_ok() && mine.rings.queues[number].registered(stuck) {
                 stir(&mine, number);
             }
@@ -232,33 +252,33 @@ fn hire(shared: &Arc<Shared>, number: usize, stuck: bool) -> bool {
 
 /// Makes a request on a processor, without waiting for the answer.
 fn stir(shared: &Arc<Shared>, number: usize) {
-    let dir = shared.dir.clone();
+    let (dir, all) = (shared.dir.clone(), shared.rings.all);
     // Where there is no thread to be had, the next request of that processor does it.
     let _ = thread::Builder::new().name("fuse-stir".into()).spawn(move || {
-        let _ = Seat::take(number);
+        let _ = Seat::take(number, &all);
         // GETATTR, whatever the kernel remembers: nothing that it could have to wait for (a statfs hears what is forgotten first).
         let _ = statx(CWD, &dir, AtFlags::STATX_FORCE_SYNC, StatxFlags::BASIC_STATS);
     });
 }
 
-/// Serves requests of a queue until the mount ends. `tell` hears whether the kernel has taken the entry.
+/// Serves requests of a queue until the mount ends. `tell` hears whether the kernel has taken the first entry.
 fn serve(
     shared: &Arc<Shared>,
     number: usize,
     slot: &Arc<Slot>,
-    entry: io::Result<Entry>,
+    ring: io::Result<Ring>,
     tell: impl FnOnce(io::Result<()>),
 ) {
-    let seat = Seat::take(number);
-    let entry = entry.and_then(|mut entry| {
+    let seat = Seat::take(number, &shared.rings.all);
+    let ring = ring.and_then(|mut ring| {
         let queue = u16::try_from(number).map_err(io::Error::other)?;
-        entry.register(shared.device.as_fd(), queue).map(|()| entry)
+        ring.serve(shared.device.as_fd(), queue)?;
+        ring.add().map(|()| ring)
     });
-    let failed = match entry {
-        Ok(mut entry) => {
+    let failed = match ring {
+        Ok(mut ring) => {
             tell(Ok(()));
-            let worker = Worker { shared: Arc::clone(shared), slot: Arc::clone(slot), queue: Some(number) };
-            work(&worker, number, &mut entry, seat)
+            Clerk::new(shared, slot, number, &mut ring, seat).work()
         }
         Err(error) => {
             // The others of the queue go on; where there is none, the kernel does without.
@@ -270,64 +290,12 @@ fn serve(
     shared.ring_ended(failed);
 }
 
-/// The work. Gives the error if it was not the end of the mount that ended it.
-fn work(worker: &Worker, number: usize, entry: &mut Entry, mut seat: Seat) -> Option<io::Error> {
-    let Worker { shared, slot, .. } = worker;
-    let queue = &shared.rings.queues[number];
-    let mut scratch = Scratch::default();
-    // It has had a large request since it gave its memory back.
-    let mut touched = false;
-    loop {
-        if let Err(error) = wait(entry, &mut touched) {
-            let over = [libc::ENOTCONN, libc::ECONNABORTED, libc::ENODEV, libc::ECANCELED];
-            return Some(error)
-                .filter(|error| !error.raw_os_error().is_some_and(|code| over.contains(&code)));
-        }
-        let sizes = Sizes::of(entry.memory());
-        let reads = sizes.is_some_and(|sizes| sizes.opcode == op::READ);
-        let waits = sizes.is_some_and(|sizes| worker::waits(sizes.opcode, shared.agreed.direct_io))
-            && !(reads && shared.reads.are_short());
-        slot.begin(waits);
-        if queue.take() {
-            let busy = sizes.is_some_and(|sizes| shared.share.is_busy(sizes.nodeid, sizes.payload));
-            let syncs = sizes.is_some_and(|sizes| worker::may_be_later(sizes.opcode));
-            if busy || (waits && !(syncs && queue.has_enough())) {
-                // Small requests must not stand behind those of a heavy writer.
-                hire(shared, number, busy);
-            } else {
-                worker::wake_tender(shared);
-            }
-        }
-        let began = reads.then(Instant::now);
-        let body = answer(entry.memory(), sizes, &mut scratch, worker);
-        if let Some(began) = began {
-            shared.reads.note(began.elapsed());
-        }
-        let large = body as usize >= LARGE || sizes.is_some_and(|sizes| sizes.payload >= LARGE);
-        touched |= large;
-        seat.settle(large);
-        slot.end();
-        queue.done();
-        if let Err(error) = entry.commit(body) {
-            return Some(error);
-        }
-    }
-}
-
 impl Work for Worker {
-    fn work(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Option<i32> {
+    fn work(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Worked {
         Worker::work(self, request, reply)
     }
 
     fn take_back(&self, request: &Request<'_>, references: &[u32], good: bool) {
         ops::take_back(&*self.shared.fs, request, references, good);
     }
-}
-
-/// Waits for a request. If none comes for a while, an entry that was `large` gives its memory back.
-fn wait(entry: &mut Entry, large: &mut bool) -> io::Result<()> {
-    if std::mem::take(large) && !entry.next(Some(IDLE))? {
-        entry.discard();
-    }
-    entry.next(None).map(drop)
 }

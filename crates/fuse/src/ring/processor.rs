@@ -24,6 +24,16 @@ fn count(list: &str) -> Option<usize> {
     last.checked_add(1)
 }
 
+/// The processors that the calling thread may use.
+pub(super) fn allowed() -> CpuSet {
+    sched_getaffinity(None).unwrap_or_default()
+}
+
+/// Lets the calling thread run on all of these.
+pub(super) fn anywhere(all: &CpuSet) {
+    let _ = sched_setaffinity(None, all);
+}
+
 /// Where a worker runs.
 #[derive(Debug)]
 pub(super) struct Seat {
@@ -33,9 +43,9 @@ pub(super) struct Seat {
 }
 
 impl Seat {
-    /// Binds the calling thread to processor `number`, if the process may use that.
-    pub(super) fn take(number: usize) -> Self {
-        let all = sched_getaffinity(None).unwrap_or_default();
+    /// Binds the calling thread to processor `number`, if that is among `all` that the process may use.
+    pub(super) fn take(number: usize, all: &CpuSet) -> Self {
+        let all = *all;
         let mut own = CpuSet::new();
         let own = (number < CpuSet::MAX_CPU && all.is_set(number)).then(|| {
             own.set(number);
@@ -76,15 +86,17 @@ mod tests {
         std::thread::spawn(|| {
             let all = sched_getaffinity(None).unwrap();
             let first = (0..CpuSet::MAX_CPU).find(|&n| all.is_set(n)).unwrap();
-            let mut seat = Seat::take(first);
+            let mut seat = Seat::take(first, &all);
             for (large, count) in [(false, 1), (true, all.count()), (true, all.count()), (false, 1)] {
                 seat.settle(large);
                 let now = sched_getaffinity(None).unwrap();
                 assert_eq!((now.count(), now.is_set(first)), (count, true));
             }
             // Not one that the process may use.
-            let _ = Seat::take(CpuSet::MAX_CPU);
+            let _ = Seat::take(CpuSet::MAX_CPU, &all);
             assert_eq!(sched_getaffinity(None).unwrap().count(), 1);
+            anywhere(&all);
+            assert_eq!(allowed().count(), all.count());
         })
         .join()
         .unwrap();

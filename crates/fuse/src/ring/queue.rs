@@ -6,8 +6,7 @@
 //! 1. A worker counts as idle from its beginning, before it is registered, until it takes a request, and again from when
 //!    it is done ([`Queue::take`], [`Queue::done`]). So two who find nobody idle do not both call one ([`Queue::hire`]).
 //! 2. Where a request that will wait leaves nobody idle, another worker is hired at once; where one that should be over at once
-//!    does, the tender looks after a while ([`Queue::neglected`]). An fsync waits for others that wait with it, so once a queue
-//!    has [`ENOUGH`] workers it is left to the tender, too, who hires only while the processor has nothing else to do.
+//!    does, the tender looks after a while ([`Queue::neglected`]).
 //! 3. Never more than the limit, not counting those that wait for other requests ([`may_hire`]): whoever may finish only when
 //!    another request of the same queue has been answered always finds a worker for that.
 //! 4. Whoever waits for other requests does so after every registration before was followed by a stir, and every registration
@@ -19,15 +18,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use parking_lot::Mutex;
 
 use crate::slot::Slot;
-
-/// Fsyncs alone do not make a queue have more workers than this. What is gained by more of them in one flush is little where the
-/// flush is short, and each worker more is one more that requests are handed to instead of finding one at work: with 32 threads of
-/// create, write and fsync in memory 36 workers took 8.5 to 9.7 thread switches per file and up to a third more
-/// processor time than 12, which took 2.5 to 6. (24 were little better than 36 there.)
-const ENOUGH: usize = 12;
-/// The tender hires where fsyncs are all there is if it has seen that in so many looks in a row. Where the flush is short, requests
-/// of other kinds come between.
-const ALL_WAIT: usize = 4;
 
 /// Decides whether there is to be another worker.
 fn may_hire(idle: u32, alive: usize, waiting: usize, limit: usize) -> bool {
@@ -60,8 +50,6 @@ struct Staff {
     stale: bool,
     /// Looks in a row at which nobody was idle and somebody at the same request, which should have been over at once.
     looks: usize,
-    /// Looks in a row at which all waited.
-    all_wait: usize,
 }
 
 impl Queue {
@@ -127,27 +115,18 @@ impl Queue {
         self.idle.load(Ordering::SeqCst) > 0
     }
 
-    /// True if fsyncs alone are no reason for another worker.
-    pub(super) fn has_enough(&self) -> bool {
-        self.staff.lock().slots.len() >= ENOUGH
-    }
-
-    /// A look at the queue: true if there should be another worker, because nobody is idle and either somebody is at the same request
-    /// as at the look before, or all wait. The more workers there are, the longer the first must have been so: they may only be
+    /// A look at the queue: true if there should be another worker, because nobody is idle and somebody is at the same request
+    /// as at the look before. The more workers there are, the longer that must have been so: they may only be
     /// waiting for the processor.
     pub(super) fn neglected(&self) -> bool {
         let mut staff = self.staff.lock();
-        let (mut long, mut all_wait) = (false, true);
+        let mut long = false;
         // All of them are looked at, so that the next look knows.
         for slot in &staff.slots {
-            let (same, waits) = (slot.same_request(), slot.is_away());
-            long |= same && !waits;
-            all_wait &= waits;
+            long |= slot.same_request() && !slot.is_away();
         }
-        let attended = self.attended();
-        staff.looks = if long && !attended { staff.looks + 1 } else { 0 };
-        staff.all_wait = if all_wait && !attended { staff.all_wait + 1 } else { 0 };
-        staff.looks >= staff.slots.len() || staff.all_wait >= ALL_WAIT
+        staff.looks = if long && !self.attended() { staff.looks + 1 } else { 0 };
+        staff.looks >= staff.slots.len().max(1)
     }
 
     /// Workers alive.
@@ -222,42 +201,5 @@ mod tests {
         assert_eq!([queue.neglected(), queue.neglected()], [false, true]);
         queue.done();
         assert!(!queue.neglected(), "between two requests");
-    }
-
-    /// Workers that are all at an fsync get another after a few looks, unless something else is done in between.
-    #[test]
-    fn who_waits_is_noticed_while_nothing_else_is_done() {
-        let queue = Queue::default();
-        let [first, second] = [queue.join(), queue.join()];
-        for slot in [&first, &second] {
-            queue.take();
-            slot.begin(true);
-        }
-        assert_eq!([(); ALL_WAIT].map(|()| queue.neglected()), [false, false, false, true]);
-        for _ in 0..4 * ALL_WAIT {
-            second.end();
-            second.begin(false);
-            assert!(!queue.neglected(), "the second works");
-            second.end();
-            second.begin(true);
-            for _ in 1..ALL_WAIT {
-                assert!(!queue.neglected(), "not for long");
-            }
-        }
-        // One that should have been over at once counts, whoever waits beside it.
-        second.end();
-        second.begin(false);
-        assert_eq!([queue.neglected(), queue.neglected(), queue.neglected()], [false, false, true]);
-    }
-
-    #[test]
-    fn fsyncs_are_no_reason_for_many_workers() {
-        let queue = Queue::default();
-        for _ in 1..ENOUGH {
-            queue.join();
-            assert!(!queue.has_enough());
-        }
-        queue.join();
-        assert!(queue.has_enough());
     }
 }

@@ -37,7 +37,7 @@ use extol_sync::atomic::{AtomicBool, Ordering};
 use extol_sync::rank::{Mutex, Rank};
 
 pub(crate) use area::Area;
-pub use pledge::Done;
+pub use pledge::{Done, Job};
 pub(crate) use queue::{Queue, Seat};
 pub use reason::Reason;
 pub use record::{FcEntry, FcRecord};

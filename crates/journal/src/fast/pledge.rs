@@ -32,8 +32,10 @@
 //!
 //! To everybody else (blocking requests, full commits, checkpoints, freezes, aborts) a keeper is one more thread
 //! that waits for a commit. Whoever sleeps ready to lead a batch leads it with the pledges in it; their keeper, who sleeps
-//! in it as well, calls their functions. So a thread that waits for its own request calls nobody's function, and
-//! one that came with a pledge works for one group at most. It is told so first (`stays`).
+//! in it as well, calls their functions. So a thread that waits for its own request calls nobody's function.
+//!
+//! What a keeper does takes long, and the front end may have a thread for that: it is given the keeping as a job (`aside`), which
+//! it does at once in the thread that came, or in another.
 //!
 //! Invariants
 //! - P1: a pledge is called once: it is in the list until its keeper takes it out, under the state lock, and calls it
@@ -49,6 +51,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
 
 use super::Ask;
 use super::lead::{Look, Ticket};
@@ -58,6 +61,9 @@ use crate::types::{JournalError, Result, Tid};
 
 /// Is told what became of a request.
 pub type Done = Box<dyn FnOnce(Result<()>) + Send>;
+
+/// What takes long.
+pub type Job = Box<dyn FnOnce() + Send>;
 
 /// Pledges at a time: who comes with more waits. A front end has one for each thread of its users that is in fsync, so this bounds
 /// memory (half a MiB) and hinders nobody.
@@ -188,17 +194,19 @@ impl State {
 }
 
 impl Journal {
-    /// As [`make_durable_for`](Self::make_durable_for), but as a rule this returns at once, and `done` is called with the result
-    /// later, by some other thread that came here. Or this thread stays, calls `stays` first, and works for those who come
-    /// meanwhile, for one group. Data that was left to others becomes durable, too. `done` is called once in any case, with no
-    /// lock held, perhaps before this returns; what it does should be over at once. Never call this with a handle open.
+    /// As [`make_durable_for`](Self::make_durable_for), but this returns at once, and `done` is called with the result
+    /// later, by some other thread that came here. What must wait is given to `aside` as a job, at most one: it waits, and works for
+    /// those who come meanwhile, for one group. It has to be done, before long, by this thread or another, with no handle
+    /// open and nothing held that a commit waits for. Data that was left to others becomes durable, too. `done` is called once
+    /// in any case, with no lock held, perhaps before this returns; what it does should be over at once. Never call this with a handle
+    /// open.
     pub fn make_durable_for_then(
-        &self,
+        self: &Arc<Self>,
         tid: Tid,
         ask: Ask,
         deferred: Option<Deferral>,
         done: Done,
-        stays: &mut dyn FnMut(),
+        aside: &mut dyn FnMut(Job),
     ) {
         crate::order::assert_no_handle("leaving a pledge");
         let (began_ns, written) = (self.clock.now_ns(), self.data_written());
@@ -206,19 +214,20 @@ impl Journal {
         match self.pledge(tid, ask, call) {
             Made::Kept => {}
             Made::Keep(group) => {
-                stays();
-                self.keep(group);
+                let its = Arc::clone(self);
+                aside(Box::new(move || its.keep(group)));
             }
-            Made::Over(result, call) => {
-                if !self.is_covered(call.written) || call.deferred.is_some() {
-                    stays();
-                }
-                self.tell(result, call);
+            Made::Over(result, call) if !self.is_covered(call.written) || call.deferred.is_some() => {
+                let its = Arc::clone(self);
+                aside(Box::new(move || its.tell(result, call)));
             }
+            Made::Over(result, call) => self.tell(result, call),
             Made::Wait(call) => {
-                stays();
-                let result = self.wait_fast(tid, ask);
-                self.tell(result, call);
+                let its = Arc::clone(self);
+                aside(Box::new(move || {
+                    let result = its.wait_fast(tid, ask);
+                    its.tell(result, call);
+                }));
             }
         }
     }

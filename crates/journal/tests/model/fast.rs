@@ -111,7 +111,7 @@ pub(crate) fn durable(journal: &Journal, tid: Tid, nr: u64) -> Result<(), Journa
         assert!(tells.0.lock().replace(result).is_none(), "told twice");
         tells.1.notify_all();
     });
-    journal.make_durable_for_then(tid, ask(nr), None, done, &mut || ());
+    journal.make_durable_for_then(tid, ask(nr), None, done, &mut |job| job());
     let mut result = told.0.lock();
     loop {
         match result.take() {
@@ -248,7 +248,7 @@ fn those_who_do_not_wait() {
                         assert!(what == 3 || result.is_ok(), "{result:?}");
                         assert!(result.is_err() || crash(&medium).at(nr) >= round, "acknowledged and lost");
                     });
-                    journal.make_durable_for_then(tid, ask(nr), None, done, &mut || ());
+                    journal.make_durable_for_then(tid, ask(nr), None, done, &mut |job| job());
                 }
             })
         });

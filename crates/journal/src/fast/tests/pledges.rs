@@ -27,9 +27,12 @@ impl Told {
 }
 
 /// Leaves a pledge; true if the thread was to stay.
-fn leave(journal: &Journal, told: &Told, tid: Tid, ino: u32) -> bool {
+fn leave(journal: &Arc<Journal>, told: &Told, tid: Tid, ino: u32) -> bool {
     let mut stayed = false;
-    journal.make_durable_for_then(tid, ask(ino), None, told.done(ino), &mut || stayed = true);
+    journal.make_durable_for_then(tid, ask(ino), None, told.done(ino), &mut |job| {
+        stayed = true;
+        job();
+    });
     stayed
 }
 
@@ -271,7 +274,10 @@ fn data_is_flushed_before_they_are_told() {
             })
         };
         let mut stayed = false;
-        rig.journal.make_durable_for_then(tid, ask(12), None, done, &mut || stayed = true);
+        rig.journal.make_durable_for_then(tid, ask(12), None, done, &mut |job| {
+            stayed = true;
+            job();
+        });
         assert!(stayed, "it waits for a flush");
         assert_eq!(rig.story(at), story);
         assert_eq!(*seen.lock(), rig.fs.position(), "told afterwards");
@@ -296,7 +302,7 @@ fn one_leads_to_another() {
         })
     };
     rig.source.then(records(1));
-    rig.journal.make_durable_for_then(tid, ask(12), None, again, &mut || ());
+    rig.journal.make_durable_for_then(tid, ask(12), None, again, &mut |job| job());
     assert_eq!((told.all(), rig.stats().commits), (vec![(13, true)], 2));
     nobody_is_left(&rig.journal);
 }

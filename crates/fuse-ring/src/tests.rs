@@ -1,0 +1,108 @@
+use super::*;
+use std::fs::File;
+use std::os::fd::AsFd;
+
+const ROOM: usize = 64 << 10;
+
+/// A ring, or a line that says why not.
+fn ring() -> Option<Ring> {
+    Ring::new(ROOM).inspect_err(|e| println!("SKIP: no such io_uring here ({e})")).ok()
+}
+
+/// One with `many` entries that `/dev/null` has taken: it takes commands, and completes them at once, in Linux 6.1 and later.
+fn fed(many: usize) -> Option<Ring> {
+    let mut ring = ring()?;
+    ring.serve(File::open("/dev/null").unwrap().as_fd(), 1).unwrap();
+    for _ in 0..many {
+        if let Err(error) = ring.add() {
+            println!("SKIP: /dev/null takes no commands here ({error})");
+            return None;
+        }
+    }
+    Some(ring)
+}
+
+#[test]
+fn a_file_that_takes_no_commands_refuses_entries() {
+    let Some(mut ring) = ring() else { return };
+    ring.serve(File::open("/proc/self/stat").unwrap().as_fd(), 3).unwrap();
+    assert!(ring.add().is_err());
+    assert_eq!((ring.memory(0).len(), ring.open()), (PAYLOAD + ROOM, 0), "the command is over");
+    assert_eq!(ring.memory(0)[PAYLOAD..].as_ptr().addr() % 4096, 0);
+}
+
+#[test]
+fn to_and_fro() {
+    let Some(mut ring) = fed(1) else { return };
+    for round in 0..100_u8 {
+        let event = ring.next((round % 2 == 0).then_some(Duration::from_secs(5))).unwrap();
+        assert_eq!((event, ring.open()), (Event::Request(0), 0));
+        ring.memory(0)[PAYLOAD..].fill(round);
+        ring.commit(0, ROOM as u32).unwrap();
+        assert!(ring.memory(0).is_empty() && ring.lend(0).is_none(), "the kernel's");
+        assert!(ring.commit(0, 0).is_err(), "once");
+        ring.discard();
+    }
+    assert_eq!(ring.next(None).unwrap(), Event::Request(0));
+    assert!(
+        ring.memory(0)[PAYLOAD..].iter().all(|&byte| byte == 99),
+        "not submitted when it was to be discarded"
+    );
+}
+
+/// More entries than are submitted at once; each comes back once.
+#[test]
+fn many_entries() {
+    let Some(mut ring) = fed(MOST) else { return };
+    assert!(ring.add().is_err(), "no more than that");
+    for _ in 0..10 {
+        let mut seen = [0; MOST];
+        for _ in 0..MOST {
+            let Event::Request(number) = ring.next(None).unwrap() else { panic!("nobody wakes it") };
+            seen[number] += 1;
+        }
+        assert_eq!(seen, [1; MOST]);
+        assert_eq!(ring.open(), 0);
+        (0..MOST).for_each(|number| ring.commit(number, 0).unwrap());
+        assert_eq!(ring.open(), MOST);
+        ring.send().unwrap();
+    }
+}
+
+#[test]
+fn memory_is_lent() {
+    let Some(mut ring) = fed(2) else { return };
+    assert_eq!(ring.next(None).unwrap(), Event::Request(0));
+    let mut lent = ring.lend(0).unwrap();
+    assert!(ring.lend(0).is_none() && ring.memory(0).is_empty() && ring.commit(0, 0).is_err());
+    let waker = ring.waker();
+    let other = std::thread::spawn(move || {
+        lent.bytes()[PAYLOAD] = 7;
+        waker.wake();
+        lent
+    });
+    assert_eq!(ring.next(None).unwrap(), Event::Request(1));
+    assert_eq!(ring.next(None).unwrap(), Event::Woken);
+    ring.give_back(0, other.join().unwrap());
+    assert_eq!(ring.memory(0)[PAYLOAD], 7);
+    ring.commit(0, 0).unwrap();
+    assert_eq!(ring.next(None).unwrap(), Event::Request(0));
+}
+
+/// Each time, whether it waits already or not, and no more often than somebody does.
+#[test]
+fn a_ring_is_woken() {
+    let Some(mut ring) = ring() else { return };
+    ring.serve(File::open("/dev/null").unwrap().as_fd(), 0).unwrap();
+    for round in 0..20 {
+        let waker = ring.waker();
+        let pause = Duration::from_millis(round % 3);
+        let other = std::thread::spawn(move || {
+            std::thread::sleep(pause);
+            waker.wake();
+        });
+        assert_eq!(ring.next(None).unwrap(), Event::Woken);
+        other.join().unwrap();
+        assert_eq!(ring.next(Some(Duration::from_millis(1))).unwrap(), Event::Nothing);
+    }
+}

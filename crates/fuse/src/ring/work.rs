@@ -1,0 +1,221 @@
+//! The work of a thread of a queue: takes requests from its ring, answers them or leaves them to others, hands replies over.
+//!
+//! ```text
+//!    ring ── request ──► answer here ─────────────────────────────► commit ──► ring
+//!               │           │ an fsync: to be told later ──► held ──► letter ─┘
+//!               ╰─ waits ──► lent to another thread ───────► held ──► letter ─┘
+//! ```
+//!
+//! A thread begins with one entry, and then a request that waits may be done here: the kernel hands no other one to this thread
+//! meanwhile, but to others of the queue. An fsync that somebody else will make durable *holds* its entry without keeping the
+//! thread, and if no entry of the thread is with the kernel then, it registers another. From then on there is *company*: requests
+//! may come while it is busy, and replies wait for it, so it never waits again while there is company
+//! ([`Aside`](super::aside::Aside)).
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use extol_fuse_ring::{Event, MOST, Ring};
+
+use super::desk::{Desk, Letter};
+use super::exchange::{self, Answered, Scratch, Sizes, answer};
+use super::processor::Seat;
+use super::{aside, hire, stir};
+use crate::abi::{ROOT_NODE, op};
+use crate::session::Shared;
+use crate::slot::Slot;
+use crate::worker::{self, LARGE, Worker};
+
+/// Entries that are idle for so long give the memory of large requests back.
+const IDLE: Duration = Duration::from_secs(1);
+/// How long those that do not come back when the mount has ended are waited for.
+const END: Duration = Duration::from_secs(1);
+
+/// A thread at work.
+pub(super) struct Clerk<'a> {
+    worker: Worker,
+    desk: Arc<Desk>,
+    ring: &'a mut Ring,
+    number: usize,
+    seat: Seat,
+    scratch: Scratch,
+    letters: Vec<Letter>,
+    /// Entries whose requests were left to others.
+    held: usize,
+    /// There has been a large request since memory was given back.
+    touched: bool,
+}
+
+impl<'a> Clerk<'a> {
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        slot: &Arc<Slot>,
+        number: usize,
+        ring: &'a mut Ring,
+        seat: Seat,
+    ) -> Self {
+        let desk = Arc::new(Desk::new(ring.waker()));
+        let worker = Worker {
+            shared: Arc::clone(shared),
+            slot: Arc::clone(slot),
+            queue: Some(number),
+            desk: Some(Arc::clone(&desk)),
+        };
+        let (scratch, letters) = Default::default();
+        Self { worker, desk, ring, number, seat, scratch, letters, held: 0, touched: false }
+    }
+
+    /// Works until the mount ends. Gives the error if it was something else that ended it.
+    pub(super) fn work(mut self) -> Option<io::Error> {
+        let Err(error) = self.serve();
+        let over = [libc::ENOTCONN, libc::ECONNABORTED, libc::ENODEV, libc::ECANCELED];
+        if !error.raw_os_error().is_some_and(|code| over.contains(&code)) {
+            return Some(error);
+        }
+        // Each entry that is with the kernel comes back with such an error.
+        while self.ring.open() > 0 && !matches!(self.ring.next(Some(END)), Ok(Event::Nothing)) {}
+        None
+    }
+
+    fn serve(&mut self) -> io::Result<std::convert::Infallible> {
+        loop {
+            self.read_letters()?;
+            if self.held > 0 && !self.desk.sleeps() {
+                continue;
+            }
+            let event = self.ring.next(self.touched.then_some(IDLE));
+            self.desk.wakes();
+            match event? {
+                Event::Request(entry) => self.request(entry)?,
+                Event::Woken => {}
+                Event::Nothing => {
+                    self.ring.discard();
+                    self.touched = false;
+                }
+            }
+        }
+    }
+
+    /// Hands over what others have answered.
+    fn read_letters(&mut self) -> io::Result<()> {
+        if self.held == 0 {
+            return Ok(());
+        }
+        let mut letters = std::mem::take(&mut self.letters);
+        self.desk.take(&mut letters);
+        for letter in letters.drain(..) {
+            self.held -= 1;
+            let (entry, body) = match letter {
+                Letter::Told { entry, unique, code } => {
+                    exchange::put_header(self.ring.memory(entry), unique, code, 0);
+                    (entry, 0)
+                }
+                Letter::Done { entry, memory, body } => {
+                    self.ring.give_back(entry, memory);
+                    (entry, body)
+                }
+            };
+            self.touched |= body as usize >= LARGE;
+            self.ring.commit(entry, body)?;
+        }
+        self.letters = letters;
+        Ok(())
+    }
+
+    fn request(&mut self, entry: usize) -> io::Result<()> {
+        let shared = Arc::clone(&self.worker.shared);
+        let queue = &shared.rings.queues[self.number];
+        let sizes = Sizes::of(self.ring.memory(entry));
+        let is = |what: fn(&Sizes) -> bool| sizes.as_ref().is_some_and(what);
+        let reads = is(|sizes| sizes.opcode == op::READ);
+        let syncs = is(|sizes| worker::may_be_later(sizes.opcode))
+            && !is(|sizes| sizes.opcode == op::FSYNCDIR && sizes.nodeid == ROOT_NODE);
+        let waits = !syncs
+            && sizes.is_some_and(|sizes| worker::waits(sizes.opcode, shared.agreed.direct_io))
+            && !(reads && shared.reads.are_short());
+        let busy = sizes.is_some_and(|sizes| shared.share.is_busy(sizes.nodeid, sizes.payload));
+        let large = is(|sizes| sizes.payload >= LARGE);
+        self.touched |= large;
+        let company = self.ring.open() > 0 || self.held > 0;
+        if company && (waits || busy || large || is(|sizes| sizes.opcode == op::STATFS)) {
+            self.leave(entry);
+            return Ok(());
+        }
+        if waits || large {
+            self.ring.send()?;
+        }
+        self.worker.slot.begin(waits);
+        if queue.take() {
+            if busy || waits {
+                // Small requests must not stand behind those of a heavy writer.
+                hire(&shared, self.number, busy);
+            } else {
+                worker::wake_tender(&shared);
+            }
+        }
+        self.desk.begin(entry, self.ring.open() > 0 || self.ring.len() < MOST, !company);
+        let began = reads.then(Instant::now);
+        let answered = answer(self.ring.memory(entry), sizes, &mut self.scratch, &self.worker);
+        if let Some(began) = began {
+            shared.reads.note(began.elapsed());
+        }
+        let outcome = match answered {
+            Answered::Reply(body) => {
+                let large = large || body as usize >= LARGE;
+                self.touched |= large;
+                self.seat.settle(large);
+                self.ring.commit(entry, body)
+            }
+            Answered::Later => self.hold(),
+            Answered::Elsewhere => {
+                self.leave(entry);
+                Ok(())
+            }
+        };
+        self.worker.slot.end();
+        queue.done();
+        outcome
+    }
+
+    /// The entry at hand is held; another goes to the kernel, if none is there.
+    fn hold(&mut self) -> io::Result<()> {
+        self.held += 1;
+        // It may have been answered already.
+        self.read_letters()?;
+        if self.held > 0 && self.ring.open() == 0 && self.ring.add().is_ok() {
+            let shared = &self.worker.shared;
+            if shared.rings.queues[self.number].registered(false) {
+                stir(shared, self.number);
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets another thread do the request of an entry.
+    fn leave(&mut self, entry: usize) {
+        let Some(mut memory) = self.ring.lend(entry) else { return };
+        self.held += 1;
+        let (desk, shared) = (Arc::clone(&self.desk), Arc::clone(&self.worker.shared));
+        let worker = Worker {
+            shared: Arc::clone(&shared),
+            slot: Arc::default(),
+            queue: Some(self.number),
+            desk: None,
+        };
+        let job = move || {
+            let sizes = Sizes::of(memory.bytes());
+            let began = sizes.is_some_and(|sizes| sizes.opcode == op::READ).then(Instant::now);
+            // (Nobody else is to answer what comes from here.)
+            let body = match answer(memory.bytes(), sizes, &mut Scratch::default(), &worker) {
+                Answered::Reply(body) => body,
+                Answered::Later | Answered::Elsewhere => exchange::refuse(memory.bytes()),
+            };
+            if let Some(began) = began {
+                worker.shared.reads.note(began.elapsed());
+            }
+            desk.post(Letter::Done { entry, memory, body });
+        };
+        aside::give(&shared, Box::new(job));
+    }
+}
