@@ -1,7 +1,7 @@
 # Every target works on a fresh machine: scripts/install-deps.sh installs what is missing.
 
 .DEFAULT_GOAL := build
-.PHONY: help deps build demo test lint bench long-test crash fuzz soak kill-rounds shake io-uring clean
+.PHONY: help deps build demo test lint bench long-test crash fuzz soak kill-rounds shake device clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,8 +25,8 @@ lint: ## formatting and lints
 bench: build ## compare with Linux and fuse2fs (root)
 	PATH="$$PATH:/usr/sbin:/sbin" target/release/extol bench metadata --target mount --target noop --target kernel --target fuse2fs
 
-io-uring: ## the tests of mounts over io_uring (root, Linux 6.14 or newer)
-	@scripts/io-uring.sh
+device: ## the tests of mounts without io_uring, through /dev/fuse (root)
+	@scripts/device.sh
 
 long-test: ## the long variants of the tests, for a night
 	@scripts/long-tests.sh

@@ -7,6 +7,14 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# Mounts have their requests over io_uring where the kernel offers it, and its switch for that is off by default.
+switch=/sys/module/fuse/parameters/enable_uring
+if [ "$(id -u)" -eq 0 ] && { modprobe fuse 2>/dev/null || true; [ -w "$switch" ]; }; then
+    before=$(cat "$switch")
+    trap 'echo "$before" >"$switch"' EXIT
+    echo Y >"$switch"
+fi
+
 step() { printf '\n== %s\n' "$*"; }
 
 step "formatting"
@@ -22,4 +30,4 @@ RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 
 step "tests, the model, the examples, and fuzzing"
 # Not stopped by the first failure: the closing lines say what ran, what failed, and how long each took.
-scripts/run-tests.sh "scripts/fuzz.sh --ci"
+scripts/run-tests.sh "scripts/fuzz.sh --ci" "scripts/device.sh"

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use extol_testkit::{ExtolMount, Image, Need, Scratch, e2fsck, require, run, tool};
+use extol_testkit::{ExtolMount, Image, Need, Scratch, e2fsck, over_io_uring, require, run, tool};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rustix::fs::{IFlags, XattrFlags};
@@ -36,9 +36,8 @@ const WORKERS: u64 = 16;
 /// Threads of the daemon: its workers, one more for each request that waits (one per thread of the test, and the twelve that
 /// the kernel sends ahead), and a dozen for sessions, commits, checkpoints, write-back and the kernel's side of the rings.
 fn max_threads() -> u64 {
-    let over_io_uring = std::env::var("EXTOL_TEST_TRANSPORT").is_ok_and(|transport| transport == "io_uring");
     let queues =
-        if over_io_uring { std::thread::available_parallelism().map_or(1, usize::from) as u64 } else { 1 };
+        if over_io_uring() { std::thread::available_parallelism().map_or(1, usize::from) as u64 } else { 1 };
     WORKERS * queues + THREADS + 12 + 12
 }
 

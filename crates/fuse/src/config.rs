@@ -42,9 +42,9 @@ pub struct MountConfig {
     pub direct_io: bool,
     /// The kernel keeps what is written and hands it over later (write-back), instead of with each write (write-through).
     pub writeback_cache: bool,
-    /// Requests come over io_uring if the kernel offers it. Where that is not to be had, [`Mount::note`](crate::Mount::note)
-    /// says so.
-    pub io_uring: bool,
+    /// Requests come over io_uring; `None`: where the kernel offers it. Where it was asked for and is not to be had,
+    /// [`Mount::note`](crate::Mount::note) says so.
+    pub io_uring: Option<bool>,
     /// Most requests worked on at a time; one thread each while they last. Over io_uring: of each processor.
     pub max_threads: usize,
     /// Flags of mount(2).
@@ -62,7 +62,7 @@ impl Default for MountConfig {
             posix_acl: true,
             direct_io: false,
             writeback_cache: true,
-            io_uring: false,
+            io_uring: None,
             max_threads: 64,
             flags: Vec::new(),
         }
@@ -80,8 +80,8 @@ impl MountConfig {
             "default_permissions" => self.default_permissions = true,
             "writeback_cache" => self.writeback_cache = true,
             "nowriteback_cache" => self.writeback_cache = false,
-            "io_uring" => self.io_uring = true,
-            "noio_uring" => self.io_uring = false,
+            "io_uring" => self.io_uring = Some(true),
+            "noio_uring" => self.io_uring = Some(false),
             "acl" => self.posix_acl = true,
             "noacl" => self.posix_acl = false,
             "defaults" | "loop" | "auto" | "noauto" | "user" | "nouser" | "users" | "owner" | "group"
@@ -238,6 +238,7 @@ mod tests {
         assert!(config.read_only && config.allow_other);
         assert_eq!(config.flags, [MountFlag::NoSuid, MountFlag::NoDev]);
         assert_eq!(config.kernel_flags(), MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV);
-        assert_eq!((config.source.as_str(), config.io_uring), ("a,b", true));
+        assert_eq!((config.source.as_str(), config.io_uring), ("a,b", Some(true)));
+        assert!(config.accept("noio_uring") && config.io_uring == Some(false));
     }
 }

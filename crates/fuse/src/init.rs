@@ -110,7 +110,7 @@ pub(crate) fn negotiate(
     if offered & cap::HANDLE_KILLPRIV_V2 == 0 {
         caps |= offered & cap::HANDLE_KILLPRIV;
     }
-    if config.io_uring && offered & cap::OVER_IO_URING != 0 && ring() {
+    if config.io_uring != Some(false) && offered & cap::OVER_IO_URING != 0 && ring() {
         caps |= cap::OVER_IO_URING;
     }
     let max_write = max_write();
@@ -158,9 +158,11 @@ mod tests {
         assert_eq!(len, 64);
         assert!(agreed.has(cap::WRITEBACK_CACHE | cap::POSIX_ACL | cap::HANDLE_KILLPRIV_V2));
         assert!(!agreed.has(cap::HANDLE_KILLPRIV));
-        assert!(!agreed.has(cap::OVER_IO_URING));
-        let with = MountConfig { io_uring: true, ..MountConfig::default() };
-        assert!(init_with(44, u64::MAX, &with).0.unwrap().has(cap::OVER_IO_URING));
+        for io_uring in [None, Some(true), Some(false)] {
+            let config = MountConfig { io_uring, ..MountConfig::default() };
+            let has = |offered| init_with(44, offered, &config).0.unwrap().has(cap::OVER_IO_URING);
+            assert_eq!((has(u64::MAX), has(!cap::OVER_IO_URING)), (io_uring != Some(false), false));
+        }
         let (agreed, _) = init(31, cap::ASYNC_READ | cap::HANDLE_KILLPRIV);
         assert_eq!(agreed.unwrap().caps, cap::ASYNC_READ | cap::HANDLE_KILLPRIV);
         assert_eq!(init(22, 0).0.unwrap_err(), Errno(libc::EPROTO));

@@ -355,7 +355,7 @@ fn handshake(device: &OwnedFd, config: &MountConfig) -> Result<Handshake, MountE
     let request = buffer.get(..size).and_then(Request::parse).filter(|request| request.opcode == op::INIT);
     let request = request.ok_or_else(|| io::Error::other("the kernel did not begin with INIT"))?;
     let mut prepared = None;
-    let mut note = config.io_uring.then(|| NOT_OFFERED.to_owned());
+    let mut note = (config.io_uring == Some(true)).then(|| NOT_OFFERED.to_owned());
     let agreed = init::negotiate(request.args(), config, &mut reply, &mut || {
         note = None;
         match ring::prepare() {

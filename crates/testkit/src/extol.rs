@@ -4,7 +4,7 @@
 //! longer than its limit: whoever is blocked on the mount then fails with ENOTCONN, so a deadlock in the daemon is
 //! a failed test and not a hanging run.
 
-use crate::{mounted_type, tool, unmount};
+use crate::{mounted_type, tool, transport_option, unmount};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -64,8 +64,8 @@ impl ExtolMount {
     pub fn try_start(bin: &Path, source: &Path, dir: &Path, options: &[&str]) -> Result<Self, MountFailed> {
         let mut command = Command::new(bin);
         command.args(["mount", "-f"]);
-        if std::env::var("EXTOL_TEST_TRANSPORT").is_ok_and(|transport| transport == "io_uring") {
-            command.args(["-o", "io_uring"]);
+        if let Some(option) = transport_option() {
+            command.args(["-o", option]);
         }
         if !options.is_empty() {
             command.arg("-o").arg(options.join(","));

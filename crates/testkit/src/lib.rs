@@ -9,7 +9,8 @@
 //! - **The kernel is the oracle.** A test takes a [`Subject`]: Extol, or Linux's own ext4. With
 //!   `EXTOL_TEST_SUBJECT=kernel` the suite runs against Linux and thereby tests itself.
 //!
-//! With `EXTOL_TEST_TRANSPORT=io_uring` mounts have their requests over io_uring, where the machine offers that.
+//! With `EXTOL_TEST_TRANSPORT=io_uring` or `=device` mounts have their requests over io_uring or through `/dev/fuse`, else as Extol
+//! decides on this machine.
 //!
 //! What a test needs from the machine is declared with [`require`]; a missing need skips the test loudly, or fails
 //! it when `EXTOL_NO_SKIP=1` is set, as CI does.
@@ -29,6 +30,7 @@ pub mod pipe;
 mod scratch;
 mod subject;
 mod told;
+mod transport;
 mod tree;
 mod user;
 
@@ -46,5 +48,6 @@ pub use need::{Need, require};
 pub use scratch::Scratch;
 pub use subject::{Mounted, Subject};
 pub use told::fsync_told;
+pub use transport::{offers_io_uring, over_io_uring, transport_option};
 pub use tree::{Node, Tree};
 pub use user::as_user;

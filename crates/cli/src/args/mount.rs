@@ -14,9 +14,9 @@ macro_rules! mount_options {
         for all users (the default for root), or for whoever mounts it alone
   max_threads=N
         most threads that serve requests [64]
-  io_uring
-        requests come over io_uring instead of /dev/fuse (Linux 6.14, switched on by
-        \"echo Y > /sys/module/fuse/parameters/enable_uring\"); costs less per request, and more per byte
+  io_uring, noio_uring
+        requests come over io_uring instead of /dev/fuse, or do not [where the kernel offers it: Linux 6.14,
+        switched on by \"echo Y > /sys/module/fuse/parameters/enable_uring\"]; costs much less per request
   nowriteback_cache
         the kernel hands every write over at once, and gathers none
   norecovery, noload

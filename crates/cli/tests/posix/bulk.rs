@@ -1,7 +1,7 @@
 //! Large files, whose data goes from the kernel's cache to the device without passing through the daemon's memory.
 
 use crate::{NEEDS, subject};
-use extol_testkit::{Image, Scratch, e2fsck, require};
+use extol_testkit::{Image, Scratch, e2fsck, over_io_uring, require};
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -46,7 +46,7 @@ fn large_files_arrive_whole() {
             });
         }
     });
-    if std::env::var_os("EXTOL_TEST_TRANSPORT").is_none() {
+    if !over_io_uring() {
         assert!(piped(&dir) > 0, "none of these writes stayed in a pipe");
     }
     let large = File::options().write(true).open(dir.join("large0")).unwrap();

@@ -1,7 +1,7 @@
 //! Open files: space of deleted ones, and many appending at once.
 
 use crate::{NEEDS, subject};
-use extol_testkit::{Image, Scratch, e2fsck, require};
+use extol_testkit::{Image, Scratch, e2fsck, over_io_uring, require};
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -32,9 +32,8 @@ fn space_of_deleted_files_returns_when_they_are_closed() {
     let mut held = free();
     // No syncfs waits for what the kernel writes back to a FUSE server. Through one device the data goes ahead of the statfs; over
     // io_uring each processor has a queue of its own, and the statfs may overtake it.
-    let over_io_uring = std::env::var("EXTOL_TEST_TRANSPORT").is_ok_and(|transport| transport == "io_uring");
     let start = std::time::Instant::now();
-    while over_io_uring && before.0 - held.0 < 50 * 48 && start.elapsed().as_secs() < 10 {
+    while over_io_uring() && before.0 - held.0 < 50 * 48 && start.elapsed().as_secs() < 10 {
         std::thread::sleep(std::time::Duration::from_millis(10));
         held = free();
     }

@@ -1,4 +1,4 @@
-//! Requests over io_uring (Linux 6.14 and later, where the administrator has switched it on).
+//! Requests over io_uring: how they come where the kernel offers it (Linux 6.14 and later, where the administrator has switched it on).
 //!
 //! The kernel has a queue of requests for each processor, and puts a request into the queue of the processor on which it was
 //! made. A queue is served by workers on that processor: handing a request over wakes no other processor, and the reply

@@ -93,7 +93,7 @@ fn mount_with(by_number: bool, config: &MountConfig) -> Option<Mounted> {
         eprintln!("skipped: needs Linux 6.14 and \"echo Y > /sys/module/fuse/parameters/enable_uring\"");
         return None;
     }
-    let config = MountConfig { io_uring, ..config.clone() };
+    let config = MountConfig { io_uring: Some(io_uring), ..config.clone() };
     let mount = Mount::new(fs.clone(), dir.path(), &config).unwrap();
     let transport = if io_uring { Transport::IoUring } else { Transport::Device };
     assert_eq!((mount.transport(), mount.note()), (transport, None));

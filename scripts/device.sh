@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# The suites of mounts with their requests through /dev/fuse, which is how they come where the kernel does not offer io_uring. (Where it
+# does, `make test` runs all suites over that.)
+#
+#   scripts/device.sh [TEST...]     test programs of crates/cli, instead of those that ask most of a mount
+set -euo pipefail
+cd "$(dirname "$0")/.."
+[ $# -gt 0 ] || set -- posix crash loads random stress
+EXTOL_TEST_TRANSPORT=device cargo test -p extol-cli --no-fail-fast "${@/#/--test=}"
