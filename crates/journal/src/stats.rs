@@ -272,7 +272,7 @@ impl Journal {
                 max_us: batching.max.as_micros() as u64,
                 waits: c.batch_waits.get(),
                 wait_ns: c.batch_wait_ns.get(),
-                syncers: u64::from(state.batcher.syncers()),
+                syncers: u64::from(state.batcher.syncers().max(state.fast.batcher.syncers())),
             },
             async_checkpoint: AsyncCheckpointStats {
                 threshold: state.async_checkpoint,

@@ -136,7 +136,9 @@ mod tests {
             let wait = Arc::new(Mutex::new(wait));
             let blocked = || -> Job {
                 let wait = Arc::clone(&wait);
-                Box::new(move || drop(wait.lock().recv()))
+                Box::new(move || {
+                    let _ = wait.lock().recv();
+                })
             };
             assert!(aside.push(blocked()) && aside.push(blocked()));
             while aside.state.lock().idle > 0 {

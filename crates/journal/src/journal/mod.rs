@@ -399,6 +399,7 @@ impl Journal {
     pub fn set_batching(&self, batching: Batching) {
         let mut state = self.state.lock();
         state.batcher.set(batching);
+        state.fast.batcher.set(batching);
         self.hurry(&mut state);
     }
 

@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use super::*;
-use crate::batching::{BatchPolicy, Batching};
+use crate::batching::{BatchPolicy, Batching, Moment};
 
 /// A source whose answers wait until the test says so; records if the test has put none into it.
 #[derive(Debug)]
@@ -87,6 +87,26 @@ fn those_who_ask_meanwhile_share_the_next() {
     assert_eq!(rig.journal.stats().transactions, 1);
     assert_eq!(rig.journal.stats().distributions.sync_wait_ns.count, 6);
     assert_eq!(rig.journal.stats().distributions.fast_commit_ns.count, 2);
+}
+
+/// What an administrator says about waiting for others holds for fast commits as for full ones, at once.
+#[test]
+fn the_options_hold_for_fast_commits() {
+    const COMMIT: u64 = 1_000_000;
+    let rig = Rig::live(PLAIN);
+    let until_ns = |batching: Batching| {
+        rig.journal.set_batching(batching);
+        let batcher = &mut rig.journal.state.lock().fast.batcher;
+        (0..3).for_each(|_| batcher.ended(0, COMMIT, 4, 0));
+        let at = Moment { now_ns: 0, asked_ns: 0, waiting: 1, handles: 1, in_a_row: false };
+        batcher.begin(&at).map(|gather| gather.until_ns)
+    };
+    let adaptive = Batching::default();
+    assert_eq!(until_ns(adaptive), Some(COMMIT));
+    assert_eq!(until_ns(Batching { policy: BatchPolicy::None, ..adaptive }), None);
+    assert_eq!(until_ns(Batching { max: Duration::ZERO, ..adaptive }), None);
+    assert_eq!(until_ns(Batching { min: Duration::from_millis(9), ..adaptive }), Some(9 * COMMIT));
+    assert_eq!(until_ns(Batching { policy: BatchPolicy::Static, ..adaptive }), Some(4 * COMMIT));
 }
 
 /// Somebody needs the full commit while a fast one is written: the full one comes next and serves all who wait.
