@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use extol_fuse::MountConfig;
 use rustix::mount::UnmountFlags;
 
 /// Lets stuck requests go on, also when a test fails.
@@ -64,6 +65,55 @@ fn killed_callers_in_a_storm() {
         assert!(!caller.wait().unwrap().success());
     }
     m.wait_forgotten();
+    m.unmount();
+}
+
+/// More fsyncs and changes of a frozen volume than the entries of the few threads there may be: others are answered beside them, and
+/// in the end all of them are.
+#[test]
+fn many_wait_beside_many_fsyncs() {
+    // Fewer than the entries of two threads, of which one queue might have to hold all; with the changes it is more.
+    const EACH: usize = 110;
+    let config = MountConfig { max_threads: 2, ..MountConfig::default() };
+    let Some(mut m) = mount::mount_with(true, &config) else { return };
+    for n in 0..EACH {
+        fs::create_dir(m.path(&format!("d{n}"))).unwrap();
+        fs::write(m.path(&format!("f{n}")), "x").unwrap();
+    }
+    thread::scope(|scope| {
+        m.fs.tell_later(true);
+        let fsyncs: Vec<_> = (0..EACH)
+            .map(|n| {
+                let m = &m;
+                scope.spawn(move || File::open(m.path(&format!("f{n}"))).unwrap().sync_all())
+            })
+            .collect();
+        let mut asked = m.fs.take_asked(EACH);
+        m.fs.set_frozen(true);
+        let changes: Vec<_> = (0..EACH)
+            .map(|n| {
+                let m = &m;
+                scope.spawn(move || File::create(m.path(&format!("d{n}/f"))))
+            })
+            .collect();
+        for n in 0..200 {
+            assert!(fs::metadata(m.path(&format!("missing{n}"))).is_err());
+        }
+        // Half of the fsyncs come back among those who wait for the thaw.
+        asked.drain(..EACH / 2).for_each(|done| done(Ok(())));
+        for n in 0..200 {
+            assert!(fs::metadata(m.path(&format!("lost{n}"))).is_err());
+        }
+        assert!(changes.iter().all(|thread| !thread.is_finished()));
+        m.fs.set_frozen(false);
+        asked.into_iter().for_each(|done| done(Ok(())));
+        m.fs.tell_later(false);
+        fsyncs.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
+        changes.into_iter().for_each(|thread| drop(thread.join().unwrap().unwrap()));
+    });
+    for n in 0..EACH {
+        assert!(fs::metadata(m.path(&format!("d{n}/f"))).unwrap().is_file());
+    }
     m.unmount();
 }
 

@@ -129,6 +129,11 @@ impl Queue {
         staff.looks >= staff.slots.len().max(1)
     }
 
+    /// True if there are so many workers.
+    pub(super) fn has(&self, many: usize) -> bool {
+        self.staff.lock().slots.len() >= many
+    }
+
     /// Workers alive.
     #[cfg(test)]
     pub(super) fn alive(&self) -> usize {

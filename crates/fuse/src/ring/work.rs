@@ -11,6 +11,9 @@
 //! thread, and if no entry of the thread is with the kernel then, it registers another. From then on there is *company*: requests
 //! may come while it is busy, and replies wait for it, so it never waits again while there is company
 //! ([`Aside`](super::aside::Aside)).
+//!
+//! - W1: while a thread counts as idle one of its entries is with the kernel: it registers another, or, where it has [`MOST`], does not
+//!   count until a letter lets it commit one ([`Clerk::stay_open`]).
 
 use std::io;
 use std::sync::Arc;
@@ -27,6 +30,8 @@ use crate::session::Shared;
 use crate::slot::Slot;
 use crate::worker::{self, LARGE, Worker};
 
+/// Large requests alone do not make a queue have more workers than this: each keeps memory for one.
+const MOST_LARGE: usize = 4;
 /// Entries that are idle for so long give the memory of large requests back.
 const IDLE: Duration = Duration::from_secs(1);
 /// How long those that do not come back when the mount has ended are waited for.
@@ -43,6 +48,8 @@ pub(super) struct Clerk<'a> {
     letters: Vec<Letter>,
     /// Entries whose requests were left to others.
     held: usize,
+    /// No entry is with the kernel, and there are to be no more.
+    absent: bool,
     /// There has been a large request since memory was given back.
     touched: bool,
 }
@@ -63,12 +70,13 @@ impl<'a> Clerk<'a> {
             desk: Some(Arc::clone(&desk)),
         };
         let (scratch, letters) = Default::default();
-        Self { worker, desk, ring, number, seat, scratch, letters, held: 0, touched: false }
+        Self { worker, desk, ring, number, seat, scratch, letters, held: 0, absent: false, touched: false }
     }
 
     /// Works until the mount ends. Gives the error if it was something else that ended it.
     pub(super) fn work(mut self) -> Option<io::Error> {
         let Err(error) = self.serve();
+        self.come_back();
         let over = [libc::ENOTCONN, libc::ECONNABORTED, libc::ENODEV, libc::ECANCELED];
         if !error.raw_os_error().is_some_and(|code| over.contains(&code)) {
             return Some(error);
@@ -120,7 +128,34 @@ impl<'a> Clerk<'a> {
             self.ring.commit(entry, body)?;
         }
         self.letters = letters;
+        if self.ring.open() > 0 {
+            self.come_back();
+        }
         Ok(())
+    }
+
+    /// Sees to it that this thread gets requests, or another of the queue does.
+    fn stay_open(&mut self) {
+        let (shared, number) = (&self.worker.shared, self.number);
+        let queue = &shared.rings.queues[number];
+        if self.ring.open() > 0 || self.absent {
+        } else if self.ring.add().is_ok() {
+            // Others may have come since the last one was taken, and what they ask for may be what this one waits for.
+            queue.registered(true);
+            stir(shared, number);
+        } else {
+            self.absent = true;
+            if queue.take() {
+                hire(shared, number, true);
+            }
+        }
+    }
+
+    /// It gets requests again.
+    fn come_back(&mut self) {
+        if std::mem::take(&mut self.absent) {
+            self.worker.shared.rings.queues[self.number].done();
+        }
     }
 
     fn request(&mut self, entry: usize) -> io::Result<()> {
@@ -150,6 +185,8 @@ impl<'a> Clerk<'a> {
             if busy || waits {
                 // Small requests must not stand behind those of a heavy writer.
                 hire(&shared, self.number, busy);
+            } else if large && !queue.has(MOST_LARGE) {
+                hire(&shared, self.number, false);
             } else {
                 worker::wake_tender(&shared);
             }
@@ -183,12 +220,7 @@ impl<'a> Clerk<'a> {
         self.held += 1;
         // It may have been answered already.
         self.read_letters()?;
-        if self.held > 0 && self.ring.open() == 0 && self.ring.add().is_ok() {
-            let shared = &self.worker.shared;
-            if shared.rings.queues[self.number].registered(false) {
-                stir(shared, self.number);
-            }
-        }
+        self.stay_open();
         Ok(())
     }
 
@@ -217,5 +249,6 @@ impl<'a> Clerk<'a> {
             desk.post(Letter::Done { entry, memory, body });
         };
         aside::give(&shared, Box::new(job));
+        self.stay_open();
     }
 }

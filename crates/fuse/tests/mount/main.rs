@@ -79,7 +79,7 @@ fn over_io_uring() -> bool {
     module_path!().starts_with("over_io_uring")
 }
 
-fn mount_with(by_number: bool, config: &MountConfig) -> Option<Mounted> {
+pub(crate) fn mount_with(by_number: bool, config: &MountConfig) -> Option<Mounted> {
     if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
         eprintln!("skipped: needs root and /dev/fuse");
         return None;

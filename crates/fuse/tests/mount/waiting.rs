@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use extol_fuse::MountConfig;
 
 use super::memfs::MemFs;
-use super::{mount, mount_with, over_io_uring};
+use super::{mount, mount_with};
 
 /// Lets stuck requests go on, also when a test fails.
 struct Release<'a>(&'a MemFs);
@@ -64,10 +64,6 @@ impl Drop for AtOnce<'_> {
 #[test]
 fn fsyncs_are_answered_by_whoever_is_told() {
     const FILES: usize = 12;
-    if over_io_uring() {
-        // There a worker waits for each.
-        return;
-    }
     let config = MountConfig { max_threads: 2, ..MountConfig::default() };
     let Some(mut m) = mount_with(true, &config) else { return };
     std::thread::scope(|scope| {
