@@ -8,10 +8,11 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use extol_fuse::MountConfig;
 use rustix::mount::UnmountFlags;
+use rustix::thread::CpuSet;
 
 /// Lets stuck requests go on, also when a test fails.
 struct Release<'a>(&'a mount::Mounted);
@@ -68,29 +69,40 @@ fn killed_callers_in_a_storm() {
     m.unmount();
 }
 
+/// Keeps this thread, and those that it starts, on one processor: one queue gets all that they ask for.
+fn stay_here() {
+    let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+    let first = (0..CpuSet::MAX_CPU).find(|&n| allowed.is_set(n)).unwrap();
+    let mut one = CpuSet::new();
+    one.set(first);
+    rustix::thread::sched_setaffinity(None, &one).unwrap();
+}
+
 /// More fsyncs and changes of a frozen volume than the entries of the few threads there may be: others are answered beside them, and
 /// in the end all of them are.
 #[test]
 fn many_wait_beside_many_fsyncs() {
-    // Fewer than the entries of two threads, of which one queue might have to hold all; with the changes it is more.
-    const EACH: usize = 110;
+    // One thread has room for so many fsyncs, all threads together not for the changes as well.
+    const FSYNCS: usize = 60;
+    const CHANGES: usize = 240;
     let config = MountConfig { max_threads: 2, ..MountConfig::default() };
     let Some(mut m) = mount::mount_with(true, &config) else { return };
-    for n in 0..EACH {
+    stay_here();
+    for n in 0..CHANGES {
         fs::create_dir(m.path(&format!("d{n}"))).unwrap();
         fs::write(m.path(&format!("f{n}")), "x").unwrap();
     }
     thread::scope(|scope| {
         m.fs.tell_later(true);
-        let fsyncs: Vec<_> = (0..EACH)
+        let fsyncs: Vec<_> = (0..FSYNCS)
             .map(|n| {
                 let m = &m;
                 scope.spawn(move || File::open(m.path(&format!("f{n}"))).unwrap().sync_all())
             })
             .collect();
-        let mut asked = m.fs.take_asked(EACH);
+        let mut asked = m.fs.take_asked(FSYNCS);
         m.fs.set_frozen(true);
-        let changes: Vec<_> = (0..EACH)
+        let changes: Vec<_> = (0..CHANGES)
             .map(|n| {
                 let m = &m;
                 scope.spawn(move || File::create(m.path(&format!("d{n}/f"))))
@@ -99,10 +111,15 @@ fn many_wait_beside_many_fsyncs() {
         for n in 0..200 {
             assert!(fs::metadata(m.path(&format!("missing{n}"))).is_err());
         }
-        // Half of the fsyncs come back among those who wait for the thaw.
-        asked.drain(..EACH / 2).for_each(|done| done(Ok(())));
+        // Half of the fsyncs are told: they are answered though all others wait.
+        asked.drain(..FSYNCS / 2).for_each(|done| done(Ok(())));
         for n in 0..200 {
             assert!(fs::metadata(m.path(&format!("lost{n}"))).is_err());
+        }
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while fsyncs.iter().filter(|thread| thread.is_finished()).count() < FSYNCS / 2 {
+            assert!(Instant::now() < deadline, "they wait, too");
+            thread::sleep(Duration::from_millis(1));
         }
         assert!(changes.iter().all(|thread| !thread.is_finished()));
         m.fs.set_frozen(false);
@@ -111,7 +128,7 @@ fn many_wait_beside_many_fsyncs() {
         fsyncs.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
         changes.into_iter().for_each(|thread| drop(thread.join().unwrap().unwrap()));
     });
-    for n in 0..EACH {
+    for n in 0..CHANGES {
         assert!(fs::metadata(m.path(&format!("d{n}/f"))).unwrap().is_file());
     }
     m.unmount();
