@@ -13,6 +13,8 @@ pub struct Machine {
     pub processors: usize,
     /// Memory in bytes.
     pub memory: u64,
+    /// How the requests of FUSE mounts come if nobody asks for something else: `io_uring` or `/dev/fuse`.
+    pub requests: String,
     /// Load average of the last minute when the measurement began: more than a little spoils it.
     pub load: f64,
 }
@@ -30,6 +32,10 @@ impl Machine {
             memory: field(&read("/proc/meminfo"), "MemTotal")
                 .and_then(|t| t.split(' ').next()?.parse::<u64>().ok())
                 .map_or(0, |kib| kib << 10),
+            requests: match &*read("/sys/module/fuse/parameters/enable_uring") {
+                "Y\n" => "io_uring".into(),
+                _ => "/dev/fuse".into(),
+            },
             load: read("/proc/loadavg").split(' ').next().and_then(|t| t.parse().ok()).unwrap_or(0.0),
         }
     }
@@ -38,11 +44,12 @@ impl Machine {
     #[must_use]
     pub fn line(&self) -> String {
         format!(
-            "{}, {} x {}, {:.1} GiB of memory, load {:.2} at the start",
+            "{}, {} x {}, {:.1} GiB of memory, requests of FUSE by way of {}, load {:.2} at the start",
             self.kernel,
             self.processors,
             self.processor,
             self.memory as f64 / f64::from(1u32 << 30),
+            self.requests,
             self.load
         )
     }

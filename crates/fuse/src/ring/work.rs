@@ -12,10 +12,11 @@
 //! may come while it is busy, and replies wait for it, so it never waits again while there is company
 //! ([`Aside`](super::aside::Aside)).
 //!
-//! - W1: while a thread counts as idle one of its entries is with the kernel: it registers another, or, where it has [`MOST`], does not
-//!   count until a letter lets it commit one ([`Clerk::stay_open`]).
+//! - W1: while a thread counts as idle one of its entries is with the kernel: it registers another ([`Clerk::stay_open`]), or, where it has
+//!   [`MOST`], does not count until a letter lets it commit one ([`Clerk::rest`]).
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,7 @@ use extol_fuse_ring::{Event, MOST, Ring};
 use super::desk::{Desk, Letter};
 use super::exchange::{self, Answered, Scratch, Sizes, answer};
 use super::processor::Seat;
+use super::queue::Queue;
 use super::{aside, hire, stir};
 use crate::abi::{ROOT_NODE, op};
 use crate::session::Shared;
@@ -48,8 +50,8 @@ pub(super) struct Clerk<'a> {
     letters: Vec<Letter>,
     /// Entries whose requests were left to others.
     held: usize,
-    /// No entry is with the kernel, and there are to be no more.
-    absent: bool,
+    /// It counts as idle.
+    idle: bool,
     /// There has been a large request since memory was given back.
     touched: bool,
 }
@@ -70,13 +72,15 @@ impl<'a> Clerk<'a> {
             desk: Some(Arc::clone(&desk)),
         };
         let (scratch, letters) = Default::default();
-        Self { worker, desk, ring, number, seat, scratch, letters, held: 0, absent: false, touched: false }
+        Self { worker, desk, ring, number, seat, scratch, letters, held: 0, idle: true, touched: false }
     }
 
     /// Works until the mount ends. Gives the error if it was something else that ended it.
     pub(super) fn work(mut self) -> Option<io::Error> {
         let Err(error) = self.serve();
-        self.come_back();
+        if !self.idle {
+            self.queue().done();
+        }
         let over = [libc::ENOTCONN, libc::ECONNABORTED, libc::ENODEV, libc::ECANCELED];
         if !error.raw_os_error().is_some_and(|code| over.contains(&code)) {
             return Some(error);
@@ -89,6 +93,7 @@ impl<'a> Clerk<'a> {
     fn serve(&mut self) -> io::Result<std::convert::Infallible> {
         loop {
             self.read_letters()?;
+            self.rest();
             if self.held > 0 && !self.desk.sleeps() {
                 continue;
             }
@@ -128,39 +133,41 @@ impl<'a> Clerk<'a> {
             self.ring.commit(entry, body)?;
         }
         self.letters = letters;
-        if self.ring.open() > 0 {
-            self.come_back();
-        }
         Ok(())
     }
 
-    /// Sees to it that this thread gets requests, or another of the queue does.
-    fn stay_open(&mut self) {
-        let (shared, number) = (&self.worker.shared, self.number);
-        let queue = &shared.rings.queues[number];
-        if self.ring.open() > 0 || self.absent {
-        } else if self.ring.add().is_ok() {
-            // Others may have come since the last one was taken, and what they ask for may be what this one waits for.
-            queue.registered(true);
-            stir(shared, number);
-        } else {
-            self.absent = true;
-            if queue.take() {
-                hire(shared, number, true);
-            }
+    fn queue(&self) -> &Queue {
+        &self.worker.shared.rings.queues[self.number]
+    }
+
+    /// It is done with what was at hand. It counts as idle if requests come to it; else another of the queue must get them.
+    fn rest(&mut self) {
+        if self.idle {
+        } else if self.ring.open() > 0 {
+            self.idle = true;
+            self.queue().done();
+        } else if !self.queue().attended() {
+            hire(&self.worker.shared, self.number, true);
         }
     }
 
-    /// It gets requests again.
-    fn come_back(&mut self) {
-        if std::mem::take(&mut self.absent) {
-            self.worker.shared.rings.queues[self.number].done();
+    /// It has a request. True if nobody is idle now.
+    fn begin(&mut self) -> bool {
+        if std::mem::take(&mut self.idle) { self.queue().take() } else { !self.queue().attended() }
+    }
+
+    /// Sees to it that requests come to this thread, if there may be another entry.
+    fn stay_open(&mut self) {
+        if self.ring.open() == 0 && self.ring.add().is_ok() {
+            // Others may have come since the last one was taken, and what they ask for may be what this one waits for.
+            self.queue().registered(true);
+            stir(&self.worker.shared, self.number);
         }
     }
 
     fn request(&mut self, entry: usize) -> io::Result<()> {
         let shared = Arc::clone(&self.worker.shared);
-        let queue = &shared.rings.queues[self.number];
+        let nobody_else = self.begin();
         let sizes = Sizes::of(self.ring.memory(entry));
         let is = |what: fn(&Sizes) -> bool| sizes.as_ref().is_some_and(what);
         let reads = is(|sizes| sizes.opcode == op::READ);
@@ -181,11 +188,11 @@ impl<'a> Clerk<'a> {
             self.ring.send()?;
         }
         self.worker.slot.begin(waits);
-        if queue.take() {
+        if nobody_else {
             if busy || waits {
                 // Small requests must not stand behind those of a heavy writer.
                 hire(&shared, self.number, busy);
-            } else if large && !queue.has(MOST_LARGE) {
+            } else if large && !self.queue().has(MOST_LARGE) {
                 hire(&shared, self.number, false);
             } else {
                 worker::wake_tender(&shared);
@@ -211,7 +218,6 @@ impl<'a> Clerk<'a> {
             }
         };
         self.worker.slot.end();
-        queue.done();
         outcome
     }
 
@@ -238,10 +244,13 @@ impl<'a> Clerk<'a> {
         let job = move || {
             let sizes = Sizes::of(memory.bytes());
             let began = sizes.is_some_and(|sizes| sizes.opcode == op::READ).then(Instant::now);
-            // (Nobody else is to answer what comes from here.)
-            let body = match answer(memory.bytes(), sizes, &mut Scratch::default(), &worker) {
-                Answered::Reply(body) => body,
-                Answered::Later | Answered::Elsewhere => exchange::refuse(memory.bytes()),
+            let answered = catch_unwind(AssertUnwindSafe(|| {
+                answer(memory.bytes(), sizes, &mut Scratch::default(), &worker)
+            }));
+            let body = match answered {
+                Ok(Answered::Reply(body)) => body,
+                // (Nobody else is to answer what comes from here.)
+                Ok(Answered::Later | Answered::Elsewhere) | Err(_) => exchange::refuse(memory.bytes()),
             };
             if let Some(began) = began {
                 worker.shared.reads.note(began.elapsed());

@@ -101,7 +101,7 @@ pub(crate) fn change(journal: &Arc<Journal>, nr: u64, value: u8) -> Result<Tid, 
 }
 
 /// Asks for a fast commit in either form, and waits.
-pub(crate) fn durable(journal: &Journal, tid: Tid, nr: u64) -> Result<(), JournalError> {
+pub(crate) fn durable(journal: &Arc<Journal>, tid: Tid, nr: u64) -> Result<(), JournalError> {
     if below(2) == 0 {
         return journal.make_durable_for(tid, ask(nr));
     }
