@@ -253,8 +253,12 @@ fn hire(shared: &Arc<Shared>, number: usize, stuck: bool) -> bool {
 /// Makes a request on a processor, without waiting for the answer.
 fn stir(shared: &Arc<Shared>, number: usize) {
     let (dir, all) = (shared.dir.clone(), shared.rings.all);
-    // Where there is no thread to be had, the next request of that processor does it.
+    // Where there is no thread to be had, the next request of that processor does it. (The thread holds no file: see there.)
     let _ = thread::Builder::new().name("fuse-stir".into()).spawn(move || {
+        // If the daemon is killed meanwhile, its files must not wait for this thread.
+        if extol_fuse_ring::have_no_files().is_err() {
+            return;
+        }
         let _ = Seat::take(number, &all);
         // GETATTR, whatever the kernel remembers: nothing that it could have to wait for (a statfs hears what is forgotten first).
         let _ = statx(CWD, &dir, AtFlags::STATX_FORCE_SYNC, StatxFlags::BASIC_STATS);
