@@ -5,5 +5,6 @@
 #   scripts/device.sh [TEST...]     test programs of crates/cli, instead of those that ask most of a mount
 set -euo pipefail
 cd "$(dirname "$0")/.."
-[ $# -gt 0 ] || set -- posix crash loads random stress
-EXTOL_TEST_TRANSPORT=device cargo test -p extol-cli --no-fail-fast "${@/#/--test=}"
+[ $# -gt 0 ] || set -- posix crash loads stress
+# (With --workspace nothing is compiled anew; the names are those of crates/cli alone.)
+EXTOL_TEST_TRANSPORT=device cargo test --workspace --no-fail-fast "${@/#/--test=}"

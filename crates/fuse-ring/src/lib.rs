@@ -27,12 +27,10 @@
 //!
 //! *Trust.* The kernel's bytes are handed on as they are; lengths in them are for the caller to check.
 
-mod apart;
 mod memory;
 mod second;
 mod waker;
 
-pub use apart::have_no_files;
 pub use memory::Lent;
 pub use second::second;
 pub use waker::Waker;

@@ -43,6 +43,7 @@ mod work;
 
 use std::io;
 use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -251,17 +252,22 @@ fn hire(shared: &Arc<Shared>, number: usize, stuck: bool) -> bool {
 }
 
 /// Makes a request on a processor, without waiting for the answer.
+///
+/// Another process does it (`stat`): a thread of this one that waits for the mount would keep the rings' memory mapped, and with it
+/// the rings, the device and the mount, if the daemon were killed in that moment; and it cannot be killed while it waits. Only where there
+/// is no such program a thread does it all the same.
 fn stir(shared: &Arc<Shared>, number: usize) {
     let (dir, all) = (shared.dir.clone(), shared.rings.all);
-    // Where there is no thread to be had, the next request of that processor does it. (The thread holds no file: see there.)
+    // Where there is no thread to be had, the next request of that processor does it.
     let _ = thread::Builder::new().name("fuse-stir".into()).spawn(move || {
-        // If the daemon is killed meanwhile, its files must not wait for this thread.
-        if extol_fuse_ring::have_no_files().is_err() {
-            return;
-        }
         let _ = Seat::take(number, &all);
         // GETATTR, whatever the kernel remembers: nothing that it could have to wait for (a statfs hears what is forgotten first).
-        let _ = statx(CWD, &dir, AtFlags::STATX_FORCE_SYNC, StatxFlags::BASIC_STATS);
+        let mut stat = Command::new("stat");
+        stat.arg("--cached=never").arg("--").arg(&dir);
+        let done = stat.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        if !done.is_ok_and(|status| status.success()) {
+            let _ = statx(CWD, &dir, AtFlags::STATX_FORCE_SYNC, StatxFlags::BASIC_STATS);
+        }
     });
 }
 

@@ -175,7 +175,7 @@ fn handles_outlive_eviction() {
     fs::write(m.path("d/f"), "reached by handle").unwrap();
     // Python's standard library has no file handles; ctypes reaches the two system calls.
     let script = r#"
-import ctypes, os, sys
+import ctypes, os, sys, time
 libc = ctypes.CDLL(None, use_errno=True)
 class Handle(ctypes.Structure):
     _fields_ = [("size", ctypes.c_uint), ("kind", ctypes.c_int), ("bytes", ctypes.c_ubyte * 128)]
@@ -189,7 +189,13 @@ assert fd >= 0, ctypes.get_errno()
 sys.stdout.write(os.read(fd, 100).decode())
 os.close(fd)
 os.unlink(path)
-fd = libc.open_by_handle_at(root, ctypes.byref(handle), os.O_RDONLY)
+# The kernel keeps the inode until it has heard that the file is closed, which nobody waits for.
+for attempt in range(2000):
+    fd = libc.open_by_handle_at(root, ctypes.byref(handle), os.O_RDONLY)
+    if fd == -1:
+        break
+    os.close(fd)
+    time.sleep(0.005)
 assert fd == -1 and ctypes.get_errno() == 116, (fd, ctypes.get_errno())
 "#;
     let output = Command::new("python3").args(["-c", script]).arg(m.path("d/f")).output().unwrap();
