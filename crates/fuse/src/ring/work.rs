@@ -143,7 +143,9 @@ impl<'a> Clerk<'a> {
     /// It is done with what was at hand. It counts as idle if requests come to it; else another of the queue must get them.
     fn rest(&mut self) {
         if self.idle {
-        } else if self.ring.open() > 0 {
+            return;
+        }
+        if self.ring.open() > 0 {
             self.idle = true;
             self.queue().done();
         } else if !self.queue().attended() {
@@ -160,7 +162,6 @@ impl<'a> Clerk<'a> {
     fn stay_open(&mut self) {
         if self.ring.open() == 0 && self.ring.add().is_ok() {
             // Others may have come since the last one was taken, and what they ask for may be what this one waits for.
-            self.queue().registered(true);
             stir(&self.worker.shared, self.number);
         }
     }
