@@ -23,8 +23,8 @@
 //!
 //! *Another worker.* The kernel gives requests that wait in a queue to entries that come back with a reply, but not to one that is
 //! registered: they would wait until some other request of that processor has been answered, and that may be what a frozen
-//! volume waits for. So where a request may take for ever, whoever joins later *stirs* the queue: a thread on that processor
-//! makes a request of its own ([`stir`]), which the new entry gets, and whose reply sets the others going.
+//! volume waits for. So where a request may take for ever, whoever joins later *stirs* the queue: another process makes a request
+//! on that processor (`stir.rs`), which the new entry gets, and whose reply sets the others going.
 //!
 //! *Memory.* Each entry has room for the largest request, whose pages exist once they are touched. An entry that large requests
 //! have touched gives them back when it has been idle for a while ([`IDLE`]).
@@ -39,18 +39,17 @@ mod desk;
 mod exchange;
 mod processor;
 mod queue;
+mod stir;
 mod work;
 
 use std::io;
 use std::os::fd::AsFd;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use extol_fuse_ring::Ring;
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::thread::CpuSet;
 
 use self::aside::Aside;
@@ -59,6 +58,7 @@ pub(crate) use self::desk::{Desk, Letter};
 use self::exchange::Work;
 use self::processor::Seat;
 use self::queue::{Hired, Queue};
+use self::stir::Stirrer;
 use self::work::Clerk;
 use crate::init;
 use crate::ops;
@@ -84,6 +84,7 @@ pub(crate) struct Rings {
     /// The processors that this process may use.
     all: CpuSet,
     aside: Aside,
+    stirrer: Stirrer,
     /// The kernel uses them.
     active: AtomicBool,
 }
@@ -150,7 +151,8 @@ impl Prepared {
     /// The queues of the mount that these workers are to serve.
     pub(crate) fn rings(&self, max_threads: usize) -> Rings {
         let queues: Vec<_> = (0..self.queues).map(|_| Queue::default()).collect();
-        Rings { queues, limit: max_threads.max(FIRST), all: processor::allowed(), ..Rings::default() }
+        let (limit, stirrer) = (max_threads.max(FIRST), Stirrer::start());
+        Rings { queues, limit, all: processor::allowed(), stirrer, ..Rings::default() }
     }
 
     /// Lets the workers begin, and waits until their entries are with the kernel.
@@ -251,24 +253,9 @@ fn hire(shared: &Arc<Shared>, number: usize, stuck: bool) -> bool {
     started.is_ok()
 }
 
-/// Makes a request on a processor, without waiting for the answer.
-///
-/// Another process does it (`stat`): a thread of this one that waits for the mount would keep the rings' memory mapped, and with it
-/// the rings, the device and the mount, if the daemon were killed in that moment; and it cannot be killed while it waits. Only where there
-/// is no such program a thread does it all the same.
-fn stir(shared: &Arc<Shared>, number: usize) {
-    let (dir, all) = (shared.dir.clone(), shared.rings.all);
-    // Where there is no thread to be had, the next request of that processor does it.
-    let _ = thread::Builder::new().name("fuse-stir".into()).spawn(move || {
-        let _ = Seat::take(number, &all);
-        // GETATTR, whatever the kernel remembers: nothing that it could have to wait for (a statfs hears what is forgotten first).
-        let mut stat = Command::new("stat");
-        stat.arg("--cached=never").arg("--").arg(&dir);
-        let done = stat.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
-        if !done.is_ok_and(|status| status.success()) {
-            let _ = statx(CWD, &dir, AtFlags::STATX_FORCE_SYNC, StatxFlags::BASIC_STATS);
-        }
-    });
+/// Makes a request on a processor, without waiting for the answer: see `stir.rs`.
+fn stir(shared: &Shared, number: usize) {
+    shared.rings.stirrer.stir(&shared.dir, number, &shared.rings.all);
 }
 
 /// Serves requests of a queue until the mount ends. `tell` hears whether the kernel has taken the first entry.
