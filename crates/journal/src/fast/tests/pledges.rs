@@ -6,7 +6,7 @@ use std::thread::{JoinHandle, ThreadId};
 use super::requests::{Slow, slow, until};
 use super::*;
 use crate::batching::{BatchPolicy, Batching};
-use crate::fast::pledge::MOST;
+use crate::fast::pledge::{MOST, MOST_ADOPTED};
 
 /// What pledges were told: their inode, whether it went well, and by which thread.
 #[derive(Clone, Debug, Default)]
@@ -40,8 +40,8 @@ fn nobody_is_left(journal: &Journal) {
     assert!(journal.state.lock().fast.pledges.is_idle());
 }
 
-/// A journal that is in the middle of a fast commit for the pledge of inode 0, with five more in the next batch. Their keeper is
-/// who left that of inode 1.
+/// A journal that is in the middle of a fast commit for the pledge of inode 0, with five more in the next batch, which the
+/// keeper of the first will adopt.
 struct Busy {
     rig: Rig,
     source: Arc<Slow>,
@@ -49,7 +49,7 @@ struct Busy {
     go: mpsc::Sender<()>,
     tid: Tid,
     told: Told,
-    keepers: [JoinHandle<()>; 2],
+    keeper: JoinHandle<()>,
 }
 
 impl Busy {
@@ -58,16 +58,13 @@ impl Busy {
         rig.journal.set_batching(Batching { policy: BatchPolicy::None, ..Batching::default() });
         let tid = rig.change(5);
         let told = Told::default();
-        let keeper = |ino: u32| {
+        let keeper = {
             let (journal, told) = (Arc::clone(&rig.journal), told.clone());
-            std::thread::spawn(move || assert!(leave(&journal, &told, tid, ino)))
+            std::thread::spawn(move || assert!(leave(&journal, &told, tid, 0)))
         };
-        let first = keeper(0);
         entered.recv().unwrap();
-        let next = keeper(1);
-        until(|| rig.journal.state.lock().fast.waiting == 1);
-        let busy = Self { rig, source, entered, go, tid, told, keepers: [first, next] };
-        for ino in 2..6 {
+        let busy = Self { rig, source, entered, go, tid, told, keeper };
+        for ino in 1..6 {
             assert!(!busy.leave(ino), "there is a keeper");
         }
         assert_eq!(busy.told.all(), []);
@@ -78,13 +75,13 @@ impl Busy {
         leave(&self.rig.journal, &self.told, self.tid, ino)
     }
 
-    /// Everybody was told the same, by their keepers, who have gone.
+    /// Everybody was told the same, by the keeper, which has gone.
     fn over(self, ok: bool) -> Rig {
-        let ids = self.keepers.each_ref().map(|keeper| keeper.thread().id());
-        self.keepers.into_iter().for_each(|keeper| keeper.join().unwrap());
+        let id = self.keeper.thread().id();
+        self.keeper.join().unwrap();
         let expected: Vec<_> = (0..6).map(|ino| (ino, ok)).collect();
         assert_eq!(self.told.all(), expected);
-        assert!(self.told.0.lock().iter().all(|(ino, _, by)| *by == ids[usize::from(*ino > 0)]));
+        assert!(self.told.0.lock().iter().all(|(_, _, by)| *by == id));
         nobody_is_left(&self.rig.journal);
         self.rig
     }
@@ -168,7 +165,7 @@ fn among_threads_that_wait() {
     until(|| told.all() == [(1, true), (2, true)]);
     go.send(()).unwrap();
     assert_eq!(is_over.recv().unwrap(), 102);
-    assert!(keeper.join().unwrap() && last.join().unwrap());
+    assert!(keeper.join().unwrap() && !last.join().unwrap(), "who keeps one batch adopts the next");
     threads.into_iter().for_each(|t| t.join().unwrap());
     assert_eq!(told.all(), [(1, true), (2, true), (3, true)]);
     nobody_is_left(&rig.journal);
@@ -287,24 +284,57 @@ fn data_is_flushed_before_they_are_told() {
     assert_eq!((rig.story(at).as_str(), told.all()), ("", vec![(12, true)]));
 }
 
-/// One that is left by a function that is told is kept like any other.
-#[test]
-fn one_leads_to_another() {
-    let rig = Rig::live(PLAIN);
-    let (tid, told) = (rig.change(5), Told::default());
-    rig.source.then(records(1));
-    let again = {
-        let (journal, told) = (Arc::clone(&rig.journal), told.clone());
+/// Leaves a pledge; its function leaves the next one, down to that of inode 0. Counts those for which a thread was to stay.
+fn chain(journal: &Arc<Journal>, told: &Told, tid: Tid, ino: u32, stayed: &Arc<Mutex<u32>>) {
+    let done = {
+        let (journal, told, stayed) = (Arc::clone(journal), told.clone(), Arc::clone(stayed));
         Box::new(move |result: Result<()>| {
-            result.unwrap();
-            assert!(leave(&journal, &told, tid, 13), "of the next batch");
-            assert_eq!(told.all(), [(13, true)]);
+            told.done(ino)(result);
+            if ino > 0 {
+                chain(&journal, &told, tid, ino - 1, &stayed);
+            }
         })
     };
-    rig.source.then(records(1));
-    rig.journal.make_durable_for_then(tid, ask(12), None, again, &mut |job| job());
-    assert_eq!((told.all(), rig.stats().commits), (vec![(13, true)], 2));
-    nobody_is_left(&rig.journal);
+    journal.make_durable_for_then(tid, ask(ino), None, done, &mut |job| {
+        *stayed.lock() += 1;
+        job();
+    });
+}
+
+/// One that is left by a function that is told is kept like any other, by the same keeper, but not for ever.
+#[test]
+fn one_leads_to_another() {
+    for (ino, keepers) in [(1, 1), (MOST_ADOPTED - 1, 1), (MOST_ADOPTED + 2, 2)] {
+        let rig = Rig::live(PLAIN);
+        let (tid, told, stayed) = (rig.change(5), Told::default(), Arc::default());
+        chain(&rig.journal, &told, tid, ino, &stayed);
+        assert_eq!(told.all(), (0..=ino).map(|ino| (ino, true)).collect::<Vec<_>>());
+        assert_eq!(
+            (*stayed.lock(), rig.stats().skipped),
+            (keepers, u64::from(ino) + 1),
+            "nothing was to be written"
+        );
+        nobody_is_left(&rig.journal);
+    }
+}
+
+/// A function that panics is nobody else's business.
+#[test]
+fn one_panics() {
+    let busy = Busy::new();
+    let panics = Box::new(|_: Result<()>| panic!("planned"));
+    busy.rig.journal.make_durable_for_then(busy.tid, ask(6), None, panics, &mut |_| unreachable!());
+    busy.go.send(()).unwrap();
+    busy.entered.recv().unwrap();
+    assert!(!busy.leave(7));
+    assert_eq!(busy.told.all(), [(0, true)]);
+    busy.go.send(()).unwrap();
+    busy.entered.recv().unwrap();
+    assert_eq!(busy.told.all().len(), 6, "those before it, and of those behind it all");
+    busy.go.send(()).unwrap();
+    busy.keeper.join().unwrap();
+    assert_eq!(busy.told.all().last(), Some(&(7, true)));
+    nobody_is_left(&busy.rig.journal);
 }
 
 /// More than that many wait themselves.
@@ -322,7 +352,7 @@ fn there_is_an_end() {
     busy.go.send(()).unwrap();
     busy.go.send(()).unwrap();
     assert!(one_more.join().unwrap(), "it waits");
-    busy.keepers.into_iter().for_each(|keeper| keeper.join().unwrap());
+    busy.keeper.join().unwrap();
     let all = busy.told.all();
     assert_eq!((all.len(), all.last()), (MOST + 1, Some(&(5000, true))));
     nobody_is_left(&busy.rig.journal);
