@@ -73,7 +73,7 @@ pub type Job = Box<dyn FnOnce() + Send>;
 /// memory (half a MiB) and hinders nobody.
 pub(super) const MOST: usize = 4096;
 
-/// Batches that a keeper adopts one after the other.
+/// Batches that one keeper keeps before another is to come.
 pub(super) const MOST_ADOPTED: u32 = 256;
 
 /// A request that nobody sleeps for.
@@ -155,19 +155,19 @@ impl Pledges {
         has_keeper
     }
 
-    /// A keeper whose group has ended adopts the oldest one without a keeper. `None`: there is none, or it does not adopt. `last`: those that come
-    /// from now on get another one.
-    fn adopt(&mut self, ended: Group, last: bool) -> Option<Group> {
-        if ended.is_lonely() {
+    /// A keeper whose group has ended adopts the oldest one without a keeper. `None`: there is none, or it does not adopt. One that has kept
+    /// [`MOST_ADOPTED`] leaves those that come from now on to another, and goes when that one is there.
+    fn adopt(&mut self, ended: Group, kept: u32) -> Option<Group> {
+        if ended.is_lonely() || (kept > MOST_ADOPTED && self.adopts) {
             return None;
         }
-        let kept = self.groups.iter_mut().find(|kept| !kept.has_keeper);
-        if kept.is_none() || last {
+        let orphan = self.groups.iter_mut().find(|kept| !kept.has_keeper);
+        if orphan.is_none() || kept >= MOST_ADOPTED {
             self.adopts = false;
         }
-        kept.map(|kept| {
-            kept.has_keeper = true;
-            kept.group
+        orphan.map(|orphan| {
+            orphan.has_keeper = true;
+            orphan.group
         })
     }
 
@@ -230,7 +230,7 @@ impl State {
 impl Journal {
     /// As [`make_durable_for`](Self::make_durable_for), but this returns at once, and `done` is called with the result
     /// later, by some other thread that came here. What must wait is given to `aside` as a job, at most one: it waits, and works for
-    /// those who come meanwhile, as long as there are any (for a quarter of a thousand commits at most). It has to be done, before long, by this thread or another, with no handle
+    /// those who come meanwhile, as long as there are any (for a few hundred commits, and what has come by then). It has to be done, before long, by this thread or another, with no handle
     /// open and nothing held that a commit waits for. Data that was left to others becomes durable, too. `done` is called once
     /// in any case, with no lock held, perhaps before this returns; what it does should be over at once. Never call this with a handle
     /// open.
@@ -296,13 +296,13 @@ impl Journal {
 
     /// Keeps the pledges of a group until there are none, and then those of others that need a keeper.
     fn keep(&self, mut group: Group) {
-        let (mut over, mut adopted) = (Vec::new(), 0);
+        let (mut over, mut kept) = (Vec::new(), 0);
         loop {
             let mut state = self.state.lock();
             let Some(first) = state.fast.pledges.first(group) else {
                 state.fast.pledges.end(group);
-                adopted += 1;
-                match state.fast.pledges.adopt(group, adopted >= MOST_ADOPTED) {
+                kept += 1;
+                match state.fast.pledges.adopt(group, kept) {
                     Some(next) => group = next,
                     None => return,
                 }

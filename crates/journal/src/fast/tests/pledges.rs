@@ -304,7 +304,7 @@ fn chain(journal: &Arc<Journal>, told: &Told, tid: Tid, ino: u32, stayed: &Arc<M
 /// One that is left by a function that is told is kept like any other, by the same keeper, but not for ever.
 #[test]
 fn one_leads_to_another() {
-    for (ino, keepers) in [(1, 1), (MOST_ADOPTED - 1, 1), (MOST_ADOPTED + 2, 2)] {
+    for (ino, keepers) in [(1, 1), (MOST_ADOPTED - 1, 1), (MOST_ADOPTED + 2, 2), (2 * MOST_ADOPTED + 2, 3)] {
         let rig = Rig::live(PLAIN);
         let (tid, told, stayed) = (rig.change(5), Told::default(), Arc::default());
         chain(&rig.journal, &told, tid, ino, &stayed);
