@@ -78,15 +78,16 @@ pub fn check(dir: &Path) -> Result<(), MountError> {
     if !Path::new(DEVICE).exists() {
         return Err(MountError::NoFuse);
     }
-    if !rustix::process::geteuid().is_root() && !helper_exists() {
+    if !rustix::process::geteuid().is_root() && !is_installed(HELPER) {
         return Err(MountError::NoHelper);
     }
     Ok(())
 }
 
-fn helper_exists() -> bool {
+/// True if a program of this name is where programs are looked for.
+pub(crate) fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|dir| dir.join(HELPER).exists())
+    std::env::split_paths(&path).any(|dir| dir.join(program).exists())
 }
 
 /// Mounts on `dir` and returns the FUSE device of the mount.

@@ -24,6 +24,7 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::thread::CpuSet;
 
 use super::processor::Seat;
+use crate::mount::is_installed;
 
 /// What the helper is told for one stir behind the processor's number, without the directory. GETATTR, whatever the kernel remembers: nothing that
 /// it could have to wait for (a statfs hears what is forgotten first).
@@ -42,7 +43,7 @@ struct Helper {
 impl Stirrer {
     /// With a helper, if there can be one.
     pub(super) fn start() -> Self {
-        let there = ["xargs", "taskset", WORDS[0]].iter().all(|program| is_there(program));
+        let there = ["xargs", "taskset", WORDS[0]].into_iter().all(is_installed);
         Self(Mutex::new(there.then(helper).and_then(Result::ok)))
     }
 
@@ -72,7 +73,7 @@ impl Stirrer {
 
 impl Drop for Helper {
     fn drop(&mut self) {
-        // It ends when its input does, which the system sees to; nobody is to wait for a request that it has made.
+        // (Where this does not come to run it ends with its input. What it has started may still wait for the mount.)
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -99,11 +100,6 @@ fn order(dir: &Path, number: usize) -> Vec<u8> {
     order.extend_from_slice(dir.as_os_str().as_encoded_bytes());
     order.push(0);
     order
-}
-
-fn is_there(program: &str) -> bool {
-    std::env::var_os("PATH")
-        .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
 }
 
 #[cfg(test)]
