@@ -1,6 +1,13 @@
 //! What a mount looks like to the kernel, and which mount options say so.
 
+use std::time::Duration;
+
 use rustix::mount::MountFlags;
+
+/// As long as hosts of virtual machines poll for a processor of theirs (KVM's `halt_poll_ns`).
+const HALT_POLL: Duration = Duration::from_micros(200);
+/// Longer is no poll.
+const LONGEST_HALT_POLL: Duration = Duration::from_millis(10);
 
 /// How requests come from the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,6 +54,9 @@ pub struct MountConfig {
     pub io_uring: Option<bool>,
     /// Most requests worked on at a time; one thread each while they last. Over io_uring: of each processor.
     pub max_threads: usize,
+    /// Over io_uring: while one thread asks alone, its processors are kept from sleeping for so long after each request;
+    /// zero: never.
+    pub halt_poll: Duration,
     /// Flags of mount(2).
     pub flags: Vec<MountFlag>,
 }
@@ -64,6 +74,7 @@ impl Default for MountConfig {
             writeback_cache: true,
             io_uring: None,
             max_threads: 64,
+            halt_poll: HALT_POLL,
             flags: Vec::new(),
         }
     }
@@ -94,6 +105,8 @@ impl MountConfig {
                 } else if let Some(threads) = option.strip_prefix("max_threads=").and_then(|n| n.parse().ok())
                 {
                     self.max_threads = threads;
+                } else if let Some(span) = option.strip_prefix("halt_poll=").and_then(microseconds) {
+                    self.halt_poll = span;
                 } else if option.starts_with("x-") || option.starts_with("comment=") {
                     // For other programs that read the option list.
                 } else {
@@ -134,6 +147,11 @@ impl MountConfig {
         let read_only = if self.read_only { MountFlags::RDONLY } else { MountFlags::empty() };
         self.flags.iter().fold(read_only, |flags, flag| flags | flag.bits())
     }
+}
+
+/// As long as a poll may be.
+fn microseconds(number: &str) -> Option<Duration> {
+    number.parse().ok().map(Duration::from_micros).filter(|span| *span <= LONGEST_HALT_POLL)
 }
 
 /// A flag of mount(2), named like its mount option.
@@ -234,7 +252,11 @@ mod tests {
             assert!(config.accept(option), "{option}");
         }
         assert!(!config.accept("commit=5"));
-        assert!(!config.accept("max_threads=many"));
+        for wrong in ["max_threads=many", "halt_poll=", "halt_poll=10001", "halt_poll=-1"] {
+            assert!(!config.accept(wrong), "{wrong}");
+        }
+        assert_eq!(config.halt_poll, HALT_POLL);
+        assert!(config.accept("halt_poll=0") && config.halt_poll.is_zero());
         assert!(config.read_only && config.allow_other);
         assert_eq!(config.flags, [MountFlag::NoSuid, MountFlag::NoDev]);
         assert_eq!(config.kernel_flags(), MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV);

@@ -203,7 +203,9 @@ impl Mount {
                 second: extol_fuse_ring::second(device.as_fd()).ok(),
                 spins: true,
                 dir: dir.clone(),
-                rings: prepared.as_ref().map_or_else(Rings::default, |p| p.rings(config.max_threads)),
+                rings: prepared
+                    .as_ref()
+                    .map_or_else(Rings::default, |p| p.rings(config.max_threads, config.halt_poll)),
                 ..Shared::new(fs, device, agreed, max_threads, crew)
             });
             for _ in 0..FIRST_WORKERS {

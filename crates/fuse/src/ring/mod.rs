@@ -21,6 +21,8 @@
 //! has is the business of `queue.rs`. An fsync does not keep a worker: whoever makes it durable leaves a letter on the worker's desk
 //! (`desk.rs`), and what must not wait at the desk is done by others (`aside.rs`).
 //!
+//! *Processors.* While one thread asks alone, its processors are kept from sleeping (`awake.rs`).
+//!
 //! *Another worker.* The kernel gives requests that wait in a queue to entries that come back with a reply, but not to one that is
 //! registered: they would wait until some other request of that processor has been answered, and that may be what a frozen
 //! volume waits for. So where a request may take for ever, whoever joins later *stirs* the queue: another process makes a request
@@ -35,6 +37,7 @@
 //! A reply is always delivered, or the mount is over, so references are taken back only where the reply is an error.
 
 mod aside;
+mod awake;
 mod desk;
 mod exchange;
 mod processor;
@@ -48,12 +51,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
+use std::time::Duration;
 
 use extol_fuse_ring::Ring;
 use rustix::thread::CpuSet;
 
 use self::aside::Aside;
 pub(crate) use self::aside::give;
+use self::awake::Awake;
 pub(crate) use self::desk::{Desk, Letter};
 use self::exchange::Work;
 use self::processor::Seat;
@@ -84,6 +89,7 @@ pub(crate) struct Rings {
     /// The processors that this process may use.
     all: CpuSet,
     aside: Aside,
+    awake: Awake,
     stirrer: Stirrer,
     /// The kernel uses them.
     active: AtomicBool,
@@ -149,10 +155,11 @@ fn first(number: usize, tell: &Sender<io::Result<()>>, go: &Receiver<Go>) {
 
 impl Prepared {
     /// The queues of the mount that these workers are to serve.
-    pub(crate) fn rings(&self, max_threads: usize) -> Rings {
+    pub(crate) fn rings(&self, max_threads: usize, halt_poll: Duration) -> Rings {
         let queues: Vec<_> = (0..self.queues).map(|_| Queue::default()).collect();
-        let (limit, stirrer) = (max_threads.max(FIRST), Stirrer::start());
-        Rings { queues, limit, all: processor::allowed(), stirrer, ..Rings::default() }
+        let (limit, all) = (max_threads.max(FIRST), processor::allowed());
+        let awake = Awake::new(self.queues, halt_poll, all);
+        Rings { queues, limit, all, awake, stirrer: Stirrer::start(), ..Rings::default() }
     }
 
     /// Lets the workers begin, and waits until their entries are with the kernel.
@@ -196,6 +203,7 @@ impl Rings {
     /// The mount has ended.
     pub(crate) fn end(&self) {
         self.aside.end();
+        self.awake.end();
     }
 
     /// Counts a worker of a queue as one that waits for other requests, or (-1) no longer.

@@ -170,6 +170,7 @@ impl<'a> Clerk<'a> {
         let shared = Arc::clone(&self.worker.shared);
         let nobody_else = self.begin();
         let sizes = Sizes::of(self.ring.memory(entry));
+        shared.rings.awake.asked(self.number, sizes.map_or(0, |sizes| sizes.asker));
         let is = |what: fn(&Sizes) -> bool| sizes.as_ref().is_some_and(what);
         let reads = is(|sizes| sizes.opcode == op::READ);
         let syncs = is(|sizes| worker::may_be_later(sizes.opcode))
