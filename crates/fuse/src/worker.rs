@@ -523,7 +523,7 @@ impl Kernel for Worker {
             self.stays();
             job();
         } else {
-            ring::give(&self.shared, job);
+            ring::lead(&self.shared, job);
         }
     }
 

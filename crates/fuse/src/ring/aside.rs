@@ -17,11 +17,19 @@ use extol_sync::Condvar;
 use extol_vfs::Job;
 use parking_lot::Mutex;
 
-use super::processor;
+use super::Rings;
+use super::steer::Place;
 use crate::session::Shared;
 
 /// How long an idle thread stays.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A job for the pool.
+pub(super) enum Task {
+    /// Leads commits: not where most requests are ([`steer`](super::steer)).
+    Lead(Job),
+    Other(Job),
+}
 
 #[derive(Default)]
 pub(crate) struct Aside {
@@ -31,7 +39,7 @@ pub(crate) struct Aside {
 
 #[derive(Default)]
 struct State {
-    jobs: VecDeque<Job>,
+    tasks: VecDeque<Task>,
     /// Threads that sleep, or are about to take a job.
     idle: usize,
     /// The mount has ended.
@@ -41,16 +49,16 @@ struct State {
 impl std::fmt::Debug for Aside {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let state = self.state.lock();
-        write!(f, "{} jobs, {} idle threads", state.jobs.len(), state.idle)
+        write!(f, "{} tasks, {} idle threads", state.tasks.len(), state.idle)
     }
 }
 
 impl Aside {
-    /// One more job. False if there is nobody idle who would do it.
-    fn push(&self, job: Job) -> bool {
+    /// One more. False if there is nobody idle who would do it.
+    fn push(&self, task: Task) -> bool {
         let mut state = self.state.lock();
-        state.jobs.push_back(job);
-        let found = state.idle >= state.jobs.len();
+        state.tasks.push_back(task);
+        let found = state.idle >= state.tasks.len();
         drop(state);
         if found {
             self.wake.notify_one();
@@ -58,19 +66,19 @@ impl Aside {
         found
     }
 
-    /// The next job of a thread; `None`: it is to go.
-    fn next(&self) -> Option<Job> {
+    /// The next one of a thread; `None`: it is to go.
+    fn next(&self) -> Option<Task> {
         let mut state = self.state.lock();
-        if let Some(job) = state.jobs.pop_front() {
-            return Some(job);
+        if let Some(task) = state.tasks.pop_front() {
+            return Some(task);
         }
         state.idle += 1;
         let mut patient = true;
-        while state.jobs.is_empty() && !state.ended && patient {
+        while state.tasks.is_empty() && !state.ended && patient {
             patient = !self.wake.wait_for(&mut state, PATIENCE).timed_out();
         }
         state.idle -= 1;
-        state.jobs.pop_front()
+        state.tasks.pop_front()
     }
 
     /// Idle threads go.
@@ -80,30 +88,47 @@ impl Aside {
     }
 }
 
-/// Has a job done by another thread.
-pub(crate) fn give(shared: &Arc<Shared>, job: Job) {
-    if shared.rings.aside.push(job) {
+/// Has commits led by another thread.
+pub(crate) fn lead(shared: &Arc<Shared>, job: Job) {
+    give(shared, Task::Lead(job));
+}
+
+/// Has a task done by another thread.
+pub(super) fn give(shared: &Arc<Shared>, task: Task) {
+    if shared.rings.aside.push(task) {
         return;
     }
     shared.pool.lock().ring_threads += 1;
     let mine = Arc::clone(shared);
     let started = thread::Builder::new().name("fuse-aside".into()).spawn(move || {
-        processor::anywhere(&mine.rings.all);
-        while let Some(job) = mine.rings.aside.next() {
-            run(job);
+        let mut place = Place::anywhere(&mine.rings.all);
+        while let Some(task) = mine.rings.aside.next() {
+            place.avoid(mine.rings.avoided(&task));
+            run(task);
         }
         mine.ring_ended(None);
     });
     if started.is_err() {
         shared.ring_ended(None);
         // Nobody to be had: better late than never.
-        let job = shared.rings.aside.state.lock().jobs.pop_front();
-        job.into_iter().for_each(run);
+        let task = shared.rings.aside.state.lock().tasks.pop_front();
+        task.into_iter().for_each(run);
+    }
+}
+
+impl Rings {
+    /// The processor on which a task is not to be done.
+    fn avoided(&self, task: &Task) -> Option<usize> {
+        match task {
+            Task::Lead(_) => self.steer.avoided(self.queues.iter().map(|queue| &queue.requests)),
+            Task::Other(_) => None,
+        }
     }
 }
 
 /// A panic is the end of this job alone; who waits for it is told by what it drops.
-fn run(job: Job) {
+fn run(task: Task) {
+    let (Task::Lead(job) | Task::Other(job)) = task;
     let _ = catch_unwind(AssertUnwindSafe(job));
 }
 
@@ -117,12 +142,12 @@ mod tests {
         let aside = Aside::default();
         let (begun, told) = channel();
         thread::scope(|scope| {
-            assert!(!aside.push(Box::new(|| ())), "nobody is there");
+            assert!(!aside.push(Task::Other(Box::new(|| ()))), "nobody is there");
             for _ in 0..2 {
                 let (aside, begun) = (&aside, begun.clone());
                 scope.spawn(move || {
-                    while let Some(job) = aside.next() {
-                        job();
+                    while let Some(task) = aside.next() {
+                        run(task);
                         begun.send(()).unwrap();
                     }
                 });
@@ -134,23 +159,23 @@ mod tests {
             // Two find somebody, at the same time; a third does not.
             let (go, wait) = channel::<()>();
             let wait = Arc::new(Mutex::new(wait));
-            let blocked = || -> Job {
+            let blocked = || -> Task {
                 let wait = Arc::clone(&wait);
-                Box::new(move || {
+                Task::Lead(Box::new(move || {
                     let _ = wait.lock().recv();
-                })
+                }))
             };
             assert!(aside.push(blocked()) && aside.push(blocked()));
             while aside.state.lock().idle > 0 {
                 thread::yield_now();
             }
-            assert!(!aside.push(Box::new(|| ())));
+            assert!(!aside.push(Task::Other(Box::new(|| ()))));
             drop(go);
             for _ in 0..3 {
                 told.recv().unwrap();
             }
             aside.end();
         });
-        assert!(aside.state.lock().jobs.is_empty());
+        assert!(aside.state.lock().tasks.is_empty());
     }
 }

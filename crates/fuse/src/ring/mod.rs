@@ -21,7 +21,8 @@
 //! has is the business of `queue.rs`. An fsync does not keep a worker: whoever makes it durable leaves a letter on the worker's desk
 //! (`desk.rs`), and what must not wait at the desk is done by others (`aside.rs`).
 //!
-//! *Processors.* While one thread asks alone, its processors are kept from sleeping (`awake.rs`).
+//! *Processors.* While one thread asks alone, its processors are kept from sleeping (`awake.rs`). Who leads commits does so on
+//! another processor than that of most requests (`steer.rs`).
 //!
 //! *Another worker.* The kernel gives requests that wait in a queue to entries that come back with a reply, but not to one that is
 //! registered: they would wait until some other request of that processor has been answered, and that may be what a frozen
@@ -42,6 +43,7 @@ mod desk;
 mod exchange;
 mod processor;
 mod queue;
+mod steer;
 mod stir;
 mod work;
 
@@ -57,12 +59,13 @@ use extol_fuse_ring::Ring;
 use rustix::thread::CpuSet;
 
 use self::aside::Aside;
-pub(crate) use self::aside::give;
+pub(crate) use self::aside::lead;
 use self::awake::Awake;
 pub(crate) use self::desk::{Desk, Letter};
 use self::exchange::Work;
 use self::processor::Seat;
 use self::queue::{Hired, Queue};
+use self::steer::Steer;
 use self::stir::Stirrer;
 use self::work::Clerk;
 use crate::init;
@@ -90,6 +93,7 @@ pub(crate) struct Rings {
     all: CpuSet,
     aside: Aside,
     awake: Awake,
+    steer: Steer,
     stirrer: Stirrer,
     /// The kernel uses them.
     active: AtomicBool,

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 
+use super::steer::Count;
 use crate::slot::Slot;
 
 /// Decides whether there is to be another worker.
@@ -37,6 +38,7 @@ pub(super) enum Hired {
 
 #[derive(Debug, Default)]
 pub(super) struct Queue {
+    pub(super) requests: Count,
     idle: AtomicU32,
     staff: Mutex<Staff>,
 }

@@ -22,11 +22,12 @@ use std::time::{Duration, Instant};
 
 use extol_fuse_ring::{Event, MOST, Ring};
 
+use super::aside::{self, Task};
 use super::desk::{Desk, Letter};
 use super::exchange::{self, Answered, Scratch, Sizes, answer};
 use super::processor::Seat;
 use super::queue::Queue;
-use super::{aside, hire, stir};
+use super::{hire, stir};
 use crate::abi::{ROOT_NODE, op};
 use crate::session::Shared;
 use crate::slot::Slot;
@@ -170,6 +171,7 @@ impl<'a> Clerk<'a> {
         let shared = Arc::clone(&self.worker.shared);
         let nobody_else = self.begin();
         let sizes = Sizes::of(self.ring.memory(entry));
+        self.queue().requests.one_more();
         shared.rings.awake.asked(self.number, sizes.map_or(0, |sizes| sizes.asker));
         let is = |what: fn(&Sizes) -> bool| sizes.as_ref().is_some_and(what);
         let reads = is(|sizes| sizes.opcode == op::READ);
@@ -259,7 +261,7 @@ impl<'a> Clerk<'a> {
             }
             desk.post(Letter::Done { entry, memory, body });
         };
-        aside::give(&shared, Box::new(job));
+        aside::give(&shared, Task::Other(Box::new(job)));
         self.stay_open();
     }
 }
