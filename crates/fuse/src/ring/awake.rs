@@ -4,7 +4,7 @@
 //! processor is idle the scheduler takes it there. But an idle processor has been halted, and waking it takes several times as long as the
 //! request: on a virtual machine 50 us in place of 14. So while somebody asks alone, *pollers* run on the processor where it asks and on the one
 //! where it was before, from which it came and to which it mostly goes: threads of the policy SCHED_IDLE that do nothing but give way. The
-//! scheduler counts such a processor as idle, and a switch there takes no interrupt.
+//! scheduler counts such a processor as idle, but it has not been halted.
 //!
 //! ```text
 //!           a streak: ENOUGH chunks of CHUNK requests of one thread, and no chunk of another's between
@@ -54,11 +54,12 @@ struct Streak {
 
 impl Streak {
     fn unpack(word: u64) -> Self {
-        Self { asker: (word >> 32) as u32, chunks: word as u32 }
+        let (asker, chunks) = halves(word);
+        Self { asker, chunks }
     }
 
     fn pack(self) -> u64 {
-        u64::from(self.asker) << 32 | u64::from(self.chunks)
+        both(self.asker, self.chunks)
     }
 
     fn is_on(self) -> bool {
@@ -78,25 +79,19 @@ impl Streak {
     }
 }
 
-/// The queue at which the asker is, and the one at which it was before.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Places {
-    here: u32,
-    before: u32,
+/// The queue at which the asker is, and the one at which it was before, after it has asked `here`.
+fn places(word: u64, here: u32) -> (u32, u32) {
+    let (last, before) = halves(word);
+    if last == here { (here, before) } else { (here, last) }
 }
 
-impl Places {
-    fn unpack(word: u64) -> Self {
-        Self { here: (word >> 32) as u32, before: word as u32 }
-    }
+/// Two numbers that change together.
+fn both(high: u32, low: u32) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
+}
 
-    fn pack(self) -> u64 {
-        u64::from(self.here) << 32 | u64::from(self.before)
-    }
-
-    fn then(self, here: u32) -> Self {
-        if self.here == here { self } else { Self { here, before: self.here } }
-    }
+fn halves(word: u64) -> (u32, u32) {
+    ((word >> 32) as u32, word as u32)
 }
 
 /// What a poller does.
@@ -130,7 +125,7 @@ struct State {
     streak: AtomicU64,
     /// Requests while a streak was on.
     beats: AtomicU32,
-    /// [`Places`] of the asker meanwhile.
+    /// Where its asker was meanwhile ([`places`]).
     places: AtomicU64,
     over: AtomicBool,
     seats: Vec<Processor>,
@@ -184,12 +179,12 @@ impl Awake {
         if streak.is_on() {
             state.beats.fetch_add(1, Ordering::Relaxed);
             let word = state.places.load(Ordering::Relaxed);
-            let places = Places::unpack(word).then(number as u32);
-            if places.pack() != word {
-                state.places.store(places.pack(), Ordering::Relaxed);
+            let (here, before) = places(word, number as u32);
+            if both(here, before) != word {
+                state.places.store(both(here, before), Ordering::Relaxed);
             }
             self.call(number);
-            self.call(places.before as usize);
+            self.call(before as usize);
         }
     }
 

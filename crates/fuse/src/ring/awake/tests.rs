@@ -27,7 +27,7 @@ fn who_asks_alone_is_noticed() {
         awake.asked(1, 0);
     }
     assert!(is_on(&awake));
-    assert_eq!(Places::unpack(awake.0.places.load(Ordering::Relaxed)), Places { here: 1, before: 0 });
+    assert_eq!(halves(awake.0.places.load(Ordering::Relaxed)), (1, 0));
     awake.asked(1, 8);
     assert!(!is_on(&awake), "another one");
     for _ in 0..CHUNK * (ENOUGH - 1) {
