@@ -149,7 +149,7 @@ impl MountConfig {
     }
 }
 
-/// As long as a poll may be.
+/// So many microseconds, if a poll may be that long.
 fn microseconds(number: &str) -> Option<Duration> {
     number.parse().ok().map(Duration::from_micros).filter(|span| *span <= LONGEST_HALT_POLL)
 }

@@ -47,28 +47,57 @@ impl Spin {
         &mut self,
         clock: impl Fn() -> Duration,
         mut look: impl FnMut() -> Look,
-        mut give_way: impl FnMut(),
+        give_way: impl FnMut(),
     ) -> Option<usize> {
         if self.rest > 0 {
             self.rest -= 1;
             return None;
         }
-        let end = clock() + FOR;
-        loop {
-            match look() {
-                Look::Found(size) => return Some(size),
-                Look::Never => return None,
-                Look::Nothing => {}
-            }
-            let before = clock();
-            if before >= end {
-                return None;
-            }
-            give_way();
-            if clock() > before + OTHERS {
+        let look = || match look() {
+            Look::Found(size) => Some(Some(size)),
+            Look::Never => Some(None),
+            Look::Nothing => None,
+        };
+        match look_around(FOR, OTHERS, clock, look, give_way) {
+            Ok(found) => found,
+            Err(InVain::Over) => None,
+            Err(InVain::Others) => {
                 self.rest = REST;
-                return None;
+                None
             }
+        }
+    }
+}
+
+/// Why nothing was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum InVain {
+    /// The time is over.
+    Over,
+    /// Others wanted the processor.
+    Others,
+}
+
+/// Looks for so long, giving way after each look, until there is something or giving way has taken more than `others`.
+pub(crate) fn look_around<T>(
+    span: Duration,
+    others: Duration,
+    clock: impl Fn() -> Duration,
+    mut look: impl FnMut() -> Option<T>,
+    mut give_way: impl FnMut(),
+) -> Result<T, InVain> {
+    let end = clock() + span;
+    loop {
+        if let Some(found) = look() {
+            return Ok(found);
+        }
+        let before = clock();
+        if before >= end {
+            return Err(InVain::Over);
+        }
+        give_way();
+        if clock() > before + others {
+            return Err(InVain::Others);
         }
     }
 }

@@ -24,17 +24,16 @@ use extol_vfs::Job;
 use parking_lot::Mutex;
 
 use super::Rings;
+use super::processor::OTHERS;
 use super::steer::Place;
 use crate::session::Shared;
+use crate::spin::look_around;
 
 /// How long an idle thread stays.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long who has led looks for the next task: as long as a small group takes to be made, and somebody to be woken.
 const LOOK: Duration = Duration::from_micros(60);
-/// Giving way takes less where nobody else wants the processor.
-const OTHERS: Duration = Duration::from_micros(10);
-
 /// A job for the pool.
 pub(super) enum Task {
     /// Leads commits: not where most requests are ([`steer`](super::steer)).
@@ -85,18 +84,8 @@ impl Aside {
     /// Looks for a task for a while, giving way to others. True if there is one.
     fn look(&self) -> bool {
         let began = Instant::now();
-        let mut now = began;
-        while self.there.load(Ordering::Relaxed) == 0 {
-            if now - began >= LOOK {
-                return false;
-            }
-            thread::yield_now();
-            let before = std::mem::replace(&mut now, Instant::now());
-            if now - before > OTHERS {
-                return false;
-            }
-        }
-        true
+        let look = || (self.there.load(Ordering::Relaxed) > 0).then_some(());
+        look_around(LOOK, OTHERS, || began.elapsed(), look, thread::yield_now).is_ok()
     }
 
     /// The next one of a thread; `None`: it is to go. With `luck` it looks before it sleeps.

@@ -34,14 +34,12 @@ use thread_priority::{
     thread_native_id,
 };
 
-use super::processor::Seat;
+use super::processor::{OTHERS, Seat};
 
 /// Requests of one thread in a row at one queue that are told to all.
 const CHUNK: u32 = 32;
 /// Such chunks in a row until it counts as alone: more than are made while another waits for a disk once.
 const ENOUGH: u32 = 8;
-/// Giving way takes less where nobody else wants the processor.
-const OTHERS: Duration = Duration::from_micros(10);
 /// How long a poller leaves a processor alone that others want: with 0.2 ms an fsync's commit was slower, with 1 ms nothing is lost.
 const REST: Duration = Duration::from_millis(1);
 

@@ -9,8 +9,7 @@
 //!                    ╰────────────── group ──────────╯
 //! ```
 //!
-//! Which processor has most is counted by the queues, and looked at when somebody is given a commit to lead ([`busiest`]): that is once for some
-//! hundred commits under load. Others who do what takes long run where there is room.
+//! Which processor has most is counted by the queues, and looked at when somebody is given commits to lead ([`busiest`]): some hundred of them under load, or the one at hand. Others who do what takes long run where there is room.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -42,6 +41,8 @@ pub(super) struct Steer(Mutex<Look>);
 struct Look {
     /// What the queues had counted.
     counts: Vec<u32>,
+    /// What came to each since then: room for it, for nothing is to be allocated where a commit waits.
+    since: Vec<u32>,
     busiest: Option<usize>,
 }
 
@@ -49,14 +50,21 @@ impl Steer {
     /// The processor to be avoided by who leads.
     pub(super) fn avoided<'a>(&self, counts: impl Iterator<Item = &'a Count>) -> Option<usize> {
         let mut look = self.0.lock();
-        let now: Vec<u32> = counts.map(|count| count.0.load(Ordering::Relaxed)).collect();
-        let since = |(n, &now): (usize, &u32)| now.wrapping_sub(look.counts.get(n).copied().unwrap_or(0));
-        let since: Vec<u32> = now.iter().enumerate().map(since).collect();
-        if since.iter().fold(0, |sum: u32, &n| sum.saturating_add(n)) >= ENOUGH {
-            look.counts = now;
-            look.busiest = busiest(&since, look.busiest);
+        let Look { counts: before, since, busiest: avoided } = &mut *look;
+        since.clear();
+        for (n, count) in counts.enumerate() {
+            if before.len() <= n {
+                before.push(0);
+            }
+            since.push(count.0.load(Ordering::Relaxed).wrapping_sub(before[n]));
         }
-        look.busiest
+        if since.iter().fold(0, |sum: u32, &n| sum.saturating_add(n)) >= ENOUGH {
+            for (before, since) in before.iter_mut().zip(since.iter()) {
+                *before = before.wrapping_add(*since);
+            }
+            *avoided = busiest(since, *avoided);
+        }
+        *avoided
     }
 }
 
