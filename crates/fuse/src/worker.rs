@@ -436,7 +436,9 @@ impl Worker {
         let crew = &self.shared.crew;
         obey(&self.shared, if self.slot.leaves() { crew.leave() } else { crew.wait() });
         let pool = self.shared.pool.lock();
-        pool.threads > pool.waiting
+        // Whom another worker is just calling counts as a reader before it is a thread of the pool. Should that call fail, the
+        // caller comes here after it, finds no reader left, and does not wait: it is the one who reads.
+        pool.threads > pool.waiting || crew.readers() > 0
     }
 
     /// Waits until the device's workers have heard what the kernel has said so far. What it forgets comes through the device, and

@@ -266,6 +266,41 @@ fn where_nobody_can_be_called_the_same_one_reads_again() {
     assert_eq!(kernel.threads(), 1);
 }
 
+fn mkdir(unique: u64, name: &str) -> Vec<u8> {
+    request(op::MKDIR, unique, 1, &[&0o755u32.to_ne_bytes(), &[0; 4], name.as_bytes(), &[0]])
+}
+
+/// Who waits for a thaw does so also while another is still about to start the one who is going to read.
+#[test]
+fn who_is_being_called_is_somebody_who_reads() {
+    // The second of those who read has been called, and is not there yet.
+    let kernel = Kernel::new(1, 2);
+    kernel.fs.set_frozen(true);
+    kernel.ask(&mkdir(1, "d"), &[]);
+    until("it waits for the thaw", || kernel.shared.pool.lock().waiting == 1);
+    assert_eq!(message(&kernel.device, Duration::from_millis(20)), None);
+    assert!(start(&kernel.shared).unwrap(), "who waits leaves room for him");
+    kernel.ask(&lookup(2, "none"), &[]);
+    assert_eq!(reply(&kernel.device), no_such(2));
+    kernel.fs.set_frozen(false);
+    let (unique, code, _) = reply(&kernel.device);
+    assert_eq!((unique, code), (1, 0));
+    until("one of two sleeps or both read", || kernel.asleep() + kernel.shared.crew.readers() == 2);
+}
+
+/// Where nobody reads and nobody can be called, nobody waits for a thaw.
+#[test]
+fn the_last_who_reads_does_not_wait_for_a_thaw() {
+    let kernel = Kernel::new(1, 1);
+    kernel.fs.set_frozen(true);
+    // No thread is started any more.
+    kernel.shared.pool.lock().ended = true;
+    kernel.ask(&mkdir(1, "d"), &[]);
+    let (unique, code, _) = reply(&kernel.device);
+    assert_eq!((unique, code), (1, -libc::EAGAIN));
+    kernel.fs.set_frozen(false);
+}
+
 /// Data that a failed WRITE has left in the pipe is not taken for the next request.
 #[test]
 fn what_a_failed_write_leaves_in_the_pipe_is_thrown_away() {
