@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use extol_device::{Direct, FileDevice, IoPriority, OpenOptions, SharedDevice};
 use extol_vfs::{
-    Attr, CheckpointFlags, Creds, DirEntry, Done, Fallocate, FileExtent, FileId, FileSystem, FsError, Job,
+    Aside, Attr, CheckpointFlags, Creds, DirEntry, Done, Fallocate, FileExtent, FileId, FileSystem, FsError,
     NewNode, ReadDone, ReadJob, Reader, RemountError, RenameFlags, Result, Seek, SetAttr, Shutdown, StatFs,
     XattrSet,
 };
@@ -388,7 +388,7 @@ impl FileSystem for Ext4 {
         self.op(files::fsync(&self.fs, ino, data_only))
     }
 
-    fn fsync_then(&self, ino: u32, data_only: bool, done: Done, aside: &mut dyn FnMut(Job)) {
+    fn fsync_then(&self, ino: u32, data_only: bool, done: Done, aside: &mut dyn Aside) {
         self.fs.operations.add();
         files::fsync_then(&self.fs, ino, data_only, done, aside);
     }

@@ -520,6 +520,10 @@ impl Kernel for Worker {
         }
     }
 
+    fn has_helper(&self) -> bool {
+        !self.is_alone() && self.shared.rings.has_helper()
+    }
+
     fn aside(&self, job: Job) {
         if self.is_alone() {
             self.stays();

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc;
 
-use extol_vfs::{FileSystem, FsError, Result};
+use extol_vfs::{FileSystem, FsError, Job, Result};
 
 /// An fsync by [`FileSystem::fsync_then`], which any thread may answer, and a wait for the answer.
 ///
@@ -13,6 +13,6 @@ pub fn fsync_told(fs: &impl FileSystem, ino: u32, data_only: bool) -> Result<()>
     let done = Box::new(move |result| {
         let _ = tell.send(result);
     });
-    fs.fsync_then(ino, data_only, done, &mut |job| job());
+    fs.fsync_then(ino, data_only, done, &mut |job: Job| job());
     told.recv().unwrap_or_else(|_| Err(FsError::Io("an fsync was never answered".into())))
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use extol_journal::fast::Ask;
 use extol_journal::{Deferral, Tid};
 use extol_ondisk::InodeFlags;
-use extol_vfs::{Done, Fallocate, FileExtent, FsError, Job, Result, Seek};
+use extol_vfs::{Aside, Done, Fallocate, FileExtent, FsError, Job, Result, Seek};
 
 use super::create::Promise;
 use super::with_space;
@@ -246,14 +246,17 @@ pub(crate) fn fsync(fs: &Fs, ino: u32, data_only: bool) -> Result<()> {
     synced.end(fs, result)
 }
 
-/// As [`fsync`], and tells `done` when the file is durable: see [`FileSystem::fsync_then`](extol_vfs::FileSystem).
-pub(crate) fn fsync_then(fs: &Arc<Fs>, ino: u32, data_only: bool, done: Done, aside: &mut dyn FnMut(Job)) {
-    let takes_long = |st: &InodeState| st.pages.len() > AT_ONCE || fs.journals_data(st);
-    if fs.cell(ino).and_then(|cell| Ok(takes_long(&*cell.read()?))).unwrap_or(false) {
+/// As [`fsync`], and tells `done` when the file is durable: see [`FileSystem::fsync_then`](extol_vfs::FileSystem). All of it is left to
+/// others where it takes long, or where somebody is at hand who would only wait for the group that this becomes: then this
+/// thread has the next request at once.
+pub(crate) fn fsync_then(fs: &Arc<Fs>, ino: u32, data_only: bool, done: Done, aside: &mut dyn Aside) {
+    let is_long = |st: &InodeState| st.pages.len() > AT_ONCE || fs.journals_data(st);
+    let takes_long = || fs.cell(ino).and_then(|cell| Ok(is_long(&*cell.read()?))).unwrap_or(false);
+    if aside.is_at_hand() || takes_long() {
         let its = Arc::clone(fs);
-        aside(Box::new(move || sync_then(&its, ino, data_only, done, &mut |job| job())));
+        aside.give(Box::new(move || sync_then(&its, ino, data_only, done, &mut |job| job())));
     } else {
-        sync_then(fs, ino, data_only, done, aside);
+        sync_then(fs, ino, data_only, done, &mut |job| aside.give(job));
     }
 }
 

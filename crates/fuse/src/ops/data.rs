@@ -15,10 +15,10 @@
 //! SEEK_DATA and SEEK_HOLE are answered from what the file system knows, but the kernel does not write its dirty
 //! pages back before it asks. So we make it: see [`Kernel::write_back`](super::Kernel).
 
-use extol_vfs::{Fallocate, Seek};
+use extol_vfs::{Aside, Fallocate, Job, Seek};
 
 use super::names::put_open;
-use super::{Context, Outcome};
+use super::{Context, Kernel, Outcome};
 use crate::abi::{FSYNC_FDATASYNC, ROOT_NODE, WRITE_CACHE, WRITE_KILL_SUIDGID, cap, op};
 use crate::errno::{Errno, Result};
 use crate::wire::{Reply, Request};
@@ -128,7 +128,7 @@ impl Context<'_> {
             return Ok(Outcome::Reply);
         };
         let done = Box::new(move |result| answer.tell(result));
-        self.fs.fsync_then(ino, data_only, done, &mut |job| self.kernel.aside(job));
+        self.fs.fsync_then(ino, data_only, done, &mut Elsewhere(self.kernel));
         Ok(Outcome::Later)
     }
 
@@ -168,5 +168,18 @@ impl Context<'_> {
         }
         reply.u64(self.fs.seek(ino, offset, what)?);
         Ok(())
+    }
+}
+
+/// The threads of the mount that do what takes long.
+struct Elsewhere<'a>(&'a dyn Kernel);
+
+impl Aside for Elsewhere<'_> {
+    fn is_at_hand(&self) -> bool {
+        self.0.has_helper()
+    }
+
+    fn give(&mut self, job: Job) {
+        self.0.aside(job);
     }
 }

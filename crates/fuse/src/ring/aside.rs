@@ -6,7 +6,8 @@
 //!
 //! Who has led commits looks for the next task for a moment before it sleeps: the group that comes next is being made at that moment, by threads that have their
 //! processor to themselves ([`steer`](super::steer)), and waking somebody for it would take them a tenth of what its files take. Who looks in
-//! vain too often does so more rarely ([`Luck`]).
+//! vain too often does so more rarely ([`Luck`]). While he looks, all of an fsync is his, the data's places and their notes for the log included
+//! ([`fsync_then`](extol_vfs::FileSystem::fsync_then)): the processor of those who ask is the busy one.
 //!
 //! - A job is begun at once: there is an idle thread for it, or a new one ([`Aside::push`]). Jobs may wait for other requests,
 //!   so they never wait for each other. There are at most as many as there are entries.
@@ -79,6 +80,12 @@ impl Aside {
             self.wake.notify_one();
         }
         found
+    }
+
+    /// True if there are more threads that look than tasks.
+    fn is_watched(&self) -> bool {
+        let state = self.state.lock();
+        state.looking > state.tasks.len()
     }
 
     /// Looks for a task for a while, giving way to others. True if there is one.
@@ -184,6 +191,11 @@ pub(super) fn give(shared: &Arc<Shared>, task: Task) {
 }
 
 impl Rings {
+    /// True if somebody looks who would find one more task at once.
+    pub(crate) fn has_helper(&self) -> bool {
+        self.aside.is_watched()
+    }
+
     /// The processor on which a task is not to be done.
     fn avoided(&self, task: &Task) -> Option<usize> {
         match task {
@@ -244,6 +256,20 @@ mod tests {
             aside.end();
         });
         assert!(aside.state.lock().tasks.is_empty());
+    }
+
+    /// Who looks is there for one task more, and not for two.
+    #[test]
+    fn who_looks_is_there_for_one_task() {
+        let aside = Aside::default();
+        assert!(!aside.is_watched());
+        {
+            let mut state = aside.state.lock();
+            (state.idle, state.looking) = (2, 1);
+        }
+        assert!(aside.is_watched());
+        assert!(aside.push(Task::Other(Box::new(|| ()))));
+        assert!(!aside.is_watched(), "the other one sleeps");
     }
 
     #[test]

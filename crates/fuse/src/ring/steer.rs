@@ -28,7 +28,8 @@ pub(super) struct Count(AtomicU32);
 
 impl Count {
     pub(super) fn one_more(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        // Threads of one queue may do this at the same moment; then one is not counted.
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 }
 

@@ -42,6 +42,8 @@ const END: Duration = Duration::from_secs(1);
 
 /// A thread at work.
 pub(super) struct Clerk<'a> {
+    /// Borrowed: its count of references is written by threads on other processors, and would be with every request.
+    shared: &'a Arc<Shared>,
     worker: Worker,
     desk: Arc<Desk>,
     ring: &'a mut Ring,
@@ -59,7 +61,7 @@ pub(super) struct Clerk<'a> {
 
 impl<'a> Clerk<'a> {
     pub(super) fn new(
-        shared: &Arc<Shared>,
+        shared: &'a Arc<Shared>,
         slot: &Arc<Slot>,
         number: usize,
         ring: &'a mut Ring,
@@ -73,7 +75,19 @@ impl<'a> Clerk<'a> {
             desk: Some(Arc::clone(&desk)),
         };
         let (scratch, letters) = Default::default();
-        Self { worker, desk, ring, number, seat, scratch, letters, held: 0, idle: true, touched: false }
+        Self {
+            shared,
+            worker,
+            desk,
+            ring,
+            number,
+            seat,
+            scratch,
+            letters,
+            held: 0,
+            idle: true,
+            touched: false,
+        }
     }
 
     /// Works until the mount ends. Gives the error if it was something else that ended it.
@@ -95,11 +109,14 @@ impl<'a> Clerk<'a> {
         loop {
             self.read_letters()?;
             self.rest();
-            if self.held > 0 && !self.desk.sleeps() {
+            let awaits = self.held > 0;
+            if awaits && !self.desk.sleeps() {
                 continue;
             }
             let event = self.ring.next(self.touched.then_some(IDLE));
-            self.desk.wakes();
+            if awaits {
+                self.desk.wakes();
+            }
             match event? {
                 Event::Request(entry) => self.request(entry)?,
                 Event::Woken => {}
@@ -138,7 +155,7 @@ impl<'a> Clerk<'a> {
     }
 
     fn queue(&self) -> &Queue {
-        &self.worker.shared.rings.queues[self.number]
+        &self.shared.rings.queues[self.number]
     }
 
     /// It is done with what was at hand. It counts as idle if requests come to it; else another of the queue must get them.
@@ -150,7 +167,7 @@ impl<'a> Clerk<'a> {
             self.idle = true;
             self.queue().done();
         } else if !self.queue().attended() {
-            hire(&self.worker.shared, self.number, true);
+            hire(self.shared, self.number, true);
         }
     }
 
@@ -163,12 +180,12 @@ impl<'a> Clerk<'a> {
     fn stay_open(&mut self) {
         if self.ring.open() == 0 && self.ring.add().is_ok() {
             // Others may have come since the last one was taken, and what they ask for may be what this one waits for.
-            stir(&self.worker.shared, self.number);
+            stir(self.shared, self.number);
         }
     }
 
     fn request(&mut self, entry: usize) -> io::Result<()> {
-        let shared = Arc::clone(&self.worker.shared);
+        let shared = self.shared;
         let nobody_else = self.begin();
         let sizes = Sizes::of(self.ring.memory(entry));
         self.queue().requests.one_more();
@@ -195,11 +212,11 @@ impl<'a> Clerk<'a> {
         if nobody_else {
             if busy || waits {
                 // Small requests must not stand behind those of a heavy writer.
-                hire(&shared, self.number, busy);
+                hire(shared, self.number, busy);
             } else if large && !self.queue().has(MOST_LARGE) {
-                hire(&shared, self.number, false);
+                hire(shared, self.number, false);
             } else {
-                worker::wake_tender(&shared);
+                worker::wake_tender(shared);
             }
         }
         self.desk.begin(entry, self.ring.open() > 0 || self.ring.len() < MOST, !company);
@@ -238,9 +255,9 @@ impl<'a> Clerk<'a> {
     fn leave(&mut self, entry: usize) {
         let Some(mut memory) = self.ring.lend(entry) else { return };
         self.held += 1;
-        let (desk, shared) = (Arc::clone(&self.desk), Arc::clone(&self.worker.shared));
+        let desk = Arc::clone(&self.desk);
         let worker = Worker {
-            shared: Arc::clone(&shared),
+            shared: Arc::clone(self.shared),
             slot: Arc::default(),
             queue: Some(self.number),
             desk: None,
@@ -261,7 +278,7 @@ impl<'a> Clerk<'a> {
             }
             desk.post(Letter::Done { entry, memory, body });
         };
-        aside::give(&shared, Task::Other(Box::new(job)));
+        aside::give(self.shared, Task::Other(Box::new(job)));
         self.stay_open();
     }
 }

@@ -6,8 +6,8 @@ mod state;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use extol_vfs::{
-    Attr, Creds, DirEntry, Done, Fallocate, FileExtent, FileId, FileKind, FileSystem, FsError, Job, NewNode,
-    Rdev, ReadDone, ReadJob, RenameFlags, Result, Seek, SetAttr, SetTime, StatFs, XattrSet,
+    Attr, Creds, DirEntry, Done, Fallocate, FileExtent, FileId, FileKind, FileSystem, FsError, NewNode, Rdev,
+    ReadDone, ReadJob, RenameFlags, Result, Seek, SetAttr, SetTime, StatFs, XattrSet,
 };
 use parking_lot::{Condvar, Mutex};
 use state::{State, now};
@@ -402,14 +402,14 @@ impl FileSystem for MemFs {
         self.state.lock().node(ino).map(drop)
     }
 
-    fn fsync_then(&self, ino: u32, data_only: bool, done: Done, aside: &mut dyn FnMut(Job)) {
+    fn fsync_then(&self, ino: u32, data_only: bool, done: Done, aside: &mut dyn extol_vfs::Aside) {
         if let Some(asked) = &mut *self.asked.lock() {
             asked.push(done);
             self.moved_on.notify_all();
             return;
         }
         let result = self.fsync(ino, data_only);
-        aside(Box::new(move || done(result)));
+        aside.give(Box::new(move || done(result)));
     }
 
     fn sync(&self) -> Result<()> {

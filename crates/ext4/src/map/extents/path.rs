@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use extol_device::BlockNr;
 use extol_vfs::{FsError, Result};
+use smallvec::SmallVec;
 
 use super::node::{END_OF_SPACE, MAX_DEPTH, View};
 use crate::map::store::{Cached, Store};
@@ -35,8 +36,8 @@ pub(super) struct Step<B> {
 /// A way from the root down to a leaf. Any change of the tree makes it stale.
 #[derive(Debug)]
 pub(super) struct Path<B> {
-    /// Root first; never empty.
-    pub steps: Vec<Step<B>>,
+    /// Root first; never empty. Most trees are a root alone, or with one level below it: those take no memory of their own.
+    pub steps: SmallVec<[Step<B>; 2]>,
 }
 
 impl<B: Cached> Path<B> {
@@ -46,7 +47,7 @@ impl<B: Cached> Path<B> {
         if depth > MAX_DEPTH {
             return Err(root.corrupt("extent tree is too deep"));
         }
-        let mut steps = Vec::with_capacity(usize::from(depth) + 1);
+        let mut steps = SmallVec::with_capacity(usize::from(depth) + 1);
         let (mut nr, mut lo, mut hi) = (BlockNr(0), 0, u64::from(END_OF_SPACE));
         for level in (0..=depth).rev() {
             let is_root = level == depth;
