@@ -1,12 +1,12 @@
 //! `extol bench medium`: Linux's ext4 on an emulated medium.
 
 use extol_bench::medium::{READY, Served, Stats};
-use extol_device::{BlockDevice as _, Direct, FileDevice, OpenOptions, Profile};
+use extol_device::{BlockDevice as _, Direct, FileDevice, OpenOptions, Profile, ScatteredWrite, Wait};
 use extol_testkit::{
     KernelMount, LoopDevice, Need, Scratch, mounted_type, require, run, run_ok, tool, unmount,
 };
 use rustix::process::Signal;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, IoSlice, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Barrier;
@@ -135,6 +135,46 @@ fn requests_through_the_loop_device_wait_side_by_side() {
     };
     for op in ["read", "write"] {
         assert!((0..20).any(|_| side_by_side(op)), "each {op} waited for the one before");
+    }
+}
+
+#[test]
+fn durable_batches_on_a_block_device_are_their_writes_and_one_flush_behind_them() {
+    if !require(&NEEDS) {
+        return;
+    }
+    // A write takes 20 ms, a flush 50, and others go on beside either: a flush that did not wait for the writes would show.
+    let profile = "custom:latency=20ms,flush=50ms,depth=16".parse().expect("a profile");
+    let scratch = Scratch::in_memory();
+    let backing = scratch.join("backing.img");
+    std::fs::File::create(&backing).and_then(|file| file.set_len(16 << 20)).expect("a file");
+    let medium = Served::start_over(bin(), &profile, &backing).expect("it comes up");
+    let device =
+        FileDevice::open(medium.device(), &OpenOptions::read_write().direct(Direct::On)).expect("open");
+    assert!(device.fua_together());
+    for (round, wait) in [Wait::Sleep, Wait::Poll, Wait::Sleep, Wait::Poll].into_iter().enumerate() {
+        let bytes = [round as u8 + 1; 4096];
+        let bufs = [IoSlice::new(&bytes)];
+        // One alone, then three.
+        for offsets in [&[0][..], &[1 << 20, 2 << 20, 3 << 20]] {
+            let writes: Vec<_> =
+                offsets.iter().map(|&offset| ScatteredWrite { offset, bufs: &bufs }).collect();
+            let before = medium.stats().expect("the server answers");
+            let start = Instant::now();
+            device.write_scattered_fua(&writes, wait).expect("write");
+            let took = start.elapsed();
+            let after = medium.stats().expect("the server answers");
+            let (made, flushed) = (after.writes - before.writes, after.flushes - before.flushes);
+            assert_eq!(made, writes.len() as u64);
+            // (Two, if a write of three was late.)
+            assert!(flushed == 1 || (flushed == 2 && made == 3), "{flushed} flushes for {made} writes");
+            assert!(took >= Duration::from_millis(70), "{took:?}: the flush did not wait for the writes");
+            for &offset in offsets {
+                let mut back = [0; 4096];
+                device.read_at(&mut back, offset).expect("read");
+                assert_eq!(back, bytes);
+            }
+        }
     }
 }
 

@@ -26,7 +26,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use extol_device::{BlockDevice, MemDevice, Result, ScatteredWrite, SharedDevice, joined};
+use extol_device::{BlockDevice, MemDevice, Result, ScatteredWrite, SharedDevice, Wait, joined};
 use parking_lot::Mutex;
 use rand::Rng as _;
 
@@ -247,7 +247,7 @@ impl BlockDevice for Taped {
         self.write_all(writes, false)
     }
 
-    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], _: Wait) -> Result<()> {
         self.write_all(writes, true)
     }
 

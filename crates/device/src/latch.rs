@@ -15,7 +15,7 @@
 //! writes that ran beside it have ended, and none of them has latched ([`Durable`]).
 
 use crate::coalesce::FlushCoalescer;
-use crate::{BlockDevice, DeviceError, Result, ScatteredWrite};
+use crate::{BlockDevice, DeviceError, Result, ScatteredWrite, Wait};
 use extol_sync::{Condvar, Mutex};
 use std::collections::BTreeSet;
 use std::io::IoSlice;
@@ -138,8 +138,8 @@ impl<D: BlockDevice> BlockDevice for FailLatch<D> {
         self.guarded(|d| d.write_scattered(writes))
     }
 
-    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
-        self.durable.run(|| self.guarded(|d| d.write_scattered_fua(writes)))
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], wait: Wait) -> Result<()> {
+        self.durable.run(|| self.guarded(|d| d.write_scattered_fua(writes, wait)))
     }
 
     fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {
@@ -201,7 +201,10 @@ mod tests {
                 d.write_fua(&[2; 512], 0),
                 d.write_vectored_at(&[IoSlice::new(&[2; 512])], 0),
                 d.write_scattered(&[ScatteredWrite { offset: 0, bufs: &[IoSlice::new(&[2; 512])] }]),
-                d.write_scattered_fua(&[ScatteredWrite { offset: 0, bufs: &[IoSlice::new(&[2; 512])] }]),
+                d.write_scattered_fua(
+                    &[ScatteredWrite { offset: 0, bufs: &[IoSlice::new(&[2; 512])] }],
+                    Wait::Poll,
+                ),
                 d.flush(),
                 d.discard(0, 4096),
                 d.zero_range(0, 4096),

@@ -40,7 +40,9 @@ pub use memory::MemDevice;
 pub use priority::{IoPriority, Membership, PriorityGroup};
 pub use recording::{Event, RecordingDevice};
 pub use sys::MountRequest;
-pub use types::{BlockNr, BlockSize, DeviceError, DeviceOp, ReadDone, Result, ScatteredRead, ScatteredWrite};
+pub use types::{
+    BlockNr, BlockSize, DeviceError, DeviceOp, ReadDone, Result, ScatteredRead, ScatteredWrite, Wait,
+};
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -125,7 +127,7 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
 
     /// Does all these writes as [`write_scattered`](BlockDevice::write_scattered) does, and makes them (and only them, necessarily)
     /// durable before returning. After an error any of them may or may not be done.
-    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], _wait: Wait) -> Result<()> {
         self.write_scattered(writes)?;
         self.flush()
     }
@@ -215,8 +217,8 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
         (**self).write_scattered(writes)
     }
 
-    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
-        (**self).write_scattered_fua(writes)
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], wait: Wait) -> Result<()> {
+        (**self).write_scattered_fua(writes, wait)
     }
 
     fn fua_together(&self) -> bool {

@@ -10,6 +10,7 @@
 //! | `fsync_batching=none\|static\|adaptive` | how an fsync waits for others, default adaptive |
 //! | `min_batch_time=N`, `max_batch_time=N` | bounds of that wait in microseconds, default 0 and 15000 |
 //! | `fua=auto\|never\|always` | fast commits by durable writes instead of a flush where that is faster, never, or wherever they can; default auto |
+//! | `commit_poll=auto\|never\|always` | who leads such a commit looks for its end for at most 300 us before it sleeps: where that is faster, never, or wherever it can; default auto |
 //! | `async_checkpoint[=PERCENT]`, `noasync_checkpoint` | write home in the background when less of the log is free; default off |
 //! | `checkpoint=merge\|nomerge` (`checkpoint_merge`, `nocheckpoint_merge`) | one thread answers all whole-volume syncs, default merge |
 //! | `ckpt_thread_ioprio=be:N\|rt:N\|idle` | I/O priority of that thread, default `be:3` |
@@ -25,7 +26,7 @@ use std::time::Duration;
 use extol_device::{IoPriority, SharedDevice};
 use extol_journal::FreeThreshold;
 use extol_journal::batching::{BatchPolicy, Batching};
-use extol_journal::fast::FuaPolicy;
+use extol_journal::fast::{FuaPolicy, PollPolicy};
 
 /// `data=`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -126,6 +127,8 @@ pub struct MountOptions {
     pub batching: Batching,
     /// `fua=`.
     pub fua: FuaPolicy,
+    /// `commit_poll=`.
+    pub commit_poll: PollPolicy,
     /// `fast_commit`, `nofast_commit`; `None`: on if the volume has the feature and room for it.
     pub fast_commit: Option<bool>,
     /// `async_checkpoint=`; `None`: `noasync_checkpoint`.
@@ -196,6 +199,7 @@ impl Default for MountOptions {
             nodelalloc: false,
             batching: Batching::default(),
             fua: FuaPolicy::default(),
+            commit_poll: PollPolicy::default(),
             fast_commit: None,
             async_checkpoint: None,
             checkpoint_merge: true,
@@ -387,6 +391,10 @@ impl MountOptions {
             "fua" => {
                 let known = FuaPolicy::NAMES.iter().find(|(name, _)| Some(*name) == value);
                 self.fua = known.ok_or_else(bad)?.1;
+            }
+            "commit_poll" => {
+                let known = PollPolicy::NAMES.iter().find(|(name, _)| Some(*name) == value);
+                self.commit_poll = known.ok_or_else(bad)?.1;
             }
             "min_batch_time" => {
                 self.batching.min = Duration::from_micros(small(u64::from(u32::MAX))? as u64);

@@ -71,8 +71,8 @@ pub enum Rank {
     Deferred,
     /// File data that fast commits vouch for.
     Witnesses,
-    /// Which way fast commits become durable.
-    Trips,
+    /// Which way fast commits become durable, and how their leaders wait.
+    Ways,
     /// The superblock of the log.
     LogSuperblock,
     /// A shard of the clean file data: every write asks there, whatever its caller holds.
@@ -264,7 +264,7 @@ const RANKS: [Rank; 24] = [
     Rank::FastCommit,
     Rank::Deferred,
     Rank::Witnesses,
-    Rank::Trips,
+    Rank::Ways,
     Rank::LogSuperblock,
     Rank::DataCache,
 ];

@@ -215,6 +215,7 @@ fn fast_commits(page: &mut Page, f: &FastCommitStats) {
         f.one_trip,
     );
     page.counter("fast_commit_each_total", "Fast commits by durable writes, without a flush.", f.each);
+    page.counter("fast_commit_polled_total", "Of these, those whose leader polled for their end.", f.polled);
     page.counter("fast_commit_heads_total", "Fast commits that were the first of a transaction.", f.heads);
     page.counter("fast_commit_cleared_total", "Times that void fast commits were cleared.", f.cleared);
     page.gauge(

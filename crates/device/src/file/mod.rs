@@ -19,12 +19,14 @@
 //! where it may be used, else one by one; so do batches of reads (`scattered_reads.rs`).
 //!
 //! *Flushes* of several threads are merged (`coalesce.rs`). A FUA write is a write with `RWF_DSYNC`. It is a write and a
-//! flush where the kernel does not know that, and on a direct block device: there Linux makes the write itself durable
+//! flush where the kernel does not know that, and on a direct block device if it is a call of its own: there Linux makes the write itself durable
 //! (with a flush of its own where the device knows no FUA) and then flushes all the same, so the flag costs a trip to the
-//! medium more.
+//! medium more. Writes through io_uring do not get that second flush, so batches have the flag on block devices, too. Who waits for such a
+//! batch may look for its end before he sleeps (`poll.rs`).
 
 mod busy;
 mod open;
+mod poll;
 mod scattered;
 mod scattered_reads;
 mod transfer;
@@ -39,7 +41,7 @@ use crate::aligned::{AlignedBuf, BOUNCE_MAX, BufferPool};
 use crate::coalesce::FlushCoalescer;
 use crate::range_lock::{Coverage, RangeLock};
 use crate::{
-    BlockDevice, DeviceError, DeviceOp, ReadDone, Result, ScatteredRead, ScatteredWrite, check_range,
+    BlockDevice, DeviceError, DeviceOp, ReadDone, Result, ScatteredRead, ScatteredWrite, Wait, check_range,
     check_writable, pipe, sys, total_len,
 };
 use rustix::fs::FallocateFlags;
@@ -64,7 +66,7 @@ pub struct FileDevice {
     direct: Option<DirectIo>,
     /// The kernel discards and zeroes multiples of this many bytes.
     unit: u64,
-    /// FUA writes carry `RWF_DSYNC`. Cleared when the kernel turns out not to know it here.
+    /// FUA writes that are calls of their own carry `RWF_DSYNC`. Cleared when the kernel turns out not to know it here.
     dsync_works: AtomicBool,
     /// Bytes go from pipes to it without a copy. Cleared when the kernel turns out not to do that here.
     splice_works: AtomicBool,
@@ -380,22 +382,23 @@ impl BlockDevice for FileDevice {
     }
 
     fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
-        scattered::write(self, writes, false)
+        scattered::write(self, writes, None)
     }
 
-    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], wait: Wait) -> Result<()> {
         if self.fua_together() {
-            let result = scattered::write(self, writes, true);
+            let result = scattered::write(self, writes, Some(wait));
             if !self.lacks_dsync(&result) {
                 return result;
             }
         }
-        scattered::write(self, writes, false)?;
+        scattered::write(self, writes, None)?;
         self.flush()
     }
 
     fn fua_together(&self) -> bool {
-        self.direct.is_some() && !self.rings.refused() && self.dsync_works.load(Ordering::Relaxed)
+        let known = self.is_block_device || self.dsync_works.load(Ordering::Relaxed);
+        known && self.direct.is_some() && !self.rings.refused()
     }
 
     fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {

@@ -20,7 +20,7 @@ use super::uring::Outcome;
 use super::{DirectIo, FileDevice};
 use crate::aligned::{BOUNCE_MAX, Pooled};
 use crate::range_lock::Coverage;
-use crate::{DeviceError, DeviceOp, Result, ScatteredWrite, check_range, check_writable};
+use crate::{DeviceError, DeviceOp, Result, ScatteredWrite, Wait, check_range, check_writable};
 use std::io::{self, IoSlice};
 
 /// Most bytes of copies in one group.
@@ -28,8 +28,8 @@ const COPIES_MAX: usize = 2 * BOUNCE_MAX;
 /// Most writes in one group.
 const GROUP_MAX: usize = 256;
 
-/// All these writes; `durable`: each is on the medium when this returns.
-pub(super) fn write(device: &FileDevice, writes: &[ScatteredWrite<'_>], durable: bool) -> Result<()> {
+/// All these writes; `durable`: each is on the medium when this returns, and so the thread waits for it.
+pub(super) fn write(device: &FileDevice, writes: &[ScatteredWrite<'_>], durable: Option<Wait>) -> Result<()> {
     let mut total = 0u64;
     for write in writes {
         let len = write.len();
@@ -39,7 +39,7 @@ pub(super) fn write(device: &FileDevice, writes: &[ScatteredWrite<'_>], durable:
     }
     let direct = device.direct.as_ref().filter(|_| !device.rings.refused());
     let Some(direct) = direct else {
-        return one_by_one(device, writes, durable);
+        return one_by_one(device, writes, durable.is_some());
     };
     let mut group = Group::new(direct, total);
     let mut others = Vec::new();
@@ -57,7 +57,7 @@ pub(super) fn write(device: &FileDevice, writes: &[ScatteredWrite<'_>], durable:
         }
     }
     group.write(device, durable)?;
-    one_by_one(device, &others, durable)
+    one_by_one(device, &others, durable.is_some())
 }
 
 fn one_by_one(device: &FileDevice, writes: &[ScatteredWrite<'_>], durable: bool) -> Result<()> {
@@ -140,7 +140,7 @@ impl<'a> Group<'a> {
         (buffer, start)
     }
 
-    fn write(&self, device: &FileDevice, durable: bool) -> Result<()> {
+    fn write(&self, device: &FileDevice, durable: Option<Wait>) -> Result<()> {
         let copies: Vec<Option<[IoSlice<'_>; 1]>> = self
             .writes
             .iter()
@@ -166,11 +166,13 @@ impl<'a> Group<'a> {
             .iter()
             .map(|job| self.direct.locks.lock(job.offset..job.offset + job.len(), Coverage::Whole))
             .collect();
-        // One alone has nothing to be at the same time with: the plain call is faster.
-        let outcomes = if jobs.len() > 1 { device.rings.write(&device.file, &jobs, durable) } else { None };
+        // One alone has nothing to be at the same time with: the plain call is faster. A durable one can be polled for, and is one flush
+        // less on a block device.
+        let queued = jobs.len() > 1 || durable.is_some();
+        let outcomes = if queued { device.rings.write(&device.file, &jobs, durable) } else { None };
         let outcomes = outcomes.unwrap_or_else(|| jobs.iter().map(|_| Outcome::NotDone).collect());
         for (job, outcome) in jobs.iter().zip(outcomes) {
-            self.finish(device, job, outcome, durable)
+            self.finish(device, job, outcome, durable.is_some())
                 .map_err(|e| DeviceError::new(DeviceOp::Write, job.offset, job.len(), e))?;
         }
         Ok(())

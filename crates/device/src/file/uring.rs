@@ -21,10 +21,11 @@
 //! [`Outcome::NotDone`]: the caller makes the ordinary system call, which gives the true answer. After a real failure
 //! nothing more is pushed; but reads are independent of each other, and go on.
 //!
-//! Whoever waits for writes waits for all of them, and is woken once. For each read somebody else waits, so of those that are on
+//! Whoever waits for writes waits for all of them, and is woken once, or polls for them first (`poll.rs`). For each read somebody else waits, so of those that are on
 //! their way the first half is waited for, then half of the rest, and so on: each is told of as soon as it is noticed.
 
-use crate::{ScatteredRead, ScatteredWrite};
+use super::poll::poll;
+use crate::{ScatteredRead, ScatteredWrite, Wait};
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use parking_lot::Mutex;
 use std::fs::File;
@@ -71,13 +72,13 @@ impl std::fmt::Debug for Rings {
 }
 
 impl Rings {
-    /// Does these writes to `file` and gives what became of each; `durable`: each is, once it is done. `None`: no ring to be
-    /// had, nothing was done.
+    /// Does these writes to `file` and gives what became of each; `durable`: each is, once it is done, and so the thread waits for it.
+    /// `None`: no ring to be had, nothing was done.
     pub(super) fn write(
         &self,
         file: &File,
         jobs: &[ScatteredWrite<'_>],
-        durable: bool,
+        durable: Option<Wait>,
     ) -> Option<Vec<Outcome>> {
         let mut outcomes: Vec<Outcome> = jobs.iter().map(|_| Outcome::NotDone).collect();
         let ran = self.run(file, Jobs::Writes(jobs, durable), &mut |i, _, outcome| outcomes[i] = outcome);
@@ -212,8 +213,10 @@ fn run(ring: &mut IoUring, file: &File, mut jobs: Jobs<'_, '_>, ended: Ended<'_>
         // While there is more to push, half a queue at a time keeps the device busy with few system calls. Somebody waits for
         // each read: half of them at a time, too.
         let all = !independent && (failed || waiting.is_empty());
-        let result = flight.ring.submit_and_wait(if all { out } else { out.div_ceil(2) });
-        let result = result.map(drop).or_else(|e| match e.kind() {
+        let polled = if all && jobs.is_polled() { flight.poll(out) } else { Ok(()) };
+        let result = polled
+            .and_then(|()| flight.ring.submit_and_wait(if all { out } else { out.div_ceil(2) }).map(drop));
+        let result = result.or_else(|e| match e.kind() {
             io::ErrorKind::Interrupted => Ok(()),
             _ => Err(e),
         });
@@ -251,8 +254,8 @@ impl Outcome {
 
 /// What is to be done, borrowed until all of it has ended.
 enum Jobs<'a, 'b> {
-    /// True: each is to be durable once it has ended.
-    Writes(&'a [ScatteredWrite<'b>], bool),
+    /// Whether each is to be durable once it has ended, and how the thread waits for that.
+    Writes(&'a [ScatteredWrite<'b>], Option<Wait>),
     /// Independent of each other: if one fails, the others go on.
     Reads(&'a mut [ScatteredRead<'b>]),
 }
@@ -263,6 +266,11 @@ impl<'b> Jobs<'_, 'b> {
             Self::Writes(writes, _) => writes.len(),
             Self::Reads(reads) => reads.len(),
         }
+    }
+
+    /// Somebody waits for them and polls.
+    fn is_polled(&self) -> bool {
+        matches!(self, Self::Writes(_, Some(Wait::Poll)))
     }
 
     /// Job `i`, if it is a read. The kernel must not have it.
@@ -282,7 +290,7 @@ impl<'b> Jobs<'_, 'b> {
                 // `IoSlice` is `iovec` by definition; the caller sees to it that there are at most `MAX_BUFFERS`.
                 opcode::Writev::new(fd, job.bufs.as_ptr().cast(), job.bufs.len() as u32)
                     .offset(job.offset)
-                    .rw_flags(if *durable { libc::RWF_DSYNC } else { 0 })
+                    .rw_flags(if durable.is_some() { libc::RWF_DSYNC } else { 0 })
                     .build()
             }
             Self::Reads(reads) => {
@@ -314,6 +322,13 @@ impl InFlight<'_> {
         #[allow(unsafe_code)]
         unsafe { self.ring.submission().push(&entry) }.map_err(|_| io::Error::other("the queue is full"))?;
         self.pushed += 1;
+        Ok(())
+    }
+
+    /// Submits, and looks whether so many have completed until they have or it takes too long.
+    fn poll(&mut self, wanted: usize) -> io::Result<()> {
+        self.ring.submit()?;
+        poll(|| self.ring.completion().len() >= wanted);
         Ok(())
     }
 
@@ -383,7 +398,9 @@ mod tests {
         let bufs: Vec<_> = memory.iter().map(|m| [IoSlice::new(m)]).collect();
         let rings = Rings::default();
         for round in 0..3 {
-            let outcomes = rings.write(&file, &jobs(&bufs), round == 2).expect("ring");
+            let outcomes = rings
+                .write(&file, &jobs(&bufs), [None, Some(Wait::Sleep), Some(Wait::Poll)][round])
+                .expect("ring");
             assert!(outcomes.iter().all(|o| matches!(o, Outcome::Done(4096))), "{outcomes:?}");
         }
         assert_eq!((rings.made(), rings.refused()), (1, false));
@@ -405,7 +422,7 @@ mod tests {
         let full = File::options().write(true).open("/dev/full").expect("open");
         let read_only = File::open("/dev/null").expect("open");
         for (file, code) in [(&full, libc::ENOSPC), (&read_only, libc::EBADF)] {
-            let outcomes = rings.write(file, &jobs(&bufs), false).expect("ring");
+            let outcomes = rings.write(file, &jobs(&bufs), None).expect("ring");
             assert!(
                 matches!(&outcomes[0], Outcome::Failed(e) if e.raw_os_error() == Some(code)),
                 "{outcomes:?}"
@@ -414,7 +431,7 @@ mod tests {
             assert_eq!((rings.made(), rings.refused()), (1, false));
         }
         rings.refuse();
-        assert!(rings.write(&full, &jobs(&bufs), false).is_none());
+        assert!(rings.write(&full, &jobs(&bufs), None).is_none());
         assert_eq!(rings.made(), 0);
     }
 
@@ -427,7 +444,7 @@ mod tests {
             let bufs: Vec<_> = memory.iter().map(|m| [IoSlice::new(m)]).collect();
             let jobs = jobs(&bufs);
             let mut flight = InFlight { ring: &mut ring, pushed: 0, reaped: 0 };
-            let mut jobs = Jobs::Writes(&jobs, false);
+            let mut jobs = Jobs::Writes(&jobs, None);
             for i in 0..DEPTH / 2 {
                 flight.push(&file, &mut jobs, i).expect("push");
             }

@@ -197,6 +197,7 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
     }
     journal.set_batching(options.batching);
     journal.set_fua(options.fua);
+    journal.set_commit_poll(options.commit_poll);
     journal.set_async_checkpoint(options.async_checkpoint.filter(|_| !options.read_only))?;
     // Where the volume can have fast commits, their source has turned them on.
     if !fast_commits.on {

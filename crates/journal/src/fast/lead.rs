@@ -62,7 +62,7 @@
 
 use std::sync::Arc;
 
-use extol_device::ScatteredWrite;
+use extol_device::{ScatteredWrite, Wait};
 use extol_sync::atomic::Ordering;
 use extol_sync::rank::Guard;
 use extol_sync::thread;
@@ -295,6 +295,7 @@ impl Journal {
                 self.counters.distributions.fast_commit.record(took);
                 let waiting = state.fast.waiting;
                 state.fast.batcher.ended(now, took, batch.requests, waiting);
+                self.fast.ways.lock().polls.ended(now, took, batch.requests);
             }
             Outcome::Durable => {}
         }
@@ -389,10 +390,12 @@ impl Journal {
         // What makes it count, and what must be there before.
         let block = if place.first { self.block_size().len() } else { bytes.len() };
         let (counts, others) = bytes.split_at(block.min(bytes.len()));
-        if others.is_empty() && data != Data::Loose && !taken.is_empty() && !log.is_external() {
+        // Without data it saves waking up between write and flush, where a durable write by itself is these two.
+        let together = !taken.is_empty() || (log.fua_is_flush() && self.may_settle_each());
+        if others.is_empty() && data != Data::Loose && together && !log.is_external() {
             self.counters.flushes_saved.add(1);
             #[cfg(feature = "planted-bugs")]
-            if crate::planted::has(crate::planted::Bug::DataLeftBehind) {
+            if crate::planted::has(crate::planted::Bug::DataLeftBehind) && !taken.is_empty() {
                 return taken
                     .write_behind(|| self.write_and_flush(|| log.write_fast(place.at, counts, false)));
             }
@@ -439,18 +442,22 @@ impl Journal {
     /// Data and records, durable on return: the faster way of two ([`super::trip`]).
     fn one_trip(&self, taken: Taken<'_>, records: &[ScatteredWrite<'_>]) -> Result<()> {
         let open = self.may_settle_each();
-        let way = if open { self.fast.trips.lock().way() } else { Way::Flush };
+        let (way, wait) = {
+            let ways = self.fast.ways.lock();
+            (if open { ways.trips.way() } else { Way::Flush }, ways.polls.wait())
+        };
         let began = self.clock.now_ns();
         match way {
             Way::Flush => self.write_and_flush(|| taken.write_with(records))?,
             Way::Each => {
                 self.fast.counters.each.add(1);
-                taken.write_durably_with(records)?;
+                self.fast.counters.polled.add(u64::from(wait == Wait::Poll));
+                taken.write_durably_with(records, wait)?;
                 self.check_aborted()?;
             }
         }
         if open {
-            self.fast.trips.lock().took(way, self.clock.now_ns().saturating_sub(began));
+            self.fast.ways.lock().trips.took(way, self.clock.now_ns().saturating_sub(began));
         }
         Ok(())
     }

@@ -17,6 +17,7 @@
 mod area;
 mod lead;
 mod pledge;
+mod poll;
 mod queue;
 mod reason;
 mod record;
@@ -38,6 +39,7 @@ use extol_sync::rank::{Mutex, Rank};
 
 pub(crate) use area::Area;
 pub use pledge::{Done, Job};
+pub use poll::PollPolicy;
 pub(crate) use queue::{Queue, Seat};
 pub use reason::Reason;
 pub use record::{FcEntry, FcRecord};
@@ -195,8 +197,17 @@ pub(crate) struct FastCommits {
     lead: Condvar,
     pub witnesses: Witnesses,
     /// A leaf.
-    pub trips: Mutex<trip::Trips, { Rank::Trips as u8 }>,
+    pub ways: Mutex<Ways, { Rank::Ways as u8 }>,
     pub counters: FastCounters,
+}
+
+/// How the one trip of a fast commit is made.
+#[derive(Debug, Default)]
+pub(crate) struct Ways {
+    /// With a flush or without.
+    pub trips: trip::Trips,
+    /// Whether its leader polls, if it is without.
+    pub polls: poll::Polls,
 }
 
 impl FastCommits {

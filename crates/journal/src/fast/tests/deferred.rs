@@ -86,6 +86,32 @@ fn without_a_flush() {
     }
 }
 
+/// Records alone go that way where a durable write by itself would be a flush.
+#[test]
+fn records_alone_without_a_flush() {
+    let shape = Shape { each: true, batches: true, ..PLAIN };
+    let rig = Rig::live(shape);
+    rig.journal.flush_data().unwrap();
+    let at = rig.log.position();
+    rig.fsync(12, records(1));
+    rig.fsync(12, records(1));
+    assert_eq!(rig.story(at), "fc0 settled fc1 settled");
+    assert_eq!((rig.stats().each, rig.stats().one_trip), (2, 0));
+    rig.write_data();
+    let at = rig.log.position();
+    rig.fsync(12, records(1));
+    assert_eq!(rig.story(at), "flush fc2 flush", "records that count on other data");
+    rig.write_witnessed(30, 1);
+    let at = rig.log.position();
+    rig.fsync(12, records(1));
+    assert_eq!(rig.story(at), "fc3 flush", "what else waits for a flush");
+    let rig = Rig::live(Shape { each: false, ..shape });
+    rig.journal.flush_data().unwrap();
+    let at = rig.log.position();
+    rig.fsync(12, records(1));
+    assert_eq!(rig.story(at), "fc0 flush");
+}
+
 /// Other data beside it needs the flush first, and the records more than one block: it goes out with what comes first.
 #[test]
 fn before_a_flush() {
@@ -216,8 +242,10 @@ fn defer(rig: &Rig, block: u64, byte: u8) {
 
 #[test]
 fn crashes() {
-    for (fua, each) in [(true, false), (false, false), (true, true)] {
-        assert_eq!(crash_anywhere(Shape { fua, each, ..PLAIN }, defer).unwrap(), 23);
+    for (fua, each, batches) in
+        [(true, false, false), (false, false, false), (true, true, false), (true, true, true)]
+    {
+        assert_eq!(crash_anywhere(Shape { fua, each, batches, ..PLAIN }, defer).unwrap(), 23);
     }
 }
 

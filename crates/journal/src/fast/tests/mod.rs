@@ -13,7 +13,9 @@ use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
 
-use extol_device::{BlockDevice, BlockNr, Event, MemDevice, RecordingDevice, ScatteredWrite, SharedDevice};
+use extol_device::{
+    BlockDevice, BlockNr, Event, MemDevice, RecordingDevice, ScatteredWrite, SharedDevice, Wait,
+};
 use extol_service::TestClock;
 use parking_lot::Mutex;
 
@@ -73,8 +75,9 @@ impl std::fmt::Debug for Beside {
     }
 }
 
+/// True: a durable write by itself is a write and a flush, as on a direct block device.
 #[derive(Debug)]
-struct Hooked(Arc<RecordingDevice>, Arc<Beside>);
+struct Hooked(Arc<RecordingDevice>, Arc<Beside>, bool);
 
 impl BlockDevice for Hooked {
     fn size(&self) -> u64 {
@@ -98,11 +101,15 @@ impl BlockDevice for Hooked {
     }
 
     fn write_fua(&self, buf: &[u8], offset: u64) -> extol_device::Result<()> {
+        if self.2 {
+            self.0.write_at(buf, offset)?;
+            return self.0.flush();
+        }
         self.0.write_fua(buf, offset)
     }
 
-    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> extol_device::Result<()> {
-        self.0.write_scattered_fua(writes)
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], wait: Wait) -> extol_device::Result<()> {
+        self.0.write_scattered_fua(writes, wait)
     }
 
     fn fua_together(&self) -> bool {
@@ -110,7 +117,7 @@ impl BlockDevice for Hooked {
     }
 
     fn fua_is_flush(&self) -> bool {
-        self.0.fua_is_flush()
+        self.2 || self.0.fua_is_flush()
     }
 
     fn flush(&self) -> extol_device::Result<()> {
@@ -151,9 +158,11 @@ struct Shape {
     fua: bool,
     /// Fast commits make use of that.
     each: bool,
+    /// Only batches of them are more than writes and a flush.
+    batches: bool,
 }
 
-const PLAIN: Shape = Shape { external: false, barrier: true, fua: true, each: false };
+const PLAIN: Shape = Shape { external: false, barrier: true, fua: true, each: false, batches: false };
 
 impl Rig {
     fn new(shape: Shape) -> Self {
@@ -179,7 +188,9 @@ impl Rig {
         superblock.features = features;
         let clock = Arc::new(TestClock::default());
         let beside = Arc::new(Beside::default());
-        let hooked = |disk: &Arc<RecordingDevice>| Arc::new(Hooked(Arc::clone(disk), Arc::clone(&beside)));
+        let hooked = |disk: &Arc<RecordingDevice>| {
+            Arc::new(Hooked(Arc::clone(disk), Arc::clone(&beside), shape.batches))
+        };
         let (device, log_device): (SharedDevice, SharedDevice) = (hooked(&fs), hooked(&log));
         let journal = Journal::open(JournalConfig {
             device,
