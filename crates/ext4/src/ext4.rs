@@ -216,6 +216,15 @@ impl Ext4 {
         self.op(files::read(&self.fs, ino, offset, buf, Some(ahead)))
     }
 
+    /// Takes a reference on a directory on the way of a path, if its name was looked up lately.
+    pub(crate) fn step(&self, dir: u32, name: &[u8]) -> Option<FileId> {
+        let step = names::step(&self.fs, dir, name);
+        if step.is_some() {
+            self.fs.operations.add();
+        }
+        step
+    }
+
     fn op<T>(&self, result: Result<T>) -> Result<T> {
         self.fs.operations.add();
         self.fs.note(result)

@@ -32,7 +32,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use extol_ondisk::InodeNr;
+use extol_ondisk::{InodeFlags, InodeNr};
 use extol_sync::rank::{Mutex, Rank};
 use extol_vfs::{FsError, Result};
 use foldhash::fast::RandomState;
@@ -109,6 +109,9 @@ pub(crate) struct InodeTable {
     capacity: usize,
     /// The front end says which files are open.
     counts_opens: AtomicBool,
+    /// There may be a directory whose changes are durable at once (`chattr +S`, `+D`): one was loaded, or got the flag. Set under
+    /// the lock of the inode, and for good.
+    promises: AtomicBool,
 }
 
 impl std::fmt::Debug for InodeTable {
@@ -124,6 +127,7 @@ impl InodeTable {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             capacity: (cells / SHARDS).max(4),
             counts_opens: AtomicBool::new(false),
+            promises: AtomicBool::new(false),
         }
     }
 
@@ -152,6 +156,7 @@ impl InodeTable {
         match vol.read_inode(InodeNr(ino)) {
             Ok(raw) => {
                 cell.set_kind(raw.is_dir());
+                self.note_flags(raw.flags);
                 let node = Node { ino: InodeNr(ino), raw };
                 *state = Some(InodeState::new(node, vol.journal.newest()));
                 drop(state);
@@ -166,6 +171,18 @@ impl InodeTable {
         }
     }
 
+    /// An inode has these flags. For those who have its lock.
+    pub fn note_flags(&self, flags: InodeFlags) {
+        if flags.intersects(InodeFlags::SYNC.union(InodeFlags::DIRSYNC)) {
+            self.promises.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// False if no inode in memory has the flags `S` or `D`. (Who has just had the lock of one and asks about it gets the right answer.)
+    pub fn may_promise(&self) -> bool {
+        self.promises.load(Ordering::Relaxed)
+    }
+
     /// The cell if it is in memory.
     pub fn cached(&self, ino: u32) -> Option<Arc<Cell>> {
         self.shard(ino).lock().cells.get(&ino).cloned()
@@ -173,6 +190,7 @@ impl InodeTable {
 
     /// A cell for an inode that was just created; replaces a dead one of the same number.
     pub fn insert(&self, vol: &Volume, state: InodeState) -> Arc<Cell> {
+        self.note_flags(state.node.raw.flags);
         let cell = Arc::new(Cell::loaded(state));
         self.shard(cell.ino).lock().insert(&cell, self.capacity, vol);
         cell

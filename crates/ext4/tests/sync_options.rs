@@ -81,6 +81,17 @@ fn flags_of_a_directory_promise_the_same() {
         let home = fs.lookup(fs.root(), b"home").unwrap().id.ino;
         assert_eq!(names(&fs, home), ["file"], "flag {flag:#x}");
         assert_eq!(names(&fs, fs.root()), ["home", "lost+found"], "flag {flag:#x}");
+        drop(fs);
+        // The flag was on the volume, and a directory that is made there has it, too.
+        let fs = after_a_crash(&dev, "commit=300", |fs| {
+            let home = fs.lookup(fs.root(), b"home").unwrap().id.ino;
+            let below = dir(fs, home, "below");
+            file(fs, below, "file");
+        });
+        let home = fs.lookup(fs.root(), b"home").unwrap().id.ino;
+        assert_eq!(names(&fs, home), ["below", "file"], "flag {flag:#x}");
+        let below = fs.lookup(home, b"below").unwrap().id.ino;
+        assert_eq!(names(&fs, below), ["file"], "flag {flag:#x}");
     }
 }
 

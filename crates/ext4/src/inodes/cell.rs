@@ -123,6 +123,8 @@ pub(crate) struct Cell {
     pub(super) recent: AtomicBool,
     /// Known once it is loaded.
     is_dir: OnceLock<bool>,
+    /// Of a directory: its generation, once an entry that leads to it was found in order. It does not change while it is in memory.
+    way: OnceLock<u32>,
     /// How often it was locked for a change.
     version: AtomicU64,
     /// Of a directory: the name that was looked for in vain last.
@@ -141,6 +143,7 @@ impl Cell {
             // It goes to the end of the clock: nobody looks at it for a whole round.
             recent: AtomicBool::new(false),
             is_dir: OnceLock::new(),
+            way: OnceLock::new(),
             version: AtomicU64::new(0),
             absent: Absent::default(),
             state: RwLock::new(None),
@@ -229,6 +232,18 @@ impl Cell {
     /// volume a directory may be listed below itself). Waits while the inode is being loaded; false if that fails.
     pub fn is_dir(&self) -> bool {
         *self.is_dir.wait()
+    }
+
+    /// An entry that leads to it was found in order. For those who have the lock.
+    pub fn note_way(&self, state: &InodeState) {
+        if state.is_dir() {
+            let _ = self.way.set(state.node.raw.generation);
+        }
+    }
+
+    /// The generation of a directory that paths lead through; takes no lock. Nothing if it must be looked at first.
+    pub fn way(&self) -> Option<u32> {
+        self.way.get().copied()
     }
 
     /// Locks for reading if that needs no waiting, for the lock or for data that was left to others.

@@ -151,6 +151,7 @@ fn change(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) -> Resu
     }
     if let Some(flags) = set.flags {
         apply_flags(st, flags);
+        fs.table.note_flags(st.node.raw.flags);
     }
     if let Some(project) = set.project {
         st.node.raw.projid = project;

@@ -131,11 +131,13 @@ fn write_with<T>(
 /// Makes what an operation did with names of a directory durable, where that is promised: on mounts with `sync` or `dirsync`,
 /// and in directories with the flag `S` or `D` of chattr.
 pub(crate) fn names_changed(fs: &Fs, dir: u32) -> Result<()> {
-    let promised = fs.live.dirsync() || {
-        let cell = fs.cell(dir)?;
-        let st = cell.read()?;
-        st.node.raw.flags.intersects(InodeFlags::SYNC.union(InodeFlags::DIRSYNC))
-    };
+    // Everybody who makes names in a directory wants its lock: it is not taken once more for nothing.
+    let promised = fs.live.dirsync()
+        || fs.table.may_promise() && {
+            let cell = fs.cell(dir)?;
+            let st = cell.read()?;
+            st.node.raw.flags.intersects(InodeFlags::SYNC.union(InodeFlags::DIRSYNC))
+        };
     if promised { fsync(fs, dir, false) } else { Ok(()) }
 }
 

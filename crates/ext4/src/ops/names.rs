@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use extol_journal::Handle;
 use extol_ondisk::{FileType, InodeFlags, InodeNr};
-use extol_vfs::{Attr, DirEntry, FsError, Result};
+use extol_vfs::{Attr, DirEntry, FileId, FsError, Result};
 
 use super::create::{Promise, check_dir, drop_dir_link};
 use super::files::{touch_atime, wants_atime};
@@ -89,7 +89,21 @@ fn attr_of_entry(fs: &Fs, ino: u32, dir: u32) -> Result<Attr> {
     if st.kind().is_none() {
         return Err(FsError::corrupt("inode has an impossible mode").in_inode(ino.into()));
     }
+    cell.note_way(&st);
     Ok(fs.attr(&st))
+}
+
+/// Takes a reference on a directory that is known to have this name, without its lock: paths lead through the same few all the time, and
+/// whoever makes a name in one has that lock. Nothing: it must be [looked up](lookup).
+pub(crate) fn step(fs: &Fs, dir: u32, name: &[u8]) -> Option<FileId> {
+    let seen = fs.vol.known.recall(dir, name)?;
+    fs.table.retain(seen.ino);
+    let generation =
+        if fs.vol.known.holds(seen) { fs.cell(seen.ino).ok().and_then(|cell| cell.way()) } else { None };
+    if generation.is_none() {
+        whole::forget(fs, seen.ino, 1);
+    }
+    generation.map(|generation| FileId { ino: seen.ino, generation })
 }
 
 /// Takes a reference on an inode by number.

@@ -44,6 +44,20 @@ impl Inode {
         (self.id, self.kind) = Self::take_over(&self.fs, attr);
     }
 
+    /// Becomes the directory of that name in this one, if it is known. Then that is as good as finding it and [going](Self::go) there.
+    pub(super) fn step(&mut self, name: &[u8]) -> bool {
+        let Some(id) = (self.kind == FileKind::Directory).then(|| self.fs.step(self.id.ino, name)).flatten()
+        else {
+            return false;
+        };
+        self.give_back();
+        if id.ino == self.fs.root() {
+            self.fs.forget(id.ino, 1);
+        }
+        self.id = id;
+        true
+    }
+
     fn give_back(&self) {
         if self.id.ino != self.fs.root() {
             self.fs.forget(self.id.ino, 1);

@@ -92,6 +92,9 @@ pub(super) fn resolve(fs: &Arc<Ext4>, path: &[u8], last: Last) -> Result<Spot> {
         if is_last && last == Last::Unseen && !slash {
             return Ok(Spot { dir: at, name: Some(name.into_owned()), node: None, attr: None, slash });
         }
+        if !is_last && at.step(&name) {
+            continue;
+        }
         let attr = match at.find(&name) {
             Ok(attr) => attr,
             Err(FsError::NotFound) if is_last => {

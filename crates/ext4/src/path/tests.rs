@@ -20,6 +20,45 @@ fn volume() -> Arc<Ext4> {
     Ext4::open(device, &MountOptions::default()).unwrap()
 }
 
+/// Who makes a name in a directory has its lock; whose path leads through it does not wait for that.
+#[test]
+fn a_path_leads_through_a_directory_that_is_being_changed() {
+    let fs = volume();
+    fs.create_dir_all("a/b").unwrap();
+    fs.write_file("a/b/file", b"1").unwrap();
+    let a = fs.metadata("a").unwrap().id.ino;
+    let cell = fs.inner().cell(a).unwrap();
+    let guard = cell.write().unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    let walker = std::thread::spawn({
+        let fs = Arc::clone(&fs);
+        move || {
+            let file = fs.open_file("a/b/file", OpenOptions::new().read(true));
+            let _ = tell.send(file.map(|file| file.metadata().unwrap().size));
+        }
+    });
+    let size = told.recv_timeout(std::time::Duration::from_secs(20));
+    drop(guard);
+    walker.join().unwrap();
+    assert_eq!(size.expect("it waits for the lock").unwrap(), 1);
+    // What has another name, or is another one, is not found where it was.
+    fs.rename_path("a/b", "c").unwrap();
+    let gone = fs.open_file("a/b/file", OpenOptions::new().read(true));
+    assert!(matches!(gone, Err(FsError::NotFound)));
+    fs.create_dir_all("a/b").unwrap();
+    let other = fs.open_file("a/b/file", OpenOptions::new().read(true));
+    assert!(matches!(other, Err(FsError::NotFound)));
+    fs.write_file("a/b/file", b"22").unwrap();
+    assert_eq!(fs.read_file("a/b/file").unwrap(), b"22");
+    assert_eq!(fs.read_file("c/file").unwrap(), b"1");
+    fs.write_file("plain", b"").unwrap();
+    for _ in 0..2 {
+        let through = fs.open_file("plain/file", OpenOptions::new().read(true));
+        assert!(matches!(through, Err(FsError::NotADirectory)));
+    }
+    finish(&fs);
+}
+
 /// Nothing may be referenced any more, and unmounting must work.
 fn finish(fs: &Arc<Ext4>) {
     assert_eq!(fs.stats().inodes_known, 0, "references were not given back");
