@@ -67,6 +67,18 @@ impl Drop for Server {
     }
 }
 
+/// A medium of 16 MiB in memory, and it as a device without the page cache. (What comes first is to be dropped last.)
+fn served(profile: &str) -> (Scratch, Served, FileDevice) {
+    let scratch = Scratch::in_memory();
+    let backing = scratch.join("backing.img");
+    std::fs::File::create(&backing).and_then(|file| file.set_len(16 << 20)).expect("a file");
+    let medium =
+        Served::start_over(bin(), &profile.parse().expect("a profile"), &backing).expect("it comes up");
+    let how = OpenOptions::read_write().direct(Direct::On);
+    let device = FileDevice::open(medium.device(), &how).expect("open");
+    (scratch, medium, device)
+}
+
 #[test]
 fn linux_runs_on_a_cloud_disk_and_every_fsync_is_a_flush() {
     const FILES: u64 = 10;
@@ -108,13 +120,8 @@ fn requests_through_the_loop_device_wait_side_by_side() {
     }
     // The medium takes one at a time, 50 ms each. Of four that come together the last waits for 200 ms, so all together
     // get 500 ms from the model; if something on the way let one through at a time, it would be 200 ms.
-    let profile = "custom:latency=50ms,depth=1".parse().expect("a profile");
-    let scratch = Scratch::in_memory();
-    let backing = scratch.join("backing.img");
-    std::fs::File::create(&backing).and_then(|file| file.set_len(16 << 20)).expect("a file");
-    let medium = Served::start_over(bin(), &profile, &backing).expect("it comes up");
-    let device =
-        FileDevice::open(medium.device(), &OpenOptions::read_write().direct(Direct::On)).expect("open");
+    let profile = "custom:latency=50ms,depth=1";
+    let (_scratch, medium, device) = served(profile);
     // On a busy machine four threads may come one after the other; not every time, though.
     let side_by_side = |op| {
         let before = medium.stats().expect("the server answers").modelled_seconds;
@@ -144,13 +151,8 @@ fn durable_batches_on_a_block_device_are_their_writes_and_one_flush_behind_them(
         return;
     }
     // A write takes 20 ms, a flush 50, and others go on beside either: a flush that did not wait for the writes would show.
-    let profile = "custom:latency=20ms,flush=50ms,depth=16".parse().expect("a profile");
-    let scratch = Scratch::in_memory();
-    let backing = scratch.join("backing.img");
-    std::fs::File::create(&backing).and_then(|file| file.set_len(16 << 20)).expect("a file");
-    let medium = Served::start_over(bin(), &profile, &backing).expect("it comes up");
-    let device =
-        FileDevice::open(medium.device(), &OpenOptions::read_write().direct(Direct::On)).expect("open");
+    let profile = "custom:latency=20ms,flush=50ms,depth=16";
+    let (_scratch, medium, device) = served(profile);
     assert!(device.fua_together());
     for (round, wait) in [Wait::Sleep, Wait::Poll, Wait::Sleep, Wait::Poll].into_iter().enumerate() {
         let bytes = [round as u8 + 1; 4096];
