@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use extol::mkfs::{FsType, JournalDevice, MkfsOptions, mkfs};
 use extol::options::{Atime, DataMode};
-use extol::{FuaPolicy, MountOptions};
+use extol::{MountOptions, Preference};
 use extol_device::{BlockDevice as _, MemDevice, SharedDevice};
 use extol_journal::format::{JournalSuperblock, SUPERBLOCK_SIZE};
 
@@ -290,9 +290,9 @@ impl Variant {
     /// If the variant's own options are wrong.
     pub fn load_options(&self, journal: Option<SharedDevice>, threads: bool) -> Result<MountOptions, String> {
         let mut options = MountOptions::parse(self.options)?;
-        if options.fua == FuaPolicy::Auto {
+        if options.fua == Preference::Auto {
             // What is measured is not the same in every run.
-            options.fua = FuaPolicy::Never;
+            options.fua = Preference::Never;
         }
         options.threads = threads;
         options.init_itable_delay = Some(std::time::Duration::ZERO);

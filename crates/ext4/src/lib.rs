@@ -65,7 +65,7 @@ pub use data::ahead::AheadStats;
 pub use data::cache::DataCacheStats;
 pub use ext4::Ext4;
 pub use extol_device as device;
-pub use extol_journal::fast::{FuaPolicy, PollPolicy};
+pub use extol_journal::fast::Preference;
 pub use extol_vfs as vfs;
 pub use extol_vfs::{FileSystem, FsError};
 pub use info::{Info, Replayed, info, inspect_journal, recovered, replay};

@@ -26,7 +26,7 @@ use std::time::Duration;
 use extol_device::{IoPriority, SharedDevice};
 use extol_journal::FreeThreshold;
 use extol_journal::batching::{BatchPolicy, Batching};
-use extol_journal::fast::{FuaPolicy, PollPolicy};
+use extol_journal::fast::Preference;
 
 /// `data=`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -126,9 +126,9 @@ pub struct MountOptions {
     /// `fsync_batching=`, `min_batch_time=`, `max_batch_time=` (microseconds).
     pub batching: Batching,
     /// `fua=`.
-    pub fua: FuaPolicy,
+    pub fua: Preference,
     /// `commit_poll=`.
-    pub commit_poll: PollPolicy,
+    pub commit_poll: Preference,
     /// `fast_commit`, `nofast_commit`; `None`: on if the volume has the feature and room for it.
     pub fast_commit: Option<bool>,
     /// `async_checkpoint=`; `None`: `noasync_checkpoint`.
@@ -198,8 +198,8 @@ impl Default for MountOptions {
             init_itable_delay: None,
             nodelalloc: false,
             batching: Batching::default(),
-            fua: FuaPolicy::default(),
-            commit_poll: PollPolicy::default(),
+            fua: Preference::default(),
+            commit_poll: Preference::default(),
             fast_commit: None,
             async_checkpoint: None,
             checkpoint_merge: true,
@@ -389,11 +389,11 @@ impl MountOptions {
                 self.batching.policy = known.ok_or_else(bad)?.1;
             }
             "fua" => {
-                let known = FuaPolicy::NAMES.iter().find(|(name, _)| Some(*name) == value);
+                let known = Preference::NAMES.iter().find(|(name, _)| Some(*name) == value);
                 self.fua = known.ok_or_else(bad)?.1;
             }
             "commit_poll" => {
-                let known = PollPolicy::NAMES.iter().find(|(name, _)| Some(*name) == value);
+                let known = Preference::NAMES.iter().find(|(name, _)| Some(*name) == value);
                 self.commit_poll = known.ok_or_else(bad)?.1;
             }
             "min_batch_time" => {

@@ -23,15 +23,14 @@ impl Inode {
     /// `create` or `lookup`.
     #[must_use]
     pub fn adopt(fs: &Arc<Ext4>, attr: &Attr) -> Self {
-        let (id, kind) = Self::take_over(fs, attr);
-        Self { fs: Arc::clone(fs), id, kind }
+        Self { fs: Arc::clone(fs), id: Self::take_over(fs, attr.id), kind: attr.kind }
     }
 
-    fn take_over(fs: &Ext4, attr: &Attr) -> (FileId, FileKind) {
-        if attr.id.ino == fs.root() {
-            fs.forget(attr.id.ino, 1);
+    fn take_over(fs: &Ext4, id: FileId) -> FileId {
+        if id.ino == fs.root() {
+            fs.forget(id.ino, 1);
         }
-        (attr.id, attr.kind)
+        id
     }
 
     pub(super) fn root(fs: &Arc<Ext4>) -> Result<Self> {
@@ -41,7 +40,7 @@ impl Inode {
     /// Becomes what `attr` tells of, as if it were [adopted](Self::adopt).
     pub(super) fn go(&mut self, attr: &Attr) {
         self.give_back();
-        (self.id, self.kind) = Self::take_over(&self.fs, attr);
+        (self.id, self.kind) = (Self::take_over(&self.fs, attr.id), attr.kind);
     }
 
     /// Becomes the directory of that name in this one, if it is known. Then that is as good as finding it and [going](Self::go) there.
@@ -51,10 +50,7 @@ impl Inode {
             return false;
         };
         self.give_back();
-        if id.ino == self.fs.root() {
-            self.fs.forget(id.ino, 1);
-        }
-        self.id = id;
+        self.id = Self::take_over(&self.fs, id);
         true
     }
 

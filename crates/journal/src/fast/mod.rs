@@ -18,6 +18,7 @@ mod area;
 mod lead;
 mod pledge;
 mod poll;
+mod preference;
 mod queue;
 mod reason;
 mod record;
@@ -39,13 +40,12 @@ use extol_sync::rank::{Mutex, Rank};
 
 pub(crate) use area::Area;
 pub use pledge::{Done, Job};
-pub use poll::PollPolicy;
+pub use preference::Preference;
 pub(crate) use queue::{Queue, Seat};
 pub use reason::Reason;
 pub use record::{FcEntry, FcRecord};
 pub use stats::FastCommitStats;
 pub(crate) use stats::FastCounters;
-pub use trip::FuaPolicy;
 pub use witness::Witness;
 pub(crate) use witness::{MOST as MOST_WITNESSES, Witnesses};
 

@@ -21,7 +21,8 @@
 //! This module decides and has no threads; the leader of a fast commit asks it and tells it.
 
 use extol_device::Wait;
-use serde::{Deserialize, Serialize};
+
+use super::preference::Preference;
 
 /// Commits of a window: 8 ms in memory, 20 ms on a virtual disk.
 const WINDOW: u32 = 48;
@@ -36,33 +37,8 @@ const PAUSE_NS: u64 = 2_000_000;
 /// So long takes a trip, on average, of which polling saves nothing that counts.
 const LONG_NS: u64 = 1_500_000;
 
-/// Whether who leads a fast commit polls for the end of its writes (`commit_poll=`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PollPolicy {
-    /// As measured.
-    #[default]
-    Auto,
-    /// Never: processor time is dear.
-    Never,
-    /// Wherever it can.
-    Always,
-}
-
-impl PollPolicy {
-    /// Every policy, as option values.
-    pub const NAMES: [(&'static str, Self); 3] =
-        [("auto", Self::Auto), ("never", Self::Never), ("always", Self::Always)];
-
-    /// The option value.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        Self::NAMES.iter().find(|(_, policy)| *policy == self).map_or("", |(name, _)| name)
-    }
-}
-
 /// Commits of one way, one behind the other.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Window {
     began_ns: u64,
     commits: u32,
@@ -72,7 +48,7 @@ struct Window {
 /// What was learned.
 #[derive(Debug)]
 pub(crate) struct Polls {
-    policy: PollPolicy,
+    policy: Preference,
     usual: Wait,
     trying: bool,
     window: Option<Window>,
@@ -90,7 +66,7 @@ pub(crate) struct Polls {
 impl Default for Polls {
     fn default() -> Self {
         Self {
-            policy: PollPolicy::Auto,
+            policy: Preference::Auto,
             usual: Wait::Poll,
             trying: false,
             window: None,
@@ -113,18 +89,18 @@ fn other(wait: Wait) -> Wait {
 
 impl Polls {
     /// From now on by that rule; what was learned is forgotten.
-    pub fn set(&mut self, policy: PollPolicy) {
+    pub fn set(&mut self, policy: Preference) {
         *self = Self { policy, ..Self::default() };
     }
 
     /// How the leader of the next trip waits.
     pub fn wait(&self) -> Wait {
         match self.policy {
-            PollPolicy::Never => Wait::Sleep,
-            PollPolicy::Always => Wait::Poll,
-            PollPolicy::Auto if self.average_ns > LONG_NS => Wait::Sleep,
-            PollPolicy::Auto if self.trying => other(self.usual),
-            PollPolicy::Auto => self.usual,
+            Preference::Never => Wait::Sleep,
+            Preference::Always => Wait::Poll,
+            Preference::Auto if self.average_ns > LONG_NS => Wait::Sleep,
+            Preference::Auto if self.trying => other(self.usual),
+            Preference::Auto => self.usual,
         }
     }
 
@@ -133,7 +109,7 @@ impl Polls {
         let between = now_ns.saturating_sub(self.ended_ns).saturating_sub(took_ns);
         self.ended_ns = now_ns;
         self.average_ns = (self.average_ns * 15 + took_ns) / 16;
-        if self.policy != PollPolicy::Auto {
+        if self.policy != Preference::Auto {
             return;
         }
         let Some(window) = self.window.as_mut().filter(|_| between < PAUSE_NS) else {
@@ -145,14 +121,14 @@ impl Polls {
         if window.commits == WINDOW {
             let took = now_ns.saturating_sub(window.began_ns).max(1);
             let rate = window.requests.saturating_mul(1_000_000_000) / took;
-            self.window = Some(Window { began_ns: now_ns, commits: 0, requests: 0 });
+            self.window = Some(Window { began_ns: now_ns, ..Window::default() });
             self.compare(rate);
         }
     }
 
     /// There was a pause: what is measured begins again, by the usual way.
     fn rests(&mut self, now_ns: u64) {
-        self.window = Some(Window { began_ns: now_ns, commits: 0, requests: 0 });
+        self.window = Some(Window { began_ns: now_ns, ..Window::default() });
         self.trying = false;
         self.known = None;
     }
@@ -170,10 +146,10 @@ impl Polls {
         if rate.saturating_mul(20) > usual.saturating_mul(21) {
             self.votes += 1;
             self.patience = SOON;
-        } else if rate.saturating_mul(20) < usual.saturating_mul(19) {
-            self.votes = (self.votes - 1).max(-DECIDED);
-            self.patience = (self.patience * 2).min(LATEST);
         } else {
+            if rate.saturating_mul(20) < usual.saturating_mul(19) {
+                self.votes = (self.votes - 1).max(-DECIDED);
+            }
             self.patience = (self.patience * 2).min(LATEST);
         }
         if self.votes == DECIDED {
@@ -226,9 +202,9 @@ mod tests {
     #[test]
     fn a_rule_is_a_rule() {
         let (mut polls, mut now) = (Polls::default(), 0);
-        polls.set(PollPolicy::Never);
+        polls.set(Preference::Never);
         assert_eq!(run(&mut polls, &mut now, 10_000, 100_000, 10_000), 0);
-        polls.set(PollPolicy::Always);
+        polls.set(Preference::Always);
         assert_eq!(run(&mut polls, &mut now, 10_000, 10_000, 100_000), 10_000);
     }
 

@@ -26,7 +26,7 @@
 //!
 //! This module decides and has no threads; the leader of a fast commit asks it and tells it.
 
-use serde::{Deserialize, Serialize};
+use super::preference::Preference;
 
 /// Trips of the usual way that are remembered.
 const RECENT: usize = 7;
@@ -55,35 +55,10 @@ impl Way {
     }
 }
 
-/// Whether a fast commit may go without a flush (`fua=`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum FuaPolicy {
-    /// As measured.
-    #[default]
-    Auto,
-    /// Never: for a medium whose durable writes are not to be trusted.
-    Never,
-    /// Wherever it can.
-    Always,
-}
-
-impl FuaPolicy {
-    /// Every policy, as option values.
-    pub const NAMES: [(&'static str, Self); 3] =
-        [("auto", Self::Auto), ("never", Self::Never), ("always", Self::Always)];
-
-    /// The option value.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        Self::NAMES.iter().find(|(_, policy)| *policy == self).map_or("", |(name, _)| name)
-    }
-}
-
 /// What was learned.
 #[derive(Debug)]
 pub(crate) struct Trips {
-    policy: FuaPolicy,
+    policy: Preference,
     usual: Way,
     /// Times of the last trips of the usual way, in nanoseconds.
     recent: [u64; RECENT],
@@ -97,7 +72,7 @@ pub(crate) struct Trips {
 impl Default for Trips {
     fn default() -> Self {
         Self {
-            policy: FuaPolicy::Auto,
+            policy: Preference::Auto,
             usual: Way::Flush,
             recent: [0; RECENT],
             known: 0,
@@ -110,17 +85,17 @@ impl Default for Trips {
 
 impl Trips {
     /// From now on by that rule; what was learned is forgotten.
-    pub fn set(&mut self, policy: FuaPolicy) {
+    pub fn set(&mut self, policy: Preference) {
         *self = Self { policy, ..Self::default() };
     }
 
     /// The way of the next trip that both are open to.
     pub fn way(&self) -> Way {
         match self.policy {
-            FuaPolicy::Never => Way::Flush,
-            FuaPolicy::Always => Way::Each,
-            FuaPolicy::Auto if self.left == 0 => self.usual.other(),
-            FuaPolicy::Auto => self.usual,
+            Preference::Never => Way::Flush,
+            Preference::Always => Way::Each,
+            Preference::Auto if self.left == 0 => self.usual.other(),
+            Preference::Auto => self.usual,
         }
     }
 
@@ -184,11 +159,11 @@ mod tests {
     #[test]
     fn a_rule_is_a_rule() {
         let mut trips = Trips::default();
-        trips.set(FuaPolicy::Never);
+        trips.set(Preference::Never);
         assert_eq!(run(&mut trips, 100, |_| 100, |_| 10), 0);
-        trips.set(FuaPolicy::Always);
+        trips.set(Preference::Always);
         assert_eq!(run(&mut trips, 100, |_| 10, |_| 100), 100);
-        trips.set(FuaPolicy::Auto);
+        trips.set(Preference::Auto);
         assert_eq!(run(&mut trips, SOON, |_| 100, |_| 10), 0, "from the beginning");
     }
 

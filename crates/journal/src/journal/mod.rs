@@ -61,7 +61,7 @@ use crate::batching::{Batcher, Batching, Gather};
 use crate::cache::{BlockCache, Buf};
 use crate::checkpoint::policy::FreeThreshold;
 use crate::checkpoint::{CheckpointList, Rounds};
-use crate::fast::{Area, FastCommits, FuaPolicy, PollPolicy, Queue, Seat};
+use crate::fast::{Area, FastCommits, Preference, Queue, Seat};
 use crate::log::Log;
 use crate::space::LogSpace;
 use crate::stats::Counters;
@@ -404,12 +404,12 @@ impl Journal {
     }
 
     /// Says whether a fast commit may go without a flush, by durable writes. At first as measured.
-    pub fn set_fua(&self, policy: FuaPolicy) {
+    pub fn set_fua(&self, policy: Preference) {
         self.fast.ways.lock().trips.set(policy);
     }
 
     /// Says whether who leads a fast commit polls for the end of its writes. At first as measured.
-    pub fn set_commit_poll(&self, policy: PollPolicy) {
+    pub fn set_commit_poll(&self, policy: Preference) {
         self.fast.ways.lock().polls.set(policy);
     }
 

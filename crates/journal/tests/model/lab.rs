@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use extol_device::{BlockNr, BlockSize, FailLatch, MemDevice};
-use extol_journal::fast::FuaPolicy;
+use extol_journal::fast::Preference;
 use extol_journal::format::{FcTag, Features, JournalSuperblock, MIN_LOG_BLOCKS};
 use extol_journal::recovery::{read_superblock, recover_to_device};
 use extol_journal::{
@@ -120,7 +120,7 @@ impl Lab {
         .unwrap();
         // What is measured has no place in a model: one way or the other.
         let each = fast && below(2) == 0;
-        journal.set_fua(if each { FuaPolicy::Always } else { FuaPolicy::Never });
+        journal.set_fua(if each { Preference::Always } else { Preference::Never });
         let services = match work {
             Work::Services => Some(Services::start(&journal).unwrap()),
             Work::Callers => {

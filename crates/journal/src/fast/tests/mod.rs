@@ -210,7 +210,7 @@ impl Rig {
             clock: clock.clone(),
         })
         .unwrap();
-        journal.set_fua(if shape.each { FuaPolicy::Always } else { FuaPolicy::Never });
+        journal.set_fua(if shape.each { Preference::Always } else { Preference::Never });
         let source = Arc::new(Answers::default());
         journal.set_fast_source(source.clone());
         Self { journal, beside, fs, log, source, clock, map }
