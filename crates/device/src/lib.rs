@@ -41,7 +41,8 @@ pub use priority::{IoPriority, Membership, PriorityGroup};
 pub use recording::{Event, RecordingDevice};
 pub use sys::MountRequest;
 pub use types::{
-    BlockNr, BlockSize, DeviceError, DeviceOp, ReadDone, Result, ScatteredRead, ScatteredWrite, Wait,
+    BlockNr, BlockSize, DeviceError, DeviceOp, ReadDone, ReadsFrom, Result, ScatteredRead, ScatteredWrite,
+    Wait,
 };
 
 use std::fmt;
@@ -94,6 +95,12 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// True if [`read_scattered`](BlockDevice::read_scattered) does more than one read at a time.
     fn reads_together(&self) -> bool {
         false
+    }
+
+    /// Where somebody who waits for several things at a time may read the device's bytes himself: what is read there is what
+    /// [`read_at`](BlockDevice::read_at) would give. `None`: nowhere.
+    fn reads_from(&self) -> Option<ReadsFrom<'_>> {
+        None
     }
 
     /// Writes the buffers one after the other at `offset`.
@@ -203,6 +210,10 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
 
     fn reads_together(&self) -> bool {
         (**self).reads_together()
+    }
+
+    fn reads_from(&self) -> Option<ReadsFrom<'_>> {
+        (**self).reads_from()
     }
 
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {

@@ -72,5 +72,9 @@ macro_rules! pass_on {
         fn reads_together(&self) -> bool {
             self.inner.reads_together()
         }
+
+        fn reads_from(&self) -> ::std::option::Option<$crate::ReadsFrom<'_>> {
+            self.inner.reads_from()
+        }
     };
 }

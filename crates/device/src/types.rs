@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{self, IoSlice};
+use std::os::fd::BorrowedFd;
 
 /// Number of a file-system block on a device (unit: the file system's block size).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -76,6 +77,17 @@ pub struct ScatteredRead<'a> {
     pub offset: u64,
     /// What is to be filled. Of unspecified contents if the read fails.
     pub buf: &'a mut [u8],
+}
+
+/// A file whose bytes are those of a device, for who reads without it ([`BlockDevice::reads_from`](crate::BlockDevice::reads_from)).
+#[derive(Clone, Copy, Debug)]
+pub struct ReadsFrom<'a> {
+    /// It is open as long as the device.
+    pub file: BorrowedFd<'a>,
+    /// Offsets and lengths must be multiples of this (a power of two).
+    pub sector: usize,
+    /// Memory must begin at multiples of this (a power of two).
+    pub memory: usize,
 }
 
 /// Is told what became of the reads of a batch: which, and its bytes.

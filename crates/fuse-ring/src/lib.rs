@@ -8,12 +8,15 @@
 //! ```text
 //!        add                    request has come            lend
 //!   ───────────────► kernel's ───────────────────► ours ◄─────────► lent to another thread
-//!                       ▲                           │    give back
-//!                       └────────── commit ─────────┘
+//!                       ▲                          │  ▲    give back
+//!                       └────────── commit ────────┤  │ all pieces are there, or failed
+//!                                                  └─►┘
+//!                                                 read
 //! ```
 //!
 //! A [`Ring`] has the entries of one thread, which waits for all of them at the same time; others may wake it ([`Waker`]). The memory
-//! of an entry that has a request can be lent, so that somebody else works on it; only the thread of the ring can commit.
+//! of an entry that has a request can be lent, so that somebody else works on it; only the thread of the ring can commit. A reply that is to
+//! come from a file is read into the memory by the same ring ([`Ring::read`]): the thread that waits for requests waits for that, too.
 //!
 //! ```text
 //!   0        128        256        288            4096                        memory of an entry
@@ -21,9 +24,10 @@
 //! ```
 //!
 //! *Safety.* The kernel writes the memory (and reads the reply) only while a command is on its way: between the `submit` of a
-//! register or commit and its completion. [`Ring`] lends the memory out only outside that time ([`Ring::memory`] is empty
+//! register, commit or read and its completion. [`Ring`] lends the memory out only outside that time ([`Ring::memory`] is empty
 //! within), and does not unmap it while a command is on its way: then it is leaked, which happens only after io_uring itself
-//! has failed. One command of an entry at a time, so a completion with its number is that of the command.
+//! has failed. One command of an entry at a time, so a completion with its number is that of the command; or the pieces of one read,
+//! whose completions are counted, and nothing else.
 //!
 //! *Trust.* The kernel's bytes are handed on as they are; lengths in them are for the caller to check.
 
@@ -69,6 +73,10 @@ const COMMAND_COMMIT_AND_FETCH: u32 = 2;
 const AT_ONCE: u32 = 16;
 /// A completion of what watches the waker.
 const WAKE: u64 = u64::MAX;
+/// A completion of a piece of a read: this, how many bytes it has, from bit 16 on, and the entry.
+const READ: u64 = 1 << 63;
+const READ_LEN: u32 = 16;
+const READ_ENTRY: u64 = (1 << READ_LEN) - 1;
 /// Its place, and that of the mount's device, among the files of the ring.
 const DEVICE: types::Fixed = types::Fixed(0);
 const WAKER: types::Fixed = types::Fixed(1);
@@ -79,8 +87,12 @@ pub struct Ring {
     entries: Vec<Entry>,
     /// Entries that are with the kernel.
     away: usize,
-    /// Entries with requests that nobody has heard of yet.
-    ready: VecDeque<usize>,
+    /// Entries whose memory is being read into.
+    reading: usize,
+    /// What nobody has heard of yet.
+    ready: VecDeque<(usize, What)>,
+    /// Requests among that.
+    requests: usize,
     failed: Option<io::Error>,
     waker: Waker,
     /// The kernel tells when somebody has woken this ring.
@@ -97,7 +109,31 @@ enum Entry {
     Ours(Memory),
     /// A command is pushed or on its way.
     Kernels(ManuallyDrop<Memory>),
+    /// So many pieces of a read are pushed or on their way.
+    Reading {
+        memory: ManuallyDrop<Memory>,
+        pieces: usize,
+        good: bool,
+    },
     Lent,
+}
+
+/// What has become of an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum What {
+    Request,
+    Read { good: bool },
+}
+
+/// A part of a read: bytes `at` to `at + len` behind [`PAYLOAD`] are to be those behind `offset` of the file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Piece {
+    /// Where it lies.
+    pub offset: u64,
+    /// Where it goes.
+    pub at: usize,
+    /// Bytes.
+    pub len: usize,
 }
 
 /// What a ring has waited for.
@@ -105,6 +141,13 @@ enum Entry {
 pub enum Event {
     /// This entry has a request.
     Request(usize),
+    /// A [read](Ring::read) into the memory of an entry has ended; all of it is there if it is `good`.
+    Read {
+        /// Which.
+        entry: usize,
+        /// Else its memory has anything where the pieces are.
+        good: bool,
+    },
     /// Somebody has woken it.
     Woken,
     /// Nothing for a while.
@@ -136,7 +179,9 @@ impl Ring {
             ring: ManuallyDrop::new(ring),
             entries: Vec::new(),
             away: 0,
+            reading: 0,
             ready: VecDeque::new(),
+            requests: 0,
             failed: None,
             waker: Waker::new()?,
             watched: false,
@@ -175,7 +220,7 @@ impl Ring {
         // A refusal is there at once; else the completion is the first request.
         self.absorb();
         match &self.entries[number] {
-            Entry::Ours(_) if !self.ready.contains(&number) => {
+            Entry::Ours(_) if !self.ready.contains(&(number, What::Request)) => {
                 Err(self.failed.take().unwrap_or_else(|| io::Error::other("an entry was refused")))
             }
             _ => Ok(()),
@@ -203,6 +248,46 @@ impl Ring {
         self.push(&command)
     }
 
+    /// Has these pieces of a file read into the memory of an entry, for `next` to send; that tells of the end. Pieces are read in any
+    /// order. The file must stay open until then.
+    ///
+    /// # Errors
+    /// If the entry is not here, there are no pieces or they do not fit; or if io_uring fails.
+    pub fn read(&mut self, number: usize, file: BorrowedFd<'_>, pieces: &[Piece]) -> io::Result<()> {
+        let Some(Entry::Ours(memory)) = self.entries.get_mut(number) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let room = memory.bytes().len() - PAYLOAD;
+        let fits = |piece: &Piece| {
+            piece.len > 0
+                && u32::try_from(piece.len).is_ok()
+                && piece.at.checked_add(piece.len).is_some_and(|end| end <= room)
+        };
+        if pieces.is_empty() || !pieces.iter().all(fits) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let start = memory.bytes()[PAYLOAD..].as_mut_ptr();
+        let Entry::Ours(memory) = std::mem::replace(&mut self.entries[number], Entry::Lent) else {
+            unreachable!("seen above")
+        };
+        let memory = ManuallyDrop::new(memory);
+        self.entries[number] = Entry::Reading { memory, pieces: pieces.len(), good: true };
+        self.reading += 1;
+        for piece in pieces {
+            let len = piece.len as u32;
+            let to = start.wrapping_add(piece.at);
+            let read = opcode::Read::new(types::Fd(file.as_raw_fd()), to, len).offset(piece.offset).build();
+            self.push(&read.user_data(READ | u64::from(len) << READ_LEN | number as u64).into())?;
+        }
+        Ok(())
+    }
+
+    /// Reads that have not ended.
+    #[must_use]
+    pub fn reading(&self) -> usize {
+        self.reading
+    }
+
     /// Sends the replies that have been handed over, without waiting.
     ///
     /// # Errors
@@ -220,8 +305,13 @@ impl Ring {
         let patience = patience.map(types::Timespec::from);
         loop {
             self.absorb();
-            if let Some(number) = self.ready.pop_front() {
-                return Ok(Event::Request(number));
+            match self.ready.pop_front() {
+                Some((entry, What::Request)) => {
+                    self.requests -= 1;
+                    return Ok(Event::Request(entry));
+                }
+                Some((entry, What::Read { good })) => return Ok(Event::Read { entry, good }),
+                None => {}
             }
             if let Some(error) = self.failed.take() {
                 return Err(error);
@@ -277,7 +367,7 @@ impl Ring {
     /// Entries that are with the kernel, or have a request that [`next`](Self::next) has not told yet.
     #[must_use]
     pub fn open(&self) -> usize {
-        self.away + self.ready.len()
+        self.away + self.requests
     }
 
     /// Entries.
@@ -324,8 +414,8 @@ impl Ring {
             self.submit()?;
         }
         // SAFETY: nobody else has the submission queue. What a command points to is the list of an entry's parts, and memory that
-        // these name: both belong to the entry's `Memory`, which is `Kernels` from before this call until the completion has been
-        // seen, and so neither lent out nor freed.
+        // these name, or a piece of the memory: all belong to the entry's `Memory`, which is `Kernels` or `Reading` from before this call
+        // until the completion (of all pieces) has been seen, and so neither lent out nor freed.
         #[allow(unsafe_code)]
         unsafe {
             self.ring.submission().push(command).map_err(|_| io::Error::other("the ring is full"))
@@ -351,6 +441,22 @@ impl Ring {
                 self.watched &= cqueue::more(done.flags());
                 continue;
             }
+            if done.user_data() & READ != 0 {
+                let number = (done.user_data() & READ_ENTRY) as usize;
+                let len = (done.user_data() & !READ) >> READ_LEN;
+                let Some(entry) = self.entries.get_mut(number) else { continue };
+                let Entry::Reading { pieces, good, .. } = entry else { continue };
+                *good &= u64::try_from(done.result()).is_ok_and(|n| n == len);
+                *pieces -= 1;
+                if let Entry::Reading { pieces: 0, good, .. } = *entry
+                    && let Entry::Reading { memory, .. } = std::mem::replace(entry, Entry::Lent)
+                {
+                    *entry = Entry::Ours(ManuallyDrop::into_inner(memory));
+                    self.reading -= 1;
+                    self.ready.push_back((number, What::Read { good }));
+                }
+                continue;
+            }
             let number = done.user_data() as usize;
             let Some(entry) = self.entries.get_mut(number) else { continue };
             match std::mem::replace(entry, Entry::Lent) {
@@ -365,7 +471,8 @@ impl Ring {
             if done.result() < 0 {
                 self.failed.get_or_insert(io::Error::from_raw_os_error(-done.result()));
             } else {
-                self.ready.push_back(number);
+                self.ready.push_back((number, What::Request));
+                self.requests += 1;
             }
         }
     }

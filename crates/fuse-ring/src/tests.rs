@@ -106,3 +106,60 @@ fn a_ring_is_woken() {
         assert_eq!(ring.next(Some(Duration::from_millis(1))).unwrap(), Event::Nothing);
     }
 }
+
+/// Pieces of a file come into the memory of an entry, which is not to be had until all of them are there.
+#[test]
+fn pieces_of_a_file() {
+    let Some(mut ring) = fed(2) else { return };
+    let file = std::env::temp_dir().join(format!("extol-ring-{}", std::process::id()));
+    let content: Vec<u8> = (0..20_000_u32).map(|n| (n % 251) as u8).collect();
+    std::fs::write(&file, &content).unwrap();
+    let open = File::open(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let piece = |offset: u64, at, len| Piece { offset, at, len };
+    let mut requests = [ring.next(None).unwrap(), ring.next(None).unwrap()];
+    requests.sort_by_key(|event| format!("{event:?}"));
+    assert_eq!(requests, [Event::Request(0), Event::Request(1)]);
+
+    ring.memory(0)[PAYLOAD..].fill(0xEE);
+    ring.read(0, open.as_fd(), &[piece(100, 4096, 5000), piece(9000, 0, 4000), piece(0, 20_000, 1)]).unwrap();
+    assert_eq!((ring.reading(), ring.open()), (1, 0));
+    assert!(ring.memory(0).is_empty() && ring.lend(0).is_none() && ring.commit(0, 0).is_err(), "being read");
+    assert!(ring.read(0, open.as_fd(), &[piece(0, 0, 10)]).is_err(), "once at a time");
+    assert_eq!(ring.next(None).unwrap(), Event::Read { entry: 0, good: true });
+    assert_eq!(ring.reading(), 0);
+    let memory = &ring.memory(0)[PAYLOAD..];
+    assert!(memory[..4000] == content[9000..13_000] && memory[4096..9096] == content[100..5100]);
+    assert!(
+        memory[4000..4096].iter().chain(&memory[9096..20_000]).all(|byte| *byte == 0xEE)
+            && memory[20_000] == 0
+    );
+
+    // The end of the file comes too soon for one piece, and it must not go unnoticed because of the others.
+    ring.read(1, open.as_fd(), &[piece(0, 0, 4096), piece(19_000, 4096, 1001), piece(0, 8192, 4096)])
+        .unwrap();
+    assert_eq!(ring.next(None).unwrap(), Event::Read { entry: 1, good: false });
+    assert!(ring.memory(1)[PAYLOAD..PAYLOAD + 4096] == content[..4096], "the entry is here again");
+
+    for bad in [&[][..], &[piece(0, 0, 0)], &[piece(0, ROOM - 1, 2)], &[piece(0, usize::MAX, 2)]] {
+        assert!(ring.read(0, open.as_fd(), bad).is_err(), "{bad:?}");
+    }
+    assert!(!ring.memory(0).is_empty() && ring.reading() == 0, "nothing has happened");
+    for number in 0..2 {
+        ring.commit(number, 0).unwrap();
+        assert_eq!(ring.next(None).unwrap(), Event::Request(number));
+    }
+}
+
+/// A ring that goes while a read is on its way leaves the memory alone.
+#[test]
+fn a_ring_may_go_before_its_reads() {
+    for _ in 0..20 {
+        let Some(mut ring) = fed(1) else { return };
+        assert_eq!(ring.next(None).unwrap(), Event::Request(0));
+        let (pipe, _writer) = std::io::pipe().unwrap();
+        ring.read(0, pipe.as_fd(), &[Piece { offset: u64::MAX, at: 0, len: 100 }]).unwrap();
+        ring.send().unwrap();
+        assert_eq!(ring.next(Some(Duration::from_millis(1))).unwrap(), Event::Nothing);
+    }
+}

@@ -222,11 +222,11 @@ impl Batch {
 /// What a READ wants.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
-    unique: u64,
+    pub(crate) unique: u64,
     second: bool,
-    ino: u32,
-    offset: u64,
-    size: usize,
+    pub(crate) ino: u32,
+    pub(crate) offset: u64,
+    pub(crate) size: usize,
     root: u32,
 }
 

@@ -8,6 +8,7 @@
 mod error;
 mod types;
 
+use std::any::Any;
 use std::os::fd::BorrowedFd;
 
 pub use error::{FsError, RemountError, Result};
@@ -63,6 +64,27 @@ pub struct ReadJob<'a> {
     pub offset: u64,
     /// What is to be filled.
     pub buf: &'a mut [u8],
+}
+
+/// A read that the caller does himself, of the file that [`FileSystem::reads_from`] gives.
+pub struct ReadPlan {
+    /// Bytes that there will be; short only at the end of the file.
+    pub count: usize,
+    /// What is still missing. The rest is in the buffer already.
+    pub pieces: Vec<ReadPiece>,
+    /// What the file system will want to know at the end.
+    pub token: Box<dyn Any + Send>,
+}
+
+/// A part of it: bytes `at` to `at + len` of the buffer are those behind `offset`. It may go beyond the end of the file, within the buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReadPiece {
+    /// Where it lies.
+    pub offset: u64,
+    /// Where it goes.
+    pub at: usize,
+    /// Bytes.
+    pub len: usize,
 }
 
 /// Is told what became of these reads: which, and its bytes.
@@ -164,6 +186,26 @@ pub trait FileSystem: Send + Sync {
 
     /// True if [`read_many`](Self::read_many) does more than one read at a time.
     fn reads_together(&self) -> bool {
+        false
+    }
+
+    /// A file in which pieces of [`plan_read`](Self::plan_read) lie.
+    fn reads_from(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// For front ends that wait for several things at a time: says what [`read`](Self::read) would read from where, without waiting for
+    /// anything. `buf` must begin at a page's boundary; what needs no device is put into it. When the caller has read the pieces, what
+    /// is there counts only if the plan [holds](Self::still_holds) then; else, and if a piece could not be read, he has to `read`.
+    /// `None`: he has to at once.
+    fn plan_read(&self, ino: u32, offset: u64, buf: &mut [u8]) -> Option<ReadPlan> {
+        let _ = (ino, offset, buf);
+        None
+    }
+
+    /// True if what was read by this plan is what the file has. Asked once, at the end.
+    fn still_holds(&self, plan: &ReadPlan) -> bool {
+        let _ = plan;
         false
     }
 

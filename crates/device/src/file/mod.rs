@@ -41,14 +41,14 @@ use crate::aligned::{AlignedBuf, BOUNCE_MAX, BufferPool};
 use crate::coalesce::FlushCoalescer;
 use crate::range_lock::{Coverage, RangeLock};
 use crate::{
-    BlockDevice, DeviceError, DeviceOp, ReadDone, Result, ScatteredRead, ScatteredWrite, Wait, check_range,
-    check_writable, pipe, sys, total_len,
+    BlockDevice, DeviceError, DeviceOp, ReadDone, ReadsFrom, Result, ScatteredRead, ScatteredWrite, Wait,
+    check_range, check_writable, pipe, sys, total_len,
 };
 use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use transfer::{read_all, retry, write_all};
@@ -367,6 +367,11 @@ impl BlockDevice for FileDevice {
 
     fn reads_together(&self) -> bool {
         self.direct.is_some() && !self.rings.refused()
+    }
+
+    fn reads_from(&self) -> Option<ReadsFrom<'_>> {
+        let direct = self.direct.as_ref()?;
+        Some(ReadsFrom { file: self.file.as_fd(), sector: direct.sector, memory: direct.memory })
     }
 
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {

@@ -16,27 +16,22 @@
 //! to the ordinary way, which says why.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use extol_device::{BlockDevice as _, ScatteredRead};
 use extol_vfs::{FsError, ReadDone, ReadJob};
 
 use super::files;
-use crate::data;
+use super::read_plan::Seen;
 use crate::error;
 use crate::fs::Fs;
-use crate::inodes::Cell;
 
 /// A read whose pieces are on their way.
 struct Planned {
-    cell: Arc<Cell>,
-    /// Under which its blocks were looked up.
-    version: u64,
+    seen: Seen,
     /// Bytes that will be there.
     count: usize,
     /// Its pieces, among those of all.
     pieces: Range<usize>,
-    touch: bool,
 }
 
 /// Does them all; see [`FileSystem::read_many`](extol_vfs::FileSystem::read_many).
@@ -54,7 +49,7 @@ pub(crate) fn read_many(fs: &Fs, jobs: &mut [ReadJob<'_>], done: ReadDone<'_>) {
         let result = result.map_err(error::device);
         if let Some((job, plan)) = alone(i)
             && result.as_ref().map_or(true, |bytes| bytes.len() == plan.count)
-            && still_holds(fs, plan)
+            && plan.seen.still_holds(fs)
         {
             told[job] = true;
             done(job, result);
@@ -64,7 +59,7 @@ pub(crate) fn read_many(fs: &Fs, jobs: &mut [ReadJob<'_>], done: ReadDone<'_>) {
     });
     drop(reads);
     for ((i, job), plan) in jobs.iter_mut().enumerate().zip(plans).filter(|((i, _), _)| !told[*i]) {
-        let count = plan.filter(|plan| still_holds(fs, plan)).map(|plan| {
+        let count = plan.filter(|plan| plan.seen.still_holds(fs)).map(|plan| {
             let error = failed.get_mut(plan.pieces).into_iter().flatten().find_map(Option::take);
             error.map_or(Ok(plan.count), Err)
         });
@@ -75,24 +70,13 @@ pub(crate) fn read_many(fs: &Fs, jobs: &mut [ReadJob<'_>], done: ReadDone<'_>) {
 
 /// Fills in what needs no device, and adds the rest to `reads`. `None`: it is to be done in the ordinary way.
 fn plan<'b>(fs: &Fs, job: &'b mut ReadJob<'_>, reads: &mut Vec<ScatteredRead<'b>>) -> Option<Planned> {
-    let cell = fs.cell(job.ino).ok()?;
     let first = reads.len();
-    let st = cell.try_read()?;
-    files::check_regular(&st).ok()?;
-    let Ok(Some(count)) = data::read::plan(fs, &st, job.offset, job.buf, reads) else {
+    let planned = Seen::plan(fs, job.ino, job.offset, job.buf, &mut |offset, _, buf| {
+        reads.push(ScatteredRead { offset, buf });
+    });
+    let Some((seen, count)) = planned else {
         reads.truncate(first);
         return None;
     };
-    let (version, touch) = (cell.version(), files::wants_atime(fs, &st));
-    drop(st);
-    Some(Planned { cell, version, count, pieces: first..reads.len(), touch })
-}
-
-/// True if what was read is what the file has: nobody can have changed it meanwhile.
-fn still_holds(fs: &Fs, plan: &Planned) -> bool {
-    let holds = plan.cell.try_read().is_some_and(|_st| plan.cell.version() == plan.version);
-    if holds && plan.touch {
-        files::touch_atime(fs, &plan.cell);
-    }
-    holds
+    Some(Planned { seen, count, pieces: first..reads.len() })
 }

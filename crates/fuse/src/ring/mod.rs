@@ -18,7 +18,7 @@
 //!
 //! *Work.* A worker waits in its ring ([`Ring`]), lets `worker::Worker` do the work, and hands the reply over
 //! (`work.rs`, `exchange.rs`). It is bound to its processor while requests are small (`processor.rs`). How many workers a queue
-//! has is the business of `queue.rs`. An fsync does not keep a worker: whoever makes it durable leaves a letter on the worker's desk
+//! has is the business of `queue.rs`. A READ is read by the worker's own ring (`reading.rs`). An fsync does not keep a worker either: whoever makes it durable leaves a letter on the worker's desk
 //! (`desk.rs`), and what must not wait at the desk is done by others (`aside.rs`).
 //!
 //! *Processors.* While one thread asks alone, its processors are kept from sleeping (`awake.rs`). Who leads commits does so on
@@ -43,6 +43,7 @@ mod desk;
 mod exchange;
 mod processor;
 mod queue;
+mod reading;
 mod steer;
 mod stir;
 mod work;

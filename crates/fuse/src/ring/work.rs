@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!    ring ── request ──► answer here ─────────────────────────────► commit ──► ring
-//!               │           │ an fsync: to be told later ──► held ──► letter ─┘
+//!               │           │ an fsync: to be told later ──► held ──► letter ─┤
+//!               ├─ READ ──► read by the ring (`reading.rs`) ───────────────────┤
 //!               ╰─ waits ──► lent to another thread ───────► held ──► letter ─┘
 //! ```
 //!
@@ -27,6 +28,7 @@ use super::desk::{Desk, Letter};
 use super::exchange::{self, Answered, Scratch, Sizes, answer};
 use super::processor::Seat;
 use super::queue::Queue;
+use super::reading::Reading;
 use super::{hire, stir};
 use crate::abi::{ROOT_NODE, op};
 use crate::session::Shared;
@@ -43,16 +45,17 @@ const END: Duration = Duration::from_secs(1);
 /// A thread at work.
 pub(super) struct Clerk<'a> {
     /// Borrowed: its count of references is written by threads on other processors, and would be with every request.
-    shared: &'a Arc<Shared>,
+    pub(super) shared: &'a Arc<Shared>,
     worker: Worker,
     desk: Arc<Desk>,
-    ring: &'a mut Ring,
+    pub(super) ring: &'a mut Ring,
     number: usize,
-    seat: Seat,
+    pub(super) seat: Seat,
     scratch: Scratch,
     letters: Vec<Letter>,
     /// Entries whose requests were left to others.
     held: usize,
+    pub(super) reading: Reading,
     /// It counts as idle.
     idle: bool,
     /// There has been a large request since memory was given back.
@@ -85,6 +88,7 @@ impl<'a> Clerk<'a> {
             scratch,
             letters,
             held: 0,
+            reading: Reading::default(),
             idle: true,
             touched: false,
         }
@@ -101,7 +105,9 @@ impl<'a> Clerk<'a> {
             return Some(error);
         }
         // Each entry that is with the kernel comes back with such an error.
-        while self.ring.open() > 0 && !matches!(self.ring.next(Some(END)), Ok(Event::Nothing)) {}
+        while self.ring.open() + self.ring.reading() > 0
+            && !matches!(self.ring.next(Some(END)), Ok(Event::Nothing))
+        {}
         None
     }
 
@@ -119,6 +125,7 @@ impl<'a> Clerk<'a> {
             }
             match event? {
                 Event::Request(entry) => self.request(entry)?,
+                Event::Read { entry, good } => self.end_read(entry, good)?,
                 Event::Woken => {}
                 Event::Nothing => {
                     self.ring.discard();
@@ -177,7 +184,7 @@ impl<'a> Clerk<'a> {
     }
 
     /// Sees to it that requests come to this thread, if there may be another entry.
-    fn stay_open(&mut self) {
+    pub(super) fn stay_open(&mut self) {
         if self.ring.open() == 0 && self.ring.add().is_ok() {
             // Others may have come since the last one was taken, and what they ask for may be what this one waits for.
             stir(self.shared, self.number);
@@ -192,6 +199,9 @@ impl<'a> Clerk<'a> {
         shared.rings.awake.asked(self.number, sizes.map_or(0, |sizes| sizes.asker));
         let is = |what: fn(&Sizes) -> bool| sizes.as_ref().is_some_and(what);
         let reads = is(|sizes| sizes.opcode == op::READ);
+        if reads && self.begin_read(entry)? {
+            return Ok(());
+        }
         let syncs = is(|sizes| worker::may_be_later(sizes.opcode))
             && !is(|sizes| sizes.opcode == op::FSYNCDIR && sizes.nodeid == ROOT_NODE);
         let waits = !syncs
@@ -200,7 +210,7 @@ impl<'a> Clerk<'a> {
         let busy = sizes.is_some_and(|sizes| shared.share.is_busy(sizes.nodeid, sizes.payload));
         let large = is(|sizes| sizes.payload >= LARGE);
         self.touched |= large;
-        let company = self.ring.open() > 0 || self.held > 0;
+        let company = self.ring.open() > 0 || self.held > 0 || self.ring.reading() > 0;
         if company && (waits || busy || large || is(|sizes| sizes.opcode == op::STATFS)) {
             self.leave(entry);
             return Ok(());
@@ -252,7 +262,7 @@ impl<'a> Clerk<'a> {
     }
 
     /// Lets another thread do the request of an entry.
-    fn leave(&mut self, entry: usize) {
+    pub(super) fn leave(&mut self, entry: usize) {
         let Some(mut memory) = self.ring.lend(entry) else { return };
         self.held += 1;
         let desk = Arc::clone(&self.desk);
