@@ -112,6 +112,11 @@ impl MemFs {
         self.moved.notify_all();
     }
 
+    /// Some plans do not hold: what is found at these places of the shelf is not what the file has.
+    fn holds(place: u64) -> bool {
+        (place >> 20) % 5 != 3
+    }
+
     /// From now on nothing can be created, or everything again.
     pub fn set_frozen(&self, frozen: bool) {
         *self.frozen.lock() = frozen;
@@ -356,11 +361,14 @@ impl FileSystem for MemFs {
     fn plan_read(&self, ino: u32, offset: u64, buf: &mut [u8]) -> Option<ReadPlan> {
         let shelf = self.shelf.get()?;
         let count = self.read(ino, offset, buf).ok()?;
-        let data = buf[..count].to_vec();
+        let mut data = buf[..count].to_vec();
         let (first, second) = (count / 2, count - count / 4);
         buf[first..].fill(0xEE);
         let place = self.shelved.fetch_add(1 << 20, Ordering::Relaxed);
         let torn = data.starts_with(b"torn");
+        if !Self::holds(place) {
+            data.fill(0xBB);
+        }
         let pieces = [(second, count), (first, second)].map(|(from, to)| {
             let offset = place + from as u64;
             shelf.write_all_at(&data[from..if torn { from } else { to }], offset).unwrap();
@@ -372,7 +380,7 @@ impl FileSystem for MemFs {
 
     fn still_holds(&self, plan: &ReadPlan) -> bool {
         let place: u64 = *plan.token.downcast_ref().expect("what it was given");
-        let holds = (place >> 20) % 5 != 3;
+        let holds = Self::holds(place);
         let plans = if holds { &self.held_plans } else { &self.broken_plans };
         plans.fetch_add(1, Ordering::Relaxed);
         holds
