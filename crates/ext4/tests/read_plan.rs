@@ -8,14 +8,20 @@ use extol::mkfs::{MkfsOptions, mkfs};
 use extol::vfs::{Creds, Fallocate, FileSystem, NewNode, ReadPlan, SetAttr};
 use extol::{Ext4, MountOptions};
 use extol_device::{AlignedBuf, Direct, FileDevice, OpenOptions};
+use extol_testkit::{Need, require};
+use tempfile::TempDir;
 
 const ROOM: usize = 128 << 10;
 
-fn open(path: &std::path::Path, direct: Direct) -> Arc<Ext4> {
-    let device =
-        FileDevice::open(path, &OpenOptions::read_write().create_size(64 << 20).direct(direct)).unwrap();
+/// A new volume on an image.
+fn volume(direct: Direct) -> (TempDir, Arc<Ext4>) {
+    let dir = tempfile::tempdir().unwrap();
+    let options = OpenOptions::read_write().create_size(64 << 20).direct(direct);
+    let device = FileDevice::open(dir.path().join("image"), &options).unwrap();
     mkfs(&device, &MkfsOptions::default(), &mut |_| {}).unwrap();
-    Ext4::open(Arc::new(device), &MountOptions::parse("").unwrap()).unwrap()
+    let fs = Ext4::open(Arc::new(device), &MountOptions::parse("").unwrap()).unwrap();
+    assert_eq!(fs.reads_from().is_some(), direct == Direct::On);
+    (dir, fs)
 }
 
 fn file(fs: &Ext4, name: &str) -> u32 {
@@ -43,12 +49,10 @@ fn planned(fs: &Ext4, ino: u32, offset: u64, len: usize) -> Option<Vec<u8>> {
 
 #[test]
 fn what_is_planned_is_what_is_read() {
-    let dir = tempfile::tempdir().unwrap();
-    let fs = open(&dir.path().join("image"), Direct::Auto);
-    if fs.reads_from().is_none() {
-        println!("SKIP: no direct I/O in {}", dir.path().display());
+    if !require(&[Need::DirectIo]) {
         return;
     }
+    let (_dir, fs) = volume(Direct::On);
     let f = file(&fs, "f");
     let bytes =
         |n: usize, seed: usize| (0..n).map(|i| (i * 31 + i / 4096 * 7 + seed) as u8).collect::<Vec<u8>>();
@@ -85,12 +89,10 @@ fn what_is_planned_is_what_is_read() {
 
 #[test]
 fn a_plan_does_not_survive_a_change() {
-    let dir = tempfile::tempdir().unwrap();
-    let fs = open(&dir.path().join("image"), Direct::Auto);
-    if fs.reads_from().is_none() {
-        println!("SKIP: no direct I/O in {}", dir.path().display());
+    if !require(&[Need::DirectIo]) {
         return;
     }
+    let (_dir, fs) = volume(Direct::On);
     let (f, g) = (file(&fs, "f"), file(&fs, "g"));
     let mut buf = AlignedBuf::new(ROOM, 4096);
     let cut = || {
@@ -121,8 +123,7 @@ fn a_plan_does_not_survive_a_change() {
 
 #[test]
 fn a_buffered_image_has_no_plans() {
-    let dir = tempfile::tempdir().unwrap();
-    let fs = open(&dir.path().join("image"), Direct::Off);
+    let (_dir, fs) = volume(Direct::Off);
     let f = file(&fs, "f");
     fs.write(f, 0, &[7; 8192]).unwrap();
     fs.sync().unwrap();

@@ -73,13 +73,13 @@ const COMMAND_COMMIT_AND_FETCH: u32 = 2;
 const AT_ONCE: u32 = 16;
 /// A completion of what watches the waker.
 const WAKE: u64 = u64::MAX;
+/// Its place, and that of the mount's device, among the files of the ring.
+const DEVICE: types::Fixed = types::Fixed(0);
+const WAKER: types::Fixed = types::Fixed(1);
 /// A completion of a piece of a read: this, how many bytes it has, from bit 16 on, and the entry.
 const READ: u64 = 1 << 63;
 const READ_LEN: u32 = 16;
 const READ_ENTRY: u64 = (1 << READ_LEN) - 1;
-/// Its place, and that of the mount's device, among the files of the ring.
-const DEVICE: types::Fixed = types::Fixed(0);
-const WAKER: types::Fixed = types::Fixed(1);
 
 /// Entries of one queue, for one thread.
 pub struct Ring {

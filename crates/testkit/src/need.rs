@@ -1,6 +1,7 @@
 //! What a test needs from the machine.
 
 use crate::command::find_tool;
+use rustix::fs::{Mode, OFlags};
 use std::path::Path;
 
 /// One thing that a machine may lack.
@@ -18,6 +19,8 @@ pub enum Need {
     Tool(&'static str),
     /// A user of this name exists.
     User(&'static str),
+    /// Files for a while can be read past the page cache.
+    DirectIo,
 }
 
 impl Need {
@@ -40,6 +43,10 @@ impl Need {
             Self::Tool(name) => find_tool(name).is_some(),
             Self::User(name) => std::fs::read_to_string("/etc/passwd")
                 .is_ok_and(|t| t.lines().any(|l| l.split(':').next() == Some(name))),
+            Self::DirectIo => {
+                let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::DIRECT;
+                rustix::fs::open(std::env::temp_dir(), flags, Mode::RUSR | Mode::WUSR).is_ok()
+            }
         }
     }
 }
@@ -53,6 +60,7 @@ impl std::fmt::Display for Need {
             Self::Kernel(name) => write!(f, "the kernel's {name}"),
             Self::Tool(name) => write!(f, "the program {name}"),
             Self::User(name) => write!(f, "the user {name}"),
+            Self::DirectIo => write!(f, "direct I/O in {}", std::env::temp_dir().display()),
         }
     }
 }

@@ -18,8 +18,9 @@
 //!
 //! *Work.* A worker waits in its ring ([`Ring`]), lets `worker::Worker` do the work, and hands the reply over
 //! (`work.rs`, `exchange.rs`). It is bound to its processor while requests are small (`processor.rs`). How many workers a queue
-//! has is the business of `queue.rs`. A READ is read by the worker's own ring (`reading.rs`). An fsync does not keep a worker either: whoever makes it durable leaves a letter on the worker's desk
-//! (`desk.rs`), and what must not wait at the desk is done by others (`aside.rs`).
+//! has is the business of `queue.rs`. The data of a small READ is read by the worker's own ring (`reading.rs`). An fsync does not keep
+//! a worker either: whoever makes it durable leaves a letter on the worker's desk (`desk.rs`), and what must not wait at the desk
+//! is done by others (`aside.rs`).
 //!
 //! *Processors.* While one thread asks alone, its processors are kept from sleeping (`awake.rs`). Who leads commits does so on
 //! another processor than that of most requests (`steer.rs`).
