@@ -46,6 +46,8 @@ pub(super) struct Shape<'v> {
     pub searchable: bool,
     /// The volume indexes directories.
     pub dir_index: bool,
+    /// Blocks that the directory had when this was made.
+    pub blocks: u32,
 }
 
 impl<'v> Shape<'v> {
@@ -63,6 +65,7 @@ impl<'v> Shape<'v> {
             // Such directories hash the folded names, which we do not know.
             searchable: indexed && !dir.raw.flags.contains(InodeFlags::CASEFOLD),
             dir_index,
+            blocks: count(vol, dir),
         }
     }
 
