@@ -32,9 +32,9 @@ fn limit(shape: &Shape<'_>) -> usize {
     let eighths = match shape.blocks {
         // Most directories stay as small as that.
         0 | 1 => 4,
-        ..32 => 2,
-        ..64 => 3,
-        ..128 => 4,
+        2..32 => 2,
+        32..64 => 3,
+        64..128 => 4,
         _ => 6,
     };
     (area / 8 * eighths).max(2 * entry_len(MAX_NAME))
