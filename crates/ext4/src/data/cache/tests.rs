@@ -14,7 +14,7 @@ use extol_vfs::{Fallocate, FileSystem as _};
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 
-use super::{CachedDevice, DataCache, LARGE, REGION};
+use super::{CachedDevice, DataCache, LARGE, REGION, UNREAD};
 use crate::mkfs::{MkfsOptions, mkfs};
 use crate::path::OpenOptions;
 use crate::{Ext4, File, MountOptions};
@@ -58,6 +58,38 @@ fn assert_mirrors(cache: &DataCache, dev: &dyn BlockDevice) {
     }
     let words: usize = cache.regions.iter().map(|r| r.0.load(Ordering::Relaxed) as u32 as usize).sum();
     assert_eq!(words, counted, "blocks as the regions count them");
+}
+
+/// Who only writes fills a part of it. With the first read it is open again, and what was held meanwhile has followed the device.
+#[test]
+fn what_nobody_reads_is_not_kept_for_ever() {
+    const FILES: u64 = 64;
+    let limit = 2 * FILES as usize * BLOCK;
+    let dev: SharedDevice = Arc::new(MemDevice::new(64 << 20));
+    let fs = open(Arc::clone(&dev), limit);
+    let write = |name: &str, byte: u8| {
+        let file = make(&fs, name);
+        file.write_at(&[byte; BLOCK], 0).unwrap();
+        file.sync_data().unwrap();
+        file
+    };
+    let first = write("/f0", 1);
+    let _files: Vec<File> = (1..FILES).map(|i| write(&format!("/f{i}"), 1)).collect();
+    let kept = fs.stats().data_cache.bytes;
+    assert!((limit / UNREAD..=limit / UNREAD + 2 * BLOCK).contains(&kept), "{kept} of {limit}");
+    // It is held, and nobody has read.
+    first.write_at(&[2; BLOCK], 0).unwrap();
+    first.sync_data().unwrap();
+    let mut got = [0; BLOCK];
+    let hits = fs.stats().data_cache.hit_bytes;
+    assert_eq!((first.read_at(&mut got, 0).unwrap(), got), (BLOCK, [2; BLOCK]));
+    assert_eq!(fs.stats().data_cache.hit_bytes, hits + BLOCK as u64);
+    assert_mirrors(cache_of(&fs), &*dev);
+    let more = write("/more", 3);
+    assert_eq!((more.read_at(&mut got, 0).unwrap(), got), (BLOCK, [3; BLOCK]));
+    assert_eq!(fs.stats().data_cache.hit_bytes, hits + 2 * BLOCK as u64, "somebody reads");
+    assert!(fs.stats().data_cache.bytes > kept);
+    drop(fs);
 }
 
 #[test]
@@ -116,6 +148,8 @@ fn memory_is_bounded() {
     assert_eq!(cache.stats().bytes, 1 << 20);
     // A place for what is about to be written counts as if it were.
     for n in 0..4096_u64 {
+        // (Somebody looks for data, of a place that is not held.)
+        assert_eq!(cache.copy(1 << 40, &mut [0]), 0);
         cache.want(BlockNr(100_000 + n * REGION), 1);
     }
     assert_eq!(cache.stats().bytes, 0);
