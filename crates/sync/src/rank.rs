@@ -5,7 +5,7 @@
 //! ```text
 //!   rename ─ inodes ─ handle ─ orphans ─ inode shard ─ trim ─ groups ─ descriptors ─ superblock ─ dirty files
 //!          ─ checkpointing ─ journal state ─ checkpoint list ─ cache shard ─ buffer ─ transaction lists ─ deferred data ─ witnesses ─ log superblock
-//!          ─ data cache
+//!          ─ data cache ─ spare memory
 //! ```
 //!
 //! Among locks of one rank: groups ascend; files ascend and come after directories; a second directory needs the rename
@@ -77,6 +77,8 @@ pub enum Rank {
     LogSuperblock,
     /// A shard of the clean file data: every write asks there, whatever its caller holds.
     DataCache,
+    /// Memory of blocks that goes round.
+    Spares,
 }
 
 crate::thread_local! {
@@ -237,12 +239,13 @@ impl<T, const RANK: u8> Mutex<T, RANK> {
     /// Waits for the lock and takes it.
     #[track_caller]
     pub fn lock(&self) -> Guard<'_, T> {
-        let held = enter(rank_of(RANK), 0);
+        // (A rank that is missing in the list does not compile.)
+        let held = enter(const { rank_of(RANK) }, 0);
         Ranked::new(self.0.lock(), held)
     }
 }
 
-const RANKS: [Rank; 24] = [
+const RANKS: [Rank; 25] = [
     Rank::Gate,
     Rank::Rename,
     Rank::Directory,
@@ -267,6 +270,7 @@ const RANKS: [Rank; 24] = [
     Rank::Ways,
     Rank::LogSuperblock,
     Rank::DataCache,
+    Rank::Spares,
 ];
 
 const fn rank_of(number: u8) -> Rank {

@@ -203,7 +203,9 @@ pub(crate) fn put_page(
         }
     };
     let data = if bytes.len() == bs {
-        bytes.to_vec()
+        let mut data = fs.vol.journal.spares().take();
+        data.extend_from_slice(bytes);
+        data
     } else {
         let mut data = load(fs, st, lblk, hole)?;
         data[inside..inside + bytes.len()].copy_from_slice(bytes);

@@ -21,6 +21,7 @@ use extol_service::{Progress, Service, Wakeup};
 use extol_sync::rank::{Mutex, Rank};
 use extol_vfs::{FsError, Result};
 use foldhash::fast::RandomState;
+use smallvec::SmallVec;
 
 use super::dirty::Page;
 use super::order::Purpose;
@@ -166,9 +167,9 @@ fn flush_part(fs: &Fs, st: &mut InodeState, from: u32, to: u32, purpose: Purpose
     let mut retries = RETRIES;
     while let Some(lblk) = st.pages.next(at).filter(|l| *l < to) {
         let run = st.pages.run(lblk, BATCH.min(to - lblk));
-        let mut pages = Vec::with_capacity(run as usize);
-        let mut reserved = Vec::with_capacity(run as usize);
-        let mut unwritten = Vec::with_capacity(run as usize);
+        // (Most files that are synced are small.)
+        let (mut pages, mut reserved, mut unwritten) =
+            (SmallVec::<[_; 4]>::new(), SmallVec::<[_; 4]>::new(), SmallVec::<[_; 4]>::new());
         for i in 0..run {
             if let Some(page) = st.pages.remove(lblk + i) {
                 reserved.push(page.reserved);
@@ -186,6 +187,7 @@ fn flush_part(fs: &Fs, st: &mut InodeState, from: u32, to: u32, purpose: Purpose
                 // A page may have lost its hole since it was reserved (nobody maps behind its back today).
                 fs.vol.alloc.unreserve(promised.saturating_sub(used));
                 fs.dirty.shrink(pages.len() * bs);
+                pages.drain(..).for_each(|page| fs.vol.journal.spares().give(page));
             }
             Err(e) => {
                 // Keep what may not have been written: a later fsync must not succeed without it.

@@ -41,6 +41,7 @@ mod data;
 mod deferred;
 mod failure;
 mod join;
+mod spares;
 pub(crate) mod wait;
 
 use std::sync::Arc;
@@ -56,6 +57,7 @@ use self::data::Coverage;
 pub use self::deferred::Deferral;
 use self::deferred::Deferred;
 pub(crate) use self::deferred::Taken;
+pub use self::spares::Spares;
 use self::wait::Gathering;
 use crate::batching::{Batcher, Batching, Gather};
 use crate::cache::{BlockCache, Buf};
@@ -177,6 +179,7 @@ pub struct Journal {
     pub(crate) loose_writes: Coverage,
     pub(crate) home_writes: Coverage,
     pub(crate) deferred: Deferred,
+    spares: Spares,
     /// Of the threads in [`crate::Services`].
     io_priority: PriorityGroup,
     pub(crate) fast: FastCommits,
@@ -274,6 +277,7 @@ impl Journal {
             loose_writes: Coverage::default(),
             home_writes: Coverage::default(),
             deferred: Deferred::default(),
+            spares: Spares::new(config.block_size),
             io_priority: PriorityGroup::default(),
             fast: FastCommits::default(),
             device: config.device,
@@ -294,6 +298,12 @@ impl Journal {
 
     pub(crate) fn works_in_callers(&self) -> bool {
         self.in_callers.load(Ordering::Relaxed)
+    }
+
+    /// Memory for blocks of file data.
+    #[must_use]
+    pub fn spares(&self) -> &Spares {
+        &self.spares
     }
 
     /// The file system's block size.
