@@ -193,7 +193,7 @@ impl<'a> Maker<'a> {
                 // A new file as it should be, or nearly.
                 let entry = self.entry(choices);
                 let image: Box<[u8]> = self.image(choices, entry.ino).into();
-                let inode = FcRecord::Inode { ino: entry.ino, image };
+                let inode = FcRecord::Inode { ino: entry.ino, image: image.into() };
                 let mut range = self.range(choices);
                 if let FcRecord::AddRange { ino, .. } = &mut range {
                     *ino = entry.ino;

@@ -7,6 +7,7 @@ use extol_device::BlockNr;
 use extol_journal::Handle;
 use extol_journal::fast::Witness;
 use extol_vfs::{FsError, Result};
+use smallvec::{SmallVec, smallvec};
 
 use super::cache::LARGE;
 use super::order::{self, Order, Purpose, SMALL, Target};
@@ -37,7 +38,7 @@ pub(crate) enum Source<'a> {
 }
 
 impl Source<'_> {
-    fn slices(&self, from: u32, len: u32, bs: usize) -> Vec<IoSlice<'_>> {
+    fn slices(&self, from: u32, len: u32, bs: usize) -> SmallVec<[IoSlice<'_>; 4]> {
         let (from, len) = (from as usize, len as usize);
         match self {
             Self::Bytes(bytes) => {
@@ -46,7 +47,7 @@ impl Source<'_> {
             Self::Pages(pages) => {
                 pages.get(from..from + len).unwrap_or_default().iter().map(|p| IoSlice::new(p)).collect()
             }
-            Self::Pipe(_) => Vec::new(),
+            Self::Pipe(_) => SmallVec::new(),
         }
     }
 
@@ -90,7 +91,7 @@ pub(crate) fn place(
     purpose: Purpose,
 ) -> (Result<()>, u64) {
     let mut placer =
-        Placer { fs, st, total: blocks, pieces: Vec::new(), blocks: 0, promised, used: 0, purpose };
+        Placer { fs, st, total: blocks, pieces: SmallVec::new(), blocks: 0, promised, used: 0, purpose };
     let result = placer.run(lblk, blocks, source);
     (result, placer.used)
 }
@@ -104,7 +105,7 @@ pub(super) fn map_written(
     run: Run,
     promised: u64,
 ) -> (Result<()>, u64) {
-    let pieces = vec![Piece::Insert { lblk, run }];
+    let pieces = smallvec![Piece::Insert { lblk, run }];
     let (total, purpose) = (run.len, Purpose::Other);
     let mut placer = Placer { fs, st, total, pieces, blocks: total, promised, used: 0, purpose };
     let result = placer.apply();
@@ -119,7 +120,8 @@ struct Placer<'a> {
     st: &'a mut InodeState,
     /// Blocks to write in all.
     total: u32,
-    pieces: Vec<Piece>,
+    /// (One, mostly.)
+    pieces: SmallVec<[Piece; 4]>,
     /// Blocks written and not mapped yet.
     blocks: u32,
     promised: u64,

@@ -16,7 +16,7 @@
 //! - C3: a file that lost all its names gets one where such files are parked, as long as there is room (`Plan::park`).
 //! - C4: only what was recorded is forgotten (`Plan::forget`).
 
-use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use extol_journal::fast::{Ask, Collected, FcEntry, FcRecord, Reason};
 
@@ -24,6 +24,7 @@ use super::names::{Change, Name};
 use super::order::{Step, order};
 use super::park::{self, Park};
 use super::track::Changes;
+use super::{Map, Set};
 
 /// What the asks need, or why it cannot be said.
 pub(super) fn collect(changes: &mut Changes, asks: &[Ask], place: Option<Park>) -> Collected {
@@ -46,10 +47,10 @@ pub(super) fn collect(changes: &mut Changes, asks: &[Ask], place: Option<Park>) 
 struct Plan {
     inodes: Vec<u32>,
     names: Vec<(Name, Change)>,
-    known: HashSet<u32>,
-    known_names: HashSet<Name>,
+    known: Set<u32>,
+    known_names: Set<Name>,
     /// Deleted files: the image of each, and how far its map reaches.
-    parked: HashMap<u32, (Box<[u8]>, u32)>,
+    parked: Map<u32, (Arc<[u8]>, u32)>,
 }
 
 impl Plan {
@@ -118,8 +119,8 @@ impl Plan {
     }
 
     /// Names that each inode of the closure has before it.
-    fn count(&self, changes: &Changes) -> Result<HashMap<u32, u32>, Reason> {
-        let mut links = HashMap::new();
+    fn count(&self, changes: &Changes) -> Result<Map<u32, u32>, Reason> {
+        let mut links = Map::default();
         for &ino in &self.inodes {
             // Whoever changes a name writes the inode; if somebody did not, nobody knows what it should be.
             let inode = changes.inode(ino).ok_or(Reason::Failed)?;
@@ -160,7 +161,7 @@ impl Plan {
         };
         let is_born = |ino: u32| changes.inode(ino).is_some_and(|inode| inode.born);
         // An inode must be there before its first name.
-        let mut unnamed: HashSet<u32> = HashSet::new();
+        let mut unnamed = Set::<u32>::default();
         for &ino in self.inodes.iter().filter(|ino| is_born(**ino)) {
             image(ino, &mut out);
             ranges(ino, &mut out);
@@ -173,7 +174,7 @@ impl Plan {
             {
                 continue;
             }
-            let entry = |name: &Name, ino| FcEntry { parent: name.dir, ino, name: name.name.to_vec().into() };
+            let entry = |name: &Name, ino| FcEntry { parent: name.dir, ino, name: Arc::clone(&name.name) };
             out.push(match step {
                 Step::Unlink(name, ino) => FcRecord::Unlink(entry(name, ino)),
                 Step::Link(name, ino) if unnamed.remove(&ino) => FcRecord::Creat(entry(name, ino)),

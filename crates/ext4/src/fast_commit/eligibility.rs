@@ -12,6 +12,8 @@
 //! - E3: a directory is unfit for names as soon as one of them might not find room when it is replayed (`room`, which
 //!   comes before each first change of a block; `divided`).
 
+use std::sync::Arc;
+
 use extol_journal::fast::{Delta, Reason};
 use extol_journal::{Buf, Handle};
 use extol_ondisk::dirent::{self, entry_len};
@@ -69,7 +71,7 @@ pub(crate) struct Change {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Written {
     /// For regular files: the image and the links it counts.
-    image: Option<(Box<[u8]>, u16)>,
+    image: Option<(Arc<[u8]>, u16)>,
     how: Change,
     /// A checker that came to look at the slot as it was before would take it for an inode.
     remains: bool,

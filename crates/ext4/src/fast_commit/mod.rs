@@ -23,4 +23,12 @@ mod room;
 mod tests;
 mod track;
 
+use std::collections::{HashMap, HashSet};
+
+use foldhash::fast::RandomState;
+
 pub(crate) use track::Tracker;
+
+/// Tables that live as long as a fast commit is collected.
+type Map<K, V> = HashMap<K, V, RandomState>;
+type Set<K> = HashSet<K, RandomState>;

@@ -5,9 +5,8 @@
 //! go that somebody waits for, and only then the others. If nothing can be done any more, as in an exchange of two files
 //! with one name each, records cannot say it.
 
-use std::collections::{HashMap, HashSet};
-
 use super::names::{Change, Name};
+use super::{Map, Set};
 
 /// One step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,7 +16,7 @@ pub(super) enum Step<'a> {
 }
 
 /// Orders the changes of `names`. `links`: how many names each inode has before. `None`: there is no order.
-pub(super) fn order<'a>(names: &'a [(Name, Change)], mut links: HashMap<u32, u32>) -> Option<Vec<Step<'a>>> {
+pub(super) fn order<'a>(names: &'a [(Name, Change)], mut links: Map<u32, u32>) -> Option<Vec<Step<'a>>> {
     let mut steps = Vec::with_capacity(names.len() * 2);
     let mut give: Vec<(&Name, u32)> = Vec::new();
     let mut take: Vec<(&Name, u32)> = Vec::new();
@@ -25,8 +24,8 @@ pub(super) fn order<'a>(names: &'a [(Name, Change)], mut links: HashMap<u32, u32
         take.extend(change.recorded.map(|ino| (name, ino)));
         give.extend(change.current.map(|ino| (name, ino)));
     }
-    let wanted: HashSet<&Name> = give.iter().map(|(name, _)| *name).collect();
-    let mut taken: HashSet<&Name> = take.iter().map(|(name, _)| *name).collect();
+    let wanted: Set<&Name> = give.iter().map(|(name, _)| *name).collect();
+    let mut taken: Set<&Name> = take.iter().map(|(name, _)| *name).collect();
     // Names that somebody waits for first.
     take.sort_by_key(|(name, _)| !wanted.contains(name));
     while !give.is_empty() || !take.is_empty() {

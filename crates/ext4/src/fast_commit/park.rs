@@ -15,6 +15,8 @@
 //! blocks hold. Each transaction may use as many. As soon as somebody else puts names into it, there is no such place any more
 //! until the next mount; nor is there one while it holds a name that begins with `#`.
 
+use std::sync::Arc;
+
 use extol_journal::fast::{Delta, Reason};
 use extol_ondisk::InodeFlags;
 
@@ -60,8 +62,8 @@ pub(crate) fn is_parked(mode: u16, size: u64, links: u16) -> bool {
 
 /// An image of the deleted file that has a name and nothing else, and the first block behind all that it maps. `None` if no
 /// records take that from it.
-pub(super) fn image(dead: &[u8]) -> Option<(Box<[u8]>, u32)> {
-    let mut image: Box<[u8]> = dead.into();
+pub(super) fn image(dead: &[u8]) -> Option<(Arc<[u8]>, u32)> {
+    let mut image = dead.to_vec();
     let flags = InodeFlags::from_bits_retain(u32::from_le_bytes(*dead.get(at::FLAGS..)?.first_chunk()?));
     let map = dead.get(at::I_BLOCK..)?.first_chunk::<60>()?;
     let levels = u16::from_le_bytes([map[6], map[7]]);
@@ -80,5 +82,5 @@ pub(super) fn image(dead: &[u8]) -> Option<(Box<[u8]>, u32)> {
     ] {
         image.get_mut(at..at + bytes.len())?.copy_from_slice(bytes);
     }
-    Some((image, end))
+    Some((image.into(), end))
 }

@@ -21,6 +21,8 @@
 //!
 //! Locking: one mutex, a leaf.
 
+use std::sync::Arc;
+
 use std::any::Any;
 use std::collections::{HashMap, HashSet};
 
@@ -45,7 +47,7 @@ const MOST_BUSY: usize = 4096;
 #[derive(Debug, Default)]
 pub(super) struct InodeChange {
     /// Newest.
-    pub image: Box<[u8]>,
+    pub image: Arc<[u8]>,
     pub links: u16,
     /// The base does not have it.
     pub born: bool,

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use extol_vfs::{Attr, FileKind, FileSystem as _, FsError, Result};
+use smallvec::SmallVec;
 
 use super::guard::Inode;
 use crate::Ext4;
@@ -64,8 +65,11 @@ impl Spot {
     }
 }
 
+/// Names to go, the next one last. (Most paths are short.)
+type Work<'a> = SmallVec<[Cow<'a, [u8]>; 8]>;
+
 /// Puts the names of a path on the worklist. True if it ends in a slash.
-fn push<'a>(work: &mut Vec<Cow<'a, [u8]>>, path: Cow<'a, [u8]>) -> bool {
+fn push<'a>(work: &mut Work<'a>, path: Cow<'a, [u8]>) -> bool {
     fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
         path.rsplit(|b| *b == b'/').filter(|n| !n.is_empty())
     }
@@ -80,7 +84,7 @@ pub(super) fn resolve(fs: &Arc<Ext4>, path: &[u8], last: Last) -> Result<Spot> {
     if path.is_empty() {
         return Err(FsError::NotFound);
     }
-    let mut work = Vec::new();
+    let mut work = Work::new();
     let mut slash = push(&mut work, Cow::Borrowed(path));
     let mut at = Inode::root(fs)?;
     let mut links = 0;

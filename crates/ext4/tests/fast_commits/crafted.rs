@@ -182,7 +182,9 @@ fn names_that_need_care() {
     let (new, dir) = (base.b + 20, base.b + 21);
     let mut image_of_dir = base.inode(dir, 0, 2);
     if let FcRecord::Inode { image, .. } = &mut image_of_dir {
-        image[1] = 0x41;
+        let mut bytes = image.to_vec();
+        bytes[1] = 0x41;
+        *image = bytes.into();
     }
     let records = [
         FcRecord::Link(name(ROOT, new, "late")),

@@ -60,7 +60,7 @@ pub enum Delta {
         /// Inode.
         ino: u32,
         /// The bytes of the slot that a record carries: 128 and the extra size.
-        image: Box<[u8]>,
+        image: Arc<[u8]>,
         /// The slot held no inode in use before.
         born: bool,
         /// fdatasync must make it durable, too.

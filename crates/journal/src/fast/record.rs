@@ -1,5 +1,7 @@
 //! Records as the file system hands them over, before they are bytes ([`crate::format::FcTag`] is the other way).
 
+use std::sync::Arc;
+
 /// One record of a fast commit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FcRecord {
@@ -36,7 +38,7 @@ pub enum FcRecord {
         /// Inode.
         ino: u32,
         /// First bytes of its on-disk form.
-        image: Box<[u8]>,
+        image: Arc<[u8]>,
     },
 }
 
@@ -48,5 +50,5 @@ pub struct FcEntry {
     /// Inode.
     pub ino: u32,
     /// Name, 1 to 255 bytes.
-    pub name: Box<[u8]>,
+    pub name: Arc<[u8]>,
 }

@@ -3,6 +3,8 @@
 //! asked for is there as it is now, each inode has as many names as it counts, and nothing changed that the asks do
 //! not need.
 
+use std::sync::Arc;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use extol_journal::Tid;
@@ -23,7 +25,7 @@ struct File {
 }
 
 impl File {
-    fn image(&self) -> Box<[u8]> {
+    fn image(&self) -> Arc<[u8]> {
         let mut bytes = self.links.to_le_bytes().to_vec();
         bytes.extend(self.version.to_le_bytes());
         bytes.into()

@@ -6,6 +6,7 @@
 
 use extol_vfs::{FsError, Result};
 
+use super::Few;
 use super::edit::Editor;
 use super::node::{self, END_OF_SPACE, Entry};
 use super::path::Path;
@@ -123,7 +124,7 @@ pub(super) fn replace<S: StoreMut>(
     if old.is_empty() && new.is_empty() {
         return Ok(());
     }
-    let entries: Vec<Entry> = new.iter().map(node::extent_entry).collect();
+    let entries: Few<Entry> = new.iter().map(node::extent_entry).collect();
     ed.prepare(path, entries.len().cast_signed() - old.len().cast_signed())?;
     ed.splice_leaf(path, first + same, old.len(), &entries)
 }

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use extol_device::BlockNr;
 use extol_vfs::{FsError, Result};
 
+use super::Few;
 use super::node::{self, Entry, MAX_DEPTH, View};
 use super::path::{Path, Step};
 use crate::map::store::{Cached, StoreMut};
@@ -45,7 +46,7 @@ impl<'a, S: StoreMut> Editor<'a, S> {
     }
 
     /// Extents `range` of a leaf.
-    pub fn extents(&self, leaf: &Step<S::Block>, range: std::ops::Range<usize>) -> Result<Vec<MappedRun>> {
+    pub fn extents(&self, leaf: &Step<S::Block>, range: std::ops::Range<usize>) -> Result<Few<MappedRun>> {
         range.map(|i| leaf.extent(self.io, self.root, i)).collect()
     }
 

@@ -25,6 +25,9 @@ mod shift;
 #[cfg(test)]
 mod tests;
 
+/// What there is a handful of: a window of a leaf is three extents, mostly.
+type Few<T> = smallvec::SmallVec<[T; 4]>;
+
 pub(super) use change::{convert, insert};
 pub(super) use remove::remove;
 pub(super) use shift::shift;

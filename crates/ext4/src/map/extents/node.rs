@@ -16,6 +16,7 @@ use extol_ondisk::InodeSeed;
 use extol_ondisk::extent::{self, Extent, ExtentHeader, ExtentIndex, MAGIC};
 use extol_vfs::{FsError, Result};
 
+use super::Few;
 use crate::error;
 use crate::map::MappedRun;
 use crate::map::store::Shape;
@@ -237,8 +238,8 @@ pub(in crate::map) fn seal(bytes: &mut [u8], seed: Option<InodeSeed>) {
 
 /// Joins neighbours that continue each other in the file and on the volume, in the same state, and cuts what is too
 /// long for one extent. The runs must be in order.
-pub(in crate::map) fn coalesce(runs: &[MappedRun]) -> Vec<MappedRun> {
-    let mut joined: Vec<(MappedRun, u64)> = Vec::with_capacity(runs.len());
+pub(super) fn coalesce(runs: &[MappedRun]) -> Few<MappedRun> {
+    let mut joined: Few<(MappedRun, u64)> = Few::with_capacity(runs.len());
     for run in runs.iter().filter(|r| r.len > 0) {
         match joined.last_mut() {
             Some((last, len))
@@ -251,7 +252,7 @@ pub(in crate::map) fn coalesce(runs: &[MappedRun]) -> Vec<MappedRun> {
             _ => joined.push((*run, u64::from(run.len))),
         }
     }
-    let mut out = Vec::with_capacity(joined.len());
+    let mut out = Few::with_capacity(joined.len());
     for (mut run, mut left) in joined {
         while left > 0 {
             run.len = left.min(u64::from(max_len(run.unwritten))) as u32;

@@ -304,10 +304,10 @@ fn a_flipped_bit_is_a_checksum_error() {
 fn runs_join_and_are_cut() {
     let run = |lblk, pblk, len, unwritten| MappedRun { lblk, pblk: BlockNr(pblk), len, unwritten };
     let joined = node::coalesce(&[run(0, 100, 30_000, true), run(30_000, 30_100, 5_000, true)]);
-    assert_eq!(joined, [run(0, 100, 32_767, true), run(32_767, 32_867, 2_233, true)]);
+    assert_eq!(joined[..], [run(0, 100, 32_767, true), run(32_767, 32_867, 2_233, true)]);
     let apart =
         [run(0, 100, 10, true), run(10, 110, 10, false), run(20, 130, 10, false), run(31, 140, 1, false)];
-    assert_eq!(node::coalesce(&apart), apart);
+    assert_eq!(node::coalesce(&apart)[..], apart);
     for r in apart {
         assert_eq!(node::View(&[[0; 12], node::extent_entry(&r)].concat()).extent(0), r);
     }
