@@ -40,9 +40,11 @@ fn limit(shape: &Shape<'_>) -> usize {
     (area / 8 * eighths).max(2 * entry_len(MAX_NAME))
 }
 
-/// True if a leaf whose entries take `used` bytes, `new` not among them, is to be divided although there may be room.
+/// True if a leaf whose entries take `used` bytes, `new` not among them, is to be divided although there may be room. (Without an index
+/// none is divided.)
 pub(super) fn is_due(h: &Handle, shape: &Shape<'_>, used: usize, new: &NewEntry<'_>) -> bool {
-    used + entry_len(new.name.len()) > limit(shape) && h.tells_names_of(shape.ino.0)
+    let divides = shape.searchable || shape.dir_index && shape.blocks <= 1;
+    divides && used + entry_len(new.name.len()) > limit(shape) && h.tells_names_of(shape.ino.0)
 }
 
 /// How to divide the entries of a leaf, one of them new: with `early` so that both have room, if that is possible, and in any case in two.

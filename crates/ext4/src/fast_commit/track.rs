@@ -21,10 +21,9 @@
 //!
 //! Locking: one mutex, a leaf.
 
-use std::sync::Arc;
-
 use std::any::Any;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use extol_journal::Tid;
 use extol_journal::fast::{Ask, Collected, Delta, FastSource, Reason};

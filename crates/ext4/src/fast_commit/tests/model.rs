@@ -3,9 +3,8 @@
 //! asked for is there as it is now, each inode has as many names as it counts, and nothing changed that the asks do
 //! not need.
 
-use std::sync::Arc;
-
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use extol_journal::Tid;
 use extol_journal::fast::{Ask, Collected, Delta, FastSource, FcRecord, Reason};

@@ -132,6 +132,8 @@ fn a_directory_that_might_grow() {
     rig.refused(third, Reason::DirectoryGrew);
     let fourth = rig.make(sub, &name(23), NewNode::Regular);
     assert_eq!(rig.records(fourth), format!("INODE CREAT:{} INODE", name(23)));
+    // Both divided a leaf more.
+    assert_eq!(rig.fs.getattr(sub).unwrap().size, 6 * BLOCK as u64);
 }
 
 /// How many of the fsyncs of new names in one directory are full commits, and the directory's size.
