@@ -11,6 +11,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::mount::UnmountFlags;
@@ -206,11 +208,27 @@ pub fn write_back(dir: &Path) {
     }
 }
 
+/// So long a mount that is in use is tried again: whoever has just closed a file of it, or asks for the attributes of its root (as its own helper does,
+/// `ring/stir.rs`), is gone by then.
+const IN_USE: Duration = Duration::from_millis(500);
+/// Between two tries.
+const TRY: Duration = Duration::from_millis(5);
+
 /// Takes the mount off `dir`. With `lazy` it goes out of sight at once and ends when its last file is closed.
 ///
 /// # Errors
-/// [`MountError::Busy`] if it is in use (and not `lazy`), others if nothing is mounted or we may not.
+/// [`MountError::Busy`] if it is in use, and half a second later, too (and not `lazy`), others if nothing is mounted or we may not.
 pub fn unmount(dir: &Path, lazy: bool) -> Result<(), MountError> {
+    let began = Instant::now();
+    loop {
+        match unmount_now(dir, lazy) {
+            Err(MountError::Busy { .. }) if began.elapsed() < IN_USE => thread::sleep(TRY),
+            result => return result,
+        }
+    }
+}
+
+fn unmount_now(dir: &Path, lazy: bool) -> Result<(), MountError> {
     let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
     match rustix::mount::unmount(dir, flags | UnmountFlags::NOFOLLOW) {
         Ok(()) => Ok(()),

@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use extol_fuse::{Mount, MountConfig, MountError};
 
@@ -29,6 +31,20 @@ fn a_busy_mount_can_be_detached() {
     assert!(!m.path("f").exists());
     file.write_all_at(b"late", 0).unwrap();
     drop(file);
+    m.server.take().unwrap().join().unwrap().unwrap();
+}
+
+/// The mount's own helper asks for its attributes now and then, and whoever has just ended closes his files.
+#[test]
+fn who_is_about_to_go_keeps_no_mount() {
+    let Some(mut m) = mount() else { return };
+    let file = File::create(m.path("f")).unwrap();
+    let goes = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(100));
+        drop(file);
+    });
+    m.stopper.unmount().unwrap();
+    goes.join().unwrap();
     m.server.take().unwrap().join().unwrap().unwrap();
 }
 
