@@ -298,7 +298,7 @@ impl Stopper {
     /// it is killed meanwhile, for ever: a daemon lets a child do it ([`unmount`](crate::unmount)).
     ///
     /// # Errors
-    /// [`MountError::Busy`] if files are open.
+    /// [`MountError::Busy`] if files are open, and half a second later, too.
     pub fn unmount(&self) -> Result<(), MountError> {
         if self.has_ended() {
             return Ok(());

@@ -192,8 +192,8 @@ impl<'a> Maker<'a> {
             _ => {
                 // A new file as it should be, or nearly.
                 let entry = self.entry(choices);
-                let image: Box<[u8]> = self.image(choices, entry.ino).into();
-                let inode = FcRecord::Inode { ino: entry.ino, image: image.into() };
+                let image = self.image(choices, entry.ino).into();
+                let inode = FcRecord::Inode { ino: entry.ino, image };
                 let mut range = self.range(choices);
                 if let FcRecord::AddRange { ino, .. } = &mut range {
                     *ino = entry.ino;

@@ -119,7 +119,8 @@ pub struct MountArgs {
     after_long_help = manual!("extol umount /mnt", "extol umount /mnt && e2fsck -fn disk.img"),
     long_about = "Unmount, and wait until everything is written.\n\n\
         umount(8) and fusermount3 -u return before the daemon has closed the volume. This command returns when the \
-        daemon has ended, so that the volume may be checked, copied or mounted elsewhere at once."
+        daemon has ended, so that the volume may be checked, copied or mounted elsewhere at once. A mount in use is tried \
+        for half a second: whoever is just closing a file does not keep it."
 )]
 pub struct UmountArgs {
     /// Take the mount out of sight now; it ends when the last file on it is closed. Does not wait.

@@ -203,7 +203,7 @@ pub(crate) fn put_page(
         }
     };
     let data = if bytes.len() == bs {
-        let mut data = fs.vol.journal.spares().take();
+        let mut data = fs.vol.journal.spares().take(1);
         data.extend_from_slice(bytes);
         data
     } else {

@@ -138,15 +138,13 @@ pub(super) struct Blocks<'v, 'd> {
     dir: &'d Node,
     /// Consequences of the features and of the inode.
     pub shape: Shape<'v>,
-    /// Number of blocks.
-    pub count: u32,
     mapped: Option<(u32, u32, BlockNr)>,
 }
 
 impl<'v, 'd> Blocks<'v, 'd> {
     /// A reader of `dir`.
     pub fn new(vol: &'v Volume, dir: &'d Node) -> Self {
-        Self { vol, dir, shape: Shape::of(vol, dir), count: count(vol, dir), mapped: None }
+        Self { vol, dir, shape: Shape::of(vol, dir), mapped: None }
     }
 
     /// The device block that holds block `lblk`, `None` for a hole.
@@ -157,7 +155,7 @@ impl<'v, 'd> Blocks<'v, 'd> {
         {
             return Ok(Some(pblk.plus(u64::from(skip))));
         }
-        if lblk >= self.count {
+        if lblk >= self.shape.blocks {
             return Ok(None);
         }
         match map::lookup(self.vol, self.dir, lblk)? {
@@ -166,7 +164,7 @@ impl<'v, 'd> Blocks<'v, 'd> {
                 Err(self.shape.corrupt("unwritten block in a directory"))
             }
             Mapping::Mapped { pblk, len, .. } => {
-                let len = len.min(self.count - lblk);
+                let len = len.min(self.shape.blocks - lblk);
                 let checked = self.vol.alloc.check_not_system(Run { start: pblk, len });
                 checked.map_err(|e| e.in_inode(u64::from(self.shape.ino.0)))?;
                 self.mapped = Some((lblk, len, pblk));
@@ -183,7 +181,7 @@ impl<'v, 'd> Blocks<'v, 'd> {
         {
             return Ok(Some(lblk));
         }
-        Ok(map::next_mapped(self.vol, self.dir, lblk, self.count)?.map(|run| run.lblk))
+        Ok(map::next_mapped(self.vol, self.dir, lblk, self.shape.blocks)?.map(|run| run.lblk))
     }
 
     fn read(&mut self, lblk: u32) -> Result<Option<Arc<Buf>>> {

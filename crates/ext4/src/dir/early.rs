@@ -25,7 +25,7 @@ use super::blocks::Shape;
 use super::leaf::{self, Division, Hashed};
 
 /// Bytes that the entries of a leaf may use in a directory of so many blocks whose names fast commits tell: with blocks of 4 KiB and names of
-/// 20 bytes a directory of 1000 names gets 32 leaves and has had two full commits, one of 5000 has 100 and three to four. Two
+/// 20 bytes a directory of 1000 names gets 32 leaves and has had two full commits, one of 5000 has 100 and three to four (simulated). Two
 /// of the longest names always have room.
 fn limit(shape: &Shape<'_>) -> usize {
     let area = dirent::area_len(shape.geo);

@@ -138,7 +138,7 @@ impl Path {
         loop {
             frame.at = index::search(&bytes, frame.kind, frame.count, hash);
             low = low.max(index::key(&bytes, frame.kind, frame.at));
-            let lblk = frame.child_in(&bytes, blocks.count)?;
+            let lblk = frame.child_in(&bytes, blocks.shape.blocks)?;
             frames.push(frame);
             if levels == 0 {
                 return Ok((Self { frames, leaf: lblk, key: low }, hasher));
@@ -170,7 +170,7 @@ impl Path {
             let Some(last) = self.frames.last() else {
                 return Err(IndexError::Structure("directory index without a root"));
             };
-            let lblk = last.child(blocks.count)?;
+            let lblk = last.child(blocks.shape.blocks)?;
             if self.frames.len() == depth {
                 self.leaf = lblk;
                 self.key = key;
@@ -213,7 +213,7 @@ pub(super) fn find(blocks: &mut Blocks<'_, '_>, name: &[u8]) -> IndexResult<Plac
 
 fn search(blocks: &mut Blocks<'_, '_>, path: &mut Path, hash: u32, name: &[u8]) -> IndexResult<Place> {
     let mut first = None;
-    for n in 0..blocks.count {
+    for n in 0..blocks.shape.blocks {
         match scan_leaf(blocks, path.leaf(), name)? {
             // Names are put into the first leaf that may hold them.
             Place::Vacant(here) if n == 0 => first = here,

@@ -60,7 +60,7 @@ pub(super) fn add(
 ) -> Result<()> {
     let mut blocks = Blocks::new(vol, dir);
     let shape = blocks.shape;
-    let count = blocks.count;
+    let count = blocks.shape.blocks;
     if count == 0 {
         return Err(shape.corrupt("directory without blocks"));
     }

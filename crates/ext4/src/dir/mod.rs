@@ -112,7 +112,7 @@ fn seek_in_blocks(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Place> {
     if matches!(name, b"." | b"..") {
         return linear::find_dots(&mut blocks, name);
     }
-    if blocks.shape.searchable && blocks.count > 0 {
+    if blocks.shape.searchable && blocks.shape.blocks > 0 {
         match htree::find(&mut blocks, name) {
             Ok(place) => return Ok(place),
             Err(IndexError::Fs(e)) => return Err(e),
@@ -446,7 +446,7 @@ pub(crate) fn is_empty(vol: &Volume, dir: &Node) -> Result<bool> {
         return Ok(inline::dir_entries(vol, dir)?.entries.is_empty());
     }
     let mut blocks = Blocks::new(vol, dir);
-    if blocks.count == 0 {
+    if blocks.shape.blocks == 0 {
         return Err(blocks.shape.corrupt("directory without blocks"));
     }
     let mut at = 0;

@@ -31,10 +31,10 @@ type Each<'a> = &'a mut dyn FnMut(DirEntry) -> bool;
 pub(super) fn iterate(vol: &Volume, dir: &Node, cookie: u64, each: Each<'_>) -> Result<()> {
     let inline = dir.raw.flags.contains(InodeFlags::INLINE_DATA);
     let mut blocks = Blocks::new(vol, dir);
-    if !inline && blocks.count == 0 {
+    if !inline && blocks.shape.blocks == 0 {
         return Ok(());
     }
-    let may_get_index = blocks.shape.dir_index && blocks.count == 1;
+    let may_get_index = blocks.shape.dir_index && blocks.shape.blocks == 1;
     if !(inline || blocks.shape.indexed || may_get_index) {
         return by_offset(&mut blocks, cookie, each);
     }
@@ -114,7 +114,7 @@ fn by_index(
     'search: loop {
         let (mut path, hasher) = Path::find(blocks, |_| batch::hash_at(*reached))?;
         let mut batch = Batch::new(*reached, batch::position(path.key & !1, 0));
-        for _ in 0..blocks.count {
+        for _ in 0..blocks.shape.blocks {
             load(blocks, path.leaf(), &hasher, &mut batch)?;
             let next = path.next_key();
             let high = match next {

@@ -29,6 +29,6 @@ use foldhash::fast::RandomState;
 
 pub(crate) use track::Tracker;
 
-/// Tables that live as long as a fast commit is collected.
+/// Tables that every operation comes by.
 type Map<K, V> = HashMap<K, V, RandomState>;
 type Set<K> = HashSet<K, RandomState>;

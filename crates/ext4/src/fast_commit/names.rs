@@ -18,10 +18,9 @@
 //!   `Names::take`).
 
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use foldhash::fast::RandomState;
+use super::{Map, Set};
 
 /// A name in a directory.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -50,7 +49,7 @@ impl Change {
 #[derive(Debug)]
 enum Ends {
     One(Name),
-    Many(HashSet<Name, RandomState>),
+    Many(Set<Name>),
 }
 
 impl Ends {
@@ -87,13 +86,13 @@ impl Ends {
     }
 }
 
-type Dir = HashMap<Arc<[u8]>, Change, RandomState>;
+type Dir = Map<Arc<[u8]>, Change>;
 
 /// All names that changed.
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    dirs: HashMap<u32, Dir, RandomState>,
-    inodes: HashMap<u32, Ends, RandomState>,
+    dirs: Map<u32, Dir>,
+    inodes: Map<u32, Ends>,
     count: usize,
 }
 

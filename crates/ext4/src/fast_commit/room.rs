@@ -19,9 +19,7 @@
 //!   block that was changed without that, nothing is known, and no name fits).
 //! - O2: a budget never grows within a transaction (`Room::take`).
 
-use std::collections::HashMap;
-
-use foldhash::fast::RandomState;
+use super::Map;
 
 /// What a block of the base has left for names.
 #[derive(Debug, Default)]
@@ -58,9 +56,9 @@ impl Room {
 #[derive(Debug, Default)]
 pub(super) struct Rooms {
     /// Directory, and block of the base (0: of a directory whose blocks all take any name).
-    rooms: HashMap<(u32, u64), Room, RandomState>,
+    rooms: Map<(u32, u64), Room>,
     /// A new block: whose names it took.
-    origin: HashMap<(u32, u64), u64, RandomState>,
+    origin: Map<(u32, u64), u64>,
 }
 
 impl Rooms {

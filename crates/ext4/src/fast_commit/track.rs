@@ -22,19 +22,18 @@
 //! Locking: one mutex, a leaf.
 
 use std::any::Any;
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use extol_journal::Tid;
 use extol_journal::fast::{Ask, Collected, Delta, FastSource, Reason};
 use extol_sync::rank::{Mutex, Rank};
-use foldhash::fast::RandomState;
 
 use super::closure;
 use super::names::{Name, Names};
 use super::park::Park;
 use super::ranges::{Kind, Ranges};
 use super::room::Rooms;
+use super::{Map, Set};
 
 /// Most inodes, names and blocks that are remembered for one transaction.
 const MOST: usize = 1 << 16;
@@ -92,14 +91,14 @@ fn for_names(reason: Reason) -> Option<Reason> {
 pub(super) struct Changes {
     tid: Tid,
     all: Option<Reason>,
-    inodes: HashMap<u32, InodeChange, RandomState>,
-    unfit: HashMap<u32, Unfit, RandomState>,
+    inodes: Map<u32, InodeChange>,
+    unfit: Map<u32, Unfit>,
     pub names: Names,
     rooms: Rooms,
     /// Deleted files that records left a name.
     pub parked: u32,
     /// Directories of names that were recorded.
-    busy: HashSet<u32, RandomState>,
+    busy: Set<u32>,
 }
 
 impl Changes {
@@ -107,12 +106,12 @@ impl Changes {
         Self {
             tid,
             all: None,
-            inodes: HashMap::default(),
-            unfit: HashMap::default(),
+            inodes: Map::default(),
+            unfit: Map::default(),
             names: Names::default(),
             rooms: Rooms::default(),
             parked: 0,
-            busy: HashSet::default(),
+            busy: Set::default(),
         }
     }
 
@@ -233,7 +232,7 @@ struct Open {
     /// Where deleted files go.
     park: Option<Park>,
     /// Directories that were busy in the transaction that was closed last.
-    busy: HashSet<u32, RandomState>,
+    busy: Set<u32>,
 }
 
 impl Tracker {

@@ -32,7 +32,7 @@
 //!
 //! Pieces from [`LARGE`] on pass by in both directions (what is held of their place follows them), and so does a file that is read from one end to the other unless it is small
 //! ([`DataCache::takes_file`]). What is written is kept as long as somebody reads: who writes file after file, and nobody asks for any of them,
-//! would pay for memory that is touched for the first time and for turning out what he wrote before, a tenth of what a small file takes. After so
+//! would pay for memory that is touched for the first time and for turning out what he wrote before, up to a tenth of what a small file takes. After so
 //! many such blocks in a row ([`UNREAD`]) they pass by as well, until somebody looks for data. For the rest see [`shard`].
 //!
 //! # Locks, and what a write costs
