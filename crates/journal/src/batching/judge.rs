@@ -1,8 +1,9 @@
-//! Which way serves more requests per second: to gather, or to go at once? Measured, not computed.
+//! Which way serves more requests per second: to gather, to wait for the whole crowd, or to go at once? Measured, not computed.
 //!
 //! A model can say when gathering must pay (`sure` below), and nothing else: whether a wait of about a commit's length
 //! pays depends on how many processors are busy with what, on what a commit costs per request, on the scheduler. So where
-//! it is not sure, both ways are tried and the better one is kept.
+//! it is not sure, the ways are tried in turn and the best one is kept. ([`Way::Whole`] only while the crowd is large and needs
+//! longer than a commit takes: else it is the same as to gather.)
 //!
 //! ```text
 //!   first look (gather) ── sure? ─► gather, try nothing
@@ -35,20 +36,23 @@ const PATIENCE: u32 = 2;
 const PATIENCE_AFTER_CHANGE: u32 = 8;
 const PATIENCE_MOST: u32 = 64;
 
-/// The two ways.
+/// The ways.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
     /// Commit at once.
     Go,
-    /// Wait for the crowd.
+    /// Wait for the crowd, at most as long as a commit takes.
     Gather,
+    /// Wait until the whole crowd is back, however much longer than a commit that takes.
+    Whole,
 }
 
 impl Way {
-    fn other(self) -> Self {
+    const fn next(self) -> Self {
         match self {
             Self::Go => Self::Gather,
-            Self::Gather => Self::Go,
+            Self::Gather => Self::Whole,
+            Self::Whole => Self::Go,
         }
     }
 }
@@ -61,6 +65,8 @@ pub(crate) struct Ended {
     pub served: u32,
     /// The crowd comes back so fast that gathering must pay.
     pub sure: bool,
+    /// It needs so long for that, and is so large, that waiting for all of it is a way of its own.
+    pub slow: bool,
     /// Average commit time.
     pub average_ns: u64,
     /// Size of the crowd.
@@ -71,8 +77,10 @@ pub(crate) struct Ended {
 pub(crate) struct Judge {
     best: Way,
     using: Way,
+    /// The way that was tried last.
+    tried: Way,
     /// Requests per nanosecond, measured; 0: not yet.
-    rates: [f64; 2],
+    rates: [f64; 3],
     looked: bool,
     /// Epochs until the next try, and after it.
     left: u32,
@@ -93,7 +101,8 @@ impl Default for Judge {
         Self {
             best: Way::Gather,
             using: Way::Gather,
-            rates: [0.0; 2],
+            tried: Way::Gather,
+            rates: [0.0; 3],
             looked: false,
             left: 1,
             patience: PATIENCE,
@@ -163,7 +172,9 @@ impl Judge {
                 return;
             }
         }
-        let hopeless = trial && time >= TIME_NS / 3 && rate < 0.9 * self.rate(self.best);
+        // All that a large crowd does in one turn is a few commits: what they tell early is off by more.
+        let early = if self.using == Way::Whole { TIME_NS } else { TIME_NS / 3 };
+        let hopeless = trial && time >= early && rate < 0.9 * self.rate(self.best);
         let clear = trial && time >= TIME_NS && rate > CLEAR * self.rate(self.best);
         let times = if trial { 2 } else { 1 };
         let short = self.commits < SETTLE + times * COMMITS
@@ -188,12 +199,21 @@ impl Judge {
             if !(e.sure && self.best == Way::Gather) {
                 self.left = self.left.saturating_sub(1);
                 if self.left == 0 {
-                    let other = self.best.other();
-                    self.rates[other as usize] = 0.0;
-                    self.turn(other);
+                    self.tried = self.next_try(e.slow);
+                    self.rates[self.tried as usize] = 0.0;
+                    self.turn(self.tried);
                 }
             }
         }
+    }
+
+    /// The ways take turns in being tried.
+    fn next_try(&self, slow: bool) -> Way {
+        let mut way = self.tried.next();
+        while way == self.best || (way == Way::Whole && !slow) {
+            way = way.next();
+        }
+        way
     }
 
     fn rate(&self, way: Way) -> f64 {
@@ -227,20 +247,32 @@ mod tests {
         judge: Judge,
         now_ns: u64,
         sure: bool,
+        slow: bool,
+        /// Time of a commit for the whole crowd.
+        whole_ns: u64,
     }
 
     impl Bench {
         fn new(sure: bool) -> Self {
-            Self { judge: Judge::default(), now_ns: 0, sure }
+            Self { judge: Judge::default(), now_ns: 0, sure, slow: false, whole_ns: 0 }
+        }
+
+        fn with_whole(whole_ns: u64) -> Self {
+            Self { slow: true, whole_ns, ..Self::new(false) }
         }
 
         fn commit(&mut self, go_ns: u64, gather_ns: u64) -> Way {
             let way = self.judge.way();
-            self.now_ns += if way == Way::Go { go_ns } else { gather_ns };
+            self.now_ns += match way {
+                Way::Go => go_ns,
+                Way::Gather => gather_ns,
+                Way::Whole => self.whole_ns,
+            };
             self.judge.ended(Ended {
                 now_ns: self.now_ns,
                 served: 8,
                 sure: self.sure,
+                slow: self.slow,
                 average_ns: 1_000_000,
                 crowd: 8,
             });
@@ -271,6 +303,25 @@ mod tests {
             bench.share_of(winner, 2000, go, gather);
             assert!(bench.share_of(winner, 5000, go, gather) > 0.95, "{winner:?} in the long run");
         }
+    }
+
+    #[test]
+    fn the_whole_crowd_is_waited_for_where_that_is_best() {
+        for (whole, winner) in [(800_000, Way::Whole), (1_100_000, Way::Go)] {
+            let mut bench = Bench::with_whole(whole);
+            bench.share_of(winner, 2000, 1_000_000, 2_000_000);
+            assert!(bench.share_of(winner, 5000, 1_000_000, 2_000_000) > 0.95, "{whole}");
+            // It is no longer best: the tries find out.
+            bench.whole_ns = 3_000_000;
+            bench.share_of(Way::Go, 3000, 1_000_000, 2_000_000);
+            assert!(bench.share_of(Way::Go, 5000, 1_000_000, 2_000_000) > 0.95, "{whole}, later");
+        }
+    }
+
+    #[test]
+    fn a_crowd_that_is_small_or_fast_is_not_waited_for_as_a_whole() {
+        let mut bench = Bench { slow: false, ..Bench::with_whole(1) };
+        assert_eq!(bench.share_of(Way::Whole, 5000, 1_000_000, 2_000_000), 0.0);
     }
 
     #[test]

@@ -88,6 +88,26 @@ fn bounds() {
     assert_eq!(wait(2000, 15_000, 20 * US), 2 * MS, "unless the administrator says so");
 }
 
+/// A crowd of 16 of which half is back when a commit ends: to wait for all is worth a try, twice as long as they need.
+#[test]
+fn a_large_crowd_that_is_slow_may_be_waited_for_as_a_whole() {
+    let longest = |crowd: u32| {
+        let (mut batcher, mut now, mut longest) = (Batcher::default(), 0, 0);
+        batcher.set(batching(BatchPolicy::Adaptive, 0, 15_000));
+        for _ in 0..2000 {
+            for who in 0..crowd / 2 {
+                batcher.asked(now + 90 * US, who);
+            }
+            now += 100 * US;
+            batcher.ended(now, 100 * US, crowd / 2, crowd / 2);
+            longest = longest.max(wait_ns(batcher.begin(&first(now)), now));
+        }
+        longest
+    };
+    assert_eq!(longest(16), 360 * US, "they need 180");
+    assert_eq!(longest(8), 100 * US, "a commit");
+}
+
 #[test]
 fn nobody_is_expected_after_a_pause() {
     let (mut batcher, now) = after(batching(BatchPolicy::Adaptive, 0, 15_000), MS, 4, 0);
