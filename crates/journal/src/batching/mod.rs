@@ -26,7 +26,6 @@
 //! 5. Not where measurement says that going at once serves more requests per second (`Judge`).
 //! 6. Not while the last waits cost those who waited twice as much as they saved those who came (`Account`): clients that sync
 //!    now and then, each for itself.
-//!
 //! 7. A large crowd may need longer than a commit takes to come back, because it waits for processors, and then 3 keeps it in pieces.
 //!    Each end of a commit wakes threads in the middle of others' work (who holds a directory's lock is put aside, and the rest queue
 //!    up behind him), so fewer and larger groups can take less processor time for each request. Whether they do only measurement
