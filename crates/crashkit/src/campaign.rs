@@ -81,7 +81,6 @@ struct Counters {
     again: AtomicU64,
     again_runs: AtomicU64,
     superseded: AtomicU64,
-    torn_heads: AtomicU64,
     data_missing: AtomicU64,
     marks: AtomicU64,
 }
@@ -93,23 +92,18 @@ impl Counters {
         self.marks.fetch_add(u64::from(mark), Ordering::Relaxed);
     }
 
-    /// Notes the window that a state is in. True: e2fsck must not be asked; and Linux.
-    fn spared(&self, window: Option<Window>) -> (bool, bool) {
+    /// Notes the window that a state is in. True: e2fsck must not be asked.
+    fn spared(&self, window: Option<Window>) -> bool {
         match window {
-            None => (false, false),
+            None => {}
             Some(Window::DataMissing) => {
                 self.data_missing.fetch_add(1, Ordering::Relaxed);
-                (false, false)
             }
             Some(Window::Superseded) => {
                 self.superseded.fetch_add(1, Ordering::Relaxed);
-                (true, false)
-            }
-            Some(Window::TornHead) => {
-                self.torn_heads.fetch_add(1, Ordering::Relaxed);
-                (true, true)
             }
         }
+        window == Some(Window::Superseded)
     }
 }
 
@@ -190,7 +184,6 @@ impl<'a> Campaign<'a> {
         row.e2fsck = counters.e2fsck.into_inner();
         row.linux = counters.linux.into_inner();
         row.superseded = counters.superseded.into_inner();
-        row.torn_heads = counters.torn_heads.into_inner();
         row.data_missing = counters.data_missing.into_inner();
         row.marks = counters.marks.into_inner();
         row.recoveries_cut = counters.again_runs.into_inner();
@@ -269,11 +262,11 @@ impl<'a> Campaign<'a> {
         let comparable = whole || self.variant.outside_understands_parts();
         let ask_e2fsck_now = comparable && chosen(self.e2fsck_every, self.e2fsck_every / 2);
         let ask_linux_now = comparable && chosen(self.linux_every, self.linux_every / 2);
-        let (mut not_e2fsck, mut not_linux, mut missing) = (false, false, false);
+        let (mut not_e2fsck, mut missing) = (false, false);
         let chosen_again = chosen(self.again_every, self.again_every / 2);
         if ask_e2fsck_now || ask_linux_now || chosen_again {
-            let window = window(&self.variant, &crashed, torn).map_err(plain)?;
-            (not_e2fsck, not_linux) = counters.spared(window);
+            let window = window(&self.variant, &crashed).map_err(plain)?;
+            not_e2fsck = counters.spared(window);
             missing = window == Some(Window::DataMissing);
         }
         let rules = Rules { missing_data: missing, ..self.variant.rules() };
@@ -283,7 +276,7 @@ impl<'a> Campaign<'a> {
             let dir = scratch.get_or_init(Scratch::in_memory);
             counters.asked(ask_e2fsck(&self.variant, &crashed, &recovered, other, dir).map_err(plain)?);
         }
-        if ask_linux_now && !not_linux {
+        if ask_linux_now {
             let dir = scratch.get_or_init(Scratch::in_memory);
             ask_linux(&crashed, &recovered, other, dir).map_err(plain)?;
             counters.linux.fetch_add(1, Ordering::Relaxed);
@@ -306,7 +299,7 @@ impl<'a> Campaign<'a> {
                             }
                             let crashed = media.devices();
                             let torn = torn || matches!(fate, Fate::Torn(_));
-                            if counters.spared(window(&self.variant, &crashed, torn)?).0 {
+                            if counters.spared(window(&self.variant, &crashed)?) {
                                 return Ok(());
                             }
                             let other: Other<'_> = if torn || missing { Some(&legal) } else { None };
@@ -425,7 +418,7 @@ impl<'a> Campaign<'a> {
             tell("the second recovery shows the same");
         }
         let torn = matches!(fate, Fate::Torn(_));
-        let window = window(&self.variant, &crashed, torn)?;
+        let window = window(&self.variant, &crashed)?;
         let missing = window == Some(Window::DataMissing);
         if let Some(window) = window.filter(|_| !missing) {
             tell(&format!("e2fsck is not asked: {window:?}"));

@@ -43,9 +43,9 @@ pub enum Plant {
     /// A fast commit is written without a flush of the file data that it maps.
     #[cfg(feature = "planted-bugs")]
     FastWithoutFlush,
-    /// The first block of a first fast commit is written before the others are durable.
+    /// The first fast commit of a transaction goes out without an empty one in front.
     #[cfg(feature = "planted-bugs")]
-    FastHeadFirst,
+    FirstNotEmpty,
     /// The fast commits of a transaction stay in their area when it is durable.
     #[cfg(feature = "planted-bugs")]
     AreaNotCleared,
@@ -99,7 +99,7 @@ impl Plant {
         #[cfg(feature = "planted-bugs")]
         ("fast-without-flush", Self::FastWithoutFlush),
         #[cfg(feature = "planted-bugs")]
-        ("fast-head-first", Self::FastHeadFirst),
+        ("first-not-empty", Self::FirstNotEmpty),
         #[cfg(feature = "planted-bugs")]
         ("area-not-cleared", Self::AreaNotCleared),
         #[cfg(feature = "planted-bugs")]
@@ -147,7 +147,7 @@ impl Plant {
             Self::MapBeforeWrite => planted::Bug::MapBeforeWrite,
             Self::RecoveryFlagLate => planted::Bug::RecoveryFlagLate,
             Self::FastWithoutFlush => planted::Bug::FastWithoutFlush,
-            Self::FastHeadFirst => planted::Bug::FastHeadFirst,
+            Self::FirstNotEmpty => planted::Bug::FirstNotEmpty,
             Self::AreaNotCleared => planted::Bug::AreaNotCleared,
             Self::LogWraps => planted::Bug::LogWraps,
             Self::FastOnEmptyLog => planted::Bug::FastOnEmptyLog,

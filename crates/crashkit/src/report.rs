@@ -72,8 +72,6 @@ pub struct Row {
     pub fallbacks: u64,
     /// States that e2fsck was not asked about: fast commits of a durable transaction, not yet cleared.
     pub superseded: u64,
-    /// States that e2fsck and Linux were not asked about: a torn first block of the fast-commit area.
-    pub torn_heads: u64,
     /// States in which file data of the last fast commit was not there.
     pub data_missing: u64,
     /// States in which e2fsck repaired a mark of its own: groups "uninitialized" on volumes without their checksums.
@@ -104,7 +102,6 @@ impl Row {
         self.each += other.each;
         self.fallbacks += other.fallbacks;
         self.superseded += other.superseded;
-        self.torn_heads += other.torn_heads;
         self.data_missing += other.data_missing;
         self.marks += other.marks;
         self.failures.extend(other.failures.iter().cloned());
@@ -182,7 +179,7 @@ impl Report {
         for row in self.rows.iter().chain([&self.total()]) {
             let _ = writeln!(
                 text,
-                "| {} | {} | {} | {:.1} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {}+{}+{} | {} | {} | {:.1} |",
+                "| {} | {} | {} | {:.1} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {}+{} | {} | {} | {:.1} |",
                 row.workload,
                 row.variant,
                 row.operations,
@@ -200,7 +197,6 @@ impl Report {
                 row.e2fsck,
                 row.linux,
                 row.superseded,
-                row.torn_heads,
                 row.data_missing,
                 row.marks,
                 row.failures.len(),

@@ -4,16 +4,14 @@
 //! | window | when | who |
 //! |---|---|---|
 //! | [`Superseded`](Window::Superseded) | transaction T is durable, and the area still begins with the HEAD of T, because the one write that clears it is not durable yet | e2fsck takes the whole log for damaged |
-//! | [`TornHead`](Window::TornHead) | the area's first block was torn *inside* when the first fast commit of T was written | e2fsck as above; Linux refuses the volume |
 //! | [`DataMissing`](Window::DataMissing) | the last fast commit is whole, and file data that it vouches for is not there | nobody: both replay it, and may show zeros where the data was to be ([`Rules::missing_data`]) |
 //!
 //! The conditions are as narrow as that: a HEAD of any older transaction is no window, so a writer that forgets to clear it
-//! is found; a first fast commit that is incomplete without a torn write is none, so a writer that sends the first block
-//! too early is found.
+//! is found; a first fast commit that is incomplete is none, torn or not, so a writer whose first one can be torn is found.
 
 use extol::inspect_journal;
 use extol_device::{MemDevice, SharedDevice};
-use extol_journal::inspect::{BlockReport, FcTagReport, JournalReport, Verdict};
+use extol_journal::inspect::{BlockReport, FcTagReport, JournalReport};
 use std::sync::Arc;
 
 #[cfg(doc)]
@@ -25,17 +23,15 @@ use crate::variant::Variant;
 pub enum Window {
     /// The fast commits of the last durable transaction are still there.
     Superseded,
-    /// The first block is torn.
-    TornHead,
     /// The data of the last fast commit did not get there.
     DataMissing,
 }
 
-/// The window that a crashed state is in. `torn`: writes were torn, in this crash or in one before it.
+/// The window that a crashed state is in.
 ///
 /// # Errors
 /// If its journal cannot be looked at.
-pub fn window(variant: &Variant, crashed: &[MemDevice], torn: bool) -> Result<Option<Window>, String> {
+pub fn window(variant: &Variant, crashed: &[MemDevice]) -> Result<Option<Window>, String> {
     if variant.fast_blocks.is_none() {
         return Ok(None);
     }
@@ -44,46 +40,19 @@ pub fn window(variant: &Variant, crashed: &[MemDevice], torn: bool) -> Result<Op
     let report = inspect_journal(&volume, &variant.recovery_options(device(1)))
         .map_err(|e| format!("looking at the journal: {e}"))?;
     let missing = report.recovery.data_missing.then_some(Window::DataMissing);
-    Ok(of(&report, torn).or(missing))
+    Ok(of(&report).or(missing))
 }
 
-fn of(report: &JournalReport, torn: bool) -> Option<Window> {
+fn of(report: &JournalReport) -> Option<Window> {
     let (first, _) = report.superblock.fast_commit?;
-    if !report.recovery.needed {
-        return None;
-    }
-    let expected = report.recovery.end_tid;
-    let blocks = report.blocks.iter().filter_map(|block| match block {
-        BlockReport::FastCommit { block, tags, problem } => Some((*block, tags, problem.is_some())),
-        _ => None,
-    });
-    let mut next = first;
-    for (block, tags, broken) in blocks {
-        if block != next {
-            break;
-        }
-        if block == first {
-            match tags.first() {
-                Some(FcTagReport::Head { tid, .. }) if *tid == expected => {}
-                Some(FcTagReport::Head { tid, .. }) if *tid == expected.wrapping_sub(1) => {
-                    return Some(Window::Superseded);
-                }
-                _ => return None,
-            }
-        }
-        let tail = tags.iter().find_map(|tag| match tag {
-            FcTagReport::Tail { tid, checksum } => Some(*tid == expected && *checksum == Verdict::Good),
+    let begins = |block: &BlockReport| match block {
+        BlockReport::FastCommit { block, tags, .. } if *block == first => match tags.first() {
+            Some(FcTagReport::Head { tid, .. }) => Some(*tid),
             _ => None,
-        });
-        if tail == Some(true) {
-            return None;
-        }
-        if broken || tail.is_some() {
-            next += 1;
-            break;
-        }
-        next += 1;
-    }
-    // The area begins with a right HEAD, and no TAIL makes it valid.
-    (torn && next > first).then_some(Window::TornHead)
+        },
+        _ => None,
+    };
+    let of_last = |tid: u32| tid == report.recovery.end_tid.wrapping_sub(1);
+    let superseded = report.recovery.needed && report.blocks.iter().find_map(begins).is_some_and(of_last);
+    superseded.then_some(Window::Superseded)
 }

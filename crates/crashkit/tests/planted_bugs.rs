@@ -109,8 +109,8 @@ fn fast_commit_without_a_flush_of_file_data() {
 }
 
 #[test]
-fn first_block_of_a_fast_commit_before_the_others() {
-    e2fsck_must_find(Plant::FastHeadFirst, &[("growing", "fc")], 2);
+fn a_first_fast_commit_that_is_not_empty() {
+    e2fsck_must_find(Plant::FirstNotEmpty, &[("growing", "fc")], 2);
 }
 
 #[test]

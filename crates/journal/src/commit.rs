@@ -134,7 +134,7 @@ impl Journal {
                 self.wake_done(&state);
                 self.wake_fast(&state);
                 drop(state);
-                if let Err(e) = self.clear_area(log) {
+                if let Err(e) = self.clear_behind(log) {
                     let _ = self.abort(&format!("clearing the fast-commit area failed: {e}"));
                 }
                 state = self.state.lock();

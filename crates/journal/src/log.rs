@@ -364,6 +364,12 @@ impl Log {
         self.write_fast(area.start, &vec![0; self.map.block_size().len()], fua)
     }
 
+    /// The same as a block of the device, which is to be written.
+    pub fn cleared_block(&self) -> Option<(BlockNr, Arc<Vec<u8>>)> {
+        let nr = self.map.device_block(self.area.as_ref()?.start)?;
+        Some((nr, Arc::new(vec![0; self.map.block_size().len()])))
+    }
+
     /// Marks the log empty; `next` is the id of the next transaction. (Readers start with `next + 1` at their next
     /// mount: one number is skipped.)
     pub fn write_empty(&self, next: Tid) -> Result<()> {

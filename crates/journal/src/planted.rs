@@ -20,8 +20,8 @@ pub enum Bug {
     RecoveryFlagLate,
     /// A fast commit is written without a flush of the file data that it maps.
     FastWithoutFlush,
-    /// The first block of a first fast commit is written before the others are durable.
-    FastHeadFirst,
+    /// The first fast commit of a transaction goes out without an empty one in front.
+    FirstNotEmpty,
     /// The fast commits of a transaction stay in their area when it is durable.
     AreaNotCleared,
     /// The log wraps in front of the fast-commit area.

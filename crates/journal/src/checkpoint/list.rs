@@ -137,6 +137,12 @@ impl CheckpointList {
         ranges.iter().flat_map(inside).map(|(nr, e)| Due { nr: *nr, tid: e.tid }).collect()
     }
 
+    /// Blocks in these ranges wait to be written home.
+    pub fn has_unwritten(&self, ranges: &[Range<BlockNr>]) -> bool {
+        let lists = self.lists.lock();
+        ranges.iter().any(|range| lists.entries.range(range.clone()).any(|(_, e)| !e.home))
+    }
+
     /// Marks those of `batch` as being written that still wait in this version, and gives their bytes. The others are
     /// taken off the batch.
     pub fn take(&self, batch: &mut Vec<Due>) -> Vec<(BlockNr, Arc<Vec<u8>>)> {

@@ -20,6 +20,9 @@ use crate::journal::{Journal, State};
 use crate::log::Log;
 use crate::types::{Result, Tid};
 
+/// What a block is to hold.
+pub(crate) type Block = (BlockNr, Arc<Vec<u8>>);
+
 /// Who has the committer's role.
 enum Committer {
     /// The caller: nobody takes log space.
@@ -170,7 +173,7 @@ impl Journal {
         while !rounds.is_written() {
             let batch = rounds
                 .next_batch(|left| crate::home::batch_len(self.block_size(), left.iter().map(|d| d.nr)));
-            let written = self.write_home(rounds, batch)?;
+            let written = self.write_home(rounds, batch, None)?;
             if written > 0 {
                 if !std::mem::replace(&mut rounds.running, true) {
                     self.counters.async_runs.add(1);
@@ -184,10 +187,14 @@ impl Journal {
         Ok(false)
     }
 
-    /// Writes these blocks home as far as they still wait; gives how many were written.
-    fn write_home(&self, rounds: &mut Rounds, mut batch: Vec<Due>) -> Result<u64> {
+    /// Writes these blocks home as far as they still wait, and `other` beside them; gives how many of these were written.
+    fn write_home(&self, rounds: &mut Rounds, mut batch: Vec<Due>, other: Option<Block>) -> Result<u64> {
         let began = self.clock.now_ns();
-        let work = self.checkpoint.take(&mut batch);
+        let mut work = self.checkpoint.take(&mut batch);
+        let count = work.len() as u64;
+        if let Some(block) = other {
+            work.insert(work.partition_point(|(nr, _)| *nr < block.0), block);
+        }
         if work.is_empty() {
             return Ok(0);
         }
@@ -199,8 +206,8 @@ impl Journal {
         let now = self.clock.now_ns();
         rounds.wrote(self.home_writes.returned(), batch, now);
         rounds.busy_ns += now.saturating_sub(began);
-        self.counters.checkpointed_blocks.add(work.len() as u64);
-        Ok(work.len() as u64)
+        self.counters.checkpointed_blocks.add(count);
+        Ok(count)
     }
 
     /// Marks home writes that a flush has covered as done. True if there were any.
@@ -257,7 +264,7 @@ impl Journal {
         // What is left of an asynchronous round is in it, or can wait.
         rounds.begin(Vec::new());
         let due = self.checkpoint.due(through, false);
-        self.write_home(rounds, due)?;
+        self.write_home(rounds, due, None)?;
         self.finish(log, rounds, committer)
     }
 
@@ -275,18 +282,21 @@ impl Journal {
 
     /// Makes the newest committed versions of blocks in these ranges durable at home. The tail is left to the next turn.
     pub(crate) fn bring_home(&self, ranges: &[Range<BlockNr>]) -> Result<()> {
-        if self.checkpoint.not_home(ranges).is_empty() {
-            return Ok(());
+        if !self.checkpoint.not_home(ranges).is_empty() && self.send_home(ranges, None)? && self.barrier() {
+            self.flush_device()?;
         }
+        Ok(())
+    }
+
+    /// Writes the newest committed versions of blocks in these ranges home, and at the same time `other`, which the log does not
+    /// know. True if a flush must follow for the former.
+    pub(crate) fn send_home(&self, ranges: &[Range<BlockNr>], other: Option<Block>) -> Result<bool> {
         let mut rounds = self.checkpointing.lock();
         self.check_aborted()?;
         // Nobody else writes blocks home while we have the lock.
         let due = self.checkpoint.not_home(ranges);
-        self.write_home(&mut rounds, due.clone())?;
-        if self.barrier() && !rounds.are_durable(&due, self.home_writes.covered()) {
-            self.flush_device()?;
-        }
-        Ok(())
+        self.write_home(&mut rounds, due.clone(), other)?;
+        Ok(!rounds.are_durable(&due, self.home_writes.covered()))
     }
 
     /// Names the oldest transaction that is still needed as the tail, and frees what lies before it. A log that does not

@@ -1,7 +1,7 @@
 //! The fast-commit area: which blocks hold fast commits of which transaction. Arithmetic only.
 //!
 //! ```text
-//!   | HEAD(T) … TAIL | … TAIL | … | … TAIL |  free for T  | never used |
+//!   | HEAD(T)   TAIL | … TAIL | … | … TAIL |  free for T  | never used |
 //!   0                                       used           limit        end
 //! ```
 //!

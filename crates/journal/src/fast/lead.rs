@@ -21,8 +21,7 @@
 //! What is durable when, for a fast commit of blocks `b0 … bn`:
 //!
 //! ```text
-//!   one block, or later   [FLUSH, if file data needs it]   b0 … bn FUA
-//!   several, first        b1 … bn   FLUSH   b0 FUA                  before b0 is there, nobody reads on
+//!   [FLUSH, if file data needs it]   b0 … bn FUA
 //! ```
 //!
 //! File data needs it unless the fast commit vouches for it (see [`super::witness`]) or it needs no order; then the flush is
@@ -31,7 +30,8 @@
 //!
 //! Of a later one any part may be torn: its TAIL's sum covers all its blocks, and who reads a sum that is wrong, or anything
 //! else, behind a good fast commit stops there and has lost nothing. Of the first, torn blocks cost the whole log on Linux
-//! and with e2fsck, so they are there before block 0 is.
+//! and with e2fsck. So the first is an empty one, a few bytes at the beginning of block 0 (and zeros, which are there already),
+//! and goes out together with the one that is wanted. Whichever sectors are lost, readers find no fast commit, or the empty one (`chain`).
 //!
 //! The flush is the one of the file system's device and covers file data, too; with an external journal each device is
 //! flushed if it has something to flush. Where a durable write is a write and a flush, that flush covers what others have
@@ -48,7 +48,8 @@
 //!   (`Journal::lead_commit`, `Area::place`). So no fast commit of another life of the log is ever taken for one
 //!   that counts, and e2fsck, which gives up the whole log when the area begins with another transaction's, finds none.
 //! - F4: the last write of a fast commit makes it count, and all that it needs is durable before or within it: file data of
-//!   the inodes in it before, or with a witness, by which recovery sees whether it is; its other blocks before if it is the first, else covered by its sum (`write_chain`).
+//!   the inodes in it before, or with a witness, by which recovery sees whether it is (`write_chain`); its own are covered
+//!   by its sum, and of the first of a transaction no part can be missing (`chain`).
 //! - F5: at most two blocks fewer than the area has belong to one transaction (`Area`).
 //! - F6: what the source gave is durable before the batch is told so, or the transaction is committed in full next, with
 //!   no other fast commit in between, or the journal is aborted (`lead_fast`).
@@ -348,9 +349,17 @@ impl Journal {
 
     /// The blocks of a fast commit, with witnesses for the data that its records map (W1) if that is possible.
     fn chain(&self, tid: Tid, place: Place, records: &[FcRecord]) -> Option<Written<'_>> {
+        let block = self.block_size();
         let with = |witnesses: &[Witness]| {
-            let chain = FcWriter::chain(self.block_size(), tid, place.first, records, witnesses).ok()?;
-            let blocks = u32::try_from(chain.bytes.len() / self.block_size().len()).ok()?;
+            let mut chain = FcWriter::chain(block, tid, false, records, witnesses).ok()?;
+            if place.first {
+                chain = chain.behind(FcWriter::chain(block, tid, true, &[], &[]).ok()?);
+            }
+            #[cfg(feature = "planted-bugs")]
+            if place.first && crate::planted::has(crate::planted::Bug::FirstNotEmpty) {
+                chain = FcWriter::chain(block, tid, true, records, witnesses).ok()?;
+            }
+            let blocks = u32::try_from(chain.bytes.len() / block.len()).ok()?;
             (blocks <= place.left).then_some((chain, blocks))
         };
         // The data was written and noted, or deferred, before the records were collected.
@@ -374,59 +383,32 @@ impl Journal {
         made.map(|(chain, blocks)| Written { chain, blocks, data, taken })
     }
 
-    /// See [`Journal::set_patched_blocks`]. Nothing is committed in full before the next first fast commit, so the later
-    /// ones find it done.
-    fn settle_patched(&self, place: Place) -> Result<()> {
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::has(crate::planted::Bug::PatchedNotHome) {
-            return Ok(());
-        }
-        if place.first { self.bring_home(self.fast.patched()) } else { Ok(()) }
-    }
-
     /// Writes the blocks of a fast commit and the data that was left to it; durable on return.
     fn write_chain(&self, place: Place, bytes: &[u8], data: Data, taken: Taken<'_>) -> Result<()> {
         let Some(log) = &self.log else { return Ok(()) };
-        // What makes it count, and what must be there before.
-        let block = if place.first { self.block_size().len() } else { bytes.len() };
-        let (counts, others) = bytes.split_at(block.min(bytes.len()));
         // Without data it saves waking up between write and flush, where a durable write by itself is these two.
         let together = !taken.is_empty() || (log.fua_is_flush() && self.may_settle_each());
-        if others.is_empty() && data != Data::Loose && together && !log.is_external() {
+        if data != Data::Loose && together && !log.is_external() {
             self.counters.flushes_saved.add(1);
             #[cfg(feature = "planted-bugs")]
             if crate::planted::has(crate::planted::Bug::DataLeftBehind) && !taken.is_empty() {
                 return taken
-                    .write_behind(|| self.write_and_flush(|| log.write_fast(place.at, counts, false)));
+                    .write_behind(|| self.write_and_flush(|| log.write_fast(place.at, bytes, false)));
             }
-            let records = log.fast_places(place.at, counts)?;
+            let records = log.fast_places(place.at, bytes)?;
             if !self.barrier() {
                 return taken.write_with(&records.writes());
             }
             return self.one_trip(taken, &records.writes());
         }
-        if log.is_external() {
-            taken.write_with(&[])?;
-            log.write_fast(place.at + 1, others, false)?;
-        } else {
-            taken.write_with(&log.fast_places(place.at + 1, others)?.writes())?;
-        }
-        #[cfg(feature = "planted-bugs")]
-        if place.first && crate::planted::has(crate::planted::Bug::FastHeadFirst) {
-            log.write_fast(place.at, counts, self.barrier())?;
-        }
+        taken.write_with(&[])?;
         if self.barrier() {
-            let (log_flush, data_flush) = (!others.is_empty(), data == Data::Loose && self.data_is_dirty());
+            let flush = data == Data::Loose && self.data_is_dirty();
             #[cfg(feature = "planted-bugs")]
-            let data_flush = data_flush && !crate::planted::has(crate::planted::Bug::FastWithoutFlush);
-            if data_flush || (log_flush && !log.is_external()) {
+            let flush = flush && !crate::planted::has(crate::planted::Bug::FastWithoutFlush);
+            if flush {
                 self.flush_device()?;
-            }
-            if log_flush && log.is_external() {
-                self.counters.flushes.add(1);
-                log.flush()?;
-            }
-            if !data_flush && !log_flush {
+            } else {
                 self.counters.flushes_saved.add(1);
             }
         }
@@ -434,9 +416,9 @@ impl Journal {
         self.check_aborted()?;
         if self.barrier() && data != Data::Loose && self.data_is_dirty() {
             // The same flush for the data.
-            return self.write_and_flush(|| log.write_fast(place.at, counts, false));
+            return self.write_and_flush(|| log.write_fast(place.at, bytes, false));
         }
-        self.write_durably(log, |fua| log.write_fast(place.at, counts, fua))
+        self.write_durably(log, |fua| log.write_fast(place.at, bytes, fua))
     }
 
     /// Data and records, durable on return: the faster way of two ([`super::trip`]).
@@ -475,27 +457,6 @@ impl Journal {
             running.waiting += batch.requests;
         }
         self.lead_commit(state)
-    }
-
-    /// The area's first block holds what counts for nothing: makes it hold nothing. The caller has the role.
-    pub(crate) fn clear_area(&self, log: &crate::log::Log) -> Result<()> {
-        if !self.state.lock().fast.area.as_ref().is_some_and(super::Area::needs_clearing) {
-            return Ok(());
-        }
-        #[cfg(feature = "planted-bugs")]
-        let skip = crate::planted::has(crate::planted::Bug::AreaNotCleared);
-        #[cfg(not(feature = "planted-bugs"))]
-        let skip = false;
-        if !skip {
-            self.write_durably(log, |fua| log.clear_area(fua))?;
-        }
-        self.fast.counters.cleared.add(1);
-        let mut state = self.state.lock();
-        if let Some(area) = &mut state.fast.area {
-            area.cleared();
-        }
-        self.fast.witnesses.forget(state.committed);
-        Ok(())
     }
 
     /// Everybody who waits for a fast commit looks again.

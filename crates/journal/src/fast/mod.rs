@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   ordinary log                      fast-commit area
-//!   … | T-2 | T-1 |                   | HEAD(T) records TAIL | records TAIL | records TAIL | zeros or old …
+//!   … | T-2 | T-1 |                   | HEAD(T) TAIL | records TAIL | records TAIL | zeros or old …
 //!               └ base                   fast commits of the running transaction T, each on top of those before
 //! ```
 //!
@@ -15,6 +15,7 @@
 //! The source keeps its own copies, so no inode and no handle is waited for, and operations go on all the while.
 
 mod area;
+mod between;
 mod lead;
 mod pledge;
 mod poll;

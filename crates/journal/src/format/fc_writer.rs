@@ -1,9 +1,9 @@
 //! Fast-commit records as blocks.
 //!
 //! ```text
-//!   block 0                          block 1                        block 2
-//!   | HEAD | record | record | PAD | | record | … | TAIL | zeros |  | record | TAIL | zeros |
-//!   └ only the first of a transaction              └ ends the block  └ the next fast commit
+//!   block 0                  block 1                   block 2                        block 3
+//!   | HEAD | TAIL | zeros |  | record | record | PAD | | record | … | TAIL | zeros |  | record | TAIL | zeros |
+//!   └ the first of a transaction: empty                         └ ends the block      └ the next fast commit
 //! ```
 //!
 //! A tag is never split. Four bytes are always kept at the end of a block, so that the header of a PAD fits; PAD and TAIL
@@ -45,6 +45,15 @@ pub struct FcChain {
     pub bytes: Vec<u8>,
     /// Of them, bytes of tags, without padding.
     pub used: usize,
+}
+
+impl FcChain {
+    /// This one with `first` in front of it.
+    #[must_use]
+    pub fn behind(self, mut first: Self) -> Self {
+        first.bytes.extend_from_slice(&self.bytes);
+        Self { bytes: first.bytes, used: first.used + self.used }
+    }
 }
 
 impl FcWriter {

@@ -90,7 +90,7 @@ fn record(count: u32) -> FcRecord {
 /// What the area says on top of transaction `base`, as a reader that stops at the first thing that is not right. Err: e2fsck
 /// or Linux would give up the log.
 fn area_says(image: &MemDevice, rig: &Rig, expected: Tid) -> std::result::Result<Option<u32>, &'static str> {
-    let (mut reader, mut newest, mut now) = (FcReader::new(), None, None);
+    let (mut reader, mut newest, mut now, mut good) = (FcReader::new(), None, None, false);
     let mut block = vec![0; BS as usize];
     let mut at = rig.area().start;
     while at < rig.area().end {
@@ -105,7 +105,7 @@ fn area_says(image: &MemDevice, rig: &Rig, expected: Tid) -> std::result::Result
                 FcTag::Tail { tid, stated, actual } if tid != expected || stated != actual => {
                     wrong = Some("a wrong sum");
                 }
-                FcTag::Tail { .. } => newest = now,
+                FcTag::Tail { .. } => (newest, good) = (now, true),
                 FcTag::DelRange { ino, .. } => now = Some(ino),
                 _ => {}
             }
@@ -113,7 +113,7 @@ fn area_says(image: &MemDevice, rig: &Rig, expected: Tid) -> std::result::Result
         });
         let wrong = wrong.or(read.is_err().then_some("no tag"));
         match wrong {
-            Some(_) if newest.is_some() => return Ok(newest),
+            Some(_) if good => return Ok(newest),
             Some(why) => return Err(why),
             None => at += BS,
         }
@@ -222,7 +222,7 @@ fn at_any_write() {
     }
 }
 
-/// A write of several blocks into the area is under way: any of its sectors may be there.
+/// A write into the area is under way: any of its sectors may be there.
 #[test]
 fn torn_at_any_sector() {
     let run = run(PLAIN);
@@ -230,7 +230,7 @@ fn torn_at_any_sector() {
     let mut torn = 0;
     for (cut, event) in run.rig.log.log().into_iter().enumerate() {
         let Event::Write { offset, data, .. } = event else { continue };
-        if !run.rig.area().contains(&offset) || data.len() as u64 <= BS {
+        if !run.rig.area().contains(&offset) {
             continue;
         }
         for _ in 0..6 {
@@ -244,5 +244,5 @@ fn torn_at_any_sector() {
             torn += 1;
         }
     }
-    assert!(torn > 50, "{torn}");
+    assert!(torn > 250, "{torn}");
 }

@@ -19,7 +19,7 @@ fn the_source_says_no() {
     assert_eq!(rig.story(at), "log flush log! zero0!", "and the fast commit is void");
     let at = rig.log.position();
     rig.fsync(12, records(1));
-    assert_eq!(rig.story(at), "fc0!");
+    assert_eq!(rig.story(at), "fc0-1!");
     assert_eq!(failed(&rig), (2, 1, 0));
     assert_eq!(rig.stats().cleared, 2, "when the log became live, and now");
     assert_eq!(rig.stats().heads, 2);
@@ -44,16 +44,16 @@ fn the_area_is_full() {
     let rig = Rig::live(PLAIN);
     let limit = FC_BLOCKS as usize - 2;
     assert_eq!(rig.stats().area_blocks as usize, limit);
-    rig.fsync(12, records(limit + 1));
-    assert_eq!(failed(&rig), (0, 0, 1), "does not fit at all");
-    rig.fsync(12, records(limit - 1));
+    rig.fsync(12, records(limit));
+    assert_eq!(failed(&rig), (0, 0, 1), "does not fit behind an empty one");
+    rig.fsync(12, records(limit - 2));
     rig.fsync(12, records(1));
     let tid = rig.journal.newest();
     assert_eq!(failed(&rig), (2, 0, 1));
     rig.fsync(12, records(1));
     assert_eq!(failed(&rig), (2, 0, 2));
     assert_eq!(rig.journal.committed(), tid);
-    rig.fsync(12, records(limit));
+    rig.fsync(12, records(limit - 1));
     assert_eq!(failed(&rig), (3, 0, 2));
     let end = rig.area().end - BS;
     let behind =
@@ -86,7 +86,7 @@ fn the_log_is_live_first() {
         rig.source.answers.lock().clear();
         let at = rig.log.position();
         rig.fsync(12, records(1));
-        assert_eq!(rig.story(at), "fc0!");
+        assert_eq!(rig.story(at), "fc0-1!");
         rig.journal.freeze().unwrap();
         let sb = rig.durable_superblock();
         assert!(sb.start == 0 && !sb.features.has_fast_commit());

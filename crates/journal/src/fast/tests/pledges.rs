@@ -95,7 +95,7 @@ fn alone() {
     rig.source.then(records(1));
     let at = rig.log.position();
     assert!(leave(&rig.journal, &told, tid, 12));
-    assert_eq!((rig.story(at).as_str(), &told.all()[..]), ("fc0!", &[(12, true)][..]));
+    assert_eq!((rig.story(at).as_str(), &told.all()[..]), ("fc0-1!", &[(12, true)][..]));
     assert_eq!(rig.journal.stats().distributions.sync_wait_ns.count, 1);
     nobody_is_left(&rig.journal);
     // And a second one after it.
