@@ -60,6 +60,7 @@ mod stats;
 mod supercell;
 mod synced;
 mod table;
+mod table_ahead;
 mod trim;
 mod window;
 mod zeroed;
@@ -172,6 +173,7 @@ pub(crate) struct Shared {
     held: Held,
     windows: Registry,
     zeroed: zeroed::Zeroed,
+    table_ahead: table_ahead::TableAhead,
     zeroing: itable::Gate,
     /// Blocks that never hold files, once somebody asked.
     overhead: OnceLock<u64>,
@@ -216,6 +218,7 @@ impl Allocator {
             held: Held::default(),
             windows: Registry::default(),
             zeroed: zeroed::Zeroed::default(),
+            table_ahead: table_ahead::TableAhead::default(),
             zeroing: itable::Gate::default(),
             overhead: OnceLock::new(),
             trim_gate: Mutex::new(()),

@@ -1,6 +1,7 @@
-//! Keeps zeroed blocks at hand for small files that are synced (`alloc/zeroed.rs`), while somebody takes them.
+//! Keeps zeroed blocks at hand for small files that are synced (`alloc/zeroed.rs`), while somebody takes them, and reads blocks of
+//! inode tables that such files will want (`alloc/table_ahead.rs`).
 //!
-//! An fsync that finds few of them left wakes the thread; without threads it makes them itself before it returns. Nothing is
+//! An fsync that finds few of them left wakes the thread; without threads it makes zeroed blocks itself before it returns. Nothing is
 //! written while the volume is frozen or may not be written.
 
 use std::sync::Weak;
@@ -19,12 +20,24 @@ pub(crate) fn refill(fs: &Fs) {
     let _ = fs.note(refilled);
 }
 
+/// Reads parts of inode tables if they are wanted.
+fn read_ahead(fs: &Fs) {
+    if !fs.vol.alloc.wants_table() {
+        return;
+    }
+    // A freeze drops what is in memory: nothing that was read before may come behind that.
+    let Some(_inside) = fs.whole.gate.try_enter() else { return };
+    fs.vol.alloc.read_table_ahead();
+}
+
 /// Does it, or wakes who does.
 pub(crate) fn after_fsync(fs: &Fs) {
-    match fs.vol.alloc.wants_zeroed() {
-        true if fs.threads => fs.refill.wake(),
-        true => refill(fs),
-        false => {}
+    if fs.threads {
+        if fs.vol.alloc.wants_zeroed() || fs.vol.alloc.wants_table() {
+            fs.refill.wake();
+        }
+    } else {
+        refill(fs);
     }
 }
 
@@ -35,6 +48,7 @@ pub(crate) struct Refill(pub Weak<Fs>);
 impl Service for Refill {
     fn step(&mut self) -> Progress {
         if let Some(fs) = self.0.upgrade() {
+            read_ahead(&fs);
             refill(&fs);
         }
         Progress::Idle(None)

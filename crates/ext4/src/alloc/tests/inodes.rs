@@ -152,3 +152,55 @@ fn no_block_with_a_busy_inode_is_read_ahead() {
     let end = rig.geo.inodes_per_group - 1;
     assert_eq!(unread(&map, end), Some(1), "not behind the table");
 }
+
+/// T1.
+#[test]
+fn what_comes_next_of_the_table_is_read_without_a_lock_and_kept_if_nobody_was_there() {
+    let rig = clean("-t ext4 -O ^has_journal -b 1024 -N 8192", "20M");
+    let shared = &rig.alloc.shared;
+    let per_block = rig.geo.inodes_per_block();
+    let take = || rig.new_inode(2, false, false).unwrap();
+    let reads = || rig.disk.reads.load(Ordering::Relaxed);
+    let first = take();
+    let (group, _) = rig.geo.group_of_inode(first);
+    let table = rig.alloc.inode_table(group).unwrap();
+    let cached = |index: u32| rig.journal.cached(table.plus(index.into())).is_some();
+    // Takes inodes until the next part is wanted; gives the first of its blocks.
+    let until_wanted = || {
+        let mut now = 0;
+        while !rig.alloc.wants_table() {
+            let (at, bit) = rig.geo.group_of_inode(take());
+            assert_eq!(at, group);
+            now = bit / per_block;
+        }
+        let next = (now..).find(|index| !cached(*index)).unwrap();
+        assert!(next > now + 16, "early");
+        next
+    };
+    let next = until_wanted();
+    let before = reads();
+    rig.alloc.read_table_ahead();
+    assert_eq!(reads(), before + 1);
+    assert!((next..next + 64).all(cached) && !cached(next + 64) && !rig.alloc.wants_table());
+    // Nobody who makes a file reads.
+    let next = until_wanted();
+    assert_eq!(reads(), before + 1);
+    // While that is read, somebody takes an inode in one of them; the others are kept.
+    let read = shared.read_table().unwrap();
+    let taken = Span { start: (next + 1) * per_block + 2, len: 1 };
+    shared.group(group).unwrap().lock().inodes.as_mut().unwrap().busy.set(taken);
+    shared.keep_table(read);
+    assert!(cached(next) && !cached(next + 1) && cached(next + 2));
+    shared.group(group).unwrap().lock().inodes.as_mut().unwrap().busy.clear(taken);
+    // While that is read, a freed inode of the group may be taken again: it may have been in these blocks.
+    let next = until_wanted();
+    let read = shared.read_table().unwrap();
+    rig.free_inode(first, false).unwrap();
+    rig.commit();
+    shared.keep_table(read);
+    assert!(!cached(next) && !rig.alloc.wants_table());
+    // Who comes there reads himself.
+    let before = reads();
+    while rig.geo.group_of_inode(take()).1 / per_block != next {}
+    assert_eq!((reads(), cached(next)), (before + 1, true));
+}
