@@ -45,7 +45,7 @@
 //!   `Log::write_tail`).
 //! - F3: the area's first block holds nothing when the log becomes live, and when the first fast commit of a transaction is
 //!   written; after a full commit that made fast commits void it is cleared before the role is given up
-//!   (`Journal::lead_commit`, `Area::place`). So no fast commit of another life of the log is ever taken for one
+//!   (`Journal::clear_behind`, `Area::place`). So no fast commit of another life of the log is ever taken for one
 //!   that counts, and e2fsck, which gives up the whole log when the area begins with another transaction's, finds none.
 //! - F4: the last write of a fast commit makes it count, and all that it needs is durable before or within it: file data of
 //!   the inodes in it before, or with a witness, by which recovery sees whether it is (`write_chain`); its own are covered
@@ -56,7 +56,7 @@
 //! - F7: a transaction with a fast commit is not empty: it will be committed, and a freeze waits for that
 //!   (`Transaction::has_fast`).
 //! - F8: the blocks that e2fsck writes from memory behind a fast commit are home as committed before one counts
-//!   (`settle_patched`).
+//!   (`clear_behind`, `settle_patched` in `between.rs`).
 //! - F9: nobody sleeps on in a batch: it is served, or a full commit, an abort or the end of fast commits wakes it. Who was
 //!   woken to lead and goes another way wakes the rest (`look`). Requests without a thread have one that sleeps for them
 //!   all (P2 and P3 in [`super::pledge`]).
