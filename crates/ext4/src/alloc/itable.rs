@@ -154,17 +154,22 @@ impl Shared {
     /// The blocks of the table that who takes the free inode `bit` should read: its own and those behind it, as far as all
     /// their inodes are free (I4). None if others have been there, or it is in memory.
     pub(super) fn unread(&self, desc: &GroupDesc, map: &InodeMap, bit: u32) -> Option<(BlockNr, u64)> {
-        let per_block = self.geo.inodes_per_block();
-        let index = bit / per_block;
+        let index = bit / self.geo.inodes_per_block();
         let block = |index: u32| BlockNr(desc.inode_table).plus(index.into());
-        let is_free = |index: &u32| map.busy.all_clear(Span { start: index * per_block, len: per_block });
-        if !is_free(&index) || self.journal.cached(block(index)).is_some() {
+        if !self.is_block_free(map, index) || self.journal.cached(block(index)).is_some() {
             return None;
         }
         let before = index.checked_sub(1).and_then(|before| self.journal.cached(block(before)));
         let most = if before.is_some() { AHEAD } else { FIRST_AHEAD };
-        let count = (index..index.saturating_add(most)).take_while(is_free).count();
+        let count =
+            (index..index.saturating_add(most)).take_while(|index| self.is_block_free(map, *index)).count();
         Some((block(index), count as u64))
+    }
+
+    /// No inode in this block of the table is busy. (There is none behind the table.)
+    pub(super) fn is_block_free(&self, map: &InodeMap, index: u32) -> bool {
+        let per_block = self.geo.inodes_per_block();
+        map.busy.all_clear(Span { start: index.saturating_mul(per_block), len: per_block })
     }
 
     pub(super) fn set_itable_zeroed(&self, h: &mut Handle, nr: GroupNr) -> Result<()> {

@@ -22,7 +22,6 @@ use extol_device::BlockNr;
 use extol_ondisk::{GroupDesc, GroupFlags, GroupNr};
 use parking_lot::Mutex;
 
-use super::bits::Span;
 use super::group::InodeMap;
 use super::{Allocator, Shared};
 
@@ -41,8 +40,8 @@ pub(super) struct TableAhead {
 pub(super) struct Read {
     group: GroupNr,
     first: BlockNr,
-    /// The first inode of the first one.
-    bit: u32,
+    /// Which block of the table the first one is.
+    index: u32,
     blocks: Vec<Vec<u8>>,
     settled: u32,
     is_zeroed: bool,
@@ -72,8 +71,7 @@ impl Shared {
         let index = bit / per_block + EARLY;
         let in_memory =
             |index: u32| self.journal.cached(BlockNr(desc.inode_table).plus(index.into())).is_some();
-        let is_free = map.busy.all_clear(Span { start: index.saturating_mul(per_block), len: per_block });
-        if is_free && in_memory(index - 1) && !in_memory(index) {
+        if self.is_block_free(map, index) && in_memory(index - 1) && !in_memory(index) {
             *self.table_ahead.next.lock() = Some((nr, index));
             self.table_ahead.wanted.store(true, Ordering::Relaxed);
         }
@@ -83,18 +81,17 @@ impl Shared {
     pub(super) fn read_table(&self) -> Option<Read> {
         self.table_ahead.wanted.store(false, Ordering::Relaxed);
         let (nr, index) = self.table_ahead.next.lock().take()?;
-        let bit = index * self.geo.inodes_per_block();
         let group = self.group(nr).ok()?;
         let (first, count, settled, is_zeroed) = {
             let state = group.lock();
             let desc = state.desc().ok()?;
             let map = state.inodes.as_ref().filter(|_| !state.zeroing)?;
-            let (first, count) = self.unread(desc, map, bit)?;
+            let (first, count) = self.unread(desc, map, index * self.geo.inodes_per_block())?;
             let settled = group.settled_inodes.load(Ordering::Relaxed);
             (first, count, settled, desc.flags.contains(GroupFlags::INODE_ZEROED))
         };
         let blocks = self.journal.read_apart(first, count);
-        Some(Read { group: nr, first, bit, blocks, settled, is_zeroed })
+        Some(Read { group: nr, first, index, blocks, settled, is_zeroed })
     }
 
     /// Keeps what was read in memory, as far as it counts (T1).
@@ -107,9 +104,8 @@ impl Shared {
         if state.zeroing || (is_zeroed, settled) != (read.is_zeroed, read.settled) {
             return;
         }
-        let per_block = self.geo.inodes_per_block();
         for (n, block) in (0..).zip(read.blocks) {
-            if map.busy.all_clear(Span { start: read.bit + n * per_block, len: per_block }) {
+            if self.is_block_free(map, read.index + n) {
                 self.journal.keep_clean(read.first.plus(n.into()), block);
             }
         }

@@ -27,13 +27,12 @@ impl Journal {
     pub(crate) fn clear_behind(&self, log: &Log) -> Result<()> {
         let patched = self.patched();
         // A flush for the log's device is none for that of the blocks.
-        let cleared = log.cleared_block().filter(|_| !log.is_external() && self.barrier());
-        match cleared {
-            Some(block) if self.checkpoint.has_unwritten(patched) => {
-                self.clear_area_by(|| self.write_and_flush(|| self.send_home(patched, Some(block)).map(drop)))
-            }
-            _ => self.clear_area(log),
+        let together = self.barrier() && !log.is_external() && self.checkpoint.has_unwritten(patched);
+        if together && let Some(block) = log.cleared_block() {
+            return self
+                .clear_area_by(|| self.write_and_flush(|| self.send_home(patched, Some(block)).map(drop)));
         }
+        self.clear_area(log)
     }
 
     /// The area's first block holds what counts for nothing: makes it hold nothing. The caller has the role.
