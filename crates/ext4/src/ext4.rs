@@ -225,6 +225,15 @@ impl Ext4 {
         step
     }
 
+    /// What a path leads to, links followed, if that is known: see [`names::glance`].
+    pub(crate) fn glance(&self, path: &[u8]) -> Option<Attr> {
+        let attr = names::glance(&self.fs, path);
+        if attr.is_some() {
+            self.fs.operations.add();
+        }
+        attr
+    }
+
     fn op<T>(&self, result: Result<T>) -> Result<T> {
         self.fs.operations.add();
         self.fs.note(result)

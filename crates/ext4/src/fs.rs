@@ -7,7 +7,7 @@ use std::time::Duration;
 use extol_device::DeviceError;
 use extol_journal::Handle;
 use extol_ondisk::{Incompat, InodeFlags, InodeNr, RoCompat, Time};
-use extol_service::{Clock, Wakeup};
+use extol_service::{Clock, Tally, Wakeup};
 use extol_sync::rank::{Mutex, Rank};
 use extol_vfs::{Attr, FileId, FileKind, FsError, Rdev, Result, Timestamp};
 
@@ -24,7 +24,6 @@ use crate::options::{DataMode, MountOptions};
 use crate::orphan::Orphans;
 use crate::pace::Pace;
 use crate::services::lazy_init::LazyInit;
-use crate::tally::Tally;
 use crate::trouble::Trouble;
 use crate::volume::Volume;
 use crate::whole::Whole;
@@ -125,10 +124,15 @@ impl Fs {
 
     /// The inode's cell.
     pub fn cell(&self, ino: u32) -> Result<Arc<Cell>> {
+        self.loaded(ino, None)
+    }
+
+    /// The same for those who have found it in memory, or not.
+    pub fn loaded(&self, ino: u32, cached: Option<Arc<Cell>>) -> Result<Arc<Cell>> {
         if ino == 0 || ino > self.vol.geo.inodes || self.is_internal(ino) {
             return Err(FsError::Stale);
         }
-        self.table.get(&self.vol, ino)
+        cached.map_or_else(|| self.table.get(&self.vol, ino), Ok)
     }
 
     /// True if the file's data goes through the log.

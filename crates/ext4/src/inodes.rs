@@ -32,6 +32,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crossbeam_utils::CachePadded;
 use extol_ondisk::{InodeFlags, InodeNr};
 use extol_sync::rank::{Mutex, Rank};
 use extol_vfs::{FsError, Result};
@@ -104,7 +105,7 @@ impl Shard {
 
 /// All inodes in memory.
 pub(crate) struct InodeTable {
-    shards: Vec<Mutex<Shard, { Rank::InodeShard as u8 }>>,
+    shards: Vec<CachePadded<Mutex<Shard, { Rank::InodeShard as u8 }>>>,
     /// Cells per shard.
     capacity: usize,
     /// The front end says which files are open.
@@ -124,7 +125,7 @@ impl InodeTable {
     /// A table that keeps about `cells` inodes decoded.
     pub fn new(cells: usize) -> Self {
         Self {
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            shards: (0..SHARDS).map(|_| CachePadded::default()).collect(),
             capacity: (cells / SHARDS).max(4),
             counts_opens: AtomicBool::new(false),
             promises: AtomicBool::new(false),
@@ -144,10 +145,7 @@ impl InodeTable {
     pub fn get(&self, vol: &Volume, ino: u32) -> Result<Arc<Cell>> {
         let mut shard = self.shard(ino).lock();
         if let Some(cell) = shard.cells.get(&ino) {
-            if !cell.recent.load(Ordering::Relaxed) {
-                cell.recent.store(true, Ordering::Relaxed);
-            }
-            return Ok(Arc::clone(cell));
+            return Ok(cell.used());
         }
         let cell = Arc::new(Cell::empty(ino));
         let mut state = cell.state.write();
@@ -212,6 +210,13 @@ impl InodeTable {
     /// Takes a reference.
     pub fn retain(&self, ino: u32) {
         self.shard(ino).lock().refs.entry(ino).or_default().known += 1;
+    }
+
+    /// Takes a reference; gives the cell if it is in memory.
+    pub fn refer(&self, ino: u32) -> Option<Arc<Cell>> {
+        let mut shard = self.shard(ino).lock();
+        shard.refs.entry(ino).or_default().known += 1;
+        shard.cells.get(&ino).map(Cell::used)
     }
 
     /// Gives back `n` references; true if nobody refers to the inode any more, and it may have to be deleted.

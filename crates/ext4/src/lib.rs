@@ -55,7 +55,6 @@ pub mod path;
 pub(crate) mod remount;
 pub(crate) mod services;
 mod stats;
-mod tally;
 pub(crate) mod trouble;
 pub(crate) mod volume;
 pub(crate) mod whole;

@@ -35,6 +35,7 @@ use std::sync::Arc;
 // Hints and statistics; see `extol_sync` for why they are not its own.
 use std::sync::atomic::AtomicU64;
 
+use crossbeam_utils::CachePadded;
 use extol_device::{BlockNr, BlockSize, SharedDevice};
 use extol_sync::atomic::{AtomicBool, Ordering};
 use extol_sync::rank::{Mutex, Rank};
@@ -164,7 +165,7 @@ pub(crate) struct BlockCache {
     blocks: u64,
     /// Buffers per shard.
     capacity: usize,
-    shards: Vec<Mutex<Shard, { Rank::CacheShard as u8 }>>,
+    shards: Vec<CachePadded<Mutex<Shard, { Rank::CacheShard as u8 }>>>,
     /// One more than the number of the block that could not be read last; 0: none.
     failed_read: AtomicU64,
 }
@@ -178,7 +179,7 @@ impl std::fmt::Debug for BlockCache {
 impl BlockCache {
     pub fn new(dev: SharedDevice, block_size: BlockSize, blocks: u64, bytes: usize) -> Self {
         let capacity = (bytes / block_size.len() / SHARDS).max(8);
-        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        let shards = (0..SHARDS).map(|_| CachePadded::default()).collect();
         Self { dev, block_size, blocks, capacity, shards, failed_read: AtomicU64::new(0) }
     }
 

@@ -1,12 +1,14 @@
 //! A histogram that many threads fill at once: what the percentiles of waiting times and batch sizes come from.
 //!
 //! Values fall into buckets of about 6 % width: each power of two is cut into sixteen parts. Recording takes a few
-//! atomic additions and no lock, so that every handle and every fsync may be recorded. A reader sees a moment's
-//! counts; those of two buckets may be a few records apart.
+//! atomic additions and no lock, so that every handle and every fsync may be recorded; most waits are none at all, and zeros
+//! are counted by each thread for itself. A reader sees a moment's counts; those of two buckets may be a few records apart.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
+
+use crate::Tally;
 
 /// Each power of two is cut into this many buckets.
 const PARTS: usize = 16;
@@ -16,6 +18,7 @@ const BUCKETS: usize = PARTS + (64 - PART_BITS as usize) * PARTS;
 
 /// Counts of values, by size.
 pub struct Histogram {
+    zeros: Tally,
     buckets: Box<[AtomicU64]>,
     sum: AtomicU64,
     max: AtomicU64,
@@ -30,6 +33,7 @@ impl std::fmt::Debug for Histogram {
 impl Default for Histogram {
     fn default() -> Self {
         Self {
+            zeros: Tally::default(),
             buckets: (0..BUCKETS).map(|_| AtomicU64::new(0)).collect(),
             sum: AtomicU64::new(0),
             max: AtomicU64::new(0),
@@ -58,20 +62,24 @@ fn upper_bound(bucket: usize) -> u64 {
 impl Histogram {
     /// Counts a value.
     pub fn record(&self, value: u64) {
+        if value == 0 {
+            self.zeros.add();
+            return;
+        }
         if let Some(bucket) = self.buckets.get(bucket_of(value)) {
             bucket.fetch_add(1, Ordering::Relaxed);
         }
-        // Most waits are none at all: they cost one addition.
-        if value > 0 {
-            self.sum.fetch_add(value, Ordering::Relaxed);
-            self.max.fetch_max(value, Ordering::Relaxed);
-        }
+        self.sum.fetch_add(value, Ordering::Relaxed);
+        self.max.fetch_max(value, Ordering::Relaxed);
     }
 
     /// What was recorded so far.
     #[must_use]
     pub fn distribution(&self) -> Distribution {
-        let counts: Vec<u64> = self.buckets.iter().map(|b| b.load(Ordering::Relaxed)).collect();
+        let mut counts: Vec<u64> = self.buckets.iter().map(|b| b.load(Ordering::Relaxed)).collect();
+        if let Some(zeros) = counts.first_mut() {
+            *zeros += self.zeros.total();
+        }
         let count = counts.iter().sum();
         let max = self.max.load(Ordering::Relaxed);
         let at = |parts_of_10000: u64| {

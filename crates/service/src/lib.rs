@@ -6,8 +6,10 @@ mod clock;
 mod histogram;
 mod merge;
 mod runner;
+mod tally;
 
 pub use clock::{Clock, SystemClock, TestClock};
 pub use histogram::{Distribution, Histogram};
 pub use merge::{Issue, MergeStats, Merger};
 pub use runner::{Progress, Runner, Service, StopSignal, Wakeup};
+pub use tally::{LANES, Tally, lane};

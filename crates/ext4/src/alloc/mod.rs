@@ -36,6 +36,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use crossbeam_utils::CachePadded;
 use extol_device::{BlockNr, SharedDevice};
 use extol_journal::{Handle, Journal};
 use extol_ondisk::{Geometry, GroupDesc, GroupNr, InodeNr, Superblock};
@@ -168,12 +169,12 @@ pub(crate) struct Shared {
     /// The device to tell about freed blocks (`discard`).
     discard: RwLock<Option<SharedDevice>>,
     table: Table,
-    space: Space,
-    pending: Pending,
-    held: Held,
+    space: CachePadded<Space>,
+    pending: CachePadded<Pending>,
+    held: CachePadded<Held>,
     windows: Registry,
-    zeroed: zeroed::Zeroed,
-    table_ahead: table_ahead::TableAhead,
+    zeroed: CachePadded<zeroed::Zeroed>,
+    table_ahead: CachePadded<table_ahead::TableAhead>,
     zeroing: itable::Gate,
     /// Blocks that never hold files, once somebody asked.
     overhead: OnceLock<u64>,
@@ -213,12 +214,12 @@ impl Allocator {
         let limit = opts.resident_groups.clamp(16, (RESIDENT_BYTES / geo.block_len()).max(16));
         let shared = Shared {
             table: Table::new(geo.clone(), limit),
-            space: Space::new(blocks, inodes, sb.r_blocks_count),
-            pending: Pending::default(),
-            held: Held::default(),
+            space: CachePadded::new(Space::new(blocks, inodes, sb.r_blocks_count)),
+            pending: CachePadded::default(),
+            held: CachePadded::default(),
             windows: Registry::default(),
-            zeroed: zeroed::Zeroed::default(),
-            table_ahead: table_ahead::TableAhead::default(),
+            zeroed: CachePadded::default(),
+            table_ahead: CachePadded::default(),
             zeroing: itable::Gate::default(),
             overhead: OnceLock::new(),
             trim_gate: Mutex::new(()),

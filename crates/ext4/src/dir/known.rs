@@ -19,6 +19,8 @@
 //! - K3: first the reference is taken, then the sequence number is read again (`ops::names::refer`). A reference and the
 //!   question whether there is one take the lock of the inode's shard. If the reference was first, whoever takes the name away
 //!   sees it, and if not, whoever takes the reference sees the slot that was erased before the question.
+//! - K4: who takes no reference (`ops::names::glance`) reads the sequence numbers of all names on his way again when he is done. They
+//!   are the same: so there was a moment, between the last of the first readings and the first of these, at which the whole way was so.
 //!
 //! Odd cases
 //! - Names share slots, and one replaces the other. A slot has the whole name, so nothing is found that is not there.

@@ -1,7 +1,7 @@
 //! One inode in memory: its lock, and what is inside. The story is that of [`super`].
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use extol_journal::{Deferral, Handle, Tid};
 use extol_ondisk::FileType;
@@ -161,6 +161,14 @@ impl Cell {
     /// Once it is known.
     pub(super) fn set_kind(&self, is_dir: bool) {
         let _ = self.is_dir.set(is_dir);
+    }
+
+    /// Somebody uses it. For those who have the lock of its shard.
+    pub(super) fn used(self: &Arc<Self>) -> Arc<Self> {
+        if !self.recent.load(Ordering::Relaxed) {
+            self.recent.store(true, Ordering::Relaxed);
+        }
+        Arc::clone(self)
     }
 
     /// Locks for reading.

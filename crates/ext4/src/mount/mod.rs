@@ -256,7 +256,7 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
         clock,
         rename: Mutex::new(()),
         read_only: AtomicBool::new(options.read_only),
-        operations: crate::tally::Tally::default(),
+        operations: extol_service::Tally::default(),
         trouble: Trouble::new(post),
         lazy_init: LazyInit::default(),
         threads: options.threads,

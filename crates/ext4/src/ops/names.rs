@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use extol_journal::Handle;
 use extol_ondisk::{FileType, InodeFlags, InodeNr};
-use extol_vfs::{Attr, DirEntry, FileId, FsError, Result};
+use extol_vfs::{Attr, DirEntry, FileId, FileKind, FsError, Result};
+use smallvec::SmallVec;
 
 use super::create::{Promise, check_dir, drop_dir_link};
 use super::files::{touch_atime, wants_atime};
@@ -37,7 +38,7 @@ pub(crate) fn lookup(fs: &Fs, dir: u32, name: &[u8]) -> Result<Attr> {
         Some(Err(e)) => return Err(e),
     }
     let cell = fs.cell(dir)?;
-    let ino = {
+    let (ino, cached) = {
         let parent = cell.read()?;
         if !parent.is_dir() {
             return Err(FsError::NotADirectory);
@@ -52,11 +53,11 @@ pub(crate) fn lookup(fs: &Fs, dir: u32, name: &[u8]) -> Result<Attr> {
             check_entry(fs, parent.node.ino, ino)?;
         }
         // Under the parent's lock, so that the inode cannot go before we refer to it.
-        fs.table.retain(ino.0);
+        let cached = fs.table.refer(ino.0);
         fs.vol.known.remember(dir, name, ino.0);
-        ino.0
+        (ino.0, cached)
     };
-    attr_or_forget(fs, ino, dir)
+    attr_or_forget(fs, ino, cached, dir)
 }
 
 /// As that, without a search, if it is known where the name leads.
@@ -66,21 +67,25 @@ fn known(fs: &Fs, dir: u32, name: &[u8]) -> Option<Result<Attr>> {
 
 /// Takes a reference on what the name led to a moment ago. Nothing if it does not any more (K3 of `dir/known.rs`).
 pub(crate) fn refer(fs: &Fs, dir: u32, seen: Sighting) -> Option<Result<Attr>> {
-    fs.table.retain(seen.ino);
+    let cell = fs.table.refer(seen.ino);
     if !fs.vol.known.holds(seen) {
         whole::forget(fs, seen.ino, 1);
         return None;
     }
-    Some(attr_or_forget(fs, seen.ino, dir))
+    Some(attr_or_forget(fs, seen.ino, cell, dir))
 }
 
 /// The attributes of what a directory names. The caller's reference on it goes with an error.
-fn attr_or_forget(fs: &Fs, ino: u32, dir: u32) -> Result<Attr> {
-    attr_of_entry(fs, ino, dir).inspect_err(|_| whole::forget(fs, ino, 1))
+fn attr_or_forget(fs: &Fs, ino: u32, cached: Option<Arc<Cell>>, dir: u32) -> Result<Attr> {
+    attr_of_entry(fs, ino, cached, dir).inspect_err(|_| whole::forget(fs, ino, 1))
 }
 
-fn attr_of_entry(fs: &Fs, ino: u32, dir: u32) -> Result<Attr> {
-    let cell = fs.cell(ino)?;
+fn attr_of_entry(fs: &Fs, ino: u32, cached: Option<Arc<Cell>>, dir: u32) -> Result<Attr> {
+    attr_in(fs, &*fs.loaded(ino, cached)?, dir)
+}
+
+fn attr_in(fs: &Fs, cell: &Cell, dir: u32) -> Result<Attr> {
+    let ino = cell.ino;
     let st = cell.read()?;
     if st.node.raw.links == 0 && !fs.orphans.contains(ino) {
         return Err(FsError::corrupt(format!("an entry of directory {dir} names an unused inode"))
@@ -93,13 +98,43 @@ fn attr_of_entry(fs: &Fs, ino: u32, dir: u32) -> Result<Attr> {
     Ok(fs.attr(&st))
 }
 
+/// The attributes of what a path leads to, if every name on it is known and the inode is in memory. Takes no reference on anything:
+/// what was seen counts if all names still lead where they led before, so for that moment it was so (K3 in `dir/known.rs` does the
+/// same with one name and a reference).
+pub(crate) fn glance(fs: &Fs, path: &[u8]) -> Option<Attr> {
+    glance_while(fs, path, || {})
+}
+
+/// As that; what `happens` in the meantime is for tests.
+pub(crate) fn glance_while(fs: &Fs, path: &[u8], happens: impl FnOnce()) -> Option<Attr> {
+    if path.ends_with(b"/") {
+        return None;
+    }
+    let (mut dir, mut ino) = (0, InodeNr::ROOT.0);
+    let mut way = SmallVec::<[Sighting; 8]>::new();
+    for name in path.split(|b| *b == b'/').filter(|name| !name.is_empty()) {
+        let seen = fs.vol.known.recall(ino, name)?;
+        (dir, ino) = (ino, seen.ino);
+        way.push(seen);
+    }
+    if way.is_empty() || fs.is_internal(ino) {
+        return None;
+    }
+    let attr = attr_in(fs, &*fs.table.cached(ino)?, dir).ok()?;
+    happens();
+    (attr.kind != FileKind::Symlink && way.iter().all(|seen| fs.vol.known.holds(*seen))).then_some(attr)
+}
+
 /// Takes a reference on a directory that is known to have this name, without its lock: paths lead through the same few all the time, and
 /// whoever makes a name in one has that lock. Nothing: it must be [looked up](lookup).
 pub(crate) fn step(fs: &Fs, dir: u32, name: &[u8]) -> Option<FileId> {
     let seen = fs.vol.known.recall(dir, name)?;
-    fs.table.retain(seen.ino);
-    let generation =
-        if fs.vol.known.holds(seen) { fs.cell(seen.ino).ok().and_then(|cell| cell.way()) } else { None };
+    let cell = fs.table.refer(seen.ino);
+    let generation = if fs.vol.known.holds(seen) {
+        fs.loaded(seen.ino, cell).ok().and_then(|cell| cell.way())
+    } else {
+        None
+    };
     if generation.is_none() {
         whole::forget(fs, seen.ino, 1);
     }

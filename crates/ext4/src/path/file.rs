@@ -150,7 +150,7 @@ pub(super) fn open(fs: &Arc<Ext4>, path: &[u8], how: &OpenOptions) -> Result<Fil
         if how.truncate {
             fs.setattr(node.ino(), &SetAttr { size: Some(0), ..SetAttr::default() })?;
         }
-        return Ok(File::of(node, how));
+        return Ok(File::of(node.keep(), how));
     }
     Err(FsError::Busy)
 }
@@ -271,7 +271,7 @@ impl File {
     /// # Errors
     /// As [`Ext4::hard_link`].
     pub fn link_to(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.fs().link_inode(&self.node, path.as_ref())
+        self.fs().link_inode(self.node.ino(), path.as_ref())
     }
 }
 

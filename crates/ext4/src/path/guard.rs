@@ -1,6 +1,8 @@
 //! A reference on one inode, given back when it is dropped.
 //!
-//! Nothing is counted for the root, which every path begins with: it stays as long as the volume.
+//! Nothing is counted for the root, which every path begins with: it stays as long as the volume. Nor is a reference on the volume
+//! counted while a path is followed ([`Held`]): all threads share that word, and each would wait for it to come from another's
+//! processor, several times per path.
 
 use std::sync::Arc;
 
@@ -18,29 +20,48 @@ pub struct Inode {
     kind: FileKind,
 }
 
-impl Inode {
-    /// Takes over the reference that came with `attr` from a method of [`FileSystem`](extol_vfs::FileSystem), such as
-    /// `create` or `lookup`.
-    #[must_use]
-    pub fn adopt(fs: &Arc<Ext4>, attr: &Attr) -> Self {
-        Self { fs: Arc::clone(fs), id: Self::take_over(fs, attr.id), kind: attr.kind }
+/// The same for the time of a call.
+#[derive(Debug)]
+pub(super) struct Held<'a> {
+    fs: &'a Arc<Ext4>,
+    id: FileId,
+    kind: FileKind,
+}
+
+/// Takes over a reference.
+fn take_over(fs: &Ext4, id: FileId) -> FileId {
+    if id.ino == fs.root() {
+        fs.forget(id.ino, 1);
+    }
+    id
+}
+
+fn take(fs: &Ext4, id: FileId) {
+    if id.ino != fs.root() {
+        fs.retain(id.ino);
+    }
+}
+
+fn give_back(fs: &Ext4, id: FileId) {
+    if id.ino != fs.root() {
+        fs.forget(id.ino, 1);
+    }
+}
+
+impl<'a> Held<'a> {
+    pub(super) fn root(fs: &'a Arc<Ext4>) -> Result<Self> {
+        Ok(Self { fs, id: fs.root_id()?, kind: FileKind::Directory })
     }
 
-    fn take_over(fs: &Ext4, id: FileId) -> FileId {
-        if id.ino == fs.root() {
-            fs.forget(id.ino, 1);
-        }
-        id
-    }
-
-    pub(super) fn root(fs: &Arc<Ext4>) -> Result<Self> {
-        Ok(Self { fs: Arc::clone(fs), id: fs.root_id()?, kind: FileKind::Directory })
+    /// Takes over the reference that came with `attr`.
+    pub(super) fn adopt(fs: &'a Arc<Ext4>, attr: &Attr) -> Self {
+        Self { fs, id: take_over(fs, attr.id), kind: attr.kind }
     }
 
     /// Becomes what `attr` tells of, as if it were [adopted](Self::adopt).
     pub(super) fn go(&mut self, attr: &Attr) {
-        self.give_back();
-        (self.id, self.kind) = (Self::take_over(&self.fs, attr.id), attr.kind);
+        give_back(self.fs, self.id);
+        (self.id, self.kind) = (take_over(self.fs, attr.id), attr.kind);
     }
 
     /// Becomes the directory of that name in this one, if it is known. Then that is as good as finding it and [going](Self::go) there.
@@ -49,23 +70,63 @@ impl Inode {
         else {
             return false;
         };
-        self.give_back();
-        self.id = Self::take_over(&self.fs, id);
+        give_back(self.fs, self.id);
+        self.id = take_over(self.fs, id);
         true
-    }
-
-    fn give_back(&self) {
-        if self.id.ino != self.fs.root() {
-            self.fs.forget(self.id.ino, 1);
-        }
     }
 
     /// What `name` stands for in this directory; a reference comes with it.
     pub(super) fn find(&self, name: &[u8]) -> Result<Attr> {
-        if self.kind != FileKind::Directory {
-            return Err(FsError::NotADirectory);
-        }
-        self.fs.lookup(self.id.ino, name)
+        find(self.fs, self.id, self.kind, name)
+    }
+
+    pub(super) fn ino(&self) -> u32 {
+        self.id.ino
+    }
+
+    pub(super) fn kind(&self) -> FileKind {
+        self.kind
+    }
+
+    pub(super) fn attr(&self) -> Result<Attr> {
+        self.fs.getattr(self.id.ino)
+    }
+
+    /// For longer than this call.
+    pub(super) fn keep(self) -> Inode {
+        let kept = Inode { fs: Arc::clone(self.fs), id: self.id, kind: self.kind };
+        // It has the reference now.
+        std::mem::forget(self);
+        kept
+    }
+}
+
+impl Clone for Held<'_> {
+    fn clone(&self) -> Self {
+        take(self.fs, self.id);
+        Self { ..*self }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        give_back(self.fs, self.id);
+    }
+}
+
+fn find(fs: &Ext4, dir: FileId, kind: FileKind, name: &[u8]) -> Result<Attr> {
+    if kind != FileKind::Directory {
+        return Err(FsError::NotADirectory);
+    }
+    fs.lookup(dir.ino, name)
+}
+
+impl Inode {
+    /// Takes over the reference that came with `attr` from a method of [`FileSystem`](extol_vfs::FileSystem), such as
+    /// `create` or `lookup`.
+    #[must_use]
+    pub fn adopt(fs: &Arc<Ext4>, attr: &Attr) -> Self {
+        Self { fs: Arc::clone(fs), id: take_over(fs, attr.id), kind: attr.kind }
     }
 
     /// What `name` stands for in this directory.
@@ -73,7 +134,7 @@ impl Inode {
     /// # Errors
     /// `NotFound`, `NotADirectory`, `NameTooLong`.
     pub fn lookup(&self, name: impl AsRef<[u8]>) -> Result<Self> {
-        Ok(Self::adopt(&self.fs, &self.find(name.as_ref())?))
+        Ok(Self::adopt(&self.fs, &find(&self.fs, self.id, self.kind, name.as_ref())?))
     }
 
     /// Number.
@@ -111,15 +172,13 @@ impl Inode {
 
 impl Clone for Inode {
     fn clone(&self) -> Self {
-        if self.id.ino != self.fs.root() {
-            self.fs.retain(self.id.ino);
-        }
+        take(&self.fs, self.id);
         Self { fs: Arc::clone(&self.fs), ..*self }
     }
 }
 
 impl Drop for Inode {
     fn drop(&mut self) {
-        self.give_back();
+        give_back(&self.fs, self.id);
     }
 }

@@ -72,6 +72,7 @@ pub use file::{File, OpenOptions};
 pub use guard::Inode;
 
 use crate::Ext4;
+use guard::Held;
 use resolve::{Last, Spot};
 
 /// Bytes read in one go by `read_file`.
@@ -87,7 +88,7 @@ pub(crate) fn path_of(bytes: Vec<u8>) -> PathBuf {
 
 /// Files by path. See the [module](crate::path) for how paths are read.
 impl Ext4 {
-    fn spot(self: &Arc<Self>, path: impl AsRef<Path>, last: Last) -> Result<Spot> {
+    fn spot(self: &Arc<Self>, path: impl AsRef<Path>, last: Last) -> Result<Spot<'_>> {
         resolve::resolve(self, bytes_of(path.as_ref()), last)
     }
 
@@ -96,7 +97,7 @@ impl Ext4 {
     /// # Errors
     /// `NotFound`, `NotADirectory`, `SymlinkLoop`, `NameTooLong`, and what reading the volume may give.
     pub fn inode(self: &Arc<Self>, path: impl AsRef<Path>) -> Result<Inode> {
-        self.spot(path, Last::Follow)?.found()
+        Ok(self.spot(path, Last::Follow)?.found()?.keep())
     }
 
     /// The root directory.
@@ -104,7 +105,7 @@ impl Ext4 {
     /// # Errors
     /// If the root cannot be read.
     pub fn root_dir(self: &Arc<Self>) -> Result<Inode> {
-        Inode::root(self)
+        Ok(Held::root(self)?.keep())
     }
 
     /// The whole contents of a file.
@@ -247,17 +248,17 @@ impl Ext4 {
     /// As [`inode`](Self::inode); `Exists`, `NotPermitted` for a directory, `TooManyLinks`.
     pub fn hard_link(self: &Arc<Self>, original: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
         let node = self.spot(original, Last::Keep)?.found()?;
-        self.link_inode(&node, path.as_ref())
+        self.link_inode(node.ino(), path.as_ref())
     }
 
-    fn link_inode(self: &Arc<Self>, node: &Inode, path: &Path) -> Result<()> {
+    fn link_inode(self: &Arc<Self>, ino: u32, path: &Path) -> Result<()> {
         let spot = self.spot(path, Last::Keep)?;
         let (None, Some(name)) = (&spot.node, &spot.name) else { return Err(FsError::Exists) };
         if spot.slash {
             return Err(FsError::NotFound);
         }
-        let attr = self.link(node.ino(), spot.dir.ino(), name)?;
-        drop(Inode::adopt(self, &attr));
+        let attr = self.link(ino, spot.dir.ino(), name)?;
+        drop(Held::adopt(self, &attr));
         Ok(())
     }
 
@@ -292,7 +293,7 @@ impl Ext4 {
     /// As [`inode`](Self::inode); `Busy` for the root; `NotPermitted` for immutable files.
     pub fn remove_dir_all(self: &Arc<Self>, path: impl AsRef<Path>) -> Result<()> {
         let spot = self.spot(path, Last::Keep)?;
-        remove::all(self, &spot)
+        remove::all(self, spot)
     }
 
     /// Renames, replacing a file or empty directory that has the new name already. (`rename` on the trait
@@ -331,7 +332,10 @@ impl Ext4 {
     /// # Errors
     /// As [`inode`](Self::inode).
     pub fn metadata(self: &Arc<Self>, path: impl AsRef<Path>) -> Result<Attr> {
-        self.spot(path, Last::Follow)?.attributes()
+        match self.glance(bytes_of(path.as_ref())) {
+            Some(attr) => Ok(attr),
+            None => self.spot(path, Last::Follow)?.attributes(),
+        }
     }
 
     /// Attributes; those of a link itself if the path names one.
@@ -339,13 +343,16 @@ impl Ext4 {
     /// # Errors
     /// As [`inode`](Self::inode).
     pub fn symlink_metadata(self: &Arc<Self>, path: impl AsRef<Path>) -> Result<Attr> {
-        self.spot(path, Last::FollowIfSlash)?.attributes()
+        match self.glance(bytes_of(path.as_ref())) {
+            Some(attr) => Ok(attr),
+            None => self.spot(path, Last::FollowIfSlash)?.attributes(),
+        }
     }
 
     /// True if the path leads to something. Errors count as "no".
     #[must_use]
     pub fn exists(self: &Arc<Self>, path: impl AsRef<Path>) -> bool {
-        self.inode(path).is_ok()
+        self.metadata(path).is_ok()
     }
 
     /// Entries of a directory, without `.` and `..`, in the order in which the directory has them.

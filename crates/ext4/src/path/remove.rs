@@ -33,17 +33,18 @@ impl Level {
     }
 }
 
-pub(super) fn all(fs: &Arc<Ext4>, spot: &Spot) -> Result<()> {
-    let (above, name) = spot.entry()?;
-    let node = spot.node.as_ref().ok_or(FsError::NotFound)?;
-    if matches!(name, b"." | b"..") {
+pub(super) fn all(fs: &Arc<Ext4>, spot: Spot<'_>) -> Result<()> {
+    let Spot { dir: above, name, node, .. } = spot;
+    let name = name.ok_or(FsError::Busy)?;
+    let node = node.ok_or(FsError::NotFound)?;
+    if matches!(&name[..], b"." | b"..") {
         return Err(FsError::Invalid("'.' and '..' cannot be removed"));
     }
     if node.kind() != FileKind::Directory {
-        return fs.unlink(above.ino(), name);
+        return fs.unlink(above.ino(), &name);
     }
     let mut met = HashSet::from([node.ino()]);
-    let mut levels = vec![Level::new(above.clone(), name.to_vec(), node.clone())];
+    let mut levels = vec![Level::new(above.keep(), name, node.keep())];
     while let Some(level) = levels.last_mut() {
         if level.left.is_empty() {
             level.left = fetch(&level.dir, level.cookie)?;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use extol_vfs::{Attr, FileKind, FileSystem as _, FsError, Result};
 use smallvec::SmallVec;
 
-use super::guard::Inode;
+use super::guard::Held;
 use crate::Ext4;
 
 /// Links followed before a path is called a circle, as on Linux.
@@ -30,22 +30,22 @@ pub(super) enum Last {
 
 /// Where a path leads: a name in a directory, and what is there.
 #[derive(Debug)]
-pub(super) struct Spot {
+pub(super) struct Spot<'a> {
     /// The directory of the last name.
-    pub dir: Inode,
+    pub dir: Held<'a>,
     /// The last name; `None` if the path names no entry (`/`).
     pub name: Option<Vec<u8>>,
     /// What has the name. Nothing: all but the last name exists, or it was not to be seen.
-    pub node: Option<Inode>,
+    pub node: Option<Held<'a>>,
     /// Its attributes, if they were seen.
     attr: Option<Attr>,
     /// The path ended in a slash.
     pub slash: bool,
 }
 
-impl Spot {
+impl<'a> Spot<'a> {
     /// The inode.
-    pub fn found(self) -> Result<Inode> {
+    pub fn found(self) -> Result<Held<'a>> {
         self.node.ok_or(FsError::NotFound)
     }
 
@@ -58,7 +58,7 @@ impl Spot {
     }
 
     /// Directory and name of an entry that exists.
-    pub fn entry(&self) -> Result<(&Inode, &[u8])> {
+    pub fn entry(&self) -> Result<(&Held<'a>, &[u8])> {
         let name = self.name.as_deref().ok_or(FsError::Busy)?;
         self.node.as_ref().ok_or(FsError::NotFound)?;
         Ok((&self.dir, name))
@@ -80,13 +80,13 @@ fn push<'a>(work: &mut Work<'a>, path: Cow<'a, [u8]>) -> bool {
     path.ends_with(b"/")
 }
 
-pub(super) fn resolve(fs: &Arc<Ext4>, path: &[u8], last: Last) -> Result<Spot> {
+pub(super) fn resolve<'a>(fs: &'a Arc<Ext4>, path: &[u8], last: Last) -> Result<Spot<'a>> {
     if path.is_empty() {
         return Err(FsError::NotFound);
     }
     let mut work = Work::new();
     let mut slash = push(&mut work, Cow::Borrowed(path));
-    let mut at = Inode::root(fs)?;
+    let mut at = Held::root(fs)?;
     let mut links = 0;
     loop {
         let Some(name) = work.pop() else {
@@ -117,7 +117,7 @@ pub(super) fn resolve(fs: &Arc<Ext4>, path: &[u8], last: Last) -> Result<Spot> {
             at.go(&attr);
             continue;
         }
-        let next = Inode::adopt(fs, &attr);
+        let next = Held::adopt(fs, &attr);
         if follow {
             links += 1;
             if links > MAX_LINKS {
@@ -128,7 +128,7 @@ pub(super) fn resolve(fs: &Arc<Ext4>, path: &[u8], last: Last) -> Result<Spot> {
                 return Err(FsError::NotFound);
             }
             if target.starts_with(b"/") {
-                at = Inode::root(fs)?;
+                at = Held::root(fs)?;
             }
             let ends_in_slash = push(&mut work, Cow::Owned(target));
             slash |= is_last && ends_in_slash;

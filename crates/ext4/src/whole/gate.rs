@@ -1,8 +1,9 @@
 //! The gate: every operation that changes the volume passes it, and a freeze closes it.
 //!
 //! The gate is the outermost lock of all: whoever passes holds nothing, and stays inside until the operation is over, so
-//! when it is closed no change is half done and nobody waits for a handle with an inode locked. It is a reader-writer lock:
-//! a closing waits for those inside, and passing costs no more than a counter.
+//! when it is closed no change is half done and nobody waits for a handle with an inode locked. It has several lanes, each a
+//! reader-writer lock: a closing closes one after the other and waits for those inside, and passing costs no more than a counter that
+//! few other threads count.
 //!
 //! What must not wait goes another way: a time stamp of a read is left out ([`Gate::try_enter`]), the end of an unlinked inode and
 //! the note of an error are made up for after the thaw ([`Gate::enter_or`]).
@@ -11,11 +12,13 @@
 //! instead ([`Gate::refuse`]), and comes again when [`Gate::wait_open`] returns.
 //!
 //! Invariants
-//! - T1: nobody is inside when `close` has returned, and until `open` (the lock's value is looked at under the lock).
+//! - T1: nobody is inside when `close` has returned, and until `open` (a lane's value is looked at under its lock).
 //! - T2: nothing deferred is lost: it is put down under the lock under which the opening takes it all (`Waiting`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crossbeam_utils::CachePadded;
+use extol_service::{LANES, lane};
 use extol_sync::Condvar;
 use extol_sync::rank::{self, Rank, Ranked};
 use extol_vfs::{FsError, Result};
@@ -39,7 +42,8 @@ struct Waiting {
 /// See the module's story.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
-    closed: RwLock<bool>,
+    /// True while it is closed.
+    lanes: [CachePadded<RwLock<bool>>; LANES],
     waiting: Mutex<Waiting>,
     opened: Condvar,
     refuses: AtomicBool,
@@ -49,12 +53,17 @@ pub(crate) struct Gate {
 pub(crate) type Inside<'a> = Ranked<RwLockReadGuard<'a, bool>>;
 
 impl Gate {
+    /// The lane of this thread.
+    fn lane(&self) -> &RwLock<bool> {
+        &self.lanes[lane()]
+    }
+
     /// Passes; waits while the gate is closed, or says so if that was asked for.
     #[track_caller]
     pub fn enter(&self) -> Result<Inside<'_>> {
         loop {
             let held = rank::enter(Rank::Gate, 0);
-            let guard = self.closed.read();
+            let guard = self.lane().read();
             if !*guard {
                 return Ok(Ranked::new(guard, held));
             }
@@ -70,7 +79,7 @@ impl Gate {
     /// Passes if nobody closes the gate.
     #[track_caller]
     pub fn try_enter(&self) -> Option<Inside<'_>> {
-        let guard = self.closed.try_read().filter(|closed| !**closed)?;
+        let guard = self.lane().try_read().filter(|closed| !**closed)?;
         Some(Ranked::new(guard, rank::note(Rank::Gate, 0)))
     }
 
@@ -99,13 +108,13 @@ impl Gate {
             }
             waiting.closed = true;
         }
-        *self.closed.write() = true;
+        self.lanes.iter().for_each(|lane| *lane.write() = true);
         Ok(())
     }
 
     /// Opens it, and gives what was deferred. Harmless if it is open.
     pub fn open(&self) -> Vec<Deferred> {
-        *self.closed.write() = false;
+        self.lanes.iter().for_each(|lane| *lane.write() = false);
         let mut waiting = self.waiting.lock();
         waiting.closed = false;
         self.opened.notify_all();
@@ -177,6 +186,32 @@ mod tests {
             assert!(seen.try_recv().is_err(), "passed a closed gate");
             assert_eq!(gate.open().len(), 1);
             assert_eq!(seen.recv().unwrap(), "passed");
+        });
+    }
+
+    #[test]
+    fn a_closing_waits_for_every_lane() {
+        let gate = Gate::default();
+        let left = std::sync::atomic::AtomicUsize::new(0);
+        let all_in = std::sync::Barrier::new(LANES + 1);
+        std::thread::scope(|scope| {
+            // One thread after the other gets the next lane; so many threads, in a row, have them all.
+            for n in 0..LANES {
+                let (gate, left, all_in) = (&gate, &left, &all_in);
+                scope.spawn(move || {
+                    let inside = gate.enter().unwrap();
+                    all_in.wait();
+                    std::thread::sleep(std::time::Duration::from_millis(n as u64));
+                    left.fetch_add(1, Ordering::SeqCst);
+                    drop(inside);
+                });
+            }
+            all_in.wait();
+            gate.close().unwrap();
+            assert_eq!(left.load(Ordering::SeqCst), LANES, "closed with somebody inside");
+            let enters = scope.spawn(|| gate.try_enter().is_some());
+            assert!(!enters.join().unwrap(), "closed on every lane");
+            gate.open();
         });
     }
 }

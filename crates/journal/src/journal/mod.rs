@@ -47,6 +47,7 @@ pub(crate) mod wait;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crossbeam_utils::CachePadded;
 use extol_device::{BlockNr, BlockSize, PriorityGroup, SharedDevice};
 use extol_service::{Clock, Wakeup};
 use extol_sync::Condvar;
@@ -148,7 +149,7 @@ pub struct Journal {
     pub(crate) device: SharedDevice,
     pub(crate) cache: BlockCache,
     pub(crate) log: Option<Log>,
-    pub(crate) state: Mutex<State, { Rank::JournalState as u8 }>,
+    pub(crate) state: CachePadded<Mutex<State, { Rank::JournalState as u8 }>>,
     /// A transaction was replaced, space came free, or a barrier went down.
     pub(crate) can_join: Condvar,
     /// A commit ended: for those who wait for no transaction in particular.
@@ -160,7 +161,7 @@ pub struct Journal {
     pub(crate) checkpoint: CheckpointList,
     /// One checkpoint at a time.
     pub(crate) checkpointing: Mutex<Rounds, { Rank::Checkpointing as u8 }>,
-    pub(crate) counters: Counters,
+    pub(crate) counters: CachePadded<Counters>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) commit_wakeup: Wakeup,
     pub(crate) checkpoint_wakeup: Wakeup,
@@ -174,12 +175,12 @@ pub struct Journal {
     /// No services run: whoever waits for a commit or for log space does the work.
     in_callers: AtomicBool,
     /// File data, and blocks that a checkpoint wrote home.
-    pub(crate) data_writes: Coverage,
+    pub(crate) data_writes: CachePadded<Coverage>,
     /// Of the file data, what must be on the medium before what maps it, and has no witness.
     pub(crate) loose_writes: Coverage,
     pub(crate) home_writes: Coverage,
-    pub(crate) deferred: Deferred,
-    spares: Spares,
+    pub(crate) deferred: CachePadded<Deferred>,
+    spares: CachePadded<Spares>,
     /// Of the threads in [`crate::Services`].
     io_priority: PriorityGroup,
     pub(crate) fast: FastCommits,
@@ -229,7 +230,7 @@ impl Journal {
         Ok(Arc::new(Self {
             cache,
             log,
-            state: Mutex::new(State {
+            state: CachePadded::new(Mutex::new(State {
                 running: None,
                 committer: false,
                 stood_aside: false,
@@ -252,14 +253,14 @@ impl Journal {
                 serving: 0,
                 async_checkpoint: None,
                 fast: Queue::new(area),
-            }),
+            })),
             can_join: Condvar::new(),
             done: Condvar::new(),
             gathered: Condvar::new(),
             drained: Condvar::new(),
             checkpoint: CheckpointList::default(),
             checkpointing: Mutex::default(),
-            counters: Counters::default(),
+            counters: CachePadded::default(),
             clock: config.clock,
             commit_wakeup: Wakeup::new(),
             checkpoint_wakeup: Wakeup::new(),
@@ -273,11 +274,11 @@ impl Journal {
             pinned_max,
             is_aborted: AtomicBool::new(false),
             in_callers: AtomicBool::new(false),
-            data_writes: Coverage::default(),
+            data_writes: CachePadded::default(),
             loose_writes: Coverage::default(),
             home_writes: Coverage::default(),
-            deferred: Deferred::default(),
-            spares: Spares::new(config.block_size),
+            deferred: CachePadded::default(),
+            spares: CachePadded::new(Spares::new(config.block_size)),
             io_priority: PriorityGroup::default(),
             fast: FastCommits::default(),
             device: config.device,

@@ -1,39 +1,42 @@
 //! A counter that many threads count up and hardly anybody reads: each has a line of the processor's cache of its own, as
 //! far as there are lines. With one word for all, every operation would wait until the word comes from another processor.
+//!
+//! Whatever else comes in lanes, one for each thread as far as there are any, numbers them the same way ([`lane`]).
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// More threads than this share lines.
-const LINES: usize = 16;
+use crossbeam_utils::CachePadded;
 
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Line(AtomicU64);
+/// More threads than this share lanes.
+pub const LANES: usize = 16;
 
-/// See the module's story.
+/// A counter with a lane for each thread.
 #[derive(Debug, Default)]
-pub(crate) struct Tally([Line; LINES]);
+pub struct Tally([CachePadded<AtomicU64>; LANES]);
 
 thread_local! {
-    /// The line of this thread, in all tallies.
-    static LINE: usize = {
+    static LANE: usize = {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
-        NEXT.fetch_add(1, Ordering::Relaxed) % LINES
+        NEXT.fetch_add(1, Ordering::Relaxed) % LANES
     };
+}
+
+/// The lane of this thread, below [`LANES`].
+#[must_use]
+pub fn lane() -> usize {
+    LANE.try_with(|lane| *lane).unwrap_or(0)
 }
 
 impl Tally {
     /// One more.
     pub fn add(&self) {
-        let line = LINE.try_with(|line| *line).unwrap_or(0);
-        if let Some(Line(count)) = self.0.get(line) {
-            count.fetch_add(1, Ordering::Relaxed);
-        }
+        self.0[lane()].fetch_add(1, Ordering::Relaxed);
     }
 
     /// How many there were.
+    #[must_use]
     pub fn total(&self) -> u64 {
-        self.0.iter().map(|line| line.0.load(Ordering::Relaxed)).sum()
+        self.0.iter().map(|lane| lane.load(Ordering::Relaxed)).sum()
     }
 }
 
@@ -45,10 +48,10 @@ mod tests {
     fn nothing_is_lost_however_many_threads_count() {
         let tally = Tally::default();
         std::thread::scope(|scope| {
-            for _ in 0..2 * LINES {
+            for _ in 0..2 * LANES {
                 scope.spawn(|| (0..100).for_each(|_| tally.add()));
             }
         });
-        assert_eq!(tally.total(), 200 * LINES as u64);
+        assert_eq!(tally.total(), 200 * LANES as u64);
     }
 }
