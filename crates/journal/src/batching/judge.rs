@@ -13,19 +13,21 @@
 //!         2 epochs       4 epochs                          up to 64 epochs: then a try costs next to nothing
 //! ```
 //!
-//! An epoch is a stretch of commits with a measured rate. The first commits after a change are not counted: the groups
-//! that ride together have to form again. A try that wins or loses clearly ends early. What holds everybody up, as a full
+//! An epoch is a stretch of commits with a measured rate. The first commits after a change are not counted, on a quick medium until the whole crowd has
+//! been served once: the groups that ride together have to form again. A try that wins or loses clearly ends early. What holds everybody up, as a full
 //! commit does between fast ones, does not count ([`Judge::interrupted`]). A pause of the load makes the epoch
 //! start again. A medium or a crowd that is suddenly three times what it was makes the next try come soon.
 
-/// Commits after a change that do not count.
+/// Commits after a change that do not count, and on a quick medium as many requests as the crowd is large. (A crowd of 32 that has been waited for as a
+/// whole comes back at once; the next dozen commits then say nothing about how it goes in small groups.)
 const SETTLE: u32 = 2;
 /// Least commits of an epoch, least requests served, least time. A try takes twice as many.
 const COMMITS: u32 = 16;
 const SERVED: u64 = 128;
 const TIME_NS: u64 = 3_000_000;
-/// Commits after which a first look or a hopeless try may end.
+/// Commits after which a first look or a hopeless try may end, and how often the whole crowd must have been served by then.
 const FEW: u32 = 4;
+const FEW_TURNS: u64 = 2;
 /// A try that serves so many times as much may end as early. (Two groups that become one are nearly twice as much; what
 /// a few commits tell is off by some ten per cent.)
 const CLEAR: f64 = 1.4;
@@ -85,7 +87,8 @@ pub(crate) struct Judge {
     /// Epochs until the next try, and after it.
     left: u32,
     patience: u32,
-    /// The epoch that runs.
+    /// The epoch that runs: requests before it counts, commits, those that do not count included, requests that count.
+    settled: u64,
     commits: u32,
     served: u64,
     began_ns: u64,
@@ -106,6 +109,7 @@ impl Default for Judge {
             looked: false,
             left: 1,
             patience: PATIENCE,
+            settled: 0,
             commits: 0,
             served: 0,
             began_ns: 0,
@@ -139,12 +143,16 @@ impl Judge {
         if self.using == self.best {
             self.notice_change(e.average_ns, e.crowd);
         }
-        if self.commits <= SETTLE {
+        // Everybody is back before a slow commit ends.
+        let turn = if e.average_ns >= SLOW_NS { 0 } else { u64::from(e.crowd) };
+        if self.commits <= SETTLE || self.settled < turn {
+            self.commits = self.commits.min(SETTLE);
+            self.settled += u64::from(e.served);
             self.began_ns = e.now_ns;
             return;
         }
         self.served += u64::from(e.served);
-        if self.commits >= SETTLE + FEW {
+        if self.commits >= SETTLE + FEW && self.served >= FEW_TURNS * turn {
             self.judge(&e);
         }
     }
@@ -223,6 +231,7 @@ impl Judge {
     /// A new epoch.
     fn turn(&mut self, way: Way) {
         self.using = way;
+        self.settled = 0;
         self.commits = 0;
         self.served = 0;
     }
@@ -316,6 +325,29 @@ mod tests {
             bench.share_of(Way::Go, 3000, 1_000_000, 2_000_000);
             assert!(bench.share_of(Way::Go, 5000, 1_000_000, 2_000_000) > 0.95, "{whole}, later");
         }
+    }
+
+    /// 32 threads that were waited for as a whole come back at once: it takes some twenty small commits until they go in groups
+    /// again, and then that is better. Both are found out, from whichever way it begins.
+    #[test]
+    fn what_a_change_leaves_behind_does_not_count() {
+        let (mut judge, mut now_ns, mut small, mut last) = (Judge::default(), 0, 0, Way::Go);
+        let mut gathered = 0;
+        for commit in 0..30_000 {
+            let way = judge.way();
+            small = if way == last { small + 1 } else { 0 };
+            last = way;
+            let (served, took_ns) = match way {
+                Way::Whole => (32, 2_600_000),
+                _ if small < 20 => (2, 400_000),
+                Way::Go => (4, 400_000),
+                Way::Gather => (8, 500_000),
+            };
+            now_ns += took_ns;
+            judge.ended(Ended { now_ns, served, sure: false, slow: true, average_ns: 400_000, crowd: 32 });
+            gathered += u32::from(commit >= 10_000 && way == Way::Gather);
+        }
+        assert!(gathered > 19_000, "{gathered} of 20,000");
     }
 
     #[test]
