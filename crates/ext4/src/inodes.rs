@@ -186,6 +186,11 @@ impl InodeTable {
         self.shard(ino).lock().cells.get(&ino).cloned()
     }
 
+    /// The same for somebody who uses it.
+    pub fn used(&self, ino: u32) -> Option<Arc<Cell>> {
+        self.shard(ino).lock().cells.get(&ino).map(Cell::used)
+    }
+
     /// A cell for an inode that was just created; replaces a dead one of the same number.
     pub fn insert(&self, vol: &Volume, state: InodeState) -> Arc<Cell> {
         self.note_flags(state.node.raw.flags);

@@ -21,6 +21,8 @@
 //!   sees it, and if not, whoever takes the reference sees the slot that was erased before the question.
 //! - K4: who takes no reference (`ops::names::glance`) reads the sequence numbers of all names on his way again when he is done. They
 //!   are the same: so there was a moment, between the last of the first readings and the first of these, at which the whole way was so.
+//!   (Who sees something that was written behind an erasure has taken a lock, or read a slot, that was given back or written behind it,
+//!   and sees the erasure.)
 //!
 //! Odd cases
 //! - Names share slots, and one replaces the other. A slot has the whole name, so nothing is found that is not there.

@@ -120,7 +120,7 @@ pub(crate) fn glance_while(fs: &Fs, path: &[u8], happens: impl FnOnce()) -> Opti
     if way.is_empty() || fs.is_internal(ino) {
         return None;
     }
-    let attr = attr_in(fs, &*fs.table.cached(ino)?, dir).ok()?;
+    let attr = attr_in(fs, &*fs.table.used(ino)?, dir).ok()?;
     happens();
     (attr.kind != FileKind::Symlink && way.iter().all(|seen| fs.vol.known.holds(*seen))).then_some(attr)
 }

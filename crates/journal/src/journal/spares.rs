@@ -1,7 +1,7 @@
 //! Memory of blocks that goes round: from who writes a small file's data to who makes it durable, and back.
 //!
 //! The two are different threads, mostly. An allocator gives each thread memory of its own, so what one frees comes back to the other by
-//! a detour, and what it hands out next was last used long ago: 6 or 7 % of the processor time of a small synced file (`docs/performance.md`). Here
+//! a detour, and what it hands out next was last used long ago: 6 or 7 % of the processor time of a small synced file (`docs/performance-notes.md`). Here
 //! what was given back last goes out first, to anybody, and is still in the processor's cache.
 //!
 //! Locking: the last of all ranks, held for a push or a pop.
