@@ -25,7 +25,8 @@
 //!   and sees the erasure.)
 //!
 //! Odd cases
-//! - Names share slots, and one replaces the other. A slot has the whole name, so nothing is found that is not there.
+//! - Names share slots, two each, and one replaces the other. A slot has the whole name, so nothing is found that is not there. Two who
+//!   note the same name at the same time may do so in both of its slots; who erases it looks into both.
 //! - A slot is read while it is written: its sequence number is odd or has changed, and the name is searched for. It is to be
 //!   erased while it is written: what is written is another name, for nobody else comes to this one, so it is as good as erased.
 //! - A reference on an inode that the name led to once, and somebody deletes: as if it were known for that moment.
@@ -99,6 +100,10 @@ impl Slot {
             && self.name.iter().zip(key.name).all(|(word, of_key)| word.load(Ordering::Acquire) == of_key)
     }
 
+    fn is_free(&self) -> bool {
+        self.head.load(Ordering::Relaxed) == 0
+    }
+
     /// The inode, and the sequence number that goes with it.
     fn read(&self, key: &Key) -> Option<(u32, u64)> {
         let sequence = self.sequence.load(Ordering::Acquire);
@@ -167,9 +172,11 @@ impl Known {
     /// [holds](Self::holds).
     pub fn recall(&self, dir: u32, name: &[u8]) -> Option<Sighting> {
         let key = Key::of(dir, name)?;
-        let slot = self.place(&key);
-        let (ino, sequence) = self.slots.get()?[slot].read(&key)?;
-        Some(Sighting { ino, slot, sequence })
+        let slots = self.slots.get()?;
+        self.places(&key).into_iter().find_map(|slot| {
+            let (ino, sequence) = slots[slot].read(&key)?;
+            Some(Sighting { ino, slot, sequence })
+        })
     }
 
     /// True if nobody took the name away since.
@@ -181,20 +188,24 @@ impl Known {
     pub fn remember(&self, dir: u32, name: &[u8], ino: u32) {
         if let Some(key) = Key::of(dir, name) {
             let slots = self.slots.get_or_init(|| (0..self.size).map(|_| Slot::default()).collect());
-            slots[self.place(&key)].write(&key, ino);
+            let places = self.places(&key);
+            let its = places.into_iter().find(|at| slots[*at].is_of(&key));
+            let free = || places.into_iter().find(|at| slots[*at].is_free());
+            slots[its.or_else(free).unwrap_or(places[0])].write(&key, ino);
         }
     }
 
     /// The name will lead elsewhere or nowhere; for those who have the directory's lock for a change.
     pub fn erase(&self, dir: u32, name: &[u8]) {
         if let (Some(slots), Some(key)) = (self.slots.get(), Key::of(dir, name)) {
-            slots[self.place(&key)].erase(&key);
+            self.places(&key).into_iter().for_each(|at| slots[at].erase(&key));
         }
     }
 
-    /// The slot in which this name may be.
-    fn place(&self, key: &Key) -> usize {
-        self.hasher.hash_one(key) as usize & (self.size - 1)
+    /// The slots in which this name may be: two, so that two names that are looked for in turn seldom drive each other out.
+    fn places(&self, key: &Key) -> [usize; 2] {
+        let at = self.hasher.hash_one(key) as usize & (self.size - 1);
+        [at, at ^ 1]
     }
 }
 
