@@ -41,6 +41,12 @@ fn max_threads() -> u64 {
     WORKERS * queues + THREADS + 12 + 12
 }
 
+/// Workers that the kernel runs for rings (`iou-wrk`): by its own rule at most four per processor for each thread that gives work to
+/// one. They are as many as requests that a stalled disk holds up.
+fn max_ring_workers() -> u64 {
+    4 * std::thread::available_parallelism().map_or(1, usize::from) as u64 * max_threads()
+}
+
 /// Open files: the image, the FUSE device once per thread, rings and event files.
 fn max_files() -> u64 {
     2 * max_threads() + 16
@@ -192,28 +198,28 @@ impl Worker {
     }
 }
 
-/// The daemon's resident KiB, threads and open files. Workers that the kernel runs for its rings (`iou-wrk`) are not among the threads:
-/// they are as many as requests that a stalled disk holds up, within a bound of the kernel's own.
-fn usage(pid: u32) -> [u64; 3] {
+/// The daemon's resident KiB, threads, open files, and the kernel's workers for its rings, which are not among the threads.
+fn usage(pid: u32) -> [u64; 4] {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the daemon lives");
     let field = |name: &str| {
         let line = status.lines().find(|l| l.starts_with(name)).unwrap_or_default();
         line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).unwrap_or(0)
     };
-    let is_ours = |task: &fs::DirEntry| {
-        !fs::read_to_string(task.path().join("comm")).unwrap_or_default().starts_with("iou-wrk")
+    let is_worker = |task: fs::DirEntry| {
+        fs::read_to_string(task.path().join("comm")).unwrap_or_default().starts_with("iou-wrk")
     };
-    let tasks = fs::read_dir(format!("/proc/{pid}/task"));
-    let threads = tasks.map_or(0, |dir| dir.flatten().filter(is_ours).count() as u64);
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("the daemon lives");
+    let (workers, threads): (Vec<_>, Vec<_>) = tasks.flatten().map(is_worker).partition(|worker| *worker);
     let files = fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, |dir| dir.count() as u64);
-    [field("VmRSS:"), threads, files]
+    [field("VmRSS:"), threads.len() as u64, files, workers.len() as u64]
 }
 
 /// Lets everybody work for a while; gives the largest usage seen.
-fn period(mount: &ExtolMount, workers: &mut [Worker], length: Duration, ops: &AtomicU64) -> [u64; 3] {
+fn period(mount: &ExtolMount, workers: &mut [Worker], length: Duration, ops: &AtomicU64) -> [u64; 4] {
     let pid = mount.pid().expect("a live daemon");
     let over = AtomicBool::new(false);
-    let mut most = [0; 3];
+    let mut most = [0; 4];
+    let limits = [MAX_RSS_KIB, max_threads(), max_files(), max_ring_workers()];
     let start = Instant::now();
     std::thread::scope(|scope| {
         for worker in workers.iter_mut() {
@@ -236,19 +242,18 @@ fn period(mount: &ExtolMount, workers: &mut [Worker], length: Duration, ops: &At
             most = std::array::from_fn(|i| most[i].max(now[i]));
             if told.elapsed() > Duration::from_secs(10) {
                 told = Instant::now();
-                let [rss, threads, files] = now;
+                let [rss, threads, files, _] = now;
                 let done = ops.load(Ordering::Relaxed);
                 println!("{done} operations, {rss} KiB resident, {threads} threads, {files} open files");
             }
-            if most[0] > MAX_RSS_KIB || most[1] > max_threads() || most[2] > max_files() {
+            if most.iter().zip(limits).any(|(most, limit)| *most > limit) {
                 break;
             }
         }
         over.store(true, Ordering::Relaxed);
     });
-    let limits = [MAX_RSS_KIB, max_threads(), max_files()];
-    for (what, (most, limit)) in ["KiB resident", "threads", "open files"].iter().zip(most.iter().zip(limits))
-    {
+    let names = ["KiB resident", "threads", "open files", "of the kernel's workers"];
+    for (what, (most, limit)) in names.iter().zip(most.iter().zip(limits)) {
         assert!(*most <= limit, "{most} {what}, at most {limit} are right");
     }
     most
@@ -301,7 +306,7 @@ fn everything_at_once() {
             workers.iter().for_each(Worker::verify);
         }
         first = false;
-        let [rss, threads, files] =
+        let [rss, threads, files, _] =
             period(&mount, &mut workers, length.min(total - start.elapsed().min(total)), &ops);
         println!("mount ends: at most {rss} KiB resident, {threads} threads, {files} open files");
         mount.unmount();
