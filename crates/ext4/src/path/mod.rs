@@ -332,10 +332,7 @@ impl Ext4 {
     /// # Errors
     /// As [`inode`](Self::inode).
     pub fn metadata(self: &Arc<Self>, path: impl AsRef<Path>) -> Result<Attr> {
-        match self.glance(bytes_of(path.as_ref())) {
-            Some(attr) => Ok(attr),
-            None => self.spot(path, Last::Follow)?.attributes(),
-        }
+        self.attributes(path.as_ref(), Last::Follow)
     }
 
     /// Attributes; those of a link itself if the path names one.
@@ -343,9 +340,14 @@ impl Ext4 {
     /// # Errors
     /// As [`inode`](Self::inode).
     pub fn symlink_metadata(self: &Arc<Self>, path: impl AsRef<Path>) -> Result<Attr> {
-        match self.glance(bytes_of(path.as_ref())) {
+        self.attributes(path.as_ref(), Last::FollowIfSlash)
+    }
+
+    /// (A glance is never at a link, so what is to be done with one does not matter to it.)
+    fn attributes(self: &Arc<Self>, path: &Path, last: Last) -> Result<Attr> {
+        match self.glance(bytes_of(path)) {
             Some(attr) => Ok(attr),
-            None => self.spot(path, Last::FollowIfSlash)?.attributes(),
+            None => self.spot(path, last)?.attributes(),
         }
     }
 
