@@ -15,7 +15,7 @@ use std::sync::Arc;
 use extol_device::BlockNr;
 use extol_sync::atomic::Ordering;
 
-use crate::cache::{Buf, Seal};
+use crate::cache::{Buf, Note, Seal};
 use crate::fast::Delta;
 use crate::journal::Journal;
 use crate::transaction::Transaction;
@@ -79,7 +79,7 @@ impl Handle {
     /// # Errors
     /// If the journal was aborted.
     pub fn modify<R>(&mut self, buf: &Arc<Buf>, f: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
-        self.change(buf, None, f)
+        self.modify_noted(buf, None, |bytes, _| (f(bytes), None))
     }
 
     /// As [`modify`](Self::modify), but the checksum is `seal`'s business, once, when the transaction closes. Until then the
@@ -93,10 +93,20 @@ impl Handle {
         seal: Seal,
         f: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R> {
-        self.change(buf, Some(seal), f)
+        self.modify_noted(buf, Some(seal), |bytes, _| (f(bytes), None))
     }
 
-    fn change<R>(&mut self, buf: &Arc<Buf>, seal: Option<Seal>, f: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
+    /// As [`modify_sealed`](Self::modify_sealed), or without a seal as [`modify`](Self::modify), by who knows what becomes
+    /// of the note: the closure gets the one about the bytes as they were, and gives the one about what it made of them.
+    ///
+    /// # Errors
+    /// As [`modify`](Self::modify).
+    pub fn modify_noted<R>(
+        &mut self,
+        buf: &Arc<Buf>,
+        seal: Option<Seal>,
+        f: impl FnOnce(&mut [u8], Note) -> (R, Note),
+    ) -> Result<R> {
         self.journal.check_aborted()?;
         // (Not a reference of our own: all threads would count it on one word.)
         let tx = self.tx.as_ref().ok_or_else(lost)?;
@@ -113,8 +123,10 @@ impl Handle {
             }
         }
         state.seal = seal;
+        let note = state.note.take();
         let bytes: &mut Vec<u8> = Arc::make_mut(&mut state.data);
-        let result = f(bytes);
+        let (result, note) = f(bytes, note);
+        state.note = note;
         drop(state);
         if first_change {
             self.charge();

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use extol_device::BlockNr;
-use extol_journal::{Buf, Handle, Seal};
+use extol_journal::{Buf, Handle, Note, Seal};
 use extol_ondisk::htree::{self, DxKind};
 use extol_ondisk::{
     Compat, FileType, Geometry, Incompat, InodeFlags, InodeNr, InodeSeed, OnDiskError, dirent,
@@ -243,43 +243,10 @@ pub(super) fn modify_leaf<R>(
     buf: &Arc<Buf>,
     change: impl FnOnce(&mut [u8]) -> R,
 ) -> Result<R> {
-    sealed(h, shape, buf, |bytes, _, seed| dirent::set_csum(bytes, InodeSeed(seed)), change)
+    modify(h, shape, buf, BlockKind::Leaf, change)
 }
 
-fn sealed<R>(
-    h: &mut Handle,
-    shape: &Shape<'_>,
-    buf: &Arc<Buf>,
-    set: fn(&mut [u8], BlockNr, u32),
-    change: impl FnOnce(&mut [u8]) -> R,
-) -> Result<R> {
-    match shape.seed {
-        Some(seed) => h.modify_sealed(buf, Seal { set, seed: seed.0 }, change),
-        None => h.modify(buf, change),
-    }
-    .map_err(error::journal)
-}
-
-/// Changes an index node; its checksum follows when the transaction closes.
-pub(super) fn modify_node<R>(
-    h: &mut Handle,
-    shape: &Shape<'_>,
-    buf: &Arc<Buf>,
-    kind: DxKind,
-    change: impl FnOnce(&mut [u8]) -> R,
-) -> Result<R> {
-    let set = match kind {
-        DxKind::Root => {
-            |bytes: &mut [u8], _: BlockNr, seed| htree::set_csum(bytes, DxKind::Root, InodeSeed(seed))
-        }
-        DxKind::Node => {
-            |bytes: &mut [u8], _: BlockNr, seed| htree::set_csum(bytes, DxKind::Node, InodeSeed(seed))
-        }
-    };
-    sealed(h, shape, buf, set, change)
-}
-
-/// Changes a block whose kind is known at run time.
+/// Changes a block; its checksum follows when the transaction closes.
 pub(super) fn modify<R>(
     h: &mut Handle,
     shape: &Shape<'_>,
@@ -287,10 +254,24 @@ pub(super) fn modify<R>(
     kind: BlockKind,
     change: impl FnOnce(&mut [u8]) -> R,
 ) -> Result<R> {
-    match kind {
-        BlockKind::Leaf => modify_leaf(h, shape, buf, change),
-        BlockKind::Index(kind) => modify_node(h, shape, buf, kind, change),
-    }
+    modify_noted(h, shape, buf, kind, |bytes, _| (change(bytes), None))
+}
+
+/// [`modify`] by who knows what becomes of what is noted about the block.
+pub(super) fn modify_noted<R>(
+    h: &mut Handle,
+    shape: &Shape<'_>,
+    buf: &Arc<Buf>,
+    kind: BlockKind,
+    change: impl FnOnce(&mut [u8], Note) -> (R, Note),
+) -> Result<R> {
+    let set: fn(&mut [u8], BlockNr, u32) = match kind {
+        BlockKind::Leaf => |bytes, _, seed| dirent::set_csum(bytes, InodeSeed(seed)),
+        BlockKind::Index(DxKind::Root) => |bytes, _, seed| htree::set_csum(bytes, DxKind::Root, InodeSeed(seed)),
+        BlockKind::Index(DxKind::Node) => |bytes, _, seed| htree::set_csum(bytes, DxKind::Node, InodeSeed(seed)),
+    };
+    let seal = shape.seed.map(|seed| Seal { set, seed: seed.0 });
+    h.modify_noted(buf, seal, change).map_err(error::journal)
 }
 
 /// A block just added to a directory: all zeros, to be filled by the caller.

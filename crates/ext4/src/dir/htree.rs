@@ -24,7 +24,7 @@ use extol_ondisk::htree::{self, DxBlock, DxEntry, DxInfo, DxKind, Hasher};
 use extol_ondisk::{InodeFlags, InodeNr};
 use extol_vfs::{FsError, Result};
 
-use super::blocks::{self, Blocks, Fresh, Shape};
+use super::blocks::{self, BlockKind, Blocks, Fresh, Shape};
 use super::leaf::{self, Division};
 use super::{Place, Vacant, early, index, scan_leaf};
 use crate::fast_commit::eligibility;
@@ -239,7 +239,7 @@ pub(super) fn add(vol: &Volume, h: &mut Handle, dir: &mut Node, new: NewEntry<'_
     let Some(buf) = blocks.leaf(path.leaf())? else {
         return Err(IndexError::Structure("hole instead of a directory leaf"));
     };
-    let scan = leaf::scan(shape.area(&buf.data()), &shape, new.name)?;
+    let scan = super::look_in(&buf, &shape, new.name)?;
     let next_continues = path.next_key().is_some_and(|(_, key)| key & !1 == hash);
     if scan.found.is_some()
         || next_continues
@@ -353,7 +353,7 @@ impl<'v> Tree<'v> {
         root.node.entries = vec![DxEntry { hash: 0, block: fresh.lblk }];
         let at = std::mem::take(&mut root.at);
         let node = &root.node;
-        blocks::modify_node(h, &self.shape, &root.buf, DxKind::Root, |bytes| {
+        blocks::modify(h, &self.shape, &root.buf, BlockKind::Index(DxKind::Root), |bytes| {
             node.encode_into(bytes);
             if let Ok(info) = htree::decode_info(bytes, geo) {
                 htree::put_info(bytes, DxInfo { levels: info.levels + 1, ..info });
@@ -386,11 +386,11 @@ impl<'v> Tree<'v> {
 }
 
 fn write(h: &mut Handle, shape: &Shape<'_>, buf: &Arc<Buf>, node: &DxBlock) -> Result<()> {
-    blocks::modify_node(h, shape, buf, node.kind, |bytes| node.encode_into(bytes))
+    blocks::modify(h, shape, buf, BlockKind::Index(node.kind), |bytes| node.encode_into(bytes))
 }
 
 fn write_fresh(h: &mut Handle, shape: &Shape<'_>, buf: &Arc<Buf>, node: &DxBlock) -> Result<()> {
-    blocks::modify_node(h, shape, buf, DxKind::Node, |bytes| {
+    blocks::modify(h, shape, buf, BlockKind::Index(DxKind::Node), |bytes| {
         htree::init_node(bytes);
         node.encode_into(bytes);
     })
@@ -431,7 +431,7 @@ pub(super) fn build(
     }
     let info = DxInfo { hash_version: hasher.version.to_disk(), levels: 0 };
     let kind = shape.stored_type(extol_ondisk::FileType::Directory);
-    blocks::modify_node(h, &shape, &buf, DxKind::Root, |bytes| {
+    blocks::modify(h, &shape, &buf, BlockKind::Index(DxKind::Root), |bytes| {
         htree::init_root(bytes, shape.geo, shape.ino, parent, kind, info, 0);
         root.encode_into(bytes);
     })?;

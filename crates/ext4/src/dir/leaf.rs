@@ -28,18 +28,31 @@ pub(super) fn check(bytes: &[u8], shape: &Shape<'_>) -> Result<()> {
 }
 
 /// What [`dirent::entry_at`] tells, without the name.
-struct Head {
-    ino: InodeNr,
-    rec_len: usize,
-    name_len: usize,
-    type_code: u8,
+pub(super) struct Head {
+    pub ino: InodeNr,
+    pub rec_len: usize,
+    pub name_len: usize,
+    pub type_code: u8,
+}
+
+impl Head {
+    /// Bytes that the entry needs itself.
+    pub fn used_len(&self) -> usize {
+        if self.ino.is_some() { entry_len(self.name_len) } else { 0 }
+    }
+}
+
+/// The head of an entry as one word: inode, length (16 bits), length of the name (8), type (8). Outside of the area: 0.
+#[inline]
+pub(super) fn word(area: &[u8], at: usize) -> u64 {
+    area.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |head| u64::from_le_bytes(*head))
 }
 
 /// The checked entry at an offset that an entry before it gave. Most of the time of a lookup goes here, so an entry is not
 /// decoded but read as one word.
 #[inline]
-fn head(area: &[u8], at: usize) -> std::result::Result<Head, OnDiskError> {
-    let word = area.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |head| u64::from_le_bytes(*head));
+pub(super) fn head(area: &[u8], at: usize) -> std::result::Result<Head, OnDiskError> {
+    let word = word(area, at);
     let (ino, name_len) = (InodeNr(word as u32), usize::from((word >> 48) as u8));
     let mut rec_len = usize::from((word >> 32) as u16);
     let is_short = rec_len < entry_len(name_len) || (name_len == 0 && ino.is_some());
@@ -70,6 +83,8 @@ pub(super) struct Scan {
     pub found: Option<Hit>,
     /// The first entry behind which, or instead of which, there is room for another with a name of this length.
     pub room: Option<usize>,
+    /// The first entry that has room for another with a name of whatever length; none: the end.
+    pub any_room: usize,
     /// Bytes of the entries in use.
     pub used: usize,
 }
@@ -77,31 +92,32 @@ pub(super) struct Scan {
 /// Looks for a name, and for room to add it. Stops at the name.
 pub(super) fn scan(area: &[u8], shape: &Shape<'_>, name: &[u8]) -> Result<Scan> {
     let need = entry_len(name.len());
-    let (mut room, mut all) = (None, 0);
+    let (mut room, mut any_room, mut used) = (None, None, 0);
     let (mut at, mut before) = (0, None);
     while at < area.len() {
-        let Head { ino, rec_len, name_len, type_code } = head(area, at).map_err(|e| shape.bad(e))?;
-        let mut left = rec_len;
-        if ino.is_some() {
-            if name_len == name.len()
-                && let Some(here) = area.get(at + dirent::HEADER_LEN..at + dirent::HEADER_LEN + name_len)
-                && here.last() == name.last()
-                && here == name
-            {
-                let file_type = FileType::from_code(type_code).filter(|_| shape.filetype);
-                return Ok(Scan { found: Some(Hit { ino, file_type, at, before }), room, used: all });
-            }
-            let used = entry_len(name_len);
-            left = rec_len.saturating_sub(used);
-            all += used;
+        let head = head(area, at).map_err(|e| shape.bad(e))?;
+        if head.ino.is_some()
+            && head.name_len == name.len()
+            && let Some(here) = area.get(at + dirent::HEADER_LEN..at + dirent::HEADER_LEN + name.len())
+            && here.last() == name.last()
+            && here == name
+        {
+            let file_type = FileType::from_code(head.type_code).filter(|_| shape.filetype);
+            let found = Some(Hit { ino: head.ino, file_type, at, before });
+            return Ok(Scan { found, room, any_room: any_room.unwrap_or(at), used });
+        }
+        let left = head.rec_len.saturating_sub(head.used_len());
+        used += head.used_len();
+        if left >= entry_len(1) && any_room.is_none() {
+            any_room = Some(at);
         }
         if left >= need && room.is_none() {
             room = Some(at);
         }
         before = Some(at);
-        at += rec_len;
+        at += head.rec_len;
     }
-    Ok(Scan { found: None, room, used: all })
+    Ok(Scan { found: None, room, any_room: any_room.unwrap_or(at), used })
 }
 
 /// An entry with the hash of its name.

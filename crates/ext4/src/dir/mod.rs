@@ -12,6 +12,7 @@
 //! | --- | --- |
 //! | `blocks` | reading blocks checked, changing them with their checksum, appending |
 //! | `leaf`, `index` | a block of entries, an index node |
+//! | `look` | looking for a name and for room in a leaf, quickly |
 //! | `linear`, `htree` | the forms: finding and adding |
 //! | `absent` | what a look-up in vain leaves to whoever makes the name |
 //! | `known` | names that were found or made, for who looks for them again |
@@ -37,6 +38,7 @@ mod index;
 mod known;
 mod leaf;
 mod linear;
+mod look;
 mod readdir;
 
 use std::sync::Arc;
@@ -55,7 +57,8 @@ pub(crate) use absent::{Absent, Room};
 use blocks::{BlockKind, Blocks, Shape};
 use htree::IndexError;
 pub(crate) use known::{Known, Sighting};
-use leaf::Hit;
+use leaf::{Hit, Scan};
+use look::LeafNote;
 
 /// Where a name was found.
 struct Found {
@@ -79,10 +82,20 @@ enum Place {
     Vacant(Option<Vacant>),
 }
 
+/// Looks for a name, and for room, in one leaf, and notes what was found out.
+fn look_in(buf: &Buf, shape: &Shape<'_>, name: &[u8]) -> Result<Scan> {
+    let (bytes, before) = buf.noted();
+    let (scan, note) = look::look(shape.area(&bytes), shape, name, before)?;
+    if note != before {
+        buf.note(&bytes, note);
+    }
+    Ok(scan)
+}
+
 /// Looks for a name in one leaf; a hole has none.
 fn scan_leaf(blocks: &mut Blocks<'_, '_>, lblk: u32, name: &[u8]) -> Result<Place> {
     let Some(buf) = blocks.leaf(lblk)? else { return Ok(Place::Vacant(None)) };
-    let scan = leaf::scan(blocks.shape.area(&buf.data()), &blocks.shape, name)?;
+    let scan = look_in(&buf, &blocks.shape, name)?;
     Ok(match scan.found {
         Some(hit) => Place::Found(Found { buf, kind: BlockKind::Leaf, hit }),
         None => Place::Vacant(scan.room.map(|room| Vacant { buf, room, used: scan.used })),
@@ -97,8 +110,11 @@ fn note_room(h: &mut Handle, shape: &Shape<'_>, buf: &Buf, added: Option<&[u8]>)
 /// Adds an entry to a leaf that has room for it.
 fn put_in_leaf(h: &mut Handle, shape: &Shape<'_>, vacant: &Vacant, new: NewEntry<'_>) -> Result<()> {
     note_room(h, shape, &vacant.buf, Some(new.name));
-    let added = blocks::modify_leaf(h, shape, &vacant.buf, |bytes| {
-        dirent::add_at(shape.area_mut(bytes), vacant.room, new.name, new.ino, new.file_type)
+    let added = blocks::modify_noted(h, shape, &vacant.buf, BlockKind::Leaf, |bytes, note| {
+        let added =
+            dirent::add_at(shape.area_mut(bytes), vacant.room, new.name, new.ino, new.file_type);
+        let note = if matches!(added, Ok(true)) { LeafNote::added(note, new.name) } else { None };
+        (added, note)
     })?;
     if !added.map_err(|e| shape.bad(e))? {
         return Err(shape.corrupt("no room in a directory block that had room"));
@@ -355,11 +371,12 @@ fn remove_from_block(
     if found.kind == BlockKind::Leaf {
         note_room(h, &shape, &found.buf, None);
     }
-    let removed = blocks::modify(h, &shape, &found.buf, found.kind, |b| {
-        let area = shape.entries_mut(found.kind, b);
-        match dirent::remove_at(area, found.hit.before, found.hit.at, name) {
-            Some(ino) => Ok(Some(ino)),
-            None => dirent::remove(area, name),
+    let removed = blocks::modify_noted(h, &shape, &found.buf, found.kind, |bytes, note| {
+        let area = shape.entries_mut(found.kind, bytes);
+        let Hit { before, at, .. } = found.hit;
+        match dirent::remove_at(area, before, at, name) {
+            Some(ino) => (Ok(Some(ino)), LeafNote::removed(note, name, before.unwrap_or(at))),
+            None => (dirent::remove(area, name), None),
         }
     })?;
     removed.map_err(|e| shape.bad(e))?.ok_or(FsError::NotFound)
