@@ -17,6 +17,7 @@ use extol_ondisk::{
 };
 use extol_vfs::{FsError, Result};
 
+use super::look::LeafNote;
 use super::{index, leaf};
 use crate::alloc::Run;
 use crate::error;
@@ -189,9 +190,9 @@ impl<'v, 'd> Blocks<'v, 'd> {
         self.vol.journal.read(pblk).map(Some).map_err(error::journal)
     }
 
-    fn verify(&self, buf: &Buf, check: impl FnOnce(&[u8]) -> Result<()>) -> Result<()> {
+    fn verify_node(&self, buf: &Buf, kind: DxKind) -> Result<()> {
         if !buf.is_verified() {
-            check(&buf.data()).map_err(|e| e.in_inode(u64::from(self.shape.ino.0)).at_block(buf.nr().0))?;
+            check_node(&buf.data(), kind, &self.shape).map_err(|e| self.wrong(buf, e))?;
             buf.set_verified();
         }
         Ok(())
@@ -200,14 +201,23 @@ impl<'v, 'd> Blocks<'v, 'd> {
     /// A block of entries; `None` for a hole.
     pub fn leaf(&mut self, lblk: u32) -> Result<Option<Arc<Buf>>> {
         let Some(buf) = self.read(lblk)? else { return Ok(None) };
-        self.verify(&buf, |bytes| leaf::check(bytes, &self.shape))?;
+        if !buf.is_verified() {
+            let bytes = buf.data();
+            let scan = leaf::check(&bytes, &self.shape).map_err(|e| self.wrong(&buf, e))?;
+            buf.note(&bytes, LeafNote::of(&scan));
+            buf.set_verified();
+        }
         Ok(Some(buf))
+    }
+
+    fn wrong(&self, buf: &Buf, e: FsError) -> FsError {
+        e.in_inode(u64::from(self.shape.ino.0)).at_block(buf.nr().0)
     }
 
     /// An index node. Only its checksum is checked here: a node that makes no sense is no reason to give up.
     pub fn node(&mut self, lblk: u32, kind: DxKind) -> Result<Option<Arc<Buf>>> {
         let Some(buf) = self.read(lblk)? else { return Ok(None) };
-        self.verify(&buf, |bytes| check_node(bytes, kind, &self.shape))?;
+        self.verify_node(&buf, kind)?;
         Ok(Some(buf))
     }
 
@@ -221,7 +231,7 @@ impl<'v, 'd> Blocks<'v, 'd> {
                 index::looks_like_node(&buf.data()).then_some(DxKind::Node)
             };
             if let Some(kind) = kind {
-                self.verify(&buf, |bytes| check_node(bytes, kind, &self.shape))?;
+                self.verify_node(&buf, kind)?;
                 return Ok(Some((buf, BlockKind::Index(kind))));
             }
         }

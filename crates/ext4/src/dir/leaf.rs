@@ -11,20 +11,25 @@ use extol_vfs::{FsError, Result};
 use super::blocks::Shape;
 use crate::error;
 
-/// Checks a block of entries as it comes from the device.
-pub(super) fn check(bytes: &[u8], shape: &Shape<'_>) -> Result<()> {
+/// Checks a block of entries as it comes from the device. Tells how much of it is in use, and where there is room.
+pub(super) fn check(bytes: &[u8], shape: &Shape<'_>) -> Result<Scan> {
     if let Some(seed) = shape.seed {
         dirent::verify_csum(bytes, seed).map_err(error::ondisk)?;
     }
-    let (area, mut at) = (shape.area(bytes), 0);
+    let area = shape.area(bytes);
+    let (mut at, mut any_room, mut used) = (0, None, 0);
     while at < area.len() {
-        let Head { ino, rec_len, .. } = head(area, at).map_err(error::ondisk)?;
-        if ino.is_some() && !shape.geo.is_valid_inode(ino) {
-            return Err(FsError::corrupt(format!("directory entry with inode number {ino}")));
+        let head = head(area, at).map_err(error::ondisk)?;
+        if head.ino.is_some() && !shape.geo.is_valid_inode(head.ino) {
+            return Err(FsError::corrupt(format!("directory entry with inode number {}", head.ino)));
         }
-        at += rec_len;
+        if any_room.is_none() && head.left() >= entry_len(1) {
+            any_room = Some(at);
+        }
+        used += head.used_len();
+        at += head.rec_len;
     }
-    Ok(())
+    Ok(Scan { any_room: any_room.unwrap_or(at), used, ..Scan::default() })
 }
 
 /// What [`dirent::entry_at`] tells, without the name.
@@ -39,6 +44,11 @@ impl Head {
     /// Bytes that the entry needs itself.
     pub fn used_len(&self) -> usize {
         if self.ino.is_some() { entry_len(self.name_len) } else { 0 }
+    }
+
+    /// Bytes that another entry could have.
+    pub fn left(&self) -> usize {
+        self.rec_len.saturating_sub(self.used_len())
     }
 }
 
@@ -106,14 +116,13 @@ pub(super) fn scan(area: &[u8], shape: &Shape<'_>, name: &[u8]) -> Result<Scan> 
             let found = Some(Hit { ino: head.ino, file_type, at, before });
             return Ok(Scan { found, room, any_room: any_room.unwrap_or(at), used });
         }
-        let left = head.rec_len.saturating_sub(head.used_len());
-        used += head.used_len();
-        if left >= entry_len(1) && any_room.is_none() {
+        if any_room.is_none() && head.left() >= entry_len(1) {
             any_room = Some(at);
         }
-        if left >= need && room.is_none() {
+        if room.is_none() && head.left() >= need {
             room = Some(at);
         }
+        used += head.used_len();
         before = Some(at);
         at += head.rec_len;
     }

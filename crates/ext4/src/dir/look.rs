@@ -13,7 +13,8 @@
 //! Perhaps: names may contain what looks like an entry. So a place counts only if a walk comes to it (one that does nothing else),
 //! and that gives the entry before it, too, which whoever removes the name wants to know.
 //!
-//! For room, and for how much is in use, a leaf has a [`Note`]: the walk of who looked first. It follows the changes.
+//! For room, and for how much is in use, a leaf has a [`Note`]: the walk of who checked it when it came from the device, or of
+//! who looked first. It follows the changes.
 //!
 //! Invariants
 //! - L1: in front of the entry at `from` none has room for another, of whatever name, and `from` is where an entry begins; `used` is the
@@ -54,8 +55,8 @@ pub(super) struct LeafNote {
 
 impl LeafNote {
     /// What a walk through all of a leaf found.
-    fn of(scan: &Scan) -> Self {
-        Self { from: scan.any_room, used: scan.used }
+    pub fn of(scan: &Scan) -> Note {
+        Self { from: scan.any_room, used: scan.used }.write()
     }
 
     fn read(note: Note) -> Option<Self> {
@@ -105,7 +106,7 @@ pub(super) fn look(area: &[u8], shape: &Shape<'_>, name: &[u8], note: Note) -> R
 /// Reads entry after entry.
 fn walk(area: &[u8], shape: &Shape<'_>, name: &[u8], note: Note) -> Result<(Scan, Note)> {
     let scan = leaf::scan(area, shape, name)?;
-    let note = if scan.found.is_some() { note } else { LeafNote::of(&scan).write() };
+    let note = if scan.found.is_some() { note } else { LeafNote::of(&scan) };
     Ok((scan, note))
 }
 
@@ -121,11 +122,10 @@ fn room(area: &[u8], name: &[u8], note: LeafNote) -> Option<(Option<usize>, Leaf
     let (mut at, mut from) = (note.from, None);
     while at < area.len() {
         let head = leaf::head(area, at).ok()?;
-        let left = head.rec_len.saturating_sub(head.used_len());
-        if left >= entry_len(1) {
+        if head.left() >= entry_len(1) {
             from.get_or_insert(at);
         }
-        if left >= need {
+        if head.left() >= need {
             return Some((Some(at), LeafNote { from: from.unwrap_or(at), ..note }));
         }
         at += head.rec_len;
