@@ -110,7 +110,7 @@ fn costs(name: &str, rows: &[&Row]) -> Table {
     for (op, _) in OPS {
         columns.extend([format!("{op} us"), "cpu us".into()]);
     }
-    columns.extend(["reads per cold lookup".into(), "reads per unlink old".into()]);
+    columns.extend(["reads per create".into(), "reads per cold lookup".into(), "reads per unlink old".into()]);
     let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
     let mut table = Table::new(format!("{name}: cost of one operation"), &columns);
     for row in rows {
@@ -124,7 +124,8 @@ fn costs(name: &str, rows: &[&Row]) -> Table {
             let cost = cost(row);
             cells.extend([Cell::number(cost.wall_us.median, 2), Cell::number(cost.cpu_us, 2)]);
         }
-        cells.extend([Cell::number(row.lookup_cold.reads, 2), Cell::number(row.unlink_old.reads, 2)]);
+        let reads = [row.create.reads, row.lookup_cold.reads, row.unlink_old.reads];
+        cells.extend(reads.map(|reads| Cell::number(reads, 2)));
         table.row(cells);
     }
     table
