@@ -207,24 +207,24 @@ impl Shared {
         self.load_blocks(group, &mut state)?;
         let (mut desc, map) = state.parts()?;
         debug_assert!(map.taken >= span.len && map.busy.all_set(span), "{run:?} was never taken");
-        let buf = self.open_block_bitmap(h, group, &mut desc, &map.zones)?;
         let left = desc.free_blocks.checked_sub(span.len);
-        let is_free = bitmap::find_set(&buf.data(), span.start, span.end()).is_none();
-        let Some(left) = left.filter(|_| is_free) else {
+        let buf = self.open_block_bitmap(h, group, &mut desc, &map.zones, &mut map.home)?;
+        let taken = h
+            .modify(buf, |bytes| {
+                let left = left.filter(|_| bitmap::find_set(bytes, span.start, span.end()).is_none())?;
+                bitmap::set_range(bytes, span.start, span.end());
+                Some((left, bitmap::block_bitmap_csum(&self.geo, bytes)))
+            })
+            .map_err(error::journal)?;
+        let Some((left, sum)) = taken else {
             let why = FsError::corrupt("a free block is in use on disk").at_block(run.start.0);
             return Err(self.spoil_blocks(group, &mut state, why));
         };
-        let sum = h
-            .modify(&buf, |bytes| {
-                bitmap::set_range(bytes, span.start, span.end());
-                bitmap::block_bitmap_csum(&self.geo, bytes)
-            })
-            .map_err(error::journal)?;
         self.put_block_csum(&mut desc, sum);
         desc.free_blocks = left;
         if let Err(e) = self.write_desc(h, group, &desc) {
             // The journal has failed: nothing of this will be written. Keep memory consistent all the same.
-            let _ = h.modify(&buf, |bytes| bitmap::clear_range(bytes, span.start, span.end()));
+            let _ = h.modify(buf, |bytes| bitmap::clear_range(bytes, span.start, span.end()));
             return Err(e);
         }
         map.taken = map.taken.saturating_sub(span.len);
@@ -257,20 +257,21 @@ impl Shared {
         if !map.busy.all_set(span) || self.is_uninit(&desc, GroupFlags::BLOCK_UNINIT) {
             return bad("freeing blocks that are free");
         }
-        let buf = self.open_block_bitmap(h, group, &mut desc, &map.zones)?;
-        if bitmap::find_zero(&buf.data(), span.start, span.end()).is_some() {
-            return bad("freeing blocks that are free");
-        }
+        let buf = self.open_block_bitmap(h, group, &mut desc, &map.zones, &mut map.home)?;
         let sum = h
-            .modify(&buf, |bytes| {
+            .modify(buf, |bytes| {
+                if bitmap::find_zero(bytes, span.start, span.end()).is_some() {
+                    return None;
+                }
                 bitmap::clear_range(bytes, span.start, span.end());
-                bitmap::block_bitmap_csum(&self.geo, bytes)
+                Some(bitmap::block_bitmap_csum(&self.geo, bytes))
             })
             .map_err(error::journal)?;
+        let Some(sum) = sum else { return bad("freeing blocks that are free") };
         self.put_block_csum(&mut desc, sum);
         desc.free_blocks = desc.free_blocks.saturating_add(span.len);
         if let Err(e) = self.write_desc(h, group, &desc) {
-            let _ = h.modify(&buf, |bytes| bitmap::set_range(bytes, span.start, span.end()));
+            let _ = h.modify(buf, |bytes| bitmap::set_range(bytes, span.start, span.end()));
             return Err(e);
         }
         #[cfg(feature = "planted-bugs")]

@@ -90,16 +90,16 @@ impl Shared {
                 self.load_blocks(group, &mut state)?;
                 desc = *state.desc()?;
                 if let State { blocks: Some(blocks), .. } = &mut *state {
-                    self.open_block_bitmap(h, group, &mut desc, &blocks.zones)?;
+                    self.open_block_bitmap(h, group, &mut desc, &blocks.zones, &mut blocks.home)?;
                 }
             }
-            let buf = self.open_inode_bitmap(h, &mut desc)?;
             let Some(map) = state.inodes.as_mut().filter(|map| !map.busy.test(bit)) else {
                 return Err(FsError::corrupt("a new inode is in use").in_inode(ino.0.into()));
             };
             map.busy.set(Span { start: bit, len: 1 });
+            let buf = self.open_inode_bitmap(h, &mut desc, &mut map.home)?;
             let sum = h
-                .modify(&buf, |bytes| {
+                .modify(buf, |bytes| {
                     bitmap::set(bytes, bit);
                     bitmap::inode_bitmap_csum(&self.geo, bytes)
                 })

@@ -33,7 +33,7 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use extol_journal::Tid;
+use extol_journal::{Buf, Tid};
 use extol_ondisk::{GroupDesc, GroupNr};
 use extol_sync::Mutex;
 use extol_sync::rank::{self, Rank, Ranked};
@@ -92,6 +92,8 @@ pub(super) struct BlockMap {
     pub pending: u32,
     /// Everything below is busy.
     pub first_free: u32,
+    /// The bitmap's block, once it was changed: kept as long as this is.
+    pub home: Home,
 }
 
 /// Which inodes of a group may not be handed out.
@@ -101,7 +103,13 @@ pub(super) struct InodeMap {
     /// Freed, and by which transaction.
     pub pending: BTreeMap<u32, Tid>,
     pub first_free: u32,
+    /// The bitmap's block, once it was changed: kept as long as this is.
+    pub home: Home,
 }
+
+/// A block that somebody keeps, so that it need not be looked for each time: looking for it writes two words that all threads
+/// write. (What is kept does not leave memory, and nobody ever frees these blocks.)
+pub(super) type Home = Option<Arc<Buf>>;
 
 impl Group {
     /// Waits for the group's lock. Groups ascend.
@@ -306,7 +314,7 @@ mod tests {
         let s = |start, len| Span { start, len };
         let merged = merge(vec![s(10, 5), s(0, 3), s(15, 1), s(12, 2), s(3, 1), s(40, 0)]);
         assert_eq!(&*merged, [s(0, 4), s(10, 6)]);
-        let map = BlockMap { busy: Bits::zeros(64), zones: merged, taken: 0, pending: 0, first_free: 0 };
+        let map = BlockMap { busy: Bits::zeros(64), zones: merged, taken: 0, pending: 0, first_free: 0, home: None };
         assert!(map.in_zone(s(3, 1)) && map.in_zone(s(4, 7)) && map.in_zone(s(15, 30)));
         assert!(!map.in_zone(s(4, 6)) && !map.in_zone(s(16, 40)));
     }

@@ -172,21 +172,24 @@ impl Shared {
         }
         self.note_table_use(nr, &desc, map, bit);
         if let (true, Some(blocks)) = (self.is_uninit(&desc, GroupFlags::BLOCK_UNINIT), blocks) {
-            self.open_block_bitmap(h, group, &mut desc, &blocks.zones)?;
+            self.open_block_bitmap(h, group, &mut desc, &blocks.zones, &mut blocks.home)?;
         }
-        let buf = self.open_inode_bitmap(h, &mut desc)?;
-        if bitmap::test(&buf.data(), bit) {
+        let buf = self.open_inode_bitmap(h, &mut desc, &mut map.home)?;
+        let sum = h
+            .modify(buf, |bytes| {
+                if bitmap::test(bytes, bit) {
+                    return None;
+                }
+                bitmap::set(bytes, bit);
+                Some(bitmap::inode_bitmap_csum(&self.geo, bytes))
+            })
+            .map_err(error::journal)?;
+        let Some(sum) = sum else {
             let why = FsError::corrupt("a free inode is in use on disk")
                 .in_inode(self.geo.inode_at(nr, bit).0.into());
             self.spoil_inodes(group, &mut state, why);
             return Ok(None);
-        }
-        let sum = h
-            .modify(&buf, |bytes| {
-                bitmap::set(bytes, bit);
-                bitmap::inode_bitmap_csum(&self.geo, bytes)
-            })
-            .map_err(error::journal)?;
+        };
         self.put_inode_csum(&mut desc, sum);
         desc.free_inodes = desc.free_inodes.saturating_sub(1);
         if self.geo.has_gdt_csum() {
@@ -197,7 +200,7 @@ impl Shared {
             desc.used_dirs = desc.used_dirs.saturating_add(1);
         }
         if let Err(e) = self.write_desc(h, group, &desc) {
-            let _ = h.modify(&buf, |bytes| bitmap::clear(bytes, bit));
+            let _ = h.modify(buf, |bytes| bitmap::clear(bytes, bit));
             return Err(e);
         }
         map.busy.set(Span { start: bit, len: 1 });
@@ -248,23 +251,27 @@ impl Shared {
         if self.is_uninit(&desc, GroupFlags::INODE_UNINIT) {
             return Err(bad("freeing an inode that is free"));
         }
-        let buf = self.open_inode_bitmap(h, &mut desc)?;
-        if !map.busy.test(bit) || !bitmap::test(&buf.data(), bit) {
+        if !map.busy.test(bit) {
             return Err(bad("freeing an inode that is free"));
         }
+        let buf = self.open_inode_bitmap(h, &mut desc, &mut map.home)?;
         let sum = h
-            .modify(&buf, |bytes| {
+            .modify(buf, |bytes| {
+                if !bitmap::test(bytes, bit) {
+                    return None;
+                }
                 bitmap::clear(bytes, bit);
-                bitmap::inode_bitmap_csum(&self.geo, bytes)
+                Some(bitmap::inode_bitmap_csum(&self.geo, bytes))
             })
             .map_err(error::journal)?;
+        let Some(sum) = sum else { return Err(bad("freeing an inode that is free")) };
         self.put_inode_csum(&mut desc, sum);
         desc.free_inodes = desc.free_inodes.saturating_add(1).min(self.geo.inodes_per_group);
         if was_dir {
             desc.used_dirs = desc.used_dirs.saturating_sub(1);
         }
         if let Err(e) = self.write_desc(h, group, &desc) {
-            let _ = h.modify(&buf, |bytes| bitmap::set(bytes, bit));
+            let _ = h.modify(buf, |bytes| bitmap::set(bytes, bit));
             return Err(e);
         }
         map.pending.insert(bit, h.tid());
@@ -293,7 +300,7 @@ impl Shared {
             let is_bad = state.bad_inodes.is_some();
             let Some(map) = &mut state.inodes else { continue };
             // One pass for all of the transaction's inodes: there may be thousands.
-            let InodeMap { busy, pending, first_free } = &mut **map;
+            let InodeMap { busy, pending, first_free, .. } = &mut **map;
             let before = pending.len();
             pending.retain(|&bit, freed_by| {
                 let settled = *freed_by == tid;

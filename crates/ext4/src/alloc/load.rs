@@ -19,7 +19,7 @@ use extol_vfs::{FsError, Result};
 
 use super::Shared;
 use super::bits::{Bits, Span};
-use super::group::{BlockMap, Group, InodeMap, State};
+use super::group::{BlockMap, Group, Home, InodeMap, State};
 use crate::error;
 
 impl Shared {
@@ -94,7 +94,7 @@ impl Shared {
             busy
         };
         let first_free = busy.next_zero(0).unwrap_or(bits);
-        Ok(BlockMap { busy, zones, taken: 0, pending: 0, first_free })
+        Ok(BlockMap { busy, zones, taken: 0, pending: 0, first_free, home: None })
     }
 
     /// Nothing more from this group's blocks. Returns the reason.
@@ -155,7 +155,7 @@ impl Shared {
         let reserved = (self.geo.first_ino.0 - 1).saturating_sub(before).min(bits);
         busy.set(Span { start: 0, len: reserved });
         let first_free = busy.next_zero(0).unwrap_or(bits);
-        Ok(InodeMap { busy, pending: BTreeMap::new(), first_free })
+        Ok(InodeMap { busy, pending: BTreeMap::new(), first_free, home: None })
     }
 
     /// Nothing more from this group's inodes. Returns the reason.
@@ -170,16 +170,17 @@ impl Shared {
 
     /// The buffer of the block bitmap, for a change. An UNINIT group's bitmap appears now, and `desc` (not
     /// yet written) says so.
-    pub(super) fn open_block_bitmap(
+    pub(super) fn open_block_bitmap<'m>(
         &self,
         h: &mut Handle,
         group: &Group,
         desc: &mut GroupDesc,
         zones: &[Span],
-    ) -> Result<Arc<Buf>> {
+        home: &'m mut Home,
+    ) -> Result<&'m Arc<Buf>> {
         let block = BlockNr(desc.block_bitmap);
         if !self.is_uninit(desc, GroupFlags::BLOCK_UNINIT) {
-            return self.journal.read(block).map_err(error::journal);
+            return self.kept(home, block);
         }
         let bits = self.geo.group_blocks(group.nr);
         let buf = h.create(block).map_err(error::journal)?;
@@ -191,14 +192,19 @@ impl Shared {
         });
         self.put_block_csum(desc, sum.map_err(error::journal)?);
         desc.flags.remove(GroupFlags::BLOCK_UNINIT);
-        Ok(buf)
+        Ok(home.insert(buf))
     }
 
     /// The same for the inode bitmap.
-    pub(super) fn open_inode_bitmap(&self, h: &mut Handle, desc: &mut GroupDesc) -> Result<Arc<Buf>> {
+    pub(super) fn open_inode_bitmap<'m>(
+        &self,
+        h: &mut Handle,
+        desc: &mut GroupDesc,
+        home: &'m mut Home,
+    ) -> Result<&'m Arc<Buf>> {
         let block = BlockNr(desc.inode_bitmap);
         if !self.is_uninit(desc, GroupFlags::INODE_UNINIT) {
-            return self.journal.read(block).map_err(error::journal);
+            return self.kept(home, block);
         }
         let buf = h.create(block).map_err(error::journal)?;
         h.modify(&buf, |bytes| {
@@ -209,7 +215,16 @@ impl Shared {
         desc.flags.remove(GroupFlags::INODE_UNINIT);
         // Without its bitmap the group had no used inode, whatever this number said.
         desc.itable_unused = self.geo.inodes_per_group;
-        Ok(buf)
+        Ok(home.insert(buf))
+    }
+
+    /// The block that is kept there; read if there is none.
+    fn kept<'m>(&self, home: &'m mut Home, block: BlockNr) -> Result<&'m Arc<Buf>> {
+        let buf = match home.take() {
+            Some(buf) => buf,
+            None => self.journal.read(block).map_err(error::journal)?,
+        };
+        Ok(home.insert(buf))
     }
 
     fn bits_per_block(&self) -> u32 {
@@ -231,8 +246,15 @@ impl Shared {
     /// Writes a descriptor into its block.
     pub(super) fn write_desc(&self, h: &mut Handle, group: &Group, desc: &GroupDesc) -> Result<()> {
         let (block, at) = self.geo.desc_block(group.nr);
-        let buf = self.journal.read(block).map_err(error::journal)?;
-        h.modify(&buf, |bytes| {
+        let home = &group.row.home;
+        let buf = match home.get() {
+            Some(buf) => buf,
+            None => {
+                let buf = self.journal.read(block).map_err(error::journal)?;
+                home.get_or_init(|| buf)
+            }
+        };
+        h.modify(buf, |bytes| {
             if let Some(slot) = bytes.get_mut(at..at + usize::from(self.geo.desc_size)) {
                 desc.encode_into(slot, &self.geo, group.nr);
             }

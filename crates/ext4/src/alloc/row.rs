@@ -14,6 +14,9 @@
 //! since it began to look: each raise changes the upper half of the word ([`Bound::lower`]).
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use extol_journal::Buf;
 
 /// The bounds of a row.
 #[derive(Debug)]
@@ -22,12 +25,14 @@ pub(super) struct Row {
     pub blocks: Bound,
     /// Not 0: there may be free inodes.
     pub inodes: Bound,
+    /// The block of the descriptors, once one was changed. (As long as what is known of its groups, which takes more room.)
+    pub home: OnceLock<Arc<Buf>>,
 }
 
 impl Row {
     /// Nothing is known yet: anything may be there.
     pub fn new() -> Self {
-        Self { blocks: Bound::new(), inodes: Bound::new() }
+        Self { blocks: Bound::new(), inodes: Bound::new(), home: OnceLock::new() }
     }
 }
 
