@@ -95,7 +95,13 @@ impl Buf {
             verified: AtomicBool::new(verified),
             loaded: AtomicBool::new(!data.is_empty()),
             recent: AtomicBool::new(true),
-            state: Mutex::new(BufState { data: Arc::new(data), seal: None, note: None, tx: None, pending: 0 }),
+            state: Mutex::new(BufState {
+                data: Arc::new(data),
+                seal: None,
+                note: None,
+                tx: None,
+                pending: 0,
+            }),
         }
     }
 

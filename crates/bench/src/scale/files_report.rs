@@ -110,7 +110,11 @@ fn costs(name: &str, rows: &[&Row]) -> Table {
     for (op, _) in OPS {
         columns.extend([format!("{op} us"), "cpu us".into()]);
     }
-    columns.extend(["reads per create".into(), "reads per cold lookup".into(), "reads per unlink old".into()]);
+    columns.extend([
+        "reads per create".into(),
+        "reads per cold lookup".into(),
+        "reads per unlink old".into(),
+    ]);
     let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
     let mut table = Table::new(format!("{name}: cost of one operation"), &columns);
     for row in rows {

@@ -314,7 +314,14 @@ mod tests {
         let s = |start, len| Span { start, len };
         let merged = merge(vec![s(10, 5), s(0, 3), s(15, 1), s(12, 2), s(3, 1), s(40, 0)]);
         assert_eq!(&*merged, [s(0, 4), s(10, 6)]);
-        let map = BlockMap { busy: Bits::zeros(64), zones: merged, taken: 0, pending: 0, first_free: 0, home: None };
+        let map = BlockMap {
+            busy: Bits::zeros(64),
+            zones: merged,
+            taken: 0,
+            pending: 0,
+            first_free: 0,
+            home: None,
+        };
         assert!(map.in_zone(s(3, 1)) && map.in_zone(s(4, 7)) && map.in_zone(s(15, 30)));
         assert!(!map.in_zone(s(4, 6)) && !map.in_zone(s(16, 40)));
     }

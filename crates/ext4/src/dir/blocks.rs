@@ -277,8 +277,12 @@ pub(super) fn modify_noted<R>(
 ) -> Result<R> {
     let set: fn(&mut [u8], BlockNr, u32) = match kind {
         BlockKind::Leaf => |bytes, _, seed| dirent::set_csum(bytes, InodeSeed(seed)),
-        BlockKind::Index(DxKind::Root) => |bytes, _, seed| htree::set_csum(bytes, DxKind::Root, InodeSeed(seed)),
-        BlockKind::Index(DxKind::Node) => |bytes, _, seed| htree::set_csum(bytes, DxKind::Node, InodeSeed(seed)),
+        BlockKind::Index(DxKind::Root) => {
+            |bytes, _, seed| htree::set_csum(bytes, DxKind::Root, InodeSeed(seed))
+        }
+        BlockKind::Index(DxKind::Node) => {
+            |bytes, _, seed| htree::set_csum(bytes, DxKind::Node, InodeSeed(seed))
+        }
     };
     let seal = shape.seed.map(|seed| Seal { set, seed: seed.0 });
     h.modify_noted(buf, seal, change).map_err(error::journal)

@@ -95,7 +95,9 @@ pub(super) fn look(area: &[u8], shape: &Shape<'_>, name: &[u8], note: Note) -> R
         }
         if let Some(known) = LeafNote::read(note) {
             return match room(area, name, known) {
-                Some((room, known)) => Ok((Scan { room, used: known.used, ..Scan::default() }, known.write())),
+                Some((room, known)) => {
+                    Ok((Scan { room, used: known.used, ..Scan::default() }, known.write()))
+                }
                 None => walk(area, shape, name, None),
             };
         }

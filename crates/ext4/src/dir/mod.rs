@@ -111,8 +111,7 @@ fn note_room(h: &mut Handle, shape: &Shape<'_>, buf: &Buf, added: Option<&[u8]>)
 fn put_in_leaf(h: &mut Handle, shape: &Shape<'_>, vacant: &Vacant, new: NewEntry<'_>) -> Result<()> {
     note_room(h, shape, &vacant.buf, Some(new.name));
     let added = blocks::modify_noted(h, shape, &vacant.buf, BlockKind::Leaf, |bytes, note| {
-        let added =
-            dirent::add_at(shape.area_mut(bytes), vacant.room, new.name, new.ino, new.file_type);
+        let added = dirent::add_at(shape.area_mut(bytes), vacant.room, new.name, new.ino, new.file_type);
         let note = if matches!(added, Ok(true)) { LeafNote::added(note, new.name) } else { None };
         (added, note)
     })?;

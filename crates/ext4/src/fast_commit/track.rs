@@ -16,7 +16,8 @@
 //! - T1: a handle's changes become visible together (`Tracker::apply`, one lock), so every collection sees whole
 //!   operations.
 //! - T2: an inode that is in `inodes` differs from what was recorded, or may.
-//! - T3: memory is bounded ([`MOST`]): beyond, the transaction is unfit as a whole, and takes no more.
+//! - T3: memory is bounded ([`MOST`]): beyond, the transaction is unfit as a whole, and takes no more. While nobody asks, that comes
+//!   much earlier ([`MOST_QUIET`]).
 //! - T4: a directory is unfit for names from the first one on that may not fit (`Changes::room`).
 //!
 //! Locking: one mutex, a leaf.
@@ -26,6 +27,7 @@ use std::sync::Arc;
 
 use extol_journal::Tid;
 use extol_journal::fast::{Ask, Collected, Delta, FastSource, Reason};
+use extol_service::Clock;
 use extol_sync::rank::{Mutex, Rank};
 
 use super::closure;
@@ -37,6 +39,11 @@ use super::{Map, Set};
 
 /// Most inodes, names and blocks that are remembered for one transaction.
 const MOST: usize = 1 << 16;
+
+/// The same while nobody has asked for [`QUIET_NS`]: to remember is half of what making a name takes, and nobody wants to know.
+/// Who asks then, behind so many changes, gets a full commit, the next a fast one.
+const MOST_QUIET: usize = 1 << 13;
+const QUIET_NS: u64 = 30_000_000_000;
 
 /// Most directories that count as busy.
 const MOST_BUSY: usize = 4096;
@@ -155,9 +162,10 @@ impl Changes {
         }
     }
 
-    fn check_size(&mut self) {
-        if self.inodes.len() + self.names.len() + self.unfit.len() + self.rooms.len() > MOST {
-            self.all = self.all.or(Some(Reason::Memory));
+    fn check_size(&mut self, is_quiet: impl FnOnce() -> bool) {
+        let size = self.inodes.len() + self.names.len() + self.unfit.len() + self.rooms.len();
+        if self.all.is_none() && size > MOST_QUIET {
+            self.all = if size > MOST { Some(Reason::Memory) } else { is_quiet().then_some(Reason::Quiet) };
         }
     }
 
@@ -220,10 +228,16 @@ impl Changes {
 }
 
 /// The file system's side of fast commits.
-#[derive(Debug, Default)]
 pub(crate) struct Tracker {
+    clock: Arc<dyn Clock>,
     /// The running transaction, and perhaps the one that is being closed.
     open: Mutex<Open, { Rank::FastCommit as u8 }>,
+}
+
+impl std::fmt::Debug for Tracker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tracker").field("open", &self.open).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -233,9 +247,16 @@ struct Open {
     park: Option<Park>,
     /// Directories that were busy in the transaction that was closed last.
     busy: Set<u32>,
+    /// When somebody asked last.
+    asked_ns: Option<u64>,
 }
 
 impl Tracker {
+    /// Nothing has changed, and nobody has asked.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, open: Mutex::default() }
+    }
+
     /// Names the place for deleted files.
     pub fn set_park(&self, park: Option<Park>) {
         self.open.lock().park = park;
@@ -245,7 +266,7 @@ impl Tracker {
 impl FastSource for Tracker {
     fn apply(&self, tid: Tid, deltas: Vec<Delta>, finished: bool) {
         let mut open = self.open.lock();
-        let Open { changes: open, park, .. } = &mut *open;
+        let Open { changes: open, park, asked_ns, .. } = &mut *open;
         let at = open.iter().position(|c| c.tid == tid).unwrap_or_else(|| {
             open.push(Changes::new(tid));
             open.len() - 1
@@ -262,11 +283,13 @@ impl FastSource for Tracker {
         if !finished {
             changes.note(Delta::AllUnfit { reason: Reason::Failed });
         }
-        changes.check_size();
+        changes
+            .check_size(|| asked_ns.is_none_or(|asked| self.clock.now_ns().saturating_sub(asked) > QUIET_NS));
     }
 
     fn collect(&self, tid: Tid, asks: &[Ask]) -> Collected {
         let mut open = self.open.lock();
+        open.asked_ns = Some(self.clock.now_ns());
         let park = open.park;
         match open.changes.iter_mut().find(|c| c.tid == tid) {
             Some(changes) => closure::collect(changes, asks, park),

@@ -190,7 +190,7 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
         cache_bytes: options.cache_bytes,
         clock: Arc::clone(&clock),
     })?;
-    let tracker = Arc::new(Tracker::default());
+    let tracker = Arc::new(Tracker::new(Arc::clone(&clock)));
     let source = (recovered.no_fast_commits.is_none() && journal.has_log()).then(|| Arc::clone(&tracker));
     if let Some(source) = &source {
         journal.set_fast_source(Arc::clone(source) as _);

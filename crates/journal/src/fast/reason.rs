@@ -43,11 +43,13 @@ pub enum Reason {
     HoleInFront,
     /// An operation failed half-way.
     Failed,
+    /// Nobody had asked for long when much changed.
+    Quiet,
 }
 
 impl Reason {
     /// All, in order.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Xattr,
         Self::CrossRename,
         Self::JournalFlag,
@@ -67,6 +69,7 @@ impl Reason {
         Self::Attributes,
         Self::HoleInFront,
         Self::Failed,
+        Self::Quiet,
     ];
 
     /// Its text: the first ten exactly as Linux's `fc_info` has them.
@@ -92,6 +95,7 @@ impl Reason {
             Self::Attributes => "Attributes changed",
             Self::HoleInFront => "Hole in front",
             Self::Failed => "Operation failed",
+            Self::Quiet => "Nobody had asked for long",
         }
     }
 }

@@ -102,10 +102,12 @@ fn a_look_finds_what_a_walk_finds() {
             match scan.found {
                 Some(hit) => {
                     found += 1;
-                    mimicked += usize::from(name.len() >= WORD && {
-                        let first = Words::of(&name).unwrap().place(&leaf.area, &name, 0);
-                        first != Some(hit.at)
-                    });
+                    mimicked += usize::from(
+                        name.len() >= WORD && {
+                            let first = Words::of(&name).unwrap().place(&leaf.area, &name, 0);
+                            first != Some(hit.at)
+                        },
+                    );
                     // It grows, and then shrinks.
                     if rng.random_bool(if step < 2500 { 0.3 } else { 0.9 }) {
                         leaf.remove(&name, hit);
@@ -123,7 +125,10 @@ fn a_look_finds_what_a_walk_finds() {
             }
         }
     }
-    assert!(found > 1000 && absent > 1000 && full > 100 && mimicked > 0, "{found} {absent} {full} {mimicked}");
+    assert!(
+        found > 1000 && absent > 1000 && full > 100 && mimicked > 0,
+        "{found} {absent} {full} {mimicked}"
+    );
 }
 
 /// Each part of a word in which a name ends, and each place in the words that are compared at once.
@@ -165,7 +170,8 @@ fn any_bytes() {
     let mut rng = SmallRng::seed_from_u64(5);
     for round in 0..20_000u32 {
         let len = [0, 4, 12, 64, 200, 1024][rng.random_range(0..6)];
-        let mut area: Vec<u8> = (0..len).map(|_| [0, 0, 1, 4, 8, 12, 16, b'n', 255][rng.random_range(0..9)]).collect();
+        let mut area: Vec<u8> =
+            (0..len).map(|_| [0, 0, 1, 4, 8, 12, 16, b'n', 255][rng.random_range(0..9)]).collect();
         let name = [&b"nnnn"[..], b"nn", b"name", &[b'n'; 255]][round as usize % 4];
         if let Some(rest) = area.get_mut(20..) {
             let at = rng.random_range(0..=rest.len());

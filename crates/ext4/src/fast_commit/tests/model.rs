@@ -5,9 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use extol_journal::Tid;
 use extol_journal::fast::{Ask, Collected, Delta, FastSource, FcRecord, Reason};
+use extol_service::{SystemClock, TestClock};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
 use crate::fast_commit::Tracker;
@@ -132,7 +134,7 @@ impl Lab {
     fn new(seed: u64) -> Self {
         let mut lab = Self {
             rng: SmallRng::seed_from_u64(seed),
-            tracker: Tracker::default(),
+            tracker: Tracker::new(Arc::new(SystemClock::new())),
             now: World::default(),
             recorded: World::default(),
             next: 20,
@@ -306,7 +308,7 @@ fn replayed_closures_are_exact() {
 
 #[test]
 fn what_fdatasync_does_not_need_is_not_written() {
-    let tracker = Tracker::default();
+    let tracker = Tracker::new(Arc::new(SystemClock::new()));
     let inode = |data| Delta::Inode { ino: 12, image: [1].into(), born: false, data, links: 1 };
     let ask = |data_only| tracker.collect(TID, &[Ask { ino: 12, data_only }]);
     tracker.apply(TID, vec![inode(false)], true);
@@ -321,7 +323,7 @@ fn what_fdatasync_does_not_need_is_not_written() {
 
 #[test]
 fn an_operation_that_did_not_end_spoils_its_transaction_only() {
-    let tracker = Tracker::default();
+    let tracker = Tracker::new(Arc::new(SystemClock::new()));
     let inode = || Delta::Inode { ino: 12, image: [1].into(), born: false, data: true, links: 1 };
     tracker.apply(TID, vec![inode()], false);
     let ask = [Ask { ino: 13, data_only: false }];
@@ -331,12 +333,45 @@ fn an_operation_that_did_not_end_spoils_its_transaction_only() {
     assert_eq!(tracker.collect(Tid(6), &ask), Collected::Nothing);
 }
 
+/// So many inodes change.
+fn many(tracker: &Tracker, tid: Tid, count: u32) {
+    for ino in 100..100 + count {
+        let image = [1].into();
+        tracker.apply(tid, vec![Delta::Inode { ino, image, born: false, data: true, links: 1 }], true);
+    }
+}
+
+const ONE: [Ask; 1] = [Ask { ino: 100, data_only: true }];
+
 #[test]
 fn memory_is_bounded() {
-    let tracker = Tracker::default();
-    for ino in 100..(1 << 16) + 102 {
-        let image = [1].into();
-        tracker.apply(TID, vec![Delta::Inode { ino, image, born: false, data: true, links: 1 }], true);
-    }
-    assert_eq!(tracker.collect(TID, &[Ask { ino: 100, data_only: true }]), Collected::Full(Reason::Memory));
+    let tracker = Tracker::new(Arc::new(TestClock::default()));
+    assert_eq!(tracker.collect(TID, &ONE), Collected::Nothing);
+    many(&tracker, TID, (1 << 16) + 2);
+    assert_eq!(tracker.collect(TID, &ONE), Collected::Full(Reason::Memory));
+}
+
+/// Little is remembered while nobody asks; who does gets all that comes behind.
+#[test]
+fn less_is_remembered_while_nobody_asks() {
+    let clock = Arc::new(TestClock::default());
+    let tracker = Tracker::new(clock.clone());
+    many(&tracker, TID, 1 << 13);
+    assert!(matches!(tracker.collect(TID, &ONE), Collected::Records(_)));
+    let next = |tid, wait| {
+        clock.advance(Duration::from_secs(wait));
+        many(&tracker, Tid(tid), (1 << 13) + 1);
+        tracker.collect(Tid(tid), &ONE)
+    };
+    assert!(matches!(next(6, 29), Collected::Records(_)));
+    assert_eq!(next(7, 31), Collected::Full(Reason::Quiet));
+    assert!(matches!(next(8, 29), Collected::Records(_)));
+
+    // From the mount on.
+    let tracker = Tracker::new(clock);
+    many(&tracker, TID, (1 << 13) + 1);
+    assert_eq!(tracker.collect(TID, &ONE), Collected::Full(Reason::Quiet));
+    drop(tracker.closed(TID));
+    many(&tracker, Tid(6), (1 << 13) + 1);
+    assert!(matches!(tracker.collect(Tid(6), &ONE), Collected::Records(_)));
 }

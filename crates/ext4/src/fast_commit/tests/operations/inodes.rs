@@ -1,8 +1,11 @@
 //! Inodes whose slots or links are not as they should be.
 
+use std::sync::Arc;
+
 use extol_device::{BlockDevice, MemDevice};
 use extol_journal::Tid;
 use extol_journal::fast::{Ask, Collected, Delta, FastSource, Reason};
+use extol_service::SystemClock;
 use extol_vfs::{Creds, FileSystem, NewNode};
 
 use super::Rig;
@@ -70,7 +73,7 @@ fn remains_in_a_zeroed_table() {
 /// An image whose links are not those of its names would leave a wrong count, or an inode without a name.
 #[test]
 fn links_that_no_name_explains() {
-    let tracker = Tracker::default();
+    let tracker = Tracker::new(Arc::new(SystemClock::new()));
     let told = |ino, links, born, was: Option<u32>, is: Option<u32>| {
         let image = vec![0; 160].into();
         let inode = Delta::Inode { ino, image, born, data: true, links };
