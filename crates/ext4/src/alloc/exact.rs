@@ -96,8 +96,8 @@ impl Shared {
             let Some(map) = state.inodes.as_mut().filter(|map| !map.busy.test(bit)) else {
                 return Err(FsError::corrupt("a new inode is in use").in_inode(ino.0.into()));
             };
-            map.busy.set(Span { start: bit, len: 1 });
             let buf = self.open_inode_bitmap(h, &mut desc, &mut map.home)?;
+            map.busy.set(Span { start: bit, len: 1 });
             let sum = h
                 .modify(buf, |bytes| {
                     bitmap::set(bytes, bit);

@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 
 use extol_journal::Buf;
 
-/// The bounds of a row.
+/// What is known of a row.
 #[derive(Debug)]
 pub(super) struct Row {
     /// For the longest run of free blocks.

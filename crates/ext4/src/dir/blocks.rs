@@ -190,9 +190,13 @@ impl<'v, 'd> Blocks<'v, 'd> {
         self.vol.journal.read(pblk).map(Some).map_err(error::journal)
     }
 
-    fn verify_node(&self, buf: &Buf, kind: DxKind) -> Result<()> {
+    /// `check` says what is to be noted, too.
+    fn verify(&self, buf: &Buf, check: impl FnOnce(&[u8], &Shape<'v>) -> Result<Note>) -> Result<()> {
         if !buf.is_verified() {
-            check_node(&buf.data(), kind, &self.shape).map_err(|e| self.wrong(buf, e))?;
+            let bytes = buf.data();
+            let note = check(&bytes, &self.shape)
+                .map_err(|e| e.in_inode(u64::from(self.shape.ino.0)).at_block(buf.nr().0))?;
+            buf.note(&bytes, note);
             buf.set_verified();
         }
         Ok(())
@@ -201,23 +205,14 @@ impl<'v, 'd> Blocks<'v, 'd> {
     /// A block of entries; `None` for a hole.
     pub fn leaf(&mut self, lblk: u32) -> Result<Option<Arc<Buf>>> {
         let Some(buf) = self.read(lblk)? else { return Ok(None) };
-        if !buf.is_verified() {
-            let bytes = buf.data();
-            let scan = leaf::check(&bytes, &self.shape).map_err(|e| self.wrong(&buf, e))?;
-            buf.note(&bytes, LeafNote::of(&scan));
-            buf.set_verified();
-        }
+        self.verify(&buf, |bytes, shape| leaf::check(bytes, shape).map(|scan| LeafNote::of(&scan)))?;
         Ok(Some(buf))
-    }
-
-    fn wrong(&self, buf: &Buf, e: FsError) -> FsError {
-        e.in_inode(u64::from(self.shape.ino.0)).at_block(buf.nr().0)
     }
 
     /// An index node. Only its checksum is checked here: a node that makes no sense is no reason to give up.
     pub fn node(&mut self, lblk: u32, kind: DxKind) -> Result<Option<Arc<Buf>>> {
         let Some(buf) = self.read(lblk)? else { return Ok(None) };
-        self.verify_node(&buf, kind)?;
+        self.verify(&buf, |bytes, shape| check_node(bytes, kind, shape).map(|()| None))?;
         Ok(Some(buf))
     }
 
@@ -231,7 +226,7 @@ impl<'v, 'd> Blocks<'v, 'd> {
                 index::looks_like_node(&buf.data()).then_some(DxKind::Node)
             };
             if let Some(kind) = kind {
-                self.verify_node(&buf, kind)?;
+                self.verify(&buf, |bytes, shape| check_node(bytes, kind, shape).map(|()| None))?;
                 return Ok(Some((buf, BlockKind::Index(kind))));
             }
         }

@@ -17,19 +17,16 @@ pub(super) fn check(bytes: &[u8], shape: &Shape<'_>) -> Result<Scan> {
         dirent::verify_csum(bytes, seed).map_err(error::ondisk)?;
     }
     let area = shape.area(bytes);
-    let (mut at, mut any_room, mut used) = (0, None, 0);
+    let (mut scan, mut at) = (Scan::default(), 0);
     while at < area.len() {
         let head = head(area, at).map_err(error::ondisk)?;
         if head.ino.is_some() && !shape.geo.is_valid_inode(head.ino) {
             return Err(FsError::corrupt(format!("directory entry with inode number {}", head.ino)));
         }
-        if any_room.is_none() && head.left() >= entry_len(1) {
-            any_room = Some(at);
-        }
-        used += head.used_len();
+        scan.pass(&head, at);
         at += head.rec_len;
     }
-    Ok(Scan { any_room: any_room.unwrap_or(at), used, ..Scan::default() })
+    Ok(scan)
 }
 
 /// What [`dirent::entry_at`] tells, without the name.
@@ -49,6 +46,12 @@ impl Head {
     /// Bytes that another entry could have.
     pub fn left(&self) -> usize {
         self.rec_len.saturating_sub(self.used_len())
+    }
+
+    /// The entry at `at`, if it has the name that was looked for.
+    pub fn hit(&self, shape: &Shape<'_>, at: usize, before: Option<usize>) -> Hit {
+        let file_type = FileType::from_code(self.type_code).filter(|_| shape.filetype);
+        Hit { ino: self.ino, file_type, at, before }
     }
 }
 
@@ -93,16 +96,26 @@ pub(super) struct Scan {
     pub found: Option<Hit>,
     /// The first entry behind which, or instead of which, there is room for another with a name of this length.
     pub room: Option<usize>,
-    /// The first entry that has room for another with a name of whatever length; none: the end.
-    pub any_room: usize,
+    /// The first entry that has room for another with a name of whatever length.
+    pub any_room: Option<usize>,
     /// Bytes of the entries in use.
     pub used: usize,
+}
+
+impl Scan {
+    /// A walk comes by an entry.
+    fn pass(&mut self, head: &Head, at: usize) {
+        if self.any_room.is_none() && head.left() >= entry_len(1) {
+            self.any_room = Some(at);
+        }
+        self.used += head.used_len();
+    }
 }
 
 /// Looks for a name, and for room to add it. Stops at the name.
 pub(super) fn scan(area: &[u8], shape: &Shape<'_>, name: &[u8]) -> Result<Scan> {
     let need = entry_len(name.len());
-    let (mut room, mut any_room, mut used) = (None, None, 0);
+    let mut scan = Scan::default();
     let (mut at, mut before) = (0, None);
     while at < area.len() {
         let head = head(area, at).map_err(|e| shape.bad(e))?;
@@ -112,21 +125,17 @@ pub(super) fn scan(area: &[u8], shape: &Shape<'_>, name: &[u8]) -> Result<Scan> 
             && here.last() == name.last()
             && here == name
         {
-            let file_type = FileType::from_code(head.type_code).filter(|_| shape.filetype);
-            let found = Some(Hit { ino: head.ino, file_type, at, before });
-            return Ok(Scan { found, room, any_room: any_room.unwrap_or(at), used });
+            scan.found = Some(head.hit(shape, at, before));
+            return Ok(scan);
         }
-        if any_room.is_none() && head.left() >= entry_len(1) {
-            any_room = Some(at);
+        scan.pass(&head, at);
+        if scan.room.is_none() && head.left() >= need {
+            scan.room = Some(at);
         }
-        if room.is_none() && head.left() >= need {
-            room = Some(at);
-        }
-        used += head.used_len();
         before = Some(at);
         at += head.rec_len;
     }
-    Ok(Scan { found: None, room, any_room: any_room.unwrap_or(at), used })
+    Ok(scan)
 }
 
 /// An entry with the hash of its name.

@@ -40,7 +40,7 @@ use super::{Map, Set};
 /// Most inodes, names and blocks that are remembered for one transaction.
 const MOST: usize = 1 << 16;
 
-/// The same while nobody has asked for [`QUIET_NS`]: to remember is half of what making a name takes, and nobody wants to know.
+/// The same while nobody has asked for [`QUIET_NS`]: to remember is a quarter of what making a name takes, and nobody wants to know.
 /// Who asks then, behind so many changes, gets a full commit, the next a fast one.
 const MOST_QUIET: usize = 1 << 13;
 const QUIET_NS: u64 = 30_000_000_000;

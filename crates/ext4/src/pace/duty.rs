@@ -28,8 +28,8 @@ const TO_LATE: u64 = 2;
 const TO_FAST: u64 = 8;
 /// Fsyncs alone before their hundredth is known.
 const ENOUGH: u32 = 200;
-/// What is late at least: an fsync waits for a processor as well, and for no longer than that nobody else is to blame. (With 300 us one
-/// in a hundred took just three times as long in memory as alone, 0.10 ms; with less than this it gets no better.)
+/// What is late at least: an fsync waits for a processor as well, for which no writer is to blame. (With 300 us one in a hundred took just
+/// three times as long in memory as alone, 0.10 ms.)
 const LEAST_GOAL_NS: u64 = 200_000;
 
 /// Follows a quantile of a stream of times in one number: up by much or down by little, in the proportion of the quantile.

@@ -2,7 +2,7 @@
 
 use extol_device::{BlockDevice as _, MemDevice};
 use extol_ondisk::dirent::{self, NewEntry};
-use extol_ondisk::{Geometry, Superblock};
+use extol_ondisk::{FileType, Geometry, InodeNr, Superblock};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
