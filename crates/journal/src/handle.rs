@@ -38,13 +38,16 @@ pub struct Handle {
     failed_reads: u64,
     /// What it changed in its transaction, for fast commits.
     deltas: Vec<Delta>,
+    /// When it joined its transaction, little of that was of interest.
+    little: bool,
 }
 
 impl Handle {
     pub(crate) fn new(journal: Arc<Journal>, tx: Arc<Transaction>, credits: u32) -> Self {
         crate::order::opened();
         let failed_reads = crate::order::failed_reads();
-        Self { journal, tx: Some(tx), credits, changed: false, failed_reads, deltas: Vec::new() }
+        let little = journal.fast.is_little(tx.tid);
+        Self { journal, tx: Some(tx), credits, changed: false, failed_reads, deltas: Vec::new(), little }
     }
 
     /// The transaction it belongs to (another one after a restart).
@@ -202,6 +205,7 @@ impl Handle {
         crate::order::wanted();
         let (tx, credits) = self.journal.join(credits)?;
         crate::order::opened();
+        self.little = self.journal.fast.is_little(tx.tid);
         self.tx = Some(tx);
         self.credits = credits;
         self.changed = false;
@@ -238,10 +242,15 @@ impl Handle {
         self.journal.check_aborted()
     }
 
-    /// True if changes are to be [noted](Self::note): fast commits are possible.
+    /// True if changes of this inode, and of names in it, are to be [noted](Self::note): fast commits may need them.
     #[must_use]
-    pub fn tracks(&self) -> bool {
-        self.journal.fast.tracks()
+    pub fn tracks(&self, ino: u32) -> bool {
+        self.journal.fast.tracks() && (!self.little || self.is_minded(ino))
+    }
+
+    #[cold]
+    fn is_minded(&self, ino: u32) -> bool {
+        self.journal.fast.source().is_some_and(|source| source.minds(ino))
     }
 
     /// True if the transaction has changed this block already.
@@ -253,12 +262,14 @@ impl Handle {
     /// True if fast commits tell names of this directory: see [`FastSource::is_busy`](crate::fast::FastSource::is_busy).
     #[must_use]
     pub fn tells_names_of(&self, dir: u32) -> bool {
-        self.tracks() && self.journal.fast.source().is_some_and(|source| source.is_busy(dir))
+        self.journal.fast.tracks() && self.journal.fast.source().is_some_and(|source| source.is_busy(dir))
     }
 
     /// Notes a change for fast commits. All notes of a handle take effect together, when it ends.
     pub fn note(&mut self, delta: Delta) {
-        if self.tracks() {
+        if self.journal.fast.tracks()
+            && (!self.little || delta.subject().is_some_and(|ino| self.is_minded(ino)))
+        {
             self.deltas.push(delta);
         }
     }
@@ -269,7 +280,7 @@ impl Handle {
             if (!deltas.is_empty() || (self.changed && !finished))
                 && let Some(source) = self.journal.fast.source()
             {
-                source.apply(tx.tid, deltas, finished);
+                self.journal.fast.heard(tx.tid, source.apply(tx.tid, deltas, finished));
             }
             crate::order::closed();
             self.journal.leave(self.credits);

@@ -80,7 +80,7 @@ pub(crate) struct Written {
 
 /// True if writes of this inode are judged: those of the volume itself have no names and no fsync.
 pub(crate) fn is_watched(h: &Handle, ino: InodeNr, geo: &Geometry) -> bool {
-    h.tracks() && (ino >= geo.first_ino || ino == InodeNr::ROOT)
+    (ino >= geo.first_ino || ino == InodeNr::ROOT) && h.tracks(ino.0)
 }
 
 fn half(bytes: &[u8], at: usize) -> u16 {
@@ -231,7 +231,7 @@ pub(crate) fn note_unfit(h: &mut Handle, ino: InodeNr, reason: Reason) {
 
 /// True if the handle's changes of this map are of interest; if the map has tree blocks, before or after, that is noted.
 fn is_flat(h: &mut Handle, node: &Node, before: &[u8; I_BLOCK_LEN]) -> bool {
-    if !h.tracks() || !node.raw.is_regular() {
+    if !node.raw.is_regular() || !h.tracks(node.ino.0) {
         return false;
     }
     let levels = |root: &[u8; I_BLOCK_LEN]| u16::from_le_bytes([root[6], root[7]]);
@@ -302,7 +302,7 @@ pub(crate) fn removed(
 
 /// Notes that a name of a directory leads elsewhere.
 pub(crate) fn note_name(h: &mut Handle, dir: &Node, name: &[u8], was: Option<InodeNr>, is: Option<InodeNr>) {
-    if !h.tracks() {
+    if !h.tracks(dir.ino.0) {
         return;
     }
     let number = |ino: Option<InodeNr>| ino.map(|ino| ino.0);
@@ -335,7 +335,7 @@ pub(crate) fn room(
     area: impl FnOnce(&[u8]) -> &[u8],
     added: Option<&[u8]>,
 ) {
-    if !h.tracks() {
+    if !h.tracks(dir.0) {
         return;
     }
     let gaps = (!h.holds(buf)).then(|| gaps(area(&buf.data())));

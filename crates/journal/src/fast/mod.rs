@@ -36,7 +36,7 @@ use std::sync::{Arc, OnceLock};
 
 use extol_device::BlockNr;
 use extol_sync::Condvar;
-use extol_sync::atomic::{AtomicBool, Ordering};
+use extol_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use extol_sync::rank::{Mutex, Rank};
 
 pub(crate) use area::Area;
@@ -137,6 +137,21 @@ pub enum Delta {
     },
 }
 
+impl Delta {
+    /// Whose change it is: the inode, or the directory. `None`: everybody's.
+    #[must_use]
+    pub fn subject(&self) -> Option<u32> {
+        match self {
+            Self::Inode { ino, .. }
+            | Self::Mapped { ino, .. }
+            | Self::Unmapped { ino, .. }
+            | Self::Unfit { ino, .. } => Some(*ino),
+            Self::Name { dir, .. } | Self::Room { dir, .. } | Self::Divided { dir, .. } => Some(*dir),
+            Self::AllUnfit { .. } => None,
+        }
+    }
+}
+
 /// What an fsync wants to be durable.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Ask {
@@ -163,14 +178,24 @@ pub enum Collected {
     Full(Reason),
 }
 
+/// What a source wants to hear of a transaction from now on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Interest {
+    /// Everything.
+    All,
+    /// Only what it [minds](FastSource::minds): of the rest nothing will be said, whoever asks.
+    Little,
+}
+
 /// The file system's side: knows what changed since the last full commit and the fast commits since.
 ///
 /// Called with the journal's state lock held ([`closed`](Self::closed)) or with inode locks held
 /// ([`apply`](Self::apply)): the source's lock is a leaf, and it does no I/O.
 pub trait FastSource: Send + Sync + Debug {
     /// A handle of transaction `tid` has ended, or moves on to another one, after these changes, in this order. They
-    /// must become visible at once. `finished`: the operation ended well; otherwise nobody knows what it left.
-    fn apply(&self, tid: Tid, deltas: Vec<Delta>, finished: bool);
+    /// must become visible at once. `finished`: the operation ended well; otherwise nobody knows what it left. The answer
+    /// stands until the transaction is [closed](Self::closed).
+    fn apply(&self, tid: Tid, deltas: Vec<Delta>, finished: bool) -> Interest;
 
     /// What makes `asks` durable on top of transaction `tid - 1` and of all that was collected for `tid` before.
     fn collect(&self, tid: Tid, asks: &[Ask]) -> Collected;
@@ -178,6 +203,13 @@ pub trait FastSource: Send + Sync + Debug {
     /// Transaction `tid` takes no more handles and will be committed in full: what is known of it can be forgotten. The
     /// result is dropped later, without the lock.
     fn closed(&self, tid: Tid) -> Box<dyn Any + Send>;
+
+    /// True if changes of this inode, and of names in it, are to be noted even in a transaction of which nothing else is
+    /// ([`Interest::Little`]).
+    fn minds(&self, ino: u32) -> bool {
+        let _ = ino;
+        false
+    }
 
     /// True if names in this directory were made durable by records lately, so that more of them may be.
     fn is_busy(&self, dir: u32) -> bool {
@@ -194,6 +226,9 @@ pub(crate) struct FastCommits {
     patched: OnceLock<Vec<Range<BlockNr>>>,
     /// Handles note what they change.
     tracks: AtomicBool,
+    /// The newest transaction of which the source wants to hear [little](Interest::Little), and one; 0: there was none. Tids
+    /// come once, so this one is over when another begins.
+    little: AtomicU64,
     /// The role is free, for who sleeps ready to lead the open batch.
     lead: Condvar,
     pub witnesses: Witnesses,
@@ -224,6 +259,19 @@ impl FastCommits {
 
     pub fn tracks(&self) -> bool {
         self.tracks.load(Ordering::Relaxed)
+    }
+
+    /// True if handles that begin in this transaction need not note much. (A late answer is no harm: who does not know it
+    /// notes what nobody keeps.)
+    pub fn is_little(&self, tid: Tid) -> bool {
+        self.little.load(Ordering::Relaxed) == u64::from(tid.0) + 1
+    }
+
+    /// The source was told of changes of this transaction, and this was its answer.
+    pub fn heard(&self, tid: Tid, interest: Interest) {
+        if interest == Interest::Little && !self.is_little(tid) {
+            self.little.store(u64::from(tid.0) + 1, Ordering::Relaxed);
+        }
     }
 }
 

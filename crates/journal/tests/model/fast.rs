@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use extol_device::{BlockDevice, DeviceOp};
-use extol_journal::fast::{Ask, Collected, Delta, FastSource, FcRecord, Reason};
+use extol_journal::fast::{Ask, Collected, Delta, FastSource, FcRecord, Interest, Reason};
 use extol_journal::{Journal, JournalError, Tid};
 use extol_sync::{Condvar, Mutex, thread};
 
@@ -25,10 +25,10 @@ pub(crate) struct Board {
 }
 
 impl FastSource for Board {
-    fn apply(&self, _: Tid, deltas: Vec<Delta>, finished: bool) {
+    fn apply(&self, _: Tid, deltas: Vec<Delta>, finished: bool) -> Interest {
         if !finished {
             // Only after an abort.
-            return;
+            return Interest::All;
         }
         let mut changed = self.changed.lock();
         for delta in deltas {
@@ -36,6 +36,8 @@ impl FastSource for Board {
                 changed.insert(ino, lblk);
             }
         }
+        drop(changed);
+        Interest::All
     }
 
     fn collect(&self, _: Tid, asks: &[Ask]) -> Collected {

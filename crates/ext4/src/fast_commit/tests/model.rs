@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use extol_journal::Tid;
-use extol_journal::fast::{Ask, Collected, Delta, FastSource, FcRecord, Reason};
+use extol_journal::fast::{Ask, Collected, Delta, FastSource, FcRecord, Interest, Reason};
 use extol_service::{SystemClock, TestClock};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
@@ -328,8 +328,9 @@ fn an_operation_that_did_not_end_spoils_its_transaction_only() {
     tracker.apply(TID, vec![inode()], false);
     let ask = [Ask { ino: 13, data_only: false }];
     assert_eq!(tracker.collect(TID, &ask), Collected::Full(Reason::Failed));
+    assert_eq!(tracker.apply(TID, vec![inode()], true), Interest::Little);
     drop(tracker.closed(TID));
-    tracker.apply(Tid(6), vec![inode()], true);
+    assert_eq!(tracker.apply(Tid(6), vec![inode()], true), Interest::All);
     assert_eq!(tracker.collect(Tid(6), &ask), Collected::Nothing);
 }
 

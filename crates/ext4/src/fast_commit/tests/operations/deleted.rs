@@ -119,3 +119,28 @@ fn the_place_of_deleted_files() {
     rig.fs.unlink(11, b"#5").unwrap();
     assert_eq!(park().map(|park| (park.dir, park.places as usize)), Some((11, most - 1)));
 }
+
+/// That somebody put a name there is heard even in a transaction of which nothing else is noted any more.
+#[test]
+fn the_place_of_deleted_files_is_lost_unsaid() {
+    let lost = |name: Option<&str>| {
+        let rig = Rig::new();
+        let gone = rig.file("gone");
+        let (_, b) = (rig.dir("a"), rig.dir("b"));
+        rig.commit();
+        let tracks = |ino: u32| rig.fs.inner().vol.journal.start(1).unwrap().tracks(ino);
+        assert!(tracks(rig.root) && tracks(11));
+        rig.rename((rig.root, "a"), (b, "a"), RenameFlags::empty());
+        assert!(!tracks(rig.root) && tracks(11), "a directory has moved");
+        if let Some(name) = name {
+            rig.make(11, name, NewNode::Regular);
+        }
+        rig.commit();
+        assert!(tracks(rig.root) && tracks(11));
+        rig.fs.unlink(rig.root, b"gone").unwrap();
+        rig.fs.forget(gone, 1);
+        rig.ask(rig.root)
+    };
+    assert!(matches!(lost(None), Collected::Records(_)));
+    assert_eq!(lost(Some("own")), Collected::Full(Reason::Deleted));
+}
