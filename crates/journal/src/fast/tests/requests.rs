@@ -170,22 +170,33 @@ fn what_nobody_wants_to_hear_is_not_noted() {
         h.note(Delta::AllUnfit { reason: Reason::DirRename });
     };
     heard();
-    let mut early = rig.journal.start(1).unwrap();
-    let tid = early.tid();
+    // A handle that begins when all is wanted, and stays: on a thread of its own.
+    let (begun, has_begun) = mpsc::channel();
+    let (go, may_go) = mpsc::channel::<()>();
+    let early = std::thread::spawn({
+        let journal = Arc::clone(&rig.journal);
+        move || {
+            let mut early = journal.start(1).unwrap();
+            assert!(early.tracks(1) && early.tracks(MINDED));
+            begun.send(early.tid()).unwrap();
+            may_go.recv().unwrap();
+            note(&mut early);
+            early.stop().unwrap();
+        }
+    });
+    let tid = has_begun.recv().unwrap();
     rig.source.bored_by.lock().push(tid);
-    assert!(early.tracks(1) && early.tracks(MINDED));
     rig.change(5);
     assert_eq!(heard(), [(tid, 1, true)], "it has not said so yet");
     rig.change(5);
     assert_eq!(heard(), [], "one note, about what it does not mind");
-
     let mut late = rig.journal.start(1).unwrap();
     assert!(!late.tracks(1) && late.tracks(MINDED));
     note(&mut late);
     late.stop().unwrap();
     assert_eq!(heard(), [(tid, 1, true)]);
-    note(&mut early);
-    early.stop().unwrap();
+    go.send(()).unwrap();
+    early.join().unwrap();
     assert_eq!(heard(), [(tid, 3, true)], "it began when all was wanted");
 
     let mut moved = rig.journal.start(1).unwrap();
