@@ -30,10 +30,13 @@ mapfile -t all < <(sed -n 's/^name = "\([a-z_]*\)"$/\1/p' fuzz/Cargo.toml)
 host=$(rustc -vV | sed -n 's/^host: //p')
 out=${CARGO_TARGET_DIR:-target}/fuzz
 echo "building ${#all[@]} targets ..."
+# (fuzz/ is no member of the workspace, so nothing else notices when its lock file is out of date.)
+locked=()
+[ -z "$ci" ] || locked=(--locked)
 CARGO_TARGET_DIR=$out RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
 -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 --cfg fuzzing" \
-    cargo build --release --quiet --manifest-path fuzz/Cargo.toml --target "$host"
+    cargo build --release --quiet "${locked[@]}" --manifest-path fuzz/Cargo.toml --target "$host"
 bin=$out/$host/release
 
 # Volumes take longer than bytes. In CI the number of inputs and the seed are fixed: a change is blamed for what it does,
