@@ -16,7 +16,7 @@ use extol_device::BlockNr;
 use extol_sync::atomic::Ordering;
 
 use crate::cache::{Buf, Note, Seal};
-use crate::fast::Delta;
+use crate::fast::{Delta, Interest};
 use crate::journal::Journal;
 use crate::transaction::Transaction;
 use crate::types::{JournalError, Result, Tid};
@@ -46,7 +46,7 @@ impl Handle {
     pub(crate) fn new(journal: Arc<Journal>, tx: Arc<Transaction>, credits: u32) -> Self {
         crate::order::opened();
         let failed_reads = crate::order::failed_reads();
-        let little = journal.fast.is_little(tx.tid);
+        let little = tx.little.load(Ordering::Relaxed);
         Self { journal, tx: Some(tx), credits, changed: false, failed_reads, deltas: Vec::new(), little }
     }
 
@@ -205,7 +205,7 @@ impl Handle {
         crate::order::wanted();
         let (tx, credits) = self.journal.join(credits)?;
         crate::order::opened();
-        self.little = self.journal.fast.is_little(tx.tid);
+        self.little = tx.little.load(Ordering::Relaxed);
         self.tx = Some(tx);
         self.credits = credits;
         self.changed = false;
@@ -245,12 +245,14 @@ impl Handle {
     /// True if changes of this inode, and of names in it, are to be [noted](Self::note): fast commits may need them.
     #[must_use]
     pub fn tracks(&self, ino: u32) -> bool {
-        self.journal.fast.tracks() && (!self.little || self.is_minded(ino))
+        self.tracks_subject(Some(ino))
     }
 
-    #[cold]
-    fn is_minded(&self, ino: u32) -> bool {
-        self.journal.fast.source().is_some_and(|source| source.minds(ino))
+    /// The same of what [`Delta::subject`] says.
+    fn tracks_subject(&self, subject: Option<u32>) -> bool {
+        let fast = &self.journal.fast;
+        let is_minded = |ino| fast.source().is_some_and(|source| source.minds(ino));
+        fast.tracks() && (!self.little || subject.is_some_and(is_minded))
     }
 
     /// True if the transaction has changed this block already.
@@ -267,9 +269,7 @@ impl Handle {
 
     /// Notes a change for fast commits. All notes of a handle take effect together, when it ends.
     pub fn note(&mut self, delta: Delta) {
-        if self.journal.fast.tracks()
-            && (!self.little || delta.subject().is_some_and(|ino| self.is_minded(ino)))
-        {
+        if self.tracks_subject(delta.subject()) {
             self.deltas.push(delta);
         }
     }
@@ -280,7 +280,9 @@ impl Handle {
             if (!deltas.is_empty() || (self.changed && !finished))
                 && let Some(source) = self.journal.fast.source()
             {
-                self.journal.fast.heard(tx.tid, source.apply(tx.tid, deltas, finished));
+                if source.apply(tx.tid, deltas, finished) == Interest::Little {
+                    tx.little.store(true, Ordering::Relaxed);
+                }
             }
             crate::order::closed();
             self.journal.leave(self.credits);

@@ -36,7 +36,7 @@ use std::sync::{Arc, OnceLock};
 
 use extol_device::BlockNr;
 use extol_sync::Condvar;
-use extol_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use extol_sync::atomic::{AtomicBool, Ordering};
 use extol_sync::rank::{Mutex, Rank};
 
 pub(crate) use area::Area;
@@ -226,9 +226,6 @@ pub(crate) struct FastCommits {
     patched: OnceLock<Vec<Range<BlockNr>>>,
     /// Handles note what they change.
     tracks: AtomicBool,
-    /// The newest transaction of which the source wants to hear [little](Interest::Little), and one; 0: there was none. Tids
-    /// come once, so this one is over when another begins.
-    little: AtomicU64,
     /// The role is free, for who sleeps ready to lead the open batch.
     lead: Condvar,
     pub witnesses: Witnesses,
@@ -259,19 +256,6 @@ impl FastCommits {
 
     pub fn tracks(&self) -> bool {
         self.tracks.load(Ordering::Relaxed)
-    }
-
-    /// True if handles that begin in this transaction need not note much. (A late answer is no harm: who does not know it
-    /// notes what nobody keeps.)
-    pub fn is_little(&self, tid: Tid) -> bool {
-        self.little.load(Ordering::Relaxed) == u64::from(tid.0) + 1
-    }
-
-    /// The source was told of changes of this transaction, and this was its answer.
-    pub fn heard(&self, tid: Tid, interest: Interest) {
-        if interest == Interest::Little && !self.is_little(tid) {
-            self.little.store(u64::from(tid.0) + 1, Ordering::Relaxed);
-        }
     }
 }
 
