@@ -279,10 +279,9 @@ impl Handle {
             let deltas = std::mem::take(&mut self.deltas);
             if (!deltas.is_empty() || (self.changed && !finished))
                 && let Some(source) = self.journal.fast.source()
+                && source.apply(tx.tid, deltas, finished) == Interest::Little
             {
-                if source.apply(tx.tid, deltas, finished) == Interest::Little {
-                    tx.little.store(true, Ordering::Relaxed);
-                }
+                tx.little.store(true, Ordering::Relaxed);
             }
             crate::order::closed();
             self.journal.leave(self.credits);
