@@ -12,7 +12,7 @@ use crate::error::{Failure, Result};
 use crate::mount::Request;
 
 /// Names under which we are a mount helper.
-const NAMES: [&str; 2] = ["mount.extol", "mount.fuse.extol"];
+const NAMES: [&str; 3] = ["mount.extol", "mount.fuse.extol", "mount.fuseblk.extol"];
 
 /// True if this is a helper's command line.
 pub fn applies(words: &[OsString]) -> bool {

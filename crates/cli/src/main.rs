@@ -4,6 +4,7 @@
 //!   main ── helper.rs   called as mount.extol, or by mount.fuse: SOURCE DIR -o …
 //!     │     args/       the command line of everything else, with its manual
 //!     ├── mount.rs      mount: options.rs splits -o, daemon.rs goes to the background, signals.rs ends it
+//!     │     loop_device.rs   an image through a loop device (-o loop)
 //!     ├── umount.rs     umount: waits until the daemon has written everything
 //!     ├── whole.rs      sync, checkpoint, freeze, thaw of a live mount
 //!     ├── remount.rs    changes options of a live mount, in the kernel and in the daemon
@@ -28,6 +29,7 @@ mod files;
 mod helper;
 mod live;
 mod look;
+mod loop_device;
 mod medium;
 mod metrics;
 mod mkfs;

@@ -10,6 +10,7 @@ use extol_vfs::FileSystem;
 
 use crate::args::MountArgs;
 use crate::error::{Failure, Result, warn};
+use crate::loop_device::LoopDevice;
 use crate::metrics::Metrics;
 use crate::options::{self, Split};
 use crate::signals::Guard;
@@ -74,7 +75,8 @@ pub fn run(mut request: Request) -> Result<()> {
         let Request { dir, options, sloppy, fake, verbose, .. } = &request;
         return remount::remount(dir, options, *sloppy, *fake, *verbose);
     }
-    let Split { mut config, mut volume, metrics, words } = options::split(&request.options, request.sloppy)?;
+    let Split { mut config, mut volume, metrics, through_loop, words } =
+        options::split(&request.options, request.sloppy)?;
     request.source = absolute(&request.source)?;
     request.dir = absolute(&request.dir)?;
     extol_fuse::check(&request.dir)?;
@@ -92,7 +94,15 @@ pub fn run(mut request: Request) -> Result<()> {
     let guard = Guard::start()?;
     volume.mount_point = Some(request.dir.clone());
     volume.kernel_caches = !config.direct_io;
-    let fs = volume::open(&request.source, &volume)?;
+    // Kept until the volume holds the device: the kernel detaches it when the last holder closes it.
+    let attached =
+        through_loop.then(|| LoopDevice::attach(&request.source, volume.read_only)).transpose()?.flatten();
+    if let Some(device) = &attached {
+        request.source = device.path().to_owned();
+    }
+    let (fs, block) = volume::open_for_mount(&request.source, &volume)?;
+    config.block = block;
+    drop(attached);
     config.source = request.source.display().to_string();
     for note in fs.notes() {
         let line = format!("{}: {note}", config.source);

@@ -18,6 +18,8 @@ pub struct Split {
     pub volume: VolumeOptions,
     /// Where to serve counters.
     pub metrics: Option<String>,
+    /// Mount an image through a loop device of the kernel's.
+    pub through_loop: bool,
     /// The words that were taken, each as a list of its own.
     pub words: Vec<String>,
 }
@@ -28,19 +30,22 @@ pub fn split(lists: &[String], sloppy: bool) -> Result<Split> {
         config: MountConfig { allow_other: rustix::process::geteuid().is_root(), ..MountConfig::default() },
         volume: VolumeOptions::default(),
         metrics: None,
+        through_loop: false,
         words: Vec::new(),
     };
     for word in lists.iter().flat_map(|list| words(list)) {
         if let Some(address) = word.strip_prefix(METRICS) {
             split.metrics = Some(address.to_owned());
         }
+        let ours = word == "loop";
+        split.through_loop |= ours;
         let kernel = split.config.accept(&word);
         let (name, value) = match word.split_once('=') {
             Some((name, value)) => (name, Some(value)),
             None => (word.as_str(), None),
         };
         let library = split.volume.set(name, value).map_err(Failure::usage)?;
-        if kernel || library {
+        if kernel || library || ours {
             split.words.push(word.replace('\\', r"\\").replace(',', r"\,").replace('"', "\\\""));
         } else if !sloppy {
             return Err(Failure::usage(format_args!("unknown mount option \"{word}\"")));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use extol::mkfs::{JournalDevice, MkfsProgress, Summary};
 use extol_device::{Direct, FileDevice, OpenOptions, SharedDevice};
+use extol_fuse::{BlockMount, Claim};
 use extol_journal::inspect::JournalReport;
 
 use crate::error::{Failure, Result};
@@ -14,13 +15,45 @@ pub use extol::{Ext4 as Volume, Info, MountOptions as VolumeOptions, Replayed};
 
 /// Opens a volume; recovers it first if it must and may.
 pub fn open(source: &Path, options: &VolumeOptions) -> Result<Arc<Volume>> {
+    let device = open_device(source, options)?;
+    Volume::open(device, options).map_err(|error| about(source, error))
+}
+
+/// As [`open`], for a mount; with what a mount of a block device needs.
+pub fn open_for_mount(source: &Path, options: &VolumeOptions) -> Result<(Arc<Volume>, Option<BlockMount>)> {
+    let device = open_device(source, options)?;
+    let volume =
+        Volume::open(Arc::clone(&device) as SharedDevice, options).map_err(|error| about(source, error))?;
+    let block = device.is_block_device().then(|| BlockMount {
+        device: source.to_owned(),
+        block_size: volume.block_size(),
+        claim: Arc::new(DeviceClaim(device)),
+    });
+    Ok((volume, block))
+}
+
+/// The claim of an open block device.
+#[derive(Debug)]
+struct DeviceClaim(Arc<FileDevice>);
+
+impl Claim for DeviceClaim {
+    fn release(&self) {
+        self.0.release_claim();
+    }
+
+    fn take(&self) -> std::io::Result<()> {
+        self.0.claim_again().map_err(std::io::Error::other)
+    }
+}
+
+fn open_device(source: &Path, options: &VolumeOptions) -> Result<Arc<FileDevice>> {
     let how = if options.read_only { OpenOptions::read_only() } else { OpenOptions::read_write() };
     let direct = match options.direct {
         None => Direct::Auto,
         Some(true) => Direct::On,
         Some(false) => Direct::Off,
     };
-    Volume::open(device(source, &how.direct(direct))?, options).map_err(|error| about(source, error))
+    FileDevice::open(source, &how.direct(direct)).map(Arc::new).map_err(|error| about(source, error))
 }
 
 /// Writes everything and closes a volume. The error is what may be lost.

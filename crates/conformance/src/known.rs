@@ -48,8 +48,6 @@ pub const KNOWN: &[Known] = &[
     known(MOUNT, "which times move", "insert", "the same"),
     known(MOUNT, "which times move with blocks", "collapse", "the same"),
     known(MOUNT, "which times move with blocks", "insert", "the same"),
-    known(MOUNT, "which times move", "setxattr of the same", "the kernel moves its cached change time"),
-    known(MOUNT, "which times move with blocks", "setxattr of the same", "the same"),
     known(
         MOUNT,
         "immutable and append-only",
@@ -64,15 +62,6 @@ pub const KNOWN: &[Known] = &[
     ),
     known(MOUNT, "access times", "file", "a read from the page cache does not reach the daemon"),
     known(MOUNT, "access times", "dir", "the same, from the cached listing"),
-    known(
-        MOUNT,
-        "times from 1901 to 2446",
-        "got",
-        "with a write-back cache the kernel shows times as they were set",
-    ),
-    known(MOUNT, "holes are found", "", "the kernel writes whole pages back, also into blocks of 1 KiB"),
-    known(MOUNT, "sparse writes", "segments", "the same"),
-    known(MOUNT, "the end of the offset range", "data", "the same"),
     // What the trait `FileSystem` does not have.
     known(LIBRARY, "access times", "O_NOATIME", "a read does not say how the file was opened"),
     // What Extol does on purpose.
@@ -89,12 +78,12 @@ pub const KNOWN: &[Known] = &[
         "Extol frees indirect blocks that a punched hole leaves empty",
     ),
     known(
-        LIBRARY,
+        BOTH,
         "which times move with blocks",
         "allocate",
         "Linux touches block-mapped files before it refuses",
     ),
-    known(LIBRARY, "which times move with blocks", "zero", "the same"),
+    known(BOTH, "which times move with blocks", "zero", "the same"),
     known(LIBRARY, "which times move with blocks", "collapse", "the same"),
     known(LIBRARY, "which times move with blocks", "insert", "the same"),
 ];

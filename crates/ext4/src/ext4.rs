@@ -31,6 +31,8 @@ use crate::whole;
 pub struct Ext4 {
     fs: Arc<Fs>,
     running: Mutex<Option<Running>>,
+    /// How closing ended.
+    closed: OnceLock<Result<()>>,
     /// What the root is, once somebody asked: it never becomes anything else.
     root: OnceLock<FileId>,
 }
@@ -56,7 +58,7 @@ impl std::fmt::Debug for Ext4 {
 
 impl Ext4 {
     pub(crate) fn new(fs: Arc<Fs>, running: Running) -> Self {
-        Self { fs, running: Mutex::new(Some(running)), root: OnceLock::new() }
+        Self { fs, running: Mutex::new(Some(running)), closed: OnceLock::new(), root: OnceLock::new() }
     }
 
     /// Number and generation of the root.
@@ -89,16 +91,18 @@ impl Ext4 {
         Self::open(open_device(path.as_ref(), options)?, options)
     }
 
-    /// Writes everything home and marks the volume clean. Operations fail with `ReadOnly` afterwards. The second call
-    /// does nothing.
+    /// Writes everything home and marks the volume clean. Operations fail with `ReadOnly` afterwards. The
+    /// second call does nothing and gives the result of the first.
     ///
     /// # Errors
     /// If something could not be written; the volume then needs recovery, which the next mount does.
     pub fn unmount(&self) -> Result<()> {
-        match self.running.lock().take() {
-            Some(mut running) => mount::close(&self.fs, &mut running),
-            None => Ok(()),
+        let mut slot = self.running.lock();
+        if let Some(mut running) = slot.take() {
+            let result = mount::close(&self.fs, &mut running);
+            return self.closed.get_or_init(|| result).clone();
         }
+        self.closed.get().cloned().unwrap_or(Ok(()))
     }
 
     /// Stops at once, as a power cut would: nothing more is written, not even a mark. For tests and examples of recovery.
@@ -127,6 +131,12 @@ impl Ext4 {
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.fs.notes
+    }
+
+    /// Size of a block in bytes.
+    #[must_use]
+    pub fn block_size(&self) -> u32 {
+        self.fs.vol.geo.block_size.bytes()
     }
 
     /// The mount options as `/proc/mounts` shows them: `ro` or `rw`, the rule for access times, and what differs from the
@@ -453,6 +463,10 @@ impl FileSystem for Ext4 {
 
     fn shut_down(&self, how: Shutdown) -> Result<()> {
         self.op(whole::shut_down(&self.fs, how))
+    }
+
+    fn unmounted(&self) -> Result<()> {
+        self.unmount()
     }
 
     fn statfs(&self) -> Result<StatFs> {

@@ -1,5 +1,7 @@
 //! What a mount looks like to the kernel, and which mount options say so.
 
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::mount::MountFlags;
@@ -29,6 +31,30 @@ impl Transport {
     }
 }
 
+/// An exclusive claim on a block device, which cannot be held by the daemon and by the kernel at the
+/// same time.
+pub trait Claim: Send + Sync + std::fmt::Debug {
+    /// Gives the claim up.
+    fn release(&self);
+    /// Takes it again.
+    ///
+    /// # Errors
+    /// If another program or the kernel holds the device by now.
+    fn take(&self) -> std::io::Result<()>;
+}
+
+/// The block device below a mount of type `fuseblk`. The kernel claims the device for the mount, passes
+/// syncfs(2) and FIBMAP on, and lets an unmount wait for the daemon.
+#[derive(Clone, Debug)]
+pub struct BlockMount {
+    /// The device.
+    pub device: PathBuf,
+    /// Block size of the file system, in bytes.
+    pub block_size: u32,
+    /// The daemon's own claim.
+    pub claim: Arc<dyn Claim>,
+}
+
 /// How to mount.
 #[derive(Clone, Debug)]
 pub struct MountConfig {
@@ -36,6 +62,8 @@ pub struct MountConfig {
     pub source: String,
     /// The mount's type is `fuse.` and this.
     pub subtype: String,
+    /// Mount as `fuseblk`, where the kernel and our rights allow it.
+    pub block: Option<BlockMount>,
     /// Refuse changes in the kernel already.
     pub read_only: bool,
     /// Let other users in than the one who mounts. Permissions are checked all the same.
@@ -47,7 +75,9 @@ pub struct MountConfig {
     /// Files bypass the kernel's page cache: every read and write reaches the file system as it was made, and writes of
     /// one file may run side by side. For file systems whose files are devices.
     pub direct_io: bool,
-    /// The kernel keeps what is written and hands it over later (write-back), instead of with each write (write-through).
+    /// The kernel keeps what is written and hands it over later (write-back), instead of with each
+    /// write (write-through). With write-back, a full volume, the number of blocks and the times of
+    /// a file show only after the kernel has handed its pages over.
     pub writeback_cache: bool,
     /// Requests come over io_uring; `None`: where the kernel offers it. Where it was asked for and is not to be had,
     /// [`Mount::note`](crate::Mount::note) says so.
@@ -66,12 +96,13 @@ impl Default for MountConfig {
         Self {
             source: "extol".into(),
             subtype: "extol".into(),
+            block: None,
             read_only: false,
             allow_other: false,
             default_permissions: true,
             posix_acl: true,
             direct_io: false,
-            writeback_cache: true,
+            writeback_cache: false,
             io_uring: None,
             max_threads: 64,
             halt_poll: HALT_POLL,
@@ -95,8 +126,8 @@ impl MountConfig {
             "noio_uring" => self.io_uring = Some(false),
             "acl" => self.posix_acl = true,
             "noacl" => self.posix_acl = false,
-            "defaults" | "loop" | "auto" | "noauto" | "user" | "nouser" | "users" | "owner" | "group"
-            | "_netdev" | "nofail" | "silent" | "loud" | "nomand" => {}
+            "defaults" | "auto" | "noauto" | "user" | "nouser" | "users" | "owner" | "group" | "_netdev"
+            | "nofail" | "silent" | "loud" | "nomand" => {}
             _ => {
                 if let Some(source) = option.strip_prefix("fsname=") {
                     self.source = source.into();

@@ -62,6 +62,14 @@ fn page_size() -> u32 {
     u32::try_from(rustix::param::page_size()).unwrap_or(4096)
 }
 
+/// The capabilities that a mount asks for.
+///
+/// `ASYNC_DIO` only where files bypass the page cache as a whole. Elsewhere the kernel answers EIO for
+/// a short write (a full volume), and does not invalidate the page cache behind an asynchronous direct
+/// write, so that buffered readers see old data.
+///
+/// `WRITEBACK_CACHE` never beside direct I/O: the kernel would keep the times, and send them before
+/// every fsync.
 fn wanted(config: &MountConfig) -> u64 {
     let mut caps = cap::ASYNC_READ
         | cap::EXPORT_SUPPORT
@@ -69,8 +77,6 @@ fn wanted(config: &MountConfig) -> u64 {
         | cap::DONT_MASK
         | cap::DO_READDIRPLUS
         | cap::READDIRPLUS_AUTO
-        | cap::ASYNC_DIO
-        | cap::WRITEBACK_CACHE
         | cap::PARALLEL_DIROPS
         | cap::MAX_PAGES
         | cap::CACHE_SYMLINKS
@@ -81,9 +87,10 @@ fn wanted(config: &MountConfig) -> u64 {
     if config.posix_acl && config.default_permissions {
         caps |= cap::POSIX_ACL;
     }
-    if config.direct_io || !config.writeback_cache {
-        // Without a cache the kernel would still keep the times, and send them before every fsync.
-        caps &= !cap::WRITEBACK_CACHE;
+    if config.direct_io {
+        caps |= cap::ASYNC_DIO;
+    } else if config.writeback_cache {
+        caps |= cap::WRITEBACK_CACHE;
     }
     caps
 }
@@ -156,8 +163,12 @@ mod tests {
         let (agreed, len) = init(44, u64::MAX);
         let agreed = agreed.unwrap();
         assert_eq!(len, 64);
-        assert!(agreed.has(cap::WRITEBACK_CACHE | cap::POSIX_ACL | cap::HANDLE_KILLPRIV_V2));
-        assert!(!agreed.has(cap::HANDLE_KILLPRIV));
+        assert!(agreed.has(cap::POSIX_ACL | cap::HANDLE_KILLPRIV_V2));
+        let unwanted = [cap::HANDLE_KILLPRIV, cap::WRITEBACK_CACHE, cap::ASYNC_DIO];
+        assert!(!unwanted.into_iter().any(|cap| agreed.has(cap)));
+        let config = MountConfig { writeback_cache: true, ..MountConfig::default() };
+        let agreed = init_with(44, u64::MAX, &config).0.unwrap();
+        assert!(agreed.has(cap::WRITEBACK_CACHE) && !agreed.has(cap::ASYNC_DIO));
         for io_uring in [None, Some(true), Some(false)] {
             let config = MountConfig { io_uring, ..MountConfig::default() };
             let has = |offered| init_with(44, offered, &config).0.unwrap().has(cap::OVER_IO_URING);
@@ -170,7 +181,7 @@ mod tests {
 
     #[test]
     fn direct_files_have_no_cache() {
-        let config = MountConfig { direct_io: true, ..MountConfig::default() };
+        let config = MountConfig { direct_io: true, writeback_cache: true, ..MountConfig::default() };
         let agreed = init_with(44, u64::MAX, &config).0.unwrap();
         assert!(!agreed.has(cap::WRITEBACK_CACHE) && agreed.has(cap::ASYNC_DIO));
         assert_eq!(agreed.open_flags(), fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES);

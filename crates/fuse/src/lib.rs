@@ -66,7 +66,7 @@ mod spin;
 mod wire;
 mod worker;
 
-pub use config::{MountConfig, MountFlag, Transport};
+pub use config::{BlockMount, Claim, MountConfig, MountFlag, Transport};
 pub use errno::errno;
 pub use mount::{MountError, check, unmount, write_back};
 pub use session::{Mount, Stopper, serve};

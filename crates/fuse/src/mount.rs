@@ -18,7 +18,7 @@ use rustix::fs::{AtFlags, StatxFlags};
 use rustix::mount::UnmountFlags;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
-use crate::config::MountConfig;
+use crate::config::{BlockMount, MountConfig};
 use crate::share::Share;
 
 const DEVICE: &str = "/dev/fuse";
@@ -98,7 +98,10 @@ pub(crate) fn attach(dir: &Path, config: &MountConfig) -> Result<OwnedFd, MountE
     let dir_error = |source| MountError::Dir { dir: dir.to_path_buf(), source };
     if rustix::process::geteuid().is_root() {
         let mode = std::fs::metadata(dir).map_err(dir_error)?.mode();
-        match attach_directly(dir, mode, config) {
+        if let Some(device) = attach_block_device(dir, mode, config)? {
+            return Ok(device);
+        }
+        match attach_directly(dir, mode, config, None) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
             Err(error) => return Err(dir_error(error)),
             Ok(device) => return Ok(device),
@@ -107,7 +110,30 @@ pub(crate) fn attach(dir: &Path, config: &MountConfig) -> Result<OwnedFd, MountE
     attach_with_helper(dir, config)
 }
 
-fn attach_directly(dir: &Path, rootmode: u32, config: &MountConfig) -> io::Result<OwnedFd> {
+/// Mounts as `fuseblk`. `None`: not wanted, or not possible here (no such file system in the kernel, a
+/// device that others read, a container without the device); an ordinary mount is.
+fn attach_block_device(
+    dir: &Path,
+    rootmode: u32,
+    config: &MountConfig,
+) -> Result<Option<OwnedFd>, MountError> {
+    let Some(block) = &config.block else { return Ok(None) };
+    block.claim.release();
+    match attach_directly(dir, rootmode, config, Some(block)) {
+        Ok(device) => Ok(Some(device)),
+        Err(_) => {
+            block.claim.take()?;
+            Ok(None)
+        }
+    }
+}
+
+fn attach_directly(
+    dir: &Path,
+    rootmode: u32,
+    config: &MountConfig,
+    block: Option<&BlockMount>,
+) -> io::Result<OwnedFd> {
     let device = File::options().read(true).write(true).open(DEVICE)?;
     let mut data = format!(
         "fd={},rootmode={rootmode:o},user_id={},group_id={}",
@@ -121,9 +147,18 @@ fn attach_directly(dir: &Path, rootmode: u32, config: &MountConfig) -> io::Resul
     if config.allow_other {
         data.push_str(",allow_other");
     }
+    let (source, kind) = match block {
+        None => (Path::new(&config.source), "fuse"),
+        Some(block) => {
+            // Linux takes no block larger than a page.
+            let size = block.block_size.min(u32::try_from(rustix::param::page_size()).unwrap_or(4096));
+            data.push_str(&format!(",blksize={size}"));
+            (block.device.as_path(), "fuseblk")
+        }
+    };
     let data = std::ffi::CString::new(data)?;
-    let kind = format!("fuse.{}", config.subtype);
-    rustix::mount::mount(config.source.as_str(), dir, kind.as_str(), config.kernel_flags(), data.as_c_str())?;
+    let kind = format!("{kind}.{}", config.subtype);
+    rustix::mount::mount(source, dir, kind.as_str(), config.kernel_flags(), data.as_c_str())?;
     Ok(device.into())
 }
 
@@ -273,7 +308,10 @@ pub(crate) fn tune(dir: &Path, share: &Share) {
     let flags = AtFlags::STATX_DONT_SYNC;
     let Ok(known) = rustix::fs::statx(rustix::fs::CWD, dir, flags, StatxFlags::empty()) else { return };
     let name = format!("{}:{}", known.stx_dev_major, known.stx_dev_minor);
-    let bdi = Path::new("/sys/class/bdi").join(name);
+    // A mount of a block device shares the device's number, but not how it writes back.
+    let bdis = Path::new("/sys/class/bdi");
+    let own = bdis.join(format!("{name}-fuseblk"));
+    let bdi = if own.exists() { own } else { bdis.join(name) };
     let _ = std::fs::write(bdi.join("read_ahead_kb"), READ_AHEAD_KB);
     share.enlarge(&bdi);
 }

@@ -1,13 +1,15 @@
 //! Time as the services see it: monotonic nanoseconds for waiting, wall time for time stamps.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
 
 /// A source of time.
 pub trait Clock: Send + Sync {
     /// Monotonic nanoseconds since some fixed point.
     fn now_ns(&self) -> u64;
-    /// Wall-clock time since 1970.
+    /// Wall-clock time since 1970, for time stamps.
     fn wall(&self) -> Duration;
 }
 
@@ -36,8 +38,13 @@ impl Clock for SystemClock {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
+    /// The kernel's coarse clock, which moves with the timer tick and is what the kernel itself takes
+    /// for time stamps. With a finer one, a file here would look newer than what another file system
+    /// gets a moment later.
     fn wall(&self) -> Duration {
-        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+        let now = clock_gettime(ClockId::RealtimeCoarse);
+        let sec = u64::try_from(now.tv_sec).unwrap_or(0);
+        Duration::new(sec, u32::try_from(now.tv_nsec).unwrap_or(0))
     }
 }
 

@@ -286,6 +286,15 @@ pub trait FileSystem: Send + Sync {
         Err(FsError::NotSupported("this file system cannot be shut down"))
     }
 
+    /// The last mount is about to go, and the unmount waits for this: everything becomes durable, and the
+    /// volume is closed. Operations fail afterwards.
+    ///
+    /// # Errors
+    /// What could not be written.
+    fn unmounted(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// statfs.
     fn statfs(&self) -> Result<StatFs>;
 

@@ -133,7 +133,7 @@ pub struct SetAttr {
     /// Modification time.
     pub mtime: Option<SetTime>,
     /// Change time (write-back caches of front ends know better than we do).
-    pub ctime: Option<Timestamp>,
+    pub ctime: Option<SetTime>,
     /// `chattr` flags.
     pub flags: Option<u32>,
     /// Project id.

@@ -257,7 +257,10 @@ impl FileSystem for NoopFs {
                 SetTime::At(at) => at,
             };
             let attr = &mut inode.attr;
-            attr.ctime = set.ctime.unwrap_or_else(now);
+            attr.ctime = match set.ctime {
+                Some(SetTime::At(time)) => time,
+                _ => now(),
+            };
             attr.perm = set.perm.unwrap_or(attr.perm);
             attr.uid = set.uid.unwrap_or(attr.uid);
             attr.gid = set.gid.unwrap_or(attr.gid);

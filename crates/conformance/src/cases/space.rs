@@ -2,12 +2,14 @@
 
 use rustix::fs::{FallocateFlags, OFlags};
 
-use super::{Case, LAYOUTS, case, mkdir, put};
+use super::{Case, EXT4, EXT4_1K, LAYOUTS, case, mkdir, put};
 use crate::Transcript;
 use crate::posix::Posix;
 
 pub(super) const CASES: &[Case] = &[
     case("blocks of a file", LAYOUTS, blocks),
+    case("blocks of a file that is being written", EXT4, unsynced_blocks),
+    case("a full volume fails the write", EXT4_1K, full),
     case("space of small files", LAYOUTS, small),
     Case { name: "statfs", volumes: STATFS, run: super::Run::Remounting(statfs) },
 ];
@@ -40,6 +42,44 @@ fn blocks(fs: &dyn Posix, t: &mut Transcript) {
     fs.fsync(fd).unwrap();
     t.note("punched", fs.fstat(fd).map(|s| (s.size, s.blocks)));
     fs.close(fd);
+}
+
+/// Delayed allocation shows: what is promised counts before it has a place.
+fn unsynced_blocks(fs: &dyn Posix, t: &mut Transcript) {
+    let fd = fs.create("file").unwrap();
+    for (at, len) in [(0, 1), (0, 4096), (4096, 40_000), (1 << 20, 100_000), (1 << 20, 300_000)] {
+        fs.pwrite(fd, at, &vec![1; len]).unwrap();
+        t.note(&format!("{len} bytes at {at}"), fs.fstat(fd).map(|s| (s.size, s.blocks)));
+    }
+    fs.fsync(fd).unwrap();
+    t.note("synced", fs.fstat(fd).map(|s| (s.size, s.blocks)));
+    fs.close(fd);
+}
+
+/// The write that finds no space says so, not the close, which programs do not look at.
+fn full(fs: &dyn Posix, t: &mut Transcript) {
+    for (file, len) in [("large", 1 << 20), ("small", 1000)] {
+        let fd = fs.create(file).unwrap();
+        let piece = vec![7; len];
+        let mut at = 0;
+        let error = loop {
+            match fs.pwrite(fd, at, &piece) {
+                Ok(0) => break Ok(()),
+                Ok(more) if at < 1 << 30 => at += more as u64,
+                Ok(_) => break Ok(()),
+                Err(e) => break Err(e),
+            }
+        };
+        t.note(file, error);
+        t.note("its fsync", fs.fsync(fd));
+        t.value("all of it is there", fs.fstat(fd).map(|s| s.size == at));
+        fs.close(fd);
+    }
+    for file in ["large", "small"] {
+        fs.unlink(file).unwrap();
+    }
+    fs.sync().unwrap();
+    t.note("with space again", fs.put("after", &[1; 100_000]));
 }
 
 fn small(fs: &dyn Posix, t: &mut Transcript) {

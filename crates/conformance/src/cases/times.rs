@@ -15,6 +15,7 @@ pub(super) const CASES: &[Case] = &[
     case("times from 1901 to 2446", &["ext4", "ext3", "small"], range),
     case("who may set times", EXT4, who_may_set),
     case("times of new files", LAYOUTS, new_files),
+    case("times never run backwards", EXT4, forwards),
 ];
 
 /// Which of the times of each name a change moved.
@@ -34,6 +35,25 @@ fn changed(t: &mut Transcript, fs: &dyn Posix, what: &str, paths: &[&str], chang
     };
     let moved: Vec<String> = paths.iter().zip(&before).map(|(p, b)| format!("{p} {}", word(p, b))).collect();
     t.value(what, moved);
+}
+
+/// What is made later is never older: make(1) depends on it.
+fn forwards(fs: &dyn Posix, t: &mut Transcript) {
+    let mut backwards = 0;
+    for n in 0..300 {
+        let (dir, file) = (format!("dir{n}"), format!("file{n}"));
+        mkdir(fs, &dir);
+        put(fs, &file, b"x");
+        let (dir, file) = (fs.stat(&dir).unwrap(), fs.stat(&file).unwrap());
+        let in_order = dir.mtime <= file.mtime && file.btime <= file.mtime && file.mtime <= file.ctime;
+        backwards += u32::from(!in_order);
+        let fd = fs.open(&format!("file{n}"), OFlags::WRONLY, 0).unwrap();
+        fs.pwrite(fd, 0, b"y").unwrap();
+        let again = fs.fstat(fd).unwrap();
+        backwards += u32::from(again.mtime < file.mtime || again.mtime < dir.mtime);
+        fs.close(fd);
+    }
+    t.value("backwards", backwards);
 }
 
 fn which_move(fs: &dyn Posix, t: &mut Transcript) {

@@ -49,9 +49,7 @@ impl Library {
             self.fs().kill_privileges(node.ino()).map_err(errno)?;
         }
         // Even a change to nothing is one.
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        let now = Timestamp { sec: now.as_secs().cast_signed(), nsec: now.subsec_nanos() };
-        let ctime = (uid.is_none() && gid.is_none()).then_some(now);
+        let ctime = (uid.is_none() && gid.is_none()).then_some(SetTime::Now);
         self.set(node, SetAttr { uid, gid, ctime, ..SetAttr::default() })
     }
 

@@ -2,7 +2,7 @@
 //!
 //! | who | how it is seen, or made to see us |
 //! | --- | --- |
-//! | kernel mount, dm, swap, another Extol on a **block device** | `O_EXCL` open: they hold the device exclusively and so do we |
+//! | kernel mount, dm, swap, another Extol on a **block device** | `O_EXCL` open: they hold the device exclusively and so do we; for a `fuseblk` mount the kernel takes that claim over |
 //! | another Extol on a **disk image** | `flock`: exclusive for a writer, shared for a reader |
 //! | kernel mount of a **loop device over the image** | the image's loop devices are looked up in sysfs and opened with `O_EXCL`; busy ones refuse us, idle ones stay claimed while we are open, so that they cannot be mounted meanwhile |
 //! | Extol on a loop device, another on its image | whoever opens the loop device also locks the backing file |
@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Repeats `attempt` while `is_busy` says so of its result, for up to [`PATIENCE`].
-pub(super) fn patiently<T>(mut attempt: impl FnMut() -> T, is_busy: impl Fn(&T) -> bool) -> T {
+fn patiently<T>(mut attempt: impl FnMut() -> T, is_busy: impl Fn(&T) -> bool) -> T {
     let end = Instant::now() + PATIENCE;
     let mut pause = Duration::from_millis(1);
     loop {
@@ -42,8 +42,19 @@ pub(super) fn patiently<T>(mut attempt: impl FnMut() -> T, is_busy: impl Fn(&T) 
     }
 }
 
+/// Opens a block device exclusively: no mount, no swap, no other exclusive open beside this one. What
+/// is open is only the claim: I/O goes through another descriptor, so that the claim can be given to
+/// the kernel ([`FileDevice::release_claim`](super::FileDevice::release_claim)).
+pub(super) fn hold_exclusively(path: &Path) -> std::io::Result<File> {
+    let attempt = || {
+        let mut open = File::options();
+        open.read(true).custom_flags(libc::O_EXCL | libc::O_CLOEXEC).open(path)
+    };
+    patiently(attempt, |opened| is_busy(opened) && !is_mounted(path))
+}
+
 /// True if a block device is held by somebody else.
-pub(super) fn is_busy(opened: &std::io::Result<File>) -> bool {
+fn is_busy(opened: &std::io::Result<File>) -> bool {
     opened.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::EBUSY))
 }
 
@@ -142,7 +153,7 @@ pub(super) fn device_holder(path: &Path) -> String {
 }
 
 /// True if the kernel has a block device mounted: nothing to wait for.
-pub(super) fn is_mounted(path: &Path) -> bool {
+fn is_mounted(path: &Path) -> bool {
     mounted_device(path).is_some()
 }
 

@@ -51,6 +51,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use transfer::{read_all, retry, write_all};
 use uring::Rings;
 
@@ -74,6 +75,8 @@ pub struct FileDevice {
     rings: Rings,
     /// Files that are open only to keep others away.
     _claims: Vec<File>,
+    /// The exclusive open of a block device; `None`: not wanted, or given to the kernel.
+    exclusive: Mutex<Option<File>>,
 }
 
 /// What direct I/O needs.
@@ -118,6 +121,27 @@ impl FileDevice {
     /// True for a block device, false for a disk image.
     pub fn is_block_device(&self) -> bool {
         self.is_block_device
+    }
+
+    /// Gives up the exclusive claim on a block device, so that the kernel can claim it for a mount of
+    /// type `fuseblk` over this device.
+    pub fn release_claim(&self) {
+        *self.exclusive.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Claims a block device exclusively again, after [`release_claim`](Self::release_claim). A device that
+    /// was opened read-only never had a claim.
+    ///
+    /// # Errors
+    /// If another program or the kernel holds it by now.
+    pub fn claim_again(&self) -> Result<()> {
+        if self.read_only || !self.is_block_device {
+            return Ok(());
+        }
+        let held =
+            busy::hold_exclusively(&self.path).map_err(|e| DeviceError::new(DeviceOp::Open, 0, 0, e))?;
+        *self.exclusive.lock().unwrap_or_else(PoisonError::into_inner) = Some(held);
+        Ok(())
     }
 
     /// Sector size of a block device, 1 for a disk image. Linux cannot mount a volume with smaller blocks.

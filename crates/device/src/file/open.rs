@@ -11,6 +11,7 @@ use std::fs::{File, Metadata};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
 /// Alignments above this are not worth direct I/O: nearly every request would be a read-modify-write.
@@ -91,21 +92,18 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<FileDevice> {
         Err(e) if create && e.kind() == io::ErrorKind::NotFound => false,
         Err(e) => return Err(failed(e)),
     };
-    let mut flags = libc::O_CLOEXEC;
-    if is_block_device && options.exclusive && !options.read_only {
-        flags |= libc::O_EXCL;
-    }
-    let open_with = |flags| {
-        let mut open = File::options();
-        open.read(true).write(!options.read_only).create(create && !is_block_device);
-        open.custom_flags(flags).open(path)
+    let exclusive = if is_block_device && options.exclusive && !options.read_only {
+        let refused = |e: io::Error| match e.raw_os_error() {
+            Some(libc::EBUSY) => refuse(path, e.kind(), busy::device_holder(path)),
+            _ => failed(e),
+        };
+        Some(busy::hold_exclusively(path).map_err(refused)?)
+    } else {
+        None
     };
-    let file =
-        busy::patiently(|| open_with(flags), |opened| busy::is_busy(opened) && !busy::is_mounted(path))
-            .map_err(|e| match e.raw_os_error() {
-                Some(libc::EBUSY) if is_block_device => refuse(path, e.kind(), busy::device_holder(path)),
-                _ => failed(e),
-            })?;
+    let mut open = File::options();
+    open.read(true).write(!options.read_only).create(create && !is_block_device);
+    let file = open.custom_flags(libc::O_CLOEXEC).open(path).map_err(failed)?;
     if kind_of(path, &file.metadata().map_err(failed)?)? != is_block_device {
         return Err(refuse(path, io::ErrorKind::Other, "was replaced while it was being opened"));
     }
@@ -142,6 +140,7 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<FileDevice> {
         flushes: FlushCoalescer::new(),
         rings: Rings::default(),
         _claims: claims,
+        exclusive: Mutex::new(exclusive),
     };
     if options.direct != Direct::Off {
         match go_direct(&mut device, sector) {

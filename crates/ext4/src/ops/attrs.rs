@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use extol_journal::fast::Reason;
-use extol_ondisk::{FileType, InodeFlags, RoCompat};
+use extol_ondisk::{FileType, InodeFlags, RoCompat, Time};
 use extol_vfs::{Attr, FsError, Result, SetAttr, SetTime};
 
 use super::create::Promise;
@@ -66,7 +66,7 @@ fn check_flags(st: &InodeState, set: &SetAttr) -> Result<()> {
         return Err(FsError::NotPermitted);
     }
     // The same front end says "now" by a modification time that is the change time.
-    let now = set.ctime.is_some_and(|now| set.mtime == Some(SetTime::At(now)));
+    let now = set.ctime.is_some() && set.mtime == set.ctime;
     let chosen = |t: Option<SetTime>| matches!(t, Some(SetTime::At(_))) && !now;
     let chosen = chosen(set.atime) || chosen(set.mtime);
     if flags.contains(InodeFlags::APPEND) && (attributes || set.size.is_some() || (times && chosen)) {
@@ -118,12 +118,12 @@ fn change(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) -> Resu
         // Nobody finds it after a crash, it stays in memory as long as it is known, and a new link stores all of it. The
         // kernel brings the times of every file home that it has just unlinked: not worth a transaction.
         set_times(fs, st, set);
-        st.node.raw.ctime = set.ctime.map_or(now, |t| fs.time(t));
+        st.node.raw.ctime = set.ctime.map_or(now, |t| resolve(fs, t));
         return Ok(());
     }
     if only_times && fs.live.lazytime() && !st.is_dir() {
         set_times(fs, st, set);
-        st.node.raw.ctime = set.ctime.map_or(now, |t| fs.time(t));
+        st.node.raw.ctime = set.ctime.map_or(now, |t| resolve(fs, t));
         st.lazy_times = true;
         fs.dirty.add(cell, fs.clock.now_ns());
         return Ok(());
@@ -157,7 +157,7 @@ fn change(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) -> Resu
         st.node.raw.projid = project;
     }
     set_times(fs, st, set);
-    st.node.raw.ctime = set.ctime.map_or(now, |t| fs.time(t));
+    st.node.raw.ctime = set.ctime.map_or(now, |t| resolve(fs, t));
     st.store(fs, &mut h, !only_times)?;
     h.stop().map_err(error::journal)
 }
@@ -172,15 +172,18 @@ fn only_times(set: &SetAttr) -> bool {
 }
 
 fn set_times(fs: &Fs, st: &mut InodeState, set: &SetAttr) {
-    let resolve = |t: SetTime| match t {
-        SetTime::Now => fs.now(),
-        SetTime::At(t) => fs.time(t),
-    };
     if let Some(t) = set.atime {
-        st.node.raw.atime = resolve(t);
+        st.node.raw.atime = resolve(fs, t);
     }
     if let Some(t) = set.mtime {
-        st.node.raw.mtime = resolve(t);
+        st.node.raw.mtime = resolve(fs, t);
+    }
+}
+
+fn resolve(fs: &Fs, t: SetTime) -> Time {
+    match t {
+        SetTime::Now => fs.now(),
+        SetTime::At(t) => fs.time(t),
     }
 }
 

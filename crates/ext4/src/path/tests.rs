@@ -127,7 +127,8 @@ fn times_of_a_file_without_a_name_need_no_transaction_and_come_with_its_first_li
     let fs = Ext4::open(device.clone(), &alone).unwrap();
     let file = fs.create_unnamed_file("/").unwrap();
     let time = Timestamp { sec: 1_000_000, nsec: 7 };
-    let times = SetAttr { mtime: Some(SetTime::At(time)), ctime: Some(time), ..SetAttr::default() };
+    let times =
+        SetAttr { mtime: Some(SetTime::At(time)), ctime: Some(SetTime::At(time)), ..SetAttr::default() };
     let set = || _ = fs.setattr(file.inode().ino(), &times).unwrap();
     assert_eq!(handles(&fs, set), 0);
     assert_eq!(file.metadata().unwrap().ctime, time);

@@ -11,6 +11,9 @@ use crate::abi::{cap, fattr};
 use crate::errno::Result;
 use crate::wire::{Reply, Request};
 
+/// What a SETATTR can set.
+const ATTRIBUTES: [u32; 6] = [fattr::MODE, fattr::UID, fattr::GID, fattr::SIZE, fattr::ATIME, fattr::MTIME];
+
 impl Context<'_> {
     pub(super) fn getattr(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
         let attr = self.fs.getattr(self.ino(request.nodeid)?)?;
@@ -65,8 +68,18 @@ impl Context<'_> {
             gid: has(fattr::GID).then_some(gid),
             size: has(fattr::SIZE).then_some(size),
             atime: has(fattr::ATIME).then(|| time(0, fattr::ATIME_NOW)),
-            mtime: has(fattr::MTIME).then(|| time(1, fattr::MTIME_NOW)),
-            ctime: has(fattr::CTIME).then(|| at(2)),
+            mtime: if has(fattr::MTIME) {
+                Some(time(1, fattr::MTIME_NOW))
+            } else {
+                // A handle, or a truncating open: both times move, even if the size stays.
+                (has(fattr::SIZE) && (has(fattr::FH) || size == 0)).then_some(SetTime::Now)
+            },
+            ctime: if has(fattr::CTIME) {
+                Some(SetTime::At(at(2)))
+            } else {
+                // chown(2) that changes nothing.
+                (!ATTRIBUTES.into_iter().any(has)).then_some(SetTime::Now)
+            },
             ..SetAttr::default()
         };
         let kill = has(fattr::KILL_SUIDGID)

@@ -6,8 +6,9 @@
 //! which files are immutable or append-only; with a write-back cache a refusal of the write itself would come too late.
 //! A file that was deleted between the kernel's look at its name and its open gives ESTALE: the kernel looks again.
 //!
-//! Linux keeps syncfs(2) from FUSE file systems such as this one: it writes the kernel's dirty pages back to us and
-//! stops there. So that there is a way to ask for everything, fsync of the root directory does what syncfs should.
+//! Linux passes syncfs(2) on only for mounts of block devices (`fuseblk`); elsewhere it writes its own
+//! dirty pages back and stops there. So that there is a way to ask for everything, fsync of the root
+//! directory does what syncfs should.
 //!
 //! A write stops where the volume is full, and says how far it came; written-back pages are all written or an error
 //! (see [`Context::write_bytes`]).
@@ -167,6 +168,38 @@ impl Context<'_> {
             self.kernel.write_back(request.nodeid);
         }
         reply.u64(self.fs.seek(ino, offset, what)?);
+        Ok(())
+    }
+}
+
+impl Context<'_> {
+    /// FIBMAP, which Linux passes on for mounts of block devices: where on the device a block of a file
+    /// is, in blocks of the kernel's choice (a page); 0 for a hole. EINVAL for what these blocks cannot
+    /// say: blocks of the file system may be smaller, and lie anywhere. Data that has no place yet gets
+    /// one first.
+    pub(super) fn bmap(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
+        let ino = self.ino(request.nodeid)?;
+        let mut args = request.args();
+        let (block, size) = (args.u64()?, u64::from(args.u32()?));
+        let offset = block.checked_mul(size).filter(|_| size > 0).ok_or(Errno(libc::EINVAL))?;
+        let mut extents = self.fs.fiemap(ino, offset, size)?;
+        if extents.iter().any(|extent| extent.delayed) {
+            self.fs.fsync(ino, true)?;
+            extents = self.fs.fiemap(ino, offset, size)?;
+        }
+        let end = offset.saturating_add(size).min(self.fs.getattr(ino)?.size);
+        let mut data = extents.iter().filter(|e| !e.unwritten && !e.inline);
+        reply.u64(match data.next() {
+            None => 0,
+            Some(e) if e.logical <= offset && e.logical + e.len >= end => {
+                let place = e.physical + (offset - e.logical);
+                if !place.is_multiple_of(size) {
+                    return Err(Errno(libc::EINVAL));
+                }
+                place / size
+            }
+            Some(_) => return Err(Errno(libc::EINVAL)),
+        });
         Ok(())
     }
 }

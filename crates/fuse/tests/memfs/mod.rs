@@ -194,7 +194,10 @@ impl FileSystem for MemFs {
             SetTime::Now => now(),
             SetTime::At(at) => at,
         };
-        node.attr.ctime = set.ctime.unwrap_or_else(now);
+        node.attr.ctime = match set.ctime {
+            Some(SetTime::At(time)) => time,
+            _ => now(),
+        };
         node.attr.perm = set.perm.unwrap_or(node.attr.perm);
         node.attr.uid = set.uid.unwrap_or(node.attr.uid);
         node.attr.gid = set.gid.unwrap_or(node.attr.gid);

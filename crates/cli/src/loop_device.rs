@@ -1,0 +1,62 @@
+//! `-o loop`: an image is mounted through a loop device, so that the kernel sees a block device
+//! (`fuseblk`): syncfs(2) reaches the daemon, umount(8) waits for it, and the volume shows in lsblk(8).
+//!
+//! losetup(8) attaches the image. Detaching a device that is open only marks it, and the kernel detaches
+//! it on its last close, as it does for mount(8): nothing is left behind, however the daemon ends.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use crate::error::{Failure, Result};
+
+/// A loop device that lives as long as it is open.
+#[derive(Debug)]
+pub struct LoopDevice {
+    path: PathBuf,
+    _open: File,
+}
+
+impl LoopDevice {
+    /// Attaches an image. `None` if `image` is a block device already.
+    pub fn attach(image: &Path, read_only: bool) -> Result<Option<Self>> {
+        let fail = |error| Failure::about(image.display(), error);
+        if !std::fs::metadata(image).map_err(fail)?.is_file() {
+            return Ok(None);
+        }
+        let mut losetup = losetup();
+        losetup.args(["--find", "--show", "--nooverlap"]).args(read_only.then_some("--read-only"));
+        let said = run(losetup.arg("--").arg(image), image)?;
+        let path = PathBuf::from(String::from_utf8_lossy(&said.stdout).trim());
+        let open = File::open(&path);
+        // Also where it cannot be opened: then it goes at once.
+        run(self::losetup().arg("--detach").arg(&path), &path)?;
+        let open = open.map_err(|error| Failure::about(path.display(), error))?;
+        Ok(Some(Self { path, _open: open }))
+    }
+
+    /// The device.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+fn losetup() -> Command {
+    let mut command = Command::new("losetup");
+    // Not in every user's search path.
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.env("PATH", format!("{path}:/usr/sbin:/sbin")).stdin(Stdio::null());
+    command
+}
+
+fn run(command: &mut Command, what: &Path) -> Result<Output> {
+    let output = command.output().map_err(|error| {
+        Failure::system(format_args!("-o loop needs losetup, of the package mount: {error}"))
+    })?;
+    if output.status.success() {
+        return Ok(output);
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let why = said.trim().lines().next().unwrap_or("losetup failed").to_owned();
+    Err(Failure::about(what.display(), why))
+}
