@@ -85,7 +85,8 @@ impl ExtolMount {
         let child = command.spawn().unwrap_or_else(|e| panic!("cannot start {command:?}: {e}"));
         let mut mount = Self { dir: dir.to_owned(), log, child: Some(child), watch: Arc::default() };
         let start = Instant::now();
-        while mounted_type(dir).is_none_or(|t| t != "fuse.extol") {
+        // `fuse.extol`, and `fuseblk.extol` for block devices.
+        while mounted_type(dir).is_none_or(|kind| !kind.ends_with(".extol")) {
             if let Some(status) = mount.exited() {
                 mount.child = None;
                 return Err(MountFailed { code: status.code(), output: mount.log() });
