@@ -152,6 +152,13 @@ fn serve(request: &Request, fs: Arc<volume::Volume>, config: &MountConfig, guard
     if request.verbose {
         let how = if mount.transport() == Transport::IoUring { ", over io_uring" } else { "" };
         warn(format_args!("{} is mounted on {}{how}", request.source.display(), request.dir.display()));
+        if !mount.is_block() && !config.read_only {
+            warn(format_args!(
+                "sync(1) and syncfs(2) do not reach this mount: use fsync, \"extol sync {}\", or mount \
+                 a block device as root (-o loop for an image)",
+                request.dir.display()
+            ));
+        }
     }
     if request.announce {
         daemon::announce()?;

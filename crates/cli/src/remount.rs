@@ -22,7 +22,7 @@ pub fn run(args: &RemountArgs) -> Result<()> {
 }
 
 /// Words that the kernel shows for a FUSE mount, or that other programs want: mount(8) gives them back to us.
-const SHOWN: [&str; 9] = [
+const SHOWN: [&str; 10] = [
     "fd",
     "rootmode",
     "user_id",
@@ -31,6 +31,7 @@ const SHOWN: [&str; 9] = [
     "blksize",
     "max_read",
     "fsname",
+    "loop",
     "subtype",
 ];
 
@@ -116,7 +117,7 @@ fn wish(before: &MountConfig, lists: &[String], sloppy: bool) -> Result<Wish> {
             "allow_other" => !before.allow_other,
             "noallow_other" => before.allow_other,
             "max_threads" | "halt_poll" | "writeback_cache" | "nowriteback_cache" | "io_uring"
-            | "noio_uring" => true,
+            | "noio_uring" | "allow_idmap" | "noallow_idmap" => true,
             _ => false,
         };
         if fixed {

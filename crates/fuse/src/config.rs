@@ -70,6 +70,9 @@ pub struct MountConfig {
     pub allow_other: bool,
     /// The kernel checks permissions (owner, mode, ACLs). Off only for experiments.
     pub default_permissions: bool,
+    /// Bind mounts of this mount may map owners (Linux 6.12). The kernel then says who asks only where
+    /// something is created.
+    pub allow_idmap: bool,
     /// POSIX ACLs are kept and obeyed.
     pub posix_acl: bool,
     /// Files bypass the kernel's page cache: every read and write reaches the file system as it was made, and writes of
@@ -100,6 +103,7 @@ impl Default for MountConfig {
             read_only: false,
             allow_other: false,
             default_permissions: true,
+            allow_idmap: false,
             posix_acl: true,
             direct_io: false,
             writeback_cache: false,
@@ -119,6 +123,8 @@ impl MountConfig {
             "rw" => self.read_only = false,
             "allow_other" => self.allow_other = true,
             "noallow_other" => self.allow_other = false,
+            "allow_idmap" => self.allow_idmap = true,
+            "noallow_idmap" => self.allow_idmap = false,
             "default_permissions" => self.default_permissions = true,
             "writeback_cache" => self.writeback_cache = true,
             "nowriteback_cache" => self.writeback_cache = false,

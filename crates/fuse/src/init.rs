@@ -84,6 +84,9 @@ fn wanted(config: &MountConfig) -> u64 {
         | cap::HANDLE_KILLPRIV_V2
         | cap::SETXATTR_EXT
         | cap::INIT_EXT;
+    if config.allow_idmap && config.default_permissions {
+        caps |= cap::ALLOW_IDMAP;
+    }
     if config.posix_acl && config.default_permissions {
         caps |= cap::POSIX_ACL;
     }
@@ -164,7 +167,7 @@ mod tests {
         let agreed = agreed.unwrap();
         assert_eq!(len, 64);
         assert!(agreed.has(cap::POSIX_ACL | cap::HANDLE_KILLPRIV_V2));
-        let unwanted = [cap::HANDLE_KILLPRIV, cap::WRITEBACK_CACHE, cap::ASYNC_DIO];
+        let unwanted = [cap::HANDLE_KILLPRIV, cap::WRITEBACK_CACHE, cap::ASYNC_DIO, cap::ALLOW_IDMAP];
         assert!(!unwanted.into_iter().any(|cap| agreed.has(cap)));
         let config = MountConfig { writeback_cache: true, ..MountConfig::default() };
         let agreed = init_with(44, u64::MAX, &config).0.unwrap();

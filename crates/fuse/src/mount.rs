@@ -92,22 +92,30 @@ pub(crate) fn is_installed(program: &str) -> bool {
     std::env::split_paths(&path).any(|dir| dir.join(program).exists())
 }
 
-/// Mounts on `dir` and returns the FUSE device of the mount.
-pub(crate) fn attach(dir: &Path, config: &MountConfig) -> Result<OwnedFd, MountError> {
+/// The kernel's end of a mount.
+pub(crate) struct Attached {
+    /// The FUSE device of the mount.
+    pub(crate) device: OwnedFd,
+    /// It is of type `fuseblk`.
+    pub(crate) is_block: bool,
+}
+
+/// Mounts on `dir`.
+pub(crate) fn attach(dir: &Path, config: &MountConfig) -> Result<Attached, MountError> {
     check(dir)?;
     let dir_error = |source| MountError::Dir { dir: dir.to_path_buf(), source };
     if rustix::process::geteuid().is_root() {
         let mode = std::fs::metadata(dir).map_err(dir_error)?.mode();
         if let Some(device) = attach_block_device(dir, mode, config)? {
-            return Ok(device);
+            return Ok(Attached { device, is_block: true });
         }
         match attach_directly(dir, mode, config, None) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
             Err(error) => return Err(dir_error(error)),
-            Ok(device) => return Ok(device),
+            Ok(device) => return Ok(Attached { device, is_block: false }),
         }
     }
-    attach_with_helper(dir, config)
+    attach_with_helper(dir, config).map(|device| Attached { device, is_block: false })
 }
 
 /// Mounts as `fuseblk`. `None`: not wanted, or not possible here (no such file system in the kernel, a

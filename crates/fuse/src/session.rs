@@ -25,7 +25,7 @@ use crate::crew::Crew;
 use crate::gather::{Crowd, Rooms};
 use crate::init::{self, Agreed};
 use crate::intake::Bulk;
-use crate::mount::{self, MountError};
+use crate::mount::{self, Attached, MountError};
 use crate::reads::Reads;
 use crate::ring::{self, Prepared, Rings};
 use crate::share::Share;
@@ -175,6 +175,7 @@ impl Shared {
 pub struct Mount {
     shared: Arc<Shared>,
     note: Option<String>,
+    is_block: bool,
 }
 
 impl std::fmt::Debug for Shared {
@@ -193,7 +194,7 @@ impl Mount {
         let dir = dir.canonicalize().map_err(|source| MountError::Dir { dir: dir.to_path_buf(), source })?;
         fs.refuse_when_frozen();
         fs.count_opens();
-        let device = mount::attach(&dir, config)?;
+        let Attached { device, is_block } = mount::attach(&dir, config)?;
         let processors = std::thread::available_parallelism().map_or(FIRST_WORKERS, usize::from);
         let active = processors.clamp(FIRST_WORKERS, MOST_ACTIVE.min(config.max_threads.max(FIRST_WORKERS)));
         let started = handshake(&device, config).and_then(|(agreed, prepared, mut note)| {
@@ -220,7 +221,7 @@ impl Mount {
         match started {
             Ok((shared, note)) => {
                 mount::tune(&dir, &shared.share);
-                Ok(Self { shared, note })
+                Ok(Self { shared, note, is_block })
             }
             Err(error) => {
                 let _ = mount::unmount(&dir, true);
@@ -233,6 +234,13 @@ impl Mount {
     #[must_use]
     pub fn transport(&self) -> Transport {
         self.shared.transport()
+    }
+
+    /// True if the kernel sees a block device below the mount (`fuseblk`): syncfs(2) reaches the file
+    /// system, and an unmount waits for it.
+    #[must_use]
+    pub fn is_block(&self) -> bool {
+        self.is_block
     }
 
     /// One line about what is not as it was asked for or might be.

@@ -12,6 +12,9 @@ macro_rules! mount_options {
         as in mount(8)
   allow_other, noallow_other
         for all users (the default for root), or for whoever mounts it alone
+  allow_idmap
+        bind mounts of this one may map owners (X-mount.idmap, Linux 6.12); root's reserved blocks are then
+        for nothing that is written through the mount
   max_threads=N
         most threads that serve requests [64]
   io_uring, noio_uring
@@ -20,8 +23,12 @@ macro_rules! mount_options {
   halt_poll=MICROSECONDS
         over io_uring: while one thread asks alone, keep its processors from sleeping so long after each request,
         with threads that run where nobody else wants to; 0: never [200]
-  nowriteback_cache
-        the kernel hands every write over at once, and gathers none
+  writeback_cache, nowriteback_cache
+        the kernel gathers small writes before it hands them over, or does not [off]: quicker for programs
+        that write a few bytes at a time, but a full volume shows only at close(2) or fsync(2), and blocks
+        and times of a file that is being written are old
+  loop
+        mount an image through a loop device, so that syncfs(2) reaches the daemon and umount(8) waits for it
   norecovery, noload
         leave the journal as it is; with ro
   data=ordered|writeback|journal, commit=SECONDS, barrier, nobarrier, journal_async_commit,
