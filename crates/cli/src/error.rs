@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::Write as _;
 
 use extol_fuse::MountError;
+use extol_vfs::{plain, plain_json, plain_lines};
 
 /// A failed command.
 #[derive(Debug)]
@@ -79,19 +80,31 @@ impl From<MountError> for Failure {
     }
 }
 
-/// Prints one line for the user. Line ends inside become spaces, so it stays one line.
+/// Prints one line for the user. Line ends inside become spaces, so it stays one line. What the line quotes of a volume or of
+/// the command line does nothing to a terminal.
 pub fn warn(line: impl fmt::Display) {
     let line = line.to_string();
     let line =
         line.split(['\n', '\r']).map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ");
-    // Nobody may be listening.
-    let _ = writeln!(std::io::stderr(), "extol: {line}");
+    // Nothing may be listening.
+    let _ = writeln!(std::io::stderr(), "extol: {}", plain(&line));
 }
 
-/// Writes to stdout. A reader that went away (`extol ls … | head`) ends the program quietly.
-pub fn print(text: impl AsRef<[u8]>) -> Result<()> {
+/// Prints lines for people and scripts: whatever they quote, a terminal only shows it.
+pub fn print(text: impl AsRef<str>) -> Result<()> {
+    write(plain_lines(text.as_ref()).as_bytes())
+}
+
+/// Prints JSON, which stays JSON.
+pub fn print_json(text: impl AsRef<str>) -> Result<()> {
+    write(plain_json(text.as_ref()).as_bytes())
+}
+
+/// Writes bytes to stdout as they are: contents of files, and what was made for a terminal. A reader that went away
+/// (`extol ls … | head`) ends the program quietly.
+pub fn write(bytes: &[u8]) -> Result<()> {
     let mut out = std::io::stdout().lock();
-    out.write_all(text.as_ref()).and_then(|()| out.flush()).map_err(|error| match error.kind() {
+    out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| match error.kind() {
         std::io::ErrorKind::BrokenPipe => Failure::silent(0),
         _ => Failure::about("standard output", error),
     })

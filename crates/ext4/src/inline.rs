@@ -204,13 +204,19 @@ fn parent(node: &Node) -> InodeNr {
     InodeNr(u32::from_le_bytes([a, b, c, d]))
 }
 
-/// All entries, checked.
-pub(crate) fn dir_entries(vol: &Volume, dir: &Node) -> Result<InlineDir> {
-    let chains = Chains::load(dir)?;
+/// Where `..` leads.
+pub(crate) fn checked_parent(vol: &Volume, dir: &Node) -> Result<InodeNr> {
     let parent = parent(dir);
     if !vol.geo.is_valid_inode(parent) {
         return Err(corrupt(dir, "directory with an impossible parent"));
     }
+    Ok(parent)
+}
+
+/// All entries, checked.
+pub(crate) fn dir_entries(vol: &Volume, dir: &Node) -> Result<InlineDir> {
+    let chains = Chains::load(dir)?;
+    let parent = checked_parent(vol, dir)?;
     let mut entries = Vec::new();
     for entry in dirent::iter(&chains.first).chain(dirent::iter(&chains.second)) {
         let entry = entry.map_err(bad_chain(dir))?;
@@ -227,6 +233,43 @@ pub(crate) fn dir_entries(vol: &Volume, dir: &Node) -> Result<InlineDir> {
         entries.push(InlineEntry { ino: entry.ino, kind, name: entry.name.to_vec() });
     }
     Ok(InlineDir { parent, entries })
+}
+
+/// An entry for a listing.
+pub(crate) struct Listed {
+    /// Inode, as it stands there.
+    pub ino: InodeNr,
+    /// Type, if it is recorded.
+    pub kind: Option<FileType>,
+    /// Name.
+    pub name: Vec<u8>,
+}
+
+/// All entries that can be read, and what is wrong with the others.
+pub(crate) fn list_entries(vol: &Volume, dir: &Node) -> Result<(Vec<Listed>, Option<FsError>)> {
+    let chains = Chains::load(dir)?;
+    let mut entries = Vec::new();
+    let mut problem = None;
+    for entry in dirent::iter(&chains.first).chain(dirent::iter(&chains.second)) {
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(error) => {
+                problem.get_or_insert(bad_chain(dir)(error));
+                continue;
+            }
+        };
+        if !entry.is_used() {
+            continue;
+        }
+        let nameable = dirent::is_legal_name(entry.name) && !entry.is_dot();
+        if !nameable || !vol.geo.is_valid_inode(entry.ino) {
+            problem.get_or_insert(corrupt(dir, "directory entry with an impossible name or inode"));
+        }
+        if nameable {
+            entries.push(Listed { ino: entry.ino, kind: entry.file_type, name: entry.name.to_vec() });
+        }
+    }
+    Ok((entries, problem))
 }
 
 /// Makes an inode without contents an empty directory. `NoSpace` if the inode has no room for the attribute

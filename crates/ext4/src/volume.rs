@@ -1,6 +1,7 @@
 //! What every module of the file system works with: device, journal, geometry, allocator.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use extol_device::{BlockNr, SharedDevice};
 use extol_journal::{Buf, Handle, Journal};
@@ -28,6 +29,8 @@ pub(crate) struct Volume {
     pub sharing: Sharing,
     /// Where names lead.
     pub known: Known,
+    /// A listing met a damaged directory (RD1 in `dir/readdir.rs`).
+    pub dirs_damaged: AtomicBool,
 }
 
 /// A slot of the inode table as it was. (Those of the usual sizes need no memory of their own.)
@@ -55,7 +58,8 @@ impl Before {
 impl Volume {
     /// These parts, and nothing known yet.
     pub fn new(dev: SharedDevice, journal: Arc<Journal>, geo: Geometry, alloc: Allocator) -> Self {
-        Self { dev, journal, geo, alloc, sharing: Sharing::default(), known: Known::default() }
+        let (sharing, known) = (Sharing::default(), Known::default());
+        Self { dev, journal, geo, alloc, sharing, known, dirs_damaged: AtomicBool::new(false) }
     }
 
     /// Block and byte offset of an inode's slot in the inode table.

@@ -6,12 +6,14 @@
 //! the operation needs, and every method may be called from many threads.
 
 mod error;
+mod plain;
 mod types;
 
 use std::any::Any;
 use std::os::fd::BorrowedFd;
 
 pub use error::{FsError, RemountError, Result};
+pub use plain::{is_active, plain, plain_json, plain_lines};
 pub use types::*;
 
 /// Is told the result of something, once, by any thread, which holds nothing. What it does should be over at once.

@@ -135,7 +135,8 @@ pub(super) enum BlockKind {
 
 /// Reads the blocks of a directory; remembers the last mapping.
 pub(super) struct Blocks<'v, 'd> {
-    vol: &'v Volume,
+    /// The volume.
+    pub vol: &'v Volume,
     dir: &'d Node,
     /// Consequences of the features and of the inode.
     pub shape: Shape<'v>,
@@ -205,8 +206,22 @@ impl<'v, 'd> Blocks<'v, 'd> {
     /// A block of entries; `None` for a hole.
     pub fn leaf(&mut self, lblk: u32) -> Result<Option<Arc<Buf>>> {
         let Some(buf) = self.read(lblk)? else { return Ok(None) };
-        self.verify(&buf, |bytes, shape| leaf::check(bytes, shape).map(|scan| LeafNote::of(&scan)))?;
+        self.verify_leaf(&buf)?;
         Ok(Some(buf))
+    }
+
+    fn verify_leaf(&self, buf: &Buf) -> Result<()> {
+        self.verify(buf, |bytes, shape| leaf::check(bytes, shape).map(|scan| LeafNote::of(&scan)))
+    }
+
+    /// A block of entries to list, also one that makes no sense, as long as its checksum is right: with what is wrong.
+    pub fn leaf_to_list(&mut self, lblk: u32) -> Result<Option<(Arc<Buf>, Option<FsError>)>> {
+        let Some(buf) = self.read(lblk)? else { return Ok(None) };
+        let Err(problem) = self.verify_leaf(&buf) else { return Ok(Some((buf, None))) };
+        match self.shape.seed {
+            Some(seed) if dirent::verify_csum(&buf.data(), seed).is_err() => Err(problem),
+            _ => Ok(Some((buf, Some(problem)))),
+        }
     }
 
     /// An index node. Only its checksum is checked here: a node that makes no sense is no reason to give up.
@@ -218,19 +233,25 @@ impl<'v, 'd> Blocks<'v, 'd> {
 
     /// Any block of the directory, for reading it from one end to the other.
     pub fn any(&mut self, lblk: u32) -> Result<Option<(Arc<Buf>, BlockKind)>> {
-        if self.shape.indexed {
-            let Some(buf) = self.read(lblk)? else { return Ok(None) };
-            let kind = if lblk == 0 {
-                Some(DxKind::Root)
-            } else {
-                index::looks_like_node(&buf.data()).then_some(DxKind::Node)
-            };
-            if let Some(kind) = kind {
-                self.verify(&buf, |bytes, shape| check_node(bytes, kind, shape).map(|()| None))?;
-                return Ok(Some((buf, BlockKind::Index(kind))));
-            }
+        if let Some((buf, kind)) = self.index_node(lblk)? {
+            return Ok(Some((buf, BlockKind::Index(kind))));
         }
         Ok(self.leaf(lblk)?.map(|buf| (buf, BlockKind::Leaf)))
+    }
+
+    /// The block, if it is a part of an index.
+    pub fn index_node(&mut self, lblk: u32) -> Result<Option<(Arc<Buf>, DxKind)>> {
+        if !self.shape.indexed {
+            return Ok(None);
+        }
+        let Some(buf) = self.read(lblk)? else { return Ok(None) };
+        let kind = match lblk {
+            0 => DxKind::Root,
+            _ if index::looks_like_node(&buf.data()) => DxKind::Node,
+            _ => return Ok(None),
+        };
+        self.verify(&buf, |bytes, shape| check_node(bytes, kind, shape).map(|()| None))?;
+        Ok(Some((buf, kind)))
     }
 }
 

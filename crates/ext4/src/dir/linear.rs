@@ -12,22 +12,43 @@ use crate::volume::Volume;
 /// Most blocks that adding one name appends: the two leaves of a new index.
 pub(super) const MAX_NEW: u32 = 2;
 
+/// Most blocks in a row that cannot be read, when a search goes on behind them: each may take its device long.
+const PATIENCE: u32 = 64;
+
 /// Finds a name other than `.` and `..`, or the first leaf with room for it.
+///
+/// # Errors
+/// A damaged block does not hide names in others: the search goes on behind it. Only if it finds nothing is that an
+/// error, for the name may be in that block.
 pub(super) fn find(blocks: &mut Blocks<'_, '_>, name: &[u8]) -> Result<Place> {
     let mut vacant = None;
+    let mut damage = None;
+    let mut patience = PATIENCE;
     let mut at = 0;
     while let Some(lblk) = blocks.next(at)? {
         at = lblk + 1;
-        // An index node holds no names.
-        if blocks.shape.indexed && !matches!(blocks.any(lblk)?, Some((_, BlockKind::Leaf))) {
-            continue;
-        }
-        match scan_leaf(blocks, lblk, name)? {
-            Place::Vacant(here) => vacant = vacant.or(here),
-            found => return Ok(found),
+        match find_in(blocks, lblk, name) {
+            Ok(Place::Vacant(here)) => vacant = vacant.or(here),
+            Ok(found) => return Ok(found),
+            Err(error @ FsError::Corrupt { .. }) => {
+                damage.get_or_insert(error);
+            }
+            Err(error @ FsError::Io(_)) if patience > 0 => {
+                patience -= 1;
+                damage.get_or_insert(error);
+            }
+            Err(error) => return Err(error),
         }
     }
-    Ok(Place::Vacant(vacant))
+    damage.map_or(Ok(Place::Vacant(vacant)), Err)
+}
+
+fn find_in(blocks: &mut Blocks<'_, '_>, lblk: u32, name: &[u8]) -> Result<Place> {
+    // An index node holds no names.
+    if blocks.index_node(lblk)?.is_some() {
+        return Ok(Place::Vacant(None));
+    }
+    scan_leaf(blocks, lblk, name)
 }
 
 /// Finds `.` or `..`, which only the first block has.

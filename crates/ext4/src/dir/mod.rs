@@ -24,6 +24,8 @@
 //!   changes in it (size, flags, block map) the caller writes back, once, in the same handle, also after an error.
 //! * A change that fails for want of space changes nothing. `.` and `..` are no ordinary names: only [`init`] and
 //!   [`set_dotdot`] write them.
+//! * One bad block, entry or node hides nothing but itself: listings and searches go on behind it, and then end with
+//!   the error if something is missing. What adds or empties goes no further than the damage.
 //! * A directory whose index makes no sense is still read, from one end to the other. Names can then be removed. They
 //!   can be added only without metadata_csum (the index is given up, as an implementation without it would): with it
 //!   the volume must be repaired first.
@@ -127,14 +129,21 @@ fn seek_in_blocks(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Place> {
     if matches!(name, b"." | b"..") {
         return linear::find_dots(&mut blocks, name);
     }
+    let mut damage = None;
     if blocks.shape.searchable && blocks.shape.blocks > 0 {
         match htree::find(&mut blocks, name) {
             Ok(place) => return Ok(place),
+            // The name may be in a leaf to which a damaged node led.
+            Err(IndexError::Fs(e @ FsError::Corrupt { .. })) => damage = Some(e),
             Err(IndexError::Fs(e)) => return Err(e),
             Err(IndexError::Structure(_)) => {}
         }
     }
-    match linear::find(&mut blocks, name)? {
+    let place = linear::find(&mut blocks, name)?;
+    if let (Place::Vacant(_), Some(e)) = (&place, damage) {
+        return Err(e);
+    }
+    match place {
         // The index is given up before a name is added.
         Place::Vacant(_) if dir.raw.flags.contains(InodeFlags::INDEX) => Ok(Place::Vacant(None)),
         place => Ok(place),
@@ -503,6 +512,9 @@ pub(crate) fn places(vol: &Volume, dir: &Node, len: usize, taken: u8) -> Result<
 /// Hands the entries behind `cookie` (0: all) to `each` until it returns false; `.` and `..` come first. An entry
 /// that `each` refused counts as not taken: the cookie of the one before it leads to it again. Whatever is added
 /// or removed between two calls, every name that is there all the time is listed exactly once.
+///
+/// # Errors
+/// What could not be read, after everything that could.
 pub(crate) fn iterate(
     vol: &Volume,
     dir: &Node,

@@ -10,11 +10,25 @@
 //! * Any other directory is read by bytes; the cookie is the offset behind the entry. Within a block entries never
 //!   move, but they merge and split, so the block is walked from its start and what begins before the cookie is
 //!   skipped.
+//!
+//! Damage. A listing hands out whatever can be read, and then ends with the first error that it met:
+//!
+//! * A block with a wrong checksum is left out. In one whose chain of entries breaks, those before the break are
+//!   handed out. An entry with an impossible inode number is handed out as it is (whatever looks it up gets the
+//!   error); one with a name that is none is left out. An index that cannot be read is done without.
+//! * RD1: a listing that left something out never ends without an error, in however many calls it is read. A
+//!   call that begins behind the damage does not meet it. So the volume remembers that some directory is damaged
+//!   ([`Volume::dirs_damaged`]), and from then on a call that reaches the end, but began elsewhere than at the
+//!   beginning, looks at all blocks once more ([`look_again`]).
+//! * RD2: the time is bounded ([`Damage::PATIENCE`]): a device that fails everywhere, or a map of blocks that
+//!   leads nowhere, ends the listing before all of it was tried.
+
+use std::sync::atomic::Ordering;
 
 use extol_ondisk::dirent::{self, Entry};
 use extol_ondisk::htree::{self, Hasher};
 use extol_ondisk::{FileType, InodeFlags};
-use extol_vfs::{DirEntry, Result};
+use extol_vfs::{DirEntry, FsError, Result};
 
 use super::batch::{self, Batch, Emitted};
 use super::blocks::{BlockKind, Blocks};
@@ -26,17 +40,79 @@ use crate::volume::Volume;
 
 type Each<'a> = &'a mut dyn FnMut(DirEntry) -> bool;
 
+/// What a listing could not read.
+struct Damage {
+    first: Option<FsError>,
+    patience: u32,
+}
+
+impl Damage {
+    /// What a listing puts up with: each failed read costs as much as sixteen blocks that the map does not find.
+    const PATIENCE: u32 = 4096;
+    const READ: u32 = 16;
+
+    fn new() -> Self {
+        Self { first: None, patience: Self::PATIENCE }
+    }
+
+    /// Notes an error that the listing can go on after; any other ends it.
+    fn note(&mut self, error: FsError, price: u32) -> Result<()> {
+        let price = match &error {
+            FsError::Corrupt { .. } => price,
+            FsError::Io(_) => Self::READ,
+            _ => return Err(error),
+        };
+        let first = self.first.get_or_insert(error);
+        self.patience = self.patience.checked_sub(price).ok_or_else(|| first.clone())?;
+        Ok(())
+    }
+
+    /// As [`note`](Self::note): something that is there, but makes no sense.
+    fn corrupt(&mut self, error: FsError) -> Result<()> {
+        self.note(error, 0)
+    }
+}
+
 /// Hands out the entries behind `cookie` until `each` returns false. An entry that `each` refused was not taken: the
 /// cookie of the one before it leads to it again.
+///
+/// # Errors
+/// The first damage that was met, after everything that could be read.
 pub(super) fn iterate(vol: &Volume, dir: &Node, cookie: u64, each: Each<'_>) -> Result<()> {
-    let inline = dir.raw.flags.contains(InodeFlags::INLINE_DATA);
     let mut blocks = Blocks::new(vol, dir);
+    let mut damage = Damage::new();
+    let mut stopped = false;
+    let outcome = list(&mut blocks, dir, cookie, &mut damage, &mut |entry| {
+        let more = each(entry);
+        stopped |= !more;
+        more
+    });
+    if outcome.is_ok() && !stopped && damage.first.is_none() && cookie != 0 {
+        look_again(&mut blocks, dir, &mut damage)?;
+    }
+    if damage.first.is_some() {
+        vol.dirs_damaged.store(true, Ordering::Relaxed);
+    }
+    match damage.first {
+        Some(error) if !stopped => Err(error),
+        _ => outcome,
+    }
+}
+
+fn list(
+    blocks: &mut Blocks<'_, '_>,
+    dir: &Node,
+    cookie: u64,
+    damage: &mut Damage,
+    each: Each<'_>,
+) -> Result<()> {
+    let vol = blocks.vol;
+    let inline = is_inline(dir);
     if !inline && blocks.shape.blocks == 0 {
         return Ok(());
     }
-    let may_get_index = blocks.shape.dir_index && blocks.shape.blocks == 1;
-    if !(inline || blocks.shape.indexed || may_get_index) {
-        return by_offset(&mut blocks, cookie, each);
+    if !is_hashed(blocks, dir) {
+        return by_offset(blocks, cookie, damage, each);
     }
     if cookie >= batch::END {
         return Ok(());
@@ -45,35 +121,60 @@ pub(super) fn iterate(vol: &Volume, dir: &Node, cookie: u64, each: Each<'_>) -> 
         return Ok(());
     }
     if cookie <= 1 {
-        let parent = match inline {
-            true => inline::dir_entries(vol, dir)?.parent,
-            false => match linear::find_dots(&mut blocks, b"..")? {
-                Place::Found(found) => blocks.shape.inode(found.hit.ino)?,
-                Place::Vacant(_) => return Err(blocks.shape.corrupt("directory without '..'")),
-            },
-        };
-        if !each(dots(parent.0, batch::FIRST, b"..")) {
-            return Ok(());
+        match parent(blocks, dir) {
+            Ok(parent) => {
+                if !each(dots(parent, batch::FIRST, b"..")) {
+                    return Ok(());
+                }
+            }
+            Err(error) => damage.corrupt(error)?,
         }
     }
     let from = cookie.max(batch::FIRST);
     if inline {
         let hasher = Hasher::default_for(&vol.geo);
-        let entries = inline::dir_entries(vol, dir)?.entries;
+        let (inside, problem) = inline::list_entries(vol, dir)?;
+        if let Some(problem) = problem {
+            damage.corrupt(problem)?;
+        }
         let mut batch = Batch::new(from, 0);
-        for entry in &entries {
-            batch.push(&hasher, entry.ino, Some(entry.kind), &entry.name);
+        for entry in &inside {
+            batch.push(&hasher, entry.ino, entry.kind, &entry.name);
         }
-        batch.emit(each).map(|_| ())
-    } else if blocks.shape.searchable {
-        let mut reached = from;
-        match by_index(&mut blocks, &mut reached, each) {
-            Err(IndexError::Structure(_)) => as_one_run(&mut blocks, reached, each),
-            Err(IndexError::Fs(e)) => Err(e),
-            Ok(()) => Ok(()),
+        return batch.emit(each).map(|_| ());
+    }
+    if !blocks.shape.searchable {
+        return as_one_run(blocks, from, damage, each);
+    }
+    let mut reached = from;
+    match by_index(blocks, &mut reached, damage, each) {
+        Ok(()) => Ok(()),
+        Err(IndexError::Structure(_)) => as_one_run(blocks, reached, damage, each),
+        Err(IndexError::Fs(error)) => {
+            damage.corrupt(error)?;
+            as_one_run(blocks, reached, damage, each)
         }
-    } else {
-        as_one_run(&mut blocks, from, each)
+    }
+}
+
+fn is_inline(dir: &Node) -> bool {
+    dir.raw.flags.contains(InodeFlags::INLINE_DATA)
+}
+
+/// True if the directory is read in the order of hashes.
+fn is_hashed(blocks: &Blocks<'_, '_>, dir: &Node) -> bool {
+    let may_get_index = blocks.shape.dir_index && blocks.shape.blocks == 1;
+    is_inline(dir) || blocks.shape.indexed || may_get_index
+}
+
+/// Where `..` leads.
+fn parent(blocks: &mut Blocks<'_, '_>, dir: &Node) -> Result<u32> {
+    if is_inline(dir) {
+        return inline::checked_parent(blocks.vol, dir).map(|parent| parent.0);
+    }
+    match linear::find_dots(blocks, b"..")? {
+        Place::Found(found) => blocks.shape.inode(found.hit.ino).map(|parent| parent.0),
+        Place::Vacant(_) => Err(blocks.shape.corrupt("directory without '..'")),
     }
 }
 
@@ -81,26 +182,110 @@ fn dots(ino: u32, cookie: u64, name: &[u8]) -> DirEntry {
     DirEntry { ino, cookie, kind: kind_of(Some(FileType::Directory)), name: name.to_vec() }
 }
 
-/// A name that could be used to leave the directory, or none at all, is not handed out.
-fn checked<'a>(blocks: &Blocks<'_, '_>, entry: &Entry<'a>) -> Result<&'a [u8]> {
-    if entry.name.iter().any(|c| matches!(c, b'/' | 0)) {
-        return Err(blocks.shape.corrupt("directory entry with a slash or NUL in its name"));
+/// The entries in use of a leaf, those that can be read, until `each` returns false. False if it did.
+fn leaf_entries(
+    blocks: &mut Blocks<'_, '_>,
+    lblk: u32,
+    damage: &mut Damage,
+    each: &mut dyn FnMut(&Entry<'_>) -> bool,
+) -> Result<bool> {
+    let buf = match blocks.leaf_to_list(lblk) {
+        Ok(Some((buf, None))) => buf,
+        Ok(Some((buf, Some(problem)))) => {
+            damage.corrupt(problem)?;
+            buf
+        }
+        Ok(None) => return Ok(true),
+        Err(error) => return damage.corrupt(error).map(|()| true),
+    };
+    let data = buf.data();
+    for entry in dirent::iter(blocks.shape.area(&data)) {
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(error) => {
+                damage.corrupt(blocks.shape.bad(error))?;
+                break;
+            }
+        };
+        if !entry.is_used() {
+            continue;
+        }
+        // A name that could be used to leave the directory, or none at all, is not handed out.
+        if entry.name.iter().any(|c| matches!(c, b'/' | 0)) {
+            let what = "directory entry with a slash or NUL in its name";
+            damage.corrupt(blocks.shape.corrupt(what).at_block(buf.nr().0))?;
+            continue;
+        }
+        if !each(&entry) {
+            return Ok(false);
+        }
     }
-    blocks.shape.inode(entry.ino)?;
-    Ok(entry.name)
+    Ok(true)
 }
 
 /// Adds the entries of a leaf to a batch.
-fn load(blocks: &mut Blocks<'_, '_>, lblk: u32, hasher: &Hasher, batch: &mut Batch) -> Result<()> {
-    let Some(buf) = blocks.leaf(lblk)? else { return Ok(()) };
-    let data = buf.data();
-    for entry in dirent::iter(blocks.shape.area(&data)) {
-        let entry = entry.map_err(|e| blocks.shape.bad(e))?;
-        if !entry.is_used() || entry.is_dot() {
-            continue;
+fn load(
+    blocks: &mut Blocks<'_, '_>,
+    lblk: u32,
+    hasher: &Hasher,
+    batch: &mut Batch,
+    damage: &mut Damage,
+) -> Result<()> {
+    let filetype = blocks.shape.filetype;
+    leaf_entries(blocks, lblk, damage, &mut |entry| {
+        if !entry.is_dot() {
+            batch.push(hasher, entry.ino, entry.file_type.filter(|_| filetype), entry.name);
         }
-        let name = checked(blocks, &entry)?;
-        batch.push(hasher, entry.ino, entry.file_type.filter(|_| blocks.shape.filetype), name);
+        true
+    })
+    .map(|_| ())
+}
+
+/// The first block at or behind `at` that is no hole. Parts of the map that cannot be read are stepped over.
+fn next_block(blocks: &mut Blocks<'_, '_>, mut at: u32, damage: &mut Damage) -> Result<Option<u32>> {
+    while at < blocks.shape.blocks {
+        match blocks.next(at) {
+            Ok(next) => return Ok(next),
+            Err(error) => damage.note(error, 1)?,
+        }
+        at += 1;
+    }
+    Ok(None)
+}
+
+/// The first leaf at or behind `at`.
+fn next_leaf(blocks: &mut Blocks<'_, '_>, mut at: u32, damage: &mut Damage) -> Result<Option<u32>> {
+    while let Some(lblk) = next_block(blocks, at, damage)? {
+        match blocks.index_node(lblk) {
+            Ok(None) => return Ok(Some(lblk)),
+            Ok(Some(_)) => {}
+            Err(error) => damage.note(error, 1)?,
+        }
+        at = lblk + 1;
+    }
+    Ok(None)
+}
+
+/// RD1: looks for damage in all of the directory, if there may be some.
+fn look_again(blocks: &mut Blocks<'_, '_>, dir: &Node, damage: &mut Damage) -> Result<()> {
+    if !blocks.vol.dirs_damaged.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    if is_hashed(blocks, dir)
+        && let Err(error) = parent(blocks, dir)
+    {
+        damage.corrupt(error)?;
+    }
+    if is_inline(dir) {
+        // Each call has read all of it.
+        return Ok(());
+    }
+    let mut at = 0;
+    while damage.first.is_none()
+        && let Some(lblk) = next_leaf(blocks, at, damage)?
+    {
+        leaf_entries(blocks, lblk, damage, &mut |_| true)?;
+        at = lblk + 1;
     }
     Ok(())
 }
@@ -109,13 +294,14 @@ fn load(blocks: &mut Blocks<'_, '_>, lblk: u32, hasher: &Hasher, batch: &mut Bat
 fn by_index(
     blocks: &mut Blocks<'_, '_>,
     reached: &mut u64,
+    damage: &mut Damage,
     each: Each<'_>,
 ) -> std::result::Result<(), IndexError> {
     'search: loop {
         let (mut path, hasher) = Path::find(blocks, |_| batch::hash_at(*reached))?;
         let mut batch = Batch::new(*reached, batch::position(path.key & !1, 0));
         for _ in 0..blocks.shape.blocks {
-            load(blocks, path.leaf(), &hasher, &mut batch)?;
+            load(blocks, path.leaf(), &hasher, &mut batch, damage)?;
             let next = path.next_key();
             let high = match next {
                 Some((_, key)) => batch::position(key & !1, 0),
@@ -145,10 +331,11 @@ fn by_index(
 }
 
 /// All leaves at once, whatever leads to them.
-fn as_one_run(blocks: &mut Blocks<'_, '_>, mut from: u64, each: Each<'_>) -> Result<()> {
+fn as_one_run(blocks: &mut Blocks<'_, '_>, mut from: u64, damage: &mut Damage, each: Each<'_>) -> Result<()> {
     let geo = blocks.shape.geo;
-    let hasher = match blocks.any(0)? {
-        Some((buf, BlockKind::Index(_))) => {
+    // (Damage there is met again below.)
+    let hasher = match blocks.any(0) {
+        Ok(Some((buf, BlockKind::Index(_)))) => {
             htree::decode_info(&buf.data(), geo).ok().and_then(|info| Hasher::new(geo, info.hash_version))
         }
         _ => None,
@@ -157,11 +344,9 @@ fn as_one_run(blocks: &mut Blocks<'_, '_>, mut from: u64, each: Each<'_>) -> Res
     loop {
         let mut batch = Batch::new(from, 0);
         let mut at = 0;
-        while let Some(lblk) = blocks.next(at)? {
+        while let Some(lblk) = next_leaf(blocks, at, damage)? {
             at = lblk + 1;
-            if matches!(blocks.any(lblk)?, Some((_, BlockKind::Leaf))) {
-                load(blocks, lblk, &hasher, &mut batch)?;
-            }
+            load(blocks, lblk, &hasher, &mut batch, damage)?;
         }
         match batch.emit(each)? {
             Emitted::Again(position) => from = position,
@@ -170,26 +355,26 @@ fn as_one_run(blocks: &mut Blocks<'_, '_>, mut from: u64, each: Each<'_>) -> Res
     }
 }
 
-fn by_offset(blocks: &mut Blocks<'_, '_>, cookie: u64, each: Each<'_>) -> Result<()> {
+fn by_offset(blocks: &mut Blocks<'_, '_>, cookie: u64, damage: &mut Damage, each: Each<'_>) -> Result<()> {
     let bs = blocks.shape.geo.block_len() as u64;
-    let Ok(first) = u32::try_from(cookie / bs) else { return Ok(()) };
-    let mut at = first;
-    while let Some(lblk) = blocks.next(at)? {
+    let filetype = blocks.shape.filetype;
+    let Ok(mut at) = u32::try_from(cookie / bs) else { return Ok(()) };
+    while let Some(lblk) = next_block(blocks, at, damage)? {
         at = lblk + 1;
-        let Some(buf) = blocks.leaf(lblk)? else { continue };
-        let data = buf.data();
         let start = u64::from(lblk) * bs;
-        for entry in dirent::iter(blocks.shape.area(&data)) {
-            let entry = entry.map_err(|e| blocks.shape.bad(e))?;
-            if !entry.is_used() || start + (entry.offset as u64) < cookie {
-                continue;
+        let more = leaf_entries(blocks, lblk, damage, &mut |entry| {
+            if start + (entry.offset as u64) < cookie {
+                return true;
             }
-            let name = checked(blocks, &entry)?.to_vec();
-            let cookie = start + (entry.offset + entry.rec_len) as u64;
-            let file_type = entry.file_type.filter(|_| blocks.shape.filetype);
-            if !each(DirEntry { ino: entry.ino.0, cookie, kind: kind_of(file_type), name }) {
-                return Ok(());
-            }
+            each(DirEntry {
+                ino: entry.ino.0,
+                cookie: start + (entry.offset + entry.rec_len) as u64,
+                kind: kind_of(entry.file_type.filter(|_| filetype)),
+                name: entry.name.to_vec(),
+            })
+        })?;
+        if !more {
+            return Ok(());
         }
     }
     Ok(())

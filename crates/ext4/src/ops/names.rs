@@ -348,12 +348,15 @@ pub(crate) fn rmdir(fs: &Fs, dir: u32, name: &[u8]) -> Result<()> {
 }
 
 /// Entries from `cookie` on. They are gathered in batches under the directory's lock and handed out without it.
+///
+/// # Errors
+/// After the entries that can be read.
 pub(crate) fn readdir(fs: &Fs, dir: u32, cookie: u64, each: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {
     let cell = fs.cell(dir)?;
     let mut cookie = cookie;
     loop {
         let mut batch = Vec::new();
-        let touch = {
+        let (touch, outcome) = {
             let st = cell.read()?;
             if !st.is_dir() {
                 return Err(FsError::NotADirectory);
@@ -361,11 +364,11 @@ pub(crate) fn readdir(fs: &Fs, dir: u32, cookie: u64, each: &mut dyn FnMut(DirEn
             if st.node.raw.links == 0 {
                 return Ok(());
             }
-            dir::iterate(&fs.vol, &st.node, cookie, &mut |entry| {
+            let outcome = dir::iterate(&fs.vol, &st.node, cookie, &mut |entry| {
                 batch.push(entry);
                 batch.len() < BATCH
-            })?;
-            wants_atime(fs, &st)
+            });
+            (wants_atime(fs, &st), outcome)
         };
         if touch {
             touch_atime(fs, &cell);
@@ -377,8 +380,8 @@ pub(crate) fn readdir(fs: &Fs, dir: u32, cookie: u64, each: &mut dyn FnMut(DirEn
                 return Ok(());
             }
         }
-        if !full {
-            return Ok(());
+        if outcome.is_err() || !full {
+            return outcome;
         }
     }
 }

@@ -13,13 +13,15 @@ use super::guard::Inode;
 /// Entries fetched in one go.
 const BATCH: usize = 256;
 
-/// Entries of a directory. Ends after an error.
+/// Entries of a directory. What cannot be read of it is told behind all that can; then it ends.
 #[derive(Debug)]
 pub struct ReadDir {
     dir: Inode,
     path: PathBuf,
     batch: vec::IntoIter<DirEntry>,
     cookie: u64,
+    /// What ends the listing, behind the batch.
+    problem: Option<FsError>,
     done: bool,
 }
 
@@ -28,7 +30,8 @@ impl ReadDir {
         if dir.kind() != FileKind::Directory {
             return Err(FsError::NotADirectory);
         }
-        Ok(Self { dir, path: path.to_owned(), batch: Vec::new().into_iter(), cookie: 0, done: false })
+        let batch = Vec::new().into_iter();
+        Ok(Self { dir, path: path.to_owned(), batch, cookie: 0, problem: None, done: false })
     }
 
     fn next_entry(&mut self) -> Result<Option<DirEntry>> {
@@ -43,21 +46,24 @@ impl ReadDir {
             if self.done {
                 return Ok(None);
             }
-            let batch = fetch(&self.dir, self.cookie)?;
-            self.done = batch.len() < BATCH;
-            self.batch = batch.into_iter();
+            if let Some(error) = self.problem.take() {
+                return Err(error);
+            }
+            let (batch, problem) = fetch(&self.dir, self.cookie);
+            self.done = batch.len() < BATCH && problem.is_none();
+            (self.batch, self.problem) = (batch.into_iter(), problem);
         }
     }
 }
 
-/// The next entries of a directory, `.` and `..` among them.
-pub(super) fn fetch(dir: &Inode, cookie: u64) -> Result<Vec<DirEntry>> {
+/// The next entries of a directory, `.` and `..` among them, and why there are no more if not because it ends.
+pub(super) fn fetch(dir: &Inode, cookie: u64) -> (Vec<DirEntry>, Option<FsError>) {
     let mut batch = Vec::with_capacity(16);
-    dir.fs().readdir(dir.ino(), cookie, &mut |entry| {
+    let read = dir.fs().readdir(dir.ino(), cookie, &mut |entry| {
         batch.push(entry);
         batch.len() < BATCH
-    })?;
-    Ok(batch)
+    });
+    (batch, read.err())
 }
 
 impl Iterator for ReadDir {

@@ -47,7 +47,12 @@ pub(super) fn all(fs: &Arc<Ext4>, spot: Spot<'_>) -> Result<()> {
     let mut levels = vec![Level::new(above.keep(), name, node.keep())];
     while let Some(level) = levels.last_mut() {
         if level.left.is_empty() {
-            level.left = fetch(&level.dir, level.cookie)?;
+            let (left, problem) = fetch(&level.dir, level.cookie);
+            // What can be read goes first; the next fetch meets the error again.
+            if let (true, Some(error)) = (left.is_empty(), problem) {
+                return Err(error);
+            }
+            level.left = left;
             if let Some(last) = level.left.last() {
                 level.cookie = last.cookie;
                 level.left.retain(|e| e.name != b"." && e.name != b"..");

@@ -2,10 +2,11 @@
 
 use super::lab::{Lab, Recipe};
 use crate::dir;
-use extol_ondisk::{FileType, InodeFlags};
+use extol_ondisk::{FileType, InodeFlags, dirent};
 use extol_vfs::FsError;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use std::collections::BTreeSet;
 
 const MIB: u64 = 1 << 20;
 
@@ -36,8 +37,90 @@ fn every_flipped_bit_is_noticed() {
             assert!(is_corrupt(dir::iterate(&lab.vol, &lab.dir, 0, &mut |_| true)), "block {lblk} byte {at}");
             let failures =
                 lab.model.keys().filter(|name| is_corrupt(dir::lookup(&lab.vol, &lab.dir, name))).count();
-            assert!(failures > 0);
+            // Without the root, the names are found one leaf after the other.
+            assert_eq!(failures > 0, lblk != 0);
+            assert!(lblk != 0 || is_corrupt(dir::lookup(&lab.vol, &lab.dir, b"no such name")));
         }
+    }
+}
+
+/// All names, read in calls of `step` entries each, and how the listing ended.
+fn names_in_steps(lab: &Lab, step: usize) -> (BTreeSet<Vec<u8>>, Result<(), FsError>) {
+    let (mut names, mut cookie) = (BTreeSet::new(), 0);
+    loop {
+        let mut taken = 0;
+        let outcome = dir::iterate(&lab.vol, &lab.dir, cookie, &mut |entry| {
+            cookie = entry.cookie;
+            if entry.name != b"." && entry.name != b".." {
+                assert!(names.insert(entry.name), "a name is listed twice");
+            }
+            taken += 1;
+            taken < step
+        });
+        if outcome.is_err() || taken < step {
+            return (names, outcome);
+        }
+    }
+}
+
+/// The names in one block of the directory.
+fn names_of_block(bytes: &[u8]) -> BTreeSet<Vec<u8>> {
+    dirent::iter(bytes).flatten().filter(|e| e.is_used()).map(|e| e.name.to_vec()).collect()
+}
+
+const SHAPES: [&[&str]; 4] = [
+    &["-t", "ext4", "-b", "1024"],
+    &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"],
+    &["-t", "ext4", "-b", "1024", "-O", "^dir_index"],
+    &["-t", "ext2", "-b", "1024", "-O", "^dir_index"],
+];
+
+/// RD1 of `dir/readdir.rs`.
+#[test]
+fn a_bad_block_hides_nothing_but_itself() {
+    for shape in SHAPES {
+        for lblk in [0, 1, 3] {
+            let mut inside = BTreeSet::new();
+            let lab = filled(shape, 60).with_block_changed(lblk, |bytes| {
+                inside = names_of_block(bytes);
+                bytes[4..8].fill(0xFF);
+                bytes[600..].fill(0xFF);
+            });
+            let left: BTreeSet<Vec<u8>> =
+                lab.model.keys().filter(|name| !inside.contains(*name)).cloned().collect();
+            assert!(left.len() >= 40, "{shape:?}");
+            for step in [usize::MAX, 1, 7] {
+                let (names, outcome) = names_in_steps(&lab, step);
+                assert!(is_corrupt(outcome), "{shape:?}, block {lblk}, {step} at a time");
+                assert_eq!(names, left, "{shape:?}, block {lblk}, {step} at a time");
+            }
+            for name in &left {
+                assert!(dir::lookup(&lab.vol, &lab.dir, name).unwrap().is_some(), "{shape:?}");
+            }
+            assert!(!matches!(dir::is_empty(&lab.vol, &lab.dir), Ok(true)));
+        }
+    }
+}
+
+#[test]
+fn a_bad_entry_hides_nothing_but_itself() {
+    for shape in SHAPES {
+        let has_csum = shape[1] == "ext4" && !shape.contains(&"^metadata_csum");
+        let mut bad = Vec::new();
+        let lab = filled(shape, 60).with_block_changed(3, |bytes| {
+            let second = dirent::iter(bytes).flatten().nth(1).map(|e| e.offset).unwrap();
+            bad = dirent::entry_at(bytes, second).unwrap().name.to_vec();
+            bytes[second..second + 4].fill(0xEE);
+        });
+        if has_csum {
+            continue;
+        }
+        for step in [usize::MAX, 1, 7] {
+            let (names, outcome) = names_in_steps(&lab, step);
+            assert!(is_corrupt(outcome), "{shape:?}, {step} at a time");
+            assert_eq!(names.len(), lab.model.len(), "{shape:?}, {step} at a time");
+        }
+        assert!(is_corrupt(dir::lookup(&lab.vol, &lab.dir, &bad)), "{shape:?}");
     }
 }
 
