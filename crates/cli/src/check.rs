@@ -12,7 +12,7 @@ use extol_check::{CheckOptions, Pass, Progress, Recoverer, Recovery, Report};
 use extol_device::{FileDevice, OpenOptions, SharedDevice};
 
 use crate::args::CheckArgs;
-use crate::error::{Failure, Result, print};
+use crate::error::{Failure, Result, print, print_json};
 use crate::progress;
 
 /// Where the passes begin in a bar of a thousand steps; the times of a volume with many small files.
@@ -32,7 +32,11 @@ pub fn run(args: &CheckArgs) -> Result<()> {
         report.to_string()
     };
     text.push('\n');
-    print(text)?;
+    if args.json {
+        print_json(text)?
+    } else {
+        print(text)?
+    }
     if report.is_clean() { Ok(()) } else { Err(Failure::silent(Failure::FSCK_DAMAGED)) }
 }
 

@@ -67,7 +67,7 @@ pub fn leave_session() {
 /// The child's side, when the mount answers: tells the parent, then lets go of everything that it inherited.
 pub fn announce() -> Result<()> {
     let fail = |error: std::io::Error| Failure::system(format_args!("cannot become a daemon: {error}"));
-    crate::error::print(READY)?;
+    crate::error::write(READY)?;
     let null = File::options().read(true).write(true).open("/dev/null").map_err(fail)?;
     rustix::stdio::dup2_stdin(&null).map_err(|error| fail(error.into()))?;
     rustix::stdio::dup2_stdout(&null).map_err(|error| fail(error.into()))?;

@@ -8,7 +8,7 @@ use extol_journal::inspect::{
 use serde::Serialize;
 
 use crate::args::{LookArgs, ReplayArgs};
-use crate::error::{Failure, Result, print};
+use crate::error::{Failure, Result, print, print_json};
 use crate::{options, volume};
 
 /// Shows what a volume is.
@@ -52,12 +52,12 @@ pub fn log(args: &LookArgs) -> Result<()> {
 }
 
 fn show(json: bool, value: &impl Serialize, text: &impl std::fmt::Display) -> Result<()> {
-    let mut out = if json {
-        serde_json::to_string_pretty(value)
-            .map_err(|error| Failure { line: error.to_string(), code: Failure::INTERNAL })?
-    } else {
-        text.to_string()
-    };
+    if json {
+        let out = serde_json::to_string_pretty(value)
+            .map_err(|error| Failure { line: error.to_string(), code: Failure::INTERNAL })?;
+        return print_json(out + "\n");
+    }
+    let mut out = text.to_string();
     if !out.ends_with('\n') {
         out.push('\n');
     }

@@ -2,6 +2,8 @@
 
 use std::io::{IsTerminal as _, Write as _};
 
+use extol_vfs::plain;
+
 use crate::args::MkfsArgs;
 use crate::error::{Failure, Result, print};
 use crate::progress;
@@ -36,7 +38,7 @@ fn confirm(contents: &str) -> Result<()> {
         return Err(Failure::usage(format_args!("{contents}; -F overwrites it")));
     }
     let mut answer = String::new();
-    let _ = write!(std::io::stderr(), "{contents}. Overwrite it? (y/N) ");
+    let _ = write!(std::io::stderr(), "{}. Overwrite it? (y/N) ", plain(contents));
     let _ = std::io::stdin().read_line(&mut answer);
     if answer.trim_start().starts_with(['y', 'Y']) { Ok(()) } else { Err(Failure::silent(Failure::USAGE)) }
 }

@@ -6,6 +6,7 @@ use extol_device::SharedDevice;
 use extol_journal::recovery;
 use extol_ondisk::superblock::State;
 use extol_ondisk::{Compat, Incompat};
+use extol_vfs::plain;
 use serde::Serialize;
 
 use crate::mount::fast_commit::Obstacle;
@@ -130,7 +131,7 @@ pub fn info(device: &SharedDevice) -> OpenResult<Info> {
 
 impl fmt::Display for Info {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let none = |s: &str| if s.is_empty() { "<none>".to_owned() } else { s.to_owned() };
+        let none = |s: &str| if s.is_empty() { "<none>".to_owned() } else { plain(s).into_owned() };
         let rows = [
             ("Label", none(&self.label)),
             ("UUID", self.uuid.clone()),

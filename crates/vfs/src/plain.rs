@@ -72,6 +72,9 @@ mod tests {
 
     #[test]
     fn json_stays_json() {
-        assert_eq!(plain_json("{\n\t\"a\": \"\u{9b}2J\x7f\u{202e}\"}"), "{\n\t\"a\": \"\\u009b2J\\u007f\\u202e\"}");
+        assert_eq!(
+            plain_json("{\n\t\"a\": \"\u{9b}2J\x7f\u{202e}\"}"),
+            "{\n\t\"a\": \"\\u009b2J\\u007f\\u202e\"}"
+        );
     }
 }

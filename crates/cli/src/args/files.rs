@@ -47,15 +47,44 @@ pub struct CatArgs {
 /// `extol cp`.
 #[derive(Args, Debug)]
 #[command(
-    after_long_help = manual!("extol cp disk.img /etc/fstab .", "extol cp disk.img /home /tmp/home"),
+    after_long_help = manual!(
+        "extol cp disk.img /etc/fstab .",
+        "extol cp disk.img /home /tmp/home",
+        "extol cp -a disk.img / /srv/root"
+    ),
     long_about = "Copy files out of a volume that is not mounted.\n\n\
-        Directories are copied with all that is in them; modes, times, links, holes and extended attributes are kept, \
-        owners and device files if root copies. If DEST is a directory, the copies are put into it."
+        Directories are copied with all that is in them; times, links, holes, attributes of users and permissions (but for \
+        those that the umask takes) are kept. Set-id bits, capabilities, owners, access lists and device nodes are not, and \
+        a directory that is there stays as it is, unless that is asked for: by default the volume need not be trusted. \
+        If DEST is a directory, the copies are put into it. What is there is replaced, never written through, and no link \
+        below DEST is followed.\n\n\
+        What cannot be read is told, and the rest is copied; the exit code is 32 then."
 )]
 pub struct CpArgs {
     /// Mount options for opening the volume.
     #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append)]
     pub options: Vec<String>,
+    /// Everything as it is on the volume, device nodes too; for a volume that is trusted.
+    #[arg(short, long)]
+    pub archive: bool,
+    /// The same as --preserve=mode,ownership,timestamps.
+    #[arg(short = 'p')]
+    pub preserve_usual: bool,
+    /// Keep these: mode, ownership, timestamps, xattr, links, all.
+    #[arg(
+        long,
+        value_name = "LIST",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "mode,ownership,timestamps"
+    )]
+    pub preserve: Vec<String>,
+    /// Do not keep these.
+    #[arg(long, value_name = "LIST", require_equals = true)]
+    pub no_preserve: Vec<String>,
+    /// Nothing: directories are always copied with all that is in them.
+    #[arg(short, short_alias = 'R', long, overrides_with = "recursive")]
+    pub recursive: bool,
     /// Disk image or block device, not mounted.
     pub source: PathBuf,
     /// Files on the volume, then where to put the copies.

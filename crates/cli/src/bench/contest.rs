@@ -13,7 +13,7 @@ use extol_bench::{BenchError, Result as BenchResult};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::args::OutputArgs;
-use crate::error::{Failure, Result, print};
+use crate::error::{Failure, Result, print, print_json};
 use crate::{progress, volume};
 
 /// Where volumes are made, and how large.
@@ -100,5 +100,5 @@ pub fn carry_out_until(
     if let Some(dir) = &output.svg {
         report.write_pictures(dir).map_err(|e| Failure::about(dir.display(), e))?;
     }
-    print(if output.json { report.json() } else { report.text() })
+    if output.json { print_json(report.json()) } else { print(report.text()) }
 }

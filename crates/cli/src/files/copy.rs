@@ -1,4 +1,4 @@
-//! What copying in and copying out share.
+//! What copying in needs, and the size of pieces.
 
 use std::collections::HashMap;
 
@@ -21,17 +21,10 @@ pub(super) struct Copy<Key, Place> {
     pub(super) made: HashMap<Key, Place>,
     pub(super) bar: ProgressBar,
     pub(super) buffer: Vec<u8>,
-    /// Owners and devices need privileges.
-    pub(super) is_root: bool,
 }
 
 impl<Key, Place> Copy<Key, Place> {
     pub(super) fn new() -> Self {
-        Self {
-            made: HashMap::new(),
-            bar: crate::progress::bytes("copying"),
-            buffer: vec![0; CHUNK],
-            is_root: rustix::process::geteuid().is_root(),
-        }
+        Self { made: HashMap::new(), bar: crate::progress::bytes("copying"), buffer: vec![0; CHUNK] }
     }
 }

@@ -3,45 +3,115 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
+use std::vec;
 
-use extol_vfs::{Creds, FsError, NewNode};
+use extol_vfs::{Creds, DirEntry, FsError, NewNode};
 
 use super::{Held, Trail, Tree, show};
 use crate::args::{MkdirArgs, RmArgs};
-use crate::error::Result;
+use crate::error::{Result, warn};
 
 /// Removes.
 pub fn rm(args: &RmArgs) -> Result<()> {
-    let mut tree = Tree::open(&args.source, &args.options, true)?;
+    let tree = Tree::open(&args.source, &args.options, true)?;
+    let mut failed = false;
     for path in &args.paths {
         match remove(&tree, path, args.recursive) {
             Err(FsError::NotFound) if args.force => {}
-            Err(error) => tree.report(show(path), error),
-            Ok(()) => {}
+            Err(error) => {
+                warn(format_args!("{}: {error}", show(path)));
+                failed = true;
+            }
+            Ok(complete) => failed |= !complete,
         }
     }
-    tree.close(Ok(()))
+    tree.close_with(failed)
 }
 
-fn remove(tree: &Tree, path: &OsStr, recursive: bool) -> extol_vfs::Result<()> {
+/// A directory that is being emptied.
+struct Level<'t> {
+    /// The directory that holds its name, and the name.
+    above: u32,
+    name: Vec<u8>,
+    held: Held<'t>,
+    left: vec::IntoIter<DirEntry>,
+    /// All that was in it is gone.
+    empty: bool,
+}
+
+/// Removes what a path names. False if something of it was left, which has been reported.
+fn remove(tree: &Tree, path: &OsStr, recursive: bool) -> extol_vfs::Result<bool> {
     let (dir, name) = tree.find_parent(path)?;
-    remove_in(&dir, name, recursive, &mut Trail::default())
-}
-
-fn remove_in(dir: &Held<'_>, name: &[u8], recursive: bool, trail: &mut Trail) -> extol_vfs::Result<()> {
+    let mut removal = Removal { path: Path::new(path).to_owned(), trail: Trail::default(), complete: true };
     let held = dir.child(name)?;
     if !held.is_dir()? {
-        return dir.fs.unlink(dir.ino, name);
+        dir.fs.unlink(dir.ino, name)?;
+        return Ok(true);
     }
     if !recursive {
         return Err(FsError::IsADirectory);
     }
-    trail.enter(held.ino)?;
-    for entry in held.entries()? {
-        remove_in(&held, &entry.name, recursive, trail)?;
+    let mut levels = vec![removal.enter(dir.ino, name, held)?];
+    while let Some(level) = levels.last_mut() {
+        if let Some(entry) = level.left.next() {
+            removal.path.push(OsStr::from_bytes(&entry.name));
+            match removal.entry(level, &entry.name) {
+                Ok(Some(below)) => {
+                    levels.push(below);
+                    continue;
+                }
+                Ok(None) => {}
+                Err(error) => level.empty = removal.report(&error),
+            }
+            removal.path.pop();
+            continue;
+        }
+        let Some(level) = levels.pop() else { break };
+        removal.trail.leave();
+        // What was left in it has been reported.
+        let mut gone = level.empty;
+        if gone && let Err(error) = dir.fs.rmdir(level.above, &level.name) {
+            gone = removal.report(&error);
+        }
+        if let Some(above) = levels.last_mut() {
+            above.empty &= gone;
+        }
+        removal.path.pop();
     }
-    trail.leave();
-    dir.fs.rmdir(dir.ino, name)
+    Ok(removal.complete)
+}
+
+/// A recursive removal under way.
+struct Removal {
+    path: PathBuf,
+    trail: Trail,
+    complete: bool,
+}
+
+impl Removal {
+    /// Always false.
+    fn report(&mut self, error: &FsError) -> bool {
+        warn(format_args!("{}: {error}", self.path.display()));
+        self.complete = false;
+        false
+    }
+
+    fn enter<'t>(&mut self, above: u32, name: &[u8], held: Held<'t>) -> extol_vfs::Result<Level<'t>> {
+        self.trail.enter(held.ino, name.len())?;
+        let (entries, problem) = held.entries();
+        let empty = problem.is_none_or(|error| self.report(&error));
+        Ok(Level { above, name: name.to_vec(), held, left: entries.into_iter(), empty })
+    }
+
+    /// Removes an entry, or says that it is a directory that must be emptied first.
+    fn entry<'t>(&mut self, level: &Level<'t>, name: &[u8]) -> extol_vfs::Result<Option<Level<'t>>> {
+        let held = level.held.child(name)?;
+        if held.is_dir()? {
+            return self.enter(level.held.ino, name, held).map(Some);
+        }
+        drop(held);
+        level.held.fs.unlink(level.held.ino, name).map(|()| None)
+    }
 }
 
 /// Makes directories.

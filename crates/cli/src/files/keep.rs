@@ -59,7 +59,9 @@ impl Keep {
             asked.set("all", true);
         }
         if args.preserve_usual {
-            ["mode", "ownership", "timestamps"].map(|name| asked.set(name, true));
+            for name in ["mode", "ownership", "timestamps"] {
+                asked.set(name, true);
+            }
         }
         for name in args.preserve.iter().flat_map(|list| list.split(',')) {
             devices |= name == "all";
@@ -168,7 +170,10 @@ mod tests {
         assert_eq!((plain.mode(plain.new, 0o7777, true), plain.devices), (0o755, false));
         assert!(plain.new.timestamps && plain.new.links && !plain.new.ownership);
         let all = keep(&["-a"]).unwrap();
-        assert_eq!((all.new, all.there, all.devices), (keep(&["--preserve=all"]).unwrap().new, all.new, true));
+        assert_eq!(
+            (all.new, all.there, all.devices),
+            (keep(&["--preserve=all"]).unwrap().new, all.new, true)
+        );
         assert_eq!((all.mode(all.new, 0o7777, true), all.mode(all.new, 0o7777, false)), (0o7777, 0o1777));
         assert_eq!(keep(&["-p"]).unwrap(), keep(&["--preserve"]).unwrap());
         assert_eq!(keep(&["-p"]).unwrap(), keep(&["--preserve=mode,ownership,timestamps"]).unwrap());

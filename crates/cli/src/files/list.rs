@@ -1,126 +1,231 @@
 //! `extol ls` and `extol cat`.
+//!
+//! On a damaged volume `ls` lists what can be read, as ls(1) does: an entry without attributes has question marks in
+//! their place, and the error is told with its path.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::vec;
 
-use extol_vfs::{Attr, FileKind, FsError};
+use extol_vfs::{Attr, FileKind, FsError, is_active};
 
 use super::{Held, Trail, Tree, show};
 use crate::args::{CatArgs, LsArgs};
-use crate::error::{Result, print};
+use crate::error::{Result, warn, write};
 
 /// Bytes read at a time.
 const CHUNK: usize = 1 << 20;
 
 /// Lists.
 pub fn ls(args: &LsArgs) -> Result<()> {
-    let mut tree = Tree::open(&args.source, &args.options, false)?;
+    let tree = Tree::open(&args.source, &args.options, false)?;
     let root = [OsString::from("/")];
     let paths = if args.paths.is_empty() { &root[..] } else { &args.paths };
-    let many = paths.len() > 1 || args.recursive;
-    let outcome = paths.iter().try_for_each(|path| list(&mut tree, args, path, many, &mut Trail::default()));
-    tree.close(outcome)
-}
-
-fn list(tree: &mut Tree, args: &LsArgs, path: &OsStr, headed: bool, trail: &mut Trail) -> Result<()> {
-    let mut text = Vec::new();
-    let below = match describe(tree, args, path, headed, trail, &mut text) {
-        Ok(below) => below,
-        Err(error) => {
-            tree.report(show(path), error);
-            return Ok(());
-        }
+    let mut listing = Listing {
+        args,
+        headed: paths.len() > 1 || args.recursive,
+        plain: std::io::stdout().is_terminal(),
+        text: Vec::new(),
+        failed: false,
     };
-    print(&text)?;
-    let Some(below) = below else { return Ok(()) };
-    for name in below {
-        list(tree, args, Path::new(path).join(name).as_os_str(), headed, trail)?;
-    }
-    trail.leave();
-    Ok(())
+    let outcome = paths.iter().try_for_each(|path| listing.path(&tree, path));
+    let failed = listing.failed;
+    outcome.and(tree.close_with(failed))
 }
 
-/// Appends the lines for one path. The directories to go on with, if it is a directory that was entered.
-fn describe(
-    tree: &Tree,
-    args: &LsArgs,
-    path: &OsStr,
+/// A directory whose directories are being listed.
+struct Level<'t> {
+    held: Held<'t>,
+    below: vec::IntoIter<Vec<u8>>,
+}
+
+/// A listing under way.
+struct Listing<'a> {
+    args: &'a LsArgs,
     headed: bool,
-    trail: &mut Trail,
-    text: &mut Vec<u8>,
-) -> extol_vfs::Result<Option<Vec<OsString>>> {
-    let mut held = tree.find(path, false)?;
-    if held.kind()? == FileKind::Symlink && !args.long {
-        // As ls does: a link to a directory given by name shows the directory.
-        held = tree.find(path, true).unwrap_or(held);
-    }
-    if !held.is_dir()? {
-        line(args, &held, path.as_bytes(), text)?;
-        return Ok(None);
-    }
-    trail.enter(held.ino)?;
-    if headed {
-        if trail.0.len() > 1 {
-            text.push(b'\n');
-        }
-        push_name(text, path.as_bytes());
-        text.extend_from_slice(b":\n");
-    }
-    let mut below = Vec::new();
-    for entry in held.entries()? {
-        if !args.all && entry.name.starts_with(b".") {
-            continue;
-        }
-        if !args.long && !args.inodes && !args.recursive {
-            push_name(text, &entry.name);
-            text.push(b'\n');
-            continue;
-        }
-        let child = held.child(&entry.name)?;
-        line(args, &child, &entry.name, text)?;
-        if args.recursive && child.is_dir()? {
-            below.push(OsStr::from_bytes(&entry.name).to_owned());
-        }
-    }
-    Ok(Some(below))
+    /// For a terminal, which gets question marks for what it would not show.
+    plain: bool,
+    text: Vec<u8>,
+    failed: bool,
 }
 
-fn line(args: &LsArgs, held: &Held<'_>, name: &[u8], text: &mut Vec<u8>) -> extol_vfs::Result<()> {
-    let attr = held.attr()?;
-    let mut fields = String::new();
-    // Writing to a string cannot fail.
-    if args.inodes {
-        let _ = write!(fields, "{:>8} ", attr.id.ino);
+impl Listing<'_> {
+    fn report(&mut self, path: &[u8], error: &FsError) {
+        warn(format_args!("{}: {error}", show(OsStr::from_bytes(path))));
+        self.failed = true;
     }
-    if args.long {
-        let size = match attr.kind {
-            FileKind::CharDevice | FileKind::BlockDevice => {
-                format!("{}, {}", attr.rdev.major, attr.rdev.minor)
+
+    fn print(&mut self) -> Result<()> {
+        let printed = write(&self.text);
+        self.text.clear();
+        printed
+    }
+
+    /// Lists what a path names, with everything below it if that is wanted.
+    fn path(&mut self, tree: &Tree, path: &OsStr) -> Result<()> {
+        let mut path = path.as_bytes().to_vec();
+        let mut trail = Trail::default();
+        let mut levels = match self.start(tree, &path, &mut trail) {
+            Ok(level) => Vec::from_iter(level),
+            Err(error) => {
+                self.report(&path, &error);
+                return Ok(());
             }
-            _ => attr.size.to_string(),
         };
-        let (mode, time) = (mode_text(&attr), time_text(attr.mtime.sec));
-        let _ = write!(fields, "{mode} {:>3} {:>5} {:>5} {size:>10} {time} ", attr.nlink, attr.uid, attr.gid);
+        self.print()?;
+        while let Some(level) = levels.last_mut() {
+            let Some(name) = level.below.next() else {
+                levels.pop();
+                trail.leave();
+                path.truncate(path.iter().rposition(|&byte| byte == b'/').unwrap_or(0));
+                continue;
+            };
+            if !path.ends_with(b"/") {
+                path.push(b'/');
+            }
+            path.extend_from_slice(&name);
+            let entered = level.held.child(&name).and_then(|held| self.directory(held, &path, &mut trail));
+            match entered {
+                Ok(below) => {
+                    self.print()?;
+                    levels.push(below);
+                }
+                Err(error) => {
+                    self.report(&path, &error);
+                    path.truncate(path.len() - name.len() - 1);
+                }
+            }
+        }
+        Ok(())
     }
-    text.extend_from_slice(fields.as_bytes());
-    push_name(text, name);
-    if args.long && attr.kind == FileKind::Symlink {
-        text.extend_from_slice(b" -> ");
-        push_name(text, &held.fs.readlink(held.ino)?);
-    }
-    text.push(b'\n');
-    Ok(())
-}
 
-/// A name as it is; a terminal gets no control characters.
-fn push_name(text: &mut Vec<u8>, name: &[u8]) {
-    if std::io::stdout().is_terminal() {
-        text.extend(name.iter().map(|&byte| if byte < 32 || byte == 127 { b'?' } else { byte }));
-    } else {
-        text.extend_from_slice(name);
+    fn start<'t>(
+        &mut self,
+        tree: &'t Tree,
+        path: &[u8],
+        trail: &mut Trail,
+    ) -> extol_vfs::Result<Option<Level<'t>>> {
+        let name = OsStr::from_bytes(path);
+        let mut held = tree.find(name, false)?;
+        if held.kind()? == FileKind::Symlink && !self.args.long {
+            // As ls does: a link to a directory given by name shows the directory.
+            held = tree.find(name, true).unwrap_or(held);
+        }
+        if held.is_dir()? {
+            return self.directory(held, path, trail).map(Some);
+        }
+        self.line(&held, path)?;
+        Ok(None)
+    }
+
+    /// The lines for a directory, and the directories in it to go on with.
+    fn directory<'t>(
+        &mut self,
+        held: Held<'t>,
+        path: &[u8],
+        trail: &mut Trail,
+    ) -> extol_vfs::Result<Level<'t>> {
+        let name_len = path.rsplit(|&byte| byte == b'/').next().map_or(0, <[u8]>::len);
+        trail.enter(held.ino, name_len)?;
+        if self.headed {
+            if trail.open.len() > 1 {
+                self.text.push(b'\n');
+            }
+            self.name(path);
+            self.text.extend_from_slice(b":\n");
+        }
+        let mut below = Vec::new();
+        let (entries, problem) = held.entries();
+        for entry in entries {
+            if !self.args.all && entry.name.starts_with(b".") {
+                continue;
+            }
+            if !self.args.long && !self.args.inodes && !self.args.recursive {
+                self.name(&entry.name);
+                self.text.push(b'\n');
+                continue;
+            }
+            let listed = held.child(&entry.name).and_then(|child| {
+                self.line(&child, &entry.name)?;
+                child.is_dir()
+            });
+            match listed {
+                Ok(is_dir) if is_dir && self.args.recursive => below.push(entry.name),
+                Ok(_) => {}
+                Err(error) => {
+                    self.unknown(&entry.name);
+                    let slash: &[u8] = if path.ends_with(b"/") { b"" } else { b"/" };
+                    self.report(&[path, slash, &entry.name].concat(), &error);
+                }
+            }
+        }
+        if let Some(problem) = problem {
+            self.report(path, &problem);
+        }
+        Ok(Level { held, below: below.into_iter() })
+    }
+
+    /// One line. Nothing is added if there is an error.
+    fn line(&mut self, held: &Held<'_>, name: &[u8]) -> extol_vfs::Result<()> {
+        let attr = held.attr()?;
+        let target = match attr.kind {
+            FileKind::Symlink if self.args.long => Some(held.fs.readlink(held.ino)?),
+            _ => None,
+        };
+        let mut fields = String::new();
+        // Writing to a string cannot fail.
+        if self.args.inodes {
+            let _ = write!(fields, "{:>8} ", attr.id.ino);
+        }
+        if self.args.long {
+            let size = match attr.kind {
+                FileKind::CharDevice | FileKind::BlockDevice => {
+                    format!("{}, {}", attr.rdev.major, attr.rdev.minor)
+                }
+                _ => attr.size.to_string(),
+            };
+            let (mode, time) = (mode_text(&attr), time_text(attr.mtime.sec));
+            let _ =
+                write!(fields, "{mode} {:>3} {:>5} {:>5} {size:>10} {time} ", attr.nlink, attr.uid, attr.gid);
+        }
+        self.text.extend_from_slice(fields.as_bytes());
+        self.name(name);
+        if let Some(target) = target {
+            self.text.extend_from_slice(b" -> ");
+            self.name(&target);
+        }
+        self.text.push(b'\n');
+        Ok(())
+    }
+
+    /// The line for an entry whose inode cannot be read.
+    fn unknown(&mut self, name: &[u8]) {
+        let mut fields = String::new();
+        if self.args.inodes {
+            let _ = write!(fields, "{:>8} ", "?");
+        }
+        if self.args.long {
+            let _ = write!(fields, "?????????? {:>3} {:>5} {:>5} {:>10} {:>16} ", "?", "?", "?", "?", "?");
+        }
+        self.text.extend_from_slice(fields.as_bytes());
+        self.name(name);
+        self.text.push(b'\n');
+    }
+
+    /// A name as it is; a terminal gets a question mark for each character that would do something, and each byte that is
+    /// none.
+    fn name(&mut self, name: &[u8]) {
+        if !self.plain {
+            self.text.extend_from_slice(name);
+            return;
+        }
+        for chunk in name.utf8_chunks() {
+            let shown = chunk.valid().chars().map(|c| if is_active(c) { '?' } else { c });
+            let shown: String = shown.chain(chunk.invalid().iter().map(|_| '?')).collect();
+            self.text.extend_from_slice(shown.as_bytes());
+        }
     }
 }
 
@@ -195,7 +300,7 @@ fn cat_one(tree: &Tree, path: &OsStr) -> extol_vfs::Result<Result<()>> {
         if count == 0 {
             return Ok(Ok(()));
         }
-        if let Err(failure) = print(&buffer[..count]) {
+        if let Err(failure) = write(&buffer[..count]) {
             return Ok(Err(failure));
         }
         offset += count as u64;
@@ -205,6 +310,20 @@ fn cat_one(tree: &Tree, path: &OsStr) -> extol_vfs::Result<Result<()>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::{self, Command};
+
+    #[test]
+    fn a_terminal_is_told_nothing() {
+        let words = ["extol", "ls", "image"].map(OsString::from);
+        let Ok(Command::Ls(args)) = args::parse(&words) else { panic!("another command") };
+        let show = |plain| {
+            let mut listing = Listing { args: &args, headed: false, plain, text: Vec::new(), failed: false };
+            listing.name(b"a\x1b[2Jb\xffc\xc2\x9bd\ne \xe2\x80\xae\xc3\xbc");
+            listing.text
+        };
+        assert_eq!(show(false), b"a\x1b[2Jb\xffc\xc2\x9bd\ne \xe2\x80\xae\xc3\xbc");
+        assert_eq!(String::from_utf8(show(true)).unwrap(), "a?[2Jb?c?d?e ?\u{fc}");
+    }
 
     #[test]
     fn dates() {

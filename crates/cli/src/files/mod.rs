@@ -1,18 +1,24 @@
 //! Files of a volume that is not mounted: a small in-process user of the library.
 //!
 //! [`Tree`] opens the volume and finds paths on it; [`Held`] is an inode with the reference that keeps it. Commands that
-//! change nothing open the volume read-only, which writes nothing even if its journal is not empty. What a volume
-//! says is not believed: names that are no names, and directories inside themselves, are errors.
+//! change nothing open the volume read-only, which writes nothing even if its journal is not empty.
+//!
+//! What a volume says is not believed. A name that is none is an error. A directory with several names would let a walk
+//! grow with every level, or never end: a [`Trail`] enters each directory once, and no deeper than it can be named.
+//!
+//! On a damaged volume each command does what it can, says what it could not with its path, and fails in the end.
 
 mod copy;
 mod edit;
+mod keep;
 mod list;
 mod out;
+mod place;
 mod put;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -60,6 +66,12 @@ impl Tree {
     fn report(&mut self, what: impl std::fmt::Display, error: impl std::fmt::Display) {
         warn(format_args!("{what}: {error}"));
         self.failed = true;
+    }
+
+    /// Closes the volume; the command has failed if something was reported.
+    fn close_with(mut self, failed: bool) -> Result<()> {
+        self.failed |= failed;
+        self.close(Ok(()))
     }
 
     /// Closes the volume. `outcome` is how the command went otherwise.
@@ -156,23 +168,24 @@ impl<'t> Held<'t> {
         self.fs.lookup(self.ino, name).map(|attr| Self::adopt(self.fs, &attr))
     }
 
-    /// The entries without `.` and `..`, sorted by name.
-    fn entries(&self) -> extol_vfs::Result<Vec<DirEntry>> {
+    /// The entries without `.` and `..`, sorted by name: all that can be read, and what is wrong with the rest.
+    fn entries(&self) -> (Vec<DirEntry>, Option<FsError>) {
         let mut entries = Vec::new();
-        self.fs.readdir(self.ino, 0, &mut |entry| {
-            if !matches!(&*entry.name, b"." | b"..") {
+        let mut problem = None;
+        let read = self.fs.readdir(self.ino, 0, &mut |entry| {
+            if matches!(&*entry.name, b"." | b"..") {
+                return true;
+            }
+            if entry.name.is_empty() || entry.name.iter().any(|byte| matches!(byte, 0 | b'/')) {
+                let what = "a file name with a slash or NUL in it";
+                problem.get_or_insert(FsError::corrupt(what).in_inode(self.ino.into()));
+            } else {
                 entries.push(entry);
             }
             true
-        })?;
-        if entries
-            .iter()
-            .any(|entry| entry.name.is_empty() || entry.name.iter().any(|byte| matches!(byte, 0 | b'/')))
-        {
-            return Err(FsError::corrupt("a file name with a slash or NUL in it").in_inode(self.ino.into()));
-        }
+        });
         entries.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(entries)
+        (entries, problem.or(read.err()))
     }
 }
 
@@ -187,26 +200,60 @@ fn show(path: &OsStr) -> std::path::Display<'_> {
     Path::new(path).display()
 }
 
-/// The directories on the way down to where we are; refuses to enter one twice, or to go on for ever.
+/// A walk through directories, from its start down to where it is.
 #[derive(Default)]
-struct Trail(Vec<u32>);
+struct Trail {
+    /// All that were entered. (More than are open: a second name of one that is done is damage, too.)
+    met: HashSet<u32>,
+    /// The open ones: how long their names are.
+    open: Vec<usize>,
+    /// Length of the path.
+    len: usize,
+}
 
 /// Deepest directory that a recursive command enters.
 const MAX_DEPTH: usize = 4096;
+/// Longest path of one: sixteen times what the system's calls take.
+const MAX_PATH: usize = 64 << 10;
 
 impl Trail {
-    fn enter(&mut self, ino: u32) -> extol_vfs::Result<()> {
-        if self.0.contains(&ino) {
-            return Err(FsError::corrupt("a directory inside itself").in_inode(ino.into()));
-        }
-        if self.0.len() == MAX_DEPTH {
+    /// Enters a directory by a name of this length.
+    fn enter(&mut self, ino: u32, name_len: usize) -> extol_vfs::Result<()> {
+        if self.open.len() == MAX_DEPTH {
             return Err(FsError::NotSupported("directories nested more than 4096 deep"));
         }
-        self.0.push(ino);
+        if self.len + name_len + 1 > MAX_PATH {
+            return Err(FsError::NotSupported("paths of more than 64 KiB"));
+        }
+        if !self.met.insert(ino) {
+            return Err(FsError::corrupt("a directory has two names").in_inode(ino.into()));
+        }
+        self.open.push(name_len + 1);
+        self.len += name_len + 1;
         Ok(())
     }
 
     fn leave(&mut self) {
-        self.0.pop();
+        self.len -= self.open.pop().unwrap_or(0);
+    }
+}
+
+#[cfg(test)]
+mod trail_tests {
+    use super::*;
+
+    #[test]
+    fn a_walk_is_bounded() {
+        let mut trail = Trail::default();
+        trail.enter(2, 0).unwrap();
+        trail.enter(11, 3).unwrap();
+        assert!(matches!(trail.enter(2, 1), Err(FsError::Corrupt { inode: Some(2), .. })));
+        trail.leave();
+        assert!(matches!(trail.enter(11, 3), Err(FsError::Corrupt { inode: Some(11), .. })));
+        let deepest = (12..).take_while(|ino| trail.enter(*ino, 1).is_ok()).count();
+        assert_eq!(deepest, MAX_DEPTH - 1);
+        let mut trail = Trail::default();
+        let longest = (12..).take_while(|ino| trail.enter(*ino, 255).is_ok()).count();
+        assert_eq!(longest, MAX_PATH / 256);
     }
 }

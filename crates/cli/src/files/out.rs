@@ -1,24 +1,33 @@
 //! `extol cp`: out of the volume.
 //!
 //! A hostile volume must not make us write outside of the destination: what is there already is replaced, never written
-//! through, and a directory is entered only if it is one.
+//! through, and a directory is entered only if it is one (`place.rs`). Nor may it give its rights to anything here: what
+//! a copy keeps is in `keep.rs`.
+//!
+//! The tree is walked without recursion: a [`Level`] for each directory on the way down. What cannot be read is told, and the
+//! rest is copied.
 
-use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::File;
 use std::io;
+use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::vec;
 
-use extol_vfs::{Attr, FileKind, FsError, Seek, Timestamp};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
+use extol_vfs::{Attr, DirEntry, FileKind, FsError, Seek, Timestamp};
+use indicatif::ProgressBar;
+use rustix::fs::{FileType, Mode, Timespec, Timestamps};
+use rustix::io::Errno;
 
-use super::copy::{CHUNK, Copy, is_copied};
+use super::copy::CHUNK;
+use super::keep::{Attributes, Keep, Left};
+use super::place::{self, Id, Place, Target};
 use super::{Held, Trail, Tree, show};
 use crate::args::CpArgs;
-use crate::error::{Failure, Result};
-
-type Out = Copy<u32, PathBuf>;
+use crate::error::{Failure, Result, warn};
 
 /// Copies.
 pub fn cp(args: &CpArgs) -> Result<()> {
@@ -28,27 +37,37 @@ pub fn cp(args: &CpArgs) -> Result<()> {
     if paths.len() > 1 && !into {
         return Err(Failure::usage(format_args!("{} is no directory", dest.display())));
     }
+    let keep = Keep::of(args, umask())?;
+    let about = |error: io::Error| Failure::about(dest.display(), error);
+    let (base, name) = match (into, dest.file_name()) {
+        (true, _) => (Place::open(dest).map_err(about)?, None),
+        (false, Some(name)) => {
+            (Place::open(dest.parent().unwrap_or(Path::new("."))).map_err(about)?, Some(name))
+        }
+        (false, None) => return Err(Failure::usage(format_args!("{} is no name", dest.display()))),
+    };
     let mut tree = Tree::open(&args.source, &args.options, false)?;
-    let mut copy = Out::new();
+    let shown = if into { dest } else { dest.parent().unwrap_or(Path::new("")) };
+    let mut copy = Out::new(keep, base, shown);
     for path in paths {
-        let target = match Path::new(path).file_name() {
-            Some(name) if into => dest.join(name),
-            _ => dest.to_path_buf(),
-        };
-        let problems = match tree.find(path, false) {
-            Ok(held) => {
-                let mut problems = Vec::new();
-                copy_node(&mut copy, &held, &target, &mut Trail::default(), &mut problems);
-                problems
-            }
-            Err(error) => vec![format!("{}: {error}", show(path))],
-        };
-        for problem in problems {
-            tree.report("cp", problem);
+        let name = name.or(Path::new(path).file_name());
+        match tree.find(path, false) {
+            Ok(held) => copy.tree(held, name.map(OsStr::as_bytes)),
+            Err(error) => copy.report(show(path), error),
         }
     }
     copy.bar.finish_and_clear();
+    if let Some(line) = copy.left.line(args.archive) {
+        warn(line);
+    }
+    tree.failed |= copy.failed;
     tree.close(Ok(()))
+}
+
+fn umask() -> u32 {
+    let mask = rustix::process::umask(Mode::RWXU);
+    rustix::process::umask(mask);
+    mask.bits()
 }
 
 /// A failure on either side.
@@ -70,8 +89,8 @@ impl From<io::Error> for Problem {
     }
 }
 
-impl From<rustix::io::Errno> for Problem {
-    fn from(error: rustix::io::Errno) -> Self {
+impl From<Errno> for Problem {
+    fn from(error: Errno) -> Self {
         Self::Host(error.into())
     }
 }
@@ -85,121 +104,300 @@ impl std::fmt::Display for Problem {
     }
 }
 
-fn copy_node(copy: &mut Out, held: &Held<'_>, target: &Path, trail: &mut Trail, problems: &mut Vec<String>) {
-    if let Err(problem) = try_node(copy, held, target, trail, problems) {
-        problems.push(format!("{}: {problem}", target.display()));
-    }
+type Copied<T> = std::result::Result<T, Problem>;
+
+/// A directory that is being copied.
+struct Level<'t> {
+    held: Held<'t>,
+    attr: Attr,
+    left: vec::IntoIter<DirEntry>,
+    /// The copy was made now.
+    is_new: bool,
+    /// Where to go when it is done; `None` where the copy began.
+    above: Option<Id>,
 }
 
-fn try_node(
-    copy: &mut Out,
-    held: &Held<'_>,
-    target: &Path,
-    trail: &mut Trail,
-    problems: &mut Vec<String>,
-) -> std::result::Result<(), Problem> {
-    let attr = held.attr()?;
-    if attr.kind != FileKind::Directory {
-        if target.symlink_metadata().is_ok() {
-            fs::remove_file(target)?;
-        }
-        if attr.nlink > 1 {
-            if let Some(first) = copy.made.get(&attr.id.ino) {
-                return Ok(fs::hard_link(first, target)?);
-            }
-            copy.made.insert(attr.id.ino, target.to_path_buf());
+/// A copy under way.
+struct Out {
+    keep: Keep,
+    left: Left,
+    /// Where all copies go.
+    base: Place,
+    /// How the user calls that.
+    shown: PathBuf,
+    /// The place that we are in, and its path from the base, with the name that is being copied.
+    here: Option<Place>,
+    path: PathBuf,
+    /// Files with several names: where the first one was put, and as what.
+    made: HashMap<u32, (PathBuf, Id)>,
+    bar: ProgressBar,
+    buffer: Vec<u8>,
+    is_root: bool,
+    failed: bool,
+}
+
+impl Out {
+    fn new(keep: Keep, base: Place, shown: &Path) -> Self {
+        Self {
+            keep,
+            left: Left::default(),
+            base,
+            shown: shown.to_owned(),
+            here: None,
+            path: PathBuf::new(),
+            made: HashMap::new(),
+            bar: crate::progress::bytes("copying"),
+            buffer: vec![0; CHUNK],
+            is_root: rustix::process::geteuid().is_root(),
+            failed: false,
         }
     }
-    match attr.kind {
-        FileKind::Directory => {
-            if !target.symlink_metadata().is_ok_and(|metadata| metadata.is_dir()) {
-                fs::DirBuilder::new().mode(0o700).create(target)?;
-            }
-            trail.enter(held.ino)?;
-            for entry in held.entries()? {
-                let target = target.join(OsStr::from_bytes(&entry.name));
-                match held.child(&entry.name) {
-                    Ok(child) => copy_node(copy, &child, &target, trail, problems),
-                    Err(error) => problems.push(format!("{}: on the volume: {error}", target.display())),
+
+    fn report(&mut self, what: impl std::fmt::Display, problem: impl std::fmt::Display) {
+        self.bar.suspend(|| warn(format_args!("{what}: {problem}")));
+        self.failed = true;
+    }
+
+    /// Reports what is about the name that is being copied.
+    fn problem(&mut self, problem: impl Into<Problem>) {
+        let path = self.shown.join(&self.path);
+        self.report(path.display(), problem.into());
+    }
+
+    fn here(&self) -> io::Result<&Place> {
+        self.here.as_ref().ok_or_else(|| io::Error::other("the destination is gone"))
+    }
+
+    /// Copies what `held` is and all that is in it, as `name`; without one, what is in it.
+    fn tree(&mut self, held: Held<'_>, name: Option<&[u8]>) {
+        self.path = name.map(OsStr::from_bytes).map(PathBuf::from).unwrap_or_default();
+        self.here = None;
+        let mut trail = Trail::default();
+        let mut levels = Vec::new();
+        match self.base.again() {
+            Ok(base) => self.here = Some(base),
+            Err(error) => return self.problem(error),
+        }
+        match self.node(held, name, &mut trail) {
+            Ok(level) => levels.extend(level),
+            Err(problem) => self.problem(problem),
+        }
+        while let Some(level) = levels.last_mut() {
+            let Some(entry) = level.left.next() else {
+                let Some(level) = levels.pop() else { return };
+                trail.leave();
+                if let Err(problem) = self.leave(&level) {
+                    self.problem(problem);
                 }
+                if self.here.is_none() {
+                    return;
+                }
+                self.path.pop();
+                continue;
+            };
+            self.path.push(OsStr::from_bytes(&entry.name));
+            let child = level.held.child(&entry.name).map_err(Problem::from);
+            match child.and_then(|child| self.node(child, Some(&entry.name), &mut trail)) {
+                Ok(Some(below)) => {
+                    levels.push(below);
+                    continue;
+                }
+                Ok(None) => {}
+                Err(problem) => self.problem(problem),
             }
-            trail.leave();
+            self.path.pop();
         }
-        FileKind::Regular => copy_contents(copy, held, &attr, target)?,
-        FileKind::Symlink => {
-            std::os::unix::fs::symlink(OsStr::from_bytes(&held.fs.readlink(held.ino)?), target)?;
-        }
-        FileKind::CharDevice => make_special(target, FileType::CharacterDevice, &attr)?,
-        FileKind::BlockDevice => make_special(target, FileType::BlockDevice, &attr)?,
-        FileKind::Fifo => make_special(target, FileType::Fifo, &attr)?,
-        FileKind::Socket => make_special(target, FileType::Socket, &attr)?,
     }
-    copy_attributes(copy, held, &attr, target)
-}
 
-fn make_special(target: &Path, kind: FileType, attr: &Attr) -> rustix::io::Result<()> {
-    let device = rustix::fs::makedev(attr.rdev.major, attr.rdev.minor);
-    rustix::fs::mknodat(CWD, target, kind, Mode::from_raw_mode(0o600), device)
-}
+    /// Copies one thing; of a directory, gives what is to be copied into it.
+    fn node<'t>(
+        &mut self,
+        held: Held<'t>,
+        name: Option<&[u8]>,
+        trail: &mut Trail,
+    ) -> Copied<Option<Level<'t>>> {
+        let attr = held.attr()?;
+        match (attr.kind, name) {
+            (FileKind::Directory, name) => self.directory(held, attr, name, trail).map(Some),
+            (_, Some(name)) => self.no_directory(&held, &attr, name).map(|()| None),
+            (_, None) => Err(FsError::NotADirectory.into()),
+        }
+    }
 
-fn copy_contents(
-    copy: &mut Out,
-    held: &Held<'_>,
-    attr: &Attr,
-    target: &Path,
-) -> std::result::Result<(), Problem> {
-    let file = File::options().write(true).create_new(true).mode(0o600).open(target)?;
-    file.set_len(attr.size)?;
-    let reader = held.reader();
-    let mut offset = 0;
-    while offset < attr.size {
-        let start = match held.fs.seek(held.ino, offset, Seek::Data) {
-            Ok(start) => start,
-            Err(FsError::NoDataThere) => break,
-            Err(error) => return Err(error.into()),
+    fn directory<'t>(
+        &mut self,
+        held: Held<'t>,
+        attr: Attr,
+        name: Option<&[u8]>,
+        trail: &mut Trail,
+    ) -> Copied<Level<'t>> {
+        trail.enter(held.ino, name.map_or(0, <[u8]>::len))?;
+        let entered = match name {
+            Some(name) => self.here().and_then(|here| Ok((here.enter(name)?, Some(here.id)))),
+            None => self.here().and_then(|here| Ok(((here.again()?, false), None))),
         };
-        // A position that does not move on would keep us here for ever.
-        let end = held.fs.seek(held.ino, start, Seek::Hole)?.min(attr.size);
-        if start < offset || end <= start {
-            break;
+        let ((place, is_new), above) = entered.inspect_err(|_| trail.leave())?;
+        self.here = Some(place);
+        let (entries, problem) = held.entries();
+        if let Some(problem) = problem {
+            self.problem(problem);
         }
-        offset = start;
-        while offset < end {
-            let want = usize::try_from(end - offset).unwrap_or(CHUNK).min(CHUNK);
-            let count = reader.read(offset, &mut copy.buffer[..want])?;
-            if count == 0 {
-                return Err(FsError::Io("the file ended early".into()).into());
-            }
-            file.write_all_at(&copy.buffer[..count], offset)?;
-            offset += count as u64;
-            copy.bar.inc(count as u64);
-        }
+        Ok(Level { held, attr, left: entries.into_iter(), is_new, above })
     }
-    Ok(())
-}
 
-fn copy_attributes(
-    copy: &Out,
-    held: &Held<'_>,
-    attr: &Attr,
-    target: &Path,
-) -> std::result::Result<(), Problem> {
-    if copy.is_root {
-        std::os::unix::fs::lchown(target, Some(attr.uid), Some(attr.gid))?;
+    /// A directory is done: its attributes, which what was made in it would have changed.
+    fn leave(&mut self, level: &Level<'_>) -> Copied<()> {
+        let Some(place) = self.here.take() else { return Ok(()) };
+        if let Some(above) = level.above {
+            self.here = Some(place.up(above)?);
+        }
+        let attributes = if level.is_new { self.keep.new } else { self.keep.there };
+        self.attributes(&level.held, &level.attr, &place.as_fd(), attributes, level.is_new)
     }
-    if attr.kind != FileKind::Symlink {
-        // Without the right owner, set-id bits would mean something else.
-        let mask = if copy.is_root { 0o7777 } else { 0o1777 };
-        fs::set_permissions(target, fs::Permissions::from_mode(u32::from(attr.perm & mask)))?;
+
+    fn no_directory(&mut self, held: &Held<'_>, attr: &Attr, name: &[u8]) -> Copied<()> {
+        let shared = attr.nlink > 1 && self.keep.new.links;
+        if shared && let Some((first, id)) = self.made.get(&held.ino) {
+            // (Where it cannot have another name, it is copied once more.)
+            if self.base.link(first, *id, self.here()?, name).is_ok() {
+                return Ok(());
+            }
+        }
+        match attr.kind {
+            FileKind::Directory => Err(FsError::IsADirectory.into()),
+            FileKind::Regular => self.regular(held, attr, name, shared),
+            FileKind::Symlink => {
+                let node = self.here()?.symlink(name, &held.fs.readlink(held.ino)?)?;
+                self.attributes(held, attr, &node, self.keep.new, true)
+            }
+            FileKind::CharDevice => self.device(held, attr, name, FileType::CharacterDevice),
+            FileKind::BlockDevice => self.device(held, attr, name, FileType::BlockDevice),
+            FileKind::Fifo => self.special(held, attr, name, FileType::Fifo),
+            FileKind::Socket => self.special(held, attr, name, FileType::Socket),
+        }
     }
-    for name in held.fs.listxattr(held.ino)?.into_iter().filter(|name| is_copied(name)) {
-        let value = held.fs.getxattr(held.ino, &name)?;
-        let name: OsString = OsStr::from_bytes(&name).to_owned();
-        // Not every file system keeps them, and not everybody may set them.
-        let _ = rustix::fs::lsetxattr(target, name.as_os_str(), &value, XattrFlags::empty());
+
+    fn device(&mut self, held: &Held<'_>, attr: &Attr, name: &[u8], kind: FileType) -> Copied<()> {
+        let left_out = match self.keep.devices {
+            false => true,
+            true => match self.special(held, attr, name, kind) {
+                Err(Problem::Host(e)) if !self.is_root && e.kind() == io::ErrorKind::PermissionDenied => true,
+                made => return made,
+            },
+        };
+        self.left.devices += u64::from(left_out);
+        Ok(())
     }
-    let spec = |time: Timestamp| Timespec { tv_sec: time.sec, tv_nsec: time.nsec.into() };
-    let times = Timestamps { last_access: spec(attr.atime), last_modification: spec(attr.mtime) };
-    rustix::fs::utimensat(CWD, target, &times, AtFlags::SYMLINK_NOFOLLOW)?;
-    Ok(())
+
+    fn special(&mut self, held: &Held<'_>, attr: &Attr, name: &[u8], kind: FileType) -> Copied<()> {
+        let device = rustix::fs::makedev(attr.rdev.major, attr.rdev.minor);
+        let node = self.here()?.special(name, kind, device)?;
+        self.attributes(held, attr, &node, self.keep.new, true)
+    }
+
+    fn regular(&mut self, held: &Held<'_>, attr: &Attr, name: &[u8], shared: bool) -> Copied<()> {
+        let file = self.here()?.file(name)?;
+        if shared {
+            self.made.insert(held.ino, (self.path.clone(), place::file_id(&file)?));
+        }
+        let copied = self.contents(held, attr, &file);
+        let attributes = self.attributes(held, attr, &file.as_fd(), self.keep.new, true);
+        copied.and(attributes)
+    }
+
+    /// Copies data up to an error, and no more than that is there then.
+    fn contents(&mut self, held: &Held<'_>, attr: &Attr, file: &File) -> Copied<()> {
+        let mut offset = 0;
+        let copied = self.pieces(held, attr, file, &mut offset);
+        file.set_len(if copied.is_ok() { attr.size } else { offset })?;
+        copied
+    }
+
+    fn pieces(&mut self, held: &Held<'_>, attr: &Attr, file: &File, offset: &mut u64) -> Copied<()> {
+        let reader = held.reader();
+        while *offset < attr.size {
+            let start = match held.fs.seek(held.ino, *offset, Seek::Data) {
+                Ok(start) => start,
+                Err(FsError::NoDataThere) => break,
+                Err(error) => return Err(error.into()),
+            };
+            // A position that does not move on would keep us here for ever.
+            let end = held.fs.seek(held.ino, start, Seek::Hole)?.min(attr.size);
+            if start < *offset || end <= start {
+                break;
+            }
+            *offset = start;
+            while *offset < end {
+                let want = usize::try_from(end - *offset).unwrap_or(CHUNK).min(CHUNK);
+                let count = reader.read(*offset, &mut self.buffer[..want])?;
+                if count == 0 {
+                    return Err(FsError::Io("the file ended early".into()).into());
+                }
+                file.write_all_at(&self.buffer[..count], *offset)?;
+                *offset += count as u64;
+                self.bar.inc(count as u64);
+            }
+        }
+        Ok(())
+    }
+
+    fn attributes(
+        &mut self,
+        held: &Held<'_>,
+        attr: &Attr,
+        target: &impl Target,
+        attributes: Attributes,
+        is_new: bool,
+    ) -> Copied<()> {
+        let owned = attributes.ownership && self.chown(attr, target)?;
+        if attr.kind != FileKind::Symlink && (is_new || attributes.mode) {
+            let mode = self.keep.mode(attributes, attr.perm, owned);
+            // (Of a directory, the sticky bit and the group of new files go without saying so.)
+            let set_ids = attr.kind == FileKind::Regular && u32::from(attr.perm) & 0o6000 & !mode != 0;
+            self.left.set_ids += u64::from(set_ids);
+            target.chmod(mode)?;
+        }
+        self.xattrs(held, target, attributes, is_new)?;
+        if attributes.timestamps {
+            let spec = |time: Timestamp| Timespec { tv_sec: time.sec, tv_nsec: time.nsec.into() };
+            let times = Timestamps { last_access: spec(attr.atime), last_modification: spec(attr.mtime) };
+            target.set_times(&times)?;
+        }
+        Ok(())
+    }
+
+    /// False if only root could.
+    fn chown(&mut self, attr: &Attr, target: &impl Target) -> Copied<bool> {
+        let given = target.chown(attr.uid, attr.gid);
+        if !self.is_root && matches!(given, Err(Errno::PERM | Errno::INVAL)) {
+            self.left.owners += 1;
+            return Ok(false);
+        }
+        given?;
+        Ok(true)
+    }
+
+    fn xattrs(
+        &mut self,
+        held: &Held<'_>,
+        target: &impl Target,
+        attributes: Attributes,
+        is_new: bool,
+    ) -> Copied<()> {
+        let mut lists = false;
+        let mut refused = false;
+        for name in held.fs.listxattr(held.ino)? {
+            if self.keep.xattr(attributes, is_new, &name) {
+                let value = held.fs.getxattr(held.ino, &name)?;
+                // Not every file system keeps them, and not every user may set them.
+                refused |= target.set_xattr(OsStr::from_bytes(&name), &value).is_err();
+            } else if is_new {
+                lists |= name.starts_with(b"system.posix_acl_");
+                self.left.capabilities += u64::from(name == b"security.capability");
+            }
+        }
+        self.left.access_lists += u64::from(lists);
+        self.left.xattrs += u64::from(refused && attributes.xattr);
+        Ok(())
+    }
 }

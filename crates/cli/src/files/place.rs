@@ -64,7 +64,9 @@ impl Place {
     fn open_at(dir: BorrowedFd<'_>, name: &OsStr, how: OFlags) -> io::Result<Self> {
         let fd = match rustix::fs::openat(dir, name, DIRECTORY | OFlags::RDONLY | how, Mode::empty()) {
             // To make something in it, one need not be able to read it.
-            Err(Errno::ACCESS) => rustix::fs::openat(dir, name, DIRECTORY | OFlags::PATH | how, Mode::empty()),
+            Err(Errno::ACCESS) => {
+                rustix::fs::openat(dir, name, DIRECTORY | OFlags::PATH | how, Mode::empty())
+            }
             opened => opened,
         }?;
         let id = id_of(&fd)?;
@@ -183,13 +185,17 @@ pub(super) trait Target {
     fn set_times(&self, times: &Timestamps) -> rustix::io::Result<()>;
 }
 
-fn ids(uid: u32, gid: u32) -> (Option<Uid>, Option<Gid>) {
-    (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))
+/// The number that means "none" is no owner.
+fn ids(uid: u32, gid: u32) -> rustix::io::Result<(Option<Uid>, Option<Gid>)> {
+    if uid == u32::MAX || gid == u32::MAX {
+        return Err(Errno::INVAL);
+    }
+    Ok((Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid))))
 }
 
 impl Target for BorrowedFd<'_> {
     fn chown(&self, uid: u32, gid: u32) -> rustix::io::Result<()> {
-        let (uid, gid) = ids(uid, gid);
+        let (uid, gid) = ids(uid, gid)?;
         rustix::fs::fchown(self, uid, gid)
     }
 
@@ -208,7 +214,7 @@ impl Target for BorrowedFd<'_> {
 
 impl Target for Node {
     fn chown(&self, uid: u32, gid: u32) -> rustix::io::Result<()> {
-        let (uid, gid) = ids(uid, gid);
+        let (uid, gid) = ids(uid, gid)?;
         rustix::fs::chownat(&self.0, "", uid, gid, AtFlags::EMPTY_PATH)
     }
 

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use extol::Stats;
 use extol_journal::fast::FastCommitStats;
 use extol_service::Distribution;
+use extol_vfs::plain_lines;
 
 #[derive(Default)]
 struct Page(String);
@@ -44,9 +45,9 @@ impl Page {
     }
 }
 
-/// A label's value as the format wants it.
+/// A label's value as the format wants it, and whatever shows the page.
 fn escape(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    plain_lines(text).replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 /// About 1 us to 69 s, in seconds.

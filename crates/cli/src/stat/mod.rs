@@ -9,7 +9,7 @@ mod text;
 mod watch;
 
 use crate::args::StatArgs;
-use crate::error::{Failure, Result, print};
+use crate::error::{Failure, Result, print, print_json};
 use crate::live::Live;
 
 pub use text::{free_percent, time};
@@ -23,7 +23,7 @@ pub fn run(args: &StatArgs) -> Result<()> {
         return watch::run(&live, seconds, args.json);
     }
     if args.json {
-        return print(json(&live.json()?)? + "\n");
+        return print_json(json(&live.json()?)? + "\n");
     }
     let stats = live.stats()?;
     print(text::render(&stats, live.transport()?))

@@ -8,7 +8,7 @@ use extol::Stats;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::text;
-use crate::error::{Failure, Result, print};
+use crate::error::{Failure, Result, print, print_json};
 use crate::live::Live;
 
 /// How long a signal may go unnoticed.
@@ -87,7 +87,7 @@ pub fn run(live: &Live, seconds: f64, json: bool) -> Result<()> {
     while !stop.load(Ordering::Relaxed) {
         let now = Instant::now();
         if json {
-            print(live.json()? + "\n")?;
+            print_json(live.json()? + "\n")?;
         } else {
             let stats = live.stats()?;
             let mut screen = String::new();

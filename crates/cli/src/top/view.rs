@@ -32,7 +32,7 @@ impl View {
     /// A mount on `dir`, looked at every `seconds`.
     pub fn new(dir: &str, seconds: f64) -> Self {
         Self {
-            dir: dir.to_owned(),
+            dir: extol_vfs::plain(dir).into_owned(),
             period: Duration::from_secs_f64(seconds.clamp(0.1, 3600.0)),
             paused: false,
             last: None,

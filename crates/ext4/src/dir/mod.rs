@@ -94,9 +94,15 @@ fn look_in(buf: &Buf, shape: &Shape<'_>, name: &[u8]) -> Result<Scan> {
     Ok(scan)
 }
 
-/// Looks for a name in one leaf; a hole has none.
+/// Looks for a name in one leaf; a hole has none. In a damaged one it may be found, but it is never missing.
 fn scan_leaf(blocks: &mut Blocks<'_, '_>, lblk: u32, name: &[u8]) -> Result<Place> {
-    let Some(buf) = blocks.leaf(lblk)? else { return Ok(Place::Vacant(None)) };
+    let Some((buf, problem)) = blocks.leaf_to_list(lblk)? else { return Ok(Place::Vacant(None)) };
+    if let Some(problem) = problem {
+        let found =
+            leaf::scan(blocks.shape.area(&buf.data()), &blocks.shape, name).ok().and_then(|s| s.found);
+        let hit = found.filter(|hit| blocks.shape.inode(hit.ino).is_ok()).ok_or(problem)?;
+        return Ok(Place::Found(Found { buf, kind: BlockKind::Leaf, hit }));
+    }
     let scan = look_in(&buf, &blocks.shape, name)?;
     Ok(match scan.found {
         Some(hit) => Place::Found(Found { buf, kind: BlockKind::Leaf, hit }),

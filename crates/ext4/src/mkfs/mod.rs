@@ -34,6 +34,7 @@ pub use summary::Summary;
 use config::Config;
 use extol_device::{BlockDevice, DeviceError};
 use extol_ondisk::Incompat;
+use extol_vfs::plain;
 use plan::Plan;
 
 /// Why a volume could not be made.
@@ -140,6 +141,6 @@ pub fn existing_contents(device: &dyn BlockDevice) -> Option<String> {
     Some(if label.is_empty() {
         format!("an {kind} file system")
     } else {
-        format!("an {kind} file system labelled '{label}'")
+        format!("an {kind} file system labelled '{}'", plain(&label))
     })
 }

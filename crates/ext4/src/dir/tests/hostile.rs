@@ -120,7 +120,15 @@ fn a_bad_entry_hides_nothing_but_itself() {
             assert!(is_corrupt(outcome), "{shape:?}, {step} at a time");
             assert_eq!(names.len(), lab.model.len(), "{shape:?}, {step} at a time");
         }
-        assert!(is_corrupt(dir::lookup(&lab.vol, &lab.dir, &bad)), "{shape:?}");
+        for name in lab.model.keys() {
+            let found = dir::lookup(&lab.vol, &lab.dir, name);
+            assert!(if *name == bad { is_corrupt(found) } else { found.unwrap().is_some() }, "{shape:?}");
+        }
+        let mut lab = lab;
+        for name in lab.model.keys().filter(|name| **name != bad).cloned().collect::<Vec<_>>() {
+            lab.remove(&name).unwrap();
+        }
+        assert!(is_corrupt(dir::is_empty(&lab.vol, &lab.dir)) || !dir::is_empty(&lab.vol, &lab.dir).unwrap());
     }
 }
 
