@@ -51,3 +51,8 @@ if [ "${1:-}" != demo ] && command -v rustup >/dev/null; then
     cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt
     cargo clippy --version >/dev/null 2>&1 || rustup component add clippy
 fi
+# Two to three minutes on two processors, once.
+if [ "${1:-}" != demo ] && ! cargo deny --version >/dev/null 2>&1; then
+    echo "installing cargo-deny"
+    cargo install --locked --quiet cargo-deny
+fi

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What `make test` runs: formatting, lints, documentation, and all tests. One profile, so nothing is compiled twice
+# What `make test` runs: formatting, lints, licences of crates, documentation, and all tests. One profile, so nothing is compiled twice
 # but by clippy.
 #
 #   EXTOL_NO_SKIP=1   a test whose needs the machine does not meet fails instead of being skipped
@@ -24,6 +24,10 @@ step "lints"
 cargo clippy --workspace --all-targets --quiet -- -D warnings
 # A build of its own: every lock is the model checker's.
 cargo clippy --workspace --features extol-journal/model --test model --quiet -- -D warnings
+
+step "crates of others"
+# Nothing is fetched but what a build for this machine and the model need, which the steps before have fetched.
+cargo deny --offline --locked check --hide-inclusion-graph licenses bans sources
 
 step "documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet

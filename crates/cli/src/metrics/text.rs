@@ -258,5 +258,6 @@ mod tests {
     #[test]
     fn labels_are_escaped() {
         assert_eq!(escape("a\"b\\c\nd"), "a\\\"b\\\\c\\nd");
+        assert_eq!(escape("\u{1b}[2J\u{9b}"), "\\\\u{1b}[2J\\\\u{9b}");
     }
 }
