@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -64,10 +64,16 @@ pub fn cp(args: &CpArgs) -> Result<()> {
     tree.close(Ok(()))
 }
 
+/// The mask of this process. The system call can only change it, for all threads.
 fn umask() -> u32 {
-    let mask = rustix::process::umask(Mode::RWXU);
-    rustix::process::umask(mask);
-    mask.bits()
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let told =
+        status.lines().find_map(|line| u32::from_str_radix(line.strip_prefix("Umask:")?.trim(), 8).ok());
+    told.unwrap_or_else(|| {
+        let mask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
+        rustix::process::umask(mask);
+        mask.bits()
+    })
 }
 
 /// A failure on either side.
@@ -357,13 +363,13 @@ impl Out {
             self.left.set_ids += u64::from(set_ids);
             target.chmod(mode)?;
         }
-        self.xattrs(held, target, attributes, is_new)?;
+        let xattrs = self.xattrs(held, target, attributes, is_new);
         if attributes.timestamps {
             let spec = |time: Timestamp| Timespec { tv_sec: time.sec, tv_nsec: time.nsec.into() };
             let times = Timestamps { last_access: spec(attr.atime), last_modification: spec(attr.mtime) };
             target.set_times(&times)?;
         }
-        Ok(())
+        xattrs
     }
 
     /// False if only root could.

@@ -1,9 +1,12 @@
 //! One bad entry, inode or block hides nothing but itself.
 
 use super::{NEEDS, bin, extol_in_part, made_by, text};
+use extol::{Ext4, FsError, MountOptions};
+use extol_device::{FileDevice, OpenOptions};
 use extol_testkit::{ExtolMount, Image, KernelMount, Need, Scratch, debugfs, require, run, run_ok, tool};
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 const MOUNTS: [Need; 3] = [Need::Loop, Need::Fuse, Need::Kernel("ext4")];
@@ -116,6 +119,21 @@ fn a_bad_entry() {
     assert!(!left.output.contains("-rw"), "{}", left.output);
 }
 
+/// A user of the library gets so many entries, and then the error.
+fn in_the_library(image: &Image, left: usize, what: &str) {
+    let device = FileDevice::open(&image.path, &OpenOptions::read_only()).unwrap();
+    let options = MountOptions { read_only: true, ..MountOptions::default() };
+    let fs = Ext4::open(Arc::new(device), &options).unwrap();
+    let mut listed: Vec<_> = fs.read_dir("/d").unwrap().collect();
+    assert!(matches!(listed.pop(), Some(Err(FsError::Corrupt { .. }))), "{what}");
+    assert_eq!(listed.iter().filter(|entry| entry.is_ok()).count(), left, "{what}");
+    assert_eq!(listed.len(), left, "{what}");
+    let walked: Vec<_> = fs.walk("/d").unwrap().collect();
+    let whole = walked.iter().filter(|item| item.is_ok()).count();
+    assert_eq!((whole, walked.len()), (left + 1, left + 2), "{what}");
+    fs.unmount().unwrap();
+}
+
 /// A block in the middle, of a directory with and without an index, and the index itself.
 #[test]
 fn a_bad_block() {
@@ -147,6 +165,7 @@ fn a_bad_block() {
         );
         assert!(listed.stderr.contains("extol: /d: corrupt volume"), "{what}: {}", listed.stderr);
 
+        in_the_library(&image, left, &what);
         let kernel = KernelMount::mount(&image, &scratch.dir("kernel"), &["ro"]);
         let (by_kernel, _) = names(&kernel.path().join("d"));
         kernel.unmount();

@@ -138,8 +138,14 @@ impl DirItem {
     }
 }
 
+/// Deepest directory that a walk enters, and its longest path: sixteen times what the system's calls take. Each open
+/// directory keeps its path, and a volume can hold a chain of as many directories as it has inodes.
+const MAX_DEPTH: usize = 4096;
+const MAX_PATH: usize = 64 << 10;
+
 /// Everything below a path, depth first, directories before what is in them. Names that vanish during the walk are
-/// left out; other errors are shown and the walk goes on.
+/// left out; other errors are shown and the walk goes on. A directory with a second name is shown as an error, and so
+/// is what lies more than 4096 directories or 64 KiB of names below the start.
 #[derive(Debug)]
 pub struct Walk {
     /// What to show first.
@@ -159,6 +165,9 @@ impl Walk {
         let attr = node.attr()?;
         let depth = self.open.len();
         if node.kind() == FileKind::Directory {
+            if depth >= MAX_DEPTH || path.as_os_str().len() > MAX_PATH {
+                return Err(FsError::NotSupported("walking so deep"));
+            }
             if !self.met.insert(node.ino()) {
                 return Err(FsError::corrupt("a directory has two names").in_inode(node.ino().into()));
             }

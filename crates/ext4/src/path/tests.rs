@@ -209,6 +209,23 @@ fn directories() {
 }
 
 #[test]
+fn walks_are_bounded() {
+    let fs = volume();
+    let (name, who) = ([b'n'; 255], Creds::default());
+    let mut dir = fs.root();
+    for _ in 0..300 {
+        dir = fs.create(dir, &name, NewNode::Directory, 0o755, 0, who).unwrap().id.ino;
+    }
+    let walked: Vec<_> = fs.walk("/").unwrap().collect();
+    let (last, rest) = walked.split_last().unwrap();
+    assert!(matches!(last, Err(FsError::NotSupported(_))), "{last:?}");
+    // (And lost+found.)
+    let found = rest.iter().filter(|item| item.is_ok()).count();
+    assert!((256..259).contains(&found), "{found}");
+    fs.unmount().unwrap();
+}
+
+#[test]
 fn links() {
     let fs = volume();
     fs.create_dir_all("/a/b").unwrap();
