@@ -91,7 +91,7 @@ pub fn remount(dir: &Path, lists: &[String], sloppy: bool, fake: bool, verbose: 
 
 /// The kernel's side of a mount, from the words of mountinfo.
 fn config_of(words: &[String]) -> MountConfig {
-    let mut config = MountConfig::default();
+    let mut config = MountConfig { flags: Vec::new(), ..MountConfig::default() };
     for word in words {
         if word == "ro" {
             config.read_only = true;
@@ -174,6 +174,11 @@ mod tests {
         assert_eq!(wish.words, ["ro", "noatime", "commit=9"]);
         let wish = ask("ro,noatime", "rw,relatime").unwrap();
         assert_eq!((wish.config.read_only, &wish.config.flags[..]), (false, &[MountFlag::RelAtime][..]));
+        // What makes a mount safe for others can be had later, and taken off by a later word.
+        let wish = ask("rw,relatime", "user,exec").unwrap();
+        assert_eq!(wish.config.flags, [MountFlag::NoDev, MountFlag::NoSuid, MountFlag::RelAtime]);
+        let wish = ask("rw,nosuid,nodev,relatime", "owner,allow_suid,allow_dev").unwrap();
+        assert_eq!(wish.config.flags, [MountFlag::RelAtime]);
         // What mount(8) hands back changes nothing.
         let wish = ask(now, &format!("{now},remount")).unwrap();
         assert_eq!(wish.config.flags, shown(now).flags);

@@ -90,7 +90,8 @@ pub struct MountConfig {
     /// Over io_uring: while one thread asks alone, its processors are kept from sleeping for so long after each request;
     /// zero: never.
     pub halt_poll: Duration,
-    /// Flags of mount(2).
+    /// Flags of mount(2). `nosuid` and `nodev` unless they are taken off: the owner of an image decides what
+    /// lies on it, and must not become another user by that where root mounts it.
     pub flags: Vec<MountFlag>,
 }
 
@@ -110,7 +111,7 @@ impl Default for MountConfig {
             io_uring: None,
             max_threads: 64,
             halt_poll: HALT_POLL,
-            flags: Vec::new(),
+            flags: MountFlag::SAFE.to_vec(),
         }
     }
 }
@@ -132,8 +133,11 @@ impl MountConfig {
             "noio_uring" => self.io_uring = Some(false),
             "acl" => self.posix_acl = true,
             "noacl" => self.posix_acl = false,
-            "defaults" | "auto" | "noauto" | "user" | "nouser" | "users" | "owner" | "group" | "_netdev"
-            | "nofail" | "silent" | "loud" | "nomand" => {}
+            // As mount(8) has it; what follows in the list may take it off again.
+            "user" | "users" => self.set_flags(&[MountFlag::NoExec, MountFlag::NoSuid, MountFlag::NoDev]),
+            "owner" | "group" => self.set_flags(&MountFlag::SAFE),
+            "defaults" | "auto" | "noauto" | "nouser" | "_netdev" | "nofail" | "silent" | "loud"
+            | "nomand" => {}
             _ => {
                 if let Some(source) = option.strip_prefix("fsname=") {
                     self.source = source.into();
@@ -156,8 +160,9 @@ impl MountConfig {
 
     fn accept_flag(&mut self, option: &str) -> bool {
         let (flag, on) = match option {
-            "suid" => (MountFlag::NoSuid, false),
-            "dev" => (MountFlag::NoDev, false),
+            // mount(8) keeps `suid` and `dev` from its helpers, because Linux's own mounts have them anyway.
+            "suid" | "allow_suid" => (MountFlag::NoSuid, false),
+            "dev" | "allow_dev" => (MountFlag::NoDev, false),
             "exec" => (MountFlag::NoExec, false),
             "atime" => (MountFlag::NoAtime, false),
             "diratime" => (MountFlag::NoDirAtime, false),
@@ -177,6 +182,11 @@ impl MountConfig {
             self.flags.push(flag);
         }
         true
+    }
+
+    fn set_flags(&mut self, flags: &[MountFlag]) {
+        self.flags.retain(|flag| !flags.contains(flag));
+        self.flags.extend(flags);
     }
 
     /// The flags of mount(2).
@@ -219,6 +229,8 @@ pub enum MountFlag {
 }
 
 impl MountFlag {
+    /// What mounts have that were not asked to do without.
+    const SAFE: [Self; 2] = [Self::NoSuid, Self::NoDev];
     const ALL: [Self; 11] = [
         Self::NoSuid,
         Self::NoDev,
@@ -299,5 +311,28 @@ mod tests {
         assert_eq!(config.kernel_flags(), MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV);
         assert_eq!((config.source.as_str(), config.io_uring), ("a,b", Some(true)));
         assert!(config.accept("noio_uring") && config.io_uring == Some(false));
+    }
+
+    /// Set-id programs and devices work only where they were asked for, and the last word counts.
+    #[test]
+    fn set_id_bits_and_devices_are_asked_for() {
+        for (list, expected) in [
+            ("", "nosuid nodev"),
+            ("defaults,rw", "nosuid nodev"),
+            ("suid", "nodev"),
+            ("suid,dev", ""),
+            ("allow_suid,allow_dev", ""),
+            ("suid,nosuid,dev", "nosuid"),
+            ("suid,dev,user", "noexec nosuid nodev"),
+            ("users,exec", "nosuid nodev"),
+            ("user,suid,dev,exec", ""),
+            ("suid,dev,owner", "nosuid nodev"),
+            ("group,dev", "nosuid"),
+        ] {
+            let mut config = MountConfig::default();
+            assert!(list.split(',').filter(|word| !word.is_empty()).all(|word| config.accept(word)));
+            let names: Vec<_> = config.flags.iter().map(|flag| flag.name()).collect();
+            assert_eq!(names.join(" "), expected, "{list}");
+        }
     }
 }

@@ -56,12 +56,13 @@ impl Subject {
                 KernelMount::try_mount(image, dir, &options).map(Mounted::Kernel)
             }
             Self::Fuse2fs => {
-                let options = [&["allow_other", "default_permissions"], options].concat();
+                // As Linux mounts, if it is not told otherwise.
+                let options = [&["allow_other", "default_permissions", "suid", "dev"], options].concat();
                 Ok(Mounted::Fuse2fs(Fuse2fsMount::start(&image.path, dir, &options)))
             }
             Self::Extol(bin) => {
                 let journal = image.journal.as_deref().map(|j| format!("journal_path={}", j.display()));
-                let mut all = vec!["allow_other", "default_permissions"];
+                let mut all = vec!["allow_other", "default_permissions", "suid", "dev"];
                 all.extend(journal.as_deref());
                 all.extend(options);
                 ExtolMount::try_start(bin, &image.path, dir, &all)

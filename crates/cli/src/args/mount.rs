@@ -8,8 +8,13 @@ use clap::{ArgAction, Args};
 macro_rules! mount_options {
     () => {
         "OPTIONS OF -o:
-  ro, rw, nosuid, nodev, noexec, noatime, relatime, strictatime, nodiratime, lazytime, sync, dirsync
+  ro, rw, noexec, noatime, relatime, strictatime, nodiratime, lazytime, sync, dirsync
         as in mount(8)
+  suid, nosuid, dev, nodev, allow_suid, allow_dev
+        set-user-id programs, and device files, work or do not; the last word counts [nosuid, nodev]. mount(8) and fstab
+        pass suid and dev on as allow_suid and allow_dev only
+  user, users, owner, group
+        nosuid and nodev, and noexec with the first two, unless a later word takes that off
   allow_other, noallow_other
         for all users (the default for root), or for whoever mounts it alone
   allow_idmap
@@ -100,7 +105,7 @@ pub struct MountArgs {
     /// Mount read-only; the same as -o ro.
     #[arg(short = 'r', long, conflicts_with = "read_write")]
     pub read_only: bool,
-    /// Mount read-write (the default).
+    /// Mount read-write or not at all. (By default a source that is write-protected is mounted read-only, with a warning.)
     #[arg(short = 'w', long)]
     pub read_write: bool,
     /// Say what happens.
@@ -126,16 +131,22 @@ pub struct MountArgs {
     after_long_help = manual!("extol umount /mnt", "extol umount /mnt && e2fsck -fn disk.img"),
     long_about = "Unmount, and wait until everything is written.\n\n\
         umount(8) and fusermount3 -u return before the daemon has closed the volume. This command returns when the \
-        daemon has ended, so that the volume may be checked, copied or mounted elsewhere at once. A mount in use is tried \
-        for half a second: whoever is just closing a file does not keep it."
+        daemon has ended, so that the volume may be checked, copied or mounted elsewhere at once, and it fails with what \
+        the daemon has to say if something could not be written. A mount in use is tried for half a second: whoever is \
+        just closing a file does not keep it."
 )]
 pub struct UmountArgs {
     /// Take the mount out of sight now; it ends when the last file on it is closed. Does not wait.
     #[arg(short, long)]
     pub lazy: bool,
-    /// The daemon itself asks: do not wait for it, and tell it by the exit code if the mount is in use.
-    #[arg(long, hide = true)]
-    pub serving: bool,
+    /// The daemon of the mount with this number asks: do not wait for it, and tell it by the exit code if the mount is in
+    /// use.
+    #[arg(long, hide = true, value_name = "NUMBER")]
+    pub serving: Option<u64>,
+    /// Take the first of two paths off the second if it has been mounted there since, unless standard input says otherwise:
+    /// the numbers of what was mounted there before.
+    #[arg(long, hide = true, value_name = "NUMBERS")]
+    pub keeper: Option<String>,
     /// Where it is mounted.
     #[arg(required = true)]
     pub dirs: Vec<PathBuf>,
