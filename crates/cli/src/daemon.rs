@@ -5,26 +5,35 @@
 //! leaves the terminal. So every error until then is seen by whoever called, and the parent ends with the child's
 //! exit code. No process is ever forked while it has threads.
 //!
+//! - D1: the line is written last, when nothing is left that could fail ([`announce`]).
+//! - D2: a parent that fails leaves neither a child nor a mount behind ([`start`]).
+//!
 //! Messages of a daemon go to the system log.
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::process::{Pid, Signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::error::{Failure, Result};
+use crate::remains::Place;
 
 /// What the child writes.
 const READY: &[u8] = b"mounted\n";
 
-/// Runs `words` (the arguments after the program's name) in the background; returns when it is ready.
-pub fn start(words: &[OsString]) -> Result<()> {
+/// Runs `words` (the arguments after the program's name) in the background; returns when it is ready. If that fails,
+/// nothing is left mounted on `place`.
+pub fn start(words: &[OsString], place: &Place) -> Result<()> {
     let fail = |error: std::io::Error| Failure::system(format_args!("cannot start the daemon: {error}"));
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(fail)?;
     // By its own name, for `ps`; it may have been deleted or replaced, though.
     let program = std::env::current_exe().ok().filter(|path| path.exists());
     let mut child = Command::new(program.unwrap_or_else(|| "/proc/self/exe".into()))
@@ -34,22 +43,26 @@ pub fn start(words: &[OsString]) -> Result<()> {
         .stdout(Stdio::piped())
         .spawn()
         .map_err(fail)?;
-    let pid = rustix::process::Pid::from_child(&child);
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(fail)?;
-    std::thread::spawn(move || {
-        if signals.forever().next().is_some() {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-            std::process::exit(i32::from(Failure::INTERRUPTED));
+    let pid = Pid::from_child(&child);
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&interrupted);
+    let forward = move || {
+        for _ in signals.forever() {
+            if seen.swap(true, Ordering::SeqCst) {
+                std::process::exit(i32::from(Failure::INTERRUPTED));
+            }
+            let _ = rustix::process::kill_process(pid, Signal::TERM);
         }
-    });
-    let mut said = Vec::new();
-    if let Some(pipe) = child.stdout.take() {
-        pipe.take(READY.len() as u64).read_to_end(&mut said).map_err(fail)?;
-    }
-    if said == READY {
+    };
+    let heard = std::thread::Builder::new().spawn(forward).and_then(|_| hear(&mut child));
+    if heard.as_ref().is_ok_and(|ready| *ready) && !interrupted.load(Ordering::SeqCst) {
         return Ok(());
     }
-    let status = child.wait().map_err(fail)?;
+    let _ = rustix::process::kill_process(pid, Signal::TERM);
+    let status = child.wait();
+    place.clear();
+    heard.map_err(fail)?;
+    let status = status.map_err(fail)?;
     match (status.code(), status.signal()) {
         (Some(code), _) if code != 0 => Err(Failure::silent(u8::try_from(code).unwrap_or(Failure::INTERNAL))),
         (_, Some(signal)) => Err(Failure::system(format_args!("the daemon was killed by signal {signal}"))),
@@ -58,21 +71,38 @@ pub fn start(words: &[OsString]) -> Result<()> {
     }
 }
 
+/// True if the child says that it is ready.
+fn hear(child: &mut Child) -> std::io::Result<bool> {
+    let mut said = Vec::new();
+    if let Some(pipe) = child.stdout.take() {
+        pipe.take(READY.len() as u64).read_to_end(&mut said)?;
+    }
+    Ok(said == READY)
+}
+
 /// The child's side, first thing: away from the caller's terminal and its signals.
 pub fn leave_session() {
     // Fails only if this process leads a group already, which is as good.
     let _ = rustix::process::setsid();
 }
 
-/// The child's side, when the mount answers: tells the parent, then lets go of everything that it inherited.
+/// The child's side, when the mount answers: lets go of everything that it inherited, and tells the parent last.
 pub fn announce() -> Result<()> {
     let fail = |error: std::io::Error| Failure::system(format_args!("cannot become a daemon: {error}"));
-    crate::error::write(READY)?;
     let null = File::options().read(true).write(true).open("/dev/null").map_err(fail)?;
     rustix::stdio::dup2_stdin(&null).map_err(|error| fail(error.into()))?;
-    rustix::stdio::dup2_stdout(&null).map_err(|error| fail(error.into()))?;
-    rustix::stdio::dup2_stderr(&null).map_err(|error| fail(error.into()))?;
     std::env::set_current_dir("/").map_err(fail)?;
+    match std::io::stdout().write_all(READY).and_then(|()| std::io::stdout().flush()) {
+        Ok(()) => {}
+        // It has been interrupted: that is said there.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+            return Err(Failure::silent(Failure::INTERRUPTED));
+        }
+        Err(error) => return Err(fail(error)),
+    }
+    // They exist, and so does what takes their place: this does not fail. If it did, messages would go to a terminal.
+    let _ = rustix::stdio::dup2_stdout(&null);
+    let _ = rustix::stdio::dup2_stderr(&null);
     std::panic::set_hook(Box::new(|info| log(&format!("internal error: {info}"))));
     Ok(())
 }

@@ -3,6 +3,10 @@
 //!
 //! The arguments are those of every mount helper: `SOURCE DIR [-sfnv] [-N namespace] [-o options] [-t type]`. Here
 //! `-f` does everything but mount, and `-s` lets unknown options pass.
+//!
+//! `mount.fuse3` ends every list with `dev` and `suid` unless it holds `nodev` and `nosuid`, because libfuse's own
+//! default is the other way round. That asks for nothing, so it is taken off ([`unasked`]). mount(8) for its part drops
+//! both words: through it they are asked for as `allow_dev` and `allow_suid`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
@@ -16,12 +20,16 @@ const NAMES: [&str; 3] = ["mount.extol", "mount.fuse.extol", "mount.fuseblk.exto
 
 /// True if this is a helper's command line.
 pub fn applies(words: &[OsString]) -> bool {
-    let name = words.first().and_then(|word| Path::new(word).file_name()).unwrap_or_default();
-    if NAMES.iter().any(|helper| name == *helper) {
+    if is_named_helper(words) {
         return true;
     }
     // Commands are plain words; the source of a mount has a slash, at least after mount(8) has seen it.
     words.len() >= 3 && words.iter().skip(1).take(2).all(|word| word.as_bytes().starts_with(b"/"))
+}
+
+fn is_named_helper(words: &[OsString]) -> bool {
+    let name = words.first().and_then(|word| Path::new(word).file_name()).unwrap_or_default();
+    NAMES.iter().any(|helper| name == *helper)
 }
 
 /// Parses a helper's command line.
@@ -49,7 +57,10 @@ pub fn parse(words: &[OsString]) -> Result<Request> {
                 b'n' => {}
                 b'v' => request.verbose = true,
                 b'r' => request.options.push("ro".into()),
-                b'w' => request.options.push("rw".into()),
+                b'w' => {
+                    request.read_write = true;
+                    request.options.push("rw".into());
+                }
                 b'o' | b'N' | b't' => {
                     let attached =
                         letters.get(n + 1..).filter(|value| !value.is_empty()).map(OsStr::from_bytes);
@@ -75,7 +86,21 @@ pub fn parse(words: &[OsString]) -> Result<Request> {
     };
     request.source = source.into();
     request.dir = dir.into();
+    if !is_named_helper(words) {
+        request.options.iter_mut().for_each(unasked);
+    }
     Ok(request)
+}
+
+/// Takes off what `mount.fuse3` has put behind a list.
+fn unasked(list: &mut String) {
+    for word in ["suid", "dev"] {
+        if let Some(rest) = list.strip_suffix(word)
+            && (rest.is_empty() || rest.ends_with(','))
+        {
+            *list = rest.trim_end_matches(',').to_owned();
+        }
+    }
 }
 
 #[cfg(test)]
@@ -104,6 +129,16 @@ mod tests {
         assert!(request.sloppy && request.verbose && !request.fake && !request.foreground);
         assert_eq!(request.options, ["rw,noatime", "commit=3"]);
         assert!(parse(&words("mount.extol /dev/sdb1 /mnt -f -n")).unwrap().fake);
+        for (line, options) in [
+            ("mount.extol /i /m -o rw,suid,dev", "rw,suid,dev"),
+            ("extol /i /m -o rw,dev,suid", "rw"),
+            ("extol /i /m -o dev,suid", ""),
+            ("extol /i /m -o nosuid,dev", "nosuid"),
+            ("extol /i /m -o suid,dev,dev,suid", "suid,dev"),
+            ("extol /i /m -o nodev,suid", "nodev"),
+        ] {
+            assert_eq!(parse(&words(line)).unwrap().options, [options], "{line}");
+        }
         for line in ["mount.extol a", "mount.extol a b c", "mount.extol a b -x", "mount.extol a b -o"] {
             assert_eq!(parse(&words(line)).unwrap_err().code, Failure::USAGE, "{line}");
         }

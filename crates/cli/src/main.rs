@@ -5,7 +5,9 @@
 //!     │     args/       the command line of everything else, with its manual
 //!     ├── mount.rs      mount: options.rs splits -o, daemon.rs goes to the background, signals.rs ends it
 //!     │     loop_device.rs   an image through a loop device (-o loop)
-//!     ├── umount.rs     umount: waits until the daemon has written everything
+//!     │     remains.rs takes off what a failed start leaves, farewell.rs tells how it ended
+//!     │     limits.rs: has it descriptors enough
+//!     ├── umount.rs     umount: waits until the daemon has written everything, and hears how it ended
 //!     ├── whole.rs      sync, checkpoint, freeze, thaw of a live mount
 //!     ├── remount.rs    changes options of a live mount, in the kernel and in the daemon
 //!     ├── stat/         counters of a live mount (live.rs reads them)
@@ -25,8 +27,10 @@ mod bench;
 mod check;
 mod daemon;
 mod error;
+mod farewell;
 mod files;
 mod helper;
+mod limits;
 mod live;
 mod look;
 mod loop_device;
@@ -36,6 +40,7 @@ mod mkfs;
 mod mount;
 mod options;
 mod progress;
+mod remains;
 mod remount;
 mod signals;
 mod stat;

@@ -39,7 +39,7 @@ pub fn run(args: &BenchMediumArgs) -> Result<()> {
     let disk = dir.path.join("disk");
     let config = medium::mount_config(&medium);
     let mount = Mount::new(Arc::new(MediumFs::new(Arc::clone(&medium))), &dir.path, &config)?;
-    guard.mounted(mount.stopper());
+    guard.mounted(mount.stopper())?;
     if args.until_eof {
         let disk = disk.clone();
         end_with_input(mount.stopper(), move || medium::detach_loops(&disk))?;
@@ -57,7 +57,7 @@ pub fn end_with_input(stopper: Stopper, before: impl FnOnce() + Send + 'static) 
         // An error is an end, too.
         while matches!(input.read(&mut [0; 64]), Ok(1..)) {}
         before();
-        signals::stop(&stopper, false);
+        signals::stop(&stopper);
         std::thread::sleep(PATIENCE);
         stopper.abandon();
     };

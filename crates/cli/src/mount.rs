@@ -5,16 +5,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use extol_fuse::{Mount, MountConfig, Stopper, Transport};
+use extol_fuse::{BlockMount, Mount, MountConfig, Stopper, Transport};
 use extol_vfs::FileSystem;
 
 use crate::args::MountArgs;
 use crate::error::{Failure, Result, warn};
+use crate::farewell::Farewell;
 use crate::loop_device::LoopDevice;
 use crate::metrics::Metrics;
 use crate::options::{self, Split};
+use crate::remains::{Keeper, Place};
 use crate::signals::Guard;
-use crate::{daemon, remount, volume};
+use crate::{daemon, limits, remount, volume};
 
 /// What to mount, however we were called.
 #[derive(Debug, Default)]
@@ -25,6 +27,8 @@ pub struct Request {
     pub options: Vec<String>,
     pub foreground: bool,
     pub verbose: bool,
+    /// Read-write or not at all.
+    pub read_write: bool,
     /// Unknown options pass.
     pub sloppy: bool,
     /// Do everything but mount.
@@ -51,6 +55,7 @@ impl Request {
             options,
             foreground: args.foreground,
             verbose: args.verbose,
+            read_write: args.read_write,
             announce: args.announce,
             ..Self::default()
         }
@@ -60,6 +65,7 @@ impl Request {
     fn daemon_words(&self, options: &[String]) -> Vec<OsString> {
         let mut words: Vec<OsString> = ["mount", "-f", "--announce"].map(OsString::from).into();
         words.extend(self.verbose.then(|| "-v".into()));
+        words.extend(self.read_write.then(|| "-w".into()));
         for list in options {
             words.push("-o".into());
             words.push(list.into());
@@ -83,8 +89,16 @@ pub fn run(mut request: Request) -> Result<()> {
     if request.fake {
         return Ok(());
     }
+    limits::take_descriptors()?;
+    // Kept until the volume holds the device: the kernel detaches it when its last holder closes it.
+    let attached =
+        through_loop.then(|| LoopDevice::attach(&request.source, volume.read_only)).transpose()?.flatten();
+    if let Some(device) = &attached {
+        request.source = device.path().to_owned();
+    }
+    let place = Place::of(&request.source, &request.dir);
     if !request.foreground {
-        return daemon::start(&request.daemon_words(&words));
+        return daemon::start(&request.daemon_words(&words), &place);
     }
     if request.announce {
         daemon::leave_session();
@@ -92,15 +106,10 @@ pub fn run(mut request: Request) -> Result<()> {
 
     let metrics = metrics.as_deref().map(Metrics::bind).transpose()?;
     let guard = Guard::start()?;
+    let farewell = Farewell::listen()?;
     volume.mount_point = Some(request.dir.clone());
     volume.kernel_caches = !config.direct_io;
-    // Kept until the volume holds the device: the kernel detaches it when the last holder closes it.
-    let attached =
-        through_loop.then(|| LoopDevice::attach(&request.source, volume.read_only)).transpose()?.flatten();
-    if let Some(device) = &attached {
-        request.source = device.path().to_owned();
-    }
-    let (fs, block) = volume::open_for_mount(&request.source, &volume)?;
+    let (fs, block) = open(&request, &mut volume)?;
     config.block = block;
     drop(attached);
     config.source = request.source.display().to_string();
@@ -122,8 +131,12 @@ pub fn run(mut request: Request) -> Result<()> {
         }
         metrics.serve(&config.source, &fs)?;
     }
-    let served = serve(&request, Arc::clone(&fs), &config, &guard);
+    let served = serve(&request, Arc::clone(&fs), &config, &guard, &place);
+    guard.closing();
     let closed = volume::close(&fs).map_err(|error| Failure::about(request.source.display(), error));
+    // It may still stand: because the start has failed, or because a second signal did not wait. (The volume is open until
+    // behind this, so what is mounted there is this mount: R1 in `remains.rs`.)
+    place.leave();
     let outcome = served.and(closed);
     if request.announce
         && let Err(failure) = &outcome
@@ -133,15 +146,41 @@ pub fn run(mut request: Request) -> Result<()> {
     if request.verbose && outcome.is_ok() {
         warn(format_args!("{} is unmounted", request.dir.display()));
     }
+    farewell.say(&outcome);
     outcome
 }
 
-fn serve(request: &Request, fs: Arc<volume::Volume>, config: &MountConfig, guard: &Guard) -> Result<()> {
-    if guard.any() {
-        return Err(Failure { line: "interrupted".into(), code: Failure::INTERRUPTED });
+/// Opens the volume; read-only if it turns out to be write-protected, as mount(8) does and in its words.
+fn open(
+    request: &Request,
+    volume: &mut volume::VolumeOptions,
+) -> Result<(Arc<volume::Volume>, Option<BlockMount>)> {
+    let opened = volume::open_for_mount(&request.source, volume);
+    if opened.is_ok()
+        || volume.read_only
+        || request.read_write
+        || !volume::is_write_protected(&request.source)
+    {
+        return opened;
     }
+    volume.read_only = true;
+    let opened = volume::open_for_mount(&request.source, volume)?;
+    warn(format_args!("{}: WARNING: source write-protected, mounted read-only.", request.dir.display()));
+    Ok(opened)
+}
+
+fn serve(
+    request: &Request,
+    fs: Arc<volume::Volume>,
+    config: &MountConfig,
+    guard: &Guard,
+    place: &Place,
+) -> Result<()> {
+    guard.check()?;
+    // In the background the parent does that.
+    let keeper = if request.announce { None } else { Some(Keeper::start(place)?) };
     let mount = Mount::new(Arc::clone(&fs) as Arc<dyn FileSystem>, &request.dir, config)?;
-    guard.mounted(mount.stopper());
+    guard.mounted(mount.stopper())?;
     if let Some(note) = mount.note() {
         let line = format!("{}: {note}", request.source.display());
         if request.announce {
@@ -160,10 +199,12 @@ fn serve(request: &Request, fs: Arc<volume::Volume>, config: &MountConfig, guard
             ));
         }
     }
+    watch(request, &fs, mount.stopper())?;
+    // Nothing may fail behind this.
     if request.announce {
         daemon::announce()?;
     }
-    watch(request, &fs, mount.stopper());
+    keeper.into_iter().for_each(Keeper::dismiss);
     mount.run()?;
     if fs.panic_wanted() {
         return Err(Failure::about(
@@ -178,7 +219,7 @@ fn serve(request: &Request, fs: Arc<volume::Volume>, config: &MountConfig, guard
 const LOOK: Duration = Duration::from_millis(250);
 
 /// Says what goes wrong first with the volume or its device, once. With `errors=panic` that ends the mount.
-fn watch(request: &Request, fs: &Arc<volume::Volume>, stopper: Stopper) {
+fn watch(request: &Request, fs: &Arc<volume::Volume>, stopper: Stopper) -> Result<()> {
     let (source, background) = (request.source.display().to_string(), request.announce);
     let fs = Arc::downgrade(fs);
     let mut told = false;
@@ -200,8 +241,8 @@ fn watch(request: &Request, fs: &Arc<volume::Volume>, stopper: Stopper) {
             std::thread::sleep(LOOK);
         }
     };
-    // Without it such a mount is only read-only.
-    let _ = std::thread::Builder::new().name("watch".into()).spawn(watch);
+    let started = std::thread::Builder::new().name("watch".into()).spawn(watch);
+    started.map(drop).map_err(|error| Failure::system(format_args!("cannot start a thread: {error}")))
 }
 
 fn absolute(path: &Path) -> Result<PathBuf> {

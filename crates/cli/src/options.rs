@@ -37,15 +37,18 @@ pub fn split(lists: &[String], sloppy: bool) -> Result<Split> {
         if let Some(address) = word.strip_prefix(METRICS) {
             split.metrics = Some(address.to_owned());
         }
-        let ours = word == "loop";
-        split.through_loop |= ours;
+        if word == "loop" {
+            // Done by this process, and not again by the one that serves in the background.
+            split.through_loop = true;
+            continue;
+        }
         let kernel = split.config.accept(&word);
         let (name, value) = match word.split_once('=') {
             Some((name, value)) => (name, Some(value)),
             None => (word.as_str(), None),
         };
         let library = split.volume.set(name, value).map_err(Failure::usage)?;
-        if kernel || library || ours {
+        if kernel || library {
             split.words.push(word.replace('\\', r"\\").replace(',', r"\,").replace('"', "\\\""));
         } else if !sloppy {
             return Err(Failure::usage(format_args!("unknown mount option \"{word}\"")));

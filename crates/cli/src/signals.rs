@@ -1,15 +1,21 @@
-//! SIGTERM, SIGINT and SIGHUP end a mount cleanly.
+//! SIGTERM, SIGINT and SIGHUP end a mount cleanly, in whatever state it is.
 //!
-//! The first signal unmounts. If files are open, the mount is detached instead: it goes on for those who have it, out
-//! of everybody else's sight. A second signal does not wait for them: the volume is closed at once, and they get
-//! errors. A frozen volume is thawed first. A signal while the volume is still being opened (a long recovery) takes effect when the mount stands; a
-//! second one exits at once, which a journal survives.
+//! | state | what a signal does |
+//! |---|---|
+//! | starting: opening, recovering, in mount(2) | the start gives up at its next step, and what is open is closed; where no step comes within [`GRACE`] the process exits, which a journal survives (and the mount, if it stands by then, is taken off by those who wait for that, `remains.rs`) |
+//! | serving | unmounts; a frozen volume is thawed first. If files are open, the mount is detached instead: it goes on for those who have it, out of everybody else's sight |
+//! | detached, or being unmounted by others | the first is as above; the next does not wait: the volume is closed at once, and those who have files open get errors |
+//! | closing | nothing: it ends by itself, when everything is written |
+//!
+//! The thread that waits for signals never does the work itself, so a second signal is heard while the first waits (for the
+//! kernel's write-back, say).
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use extol_fuse::Stopper;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
@@ -18,6 +24,9 @@ use signal_hook::iterator::Signals;
 use crate::error::{Failure, Result, warn};
 use crate::umount;
 
+/// How long a start that was told to end may take to its next step.
+const GRACE: Duration = Duration::from_secs(1);
+
 /// A write behind the limit on the size of files (RLIMIT_FSIZE) becomes an error, instead of ending the process with a
 /// mount that others use.
 pub fn survive_limits() {
@@ -25,15 +34,31 @@ pub fn survive_limits() {
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
 }
 
-/// The thread that waits for signals.
+/// What signals mean for this process.
 pub struct Guard {
     shared: Arc<Shared>,
 }
 
 #[derive(Default)]
 struct Shared {
-    stopper: Mutex<Option<Stopper>>,
+    state: Mutex<State>,
     seen: AtomicU32,
+}
+
+#[derive(Default)]
+enum State {
+    #[default]
+    Starting,
+    Serving(Served),
+    Closing,
+}
+
+/// The mount that signals end.
+#[derive(Clone)]
+struct Served {
+    stopper: Stopper,
+    /// Its number.
+    id: u64,
 }
 
 impl Guard {
@@ -45,93 +70,169 @@ impl Guard {
         let listener = Arc::clone(&shared);
         let listen = move || {
             for _ in signals.forever() {
-                listener.signalled();
+                signalled(&listener);
             }
         };
-        std::thread::Builder::new().name("signals".into()).spawn(listen).map_err(fail)?;
+        thread::Builder::new().name("signals".into()).spawn(listen).map_err(fail)?;
         Ok(Self { shared })
     }
 
-    /// From now on signals end this mount; one that came before does so now.
-    pub fn mounted(&self, stopper: Stopper) {
+    /// From now on signals end this mount.
+    ///
+    /// # Errors
+    /// If one came before, and so has ended it.
+    pub fn mounted(&self, stopper: Stopper) -> Result<()> {
+        let served = Served::of(stopper);
         let seen = {
-            let mut slot = self.shared.lock();
-            *slot = Some(stopper.clone());
-            self.shared.seen.load(Ordering::SeqCst)
+            let mut state = self.shared.lock();
+            *state = State::Serving(served.clone());
+            self.check()
         };
-        if seen > 0 {
-            stop(&stopper, false);
+        if seen.is_err() {
+            served.stop(false);
         }
+        seen
     }
 
-    /// True if a signal came.
-    pub fn any(&self) -> bool {
-        self.shared.seen.load(Ordering::SeqCst) > 0
+    /// The mount has ended.
+    pub fn closing(&self) {
+        *self.shared.lock() = State::Closing;
     }
+
+    /// A step of the start: fails if a signal came.
+    pub fn check(&self) -> Result<()> {
+        match self.shared.seen.load(Ordering::SeqCst) {
+            0 => Ok(()),
+            _ => Err(interrupted()),
+        }
+    }
+}
+
+fn interrupted() -> Failure {
+    Failure { line: "interrupted".into(), code: Failure::INTERRUPTED }
 }
 
 impl Shared {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Stopper>> {
-        self.stopper.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn signalled(&self) {
-        let (stopper, again) = {
-            let slot = self.lock();
-            (slot.clone(), self.seen.fetch_add(1, Ordering::SeqCst) > 0)
-        };
-        match stopper {
-            Some(stopper) => stop(&stopper, again),
-            None if again => std::process::exit(i32::from(Failure::INTERRUPTED)),
-            None => {}
+    fn is_starting(&self) -> bool {
+        matches!(&*self.lock(), State::Starting)
+    }
+}
+
+fn signalled(shared: &Arc<Shared>) {
+    let (again, served) = {
+        let state = shared.lock();
+        let again = shared.seen.fetch_add(1, Ordering::SeqCst) > 0;
+        match &*state {
+            State::Starting => (again, None),
+            State::Serving(served) => (again, Some(served.clone())),
+            State::Closing => return,
+        }
+    };
+    match served {
+        Some(served) => {
+            let stop = move || served.stop(again);
+            aside(stop);
+        }
+        None if again => exit(),
+        None => {
+            let shared = Arc::clone(shared);
+            aside(move || {
+                thread::sleep(GRACE);
+                if shared.is_starting() {
+                    exit();
+                }
+            });
         }
     }
 }
 
-/// Unmounts, or detaches what is in use. If that was done already (`again`), ends the mount whatever is open.
-pub fn stop(stopper: &Stopper, again: bool) {
-    if again {
-        stopper.abandon();
-        return;
+fn exit() -> ! {
+    let failure = interrupted();
+    failure.report();
+    std::process::exit(i32::from(failure.code))
+}
+
+/// Does something while signals are listened to; here, if there is no thread to be had.
+fn aside(work: impl FnOnce() + Send + 'static) {
+    let work = Arc::new(Mutex::new(Some(work)));
+    let its = Arc::clone(&work);
+    if thread::Builder::new().name("stop".into()).spawn(move || take(&its)).is_err() {
+        take(&work);
     }
-    stopper.thaw();
-    match take_off(stopper, false) {
-        Ok(()) => {}
-        Err(umount::BUSY) => {
-            warn(format_args!(
-                "{} is in use: it ends when the last file is closed (signal again to end it now)",
-                stopper.dir().display()
-            ));
-            if take_off(stopper, true).is_err() {
-                stopper.abandon();
+}
+
+fn take(work: &Mutex<Option<impl FnOnce()>>) {
+    let work = work.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(work) = work {
+        work();
+    }
+}
+
+/// Ends a mount as a first signal does.
+pub fn stop(stopper: &Stopper) {
+    Served::of(stopper.clone()).stop(false);
+}
+
+impl Served {
+    /// (Where the table of mounts cannot be read, whatever is mounted there is meant: [`umount`].)
+    fn of(stopper: Stopper) -> Self {
+        let id = umount::mount_entry(stopper.dir()).map_or(0, |mount| mount.id);
+        Self { stopper, id }
+    }
+
+    /// Unmounts, or detaches what is in use. If that was done already (`again`), ends the mount whatever is open.
+    fn stop(&self, again: bool) {
+        let Self { stopper, .. } = self;
+        if again {
+            stopper.abandon();
+            return;
+        }
+        stopper.thaw();
+        let dir = stopper.dir().display();
+        match self.take_off(false) {
+            Ok(()) => {}
+            Err(umount::BUSY) => {
+                warn(format_args!(
+                    "{dir} is in use: it ends when the last file is closed (signal again to end it now)"
+                ));
+                if self.take_off(true).is_err_and(|code| code != umount::GONE) {
+                    stopper.abandon();
+                }
             }
+            Err(umount::GONE) => {
+                warn(format_args!("{dir} is being unmounted already (signal again to end it now)"));
+            }
+            Err(_) => stopper.abandon(),
         }
-        Err(_) => stopper.abandon(),
     }
-}
 
-/// Takes the mount off its directory, in a process of its own ([`umount::run`] says why). The error is its exit code; it has
-/// said why.
-fn take_off(stopper: &Stopper, lazy: bool) -> std::result::Result<(), u8> {
-    if stopper.has_ended() {
-        return Ok(());
-    }
-    let mut child = Command::new("/proc/self/exe");
-    child
-        .arg0("extol")
-        .args(["umount", "--serving"])
-        .args(lazy.then_some("--lazy"))
-        .arg("--")
-        .arg(stopper.dir());
-    // A second Ctrl-C is for us.
-    match child.process_group(0).stdin(Stdio::null()).status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => {
-            Err(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(Failure::INTERNAL))
+    /// Takes the mount off its directory, in a process of its own ([`umount::run`] says why). The error is its exit code; it
+    /// has said why.
+    fn take_off(&self, lazy: bool) -> std::result::Result<(), u8> {
+        if self.stopper.has_ended() {
+            return Ok(());
         }
-        Err(error) => {
-            warn(format_args!("cannot start an unmount: {error}"));
-            Err(Failure::INTERNAL)
+        let mut child = Command::new("/proc/self/exe");
+        child
+            .arg0("extol")
+            .args(["umount", "--serving", &self.id.to_string()])
+            .args(lazy.then_some("--lazy"))
+            .arg("--")
+            .arg(self.stopper.dir());
+        // A second Ctrl-C is for us.
+        match child.process_group(0).stdin(Stdio::null()).status() {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => {
+                Err(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(Failure::INTERNAL))
+            }
+            Err(error) => {
+                warn(format_args!("cannot start an unmount: {error}"));
+                Err(Failure::INTERNAL)
+            }
         }
     }
 }

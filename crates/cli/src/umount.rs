@@ -1,26 +1,38 @@
 //! `extol umount`: unmounts and waits for the daemon.
 //!
 //! The mount itself names its daemon (a virtual extended attribute of the root). We hold on to that process before we
-//! unmount and wait for its end afterwards: by then the journal is empty, the volume closed and its lock released.
+//! unmount and wait for its end afterwards: by then the journal is empty, the volume closed and its lock released. How it
+//! ended it tells us by its farewell (`farewell.rs`): that is the exit code, and the line that goes with it.
 
 use std::path::Path;
 
 use extol_fuse::{DAEMON_XATTR, MountError};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fd::OwnedFd;
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
 
 use crate::args::UmountArgs;
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Result, warn};
+use crate::farewell::{self, Heard};
+use crate::remains;
 
 /// Exit code of the daemon's child: the mount is in use.
 pub const BUSY: u8 = 16;
+/// The same: it is not mounted there any more.
+pub const GONE: u8 = 17;
 
 /// Unmounts each directory.
 pub fn run(args: &UmountArgs) -> Result<()> {
     let mut outcome = Ok(());
-    if args.serving {
-        return args.dirs.iter().try_for_each(|dir| for_daemon(dir, args.lazy));
+    if let Some(before) = &args.keeper {
+        if let [source, dir] = &args.dirs[..] {
+            remains::keep(source, dir, before);
+        }
+        return Ok(());
+    }
+    if let Some(id) = args.serving {
+        return args.dirs.iter().try_for_each(|dir| for_daemon(dir, id, args.lazy));
     }
     for dir in &args.dirs {
         if let Err(failure) = unmount(dir, args.lazy) {
@@ -33,7 +45,13 @@ pub fn run(args: &UmountArgs) -> Result<()> {
 
 /// What a daemon that was told to end has its child do. It does not do it itself: an unmount waits for the daemon's answers,
 /// and a daemon that is killed while a thread of its own waits for them never ends.
-fn for_daemon(dir: &Path, lazy: bool) -> Result<()> {
+fn for_daemon(dir: &Path, id: u64, lazy: bool) -> Result<()> {
+    // Whatever is mounted there by now is not to go in its place.
+    if let Ok(table) = table()
+        && find(&table, &dir.to_string_lossy()).pop().is_none_or(|top| top.id != id)
+    {
+        return Err(Failure::silent(GONE));
+    }
     if lazy {
         extol_fuse::write_back(dir);
     }
@@ -46,7 +64,8 @@ fn for_daemon(dir: &Path, lazy: bool) -> Result<()> {
 fn unmount(dir: &Path, lazy: bool) -> Result<()> {
     // A dead daemon's mount cannot be looked at, but its path is as good as resolved.
     let dir = &dir.canonicalize().or_else(|_| std::path::absolute(dir)).map_err(Failure::new)?;
-    match mounted_type(dir).as_deref() {
+    let kind = mount_entry(dir).map(|entry| entry.kind);
+    match kind.as_deref() {
         Some(kind) if kind.starts_with("fuse") => {}
         Some(kind) => {
             return Err(Failure::new(format_args!("{} is mounted as {kind}: use umount", dir.display())));
@@ -58,52 +77,88 @@ fn unmount(dir: &Path, lazy: bool) -> Result<()> {
         MountError::Busy { .. } => Failure::new(format_args!("{error} (or use -l)")),
         error => error.into(),
     })?;
-    if let Some(daemon) = daemon.filter(|_| !lazy) {
-        let mut wait = [PollFd::new(&daemon, PollFlags::IN)];
-        rustix::io::retry_on_intr(|| rustix::event::poll(&mut wait, None))
-            .map_err(|error| Failure::system(format_args!("cannot wait for the daemon: {error}")))?;
+    if lazy || kind.is_none_or(|kind| !kind.ends_with(".extol")) {
+        return Ok(());
     }
-    Ok(())
+    let (daemon, heard) = match daemon {
+        Ok(daemon) => daemon,
+        Err(Errno::NOTCONN | Errno::CONNABORTED) => {
+            let died =
+                "is unmounted, but its daemon had died: mount the volume again to recover what was synced";
+            warn(format_args!("{} {died}", dir.display()));
+            return Ok(());
+        }
+        Err(_) => {
+            let unknown =
+                "is unmounted, but which process served it could not be found out: it may still write";
+            warn(format_args!("{} {unknown}", dir.display()));
+            return Ok(());
+        }
+    };
+    let mut wait = [PollFd::new(&daemon, PollFlags::IN)];
+    rustix::io::retry_on_intr(|| rustix::event::poll(&mut wait, None))
+        .map_err(|error| Failure::system(format_args!("cannot wait for the daemon: {error}")))?;
+    match heard {
+        Some(heard) => heard.how(),
+        None => {
+            let unheard = "is unmounted, but how its daemon ended could not be heard: see the system log";
+            warn(format_args!("{} {unheard}", dir.display()));
+            Ok(())
+        }
+    }
 }
 
-/// The process that serves the mount on `dir`. `None` if it is dead, or not ours.
-fn daemon_of(dir: &Path) -> Option<OwnedFd> {
+/// The process that serves the mount on `dir`, and what it will say. An error if it is dead, or not to be asked, or not ours.
+fn daemon_of(dir: &Path) -> std::result::Result<(OwnedFd, Option<Heard>), Errno> {
     let mut text = [0; 32];
-    let len = rustix::fs::getxattr(dir, DAEMON_XATTR, &mut text[..]).ok()?;
-    let number = std::str::from_utf8(text.get(..len)?).ok()?.parse().ok()?;
-    rustix::process::pidfd_open(Pid::from_raw(number)?, PidfdFlags::empty()).ok()
+    let len = rustix::fs::getxattr(dir, DAEMON_XATTR, &mut text[..])?;
+    let number = std::str::from_utf8(text.get(..len).unwrap_or_default()).ok().and_then(|n| n.parse().ok());
+    let pid = number.and_then(Pid::from_raw).ok_or(Errno::SRCH)?;
+    // While the process is held on to, its number is not given to another.
+    let daemon = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
+    Ok((daemon, farewell::connect(pid)))
 }
 
 /// What the kernel knows of a mount.
 #[derive(Debug)]
 pub struct MountEntry {
+    /// Its number.
+    pub id: u64,
     /// `fuse.extol`, `ext4` …
     pub kind: String,
+    /// What is mounted.
+    pub source: String,
     /// Options of the mount, then those of the file system.
     pub options: Vec<String>,
 }
 
 /// What is mounted on top of exactly `dir`.
 pub fn mount_entry(dir: &Path) -> Option<MountEntry> {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-    find(&table, dir.to_str()?)
+    mounts_on(dir).pop()
 }
 
-/// The type of what is mounted on top of exactly `dir`.
-fn mounted_type(dir: &Path) -> Option<String> {
-    mount_entry(dir).map(|entry| entry.kind)
+/// All that is mounted on exactly `dir`, the topmost last.
+pub fn mounts_on(dir: &Path) -> Vec<MountEntry> {
+    table().map(|table| find(&table, &dir.to_string_lossy())).unwrap_or_default()
 }
 
-fn find(table: &str, dir: &str) -> Option<MountEntry> {
-    let mut found = None;
-    for line in table.lines() {
-        let (mount, volume) = line.split_once(" - ")?;
-        if mount.split(' ').nth(4).is_some_and(|point| unescape(point) == dir) {
-            let (mut mount, mut volume) = (mount.split(' ').skip(5), volume.split(' '));
+/// Everything that is mounted.
+fn table() -> std::io::Result<String> {
+    Ok(String::from_utf8_lossy(&std::fs::read("/proc/self/mountinfo")?).into_owned())
+}
+
+fn find(table: &str, dir: &str) -> Vec<MountEntry> {
+    let mut found = Vec::new();
+    for (mount, volume) in table.lines().filter_map(|line| line.split_once(" - ")) {
+        let mut mount = mount.split(' ');
+        let id = mount.next().and_then(|number| number.parse().ok()).unwrap_or_default();
+        if mount.nth(3).is_some_and(|point| unescape(point) == dir) {
+            let mut volume = volume.split(' ');
             let kind = volume.next().unwrap_or_default().to_owned();
-            let lists = [mount.next(), volume.nth(1)];
+            let source = unescape(volume.next().unwrap_or_default());
+            let lists = [mount.next(), volume.next()];
             let options = lists.into_iter().flatten().flat_map(|list| list.split(','));
-            found = Some(MountEntry { kind, options: options.map(str::to_owned).collect() });
+            found.push(MountEntry { id, kind, source, options: options.map(str::to_owned).collect() });
         }
     }
     found
@@ -140,11 +195,13 @@ mod tests {
 22 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n\
 90 22 0:50 / /mnt/a\\040b rw - ext4 /dev/loop0 rw\n\
 91 90 0:51 / /mnt/a\\040b rw,nosuid shared:7 - fuse.extol /disk.img rw,user_id=0\n";
-        let entry = find(table, "/mnt/a b").unwrap();
-        assert_eq!(entry.kind, "fuse.extol");
+        let entry = find(table, "/mnt/a b").pop().unwrap();
+        assert_eq!((entry.id, entry.kind.as_str()), (91, "fuse.extol"));
+        assert_eq!(entry.source, "/disk.img");
         assert_eq!(entry.options, ["rw", "nosuid", "rw", "user_id=0"]);
-        assert_eq!(find(table, "/").unwrap().kind, "ext4");
-        assert!(find(table, "/mnt").is_none());
+        assert_eq!(find(table, "/mnt/a b").len(), 2);
+        assert_eq!(find(table, "/").pop().unwrap().kind, "ext4");
+        assert!(find(table, "/mnt").is_empty());
         assert_eq!(unescape(r"a\134b\"), r"a\b\");
     }
 }

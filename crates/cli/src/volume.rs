@@ -1,5 +1,6 @@
 //! The only file that opens volumes: everything that the command needs of the library, with errors as lines.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -54,6 +55,13 @@ fn open_device(source: &Path, options: &VolumeOptions) -> Result<Arc<FileDevice>
         Some(false) => Direct::Off,
     };
     FileDevice::open(source, &how.direct(direct)).map(Arc::new).map_err(|error| about(source, error))
+}
+
+/// True if a volume that was to be written to lies on something that is write-protected: a device, or a file on a file
+/// system that is mounted read-only.
+pub fn is_write_protected(source: &Path) -> bool {
+    let how = OpenOptions::read_write().exclusive(false).direct(Direct::Off);
+    FileDevice::open(source, &how).is_err_and(|error| error.source.kind() == ErrorKind::ReadOnlyFilesystem)
 }
 
 /// Writes everything and closes a volume. The error is what may be lost.

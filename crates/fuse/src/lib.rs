@@ -68,7 +68,7 @@ mod worker;
 
 pub use config::{BlockMount, Claim, MountConfig, MountFlag, Transport};
 pub use errno::errno;
-pub use mount::{MountError, check, unmount, write_back};
+pub use mount::{MountError, check, undo, unmount, write_back};
 pub use session::{Mount, Stopper, serve};
 
 /// Extended attribute of the root whose value is [`stats_json`](extol_vfs::FileSystem::stats_json). It is served by

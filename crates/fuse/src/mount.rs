@@ -57,6 +57,11 @@ pub enum MountError {
     /// The kernel's FUSE is too old.
     #[error("the kernel speaks too old a FUSE protocol (before 7.{})", crate::abi::MIN_MINOR)]
     TooOld,
+    /// Something that io_uring needs was to be had no more when the kernel had been promised to use it.
+    #[error(
+        "FUSE over io_uring lacks something ({0}): raise the limit (ulimit -n, ulimit -v), or mount with -o noio_uring"
+    )]
+    Short(io::Error),
     /// Still in use.
     #[error("{} is in use: close the files, or leave the directories, that are open on it", dir.display())]
     Busy {
@@ -210,6 +215,12 @@ fn attach_with_helper(dir: &Path, config: &MountConfig) -> Result<OwnedFd, Mount
         let _ = stderr.take(4096).read_to_string(&mut said);
     }
     let status = child.wait()?;
+    if status.success() && !matches!(device, Ok(Some(_))) {
+        // The mount stands, and nothing would ever answer.
+        undo(dir);
+        let short = "the device of the mount has not arrived: raise the limit (ulimit -n)";
+        return Err(MountError::Io(device.err().unwrap_or_else(|| io::Error::other(short))));
+    }
     match device {
         Ok(Some(device)) if status.success() => Ok(device),
         Ok(_) => {
@@ -242,6 +253,25 @@ fn receive(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
         }
     }
     Ok(None)
+}
+
+/// Takes a mount off whose start has failed. The connection is cut first, where that is possible: the kernel may have something
+/// to ask before it lets a mount go, and there may be nothing that answers.
+pub fn undo(dir: &Path) {
+    if let Some((major, minor)) = device_number(dir) {
+        // The kernel writes its own form of a device number.
+        let name = u64::from(major) << 20 | u64::from(minor);
+        let _ = std::fs::write(format!("/sys/fs/fuse/connections/{name}/abort"), "1");
+    }
+    let _ = unmount(dir, true);
+}
+
+/// The device number of what is mounted on `dir`, as far as the kernel knows it by itself: a thread that asks the mount that its
+/// own process serves, and is killed before it has answered, waits for itself for ever, and no signal ends that.
+fn device_number(dir: &Path) -> Option<(u32, u32)> {
+    let flags = AtFlags::STATX_DONT_SYNC;
+    let known = rustix::fs::statx(rustix::fs::CWD, dir, flags, StatxFlags::empty()).ok()?;
+    Some((known.stx_dev_major, known.stx_dev_minor))
 }
 
 /// Makes the kernel write back what it holds of the mount on `dir`.
@@ -311,11 +341,8 @@ fn unmount_with_helper(dir: &Path, lazy: bool) -> Result<(), MountError> {
 /// Lets the kernel read ahead and keep dirty pages as it does for disks. FUSE mounts get a hundredth of the usual
 /// share of dirty memory, because a daemon might hang. Best effort: only root may.
 pub(crate) fn tune(dir: &Path, share: &Share) {
-    // Only what the kernel knows itself: whoever asks a mount that he serves, and is killed before he has answered, waits
-    // for himself for ever, and no signal ends that.
-    let flags = AtFlags::STATX_DONT_SYNC;
-    let Ok(known) = rustix::fs::statx(rustix::fs::CWD, dir, flags, StatxFlags::empty()) else { return };
-    let name = format!("{}:{}", known.stx_dev_major, known.stx_dev_minor);
+    let Some((major, minor)) = device_number(dir) else { return };
+    let name = format!("{major}:{minor}");
     // A mount of a block device shares the device's number, but not how it writes back.
     let bdis = Path::new("/sys/class/bdi");
     let own = bdis.join(format!("{name}-fuseblk"));

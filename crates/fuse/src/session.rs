@@ -27,7 +27,7 @@ use crate::init::{self, Agreed};
 use crate::intake::Bulk;
 use crate::mount::{self, Attached, MountError};
 use crate::reads::Reads;
-use crate::ring::{self, Prepared, Rings};
+use crate::ring::{self, Lack, Prepared, Rings};
 use crate::share::Share;
 use crate::slot::{Call, Slot};
 use crate::wire::{Reply, Request};
@@ -85,7 +85,7 @@ pub(crate) struct Pool {
     pub(crate) ring_threads: usize,
     /// The connection is gone.
     pub(crate) ended: bool,
-    /// Nobody wants to wait for the end.
+    /// The end is not waited for.
     abandoned: bool,
     /// Why a worker stopped, if not because of the end.
     error: Option<io::Error>,
@@ -154,9 +154,11 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// The service ends.
+    /// The service ends. Where that is because of an error, the mount still stands and its other workers wait for requests: they
+    /// are not waited for.
     fn over(&self, pool: &mut Pool, error: Option<io::Error>) {
         pool.ended = true;
+        pool.abandoned |= error.is_some();
         if pool.error.is_none() {
             pool.error = error;
         }
@@ -214,7 +216,11 @@ impl Mount {
             }
             worker::start_tender(&shared)?;
             if let Some(prepared) = prepared {
-                note = prepared.start(&shared).err().map(|error| without(&error)).or(note);
+                match prepared.start(&shared) {
+                    Ok(()) => {}
+                    Err(Lack::Refused(error)) => note = Some(without(&error)),
+                    Err(Lack::Missing(error)) => return Err(MountError::Short(error)),
+                }
             }
             Ok((shared, note))
         });
@@ -224,7 +230,7 @@ impl Mount {
                 Ok(Self { shared, note, is_block })
             }
             Err(error) => {
-                let _ = mount::unmount(&dir, true);
+                mount::undo(&dir);
                 Err(error)
             }
         }

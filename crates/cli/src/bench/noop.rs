@@ -32,7 +32,7 @@ pub fn run(args: &BenchNoopArgs) -> Result<()> {
         }
     }
     let mount = Mount::new(Arc::new(NoopFs::new()), &dir.path, &config)?;
-    guard.mounted(mount.stopper());
+    guard.mounted(mount.stopper())?;
     if let Some(note) = mount.note() {
         warn(note);
     }

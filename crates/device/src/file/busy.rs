@@ -10,13 +10,15 @@
 //! A process that was killed lets go late: requests that it gave to an io_uring hold the file, and with it the lock,
 //! until the kernel has finished them, after the process is gone. To open the volume before that would be wrong (those
 //! writes still arrive), and to refuse it at once would make every start after a crash a matter of luck. So whoever
-//! finds a volume busy asks again for up to [`PATIENCE`] before it says so ([`patiently`]).
+//! finds a volume busy asks again for up to [`PATIENCE`] before it says so ([`patiently`]). Where a living Extol has it mounted
+//! there is nothing to wait for (`holder.rs`).
 //!
 //! A reader of a mounted device or image is allowed. What a reader sees there is the reader's risk, as with any
 //! tool that looks at a live volume.
 //!
 //! What a lack of permission hides (other users' loop devices) falls back to the mount table.
 
+use super::holder;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use std::fs::File;
@@ -75,14 +77,15 @@ fn lock(file: &File, read_only: bool) -> Result<(), String> {
         FlockOperation::NonBlockingLockExclusive
     };
     let attempt = || super::transfer::retry(|| rustix::fs::flock(file, operation));
-    match patiently(attempt, |result| *result == Err(Errno::WOULDBLOCK)) {
-        Err(Errno::WOULDBLOCK) if read_only => {
-            Err("is open for writing in another process: unmount it there first".into())
-        }
-        Err(Errno::WOULDBLOCK) => Err(
-            "is open in another process: unmount it there first, or open it read-only if that one only reads"
+    let stays = |result: &_| *result == Err(Errno::WOULDBLOCK) && holder::mounted_by_living(file).is_none();
+    match patiently(attempt, stays) {
+        Err(Errno::WOULDBLOCK) => Err(match holder::mounted_by_living(file) {
+            Some(dir) => format!("is mounted at {dir}: unmount it first (extol umount {dir})"),
+            None if read_only => "is open for writing in another process: unmount it there first".into(),
+            None => "is open in another process: unmount it there first, or open it read-only if that one \
+                     only reads"
                 .into(),
-        ),
+        }),
         // A file system without locks: nothing to ask.
         _ => Ok(()),
     }
@@ -146,9 +149,13 @@ pub(super) fn is_write_protected(device: &File) -> bool {
 pub(super) fn device_holder(path: &Path) -> String {
     match mounted_device(path) {
         Some(dir) => mounted_at(&dir),
-        None => {
-            "is in use by another process or by the kernel: stop that one first, or open it read-only".into()
-        }
+        None => match std::fs::metadata(path).ok().and_then(|meta| holder::mount_of(&meta)) {
+            Some(dir) => format!("is mounted at {dir}: unmount it first (extol umount {dir})"),
+            None => {
+                "is in use by another process or by the kernel: stop that one first, or open it read-only"
+                    .into()
+            }
+        },
     }
 }
 
@@ -197,7 +204,7 @@ fn mount_point(number: &str) -> Option<String> {
 }
 
 /// Undoes the table's octal escapes (`\040` is a space).
-fn unescape(field: &str) -> String {
+pub(super) fn unescape(field: &str) -> String {
     let mut out = Vec::new();
     let mut rest = field.as_bytes();
     while let Some((first, tail)) = rest.split_first() {

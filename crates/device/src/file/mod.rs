@@ -25,6 +25,7 @@
 //! batch may look for its end before he sleeps (`poll.rs`).
 
 mod busy;
+mod holder;
 mod open;
 mod poll;
 mod scattered;

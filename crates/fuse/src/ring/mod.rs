@@ -14,7 +14,9 @@
 //!
 //! *Beginning.* The first workers are made, with their rings and memory, before INIT is answered ([`prepare`]); only if that
 //! works is io_uring agreed upon. From then on the kernel holds all requests back until each queue has an entry. If it refuses
-//! one of them, it sends the requests to `/dev/fuse` after all.
+//! one of them, it sends the requests to `/dev/fuse` after all. Where a queue lacks an entry of which the kernel has
+//! not heard (a descriptor or memory is short), every request would wait for ever: there the start fails
+//! ([`Prepared::start`]).
 //!
 //! *Work.* A worker waits in its ring ([`Ring`]), lets `worker::Worker` do the work, and hands the reply over
 //! (`work.rs`, `exchange.rs`). It is bound to its processor while requests are small (`processor.rs`). How many workers a queue
@@ -102,7 +104,16 @@ pub(crate) struct Rings {
 }
 
 /// What a worker is told when the mount is there, and where it says whether the kernel has taken its entry.
-type Go = (Arc<Shared>, Sender<(usize, io::Result<()>)>);
+type Go = (Arc<Shared>, Sender<(usize, Result<(), Lack>)>);
+
+/// Why a queue has no entry of a worker.
+#[derive(Debug)]
+pub(crate) enum Lack {
+    /// The kernel has refused it, and does without io_uring from then on.
+    Refused(io::Error),
+    /// The kernel has not heard of it.
+    Missing(io::Error),
+}
 
 /// Workers that wait for the mount, with their queues.
 #[derive(Debug)]
@@ -171,8 +182,9 @@ impl Prepared {
     /// Lets the workers begin, and waits until their entries are with the kernel.
     ///
     /// # Errors
-    /// If there is a queue for which the kernel has refused all; then it uses none.
-    pub(crate) fn start(self, shared: &Arc<Shared>) -> io::Result<()> {
+    /// If there is a queue without an entry: [`Lack::Refused`] if the kernel has refused one, and so uses none of them. Else
+    /// it goes on waiting for that queue, and answers no request: the mount is of no use.
+    pub(crate) fn start(self, shared: &Arc<Shared>) -> Result<(), Lack> {
         let (registered, outcomes) = channel();
         for (_, go) in self.workers {
             shared.pool.lock().ring_threads += 1;
@@ -180,15 +192,17 @@ impl Prepared {
         }
         drop(registered);
         let mut served = vec![false; self.queues];
-        let mut refusal = Ok(());
+        let (mut refused, mut missing) = (None, None);
         for (number, outcome) in outcomes {
             match outcome {
                 Ok(()) => served[number] = true,
-                Err(error) => refusal = Err(error),
+                Err(Lack::Refused(error)) => refused = Some(error),
+                Err(Lack::Missing(error)) => missing = Some(error),
             }
         }
         if served.contains(&false) {
-            return refusal;
+            let missing = || missing.unwrap_or_else(|| io::Error::other("a thread has ended"));
+            return Err(refused.map_or_else(|| Lack::Missing(missing()), Lack::Refused));
         }
         shared.rings.active.store(true, Ordering::Release);
         Ok(())
@@ -278,13 +292,14 @@ fn serve(
     number: usize,
     slot: &Arc<Slot>,
     ring: io::Result<Ring>,
-    tell: impl FnOnce(io::Result<()>),
+    tell: impl FnOnce(Result<(), Lack>),
 ) {
     let seat = Seat::take(number, &shared.rings.all);
-    let ring = ring.and_then(|mut ring| {
-        let queue = u16::try_from(number).map_err(io::Error::other)?;
-        ring.serve(shared.device.as_fd(), queue)?;
-        ring.add().map(|()| ring)
+    let ring = ring.map_err(Lack::Missing).and_then(|mut ring| match register(&mut ring, shared, number) {
+        Ok(()) => Ok(ring),
+        // An entry that has come back was with the kernel.
+        Err(error) if !ring.memory(0).is_empty() => Err(Lack::Refused(error)),
+        Err(error) => Err(Lack::Missing(error)),
     });
     let failed = match ring {
         Ok(mut ring) => {
@@ -299,6 +314,12 @@ fn serve(
     };
     shared.rings.queues[number].leave(slot);
     shared.ring_ended(failed);
+}
+
+fn register(ring: &mut Ring, shared: &Shared, number: usize) -> io::Result<()> {
+    let queue = u16::try_from(number).map_err(io::Error::other)?;
+    ring.serve(shared.device.as_fd(), queue)?;
+    ring.add()
 }
 
 impl Work for Worker {
