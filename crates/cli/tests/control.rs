@@ -161,7 +161,7 @@ fn read_only_and_back() {
     mount8.args([text(&image.path), text(&dir), "-o", list, "-t", "fuse.extol"]);
     let done = run(&mut mount8, LIMIT);
     assert!(done.success(), "{}", done.output);
-    assert_eq!(kernel_options(&dir), "ro,nosuid,noatime");
+    assert_eq!(kernel_options(&dir), "ro,nosuid,nodev,noatime");
     assert_eq!(shown(&dir), "ro,noatime,commit=7");
 
     remount(&dir, "rw,suid");

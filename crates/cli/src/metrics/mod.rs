@@ -252,6 +252,26 @@ mod tests {
         }
     }
 
+    /// A request that has no end is not read for ever, however fast or slowly it comes.
+    #[test]
+    fn endless_requests_end() {
+        let metrics = Metrics::bind(":0").unwrap();
+        let address = metrics.address;
+        let page = Arc::new(Page { source: "x".into(), volume: Weak::new(), deadline: SHORT });
+        std::thread::spawn(move || accept(&metrics.listener, &page));
+        for (piece, pause) in [(vec![b'a'; 1000], Duration::ZERO), (vec![b'a'], SHORT / 20)] {
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.write_all(b"GET /metrics HTTP/1.1\r\nX: ").unwrap();
+            let start = Instant::now();
+            let mut sent = 0;
+            while stream.write_all(&piece).is_ok() {
+                sent += piece.len();
+                assert!(sent < 64 << 20 && start.elapsed() < DEADLINE, "{sent} bytes were taken");
+                std::thread::sleep(pause);
+            }
+        }
+    }
+
     #[test]
     fn requests() {
         let page = Page { source: "x".into(), volume: Weak::new(), deadline: DEADLINE };

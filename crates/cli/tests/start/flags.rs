@@ -90,3 +90,41 @@ fn nosuid_and_nodev_are_the_default() {
     }
     assert!(rig.unmount().success());
 }
+
+/// From fstab, by mount(8): with a helper of its own, and with `mount.fuse3`.
+#[test]
+fn mount_8_has_the_same_default() {
+    let needs = [Need::Kernel("overlay"), Need::Tool("unshare"), Need::Tool("mount.fuse3")];
+    if !require(&[&NEEDS[..], &needs].concat()) {
+        return;
+    }
+    let rig = Rig::new();
+    let fstab = rig.scratch.join("fstab");
+    for (helper, name) in [("mount.fuse.extol", "own"), ("extol", "fuse3")] {
+        let tools = rig.scratch.dir(name);
+        std::os::unix::fs::symlink(bin(), tools.join(helper)).unwrap();
+        for (options, expected) in [
+            ("defaults", "nosuid,nodev"),
+            ("noatime,suid,dev", "nosuid,nodev"),
+            ("user", "nosuid,nodev,noexec"),
+            ("user,exec", "nosuid,nodev"),
+            ("owner", "nosuid,nodev"),
+            ("allow_suid,allow_dev", ""),
+        ] {
+            let (image, dir) = (text(&rig.image.path), text(&rig.dir));
+            let line = format!("{image} {dir} fuse.extol {options},noauto 0 0\n");
+            std::fs::write(&fstab, line).unwrap();
+            // In a namespace of its own, where programs of the system may be added.
+            let script = "mount -t overlay -o lowerdir=\"$1\":/usr/sbin none /usr/sbin; mount -T \"$2\" \"$3\"; \
+                          grep \" $3 \" /proc/self/mountinfo; \"$0\" umount \"$3\"";
+            let mut mount = tool("unshare");
+            mount.args(["-m", "sh", "-ec", script]).arg(bin()).args([&tools, &fstab, &rig.dir]);
+            let shown = run_ok(&mut mount);
+            let flags: Vec<_> = shown.split(' ').nth(5).expect("a line of mountinfo").split(',').collect();
+            for flag in ["nosuid", "nodev", "noexec"] {
+                let wanted = expected.split(',').any(|word| word == flag);
+                assert_eq!(flags.contains(&flag), wanted, "{helper} with {options}: {shown}");
+            }
+        }
+    }
+}
