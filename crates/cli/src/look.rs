@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::args::{LookArgs, ReplayArgs};
 use crate::error::{Failure, Result, print, print_json};
+use crate::volume::Replayed;
 use crate::{options, volume};
 
 /// Shows what a volume is.
@@ -21,15 +22,21 @@ pub fn info(args: &LookArgs) -> Result<()> {
 /// Recovers a volume.
 pub fn replay(args: &ReplayArgs) -> Result<()> {
     let replayed = volume::replay(&args.source, &options::volume_only(&args.options)?, args.dry_run)?;
-    let text = match (replayed.was_needed, replayed.transactions) {
+    let text = replay_text(&replayed, args.dry_run);
+    show(args.json, &replayed, &text)
+}
+
+fn replay_text(replayed: &Replayed, dry_run: bool) -> String {
+    let mut text = match (replayed.was_needed, replayed.transactions) {
+        (false, _) if replayed.orphans_left => "the journal is empty".to_owned(),
         (false, _) => "nothing to do: the volume was closed cleanly".to_owned(),
-        (true, 0) if replayed.fast_commits == 0 && args.dry_run => "the journal is empty".to_owned(),
+        (true, 0) if replayed.fast_commits == 0 && dry_run => "the journal is empty".to_owned(),
         (true, 0) if replayed.fast_commits == 0 => {
             "the journal was empty; the volume is marked clean".to_owned()
         }
         (true, transactions) => {
             let (done, would) =
-                if args.dry_run { ("would replay", "to bring home") } else { ("replayed", "brought home") };
+                if dry_run { ("would replay", "to bring home") } else { ("replayed", "brought home") };
             let fast = match replayed.fast_commits {
                 0 => String::new(),
                 commits => {
@@ -42,7 +49,13 @@ pub fn replay(args: &ReplayArgs) -> Result<()> {
             )
         }
     };
-    show(args.json, &replayed, &text)
+    if replayed.orphans > 0 {
+        let _ = write!(text, "; {} deleted or truncated files finished", replayed.orphans);
+    }
+    if replayed.orphans_left {
+        text.push_str("; deleted files are left that only Linux or e2fsck can finish on this volume");
+    }
+    text
 }
 
 /// Shows a journal.

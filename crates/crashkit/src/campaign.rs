@@ -22,7 +22,7 @@ use crate::media::Media;
 use crate::model::{History, Moment, Rules, judge};
 use crate::outside::{Other, ask_e2fsck, ask_linux};
 use crate::record::{Plant, Recording};
-use crate::recover::{Recovered, checked_in_memory, recover, recover_on_tape};
+use crate::recover::{Recovered, checked_in_memory, recover, recover_on_tape, replayed};
 use crate::report::{Failure, Row, Second};
 use crate::variant::Variant;
 use crate::view::View;
@@ -256,6 +256,9 @@ impl<'a> Campaign<'a> {
         let chosen = |every: u64, offset: u64| every > 0 && (job.nr + offset).is_multiple_of(every);
         if chosen(8, 3) {
             checked_in_memory(&crashed).map_err(|e| plain(format!("replayed in memory, {e}")))?;
+        }
+        if chosen(8, 5) {
+            replayed(&self.variant, &crashed).map_err(|e| plain(format!("replayed without a mount, {e}")))?;
         }
         let whole = matches!(job.fate, Fate::None | Fate::All);
         let torn = matches!(job.fate, Fate::Torn(_));

@@ -82,6 +82,23 @@ pub fn checked_in_memory(devices: &[MemDevice]) -> Result<(), String> {
     checked(devices, Replay::InMemory)
 }
 
+/// Recovers without a mount. What is left is as after a mount that was closed: nothing to do for another recovery, and
+/// nothing for the checker to find.
+///
+/// # Errors
+/// What went wrong.
+pub fn replayed(variant: &Variant, devices: &[MemDevice]) -> Result<(), String> {
+    let copies: Vec<Arc<MemDevice>> = devices.iter().map(|d| Arc::new(d.snapshot())).collect();
+    let volume: SharedDevice = copies.first().cloned().ok_or("no device")?;
+    let journal = copies.get(1).map(|d| Arc::clone(d) as SharedDevice);
+    let options = variant.recovery_options(journal);
+    extol::replay(&volume, &options).map_err(|e| format!("cannot be replayed: {e}"))?;
+    let left: Vec<MemDevice> = copies.iter().map(|d| d.snapshot()).collect();
+    checked(&left, Replay::Ignore)?;
+    let again = extol::replay(&volume, &options).map_err(|e| format!("cannot be replayed again: {e}"))?;
+    if again.was_needed { Err("a second replay finds something to do".into()) } else { Ok(()) }
+}
+
 /// A volume with fast commits, recovered in memory.
 fn recovered(volume: &SharedDevice, journal: Option<&SharedDevice>) -> Result<SharedDevice, String> {
     let options = MountOptions { journal_device: journal.cloned(), ..MountOptions::default() };

@@ -5,13 +5,15 @@ use std::fmt;
 use extol_device::SharedDevice;
 use extol_journal::recovery;
 use extol_ondisk::superblock::State;
-use extol_ondisk::{Compat, Incompat};
+use extol_ondisk::{Compat, Geometry, Incompat, Superblock};
 use extol_vfs::plain;
 use serde::Serialize;
 
 use crate::mount::fast_commit::Obstacle;
 use crate::mount::journal as journals;
-use crate::mount::{OpenResult, features, geometry, read_superblock, write_superblock};
+use crate::mount::{
+    self, OpenResult, Purpose, features, geometry, has_orphans, read_superblock, write_superblock,
+};
 use crate::options::MountOptions;
 use crate::stats::{text, uuid_text};
 
@@ -189,10 +191,14 @@ pub struct Replayed {
     pub fast_commits: u32,
     /// Records in those.
     pub fast_commit_records: u64,
+    /// Deleted and truncated files that were finished.
+    pub orphans: u32,
+    /// Such files are left: Extol cannot write volumes with these features.
+    pub orphans_left: bool,
 }
 
 impl Replayed {
-    fn of(done: Option<&recovery::Recovered>) -> Self {
+    pub(crate) fn of(done: Option<&recovery::Recovered>) -> Self {
         let fast = done.and_then(|done| done.fast_commits);
         Self {
             was_needed: done.is_some(),
@@ -201,31 +207,57 @@ impl Replayed {
             revoked: done.map_or(0, |done| done.revoke_hits),
             fast_commits: fast.map_or(0, |fast| fast.commits),
             fast_commit_records: fast.map_or(0, |fast| fast.records),
+            orphans: 0,
+            orphans_left: false,
         }
     }
 }
 
-/// Recovers a volume's journal without mounting it. Orphans are left for the next mount, or for e2fsck.
+/// Recovers a volume without mounting it. That is all that a mount does before it is used, and its end: the log, its fast
+/// commits, the files that were being deleted or truncated, the counts in the superblock. Only the superblock's record
+/// of mounts stays as it is.
+///
+/// A volume that Extol can only read gets its log home; files that were being deleted are left to Linux or e2fsck.
 ///
 /// # Errors
-/// If it is not an ext4 volume, or its journal cannot be recovered.
+/// If it is not an ext4 volume, cannot be recovered, or (MMP) another host has it.
 pub fn replay(device: &SharedDevice, options: &MountOptions) -> OpenResult<Replayed> {
     let sb = read_superblock(&**device, None)?;
     let geo = geometry(&**device, &sb)?;
     // Unknown features refuse, as for a mount: what is in the log may depend on them.
     features::check(&sb, &geo, true)?;
     if !sb.feature_compat.contains(Compat::HAS_JOURNAL)
-        || !sb.feature_incompat.contains(Incompat::NEEDS_RECOVERY)
+        || !(sb.feature_incompat.contains(Incompat::NEEDS_RECOVERY) || has_orphans(&sb))
     {
         return Ok(Replayed::of(None));
     }
-    let found = journals::find(device, &sb, &geo, options)?;
+    if features::check(&sb, &geo, false).is_err() {
+        return replay_log(device, &sb, &geo, options);
+    }
+    let options = MountOptions { read_only: false, threads: false, init_itable: None, ..options.clone() };
+    let (volume, mut replayed) = mount::open_for(Purpose::Recovery, SharedDevice::clone(device), &options)?;
+    volume.unmount()?;
+    replayed.was_needed = true;
+    Ok(replayed)
+}
+
+/// Brings home what is in the log, and no more.
+fn replay_log(
+    device: &SharedDevice,
+    sb: &Superblock,
+    geo: &Geometry,
+    options: &MountOptions,
+) -> OpenResult<Replayed> {
+    if !sb.feature_incompat.contains(Incompat::NEEDS_RECOVERY) {
+        return Ok(Replayed { orphans_left: has_orphans(sb), ..Replayed::of(None) });
+    }
+    let found = journals::find(device, sb, geo, options)?;
     let mut jsb = recovery::read_superblock(&*found.device, &found.map)?;
-    let recovered = journals::run(device, &geo, &found, &mut jsb, true)?;
-    let mut sb = journals::after(device, &sb, &found, &mut jsb, &recovered)?;
+    let recovered = journals::run(device, geo, &found, &mut jsb, true)?;
+    let mut sb = journals::after(device, sb, &found, &mut jsb, &recovered)?;
     sb.feature_incompat &= !Incompat::NEEDS_RECOVERY;
     write_superblock(&**device, &sb)?;
-    Ok(Replayed::of(Some(&recovered)))
+    Ok(Replayed { orphans_left: has_orphans(&sb), ..Replayed::of(Some(&recovered)) })
 }
 
 /// A volume as it will be after recovery, to be read, and what that does. The device is not changed.

@@ -26,10 +26,12 @@ pub struct LookArgs {
         "extol replay --dry-run --json disk.img",
         "extol replay -o journal_path=log.img disk.img"
     ),
-    long_about = "Recover a volume that was not unmounted: replay its journal.\n\n\
+    long_about = "Recover a volume that was not unmounted, as its next mount would.\n\n\
         The transactions of the log are brought home, and the records of fast commits behind them (Linux's or Extol's) \
-        become one transaction more. Afterwards the journal is empty and the volume marked as clean. Files without a \
-        name are left for the next mount, or for e2fsck. Records that make no sense are refused and stay where they are."
+        become one transaction more. Then files without a name are deleted, and truncates that were under way are finished, \
+        as by a mount; only the count and the time of mounts stay as they are. Afterwards the journal is empty and the volume \
+        marked as clean. Records that make no sense are refused and stay where they are. On a volume that Extol can only read \
+        the log comes home, and files without a name are left for Linux or e2fsck."
 )]
 pub struct ReplayArgs {
     /// Recover in memory only: says what would be done, and whether it can be.

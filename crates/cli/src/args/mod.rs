@@ -86,7 +86,7 @@ pub enum Command {
     Info(LookArgs),
     /// Show the journal of a volume, block by block, and what recovery would do.
     Log(LookArgs),
-    /// Recover a volume that was not unmounted: replay its journal.
+    /// Recover a volume that was not unmounted, as its next mount would.
     Replay(ReplayArgs),
     /// Check a volume for damage, without changing it.
     Check(CheckArgs),

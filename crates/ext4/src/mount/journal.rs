@@ -41,6 +41,8 @@ pub(crate) struct Recovered {
     pub device: SharedDevice,
     pub superblock: Superblock,
     pub log: Option<Log>,
+    /// What recovery did; none if the volume needed none.
+    pub done: Option<LogRecovered>,
     /// Why there can be no fast commits.
     pub no_fast_commits: Option<Obstacle>,
 }
@@ -63,6 +65,7 @@ pub(crate) fn recover(
         device: Arc::clone(dev),
         superblock: sb.clone(),
         log: None,
+        done: None,
         no_fast_commits: unlogged(sb),
     };
     if !sb.feature_compat.contains(Compat::HAS_JOURNAL) {
@@ -90,11 +93,11 @@ pub(crate) fn recover(
     let mut jsb = recovery::read_superblock(&*found.device, &found.map)?;
     if options.read_only {
         // The mount writes nothing: the recovered blocks are kept in memory and shown over the device.
-        let (_, overlay) = in_memory(dev, geo, &found, &jsb)?;
+        let (done, overlay) = in_memory(dev, geo, &found, &jsb)?;
         let device: SharedDevice = Arc::new(overlay.over(Arc::clone(dev), geo.block_size));
         let superblock = read_superblock(&*device, None)?;
         let no_fast_commits = unlogged(&superblock);
-        return Ok(Recovered { device, superblock, log: None, no_fast_commits });
+        return Ok(Recovered { device, superblock, log: None, done: Some(done), no_fast_commits });
     }
     if found.device.is_read_only() {
         return refuse("the external journal is write-protected; mount with -o ro");
@@ -119,6 +122,7 @@ pub(crate) fn recover(
         device: Arc::clone(dev),
         superblock,
         log: Some(Log { config, on_volume: found.on_volume }),
+        done: dirty.then_some(recovered),
         no_fast_commits,
     })
 }

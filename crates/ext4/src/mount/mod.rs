@@ -37,6 +37,7 @@ use crate::error;
 use crate::ext4::Ext4;
 use crate::fast_commit::Tracker;
 use crate::fs::{Fs, Limits};
+use crate::info::Replayed;
 use crate::inodes::InodeTable;
 use crate::live::Live;
 use crate::options::{DataMode, MountOptions};
@@ -128,8 +129,26 @@ pub(crate) fn write_superblock(dev: &dyn BlockDevice, sb: &Superblock) -> OpenRe
     Ok(())
 }
 
+/// What a volume is opened for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Purpose {
+    /// To be used: the superblock counts the mount and says when and where it was.
+    Use,
+    /// To be recovered, and closed at once.
+    Recovery,
+}
+
 /// Opens a volume.
 pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<Ext4>> {
+    open_for(Purpose::Use, dev, options).map(|(volume, _)| volume)
+}
+
+/// Opens a volume; with what its recovery did.
+pub(crate) fn open_for(
+    purpose: Purpose,
+    dev: SharedDevice,
+    options: &MountOptions,
+) -> OpenResult<(Arc<Ext4>, Replayed)> {
     options.check().map_err(OpenError)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let pace = Arc::new(Pace::new(Arc::clone(&clock)));
@@ -143,12 +162,15 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
     }
     let was_clean = !sb.feature_incompat.contains(Incompat::NEEDS_RECOVERY)
         && sb.state.contains(State::VALID)
-        && !sb.state.contains(State::ERROR);
+        && !sb.state.contains(State::ERROR)
+        // (A log that others brought home without finishing orphans leaves old counts.)
+        && !has_orphans(&sb);
     let mmp = match options.read_only {
         true => None,
         false => mmp::Keeper::claim(&dev, &geo, &sb)?,
     };
     let recovered = journal::recover(&dev, &sb, &geo, options)?;
+    let mut replayed = Replayed::of(recovered.done.as_ref());
     let dev = recovered.device;
     // Recovery may have brought a newer superblock home.
     let mut sb = recovered.superblock;
@@ -172,7 +194,7 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
     let protect = recovered.log.as_ref().map(|l| l.on_volume.clone()).unwrap_or_default();
     let journal_blocks = protect.iter().map(|r| u64::from(r.len)).sum();
     if !options.read_only {
-        mark_mounted(&*dev, &mut sb, options, recovered.log.is_some(), &*clock)?;
+        mark_mounted(&*dev, &mut sb, options, (purpose, recovered.log.is_some()), &*clock)?;
     }
     let mut log = recovered.log;
     if let Some(log) = log.as_mut().filter(|log| !log.config.external) {
@@ -283,7 +305,7 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
     } else {
         journal.work_in_callers();
     }
-    orphans::finish(&fs)?;
+    replayed.orphans = orphans::finish(&fs)?;
     if options.threads && !options.read_only {
         let service = Writeback(Arc::downgrade(&fs));
         running.writeback = Some(Runner::start("extol-writeback", &fs.dirty.service, service).map_err(io)?);
@@ -293,7 +315,7 @@ pub(crate) fn open(dev: SharedDevice, options: &MountOptions) -> OpenResult<Arc<
         fs.whole.set_merge(options.checkpoint_merge).map_err(io)?;
     }
     fs.lazy_init.start(&fs, options);
-    Ok(Arc::new(Ext4::new(fs, running)))
+    Ok((Arc::new(Ext4::new(fs, running)), replayed))
 }
 
 fn limits(
@@ -344,7 +366,7 @@ fn mark_mounted(
     dev: &dyn BlockDevice,
     sb: &mut Superblock,
     options: &MountOptions,
-    has_log: bool,
+    (purpose, has_log): (Purpose, bool),
     clock: &dyn Clock,
 ) -> OpenResult<()> {
     #[cfg(feature = "planted-bugs")]
@@ -357,8 +379,11 @@ fn mark_mounted(
     } else {
         sb.state &= !State::VALID;
     }
-    sb.mtime = clock.wall().as_secs();
-    sb.wtime = sb.mtime;
+    sb.wtime = clock.wall().as_secs();
+    if purpose == Purpose::Recovery {
+        return write_superblock(dev, sb);
+    }
+    sb.mtime = sb.wtime;
     sb.mnt_count = sb.mnt_count.saturating_add(1);
     if let Some(dir) = &options.mount_point {
         let mut path = [0; 64];
@@ -440,6 +465,11 @@ pub(crate) fn write_everything(fs: &Arc<Fs>) -> Result<Result<()>> {
     fs.vol.journal.freeze().map_err(error::journal)?;
     fs.vol.journal.flush_data().map_err(error::journal)?;
     Ok(lost)
+}
+
+/// True if inodes are left to be deleted or truncated.
+pub(crate) fn has_orphans(sb: &Superblock) -> bool {
+    sb.last_orphan != 0 || sb.feature_ro_compat.contains(RoCompat::ORPHAN_PRESENT)
 }
 
 /// True if the volume has an orphan file.

@@ -16,10 +16,10 @@ use crate::fs::Fs;
 use crate::ops::delete;
 use crate::orphan;
 
-/// Finishes all orphans; with a read-only volume they are left alone.
-pub(crate) fn finish(fs: &Arc<Fs>) -> OpenResult<()> {
+/// Finishes all orphans; gives how many there were. With a read-only volume they are left alone.
+pub(crate) fn finish(fs: &Arc<Fs>) -> OpenResult<u32> {
     if fs.read_only.load(Ordering::Acquire) {
-        return Ok(());
+        return Ok(0);
     }
     let (head, damaged, file) =
         fs.sb.read(|sb| (sb.last_orphan, sb.state.contains(State::ERROR), sb.orphan_file_inum));
@@ -54,7 +54,7 @@ pub(crate) fn finish(fs: &Arc<Fs>) -> OpenResult<()> {
         }
         finish_one(fs, ino)?;
     }
-    Ok(())
+    Ok(u32::try_from(seen.len()).unwrap_or(u32::MAX))
 }
 
 fn finish_one(fs: &Arc<Fs>, ino: u32) -> Result<()> {
