@@ -1,4 +1,8 @@
 //! `extol sync`, `extol checkpoint`, `extol freeze`, `extol thaw`: requests about a whole mounted volume.
+//!
+//! First the kernel hands over what it holds back (syncfs). It says then, once for the whole volume, that data of a file
+//! could not be written since the last time, as on every file system; the file may be deleted by now. That is no reason to
+//! leave the rest undone: the request goes on, and the error is told at its end ([`Late`]).
 
 use std::fs::File;
 use std::path::Path;
@@ -16,8 +20,9 @@ pub fn sync(args: &SyncArgs) -> Result<()> {
     let mut outcome = Ok(());
     for dir in &args.dirs {
         let synced = open(dir).and_then(|root| {
-            write_back(dir, &root)?;
-            root.sync_all().map_err(|error| Failure::about(dir.display(), error))
+            let late = write_back(dir, &root)?;
+            root.sync_all().map_err(|error| Failure::about(dir.display(), error))?;
+            late.result()
         });
         if let Err(failure) = synced {
             failure.report();
@@ -31,24 +36,26 @@ pub fn sync(args: &SyncArgs) -> Result<()> {
 pub fn checkpoint(args: &CheckpointArgs) -> Result<()> {
     let flags = u32::from(args.discard) | u32::from(args.zeroout) << 1 | u32::from(args.dry_run) << 2;
     let root = open(&args.dir)?;
-    if !args.dry_run {
-        write_back(&args.dir, &root)?;
-    }
-    send(MountRequest::Checkpoint(flags), &args.dir, &root, |error| match error {
+    let late = if args.dry_run { Late::default() } else { write_back(&args.dir, &root)? };
+    let done = send(MountRequest::Checkpoint(flags), &args.dir, &root, |error| match error {
         Errno::NODEV => Some("the volume has no journal"),
         Errno::OPNOTSUPP => Some("the journal's device cannot discard (use --zeroout)"),
         _ => None,
-    })
+    });
+    late.warn();
+    done
 }
 
 /// Stops changes.
 pub fn freeze(args: &FreezeArgs) -> Result<()> {
     let root = open(&args.dir)?;
-    write_back(&args.dir, &root)?;
-    send(MountRequest::Freeze, &args.dir, &root, |error| match error {
+    let late = write_back(&args.dir, &root)?;
+    let done = send(MountRequest::Freeze, &args.dir, &root, |error| match error {
         Errno::BUSY => Some("the volume is frozen; extol thaw ends that"),
         _ => None,
-    })
+    });
+    late.warn();
+    done
 }
 
 /// Lets changes go on.
@@ -73,14 +80,38 @@ fn open(dir: &Path) -> Result<File> {
     File::open(&root).map_err(|error| Failure::about(dir.display(), error))
 }
 
+/// Data of some file that could not be written before this request, or as it began.
+#[derive(Debug, Default)]
+struct Late(Option<Failure>);
+
+impl Late {
+    /// The error, for a request that promises that all was written.
+    fn result(self) -> Result<()> {
+        self.0.map_or(Ok(()), Err)
+    }
+
+    /// A line, for a request that promises something else, which was done.
+    fn warn(self) {
+        if let Some(failure) = self.0 {
+            failure.report();
+        }
+    }
+}
+
 /// Has the kernel hand over what it holds back. It would wait for the thaw of a frozen volume.
-fn write_back(dir: &Path, root: &File) -> Result<()> {
+fn write_back(dir: &Path, root: &File) -> Result<Late> {
     let stats = Live::of(dir)?.json()?;
     let frozen = serde_json::from_str::<serde_json::Value>(&stats).is_ok_and(|stats| stats["frozen"] == true);
     if frozen {
         return Err(Failure::about(dir.display(), "the volume is frozen; extol thaw ends that"));
     }
-    rustix::fs::syncfs(root).map_err(|error| Failure::about(dir.display(), error))
+    let late = rustix::fs::syncfs(root).err().map(|error| {
+        let line = format_args!(
+            "data of a file (perhaps one deleted since) could not be written: {error}; all else was written"
+        );
+        Failure::about(dir.display(), line)
+    });
+    Ok(Late(late))
 }
 
 fn send(

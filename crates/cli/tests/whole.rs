@@ -192,3 +192,51 @@ fn a_frozen_mount_ends_when_told_to() {
         mount.unmount();
     }
 }
+
+/// Data of a file had no room on a full volume, and the file is deleted. The next request about the whole volume says so, once,
+/// and does what it was asked for all the same.
+#[test]
+fn an_old_error_is_told_once_and_stops_nothing() {
+    if !require(&NEEDS) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let dir = scratch.dir("mnt");
+    for (request, code) in [("sync", 32), ("checkpoint", 0), ("freeze", 0)] {
+        let image = Image::mke2fs(scratch.path(), "disk.img", 16 << 20, &["-t", "ext4", "-m", "0"]);
+        let mut mount = ExtolMount::start(bin(), &image.path, &dir, &[]);
+        std::fs::write(dir.join("old"), "old").expect("write");
+        must(&["sync"], &dir);
+        // Nearly full; then more through a mapping than there is room for, which no call can refuse.
+        let mut filler = File::create(dir.join("filler")).expect("create");
+        while filler.write_all(&[1; 65536]).and_then(|()| filler.sync_data()).is_ok() {}
+        drop(filler);
+        let lost = File::create_new(dir.join("lost")).expect("create");
+        lost.set_len(1 << 20).expect("grow");
+        let lost = File::options().read(true).write(true).open(dir.join("lost")).expect("open");
+        extol_testkit::map_write(&rustix::fd::OwnedFd::from(lost), 0, &[2; 1 << 20]).expect("map");
+        for name in ["lost", "filler", "old"] {
+            std::fs::remove_file(dir.join(name)).expect("unlink");
+        }
+        std::fs::write(dir.join("new"), "new").expect("write");
+        let (ended, said) = extol(&[request], &dir);
+        assert_eq!(ended, Some(code), "{request}: {said}");
+        assert!(said.contains("No space left on device") && said.lines().count() == 1, "{request}: {said}");
+        if request == "freeze" {
+            must(&["thaw"], &dir);
+        }
+        // (A second `sync` would hide what the first left undone.)
+        mount.kill9();
+        let mut mount = ExtolMount::start(bin(), &image.path, &dir, &[]);
+        assert_eq!(std::fs::read(dir.join("new")).ok().as_deref(), Some(&b"new"[..]), "{request}");
+        assert!(!dir.join("old").exists(), "{request}");
+        for request in ["sync", "checkpoint", "sync"] {
+            must(&[request], &dir);
+        }
+        mount.kill9();
+        let replayed = run(Command::new(bin()).arg("replay").arg(&image.path), PATIENCE);
+        assert!(replayed.success(), "{request}: {}", replayed.output);
+        e2fsck(&image).assert_clean(request);
+        image.remove();
+    }
+}

@@ -298,18 +298,22 @@ fn begin_fsync(fs: &Fs, ino: u32, data_only: bool) -> Result<Synced> {
 }
 
 /// Makes everything durable, the superblock's counters included. Callers come through `whole::sync`.
-pub(crate) fn sync_now(fs: &Fs) -> Result<()> {
+///
+/// The data of a damaged file may have no place. It stays in memory, and the file's own fsync says so as well; that is the inner
+/// result, the first of them. All else is durable all the same.
+pub(crate) fn sync_now(fs: &Fs) -> Result<Result<()>> {
     fs.vol.journal.check_aborted().map_err(lost)?;
     if fs.writes_nothing() {
-        return Ok(());
+        return Ok(Ok(()));
     }
-    data::writeback::flush_all(fs)?;
+    let unplaced = data::writeback::flush_all(fs);
     {
         let mut h = fs.start(1)?;
         fs.vol.alloc.flush_super(&mut h, &fs.sb)?;
         h.stop().map_err(error::journal)?;
     }
-    fs.vol.journal.make_all_durable().map_err(lost)
+    fs.vol.journal.make_all_durable().map_err(lost)?;
+    Ok(unplaced)
 }
 
 #[cfg(test)]

@@ -22,7 +22,8 @@
 //!
 //! Invariants
 //! - W1: when a sync has returned, what was changed before it was called is durable: it is answered by an operation that began
-//!   afterwards (G1 of the merger), or the volume is frozen, and then nothing is left to write (`perform`).
+//!   afterwards (G1 of the merger), or the volume is frozen, and then nothing is left to write (`perform`). One that fails because
+//!   data of a damaged file has no place has made all else durable (`files::sync_now`).
 //! - W2: between freeze and thaw nothing is written: changes wait at the gate, reading changes no time stamps, what an error or the
 //!   end of an inode must write waits for the thaw (`Deferred`), no inode is dirty, no handle may open, and the multi-mount
 //!   protection pauses (`freeze_now`).
@@ -204,13 +205,13 @@ fn perform(fs: &Fs, work: Work) -> Result<()> {
         // Whoever wants the log erased keeps the gate open, so it is not one of them.
         return Ok(());
     }
-    files::sync_now(fs)?;
+    let unplaced = files::sync_now(fs)?;
     if work.contains(Work::CHECKPOINT) && fs.check_writable().is_ok() {
         let wanted = [(Work::DISCARD, Erase::Discard), (Work::ZERO, Erase::Zero)];
         let erase: Vec<_> = wanted.into_iter().filter(|(w, _)| work.contains(*w)).map(|(_, e)| e).collect();
         fs.vol.journal.checkpoint_all(&erase).map_err(error::journal)?;
     }
-    Ok(())
+    unplaced
 }
 
 /// Makes everything durable.
@@ -264,7 +265,8 @@ pub(crate) fn freeze(fs: &Fs) -> Result<()> {
 }
 
 fn freeze_now(fs: &Fs) -> Result<()> {
-    files::sync_now(fs)?;
+    // (What is still dirty would be written later: W2.)
+    files::sync_now(fs)??;
     fs.check_writable()?;
     let journal = &fs.vol.journal;
     journal.freeze().map_err(error::journal)?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use extol_device::{MemDevice, RecordingDevice};
-use extol_vfs::{Aside, Creds, FileSystem as _, FsError, Job, NewNode};
+use extol_vfs::{Aside, CheckpointFlags, Creds, FileSystem as _, FsError, Job, NewNode};
 
 use crate::Ext4;
 use crate::mkfs::{MkfsOptions, mkfs};
@@ -74,4 +74,37 @@ fn who_is_at_hand_does_all_of_an_fsync() {
     assert_eq!(unplaced(), 0);
     let after = open(Arc::new(device.image_at(usize::MAX, |_| false)));
     assert_eq!(after.read_file("/file").unwrap(), TEXT);
+}
+
+/// A file whose map is damaged has no place for what was written to it: that is its own trouble.
+#[test]
+fn a_file_that_cannot_be_written_holds_up_no_other() {
+    type SyncIt = fn(&Ext4) -> Result<(), FsError>;
+    let ways: [(&str, SyncIt); 2] =
+        [("sync", |fs| fs.sync()), ("checkpoint", |fs| fs.checkpoint(CheckpointFlags::empty()))];
+    for (how, sync) in ways {
+        let base = MemDevice::new(64 << 20);
+        mkfs(&base, &MkfsOptions::default(), &mut |_| {}).unwrap();
+        let device = Arc::new(RecordingDevice::new(base));
+        let fs = open(Arc::<RecordingDevice>::clone(&device));
+        let make = |name: &[u8]| {
+            fs.create(fs.root(), name, NewNode::Regular, 0o644, 0, Creds::default()).unwrap().id.ino
+        };
+        let (bad, good) = (make(b"bad"), make(b"good"));
+        for ino in [bad, good] {
+            fs.write(ino, 0, TEXT).unwrap();
+        }
+        fs.inner().cell(bad).unwrap().write().unwrap().node.raw.i_block[0] ^= 0xff;
+        let first = sync(&fs);
+        assert!(matches!(first, Err(FsError::Corrupt { .. })), "{how} must tell: {first:?}");
+        let after = open(Arc::new(device.image_at(usize::MAX, |_| false)));
+        assert_eq!(after.read_file("/good").unwrap_or_default(), TEXT, "{how} left it in memory");
+        fs.fsync(good, false).unwrap();
+        // What is lost is not forgotten.
+        assert!(matches!(fs.fsync(bad, false), Err(FsError::Corrupt { .. })));
+        // And goes with the file.
+        fs.unlink(fs.root(), b"bad").unwrap();
+        fs.forget(bad, 1);
+        sync(&fs).unwrap();
+    }
 }
