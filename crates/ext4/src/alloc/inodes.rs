@@ -7,13 +7,22 @@
 //! (`held.rs`).
 //!
 //! A group whose inode table is being zeroed is left out; who finds nothing elsewhere waits for its end.
+//!
+//! The bitmap may lie (volumes without checksums, or damaged and then sealed). Its word is not enough to give an inode
+//! out: the slot in the table must not be in use. The block of the table is needed anyway, to write the new inode.
+//!
+//! Invariants
+//! - A1: an inode that has links on disk is never handed out. A group in which the bitmap says otherwise is left out from
+//!   then on, and who met it gets the error, with nothing changed (`Shared::refuse_used`). Slots that were never
+//!   written may hold anything, and are not asked ([`Claim::known_slot`]).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use extol_device::BlockNr;
 use extol_journal::fast::{Delta, Reason};
 use extol_journal::{Handle, Tid};
-use extol_ondisk::{GroupFlags, GroupNr, InodeNr, bitmap};
+use extol_ondisk::{GroupDesc, GroupFlags, GroupNr, InodeNr, bitmap};
 use extol_vfs::{FsError, Result};
 
 use super::Shared;
@@ -21,6 +30,17 @@ use super::bits::Span;
 use super::group::{Group, InodeMap, State};
 use super::orlov::{self, Summary, Units, View};
 use crate::error;
+
+/// Where the slot of an inode has the count of its links.
+const LINKS: std::ops::Range<usize> = 0x1A..0x1C;
+
+/// An inode that was handed out.
+#[derive(Clone, Copy, Debug)]
+struct Claim {
+    ino: InodeNr,
+    /// Its slot was written before: by its last owner, or with zeros.
+    known_slot: bool,
+}
 
 impl View for Shared {
     fn summary(&self, group: u32) -> Summary {
@@ -64,7 +84,7 @@ impl Shared {
     }
 
     pub(super) fn alloc_inode(
-        &self,
+        self: &Arc<Self>,
         h: &mut Handle,
         parent: InodeNr,
         is_dir: bool,
@@ -72,12 +92,44 @@ impl Shared {
     ) -> Result<InodeNr> {
         loop {
             let passed = self.zeroing.passed();
-            let result = self.try_alloc_inode(h, parent, is_dir, top_level);
-            // The only inodes left may be those of a group that was left out because its table is being zeroed.
-            if !matches!(result, Err(FsError::NoSpace)) || !self.zeroing.wait(passed) {
-                return result;
+            match self.try_alloc_inode(h, parent, is_dir, top_level) {
+                // The only inodes left may be those of a group that was left out because its table is being zeroed.
+                Err(FsError::NoSpace) if self.zeroing.wait(passed) => {}
+                Err(e) => return Err(e),
+                Ok(claim) => {
+                    if claim.known_slot && self.has_links(claim.ino)? {
+                        return Err(self.refuse_used(h, claim.ino, is_dir)?);
+                    }
+                    return Ok(claim.ino);
+                }
             }
         }
+    }
+
+    /// True if the inode's slot says that names lead to it.
+    fn has_links(&self, ino: InodeNr) -> Result<bool> {
+        let (nr, index) = self.geo.group_of_inode(ino);
+        let (per_block, size) = (self.geo.inodes_per_block(), usize::from(self.geo.inode_size));
+        let group = self.group(nr)?;
+        let Some(table) = group.inode_table else { return Ok(false) };
+        let block = BlockNr(table.get()).plus(u64::from(index / per_block));
+        let data = self.journal.read(block).map_err(error::journal)?.data();
+        let slot = (index % per_block) as usize * size;
+        let links = data.get(slot + LINKS.start..slot + LINKS.end);
+        Ok(links.is_some_and(|links| links.iter().any(|byte| *byte != 0)))
+    }
+
+    /// Takes back that a used inode was handed out, and leaves its group out from now on. Gives the reason.
+    pub(super) fn refuse_used(
+        self: &Arc<Self>,
+        h: &mut Handle,
+        ino: InodeNr,
+        is_dir: bool,
+    ) -> Result<FsError> {
+        self.free_inode(h, ino, is_dir)?;
+        let group = self.group(self.geo.group_of_inode(ino).0)?;
+        let why = FsError::corrupt("an inode that is in use is free in the bitmap").in_inode(ino.0.into());
+        Ok(self.spoil_inodes(group, &mut group.lock(), why))
     }
 
     fn try_alloc_inode(
@@ -86,7 +138,7 @@ impl Shared {
         parent: InodeNr,
         is_dir: bool,
         top_level: bool,
-    ) -> Result<InodeNr> {
+    ) -> Result<Claim> {
         let units = self.units();
         let parent_group = self.geo.group_of_inode(parent).0.0.min(self.geo.groups - 1);
         for reuse in [false, true] {
@@ -103,8 +155,8 @@ impl Shared {
                 let groups = orlov::file_groups(self, units, parent_group, parent.0);
                 self.claim_first(h, groups, is_dir, reuse)?
             };
-            if let Some(ino) = found {
-                return Ok(ino);
+            if let Some(claim) = found {
+                return Ok(claim);
             }
         }
         Err(FsError::NoSpace)
@@ -134,17 +186,17 @@ impl Shared {
         groups: impl Iterator<Item = u32>,
         is_dir: bool,
         reuse: bool,
-    ) -> Result<Option<InodeNr>> {
+    ) -> Result<Option<Claim>> {
         for nr in groups {
-            if let Some(ino) = self.claim_inode(h, GroupNr(nr), is_dir, reuse)? {
-                return Ok(Some(ino));
+            if let Some(claim) = self.claim_inode(h, GroupNr(nr), is_dir, reuse)? {
+                return Ok(Some(claim));
             }
         }
         Ok(None)
     }
 
     /// An inode of this group. `None`: it has none, or cannot be used.
-    fn claim_inode(&self, h: &mut Handle, nr: GroupNr, is_dir: bool, reuse: bool) -> Result<Option<InodeNr>> {
+    fn claim_inode(&self, h: &mut Handle, nr: GroupNr, is_dir: bool, reuse: bool) -> Result<Option<Claim>> {
         // A group that cannot be read has nothing to offer here; who needs this very group gets the error.
         let Ok(group) = self.group(nr) else { return Ok(None) };
         let hint = if reuse { &group.pending_inodes } else { &group.free_inodes };
@@ -171,6 +223,7 @@ impl Shared {
             self.journal.read_ahead(first, count);
         }
         self.note_table_use(nr, &desc, map, bit);
+        let known_slot = self.is_known_slot(&desc, bit);
         if let (true, Some(blocks)) = (self.is_uninit(&desc, GroupFlags::BLOCK_UNINIT), blocks) {
             self.open_block_bitmap(h, group, &mut desc, &blocks.zones, &mut blocks.home)?;
         }
@@ -223,7 +276,17 @@ impl Shared {
         }
         drop(state);
         self.space.inode_taken(reuse);
-        Ok(Some(self.geo.inode_at(nr, bit)))
+        Ok(Some(Claim { ino: self.geo.inode_at(nr, bit), known_slot }))
+    }
+
+    /// True if the slot holds what its last owner left, or zeros. Where the table was never zeroed, slots behind the
+    /// part in use hold anything.
+    fn is_known_slot(&self, desc: &GroupDesc, bit: u32) -> bool {
+        let used = match self.is_uninit(desc, GroupFlags::INODE_UNINIT) {
+            true => 0,
+            false => self.geo.inodes_per_group.saturating_sub(desc.itable_unused),
+        };
+        !self.geo.has_gdt_csum() || bit < used || desc.flags.contains(GroupFlags::INODE_ZEROED)
     }
 
     /// The first free inode of a group that nobody means another file by; of those that may be reused if need be, or of

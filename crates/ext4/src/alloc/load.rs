@@ -4,7 +4,7 @@
 //! is marked as used, and it has as many free blocks as the descriptor says. Else the group is bad.
 //!
 //! UNINIT groups (uninit_bg, metadata_csum): the bitmap's block holds anything. In memory it is made up: only
-//! fixed metadata is used, all inodes are free. On disk it appears with the first change, through a fresh
+//! fixed metadata is used, all inodes are free (so the first group cannot be one of them). On disk it appears with the first change, through a fresh
 //! buffer that was never read: made-up contents, ones behind the last real bit up to the end of the block,
 //! flag off in the descriptor.
 
@@ -26,6 +26,14 @@ impl Shared {
     /// True if the flag is set and means something on this volume.
     pub(super) fn is_uninit(&self, desc: &GroupDesc, flag: GroupFlags) -> bool {
         self.geo.has_gdt_csum() && desc.flags.contains(flag)
+    }
+
+    /// The first group has the root and the reserved inodes: it was used when the volume was made.
+    fn check_first(&self, group: &Group, desc: &GroupDesc, flag: GroupFlags) -> Result<()> {
+        if group.nr.0 == 0 && self.is_uninit(desc, flag) {
+            return Err(FsError::corrupt("the first block group is marked as never used"));
+        }
+        Ok(())
     }
 
     /// Makes sure that the group's block bitmap is in memory and good.
@@ -55,6 +63,7 @@ impl Shared {
     fn read_block_map(&self, group: &Group, state: &mut State) -> Result<BlockMap> {
         let mut desc = *state.desc()?;
         let bits = self.geo.group_blocks(group.nr);
+        self.check_first(group, &desc, GroupFlags::BLOCK_UNINIT)?;
         let zones = self.table.zones(&self.journal, group.nr, &desc);
         let busy = if self.is_uninit(&desc, GroupFlags::BLOCK_UNINIT) {
             let mut busy = Bits::zeros(bits);
@@ -135,6 +144,7 @@ impl Shared {
 
     pub(super) fn read_inode_map(&self, group: &Group, state: &State) -> Result<InodeMap> {
         let desc = *state.desc()?;
+        self.check_first(group, &desc, GroupFlags::INODE_UNINIT)?;
         let bits = self.geo.inodes_per_group;
         let mut busy = if self.is_uninit(&desc, GroupFlags::INODE_UNINIT) {
             Bits::zeros(bits)

@@ -369,6 +369,12 @@ impl Allocator {
         self.shared.alloc_inode(h, parent, is_dir, top_level)
     }
 
+    /// Takes back that [`alloc_inode`](Self::alloc_inode) handed out this inode, in the same handle: it is in use. Its
+    /// group is left out from now on. Gives the reason.
+    pub fn refuse_used(&self, h: &mut Handle, ino: InodeNr, is_dir: bool) -> Result<FsError> {
+        self.shared.refuse_used(h, ino, is_dir)
+    }
+
     /// Frees an inode. Costs [`FREE_INODE_CREDITS`](Self::FREE_INODE_CREDITS).
     pub fn free_inode(&self, h: &mut Handle, ino: InodeNr, was_dir: bool) -> Result<()> {
         self.shared.free_inode(h, ino, was_dir)

@@ -211,6 +211,10 @@ pub(crate) fn make(
     let mode = kind.mode_bits() | (perm & 0o7777);
     let inherited = fs.limits.acl.then(|| acl::inherit(vol, &parent.node, mode, umask)).transpose()?;
     let ino = vol.alloc.alloc_inode(h, parent.node.ino, is_dir, top)?;
+    if fs.orphans.contains(ino.0) {
+        // Without links, but still to be deleted, and perhaps open.
+        return Err(vol.alloc.refuse_used(h, ino, is_dir)?);
+    }
     let now = fs.now();
     let mut raw = Inode::new_empty(&vol.geo);
     let mut perm = match &inherited {

@@ -200,6 +200,7 @@ fn what_comes_next_of_the_table_is_read_without_a_lock_and_kept_if_nobody_was_th
     shared.keep_table(read);
     assert!(!cached(next) && !rig.alloc.wants_table());
     // Who comes there reads himself.
+    assert_eq!(take(), first);
     let before = reads();
     while rig.geo.group_of_inode(take()).1 / per_block != next {}
     assert_eq!((reads(), cached(next)), (before + 1, true));
