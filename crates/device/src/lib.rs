@@ -67,6 +67,12 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// True if writes will be refused.
     fn is_read_only(&self) -> bool;
 
+    /// Has writes accepted from now on by a device that was opened read-only. Nothing has changed if that fails; a device
+    /// that takes writes has nothing to do.
+    fn make_writable(&self) -> Result<()> {
+        check_writable(DeviceOp::Open, 0, 0, self.is_read_only())
+    }
+
     /// Fills `buf` from `offset`. Reading past the end is an error, never a short read.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()>;
 
@@ -190,6 +196,10 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
 
     fn is_read_only(&self) -> bool {
         (**self).is_read_only()
+    }
+
+    fn make_writable(&self) -> Result<()> {
+        (**self).make_writable()
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {

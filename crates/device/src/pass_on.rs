@@ -21,6 +21,10 @@ macro_rules! pass_on {
         fn is_read_only(&self) -> bool {
             self.inner.is_read_only()
         }
+
+        fn make_writable(&self) -> $crate::Result<()> {
+            self.inner.make_writable()
+        }
     };
     (@abilities) => {
         fn fua_is_flush(&self) -> bool {

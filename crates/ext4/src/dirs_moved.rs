@@ -20,6 +20,11 @@ impl DirsMoved {
         Self(AtomicU32::new(newest.0))
     }
 
+    /// None moved since `newest`, whatever was noted before.
+    pub fn none_since(&self, newest: Tid) {
+        self.0.store(newest.0, Ordering::Release);
+    }
+
     /// One moves in transaction `tid`, of which a handle is open: another one's may be the next, and no other is newer.
     pub fn note(&self, tid: Tid) {
         let older = |old| (old != tid.next().0).then_some(tid.0);

@@ -201,7 +201,7 @@ impl Ext4 {
     /// If the thread cannot be started, or the volume is closed; everything stays as it was.
     pub fn set_checkpoint_merge(&self, on: bool) -> std::io::Result<()> {
         match &*self.running.lock() {
-            Some(_) if !self.fs.limits.read_only => self.fs.whole.set_merge(on)?,
+            Some(_) if !self.fs.limits.read_only() => self.fs.whole.set_merge(on)?,
             Some(_) => {}
             None => return Err(std::io::Error::other("the volume is closed")),
         }

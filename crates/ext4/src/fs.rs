@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use extol_device::DeviceError;
+use extol_device::{DeviceError, SharedDevice};
 use extol_journal::Handle;
+use extol_journal::recovery::OverlayDevice;
 use extol_ondisk::{Incompat, InodeFlags, InodeNr, RoCompat, Time};
 use extol_service::{Clock, Tally, Wakeup};
 use extol_sync::rank::{Mutex, Rank};
@@ -29,15 +30,31 @@ use crate::volume::Volume;
 use crate::whole::Whole;
 
 /// What the mount options decided for good.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Limits {
-    /// Opened without the right to write.
-    pub read_only: bool,
+    /// Opened without the right to write, and not got it since (`remount/rise.rs`).
+    pub read_only: AtomicBool,
     pub data: DataMode,
     pub user_xattr: bool,
     pub acl: bool,
     /// Inodes above the reserved ones that hold the volume's own things (0: none).
     pub internal: [u32; 5],
+}
+
+impl Limits {
+    /// Opened without the right to write, and not got it since.
+    pub fn read_only(&self) -> bool {
+        self.read_only.load(Ordering::Acquire)
+    }
+}
+
+/// What lies below [`Volume::dev`].
+#[derive(Debug)]
+pub(crate) struct Ground {
+    /// The device as it is.
+    pub device: SharedDevice,
+    /// What recovery in memory has put over it.
+    pub overlay: Option<Arc<OverlayDevice>>,
 }
 
 /// The open file system.
@@ -59,7 +76,9 @@ pub(crate) struct Fs {
     /// What this volume has without options.
     pub defaults: MountOptions,
     /// Why this mount can have no fast commits.
-    pub no_fast_commits: Option<Obstacle>,
+    pub no_fast_commits: parking_lot::Mutex<Option<Obstacle>>,
+    /// What a volume that was opened read-only is made of.
+    pub ground: Ground,
     /// What the user should know about this mount.
     pub notes: Vec<String>,
     /// Remounted read-only: everything is home, the log is empty and frozen, the superblock says "clean".
@@ -77,8 +96,7 @@ pub(crate) struct Fs {
     pub threads: bool,
     /// Wakes the one that makes zeroed blocks.
     pub refill: Wakeup,
-    /// What the journal knows as its source of fast commits.
-    #[cfg(test)]
+    /// The journal's source of fast commits, if there are any.
     pub tracker: Arc<crate::fast_commit::Tracker>,
     pub whole: Whole,
 }
@@ -114,7 +132,7 @@ impl Fs {
 
     /// True if this mount writes nothing at all, not even marks: opened read-only, or remounted so.
     pub fn writes_nothing(&self) -> bool {
-        self.limits.read_only || self.rests.load(Ordering::Acquire)
+        self.limits.read_only() || self.rests.load(Ordering::Acquire)
     }
 
     /// True for inodes that belong to the volume itself: the journal, the orphan file, quotas … No name leads to them.

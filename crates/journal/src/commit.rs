@@ -63,7 +63,7 @@ impl Journal {
             c.requested.add(1);
             c.request_delay_ns.add(lock_began.saturating_sub(at));
         }
-        let needed = self.log.as_ref().map_or(0, |log| log.blocks_for(&closed));
+        let needed = self.log.get().map_or(0, |log| log.blocks_for(&closed));
         let tid = closed.tid;
         // Those who wait for a fast commit of it are served, too.
         state.serving = running.waiting + state.fast.take().requests;
@@ -98,7 +98,7 @@ impl Journal {
             Err(_) => None,
         };
         match start {
-            Some(start) if self.log.is_some() => {
+            Some(start) if self.log.get().is_some() => {
                 c.superseded.add(self.checkpoint.committed(tid, start, blocks, &revokes));
             }
             Some(_) => {
@@ -127,7 +127,7 @@ impl Journal {
             state.committed = tid;
             c.transactions.add(1);
             seat.serve();
-            if let Some(log) = &self.log
+            if let Some(log) = self.log.get()
                 && state.fast.area.as_ref().is_some_and(Area::needs_clearing)
             {
                 // The fast commits of this transaction are void. Those whom it served need not wait for that.
@@ -162,7 +162,7 @@ impl Journal {
     /// Writes a closed transaction durably; gives its first log block.
     fn write_closed(&self, closed: &Closed, run: LogRun, first: bool) -> Result<u32> {
         let start = run.start();
-        let result = match &self.log {
+        let result = match self.log.get() {
             Some(log) => self.write_to_log(log, closed, run, first),
             None => self.write_home_now(closed),
         };

@@ -28,7 +28,7 @@ impl Journal {
     /// True if the log's device may be able to discard; false also without a log.
     #[must_use]
     pub fn can_discard_log(&self) -> bool {
-        self.log.as_ref().is_some_and(Log::can_discard)
+        self.log.get().is_some_and(Log::can_discard)
     }
 
     /// Empties the log, so that the volume is complete without it, and erases it if that is wanted. Handles are kept out
@@ -38,7 +38,7 @@ impl Journal {
     /// If the journal was aborted, or the device fails. (If it only cannot discard, the log is empty all the same.)
     pub fn checkpoint_all(&self, erase: &[Erase]) -> Result<()> {
         self.freeze()?;
-        let erased = match &self.log {
+        let erased = match self.log.get() {
             Some(log) if !erase.is_empty() => {
                 if let Some(area) = &mut self.state.lock().fast.area {
                     area.forget();

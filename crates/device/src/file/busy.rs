@@ -69,6 +69,21 @@ pub(super) fn claim(file: &File, is_block_device: bool, read_only: bool) -> Resu
     if read_only { Ok(Vec::new()) } else { claim_loop_devices(file) }
 }
 
+/// Makes a reader's locks a writer's: that of a disk image, or those on the file behind a block device (`claims`). If
+/// that fails they are a reader's again.
+pub(super) fn claim_more(file: &File, is_block_device: bool, claims: &[File]) -> Result<Vec<File>, String> {
+    let locked = if is_block_device { claims } else { std::slice::from_ref(file) };
+    let mut more = locked.iter().try_for_each(|file| lock(file, false)).map(|()| Vec::new());
+    if more.is_ok() && !is_block_device {
+        more = claim_loop_devices(file);
+    }
+    if more.is_err() {
+        // The kernel may have taken the lock away first. If a writer has come since, this is no worse than without one.
+        locked.iter().for_each(|file| drop(lock(file, true)));
+    }
+    more
+}
+
 /// Takes the advisory lock on a disk image.
 fn lock(file: &File, read_only: bool) -> Result<(), String> {
     let operation = if read_only {

@@ -3,6 +3,9 @@
 //! *Opening* (`open.rs`) finds out what the path is, takes it away from others (`busy.rs`: exclusive open, advisory
 //! lock, claims of loop devices), measures it and settles, once and for all requests, whether I/O is direct.
 //!
+//! *Opening again* for writing ([`BlockDevice::make_writable`]): a device that was opened read-only gets a second
+//! descriptor, and its locks become a writer's in place, so that no other writer comes in between.
+//!
 //! *Direct I/O* bypasses the page cache: what the layers above cache is not cached twice, and a write error reaches
 //! the write that caused it. The kernel wants offsets, lengths and memory aligned:
 //!
@@ -51,8 +54,9 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use transfer::{read_all, retry, write_all};
 use uring::Rings;
 
@@ -64,6 +68,10 @@ pub struct FileDevice {
     size: u64,
     is_block_device: bool,
     read_only: bool,
+    /// Of one opened read-only, once it was opened again for writing: the file for all I/O from then on.
+    writable: OnceLock<Writable>,
+    /// Others are kept out.
+    exclusive: bool,
     /// Set if I/O is direct.
     direct: Option<DirectIo>,
     /// The kernel discards and zeroes multiples of this many bytes.
@@ -75,9 +83,27 @@ pub struct FileDevice {
     flushes: FlushCoalescer,
     rings: Rings,
     /// Files that are open only to keep others away.
+    claims: Vec<File>,
+    /// The exclusive claim on a block device.
+    held: Mutex<Held>,
+}
+
+/// What holds a block device exclusively.
+#[derive(Debug)]
+enum Held {
+    /// Nothing: it is a file, or only read, or the caller wants no claim.
+    No,
+    /// This open file.
+    Here { _open: File },
+    /// The kernel, for a mount of type `fuseblk` over this device.
+    ByKernel,
+}
+
+/// The file, opened once more; its claims are those that only a writer has.
+#[derive(Debug)]
+struct Writable {
+    file: File,
     _claims: Vec<File>,
-    /// The exclusive open of a block device; `None`: not wanted, or given to the kernel.
-    exclusive: Mutex<Option<File>>,
 }
 
 /// What direct I/O needs.
@@ -127,7 +153,7 @@ impl FileDevice {
     /// Gives up the exclusive claim on a block device, so that the kernel can claim it for a mount of
     /// type `fuseblk` over this device.
     pub fn release_claim(&self) {
-        *self.exclusive.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.held() = Held::ByKernel;
     }
 
     /// Claims a block device exclusively again, after [`release_claim`](Self::release_claim). A device that
@@ -136,13 +162,16 @@ impl FileDevice {
     /// # Errors
     /// If another program or the kernel holds it by now.
     pub fn claim_again(&self) -> Result<()> {
-        if self.read_only || !self.is_block_device {
-            return Ok(());
+        let mut held = self.held();
+        *held = Held::No;
+        if !self.is_read_only() && self.exclusive && self.is_block_device {
+            *held = open::hold(&self.path)?;
         }
-        let held =
-            busy::hold_exclusively(&self.path).map_err(|e| DeviceError::new(DeviceOp::Open, 0, 0, e))?;
-        *self.exclusive.lock().unwrap_or_else(PoisonError::into_inner) = Some(held);
         Ok(())
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sector size of a block device, 1 for a disk image. Linux cannot mount a volume with smaller blocks.
@@ -153,6 +182,10 @@ impl FileDevice {
     /// True if I/O bypasses the kernel's page cache.
     pub fn is_direct(&self) -> bool {
         self.direct.is_some()
+    }
+
+    fn file(&self) -> &File {
+        self.writable.get().map_or(&self.file, |writable| &writable.file)
     }
 
     /// Runs a write under the range lock, if the device has one.
@@ -169,10 +202,10 @@ impl FileDevice {
     fn read_bufs(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<()> {
         let len = total_len(bufs);
         let Some(direct) = &self.direct else {
-            return read_all(&self.file, bufs, offset, 1);
+            return read_all(self.file(), bufs, offset, 1);
         };
         if direct.is_whole(offset, len) && bufs.iter().all(|b| direct.accepts(b)) {
-            return read_all(&self.file, bufs, offset, direct.sector);
+            return read_all(self.file(), bufs, offset, direct.sector);
         }
         let mut targets = bufs.iter_mut().map(|b| &mut **b);
         let mut target: &mut [u8] = &mut [];
@@ -181,7 +214,7 @@ impl FileDevice {
         while at < sectors.end {
             let n = (sectors.end - at).min(BOUNCE_MAX as u64) as usize;
             let mut bounce = direct.buffers.take(n);
-            read_all(&self.file, &mut [IoSliceMut::new(&mut bounce[..n])], at, direct.sector)?;
+            read_all(self.file(), &mut [IoSliceMut::new(&mut bounce[..n])], at, direct.sector)?;
             let wanted = at.max(offset)..(at + n as u64).min(offset + len);
             let mut source = &bounce[(wanted.start - at) as usize..(wanted.end - at) as usize];
             while !source.is_empty() {
@@ -204,7 +237,7 @@ impl FileDevice {
     fn write_bufs(&self, bufs: &[IoSlice<'_>], offset: u64, durable: bool) -> io::Result<()> {
         let len = total_len(bufs);
         let Some(direct) = &self.direct else {
-            return write_all(&self.file, bufs, offset, 1, durable);
+            return write_all(self.file(), bufs, offset, 1, durable);
         };
         let sectors = direct.sectors(offset, len);
         if !direct.is_whole(offset, len) {
@@ -214,7 +247,7 @@ impl FileDevice {
         }
         self.with_lock(sectors.clone(), Coverage::Whole, || {
             if bufs.iter().all(|b| direct.accepts(b)) {
-                write_all(&self.file, bufs, offset, direct.sector, durable)
+                write_all(self.file(), bufs, offset, direct.sector, durable)
             } else {
                 self.write_bounced(direct, bufs, offset, len, sectors, durable)
             }
@@ -243,11 +276,11 @@ impl FileDevice {
             let last = n - sector;
             if wanted.start > at {
                 let edge = &mut bounce[..sector];
-                read_all(&self.file, &mut [IoSliceMut::new(edge)], at, sector)?;
+                read_all(self.file(), &mut [IoSliceMut::new(edge)], at, sector)?;
             }
             if wanted.end < at + n as u64 && (last > 0 || wanted.start == at) {
                 let edge = &mut bounce[last..n];
-                read_all(&self.file, &mut [IoSliceMut::new(edge)], at + last as u64, sector)?;
+                read_all(self.file(), &mut [IoSliceMut::new(edge)], at + last as u64, sector)?;
             }
             let mut target = &mut bounce[(wanted.start - at) as usize..(wanted.end - at) as usize];
             while !target.is_empty() {
@@ -262,7 +295,7 @@ impl FileDevice {
                 filled.copy_from_slice(&source[..part]);
                 (target, source) = (rest, &source[part..]);
             }
-            write_all(&self.file, &[IoSlice::new(&bounce[..n])], at, sector, durable)?;
+            write_all(self.file(), &[IoSlice::new(&bounce[..n])], at, sector, durable)?;
             at += n as u64;
         }
         Ok(())
@@ -270,7 +303,7 @@ impl FileDevice {
 
     fn write_checked(&self, bufs: &[IoSlice<'_>], offset: u64, durable: bool) -> Result<()> {
         let len = total_len(bufs);
-        check_writable(DeviceOp::Write, offset, len, self.read_only)?;
+        check_writable(DeviceOp::Write, offset, len, self.is_read_only())?;
         check_range(DeviceOp::Write, offset, len, self.size)?;
         if len == 0 {
             return Ok(());
@@ -285,7 +318,7 @@ impl FileDevice {
         let mut moved = 0;
         if whole && self.splice_works.load(Ordering::Relaxed) {
             self.with_lock(offset..end, Coverage::Whole, || {
-                moved = pipe::splice_to(pipe, &self.file, len, offset)?;
+                moved = pipe::splice_to(pipe, self.file(), len, offset)?;
                 Ok(())
             })?;
             if moved == len {
@@ -313,7 +346,7 @@ impl FileDevice {
     }
 
     fn sync(&self) -> Result<()> {
-        retry(|| rustix::fs::fdatasync(&self.file))
+        retry(|| rustix::fs::fdatasync(self.file()))
             .map_err(|e| DeviceError::new(DeviceOp::Flush, 0, self.size, e.into()))
     }
 
@@ -329,7 +362,8 @@ impl FileDevice {
         // On a file a hole reads as zeros and keeps the image sparse; the next choice allocates without writing.
         // A block device takes the first only if it can unmap to zeros, the second always, in its fastest way.
         for mode in [FallocateFlags::PUNCH_HOLE, FallocateFlags::ZERO_RANGE] {
-            match retry(|| rustix::fs::fallocate(&self.file, mode | FallocateFlags::KEEP_SIZE, offset, len)) {
+            match retry(|| rustix::fs::fallocate(self.file(), mode | FallocateFlags::KEEP_SIZE, offset, len))
+            {
                 Ok(()) => return Ok(true),
                 Err(e) if is_unsupported(e) => {}
                 Err(e) => return Err(e.into()),
@@ -366,7 +400,16 @@ impl BlockDevice for FileDevice {
     }
 
     fn is_read_only(&self) -> bool {
-        self.read_only
+        self.read_only && self.writable.get().is_none()
+    }
+
+    fn make_writable(&self) -> Result<()> {
+        if self.is_read_only() {
+            let writable = open::again(self)?;
+            // (If somebody was faster, that one is as good.)
+            let _ = self.writable.set(writable);
+        }
+        Ok(())
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
@@ -396,7 +439,7 @@ impl BlockDevice for FileDevice {
 
     fn reads_from(&self) -> Option<ReadsFrom<'_>> {
         let direct = self.direct.as_ref()?;
-        Some(ReadsFrom { file: self.file.as_fd(), sector: direct.sector, memory: direct.memory })
+        Some(ReadsFrom { file: self.file().as_fd(), sector: direct.sector, memory: direct.memory })
     }
 
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
@@ -405,7 +448,7 @@ impl BlockDevice for FileDevice {
 
     fn write_piped(&self, pipe: BorrowedFd<'_>, len: usize, offset: u64) -> Result<()> {
         let bytes = len as u64;
-        check_writable(DeviceOp::Write, offset, bytes, self.read_only)?;
+        check_writable(DeviceOp::Write, offset, bytes, self.is_read_only())?;
         check_range(DeviceOp::Write, offset, bytes, self.size)?;
         self.write_from_pipe(pipe, len, offset)
             .map_err(|e| DeviceError::new(DeviceOp::Write, offset, bytes, e))
@@ -448,14 +491,14 @@ impl BlockDevice for FileDevice {
     }
 
     fn flush(&self) -> Result<()> {
-        if self.read_only {
+        if self.is_read_only() {
             return Ok(());
         }
         self.flushes.run(|| self.sync())
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
-        check_writable(DeviceOp::Discard, offset, len, self.read_only)?;
+        check_writable(DeviceOp::Discard, offset, len, self.is_read_only())?;
         check_range(DeviceOp::Discard, offset, len, self.size)?;
         let range = self.inner_units(offset, len);
         if range.is_empty() {
@@ -464,10 +507,10 @@ impl BlockDevice for FileDevice {
         let (start, bytes) = (range.start, range.end - range.start);
         self.with_lock(range, Coverage::Partial, || {
             if self.is_block_device {
-                return retry_io(|| sys::discard_block_device(&self.file, start, bytes));
+                return retry_io(|| sys::discard_block_device(self.file(), start, bytes));
             }
             let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            Ok(retry(|| rustix::fs::fallocate(&self.file, mode, start, bytes))?)
+            Ok(retry(|| rustix::fs::fallocate(self.file(), mode, start, bytes))?)
         })
         .map_err(|e| {
             let unsupported = rustix::io::Errno::from_io_error(&e).is_some_and(is_unsupported);
@@ -477,7 +520,7 @@ impl BlockDevice for FileDevice {
     }
 
     fn can_discard(&self) -> bool {
-        !self.is_block_device || most_discarded(&self.file) != Some(0)
+        !self.is_block_device || most_discarded(self.file()) != Some(0)
     }
 
     fn discard_zeroes(&self) -> bool {
@@ -486,7 +529,7 @@ impl BlockDevice for FileDevice {
     }
 
     fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
-        check_writable(DeviceOp::Zero, offset, len, self.read_only)?;
+        check_writable(DeviceOp::Zero, offset, len, self.is_read_only())?;
         check_range(DeviceOp::Zero, offset, len, self.size)?;
         let all = offset..offset + len;
         let inner = self.inner_units(offset, len);

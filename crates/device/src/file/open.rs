@@ -1,7 +1,7 @@
 //! Opening: what is it, may we have it, how big is it, can it do direct I/O.
 
 use super::uring::Rings;
-use super::{DirectIo, FileDevice, busy};
+use super::{DirectIo, FileDevice, Held, Writable, busy};
 use crate::aligned::{AlignedBuf, BufferPool};
 use crate::coalesce::FlushCoalescer;
 use crate::range_lock::RangeLock;
@@ -9,10 +9,10 @@ use crate::{DeviceError, DeviceOp, Result};
 use rustix::fs::{AtFlags, StatxFlags};
 use std::fs::{File, Metadata};
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, OnceLock};
 
 /// Alignments above this are not worth direct I/O: nearly every request would be a read-modify-write.
 const MAX_ALIGNMENT: usize = 4096;
@@ -92,15 +92,8 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<FileDevice> {
         Err(e) if create && e.kind() == io::ErrorKind::NotFound => false,
         Err(e) => return Err(failed(e)),
     };
-    let exclusive = if is_block_device && options.exclusive && !options.read_only {
-        let refused = |e: io::Error| match e.raw_os_error() {
-            Some(libc::EBUSY) => refuse(path, e.kind(), busy::device_holder(path)),
-            _ => failed(e),
-        };
-        Some(busy::hold_exclusively(path).map_err(refused)?)
-    } else {
-        None
-    };
+    let claimed = is_block_device && options.exclusive && !options.read_only;
+    let held = if claimed { hold(path)? } else { Held::No };
     let mut open = File::options();
     open.read(true).write(!options.read_only).create(create && !is_block_device);
     let file = open.custom_flags(libc::O_CLOEXEC).open(path).map_err(failed)?;
@@ -133,14 +126,16 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<FileDevice> {
         size,
         is_block_device,
         read_only: options.read_only,
+        writable: OnceLock::new(),
+        exclusive: options.exclusive,
         direct: None,
         unit: sector.max(1) as u64,
         dsync_works: AtomicBool::new(true),
         splice_works: AtomicBool::new(true),
         flushes: FlushCoalescer::new(),
         rings: Rings::default(),
-        _claims: claims,
-        exclusive: Mutex::new(exclusive),
+        claims,
+        held: Mutex::new(held),
     };
     if options.direct != Direct::Off {
         match go_direct(&mut device, sector) {
@@ -156,6 +151,46 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<FileDevice> {
         device.dsync_works = AtomicBool::new(false);
     }
     Ok(device)
+}
+
+/// Claims a block device. (The error says what holds it.)
+pub(super) fn hold(path: &Path) -> Result<Held> {
+    match busy::hold_exclusively(path) {
+        Ok(open) => Ok(Held::Here { _open: open }),
+        Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
+            Err(refuse(path, e.kind(), busy::device_holder(path)))
+        }
+        Err(e) => Err(refuse(path, e.kind(), describe(&e))),
+    }
+}
+
+/// Opens what is open read-only for writing as well. Who reads it has to leave; a writer is not there.
+pub(super) fn again(device: &FileDevice) -> Result<Writable> {
+    let path = device.path();
+    let failed = |e: io::Error| refuse(path, e.kind(), describe(&e));
+    let mut held = device.held();
+    let unclaimed = matches!(*held, Held::No) && device.is_block_device && device.exclusive;
+    let claim = if unclaimed { Some(hold(path)?) } else { None };
+    let direct = if device.direct.is_some() { libc::O_DIRECT } else { 0 };
+    let mut open = File::options();
+    open.read(true).write(true).custom_flags(libc::O_CLOEXEC | direct);
+    let file = open.open(path).map_err(failed)?;
+    let (old, new) = (device.file.metadata().map_err(failed)?, file.metadata().map_err(failed)?);
+    if (old.dev(), old.ino(), old.rdev()) != (new.dev(), new.ino(), new.rdev()) {
+        return Err(refuse(path, io::ErrorKind::Other, "is another file now: unmount it and mount it again"));
+    }
+    if device.is_block_device && busy::is_write_protected(&file) {
+        return Err(refuse(path, io::ErrorKind::ReadOnlyFilesystem, "is write-protected"));
+    }
+    let mut claims = Vec::new();
+    if device.exclusive {
+        claims = busy::claim_more(&device.file, device.is_block_device, &device.claims)
+            .map_err(|why| refuse(path, io::ErrorKind::ResourceBusy, why))?;
+    }
+    if let Some(claim) = claim {
+        *held = claim;
+    }
+    Ok(Writable { file, _claims: claims })
 }
 
 /// The system's words without "(os error N)".

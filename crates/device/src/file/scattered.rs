@@ -20,7 +20,7 @@ use super::uring::Outcome;
 use super::{DirectIo, FileDevice};
 use crate::aligned::{BOUNCE_MAX, Pooled};
 use crate::range_lock::Coverage;
-use crate::{DeviceError, DeviceOp, Result, ScatteredWrite, Wait, check_range, check_writable};
+use crate::{BlockDevice, DeviceError, DeviceOp, Result, ScatteredWrite, Wait, check_range, check_writable};
 use std::io::{self, IoSlice};
 
 /// Most bytes of copies in one group.
@@ -33,7 +33,7 @@ pub(super) fn write(device: &FileDevice, writes: &[ScatteredWrite<'_>], durable:
     let mut total = 0u64;
     for write in writes {
         let len = write.len();
-        check_writable(DeviceOp::Write, write.offset, len, device.read_only)?;
+        check_writable(DeviceOp::Write, write.offset, len, BlockDevice::is_read_only(device))?;
         check_range(DeviceOp::Write, write.offset, len, device.size)?;
         total = total.saturating_add(len);
     }
@@ -169,7 +169,7 @@ impl<'a> Group<'a> {
         // One alone has nothing to be at the same time with: the plain call is faster. A durable one can be polled for, and is one flush
         // less on a block device.
         let queued = jobs.len() > 1 || durable.is_some();
-        let outcomes = if queued { device.rings.write(&device.file, &jobs, durable) } else { None };
+        let outcomes = if queued { device.rings.write(device.file(), &jobs, durable) } else { None };
         let outcomes = outcomes.unwrap_or_else(|| jobs.iter().map(|_| Outcome::NotDone).collect());
         for (job, outcome) in jobs.iter().zip(outcomes) {
             self.finish(device, job, outcome, durable.is_some())
@@ -198,6 +198,6 @@ impl<'a> Group<'a> {
         let mut bufs = job.bufs.to_vec();
         let mut rest = &mut bufs[..];
         IoSlice::advance_slices(&mut rest, done);
-        write_all(&device.file, rest, job.offset + done as u64, sector, durable)
+        write_all(device.file(), rest, job.offset + done as u64, sector, durable)
     }
 }

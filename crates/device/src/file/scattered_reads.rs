@@ -22,7 +22,7 @@ pub(super) fn read(device: &FileDevice, reads: &mut [ScatteredRead<'_>], done: R
             .unzip();
         // One alone has nothing to be at the same time with: the plain call is faster.
         if jobs.len() > 1 {
-            device.rings.read(&device.file, &mut jobs, &mut |job, read, outcome| {
+            device.rings.read(device.file(), &mut jobs, &mut |job, read, outcome| {
                 let Some(result) = finish(device, direct, read, outcome).transpose() else { return };
                 left[places[job]] = false;
                 let (offset, len) = (read.offset, read.buf.len() as u64);
@@ -59,7 +59,7 @@ fn finish(
     };
     if let Some(rest) = job.buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
         let at = job.offset + done as u64;
-        read_all(&device.file, &mut [IoSliceMut::new(rest)], at, direct.sector)?;
+        read_all(device.file(), &mut [IoSliceMut::new(rest)], at, direct.sector)?;
     }
     Ok(Some(()))
 }

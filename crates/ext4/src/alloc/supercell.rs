@@ -25,6 +25,11 @@ impl SuperCell {
         Self { sb: Mutex::new(sb), geo: Arc::new(geo.clone()) }
     }
 
+    /// It was changed on the device while nothing was open for a change here.
+    pub fn set(&self, sb: Superblock) {
+        *self.sb.lock() = sb;
+    }
+
     /// Looks at it.
     pub fn read<R>(&self, f: impl FnOnce(&Superblock) -> R) -> R {
         f(&self.sb.lock())

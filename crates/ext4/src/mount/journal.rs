@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use extol_device::{FailLatch, FileDevice, OpenOptions, SharedDevice};
 use extol_journal::format::{Features, JournalSuperblock};
-use extol_journal::recovery::{self, Overlay, Recovered as LogRecovered};
+use extol_journal::recovery::{self, Overlay, OverlayDevice, Recovered as LogRecovered};
 use extol_journal::{Journal, JournalConfig, LogConfig, LogMap};
 use extol_ondisk::superblock::State;
 use extol_ondisk::{Compat, Geometry, Incompat, InodeNr, Superblock};
@@ -41,6 +41,8 @@ pub(crate) struct Recovered {
     pub device: SharedDevice,
     pub superblock: Superblock,
     pub log: Option<Log>,
+    /// What recovery in memory has put over the device.
+    pub overlay: Option<Arc<OverlayDevice>>,
     /// What recovery did; none if the volume needed none.
     pub done: Option<LogRecovered>,
     /// Why there can be no fast commits.
@@ -65,6 +67,7 @@ pub(crate) fn recover(
         device: Arc::clone(dev),
         superblock: sb.clone(),
         log: None,
+        overlay: None,
         done: None,
         no_fast_commits: unlogged(sb),
     };
@@ -94,10 +97,12 @@ pub(crate) fn recover(
     if options.read_only {
         // The mount writes nothing: the recovered blocks are kept in memory and shown over the device.
         let (done, overlay) = in_memory(dev, geo, &found, &jsb)?;
-        let device: SharedDevice = Arc::new(overlay.over(Arc::clone(dev), geo.block_size));
+        let overlay = Arc::new(overlay.over(Arc::clone(dev), geo.block_size));
+        let device: SharedDevice = Arc::<OverlayDevice>::clone(&overlay);
         let superblock = read_superblock(&*device, None)?;
         let no_fast_commits = unlogged(&superblock);
-        return Ok(Recovered { device, superblock, log: None, done: Some(done), no_fast_commits });
+        let (overlay, done) = (Some(overlay), Some(done));
+        return Ok(Recovered { device, superblock, log: None, overlay, done, no_fast_commits });
     }
     if found.device.is_read_only() {
         return refuse("the external journal is write-protected; mount with -o ro");
@@ -122,6 +127,7 @@ pub(crate) fn recover(
         device: Arc::clone(dev),
         superblock,
         log: Some(Log { config, on_volume: found.on_volume }),
+        overlay: None,
         done: dirty.then_some(recovered),
         no_fast_commits,
     })

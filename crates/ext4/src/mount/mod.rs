@@ -14,13 +14,13 @@ pub(crate) mod fast_commit;
 pub(crate) mod features;
 pub(crate) mod journal;
 pub(crate) mod mmp;
-mod orphans;
+pub(crate) mod orphans;
 mod replay;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use extol_device::{BlockDevice, FailLatch, SharedDevice};
+use extol_device::{BlockDevice, BlockNr, FailLatch, SharedDevice};
 use extol_journal::{Journal, JournalConfig, Services};
 use extol_ondisk::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, State};
 use extol_ondisk::{Compat, Geometry, Incompat, InodeNr, RoCompat, Superblock};
@@ -36,7 +36,7 @@ use crate::dirs_moved::DirsMoved;
 use crate::error;
 use crate::ext4::Ext4;
 use crate::fast_commit::Tracker;
-use crate::fs::{Fs, Limits};
+use crate::fs::{Fs, Ground, Limits};
 use crate::info::Replayed;
 use crate::inodes::InodeTable;
 use crate::live::Live;
@@ -171,6 +171,7 @@ pub(crate) fn open_for(
     };
     let recovered = journal::recover(&dev, &sb, &geo, options)?;
     let mut replayed = Replayed::of(recovered.done.as_ref());
+    let ground = Ground { device: dev, overlay: recovered.overlay };
     let dev = recovered.device;
     // Recovery may have brought a newer superblock home.
     let mut sb = recovered.superblock;
@@ -241,14 +242,7 @@ pub(crate) fn open_for(
         Allocator::read_only(Arc::clone(&journal), &geo, &sb, alloc_options)?
     };
     if recovered.no_fast_commits.is_none() && journal.has_log() {
-        let in_table = if sb.journal_inum == 0 {
-            None
-        } else {
-            let (group, index) = geo.group_of_inode(InodeNr(sb.journal_inum));
-            let block = u64::from(index / geo.inodes_per_block());
-            Some(alloc.inode_table(group)?.plus(block))
-        };
-        journal.set_patched_blocks(fast_commit::patched_blocks(&geo, in_table));
+        journal.set_patched_blocks(patched_blocks(&geo, &sb, &alloc)?);
     }
     for run in protect {
         alloc.protect(run);
@@ -272,7 +266,8 @@ pub(crate) fn open_for(
         live: Live::new(&effective),
         options: parking_lot::Mutex::new(effective),
         defaults,
-        no_fast_commits: recovered.no_fast_commits,
+        no_fast_commits: parking_lot::Mutex::new(recovered.no_fast_commits),
+        ground,
         notes: fast_commits.note.into_iter().collect(),
         rests: AtomicBool::new(false),
         clock,
@@ -284,7 +279,6 @@ pub(crate) fn open_for(
         threads: options.threads,
         refill: Wakeup::new(),
         dirs_moved: DirsMoved::new(newest),
-        #[cfg(test)]
         tracker,
     });
     // The root must be there.
@@ -307,15 +301,34 @@ pub(crate) fn open_for(
     }
     replayed.orphans = orphans::finish(&fs)?;
     if options.threads && !options.read_only {
-        let service = Writeback(Arc::downgrade(&fs));
-        running.writeback = Some(Runner::start("extol-writeback", &fs.dirty.service, service).map_err(io)?);
-        let refill = Refill(Arc::downgrade(&fs));
-        running.refill = Some(Runner::start("extol-zeroed", &fs.refill, refill).map_err(io)?);
-        running.requests = Some(fs.whole.stopper());
-        fs.whole.set_merge(options.checkpoint_merge).map_err(io)?;
+        start_writers(&fs, &mut running, options.checkpoint_merge).map_err(io)?;
     }
     fs.lazy_init.start(&fs, options);
     Ok((Arc::new(Ext4::new(fs, running)), replayed))
+}
+
+/// Starts the threads that only a volume has that is written to.
+pub(crate) fn start_writers(fs: &Arc<Fs>, running: &mut Running, merge: bool) -> std::io::Result<()> {
+    let service = Writeback(Arc::downgrade(fs));
+    running.writeback = Some(Runner::start("extol-writeback", &fs.dirty.service, service)?);
+    let refill = Refill(Arc::downgrade(fs));
+    running.refill = Some(Runner::start("extol-zeroed", &fs.refill, refill)?);
+    running.requests = Some(fs.whole.stopper());
+    fs.whole.set_merge(merge)
+}
+
+/// What e2fsck writes back after it has replayed fast commits.
+pub(crate) fn patched_blocks(
+    geo: &Geometry,
+    sb: &Superblock,
+    alloc: &Allocator,
+) -> Result<Vec<std::ops::Range<BlockNr>>> {
+    if sb.journal_inum == 0 {
+        return Ok(fast_commit::patched_blocks(geo, None));
+    }
+    let (group, index) = geo.group_of_inode(InodeNr(sb.journal_inum));
+    let block = alloc.inode_table(group)?.plus(u64::from(index / geo.inodes_per_block()));
+    Ok(fast_commit::patched_blocks(geo, Some(block)))
 }
 
 fn limits(
@@ -340,7 +353,7 @@ fn limits(
         return refuse("can't mount with journal_async_commit in data=ordered mode");
     }
     Ok(Limits {
-        read_only: options.read_only,
+        read_only: AtomicBool::new(options.read_only),
         data,
         user_xattr: options.user_xattr,
         acl: options.acl,
@@ -362,7 +375,7 @@ fn internal_inodes(sb: &Superblock) -> [u32; 5] {
 }
 
 /// Makes "mounted" durable, before anything else is written.
-fn mark_mounted(
+pub(crate) fn mark_mounted(
     dev: &dyn BlockDevice,
     sb: &mut Superblock,
     options: &MountOptions,

@@ -7,7 +7,7 @@
 //!
 //! Read-only and back. `ro` writes everything home, empties and freezes the log, and marks the volume clean, as an
 //! unmount does; the journal rests, and whoever wants to change something is refused. `rw` marks the volume as mounted
-//! and wakes the journal. A volume that was *opened* read-only has no log and no right to write: that takes a new mount.
+//! and wakes the journal. A volume that was *opened* read-only has no log and no right to write yet: `rise.rs`.
 //!
 //! Invariants
 //! - M1: a refusal changes nothing: parsing works on a copy ([`Plan::parse`]), and in [`apply`] the steps that can fail
@@ -19,6 +19,7 @@
 //! Lock order: the mount's `running`, then the gate, then everything else.
 
 mod plan;
+mod rise;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -45,8 +46,14 @@ fn refuse<T>(why: impl Into<String>) -> Result<T, RemountError> {
 /// Changes options; gives warnings for the user.
 pub(crate) fn remount(fs: &Arc<Fs>, running: &mut Running, list: &str) -> Result<Vec<String>, RemountError> {
     let current = fs.options.lock().clone();
-    let able = Able { log: fs.vol.journal.has_log(), no_fast_commits: fs.no_fast_commits.as_ref() };
-    let mut plan = Plan::parse(&current, list, able)?;
+    let mut plan = {
+        let obstacle = fs.no_fast_commits.lock();
+        Plan::parse(
+            &current,
+            list,
+            Able { log: fs.vol.journal.has_log(), no_fast_commits: obstacle.as_ref() },
+        )?
+    };
     apply(fs, running, &current, &mut plan)?;
     *fs.options.lock() = plan.options;
     if plan.abort {
@@ -64,8 +71,8 @@ fn apply(
     current: &MountOptions,
     plan: &mut Plan,
 ) -> Result<(), RemountError> {
-    let new = &plan.options;
-    let merge = new.checkpoint_merge != current.checkpoint_merge && !fs.limits.read_only;
+    let new = plan.options.clone();
+    let merge = new.checkpoint_merge != current.checkpoint_merge && !fs.limits.read_only();
     if merge {
         let failed = |e| RemountError(format!("cannot start a thread: {e}"));
         fs.whole.set_merge(new.checkpoint_merge).map_err(failed)?;
@@ -82,6 +89,9 @@ fn apply(
             unfrozen(whole::alone(fs, || rest(fs, running)))
                 .inspect_err(|_| fs.lazy_init.set(current.init_itable))
         }
+        (true, false) if fs.limits.read_only() => {
+            unfrozen(whole::alone(fs, || rise::rise(fs, running, plan)))
+        }
         (true, false) => unfrozen(whole::alone(fs, || wake(fs, running, &mut plan.warnings))),
         _ => Ok(()),
     };
@@ -92,7 +102,8 @@ fn apply(
         }
         return Err(refusal);
     }
-    // Nothing below can fail.
+    // Nothing below can fail. (Rising has a say in some options.)
+    let new = &plan.options;
     set(fs, new);
     // (Setting it begins anew: only where something changed.)
     let began = (current.read_only, current.init_itable) != (new.read_only, new.init_itable);
@@ -158,11 +169,6 @@ fn rest(fs: &Arc<Fs>, running: &mut Running) -> Result<(), RemountError> {
 
 /// `ro` → `rw`.
 fn wake(fs: &Arc<Fs>, running: &mut Running, warnings: &mut Vec<String>) -> Result<(), RemountError> {
-    if fs.limits.read_only {
-        return refuse(
-            "cannot remount read-write: the volume was opened read-only; unmount it and mount it read-write",
-        );
-    }
     if !fs.rests.load(Ordering::Acquire) || fs.vol.journal.check_aborted().is_err() {
         let why = fs.vol.journal.abort_reason().unwrap_or_else(|| "an error stopped it".into());
         return refuse(format!("cannot remount read-write: {why}; unmount, run e2fsck, mount again"));

@@ -225,7 +225,7 @@ pub(crate) fn checkpoint(fs: &Fs, flags: CheckpointFlags) -> Result<()> {
         return Err(FsError::Invalid("the log is either discarded or zeroed"));
     }
     // (A volume that is only read has its log closed.)
-    let read_only = fs.limits.read_only;
+    let read_only = fs.limits.read_only();
     let unread = read_only && fs.vol.geo.compat.contains(Compat::HAS_JOURNAL);
     if !fs.vol.journal.has_log() && !unread {
         return Err(FsError::NoJournal);

@@ -29,7 +29,7 @@ impl Journal {
         self.commit_all()?;
         // File data that was written in place, with no transaction to cover it.
         self.flush_data()?;
-        let Some(log) = &self.log else { return Ok(()) };
+        let Some(log) = self.log.get() else { return Ok(()) };
         let newest = self.state.lock().committed;
         self.checkpoint_through(newest)?;
         let _one = self.checkpointing.lock();

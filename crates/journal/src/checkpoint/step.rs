@@ -82,7 +82,7 @@ impl Journal {
     fn checkpoint_turn(&self) -> Result<Progress> {
         let mut rounds = self.checkpointing.lock();
         self.check_aborted()?;
-        let Some(log) = &self.log else { return Ok(Progress::Idle(None)) };
+        let Some(log) = self.log.get() else { return Ok(Progress::Idle(None)) };
         let began = self.clock.now_ns();
         if self.settle(&mut rounds) {
             self.counters.async_shared_flushes.add(1);
@@ -250,7 +250,7 @@ impl Journal {
     fn checkpoint_as(&self, through: Tid, committer: &Committer) -> Result<()> {
         let mut rounds = self.checkpointing.lock();
         self.check_aborted()?;
-        let Some(log) = &self.log else { return Ok(()) };
+        let Some(log) = self.log.get() else { return Ok(()) };
         self.write_through(log, &mut rounds, through, committer).map(drop)
     }
 

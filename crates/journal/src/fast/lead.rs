@@ -385,7 +385,7 @@ impl Journal {
 
     /// Writes the blocks of a fast commit and the data that was left to it; durable on return.
     fn write_chain(&self, place: Place, bytes: &[u8], data: Data, taken: Taken<'_>) -> Result<()> {
-        let Some(log) = &self.log else { return Ok(()) };
+        let Some(log) = self.log.get() else { return Ok(()) };
         // Without data it saves waking up between write and flush, where a durable write by itself is these two.
         let together = !taken.is_empty() || (log.fua_is_flush() && self.may_settle_each());
         if data != Data::Loose && together && !log.is_external() {

@@ -294,7 +294,7 @@ impl Journal {
     /// with fast commits is nowhere sooner there.
     #[must_use]
     pub fn behind_fast_area(&self) -> Option<BlockNr> {
-        let log = self.log.as_ref().filter(|log| !log.is_external())?;
+        let log = self.log.get().filter(|log| !log.is_external())?;
         log.behind_area().filter(|nr| self.in_range(*nr))
     }
 

@@ -232,7 +232,7 @@ impl Journal {
     /// be durable.
     #[must_use]
     pub fn wants_witnesses(&self) -> bool {
-        self.barrier() && self.fast.tracks() && self.log.as_ref().is_some_and(|log| !log.is_external())
+        self.barrier() && self.fast.tracks() && self.log.get().is_some_and(|log| !log.is_external())
     }
 
     /// File data was written to the device, the write has returned, and nothing that is told of it later depends on it being on

@@ -61,7 +61,7 @@ impl Journal {
         lost.into_iter().for_each(|callback| callback(false));
         if first
             && let Some(errno) = errno
-            && let Some(log) = &self.log
+            && let Some(log) = self.log.get()
         {
             // Best effort: the device may be what failed.
             let _ = log.write_errno(errno);

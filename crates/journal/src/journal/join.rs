@@ -48,7 +48,7 @@ impl Journal {
             return Err(JournalError::Aborted(why.to_string()));
         }
         if state.running.is_some() || !self.has_room(&state, credits) {
-            let max = if state.running.is_some() { 0 } else { self.max_transaction };
+            let max = if state.running.is_some() { 0 } else { self.max_credits() };
             return Err(JournalError::TooManyCredits { wanted: credits, max });
         }
         let tx = self.join_running(&mut state, credits);
@@ -69,8 +69,8 @@ impl Journal {
 
     /// `None` only with `unless_frozen`, while the journal is frozen.
     fn join_or_leave(&self, credits: u32, unless_frozen: bool) -> Result<Option<(Arc<Transaction>, u32)>> {
-        if credits > self.max_transaction {
-            return Err(JournalError::TooManyCredits { wanted: credits, max: self.max_transaction });
+        if credits > self.max_credits() {
+            return Err(JournalError::TooManyCredits { wanted: credits, max: self.max_credits() });
         }
         let mut waited_since = None;
         let mut space_since = None;
@@ -88,7 +88,7 @@ impl Journal {
             if let Some(r) = &mut state.running
                 && r.handles == 0
                 && !r.locked
-                && r.credits.saturating_add(credits) > self.max_transaction
+                && r.credits.saturating_add(credits) > self.max_credits()
                 && r.tx.is_empty()
             {
                 // Charged for revokes that were cancelled since. It holds nothing, so nobody would ever commit it.
@@ -97,7 +97,7 @@ impl Journal {
             let full = match &state.running {
                 _ if state.barriers > 0 => false,
                 Some(r) if r.locked => false,
-                Some(r) if r.credits.saturating_add(credits) > self.max_transaction => true,
+                Some(r) if r.credits.saturating_add(credits) > self.max_credits() => true,
                 _ => {
                     if self.has_room(&state, credits) {
                         break self.join_running(&mut state, credits);
@@ -151,7 +151,7 @@ impl Journal {
 
     /// The log can take the running transaction with so many credits more.
     fn has_room(&self, state: &State, credits: u32) -> bool {
-        let (Some(space), Some(log)) = (&state.space, &self.log) else { return true };
+        let (Some(space), Some(log)) = (&state.space, self.log.get()) else { return true };
         let promised = state.running.as_ref().map_or(0, |r| r.credits);
         space.free() >= log.room_for(promised.saturating_add(credits))
     }
@@ -208,7 +208,7 @@ impl Journal {
         let mut state = self.state.lock();
         let has_room = self.has_room(&state, credits);
         let Some(running) = &mut state.running else { return Ok(false) };
-        if !has_room || running.locked || running.credits.saturating_add(credits) > self.max_transaction {
+        if !has_room || running.locked || running.credits.saturating_add(credits) > self.max_credits() {
             return Ok(false);
         }
         running.credits += credits;

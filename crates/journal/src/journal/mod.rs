@@ -44,14 +44,14 @@ mod join;
 mod spares;
 pub(crate) mod wait;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use extol_device::{BlockNr, BlockSize, PriorityGroup, SharedDevice};
 use extol_service::{Clock, Wakeup};
 use extol_sync::Condvar;
-use extol_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use extol_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use extol_sync::rank::{Mutex, Rank};
 
 use self::data::Coverage;
@@ -148,7 +148,8 @@ pub(crate) struct State {
 pub struct Journal {
     pub(crate) device: SharedDevice,
     pub(crate) cache: BlockCache,
-    pub(crate) log: Option<Log>,
+    /// None: a volume without one, or one that is only read, which may get it ([`Journal::attach`]).
+    pub(crate) log: OnceLock<Log>,
     pub(crate) state: CachePadded<Mutex<State, { Rank::JournalState as u8 }>>,
     /// A transaction was replaced, space came free, or a barrier went down.
     pub(crate) can_join: Condvar,
@@ -168,8 +169,8 @@ pub struct Journal {
     barrier: AtomicBool,
     commit_interval_ns: AtomicU64,
     pub(crate) async_commit: bool,
-    max_transaction: u32,
-    space_needed: u32,
+    max_transaction: AtomicU32,
+    space_needed: AtomicU32,
     pub(crate) pinned_max: usize,
     is_aborted: AtomicBool,
     /// No services run: whoever waits for a commit or for log space does the work.
@@ -192,6 +193,25 @@ impl std::fmt::Debug for Journal {
     }
 }
 
+/// How many blocks a transaction may hold so that its snapshots fit into memory.
+fn by_memory(pinned_max: usize, block_size: BlockSize) -> u32 {
+    u32::try_from(pinned_max / block_size.len()).unwrap_or(u32::MAX).max(256)
+}
+
+/// The most blocks of a transaction, and the room in the log that it may need.
+fn measure(log: &Log, space: &LogSpace, by_memory: u32, async_commit: bool) -> Result<(u32, u32)> {
+    if async_commit && !log.has_checksums() {
+        // Nothing else would tell recovery that a commit record overtook its transaction.
+        return Err(JournalError::Unsupported("asynchronous commits need journal checksums".into()));
+    }
+    let max = (space.len() / 4).min(by_memory);
+    let needed = log.room_for(max);
+    if needed >= space.len() {
+        return Err(JournalError::Unsupported("the journal is too small".into()));
+    }
+    Ok((max, needed))
+}
+
 impl Journal {
     /// Opens a journal whose log is empty (recover first). Starts no thread; see [`crate::Services`].
     ///
@@ -210,26 +230,16 @@ impl Journal {
             }
             None => (None, None, Tid(1)),
         };
-        if config.async_commit && log.as_ref().is_some_and(|log| !log.has_checksums()) {
-            // Nothing else would tell recovery that a commit record overtook its transaction.
-            return Err(JournalError::Unsupported("asynchronous commits need journal checksums".into()));
-        }
-        let by_memory = u32::try_from(pinned_max / config.block_size.len()).unwrap_or(u32::MAX).max(256);
+        let by_memory = by_memory(pinned_max, config.block_size);
         let (max_transaction, space_needed) = match (&log, &space) {
-            (Some(log), Some(space)) => {
-                let max = (space.len() / 4).min(by_memory);
-                (max, log.room_for(max))
-            }
+            (Some(log), Some(space)) => measure(log, space, by_memory, config.async_commit)?,
             _ => (NO_LOG_MAX.min(by_memory), 0),
         };
-        if space.as_ref().is_some_and(|s| space_needed >= s.len()) {
-            return Err(JournalError::Unsupported("the journal is too small".into()));
-        }
         let log_empty = log.as_ref().is_none_or(Log::is_empty);
         let area = log.as_ref().and_then(Log::area).and_then(|range| Area::new(&range));
         Ok(Arc::new(Self {
             cache,
-            log,
+            log: log.map_or_else(OnceLock::new, OnceLock::from),
             state: CachePadded::new(Mutex::new(State {
                 running: None,
                 committer: false,
@@ -269,8 +279,8 @@ impl Journal {
                 u64::try_from(config.commit_interval.as_nanos()).unwrap_or(u64::MAX),
             ),
             async_commit: config.async_commit,
-            max_transaction,
-            space_needed,
+            max_transaction: AtomicU32::new(max_transaction),
+            space_needed: AtomicU32::new(space_needed),
             pinned_max,
             is_aborted: AtomicBool::new(false),
             in_callers: AtomicBool::new(false),
@@ -283,6 +293,29 @@ impl Journal {
             fast: FastCommits::default(),
             device: config.device,
         }))
+    }
+
+    /// Gives a log to a journal that was opened without one because the volume was only read. It has been recovered, and
+    /// nothing has been changed here yet; [`FastSource`](crate::fast::FastSource) and the rest are set afterwards.
+    ///
+    /// # Errors
+    /// As [`Journal::open`]; or if there is one.
+    pub fn attach(&self, config: crate::log::LogConfig) -> Result<()> {
+        let next_tid = config.next_tid;
+        let (log, space) = Log::open(config, self.block_size())?;
+        let by_memory = by_memory(self.pinned_max, self.block_size());
+        let (max_transaction, space_needed) = measure(&log, &space, by_memory, self.async_commit)?;
+        let (log_empty, area) = (log.is_empty(), log.area().and_then(|range| Area::new(&range)));
+        let mut state = self.state.lock();
+        if self.has_log() || state.running.is_some() {
+            return Err(JournalError::Unsupported("the journal is in use".into()));
+        }
+        self.max_transaction.store(max_transaction, Ordering::Relaxed);
+        self.space_needed.store(space_needed, Ordering::Relaxed);
+        (state.space, state.log_empty, state.fast.area) = (Some(space), log_empty, area);
+        (state.next_tid, state.committed) = (next_tid, next_tid.previous());
+        let _ = self.log.set(log);
+        Ok(())
     }
 
     /// No [`crate::Services`] will run: from now on a handle that waits for log space writes blocks home itself, and one
@@ -382,21 +415,21 @@ impl Journal {
     /// True if there is a log (false: ext2, commits write home directly).
     #[must_use]
     pub fn has_log(&self) -> bool {
-        self.log.is_some()
+        self.log.get().is_some()
     }
 
     /// Most credits that one handle may ask for.
     #[must_use]
     pub fn max_credits(&self) -> u32 {
-        self.max_transaction
+        self.max_transaction.load(Ordering::Relaxed)
     }
 
     pub(crate) fn space_needed(&self) -> u32 {
-        self.space_needed
+        self.space_needed.load(Ordering::Relaxed)
     }
 
     pub(crate) fn revokes_per_block(&self) -> usize {
-        self.log.as_ref().map_or(1, Log::revokes_per_block)
+        self.log.get().map_or(1, Log::revokes_per_block)
     }
 
     pub(crate) fn barrier(&self) -> bool {
@@ -442,7 +475,7 @@ impl Journal {
     /// # Errors
     /// If it is to be on and there is no log.
     pub fn set_async_checkpoint(&self, threshold: Option<FreeThreshold>) -> Result<()> {
-        if threshold.is_some() && self.log.is_none() {
+        if threshold.is_some() && self.log.get().is_none() {
             return Err(JournalError::Unsupported("async_checkpoint needs a journal".into()));
         }
         self.state.lock().async_checkpoint = threshold;

@@ -1,11 +1,16 @@
 //! Where replayed blocks go: home, or to memory.
 
 use std::collections::HashMap;
+use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use extol_device::{BlockDevice, BlockNr, BlockSize, DeviceError, DeviceOp, SharedDevice};
+use extol_device::{
+    BlockDevice, BlockNr, BlockSize, DeviceError, DeviceOp, ScatteredWrite, SharedDevice, Wait,
+};
 use extol_sync::Mutex;
+use parking_lot::RwLock;
 
 use super::ReplaySink;
 use crate::{Result, Tid, home};
@@ -87,7 +92,7 @@ impl Overlay {
     /// `device` as it would read after recovery, read-only.
     #[must_use]
     pub fn over(self, device: SharedDevice, size: BlockSize) -> OverlayDevice {
-        OverlayDevice { device, overlay: self, size }
+        OverlayDevice { inner: device, overlay: RwLock::new(Some(self)), size }
     }
 
     /// Puts what it has over bytes that were read from the device.
@@ -138,53 +143,115 @@ impl ReplaySink for Overlay {
     }
 }
 
-/// A device seen through an [`Overlay`]. Refuses every change.
+/// A device seen through an [`Overlay`]. Refuses every change, until the blocks of the overlay have come home
+/// ([`OverlayDevice::is_home`]): from then on it is the device itself.
 #[derive(Debug)]
 pub struct OverlayDevice {
-    device: SharedDevice,
-    overlay: Overlay,
+    inner: SharedDevice,
+    overlay: RwLock<Option<Overlay>>,
     size: BlockSize,
 }
 
 impl OverlayDevice {
-    fn refuse(op: DeviceOp, offset: u64, len: u64) -> extol_device::Result<()> {
-        Err(DeviceError::new(op, offset, len, std::io::ErrorKind::ReadOnlyFilesystem.into()))
+    /// The blocks that it shows instead of the device's, while there are any.
+    #[must_use]
+    pub fn blocks(&self) -> Vec<(BlockNr, Arc<Vec<u8>>)> {
+        let overlay = self.overlay.read();
+        let blocks = overlay.iter().flat_map(|overlay| &overlay.blocks);
+        blocks.map(|(nr, block)| (BlockNr(*nr), Arc::clone(block))).collect()
+    }
+
+    /// The device reads by itself as it did through the overlay: it was recovered. The overlay is gone.
+    pub fn is_home(&self) {
+        *self.overlay.write() = None;
+    }
+
+    fn change<T>(
+        &self,
+        op: DeviceOp,
+        offset: u64,
+        change: impl FnOnce(&SharedDevice) -> extol_device::Result<T>,
+    ) -> extol_device::Result<T> {
+        if self.overlay.read().is_some() {
+            return Err(DeviceError::new(op, offset, 0, std::io::ErrorKind::ReadOnlyFilesystem.into()));
+        }
+        change(&self.inner)
     }
 }
 
 impl BlockDevice for OverlayDevice {
+    extol_device::pass_on!(abilities);
+
     fn size(&self) -> u64 {
-        self.device.size()
+        self.inner.size()
     }
 
     fn alignment(&self) -> usize {
-        self.device.alignment()
+        self.inner.alignment()
     }
 
     fn is_read_only(&self) -> bool {
-        true
+        self.overlay.read().is_some() || self.inner.is_read_only()
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> extol_device::Result<()> {
-        self.device.read_at(buf, offset)?;
-        self.overlay.show(buf, offset, self.size);
+        let overlay = self.overlay.read();
+        self.inner.read_at(buf, offset)?;
+        if let Some(overlay) = &*overlay {
+            overlay.show(buf, offset, self.size);
+        }
+        Ok(())
+    }
+
+    fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], mut offset: u64) -> extol_device::Result<()> {
+        if self.overlay.read().is_none() {
+            return self.inner.read_vectored_at(bufs, offset);
+        }
+        for buf in bufs {
+            self.read_at(buf, offset)?;
+            offset += buf.len() as u64;
+        }
         Ok(())
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> extol_device::Result<()> {
-        Self::refuse(DeviceOp::Write, offset, buf.len() as u64)
+        self.change(DeviceOp::Write, offset, |inner| inner.write_at(buf, offset))
+    }
+
+    fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> extol_device::Result<()> {
+        self.change(DeviceOp::Write, offset, |inner| inner.write_vectored_at(bufs, offset))
+    }
+
+    fn write_piped(&self, pipe: BorrowedFd<'_>, len: usize, offset: u64) -> extol_device::Result<()> {
+        self.change(DeviceOp::Write, offset, |inner| inner.write_piped(pipe, len, offset))
+    }
+
+    fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> extol_device::Result<()> {
+        self.change(DeviceOp::Write, 0, |inner| inner.write_scattered(writes))
+    }
+
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], wait: Wait) -> extol_device::Result<()> {
+        self.change(DeviceOp::Write, 0, |inner| inner.write_scattered_fua(writes, wait))
+    }
+
+    fn write_fua(&self, buf: &[u8], offset: u64) -> extol_device::Result<()> {
+        self.change(DeviceOp::Write, offset, |inner| inner.write_fua(buf, offset))
+    }
+
+    fn write_mark(&self, buf: &[u8], offset: u64) -> extol_device::Result<()> {
+        self.change(DeviceOp::Write, offset, |inner| inner.write_mark(buf, offset))
     }
 
     fn flush(&self) -> extol_device::Result<()> {
-        Ok(())
+        if self.overlay.read().is_some() { Ok(()) } else { self.inner.flush() }
     }
 
     fn discard(&self, offset: u64, len: u64) -> extol_device::Result<()> {
-        Self::refuse(DeviceOp::Discard, offset, len)
+        self.change(DeviceOp::Discard, offset, |inner| inner.discard(offset, len))
     }
 
     fn zero_range(&self, offset: u64, len: u64) -> extol_device::Result<()> {
-        Self::refuse(DeviceOp::Zero, offset, len)
+        self.change(DeviceOp::Zero, offset, |inner| inner.zero_range(offset, len))
     }
 }
 

@@ -155,7 +155,7 @@ impl LazyInit {
     pub fn start(&self, fs: &Arc<Fs>, options: &crate::options::MountOptions) {
         let _ = self.fs.set(Arc::downgrade(fs));
         let geo = &fs.vol.geo;
-        let possible = !fs.limits.read_only && geo.has_gdt_csum();
+        let possible = !fs.limits.read_only() && geo.has_gdt_csum();
         if possible {
             let read = Groups::read(&*fs.vol.dev, geo);
             let mut inner = self.inner.lock();
