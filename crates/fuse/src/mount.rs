@@ -132,13 +132,21 @@ fn attach_block_device(
 ) -> Result<Option<OwnedFd>, MountError> {
     let Some(block) = &config.block else { return Ok(None) };
     block.claim.release();
-    match attach_directly(dir, rootmode, config, Some(block)) {
-        Ok(device) => Ok(Some(device)),
-        Err(_) => {
-            block.claim.take()?;
-            Ok(None)
+    let began = Instant::now();
+    loop {
+        match attach_directly(dir, rootmode, config, Some(block)) {
+            Ok(device) => return Ok(Some(device)),
+            // A process that was just started lets go of what it inherited a moment later.
+            Err(error) if is_busy(&error) && began.elapsed() < IN_USE => thread::sleep(TRY),
+            Err(_) => break,
         }
     }
+    block.claim.take()?;
+    Ok(None)
+}
+
+fn is_busy(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ResourceBusy
 }
 
 fn attach_directly(
