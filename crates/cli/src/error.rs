@@ -80,8 +80,8 @@ impl From<MountError> for Failure {
     }
 }
 
-/// Prints one line for the user. Line ends inside become spaces, so it stays one line. What the line quotes of a volume or of
-/// the command line does nothing to a terminal.
+/// Prints one line for the user. Line ends inside become spaces, so it stays one line. What the
+/// line quotes of a volume or of the command line does nothing to a terminal.
 pub fn warn(line: impl fmt::Display) {
     let line = line.to_string();
     let line =
@@ -100,8 +100,8 @@ pub fn print_json(text: impl AsRef<str>) -> Result<()> {
     write(plain_json(text.as_ref()).as_bytes())
 }
 
-/// Writes bytes to stdout as they are: contents of files, and what was made for a terminal. A reader that went away
-/// (`extol ls … | head`) ends the program quietly.
+/// Writes bytes to stdout as they are: contents of files, and what was made for a terminal. A
+/// reader that went away (`extol ls … | head`) ends the program quietly.
 pub fn write(bytes: &[u8]) -> Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| match error.kind() {

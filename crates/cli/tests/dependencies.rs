@@ -1,11 +1,13 @@
-//! Nothing that was withdrawn is built in. Licences, sources and duplicates are `cargo deny`'s (`deny.toml`), which would
-//! look for yanked crates only with a network: this looks into the index that cargo keeps here.
+//! Nothing that was withdrawn is built in. Licences, sources and duplicates are `cargo deny`'s
+//! (`deny.toml`), which would look for yanked crates only with a network: this looks into the index
+//! that cargo keeps here.
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The packages that a workspace is built from on this machine; `None` if some were never downloaded.
+/// The packages that a workspace is built from on this machine; `None` if some were never
+/// downloaded.
 fn packages(manifest: &Path) -> Option<Vec<Value>> {
     let version = Command::new("rustc").arg("-vV").output().expect("rustc");
     let version = String::from_utf8_lossy(&version.stdout).into_owned();

@@ -211,6 +211,9 @@ impl Run<'_> {
             if entries.len() >= MAX_ENTRIES {
                 self.out.wrong.push(format!("directory {ino} lists without end"));
             }
+            if went_on && !full {
+                self.whole(ino);
+            }
             if !full || !went_on || entries.len() >= MAX_ENTRIES {
                 break;
             }
@@ -237,6 +240,19 @@ impl Run<'_> {
             }
         }
         found
+    }
+
+    /// What ended well in steps ends well in one go (RD1 of `dir/readdir.rs`).
+    fn whole(&mut self, ino: u32) {
+        let fs = Arc::clone(&self.fs);
+        let mut count = 0;
+        let listed = fs.readdir(ino, 0, &mut |_| {
+            count += 1;
+            count < MAX_ENTRIES
+        });
+        if let Err(error) = listed {
+            self.out.wrong.push(format!("directory {ino} lists well in steps, and not in one go: {error}"));
+        }
     }
 
     fn contents(&mut self, attr: &Attr) {

@@ -1,13 +1,14 @@
 //! Text from a volume for people: without what makes a terminal do things.
 //!
-//! Labels, names, link targets and paths are bytes of the volume, and may be chosen to hide lines, to forge them, or to
-//! send commands to a terminal. So wherever such text is shown on a line, it goes through [`plain`], and what a command
-//! prints goes once more through [`plain_lines`], which leaves nothing but the ends of lines.
+//! Labels, names, link targets and paths are bytes of the volume, and may be chosen to hide lines,
+//! to forge them, or to send commands to a terminal. So wherever such text is shown on a line, it
+//! goes through [`plain`], and what a command prints goes once more through [`plain_lines`], which
+//! leaves nothing but the ends of lines.
 
 use std::borrow::Cow;
 
-/// True for characters that do something instead of being something: control characters (C0, DEL, C1), the other ends of
-/// lines, and those that turn the direction of writing.
+/// True for characters that do something instead of being something: control characters (C0, DEL,
+/// C1), the other ends of lines, and those that turn the direction of writing.
 #[must_use]
 pub fn is_active(c: char) -> bool {
     c.is_control()

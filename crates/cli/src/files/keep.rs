@@ -1,7 +1,8 @@
 //! What of a file's attributes a copy keeps, in the words of cp(1), and what was left out.
 //!
-//! A volume is not trusted. Unless they are asked for, a copy has no set-id bits, no capabilities, no owners and no
-//! access lists of the volume, no device nodes are made, and directories that were there stay as they are.
+//! A volume is not trusted. Unless they are asked for, a copy has no set-id bits, no capabilities,
+//! no owners and no access lists of the volume, no device nodes are made, and directories that were
+//! there stay as they are.
 
 use crate::args::CpArgs;
 use crate::error::{Failure, Result};

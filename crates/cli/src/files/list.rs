@@ -1,7 +1,7 @@
 //! `extol ls` and `extol cat`.
 //!
-//! On a damaged volume `ls` lists what can be read, as ls(1) does: an entry without attributes has question marks in
-//! their place, and the error is told with its path.
+//! On a damaged volume `ls` lists what can be read, as ls(1) does: an entry without attributes has
+//! question marks in their place, and the error is told with its path.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
@@ -116,7 +116,7 @@ impl Listing<'_> {
         if held.is_dir()? {
             return self.directory(held, path, trail).map(Some);
         }
-        self.line(&held, path)?;
+        self.line(&held, b"", path)?;
         Ok(None)
     }
 
@@ -148,7 +148,7 @@ impl Listing<'_> {
                 continue;
             }
             let listed = held.child(&entry.name).and_then(|child| {
-                self.line(&child, &entry.name)?;
+                self.line(&child, path, &entry.name)?;
                 child.is_dir()
             });
             match listed {
@@ -156,8 +156,7 @@ impl Listing<'_> {
                 Ok(_) => {}
                 Err(error) => {
                     self.unknown(&entry.name);
-                    let slash: &[u8] = if path.ends_with(b"/") { b"" } else { b"/" };
-                    self.report(&[path, slash, &entry.name].concat(), &error);
+                    self.report(&join(path, &entry.name), &error);
                 }
             }
         }
@@ -167,11 +166,13 @@ impl Listing<'_> {
         Ok(Level { held, below: below.into_iter() })
     }
 
-    /// One line. Nothing is added if there is an error.
-    fn line(&mut self, held: &Held<'_>, name: &[u8]) -> extol_vfs::Result<()> {
+    /// One line, for a name in `dir`. Nothing is added if there are no attributes.
+    fn line(&mut self, held: &Held<'_>, dir: &[u8], name: &[u8]) -> extol_vfs::Result<()> {
         let attr = held.attr()?;
         let target = match attr.kind {
-            FileKind::Symlink if self.args.long => Some(held.fs.readlink(held.ino)?),
+            FileKind::Symlink if self.args.long => {
+                held.fs.readlink(held.ino).inspect_err(|error| self.report(&join(dir, name), error)).ok()
+            }
             _ => None,
         };
         let mut fields = String::new();
@@ -214,8 +215,8 @@ impl Listing<'_> {
         self.text.push(b'\n');
     }
 
-    /// A name as it is; a terminal gets a question mark for each character that would do something, and each byte that is
-    /// none.
+    /// A name as it is; a terminal gets a question mark for each character that would do something,
+    /// and each byte that is none.
     fn name(&mut self, name: &[u8]) {
         if !self.plain {
             self.text.extend_from_slice(name);
@@ -227,6 +228,12 @@ impl Listing<'_> {
             self.text.extend_from_slice(shown.as_bytes());
         }
     }
+}
+
+/// The path of a name in a directory.
+fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    let slash: &[u8] = if dir.is_empty() || dir.ends_with(b"/") { b"" } else { b"/" };
+    [dir, slash, name].concat()
 }
 
 fn mode_text(attr: &Attr) -> String {

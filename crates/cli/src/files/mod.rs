@@ -3,10 +3,12 @@
 //! [`Tree`] opens the volume and finds paths on it; [`Held`] is an inode with the reference that keeps it. Commands that
 //! change nothing open the volume read-only, which writes nothing even if its journal is not empty.
 //!
-//! What a volume says is not believed. A name that is none is an error. A directory with several names would let a walk
-//! grow with every level, or never end: a [`Trail`] enters each directory once, and no deeper than it can be named.
+//! What a volume says is not believed. A name that is none is an error. A directory with several
+//! names would let a walk grow with every level, or never end: a [`Trail`] enters each directory
+//! once, and no deeper than it can be named.
 //!
-//! On a damaged volume each command does what it can, says what it could not with its path, and fails in the end.
+//! On a damaged volume each command does what it can, says what it could not with its path, and
+//! fails in the end.
 
 mod copy;
 mod edit;
@@ -168,7 +170,8 @@ impl<'t> Held<'t> {
         self.fs.lookup(self.ino, name).map(|attr| Self::adopt(self.fs, &attr))
     }
 
-    /// The entries without `.` and `..`, sorted by name: all that can be read, and what is wrong with the rest.
+    /// The entries without `.` and `..`, sorted by name: all that can be read, and what is wrong
+    /// with the rest.
     fn entries(&self) -> (Vec<DirEntry>, Option<FsError>) {
         let mut entries = Vec::new();
         let mut problem = None;
@@ -203,7 +206,8 @@ fn show(path: &OsStr) -> std::path::Display<'_> {
 /// A walk through directories, from its start down to where it is.
 #[derive(Default)]
 struct Trail {
-    /// All that were entered. (More than are open: a second name of one that is done is damage, too.)
+    /// All that were entered. (More than are open: a second name of one that is done is damage,
+    /// too.)
     met: HashSet<u32>,
     /// The open ones: how long their names are.
     open: Vec<usize>,

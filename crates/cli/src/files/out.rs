@@ -1,11 +1,11 @@
 //! `extol cp`: out of the volume.
 //!
-//! A hostile volume must not make us write outside of the destination: what is there already is replaced, never written
-//! through, and a directory is entered only if it is one (`place.rs`). Nor may it give its rights to anything here: what
-//! a copy keeps is in `keep.rs`.
+//! A hostile volume must not make us write outside of the destination: what is there already is
+//! replaced, never written through, and a directory is entered only if it is one (`place.rs`). Nor
+//! may it give its rights to anything here: what a copy keeps is in `keep.rs`.
 //!
-//! The tree is walked without recursion: a [`Level`] for each directory on the way down. What cannot be read is told, and the
-//! rest is copied.
+//! The tree is walked without recursion: a [`Level`] for each directory on the way down. What
+//! cannot be read is told, and the rest is copied.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;

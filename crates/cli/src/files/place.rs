@@ -1,18 +1,19 @@
 //! The destination of a copy: one directory at a time, by its descriptor.
 //!
-//! The names come from a volume that is not trusted, and others may write in the destination, too. So nothing is found by
-//! a path: [`Place`] is an open directory, whatever is made in it gets a name of one component, and a name that is there
-//! is never followed:
+//! The names come from a volume that is not trusted, and others may write in the destination, too.
+//! So nothing is found by a path: [`Place`] is an open directory, whatever is made in it gets a
+//! name of one component, and a name that is there is never followed:
 //!
 //! ```text
 //!   open (the user's own argument, links are followed)
-//!     │ enter: mkdirat, openat O_NOFOLLOW|O_DIRECTORY       file, symlink, node: unlinkat, then made anew (O_EXCL)
-//!     ▼
-//!   Place ──up──► "..", if that is the directory we came from (device and inode)
+//!     │ enter: mkdirat, openat O_NOFOLLOW|O_DIRECTORY      file, symlink, special:
+//!     ▼                                                    unlinkat, made anew (O_EXCL)
+//!   Place ──up──► "..", if that is the directory that `enter` began in (device and inode)
 //! ```
 //!
-//! One descriptor is open however deep the tree is. Attributes are set through the descriptor of what was made, not
-//! by name; where only a path will do, it is that of the descriptor in `/proc/self/fd`.
+//! One descriptor is open however deep the tree is. Attributes are set through the descriptor of
+//! what was made, not by name; where only a path will do, it is that of the descriptor in
+//! `/proc/self/fd`.
 
 use std::ffi::OsStr;
 use std::fs::File;

@@ -87,7 +87,8 @@ fn nothing_is_given_away() {
     assert_eq!(xattr(&d.join("sub"), "system.posix_acl_access"), None);
     assert_eq!(fs::metadata(d.join("plain")).unwrap().nlink(), 2);
 
-    // Asked for, all of it comes, and the directory that was there becomes what it is on the volume.
+    // Asked for, all of it comes, and the directory that was there becomes what it is on the
+    // volume.
     let done = extol_ok(&["cp", "-a", text(&image.path), "/d", text(&dest)]);
     assert_eq!(done.stderr, "");
     assert_eq!(of(&d), (0o1777, 1000, 1000));

@@ -119,6 +119,46 @@ fn a_bad_entry() {
     assert!(!left.output.contains("-rw"), "{}", left.output);
 }
 
+/// A file and a link whose blocks cannot be found.
+#[test]
+fn a_bad_file() {
+    if !require(&NEEDS) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let payload = scratch.join("payload");
+    std::fs::write(&payload, vec![7; 5000]).unwrap();
+    let write = |name: &str| format!("write {} d/{name}", payload.display());
+    let image = made_by(
+        &scratch,
+        &["-O", "^metadata_csum"],
+        &[
+            "mkdir d".into(),
+            write("bad"),
+            write("good"),
+            format!("symlink d/link {}", "t".repeat(200)),
+            "set_inode_field d/bad block[0] 0".into(),
+            "set_inode_field d/link block[0] 0".into(),
+        ],
+    );
+    let listed = extol_in_part(&["ls", "-l", text(&image.path), "/d"]);
+    assert!(listed.output.lines().any(|line| line.starts_with("lrwxrwxrwx") && line.ends_with(" link")));
+    assert!(listed.stderr.starts_with("extol: /d/link: corrupt volume"), "{}", listed.stderr);
+    assert_eq!(listed.output.lines().filter(|line| line.starts_with("-rw")).count(), 2);
+
+    let dest = scratch.dir("dest");
+    let done = extol_in_part(&["cp", text(&image.path), "/d", text(&dest)]);
+    assert_eq!(done.stderr.lines().count(), 2, "{}", done.stderr);
+    for name in ["bad", "link"] {
+        let line = format!("dest/d/{name}: on the volume: corrupt volume");
+        assert!(done.stderr.contains(&line), "{}", done.stderr);
+    }
+    assert_eq!(std::fs::read(dest.join("d/good")).unwrap(), vec![7; 5000]);
+    // What could not be read is not there as zeros.
+    assert_eq!(std::fs::read(dest.join("d/bad")).unwrap(), b"");
+    extol_in_part(&["cat", text(&image.path), "/d/bad", "/d/good"]);
+}
+
 /// A user of the library gets so many entries, and then the error.
 fn in_the_library(image: &Image, left: usize, what: &str) {
     let device = FileDevice::open(&image.path, &OpenOptions::read_only()).unwrap();

@@ -4,7 +4,8 @@ use super::{LIMIT, NEEDS, bin, extol_in_part, made_by, text};
 use extol_testkit::{Scratch, require, run};
 use std::process::Command;
 
-/// Each directory has two names in the one above it: 2^40 paths lead to the last. And a circle, at the end.
+/// Each directory has two names in the one above it: 2^40 paths lead to the last. And a circle, at
+/// the end.
 fn diamonds() -> Vec<String> {
     let mut requests = Vec::new();
     let mut path = String::new();

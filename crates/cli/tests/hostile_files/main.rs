@@ -1,5 +1,6 @@
-//! Files of volumes that are not to be trusted, or not whole: copying out gives nothing away, damage hides nothing but
-//! itself, a graph of directories does not grow, and no name does anything to a terminal.
+//! Files of volumes that are not to be trusted, or not whole: copying out gives nothing away,
+//! damage hides nothing but itself, a graph of directories does not grow, and no name does anything
+//! to a terminal.
 
 mod copying;
 mod damage;

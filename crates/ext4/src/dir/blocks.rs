@@ -214,7 +214,8 @@ impl<'v, 'd> Blocks<'v, 'd> {
         self.verify(buf, |bytes, shape| leaf::check(bytes, shape).map(|scan| LeafNote::of(&scan)))
     }
 
-    /// A block of entries to list, also one that makes no sense, as long as its checksum is right: with what is wrong.
+    /// A block of entries to list, also one that makes no sense, as long as its checksum is right:
+    /// with what is wrong.
     pub fn leaf_to_list(&mut self, lblk: u32) -> Result<Option<(Arc<Buf>, Option<FsError>)>> {
         let Some(buf) = self.read(lblk)? else { return Ok(None) };
         let Err(problem) = self.verify_leaf(&buf) else { return Ok(Some((buf, None))) };

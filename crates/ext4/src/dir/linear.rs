@@ -12,14 +12,15 @@ use crate::volume::Volume;
 /// Most blocks that adding one name appends: the two leaves of a new index.
 pub(super) const MAX_NEW: u32 = 2;
 
-/// Most blocks in a row that cannot be read, when a search goes on behind them: each may take its device long.
+/// Most blocks in a row that cannot be read, when a search goes on behind them: each may take its
+/// device long.
 const PATIENCE: u32 = 64;
 
 /// Finds a name other than `.` and `..`, or the first leaf with room for it.
 ///
 /// # Errors
-/// A damaged block does not hide names in others: the search goes on behind it. Only if it finds nothing is that an
-/// error, for the name may be in that block.
+/// A damaged block does not hide names in others: the search goes on behind it. Only if it finds
+/// nothing is that an error, for the name may be in that block.
 pub(super) fn find(blocks: &mut Blocks<'_, '_>, name: &[u8]) -> Result<Place> {
     let mut vacant = None;
     let mut damage = None;

@@ -24,8 +24,9 @@
 //!   changes in it (size, flags, block map) the caller writes back, once, in the same handle, also after an error.
 //! * A change that fails for want of space changes nothing. `.` and `..` are no ordinary names: only [`init`] and
 //!   [`set_dotdot`] write them.
-//! * One bad block, entry or node hides nothing but itself: listings and searches go on behind it, and then end with
-//!   the error if something is missing. What adds or empties goes no further than the damage.
+//! * One bad block, entry or node hides nothing but itself: listings and searches go on behind it,
+//!   and then end with the error if something is missing. What adds or empties goes no further than
+//!   the damage.
 //! * A directory whose index makes no sense is still read, from one end to the other. Names can then be removed. They
 //!   can be added only without metadata_csum (the index is given up, as an implementation without it would): with it
 //!   the volume must be repaired first.
@@ -94,7 +95,8 @@ fn look_in(buf: &Buf, shape: &Shape<'_>, name: &[u8]) -> Result<Scan> {
     Ok(scan)
 }
 
-/// Looks for a name in one leaf; a hole has none. In a damaged one it may be found, but it is never missing.
+/// Looks for a name in one leaf; a hole has none. In a damaged one it may be found, but it is never
+/// missing.
 fn scan_leaf(blocks: &mut Blocks<'_, '_>, lblk: u32, name: &[u8]) -> Result<Place> {
     let Some((buf, problem)) = blocks.leaf_to_list(lblk)? else { return Ok(Place::Vacant(None)) };
     if let Some(problem) = problem {

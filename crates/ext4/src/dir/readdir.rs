@@ -11,17 +11,20 @@
 //!   move, but they merge and split, so the block is walked from its start and what begins before the cookie is
 //!   skipped.
 //!
-//! Damage. A listing hands out whatever can be read, and then ends with the first error that it met:
+//! Damage. A listing hands out whatever can be read, and then ends with the first error that it
+//! met:
 //!
-//! * A block with a wrong checksum is left out. In one whose chain of entries breaks, those before the break are
-//!   handed out. An entry with an impossible inode number is handed out as it is (whatever looks it up gets the
-//!   error); one with a name that is none is left out. An index that cannot be read is done without.
-//! * RD1: a listing that left something out never ends without an error, in however many calls it is read. A
-//!   call that begins behind the damage does not meet it. So the volume remembers that some directory is damaged
-//!   ([`Volume::dirs_damaged`]), and from then on a call that reaches the end, but began elsewhere than at the
-//!   beginning, looks at all blocks once more ([`look_again`]).
-//! * RD2: the time is bounded ([`Damage::PATIENCE`]): a device that fails everywhere, or a map of blocks that
-//!   leads nowhere, ends the listing before all of it was tried.
+//! * A block with a wrong checksum is left out. In one whose chain of entries breaks, those before
+//!   the break are handed out. An entry with an impossible inode number is handed out as it is
+//!   (whatever looks it up gets the error); one with a name that is none is left out. An index that
+//!   cannot be read is done without.
+//! * RD1: a listing that left something out never ends without an error, in however many calls it
+//!   is read. A call that begins behind the damage does not meet it. So the volume remembers that
+//!   some directory is damaged ([`Volume::dirs_damaged`]), and from then on a call that reaches the
+//!   end, but began elsewhere than at the beginning, looks at all blocks once more
+//!   ([`look_again`]).
+//! * RD2: the time is bounded ([`Damage::PATIENCE`]): a device that fails everywhere, or a map of
+//!   blocks that leads nowhere, ends the listing before all of it was tried.
 
 use std::sync::atomic::Ordering;
 
@@ -47,7 +50,8 @@ struct Damage {
 }
 
 impl Damage {
-    /// What a listing puts up with: each failed read costs as much as sixteen blocks that the map does not find.
+    /// What a listing puts up with: each failed read costs as much as sixteen blocks that the map
+    /// does not find.
     const PATIENCE: u32 = 4096;
     const READ: u32 = 16;
 
@@ -182,7 +186,8 @@ fn dots(ino: u32, cookie: u64, name: &[u8]) -> DirEntry {
     DirEntry { ino, cookie, kind: kind_of(Some(FileType::Directory)), name: name.to_vec() }
 }
 
-/// The entries in use of a leaf, those that can be read, until `each` returns false. False if it did.
+/// The entries in use of a leaf, those that can be read, until `each` returns false. False if it
+/// did.
 fn leaf_entries(
     blocks: &mut Blocks<'_, '_>,
     lblk: u32,
@@ -241,7 +246,8 @@ fn load(
     .map(|_| ())
 }
 
-/// The first block at or behind `at` that is no hole. Parts of the map that cannot be read are stepped over.
+/// The first block at or behind `at` that is no hole. Parts of the map that cannot be read are
+/// stepped over.
 fn next_block(blocks: &mut Blocks<'_, '_>, mut at: u32, damage: &mut Damage) -> Result<Option<u32>> {
     while at < blocks.shape.blocks {
         match blocks.next(at) {

@@ -56,7 +56,8 @@ impl ReadDir {
     }
 }
 
-/// The next entries of a directory, `.` and `..` among them, and why there are no more if not because it ends.
+/// The next entries of a directory, `.` and `..` among them, and why there are no more if not
+/// because it ends.
 pub(super) fn fetch(dir: &Inode, cookie: u64) -> (Vec<DirEntry>, Option<FsError>) {
     let mut batch = Vec::with_capacity(16);
     let read = dir.fs().readdir(dir.ino(), cookie, &mut |entry| {
@@ -138,14 +139,16 @@ impl DirItem {
     }
 }
 
-/// Deepest directory that a walk enters, and its longest path: sixteen times what the system's calls take. Each open
-/// directory keeps its path, and a volume can hold a chain of as many directories as it has inodes.
+/// Deepest directory that a walk enters, and its longest path: sixteen times what the system's
+/// calls take. Each open directory keeps its path, and a volume can hold a chain of as many
+/// directories as it has inodes.
 const MAX_DEPTH: usize = 4096;
 const MAX_PATH: usize = 64 << 10;
 
-/// Everything below a path, depth first, directories before what is in them. Names that vanish during the walk are
-/// left out; other errors are shown and the walk goes on. A directory with a second name is shown as an error, and so
-/// is what lies more than 4096 directories or 64 KiB of names below the start.
+/// Everything below a path, depth first, directories before what is in them. Names that vanish
+/// during the walk are left out; other errors are shown and the walk goes on. A directory with a
+/// second name is shown as an error, and so is what lies more than 4096 directories or 64 KiB of
+/// names below the start.
 #[derive(Debug)]
 pub struct Walk {
     /// What to show first.

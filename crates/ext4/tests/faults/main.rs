@@ -6,6 +6,7 @@
 
 mod device;
 mod ledger;
+mod listing;
 mod rig;
 
 use std::process::Command;
