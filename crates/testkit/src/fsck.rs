@@ -121,7 +121,9 @@ pub fn e2fsck_fix(image: &Image) -> FsckReport {
 /// If debugfs fails.
 #[must_use]
 pub fn debugfs(image: &Image, request: &str) -> String {
-    run_ok(tool("debugfs").args(["-R", request]).arg(&image.path))
+    let said = run_ok(tool("debugfs").args(["-R", request]).arg(&image.path));
+    // Without the line about its version, which comes by another way, at any place.
+    said.lines().filter(|line| !line.starts_with("debugfs 1.")).flat_map(|line| [line, "\n"]).collect()
 }
 
 /// `dumpe2fs -h`.
