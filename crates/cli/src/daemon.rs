@@ -29,8 +29,8 @@ use crate::remains::Place;
 /// What the child writes.
 const READY: &[u8] = b"mounted\n";
 
-/// Runs `words` (the arguments after the program's name) in the background; returns when it is ready. If that fails,
-/// nothing is left mounted on `place`.
+/// Runs `words` (the arguments after the program's name) in the background; returns when it is
+/// ready. If that fails, nothing is left mounted on `place`.
 pub fn start(words: &[OsString], place: &Place) -> Result<()> {
     let fail = |error: std::io::Error| Failure::system(format_args!("cannot start the daemon: {error}"));
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(fail)?;
@@ -86,7 +86,8 @@ pub fn leave_session() {
     let _ = rustix::process::setsid();
 }
 
-/// The child's side, when the mount answers: lets go of everything that it inherited, and tells the parent last.
+/// The child's side, when the mount answers: lets go of everything that it inherited, and tells the
+/// parent last.
 pub fn announce() -> Result<()> {
     let fail = |error: std::io::Error| Failure::system(format_args!("cannot become a daemon: {error}"));
     let null = File::options().read(true).write(true).open("/dev/null").map_err(fail)?;
@@ -100,7 +101,8 @@ pub fn announce() -> Result<()> {
         }
         Err(error) => return Err(fail(error)),
     }
-    // They exist, and so does what takes their place: this does not fail. If it did, messages would go to a terminal.
+    // They exist, and so does what takes their place: this does not fail. If it did, messages would
+    // go to a terminal.
     let _ = rustix::stdio::dup2_stdout(&null);
     let _ = rustix::stdio::dup2_stderr(&null);
     std::panic::set_hook(Box::new(|info| log(&format!("internal error: {info}"))));

@@ -1,25 +1,28 @@
-//! How a daemon ended, for whoever unmounts.
+//! How a daemon ended, for the process that unmounts.
 //!
-//! An exit status reaches the parent alone, and `extol umount` is no parent of the daemon. So each daemon listens on a
-//! socket before it mounts, and never accepts: connections wait in the kernel until the volume is closed, and only then
-//! each gets the exit code and the line that goes with it.
+//! An exit status reaches the parent alone, and `extol umount` is no parent of the daemon. So each
+//! daemon listens on a socket before it mounts, and never accepts: connections wait in the kernel
+//! until the volume is closed, and only then each gets the exit code and the line that goes with
+//! it.
 //!
 //! ```text
 //!   daemon    listen ──► mount ──► serve ─────────────────► close ──► accept all, "32 disk.img: …" ──► end
 //!   umount                           connect ──► umount(2) ──► wait for the process ──► read
 //! ```
 //!
-//! The name is an abstract one, of the daemon's process and its start time, so nothing stays behind in any directory and
-//! an ordinary user's daemon can have one.
+//! The name is an abstract one, of the daemon's process and its start time, so nothing stays behind
+//! in any directory and an ordinary user's daemon can have one.
 //!
-//! - F1: what is read is the daemon's: the kernel tells which process listens, and that must be the one that the mount
-//!   names ([`connect`]). Another user can at most take the name away in advance, or fill the queue of connections; then
-//!   the end is not heard, and `extol umount` says so.
-//! - F2: a daemon that ends without a word (killed, a mistake in the program) is heard, too: the connection breaks
-//!   ([`Heard::how`]).
-//! - F3: nothing here waits for the other side. Listening and connecting are done in the kernel, and a reply is so short
-//!   that it fits into any socket's buffer ([`LONGEST`]).
-//! - F4: a daemon without a free descriptor speaks all the same: one is kept for that ([`Farewell::say`]).
+//! - F1: what is read is the daemon's: the kernel tells which process listens, and that must be the
+//!   one that the mount names ([`connect`]). Another user can at most take the name away in
+//!   advance, or fill the queue of connections; then the end is not heard, and `extol umount` says
+//!   so.
+//! - F2: a daemon that ends without a word (killed, a mistake in the program) is heard, too: the
+//!   connection breaks ([`Heard::how`]).
+//! - F3: nothing here waits for the other side. Listening and connecting are done in the kernel,
+//!   and a reply is so short that it fits into any socket's buffer ([`LONGEST`]).
+//! - F4: a daemon without a free descriptor speaks all the same: one is kept for that
+//!   ([`Farewell::say`]).
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::linux::net::SocketAddrExt as _;
@@ -62,7 +65,7 @@ impl Farewell {
         }
     }
 
-    /// Tells everybody that waits.
+    /// Tells every process that waits.
     pub fn say(self, outcome: &Result<()>) {
         let Some(Listening { socket, spare }) = self.0 else { return };
         drop(spare);
@@ -78,7 +81,8 @@ impl Farewell {
     }
 }
 
-/// True if there is something too little of, and the next thing that is needed will be missing as well.
+/// True if there is something too little of, and the next thing that is needed will be missing as
+/// well.
 fn is_short(error: &std::io::Error) -> bool {
     use rustix::io::Errno;
     let short = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS];

@@ -4,9 +4,10 @@
 //! The arguments are those of every mount helper: `SOURCE DIR [-sfnv] [-N namespace] [-o options] [-t type]`. Here
 //! `-f` does everything but mount, and `-s` lets unknown options pass.
 //!
-//! `mount.fuse3` ends every list with `dev` and `suid` unless it holds `nodev` and `nosuid`, because libfuse's own
-//! default is the other way round. That asks for nothing, so it is taken off ([`unasked`]). mount(8) for its part drops
-//! both words: through it they are asked for as `allow_dev` and `allow_suid`.
+//! `mount.fuse3` ends every list with `dev` and `suid` unless it holds `nodev` and `nosuid`,
+//! because libfuse's own default is the other way round. That asks for nothing, so it is taken off
+//! ([`unasked`]). mount(8) for its part drops both words: through it they are asked for as
+//! `allow_dev` and `allow_suid`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;

@@ -1,15 +1,16 @@
 //! Descriptors: how many a mount has, and whether that is enough.
 //!
-//! The soft limit of a login (1024) is for programs that use select(2); a daemon takes what the hard one allows. Less than
-//! [`NEEDED`] is refused before anything is opened: such a mount might start, and then lack one at its end. What a mount needs
-//! and takes is listed in `docs/design/descriptors.md`.
+//! The soft limit of a login (1024) is for programs that use select(2); a daemon takes what the
+//! hard one allows. Less than [`NEEDED`] is refused before anything is opened: such a mount might
+//! start, and then lack one at its end. What a mount needs and takes is listed in
+//! `docs/design/descriptors.md`.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::error::{Failure, Result};
 
-/// What a mount needs at least: what it has when it stands, a pipe of one worker, a ring for the volume, and what
-/// starting an unmount takes.
+/// What a mount needs at least: what it has when it stands, a pipe of one worker, a ring for the
+/// volume, and what starting an unmount takes.
 const NEEDED: u64 = 24;
 
 /// Takes all descriptors that this process may have.

@@ -134,8 +134,9 @@ pub fn run(mut request: Request) -> Result<()> {
     let served = serve(&request, Arc::clone(&fs), &config, &guard, &place);
     guard.closing();
     let closed = volume::close(&fs).map_err(|error| Failure::about(request.source.display(), error));
-    // It may still stand: because the start has failed, or because a second signal did not wait. (The volume is open until
-    // behind this, so what is mounted there is this mount: R1 in `remains.rs`.)
+    // It may still stand: because the start has failed, or because a second signal did not wait.
+    // (The volume is open until behind this, so what is mounted there is this mount: R1 in
+    // `remains.rs`.)
     place.leave();
     let outcome = served.and(closed);
     if request.announce

@@ -1,13 +1,16 @@
 //! What a failed start has left on its directory, taken off.
 //!
-//! A daemon that ends between mount(2) and its first answer (killed, out of memory, which aborts a Rust program) leaves a
-//! mount that is dead: every access fails with ENOTCONN until it is unmounted. The daemon itself can do nothing about
-//! that any more, so another process does: in the background the parent, which waits for it anyway; in the foreground a
-//! *keeper*, this program once more, which waits until it is dismissed or its input ends.
+//! A daemon that ends between mount(2) and its first answer (killed, out of memory, which aborts a
+//! Rust program) leaves a mount that is dead: every access fails with ENOTCONN until it is
+//! unmounted. The daemon itself can do nothing about that any more, so another process does: in the
+//! background the parent, which waits for it anyway; in the foreground a *keeper*, this program
+//! once more, which waits until it is dismissed or its input ends.
 //!
-//! - R1: only what this start has mounted is taken off: it was not there before (mounts are known by their numbers), and it
-//!   is of the same volume, which nothing else can have mounted meanwhile ([`Place::clear`]).
-//! - R2: the keeper knows what was there before anything is mounted: it is told ([`Keeper::start`]).
+//! - R1: only what this start has mounted is taken off: it was not there before (mounts are known
+//!   by their numbers), and it is of the same volume, which nothing else can have mounted meanwhile
+//!   ([`Place::clear`]).
+//! - R2: the keeper knows what was there before anything is mounted: it is told
+//!   ([`Keeper::start`]).
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -51,9 +54,10 @@ impl Place {
 }
 
 impl Place {
-    /// The same by the daemon that served the mount, at its end. The kernel may have something to ask before it lets a mount go
-    /// that this process does not answer any more, and would wait for ever, and the process with it; so it is done by a
-    /// keeper. That is waited for as long as it takes to go well. (Else it goes on when this process has ended.)
+    /// The same by the daemon that served the mount, at its end. The kernel may have something to
+    /// ask before it lets a mount go that this process does not answer any more, and would wait for
+    /// ever, and the process with it; so it is done by a keeper. That is waited for as long as it
+    /// takes to go well. (Else it goes on when this process has ended.)
     pub fn leave(&self) {
         if !self.is_taken() {
             return;

@@ -1,14 +1,16 @@
 //! SIGTERM, SIGINT and SIGHUP end a mount cleanly, in whatever state it is.
 //!
-//! | state | what a signal does |
-//! |---|---|
-//! | starting: opening, recovering, in mount(2) | the start gives up at its next step, and what is open is closed; where no step comes within [`GRACE`] the process exits, which a journal survives (and the mount, if it stands by then, is taken off by those who wait for that, `remains.rs`) |
-//! | serving | unmounts; a frozen volume is thawed first. If files are open, the mount is detached instead: it goes on for those who have it, out of everybody else's sight |
-//! | detached, or being unmounted by others | the first is as above; the next does not wait: the volume is closed at once, and those who have files open get errors |
-//! | closing | nothing: it ends by itself, when everything is written |
+//! - *Starting* (opening, recovering, waiting in mount(2)): the start gives up at its next step, and what
+//!   is open is closed. Where no step comes within [`GRACE`] the process exits, which a journal survives;
+//!   a mount that stands by then is taken off by the process that waits for that (`remains.rs`).
+//! - *Serving*: it unmounts. A frozen volume is thawed first. If files are open, the mount is detached
+//!   instead: it goes on for the processes that have them, out of sight of all others.
+//! - *Detached, or being unmounted by another process*: the first signal is as above. The next does not
+//!   wait: the volume is closed at once, and processes with open files get errors.
+//! - *Closing*: nothing. It ends by itself, when everything is written.
 //!
-//! The thread that waits for signals never does the work itself, so a second signal is heard while the first waits (for the
-//! kernel's write-back, say).
+//! The thread that waits for signals never does the work itself, so a second signal is heard while
+//! the first waits (for the kernel's write-back, say).
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
@@ -184,7 +186,8 @@ impl Served {
         Self { stopper, id }
     }
 
-    /// Unmounts, or detaches what is in use. If that was done already (`again`), ends the mount whatever is open.
+    /// Unmounts, or detaches what is in use. If that was done already (`again`), ends the mount
+    /// whatever is open.
     fn stop(&self, again: bool) {
         let Self { stopper, .. } = self;
         if again {
@@ -210,8 +213,8 @@ impl Served {
         }
     }
 
-    /// Takes the mount off its directory, in a process of its own ([`umount::run`] says why). The error is its exit code; it
-    /// has said why.
+    /// Takes the mount off its directory, in a process of its own ([`umount::run`] says why). The
+    /// error is its exit code; it has said why.
     fn take_off(&self, lazy: bool) -> std::result::Result<(), u8> {
         if self.stopper.has_ended() {
             return Ok(());

@@ -1,8 +1,9 @@
 //! `extol umount`: unmounts and waits for the daemon.
 //!
-//! The mount itself names its daemon (a virtual extended attribute of the root). We hold on to that process before we
-//! unmount and wait for its end afterwards: by then the journal is empty, the volume closed and its lock released. How it
-//! ended it tells us by its farewell (`farewell.rs`): that is the exit code, and the line that goes with it.
+//! The mount itself names its daemon (a virtual extended attribute of the root). We hold on to that
+//! process before we unmount and wait for its end afterwards: by then the journal is empty, the
+//! volume closed and its lock released. How it ended it tells us by its farewell (`farewell.rs`):
+//! that is the exit code, and the line that goes with it.
 
 use std::path::Path;
 
@@ -108,7 +109,8 @@ fn unmount(dir: &Path, lazy: bool) -> Result<()> {
     }
 }
 
-/// The process that serves the mount on `dir`, and what it will say. An error if it is dead, or not to be asked, or not ours.
+/// The process that serves the mount on `dir`, and what it will say. An error if it is dead, or not
+/// to be asked, or not ours.
 fn daemon_of(dir: &Path) -> std::result::Result<(OwnedFd, Option<Heard>), Errno> {
     let mut text = [0; 32];
     let len = rustix::fs::getxattr(dir, DAEMON_XATTR, &mut text[..])?;

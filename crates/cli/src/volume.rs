@@ -57,8 +57,8 @@ fn open_device(source: &Path, options: &VolumeOptions) -> Result<Arc<FileDevice>
     FileDevice::open(source, &how.direct(direct)).map(Arc::new).map_err(|error| about(source, error))
 }
 
-/// True if a volume that was to be written to lies on something that is write-protected: a device, or a file on a file
-/// system that is mounted read-only.
+/// True if a volume that was to be written to lies on something that is write-protected: a device,
+/// or a file on a file system that is mounted read-only.
 pub fn is_write_protected(source: &Path) -> bool {
     let how = OpenOptions::read_write().exclusive(false).direct(Direct::Off);
     FileDevice::open(source, &how).is_err_and(|error| error.source.kind() == ErrorKind::ReadOnlyFilesystem)

@@ -90,8 +90,8 @@ pub struct MountConfig {
     /// Over io_uring: while one thread asks alone, its processors are kept from sleeping for so long after each request;
     /// zero: never.
     pub halt_poll: Duration,
-    /// Flags of mount(2). `nosuid` and `nodev` unless they are taken off: the owner of an image decides what
-    /// lies on it, and must not become another user by that where root mounts it.
+    /// Flags of mount(2). `nosuid` and `nodev` unless they are taken off: the owner of an image
+    /// decides what lies on it, and must not become another user by that where root mounts it.
     pub flags: Vec<MountFlag>,
 }
 
@@ -160,7 +160,8 @@ impl MountConfig {
 
     fn accept_flag(&mut self, option: &str) -> bool {
         let (flag, on) = match option {
-            // mount(8) keeps `suid` and `dev` from its helpers, because Linux's own mounts have them anyway.
+            // mount(8) keeps `suid` and `dev` from its helpers, because Linux's own mounts have
+            // them anyway.
             "suid" | "allow_suid" => (MountFlag::NoSuid, false),
             "dev" | "allow_dev" => (MountFlag::NoDev, false),
             "exec" => (MountFlag::NoExec, false),

@@ -57,7 +57,8 @@ pub enum MountError {
     /// The kernel's FUSE is too old.
     #[error("the kernel speaks too old a FUSE protocol (before 7.{})", crate::abi::MIN_MINOR)]
     TooOld,
-    /// Something that io_uring needs was to be had no more when the kernel had been promised to use it.
+    /// Something that io_uring needs was to be had no more when the kernel had been promised to use
+    /// it.
     #[error(
         "FUSE over io_uring lacks something ({0}): raise the limit (ulimit -n, ulimit -v), or mount with -o noio_uring"
     )]
@@ -263,8 +264,9 @@ fn receive(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     Ok(None)
 }
 
-/// Takes a mount off whose start has failed. The connection is cut first, where that is possible: the kernel may have something
-/// to ask before it lets a mount go, and there may be nothing that answers.
+/// Takes a mount off whose start has failed. The connection is cut first, where that is possible:
+/// the kernel may have something to ask before it lets a mount go, and there may be nothing that
+/// answers.
 pub fn undo(dir: &Path) {
     if let Some((major, minor)) = device_number(dir) {
         // The kernel writes its own form of a device number.
@@ -274,8 +276,9 @@ pub fn undo(dir: &Path) {
     let _ = unmount(dir, true);
 }
 
-/// The device number of what is mounted on `dir`, as far as the kernel knows it by itself: a thread that asks the mount that its
-/// own process serves, and is killed before it has answered, waits for itself for ever, and no signal ends that.
+/// The device number of what is mounted on `dir`, as far as the kernel knows it by itself: a thread
+/// that asks the mount that its own process serves, and is killed before it has answered, waits for
+/// itself for ever, and no signal ends that.
 fn device_number(dir: &Path) -> Option<(u32, u32)> {
     let flags = AtFlags::STATX_DONT_SYNC;
     let known = rustix::fs::statx(rustix::fs::CWD, dir, flags, StatxFlags::empty()).ok()?;

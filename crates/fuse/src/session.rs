@@ -154,8 +154,8 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// The service ends. Where that is because of an error, the mount still stands and its other workers wait for requests: they
-    /// are not waited for.
+    /// The service ends. Where that is because of an error, the mount still stands and its other
+    /// workers wait for requests: they are not waited for.
     fn over(&self, pool: &mut Pool, error: Option<io::Error>) {
         pool.ended = true;
         pool.abandoned |= error.is_some();

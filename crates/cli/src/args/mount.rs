@@ -105,7 +105,8 @@ pub struct MountArgs {
     /// Mount read-only; the same as -o ro.
     #[arg(short = 'r', long, conflicts_with = "read_write")]
     pub read_only: bool,
-    /// Mount read-write or not at all. (By default a source that is write-protected is mounted read-only, with a warning.)
+    /// Mount read-write or not at all. (By default a source that is write-protected is mounted
+    /// read-only, with a warning.)
     #[arg(short = 'w', long)]
     pub read_write: bool,
     /// Say what happens.
@@ -139,12 +140,12 @@ pub struct UmountArgs {
     /// Take the mount out of sight now; it ends when the last file on it is closed. Does not wait.
     #[arg(short, long)]
     pub lazy: bool,
-    /// The daemon of the mount with this number asks: do not wait for it, and tell it by the exit code if the mount is in
-    /// use.
+    /// The daemon of the mount with this number asks: do not wait for it, and tell it by the exit
+    /// code if the mount is in use.
     #[arg(long, hide = true, value_name = "NUMBER")]
     pub serving: Option<u64>,
-    /// Take the first of two paths off the second if it has been mounted there since, unless standard input says otherwise:
-    /// the numbers of what was mounted there before.
+    /// Take the first of two paths off the second if it has been mounted there since, unless
+    /// standard input says otherwise: the numbers of what was mounted there before.
     #[arg(long, hide = true, value_name = "NUMBERS")]
     pub keeper: Option<String>,
     /// Where it is mounted.

@@ -55,7 +55,8 @@ fn a_daemon_that_is_killed_is_told() {
     }
     let rig = Rig::new();
     rig.mount(&[]);
-    // The unmount hears from the daemon, and waits for a file that is open; meanwhile the daemon is killed.
+    // The unmount hears from the daemon, and waits for a file that is open; meanwhile the daemon is
+    // killed.
     let open = std::fs::File::create(rig.dir.join("file")).unwrap();
     let daemon = rig.daemon();
     let done = std::thread::scope(|scope| {

@@ -1,14 +1,16 @@
 //! A failed start is a failed start: whatever cannot be had, the mount works, or there is none.
 //!
-//! strace makes the Nth call of a system call fail, in every thread of the daemon, for all N that there are. (The first calls are
-//! the loader's, which gives up by itself.)
+//! strace makes the Nth call of a system call fail, in every thread of the daemon, for all N that
+//! there are. (The first calls are the loader's, which gives up by itself.)
 
 use crate::{LIMIT, NEEDS, Rig, bin, text, until};
 use extol_testkit::{Need, e2fsck, offers_io_uring, require, run, tool};
-use std::process::{Child, Stdio};
+use rustix::process::{Pid, Signal, kill_process};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What the daemon asks the kernel for while it starts, and what it may hear. (Not `write`: every thread would lose a reply.)
+/// What the daemon asks the kernel for while it starts, and what it may hear. (Not `write`: every
+/// thread would lose a reply.)
 const CALLS: [(&str, &str); 16] = [
     ("openat", "EMFILE"),
     ("read", "EMFILE"),
@@ -84,7 +86,8 @@ fn every_call_may_fail(options: &str, calls: &[(&str, &str)]) {
     let rig = Rig::new();
     for (call, error) in calls {
         for nth in 1.. {
-            // A directory has been looked at for the file: what the test itself did is not there any more.
+            // A directory has been looked at for the file: what the test itself did is not there
+            // any more.
             if !injected(&rig, call, error, nth, options) {
                 break;
             }
@@ -148,4 +151,75 @@ fn little_memory() {
         }
     }
     assert!(worked > 0, "never enough");
+}
+
+/// A daemon that is killed while it starts leaves no mount: in the foreground its keeper takes that
+/// off.
+#[test]
+fn killed_while_it_starts() {
+    if !require(&[&NEEDS[..], &[Need::Tool("strace")]].concat()) {
+        return;
+    }
+    let rig = Rig::new();
+    let killed = (1..100).take_while(|nth| killed(&rig, *nth)).count();
+    assert!(killed > 5, "{killed} calls");
+}
+
+/// Kills the daemon when one of its threads makes its `nth` thread. False if there are not that
+/// many.
+#[track_caller]
+fn killed(rig: &Rig, nth: u32) -> bool {
+    let what = format!("killed at {nth}");
+    let log = rig.scratch.join("strace.log");
+    let mut strace = tool("strace");
+    // (The keeper goes on untraced.)
+    strace.args(["-f", "-b", "execve", "-qqq", "-o", text(&log), "-e", "trace=clone3", "-e"]);
+    strace.arg(format!("inject=clone3:signal=KILL:when={nth}")).arg(bin());
+    strace.args(["mount", "-f", "-o", "noio_uring"]).args([&rig.image.path, &rig.dir]);
+    let mut child = strace.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("strace");
+    let worked = works(rig, &mut child, &what);
+    if worked {
+        assert!(rig.unmount().success(), "{what}");
+    }
+    let _ = child.wait();
+    until(&what, Duration::from_secs(5), || !rig.is_mounted());
+    !worked
+}
+
+/// In the background its parent does that, before it says that there is no mount.
+#[test]
+fn killed_while_its_parent_waits() {
+    if !require(&NEEDS) {
+        return;
+    }
+    let rig = Rig::new();
+    let mut in_time = 0;
+    for _ in 0..100 {
+        let mut command = Command::new(bin());
+        command.args(["mount", "-o", "noio_uring"]).args([&rig.image.path, &rig.dir]);
+        let mut parent = command.stderr(Stdio::null()).spawn().unwrap();
+        let children = format!("/proc/{0}/task/{0}/children", parent.id());
+        // As soon as the mount is there, which is before it answers.
+        while !rig.is_mounted() && parent.try_wait().unwrap().is_none() {}
+        let list = std::fs::read_to_string(&children).unwrap_or_default();
+        let daemon = list.split_whitespace().next().and_then(|n| n.parse().ok()).and_then(Pid::from_raw);
+        match daemon {
+            Some(daemon) => kill_process(daemon, Signal::KILL).unwrap(),
+            None => {
+                let _ = rig.unmount();
+            }
+        }
+        if parent.wait().unwrap().success() {
+            // Too late: it was mounted.
+            let _ = tool("umount").arg("-l").arg(&rig.dir).output();
+            until("the volume is free", LIMIT, || !rig.is_mounted());
+        } else {
+            assert!(!rig.is_mounted(), "a dead mount is left");
+            in_time += 1;
+        }
+        if in_time == 5 {
+            return;
+        }
+    }
+    assert!(in_time > 0, "never killed in time");
 }

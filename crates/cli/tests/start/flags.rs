@@ -13,7 +13,7 @@ fn gains(dir: &Path) -> (bool, bool) {
     (String::from_utf8_lossy(&id.stdout).trim() == "0", read.status.success())
 }
 
-/// The volume of somebody who would like to be root.
+/// A volume that makes an ordinary user root, if the mount lets it.
 fn hostile() -> Rig {
     let rig = Rig::new();
     rig.mount(&[]);

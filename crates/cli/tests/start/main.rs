@@ -1,5 +1,5 @@
-//! How mounts begin and end: with which flags, what a failed start leaves, what signals do, what an unmount tells, and how
-//! many descriptors it takes.
+//! How mounts begin and end: with which flags, what a failed start leaves, what signals do, what an
+//! unmount tells, and how many descriptors it takes.
 
 mod descriptors;
 mod ends;

@@ -44,7 +44,7 @@ fn write_protected_sources_fall_back_to_read_only() {
     outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
-/// Whoever mounts a volume a second time is told where it is, and not after three seconds.
+/// A second mount of a volume says at once where the first is, and not after three seconds.
 #[test]
 fn a_second_mount_names_the_first() {
     if !require(&[&NEEDS[..], &[Need::Loop]].concat()) {

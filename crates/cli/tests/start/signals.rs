@@ -14,7 +14,8 @@ fn pid(child: &Child) -> Pid {
     Pid::from_child(child)
 }
 
-/// Starts a mount whose system call `wait` takes two seconds the `nth` time (which nothing can shorten), and ends it meanwhile.
+/// Starts a mount whose system call `wait` takes two seconds the `nth` time (which nothing can
+/// shorten), and ends it meanwhile.
 #[track_caller]
 fn interrupted_in(rig: &Rig, wait: &str, nth: u32, args: &[&str]) {
     let log = rig.scratch.join("strace.log");
@@ -24,14 +25,15 @@ fn interrupted_in(rig: &Rig, wait: &str, nth: u32, args: &[&str]) {
     strace.args(args).args([&rig.image.path, &rig.dir]);
     // The daemon's signals are not strace's.
     let child = strace.stdin(Stdio::null()).stderr(Stdio::piped()).process_group(0).spawn().expect("strace");
+    // (strace has children of its own at first.)
     let traced = || {
-        let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id()));
-        children.ok().and_then(|list| list.split_whitespace().next().and_then(|n| n.parse().ok()))
+        let list = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id())).ok()?;
+        let name = |n: &&str| std::fs::read_to_string(format!("/proc/{n}/comm")).unwrap_or_default();
+        list.split_whitespace().find(|n| name(n) == "extol\n").and_then(|n| n.parse().ok())
     };
-    until("strace has a child", LIMIT, || traced().is_some());
-    let daemon = Pid::from_raw(traced().expect("seen above")).expect("a process");
     until(wait, LIMIT, || std::fs::read_to_string(&log).is_ok_and(|log| log.contains(wait)));
     std::thread::sleep(Duration::from_millis(100));
+    let daemon = traced().and_then(Pid::from_raw).expect("the daemon waits");
     kill_process(daemon, TERM).unwrap();
     let began = std::time::Instant::now();
     let done = child.wait_with_output().unwrap();
@@ -117,7 +119,8 @@ fn while_it_serves() {
     mount.terminate(TERM);
     e2fsck(&rig.image).assert_clean("frozen");
 
-    // Detached by others, with a file open: the first signal leaves it to those who have it, the second does not.
+    // Detached by others, with a file open: the first signal leaves it to those who have it, the
+    // second does not.
     let mount = start();
     let daemon = Pid::from_raw(mount.pid().unwrap() as i32).unwrap();
     let mut open = std::fs::File::create(rig.dir.join("open")).unwrap();

@@ -7,11 +7,12 @@
 //! | kernel mount of a **loop device over the image** | the image's loop devices are looked up in sysfs and opened with `O_EXCL`; busy ones refuse us, idle ones stay claimed while we are open, so that they cannot be mounted meanwhile |
 //! | Extol on a loop device, another on its image | whoever opens the loop device also locks the backing file |
 //!
-//! A process that was killed lets go late: requests that it gave to an io_uring hold the file, and with it the lock,
-//! until the kernel has finished them, after the process is gone. To open the volume before that would be wrong (those
-//! writes still arrive), and to refuse it at once would make every start after a crash a matter of luck. So whoever
-//! finds a volume busy asks again for up to [`PATIENCE`] before it says so ([`patiently`]). Where a living Extol has it mounted
-//! there is nothing to wait for (`holder.rs`).
+//! A process that was killed lets go late: requests that it gave to an io_uring hold the file, and
+//! with it the lock, until the kernel has finished them, after the process is gone. To open the
+//! volume before that would be wrong (those writes still arrive), and to refuse it at once would
+//! make every start after a crash a matter of luck. So whoever finds a volume busy asks again for
+//! up to [`PATIENCE`] before it says so ([`patiently`]). Where a living Extol has it mounted there
+//! is nothing to wait for (`holder.rs`).
 //!
 //! A reader of a mounted device or image is allowed. What a reader sees there is the reader's risk, as with any
 //! tool that looks at a live volume.

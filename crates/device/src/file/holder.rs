@@ -1,9 +1,10 @@
 //! Where an Extol has a volume mounted that is found locked.
 //!
-//! The lock alone does not tell a mount that will stay from a process that is just ending and lets go late (`busy.rs`).
-//! Two tables of the kernel together do: `/proc/locks` names the process that holds the lock of a file, and mountinfo the
-//! directory on which that file is mounted. A process that is alive and has the volume mounted will not let go by itself, so
-//! nothing is waited for, and the message names the directory. Whatever these tables do not show (another container's
+//! The lock alone does not tell a mount that will stay from a process that is just ending and lets
+//! go late (`busy.rs`). Two tables of the kernel together do: `/proc/locks` names the process that
+//! holds the lock of a file, and mountinfo the directory on which that file is mounted. A process
+//! that is alive and has the volume mounted will not let go by itself, so nothing is waited for,
+//! and the message names the directory. Whatever these tables do not show (another container's
 //! process, a file system whose lock table has other device numbers) is waited for as before.
 
 use std::fs::{File, Metadata};
@@ -49,7 +50,7 @@ fn holders<'a>(locks: &'a str, file: &Metadata) -> impl Iterator<Item = u32> + '
     let place = format!("{:02x}:{:02x}:{ino}", rustix::fs::major(dev), rustix::fs::minor(dev));
     locks.lines().filter_map(move |line| {
         let mut words = line.split_whitespace().skip(1);
-        // Who waits for a lock has an arrow before it.
+        // A process that waits for a lock has an arrow before it.
         words.next().filter(|kind| *kind == "FLOCK")?;
         let pid = words.nth(2)?.parse().ok()?;
         words.next().filter(|at| *at == place).map(|_| pid)

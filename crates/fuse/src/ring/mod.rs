@@ -12,10 +12,11 @@
 //!     worker …  a ring each           worker …                       worker::Worker, as without rings
 //! ```
 //!
-//! *Beginning.* The first workers are made, with their rings and memory, before INIT is answered ([`prepare`]); only if that
-//! works is io_uring agreed upon. From then on the kernel holds all requests back until each queue has an entry. If it refuses
-//! one of them, it sends the requests to `/dev/fuse` after all. Where a queue lacks an entry of which the kernel has
-//! not heard (a descriptor or memory is short), every request would wait for ever: there the start fails
+//! *Beginning.* The first workers are made, with their rings and memory, before INIT is answered
+//! ([`prepare`]); only if that works is io_uring agreed upon. From then on the kernel holds all
+//! requests back until each queue has an entry. If it refuses one of them, it sends the requests to
+//! `/dev/fuse` after all. Where a queue lacks an entry of which the kernel has not heard (a
+//! descriptor or memory is short), every request would wait for ever: there the start fails
 //! ([`Prepared::start`]).
 //!
 //! *Work.* A worker waits in its ring ([`Ring`]), lets `worker::Worker` do the work, and hands the reply over
@@ -182,8 +183,9 @@ impl Prepared {
     /// Lets the workers begin, and waits until their entries are with the kernel.
     ///
     /// # Errors
-    /// If there is a queue without an entry: [`Lack::Refused`] if the kernel has refused one, and so uses none of them. Else
-    /// it goes on waiting for that queue, and answers no request: the mount is of no use.
+    /// If there is a queue without an entry: [`Lack::Refused`] if the kernel has refused one, and
+    /// so uses none of them. Else it goes on waiting for that queue, and answers no request: the
+    /// mount is of no use.
     pub(crate) fn start(self, shared: &Arc<Shared>) -> Result<(), Lack> {
         let (registered, outcomes) = channel();
         for (_, go) in self.workers {
