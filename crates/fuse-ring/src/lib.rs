@@ -15,7 +15,9 @@
 //! ```
 //!
 //! A [`Ring`] has the entries of one thread, which waits for all of them at the same time; others may wake it ([`Waker`]). The memory
-//! of an entry that has a request can be lent, so that somebody else works on it; only the thread of the ring can commit. A reply that is to
+//! of an entry that has a request can be lent, so that somebody else works on it; only the thread of the ring can commit. What is lent
+//! ([`Lent`]) knows its ring and its entry, so it comes back to the entry that the kernel knows this memory by, and to no other:
+//! the kernel would write the memory of one entry while the server has it as that of another. A reply that is to
 //! come from a file is read into the memory by the same ring ([`Ring::read`]): the thread that waits for requests waits for that, too.
 //!
 //! ```text
@@ -43,6 +45,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use io_uring::squeue::Entry128;
@@ -81,6 +84,9 @@ const READ: u64 = 1 << 63;
 const READ_LEN: u32 = 16;
 const READ_ENTRY: u64 = (1 << READ_LEN) - 1;
 
+/// The number of the next ring.
+static NEXT_RING: AtomicU64 = AtomicU64::new(0);
+
 /// Entries of one queue, for one thread.
 pub struct Ring {
     ring: ManuallyDrop<Io>,
@@ -100,6 +106,8 @@ pub struct Ring {
     woken: bool,
     queue: u16,
     room: usize,
+    /// Tells this ring from all others of the process.
+    id: u64,
 }
 
 type Io = IoUring<Entry128, cqueue::Entry>;
@@ -188,6 +196,7 @@ impl Ring {
             woken: false,
             queue: 0,
             room,
+            id: NEXT_RING.fetch_add(1, Ordering::Relaxed),
         })
     }
 
@@ -352,15 +361,23 @@ impl Ring {
     pub fn lend(&mut self, number: usize) -> Option<Lent> {
         let entry = self.entries.get_mut(number).filter(|entry| matches!(entry, Entry::Ours(_)))?;
         match std::mem::replace(entry, Entry::Lent) {
-            Entry::Ours(memory) => Some(Lent(memory)),
+            Entry::Ours(memory) => Some(Lent { memory, ring: self.id, entry: number }),
             _ => None,
         }
     }
 
-    /// Puts the memory back that was taken out of an entry of this ring.
-    pub fn give_back(&mut self, number: usize, lent: Lent) {
-        if let Some(entry @ Entry::Lent) = self.entries.get_mut(number) {
-            *entry = Entry::Ours(lent.0);
+    /// Puts the memory back into the entry that it was taken out of, and gives that entry's number.
+    ///
+    /// # Errors
+    /// If another ring has lent it. It comes back to the caller: only that ring can have it.
+    pub fn give_back(&mut self, lent: Lent) -> Result<usize, Lent> {
+        let number = lent.entry;
+        match self.entries.get_mut(number) {
+            Some(entry @ Entry::Lent) if lent.ring == self.id => {
+                *entry = Entry::Ours(lent.memory);
+                Ok(number)
+            }
+            _ => Err(lent),
         }
     }
 

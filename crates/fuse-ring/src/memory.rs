@@ -67,13 +67,20 @@ impl Drop for Memory {
     }
 }
 
-/// Memory of an entry, with a request, in the hands of another thread than the ring's.
+/// Memory of an entry, with a request, in the hands of another thread than the ring's. Where it belongs is part of the value, so two
+/// of them cannot change places.
 #[derive(Debug)]
-pub struct Lent(pub(crate) Memory);
+pub struct Lent {
+    pub(crate) memory: Memory,
+    /// The ring that has lent it.
+    pub(crate) ring: u64,
+    /// The entry of that ring that the kernel knows this memory by.
+    pub(crate) entry: usize,
+}
 
 impl Lent {
     /// Request or reply.
     pub fn bytes(&mut self) -> &mut [u8] {
-        self.0.bytes()
+        self.memory.bytes()
     }
 }

@@ -83,10 +83,31 @@ fn memory_is_lent() {
     });
     assert_eq!(ring.next(None).unwrap(), Event::Request(1));
     assert_eq!(ring.next(None).unwrap(), Event::Woken);
-    ring.give_back(0, other.join().unwrap());
+    assert_eq!(ring.give_back(other.join().unwrap()).unwrap(), 0);
     assert_eq!(ring.memory(0)[PAYLOAD], 7);
     ring.commit(0, 0).unwrap();
     assert_eq!(ring.next(None).unwrap(), Event::Request(0));
+}
+
+/// Two that are swapped come back to their own entries all the same, and another ring does not take them: the kernel knows each
+/// memory by its entry.
+#[test]
+fn what_is_lent_comes_back_to_its_own_entry() {
+    let (Some(mut ring), Some(mut other)) = (fed(2), fed(2)) else { return };
+    for ring in [&mut ring, &mut other] {
+        assert_eq!(ring.next(None).unwrap(), Event::Request(0));
+        assert_eq!(ring.next(None).unwrap(), Event::Request(1));
+    }
+    let places = [ring.memory(0).as_ptr().addr(), ring.memory(1).as_ptr().addr()];
+    let (mut a, mut b) = (ring.lend(0).unwrap(), ring.lend(1).unwrap());
+    std::mem::swap(&mut a, &mut b);
+    assert_eq!(ring.give_back(a).unwrap(), 1);
+    let foreign = other.lend(0).unwrap();
+    let foreign = ring.give_back(foreign).unwrap_err();
+    assert!(ring.memory(0).is_empty(), "it has lent that itself");
+    assert_eq!(ring.give_back(b).unwrap(), 0);
+    assert_eq!(other.give_back(foreign).unwrap(), 0);
+    assert_eq!([ring.memory(0).as_ptr().addr(), ring.memory(1).as_ptr().addr()], places);
 }
 
 /// Each time, whether it waits already or not, and no more often than somebody does.

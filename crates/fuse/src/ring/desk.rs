@@ -19,8 +19,8 @@ use parking_lot::Mutex;
 pub(crate) enum Letter {
     /// It has this answer, and no more than that.
     Told { entry: usize, unique: u64, code: i32 },
-    /// The reply, with so many bytes of body, is in the memory of the entry, which comes back.
-    Done { entry: usize, memory: Lent, body: u32 },
+    /// The reply, with so many bytes of body, is in the memory of an entry, which comes back.
+    Done { memory: Lent, body: u32 },
 }
 
 /// The desk.

@@ -149,8 +149,8 @@ impl<'a> Clerk<'a> {
                     exchange::put_header(self.ring.memory(entry), unique, code, 0);
                     (entry, 0)
                 }
-                Letter::Done { entry, memory, body } => {
-                    self.ring.give_back(entry, memory);
+                Letter::Done { memory, body } => {
+                    let entry = self.ring.give_back(memory).map_err(|_| io::Error::other("an entry of another ring"))?;
                     (entry, body)
                 }
             };
@@ -286,7 +286,7 @@ impl<'a> Clerk<'a> {
             if let Some(began) = began {
                 worker.shared.reads.note(began.elapsed());
             }
-            desk.post(Letter::Done { entry, memory, body });
+            desk.post(Letter::Done { memory, body });
         };
         aside::give(self.shared, Task::Other(Box::new(job)));
         self.stay_open();
