@@ -7,8 +7,7 @@
 use std::fs::File;
 use std::path::Path;
 
-use extol_device::MountRequest;
-use extol_fuse::DAEMON_XATTR;
+use extol_fuse::{DAEMON_XATTR, control};
 use rustix::io::Errno;
 
 use crate::args::{CheckpointArgs, FreezeArgs, SyncArgs, ThawArgs};
@@ -37,7 +36,8 @@ pub fn checkpoint(args: &CheckpointArgs) -> Result<()> {
     let flags = u32::from(args.discard) | u32::from(args.zeroout) << 1 | u32::from(args.dry_run) << 2;
     let root = open(&args.dir)?;
     let late = if args.dry_run { Late::default() } else { write_back(&args.dir, &root)? };
-    let done = send(MountRequest::Checkpoint(flags), &args.dir, &root, |error| match error {
+    let asked = control::checkpoint(&root_of(&args.dir)?, flags);
+    let done = understand(asked, &args.dir, |error| match error {
         Errno::NODEV => Some("the volume has no journal"),
         Errno::OPNOTSUPP => Some("the journal's device cannot discard (use --zeroout)"),
         _ => None,
@@ -50,7 +50,7 @@ pub fn checkpoint(args: &CheckpointArgs) -> Result<()> {
 pub fn freeze(args: &FreezeArgs) -> Result<()> {
     let root = open(&args.dir)?;
     let late = write_back(&args.dir, &root)?;
-    let done = send(MountRequest::Freeze, &args.dir, &root, |error| match error {
+    let done = understand(control::freeze(&root_of(&args.dir)?), &args.dir, |error| match error {
         Errno::BUSY => Some("the volume is frozen; extol thaw ends that"),
         _ => None,
     });
@@ -60,8 +60,8 @@ pub fn freeze(args: &FreezeArgs) -> Result<()> {
 
 /// Lets changes go on.
 pub fn thaw(args: &ThawArgs) -> Result<()> {
-    let root = open(&args.dir)?;
-    send(MountRequest::Thaw, &args.dir, &root, |error| match error {
+    open(&args.dir)?;
+    understand(control::thaw(&root_of(&args.dir)?), &args.dir, |error| match error {
         Errno::INVAL => Some("the volume is not frozen"),
         _ => None,
     })
@@ -114,16 +114,16 @@ fn write_back(dir: &Path, root: &File) -> Result<Late> {
     Ok(Late(late))
 }
 
-fn send(
-    request: MountRequest,
+/// What the daemon's answer means to the user.
+fn understand(
+    answer: std::io::Result<()>,
     dir: &Path,
-    root: &File,
     meaning: impl Fn(Errno) -> Option<&'static str>,
 ) -> Result<()> {
-    request.send(root).map_err(|error| {
+    answer.map_err(|error| {
         let number = Errno::from_io_error(&error).unwrap_or(Errno::IO);
         if number == Errno::PERM {
-            let line = format_args!("{}: only root and the owner of the mount may do this", dir.display());
+            let line = format_args!("{}: only root (with CAP_SYS_ADMIN) and the user who mounted it may do this", dir.display());
             return Failure::usage(line);
         }
         match meaning(number) {

@@ -8,7 +8,7 @@ mod common;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
-use extol::vfs::{Fallocate, XattrSet};
+use extol::vfs::{Author, Fallocate, XattrSet};
 use extol::{Ext4, File, FileSystem as _, FsError, OpenOptions};
 use extol_testkit::{fsync_told, pipe::holding};
 use rand::rngs::SmallRng;
@@ -317,7 +317,7 @@ impl Actor {
         let mut taken = false;
         let text = format!("write {path}: {len} bytes at {at}, from a pipe");
         self.write_with(text, path, at, &bytes, |file| {
-            taken = fs.write_piped(file.metadata()?.id.ino, at as u64, pipe.as_fd(), len)?;
+            taken = fs.write_piped(file.metadata()?.id.ino, at as u64, pipe.as_fd(), len, Author::Owner)?;
             if taken { Ok(()) } else { file.write_all_at(&bytes, at as u64) }
         })?;
         Ok(taken)

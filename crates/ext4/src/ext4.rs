@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use extol_device::{Direct, FileDevice, IoPriority, OpenOptions, SharedDevice};
 use extol_vfs::{
-    Aside, Attr, CheckpointFlags, Creds, DirEntry, Done, Fallocate, FileExtent, FileId, FileSystem, FsError,
+    Aside, Attr, Author, CheckpointFlags, Creds, DirEntry, Done, Fallocate, FileExtent, FileId, FileSystem, FsError,
     NewNode, ReadDone, ReadJob, ReadPlan, Reader, RemountError, RenameFlags, Result, Seek, SetAttr, Shutdown,
     StatFs, XattrSet,
 };
@@ -405,19 +405,34 @@ impl FileSystem for Ext4 {
     }
 
     fn write(&self, ino: u32, offset: u64, data: &[u8]) -> Result<usize> {
-        self.change(|| files::write(&self.fs, ino, offset, data))
+        self.write_as(ino, offset, data, Author::Owner)
     }
 
-    fn write_piped(&self, ino: u32, offset: u64, pipe: BorrowedFd<'_>, len: usize) -> Result<bool> {
-        self.change(|| files::write_piped(&self.fs, ino, offset, pipe, len))
+    fn write_as(&self, ino: u32, offset: u64, data: &[u8], author: Author) -> Result<usize> {
+        self.change(|| files::write(&self.fs, ino, offset, data, author))
     }
 
-    fn kill_privileges(&self, ino: u32) -> Result<()> {
-        self.change(|| files::kill_privileges(&self.fs, ino))
+    fn write_piped(
+        &self,
+        ino: u32,
+        offset: u64,
+        pipe: BorrowedFd<'_>,
+        len: usize,
+        author: Author,
+    ) -> Result<bool> {
+        self.change(|| files::write_piped(&self.fs, ino, offset, pipe, len, author))
+    }
+
+    fn kill_privileges(&self, ino: u32, outsider: bool) -> Result<()> {
+        self.change(|| files::kill_privileges(&self.fs, ino, outsider))
     }
 
     fn fallocate(&self, ino: u32, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
-        self.change(|| files::fallocate(&self.fs, ino, mode, offset, len))
+        self.fallocate_as(ino, mode, offset, len, Author::Owner)
+    }
+
+    fn fallocate_as(&self, ino: u32, mode: Fallocate, offset: u64, len: u64, author: Author) -> Result<()> {
+        self.change(|| files::fallocate(&self.fs, ino, mode, (offset, len), author))
     }
 
     fn seek(&self, ino: u32, offset: u64, what: Seek) -> Result<u64> {

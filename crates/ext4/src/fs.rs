@@ -10,7 +10,7 @@ use extol_journal::recovery::OverlayDevice;
 use extol_ondisk::{Incompat, InodeFlags, InodeNr, RoCompat, Time};
 use extol_service::{Clock, Tally, Wakeup};
 use extol_sync::rank::{Mutex, Rank};
-use extol_vfs::{Attr, FileId, FileKind, FsError, Rdev, Result, Timestamp};
+use extol_vfs::{Attr, Author, Creds, FileId, FileKind, FsError, Rdev, Result, Timestamp};
 
 use crate::alloc::SuperCell;
 use crate::data::ahead::Readers;
@@ -165,11 +165,35 @@ impl Fs {
         self.vol.geo.incompat.contains(Incompat::INLINE_DATA) && self.limits.data != DataMode::Journal
     }
 
-    /// True if the file's data may use the blocks kept for root. Front ends write behind their callers, so who writes
-    /// is not known; the owner of the file decides.
+    /// True if the file's data may use the blocks kept for root: the process that writes decides ([`InodeState::reserve`]), and
+    /// for data that comes out of a front end's cache, behind its writers, the owner of the file.
     pub fn uses_reserve(&self, st: &InodeState) -> bool {
-        let (raw, live) = (&st.node.raw, &self.live);
-        raw.uid == 0 || raw.uid == live.resuid() || (live.resgid() != 0 && raw.gid == live.resgid())
+        let owner = Creds { uid: st.node.raw.uid, gid: st.node.raw.gid };
+        st.reserve.unwrap_or_else(|| self.may_use_reserve(owner))
+    }
+
+    /// True if a process with these ids may use the blocks kept for root (`resuid=`, `resgid=`).
+    pub fn may_use_reserve(&self, who: Creds) -> bool {
+        let live = &self.live;
+        who.uid == 0 || who.uid == live.resuid() || (live.resgid() != 0 && who.gid == live.resgid())
+    }
+
+    /// What [`InodeState::reserve`] is to be for a change on behalf of `author`.
+    pub fn reserve_right(&self, author: Author) -> Option<bool> {
+        match author {
+            Author::Process(who) => Some(self.may_use_reserve(who)),
+            Author::Owner | Author::Cache => None,
+        }
+    }
+
+    /// Err if a process that may not use reserved blocks needs one block now, and there are no others.
+    pub fn check_room_for(&self, who: Creds) -> Result<()> {
+        let out_of_room = || self.vol.alloc.counters().available == 0;
+        if self.may_use_reserve(who) || !out_of_room() {
+            return Ok(());
+        }
+        self.settle_space();
+        if out_of_room() { Err(FsError::NoSpace) } else { Ok(()) }
     }
 
     /// Promises blocks to an operation; if there are none, after everything that can free some was tried.

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 
 use common::*;
 use extol::Ext4;
-use extol::vfs::{Fallocate, FileSystem, FsError};
+use extol::vfs::{Author, Fallocate, FileSystem, FsError};
 use extol_testkit::pipe::holding;
 
 const KIB: usize = 1024;
@@ -18,7 +18,7 @@ fn bytes(len: usize, seed: usize) -> Vec<u8> {
 /// True if it was written; else nothing was taken out of the pipe.
 fn write_piped(fs: &Ext4, ino: u32, offset: u64, data: &[u8]) -> Result<bool, FsError> {
     let (reader, _writer) = holding(data).unwrap();
-    let result = fs.write_piped(ino, offset, reader.as_fd(), data.len());
+    let result = fs.write_piped(ino, offset, reader.as_fd(), data.len(), Author::Owner);
     let left = if result == Ok(true) { 0 } else { data.len() };
     assert_eq!(rustix::io::ioctl_fionread(&reader).unwrap(), left as u64, "{result:?}");
     result

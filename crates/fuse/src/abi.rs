@@ -91,6 +91,10 @@ pub(crate) const SETXATTR_ACL_KILL_SGID: u32 = 1;
 pub(crate) const FSYNC_FDATASYNC: u32 = 1;
 /// IOCTL: arguments are described by the caller, not by the number.
 pub(crate) const IOCTL_UNRESTRICTED: u32 = 1 << 1;
+/// IOCTL: by a 32-bit program on a 64-bit kernel.
+pub(crate) const IOCTL_COMPAT: u32 = 1;
+/// IOCTL: by a 32-bit program, or by a 32-bit kernel.
+pub(crate) const IOCTL_32BIT: u32 = 1 << 2;
 /// Notification: forget attributes and pages of an inode.
 pub(crate) const NOTIFY_INVAL_INODE: i32 = 2;
 

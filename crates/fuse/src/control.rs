@@ -1,40 +1,100 @@
-//! Talking to a mount that stands: the one request that Linux has no system call for, `remount`.
+//! Talking to a mount that stands: the requests that Linux has no system call for.
 //!
-//! Reading the extended attribute `user.extol.remount:LIST` of the root *is* the request, and its value is the answer: `+`,
-//! then one warning per line; or `-` and the line that says why nothing has changed. Reading works on read-only mounts
-//! as well, where nothing may be set, and it carries text both ways. Only root and the user who mounted may ask.
-//! Who lists attributes, or copies them, never names this one.
+//! Reading an extended attribute of the root with a certain name *is* the request, and its value is the answer. Reading works on
+//! read-only mounts as well, where nothing may be set, and it carries text both ways. Lists of attributes never name these, so
+//! a program that copies attributes does not ask by accident.
+//!
+//! | name | request | answer |
+//! | --- | --- | --- |
+//! | `extol.remount:LIST` | change mount options | `+`, then one warning per line; or `-` and why nothing has changed |
+//! | `extol.checkpoint:FLAGS` | as EXT4_IOC_CHECKPOINT | `+`, or the errno |
+//! | `extol.freeze`, `extol.thaw` | | the same |
+//! | `extol.shutdown:MODE` | as EXT4_IOC_SHUTDOWN | the same |
+//!
+//! In front of the name stands how the right to ask is checked ([`Way`]):
+//!
+//! - `trusted.`: the kernel lets only a process with CAP_SYS_ADMIN in the first user namespace read such an attribute, whatever it
+//!   is called, and asks us afterwards. This needs nothing of us, so it works for a daemon that cannot look at other processes.
+//! - `user.`: we check that the process has rights over the mount ([`rights`](crate::rights)).
+//!
+//! A client tries both, in this order ([`ask`]).
 //!
 //! What the kernel itself keeps of a mount (`ro`, `nosuid` …) is changed with [`set_flags`].
 
 use std::io;
 use std::path::Path;
 
-use extol_vfs::{FileSystem, RemountError};
+use extol_vfs::{CheckpointFlags, FileSystem, RemountError, Shutdown};
 use rustix::io::Errno as Os;
 
 use crate::config::MountConfig;
 use crate::errno::{Errno, Result};
+use crate::rights::Owner;
+use crate::wire::Request;
 
-/// What a name begins with that is a request.
-pub(crate) const REMOUNT: &str = "user.extol.remount:";
+const REMOUNT: &str = "extol.remount:";
+const CHECKPOINT: &str = "extol.checkpoint:";
+const FREEZE: &str = "extol.freeze";
+const THAW: &str = "extol.thaw";
+const SHUTDOWN: &str = "extol.shutdown:";
 /// Longest name of an attribute.
 const NAME_MAX: usize = 255;
 /// Room for an answer.
 const ANSWER: usize = 16 << 10;
 
-/// The daemon's side: answers a request of user `uid`.
-pub(crate) fn answer(fs: &dyn FileSystem, uid: u32, list: &[u8]) -> Result<Vec<u8>> {
-    if uid != 0 && uid != rustix::process::geteuid().as_raw() {
-        return Err(Errno(libc::EPERM));
-    }
-    let list = std::str::from_utf8(list).map_err(|_| Errno(libc::EINVAL))?;
-    let mut text = match fs.remount(list) {
-        Ok(warnings) => format!("+{}", warnings.join("\n")),
-        Err(RemountError(line)) => format!("-{line}"),
+/// How the right to ask is checked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Way {
+    /// By the kernel, before.
+    Kernel,
+    /// By us.
+    Rights,
+}
+
+/// What a name of an attribute of the root asks for, if it is a request.
+pub(crate) fn request(name: &[u8]) -> Option<(Way, &str)> {
+    let name = std::str::from_utf8(name).ok()?;
+    let (way, wish) = match name.strip_prefix("trusted.") {
+        Some(wish) => (Way::Kernel, wish),
+        None => (Way::Rights, name.strip_prefix("user.")?),
     };
-    text.truncate(text.floor_char_boundary(ANSWER));
-    Ok(text.into_bytes())
+    let known = [REMOUNT, CHECKPOINT, SHUTDOWN].iter().any(|start| wish.starts_with(start))
+        || [FREEZE, THAW].contains(&wish);
+    known.then_some((way, wish))
+}
+
+/// The daemon's side: does what a [`request`] asks for.
+pub(crate) fn answer(
+    fs: &dyn FileSystem,
+    owner: Owner,
+    request: &Request<'_>,
+    (way, wish): (Way, &str),
+) -> Result<Vec<u8>> {
+    if way == Way::Rights {
+        owner.check(request)?;
+    }
+    if let Some(list) = wish.strip_prefix(REMOUNT) {
+        let mut text = match fs.remount(list) {
+            Ok(warnings) => format!("+{}", warnings.join("\n")),
+            Err(RemountError(line)) => format!("-{line}"),
+        };
+        text.truncate(text.floor_char_boundary(ANSWER));
+        return Ok(text.into_bytes());
+    }
+    let invalid = Errno(libc::EINVAL);
+    let number = |start: &str| wish.strip_prefix(start).map(|n| n.parse::<u32>().map_err(|_| invalid));
+    if let Some(flags) = number(CHECKPOINT) {
+        fs.checkpoint(CheckpointFlags::from_bits(flags?).ok_or(invalid)?)?;
+    } else if let Some(mode) = number(SHUTDOWN) {
+        fs.shut_down(Shutdown::from_number(mode?).ok_or(invalid)?)?;
+    } else if wish == FREEZE {
+        fs.freeze()?;
+    } else if wish == THAW {
+        fs.thaw()?;
+    } else {
+        return Err(invalid);
+    }
+    Ok(vec![b'+'])
 }
 
 fn understand(answer: &[u8]) -> std::result::Result<Vec<String>, RemountError> {
@@ -50,16 +110,55 @@ fn understand(answer: &[u8]) -> std::result::Result<Vec<String>, RemountError> {
 /// # Errors
 /// If the mount could not be asked: `ENODATA` or `EOPNOTSUPP` if it is none of ours, `EPERM`, `ENOTCONN` …
 pub fn remount(root: &Path, list: &str) -> io::Result<std::result::Result<Vec<String>, RemountError>> {
-    let name = format!("{REMOUNT}{list}");
-    if name.len() > NAME_MAX {
-        let room = NAME_MAX - REMOUNT.len();
+    let wish = format!("{REMOUNT}{list}");
+    let room = NAME_MAX - TRUSTED.len();
+    if wish.len() > room {
+        let room = room - REMOUNT.len();
         return Ok(Err(RemountError(format!(
             "too many options at once (at most {room} characters): give them in several commands"
         ))));
     }
+    Ok(understand(&ask(root, &wish)?))
+}
+
+/// Asks the daemon of the mount with this root to empty the log, with the flags of `EXT4_IOC_CHECKPOINT`.
+///
+/// # Errors
+/// `EPERM`, what the daemon answers, or as [`remount`].
+pub fn checkpoint(root: &Path, flags: u32) -> io::Result<()> {
+    ask(root, &format!("{CHECKPOINT}{flags}")).map(drop)
+}
+
+/// Asks it to write everything, and then nothing until the [`thaw`].
+///
+/// # Errors
+/// As [`checkpoint`].
+pub fn freeze(root: &Path) -> io::Result<()> {
+    ask(root, FREEZE).map(drop)
+}
+
+/// Asks it to end a freeze.
+///
+/// # Errors
+/// As [`checkpoint`].
+pub fn thaw(root: &Path) -> io::Result<()> {
+    ask(root, THAW).map(drop)
+}
+
+const TRUSTED: &str = "trusted.";
+
+/// The client's side: sends a request, with the kernel's check of CAP_SYS_ADMIN if this process has it, else with the daemon's.
+fn ask(root: &Path, wish: &str) -> io::Result<Vec<u8>> {
     let mut buffer = vec![0; ANSWER];
-    let len = rustix::fs::getxattr(root, name.as_str(), &mut buffer[..]).map_err(io::Error::from)?;
-    Ok(understand(buffer.get(..len).unwrap_or_default()))
+    let mut read = |start: &str| {
+        let len = rustix::fs::getxattr(root, format!("{start}{wish}"), &mut buffer[..])?;
+        Ok(buffer.get(..len).unwrap_or_default().to_vec())
+    };
+    match read(TRUSTED) {
+        // The kernel's way to refuse it; also that of other file systems.
+        Err(Os::NODATA | Os::PERM | Os::OPNOTSUPP) => Ok(read("user.")?),
+        answer => Ok(answer?),
+    }
 }
 
 /// Makes the kernel's flags of the mount on `dir` those of `config`: read-only or not, `nosuid`, `noatime` …
@@ -86,6 +185,11 @@ mod tests {
         assert_eq!(understand(b"+one\ntwo"), Ok(vec!["one".to_owned(), "two".to_owned()]));
         assert_eq!(understand(b"-no: a reason"), Err(RemountError("no: a reason".into())));
         let long = "x".repeat(300);
+        assert_eq!(request(b"user.extol.remount:ro"), Some((Way::Rights, "extol.remount:ro")));
+        assert_eq!(request(b"trusted.extol.freeze"), Some((Way::Kernel, "extol.freeze")));
+        for other in ["user.extol.stats", "user.extol.freezer", "security.extol.freeze", "trusted.x"] {
+            assert_eq!(request(other.as_bytes()), None, "{other}");
+        }
         assert!(remount(Path::new("/"), &long).unwrap().unwrap_err().0.contains("several commands"));
     }
 }

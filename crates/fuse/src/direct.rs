@@ -11,6 +11,7 @@ use crate::counts::Counts;
 use crate::errno::Errno;
 use crate::init::{self, Agreed};
 use crate::ops::{self, Context, Kernel, Outcome};
+use crate::rights::Owner;
 use crate::wire::{Reply, Request};
 
 /// A kernel that does nothing.
@@ -57,6 +58,7 @@ impl<'a> Connection<'a> {
             kernel: &Nobody,
             counts: &self.counts,
             transport: Transport::Device,
+            owner: Owner::of_tests(),
         };
         self.reply.clear();
         let outcome = if request.opcode == op::INIT {

@@ -11,7 +11,7 @@
 //!                             │  gather.rs   several READs at a time   slot.rs  a worker as others see it
 //!                             ▼
 //!                           ops/         one function per request; they see vfs types only
-//!                             │  control.rs  remount   counts.rs  requests by kind
+//!                             │  control.rs  remount, freeze ...   rights.rs  who may   counts.rs  requests by kind
 //!                             │  errno.rs  FsError -> errno, the only place that knows errno
 //!                             ▼
 //!                        dyn FileSystem
@@ -58,6 +58,7 @@ mod intake;
 mod mount;
 mod ops;
 mod reads;
+mod rights;
 mod ring;
 mod session;
 mod share;

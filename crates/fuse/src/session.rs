@@ -27,6 +27,7 @@ use crate::init::{self, Agreed};
 use crate::intake::Bulk;
 use crate::mount::{self, Attached, MountError};
 use crate::reads::Reads;
+use crate::rights::Owner;
 use crate::ring::{self, Lack, Prepared, Rings};
 use crate::share::Share;
 use crate::slot::{Call, Slot};
@@ -53,6 +54,7 @@ pub(crate) struct Shared {
     pub(crate) spins: bool,
     pub(crate) dir: PathBuf,
     pub(crate) agreed: Agreed,
+    pub(crate) owner: Owner,
     pub(crate) max_threads: usize,
     pub(crate) share: Share,
     pub(crate) bulk: Bulk,
@@ -108,6 +110,7 @@ impl Shared {
             spins: false,
             dir: PathBuf::new(),
             agreed,
+            owner: Owner::this_process(),
             max_threads,
             share: Share::default(),
             bulk: Bulk::default(),

@@ -19,6 +19,8 @@ pub(crate) struct Request<'a> {
     pub(crate) nodeid: u64,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
+    /// The thread that asks, as the mount's pid namespace counts; 0 if it is in none that is to be seen from there.
+    pub(crate) pid: u32,
     pub(crate) body: &'a [u8],
     /// Data behind the body that is not in memory.
     pub(crate) piped: Option<Piped<'a>>,
@@ -52,13 +54,13 @@ impl<'a> Request<'a> {
         let nodeid = args.u64().ok()?;
         let uid = args.u32().ok()?;
         let gid = args.u32().ok()?;
-        args.skip(4).ok()?;
+        let pid = args.u32().ok()?;
         let extensions = usize::from(args.u16().ok()?) * 8;
         let end = len.checked_sub(extensions)?;
         let more = piped.as_ref().map_or(0, Piped::len);
         (len == bytes.len() + more).then_some(())?;
         let body = bytes.get(IN_HEADER..end.checked_sub(more)?)?;
-        Some(Self { opcode, unique, nodeid, uid, gid, body, piped, second: false })
+        Some(Self { opcode, unique, nodeid, uid, gid, pid, body, piped, second: false })
     }
 
     /// The fields behind the header.

@@ -379,6 +379,7 @@ impl Worker {
             kernel: self,
             counts: &shared.counts,
             transport: shared.transport(),
+            owner: shared.owner,
         };
         if self.queue.is_some() && request.opcode == op::STATFS {
             self.hear_forgets();

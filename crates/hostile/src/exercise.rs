@@ -437,7 +437,7 @@ impl Run<'_> {
                 if self.alone {
                     fs.forget(ino, 3);
                 }
-                self.saw(fs.kill_privileges(file));
+                self.saw(fs.kill_privileges(file, true));
                 self.saw(fs.trim(0, u64::MAX, 4096));
             }
         }

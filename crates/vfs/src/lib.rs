@@ -218,20 +218,47 @@ pub trait FileSystem: Send + Sync {
     }
 
     /// Writes all of `data` at `offset` (or fails); extends the file.
+    ///
+    /// # Errors
+    /// `NotPermitted` if the file is immutable, or append-only and `offset` lies before its end.
     fn write(&self, ino: u32, offset: u64, data: &[u8]) -> Result<usize>;
+
+    /// As [`write`](Self::write), on behalf of an [`Author`].
+    fn write_as(&self, ino: u32, offset: u64, data: &[u8], author: Author) -> Result<usize> {
+        let _ = author;
+        self.write(ino, offset, data)
+    }
 
     /// Writes the `len` bytes that a pipe holds at `offset`, all of them (or fails), where they can go without a copy from there
     /// to where they belong. `false`: they cannot; then, and with the error [`Frozen`](FsError::Frozen), none was taken, and the
     /// caller has to read them.
-    fn write_piped(&self, _ino: u32, _offset: u64, _pipe: BorrowedFd<'_>, _len: usize) -> Result<bool> {
+    fn write_piped(
+        &self,
+        _ino: u32,
+        _offset: u64,
+        _pipe: BorrowedFd<'_>,
+        _len: usize,
+        _author: Author,
+    ) -> Result<bool> {
         Ok(false)
     }
 
-    /// Clears set-id bits and file capabilities, as a write by an unprivileged user must.
-    fn kill_privileges(&self, ino: u32) -> Result<()>;
+    /// Clears what a change of the contents or the owner takes from a file that is no directory: set-user-id,
+    /// file capabilities, set-group-id of what its group may execute, and with `outsider` any set-group-id. An outsider is
+    /// not in the file's group and has no CAP_FSETID.
+    ///
+    /// # Errors
+    /// `NotPermitted` if there is something to clear and the file is immutable.
+    fn kill_privileges(&self, ino: u32, outsider: bool) -> Result<()>;
 
     /// fallocate(2).
     fn fallocate(&self, ino: u32, mode: Fallocate, offset: u64, len: u64) -> Result<()>;
+
+    /// As [`fallocate`](Self::fallocate), on behalf of an [`Author`].
+    fn fallocate_as(&self, ino: u32, mode: Fallocate, offset: u64, len: u64, author: Author) -> Result<()> {
+        let _ = author;
+        self.fallocate(ino, mode, offset, len)
+    }
 
     /// SEEK_DATA and SEEK_HOLE.
     fn seek(&self, ino: u32, offset: u64, what: Seek) -> Result<u64>;
@@ -299,6 +326,17 @@ pub trait FileSystem: Send + Sync {
 
     /// statfs.
     fn statfs(&self) -> Result<StatFs>;
+
+    /// Label and UUID of the volume.
+    fn identity(&self) -> Result<Identity> {
+        Err(FsError::NotSupported("this file system has no label"))
+    }
+
+    /// Changes label, UUID or tunables of the volume, durably.
+    fn tune(&self, change: &Tune) -> Result<()> {
+        let _ = change;
+        Err(FsError::NotSupported("this file system has nothing to tune"))
+    }
 
     /// Value of an extended attribute by its full name (`user.x`, `system.posix_acl_access` …).
     fn getxattr(&self, ino: u32, name: &[u8]) -> Result<Vec<u8>>;

@@ -149,6 +149,19 @@ pub struct Creds {
     pub gid: u32,
 }
 
+/// On whose behalf the contents of a file change. It decides about reserved blocks and about `chattr` flags.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Author {
+    /// The owner of the file, as far as reserved blocks are concerned: the process is not known.
+    #[default]
+    Owner,
+    /// A process with these ids, which waits for the result.
+    Process(Creds),
+    /// A cache of the front end brings home what it has accepted before. Flags of the file refuse none of it: they may
+    /// be newer than the data.
+    Cache,
+}
+
 /// What a new inode is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NewNode {
@@ -272,6 +285,24 @@ pub struct StatFs {
     pub fsid: u64,
     /// Longest name.
     pub name_max: u32,
+}
+
+/// What a volume is called.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Identity {
+    /// The label, without the zeros behind it.
+    pub label: Vec<u8>,
+    /// The UUID.
+    pub uuid: [u8; 16],
+}
+
+/// A change of what the superblock says about the volume; `None` leaves a field alone.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Tune {
+    /// The label, at most 16 bytes.
+    pub label: Option<Vec<u8>>,
+    /// The UUID.
+    pub uuid: Option<[u8; 16]>,
 }
 
 bitflags::bitflags! {

@@ -199,7 +199,7 @@ impl FileSystem for MediumFs {
         Ok(data.len())
     }
 
-    fn kill_privileges(&self, _: u32) -> Result<()> {
+    fn kill_privileges(&self, _: u32, _: bool) -> Result<()> {
         Ok(())
     }
 

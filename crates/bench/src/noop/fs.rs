@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use extol_vfs::{
-    Attr, Creds, DirEntry, Fallocate, FileExtent, FileId, FileKind, FileSystem, FsError, NewNode, Rdev,
+    Attr, Author, Creds, DirEntry, Fallocate, FileExtent, FileId, FileKind, FileSystem, FsError, NewNode, Rdev,
     RenameFlags, Result, Seek, SetAttr, SetTime, StatFs, Timestamp, XattrSet,
 };
 use parking_lot::{Mutex, RwLock};
@@ -379,7 +379,14 @@ impl FileSystem for NoopFs {
 
     /// A mount of Extol hands large writes from the kernel to the device by way of a pipe, without a copy. Nothing less is done
     /// here: they go from there to where all is lost.
-    fn write_piped(&self, ino: u32, offset: u64, pipe: BorrowedFd<'_>, len: usize) -> Result<bool> {
+    fn write_piped(
+        &self,
+        ino: u32,
+        offset: u64,
+        pipe: BorrowedFd<'_>,
+        len: usize,
+        _author: Author,
+    ) -> Result<bool> {
         let Some(null) = &self.null else { return Ok(false) };
         let mut left = len;
         while left > 0 {
@@ -394,7 +401,7 @@ impl FileSystem for NoopFs {
         self.written(ino, offset, len).map(|()| true)
     }
 
-    fn kill_privileges(&self, _ino: u32) -> Result<()> {
+    fn kill_privileges(&self, _ino: u32, _outsider: bool) -> Result<()> {
         Ok(())
     }
 

@@ -1,3 +1,5 @@
+use extol_vfs::Author;
+
 use super::*;
 
 fn file(fs: &NoopFs, dir: u32, name: &[u8]) -> Attr {
@@ -111,7 +113,7 @@ fn piped_data_goes_the_way_of_all_data() {
     let ino = file(&fs, ROOT, b"a").id.ino;
     let (mut out, mut into) = std::io::pipe().expect("pipe");
     into.write_all(&[7; 10_000]).expect("room");
-    assert_eq!(fs.write_piped(ino, 5, out.as_fd(), 9_000), Ok(true));
+    assert_eq!(fs.write_piped(ino, 5, out.as_fd(), 9_000, Author::Owner), Ok(true));
     assert_eq!(fs.getattr(ino).expect("there").size, 9_005);
     drop(into);
     let mut rest = Vec::new();

@@ -36,6 +36,11 @@ impl Library {
         self.who.gid == gid || self.who.groups.contains(&gid)
     }
 
+    /// True if a set-group-id bit without group execution does not survive a change by this user.
+    pub(super) fn is_outsider(&self, a: &Attr) -> bool {
+        !self.is_root() && !self.in_group(a.gid)
+    }
+
     /// The permission check of a walk or an open.
     pub(super) fn permit(&self, a: &Attr, wanted: u32) -> Result<()> {
         if wanted & WRITE != 0 && a.flags & IMMUTABLE != 0 {

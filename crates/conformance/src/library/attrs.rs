@@ -46,7 +46,7 @@ impl Library {
             return Err(Errno::PERM);
         }
         if !marked && a.kind != FileKind::Directory {
-            self.fs().kill_privileges(node.ino()).map_err(errno)?;
+            self.fs().kill_privileges(node.ino(), self.is_outsider(&a)).map_err(errno)?;
         }
         // Even a change to nothing is one.
         let ctime = (uid.is_none() && gid.is_none()).then_some(SetTime::Now);

@@ -129,7 +129,11 @@ impl Library {
     }
 
     fn drop_privileges(&self, node: &Inode) -> Result<()> {
-        if self.is_root() { Ok(()) } else { self.fs().kill_privileges(node.ino()).map_err(errno) }
+        if self.is_root() {
+            return Ok(());
+        }
+        let outsider = self.is_outsider(&attr(node)?);
+        self.fs().kill_privileges(node.ino(), outsider).map_err(errno)
     }
 
     pub(super) fn do_read(&self, fd: Fd, len: usize) -> Result<Vec<u8>> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use extol_journal::fast::Reason;
-use extol_ondisk::{FileType, InodeFlags, RoCompat, Time};
+use extol_ondisk::{FileType, Incompat, InodeFlags, RoCompat, Time};
 use extol_vfs::{Attr, FsError, Result, SetAttr, SetTime};
 
 use super::create::Promise;
@@ -13,6 +13,7 @@ use crate::error;
 use crate::fast_commit::eligibility;
 use crate::fs::Fs;
 use crate::inodes::{Cell, InodeState};
+use crate::map;
 use crate::xattr::{self, acl};
 
 /// Attributes.
@@ -32,6 +33,9 @@ pub(crate) fn setattr(fs: &Fs, ino: u32, set: &SetAttr) -> Result<Attr> {
             return Err(FsError::Stale);
         }
         check_flags(&st, set)?;
+        if let Some(wanted) = set.flags {
+            check_wanted(fs, &st, wanted, set.project)?;
+        }
         let projects = fs.vol.geo.ro_compat.contains(RoCompat::PROJECT);
         if !projects && set.project.is_some_and(|p| p != 0) {
             return Err(FsError::NotSupported("project ids need the project feature"));
@@ -72,19 +76,64 @@ fn check_flags(st: &InodeState, set: &SetAttr) -> Result<()> {
     if flags.contains(InodeFlags::APPEND) && (attributes || set.size.is_some() || (times && chosen)) {
         return Err(FsError::NotPermitted);
     }
-    if set
-        .flags
-        .is_some_and(|wanted| !InodeFlags::USER_VISIBLE.contains(InodeFlags::from_bits_retain(wanted)))
-    {
+    Ok(())
+}
+
+/// Err unless the `chattr` flags can become `wanted`. As in Linux, flags that users see and cannot change are left alone
+/// without an error, because chattr(1) gives back all that it read.
+fn check_wanted(fs: &Fs, st: &InodeState, wanted: u32, project: Option<u32>) -> Result<()> {
+    let old = st.node.raw.flags;
+    let wanted = InodeFlags::from_bits_retain(wanted);
+    if !InodeFlags::USER_VISIBLE.contains(wanted) {
         return Err(FsError::NotSupported("a flag that is not the user's"));
     }
+    let wanted = wanted & InodeFlags::USER_MODIFIABLE;
     let unfit = match st.kind() {
         Some(FileType::Directory) => InodeFlags::empty(),
         Some(FileType::Regular) => InodeFlags::NOT_ON_REGULAR,
         _ => !InodeFlags::OTHER_MASK,
     };
-    if set.flags.is_some_and(|wanted| InodeFlags::from_bits_retain(wanted).intersects(unfit)) {
+    if wanted.intersects(unfit) {
         return Err(FsError::NotSupported("this flag on this kind of file"));
+    }
+    if old.contains(InodeFlags::IMMUTABLE) && wanted.contains(InodeFlags::IMMUTABLE) {
+        // Nothing else of the inode changes as long as it stays so.
+        let project = project.is_some_and(|project| project != st.node.raw.projid);
+        if project || (old ^ wanted) & !InodeFlags::IMMUTABLE != InodeFlags::empty() {
+            return Err(FsError::NotPermitted);
+        }
+    }
+    let hindrance = InodeFlags::NOT_WITH_DAX
+        & !if st.is_dir() { InodeFlags::INLINE_DATA } else { InodeFlags::empty() };
+    let had_dax = old.contains(InodeFlags::DAX);
+    if (wanted.contains(InodeFlags::DAX) && old.intersects(hindrance))
+        || (had_dax && wanted.intersects(hindrance))
+    {
+        return Err(FsError::NotSupported("DAX beside this flag"));
+    }
+    check_layout(fs, st, old, wanted)
+}
+
+/// Of the flags that decide how an inode is laid out: case folding is only for volumes that Extol does not write, and a file
+/// changes between extents and block maps only while it has no blocks.
+fn check_layout(fs: &Fs, st: &InodeState, old: InodeFlags, wanted: InodeFlags) -> Result<()> {
+    let changed = old ^ wanted;
+    if changed.contains(InodeFlags::CASEFOLD) {
+        return Err(FsError::NotSupported("case folding"));
+    }
+    if changed.contains(InodeFlags::EXTENTS) && wanted.contains(InodeFlags::EXTENTS) {
+        if !fs.vol.geo.incompat.contains(Incompat::EXTENTS) {
+            return Err(FsError::Invalid("extents need their feature"));
+        }
+    }
+    let raw = &st.node.raw;
+    let holds_nothing = st.is_regular()
+        && raw.size == 0
+        && raw.blocks == 0
+        && st.pages.is_empty()
+        && !raw.flags.contains(InodeFlags::INLINE_DATA);
+    if changed.contains(InodeFlags::EXTENTS) && !holds_nothing {
+        return Err(FsError::NotSupported("another kind of map for a file that has blocks"));
     }
     Ok(())
 }
@@ -150,7 +199,7 @@ fn change(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) -> Resu
         st.node.raw.gid = gid;
     }
     if let Some(flags) = set.flags {
-        apply_flags(st, flags);
+        apply_flags(fs, st, flags);
         fs.table.note_flags(st.node.raw.flags);
     }
     if let Some(project) = set.project {
@@ -187,20 +236,22 @@ fn resolve(fs: &Fs, t: SetTime) -> Time {
     }
 }
 
-fn apply_flags(st: &mut InodeState, flags: u32) {
+/// Sets flags that [`check_wanted`] has let pass.
+fn apply_flags(fs: &Fs, st: &mut InodeState, flags: u32) {
     let mut may = InodeFlags::USER_MODIFIABLE;
     match st.kind() {
         Some(FileType::Directory) => {}
         Some(FileType::Regular) => may &= !InodeFlags::NOT_ON_REGULAR,
         _ => may &= InodeFlags::OTHER_MASK,
     }
-    // What decides the layout of the file is not the user's to set.
-    may &= !(InodeFlags::EXTENTS
-        | InodeFlags::CASEFOLD
-        | InodeFlags::VERITY
-        | InodeFlags::ENCRYPT
-        | InodeFlags::DAX);
     let wanted = InodeFlags::from_bits_retain(flags) & may;
+    let extents = (st.node.raw.flags ^ wanted).contains(InodeFlags::EXTENTS);
+    if extents && may.contains(InodeFlags::EXTENTS) {
+        st.node.raw.i_block.fill(0);
+        if wanted.contains(InodeFlags::EXTENTS) {
+            map::init(&fs.vol.geo, &mut st.node.raw);
+        }
+    }
     st.node.raw.flags = (st.node.raw.flags & !may) | wanted;
 }
 

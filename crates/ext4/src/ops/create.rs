@@ -122,6 +122,9 @@ fn create_in(
     if kind == FileType::Directory {
         add_dir_link(fs, &mut parent.node.raw.clone())?;
     }
+    if needs_block(fs, new) {
+        fs.check_room_for(who)?;
+    }
     let promised = INODE_BLOCKS + ENTRY_BLOCKS;
     let promise = Promise::make(fs, promised)?;
     let credits = Allocator::ALLOC_INODE_CREDITS
@@ -157,6 +160,15 @@ fn create_in(
     stopped?;
     vol.known.remember(parent.node.ino.0, name, attr.id.ino);
     Ok(attr)
+}
+
+/// True if the new inode cannot do without a block of its own.
+fn needs_block(fs: &Fs, new: &NewNode) -> bool {
+    match new {
+        NewNode::Directory => !fs.vol.geo.incompat.contains(Incompat::INLINE_DATA),
+        NewNode::Symlink(target) => target.len() >= size_of::<[u32; 15]>(),
+        _ => false,
+    }
 }
 
 /// A promise of blocks that is given back when it goes out of scope.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use extol_journal::fast::Ask;
 use extol_journal::{Deferral, Tid};
 use extol_ondisk::InodeFlags;
-use extol_vfs::{Aside, Done, Fallocate, FileExtent, FsError, Job, Result, Seek};
+use extol_vfs::{Aside, Author, Done, Fallocate, FileExtent, FsError, Job, Result, Seek};
 
 use super::create::Promise;
 use super::with_space;
@@ -91,22 +91,39 @@ pub(crate) fn touch_atime(fs: &Fs, cell: &Arc<Cell>) {
 }
 
 /// Writes.
-pub(crate) fn write(fs: &Fs, ino: u32, offset: u64, bytes: &[u8]) -> Result<usize> {
-    write_with(fs, ino, bytes.len(), |cell, st| {
+pub(crate) fn write(fs: &Fs, ino: u32, offset: u64, bytes: &[u8], author: Author) -> Result<usize> {
+    write_with(fs, ino, (offset, bytes.len()), author, |cell, st| {
         with_space(fs, || data::write::write(fs, cell, st, offset, bytes))
     })
 }
 
 /// Writes what a pipe holds. False: it is to be read first.
-pub(crate) fn write_piped(fs: &Fs, ino: u32, offset: u64, pipe: BorrowedFd<'_>, len: usize) -> Result<bool> {
+pub(crate) fn write_piped(
+    fs: &Fs,
+    ino: u32,
+    offset: u64,
+    pipe: BorrowedFd<'_>,
+    len: usize,
+    author: Author,
+) -> Result<bool> {
     // (Not again with more space: what was taken is gone.)
-    write_with(fs, ino, len, |cell, st| data::piped::write(fs, cell, st, offset, pipe, len))
+    write_with(fs, ino, (offset, len), author, |cell, st| data::piped::write(fs, cell, st, offset, pipe, len))
+}
+
+/// Err if the file's `chattr` flags refuse a write at `offset`. They refuse nothing that a cache accepted before: it may be
+/// older than the flags, and the last page of an append-only file is written back as a whole.
+fn check_marks(st: &InodeState, offset: u64, author: Author) -> Result<()> {
+    let marks = st.node.raw.flags;
+    let refused = marks.contains(InodeFlags::IMMUTABLE)
+        || (marks.contains(InodeFlags::APPEND) && offset < st.node.raw.size);
+    if refused && author != Author::Cache { Err(FsError::NotPermitted) } else { Ok(()) }
 }
 
 fn write_with<T>(
     fs: &Fs,
     ino: u32,
-    len: usize,
+    (offset, len): (u64, usize),
+    author: Author,
     write: impl FnOnce(&Arc<Cell>, &mut InodeState) -> Result<T>,
 ) -> Result<T> {
     fs.check_writable()?;
@@ -115,9 +132,8 @@ fn write_with<T>(
         let _called = fs.pace.called(len as u64);
         let mut st = cell.write()?;
         check_regular(&st)?;
-        if st.node.raw.flags.contains(InodeFlags::IMMUTABLE) {
-            return Err(FsError::NotPermitted);
-        }
+        check_marks(&st, offset, author)?;
+        st.reserve = fs.reserve_right(author);
         let written = write(&cell, &mut st)?;
         if !fs.live.sync() && !st.node.raw.flags.contains(InodeFlags::SYNC) {
             return Ok(written);
@@ -142,22 +158,25 @@ pub(crate) fn names_changed(fs: &Fs, dir: u32) -> Result<()> {
 }
 
 /// Clears set-id bits and file capabilities, if there are any.
-pub(crate) fn kill_privileges(fs: &Fs, ino: u32) -> Result<()> {
+pub(crate) fn kill_privileges(fs: &Fs, ino: u32, outsider: bool) -> Result<()> {
     const CAPABILITY: &[u8] = b"security.capability";
     let cell = fs.cell(ino)?;
     let drop_bits = |st: &InodeState| {
         let mode = st.node.raw.mode;
-        let gid = if mode & 0o010 != 0 { 0o2000 } else { 0 };
+        let gid = if outsider || mode & 0o010 != 0 { 0o2000 } else { 0 };
         mode & (0o4000 | gid)
     };
     {
         let st = cell.read()?;
-        if !st.is_regular() || (drop_bits(&st) == 0 && xattr::get(&fs.vol, &st.node, CAPABILITY).is_err()) {
+        if st.is_dir() || (drop_bits(&st) == 0 && xattr::get(&fs.vol, &st.node, CAPABILITY).is_err()) {
             return Ok(());
         }
     }
     fs.check_writable()?;
     let mut st = cell.write()?;
+    if st.node.raw.flags.contains(InodeFlags::IMMUTABLE) {
+        return Err(FsError::NotPermitted);
+    }
     let _promise = Promise::make(fs, 1)?;
     let mut h = fs.start(xattr::CREDITS + 1)?;
     match xattr::set(&fs.vol, &mut h, &mut st.node, CAPABILITY, None, extol_vfs::XattrSet::Any) {
@@ -171,7 +190,13 @@ pub(crate) fn kill_privileges(fs: &Fs, ino: u32) -> Result<()> {
 }
 
 /// fallocate(2).
-pub(crate) fn fallocate(fs: &Fs, ino: u32, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
+pub(crate) fn fallocate(
+    fs: &Fs,
+    ino: u32,
+    mode: Fallocate,
+    (offset, len): (u64, u64),
+    author: Author,
+) -> Result<()> {
     fs.check_writable()?;
     let cell = fs.cell(ino)?;
     with_space(fs, || {
@@ -183,6 +208,7 @@ pub(crate) fn fallocate(fs: &Fs, ino: u32, mode: Fallocate, offset: u64, len: u6
         {
             return Err(FsError::NotPermitted);
         }
+        st.reserve = fs.reserve_right(author);
         data::fallocate::fallocate(fs, &cell, &mut st, mode, offset, len)
     })
 }

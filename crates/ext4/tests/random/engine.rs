@@ -205,7 +205,7 @@ impl Engine {
                 let set = SetAttr { uid: Some(*uid), gid: Some(*gid), ..SetAttr::default() };
                 fs.setattr(self.refer(*node).ino(), &set)?;
             }
-            Op::KillPrivileges { node } => fs.kill_privileges(self.refer(*node).ino())?,
+            Op::KillPrivileges { node } => fs.kill_privileges(self.refer(*node).ino(), false)?,
             Op::SetXattr { node, name, value, how } => {
                 fs.setxattr(self.refer(*node).ino(), name, value, *how)?;
             }

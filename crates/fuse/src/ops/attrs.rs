@@ -2,13 +2,17 @@
 //!
 //! Who clears set-id bits: with `HANDLE_KILLPRIV_V2` the kernel leaves it to us and marks each request that must
 //! (`KILL_SUIDGID`); with the older `HANDLE_KILLPRIV` every chown, truncate and write must; without both the kernel
-//! sends the new mode itself.
+//! sends the new mode itself. The mark says that the caller has no CAP_FSETID (a chown always has it), and nothing about the
+//! file's group: a set-group-id bit without group execution goes only if the caller is not in that group, and whether it is,
+//! we find out ([`Context::is_outsider`]). A fallocate has no mark.
 
 use extol_vfs::{SetAttr, SetTime};
 
+use super::data::{APPEND, IMMUTABLE};
 use super::{Context, VALID, put_attr, timestamp, type_bits};
 use crate::abi::{cap, fattr};
-use crate::errno::Result;
+use crate::errno::{Errno, Result};
+use crate::rights::Caller;
 use crate::wire::{Reply, Request};
 
 /// What a SETATTR can set.
@@ -85,8 +89,13 @@ impl Context<'_> {
         let kill = has(fattr::KILL_SUIDGID)
             || (self.agreed.has(cap::HANDLE_KILLPRIV) && has(fattr::SIZE | fattr::UID | fattr::GID));
         if kill {
+            let marks = self.fs.getattr(ino)?.flags;
+            if marks & (IMMUTABLE | APPEND) != 0 {
+                return Err(Errno(libc::EPERM));
+            }
             // First, so that no crash leaves a file with a new owner and old privileges.
-            self.fs.kill_privileges(ino)?;
+            let owner = has(fattr::UID | fattr::GID);
+            self.kill_as(request, owner)?;
         }
         let attr = self.fs.setattr(ino, &set)?;
         reply.u64(VALID).u64(0);
@@ -94,15 +103,40 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// Clears set-id bits and file capabilities on behalf of a write-like request, and tells the kernel.
-    pub(super) fn kill_privileges(&self, nodeid: u64) -> Result<()> {
-        let ino = self.ino(nodeid)?;
-        let had = self.fs.getattr(ino)?.perm & 0o6000 != 0;
-        self.fs.kill_privileges(ino)?;
+    /// Clears set-id bits and file capabilities on behalf of a write, and tells the kernel.
+    pub(super) fn kill_privileges(&self, request: &Request<'_>) -> Result<()> {
+        let had = self.fs.getattr(self.ino(request.nodeid)?)?.perm & 0o6000 != 0;
+        self.kill_as(request, false)?;
         if had {
-            self.kernel.invalidate_attributes(nodeid);
+            self.kernel.invalidate_attributes(request.nodeid);
         }
         Ok(())
+    }
+
+    /// The same where the kernel does not say whether the caller has CAP_FSETID. (File capabilities it takes off itself.)
+    pub(super) fn kill_privileges_unless_kept(&self, request: &Request<'_>) -> Result<()> {
+        let had = self.fs.getattr(self.ino(request.nodeid)?)?.perm & 0o6000 != 0;
+        let kept = || Caller::of(self.owner, request).is_some_and(|caller| caller.keeps_set_id());
+        if had && !kept() { self.kill_privileges(request) } else { Ok(()) }
+    }
+
+    /// Clears them. `may_keep`: nothing says yet that the caller has no CAP_FSETID.
+    fn kill_as(&self, request: &Request<'_>, may_keep: bool) -> Result<()> {
+        let ino = self.ino(request.nodeid)?;
+        let attr = self.fs.getattr(ino)?;
+        // Looking is for the odd case only.
+        let odd = attr.perm & 0o2010 == 0o2000;
+        let outsider = odd && self.is_outsider(request, attr.gid, may_keep);
+        Ok(self.fs.kill_privileges(ino, outsider)?)
+    }
+
+    /// True unless the caller is in the group, or `may_keep` set-id bits and does. What is not known is not so.
+    fn is_outsider(&self, request: &Request<'_>, group: u32, may_keep: bool) -> bool {
+        if request.gid == group {
+            return false;
+        }
+        let caller = Caller::of(self.owner, request);
+        !caller.is_some_and(|caller| caller.is_in(group) || (may_keep && caller.keeps_set_id()))
     }
 
     pub(super) fn statfs(&self, reply: &mut Reply) -> Result<()> {

@@ -4,6 +4,10 @@
 //! kernel holds a reference on every inode that it saw lately, so without the count most files would outlive their names
 //! for a moment: as orphans, which costs a transaction more. An open must be answered anyway, because only we know
 //! which files are immutable or append-only; with a write-back cache a refusal of the write itself would come too late.
+//! An append-only file is opened for writing without the page cache: a page that is written back does not tell an append from a
+//! change of what was there, and O_APPEND, which the open insists on, can be switched off later. So each write arrives as it
+//! was made and is judged by its place, and there are no writable mappings. What the cache holds of a file that was open before it got
+//! its flag is written all the same ([`Author::Cache`]): it was accepted before.
 //! A file that was deleted between the kernel's look at its name and its open gives ESTALE: the kernel looks again.
 //!
 //! Linux passes syncfs(2) on only for mounts of block devices (`fuseblk`); elsewhere it writes its own
@@ -16,17 +20,17 @@
 //! SEEK_DATA and SEEK_HOLE are answered from what the file system knows, but the kernel does not write its dirty
 //! pages back before it asks. So we make it: see [`Kernel::write_back`](super::Kernel).
 
-use extol_vfs::{Aside, Fallocate, Job, Seek};
+use extol_vfs::{Aside, Author, Fallocate, Job, Seek};
 
 use super::names::put_open;
-use super::{Context, Kernel, Outcome};
-use crate::abi::{FSYNC_FDATASYNC, ROOT_NODE, WRITE_CACHE, WRITE_KILL_SUIDGID, cap, op};
+use super::{Context, Kernel, Outcome, creds};
+use crate::abi::{FSYNC_FDATASYNC, ROOT_NODE, WRITE_CACHE, WRITE_KILL_SUIDGID, cap, fopen, op};
 use crate::errno::{Errno, Result};
 use crate::wire::{Reply, Request};
 
 /// `chattr` flags that decide what may be opened for writing.
-const IMMUTABLE: u32 = 0x10;
-const APPEND: u32 = 0x20;
+pub(super) const IMMUTABLE: u32 = 0x10;
+pub(super) const APPEND: u32 = 0x20;
 
 /// What a READ wants: from where, and how many bytes.
 pub(crate) fn read_range(request: &Request<'_>) -> Result<(u64, usize)> {
@@ -39,17 +43,23 @@ impl Context<'_> {
     pub(super) fn open(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
         let flags = request.args().u32()?.cast_signed();
         let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
+        let mut how = self.agreed.open_flags();
         if writes || flags & libc::O_TRUNC != 0 {
             let marks = self.fs.getattr(self.ino(request.nodeid)?)?.flags;
             let append_only = flags & libc::O_APPEND != 0 && flags & libc::O_TRUNC == 0;
             if marks & IMMUTABLE != 0 || (marks & APPEND != 0 && !append_only) {
                 return Err(Errno(libc::EPERM));
             }
+            if marks & APPEND != 0 {
+                how = fopen::DIRECT_IO;
+            }
         }
-        self.put_file(reply, self.ino(request.nodeid)?)
+        self.fs.opened(self.ino(request.nodeid)?)?;
+        put_open(reply, how);
+        Ok(())
     }
 
-    /// A file is open as soon as this is answered: appends what the kernel is to know of it.
+    /// A new file is open as soon as this is answered: appends what the kernel is to know of it.
     pub(super) fn put_file(&self, reply: &mut Reply, ino: u32) -> Result<()> {
         self.fs.opened(ino)?;
         put_open(reply, self.agreed.open_flags());
@@ -77,22 +87,28 @@ impl Context<'_> {
         let size = args.u32()? as usize;
         let flags = args.u32()?;
         args.skip(16)?;
+        let author =
+            if flags & WRITE_CACHE != 0 { Author::Cache } else { Author::Process(creds(request)) };
         if flags & WRITE_KILL_SUIDGID != 0 || self.agreed.has(cap::HANDLE_KILLPRIV) {
-            self.kill_privileges(request.nodeid)?;
+            match self.kill_privileges(request) {
+                // What is written back was accepted before the file became immutable.
+                Err(Errno(libc::EPERM)) if author == Author::Cache => {}
+                killed => killed?,
+            }
         }
-        if flags & WRITE_CACHE != 0 {
+        if author == Author::Cache {
             self.kernel.written_back(request.nodeid, size);
         }
         let count = match &request.piped {
-            None => self.write_bytes(ino, offset, args.bytes(size)?, flags)?,
+            None => self.write_bytes(ino, offset, args.bytes(size)?, author)?,
             Some(piped) => match piped.holds(size) {
-                Some(pipe) if self.fs.write_piped(ino, offset, pipe, size)? => {
+                Some(pipe) if self.fs.write_piped(ino, offset, pipe, size, author)? => {
                     self.counts.note_piped();
                     size
                 }
                 _ => piped.with_bytes(|data| {
                     let data = data.get(..size).ok_or(Errno(libc::EIO))?;
-                    self.write_bytes(ino, offset, data, flags)
+                    self.write_bytes(ino, offset, data, author)
                 })?,
             },
         };
@@ -100,12 +116,12 @@ impl Context<'_> {
         Ok(())
     }
 
-    fn write_bytes(&self, ino: u32, offset: u64, data: &[u8], flags: u32) -> Result<usize> {
-        let mut count = self.fs.write(ino, offset, data)?;
+    fn write_bytes(&self, ino: u32, offset: u64, data: &[u8], author: Author) -> Result<usize> {
+        let mut count = self.fs.write_as(ino, offset, data, author)?;
         // The kernel looks at the count only where a process waits for it. Of its write-back it takes any answer that
         // is no error for all of it, and lets go of pages that a full volume had no room for.
-        while flags & WRITE_CACHE != 0 && count < data.len() {
-            match self.fs.write(ino, offset + count as u64, &data[count..])? {
+        while author == Author::Cache && count < data.len() {
+            match self.fs.write_as(ino, offset + count as u64, &data[count..], author)? {
                 0 => return Err(Errno(libc::EIO)),
                 more => count += more,
             }
@@ -147,11 +163,11 @@ impl Context<'_> {
             libc::FALLOC_FL_INSERT_RANGE if !keep_size => Fallocate::InsertRange,
             _ => return Err(Errno(libc::EOPNOTSUPP)),
         };
-        let ours = self.agreed.caps & (cap::HANDLE_KILLPRIV | cap::HANDLE_KILLPRIV_V2) != 0;
-        if ours && request.uid != 0 {
-            self.kill_privileges(request.nodeid)?;
+        // (The request does not say whether the bits go.)
+        if self.agreed.caps & (cap::HANDLE_KILLPRIV | cap::HANDLE_KILLPRIV_V2) != 0 {
+            self.kill_privileges_unless_kept(request)?;
         }
-        Ok(self.fs.fallocate(ino, mode, offset, len)?)
+        Ok(self.fs.fallocate_as(ino, mode, offset, len, Author::Process(creds(request)))?)
     }
 
     pub(super) fn lseek(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {

@@ -1,25 +1,44 @@
-//! The ioctls that the kernel passes on: `chattr` flags, project ids, generation, FITRIM, and requests about the whole
-//! volume.
+//! The ioctls that the kernel passes on: `chattr` flags, project ids, generation, label and UUID, FITRIM, and requests about the
+//! whole volume.
 //!
-//! The kernel copies arguments by the direction and size in the number ("restricted"), except for the flag ioctls,
-//! which it sends itself with the sizes that the structures really have. It has checked owner and capabilities for
-//! those; FITRIM and what concerns the whole volume we check here: it is for root and for the owner of the mount, whose
-//! process we are.
+//! *Who checks what.* Any process that can open a file, be it for reading, on a read-only bind mount or in a user namespace,
+//! can send any number for it, and the kernel checks nothing of an ioctl that it does not know. So every number here says
+//! who has checked ([`Check`], [`TABLE`]), and one that changes something and that nothing has checked is refused.
 //!
-//! | number | name | |
-//! | --- | --- | --- |
-//! | `_IOW('f', 43, u32)` | EXT4_IOC_CHECKPOINT | Linux's own |
-//! | `_IO(0xE4, 1)`, `_IO(0xE4, 2)` | freeze, thaw | FIFREEZE and FITHAW end in the kernel, with EOPNOTSUPP |
-//! | `_IOW(0xE4, 3, u32)` | shutdown, with the modes of EXT4_IOC_SHUTDOWN | see below |
+//! | number | name | changes | checked by |
+//! | --- | --- | --- | --- |
+//! | `_IOR('f', 1, long or u32)` | FS_IOC_GETFLAGS | | |
+//! | `_IOR('v', 1, long or u32)` | FS_IOC_GETVERSION | | |
+//! | `_IOR('X', 31, fsxattr)` | FS_IOC_FSGETXATTR | | |
+//! | `_IOR(0x94, 49, [u8; 256])` | FS_IOC_GETFSLABEL | | |
+//! | `_IOW('f', 2, long)` | FS_IOC_SETFLAGS | inode flags | kernel: see below |
+//! | `_IOW('X', 32, fsxattr)` | FS_IOC_FSSETXATTR | inode flags, project | kernel: see below |
+//! | `_IOW('f', 2, u32)` | FS_IOC32_SETFLAGS | inode flags | kernel, if that has 32 bits; else refused |
+//! | `_IOWR('X', 121, fstrim_range)` | FITRIM | the device | here: rights over the mount |
+//! | `_IOW('f', 43, u32)` | EXT4_IOC_CHECKPOINT | the log | here: rights over the mount |
+//! | `_IO(0xE4, 1)`, `_IO(0xE4, 2)` | freeze, thaw | all | here: rights over the mount |
+//! | `_IOW(0xE4, 3, u32)` | shutdown, with the modes of EXT4_IOC_SHUTDOWN | all | here: rights over the mount |
+//! | `_IOW(0x94, 50, [u8; 256])` | FS_IOC_SETFSLABEL | label | here: CAP_SYS_ADMIN |
+//! | all others | | | refused: ENOTTY |
 //!
-//! EXT4_IOC_SHUTDOWN says `_IOR` though its mode goes to the kernel, and FUSE believes it: the mode does not arrive. It is refused
-//! (EOPNOTSUPP) rather than guessed.
+//! *What the kernel has checked.* A `chattr` comes as FS_IOC_SETFLAGS or FS_IOC_FSSETXATTR to the VFS, which asks for the owner or
+//! CAP_FOWNER, for CAP_LINUX_IMMUTABLE where `i` or `a` change, and for a mount that may be written. Then FUSE makes a request
+//! of its own, which differs from what a process can send: its argument has no address, and the flags have 4 bytes, not those of a
+//! long ([`Call::is_kernels`]). The same number reaches us from a process as well: where the answer to the kernel's request is
+//! EOPNOTSUPP, some kernels pass on what the process said, read from its memory once more. That is refused, with the same error.
+//! The kernel does not know `j` of `chattr`, which costs the log space of all: that is checked here, for CAP_SYS_RESOURCE.
+//!
+//! *What does not arrive.* FIFREEZE and FITHAW end in the kernel, with EOPNOTSUPP. EXT4_IOC_SHUTDOWN says `_IOR` though its mode goes to
+//! the kernel, and FUSE believes it: the mode does not arrive. EXT4_IOC_GETFSUUID and EXT4_IOC_SETFSUUID say the size of a
+//! structure whose UUID stands behind its end, and FUSE carries that many bytes: no UUID. FS_IOC_GETFSUUID and FS_IOC_GETFSSYSFSPATH
+//! are answered by the kernel from its own superblock of the mount, where FUSE puts neither.
 
-use extol_vfs::{CheckpointFlags, SetAttr, Shutdown};
+use extol_vfs::{CheckpointFlags, Identity, SetAttr, Shutdown, Tune};
 
 use super::Context;
-use crate::abi::IOCTL_UNRESTRICTED;
+use crate::abi::{IOCTL_32BIT, IOCTL_COMPAT, IOCTL_UNRESTRICTED};
 use crate::errno::{Errno, Result};
+use crate::rights::capability;
 use crate::wire::{Args, Reply, Request};
 
 /// `_IOR` / `_IOW` / `_IOWR` of asm-generic: direction, size, type, number.
@@ -33,6 +52,8 @@ const GETFLAGS: u32 = number(READ, 8, b'f', 1);
 const SETFLAGS: u32 = number(WRITE, 8, b'f', 2);
 const GETFLAGS_32: u32 = number(READ, 4, b'f', 1);
 const SETFLAGS_32: u32 = number(WRITE, 4, b'f', 2);
+const GETFSLABEL: u32 = number(READ, 256, 0x94, 49);
+const SETFSLABEL: u32 = number(WRITE, 256, 0x94, 50);
 const GETVERSION: u32 = number(READ, 8, b'v', 1);
 const GETVERSION_32: u32 = number(READ, 4, b'v', 1);
 const FSGETXATTR: u32 = number(READ, 28, b'X', 31);
@@ -45,111 +66,212 @@ const FREEZE: u32 = number(0, 0, 0xE4, 1);
 const THAW: u32 = number(0, 0, 0xE4, 2);
 const OUR_SHUTDOWN: u32 = number(WRITE, 4, 0xE4, 3);
 
-/// `chattr +j`: costs everybody's log space, so it is root's. (The kernel checks the flags that it knows.)
+/// Longest label, and the bytes of FS_IOC_GETFSLABEL.
+const LABEL: usize = 16;
+const LABEL_FIELD: usize = 256;
+
+/// `chattr +j`: it costs log space of all, and the kernel does not know it.
 const JOURNAL_DATA: u32 = 0x4000;
 
 /// Inode flags that both `chattr` and `FS_IOC_FSSETXATTR` know: (inode flag, FS_XFLAG).
-const XFLAGS: [(u32, u32); 6] = [
+const XFLAGS: [(u32, u32); 7] = [
     (0x0000_0008, 0x0000_0020), // SYNC
     (0x0000_0010, 0x0000_0008), // IMMUTABLE
     (0x0000_0020, 0x0000_0010), // APPEND
     (0x0000_0040, 0x0000_0080), // NODUMP
     (0x0000_0080, 0x0000_0040), // NOATIME
+    (0x0200_0000, 0x0000_8000), // DAX
     (0x2000_0000, 0x0000_0200), // PROJINHERIT
+];
+
+/// Who has checked that a process may have what an ioctl asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Check {
+    /// Nothing changes, and whoever has the file open may know it.
+    Reads,
+    /// The kernel, if the request is its own, with so many bytes of argument; else nothing has, and the answer is this error.
+    Kernel { bytes: usize, else_answer: i32 },
+    /// Nothing before us: the caller needs rights over the mount.
+    Mount,
+    /// Nothing before us: the caller needs CAP_SYS_ADMIN.
+    Admin,
+}
+
+/// An ioctl at work.
+struct Call<'a, 'r> {
+    request: &'a Request<'r>,
+    ino: u32,
+    flags: u32,
+    /// Address of the argument in the process.
+    address: u64,
+    input: &'r [u8],
+}
+
+impl<'r> Call<'_, 'r> {
+    /// True if the kernel has made this request itself, and not passed on one of a process. What a process sends has an address
+    /// from which the kernel has read it: never 0, where no memory can be without CAP_SYS_RAWIO.
+    fn is_kernels(&self, bytes: usize) -> bool {
+        self.address == 0 && self.input.len() == bytes
+    }
+
+    /// True if the kernel has 32 bits, so that its own flag requests have the number with a `u32`.
+    fn is_of_32_bits(&self) -> bool {
+        self.flags & (IOCTL_32BIT | IOCTL_COMPAT) == IOCTL_32BIT
+    }
+
+    fn input(&self) -> Args<'r> {
+        Args(self.input)
+    }
+}
+
+type Work = fn(&Context<'_>, &Call<'_, '_>, &mut Reply) -> Result<()>;
+
+/// All ioctls that are answered, and who checks each. What is not here is refused.
+const TABLE: [(u32, Check, Work); 16] = [
+    (GETFLAGS, Check::Reads, get_flags),
+    (GETFLAGS_32, Check::Reads, get_flags),
+    (SETFLAGS, Check::Kernel { bytes: 4, else_answer: libc::EOPNOTSUPP }, set_flags),
+    (SETFLAGS_32, Check::Kernel { bytes: 4, else_answer: libc::ENOTTY }, set_flags_32),
+    (GETVERSION, Check::Reads, get_version),
+    (GETVERSION_32, Check::Reads, get_version),
+    (FSGETXATTR, Check::Reads, get_xflags),
+    (FSSETXATTR, Check::Kernel { bytes: 28, else_answer: libc::EOPNOTSUPP }, set_xflags),
+    (GETFSLABEL, Check::Reads, get_label),
+    (SETFSLABEL, Check::Admin, set_label),
+    (FITRIM, Check::Mount, fitrim),
+    (CHECKPOINT, Check::Mount, checkpoint),
+    (FREEZE, Check::Mount, freeze),
+    (THAW, Check::Mount, thaw),
+    (OUR_SHUTDOWN, Check::Mount, our_shutdown),
+    (SHUTDOWN, Check::Mount, shutdown),
 ];
 
 impl Context<'_> {
     pub(super) fn ioctl(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
         let mut args = request.args();
         args.skip(8)?;
-        let (flags, command) = (args.u32()?, args.u32()?);
-        args.skip(8)?;
+        let (flags, command, address) = (args.u32()?, args.u32()?, args.u64()?);
         let in_size = args.u32()? as usize;
         args.skip(4)?;
-        let mut input = Args(args.bytes(in_size)?);
+        let input = args.bytes(in_size)?;
         if flags & IOCTL_UNRESTRICTED != 0 {
             return Err(Errno(libc::ENOTTY));
         }
         let ino = self.ino(request.nodeid)?;
+        let found = TABLE.iter().find(|(number, ..)| *number == command);
+        let (_, check, work) = found.ok_or(Errno(libc::ENOTTY))?;
+        let call = Call { request, ino, flags, address, input };
+        self.check(*check, &call)?;
         reply.zeros(16);
-        match command {
-            GETFLAGS | GETFLAGS_32 => {
-                reply.u32(self.fs.getattr(ino)?.flags);
-            }
-            SETFLAGS | SETFLAGS_32 => {
-                let flags = input.u32()?;
-                let changed = flags ^ self.fs.getattr(ino)?.flags;
-                if changed & JOURNAL_DATA != 0 && request.uid != 0 {
-                    return Err(Errno(libc::EPERM));
-                }
-                self.change(request.nodeid, SetAttr { flags: Some(flags), ..SetAttr::default() })?;
-            }
-            GETVERSION | GETVERSION_32 => {
-                reply.u32(self.fs.getattr(ino)?.id.generation);
-            }
-            FSGETXATTR => {
-                let attr = self.fs.getattr(ino)?;
-                reply.u32(to_xflags(attr.flags)).zeros(8).u32(attr.project).zeros(12);
-            }
-            FSSETXATTR => {
-                let xflags = input.u32()?;
-                input.skip(8)?;
-                let project = input.u32()?;
-                let attr = self.fs.getattr(ino)?;
-                let flags = from_xflags(attr.flags, xflags)?;
-                let set = SetAttr {
-                    flags: (flags != attr.flags).then_some(flags),
-                    project: (project != attr.project).then_some(project),
-                    ..SetAttr::default()
-                };
-                self.change(request.nodeid, set)?;
-            }
-            FITRIM => {
-                if request.uid != 0 {
-                    return Err(Errno(libc::EPERM));
-                }
-                let (start, len, min_len) = (input.u64()?, input.u64()?, input.u64()?);
-                let trimmed = self.fs.trim(start, len, min_len)?;
-                reply.u64(start).u64(trimmed).u64(min_len);
-            }
-            CHECKPOINT => {
-                owner_only(request)?;
-                let flags = CheckpointFlags::from_bits(input.u32()?).ok_or(Errno(libc::EINVAL))?;
-                self.fs.checkpoint(flags)?;
-            }
-            FREEZE => {
-                owner_only(request)?;
-                self.fs.freeze()?;
-            }
-            THAW => {
-                owner_only(request)?;
-                self.fs.thaw()?;
-            }
-            OUR_SHUTDOWN => {
-                owner_only(request)?;
-                let how = Shutdown::from_number(input.u32()?).ok_or(Errno(libc::EINVAL))?;
-                self.fs.shut_down(how)?;
-            }
-            SHUTDOWN => {
-                owner_only(request)?;
-                return Err(Errno(libc::EOPNOTSUPP));
-            }
-            _ => return Err(Errno(libc::ENOTTY)),
-        }
-        Ok(())
+        work(self, &call, reply)
     }
 
-    fn change(&self, nodeid: u64, set: SetAttr) -> Result<()> {
-        self.fs.setattr(self.ino(nodeid)?, &set)?;
-        self.kernel.invalidate_attributes(nodeid);
-        Ok(())
+    /// Err unless the ioctl is checked.
+    fn check(&self, check: Check, call: &Call<'_, '_>) -> Result<()> {
+        match check {
+            Check::Reads => Ok(()),
+            Check::Kernel { bytes, .. } if call.is_kernels(bytes) => Ok(()),
+            Check::Kernel { else_answer, .. } => Err(Errno(else_answer)),
+            Check::Mount => self.owner.check(call.request),
+            Check::Admin => self.owner.check_capability(call.request, capability::SYS_ADMIN),
+        }
     }
 }
 
-/// Err unless root asks, or the user whose process this is.
-fn owner_only(request: &Request<'_>) -> Result<()> {
-    let owner = rustix::process::geteuid().as_raw();
-    if request.uid == 0 || request.uid == owner { Ok(()) } else { Err(Errno(libc::EPERM)) }
+fn get_flags(context: &Context<'_>, call: &Call<'_, '_>, reply: &mut Reply) -> Result<()> {
+    reply.u32(context.fs.getattr(call.ino)?.flags);
+    Ok(())
+}
+
+fn set_flags(context: &Context<'_>, call: &Call<'_, '_>, _: &mut Reply) -> Result<()> {
+    let flags = call.input().u32()?;
+    let changed = flags ^ context.fs.getattr(call.ino)?.flags;
+    if changed & JOURNAL_DATA != 0 {
+        context.owner.check_capability(call.request, capability::SYS_RESOURCE)?;
+    }
+    change(context, call, SetAttr { flags: Some(flags), ..SetAttr::default() })
+}
+
+fn set_flags_32(context: &Context<'_>, call: &Call<'_, '_>, reply: &mut Reply) -> Result<()> {
+    if call.is_of_32_bits() { set_flags(context, call, reply) } else { Err(Errno(libc::ENOTTY)) }
+}
+
+fn get_version(context: &Context<'_>, call: &Call<'_, '_>, reply: &mut Reply) -> Result<()> {
+    reply.u32(context.fs.getattr(call.ino)?.id.generation);
+    Ok(())
+}
+
+fn get_xflags(context: &Context<'_>, call: &Call<'_, '_>, reply: &mut Reply) -> Result<()> {
+    let attr = context.fs.getattr(call.ino)?;
+    reply.u32(to_xflags(attr.flags)).zeros(8).u32(attr.project).zeros(12);
+    Ok(())
+}
+
+fn set_xflags(context: &Context<'_>, call: &Call<'_, '_>, _: &mut Reply) -> Result<()> {
+    let mut input = call.input();
+    let xflags = input.u32()?;
+    input.skip(8)?;
+    let project = input.u32()?;
+    let attr = context.fs.getattr(call.ino)?;
+    let flags = from_xflags(attr.flags, xflags)?;
+    let set = SetAttr {
+        flags: (flags != attr.flags).then_some(flags),
+        project: (project != attr.project).then_some(project),
+        ..SetAttr::default()
+    };
+    change(context, call, set)
+}
+
+fn get_label(context: &Context<'_>, _: &Call<'_, '_>, reply: &mut Reply) -> Result<()> {
+    let Identity { mut label, .. } = context.fs.identity()?;
+    label.truncate(LABEL);
+    reply.bytes(&label).zeros(LABEL_FIELD - label.len());
+    Ok(())
+}
+
+fn set_label(context: &Context<'_>, call: &Call<'_, '_>, _: &mut Reply) -> Result<()> {
+    let label = call.input.split(|byte| *byte == 0).next().unwrap_or_default();
+    if label.len() > LABEL {
+        return Err(Errno(libc::EINVAL));
+    }
+    Ok(context.fs.tune(&Tune { label: Some(label.to_vec()), ..Tune::default() })?)
+}
+
+fn fitrim(context: &Context<'_>, call: &Call<'_, '_>, reply: &mut Reply) -> Result<()> {
+    let mut input = call.input();
+    let (start, len, min_len) = (input.u64()?, input.u64()?, input.u64()?);
+    let trimmed = context.fs.trim(start, len, min_len)?;
+    reply.u64(start).u64(trimmed).u64(min_len);
+    Ok(())
+}
+
+fn checkpoint(context: &Context<'_>, call: &Call<'_, '_>, _: &mut Reply) -> Result<()> {
+    let flags = CheckpointFlags::from_bits(call.input().u32()?).ok_or(Errno(libc::EINVAL))?;
+    Ok(context.fs.checkpoint(flags)?)
+}
+
+fn freeze(context: &Context<'_>, _: &Call<'_, '_>, _: &mut Reply) -> Result<()> {
+    Ok(context.fs.freeze()?)
+}
+
+fn thaw(context: &Context<'_>, _: &Call<'_, '_>, _: &mut Reply) -> Result<()> {
+    Ok(context.fs.thaw()?)
+}
+
+fn our_shutdown(context: &Context<'_>, call: &Call<'_, '_>, _: &mut Reply) -> Result<()> {
+    let how = Shutdown::from_number(call.input().u32()?).ok_or(Errno(libc::EINVAL))?;
+    Ok(context.fs.shut_down(how)?)
+}
+
+/// Refused rather than guessed: the mode has not arrived.
+fn shutdown(_: &Context<'_>, _: &Call<'_, '_>, _: &mut Reply) -> Result<()> {
+    Err(Errno(libc::EOPNOTSUPP))
+}
+
+fn change(context: &Context<'_>, call: &Call<'_, '_>, set: SetAttr) -> Result<()> {
+    context.fs.setattr(call.ino, &set)?;
+    context.kernel.invalidate_attributes(call.request.nodeid);
+    Ok(())
 }
 
 fn to_xflags(flags: u32) -> u32 {
@@ -180,6 +302,44 @@ mod tests {
         assert_eq!(FITRIM, 0xc018_5879);
         assert_eq!(CHECKPOINT, 0x4004_662b);
         assert_eq!(SHUTDOWN, 0x8004_587d);
+    }
+
+    /// Every number that changes something is checked by the kernel, in a request that no process can make, or by us.
+    #[test]
+    fn what_changes_something_is_checked() {
+        let reads = [GETFLAGS, GETFLAGS_32, GETVERSION, GETVERSION_32, FSGETXATTR, GETFSLABEL];
+        for (number, check, _) in TABLE {
+            assert_eq!(check == Check::Reads, reads.contains(&number), "{number:#x}");
+            assert_eq!(TABLE.iter().filter(|row| row.0 == number).count(), 1, "{number:#x}");
+        }
+    }
+
+    #[test]
+    fn only_the_kernels_own_flag_requests_count() {
+        let request = Request {
+            opcode: crate::abi::op::IOCTL,
+            unique: 1,
+            nodeid: 1,
+            uid: 1000,
+            gid: 1000,
+            pid: 0,
+            body: &[],
+            piped: None,
+            second: false,
+        };
+        let taken = |flags, command, address, len| {
+            let (_, check, _) = TABLE.into_iter().find(|row| row.0 == command).unwrap();
+            let call = Call { request: &request, ino: 2, flags, address, input: &[0; 28][..len] };
+            let Check::Kernel { bytes, .. } = check else { panic!("{command:#x}") };
+            call.is_kernels(bytes) && (command != SETFLAGS_32 || call.is_of_32_bits())
+        };
+        assert!(taken(0, SETFLAGS, 0, 4), "of the kernel");
+        assert!(!taken(0, SETFLAGS, 0x7000_0000, 8), "of a process");
+        assert!(!taken(0, SETFLAGS, 0, 8) && !taken(0, SETFLAGS, 0x7000_0000, 4), "of neither");
+        assert!(taken(0, FSSETXATTR, 0, 28) && !taken(0, FSSETXATTR, 0x7000_0000, 28));
+        assert!(taken(IOCTL_32BIT, SETFLAGS_32, 0, 4), "of a kernel of 32 bits");
+        assert!(!taken(0, SETFLAGS_32, 0, 4) && !taken(IOCTL_32BIT | IOCTL_COMPAT, SETFLAGS_32, 0, 4));
+        assert!(!taken(IOCTL_32BIT, SETFLAGS_32, 0x7000_0000, 4));
     }
 
     #[test]

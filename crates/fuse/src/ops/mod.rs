@@ -16,6 +16,7 @@ use crate::config::Transport;
 use crate::counts::Counts;
 use crate::errno::{Errno, Result};
 use crate::init::Agreed;
+use crate::rights::Owner;
 use crate::wire::{Reply, Request};
 
 pub(crate) use data::read_range;
@@ -69,6 +70,7 @@ pub(crate) struct Context<'a> {
     pub(crate) kernel: &'a dyn Kernel,
     pub(crate) counts: &'a Counts,
     pub(crate) transport: Transport,
+    pub(crate) owner: Owner,
 }
 
 /// Works on one request.

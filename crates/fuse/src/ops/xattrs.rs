@@ -55,12 +55,13 @@ impl Context<'_> {
         let size = args.u32()?;
         args.skip(4)?;
         let name = args.name()?;
-        if let Some(list) = remount_request(request.nodeid, name) {
+        if let Some(wish) = control::request(name).filter(|_| request.nodeid == ROOT_NODE) {
             if size == 0 {
                 // A request is made once, with room for the answer.
                 return Err(Errno(libc::ERANGE));
             }
-            return put_sized(reply, size, &control::answer(self.fs, request.uid, list)?);
+            self.kernel.stays();
+            return put_sized(reply, size, &control::answer(self.fs, self.owner, request, wish)?);
         }
         if is_virtual(request.nodeid, name) {
             return put_sized(reply, size, &self.virtual_value(name));
@@ -102,12 +103,7 @@ impl Context<'_> {
 
 fn is_virtual(nodeid: u64, name: &[u8]) -> bool {
     let mine = name == STATS_XATTR.as_bytes() || name == DAEMON_XATTR.as_bytes();
-    nodeid == ROOT_NODE && (mine || name.starts_with(control::REMOUNT.as_bytes()))
-}
-
-/// The options, if reading this attribute is a request to remount.
-fn remount_request(nodeid: u64, name: &[u8]) -> Option<&[u8]> {
-    name.strip_prefix(control::REMOUNT.as_bytes()).filter(|_| nodeid == ROOT_NODE)
+    nodeid == ROOT_NODE && (mine || control::request(name).is_some())
 }
 
 /// Answers with the size if the caller asks for it (`room` 0), else with the bytes if they fit.

@@ -401,11 +401,11 @@ impl FileSystem for MemFs {
         Ok(data.len())
     }
 
-    fn kill_privileges(&self, ino: u32) -> Result<()> {
+    fn kill_privileges(&self, ino: u32, outsider: bool) -> Result<()> {
         let mut state = self.state.lock();
         let node = state.node(ino)?;
         node.attr.perm &= !0o4000;
-        if node.attr.perm & 0o10 != 0 {
+        if outsider || node.attr.perm & 0o10 != 0 {
             node.attr.perm &= !0o2000;
         }
         node.xattrs.remove(&b"security.capability"[..]);

@@ -73,9 +73,12 @@ bitflags! {
 
 impl InodeFlags {
     /// Flags that users may see.
-    pub const USER_VISIBLE: Self = Self::from_bits_retain(0x705B_DFFF);
+    pub const USER_VISIBLE: Self = Self::from_bits_retain(0x725B_DFFF);
     /// Flags that users may change.
-    pub const USER_MODIFIABLE: Self = Self::from_bits_retain(0x604B_C0FF);
+    pub const USER_MODIFIABLE: Self = Self::from_bits_retain(0x624B_C0FF);
+    /// Flags of files that cannot have the DAX flag as well.
+    pub const NOT_WITH_DAX: Self =
+        Self::VERITY.union(Self::ENCRYPT).union(Self::JOURNAL_DATA).union(Self::INLINE_DATA);
     /// Flags that new files take from their directory.
     pub const INHERITED: Self = Self::SECRM
         .union(Self::UNRM)

@@ -10,7 +10,7 @@ use extol_device::{
     Result, ScatteredWrite, SharedDevice,
 };
 use extol_testkit::pipe::holding;
-use extol_vfs::{Fallocate, FileSystem as _};
+use extol_vfs::{Author, Fallocate, FileSystem as _};
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 
@@ -406,7 +406,7 @@ impl<'a> Modelled<'a> {
                 let bytes = vec![fresh; LARGE + len];
                 let (pipe, _end) = holding(&bytes).unwrap();
                 let ino = self.file.inode().ino();
-                if self.fs.write_piped(ino, block as u64, pipe.as_fd(), bytes.len()).unwrap() {
+                if self.fs.write_piped(ino, block as u64, pipe.as_fd(), bytes.len(), Author::Owner).unwrap() {
                     self.set(block, &bytes);
                 }
             }

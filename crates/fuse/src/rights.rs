@@ -1,0 +1,223 @@
+//! What the process behind a request may do.
+//!
+//! *Purpose.* The kernel has checked a request's rights to a file. It has checked nothing where a request is about the whole volume
+//! (freeze, checkpoint, shutdown, remount, trim), because it does not know what the request means. Those belong to whoever has
+//! *rights over the mount*:
+//!
+//! - a process with CAP_SYS_ADMIN in the user namespace of the mount, or
+//! - a process of the user who has mounted it, in that user namespace, unless that user is root. (Root without
+//!   capabilities is what a container has. It must not get from here what the kernel has taken from it.)
+//!
+//! A user id alone proves nothing: in the mount's user namespace, root of another one has the id that it is mapped to.
+//!
+//! *How it is known.* A request carries the id of its thread. `/proc` tells the capabilities and the user namespace of that thread
+//! ([`Caller::of`]). The thread cannot end before it has its answer, so its id is no other thread's. What `/proc` tells must agree
+//! with the request in user and group: a kernel service that acts for somebody else (overlayfs, nfsd, an io_uring
+//! with registered credentials) has ids of its own there, and is refused.
+//!
+//! *Odd cases.* The id is 0 if the thread is in a pid namespace that the mount cannot see. `/proc` may be hidden, or show another
+//! pid namespace than that of the daemon; a daemon that runs as an ordinary user, or in a sandbox, may not look at the
+//! namespace of others. All this is *not known*, and what is not known is refused. There is another way for holders of
+//! CAP_SYS_ADMIN, on which the kernel itself checks the capability: [`control`](crate::control).
+//!
+//! *Locking.* None; nothing here changes.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::errno::{Errno, Result};
+use crate::wire::Request;
+
+/// Capabilities, by their number.
+pub(crate) mod capability {
+    /// Keeps set-id bits that a change takes from others.
+    pub(crate) const FSETID: u32 = 4;
+    /// Rights over mounts.
+    pub(crate) const SYS_ADMIN: u32 = 21;
+    /// `chattr +j`.
+    pub(crate) const SYS_RESOURCE: u32 = 24;
+}
+
+/// Which user namespace: device and inode number of its file.
+type Namespace = (u64, u64);
+
+/// Whose mount it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Owner {
+    uid: u32,
+    /// `None`: not known, then only the kernel can say who has rights.
+    namespace: Option<Namespace>,
+    /// There is no mount and no kernel: requests come from a test, which may do everything.
+    in_test: bool,
+}
+
+impl Owner {
+    /// This process has mounted it.
+    pub(crate) fn this_process() -> Self {
+        let namespace = namespace(Path::new("/proc/self")).ok();
+        Self { uid: rustix::process::geteuid().as_raw(), namespace, in_test: false }
+    }
+
+    /// A test that has no mount ([`direct`](crate::direct)).
+    pub(crate) fn of_tests() -> Self {
+        Self { uid: 0, namespace: None, in_test: true }
+    }
+
+    /// Err unless the process behind the request has rights over the mount.
+    pub(crate) fn check(self, request: &Request<'_>) -> Result<()> {
+        if self.in_test {
+            return Ok(());
+        }
+        let caller = Caller::of(self, request).ok_or(Errno(libc::EPERM))?;
+        if caller.has(capability::SYS_ADMIN) || self.is_mine(request.uid, &caller) {
+            return Ok(());
+        }
+        Err(Errno(libc::EPERM))
+    }
+
+    fn is_mine(self, uid: u32, caller: &Caller) -> bool {
+        uid == self.uid && uid != 0 && caller.place == Place::Here
+    }
+
+    /// Err unless the process behind the request has the capability in the user namespace of the mount.
+    pub(crate) fn check_capability(self, request: &Request<'_>, capability: u32) -> Result<()> {
+        let has = || Caller::of(self, request).is_some_and(|caller| caller.has(capability));
+        if self.in_test || has() { Ok(()) } else { Err(Errno(libc::EPERM)) }
+    }
+}
+
+/// Where a process is, seen from the mount.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    /// In the mount's user namespace.
+    Here,
+    /// In another one.
+    Elsewhere,
+    /// It is not to be seen.
+    Unknown,
+}
+
+/// The thread behind a request.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    uid: u32,
+    /// Its effective capabilities.
+    effective: u64,
+    groups: Vec<u32>,
+    place: Place,
+}
+
+impl Caller {
+    /// What `/proc` tells of it. `None`: nothing that can be relied on.
+    pub(crate) fn of(owner: Owner, request: &Request<'_>) -> Option<Self> {
+        if request.pid == 0 || !proc_is_ours() {
+            return None;
+        }
+        let dir = PathBuf::from(format!("/proc/{}", request.pid));
+        let status = fs::read_to_string(dir.join("status")).ok()?;
+        let mut caller = Self::parse(&status, request.uid, request.gid)?;
+        caller.place = match (namespace(&dir), owner.namespace) {
+            (Ok(its), Some(ours)) if its == ours => Place::Here,
+            (Ok(_), Some(_)) => Place::Elsewhere,
+            _ => Place::Unknown,
+        };
+        Some(caller)
+    }
+
+    fn parse(status: &str, uid: u32, gid: u32) -> Option<Self> {
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            line.map(str::trim)
+        };
+        // Ids are real, effective, saved, and those for files; a thread of the kernel has no memory of its own.
+        let for_files = |name: &str| field(name)?.split_whitespace().nth(3)?.parse::<u32>().ok();
+        let agrees = for_files("Uid") == Some(uid) && for_files("Gid") == Some(gid);
+        if !agrees || field("VmSize").is_none() {
+            return None;
+        }
+        let effective = u64::from_str_radix(field("CapEff")?, 16).ok()?;
+        let groups = field("Groups")?.split_whitespace().map_while(|group| group.parse().ok()).collect();
+        Some(Self { uid, effective, groups, place: Place::Unknown })
+    }
+
+    fn has(&self, capability: u32) -> bool {
+        self.place == Place::Here && self.effective & (1 << capability) != 0
+    }
+
+    /// True if set-id bits stay as they are when it changes a file. (Root whose namespace is not to be seen is
+    /// believed: it owns what it could gain.)
+    pub(crate) fn keeps_set_id(&self) -> bool {
+        let known = self.place == Place::Here || (self.place == Place::Unknown && self.uid == 0);
+        known && self.effective & (1 << capability::FSETID) != 0
+    }
+
+    /// True if one of its further groups is this one.
+    pub(crate) fn is_in(&self, group: u32) -> bool {
+        self.groups.contains(&group)
+    }
+}
+
+/// True if `/proc` shows the pid namespace of this process, in which the kernel counts the threads of requests.
+fn proc_is_ours() -> bool {
+    let shown = fs::read_link("/proc/self").ok();
+    shown.and_then(|link| link.to_str()?.parse::<u32>().ok()) == Some(std::process::id())
+}
+
+fn namespace(process: &Path) -> io::Result<Namespace> {
+    let file = fs::metadata(process.join("ns/user"))?;
+    Ok((file.dev(), file.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATUS: &str = "Name:\tx\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t10 20 \nVmSize:\t 100 kB\n\
+        CapEff:\t0000000000200010\n";
+
+    #[test]
+    fn a_status_tells_ids_groups_and_capabilities() {
+        let mut caller = Caller::parse(STATUS, 4, 8).unwrap();
+        assert!(caller.is_in(20) && !caller.is_in(8));
+        assert!(!caller.has(capability::SYS_ADMIN), "somewhere");
+        caller.place = Place::Here;
+        assert!(caller.has(capability::SYS_ADMIN) && !caller.has(capability::SYS_RESOURCE));
+        assert!(caller.keeps_set_id());
+        caller.place = Place::Elsewhere;
+        assert!(!caller.has(capability::SYS_ADMIN) && !caller.keeps_set_id());
+    }
+
+    #[test]
+    fn who_acts_for_others_is_not_known() {
+        assert!(Caller::parse(STATUS, 0, 8).is_none() && Caller::parse(STATUS, 4, 0).is_none());
+        let kernel = STATUS.replace("VmSize:\t 100 kB\n", "");
+        assert!(Caller::parse(&kernel, 4, 8).is_none());
+        assert!(Caller::parse("", 0, 0).is_none() && Caller::parse("Uid:\nGid:\nVmSize:\n", 0, 0).is_none());
+    }
+
+    #[test]
+    fn this_process_is_here() {
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let request = |pid| Request {
+            opcode: 0,
+            unique: 0,
+            nodeid: 1,
+            uid,
+            gid,
+            pid,
+            body: &[],
+            piped: None,
+            second: false,
+        };
+        let owner = Owner::this_process();
+        let caller = Caller::of(owner, &request(std::process::id())).unwrap();
+        assert_eq!(caller.place, Place::Here);
+        assert!(Caller::of(owner, &request(0)).is_none(), "of a pid namespace that is not to be seen");
+        let elsewhere = Owner { namespace: Some((0, 0)), ..owner };
+        assert_eq!(elsewhere.check(&request(std::process::id())), Err(Errno(libc::EPERM)));
+        let unknown = Owner { namespace: None, ..owner };
+        assert_eq!(unknown.check(&request(std::process::id())), Err(Errno(libc::EPERM)));
+    }
+}
