@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock};
 use extol_device::{Direct, FileDevice, IoPriority, OpenOptions, SharedDevice};
 use extol_vfs::{
     Aside, Attr, Author, CheckpointFlags, Creds, DirEntry, Done, Fallocate, FileExtent, FileId, FileSystem, FsError,
-    NewNode, ReadDone, ReadJob, ReadPlan, Reader, RemountError, RenameFlags, Result, Seek, SetAttr, Shutdown,
-    StatFs, XattrSet,
+    Identity, NewNode, ReadDone, ReadJob, ReadPlan, Reader, RemountError, RenameFlags, Result, Seek, SetAttr, Shutdown,
+    StatFs, Tune, XattrSet,
 };
 use parking_lot::Mutex;
 
@@ -533,6 +533,19 @@ impl FileSystem for Ext4 {
         let min = min_len.div_ceil(1 << bits);
         self.op(fs.vol.alloc.trim(&*fs.vol.dev, extol_device::BlockNr(first), blocks, min, &mut |_| true))
             .map(|n| n << bits)
+    }
+
+    fn identity(&self) -> Result<Identity> {
+        Ok(whole::tune::identity(&self.fs))
+    }
+
+    fn tune(&self, change: &Tune) -> Result<()> {
+        self.change(|| whole::tune::tune(&self.fs, change))?;
+        // So that programs that read the device see it, too.
+        match self.checkpoint(CheckpointFlags::empty()) {
+            Err(FsError::NoJournal) => Ok(()),
+            done => done,
+        }
     }
 
     fn is_read_only(&self) -> bool {

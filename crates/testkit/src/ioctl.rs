@@ -1,10 +1,12 @@
-//! The two ioctls that tests need and that no safe wrapper offers. With `mapped.rs` the only unsafe code of this crate.
+//! The ioctls that tests need and that no safe wrapper offers. With `mapped.rs` and `user.rs` the only unsafe code of this crate.
 
 #![allow(unsafe_code)]
 
-use rustix::ioctl::{Opcode, Setter, Updater, ioctl, opcode};
+use rustix::ioctl::{Ioctl, Opcode, Setter, Updater, ioctl, opcode};
+use std::ffi::c_void;
 use std::fs::File;
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 
 /// How a kernel file system goes down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,4 +48,57 @@ pub fn trim(mount: &Path, start: u64, len: u64, min_len: u64) -> std::io::Result
     // SAFETY: FITRIM reads and writes one `struct fstrim_range`, which `TrimRange` mirrors; it lives through the call.
     unsafe { ioctl(&dir, Updater::<FITRIM, TrimRange>::new(&mut range)) }?;
     Ok(range.len)
+}
+
+/// Any number with any argument.
+struct Any {
+    number: Opcode,
+    argument: *mut c_void,
+}
+
+// SAFETY: the makers of this see to it that the argument has the bytes that its number says, for the whole call.
+unsafe impl Ioctl for Any {
+    type Output = ();
+    const IS_MUTATING: bool = true;
+
+    fn opcode(&self) -> Opcode {
+        self.number
+    }
+
+    fn as_ptr(&mut self) -> *mut c_void {
+        self.argument
+    }
+
+    unsafe fn output_from_ptr(_: rustix::ioctl::IoctlOutput, _: *mut c_void) -> rustix::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Bytes of the argument that a number names.
+fn size_of_argument(number: Opcode) -> usize {
+    (number >> 16 & 0x3fff) as usize
+}
+
+/// Sends any ioctl whose argument is the bytes that its number says, and nothing that they point to.
+///
+/// # Panics
+/// If `argument` is too short.
+pub fn raw_ioctl(file: &File, number: u32, argument: &mut [u8]) -> std::io::Result<()> {
+    let number = Opcode::from(number);
+    assert!(argument.len() >= size_of_argument(number), "an argument that is too short");
+    // SAFETY: the argument has the bytes that the number says. (Those of file systems, which tests send, follow that.)
+    unsafe { ioctl(file, Any { number, argument: argument.as_mut_ptr().cast() }) }?;
+    Ok(())
+}
+
+/// The same with an argument of at most 8 bytes that other threads change meanwhile.
+///
+/// # Panics
+/// If the number wants more.
+pub fn raw_ioctl_shared(file: &File, number: u32, argument: &AtomicU64) -> std::io::Result<()> {
+    let number = Opcode::from(number);
+    assert!(size_of_argument(number) <= 8, "a larger argument");
+    // SAFETY: as above; the kernel reads and writes memory that only atomic operations touch.
+    unsafe { ioctl(file, Any { number, argument: argument.as_ptr().cast() }) }?;
+    Ok(())
 }

@@ -1,7 +1,10 @@
 //! Acting as another user, for permission tests.
 
 use rustix::fs::{Gid, Mode, Uid};
-use rustix::thread::{UnshareFlags, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, UnshareFlags, set_capabilities, set_thread_groups, set_thread_res_gid,
+    set_thread_res_uid,
+};
 
 /// Runs `work` in a thread that is another user and has a umask of its own. The rest of the process stays as it is.
 ///
@@ -26,6 +29,22 @@ pub fn as_user<T: Send>(
             set_thread_groups(&groups).expect("setgroups");
             set_thread_res_gid(gid, gid, gid).expect("setresgid");
             set_thread_res_uid(uid, uid, uid).expect("setresuid");
+            work()
+        });
+        thread.join().unwrap_or_else(|e| std::panic::resume_unwind(e))
+    })
+}
+
+/// Runs `work` in a thread that has no capabilities and is still the same user: root as in a container.
+///
+/// # Panics
+/// If `work` panics.
+pub fn without_capabilities<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(move || {
+            let none = CapabilitySet::empty();
+            let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+            set_capabilities(None, sets).expect("capset");
             work()
         });
         thread.join().unwrap_or_else(|e| std::panic::resume_unwind(e))

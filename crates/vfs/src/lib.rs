@@ -332,7 +332,7 @@ pub trait FileSystem: Send + Sync {
         Err(FsError::NotSupported("this file system has no label"))
     }
 
-    /// Changes label, UUID or tunables of the volume, durably.
+    /// Changes the label of the volume, durably.
     fn tune(&self, change: &Tune) -> Result<()> {
         let _ = change;
         Err(FsError::NotSupported("this file system has nothing to tune"))

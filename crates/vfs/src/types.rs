@@ -301,8 +301,6 @@ pub struct Identity {
 pub struct Tune {
     /// The label, at most 16 bytes.
     pub label: Option<Vec<u8>>,
-    /// The UUID.
-    pub uuid: Option<[u8; 16]>,
 }
 
 bitflags::bitflags! {

@@ -1,11 +1,11 @@
 //! Who may do what: owners, groups, sticky and set-id bits, umask, ACLs.
 
 use extol_testkit::acl;
-use rustix::fs::{FileType, OFlags};
+use rustix::fs::{FallocateFlags, FileType, OFlags};
 
 use super::{ANY, Case, EXT4, LAYOUTS, PLAIN, RW, by, case, chmod, chown, mkdir, owner, put};
 use crate::Transcript;
-use crate::posix::{Posix, Time, Who};
+use crate::posix::{Fd, Posix, Time, Who};
 
 pub(super) const CASES: &[Case] = &[
     case("ordinary permissions", EXT4, ordinary),
@@ -13,6 +13,8 @@ pub(super) const CASES: &[Case] = &[
     case("sticky directories", EXT4, sticky),
     case("set-group directories", LAYOUTS, set_group),
     case("set-id bits go", EXT4, set_id),
+    case("set-id bits go by the hand of others", EXT4, set_id_by_others),
+    case("file capabilities go", EXT4, capabilities),
     case("chown", EXT4, chowns),
     case("umask", EXT4, umask),
     case("inherited ACLs", LAYOUTS, inherited_acls),
@@ -224,6 +226,104 @@ fn set_id(fs: &dyn Posix, t: &mut Transcript) {
     chmod(fs, "dir", 0o6777);
     chown(fs, "dir", 1000, 1000);
     owner(t, fs, "dir");
+}
+
+/// What may be written by all, by users inside and outside of the file's group.
+fn set_id_by_others(fs: &dyn Posix, t: &mut Transcript) {
+    chmod(fs, ".", 0o777);
+    put(fs, "file", &[1; 20_000]);
+    chown(fs, "file", 1000, 3000);
+    let users = [
+        ("a stranger", Who { uid: 1001, gid: 1001, groups: vec![], umask: 0o022 }),
+        ("of the group", Who { uid: 1001, gid: 3000, groups: vec![], umask: 0o022 }),
+        ("a member", Who { uid: 1001, gid: 1001, groups: vec![5, 3000, 7], umask: 0o022 }),
+        ("the owner, outside", Who { uid: 1000, gid: 1000, groups: vec![], umask: 0o022 }),
+        ("root", Who::user(0, 0)),
+    ];
+    type Act = fn(&dyn Posix, Fd) -> rustix::io::Result<()>;
+    let acts: [(&str, Act); 6] = [
+        ("write", |fs, fd| fs.pwrite(fd, 10, b"y").map(drop)),
+        ("append", |fs, fd| fs.pwrite(fd, 30_000, b"y").map(drop)),
+        ("truncate", |fs, fd| fs.ftruncate(fd, 15_000)),
+        ("allocate", |fs, fd| fs.fallocate(fd, FallocateFlags::empty(), 0, 40_000)),
+        ("keep size", |fs, fd| fs.fallocate(fd, FallocateFlags::KEEP_SIZE, 0, 50_000)),
+        ("punch", |fs, fd| {
+            fs.fallocate(fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, 4096)
+        }),
+    ];
+    for mode in [0o2766, 0o6666, 0o6777, 0o4666, 0o2676] {
+        for (who, user) in &users {
+            for (what, act) in acts {
+                chmod(fs, "file", mode);
+                fs.as_user(user, &mut |fs| {
+                    let fd = fs.open("file", RW, 0).unwrap();
+                    t.note(&format!("{mode:o} {who} {what}"), act(fs, fd));
+                    t.note("sync", fs.fsync(fd));
+                    fs.close(fd);
+                });
+                t.value("mode", format!("{:o}", fs.stat("file").unwrap().mode));
+            }
+        }
+    }
+    // The owner gives the file to another group of his; root gives it away.
+    let owner_in = Who { uid: 1000, gid: 1000, groups: vec![3000, 3001], umask: 0o022 };
+    for mode in [0o2766, 0o6666, 0o6777] {
+        for (who, user) in [("in both groups", &owner_in), ("root", &users[4].1)] {
+            chmod(fs, "file", mode);
+            fs.as_user(user, &mut |fs| t.note(&format!("{who} chgrps"), fs.chown("file", None, Some(3001))));
+            owner(t, fs, "file");
+            chown(fs, "file", 1000, 3000);
+        }
+        let outside = Who { groups: vec![3001], ..owner_in.clone() };
+        chmod(fs, "file", mode);
+        fs.as_user(&outside, &mut |fs| t.note("from outside", fs.chown("file", None, Some(3001))));
+        owner(t, fs, "file");
+        chown(fs, "file", 1000, 3000);
+    }
+    fs.mknod("fifo", FileType::Fifo, 0o666, (0, 0)).unwrap();
+    chmod(fs, "fifo", 0o6777);
+    t.note("a fifo", fs.chown("fifo", Some(1), Some(1)));
+    owner(t, fs, "fifo");
+}
+
+/// A change of the contents or the owner takes them off, whoever makes it.
+fn capabilities(fs: &dyn Posix, t: &mut Transcript) {
+    const NAME: &str = "security.capability";
+    let value = [&[1, 0, 0, 2, 0, 4, 0, 0][..], &[0; 12]].concat();
+    chmod(fs, ".", 0o777);
+    put(fs, "file", &[1; 20_000]);
+    type Act = fn(&dyn Posix) -> rustix::io::Result<()>;
+    let acts: [(&str, Act); 6] = [
+        ("write", |fs| at_file(fs, &|fs, fd| fs.pwrite(fd, 10, b"y").map(drop))),
+        ("truncate", |fs| at_file(fs, &|fs, fd| fs.ftruncate(fd, 15_000))),
+        ("allocate", |fs| at_file(fs, &|fs, fd| fs.fallocate(fd, FallocateFlags::empty(), 0, 40_000))),
+        ("punch", |fs| {
+            let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            at_file(fs, &|fs, fd| fs.fallocate(fd, punch, 0, 4096))
+        }),
+        ("chgrp", |fs| fs.chown("file", None, Some(1000))),
+        ("chmod", |fs| fs.chmod("file", 0o666)),
+    ];
+    for uid in [1000, 0] {
+        for (what, act) in acts {
+            chown(fs, "file", 1000, 1000);
+            chmod(fs, "file", 0o666);
+            t.note("set", fs.setxattr("file", NAME, &value, ANY));
+            by(fs, uid, uid, |fs| t.note(&format!("{uid} {what}"), act(fs)));
+            t.note("then", fs.getxattr("file", NAME, 100).map(|value| value.len()));
+        }
+    }
+}
+
+/// Something done to an open file.
+fn at_file(
+    fs: &dyn Posix,
+    act: &dyn Fn(&dyn Posix, Fd) -> rustix::io::Result<()>,
+) -> rustix::io::Result<()> {
+    let fd = fs.open("file", RW, 0)?;
+    let done = act(fs, fd);
+    fs.close(fd);
+    done
 }
 
 fn chowns(fs: &dyn Posix, t: &mut Transcript) {

@@ -130,7 +130,12 @@ impl Library {
 
     fn drop_privileges(&self, node: &Inode) -> Result<()> {
         if self.is_root() {
-            return Ok(());
+            // Set-id bits stay; the VFS takes file capabilities off all the same.
+            const CAPABILITY: &[u8] = b"security.capability";
+            return match self.fs().getxattr(node.ino(), CAPABILITY) {
+                Ok(_) => self.fs().removexattr(node.ino(), CAPABILITY).map_err(errno),
+                Err(_) => Ok(()),
+            };
         }
         let outsider = self.is_outsider(&attr(node)?);
         self.fs().kill_privileges(node.ino(), outsider).map_err(errno)

@@ -32,6 +32,7 @@
 //! - W5: the issuing thread is gone before the volume's last write-out (`Stop`, dropped first in `mount::close`).
 
 mod gate;
+pub(crate) mod tune;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
