@@ -75,7 +75,10 @@ pub fn remount(dir: &Path, lists: &[String], sloppy: bool, fake: bool, verbose: 
         }
         Ok(Err(refusal)) => Err(about(&refusal)),
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::PERM.raw_os_error()) => {
-            Err(Failure::usage(format_args!("{}: only root or who mounted it can remount", root.display())))
+            Err(Failure::usage(format_args!(
+                "{}: only root (with CAP_SYS_ADMIN) and the user who mounted it can remount",
+                root.display()
+            )))
         }
         Err(error) => Err(about(&error)),
     };

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use extol_device::MountRequest;
 use extol_testkit::{
-    ExtolMount, Finished, Image, KernelMount, Need, Scratch, as_user, e2fsck, raw_ioctl, raw_ioctl_shared, require,
-    run, tool, unmount, without_capabilities,
+    ExtolMount, Finished, Image, KernelMount, Need, Scratch, as_user, e2fsck, raw_ioctl, raw_ioctl_shared,
+    require, run, tool, unmount, without_capabilities,
 };
 use rustix::fs::{IFlags, OFlags};
 use rustix::mount::{MountFlags, mount_bind, mount_remount};
@@ -137,7 +137,11 @@ fn assert_powerless(dir: &Path, what: &str) {
 fn in_namespace(name: &str, dir: &Path) -> Finished {
     let exe = std::env::current_exe().unwrap();
     let mut command = tool("unshare");
-    command.arg("-Ur").arg(exe).args(["--exact", name, "--ignored", "--nocapture"]).env("EXTOL_TRUST_DIR", dir);
+    command
+        .arg("-Ur")
+        .arg(exe)
+        .args(["--exact", name, "--ignored", "--nocapture"])
+        .env("EXTOL_TRUST_DIR", dir);
     run(&mut command, LIMIT)
 }
 
@@ -342,11 +346,17 @@ fn control_needs_rights_over_the_mount() {
         as_user(1000, 1000, &[], 0o22, || assert_powerless(&bind, "an ordinary user"));
         let done = in_namespace("control_in_namespace", &bind);
         assert!(done.success() && done.output.contains("1 passed"), "{}", done.output);
-        for command in [&["freeze"][..], &["checkpoint", "--zeroout"], &["thaw"], &["remount", "-o", "commit=77"]] {
+        for command in
+            [&["freeze"][..], &["checkpoint", "--zeroout"], &["thaw"], &["remount", "-o", "commit=77"]]
+        {
             let mut bare = tool("setpriv");
             bare.args(["--bounding-set=-all", "--inh-caps=-all"]).arg(bin()).args(command).arg(&bind);
             let done = run(&mut bare, LIMIT);
-            assert!(!done.success() && done.output.trim().lines().count() == 1, "{command:?}: {}", done.output);
+            assert!(
+                !done.success() && done.output.trim().lines().count() == 1,
+                "{command:?}: {}",
+                done.output
+            );
         }
     }));
     unmount(&bind);
@@ -356,7 +366,8 @@ fn control_needs_rights_over_the_mount() {
     std::fs::write(rig.path("alive"), "yes").unwrap();
     let stats = run(Command::new(bin()).args(["stat", "--json"]).arg(rig.mount.path()), LIMIT).output;
     assert!(!stats.contains("commit=77"), "{stats}");
-    for command in [&["checkpoint", "--zeroout"][..], &["freeze"], &["thaw"], &["remount", "-o", "commit=77"]] {
+    for command in [&["checkpoint", "--zeroout"][..], &["freeze"], &["thaw"], &["remount", "-o", "commit=77"]]
+    {
         let done = run(Command::new(bin()).args(command).arg(rig.mount.path()), LIMIT);
         assert!(done.success(), "{command:?}: {}", done.output);
     }
@@ -371,7 +382,9 @@ fn control_needs_rights_over_the_mount() {
 /// The user who has mounted controls the volume, but not from another user namespace.
 #[test]
 fn the_mounter_controls_the_mount() {
-    if !require(&[&NEEDS[..], &[Need::Tool("fusermount3"), Need::Tool("unshare"), Need::Tool("setpriv")]].concat()) {
+    if !require(
+        &[&NEEDS[..], &[Need::Tool("fusermount3"), Need::Tool("unshare"), Need::Tool("setpriv")]].concat(),
+    ) {
         return;
     }
     let scratch = Scratch::new();
@@ -455,7 +468,9 @@ fn reserved_blocks_are_for_who_writes() {
     let ours = ExtolMount::start(bin(), &image.path, &dir, &["allow_other", "nowriteback_cache"]);
     std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o777)).unwrap();
     let (by_user, kept, made, by_root) = fill(&dir);
-    println!("user {by_user} (Linux {their_user}), kept {kept} ({their_kept}), root {by_root} ({their_root})");
+    println!(
+        "user {by_user} (Linux {their_user}), kept {kept} ({their_kept}), root {by_root} ({their_root})"
+    );
     assert!(kept >= 2000, "a quarter of 8192 blocks is root's: {kept} are free");
     assert_eq!(made, 28, "a directory needs a block");
     assert!(by_root >= 2000 << 12, "root has got {by_root} bytes of them");

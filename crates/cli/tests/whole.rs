@@ -96,7 +96,11 @@ fn commands_keep_their_promises() {
     must(&["checkpoint", "--discard", "--dry-run"], &dir);
     as_user(1000, 1000, &[], 0o22, || must(&["sync"], &dir));
     let (code, line) = as_user(1000, 1000, &[], 0o22, || extol(&["freeze"], &dir));
-    assert!(code == Some(1) && line.ends_with("only root (with CAP_SYS_ADMIN) and the user who mounted it may do this"), "{line}");
+    assert!(
+        code == Some(1)
+            && line.ends_with("only root (with CAP_SYS_ADMIN) and the user who mounted it may do this"),
+        "{line}"
+    );
     assert_eq!(extol(&["checkpoint", "--discard", "--zeroout"], &dir).0, Some(1));
     let (code, line) = extol(&["sync"], scratch.path());
     assert!(code == Some(32) && line.ends_with("is not on a volume that extol has mounted"), "{line}");

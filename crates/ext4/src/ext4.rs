@@ -7,9 +7,9 @@ use std::sync::{Arc, OnceLock};
 
 use extol_device::{Direct, FileDevice, IoPriority, OpenOptions, SharedDevice};
 use extol_vfs::{
-    Aside, Attr, Author, CheckpointFlags, Creds, DirEntry, Done, Fallocate, FileExtent, FileId, FileSystem, FsError,
-    Identity, NewNode, ReadDone, ReadJob, ReadPlan, Reader, RemountError, RenameFlags, Result, Seek, SetAttr, Shutdown,
-    StatFs, Tune, XattrSet,
+    Aside, Attr, Author, CheckpointFlags, Creds, DirEntry, Done, Fallocate, FileExtent, FileId, FileSystem,
+    FsError, Identity, NewNode, ReadDone, ReadJob, ReadPlan, Reader, RemountError, RenameFlags, Result, Seek,
+    SetAttr, Shutdown, StatFs, Tunables, Tune, XattrSet,
 };
 use parking_lot::Mutex;
 
@@ -537,6 +537,10 @@ impl FileSystem for Ext4 {
 
     fn identity(&self) -> Result<Identity> {
         Ok(whole::tune::identity(&self.fs))
+    }
+
+    fn tunables(&self) -> Result<Tunables> {
+        Ok(whole::tune::tunables(&self.fs))
     }
 
     fn tune(&self, change: &Tune) -> Result<()> {

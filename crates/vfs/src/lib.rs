@@ -332,7 +332,12 @@ pub trait FileSystem: Send + Sync {
         Err(FsError::NotSupported("this file system has no label"))
     }
 
-    /// Changes the label of the volume, durably.
+    /// What [`tune`](Self::tune) can change.
+    fn tunables(&self) -> Result<Tunables> {
+        Err(FsError::NotSupported("this file system has nothing to tune"))
+    }
+
+    /// Changes label or tunables of the volume, durably.
     fn tune(&self, change: &Tune) -> Result<()> {
         let _ = change;
         Err(FsError::NotSupported("this file system has nothing to tune"))

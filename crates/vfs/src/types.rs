@@ -301,6 +301,102 @@ pub struct Identity {
 pub struct Tune {
     /// The label, at most 16 bytes.
     pub label: Option<Vec<u8>>,
+    /// Which of [`values`](Self::values) are set.
+    pub fields: TuneFields,
+    /// What they become.
+    pub values: Tunables,
+}
+
+bitflags::bitflags! {
+    /// Which fields `EXT4_IOC_SET_TUNE_SB_PARAM` sets.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct TuneFields: u32 {
+        /// [`Tunables::errors`].
+        const ERRORS = 0x1;
+        /// [`Tunables::mounts`].
+        const MOUNTS = 0x2;
+        /// [`Tunables::most_mounts`].
+        const MOST_MOUNTS = 0x4;
+        /// [`Tunables::check_interval`].
+        const CHECK_INTERVAL = 0x8;
+        /// [`Tunables::last_check`].
+        const LAST_CHECK = 0x10;
+        /// [`Tunables::reserved_blocks`].
+        const RESERVED_BLOCKS = 0x20;
+        /// [`Tunables::reserved_uid`].
+        const RESERVED_UID = 0x40;
+        /// [`Tunables::reserved_gid`].
+        const RESERVED_GID = 0x80;
+        /// [`Tunables::default_options`].
+        const DEFAULT_OPTIONS = 0x100;
+        /// [`Tunables::hash`].
+        const HASH = 0x200;
+        /// [`Tunables::raid_stride`].
+        const RAID_STRIDE = 0x400;
+        /// [`Tunables::raid_stripe_width`].
+        const RAID_STRIPE_WIDTH = 0x800;
+        /// [`Tunables::mount_options`].
+        const MOUNT_OPTIONS = 0x1000;
+        /// The volume is to be checked before the next mount.
+        const FORCE_CHECK = 0x8000;
+    }
+}
+
+/// Numbers of the superblock that tune2fs(8) changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tunables {
+    /// What to do about errors: 1 continue, 2 remount read-only, 3 panic.
+    pub errors: u16,
+    /// Mounts since the last check.
+    pub mounts: u16,
+    /// Mounts after which to check.
+    pub most_mounts: u16,
+    /// Seconds between checks.
+    pub check_interval: u32,
+    /// When it was last checked, seconds since 1970.
+    pub last_check: u64,
+    /// Blocks kept for root.
+    pub reserved_blocks: u64,
+    /// Blocks of the volume. (Not to be set.)
+    pub blocks: u64,
+    /// User that may use reserved blocks.
+    pub reserved_uid: u32,
+    /// Group that may.
+    pub reserved_gid: u32,
+    /// Default mount options, as bits.
+    pub default_options: u32,
+    /// Hash of new directories.
+    pub hash: u8,
+    /// Blocks that are written to one disk of a RAID.
+    pub raid_stride: u16,
+    /// Blocks of a full stripe.
+    pub raid_stripe_width: u32,
+    /// Default mount options, as text that ends with a zero.
+    pub mount_options: [u8; 64],
+    /// Features: compatible, incompatible, read-only compatible. (Not to be set.)
+    pub features: [u32; 3],
+}
+
+impl Default for Tunables {
+    fn default() -> Self {
+        Self {
+            errors: 0,
+            mounts: 0,
+            most_mounts: 0,
+            check_interval: 0,
+            last_check: 0,
+            reserved_blocks: 0,
+            blocks: 0,
+            reserved_uid: 0,
+            reserved_gid: 0,
+            default_options: 0,
+            hash: 0,
+            raid_stride: 0,
+            raid_stripe_width: 0,
+            mount_options: [0; 64],
+            features: [0; 3],
+        }
+    }
 }
 
 bitflags::bitflags! {

@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use extol_vfs::{
-    Attr, Author, Creds, DirEntry, Fallocate, FileExtent, FileId, FileKind, FileSystem, FsError, NewNode, Rdev,
-    RenameFlags, Result, Seek, SetAttr, SetTime, StatFs, Timestamp, XattrSet,
+    Attr, Author, Creds, DirEntry, Fallocate, FileExtent, FileId, FileKind, FileSystem, FsError, NewNode,
+    Rdev, RenameFlags, Result, Seek, SetAttr, SetTime, StatFs, Timestamp, XattrSet,
 };
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;

@@ -32,7 +32,7 @@ pub struct SyncArgs {
     long_about = "Bring everything home and empty the journal's log.\n\n\
         Makes everything durable as `extol sync` does, writes all that is in the log to its place, and marks the log empty. \
         With --discard or --zeroout the blocks of the log are erased, so that nothing can be read from them any more.\n\n\
-        For root and the owner of the mount. Programs can use the ioctl EXT4_IOC_CHECKPOINT, as on a kernel mount."
+        For root (with CAP_SYS_ADMIN) and the user who mounted it. Programs can use the ioctl EXT4_IOC_CHECKPOINT, as on a kernel mount."
 )]
 pub struct CheckpointArgs {
     /// Tell the device that the log's blocks hold nothing.
@@ -59,7 +59,7 @@ pub struct CheckpointArgs {
         Everything is written, the log is emptied and the volume marked clean; from then on nothing is written to the device, \
         so a copy or snapshot of it needs no recovery. Reading works; programs that change something wait. An unmount ends \
         the freeze.\n\n\
-        For root and the owner of the mount. fsfreeze(8) cannot do this: the kernel does not pass it on."
+        For root (with CAP_SYS_ADMIN) and the user who mounted it. fsfreeze(8) cannot do this: the kernel does not pass it on."
 )]
 pub struct FreezeArgs {
     /// A directory on a mounted volume.
@@ -70,7 +70,7 @@ pub struct FreezeArgs {
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!("extol thaw /mnt"),
-    long_about = "End a freeze: whatever waited goes on.\n\nFor root and the owner of the mount."
+    long_about = "End a freeze: whatever waited goes on.\n\nFor root (with CAP_SYS_ADMIN) and the user who mounted it."
 )]
 pub struct ThawArgs {
     /// A directory on the frozen volume.

@@ -247,9 +247,7 @@ fn set_id_by_others(fs: &dyn Posix, t: &mut Transcript) {
         ("truncate", |fs, fd| fs.ftruncate(fd, 15_000)),
         ("allocate", |fs, fd| fs.fallocate(fd, FallocateFlags::empty(), 0, 40_000)),
         ("keep size", |fs, fd| fs.fallocate(fd, FallocateFlags::KEEP_SIZE, 0, 50_000)),
-        ("punch", |fs, fd| {
-            fs.fallocate(fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, 4096)
-        }),
+        ("punch", |fs, fd| fs.fallocate(fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, 4096)),
     ];
     for mode in [0o2766, 0o6666, 0o6777, 0o4666, 0o2676] {
         for (who, user) in &users {
@@ -316,10 +314,7 @@ fn capabilities(fs: &dyn Posix, t: &mut Transcript) {
 }
 
 /// Something done to an open file.
-fn at_file(
-    fs: &dyn Posix,
-    act: &dyn Fn(&dyn Posix, Fd) -> rustix::io::Result<()>,
-) -> rustix::io::Result<()> {
+fn at_file(fs: &dyn Posix, act: &dyn Fn(&dyn Posix, Fd) -> rustix::io::Result<()>) -> rustix::io::Result<()> {
     let fd = fs.open("file", RW, 0)?;
     let done = act(fs, fd);
     fs.close(fd);

@@ -259,6 +259,11 @@ impl Allocator {
         self.shared.take_behind(window, goal, front, want)
     }
 
+    /// So many blocks are kept for root from now on.
+    pub fn keep_for_root(&self, blocks: u64) {
+        self.shared.space.keep_for_root(blocks);
+    }
+
     /// Gives back what a window holds (the last close of a file, truncate, eviction). Dropping the window
     /// does too.
     pub fn release(&self, window: &mut Window) {

@@ -14,6 +14,8 @@
 //! when the last block is promised. One small lock holds all of it: the numbers belong together, and nobody
 //! holds the lock for longer than a few instructions.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use extol_vfs::{FsError, Result};
 use parking_lot::Mutex;
 
@@ -32,7 +34,7 @@ struct Numbers {
 #[derive(Debug)]
 pub(super) struct Space {
     numbers: Mutex<Numbers>,
-    root_blocks: u64,
+    root_blocks: AtomicU64,
 }
 
 /// The counters at one moment.
@@ -57,7 +59,16 @@ pub(crate) struct Counters {
 impl Space {
     pub fn new(free: u64, free_inodes: u64, root_blocks: u64) -> Self {
         let numbers = Numbers { free, free_inodes, ..Numbers::default() };
-        Self { numbers: Mutex::new(numbers), root_blocks }
+        Self { numbers: Mutex::new(numbers), root_blocks: AtomicU64::new(root_blocks) }
+    }
+
+    fn root_blocks(&self) -> u64 {
+        self.root_blocks.load(Ordering::Relaxed)
+    }
+
+    /// So many blocks are kept for root from now on.
+    pub fn keep_for_root(&self, blocks: u64) {
+        self.root_blocks.store(blocks, Ordering::Relaxed);
     }
 
     pub fn counters(&self) -> Counters {
@@ -66,7 +77,7 @@ impl Space {
         Counters {
             free_on_disk: n.free,
             free,
-            available: free.saturating_sub(self.root_blocks),
+            available: free.saturating_sub(self.root_blocks()),
             reserved: n.reserved,
             pending: n.pending,
             lost: n.lost,
@@ -75,7 +86,7 @@ impl Space {
     }
 
     pub fn reserve(&self, blocks: u64, root_ok: bool) -> Result<()> {
-        let kept = if root_ok { 0 } else { self.root_blocks };
+        let kept = if root_ok { 0 } else { self.root_blocks() };
         let mut n = self.numbers.lock();
         let spoken_for = n.lost.saturating_add(n.reserved).saturating_add(kept);
         if blocks > n.free.saturating_sub(spoken_for) {

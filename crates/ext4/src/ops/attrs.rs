@@ -103,8 +103,8 @@ fn check_wanted(fs: &Fs, st: &InodeState, wanted: u32, project: Option<u32>) -> 
             return Err(FsError::NotPermitted);
         }
     }
-    let hindrance = InodeFlags::NOT_WITH_DAX
-        & !if st.is_dir() { InodeFlags::INLINE_DATA } else { InodeFlags::empty() };
+    let hindrance =
+        InodeFlags::NOT_WITH_DAX & !if st.is_dir() { InodeFlags::INLINE_DATA } else { InodeFlags::empty() };
     let had_dax = old.contains(InodeFlags::DAX);
     if (wanted.contains(InodeFlags::DAX) && old.intersects(hindrance))
         || (had_dax && wanted.intersects(hindrance))
@@ -121,10 +121,11 @@ fn check_layout(fs: &Fs, st: &InodeState, old: InodeFlags, wanted: InodeFlags) -
     if changed.contains(InodeFlags::CASEFOLD) {
         return Err(FsError::NotSupported("case folding"));
     }
-    if changed.contains(InodeFlags::EXTENTS) && wanted.contains(InodeFlags::EXTENTS) {
-        if !fs.vol.geo.incompat.contains(Incompat::EXTENTS) {
-            return Err(FsError::Invalid("extents need their feature"));
-        }
+    if changed.contains(InodeFlags::EXTENTS)
+        && wanted.contains(InodeFlags::EXTENTS)
+        && !fs.vol.geo.incompat.contains(Incompat::EXTENTS)
+    {
+        return Err(FsError::Invalid("extents need their feature"));
     }
     let raw = &st.node.raw;
     let holds_nothing = st.is_regular()

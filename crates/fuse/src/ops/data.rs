@@ -87,8 +87,7 @@ impl Context<'_> {
         let size = args.u32()? as usize;
         let flags = args.u32()?;
         args.skip(16)?;
-        let author =
-            if flags & WRITE_CACHE != 0 { Author::Cache } else { Author::Process(creds(request)) };
+        let author = if flags & WRITE_CACHE != 0 { Author::Cache } else { Author::Process(creds(request)) };
         if flags & WRITE_KILL_SUIDGID != 0 || self.agreed.has(cap::HANDLE_KILLPRIV) {
             match self.kill_privileges(request) {
                 // What is written back was accepted before the file became immutable.

@@ -11,6 +11,7 @@
 //! | `_IOR('v', 1, long or u32)` | FS_IOC_GETVERSION | | |
 //! | `_IOR('X', 31, fsxattr)` | FS_IOC_FSGETXATTR | | |
 //! | `_IOR(0x94, 49, [u8; 256])` | FS_IOC_GETFSLABEL | | |
+//! | `_IOR('f', 45, ext4_tune_sb_params)` | EXT4_IOC_GET_TUNE_SB_PARAM | | |
 //! | `_IOW('f', 2, long)` | FS_IOC_SETFLAGS | inode flags | kernel: see below |
 //! | `_IOW('X', 32, fsxattr)` | FS_IOC_FSSETXATTR | inode flags, project | kernel: see below |
 //! | `_IOW('f', 2, u32)` | FS_IOC32_SETFLAGS | inode flags | kernel, if that has 32 bits; else refused |
@@ -19,6 +20,7 @@
 //! | `_IO(0xE4, 1)`, `_IO(0xE4, 2)` | freeze, thaw | all | here: rights over the mount |
 //! | `_IOW(0xE4, 3, u32)` | shutdown, with the modes of EXT4_IOC_SHUTDOWN | all | here: rights over the mount |
 //! | `_IOW(0x94, 50, [u8; 256])` | FS_IOC_SETFSLABEL | label | here: CAP_SYS_ADMIN |
+//! | `_IOW('f', 46, ext4_tune_sb_params)` | EXT4_IOC_SET_TUNE_SB_PARAM | superblock | here: CAP_SYS_ADMIN |
 //! | all others | | | refused: ENOTTY |
 //!
 //! *What the kernel has checked.* A `chattr` comes as FS_IOC_SETFLAGS or FS_IOC_FSSETXATTR to the VFS, which asks for the owner or
@@ -33,7 +35,7 @@
 //! structure whose UUID stands behind its end, and FUSE carries that many bytes: no UUID. FS_IOC_GETFSUUID and FS_IOC_GETFSSYSFSPATH
 //! are answered by the kernel from its own superblock of the mount, where FUSE puts neither.
 
-use extol_vfs::{CheckpointFlags, Identity, SetAttr, Shutdown, Tune};
+use extol_vfs::{CheckpointFlags, Identity, SetAttr, Shutdown, Tunables, Tune, TuneFields};
 
 use super::Context;
 use crate::abi::{IOCTL_32BIT, IOCTL_COMPAT, IOCTL_UNRESTRICTED};
@@ -54,6 +56,10 @@ const GETFLAGS_32: u32 = number(READ, 4, b'f', 1);
 const SETFLAGS_32: u32 = number(WRITE, 4, b'f', 2);
 const GETFSLABEL: u32 = number(READ, 256, 0x94, 49);
 const SETFSLABEL: u32 = number(WRITE, 256, 0x94, 50);
+const GET_TUNE: u32 = number(READ, TUNE_SIZE, b'f', 45);
+const SET_TUNE: u32 = number(WRITE, TUNE_SIZE, b'f', 46);
+/// Bytes of `struct ext4_tune_sb_params`.
+const TUNE_SIZE: u32 = 232;
 const GETVERSION: u32 = number(READ, 8, b'v', 1);
 const GETVERSION_32: u32 = number(READ, 4, b'v', 1);
 const FSGETXATTR: u32 = number(READ, 28, b'X', 31);
@@ -127,7 +133,7 @@ impl<'r> Call<'_, 'r> {
 type Work = fn(&Context<'_>, &Call<'_, '_>, &mut Reply) -> Result<()>;
 
 /// All ioctls that are answered, and who checks each. What is not here is refused.
-const TABLE: [(u32, Check, Work); 16] = [
+const TABLE: [(u32, Check, Work); 18] = [
     (GETFLAGS, Check::Reads, get_flags),
     (GETFLAGS_32, Check::Reads, get_flags),
     (SETFLAGS, Check::Kernel { bytes: 4, else_answer: libc::EOPNOTSUPP }, set_flags),
@@ -138,6 +144,8 @@ const TABLE: [(u32, Check, Work); 16] = [
     (FSSETXATTR, Check::Kernel { bytes: 28, else_answer: libc::EOPNOTSUPP }, set_xflags),
     (GETFSLABEL, Check::Reads, get_label),
     (SETFSLABEL, Check::Admin, set_label),
+    (GET_TUNE, Check::Reads, get_tune),
+    (SET_TUNE, Check::Admin, set_tune),
     (FITRIM, Check::Mount, fitrim),
     (CHECKPOINT, Check::Mount, checkpoint),
     (FREEZE, Check::Mount, freeze),
@@ -237,6 +245,55 @@ fn set_label(context: &Context<'_>, call: &Call<'_, '_>, _: &mut Reply) -> Resul
     Ok(context.fs.tune(&Tune { label: Some(label.to_vec()), ..Tune::default() })?)
 }
 
+/// `struct ext4_tune_sb_params`: fields that Extol does not set are zero.
+fn get_tune(context: &Context<'_>, _: &Call<'_, '_>, reply: &mut Reply) -> Result<()> {
+    let it = context.fs.tunables()?;
+    reply.u32(TuneFields::all().bits()).u32(it.check_interval);
+    reply.u16(it.errors).u16(it.mounts).u16(it.most_mounts).u16(it.raid_stride);
+    reply.u64(it.last_check).u64(it.reserved_blocks).u64(it.blocks);
+    reply.u32(it.default_options).u32(it.reserved_uid).u32(it.reserved_gid).u32(it.raid_stripe_width);
+    reply.zeros(4).bytes(&[it.hash, 0, 0, 0]);
+    it.features.iter().for_each(|features| {
+        reply.u32(*features);
+    });
+    reply.zeros(6 * 4).bytes(&it.mount_options).zeros(68);
+    Ok(())
+}
+
+fn set_tune(context: &Context<'_>, call: &Call<'_, '_>, _: &mut Reply) -> Result<()> {
+    let mut input = call.input();
+    let fields = TuneFields::from_bits(input.u32()?).ok_or(Errno(libc::EOPNOTSUPP))?;
+    let check_interval = input.u32()?;
+    let (errors, mounts) = (input.u16()?, input.u16()?);
+    let (most_mounts, raid_stride) = (input.u16()?, input.u16()?);
+    let (last_check, reserved_blocks) = (input.u64()?, input.u64()?);
+    input.skip(8)?;
+    let (default_options, reserved_uid) = (input.u32()?, input.u32()?);
+    let (reserved_gid, raid_stripe_width) = (input.u32()?, input.u32()?);
+    input.skip(4)?;
+    let hash = input.bytes(4)?[0];
+    input.skip(9 * 4)?;
+    let mut mount_options = [0; 64];
+    mount_options.copy_from_slice(input.bytes(64)?);
+    let values = Tunables {
+        errors,
+        mounts,
+        most_mounts,
+        check_interval,
+        last_check,
+        reserved_blocks,
+        reserved_uid,
+        reserved_gid,
+        default_options,
+        hash,
+        raid_stride,
+        raid_stripe_width,
+        mount_options,
+        ..Tunables::default()
+    };
+    Ok(context.fs.tune(&Tune { fields, values, label: None })?)
+}
+
 fn fitrim(context: &Context<'_>, call: &Call<'_, '_>, reply: &mut Reply) -> Result<()> {
     let mut input = call.input();
     let (start, len, min_len) = (input.u64()?, input.u64()?, input.u64()?);
@@ -307,7 +364,7 @@ mod tests {
     /// Every number that changes something is checked by the kernel, in a request that no process can make, or by us.
     #[test]
     fn what_changes_something_is_checked() {
-        let reads = [GETFLAGS, GETFLAGS_32, GETVERSION, GETVERSION_32, FSGETXATTR, GETFSLABEL];
+        let reads = [GETFLAGS, GETFLAGS_32, GETVERSION, GETVERSION_32, FSGETXATTR, GETFSLABEL, GET_TUNE];
         for (number, check, _) in TABLE {
             assert_eq!(check == Check::Reads, reads.contains(&number), "{number:#x}");
             assert_eq!(TABLE.iter().filter(|row| row.0 == number).count(), 1, "{number:#x}");

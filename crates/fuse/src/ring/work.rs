@@ -150,7 +150,10 @@ impl<'a> Clerk<'a> {
                     (entry, 0)
                 }
                 Letter::Done { memory, body } => {
-                    let entry = self.ring.give_back(memory).map_err(|_| io::Error::other("an entry of another ring"))?;
+                    let entry = self
+                        .ring
+                        .give_back(memory)
+                        .map_err(|_| io::Error::other("an entry of another ring"))?;
                     (entry, body)
                 }
             };
