@@ -379,6 +379,28 @@ fn control_needs_rights_over_the_mount() {
     rig.end();
 }
 
+/// Names of `trusted.` attributes are for CAP_SYS_ADMIN, as on Linux.
+#[test]
+fn trusted_names_are_not_told() {
+    if !require(&NEEDS) {
+        return;
+    }
+    let rig = rig(&[]);
+    let path = rig.path("file");
+    file_of(&path, 1000, b"x");
+    rustix::fs::setxattr(&path, "trusted.secret", b"1", rustix::fs::XattrFlags::empty()).unwrap();
+    rustix::fs::setxattr(&path, "user.open", b"1", rustix::fs::XattrFlags::empty()).unwrap();
+    let names = || {
+        let mut list = [0; 100];
+        let len = rustix::fs::listxattr(&path, &mut list[..]).unwrap();
+        String::from_utf8_lossy(&list[..len]).replace('\0', " ")
+    };
+    assert_eq!(names(), "trusted.secret user.open ");
+    assert_eq!(without_capabilities(names), "user.open ");
+    assert_eq!(as_user(1000, 1000, &[], 0o22, names), "user.open ");
+    rig.end();
+}
+
 /// The user who has mounted controls the volume, but not from another user namespace.
 #[test]
 fn the_mounter_controls_the_mount() {

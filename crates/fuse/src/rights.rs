@@ -15,7 +15,8 @@
 //! with the request in user and group: a kernel service that acts for somebody else (overlayfs, nfsd, an io_uring
 //! with registered credentials) has ids of its own there, and is refused.
 //!
-//! *Odd cases.* The id is 0 if the thread is in a pid namespace that the mount cannot see. `/proc` may be hidden, or show another
+//! *Odd cases.* On a mount that lets bind mounts map owners, the kernel tells user and group only where something is created
+//! ([`NOT_TOLD`]); then `/proc` alone says who it is. The id is 0 if the thread is in a pid namespace that the mount cannot see. `/proc` may be hidden, or show another
 //! pid namespace than that of the daemon; a daemon that runs as an ordinary user, or in a sandbox, may not look at the
 //! namespace of others. All this is *not known*, and what is not known is refused. There is another way for holders of
 //! CAP_SYS_ADMIN, on which the kernel itself checks the capability: [`control`](crate::control).
@@ -39,6 +40,9 @@ pub(crate) mod capability {
     /// `chattr +j`.
     pub(crate) const SYS_RESOURCE: u32 = 24;
 }
+
+/// User and group of a request whose maker the kernel does not tell.
+pub(crate) const NOT_TOLD: u32 = u32::MAX;
 
 /// Which user namespace: device and inode number of its file.
 type Namespace = (u64, u64);
@@ -71,14 +75,14 @@ impl Owner {
             return Ok(());
         }
         let caller = Caller::of(self, request).ok_or(Errno(libc::EPERM))?;
-        if caller.has(capability::SYS_ADMIN) || self.is_mine(request.uid, &caller) {
+        if caller.has(capability::SYS_ADMIN) || self.is_mine(&caller) {
             return Ok(());
         }
         Err(Errno(libc::EPERM))
     }
 
-    fn is_mine(self, uid: u32, caller: &Caller) -> bool {
-        uid == self.uid && uid != 0 && caller.place == Place::Here
+    fn is_mine(self, caller: &Caller) -> bool {
+        caller.uid == self.uid && caller.uid != 0 && caller.place == Place::Here
     }
 
     /// Err unless the process behind the request has the capability in the user namespace of the mount.
@@ -133,24 +137,34 @@ impl Caller {
         };
         // Ids are real, effective, saved, and those for files; a thread of the kernel has no memory of its own.
         let for_files = |name: &str| field(name)?.split_whitespace().nth(3)?.parse::<u32>().ok();
-        let agrees = for_files("Uid") == Some(uid) && for_files("Gid") == Some(gid);
-        if !agrees || field("VmSize").is_none() {
+        let (its_uid, its_gid) = (for_files("Uid")?, for_files("Gid")?);
+        let agrees = |told, is| told == is || told == NOT_TOLD;
+        if !agrees(uid, its_uid) || !agrees(gid, its_gid) || field("VmSize").is_none() {
             return None;
         }
         let effective = u64::from_str_radix(field("CapEff")?, 16).ok()?;
         let groups = field("Groups")?.split_whitespace().map_while(|group| group.parse().ok()).collect();
-        Some(Self { uid, effective, groups, place: Place::Unknown })
+        Some(Self { uid: its_uid, effective, groups, place: Place::Unknown })
     }
 
     fn has(&self, capability: u32) -> bool {
         self.place == Place::Here && self.effective & (1 << capability) != 0
     }
 
-    /// True if set-id bits stay as they are when it changes a file. (Root whose namespace is not to be seen is
-    /// believed: it owns what it could gain.)
-    pub(crate) fn keeps_set_id(&self) -> bool {
+    /// True if it has a capability by which it gains nothing over the volume: root whose namespace is not to be seen is believed.
+    fn is_believed(&self, capability: u32) -> bool {
         let known = self.place == Place::Here || (self.place == Place::Unknown && self.uid == 0);
-        known && self.effective & (1 << capability::FSETID) != 0
+        known && self.effective & (1 << capability) != 0
+    }
+
+    /// True if set-id bits stay as they are when it changes a file.
+    pub(crate) fn keeps_set_id(&self) -> bool {
+        self.is_believed(capability::FSETID)
+    }
+
+    /// True if it may know the names of `trusted.` attributes, whose values the kernel keeps from all others.
+    pub(crate) fn sees_trusted(&self) -> bool {
+        self.is_believed(capability::SYS_ADMIN)
     }
 
     /// True if one of its further groups is this one.
@@ -194,6 +208,7 @@ mod tests {
         assert!(Caller::parse(STATUS, 0, 8).is_none() && Caller::parse(STATUS, 4, 0).is_none());
         let kernel = STATUS.replace("VmSize:\t 100 kB\n", "");
         assert!(Caller::parse(&kernel, 4, 8).is_none());
+        assert_eq!(Caller::parse(STATUS, NOT_TOLD, NOT_TOLD).unwrap().uid, 4);
         assert!(Caller::parse("", 0, 0).is_none() && Caller::parse("Uid:\nGid:\nVmSize:\n", 0, 0).is_none());
     }
 

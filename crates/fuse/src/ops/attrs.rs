@@ -12,7 +12,7 @@ use super::data::{APPEND, IMMUTABLE};
 use super::{Context, VALID, put_attr, timestamp, type_bits};
 use crate::abi::{cap, fattr};
 use crate::errno::{Errno, Result};
-use crate::rights::Caller;
+use crate::rights::{Caller, NOT_TOLD};
 use crate::wire::{Reply, Request};
 
 /// What a SETATTR can set.
@@ -136,7 +136,9 @@ impl Context<'_> {
             return false;
         }
         let caller = Caller::of(self.owner, request);
-        !caller.is_some_and(|caller| caller.is_in(group) || (may_keep && caller.keeps_set_id()))
+        // Where bind mounts map owners, a group of the caller is not the file's of the same number.
+        let same = request.gid != NOT_TOLD;
+        !caller.is_some_and(|caller| (same && caller.is_in(group)) || (may_keep && caller.keeps_set_id()))
     }
 
     pub(super) fn statfs(&self, reply: &mut Reply) -> Result<()> {

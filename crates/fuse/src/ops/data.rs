@@ -26,6 +26,7 @@ use super::names::put_open;
 use super::{Context, Kernel, Outcome, creds};
 use crate::abi::{FSYNC_FDATASYNC, ROOT_NODE, WRITE_CACHE, WRITE_KILL_SUIDGID, cap, fopen, op};
 use crate::errno::{Errno, Result};
+use crate::rights::NOT_TOLD;
 use crate::wire::{Reply, Request};
 
 /// `chattr` flags that decide what may be opened for writing.
@@ -87,7 +88,7 @@ impl Context<'_> {
         let size = args.u32()? as usize;
         let flags = args.u32()?;
         args.skip(16)?;
-        let author = if flags & WRITE_CACHE != 0 { Author::Cache } else { Author::Process(creds(request)) };
+        let author = if flags & WRITE_CACHE != 0 { Author::Cache } else { author(request) };
         if flags & WRITE_KILL_SUIDGID != 0 || self.agreed.has(cap::HANDLE_KILLPRIV) {
             match self.kill_privileges(request) {
                 // What is written back was accepted before the file became immutable.
@@ -166,7 +167,7 @@ impl Context<'_> {
         if self.agreed.caps & (cap::HANDLE_KILLPRIV | cap::HANDLE_KILLPRIV_V2) != 0 {
             self.kill_privileges_unless_kept(request)?;
         }
-        Ok(self.fs.fallocate_as(ino, mode, offset, len, Author::Process(creds(request)))?)
+        Ok(self.fs.fallocate_as(ino, mode, offset, len, author(request))?)
     }
 
     pub(super) fn lseek(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
@@ -217,6 +218,11 @@ impl Context<'_> {
         });
         Ok(())
     }
+}
+
+/// On whose behalf a request changes a file.
+fn author(request: &Request<'_>) -> Author {
+    if request.uid == NOT_TOLD { Author::Owner } else { Author::Process(creds(request)) }
 }
 
 /// The threads of the mount that do what takes long.

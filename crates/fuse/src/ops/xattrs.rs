@@ -6,6 +6,7 @@ use extol_vfs::XattrSet;
 use super::Context;
 use crate::abi::{ROOT_NODE, SETXATTR_ACL_KILL_SGID, cap};
 use crate::errno::{Errno, Result};
+use crate::rights::Caller;
 use crate::wire::{Reply, Request};
 use crate::{DAEMON_XATTR, STATS_XATTR, control};
 
@@ -73,9 +74,10 @@ impl Context<'_> {
         let ino = self.ino(request.nodeid)?;
         let size = request.args().u32()?;
         let mut list = Vec::new();
+        let mut sees = None;
         for name in self.fs.listxattr(ino)? {
-            // Nobody else may even know of these.
-            if request.uid != 0 && name.starts_with(b"trusted.") {
+            // Only who has CAP_SYS_ADMIN may even know of these.
+            if name.starts_with(b"trusted.") && !*sees.get_or_insert_with(|| self.sees_trusted(request)) {
                 continue;
             }
             list.extend_from_slice(&name);
@@ -90,6 +92,11 @@ impl Context<'_> {
             return Err(Errno(libc::EPERM));
         }
         Ok(self.fs.removexattr(self.ino(request.nodeid)?, name)?)
+    }
+
+    fn sees_trusted(&self, request: &Request<'_>) -> bool {
+        let caller = Caller::of(self.owner, request);
+        caller.map_or(request.uid == 0, |caller| caller.sees_trusted())
     }
 
     fn virtual_value(&self, name: &[u8]) -> Vec<u8> {

@@ -5,6 +5,9 @@ use extol_vfs::{Fallocate, FileSystem, NewNode, Rdev, RenameFlags, SetAttr, SetT
 
 use super::{BLOCK, Rig};
 
+/// The flag that files keep while they have blocks.
+const EXTENTS: u32 = 0x8_0000;
+
 #[test]
 fn a_new_file_is_one_small_commit() {
     let rig = Rig::new();
@@ -108,7 +111,7 @@ fn journal_flag() {
     let rig = Rig::new();
     let a = rig.file("a");
     rig.commit();
-    let flags = |flags| SetAttr { flags: Some(flags), ..SetAttr::default() };
+    let flags = |flags| SetAttr { flags: Some(EXTENTS | flags), ..SetAttr::default() };
     rig.fs.setattr(a, &flags(0x4000)).unwrap();
     rig.refused(a, Reason::JournalFlag);
     let perm = SetAttr { perm: Some(0o600), ..SetAttr::default() };
@@ -179,7 +182,8 @@ fn attributes() {
     let a = rig.file("a");
     let sub = rig.dir("sub");
     rig.commit();
-    let perm = SetAttr { perm: Some(0o700), uid: Some(5), flags: Some(0x40), ..SetAttr::default() };
+    let flags = Some(EXTENTS | 0x40);
+    let perm = SetAttr { perm: Some(0o700), uid: Some(5), flags, ..SetAttr::default() };
     rig.fs.setattr(a, &perm).unwrap();
     assert_eq!(rig.records(a), "INODE");
     rig.fs.setattr(sub, &perm).unwrap();
