@@ -1,7 +1,9 @@
-//! What a process gets from a mount that the kernel would not have given it: inode flags, append-only files, control of the volume.
+//! What a process gets from a mount that the kernel would not have given it: inode flags,
+//! append-only files, control of the volume.
 //!
-//! The attackers are those that the kernel lets reach the daemon: ordinary users, root behind a read-only bind mount, root
-//! without capabilities, root of another user namespace (a process of its own: this test binary again, see [`in_namespace`]).
+//! The attackers are those that the kernel lets reach the daemon: ordinary users, root behind a
+//! read-only bind mount, root without capabilities, root of another user namespace (a process of
+//! its own: this test binary again, see [`in_namespace`]).
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt};
@@ -133,7 +135,8 @@ fn assert_powerless(dir: &Path, what: &str) {
     }
 }
 
-/// Runs the test `name` of this binary as root of a user namespace of its own, with a directory to work on.
+/// Runs the test `name` of this binary as root of a user namespace of its own, with a directory to
+/// work on.
 fn in_namespace(name: &str, dir: &Path) -> Finished {
     let exe = std::env::current_exe().unwrap();
     let mut command = tool("unshare");
@@ -166,7 +169,8 @@ fn control_in_namespace() {
     assert_powerless(&dir, "root of another user namespace");
 }
 
-/// FS_IOC32_SETFLAGS of a process reaches the daemon unchecked, from each process that can open a file for reading.
+/// FS_IOC32_SETFLAGS of a process reaches the daemon unchecked, from each process that can open a
+/// file for reading.
 #[test]
 fn flags_need_what_the_kernel_checks() {
     if !require(&[&NEEDS[..], &[Need::Tool("unshare")]].concat()) {
@@ -214,8 +218,9 @@ fn flags_need_what_the_kernel_checks() {
     rig.end();
 }
 
-/// Some kernels pass on what a process said if the answer to their own request is EOPNOTSUPP, read from its memory again. An owner
-/// who may not set `i` has a flag that is not supported there first.
+/// Some kernels pass on what a process said if the answer to their own request is EOPNOTSUPP, read
+/// from its memory again. An owner who may not set `i` has a flag that is not supported there
+/// first.
 #[test]
 fn flags_that_change_under_the_kernel_are_refused() {
     if !require(&NEEDS) {
@@ -248,8 +253,8 @@ fn flags_that_change_under_the_kernel_are_refused() {
     rig.end();
 }
 
-/// Data that the kernel's cache accepted before a file got a flag is written; what comes later is refused where the kernel
-/// asks.
+/// Data that the kernel's cache accepted before a file got a flag is written; what comes later is
+/// refused where the kernel asks.
 #[test]
 fn accepted_data_outlives_flags_set_later() {
     if !require(&NEEDS) {
@@ -280,7 +285,8 @@ fn accepted_data_outlives_flags_set_later() {
     }
 }
 
-/// O_APPEND, which the open of an append-only file insists on, can be switched off later: the place of each write decides.
+/// O_APPEND, which the open of an append-only file insists on, can be switched off later: the place
+/// of each write decides.
 #[test]
 fn append_only_files_are_only_appended_to() {
     if !require(&NEEDS) {
@@ -332,7 +338,8 @@ impl AppendAll for &File {
     }
 }
 
-/// Root without capabilities and root of another user namespace, with a bind mount, control nothing. Root does.
+/// Root without capabilities and root of another user namespace, with a bind mount, control
+/// nothing. Root does.
 #[test]
 fn control_needs_rights_over_the_mount() {
     if !require(&[&NEEDS[..], &[Need::Tool("unshare"), Need::Tool("setpriv")]].concat()) {

@@ -1,4 +1,5 @@
-//! Label and tunables of a mounted volume: what programs are told, who may set what, and that it stays. Linux is asked the same.
+//! Label and tunables of a mounted volume: what programs are told, who may set what, and that it
+//! stays. Linux is asked the same.
 
 use std::fs::File;
 use std::path::Path;

@@ -165,8 +165,9 @@ impl Fs {
         self.vol.geo.incompat.contains(Incompat::INLINE_DATA) && self.limits.data != DataMode::Journal
     }
 
-    /// True if the file's data may use the blocks kept for root: the process that writes decides ([`InodeState::reserve`]), and
-    /// for data that comes out of a front end's cache, behind its writers, the owner of the file.
+    /// True if the file's data may use the blocks kept for root: the process that writes decides
+    /// ([`InodeState::reserve`]), and for data that comes out of a front end's cache, behind its
+    /// writers, the owner of the file.
     pub fn uses_reserve(&self, st: &InodeState) -> bool {
         let owner = Creds { uid: st.node.raw.uid, gid: st.node.raw.gid };
         st.reserve.unwrap_or_else(|| self.may_use_reserve(owner))
@@ -186,7 +187,8 @@ impl Fs {
         }
     }
 
-    /// Err if a process that may not use reserved blocks needs one block now, and there are no others.
+    /// Err if a process that may not use reserved blocks needs one block now, and there are no
+    /// others.
     pub fn check_room_for(&self, who: Creds) -> Result<()> {
         let out_of_room = || self.vol.alloc.counters().available == 0;
         if self.may_use_reserve(who) || !out_of_room() {

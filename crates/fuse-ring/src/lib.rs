@@ -14,11 +14,13 @@
 //!                                                 read
 //! ```
 //!
-//! A [`Ring`] has the entries of one thread, which waits for all of them at the same time; others may wake it ([`Waker`]). The memory
-//! of an entry that has a request can be lent, so that somebody else works on it; only the thread of the ring can commit. What is lent
-//! ([`Lent`]) knows its ring and its entry, so it comes back to the entry that the kernel knows this memory by, and to no other:
-//! the kernel would write the memory of one entry while the server has it as that of another. A reply that is to
-//! come from a file is read into the memory by the same ring ([`Ring::read`]): the thread that waits for requests waits for that, too.
+//! A [`Ring`] has the entries of one thread, which waits for all of them at the same time; others
+//! may wake it ([`Waker`]). The memory of an entry that has a request can be lent, so that somebody
+//! else works on it; only the thread of the ring can commit. What is lent ([`Lent`]) knows its ring
+//! and its entry, so it comes back to the entry that the kernel knows this memory by, and to no
+//! other: the kernel would write the memory of one entry while the server has it as that of
+//! another. A reply that is to come from a file is read into the memory by the same ring
+//! ([`Ring::read`]): the thread that waits for requests waits for that, too.
 //!
 //! ```text
 //!   0        128        256        288            4096                        memory of an entry

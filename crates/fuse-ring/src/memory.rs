@@ -67,8 +67,8 @@ impl Drop for Memory {
     }
 }
 
-/// Memory of an entry, with a request, in the hands of another thread than the ring's. Where it belongs is part of the value, so two
-/// of them cannot change places.
+/// Memory of an entry, with a request, in the hands of another thread than the ring's. Where it
+/// belongs is part of the value, so two of them cannot change places.
 #[derive(Debug)]
 pub struct Lent {
     pub(crate) memory: Memory,

@@ -89,8 +89,8 @@ fn memory_is_lent() {
     assert_eq!(ring.next(None).unwrap(), Event::Request(0));
 }
 
-/// Two that are swapped come back to their own entries all the same, and another ring does not take them: the kernel knows each
-/// memory by its entry.
+/// Two that are swapped come back to their own entries all the same, and another ring does not take
+/// them: the kernel knows each memory by its entry.
 #[test]
 fn what_is_lent_comes_back_to_its_own_entry() {
     let (Some(mut ring), Some(mut other)) = (fed(2), fed(2)) else { return };

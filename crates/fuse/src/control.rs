@@ -1,8 +1,9 @@
 //! Talking to a mount that stands: the requests that Linux has no system call for.
 //!
-//! Reading an extended attribute of the root with a certain name *is* the request, and its value is the answer. Reading works on
-//! read-only mounts as well, where nothing may be set, and it carries text both ways. Lists of attributes never name these, so
-//! a program that copies attributes does not ask by accident.
+//! Reading an extended attribute of the root with a certain name *is* the request, and its value is
+//! the answer. Reading works on read-only mounts as well, where nothing may be set, and it carries
+//! text both ways. Lists of attributes never name these, so a program that copies attributes does
+//! not ask by accident.
 //!
 //! | name | request | answer |
 //! | --- | --- | --- |
@@ -13,8 +14,9 @@
 //!
 //! In front of the name stands how the right to ask is checked ([`Way`]):
 //!
-//! - `trusted.`: the kernel lets only a process with CAP_SYS_ADMIN in the first user namespace read such an attribute, whatever it
-//!   is called, and asks us afterwards. This needs nothing of us, so it works for a daemon that cannot look at other processes.
+//! - `trusted.`: the kernel lets only a process with CAP_SYS_ADMIN in the first user namespace read
+//!   such an attribute, whatever it is called, and asks us afterwards. This needs nothing of us, so
+//!   it works for a daemon that cannot look at other processes.
 //! - `user.`: we check that the process has rights over the mount ([`rights`](crate::rights)).
 //!
 //! A client tries both, in this order ([`ask`]).
@@ -121,7 +123,8 @@ pub fn remount(root: &Path, list: &str) -> io::Result<std::result::Result<Vec<St
     Ok(understand(&ask(root, &wish)?))
 }
 
-/// Asks the daemon of the mount with this root to empty the log, with the flags of `EXT4_IOC_CHECKPOINT`.
+/// Asks the daemon of the mount with this root to empty the log, with the flags of
+/// `EXT4_IOC_CHECKPOINT`.
 ///
 /// # Errors
 /// `EPERM`, what the daemon answers, or as [`remount`].
@@ -147,7 +150,8 @@ pub fn thaw(root: &Path) -> io::Result<()> {
 
 const TRUSTED: &str = "trusted.";
 
-/// The client's side: sends a request, with the kernel's check of CAP_SYS_ADMIN if this process has it, else with the daemon's.
+/// The client's side: sends a request, with the kernel's check of CAP_SYS_ADMIN if this process has
+/// it, else with the daemon's.
 fn ask(root: &Path, wish: &str) -> io::Result<Vec<u8>> {
     let mut buffer = vec![0; ANSWER];
     let mut read = |start: &str| {

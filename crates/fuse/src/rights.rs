@@ -1,25 +1,30 @@
 //! What the process behind a request may do.
 //!
-//! *Purpose.* The kernel has checked a request's rights to a file. It has checked nothing where a request is about the whole volume
-//! (freeze, checkpoint, shutdown, remount, trim), because it does not know what the request means. Those belong to whoever has
-//! *rights over the mount*:
+//! *Purpose.* The kernel has checked a request's rights to a file. It has checked nothing where a
+//! request is about the whole volume (freeze, checkpoint, shutdown, remount, trim), because it does
+//! not know what the request means. Those belong to whoever has *rights over the mount*:
 //!
 //! - a process with CAP_SYS_ADMIN in the user namespace of the mount, or
-//! - a process of the user who has mounted it, in that user namespace, unless that user is root. (Root without
-//!   capabilities is what a container has. It must not get from here what the kernel has taken from it.)
+//! - a process of the user who has mounted it, in that user namespace, unless that user is root.
+//!   (Root without capabilities is what a container has. It must not get from here what the kernel
+//!   has taken from it.)
 //!
-//! A user id alone proves nothing: in the mount's user namespace, root of another one has the id that it is mapped to.
+//! A user id alone proves nothing: in the mount's user namespace, root of another one has the id
+//! that it is mapped to.
 //!
-//! *How it is known.* A request carries the id of its thread. `/proc` tells the capabilities and the user namespace of that thread
-//! ([`Caller::of`]). The thread cannot end before it has its answer, so its id is no other thread's. What `/proc` tells must agree
-//! with the request in user and group: a kernel service that acts for somebody else (overlayfs, nfsd, an io_uring
-//! with registered credentials) has ids of its own there, and is refused.
+//! *How it is known.* A request carries the id of its thread. `/proc` tells the capabilities and
+//! the user namespace of that thread ([`Caller::of`]). The thread cannot end before it has its
+//! answer, so its id is no other thread's. What `/proc` tells must agree with the request in user
+//! and group: a kernel service that acts for somebody else (overlayfs, nfsd, an io_uring with
+//! registered credentials) has ids of its own there, and is refused.
 //!
-//! *Odd cases.* On a mount that lets bind mounts map owners, the kernel tells user and group only where something is created
-//! ([`NOT_TOLD`]); then `/proc` alone says who it is. The id is 0 if the thread is in a pid namespace that the mount cannot see. `/proc` may be hidden, or show another
-//! pid namespace than that of the daemon; a daemon that runs as an ordinary user, or in a sandbox, may not look at the
-//! namespace of others. All this is *not known*, and what is not known is refused. There is another way for holders of
-//! CAP_SYS_ADMIN, on which the kernel itself checks the capability: [`control`](crate::control).
+//! *Odd cases.* On a mount that lets bind mounts map owners, the kernel tells user and group only
+//! where something is created ([`NOT_TOLD`]); then `/proc` alone says who it is. The id is 0 if the
+//! thread is in a pid namespace that the mount cannot see. `/proc` may be hidden, or show another
+//! pid namespace than that of the daemon; a daemon that runs as an ordinary user, or in a sandbox,
+//! may not look at the namespace of others. All this is *not known*, and what is not known is
+//! refused. There is another way for holders of CAP_SYS_ADMIN, on which the kernel itself checks
+//! the capability: [`control`](crate::control).
 //!
 //! *Locking.* None; nothing here changes.
 
@@ -85,7 +90,8 @@ impl Owner {
         caller.uid == self.uid && caller.uid != 0 && caller.place == Place::Here
     }
 
-    /// Err unless the process behind the request has the capability in the user namespace of the mount.
+    /// Err unless the process behind the request has the capability in the user namespace of the
+    /// mount.
     pub(crate) fn check_capability(self, request: &Request<'_>, capability: u32) -> Result<()> {
         let has = || Caller::of(self, request).is_some_and(|caller| caller.has(capability));
         if self.in_test || has() { Ok(()) } else { Err(Errno(libc::EPERM)) }
@@ -135,7 +141,8 @@ impl Caller {
             let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
             line.map(str::trim)
         };
-        // Ids are real, effective, saved, and those for files; a thread of the kernel has no memory of its own.
+        // Ids are real, effective, saved, and those for files; a thread of the kernel has no memory
+        // of its own.
         let for_files = |name: &str| field(name)?.split_whitespace().nth(3)?.parse::<u32>().ok();
         let (its_uid, its_gid) = (for_files("Uid")?, for_files("Gid")?);
         let agrees = |told, is| told == is || told == NOT_TOLD;
@@ -151,7 +158,8 @@ impl Caller {
         self.place == Place::Here && self.effective & (1 << capability) != 0
     }
 
-    /// True if it has a capability by which it gains nothing over the volume: root whose namespace is not to be seen is believed.
+    /// True if it has a capability by which it gains nothing over the volume: root whose namespace
+    /// is not to be seen is believed.
     fn is_believed(&self, capability: u32) -> bool {
         let known = self.place == Place::Here || (self.place == Place::Unknown && self.uid == 0);
         known && self.effective & (1 << capability) != 0
@@ -162,7 +170,8 @@ impl Caller {
         self.is_believed(capability::FSETID)
     }
 
-    /// True if it may know the names of `trusted.` attributes, whose values the kernel keeps from all others.
+    /// True if it may know the names of `trusted.` attributes, whose values the kernel keeps from
+    /// all others.
     pub(crate) fn sees_trusted(&self) -> bool {
         self.is_believed(capability::SYS_ADMIN)
     }
@@ -173,7 +182,8 @@ impl Caller {
     }
 }
 
-/// True if `/proc` shows the pid namespace of this process, in which the kernel counts the threads of requests.
+/// True if `/proc` shows the pid namespace of this process, in which the kernel counts the threads
+/// of requests.
 fn proc_is_ours() -> bool {
     let shown = fs::read_link("/proc/self").ok();
     shown.and_then(|link| link.to_str()?.parse::<u32>().ok()) == Some(std::process::id())

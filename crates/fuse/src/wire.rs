@@ -19,7 +19,8 @@ pub(crate) struct Request<'a> {
     pub(crate) nodeid: u64,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    /// The thread that asks, as the mount's pid namespace counts; 0 if it is in none that is to be seen from there.
+    /// The thread that asks, as the mount's pid namespace counts; 0 if it is in none that is to be
+    /// seen from there.
     pub(crate) pid: u32,
     pub(crate) body: &'a [u8],
     /// Data behind the body that is not in memory.

@@ -1,4 +1,5 @@
-//! The ioctls that tests need and that no safe wrapper offers. With `mapped.rs` and `user.rs` the only unsafe code of this crate.
+//! The ioctls that tests need and that no safe wrapper offers. With `mapped.rs` and `user.rs` the
+//! only unsafe code of this crate.
 
 #![allow(unsafe_code)]
 
@@ -56,7 +57,8 @@ struct Any {
     argument: *mut c_void,
 }
 
-// SAFETY: the makers of this see to it that the argument has the bytes that its number says, for the whole call.
+// SAFETY: the makers of this see to it that the argument has the bytes that its number says, for
+// the whole call.
 unsafe impl Ioctl for Any {
     type Output = ();
     const IS_MUTATING: bool = true;
@@ -79,14 +81,16 @@ fn size_of_argument(number: Opcode) -> usize {
     (number >> 16 & 0x3fff) as usize
 }
 
-/// Sends any ioctl whose argument is the bytes that its number says, and nothing that they point to.
+/// Sends any ioctl whose argument is the bytes that its number says, and nothing that they point
+/// to.
 ///
 /// # Panics
 /// If `argument` is too short.
 pub fn raw_ioctl(file: &File, number: u32, argument: &mut [u8]) -> std::io::Result<()> {
     let number = Opcode::from(number);
     assert!(argument.len() >= size_of_argument(number), "an argument that is too short");
-    // SAFETY: the argument has the bytes that the number says. (Those of file systems, which tests send, follow that.)
+    // SAFETY: the argument has the bytes that the number says. (Those of file systems, which tests
+    // send, follow that.)
     unsafe { ioctl(file, Any { number, argument: argument.as_mut_ptr().cast() }) }?;
     Ok(())
 }

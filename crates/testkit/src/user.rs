@@ -35,7 +35,8 @@ pub fn as_user<T: Send>(
     })
 }
 
-/// Runs `work` in a thread that has no capabilities and is still the same user: root as in a container.
+/// Runs `work` in a thread that has no capabilities and is still the same user: root as in a
+/// container.
 ///
 /// # Panics
 /// If `work` panics.

@@ -243,9 +243,9 @@ pub trait FileSystem: Send + Sync {
         Ok(false)
     }
 
-    /// Clears what a change of the contents or the owner takes from a file that is no directory: set-user-id,
-    /// file capabilities, set-group-id of what its group may execute, and with `outsider` any set-group-id. An outsider is
-    /// not in the file's group and has no CAP_FSETID.
+    /// Clears what a change of the contents or the owner takes from a file that is no directory:
+    /// set-user-id, file capabilities, set-group-id of what its group may execute, and with
+    /// `outsider` any set-group-id. An outsider is not in the file's group and has no CAP_FSETID.
     ///
     /// # Errors
     /// `NotPermitted` if there is something to clear and the file is immutable.

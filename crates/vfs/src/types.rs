@@ -149,7 +149,8 @@ pub struct Creds {
     pub gid: u32,
 }
 
-/// On whose behalf the contents of a file change. It decides about reserved blocks and about `chattr` flags.
+/// On whose behalf the contents of a file change. It decides about reserved blocks and about
+/// `chattr` flags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Author {
     /// The owner of the file, as far as reserved blocks are concerned: the process is not known.
@@ -157,8 +158,8 @@ pub enum Author {
     Owner,
     /// A process with these ids, which waits for the result.
     Process(Creds),
-    /// A cache of the front end brings home what it has accepted before. Flags of the file refuse none of it: they may
-    /// be newer than the data.
+    /// A cache of the front end brings home what it has accepted before. Flags of the file refuse
+    /// none of it: they may be newer than the data.
     Cache,
 }
 

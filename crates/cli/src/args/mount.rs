@@ -18,8 +18,8 @@ macro_rules! mount_options {
   allow_other, noallow_other
         for all users (the default for root), or for whoever mounts it alone
   allow_idmap
-        bind mounts of this one may map owners (X-mount.idmap, Linux 6.12); root's reserved blocks are then
-        for nothing that is written through the mount
+        bind mounts of this one may map owners (X-mount.idmap, Linux 6.12); who may use the reserved blocks
+        then goes by the owner of the file
   max_threads=N
         most threads that serve requests [64]
   io_uring, noio_uring

@@ -216,12 +216,14 @@ fn marked(fs: &dyn Posix, t: &mut Transcript) {
     }
 }
 
-/// Set and cleared one by one, on a file and on a directory: success, an error, or a flag that stays as it was.
+/// Set and cleared one by one, on a file and on a directory: success, an error, or a flag that
+/// stays as it was.
 fn every_flag(fs: &dyn Posix, t: &mut Transcript) {
     put(fs, "file", b"a body");
     put(fs, "empty", b"");
     mkdir(fs, "dir");
-    // Not 0x4000 (journalled data): what Linux wants for it is CAP_SYS_RESOURCE, which root may lack.
+    // Not 0x4000 (journalled data): what Linux wants for it is CAP_SYS_RESOURCE, which root may
+    // lack.
     for bit in (0..32).filter(|bit| *bit != 14) {
         for path in ["file", "empty", "dir"] {
             let before = fs.get_flags(path).unwrap();

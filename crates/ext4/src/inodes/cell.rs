@@ -35,8 +35,9 @@ pub(crate) struct InodeState {
     pub unsynced: u64,
     /// Data that is not on the device yet, and will be without this inode's doing. Whoever gets the lock finds it there.
     pub deferred: Option<Deferral>,
-    /// True or false: the process whose write or fallocate this is may or may not use reserved blocks. `None`: the owner of
-    /// the file decides. Set at the beginning of each, under the lock of the inode.
+    /// True or false: the process whose write or fallocate this is may or may not use reserved
+    /// blocks. `None`: the owner of the file decides. Set at the beginning of each, under the lock
+    /// of the inode.
     pub reserve: Option<bool>,
     /// Time stamps changed in memory only (lazytime and write-behind of mtime).
     pub lazy_times: bool,

@@ -79,8 +79,8 @@ fn check_flags(st: &InodeState, set: &SetAttr) -> Result<()> {
     Ok(())
 }
 
-/// Err unless the `chattr` flags can become `wanted`. As in Linux, flags that users see and cannot change are left alone
-/// without an error, because chattr(1) gives back all that it read.
+/// Err unless the `chattr` flags can become `wanted`. As in Linux, flags that users see and cannot
+/// change are left alone without an error, because chattr(1) gives back all that it read.
 fn check_wanted(fs: &Fs, st: &InodeState, wanted: u32, project: Option<u32>) -> Result<()> {
     let old = st.node.raw.flags;
     let wanted = InodeFlags::from_bits_retain(wanted);
@@ -114,8 +114,8 @@ fn check_wanted(fs: &Fs, st: &InodeState, wanted: u32, project: Option<u32>) -> 
     check_layout(fs, st, old, wanted)
 }
 
-/// Of the flags that decide how an inode is laid out: case folding is only for volumes that Extol does not write, and a file
-/// changes between extents and block maps only while it has no blocks.
+/// Of the flags that decide how an inode is laid out: case folding is only for volumes that Extol
+/// does not write, and a file changes between extents and block maps only while it has no blocks.
 fn check_layout(fs: &Fs, st: &InodeState, old: InodeFlags, wanted: InodeFlags) -> Result<()> {
     let changed = old ^ wanted;
     if changed.contains(InodeFlags::CASEFOLD) {

@@ -110,8 +110,9 @@ pub(crate) fn write_piped(
     write_with(fs, ino, (offset, len), author, |cell, st| data::piped::write(fs, cell, st, offset, pipe, len))
 }
 
-/// Err if the file's `chattr` flags refuse a write at `offset`. They refuse nothing that a cache accepted before: it may be
-/// older than the flags, and the last page of an append-only file is written back as a whole.
+/// Err if the file's `chattr` flags refuse a write at `offset`. They refuse nothing that a cache
+/// accepted before: it may be older than the flags, and the last page of an append-only file is
+/// written back as a whole.
 fn check_marks(st: &InodeState, offset: u64, author: Author) -> Result<()> {
     let marks = st.node.raw.flags;
     let refused = marks.contains(InodeFlags::IMMUTABLE)

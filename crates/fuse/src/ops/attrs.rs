@@ -1,10 +1,11 @@
 //! Requests about attributes: getattr, statx, setattr, statfs.
 //!
-//! Who clears set-id bits: with `HANDLE_KILLPRIV_V2` the kernel leaves it to us and marks each request that must
-//! (`KILL_SUIDGID`); with the older `HANDLE_KILLPRIV` every chown, truncate and write must; without both the kernel
-//! sends the new mode itself. The mark says that the caller has no CAP_FSETID (a chown always has it), and nothing about the
-//! file's group: a set-group-id bit without group execution goes only if the caller is not in that group, and whether it is,
-//! we find out ([`Context::is_outsider`]). A fallocate has no mark.
+//! Who clears set-id bits: with `HANDLE_KILLPRIV_V2` the kernel leaves it to us and marks each
+//! request that must (`KILL_SUIDGID`); with the older `HANDLE_KILLPRIV` every chown, truncate and
+//! write must; without both the kernel sends the new mode itself. The mark says that the caller has
+//! no CAP_FSETID (a chown always has it), and nothing about the file's group: a set-group-id bit
+//! without group execution goes only if the caller is not in that group, and whether it is, we find
+//! out ([`Context::is_outsider`]). A fallocate has no mark.
 
 use extol_vfs::{SetAttr, SetTime};
 
@@ -113,7 +114,8 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// The same where the kernel does not say whether the caller has CAP_FSETID. (File capabilities it takes off itself.)
+    /// The same where the kernel does not say whether the caller has CAP_FSETID. (File capabilities
+    /// it takes off itself.)
     pub(super) fn kill_privileges_unless_kept(&self, request: &Request<'_>) -> Result<()> {
         let had = self.fs.getattr(self.ino(request.nodeid)?)?.perm & 0o6000 != 0;
         let kept = || Caller::of(self.owner, request).is_some_and(|caller| caller.keeps_set_id());
@@ -130,7 +132,8 @@ impl Context<'_> {
         Ok(self.fs.kill_privileges(ino, outsider)?)
     }
 
-    /// True unless the caller is in the group, or `may_keep` set-id bits and does. What is not known is not so.
+    /// True unless the caller is in the group, or `may_keep` set-id bits and does. What is not
+    /// known is not so.
     fn is_outsider(&self, request: &Request<'_>, group: u32, may_keep: bool) -> bool {
         if request.gid == group {
             return false;

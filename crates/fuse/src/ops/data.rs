@@ -4,11 +4,13 @@
 //! kernel holds a reference on every inode that it saw lately, so without the count most files would outlive their names
 //! for a moment: as orphans, which costs a transaction more. An open must be answered anyway, because only we know
 //! which files are immutable or append-only; with a write-back cache a refusal of the write itself would come too late.
-//! An append-only file is opened for writing without the page cache: a page that is written back does not tell an append from a
-//! change of what was there, and O_APPEND, which the open insists on, can be switched off later. So each write arrives as it
-//! was made and is judged by its place, and there are no writable mappings. What the cache holds of a file that was open before it got
-//! its flag is written all the same ([`Author::Cache`]): it was accepted before.
 //! A file that was deleted between the kernel's look at its name and its open gives ESTALE: the kernel looks again.
+//!
+//! An append-only file is opened for writing without the page cache: a page that is written back
+//! does not tell an append from a change of what was there, and O_APPEND, which the open insists on,
+//! can be switched off later. So each write arrives as it was made and is judged by its place, and
+//! there are no writable mappings. What the cache holds of a file that was open before it got its
+//! flag is written all the same ([`Author::Cache`]): it was accepted before.
 //!
 //! Linux passes syncfs(2) on only for mounts of block devices (`fuseblk`); elsewhere it writes its own
 //! dirty pages back and stops there. So that there is a way to ask for everything, fsync of the root

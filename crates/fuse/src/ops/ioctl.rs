@@ -1,9 +1,10 @@
-//! The ioctls that the kernel passes on: `chattr` flags, project ids, generation, label and UUID, FITRIM, and requests about the
-//! whole volume.
+//! The ioctls that the kernel passes on: `chattr` flags, project ids, generation, label and UUID,
+//! FITRIM, and requests about the whole volume.
 //!
-//! *Who checks what.* Any process that can open a file, be it for reading, on a read-only bind mount or in a user namespace,
-//! can send any number for it, and the kernel checks nothing of an ioctl that it does not know. So every number here says
-//! who has checked ([`Check`], [`TABLE`]), and one that changes something and that nothing has checked is refused.
+//! *Who checks what.* Any process that can open a file, be it for reading, on a read-only bind
+//! mount or in a user namespace, can send any number for it, and the kernel checks nothing of an
+//! ioctl that it does not know. So every number here says who has checked ([`Check`], [`TABLE`]),
+//! and one that changes something and that nothing has checked is refused.
 //!
 //! | number | name | changes | checked by |
 //! | --- | --- | --- | --- |
@@ -23,17 +24,21 @@
 //! | `_IOW('f', 46, ext4_tune_sb_params)` | EXT4_IOC_SET_TUNE_SB_PARAM | superblock | here: CAP_SYS_ADMIN |
 //! | all others | | | refused: ENOTTY |
 //!
-//! *What the kernel has checked.* A `chattr` comes as FS_IOC_SETFLAGS or FS_IOC_FSSETXATTR to the VFS, which asks for the owner or
-//! CAP_FOWNER, for CAP_LINUX_IMMUTABLE where `i` or `a` change, and for a mount that may be written. Then FUSE makes a request
-//! of its own, which differs from what a process can send: its argument has no address, and the flags have 4 bytes, not those of a
-//! long ([`Call::is_kernels`]). The same number reaches us from a process as well: where the answer to the kernel's request is
-//! EOPNOTSUPP, some kernels pass on what the process said, read from its memory once more. That is refused, with the same error.
-//! The kernel does not know `j` of `chattr`, which costs the log space of all: that is checked here, for CAP_SYS_RESOURCE.
+//! *What the kernel has checked.* A `chattr` comes as FS_IOC_SETFLAGS or FS_IOC_FSSETXATTR to the
+//! VFS, which asks for the owner or CAP_FOWNER, for CAP_LINUX_IMMUTABLE where `i` or `a` change,
+//! and for a mount that may be written. Then FUSE makes a request of its own, which differs from
+//! what a process can send: its argument has no address, and the flags have 4 bytes, not those of a
+//! long ([`Call::is_kernels`]). The same number reaches us from a process as well: where the answer
+//! to the kernel's request is EOPNOTSUPP, some kernels pass on what the process said, read from its
+//! memory once more. That is refused, with the same error. The kernel does not know `j` of
+//! `chattr`, which costs the log space of all: that is checked here, for CAP_SYS_RESOURCE.
 //!
-//! *What does not arrive.* FIFREEZE and FITHAW end in the kernel, with EOPNOTSUPP. EXT4_IOC_SHUTDOWN says `_IOR` though its mode goes to
-//! the kernel, and FUSE believes it: the mode does not arrive. EXT4_IOC_GETFSUUID and EXT4_IOC_SETFSUUID say the size of a
-//! structure whose UUID stands behind its end, and FUSE carries that many bytes: no UUID. FS_IOC_GETFSUUID and FS_IOC_GETFSSYSFSPATH
-//! are answered by the kernel from its own superblock of the mount, where FUSE puts neither.
+//! *What does not arrive.* FIFREEZE and FITHAW end in the kernel, with EOPNOTSUPP.
+//! EXT4_IOC_SHUTDOWN says `_IOR` though its mode goes to the kernel, and FUSE believes it: the mode
+//! does not arrive. EXT4_IOC_GETFSUUID and EXT4_IOC_SETFSUUID say the size of a structure whose
+//! UUID stands behind its end, and FUSE carries that many bytes: no UUID. FS_IOC_GETFSUUID and
+//! FS_IOC_GETFSSYSFSPATH are answered by the kernel from its own superblock of the mount, where
+//! FUSE puts neither.
 
 use extol_vfs::{CheckpointFlags, Identity, SetAttr, Shutdown, Tunables, Tune, TuneFields};
 
@@ -95,7 +100,8 @@ const XFLAGS: [(u32, u32); 7] = [
 enum Check {
     /// Nothing changes, and whoever has the file open may know it.
     Reads,
-    /// The kernel, if the request is its own, with so many bytes of argument; else nothing has, and the answer is this error.
+    /// The kernel, if the request is its own, with so many bytes of argument; else nothing has, and
+    /// the answer is this error.
     Kernel { bytes: usize, else_answer: i32 },
     /// Nothing before us: the caller needs rights over the mount.
     Mount,
@@ -114,8 +120,9 @@ struct Call<'a, 'r> {
 }
 
 impl<'r> Call<'_, 'r> {
-    /// True if the kernel has made this request itself, and not passed on one of a process. What a process sends has an address
-    /// from which the kernel has read it: never 0, where no memory can be without CAP_SYS_RAWIO.
+    /// True if the kernel has made this request itself, and not passed on one of a process. What a
+    /// process sends has an address from which the kernel has read it: never 0, where no memory can
+    /// be without CAP_SYS_RAWIO.
     fn is_kernels(&self, bytes: usize) -> bool {
         self.address == 0 && self.input.len() == bytes
     }
@@ -361,7 +368,8 @@ mod tests {
         assert_eq!(SHUTDOWN, 0x8004_587d);
     }
 
-    /// Every number that changes something is checked by the kernel, in a request that no process can make, or by us.
+    /// Every number that changes something is checked by the kernel, in a request that no process
+    /// can make, or by us.
     #[test]
     fn what_changes_something_is_checked() {
         let reads = [GETFLAGS, GETFLAGS_32, GETVERSION, GETVERSION_32, FSGETXATTR, GETFSLABEL, GET_TUNE];
