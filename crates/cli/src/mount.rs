@@ -109,7 +109,11 @@ pub fn run(mut request: Request) -> Result<()> {
     let farewell = Farewell::listen()?;
     volume.mount_point = Some(request.dir.clone());
     volume.kernel_caches = !config.direct_io;
-    let (fs, block) = open(&request, &mut volume)?;
+    volume.waiting = Some(guard.waiting());
+    let (fs, block) = open(&request, &mut volume).map_err(|failure| match guard.check() {
+        Err(interrupted) => Failure { code: interrupted.code, ..failure },
+        Ok(()) => failure,
+    })?;
     config.block = block;
     drop(attached);
     config.source = request.source.display().to_string();

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use extol::options::Waiting;
 use extol_fuse::Stopper;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
@@ -39,6 +40,12 @@ pub fn survive_limits() {
 /// What signals mean for this process.
 pub struct Guard {
     shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("seen", &self.seen).finish_non_exhaustive()
+    }
 }
 
 #[derive(Default)]
@@ -96,6 +103,11 @@ impl Guard {
         seen
     }
 
+    /// For the opening of the volume: says what it waits for, and ends the wait when a signal comes.
+    pub fn waiting(&self) -> Arc<dyn Waiting> {
+        Arc::new(Opening(Some(Arc::clone(&self.shared))))
+    }
+
     /// The mount has ended.
     pub fn closing(&self) {
         *self.shared.lock() = State::Closing;
@@ -112,6 +124,25 @@ impl Guard {
 
 fn interrupted() -> Failure {
     Failure { line: "interrupted".into(), code: Failure::INTERRUPTED }
+}
+
+/// Waits of the opening of a volume.
+#[derive(Debug)]
+struct Opening(Option<Arc<Shared>>);
+
+impl Waiting for Opening {
+    fn waits(&self, line: &str) {
+        warn(line);
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.0.as_ref().is_some_and(|shared| shared.seen.load(Ordering::SeqCst) > 0)
+    }
+}
+
+/// For commands that a signal ends by itself.
+pub fn waiting() -> Arc<dyn Waiting> {
+    Arc::new(Opening(None))
 }
 
 impl Shared {

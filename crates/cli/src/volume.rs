@@ -17,20 +17,27 @@ pub use extol::{Ext4 as Volume, Info, MountOptions as VolumeOptions, Replayed};
 /// Opens a volume; recovers it first if it must and may.
 pub fn open(source: &Path, options: &VolumeOptions) -> Result<Arc<Volume>> {
     let device = open_device(source, options)?;
-    Volume::open(device, options).map_err(|error| about(source, error))
+    Volume::open(device, &heard(options)).map_err(|error| about(source, error))
 }
 
 /// As [`open`], for a mount; with what a mount of a block device needs.
 pub fn open_for_mount(source: &Path, options: &VolumeOptions) -> Result<(Arc<Volume>, Option<BlockMount>)> {
     let device = open_device(source, options)?;
-    let volume =
-        Volume::open(Arc::clone(&device) as SharedDevice, options).map_err(|error| about(source, error))?;
+    let volume = Volume::open(Arc::clone(&device) as SharedDevice, &heard(options))
+        .map_err(|error| about(source, error))?;
     let block = device.is_block_device().then(|| BlockMount {
         device: source.to_owned(),
         block_size: volume.block_size(),
         claim: Arc::new(DeviceClaim(device)),
     });
     Ok((volume, block))
+}
+
+/// Options that say what an opening waits for.
+fn heard(options: &VolumeOptions) -> VolumeOptions {
+    let mut options = options.clone();
+    options.waiting.get_or_insert_with(crate::signals::waiting);
+    options
 }
 
 /// The claim of an open block device.

@@ -120,9 +120,8 @@ fn fibmap_finds_blocks() {
     assert!(found.success(), "{}", found.output);
     drop(file);
     mount.unmount();
-    let place = |n: u64| -> u64 {
-        debugfs(&bed.image, &format!("bmap file {n}")).trim().parse().expect("a block")
-    };
+    let place =
+        |n: u64| -> u64 { debugfs(&bed.image, &format!("bmap file {n}")).trim().parse().expect("a block") };
     let pieces = 1 + (1..4).filter(|n| place(*n) != place(n - 1) + 1).count();
     assert!(pieces > 1, "the file lies in one piece, so nothing is compared: {}", found.output);
     let line = format!("{pieces} extents found");

@@ -73,6 +73,11 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         check_writable(DeviceOp::Open, 0, 0, self.is_read_only())
     }
 
+    /// False if nothing keeps other processes from writing here: it is a file, and its file system has no locks.
+    fn is_locked(&self) -> bool {
+        true
+    }
+
     /// Fills `buf` from `offset`. Reading past the end is an error, never a short read.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()>;
 
@@ -200,6 +205,10 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
 
     fn make_writable(&self) -> Result<()> {
         (**self).make_writable()
+    }
+
+    fn is_locked(&self) -> bool {
+        (**self).is_locked()
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {

@@ -25,6 +25,10 @@ macro_rules! pass_on {
         fn make_writable(&self) -> $crate::Result<()> {
             self.inner.make_writable()
         }
+
+        fn is_locked(&self) -> bool {
+            self.inner.is_locked()
+        }
     };
     (@abilities) => {
         fn fua_is_flush(&self) -> bool {

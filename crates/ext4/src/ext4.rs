@@ -486,6 +486,7 @@ impl FileSystem for Ext4 {
 
     fn statfs(&self) -> Result<StatFs> {
         let fs = &self.fs;
+        fs.sb.refresh();
         let (blocks, uuid) = fs.sb.read(|sb| (sb.blocks_count, sb.uuid));
         let overhead = if fs.live.minixdf() { 0 } else { fs.vol.alloc.overhead_blocks() };
         let c = fs.vol.alloc.counters();

@@ -18,6 +18,7 @@ use crate::data::cache::DataCache;
 use crate::data::writeback::DirtyIndex;
 use crate::dirs_moved::DirsMoved;
 use crate::error;
+use crate::guard::Guard;
 use crate::inodes::{Cell, InodeState, InodeTable};
 use crate::live::Live;
 use crate::mount::fast_commit::Obstacle;
@@ -60,6 +61,8 @@ pub(crate) struct Ground {
 /// The open file system.
 pub(crate) struct Fs {
     pub vol: Volume,
+    /// Keeps other writers apart; `None`: this mount writes nothing, or not to a device.
+    pub guard: Option<Arc<Guard>>,
     pub sb: SuperCell,
     pub table: InodeTable,
     pub orphans: Orphans,

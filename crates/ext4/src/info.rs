@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::mount::fast_commit::Obstacle;
 use crate::mount::journal as journals;
 use crate::mount::{
-    self, OpenResult, Purpose, features, geometry, has_orphans, read_superblock, write_superblock,
+    self, OpenResult, Purpose, features, geometry, has_orphans, read_superblock, rehearsal, write_superblock,
 };
 use crate::options::MountOptions;
 use crate::stats::{text, uuid_text};
@@ -122,7 +122,7 @@ pub fn info(device: &SharedDevice) -> OpenResult<Info> {
         journal_blocks: log.as_ref().map(|log| log.maxlen),
         fast_commit_blocks: log.filter(|_| has_fast_commits).map(|log| log.fc_blocks()),
         no_fast_commits: obstacle.map(|why| why.short()),
-        refused: features::check(&sb, &geo, false).err().map(|e| e.0),
+        refused: rehearsal::refusal(device, &MountOptions::default()),
         mount_count: sb.mnt_count,
         created: sb.mkfs_time,
         mounted: sb.mtime,
@@ -253,6 +253,12 @@ fn replay_log(
     }
     let found = journals::find(device, sb, geo, options)?;
     let mut jsb = recovery::read_superblock(&*found.device, &found.map)?;
+    // In memory first: what is refused has written nothing.
+    let (done, overlay) = journals::in_memory(device, geo, &found, &jsb)?;
+    let view = overlay.over(SharedDevice::clone(device), geo.block_size);
+    let after = read_superblock(&view, None)?;
+    features::check(&after, &geometry(&view, &after)?, done.fast_commits.is_none())?;
+    drop(view);
     let recovered = journals::run(device, geo, &found, &mut jsb, true)?;
     let mut sb = journals::after(device, sb, &found, &mut jsb, &recovered)?;
     sb.feature_incompat &= !Incompat::NEEDS_RECOVERY;

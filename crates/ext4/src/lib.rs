@@ -39,6 +39,7 @@ pub(crate) mod error;
 mod ext4;
 pub(crate) mod fast_commit;
 pub(crate) mod fs;
+pub(crate) mod guard;
 mod info;
 pub(crate) mod inline;
 pub(crate) mod inodes;

@@ -21,6 +21,7 @@
 mod text;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use extol_device::{IoPriority, SharedDevice};
@@ -61,6 +62,14 @@ pub enum Atime {
     Strict,
     /// Never.
     Never,
+}
+
+/// Is told what the opening of a volume waits for, and can end the wait.
+pub trait Waiting: Send + Sync + std::fmt::Debug {
+    /// A wait of some seconds or minutes begins: a line for the user.
+    fn waits(&self, line: &str);
+    /// True if the volume is not wanted any more.
+    fn is_interrupted(&self) -> bool;
 }
 
 /// How to mount. `Default` is what `mount` does without options.
@@ -163,6 +172,8 @@ pub struct MountOptions {
     /// Start the background threads. Without them nothing is written by time: commits and checkpoints are made by the
     /// operations that need them, and the volume behaves the same every time.
     pub threads: bool,
+    /// Is told of long waits (multi-mount protection). `None`: they are silent.
+    pub waiting: Option<Arc<dyn Waiting>>,
 }
 
 const MIB: usize = 1 << 20;
@@ -217,6 +228,7 @@ impl Default for MountOptions {
             direct: None,
             mount_point: None,
             threads: true,
+            waiting: None,
         }
     }
 }

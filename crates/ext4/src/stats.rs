@@ -89,6 +89,7 @@ impl Fs {
 
 impl Stats {
     pub(crate) fn of(fs: &Fs) -> Self {
+        fs.sb.refresh();
         let (label, uuid) = fs.sb.read(|sb| (sb.volume_name, sb.uuid));
         let alloc = fs.vol.alloc.stats();
         let c = alloc.counters;

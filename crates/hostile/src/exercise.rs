@@ -10,6 +10,7 @@ use extol::vfs::{
     XattrSet,
 };
 use extol::{Ext4, MountOptions};
+use extol_device::{MemDevice, SharedDevice};
 
 use crate::choices::Choices;
 use crate::disk::{Disk, pattern};
@@ -73,9 +74,14 @@ struct Run<'a> {
 
 /// Opens, walks, changes, closes.
 pub fn exercise(disk: &Arc<Disk>, layout: &Layout, plan: &Plan, rng: &mut Choices) -> Outcome {
+    let before = disk.mem.snapshot();
     let fs = match Ext4::open(disk.clone(), &plan.options) {
         Ok(fs) => fs,
-        Err(e) => return Outcome { refused: Some(e.to_string()), wrong: disk.found(), ..Outcome::default() },
+        Err(e) => {
+            let mut wrong = disk.found();
+            wrong.extend(refused(disk, &before, &e.to_string()));
+            return Outcome { refused: Some(e.to_string()), wrong, ..Outcome::default() };
+        }
     };
     if let (false, Some((block, zones))) = (disk.read_only, layout::zones(&disk.mem)) {
         // With data=journal, and of files that ask for it, data belongs into the log.
@@ -113,6 +119,21 @@ pub fn exercise(disk: &Arc<Disk>, layout: &Layout, plan: &Plan, rng: &mut Choice
         out.wrong.push(format!("errors on a sound volume: {:?}", out.errors));
     }
     out
+}
+
+/// A volume that is refused stays as it is, and `info` has said so.
+fn refused(disk: &Arc<Disk>, before: &MemDevice, why: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if before.to_bytes() != disk.mem.to_bytes() {
+        wrong.push(format!("a mount that is refused ({why}) has written"));
+    }
+    let device: SharedDevice = Disk::new(before.snapshot(), true);
+    if let (false, Ok(info)) = (disk.read_only, extol::info(&device))
+        && info.refused.is_none()
+    {
+        wrong.push(format!("info says that it can be mounted, but: {why}"));
+    }
+    wrong
 }
 
 impl Run<'_> {

@@ -68,7 +68,7 @@ fn case(seed: u64, damaged: bool) -> Report {
         sound: !damaged,
     };
     if rng.one_in(4) {
-        look(&dev);
+        outcomes.push(Outcome { wrong: look(&dev), ..Outcome::default() });
     }
     if rng.one_in(2) {
         let disk = Disk::new(dev.snapshot(), true);
@@ -98,12 +98,19 @@ fn case(seed: u64, damaged: bool) -> Report {
 }
 
 /// What only looks at a volume, or only recovers it.
-fn look(dev: &MemDevice) {
+fn look(dev: &MemDevice) -> Vec<String> {
     let shared = || -> SharedDevice { Disk::new(dev.snapshot(), false) };
     let _ = extol::info(&shared()).map(|info| info.to_string());
     let _ = extol::inspect_journal(&shared(), &MountOptions::default());
-    let _ = extol::replay(&shared(), &MountOptions::default());
+    let disk = Disk::new(dev.snapshot(), false);
+    let replayed = extol::replay(&(disk.clone() as SharedDevice), &MountOptions::default());
     let _ = extol::mkfs::existing_contents(&*shared());
+    match replayed {
+        Err(e) if dev.to_bytes() != disk.mem.to_bytes() => {
+            vec![format!("a replay that is refused ({e}) has written")]
+        }
+        _ => Vec::new(),
+    }
 }
 
 fn judge(seed: u64, tell: bool) -> Result<Option<(Report, Duration)>, String> {

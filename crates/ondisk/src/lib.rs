@@ -31,6 +31,7 @@ pub mod indirect;
 pub mod inode;
 pub mod mmp;
 pub mod orphan_file;
+pub mod shared_super;
 pub mod superblock;
 pub mod xattr;
 

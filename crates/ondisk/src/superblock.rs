@@ -156,6 +156,13 @@ macro_rules! superblock {
         }
 
         impl Superblock {
+            /// Where each field is, and how long it is. (The halves of a number in two are fields of their own.)
+            pub const FIELDS: &'static [(usize, usize)] = &[
+                $( ($po, size_of::<$pt>()), )+
+                $( ($clo, 4), ($chi, 4), )+
+                $( ($tlo, 4), ($thi, 1), )+
+            ];
+
             fn from_raw(raw: Box<[u8; SUPERBLOCK_LEN]>) -> Self {
                 let b: &[u8] = &*raw;
                 let wide = Incompat::read(b, 0x60).contains(Incompat::BIT64);

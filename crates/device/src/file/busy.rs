@@ -7,6 +7,10 @@
 //! | kernel mount of a **loop device over the image** | the image's loop devices are looked up in sysfs and opened with `O_EXCL`; busy ones refuse us, idle ones stay claimed while we are open, so that they cannot be mounted meanwhile |
 //! | Extol on a loop device, another on its image | whoever opens the loop device also locks the backing file |
 //!
+//! What comes later (a loop device attached to an image that is open here) and what has no locks (a
+//! file system without `flock`, see [`Claims::locked`]) is not kept out here. The file system watches
+//! for it.
+//!
 //! A process that was killed lets go late: requests that it gave to an io_uring hold the file, and
 //! with it the lock, until the kernel has finished them, after the process is gone. To open the
 //! volume before that would be wrong (those writes still arrive), and to refuse it at once would
@@ -61,20 +65,31 @@ fn is_busy(opened: &std::io::Result<File>) -> bool {
     opened.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::EBUSY))
 }
 
-/// Locks what was opened. `Ok` holds files to keep open; `Err` says who is in the way and what to do.
-pub(super) fn claim(file: &File, is_block_device: bool, read_only: bool) -> Result<Vec<File>, String> {
+/// What keeps others away.
+#[derive(Debug)]
+pub(super) struct Claims {
+    /// Files to keep open.
+    pub files: Vec<File>,
+    /// The file system of a disk image has locks. (True for block devices, which need none.)
+    pub locked: bool,
+}
+
+/// Locks what was opened. `Err` says who is in the way and what to do.
+pub(super) fn claim(file: &File, is_block_device: bool, read_only: bool) -> Result<Claims, String> {
     if is_block_device {
-        return claim_backing_file(file, read_only).map(|f| f.into_iter().collect());
+        let files = claim_backing_file(file, read_only)?.into_iter().collect();
+        return Ok(Claims { files, locked: true });
     }
-    lock(file, read_only)?;
-    if read_only { Ok(Vec::new()) } else { claim_loop_devices(file) }
+    let locked = lock(file, read_only)?;
+    let files = if read_only { Vec::new() } else { claim_loop_devices(file)? };
+    Ok(Claims { files, locked })
 }
 
 /// Makes a reader's locks a writer's: that of a disk image, or those on the file behind a block device (`claims`). If
 /// that fails they are a reader's again.
 pub(super) fn claim_more(file: &File, is_block_device: bool, claims: &[File]) -> Result<Vec<File>, String> {
     let locked = if is_block_device { claims } else { std::slice::from_ref(file) };
-    let mut more = locked.iter().try_for_each(|file| lock(file, false)).map(|()| Vec::new());
+    let mut more = locked.iter().try_for_each(|file| lock(file, false).map(|_| ())).map(|()| Vec::new());
     if more.is_ok() && !is_block_device {
         more = claim_loop_devices(file);
     }
@@ -85,17 +100,28 @@ pub(super) fn claim_more(file: &File, is_block_device: bool, claims: &[File]) ->
     more
 }
 
-/// Takes the advisory lock on a disk image.
-fn lock(file: &File, read_only: bool) -> Result<(), String> {
+/// Takes the advisory lock on a disk image. False if its file system has none.
+fn lock(file: &File, read_only: bool) -> Result<bool, String> {
     let operation = if read_only {
         FlockOperation::NonBlockingLockShared
     } else {
         FlockOperation::NonBlockingLockExclusive
     };
     let attempt = || super::transfer::retry(|| rustix::fs::flock(file, operation));
-    let stays = |result: &_| *result == Err(Errno::WOULDBLOCK) && holder::mounted_by_living(file).is_none();
-    match patiently(attempt, stays) {
-        Err(Errno::WOULDBLOCK) => Err(match holder::mounted_by_living(file) {
+    let holder = || holder::mounted_by_living(file);
+    let stays = |result: &_| *result == Err(Errno::WOULDBLOCK) && holder().is_none();
+    locked(patiently(attempt, stays), read_only, holder)
+}
+
+/// What flock(2) said. `holder` tells where a living Extol has the file mounted.
+fn locked(
+    result: Result<(), Errno>,
+    read_only: bool,
+    holder: impl FnOnce() -> Option<String>,
+) -> Result<bool, String> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Err(match holder() {
             Some(dir) => format!("is mounted at {dir}: unmount it first (extol umount {dir})"),
             None if read_only => "is open for writing in another process: unmount it there first".into(),
             None => "is open in another process: unmount it there first, or open it read-only if that one \
@@ -103,7 +129,7 @@ fn lock(file: &File, read_only: bool) -> Result<(), String> {
                 .into(),
         }),
         // A file system without locks: nothing to ask.
-        _ => Ok(()),
+        Err(_) => Ok(false),
     }
 }
 
@@ -248,6 +274,15 @@ pub(super) fn unescape(field: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_system_without_locks_is_told_from_a_file_in_use() {
+        for none in [Errno::NOLCK, Errno::NOSYS, Errno::OPNOTSUPP, Errno::INVAL] {
+            assert_eq!(locked(Err(none), false, || None), Ok(false));
+        }
+        assert_eq!(locked(Ok(()), false, || None), Ok(true));
+        assert!(locked(Err(Errno::WOULDBLOCK), false, || None).is_err());
+    }
 
     #[test]
     fn mount_table_escapes() {

@@ -82,8 +82,8 @@ pub struct FileDevice {
     splice_works: AtomicBool,
     flushes: FlushCoalescer,
     rings: Rings,
-    /// Files that are open only to keep others away.
-    claims: Vec<File>,
+    /// What keeps others away.
+    claims: busy::Claims,
     /// The exclusive claim on a block device.
     held: Mutex<Held>,
 }
@@ -397,6 +397,10 @@ impl BlockDevice for FileDevice {
 
     fn alignment(&self) -> usize {
         self.direct.as_ref().map_or(1, |d| d.sector)
+    }
+
+    fn is_locked(&self) -> bool {
+        self.claims.locked
     }
 
     fn is_read_only(&self) -> bool {

@@ -104,7 +104,7 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<FileDevice> {
         let why = "is write-protected: open it read-only";
         return Err(refuse(path, io::ErrorKind::ReadOnlyFilesystem, why));
     }
-    let mut claims = Vec::new();
+    let mut claims = busy::Claims { files: Vec::new(), locked: true };
     if options.exclusive {
         claims = busy::claim(&file, is_block_device, options.read_only)
             .map_err(|why| refuse(path, io::ErrorKind::ResourceBusy, why))?;
@@ -184,7 +184,7 @@ pub(super) fn again(device: &FileDevice) -> Result<Writable> {
     }
     let mut claims = Vec::new();
     if device.exclusive {
-        claims = busy::claim_more(&device.file, device.is_block_device, &device.claims)
+        claims = busy::claim_more(&device.file, device.is_block_device, &device.claims.files)
             .map_err(|why| refuse(path, io::ErrorKind::ResourceBusy, why))?;
     }
     if let Some(claim) = claim {

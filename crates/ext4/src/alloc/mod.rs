@@ -464,6 +464,8 @@ impl Allocator {
         cell.update(h, |sb| {
             sb.free_blocks_count = now.free_on_disk;
             sb.free_inodes_count = u32::try_from(now.free_inodes).unwrap_or(u32::MAX);
+            // `tune2fs -r` may have changed it on the device.
+            self.shared.space.keep_for_root(sb.r_blocks_count);
         })
     }
 }

@@ -15,6 +15,7 @@ use extol_vfs::FsError;
 use super::fast_commit::Obstacle;
 use super::{OpenError, OpenResult, read_superblock, refuse, replay, write_superblock};
 use crate::alloc::{AllocOptions, Allocator, Run};
+use crate::guard::Guard;
 use crate::map;
 use crate::node::Node;
 use crate::options::MountOptions;
@@ -55,6 +56,7 @@ pub(crate) fn recover(
     sb: &Superblock,
     geo: &Geometry,
     options: &MountOptions,
+    guard: Option<&Arc<Guard>>,
 ) -> OpenResult<Recovered> {
     let has = |sb: &Superblock| sb.feature_compat.contains(Compat::FAST_COMMIT);
     // (What is only read is not asked for room.)
@@ -92,7 +94,10 @@ pub(crate) fn recover(
     if options.read_only && !dirty {
         return Ok(plain());
     }
-    let found = find(dev, sb, geo, options)?;
+    let mut found = find(dev, sb, geo, options)?;
+    if let Some(guard) = guard.filter(|_| found.external) {
+        found.device = guard.stand_before_log(found.device);
+    }
     let mut jsb = recovery::read_superblock(&*found.device, &found.map)?;
     if options.read_only {
         // The mount writes nothing: the recovered blocks are kept in memory and shown over the device.
@@ -234,18 +239,32 @@ pub(crate) fn find(
     if sb.journal_inum != 0 {
         return internal(dev, sb, geo);
     }
-    let device: SharedDevice = match (&options.journal_device, &options.journal_path) {
-        (Some(device), _) => Arc::clone(device),
-        (None, Some(path)) => {
-            let how = if options.read_only { OpenOptions::read_only() } else { OpenOptions::read_write() };
-            Arc::new(FileDevice::open(path, &how)?)
-        }
-        (None, None) => {
-            return refuse("the volume has an external journal: name it with -o journal_path=FILE_OR_DEVICE");
-        }
+    let Some(device) = open_external(options)? else {
+        return refuse("the volume has an external journal: name it with -o journal_path=FILE_OR_DEVICE");
     };
     // As the volume's own device: after the first failed write nothing more is written.
     external(Arc::new(FailLatch::new(device)), sb, geo)
+}
+
+/// The device of an external journal, as the options name it.
+fn open_external(options: &MountOptions) -> OpenResult<Option<SharedDevice>> {
+    Ok(match (&options.journal_device, &options.journal_path) {
+        (Some(device), _) => Some(Arc::clone(device)),
+        (None, Some(path)) => {
+            let how = if options.read_only { OpenOptions::read_only() } else { OpenOptions::read_write() };
+            Some(Arc::new(FileDevice::open(path, &how)?))
+        }
+        (None, None) => None,
+    })
+}
+
+/// The options with the external journal open, if the volume has one: it can be opened once only.
+pub(crate) fn with_device(sb: &Superblock, options: &MountOptions) -> OpenResult<MountOptions> {
+    let mut options = options.clone();
+    if sb.feature_compat.contains(Compat::HAS_JOURNAL) && sb.journal_inum == 0 {
+        options.journal_device = open_external(&options)?;
+    }
+    Ok(options)
 }
 
 fn external(device: SharedDevice, sb: &Superblock, geo: &Geometry) -> OpenResult<Found> {

@@ -8,13 +8,17 @@
 //! ```
 //!
 //! Order that must hold: `needs_recovery` is durable before the first log write, and cleared only after the log was marked
-//! empty. An unknown feature refuses the mount before anything is written.
+//! empty.
+//!
+//! A mount that is refused has written nothing: before the first write all of this runs once over a copy in memory
+//! ([`rehearsal`]). What comes behind that and can fail is the device, and what the system does not give (threads).
 
 pub(crate) mod fast_commit;
 pub(crate) mod features;
 pub(crate) mod journal;
 pub(crate) mod mmp;
 pub(crate) mod orphans;
+pub(crate) mod rehearsal;
 mod replay;
 
 use std::sync::Arc;
@@ -37,6 +41,7 @@ use crate::error;
 use crate::ext4::Ext4;
 use crate::fast_commit::Tracker;
 use crate::fs::{Fs, Ground, Limits};
+use crate::guard::{Guard, GuardedDevice, Part};
 use crate::info::Replayed;
 use crate::inodes::InodeTable;
 use crate::live::Live;
@@ -78,6 +83,10 @@ pub type OpenResult<T> = std::result::Result<T, OpenError>;
 pub(crate) fn refuse<T>(why: impl Into<String>) -> OpenResult<T> {
     Err(OpenError(why.into()))
 }
+
+/// What the user should know where a disk image cannot be locked.
+const UNLOCKED: &str = "the image's file system has no locks (flock): nothing keeps another process from opening the \
+    image for writing";
 
 /// What runs while a volume is open.
 #[derive(Debug, Default)]
@@ -150,26 +159,75 @@ pub(crate) fn open_for(
     options: &MountOptions,
 ) -> OpenResult<(Arc<Ext4>, Replayed)> {
     options.check().map_err(OpenError)?;
+    let unlocked = !dev.is_locked();
+    let dev: SharedDevice = Arc::new(FailLatch::new(dev));
+    let guard = Arc::new(Guard::new(Arc::clone(&dev), Arc::new(mmp::BootTime)));
+    let guarded: SharedDevice =
+        Arc::new(GuardedDevice::new(Arc::clone(&dev), Arc::clone(&guard), Part::Volume));
+    if options.read_only {
+        // The guard is off until the volume becomes writable.
+        let (fs, running, replayed) = open_on(&guarded, options, purpose, Some(&guard), unlocked)?;
+        return Ok((Arc::new(Ext4::new(fs, running)), replayed));
+    }
+    let sb = read_superblock(&*dev, options.sb)?;
+    let geo = geometry(&*dev, &sb)?;
+    features::check(&sb, &geo, false)?;
+    if dev.is_read_only() {
+        return refuse("the device is write-protected; mount with -o ro");
+    }
+    let options = &journal::with_device(&sb, options)?;
+    let keeper = claim(&guard, &geo, &sb, options)?;
+    let use_mmp = keeper.as_ref().map(mmp::Keeper::paused);
+    match open_on(&guarded, options, purpose, Some(&guard), unlocked) {
+        Ok((fs, mut running, replayed)) => {
+            fs.whole.set_mmp(use_mmp);
+            running.mmp = keeper;
+            Ok((Arc::new(Ext4::new(fs, running)), replayed))
+        }
+        Err(e) => {
+            if let Some(keeper) = keeper {
+                keeper.release();
+            }
+            Err(e)
+        }
+    }
+}
+
+/// Makes sure that nothing refuses the mount, and claims the volume where it has multi-mount
+/// protection. A refusal has written nothing.
+pub(crate) fn claim(
+    guard: &Arc<Guard>,
+    geo: &Geometry,
+    sb: &Superblock,
+    options: &MountOptions,
+) -> OpenResult<Option<mmp::Keeper>> {
+    let seen = mmp::Seen::look(guard.below(), geo, sb, options.waiting.as_ref())?;
+    rehearsal::run(guard.below(), geo, options)?;
+    seen.map(|seen| seen.take(guard, options.waiting.as_ref())).transpose()
+}
+
+/// Opens what is on a device: a volume's, or what a rehearsal puts before it. `guard` is the one that stands before `dev`.
+pub(crate) fn open_on(
+    dev: &SharedDevice,
+    options: &MountOptions,
+    purpose: Purpose,
+    guard: Option<&Arc<Guard>>,
+    unlocked: bool,
+) -> OpenResult<(Arc<Fs>, Running, Replayed)> {
+    options.check().map_err(OpenError)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let pace = Arc::new(Pace::new(Arc::clone(&clock)));
-    let dev: SharedDevice = Arc::new(FailLatch::new(dev));
-    let dev: SharedDevice = Arc::new(PacedDevice::new(dev, Arc::clone(&pace)));
+    let dev: SharedDevice = Arc::new(PacedDevice::new(Arc::clone(dev), Arc::clone(&pace)));
     let sb = read_superblock(&*dev, options.sb)?;
     let geo = geometry(&*dev, &sb)?;
     features::check(&sb, &geo, options.read_only)?;
-    if !options.read_only && dev.is_read_only() {
-        return refuse("the device is write-protected; mount with -o ro");
-    }
     let was_clean = !sb.feature_incompat.contains(Incompat::NEEDS_RECOVERY)
         && sb.state.contains(State::VALID)
         && !sb.state.contains(State::ERROR)
         // (A log that others brought home without finishing orphans leaves old counts.)
         && !has_orphans(&sb);
-    let mmp = match options.read_only {
-        true => None,
-        false => mmp::Keeper::claim(&dev, &geo, &sb)?,
-    };
-    let recovered = journal::recover(&dev, &sb, &geo, options)?;
+    let on = guard.filter(|_| !options.read_only);
+    let recovered = journal::recover(&dev, &sb, &geo, options, on)?;
     let mut replayed = Replayed::of(recovered.done.as_ref());
     let ground = Ground { device: dev, overlay: recovered.overlay };
     let dev = recovered.device;
@@ -201,6 +259,9 @@ pub(crate) fn open_for(
     if let Some(log) = log.as_mut().filter(|log| !log.config.external) {
         // Its writes and flushes are to be seen as well.
         log.config.device = Arc::clone(&dev);
+    }
+    if let Some(guard) = on {
+        guard.watch(log.as_ref().and_then(|log| log.config.map.superblock_offset()))?;
     }
     let journal = Journal::open(JournalConfig {
         device: Arc::clone(&dev),
@@ -247,11 +308,11 @@ pub(crate) fn open_for(
     for run in protect {
         alloc.protect(run);
     }
-    let mmp_paused = mmp.as_ref().map(mmp::Keeper::paused);
     let newest = journal.newest();
     let fs = Arc::new_cyclic(|fs| Fs {
-        whole: Whole::new(fs, &clock, options.checkpoint_ioprio, options.threads, mmp_paused),
-        sb: SuperCell::new(sb, &geo),
+        whole: Whole::new(fs, &clock, options.checkpoint_ioprio, options.threads, None),
+        sb: SuperCell::new(sb, &geo).guarded(guard.cloned()),
+        guard: guard.cloned(),
         vol: Volume {
             known: Known::new(options.inode_cache),
             ..Volume::new(dev, Arc::clone(&journal), geo, alloc)
@@ -268,7 +329,7 @@ pub(crate) fn open_for(
         defaults,
         no_fast_commits: parking_lot::Mutex::new(recovered.no_fast_commits),
         ground,
-        notes: fast_commits.note.into_iter().collect(),
+        notes: fast_commits.note.into_iter().chain(unlocked.then(|| UNLOCKED.to_owned())).collect(),
         rests: AtomicBool::new(false),
         clock,
         rename: Mutex::new(()),
@@ -292,7 +353,7 @@ pub(crate) fn open_for(
         // Without it there are a few more full commits.
         source.set_park(fast_commit::park(&fs).unwrap_or_default());
     }
-    let mut running = Running { mmp, ..Running::default() };
+    let mut running = Running::default();
     let io = |e: std::io::Error| OpenError(format!("cannot start a thread: {e}"));
     if options.threads {
         running.services = Some(Services::start(&journal).map_err(io)?);
@@ -304,7 +365,7 @@ pub(crate) fn open_for(
         start_writers(&fs, &mut running, options.checkpoint_merge).map_err(io)?;
     }
     fs.lazy_init.start(&fs, options);
-    Ok((Arc::new(Ext4::new(fs, running)), replayed))
+    Ok((fs, running, replayed))
 }
 
 /// Starts the threads that only a volume has that is written to.

@@ -79,6 +79,7 @@ impl MountOptions {
             direct,
             mount_point: _,
             threads: _,
+            waiting: _,
         } = self;
         fn with(name: &str, value: Option<impl Display>) -> String {
             value.map(|value| format!("{name}={value}")).unwrap_or_default()

@@ -177,10 +177,18 @@ fn wake(fs: &Arc<Fs>, running: &mut Running, warnings: &mut Vec<String>) -> Resu
     if sb.state.contains(State::ERROR) {
         warnings.push("the volume has errors noted: unmount it and run e2fsck".into());
     }
-    running.mmp = match mmp::Keeper::claim(&fs.vol.dev, &fs.vol.geo, &sb) {
-        Ok(mmp) => mmp,
-        Err(e) => return refuse(format!("cannot remount read-write: {e}")),
-    };
+    if let Some(guard) = &fs.guard {
+        // While this mount rested, another system may have changed what is in memory here.
+        let looked = guard.look().map_err(mount::OpenError).and_then(|()| {
+            let waiting = fs.options.lock().waiting.clone();
+            let seen = mmp::Seen::look(guard.below(), &fs.vol.geo, &sb, waiting.as_ref())?;
+            seen.map(|seen| seen.take(guard, waiting.as_ref())).transpose()
+        });
+        running.mmp = match looked {
+            Ok(mmp) => mmp,
+            Err(e) => return refuse(format!("cannot remount read-write: {e}")),
+        };
+    }
     fs.whole.set_mmp(running.mmp.as_ref().map(mmp::Keeper::paused));
     sb.wtime = fs.clock.wall().as_secs();
     // In memory it still says "mounted".

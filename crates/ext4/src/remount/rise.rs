@@ -28,6 +28,7 @@ use extol_vfs::RemountError;
 use super::plan::Plan;
 use super::{refuse, rest};
 use crate::fs::Fs;
+use crate::guard::Guard;
 use crate::mount::journal::{self as journals, Recovered};
 use crate::mount::{
     self, OpenError, OpenResult, Purpose, Running, fast_commit, features, geometry, mmp, orphans,
@@ -68,14 +69,16 @@ fn prepare(fs: &Arc<Fs>, running: &mut Running, plan: &mut Plan) -> OpenResult<(
         return mount::refuse("an earlier try failed; unmount it and mount it read-write");
     }
     ground.device.make_writable()?;
-    running.mmp = mmp::Keeper::claim(&ground.device, &geo, &sb)?;
-    fs.whole.set_mmp(running.mmp.as_ref().map(mmp::Keeper::paused));
     let options = crate::MountOptions { norecovery: false, ..options.clone() };
-    let recovered = journals::recover(&ground.device, &sb, &geo, &options)?;
+    let options = journals::with_device(&sb, &options)?;
+    let guard = fs.guard.as_ref().ok_or_else(|| OpenError("the volume has no guard".into()))?;
+    running.mmp = mount::claim(guard, &geo, &sb, &options)?;
+    fs.whole.set_mmp(running.mmp.as_ref().map(mmp::Keeper::paused));
+    let recovered = journals::recover(&ground.device, &sb, &geo, &options, Some(guard))?;
     is_as_seen(fs)?;
     let sb = recovered.superblock.clone();
     features::check(&sb, &geometry(&*ground.device, &sb)?, false)?;
-    attach(fs, plan, recovered, &sb)
+    attach(fs, guard, plan, recovered, &sb)
 }
 
 /// The recovered device reads as the volume was seen. (Of the superblock recovery may keep more: errors, say.)
@@ -96,10 +99,17 @@ fn is_as_seen(fs: &Fs) -> OpenResult<()> {
 }
 
 /// The log, and what goes with it; then the mark that says that it is in use.
-fn attach(fs: &Arc<Fs>, plan: &mut Plan, recovered: Recovered, sb: &Superblock) -> OpenResult<()> {
+fn attach(
+    fs: &Arc<Fs>,
+    guard: &Guard,
+    plan: &mut Plan,
+    recovered: Recovered,
+    sb: &Superblock,
+) -> OpenResult<()> {
     let journal = &fs.vol.journal;
     let obstacle = recovered.no_fast_commits;
     let has_log = recovered.log.is_some();
+    let log_at = recovered.log.as_ref().and_then(|log| log.config.map.superblock_offset());
     if let Some(mut log) = recovered.log {
         if !log.config.external {
             log.config.device = Arc::clone(&fs.vol.dev);
@@ -121,6 +131,7 @@ fn attach(fs: &Arc<Fs>, plan: &mut Plan, recovered: Recovered, sb: &Superblock) 
     let device = &*fs.ground.device;
     mount::mark_mounted(device, &mut sb, &plan.options, (Purpose::Use, has_log), &*fs.clock)?;
     fs.sb.set(sb);
+    guard.watch(log_at)?;
     if let Some(overlay) = &fs.ground.overlay {
         overlay.is_home();
     }

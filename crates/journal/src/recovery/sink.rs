@@ -58,10 +58,11 @@ impl ReplaySink for HomeSink<'_> {
 }
 
 /// The recovered contents of blocks, for looking at a volume that must not be changed. As large as the log at
-/// most.
+/// most; zeros are kept once, so that the holes of a sparse log cost next to nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Overlay {
     blocks: HashMap<u64, Arc<Vec<u8>>>,
+    zeros: Option<Arc<Vec<u8>>>,
 }
 
 impl Overlay {
@@ -93,6 +94,17 @@ impl Overlay {
     #[must_use]
     pub fn over(self, device: SharedDevice, size: BlockSize) -> OverlayDevice {
         OverlayDevice { inner: device, overlay: RwLock::new(Some(self)), size }
+    }
+
+    fn put(&mut self, nr: BlockNr, data: Vec<u8>) {
+        let block = if data.iter().any(|byte| *byte != 0) {
+            Arc::new(data)
+        } else {
+            let len = data.len();
+            let zeros = self.zeros.take().filter(|zeros| zeros.len() == len);
+            Arc::clone(self.zeros.insert(zeros.unwrap_or_else(|| Arc::new(data))))
+        };
+        self.blocks.insert(nr.0, block);
     }
 
     /// Puts what it has over bytes that were read from the device.
@@ -134,7 +146,7 @@ fn pieces(len: usize, offset: u64, size: BlockSize) -> impl Iterator<Item = Piec
 
 impl ReplaySink for Overlay {
     fn block(&mut self, nr: BlockNr, data: &[u8], _tid: Tid) -> Result<()> {
-        self.blocks.insert(nr.0, Arc::new(data.to_vec()));
+        self.put(nr, data.to_vec());
         Ok(())
     }
 
@@ -305,7 +317,7 @@ impl BlockDevice for ScratchDevice {
                 overlay.show(&mut block, at, self.size);
             }
             block[piece.inside].copy_from_slice(&buf[piece.bytes]);
-            overlay.blocks.insert(piece.block.0, Arc::new(block));
+            overlay.put(piece.block, block);
         }
         Ok(())
     }
