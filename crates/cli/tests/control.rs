@@ -172,14 +172,16 @@ fn read_only_and_back() {
 }
 
 #[test]
-fn a_volume_opened_read_only_stays_so() {
+fn a_refusal_puts_the_flag_of_the_kernel_back() {
     if !require(&NEEDS) {
         return;
     }
-    let Rig { scratch: _scratch, mount, .. } = rig(&["ro"]);
+    let Rig { scratch, mount, image } = rig(&["ro"]);
     let dir = mount.path().to_owned();
+    let reader = ExtolMount::start(bin(), &image.path, &scratch.dir("reader"), &["ro"]);
     let done = extol(&["remount", "-o", "rw", text(&dir)]);
-    assert!(done.output.contains("opened read-only"), "{}", done.output);
+    assert!(done.output.contains("open in another process"), "{}", done.output);
+    reader.unmount();
     assert!(
         kernel_options(&dir).starts_with("ro"),
         "the kernel's flag is put back: {}",

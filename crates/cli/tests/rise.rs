@@ -199,8 +199,7 @@ fn refusals_leave_it_read_only() {
     mount.unmount();
 
     // An orphan list that cannot be.
-    let image = dirty(&scratch, KINDS[0]);
-    let _ = run(tool("e2fsck").args(["-p", "-f"]).arg(&image.path), Duration::from_secs(60));
+    let image = Image::mke2fs(scratch.path(), "list.img", 64 << 20, KINDS[0]);
     let _ = run(
         tool("debugfs").args(["-w", "-R", "set_super_value last_orphan 2"]).arg(&image.path),
         Duration::from_secs(60),

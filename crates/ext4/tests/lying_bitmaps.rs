@@ -197,7 +197,7 @@ fn the_first_group_was_used() {
     let said = disk.debugfs(&["set_bg 0 flags 7", "set_bg 0 itable_unused 16", "set_bg 0 checksum calc"]);
     assert!(!said.contains("invalid"), "{said}");
     disk.with(|fs| {
-        fs.write_file("/file", &[1; 100_000]).unwrap();
+        fs.write_file("/file", [1; 100_000]).unwrap();
         assert_ne!(fs.lookup(fs.root(), b"file").unwrap().id.ino, 11);
         assert!(fs.trouble().is_some_and(|line| line.contains("never used")), "{:?}", fs.trouble());
         assert_eq!(fs.lookup(fs.root(), b"lost+found").unwrap().id.ino, 11);

@@ -99,7 +99,7 @@ fn seconds(text: &str) -> std::result::Result<f64, String> {
         journal_ioprio=, init_itable[=N], noinit_itable, the flags of mount(8) \
         (nosuid, nodev, noexec ...), and abort (stop the volume as an error would, for tests).\n\n\
         ro writes everything home and marks the volume clean; rw takes that back. A volume that was mounted read-only \
-        must be unmounted first to become writable. Ordinary users can change the options of their own mounts, except \
+        is recovered first, as by a mount, and stays read-only if that or the device refuses. Ordinary users can change the options of their own mounts, except \
         for those that the kernel keeps (ro, rw, nosuid, noatime ...)."
 )]
 pub struct RemountArgs {

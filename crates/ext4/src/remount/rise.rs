@@ -5,17 +5,19 @@
 //!       ─► "needs recovery" durable ─► overlay gone ─► orphans finished ─► threads ─► read-write
 //! ```
 //!
-//! What was read so far stays valid: without a log to recover the device does not change, and with one the volume was
-//! seen as recovery in memory left it. Recovery is a function of what is on the device, so it leaves the same there;
-//! each block is compared all the same ([`is_as_seen`]). With `norecovery` something else was seen, if there was
-//! anything to recover: that takes a new mount.
+//! What was read so far stays valid: without a log to recover the device does not change, and with
+//! one the volume was seen as recovery in memory left it. Recovery is a function of what is on the
+//! device, so it leaves the same there; each block is compared all the same ([`is_as_seen`]). With
+//! `norecovery` something else was seen, if there was anything to recover: that takes a new mount.
 //!
 //! Invariants
-//! - R1: a failure leaves the volume read-only, and readable as it was. Until "needs recovery" is written the device has
-//!   changed by nothing but its recovery. When it fails after that, the journal rests, as after a remount to read-only
-//!   ([`rest_again`]), or the volume was stopped by an error.
-//! - R2: no operation changes anything before all is done: the gate is closed meanwhile ([`crate::whole::alone`]), and
-//!   `read_only` is only taken away for the orphans, by whoever holds it closed.
+//! - R1: a failure leaves the volume read-only, and readable as it was. Until "needs recovery" is
+//!   written the device has changed by nothing but its recovery. When it fails after that, what was
+//!   done is written home as by a remount to read-only, and only a new mount can try again
+//!   ([`rest_again`]); or the volume was stopped by an error.
+//! - R2: no operation changes anything before all is done: the gate is closed meanwhile
+//!   ([`crate::whole::alone`]), and `read_only` is only taken away for the orphans, by whoever
+//!   holds it closed.
 //! - R3: transaction numbers of the log begin where it says. No inode is left with one of before
 //!   ([`forget_transactions`]), which could look like one of the future.
 
@@ -81,7 +83,8 @@ fn prepare(fs: &Arc<Fs>, running: &mut Running, plan: &mut Plan) -> OpenResult<(
     attach(fs, guard, plan, recovered, &sb)
 }
 
-/// The recovered device reads as the volume was seen. (Of the superblock recovery may keep more: errors, say.)
+/// The recovered device reads as the volume was seen. (Of the superblock recovery may keep more:
+/// errors, say.)
 fn is_as_seen(fs: &Fs) -> OpenResult<()> {
     let Some(overlay) = &fs.ground.overlay else { return Ok(()) };
     let size = fs.vol.geo.block_size;
@@ -165,9 +168,12 @@ fn finish(fs: &Arc<Fs>, running: &mut Running, plan: &Plan) -> OpenResult<()> {
 
 /// Read-only again, with what has been done so far.
 fn rest_again(fs: &Arc<Fs>, running: &mut Running) {
-    if rest(fs, running).is_err() {
-        fs.read_only.store(true, Ordering::Release);
-    }
+    // (If that fails, the next mount recovers what was done.)
+    let _ = rest(fs, running);
+    fs.read_only.store(true, Ordering::Release);
+    // As it was opened: not to be woken with orphans that nobody has looked at.
+    fs.limits.read_only.store(true, Ordering::Release);
+    fs.rests.store(false, Ordering::Release);
     if let Some(mmp) = running.mmp.take() {
         mmp.release();
     }

@@ -259,7 +259,7 @@ impl Rig {
     }
 
     fn area(&self) -> Range<u64> {
-        let area = self.journal.log.as_ref().unwrap().area().unwrap();
+        let area = self.journal.log.get().unwrap().area().unwrap();
         let at = |n: u32| self.map.device_offset(n).unwrap();
         at(area.start)..at(area.end - 1) + BS
     }
