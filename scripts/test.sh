@@ -7,12 +7,22 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# Mounts have their requests over io_uring where the kernel offers it, and its switch for that is off by default.
+# As root, for the time of the tests: mounts have their requests over io_uring where the kernel offers it (its switch
+# is off by default), and all users may open /dev/fuse (as udev has it, where there is udev).
 switch=/sys/module/fuse/parameters/enable_uring
-if [ "$(id -u)" -eq 0 ] && { modprobe fuse 2>/dev/null || true; [ -w "$switch" ]; }; then
-    before=$(cat "$switch")
-    trap 'echo "$before" >"$switch"' EXIT
-    echo Y >"$switch"
+undo=()
+put_back() { for command in "${undo[@]}"; do eval "$command"; done; }
+trap put_back EXIT
+if [ "$(id -u)" -eq 0 ]; then
+    modprobe fuse 2>/dev/null || true
+    if [ -w "$switch" ]; then
+        undo+=("echo $(cat "$switch") >$switch")
+        echo Y >"$switch"
+    fi
+    if [ -c /dev/fuse ]; then
+        undo+=("chmod $(stat -c %a /dev/fuse) /dev/fuse")
+        chmod 666 /dev/fuse
+    fi
 fi
 
 step() { printf '\n== %s\n' "$*"; }
@@ -26,6 +36,8 @@ cargo clippy --workspace --all-targets --quiet -- -D warnings
 cargo clippy --workspace --features extol-journal/model --test model --quiet -- -D warnings
 
 step "crates of others"
+# (Those of the fuzz targets, too: a test looks whether any was withdrawn.)
+cargo fetch --locked --quiet --manifest-path fuzz/Cargo.toml
 # Without a network, as the steps before have fetched everything that it looks at.
 cargo deny --locked check --hide-inclusion-graph licenses bans sources
 

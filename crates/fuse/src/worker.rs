@@ -381,7 +381,7 @@ impl Worker {
             transport: shared.transport(),
             owner: shared.owner,
         };
-        if self.queue.is_some() && request.opcode == op::STATFS {
+        if request.opcode == op::STATFS {
             self.hear_forgets();
         }
         let mut again = self.queue.is_some();
@@ -442,9 +442,10 @@ impl Worker {
         pool.threads > pool.waiting || crew.readers() > 0
     }
 
-    /// Waits until the device's workers have heard what the kernel has said so far. What it forgets comes through the device, and
-    /// requests over io_uring overtake it; but a program that has deleted something counts on the room. Best effort: it
-    /// is over after a while, and what is heard may be forgotten a moment later.
+    /// Waits until the device's other workers have heard what the kernel has said so far. RELEASE and
+    /// FORGET come through the device, and other requests overtake them; but a program that has deleted
+    /// something counts on the room. Best effort: it is over after a while, and what is heard may be
+    /// forgotten a moment later.
     fn hear_forgets(&self) {
         let shared = &*self.shared;
         let mut quiet = 0;
@@ -452,7 +453,8 @@ impl Worker {
             let now = Timespec { tv_sec: 0, tv_nsec: 0 };
             let mut device = [PollFd::new(&shared.device, PollFlags::IN)];
             let unread = poll(&mut device, Some(&now)).is_ok_and(|ready| ready > 0);
-            if unread || shared.pool.lock().slots.iter().any(|slot| slot.works()) {
+            let works = |slot: &Arc<Slot>| !Arc::ptr_eq(slot, &self.slot) && slot.works();
+            if unread || shared.pool.lock().slots.iter().any(works) {
                 quiet = 0;
             } else if quiet == 1 {
                 return;

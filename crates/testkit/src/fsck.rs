@@ -122,8 +122,11 @@ pub fn e2fsck_fix(image: &Image) -> FsckReport {
 #[must_use]
 pub fn debugfs(image: &Image, request: &str) -> String {
     let said = run_ok(tool("debugfs").args(["-R", request]).arg(&image.path));
-    // Without the line about its version, which comes by another way, at any place.
-    said.lines().filter(|line| !line.starts_with("debugfs 1.")).flat_map(|line| [line, "\n"]).collect()
+    // Its version comes by another way, and so at any place.
+    match said.split_once("debugfs 1.") {
+        Some((before, rest)) => before.to_owned() + rest.split_once('\n').map_or("", |(_, after)| after),
+        None => said,
+    }
 }
 
 /// `dumpe2fs -h`.

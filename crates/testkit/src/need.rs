@@ -2,6 +2,7 @@
 
 use crate::command::find_tool;
 use rustix::fs::{Mode, OFlags};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 /// One thing that a machine may lack.
@@ -19,6 +20,10 @@ pub enum Need {
     Tool(&'static str),
     /// A user of this name exists.
     User(&'static str),
+    /// Users other than root can mount: with `fusermount3`, and `/dev/fuse` open to all.
+    UserMounts,
+    /// Mounts get their requests over io_uring.
+    IoUring,
     /// Files for a while can be read past the page cache.
     DirectIo,
 }
@@ -28,6 +33,11 @@ impl Need {
         match self {
             Self::Root => rustix::process::geteuid().is_root(),
             Self::Loop => Path::new("/dev/loop-control").exists() && find_tool("losetup").is_some(),
+            Self::UserMounts => {
+                let mode = std::fs::metadata("/dev/fuse").map_or(0, |meta| meta.mode());
+                mode & 0o6 == 0o6 && find_tool("fusermount3").is_some()
+            }
+            Self::IoUring => crate::offers_io_uring(),
             Self::Fuse => std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok(),
             Self::Kernel(name) => {
                 let known = || {
@@ -56,6 +66,8 @@ impl std::fmt::Display for Need {
         match self {
             Self::Root => write!(f, "root"),
             Self::Loop => write!(f, "loop devices"),
+            Self::UserMounts => write!(f, "fusermount3, and /dev/fuse with mode 0666"),
+            Self::IoUring => write!(f, "FUSE over io_uring (enable_uring of the module fuse)"),
             Self::Fuse => write!(f, "/dev/fuse"),
             Self::Kernel(name) => write!(f, "the kernel's {name}"),
             Self::Tool(name) => write!(f, "the program {name}"),

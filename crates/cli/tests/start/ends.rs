@@ -86,8 +86,7 @@ fn a_daemon_that_is_killed_is_told() {
 /// An ordinary user hears it, too.
 #[test]
 fn a_user_is_told_what_is_lost() {
-    let needs =
-        [Need::Kernel("tmpfs"), Need::Tool("setpriv"), Need::Tool("fusermount3"), Need::User("nobody")];
+    let needs = [Need::Kernel("tmpfs"), Need::Tool("setpriv"), Need::UserMounts, Need::User("nobody")];
     if !require(&[&NEEDS[..], &needs].concat()) {
         return;
     }

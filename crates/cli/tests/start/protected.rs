@@ -74,7 +74,7 @@ fn a_second_mount_names_the_first() {
 /// The same for an ordinary user's mounts.
 #[test]
 fn a_user_is_told_where_it_is_mounted() {
-    let needs = [Need::Tool("setpriv"), Need::Tool("fusermount3"), Need::User("nobody")];
+    let needs = [Need::Tool("setpriv"), Need::UserMounts, Need::User("nobody")];
     if !require(&[&NEEDS[..], &needs].concat()) {
         return;
     }

@@ -89,7 +89,9 @@ pub(super) fn claim(file: &File, is_block_device: bool, read_only: bool) -> Resu
 /// that fails they are a reader's again.
 pub(super) fn claim_more(file: &File, is_block_device: bool, claims: &[File]) -> Result<Vec<File>, String> {
     let locked = if is_block_device { claims } else { std::slice::from_ref(file) };
-    let mut more = locked.iter().try_for_each(|file| lock(file, false).map(|_| ())).map(|()| Vec::new());
+    // (This process has it mounted itself: the table of mounts does not tell which of two is the other's.)
+    let raise = |file| lock_beside(file, false, || None).map(|_| ());
+    let mut more = locked.iter().try_for_each(raise).map(|()| Vec::new());
     if more.is_ok() && !is_block_device {
         more = claim_loop_devices(file);
     }
@@ -102,13 +104,17 @@ pub(super) fn claim_more(file: &File, is_block_device: bool, claims: &[File]) ->
 
 /// Takes the advisory lock on a disk image. False if its file system has none.
 fn lock(file: &File, read_only: bool) -> Result<bool, String> {
+    lock_beside(file, read_only, || holder::mounted_by_living(file))
+}
+
+/// As [`lock`]; `holder` tells where a living Extol has the file mounted.
+fn lock_beside(file: &File, read_only: bool, holder: impl Fn() -> Option<String>) -> Result<bool, String> {
     let operation = if read_only {
         FlockOperation::NonBlockingLockShared
     } else {
         FlockOperation::NonBlockingLockExclusive
     };
     let attempt = || super::transfer::retry(|| rustix::fs::flock(file, operation));
-    let holder = || holder::mounted_by_living(file);
     let stays = |result: &_| *result == Err(Errno::WOULDBLOCK) && holder().is_none();
     locked(patiently(attempt, stays), read_only, holder)
 }

@@ -362,14 +362,28 @@ impl FileDevice {
         // On a file a hole reads as zeros and keeps the image sparse; the next choice allocates without writing.
         // A block device takes the first only if it can unmap to zeros, the second always, in its fastest way.
         for mode in [FallocateFlags::PUNCH_HOLE, FallocateFlags::ZERO_RANGE] {
-            match retry(|| rustix::fs::fallocate(self.file(), mode | FallocateFlags::KEEP_SIZE, offset, len))
-            {
+            let mode = mode | FallocateFlags::KEEP_SIZE;
+            let done = self
+                .past_the_page_cache(|| Ok(retry(|| rustix::fs::fallocate(self.file(), mode, offset, len))?));
+            match done.map_err(|e| (rustix::io::Errno::from_io_error(&e), e)) {
                 Ok(()) => return Ok(true),
-                Err(e) if is_unsupported(e) => {}
-                Err(e) => return Err(e.into()),
+                Err((Some(code), _)) if is_unsupported(code) || code == rustix::io::Errno::BUSY => {}
+                Err((_, e)) => return Err(e),
             }
         }
         Ok(false)
+    }
+
+    /// Discards or zeroes a part of a block device whose claim is held by another file or by the kernel:
+    /// Linux then refuses (EBUSY) while pages of that part are dirty, instead of dropping them.
+    fn past_the_page_cache(&self, change: impl Fn() -> io::Result<()>) -> io::Result<()> {
+        match change() {
+            Err(e) if self.is_block_device && e.kind() == io::ErrorKind::ResourceBusy => {
+                retry(|| rustix::fs::fdatasync(self.file()))?;
+                change()
+            }
+            result => result,
+        }
     }
 
     fn write_zeros(&self, range: Range<u64>) -> io::Result<()> {
@@ -511,7 +525,9 @@ impl BlockDevice for FileDevice {
         let (start, bytes) = (range.start, range.end - range.start);
         self.with_lock(range, Coverage::Partial, || {
             if self.is_block_device {
-                return retry_io(|| sys::discard_block_device(self.file(), start, bytes));
+                return self.past_the_page_cache(|| {
+                    retry_io(|| sys::discard_block_device(self.file(), start, bytes))
+                });
             }
             let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             Ok(retry(|| rustix::fs::fallocate(self.file(), mode, start, bytes))?)

@@ -12,7 +12,7 @@
 //! out: the slot in the table must not be in use. The block of the table is needed anyway, to write the new inode.
 //!
 //! Invariants
-//! - A1: an inode that has links on disk is never handed out. A group in which the bitmap says otherwise is left out from
+//! - A1: a sound inode that has links on disk is never handed out. A group in which the bitmap says otherwise is left out from
 //!   then on, and who met it gets the error, with nothing changed (`Shared::refuse_used`). Slots that were never
 //!   written may hold anything, and are not asked ([`Claim::known_slot`]).
 
@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering;
 use extol_device::BlockNr;
 use extol_journal::fast::{Delta, Reason};
 use extol_journal::{Handle, Tid};
-use extol_ondisk::{GroupDesc, GroupFlags, GroupNr, InodeNr, bitmap};
+use extol_ondisk::{GroupDesc, GroupFlags, GroupNr, Inode, InodeNr, bitmap};
 use extol_vfs::{FsError, Result};
 
 use super::Shared;
@@ -97,7 +97,7 @@ impl Shared {
                 Err(FsError::NoSpace) if self.zeroing.wait(passed) => {}
                 Err(e) => return Err(e),
                 Ok(claim) => {
-                    if claim.known_slot && self.has_links(claim.ino)? {
+                    if claim.known_slot && self.is_in_use(claim.ino)? {
                         return Err(self.refuse_used(h, claim.ino, is_dir)?);
                     }
                     return Ok(claim.ino);
@@ -106,17 +106,22 @@ impl Shared {
         }
     }
 
-    /// True if the inode's slot says that names lead to it.
-    fn has_links(&self, ino: InodeNr) -> Result<bool> {
+    /// True if the inode's slot holds a sound inode to which names lead.
+    fn is_in_use(&self, ino: InodeNr) -> Result<bool> {
         let (nr, index) = self.geo.group_of_inode(ino);
         let (per_block, size) = (self.geo.inodes_per_block(), usize::from(self.geo.inode_size));
         let group = self.group(nr)?;
         let Some(table) = group.inode_table else { return Ok(false) };
         let block = BlockNr(table.get()).plus(u64::from(index / per_block));
         let data = self.journal.read(block).map_err(error::journal)?.data();
-        let slot = (index % per_block) as usize * size;
-        let links = data.get(slot + LINKS.start..slot + LINKS.end);
-        Ok(links.is_some_and(|links| links.iter().any(|byte| *byte != 0)))
+        let at = (index % per_block) as usize * size;
+        let Some(slot) = data.get(at..at + size) else { return Ok(false) };
+        if slot.get(LINKS).is_none_or(|links| links.iter().all(|byte| *byte == 0)) {
+            return Ok(false);
+        }
+        // Behind the inodes that were ever used, a block that was not zeroed as a whole holds anything.
+        let inode = Inode::decode(slot, ino, &self.geo);
+        Ok(inode.is_ok_and(|inode| inode.dtime == 0 && inode.kind().is_some()))
     }
 
     /// Takes back that a used inode was handed out, and leaves its group out from now on. Gives the reason.

@@ -24,7 +24,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use extol_ondisk::{Incompat, Superblock};
+use extol_ondisk::{Compat, Incompat, Superblock};
 use extol_vfs::RemountError;
 
 use super::plan::Plan;
@@ -71,7 +71,10 @@ fn prepare(fs: &Arc<Fs>, running: &mut Running, plan: &mut Plan) -> OpenResult<(
         return mount::refuse("an earlier try failed; unmount it and mount it read-write");
     }
     ground.device.make_writable()?;
-    let options = crate::MountOptions { norecovery: false, ..options.clone() };
+    // What is in force names a data mode also where there is no journal, and none can be asked for.
+    let has_journal = sb.feature_compat.contains(Compat::HAS_JOURNAL);
+    let data = options.data.filter(|_| has_journal);
+    let options = crate::MountOptions { norecovery: false, data, ..options.clone() };
     let options = journals::with_device(&sb, &options)?;
     let guard = fs.guard.as_ref().ok_or_else(|| OpenError("the volume has no guard".into()))?;
     running.mmp = mount::claim(guard, &geo, &sb, &options)?;

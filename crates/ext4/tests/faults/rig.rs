@@ -287,7 +287,7 @@ impl Rig {
             }
         }
         let unmounted = fs.unmount();
-        assert!(fs.unmount().is_ok(), "{what}: the second time does nothing");
+        assert_eq!(fs.unmount(), unmounted, "{what}: the second time does nothing");
         outcome.struck = self.device(side).struck();
         if !outcome.struck && threads == 0 {
             let stats = fs.stats().journal;
