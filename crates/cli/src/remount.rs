@@ -61,6 +61,10 @@ pub fn remount(dir: &Path, lists: &[String], sloppy: bool, fake: bool, verbose: 
     let flags_change = wish.config.read_only != before.read_only || wish.config.flags != before.flags;
     if flags_change {
         control::set_flags(&root, &wish.config).map_err(|error| match error.kind() {
+            // The kernel knows the device of a `fuseblk` mount.
+            std::io::ErrorKind::PermissionDenied if rustix::process::geteuid().is_root() => {
+                about(&"cannot remount read-write: the device is write-protected")
+            }
             std::io::ErrorKind::PermissionDenied => Failure::usage(format_args!(
                 "{}: only root can change flags of a mount (ro, rw, nosuid, noatime ...)",
                 root.display()
