@@ -63,6 +63,25 @@ fn check(args: &CheckArgs) -> Result<Report> {
     report.map_err(|error| Failure::about(args.source.display(), error))
 }
 
+/// Refuses a volume that is damaged.
+pub fn sound(source: &Path, device: &SharedDevice, journal: Option<&SharedDevice>) -> Result<()> {
+    let opts = CheckOptions {
+        recovery: Recovery::InMemory,
+        journal: journal.cloned(),
+        fast_commits: Some(Recoverer(recovered)),
+        ..CheckOptions::default()
+    };
+    let about = |what: &dyn std::fmt::Display| Failure::about(source.display(), what);
+    let report = extol_check::check(device.clone(), &opts, &mut |_| {}).map_err(|error| about(&error))?;
+    if report.is_clean() {
+        return Ok(());
+    }
+    Err(about(&format_args!(
+        "is damaged ({} errors) and not mounted with -o untrusted: extol check says what it is",
+        report.errors
+    )))
+}
+
 /// A volume with fast commits as a mount would show it.
 fn recovered(
     device: &SharedDevice,

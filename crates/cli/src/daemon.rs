@@ -14,10 +14,10 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixDatagram;
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use rustix::process::{Pid, Signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -25,6 +25,7 @@ use signal_hook::iterator::Signals;
 
 use crate::error::{Failure, Result};
 use crate::remains::Place;
+use crate::sandbox::process;
 
 /// What the child writes.
 const READY: &[u8] = b"mounted\n";
@@ -34,15 +35,11 @@ const READY: &[u8] = b"mounted\n";
 pub fn start(words: &[OsString], place: &Place) -> Result<()> {
     let fail = |error: std::io::Error| Failure::system(format_args!("cannot start the daemon: {error}"));
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(fail)?;
-    // By its own name, for `ps`; it may have been deleted or replaced, though.
-    let program = std::env::current_exe().ok().filter(|path| path.exists());
-    let mut child = Command::new(program.unwrap_or_else(|| "/proc/self/exe".into()))
-        .arg0("extol")
-        .args(words)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(fail)?;
+    let mut program = process::program();
+    if words.iter().any(|word| word == "--clean") {
+        process::clean(&mut program);
+    }
+    let mut child = program.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(fail)?;
     let pid = Pid::from_child(&child);
     let interrupted = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&interrupted);
@@ -86,13 +83,39 @@ pub fn leave_session() {
     let _ = rustix::process::setsid();
 }
 
+/// `/dev/null`, and the way to the system log.
+static NULL: OnceLock<File> = OnceLock::new();
+static LOG: OnceLock<UnixDatagram> = OnceLock::new();
+
+fn null() -> std::io::Result<&'static File> {
+    if NULL.get().is_none() {
+        let _ = NULL.set(File::options().read(true).write(true).open("/dev/null")?);
+    }
+    NULL.get().ok_or_else(|| std::io::ErrorKind::NotFound.into())
+}
+
+/// Opens what a daemon needs later and a confined one may not open, and leaves the caller's directory if it goes to the background.
+pub fn prepare(background: bool) -> Result<()> {
+    let fail = |error: std::io::Error| Failure::system(format_args!("cannot become a daemon: {error}"));
+    null().map_err(fail)?;
+    if let Ok(socket) = UnixDatagram::unbound() {
+        let _ = LOG.set(socket);
+    }
+    if background {
+        std::env::set_current_dir("/").map_err(fail)?;
+    }
+    Ok(())
+}
+
 /// The child's side, when the mount answers: lets go of everything that it inherited, and tells the
 /// parent last.
 pub fn announce() -> Result<()> {
     let fail = |error: std::io::Error| Failure::system(format_args!("cannot become a daemon: {error}"));
-    let null = File::options().read(true).write(true).open("/dev/null").map_err(fail)?;
-    rustix::stdio::dup2_stdin(&null).map_err(|error| fail(error.into()))?;
-    std::env::set_current_dir("/").map_err(fail)?;
+    if NULL.get().is_none() {
+        prepare(true)?;
+    }
+    let null = null().map_err(fail)?;
+    rustix::stdio::dup2_stdin(null).map_err(|error| fail(error.into()))?;
     match std::io::stdout().write_all(READY).and_then(|()| std::io::stdout().flush()) {
         Ok(()) => {}
         // It has been interrupted: that is said there.
@@ -103,8 +126,8 @@ pub fn announce() -> Result<()> {
     }
     // They exist, and so does what takes their place: this does not fail. If it did, messages would
     // go to a terminal.
-    let _ = rustix::stdio::dup2_stdout(&null);
-    let _ = rustix::stdio::dup2_stderr(&null);
+    let _ = rustix::stdio::dup2_stdout(null);
+    let _ = rustix::stdio::dup2_stderr(null);
     std::panic::set_hook(Box::new(|info| log(&format!("internal error: {info}"))));
     Ok(())
 }
@@ -115,7 +138,9 @@ pub fn log(line: &str) {
     const PRIORITY: u32 = 3 * 8 + 3;
     let line = line.replace('\n', " ");
     let message = format!("<{PRIORITY}>extol[{}]: {line}", std::process::id());
-    if let Ok(socket) = UnixDatagram::unbound() {
-        let _ = socket.send_to(message.as_bytes(), "/dev/log");
+    let send = |socket: &UnixDatagram| socket.send_to(message.as_bytes(), "/dev/log").map(drop);
+    match LOG.get() {
+        Some(socket) => drop(send(socket)),
+        None => drop(UnixDatagram::unbound().and_then(|socket| send(&socket))),
     }
 }

@@ -11,7 +11,7 @@ use crate::error::{Failure, Result};
 
 /// What a mount needs at least: what it has when it stands, a pipe of one worker, a ring for the
 /// volume, and what starting an unmount takes.
-const NEEDED: u64 = 24;
+const NEEDED: u64 = 28;
 
 /// Takes all descriptors that this process may have.
 pub fn take_descriptors() -> Result<()> {

@@ -47,6 +47,12 @@ impl Live {
         })
     }
 
+    /// What its daemon is confined to, in words.
+    pub fn sandbox(&self) -> Result<String> {
+        let counters: serde_json::Value = serde_json::from_str(&self.json()?).unwrap_or_default();
+        Ok(counters["fuse"]["sandbox"].as_str().unwrap_or("off").to_owned())
+    }
+
     /// What to say when the mount cannot be asked.
     pub fn trouble(&self, error: rustix::io::Errno) -> Failure {
         match error {

@@ -4,9 +4,10 @@
 //!   main ── helper.rs   called as mount.extol, or by mount.fuse: SOURCE DIR -o …
 //!     │     args/       the command line of everything else, with its manual
 //!     ├── mount.rs      mount: options.rs splits -o, daemon.rs goes to the background, signals.rs ends it
-//!     │     loop_device.rs   an image through a loop device (-o loop)
-//!     │     remains.rs takes off what a failed start leaves, farewell.rs tells how it ended
-//!     │     limits.rs: has it descriptors enough
+//!     │     sandbox/       what its daemon may still do; attendant.rs has the rights that it lacks
+//!     │     loop_device.rs an image through a loop device (-o loop)
+//!     │     remains.rs     takes off what a failed start leaves, farewell.rs tells how it ended
+//!     │     limits.rs      has it descriptors enough
 //!     ├── umount.rs     umount: waits until the daemon has written everything, and hears how it ended
 //!     ├── whole.rs      sync, checkpoint, freeze, thaw of a live mount
 //!     ├── remount.rs    changes options of a live mount, in the kernel and in the daemon
@@ -23,6 +24,7 @@
 //! Whatever goes wrong is one line on stderr, `extol: …`, and an exit code as mount(8) has them.
 
 mod args;
+mod attendant;
 mod bench;
 mod check;
 mod daemon;
@@ -42,6 +44,7 @@ mod options;
 mod progress;
 mod remains;
 mod remount;
+mod sandbox;
 mod signals;
 mod stat;
 mod top;
@@ -81,6 +84,7 @@ fn run(words: &[OsString]) -> Result<()> {
     }
     match args::parse(words)? {
         Command::Mount(args) => mount::run(mount::Request::from_args(args)),
+        Command::Attend(args) => attendant::run(&args),
         Command::Umount(args) => umount::run(&args),
         Command::Remount(args) => remount::run(&args),
         Command::Top(args) => top::run(&args),

@@ -11,6 +11,13 @@ use crate::volume::VolumeOptions;
 /// `--metrics` as a mount option, for fstab.
 pub const METRICS: &str = "x-extol.metrics=";
 
+/// Mount an image through a loop device of the kernel's.
+pub const LOOP: &str = "loop";
+
+/// For a volume of which nothing is to be believed: read-only, without set-id programs, devices and programs; checked first, and in a
+/// sandbox or not at all.
+const UNTRUSTED: &str = "untrusted";
+
 /// Both halves.
 #[derive(Debug)]
 pub struct Split {
@@ -18,6 +25,8 @@ pub struct Split {
     pub volume: VolumeOptions,
     /// Where to serve counters.
     pub metrics: Option<String>,
+    /// Nothing on the volume is to be believed.
+    pub untrusted: bool,
     /// Mount an image through a loop device of the kernel's.
     pub through_loop: bool,
     /// The words that were taken, each as a list of its own.
@@ -30,6 +39,7 @@ pub fn split(lists: &[String], sloppy: bool) -> Result<Split> {
         config: MountConfig { allow_other: rustix::process::geteuid().is_root(), ..MountConfig::default() },
         volume: VolumeOptions::default(),
         metrics: None,
+        untrusted: false,
         through_loop: false,
         words: Vec::new(),
     };
@@ -37,12 +47,13 @@ pub fn split(lists: &[String], sloppy: bool) -> Result<Split> {
         if let Some(address) = word.strip_prefix(METRICS) {
             split.metrics = Some(address.to_owned());
         }
-        if word == "loop" {
+        if word == LOOP {
             // Done by this process, and not again by the one that serves in the background.
             split.through_loop = true;
             continue;
         }
-        let kernel = split.config.accept(&word);
+        split.untrusted |= word == UNTRUSTED;
+        let kernel = split.config.accept(&word) || word == UNTRUSTED;
         let (name, value) = match word.split_once('=') {
             Some((name, value)) => (name, Some(value)),
             None => (word.as_str(), None),
@@ -53,6 +64,13 @@ pub fn split(lists: &[String], sloppy: bool) -> Result<Split> {
         } else if !sloppy {
             return Err(Failure::usage(format_args!("unknown mount option \"{word}\"")));
         }
+    }
+    if split.untrusted {
+        // Whatever else the list says, and in which order.
+        for word in ["ro", "nosuid", "nodev", "noexec"] {
+            split.config.accept(word);
+        }
+        split.volume.read_only = true;
     }
     split.volume.check().map_err(Failure::usage)?;
     Ok(split)
@@ -111,6 +129,16 @@ mod tests {
         let split = split(&lists("ro,nosuid,commit=9,noatime"), false).unwrap();
         assert!(split.config.read_only && split.volume.read_only);
         assert_eq!(split.volume.commit, std::time::Duration::from_secs(9));
+    }
+
+    #[test]
+    fn untrusted_is_stronger_than_what_follows() {
+        let split = split(&lists("untrusted,rw,suid,dev,exec"), false).unwrap();
+        assert!(split.untrusted && split.config.read_only && split.volume.read_only);
+        for flag in ["nosuid", "nodev", "noexec"] {
+            assert!(split.config.flags.iter().any(|f| f.name() == flag), "{flag}");
+        }
+        assert_eq!(split.words, ["untrusted", "rw", "suid", "dev", "exec"]);
     }
 
     #[test]

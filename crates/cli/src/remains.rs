@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::attendant;
 use crate::error::{Failure, Result};
 use crate::umount::mounts_on;
 
@@ -59,6 +60,10 @@ impl Place {
     /// ever, and the process with it; so it is done by a keeper. That is waited for as long as it
     /// takes to go well. (Else it goes on when this process has ended.)
     pub fn leave(&self) {
+        // A confined process starts no other; its attendant does the same.
+        if let Some(attendant) = attendant::own() {
+            return attendant.leave();
+        }
         if !self.is_taken() {
             return;
         }

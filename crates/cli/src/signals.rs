@@ -25,7 +25,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 use crate::error::{Failure, Result, warn};
-use crate::umount;
+use crate::{attendant, sandbox, umount};
 
 /// How long a start that was told to end may take to its next step.
 const GRACE: Duration = Duration::from_secs(1);
@@ -78,6 +78,7 @@ impl Guard {
         let shared = Arc::new(Shared::default());
         let listener = Arc::clone(&shared);
         let listen = move || {
+            let _ = sandbox::enter();
             for _ in signals.forever() {
                 signalled(&listener);
             }
@@ -108,9 +109,11 @@ impl Guard {
         Arc::new(Opening(Some(Arc::clone(&self.shared))))
     }
 
-    /// The mount has ended.
-    pub fn closing(&self) {
-        *self.shared.lock() = State::Closing;
+    /// The mount has ended. True if the connection to the kernel has, and so nothing is left to take
+    /// off.
+    pub fn closing(&self) -> bool {
+        let before = std::mem::replace(&mut *self.shared.lock(), State::Closing);
+        matches!(before, State::Serving(served) if served.stopper.has_ended())
     }
 
     /// A step of the start: fails if a signal came.
@@ -244,11 +247,22 @@ impl Served {
         }
     }
 
-    /// Takes the mount off its directory, in a process of its own ([`umount::run`] says why). The
-    /// error is its exit code; it has said why.
+    /// Takes the mount off its directory, in a process of its own ([`umount::for_daemon`] says why):
+    /// the attendant, or without a sandbox a child. The error is its exit code; it has said why.
     fn take_off(&self, lazy: bool) -> std::result::Result<(), u8> {
         if self.stopper.has_ended() {
             return Ok(());
+        }
+        if let Some(attendant) = attendant::own() {
+            let way = if lazy { attendant::Way::Lazily } else { attendant::Way::Unmount };
+            return attendant.take_off(way).map_err(|failure| {
+                failure.report();
+                failure.code
+            });
+        }
+        if self.stopper.dir().as_os_str().is_empty() {
+            // Another process has made the mount, and only it knows where.
+            return Err(Failure::INTERNAL);
         }
         let mut child = Command::new("/proc/self/exe");
         child

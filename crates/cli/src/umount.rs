@@ -44,13 +44,12 @@ pub fn run(args: &UmountArgs) -> Result<()> {
     outcome
 }
 
-/// What a daemon that was told to end has its child do. It does not do it itself: an unmount waits for the daemon's answers,
-/// and a daemon that is killed while a thread of its own waits for them never ends.
-fn for_daemon(dir: &Path, id: u64, lazy: bool) -> Result<()> {
+/// What a daemon that was told to end has its child or its attendant do. It does not do it itself: an
+/// unmount waits for the daemon's answers, and a daemon that is killed while a thread of its own
+/// waits for them never ends.
+pub fn for_daemon(dir: &Path, id: u64, lazy: bool) -> Result<()> {
     // Whatever is mounted there by now is not to go in its place.
-    if let Ok(table) = table()
-        && find(&table, &dir.to_string_lossy()).pop().is_none_or(|top| top.id != id)
-    {
+    if !is_top(dir, id) {
         return Err(Failure::silent(GONE));
     }
     if lazy {
@@ -137,6 +136,14 @@ pub struct MountEntry {
 /// What is mounted on top of exactly `dir`.
 pub fn mount_entry(dir: &Path) -> Option<MountEntry> {
     mounts_on(dir).pop()
+}
+
+/// True if the mount with this number is on top of `dir`, and may be ours: Linux gives the number of
+/// a mount that is gone to the next. (Where the table of mounts cannot be read, whatever is mounted
+/// there is meant.)
+pub fn is_top(dir: &Path, id: u64) -> bool {
+    let Ok(table) = table() else { return true };
+    find(&table, &dir.to_string_lossy()).pop().is_some_and(|top| top.id == id && top.kind.starts_with("fuse"))
 }
 
 /// All that is mounted on exactly `dir`, the topmost last.

@@ -10,6 +10,7 @@ use extol_fuse::{BlockMount, Claim};
 use extol_journal::inspect::JournalReport;
 
 use crate::error::{Failure, Result};
+use crate::{check, sandbox};
 
 pub use extol::mkfs::{FsType, MkfsOptions, OnError, Stage, parse_size};
 pub use extol::{Ext4 as Volume, Info, MountOptions as VolumeOptions, Replayed};
@@ -20,11 +21,30 @@ pub fn open(source: &Path, options: &VolumeOptions) -> Result<Arc<Volume>> {
     Volume::open(device, &heard(options)).map_err(|error| about(source, error))
 }
 
-/// As [`open`], for a mount; with what a mount of a block device needs.
-pub fn open_for_mount(source: &Path, options: &VolumeOptions) -> Result<(Arc<Volume>, Option<BlockMount>)> {
+/// As [`open`], for a mount; with what a mount of a block device needs. Its first byte is read in
+/// the sandbox, if there is one. One that is not trusted is opened if it is sound.
+pub fn open_for_mount(
+    source: &Path,
+    options: &VolumeOptions,
+    untrusted: bool,
+) -> Result<(Arc<Volume>, Option<BlockMount>)> {
     let device = open_device(source, options)?;
-    let volume = Volume::open(Arc::clone(&device) as SharedDevice, &heard(options))
-        .map_err(|error| about(source, error))?;
+    let mut options = heard(options);
+    if options.journal_device.is_none()
+        && let Some(path) = &options.journal_path
+    {
+        // A volume with a journal of its own does not look at it, wrong or not; so the volume says
+        // that it is missing.
+        let journal = FileDevice::open(path, &how(&options));
+        options.journal_device = journal.ok().map(|device| Arc::new(device) as _);
+    }
+    let shared = Arc::clone(&device) as SharedDevice;
+    let volume = sandbox::inside(|| {
+        if untrusted {
+            check::sound(source, &shared, options.journal_device.as_ref())?;
+        }
+        Volume::open(shared, &options).map_err(|error| about(source, error))
+    })?;
     let block = device.is_block_device().then(|| BlockMount {
         device: source.to_owned(),
         block_size: volume.block_size(),
@@ -54,14 +74,18 @@ impl Claim for DeviceClaim {
     }
 }
 
+fn how(options: &VolumeOptions) -> OpenOptions {
+    if options.read_only { OpenOptions::read_only() } else { OpenOptions::read_write() }
+}
+
 fn open_device(source: &Path, options: &VolumeOptions) -> Result<Arc<FileDevice>> {
-    let how = if options.read_only { OpenOptions::read_only() } else { OpenOptions::read_write() };
     let direct = match options.direct {
         None => Direct::Auto,
         Some(true) => Direct::On,
         Some(false) => Direct::Off,
     };
-    FileDevice::open(source, &how.direct(direct)).map(Arc::new).map_err(|error| about(source, error))
+    let how = how(options).direct(direct);
+    FileDevice::open(source, &how).map(Arc::new).map_err(|error| about(source, error))
 }
 
 /// True if a volume that was to be written to lies on something that is write-protected: a device,

@@ -139,7 +139,7 @@ fn an_image_through_a_loop_device() {
     let dir = scratch.dir("mnt");
     let mount = ExtolMount::start(bin(), &image.path, &dir, &["loop"]);
     assert_eq!(mounted_type(&dir).as_deref(), Some("fuseblk.extol"));
-    std::fs::write(dir.join("file"), b"kept").unwrap();
+    std::fs::write(dir.join("file"), b"kept\n").unwrap();
     assert_eq!(loop_devices(&image.path).len(), 1);
     mount.unmount();
     goes_away(&image.path);

@@ -1,5 +1,8 @@
 //! What a mount looks like to the kernel, and which mount options say so.
 
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,6 +96,29 @@ pub struct MountConfig {
     /// Flags of mount(2). `nosuid` and `nodev` unless they are taken off: the owner of an image
     /// decides what lies on it, and must not become another user by that where root mounts it.
     pub flags: Vec<MountFlag>,
+    /// A device that another process has mounted; it is served, and neither mounted nor unmounted.
+    pub device: Option<Arc<OwnedFd>>,
+    /// What a process does that gives its rights away.
+    pub confinement: Option<Arc<dyn Confinement>>,
+}
+
+/// A process that gives its rights away when the mount is made, before the first request; and what it needs from then on.
+pub trait Confinement: fmt::Debug + Send + Sync {
+    /// Confines the calling thread, and those that it starts. Gives what is to be shown as `sandbox` in the counters.
+    ///
+    /// # Errors
+    /// If that fails; then there is no mount.
+    fn confine(&self) -> io::Result<String>;
+
+    /// Takes the mount out of sight.
+    fn take_off(&self);
+
+    /// Has another process make a request to the mount's root on a processor, and does not wait for it. False if it cannot.
+    fn stir(&self, processor: usize) -> bool;
+
+    /// Device and inode number of the user namespace of a process or thread, which a confined process cannot see. `None`: not
+    /// known.
+    fn user_namespace(&self, process: u32) -> Option<(u64, u64)>;
 }
 
 impl Default for MountConfig {
@@ -112,6 +138,8 @@ impl Default for MountConfig {
             max_threads: 64,
             halt_poll: HALT_POLL,
             flags: MountFlag::SAFE.to_vec(),
+            device: None,
+            confinement: None,
         }
     }
 }

@@ -68,7 +68,7 @@ pub(crate) fn request(name: &[u8]) -> Option<(Way, &str)> {
 /// The daemon's side: does what a [`request`] asks for.
 pub(crate) fn answer(
     fs: &dyn FileSystem,
-    owner: Owner,
+    owner: &Owner,
     request: &Request<'_>,
     (way, wish): (Way, &str),
 ) -> Result<Vec<u8>> {

@@ -16,15 +16,22 @@ pub(crate) struct Counts {
     kinds: [AtomicU64; KINDS],
     /// Writes whose data never came into our memory.
     piped: AtomicU64,
+    /// What the process is confined to, if it says so.
+    sandbox: String,
 }
 
 impl Default for Counts {
     fn default() -> Self {
-        Self { kinds: [const { AtomicU64::new(0) }; KINDS], piped: AtomicU64::new(0) }
+        Self { kinds: [const { AtomicU64::new(0) }; KINDS], piped: AtomicU64::new(0), sandbox: String::new() }
     }
 }
 
 impl Counts {
+    /// Those of a process that is in this sandbox.
+    pub(crate) fn of(sandbox: String) -> Self {
+        Self { sandbox, ..Self::default() }
+    }
+
     /// Counts one request.
     pub(crate) fn note(&self, opcode: u32) {
         let kind = usize::try_from(opcode).ok().filter(|&kind| kind < KINDS).unwrap_or(0);
@@ -36,7 +43,8 @@ impl Counts {
         self.piped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Adds `"fuse":{"transport":…,"piped_writes":…,"requests":{…}}` to a JSON object; kinds that never came are left out.
+    /// Adds `"fuse":{"transport":…,"sandbox":…,"piped_writes":…,"requests":{…}}` to a JSON object; kinds that never came are
+    /// left out, and so is a sandbox of which nothing is said.
     pub(crate) fn add_to(&self, object: &str, transport: Transport) -> String {
         let Some(inside) = object.trim_end().strip_suffix('}') else { return object.to_owned() };
         let mut text = String::with_capacity(inside.len() + 256);
@@ -44,8 +52,12 @@ impl Counts {
         text.push_str(if inside.trim_start() == "{" { "" } else { "," });
         // Writing to a string cannot fail.
         let (transport, piped) = (transport.name(), self.piped.load(Ordering::Relaxed));
-        let _ =
-            write!(text, "\"fuse\":{{\"transport\":\"{transport}\",\"piped_writes\":{piped},\"requests\":{{");
+        let _ = write!(text, "\"fuse\":{{\"transport\":\"{transport}\",");
+        if !self.sandbox.is_empty() {
+            let plain = self.sandbox.replace(['"', '\\'], "'");
+            let _ = write!(text, "\"sandbox\":\"{plain}\",");
+        }
+        let _ = write!(text, "\"piped_writes\":{piped},\"requests\":{{");
         let mut comma = "";
         for (kind, count) in self.kinds.iter().enumerate() {
             let count = count.load(Ordering::Relaxed);
@@ -78,5 +90,8 @@ mod tests {
         let requests = "\"fuse\":{\"transport\":\"io_uring\",\"piped_writes\":1,\"requests\":{\"other\":1,\"lookup\":2,\"statx\":1}}}";
         assert_eq!(counts.add_to("{}", Transport::IoUring), format!("{{{requests}"));
         assert_eq!(counts.add_to("none", Transport::Device), "none");
+        let sandboxed = Counts { sandbox: "seccomp, \"x\"".into(), ..Counts::default() };
+        let text = sandboxed.add_to("{}", Transport::Device);
+        assert!(text.contains("\"device\",\"sandbox\":\"seccomp, 'x'\",\"piped"), "{text}");
     }
 }

@@ -28,6 +28,7 @@ pub struct Connection<'a> {
     agreed: Agreed,
     reply: Reply<'static>,
     counts: Counts,
+    owner: Owner,
 }
 
 impl std::fmt::Debug for Connection<'_> {
@@ -45,6 +46,7 @@ impl<'a> Connection<'a> {
             agreed: Agreed { caps: capabilities, direct_io: false },
             reply: Reply::default(),
             counts: Counts::default(),
+            owner: Owner::of_tests(),
         }
     }
 
@@ -58,7 +60,7 @@ impl<'a> Connection<'a> {
             kernel: &Nobody,
             counts: &self.counts,
             transport: Transport::Device,
-            owner: Owner::of_tests(),
+            owner: &self.owner,
         };
         self.reply.clear();
         let outcome = if request.opcode == op::INIT {

@@ -67,7 +67,7 @@ mod spin;
 mod wire;
 mod worker;
 
-pub use config::{BlockMount, Claim, MountConfig, MountFlag, Transport};
+pub use config::{BlockMount, Claim, Confinement, MountConfig, MountFlag, Transport};
 pub use errno::errno;
 pub use mount::{MountError, check, undo, unmount, write_back};
 pub use session::{Mount, Stopper, serve};

@@ -24,7 +24,7 @@ use crate::share::Share;
 const DEVICE: &str = "/dev/fuse";
 const HELPER: &str = "fusermount3";
 /// Read-ahead of a mount: several requests of the largest size, so that the device reads while the last one is being copied.
-const READ_AHEAD_KB: &str = "4096";
+pub(crate) const READ_AHEAD_KB: &str = "4096";
 
 /// Why there is no mount. Each says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -349,15 +349,29 @@ fn unmount_with_helper(dir: &Path, lazy: bool) -> Result<(), MountError> {
     Err(MountError::Permission { dir: dir.to_path_buf(), why })
 }
 
+/// What is told to the kernel about a mount's cache, opened while that may be done: only by root.
+#[derive(Debug, Default)]
+pub(crate) struct Knobs {
+    pub(crate) read_ahead: Option<File>,
+    pub(crate) share: Share,
+}
+
 /// Lets the kernel read ahead and keep dirty pages as it does for disks. FUSE mounts get a hundredth of the usual
 /// share of dirty memory, because a daemon might hang. Best effort: only root may.
-pub(crate) fn tune(dir: &Path, share: &Share) {
-    let Some((major, minor)) = device_number(dir) else { return };
-    let name = format!("{major}:{minor}");
-    // A mount of a block device shares the device's number, but not how it writes back.
-    let bdis = Path::new("/sys/class/bdi");
-    let own = bdis.join(format!("{name}-fuseblk"));
-    let bdi = if own.exists() { own } else { bdis.join(name) };
-    let _ = std::fs::write(bdi.join("read_ahead_kb"), READ_AHEAD_KB);
-    share.enlarge(&bdi);
+impl Knobs {
+    /// Those of the mount on `dir`.
+    pub(crate) fn open(dir: &Path) -> Self {
+        let Some((major, minor)) = device_number(dir) else { return Self::default() };
+        let name = format!("{major}:{minor}");
+        // A mount of a block device shares the device's number, but not how it writes back.
+        let bdis = Path::new("/sys/class/bdi");
+        let own = bdis.join(format!("{name}-fuseblk"));
+        let bdi = if own.exists() { own } else { bdis.join(name) };
+        let knobs = Self {
+            read_ahead: File::options().write(true).open(bdi.join("read_ahead_kb")).ok(),
+            share: Share::default(),
+        };
+        knobs.share.enlarge(&bdi);
+        knobs
+    }
 }

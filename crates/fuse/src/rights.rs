@@ -21,10 +21,12 @@
 //! *Odd cases.* On a mount that lets bind mounts map owners, the kernel tells user and group only
 //! where something is created ([`NOT_TOLD`]); then `/proc` alone says who it is. The id is 0 if the
 //! thread is in a pid namespace that the mount cannot see. `/proc` may be hidden, or show another
-//! pid namespace than that of the daemon; a daemon that runs as an ordinary user, or in a sandbox,
-//! may not look at the namespace of others. All this is *not known*, and what is not known is
-//! refused. There is another way for holders of CAP_SYS_ADMIN, on which the kernel itself checks
-//! the capability: [`control`](crate::control).
+//! pid namespace than that of the daemon; a daemon that runs as an ordinary user may not look at the
+//! namespace of others. One in a sandbox may not either: there another process looks
+//! ([`Confinement::user_namespace`]). A daemon that serves what another process has mounted knows
+//! neither that one's user nor its namespace ([`Owner::another`]). All this is *not known*, and what
+//! is not known is refused. There is another way for holders of CAP_SYS_ADMIN, on which the kernel
+//! itself checks the capability: [`control`](crate::control).
 //!
 //! *Locking.* None; nothing here changes.
 
@@ -32,7 +34,9 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use crate::config::Confinement;
 use crate::errno::{Errno, Result};
 use crate::wire::Request;
 
@@ -53,11 +57,13 @@ pub(crate) const NOT_TOLD: u32 = u32::MAX;
 type Namespace = (u64, u64);
 
 /// Whose mount it is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Owner {
     uid: u32,
     /// `None`: not known, then only the kernel can say who has rights.
     namespace: Option<Namespace>,
+    /// Looks at the namespaces of others, which this process may not do.
+    confinement: Option<Arc<dyn Confinement>>,
     /// There is no mount and no kernel: requests come from a test, which may do everything.
     in_test: bool,
 }
@@ -66,16 +72,26 @@ impl Owner {
     /// This process has mounted it.
     pub(crate) fn this_process() -> Self {
         let namespace = namespace(Path::new("/proc/self")).ok();
-        Self { uid: rustix::process::geteuid().as_raw(), namespace, in_test: false }
+        Self { uid: rustix::process::geteuid().as_raw(), namespace, confinement: None, in_test: false }
+    }
+
+    /// Another process has mounted it, and it is not known which.
+    pub(crate) fn another() -> Self {
+        Self { uid: NOT_TOLD, namespace: None, confinement: None, in_test: false }
+    }
+
+    /// The same in a process that is confined.
+    pub(crate) fn confined(self, confinement: Option<Arc<dyn Confinement>>) -> Self {
+        Self { confinement, ..self }
     }
 
     /// A test that has no mount ([`direct`](crate::direct)).
     pub(crate) fn of_tests() -> Self {
-        Self { uid: 0, namespace: None, in_test: true }
+        Self { uid: 0, namespace: None, confinement: None, in_test: true }
     }
 
     /// Err unless the process behind the request has rights over the mount.
-    pub(crate) fn check(self, request: &Request<'_>) -> Result<()> {
+    pub(crate) fn check(&self, request: &Request<'_>) -> Result<()> {
         if self.in_test {
             return Ok(());
         }
@@ -86,15 +102,28 @@ impl Owner {
         Err(Errno(libc::EPERM))
     }
 
-    fn is_mine(self, caller: &Caller) -> bool {
+    fn is_mine(&self, caller: &Caller) -> bool {
         caller.uid == self.uid && caller.uid != 0 && caller.place == Place::Here
     }
 
     /// Err unless the process behind the request has the capability in the user namespace of the
     /// mount.
-    pub(crate) fn check_capability(self, request: &Request<'_>, capability: u32) -> Result<()> {
+    pub(crate) fn check_capability(&self, request: &Request<'_>, capability: u32) -> Result<()> {
         let has = || Caller::of(self, request).is_some_and(|caller| caller.has(capability));
         if self.in_test || has() { Ok(()) } else { Err(Errno(libc::EPERM)) }
+    }
+
+    /// Where a process is.
+    fn place_of(&self, pid: u32) -> Place {
+        let its = match &self.confinement {
+            Some(confinement) => confinement.user_namespace(pid),
+            None => namespace(Path::new(&format!("/proc/{pid}"))).ok(),
+        };
+        match (its, self.namespace) {
+            (Some(its), Some(ours)) if its == ours => Place::Here,
+            (Some(_), Some(_)) => Place::Elsewhere,
+            _ => Place::Unknown,
+        }
     }
 }
 
@@ -121,18 +150,14 @@ pub(crate) struct Caller {
 
 impl Caller {
     /// What `/proc` tells of it. `None`: nothing that can be relied on.
-    pub(crate) fn of(owner: Owner, request: &Request<'_>) -> Option<Self> {
+    pub(crate) fn of(owner: &Owner, request: &Request<'_>) -> Option<Self> {
         if request.pid == 0 || !proc_is_ours() {
             return None;
         }
         let dir = PathBuf::from(format!("/proc/{}", request.pid));
         let status = fs::read_to_string(dir.join("status")).ok()?;
         let mut caller = Self::parse(&status, request.uid, request.gid)?;
-        caller.place = match (namespace(&dir), owner.namespace) {
-            (Ok(its), Some(ours)) if its == ours => Place::Here,
-            (Ok(_), Some(_)) => Place::Elsewhere,
-            _ => Place::Unknown,
-        };
+        caller.place = owner.place_of(request.pid);
         Some(caller)
     }
 
@@ -237,12 +262,39 @@ mod tests {
             second: false,
         };
         let owner = Owner::this_process();
-        let caller = Caller::of(owner, &request(std::process::id())).unwrap();
+        let caller = Caller::of(&owner, &request(std::process::id())).unwrap();
         assert_eq!(caller.place, Place::Here);
-        assert!(Caller::of(owner, &request(0)).is_none(), "of a pid namespace that is not to be seen");
-        let elsewhere = Owner { namespace: Some((0, 0)), ..owner };
+        assert!(Caller::of(&owner, &request(0)).is_none(), "of a pid namespace that is not to be seen");
+        let elsewhere = Owner { namespace: Some((0, 0)), ..owner.clone() };
         assert_eq!(elsewhere.check(&request(std::process::id())), Err(Errno(libc::EPERM)));
-        let unknown = Owner { namespace: None, ..owner };
+        let unknown = Owner { namespace: None, ..owner.clone() };
         assert_eq!(unknown.check(&request(std::process::id())), Err(Errno(libc::EPERM)));
+        assert_eq!(Owner::another().check(&request(std::process::id())), Err(Errno(libc::EPERM)));
+    }
+
+    /// A process that may not look asks one that may.
+    #[derive(Debug)]
+    struct Told(Option<Namespace>);
+
+    impl Confinement for Told {
+        fn confine(&self) -> io::Result<String> {
+            Ok(String::new())
+        }
+        fn take_off(&self) {}
+        fn stir(&self, _processor: usize) -> bool {
+            false
+        }
+        fn user_namespace(&self, _process: u32) -> Option<Namespace> {
+            self.0
+        }
+    }
+
+    #[test]
+    fn a_confined_process_is_told() {
+        let own = Owner::this_process();
+        let place = |told| own.clone().confined(Some(Arc::new(Told(told)))).place_of(std::process::id());
+        assert_eq!(place(own.namespace), Place::Here);
+        assert_eq!(place(Some((0, 0))), Place::Elsewhere);
+        assert_eq!(place(None), Place::Unknown);
     }
 }

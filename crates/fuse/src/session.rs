@@ -8,6 +8,7 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
@@ -25,7 +26,7 @@ use crate::crew::Crew;
 use crate::gather::{Crowd, Rooms};
 use crate::init::{self, Agreed};
 use crate::intake::Bulk;
-use crate::mount::{self, Attached, MountError};
+use crate::mount::{self, Attached, Knobs, MountError};
 use crate::reads::Reads;
 use crate::rights::Owner;
 use crate::ring::{self, Lack, Prepared, Rings};
@@ -191,27 +192,42 @@ impl std::fmt::Debug for Shared {
 
 impl Mount {
     /// Mounts `fs` on `dir`. When this returns, the mount answers: it has agreed with the kernel, and its threads wait
-    /// for requests. (It is not asked to prove that: see `mount::tune`.)
+    /// for requests. (It is not asked to prove that: see `mount::Knobs`.)
     ///
     /// # Errors
     /// If mounting fails; then nothing is left mounted.
     pub fn new(fs: Arc<dyn FileSystem>, dir: &Path, config: &MountConfig) -> Result<Self, MountError> {
-        let dir = dir.canonicalize().map_err(|source| MountError::Dir { dir: dir.to_path_buf(), source })?;
+        let given = config.device.as_deref();
+        let dir_error = |source| MountError::Dir { dir: dir.to_path_buf(), source };
+        // One that another process has mounted answers nobody yet, and is not to be asked.
+        let dir = if given.is_some() { dir.to_path_buf() } else { dir.canonicalize().map_err(dir_error)? };
         fs.refuse_when_frozen();
         fs.count_opens();
-        let Attached { device, is_block } = mount::attach(&dir, config)?;
+        let Attached { device, is_block } = match given {
+            Some(device) => Attached { device: device.try_clone()?, is_block: false },
+            None => mount::attach(&dir, config)?,
+        };
+        // Whatever has to be opened, or read of the machine, before rights are given away.
+        let second = extol_fuse_ring::second(device.as_fd()).ok();
+        let Knobs { read_ahead, share } = Knobs::open(&dir);
+        let _ = init::max_write();
+        ring::look();
         let processors = std::thread::available_parallelism().map_or(FIRST_WORKERS, usize::from);
         let active = processors.clamp(FIRST_WORKERS, MOST_ACTIVE.min(config.max_threads.max(FIRST_WORKERS)));
-        let started = handshake(&device, config).and_then(|(agreed, prepared, mut note)| {
+        let owner = if given.is_some() { Owner::another() } else { Owner::this_process() };
+        let confined = config.confinement.as_ref().map_or(Ok(String::new()), |c| c.confine());
+        let started = confined.map_err(MountError::Io).and_then(|sandbox| {
+            let (agreed, prepared, mut note) = handshake(&device, config)?;
             let crew = Crew::new(active as u32, FIRST_WORKERS as u32);
             let max_threads = config.max_threads.max(FIRST_WORKERS);
             let shared = Arc::new(Shared {
-                second: extol_fuse_ring::second(device.as_fd()).ok(),
+                second,
                 spins: true,
                 dir: dir.clone(),
-                rings: prepared
-                    .as_ref()
-                    .map_or_else(Rings::default, |p| p.rings(config.max_threads, config.halt_poll)),
+                share,
+                rings: prepared.as_ref().map_or_else(Rings::default, |p| p.rings(config)),
+                counts: Counts::of(sandbox),
+                owner: owner.confined(config.confinement.clone()),
                 ..Shared::new(fs, device, agreed, max_threads, crew)
             });
             for _ in 0..FIRST_WORKERS {
@@ -229,11 +245,14 @@ impl Mount {
         });
         match started {
             Ok((shared, note)) => {
-                mount::tune(&dir, &shared.share);
+                // INIT has set it to what was agreed upon.
+                if let Some(knob) = read_ahead {
+                    let _ = knob.write_at(mount::READ_AHEAD_KB.as_bytes(), 0);
+                }
                 Ok(Self { shared, note, is_block })
             }
             Err(error) => {
-                mount::undo(&dir);
+                withdraw(&dir, config);
                 Err(error)
             }
         }
@@ -348,6 +367,16 @@ impl Stopper {
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.0.pool.lock().ended
+    }
+}
+
+/// Takes off a mount that will not be served.
+fn withdraw(dir: &Path, config: &MountConfig) {
+    match &config.confinement {
+        // What another process has mounted is its own to unmount.
+        _ if config.device.is_some() => {}
+        Some(confinement) => confinement.take_off(),
+        None => mount::undo(dir),
     }
 }
 

@@ -379,7 +379,7 @@ impl Worker {
             kernel: self,
             counts: &shared.counts,
             transport: shared.transport(),
-            owner: shared.owner,
+            owner: &shared.owner,
         };
         if request.opcode == op::STATFS {
             self.hear_forgets();

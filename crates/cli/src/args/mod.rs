@@ -36,7 +36,7 @@ pub use loads::{
 };
 pub use look::{CheckArgs, LookArgs, ReplayArgs};
 pub use mkfs::MkfsArgs;
-pub use mount::{MountArgs, UmountArgs};
+pub use mount::{AttendArgs, MountArgs, UmountArgs};
 pub use scale::ScaleArgs;
 pub use seeds::{AsyncCheckpointArgs, CheckpointMergeArgs, FastCommitArgs, FsyncBatchingArgs, LazyInitArgs};
 pub use storms::{MetadataArgs, RandArgs, SeqArgs, SpeedArgs, UntarArgs};
@@ -66,6 +66,9 @@ struct Cli {
 pub enum Command {
     /// Mount a volume on a directory.
     Mount(MountArgs),
+    /// Take a mount off for its daemon.
+    #[command(hide = true)]
+    Attend(AttendArgs),
     /// Unmount, and wait until everything is written.
     Umount(UmountArgs),
     /// Change the options of a mount while it is in use.
@@ -157,6 +160,10 @@ mod tests {
         while let Some(mut command) = todo.pop() {
             if command.has_subcommands() {
                 todo.extend(command.get_subcommands().cloned());
+                continue;
+            }
+            if command.is_hide_set() {
+                // A part of another command.
                 continue;
             }
             let help = command.render_long_help().to_string();

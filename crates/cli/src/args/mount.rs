@@ -28,6 +28,8 @@ macro_rules! mount_options {
   halt_poll=MICROSECONDS
         over io_uring: while one thread asks alone, keep its processors from sleeping so long after each request,
         with threads that run where nobody else wants to; 0: never [200]
+  untrusted
+        ro, nosuid, nodev and noexec, whatever else is said; the volume is checked first, and the sandbox is a must
   writeback_cache, nowriteback_cache
         the kernel gathers small writes before it hands them over, or does not [off]: quicker for programs
         that write a few bytes at a time, but a full volume shows only at close(2) or fsync(2), and blocks
@@ -116,12 +118,30 @@ pub struct MountArgs {
     /// alone; port 0 is any free one, which is printed). The same as -o x-extol.metrics=ADDR.
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<String>,
+    /// Serve the mount that another process has made of this descriptor of /dev/fuse, with mount(2), wherever that is.
+    /// This daemon will not unmount it.
+    #[arg(long, value_name = "N")]
+    pub fd: Option<i32>,
+    /// Leave the daemon all rights of its caller: to look into it with a debugger.
+    #[arg(long)]
+    pub no_sandbox: bool,
+    /// The environment is clean.
+    #[arg(long, hide = true)]
+    pub clean: bool,
     /// Announce on standard output that the mount answers, then leave the terminal.
     #[arg(long, hide = true)]
     pub announce: bool,
     /// Disk image or block device.
     pub source: PathBuf,
-    /// Directory to mount on.
+    /// Directory to mount on. /dev/fd/N is the same as --fd N, which can do without.
+    #[arg(required_unless_present = "fd")]
+    pub dir: Option<PathBuf>,
+}
+
+/// `extol attend`, a part of a mount: see `attendant.rs`.
+#[derive(Args, Debug)]
+pub struct AttendArgs {
+    /// Where it is mounted.
     pub dir: PathBuf,
 }
 

@@ -63,7 +63,10 @@ impl Metrics {
     pub fn serve(self, source: &str, volume: &Arc<Volume>) -> Result<()> {
         let page =
             Arc::new(Page { source: source.to_owned(), volume: Arc::downgrade(volume), deadline: DEADLINE });
-        let listen = move || accept(&self.listener, &page);
+        let listen = move || {
+            let _ = crate::sandbox::enter();
+            accept(&self.listener, &page);
+        };
         std::thread::Builder::new()
             .name("metrics".into())
             .spawn(listen)

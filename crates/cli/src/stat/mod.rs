@@ -26,7 +26,7 @@ pub fn run(args: &StatArgs) -> Result<()> {
         return print_json(json(&live.json()?)? + "\n");
     }
     let stats = live.stats()?;
-    print(text::render(&stats, live.transport()?))
+    print(text::render(&stats, live.transport()?, &live.sandbox()?))
 }
 
 /// The same JSON, for people.

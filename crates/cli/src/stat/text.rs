@@ -6,11 +6,12 @@ use extol::Stats;
 use extol_service::Distribution;
 use serde_json::Value;
 
-/// Everything, of a mount whose requests come over `transport`.
-pub fn render(stats: &Stats, transport: &str) -> String {
+/// Everything, of a mount whose requests come over `transport`, to a daemon in this `sandbox`.
+pub fn render(stats: &Stats, transport: &str, sandbox: &str) -> String {
     let mut text = summary(stats);
     // Writing to a string cannot fail.
     let _ = writeln!(text, "{:<20} {transport}", "requests come over");
+    let _ = writeln!(text, "{:<20} {sandbox}", "sandbox");
     text.push('\n');
     let value = serde_json::to_value(stats).unwrap_or_default();
     if let Value::Object(fields) = value {

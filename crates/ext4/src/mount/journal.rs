@@ -249,7 +249,12 @@ pub(crate) fn find(
 /// The device of an external journal, as the options name it.
 fn open_external(options: &MountOptions) -> OpenResult<Option<SharedDevice>> {
     Ok(match (&options.journal_device, &options.journal_path) {
-        (Some(device), _) => Some(Arc::clone(device)),
+        (Some(device), _) => {
+            if !options.read_only {
+                device.make_writable()?;
+            }
+            Some(Arc::clone(device))
+        }
         (None, Some(path)) => {
             let how = if options.read_only { OpenOptions::read_only() } else { OpenOptions::read_write() };
             Some(Arc::new(FileDevice::open(path, &how)?))

@@ -70,7 +70,7 @@ pub(crate) struct Context<'a> {
     pub(crate) kernel: &'a dyn Kernel,
     pub(crate) counts: &'a Counts,
     pub(crate) transport: Transport,
-    pub(crate) owner: Owner,
+    pub(crate) owner: &'a Owner,
 }
 
 /// Works on one request.

@@ -58,7 +58,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
-use std::time::Duration;
 
 use extol_fuse_ring::Ring;
 use rustix::thread::CpuSet;
@@ -73,6 +72,7 @@ use self::queue::{Hired, Queue};
 use self::steer::Steer;
 use self::stir::Stirrer;
 use self::work::Clerk;
+use crate::config::MountConfig;
 use crate::init;
 use crate::ops;
 use crate::session::Shared;
@@ -121,6 +121,11 @@ pub(crate) enum Lack {
 pub(crate) struct Prepared {
     queues: usize,
     workers: Vec<(usize, Sender<Go>)>,
+}
+
+/// Reads what [`prepare`] has to know of the machine, while files may be opened.
+pub(crate) fn look() {
+    let _ = processor::possible();
 }
 
 /// Makes the first workers.
@@ -173,11 +178,12 @@ fn first(number: usize, tell: &Sender<io::Result<()>>, go: &Receiver<Go>) {
 
 impl Prepared {
     /// The queues of the mount that these workers are to serve.
-    pub(crate) fn rings(&self, max_threads: usize, halt_poll: Duration) -> Rings {
+    pub(crate) fn rings(&self, config: &MountConfig) -> Rings {
         let queues: Vec<_> = (0..self.queues).map(|_| Queue::default()).collect();
-        let (limit, all) = (max_threads.max(FIRST), processor::allowed());
-        let awake = Awake::new(self.queues, halt_poll, all);
-        Rings { queues, limit, all, awake, stirrer: Stirrer::start(), ..Rings::default() }
+        let (limit, all) = (config.max_threads.max(FIRST), processor::allowed());
+        let awake = Awake::new(self.queues, config.halt_poll, all);
+        let stirrer = Stirrer::start(config.confinement.as_ref());
+        Rings { queues, limit, all, awake, stirrer, ..Rings::default() }
     }
 
     /// Lets the workers begin, and waits until their entries are with the kernel.

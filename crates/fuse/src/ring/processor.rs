@@ -5,6 +5,7 @@
 //! it should not be left to that one alone.
 
 use std::io;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -14,8 +15,14 @@ pub(super) const OTHERS: Duration = Duration::from_micros(10);
 
 /// Number of processors that the machine can ever have, as the kernel writes them: `0-3`, `0,2-5`.
 pub(super) fn possible() -> io::Result<usize> {
+    static NUMBER: OnceLock<usize> = OnceLock::new();
+    if let Some(number) = NUMBER.get() {
+        return Ok(*number);
+    }
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
-    count(text.trim()).ok_or_else(|| io::Error::other("cannot tell how many processors there are"))
+    let number = count(text.trim());
+    let number = number.ok_or_else(|| io::Error::other("cannot tell how many processors there are"))?;
+    Ok(*NUMBER.get_or_init(|| number))
 }
 
 /// Number of processors in a list. Queues are numbered without holes, so a list with holes is as good as none.

@@ -11,12 +11,16 @@
 //! files of its own mount open, that writes them back and waits for it: for the very queue that is to be stirred. So there is a helper from before
 //! the mount has answered anything, with nothing of it open, which starts the processes.
 //!
+//! A process that gives its rights away may not have a helper that runs whatever it is told; it has one of its own make, which makes
+//! requests to this mount and nothing else ([`Confinement::stir`]).
+//!
 //! Where the helper's programs are missing a process is made when it is needed all the same, and where there is no `stat` a thread does it.
 
 use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
 use std::thread;
 
 use parking_lot::Mutex;
@@ -24,6 +28,7 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::thread::CpuSet;
 
 use super::processor::Seat;
+use crate::config::Confinement;
 use crate::mount::is_installed;
 
 /// What the helper is told for one stir behind the processor's number, without the directory. GETATTR, whatever the kernel remembers: nothing that
@@ -32,7 +37,10 @@ const WORDS: [&str; 3] = ["stat", "--cached=never", "--"];
 
 /// A mount's.
 #[derive(Debug, Default)]
-pub(super) struct Stirrer(Mutex<Option<Helper>>);
+pub(super) struct Stirrer {
+    confinement: Option<Arc<dyn Confinement>>,
+    helper: Mutex<Option<Helper>>,
+}
 
 #[derive(Debug)]
 struct Helper {
@@ -42,14 +50,20 @@ struct Helper {
 
 impl Stirrer {
     /// With a helper, if there can be one.
-    pub(super) fn start() -> Self {
+    pub(super) fn start(confinement: Option<&Arc<dyn Confinement>>) -> Self {
+        if confinement.is_some() {
+            return Self { confinement: confinement.cloned(), helper: Mutex::default() };
+        }
         let there = ["xargs", "taskset", WORDS[0]].into_iter().all(is_installed);
-        Self(Mutex::new(there.then(helper).and_then(Result::ok)))
+        Self { confinement: None, helper: Mutex::new(there.then(helper).and_then(Result::ok)) }
     }
 
     /// Makes a request to `dir`, of a mount, on a processor, without waiting for the answer.
     pub(super) fn stir(&self, dir: &Path, number: usize, all: &CpuSet) {
-        let mut helper = self.0.lock();
+        if self.confinement.as_ref().is_some_and(|confinement| confinement.stir(number)) {
+            return;
+        }
+        let mut helper = self.helper.lock();
         if let Some(Helper { words, .. }) = &mut *helper
             && words.write_all(&order(dir, number)).is_ok()
         {
@@ -116,8 +130,8 @@ mod tests {
     /// The helper does what it is told at once, and not only when more is said. (A new name for `stat` shows that.)
     #[test]
     fn the_helper_does_not_wait() {
-        let stirrer = Stirrer::start();
-        let mut helper = stirrer.0.lock();
+        let stirrer = Stirrer::start(None);
+        let mut helper = stirrer.helper.lock();
         let Some(Helper { words, .. }) = &mut *helper else {
             println!("SKIP: xargs, taskset or stat is missing");
             return;
