@@ -142,7 +142,11 @@ fn what_is_mounted_over_it_stays() {
     }
     let scratch = Scratch::new();
     let (image, dir) = (image(&scratch), scratch.dir("mnt"));
-    let mount = ExtolMount::start(bin(), &image.path, &dir, &[]);
+    let mut command = std::process::Command::new(bin());
+    command.args(["mount", "-f", "-v"]).arg(&image.path).arg(&dir);
+    let mount = ExtolMount::spawn(command, &dir).unwrap();
+    // Before it says so it gives up at a signal instead.
+    wait_until("the end of the start", || mount.log().contains("is mounted on"));
     let pid = mount.pid().unwrap();
     let flags = rustix::mount::MountFlags::empty();
     rustix::mount::mount("over", &dir, "tmpfs", flags, None).unwrap();
