@@ -12,14 +12,14 @@
 //! | `extol.freeze`, `extol.thaw` | | the same |
 //! | `extol.shutdown:MODE` | as EXT4_IOC_SHUTDOWN | the same |
 //!
-//! In front of the name stands how the right to ask is checked ([`Way`]):
+//! In front of the name stands how the right to ask is checked (`Way`):
 //!
 //! - `trusted.`: the kernel lets only a process with CAP_SYS_ADMIN in the first user namespace read
 //!   such an attribute, whatever it is called, and asks us afterwards. This needs nothing of us, so
 //!   it works for a daemon that cannot look at other processes.
-//! - `user.`: we check that the process has rights over the mount ([`rights`](crate::rights)).
+//! - `user.`: we check that the process has rights over the mount (`rights.rs`).
 //!
-//! A client tries both, in this order ([`ask`]).
+//! A client tries both, in this order (`ask`).
 //!
 //! What the kernel itself keeps of a mount (`ro`, `nosuid` …) is changed with [`set_flags`].
 
