@@ -251,7 +251,7 @@ fn begin(request: &Request, words: &mut Vec<String>, through_loop: bool) -> Resu
     Ok(())
 }
 
-/// Takes over the device of a mount that another process has made. Where that is nobody says, so there is no unmounting it, and no
+/// Takes over the device of a mount that another process has made. It is not known where that is, so there is no unmounting it, and no
 /// stirring of a queue of io_uring; and nothing may be left with the kernel when the daemon has to end without an unmount.
 fn serve_through(fd: Option<i32>, config: &mut MountConfig) -> Result<()> {
     let Some(number) = fd else { return Ok(()) };

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const AS_USER: [Need; 3] = [Need::Tool("setpriv"), Need::User("nobody"), Need::Tool("fusermount3")];
+const AS_USER: [Need; 3] = [Need::Tool("setpriv"), Need::User("nobody"), Need::UserMounts];
 const NOBODY: u32 = 65534;
 
 /// `extol …` as user nobody, who cannot reach the program where it was built.
@@ -28,15 +28,6 @@ impl Nobody {
     }
 }
 
-/// True if `/dev/fuse` is open to ordinary users, as distributions have it.
-fn fuse_is_for_all() -> bool {
-    let for_all = std::fs::metadata("/dev/fuse").is_ok_and(|device| device.mode() & 0o006 == 0o006);
-    if !for_all {
-        println!("SKIP: /dev/fuse is not open to ordinary users (chmod 666 /dev/fuse)");
-    }
-    for_all
-}
-
 fn give(path: &Path) {
     let (uid, gid) = (rustix::fs::Uid::from_raw(NOBODY), rustix::fs::Gid::from_raw(NOBODY));
     rustix::fs::chown(path, Some(uid), Some(gid)).unwrap();
@@ -49,7 +40,7 @@ fn examples() -> PathBuf {
 /// An ordinary user's daemon has no_new_privs and needs a set-user-id program to unmount.
 #[test]
 fn an_ordinary_users_mount_is_unmounted_by_a_signal() {
-    if !require(&[&NEEDS[..], &AS_USER].concat()) || !fuse_is_for_all() {
+    if !require(&[&NEEDS[..], &AS_USER].concat()) {
         return;
     }
     let scratch = Scratch::new();
@@ -166,7 +157,7 @@ fn mount_fuse3_drops_privileges() {
 
 #[test]
 fn in_a_user_namespace() {
-    if !require(&[&NEEDS[..], &AS_USER, &[Need::Tool("unshare")]].concat()) || !fuse_is_for_all() {
+    if !require(&[&NEEDS[..], &AS_USER, &[Need::Tool("unshare")]].concat()) {
         return;
     }
     let scratch = Scratch::new();

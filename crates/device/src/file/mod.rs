@@ -424,7 +424,7 @@ impl BlockDevice for FileDevice {
     fn make_writable(&self) -> Result<()> {
         if self.is_read_only() {
             let writable = open::again(self)?;
-            // (If somebody was faster, that one is as good.)
+            // (If another thread was faster, that one is as good.)
             let _ = self.writable.set(writable);
         }
         Ok(())
