@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::time::Duration;
 
-use extol_testkit::{Finished, Image, Need, Scratch, Subject, require, run, tool};
+use extol_testkit::{Finished, Image, Mounted, Need, Scratch, Subject, require, run, tool};
 
 const NEEDS: [Need; 4] = [Need::Root, Need::Fuse, Need::Loop, Need::Tool("fio")];
 const LONG: Duration = Duration::from_secs(120);
@@ -15,6 +15,17 @@ const SIZE: usize = 2 * MIB;
 
 fn subjects() -> [Subject; 2] {
     [Subject::Extol(env!("CARGO_BIN_EXE_extol").into()), Subject::Kernel]
+}
+
+/// A fresh volume of this size, mounted. `None`: the machine lacks something.
+fn mounted(subject: &Subject, size: u64) -> Option<(Scratch, Mounted)> {
+    if !require(&NEEDS) {
+        return None;
+    }
+    let scratch = Scratch::new();
+    let image = Image::mke2fs(scratch.path(), "a.img", size, &["-t", "ext4", "-b", "4096"]);
+    let mount = subject.mount(&image, &scratch.dir("mnt"), &[]);
+    Some((scratch, mount))
 }
 
 /// fio with asynchronous direct writes of 1 MiB, eight at a time.
@@ -30,12 +41,7 @@ fn fio(file: &Path, size: usize, more: &[&str]) -> Finished {
 #[test]
 fn a_full_volume_says_so() {
     for subject in subjects() {
-        if !require(&NEEDS) {
-            return;
-        }
-        let scratch = Scratch::new();
-        let image = Image::mke2fs(scratch.path(), "a.img", 48 << 20, &["-t", "ext4", "-b", "4096"]);
-        let mount = subject.mount(&image, &scratch.dir("mnt"), &[]);
+        let Some((_scratch, mount)) = mounted(&subject, 48 << 20) else { return };
         let file = mount.path().join("file");
         let done = fio(&file, 100 * MIB, &["--fallocate=none", "--file_append=1"]);
         assert!(!done.success(), "100 MiB fit into 48");
@@ -49,12 +55,7 @@ fn a_full_volume_says_so() {
 #[test]
 fn readers_see_what_direct_writers_wrote() {
     for subject in subjects() {
-        if !require(&NEEDS) {
-            return;
-        }
-        let scratch = Scratch::new();
-        let image = Image::mke2fs(scratch.path(), "a.img", 96 << 20, &["-t", "ext4", "-b", "4096"]);
-        let mount = subject.mount(&image, &scratch.dir("mnt"), &[]);
+        let Some((_scratch, mount)) = mounted(&subject, 96 << 20) else { return };
         let path = mount.path().join("file");
         std::fs::write(&path, vec![1; SIZE]).unwrap();
         std::fs::File::open(&path).unwrap().sync_all().unwrap();
@@ -97,12 +98,7 @@ fn readers_see_what_direct_writers_wrote() {
 #[test]
 fn direct_writes_extend_files() {
     for subject in subjects() {
-        if !require(&NEEDS) {
-            return;
-        }
-        let scratch = Scratch::new();
-        let image = Image::mke2fs(scratch.path(), "a.img", 48 << 20, &["-t", "ext4", "-b", "4096"]);
-        let mount = subject.mount(&image, &scratch.dir("mnt"), &[]);
+        let Some((_scratch, mount)) = mounted(&subject, 48 << 20) else { return };
         let path = mount.path().join("file");
         let direct = rustix::fs::OFlags::DIRECT.bits() as i32;
         let mut open = std::fs::File::options();
