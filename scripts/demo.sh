@@ -36,7 +36,7 @@ $threads threads wrote $files small files to the volume in $image, each with its
 library crate, without the kernel. e2fsck found nothing to complain about.
 
 What to try next: a machine with /dev/fuse (modprobe fuse, or docker run --device /dev/fuse --cap-add SYS_ADMIN),
-or your own program with the crate: crates/ext4/examples.
+or your own program with the crate: crates/extol/examples.
 EOF
     exit 0
 fi

@@ -10,10 +10,11 @@ cd "$(dirname "$0")/.."
 root=$PWD
 
 # These measure time or count loop devices: they run one by one when all else has ended.
-alone='^crates/(cli/tests/(bounds|commands|medium)|crashkit/tests/crash_states)\.rs'
+alone='^testing/(e2e/(bounds|commands|medium)|crashkit/tests/crash_states)\.rs'
 # What takes longest begins first, so that no lane waits for it at the end. A name that is missing here costs only time.
-longest=(cli/tests/interop cli/tests/stress cli/tests/loads cli/tests/pjdfstest hostile/tests/storm ext4/src
-    cli/tests/bad_input journal/tests/model ondisk/tests/images cli/tests/posix ext4/tests/random)
+longest=(testing/e2e/interop testing/e2e/stress testing/e2e/loads testing/e2e/pjdfstest
+    testing/hostile/tests/storm crates/extol/src testing/e2e/bad_input crates/jbd2/tests/model
+    crates/ondisk/tests/images testing/e2e/posix crates/extol/tests/random)
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -25,18 +26,19 @@ list() {
     {
         sed -En 's|.*'"$path"'.*"profile":\{[^}]*"test":true[^}]*\}.*'"$program"'.*|\2\t\1\t'"'\3'"'|p' "$work/cargo"
         # The library's examples, as a reader of the documentation would run them.
-        sed -En '/crates\/ext4\/Cargo.toml.*"kind":\["example"\]/s|.*'"$path"'.*'"$program"'.*|\2\t\1\t'"'\3'"' >/dev/null|p' "$work/cargo"
+        sed -En '/crates\/extol\/Cargo.toml.*"kind":\["example"\]/s|.*'"$path"'.*'"$program"'.*|\2\t\1\t'"'\3'"' >/dev/null|p' "$work/cargo"
     } | sed "s|^$root/||" | sort >>"$work/all"
 }
-list --features extol-journal/model --test model
+list --features extol-jbd2/model --test model
 list
 # Should cargo's list look different one day, nobody must take "nothing ran" for success.
-for must in ext4/src/lib.rs ext4/examples/read_file.rs cli/tests/interop/main.rs journal/tests/model/main.rs; do
-    grep -q "^crates/$must" "$work/all" || { echo "$must is not among the tests that cargo lists" >&2; exit 1; }
+for must in crates/extol/src/lib.rs crates/extol/examples/read_file.rs \
+    testing/e2e/interop/main.rs crates/jbd2/tests/model/main.rs; do
+    grep -q "^$must" "$work/all" || { echo "$must is not among the tests that cargo lists" >&2; exit 1; }
 done
 
 for command in "$@"; do printf '%s\t%s\t%s\n' "$command" "$root" "$command"; done >"$work/jobs"
-for name in "${longest[@]}"; do grep "^crates/$name[./]" "$work/all" || true; done >>"$work/jobs"
+for name in "${longest[@]}"; do grep "^$name[./]" "$work/all" || true; done >>"$work/jobs"
 printf '%s\t%s\t%s\n' "documentation of all crates" "$root" "cargo test --workspace --no-fail-fast --doc" >>"$work/jobs"
 cat "$work/all" >>"$work/jobs"
 # Each once, at its first place.

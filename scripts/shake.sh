@@ -12,7 +12,7 @@ trap 'rm -f "$log"' EXIT
 
 # Debug builds: a release build cannot be shaken.
 cargo test --quiet -p extol --test faults --test random --test closing --test whole --no-run
-cargo test --quiet -p extol-journal --test runtime --no-run
+cargo test --quiet -p extol-jbd2 --test runtime --no-run
 cargo test --quiet -p extol-cli --test stress --no-run
 cargo build --quiet -p extol-crashkit
 crashkit=${CARGO_TARGET_DIR:-target}/debug/extol-crashkit
@@ -31,7 +31,7 @@ while [ "$seed" = "$first" ] || [ $((SECONDS - began)) -lt $((minutes * 60)) ]; 
     shaken cargo test --quiet -p extol --test faults -- many_threads
     shaken cargo test --quiet -p extol --test random -- threads
     shaken cargo test --quiet -p extol --test closing --test whole
-    shaken cargo test --quiet -p extol-journal --test runtime -- stress scenarios
+    shaken cargo test --quiet -p extol-jbd2 --test runtime -- stress scenarios
     shaken "$crashkit" --workload threads,closure-threads,one-file --variant v3-1k,fc,external,data-journal \
         --seed "$seed" --max-states 150
     # A mount, and e2fsck and Linux on the volume afterwards (root, FUSE; skipped without).

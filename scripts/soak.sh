@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The stress of crates/cli/tests/stress.rs for an hour, or as many seconds as are given, with an optimised build. Prints every
+# The stress of testing/e2e/stress.rs for an hour, or as many seconds as are given, with an optimised build. Prints every
 # ten seconds what was done and what the daemon uses, and fails if its memory, threads or open files pass their bounds.
 #
 #   scripts/soak.sh [SECONDS]

@@ -33,7 +33,7 @@ cargo fmt --all --check
 step "lints"
 cargo clippy --workspace --all-targets --quiet -- -D warnings
 # A build of its own: every lock is the model checker's.
-cargo clippy --workspace --features extol-journal/model --test model --quiet -- -D warnings
+cargo clippy --workspace --features extol-jbd2/model --test model --quiet -- -D warnings
 
 step "crates of others"
 # (Those of the fuzz targets, too: a test looks whether any was withdrawn.)

@@ -39,9 +39,9 @@ if [ $# -gt 0 ]; then
     exit
 fi
 failed=0
-cargo_test -p extol-sync -p extol-service -p extol-journal --lib || failed=1
-cargo_test -p extol-device --lib -- coalesce latch range_lock memory || failed=1
-cargo_test -p extol-journal --test runtime -- stress scenarios || failed=1
+cargo_test -p extol-sync -p extol-task -p extol-jbd2 --lib || failed=1
+cargo_test -p extol-block --lib -- coalesce latch range_lock memory || failed=1
+cargo_test -p extol-jbd2 --test runtime -- stress scenarios || failed=1
 cargo_test -p extol --test closing || failed=1
 cargo_test -p extol --test random -- threads || failed=1
 exit $failed

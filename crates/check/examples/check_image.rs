@@ -1,10 +1,11 @@
-//! Checks disk images and says how long it took: `cargo run -p extol-check --example check_image -- IMAGE...`
+//! Checks disk images and says how long it took: `cargo run -p extol-check --example check_image --
+//! IMAGE...`
 
 use std::sync::Arc;
 use std::time::Instant;
 
+use extol_block::MemDevice;
 use extol_check::{CheckOptions, check};
-use extol_device::MemDevice;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     for path in std::env::args().skip(1) {

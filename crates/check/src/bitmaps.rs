@@ -1,4 +1,5 @@
-//! Pass 5: bitmaps, their checksums and padding, and the counts of each group, against what the passes before found.
+//! Pass 5: bitmaps, their checksums and padding, and the counts of each group, against what the
+//! passes before found.
 
 use extol_ondisk::{GroupFlags, GroupNr, bitmap};
 
@@ -31,15 +32,21 @@ pub(crate) fn group(
     })
 }
 
-fn blocks(vol: &Vol, claims: &Claims, imagined: &Claimed, nr: u32, out: &mut Findings) -> Result<u64> {
+fn blocks(
+    vol: &Vol,
+    claims: &Claims,
+    imagined: &Claimed,
+    nr: u32,
+    out: &mut Findings,
+) -> Result<u64> {
     let geo = &vol.geo;
     let Some(g) = vol.groups.get(nr as usize).filter(|g| g.block_bitmap_ok) else { return Ok(0) };
     let per_group = geo.clusters_per_group;
     let count = geo.group_clusters(GroupNr(nr));
     let bytes = per_group as usize / 8;
     let first = u64::from(nr) * u64::from(per_group);
-    // Metadata of groups whose bitmaps were never written. e2fsck takes it for marked, wherever it lies; Linux goes by
-    // what is written, and would give such a block away.
+    // Metadata of groups whose bitmaps were never written. e2fsck takes it for marked, wherever it
+    // lies; Linux goes by what is written, and would give such a block away.
     let mut assumed = vec![0; bytes];
     imagined.copy_bytes(first, &mut assumed);
     let on_disk = if vol.imagined(nr, GroupFlags::BLOCK_UNINIT) {
@@ -48,21 +55,25 @@ fn blocks(vol: &Vol, claims: &Claims, imagined: &Claimed, nr: u32, out: &mut Fin
         let block = vol.block(g.block_bitmap)?;
         if vol.has_csum() && bitmap::block_bitmap_csum(geo, &block) != g.block_csum {
             let what = "the block bitmap's checksum is wrong";
-            let finding = Finding::error(Kind::BlockBitmapChecksum, what).group(nr).block(g.block_bitmap);
+            let finding =
+                Finding::error(Kind::BlockBitmapChecksum, what).group(nr).block(g.block_bitmap);
             let theirs = united(&block, &assumed);
             let passed_over = bitmap::block_bitmap_csum(geo, &theirs) == g.block_csum;
             out.push(if passed_over { finding.beyond() } else { finding });
         }
         if !padded(&block, count) {
             let what = "the bits behind the end of the block bitmap are not set";
-            out.push(Finding::error(Kind::BlockBitmapPadding, what).group(nr).block(g.block_bitmap));
+            out.push(
+                Finding::error(Kind::BlockBitmapPadding, what).group(nr).block(g.block_bitmap),
+            );
         }
         block
     };
     let mut found = vec![0; bytes];
     claims.found.copy_bytes(first, &mut found);
     compare(&on_disk, &found, count, |from, len, marked| {
-        let block = geo.group_first_block(GroupNr(nr)).0 + u64::from(from) * u64::from(geo.cluster_ratio);
+        let block =
+            geo.group_first_block(GroupNr(nr)).0 + u64::from(from) * u64::from(geo.cluster_ratio);
         let blocks = u64::from(len) * u64::from(geo.cluster_ratio);
         let what = if marked {
             format!("{blocks} blocks are marked as used, but nothing uses them")
@@ -83,7 +94,8 @@ fn blocks(vol: &Vol, claims: &Claims, imagined: &Claimed, nr: u32, out: &mut Fin
     Ok(u64::from(free))
 }
 
-/// The block bitmaps of the groups whose own were never written, by cluster: their fixed metadata, wherever it is.
+/// The block bitmaps of the groups whose own were never written, by cluster: their fixed metadata,
+/// wherever it is.
 pub(crate) fn imagine(vol: &Vol) -> Claimed {
     let any = (0..vol.geo.groups).any(|group| vol.imagined(group, GroupFlags::BLOCK_UNINIT));
     let map = Claimed::new(if any { vol.clusters() } else { 0 });
@@ -93,8 +105,9 @@ pub(crate) fn imagine(vol: &Vol) -> Claimed {
             map.claim_range(first, last - first + 1);
         }
     };
-    for (group, g) in
-        (0u32..).zip(&vol.groups).filter(|(group, _)| vol.imagined(*group, GroupFlags::BLOCK_UNINIT))
+    for (group, g) in (0u32..)
+        .zip(&vol.groups)
+        .filter(|(group, _)| vol.imagined(*group, GroupFlags::BLOCK_UNINIT))
     {
         let (from, len) = vol.base_meta(group);
         mark(from, len);
@@ -116,11 +129,15 @@ fn inode_bitmap(vol: &Vol, inodes: &Inodes, nr: u32, out: &mut Findings) -> Resu
         let block = vol.block(g.inode_bitmap)?;
         if vol.has_csum() && bitmap::inode_bitmap_csum(geo, &block) != g.inode_csum {
             let what = "the inode bitmap's checksum is wrong";
-            out.push(Finding::error(Kind::InodeBitmapChecksum, what).group(nr).block(g.inode_bitmap));
+            out.push(
+                Finding::error(Kind::InodeBitmapChecksum, what).group(nr).block(g.inode_bitmap),
+            );
         }
         if !padded(&block, per_group) {
             let what = "the bits behind the end of the inode bitmap are not set";
-            out.push(Finding::error(Kind::InodeBitmapPadding, what).group(nr).block(g.inode_bitmap));
+            out.push(
+                Finding::error(Kind::InodeBitmapPadding, what).group(nr).block(g.inode_bitmap),
+            );
         }
         block
     };
@@ -207,7 +224,9 @@ mod tests {
     #[test]
     fn padding() {
         assert!(
-            padded(&[0, 0xF0, 0xFF], 12) && !padded(&[0, 0xE0, 0xFF], 12) && !padded(&[0, 0xF0, 0xFE], 12)
+            padded(&[0, 0xF0, 0xFF], 12)
+                && !padded(&[0, 0xE0, 0xFF], 12)
+                && !padded(&[0, 0xF0, 0xFE], 12)
         );
         assert!(padded(&[0], 8) && padded(&[0, 0xFF], 8));
     }

@@ -1,5 +1,5 @@
-//! Bitmaps over blocks and clusters. The one of claims is shared by threads: claiming is one atomic operation per
-//! 64 bits, so that a second claim is seen whoever comes first.
+//! Bitmaps over blocks and clusters. The one of claims is shared by threads: claiming is one atomic
+//! operation per 64 bits, so that a second claim is seen whoever comes first.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -21,8 +21,8 @@ impl Claimed {
         n < self.len && self.claim_word(n / 64, 1 << (n % 64)) == 0
     }
 
-    /// Claims `len` numbers from `from`; gives how many of them were taken already, and the first of those.
-    /// Numbers outside are left out.
+    /// Claims `len` numbers from `from`; gives how many of them were taken already, and the first
+    /// of those. Numbers outside are left out.
     pub(crate) fn claim_range(&self, from: u64, len: u64) -> (u64, Option<u64>) {
         let end = from.saturating_add(len).min(self.len);
         let (mut taken, mut first) = (0, None);

@@ -1,4 +1,5 @@
-//! Little-endian numbers in untrusted bytes. Reads outside of the slice give zero, so that no offset can panic.
+//! Little-endian numbers in untrusted bytes. Reads outside of the slice give zero, so that no
+//! offset can panic.
 
 /// The `N` bytes at `at`, zeros where the slice ends.
 fn array<const N: usize>(b: &[u8], at: usize) -> [u8; N] {

@@ -1,11 +1,12 @@
-//! Who uses which block. Every block belongs to one owner: the fixed metadata (superblocks, descriptors, bitmaps,
-//! inode tables), which claims first, then files and their trees. A second claim is an error; where the first owner
-//! is metadata, a worse one.
+//! Who uses which block. Every block belongs to one owner: the fixed metadata (superblocks,
+//! descriptors, bitmaps, inode tables), which claims first, then files and their trees. A second
+//! claim is an error; where the first owner is metadata, a worse one.
 //!
 //! With bigalloc the unit is the cluster, as in the block bitmaps.
 //!
-//! A hostile volume may name the same block over and over. What was claimed already is looked into (as a tree node
-//! or a directory block) only while a budget lasts, which bounds the work by the size of the volume.
+//! A hostile volume may name the same block over and over. What was claimed already is looked into
+//! (as a tree node or a directory block) only while a budget lasts, which bounds the work by the
+//! size of the volume.
 
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
@@ -84,8 +85,16 @@ impl Claims {
         }
     }
 
-    /// Claims the clusters that blocks `from..from + len` lie in. False if one of them was claimed before.
-    pub(crate) fn claim(&self, from: u64, len: u64, ino: u32, what: &str, out: &mut Findings) -> bool {
+    /// Claims the clusters that blocks `from..from + len` lie in. False if one of them was claimed
+    /// before.
+    pub(crate) fn claim(
+        &self,
+        from: u64,
+        len: u64,
+        ino: u32,
+        what: &str,
+        out: &mut Findings,
+    ) -> bool {
         if len == 0 {
             return true;
         }
@@ -99,7 +108,10 @@ impl Claims {
         let block = at.saturating_mul(self.ratio).saturating_add(self.first).max(from);
         let more = if taken > 1 { format!(" (and {} more)", taken - 1) } else { String::new() };
         let finding = if self.meta.get(block) {
-            Finding::error(Kind::BlockOnMetadata, format!("{what} lies on the volume's own metadata{more}"))
+            Finding::error(
+                Kind::BlockOnMetadata,
+                format!("{what} lies on the volume's own metadata{more}"),
+            )
         } else {
             Finding::error(Kind::BlockShared, format!("{what} is claimed a second time{more}"))
         };

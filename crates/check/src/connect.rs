@@ -1,5 +1,5 @@
-//! Passes 3 and 4: is every directory reachable from the root, does `..` lead back, and has every inode as many
-//! names as it states?
+//! Passes 3 and 4: is every directory reachable from the root, does `..` lead back, and has every
+//! inode as many names as it states?
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
@@ -47,7 +47,9 @@ fn climb(inodes: &Inodes, from: u32, reached: &mut HashSet<u32>, out: &mut Findi
         on_the_way.insert(at);
         let parent = inodes.get(at).map_or(0, |info| info.parent.load(Relaxed));
         if parent == 0 {
-            out.push(Finding::error(Kind::Unattached, "no directory contains this directory").inode(at));
+            out.push(
+                Finding::error(Kind::Unattached, "no directory contains this directory").inode(at),
+            );
             return;
         }
         if on_the_way.contains(&parent) {
@@ -90,12 +92,15 @@ pub(crate) fn links(
             value_users(vol, ino, refs, out)?;
         }
         if found == 0 {
-            out.push(Finding::error(Kind::Unattached, "the inode is in use but has no name").inode(ino));
+            out.push(
+                Finding::error(Kind::Unattached, "the inode is in use but has no name").inode(ino),
+            );
             continue;
         }
         if info.is_dir() && found > LINK_MAX {
             if !vol.ro_compat(RoCompat::DIR_NLINK) {
-                let what = format!("a directory with {found} links, but the feature dir_nlink is not set");
+                let what =
+                    format!("a directory with {found} links, but the feature dir_nlink is not set");
                 out.push(Finding::error(Kind::FeatureMissing, what).inode(ino));
             }
             found = 1;
@@ -114,7 +119,8 @@ pub(crate) fn links(
 /// An inode with an attribute's value counts the attributes that name it.
 fn value_users(vol: &Vol, ino: u32, refs: u64, out: &mut Findings) -> Result<()> {
     let Some(b) = vol.inode(ino)? else { return Ok(()) };
-    // Change time and version hold the count, access time the checksum; in the old form there is no count.
+    // Change time and version hold the count, access time the checksum; in the old form there is no
+    // count.
     let (atime, ctime) = (le32(&b, 8), le32(&b, 0x0C));
     let stated = join(le32(&b, 0x24), ctime);
     if stated != refs && ctime != atime {

@@ -1,7 +1,7 @@
 //! Pass 2: the entries of all directories.
 //!
-//! Each directory is read once, block by block. A broken chain ends the look at its block. Names are counted for the
-//! inodes that they lead to, and a directory's one name says who its parent is.
+//! Each directory is read once, block by block. A broken chain ends the look at its block. Names
+//! are counted for the inodes that they lead to, and a directory's one name says who its parent is.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, BuildHasherDefault, RandomState};
@@ -187,9 +187,14 @@ impl Reader<'_> {
             return;
         }
         if !size.is_multiple_of(4) || size > INLINE_FIRST && size < INLINE_FIRST + SHORTEST {
-            self.error(Kind::InlineData, place, &format!("an inline directory cannot have the size {size}"));
+            self.error(
+                Kind::InlineData,
+                place,
+                &format!("an inline directory cannot have the size {size}"),
+            );
         }
-        let kind = if self.vol.incompat(Incompat::FILETYPE) { FileType::Directory as u8 } else { 0 };
+        let kind =
+            if self.vol.incompat(Incompat::FILETYPE) { FileType::Directory as u8 } else { 0 };
         let own = Entry { ino: self.dir.ino, kind, name: b".", next: 0 };
         self.entry(own, (true, true), place);
         let up = Entry { ino: le32(bytes, 0), kind, name: b"..", next: 0 };
@@ -227,7 +232,9 @@ impl Reader<'_> {
                     self.to.dotdot = e.ino;
                 }
             }
-            _ if e.ino == own => self.error(Kind::DirLinked, place, "an entry leads to its own directory"),
+            _ if e.ino == own => {
+                self.error(Kind::DirLinked, place, "an entry leads to its own directory")
+            }
             _ => {}
         }
         // The parent of a directory that was removed while in use may be gone itself.
@@ -282,7 +289,8 @@ impl Reader<'_> {
         let name = text(e.name);
         let sb = &self.vol.sb;
         let hidden = [sb.usr_quota_inum, sb.grp_quota_inum, sb.prj_quota_inum, sb.orphan_file_inum];
-        if e.ino != root && e.ino < geo.first_ino.0 || e.ino > geo.inodes || hidden.contains(&e.ino) {
+        if e.ino != root && e.ino < geo.first_ino.0 || e.ino > geo.inodes || hidden.contains(&e.ino)
+        {
             let what = format!("entry '{name}' leads to impossible inode {}", e.ino);
             self.error(Kind::DirBadInode, place, &what);
             return false;
@@ -296,7 +304,8 @@ impl Reader<'_> {
                 self.error(Kind::DirName, place, "an entry without a name");
             }
         }
-        let (group, index) = ((e.ino - 1) / geo.inodes_per_group, (e.ino - 1) % geo.inodes_per_group);
+        let (group, index) =
+            ((e.ino - 1) / geo.inodes_per_group, (e.ino - 1) % geo.inodes_per_group);
         if self.vol.never_written(group, index) {
             let what = format!("entry '{name}' leads to inode {}, which was never written", e.ino);
             self.error(Kind::GroupUnused, place, &what);
@@ -315,7 +324,12 @@ impl Reader<'_> {
                 self.error(Kind::DirType, place, "an entry with a type on a volume without types");
             }
         } else if e.kind != wanted && e.kind != 0 {
-            let what = format!("entry '{}' has type {}, inode {} has {wanted}", text(e.name), e.kind, e.ino);
+            let what = format!(
+                "entry '{}' has type {}, inode {} has {wanted}",
+                text(e.name),
+                e.kind,
+                e.ino
+            );
             self.error(Kind::DirType, place, &what);
         }
     }
@@ -324,7 +338,9 @@ impl Reader<'_> {
 /// True if a directory block ends with a tail for its checksum.
 fn has_tail(block: &[u8]) -> bool {
     let at = block.len().saturating_sub(dirent::TAIL_LEN);
-    le32(block, at) == 0 && le16(block, at + 4) == dirent::TAIL_LEN as u16 && le16(block, at + 6) == 0xDE00
+    le32(block, at) == 0
+        && le16(block, at + 4) == dirent::TAIL_LEN as u16
+        && le16(block, at + 6) == 0xDE00
 }
 
 /// A name for people.

@@ -1,6 +1,6 @@
 //! Why a check could not be made at all. What is wrong with a volume is no error but a finding.
 
-use extol_device::DeviceError;
+use extol_block::DeviceError;
 
 /// A check that could not be made.
 #[derive(Debug, Clone, thiserror::Error)]

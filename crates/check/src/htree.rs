@@ -1,4 +1,5 @@
-//! Hashed directories: a tree of index blocks over the ordinary ones, which says which hashes are in which leaf.
+//! Hashed directories: a tree of index blocks over the ordinary ones, which says which hashes are
+//! in which leaf.
 //!
 //! ```text
 //!  block 0: root ─┬─ [0, h1) ── leaf          every block but the root is named exactly once;
@@ -6,8 +7,9 @@
 //!                 └─ [h2, ∞) ── …     └─ …       all names of a leaf hash into its range
 //! ```
 //!
-//! A range's upper end may occur below it: names with the same hash can fill more than one leaf. The hashes of
-//! encrypted and of case-insensitive directories are not computed here; only their structure is checked.
+//! A range's upper end may occur below it: names with the same hash can fill more than one leaf.
+//! The hashes of encrypted and of case-insensitive directories are not computed here; only their
+//! structure is checked.
 
 use extol_ondisk::htree::{self, DxKind, Hasher};
 use extol_ondisk::{Compat, FileType, Incompat, InodeSeed};
@@ -50,7 +52,8 @@ pub(crate) fn root_ok(vol: &Vol, raw: Raw<'_>, mapped: &Mapped, to: &mut Scanned
     let block = vol.block(first.pblk)?;
     let (reserved, info_len) = (le32(&block, ROOT_INFO_AT), le8(&block, ROOT_INFO_AT + 5));
     let (version, levels) = (le8(&block, ROOT_INFO_AT + 4), le8(&block, ROOT_INFO_AT + 6));
-    let sip = raw.has(extol_ondisk::InodeFlags::ENCRYPT) && raw.has(extol_ondisk::InodeFlags::CASEFOLD);
+    let sip =
+        raw.has(extol_ondisk::InodeFlags::ENCRYPT) && raw.has(extol_ondisk::InodeFlags::CASEFOLD);
     let what = if reserved != 0 || info_len < 8 {
         "the root of the hashed directory is bad".to_owned()
     } else if !matches!(version, 0..=2 | SIP_HASH) || sip != (version == SIP_HASH) {
@@ -108,8 +111,15 @@ pub(crate) struct Tree<'a> {
 impl<'a> Tree<'a> {
     /// For a directory of `blocks` blocks, all of them mapped.
     pub(crate) fn new(vol: &'a Vol, dir: &Dir, blocks: usize) -> Self {
-        let block =
-            Block { shape: Shape::Unread, parent: 0, named: 0, low: !0, high: 0, from: 0, to: HASH_END };
+        let block = Block {
+            shape: Shape::Unread,
+            parent: 0,
+            named: 0,
+            low: !0,
+            high: 0,
+            from: 0,
+            to: HASH_END,
+        };
         Self {
             vol,
             ino: dir.ino,
@@ -127,8 +137,8 @@ impl<'a> Tree<'a> {
         out.push(Finding::error(kind, format!("directory block {lblk}: {what}")).inode(self.ino));
     }
 
-    /// Looks at a block before its entries are read. True if it is an index block: it holds no names and has a
-    /// checksum of its own.
+    /// Looks at a block before its entries are read. True if it is an index block: it holds no
+    /// names and has a checksum of its own.
     pub(crate) fn enter(&mut self, lblk: u64, bytes: &[u8], out: &mut Findings) -> bool {
         let shape = if lblk == 0 {
             Shape::Root
@@ -136,7 +146,8 @@ impl<'a> Tree<'a> {
             let whole = usize::from(le16(bytes, 4)) == bytes.len()
                 || bytes.len() == 65536 && matches!(le16(bytes, 4), 0 | 65535);
             let limit = DxKind::Node.limit(&self.vol.geo);
-            let node = le32(bytes, 0) == 0 && whole && le8(bytes, 6) == 0 && le16(bytes, 8) == limit;
+            let node =
+                le32(bytes, 0) == 0 && whole && le8(bytes, 6) == 0 && le16(bytes, 8) == limit;
             if node { Shape::Node } else { Shape::Leaf }
         };
         if let Some(block) = usize::try_from(lblk).ok().and_then(|n| self.blocks.get_mut(n)) {
@@ -182,7 +193,12 @@ impl<'a> Tree<'a> {
         let wanted = bytes.len().saturating_sub(tail + at) / 8;
         let (limit, count) = (usize::from(le16(bytes, at)), usize::from(le16(bytes, at + 2)));
         if limit != wanted {
-            self.error(out, Kind::HtreeNode, lblk, &format!("the limit of entries is {limit}, not {wanted}"));
+            self.error(
+                out,
+                Kind::HtreeNode,
+                lblk,
+                &format!("the limit of entries is {limit}, not {wanted}"),
+            );
         }
         if count > wanted || count == 0 {
             let what = format!("{count} index entries where 1 to {wanted} can be");
@@ -210,7 +226,8 @@ impl<'a> Tree<'a> {
                 }
                 None => {
                     if !self.shrinks {
-                        let what = format!("an index entry names block {child}, which does not exist");
+                        let what =
+                            format!("an index entry names block {child}, which does not exist");
                         self.error(out, Kind::HtreeReference, lblk, &what);
                     }
                     self.given_up = true;
@@ -231,12 +248,18 @@ impl<'a> Tree<'a> {
                 continue;
             }
             if named > 1 {
-                self.error(out, Kind::HtreeReference, lblk, "the index names this block more than once");
+                self.error(
+                    out,
+                    Kind::HtreeReference,
+                    lblk,
+                    "the index names this block more than once",
+                );
             }
             if block.shape == Shape::Leaf {
                 let depth = self.depth_of(*block);
                 if depth != self.depth {
-                    let what = format!("the leaf is {depth} levels below the root, not {}", self.depth);
+                    let what =
+                        format!("the leaf is {depth} levels below the root, not {}", self.depth);
                     self.error(out, Kind::HtreeNode, lblk, &what);
                 }
                 if self.hasher.is_some() && block.low <= block.high {
@@ -274,7 +297,9 @@ impl<'a> Tree<'a> {
         let (mut from, mut to) = (block.from, block.to);
         let mut at = block;
         for _ in 0..8 {
-            let Some(parent) = self.parent_of(at).filter(|_| at.shape != Shape::Root) else { break };
+            let Some(parent) = self.parent_of(at).filter(|_| at.shape != Shape::Root) else {
+                break;
+            };
             if parent.shape == Shape::Root {
                 break;
             }

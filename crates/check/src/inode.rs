@@ -73,7 +73,13 @@ impl Judge<'_> {
     }
 
     /// Judges an inode. `garbage`: most of its block of the table makes no sense.
-    pub(crate) fn inode(&self, raw: Raw<'_>, csum_ok: bool, garbage: bool, to: &mut Scanned) -> Result<Info> {
+    pub(crate) fn inode(
+        &self,
+        raw: Raw<'_>,
+        csum_ok: bool,
+        garbage: bool,
+        to: &mut Scanned,
+    ) -> Result<Info> {
         let ino = raw.ino;
         let mut info = Info { links: raw.links(), ..Info::default() };
         let orphan = self.vol.orphans.contains(&ino);
@@ -85,7 +91,8 @@ impl Judge<'_> {
         }
         let role = self.role(ino);
         if raw.dtime() != 0 && self.low_dtime && raw.dtime() < self.vol.geo.inodes && !orphan {
-            let what = format!("the deletion time {} is a leftover of the orphan list", raw.dtime());
+            let what =
+                format!("the deletion time {} is a leftover of the orphan list", raw.dtime());
             to.err(ino, Kind::InodeDeletion, what);
         }
         let plain_number = ino >= self.vol.geo.first_ino.0;
@@ -122,7 +129,11 @@ impl Judge<'_> {
             Role::Unused(what) => {
                 info.set(Info::USED);
                 if raw.links() != 0 || raw.blocks_lo() != 0 || raw.word(0) != 0 {
-                    to.err(ino, Kind::InodeReserved, format!("the {what} is not in use but has contents"));
+                    to.err(
+                        ino,
+                        Kind::InodeReserved,
+                        format!("the {what} is not in use but has contents"),
+                    );
                 }
             }
             Role::Reserved => {
@@ -133,7 +144,11 @@ impl Judge<'_> {
                     _ => raw.mode() != 0,
                 };
                 if bad {
-                    to.err(ino, Kind::InodeReserved, format!("reserved inode has mode {:o}", raw.mode()));
+                    to.err(
+                        ino,
+                        Kind::InodeReserved,
+                        format!("reserved inode has mode {:o}", raw.mode()),
+                    );
                 }
                 self.contents(raw, &mut info, 0, to)?;
                 return Ok(info);
@@ -192,11 +207,19 @@ impl Judge<'_> {
             Some(FileType::CharDevice | FileType::BlockDevice | FileType::Fifo | FileType::Socket)
         );
         if inline && extents && (extents_on || inline_on) && !special {
-            to.err(ino, Kind::InodeFlags, "the flags for inline contents and for extents are both set");
+            to.err(
+                ino,
+                Kind::InodeFlags,
+                "the flags for inline contents and for extents are both set",
+            );
         }
         if inline && plain_number {
             if !inline_on {
-                to.err(ino, Kind::InodeFlags, "the flag for inline contents is set without the feature");
+                to.err(
+                    ino,
+                    Kind::InodeFlags,
+                    "the flag for inline contents is set without the feature",
+                );
             } else if self.inline_value(raw)?.is_none() {
                 let what = "the attribute for inline contents is missing or unreadable";
                 let finding = Finding::error(Kind::InlineData, what).inode(ino);
@@ -233,7 +256,11 @@ impl Judge<'_> {
             || raw.has(InodeFlags::INLINE_DATA)
             || le32(raw.b, 0x68) != 0;
         if used {
-            to.err(raw.ino, Kind::InodeReserved, "the list of bad blocks has fields that should be zero");
+            to.err(
+                raw.ino,
+                Kind::InodeReserved,
+                "the list of bad blocks has fields that should be zero",
+            );
         }
         if !raw.has(InodeFlags::INLINE_DATA) {
             Walk::new(self.vol, Some(self.claims), raw, false, &mut to.out).run()?;
@@ -267,7 +294,11 @@ impl Judge<'_> {
         }
         let (extra, max) = (usize::from(raw.extra_isize()), size - 128);
         if extra != 0 && (extra < 4 || extra > max || extra % 4 != 0) {
-            to.err(raw.ino, Kind::InodeField, format!("impossible size of the extra fields ({extra})"));
+            to.err(
+                raw.ino,
+                Kind::InodeField,
+                format!("impossible size of the extra fields ({extra})"),
+            );
             return Ok(0);
         }
         if extra + 4 >= max {
@@ -289,9 +320,12 @@ impl Judge<'_> {
     /// Type against contents. False if the map need not be looked at.
     fn kind(&self, raw: Raw<'_>, info: &mut Info, to: &mut Scanned) -> Result<bool> {
         let (vol, ino) = (self.vol, raw.ino);
-        // A long link on its way out: its block is gone, the inode goes next. (Linux and e2fsck free it without a word.)
-        let going =
-            raw.is(FileType::Symlink) && raw.size() == 0 && raw.size_hi() == 0 && self.is_being_deleted(raw);
+        // A long link on its way out: its block is gone, the inode goes next. (Linux and e2fsck
+        // free it without a word.)
+        let going = raw.is(FileType::Symlink)
+            && raw.size() == 0
+            && raw.size_hi() == 0
+            && self.is_being_deleted(raw);
         if vol.incompat(Incompat::EXTENTS)
             && raw.has(InodeFlags::EXTENTS)
             && raw.is(FileType::Symlink)
@@ -334,7 +368,11 @@ impl Judge<'_> {
                 if raw.has(InodeFlags::INDEX | InodeFlags::EXTENTS)
                     || locked && (4..15).any(|n| raw.word(n) != 0)
                 {
-                    to.err(ino, Kind::SpecialFile, "a device, pipe or socket with the map of a file");
+                    to.err(
+                        ino,
+                        Kind::SpecialFile,
+                        "a device, pipe or socket with the map of a file",
+                    );
                 } else if raw.size() != 0 {
                     to.err(ino, Kind::SpecialFile, "a device, pipe or socket with a size");
                 }
@@ -363,7 +401,8 @@ impl Judge<'_> {
                 let b = raw.i_block();
                 let (entries, depth) = (le16(b, 2), le16(b, 6));
                 let len = le16(b, 16);
-                let single = entries == 1 && depth == 0 && le32(b, 12) == 0 && (len == 1 || len == 32769);
+                let single =
+                    entries == 1 && depth == 0 && le32(b, 12) == 0 && (len == 1 || len == 32769);
                 if !extent_header_ok(b) || !single {
                     return Ok(false);
                 }
@@ -388,7 +427,13 @@ impl Judge<'_> {
     }
 
     /// Blocks, sizes and counts; hands directories on to pass 2.
-    fn contents(&self, raw: Raw<'_>, info: &mut Info, charged: u64, to: &mut Scanned) -> Result<()> {
+    fn contents(
+        &self,
+        raw: Raw<'_>,
+        info: &mut Info,
+        charged: u64,
+        to: &mut Scanned,
+    ) -> Result<()> {
         let (vol, ino) = (self.vol, raw.ino);
         let is_dir = raw.is(FileType::Directory);
         let attributes = Attributes { vol, claims: self.claims, raw };
@@ -491,7 +536,11 @@ impl Judge<'_> {
                 let what = format!("the size is {size}, but block {} is in use", last.unwrap_or(0));
                 to.err(ino, Kind::InodeSize, what);
             } else if !extents && size > max_mapped_size(bs) || extents && size > (bs << 32) - 1 {
-                to.err(ino, Kind::InodeSize, format!("a file of this kind cannot have the size {size}"));
+                to.err(
+                    ino,
+                    Kind::InodeSize,
+                    format!("a file of this kind cannot have the size {size}"),
+                );
             }
         }
         if raw.is(FileType::Regular) && size >= 1 << 31 {

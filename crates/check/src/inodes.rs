@@ -1,4 +1,5 @@
-//! What the later passes need to know of every inode: a few bytes each, up to the last one in use of each group.
+//! What the later passes need to know of every inode: a few bytes each, up to the last one in use
+//! of each group.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 

@@ -1,7 +1,8 @@
-//! Inode tables that claim to be zeroed. A false claim is no damage (nobody reads those slots as inodes as long as the
-//! descriptors are good), so it is no finding of the check: it is looked for by itself.
+//! Inode tables that claim to be zeroed. A false claim is no damage (nobody reads those slots as
+//! inodes as long as the descriptors are good), so it is no finding of the check: it is looked for
+//! by itself.
 
-use extol_device::SharedDevice;
+use extol_block::SharedDevice;
 use extol_ondisk::GroupFlags;
 
 use crate::CheckError;

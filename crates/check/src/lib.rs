@@ -1,10 +1,10 @@
-//! A read-only checker for ext2, ext3 and ext4 volumes: is everything on it consistent, and if not, what is wrong
-//! with which inode and which block?
+//! A read-only checker for ext2, ext3 and ext4 volumes: is everything on it consistent, and if not,
+//! what is wrong with which inode and which block?
 //!
 //! ```no_run
 //! use std::sync::Arc;
 //! use extol_check::{CheckOptions, check};
-//! use extol_device::{FileDevice, OpenOptions};
+//! use extol_block::{FileDevice, OpenOptions};
 //!
 //! let device = Arc::new(FileDevice::open("disk.img", &OpenOptions::read_only())?);
 //! let report = check(device, &CheckOptions::default(), &mut |_| {})?;
@@ -13,9 +13,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! It shares no code with the part of Extol that writes volumes, only the decoders of single structures, checksums
-//! and hashes, and the replay of a log into memory. Its verdict is that of `e2fsck -fn` (exit code 0 or not), against
-//! which it is tested on mutated images.
+//! It shares no code with the part of Extol that writes volumes, only the decoders of single
+//! structures, checksums and hashes, and the replay of a log into memory. Its verdict is that of
+//! `e2fsck -fn` (exit code 0 or not), against which it is tested on mutated images.
 //!
 //! ```text
 //!  open       superblock, group descriptors; a volume that needs recovery is recovered in memory
@@ -26,22 +26,24 @@
 //!  last       journal, orphans, reserved descriptors, multiple-mount protection
 //! ```
 //!
-//! Passes 1, 2 and 5 run on several threads where that pays. Nothing is written, nothing panics on any bytes, and the
-//! work is bounded by the size of the volume: a block that was claimed before is looked into only a limited number
-//! of times. Memory: two bits per block, twelve bytes per inode up to the last one in use of each group, the map of
-//! each directory, and one directory's names at a time (8 bytes each).
+//! Passes 1, 2 and 5 run on several threads where that pays. Nothing is written, nothing panics on
+//! any bytes, and the work is bounded by the size of the volume: a block that was claimed before is
+//! looked into only a limited number of times. Memory: two bits per block, twelve bytes per inode
+//! up to the last one in use of each group, the map of each directory, and one directory's names at
+//! a time (8 bytes each).
 //!
 //! # After a crash
 //!
-//! By default a volume that needs recovery is checked as it will be after the recovery ([`Report::replayed`]). In that
-//! view orphans (open but unlinked files, unfinished truncations) belong to a sound volume. With [`Recovery::Ignore`]
-//! the volume is judged as it lies, as `e2fsck -fn` does.
+//! By default a volume that needs recovery is checked as it will be after the recovery
+//! ([`Report::replayed`]). In that view orphans (open but unlinked files, unfinished truncations)
+//! belong to a sound volume. With [`Recovery::Ignore`] the volume is judged as it lies, as `e2fsck
+//! -fn` does.
 //!
 //! # Where the verdict differs from e2fsck's
 //!
-//! Notes are no errors. e2fsck -fn mentions most of them and exits with 0, too: totals of the superblock that lag
-//! behind the groups, odd fields of the superblock, state flags, bad backup superblocks, a journal with contents on a
-//! volume that does not need recovery.
+//! Notes are no errors. e2fsck -fn mentions most of them and exits with 0, too: totals of the
+//! superblock that lag behind the groups, odd fields of the superblock, state flags, bad backup
+//! superblocks, a journal with contents on a volume that does not need recovery.
 //!
 //! These errors, marked [`beyond_e2fsck`](Finding::beyond_e2fsck), do not make `e2fsck -fn` fail:
 //!
@@ -65,8 +67,8 @@
 //! | names of case-insensitive directories | not folded: their hashes and duplicates are not judged |
 //! | directory blocks whose fake entries hide an old index | judged by their entries only |
 //!
-//! Volumes with features that neither Linux nor e2fsprogs has today, and those of the Hurd, are refused
-//! ([`CheckError::Unsupported`]).
+//! Volumes with features that neither Linux nor e2fsprogs has today, and those of the Hurd, are
+//! refused ([`CheckError::Unsupported`]).
 
 mod bitmaps;
 mod bits;
@@ -93,7 +95,7 @@ mod xattr;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 
-use extol_device::SharedDevice;
+use extol_block::SharedDevice;
 use extol_ondisk::{InodeNr, RoCompat};
 
 pub use error::CheckError;
@@ -132,12 +134,14 @@ pub struct CheckOptions {
     pub fast_commits: Option<Recoverer>,
 }
 
-/// Gives a volume and its external journal as they will be after recovery, without changing them; or why that cannot be.
+/// Gives a volume and its external journal as they will be after recovery, without changing them;
+/// or why that cannot be.
 #[derive(Clone)]
 pub struct Recoverer(pub RecoverFn);
 
 /// See [`Recoverer`].
-pub type RecoverFn = fn(&SharedDevice, Option<&SharedDevice>) -> std::result::Result<SharedDevice, String>;
+pub type RecoverFn =
+    fn(&SharedDevice, Option<&SharedDevice>) -> std::result::Result<SharedDevice, String>;
 
 impl std::fmt::Debug for Recoverer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -202,8 +206,8 @@ const FEW_INODES: u64 = 20_000;
 /// Checks a volume. `progress` is called from this thread, now and then.
 ///
 /// # Errors
-/// The device cannot be read, holds no such file system, or one that cannot be judged. What is wrong with a volume is
-/// no error but a finding.
+/// The device cannot be read, holds no such file system, or one that cannot be judged. What is
+/// wrong with a volume is no error but a finding.
 pub fn check(
     device: SharedDevice,
     opts: &CheckOptions,
@@ -245,10 +249,14 @@ fn passes(
     let shared = Mutex::new(xattr::Shared::default());
     let judge = inode::Judge { vol, claims: &claims, shared: &shared, low_dtime: low_dtime(vol) };
     let step = tell(Pass::Inodes, groups as usize);
-    let scanned =
-        work::pieces(threads, groups as usize, &|g| scan::group(&judge, g as u32, max), &mut |n| {
+    let scanned = work::pieces(
+        threads,
+        groups as usize,
+        &|g| scan::group(&judge, g as u32, max),
+        &mut |n| {
             step(progress, n);
-        })?;
+        },
+    )?;
     let (mut infos, mut dirs, mut counts) =
         (Vec::with_capacity(scanned.len()), Vec::new(), Counts::default());
     let (mut large_file, mut large_dir) = (None, None);

@@ -1,13 +1,14 @@
-//! Where a file's blocks are: extent trees and block maps, walked once, with all blocks claimed on the way.
+//! Where a file's blocks are: extent trees and block maps, walked once, with all blocks claimed on
+//! the way.
 //!
 //! ```text
 //!  extents:  i_block ─► index ─► index ─► leaf       depth ≤ 5; every node claimed, ranges nested, leaves ascending
 //!  block map: 12 direct, then indirect, double and triple indirect blocks
 //! ```
 //!
-//! A node below a bad entry is not looked at; the walk goes on behind it, as e2fsck's does, so that one bad
-//! entry does not hide the others. Without claims (to find the journal before the check begins) the walk stops when
-//! it has seen more blocks than the volume has.
+//! A node below a bad entry is not looked at; the walk goes on behind it, as e2fsck's does, so that
+//! one bad entry does not hide the others. Without claims (to find the journal before the check
+//! begins) the walk stops when it has seen more blocks than the volume has.
 
 use extol_ondisk::{FileType, Incompat, InodeFlags, extent};
 
@@ -133,7 +134,9 @@ impl<'a> Walk<'a> {
     fn claim(&mut self, pblk: u64, len: u64, what: &str) -> bool {
         self.seen = self.seen.saturating_add(len);
         match self.claims {
-            Some(claims) => claims.claim(pblk, len, self.raw.ino, what, self.out) || claims.second_look(),
+            Some(claims) => {
+                claims.claim(pblk, len, self.raw.ino, what, self.out) || claims.second_look()
+            }
             None => self.seen <= self.vol.geo.blocks,
         }
     }
@@ -204,12 +207,19 @@ impl<'a> Walk<'a> {
         let eof = self.raw.size().div_ceil(self.vol.geo.block_len() as u64).wrapping_sub(1);
         let name = if leaf { "extent" } else { "index" };
         if e.pblk == 0 || !self.vol.is_block(e.pblk) {
-            let what = format!("the {name} for file block {} points to impossible block {}", e.lblk, e.pblk);
+            let what = format!(
+                "the {name} for file block {} points to impossible block {}",
+                e.lblk, e.pblk
+            );
             Some((Kind::ExtentRange, what))
         } else if e.lblk < bounds.from {
-            Some((Kind::ExtentOrder, format!("the {name} for file block {} is out of order", e.lblk)))
+            Some((
+                Kind::ExtentOrder,
+                format!("the {name} for file block {} is out of order", e.lblk),
+            ))
         } else if bounds.last != 0 && e.last() > bounds.last && !(e.last() > eof && flexible) {
-            let what = format!("the {name} for file block {} goes beyond the range of its parent", e.lblk);
+            let what =
+                format!("the {name} for file block {} goes beyond the range of its parent", e.lblk);
             Some((Kind::ExtentOrder, what))
         } else if leaf && e.len == 0 {
             Some((Kind::ExtentRange, format!("the extent for file block {} has no length", e.lblk)))
@@ -243,8 +253,8 @@ impl<'a> Walk<'a> {
             let e = Self::entry(bytes, i, bounds);
             if let Some((kind, what)) = self.judge(&e, bounds) {
                 self.error(kind, at, what);
-                // The blocks of a bad leaf entry count for the order of those behind it only if the entry itself
-                // was good.
+                // The blocks of a bad leaf entry count for the order of those behind it only if the
+                // entry itself was good.
                 continue;
             }
             if !leaf {
@@ -312,7 +322,10 @@ impl<'a> Walk<'a> {
     /// Goes down to the node that an index names.
     fn down(&mut self, e: &Entry, bounds: Bounds) -> Result<()> {
         if self.is_meta(e.pblk) {
-            let what = format!("the extent node for file block {} lies on the volume's own metadata", e.lblk);
+            let what = format!(
+                "the extent node for file block {} lies on the volume's own metadata",
+                e.lblk
+            );
             self.error(Kind::BlockOnMetadata, Some(e.pblk), what);
             return Ok(());
         }
@@ -332,7 +345,10 @@ impl<'a> Walk<'a> {
         }
         let first = u64::from(le32(&bytes, 12));
         if first != e.lblk {
-            let what = format!("the extent node begins with file block {first}, its index says {}", e.lblk);
+            let what = format!(
+                "the extent node begins with file block {first}, its index says {}",
+                e.lblk
+            );
             self.error(Kind::ExtentOrder, Some(e.pblk), what);
         }
         if self.vol.has_csum()
@@ -384,9 +400,14 @@ impl<'a> Walk<'a> {
             && !self.vol.incompat(Incompat::LARGE_DIR)
             && self.raw.size_hi() == 0
             && lblk > 1 << (21 - self.log_bs());
-        let other = !self.is_dir && !self.raw.is(FileType::Regular) && self.raw.mode() != 0 && lblk > 0;
+        let other =
+            !self.is_dir && !self.raw.is(FileType::Regular) && self.raw.mode() != 0 && lblk > 0;
         if !self.vol.is_block(pblk) {
-            self.error(Kind::BlockMap, None, format!("file block {lblk} is at impossible block {pblk}"));
+            self.error(
+                Kind::BlockMap,
+                None,
+                format!("file block {lblk} is at impossible block {pblk}"),
+            );
             return;
         }
         if too_big || other || self.too_many() {
@@ -428,7 +449,11 @@ impl<'a> Walk<'a> {
             return Ok(());
         }
         if !self.vol.is_block(pblk) {
-            self.error(Kind::BlockMap, None, format!("an indirect block is at impossible block {pblk}"));
+            self.error(
+                Kind::BlockMap,
+                None,
+                format!("an indirect block is at impossible block {pblk}"),
+            );
             return Ok(());
         }
         if self.too_many() {
@@ -437,7 +462,8 @@ impl<'a> Walk<'a> {
         }
         let usable = if self.is_resize() {
             self.mapped.clusters += 1;
-            // Only the double indirect block is the inode's own; the others are reserved descriptors.
+            // Only the double indirect block is the inode's own; the others are reserved
+            // descriptors.
             self.seen = self.seen.saturating_add(1);
             if level == 2 { self.claim(pblk, 1, "the indirect block") } else { true }
         } else if self.is_meta(pblk) {

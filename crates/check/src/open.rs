@@ -1,10 +1,10 @@
-//! Before pass 1: the superblock, the journal, the group descriptors. A volume that needs recovery is recovered in
-//! memory, and what follows looks at that.
+//! Before pass 1: the superblock, the journal, the group descriptors. A volume that needs recovery
+//! is recovered in memory, and what follows looks at that.
 
 use std::sync::Arc;
 
-use extol_device::SharedDevice;
-use extol_journal::recovery;
+use extol_block::SharedDevice;
+use extol_jbd2::recovery;
 use extol_ondisk::superblock::State;
 use extol_ondisk::{Compat, Geometry, GroupFlags, Incompat, RoCompat, Superblock};
 
@@ -24,7 +24,11 @@ pub(crate) struct Opened {
 }
 
 /// Opens a volume. `None`: what was found makes everything else pointless.
-pub(crate) fn open(device: SharedDevice, opts: &CheckOptions, out: &mut Findings) -> Result<Option<Opened>> {
+pub(crate) fn open(
+    device: SharedDevice,
+    opts: &CheckOptions,
+    out: &mut Findings,
+) -> Result<Option<Opened>> {
     let Some(mut vol) = look(device, out)? else { return Ok(None) };
     places(&mut vol, &mut Findings::new(0));
     let dirty = vol.sb.feature_incompat.contains(Incompat::NEEDS_RECOVERY);
@@ -78,7 +82,8 @@ pub(crate) fn look(device: SharedDevice, out: &mut Findings) -> Result<Option<Vo
         return bad(out, format!("{} of {} blocks are reserved", sb.r_blocks_count, geo.blocks));
     }
     let odd = if !geo.ro_compat.contains(RoCompat::BIGALLOC)
-        && (sb.log_cluster_size != sb.log_block_size || sb.clusters_per_group != sb.blocks_per_group)
+        && (sb.log_cluster_size != sb.log_block_size
+            || sb.clusters_per_group != sb.blocks_per_group)
     {
         Some("clusters that are no blocks, without the feature bigalloc".to_owned())
     } else if geo.incompat.contains(Incompat::CASEFOLD) && sb.encoding != 1 {
@@ -93,7 +98,8 @@ pub(crate) fn look(device: SharedDevice, out: &mut Findings) -> Result<Option<Vo
     if let Some(what) = odd {
         return bad(out, what);
     }
-    let most = u64::from(geo.inodes_per_block()) * u64::from(geo.blocks_per_group.saturating_sub(4));
+    let most =
+        u64::from(geo.inodes_per_block()) * u64::from(geo.blocks_per_group.saturating_sub(4));
     if u64::from(geo.inodes_per_group) > most {
         return bad(out, format!("{} inodes per group are too many", geo.inodes_per_group));
     }
@@ -102,12 +108,16 @@ pub(crate) fn look(device: SharedDevice, out: &mut Findings) -> Result<Option<Vo
 
 /// Refuses what this checker cannot judge.
 fn supported(sb: &Superblock) -> Result<()> {
-    let compat = sb.feature_compat & (Compat::LAZY_BG | Compat::EXCLUDE_INODE | Compat::EXCLUDE_BITMAP);
+    let compat =
+        sb.feature_compat & (Compat::LAZY_BG | Compat::EXCLUDE_INODE | Compat::EXCLUDE_BITMAP);
     let incompat = sb.feature_incompat & (Incompat::COMPRESSION | Incompat::DIRDATA);
     let ro = sb.feature_ro_compat & (RoCompat::BTREE_DIR | RoCompat::SNAPSHOT | RoCompat::REPLICA);
     let mut names = [compat.names(), incompat.names(), ro.names()].concat();
-    let unknown =
-        [sb.feature_compat.unknown(), sb.feature_incompat.unknown(), sb.feature_ro_compat.unknown()];
+    let unknown = [
+        sb.feature_compat.unknown(),
+        sb.feature_incompat.unknown(),
+        sb.feature_ro_compat.unknown(),
+    ];
     if unknown != [0; 3] {
         names.push("unknown bits");
     }
@@ -135,8 +145,10 @@ fn recover(vol: &Vol, opts: &CheckOptions, out: &mut Findings) -> Result<Option<
     });
     let (done, overlay) = match done {
         Ok(done) => done,
-        Err(extol_journal::JournalError::Unsupported(why)) => return Err(CheckError::Unsupported(why)),
-        Err(extol_journal::JournalError::Device(error)) => return Err(error.into()),
+        Err(extol_jbd2::JournalError::Unsupported(why)) => {
+            return Err(CheckError::Unsupported(why));
+        }
+        Err(extol_jbd2::JournalError::Device(error)) => return Err(error.into()),
         Err(error) => {
             out.push(Finding::error(Kind::JournalReplay, error.to_string()));
             return Ok(None);
@@ -148,7 +160,9 @@ fn recover(vol: &Vol, opts: &CheckOptions, out: &mut Findings) -> Result<Option<
     }
     let device: SharedDevice = match (done.fast_commits, &opts.fast_commits) {
         (None, _) => Arc::new(overlay.over(Arc::clone(&vol.dev), vol.geo.block_size)),
-        (Some(_), None) => return Err(CheckError::Unsupported("the journal holds fast commits".into())),
+        (Some(_), None) => {
+            return Err(CheckError::Unsupported("the journal holds fast commits".into()));
+        }
         (Some(_), Some(recoverer)) => match (recoverer.0)(&vol.dev, opts.journal.as_ref()) {
             Ok(device) => device,
             Err(why) => {
@@ -197,9 +211,13 @@ fn descriptors(vol: &mut Vol, out: &mut Findings) {
     let geo = &vol.geo;
     let csums = geo.has_gdt_csum();
     for (nr, g) in (0u32..).zip(&vol.groups) {
-        let mut error = |kind, what: String| out.push(Finding::error(kind, what).group(nr).beyond());
+        let mut error =
+            |kind, what: String| out.push(Finding::error(kind, what).group(nr).beyond());
         if csums && g.csum_found != g.csum_wanted {
-            let what = format!("the descriptor's checksum is {:#x}, not {:#x}", g.csum_found, g.csum_wanted);
+            let what = format!(
+                "the descriptor's checksum is {:#x}, not {:#x}",
+                g.csum_found, g.csum_wanted
+            );
             error(Kind::GroupChecksum, what);
         }
         if csums && (g.unused > g.free_inodes || g.unused > geo.inodes_per_group) {
@@ -207,7 +225,10 @@ fn descriptors(vol: &mut Vol, out: &mut Findings) {
             error(Kind::GroupUnused, what);
         }
         if csums && nr + 1 == geo.groups && g.has(GroupFlags::BLOCK_UNINIT) {
-            error(Kind::GroupFlags, "the last group's block bitmap is marked as never written".to_owned());
+            error(
+                Kind::GroupFlags,
+                "the last group's block bitmap is marked as never written".to_owned(),
+            );
         }
         if !csums && (g.has(GroupFlags::BLOCK_UNINIT | GroupFlags::INODE_UNINIT) || g.unused != 0) {
             let what = "flags for parts that were never written, but the feature is not set";
@@ -222,7 +243,8 @@ fn superblock(vol: &Vol, out: &mut Findings) -> Result<()> {
     let mut field = |what: String| out.push(Finding::note(Kind::SuperblockField, what));
     if geo.inode_size > 128 {
         let room = geo.inode_size - 128;
-        for (name, n) in [("min_extra_isize", sb.min_extra_isize), ("want_extra_isize", sb.want_extra_isize)]
+        for (name, n) in
+            [("min_extra_isize", sb.min_extra_isize), ("want_extra_isize", sb.want_extra_isize)]
         {
             if n != 0 && (n < 4 || n > room || n % 4 != 0) {
                 field(format!("{name} is {n}"));
@@ -252,7 +274,8 @@ fn superblock(vol: &Vol, out: &mut Findings) -> Result<()> {
     backups(vol, out)
 }
 
-/// Copies of the superblock: nobody reads them before the first one is lost, so what is wrong with them is a note.
+/// Copies of the superblock: nobody reads them before the first one is lost, so what is wrong with
+/// them is a note.
 fn backups(vol: &Vol, out: &mut Findings) -> Result<()> {
     for group in vol.geo.backup_groups() {
         let at = vol.geo.group_first_block(group).0;
@@ -277,7 +300,8 @@ fn backups(vol: &Vol, out: &mut Findings) -> Result<()> {
     Ok(())
 }
 
-/// The totals of the superblock against the groups. e2fsck -fn mentions a difference and does not count it.
+/// The totals of the superblock against the groups. e2fsck -fn mentions a difference and does not
+/// count it.
 pub(crate) fn totals(vol: &Vol, free_blocks: u64, free_inodes: u64, out: &mut Findings) {
     let pairs = [
         (vol.sb.free_blocks_count, free_blocks, "blocks"),
@@ -285,7 +309,8 @@ pub(crate) fn totals(vol: &Vol, free_blocks: u64, free_inodes: u64, out: &mut Fi
     ];
     for (stated, found, what) in pairs {
         if stated != found {
-            let what = format!("the superblock states {stated} free {what}, the groups have {found}");
+            let what =
+                format!("the superblock states {stated} free {what}, the groups have {found}");
             out.push(Finding::note(Kind::SuperblockTotals, what));
         }
     }

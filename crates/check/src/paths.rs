@@ -1,4 +1,5 @@
-//! Paths for the inodes that findings are about: one more look at the directories, only if there are findings.
+//! Paths for the inodes that findings are about: one more look at the directories, only if there
+//! are findings.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,7 +17,12 @@ const ROOT: u32 = InodeNr::ROOT.0;
 const MAX_DEPTH: usize = 100;
 
 /// Gives the findings the paths of their inodes.
-pub(crate) fn add(vol: &Vol, inodes: &Inodes, dirs: &[Dir], findings: &mut [Finding]) -> Result<()> {
+pub(crate) fn add(
+    vol: &Vol,
+    inodes: &Inodes,
+    dirs: &[Dir],
+    findings: &mut [Finding],
+) -> Result<()> {
     let mut wanted: HashSet<u32> = findings.iter().filter_map(|f| f.inode).collect();
     wanted.remove(&ROOT);
     if wanted.is_empty() {
@@ -69,7 +75,12 @@ fn path(ino: u32, names: &HashMap<u32, (u32, Vec<u8>)>) -> Option<String> {
 }
 
 /// Notes the first name of each wanted inode in a directory.
-fn look(vol: &Vol, dir: &Dir, wanted: &HashSet<u32>, names: &mut HashMap<u32, (u32, Vec<u8>)>) -> Result<()> {
+fn look(
+    vol: &Vol,
+    dir: &Dir,
+    wanted: &HashSet<u32>,
+    names: &mut HashMap<u32, (u32, Vec<u8>)>,
+) -> Result<()> {
     let mut area = |bytes: &[u8], from: usize| {
         let mut at = from;
         while let Some(entry) = entry_at(bytes, at, vol.geo.block_len()) {

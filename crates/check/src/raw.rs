@@ -145,7 +145,8 @@ impl<'a> Raw<'a> {
         } else {
             sum = crc32c(sum, part(b, 0x7E, b.len()));
         }
-        let found = u32::from(le16(b, 0x7C)) | if has_hi { u32::from(le16(b, 0x82)) << 16 } else { 0 };
+        let found =
+            u32::from(le16(b, 0x7C)) | if has_hi { u32::from(le16(b, 0x82)) << 16 } else { 0 };
         let wanted = if has_hi { sum } else { sum & 0xFFFF };
         found == wanted || is_zero(part(b, 0, OLD))
     }

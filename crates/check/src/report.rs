@@ -11,7 +11,8 @@ use serde::{Serialize, Serializer};
 pub enum Severity {
     /// The volume is damaged.
     Error,
-    /// Worth knowing, but no damage: a counter that every mount brings up to date, an orphan that recovery finishes.
+    /// Worth knowing, but no damage: a counter that every mount brings up to date, an orphan that
+    /// recovery finishes.
     Note,
 }
 
@@ -392,7 +393,8 @@ pub struct Report {
     pub notes: u64,
     /// Errors that `e2fsck -fn` counts as errors, too.
     pub errors_of_e2fsck: u64,
-    /// The journal was replayed into memory first: what was checked is the volume as it will be after recovery.
+    /// The journal was replayed into memory first: what was checked is the volume as it will be
+    /// after recovery.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replayed: Option<Replayed>,
     /// What was looked at.

@@ -41,7 +41,13 @@ pub(crate) fn group(judge: &Judge<'_>, group: u32, max_findings: usize) -> Resul
 }
 
 /// Judges `count` inodes of a block of the table, the first of which is `first`.
-fn block_of_inodes(judge: &Judge<'_>, block: &[u8], first: u32, count: u32, to: &mut Scanned) -> Result<()> {
+fn block_of_inodes(
+    judge: &Judge<'_>,
+    block: &[u8],
+    first: u32,
+    count: u32,
+    to: &mut Scanned,
+) -> Result<()> {
     let vol = judge.vol;
     let size = usize::from(vol.geo.inode_size);
     // The lowest numbers are in use whatever their inodes say, and so is that of a quota file.
@@ -50,10 +56,13 @@ fn block_of_inodes(judge: &Judge<'_>, block: &[u8], first: u32, count: u32, to: 
         to.infos.resize_with(to.infos.len() + count as usize, Info::default);
         return Ok(());
     }
-    let inodes =
-        || (first..).zip(block.chunks_exact(size)).take(count as usize).map(|(ino, b)| Raw { b, ino });
-    let csums: Vec<bool> = inodes().map(|raw| !vol.has_csum() || raw.checksum_ok(&vol.geo)).collect();
-    let insane = inodes().zip(&csums).filter(|(raw, csum_ok)| !**csum_ok || map_is_insane(vol, raw)).count();
+    let inodes = || {
+        (first..).zip(block.chunks_exact(size)).take(count as usize).map(|(ino, b)| Raw { b, ino })
+    };
+    let csums: Vec<bool> =
+        inodes().map(|raw| !vol.has_csum() || raw.checksum_ok(&vol.geo)).collect();
+    let insane =
+        inodes().zip(&csums).filter(|(raw, csum_ok)| !**csum_ok || map_is_insane(vol, raw)).count();
     let per_block = vol.geo.inodes_per_block() as usize;
     let garbage = per_block >= 2 && insane > per_block / 2;
     for (raw, csum_ok) in inodes().zip(&csums) {

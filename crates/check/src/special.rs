@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use extol_device::{BlockNr, SharedDevice};
-use extol_journal::LogMap;
+use extol_block::{BlockNr, SharedDevice};
+use extol_jbd2::LogMap;
 use extol_ondisk::checksum::crc32c;
-use extol_ondisk::{Compat, FileType, Incompat, InodeFlags, InodeNr, RoCompat, Superblock, mmp, orphan_file};
+use extol_ondisk::{
+    Compat, FileType, Incompat, InodeFlags, InodeNr, RoCompat, Superblock, mmp, orphan_file,
+};
 
 use crate::bytes::{be32, is_zero, le8, le32, part};
 use crate::error::{CheckError, Result};
@@ -43,7 +45,8 @@ pub(crate) fn find_log(vol: &Vol, external: Option<&SharedDevice>) -> Result<Log
         });
     }
     let Some(device) = external else {
-        let what = "the volume needs recovery and its journal is on another device, which was not given";
+        let what =
+            "the volume needs recovery and its journal is on another device, which was not given";
         return Err(CheckError::Unsupported(what.into()));
     };
     let mut bytes = [0; 1024];
@@ -120,7 +123,10 @@ pub(crate) fn journal(vol: &Vol, out: &mut Findings) -> Result<()> {
     let has = vol.compat(Compat::HAS_JOURNAL);
     let external = vol.sb.journal_uuid != [0; 16];
     if !has && (ino != 0 || external) {
-        out.push(Finding::note(Kind::JournalInode, "there is a journal, but the feature is not set"));
+        out.push(Finding::note(
+            Kind::JournalInode,
+            "there is a journal, but the feature is not set",
+        ));
     }
     if external && (ino != 0 || !has) {
         let what = "the superblock names an external journal that is not used";
@@ -194,10 +200,14 @@ fn journal_superblock(vol: &Vol, b: &[u8], blocks: u64) -> Vec<(String, bool)> {
         bad.push((format!("the journal serves {} volumes", be32(b, 0x40)), false));
     }
     let (maxlen, first, start) = (be32(b, 0x10), be32(b, 0x14), be32(b, 0x1C));
-    let fc = if incompat & 0x20 == 0 { 0 } else { Some(word(0x54)).filter(|&n| n != 0).unwrap_or(256) };
+    let fc =
+        if incompat & 0x20 == 0 { 0 } else { Some(word(0x54)).filter(|&n| n != 0).unwrap_or(256) };
     if u64::from(maxlen) > blocks {
         bad.push((format!("the journal states {maxlen} blocks, its file has {blocks}"), false));
-    } else if first == 0 || first >= maxlen || maxlen.saturating_sub(fc) < LOG_MIN.saturating_add(first - 1) {
+    } else if first == 0
+        || first >= maxlen
+        || maxlen.saturating_sub(fc) < LOG_MIN.saturating_add(first - 1)
+    {
         bad.push((format!("the journal's log from {first} to {maxlen} is too short"), true));
     } else if start >= maxlen {
         bad.push((format!("the journal begins behind its end ({start})"), true));
@@ -309,15 +319,16 @@ pub(crate) fn orphans(vol: &Vol, out: &mut Findings) -> Result<()> {
     Ok(())
 }
 
-/// The inode that keeps room for descriptors: its double indirect block names the reserved blocks of group 0, and
-/// each of those names its copies in the other groups.
+/// The inode that keeps room for descriptors: its double indirect block names the reserved blocks
+/// of group 0, and each of those names its copies in the other groups.
 pub(crate) fn resize_inode(vol: &Vol, out: &mut Findings) -> Result<()> {
     let ino = InodeNr::RESIZE.0;
     let Some(bytes) = vol.inode(ino)? else { return Ok(()) };
     let raw = Raw { b: &bytes, ino };
     if !vol.compat(Compat::RESIZE_INODE) {
         if vol.sb.reserved_gdt_blocks != 0 {
-            let what = "blocks are reserved for descriptors, but the feature resize_inode is not set";
+            let what =
+                "blocks are reserved for descriptors, but the feature resize_inode is not set";
             out.push(Finding::note(Kind::ResizeInode, what));
         }
         if (0..15).any(|n| raw.word(n) != 0) {
@@ -330,7 +341,8 @@ pub(crate) fn resize_inode(vol: &Vol, out: &mut Findings) -> Result<()> {
         out.push(Finding::note(Kind::ResizeInode, "resize_inode and meta_bg are both set"));
         return Ok(());
     }
-    let mut bad = |what: String| out.push(Finding::error(Kind::ResizeInode, what).inode(ino).beyond());
+    let mut bad =
+        |what: String| out.push(Finding::error(Kind::ResizeInode, what).inode(ino).beyond());
     let dind = u64::from(raw.word(13));
     let only = (0..15).all(|n| n == 13 || raw.word(n) == 0);
     if !only || !vol.is_block(dind) || raw.links() == 0 || raw.mode() & 0x8000 == 0 {
@@ -362,7 +374,11 @@ pub(crate) fn resize_inode(vol: &Vol, out: &mut Findings) -> Result<()> {
 }
 
 /// The multiple-mount protection: its block belongs to nobody else, and nobody has the volume.
-pub(crate) fn multiple_mount(vol: &Vol, claims: &crate::claims::Claims, out: &mut Findings) -> Result<()> {
+pub(crate) fn multiple_mount(
+    vol: &Vol,
+    claims: &crate::claims::Claims,
+    out: &mut Findings,
+) -> Result<()> {
     if !vol.incompat(Incompat::MMP) {
         return Ok(());
     }
@@ -376,9 +392,13 @@ pub(crate) fn multiple_mount(vol: &Vol, claims: &crate::claims::Claims, out: &mu
         Err(error) => out.push(Finding::error(Kind::Mmp, error.to_string()).block(nr)),
         Ok(state) if state.seq == mmp::SEQ_CLEAN => {}
         Ok(state) if state.seq > mmp::SEQ_MAX => {
-            out.push(Finding::error(Kind::Mmp, "a checker had the volume and did not end").block(nr));
+            out.push(
+                Finding::error(Kind::Mmp, "a checker had the volume and did not end").block(nr),
+            );
         }
-        Ok(_) => out.push(Finding::note(Kind::Mmp, "the volume is in use, or was not closed").block(nr)),
+        Ok(_) => {
+            out.push(Finding::note(Kind::Mmp, "the volume is in use, or was not closed").block(nr))
+        }
     }
     Ok(())
 }

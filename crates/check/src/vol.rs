@@ -1,8 +1,9 @@
-//! The volume under check: superblock, geometry, group descriptors, reads. Immutable while the passes run.
+//! The volume under check: superblock, geometry, group descriptors, reads. Immutable while the
+//! passes run.
 
 use std::collections::HashSet;
 
-use extol_device::SharedDevice;
+use extol_block::SharedDevice;
 use extol_ondisk::checksum::{crc16, crc32c};
 use extol_ondisk::{Compat, Geometry, GroupFlags, GroupNr, Incompat, RoCompat, Superblock};
 
@@ -35,7 +36,8 @@ pub(crate) struct Group {
 impl Group {
     fn decode(b: &[u8], geo: &Geometry, nr: u32) -> Self {
         let wide = geo.desc_size >= 64;
-        let w16 = |lo, hi| u32::from(le16(b, lo)) | if wide { u32::from(le16(b, hi)) << 16 } else { 0 };
+        let w16 =
+            |lo, hi| u32::from(le16(b, lo)) | if wide { u32::from(le16(b, hi)) << 16 } else { 0 };
         let w32 = |lo, hi| join(le32(b, lo), if wide { le32(b, hi) } else { 0 });
         Self {
             block_bitmap: w32(0x00, 0x20),
@@ -78,7 +80,8 @@ pub(crate) struct Vol {
     pub sb: Superblock,
     pub geo: Geometry,
     pub groups: Vec<Group>,
-    /// What is seen is the volume after a recovery in memory: orphans and lagging totals belong to it.
+    /// What is seen is the volume after a recovery in memory: orphans and lagging totals belong to
+    /// it.
     pub recovered: bool,
     /// Inodes on the orphan list and in the orphan file (only looked for after a recovery).
     pub orphans: HashSet<u32>,
@@ -86,7 +89,8 @@ pub(crate) struct Vol {
 
 impl Vol {
     pub(crate) fn new(dev: SharedDevice, sb: Superblock, geo: Geometry) -> Result<Self> {
-        let mut vol = Self { dev, sb, geo, groups: Vec::new(), recovered: false, orphans: HashSet::new() };
+        let mut vol =
+            Self { dev, sb, geo, groups: Vec::new(), recovered: false, orphans: HashSet::new() };
         vol.groups = vol.read_groups()?;
         Ok(vol)
     }
@@ -125,8 +129,11 @@ impl Vol {
         if ino == 0 || ino > self.geo.inodes {
             return Ok(None);
         }
-        let (group, index) = ((ino - 1) / self.geo.inodes_per_group, (ino - 1) % self.geo.inodes_per_group);
-        let Some(group) = self.groups.get(group as usize).filter(|g| g.table_ok) else { return Ok(None) };
+        let (group, index) =
+            ((ino - 1) / self.geo.inodes_per_group, (ino - 1) % self.geo.inodes_per_group);
+        let Some(group) = self.groups.get(group as usize).filter(|g| g.table_ok) else {
+            return Ok(None);
+        };
         let size = u64::from(self.geo.inode_size);
         let at = group.inode_table * self.geo.block_len() as u64 + u64::from(index) * size;
         let mut buf = vec![0; usize::from(self.geo.inode_size)];
@@ -175,8 +182,8 @@ impl Vol {
         }
     }
 
-    /// True if an inode lies where the descriptor says that nothing was ever written. Flags count even if the volume
-    /// should have none.
+    /// True if an inode lies where the descriptor says that nothing was ever written. Flags count
+    /// even if the volume should have none.
     pub(crate) fn never_written(&self, group: u32, index: u32) -> bool {
         let Some(g) = self.groups.get(group as usize) else { return true };
         // With wrap-around, as e2fsck computes it: an impossible count hides nothing.

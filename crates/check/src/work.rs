@@ -1,5 +1,5 @@
-//! Work in numbered pieces, on one thread or several. Results come in order; the caller's thread takes part and
-//! reports the progress.
+//! Work in numbered pieces, on one thread or several. Results come in order; the caller's thread
+//! takes part and reports the progress.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};

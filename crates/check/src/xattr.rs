@@ -1,12 +1,13 @@
-//! Extended attributes: in the inode, in a block that inodes share, and values in inodes of their own.
+//! Extended attributes: in the inode, in a block that inodes share, and values in inodes of their
+//! own.
 //!
-//! Nothing in an area may overlap: header, entries, end mark and values are entered into a map of the area piece by
-//! piece. A shared block is judged when it is met first; each further meeting counts down its number of users, and
-//! what is left at the end is wrong.
+//! Nothing in an area may overlap: header, entries, end mark and values are entered into a map of
+//! the area piece by piece. A shared block is judged when it is met first; each further meeting
+//! counts down its number of users, and what is left at the end is wrong.
 
 use std::collections::HashMap;
 
-use extol_device::BlockNr;
+use extol_block::BlockNr;
 use extol_ondisk::{Compat, InodeFlags, xattr};
 
 use crate::bytes::{le8, le16, le32, part};
@@ -64,7 +65,9 @@ impl Area {
 
     /// Takes a piece. False if it is empty, outside, or overlaps another.
     fn take(&mut self, from: usize, len: usize) -> bool {
-        let Some(end) = from.checked_add(len).filter(|&end| len > 0 && end <= self.len) else { return false };
+        let Some(end) = from.checked_add(len).filter(|&end| len > 0 && end <= self.len) else {
+            return false;
+        };
         let at = self.taken.partition_point(|&(start, _)| start < from);
         let before_ok = at == 0 || self.taken.get(at - 1).is_none_or(|&(_, e)| e <= from);
         let behind_ok = self.taken.get(at).is_none_or(|&(start, _)| start >= end);
@@ -126,7 +129,8 @@ impl<'a> Entry<'a> {
         Self { b: self.b, at: self.at + self.len() }
     }
 
-    /// True if the stored hash fits the value, with its padding. Names may have been hashed with signed characters.
+    /// True if the stored hash fits the value, with its padding. Names may have been hashed with
+    /// signed characters.
     fn hash_fits(&self, value: &[u8]) -> bool {
         let found = self.hash();
         found == xattr::entry_hash(self.name(), value) || found == signed_hash(self.name(), value)
@@ -189,7 +193,10 @@ impl Attributes<'_> {
             }
             remain -= ENTRY_LEN;
             if pad4(e.name_len()) > remain {
-                return Ok(Err((Kind::XattrEntry, "an attribute in the inode has a name that is too long")));
+                return Ok(Err((
+                    Kind::XattrEntry,
+                    "an attribute in the inode has a name that is too long",
+                )));
             }
             remain -= pad4(e.name_len());
             if e.inode() == 0 {
@@ -204,7 +211,10 @@ impl Attributes<'_> {
                     return Ok(overlap);
                 }
                 if e.hash() != 0 && !e.hash_fits(part(area, from, from + pad4(e.size()))) {
-                    return Ok(Err((Kind::XattrHash, "an attribute in the inode has a wrong hash")));
+                    return Ok(Err((
+                        Kind::XattrHash,
+                        "an attribute in the inode has a wrong hash",
+                    )));
                 }
                 remain -= e.size();
             } else if !self.value_inode(&e, charged, out)? {
@@ -230,7 +240,8 @@ impl Attributes<'_> {
         if e.hash_fits(&stored) {
             let cluster = geo.block_len() as u64 * u64::from(geo.cluster_ratio);
             *charged += (e.size() as u64).div_ceil(cluster);
-        } else if le32(&bytes, 0x10) == self.raw.ino && value.generation() == self.raw.generation() {
+        } else if le32(&bytes, 0x10) == self.raw.ino && value.generation() == self.raw.generation()
+        {
             // The old form: the inode names the one file it belongs to.
         } else {
             let what = format!("an attribute's value in inode {ino} does not fit its hash");
@@ -238,7 +249,8 @@ impl Attributes<'_> {
             return Ok(false);
         }
         if !value.has(InodeFlags::EA_INODE) {
-            let what = format!("an attribute's value is in inode {ino}, which is not made for values");
+            let what =
+                format!("an attribute's value is in inode {ino}, which is not made for values");
             self.error(out, Kind::XattrInode, None, &what);
             return Ok(false);
         }
@@ -256,9 +268,14 @@ impl Attributes<'_> {
         }
     }
 
-    /// Judges the attribute block; gives the clusters that the inode's count of blocks must include. `hidden`: the
-    /// inode has no name.
-    pub(crate) fn in_block(&self, hidden: bool, shared: &mut Shared, out: &mut Findings) -> Result<u64> {
+    /// Judges the attribute block; gives the clusters that the inode's count of blocks must
+    /// include. `hidden`: the inode has no name.
+    pub(crate) fn in_block(
+        &self,
+        hidden: bool,
+        shared: &mut Shared,
+        out: &mut Findings,
+    ) -> Result<u64> {
         let nr = self.raw.file_acl(&self.vol.geo);
         if nr == 0 {
             return Ok(0);
@@ -341,8 +358,8 @@ impl Attributes<'_> {
         if map.take(e.at, 4) { Ok(Ok(())) } else { bad(Kind::XattrEntry, overlap) }
     }
 
-    /// The value of an attribute. `None` if it is not there, or if the attributes cannot be read as a whole.
-    /// `padded`: zero bytes behind the name do not matter.
+    /// The value of an attribute. `None` if it is not there, or if the attributes cannot be read as
+    /// a whole. `padded`: zero bytes behind the name do not matter.
     pub(crate) fn value(&self, index: u8, name: &[u8], padded: bool) -> Result<Option<Vec<u8>>> {
         let mut found = None;
         let area = self.raw.attributes();
@@ -358,8 +375,8 @@ impl Attributes<'_> {
                 return Ok(None);
             }
             let b = self.vol.block(nr)?;
-            let csum_ok =
-                !self.vol.has_csum() || xattr::verify_csum(&b, BlockNr(nr), self.vol.geo.fs_seed).is_ok();
+            let csum_ok = !self.vol.has_csum()
+                || xattr::verify_csum(&b, BlockNr(nr), self.vol.geo.fs_seed).is_ok();
             if le32(&b, 0) != xattr::MAGIC || le32(&b, 8) != 1 || !csum_ok {
                 return Ok(None);
             }
@@ -416,7 +433,11 @@ fn find(
         }
         if e.index() == index && own == name {
             let from = base + e.offset();
-            *found = Some(if e.size() == 0 { Vec::new() } else { part(b, from, from + e.size()).to_vec() });
+            *found = Some(if e.size() == 0 {
+                Vec::new()
+            } else {
+                part(b, from, from + e.size()).to_vec()
+            });
         }
         e = e.next();
     }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use extol::mkfs::{MkfsOptions, mkfs};
 use extol::{Ext4, MountOptions};
+use extol_block::{BlockDevice, BlockNr, MemDevice, SharedDevice};
 use extol_check::{CheckError, CheckOptions, Kind, Recovery, Report, check};
-use extol_device::{BlockDevice, BlockNr, MemDevice, SharedDevice};
 use extol_ondisk::{Geometry, GroupNr, Inode, InodeFlags, InodeNr, Superblock, extent};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
@@ -21,7 +21,8 @@ fn filled(features: &str) -> MemDevice {
     for d in 0..5 {
         fs.create_dir_all(format!("/dir{d}/inner")).expect("mkdir");
         for f in 0..60 {
-            fs.write_file(format!("/dir{d}/a file with number {f}"), vec![1; f * 40]).expect("write");
+            fs.write_file(format!("/dir{d}/a file with number {f}"), vec![1; f * 40])
+                .expect("write");
         }
     }
     let file = fs.create_file("/fragments").expect("create");
@@ -55,7 +56,8 @@ impl Volume {
     fn new(device: MemDevice) -> Self {
         let mut bytes = [0; 1024];
         device.read_at(&mut bytes, 1024).expect("read");
-        let geo = Geometry::new(&Superblock::decode(&bytes).expect("superblock"), None).expect("geometry");
+        let geo = Geometry::new(&Superblock::decode(&bytes).expect("superblock"), None)
+            .expect("geometry");
         Self { device, geo }
     }
 
@@ -63,8 +65,11 @@ impl Volume {
         let (group, index) = self.geo.group_of_inode(InodeNr(ino));
         let (block, offset) = self.geo.desc_block(GroupNr(group.0));
         let mut table = [0; 4];
-        self.device.read_at(&mut table, block.offset(self.geo.block_size) + offset as u64 + 8).expect("read");
-        u64::from(u32::from_le_bytes(table)) * 1024 + u64::from(index) * u64::from(self.geo.inode_size)
+        self.device
+            .read_at(&mut table, block.offset(self.geo.block_size) + offset as u64 + 8)
+            .expect("read");
+        u64::from(u32::from_le_bytes(table)) * 1024
+            + u64::from(index) * u64::from(self.geo.inode_size)
     }
 
     fn edit(&self, ino: u32, change: impl FnOnce(&mut Inode)) {
@@ -86,9 +91,12 @@ impl Volume {
 fn noise_in_the_metadata() {
     let mut rng = SmallRng::seed_from_u64(1);
     let rounds = if std::env::var("EXTOL_LONG").is_ok_and(|v| v == "1") { 20_000 } else { 400 };
-    for features in
-        ["metadata_csum", "^metadata_csum", "^metadata_csum,^extents,^64bit", "inline_data,^metadata_csum"]
-    {
+    for features in [
+        "metadata_csum",
+        "^metadata_csum",
+        "^metadata_csum,^extents,^64bit",
+        "inline_data,^metadata_csum",
+    ] {
         let base = filled(features);
         for _ in 0..rounds {
             let device = base.snapshot();
@@ -114,10 +122,14 @@ fn noise_in_the_metadata() {
 #[test]
 fn devices_without_a_volume() {
     for size in [0u64, 100, 2047, 2048, 1 << 20] {
-        assert!(matches!(look(MemDevice::new(size), Recovery::InMemory), Err(CheckError::NoFileSystem(_))));
+        assert!(matches!(
+            look(MemDevice::new(size), Recovery::InMemory),
+            Err(CheckError::NoFileSystem(_))
+        ));
     }
     let cut = filled("metadata_csum").to_bytes();
-    let report = look(MemDevice::from_bytes(&cut[..8 << 20]), Recovery::InMemory).expect("a report");
+    let report =
+        look(MemDevice::from_bytes(&cut[..8 << 20]), Recovery::InMemory).expect("a report");
     assert!(report.has(Kind::SuperblockBad), "{report}");
 }
 
@@ -129,8 +141,9 @@ fn an_extent_tree_that_is_a_bomb() {
     let first = 9000u64;
     for level in 0..5u64 {
         let mut node = vec![0; 1024];
-        let entries: Vec<extent::ExtentIndex> =
-            (0..u32::from(fan)).map(|i| extent::ExtentIndex { block: i, leaf: first + level + 1 }).collect();
+        let entries: Vec<extent::ExtentIndex> = (0..u32::from(fan))
+            .map(|i| extent::ExtentIndex { block: i, leaf: first + level + 1 })
+            .collect();
         extent::Node {
             max: fan,
             depth: (4 - level) as u16,
@@ -163,7 +176,10 @@ fn a_block_map_that_is_a_bomb() {
     v.write_block(u64::from(own), &block);
     for ino in [7, 8, 13, 20] {
         v.edit(ino, |inode| {
-            inode.i_block.chunks_exact_mut(4).for_each(|word| word.copy_from_slice(&own.to_le_bytes()));
+            inode
+                .i_block
+                .chunks_exact_mut(4)
+                .for_each(|word| word.copy_from_slice(&own.to_le_bytes()));
             inode.flags.remove(InodeFlags::INLINE_DATA);
             inode.size = 1 << 33;
         });
@@ -205,8 +221,8 @@ fn directories_in_a_ring() {
     let v = Volume::new(filled("^metadata_csum"));
     let fs_before = look(v.device.snapshot(), Recovery::InMemory).expect("a report");
     assert!(fs_before.is_clean(), "{fs_before}");
-    // Names of inner directories are exchanged with their parents' numbers: entry `inner` of /dir0 leads to /dir0's
-    // neighbour.
+    // Names of inner directories are exchanged with their parents' numbers: entry `inner` of /dir0
+    // leads to /dir0's neighbour.
     let bytes = v.device.to_bytes();
     let mut changed = 0;
     for at in (0..bytes.len() - 16).step_by(4) {

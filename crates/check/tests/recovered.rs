@@ -1,11 +1,12 @@
-//! Volumes after a crash: the view that recovery in memory gives is judged, and orphans belong to it.
+//! Volumes after a crash: the view that recovery in memory gives is judged, and orphans belong to
+//! it.
 
 use std::sync::Arc;
 
 use extol::mkfs::{MkfsOptions, mkfs};
 use extol::{Ext4, FileSystem as _, MountOptions, OpenOptions};
+use extol_block::{BlockDevice as _, MemDevice, SharedDevice};
 use extol_check::{CheckError, CheckOptions, Kind, Recovery, Report, Severity, check};
-use extol_device::{BlockDevice as _, MemDevice, SharedDevice};
 use extol_testkit::{Image, Need, Scratch, require, run_ok, tool};
 
 fn volume(features: &str) -> Arc<MemDevice> {
@@ -24,17 +25,20 @@ fn look(device: MemDevice, recovery: Recovery) -> Result<Report, CheckError> {
 /// Works on a volume, loses power, and gives what is on the device.
 fn crashed(features: &str) -> MemDevice {
     let device = volume(features);
-    let fs = Ext4::open(Arc::clone(&device) as SharedDevice, &MountOptions::default()).expect("open");
+    let fs =
+        Ext4::open(Arc::clone(&device) as SharedDevice, &MountOptions::default()).expect("open");
     for n in 0..200 {
         fs.write_file(format!("/file-{n}"), vec![n as u8; 500]).expect("write");
     }
     let mut held = Vec::new();
     for n in 0..12 {
-        let file = fs.open_file(format!("/file-{n}"), OpenOptions::new().read(true)).expect("open file");
+        let file =
+            fs.open_file(format!("/file-{n}"), OpenOptions::new().read(true)).expect("open file");
         fs.remove_file(format!("/file-{n}")).expect("unlink");
         held.push(file);
     }
-    let root = fs.open_file("/file-100", OpenOptions::new().read(true).write(true)).expect("open file");
+    let root =
+        fs.open_file("/file-100", OpenOptions::new().read(true).write(true)).expect("open file");
     root.sync_all().expect("fsync");
     fs.write_file("/not-synced", b"x").expect("write");
     let image = device.snapshot();
@@ -60,13 +64,14 @@ fn a_crash_leaves_a_sound_volume_with_orphans() {
     }
 }
 
-/// A directory that is removed while somebody holds it has no size any more, but still its blocks, and a parent that
-/// may be gone.
+/// A directory that is removed while somebody holds it has no size any more, but still its blocks,
+/// and a parent that may be gone.
 #[test]
 fn a_removed_directory_in_use_is_an_orphan() {
     for features in ["metadata_csum", "orphan_file", "inline_data"] {
         let device = volume(features);
-        let fs = Ext4::open(Arc::clone(&device) as SharedDevice, &MountOptions::default()).expect("open");
+        let fs = Ext4::open(Arc::clone(&device) as SharedDevice, &MountOptions::default())
+            .expect("open");
         fs.create_dir_all("/dir/inner").expect("mkdir");
         let dir = fs.lookup(fs.root(), b"dir").expect("lookup").id.ino;
         fs.lookup(dir, b"inner").expect("lookup");
@@ -80,7 +85,8 @@ fn a_removed_directory_in_use_is_an_orphan() {
     }
 }
 
-/// Links and directories whose deletion was cut between their blocks and their inode: Linux leaves such orphans, and so do we.
+/// Links and directories whose deletion was cut between their blocks and their inode: Linux leaves
+/// such orphans, and so do we.
 #[test]
 fn what_is_on_its_way_out_is_an_orphan() {
     if !require(&[Need::Tool("mke2fs"), Need::Tool("debugfs"), Need::Tool("e2fsck")]) {
@@ -89,7 +95,8 @@ fn what_is_on_its_way_out_is_an_orphan() {
     let long = format!("symlink /gone {}", "x".repeat(80));
     // The block of a hashed directory is its root.
     let hashed = ["sif <12> flags 0x81000", "sif / links_count 3"];
-    for (make, more) in [(&long[..], &[][..]), ("mkdir /gone", &[]), ("mkdir /gone", &hashed[..1])] {
+    for (make, more) in [(&long[..], &[][..]), ("mkdir /gone", &[]), ("mkdir /gone", &hashed[..1])]
+    {
         on_its_way_out(make, more, make.starts_with("mkdir").then_some(hashed[1]));
     }
 }
@@ -99,7 +106,8 @@ fn on_its_way_out(make: &str, more: &[&str], root: Option<&str>) {
     let image = Image::mke2fs(scratch.path(), "a.img", 16 << 20, &["-t", "ext4", "-b", "1024"]);
     debugfs(&image, make);
     // What is left when the block is gone: an empty extent tree.
-    let empty = ["block[0] 0xF30A", "block[1] 4", "block[2] 0", "block[3] 0", "block[4] 0", "block[5] 0"];
+    let empty =
+        ["block[0] 0xF30A", "block[1] 4", "block[2] 0", "block[3] 0", "block[4] 0", "block[5] 0"];
     let all = ["size 0", "blocks 0"].iter().chain(&empty).map(|field| format!("sif <12> {field}"));
     let all: Vec<_> = all.chain(more.iter().copied().chain(root).map(str::to_owned)).collect();
     cut_short(&image, 0, &all);
@@ -120,7 +128,8 @@ fn what_shrinks_has_lost_leaves() {
         std::fs::write(gone.join(name(n)), []).expect("a file");
     }
     let tree = gone.parent().expect("the tree").to_str().expect("a path");
-    let image = Image::mke2fs(scratch.path(), "a.img", 16 << 20, &["-t", "ext4", "-b", "1024", "-d", tree]);
+    let image =
+        Image::mke2fs(scratch.path(), "a.img", 16 << 20, &["-t", "ext4", "-b", "1024", "-d", tree]);
     // This gives the directory its index; blocks stay when names go.
     let indexed = tool("e2fsck").arg("-fyD").arg(&image.path).output().expect("e2fsck");
     assert!(indexed.status.success(), "{indexed:?}");
@@ -134,18 +143,21 @@ fn what_shrinks_has_lost_leaves() {
         let copy = Image { path: scratch.path().join(format!("{left}.img")), ..image.clone() };
         std::fs::copy(&image.path, &copy.path).expect("a copy");
         let size = [("size", left * 1024), ("blocks", left * 2), ("block[4]", left)];
-        let mut all: Vec<_> = size.iter().map(|(field, n)| format!("sif <12> {field} {n}")).collect();
+        let mut all: Vec<_> =
+            size.iter().map(|(field, n)| format!("sif <12> {field} {n}")).collect();
         all.push("sif / links_count 3".into());
         cut_short(&copy, left, &all);
     }
 }
 
-/// Inode 12, `/gone`, is a deletion that was cut when so many of its blocks were left, which `fields` say.
+/// Inode 12, `/gone`, is a deletion that was cut when so many of its blocks were left, which
+/// `fields` say.
 fn cut_short(image: &Image, left: usize, fields: &[String]) {
     let about = format!("{left} blocks left, {fields:?}");
     let freed: Vec<_> = blocks_of(image).into_iter().skip(left).collect();
-    for command in
-        ["sif <12> links_count 0", "unlink /gone"].into_iter().chain(fields.iter().map(String::as_str))
+    for command in ["sif <12> links_count 0", "unlink /gone"]
+        .into_iter()
+        .chain(fields.iter().map(String::as_str))
     {
         debugfs(image, command);
     }
@@ -153,7 +165,8 @@ fn cut_short(image: &Image, left: usize, fields: &[String]) {
         debugfs(image, &format!("freeb {block}"));
     }
     let stats = debugfs(image, "stats");
-    let free = stats.split(" free block").next().and_then(|before| before.split_whitespace().last());
+    let free =
+        stats.split(" free block").next().and_then(|before| before.split_whitespace().last());
     let free: usize = free.and_then(|n| n.parse().ok()).expect("the free blocks of group 0");
     debugfs(image, &format!("set_bg 0 free_blocks_count {}", free + freed.len()));
     debugfs(image, "set_bg 0 checksum calc");
@@ -193,12 +206,13 @@ fn debugfs(image: &Image, command: &str) -> String {
 #[test]
 fn damage_is_seen_behind_a_recovery() {
     let image = crashed("metadata_csum");
-    // A mark in the bitmap of group 0 that no transaction covers would be replayed over: change what was never logged,
-    // the reserved descriptors' inode.
+    // A mark in the bitmap of group 0 that no transaction covers would be replayed over: change
+    // what was never logged, the reserved descriptors' inode.
     let device = Arc::new(image);
     let before = look(device.snapshot(), Recovery::InMemory).expect("a report");
     assert!(before.is_clean());
-    // Names are found in directory blocks: turn one name of the root into one that cannot be, in all copies.
+    // Names are found in directory blocks: turn one name of the root into one that cannot be, in
+    // all copies.
     let bytes = device.to_bytes();
     let mut places = 0;
     for at in (0..bytes.len() - 8).step_by(4) {
@@ -241,7 +255,8 @@ fn a_dirty_volume_needs_its_external_journal() {
     (sb.journal_inum, sb.journal_uuid) = (0, [7; 16]);
     image.write_at(&sb.encode(), 1024).expect("write");
     assert!(matches!(look(image.snapshot(), Recovery::InMemory), Err(CheckError::Unsupported(_))));
-    let opts = CheckOptions { journal: Some(Arc::new(image.snapshot())), ..CheckOptions::default() };
+    let opts =
+        CheckOptions { journal: Some(Arc::new(image.snapshot())), ..CheckOptions::default() };
     let other = check(Arc::new(image), &opts, &mut |_| {});
     assert!(matches!(other, Err(CheckError::Unsupported(_))));
 }

@@ -22,10 +22,10 @@
 //!
 //! The directory is in its command line and in no order, so whatever a daemon that is taken over
 //! sends, it is about its own mount; and an unmount is of a mount by its number, which the daemon
-//! finds out when the mount is made, so what is mounted over it later stays. Of a daemon with CAP_SYS_ADMIN it keeps that,
-//! CAP_DAC_READ_SEARCH to find the directory, and CAP_SYS_PTRACE to see namespaces, behind a
-//! seccomp filter without `execve` and `ptrace`. That of an ordinary user has to run fusermount3,
-//! and is as free as its user.
+//! finds out when the mount is made, so what is mounted over it later stays. Of a daemon with
+//! CAP_SYS_ADMIN it keeps that, CAP_DAC_READ_SEARCH to find the directory, and CAP_SYS_PTRACE to
+//! see namespaces, behind a seccomp filter without `execve` and `ptrace`. That of an ordinary user
+//! has to run fusermount3, and is as free as its user.
 //!
 //! It is started before the mount has answered anything, with nothing of it open, keeps no
 //! directory in use, ignores the signals that end a daemon (they may go to the whole group), and
@@ -125,8 +125,9 @@ pub fn own() -> Option<&'static Arc<Attendant>> {
 impl Attendant {
     /// Starts one for the mount on `dir`, the only one of this process.
     pub fn start(dir: &Path) -> Result<Arc<Self>> {
-        let fail =
-            |error: io::Error| Failure::system(format_args!("cannot start the mount's attendant: {error}"));
+        let fail = |error: io::Error| {
+            Failure::system(format_args!("cannot start the mount's attendant: {error}"))
+        };
         let (ours, theirs) = UnixStream::pair().map_err(fail)?;
         let (questions, answers) = UnixStream::pair().map_err(fail)?;
         let words: [OsString; 3] = ["attend".into(), "--".into(), dir.into()];
@@ -170,8 +171,10 @@ impl Attendant {
 
     /// Takes the mount off its directory. The error is the exit code and the line of it.
     pub fn take_off(&self, way: Way) -> Result<()> {
-        let gone = || Failure::system("the mount's attendant is gone: unmount by hand (extol umount)");
-        let order = || self.send(way.letter(), self.mount.load(Ordering::SeqCst), SendFlags::NOSIGNAL);
+        let gone =
+            || Failure::system("the mount's attendant is gone: unmount by hand (extol umount)");
+        let order =
+            || self.send(way.letter(), self.mount.load(Ordering::SeqCst), SendFlags::NOSIGNAL);
         let _one = if way == Way::Clear {
             if !order() {
                 return Err(gone());
@@ -253,7 +256,8 @@ pub fn run(args: &AttendArgs) -> Result<()> {
     }
     confine()?;
     let socket = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map(UnixStream::from).map_err(fail);
-    let (stream, questions) = (socket(std::io::stdin().as_fd())?, socket(std::io::stdout().as_fd())?);
+    let (stream, questions) =
+        (socket(std::io::stdin().as_fd())?, socket(std::io::stdout().as_fd())?);
     std::thread::Builder::new().spawn(move || answer(&questions)).map_err(fail)?;
     (&stream).write_all(&[0]).map_err(fail)?;
     let (dir, stirs) = (Arc::new(args.dir.clone()), Arc::new(AtomicUsize::new(0)));
@@ -268,7 +272,8 @@ pub fn run(args: &AttendArgs) -> Result<()> {
                 Err(_) => take_off(&dir, id, way, &stream),
             }
         } else if order[0] == STIR && stirs.fetch_add(1, Ordering::SeqCst) < MOST {
-            let (its, mine, processor) = (Arc::clone(&dir), Arc::clone(&stirs), number(&order[8..]));
+            let (its, mine, processor) =
+                (Arc::clone(&dir), Arc::clone(&stirs), number(&order[8..]));
             let work = move || {
                 stir(&its, processor);
                 mine.fetch_sub(1, Ordering::SeqCst);
@@ -290,7 +295,8 @@ pub fn run(args: &AttendArgs) -> Result<()> {
 /// Where the right to unmount is the process's own, that is all that is left.
 fn confine() -> Result<()> {
     sandbox::process::settle();
-    let has = rustix::thread::capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
+    let has =
+        rustix::thread::capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
     if !has.contains(CapabilitySet::SYS_ADMIN) {
         return Ok(());
     }
@@ -313,7 +319,8 @@ fn take_off(dir: &Path, id: u64, way: Way, mut answer: &UnixStream) {
         }
         Way::Clear => Err(Failure::silent(umount::GONE)),
     };
-    let (code, line) = done.map_or_else(|failure| (failure.code, failure.line), |()| (0, String::new()));
+    let (code, line) =
+        done.map_or_else(|failure| (failure.code, failure.line), |()| (0, String::new()));
     let line = &line.as_bytes()[..line.len().min(LINE)];
     let [low, high] = u16::try_from(line.len()).unwrap_or(0).to_le_bytes();
     let _ = answer.write_all(&[&[code, low, high], line].concat());
@@ -357,7 +364,8 @@ mod tests {
 
     #[test]
     fn questions_are_answered_one_by_one() {
-        let ((stream, _orders), (ours, theirs)) = (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
+        let ((stream, _orders), (ours, theirs)) =
+            (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
         let attendant = Attendant::over(Path::new("/"), stream, ours);
         let thread = std::thread::spawn(move || answer(&theirs));
         let own = std::fs::metadata("/proc/self/ns/user").unwrap();

@@ -1,28 +1,36 @@
 //! `extol check`: the volume is read, compared with itself, and not changed.
 //!
-//! A volume that somebody else changes meanwhile seems to be damaged where it is only half written. So a writer, the
-//! kernel or another Extol, is a reason to refuse: the kernel's mounts are looked up in mountinfo by device number, for
-//! a disk image those of the loop devices over it; another Extol holds a lock.
+//! A volume that somebody else changes meanwhile seems to be damaged where it is only half written.
+//! So a writer, the kernel or another Extol, is a reason to refuse: the kernel's mounts are looked
+//! up in mountinfo by device number, for a disk image those of the loop devices over it; another
+//! Extol holds a lock.
 
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use extol_block::{FileDevice, OpenOptions, SharedDevice};
 use extol_check::{CheckOptions, Pass, Progress, Recoverer, Recovery, Report};
-use extol_device::{FileDevice, OpenOptions, SharedDevice};
 
 use crate::args::CheckArgs;
 use crate::error::{Failure, Result, print, print_json};
 use crate::progress;
 
-/// Where the passes begin in a bar of a thousand steps; the times of a volume with many small files.
-const STARTS: [(Pass, u64); 5] =
-    [(Pass::Open, 0), (Pass::Inodes, 20), (Pass::Directories, 550), (Pass::Links, 900), (Pass::Bitmaps, 930)];
+/// Where the passes begin in a bar of a thousand steps; the times of a volume with many small
+/// files.
+const STARTS: [(Pass, u64); 5] = [
+    (Pass::Open, 0),
+    (Pass::Inodes, 20),
+    (Pass::Directories, 550),
+    (Pass::Links, 900),
+    (Pass::Bitmaps, 930),
+];
 const STEPS: u64 = 1000;
 
 /// Checks a volume and prints what is wrong with it.
 pub fn run(args: &CheckArgs) -> Result<()> {
-    let report = check(args).map_err(|failure| Failure { code: Failure::FSCK_FAILED, ..failure })?;
+    let report =
+        check(args).map_err(|failure| Failure { code: Failure::FSCK_FAILED, ..failure })?;
     let mut text = if args.json {
         let json = serde_json::to_string_pretty(&report);
         json.map_err(|error| Failure { line: error.to_string(), code: Failure::INTERNAL })?
@@ -46,7 +54,10 @@ fn check(args: &CheckArgs) -> Result<Report> {
     {
         return Err(Failure::about(
             args.source.display(),
-            format_args!("is mounted read-write on {}: unmount it first, or use --force", dir.display()),
+            format_args!(
+                "is mounted read-write on {}: unmount it first, or use --force",
+                dir.display()
+            ),
         ));
     }
     let device = open(&args.source, args.force)?;
@@ -72,7 +83,8 @@ pub fn sound(source: &Path, device: &SharedDevice, journal: Option<&SharedDevice
         ..CheckOptions::default()
     };
     let about = |what: &dyn std::fmt::Display| Failure::about(source.display(), what);
-    let report = extol_check::check(device.clone(), &opts, &mut |_| {}).map_err(|error| about(&error))?;
+    let report =
+        extol_check::check(device.clone(), &opts, &mut |_| {}).map_err(|error| about(&error))?;
     if report.is_clean() {
         return Ok(());
     }
@@ -102,7 +114,11 @@ fn open(path: &Path, force: bool) -> Result<SharedDevice> {
         Ok(device) => Ok(Arc::new(device)),
         Err(error) => {
             let (path, error) = (path.display().to_string(), error.to_string());
-            Err(if error.contains(&path) { Failure::new(error) } else { Failure::about(path, error) })
+            Err(if error.contains(&path) {
+                Failure::new(error)
+            } else {
+                Failure::about(path, error)
+            })
         }
     }
 }
@@ -153,13 +169,15 @@ fn loop_devices(dev: u64, ino: u64) -> Vec<String> {
     entries.flatten().filter_map(over).collect()
 }
 
-/// The directory of a line of mountinfo, if it is a mount of one of these devices and the file system is writable.
+/// The directory of a line of mountinfo, if it is a mount of one of these devices and the file
+/// system is writable.
 fn mounted_writable(line: &str, devices: &[String]) -> Option<PathBuf> {
     let (left, right) = line.split_once(" - ")?;
     let mut words = left.split(' ').skip(2);
     let device = words.next()?;
     let dir = words.nth(1)?;
-    // Options of the file system itself: a read-only mount of a writable one is still a writable one.
+    // Options of the file system itself: a read-only mount of a writable one is still a writable
+    // one.
     let mut options = right.split(' ').nth(2)?.split(',');
     (devices.iter().any(|d| d == device) && options.any(|o| o == "rw"))
         .then(|| dir.replace("\\040", " ").into())
@@ -171,8 +189,7 @@ mod tests {
 
     #[test]
     fn mounts_are_told_apart() {
-        let line =
-            "36 35 98:0 /mnt1 /mnt/my\\040disk rw,noatime master:1 - ext4 /dev/loop0 rw,errors=continue";
+        let line = "36 35 98:0 /mnt1 /mnt/my\\040disk rw,noatime master:1 - ext4 /dev/loop0 rw,errors=continue";
         let devices = ["98:0".to_owned()];
         assert_eq!(mounted_writable(line, &devices), Some(PathBuf::from("/mnt/my disk")));
         assert_eq!(mounted_writable(line, &["98:1".to_owned()]), None);

@@ -1,9 +1,10 @@
 //! Going to the background.
 //!
-//! The parent starts this program once more, in the foreground with `--announce`, its standard output a pipe. The
-//! child begins a session of its own, mounts, writes a line into the pipe when the mount answers, and only then
-//! leaves the terminal. So every error until then is seen by whoever called, and the parent ends with the child's
-//! exit code. No process is ever forked while it has threads.
+//! The parent starts this program once more, in the foreground with `--announce`, its standard
+//! output a pipe. The child begins a session of its own, mounts, writes a line into the pipe when
+//! the mount answers, and only then leaves the terminal. So every error until then is seen by
+//! whoever called, and the parent ends with the child's exit code. No process is ever forked while
+//! it has threads.
 //!
 //! - D1: the line is written last, when nothing is left that could fail ([`announce`]).
 //! - D2: a parent that fails leaves neither a child nor a mount behind ([`start`]).
@@ -33,13 +34,15 @@ const READY: &[u8] = b"mounted\n";
 /// Runs `words` (the arguments after the program's name) in the background; returns when it is
 /// ready. If that fails, nothing is left mounted on `place`.
 pub fn start(words: &[OsString], place: &Place) -> Result<()> {
-    let fail = |error: std::io::Error| Failure::system(format_args!("cannot start the daemon: {error}"));
+    let fail =
+        |error: std::io::Error| Failure::system(format_args!("cannot start the daemon: {error}"));
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(fail)?;
     let mut program = process::program();
     if words.iter().any(|word| word == "--clean") {
         process::clean(&mut program);
     }
-    let mut child = program.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(fail)?;
+    let mut child =
+        program.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(fail)?;
     let pid = Pid::from_child(&child);
     let interrupted = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&interrupted);
@@ -61,8 +64,12 @@ pub fn start(words: &[OsString], place: &Place) -> Result<()> {
     heard.map_err(fail)?;
     let status = status.map_err(fail)?;
     match (status.code(), status.signal()) {
-        (Some(code), _) if code != 0 => Err(Failure::silent(u8::try_from(code).unwrap_or(Failure::INTERNAL))),
-        (_, Some(signal)) => Err(Failure::system(format_args!("the daemon was killed by signal {signal}"))),
+        (Some(code), _) if code != 0 => {
+            Err(Failure::silent(u8::try_from(code).unwrap_or(Failure::INTERNAL)))
+        }
+        (_, Some(signal)) => {
+            Err(Failure::system(format_args!("the daemon was killed by signal {signal}")))
+        }
         // It was told to end before the mount stood.
         _ => Err(Failure { line: "interrupted".into(), code: Failure::INTERRUPTED }),
     }
@@ -94,9 +101,11 @@ fn null() -> std::io::Result<&'static File> {
     NULL.get().ok_or_else(|| std::io::ErrorKind::NotFound.into())
 }
 
-/// Opens what a daemon needs later and a confined one may not open, and leaves the caller's directory if it goes to the background.
+/// Opens what a daemon needs later and a confined one may not open, and leaves the caller's
+/// directory if it goes to the background.
 pub fn prepare(background: bool) -> Result<()> {
-    let fail = |error: std::io::Error| Failure::system(format_args!("cannot become a daemon: {error}"));
+    let fail =
+        |error: std::io::Error| Failure::system(format_args!("cannot become a daemon: {error}"));
     null().map_err(fail)?;
     if let Ok(socket) = UnixDatagram::unbound() {
         let _ = LOG.set(socket);
@@ -110,7 +119,8 @@ pub fn prepare(background: bool) -> Result<()> {
 /// The child's side, when the mount answers: lets go of everything that it inherited, and tells the
 /// parent last.
 pub fn announce() -> Result<()> {
-    let fail = |error: std::io::Error| Failure::system(format_args!("cannot become a daemon: {error}"));
+    let fail =
+        |error: std::io::Error| Failure::system(format_args!("cannot become a daemon: {error}"));
     if NULL.get().is_none() {
         prepare(true)?;
     }

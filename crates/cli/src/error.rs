@@ -84,8 +84,12 @@ impl From<MountError> for Failure {
 /// line quotes of a volume or of the command line does nothing to a terminal.
 pub fn warn(line: impl fmt::Display) {
     let line = line.to_string();
-    let line =
-        line.split(['\n', '\r']).map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ");
+    let line = line
+        .split(['\n', '\r'])
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ");
     // Nothing may be listening.
     let _ = writeln!(std::io::stderr(), "extol: {}", plain(&line));
 }

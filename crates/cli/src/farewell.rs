@@ -109,7 +109,8 @@ pub fn connect(daemon: Pid) -> Option<Heard> {
     let address = SocketAddrUnix::new_abstract_name(name_of(Some(daemon))?.as_bytes()).ok()?;
     // Where too many connections wait already, this one does not.
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
+    let socket =
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
     rustix::net::connect(&socket, &address).ok()?;
     let listener = rustix::net::sockopt::socket_peercred(&socket).ok()?;
     (listener.pid == daemon).then(|| Heard(socket.into()))
@@ -121,7 +122,9 @@ impl Heard {
         let mut reply = Vec::new();
         // (Nothing is on its way any more: what would have to be waited for will not come.)
         match self.0.take(LONGEST as u64).read_to_end(&mut reply) {
-            Err(error) if !matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::WouldBlock) => {
+            Err(error)
+                if !matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::WouldBlock) =>
+            {
                 Err(Failure::system(format_args!("cannot read how the daemon ended: {error}")))
             }
             _ => understand(&reply),

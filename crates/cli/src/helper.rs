@@ -1,8 +1,8 @@
-//! Called by mount(8): as `mount.extol` or `mount.fuse.extol` from fstab, and as `extol SOURCE DIR -o …` by
-//! `mount.fuse3`.
+//! Called by mount(8): as `mount.extol` or `mount.fuse.extol` from fstab, and as `extol SOURCE DIR
+//! -o …` by `mount.fuse3`.
 //!
-//! The arguments are those of every mount helper: `SOURCE DIR [-sfnv] [-N namespace] [-o options] [-t type]`. Here
-//! `-f` does everything but mount, and `-s` lets unknown options pass.
+//! The arguments are those of every mount helper: `SOURCE DIR [-sfnv] [-N namespace] [-o options]
+//! [-t type]`. Here `-f` does everything but mount, and `-s` lets unknown options pass.
 //!
 //! `mount.fuse3` ends every list with `dev` and `suid` unless it holds `nodev` and `nosuid`,
 //! because libfuse's own default is the other way round. That asks for nothing, so it is taken off
@@ -24,7 +24,8 @@ pub fn applies(words: &[OsString]) -> bool {
     if is_named_helper(words) {
         return true;
     }
-    // Commands are plain words; the source of a mount has a slash, at least after mount(8) has seen it.
+    // Commands are plain words; the source of a mount has a slash, at least after mount(8) has seen
+    // it.
     words.len() >= 3 && words.iter().skip(1).take(2).all(|word| word.as_bytes().starts_with(b"/"))
 }
 
@@ -63,20 +64,27 @@ pub fn parse(words: &[OsString]) -> Result<Request> {
                     request.options.push("rw".into());
                 }
                 b'o' | b'N' | b't' => {
-                    let attached =
-                        letters.get(n + 1..).filter(|value| !value.is_empty()).map(OsStr::from_bytes);
+                    let attached = letters
+                        .get(n + 1..)
+                        .filter(|value| !value.is_empty())
+                        .map(OsStr::from_bytes);
                     let value = attached.or_else(|| rest.next().map(OsString::as_os_str));
-                    let value = value
-                        .ok_or_else(|| Failure::usage(format_args!("-{} needs a value", *letter as char)));
+                    let value = value.ok_or_else(|| {
+                        Failure::usage(format_args!("-{} needs a value", *letter as char))
+                    });
                     let value = value?;
                     match letter {
                         b'o' => request.options.push(value.to_string_lossy().into_owned()),
-                        b'N' => return Err(Failure::usage("mount namespaces (-N) are not supported")),
+                        b'N' => {
+                            return Err(Failure::usage("mount namespaces (-N) are not supported"));
+                        }
                         _ => {}
                     }
                     break;
                 }
-                other => return Err(Failure::usage(format_args!("unknown option -{}", *other as char))),
+                other => {
+                    return Err(Failure::usage(format_args!("unknown option -{}", *other as char)));
+                }
             }
         }
     }
@@ -125,8 +133,12 @@ mod tests {
     #[test]
     fn parses_what_mount_passes() {
         let request =
-            parse(&words("mount.extol /dev/sdb1 /mnt -sv -o rw,noatime -t fuse.extol -ocommit=3")).unwrap();
-        assert_eq!((request.source.to_str(), request.dir.to_str()), (Some("/dev/sdb1"), Some("/mnt")));
+            parse(&words("mount.extol /dev/sdb1 /mnt -sv -o rw,noatime -t fuse.extol -ocommit=3"))
+                .unwrap();
+        assert_eq!(
+            (request.source.to_str(), request.dir.to_str()),
+            (Some("/dev/sdb1"), Some("/mnt"))
+        );
         assert!(request.sloppy && request.verbose && !request.fake && !request.foreground);
         assert_eq!(request.options, ["rw,noatime", "commit=3"]);
         assert!(parse(&words("mount.extol /dev/sdb1 /mnt -f -n")).unwrap().fake);
@@ -140,7 +152,9 @@ mod tests {
         ] {
             assert_eq!(parse(&words(line)).unwrap().options, [options], "{line}");
         }
-        for line in ["mount.extol a", "mount.extol a b c", "mount.extol a b -x", "mount.extol a b -o"] {
+        for line in
+            ["mount.extol a", "mount.extol a b c", "mount.extol a b -x", "mount.extol a b -o"]
+        {
             assert_eq!(parse(&words(line)).unwrap_err().code, Failure::USAGE, "{line}");
         }
     }

@@ -17,8 +17,9 @@ const NEEDED: u64 = 28;
 pub fn take_descriptors() -> Result<()> {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     if let Some(most) = maximum.filter(|most| *most < NEEDED) {
-        let line =
-            format!("a mount needs {NEEDED} descriptors, and may have {most}: raise the limit (ulimit -n)");
+        let line = format!(
+            "a mount needs {NEEDED} descriptors, and may have {most}: raise the limit (ulimit -n)"
+        );
         return Err(Failure::system(line));
     }
     // Where even that is refused, the soft limit is what there is.

@@ -75,7 +75,10 @@ fn dead(dir: &Path) -> Failure {
 
 /// The root of the mount that holds `dir`.
 pub fn root_of(dir: &Path) -> Result<PathBuf> {
-    let fail = |error: std::io::Error| match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
+    let fail = |error: std::io::Error| match error
+        .raw_os_error()
+        .map(rustix::io::Errno::from_raw_os_error)
+    {
         Some(rustix::io::Errno::NOTCONN) => dead(dir),
         _ => Failure::about(dir.display(), error),
     };

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use extol_journal::inspect::{
+use extol_jbd2::inspect::{
     BlockReport, FastCommitReport, FcTagReport, FcVerdict, JournalReport, State, Verdict,
 };
 use serde::Serialize;
@@ -21,7 +21,8 @@ pub fn info(args: &LookArgs) -> Result<()> {
 
 /// Recovers a volume.
 pub fn replay(args: &ReplayArgs) -> Result<()> {
-    let replayed = volume::replay(&args.source, &options::volume_only(&args.options)?, args.dry_run)?;
+    let replayed =
+        volume::replay(&args.source, &options::volume_only(&args.options)?, args.dry_run)?;
     let text = replay_text(&replayed, args.dry_run);
     show(args.json, &replayed, &text)
 }
@@ -35,12 +36,18 @@ fn replay_text(replayed: &Replayed, dry_run: bool) -> String {
             "the journal was empty; the volume is marked clean".to_owned()
         }
         (true, transactions) => {
-            let (done, would) =
-                if dry_run { ("would replay", "to bring home") } else { ("replayed", "brought home") };
+            let (done, would) = if dry_run {
+                ("would replay", "to bring home")
+            } else {
+                ("replayed", "brought home")
+            };
             let fast = match replayed.fast_commits {
                 0 => String::new(),
                 commits => {
-                    format!(", and {commits} fast commits with {} records", replayed.fast_commit_records)
+                    format!(
+                        ", and {commits} fast commits with {} records",
+                        replayed.fast_commit_records
+                    )
                 }
             };
             format!(
@@ -53,7 +60,9 @@ fn replay_text(replayed: &Replayed, dry_run: bool) -> String {
         let _ = write!(text, "; {} deleted or truncated files finished", replayed.orphans);
     }
     if replayed.orphans_left {
-        text.push_str("; deleted files are left that only Linux or e2fsck can finish on this volume");
+        text.push_str(
+            "; deleted files are left that only Linux or e2fsck can finish on this volume",
+        );
     }
     text
 }
@@ -83,7 +92,8 @@ struct Text<'a>(&'a JournalReport);
 impl std::fmt::Display for Text<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let sb = &self.0.superblock;
-        let features = if sb.features.is_empty() { "none".to_owned() } else { sb.features.join(" ") };
+        let features =
+            if sb.features.is_empty() { "none".to_owned() } else { sb.features.join(" ") };
         writeln!(
             f,
             "journal:         version {}, checksums {}, features {features}",
@@ -97,9 +107,11 @@ impl std::fmt::Display for Text<'_> {
         }
         match sb.start {
             0 => writeln!(f, "state:           empty, next transaction {}", sb.sequence)?,
-            start => {
-                writeln!(f, "state:           begins at block {start} with transaction {}", sb.sequence)?
-            }
+            start => writeln!(
+                f,
+                "state:           begins at block {start} with transaction {}",
+                sb.sequence
+            )?,
         }
         if sb.errno != 0 {
             writeln!(f, "error:           the journal was aborted with error {}", sb.errno)?;
@@ -137,7 +149,8 @@ impl Text<'_> {
         }
         for commit in &self.0.fast_commits {
             let FastCommitReport { block, blocks, tid, records, verdict } = commit;
-            let tid = tid.map_or("an unknown transaction".to_owned(), |tid| format!("transaction {tid}"));
+            let tid =
+                tid.map_or("an unknown transaction".to_owned(), |tid| format!("transaction {tid}"));
             let verdict = match verdict {
                 FcVerdict::Valid => "valid: recovery applies it",
                 FcVerdict::Void => "void: a leftover",
@@ -164,10 +177,17 @@ fn block_text(block: &BlockReport) -> String {
             );
             for tag in tags {
                 let copy = tag.copy.map_or("overwritten".to_owned(), |copy| copy.to_string());
-                let flags =
-                    if tag.flags.is_empty() { String::new() } else { format!(" [{}]", tag.flags.join(" ")) };
-                let _ =
-                    writeln!(text, "{copy:>18}  copy of block {}{flags}{}", tag.home, verdict(tag.checksum));
+                let flags = if tag.flags.is_empty() {
+                    String::new()
+                } else {
+                    format!(" [{}]", tag.flags.join(" "))
+                };
+                let _ = writeln!(
+                    text,
+                    "{copy:>18}  copy of block {}{flags}{}",
+                    tag.home,
+                    verdict(tag.checksum)
+                );
             }
         }
         BlockReport::Revoke { block, tid, state, checksum, records } => {
@@ -216,15 +236,25 @@ fn block_text(block: &BlockReport) -> String {
 
 fn fast_commit_text(tag: &FcTagReport) -> String {
     match tag {
-        FcTagReport::Head { tid, features } => format!("head of transaction {tid}, features {features:#x}"),
+        FcTagReport::Head { tid, features } => {
+            format!("head of transaction {tid}, features {features:#x}")
+        }
         FcTagReport::AddRange { ino, block, len, start, unwritten } => {
             let unwritten = if *unwritten { ", unwritten" } else { "" };
             format!("inode {ino}: blocks {block} + {len} are at {start}{unwritten}")
         }
-        FcTagReport::DelRange { ino, block, len } => format!("inode {ino}: blocks {block} + {len} are gone"),
-        FcTagReport::Creat { parent, ino, name } => format!("create {name:?} in {parent}: inode {ino}"),
-        FcTagReport::Link { parent, ino, name } => format!("link {name:?} in {parent}: inode {ino}"),
-        FcTagReport::Unlink { parent, ino, name } => format!("unlink {name:?} in {parent}: inode {ino}"),
+        FcTagReport::DelRange { ino, block, len } => {
+            format!("inode {ino}: blocks {block} + {len} are gone")
+        }
+        FcTagReport::Creat { parent, ino, name } => {
+            format!("create {name:?} in {parent}: inode {ino}")
+        }
+        FcTagReport::Link { parent, ino, name } => {
+            format!("link {name:?} in {parent}: inode {ino}")
+        }
+        FcTagReport::Unlink { parent, ino, name } => {
+            format!("unlink {name:?} in {parent}: inode {ino}")
+        }
         FcTagReport::Inode { ino, bytes, mode, links, size, flags } => format!(
             "inode {ino}: mode {mode}, {links} links, size {size}, flags {flags:#x} ({bytes} bytes of the inode)"
         ),
@@ -232,7 +262,9 @@ fn fast_commit_text(tag: &FcTagReport) -> String {
         FcTagReport::Witness { blocks, first } => {
             format!("vouches for {blocks} blocks of data, the first at {first}")
         }
-        FcTagReport::Tail { tid, checksum } => format!("tail of transaction {tid}{}", verdict(*checksum)),
+        FcTagReport::Tail { tid, checksum } => {
+            format!("tail of transaction {tid}{}", verdict(*checksum))
+        }
     }
 }
 
@@ -255,7 +287,7 @@ fn life(state: State) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use extol_journal::inspect::TagReport;
+    use extol_jbd2::inspect::TagReport;
 
     #[test]
     fn blocks_read_well() {
@@ -264,7 +296,12 @@ mod tests {
             tid: 3,
             state: State::Live,
             checksum: Verdict::Good,
-            tags: vec![TagReport { home: 99, copy: Some(8), flags: vec!["last"], checksum: Verdict::Bad }],
+            tags: vec![TagReport {
+                home: 99,
+                copy: Some(8),
+                flags: vec!["last"],
+                checksum: Verdict::Bad,
+            }],
         };
         assert_eq!(
             block_text(&descriptor),

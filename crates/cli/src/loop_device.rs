@@ -1,8 +1,10 @@
 //! `-o loop`: an image is mounted through a loop device, so that the kernel sees a block device
-//! (`fuseblk`): syncfs(2) reaches the daemon, umount(8) waits for it, and the volume shows in lsblk(8).
+//! (`fuseblk`): syncfs(2) reaches the daemon, umount(8) waits for it, and the volume shows in
+//! lsblk(8).
 //!
-//! losetup(8) attaches the image. Detaching a device that is open only marks it, and the kernel detaches
-//! it on its last close, as it does for mount(8): nothing is left behind, however the daemon ends.
+//! losetup(8) attaches the image. Detaching a device that is open only marks it, and the kernel
+//! detaches it on its last close, as it does for mount(8): nothing is left behind, however the
+//! daemon ends.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use extol_bench::medium::{self, MediumFs, READY};
-use extol_device::{BlockDevice as _, Profile};
+use extol_block::{BlockDevice as _, Profile};
 use extol_fuse::{Mount, Stopper};
 
 use crate::args::BenchMediumArgs;
@@ -50,7 +50,8 @@ pub fn run(args: &BenchMediumArgs) -> Result<()> {
     medium.flush().map_err(Failure::new)
 }
 
-/// Ends the mount when standard input ends: whoever started us wants it, or is gone and has left what `before` tidies up.
+/// Ends the mount when standard input ends: whoever started us wants it, or is gone and has left
+/// what `before` tidies up.
 pub fn end_with_input(stopper: Stopper, before: impl FnOnce() + Send + 'static) -> Result<()> {
     let wait = move || {
         let mut input = std::io::stdin().lock();

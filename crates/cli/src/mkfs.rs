@@ -40,7 +40,11 @@ fn confirm(contents: &str) -> Result<()> {
     let mut answer = String::new();
     let _ = write!(std::io::stderr(), "{}. Overwrite it? (y/N) ", plain(contents));
     let _ = std::io::stdin().read_line(&mut answer);
-    if answer.trim_start().starts_with(['y', 'Y']) { Ok(()) } else { Err(Failure::silent(Failure::USAGE)) }
+    if answer.trim_start().starts_with(['y', 'Y']) {
+        Ok(())
+    } else {
+        Err(Failure::silent(Failure::USAGE))
+    }
 }
 
 fn options(args: &MkfsArgs) -> Result<MkfsOptions> {

@@ -95,7 +95,8 @@ impl Request {
         words
     }
 
-    /// Finds out where to mount. `/dev/fd/N` stands for a mount that is there already, as with libfuse.
+    /// Finds out where to mount. `/dev/fd/N` stands for a mount that is there already, as with
+    /// libfuse.
     fn find_place(&mut self) -> Result<()> {
         let number = self.dir.to_str().and_then(|dir| dir.strip_prefix("/dev/fd/")).map(str::parse);
         match (self.fd, number) {
@@ -168,9 +169,12 @@ pub fn run(mut request: Request) -> Result<()> {
         begin(&request, &mut words, through_loop)?;
     }
     limits::take_descriptors()?;
-    // Kept until the volume holds the device: the kernel detaches it when its last holder closes it.
-    let attached =
-        through_loop.then(|| LoopDevice::attach(&request.source, volume.read_only)).transpose()?.flatten();
+    // Kept until the volume holds the device: the kernel detaches it when its last holder closes
+    // it.
+    let attached = through_loop
+        .then(|| LoopDevice::attach(&request.source, volume.read_only))
+        .transpose()?
+        .flatten();
     if let Some(device) = &attached {
         request.source = device.path().to_owned();
     }
@@ -187,10 +191,11 @@ pub fn run(mut request: Request) -> Result<()> {
     volume.mount_point = Some(request.dir.clone());
     volume.kernel_caches = !config.direct_io;
     volume.waiting = Some(guard.waiting());
-    let (fs, block) = open(&request, &mut volume, untrusted).map_err(|failure| match guard.check() {
-        Err(interrupted) => Failure { code: interrupted.code, ..failure },
-        Ok(()) => failure,
-    })?;
+    let (fs, block) =
+        open(&request, &mut volume, untrusted).map_err(|failure| match guard.check() {
+            Err(interrupted) => Failure { code: interrupted.code, ..failure },
+            Ok(()) => failure,
+        })?;
     config.block = block;
     drop(attached);
     config.source = request.source.display().to_string();
@@ -217,7 +222,8 @@ pub fn run(mut request: Request) -> Result<()> {
         serve(&request, Arc::clone(&fs), &config, &guard, &place)
     });
     let has_ended = guard.closing();
-    let closed = volume::close(&fs).map_err(|error| Failure::about(request.source.display(), error));
+    let closed =
+        volume::close(&fs).map_err(|error| Failure::about(request.source.display(), error));
     // It may still stand: because the start has failed, or because a second signal did not wait.
     // (The volume is open until behind this, so what is mounted there is this mount: R1 in
     // `remains.rs`.) Else another may stand there by now, even with the same number.
@@ -251,8 +257,9 @@ fn begin(request: &Request, words: &mut Vec<String>, through_loop: bool) -> Resu
     Ok(())
 }
 
-/// Takes over the device of a mount that another process has made. It is not known where that is, so there is no unmounting it, and no
-/// stirring of a queue of io_uring; and nothing may be left with the kernel when the daemon has to end without an unmount.
+/// Takes over the device of a mount that another process has made. It is not known where that is,
+/// so there is no unmounting it, and no stirring of a queue of io_uring; and nothing may be left
+/// with the kernel when the daemon has to end without an unmount.
 fn serve_through(fd: Option<i32>, config: &mut MountConfig) -> Result<()> {
     let Some(number) = fd else { return Ok(()) };
     config.device = Some(Arc::new(process::inherited(number)?));
@@ -275,7 +282,8 @@ impl Confinement for Confined {
     }
 
     fn take_off(&self) {
-        if let Some(Err(failure)) = self.0.as_ref().map(|attendant| attendant.take_off(Way::Clear)) {
+        if let Some(Err(failure)) = self.0.as_ref().map(|attendant| attendant.take_off(Way::Clear))
+        {
             failure.report();
         }
     }
@@ -289,7 +297,8 @@ impl Confinement for Confined {
     }
 }
 
-/// Opens the volume; read-only if it turns out to be write-protected, as mount(8) does and in its words.
+/// Opens the volume; read-only if it turns out to be write-protected, as mount(8) does and in its
+/// words.
 fn open(
     request: &Request,
     volume: &mut VolumeOptions,
@@ -359,7 +368,8 @@ fn serve(
 /// How soon somebody is told that something is wrong with the volume.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Says what goes wrong first with the volume or its device, once. With `errors=panic` that ends the mount.
+/// Says what goes wrong first with the volume or its device, once. With `errors=panic` that ends
+/// the mount.
 fn watch(request: &Request, fs: &Arc<volume::Volume>, stopper: Stopper) -> Result<()> {
     let (source, background) = (request.source.display().to_string(), request.announce);
     let fs = Arc::downgrade(fs);
@@ -383,7 +393,9 @@ fn watch(request: &Request, fs: &Arc<volume::Volume>, stopper: Stopper) -> Resul
         }
     };
     let started = std::thread::Builder::new().name("watch".into()).spawn(watch);
-    started.map(drop).map_err(|error| Failure::system(format_args!("cannot start a thread: {error}")))
+    started
+        .map(drop)
+        .map_err(|error| Failure::system(format_args!("cannot start a thread: {error}")))
 }
 
 fn absolute(path: &Path) -> Result<PathBuf> {
@@ -396,8 +408,12 @@ mod tests {
 
     #[test]
     fn the_daemon_gets_what_we_got() {
-        let request =
-            Request { source: "/a b".into(), dir: "-d".into(), verbose: true, ..Request::default() };
+        let request = Request {
+            source: "/a b".into(),
+            dir: "-d".into(),
+            verbose: true,
+            ..Request::default()
+        };
         let words = request.daemon_words(&["ro".into(), "commit=3".into()]);
         let crate::args::Command::Mount(args) =
             crate::args::parse(&[vec!["extol".into()], words].concat()).unwrap()

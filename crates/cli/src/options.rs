@@ -1,7 +1,7 @@
 //! The option list of a mount, split between the kernel and the library.
 //!
-//! Some words are for both (`ro`, `noatime`, `noacl`): the kernel acts on them, and the library must know. A word
-//! that neither takes is an error, unless mount(8) said to be sloppy.
+//! Some words are for both (`ro`, `noatime`, `noacl`): the kernel acts on them, and the library
+//! must know. A word that neither takes is an error, unless mount(8) said to be sloppy.
 
 use extol_fuse::MountConfig;
 
@@ -14,8 +14,8 @@ pub const METRICS: &str = "x-extol.metrics=";
 /// Mount an image through a loop device of the kernel's.
 pub const LOOP: &str = "loop";
 
-/// For a volume of which nothing is to be believed: read-only, without set-id programs, devices and programs; checked first, and in a
-/// sandbox or not at all.
+/// For a volume of which nothing is to be believed: read-only, without set-id programs, devices and
+/// programs; checked first, and in a sandbox or not at all.
 const UNTRUSTED: &str = "untrusted";
 
 /// Both halves.
@@ -36,7 +36,10 @@ pub struct Split {
 /// Splits option lists, later ones over earlier ones.
 pub fn split(lists: &[String], sloppy: bool) -> Result<Split> {
     let mut split = Split {
-        config: MountConfig { allow_other: rustix::process::geteuid().is_root(), ..MountConfig::default() },
+        config: MountConfig {
+            allow_other: rustix::process::geteuid().is_root(),
+            ..MountConfig::default()
+        },
         volume: VolumeOptions::default(),
         metrics: None,
         untrusted: false,
@@ -92,7 +95,8 @@ pub fn volume_only(lists: &[String]) -> Result<VolumeOptions> {
     Ok(options)
 }
 
-/// The words of a list. A comma inside a value is written `\,` or the value is put in double quotes.
+/// The words of a list. A comma inside a value is written `\,` or the value is put in double
+/// quotes.
 pub fn words(list: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut quoted = false;
@@ -120,7 +124,10 @@ mod tests {
 
     #[test]
     fn words_may_hold_commas() {
-        assert_eq!(words(r#"ro,,fsname=a\,b,x="c,d",noatime"#), ["ro", "fsname=a,b", "x=c,d", "noatime"]);
+        assert_eq!(
+            words(r#"ro,,fsname=a\,b,x="c,d",noatime"#),
+            ["ro", "fsname=a,b", "x=c,d", "noatime"]
+        );
         assert!(words("").is_empty());
     }
 

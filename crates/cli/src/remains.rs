@@ -93,7 +93,9 @@ pub struct Keeper {
 impl Keeper {
     /// Starts it.
     pub fn start(place: &Place) -> Result<Self> {
-        let fail = |error: std::io::Error| Failure::system(format_args!("cannot start a process: {error}"));
+        let fail = |error: std::io::Error| {
+            Failure::system(format_args!("cannot start a process: {error}"))
+        };
         let before: Vec<_> = place.before.iter().map(u64::to_string).collect();
         let mut command = Command::new("/proc/self/exe");
         command.arg0("extol").args(["umount", "--keeper", &before.join(",")]).arg("--");
@@ -102,7 +104,8 @@ impl Keeper {
         command.process_group(0).current_dir("/");
         let command = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn().map_err(fail)?;
-        let input = child.stdin.take().ok_or_else(|| fail(std::io::ErrorKind::BrokenPipe.into()))?;
+        let input =
+            child.stdin.take().ok_or_else(|| fail(std::io::ErrorKind::BrokenPipe.into()))?;
         Ok(Self { child, input })
     }
 

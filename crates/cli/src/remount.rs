@@ -1,9 +1,10 @@
 //! `extol remount`, and what mount(8) makes of `mount -o remount`.
 //!
-//! Two sides have to agree: the kernel (read-only or not, `nosuid`, `noatime` …) and the daemon (everything that ext4 has).
-//! The kernel goes first: it alone knows whether a file is open for writing, and before it goes read-only it writes back
-//! what it holds. If the daemon then refuses, the kernel's flags are put back, so a refusal changes nothing. (While
-//! both differ, the daemon says EROFS.)
+//! Two sides have to agree: the kernel (read-only or not, `nosuid`, `noatime` …) and the daemon
+//! (everything that ext4 has). The kernel goes first: it alone knows whether a file is open for
+//! writing, and before it goes read-only it writes back what it holds. If the daemon then refuses,
+//! the kernel's flags are put back, so a refusal changes nothing. (While both differ, the daemon
+//! says EROFS.)
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +22,8 @@ pub fn run(args: &RemountArgs) -> Result<()> {
     remount(&args.dir, &args.options, false, false, args.verbose)
 }
 
-/// Words that the kernel shows for a FUSE mount, or that other programs want: mount(8) gives them back to us.
+/// Words that the kernel shows for a FUSE mount, or that other programs want: mount(8) gives them
+/// back to us.
 const SHOWN: [&str; 10] = [
     "fd",
     "rootmode",
@@ -44,7 +46,13 @@ struct Wish {
 }
 
 /// Changes the options of the mount on `dir`.
-pub fn remount(dir: &Path, lists: &[String], sloppy: bool, fake: bool, verbose: bool) -> Result<()> {
+pub fn remount(
+    dir: &Path,
+    lists: &[String],
+    sloppy: bool,
+    fake: bool,
+    verbose: bool,
+) -> Result<()> {
     let live = Live::of(dir)?;
     let root: PathBuf = live.root.clone();
     let entry = mount_entry(&root)
@@ -58,7 +66,8 @@ pub fn remount(dir: &Path, lists: &[String], sloppy: bool, fake: bool, verbose: 
     // Before anything changes: is it ours, and does it answer?
     live.stats()?;
     let about = |error: &dyn std::fmt::Display| Failure::about(root.display(), error);
-    let flags_change = wish.config.read_only != before.read_only || wish.config.flags != before.flags;
+    let flags_change =
+        wish.config.read_only != before.read_only || wish.config.flags != before.flags;
     if flags_change {
         control::set_flags(&root, &wish.config).map_err(|error| match error.kind() {
             // The kernel knows the device of a `fuseblk` mount.
@@ -175,12 +184,16 @@ mod tests {
     #[test]
     fn each_side_gets_its_own() {
         let now = "rw,nosuid,relatime,rw,user_id=0,group_id=0,default_permissions,allow_other";
-        let wish = ask(now, "ro,noatime,suid,commit=9,x-a=b,user_id=0,allow_other,remount").unwrap();
+        let wish =
+            ask(now, "ro,noatime,suid,commit=9,x-a=b,user_id=0,allow_other,remount").unwrap();
         assert!(wish.config.read_only);
         assert_eq!(wish.config.flags, [MountFlag::NoAtime]);
         assert_eq!(wish.words, ["ro", "noatime", "commit=9"]);
         let wish = ask("ro,noatime", "rw,relatime").unwrap();
-        assert_eq!((wish.config.read_only, &wish.config.flags[..]), (false, &[MountFlag::RelAtime][..]));
+        assert_eq!(
+            (wish.config.read_only, &wish.config.flags[..]),
+            (false, &[MountFlag::RelAtime][..])
+        );
         // What makes a mount safe for others can be had later, and taken off by a later word.
         let wish = ask("rw,relatime", "user,exec").unwrap();
         assert_eq!(wish.config.flags, [MountFlag::NoDev, MountFlag::NoSuid, MountFlag::RelAtime]);

@@ -1,12 +1,13 @@
 //! SIGTERM, SIGINT and SIGHUP end a mount cleanly, in whatever state it is.
 //!
-//! - *Starting* (opening, recovering, waiting in mount(2)): the start gives up at its next step, and what
-//!   is open is closed. Where no step comes within [`GRACE`] the process exits, which a journal survives;
-//!   a mount that stands by then is taken off by the process that waits for that (`remains.rs`).
-//! - *Serving*: it unmounts. A frozen volume is thawed first. If files are open, the mount is detached
-//!   instead: it goes on for the processes that have them, out of sight of all others.
-//! - *Detached, or being unmounted by another process*: the first signal is as above. The next does not
-//!   wait: the volume is closed at once, and processes with open files get errors.
+//! - *Starting* (opening, recovering, waiting in mount(2)): the start gives up at its next step,
+//!   and what is open is closed. Where no step comes within [`GRACE`] the process exits, which a
+//!   journal survives; a mount that stands by then is taken off by the process that waits for that
+//!   (`remains.rs`).
+//! - *Serving*: it unmounts. A frozen volume is thawed first. If files are open, the mount is
+//!   detached instead: it goes on for the processes that have them, out of sight of all others.
+//! - *Detached, or being unmounted by another process*: the first signal is as above. The next does
+//!   not wait: the volume is closed at once, and processes with open files get errors.
 //! - *Closing*: nothing. It ends by itself, when everything is written.
 //!
 //! The thread that waits for signals never does the work itself, so a second signal is heard while
@@ -30,8 +31,8 @@ use crate::{attendant, sandbox, umount};
 /// How long a start that was told to end may take to its next step.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// A write behind the limit on the size of files (RLIMIT_FSIZE) becomes an error, instead of ending the process with a
-/// mount that others use.
+/// A write behind the limit on the size of files (RLIMIT_FSIZE) becomes an error, instead of ending
+/// the process with a mount that others use.
 pub fn survive_limits() {
     // The flag is nobody's; that there is a handler is what counts.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
@@ -73,7 +74,9 @@ struct Served {
 impl Guard {
     /// Starts to listen.
     pub fn start() -> Result<Self> {
-        let fail = |error: std::io::Error| Failure::system(format_args!("cannot wait for signals: {error}"));
+        let fail = |error: std::io::Error| {
+            Failure::system(format_args!("cannot wait for signals: {error}"))
+        };
         let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(fail)?;
         let shared = Arc::new(Shared::default());
         let listener = Arc::clone(&shared);
@@ -104,13 +107,14 @@ impl Guard {
         seen
     }
 
-    /// For the opening of the volume: says what it waits for, and ends the wait when a signal comes.
+    /// For the opening of the volume: says what it waits for, and ends the wait when a signal
+    /// comes.
     pub fn waiting(&self) -> Arc<dyn Waiting> {
         Arc::new(Opening(Some(Arc::clone(&self.shared))))
     }
 
-    /// The mount has ended. True if the connection to the kernel has, and so nothing is left to take
-    /// off.
+    /// The mount has ended. True if the connection to the kernel has, and so nothing is left to
+    /// take off.
     pub fn closing(&self) -> bool {
         let before = std::mem::replace(&mut *self.shared.lock(), State::Closing);
         matches!(before, State::Serving(served) if served.stopper.has_ended())
@@ -247,8 +251,9 @@ impl Served {
         }
     }
 
-    /// Takes the mount off its directory, in a process of its own ([`umount::for_daemon`] says why):
-    /// the attendant, or without a sandbox a child. The error is its exit code; it has said why.
+    /// Takes the mount off its directory, in a process of its own ([`umount::for_daemon`] says
+    /// why): the attendant, or without a sandbox a child. The error is its exit code; it has said
+    /// why.
     fn take_off(&self, lazy: bool) -> std::result::Result<(), u8> {
         if self.stopper.has_ended() {
             return Ok(());
@@ -274,9 +279,10 @@ impl Served {
         // A second Ctrl-C is for us.
         match child.process_group(0).stdin(Stdio::null()).status() {
             Ok(status) if status.success() => Ok(()),
-            Ok(status) => {
-                Err(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(Failure::INTERNAL))
-            }
+            Ok(status) => Err(status
+                .code()
+                .and_then(|code| u8::try_from(code).ok())
+                .unwrap_or(Failure::INTERNAL)),
             Err(error) => {
                 warn(format_args!("cannot start an unmount: {error}"));
                 Err(Failure::INTERNAL)

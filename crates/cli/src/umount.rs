@@ -44,8 +44,8 @@ pub fn run(args: &UmountArgs) -> Result<()> {
     outcome
 }
 
-/// What a daemon that was told to end has its child or its attendant do. It does not do it itself: an
-/// unmount waits for the daemon's answers, and a daemon that is killed while a thread of its own
+/// What a daemon that was told to end has its child or its attendant do. It does not do it itself:
+/// an unmount waits for the daemon's answers, and a daemon that is killed while a thread of its own
 /// waits for them never ends.
 pub fn for_daemon(dir: &Path, id: u64, lazy: bool) -> Result<()> {
     // Whatever is mounted there by now is not to go in its place.
@@ -68,7 +68,10 @@ fn unmount(dir: &Path, lazy: bool) -> Result<()> {
     match kind.as_deref() {
         Some(kind) if kind.starts_with("fuse") => {}
         Some(kind) => {
-            return Err(Failure::new(format_args!("{} is mounted as {kind}: use umount", dir.display())));
+            return Err(Failure::new(format_args!(
+                "{} is mounted as {kind}: use umount",
+                dir.display()
+            )));
         }
         None => return Err(Failure::new(format_args!("{} is no mount point", dir.display()))),
     }
@@ -83,14 +86,12 @@ fn unmount(dir: &Path, lazy: bool) -> Result<()> {
     let (daemon, heard) = match daemon {
         Ok(daemon) => daemon,
         Err(Errno::NOTCONN | Errno::CONNABORTED) => {
-            let died =
-                "is unmounted, but its daemon had died: mount the volume again to recover what was synced";
+            let died = "is unmounted, but its daemon had died: mount the volume again to recover what was synced";
             warn(format_args!("{} {died}", dir.display()));
             return Ok(());
         }
         Err(_) => {
-            let unknown =
-                "is unmounted, but which process served it could not be found out: it may still write";
+            let unknown = "is unmounted, but which process served it could not be found out: it may still write";
             warn(format_args!("{} {unknown}", dir.display()));
             return Ok(());
         }
@@ -101,7 +102,8 @@ fn unmount(dir: &Path, lazy: bool) -> Result<()> {
     match heard {
         Some(heard) => heard.how(),
         None => {
-            let unheard = "is unmounted, but how its daemon ended could not be heard: see the system log";
+            let unheard =
+                "is unmounted, but how its daemon ended could not be heard: see the system log";
             warn(format_args!("{} {unheard}", dir.display()));
             Ok(())
         }
@@ -113,7 +115,8 @@ fn unmount(dir: &Path, lazy: bool) -> Result<()> {
 fn daemon_of(dir: &Path) -> std::result::Result<(OwnedFd, Option<Heard>), Errno> {
     let mut text = [0; 32];
     let len = rustix::fs::getxattr(dir, DAEMON_XATTR, &mut text[..])?;
-    let number = std::str::from_utf8(text.get(..len).unwrap_or_default()).ok().and_then(|n| n.parse().ok());
+    let number =
+        std::str::from_utf8(text.get(..len).unwrap_or_default()).ok().and_then(|n| n.parse().ok());
     let pid = number.and_then(Pid::from_raw).ok_or(Errno::SRCH)?;
     // While the process is held on to, its number is not given to another.
     let daemon = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
@@ -138,12 +141,14 @@ pub fn mount_entry(dir: &Path) -> Option<MountEntry> {
     mounts_on(dir).pop()
 }
 
-/// True if the mount with this number is on top of `dir`, and may be ours: Linux gives the number of
-/// a mount that is gone to the next. (Where the table of mounts cannot be read, whatever is mounted
-/// there is meant.)
+/// True if the mount with this number is on top of `dir`, and may be ours: Linux gives the number
+/// of a mount that is gone to the next. (Where the table of mounts cannot be read, whatever is
+/// mounted there is meant.)
 pub fn is_top(dir: &Path, id: u64) -> bool {
     let Ok(table) = table() else { return true };
-    find(&table, &dir.to_string_lossy()).pop().is_some_and(|top| top.id == id && top.kind.starts_with("fuse"))
+    find(&table, &dir.to_string_lossy())
+        .pop()
+        .is_some_and(|top| top.id == id && top.kind.starts_with("fuse"))
 }
 
 /// All that is mounted on exactly `dir`, the topmost last.
@@ -167,7 +172,12 @@ fn find(table: &str, dir: &str) -> Vec<MountEntry> {
             let source = unescape(volume.next().unwrap_or_default());
             let lists = [mount.next(), volume.next()];
             let options = lists.into_iter().flatten().flat_map(|list| list.split(','));
-            found.push(MountEntry { id, kind, source, options: options.map(str::to_owned).collect() });
+            found.push(MountEntry {
+                id,
+                kind,
+                source,
+                options: options.map(str::to_owned).collect(),
+            });
         }
     }
     found

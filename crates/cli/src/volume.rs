@@ -1,13 +1,14 @@
-//! The only file that opens volumes: everything that the command needs of the library, with errors as lines.
+//! The only file that opens volumes: everything that the command needs of the library, with errors
+//! as lines.
 
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
 use extol::mkfs::{JournalDevice, MkfsProgress, Summary};
-use extol_device::{Direct, FileDevice, OpenOptions, SharedDevice};
+use extol_block::{Direct, FileDevice, OpenOptions, SharedDevice};
 use extol_fuse::{BlockMount, Claim};
-use extol_journal::inspect::JournalReport;
+use extol_jbd2::inspect::JournalReport;
 
 use crate::error::{Failure, Result};
 use crate::{check, sandbox};
@@ -92,7 +93,8 @@ fn open_device(source: &Path, options: &VolumeOptions) -> Result<Arc<FileDevice>
 /// or a file on a file system that is mounted read-only.
 pub fn is_write_protected(source: &Path) -> bool {
     let how = OpenOptions::read_write().exclusive(false).direct(Direct::Off);
-    FileDevice::open(source, &how).is_err_and(|error| error.source.kind() == ErrorKind::ReadOnlyFilesystem)
+    FileDevice::open(source, &how)
+        .is_err_and(|error| error.source.kind() == ErrorKind::ReadOnlyFilesystem)
 }
 
 /// Writes everything and closes a volume. The error is what may be lost.
@@ -122,8 +124,11 @@ pub fn replay(source: &Path, options: &VolumeOptions, dry_run: bool) -> Result<R
 
 /// A volume as it will be after recovery. It is not changed.
 pub fn recovered(device: &SharedDevice, journal: Option<&SharedDevice>) -> Result<SharedDevice> {
-    let options =
-        VolumeOptions { journal_device: journal.cloned(), read_only: true, ..VolumeOptions::default() };
+    let options = VolumeOptions {
+        journal_device: journal.cloned(),
+        read_only: true,
+        ..VolumeOptions::default()
+    };
     extol::recovered(device, &options)
         .map(|(device, _)| device)
         .map_err(|error| Failure::new(error.to_string()))
@@ -137,7 +142,8 @@ pub fn mkfs(
     progress: &mut dyn FnMut(MkfsProgress),
 ) -> Result<Summary> {
     let existed = target.exists();
-    let mut how = if options.dry_run { OpenOptions::read_only() } else { OpenOptions::read_write() };
+    let mut how =
+        if options.dry_run { OpenOptions::read_only() } else { OpenOptions::read_write() };
     how.create_size = options.size;
     if !existed && (options.size.is_none() || options.dry_run) {
         return Err(Failure::usage(format_args!(
@@ -178,7 +184,8 @@ fn make(
 
 fn journal_device(path: &Path) -> Result<JournalDevice> {
     use std::os::unix::fs::MetadataExt as _;
-    let device = FileDevice::open(path, &OpenOptions::read_write()).map_err(|error| about(path, error))?;
+    let device =
+        FileDevice::open(path, &OpenOptions::read_write()).map_err(|error| about(path, error))?;
     let rdev = if device.is_block_device() {
         std::fs::metadata(path).map_or(0, |metadata| metadata.rdev())
     } else {

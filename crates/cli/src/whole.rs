@@ -1,8 +1,10 @@
-//! `extol sync`, `extol checkpoint`, `extol freeze`, `extol thaw`: requests about a whole mounted volume.
+//! `extol sync`, `extol checkpoint`, `extol freeze`, `extol thaw`: requests about a whole mounted
+//! volume.
 //!
-//! First the kernel hands over what it holds back (syncfs). It says then, once for the whole volume, that data of a file
-//! could not be written since the last time, as on every file system; the file may be deleted by now. That is no reason to
-//! leave the rest undone: the request goes on, and the error is told at its end ([`Late`]).
+//! First the kernel hands over what it holds back (syncfs). It says then, once for the whole
+//! volume, that data of a file could not be written since the last time, as on every file system;
+//! the file may be deleted by now. That is no reason to leave the rest undone: the request goes on,
+//! and the error is told at its end ([`Late`]).
 
 use std::fs::File;
 use std::path::Path;
@@ -33,7 +35,8 @@ pub fn sync(args: &SyncArgs) -> Result<()> {
 
 /// Empties the log.
 pub fn checkpoint(args: &CheckpointArgs) -> Result<()> {
-    let flags = u32::from(args.discard) | u32::from(args.zeroout) << 1 | u32::from(args.dry_run) << 2;
+    let flags =
+        u32::from(args.discard) | u32::from(args.zeroout) << 1 | u32::from(args.dry_run) << 2;
     let root = open(&args.dir)?;
     let late = if args.dry_run { Late::default() } else { write_back(&args.dir, &root)? };
     let asked = control::checkpoint(&root_of(&args.dir)?, flags);
@@ -101,7 +104,8 @@ impl Late {
 /// Has the kernel hand over what it holds back. It would wait for the thaw of a frozen volume.
 fn write_back(dir: &Path, root: &File) -> Result<Late> {
     let stats = Live::of(dir)?.json()?;
-    let frozen = serde_json::from_str::<serde_json::Value>(&stats).is_ok_and(|stats| stats["frozen"] == true);
+    let frozen = serde_json::from_str::<serde_json::Value>(&stats)
+        .is_ok_and(|stats| stats["frozen"] == true);
     if frozen {
         return Err(Failure::about(dir.display(), "the volume is frozen; extol thaw ends that"));
     }

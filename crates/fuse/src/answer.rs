@@ -5,17 +5,20 @@
 //!   worker B   … leads: write, flush ─ told: reply to A's, reply to its own …
 //! ```
 //!
-//! A thread that sleeps until its fsync is durable costs two thread switches and a worker. So the file system is asked to say when
-//! it is durable ([`fsync_then`](extol_vfs::FileSystem::fsync_then)), and the thread that hears of it writes the reply: a worker
-//! that waits for all who asked at the same time. That one has stepped aside before, like any that waits.
+//! A thread that sleeps until its fsync is durable costs two thread switches and a worker. So the
+//! file system is asked to say when it is durable
+//! ([`fsync_then`](extol_vfs::FileSystem::fsync_then)), and the thread that hears of it writes the
+//! reply: a worker that waits for all who asked at the same time. That one has stepped aside
+//! before, like any that waits.
 //!
-//! 1. Each request has one reply: an [`Answer`] is sent when it is told, or says EIO when it is dropped untold.
-//! 2. No mount ends before: who waits has a file open, which keeps the connection; and when it is cut by force, those that tell are
-//!    workers of the mount, which go when they have told all (P2 of the journal's pledges), and its end waits for them
-//!    (`Mount::run`).
+//! 1. Each request has one reply: an [`Answer`] is sent when it is told, or says EIO when it is
+//!    dropped untold.
+//! 2. No mount ends before: who waits has a file open, which keeps the connection; and when it is
+//!    cut by force, those that tell are workers of the mount, which go when they have told all (P2
+//!    of the journal's pledges), and its end waits for them (`Mount::run`).
 //!
-//! Over io_uring a reply goes through the ring of the thread that got the request: there the answer is a letter for that thread
-//! ([`Desk`]).
+//! Over io_uring a reply goes through the ring of the thread that got the request: there the answer
+//! is a letter for that thread ([`Desk`]).
 
 use std::sync::Arc;
 
@@ -48,7 +51,11 @@ impl Answer {
 
     /// To a request that came over io_uring, in this entry of a thread.
     pub(crate) fn over_ring(desk: &Arc<Desk>, entry: usize, request: &Request<'_>) -> Self {
-        Self { unique: request.unique, way: Way::Ring { desk: Arc::clone(desk), entry }, sent: false }
+        Self {
+            unique: request.unique,
+            way: Way::Ring { desk: Arc::clone(desk), entry },
+            sent: false,
+        }
     }
 
     pub(crate) fn tell(mut self, result: Result<(), FsError>) {

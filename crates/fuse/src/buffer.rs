@@ -1,8 +1,8 @@
 //! Memory of requests and replies in which file data lies on page boundaries.
 //!
-//! Data stands behind headers: 80 bytes in a WRITE, 16 in the reply to a READ. A device with direct I/O takes only aligned
-//! memory and would have to copy all data once more; so it is the data that is aligned, and the headers
-//! end where the page begins.
+//! Data stands behind headers: 80 bytes in a WRITE, 16 in the reply to a READ. A device with direct
+//! I/O takes only aligned memory and would have to copy all data once more; so it is the data that
+//! is aligned, and the headers end where the page begins.
 //!
 //! ```text
 //!   |·············|header|data ···        one page boundary ^ at `lead` bytes behind the start of the bytes
@@ -56,7 +56,11 @@ mod tests {
         for lead in [0, 16, 80, 4096, 5000] {
             for len in [lead + 1, lead + 4096, lead + (1 << 20)] {
                 let mut buffer = Buffer::new(len, lead);
-                assert_eq!((buffer.len(), buffer[lead..].as_ptr().addr() % PAGE), (len, 0), "{lead} {len}");
+                assert_eq!(
+                    (buffer.len(), buffer[lead..].as_ptr().addr() % PAGE),
+                    (len, 0),
+                    "{lead} {len}"
+                );
                 buffer.fill(1);
             }
         }

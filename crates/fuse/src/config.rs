@@ -34,8 +34,8 @@ impl Transport {
     }
 }
 
-/// An exclusive claim on a block device, which cannot be held by the daemon and by the kernel at the
-/// same time.
+/// An exclusive claim on a block device, which cannot be held by the daemon and by the kernel at
+/// the same time.
 pub trait Claim: Send + Sync + std::fmt::Debug {
     /// Gives the claim up.
     fn release(&self);
@@ -46,8 +46,8 @@ pub trait Claim: Send + Sync + std::fmt::Debug {
     fn take(&self) -> std::io::Result<()>;
 }
 
-/// The block device below a mount of type `fuseblk`. The kernel claims the device for the mount, passes
-/// syncfs(2) and FIBMAP on, and lets an unmount wait for the daemon.
+/// The block device below a mount of type `fuseblk`. The kernel claims the device for the mount,
+/// passes syncfs(2) and FIBMAP on, and lets an unmount wait for the daemon.
 #[derive(Clone, Debug)]
 pub struct BlockMount {
     /// The device.
@@ -73,25 +73,26 @@ pub struct MountConfig {
     pub allow_other: bool,
     /// The kernel checks permissions (owner, mode, ACLs). Off only for experiments.
     pub default_permissions: bool,
-    /// Bind mounts of this mount may map owners (Linux 6.12). The kernel then says who asks only where
-    /// something is created.
+    /// Bind mounts of this mount may map owners (Linux 6.12). The kernel then says who asks only
+    /// where something is created.
     pub allow_idmap: bool,
     /// POSIX ACLs are kept and obeyed.
     pub posix_acl: bool,
-    /// Files bypass the kernel's page cache: every read and write reaches the file system as it was made, and writes of
-    /// one file may run side by side. For file systems whose files are devices.
+    /// Files bypass the kernel's page cache: every read and write reaches the file system as it was
+    /// made, and writes of one file may run side by side. For file systems whose files are devices.
     pub direct_io: bool,
     /// The kernel keeps what is written and hands it over later (write-back), instead of with each
     /// write (write-through). With write-back, a full volume, the number of blocks and the times of
     /// a file show only after the kernel has handed its pages over.
     pub writeback_cache: bool,
-    /// Requests come over io_uring; `None`: where the kernel offers it. Where it was asked for and is not to be had,
-    /// [`Mount::note`](crate::Mount::note) says so.
+    /// Requests come over io_uring; `None`: where the kernel offers it. Where it was asked for and
+    /// is not to be had, [`Mount::note`](crate::Mount::note) says so.
     pub io_uring: Option<bool>,
-    /// Most requests worked on at a time; one thread each while they last. Over io_uring: of each processor.
+    /// Most requests worked on at a time; one thread each while they last. Over io_uring: of each
+    /// processor.
     pub max_threads: usize,
-    /// Over io_uring: while one thread asks alone, its processors are kept from sleeping for so long after each request;
-    /// zero: never.
+    /// Over io_uring: while one thread asks alone, its processors are kept from sleeping for so
+    /// long after each request; zero: never.
     pub halt_poll: Duration,
     /// Flags of mount(2). `nosuid` and `nodev` unless they are taken off: the owner of an image
     /// decides what lies on it, and must not become another user by that where root mounts it.
@@ -102,9 +103,11 @@ pub struct MountConfig {
     pub confinement: Option<Arc<dyn Confinement>>,
 }
 
-/// A process that gives its rights away when the mount is made, before the first request; and what it needs from then on.
+/// A process that gives its rights away when the mount is made, before the first request; and what
+/// it needs from then on.
 pub trait Confinement: fmt::Debug + Send + Sync {
-    /// Confines the calling thread, and those that it starts. Gives what is to be shown as `sandbox` in the counters.
+    /// Confines the calling thread, and those that it starts. Gives what is to be shown as
+    /// `sandbox` in the counters.
     ///
     /// # Errors
     /// If that fails; then there is no mount.
@@ -113,11 +116,12 @@ pub trait Confinement: fmt::Debug + Send + Sync {
     /// Takes the mount out of sight.
     fn take_off(&self);
 
-    /// Has another process make a request to the mount's root on a processor, and does not wait for it. False if it cannot.
+    /// Has another process make a request to the mount's root on a processor, and does not wait for
+    /// it. False if it cannot.
     fn stir(&self, processor: usize) -> bool;
 
-    /// Device and inode number of the user namespace of a process or thread, which a confined process cannot see. `None`: not
-    /// known.
+    /// Device and inode number of the user namespace of a process or thread, which a confined
+    /// process cannot see. `None`: not known.
     fn user_namespace(&self, process: u32) -> Option<(u64, u64)>;
 }
 
@@ -145,7 +149,8 @@ impl Default for MountConfig {
 }
 
 impl MountConfig {
-    /// Takes one word of a mount option list (`nosuid`, `allow_other`, `ro` …). False if it is none of ours.
+    /// Takes one word of a mount option list (`nosuid`, `allow_other`, `ro` …). False if it is none
+    /// of ours.
     pub fn accept(&mut self, option: &str) -> bool {
         match option {
             "ro" => self.read_only = true,
@@ -162,19 +167,23 @@ impl MountConfig {
             "acl" => self.posix_acl = true,
             "noacl" => self.posix_acl = false,
             // As mount(8) has it; what follows in the list may take it off again.
-            "user" | "users" => self.set_flags(&[MountFlag::NoExec, MountFlag::NoSuid, MountFlag::NoDev]),
+            "user" | "users" => {
+                self.set_flags(&[MountFlag::NoExec, MountFlag::NoSuid, MountFlag::NoDev])
+            }
             "owner" | "group" => self.set_flags(&MountFlag::SAFE),
-            "defaults" | "auto" | "noauto" | "nouser" | "_netdev" | "nofail" | "silent" | "loud"
-            | "nomand" => {}
+            "defaults" | "auto" | "noauto" | "nouser" | "_netdev" | "nofail" | "silent"
+            | "loud" | "nomand" => {}
             _ => {
                 if let Some(source) = option.strip_prefix("fsname=") {
                     self.source = source.into();
                 } else if let Some(subtype) = option.strip_prefix("subtype=") {
                     self.subtype = subtype.into();
-                } else if let Some(threads) = option.strip_prefix("max_threads=").and_then(|n| n.parse().ok())
+                } else if let Some(threads) =
+                    option.strip_prefix("max_threads=").and_then(|n| n.parse().ok())
                 {
                     self.max_threads = threads;
-                } else if let Some(span) = option.strip_prefix("halt_poll=").and_then(microseconds) {
+                } else if let Some(span) = option.strip_prefix("halt_poll=").and_then(microseconds)
+                {
                     self.halt_poll = span;
                 } else if option.starts_with("x-") || option.starts_with("comment=") {
                     // For other programs that read the option list.
@@ -337,7 +346,10 @@ mod tests {
         assert!(config.accept("halt_poll=0") && config.halt_poll.is_zero());
         assert!(config.read_only && config.allow_other);
         assert_eq!(config.flags, [MountFlag::NoSuid, MountFlag::NoDev]);
-        assert_eq!(config.kernel_flags(), MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV);
+        assert_eq!(
+            config.kernel_flags(),
+            MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV
+        );
         assert_eq!((config.source.as_str(), config.io_uring), ("a,b", Some(true)));
         assert!(config.accept("noio_uring") && config.io_uring == Some(false));
     }
@@ -359,7 +371,9 @@ mod tests {
             ("group,dev", "nosuid"),
         ] {
             let mut config = MountConfig::default();
-            assert!(list.split(',').filter(|word| !word.is_empty()).all(|word| config.accept(word)));
+            assert!(
+                list.split(',').filter(|word| !word.is_empty()).all(|word| config.accept(word))
+            );
             let names: Vec<_> = config.flags.iter().map(|flag| flag.name()).collect();
             assert_eq!(names.join(" "), expected, "{list}");
         }

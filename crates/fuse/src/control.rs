@@ -84,7 +84,8 @@ pub(crate) fn answer(
         return Ok(text.into_bytes());
     }
     let invalid = Errno(libc::EINVAL);
-    let number = |start: &str| wish.strip_prefix(start).map(|n| n.parse::<u32>().map_err(|_| invalid));
+    let number =
+        |start: &str| wish.strip_prefix(start).map(|n| n.parse::<u32>().map_err(|_| invalid));
     if let Some(flags) = number(CHECKPOINT) {
         fs.checkpoint(CheckpointFlags::from_bits(flags?).ok_or(invalid)?)?;
     } else if let Some(mode) = number(SHUTDOWN) {
@@ -107,11 +108,16 @@ fn understand(answer: &[u8]) -> std::result::Result<Vec<String>, RemountError> {
     }
 }
 
-/// Asks the daemon of the mount with this root to change options. Gives its warnings, or its refusal.
+/// Asks the daemon of the mount with this root to change options. Gives its warnings, or its
+/// refusal.
 ///
 /// # Errors
-/// If the mount could not be asked: `ENODATA` or `EOPNOTSUPP` if it is none of ours, `EPERM`, `ENOTCONN` …
-pub fn remount(root: &Path, list: &str) -> io::Result<std::result::Result<Vec<String>, RemountError>> {
+/// If the mount could not be asked: `ENODATA` or `EOPNOTSUPP` if it is none of ours, `EPERM`,
+/// `ENOTCONN` …
+pub fn remount(
+    root: &Path,
+    list: &str,
+) -> io::Result<std::result::Result<Vec<String>, RemountError>> {
     let wish = format!("{REMOUNT}{list}");
     let room = NAME_MAX - TRUSTED.len();
     if wish.len() > room {
@@ -165,10 +171,12 @@ fn ask(root: &Path, wish: &str) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Makes the kernel's flags of the mount on `dir` those of `config`: read-only or not, `nosuid`, `noatime` …
+/// Makes the kernel's flags of the mount on `dir` those of `config`: read-only or not, `nosuid`,
+/// `noatime` …
 ///
 /// # Errors
-/// `EBUSY` if it should become read-only while files are open for writing, `EPERM` for ordinary users.
+/// `EBUSY` if it should become read-only while files are open for writing, `EPERM` for ordinary
+/// users.
 pub fn set_flags(dir: &Path, config: &MountConfig) -> io::Result<()> {
     rustix::mount::mount_remount(dir, config.kernel_flags(), c"").map_err(|error| match error {
         Os::BUSY => io::Error::new(
@@ -191,9 +199,13 @@ mod tests {
         let long = "x".repeat(300);
         assert_eq!(request(b"user.extol.remount:ro"), Some((Way::Rights, "extol.remount:ro")));
         assert_eq!(request(b"trusted.extol.freeze"), Some((Way::Kernel, "extol.freeze")));
-        for other in ["user.extol.stats", "user.extol.freezer", "security.extol.freeze", "trusted.x"] {
+        for other in
+            ["user.extol.stats", "user.extol.freezer", "security.extol.freeze", "trusted.x"]
+        {
             assert_eq!(request(other.as_bytes()), None, "{other}");
         }
-        assert!(remount(Path::new("/"), &long).unwrap().unwrap_err().0.contains("several commands"));
+        assert!(
+            remount(Path::new("/"), &long).unwrap().unwrap_err().0.contains("several commands")
+        );
     }
 }

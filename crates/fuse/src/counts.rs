@@ -1,5 +1,6 @@
-//! How many requests of which kind the kernel has made: what an operation costs in round trips, and whether what is
-//! cached spares them. One relaxed counter per kind; shown as `fuse` in the counters of the mount.
+//! How many requests of which kind the kernel has made: what an operation costs in round trips, and
+//! whether what is cached spares them. One relaxed counter per kind; shown as `fuse` in the
+//! counters of the mount.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +23,11 @@ pub(crate) struct Counts {
 
 impl Default for Counts {
     fn default() -> Self {
-        Self { kinds: [const { AtomicU64::new(0) }; KINDS], piped: AtomicU64::new(0), sandbox: String::new() }
+        Self {
+            kinds: [const { AtomicU64::new(0) }; KINDS],
+            piped: AtomicU64::new(0),
+            sandbox: String::new(),
+        }
     }
 }
 
@@ -43,8 +48,8 @@ impl Counts {
         self.piped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Adds `"fuse":{"transport":…,"sandbox":…,"piped_writes":…,"requests":{…}}` to a JSON object; kinds that never came are
-    /// left out, and so is a sandbox of which nothing is said.
+    /// Adds `"fuse":{"transport":…,"sandbox":…,"piped_writes":…,"requests":{…}}` to a JSON object;
+    /// kinds that never came are left out, and so is a sandbox of which nothing is said.
     pub(crate) fn add_to(&self, object: &str, transport: Transport) -> String {
         let Some(inside) = object.trim_end().strip_suffix('}') else { return object.to_owned() };
         let mut text = String::with_capacity(inside.len() + 256);
@@ -80,7 +85,8 @@ mod tests {
     #[test]
     fn counts_stand_beside_what_is_there() {
         let counts = Counts::default();
-        let nothing = "{\"a\":1,\"fuse\":{\"transport\":\"device\",\"piped_writes\":0,\"requests\":{}}}";
+        let nothing =
+            "{\"a\":1,\"fuse\":{\"transport\":\"device\",\"piped_writes\":0,\"requests\":{}}}";
         assert_eq!(counts.add_to("{\"a\":1}", Transport::Device), nothing);
         counts.note(op::LOOKUP);
         counts.note(op::LOOKUP);

@@ -1,10 +1,13 @@
-//! Who reads requests: as few workers as keep the processors busy, however many requests are on their way.
+//! Who reads requests: as few workers as keep the processors busy, however many requests are on
+//! their way.
 //!
-//! The kernel hands requests to waiting readers in turn. With many readers every request wakes another, cold thread, and
-//! most of the time of a small request goes into switching threads. So only [`wanted`](Crew::new) workers are *active*: they
-//! read, or work on something that should be over at once. A worker that is going to wait (for a device, a commit, a thaw), or
-//! works for others who do not ([`answer`](crate::answer)), *leaves* the active ones; where that, or the next request, leaves nobody to read, another is called. When it is done, it
-//! comes back if there is room, and sleeps if there is none.
+//! The kernel hands requests to waiting readers in turn. With many readers every request wakes
+//! another, cold thread, and most of the time of a small request goes into switching threads. So
+//! only [`wanted`](Crew::new) workers are *active*: they read, or work on something that should be
+//! over at once. A worker that is going to wait (for a device, a commit, a thaw), or works for
+//! others who do not ([`answer`](crate::answer)), *leaves* the active ones; where that, or the next
+//! request, leaves nobody to read, another is called. When it is done, it comes back if there is
+//! room, and sleeps if there is none.
 //!
 //! ```text
 //!            take a request                    done
@@ -18,10 +21,11 @@
 //! ```
 //!
 //! 1. Never more than `wanted` are active ([`step`]: `Back` and `Call` look).
-//! 2. If nobody reads, either `wanted` workers are active and working, or somebody is being called, or nobody is to be had
-//!    ([`Event::CallFailed`]); in the last case whoever is done reads ([`step`]).
-//! 3. A worker that should be done at once and is not counts as away: somebody looks after a while (`worker::tend`), so what
-//!    a request waits for never keeps others from being read for long.
+//! 2. If nobody reads, either `wanted` workers are active and working, or somebody is being called,
+//!    or nobody is to be had ([`Event::CallFailed`]); in the last case whoever is done reads
+//!    ([`step`]).
+//! 3. A worker that should be done at once and is not counts as away: somebody looks after a while
+//!    (`worker::tend`), so what a request waits for never keeps others from being read for long.
 //!
 //! Both numbers are in one word, so that a decision is about one moment; there is no lock.
 
@@ -120,7 +124,12 @@ impl Crew {
         let mut word = self.roll.load(Ordering::SeqCst);
         loop {
             let (roll, verdict) = step(self.wanted, Roll::unpack(word), event);
-            match self.roll.compare_exchange_weak(word, roll.pack(), Ordering::SeqCst, Ordering::SeqCst) {
+            match self.roll.compare_exchange_weak(
+                word,
+                roll.pack(),
+                Ordering::SeqCst,
+                Ordering::SeqCst,
+            ) {
                 Ok(_) => return verdict,
                 Err(other) => word = other,
             }
@@ -227,7 +236,8 @@ mod tests {
         assert_eq!(crew.wait(), Verdict::Fine);
     }
 
-    /// Any sequence keeps the rules: never too many active, and never nobody who reads while there is room.
+    /// Any sequence keeps the rules: never too many active, and never nobody who reads while there
+    /// is room.
     #[test]
     fn rules_hold_for_every_short_history() {
         fn explore(now: Roll, away: u32, called: u32, depth: u32) {

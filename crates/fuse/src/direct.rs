@@ -1,7 +1,9 @@
-//! Requests answered without a kernel: for tests of what the decoding of requests does with any bytes.
+//! Requests answered without a kernel: for tests of what the decoding of requests does with any
+//! bytes.
 //!
-//! The same path as in a mount (`wire`, `ops`) but for three things: nothing is asked of the kernel, a panic
-//! is not turned into EIO, and the references that a reply carries are given back at once, and what it opened is closed.
+//! The same path as in a mount (`wire`, `ops`) but for three things: nothing is asked of the
+//! kernel, a panic is not turned into EIO, and the references that a reply carries are given back
+//! at once, and what it opened is closed.
 
 use extol_vfs::FileSystem;
 
@@ -64,12 +66,11 @@ impl<'a> Connection<'a> {
         };
         self.reply.clear();
         let outcome = if request.opcode == op::INIT {
-            init::negotiate(request.args(), &MountConfig::default(), &mut self.reply, &mut || false).map(
-                |agreed| {
+            init::negotiate(request.args(), &MountConfig::default(), &mut self.reply, &mut || false)
+                .map(|agreed| {
                     self.agreed = agreed;
                     Outcome::Reply
-                },
-            )
+                })
         } else {
             ops::dispatch(&context, &request, &mut self.reply)
         };

@@ -1,25 +1,30 @@
 //! Several READs at a time.
 //!
-//! A worker that has read a READ looks whether more wait, without waiting itself, and does them all together
-//! ([`read_many`](extol_vfs::FileSystem::read_many)): one trip to the device, and one worker woken, instead of as many as there are reads.
-//! What is found behind them and is no such READ goes to another worker at once: it must not wait for reads.
+//! A worker that has read a READ looks whether more wait, without waiting itself, and does them all
+//! together ([`read_many`](extol_vfs::FileSystem::read_many)): one trip to the device, and one
+//! worker woken, instead of as many as there are reads. What is found behind them and is no such
+//! READ goes to another worker at once: it must not wait for reads.
 //!
 //! ```text
 //!   read: READ ──► second: READ, READ … until there are no more, or no room ──► read_many ──► a reply to each, as it is done
 //!                     └── something else ──► another worker; if none is to be had, behind the reads
 //! ```
 //!
-//! Reads of the device wait where there is nothing, and another worker may be quicker than any look beforehand. So there is a
-//! *second* descriptor of the same connection, which never waits. The kernel keeps apart what was read from which: replies go the
-//! way that the request came ([`Request::second`](crate::wire::Request)).
+//! Reads of the device wait where there is nothing, and another worker may be quicker than any look
+//! beforehand. So there is a *second* descriptor of the same connection, which never waits. The
+//! kernel keeps apart what was read from which: replies go the way that the request came
+//! ([`Request::second`](crate::wire::Request)).
 //!
-//! 1. A request that was taken is answered once: each READ by what `read_many` says of it, or by what a read of its own says if
-//!    that panics before ([`Batch::answer`]); another one by whoever it was given to.
-//! 2. Nothing waits for a read but reads, and these not for long: what is no small READ goes to another worker before the reads begin;
-//!    each is answered as it is done; and where reads take long, or the device does one at a time
-//!    for each thread, nobody looks for more ([`Reads::are_long`](crate::reads::Reads), [`FileSystem::reads_together`]). With 16 readers on an emulated disk of 7 ms batches had taken an eighth of the rate.
-//! 3. Whether there is anything to find is learnt ([`Crowd`]): a look that finds nothing costs a system call, one that finds something else
-//!    wakes a thread.
+//! 1. A request that was taken is answered once: each READ by what `read_many` says of it, or by
+//!    what a read of its own says if that panics before ([`Batch::answer`]); another one by whoever
+//!    it was given to.
+//! 2. Nothing waits for a read but reads, and these not for long: what is no small READ goes to
+//!    another worker before the reads begin; each is answered as it is done; and where reads take
+//!    long, or the device does one at a time for each thread, nobody looks for more
+//!    ([`Reads::are_long`](crate::reads::Reads), [`FileSystem::reads_together`]). With 16 readers
+//!    on an emulated disk of 7 ms batches had taken an eighth of the rate.
+//! 3. Whether there is anything to find is learnt ([`Crowd`]): a look that finds nothing costs a
+//!    system call, one that finds something else wakes a thread.
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -58,7 +63,8 @@ impl Crowd {
     /// After one that found another kind of request.
     const MIXED: u32 = 64;
 
-    /// True if this READ is to look. (Workers may overtake one another here, which costs a look at the most.)
+    /// True if this READ is to look. (Workers may overtake one another here, which costs a look at
+    /// the most.)
     fn is_likely(&self) -> bool {
         let left = self.pause.load(Ordering::Relaxed);
         self.pause.store(left.saturating_sub(1), Ordering::Relaxed);
@@ -87,7 +93,8 @@ pub(crate) struct Batch {
     taken: Vec<Taken>,
 }
 
-/// Memory for the data of batches. Workers share it: many gather now and then, few at the same time.
+/// Memory for the data of batches. Workers share it: many gather now and then, few at the same
+/// time.
 #[derive(Debug, Default)]
 pub(crate) struct Rooms(Mutex<Vec<Buffer>>);
 
@@ -120,8 +127,9 @@ impl Given {
 }
 
 impl Batch {
-    /// Takes what waits behind `first`, through `second`, by way of `spare` (room for any request). `first` is in the batch afterwards if
-    /// anything else is. Gives what was taken and is not for it.
+    /// Takes what waits behind `first`, through `second`, by way of `spare` (room for any request).
+    /// `first` is in the batch afterwards if anything else is. Gives what was taken and is not for
+    /// it.
     pub(crate) fn gather(
         &mut self,
         first: Wanted,
@@ -138,7 +146,8 @@ impl Batch {
         while self.taken.len() < MOST {
             let Ok(size) = rustix::io::read(second, &mut *spare) else { break };
             let bytes = spare.get(..size).unwrap_or_default();
-            let wanted = Request::parse(bytes).and_then(|request| Wanted::of(&request, true, first.root));
+            let wanted =
+                Request::parse(bytes).and_then(|request| Wanted::of(&request, true, first.root));
             if !wanted.is_some_and(|wanted| self.add(wanted)) {
                 other = Some(Given(bytes.to_vec()));
                 break;
@@ -296,13 +305,16 @@ mod tests {
         let mut batch = Batch::default();
         let given = gather(&mut batch, wanted(6, 4096), &second, &crowd);
         assert_eq!(given.unwrap().0, lookup);
-        let taken: Vec<_> = batch.taken.iter().map(|t| (t.unique, t.second, t.ino, t.offset)).collect();
+        let taken: Vec<_> =
+            batch.taken.iter().map(|t| (t.unique, t.second, t.ino, t.offset)).collect();
         assert_eq!(taken, [(6, false, 2, 0), (7, true, 7, 28_672), (8, true, 8, 32_768)]);
         assert!(batch.taken.iter().all(|t| t.place.start.is_multiple_of(PAGE)), "{batch:?}");
         assert_eq!(batch.taken[2].place, 12_288..17_288, "none overlap");
         // Others are about: nobody looks for a while.
         for _ in 0..Crowd::MIXED {
-            assert!(gather(&mut batch, wanted(6, 4096), &second, &crowd).is_none() && batch.len() == 0);
+            assert!(
+                gather(&mut batch, wanted(6, 4096), &second, &crowd).is_none() && batch.len() == 0
+            );
         }
         assert!(gather(&mut batch, wanted(6, 4096), &second, &crowd).is_none());
         assert_eq!(batch.len(), 2);
@@ -341,7 +353,8 @@ mod tests {
         let (crowd, _kernel, second) = waiting(&vec![read(4096); 20]);
         assert!(gather(&mut batch, wanted(1, 4096), &second, &crowd).is_none());
         assert_eq!(batch.len(), MOST);
-        // Large ones: too large at all, or for the room that is left. A large one alone is not looked behind.
+        // Large ones: too large at all, or for the room that is left. A large one alone is not
+        // looked behind.
         for (size, count) in [(1 << 20, 1), (60 << 10, 5)] {
             let (crowd, _kernel, second) = waiting(&vec![read(size); 20]);
             assert!(gather(&mut batch, wanted(1, SMALL as u32 + 1), &second, &crowd).is_none());

@@ -1,7 +1,7 @@
 //! INIT: what the kernel offers and what we take.
 //!
-//! The first request of a mount. We take every capability that makes the mount faster or more exact and that the kernel
-//! offers; none is required, so old kernels get a slower mount.
+//! The first request of a mount. We take every capability that makes the mount faster or more exact
+//! and that the kernel offers; none is required, so old kernels get a slower mount.
 
 use crate::abi::{MAJOR, MIN_MINOR, MINOR, cap, fopen};
 use crate::config::MountConfig;
@@ -9,7 +9,8 @@ use crate::errno::{Errno, Result};
 use crate::intake;
 use crate::wire::{Args, Reply};
 
-/// Largest request data that we ask for. The kernel has its own limit (`fs.fuse.max_pages_limit`, 1 MiB by default).
+/// Largest request data that we ask for. The kernel has its own limit (`fs.fuse.max_pages_limit`, 1
+/// MiB by default).
 const MAX_DATA: u32 = 16 << 20;
 
 /// Requests of the kernel's own (read-ahead, write-back) that may wait at a time.
@@ -31,7 +32,11 @@ impl Agreed {
 
     /// Flags in the reply to the open of a file.
     pub(crate) fn open_flags(self) -> u32 {
-        if self.direct_io { fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES } else { fopen::KEEP_CACHE }
+        if self.direct_io {
+            fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES
+        } else {
+            fopen::KEEP_CACHE
+        }
     }
 }
 
@@ -64,9 +69,9 @@ fn page_size() -> u32 {
 
 /// The capabilities that a mount asks for.
 ///
-/// `ASYNC_DIO` only where files bypass the page cache as a whole. Elsewhere the kernel answers EIO for
-/// a short write (a full volume), and does not invalidate the page cache behind an asynchronous direct
-/// write, so that buffered readers see old data.
+/// `ASYNC_DIO` only where files bypass the page cache as a whole. Elsewhere the kernel answers EIO
+/// for a short write (a full volume), and does not invalidate the page cache behind an asynchronous
+/// direct write, so that buffered readers see old data.
 ///
 /// `WRITEBACK_CACHE` never beside direct I/O: the kernel would keep the times, and send them before
 /// every fsync.
@@ -167,7 +172,8 @@ mod tests {
         let agreed = agreed.unwrap();
         assert_eq!(len, 64);
         assert!(agreed.has(cap::POSIX_ACL | cap::HANDLE_KILLPRIV_V2));
-        let unwanted = [cap::HANDLE_KILLPRIV, cap::WRITEBACK_CACHE, cap::ASYNC_DIO, cap::ALLOW_IDMAP];
+        let unwanted =
+            [cap::HANDLE_KILLPRIV, cap::WRITEBACK_CACHE, cap::ASYNC_DIO, cap::ALLOW_IDMAP];
         assert!(!unwanted.into_iter().any(|cap| agreed.has(cap)));
         let config = MountConfig { writeback_cache: true, ..MountConfig::default() };
         let agreed = init_with(44, u64::MAX, &config).0.unwrap();
@@ -184,7 +190,8 @@ mod tests {
 
     #[test]
     fn direct_files_have_no_cache() {
-        let config = MountConfig { direct_io: true, writeback_cache: true, ..MountConfig::default() };
+        let config =
+            MountConfig { direct_io: true, writeback_cache: true, ..MountConfig::default() };
         let agreed = init_with(44, u64::MAX, &config).0.unwrap();
         assert!(!agreed.has(cap::WRITEBACK_CACHE) && agreed.has(cap::ASYNC_DIO));
         assert_eq!(agreed.open_flags(), fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES);

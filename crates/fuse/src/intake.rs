@@ -1,10 +1,12 @@
 //! Taking requests from the device; the data of large writes stays in a pipe.
 //!
-//! A `read` copies what a request holds into our memory, and a direct write of that memory pins its pages one by one: half of
-//! what the daemon does for a mebibyte. `splice` hands over the pages of the kernel's cache themselves, in a pipe, and from
-//! there they go to the device as they are ([`FileSystem::write_piped`](extol_vfs::FileSystem::write_piped)). For small
-//! requests it costs a little more than it saves, and how large the next one is nobody knows; but large ones come in rows. So the
-//! few requests behind a large one are spliced, whichever workers they go to ([`Bulk`]), and others are read.
+//! A `read` copies what a request holds into our memory, and a direct write of that memory pins its
+//! pages one by one: half of what the daemon does for a mebibyte. `splice` hands over the pages of
+//! the kernel's cache themselves, in a pipe, and from there they go to the device as they are
+//! ([`FileSystem::write_piped`](extol_vfs::FileSystem::write_piped)). For small requests it costs a
+//! little more than it saves, and how large the next one is nobody knows; but large ones come in
+//! rows. So the few requests behind a large one are spliced, whichever workers they go to
+//! ([`Bulk`]), and others are read.
 //!
 //! ```text
 //!           ┌─ behind a large one ──► splice ──┬─ large write ──► head in memory, data in the pipe: taken from there,
@@ -12,10 +14,10 @@
 //!           └─ else ──► read ──► in memory ◄───┴─ else
 //! ```
 //!
-//! 1. A pipe is used only if it has room for the largest request, in pages ([`Pipe::new`]): one that does not fit would
-//!    be answered with an error by the kernel, and its data lost.
-//! 2. A pipe is empty before a request is spliced into it: the whole of it is taken, or the pipe is thrown away
-//!    ([`Intake::spent`]).
+//! 1. A pipe is used only if it has room for the largest request, in pages ([`Pipe::new`]): one
+//!    that does not fit would be answered with an error by the kernel, and its data lost.
+//! 2. A pipe is empty before a request is spliced into it: the whole of it is taken, or the pipe is
+//!    thrown away ([`Intake::spent`]).
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -32,8 +34,8 @@ use crate::worker::LARGE;
 
 /// What stands before the data of a WRITE.
 const HEAD: usize = IN_HEADER + WRITE_HEADER;
-/// Pages of a request that are not full of data: the one with the headers, and one more because data of a program (with
-/// direct I/O) need not begin a page.
+/// Pages of a request that are not full of data: the one with the headers, and one more because
+/// data of a program (with direct I/O) need not begin a page.
 const MORE: usize = 2;
 
 /// Less data than this in a request is read: file systems would rather have it as bytes.
@@ -41,8 +43,9 @@ const PIECE: usize = 256 << 10;
 /// Less data than this in the largest request costs more, in requests, than pipes save.
 const LEAST: usize = 512 << 10;
 
-/// Most bytes of data in a request that a pipe has room for, at most `wanted`; 0: not worth it. Without the right to exceed it
-/// (`CAP_SYS_RESOURCE`) the limit for pipes decides, which is just too little for a mebibyte and its headers.
+/// Most bytes of data in a request that a pipe has room for, at most `wanted`; 0: not worth it.
+/// Without the right to exceed it (`CAP_SYS_RESOURCE`) the limit for pipes decides, which is just
+/// too little for a mebibyte and its headers.
 pub(crate) fn most_piped(wanted: usize) -> usize {
     if Pipe::new(wanted).is_some() {
         return wanted;
@@ -96,17 +99,18 @@ fn take(pipe: BorrowedFd<'_>, mut memory: &mut [u8]) -> rustix::io::Result<()> {
 pub(crate) struct Bulk {
     /// So many requests are still to be spliced.
     next: AtomicU32,
-    /// So many large ones are to be read first, because data had to be read out of a pipe after all.
+    /// So many large ones are to be read first, because data had to be read out of a pipe after
+    /// all.
     pause: AtomicU32,
 }
 
 impl Bulk {
-    /// So many requests behind a large one are spliced: what small ones among them lose is far less than a large one that is
-    /// read would.
+    /// So many requests behind a large one are spliced: what small ones among them lose is far less
+    /// than a large one that is read would.
     const NEXT: u32 = 16;
 
-    /// What took no data out of a pipe (a file system that never does, a journalled file, a volume that is almost full) is asked
-    /// again after so many large requests.
+    /// What took no data out of a pipe (a file system that never does, a journalled file, a volume
+    /// that is almost full) is asked again after so many large requests.
     const PAUSE: u32 = 256;
 
     fn is_likely(&self) -> bool {
@@ -119,7 +123,8 @@ impl Bulk {
         self.pause.store(Self::PAUSE, Ordering::Relaxed);
     }
 
-    /// A request of this size has come. (Workers may overtake one another here, which costs a copy at the most.)
+    /// A request of this size has come. (Workers may overtake one another here, which costs a copy
+    /// at the most.)
     fn note(&self, size: usize) {
         let count_down = |counter: &AtomicU32| {
             let left = counter.load(Ordering::Relaxed);
@@ -163,7 +168,8 @@ impl Taken {
 }
 
 impl Intake {
-    /// Looks whether a request is there, through the second descriptor, and puts it into `memory`. (Large ones are waited for.)
+    /// Looks whether a request is there, through the second descriptor, and puts it into `memory`.
+    /// (Large ones are waited for.)
     pub(crate) fn look(second: &OwnedFd, memory: &mut [u8], bulk: &Bulk) -> Look {
         if bulk.is_likely() {
             return Look::Never;
@@ -210,8 +216,11 @@ impl Intake {
             (Taken::Whole(size), _) => Request::parse(memory.get(..size)?),
             (Taken::Piped(size), Some(pipe)) => {
                 let (head, data) = memory.get_mut(..size)?.split_at_mut(HEAD);
-                let data =
-                    Piped { pipe: pipe.reader.as_fd(), memory: RefCell::new(data), read: Cell::new(false) };
+                let data = Piped {
+                    pipe: pipe.reader.as_fd(),
+                    memory: RefCell::new(data),
+                    read: Cell::new(false),
+                };
                 Request::with_data(head, data)
             }
             (Taken::Piped(_), None) => None,
@@ -299,7 +308,11 @@ mod tests {
         let (large, small) = (write_request(300 << 10), write_request(4096));
         let mut memory = vec![0; 1 << 20];
         let size = large.len();
-        assert_eq!(intake.next(&device(&large), &mut memory, &bulk), Ok(Taken::Whole(size)), "who knows");
+        assert_eq!(
+            intake.next(&device(&large), &mut memory, &bulk),
+            Ok(Taken::Whole(size)),
+            "who knows"
+        );
         assert!(memory[..size] == large);
         memory.fill(0);
         let taken = intake.next(&device(&large), &mut memory, &bulk).unwrap();
@@ -326,7 +339,8 @@ mod tests {
         assert!(!bulk.is_likely());
     }
 
-    /// What is not just a WRITE with data is handed over whole, and what lies about its length as no request.
+    /// What is not just a WRITE with data is handed over whole, and what lies about its length as
+    /// no request.
     #[test]
     fn other_large_requests_are_read() {
         let (bulk, mut intake) = (Bulk::default(), Intake::default());
@@ -357,7 +371,10 @@ mod tests {
         intake.spent();
         let taken = intake.next(&device(&good), &mut memory, &bulk).unwrap();
         let request = intake.request(taken, &mut memory).unwrap();
-        assert_eq!(request.piped.as_ref().unwrap().with_bytes(|bytes| Ok(bytes.len())), Ok(280 << 10));
+        assert_eq!(
+            request.piped.as_ref().unwrap().with_bytes(|bytes| Ok(bytes.len())),
+            Ok(280 << 10)
+        );
     }
 
     #[test]

@@ -17,31 +17,35 @@
 //!                        dyn FileSystem
 //! ```
 //!
-//! The protocol is spoken here directly, in safe code, instead of through a binding crate. The reasons, found with
-//! `fuser` 0.18: it does not know `FUSE_TMPFILE` (so `O_TMPFILE` fails on a mount) nor `FUSE_STATX`; it drops the
-//! flags that say when set-id bits must go; it decodes times before 1970 wrongly; on mounts of ordinary users it
-//! refuses the time stamps that the kernel's write-back flushes as root; and a panic in its own decoding (there is
-//! one, with overflow checks on) costs a thread for good.
+//! The protocol is spoken here directly, in safe code, instead of through a binding crate. The
+//! reasons, found with `fuser` 0.18: it does not know `FUSE_TMPFILE` (so `O_TMPFILE` fails on a
+//! mount) nor `FUSE_STATX`; it drops the flags that say when set-id bits must go; it decodes times
+//! before 1970 wrongly; on mounts of ordinary users it refuses the time stamps that the kernel's
+//! write-back flushes as root; and a panic in its own decoding (there is one, with overflow checks
+//! on) costs a thread for good.
 //!
 //! # What the kernel is told
 //!
-//! The daemon is the only writer of the volume, so names and attributes are valid for a day, missing names
-//! too, pages stay cached across opens, symbolic links and directory listings are cached, and `opendir` and `flush`
-//! are no requests at all after the first one. Where we change attributes on our own (set-id bits cleared by
-//! a write, `chattr`) the kernel's copy is invalidated with a notification. With the write-back cache the kernel
-//! owns size, mtime and ctime of files that it caches and tells us by `SETATTR`.
+//! The daemon is the only writer of the volume, so names and attributes are valid for a day,
+//! missing names too, pages stay cached across opens, symbolic links and directory listings are
+//! cached, and `opendir` and `flush` are no requests at all after the first one. Where we change
+//! attributes on our own (set-id bits cleared by a write, `chattr`) the kernel's copy is
+//! invalidated with a notification. With the write-back cache the kernel owns size, mtime and ctime
+//! of files that it caches and tells us by `SETATTR`.
 //!
 //! # References
 //!
-//! Every reply that names an inode (lookup, create and its kin, each entry of readdirplus) carries one reference
-//! that the kernel gives back by `FORGET`. If the reply cannot be delivered (the caller was interrupted), it
-//! never counted: the session gives the reference back itself. At the end of a mount the kernel forgets nothing;
-//! whoever closes the volume treats all references as gone.
+//! Every reply that names an inode (lookup, create and its kin, each entry of readdirplus) carries
+//! one reference that the kernel gives back by `FORGET`. If the reply cannot be delivered (the
+//! caller was interrupted), it never counted: the session gives the reference back itself. At the
+//! end of a mount the kernel forgets nothing; whoever closes the volume treats all references as
+//! gone.
 //!
 //! # Inode numbers
 //!
-//! FUSE calls the root 1, ext4 calls it 2 and never shows inode 1. Node id 1 is the root of the file system,
-//! every other node id is the inode number, and `st_ino` is always the file system's own number.
+//! FUSE calls the root 1, ext4 calls it 2 and never shows inode 1. Node id 1 is the root of the
+//! file system, every other node id is the inode number, and `st_ino` is always the file system's
+//! own number.
 
 mod abi;
 mod answer;
@@ -72,9 +76,10 @@ pub use errno::errno;
 pub use mount::{MountError, check, undo, unmount, write_back};
 pub use session::{Mount, Stopper, serve};
 
-/// Extended attribute of the root whose value is [`stats_json`](extol_vfs::FileSystem::stats_json). It is served by
-/// the front end, is not listed, and cannot be set.
+/// Extended attribute of the root whose value is [`stats_json`](extol_vfs::FileSystem::stats_json).
+/// It is served by the front end, is not listed, and cannot be set.
 pub const STATS_XATTR: &str = "user.extol.stats";
 
-/// Extended attribute of the root that names the process that serves the mount: a decimal process id.
+/// Extended attribute of the root that names the process that serves the mount: a decimal process
+/// id.
 pub const DAEMON_XATTR: &str = "user.extol.daemon";

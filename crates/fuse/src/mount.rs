@@ -1,8 +1,10 @@
-//! Attaching the mount and taking it off: mount(2) where we may, the set-user-id helper `fusermount3` where we may not.
+//! Attaching the mount and taking it off: mount(2) where we may, the set-user-id helper
+//! `fusermount3` where we may not.
 //!
-//! With mount(2) we open `/dev/fuse` and hand its descriptor to the kernel. `fusermount3` opens it for us and sends
-//! the descriptor over a socket, which it finds under the number in `_FUSE_COMMFD`; we make that its standard input,
-//! because that is the one descriptor which a child inherits without further ado.
+//! With mount(2) we open `/dev/fuse` and hand its descriptor to the kernel. `fusermount3` opens it
+//! for us and sends the descriptor over a socket, which it finds under the number in
+//! `_FUSE_COMMFD`; we make that its standard input, because that is the one descriptor which a
+//! child inherits without further ado.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut, Read};
@@ -23,7 +25,8 @@ use crate::share::Share;
 
 const DEVICE: &str = "/dev/fuse";
 const HELPER: &str = "fusermount3";
-/// Read-ahead of a mount: several requests of the largest size, so that the device reads while the last one is being copied.
+/// Read-ahead of a mount: several requests of the largest size, so that the device reads while the
+/// last one is being copied.
 pub(crate) const READ_AHEAD_KB: &str = "4096";
 
 /// Why there is no mount. Each says what to do.
@@ -36,7 +39,9 @@ pub enum MountError {
     )]
     NoFuse,
     /// Ordinary users need the helper.
-    #[error("mounting as an ordinary user needs {HELPER}: install the package fuse3, or run as root")]
+    #[error(
+        "mounting as an ordinary user needs {HELPER}: install the package fuse3, or run as root"
+    )]
     NoHelper,
     /// Not allowed.
     #[error("not allowed to mount on {}: {why}", dir.display())]
@@ -124,8 +129,8 @@ pub(crate) fn attach(dir: &Path, config: &MountConfig) -> Result<Attached, Mount
     attach_with_helper(dir, config).map(|device| Attached { device, is_block: false })
 }
 
-/// Mounts as `fuseblk`. `None`: not wanted, or not possible here (no such file system in the kernel, a
-/// device that others read, a container without the device); an ordinary mount is.
+/// Mounts as `fuseblk`. `None`: not wanted, or not possible here (no such file system in the
+/// kernel, a device that others read, a container without the device); an ordinary mount is.
 fn attach_block_device(
     dir: &Path,
     rootmode: u32,
@@ -173,7 +178,8 @@ fn attach_directly(
         None => (Path::new(&config.source), "fuse"),
         Some(block) => {
             // Linux takes no block larger than a page.
-            let size = block.block_size.min(u32::try_from(rustix::param::page_size()).unwrap_or(4096));
+            let size =
+                block.block_size.min(u32::try_from(rustix::param::page_size()).unwrap_or(4096));
             data.push_str(&format!(",blksize={size}"));
             (block.device.as_path(), "fuseblk")
         }
@@ -292,16 +298,18 @@ pub fn write_back(dir: &Path) {
     }
 }
 
-/// So long a mount that is in use is tried again: whoever has just closed a file of it, or asks for the attributes of its root (as its own helper does,
-/// `ring/stir.rs`), is gone by then.
+/// So long a mount that is in use is tried again: whoever has just closed a file of it, or asks for
+/// the attributes of its root (as its own helper does, `ring/stir.rs`), is gone by then.
 const IN_USE: Duration = Duration::from_millis(500);
 /// Between two tries.
 const TRY: Duration = Duration::from_millis(5);
 
-/// Takes the mount off `dir`. With `lazy` it goes out of sight at once and ends when its last file is closed.
+/// Takes the mount off `dir`. With `lazy` it goes out of sight at once and ends when its last file
+/// is closed.
 ///
 /// # Errors
-/// [`MountError::Busy`] if it is in use, and half a second later, too (and not `lazy`), others if nothing is mounted or we may not.
+/// [`MountError::Busy`] if it is in use, and half a second later, too (and not `lazy`), others if
+/// nothing is mounted or we may not.
 pub fn unmount(dir: &Path, lazy: bool) -> Result<(), MountError> {
     let began = Instant::now();
     loop {
@@ -356,8 +364,9 @@ pub(crate) struct Knobs {
     pub(crate) share: Share,
 }
 
-/// Lets the kernel read ahead and keep dirty pages as it does for disks. FUSE mounts get a hundredth of the usual
-/// share of dirty memory, because a daemon might hang. Best effort: only root may.
+/// Lets the kernel read ahead and keep dirty pages as it does for disks. FUSE mounts get a
+/// hundredth of the usual share of dirty memory, because a daemon might hang. Best effort: only
+/// root may.
 impl Knobs {
     /// Those of the mount on `dir`.
     pub(crate) fn open(dir: &Path) -> Self {

@@ -1,24 +1,28 @@
 //! How long reads take, as they come.
 //!
-//! Who takes a request that will wait makes sure that somebody else reads the next one, which wakes a thread. That pays for
-//! a disk, where many reads can be on their way at a time; where a read takes hardly longer than waking, it is most of the work. So
-//! reads count as requests that wait only while the last ones took long. (Those that a worker does together count as if they had
-//! come one after the other, each with its share of the time, or an eighth of it.)
+//! Who takes a request that will wait makes sure that somebody else reads the next one, which wakes
+//! a thread. That pays for a disk, where many reads can be on their way at a time; where a read
+//! takes hardly longer than waking, it is most of the work. So reads count as requests that wait
+//! only while the last ones took long. (Those that a worker does together count as if they had come
+//! one after the other, each with its share of the time, or an eighth of it.)
 //!
-//! Where they take very long, each is better off with a worker of its own ([`gather`](crate::gather)): the time of a thread more
-//! counts for nothing, and the next read of whoever waits for this one could be on its way.
+//! Where they take very long, each is better off with a worker of its own
+//! ([`gather`](crate::gather)): the time of a thread more counts for nothing, and the next read of
+//! whoever waits for this one could be on its way.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Reads below this are over before somebody else who was woken would have begun with the next.
 const SHORT: u32 = 50_000;
-/// From here on none waits for another. A disk without moving parts takes less, unless the machine is busy.
+/// From here on none waits for another. A disk without moving parts takes less, unless the machine
+/// is busy.
 const LONG: u32 = 600_000;
 /// A longer one counts like this: it may have waited for the processor, and the next few decide.
 const MOST: u32 = 1_000_000;
-/// Of reads that are done together each has a share of the time, but not less than this part: a disk that is far away does
-/// sixteen in the time of one, and yet whoever waits for them could have more on their way.
+/// Of reads that are done together each has a share of the time, but not less than this part: a
+/// disk that is far away does sixteen in the time of one, and yet whoever waits for them could have
+/// more on their way.
 const SHARED: u32 = 8;
 /// A read moves the average by this part.
 const PART: u32 = 16;
@@ -89,10 +93,14 @@ mod tests {
         for _ in 0..100 {
             reads.note(us(10));
         }
-        assert!(reads.are_short() && !reads.are_long(), "a very long one is not remembered for ever");
+        assert!(
+            reads.are_short() && !reads.are_long(),
+            "a very long one is not remembered for ever"
+        );
     }
 
-    /// Where most reads are done together, the few that come alone and take their time do not make all of them long.
+    /// Where most reads are done together, the few that come alone and take their time do not make
+    /// all of them long.
     #[test]
     fn reads_that_are_done_together_count_as_many() {
         let reads = Reads::default();

@@ -21,12 +21,12 @@
 //! *Odd cases.* On a mount that lets bind mounts map owners, the kernel tells user and group only
 //! where something is created ([`NOT_TOLD`]); then `/proc` alone says who it is. The id is 0 if the
 //! thread is in a pid namespace that the mount cannot see. `/proc` may be hidden, or show another
-//! pid namespace than that of the daemon; a daemon that runs as an ordinary user may not look at the
-//! namespace of others. One in a sandbox may not either: there another process looks
+//! pid namespace than that of the daemon; a daemon that runs as an ordinary user may not look at
+//! the namespace of others. One in a sandbox may not either: there another process looks
 //! ([`Confinement::user_namespace`]). A daemon that serves what another process has mounted knows
-//! neither that one's user nor its namespace ([`Owner::another`]). All this is *not known*, and what
-//! is not known is refused. There is another way for holders of CAP_SYS_ADMIN, on which the kernel
-//! itself checks the capability: [`control`](crate::control).
+//! neither that one's user nor its namespace ([`Owner::another`]). All this is *not known*, and
+//! what is not known is refused. There is another way for holders of CAP_SYS_ADMIN, on which the
+//! kernel itself checks the capability: [`control`](crate::control).
 //!
 //! *Locking.* None; nothing here changes.
 
@@ -72,7 +72,12 @@ impl Owner {
     /// This process has mounted it.
     pub(crate) fn this_process() -> Self {
         let namespace = namespace(Path::new("/proc/self")).ok();
-        Self { uid: rustix::process::geteuid().as_raw(), namespace, confinement: None, in_test: false }
+        Self {
+            uid: rustix::process::geteuid().as_raw(),
+            namespace,
+            confinement: None,
+            in_test: false,
+        }
     }
 
     /// Another process has mounted it, and it is not known which.
@@ -175,7 +180,8 @@ impl Caller {
             return None;
         }
         let effective = u64::from_str_radix(field("CapEff")?, 16).ok()?;
-        let groups = field("Groups")?.split_whitespace().map_while(|group| group.parse().ok()).collect();
+        let groups =
+            field("Groups")?.split_whitespace().map_while(|group| group.parse().ok()).collect();
         Some(Self { uid: its_uid, effective, groups, place: Place::Unknown })
     }
 
@@ -244,7 +250,10 @@ mod tests {
         let kernel = STATUS.replace("VmSize:\t 100 kB\n", "");
         assert!(Caller::parse(&kernel, 4, 8).is_none());
         assert_eq!(Caller::parse(STATUS, NOT_TOLD, NOT_TOLD).unwrap().uid, 4);
-        assert!(Caller::parse("", 0, 0).is_none() && Caller::parse("Uid:\nGid:\nVmSize:\n", 0, 0).is_none());
+        assert!(
+            Caller::parse("", 0, 0).is_none()
+                && Caller::parse("Uid:\nGid:\nVmSize:\n", 0, 0).is_none()
+        );
     }
 
     #[test]
@@ -264,7 +273,10 @@ mod tests {
         let owner = Owner::this_process();
         let caller = Caller::of(&owner, &request(std::process::id())).unwrap();
         assert_eq!(caller.place, Place::Here);
-        assert!(Caller::of(&owner, &request(0)).is_none(), "of a pid namespace that is not to be seen");
+        assert!(
+            Caller::of(&owner, &request(0)).is_none(),
+            "of a pid namespace that is not to be seen"
+        );
         let elsewhere = Owner { namespace: Some((0, 0)), ..owner.clone() };
         assert_eq!(elsewhere.check(&request(std::process::id())), Err(Errno(libc::EPERM)));
         let unknown = Owner { namespace: None, ..owner.clone() };
@@ -292,7 +304,8 @@ mod tests {
     #[test]
     fn a_confined_process_is_told() {
         let own = Owner::this_process();
-        let place = |told| own.clone().confined(Some(Arc::new(Told(told)))).place_of(std::process::id());
+        let place =
+            |told| own.clone().confined(Some(Arc::new(Told(told)))).place_of(std::process::id());
         assert_eq!(place(own.namespace), Place::Here);
         assert_eq!(place(Some((0, 0))), Place::Elsewhere);
         assert_eq!(place(None), Place::Unknown);

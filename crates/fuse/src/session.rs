@@ -1,10 +1,12 @@
 //! A mount at work: worker threads that read requests, work on them and reply.
 //!
-//! All workers read the same device; the kernel gives each request to one of them. How many read at a time is the business of
-//! [`crew`](crate::crew), what a worker does that of [`worker`](crate::worker).
+//! All workers read the same device; the kernel gives each request to one of them. How many read at
+//! a time is the business of [`crew`](crate::crew), what a worker does that of
+//! [`worker`](crate::worker).
 //!
-//! The end: after an unmount every read fails with ENODEV, and the last worker out wakes [`Mount::run`]. A mount that
-//! was detached while files were open goes on until they are closed; [`Stopper::abandon`] does not wait for that.
+//! The end: after an unmount every read fails with ENODEV, and the last worker out wakes
+//! [`Mount::run`]. A mount that was detached while files were open goes on until they are closed;
+//! [`Stopper::abandon`] does not wait for that.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -68,7 +70,8 @@ pub(crate) struct Shared {
     pub(crate) pool: Mutex<Pool>,
     changed: Condvar,
     pub(crate) counts: Counts,
-    /// The thread that looks after requests that take long, and whether it sleeps until somebody wakes it.
+    /// The thread that looks after requests that take long, and whether it sleeps until somebody
+    /// wakes it.
     pub(crate) tender: OnceLock<Thread>,
     pub(crate) tender_sleeps: AtomicBool,
 }
@@ -95,7 +98,8 @@ pub(crate) struct Pool {
 }
 
 impl Shared {
-    /// What is shared by the workers of a `device` that has no second descriptor, and is nowhere yet.
+    /// What is shared by the workers of a `device` that has no second descriptor, and is nowhere
+    /// yet.
     pub(crate) fn new(
         fs: Arc<dyn FileSystem>,
         device: OwnedFd,
@@ -137,7 +141,8 @@ impl Shared {
         self.second.as_ref().filter(|_| second).unwrap_or(&self.device)
     }
 
-    /// A worker has ended, for an error or because the connection has (`None` inside), or because there are enough.
+    /// A worker has ended, for an error or because the connection has (`None` inside), or because
+    /// there are enough.
     pub(crate) fn ended(&self, slot: &Arc<Slot>, why: Option<Option<io::Error>>) {
         let mut pool = self.pool.lock();
         pool.threads -= 1;
@@ -191,16 +196,24 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Mount {
-    /// Mounts `fs` on `dir`. When this returns, the mount answers: it has agreed with the kernel, and its threads wait
-    /// for requests. (It is not asked to prove that: see `mount::Knobs`.)
+    /// Mounts `fs` on `dir`. When this returns, the mount answers: it has agreed with the kernel,
+    /// and its threads wait for requests. (It is not asked to prove that: see `mount::Knobs`.)
     ///
     /// # Errors
     /// If mounting fails; then nothing is left mounted.
-    pub fn new(fs: Arc<dyn FileSystem>, dir: &Path, config: &MountConfig) -> Result<Self, MountError> {
+    pub fn new(
+        fs: Arc<dyn FileSystem>,
+        dir: &Path,
+        config: &MountConfig,
+    ) -> Result<Self, MountError> {
         let given = config.device.as_deref();
         let dir_error = |source| MountError::Dir { dir: dir.to_path_buf(), source };
         // One that another process has mounted answers nobody yet, and is not to be asked.
-        let dir = if given.is_some() { dir.to_path_buf() } else { dir.canonicalize().map_err(dir_error)? };
+        let dir = if given.is_some() {
+            dir.to_path_buf()
+        } else {
+            dir.canonicalize().map_err(dir_error)?
+        };
         fs.refuse_when_frozen();
         fs.count_opens();
         let Attached { device, is_block } = match given {
@@ -208,12 +221,13 @@ impl Mount {
             None => mount::attach(&dir, config)?,
         };
         // Whatever has to be opened, or read of the machine, before rights are given away.
-        let second = extol_fuse_ring::second(device.as_fd()).ok();
+        let second = extol_fuse_uring::second(device.as_fd()).ok();
         let Knobs { read_ahead, share } = Knobs::open(&dir);
         let _ = init::max_write();
         ring::look();
         let processors = std::thread::available_parallelism().map_or(FIRST_WORKERS, usize::from);
-        let active = processors.clamp(FIRST_WORKERS, MOST_ACTIVE.min(config.max_threads.max(FIRST_WORKERS)));
+        let active =
+            processors.clamp(FIRST_WORKERS, MOST_ACTIVE.min(config.max_threads.max(FIRST_WORKERS)));
         let owner = if given.is_some() { Owner::another() } else { Owner::this_process() };
         let confined = config.confinement.as_ref().map_or(Ok(String::new()), |c| c.confine());
         let started = confined.map_err(MountError::Io).and_then(|sandbox| {
@@ -264,8 +278,8 @@ impl Mount {
         self.shared.transport()
     }
 
-    /// True if the kernel sees a block device below the mount (`fuseblk`): syncfs(2) reaches the file
-    /// system, and an unmount waits for it.
+    /// True if the kernel sees a block device below the mount (`fuseblk`): syncfs(2) reaches the
+    /// file system, and an unmount waits for it.
     #[must_use]
     pub fn is_block(&self) -> bool {
         self.is_block
@@ -277,7 +291,8 @@ impl Mount {
         self.note.as_deref()
     }
 
-    /// A handle that ends the mount from elsewhere, for example from a thread that waits for signals.
+    /// A handle that ends the mount from elsewhere, for example from a thread that waits for
+    /// signals.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         Stopper(Arc::clone(&self.shared))
@@ -289,8 +304,9 @@ impl Mount {
     /// If reading requests failed.
     pub fn run(self) -> Result<(), MountError> {
         let mut pool = self.shared.pool.lock();
-        let over =
-            |pool: &Pool| pool.abandoned || (pool.ended && pool.threads == 0 && pool.ring_threads == 0);
+        let over = |pool: &Pool| {
+            pool.abandoned || (pool.ended && pool.threads == 0 && pool.ring_threads == 0)
+        };
         self.shared.changed.wait_while(&mut pool, |pool| !over(pool));
         match pool.error.take() {
             Some(error) => Err(error.into()),
@@ -325,13 +341,15 @@ impl Stopper {
         &self.0.dir
     }
 
-    /// Ends a freeze, if there is one: what the kernel still holds could not be written back, and no unmount would end.
+    /// Ends a freeze, if there is one: what the kernel still holds could not be written back, and
+    /// no unmount would end.
     pub fn thaw(&self) {
         let _ = self.0.fs.thaw();
     }
 
-    /// Unmounts, after the kernel has written back what it holds. The caller waits for this process's own workers, and if
-    /// it is killed meanwhile, for ever: a daemon lets a child do it ([`unmount`](crate::unmount)).
+    /// Unmounts, after the kernel has written back what it holds. The caller waits for this
+    /// process's own workers, and if it is killed meanwhile, for ever: a daemon lets a child do it
+    /// ([`unmount`](crate::unmount)).
     ///
     /// # Errors
     /// [`MountError::Busy`] if files are open, and half a second later, too.
@@ -343,8 +361,8 @@ impl Stopper {
         mount::unmount(&self.0.dir, false)
     }
 
-    /// Makes the kernel write back what it holds, then takes the mount out of sight. It ends when its last file is
-    /// closed.
+    /// Makes the kernel write back what it holds, then takes the mount out of sight. It ends when
+    /// its last file is closed.
     ///
     /// # Errors
     /// If unmounting is not possible.
@@ -385,7 +403,8 @@ fn without(error: &io::Error) -> String {
     format!("requests come through /dev/fuse, because io_uring cannot be used: {error}")
 }
 
-/// What was agreed upon, the workers of the queues if there are to be queues, and a line if there might have been.
+/// What was agreed upon, the workers of the queues if there are to be queues, and a line if there
+/// might have been.
 type Handshake = (Agreed, Option<Prepared>, Option<String>);
 
 /// Reads and answers INIT.
@@ -400,7 +419,8 @@ fn handshake(device: &OwnedFd, config: &MountConfig) -> Result<Handshake, MountE
             Err(error) => return Err(io::Error::from(error).into()),
         }
     };
-    let request = buffer.get(..size).and_then(Request::parse).filter(|request| request.opcode == op::INIT);
+    let request =
+        buffer.get(..size).and_then(Request::parse).filter(|request| request.opcode == op::INIT);
     let request = request.ok_or_else(|| io::Error::other("the kernel did not begin with INIT"))?;
     let mut prepared = None;
     let mut note = (config.io_uring == Some(true)).then(|| NOT_OFFERED.to_owned());

@@ -1,11 +1,13 @@
-//! How much the kernel may have dirty for the mount: as much as for a disk, or less while somebody waits for an fsync.
+//! How much the kernel may have dirty for the mount: as much as for a disk, or less while somebody
+//! waits for an fsync.
 //!
-//! The kernel writes back through one queue, first in, first out. For a program that writes without pause it puts half a
-//! second's worth of requests into it at a time, and the pages of a small file that is being fsynced stand behind all of
-//! them. The kernel has no other place for an urgent request; but what may be dirty at all bounds the queue.
-//! So while somebody fsyncs, the share of dirty memory is small, and a heavy writer waits in its own
-//! write(2) instead. As soon as nobody fsyncs any more it is large again, because pages that wait in the kernel cost nothing,
-//! and of a file that is deleted soon they are never written.
+//! The kernel writes back through one queue, first in, first out. For a program that writes without
+//! pause it puts half a second's worth of requests into it at a time, and the pages of a small file
+//! that is being fsynced stand behind all of them. The kernel has no other place for an urgent
+//! request; but what may be dirty at all bounds the queue. So while somebody fsyncs, the share of
+//! dirty memory is small, and a heavy writer waits in its own write(2) instead. As soon as nobody
+//! fsyncs any more it is large again, because pages that wait in the kernel cost nothing, and of a
+//! file that is deleted soon they are never written.
 //!
 //! | level | when | dirty at most |
 //! |---|---|---|
@@ -13,14 +15,16 @@
 //! | ready | somebody fsyncs | 32 MiB: a writer that begins now has no second's worth in the kernel before it is noticed |
 //! | tight | somebody fsyncs, and much of another file is written back | as before |
 //!
-//! Not less than that when it gets tight: whoever dirties a page while more is dirty than may be has to wait in the kernel, also
-//! the one with the small file, and the less there may be, the more often the heavy writer overshoots. Instead, workers take the
-//! heavy writer's requests out of the queue and let them wait for their turns here (the file system makes them), so that
-//! the small ones behind them can be read: [`Share::is_busy`] says which requests those are.
+//! Not less than that when it gets tight: whoever dirties a page while more is dirty than may be
+//! has to wait in the kernel, also the one with the small file, and the less there may be, the more
+//! often the heavy writer overshoots. Instead, workers take the heavy writer's requests out of the
+//! queue and let them wait for their turns here (the file system makes them), so that the small
+//! ones behind them can be read: [`Share::is_busy`] says which requests those are.
 //!
 //! The level changes when a request shows that it should; without requests it does not matter.
 //!
-//! [`Policy`] decides, from what happens and when; [`Share`] acts. Only root may; others have a small share all the time.
+//! [`Policy`] decides, from what happens and when; [`Share`] acts. Only root may; others have a
+//! small share all the time.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -33,10 +37,12 @@ use parking_lot::Mutex;
 
 /// A write-back request of a heavy writer has at least so many bytes.
 const BULK: usize = 128 << 10;
-/// A heavy writer has so many bytes written back in [`LATELY`] at least; less is no queue worth a change.
+/// A heavy writer has so many bytes written back in [`LATELY`] at least; less is no queue worth a
+/// change.
 const HEAVY: usize = 4 << 20;
 const LATELY: Duration = Duration::from_secs(1);
-/// How long an fsync counts: longer than the pause between two of a program that makes them again and again.
+/// How long an fsync counts: longer than the pause between two of a program that makes them again
+/// and again.
 const HOLD: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -128,10 +134,13 @@ impl Policy {
             bulk.is_heavy().then_some(bulk.node)
         });
         let lately = |at: Instant| now.saturating_duration_since(at) < HOLD;
-        let mut waiting = self.syncs.iter().flatten().filter(|(_, at)| lately(*at)).map(|(node, _)| *node);
+        let mut waiting =
+            self.syncs.iter().flatten().filter(|(_, at)| lately(*at)).map(|(node, _)| *node);
         let level = match (waiting.next(), heavy) {
             (None, _) => Level::Large,
-            (Some(node), Some(heavy)) if node != heavy || waiting.any(|node| node != heavy) => Level::Tight,
+            (Some(node), Some(heavy)) if node != heavy || waiting.any(|node| node != heavy) => {
+                Level::Tight
+            }
             _ => Level::Ready,
         };
         (std::mem::replace(&mut self.level, level) != level).then_some(level)
@@ -157,7 +166,8 @@ struct Knobs {
 impl Knobs {
     fn set(&self, level: Level) {
         let knob = if level == Level::Large { &self.percent } else { &self.bytes };
-        // The kernel may refuse what is little on a machine with very much memory: then it stays as it is.
+        // The kernel may refuse what is little on a machine with very much memory: then it stays as
+        // it is.
         let _ = knob.write_at(level.value().as_bytes(), 0);
     }
 }
@@ -192,8 +202,8 @@ impl Share {
         self.busy.store(policy.busy(), Ordering::Relaxed);
     }
 
-    /// True for requests that wait while large ones of write-back take turns: these, and others of the node of whose data they
-    /// are, because who has the turn has its lock, too.
+    /// True for requests that wait while large ones of write-back take turns: these, and others of
+    /// the node of whose data they are, because who has the turn has its lock, too.
     pub(crate) fn is_busy(&self, node: u64, bytes: usize) -> bool {
         let busy = self.busy.load(Ordering::Relaxed);
         busy != 0 && (busy == node || bytes >= BULK)
@@ -215,9 +225,17 @@ mod tests {
         let (mut policy, start) = (Policy::default(), Instant::now());
         assert_eq!(policy.syncs(5, start), Some(Level::Ready), "nobody else writes");
         assert_eq!(policy.written_back(9, 3 * MIB, at(start, 1)), None);
-        assert_eq!(policy.written_back(9, MIB, at(start, 2)), Some(Level::Tight), "before the next fsync");
+        assert_eq!(
+            policy.written_back(9, MIB, at(start, 2)),
+            Some(Level::Tight),
+            "before the next fsync"
+        );
         assert_eq!(policy.syncs(5, at(start, 200)), None, "it is tight already");
-        assert_eq!(policy.written_back(9, 9 * MIB, at(start, 2100)), None, "the last fsync was at 200");
+        assert_eq!(
+            policy.written_back(9, 9 * MIB, at(start, 2100)),
+            None,
+            "the last fsync was at 200"
+        );
         assert_eq!(policy.written_back(9, MIB, at(start, 2200)), Some(Level::Large));
         assert_eq!(policy.written_back(9, MIB, at(start, 2300)), None, "it is large already");
         assert_eq!(policy.syncs(5, at(start, 2400)), Some(Level::Tight), "and again");
@@ -248,10 +266,15 @@ mod tests {
             None,
             "the other 3 MiB are too long ago"
         );
-        assert_eq!(policy.written_back(9, MIB, at(start, 3410)), Some(Level::Tight), "in two periods");
+        assert_eq!(
+            policy.written_back(9, MIB, at(start, 3410)),
+            Some(Level::Tight),
+            "in two periods"
+        );
     }
 
-    /// Without them (another user's mount, an older kernel) workers still let requests wait for their turns.
+    /// Without them (another user's mount, an older kernel) workers still let requests wait for
+    /// their turns.
     #[test]
     fn a_heavy_writer_is_known_without_knobs() {
         let share = Share::default();

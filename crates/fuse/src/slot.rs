@@ -1,7 +1,7 @@
 //! A worker as others see it: what it does, and what it is woken for.
 //!
-//! The worker begins and ends a request here, and the tender may mark it as away in between; whoever changes the slot first tells
-//! the crew, so each leave is told once.
+//! The worker begins and ends a request here, and the tender may mark it as away in between;
+//! whoever changes the slot first tells the crew, so each leave is told once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -60,7 +60,8 @@ impl Slot {
         self.doing.fetch_and(!DOING, Ordering::AcqRel) & DOING == ACTIVE
     }
 
-    /// True, and it is marked as away, if it is at the same request as when this was asked the last time.
+    /// True, and it is marked as away, if it is at the same request as when this was asked the last
+    /// time.
     pub(crate) fn takes_long(&self) -> bool {
         let word = self.doing.load(Ordering::Acquire);
         self.seen.swap(word, Ordering::Relaxed) == word && self.leave(word)

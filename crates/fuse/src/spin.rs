@@ -1,9 +1,11 @@
 //! Looking for the next request for a moment before going to sleep for it.
 //!
-//! Who asks once mostly asks again at once: a file of `tar` is eleven requests, one after the other. A worker that sleeps in between
-//! has to be woken for each, and its processor with it; in a virtual machine that is an interrupt from one processor to
-//! another and a way out of the guest, and takes several times as long as the request. So a worker looks for a next one itself for
-//! as long as waking it would take, through the second descriptor, which never waits, and gives the processor away after each look:
+//! Who asks once mostly asks again at once: a file of `tar` is eleven requests, one after the
+//! other. A worker that sleeps in between has to be woken for each, and its processor with it; in a
+//! virtual machine that is an interrupt from one processor to another and a way out of the guest,
+//! and takes several times as long as the request. So a worker looks for a next one itself for as
+//! long as waking it would take, through the second descriptor, which never waits, and gives the
+//! processor away after each look:
 //!
 //! ```text
 //!   reply ─► look ─► give way ─► look ─► give way ─► … ─► FOR is over: sleep in read
@@ -12,8 +14,9 @@
 //!             └─ a request: work
 //! ```
 //!
-//! Where programs want all processors there is nobody to be woken, and looking would take time from them: that shows in
-//! how long giving way takes. An idle mount does not look: it costs [`FOR`] at most after each request.
+//! Where programs want all processors there is nobody to be woken, and looking would take time from
+//! them: that shows in how long giving way takes. An idle mount does not look: it costs [`FOR`] at
+//! most after each request.
 
 use std::time::Duration;
 
@@ -78,7 +81,8 @@ pub(crate) enum InVain {
     Others,
 }
 
-/// Looks for so long, giving way after each look, until there is something or giving way has taken more than `others`.
+/// Looks for so long, giving way after each look, until there is something or giving way has taken
+/// more than `others`.
 pub(crate) fn look_around<T>(
     span: Duration,
     others: Duration,
@@ -107,7 +111,8 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// Watches with these looks and with giving way taking so many nanoseconds. How it ended, and how often it looked.
+    /// Watches with these looks and with giving way taking so many nanoseconds. How it ended, and
+    /// how often it looked.
     fn watch(spin: &mut Spin, looks: impl Fn(u32) -> Look, away_ns: u64) -> (Option<usize>, u32) {
         let (now, looked) = (Cell::new(0), Cell::new(0));
         let look = || {
@@ -115,7 +120,8 @@ mod tests {
             looked.set(looked.get() + 1);
             looks(looked.get())
         };
-        let found = spin.watch(|| Duration::from_nanos(now.get()), look, || now.set(now.get() + away_ns));
+        let found =
+            spin.watch(|| Duration::from_nanos(now.get()), look, || now.set(now.get() + away_ns));
         (found, looked.get())
     }
 

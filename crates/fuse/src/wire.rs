@@ -1,8 +1,9 @@
 //! Requests and replies as bytes.
 //!
-//! A [`Request`] borrows the worker's read buffer; [`Args`] takes it apart field by field and turns anything too
-//! short into `EIO`, so a malformed request fails alone. A [`Reply`] is the worker's write buffer: handlers append
-//! fields behind the room kept for the header, and the session sends the whole with one `write`.
+//! A [`Request`] borrows the worker's read buffer; [`Args`] takes it apart field by field and turns
+//! anything too short into `EIO`, so a malformed request fails alone. A [`Reply`] is the worker's
+//! write buffer: handlers append fields behind the room kept for the header, and the session sends
+//! the whole with one `write`.
 
 use std::ops::{Deref, DerefMut};
 
@@ -30,7 +31,8 @@ pub(crate) struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Takes the header apart. `None` if the bytes cannot be a request (then there is nobody to answer).
+    /// Takes the header apart. `None` if the bytes cannot be a request (then there is nobody to
+    /// answer).
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
         Self::parse_part(bytes, None)
     }
@@ -40,7 +42,8 @@ impl<'a> Request<'a> {
         Self::parse_part(head, Some(data))
     }
 
-    /// True if these are header and fields of a WRITE of `size` bytes, behind which is data and nothing else.
+    /// True if these are header and fields of a WRITE of `size` bytes, behind which is data and
+    /// nothing else.
     pub(crate) fn is_write(head: &[u8], size: usize) -> bool {
         let mut args = Args(head);
         let fields = (args.u32(), args.u32(), args.skip(28), args.u16());
@@ -118,7 +121,8 @@ impl<'a> Args<'a> {
 /// The reply that a worker is putting together. Its memory is reused from request to request.
 #[derive(Debug)]
 pub(crate) struct Reply<'a> {
-    /// At least `len` bytes; grows when needed and keeps its size, so that reads need no zeroing. The body begins a page.
+    /// At least `len` bytes; grows when needed and keeps its size, so that reads need no zeroing.
+    /// The body begins a page.
     buf: Memory<'a>,
     len: usize,
     /// Inodes on each of which this reply carries one reference.
@@ -165,7 +169,8 @@ impl Default for Reply<'_> {
 }
 
 impl<'a> Reply<'a> {
-    /// A reply put together in `memory`, which has room for the header at least. One that needs more takes memory of its own.
+    /// A reply put together in `memory`, which has room for the header at least. One that needs
+    /// more takes memory of its own.
     pub(crate) fn lent(memory: &'a mut [u8], references: Vec<u32>) -> Self {
         Self { buf: Memory::Lent(memory), len: OUT_HEADER, references }
     }
@@ -230,7 +235,8 @@ impl<'a> Reply<'a> {
         self.bytes(&value.to_ne_bytes())
     }
 
-    /// Writes the header and gives all bytes. `code` is 0, a negative errno, or the code of a notification.
+    /// Writes the header and gives all bytes. `code` is 0, a negative errno, or the code of a
+    /// notification.
     pub(crate) fn finish(&mut self, unique: u64, code: i32) -> &[u8] {
         let header = header(self.body_len(), unique, code);
         self.buf[..OUT_HEADER].copy_from_slice(&header);
@@ -299,7 +305,11 @@ mod tests {
         reply.clear();
         reply.room(100)[..4].copy_from_slice(b"data");
         reply.truncate_body(4);
-        assert_eq!(reply.finish(3, -5)[16..].as_ptr().addr() % 4096, 0, "data may be read straight into it");
+        assert_eq!(
+            reply.finish(3, -5)[16..].as_ptr().addr() % 4096,
+            0,
+            "data may be read straight into it"
+        );
         let bytes = reply.finish(3, -5);
         assert_eq!(bytes.len(), 20);
         assert_eq!(&bytes[4..8], (-5_i32).to_ne_bytes());

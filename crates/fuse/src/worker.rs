@@ -5,25 +5,30 @@
 //!                 │ panic: EIO         │ undeliverable: give the references back
 //! ```
 //!
-//! Before it sleeps in `read` it looks for a moment whether the next request is there ([`spin`](crate::spin)).
+//! Before it sleeps in `read` it looks for a moment whether the next request is there
+//! ([`spin`](crate::spin)).
 //!
-//! READs that wait behind a READ are done together with it, and what is found behind them is given to another worker
-//! ([`gather`](crate::gather)).
+//! READs that wait behind a READ are done together with it, and what is found behind them is given
+//! to another worker ([`gather`](crate::gather)).
 //!
-//! Whether it reads again is decided by [`crew`](crate::crew). Requests that wait by nature (reads of file data …) say so
-//! when they are taken ([`waits`]; reads of a device that is quicker than waking somebody do not, see [`reads`](crate::reads)), and
-//! so do those of a heavy writer while fsyncs go first ([`Share::is_busy`](crate::share::Share)). An fsync says so if it waits
-//! after all ([`answer`](crate::answer)). Any other should be over at once, but may wait all the same: for a block of a
-//! directory, for room in the journal, for a lock that somebody holds who waits. The *tender* is a thread for that: while nobody
-//! reads, it looks every [`PATIENCE`] whether a worker is still busy with what it was busy with the last time, and lets another
-//! take its place. It sleeps while somebody reads, so an idle mount wakes nobody.
+//! Whether it reads again is decided by [`crew`](crate::crew). Requests that wait by nature (reads
+//! of file data …) say so when they are taken ([`waits`]; reads of a device that is quicker than
+//! waking somebody do not, see [`reads`](crate::reads)), and so do those of a heavy writer while
+//! fsyncs go first ([`Share::is_busy`](crate::share::Share)). An fsync says so if it waits after
+//! all ([`answer`](crate::answer)). Any other should be over at once, but may wait all the same:
+//! for a block of a directory, for room in the journal, for a lock that somebody holds who waits.
+//! The *tender* is a thread for that: while nobody reads, it looks every [`PATIENCE`] whether a
+//! worker is still busy with what it was busy with the last time, and lets another take its place.
+//! It sleeps while somebody reads, so an idle mount wakes nobody.
 //!
-//! A worker that is not needed sleeps; of those the last one is called first, because its memory is warm. One whose buffers grew
-//! with large requests ends instead if enough others are idle, which gives the memory back; others cost next to nothing and stay.
+//! A worker that is not needed sleeps; of those the last one is called first, because its memory is
+//! warm. One whose buffers grew with large requests ends instead if enough others are idle, which
+//! gives the memory back; others cost next to nothing and stay.
 //!
-//! A frozen volume lets no change through, and that may last. A worker whose request has to wait for the thaw does not
-//! count against `max_threads` meanwhile, and makes sure that somebody else reads: the request that thaws must find a worker,
-//! however many wait. If none can be had, the request is answered EAGAIN instead of waiting.
+//! A frozen volume lets no change through, and that may last. A worker whose request has to wait
+//! for the thaw does not count against `max_threads` meanwhile, and makes sure that somebody else
+//! reads: the request that thaws must find a worker, however many wait. If none can be had, the
+//! request is answered EAGAIN instead of waiting.
 
 use std::io;
 use std::panic::AssertUnwindSafe;
@@ -59,7 +64,8 @@ const LARGE_IDLE: usize = 4;
 const FROZEN: Errno = Errno(libc::EAGAIN);
 /// What a request gets that needs more room than there is.
 const FULL: Errno = Errno(libc::ENOSPC);
-/// How often, and how soon one after the other, a worker looks whether all that the kernel forgets has been heard.
+/// How often, and how soon one after the other, a worker looks whether all that the kernel forgets
+/// has been heard.
 const LOOKS: u32 = 100;
 const LOOK: Duration = Duration::from_micros(50);
 /// How long a request that should be over at once may keep others from being read.
@@ -73,14 +79,21 @@ pub(crate) fn may_be_later(opcode: u32) -> bool {
 /// True for requests that wait for a device or for other requests more often than not.
 pub(crate) fn waits(opcode: u32, direct_io: bool) -> bool {
     match opcode {
-        op::READ | op::FSYNC | op::FSYNCDIR | op::SYNCFS | op::IOCTL | op::FALLOCATE | op::LSEEK => true,
+        op::READ
+        | op::FSYNC
+        | op::FSYNCDIR
+        | op::SYNCFS
+        | op::IOCTL
+        | op::FALLOCATE
+        | op::LSEEK => true,
         // Where files are devices; else they go to memory.
         op::WRITE => direct_io,
         _ => false,
     }
 }
 
-/// Starts a worker that counts as reading already. False if there are enough, or the mount has ended.
+/// Starts a worker that counts as reading already. False if there are enough, or the mount has
+/// ended.
 pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<bool> {
     start_as(shared, &Arc::default())
 }
@@ -95,7 +108,8 @@ fn start_as(shared: &Arc<Shared>, slot: &Arc<Slot>) -> io::Result<bool> {
         pool.slots.push(Arc::clone(slot));
         pool.threads
     };
-    let worker = Worker { shared: Arc::clone(shared), slot: Arc::clone(slot), queue: None, desk: None };
+    let worker =
+        Worker { shared: Arc::clone(shared), slot: Arc::clone(slot), queue: None, desk: None };
     let started = thread::Builder::new().name(format!("fuse-{number}")).spawn(move || worker.run());
     if started.is_err() {
         shared.ended(slot, None);
@@ -124,8 +138,8 @@ fn obey(shared: &Arc<Shared>, verdict: Verdict) {
             if call_sleeper(shared, false) || start(shared).unwrap_or(false) {
                 return;
             }
-            // Between these looks somebody may have gone to sleep who does not know that he is wanted. If not,
-            // whoever is done next reads.
+            // Between these looks somebody may have gone to sleep who does not know that he is
+            // wanted. If not, whoever is done next reads.
             call_sleeper(shared, true);
         }
     }
@@ -142,8 +156,8 @@ pub(crate) fn wake_tender(shared: &Shared) {
     }
 }
 
-/// Wakes the worker that went to sleep last. If there is none and it was the `last` try, the crew hears of it, before anybody
-/// else can go to sleep.
+/// Wakes the worker that went to sleep last. If there is none and it was the `last` try, the crew
+/// hears of it, before anybody else can go to sleep.
 fn call_sleeper(shared: &Shared, last: bool) -> bool {
     let mut pool = shared.pool.lock();
     match pool.asleep.pop() {
@@ -188,7 +202,8 @@ fn tend(shared: &Arc<Shared>) {
             if pool.ended {
                 return;
             }
-            let long = pool.slots.iter().filter(|slot| shared.crew.readers() == 0 && slot.takes_long());
+            let long =
+                pool.slots.iter().filter(|slot| shared.crew.readers() == 0 && slot.takes_long());
             long.map(|_| shared.crew.leave()).collect()
         };
         for verdict in verdicts {
@@ -271,8 +286,9 @@ impl Worker {
             self.slot.begin(away);
             obey(&self.shared, shared.crew.take(away));
             let mut emptied = matches!(taken, Taken::Whole(_));
-            let gathered =
-                read.is_some_and(|read| self.gather(read, &mut batch, &mut buffer, &mut reply, &mut large));
+            let gathered = read.is_some_and(|read| {
+                self.gather(read, &mut batch, &mut buffer, &mut reply, &mut large)
+            });
             let request = if gathered { None } else { intake.request(taken, &mut buffer) };
             if let Some(mut request) = request {
                 request.second = second;
@@ -344,7 +360,8 @@ impl Worker {
         }
     }
 
-    /// Reads again, if need be after a sleep, or has been `given` a request. False if the worker is to end.
+    /// Reads again, if need be after a sleep, or has been `given` a request. False if the worker is
+    /// to end.
     fn come_back(&self, large: bool, given: &mut Option<Given>) -> bool {
         let shared = &*self.shared;
         {
@@ -422,7 +439,8 @@ impl Worker {
     fn answer(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> bool {
         let shared = &*self.shared;
         let Worked::Reply(code) = self.work(request, reply) else { return true };
-        let sent = rustix::io::write(shared.way(request.second), reply.finish(request.unique, code));
+        let sent =
+            rustix::io::write(shared.way(request.second), reply.finish(request.unique, code));
         if code != 0 || sent.is_err() {
             ops::take_back(&*shared.fs, request, &reply.references, code == 0);
         }
@@ -437,15 +455,16 @@ impl Worker {
         let crew = &self.shared.crew;
         obey(&self.shared, if self.slot.leaves() { crew.leave() } else { crew.wait() });
         let pool = self.shared.pool.lock();
-        // Whom another worker is just calling counts as a reader before it is a thread of the pool. Should that call fail, the
-        // caller comes here after it, finds no reader left, and does not wait: it is the one who reads.
+        // Whom another worker is just calling counts as a reader before it is a thread of the pool.
+        // Should that call fail, the caller comes here after it, finds no reader left, and does not
+        // wait: it is the one who reads.
         pool.threads > pool.waiting || crew.readers() > 0
     }
 
-    /// Waits until the device's other workers have heard what the kernel has said so far. RELEASE and
-    /// FORGET come through the device, and other requests overtake them; but a program that has deleted
-    /// something counts on the room. Best effort: it is over after a while, and what is heard may be
-    /// forgotten a moment later.
+    /// Waits until the device's other workers have heard what the kernel has said so far. RELEASE
+    /// and FORGET come through the device, and other requests overtake them; but a program that has
+    /// deleted something counts on the room. Best effort: it is over after a while, and what is
+    /// heard may be forgotten a moment later.
     fn hear_forgets(&self) {
         let shared = &*self.shared;
         let mut quiet = 0;

@@ -1,5 +1,6 @@
-//! The front end on a real mount whose requests come over io_uring: all tests of `mount` again, and what is special there.
-//! Without Linux 6.14, or with io_uring switched off in its module, each test says that it is skipped.
+//! The front end on a real mount whose requests come over io_uring: all tests of `mount` again, and
+//! what is special there. Without Linux 6.14, or with io_uring switched off in its module, each
+//! test says that it is skipped.
 
 #[path = "mount/main.rs"]
 mod mount;
@@ -28,10 +29,16 @@ impl Drop for Release<'_> {
 
 /// A process that waits for a name that is stuck.
 fn caller(m: &mount::Mounted, name: &str) -> Child {
-    Command::new("stat").arg(m.path(name)).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    Command::new("stat")
+        .arg(m.path(name))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
 }
 
-/// Callers that are killed while their request is worked on leave an entry that goes on working, and nothing else waits.
+/// Callers that are killed while their request is worked on leave an entry that goes on working,
+/// and nothing else waits.
 #[test]
 fn killed_callers_in_a_storm() {
     const STUCK: usize = 12;
@@ -72,7 +79,8 @@ fn killed_callers_in_a_storm() {
     m.unmount();
 }
 
-/// Keeps this thread, and those that it starts, on one processor: one queue gets all that they ask for.
+/// Keeps this thread, and those that it starts, on one processor: one queue gets all that they ask
+/// for.
 fn stay_here() {
     let allowed = rustix::thread::sched_getaffinity(None).unwrap();
     let first = (0..CpuSet::MAX_CPU).find(|&n| allowed.is_set(n)).unwrap();
@@ -81,8 +89,8 @@ fn stay_here() {
     rustix::thread::sched_setaffinity(None, &one).unwrap();
 }
 
-/// More fsyncs and changes of a frozen volume than the entries of the few threads there may be: others are answered beside them, and
-/// in the end all of them are.
+/// More fsyncs and changes of a frozen volume than the entries of the few threads there may be:
+/// others are answered beside them, and in the end all of them are.
 #[test]
 fn many_wait_beside_many_fsyncs() {
     // One thread has room for so many fsyncs, all threads together not for the changes as well.
@@ -137,8 +145,8 @@ fn many_wait_beside_many_fsyncs() {
     m.unmount();
 }
 
-/// A mount that is ended by force while requests are worked on: their callers get an error, and the service ends with
-/// the last of them.
+/// A mount that is ended by force while requests are worked on: their callers get an error, and the
+/// service ends with the last of them.
 #[test]
 fn ended_by_force_while_requests_are_worked_on() {
     const STUCK: usize = 6;
@@ -154,14 +162,17 @@ fn ended_by_force_while_requests_are_worked_on() {
         assert!(!caller.wait().unwrap().success());
     }
     thread::sleep(Duration::from_millis(10));
-    assert!(m.server.as_ref().is_some_and(|server| !server.is_finished()), "requests are worked on");
+    assert!(
+        m.server.as_ref().is_some_and(|server| !server.is_finished()),
+        "requests are worked on"
+    );
     drop(release);
     m.server.take().unwrap().join().unwrap().unwrap();
     assert!(m.stopper.has_ended());
 }
 
-/// READs that the threads of the queues do themselves: each gets what is its own, also where the plan no longer holds at the end or a piece
-/// cannot be read, and so does what comes between them.
+/// READs that the threads of the queues do themselves: each gets what is its own, also where the
+/// plan no longer holds at the end or a piece cannot be read, and so does what comes between them.
 #[test]
 fn reads_by_the_ring() {
     const BLOCKS: u64 = 64;
@@ -197,7 +208,10 @@ fn reads_by_the_ring() {
                 let skip = memory.as_ptr().align_offset(4096);
                 for n in 0..100 {
                     let count = torn.read_at(&mut memory[skip..skip + 4096], 0).unwrap();
-                    assert_eq!(&memory[skip..skip + count], b"torn, so that it must be read once more");
+                    assert_eq!(
+                        &memory[skip..skip + count],
+                        b"torn, so that it must be read once more"
+                    );
                     let error = panics.read_at(&mut memory[skip..skip + 4096], 0).unwrap_err();
                     assert_eq!(error.raw_os_error(), Some(5));
                     fs::write(m.path(&format!("new{t}-{n}")), vec![n; 100_000]).unwrap();

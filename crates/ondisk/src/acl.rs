@@ -86,7 +86,10 @@ impl Acl {
         ensure(b.len() >= 4 && get32(b, 0) == VERSION_XATTR, "ACL of an unknown version")?;
         ensure(b.len() % 8 == 4, "ACL with half an entry")?;
         let entries = (4..b.len()).step_by(8).map(|at| {
-            Ok(AclEntry { tag: AclTag::from_code(get16(b, at), get32(b, at + 4))?, perm: get16(b, at + 2) })
+            Ok(AclEntry {
+                tag: AclTag::from_code(get16(b, at), get32(b, at + 4))?,
+                perm: get16(b, at + 2),
+            })
         });
         Ok(Self { entries: entries.collect::<Result<_>>()? })
     }
@@ -116,7 +119,10 @@ impl Acl {
             let len = if named { 8 } else { 4 };
             ensure(at + len <= b.len(), "stored ACL with half an entry")?;
             let id = if named { get32(b, at + 4) } else { NO_ID };
-            entries.push(AclEntry { tag: AclTag::from_code(get16(b, at), id)?, perm: get16(b, at + 2) });
+            entries.push(AclEntry {
+                tag: AclTag::from_code(get16(b, at), id)?,
+                perm: get16(b, at + 2),
+            });
             at += len;
         }
         Ok(Self { entries })
@@ -136,8 +142,8 @@ impl Acl {
         out
     }
 
-    /// True if the list is complete and in order: owner, named users, owning group, named groups, mask (needed if
-    /// anybody is named), others.
+    /// True if the list is complete and in order: owner, named users, owning group, named groups,
+    /// mask (needed if anybody is named), others.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         let rank = |tag: AclTag| match tag {
@@ -182,8 +188,8 @@ mod tests {
         assert_eq!(
             disk,
             [
-                1, 0, 0, 0, 1, 0, 6, 0, 2, 0, 7, 0, 0xE8, 3, 0, 0, 4, 0, 4, 0, 8, 0, 1, 0, 0x70, 0x11, 1, 0,
-                0x10, 0, 7, 0, 0x20, 0, 0, 0
+                1, 0, 0, 0, 1, 0, 6, 0, 2, 0, 7, 0, 0xE8, 3, 0, 0, 4, 0, 4, 0, 8, 0, 1, 0, 0x70,
+                0x11, 1, 0, 0x10, 0, 7, 0, 0x20, 0, 0, 0
             ]
         );
         assert_eq!(Acl::from_disk(&disk).unwrap(), acl);

@@ -1,12 +1,14 @@
-//! Block and inode bitmaps: bit `n` is bit `n % 8` of byte `n / 8`; 1 means in use. Checksums and searches.
+//! Block and inode bitmaps: bit `n` is bit `n % 8` of byte `n / 8`; 1 means in use. Checksums and
+//! searches.
 //!
-//! Positions outside the bytes read as "in use" and are never found free, so no number can make these functions
-//! panic. Searches look at 64 bits at a time.
+//! Positions outside the bytes read as "in use" and are never found free, so no number can make
+//! these functions panic. Searches look at 64 bits at a time.
 
 use crate::geometry::Geometry;
 use crate::group_desc::GroupDesc;
 
-/// Offset behind the high half of the block bitmap's checksum: shorter descriptors hold only the low half.
+/// Offset behind the high half of the block bitmap's checksum: shorter descriptors hold only the
+/// low half.
 const BLOCK_CSUM_END: u16 = 0x3A;
 const INODE_CSUM_END: u16 = 0x3C;
 
@@ -137,8 +139,8 @@ pub fn find_set(bytes: &[u8], from: u32, to: u32) -> Option<u32> {
     find(bytes, from, to, false)
 }
 
-/// First run of clear bits in `from..to` that is at least `want` long, cut to `want`; if there is none, the longest
-/// run there is.
+/// First run of clear bits in `from..to` that is at least `want` long, cut to `want`; if there is
+/// none, the longest run there is.
 #[must_use]
 pub fn find_zero_run(bytes: &[u8], from: u32, to: u32, want: u32) -> Option<(u32, u32)> {
     let mut best: Option<(u32, u32)> = None;
@@ -199,8 +201,11 @@ mod tests {
             let mut b = [0u8; 25];
             for byte in &mut b {
                 x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                *byte =
-                    if round % 3 == 0 { (x >> 24) as u8 } else { ((x >> 24) & (x >> 16) & (x >> 8)) as u8 };
+                *byte = if round % 3 == 0 {
+                    (x >> 24) as u8
+                } else {
+                    ((x >> 24) & (x >> 16) & (x >> 8)) as u8
+                };
             }
             let (from, to, want) = (x % 30, 200 - (x >> 8) % 20, 1 + (x >> 16) % 12);
             let mut best: Option<(u32, u32)> = None;

@@ -1,5 +1,6 @@
-//! Little-endian numbers in byte slices. Reads outside the slice give zero and writes outside are dropped, so that
-//! no length can make them panic; callers check lengths first and never rely on this.
+//! Little-endian numbers in byte slices. Reads outside the slice give zero and writes outside are
+//! dropped, so that no length can make them panic; callers check lengths first and never rely on
+//! this.
 
 /// The `N` bytes at `at`, zeros where the slice ends.
 pub(crate) fn array<const N: usize>(b: &[u8], at: usize) -> [u8; N] {

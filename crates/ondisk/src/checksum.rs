@@ -1,6 +1,8 @@
-//! Checksums as ext4 and jbd2 use them: no final inversion, so that `crc(crc(s, a), b)` is `crc(s, ab)`.
+//! Checksums as ext4 and jbd2 use them: no final inversion, so that `crc(crc(s, a), b)` is `crc(s,
+//! ab)`.
 //!
-//! [`FsSeed`] begins every checksum of a volume with metadata_csum, [`InodeSeed`] those of an inode's own blocks.
+//! [`FsSeed`] begins every checksum of a volume with metadata_csum, [`InodeSeed`] those of an
+//! inode's own blocks.
 
 /// CRC-32C (Castagnoli) from `seed`, without inversions.
 #[must_use]

@@ -5,12 +5,13 @@
 //!  └ le32  ┴ le16    ┴ u8       ┴ u8   ┴ to rec_len     ┘└               ┘   └ only with metadata_csum        ┘
 //! ```
 //!
-//! An entry may be longer than its name needs: the rest is room for another. Inode 0 marks an unused entry. Removing
-//! an entry gives its bytes to the one before it (the first one becomes unused instead). In blocks of 64 KiB the
-//! length 65536 is stored as 65535 (0 is read the same way).
+//! An entry may be longer than its name needs: the rest is room for another. Inode 0 marks an
+//! unused entry. Removing an entry gives its bytes to the one before it (the first one becomes
+//! unused instead). In blocks of 64 KiB the length 65536 is stored as 65535 (0 is read the same
+//! way).
 //!
-//! All functions work on the *area* of entries: the block without its tail ([`area_len`]). Every step along the
-//! chain is checked, so a hostile block gives an error, not a loop.
+//! All functions work on the *area* of entries: the block without its tail ([`area_len`]). Every
+//! step along the chain is checked, so a hostile block gives an error, not a loop.
 
 use crate::bytes::{get8, get16, get32, put, put8, put16, put32};
 use crate::checksum::InodeSeed;
@@ -135,7 +136,13 @@ pub fn entry_at(area: &[u8], at: usize) -> Result<Entry<'_>> {
     let start = at + HEADER_LEN;
     let name = area.get(start..start + name_len).unwrap_or_default();
     // The upper bits of the type are reserved.
-    Ok(Entry { offset: at, rec_len, ino, file_type: FileType::from_code(get8(area, at + 7) & 7), name })
+    Ok(Entry {
+        offset: at,
+        rec_len,
+        ino,
+        file_type: FileType::from_code(get8(area, at + 7) & 7),
+        name,
+    })
 }
 
 fn put_rec_len(area: &mut [u8], at: usize, rec_len: usize) {
@@ -143,7 +150,14 @@ fn put_rec_len(area: &mut [u8], at: usize, rec_len: usize) {
     put16(area, at + 4, u16::try_from(rec_len).unwrap_or(u16::MAX));
 }
 
-fn put_entry(area: &mut [u8], at: usize, rec_len: usize, name: &[u8], ino: InodeNr, kind: Option<FileType>) {
+fn put_entry(
+    area: &mut [u8],
+    at: usize,
+    rec_len: usize,
+    name: &[u8],
+    ino: InodeNr,
+    kind: Option<FileType>,
+) {
     debug_assert!((1..=MAX_NAME).contains(&name.len()) && entry_len(name.len()) <= rec_len);
     let len = name.len().min(MAX_NAME);
     put32(area, at, ino.0);
@@ -191,7 +205,8 @@ pub fn has_room(area: &[u8], name_len: usize) -> Result<bool> {
     Ok(find_room(area, name_len)?.is_some())
 }
 
-/// Adds an entry where it fits first; false if there is no room. The caller knows that the name is new.
+/// Adds an entry where it fits first; false if there is no room. The caller knows that the name is
+/// new.
 ///
 /// # Errors
 /// A broken chain; the area is unchanged.
@@ -200,12 +215,18 @@ pub fn add(area: &mut [u8], name: &[u8], ino: InodeNr, kind: Option<FileType>) -
     add_at(area, at, name, ino, kind)
 }
 
-/// Adds an entry behind the one at `at`, or instead of it if that is unused; false if there is no room. For who has just
-/// looked; the caller knows that the name is new.
+/// Adds an entry behind the one at `at`, or instead of it if that is unused; false if there is no
+/// room. For who has just looked; the caller knows that the name is new.
 ///
 /// # Errors
 /// No sound entry there; the area is unchanged.
-pub fn add_at(area: &mut [u8], at: usize, name: &[u8], ino: InodeNr, kind: Option<FileType>) -> Result<bool> {
+pub fn add_at(
+    area: &mut [u8],
+    at: usize,
+    name: &[u8],
+    ino: InodeNr,
+    kind: Option<FileType>,
+) -> Result<bool> {
     let entry = entry_at(area, at)?;
     let (rec_len, used) = (entry.rec_len, entry.used_len());
     if rec_len - used < entry_len(name.len()) {
@@ -218,13 +239,20 @@ pub fn add_at(area: &mut [u8], at: usize, name: &[u8], ino: InodeNr, kind: Optio
     Ok(true)
 }
 
-/// Removes the entry at `at` if it has this name and `before` (`None`: it is the first) leads to it; returns its inode.
-/// For who has just looked. `None`: it is not so, and nothing was changed.
-pub fn remove_at(area: &mut [u8], before: Option<usize>, at: usize, name: &[u8]) -> Option<InodeNr> {
+/// Removes the entry at `at` if it has this name and `before` (`None`: it is the first) leads to
+/// it; returns its inode. For who has just looked. `None`: it is not so, and nothing was changed.
+pub fn remove_at(
+    area: &mut [u8],
+    before: Option<usize>,
+    at: usize,
+    name: &[u8],
+) -> Option<InodeNr> {
     let hit = entry_at(area, at).ok().filter(|entry| entry.is_used() && entry.name == name)?;
     let (rec_len, ino) = (hit.rec_len, hit.ino);
     let len = match before {
-        Some(before) => entry_at(area, before).ok().map(|e| e.rec_len).filter(|len| before + len == at)?,
+        Some(before) => {
+            entry_at(area, before).ok().map(|e| e.rec_len).filter(|len| before + len == at)?
+        }
         None => (at == 0).then_some(0)?,
     };
     area.get_mut(at..at + rec_len)?.fill(0);
@@ -301,8 +329,8 @@ pub struct NewEntry<'a> {
     pub file_type: Option<FileType>,
 }
 
-/// Fills the area with these entries, one behind the other; the last one gets the rest. False, with the area
-/// unchanged, if they do not fit.
+/// Fills the area with these entries, one behind the other; the last one gets the rest. False, with
+/// the area unchanged, if they do not fit.
 #[must_use]
 pub fn pack(area: &mut [u8], entries: &[NewEntry<'_>]) -> bool {
     let total: usize = entries.iter().map(|e| entry_len(e.name.len())).sum();
@@ -312,7 +340,8 @@ pub fn pack(area: &mut [u8], entries: &[NewEntry<'_>]) -> bool {
     init_area(area);
     let mut at = 0;
     for (i, entry) in entries.iter().enumerate() {
-        let len = if i + 1 == entries.len() { area.len() - at } else { entry_len(entry.name.len()) };
+        let len =
+            if i + 1 == entries.len() { area.len() - at } else { entry_len(entry.name.len()) };
         put_entry(area, at, len, entry.name, entry.ino, entry.file_type);
         at += len;
     }
@@ -333,8 +362,8 @@ pub fn is_empty(area: &[u8]) -> Result<bool> {
     Ok(true)
 }
 
-/// Writes the tail of a directory block and its checksum. Only call with metadata_csum, for a whole block that is
-/// no dx node (those have their own checksum, see [`htree`](crate::htree)).
+/// Writes the tail of a directory block and its checksum. Only call with metadata_csum, for a whole
+/// block that is no dx node (those have their own checksum, see [`htree`](crate::htree)).
 pub fn set_csum(block: &mut [u8], seed: InodeSeed) {
     let at = block.len().saturating_sub(TAIL_LEN);
     put32(block, at, 0);
@@ -350,13 +379,20 @@ pub fn set_csum(block: &mut [u8], seed: InodeSeed) {
 /// # Errors
 /// A missing tail or a wrong checksum.
 pub fn verify_csum(block: &[u8], seed: InodeSeed) -> Result<()> {
-    let at = block.len().checked_sub(TAIL_LEN).ok_or(OnDiskError::bad("directory block is cut short"))?;
+    let at = block
+        .len()
+        .checked_sub(TAIL_LEN)
+        .ok_or(OnDiskError::bad("directory block is cut short"))?;
     let tail_ok = get32(block, at) == 0
         && usize::from(get16(block, at + 4)) == TAIL_LEN
         && get8(block, at + 6) == 0
         && get8(block, at + 7) == TAIL_TYPE;
     ensure(tail_ok, "directory block without a checksum")?;
-    ensure_csum("directory block", get32(block, at + 8), seed.crc(block.get(..at).unwrap_or_default()))
+    ensure_csum(
+        "directory block",
+        get32(block, at + 8),
+        seed.crc(block.get(..at).unwrap_or_default()),
+    )
 }
 
 #[cfg(test)]
@@ -379,7 +415,9 @@ mod tests {
         assert_eq!(&area[12..24], [2, 0, 0, 0, 0xE8, 3, 2, 2, b'.', b'.', 0, 0]);
         assert!(is_empty(&area).unwrap());
         let mut added = 0;
-        while add(&mut area, format!("name{added:03}").as_bytes(), InodeNr(100 + added), None).unwrap() {
+        while add(&mut area, format!("name{added:03}").as_bytes(), InodeNr(100 + added), None)
+            .unwrap()
+        {
             added += 1;
         }
         assert_eq!(added, (1012 - 24) / 16);
@@ -454,7 +492,8 @@ mod tests {
     #[test]
     fn packs() {
         let mut area = vec![0; 48];
-        let e = |name, ino| NewEntry { name, ino: InodeNr(ino), file_type: Some(FileType::Regular) };
+        let e =
+            |name, ino| NewEntry { name, ino: InodeNr(ino), file_type: Some(FileType::Regular) };
         assert!(pack(&mut area, &[e(b"one", 1), e(b"three", 3), e(b"z", 9)]));
         assert_eq!(names(&area), [("one".into(), 1), ("three".into(), 3), ("z".into(), 9)]);
         let before = area.clone();

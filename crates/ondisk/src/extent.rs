@@ -7,18 +7,19 @@
 //!  └────────┴─────────────┘        └────────┴────────────…┴────┘  └────────┴─────────────…┴────┘
 //! ```
 //!
-//! A node is a 12-byte header and 12-byte entries: extents in leaves (depth 0), indexes above. The tail is a
-//! checksum, only in blocks and only with metadata_csum; it lies behind the room for `max` entries. An extent
-//! covers up to 32768 blocks; unwritten ones (up to 32767) are stored with 32768 added to the length.
+//! A node is a 12-byte header and 12-byte entries: extents in leaves (depth 0), indexes above. The
+//! tail is a checksum, only in blocks and only with metadata_csum; it lies behind the room for
+//! `max` entries. An extent covers up to 32768 blocks; unwritten ones (up to 32767) are stored with
+//! 32768 added to the length.
 //!
-//! [`Node`] is the checked, editable form. [`search_leaf`] and [`search_index`] find an entry in the bytes of a node
-//! that was checked before, for lookups that should not allocate.
+//! [`Node`] is the checked, editable form. [`search_leaf`] and [`search_index`] find an entry in
+//! the bytes of a node that was checked before, for lookups that should not allocate.
 
 use crate::bytes::{get16, get32, hi32, join64, lo16, lo32, put16, put32};
 use crate::checksum::InodeSeed;
 use crate::error::{OnDiskError, Result, ensure, ensure_csum};
 use crate::geometry::Geometry;
-use extol_device::BlockNr;
+use extol_block::BlockNr;
 
 /// Magic number of a node.
 pub const MAGIC: u16 = 0xF30A;
@@ -150,7 +151,10 @@ impl ExtentIndex {
     /// Decodes the 12 bytes at `at`.
     #[must_use]
     pub fn read(bytes: &[u8], at: usize) -> Self {
-        Self { block: get32(bytes, at), leaf: join64(get32(bytes, at + 4), u32::from(get16(bytes, at + 8))) }
+        Self {
+            block: get32(bytes, at),
+            leaf: join64(get32(bytes, at + 4), u32::from(get16(bytes, at + 8))),
+        }
     }
 
     /// Encodes to the 12 bytes at `at`.
@@ -185,8 +189,9 @@ pub struct Node {
 }
 
 impl Node {
-    /// Decodes a node (the 60 bytes of `i_block`, or a block) and checks it: entries in order, without overlap,
-    /// inside the volume. The checksum of a block is checked apart, by [`verify_csum`].
+    /// Decodes a node (the 60 bytes of `i_block`, or a block) and checks it: entries in order,
+    /// without overlap, inside the volume. The checksum of a block is checked apart, by
+    /// [`verify_csum`].
     ///
     /// # Errors
     /// Anything that may not be used.
@@ -211,7 +216,10 @@ impl Node {
             Entries::Leaf(all)
         } else {
             let all: Vec<ExtentIndex> = offsets.map(|at| ExtentIndex::read(bytes, at)).collect();
-            ensure(all.windows(2).all(|w| w[0].block < w[1].block), "extent indexes are out of order")?;
+            ensure(
+                all.windows(2).all(|w| w[0].block < w[1].block),
+                "extent indexes are out of order",
+            )?;
             ensure(
                 all.iter().all(|i| geo.is_valid_block(BlockNr(i.leaf))),
                 "extent index points outside the volume",
@@ -248,7 +256,8 @@ impl Node {
         self.len() >= usize::from(self.max)
     }
 
-    /// Writes header and entries over `bytes` and zeros the room behind them. The checksum is apart: [`set_csum`].
+    /// Writes header and entries over `bytes` and zeros the room behind them. The checksum is
+    /// apart: [`set_csum`].
     pub fn encode_into(&self, bytes: &mut [u8]) {
         debug_assert!(self.len() <= usize::from(self.max));
         let header = ExtentHeader {
@@ -282,8 +291,8 @@ pub fn search_leaf(bytes: &[u8], block: u32) -> Option<(usize, Extent)> {
     search(bytes, block).map(|i| (i, Extent::read(bytes, (i + 1) * ENTRY_LEN)))
 }
 
-/// Index of the entry to descend to for `block`, in the bytes of a checked index node: the last one that begins at
-/// or before it, or the first.
+/// Index of the entry to descend to for `block`, in the bytes of a checked index node: the last one
+/// that begins at or before it, or the first.
 #[must_use]
 pub fn search_index(bytes: &[u8], block: u32) -> (usize, ExtentIndex) {
     let i = search(bytes, block).unwrap_or(0);

@@ -1,7 +1,7 @@
 //! Feature bits and their names as mke2fs, tune2fs and dumpe2fs spell them.
 //!
-//! The three words differ in what an implementation that does not know a bit must do: `compat` nothing, `ro_compat`
-//! not write, `incompat` not mount.
+//! The three words differ in what an implementation that does not know a bit must do: `compat`
+//! nothing, `ro_compat` not write, `incompat` not mount.
 
 use bitflags::bitflags;
 
@@ -210,7 +210,8 @@ pub enum Feature {
 }
 
 impl Feature {
-    /// The feature with this name, as mke2fs and tune2fs accept it (`extents` and `uninit_groups` too).
+    /// The feature with this name, as mke2fs and tune2fs accept it (`extents` and `uninit_groups`
+    /// too).
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         let name = match name {
@@ -235,7 +236,10 @@ mod tests {
     fn names_and_bits() {
         assert_eq!(Feature::parse("64bit"), Some(Feature::Incompat(Incompat::BIT64)));
         assert_eq!(Feature::parse("extents"), Some(Feature::Incompat(Incompat::EXTENTS)));
-        assert_eq!(Feature::parse("metadata_csum"), Some(Feature::RoCompat(RoCompat::METADATA_CSUM)));
+        assert_eq!(
+            Feature::parse("metadata_csum"),
+            Some(Feature::RoCompat(RoCompat::METADATA_CSUM))
+        );
         assert_eq!(Feature::parse("no_such_thing"), None);
         assert_eq!((Compat::HAS_JOURNAL | Compat::DIR_INDEX).names(), ["has_journal", "dir_index"]);
         assert_eq!(Incompat::from_bits_retain(0x8000_0002).unknown(), 0x8000_0000);

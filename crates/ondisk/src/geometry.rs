@@ -1,4 +1,5 @@
-//! What never changes while a volume is open: sizes, counts, features, seeds, and where the fixed metadata lies.
+//! What never changes while a volume is open: sizes, counts, features, seeds, and where the fixed
+//! metadata lies.
 //!
 //! ```text
 //!  group with a superblock copy          other groups        meta_bg group (1st, 2nd, last of its meta group)
@@ -8,15 +9,16 @@
 //!  ╰──── base_meta_blocks ───────────╯   (none)
 //! ```
 //!
-//! [`Geometry::new`] is the gate for hostile superblocks: behind it no count is zero, no size is odd, groups and
-//! inodes multiply without overflow and lie inside the device. All arithmetic here relies on that.
+//! [`Geometry::new`] is the gate for hostile superblocks: behind it no count is zero, no size is
+//! odd, groups and inodes multiply without overflow and lie inside the device. All arithmetic here
+//! relies on that.
 
 use crate::checksum::FsSeed;
 use crate::error::{OnDiskError, Result, ensure};
 use crate::features::{Compat, Incompat, RoCompat};
 use crate::ids::{GroupNr, InodeNr};
 use crate::superblock::{SuperFlags, Superblock};
-use extol_device::{BlockNr, BlockSize};
+use extol_block::{BlockNr, BlockSize};
 
 /// Size of an inode in revision 0, and the smallest one.
 pub const GOOD_OLD_INODE_SIZE: u16 = 128;
@@ -70,7 +72,8 @@ pub struct Geometry {
     pub inode_table_blocks: u32,
     /// Descriptor blocks per superblock copy reserved for growing.
     pub reserved_gdt: u32,
-    /// First descriptor block that is placed by meta_bg; without meta_bg, all of them are before it.
+    /// First descriptor block that is placed by meta_bg; without meta_bg, all of them are before
+    /// it.
     pub first_meta_bg: u32,
     /// log2 of the groups per flexible group; 0 without flex_bg.
     pub log_groups_per_flex: u8,
@@ -88,12 +91,16 @@ impl Geometry {
     /// # Errors
     /// Any number that is zero, absurd, in contradiction to another, or beyond the device.
     pub fn new(sb: &Superblock, device_bytes: Option<u64>) -> Result<Self> {
-        let (compat, incompat, ro_compat) = (sb.feature_compat, sb.feature_incompat, sb.feature_ro_compat);
-        ensure(!incompat.contains(Incompat::JOURNAL_DEV), "this is an external journal, not a file system")?;
+        let (compat, incompat, ro_compat) =
+            (sb.feature_compat, sb.feature_incompat, sb.feature_ro_compat);
+        ensure(
+            !incompat.contains(Incompat::JOURNAL_DEV),
+            "this is an external journal, not a file system",
+        )?;
         ensure(sb.creator_os != 1, "volumes made by the Hurd are not supported")?;
         ensure(sb.log_block_size <= 6, "block size is out of range")?;
-        let block_size =
-            BlockSize::new(sb.block_bytes()).ok_or(OnDiskError::bad("block size is out of range"))?;
+        let block_size = BlockSize::new(sb.block_bytes())
+            .ok_or(OnDiskError::bad("block size is out of range"))?;
         let bs = block_size.bytes();
         let bits_per_block = bs * 8;
 
@@ -109,7 +116,8 @@ impl Geometry {
         let blocks_per_group = sb.blocks_per_group;
         let clusters_per_group = if bigalloc { sb.clusters_per_group } else { blocks_per_group };
         ensure(
-            (8..=bits_per_block).contains(&clusters_per_group) && clusters_per_group.is_multiple_of(8),
+            (8..=bits_per_block).contains(&clusters_per_group)
+                && clusters_per_group.is_multiple_of(8),
             "blocks per group are out of range",
         )?;
         ensure(
@@ -133,10 +141,15 @@ impl Geometry {
         let groups = (blocks - first_data_block).div_ceil(u64::from(blocks_per_group));
         let groups = u32::try_from(groups).map_err(|_| OnDiskError::bad("too many groups"))?;
 
-        let (inode_size, first_ino) =
-            if sb.rev_level == 0 { (GOOD_OLD_INODE_SIZE, 11) } else { (sb.inode_size, sb.first_ino) };
+        let (inode_size, first_ino) = if sb.rev_level == 0 {
+            (GOOD_OLD_INODE_SIZE, 11)
+        } else {
+            (sb.inode_size, sb.first_ino)
+        };
         ensure(
-            inode_size.is_power_of_two() && inode_size >= GOOD_OLD_INODE_SIZE && u32::from(inode_size) <= bs,
+            inode_size.is_power_of_two()
+                && inode_size >= GOOD_OLD_INODE_SIZE
+                && u32::from(inode_size) <= bs,
             "inode size is out of range",
         )?;
         let inodes_per_group = sb.inodes_per_group;
@@ -151,8 +164,12 @@ impl Geometry {
             "inode count does not match the groups",
         )?;
         ensure(first_ino >= 11 && first_ino <= sb.inodes_count, "first inode is out of range")?;
-        let inode_table_blocks = inodes_per_group.saturating_mul(u32::from(inode_size)).div_ceil(bs);
-        ensure(inode_table_blocks < blocks_per_group.max(2), "inode table does not fit into a group")?;
+        let inode_table_blocks =
+            inodes_per_group.saturating_mul(u32::from(inode_size)).div_ceil(bs);
+        ensure(
+            inode_table_blocks < blocks_per_group.max(2),
+            "inode table does not fit into a group",
+        )?;
 
         let desc_size = if incompat.contains(Incompat::BIT64) { sb.desc_size } else { 32 };
         ensure(
@@ -162,7 +179,8 @@ impl Geometry {
             "descriptor size is out of range",
         )?;
         let desc_blocks = groups.div_ceil(bs / u32::from(desc_size));
-        let first_meta_bg = if incompat.contains(Incompat::META_BG) { sb.first_meta_bg } else { desc_blocks };
+        let first_meta_bg =
+            if incompat.contains(Incompat::META_BG) { sb.first_meta_bg } else { desc_blocks };
         ensure(first_meta_bg <= desc_blocks, "first meta group is out of range")?;
         let reserved_gdt = u32::from(sb.reserved_gdt_blocks);
         ensure(reserved_gdt <= bs / 4, "too many reserved descriptor blocks")?;
@@ -350,7 +368,8 @@ impl Geometry {
         group.0 / self.descs_per_block() >= self.first_meta_bg
     }
 
-    /// With bigalloc and blocks of 1 KiB, group 0 starts with the boot block, before the superblock.
+    /// With bigalloc and blocks of 1 KiB, group 0 starts with the boot block, before the
+    /// superblock.
     fn boot_block(&self, group: GroupNr) -> u64 {
         u64::from(group.0 == 0 && self.block_size.bytes() == 1024 && self.first_data_block == 0)
     }
@@ -371,7 +390,8 @@ impl Geometry {
         (block, offset)
     }
 
-    /// The blocks at the start of `group` that hold descriptors (primary or copies), without the reserved ones.
+    /// The blocks at the start of `group` that hold descriptors (primary or copies), without the
+    /// reserved ones.
     #[must_use]
     pub fn group_desc_blocks(&self, group: GroupNr) -> u32 {
         if self.is_meta_placed(group) {
@@ -385,7 +405,8 @@ impl Geometry {
         }
     }
 
-    /// How many blocks at the start of `group` are superblock, descriptors and descriptors reserved for growing.
+    /// How many blocks at the start of `group` are superblock, descriptors and descriptors reserved
+    /// for growing.
     #[must_use]
     pub fn base_meta_blocks(&self, group: GroupNr) -> u32 {
         let sb = u32::from(self.has_super(group));

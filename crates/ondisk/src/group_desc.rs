@@ -1,8 +1,9 @@
 //! Group descriptors: where a group's bitmaps and inode table lie and how much of it is free.
 //!
-//! 32 bytes, or 64 and more with 64bit, where the second part holds high halves. With metadata_csum the checksum is
-//! the low half of a crc32c over the whole descriptor, with uninit_bg alone a crc16 that leaves its own place out,
-//! else there is none. UNINIT flags mean that the bitmap (and inode table) was never written and is to be imagined.
+//! 32 bytes, or 64 and more with 64bit, where the second part holds high halves. With metadata_csum
+//! the checksum is the low half of a crc32c over the whole descriptor, with uninit_bg alone a crc16
+//! that leaves its own place out, else there is none. UNINIT flags mean that the bitmap (and inode
+//! table) was never written and is to be imagined.
 
 use crate::bytes::{get16, get32, hi16, hi32, join32, join64, lo16, lo32, put16, put32};
 use crate::checksum::{crc16, crc32c};
@@ -11,7 +12,7 @@ use crate::features::Incompat;
 use crate::geometry::Geometry;
 use crate::ids::GroupNr;
 use bitflags::bitflags;
-use extol_device::BlockNr;
+use extol_block::BlockNr;
 
 const CHECKSUM_AT: usize = 0x1E;
 
@@ -90,14 +91,25 @@ impl GroupDesc {
     fn check(&self, geo: &Geometry, group: GroupNr) -> Result<()> {
         ensure(geo.is_valid_group(group), "no such group")?;
         let table = u64::from(geo.inode_table_blocks);
-        ensure(geo.is_valid_block(BlockNr(self.block_bitmap)), "block bitmap is outside the volume")?;
-        ensure(geo.is_valid_block(BlockNr(self.inode_bitmap)), "inode bitmap is outside the volume")?;
-        ensure(geo.is_valid_range(BlockNr(self.inode_table), table), "inode table is outside the volume")?;
+        ensure(
+            geo.is_valid_block(BlockNr(self.block_bitmap)),
+            "block bitmap is outside the volume",
+        )?;
+        ensure(
+            geo.is_valid_block(BlockNr(self.inode_bitmap)),
+            "inode bitmap is outside the volume",
+        )?;
+        ensure(
+            geo.is_valid_range(BlockNr(self.inode_table), table),
+            "inode table is outside the volume",
+        )?;
         if !geo.incompat.contains(Incompat::FLEX_BG) {
             let last = self.inode_table + table - 1;
             let home = |nr| geo.group_of_block(BlockNr(nr)) == group;
-            let all =
-                home(self.block_bitmap) && home(self.inode_bitmap) && home(self.inode_table) && home(last);
+            let all = home(self.block_bitmap)
+                && home(self.inode_bitmap)
+                && home(self.inode_table)
+                && home(last);
             ensure(all, "group metadata is outside its group")?;
         }
         let (super_block, _) = geo.super_block();
@@ -107,13 +119,20 @@ impl GroupDesc {
             let clash = in_table || self.block_bitmap == special || self.inode_bitmap == special;
             ensure(!clash, "group metadata lies on the superblock or the descriptors")?;
         }
-        ensure(self.free_blocks <= geo.group_clusters(group), "more free blocks than the group has")?;
+        ensure(
+            self.free_blocks <= geo.group_clusters(group),
+            "more free blocks than the group has",
+        )?;
         ensure(self.free_inodes <= geo.inodes_per_group, "more free inodes than the group has")?;
-        ensure(self.used_dirs <= geo.inodes_per_group, "more directories than the group has inodes")?;
+        ensure(
+            self.used_dirs <= geo.inodes_per_group,
+            "more directories than the group has inodes",
+        )?;
         ensure(self.itable_unused <= geo.inodes_per_group, "more unused inodes than the group has")
     }
 
-    /// Writes the descriptor over `desc_size` bytes, keeping bytes without a name, and computes the checksum.
+    /// Writes the descriptor over `desc_size` bytes, keeping bytes without a name, and computes the
+    /// checksum.
     pub fn encode_into(&self, bytes: &mut [u8], geo: &Geometry, group: GroupNr) {
         let size = usize::from(geo.desc_size);
         let Some(b) = bytes.get_mut(..size) else {

@@ -6,10 +6,11 @@
 //!  0   12   24   32    34     36                     0          8     10    12
 //! ```
 //!
-//! To a reader that knows nothing of hashes, root and nodes look like blocks with only unused room. Entry `i` covers
-//! the hashes from its own to the next one's; entry 0 has no hash of its own (limit and count lie there) and covers
-//! everything below. A hash with its lowest bit set says that the names with that hash (without the bit) go on from
-//! the block before. Names hash to even numbers.
+//! To a reader that knows nothing of hashes, root and nodes look like blocks with only unused room.
+//! Entry `i` covers the hashes from its own to the next one's; entry 0 has no hash of its own
+//! (limit and count lie there) and covers everything below. A hash with its lowest bit set says
+//! that the names with that hash (without the bit) go on from the block before. Names hash to even
+//! numbers.
 
 use crate::bytes::{get8, get16, get32, put8, put16, put32};
 use crate::checksum::{InodeSeed, crc32c};
@@ -38,8 +39,8 @@ pub enum HashVersion {
 }
 
 impl HashVersion {
-    /// From the number in a dx root or the superblock. 3 to 5, which stand for the unsigned versions in memory,
-    /// are not valid on disk, but old kernels wrote them.
+    /// From the number in a dx root or the superblock. 3 to 5, which stand for the unsigned
+    /// versions in memory, are not valid on disk, but old kernels wrote them.
     #[must_use]
     pub fn from_disk(n: u8) -> Option<Self> {
         match n {
@@ -150,7 +151,8 @@ fn legacy(name: &[u8], unsigned: bool) -> u32 {
     h0 << 1
 }
 
-/// Packs the first `4 * N` bytes of what is left of a name into words; padding repeats the length that is left.
+/// Packs the first `4 * N` bytes of what is left of a name into words; padding repeats the length
+/// that is left.
 fn words<const N: usize>(rest: &[u8], unsigned: bool) -> [u32; N] {
     let pad = (rest.len() as u32 & 0xFF).wrapping_mul(0x0101_0101);
     let mut out = [pad; N];
@@ -164,14 +166,20 @@ fn half_md4(state: &mut [u32; 4], input: &[u32; 8]) {
     type Mix = fn(u32, u32, u32) -> u32;
     let rounds: [(Mix, u32, [usize; 8], [u32; 4]); 3] = [
         (|x, y, z| z ^ (x & (y ^ z)), 0, [0, 1, 2, 3, 4, 5, 6, 7], [3, 7, 11, 19]),
-        (|x, y, z| (x & y).wrapping_add((x ^ y) & z), 0x5A82_7999, [1, 3, 5, 7, 0, 2, 4, 6], [3, 5, 9, 13]),
+        (
+            |x, y, z| (x & y).wrapping_add((x ^ y) & z),
+            0x5A82_7999,
+            [1, 3, 5, 7, 0, 2, 4, 6],
+            [3, 5, 9, 13],
+        ),
         (|x, y, z| x ^ y ^ z, 0x6ED9_EBA1, [3, 7, 2, 6, 1, 5, 0, 4], [3, 9, 11, 15]),
     ];
     let [mut a, mut b, mut c, mut d] = *state;
     for (mix, constant, order, turns) in rounds {
         for (step, &word) in order.iter().enumerate() {
             let sum = a.wrapping_add(mix(b, c, d)).wrapping_add(input[word]).wrapping_add(constant);
-            // The four words take turns: what was `a` becomes the newest and moves to the second place.
+            // The four words take turns: what was `a` becomes the newest and moves to the second
+            // place.
             (a, b, c, d) = (d, sum.rotate_left(turns[step % 4]), b, c);
         }
     }
@@ -263,7 +271,8 @@ pub struct DxBlock {
 /// Not a root, or a tree that cannot be used.
 pub fn decode_info(block: &[u8], geo: &Geometry) -> Result<DxInfo> {
     ensure(block.len() == geo.block_len(), "directory block is cut short")?;
-    let shape = usize::from(get16(block, 4)) == 12 && usize::from(get16(block, 16)) == geo.block_len() - 12;
+    let shape =
+        usize::from(get16(block, 4)) == 12 && usize::from(get16(block, 16)) == geo.block_len() - 12;
     let info = get32(block, INFO_AT) == 0 && get8(block, INFO_AT + 5) == 8;
     ensure(shape && info, "hashed directory has a bad root")?;
     ensure(get8(block, INFO_AT + 7) & 1 == 0, "hashed directory has unknown flags")?;
@@ -395,8 +404,8 @@ fn csum(block: &[u8], seed: InodeSeed, tail: usize, covered: usize) -> u32 {
 /// # Errors
 /// A wrong checksum, or no room for one.
 pub fn verify_csum(block: &[u8], kind: DxKind, seed: InodeSeed) -> Result<()> {
-    let (tail, covered) =
-        csum_places(block, kind).ok_or(OnDiskError::bad("hashed directory block without a checksum"))?;
+    let (tail, covered) = csum_places(block, kind)
+        .ok_or(OnDiskError::bad("hashed directory block without a checksum"))?;
     ensure_csum("hashed directory block", get32(block, tail + 4), csum(block, seed, tail, covered))
 }
 

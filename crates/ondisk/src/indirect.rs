@@ -1,4 +1,5 @@
-//! The block map of ext2 and ext3: 12 direct blocks, then one, two and three levels of pointer blocks.
+//! The block map of ext2 and ext3: 12 direct blocks, then one, two and three levels of pointer
+//! blocks.
 //!
 //! ```text
 //!  i_block: 0 … 11 │ 12 │ 13 │ 14          with n = block size / 4 pointers per block:
@@ -8,7 +9,7 @@
 //! A pointer is le32; 0 is a hole. Pointer blocks have neither header nor checksum.
 
 use crate::bytes::{get32, put32};
-use extol_device::BlockSize;
+use extol_block::BlockSize;
 
 /// Blocks that the inode itself points to.
 pub const DIRECT: u32 = 12;
@@ -20,13 +21,14 @@ pub const MAX_STEPS: usize = 4;
 pub struct Path {
     slots: [u32; MAX_STEPS],
     len: usize,
-    /// Blocks from this one on, itself included, whose pointers lie in the same pointer block (or in `i_block`).
+    /// Blocks from this one on, itself included, whose pointers lie in the same pointer block (or
+    /// in `i_block`).
     pub in_same_block: u32,
 }
 
 impl Path {
-    /// The slots on the way: the first in `i_block`, each other in the pointer block that the one before names.
-    /// The last one names the data block.
+    /// The slots on the way: the first in `i_block`, each other in the pointer block that the one
+    /// before names. The last one names the data block.
     #[must_use]
     pub fn slots(&self) -> &[u32] {
         self.slots.get(..self.len).unwrap_or_default()
@@ -81,7 +83,8 @@ pub fn path(block: u32, bs: BlockSize) -> Option<Path> {
     if b < n * n * n { steps(&[14, b / (n * n), b / n % n, b % n], n - b % n) } else { None }
 }
 
-/// First block of the file that slot 12, 13 or 14 of `i_block` leads to; the slot's own number for direct ones.
+/// First block of the file that slot 12, 13 or 14 of `i_block` leads to; the slot's own number for
+/// direct ones.
 #[must_use]
 pub fn slot_start(slot: u32, bs: BlockSize) -> u64 {
     let n = u64::from(pointers(bs));
@@ -92,7 +95,8 @@ pub fn slot_start(slot: u32, bs: BlockSize) -> u64 {
     }
 }
 
-/// Blocks of the file that one pointer at `levels` pointer blocks above the data covers (1 for 0 levels).
+/// Blocks of the file that one pointer at `levels` pointer blocks above the data covers (1 for 0
+/// levels).
 #[must_use]
 pub fn span(levels: usize, bs: BlockSize) -> u64 {
     u64::from(pointers(bs)).pow(levels.min(3) as u32)

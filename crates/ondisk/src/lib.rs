@@ -8,9 +8,11 @@
 //!
 //! Rules that hold for every module:
 //!
-//! * Everything ext4 is little-endian. (What belongs to jbd2 is big-endian and lives in the journal crate.)
-//! * `decode` takes untrusted bytes. It checks magic numbers, checksums, lengths and ranges, and gives
-//!   [`OnDiskError`] for anything that may not be used. What it returned is safe to index with.
+//! * Everything ext4 is little-endian. (What belongs to jbd2 is big-endian and lives in the journal
+//!   crate.)
+//! * `decode` takes untrusted bytes. It checks magic numbers, checksums, lengths and ranges, and
+//!   gives [`OnDiskError`] for anything that may not be used. What it returned is safe to index
+//!   with.
 //! * `encode` brings the checksum up to date and keeps bytes that this crate has no name for.
 //! * Checksums are only computed and compared where the volume's features ask for them.
 

@@ -1,7 +1,9 @@
-//! Multiple-mount protection: one block that whoever has the volume open rewrites every few seconds.
+//! Multiple-mount protection: one block that whoever has the volume open rewrites every few
+//! seconds.
 //!
-//! The sequence number says who: [`SEQ_CLEAN`] nobody, [`SEQ_FSCK`] a checker, anything else up to [`SEQ_MAX`] a mount.
-//! Who wants the volume reads the block, waits longer than the writer's interval, and reads again.
+//! The sequence number says who: [`SEQ_CLEAN`] nobody, [`SEQ_FSCK`] a checker, anything else up to
+//! [`SEQ_MAX`] a mount. Who wants the volume reads the block, waits longer than the writer's
+//! interval, and reads again.
 
 use crate::bytes::{array, get16, get32, get64, put, put16, put32, put64};
 use crate::error::{OnDiskError, Result, ensure, ensure_csum};

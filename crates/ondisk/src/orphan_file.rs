@@ -1,13 +1,13 @@
 //! The orphan file: a preallocated file whose blocks are arrays of inode numbers.
 //!
-//! Each block holds le32 inode numbers (0 is a free slot) and ends with a magic number and a checksum, which covers
-//! the block's own number, so that blocks cannot be mixed up.
+//! Each block holds le32 inode numbers (0 is a free slot) and ends with a magic number and a
+//! checksum, which covers the block's own number, so that blocks cannot be mixed up.
 
 use crate::bytes::{get32, put32};
 use crate::checksum::{InodeSeed, crc32c};
 use crate::error::{OnDiskError, Result, ensure, ensure_csum};
 use crate::ids::InodeNr;
-use extol_device::{BlockNr, BlockSize};
+use extol_block::{BlockNr, BlockSize};
 
 /// Magic number at the end of every block.
 pub const MAGIC: u32 = 0x0B10_CA04;
@@ -50,12 +50,14 @@ fn csum(block: &[u8], at: usize, nr: BlockNr, seed: InodeSeed) -> u32 {
     crc32c(seed.crc(&nr.0.to_le_bytes()), block.get(..at).unwrap_or_default())
 }
 
-/// Checks magic and, with metadata_csum (a seed, that of the orphan file's inode, is given), the checksum.
+/// Checks magic and, with metadata_csum (a seed, that of the orphan file's inode, is given), the
+/// checksum.
 ///
 /// # Errors
 /// A wrong magic number or checksum.
 pub fn verify(block: &[u8], nr: BlockNr, seed: Option<InodeSeed>) -> Result<()> {
-    let at = block.len().checked_sub(TAIL_LEN).ok_or(OnDiskError::bad("orphan block is cut short"))?;
+    let at =
+        block.len().checked_sub(TAIL_LEN).ok_or(OnDiskError::bad("orphan block is cut short"))?;
     ensure(get32(block, at) == MAGIC, "orphan block has a bad magic number")?;
     match seed {
         Some(seed) => ensure_csum("orphan block", get32(block, at + 4), csum(block, at, nr, seed)),

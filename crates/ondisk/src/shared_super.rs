@@ -167,7 +167,10 @@ mod tests {
         theirs.free_blocks_count = 99;
         let out = merged(&ours, &theirs, &Deliberate::default());
         assert_eq!((out.free_blocks_count, out.last_orphan, out.state), (7, 12, State::empty()));
-        assert_eq!((out.label().as_str(), out.max_mnt_count, out.r_blocks_count), ("new label", 33, 5));
+        assert_eq!(
+            (out.label().as_str(), out.max_mnt_count, out.r_blocks_count),
+            ("new label", 33, 5)
+        );
     }
 
     #[test]

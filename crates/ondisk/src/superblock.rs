@@ -1,9 +1,10 @@
 //! The superblock: 1024 bytes at byte 1024 of the device, copied to the start of some groups.
 //!
-//! [`Superblock`] has every field that has a name; numbers that are stored in two halves are one number here. The
-//! bytes it was decoded from are kept in `raw`, so that whatever has no name survives [`Superblock::encode`].
-//! Decoding checks the magic number, the checksum and that the fields by which everything else is found can be
-//! used at all; [`Geometry::new`](crate::Geometry::new) checks the rest, against each other and the device.
+//! [`Superblock`] has every field that has a name; numbers that are stored in two halves are one
+//! number here. The bytes it was decoded from are kept in `raw`, so that whatever has no name
+//! survives [`Superblock::encode`]. Decoding checks the magic number, the checksum and that the
+//! fields by which everything else is found can be used at all;
+//! [`Geometry::new`](crate::Geometry::new) checks the rest, against each other and the device.
 
 use crate::bytes::{get8, get16, get32, get64, hi32, join64, lo32, put, put8, put16, put32, put64};
 use crate::checksum::{FsSeed, crc32c};
@@ -137,8 +138,8 @@ impl<const N: usize> Field for [u32; N] {
     }
 }
 
-/// Defines [`Superblock`]: plain fields by offset, block counts by their two halves, times by low word and high
-/// byte.
+/// Defines [`Superblock`]: plain fields by offset, block counts by their two halves, times by low
+/// word and high byte.
 macro_rules! superblock {
     (
         plain { $( $(#[$pm:meta])* $p:ident: $pt:ty = $po:literal, )+ }
@@ -151,12 +152,14 @@ macro_rules! superblock {
             $( $(#[$pm])* pub $p: $pt, )+
             $( $(#[$cm])* pub $c: u64, )+
             $( $(#[$tm])* pub $t: u64, )+
-            /// The bytes this was decoded from: what has no field here is taken from them when encoding.
+            /// The bytes this was decoded from: what has no field here is taken from them when
+            /// encoding.
             pub raw: Box<[u8; SUPERBLOCK_LEN]>,
         }
 
         impl Superblock {
-            /// Where each field is, and how long it is. (The halves of a number in two are fields of their own.)
+            /// Where each field is, and how long it is. (The halves of a number in two are fields
+            /// of their own.)
             pub const FIELDS: &'static [(usize, usize)] = &[
                 $( ($po, size_of::<$pt>()), )+
                 $( ($clo, 4), ($chi, 4), )+
@@ -380,8 +383,8 @@ superblock! {
 }
 
 impl Superblock {
-    /// Checks magic and checksum and that the fields by which the rest is found make sense. Accepts the
-    /// superblock of an external journal too ([`Incompat::JOURNAL_DEV`]).
+    /// Checks magic and checksum and that the fields by which the rest is found make sense. Accepts
+    /// the superblock of an external journal too ([`Incompat::JOURNAL_DEV`]).
     ///
     /// # Errors
     /// Not a superblock, a wrong checksum, or numbers that cannot be used.

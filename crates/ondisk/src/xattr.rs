@@ -1,20 +1,21 @@
-//! Extended attributes: in the inode behind its extra fields, and in one block that inodes with equal attributes share.
+//! Extended attributes: in the inode behind its extra fields, and in one block that inodes with
+//! equal attributes share.
 //!
 //! ```text
 //!  in the inode:  magic │ entry │ entry │ … │ 0000 │   free   │ value │ value │   offsets count from the first entry
 //!  in a block:    32-byte header │ entry │ … │ 0000 │  free   │ value │ value │   offsets count from the block
 //! ```
 //!
-//! An entry is 16 bytes and its name, padded to 4; values are padded to 4 and fill the space from its end. A value may
-//! instead be in an inode of its own (`value_inum`). Entries in a block are sorted by (index, length of name, name)
-//! and have hashes, by which equal blocks are found.
+//! An entry is 16 bytes and its name, padded to 4; values are padded to 4 and fill the space from
+//! its end. A value may instead be in an inode of its own (`value_inum`). Entries in a block are
+//! sorted by (index, length of name, name) and have hashes, by which equal blocks are found.
 //!
 //! Both areas are rebuilt as a whole when they change: parse, edit the list, build.
 
 use crate::bytes::{get8, get16, get32, put, put8, put16, put32};
 use crate::checksum::{FsSeed, crc32c};
 use crate::error::{OnDiskError, Result, ensure, ensure_csum};
-use extol_device::BlockNr;
+use extol_block::BlockNr;
 
 /// Magic number of both areas.
 pub const MAGIC: u32 = 0xEA02_0000;
@@ -77,7 +78,14 @@ impl XattrEntry {
     #[must_use]
     pub fn new(index: u8, name: &[u8], value: &[u8]) -> Self {
         let value_size = u32::try_from(value.len()).unwrap_or(u32::MAX);
-        Self { index, name: name.to_vec(), value: value.to_vec(), value_inum: 0, value_size, hash: 0 }
+        Self {
+            index,
+            name: name.to_vec(),
+            value: value.to_vec(),
+            value_inum: 0,
+            value_size,
+            hash: 0,
+        }
     }
 
     /// Bytes it needs in an area.
@@ -238,7 +246,8 @@ fn build(area: &mut [u8], base: usize, first: usize, entries: &[XattrEntry], has
     }
 }
 
-/// The attribute area of an inode: `space` bytes, or `None` if the entries do not fit. No entries give zeros.
+/// The attribute area of an inode: `space` bytes, or `None` if the entries do not fit. No entries
+/// give zeros.
 #[must_use]
 pub fn build_ibody(entries: &[XattrEntry], space: usize) -> Option<Vec<u8>> {
     let mut out = vec![0; space];
@@ -253,8 +262,8 @@ pub fn build_ibody(entries: &[XattrEntry], space: usize) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// An attribute block with a user count and hashes, without checksum; `None` if the entries do not fit. Sorts the
-/// entries.
+/// An attribute block with a user count and hashes, without checksum; `None` if the entries do not
+/// fit. Sorts the entries.
 #[must_use]
 pub fn build_block(entries: &mut [XattrEntry], block_len: usize, refcount: u32) -> Option<Vec<u8>> {
     if block_space(entries) > block_len {
@@ -326,7 +335,11 @@ pub fn verify_inode_value(value: &[u8], stored: u32, seed: FsSeed) -> Result<()>
     if seed.crc(value) == stored {
         Ok(())
     } else {
-        Err(OnDiskError::Checksum { what: "attribute value", found: stored, wanted: seed.crc(value) })
+        Err(OnDiskError::Checksum {
+            what: "attribute value",
+            found: stored,
+            wanted: seed.crc(value),
+        })
     }
 }
 
@@ -376,7 +389,10 @@ mod tests {
         let names: Vec<&[u8]> = read.iter().map(|e| &e.name[..]).collect();
         assert_eq!(names, [&b"fob"[..], b"foo", b"empty", b"selinux"]);
         assert!(read.iter().all(|e| e.hash == entry_hash(&e.name, &e.value)));
-        assert!(build_block(&mut sorted, 256, 1).is_some() && build_block(&mut sorted, 128, 1).is_none());
+        assert!(
+            build_block(&mut sorted, 256, 1).is_some()
+                && build_block(&mut sorted, 128, 1).is_none()
+        );
     }
 
     #[test]

@@ -1,12 +1,13 @@
-//! No bytes make a decoder panic, loop or allocate without bound. (Overflow checks are on in this profile.)
+//! No bytes make a decoder panic, loop or allocate without bound. (Overflow checks are on in this
+//! profile.)
 
-use extol_device::{BlockNr, BlockSize};
+use extol_block::{BlockNr, BlockSize};
 use extol_ondisk::htree::{DxBlock, DxKind};
 use extol_ondisk::superblock::SuperFlags;
 use extol_ondisk::{
     Compat, FsSeed, Geometry, GroupDesc, GroupFlags, GroupNr, Incompat, Inode, InodeFlags, InodeNr,
-    InodeSeed, RoCompat, Superblock, Time, acl, bitmap, dirent, extent, htree, indirect, mmp, orphan_file,
-    xattr,
+    InodeSeed, RoCompat, Superblock, Time, acl, bitmap, dirent, extent, htree, indirect, mmp,
+    orphan_file, xattr,
 };
 use proptest::prelude::*;
 
@@ -27,8 +28,10 @@ fn sound() -> Superblock {
     sb.want_extra_isize = 32;
     sb.uuid = std::array::from_fn(|i| i as u8);
     sb.feature_incompat = Incompat::FILETYPE | Incompat::EXTENTS | Incompat::BIT64;
-    sb.feature_ro_compat =
-        RoCompat::METADATA_CSUM | RoCompat::SPARSE_SUPER | RoCompat::HUGE_FILE | RoCompat::EXTRA_ISIZE;
+    sb.feature_ro_compat = RoCompat::METADATA_CSUM
+        | RoCompat::SPARSE_SUPER
+        | RoCompat::HUGE_FILE
+        | RoCompat::EXTRA_ISIZE;
     sb
 }
 
@@ -46,7 +49,10 @@ fn superblock_round_trip() {
     sb.hash_seed = [1, 2, 3, 4];
     let bytes = sb.encode();
     let back = Superblock::decode(&bytes).expect("decodes");
-    assert_eq!((back.mtime, back.hash_seed, back.blocks_count), (sb.mtime, sb.hash_seed, sb.blocks_count));
+    assert_eq!(
+        (back.mtime, back.hash_seed, back.blocks_count),
+        (sb.mtime, sb.hash_seed, sb.blocks_count)
+    );
     assert_eq!(back.encode(), bytes);
     for at in 0..1024 {
         let mut bad = bytes;
@@ -124,7 +130,10 @@ fn geometry_refuses() {
 #[test]
 fn geometry_places() {
     let geo = geometry(|_| {});
-    assert_eq!((geo.groups, geo.group_blocks(GroupNr(4)), geo.group_blocks(GroupNr(5))), (5, 100, 0));
+    assert_eq!(
+        (geo.groups, geo.group_blocks(GroupNr(4)), geo.group_blocks(GroupNr(5))),
+        (5, 100, 0)
+    );
     assert_eq!(geo.group_of_block(BlockNr(8193)), GroupNr(1));
     assert_eq!(geo.group_of_inode(InodeNr(513)), (GroupNr(1), 0));
     assert_eq!(geo.inode_at(GroupNr(1), 0), InodeNr(513));
@@ -288,7 +297,8 @@ fn extent_node_refuses() {
     let geo = geometry(|s| s.feature_ro_compat.remove(RoCompat::METADATA_CSUM));
     let e = |block, len, start| extent::Extent { block, len, start, unwritten: false };
     let decode = |all: Vec<extent::Extent>| {
-        let node = extent::Node { max: 4, depth: 0, generation: 0, entries: extent::Entries::Leaf(all) };
+        let node =
+            extent::Node { max: 4, depth: 0, generation: 0, entries: extent::Entries::Leaf(all) };
         let mut bytes = [0; 60];
         node.encode_into(&mut bytes);
         (extent::Node::decode(&bytes, &geo), bytes)
@@ -353,7 +363,10 @@ fn feed(bytes: &[u8], geo: &Geometry) {
     let _ = (xattr::parse_ibody(bytes), xattr::parse_block(bytes));
     let _ = xattr::verify_csum(bytes, BlockNr(5), FsSeed(7));
     let _ = (acl::Acl::from_disk(bytes), acl::Acl::from_xattr(bytes));
-    let _ = (orphan_file::verify(bytes, BlockNr(5), Some(InodeSeed(1))), orphan_file::find_free(bytes, 3));
+    let _ = (
+        orphan_file::verify(bytes, BlockNr(5), Some(InodeSeed(1))),
+        orphan_file::find_free(bytes, 3),
+    );
     let _ = mmp::Mmp::decode(bytes, geo);
     let _ = bitmap::find_zero_run(bytes, 3, u32::MAX, 9);
     let _ = (bitmap::count_zeros(bytes, 5000), bitmap::find_set(bytes, 9, 4));
@@ -388,13 +401,16 @@ fn seeds() -> Vec<Vec<u8>> {
     let mut node = vec![0; 1024];
     htree::init_node(&mut node);
     DxBlock::new(DxKind::Node, &geo, 7).encode_into(&mut node);
-    let mut entries =
-        vec![xattr::XattrEntry::new(1, b"name", b"value"), xattr::XattrEntry::new(6, b"x", &[1; 99])];
+    let mut entries = vec![
+        xattr::XattrEntry::new(1, b"name", b"value"),
+        xattr::XattrEntry::new(6, b"x", &[1; 99]),
+    ];
     let block = xattr::build_block(&mut entries, 1024, 2).expect("fits");
     let body = xattr::build_ibody(&entries, 1024).expect("fits");
     let mut leaf = vec![0; 1024];
-    let all =
-        (0..20).map(|i| extent::Extent { block: i * 9, len: 4, start: 100, unwritten: i % 2 == 1 }).collect();
+    let all = (0..20)
+        .map(|i| extent::Extent { block: i * 9, len: 4, start: 100, unwritten: i % 2 == 1 })
+        .collect();
     extent::Node { max: 84, depth: 0, generation: 0, entries: extent::Entries::Leaf(all) }
         .encode_into(&mut leaf);
     let mut orphans = vec![0; 1024];

@@ -1,16 +1,17 @@
 //! A bell: many sleep, one ring wakes them all at the same time.
 //!
-//! A condition variable hands its lock from one sleeper to the next: each is woken when the one before it lets go, so the
-//! last of many waits for as many thread switches. Who needs nothing but the news that something has happened
-//! hears a bell instead: all are woken at once, and none needs the lock under which it happened.
+//! A condition variable hands its lock from one sleeper to the next: each is woken when the one
+//! before it lets go, so the last of many waits for as many thread switches. Who needs nothing but
+//! the news that something has happened hears a bell instead: all are woken at once, and none needs
+//! the lock under which it happened.
 //!
 //! ```text
 //!   seen = rings()        under the lock that guards what is waited for
 //!   unlock, wait(seen)    returns once it has rung since
 //! ```
 //!
-//! These are the standard library's types (or the model checker's with the same face), because parking_lot moves sleepers to
-//! the mutex.
+//! These are the standard library's types (or the model checker's with the same face), because
+//! parking_lot moves sleepers to the mutex.
 
 #[cfg(debug_assertions)]
 use std::panic::Location;

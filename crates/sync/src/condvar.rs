@@ -1,8 +1,10 @@
-//! The condition variable of debug builds: parking_lot's, whose waiters come late back and whose notifications come late
-//! when a run is [shaken](super::shake). Release builds have parking_lot's own under the same name.
+//! The condition variable of debug builds: parking_lot's, whose waiters come late back and whose
+//! notifications come late when a run is [shaken](super::shake). Release builds have parking_lot's
+//! own under the same name.
 //!
-//! Who is woken gets the lock back, gives it away once more and is held up without it, as if another thread had been quicker to
-//! take it. So what was true when it was notified need not be true any more, which every waiter must bear.
+//! Who is woken gets the lock back, gives it away once more and is held up without it, as if
+//! another thread had been quicker to take it. So what was true when it was notified need not be
+//! true any more, which every waiter must bear.
 
 use std::panic::Location;
 use std::time::{Duration, Instant};
@@ -32,7 +34,11 @@ impl Condvar {
 
     /// As [`wait`](Self::wait), for at most so long.
     #[track_caller]
-    pub fn wait_for<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, time: Duration) -> WaitTimeoutResult {
+    pub fn wait_for<T: ?Sized>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        time: Duration,
+    ) -> WaitTimeoutResult {
         let result = self.0.wait_for(guard, time);
         come_late(guard, Location::caller());
         result

@@ -1,4 +1,5 @@
-//! parking_lot's API over shuttle's types: no poisoning, and `Condvar::wait` takes the guard by reference.
+//! parking_lot's API over shuttle's types: no poisoning, and `Condvar::wait` takes the guard by
+//! reference.
 
 use std::cell::Cell;
 use std::fmt;
@@ -13,8 +14,8 @@ thread_local! {
     static TIMERS_FIRE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From now on in this scenario's thread of the test: does a wait with a deadline end by it, or by a notification only?
-/// By default the deadline never comes, so that a missing notification shows.
+/// From now on in this scenario's thread of the test: does a wait with a deadline end by it, or by
+/// a notification only? By default the deadline never comes, so that a missing notification shows.
 pub fn timers_fire(on: bool) {
     TIMERS_FIRE.set(on);
 }
@@ -28,7 +29,8 @@ impl<T> Mutex<T> {
         Self(sh::Mutex::new(value))
     }
 
-    /// Waits for the lock and takes it. A panic of another holder is not passed on: it has failed the test already.
+    /// Waits for the lock and takes it. A panic of another holder is not passed on: it has failed
+    /// the test already.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         MutexGuard(Some(self.0.lock().unwrap_or_else(PoisonError::into_inner)), &self.0)
     }
@@ -82,7 +84,8 @@ impl WaitTimeoutResult {
     }
 }
 
-/// A condition variable without spurious wake-ups: a thread that nobody wakes sleeps for ever, and shows as a deadlock.
+/// A condition variable without spurious wake-ups: a thread that nobody wakes sleeps for ever, and
+/// shows as a deadlock.
 #[derive(Default)]
 pub struct Condvar(sh::Condvar);
 
@@ -105,8 +108,13 @@ impl Condvar {
         guard.0 = Some(self.0.wait(held).unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// As [`wait`](Self::wait): the deadline never comes. With [`timers_fire`] it comes soon, before anybody notifies.
-    pub fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, _deadline: Instant) -> WaitTimeoutResult {
+    /// As [`wait`](Self::wait): the deadline never comes. With [`timers_fire`] it comes soon,
+    /// before anybody notifies.
+    pub fn wait_until<T>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        _deadline: Instant,
+    ) -> WaitTimeoutResult {
         let fires = TIMERS_FIRE.get();
         if fires {
             drop(guard.0.take());

@@ -1,6 +1,6 @@
-//! Lock order, checked in debug builds: every lock that the order of the whole program names has a [`Rank`], and a thread
-//! may take one only if all that it holds stand before it. So one run in which two threads do *not* meet is enough to
-//! show that they could have.
+//! Lock order, checked in debug builds: every lock that the order of the whole program names has a
+//! [`Rank`], and a thread may take one only if all that it holds stand before it. So one run in
+//! which two threads do *not* meet is enough to show that they could have.
 //!
 //! ```text
 //!   rename ─ inodes ─ handle ─ orphans ─ inode shard ─ trim ─ groups ─ descriptors ─ superblock ─ dirty files
@@ -8,11 +8,12 @@
 //!          ─ data cache ─ spare memory
 //! ```
 //!
-//! Among locks of one rank: groups ascend; files ascend and come after directories; a second directory needs the rename
-//! lock, which makes its holder the only one with two. Of everything else a thread holds one at a time.
+//! Among locks of one rank: groups ascend; files ascend and come after directories; a second
+//! directory needs the rename lock, which makes its holder the only one with two. Of everything
+//! else a thread holds one at a time.
 //!
-//! What cannot wait needs no order (`try_lock`), and is noted only where it stays held ([`note`]). In release builds all
-//! this is nothing: [`Held`] is empty.
+//! What cannot wait needs no order (`try_lock`), and is noted only where it stays held ([`note`]).
+//! In release builds all this is nothing: [`Held`] is empty.
 //!
 //! Debug builds can also be shaken (`shake.rs`).
 
@@ -107,7 +108,8 @@ impl Drop for Held {
 /// About to wait for a lock. `place` tells locks of one rank apart.
 ///
 /// # Panics
-/// In debug builds, if this thread holds something that must be taken later, or the same place already.
+/// In debug builds, if this thread holds something that must be taken later, or the same place
+/// already.
 #[track_caller]
 pub fn enter(rank: Rank, place: u64) -> Held {
     check(rank, place);
@@ -203,7 +205,8 @@ impl<G> Ranked<G> {
         Self { guard, _held: held }
     }
 
-    /// The bare guard, for a condition variable. It keeps its rank during the wait: the thread does nothing else.
+    /// The bare guard, for a condition variable. It keeps its rank during the wait: the thread does
+    /// nothing else.
     pub fn bare(&mut self) -> &mut G {
         &mut self.guard
     }
@@ -315,7 +318,10 @@ mod tests {
         let two = [(Rank::Directory, 2)];
         assert!(refused(&two, (Rank::Directory, 9)), "two directories without the rename lock");
         assert!(!refused(&[(Rank::Rename, 0), two[0]], (Rank::Directory, 9)));
-        assert!(!refused(&[(Rank::Rename, 0), two[0]], (Rank::Directory, 1)), "a child has any number");
+        assert!(
+            !refused(&[(Rank::Rename, 0), two[0]], (Rank::Directory, 1)),
+            "a child has any number"
+        );
         assert!(
             refused(&[(Rank::Rename, 0), (Rank::File, 5)], (Rank::Directory, 9)),
             "directories come first"

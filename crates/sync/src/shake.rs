@@ -1,7 +1,9 @@
-//! Shaking: threads come late to locks, late away from them and late out of their sleep, so that others come in between.
+//! Shaking: threads come late to locks, late away from them and late out of their sleep, so that
+//! others come in between.
 //!
-//! Some mistakes need a thread that is held up between two locks for as long as others take for half a dozen operations. On a busy
-//! machine that is once in ten thousand runs. With `EXTOL_SHAKE=SEED` in the environment a debug build makes it happen:
+//! Some mistakes need a thread that is held up between two locks for as long as others take for
+//! half a dozen operations. On a busy machine that is once in ten thousand runs. With
+//! `EXTOL_SHAKE=SEED` in the environment a debug build makes it happen:
 //!
 //! ```text
 //!   ──── lock ▓▓▓ work ▓▓▓ unlock ──── work ──── lock ▓▓▓
@@ -9,19 +11,20 @@
 //!      before                    behind        before      each a place: a line of the source, and which of the two
 //! ```
 //!
-//! - The seed chooses the places that are *slow* in this process: few or many of them ([`SLOW`]), because some mistakes need two
-//!   that meet, and where everything is slow nothing overtakes. Whoever comes there may be held up for
-//!   milliseconds: often in the beginning, seldom later, so that a lock which everybody takes all the time slows a
-//!   test down by seconds, not by hours.
+//! - The seed chooses the places that are *slow* in this process: few or many of them ([`SLOW`]),
+//!   because some mistakes need two that meet, and where everything is slow nothing overtakes.
+//!   Whoever comes there may be held up for milliseconds: often in the beginning, seldom later, so
+//!   that a lock which everybody takes all the time slows a test down by seconds, not by hours.
 //! - Everywhere else a thread gives way now and then.
-//! - With every second seed devices in memory take up to [`REQUEST_US`] for a request ([`medium`]), before it takes effect and
-//!   behind, so that requests overtake each other as those of a disk do.
+//! - With every second seed devices in memory take up to [`REQUEST_US`] for a request ([`medium`]),
+//!   before it takes effect and behind, so that requests overtake each other as those of a disk do.
 //!
-//! Places are locks that have a [rank](super::rank), notifications, and what comes behind a wait for one; time, not order, is all
-//! that is changed, so whatever fails is a mistake. What a seed does cannot be repeated exactly, but its slow places stay the
-//! same as long as the source does.
+//! Places are locks that have a [rank](super::rank), notifications, and what comes behind a wait
+//! for one; time, not order, is all that is changed, so whatever fails is a mistake. What a seed
+//! does cannot be repeated exactly, but its slow places stay the same as long as the source does.
 //!
-//! Without the variable a debug build pays a look at a word for each lock, and a release build nothing.
+//! Without the variable a debug build pays a look at a word for each lock, and a release build
+//! nothing.
 
 use std::cell::Cell;
 use std::panic::Location;
@@ -156,12 +159,15 @@ mod tests {
     const PLACES: u64 = 2000;
 
     fn waits(seed: u64, place: u64, visits: std::ops::Range<u64>) -> usize {
-        visits.filter(|n| matches!(decide(seed, place, *n, mix(n ^ place << 20)), Fate::Wait(_))).count()
+        visits
+            .filter(|n| matches!(decide(seed, place, *n, mix(n ^ place << 20)), Fate::Wait(_)))
+            .count()
     }
 
     #[test]
     fn a_seed_chooses_a_few_places_and_another_one_others() {
-        let slow = |seed| (0..PLACES).filter(|p| waits(seed, mix(*p), 1..100) > 0).collect::<Vec<_>>();
+        let slow =
+            |seed| (0..PLACES).filter(|p| waits(seed, mix(*p), 1..100) > 0).collect::<Vec<_>>();
         let (one, other) = (slow(1), slow(4));
         for (seed, slow) in [(1, &one), (4, &other), (2, &slow(2))] {
             let expected = (PLACES / one_of(seed)) as usize;

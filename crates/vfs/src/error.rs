@@ -1,4 +1,5 @@
-//! The errors a file system gives to its front ends: few kinds, with context. Front ends turn them into errno.
+//! The errors a file system gives to its front ends: few kinds, with context. Front ends turn them
+//! into errno.
 
 /// Result of a file-system operation.
 pub type Result<T> = std::result::Result<T, FsError>;
@@ -95,7 +96,8 @@ pub enum FsError {
     Io(String),
 }
 
-/// Why options cannot be changed on a mount that stands: one line for the user. Everything is as it was.
+/// Why options cannot be changed on a mount that stands: one line for the user. Everything is as it
+/// was.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct RemountError(pub String);

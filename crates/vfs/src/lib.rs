@@ -1,9 +1,10 @@
 //! The line between a file system and its front ends (FUSE, later NFS, and Rust programs).
 //!
 //! [`FileSystem`] is an inode-level interface: front ends keep references on inodes they know
-//! ([`FileSystem::lookup`] and the creating calls take one, [`FileSystem::forget`] gives it back), so a file that
-//! is unlinked while somebody knows it lives until the last reference goes. Nothing here blocks for longer than
-//! the operation needs, and every method may be called from many threads.
+//! ([`FileSystem::lookup`] and the creating calls take one, [`FileSystem::forget`] gives it back),
+//! so a file that is unlinked while somebody knows it lives until the last reference goes. Nothing
+//! here blocks for longer than the operation needs, and every method may be called from many
+//! threads.
 
 mod error;
 mod plain;
@@ -16,10 +17,12 @@ pub use error::{FsError, RemountError, Result};
 pub use plain::{is_active, plain, plain_json, plain_lines};
 pub use types::*;
 
-/// Is told the result of something, once, by any thread, which holds nothing. What it does should be over at once.
+/// Is told the result of something, once, by any thread, which holds nothing. What it does should
+/// be over at once.
 pub type Done = Box<dyn FnOnce(Result<()>) + Send>;
 
-/// Threads of a front end that do what takes long: see [`FileSystem::fsync_then`]. Any closure that takes jobs is one.
+/// Threads of a front end that do what takes long: see [`FileSystem::fsync_then`]. Any closure that
+/// takes jobs is one.
 pub trait Aside {
     /// One of them has nothing to do, and begins with a job as soon as it is given.
     fn is_at_hand(&self) -> bool {
@@ -78,7 +81,8 @@ pub struct ReadPlan {
     pub token: Box<dyn Any + Send>,
 }
 
-/// A part of it: bytes `at` to `at + len` of the buffer are those behind `offset`. It may go beyond the end of the file, within the buffer.
+/// A part of it: bytes `at` to `at + len` of the buffer are those behind `offset`. It may go beyond
+/// the end of the file, within the buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReadPiece {
     /// Where it lies.
@@ -92,8 +96,8 @@ pub struct ReadPiece {
 /// Is told what became of these reads: which, and its bytes.
 pub type ReadDone<'a> = &'a mut dyn FnMut(usize, Result<&[u8]>);
 
-/// A mounted file system. Inodes are named by number; the front end must hold a reference on each inode it names
-/// (the root always has one).
+/// A mounted file system. Inodes are named by number; the front end must hold a reference on each
+/// inode it names (the root always has one).
 pub trait FileSystem: Send + Sync {
     /// Inode number of the root directory.
     fn root(&self) -> u32;
@@ -101,13 +105,14 @@ pub trait FileSystem: Send + Sync {
     /// Finds `name` in `dir` and takes one reference on the inode found. `.` and `..` work.
     fn lookup(&self, dir: u32, name: &[u8]) -> Result<Attr>;
 
-    /// Takes one reference on an inode named by number and generation (file handles that outlive eviction).
+    /// Takes one reference on an inode named by number and generation (file handles that outlive
+    /// eviction).
     fn reopen(&self, id: FileId) -> Result<Attr>;
 
-    /// Takes one reference on whatever inode has this number now, if it is in use; the attributes tell its
-    /// generation. Front ends need it to fill directory listings with attributes, and where their protocol compares
-    /// generations itself. A file system that cannot do it cheaply says [`FsError::Stale`], and the front end looks
-    /// names up instead.
+    /// Takes one reference on whatever inode has this number now, if it is in use; the attributes
+    /// tell its generation. Front ends need it to fill directory listings with attributes, and
+    /// where their protocol compares generations itself. A file system that cannot do it cheaply
+    /// says [`FsError::Stale`], and the front end looks names up instead.
     fn open_by_number(&self, ino: u32) -> Result<Attr> {
         let _ = ino;
         Err(FsError::Stale)
@@ -116,18 +121,21 @@ pub trait FileSystem: Send + Sync {
     /// Takes one more reference on an inode that is already referenced.
     fn retain(&self, ino: u32);
 
-    /// Gives back `n` references. The last one of an unlinked inode deletes it. Never fails: errors latch.
+    /// Gives back `n` references. The last one of an unlinked inode deletes it. Never fails: errors
+    /// latch.
     fn forget(&self, ino: u32, n: u64);
 
-    /// From now on the caller says which files are open ([`opened`](Self::opened), [`closed`](Self::closed)), and whoever holds a
-    /// reference on a regular file or a symbolic link without that will at most ask for its attributes and set its times
-    /// once its last name is gone. So it can be deleted at once. All front ends of a file system must do so, or none.
+    /// From now on the caller says which files are open ([`opened`](Self::opened),
+    /// [`closed`](Self::closed)), and whoever holds a reference on a regular file or a symbolic
+    /// link without that will at most ask for its attributes and set its times once its last name
+    /// is gone. So it can be deleted at once. All front ends of a file system must do so, or none.
     ///
-    /// Without this, an inode stays as it is until the last reference on it goes. File systems may do that always.
+    /// Without this, an inode stays as it is until the last reference on it goes. File systems may
+    /// do that always.
     fn count_opens(&self) {}
 
-    /// A file is opened, on which the caller holds a reference: it keeps its contents until it is closed as often, whether it
-    /// has a name or not.
+    /// A file is opened, on which the caller holds a reference: it keeps its contents until it is
+    /// closed as often, whether it has a name or not.
     ///
     /// # Errors
     /// `Stale` if it was deleted.
@@ -144,12 +152,22 @@ pub trait FileSystem: Send + Sync {
     /// Attributes.
     fn getattr(&self, ino: u32) -> Result<Attr>;
 
-    /// Changes attributes (chmod, chown, truncate, utimes, chattr) in one transaction where possible.
+    /// Changes attributes (chmod, chown, truncate, utimes, chattr) in one transaction where
+    /// possible.
     fn setattr(&self, ino: u32, set: &SetAttr) -> Result<Attr>;
 
-    /// Creates an inode with a name and takes one reference. `perm` has the umask already applied, unless the
-    /// directory has a default ACL: pass the umask in `umask` and it is applied only without a default ACL.
-    fn create(&self, dir: u32, name: &[u8], new: NewNode, perm: u16, umask: u16, who: Creds) -> Result<Attr>;
+    /// Creates an inode with a name and takes one reference. `perm` has the umask already applied,
+    /// unless the directory has a default ACL: pass the umask in `umask` and it is applied only
+    /// without a default ACL.
+    fn create(
+        &self,
+        dir: u32,
+        name: &[u8],
+        new: NewNode,
+        perm: u16,
+        umask: u16,
+        who: Creds,
+    ) -> Result<Attr>;
 
     /// Creates a regular file without a name (O_TMPFILE) and takes one reference.
     fn create_unnamed(&self, dir: u32, perm: u16, umask: u16, who: Creds) -> Result<Attr>;
@@ -164,21 +182,29 @@ pub trait FileSystem: Send + Sync {
     fn rmdir(&self, dir: u32, name: &[u8]) -> Result<()>;
 
     /// Renames.
-    fn rename(&self, dir: u32, name: &[u8], new_dir: u32, new_name: &[u8], flags: RenameFlags) -> Result<()>;
+    fn rename(
+        &self,
+        dir: u32,
+        name: &[u8],
+        new_dir: u32,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()>;
 
     /// Target of a symbolic link.
     fn readlink(&self, ino: u32) -> Result<Vec<u8>>;
 
-    /// Entries of a directory from `cookie` (0 = start; `.` and `..` included), handed to `each` until it returns
-    /// false. No lock is held while `each` runs, so it may call back.
+    /// Entries of a directory from `cookie` (0 = start; `.` and `..` included), handed to `each`
+    /// until it returns false. No lock is held while `each` runs, so it may call back.
     fn readdir(&self, dir: u32, cookie: u64, each: &mut dyn FnMut(DirEntry) -> bool) -> Result<()>;
 
     /// Reads at `offset` into `buf`; the count is short only at the end of the file.
     fn read(&self, ino: u32, offset: u64, buf: &mut [u8]) -> Result<usize>;
 
-    /// Does all these reads, at the same time where that is possible, each as [`read`](Self::read) would. `done` is told of each once,
-    /// by its place in `jobs`, in any order: what was read, which is short only at the end of the file. It is told by the calling
-    /// thread, which holds nothing, but reads that have not ended wait for it.
+    /// Does all these reads, at the same time where that is possible, each as [`read`](Self::read)
+    /// would. `done` is told of each once, by its place in `jobs`, in any order: what was read,
+    /// which is short only at the end of the file. It is told by the calling thread, which holds
+    /// nothing, but reads that have not ended wait for it.
     fn read_many(&self, jobs: &mut [ReadJob<'_>], done: ReadDone<'_>) {
         for (i, job) in jobs.iter_mut().enumerate() {
             let result = self.read(job.ino, job.offset, job.buf);
@@ -196,10 +222,11 @@ pub trait FileSystem: Send + Sync {
         None
     }
 
-    /// For front ends that wait for several things at a time: says what [`read`](Self::read) would read from where, without waiting for
-    /// anything. `buf` must begin at a page's boundary; what needs no device is put into it. When the caller has read the pieces, what
-    /// is there counts only if the plan [holds](Self::still_holds) then; else, and if a piece could not be read, he has to `read`.
-    /// `None`: he has to at once.
+    /// For front ends that wait for several things at a time: says what [`read`](Self::read) would
+    /// read from where, without waiting for anything. `buf` must begin at a page's boundary; what
+    /// needs no device is put into it. When the caller has read the pieces, what is there counts
+    /// only if the plan [holds](Self::still_holds) then; else, and if a piece could not be read, he
+    /// has to `read`. `None`: he has to at once.
     fn plan_read(&self, ino: u32, offset: u64, buf: &mut [u8]) -> Option<ReadPlan> {
         let _ = (ino, offset, buf);
         None
@@ -211,8 +238,8 @@ pub trait FileSystem: Send + Sync {
         false
     }
 
-    /// Somebody who reads this file; the caller keeps its reference on it meanwhile. What is read ahead is read for readers,
-    /// not for [`read`](Self::read), behind which the kernel does it.
+    /// Somebody who reads this file; the caller keeps its reference on it meanwhile. What is read
+    /// ahead is read for readers, not for [`read`](Self::read), behind which the kernel does it.
     fn reader(&self, ino: u32) -> Box<dyn Reader + '_> {
         Box::new(Plain { fs: self, ino })
     }
@@ -229,9 +256,9 @@ pub trait FileSystem: Send + Sync {
         self.write(ino, offset, data)
     }
 
-    /// Writes the `len` bytes that a pipe holds at `offset`, all of them (or fails), where they can go without a copy from there
-    /// to where they belong. `false`: they cannot; then, and with the error [`Frozen`](FsError::Frozen), none was taken, and the
-    /// caller has to read them.
+    /// Writes the `len` bytes that a pipe holds at `offset`, all of them (or fails), where they can
+    /// go without a copy from there to where they belong. `false`: they cannot; then, and with the
+    /// error [`Frozen`](FsError::Frozen), none was taken, and the caller has to read them.
     fn write_piped(
         &self,
         _ino: u32,
@@ -255,7 +282,14 @@ pub trait FileSystem: Send + Sync {
     fn fallocate(&self, ino: u32, mode: Fallocate, offset: u64, len: u64) -> Result<()>;
 
     /// As [`fallocate`](Self::fallocate), on behalf of an [`Author`].
-    fn fallocate_as(&self, ino: u32, mode: Fallocate, offset: u64, len: u64, author: Author) -> Result<()> {
+    fn fallocate_as(
+        &self,
+        ino: u32,
+        mode: Fallocate,
+        offset: u64,
+        len: u64,
+        author: Author,
+    ) -> Result<()> {
         let _ = author;
         self.fallocate(ino, mode, offset, len)
     }
@@ -266,14 +300,15 @@ pub trait FileSystem: Send + Sync {
     /// The extents of a byte range.
     fn fiemap(&self, ino: u32, offset: u64, len: u64) -> Result<Vec<FileExtent>>;
 
-    /// Makes a file durable: data, and all metadata needed to find it; with `data_only`, only what reading it
-    /// back needs (fdatasync).
+    /// Makes a file durable: data, and all metadata needed to find it; with `data_only`, only what
+    /// reading it back needs (fdatasync).
     fn fsync(&self, ino: u32, data_only: bool) -> Result<()>;
 
-    /// As [`fsync`](Self::fsync), for front ends whose threads have other things to do than to wait: this returns at
-    /// once, and `done` is called with the result later, perhaps by another thread that came here. What takes long, for this
-    /// request or for those that came meanwhile, is given to `aside` as a job, at most one, which has to be done before
-    /// long, by this thread or another. If [somebody](Aside::is_at_hand) is waiting for one, that may be all of it.
+    /// As [`fsync`](Self::fsync), for front ends whose threads have other things to do than to
+    /// wait: this returns at once, and `done` is called with the result later, perhaps by another
+    /// thread that came here. What takes long, for this request or for those that came meanwhile,
+    /// is given to `aside` as a job, at most one, which has to be done before long, by this thread
+    /// or another. If [somebody](Aside::is_at_hand) is waiting for one, that may be all of it.
     fn fsync_then(&self, ino: u32, data_only: bool, done: Done, aside: &mut dyn Aside) {
         let _ = aside;
         done(self.fsync(ino, data_only));
@@ -282,15 +317,15 @@ pub trait FileSystem: Send + Sync {
     /// Makes everything durable (syncfs).
     fn sync(&self) -> Result<()>;
 
-    /// Brings everything home and empties the journal's log, as `EXT4_IOC_CHECKPOINT` does; with flags, erases the log
-    /// or only says whether that could be done.
+    /// Brings everything home and empties the journal's log, as `EXT4_IOC_CHECKPOINT` does; with
+    /// flags, erases the log or only says whether that could be done.
     fn checkpoint(&self, flags: CheckpointFlags) -> Result<()> {
         let _ = flags;
         Err(FsError::NotSupported("this file system has no checkpoints"))
     }
 
-    /// Writes everything, and then nothing until [`thaw`](Self::thaw): changes wait, reading works, and a copy of the
-    /// device is a sound volume. [`FsError::Busy`] if it is frozen already.
+    /// Writes everything, and then nothing until [`thaw`](Self::thaw): changes wait, reading works,
+    /// and a copy of the device is a sound volume. [`FsError::Busy`] if it is frozen already.
     fn freeze(&self) -> Result<()> {
         Err(FsError::NotSupported("this file system cannot be frozen"))
     }
@@ -300,23 +335,24 @@ pub trait FileSystem: Send + Sync {
         Err(FsError::NotSupported("this file system cannot be frozen"))
     }
 
-    /// From now on an operation that a freeze keeps out fails with [`FsError::Frozen`] instead of waiting, without having
-    /// done anything; the front end does it again after [`wait_thawed`](Self::wait_thawed). For front ends whose threads
-    /// must not all wait, because one has to hear of the thaw.
+    /// From now on an operation that a freeze keeps out fails with [`FsError::Frozen`] instead of
+    /// waiting, without having done anything; the front end does it again after
+    /// [`wait_thawed`](Self::wait_thawed). For front ends whose threads must not all wait, because
+    /// one has to hear of the thaw.
     fn refuse_when_frozen(&self) {}
 
     /// Returns when the volume is not frozen.
     fn wait_thawed(&self) {}
 
-    /// Goes down at once, without an unmount: whatever is not on the device yet, but for what `how` says, is lost as in a power
-    /// cut. Changes fail afterwards. The second time does nothing.
+    /// Goes down at once, without an unmount: whatever is not on the device yet, but for what `how`
+    /// says, is lost as in a power cut. Changes fail afterwards. The second time does nothing.
     fn shut_down(&self, how: Shutdown) -> Result<()> {
         let _ = how;
         Err(FsError::NotSupported("this file system cannot be shut down"))
     }
 
-    /// The last mount is about to go, and the unmount waits for this: everything becomes durable, and the
-    /// volume is closed. Operations fail afterwards.
+    /// The last mount is about to go, and the unmount waits for this: everything becomes durable,
+    /// and the volume is closed. Operations fail afterwards.
     ///
     /// # Errors
     /// What could not be written.
@@ -355,7 +391,8 @@ pub trait FileSystem: Send + Sync {
     /// Removes an extended attribute.
     fn removexattr(&self, ino: u32, name: &[u8]) -> Result<()>;
 
-    /// FITRIM: discards free space of at least `min_len` bytes in the byte range; returns bytes discarded.
+    /// FITRIM: discards free space of at least `min_len` bytes in the byte range; returns bytes
+    /// discarded.
     fn trim(&self, start: u64, len: u64, min_len: u64) -> Result<u64>;
 
     /// True once writes are refused (mounted `ro`, or after an error).
@@ -367,7 +404,9 @@ pub trait FileSystem: Send + Sync {
     /// One line; no option has changed then.
     fn remount(&self, options: &str) -> std::result::Result<Vec<String>, RemountError> {
         let _ = options;
-        Err(RemountError("this file system has no options that can change while it is mounted".into()))
+        Err(RemountError(
+            "this file system has no options that can change while it is mounted".into(),
+        ))
     }
 
     /// State and counters as JSON, for `extol stat`.

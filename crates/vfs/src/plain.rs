@@ -64,7 +64,10 @@ mod tests {
     #[test]
     fn nothing_active_is_left() {
         assert!(matches!(plain("Grüße, 世界 {}"), Cow::Borrowed("Grüße, 世界 {}")));
-        assert_eq!(plain("a\x1b[2Jb\nc\u{9b}d\x7f\u{202e}e"), "a\\u{1b}[2Jb\\nc\\u{9b}d\\u{7f}\\u{202e}e");
+        assert_eq!(
+            plain("a\x1b[2Jb\nc\u{9b}d\x7f\u{202e}e"),
+            "a\\u{1b}[2Jb\\nc\\u{9b}d\\u{7f}\\u{202e}e"
+        );
         assert_eq!(plain_lines("a\tb\nc\rd\x07"), "a\tb\nc\\rd\\u{7}");
         for c in ('\0'..='\u{ffff}').filter(|c| c.is_control()) {
             assert!(plain(&c.to_string()).chars().all(|c| c.is_ascii_graphic()), "{c:?}");

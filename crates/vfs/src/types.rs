@@ -1,6 +1,7 @@
 //! Plain types that cross the line between a file system and its front ends.
 
-/// A file that a front end can name again later: inode number and the generation that tells reuses apart.
+/// A file that a front end can name again later: inode number and the generation that tells reuses
+/// apart.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct FileId {
     /// Inode number.
@@ -75,7 +76,8 @@ pub struct Attr {
 }
 
 impl Attr {
-    /// Those of an inode that is made now and holds nothing: one link (a directory has two), blocks of 4 KiB.
+    /// Those of an inode that is made now and holds nothing: one link (a directory has two), blocks
+    /// of 4 KiB.
     #[must_use]
     pub fn fresh(id: FileId, kind: FileKind, perm: u16, who: Creds, now: Timestamp) -> Self {
         Self {
@@ -187,7 +189,8 @@ pub enum NewNode {
 pub struct DirEntry {
     /// Inode number.
     pub ino: u32,
-    /// Position *behind* this entry: pass it to the next readdir to go on. Stable while the directory changes.
+    /// Position *behind* this entry: pass it to the next readdir to go on. Stable while the
+    /// directory changes.
     pub cookie: u64,
     /// Kind, if the directory records it.
     pub kind: Option<FileKind>,

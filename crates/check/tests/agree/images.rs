@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use extol::vfs::{Creds, NewNode, XattrSet};
 use extol::{Ext4, MountOptions};
-use extol_device::{MemDevice, SharedDevice};
+use extol_block::{MemDevice, SharedDevice};
 use extol_testkit::{Image, KernelMount, Scratch, TreeSpec, make_tree};
 
 /// A kind of volume: name, size in MiB, arguments for mke2fs.
@@ -42,7 +42,11 @@ pub const VARIANTS: &[Variant] = &[
     ("quota", 16, &["-t", "ext4", "-b", "1024", "-O", "quota,project"]),
     ("no-index", 16, &["-t", "ext4", "-b", "1024", "-O", "^dir_index"]),
     ("no-filetype", 16, &["-t", "ext4", "-b", "1024", "-O", "^filetype"]),
-    ("no-sparse", 16, &["-t", "ext4", "-b", "1024", "-g", "4096", "-O", "^sparse_super,^resize_inode"]),
+    (
+        "no-sparse",
+        16,
+        &["-t", "ext4", "-b", "1024", "-g", "4096", "-O", "^sparse_super,^resize_inode"],
+    ),
 ];
 
 /// A variant by name.
@@ -50,7 +54,8 @@ pub fn variant(name: &str) -> Variant {
     *VARIANTS.iter().find(|v| v.0 == name).expect("a known variant")
 }
 
-/// An empty volume. The tables are left for later, as mke2fs does by default, for every second kind.
+/// An empty volume. The tables are left for later, as mke2fs does by default, for every second
+/// kind.
 pub fn empty(dir: &Path, (name, mib, args): Variant) -> Image {
     let lazy = name.len() % 2;
     let image = Image::sparse(dir.join(format!("{name}.img")), mib << 20);

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use extol_block::{FileDevice, OpenOptions, SharedDevice};
 use extol_check::{CheckError, CheckOptions, Recovery, Report, check};
-use extol_device::{FileDevice, OpenOptions, SharedDevice};
 use extol_testkit::Image;
 
 /// As `e2fsck -fn` looks at a volume: as it lies.
@@ -29,7 +29,8 @@ pub fn must_be_clean(image: &Image, what: &str) {
         Arc::new(FileDevice::open(&image.path, &OpenOptions::read_only()).expect("open image"));
     for threads in [1, 3] {
         let opts = CheckOptions { threads, ..CheckOptions::default() };
-        let report = check(Arc::clone(&device), &opts, &mut |_| {}).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let report = check(Arc::clone(&device), &opts, &mut |_| {})
+            .unwrap_or_else(|e| panic!("{what}: {e}"));
         assert!(report.is_clean() && report.notes == 0, "{what}: {report}");
     }
 }

@@ -1,4 +1,5 @@
-//! The checker against e2fsck: the same verdict on clean volumes of many kinds, and on damaged ones.
+//! The checker against e2fsck: the same verdict on clean volumes of many kinds, and on damaged
+//! ones.
 
 mod images;
 mod judge;
@@ -23,7 +24,13 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 fn able() -> bool {
-    require(&[Need::Root, Need::Loop, Need::Kernel("ext4"), Need::Tool("mke2fs"), Need::Tool("e2fsck")])
+    require(&[
+        Need::Root,
+        Need::Loop,
+        Need::Kernel("ext4"),
+        Need::Tool("mke2fs"),
+        Need::Tool("e2fsck"),
+    ])
 }
 
 #[test]

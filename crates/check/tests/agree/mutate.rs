@@ -1,5 +1,5 @@
-//! Damage, by kind of structure: fields get values that are likely to matter, checksums are mostly put right, so that
-//! the damage is seen for what it is.
+//! Damage, by kind of structure: fields get values that are likely to matter, checksums are mostly
+//! put right, so that the damage is seen for what it is.
 
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -195,7 +195,11 @@ fn one(v: &mut Victim, rng: &mut SmallRng) -> String {
                 (30, 1),
                 (31, 1),
             ];
-            if rng.random_bool(0.5) { field(v, rng, part, &places) } else { index(v, rng, part, 32) }
+            if rng.random_bool(0.5) {
+                field(v, rng, part, &places)
+            } else {
+                index(v, rng, part, 32)
+            }
         }
         Part::DxNode(..) => {
             if rng.random_bool(0.2) {
@@ -350,7 +354,8 @@ fn node(v: &mut Victim, rng: &mut SmallRng, at: usize, len: usize) -> String {
 
 fn bits(v: &mut Victim, rng: &mut SmallRng, part: Part) -> String {
     let (at, len) = v.range(part);
-    let byte = if rng.random_bool(0.3) { rng.random_range(0..len) } else { rng.random_range(0..len / 8) };
+    let byte =
+        if rng.random_bool(0.3) { rng.random_range(0..len) } else { rng.random_range(0..len / 8) };
     let old = v.bytes[at + byte];
     let new = old ^ 1 << rng.random_range(0..8);
     v.write(at + byte, &[new]);

@@ -66,8 +66,8 @@ pub fn compare(v: &mut Victim, name: &str, seed: u64, tally: &mut Tally) {
     tally.tried += 1;
     let foreign = matches!(&ours, Err(CheckError::Unsupported(why)) if why.contains("Hurd"));
     if foreign || only_quota(&theirs.output) || theirs.output.contains("Bad file descriptor") {
-        // Usage in quota files is not compared, volumes of the Hurd are refused; and e2fsck -n fails when it tries to
-        // write an aborted journal.
+        // Usage in quota files is not compared, volumes of the Hurd are refused; and e2fsck -n
+        // fails when it tries to write an aborted journal.
         tally.set_aside += 1;
         v.restore();
         return;

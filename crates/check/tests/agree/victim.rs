@@ -3,11 +3,11 @@
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
-use extol_device::{BlockDevice as _, BlockNr, MemDevice};
+use extol_block::{BlockDevice as _, BlockNr, MemDevice};
 use extol_ondisk::checksum::crc32c;
 use extol_ondisk::{
-    Compat, FileType, Geometry, GroupNr, Incompat, Inode, InodeFlags, InodeNr, InodeSeed, Superblock, bitmap,
-    dirent, extent, htree, orphan_file, xattr,
+    Compat, FileType, Geometry, GroupNr, Incompat, Inode, InodeFlags, InodeNr, InodeSeed,
+    Superblock, bitmap, dirent, extent, htree, orphan_file, xattr,
 };
 
 /// A part of a volume that may be damaged.
@@ -115,7 +115,8 @@ impl Victim {
 
     pub fn inode_at(&self, ino: u32) -> usize {
         let (group, index) = self.geo.group_of_inode(InodeNr(ino));
-        self.inode_table(group.0) as usize * self.bs() + index as usize * usize::from(self.geo.inode_size)
+        self.inode_table(group.0) as usize * self.bs()
+            + index as usize * usize::from(self.geo.inode_size)
     }
 
     pub fn inode_bytes(&self, ino: u32) -> &[u8] {
@@ -133,7 +134,8 @@ impl Victim {
                 continue;
             }
             let unused = u32::from(le16(&self.bytes, self.desc_at(group) + 0x1C));
-            let scanned = if self.geo.has_gdt_csum() { self.geo.inodes_per_group - unused } else { 40 };
+            let scanned =
+                if self.geo.has_gdt_csum() { self.geo.inodes_per_group - unused } else { 40 };
             let map = self.block(self.inode_bitmap(group)).to_vec();
             for index in 0..scanned {
                 let ino = group * self.geo.inodes_per_group + index + 1;
@@ -151,14 +153,17 @@ impl Victim {
             parts.push(Part::Mmp(self.sb.mmp_block));
         }
         if self.sb.feature_compat.contains(Compat::RESIZE_INODE) {
-            parts.push(Part::ReservedGdt(self.geo.super_block().0.0 + 1 + u64::from(self.geo.desc_blocks())));
+            parts.push(Part::ReservedGdt(
+                self.geo.super_block().0.0 + 1 + u64::from(self.geo.desc_blocks()),
+            ));
         }
         self.parts = parts;
         self.free_inodes = free;
     }
 
     fn parts_of(&self, ino: u32, parts: &mut Vec<Part>) {
-        let inode = Inode::decode(self.inode_bytes(ino), InodeNr(ino), &self.geo).expect("a good inode");
+        let inode =
+            Inode::decode(self.inode_bytes(ino), InodeNr(ino), &self.geo).expect("a good inode");
         let seed = inode.seed(InodeNr(ino), &self.geo);
         if inode.file_acl != 0 {
             parts.push(Part::Xattrs(inode.file_acl));
@@ -178,14 +183,19 @@ impl Victim {
         }
         if inode.is_symlink() {
             parts.extend(data.iter().map(|&b| Part::Symlink(b)));
-        } else if ino == self.sb.journal_inum && self.sb.feature_compat.contains(Compat::HAS_JOURNAL) {
+        } else if ino == self.sb.journal_inum
+            && self.sb.feature_compat.contains(Compat::HAS_JOURNAL)
+        {
             parts.push(Part::JournalSuper(data[0]));
-        } else if ino == self.sb.orphan_file_inum && self.sb.feature_compat.contains(Compat::ORPHAN_FILE) {
+        } else if ino == self.sb.orphan_file_inum
+            && self.sb.feature_compat.contains(Compat::ORPHAN_FILE)
+        {
             parts.extend(data.iter().map(|&b| Part::Orphans(b, seed)));
         } else if inode.is_dir() {
             let indexed = inode.flags.contains(InodeFlags::INDEX);
             for (n, &b) in data.iter().enumerate() {
-                let node = le32(self.block(b), 0) == 0 && usize::from(le16(self.block(b), 4)) == self.bs();
+                let node =
+                    le32(self.block(b), 0) == 0 && usize::from(le16(self.block(b), 4)) == self.bs();
                 parts.push(match (indexed, n) {
                     (true, 0) => Part::DxRoot(b, seed),
                     (true, _) if node && le16(self.block(b), 8) > 50 => Part::DxNode(b, seed),
@@ -195,7 +205,13 @@ impl Victim {
         }
     }
 
-    fn extent_parts(&self, node: &[u8], seed: InodeSeed, parts: &mut Vec<Part>, data: &mut Vec<u64>) {
+    fn extent_parts(
+        &self,
+        node: &[u8],
+        seed: InodeSeed,
+        parts: &mut Vec<Part>,
+        data: &mut Vec<u64>,
+    ) {
         match extent::Node::decode(node, &self.geo).expect("a good node").entries {
             extent::Entries::Leaf(all) => {
                 for e in all {
@@ -268,7 +284,9 @@ impl Victim {
             Part::Desc(group) => (self.desc_at(group), usize::from(self.geo.desc_size)),
             Part::BlockBitmap(group) => block(self.block_bitmap(group)),
             Part::InodeBitmap(group) => block(self.inode_bitmap(group)),
-            Part::Inode(ino) | Part::FreeInode(ino) => (self.inode_at(ino), usize::from(self.geo.inode_size)),
+            Part::Inode(ino) | Part::FreeInode(ino) => {
+                (self.inode_at(ino), usize::from(self.geo.inode_size))
+            }
             Part::DirBlock(nr, _)
             | Part::DxRoot(nr, _)
             | Part::DxNode(nr, _)
@@ -308,16 +326,22 @@ impl Victim {
                 self.write(at, &b);
             }
             Part::DxRoot(_, seed) | Part::DxNode(_, seed) if csum => {
-                let kind =
-                    if matches!(part, Part::DxRoot(..)) { htree::DxKind::Root } else { htree::DxKind::Node };
+                let kind = if matches!(part, Part::DxRoot(..)) {
+                    htree::DxKind::Root
+                } else {
+                    htree::DxKind::Node
+                };
                 let place = kind.count_at();
-                let (limit, count) = (usize::from(le16(&b, place)), usize::from(le16(&b, place + 2)));
+                let (limit, count) =
+                    (usize::from(le16(&b, place)), usize::from(le16(&b, place + 2)));
                 if count <= limit && place + 8 * limit + 8 <= b.len() {
                     htree::set_csum(&mut b, kind, seed);
                     self.write(at, &b);
                 }
             }
-            Part::Extents(_, seed) if csum && 12 * (1 + usize::from(le16(&b, 4))) + 4 <= b.len() => {
+            Part::Extents(_, seed)
+                if csum && 12 * (1 + usize::from(le16(&b, 4))) + 4 <= b.len() =>
+            {
                 extent::set_csum(&mut b, seed);
                 self.write(at, &b);
             }

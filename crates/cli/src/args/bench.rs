@@ -24,7 +24,8 @@ pub enum BenchCommand {
     Untar(UntarArgs),
     /// The targets: everything beside its peers on one device, and whether it is met.
     Speed(SpeedArgs),
-    /// Serve an emulated medium (disk, array, network disk) as a file, for a loop device (needs FUSE).
+    /// Serve an emulated medium (disk, array, network disk) as a file, for a loop device (needs
+    /// FUSE).
     Medium(BenchMediumArgs),
     /// Serve a file system that does nothing.
     #[command(hide = true)]
@@ -87,7 +88,8 @@ pub struct BenchMediumArgs {
     /// Size: 512M, 4G [default: that of the backing file, or 4G].
     #[arg(long, value_name = "SIZE")]
     pub size: Option<String>,
-    /// Keep the contents in this file or block device, not in memory. A file that does not exist is made, and stays.
+    /// Keep the contents in this file or block device, not in memory. A file that does not exist is
+    /// made, and stays.
     #[arg(long, value_name = "FILE")]
     pub backing: Option<PathBuf>,
     /// End when standard input ends.

@@ -1,4 +1,5 @@
-//! Arguments of the commands for files of a volume that is not mounted: ls, cat, cp, put, rm, mkdir.
+//! Arguments of the commands for files of a volume that is not mounted: ls, cat, cp, put, rm,
+//! mkdir.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

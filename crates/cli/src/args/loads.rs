@@ -27,7 +27,8 @@ pub struct OutputArgs {
     /// Also write a page with tables and pictures to this file.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Also write each picture to a file of its own (SVG) in this directory, which is made if need be.
+    /// Also write each picture to a file of its own (SVG) in this directory, which is made if need
+    /// be.
     #[arg(long, value_name = "DIR")]
     pub svg: Option<PathBuf>,
 }
@@ -35,11 +36,12 @@ pub struct OutputArgs {
 /// Who takes part in a load, where, and how often.
 #[derive(Args, Debug)]
 pub struct ContestArgs {
-    /// Who takes part: library, node, mount, kernel, fuse2fs, noop (each with :OPTIONS), raw, or a directory [default: library].
+    /// Who takes part: library, node, mount, kernel, fuse2fs, noop (each with :OPTIONS), raw, or a
+    /// directory [default: library].
     #[arg(long = "target", value_name = "TARGET", action = ArgAction::Append)]
     pub targets: Vec<String>,
-    /// What volumes lie on: image, memory, a block device (it is overwritten), or an emulated sata, raid, cloud, nvme or
-    /// ramdisk.
+    /// What volumes lie on: image, memory, a block device (it is overwritten), or an emulated sata,
+    /// raid, cloud, nvme or ramdisk.
     #[arg(long, default_value = "image")]
     pub medium: String,
     /// Size of a volume.
@@ -91,7 +93,8 @@ pub struct FsMarkArgs {
     /// Subdirectories; 0: none.
     #[arg(short = 'D', default_value_t = 0)]
     pub dirs: u32,
-    /// Files that a thread puts into one subdirectory before it goes to the next; 0: it goes on every 180 seconds.
+    /// Files that a thread puts into one subdirectory before it goes to the next; 0: it goes on
+    /// every 180 seconds.
     #[arg(short = 'N', default_value_t = 0)]
     pub per_dir: u64,
     /// Sync mode, 0 to 6.
@@ -130,7 +133,8 @@ pub struct DbenchArgs {
     /// A load file of dbench (the package dbench has /usr/share/dbench/client.txt).
     #[arg(long, value_name = "FILE")]
     pub loadfile: Option<PathBuf>,
-    /// Rounds of 100 opens per client, without --seconds; with a load file, how often it is played (then 1 is enough).
+    /// Rounds of 100 opens per client, without --seconds; with a load file, how often it is played
+    /// (then 1 is enough).
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     pub decks: u64,
     /// Seed of the random numbers.
@@ -157,7 +161,13 @@ pub struct PostMarkArgs {
     #[arg(long, default_value_t = 500)]
     pub transactions: u64,
     /// Smallest and largest file in bytes.
-    #[arg(long, value_name = "LOW,HIGH", value_delimiter = ',', num_args = 1, default_value = "500,9770")]
+    #[arg(
+        long,
+        value_name = "LOW,HIGH",
+        value_delimiter = ',',
+        num_args = 1,
+        default_value = "500,9770"
+    )]
     pub size: Vec<u64>,
     /// Bytes per read.
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]

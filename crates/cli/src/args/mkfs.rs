@@ -26,7 +26,8 @@ pub struct MkfsArgs {
     /// ext2, ext3 or ext4.
     #[arg(short = 't', value_name = "TYPE", default_value = "ext4")]
     pub kind: String,
-    /// What it will be used for (small, news, largefile ...), which decides about the number of inodes.
+    /// What it will be used for (small, news, largefile ...), which decides about the number of
+    /// inodes.
     #[arg(short = 'T', value_name = "USAGE")]
     pub usage: Option<String>,
     /// Block size in bytes.

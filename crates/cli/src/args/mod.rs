@@ -32,13 +32,16 @@ use crate::error::{Failure, Result};
 pub use bench::{BenchCommand, BenchMediumArgs, BenchNoopArgs};
 pub use files::{CatArgs, CpArgs, LsArgs, MkdirArgs, PutArgs, RmArgs};
 pub use loads::{
-    ContestArgs, DbenchArgs, FsMarkArgs, FsyncLatencyArgs, LogsArgs, OutputArgs, PostMarkArgs, VarMailArgs,
+    ContestArgs, DbenchArgs, FsMarkArgs, FsyncLatencyArgs, LogsArgs, OutputArgs, PostMarkArgs,
+    VarMailArgs,
 };
 pub use look::{CheckArgs, LookArgs, ReplayArgs};
 pub use mkfs::MkfsArgs;
 pub use mount::{AttendArgs, MountArgs, UmountArgs};
 pub use scale::ScaleArgs;
-pub use seeds::{AsyncCheckpointArgs, CheckpointMergeArgs, FastCommitArgs, FsyncBatchingArgs, LazyInitArgs};
+pub use seeds::{
+    AsyncCheckpointArgs, CheckpointMergeArgs, FastCommitArgs, FsyncBatchingArgs, LazyInitArgs,
+};
 pub use storms::{MetadataArgs, RandArgs, SeqArgs, SpeedArgs, UntarArgs};
 pub use watch::{RemountArgs, StatArgs, TopArgs};
 pub use whole::{CheckpointArgs, FreezeArgs, SyncArgs, ThawArgs};
@@ -167,18 +170,30 @@ mod tests {
                 continue;
             }
             let help = command.render_long_help().to_string();
-            assert!(help.contains("EXAMPLES:") && help.contains("EXIT STATUS:"), "{}", command.get_name());
+            assert!(
+                help.contains("EXAMPLES:") && help.contains("EXIT STATUS:"),
+                "{}",
+                command.get_name()
+            );
         }
     }
 
     #[test]
     fn mistakes_are_one_line() {
-        for line in
-            ["extol mount x", "extol frob", "extol mount -z a b", "extol mount -r -w a b", "extol cp img /x"]
-        {
+        for line in [
+            "extol mount x",
+            "extol frob",
+            "extol mount -z a b",
+            "extol mount -r -w a b",
+            "extol cp img /x",
+        ] {
             let failure = parse(&words(line)).unwrap_err();
             assert_eq!(failure.code, Failure::USAGE, "{line}");
-            assert!(!failure.line.is_empty() && !failure.line.contains('\n'), "{line}: {}", failure.line);
+            assert!(
+                !failure.line.is_empty() && !failure.line.contains('\n'),
+                "{line}: {}",
+                failure.line
+            );
         }
     }
 
@@ -191,7 +206,9 @@ mod tests {
 
     #[test]
     fn mount_takes_options_anywhere() {
-        let Command::Mount(args) = parse(&words("extol mount img -o ro /mnt -f -o commit=3")).unwrap() else {
+        let Command::Mount(args) =
+            parse(&words("extol mount img -o ro /mnt -f -o commit=3")).unwrap()
+        else {
             panic!("not mount");
         };
         assert!(args.foreground);

@@ -97,8 +97,8 @@ macro_rules! mount_options {
         after the commit interval (commit=, 5 seconds), or at once after `extol sync` or an fsync of the root directory."
 )]
 pub struct MountArgs {
-    /// Mount options, separated by commas: those of mount(8), of FUSE, of ext4, and some of Extol's own. The list is
-    /// below.
+    /// Mount options, separated by commas: those of mount(8), of FUSE, of ext4, and some of Extol's
+    /// own. The list is below.
     #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append)]
     pub options: Vec<String>,
     /// Stay in the foreground.
@@ -114,12 +114,13 @@ pub struct MountArgs {
     /// Say what happens.
     #[arg(short, long)]
     pub verbose: bool,
-    /// Serve counters for Prometheus at http://ADDR/metrics while it is mounted (HOST:PORT, or :PORT for this machine
-    /// alone; port 0 is any free one, which is printed). The same as -o x-extol.metrics=ADDR.
+    /// Serve counters for Prometheus at http://ADDR/metrics while it is mounted (HOST:PORT, or
+    /// :PORT for this machine alone; port 0 is any free one, which is printed). The same as -o
+    /// x-extol.metrics=ADDR.
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<String>,
-    /// Serve the mount that another process has made of this descriptor of /dev/fuse, with mount(2), wherever that is.
-    /// This daemon will not unmount it.
+    /// Serve the mount that another process has made of this descriptor of /dev/fuse, with
+    /// mount(2), wherever that is. This daemon will not unmount it.
     #[arg(long, value_name = "N")]
     pub fd: Option<i32>,
     /// Leave the daemon all rights of its caller: to look into it with a debugger.
@@ -181,12 +182,16 @@ mod tests {
     #[test]
     fn options_are_those_that_exist() {
         let manual = mount_options!();
-        let listed = manual.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+        let listed =
+            manual.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
         let mut count = 0;
-        for option in
-            listed.flat_map(|line| line.split(',')).map(str::trim).filter(|option| !option.is_empty())
+        for option in listed
+            .flat_map(|line| line.split(','))
+            .map(str::trim)
+            .filter(|option| !option.is_empty())
         {
-            let (name, values) = option.split_once('=').map_or((option, None), |(n, v)| (n, Some(v)));
+            let (name, values) =
+                option.split_once('=').map_or((option, None), |(n, v)| (n, Some(v)));
             for value in values.map_or(vec![""], |values| values.split('|').collect()) {
                 let value = match value {
                     "CLASS:LEVEL" => "idle",
@@ -194,19 +199,23 @@ mod tests {
                     upper if upper.chars().any(char::is_uppercase) => "5",
                     word => word,
                 };
-                let word = if values.is_some() { format!("{name}={value}") } else { name.to_owned() };
-                let with = if name.starts_with("no") && name.ends_with(['y', 'd']) { "ro," } else { "" };
+                let word =
+                    if values.is_some() { format!("{name}={value}") } else { name.to_owned() };
+                let with =
+                    if name.starts_with("no") && name.ends_with(['y', 'd']) { "ro," } else { "" };
                 assert!(split(&[format!("{with}{word}")], false).is_ok(), "{word}");
                 count += 1;
             }
         }
         assert!(count > 60, "{count}");
         let readme = include_str!("../../../../README.md");
-        let chapter = readme.split("### Mount options").nth(1).unwrap().split("### Watching").next().unwrap();
+        let chapter =
+            readme.split("### Mount options").nth(1).unwrap().split("### Watching").next().unwrap();
         let named = chapter.split('`').skip(1).step_by(2).flat_map(|code| code.split('|'));
         for name in named.map(|code| code.split(['=', '[']).next().unwrap()) {
-            let is_option =
-                [name.to_owned(), format!("{name}=5")].into_iter().any(|word| split(&[word], false).is_ok());
+            let is_option = [name.to_owned(), format!("{name}=5")]
+                .into_iter()
+                .any(|word| split(&[word], false).is_ok());
             assert!(!is_option || manual.contains(name), "{name}");
         }
     }

@@ -44,7 +44,8 @@ pub struct ScaleArgs {
     /// Where the files are: in one directory, or spread.
     #[arg(long = "layout", value_delimiter = ',', default_value = "one,spread", value_parser = ["one", "spread"])]
     pub layouts: Vec<String>,
-    /// How the volume is used for files, and who recovers it beside the library: library, mount, kernel, fuse2fs (each with :OPTIONS) [default: library].
+    /// How the volume is used for files, and who recovers it beside the library: library, mount,
+    /// kernel, fuse2fs (each with :OPTIONS) [default: library].
     #[arg(long = "target", value_name = "TARGET", action = ArgAction::Append)]
     pub targets: Vec<String>,
     /// Operations per sample.

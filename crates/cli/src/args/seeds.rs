@@ -34,7 +34,8 @@ pub struct SeedArgs {
         fast as static."
 )]
 pub struct FsyncBatchingArgs {
-    /// Media: emulated sata, raid, ramdisk, cloud, nvme; memory, image, or a block device (it is overwritten).
+    /// Media: emulated sata, raid, ramdisk, cloud, nvme; memory, image, or a block device (it is
+    /// overwritten).
     #[arg(
         long = "profile",
         value_name = "MEDIUM",
@@ -96,7 +97,8 @@ pub struct AsyncCheckpointArgs {
     /// Extol as a library in this process, or mounted.
     #[arg(long, default_value = "library", value_parser = ["library", "mount"])]
     pub target: String,
-    /// Emulated nvme, sata, raid, cloud or ramdisk; memory, image, or a block device (it is overwritten).
+    /// Emulated nvme, sata, raid, cloud or ramdisk; memory, image, or a block device (it is
+    /// overwritten).
     #[arg(long, default_value = "nvme")]
     pub medium: String,
     /// Seconds per run.
@@ -139,7 +141,8 @@ pub struct CheckpointMergeArgs {
     /// Threads that ask at the same moment.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     pub concurrent: u32,
-    /// image, memory, a block device (it is overwritten), or an emulated nvme, sata, raid, cloud or ramdisk (model only).
+    /// image, memory, a block device (it is overwritten), or an emulated nvme, sata, raid, cloud or
+    /// ramdisk (model only).
     #[arg(long, default_value = "image")]
     pub medium: String,
     /// End a run of the foreground thread after so many seconds; its time is scaled to 1000 syncs.
@@ -181,8 +184,9 @@ pub struct FastCommitArgs {
         value_parser = ["table", "log", "peers", "isolation"]
     )]
     pub parts: Vec<String>,
-    /// Media: emulated cloud, sata, raid, nvme, ramdisk; memory, image, or a block device (it is overwritten) [default: for table \
-    /// cloud,sata,image; for peers image,memory,cloud,sata,nvme; for isolation image,memory,cloud].
+    /// Media: emulated cloud, sata, raid, nvme, ramdisk; memory, image, or a block device (it is
+    /// overwritten) [default: for table \ cloud,sata,image; for peers image,memory,cloud,sata,nvme;
+    /// for isolation image,memory,cloud].
     #[arg(long = "profile", value_name = "MEDIUM", value_delimiter = ',')]
     pub profiles: Vec<String>,
     /// Extol in the table: as a library in this process, or mounted (root).
@@ -232,7 +236,8 @@ pub struct LazyInitArgs {
     /// Leave mkfs of 1 TiB out.
     #[arg(long)]
     pub no_mkfs: bool,
-    /// Emulated sata, raid, nvme, cloud or ramdisk; memory, image, or a block device (it is overwritten).
+    /// Emulated sata, raid, nvme, cloud or ramdisk; memory, image, or a block device (it is
+    /// overwritten).
     #[arg(long, default_value = "sata")]
     pub medium: String,
     /// Size of a volume.

@@ -174,8 +174,8 @@ pub struct SpeedArgs {
         ]
     )]
     pub parts: Vec<String>,
-    /// Media: image, memory, an emulated cloud, sata, raid, nvme or ramdisk, or a block device (it is overwritten) [default:
-    /// image,memory; for fsync-mount cloud and sata, too]
+    /// Media: image, memory, an emulated cloud, sata, raid, nvme or ramdisk, or a block device (it
+    /// is overwritten) [default: image,memory; for fsync-mount cloud and sata, too]
     #[arg(long = "medium", value_name = "MEDIUM", value_delimiter = ',')]
     pub media: Vec<String>,
     /// Seconds of a run that has no end of its own.

@@ -45,7 +45,11 @@ impl StatArgs {
             (Some(dir), None) => return Ok((dir.clone(), None)),
             (Some(dir), Some(text)) => (dir.clone(), text.as_str()),
             (None, Some(dir)) if dir.parse::<f64>().is_err() => (dir.into(), "2"),
-            (None, _) => return Err(Failure::usage("name a directory on the mount (see extol stat --help)")),
+            (None, _) => {
+                return Err(Failure::usage(
+                    "name a directory on the mount (see extol stat --help)",
+                ));
+            }
         };
         let bad = |why| Failure::usage(format_args!("bad value \"{text}\" for --watch: {why}"));
         Ok((dir, Some(seconds(text).map_err(bad)?)))
@@ -135,8 +139,12 @@ mod tests {
         ] {
             assert_eq!(ask(line).unwrap(), (mnt(), seconds), "{line}");
         }
-        for line in ["extol stat", "extol stat --watch", "extol stat --watch 0 /mnt", "extol stat -w x /mnt"]
-        {
+        for line in [
+            "extol stat",
+            "extol stat --watch",
+            "extol stat --watch 0 /mnt",
+            "extol stat -w x /mnt",
+        ] {
             assert_eq!(ask(line).unwrap_err().code, Failure::USAGE, "{line}");
         }
     }

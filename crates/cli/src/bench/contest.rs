@@ -29,7 +29,9 @@ impl Where<'_> {
     pub fn conduct(&self, rounds: u32, seconds: Option<f64>) -> Result<Conduct> {
         let time = seconds.map(|s| {
             let time = Duration::try_from_secs_f64(s).ok().filter(|t| !t.is_zero());
-            time.ok_or_else(|| Failure::usage(format_args!("--seconds {s}: it must be a time above 0")))
+            time.ok_or_else(|| {
+                Failure::usage(format_args!("--seconds {s}: it must be a time above 0"))
+            })
         });
         let size = volume::parse_size(self.volume, None)
             .map_err(|e| Failure::usage(format_args!("--volume: {e}")))?;
@@ -53,7 +55,8 @@ pub fn usage(error: BenchError) -> Failure {
     Failure::usage(error)
 }
 
-/// Set by the first SIGINT or SIGTERM, so that mounts and images are cleaned up; the second ends the program at once.
+/// Set by the first SIGINT or SIGTERM, so that mounts and images are cleaned up; the second ends
+/// the program at once.
 pub fn cancel() -> Result<Cancel> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {

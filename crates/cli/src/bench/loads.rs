@@ -56,7 +56,10 @@ pub fn loadfile(path: &Path) -> Result<Arc<LoadFile>> {
 
 pub fn dbench(args: &DbenchArgs) -> Result<()> {
     let loadfile = args.loadfile.as_deref().map(loadfile).transpose()?;
-    run(&Dbench { clients: args.clients, decks: args.decks, seed: args.seed, loadfile }, &args.contest)
+    run(
+        &Dbench { clients: args.clients, decks: args.decks, seed: args.seed, loadfile },
+        &args.contest,
+    )
 }
 
 pub fn postmark(args: &PostMarkArgs) -> Result<()> {

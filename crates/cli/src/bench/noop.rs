@@ -18,14 +18,15 @@ pub fn run(args: &BenchNoopArgs) -> Result<()> {
     // Who started us may not be there in the end to do it.
     dir.made |= args.until_eof;
     if args.until_eof {
-        // As a mount of a volume does. Linux shares processors out by session (autogroup), and a server in the session of the
-        // load is scheduled with it.
+        // As a mount of a volume does. Linux shares processors out by session (autogroup), and a
+        // server in the session of the load is scheduled with it.
         leave_session();
     }
     extol_fuse::check(&dir.path)?;
     let guard = Guard::start()?;
     // As for a mount of a volume.
-    let mut config = MountConfig { allow_other: rustix::process::geteuid().is_root(), ..mount_config() };
+    let mut config =
+        MountConfig { allow_other: rustix::process::geteuid().is_root(), ..mount_config() };
     for word in args.options.iter().flat_map(|list| options::words(list)) {
         if !config.accept(&word) {
             return Err(Failure::usage(format_args!("unknown mount option \"{word}\"")));

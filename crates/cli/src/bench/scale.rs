@@ -18,15 +18,18 @@ pub fn scale(args: &ScaleArgs) -> Result<()> {
     if !files.is_sorted_by(|a, b| a < b) {
         return Err(Failure::usage("--files: the numbers must ascend"));
     }
-    let mut ways =
-        args.targets.iter().map(|t| Way::parse(t)).collect::<extol_bench::Result<Vec<_>>>().map_err(usage)?;
+    let mut ways = args
+        .targets
+        .iter()
+        .map(|t| Way::parse(t))
+        .collect::<extol_bench::Result<Vec<_>>>()
+        .map_err(usage)?;
     if ways.is_empty() {
         ways.push(Way::Library(String::new()));
     }
-    let large = args
-        .large
-        .iter()
-        .map(|size| volume::parse_size(size, None).map_err(|e| Failure::usage(format_args!("--large: {e}"))));
+    let large = args.large.iter().map(|size| {
+        volume::parse_size(size, None).map_err(|e| Failure::usage(format_args!("--large: {e}")))
+    });
     let extol = std::env::current_exe()
         .map_err(|e| Failure::system(format_args!("cannot find this program: {e}")))?;
     let cancel = cancel()?;

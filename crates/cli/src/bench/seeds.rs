@@ -1,4 +1,5 @@
-//! `extol bench fsync-batching`, `async-checkpoint`, `checkpoint-merge`, `fast-commit`, `lazy-init`.
+//! `extol bench fsync-batching`, `async-checkpoint`, `checkpoint-merge`, `fast-commit`,
+//! `lazy-init`.
 
 use extol_bench::contender::{Contender, Medium};
 use extol_bench::seed::{
@@ -19,8 +20,9 @@ fn backend(name: &str) -> Backend {
 pub fn fsync_batching(args: &FsyncBatchingArgs) -> Result<()> {
     // Each profile sets its own medium.
     let place = Where { medium: "memory", volume: &args.volume, log: None, dir: &args.seed.dir };
-    let all =
-        |texts: &[String]| texts.iter().map(|t| Contender::parse(t)).collect::<extol_bench::Result<_>>();
+    let all = |texts: &[String]| {
+        texts.iter().map(|t| Contender::parse(t)).collect::<extol_bench::Result<_>>()
+    };
     let bench = FsyncBatching {
         media: args
             .profiles
@@ -38,8 +40,12 @@ pub fn fsync_batching(args: &FsyncBatchingArgs) -> Result<()> {
 }
 
 pub fn async_checkpoint(args: &AsyncCheckpointArgs) -> Result<()> {
-    let place =
-        Where { medium: &args.medium, volume: &args.volume, log: Some(args.log), dir: &args.seed.dir };
+    let place = Where {
+        medium: &args.medium,
+        volume: &args.volume,
+        log: Some(args.log),
+        dir: &args.seed.dir,
+    };
     let bench = AsyncCheckpoint {
         modes: args.modes.iter().filter_map(|n| SyncMode::from_number(*n)).collect(),
         threads: args.threads,
@@ -52,7 +58,8 @@ pub fn async_checkpoint(args: &AsyncCheckpointArgs) -> Result<()> {
 }
 
 pub fn checkpoint_merge(args: &CheckpointMergeArgs) -> Result<()> {
-    let place = Where { medium: &args.medium, volume: &args.volume, log: None, dir: &args.seed.dir };
+    let place =
+        Where { medium: &args.medium, volume: &args.volume, log: None, dir: &args.seed.dir };
     let bench = CheckpointMerge {
         syncs: args.syncs,
         weights: args.weights.clone(),
@@ -85,7 +92,8 @@ pub fn lazy_init(args: &LazyInitArgs) -> Result<()> {
     if !(args.scale > 0.0 && args.scale <= 100.0) {
         return Err(Failure::usage("--scale must be above 0 and at most 100"));
     }
-    let place = Where { medium: &args.medium, volume: &args.volume, log: None, dir: &args.seed.dir };
+    let place =
+        Where { medium: &args.medium, volume: &args.volume, log: None, dir: &args.seed.dir };
     let bench = LazyInit {
         multipliers: args.multipliers.clone(),
         scale: args.scale,

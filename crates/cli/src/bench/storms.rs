@@ -16,8 +16,12 @@ use crate::volume;
 const PAGE: u64 = 4096;
 
 pub fn metadata(args: &MetadataArgs) -> Result<()> {
-    let load =
-        Metadata { threads: args.threads, files: args.files, shared: args.shared, ..Metadata::default() };
+    let load = Metadata {
+        threads: args.threads,
+        files: args.files,
+        shared: args.shared,
+        ..Metadata::default()
+    };
     run(&load, &args.contest)
 }
 
@@ -25,9 +29,8 @@ pub fn metadata(args: &MetadataArgs) -> Result<()> {
 fn size(option: &str, text: &str) -> Result<u64> {
     let size = match text.parse() {
         Ok(bytes) => bytes,
-        Err(_) => {
-            volume::parse_size(text, None).map_err(|e| Failure::usage(format_args!("{option}: {e}")))?
-        }
+        Err(_) => volume::parse_size(text, None)
+            .map_err(|e| Failure::usage(format_args!("{option}: {e}")))?,
     };
     if size == 0 { Err(Failure::usage(format_args!("{option} must not be 0"))) } else { Ok(size) }
 }

@@ -7,7 +7,8 @@ use indicatif::ProgressBar;
 /// Bytes moved at a time.
 pub(super) const CHUNK: usize = 1 << 20;
 
-/// Extended attributes that are worth copying: all but those which security modules set on their own.
+/// Extended attributes that are worth copying: all but those which security modules set on their
+/// own.
 pub(super) fn is_copied(name: &[u8]) -> bool {
     name.starts_with(b"user.")
         || name.starts_with(b"trusted.")
@@ -25,6 +26,10 @@ pub(super) struct Copy<Key, Place> {
 
 impl<Key, Place> Copy<Key, Place> {
     pub(super) fn new() -> Self {
-        Self { made: HashMap::new(), bar: crate::progress::bytes("copying"), buffer: vec![0; CHUNK] }
+        Self {
+            made: HashMap::new(),
+            bar: crate::progress::bytes("copying"),
+            buffer: vec![0; CHUNK],
+        }
     }
 }

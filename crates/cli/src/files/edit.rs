@@ -42,7 +42,8 @@ struct Level<'t> {
 /// Removes what a path names. False if something of it was left, which has been reported.
 fn remove(tree: &Tree, path: &OsStr, recursive: bool) -> extol_vfs::Result<bool> {
     let (dir, name) = tree.find_parent(path)?;
-    let mut removal = Removal { path: Path::new(path).to_owned(), trail: Trail::default(), complete: true };
+    let mut removal =
+        Removal { path: Path::new(path).to_owned(), trail: Trail::default(), complete: true };
     let held = dir.child(name)?;
     if !held.is_dir()? {
         dir.fs.unlink(dir.ino, name)?;
@@ -96,7 +97,12 @@ impl Removal {
         false
     }
 
-    fn enter<'t>(&mut self, above: u32, name: &[u8], held: Held<'t>) -> extol_vfs::Result<Level<'t>> {
+    fn enter<'t>(
+        &mut self,
+        above: u32,
+        name: &[u8],
+        held: Held<'t>,
+    ) -> extol_vfs::Result<Level<'t>> {
         self.trail.enter(held.ino, name.len())?;
         let (entries, problem) = held.entries();
         let empty = problem.is_none_or(|error| self.report(&error));
@@ -104,7 +110,11 @@ impl Removal {
     }
 
     /// Removes an entry, or says that it is a directory that must be emptied first.
-    fn entry<'t>(&mut self, level: &Level<'t>, name: &[u8]) -> extol_vfs::Result<Option<Level<'t>>> {
+    fn entry<'t>(
+        &mut self,
+        level: &Level<'t>,
+        name: &[u8],
+    ) -> extol_vfs::Result<Option<Level<'t>>> {
         let held = level.held.child(name)?;
         if held.is_dir()? {
             return self.enter(level.held.ino, name, held).map(Some);
@@ -128,7 +138,10 @@ pub fn mkdir(args: &MkdirArgs) -> Result<()> {
 
 fn make_one(tree: &Tree, path: &OsStr) -> extol_vfs::Result<()> {
     let (dir, name) = tree.find_parent(path)?;
-    let who = Creds { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() };
+    let who = Creds {
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+    };
     let attr = dir.fs.create(dir.ino, name, NewNode::Directory, 0o755, 0, who)?;
     drop(Held::adopt(dir.fs, &attr));
     Ok(())

@@ -175,14 +175,22 @@ mod tests {
             (all.new, all.there, all.devices),
             (keep(&["--preserve=all"]).unwrap().new, all.new, true)
         );
-        assert_eq!((all.mode(all.new, 0o7777, true), all.mode(all.new, 0o7777, false)), (0o7777, 0o1777));
+        assert_eq!(
+            (all.mode(all.new, 0o7777, true), all.mode(all.new, 0o7777, false)),
+            (0o7777, 0o1777)
+        );
         assert_eq!(keep(&["-p"]).unwrap(), keep(&["--preserve"]).unwrap());
-        assert_eq!(keep(&["-p"]).unwrap(), keep(&["--preserve=mode,ownership,timestamps"]).unwrap());
+        assert_eq!(
+            keep(&["-p"]).unwrap(),
+            keep(&["--preserve=mode,ownership,timestamps"]).unwrap()
+        );
         let some = keep(&["-a", "--no-preserve=ownership,xattr"]).unwrap();
         assert!(some.new.mode && !some.new.ownership && !some.xattr(some.new, true, b"user.a"));
         assert_eq!(keep(&["--preserve=colour"]).unwrap_err().code, Failure::USAGE);
         assert!(keep(&["-rR", "-a", "-p"]).is_ok());
-        for (name, kept) in [(&b"user.a"[..], true), (b"trusted.a", false), (b"security.capability", false)] {
+        for (name, kept) in
+            [(&b"user.a"[..], true), (b"trusted.a", false), (b"security.capability", false)]
+        {
             assert_eq!(plain.xattr(plain.new, true, name), kept);
             assert!(all.xattr(all.new, true, name) && !plain.xattr(plain.there, false, name));
         }

@@ -86,7 +86,8 @@ impl Listing<'_> {
                 path.push(b'/');
             }
             path.extend_from_slice(&name);
-            let entered = level.held.child(&name).and_then(|held| self.directory(held, &path, &mut trail));
+            let entered =
+                level.held.child(&name).and_then(|held| self.directory(held, &path, &mut trail));
             match entered {
                 Ok(below) => {
                     self.print()?;
@@ -170,9 +171,11 @@ impl Listing<'_> {
     fn line(&mut self, held: &Held<'_>, dir: &[u8], name: &[u8]) -> extol_vfs::Result<()> {
         let attr = held.attr()?;
         let target = match attr.kind {
-            FileKind::Symlink if self.args.long => {
-                held.fs.readlink(held.ino).inspect_err(|error| self.report(&join(dir, name), error)).ok()
-            }
+            FileKind::Symlink if self.args.long => held
+                .fs
+                .readlink(held.ino)
+                .inspect_err(|error| self.report(&join(dir, name), error))
+                .ok(),
             _ => None,
         };
         let mut fields = String::new();
@@ -188,8 +191,11 @@ impl Listing<'_> {
                 _ => attr.size.to_string(),
             };
             let (mode, time) = (mode_text(&attr), time_text(attr.mtime.sec));
-            let _ =
-                write!(fields, "{mode} {:>3} {:>5} {:>5} {size:>10} {time} ", attr.nlink, attr.uid, attr.gid);
+            let _ = write!(
+                fields,
+                "{mode} {:>3} {:>5} {:>5} {size:>10} {time} ",
+                attr.nlink, attr.uid, attr.gid
+            );
         }
         self.text.extend_from_slice(fields.as_bytes());
         self.name(name);
@@ -208,7 +214,11 @@ impl Listing<'_> {
             let _ = write!(fields, "{:>8} ", "?");
         }
         if self.args.long {
-            let _ = write!(fields, "?????????? {:>3} {:>5} {:>5} {:>10} {:>16} ", "?", "?", "?", "?", "?");
+            let _ = write!(
+                fields,
+                "?????????? {:>3} {:>5} {:>5} {:>10} {:>16} ",
+                "?", "?", "?", "?", "?"
+            );
         }
         self.text.extend_from_slice(fields.as_bytes());
         self.name(name);
@@ -324,7 +334,8 @@ mod tests {
         let words = ["extol", "ls", "image"].map(OsString::from);
         let Ok(Command::Ls(args)) = args::parse(&words) else { panic!("another command") };
         let show = |plain| {
-            let mut listing = Listing { args: &args, headed: false, plain, text: Vec::new(), failed: false };
+            let mut listing =
+                Listing { args: &args, headed: false, plain, text: Vec::new(), failed: false };
             listing.name(b"a\x1b[2Jb\xffc\xc2\x9bd\ne \xe2\x80\xae\xc3\xbc");
             listing.text
         };

@@ -31,7 +31,9 @@ use crate::error::{Failure, Result, warn};
 
 /// Copies.
 pub fn cp(args: &CpArgs) -> Result<()> {
-    let Some((dest, paths)) = args.paths.split_last() else { return Err(Failure::usage("nothing to copy")) };
+    let Some((dest, paths)) = args.paths.split_last() else {
+        return Err(Failure::usage("nothing to copy"));
+    };
     let dest = Path::new(dest);
     let into = dest.is_dir();
     if paths.len() > 1 && !into {
@@ -67,8 +69,9 @@ pub fn cp(args: &CpArgs) -> Result<()> {
 /// The mask of this process. The system call can only change it, for all threads.
 fn umask() -> u32 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let told =
-        status.lines().find_map(|line| u32::from_str_radix(line.strip_prefix("Umask:")?.trim(), 8).ok());
+    let told = status
+        .lines()
+        .find_map(|line| u32::from_str_radix(line.strip_prefix("Umask:")?.trim(), 8).ok());
     told.unwrap_or_else(|| {
         let mask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
         rustix::process::umask(mask);
@@ -287,7 +290,11 @@ impl Out {
         let left_out = match self.keep.devices {
             false => true,
             true => match self.special(held, attr, name, kind) {
-                Err(Problem::Host(e)) if !self.is_root && e.kind() == io::ErrorKind::PermissionDenied => true,
+                Err(Problem::Host(e))
+                    if !self.is_root && e.kind() == io::ErrorKind::PermissionDenied =>
+                {
+                    true
+                }
                 made => return made,
             },
         };
@@ -319,7 +326,13 @@ impl Out {
         copied
     }
 
-    fn pieces(&mut self, held: &Held<'_>, attr: &Attr, file: &File, offset: &mut u64) -> Copied<()> {
+    fn pieces(
+        &mut self,
+        held: &Held<'_>,
+        attr: &Attr,
+        file: &File,
+        offset: &mut u64,
+    ) -> Copied<()> {
         let reader = held.reader();
         while *offset < attr.size {
             let start = match held.fs.seek(held.ino, *offset, Seek::Data) {
@@ -359,14 +372,16 @@ impl Out {
         if attr.kind != FileKind::Symlink && (is_new || attributes.mode) {
             let mode = self.keep.mode(attributes, attr.perm, owned);
             // (Of a directory, the sticky bit and the group of new files go without saying so.)
-            let set_ids = attr.kind == FileKind::Regular && u32::from(attr.perm) & 0o6000 & !mode != 0;
+            let set_ids =
+                attr.kind == FileKind::Regular && u32::from(attr.perm) & 0o6000 & !mode != 0;
             self.left.set_ids += u64::from(set_ids);
             target.chmod(mode)?;
         }
         let xattrs = self.xattrs(held, target, attributes, is_new);
         if attributes.timestamps {
             let spec = |time: Timestamp| Timespec { tv_sec: time.sec, tv_nsec: time.nsec.into() };
-            let times = Timestamps { last_access: spec(attr.atime), last_modification: spec(attr.mtime) };
+            let times =
+                Timestamps { last_access: spec(attr.atime), last_modification: spec(attr.mtime) };
             target.set_times(&times)?;
         }
         xattrs

@@ -63,13 +63,14 @@ impl Place {
     }
 
     fn open_at(dir: BorrowedFd<'_>, name: &OsStr, how: OFlags) -> io::Result<Self> {
-        let fd = match rustix::fs::openat(dir, name, DIRECTORY | OFlags::RDONLY | how, Mode::empty()) {
-            // To make something in it, one need not be able to read it.
-            Err(Errno::ACCESS) => {
-                rustix::fs::openat(dir, name, DIRECTORY | OFlags::PATH | how, Mode::empty())
-            }
-            opened => opened,
-        }?;
+        let fd =
+            match rustix::fs::openat(dir, name, DIRECTORY | OFlags::RDONLY | how, Mode::empty()) {
+                // To make something in it, one need not be able to read it.
+                Err(Errno::ACCESS) => {
+                    rustix::fs::openat(dir, name, DIRECTORY | OFlags::PATH | how, Mode::empty())
+                }
+                opened => opened,
+            }?;
         let id = id_of(&fd)?;
         Ok(Self { fd, id })
     }
@@ -115,7 +116,8 @@ impl Place {
     /// A new file.
     pub fn file(&self, name: &[u8]) -> io::Result<File> {
         let name = self.clear(name)?;
-        let how = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let how =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(rustix::fs::openat(&self.fd, name, how, Mode::RUSR | Mode::WUSR)?.into())
     }
 
@@ -159,7 +161,13 @@ impl Place {
             if id_of(&file)? != id {
                 return Err(moved());
             }
-            return Ok(rustix::fs::linkat(CWD, proc_path(&file), &to.fd, name, AtFlags::SYMLINK_FOLLOW)?);
+            return Ok(rustix::fs::linkat(
+                CWD,
+                proc_path(&file),
+                &to.fd,
+                name,
+                AtFlags::SYMLINK_FOLLOW,
+            )?);
         }
         Err(Errno::NOENT.into())
     }

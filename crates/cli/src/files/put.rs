@@ -19,7 +19,9 @@ type In<'t> = Copy<(u64, u64), Held<'t>>;
 
 /// Copies.
 pub fn put(args: &PutArgs) -> Result<()> {
-    let Some((dest, paths)) = args.paths.split_last() else { return Err(Failure::usage("nothing to copy")) };
+    let Some((dest, paths)) = args.paths.split_last() else {
+        return Err(Failure::usage("nothing to copy"));
+    };
     let mut tree = Tree::open(&args.source, &args.options, true)?;
     let mut problems = Vec::new();
     let mut bar = None;
@@ -27,7 +29,9 @@ pub fn put(args: &PutArgs) -> Result<()> {
         let mut copy = In::new();
         bar.replace(copy.bar.clone());
         for path in paths {
-            if let Err(error) = put_path(&tree, &mut copy, path, dest, paths.len() > 1, &mut problems) {
+            if let Err(error) =
+                put_path(&tree, &mut copy, path, dest, paths.len() > 1, &mut problems)
+            {
                 problems.push(error);
             }
         }
@@ -57,7 +61,8 @@ fn put_path<'t>(
         _ => None,
     };
     let absolute = fs::canonicalize(path).ok();
-    let own_name = Path::new(path).file_name().or_else(|| absolute.as_deref().and_then(Path::file_name));
+    let own_name =
+        Path::new(path).file_name().or_else(|| absolute.as_deref().and_then(Path::file_name));
     match (into, own_name) {
         (Some(dir), Some(name)) => put_node(copy, Path::new(path), &dir, name.as_bytes(), problems),
         (Some(_), None) => return Err(format!("{}: has no name", show(path))),
@@ -69,7 +74,13 @@ fn put_path<'t>(
     Ok(())
 }
 
-fn put_node<'t>(copy: &mut In<'t>, path: &Path, dir: &Held<'t>, name: &[u8], problems: &mut Vec<String>) {
+fn put_node<'t>(
+    copy: &mut In<'t>,
+    path: &Path,
+    dir: &Held<'t>,
+    name: &[u8],
+    problems: &mut Vec<String>,
+) {
     if let Err(problem) = try_node(copy, path, dir, name, problems) {
         problems.push(format!("{}: {problem}", path.display()));
     }
@@ -124,8 +135,10 @@ fn make<'t>(
         Err(FsError::NotFound) => {}
         Err(error) => return Err(error.into()),
     }
-    let device =
-        Rdev { major: rustix::fs::major(metadata.rdev()), minor: rustix::fs::minor(metadata.rdev()) };
+    let device = Rdev {
+        major: rustix::fs::major(metadata.rdev()),
+        minor: rustix::fs::minor(metadata.rdev()),
+    };
     let new = if kind.is_dir() {
         NewNode::Directory
     } else if kind.is_symlink() {
@@ -193,7 +206,8 @@ fn put_attributes(
             node.fs.setxattr(node.ino, name, &value[..len], XattrSet::Any)?;
         }
     }
-    let time = |sec, nsec: i64| SetTime::At(Timestamp { sec, nsec: u32::try_from(nsec).unwrap_or(0) });
+    let time =
+        |sec, nsec: i64| SetTime::At(Timestamp { sec, nsec: u32::try_from(nsec).unwrap_or(0) });
     let set = SetAttr {
         perm: (!metadata.is_symlink()).then_some((metadata.mode() & 0o7777) as u16),
         uid: Some(metadata.uid()),

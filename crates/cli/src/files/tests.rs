@@ -76,14 +76,17 @@ fn describe(root: &Path) -> BTreeMap<PathBuf, String> {
     let mut todo = vec![root.to_path_buf()];
     while let Some(path) = todo.pop() {
         let metadata = path.symlink_metadata().unwrap();
-        let mut text = format!("{:o} {} {}", metadata.mode(), metadata.uid(), metadata.mtime_nsec());
+        let mut text =
+            format!("{:o} {} {}", metadata.mode(), metadata.uid(), metadata.mtime_nsec());
         if metadata.is_dir() {
             todo.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
         } else if metadata.is_symlink() {
             text += &format!(" -> {}", fs::read_link(&path).unwrap().display());
         } else if metadata.is_file() {
-            let sum =
-                fs::read(&path).unwrap().iter().fold(7_u64, |sum, &b| sum.wrapping_mul(31) ^ u64::from(b));
+            let sum = fs::read(&path)
+                .unwrap()
+                .iter()
+                .fold(7_u64, |sum, &b| sum.wrapping_mul(31) ^ u64::from(b));
             text += &format!(" {} bytes {sum} links {}", metadata.len(), metadata.nlink());
         }
         let mut value = [0; 100];
@@ -107,7 +110,12 @@ fn make_tree(root: &Path) {
     sparse.set_len(40 << 20).unwrap();
     fs::set_permissions(root.join("a/empty"), fs::Permissions::from_mode(0o1640)).unwrap();
     // Not every temporary directory keeps attributes; then there is none on either side.
-    let _ = rustix::fs::setxattr(root.join("a/empty"), "user.note", b"kept", rustix::fs::XattrFlags::empty());
+    let _ = rustix::fs::setxattr(
+        root.join("a/empty"),
+        "user.note",
+        b"kept",
+        rustix::fs::XattrFlags::empty(),
+    );
     for n in 0..300 {
         fs::write(root.join(format!("a/b/c/file-{n}")), vec![n as u8; n]).unwrap();
     }
@@ -133,7 +141,9 @@ fn in_and_out_again() {
 
 /// `e2fsck -fn`, where it is installed.
 fn check(image: &Path) {
-    let Ok(output) = std::process::Command::new("e2fsck").arg("-fn").arg(image).output() else { return };
+    let Ok(output) = std::process::Command::new("e2fsck").arg("-fn").arg(image).output() else {
+        return;
+    };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 

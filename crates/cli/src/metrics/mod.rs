@@ -1,8 +1,9 @@
 //! `--metrics ADDR`: counters of a mount over HTTP, as Prometheus wants them.
 //!
-//! One thread accepts, a few answer. Each connection has one deadline for all that it does, however slowly the other side
-//! reads or writes, and those beyond the few are turned away at once; so no client can hold up another for long, and none
-//! can hold up the mount. The volume is looked at only while the page is made, and not kept open.
+//! One thread accepts, a few answer. Each connection has one deadline for all that it does, however
+//! slowly the other side reads or writes, and those beyond the few are turned away at once; so no
+//! client can hold up another for long, and none can hold up the mount. The volume is looked at
+//! only while the page is made, and not kept open.
 
 mod text;
 
@@ -32,9 +33,12 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Binds `HOST:PORT`; `:PORT` and `PORT` are ports of this machine alone, port 0 is any free one.
+    /// Binds `HOST:PORT`; `:PORT` and `PORT` are ports of this machine alone, port 0 is any free
+    /// one.
     pub fn bind(text: &str) -> Result<Self> {
-        let about = |error: &dyn std::fmt::Display| Failure::about(format_args!("metrics on {text}"), error);
+        let about = |error: &dyn std::fmt::Display| {
+            Failure::about(format_args!("metrics on {text}"), error)
+        };
         let address = resolve(text).ok_or_else(|| {
             Failure::usage(format_args!(
                 "bad address \"{text}\" for --metrics: use HOST:PORT, such as 127.0.0.1:9184"
@@ -61,8 +65,11 @@ impl Metrics {
 
     /// Serves until the process ends.
     pub fn serve(self, source: &str, volume: &Arc<Volume>) -> Result<()> {
-        let page =
-            Arc::new(Page { source: source.to_owned(), volume: Arc::downgrade(volume), deadline: DEADLINE });
+        let page = Arc::new(Page {
+            source: source.to_owned(),
+            volume: Arc::downgrade(volume),
+            deadline: DEADLINE,
+        });
         let listen = move || {
             let _ = crate::sandbox::enter();
             accept(&self.listener, &page);
@@ -221,7 +228,11 @@ mod tests {
     fn a_port_in_use_is_one_line() {
         let first = Metrics::bind(":0").unwrap();
         let failure = Metrics::bind(&first.address.to_string()).unwrap_err();
-        assert!(failure.line.contains("in use") && !failure.line.contains('\n'), "{}", failure.line);
+        assert!(
+            failure.line.contains("in use") && !failure.line.contains('\n'),
+            "{}",
+            failure.line
+        );
     }
 
     const SHORT: Duration = Duration::from_millis(200);
@@ -278,7 +289,8 @@ mod tests {
     #[test]
     fn requests() {
         let page = Page { source: "x".into(), volume: Weak::new(), deadline: DEADLINE };
-        let ask = |text: &str| reply_to(text.as_bytes(), &page).map(|r| String::from_utf8(r).unwrap());
+        let ask =
+            |text: &str| reply_to(text.as_bytes(), &page).map(|r| String::from_utf8(r).unwrap());
         assert_eq!(ask("GET /met"), None);
         assert!(ask("GET / HTTP/1.1\r\n\r\n").unwrap().starts_with("HTTP/1.1 200 OK\r\n"));
         assert!(ask("GET /x HTTP/1.0\r\nA: b\r\n\r\n").unwrap().contains(" 404 "));

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use extol::Stats;
-use extol_journal::fast::FastCommitStats;
-use extol_service::Distribution;
+use extol_jbd2::fast::FastCommitStats;
+use extol_task::Distribution;
 use extol_vfs::plain_lines;
 
 #[derive(Default)]
@@ -32,11 +32,18 @@ impl Page {
     }
 
     /// The same buckets every time: powers of two from `first` to `last`, each divided by `unit`.
-    fn histogram(&mut self, name: &str, help: &str, d: &Distribution, (first, last, unit): (u32, u32, f64)) {
+    fn histogram(
+        &mut self,
+        name: &str,
+        help: &str,
+        d: &Distribution,
+        (first, last, unit): (u32, u32, f64),
+    ) {
         self.head(name, "histogram", help);
         for power in first..=last {
             let le = 1_u64 << power;
-            let below: u64 = d.buckets.iter().filter(|(at_most, _)| *at_most <= le).map(|(_, n)| n).sum();
+            let below: u64 =
+                d.buckets.iter().filter(|(at_most, _)| *at_most <= le).map(|(_, n)| n).sum();
             let _ = writeln!(self.0, "extol_{name}_bucket{{le=\"{}\"}} {below}", le as f64 / unit);
         }
         let _ = writeln!(self.0, "extol_{name}_bucket{{le=\"+Inf\"}} {}", d.count);
@@ -74,11 +81,19 @@ pub fn exposition(source: &str, stats: &Stats) -> String {
         ("sync_wait_seconds", "From asking for durability to having it.", &d.sync_wait_ns),
         ("commit_seconds", "Whole commits.", &d.commit_ns),
         ("commit_locked_seconds", "Commit phase: waiting for open handles.", &d.locked_ns),
-        ("commit_flushing_seconds", "Commit phase: flushing the device before the record.", &d.flushing_ns),
+        (
+            "commit_flushing_seconds",
+            "Commit phase: flushing the device before the record.",
+            &d.flushing_ns,
+        ),
         ("commit_logging_seconds", "Commit phase: writing the log.", &d.logging_ns),
         ("checkpoint_seconds", "Checkpoints: home writes, flush and tail.", &d.checkpoint_ns),
         ("handle_start_seconds", "Joining a transaction.", &d.handle_start_ns),
-        ("space_wait_seconds", "Waits for log space, of the handles that had to.", &d.space_wait_ns),
+        (
+            "space_wait_seconds",
+            "Waits for log space, of the handles that had to.",
+            &d.space_wait_ns,
+        ),
     ] {
         page.histogram(name, help, distribution, TIME);
     }
@@ -93,13 +108,21 @@ fn volume(page: &mut Page, s: &Stats) {
     let bytes = |blocks: u64| blocks as f64 * f64::from(s.block_size);
     page.gauge("size_bytes", "Size of the volume.", bytes(s.blocks));
     page.gauge("free_bytes", "Free space that nobody was promised.", bytes(s.free_blocks));
-    page.gauge("reserved_bytes", "Space promised to data that is not mapped yet.", bytes(s.reserved_blocks));
+    page.gauge(
+        "reserved_bytes",
+        "Space promised to data that is not mapped yet.",
+        bytes(s.reserved_blocks),
+    );
     page.gauge("free_inodes", "Free inodes.", s.free_inodes as f64);
     page.gauge("inodes_cached", "Inodes decoded in memory.", s.inodes_cached as f64);
     page.gauge("inodes_dirty", "Inodes with data or times not written yet.", s.inodes_dirty as f64);
     page.gauge("dirty_bytes", "File data not written yet.", s.dirty_bytes as f64);
     page.gauge("data_cache_bytes", "Clean file data in memory.", s.data_cache.bytes as f64);
-    page.counter("data_cache_hit_bytes_total", "Bytes that readers found there.", s.data_cache.hit_bytes);
+    page.counter(
+        "data_cache_hit_bytes_total",
+        "Bytes that readers found there.",
+        s.data_cache.hit_bytes,
+    );
     page.counter(
         "data_cache_miss_bytes_total",
         "Bytes that readers looked for there in vain.",
@@ -112,7 +135,11 @@ fn volume(page: &mut Page, s: &Stats) {
         s.readahead.read_bytes,
     );
     page.counter("readahead_used_bytes_total", "Of that, what they took.", s.readahead.used_bytes);
-    page.gauge("unflushed_bytes", "Written to the device and not flushed.", s.pace.unflushed as f64);
+    page.gauge(
+        "unflushed_bytes",
+        "Written to the device and not flushed.",
+        s.pace.unflushed as f64,
+    );
     page.counter(
         "paced_flushes_total",
         "Large writes that flushed first, for others' fsyncs.",
@@ -123,7 +150,11 @@ fn volume(page: &mut Page, s: &Stats) {
         "Pieces that heavy writers wrote in turns, beside fsyncs.",
         s.pace.turns,
     );
-    page.counter("late_fsyncs_total", "Fsyncs that took too long beside heavy writers.", s.pace.late);
+    page.counter(
+        "late_fsyncs_total",
+        "Fsyncs that took too long beside heavy writers.",
+        s.pace.late,
+    );
     page.gauge(
         "paced_share",
         "Part of the device's time for heavy writers beside fsyncs.",
@@ -144,7 +175,11 @@ fn volume(page: &mut Page, s: &Stats) {
 fn journal(page: &mut Page, s: &Stats) {
     let j = &s.journal;
     page.counter("transactions_total", "Committed transactions.", j.transactions);
-    page.counter("transactions_requested_total", "Of these, asked for by fsync or sync.", j.requested);
+    page.counter(
+        "transactions_requested_total",
+        "Of these, asked for by fsync or sync.",
+        j.requested,
+    );
     page.counter("handles_total", "Handles that took part in transactions.", j.handles);
     page.counter("transaction_blocks_total", "Blocks changed by transactions.", j.blocks);
     page.counter("logged_blocks_total", "Blocks written to the log.", j.logged_blocks);
@@ -160,10 +195,22 @@ fn journal(page: &mut Page, s: &Stats) {
     );
     page.counter("batch_waits_total", "Commits whose leader waited for others.", j.batching.waits);
     page.seconds("batch_waiting_seconds_total", "Time of those waits.", j.batching.wait_ns);
-    page.gauge("syncers", "Threads that are thought to sync at the same time.", j.batching.syncers as f64);
+    page.gauge(
+        "syncers",
+        "Threads that are thought to sync at the same time.",
+        j.batching.syncers as f64,
+    );
     let m = &s.checkpoint_merge;
-    page.gauge("merged_requests_queued", "Whole-volume requests that wait to be answered.", m.queued as f64);
-    page.counter("merged_requests_total", "Whole-volume requests that were answered together.", m.total);
+    page.gauge(
+        "merged_requests_queued",
+        "Whole-volume requests that wait to be answered.",
+        m.queued as f64,
+    );
+    page.counter(
+        "merged_requests_total",
+        "Whole-volume requests that were answered together.",
+        m.total,
+    );
     page.counter("merged_operations_total", "Operations that answered them.", m.issued);
     let a = &j.async_checkpoint;
     page.gauge(
@@ -182,7 +229,11 @@ fn journal(page: &mut Page, s: &Stats) {
     fast_commits(page, &j.fast_commit);
     page.gauge("log_blocks", "Blocks of the log, 0 without one.", f64::from(j.log_blocks));
     page.gauge("log_free_blocks", "Of these, free.", f64::from(j.log_free));
-    page.gauge("checkpoint_backlog_blocks", "Blocks committed and not yet home.", j.checkpoint_blocks as f64);
+    page.gauge(
+        "checkpoint_backlog_blocks",
+        "Blocks committed and not yet home.",
+        j.checkpoint_blocks as f64,
+    );
     page.gauge("cached_blocks", "Metadata blocks in memory.", j.cached_blocks as f64);
     page.counter("cache_hits_total", "Metadata reads served from memory.", j.cache_hits);
     page.counter("cache_misses_total", "Metadata reads that went to the device.", j.cache_misses);
@@ -194,7 +245,11 @@ fn journal(page: &mut Page, s: &Stats) {
 }
 
 fn fast_commits(page: &mut Page, f: &FastCommitStats) {
-    page.gauge("fast_commit_enabled", "1 if the mount writes fast commits.", f64::from(u8::from(f.enabled)));
+    page.gauge(
+        "fast_commit_enabled",
+        "1 if the mount writes fast commits.",
+        f64::from(u8::from(f.enabled)),
+    );
     page.counter("fast_commits_total", "Fast commits written.", f.commits);
     page.counter("fast_commit_requests_total", "Durable requests that they served.", f.requests);
     page.counter(
@@ -215,16 +270,36 @@ fn fast_commits(page: &mut Page, f: &FastCommitStats) {
         "Fast commits with file data that was not flushed before them.",
         f.one_trip,
     );
-    page.counter("fast_commit_each_total", "Fast commits by durable writes, without a flush.", f.each);
-    page.counter("fast_commit_polled_total", "Of these, those whose leader polled for their end.", f.polled);
-    page.counter("fast_commit_heads_total", "Fast commits that were the first of a transaction.", f.heads);
-    page.counter("fast_commit_cleared_total", "Times that void fast commits were cleared.", f.cleared);
+    page.counter(
+        "fast_commit_each_total",
+        "Fast commits by durable writes, without a flush.",
+        f.each,
+    );
+    page.counter(
+        "fast_commit_polled_total",
+        "Of these, those whose leader polled for their end.",
+        f.polled,
+    );
+    page.counter(
+        "fast_commit_heads_total",
+        "Fast commits that were the first of a transaction.",
+        f.heads,
+    );
+    page.counter(
+        "fast_commit_cleared_total",
+        "Times that void fast commits were cleared.",
+        f.cleared,
+    );
     page.gauge(
         "fast_commit_average_seconds",
         "Moving average of the time of a fast commit.",
         f.average_ns as f64 / 1e9,
     );
-    page.gauge("fast_commit_area_blocks", "Blocks that one transaction may use.", f64::from(f.area_blocks));
+    page.gauge(
+        "fast_commit_area_blocks",
+        "Blocks that one transaction may use.",
+        f64::from(f.area_blocks),
+    );
     page.head("fast_commit_reasons_total", "counter", "Requests committed in full, by reason.");
     for (reason, count) in &f.reasons {
         let reason = escape(reason);
@@ -238,7 +313,7 @@ mod tests {
 
     #[test]
     fn buckets_add_up() {
-        let histogram = extol_service::Histogram::default();
+        let histogram = extol_task::Histogram::default();
         for value in [1, 1, 3, 900, 5000] {
             histogram.record(value);
         }

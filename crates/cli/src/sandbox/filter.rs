@@ -15,8 +15,8 @@
 use std::collections::BTreeMap;
 
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition, SeccompFilter,
-    SeccompRule,
+    BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition,
+    SeccompFilter, SeccompRule,
 };
 
 /// Whose list.
@@ -39,15 +39,16 @@ impl Filter {
     /// Confines the calling thread.
     pub fn install(&self) -> Result<(), String> {
         // The second no longer allows to install one.
-        let installed =
-            seccompiler::apply_filter(&self.clone3).and_then(|()| seccompiler::apply_filter(&self.list));
+        let installed = seccompiler::apply_filter(&self.clone3)
+            .and_then(|()| seccompiler::apply_filter(&self.list));
         installed.map_err(|error| format!("seccomp filters ({error})"))
     }
 }
 
 /// Compiles the lists for this processor. `open`: files may be opened, because Landlock says which.
 pub fn build(kind: Kind, open: bool) -> Result<Filter, String> {
-    compile(kind, open).map_err(|error| format!("seccomp filters for {} ({error})", std::env::consts::ARCH))
+    compile(kind, open)
+        .map_err(|error| format!("seccomp filters for {} ({error})", std::env::consts::ARCH))
 }
 
 fn compile(kind: Kind, open: bool) -> Result<Filter, seccompiler::BackendError> {
@@ -69,7 +70,8 @@ fn compile(kind: Kind, open: bool) -> Result<Filter, seccompiler::BackendError> 
         rules.insert(call, conditions);
     }
     let arch = std::env::consts::ARCH.try_into()?;
-    let filter = |rules, mismatch, matched| SeccompFilter::new(rules, mismatch, matched, arch)?.try_into();
+    let filter =
+        |rules, mismatch, matched| SeccompFilter::new(rules, mismatch, matched, arch)?.try_into();
     let clone3 = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
     Ok(Filter {
         clone3: filter(clone3, SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS as u32))?,
@@ -215,7 +217,9 @@ type Rules = Vec<(i64, Vec<SeccompRule>)>;
 /// Calls whose arguments are looked at.
 fn conditional() -> Result<Rules, seccompiler::BackendError> {
     let equals = |arg, value: u64| SeccompCondition::new(arg, Len::Dword, Op::Eq, value);
-    let bits = |arg, mask: u64, value: u64| SeccompCondition::new(arg, Len::Dword, Op::MaskedEq(mask), value);
+    let bits = |arg, mask: u64, value: u64| {
+        SeccompCondition::new(arg, Len::Dword, Op::MaskedEq(mask), value)
+    };
     let one_of = |arg: u8, values: &[u64]| -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
         values.iter().map(|&value| SeccompRule::new(vec![equals(arg, value)?])).collect()
     };
@@ -244,11 +248,17 @@ fn conditional() -> Result<Rules, seccompiler::BackendError> {
     Ok(vec![
         (libc::SYS_mmap, vec![SeccompRule::new(vec![bits(2, exec, 0)?])?]),
         (libc::SYS_mprotect, vec![SeccompRule::new(vec![bits(2, exec, 0)?])?]),
-        (libc::SYS_clone, vec![SeccompRule::new(vec![bits(0, thread | u64::from(spaces), thread)?])?]),
+        (
+            libc::SYS_clone,
+            vec![SeccompRule::new(vec![bits(0, thread | u64::from(spaces), thread)?])?],
+        ),
         // Another filter answers it.
         (libc::SYS_clone3, Vec::new()),
         (libc::SYS_tgkill, one_of(0, &[own])?),
-        (libc::SYS_prctl, one_of(0, &[libc::PR_SET_NAME as u64, libc::PR_GET_NAME as u64, PR_SET_VMA])?),
+        (
+            libc::SYS_prctl,
+            one_of(0, &[libc::PR_SET_NAME as u64, libc::PR_GET_NAME as u64, PR_SET_VMA])?,
+        ),
         (libc::SYS_ioctl, one_of(1, &IOCTLS)?),
         (libc::SYS_fcntl, one_of(1, &descriptors)?),
         (libc::SYS_sched_setaffinity, one_of(0, &[0])?),

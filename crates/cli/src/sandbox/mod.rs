@@ -125,8 +125,13 @@ pub fn prepare(wish: &Wish<'_>) -> Result<()> {
     if let (true, Err(why)) = (wish.required, &filter) {
         return Err(missing(why));
     }
-    let plan =
-        Plan { keep: wish.keep, files, filter, required: wish.required, state: Mutex::new(State::default()) };
+    let plan = Plan {
+        keep: wish.keep,
+        files,
+        filter,
+        required: wish.required,
+        state: Mutex::new(State::default()),
+    };
     PLAN.set(plan).map_err(|_| Failure { line: "two sandboxes".into(), code: Failure::INTERNAL })
 }
 
@@ -172,8 +177,8 @@ pub fn inside<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     std::thread::scope(|scope| {
         let confined = || enter().and_then(|()| work());
         let thread = std::thread::Builder::new().name("open".into()).spawn_scoped(scope, confined);
-        let thread =
-            thread.map_err(|error| Failure::system(format_args!("cannot start a thread: {error}")))?;
+        let thread = thread
+            .map_err(|error| Failure::system(format_args!("cannot start a thread: {error}")))?;
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use rustix::process::{
-    DumpableBehavior, PidfdFlags, PidfdGetfdFlags, Resource, Rlimit, getpid, pidfd_getfd, pidfd_open,
+    DumpableBehavior, PidfdFlags, PidfdGetfdFlags, Resource, Rlimit, getpid, pidfd_getfd,
+    pidfd_open,
 };
 
 use crate::error::{Failure, Result};
@@ -30,7 +31,8 @@ pub fn program() -> Command {
 
 /// Lets a command have no more of the environment than a daemon keeps.
 pub fn clean(command: &mut Command) -> &mut Command {
-    let kept: Vec<_> = KEPT.iter().filter_map(|name| Some((*name, std::env::var_os(name)?))).collect();
+    let kept: Vec<_> =
+        KEPT.iter().filter_map(|name| Some((*name, std::env::var_os(name)?))).collect();
     command.env_clear().envs(kept)
 }
 
@@ -45,7 +47,8 @@ pub fn start_anew(words: &[OsString]) -> Failure {
 /// before anything is opened.
 pub fn close_inherited(keep: Option<RawFd>) {
     let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return };
-    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<RawFd>().ok());
+    let numbers =
+        entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<RawFd>().ok());
     // One of them is that of the directory, and closed by then.
     let numbers: Vec<RawFd> = numbers.collect();
     for number in numbers.into_iter().filter(|number| *number > 2 && Some(*number) != keep) {
@@ -56,7 +59,9 @@ pub fn close_inherited(keep: Option<RawFd>) {
 /// Takes over the descriptor with this number, which a parent has left open for us.
 pub fn inherited(number: RawFd) -> Result<OwnedFd> {
     let fail = |error: rustix::io::Errno| {
-        Failure::usage(format_args!("descriptor {number} is not open ({error}): give that of /dev/fuse"))
+        Failure::usage(format_args!(
+            "descriptor {number} is not open ({error}): give that of /dev/fuse"
+        ))
     };
     if number < 3 {
         return Err(fail(rustix::io::Errno::BADF));
@@ -76,6 +81,7 @@ pub fn settle() {
         // Only with CAP_SYS_RESOURCE.
         let _ = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE);
     }
-    let _ = rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
+    let _ =
+        rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
     let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }

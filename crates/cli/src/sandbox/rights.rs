@@ -30,7 +30,8 @@ pub fn keep_only(keep: CapabilitySet) -> rustix::io::Result<CapabilitySet> {
         Err(error) => return Err(error),
     }
     let left = has.permitted & keep;
-    let sets = CapabilitySets { effective: left, permitted: left, inheritable: CapabilitySet::empty() };
+    let sets =
+        CapabilitySets { effective: left, permitted: left, inheritable: CapabilitySet::empty() };
     rustix::thread::set_capabilities(None, sets)?;
     Ok(left)
 }

@@ -28,7 +28,8 @@ fn again(test: &str, volume: &Path) -> String {
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
+    let said =
+        String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
     assert!(done.status.success() && said.contains("1 passed"), "{said}");
     said
 }
@@ -55,7 +56,8 @@ fn confined_as_a_daemon() {
     let path = Path::new(&path);
     let file = File::options().read(true).write(true).open(path).unwrap();
     let log = UnixDatagram::unbound().unwrap();
-    let other = Command::new("sleep").arg("5").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let other =
+        Command::new("sleep").arg("5").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let its = rustix::process::Pid::from_child(&other);
     process::settle();
     prepare(&wish(&[(path, true)])).unwrap();
@@ -98,7 +100,8 @@ fn confined_as_a_daemon() {
         refused("a trace", nix::sys::ptrace::attach(pid).map_err(Into::into));
         refused(
             "an unmount",
-            rustix::mount::unmount("/proc", rustix::mount::UnmountFlags::DETACH).map_err(Into::into),
+            rustix::mount::unmount("/proc", rustix::mount::UnmountFlags::DETACH)
+                .map_err(Into::into),
         );
         refused(
             "a change of user",
@@ -109,7 +112,10 @@ fn confined_as_a_daemon() {
         refused("a name", std::fs::rename("/etc/shadow", "/etc/shadow2"));
         refused(
             "a mode",
-            std::fs::set_permissions("/etc/shadow", std::os::unix::fs::PermissionsExt::from_mode(0o666)),
+            std::fs::set_permissions(
+                "/etc/shadow",
+                std::os::unix::fs::PermissionsExt::from_mode(0o666),
+            ),
         );
         refused("a link", std::os::unix::fs::symlink("/etc/shadow", "/tmp/extol-sandbox-link"));
         let back = rustix::thread::CapabilitySets {

@@ -1,9 +1,10 @@
 //! `extol stat`: the state of a live mount.
 //!
-//! The mount gives it as JSON in a virtual extended attribute of its root. The text form begins with what Linux shows in
-//! `/proc/fs/jbd2/<device>/info`, line for line, and, where there are fast commits, in `/proc/fs/ext4/<device>/fc_info`
-//! (with reasons of our own behind Linux's); then come the mechanisms of the commit pipeline, and then a table of
-//! everything else. With `--watch` it is shown again and again, with what happened per second in between.
+//! The mount gives it as JSON in a virtual extended attribute of its root. The text form begins
+//! with what Linux shows in `/proc/fs/jbd2/<device>/info`, line for line, and, where there are fast
+//! commits, in `/proc/fs/ext4/<device>/fc_info` (with reasons of our own behind Linux's); then come
+//! the mechanisms of the commit pipeline, and then a table of everything else. With `--watch` it is
+//! shown again and again, with what happened per second in between.
 
 mod text;
 mod watch;
@@ -31,7 +32,8 @@ pub fn run(args: &StatArgs) -> Result<()> {
 
 /// The same JSON, for people.
 fn json(text: &str) -> Result<String> {
-    let fail = |error| Failure { line: format!("the mount's counters: {error}"), code: Failure::INTERNAL };
+    let fail =
+        |error| Failure { line: format!("the mount's counters: {error}"), code: Failure::INTERNAL };
     let value: serde_json::Value = serde_json::from_str(text).map_err(fail)?;
     serde_json::to_string_pretty(&value).map_err(fail)
 }

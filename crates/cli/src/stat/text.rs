@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use extol::Stats;
-use extol_service::Distribution;
+use extol_task::Distribution;
 use serde_json::Value;
 
 /// Everything, of a mount whose requests come over `transport`, to a daemon in this `sandbox`.
@@ -110,7 +110,10 @@ fn pipeline(text: &mut String, stats: &Stats) {
         match (l.groups_total, l.estimated_end_s) {
             (0, _) => l.state.clone(),
             (total, Some(left)) => {
-                format!("{}, {} of {total} groups zeroed, about {left} s left", l.state, l.groups_done)
+                format!(
+                    "{}, {} of {total} groups zeroed, about {left} s left",
+                    l.state, l.groups_done
+                )
             }
             (total, None) => format!("{}, {} of {total} groups zeroed", l.state, l.groups_done),
         },
@@ -147,7 +150,8 @@ fn pipeline(text: &mut String, stats: &Stats) {
     }
 }
 
-/// One letter per power of two from the first to the last that was seen; its height is the logarithm of the count.
+/// One letter per power of two from the first to the last that was seen; its height is the
+/// logarithm of the count.
 fn bars(distribution: &Distribution) -> String {
     const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let Some((first, last)) = distribution.buckets.first().zip(distribution.buckets.last()) else {
@@ -160,7 +164,11 @@ fn bars(distribution: &Distribution) -> String {
     loop {
         let count = distribution.buckets.iter().find(|(le, _)| *le == power).map_or(0, |(_, n)| *n);
         let height = (count as f64 + 1.0).ln() / (most as f64 + 1.0).ln() * levels;
-        bars.push(if count == 0 { ' ' } else { HEIGHTS.get(height as usize).copied().unwrap_or('█') });
+        bars.push(if count == 0 {
+            ' '
+        } else {
+            HEIGHTS.get(height as usize).copied().unwrap_or('█')
+        });
         match power.checked_mul(2) {
             Some(next) if power < last.0 => power = next,
             _ => break,
@@ -217,8 +225,7 @@ mod tests {
 
     #[test]
     fn sections_become_tables() {
-        let stats =
-            serde_json::json!({"free_blocks": 7, "by_group": {"x": 1}, "state": "clean", "error": null});
+        let stats = serde_json::json!({"free_blocks": 7, "by_group": {"x": 1}, "state": "clean", "error": null});
         let mut text = String::new();
         section(&mut text, "alloc", &stats, 0);
         assert!(text.contains("alloc:\n  by group:\n    x "), "{text}");
@@ -228,16 +235,20 @@ mod tests {
 
     #[test]
     fn times_are_short() {
-        for (ns, text) in
-            [(0, "0ns"), (999, "999ns"), (1_500, "1.50us"), (25_000_000, "25.0ms"), (3_000_000_000, "3.00s")]
-        {
+        for (ns, text) in [
+            (0, "0ns"),
+            (999, "999ns"),
+            (1_500, "1.50us"),
+            (25_000_000, "25.0ms"),
+            (3_000_000_000, "3.00s"),
+        ] {
             assert_eq!(time(ns), text);
         }
     }
 
     #[test]
     fn bars_have_one_letter_per_power_of_two() {
-        let histogram = extol_service::Histogram::default();
+        let histogram = extol_task::Histogram::default();
         assert_eq!(bars(&histogram.distribution()), "");
         for value in [1000, 1000, 1000, 5000] {
             histogram.record(value);

@@ -49,12 +49,19 @@ impl Rates {
             operations: per_second(before.operations, after.operations),
             commits: per_second(a.transactions, b.transactions),
             fast_commits: per_second(a.fast_commit.commits, b.fast_commit.commits),
-            syncs: per_second(a.distributions.sync_wait_ns.count, b.distributions.sync_wait_ns.count),
+            syncs: per_second(
+                a.distributions.sync_wait_ns.count,
+                b.distributions.sync_wait_ns.count,
+            ),
             logged_blocks: per_second(a.logged_blocks, b.logged_blocks),
             home_blocks: per_second(a.checkpointed_blocks, b.checkpointed_blocks),
             flushes: per_second(a.flushes, b.flushes),
             space_waits: per_second(a.space_waits, b.space_waits),
-            batch: if served == 0 { 0.0 } else { y.sum.saturating_sub(x.sum) as f64 / served as f64 },
+            batch: if served == 0 {
+                0.0
+            } else {
+                y.sum.saturating_sub(x.sum) as f64 / served as f64
+            },
         }
     }
 
@@ -94,7 +101,8 @@ pub fn run(live: &Live, seconds: f64, json: bool) -> Result<()> {
             if let Some((then, before)) = &last {
                 screen.push('\n');
                 screen.push_str(
-                    &Rates::between(before, &stats, now.duration_since(*then).as_secs_f64()).render(),
+                    &Rates::between(before, &stats, now.duration_since(*then).as_secs_f64())
+                        .render(),
                 );
             }
             screen.push_str(&text::summary(&stats));

@@ -1,7 +1,7 @@
 //! A frame from what is known: nothing here looks at the mount, the clock or the terminal.
 
 use extol::Stats;
-use extol_service::Distribution;
+use extol_task::Distribution;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -27,7 +27,8 @@ pub fn draw(frame: &mut Frame<'_>, view: &View) {
     log_gauge(frame, log, stats);
     lazy_gauge(frame, lazy, stats);
     sparklines(frame, curves, view);
-    let [left, right] = Layout::horizontal([Constraint::Length(56), Constraint::Min(20)]).areas(tables);
+    let [left, right] =
+        Layout::horizontal([Constraint::Length(56), Constraint::Min(20)]).areas(tables);
     frame.render_widget(
         Paragraph::new(latencies(view, stats)).block(Block::bordered().title("latency")),
         left,
@@ -55,8 +56,11 @@ fn header(frame: &mut Frame<'_>, area: Rect, view: &View, stats: &Stats) {
         )),
         state,
     ]);
-    let lines =
-        vec![first, Line::from(stats.mount_options.clone()), Line::from(stats.checkpoint_merge.line())];
+    let lines = vec![
+        first,
+        Line::from(stats.mount_options.clone()),
+        Line::from(stats.checkpoint_merge.line()),
+    ];
     frame.render_widget(Paragraph::new(lines), area);
 }
 
@@ -80,7 +84,8 @@ fn log_gauge(frame: &mut Frame<'_>, area: Rect, stats: &Stats) {
         60..85 => Color::Yellow,
         _ => Color::Red,
     };
-    let label = format!("{used}% used of {} blocks, {} not yet home", j.log_blocks, j.checkpoint_blocks);
+    let label =
+        format!("{used}% used of {} blocks, {} not yet home", j.log_blocks, j.checkpoint_blocks);
     frame.render_widget(gauge("log", used, label, color), area);
 }
 
@@ -88,7 +93,10 @@ fn lazy_gauge(frame: &mut Frame<'_>, area: Rect, stats: &Stats) {
     let l = &stats.lazy_init;
     let title = "inode tables";
     if l.groups_total == 0 {
-        frame.render_widget(Paragraph::new(l.state.clone()).block(Block::bordered().title(title)), area);
+        frame.render_widget(
+            Paragraph::new(l.state.clone()).block(Block::bordered().title(title)),
+            area,
+        );
         return;
     }
     let percent = l.groups_done * 100 / l.groups_total;
@@ -144,7 +152,8 @@ fn mechanisms(view: &View, stats: &Stats) -> Vec<Line<'static>> {
     let j = &stats.journal;
     let d = &j.distributions;
     let a = &j.async_checkpoint;
-    let threshold = a.threshold.map_or("off".to_owned(), |t| format!("under {}% free", t.percent()));
+    let threshold =
+        a.threshold.map_or("off".to_owned(), |t| format!("under {}% free", t.percent()));
     vec![
         Line::from(format!(
             "group size   {:.1} now, p50 {}, max {}",
@@ -152,7 +161,11 @@ fn mechanisms(view: &View, stats: &Stats) -> Vec<Line<'static>> {
             d.batch_size.p50,
             d.batch_size.max
         )),
-        Line::from(format!("batching     {}, {} syncers", j.batching.policy.name(), j.batching.syncers)),
+        Line::from(format!(
+            "batching     {}, {} syncers",
+            j.batching.policy.name(),
+            j.batching.syncers
+        )),
         Line::from(format!("  waits      {} ({})", j.batching.waits, time(j.batching.wait_ns))),
         Line::from(format!("fast commits {}", fast_commits(stats))),
         Line::from(format!("async ckpt   {threshold}")),
@@ -163,7 +176,11 @@ fn mechanisms(view: &View, stats: &Stats) -> Vec<Line<'static>> {
             time(j.space_wait_ns),
             view.rates().space_waits
         )),
-        Line::from(format!("dirty data   {} KiB in {} files", stats.dirty_bytes / 1024, stats.inodes_dirty)),
+        Line::from(format!(
+            "dirty data   {} KiB in {} files",
+            stats.dirty_bytes / 1024,
+            stats.inodes_dirty
+        )),
     ]
 }
 
@@ -179,7 +196,10 @@ fn fast_commits(stats: &Stats) -> String {
 
 fn footer(view: &View) -> String {
     let paused = if view.paused() { "PAUSED  " } else { "" };
-    format!("{paused}every {}  q quit  p pause  + faster  - slower", time(view.period().as_nanos() as u64))
+    format!(
+        "{paused}every {}  q quit  p pause  + faster  - slower",
+        time(view.period().as_nanos() as u64)
+    )
 }
 
 #[cfg(test)]
@@ -187,7 +207,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::{Duration, Instant};
 
-    use extol_device::{MemDevice, SharedDevice};
+    use extol_block::{MemDevice, SharedDevice};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 

@@ -52,22 +52,28 @@ pub fn run(args: &TopArgs) -> Result<()> {
             .map_err(|error| Failure::system(format_args!("cannot wait for signals: {error}")))?;
     }
     // From here on a panic puts the terminal back before it says anything.
-    let mut terminal = ratatui::try_init().map_err(|error| Failure::about("the terminal", error))?;
+    let mut terminal =
+        ratatui::try_init().map_err(|error| Failure::about("the terminal", error))?;
     let outcome = interact(&mut terminal, &live, &mut view, &stop);
     ratatui::restore();
     outcome
 }
 
-fn interact(terminal: &mut DefaultTerminal, live: &Live, view: &mut View, stop: &AtomicBool) -> Result<()> {
+fn interact(
+    terminal: &mut DefaultTerminal,
+    live: &Live,
+    view: &mut View,
+    stop: &AtomicBool,
+) -> Result<()> {
     let fail = |error: std::io::Error| Failure::about("the terminal", error);
     let mut looked = Instant::now();
     let mut changed = true;
     while !stop.load(Ordering::Relaxed) {
         if !view.paused() && looked.elapsed() >= view.period() {
             looked = Instant::now();
-            let stats = live
-                .stats()
-                .map_err(|_| Failure::new(format_args!("the mount on {} is gone", live.root.display())))?;
+            let stats = live.stats().map_err(|_| {
+                Failure::new(format_args!("the mount on {} is gone", live.root.display()))
+            })?;
             view.feed(looked, stats);
             changed = true;
         }
@@ -81,7 +87,9 @@ fn interact(terminal: &mut DefaultTerminal, live: &Live, view: &mut View, stop: 
                 && key.kind != KeyEventKind::Release
             {
                 match key.code {
-                    KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return Ok(()),
+                    KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => {
+                        return Ok(());
+                    }
                     KeyCode::Char('q') | KeyCode::Esc => return Ok(()),
                     KeyCode::Char('p' | ' ') => view.pause(),
                     KeyCode::Char('+') => view.faster(),

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use extol::Stats;
-use extol_service::Distribution;
+use extol_task::Distribution;
 
 use crate::stat::Rates;
 
@@ -81,7 +81,8 @@ impl View {
         &self.recent_syncs
     }
 
-    /// The newest rates of commits, durable requests, and blocks written home, at most `width` of them.
+    /// The newest rates of commits, durable requests, and blocks written home, at most `width` of
+    /// them.
     pub fn curves(&self, width: usize) -> [Vec<u64>; 3] {
         [&self.commits, &self.syncs, &self.home]
             .map(|curve| curve.iter().skip(curve.len().saturating_sub(width)).copied().collect())
@@ -102,7 +103,8 @@ impl View {
 
     /// Looks more often.
     pub fn faster(&mut self) {
-        let shorter = PERIODS.iter().rev().map(|ms| Duration::from_millis(*ms)).find(|p| *p < self.period);
+        let shorter =
+            PERIODS.iter().rev().map(|ms| Duration::from_millis(*ms)).find(|p| *p < self.period);
         self.period = shorter.unwrap_or(self.period);
     }
 
@@ -152,7 +154,7 @@ mod tests {
 
     #[test]
     fn what_came_between() {
-        let histogram = extol_service::Histogram::default();
+        let histogram = extol_task::Histogram::default();
         histogram.record(1_000_000);
         let before = histogram.distribution();
         assert_eq!(since(&before, &before), Distribution { sum: 0, ..Distribution::default() });

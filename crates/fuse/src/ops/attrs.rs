@@ -17,7 +17,8 @@ use crate::rights::{Caller, NOT_TOLD};
 use crate::wire::{Reply, Request};
 
 /// What a SETATTR can set.
-const ATTRIBUTES: [u32; 6] = [fattr::MODE, fattr::UID, fattr::GID, fattr::SIZE, fattr::ATIME, fattr::MTIME];
+const ATTRIBUTES: [u32; 6] =
+    [fattr::MODE, fattr::UID, fattr::GID, fattr::SIZE, fattr::ATIME, fattr::MTIME];
 
 impl Context<'_> {
     pub(super) fn getattr(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
@@ -88,7 +89,8 @@ impl Context<'_> {
             ..SetAttr::default()
         };
         let kill = has(fattr::KILL_SUIDGID)
-            || (self.agreed.has(cap::HANDLE_KILLPRIV) && has(fattr::SIZE | fattr::UID | fattr::GID));
+            || (self.agreed.has(cap::HANDLE_KILLPRIV)
+                && has(fattr::SIZE | fattr::UID | fattr::GID));
         if kill {
             let marks = self.fs.getattr(ino)?.flags;
             if marks & (IMMUTABLE | APPEND) != 0 {
@@ -141,7 +143,9 @@ impl Context<'_> {
         let caller = Caller::of(self.owner, request);
         // Where bind mounts map owners, a group of the caller is not the file's of the same number.
         let same = request.gid != NOT_TOLD;
-        !caller.is_some_and(|caller| (same && caller.is_in(group)) || (may_keep && caller.keeps_set_id()))
+        !caller.is_some_and(|caller| {
+            (same && caller.is_in(group)) || (may_keep && caller.keeps_set_id())
+        })
     }
 
     pub(super) fn statfs(&self, reply: &mut Reply) -> Result<()> {

@@ -1,26 +1,29 @@
 //! Requests about file contents: open, read, write, fsync, fallocate, lseek.
 //!
-//! All that hangs on an open file is a count in the file system, which keeps the file alive when its last name goes. The
-//! kernel holds a reference on every inode that it saw lately, so without the count most files would outlive their names
-//! for a moment: as orphans, which costs a transaction more. An open must be answered anyway, because only we know
-//! which files are immutable or append-only; with a write-back cache a refusal of the write itself would come too late.
-//! A file that was deleted between the kernel's look at its name and its open gives ESTALE: the kernel looks again.
+//! All that hangs on an open file is a count in the file system, which keeps the file alive when
+//! its last name goes. The kernel holds a reference on every inode that it saw lately, so without
+//! the count most files would outlive their names for a moment: as orphans, which costs a
+//! transaction more. An open must be answered anyway, because only we know which files are
+//! immutable or append-only; with a write-back cache a refusal of the write itself would come too
+//! late. A file that was deleted between the kernel's look at its name and its open gives ESTALE:
+//! the kernel looks again.
 //!
 //! An append-only file is opened for writing without the page cache: a page that is written back
-//! does not tell an append from a change of what was there, and O_APPEND, which the open insists on,
-//! can be switched off later. So each write arrives as it was made and is judged by its place, and
-//! there are no writable mappings. What the cache holds of a file that was open before it got its
-//! flag is written all the same ([`Author::Cache`]): it was accepted before.
+//! does not tell an append from a change of what was there, and O_APPEND, which the open insists
+//! on, can be switched off later. So each write arrives as it was made and is judged by its place,
+//! and there are no writable mappings. What the cache holds of a file that was open before it got
+//! its flag is written all the same ([`Author::Cache`]): it was accepted before.
 //!
-//! Linux passes syncfs(2) on only for mounts of block devices (`fuseblk`); elsewhere it writes its own
-//! dirty pages back and stops there. So that there is a way to ask for everything, fsync of the root
-//! directory does what syncfs should.
+//! Linux passes syncfs(2) on only for mounts of block devices (`fuseblk`); elsewhere it writes its
+//! own dirty pages back and stops there. So that there is a way to ask for everything, fsync of the
+//! root directory does what syncfs should.
 //!
-//! A write stops where the volume is full, and says how far it came; written-back pages are all written or an error
-//! (see [`Context::write_bytes`]).
+//! A write stops where the volume is full, and says how far it came; written-back pages are all
+//! written or an error (see [`Context::write_bytes`]).
 //!
-//! SEEK_DATA and SEEK_HOLE are answered from what the file system knows, but the kernel does not write its dirty
-//! pages back before it asks. So we make it: see [`Kernel::write_back`](super::Kernel).
+//! SEEK_DATA and SEEK_HOLE are answered from what the file system knows, but the kernel does not
+//! write its dirty pages back before it asks. So we make it: see
+//! [`Kernel::write_back`](super::Kernel).
 
 use extol_vfs::{Aside, Author, Fallocate, Job, Seek};
 
@@ -120,8 +123,9 @@ impl Context<'_> {
 
     fn write_bytes(&self, ino: u32, offset: u64, data: &[u8], author: Author) -> Result<usize> {
         let mut count = self.fs.write_as(ino, offset, data, author)?;
-        // The kernel looks at the count only where a process waits for it. Of its write-back it takes any answer that
-        // is no error for all of it, and lets go of pages that a full volume had no room for.
+        // The kernel looks at the count only where a process waits for it. Of its write-back it
+        // takes any answer that is no error for all of it, and lets go of pages that a full volume
+        // had no room for.
         while author == Author::Cache && count < data.len() {
             match self.fs.write_as(ino, offset + count as u64, &data[count..], author)? {
                 0 => return Err(Errno(libc::EIO)),
@@ -191,10 +195,10 @@ impl Context<'_> {
 }
 
 impl Context<'_> {
-    /// FIBMAP, which Linux passes on for mounts of block devices: where on the device a block of a file
-    /// is, in blocks of the kernel's choice (a page); 0 for a hole. EINVAL for what these blocks cannot
-    /// say: blocks of the file system may be smaller, and lie anywhere. Data that has no place yet gets
-    /// one first.
+    /// FIBMAP, which Linux passes on for mounts of block devices: where on the device a block of a
+    /// file is, in blocks of the kernel's choice (a page); 0 for a hole. EINVAL for what these
+    /// blocks cannot say: blocks of the file system may be smaller, and lie anywhere. Data that has
+    /// no place yet gets one first.
     pub(super) fn bmap(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
         let ino = self.ino(request.nodeid)?;
         let mut args = request.args();

@@ -1,11 +1,11 @@
 //! Directory listings, plain and with attributes.
 //!
-//! A listing with attributes ("plus") carries a reference for every entry except `.` and `..`, for which the kernel
-//! takes none: these go with node id 0. An entry whose inode cannot be read goes with node id 0 as well, so that one
-//! bad inode does not hide its neighbours.
+//! A listing with attributes ("plus") carries a reference for every entry except `.` and `..`, for
+//! which the kernel takes none: these go with node id 0. An entry whose inode cannot be read goes
+//! with node id 0 as well, so that one bad inode does not hide its neighbours.
 //!
-//! Attributes are fetched by inode number where the file system can. The kernel holds the directory's lock during the
-//! request, so the name and the number still belong together.
+//! Attributes are fetched by inode number where the file system can. The kernel holds the
+//! directory's lock during the request, so the name and the number still belong together.
 
 use extol_vfs::{DirEntry, FsError};
 
@@ -24,14 +24,20 @@ impl Context<'_> {
         Ok(())
     }
 
-    pub(super) fn readdir(&self, request: &Request<'_>, reply: &mut Reply, plus: bool) -> Result<()> {
+    pub(super) fn readdir(
+        &self,
+        request: &Request<'_>,
+        reply: &mut Reply,
+        plus: bool,
+    ) -> Result<()> {
         let dir = self.ino(request.nodeid)?;
         let mut args = request.args();
         args.skip(8)?;
         let (cookie, size) = (args.u64()?, args.u32()? as usize);
         let mut failed = Ok(());
         let read = self.fs.readdir(dir, cookie, &mut |entry| {
-            let len = (DIRENT + entry.name.len()).next_multiple_of(8) + if plus { ENTRY_OUT } else { 0 };
+            let len =
+                (DIRENT + entry.name.len()).next_multiple_of(8) + if plus { ENTRY_OUT } else { 0 };
             if reply.body_len() + len > size {
                 return false;
             }
@@ -44,7 +50,8 @@ impl Context<'_> {
             failed.is_ok()
         });
         match failed.and(read.map_err(Errno::from)) {
-            // What was read before the error goes out first; the next request meets the error again.
+            // What was read before the error goes out first; the next request meets the error
+            // again.
             Err(error) if reply.body_len() == 0 => Err(error),
             _ => Ok(()),
         }

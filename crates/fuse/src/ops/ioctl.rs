@@ -260,7 +260,11 @@ fn get_tune(context: &Context<'_>, _: &Call<'_, '_>, reply: &mut Reply) -> Resul
     reply.u32(TuneFields::all().bits()).u32(it.check_interval);
     reply.u16(it.errors).u16(it.mounts).u16(it.most_mounts).u16(it.raid_stride);
     reply.u64(it.last_check).u64(it.reserved_blocks).u64(it.blocks);
-    reply.u32(it.default_options).u32(it.reserved_uid).u32(it.reserved_gid).u32(it.raid_stripe_width);
+    reply
+        .u32(it.default_options)
+        .u32(it.reserved_uid)
+        .u32(it.reserved_gid)
+        .u32(it.raid_stripe_width);
     reply.zeros(4).bytes(&[it.hash, 0, 0, 0]);
     it.features.iter().for_each(|features| {
         reply.u32(*features);
@@ -374,7 +378,8 @@ mod tests {
     /// can make, or by us.
     #[test]
     fn what_changes_something_is_checked() {
-        let reads = [GETFLAGS, GETFLAGS_32, GETVERSION, GETVERSION_32, FSGETXATTR, GETFSLABEL, GET_TUNE];
+        let reads =
+            [GETFLAGS, GETFLAGS_32, GETVERSION, GETVERSION_32, FSGETXATTR, GETFSLABEL, GET_TUNE];
         for (number, check, _) in TABLE {
             assert_eq!(check == Check::Reads, reads.contains(&number), "{number:#x}");
             assert_eq!(TABLE.iter().filter(|row| row.0 == number).count(), 1, "{number:#x}");
@@ -405,7 +410,9 @@ mod tests {
         assert!(!taken(0, SETFLAGS, 0, 8) && !taken(0, SETFLAGS, 0x7000_0000, 4), "of neither");
         assert!(taken(0, FSSETXATTR, 0, 28) && !taken(0, FSSETXATTR, 0x7000_0000, 28));
         assert!(taken(IOCTL_32BIT, SETFLAGS_32, 0, 4), "of a kernel of 32 bits");
-        assert!(!taken(0, SETFLAGS_32, 0, 4) && !taken(IOCTL_32BIT | IOCTL_COMPAT, SETFLAGS_32, 0, 4));
+        assert!(
+            !taken(0, SETFLAGS_32, 0, 4) && !taken(IOCTL_32BIT | IOCTL_COMPAT, SETFLAGS_32, 0, 4)
+        );
         assert!(!taken(IOCTL_32BIT, SETFLAGS_32, 0x7000_0000, 4));
     }
 

@@ -1,5 +1,6 @@
-//! The requests, one function each, grouped by what they touch. They see the file system through `vfs` only and append
-//! their answer to a [`Reply`]; sending, errors and panics are the session's business.
+//! The requests, one function each, grouped by what they touch. They see the file system through
+//! `vfs` only and append their answer to a [`Reply`]; sending, errors and panics are the session's
+//! business.
 
 mod attrs;
 mod data;
@@ -39,7 +40,8 @@ pub(crate) enum Outcome {
 pub(crate) trait Kernel: Sync {
     /// Makes the kernel ask for the attributes of a node again.
     fn invalidate_attributes(&self, nodeid: u64);
-    /// Makes the kernel write a file's dirty pages back (and drop its cached pages). Answers writes meanwhile.
+    /// Makes the kernel write a file's dirty pages back (and drop its cached pages). Answers writes
+    /// meanwhile.
     fn write_back(&self, nodeid: u64);
     /// The kernel has written back so many bytes of a file.
     fn written_back(&self, _nodeid: u64, _bytes: usize) {}
@@ -51,7 +53,8 @@ pub(crate) trait Kernel: Sync {
     }
     /// This thread is going to wait, or works for others: somebody else takes requests.
     fn stays(&self) {}
-    /// True if somebody waits for what is put [aside](Self::aside), awake, while this thread has other requests.
+    /// True if somebody waits for what is put [aside](Self::aside), awake, while this thread has
+    /// other requests.
     fn has_helper(&self) -> bool {
         false
     }
@@ -74,7 +77,11 @@ pub(crate) struct Context<'a> {
 }
 
 /// Works on one request.
-pub(crate) fn dispatch(context: &Context<'_>, request: &Request<'_>, reply: &mut Reply) -> Result<Outcome> {
+pub(crate) fn dispatch(
+    context: &Context<'_>,
+    request: &Request<'_>,
+    reply: &mut Reply,
+) -> Result<Outcome> {
     context.counts.note(request.opcode);
     match request.opcode {
         op::LOOKUP => context.lookup(request, reply),
@@ -114,14 +121,21 @@ pub(crate) fn dispatch(context: &Context<'_>, request: &Request<'_>, reply: &mut
         op::LISTXATTR => context.listxattr(request, reply),
         op::REMOVEXATTR => context.removexattr(request),
         op::IOCTL => context.ioctl(request, reply),
-        // Flush, locks, access, poll, interrupt, copy_file_range …: the kernel does these well without us.
+        // Flush, locks, access, poll, interrupt, copy_file_range …: the kernel does these well
+        // without us.
         _ => Err(Errno(libc::ENOSYS)),
     }?;
     Ok(Outcome::Reply)
 }
 
-/// Nobody gets what a reply carries. `good`: it says that the request was done, so what was to be opened counts as open.
-pub(crate) fn take_back(fs: &dyn FileSystem, request: &Request<'_>, references: &[u32], good: bool) {
+/// Nobody gets what a reply carries. `good`: it says that the request was done, so what was to be
+/// opened counts as open.
+pub(crate) fn take_back(
+    fs: &dyn FileSystem,
+    request: &Request<'_>,
+    references: &[u32],
+    good: bool,
+) {
     let opened = match request.opcode {
         op::OPEN => u32::try_from(request.nodeid).ok(),
         op::CREATE | op::TMPFILE => references.first().copied(),
@@ -161,7 +175,12 @@ impl Context<'_> {
             // Cannot be told from the root; no sound volume names this inode.
             return Err(Errno(libc::EUCLEAN));
         }
-        reply.u64(self.nodeid(attr.id.ino)).u64(attr.id.generation.into()).u64(VALID).u64(VALID).u64(0);
+        reply
+            .u64(self.nodeid(attr.id.ino))
+            .u64(attr.id.generation.into())
+            .u64(VALID)
+            .u64(VALID)
+            .u64(0);
         put_attr(reply, attr);
         Ok(())
     }

@@ -1,9 +1,9 @@
 //! Requests about names: lookup and forget, making, linking, removing, renaming.
 //!
-//! A lookup that finds nothing is answered with node id 0, which lets the kernel remember that the name does not
-//! exist. `.` and `..` are looked up for file handles (NFS, `open_by_handle_at`): `.` names an inode by its number,
-//! on which nobody may hold a reference, and the kernel compares the generation in the answer with that in the
-//! handle.
+//! A lookup that finds nothing is answered with node id 0, which lets the kernel remember that the
+//! name does not exist. `.` and `..` are looked up for file handles (NFS, `open_by_handle_at`): `.`
+//! names an inode by its number, on which nobody may hold a reference, and the kernel compares the
+//! generation in the answer with that in the handle.
 
 use extol_vfs::{FsError, NewNode, RenameFlags};
 
@@ -23,7 +23,8 @@ impl Context<'_> {
         match found {
             Ok(attr) => {
                 self.put_entry(reply, &attr)?;
-                // The kernel asks for `.` only if it has the inode no more: unlinked, it is on its way out.
+                // The kernel asks for `.` only if it has the inode no more: unlinked, it is on its
+                // way out.
                 if name == b"." && attr.nlink == 0 { Err(FsError::Stale.into()) } else { Ok(()) }
             }
             Err(FsError::NotFound) => {
@@ -65,7 +66,13 @@ impl Context<'_> {
         Ok(())
     }
 
-    fn make(&self, request: &Request<'_>, reply: &mut Reply, new: NewNode, made: Made<'_>) -> Result<u32> {
+    fn make(
+        &self,
+        request: &Request<'_>,
+        reply: &mut Reply,
+        new: NewNode,
+        made: Made<'_>,
+    ) -> Result<u32> {
         let dir = self.ino(request.nodeid)?;
         let perm = (made.mode & 0o7777) as u16;
         let umask = (made.umask & 0o777) as u16;
@@ -164,7 +171,8 @@ struct Made<'a> {
     umask: u32,
 }
 
-/// Appends the open part of a reply. No state hangs on what is open but a count, so every handle is 0.
+/// Appends the open part of a reply. No state hangs on what is open but a count, so every handle is
+/// 0.
 pub(super) fn put_open(reply: &mut Reply, flags: u32) {
     reply.u64(0).u32(flags).u32(0);
 }

@@ -1,5 +1,5 @@
-//! Extended attributes, and the virtual ones of the root: two that tell about the mount, and the requests of
-//! [`control`].
+//! Extended attributes, and the virtual ones of the root: two that tell about the mount, and the
+//! requests of [`control`].
 
 use extol_vfs::XattrSet;
 
@@ -77,7 +77,9 @@ impl Context<'_> {
         let mut sees = None;
         for name in self.fs.listxattr(ino)? {
             // Only who has CAP_SYS_ADMIN may even know of these.
-            if name.starts_with(b"trusted.") && !*sees.get_or_insert_with(|| self.sees_trusted(request)) {
+            if name.starts_with(b"trusted.")
+                && !*sees.get_or_insert_with(|| self.sees_trusted(request))
+            {
                 continue;
             }
             list.extend_from_slice(&name);

@@ -1,17 +1,23 @@
 //! What takes long and must not hold up a thread with several entries: done by other threads.
 //!
-//! The kernel may hand a request to any entry of a thread that is with it, also while the thread is busy. So a thread with more than
-//! the entry at hand never waits itself: what waits (a commit to be led, a read, a change of a frozen volume) is a job for this
-//! pool. A thread of the pool that has nothing to do for [`PATIENCE`] goes.
+//! The kernel may hand a request to any entry of a thread that is with it, also while the thread is
+//! busy. So a thread with more than the entry at hand never waits itself: what waits (a commit to
+//! be led, a read, a change of a frozen volume) is a job for this pool. A thread of the pool that
+//! has nothing to do for [`PATIENCE`] goes.
 //!
-//! Who has led commits looks for the next task for a moment before it sleeps: the group that comes next is being made at that moment, by threads that have their
-//! processor to themselves ([`steer`](super::steer)), and waking somebody for it would take them a tenth of what its files take. Who looks in
-//! vain too often does so more rarely ([`Luck`]). While he looks, all of an fsync is his, the data's places and their notes for the log included
-//! ([`fsync_then`](extol_vfs::FileSystem::fsync_then)): the processor of those who ask is the busy one.
+//! Who has led commits looks for the next task for a moment before it sleeps: the group that comes
+//! next is being made at that moment, by threads that have their processor to themselves
+//! ([`steer`](super::steer)), and waking somebody for it would take them a tenth of what its files
+//! take. Who looks in vain too often does so more rarely ([`Luck`]). While he looks, all of an
+//! fsync is his, the data's places and their notes for the log included
+//! ([`fsync_then`](extol_vfs::FileSystem::fsync_then)): the processor of those who ask is the busy
+//! one.
 //!
-//! - A job is begun at once: there is an idle thread for it, or a new one ([`Aside::push`]). Jobs may wait for other requests,
-//!   so they never wait for each other. There are at most as many as there are entries.
-//! - Nobody sleeps over a task: who looked and goes to sleep finds it under the lock under which it was left ([`Aside::next`]).
+//! - A job is begun at once: there is an idle thread for it, or a new one ([`Aside::push`]). Jobs
+//!   may wait for other requests, so they never wait for each other. There are at most as many as
+//!   there are entries.
+//! - Nobody sleeps over a task: who looked and goes to sleep finds it under the lock under which it
+//!   was left ([`Aside::next`]).
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,7 +39,8 @@ use crate::spin::look_around;
 /// How long an idle thread stays.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long who has led looks for the next task: as long as a small group takes to be made, and somebody to be woken.
+/// How long who has led looks for the next task: as long as a small group takes to be made, and
+/// somebody to be woken.
 const LOOK: Duration = Duration::from_micros(60);
 /// A job for the pool.
 pub(super) enum Task {
@@ -290,7 +297,8 @@ mod tests {
         }
     }
 
-    /// Tasks that come at any moment, while somebody looks, is about to sleep, or sleeps: all are done, by two threads that take turns.
+    /// Tasks that come at any moment, while somebody looks, is about to sleep, or sleeps: all are
+    /// done, by two threads that take turns.
     #[test]
     fn every_task_is_found() {
         const TASKS: usize = 20_000;

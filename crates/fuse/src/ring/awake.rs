@@ -1,9 +1,11 @@
 //! Keeping processors awake for a thread that asks alone.
 //!
-//! A thread that asks for one thing after another (`tar`, `rm -r`, a mail program) sleeps until each reply. The reply wakes it, and where another
-//! processor is idle the scheduler takes it there. But an idle processor has been halted, and waking it takes several times as long as the
-//! request: on a virtual machine 50 us in place of 14. So while somebody asks alone, *pollers* run on the processor where it asks and on the one
-//! where it was before, from which it came and to which it mostly goes: threads of the policy SCHED_IDLE that do nothing but give way. The
+//! A thread that asks for one thing after another (`tar`, `rm -r`, a mail program) sleeps until
+//! each reply. The reply wakes it, and where another processor is idle the scheduler takes it
+//! there. But an idle processor has been halted, and waking it takes several times as long as the
+//! request: on a virtual machine 50 us in place of 14. So while somebody asks alone, *pollers* run
+//! on the processor where it asks and on the one where it was before, from which it came and to
+//! which it mostly goes: threads of the policy SCHED_IDLE that do nothing but give way. The
 //! scheduler counts such a processor as idle, but it has not been halted.
 //!
 //! ```text
@@ -13,15 +15,19 @@
 //!     ╰──────────── a request of another thread, or none at all for as long as `halt_poll` says ────────╯
 //! ```
 //!
-//! With two threads that ask there is nobody to be woken on an idle processor, and pollers would only take time from them and from all that works
-//! for them (a dbench of two clients did two thirds of what it does without). Whatever happens here is a matter of time alone.
+//! With two threads that ask there is nobody to be woken on an idle processor, and pollers would
+//! only take time from them and from all that works for them (a dbench of two clients did two
+//! thirds of what it does without). Whatever happens here is a matter of time alone.
 //!
-//! 1. A mount without requests does not poll: the last poll is `halt_poll` after the last request ([`decide`]).
+//! 1. A mount without requests does not poll: the last poll is `halt_poll` after the last request
+//!    ([`decide`]).
 //! 2. A streak is of one thread ([`Streak::after`]). One that ends has to be earned again.
-//! 3. A poller that did not get its processor back at once rests, so it takes no more than a glance per [`REST`] from others ([`decide`]).
+//! 3. A poller that did not get its processor back at once rests, so it takes no more than a glance
+//!    per [`REST`] from others ([`decide`]).
 //! 4. Pollers keep nothing of the mount, and end with it ([`Awake::end`]).
 //!
-//! Each queue counts its own requests, on its own processor; what all share is read with each request and written with each chunk.
+//! Each queue counts its own requests, on its own processor; what all share is read with each
+//! request and written with each chunk.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -30,17 +36,19 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::CpuSet;
 use thread_priority::{
-    NormalThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy, set_thread_priority_and_policy,
-    thread_native_id,
+    NormalThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy,
+    set_thread_priority_and_policy, thread_native_id,
 };
 
 use super::processor::{OTHERS, Seat};
 
 /// Requests of one thread in a row at one queue that are told to all.
 const CHUNK: u32 = 32;
-/// Such chunks in a row until it counts as alone: more than are made while another waits for a disk once.
+/// Such chunks in a row until it counts as alone: more than are made while another waits for a disk
+/// once.
 const ENOUGH: u32 = 8;
-/// How long a poller leaves a processor alone that others want: with 0.2 ms an fsync's commit was slower, with 1 ms nothing is lost.
+/// How long a poller leaves a processor alone that others want: with 0.2 ms an fsync's commit was
+/// slower, with 1 ms nothing is lost.
 const REST: Duration = Duration::from_millis(1);
 
 /// How many chunks of requests a thread has made while nobody else made one.
@@ -64,8 +72,8 @@ impl Streak {
         self.chunks >= ENOUGH
     }
 
-    /// After a request of `asker`, its `many`th in a row at a queue. (Not every one is told of that ends others' chunks: two askers with a queue each
-    /// are known by their chunks.)
+    /// After a request of `asker`, its `many`th in a row at a queue. (Not every one is told of that
+    /// ends others' chunks: two askers with a queue each are known by their chunks.)
     fn after(self, asker: u32, many: u32) -> Self {
         let mine = self.asker == asker;
         match self.is_on() {
@@ -145,7 +153,8 @@ struct Processor {
 impl Processor {
     /// A request of `asker`: how many it is in a row.
     fn count(&self, asker: u32) -> u32 {
-        // Threads of one queue may do this at the same moment; then a number is wrong, and a streak takes longer or less long.
+        // Threads of one queue may do this at the same moment; then a number is wrong, and a streak
+        // takes longer or less long.
         let many = match self.asker.load(Ordering::Relaxed) == asker {
             true => self.many.load(Ordering::Relaxed).wrapping_add(1),
             false => 1,

@@ -1,17 +1,18 @@
 //! The desk of a thread that serves a queue: what it lets others see and do while it works.
 //!
-//! Replies go out through the ring of the thread that has the entry, and by nobody else. So whoever finishes a request of another thread
-//! (an fsync that is durable, a read done elsewhere) leaves a [`Letter`] on its desk. Letters are few and the thread mostly looks by
-//! itself, so it is woken only if it sleeps.
+//! Replies go out through the ring of the thread that has the entry, and by nobody else. So whoever
+//! finishes a request of another thread (an fsync that is durable, a read done elsewhere) leaves a
+//! [`Letter`] on its desk. Letters are few and the thread mostly looks by itself, so it is woken
+//! only if it sleeps.
 //!
-//! 1. A letter is read: who leaves one looks afterwards whether the thread sleeps, and the thread looks for letters after it has said
-//!    that it does ([`Desk::post`], [`Desk::sleeps`]).
-//! 2. Each entry that is *held* gets one letter. It is held from when its request is left to others until the letter is
-//!    read; no other request comes to it meanwhile.
+//! 1. A letter is read: who leaves one looks afterwards whether the thread sleeps, and the thread
+//!    looks for letters after it has said that it does ([`Desk::post`], [`Desk::sleeps`]).
+//! 2. Each entry that is *held* gets one letter. It is held from when its request is left to others
+//!    until the letter is read; no other request comes to it meanwhile.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use extol_fuse_ring::{Lent, Waker};
+use extol_fuse_uring::{Lent, Waker};
 use parking_lot::Mutex;
 
 /// What comes of a request that was left to others.
@@ -30,7 +31,8 @@ pub(crate) struct Desk {
     /// The thread is about to sleep, or does.
     asleep: AtomicBool,
     waker: Waker,
-    /// The entry of the request at hand. (These three are the thread's own; it sees itself through shared references.)
+    /// The entry of the request at hand. (These three are the thread's own; it sees itself through
+    /// shared references.)
     entry: AtomicUsize,
     /// The request may be answered later.
     may_hold: AtomicBool,
@@ -99,7 +101,7 @@ impl Desk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use extol_fuse_ring::{Event, Ring};
+    use extol_fuse_uring::{Event, Ring};
     use std::fs::File;
     use std::os::fd::AsFd;
     use std::sync::Arc;
@@ -130,7 +132,9 @@ mod tests {
             while next != [LETTERS; 2] {
                 desk.take(&mut letters);
                 for letter in letters.drain(..) {
-                    let Letter::Told { entry, unique, code: 0 } = letter else { panic!("{letter:?}") };
+                    let Letter::Told { entry, unique, code: 0 } = letter else {
+                        panic!("{letter:?}")
+                    };
                     assert_eq!(unique, next[entry]);
                     next[entry] += 1;
                 }

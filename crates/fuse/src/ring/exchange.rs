@@ -1,14 +1,16 @@
 //! A request and its reply in the memory of an entry.
 //!
-//! The kernel puts a request there in three parts: the header, the fixed fields, and the rest (names, data). Behind each other
-//! they are what a read of `/dev/fuse` would give. The reply goes the same way: its header where that of the request was, its
-//! body where the rest was.
+//! The kernel puts a request there in three parts: the header, the fixed fields, and the rest
+//! (names, data). Behind each other they are what a read of `/dev/fuse` would give. The reply goes
+//! the same way: its header where that of the request was, its body where the rest was.
 //!
-//! 1. Every size that the kernel says is checked before it is used ([`Sizes::of`]); a request with sizes that cannot be gets EIO.
-//! 2. Request and reply never share bytes: small requests are copied out, and the reply is put together in place. The data of a
-//!    write, and anything large, stays where it is (data on a page boundary); the reply to these is put together elsewhere.
+//! 1. Every size that the kernel says is checked before it is used ([`Sizes::of`]); a request with
+//!    sizes that cannot be gets EIO.
+//! 2. Request and reply never share bytes: small requests are copied out, and the reply is put
+//!    together in place. The data of a write, and anything large, stays where it is (data on a page
+//!    boundary); the reply to these is put together elsewhere.
 
-use extol_fuse_ring::{FIXED, FIXED_SIZE, PAYLOAD, PAYLOAD_SIZE};
+use extol_fuse_uring::{FIXED, FIXED_SIZE, PAYLOAD, PAYLOAD_SIZE};
 
 use crate::abi::{IN_HEADER, OUT_HEADER, op};
 use crate::wire::{Reply, Request};
@@ -63,7 +65,8 @@ pub(super) trait Work {
     /// Answers it, or says who will.
     fn work(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Worked;
 
-    /// The reply is not to be sent, though it was `good`, or because it was not: what it carries is taken back.
+    /// The reply is not to be sent, though it was `good`, or because it was not: what it carries is
+    /// taken back.
     fn take_back(&self, request: &Request<'_>, references: &[u32], good: bool);
 }
 
@@ -78,7 +81,8 @@ pub(super) enum Answered {
     Elsewhere,
 }
 
-/// Lets somebody answer the request in the memory, of which at least the part before the payload is there.
+/// Lets somebody answer the request in the memory, of which at least the part before the payload is
+/// there.
 pub(super) fn answer(
     memory: &mut [u8],
     sizes: Option<Sizes>,
@@ -89,7 +93,9 @@ pub(super) fn answer(
     let (mut done, mut body) = (Worked::Reply(-libc::EIO), 0);
     match sizes {
         None => {}
-        Some(Sizes { opcode, fixed, payload, .. }) if opcode != op::WRITE && fixed + payload <= SMALL => {
+        Some(Sizes { opcode, fixed, payload, .. })
+            if opcode != op::WRITE && fixed + payload <= SMALL =>
+        {
             scratch.request.clear();
             for (start, len) in [(0, IN_HEADER), (FIXED, fixed), (PAYLOAD, payload)] {
                 scratch.request.extend_from_slice(&memory[start..start + len]);
@@ -102,7 +108,8 @@ pub(super) fn answer(
             body = reply.body_len();
             scratch.references = reply.references;
             if done == Worked::Elsewhere {
-                memory[PAYLOAD..PAYLOAD + payload].copy_from_slice(&scratch.request[IN_HEADER + fixed..]);
+                memory[PAYLOAD..PAYLOAD + payload]
+                    .copy_from_slice(&scratch.request[IN_HEADER + fixed..]);
             }
         }
         Some(Sizes { fixed, payload, .. }) => {
@@ -116,7 +123,8 @@ pub(super) fn answer(
             }
             if done == Worked::Reply(0) {
                 body = reply.body_len();
-                memory[PAYLOAD..PAYLOAD + body].copy_from_slice(&reply.finish(unique, 0)[OUT_HEADER..]);
+                memory[PAYLOAD..PAYLOAD + body]
+                    .copy_from_slice(&reply.finish(unique, 0)[OUT_HEADER..]);
             }
         }
     }
@@ -155,7 +163,8 @@ fn finish<'a>(
 ) -> Worked {
     reply.clear();
     let worked = worker.work(request, reply);
-    let done = if worked == Worked::Reply(0) && !fits(reply) { Worked::Reply(-libc::EIO) } else { worked };
+    let done =
+        if worked == Worked::Reply(0) && !fits(reply) { Worked::Reply(-libc::EIO) } else { worked };
     if matches!(done, Worked::Reply(code) if code != 0) {
         worker.take_back(request, &reply.references, worked == Worked::Reply(0));
     }

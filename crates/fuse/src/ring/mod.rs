@@ -1,8 +1,10 @@
-//! Requests over io_uring: how they come where the kernel offers it (Linux 6.14 and later, where the administrator has switched it on).
+//! Requests over io_uring: how they come where the kernel offers it (Linux 6.14 and later, where
+//! the administrator has switched it on).
 //!
-//! The kernel has a queue of requests for each processor, and puts a request into the queue of the processor on which it was
-//! made. A queue is served by workers on that processor: handing a request over wakes no other processor, and the reply
-//! and the wait for the next request are one system call. That is where most of the time of a small request goes.
+//! The kernel has a queue of requests for each processor, and puts a request into the queue of the
+//! processor on which it was made. A queue is served by workers on that processor: handing a
+//! request over wakes no other processor, and the reply and the wait for the next request are one
+//! system call. That is where most of the time of a small request goes.
 //!
 //! ```text
 //!   processor 0                     processor 1                    any
@@ -19,27 +21,31 @@
 //! descriptor or memory is short), every request would wait for ever: there the start fails
 //! ([`Prepared::start`]).
 //!
-//! *Work.* A worker waits in its ring ([`Ring`]), lets `worker::Worker` do the work, and hands the reply over
-//! (`work.rs`, `exchange.rs`). It is bound to its processor while requests are small (`processor.rs`). How many workers a queue
-//! has is the business of `queue.rs`. The data of a small READ is read by the worker's own ring (`reading.rs`). An fsync does not keep
-//! a worker either: whoever makes it durable leaves a letter on the worker's desk (`desk.rs`), and what must not wait at the desk
-//! is done by others (`aside.rs`).
+//! *Work.* A worker waits in its ring ([`Ring`]), lets `worker::Worker` do the work, and hands the
+//! reply over (`work.rs`, `exchange.rs`). It is bound to its processor while requests are small
+//! (`processor.rs`). How many workers a queue has is the business of `queue.rs`. The data of a
+//! small READ is read by the worker's own ring (`reading.rs`). An fsync does not keep a worker
+//! either: whoever makes it durable leaves a letter on the worker's desk (`desk.rs`), and what must
+//! not wait at the desk is done by others (`aside.rs`).
 //!
-//! *Processors.* While one thread asks alone, its processors are kept from sleeping (`awake.rs`). Who leads commits does so on
-//! another processor than that of most requests (`steer.rs`).
+//! *Processors.* While one thread asks alone, its processors are kept from sleeping (`awake.rs`).
+//! Who leads commits does so on another processor than that of most requests (`steer.rs`).
 //!
-//! *Another worker.* The kernel gives requests that wait in a queue to entries that come back with a reply, but not to one that is
-//! registered: they would wait until some other request of that processor has been answered, and that may be what a frozen
-//! volume waits for. So where a request may take for ever, whoever joins later *stirs* the queue: another process makes a request
-//! on that processor (`stir.rs`), which the new entry gets, and whose reply sets the others going.
+//! *Another worker.* The kernel gives requests that wait in a queue to entries that come back with
+//! a reply, but not to one that is registered: they would wait until some other request of that
+//! processor has been answered, and that may be what a frozen volume waits for. So where a request
+//! may take for ever, whoever joins later *stirs* the queue: another process makes a request on
+//! that processor (`stir.rs`), which the new entry gets, and whose reply sets the others going.
 //!
-//! *Memory.* Each entry has room for the largest request, whose pages exist once they are touched. An entry that large requests
-//! have touched gives them back when it has been idle for a while ([`IDLE`]).
+//! *Memory.* Each entry has room for the largest request, whose pages exist once they are touched.
+//! An entry that large requests have touched gives them back when it has been idle for a while
+//! ([`IDLE`]).
 //!
-//! *End.* After an unmount every entry comes back with an error, and its worker ends. A worker whose ring fails is the end of the
-//! mount's service: requests of its queue might wait for ever.
+//! *End.* After an unmount every entry comes back with an error, and its worker ends. A worker
+//! whose ring fails is the end of the mount's service: requests of its queue might wait for ever.
 //!
-//! A reply is always delivered, or the mount is over, so references are taken back only where the reply is an error.
+//! A reply is always delivered, or the mount is over, so references are taken back only where the
+//! reply is an error.
 
 mod aside;
 mod awake;
@@ -59,7 +65,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-use extol_fuse_ring::Ring;
+use extol_fuse_uring::Ring;
 use rustix::thread::CpuSet;
 
 use self::aside::Aside;
@@ -82,7 +88,8 @@ use crate::worker::{Worked, Worker};
 
 /// Most queues: each takes two descriptors and two threads.
 const MOST_QUEUES: usize = 256;
-/// Workers of a queue at the start: one for the request at hand and one for the next. One alone where there are many queues.
+/// Workers of a queue at the start: one for the request at hand and one for the next. One alone
+/// where there are many queues.
 const FIRST: usize = 2;
 const MANY_QUEUES: usize = 16;
 /// Smallest room that the kernel accepts, whatever was agreed upon.
@@ -104,7 +111,8 @@ pub(crate) struct Rings {
     active: AtomicBool,
 }
 
-/// What a worker is told when the mount is there, and where it says whether the kernel has taken its entry.
+/// What a worker is told when the mount is there, and where it says whether the kernel has taken
+/// its entry.
 type Go = (Arc<Shared>, Sender<(usize, Result<(), Lack>)>);
 
 /// Why a queue has no entry of a worker.
@@ -249,7 +257,8 @@ pub(crate) fn tend(shared: &Arc<Shared>) {
     }
 }
 
-/// Sees to it that a queue has an idle worker while one of its workers waits for other requests. False if there can be none.
+/// Sees to it that a queue has an idle worker while one of its workers waits for other requests.
+/// False if there can be none.
 pub(crate) fn attend(shared: &Arc<Shared>, number: usize) -> bool {
     let attended = hire(shared, number, true);
     if shared.rings.queues[number].to_be_stirred() {
@@ -258,14 +267,16 @@ pub(crate) fn attend(shared: &Arc<Shared>, number: usize) -> bool {
     attended
 }
 
-/// A worker that is alone is going to wait, for nothing that another request of its queue would bring.
+/// A worker that is alone is going to wait, for nothing that another request of its queue would
+/// bring.
 pub(crate) fn leave(shared: &Arc<Shared>, number: usize) {
     if !shared.rings.queues[number].attended() {
         hire(shared, number, false);
     }
 }
 
-/// Takes another worker on if nobody is idle; it stirs the queue if it is `stuck`, or somebody waits for other requests.
+/// Takes another worker on if nobody is idle; it stirs the queue if it is `stuck`, or somebody
+/// waits for other requests.
 fn hire(shared: &Arc<Shared>, number: usize, stuck: bool) -> bool {
     let queue = &shared.rings.queues[number];
     let slot = match queue.hire(shared.rings.limit) {
@@ -294,7 +305,8 @@ fn stir(shared: &Shared, number: usize) {
     shared.rings.stirrer.stir(&shared.dir, number, &shared.rings.all);
 }
 
-/// Serves requests of a queue until the mount ends. `tell` hears whether the kernel has taken the first entry.
+/// Serves requests of a queue until the mount ends. `tell` hears whether the kernel has taken the
+/// first entry.
 fn serve(
     shared: &Arc<Shared>,
     number: usize,
@@ -303,11 +315,13 @@ fn serve(
     tell: impl FnOnce(Result<(), Lack>),
 ) {
     let seat = Seat::take(number, &shared.rings.all);
-    let ring = ring.map_err(Lack::Missing).and_then(|mut ring| match register(&mut ring, shared, number) {
-        Ok(()) => Ok(ring),
-        // An entry that has come back was with the kernel.
-        Err(error) if !ring.memory(0).is_empty() => Err(Lack::Refused(error)),
-        Err(error) => Err(Lack::Missing(error)),
+    let ring = ring.map_err(Lack::Missing).and_then(|mut ring| {
+        match register(&mut ring, shared, number) {
+            Ok(()) => Ok(ring),
+            // An entry that has come back was with the kernel.
+            Err(error) if !ring.memory(0).is_empty() => Err(Lack::Refused(error)),
+            Err(error) => Err(Lack::Missing(error)),
+        }
     });
     let failed = match ring {
         Ok(mut ring) => {

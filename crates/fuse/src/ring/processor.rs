@@ -1,8 +1,9 @@
 //! Processors: how many the kernel counts, and on which of them a worker runs.
 //!
-//! A worker is bound to the processor of its queue while requests are small, so that handing one over wakes no other processor.
-//! While they are large it may run anywhere: all write-back of a file system usually comes from one processor, and copying
-//! it should not be left to that one alone.
+//! A worker is bound to the processor of its queue while requests are small, so that handing one
+//! over wakes no other processor. While they are large it may run anywhere: all write-back of a
+//! file system usually comes from one processor, and copying it should not be left to that one
+//! alone.
 
 use std::io;
 use std::sync::OnceLock;
@@ -21,11 +22,13 @@ pub(super) fn possible() -> io::Result<usize> {
     }
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
     let number = count(text.trim());
-    let number = number.ok_or_else(|| io::Error::other("cannot tell how many processors there are"))?;
+    let number =
+        number.ok_or_else(|| io::Error::other("cannot tell how many processors there are"))?;
     Ok(*NUMBER.get_or_init(|| number))
 }
 
-/// Number of processors in a list. Queues are numbered without holes, so a list with holes is as good as none.
+/// Number of processors in a list. Queues are numbered without holes, so a list with holes is as
+/// good as none.
 fn count(list: &str) -> Option<usize> {
     let last: usize = match list.split_once('-') {
         Some(("0", last)) => last.parse().ok()?,
@@ -54,7 +57,8 @@ pub(super) struct Seat {
 }
 
 impl Seat {
-    /// Binds the calling thread to processor `number`, if that is among `all` that the process may use.
+    /// Binds the calling thread to processor `number`, if that is among `all` that the process may
+    /// use.
     pub(super) fn take(number: usize, all: &CpuSet) -> Self {
         let all = *all;
         let mut own = CpuSet::new();
@@ -71,7 +75,8 @@ impl Seat {
     pub(super) fn settle(&mut self, large: bool) {
         let Some(own) = &self.own else { return };
         if self.bound == large {
-            // A processor that is switched off cannot be had; the next attempt is at the next change.
+            // A processor that is switched off cannot be had; the next attempt is at the next
+            // change.
             let _ = sched_setaffinity(None, if large { &self.all } else { own });
             self.bound = !large;
         }
@@ -98,7 +103,8 @@ mod tests {
             let all = sched_getaffinity(None).unwrap();
             let first = (0..CpuSet::MAX_CPU).find(|&n| all.is_set(n)).unwrap();
             let mut seat = Seat::take(first, &all);
-            for (large, count) in [(false, 1), (true, all.count()), (true, all.count()), (false, 1)] {
+            for (large, count) in [(false, 1), (true, all.count()), (true, all.count()), (false, 1)]
+            {
                 seat.settle(large);
                 let now = sched_getaffinity(None).unwrap();
                 assert_eq!((now.count(), now.is_set(first)), (count, true));

@@ -1,16 +1,20 @@
 //! The workers of one queue: how many wait for requests, and when there is to be another.
 //!
-//! What a worker has once registered with the kernel stays there, so workers are only ever added, and none sleeps or ends before
-//! the mount does: an idle one is handed requests. (The kernel takes the one that was busy last, whose memory is warm.)
+//! What a worker has once registered with the kernel stays there, so workers are only ever added,
+//! and none sleeps or ends before the mount does: an idle one is handed requests. (The kernel takes
+//! the one that was busy last, whose memory is warm.)
 //!
-//! 1. A worker counts as idle from its beginning, before it is registered, until it takes a request, and again from when
-//!    it is done ([`Queue::take`], [`Queue::done`]). So two who find nobody idle do not both call one ([`Queue::hire`]).
-//! 2. Where a request that will wait leaves nobody idle, another worker is hired at once; where one that should be over at once
-//!    does, the tender looks after a while ([`Queue::neglected`]).
-//! 3. Never more than the limit, not counting those that wait for other requests ([`may_hire`]): whoever may finish only when
-//!    another request of the same queue has been answered always finds a worker for that.
-//! 4. Whoever waits for other requests does so after every registration before was followed by a stir, and every registration
-//!    while somebody waits is ([`Queue::registered`], [`Queue::to_be_stirred`]).
+//! 1. A worker counts as idle from its beginning, before it is registered, until it takes a
+//!    request, and again from when it is done ([`Queue::take`], [`Queue::done`]). So two who find
+//!    nobody idle do not both call one ([`Queue::hire`]).
+//! 2. Where a request that will wait leaves nobody idle, another worker is hired at once; where one
+//!    that should be over at once does, the tender looks after a while ([`Queue::neglected`]).
+//! 3. Never more than the limit, not counting those that wait for other requests ([`may_hire`]):
+//!    whoever may finish only when another request of the same queue has been answered always finds
+//!    a worker for that.
+//! 4. Whoever waits for other requests does so after every registration before was followed by a
+//!    stir, and every registration while somebody waits is ([`Queue::registered`],
+//!    [`Queue::to_be_stirred`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -48,9 +52,11 @@ struct Staff {
     slots: Vec<Arc<Slot>>,
     /// How many of them wait for other requests.
     waiting: usize,
-    /// A worker has been registered since the queue was stirred, so requests may wait though it is idle.
+    /// A worker has been registered since the queue was stirred, so requests may wait though it is
+    /// idle.
     stale: bool,
-    /// Looks in a row at which nobody was idle and somebody at the same request, which should have been over at once.
+    /// Looks in a row at which nobody was idle and somebody at the same request, which should have
+    /// been over at once.
     looks: usize,
 }
 
@@ -98,8 +104,9 @@ impl Queue {
         staff.waiting = staff.waiting.saturating_add_signed(change);
     }
 
-    /// A worker that was hired is registered. True if the queue is to be stirred: because it was hired where a request may take for
-    /// ever (`stuck`), or somebody waits for other requests. If not, that waits until somebody does.
+    /// A worker that was hired is registered. True if the queue is to be stirred: because it was
+    /// hired where a request may take for ever (`stuck`), or somebody waits for other requests. If
+    /// not, that waits until somebody does.
     pub(super) fn registered(&self, stuck: bool) -> bool {
         let mut staff = self.staff.lock();
         let stir = stuck || staff.waiting > 0;
@@ -107,7 +114,8 @@ impl Queue {
         stir
     }
 
-    /// True if the queue is to be stirred, now that somebody waits for other requests; that is told once.
+    /// True if the queue is to be stirred, now that somebody waits for other requests; that is told
+    /// once.
     pub(super) fn to_be_stirred(&self) -> bool {
         std::mem::take(&mut self.staff.lock().stale)
     }
@@ -117,9 +125,9 @@ impl Queue {
         self.idle.load(Ordering::SeqCst) > 0
     }
 
-    /// A look at the queue: true if there should be another worker, because nobody is idle and somebody is at the same request
-    /// as at the look before. The more workers there are, the longer that must have been so: they may only be
-    /// waiting for the processor.
+    /// A look at the queue: true if there should be another worker, because nobody is idle and
+    /// somebody is at the same request as at the look before. The more workers there are, the
+    /// longer that must have been so: they may only be waiting for the processor.
     pub(super) fn neglected(&self) -> bool {
         let mut staff = self.staff.lock();
         let mut long = false;

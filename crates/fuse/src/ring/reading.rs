@@ -1,9 +1,10 @@
 //! READs that a thread of a queue has on their way itself.
 //!
-//! A READ that has to wait for the device keeps no thread: the file system says where the data lies ([`plan_read`]), the thread's ring reads it
-//! into the memory of the entry, from where it goes to the kernel, and the thread takes other requests meanwhile. So as many
-//! reads are on their way as the kernel asks for, from one end of a file to the other or all over it, and what is done at the same moment
-//! is submitted, and answered, with one system call.
+//! A READ that has to wait for the device keeps no thread: the file system says where the data lies
+//! ([`plan_read`]), the thread's ring reads it into the memory of the entry, from where it goes to
+//! the kernel, and the thread takes other requests meanwhile. So as many reads are on their way as
+//! the kernel asks for, from one end of a file to the other or all over it, and what is done at the
+//! same moment is submitted, and answered, with one system call.
 //!
 //! ```text
 //!    ring ── READ ──► plan_read ─► pieces, read by the ring ─► all there, and the plan holds ──► commit ──► ring
@@ -11,17 +12,19 @@
 //!                        ╰─ none: as any request                   ╰──► another thread does it in the ordinary way
 //! ```
 //!
-//! Large READs are left to several threads: what they take is a copy each way, which one thread makes for one at a time. (Read so, 1 GiB in
-//! memory came at 2,700 MB/s, by several threads at 3,500.)
+//! Large READs are left to several threads: what they take is a copy each way, which one thread
+//! makes for one at a time. (Read so, 1 GiB in memory came at 2,700 MB/s, by several threads at
+//! 3,500.)
 //!
-//! Whatever goes wrong on the way (an error of the device, a writer of the file) is found out again, and said, by the ordinary read.
+//! Whatever goes wrong on the way (an error of the device, a writer of the file) is found out
+//! again, and said, by the ordinary read.
 //!
 //! [`plan_read`]: extol_vfs::FileSystem::plan_read
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use extol_fuse_ring::{FIXED, MOST, PAYLOAD, Piece};
+use extol_fuse_uring::{FIXED, MOST, PAYLOAD, Piece};
 use extol_vfs::ReadPlan;
 
 use super::exchange;
@@ -58,7 +61,11 @@ impl Reading {
     /// The pieces of a plan, as the ring wants them.
     fn pieces(&mut self, plan: &ReadPlan) -> &[Piece] {
         self.pieces.clear();
-        self.pieces.extend(plan.pieces.iter().map(|p| Piece { offset: p.offset, at: p.at, len: p.len }));
+        self.pieces.extend(plan.pieces.iter().map(|p| Piece {
+            offset: p.offset,
+            at: p.at,
+            len: p.len,
+        }));
         &self.pieces
     }
 
@@ -68,8 +75,8 @@ impl Reading {
 }
 
 impl Clerk<'_> {
-    /// Begins a READ, or answers it at once if no device is needed for it. False if it is to be done in the ordinary way: nothing has happened
-    /// then.
+    /// Begins a READ, or answers it at once if no device is needed for it. False if it is to be
+    /// done in the ordinary way: nothing has happened then.
     pub(super) fn begin_read(&mut self, entry: usize) -> io::Result<bool> {
         // Requests must go on coming to this thread.
         if self.ring.open() == 0 && self.ring.len() >= MOST {
@@ -81,8 +88,10 @@ impl Clerk<'_> {
         let (header, fixed) = request.split_at_mut(IN_HEADER);
         header.copy_from_slice(&memory[..IN_HEADER]);
         fixed.copy_from_slice(&memory[FIXED..FIXED + REQUEST - IN_HEADER]);
-        let wanted = Request::parse(&request).and_then(|request| Wanted::of(&request, false, shared.root));
-        let Some(Wanted { unique, ino, offset, size, .. }) = wanted.filter(|wanted| wanted.size < LARGE)
+        let wanted =
+            Request::parse(&request).and_then(|request| Wanted::of(&request, false, shared.root));
+        let Some(Wanted { unique, ino, offset, size, .. }) =
+            wanted.filter(|wanted| wanted.size < LARGE)
         else {
             return Ok(false);
         };

@@ -1,7 +1,8 @@
 //! Where those run who lead commits: not on the processor that has most of the requests.
 //!
-//! Threads that ask, the queue that answers them, and who leads their commits all take processor time, and wake each other. Whoever leads is woken where
-//! the last one of these runs, and there he takes turns with threads that make the next group meanwhile. So he is sent away from there:
+//! Threads that ask, the queue that answers them, and who leads their commits all take processor
+//! time, and wake each other. Whoever leads is woken where the last one of these runs, and there he
+//! takes turns with threads that make the next group meanwhile. So he is sent away from there:
 //!
 //! ```text
 //!   processor 0: callers ◄──► queue 0          processor 1: who leads ◄──► device's interrupts and threads
@@ -9,7 +10,9 @@
 //!                    ╰────────────── group ──────────╯
 //! ```
 //!
-//! Which processor has most is counted by the queues, and looked at when somebody is given commits to lead ([`busiest`]): some hundred of them under load, or the one at hand. Others who do what takes long run where there is room.
+//! Which processor has most is counted by the queues, and looked at when somebody is given commits
+//! to lead ([`busiest`]): some hundred of them under load, or the one at hand. Others who do what
+//! takes long run where there is room.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -42,7 +45,8 @@ pub(super) struct Steer(Mutex<Look>);
 struct Look {
     /// What the queues had counted.
     counts: Vec<u32>,
-    /// What came to each since then: room for it, for nothing is to be allocated where a commit waits.
+    /// What came to each since then: room for it, for nothing is to be allocated where a commit
+    /// waits.
     since: Vec<u32>,
     busiest: Option<usize>,
 }
@@ -69,12 +73,13 @@ impl Steer {
     }
 }
 
-/// Decides which queue had most, of so many requests each. The one that had most before stays if it has four fifths of that: nobody is to be
-/// sent to and fro.
+/// Decides which queue had most, of so many requests each. The one that had most before stays if it
+/// has four fifths of that: nobody is to be sent to and fro.
 fn busiest(since: &[u32], before: Option<usize>) -> Option<usize> {
     let most = (0..since.len()).max_by_key(|&n| since[n])?;
-    let stays =
-        |&n: &usize| since.get(n).is_some_and(|&its| u64::from(its) * 5 >= u64::from(since[most]) * 4);
+    let stays = |&n: &usize| {
+        since.get(n).is_some_and(|&its| u64::from(its) * 5 >= u64::from(since[most]) * 4)
+    };
     before.filter(stays).or(Some(most))
 }
 

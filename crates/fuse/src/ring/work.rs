@@ -1,4 +1,5 @@
-//! The work of a thread of a queue: takes requests from its ring, answers them or leaves them to others, hands replies over.
+//! The work of a thread of a queue: takes requests from its ring, answers them or leaves them to
+//! others, hands replies over.
 //!
 //! ```text
 //!    ring ── request ──► answer here ─────────────────────────────► commit ──► ring
@@ -7,21 +8,23 @@
 //!               ╰─ waits ──► lent to another thread ───────► held ──► letter ─┘
 //! ```
 //!
-//! A thread begins with one entry, and then a request that waits may be done here: the kernel hands no other one to this thread
-//! meanwhile, but to others of the queue. An fsync that somebody else will make durable *holds* its entry without keeping the
-//! thread, and if no entry of the thread is with the kernel then, it registers another. From then on there is *company*: requests
-//! may come while it is busy, and replies wait for it, so it never waits again while there is company
+//! A thread begins with one entry, and then a request that waits may be done here: the kernel hands
+//! no other one to this thread meanwhile, but to others of the queue. An fsync that somebody else
+//! will make durable *holds* its entry without keeping the thread, and if no entry of the thread is
+//! with the kernel then, it registers another. From then on there is *company*: requests may come
+//! while it is busy, and replies wait for it, so it never waits again while there is company
 //! ([`Aside`](super::aside::Aside)).
 //!
-//! - W1: while a thread counts as idle one of its entries is with the kernel: it registers another ([`Clerk::stay_open`]), or, where it has
-//!   [`MOST`], does not count until a letter lets it commit one ([`Clerk::rest`]).
+//! - W1: while a thread counts as idle one of its entries is with the kernel: it registers another
+//!   ([`Clerk::stay_open`]), or, where it has [`MOST`], does not count until a letter lets it
+//!   commit one ([`Clerk::rest`]).
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use extol_fuse_ring::{Event, MOST, Ring};
+use extol_fuse_uring::{Event, MOST, Ring};
 
 use super::aside::{self, Task};
 use super::desk::{Desk, Letter};
@@ -44,7 +47,8 @@ const END: Duration = Duration::from_secs(1);
 
 /// A thread at work.
 pub(super) struct Clerk<'a> {
-    /// Borrowed: its count of references is written by threads on other processors, and would be with every request.
+    /// Borrowed: its count of references is written by threads on other processors, and would be
+    /// with every request.
     pub(super) shared: &'a Arc<Shared>,
     worker: Worker,
     desk: Arc<Desk>,
@@ -168,7 +172,8 @@ impl<'a> Clerk<'a> {
         &self.shared.rings.queues[self.number]
     }
 
-    /// It is done with what was at hand. It counts as idle if requests come to it; else another of the queue must get them.
+    /// It is done with what was at hand. It counts as idle if requests come to it; else another of
+    /// the queue must get them.
     fn rest(&mut self) {
         if self.idle {
             return;
@@ -189,7 +194,8 @@ impl<'a> Clerk<'a> {
     /// Sees to it that requests come to this thread, if there may be another entry.
     pub(super) fn stay_open(&mut self) {
         if self.ring.open() == 0 && self.ring.add().is_ok() {
-            // Others may have come since the last one was taken, and what they ask for may be what this one waits for.
+            // Others may have come since the last one was taken, and what they ask for may be what
+            // this one waits for.
             stir(self.shared, self.number);
         }
     }
@@ -284,7 +290,9 @@ impl<'a> Clerk<'a> {
             let body = match answered {
                 Ok(Answered::Reply(body)) => body,
                 // (Nobody else is to answer what comes from here.)
-                Ok(Answered::Later | Answered::Elsewhere) | Err(_) => exchange::refuse(memory.bytes()),
+                Ok(Answered::Later | Answered::Elsewhere) | Err(_) => {
+                    exchange::refuse(memory.bytes())
+                }
             };
             if let Some(began) = began {
                 worker.shared.reads.note(began.elapsed());

@@ -1,5 +1,6 @@
-//! Workers, and a kernel that does what the test says: each of the two descriptors is a socket, and a message through it a request or a
-//! reply. So what waits when somebody looks, and who is there to be called, is no matter of chance.
+//! Workers, and a kernel that does what the test says: each of the two descriptors is a socket, and
+//! a message through it a request or a reply. So what waits when somebody looks, and who is there
+//! to be called, is no matter of chance.
 
 use std::os::fd::OwnedFd;
 
@@ -62,7 +63,8 @@ fn message(socket: &OwnedFd, patience: Duration) -> Option<Vec<u8>> {
     let patience = Timespec::try_from(patience).unwrap();
     let mut there = [PollFd::new(socket, PollFlags::IN)];
     let mut bytes = vec![0; 1 << 16];
-    let size = (poll(&mut there, Some(&patience)).unwrap() > 0).then(|| rustix::io::read(socket, &mut bytes));
+    let size = (poll(&mut there, Some(&patience)).unwrap() > 0)
+        .then(|| rustix::io::read(socket, &mut bytes));
     bytes.truncate(size?.unwrap());
     Some(bytes)
 }
@@ -92,7 +94,8 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 impl Kernel {
-    /// A mount of at most `max_threads` workers, of whom `first` read as far as the crew knows; one is there. No tender.
+    /// A mount of at most `max_threads` workers, of whom `first` read as far as the crew knows; one
+    /// is there. No tender.
     fn new(max_threads: usize, first: u32) -> Self {
         Self::with(max_threads, first, false)
     }
@@ -100,7 +103,8 @@ impl Kernel {
     /// Whose workers may look before they sleep.
     fn with(max_threads: usize, first: u32, spins: bool) -> Self {
         let pair = |flags| {
-            let (ours, its) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+            let (ours, its) =
+                socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
             // Room for large requests.
             sockopt::set_socket_send_buffer_size(&ours, 1 << 20).unwrap();
             (ours, its)
@@ -118,12 +122,14 @@ impl Kernel {
 
     /// A file that holds this; its reads are stuck if it begins so.
     fn file(&self, text: &str) -> u32 {
-        let attr = self.fs.create(ROOT, b"f", NewNode::Regular, 0o644, 0, Creds::default()).unwrap();
+        let attr =
+            self.fs.create(ROOT, b"f", NewNode::Regular, 0o644, 0, Creds::default()).unwrap();
         self.fs.write(attr.id.ino, 0, text.as_bytes()).unwrap();
         attr.id.ino
     }
 
-    /// Makes requests through the second descriptor, then one through the device: whoever gets that finds the others waiting.
+    /// Makes requests through the second descriptor, then one through the device: whoever gets that
+    /// finds the others waiting.
     fn ask(&self, first: &[u8], behind: &[Vec<u8>]) {
         for request in behind {
             rustix::io::write(&self.second, request).unwrap();
@@ -141,7 +147,8 @@ impl Kernel {
 }
 
 impl Drop for Kernel {
-    /// The workers end. Those that read have to be given something first, for which they leave the active ones.
+    /// The workers end. Those that read have to be given something first, for which they leave the
+    /// active ones.
     fn drop(&mut self) {
         self.fs.release_stuck();
         let sleepers = {
@@ -159,8 +166,8 @@ impl Drop for Kernel {
     }
 }
 
-/// What was taken along and is no READ is answered while the reads wait: by a worker that sleeps, or by a new one. All replies go the
-/// way their requests came.
+/// What was taken along and is no READ is answered while the reads wait: by a worker that sleeps,
+/// or by a new one. All replies go the way their requests came.
 #[test]
 fn what_was_taken_along_does_not_wait_for_reads() {
     for one_sleeps in [false, true] {
@@ -182,7 +189,8 @@ fn what_was_taken_along_does_not_wait_for_reads() {
     }
 }
 
-/// What waits when a worker has answered is found without a sleep, and answered the way that it came; READs take others along.
+/// What waits when a worker has answered is found without a sleep, and answered the way that it
+/// came; READs take others along.
 #[test]
 fn what_waits_behind_a_request_is_found_by_a_look() {
     let kernel = Kernel::with(1, 2, true);
@@ -218,7 +226,8 @@ fn what_nobody_else_can_do_is_done_behind_the_reads() {
     assert_eq!(kernel.threads(), 1);
 }
 
-/// Reads that take long, and those of a device that does one at a time for each thread, are left to other workers.
+/// Reads that take long, and those of a device that does one at a time for each thread, are left to
+/// other workers.
 #[test]
 fn reads_that_are_better_off_alone_take_none_along() {
     for apart in [false, true] {
@@ -236,7 +245,8 @@ fn reads_that_are_better_off_alone_take_none_along() {
     }
 }
 
-/// Who was called for one request is none of those that read, however long it takes: nobody has to take its place.
+/// Who was called for one request is none of those that read, however long it takes: nobody has to
+/// take its place.
 #[test]
 fn who_is_given_a_request_counts_as_away() {
     let kernel = Kernel::new(2, 2);
@@ -270,7 +280,8 @@ fn mkdir(unique: u64, name: &str) -> Vec<u8> {
     request(op::MKDIR, unique, 1, &[&0o755u32.to_ne_bytes(), &[0; 4], name.as_bytes(), &[0]])
 }
 
-/// Who waits for a thaw does so also while another is still about to start the one who is going to read.
+/// Who waits for a thaw does so also while another is still about to start the one who is going to
+/// read.
 #[test]
 fn who_is_being_called_is_somebody_who_reads() {
     // The second of those who read has been called, and is not there yet.
@@ -307,7 +318,8 @@ fn what_a_failed_write_leaves_in_the_pipe_is_thrown_away() {
     let kernel = Kernel::new(1, 1);
     let ino = kernel.file("");
     let data = |n: u64| -> Vec<u8> { (0..300 << 10).map(|i| (i / 7 + n) as u8).collect() };
-    // The first is read, because nobody knows that large ones come; the second is of no node that there could be.
+    // The first is read, because nobody knows that large ones come; the second is of no node that
+    // there could be.
     let (node, none, stale) = (u64::from(ino), u64::MAX, -libc::ESTALE);
     for (unique, nodeid, code, stands) in [(1, node, 0, 1), (2, none, stale, 1), (3, node, 0, 3)] {
         kernel.ask(&write(unique, nodeid, &data(unique)), &[]);

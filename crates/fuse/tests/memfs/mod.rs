@@ -1,5 +1,5 @@
-//! A file system in memory with one big lock: simple enough to be right, complete enough to try the whole front end.
-//! It counts references, so that tests see each one given back.
+//! A file system in memory with one big lock: simple enough to be right, complete enough to try the
+//! whole front end. It counts references, so that tests see each one given back.
 
 mod state;
 
@@ -10,8 +10,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use extol_vfs::{
-    Attr, Creds, DirEntry, Done, Fallocate, FileExtent, FileId, FileKind, FileSystem, FsError, NewNode, Rdev,
-    ReadDone, ReadJob, ReadPiece, ReadPlan, RenameFlags, Result, Seek, SetAttr, SetTime, StatFs, XattrSet,
+    Attr, Creds, DirEntry, Done, Fallocate, FileExtent, FileId, FileKind, FileSystem, FsError,
+    NewNode, Rdev, ReadDone, ReadJob, ReadPiece, ReadPlan, RenameFlags, Result, Seek, SetAttr,
+    SetTime, StatFs, XattrSet,
 };
 use parking_lot::{Condvar, Mutex};
 use state::{State, now};
@@ -21,7 +22,8 @@ const PAGE: usize = 4096;
 
 pub struct MemFs {
     state: Mutex<State>,
-    /// Lookups of names that begin with "stuck", and reads of files that do, wait until they are released: how many do.
+    /// Lookups of names that begin with "stuck", and reads of files that do, wait until they are
+    /// released: how many do.
     stuck: Mutex<Option<usize>>,
     moved: Condvar,
     /// Fsyncs that are to be told later.
@@ -34,7 +36,8 @@ pub struct MemFs {
     pub together: AtomicUsize,
     /// No reads should come together.
     pub apart: AtomicBool,
-    /// From where callers read themselves, if it is set: each plan puts what it is about there, behind what others did.
+    /// From where callers read themselves, if it is set: each plan puts what it is about there,
+    /// behind what others did.
     pub shelf: OnceLock<File>,
     shelved: AtomicU64,
     /// Plans at whose end the caller was told that they hold, or do not.
@@ -123,7 +126,14 @@ impl MemFs {
         self.thawed.notify_all();
     }
 
-    fn create_node(&self, dir: u32, new: NewNode, perm: u16, umask: u16, who: Creds) -> Result<(u32, bool)> {
+    fn create_node(
+        &self,
+        dir: u32,
+        new: NewNode,
+        perm: u16,
+        umask: u16,
+        who: Creds,
+    ) -> Result<(u32, bool)> {
         let mut state = self.state.lock();
         if state.node(dir)?.attr.kind != FileKind::Directory {
             return Err(FsError::NotADirectory);
@@ -212,7 +222,15 @@ impl FileSystem for MemFs {
         Ok(node.attr())
     }
 
-    fn create(&self, dir: u32, name: &[u8], new: NewNode, perm: u16, umask: u16, who: Creds) -> Result<Attr> {
+    fn create(
+        &self,
+        dir: u32,
+        name: &[u8],
+        new: NewNode,
+        perm: u16,
+        umask: u16,
+        who: Creds,
+    ) -> Result<Attr> {
         if *self.frozen.lock() {
             return Err(FsError::Frozen);
         }
@@ -269,7 +287,14 @@ impl FileSystem for MemFs {
         state.drop_link(ino)
     }
 
-    fn rename(&self, dir: u32, name: &[u8], new_dir: u32, new_name: &[u8], flags: RenameFlags) -> Result<()> {
+    fn rename(
+        &self,
+        dir: u32,
+        name: &[u8],
+        new_dir: u32,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()> {
         let mut state = self.state.lock();
         let ino = state.find(dir, name)?;
         let target = state.find(new_dir, new_name).ok();
@@ -317,7 +342,8 @@ impl FileSystem for MemFs {
             }
             entries
         };
-        let mut entries: Vec<_> = entries.into_iter().filter(|entry| entry.cookie > cookie).collect();
+        let mut entries: Vec<_> =
+            entries.into_iter().filter(|entry| entry.cookie > cookie).collect();
         entries.sort_by_key(|entry| entry.cookie);
         for entry in entries {
             if !each(entry) {
@@ -359,8 +385,8 @@ impl FileSystem for MemFs {
         self.shelf.get().map(File::as_fd)
     }
 
-    /// Half of it lies on the shelf in two pieces, the last one first, with all but one byte of the rest missing in files that begin with
-    /// "torn".
+    /// Half of it lies on the shelf in two pieces, the last one first, with all but one byte of the
+    /// rest missing in files that begin with "torn".
     fn plan_read(&self, ino: u32, offset: u64, buf: &mut [u8]) -> Option<ReadPlan> {
         let shelf = self.shelf.get()?;
         let count = self.read(ino, offset, buf).ok()?;
@@ -375,7 +401,11 @@ impl FileSystem for MemFs {
         let pieces = [(second, count), (first, second)].map(|(from, to)| {
             let offset = place + from as u64;
             shelf.write_all_at(&data[from..if torn { from } else { to }], offset).unwrap();
-            ReadPiece { offset: if torn { u64::MAX >> 2 } else { offset }, at: from, len: to - from }
+            ReadPiece {
+                offset: if torn { u64::MAX >> 2 } else { offset },
+                at: from,
+                len: to - from,
+            }
         });
         let pieces = pieces.into_iter().filter(|piece| piece.len > 0).collect();
         Some(ReadPlan { count, pieces, token: Box::new(place) })
@@ -419,7 +449,9 @@ impl FileSystem for MemFs {
         let grow = match mode {
             Fallocate::Allocate { keep_size } | Fallocate::ZeroRange { keep_size } => !keep_size,
             Fallocate::PunchHole => false,
-            Fallocate::CollapseRange | Fallocate::InsertRange => return Err(FsError::NotSupported("mode")),
+            Fallocate::CollapseRange | Fallocate::InsertRange => {
+                return Err(FsError::NotSupported("mode"));
+            }
         };
         if grow && data.len() < end {
             data.resize(end, 0);

@@ -95,7 +95,8 @@ impl State {
 
     pub(super) fn drop_link(&mut self, ino: u32) -> Result<()> {
         let node = self.node(ino)?;
-        node.attr.nlink = if node.attr.kind == FileKind::Directory { 0 } else { node.attr.nlink - 1 };
+        node.attr.nlink =
+            if node.attr.kind == FileKind::Directory { 0 } else { node.attr.nlink - 1 };
         node.attr.ctime = now();
         self.reap(ino);
         Ok(())

@@ -32,7 +32,10 @@ fn attributes_and_times() {
     }
     assert!(stat(&path).created().is_ok());
     let statfs = rustix::fs::statvfs(m.dir.path()).unwrap();
-    assert_eq!((statfs.f_blocks, statfs.f_bfree, statfs.f_bavail, statfs.f_files), (1000, 700, 600, 500));
+    assert_eq!(
+        (statfs.f_blocks, statfs.f_bfree, statfs.f_bavail, statfs.f_files),
+        (1000, 700, 600, 500)
+    );
     m.unmount();
 }
 
@@ -98,7 +101,10 @@ fn extended_attributes() {
     set("user.a", b"three", XattrFlags::REPLACE).unwrap();
     assert_eq!(rustix::fs::getxattr_query(&path, "user.a"), Ok(5));
     let mut small = [0; 3];
-    assert_eq!(rustix::fs::getxattr(&path, "user.a", &mut small[..]), Err(rustix::io::Errno::RANGE));
+    assert_eq!(
+        rustix::fs::getxattr(&path, "user.a", &mut small[..]),
+        Err(rustix::io::Errno::RANGE)
+    );
     let mut room = [0; 30];
     assert_eq!(rustix::fs::getxattr(&path, "user.a", &mut room[..]), Ok(5));
     assert_eq!(&room[..5], b"three");
@@ -111,13 +117,17 @@ fn extended_attributes() {
     let len = rustix::fs::getxattr(m.dir.path(), STATS_XATTR, &mut text[..]).unwrap();
     let stats = std::str::from_utf8(&text[..len]).unwrap();
     let fuse = stats.strip_prefix("{\"handles\":0,\"fuse\":{\"transport\":\"").expect(stats);
-    let requests = fuse.strip_prefix(if over_io_uring() { "io_uring" } else { "device" }).expect(stats);
+    let requests =
+        fuse.strip_prefix(if over_io_uring() { "io_uring" } else { "device" }).expect(stats);
     assert!(requests.starts_with("\",\"piped_writes\":0,\"requests\":{\"lookup\":"), "{stats}");
     assert!(stats.contains("\"removexattr\":2"), "{stats}");
     let len = rustix::fs::getxattr(m.dir.path(), DAEMON_XATTR, &mut text[..]).unwrap();
     assert_eq!(std::str::from_utf8(&text[..len]).unwrap(), std::process::id().to_string());
     assert_eq!(rustix::fs::listxattr(m.dir.path(), &mut text[..]), Ok(0));
-    assert_eq!(rustix::fs::getxattr(&path, STATS_XATTR, &mut text[..]), Err(rustix::io::Errno::NODATA));
+    assert_eq!(
+        rustix::fs::getxattr(&path, STATS_XATTR, &mut text[..]),
+        Err(rustix::io::Errno::NODATA)
+    );
     assert!(rustix::fs::setxattr(m.dir.path(), STATS_XATTR, b"", XattrFlags::empty()).is_err());
     m.unmount();
 }

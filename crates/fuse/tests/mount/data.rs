@@ -14,7 +14,8 @@ use super::{mount, mount_with, over_io_uring};
 #[test]
 fn holes_and_fallocate() {
     let Some(mut m) = mount() else { return };
-    let mut file = File::options().create_new(true).read(true).write(true).open(m.path("sparse")).unwrap();
+    let mut file =
+        File::options().create_new(true).read(true).write(true).open(m.path("sparse")).unwrap();
     file.write_all_at(b"data", 1 << 20).unwrap();
     // Nothing has been written back yet.
     assert_eq!(rustix::fs::seek(&file, Whence::Data(0)), Ok(1 << 20));
@@ -24,8 +25,13 @@ fn holes_and_fallocate() {
 
     rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 2 << 20).unwrap();
     assert_eq!(file.metadata().unwrap().len(), 2 << 20);
-    rustix::fs::fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 1 << 20, 4096)
-        .unwrap();
+    rustix::fs::fallocate(
+        &file,
+        FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+        1 << 20,
+        4096,
+    )
+    .unwrap();
     let mut four = [1; 4];
     file.read_exact_at(&mut four, 1 << 20).unwrap();
     assert_eq!(four, [0; 4]);
@@ -61,10 +67,12 @@ fn seeks_do_not_starve_the_writes_they_cause() {
     m.unmount();
 }
 
-/// Without the write-back cache files hold what was written, and closing and unlinking them costs no request for times.
+/// Without the write-back cache files hold what was written, and closing and unlinking them costs
+/// no request for times.
 #[test]
 fn written_through() {
-    let config = MountConfig { writeback_cache: false, allow_other: true, ..MountConfig::default() };
+    let config =
+        MountConfig { writeback_cache: false, allow_other: true, ..MountConfig::default() };
     let Some(mut m) = mount_with(true, &config) else { return };
     let file = File::options().read(true).write(true).create_new(true).open(m.path("f")).unwrap();
     file.write_all_at(b"hello, world", 0).unwrap();
@@ -85,7 +93,8 @@ fn written_through() {
     m.unmount();
 }
 
-/// Reads that come in a crowd are done together, each gets its own, and what comes between them is answered as well.
+/// Reads that come in a crowd are done together, each gets its own, and what comes between them is
+/// answered as well.
 #[test]
 fn reads_in_a_crowd() {
     const BLOCKS: u64 = 64;

@@ -1,8 +1,8 @@
 //! An end to tests that would wait for ever.
 //!
-//! Whoever made a request waits until somebody answers it, and no signal ends that: a request that is lost would hold the whole
-//! process, and its mount with it. So where a test takes too long, the connection is cut. Then every caller has an error, the mount is
-//! gone, and the test fails.
+//! Whoever made a request waits until somebody answers it, and no signal ends that: a request that
+//! is lost would hold the whole process, and its mount with it. So where a test takes too long, the
+//! connection is cut. Then every caller has an error, the mount is gone, and the test fails.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -33,7 +33,9 @@ impl Deadline {
         thread::spawn(move || {
             if heard.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
                 says.store(true, Ordering::SeqCst);
-                eprintln!("not over after {PATIENCE:?}: some request may be lost. The connection is cut.");
+                eprintln!(
+                    "not over after {PATIENCE:?}: some request may be lost. The connection is cut."
+                );
                 let _ = rustix::mount::unmount(&dir, UnmountFlags::FORCE | UnmountFlags::DETACH);
                 // Should one of its workers hang, too.
                 stopper.abandon();

@@ -34,7 +34,8 @@ fn a_busy_mount_can_be_detached() {
     m.server.take().unwrap().join().unwrap().unwrap();
 }
 
-/// The mount's own helper asks for its attributes now and then, and whoever has just ended closes his files.
+/// The mount's own helper asks for its attributes now and then, and whoever has just ended closes
+/// his files.
 #[test]
 fn who_is_about_to_go_keeps_no_mount() {
     let Some(mut m) = mount() else { return };

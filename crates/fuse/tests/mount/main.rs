@@ -1,5 +1,5 @@
-//! The front end on a real mount, over a file system in memory. Needs root and `/dev/fuse`; without them there is
-//! nothing to test and each test says so.
+//! The front end on a real mount, over a file system in memory. Needs root and `/dev/fuse`; without
+//! them there is nothing to test and each test says so.
 //!
 //! The same files are a module of `over_io_uring.rs`, where requests come over io_uring instead.
 
@@ -37,7 +37,8 @@ impl Mounted {
         self.dir.path().join(name)
     }
 
-    /// A child that another test has just forked has our open files, too, until it has become its program.
+    /// A child that another test has just forked has our open files, too, until it has become its
+    /// program.
     pub(crate) fn unmount(&mut self) {
         let start = Instant::now();
         loop {
@@ -59,7 +60,11 @@ impl Mounted {
             if self.fs.held().0 == 0 {
                 return;
             }
-            assert!(start.elapsed() < Duration::from_secs(20), "{} references left", self.fs.held().0);
+            assert!(
+                start.elapsed() < Duration::from_secs(20),
+                "{} references left",
+                self.fs.held().0
+            );
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -88,9 +93,12 @@ pub(crate) fn mount_with(by_number: bool, config: &MountConfig) -> Option<Mounte
     let fs = Arc::new(MemFs::new(by_number));
     let io_uring = over_io_uring();
     if io_uring
-        && fs::read_to_string("/sys/module/fuse/parameters/enable_uring").map_or(true, |text| text != "Y\n")
+        && fs::read_to_string("/sys/module/fuse/parameters/enable_uring")
+            .map_or(true, |text| text != "Y\n")
     {
-        eprintln!("skipped: needs Linux 6.14 and \"echo Y > /sys/module/fuse/parameters/enable_uring\"");
+        eprintln!(
+            "skipped: needs Linux 6.14 and \"echo Y > /sys/module/fuse/parameters/enable_uring\""
+        );
         return None;
     }
     let config = MountConfig { io_uring: Some(io_uring), ..config.clone() };
@@ -113,5 +121,9 @@ fn as_nobody(script: &str) -> String {
         .args(["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", script])
         .output()
         .unwrap();
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }

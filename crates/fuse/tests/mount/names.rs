@@ -157,7 +157,8 @@ fn unnamed_files_and_rename_flags() {
     drop(rustix::fs::open(m.dir.path(), OFlags::TMPFILE | OFlags::RDWR, mode).unwrap());
 
     fs::write(m.path("other"), "o").unwrap();
-    let rename = |flags| rustix::fs::renameat_with(CWD, m.path("named"), CWD, m.path("other"), flags);
+    let rename =
+        |flags| rustix::fs::renameat_with(CWD, m.path("named"), CWD, m.path("other"), flags);
     assert_eq!(rename(RenameFlags::NOREPLACE), Err(rustix::io::Errno::EXIST));
     rename(RenameFlags::EXCHANGE).unwrap();
     assert_eq!(fs::read(m.path("named")).unwrap(), b"o");

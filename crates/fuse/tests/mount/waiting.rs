@@ -16,8 +16,8 @@ impl Drop for Release<'_> {
     }
 }
 
-/// Requests that wait, though their kind does not by nature, do not keep others from being answered: whoever waits is
-/// replaced, up to the greatest number of workers.
+/// Requests that wait, though their kind does not by nature, do not keep others from being
+/// answered: whoever waits is replaced, up to the greatest number of workers.
 #[test]
 fn requests_that_wait_keep_nobody_else_waiting() {
     const STUCK: usize = 20;
@@ -59,8 +59,8 @@ impl Drop for AtOnce<'_> {
     }
 }
 
-/// An fsync that is told later takes no worker: however many there are, and however few workers, other requests are answered. Each
-/// is told what became of its own; one that nobody tells fails.
+/// An fsync that is told later takes no worker: however many there are, and however few workers,
+/// other requests are answered. Each is told what became of its own; one that nobody tells fails.
 #[test]
 fn fsyncs_are_answered_by_whoever_is_told() {
     const FILES: usize = 12;
@@ -96,7 +96,8 @@ fn fsyncs_are_answered_by_whoever_is_told() {
         let mut results: Vec<_> =
             waiting.into_iter().chain([dir]).map(|thread| thread.join().unwrap()).collect();
         results.retain(Result::is_err);
-        let mut errors: Vec<_> = results.into_iter().filter_map(|r| r.unwrap_err().raw_os_error()).collect();
+        let mut errors: Vec<_> =
+            results.into_iter().filter_map(|r| r.unwrap_err().raw_os_error()).collect();
         errors.sort_unstable();
         assert_eq!(errors, [libc::EIO, libc::ENOSPC]);
         drop(at_once);
@@ -114,7 +115,8 @@ impl Drop for Thaw<'_> {
     }
 }
 
-/// However many requests wait for a thaw, others find a worker, and afterwards all of them are done.
+/// However many requests wait for a thaw, others find a worker, and afterwards all of them are
+/// done.
 #[test]
 fn a_freeze_leaves_somebody_who_reads() {
     let config = MountConfig { max_threads: 2, ..MountConfig::default() };

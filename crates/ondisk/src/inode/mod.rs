@@ -5,12 +5,13 @@
 //!  ├─ old fields ─┼─ extra fields ─┼─ attributes (`tail`) ───────┤
 //! ```
 //!
-//! * Times are 34 bits: the old signed 32-bit seconds, plus two bits of the extra word as an epoch. Without room for
-//!   the extra word they are 32 bits and whole seconds.
-//! * `blocks` is in units of 512 bytes here. On disk it may be in blocks (flag HUGE_FILE), which is undone when
-//!   decoding and done again when encoding if the flag is set or the number needs it.
-//! * An extra field exists only if `extra_isize` reaches over it. `extra_isize` 0 in a large inode (made before the
-//!   field existed) means no extra fields and no attributes; [`Inode::adopt_extra`] makes room as Linux does.
+//! * Times are 34 bits: the old signed 32-bit seconds, plus two bits of the extra word as an epoch.
+//!   Without room for the extra word they are 32 bits and whole seconds.
+//! * `blocks` is in units of 512 bytes here. On disk it may be in blocks (flag HUGE_FILE), which is
+//!   undone when decoding and done again when encoding if the flag is set or the number needs it.
+//! * An extra field exists only if `extra_isize` reaches over it. `extra_isize` 0 in a large inode
+//!   (made before the field existed) means no extra fields and no attributes;
+//!   [`Inode::adopt_extra`] makes room as Linux does.
 //! * An inode of zeros was never written and has no checksum. Everything else is verified.
 
 mod flags;
@@ -21,7 +22,9 @@ pub use flags::InodeFlags;
 pub use kind::FileType;
 pub use time::Time;
 
-use crate::bytes::{array, get16, get32, hi16, hi32, join32, join64, lo16, lo32, put, put16, put32};
+use crate::bytes::{
+    array, get16, get32, hi16, hi32, join32, join64, lo16, lo32, put, put16, put32,
+};
 use crate::checksum::{InodeSeed, crc32c};
 use crate::error::{OnDiskError, Result, ensure, ensure_csum};
 use crate::features::{Incompat, RoCompat};
@@ -86,7 +89,8 @@ pub struct Inode {
     pub raw_extra: Vec<u8>,
 }
 
-/// Offset and end of the extra fields; a field is there only if `128 + extra_isize` reaches its end.
+/// Offset and end of the extra fields; a field is there only if `128 + extra_isize` reaches its
+/// end.
 mod extra {
     pub const CTIME: usize = 0x84;
     pub const MTIME: usize = 0x88;
@@ -98,7 +102,8 @@ mod extra {
 }
 
 impl Inode {
-    /// Decodes an inode from `inode_size` bytes and verifies its checksum. An inode of zeros is accepted.
+    /// Decodes an inode from `inode_size` bytes and verifies its checksum. An inode of zeros is
+    /// accepted.
     ///
     /// # Errors
     /// A wrong checksum or an impossible extra size.
@@ -120,7 +125,8 @@ impl Inode {
         let wide_size = FileType::from_mode(mode) == Some(FileType::Regular)
             || geo.incompat.contains(Incompat::LARGE_DIR);
         let wide_blocks = geo.ro_compat.contains(RoCompat::HUGE_FILE);
-        let blocks = join64(get32(b, 0x1C), if wide_blocks { u32::from(get16(b, 0x74)) } else { 0 });
+        let blocks =
+            join64(get32(b, 0x1C), if wide_blocks { u32::from(get16(b, 0x74)) } else { 0 });
         let in_blocks = wide_blocks && flags.contains(InodeFlags::HUGE_FILE);
         Ok(Self {
             mode,
@@ -208,7 +214,10 @@ impl Inode {
             put16(b, 0x80, self.extra_isize);
             let (sec, more) = self.crtime.to_words();
             let words = [
-                (extra::CRTIME, if end >= extra::CRTIME_EXTRA + 4 { sec } else { self.crtime.to_word() }),
+                (
+                    extra::CRTIME,
+                    if end >= extra::CRTIME_EXTRA + 4 { sec } else { self.crtime.to_word() },
+                ),
                 (extra::CRTIME_EXTRA, more),
                 (extra::VERSION_HI, hi32(self.version)),
                 (extra::PROJID, self.projid),
@@ -263,8 +272,8 @@ impl Inode {
         }
     }
 
-    /// Gives an inode that is large but has no extra fields (`extra_isize` 0) the full set, as Linux does when it
-    /// first writes one. The space is unused by definition.
+    /// Gives an inode that is large but has no extra fields (`extra_isize` 0) the full set, as
+    /// Linux does when it first writes one. The space is unused by definition.
     pub fn adopt_extra(&mut self, geo: &Geometry) {
         if geo.inode_size > GOOD_OLD_INODE_SIZE && self.extra_isize == 0 {
             let fresh = Self::new_empty(geo);
@@ -303,10 +312,13 @@ impl Inode {
     pub fn is_fast_symlink(&self) -> bool {
         self.is_symlink()
             && (1..I_BLOCK_LEN as u64).contains(&self.size)
-            && !self.flags.intersects(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT)
+            && !self
+                .flags
+                .intersects(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA | InodeFlags::ENCRYPT)
     }
 
-    /// True if `i_block` maps blocks (by extents or indirectly), rather than holding contents or a device number.
+    /// True if `i_block` maps blocks (by extents or indirectly), rather than holding contents or a
+    /// device number.
     #[must_use]
     pub fn maps_blocks(&self) -> bool {
         matches!(self.kind(), Some(FileType::Regular | FileType::Directory | FileType::Symlink))
@@ -320,7 +332,8 @@ impl Inode {
         geo.fs_seed.inode(ino, self.generation)
     }
 
-    /// Device number of a device inode: major and minor, from the old 16-bit or the new 32-bit form.
+    /// Device number of a device inode: major and minor, from the old 16-bit or the new 32-bit
+    /// form.
     #[must_use]
     pub fn rdev(&self) -> (u32, u32) {
         let old = get32(&self.i_block, 0);
@@ -332,8 +345,8 @@ impl Inode {
         }
     }
 
-    /// Stores a device number, in the old form if it fits. Only 12 bits of major and 20 bits of minor can be
-    /// stored.
+    /// Stores a device number, in the old form if it fits. Only 12 bits of major and 20 bits of
+    /// minor can be stored.
     pub fn set_rdev(&mut self, major: u32, minor: u32) {
         self.i_block = [0; I_BLOCK_LEN];
         if major < 256 && minor < 256 {

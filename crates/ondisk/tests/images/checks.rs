@@ -2,11 +2,11 @@
 
 use crate::image::Image;
 use crate::run;
-use extol_device::BlockNr;
+use extol_block::BlockNr;
 use extol_ondisk::htree::{DxBlock, DxKind, Hasher};
 use extol_ondisk::{
-    FileType, GroupDesc, GroupFlags, GroupNr, Incompat, Inode, InodeFlags, InodeNr, Superblock, bitmap,
-    dirent, htree, mmp, orphan_file,
+    FileType, GroupDesc, GroupFlags, GroupNr, Incompat, Inode, InodeFlags, InodeNr, Superblock,
+    bitmap, dirent, htree, mmp, orphan_file,
 };
 use std::collections::HashMap;
 use std::path::Path;
@@ -70,8 +70,9 @@ pub fn check_dumpe2fs(image: &Image, path: &Path) {
     let mut groups = 0;
     for line in text.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let after =
-            |what: &str| line.split_once(what).map(|(_, rest)| rest.split_whitespace().next().unwrap_or(""));
+        let after = |what: &str| {
+            line.split_once(what).map(|(_, rest)| rest.split_whitespace().next().unwrap_or(""))
+        };
         if let Some(rest) = line.strip_prefix("Group ").filter(|_| line.contains("(Blocks ")) {
             group = GroupNr(rest.split(':').next().unwrap_or("").trim().parse().expect("group"));
             let (first, last) = span(after("(Blocks ").expect("blocks"));
@@ -99,7 +100,10 @@ pub fn check_dumpe2fs(image: &Image, path: &Path) {
             let (first, last) = span(at);
             *seen.entry(group.0).or_default() += (last - first + 1) as u32;
         }
-        if words.first() == Some(&"Block") && words.get(1) == Some(&"bitmap") && words.get(2) == Some(&"at") {
+        if words.first() == Some(&"Block")
+            && words.get(1) == Some(&"bitmap")
+            && words.get(2) == Some(&"at")
+        {
             assert_eq!(image.desc(group).block_bitmap, span(words[3]).0);
         }
         if let Some(at) = after("Inode bitmap at ") {
@@ -111,7 +115,8 @@ pub fn check_dumpe2fs(image: &Image, path: &Path) {
             assert_eq!(u64::from(geo.inode_table_blocks), last - first + 1);
         }
         if let Some(list) = line.strip_prefix("Filesystem features:") {
-            let mut theirs: Vec<&str> = list.split_whitespace().filter(|n| *n != "(none)").collect();
+            let mut theirs: Vec<&str> =
+                list.split_whitespace().filter(|n| *n != "(none)").collect();
             let mut ours = image.sb.feature_compat.names();
             ours.extend(image.sb.feature_incompat.names());
             ours.extend(image.sb.feature_ro_compat.names());
@@ -149,7 +154,9 @@ pub fn check_inodes(image: &Image) -> u32 {
             continue;
         }
         image.xattrs(ino, &inode);
-        if inode.kind() == Some(FileType::Directory) && !inode.flags.contains(InodeFlags::INLINE_DATA) {
+        if inode.kind() == Some(FileType::Directory)
+            && !inode.flags.contains(InodeFlags::INLINE_DATA)
+        {
             hashed += u32::from(check_directory(image, ino, &inode));
         } else if inode.maps_blocks() {
             let blocks = image.file_blocks(ino, &inode);

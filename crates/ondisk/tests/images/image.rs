@@ -1,10 +1,10 @@
 //! An image whose parts this crate decodes, with every checksum verified on the way.
 
-use extol_device::BlockNr;
+use extol_block::BlockNr;
 use extol_ondisk::xattr::{self, XattrEntry};
 use extol_ondisk::{
-    Geometry, GroupDesc, GroupFlags, GroupNr, Inode, InodeFlags, InodeNr, Superblock, bitmap, extent,
-    indirect,
+    Geometry, GroupDesc, GroupFlags, GroupNr, Inode, InodeFlags, InodeNr, Superblock, bitmap,
+    extent, indirect,
 };
 use std::path::Path;
 
@@ -46,7 +46,8 @@ impl Image {
     }
 
     pub fn inode(&self, ino: InodeNr) -> Inode {
-        Inode::decode(self.inode_bytes(ino), ino, &self.geo).unwrap_or_else(|e| panic!("{ino:?}: {e}"))
+        Inode::decode(self.inode_bytes(ino), ino, &self.geo)
+            .unwrap_or_else(|e| panic!("{ino:?}: {e}"))
     }
 
     pub fn used_inodes(&self) -> Vec<InodeNr> {
@@ -97,7 +98,8 @@ impl Image {
         above: Option<u16>,
         out: &mut Vec<(u32, BlockNr)>,
     ) {
-        let node = extent::Node::decode(bytes, &self.geo).unwrap_or_else(|e| panic!("{ino:?}: {e}"));
+        let node =
+            extent::Node::decode(bytes, &self.geo).unwrap_or_else(|e| panic!("{ino:?}: {e}"));
         if let Some(above) = above {
             assert_eq!(node.depth + 1, above);
             assert_eq!(node.max, extent::block_max(&self.geo));
@@ -116,13 +118,22 @@ impl Image {
             extent::Entries::Leaf(all) => {
                 for e in all {
                     assert_eq!(extent::search_leaf(bytes, e.end() - 1).map(|(_, x)| x), Some(*e));
-                    out.extend((0..u32::from(e.len)).map(|i| (e.block + i, BlockNr(e.start + u64::from(i)))));
+                    out.extend(
+                        (0..u32::from(e.len))
+                            .map(|i| (e.block + i, BlockNr(e.start + u64::from(i)))),
+                    );
                 }
             }
             extent::Entries::Index(all) => {
                 for i in all {
                     assert_eq!(extent::search_index(bytes, i.block).1, *i);
-                    self.walk_extents(ino, inode, self.block(BlockNr(i.leaf)), Some(node.depth), out);
+                    self.walk_extents(
+                        ino,
+                        inode,
+                        self.block(BlockNr(i.leaf)),
+                        Some(node.depth),
+                        out,
+                    );
                 }
             }
         }
@@ -140,7 +151,8 @@ impl Image {
             for e in &entries {
                 assert_eq!(e.hash, xattr::entry_hash(&e.name, &e.value));
             }
-            let rebuilt = xattr::build_block(&mut entries, block.len(), header.refcount).expect("room");
+            let rebuilt =
+                xattr::build_block(&mut entries, block.len(), header.refcount).expect("room");
             let (header2, again) = xattr::parse_block(&rebuilt).expect("rebuilt");
             assert!(header2.refcount == header.refcount && again == entries);
             // e2fsprogs leaves the hash of the whole block at 0: never shared.

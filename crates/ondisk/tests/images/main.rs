@@ -1,11 +1,13 @@
-//! Volumes that mke2fs made, read by this crate: every checksum verifies, geometry agrees with dumpe2fs, and what was
-//! decoded encodes to the same bytes.
+//! Volumes that mke2fs made, read by this crate: every checksum verifies, geometry agrees with
+//! dumpe2fs, and what was decoded encodes to the same bytes.
 
 mod checks;
 mod image;
 
 use checks::{check_dumpe2fs, check_groups, check_inodes, check_orphan_file_and_mmp, check_super};
-use extol_ondisk::{Compat, FileType, Geometry, Incompat, Inode, InodeNr, Superblock, dirent, xattr};
+use extol_ondisk::{
+    Compat, FileType, Geometry, Incompat, Inode, InodeNr, Superblock, dirent, xattr,
+};
 use image::Image;
 use std::path::PathBuf;
 use std::process::Command;
@@ -16,7 +18,8 @@ struct Scratch {
 
 impl Scratch {
     fn new() -> Self {
-        // In memory where that can be: mke2fs and debugfs sync each small image, and disks make them wait for it.
+        // In memory where that can be: mke2fs and debugfs sync each small image, and disks make
+        // them wait for it.
         let memory = std::path::Path::new("/dev/shm");
         let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
         Self { dir: dir.expect("temporary directory") }
@@ -66,7 +69,9 @@ fn make(scratch: &Scratch, options: &[&str], size: &str) -> PathBuf {
     script += &format!("ea_set large user.big \"{}\"\n", "v".repeat(400));
     script += "mkdir /wide\ncd /wide\n";
     for i in 0..400 {
-        script += &format!("mkdir entry_with_a_rather_long_name_to_fill_the_blocks_{i:04}_\u{e9}\u{f6}\n");
+        script += &format!(
+            "mkdir entry_with_a_rather_long_name_to_fill_the_blocks_{i:04}_\u{e9}\u{f6}\n"
+        );
     }
     let commands = scratch.path("commands");
     std::fs::write(&commands, script).expect("write");
@@ -147,11 +152,18 @@ fn descriptor_forms() {
 
 #[test]
 fn layouts() {
-    let image = check(&["-t", "ext4", "-b", "1024", "-O", "meta_bg,^resize_inode", "-g", "512"], "40M");
+    let image =
+        check(&["-t", "ext4", "-b", "1024", "-O", "meta_bg,^resize_inode", "-g", "512"], "40M");
     assert!(image.geo.desc_blocks() > 2);
     check(&["-t", "ext4", "-b", "1024", "-O", "sparse_super2", "-g", "1024"], "40M");
-    check(&["-t", "ext4", "-b", "1024", "-O", "sparse_super2", "-E", "num_backup_sb=1", "-g", "1024"], "40M");
-    check(&["-t", "ext4", "-b", "1024", "-O", "sparse_super2,meta_bg,^resize_inode", "-g", "512"], "40M");
+    check(
+        &["-t", "ext4", "-b", "1024", "-O", "sparse_super2", "-E", "num_backup_sb=1", "-g", "1024"],
+        "40M",
+    );
+    check(
+        &["-t", "ext4", "-b", "1024", "-O", "sparse_super2,meta_bg,^resize_inode", "-g", "512"],
+        "40M",
+    );
     check(&["-t", "ext4", "-b", "1024", "-O", "^flex_bg", "-g", "1024"], "40M");
     check(&["-t", "ext4", "-b", "1024", "-G", "4", "-g", "1024"], "40M");
     check(&["-t", "ext4", "-O", "bigalloc", "-C", "16384"], "48M");
@@ -182,7 +194,9 @@ fn contents_of_inodes() {
     assert_eq!(&target[..160], "x/".repeat(80).as_bytes());
     let (ino, small) = deep_file(&image, "small");
     let attrs = image.xattrs(ino, &small);
-    let value = |name: &[u8]| attrs.iter().find(|e| e.is(xattr::index::USER, name)).map(|e| e.value.clone());
+    let value = |name: &[u8]| {
+        attrs.iter().find(|e| e.is(xattr::index::USER, name)).map(|e| e.value.clone())
+    };
     assert_eq!(value(b"note").as_deref(), Some(&b"a value"[..]));
     assert_eq!(value(b"other").as_deref(), Some(&b"and another one"[..]));
     let (ino, large) = deep_file(&image, "large");
@@ -194,7 +208,11 @@ fn contents_of_inodes() {
 fn external_journal_superblock() {
     let scratch = Scratch::new();
     let path = scratch.path("journal");
-    run("mke2fs", &["-q", "-F", "-O", "journal_dev", "-b", "4096", &path.to_string_lossy(), "8M"], &[0]);
+    run(
+        "mke2fs",
+        &["-q", "-F", "-O", "journal_dev", "-b", "4096", &path.to_string_lossy(), "8M"],
+        &[0],
+    );
     let bytes = std::fs::read(&path).expect("image");
     let sb = Superblock::decode(&bytes[1024..2048]).expect("superblock");
     assert!(sb.feature_incompat.contains(Incompat::JOURNAL_DEV));

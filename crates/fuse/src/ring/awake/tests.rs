@@ -89,7 +89,8 @@ fn nobody_polls_without_time_or_queues() {
     }
 }
 
-/// Fields of `/proc/self/task/*/stat` from the state on, of the threads of that name (whose tail the kernel cuts).
+/// Fields of `/proc/self/task/*/stat` from the state on, of the threads of that name (whose tail
+/// the kernel cuts).
 fn threads(name: &str) -> Vec<Vec<String>> {
     let tasks = fs::read_dir("/proc/self/task").unwrap().flatten();
     let stats = tasks.filter_map(|task| fs::read_to_string(task.path().join("stat")).ok());
@@ -100,7 +101,8 @@ fn threads(name: &str) -> Vec<Vec<String>> {
     stats.filter_map(of).collect()
 }
 
-/// A poller has the lowest policy, sleeps when there are no requests, is called back, and ends with the mount.
+/// A poller has the lowest policy, sleeps when there are no requests, is called back, and ends with
+/// the mount.
 #[test]
 fn a_poller_comes_and_goes() {
     let all = crate::ring::processor::allowed();
@@ -121,7 +123,10 @@ fn a_poller_comes_and_goes() {
         }
         let called = seat.poller.get().unwrap().is_some();
         assert!(called, "{round}");
-        wait(&|| seat.asleep.load(Ordering::SeqCst) && !is_on(&awake), "it sleeps after the last request");
+        wait(
+            &|| seat.asleep.load(Ordering::SeqCst) && !is_on(&awake),
+            "it sleeps after the last request",
+        );
         let found = threads(&name);
         assert_eq!(found.len(), 1, "{round}");
         // The 41st field of all is the policy: SCHED_IDLE.

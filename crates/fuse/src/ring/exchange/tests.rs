@@ -53,10 +53,17 @@ impl Work for Nobody {
 }
 
 /// Gives the code of the reply, its body, and what was taken back.
-fn exchange(memory: &mut [u8], expected: &[u8], reply: &[u8], code: i32) -> (i32, Vec<u8>, Vec<(u32, bool)>) {
+fn exchange(
+    memory: &mut [u8],
+    expected: &[u8],
+    reply: &[u8],
+    code: i32,
+) -> (i32, Vec<u8>, Vec<(u32, bool)>) {
     let script = Script { expected, reply, code, back: RefCell::default() };
     let sizes = Sizes::of(memory);
-    let Answered::Reply(body) = answer(memory, sizes, &mut Scratch::default(), &script) else { panic!() };
+    let Answered::Reply(body) = answer(memory, sizes, &mut Scratch::default(), &script) else {
+        panic!()
+    };
     let body = body as usize;
     assert_eq!(memory[..4], (OUT_HEADER as u32 + body as u32).to_ne_bytes());
     assert_eq!(memory[8..16], 77_u64.to_ne_bytes());

@@ -1,0 +1,294 @@
+//! `fast-commit`: what fast commits are worth, in four parts.
+//!
+//! | part | who | shows |
+//! |---|---|---|
+//! | [`Part::Table`] | Extol with `fast_commit` and with `nofast_commit`, on one volume with the feature | the published loads, per medium; what an fsync cost |
+//! | [`Part::Log`] | the same, in this process, one thread | the log's bytes for each single fsync, by kind of change |
+//! | [`Part::Peers`] | Linux's ext4 with `fast_commit`, Extol on the same block device as a library and as a mount | fs_mark with 8 and 32 threads, varmail |
+//! | [`Part::Isolation`] | the same, and Linux without fast commits | how long a small fsync takes beside a heavy writer of another file |
+//!
+//! Every number is from runs that took turns, each on a fresh volume; ratios are taken round by
+//! round. The last two parts need root and a loop device.
+
+mod cost;
+mod isolation;
+mod log;
+mod peers;
+mod table;
+
+use super::fsync_batching::Backend;
+use crate::contender::{Contender, Medium};
+use crate::report::{Cell, Report};
+use crate::spread::Spread;
+use crate::subject::SubjectKind;
+use crate::versus::{Conduct, Entry, Run, Step};
+use crate::workload::{Dbench, FsMark, VarMail, Workload};
+use crate::{BenchError, Result};
+
+/// A part of the benchmark.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Part {
+    /// The published loads with and without fast commits.
+    Table,
+    /// The log's bytes of each fsync.
+    Log,
+    /// Beside Linux.
+    Peers,
+    /// Beside a heavy writer.
+    Isolation,
+}
+
+impl Part {
+    /// All, by name.
+    pub const ALL: [(&'static str, Self); 4] = [
+        ("table", Self::Table),
+        ("log", Self::Log),
+        ("peers", Self::Peers),
+        ("isolation", Self::Isolation),
+    ];
+
+    /// The part of a name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, part)| *part)
+    }
+
+    /// Media, if none are named. On memory only processor time is compared, and what an emulated
+    /// NVMe takes is mostly the loop device's time: both are for comparing with Linux on the same
+    /// device.
+    fn media(self) -> &'static [&'static str] {
+        match self {
+            Self::Table => &["cloud", "sata", "image"],
+            Self::Log => &["memory"],
+            Self::Peers => &["image", "memory", "cloud", "sata", "nvme"],
+            Self::Isolation => &["image", "memory", "cloud"],
+        }
+    }
+}
+
+/// Parameters.
+#[derive(Clone, Debug)]
+pub struct FastCommit {
+    /// What to measure.
+    pub parts: Vec<Part>,
+    /// Media; empty: those that fit each part.
+    pub media: Vec<Medium>,
+    /// Where Extol runs in the table; elsewhere it runs as both.
+    pub backend: Backend,
+    /// Also a volume without the feature in the table.
+    pub plain: bool,
+    /// Changes of each kind in the log's part.
+    pub syncs: u64,
+    /// Pause between small fsyncs beside the heavy writer, in milliseconds.
+    pub pause_ms: u64,
+    /// Volume, rounds, time per run; the medium is set for each.
+    pub conduct: Conduct,
+}
+
+/// A load with its published figures.
+struct Load {
+    name: &'static str,
+    unit: &'static str,
+    /// The unit is so many of what the load counts.
+    scale: f64,
+    /// Without and with the patch.
+    published: (f64, f64),
+    /// The gain that Extol is to reach, in per cent.
+    wanted: f64,
+    load: Box<dyn Workload>,
+}
+
+/// The local rows of the published table.
+fn loads() -> [Load; 4] {
+    [
+        Load {
+            name: "fs_mark, 8 threads",
+            unit: "files/s",
+            scale: 1.0,
+            published: (1475.1, 4309.8),
+            wanted: 192.0,
+            load: Box::new(fs_mark(8)),
+        },
+        Load {
+            name: "dbench, 2 clients",
+            unit: "MB/s",
+            scale: 1000.0,
+            published: (33.32, 70.87),
+            wanted: 112.0,
+            load: Box::new(Dbench { clients: 2, ..Dbench::default() }),
+        },
+        Load {
+            name: "dbench, 10 clients",
+            unit: "MB/s",
+            scale: 1000.0,
+            published: (90.48, 110.12),
+            wanted: 22.0,
+            load: Box::new(Dbench { clients: 10, ..Dbench::default() }),
+        },
+        Load {
+            name: "varmail, 16 threads",
+            unit: "operations/s",
+            scale: 1.0,
+            published: (10442.3, 18617.8),
+            wanted: 78.0,
+            load: Box::new(VarMail::default()),
+        },
+    ]
+}
+
+fn fs_mark(threads: u32) -> FsMark {
+    FsMark { threads, size: 4096, files: 2000, dirs: 64, keep: true, ..FsMark::default() }
+}
+
+/// The volume's feature, which is also the name of the mount option.
+const FEATURE: &str = "fast_commit";
+const OFF: &str = "nofast_commit";
+
+/// Linux with fast commits. It has no option that turns them off; a volume without the feature
+/// does.
+fn linux() -> Entry {
+    Entry::new("Linux FC", Contender::Mounted(SubjectKind::Kernel, String::new()), &[FEATURE])
+}
+
+fn linux_without() -> Entry {
+    Entry::new("Linux no FC", Contender::Mounted(SubjectKind::Kernel, String::new()), &[])
+}
+
+/// Extol on the device that Linux gets.
+fn on_node() -> Entry {
+    Entry::new("library", Contender::Node(FEATURE.into()), &[FEATURE])
+}
+
+fn mounted() -> Entry {
+    Entry::new("mount", Contender::Mounted(SubjectKind::Extol, FEATURE.into()), &[FEATURE])
+}
+
+/// Counts steps over all parts.
+struct Steps<'a> {
+    done: u64,
+    total: u64,
+    tell: &'a mut dyn FnMut(&Step),
+}
+
+impl Steps<'_> {
+    /// All rounds of one load, `about` in front of what is told.
+    fn take_turns(
+        &mut self,
+        conduct: &Conduct,
+        entries: &[Entry],
+        load: &dyn Workload,
+        about: &str,
+    ) -> Result<Vec<Vec<Run>>> {
+        let (before, total) = (self.done, self.total);
+        let mut told = |step: &Step| {
+            (self.tell)(&Step {
+                done: before + step.done,
+                total,
+                what: format!("{about}: {}", step.what),
+            });
+        };
+        let runs = conduct.take_turns_of(entries, load, &mut told)?;
+        self.done += u64::from(conduct.rounds) * entries.len() as u64;
+        Ok(runs)
+    }
+
+    fn one(&mut self, what: String) {
+        (self.tell)(&Step { done: self.done, total: self.total, what });
+        self.done += 1;
+    }
+}
+
+impl FastCommit {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// If a volume cannot be made or mounted, or a load fails.
+    pub fn run(&self, progress: &mut dyn FnMut(&Step)) -> Result<Report> {
+        if self.parts.is_empty() {
+            return Err(BenchError("give at least one part: table, log, peers, isolation".into()));
+        }
+        let mut report = Report::new("fast-commit");
+        self.conduct.describe(&mut report);
+        report.setting.retain(|(name, _)| name != "medium");
+        report.set(
+            "published",
+            "Harshad Shirwadkar, \"ext4: add fast commits feature\", 18 September 2020",
+        );
+        let mut steps = Steps { done: 0, total: self.total()?, tell: progress };
+        let mut results = serde_json::Map::new();
+        for (name, part) in Part::ALL.iter().filter(|(_, part)| self.parts.contains(part)) {
+            let json = match part {
+                Part::Table => self.table(&mut report, &mut steps)?,
+                Part::Log => self.log(&mut report, &mut steps)?,
+                Part::Peers => self.peers(&mut report, &mut steps)?,
+                Part::Isolation => self.isolation(&mut report, &mut steps)?,
+            };
+            results.insert((*name).to_owned(), json);
+        }
+        report.results = results.into();
+        Ok(report)
+    }
+
+    /// Runs of all parts.
+    fn total(&self) -> Result<u64> {
+        let rounds = u64::from(self.conduct.rounds);
+        let mut total = 0;
+        for part in &self.parts {
+            let media = self.media_of(*part)?.len() as u64;
+            total += match part {
+                Part::Table => media * rounds * (loads().len() * self.sides().len()) as u64,
+                Part::Log => 2,
+                Part::Peers => {
+                    media * (1 + rounds * (peers::loads().len() * peers::entries().len()) as u64)
+                }
+                Part::Isolation => media * rounds * isolation::entries().len() as u64,
+            };
+        }
+        Ok(total)
+    }
+
+    fn media_of(&self, part: Part) -> Result<Vec<Medium>> {
+        if self.media.is_empty() || part == Part::Log {
+            return part.media().iter().map(|m| Medium::parse(m)).collect();
+        }
+        Ok(self.media.clone())
+    }
+
+    fn on(&self, medium: &Medium) -> Conduct {
+        let mut conduct = self.conduct.clone();
+        conduct.place.medium = medium.clone();
+        conduct
+    }
+
+    /// Extol without and with fast commits.
+    fn sides(&self) -> Vec<Entry> {
+        let side = |name, options| Entry::new(name, self.backend.with(options), &[FEATURE]);
+        let mut sides = vec![side(OFF, OFF), side(FEATURE, FEATURE)];
+        if self.plain {
+            sides.push(Entry::new("no feature", self.backend.with(""), &[]));
+        }
+        sides
+    }
+}
+
+/// Rates of all rounds.
+fn rates(runs: &[Run]) -> Vec<f64> {
+    runs.iter().map(|r| r.outcome.rate()).collect()
+}
+
+/// Median, smallest and largest.
+fn spread_cells(spread: Option<Spread>, digits: usize) -> [Cell; 3] {
+    [spread.map(|s| s.median), spread.map(|s| s.min), spread.map(|s| s.max)]
+        .map(|v| Cell::number(v, digits))
+}
+
+/// A remark if an emulated medium was late.
+fn note_late<'a>(report: &mut Report, medium: &Medium, runs: impl Iterator<Item = &'a Run>) {
+    let late = runs.filter_map(|r| r.cost.late).fold(0.0, f64::max);
+    if late > 0.05 {
+        report.notes.push(format!(
+            "{medium}: the emulated medium came back up to {:.0} % later than it should; this machine is too slow or too busy for it",
+            late * 100.0
+        ));
+    }
+}

@@ -1,0 +1,265 @@
+//! `speed`: the targets, each beside its peers on one device in one run.
+//!
+//! | part | who | goal |
+//! |---|---|---|
+//! | [`Part::FsyncMount`] | mount, Linux with `fast_commit`, *nothing*; with 8 threads fuse2fs, too | 0.7 of Linux, all of it on slow media; 10 times fuse2fs; never slower with more threads |
+//! | [`Part::MetadataMount`] | mount, *nothing*, fuse2fs | 0.8 of the one, 8 times the other |
+//! | [`Part::LoadsMount`] | mount, fuse2fs, *nothing* | dbench 5 times, varmail 3 times, PostMark 10 times |
+//! | [`Part::DataMount`] | mount, Linux, *nothing* | 0.8 sequential, 0.6 direct random reads at depth 16 |
+//! | [`Part::FsyncLibrary`] | library, Linux with `fast_commit`, the raw device | as Linux with 1 thread, twice with more; half of the device with 32; two round trips per group |
+//! | [`Part::MetadataLibrary`] | library, Linux | as Linux |
+//! | [`Part::DataLibrary`] | library, the raw device | 0.9 of the device |
+//! | [`Part::Isolation`] | library, mount, Linux without fast commits, the same with little memory for dirty pages, fuse2fs | p99 beside a writer 3 times p99 alone |
+//!
+//! *Nothing* is a FUSE file system that does nothing. It is the yardstick of what FUSE allows on
+//! this machine: beside each target of a mount the report says what it reaches itself in the same
+//! run, so that a target nobody can reach through FUSE is seen as such. (It promises nothing,
+//! either: its fsync is an empty request, its data are zeros.)
+//!
+//! A part is a list of contests (`plan`): players with a load each, who take turns, and what is
+//! wanted of them. What was measured is judged and shown by `show`.
+
+mod plan;
+mod show;
+
+use std::sync::Arc;
+
+use crate::contender::{Contender, Medium};
+use crate::report::Report;
+use crate::versus::{Conduct, Entry, Run, Step};
+use crate::workload::{LoadFile, Workload};
+use crate::{BenchError, Result};
+
+/// A part of the benchmark.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Part {
+    /// Small durable files through the mount.
+    FsyncMount,
+    /// Names and inodes through the mount.
+    MetadataMount,
+    /// dbench, varmail, PostMark through the mount.
+    LoadsMount,
+    /// Bulk data through the mount.
+    DataMount,
+    /// Small durable files in this process.
+    FsyncLibrary,
+    /// Names and inodes in this process.
+    MetadataLibrary,
+    /// Bulk data in this process.
+    DataLibrary,
+    /// A small fsync beside a heavy writer.
+    Isolation,
+}
+
+impl Part {
+    /// All, by name.
+    pub const ALL: [(&'static str, Self); 8] = [
+        ("fsync-mount", Self::FsyncMount),
+        ("metadata-mount", Self::MetadataMount),
+        ("loads-mount", Self::LoadsMount),
+        ("data-mount", Self::DataMount),
+        ("fsync-library", Self::FsyncLibrary),
+        ("metadata-library", Self::MetadataLibrary),
+        ("data-library", Self::DataLibrary),
+        ("isolation", Self::Isolation),
+    ];
+
+    /// The part of a name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, part)| *part)
+    }
+
+    /// Media, if none are named.
+    fn media(self) -> &'static [&'static str] {
+        match self {
+            Self::FsyncMount => &["image", "memory", "cloud", "sata"],
+            _ => &["image", "memory"],
+        }
+    }
+}
+
+/// Parameters.
+#[derive(Clone, Debug)]
+pub struct Speed {
+    /// What to measure.
+    pub parts: Vec<Part>,
+    /// Media; empty: those that fit each part.
+    pub media: Vec<Medium>,
+    /// Bytes of bulk data.
+    pub size: u64,
+    /// Files per thread of the metadata parts, and of a tree.
+    pub files: u64,
+    /// Further mount options of Extol's mount, and of what does nothing beside it (comma-separated,
+    /// may be empty).
+    pub options: String,
+    /// What dbench plays; without it, its proportions.
+    pub loadfile: Option<Arc<LoadFile>>,
+    /// Volume, rounds, time per run; the medium is set for each.
+    pub conduct: Conduct,
+}
+
+/// One who takes part in a contest.
+struct Player {
+    entry: Entry,
+    load: Arc<dyn Workload>,
+    /// A runner-up takes part for one ratio only, and may lack the tools: what it cannot do is a
+    /// remark.
+    optional: bool,
+}
+
+/// What a contest measures of each run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Metric {
+    /// The load's units per second.
+    Rate,
+    /// A phase's.
+    Phase(&'static str),
+}
+
+impl Metric {
+    fn of(self, run: &Run) -> f64 {
+        match self {
+            Self::Rate => run.outcome.rate(),
+            Self::Phase(name) => {
+                run.outcome.phase(name).map_or(f64::NAN, crate::workload::Phase::rate)
+            }
+        }
+    }
+}
+
+/// What is wanted of a contest. Players by number.
+#[derive(Clone, Debug)]
+enum Want {
+    /// The rate of the first to that of the second, at least.
+    Ratio { of: usize, to: usize, metric: Metric, at_least: f64 },
+    /// p99 of an fsync beside a writer to its p99 alone, at most.
+    Beside { of: usize, at_most: f64 },
+    /// Flushes and durable writes per commit, at most.
+    Flushes { of: usize, at_most: f64 },
+}
+
+/// Players who take turns.
+struct Contest {
+    title: String,
+    players: Vec<Player>,
+    metrics: Vec<Metric>,
+    wants: Vec<Want>,
+    /// Runs end by themselves: no limit of time.
+    untimed: bool,
+}
+
+/// A contest with what came out of it: `[player][round]`. Without a run: who could not take part.
+struct Played {
+    contest: Contest,
+    runs: Vec<Vec<Run>>,
+}
+
+impl Contest {
+    /// The one who does nothing, if it takes part.
+    fn yardstick(&self) -> Option<usize> {
+        self.players.iter().position(|p| matches!(p.entry.contender, Contender::Noop(_)))
+    }
+}
+
+impl Speed {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// If a volume cannot be made or mounted, or a load fails.
+    pub fn run(&self, progress: &mut dyn FnMut(&Step)) -> Result<Report> {
+        let mut report = Report::new("speed");
+        self.conduct.describe(&mut report);
+        report.setting.retain(|(name, _)| name != "medium");
+        let dbench = match &self.loadfile {
+            Some(file) => format!("plays a load file of {} lines", file.len()),
+            None => "plays the proportions of client.txt, which is not here".into(),
+        };
+        report.set("dbench", dbench);
+        if !self.options.is_empty() {
+            report.set("options of the mount", self.options.clone());
+        }
+        let mut parts = Vec::new();
+        for (name, part) in Part::ALL.iter().filter(|(_, part)| self.parts.contains(part)) {
+            for medium in self.media_of(*part)? {
+                let contests = self.plan(*part, &medium);
+                parts.push((*name, *part, medium, contests));
+            }
+        }
+        let runs =
+            |contests: &Vec<Contest>| contests.iter().map(|c| c.players.len() as u64).sum::<u64>();
+        let total = u64::from(self.conduct.rounds) * parts.iter().map(|p| runs(&p.3)).sum::<u64>();
+        let mut done = 0;
+        let mut results = serde_json::Map::new();
+        for (name, part, medium, contests) in parts {
+            let mut played = Vec::new();
+            for contest in contests {
+                let about = format!("{name}, {medium}");
+                let runs = self.turns(&medium, &contest, &mut report, &mut |what| {
+                    progress(&Step { done, total, what: format!("{about}: {what}") });
+                    done += 1;
+                })?;
+                played.push(Played { contest, runs });
+            }
+            let json = show::part(&mut report, name, part, &medium, &played);
+            let by_medium = results.entry(name).or_insert_with(|| serde_json::json!({}));
+            if let Some(map) = by_medium.as_object_mut() {
+                map.insert(medium.to_string(), json);
+            }
+        }
+        report.results = results.into();
+        Ok(report)
+    }
+
+    fn media_of(&self, part: Part) -> Result<Vec<Medium>> {
+        if self.media.is_empty() {
+            return part.media().iter().map(|m| Medium::parse(m)).collect();
+        }
+        Ok(self.media.clone())
+    }
+
+    /// All rounds of a contest.
+    fn turns(
+        &self,
+        medium: &Medium,
+        contest: &Contest,
+        report: &mut Report,
+        tell: &mut dyn FnMut(String),
+    ) -> Result<Vec<Vec<Run>>> {
+        let mut runs: Vec<Vec<Run>> = contest.players.iter().map(|_| Vec::new()).collect();
+        let mut away = vec![false; contest.players.len()];
+        for round in 0..self.conduct.rounds {
+            let mut order: Vec<usize> = (0..contest.players.len()).collect();
+            if round % 2 == 1 {
+                order.reverse();
+            }
+            for n in order {
+                let player = &contest.players[n];
+                tell(format!("{} round {}: {}", contest.title, round + 1, player.entry.name));
+                if away[n] {
+                    continue;
+                }
+                let mut conduct = self.conduct.clone();
+                conduct.place.medium = medium.clone();
+                conduct.volume.features.extend(player.entry.features.iter().cloned());
+                if contest.untimed {
+                    conduct.limits.time = None;
+                }
+                match conduct.run(&player.entry.contender, &*player.load) {
+                    Ok(run) => runs[n].push(run),
+                    Err(BenchError(why))
+                        if player.optional && !self.conduct.limits.cancel.is_set() =>
+                    {
+                        away[n] = true;
+                        report.notes.push(format!("{medium}, {}: {why}", contest.title));
+                    }
+                    Err(e) => return Err(e),
+                }
+            }
+        }
+        Ok(runs)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,268 @@
+//! Who plays against whom at what, and what is wanted.
+
+use std::sync::Arc;
+
+use super::{Contest, Metric, Part, Player, Speed, Want};
+use crate::contender::{Contender, Medium};
+use crate::subject::SubjectKind;
+use crate::versus::Entry;
+use crate::workload::{
+    Dbench, Direction, FsMark, FsyncLatency, Metadata, PostMark, Rand, Seq, Untar, VarMail,
+    Workload,
+};
+
+/// The volume's feature, which is also Extol's mount option.
+const FAST: &str = "fast_commit";
+/// Numbers of threads over which more must never be slower.
+pub(super) const THREADS: [u32; 6] = [1, 2, 4, 8, 16, 32];
+/// Threads of the storms through the mount.
+const STORM: u32 = 4;
+
+fn mount() -> Entry {
+    Entry::new("mount", Contender::Mounted(SubjectKind::Extol, FAST.into()), &[FAST])
+}
+
+fn library() -> Entry {
+    Entry::new("library", Contender::Node(FAST.into()), &[FAST])
+}
+
+fn linux() -> Entry {
+    Entry::new("Linux FC", Contender::Mounted(SubjectKind::Kernel, String::new()), &[FAST])
+}
+
+/// jbd2 with ordered data.
+fn linux_without() -> Entry {
+    Entry::new("Linux", Contender::Mounted(SubjectKind::Kernel, String::new()), &[])
+}
+
+/// The same, whose writers go to the disk at once and not to the memory of a machine with much of
+/// it: it may have as much dirty as Extol's mount may beside fsyncs.
+fn linux_full() -> Entry {
+    Entry::new(
+        "Linux, memory full",
+        Contender::Mounted(SubjectKind::Kernel, "dirty_mb=32".into()),
+        &[],
+    )
+}
+
+fn fuse2fs() -> Entry {
+    Entry::new("fuse2fs", Contender::Mounted(SubjectKind::Fuse2fs, String::new()), &[])
+}
+
+fn noop() -> Entry {
+    Entry::new("noop", Contender::Noop(String::new()), &[])
+}
+
+fn raw() -> Entry {
+    Entry::new("raw", Contender::Raw, &[])
+}
+
+fn fs_mark(threads: u32) -> FsMark {
+    FsMark { threads, size: 4096, files: 2000, dirs: 64, keep: true, ..FsMark::default() }
+}
+
+/// The same load for all. fuse2fs may be absent, or fail at it; what does nothing may not be able
+/// to do what a load wants.
+fn players(entries: impl IntoIterator<Item = Entry>, load: impl Workload + 'static) -> Vec<Player> {
+    let load: Arc<dyn Workload> = Arc::new(load);
+    let player = |entry: Entry| Player {
+        optional: matches!(
+            entry.contender,
+            Contender::Mounted(SubjectKind::Fuse2fs, _) | Contender::Noop(_)
+        ),
+        load: Arc::clone(&load),
+        entry,
+    };
+    entries.into_iter().map(player).collect()
+}
+
+/// The first player's rate to that of another.
+fn ratio(to: usize, metric: Metric, at_least: f64) -> Want {
+    Want::Ratio { of: 0, to, metric, at_least }
+}
+
+impl Contest {
+    fn new(title: impl Into<String>, players: Vec<Player>) -> Self {
+        Self {
+            title: title.into(),
+            players,
+            metrics: vec![Metric::Rate],
+            wants: Vec::new(),
+            untimed: false,
+        }
+    }
+
+    fn want(mut self, want: Want) -> Self {
+        self.wants.push(want);
+        self
+    }
+
+    /// Every one of these phases, of the first player to each of the peers.
+    fn phases(mut self, names: &[&'static str], peers: &[(usize, f64)]) -> Self {
+        self.metrics = names.iter().map(|name| Metric::Phase(name)).collect();
+        for (to, at_least) in peers {
+            self.wants.extend(self.metrics.iter().map(|metric| ratio(*to, *metric, *at_least)));
+        }
+        self.untimed = true;
+        self
+    }
+
+    fn untimed(mut self) -> Self {
+        self.untimed = true;
+        self
+    }
+}
+
+impl Speed {
+    pub(super) fn plan(&self, part: Part, medium: &Medium) -> Vec<Contest> {
+        let mut contests = self.contests(part, medium);
+        for player in contests.iter_mut().flat_map(|c| &mut c.players) {
+            player.entry.contender.add_options(&self.options);
+        }
+        contests
+    }
+
+    fn contests(&self, part: Part, medium: &Medium) -> Vec<Contest> {
+        match part {
+            Part::FsyncMount => THREADS.iter().map(|n| fsync_mount(*n, medium)).collect(),
+            Part::MetadataMount => self.metadata_mount(),
+            Part::LoadsMount => self.loads_mount(),
+            Part::DataMount => self.data_mount(),
+            Part::FsyncLibrary => [1, 8, 32].into_iter().map(fsync_library).collect(),
+            Part::MetadataLibrary => [1, 2].into_iter().map(|n| self.metadata_library(n)).collect(),
+            Part::DataLibrary => vec![
+                Contest::new("sequential", players([library(), raw()], self.seq()))
+                    .phases(&["write + fsync", "cold read"], &[(1, 0.9)]),
+            ],
+            Part::Isolation => vec![self.isolation()],
+        }
+    }
+
+    fn seq(&self) -> Seq {
+        Seq { size: self.size, ..Seq::default() }
+    }
+
+    fn storm(&self, threads: u32) -> Metadata {
+        Metadata { threads, files: self.files, ..Metadata::default() }
+    }
+
+    fn metadata_mount(&self) -> Vec<Contest> {
+        let all = || [mount(), noop(), fuse2fs()];
+        let peers = [(1, 0.8), (2, 8.0)];
+        let untar = Untar { files: self.files, ..Untar::default() };
+        vec![
+            Contest::new(format!("storms, {STORM} threads"), players(all(), self.storm(STORM)))
+                .phases(&["create", "stat", "unlink"], &peers),
+            Contest::new("tree", players(all(), untar)).phases(&["untar", "rm -rf"], &peers),
+        ]
+    }
+
+    fn loads_mount(&self) -> Vec<Contest> {
+        let all = || [mount(), fuse2fs(), noop()];
+        let dbench =
+            |clients, at_least| {
+                let load = Dbench { clients, loadfile: self.loadfile.clone(), ..Dbench::default() };
+                Contest::new(format!("dbench, {clients} clients"), players(all(), load))
+                    .want(ratio(1, Metric::Rate, at_least))
+            };
+        let postmark = PostMark { number: 1000, transactions: 2000, ..PostMark::default() };
+        vec![
+            dbench(2, 5.0),
+            dbench(10, 5.0),
+            Contest::new("varmail, 16 threads", players(all(), VarMail::default())).want(ratio(
+                1,
+                Metric::Rate,
+                3.0,
+            )),
+            Contest::new("postmark", players(all(), postmark))
+                .want(ratio(1, Metric::Rate, 10.0))
+                .untimed(),
+        ]
+    }
+
+    fn data_mount(&self) -> Vec<Contest> {
+        let all = || [mount(), linux(), noop()];
+        let random = Rand {
+            rw: Direction::Read,
+            size: self.size,
+            depth: 16,
+            direct: true,
+            ..Rand::default()
+        };
+        vec![
+            Contest::new("sequential", players(all(), self.seq()))
+                .phases(&["write + fsync", "cold read"], &[(1, 0.8)]),
+            Contest::new("direct 4 KiB random reads, depth 16", players(all(), random))
+                .want(ratio(1, Metric::Rate, 0.6)),
+        ]
+    }
+
+    fn metadata_library(&self, threads: u32) -> Contest {
+        let title = if threads == 1 {
+            "storms, 1 thread".into()
+        } else {
+            format!("storms, {threads} threads")
+        };
+        Contest::new(title, players([library(), linux()], self.storm(threads)))
+            .phases(&["create", "stat", "unlink"], &[(1, 1.0)])
+    }
+
+    fn isolation(&self) -> Contest {
+        let load = FsyncLatency {
+            // Room for the next file while the old one goes.
+            writer_size: (self.conduct.volume.size / 4).min(256 << 20),
+            fresh: true,
+            ..FsyncLatency::default()
+        };
+        let all = [library(), mount(), linux_without(), linux_full(), fuse2fs()];
+        Contest::new("write 4 KiB + fsync", players(all, load))
+            .want(Want::Beside { of: 0, at_most: 3.0 })
+            .want(Want::Beside { of: 1, at_most: 3.0 })
+    }
+}
+
+fn threads_title(threads: u32) -> String {
+    if threads == 1 { "1 thread".into() } else { format!("{threads} threads") }
+}
+
+fn fsync_mount(threads: u32, medium: &Medium) -> Contest {
+    const MEASURED: u32 = 8;
+    let slow = matches!(medium.key(), "cloud" | "sata");
+    if threads != MEASURED {
+        // What does nothing uses no medium: its row of thread counts beside the quick ones says all
+        // that it can say.
+        let yardstick = (!slow).then(noop);
+        let all = [mount(), linux()].into_iter().chain(yardstick);
+        return Contest::new(threads_title(threads), players(all, fs_mark(threads)));
+    }
+    let all = [mount(), linux(), fuse2fs(), noop()];
+    let contest = Contest::new(threads_title(threads), players(all, fs_mark(threads))).want(ratio(
+        1,
+        Metric::Rate,
+        if slow { 1.0 } else { 0.7 },
+    ));
+    // "On this machine's disk."
+    match medium {
+        Medium::Image | Medium::Device(_) => contest.want(ratio(2, Metric::Rate, 10.0)),
+        _ => contest,
+    }
+}
+
+fn fsync_library(threads: u32) -> Contest {
+    let mut all = players([library(), linux()], fs_mark(threads));
+    let writes = Rand {
+        rw: Direction::Write,
+        size: 4 << 20,
+        jobs: threads,
+        direct: true,
+        sync_every: 1,
+        data_only: true,
+        ..Rand::default()
+    };
+    all.extend(players([raw()], writes));
+    let contest = Contest::new(threads_title(threads), all)
+        .want(ratio(1, Metric::Rate, if threads >= 8 { 2.0 } else { 1.0 }))
+        // Two, and a few full commits.
+        .want(Want::Flushes { of: 0, at_most: 2.1 });
+    if threads == 32 { contest.want(ratio(2, Metric::Rate, 0.5)) } else { contest }
+}

@@ -1,0 +1,386 @@
+//! What a part showed: rates and ratios, costs, goals, a picture.
+
+use serde_json::json;
+
+use super::plan::THREADS;
+use super::{Metric, Part, Played, Want};
+use crate::contender::Medium;
+use crate::report::{Cell, Chart, Goal, Report, Table};
+use crate::spread::Spread;
+use crate::versus::{Run, Summary};
+use crate::workload::{Op, OpTimes, Timings};
+
+/// With more threads the rate may be so much lower before it counts as falling: repeated runs
+/// differ by that much.
+const NOISE: f64 = 0.05;
+/// The yardstick's name in goals.
+const NOTHING: &str = "what does nothing";
+
+fn values(runs: &[Run], metric: Metric) -> Vec<f64> {
+    runs.iter().map(|run| metric.of(run)).collect()
+}
+
+fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    Spread::of(values).map(|s| s.median)
+}
+
+/// Of all rounds together.
+fn times(runs: &[Run], op: Op) -> Option<OpTimes> {
+    let mut timings = Timings::default();
+    runs.iter().for_each(|r| timings.add(&r.outcome.timings));
+    timings.of(op)
+}
+
+impl Played {
+    fn rate(&self, player: usize, metric: Metric) -> Option<f64> {
+        median(values(&self.runs[player], metric))
+    }
+
+    /// Round by round.
+    fn ratio(&self, of: usize, to: usize, metric: Metric) -> Option<Spread> {
+        Spread::of_ratios(&values(&self.runs[of], metric), &values(&self.runs[to], metric))
+    }
+
+    /// p99 of an fsync beside a writer to its p99 alone, round by round.
+    fn beside(&self, player: usize) -> Option<Spread> {
+        Spread::of(self.runs[player].iter().filter_map(|run| {
+            let p99 = |op| run.outcome.timings.of(op).map(|t| t.p99_ns as f64);
+            Some(p99(Op::FsyncBeside)? / p99(Op::Fsync)?)
+        }))
+    }
+
+    /// Flushes and durable writes per commit, full or fast.
+    fn flushes(&self, player: usize) -> Option<f64> {
+        median(self.runs[player].iter().filter_map(|run| {
+            let ours = run.grown("/journal/fast_commit/commits");
+            let fast = ours.or_else(|| Some(run.kernel_fast()?.commits)).unwrap_or(0);
+            let commits = run.cost.transactions? + fast;
+            (commits > 0).then(|| run.cost.device.map(|d| d.flushes as f64 / commits as f64))?
+        }))
+    }
+
+    fn row(&self, metric: Metric) -> String {
+        match metric {
+            Metric::Rate => self.contest.title.clone(),
+            Metric::Phase(name) => format!("{}: {name}", self.contest.title),
+        }
+    }
+
+    fn unit(&self, metric: Metric) -> &'static str {
+        let run = self.runs.iter().flatten().next();
+        run.map_or("", |run| match metric {
+            Metric::Rate => run.outcome.unit,
+            Metric::Phase(name) => run.outcome.phase(name).map_or("", |p| p.unit),
+        })
+    }
+
+    /// What the one who does nothing reaches of a goal; `None` where it takes no part, or is the
+    /// one to be compared with.
+    fn nothing(&self, want: &Want) -> Option<f64> {
+        let nothing = self.contest.yardstick()?;
+        match *want {
+            Want::Ratio { of, to, metric, .. } if of != nothing && to != nothing => {
+                self.ratio(nothing, to, metric).map(|s| s.median)
+            }
+            _ => None,
+        }
+    }
+
+    /// What is wanted, the measured value, and its bound.
+    fn judge(&self, want: &Want, about: &str) -> (String, Option<f64>, Bound) {
+        let name = |player: usize| &self.contest.players[player].entry.name;
+        let title = &self.contest.title;
+        match *want {
+            Want::Ratio { of, to, metric, at_least } => (
+                format!("{about}, {}: {} / {}", self.row(metric), name(of), name(to)),
+                self.ratio(of, to, metric).map(|s| s.median),
+                Bound::AtLeast(at_least),
+            ),
+            Want::Beside { of, at_most } => (
+                format!("{about}, {title}: p99 beside a writer / alone, {}", name(of)),
+                self.beside(of).map(|s| s.median),
+                Bound::AtMost(at_most),
+            ),
+            Want::Flushes { of, at_most } => (
+                format!(
+                    "{about}, {title}: flushes per group, {} (2 for a fast commit, 3 for a full one)",
+                    name(of)
+                ),
+                self.flushes(of),
+                Bound::AtMost(at_most),
+            ),
+        }
+    }
+}
+
+enum Bound {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+/// Adds a part on a medium to the report; gives its JSON.
+pub(super) fn part(
+    report: &mut Report,
+    name: &str,
+    part: Part,
+    medium: &Medium,
+    played: &[Played],
+) -> serde_json::Value {
+    let about = format!("{name}, {medium}");
+    let names = names(played);
+    report.tables.push(rates(&about, &names, played));
+    if part == Part::Isolation {
+        report.tables.push(latencies(&about, played));
+        report.charts.push(latency_chart(&about, played));
+    } else {
+        report.charts.push(chart(&about, &names, played));
+    }
+    report.tables.push(costs(&about, played));
+    for contest in played {
+        for want in &contest.contest.wants {
+            match contest.judge(want, &about) {
+                (what, None, _) => report.notes.push(format!("{what}: not measured")),
+                (what, Some(measured), Bound::AtLeast(bound)) => {
+                    let goal = Goal::at_least(what, measured, bound);
+                    report.goals.push(goal.beside(NOTHING, contest.nothing(want)));
+                }
+                (what, Some(measured), Bound::AtMost(bound)) => {
+                    report.goals.push(Goal::at_most(what, measured, bound));
+                }
+            }
+        }
+    }
+    if part == Part::FsyncMount {
+        threads(report, &about, played);
+    }
+    note_late(report, &about, played);
+    played.iter().map(json_of).collect()
+}
+
+/// Everybody who takes part, in the order of appearance.
+fn names(played: &[Played]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for player in played.iter().flat_map(|p| &p.contest.players) {
+        if !names.contains(&player.entry.name) {
+            names.push(player.entry.name.clone());
+        }
+    }
+    names
+}
+
+impl Played {
+    fn player(&self, name: &str) -> Option<usize> {
+        self.contest.players.iter().position(|p| p.entry.name == name)
+    }
+}
+
+fn rates(about: &str, names: &[String], played: &[Played]) -> Table {
+    let mut columns = vec!["what".to_owned(), "unit".to_owned()];
+    columns.extend(names.iter().cloned());
+    columns.extend(names[1..].iter().map(|n| format!("{} / {n}", names[0])));
+    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+    let mut table = Table::new(format!("{about}: units per second"), &columns);
+    for contest in played {
+        for metric in &contest.contest.metrics {
+            let mut row: Vec<Cell> =
+                vec![contest.row(*metric).into(), contest.unit(*metric).into()];
+            let rate = |name: &String| contest.player(name).and_then(|n| contest.rate(n, *metric));
+            row.extend(names.iter().map(|name| Cell::number(rate(name), 1)));
+            row.extend(names[1..].iter().map(|name| {
+                let to = contest.player(name);
+                let ratio = to.and_then(|to| contest.ratio(0, to, *metric)).map(|s| s.median);
+                Cell::number(ratio, 3)
+                    .missed_if(ratio.zip(to).is_some_and(|(r, to)| contest.misses(to, *metric, r)))
+            }));
+            table.row(row);
+        }
+    }
+    table
+}
+
+impl Played {
+    /// True if the ratio of the first player to another misses a goal.
+    fn misses(&self, other: usize, on: Metric, ratio: f64) -> bool {
+        self.contest.wants.iter().any(|want| match *want {
+            Want::Ratio { of: 0, to, metric, at_least } => {
+                to == other && metric == on && ratio < at_least
+            }
+            _ => false,
+        })
+    }
+}
+
+fn costs(about: &str, played: &[Played]) -> Table {
+    let columns = [
+        "what",
+        "who",
+        "unit",
+        "CPU us",
+        "bytes to device",
+        "writes",
+        "flushes",
+        "per commit",
+        "unmount s",
+    ];
+    let mut table = Table::new(format!("{about}: cost of one unit"), &columns);
+    for contest in played {
+        for (n, player) in contest.contest.players.iter().enumerate() {
+            let s = Summary::of(player.entry.name.clone(), &contest.runs[n], &contest.runs[0]);
+            table.row(vec![
+                contest.contest.title.as_str().into(),
+                player.entry.name.as_str().into(),
+                s.unit.into(),
+                Cell::number(s.per_unit.cpu_us, 2),
+                Cell::number(s.per_unit.device_bytes, 0),
+                Cell::number(s.per_unit.device_writes, 2),
+                Cell::number(s.per_unit.flushes, 3),
+                Cell::number(contest.flushes(n), 2),
+                Cell::number(s.unmount.map(|u| u.median), 2),
+            ]);
+        }
+    }
+    table
+}
+
+/// p99 alone and beside a writer.
+fn latencies(about: &str, played: &[Played]) -> Table {
+    let columns = [
+        "who",
+        "alone p50 us",
+        "p99",
+        "beside p50 us",
+        "p99 ",
+        "calls beside",
+        "p99 beside / alone",
+        "min",
+        "max",
+        "writer MB/s",
+    ];
+    let mut table = Table::new(format!("{about}: latency of write 4 KiB + fsync"), &columns);
+    for contest in played {
+        for (n, player) in contest.contest.players.iter().enumerate() {
+            let [alone, beside] =
+                [Op::Fsync, Op::FsyncBeside].map(|op| times(&contest.runs[n], op));
+            let us = |t: &Option<OpTimes>, ns: fn(&OpTimes) -> u64| {
+                Cell::number(t.as_ref().map(|t| ns(t) as f64 / 1000.0), 1)
+            };
+            let ratio = contest.beside(n);
+            // How much the writer got done, so that no calm is bought by starving it unseen.
+            let written =
+                contest.runs[n].iter().filter_map(|r| r.outcome.figure("MB/s written beside"));
+            table.row(vec![
+                player.entry.name.as_str().into(),
+                us(&alone, |t| t.p50_ns),
+                us(&alone, |t| t.p99_ns),
+                us(&beside, |t| t.p50_ns),
+                us(&beside, |t| t.p99_ns),
+                Cell::number(beside.as_ref().map(|t| t.count as f64), 0),
+                Cell::number(ratio.map(|r| r.median), 2),
+                Cell::number(ratio.map(|r| r.min), 2),
+                Cell::number(ratio.map(|r| r.max), 2),
+                Cell::number(median(written), 1),
+            ]);
+        }
+    }
+    table
+}
+
+fn latency_chart(about: &str, played: &[Played]) -> Chart {
+    let p99 = |contest: &Played, n: usize, op: Op| {
+        times(&contest.runs[n], op).map(|t| t.p99_ns as f64 / 1000.0)
+    };
+    let series = played.iter().flat_map(|contest| {
+        contest.contest.players.iter().enumerate().map(move |(n, player)| {
+            let values = [Op::Fsync, Op::FsyncBeside].map(|op| p99(contest, n, op));
+            (player.entry.name.clone(), values.into())
+        })
+    });
+    Chart {
+        title: format!("{about}: p99 of write 4 KiB + fsync"),
+        x: "beside".into(),
+        y: "us".into(),
+        places: ["nobody", "a heavy writer"].map(str::to_owned).into(),
+        series: series.collect(),
+        log: true,
+    }
+}
+
+fn chart(about: &str, names: &[String], played: &[Played]) -> Chart {
+    let rows = || played.iter().flat_map(|c| c.contest.metrics.iter().map(move |m| (c, *m)));
+    let values =
+        |name: &String| rows().map(|(c, m)| c.player(name).and_then(|n| c.rate(n, m))).collect();
+    Chart {
+        title: format!("{about}: units per second"),
+        x: "what".into(),
+        y: "units/s".into(),
+        places: rows().map(|(c, m)| c.row(m)).collect(),
+        series: names.iter().map(|name| (name.clone(), values(name))).collect(),
+        log: true,
+    }
+}
+
+/// Rates over numbers of threads, each to the one before: of the mount, and of what does nothing,
+/// which says whether FUSE itself falls.
+fn threads(report: &mut Report, about: &str, played: &[Played]) {
+    let of = |player: &dyn Fn(&Played) -> Option<usize>| -> Vec<Option<f64>> {
+        played.iter().map(|c| c.rate(player(c)?, Metric::Rate)).collect()
+    };
+    let mount = of(&|_| Some(0));
+    let nothing = of(&|c| c.contest.yardstick());
+    let columns =
+        ["threads", "files/s", "to the row before", "does nothing, files/s", "to the row before "];
+    let mut table = Table::new(format!("{about}: mount, by threads"), &columns);
+    let step =
+        |rates: &[Option<f64>], n: usize| steps(rates).get(n.checked_sub(1)?).copied().flatten();
+    for (n, threads) in THREADS.iter().enumerate() {
+        let ratio = step(&mount, n);
+        table.row(vec![
+            Cell::number(f64::from(*threads), 0),
+            Cell::number(mount.get(n).copied().flatten(), 1),
+            Cell::number(ratio, 3).missed_if(ratio.is_some_and(|r| r < 1.0 - NOISE)),
+            Cell::number(nothing.get(n).copied().flatten(), 1),
+            Cell::number(step(&nothing, n), 3),
+        ]);
+    }
+    report.tables.push(table);
+    if let Some(least) = smallest(&steps(&mount)) {
+        let what =
+            format!("{about}: never slower with more threads; smallest step (5 % are noise)");
+        let goal = Goal::at_least(what, least, 1.0 - NOISE);
+        report.goals.push(goal.beside(NOTHING, smallest(&steps(&nothing))));
+    }
+}
+
+fn smallest(values: &[Option<f64>]) -> Option<f64> {
+    values.iter().copied().flatten().min_by(f64::total_cmp)
+}
+
+/// Each value to the one before.
+pub(super) fn steps(rates: &[Option<f64>]) -> Vec<Option<f64>> {
+    rates.windows(2).map(|pair| Some(pair[1]? / pair[0]?)).collect()
+}
+
+/// A remark if an emulated medium was late.
+fn note_late(report: &mut Report, about: &str, played: &[Played]) {
+    let runs = played.iter().flat_map(|c| c.runs.iter().flatten());
+    let late = runs.filter_map(|r| r.cost.late).fold(0.0, f64::max);
+    if late > 0.05 {
+        report.notes.push(format!(
+            "{about}: the emulated medium came back up to {:.0} % later than it should; this machine is too slow or too busy for it",
+            late * 100.0
+        ));
+    }
+}
+
+fn json_of(contest: &Played) -> serde_json::Value {
+    let players = contest.contest.players.iter().zip(&contest.runs);
+    let players: Vec<_> = players
+        .map(|(player, runs)| {
+            json!({
+                "load": player.load.settings(),
+                "summary": Summary::of(player.entry.name.clone(), runs, &contest.runs[0]),
+            })
+        })
+        .collect();
+    json!({ "title": contest.contest.title, "players": players })
+}

@@ -1,0 +1,194 @@
+//! What is measured: a way to mount an ext4 volume.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::{BenchError, Result};
+
+/// A way to mount.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum SubjectKind {
+    /// This program.
+    Extol,
+    /// e2fsprogs' FUSE driver.
+    Fuse2fs,
+    /// The running kernel's ext4.
+    Kernel,
+}
+
+impl SubjectKind {
+    /// Its name on the command line and in tables.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Extol => "mount",
+            Self::Fuse2fs => "fuse2fs",
+            Self::Kernel => "kernel",
+        }
+    }
+}
+
+pub(crate) fn run(program: &str, args: &[&str]) -> Result<String> {
+    let out = Command::new(program).args(args).stdin(Stdio::null()).output().map_err(|e| {
+        BenchError(format!(
+            "cannot run {program}: {e}; scripts/install-deps.sh installs what benchmarks need"
+        ))
+    })?;
+    if !out.status.success() {
+        let text = String::from_utf8_lossy(&out.stderr);
+        return Err(BenchError(format!("{program} {} failed: {}", args.join(" "), text.trim())));
+    }
+    Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned())
+}
+
+/// Puts a free loop device over a file, with these options of losetup; gives its name.
+pub(crate) fn attach_loop(file: &Path, options: &[&str]) -> Result<String> {
+    let file = file.to_string_lossy();
+    let words = [&["--find", "--show"], options, &[&*file]].concat();
+    // Two processes may be given the same free device, and one of them then fails: once more.
+    let mut tries = 0;
+    loop {
+        match run("losetup", &words) {
+            Err(_) if tries < 20 => tries += 1,
+            outcome => return outcome,
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// A loop device over a file; detached when dropped.
+pub(crate) struct Loop {
+    pub device: String,
+}
+
+impl Loop {
+    pub fn attach(file: &Path) -> Result<Self> {
+        attach_loop(file, &[]).map(|device| Self { device })
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = run("losetup", &["-d", &self.device]);
+    }
+}
+
+/// A mounted subject; unmounted when dropped.
+pub(crate) struct Mounted {
+    kind: SubjectKind,
+    dir: PathBuf,
+    done: bool,
+}
+
+impl Mounted {
+    pub fn mount(
+        kind: SubjectKind,
+        device: &str,
+        dir: &Path,
+        extol: &Path,
+        options: &str,
+    ) -> Result<Self> {
+        let at = dir.to_string_lossy().into_owned();
+        let mut words = match kind {
+            SubjectKind::Kernel => vec!["-t", "ext4"],
+            SubjectKind::Fuse2fs => vec![],
+            SubjectKind::Extol => vec!["mount"],
+        };
+        if !options.is_empty() {
+            words.extend(["-o", options]);
+        }
+        words.extend([device, &at]);
+        match kind {
+            SubjectKind::Kernel => run("mount", &words)?,
+            SubjectKind::Fuse2fs => run("fuse2fs", &words)?,
+            SubjectKind::Extol => run(&extol.to_string_lossy(), &words)?,
+        };
+        let mounted = Self { kind, dir: dir.to_owned(), done: false };
+        mounted.wait_until_there()?;
+        Ok(mounted)
+    }
+
+    fn wait_until_there(&self) -> Result<()> {
+        let end = Instant::now() + Duration::from_secs(10);
+        while !is_mounted(&self.dir) {
+            if Instant::now() > end {
+                return Err(BenchError(format!("{} did not mount", self.kind.name())));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    pub fn kind(&self) -> SubjectKind {
+        self.kind
+    }
+
+    /// The process that serves it; the kernel's mounts have none.
+    pub fn daemon(&self) -> Option<u32> {
+        match self.kind {
+            SubjectKind::Kernel => None,
+            SubjectKind::Extol => self.xattr("user.extol.daemon")?.parse().ok(),
+            SubjectKind::Fuse2fs => serving("fuse2fs", &self.dir),
+        }
+    }
+
+    /// Extol's state and counters.
+    pub fn stats(&self) -> Option<serde_json::Value> {
+        if self.kind != SubjectKind::Extol {
+            return None;
+        }
+        serde_json::from_str(&self.xattr("user.extol.stats")?).ok()
+    }
+
+    fn xattr(&self, name: &str) -> Option<String> {
+        let mut text = vec![0; 65536];
+        let len = rustix::fs::getxattr(&self.dir, name, &mut text[..]).ok()?;
+        text.truncate(len);
+        String::from_utf8(text).ok()
+    }
+
+    /// Unmounts and waits until everything is on the device.
+    pub fn unmount(mut self, extol: &Path, device: &str) -> Result<()> {
+        self.done = true;
+        let at = self.dir.to_string_lossy().into_owned();
+        match self.kind {
+            SubjectKind::Extol => run(&extol.to_string_lossy(), &["umount", &at])?,
+            _ => run("umount", &[&at])?,
+        };
+        // fuse2fs goes on writing after the unmount returned: the device is free when it can be
+        // opened exclusively.
+        let end = Instant::now() + Duration::from_secs(120);
+        while run("fuser", &["-s", device]).is_ok() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if !self.done {
+            let _ = run("umount", &["-l", &self.dir.to_string_lossy()]);
+        }
+    }
+}
+
+/// The process of this program that has `dir` among its arguments.
+fn serving(program: &str, dir: &Path) -> Option<u32> {
+    let dir = dir.to_str()?.as_bytes();
+    std::fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        let line = std::fs::read(entry.path().join("cmdline")).ok()?;
+        let mut words = line.split(|b| *b == 0);
+        let is_it = words.next()?.ends_with(program.as_bytes()) && words.any(|w| w == dir);
+        is_it.then_some(pid)
+    })
+}
+
+/// Something is mounted on the directory.
+pub(crate) fn is_mounted(dir: &Path) -> bool {
+    let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let want = dir.to_string_lossy();
+    text.lines().any(|l| l.split(' ').nth(4) == Some(want.as_ref()))
+}

@@ -1,0 +1,162 @@
+//! `logs`: files that grow side by side by small synced pieces, as logs of databases and mailboxes
+//! do.
+//!
+//! Each thread goes round its logs; in a round each gets one piece behind its end, and an fsync.
+//! With `close` each piece has an open and a close of its own, as a mail server does it. The
+//! threads share nothing but the directory.
+
+use std::io;
+
+use super::outcome::{Op, Outcome, Timings};
+use super::{Limits, Watch, Workload, cancelled, on_threads};
+use crate::target::{Target, TargetFile};
+
+/// Parameters.
+#[derive(Clone, Debug)]
+pub struct Logs {
+    /// Threads.
+    pub threads: u32,
+    /// Logs of each thread.
+    pub files: u32,
+    /// Bytes of a piece.
+    pub size: usize,
+    /// Pieces for each log, if no time limit is given.
+    pub appends: u64,
+    /// Open and close the file for each piece.
+    pub close: bool,
+    /// fdatasync instead of fsync.
+    pub data_only: bool,
+}
+
+impl Default for Logs {
+    fn default() -> Self {
+        Self { threads: 1, files: 2, size: 4096, appends: 600, close: false, data_only: false }
+    }
+}
+
+impl Workload for Logs {
+    fn name(&self) -> &'static str {
+        "logs"
+    }
+
+    fn settings(&self) -> String {
+        let how = if self.close { ", closed in between" } else { "" };
+        format!(
+            "{} threads with {} logs each, {} bytes at a time{how}",
+            self.threads, self.files, self.size
+        )
+    }
+
+    fn run(&self, target: &dyn Target, limits: &Limits) -> io::Result<Outcome> {
+        let watch = Watch::start(limits);
+        let shares = on_threads(self.threads, |thread| self.share(thread, target, &watch, limits))?;
+        let elapsed = watch.elapsed();
+        if watch.cancel.is_set() {
+            return Err(cancelled());
+        }
+        let mut timings = Timings::default();
+        let mut done = 0;
+        for (count, part) in &shares {
+            done += count;
+            timings.add(part);
+        }
+        Ok(Outcome {
+            unit: "appends",
+            done,
+            elapsed,
+            written: done * self.size as u64,
+            read: 0,
+            figures: Vec::new(),
+            timings,
+            phases: Vec::new(),
+        })
+    }
+}
+
+impl Logs {
+    fn share(
+        &self,
+        thread: u32,
+        target: &dyn Target,
+        watch: &Watch,
+        limits: &Limits,
+    ) -> io::Result<(u64, Timings)> {
+        let mut timings = Timings::default();
+        let data = vec![b'l'; self.size.max(1)];
+        let names: Vec<String> = (0..self.files).map(|nr| format!("log{thread}-{nr}")).collect();
+        let mut open: Vec<Box<dyn TargetFile>> = Vec::new();
+        for name in &names {
+            let file = timings.time(Op::Create, || target.create(name))?;
+            if !self.close {
+                open.push(file);
+            }
+        }
+        let rounds = if limits.time.is_some() { u64::MAX } else { self.appends };
+        let mut done = 0;
+        for round in 0..rounds {
+            for (nr, name) in names.iter().enumerate() {
+                if watch.is_over() {
+                    return Ok((done, timings));
+                }
+                let at = round * data.len() as u64;
+                match open.get(nr) {
+                    Some(file) => self.append(&**file, &data, at, &mut timings)?,
+                    None => {
+                        let file = timings.time(Op::Open, || target.open(name))?;
+                        self.append(&*file, &data, at, &mut timings)?;
+                        timings.time(Op::Close, || {
+                            drop(file);
+                            Ok(())
+                        })?;
+                    }
+                }
+                done += 1;
+            }
+        }
+        Ok((done, timings))
+    }
+
+    fn append(
+        &self,
+        file: &dyn TargetFile,
+        data: &[u8],
+        at: u64,
+        timings: &mut Timings,
+    ) -> io::Result<()> {
+        timings.time(Op::Write, || file.write_at(data, at))?;
+        timings.time(Op::Fsync, || file.sync(self.data_only))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::recorder::Recorder;
+
+    #[test]
+    fn in_turns_and_one_fsync_for_each_piece() {
+        let target = Recorder::default();
+        let load = Logs { files: 3, appends: 4, ..Logs::default() };
+        let outcome = load.run(&target, &Limits::default()).unwrap();
+        assert_eq!((outcome.done, outcome.written), (12, 12 * 4096));
+        assert_eq!(
+            (target.count("create"), target.count("open"), target.count("fsync")),
+            (3, 0, 12)
+        );
+        let calls = target.calls();
+        let synced: Vec<&str> =
+            calls.iter().filter_map(|call| call.strip_prefix("fsync ")).collect();
+        assert_eq!(synced[..4], ["log0-0", "log0-1", "log0-2", "log0-0"]);
+    }
+
+    #[test]
+    fn closed_in_between() {
+        let target = Recorder::default();
+        let load = Logs { threads: 2, files: 2, appends: 5, close: true, ..Logs::default() };
+        load.run(&target, &Limits::default()).unwrap();
+        assert_eq!(
+            (target.count("create"), target.count("open"), target.count("fsync")),
+            (4, 20, 20)
+        );
+    }
+}

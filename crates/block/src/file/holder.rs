@@ -1,0 +1,103 @@
+//! Where an Extol has a volume mounted that is found locked.
+//!
+//! The lock alone does not tell a mount that will stay from a process that is just ending and lets
+//! go late (`busy.rs`). Two tables of the kernel together do: `/proc/locks` names the process that
+//! holds the lock of a file, and mountinfo the directory on which that file is mounted. A process
+//! that is alive and has the volume mounted will not let go by itself, so nothing is waited for,
+//! and the message names the directory. Whatever these tables do not show (another container's
+//! process, a file system whose lock table has other device numbers) is waited for as before.
+
+use std::fs::{File, Metadata};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use super::busy::unescape;
+
+/// Where a living process that holds the lock on this file has it mounted.
+pub(super) fn mounted_by_living(file: &File) -> Option<String> {
+    let meta = file.metadata().ok()?;
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    if !holders(&locks, &meta).any(is_alive) {
+        return None;
+    }
+    mount_of(&meta)
+}
+
+/// Where an Extol has this file or block device mounted.
+pub(super) fn mount_of(volume: &Metadata) -> Option<String> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let mut mounts = table.lines().filter_map(parse);
+    let same = |path: &str| {
+        std::fs::metadata(Path::new(path)).is_ok_and(|meta| match volume.rdev() {
+            0 => meta.dev() == volume.dev() && meta.ino() == volume.ino(),
+            rdev => meta.rdev() == rdev,
+        })
+    };
+    mounts.find(|(_, source)| source.starts_with('/') && same(source)).map(|(dir, _)| dir)
+}
+
+/// Directory and source of a line of mountinfo, if it is a mount by Extol.
+fn parse(line: &str) -> Option<(String, String)> {
+    let (mount, volume) = line.split_once(" - ")?;
+    let mut volume = volume.split(' ');
+    volume.next().filter(|kind| kind.starts_with("fuse") && kind.ends_with(".extol"))?;
+    Some((unescape(mount.split(' ').nth(4)?), unescape(volume.next()?)))
+}
+
+/// The processes that hold a flock on this file.
+fn holders<'a>(locks: &'a str, file: &Metadata) -> impl Iterator<Item = u32> + 'a {
+    let (dev, ino) = (file.dev(), file.ino());
+    let place = format!("{:02x}:{:02x}:{ino}", rustix::fs::major(dev), rustix::fs::minor(dev));
+    locks.lines().filter_map(move |line| {
+        let mut words = line.split_whitespace().skip(1);
+        // A process that waits for a lock has an arrow before it.
+        words.next().filter(|kind| *kind == "FLOCK")?;
+        let pid = words.nth(2)?.parse().ok()?;
+        words.next().filter(|at| *at == place).map(|_| pid)
+    })
+}
+
+fn is_alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").and_then(|(_, fields)| fields.chars().next());
+    state.is_some_and(|state| !matches!(state, 'Z' | 'X' | 'x'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::FlockOperation;
+
+    #[test]
+    fn a_holder_is_found_by_its_lock() {
+        let file = tempfile::tempfile().unwrap();
+        let meta = file.metadata().unwrap();
+        let locks = || std::fs::read_to_string("/proc/locks").unwrap();
+        assert_eq!(holders(&locks(), &meta).next(), None);
+        rustix::fs::flock(&file, FlockOperation::LockExclusive).unwrap();
+        if holders(&locks(), &meta).next().is_none() {
+            println!("SKIP: this file system's device number is another in /proc/locks");
+            return;
+        }
+        assert!(holders(&locks(), &meta).any(|pid| pid == std::process::id() && is_alive(pid)));
+        assert_eq!(mounted_by_living(&file), None, "it is mounted nowhere");
+    }
+
+    #[test]
+    fn the_dead_hold_nothing() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        assert!(!is_alive(child.id()), "a zombie");
+        child.wait().unwrap();
+        assert!(!is_alive(child.id()));
+    }
+
+    #[test]
+    fn mounts_of_extol_are_known() {
+        let line =
+            r"50 22 0:45 / /mnt/a\040b rw,nosuid - fuse.extol /images/x\040y.img rw,user_id=0";
+        assert_eq!(parse(line), Some(("/mnt/a b".into(), "/images/x y.img".into())));
+        assert_eq!(parse("50 22 7:0 / /mnt rw - ext4 /dev/loop0 rw"), None);
+        assert!(parse("50 22 7:0 / /mnt rw - fuseblk.extol /dev/loop0 rw").is_some());
+    }
+}

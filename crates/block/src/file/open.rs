@@ -1,0 +1,306 @@
+//! Opening: what is it, may we have it, how big is it, can it do direct I/O.
+
+use super::uring::Rings;
+use super::{DirectIo, FileDevice, Held, Writable, busy};
+use crate::aligned::{AlignedBuf, BufferPool};
+use crate::coalesce::FlushCoalescer;
+use crate::range_lock::RangeLock;
+use crate::{DeviceError, DeviceOp, Result};
+use rustix::fs::{AtFlags, StatxFlags};
+use std::fs::{File, Metadata};
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, OnceLock};
+
+/// Alignments above this are not worth direct I/O: nearly every request would be a
+/// read-modify-write.
+const MAX_ALIGNMENT: usize = 4096;
+
+/// Whether I/O bypasses the kernel's page cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Direct {
+    /// Where the file system or device below can.
+    #[default]
+    Auto,
+    /// Yes, or the open fails.
+    On,
+    /// No.
+    Off,
+}
+
+/// How to open a [`FileDevice`].
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// Never write. Needs no write permission, and is allowed beside a mount by the kernel.
+    pub read_only: bool,
+    /// Whether I/O bypasses the page cache.
+    pub direct: Direct,
+    /// Refuse what somebody else writes to (and, for a writer, what somebody else reads). Leave it
+    /// on.
+    pub exclusive: bool,
+    /// Create a disk image of this size if the path does not exist; make an existing one longer if
+    /// it is shorter. Ignored for block devices and read-only opens.
+    pub create_size: Option<u64>,
+}
+
+impl OpenOptions {
+    /// Reading and writing, exclusively, direct where possible.
+    #[must_use]
+    pub fn read_write() -> Self {
+        Self { read_only: false, direct: Direct::Auto, exclusive: true, create_size: None }
+    }
+
+    /// Reading only, not beside another Extol that writes.
+    #[must_use]
+    pub fn read_only() -> Self {
+        Self { read_only: true, ..Self::read_write() }
+    }
+
+    /// Sets [`direct`](Self::direct).
+    #[must_use]
+    pub fn direct(mut self, direct: Direct) -> Self {
+        self.direct = direct;
+        self
+    }
+
+    /// Sets [`exclusive`](Self::exclusive).
+    #[must_use]
+    pub fn exclusive(mut self, exclusive: bool) -> Self {
+        self.exclusive = exclusive;
+        self
+    }
+
+    /// Sets [`create_size`](Self::create_size).
+    #[must_use]
+    pub fn create_size(mut self, size: u64) -> Self {
+        self.create_size = Some(size);
+        self
+    }
+}
+
+/// An open error that names the path.
+fn refuse(path: &Path, kind: io::ErrorKind, why: impl std::fmt::Display) -> DeviceError {
+    DeviceError::new(
+        DeviceOp::Open,
+        0,
+        0,
+        io::Error::new(kind, format!("{}: {why}", path.display())),
+    )
+}
+
+pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<FileDevice> {
+    let failed = |e: io::Error| refuse(path, e.kind(), describe(&e));
+    let create = options.create_size.is_some() && !options.read_only;
+    // Looked at before it is opened: opening a pipe would wait, opening a tape would move it.
+    let is_block_device = match std::fs::metadata(path) {
+        Ok(meta) => kind_of(path, &meta)?,
+        Err(e) if create && e.kind() == io::ErrorKind::NotFound => false,
+        Err(e) => return Err(failed(e)),
+    };
+    let claimed = is_block_device && options.exclusive && !options.read_only;
+    let held = if claimed { hold(path)? } else { Held::No };
+    let mut open = File::options();
+    open.read(true).write(!options.read_only).create(create && !is_block_device);
+    let file = open.custom_flags(libc::O_CLOEXEC).open(path).map_err(failed)?;
+    if kind_of(path, &file.metadata().map_err(failed)?)? != is_block_device {
+        return Err(refuse(path, io::ErrorKind::Other, "was replaced while it was being opened"));
+    }
+    if is_block_device && !options.read_only && busy::is_write_protected(&file) {
+        let why = "is write-protected: open it read-only";
+        return Err(refuse(path, io::ErrorKind::ReadOnlyFilesystem, why));
+    }
+    let mut claims = busy::Claims { files: Vec::new(), locked: true };
+    if options.exclusive {
+        claims = busy::claim(&file, is_block_device, options.read_only)
+            .map_err(|why| refuse(path, io::ErrorKind::ResourceBusy, why))?;
+    }
+    let size = match options.create_size {
+        Some(wanted) if create && !is_block_device && wanted > length(&file).map_err(failed)? => {
+            file.set_len(wanted).map_err(failed)?;
+            wanted
+        }
+        _ => length(&file).map_err(failed)?,
+    };
+    if size == 0 {
+        return Err(refuse(path, io::ErrorKind::InvalidInput, "is empty"));
+    }
+    let sector = if is_block_device { sector_size(&file) } else { 1 };
+    let mut device = FileDevice {
+        file,
+        path: path.to_owned(),
+        size,
+        is_block_device,
+        read_only: options.read_only,
+        writable: OnceLock::new(),
+        exclusive: options.exclusive,
+        direct: None,
+        unit: sector.max(1) as u64,
+        dsync_works: AtomicBool::new(true),
+        splice_works: AtomicBool::new(true),
+        flushes: FlushCoalescer::new(),
+        rings: Rings::default(),
+        claims,
+        held: Mutex::new(held),
+    };
+    if options.direct != Direct::Off {
+        match go_direct(&mut device, sector) {
+            Ok(()) => {}
+            Err(why) if options.direct == Direct::On => {
+                let why = format!("direct I/O is not possible here ({why})");
+                return Err(refuse(path, io::ErrorKind::Unsupported, why));
+            }
+            Err(_) => {}
+        }
+    }
+    if is_block_device && device.direct.is_some() {
+        device.dsync_works = AtomicBool::new(false);
+    }
+    Ok(device)
+}
+
+/// Claims a block device. (The error says what holds it.)
+pub(super) fn hold(path: &Path) -> Result<Held> {
+    match busy::hold_exclusively(path) {
+        Ok(open) => Ok(Held::Here { _open: open }),
+        Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
+            Err(refuse(path, e.kind(), busy::device_holder(path)))
+        }
+        Err(e) => Err(refuse(path, e.kind(), describe(&e))),
+    }
+}
+
+/// Opens what is open read-only for writing as well. Who reads it has to leave; a writer is not
+/// there.
+pub(super) fn again(device: &FileDevice) -> Result<Writable> {
+    let path = device.path();
+    let failed = |e: io::Error| refuse(path, e.kind(), describe(&e));
+    let mut held = device.held();
+    let unclaimed = matches!(*held, Held::No) && device.is_block_device && device.exclusive;
+    let claim = if unclaimed { Some(hold(path)?) } else { None };
+    let direct = if device.direct.is_some() { libc::O_DIRECT } else { 0 };
+    let mut open = File::options();
+    open.read(true).write(true).custom_flags(libc::O_CLOEXEC | direct);
+    let file = open.open(path).map_err(failed)?;
+    let (old, new) = (device.file.metadata().map_err(failed)?, file.metadata().map_err(failed)?);
+    if (old.dev(), old.ino(), old.rdev()) != (new.dev(), new.ino(), new.rdev()) {
+        return Err(refuse(
+            path,
+            io::ErrorKind::Other,
+            "is another file now: unmount it and mount it again",
+        ));
+    }
+    if device.is_block_device && busy::is_write_protected(&file) {
+        return Err(refuse(path, io::ErrorKind::ReadOnlyFilesystem, "is write-protected"));
+    }
+    let mut claims = Vec::new();
+    if device.exclusive {
+        claims = busy::claim_more(&device.file, device.is_block_device, &device.claims.files)
+            .map_err(|why| refuse(path, io::ErrorKind::ResourceBusy, why))?;
+    }
+    if let Some(claim) = claim {
+        *held = claim;
+    }
+    Ok(Writable { file, _claims: claims })
+}
+
+/// The system's words without "(os error N)".
+fn describe(e: &io::Error) -> String {
+    let text = e.to_string();
+    match text.find(" (os error") {
+        Some(end) => text[..end].to_owned(),
+        None => text,
+    }
+}
+
+/// True for a block device, false for a regular file, an error for anything else.
+fn kind_of(path: &Path, meta: &Metadata) -> Result<bool> {
+    let kind = meta.file_type();
+    match (kind.is_block_device(), kind.is_file()) {
+        (true, _) => Ok(true),
+        (_, true) => Ok(false),
+        _ if kind.is_dir() => Err(refuse(
+            path,
+            io::ErrorKind::IsADirectory,
+            "is a directory, not a disk image or block device",
+        )),
+        _ => Err(refuse(
+            path,
+            io::ErrorKind::InvalidInput,
+            "is neither a disk image nor a block device",
+        )),
+    }
+}
+
+/// Length of the file or device. (Seeking to the end of a block device gives what `BLKGETSIZE64`
+/// gives.)
+fn length(mut file: &File) -> io::Result<u64> {
+    file.seek(SeekFrom::End(0))
+}
+
+fn sector_size(file: &File) -> usize {
+    let size = rustix::fs::ioctl_blksszget(file).map_or(512, |size| size as usize);
+    if size.is_power_of_two() { size.max(512) } else { 512 }
+}
+
+/// Makes all further I/O of the device direct. The lock and the exclusive open stay with the
+/// descriptor, so the flag is switched on in place.
+fn go_direct(device: &mut FileDevice, sector: usize) -> std::result::Result<(), String> {
+    use rustix::fs::OFlags;
+    let flags = rustix::fs::fcntl_getfl(&device.file).map_err(|e| e.to_string())?;
+    // Dirty pages of earlier buffered writers would otherwise be written back over our writes;
+    // direct reads flush them range by range, and direct writes drop them.
+    rustix::fs::fcntl_setfl(&device.file, flags | OFlags::DIRECT).map_err(|e| e.to_string())?;
+    let alignment = alignment(device, sector).and_then(|(sector, memory)| {
+        if sector.max(memory) > MAX_ALIGNMENT {
+            Err(format!("it would need an alignment of {} bytes", sector.max(memory)))
+        } else if !device.size.is_multiple_of(sector as u64) {
+            Err(format!("the size is no multiple of {sector} bytes"))
+        } else {
+            Ok((sector, memory))
+        }
+    });
+    match alignment {
+        Ok((sector, memory)) => {
+            let buffers = BufferPool::new(memory.max(MAX_ALIGNMENT));
+            device.direct = Some(DirectIo { sector, memory, buffers, locks: RangeLock::default() });
+            Ok(())
+        }
+        Err(why) => match rustix::fs::fcntl_setfl(&device.file, flags) {
+            Ok(()) => Err(why),
+            Err(e) => Err(format!("{why}; and it cannot be switched off: {e}")),
+        },
+    }
+}
+
+/// The alignment that direct I/O wants: of offsets and lengths, and of memory. Checked by a read.
+fn alignment(device: &FileDevice, sector: usize) -> std::result::Result<(usize, usize), String> {
+    let told = rustix::fs::statx(&device.file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
+        .ok()
+        .filter(|s| s.stx_mask & StatxFlags::DIOALIGN.bits() != 0)
+        .map(|s| (s.stx_dio_offset_align as usize, s.stx_dio_mem_align as usize));
+    let candidates = match told {
+        Some((0, _) | (_, 0)) => return Err("the file system has no direct I/O".into()),
+        Some((offset, memory)) if offset.is_power_of_two() && memory.is_power_of_two() => {
+            vec![(offset, memory)]
+        }
+        _ if device.is_block_device => vec![(sector, sector)],
+        _ => vec![(512, 512), (1024, 1024), (2048, 2048), (4096, 4096)],
+    };
+    let mut last = String::from("no alignment works");
+    for (sector, memory) in candidates {
+        if sector > MAX_ALIGNMENT || memory > MAX_ALIGNMENT || device.size < 2 * sector as u64 {
+            last = format!("it would need an alignment of {} bytes", sector.max(memory));
+            continue;
+        }
+        // Memory and offset no better aligned than claimed, so that success means something.
+        let mut probe = AlignedBuf::new(memory + sector, 2 * MAX_ALIGNMENT);
+        match device.file.read_at(&mut probe[memory..], sector as u64) {
+            Ok(n) if n == sector => return Ok((sector, memory)),
+            Ok(n) => last = format!("a test read gave {n} bytes"),
+            Err(e) => last = describe(&e),
+        }
+    }
+    Err(last)
+}

@@ -1,0 +1,326 @@
+//! Block devices: the only layer that talks to files and disks.
+//!
+//! Everything above sees [`BlockDevice`]: byte-addressed reads and writes on `&self`, a flush that
+//! makes completed writes durable, discard and zeroing. No lock is needed to do I/O.
+//!
+//! | type | purpose |
+//! | --- | --- |
+//! | [`FileDevice`] | a disk image or a block device, direct or buffered, refused when somebody else writes to it |
+//! | [`MemDevice`] | memory, sparse, with snapshots |
+//! | [`EmulatedMedia`] | decorator: as slow as a disk, an array, a network disk (for measurements) |
+//! | [`FailLatch`] | decorator: after the first failed write or flush nothing is written any more |
+//! | [`CountingDevice`] | decorator: counts operations and bytes |
+//! | [`RecordingDevice`] | test support: logs all changes and builds the image after a crash at any point |
+//! | [`FaultDevice`] | test support: fails chosen operations |
+
+mod aligned;
+mod coalesce;
+mod counting;
+mod emulated;
+mod fault;
+mod file;
+mod latch;
+mod memory;
+mod pass_on;
+pub mod pipe;
+mod priority;
+mod range_lock;
+mod recording;
+mod sys;
+mod types;
+
+pub use aligned::AlignedBuf;
+pub use coalesce::FlushCoalescer;
+pub use counting::{CountingDevice, DeviceStats};
+pub use emulated::{EmulatedMedia, MediumStats, Profile, ProfileError};
+pub use fault::{Fault, FaultDevice, FaultSpan};
+pub use file::{Direct, FileDevice, OpenOptions};
+pub use latch::FailLatch;
+pub use memory::MemDevice;
+pub use priority::{IoPriority, Membership, PriorityGroup};
+pub use recording::{Event, RecordingDevice};
+pub use sys::MountRequest;
+pub use types::{
+    BlockNr, BlockSize, DeviceError, DeviceOp, ReadDone, ReadsFrom, Result, ScatteredRead,
+    ScatteredWrite, Wait,
+};
+
+use std::fmt;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+/// A random-access device. All methods take `&self` and may be called from many threads at once.
+///
+/// Durability: a write is durable after a later [`flush`](BlockDevice::flush) that *began* after
+/// the write returned, or at once if it was a [`write_fua`](BlockDevice::write_fua).
+pub trait BlockDevice: Send + Sync + fmt::Debug {
+    /// Size in bytes.
+    fn size(&self) -> u64;
+
+    /// Smallest unit (bytes) that one write changes without a read-modify-write: offsets and
+    /// lengths should be multiples of it. Implementations accept any alignment, slower.
+    fn alignment(&self) -> usize {
+        1
+    }
+
+    /// True if writes will be refused.
+    fn is_read_only(&self) -> bool;
+
+    /// Has writes accepted from now on by a device that was opened read-only. Nothing has changed
+    /// if that fails; a device that takes writes has nothing to do.
+    fn make_writable(&self) -> Result<()> {
+        check_writable(DeviceOp::Open, 0, 0, self.is_read_only())
+    }
+
+    /// False if nothing keeps other processes from writing here: it is a file, and its file system
+    /// has no locks.
+    fn is_locked(&self) -> bool {
+        true
+    }
+
+    /// Fills `buf` from `offset`. Reading past the end is an error, never a short read.
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()>;
+
+    /// Writes all of `buf` at `offset`.
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()>;
+
+    /// Fills the buffers one after the other from `offset`.
+    fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], mut offset: u64) -> Result<()> {
+        for buf in bufs {
+            self.read_at(buf, offset)?;
+            offset += buf.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Does all these reads, at the same time where the device can. `done` is told of each once, by
+    /// its place in `reads`, in any order: what was read, or why it was not. All have ended when
+    /// this returns; one that fails does not keep the others from being done.
+    fn read_scattered(&self, reads: &mut [ScatteredRead<'_>], done: ReadDone<'_>) {
+        for (i, read) in reads.iter_mut().enumerate() {
+            let result = self.read_at(read.buf, read.offset);
+            done(i, result.map(|()| &*read.buf));
+        }
+    }
+
+    /// True if [`read_scattered`](BlockDevice::read_scattered) does more than one read at a time.
+    fn reads_together(&self) -> bool {
+        false
+    }
+
+    /// Where somebody who waits for several things at a time may read the device's bytes himself:
+    /// what is read there is what [`read_at`](BlockDevice::read_at) would give. `None`: nowhere.
+    fn reads_from(&self) -> Option<ReadsFrom<'_>> {
+        None
+    }
+
+    /// Writes the buffers one after the other at `offset`.
+    fn write_vectored_at(&self, bufs: &[IoSlice<'_>], mut offset: u64) -> Result<()> {
+        for buf in bufs {
+            self.write_at(buf, offset)?;
+            offset += buf.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Takes `len` bytes out of a pipe that holds them and writes them at `offset`; where the
+    /// device can, they never pass through our memory. After an error nobody knows how many were
+    /// taken.
+    fn write_piped(&self, pipe: BorrowedFd<'_>, len: usize, offset: u64) -> Result<()> {
+        let failed = |e| DeviceError::new(DeviceOp::Write, offset, len as u64, e);
+        pipe::in_parts(pipe, len, failed, |part, at| self.write_at(part, offset + at))
+    }
+
+    /// Does all these writes, at the same time where the device can. They are not ordered among
+    /// each other, so their ranges must not overlap. All have ended when this returns; if some
+    /// failed, the error is that of the first of them in `writes`, and any of those behind it may
+    /// or may not be done.
+    fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
+        writes.iter().try_for_each(|w| self.write_vectored_at(w.bufs, w.offset))
+    }
+
+    /// Writes `buf` and makes it (and only it, necessarily) durable before returning.
+    fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.write_at(buf, offset)?;
+        self.flush()
+    }
+
+    /// Does all these writes as [`write_scattered`](BlockDevice::write_scattered) does, and makes
+    /// them (and only them, necessarily) durable before returning. After an error any of them may
+    /// or may not be done.
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], _wait: Wait) -> Result<()> {
+        self.write_scattered(writes)?;
+        self.flush()
+    }
+
+    /// True if [`write_scattered_fua`](BlockDevice::write_scattered_fua) is something else than the
+    /// writes and a flush behind them, so that it may be faster, or slower.
+    fn fua_together(&self) -> bool {
+        false
+    }
+
+    /// True if [`write_fua`](BlockDevice::write_fua) is a write and a whole flush here. Who does
+    /// these two itself pays no more, and knows what else the flush has made durable.
+    fn fua_is_flush(&self) -> bool {
+        false
+    }
+
+    /// Writes `buf` as [`write_fua`](BlockDevice::write_fua) does: the last word of somebody who
+    /// gives up, for whoever comes next. A [`FailLatch`] lets it through after a failure, so it
+    /// must be right whatever became of all other writes.
+    fn write_mark(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.write_fua(buf, offset)
+    }
+
+    /// Makes every write that completed before this call durable.
+    fn flush(&self) -> Result<()>;
+
+    /// Tells the device that the range holds nothing of value. Its contents are undefined
+    /// afterwards. `Err` with `Unsupported` if the device cannot.
+    fn discard(&self, offset: u64, len: u64) -> Result<()>;
+
+    /// False if it is known that [`discard`](BlockDevice::discard) cannot succeed.
+    fn can_discard(&self) -> bool {
+        true
+    }
+
+    /// True if a range reads as zeros after a successful [`discard`](BlockDevice::discard).
+    fn discard_zeroes(&self) -> bool {
+        false
+    }
+
+    /// Makes the range read as zeros.
+    fn zero_range(&self, offset: u64, len: u64) -> Result<()>;
+}
+
+impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
+    fn size(&self) -> u64 {
+        (**self).size()
+    }
+
+    fn alignment(&self) -> usize {
+        (**self).alignment()
+    }
+
+    fn is_read_only(&self) -> bool {
+        (**self).is_read_only()
+    }
+
+    fn make_writable(&self) -> Result<()> {
+        (**self).make_writable()
+    }
+
+    fn is_locked(&self) -> bool {
+        (**self).is_locked()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        (**self).read_at(buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        (**self).write_at(buf, offset)
+    }
+
+    fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result<()> {
+        (**self).read_vectored_at(bufs, offset)
+    }
+
+    fn read_scattered(&self, reads: &mut [ScatteredRead<'_>], done: ReadDone<'_>) {
+        (**self).read_scattered(reads, done)
+    }
+
+    fn reads_together(&self) -> bool {
+        (**self).reads_together()
+    }
+
+    fn reads_from(&self) -> Option<ReadsFrom<'_>> {
+        (**self).reads_from()
+    }
+
+    fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
+        (**self).write_vectored_at(bufs, offset)
+    }
+
+    fn write_piped(&self, pipe: BorrowedFd<'_>, len: usize, offset: u64) -> Result<()> {
+        (**self).write_piped(pipe, len, offset)
+    }
+
+    fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
+        (**self).write_scattered(writes)
+    }
+
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], wait: Wait) -> Result<()> {
+        (**self).write_scattered_fua(writes, wait)
+    }
+
+    fn fua_together(&self) -> bool {
+        (**self).fua_together()
+    }
+
+    fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {
+        (**self).write_fua(buf, offset)
+    }
+
+    fn fua_is_flush(&self) -> bool {
+        (**self).fua_is_flush()
+    }
+
+    fn write_mark(&self, buf: &[u8], offset: u64) -> Result<()> {
+        (**self).write_mark(buf, offset)
+    }
+
+    fn flush(&self) -> Result<()> {
+        (**self).flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        (**self).discard(offset, len)
+    }
+
+    fn can_discard(&self) -> bool {
+        (**self).can_discard()
+    }
+
+    fn discard_zeroes(&self) -> bool {
+        (**self).discard_zeroes()
+    }
+
+    fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
+        (**self).zero_range(offset, len)
+    }
+}
+
+/// `Ok` if `offset..offset + len` lies on a device of `size` bytes.
+fn check_range(op: DeviceOp, offset: u64, len: u64, size: u64) -> Result<()> {
+    match offset.checked_add(len) {
+        Some(end) if end <= size => Ok(()),
+        _ => {
+            let why = format!("the range ends past the end of the device ({size} bytes)");
+            Err(DeviceError::new(op, offset, len, io::Error::new(io::ErrorKind::InvalidInput, why)))
+        }
+    }
+}
+
+/// Refuses a change of a device that was opened read-only.
+fn check_writable(op: DeviceOp, offset: u64, len: u64, read_only: bool) -> Result<()> {
+    if read_only {
+        return Err(DeviceError::new(op, offset, len, io::Error::from_raw_os_error(libc::EROFS)));
+    }
+    Ok(())
+}
+
+/// The bytes of all buffers, one after the other, in one piece.
+#[must_use]
+pub fn joined(bufs: &[IoSlice<'_>]) -> Vec<u8> {
+    bufs.iter().flat_map(|b| b.iter().copied()).collect()
+}
+
+/// Bytes in all buffers of a vectored request.
+fn total_len<B: std::ops::Deref<Target = [u8]>>(bufs: &[B]) -> u64 {
+    bufs.iter().map(|b| b.len() as u64).sum()
+}
+
+/// A shared device.
+pub type SharedDevice = Arc<dyn BlockDevice>;

@@ -1,0 +1,237 @@
+//! I/O priorities of threads: what `ionice(1)` does, for the threads that others wait for.
+//!
+//! A disk scheduler that knows priorities (BFQ, mq-deadline) takes the requests of a thread by its
+//! class and level. A thread that works for everybody (commits, checkpoints, whole-volume syncs)
+//! should not have the priority of whoever happened to ask, so it gets one of its own. Such threads
+//! are the members of a [`PriorityGroup`]: each joins when it starts and leaves when it ends, and a
+//! change of the group's priority reaches those that run at once.
+//!
+//! A priority is a wish. Where the system does not grant it (real time needs a capability) the
+//! thread works with the one that it has.
+
+use std::fmt;
+use std::io;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::sys;
+
+/// Levels go from 0 (first) to this.
+const LOWEST: u8 = 7;
+/// Where the kernel's numbers have the class.
+const CLASS_SHIFT: u32 = 13;
+
+/// Class and level as `ioprio_set(2)` knows them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IoPriority {
+    class: Class,
+    level: u8,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Class {
+    RealTime = 1,
+    BestEffort = 2,
+    Idle = 3,
+}
+
+impl IoPriority {
+    /// Only when nobody else wants the disk.
+    pub const IDLE: Self = Self { class: Class::Idle, level: 0 };
+    /// What threads that work for everybody have, as in Linux: best effort, a little before the
+    /// usual 4.
+    pub const SERVICE: Self = Self { class: Class::BestEffort, level: 3 };
+
+    /// Best effort, level 0 (first) to 7; `None` outside of that.
+    #[must_use]
+    pub fn best_effort(level: u8) -> Option<Self> {
+        (level <= LOWEST).then_some(Self { class: Class::BestEffort, level })
+    }
+
+    /// Real time, level 0 (first) to 7: before everything of the other classes; `None` outside of
+    /// that.
+    #[must_use]
+    pub fn real_time(level: u8) -> Option<Self> {
+        (level <= LOWEST).then_some(Self { class: Class::RealTime, level })
+    }
+
+    /// The priority of a thread of this process, by its id; `None` if it has none of its own.
+    ///
+    /// # Errors
+    /// If there is no such thread.
+    pub fn of_thread(id: i32) -> io::Result<Option<Self>> {
+        let number = sys::io_priority(id)?;
+        let level = (number & 7) as u8;
+        Ok(match number >> CLASS_SHIFT & 7 {
+            1 => Self::real_time(level),
+            2 => Self::best_effort(level),
+            3 => Some(Self::IDLE),
+            _ => None,
+        })
+    }
+
+    fn number(self) -> i32 {
+        (self.class as i32) << CLASS_SHIFT | i32::from(self.level)
+    }
+}
+
+impl Default for IoPriority {
+    fn default() -> Self {
+        Self::SERVICE
+    }
+}
+
+impl fmt::Display for IoPriority {
+    /// As f2fs shows it in sysfs: `be,3`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.class {
+            Class::RealTime => write!(f, "rt,{}", self.level),
+            Class::BestEffort => write!(f, "be,{}", self.level),
+            Class::Idle => f.write_str("idle"),
+        }
+    }
+}
+
+impl FromStr for IoPriority {
+    type Err = String;
+
+    /// `be:3`, `rt:0`, `idle`. The comma of f2fs's `be,3` is understood, too; in a list of mount
+    /// options it ends the word, hence the colon.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong =
+            || format!("\"{text}\" is no I/O priority: use be:0 to be:7, rt:0 to rt:7, or idle");
+        let level = |rest: &str| match rest.strip_prefix([':', ',']).unwrap_or(rest).as_bytes() {
+            [digit @ b'0'..=b'9'] => Some(digit - b'0'),
+            _ => None,
+        };
+        if text == "idle" {
+            return Ok(Self::IDLE);
+        }
+        let parsed = match text.split_at_checked(2) {
+            Some(("be", rest)) => level(rest).and_then(Self::best_effort),
+            Some(("rt", rest)) => level(rest).and_then(Self::real_time),
+            _ => None,
+        };
+        parsed.ok_or_else(wrong)
+    }
+}
+
+#[derive(Debug)]
+struct Members {
+    priority: IoPriority,
+    threads: Vec<i32>,
+}
+
+/// Threads that share a priority. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct PriorityGroup(Arc<Mutex<Members>>);
+
+impl Default for PriorityGroup {
+    fn default() -> Self {
+        Self::new(IoPriority::default())
+    }
+}
+
+impl PriorityGroup {
+    /// A group without members.
+    #[must_use]
+    pub fn new(priority: IoPriority) -> Self {
+        Self(Arc::new(Mutex::new(Members { priority, threads: Vec::new() })))
+    }
+
+    /// The calling thread belongs to the group until the value that it gets is dropped; it must be
+    /// dropped before the thread ends.
+    #[must_use]
+    pub fn join(&self) -> Membership {
+        let id = rustix::thread::gettid().as_raw_nonzero().get();
+        let mut members = self.0.lock();
+        members.threads.push(id);
+        let _ = sys::set_io_priority(id, members.priority.number());
+        Membership { group: self.clone(), id }
+    }
+
+    /// Gives the group, and every member now, another priority.
+    pub fn set(&self, priority: IoPriority) {
+        let mut members = self.0.lock();
+        members.priority = priority;
+        for id in &members.threads {
+            // The lock keeps each of them alive.
+            let _ = sys::set_io_priority(*id, priority.number());
+        }
+    }
+
+    /// The group's priority.
+    #[must_use]
+    pub fn get(&self) -> IoPriority {
+        self.0.lock().priority
+    }
+}
+
+/// A thread's place in a [`PriorityGroup`].
+#[derive(Debug)]
+pub struct Membership {
+    group: PriorityGroup,
+    id: i32,
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        let mut members = self.group.0.lock();
+        if let Some(at) = members.threads.iter().position(|id| *id == self.id) {
+            members.threads.swap_remove(at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spellings() {
+        for (text, shown) in [
+            ("be:3", "be,3"),
+            ("be,0", "be,0"),
+            ("be7", "be,7"),
+            ("rt:4", "rt,4"),
+            ("idle", "idle"),
+        ] {
+            assert_eq!(
+                text.parse::<IoPriority>().map(|p| p.to_string()).as_deref(),
+                Ok(shown),
+                "{text}"
+            );
+        }
+        for text in ["", "be", "be:", "be:8", "be:33", "rt:-1", "idle:1", "xy:3", "é", "be::3"] {
+            let error = text.parse::<IoPriority>().expect_err(text);
+            assert!(error.contains("be:0 to be:7"), "{error}");
+        }
+    }
+
+    #[test]
+    fn members_have_the_priority_of_the_group_at_once() {
+        let of = |id| IoPriority::of_thread(id).expect("the thread lives");
+        let group = PriorityGroup::new(IoPriority::SERVICE);
+        let (to_test, from_thread) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let theirs = group.clone();
+        let thread = std::thread::spawn(move || {
+            let place = theirs.join();
+            to_test.send(place.id).expect("the test listens");
+            let _ = ended.recv();
+        });
+        let id = from_thread.recv().expect("the thread's id");
+        assert_eq!(of(id), Some(IoPriority::SERVICE));
+        group.set(IoPriority::best_effort(6).expect("a level"));
+        assert_eq!(of(id).map(|p| p.to_string()).as_deref(), Some("be,6"));
+        group.set(IoPriority::IDLE);
+        assert_eq!(of(id), Some(IoPriority::IDLE));
+        drop(end);
+        thread.join().expect("the thread");
+        assert!(group.0.lock().threads.is_empty(), "a thread that ended is no member");
+        group.set(IoPriority::SERVICE);
+        assert_eq!(group.get(), IoPriority::SERVICE);
+    }
+}

@@ -1,0 +1,215 @@
+//! Numbers and errors of the device layer.
+
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::os::fd::BorrowedFd;
+
+/// Number of a file-system block on a device (unit: the file system's block size).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct BlockNr(pub u64);
+
+impl BlockNr {
+    /// The block `n` blocks further on. Saturates, so that hostile numbers fail the later range
+    /// check.
+    #[must_use]
+    pub fn plus(self, n: u64) -> Self {
+        Self(self.0.saturating_add(n))
+    }
+
+    /// Byte offset of this block.
+    #[must_use]
+    pub fn offset(self, size: BlockSize) -> u64 {
+        self.0.saturating_mul(u64::from(size.bytes()))
+    }
+}
+
+impl fmt::Debug for BlockNr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "block {}", self.0)
+    }
+}
+
+impl fmt::Display for BlockNr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A file-system block size: a power of two from 1024 to 65536 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockSize(u32);
+
+impl BlockSize {
+    /// `None` unless `bytes` is a power of two in 1024..=65536.
+    #[must_use]
+    pub fn new(bytes: u32) -> Option<Self> {
+        ((1024..=65536).contains(&bytes) && bytes.is_power_of_two()).then_some(Self(bytes))
+    }
+
+    /// The size in bytes.
+    #[must_use]
+    pub fn bytes(self) -> u32 {
+        self.0
+    }
+
+    /// The size in bytes, as `usize`.
+    #[must_use]
+    pub fn len(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Never: a block size is not empty.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        false
+    }
+
+    /// log2 of the size.
+    #[must_use]
+    pub fn bits(self) -> u32 {
+        self.0.trailing_zeros()
+    }
+}
+
+/// One read of a batch that goes to
+/// [`BlockDevice::read_scattered`](crate::BlockDevice::read_scattered).
+#[derive(Debug)]
+pub struct ScatteredRead<'a> {
+    /// Byte offset on the device.
+    pub offset: u64,
+    /// What is to be filled. Of unspecified contents if the read fails.
+    pub buf: &'a mut [u8],
+}
+
+/// A file whose bytes are those of a device, for who reads without it
+/// ([`BlockDevice::reads_from`](crate::BlockDevice::reads_from)).
+#[derive(Clone, Copy, Debug)]
+pub struct ReadsFrom<'a> {
+    /// It is open as long as the device.
+    pub file: BorrowedFd<'a>,
+    /// Offsets and lengths must be multiples of this (a power of two).
+    pub sector: usize,
+    /// Memory must begin at multiples of this (a power of two).
+    pub memory: usize,
+}
+
+/// Is told what became of the reads of a batch: which, and its bytes.
+pub type ReadDone<'a> = &'a mut dyn FnMut(usize, Result<&[u8]>);
+
+/// One write of a batch that goes to
+/// [`BlockDevice::write_scattered`](crate::BlockDevice::write_scattered).
+#[derive(Clone, Copy, Debug)]
+pub struct ScatteredWrite<'a> {
+    /// Byte offset on the device.
+    pub offset: u64,
+    /// What goes there, one buffer after the other.
+    pub bufs: &'a [IoSlice<'a>],
+}
+
+impl ScatteredWrite<'_> {
+    /// Bytes in all buffers.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        crate::total_len(self.bufs)
+    }
+
+    /// True if there is nothing to write.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bufs.iter().all(|b| b.is_empty())
+    }
+}
+
+/// What the device was doing when it failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DeviceOp {
+    /// Opening or probing.
+    Open,
+    /// A read.
+    Read,
+    /// A write.
+    Write,
+    /// A cache flush.
+    Flush,
+    /// A discard.
+    Discard,
+    /// Zeroing a range.
+    Zero,
+}
+
+impl fmt::Display for DeviceOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Open => "open",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Flush => "flush",
+            Self::Discard => "discard",
+            Self::Zero => "zero",
+        })
+    }
+}
+
+/// A failed device operation: what, where, why.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", self.describe())]
+pub struct DeviceError {
+    /// The operation.
+    pub op: DeviceOp,
+    /// Byte offset on the device.
+    pub offset: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// The reason.
+    #[source]
+    pub source: io::Error,
+}
+
+impl DeviceError {
+    /// A new error.
+    #[must_use]
+    pub fn new(op: DeviceOp, offset: u64, len: u64, source: io::Error) -> Self {
+        Self { op, offset, len, source }
+    }
+
+    /// True if the device has no such operation (discard, mostly): nothing is wrong, do without.
+    #[must_use]
+    pub fn is_unsupported(&self) -> bool {
+        self.source.kind() == io::ErrorKind::Unsupported
+    }
+
+    fn describe(&self) -> String {
+        let Self { op, offset, len, source } = self;
+        match op {
+            // The source names the file and says what to do.
+            DeviceOp::Open => source.to_string(),
+            DeviceOp::Flush => format!("flush of the device failed: {source}"),
+            _ => format!("{op} of {len} bytes at {offset} failed: {source}"),
+        }
+    }
+}
+
+impl Clone for DeviceError {
+    fn clone(&self) -> Self {
+        let source = match self.source.raw_os_error() {
+            Some(code) => io::Error::from_raw_os_error(code),
+            None => io::Error::new(self.source.kind(), self.source.to_string()),
+        };
+        Self { op: self.op, offset: self.offset, len: self.len, source }
+    }
+}
+
+/// How a thread waits for what it has given to a device. Only how soon it goes on depends on that,
+/// and what it costs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Wait {
+    /// It sleeps, and is woken.
+    #[default]
+    Sleep,
+    /// It looks for the end itself for some hundred microseconds before it sleeps, where the device
+    /// can do that; whoever else wants its processor goes first.
+    Poll,
+}
+
+/// Result of a device operation.
+pub type Result<T> = std::result::Result<T, DeviceError>;

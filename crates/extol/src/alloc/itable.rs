@@ -1,0 +1,196 @@
+//! Inode tables that were never zeroed: which part of one may be zeroed, and who has to stay out
+//! meanwhile. And which blocks of a table are read ahead.
+//!
+//! `INODE_ZEROED` in a descriptor says that the table holds zeros behind the inodes that were ever
+//! used. Where it is missing (mkfs left that for later), the slots behind `itable_unused` hold
+//! anything. Nobody reads them as inodes, so that is no damage, until a descriptor is lost and a
+//! checker has to look at them.
+//!
+//! ```text
+//!   table   │ used │ used, partly │ never used … │ never used │      zeroed are whole blocks without a used inode
+//!                                  └──────── Unused ─────────┘
+//! ```
+//!
+//! The first inode of a block of the table is made under the lock of its directory and with a
+//! handle open. Reading the block then takes as long as the device does what it is at: on a disk
+//! that writes its cache back, as long as a flush, and all who make files there wait too. So one
+//! read brings the blocks that come next as well. (What they hold must be known: a fast commit does
+//! not say what lies behind the old inode's end. Zeros behind the last inode that was ever used are
+//! not certain; checkers move that boundary.)
+//!
+//! Invariants
+//! - I1: a used inode is never zeroed. The boundary comes from the descriptor and is believed only
+//!   if the inode bitmap has nothing behind it ([`Shared::begin_itable`]); it cannot move while
+//!   [`Unused`] lives, since `Shared::claim_inode` leaves the group out.
+//! - I2: no inode waits for the zeroing of a group if another has room, and none is refused because
+//!   of it (`Shared::alloc_inode`).
+//! - I3: whoever zeroes needs no handle and holds no lock, so who waits with a handle open waits
+//!   only for the device.
+//! - I4: only blocks without a busy inode are read ahead, with the lock of the group: nobody takes
+//!   an inode in them meanwhile, and a freed one is busy until that is durable, so nobody changes
+//!   them ([`Shared::unread`]).
+
+use extol_block::BlockNr;
+use extol_jbd2::Handle;
+use extol_ondisk::{GroupDesc, GroupFlags, GroupNr};
+use extol_sync::Condvar;
+use extol_vfs::{FsError, Result};
+use parking_lot::Mutex;
+
+use super::Shared;
+use super::bits::Span;
+use super::group::InodeMap;
+
+/// Blocks of a table that are read at a time: a thousand inodes of the usual size. Fewer where the
+/// one before was not needed: a group may get one directory and a few files.
+const AHEAD: u32 = 64;
+const FIRST_AHEAD: u32 = 4;
+
+#[derive(Debug, Default)]
+struct Passing {
+    /// A group is left out now.
+    closed: bool,
+    /// How often one was.
+    passed: u64,
+}
+
+/// Where those wait who need an inode of the group that is being zeroed.
+#[derive(Debug, Default)]
+pub(super) struct Gate {
+    passing: Mutex<Passing>,
+    opened: Condvar,
+}
+
+impl Gate {
+    /// How often a group was left out until now.
+    pub fn passed(&self) -> u64 {
+        self.passing.lock().passed
+    }
+
+    /// Waits until no group is left out. True if one was since there had been `before`.
+    pub fn wait(&self, before: u64) -> bool {
+        let mut passing = self.passing.lock();
+        while passing.closed {
+            self.opened.wait(&mut passing);
+        }
+        passing.passed != before
+    }
+
+    fn close(&self) {
+        self.passing.lock().closed = true;
+    }
+
+    fn open(&self) {
+        let mut passing = self.passing.lock();
+        passing.closed = false;
+        passing.passed += 1;
+        drop(passing);
+        self.opened.notify_all();
+    }
+}
+
+/// The part of an inode table that never held an inode. While this lives its group hands out no
+/// inode.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Unused<'a> {
+    shared: &'a Shared,
+    group: GroupNr,
+    /// The first block.
+    pub start: BlockNr,
+    /// How many; may be none.
+    pub blocks: u64,
+}
+
+impl Drop for Unused<'_> {
+    fn drop(&mut self) {
+        if let Ok(group) = self.shared.group(self.group) {
+            group.lock().zeroing = false;
+        }
+        self.shared.zeroing.open();
+    }
+}
+
+impl Shared {
+    pub(super) fn begin_itable(&self, nr: GroupNr) -> Result<Option<Unused<'_>>> {
+        let group = self.group(nr)?;
+        let mut state = group.lock();
+        let desc = *state.desc()?;
+        if !self.geo.has_gdt_csum() || desc.flags.contains(GroupFlags::INODE_ZEROED) {
+            return Ok(None);
+        }
+        let bad = |what: &str| {
+            Err(FsError::corrupt(format!("descriptor of block group {}: {what}", nr.0))
+                .at_block(self.geo.desc_block(nr).0.0))
+        };
+        let per_group = self.geo.inodes_per_group;
+        let used = if self.is_uninit(&desc, GroupFlags::INODE_UNINIT) {
+            0
+        } else {
+            let Some(used) = per_group.checked_sub(desc.itable_unused) else {
+                return bad("more unused inodes than the group has");
+            };
+            let behind = Span { start: used, len: desc.itable_unused };
+            let unused = match &state.inodes {
+                Some(map) => map.busy.all_clear(behind),
+                None => self.read_inode_map(group, &state)?.busy.all_clear(behind),
+            };
+            if !unused {
+                return bad("an inode in use is among those that were never used");
+            }
+            used
+        };
+        let reserved = self.geo.first_ino.0.saturating_sub(1);
+        if nr.0 == 0 && used < reserved.min(per_group) {
+            return bad("reserved inodes are among those that were never used");
+        }
+        let table = u64::from(self.geo.inode_table_blocks);
+        let bytes = u64::from(used) * u64::from(self.geo.inode_size);
+        let first = bytes.div_ceil(u64::from(self.geo.block_size.bytes()));
+        if first > table {
+            return bad("more used inodes than the inode table has");
+        }
+        self.zeroing.close();
+        state.zeroing = true;
+        let start = BlockNr(desc.inode_table).plus(first);
+        Ok(Some(Unused { shared: self, group: nr, start, blocks: table - first }))
+    }
+
+    /// The blocks of the table that who takes the free inode `bit` should read: its own and those
+    /// behind it, as far as all their inodes are free (I4). None if others have been there, or it
+    /// is in memory.
+    pub(super) fn unread(
+        &self,
+        desc: &GroupDesc,
+        map: &InodeMap,
+        bit: u32,
+    ) -> Option<(BlockNr, u64)> {
+        let index = bit / self.geo.inodes_per_block();
+        let block = |index: u32| BlockNr(desc.inode_table).plus(index.into());
+        if !self.is_block_free(map, index) || self.journal.cached(block(index)).is_some() {
+            return None;
+        }
+        let before = index.checked_sub(1).and_then(|before| self.journal.cached(block(before)));
+        let most = if before.is_some() { AHEAD } else { FIRST_AHEAD };
+        let count = (index..index.saturating_add(most))
+            .take_while(|index| self.is_block_free(map, *index))
+            .count();
+        Some((block(index), count as u64))
+    }
+
+    /// No inode in this block of the table is busy. (There is none behind the table.)
+    pub(super) fn is_block_free(&self, map: &InodeMap, index: u32) -> bool {
+        let per_block = self.geo.inodes_per_block();
+        map.busy.all_clear(Span { start: index.saturating_mul(per_block), len: per_block })
+    }
+
+    pub(super) fn set_itable_zeroed(&self, h: &mut Handle, nr: GroupNr) -> Result<()> {
+        let group = self.group(nr)?;
+        let mut state = group.lock();
+        let mut desc = *state.desc()?;
+        desc.flags.insert(GroupFlags::INODE_ZEROED);
+        self.write_desc(h, group, &desc)?;
+        state.set_desc(desc);
+        Ok(())
+    }
+}

@@ -1,0 +1,522 @@
+//! The allocator: free blocks and inodes, who gets which, and when a freed one may be used again.
+//!
+//! ```text
+//!                        Allocator
+//!   take, commit_take    alloc_inode     reserve       trim
+//!         │                   │             │            │
+//!     blocks.rs           inodes.rs      space.rs     trim.rs
+//!     pick.rs (which group) orlov.rs     (counters, promises)
+//!     window.rs (ahead of a growing file)
+//!     synced.rs (of a file that is synced as it grows)
+//!     zeroed.rs (ahead of small files that are synced)
+//!         ╰───────┬───────────╯
+//!             load.rs   bitmaps from disk, first use of UNINIT groups
+//!             zones.rs  the volume's own blocks
+//!             table.rs  all groups, descriptors read block by block, bitmaps bounded in memory
+//!             row.rs    what many groups together may have
+//!             group.rs  one group: lock, descriptor, bits in memory
+//!             pending.rs  freed, not durable yet
+//!             held.rs   deleted inodes that a front end still knows
+//!             itable.rs inode tables that were never zeroed
+//! ```
+//!
+//! Data goes to the device before it is mapped (map after write), so handing out blocks has two
+//! halves: *take* in memory, without a handle, and *commit_take* in the handle that maps them.
+//! Freeing is the mirror image: the bits are cleared on disk within the handle, and in memory once
+//! that transaction is durable. The states of a block are drawn in `group.rs`.
+//!
+//! Exact ENOSPC: whoever will need blocks promises itself the number first
+//! ([`Allocator::reserve`]), does its work and gives back what is left of the promise. Then a take
+//! fails only if blocks are still *pending* ([`Allocator::pending_free`] is not 0): end the handle,
+//! commit, try again.
+//!
+//! Locking. A group's lock comes after the handle and before buffers; one group at a time. Under
+//! it, the bitmap may be read from the device the first time. The counters, the registry of
+//! windows, the list of pending frees and the table's lists are leaves. The commit callback takes
+//! one group lock after the other.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use crossbeam_utils::CachePadded;
+use extol_block::{BlockNr, SharedDevice};
+use extol_jbd2::{Handle, Journal};
+use extol_ondisk::{Geometry, GroupDesc, GroupNr, InodeNr, Superblock};
+use extol_sync::rank::{Mutex, Rank};
+use extol_vfs::{FsError, Result};
+use parking_lot::RwLock;
+
+mod bits;
+mod blocks;
+mod exact;
+mod group;
+mod held;
+mod inodes;
+mod itable;
+mod load;
+mod orlov;
+mod pending;
+mod pick;
+mod row;
+mod space;
+mod stats;
+mod supercell;
+mod synced;
+mod table;
+mod table_ahead;
+mod trim;
+mod window;
+mod zeroed;
+mod zones;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use itable::Unused;
+pub(crate) use space::Counters;
+pub(crate) use supercell::SuperCell;
+pub(crate) use synced::Piece;
+pub(crate) use window::Window;
+pub(crate) use zeroed::write_zeros;
+
+use held::Held;
+use pending::Pending;
+use space::Space;
+use table::Table;
+use window::Registry;
+
+/// Blocks that lie one after the other.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Run {
+    /// The first.
+    pub start: BlockNr,
+    /// How many.
+    pub len: u32,
+}
+
+impl Run {
+    /// The block behind the last.
+    #[must_use]
+    pub fn end(self) -> BlockNr {
+        self.start.plus(u64::from(self.len))
+    }
+
+    /// The first `len` blocks, and what is left behind them.
+    fn split(self, len: u32) -> (Self, Option<Self>) {
+        let first = Self { start: self.start, len: self.len.min(len) };
+        let rest = Self { start: first.end(), len: self.len - first.len };
+        (first, (rest.len > 0).then_some(rest))
+    }
+}
+
+/// Told about groups that turn out to be bad. Runs under the group's lock: it must not call the
+/// allocator.
+#[derive(Clone)]
+pub(crate) struct Report(pub Arc<dyn Fn(&FsError) + Send + Sync>);
+
+impl fmt::Debug for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Report")
+    }
+}
+
+/// How an allocator works.
+#[derive(Clone, Debug)]
+pub(crate) struct AllocOptions {
+    /// The superblock's counters are right: the volume was unmounted cleanly. Else they are summed
+    /// up from the descriptors.
+    pub trust_counters: bool,
+    /// Groups whose bitmaps may stay in memory.
+    pub resident_groups: usize,
+    /// How many bitmaps one request may read from the device in search of a long run.
+    pub search_reads: u32,
+    /// Most blocks taken ahead for one growing file.
+    pub max_window: u32,
+    /// Blocks of the internal journal, for statfs.
+    pub journal_blocks: u64,
+    /// Told about bad groups.
+    pub report: Option<Report>,
+    /// The device to tell about freed blocks (`discard`).
+    pub discard: Option<SharedDevice>,
+}
+
+impl Default for AllocOptions {
+    fn default() -> Self {
+        Self {
+            trust_counters: false,
+            resident_groups: 1024,
+            search_reads: 32,
+            max_window: 2048,
+            journal_blocks: 0,
+            report: None,
+            discard: None,
+        }
+    }
+}
+
+/// Bitmaps in memory take no more than this, whatever [`AllocOptions::resident_groups`] says.
+const RESIDENT_BYTES: usize = 8 << 20;
+
+/// The allocator of an open volume.
+#[derive(Debug)]
+pub(crate) struct Allocator {
+    shared: Arc<Shared>,
+}
+
+/// What commit callbacks and windows share with the allocator.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    journal: Arc<Journal>,
+    geo: Geometry,
+    opts: AllocOptions,
+    /// The device to tell about freed blocks (`discard`).
+    discard: RwLock<Option<SharedDevice>>,
+    table: Table,
+    space: CachePadded<Space>,
+    pending: CachePadded<Pending>,
+    held: CachePadded<Held>,
+    windows: Registry,
+    zeroed: CachePadded<zeroed::Zeroed>,
+    table_ahead: CachePadded<table_ahead::TableAhead>,
+    zeroing: itable::Gate,
+    /// Blocks that never hold files, once somebody asked.
+    overhead: OnceLock<u64>,
+    /// Held while a batch of free blocks is being discarded, and while a request is about to fail.
+    trim_gate: Mutex<(), { Rank::Trim as u8 }>,
+}
+
+impl Allocator {
+    /// Blocks that handing out an inode may change: inode bitmap, descriptor, and the block bitmap
+    /// if the group was never used.
+    pub const ALLOC_INODE_CREDITS: u32 = 3;
+    /// Inode bitmap and descriptor.
+    pub const FREE_INODE_CREDITS: u32 = 2;
+
+    /// Opens the allocator. Reads no bitmap, and descriptors only if the superblock's counters
+    /// cannot be trusted.
+    pub fn open(
+        journal: Arc<Journal>,
+        geo: &Geometry,
+        sb: &Superblock,
+        opts: AllocOptions,
+    ) -> Result<Self> {
+        if geo.cluster_ratio != 1 {
+            return Err(FsError::NotSupported("allocation in clusters (bigalloc)"));
+        }
+        Self::read_only(journal, geo, sb, opts)
+    }
+
+    /// As [`open`](Self::open), for a volume that is only read: clusters do not matter then.
+    pub fn read_only(
+        journal: Arc<Journal>,
+        geo: &Geometry,
+        sb: &Superblock,
+        opts: AllocOptions,
+    ) -> Result<Self> {
+        let plausible = sb.free_blocks_count <= geo.blocks && sb.free_inodes_count <= geo.inodes;
+        let (blocks, inodes) = if opts.trust_counters && plausible {
+            (sb.free_blocks_count, u64::from(sb.free_inodes_count))
+        } else {
+            sum(geo, &journal)?
+        };
+        let limit = opts.resident_groups.clamp(16, (RESIDENT_BYTES / geo.block_len()).max(16));
+        let shared = Shared {
+            table: Table::new(geo.clone(), limit),
+            space: CachePadded::new(Space::new(blocks, inodes, sb.r_blocks_count)),
+            pending: CachePadded::default(),
+            held: CachePadded::default(),
+            windows: Registry::default(),
+            zeroed: CachePadded::default(),
+            table_ahead: CachePadded::default(),
+            zeroing: itable::Gate::default(),
+            overhead: OnceLock::new(),
+            trim_gate: Mutex::new(()),
+            geo: geo.clone(),
+            journal,
+            discard: RwLock::new(opts.discard.clone()),
+            opts,
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// From now on freed blocks are discarded on this device (`None`: they are not).
+    pub fn set_discard(&self, device: Option<SharedDevice>) {
+        *self.shared.discard.write() = device;
+    }
+
+    // ---- blocks
+    // -----------------------------------------------------------------------------------------
+
+    /// Takes `min..=want` neighbouring free blocks of one group in memory, best at or near `goal`.
+    /// The disk knows nothing of it: [`commit_take`](Self::commit_take) or
+    /// [`give_back`](Self::give_back) must follow.
+    ///
+    /// `NoSpace` if there is no such run; if [`pending_free`](Self::pending_free) is not 0, a
+    /// commit may help.
+    pub fn take(&self, goal: BlockNr, want: u32, min: u32) -> Result<Run> {
+        self.shared.take(goal, want, min)
+    }
+
+    /// [`take`](Self::take) for a file that may be growing: continues in its window, and takes
+    /// ahead if it grows.
+    pub fn take_for(&self, window: &mut Window, goal: BlockNr, want: u32, min: u32) -> Result<Run> {
+        self.shared.take_for(window, goal, want, min)
+    }
+
+    /// As that, for the first piece of a file, which lacks `front` blocks in front of it: they come
+    /// later, and find room there. None if there is no such place.
+    pub fn take_behind(
+        &self,
+        window: &mut Window,
+        goal: BlockNr,
+        front: u32,
+        want: u32,
+    ) -> Option<Run> {
+        self.shared.take_behind(window, goal, front, want)
+    }
+
+    /// So many blocks are kept for root from now on.
+    pub fn keep_for_root(&self, blocks: u64) {
+        self.shared.space.keep_for_root(blocks);
+    }
+
+    /// Gives back what a window holds (the last close of a file, truncate, eviction). Dropping the
+    /// window does too.
+    pub fn release(&self, window: &mut Window) {
+        window.empty();
+    }
+
+    /// Undoes a take.
+    pub fn give_back(&self, run: Run) {
+        self.shared.give_back(run);
+    }
+
+    /// Marks taken blocks as used on disk. Costs 2 credits: bitmap and descriptor block.
+    pub fn commit_take(&self, h: &mut Handle, run: Run) -> Result<()> {
+        self.shared.commit_take(h, run, 0)
+    }
+
+    /// [`commit_take`](Self::commit_take) of blocks that were promised by
+    /// [`reserve`](Self::reserve): ends the promise in the same instant.
+    pub fn commit_reserved(&self, h: &mut Handle, run: Run) -> Result<()> {
+        self.shared.commit_take(h, run, u64::from(run.len))
+    }
+
+    /// One block for metadata: take and commit_take. Asks no promise; whoever calls it made one for
+    /// its operation.
+    pub fn alloc_meta(&self, h: &mut Handle, goal: BlockNr) -> Result<BlockNr> {
+        let run = self.take(goal, 1, 1)?;
+        match self.commit_take(h, run) {
+            Ok(()) => Ok(run.start),
+            Err(e) => {
+                self.give_back(run);
+                Err(e)
+            }
+        }
+    }
+
+    /// Frees blocks on disk; they are handed out again when this transaction is durable. 2 credits
+    /// per group touched ([`free_credits`](Self::free_credits)). Metadata blocks: `h.forget` them
+    /// first.
+    ///
+    /// `Corrupt` if a block is outside the volume, fixed metadata, or free already.
+    pub fn free(&self, h: &mut Handle, run: Run) -> Result<()> {
+        self.shared.free(h, run)
+    }
+
+    #[cfg(test)]
+    /// Credits for [`free`](Self::free) of a run.
+    pub fn free_credits(&self, run: Run) -> u32 {
+        let groups = table::split(&self.shared.geo, run.start, u64::from(run.len)).count();
+        u32::try_from(groups).unwrap_or(u32::MAX).saturating_mul(2)
+    }
+
+    /// Promises `n` blocks, or `NoSpace`. `root_ok`: the blocks kept for root count too.
+    pub fn reserve(&self, n: u64, root_ok: bool) -> Result<()> {
+        self.shared.space.reserve(n, root_ok)
+    }
+
+    /// Takes back a promise, or the rest of it.
+    pub fn unreserve(&self, n: u64) {
+        self.shared.space.unreserve(n);
+    }
+
+    /// Blocks freed by transactions that are not durable yet.
+    pub fn pending_free(&self) -> u64 {
+        self.shared.space.counters().pending
+    }
+
+    /// Where the data of an inode's file should begin.
+    pub fn inode_goal(&self, ino: InodeNr) -> BlockNr {
+        self.shared.inode_goal(ino, true)
+    }
+
+    /// Where the blocks of a directory, and other metadata of an inode, should begin.
+    pub fn meta_goal(&self, ino: InodeNr) -> BlockNr {
+        self.shared.inode_goal(ino, false)
+    }
+
+    /// Blocks that belong to the volume itself although no descriptor names them, such as the
+    /// journal's: freeing them is corruption. Call while opening.
+    pub fn protect(&self, run: Run) {
+        self.shared.table.protect(run);
+    }
+
+    /// True if the run touches the volume's own blocks: superblocks, descriptors, bitmaps, inode
+    /// tables, the journal. Who follows a mapping to write there must ask first. `Corrupt` if a
+    /// descriptor cannot be believed.
+    pub fn is_system(&self, run: Run) -> Result<bool> {
+        self.shared.table.is_system(&self.shared.journal, run)
+    }
+
+    /// `Corrupt` if a block that is about to be changed, or believed, belongs to the volume itself.
+    pub fn check_not_system(&self, run: Run) -> Result<()> {
+        if self.is_system(run)? {
+            return Err(
+                FsError::corrupt("a mapping names the volume's own metadata").at_block(run.start.0)
+            );
+        }
+        Ok(())
+    }
+
+    // ---- inodes
+    // -----------------------------------------------------------------------------------------
+
+    /// A free inode for a new file in directory `parent`, marked as used. `top_level`: `parent` is
+    /// the root or has the TOPDIR flag. Costs [`ALLOC_INODE_CREDITS`](Self::ALLOC_INODE_CREDITS).
+    /// Its slot in the inode table holds anything: write all of it.
+    pub fn alloc_inode(
+        &self,
+        h: &mut Handle,
+        parent: InodeNr,
+        is_dir: bool,
+        top_level: bool,
+    ) -> Result<InodeNr> {
+        self.shared.alloc_inode(h, parent, is_dir, top_level)
+    }
+
+    /// Takes back that [`alloc_inode`](Self::alloc_inode) handed out this inode, in the same
+    /// handle: it is in use. Its group is left out from now on. Gives the reason.
+    pub fn refuse_used(&self, h: &mut Handle, ino: InodeNr, is_dir: bool) -> Result<FsError> {
+        self.shared.refuse_used(h, ino, is_dir)
+    }
+
+    /// Frees an inode. Costs [`FREE_INODE_CREDITS`](Self::FREE_INODE_CREDITS).
+    pub fn free_inode(&self, h: &mut Handle, ino: InodeNr, was_dir: bool) -> Result<()> {
+        self.shared.free_inode(h, ino, was_dir)
+    }
+
+    /// Nobody gets this inode until [`let_inode_go`](Self::let_inode_go), also once it is freed:
+    /// somebody still means the deleted file by its number.
+    pub fn hold_inode(&self, ino: InodeNr) {
+        self.shared.held.hold(ino);
+    }
+
+    /// Ends [`hold_inode`](Self::hold_inode).
+    pub fn let_inode_go(&self, ino: InodeNr) {
+        self.shared.held.let_go(ino);
+    }
+
+    /// If all free inodes are [held](Self::hold_inode): waits at most so long until one is not.
+    /// True if it is worth trying again.
+    pub fn wait_for_inode(&self, most: std::time::Duration) -> bool {
+        self.shared.held.wait(self.counters().free_inodes, most)
+    }
+
+    #[cfg(test)]
+    /// True if the inode is marked as used on disk.
+    pub fn inode_in_use(&self, ino: InodeNr) -> Result<bool> {
+        self.shared.inode_in_use(ino)
+    }
+
+    // ---- inode tables that were never zeroed
+    // ------------------------------------------------------------
+
+    /// The part of a group's inode table that never held an inode, if it was not zeroed yet. Until
+    /// the result is dropped no inode of the group is handed out, so the caller may zero those
+    /// blocks. One group at a time.
+    ///
+    /// `Corrupt` if descriptor and inode bitmap do not fit together: then nothing may be zeroed.
+    pub fn begin_itable(&self, group: GroupNr) -> Result<Option<Unused<'_>>> {
+        self.shared.begin_itable(group)
+    }
+
+    /// Notes in the descriptor that the group's inode table was zeroed (1 credit). The zeroes must
+    /// be durable before the handle's transaction is.
+    pub fn set_itable_zeroed(&self, h: &mut Handle, group: GroupNr) -> Result<()> {
+        self.shared.set_itable_zeroed(h, group)
+    }
+
+    // ---- numbers
+    // ----------------------------------------------------------------------------------------
+
+    /// All counters at one moment.
+    pub fn counters(&self) -> Counters {
+        self.shared.space.counters()
+    }
+
+    /// Free blocks that nobody was promised.
+    #[cfg(test)]
+    pub fn free_blocks(&self) -> u64 {
+        self.counters().free
+    }
+
+    #[cfg(test)]
+    /// Free inodes.
+    pub fn free_inodes(&self) -> u64 {
+        self.counters().free_inodes
+    }
+
+    /// A group's descriptor with all changes.
+    pub fn group_desc(&self, group: GroupNr) -> Result<GroupDesc> {
+        self.shared.group(group)?.lock().desc().copied()
+    }
+
+    /// First block of a group's inode table; waits for no lock.
+    pub fn inode_table(&self, group: GroupNr) -> Result<BlockNr> {
+        let found = self.shared.group(group)?;
+        match found.inode_table {
+            Some(block) => Ok(BlockNr(block.get())),
+            None => Err(found
+                .lock()
+                .desc()
+                .err()
+                .unwrap_or_else(|| FsError::corrupt("bad group descriptor"))),
+        }
+    }
+
+    /// Writes the counters into the superblock (1 credit).
+    pub fn flush_super(&self, h: &mut Handle, cell: &SuperCell) -> Result<()> {
+        let now = self.counters();
+        cell.update(h, |sb| {
+            sb.free_blocks_count = now.free_on_disk;
+            sb.free_inodes_count = u32::try_from(now.free_inodes).unwrap_or(u32::MAX);
+            // `tune2fs -r` may have changed it on the device.
+            self.shared.space.keep_for_root(sb.r_blocks_count);
+        })
+    }
+}
+
+impl Shared {
+    fn group(&self, nr: GroupNr) -> Result<&group::Group> {
+        self.table.get(&self.journal, nr)
+    }
+
+    fn report(&self, e: &FsError) {
+        if let Some(Report(f)) = &self.opts.report {
+            f(e);
+        }
+    }
+}
+
+/// Free blocks and inodes by all descriptors. Descriptors that cannot be read count nothing.
+fn sum(geo: &Geometry, journal: &Journal) -> Result<(u64, u64)> {
+    let (mut blocks, mut inodes) = (0, 0);
+    table::each_desc(geo, journal, &mut |desc| {
+        if let Ok(desc) = desc {
+            blocks += u64::from(desc.free_blocks);
+            inodes += u64::from(desc.free_inodes);
+        }
+    })?;
+    Ok((blocks, inodes))
+}

@@ -1,0 +1,202 @@
+//! The volume's counters of free space, and promises made on them.
+//!
+//! ```text
+//!   free (sum of the descriptors)
+//!   ├── lost        in groups whose bitmap is bad: not usable
+//!   ├── pending     freed by a transaction that is not durable yet: usable after its commit
+//!   └── the rest    free on disk and in memory, or taken in memory and not mapped yet
+//!   reserved        promised to delayed writes and to operations under way
+//! ```
+//!
+//! A promise ([`Space::reserve`]) is given while `free - lost - reserved` (minus the blocks kept
+//! for root) allows it: blocks pending or taken count as free there, because whoever took blocks
+//! holds a promise for them until they are mapped, and pending ones become usable by a commit. So a
+//! full volume is full exactly when the last block is promised. One small lock holds all of it: the
+//! numbers belong together, and nobody holds the lock for longer than a few instructions.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use extol_vfs::{FsError, Result};
+use parking_lot::Mutex;
+
+/// What the lock protects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Numbers {
+    free: u64,
+    lost: u64,
+    pending: u64,
+    reserved: u64,
+    free_inodes: u64,
+    pending_inodes: u64,
+}
+
+/// Counters of free space.
+#[derive(Debug)]
+pub(super) struct Space {
+    numbers: Mutex<Numbers>,
+    root_blocks: AtomicU64,
+}
+
+/// The counters at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counters {
+    /// Free blocks as the descriptors count them (what the superblock stores).
+    pub free_on_disk: u64,
+    /// Free blocks that nobody was promised: what statfs shows as free.
+    pub free: u64,
+    /// The same without the blocks kept for root.
+    pub available: u64,
+    /// Promised to delayed writes.
+    pub reserved: u64,
+    /// Freed, usable after the next commit.
+    pub pending: u64,
+    /// In groups that may not be used because their bitmap is bad.
+    pub lost: u64,
+    /// Free inodes.
+    pub free_inodes: u64,
+}
+
+impl Space {
+    pub fn new(free: u64, free_inodes: u64, root_blocks: u64) -> Self {
+        let numbers = Numbers { free, free_inodes, ..Numbers::default() };
+        Self { numbers: Mutex::new(numbers), root_blocks: AtomicU64::new(root_blocks) }
+    }
+
+    fn root_blocks(&self) -> u64 {
+        self.root_blocks.load(Ordering::Relaxed)
+    }
+
+    /// So many blocks are kept for root from now on.
+    pub fn keep_for_root(&self, blocks: u64) {
+        self.root_blocks.store(blocks, Ordering::Relaxed);
+    }
+
+    pub fn counters(&self) -> Counters {
+        let n = *self.numbers.lock();
+        let free = n.free.saturating_sub(n.lost.saturating_add(n.reserved));
+        Counters {
+            free_on_disk: n.free,
+            free,
+            available: free.saturating_sub(self.root_blocks()),
+            reserved: n.reserved,
+            pending: n.pending,
+            lost: n.lost,
+            free_inodes: n.free_inodes,
+        }
+    }
+
+    pub fn reserve(&self, blocks: u64, root_ok: bool) -> Result<()> {
+        let kept = if root_ok { 0 } else { self.root_blocks() };
+        let mut n = self.numbers.lock();
+        let spoken_for = n.lost.saturating_add(n.reserved).saturating_add(kept);
+        if blocks > n.free.saturating_sub(spoken_for) {
+            return Err(FsError::NoSpace);
+        }
+        n.reserved += blocks;
+        Ok(())
+    }
+
+    pub fn unreserve(&self, blocks: u64) {
+        let mut n = self.numbers.lock();
+        debug_assert!(
+            blocks <= n.reserved,
+            "giving back {blocks} of {} promised blocks",
+            n.reserved
+        );
+        n.reserved = n.reserved.saturating_sub(blocks);
+    }
+
+    /// Blocks were mapped on disk; `promised` of them had been reserved.
+    pub fn mapped(&self, blocks: u64, promised: u64) {
+        let mut n = self.numbers.lock();
+        debug_assert!(
+            promised <= n.reserved,
+            "{promised} blocks mapped of {} promised",
+            n.reserved
+        );
+        n.free = n.free.saturating_sub(blocks);
+        n.reserved = n.reserved.saturating_sub(promised);
+    }
+
+    /// Blocks were freed on disk and wait for their commit.
+    pub fn freed(&self, blocks: u64) {
+        let mut n = self.numbers.lock();
+        n.free = n.free.saturating_add(blocks);
+        n.pending = n.pending.saturating_add(blocks);
+    }
+
+    /// Freed blocks became usable.
+    pub fn settled(&self, blocks: u64) {
+        let mut n = self.numbers.lock();
+        n.pending = n.pending.saturating_sub(blocks);
+    }
+
+    /// A group with this many free blocks may not be used any more.
+    pub fn lose(&self, blocks: u64) {
+        let mut n = self.numbers.lock();
+        n.lost = n.lost.saturating_add(blocks);
+    }
+
+    /// A group's free count was found to be another than its descriptor said.
+    pub fn correct(&self, was: u64, is: u64) {
+        let mut n = self.numbers.lock();
+        n.free = n.free.saturating_sub(was).saturating_add(is);
+    }
+
+    pub fn inode_taken(&self, was_pending: bool) {
+        let mut n = self.numbers.lock();
+        n.free_inodes = n.free_inodes.saturating_sub(1);
+        if was_pending {
+            n.pending_inodes = n.pending_inodes.saturating_sub(1);
+        }
+    }
+
+    pub fn inode_freed(&self) {
+        let mut n = self.numbers.lock();
+        n.free_inodes = n.free_inodes.saturating_add(1);
+        n.pending_inodes = n.pending_inodes.saturating_add(1);
+    }
+
+    pub fn inodes_settled(&self, inodes: u64) {
+        let mut n = self.numbers.lock();
+        n.pending_inodes = n.pending_inodes.saturating_sub(inodes);
+    }
+
+    pub fn pending_inodes(&self) -> u64 {
+        self.numbers.lock().pending_inodes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_exactly_when_the_last_block_is_promised() {
+        let space = Space::new(100, 5, 10);
+        space.reserve(90, false).unwrap();
+        assert_eq!(space.reserve(1, false), Err(FsError::NoSpace));
+        space.reserve(10, true).unwrap();
+        assert_eq!(space.reserve(1, true), Err(FsError::NoSpace));
+        space.mapped(60, 60);
+        assert_eq!(space.counters().free_on_disk, 40);
+        assert_eq!(space.counters().free, 0);
+        space.freed(5);
+        assert_eq!(space.counters().pending, 5);
+        space.reserve(5, true).unwrap();
+        assert_eq!(space.reserve(1, true), Err(FsError::NoSpace));
+        space.settled(5);
+        assert_eq!(space.counters().pending, 0);
+        space.unreserve(45);
+        assert_eq!(space.counters().available, 35);
+    }
+
+    #[test]
+    fn lost_groups_do_not_count() {
+        let space = Space::new(100, 5, 0);
+        space.lose(30);
+        assert_eq!(space.counters().free, 70);
+        assert_eq!(space.reserve(71, true), Err(FsError::NoSpace));
+        assert_eq!(space.counters().free_on_disk, 100);
+    }
+}

@@ -1,0 +1,64 @@
+//! Numbers about free space for people: `extol info`, `extol stat`, statfs.
+
+use extol_ondisk::GroupNr;
+
+use super::{Allocator, Counters};
+
+/// What the allocator knows without reading anything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AllocStats {
+    /// Counters.
+    pub counters: Counters,
+    /// Blocks taken ahead for growing files.
+    pub in_windows: u64,
+    /// Groups whose descriptors were read.
+    pub known_groups: u64,
+    /// Groups whose bitmaps are in memory.
+    pub resident_groups: u64,
+    /// Longest free run in those.
+    pub longest_run: u32,
+    /// Free runs in those by length: element *i* counts runs of `2^i .. 2^(i+1)` blocks.
+    pub runs_by_order: Vec<u64>,
+}
+
+impl Allocator {
+    /// Collects the numbers. Takes one group lock after the other.
+    pub fn stats(&self) -> AllocStats {
+        let shared = &*self.shared;
+        let mut stats = AllocStats {
+            counters: shared.space.counters(),
+            in_windows: shared.windows.blocks(),
+            resident_groups: shared.table.resident() as u64,
+            ..AllocStats::default()
+        };
+        for group in shared.table.known() {
+            stats.known_groups += 1;
+            let state = group.lock();
+            let Some(map) = &state.blocks else { continue };
+            let mut at = 0;
+            while let Some(run) = map.busy.next_run(at, map.busy.len()) {
+                at = run.end();
+                stats.longest_run = stats.longest_run.max(run.len);
+                let order = run.len.ilog2() as usize;
+                if stats.runs_by_order.len() <= order {
+                    stats.runs_by_order.resize(order + 1, 0);
+                }
+                stats.runs_by_order[order] += 1;
+            }
+        }
+        stats
+    }
+
+    /// Blocks that can never hold files: boot block, superblock copies, descriptors and room for
+    /// more of them, bitmaps, inode tables, journal. What statfs takes off the size (`minixdf`
+    /// off).
+    pub fn overhead_blocks(&self) -> u64 {
+        let geo = &self.shared.geo;
+        *self.shared.overhead.get_or_init(|| {
+            let fixed = 2 + u64::from(geo.inode_table_blocks);
+            let groups = (0..geo.groups)
+                .map(|group| fixed + u64::from(geo.base_meta_blocks(GroupNr(group))));
+            geo.first_data_block + groups.sum::<u64>() + self.shared.opts.journal_blocks
+        })
+    }
+}

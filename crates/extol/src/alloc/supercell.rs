@@ -1,0 +1,100 @@
+//! The one place where the superblock changes while the volume is open.
+//!
+//! The decoded superblock lives behind a lock; a change is made there and encoded into its block
+//! within the caller's transaction. The lock comes after group locks and before buffers.
+//!
+//! What another program changed on the device ([`crate::guard`]) comes in before a change is made,
+//! and when it is asked for ([`SuperCell::refresh`]).
+
+use std::sync::Arc;
+
+use extol_jbd2::Handle;
+use extol_ondisk::shared_super::Bytes;
+use extol_ondisk::{Geometry, Superblock};
+use extol_sync::rank::{Mutex, Rank};
+use extol_vfs::{FsError, Result};
+
+use crate::error;
+use crate::guard::Guard;
+
+/// The superblock, and what it is as bytes.
+#[derive(Debug)]
+struct Held {
+    sb: Superblock,
+    bytes: Box<Bytes>,
+}
+
+/// The superblock of an open volume.
+#[derive(Debug)]
+pub(crate) struct SuperCell {
+    held: Mutex<Held, { Rank::Superblock as u8 }>,
+    geo: Arc<Geometry>,
+    guard: Option<Arc<Guard>>,
+}
+
+impl SuperCell {
+    /// Of a superblock as it was read (after recovery of the journal).
+    pub fn new(sb: Superblock, geo: &Geometry) -> Self {
+        let bytes = Box::new(sb.encode());
+        Self { held: Mutex::new(Held { sb, bytes }), geo: Arc::new(geo.clone()), guard: None }
+    }
+
+    /// Shares the superblock on the device with other programs from now on.
+    pub fn guarded(self, guard: Option<Arc<Guard>>) -> Self {
+        Self { guard, ..self }
+    }
+
+    /// It was changed on the device while nothing was open for a change here.
+    pub fn set(&self, sb: Superblock) {
+        let bytes = Box::new(sb.encode());
+        *self.held.lock() = Held { sb, bytes };
+    }
+
+    /// Looks at it.
+    pub fn read<R>(&self, f: impl FnOnce(&Superblock) -> R) -> R {
+        f(&self.held.lock().sb)
+    }
+
+    /// Brings in what another program changed on the device, up to a second ago. No lock of a group
+    /// may be held.
+    pub fn refresh(&self) {
+        if let Some(guard) = &self.guard {
+            guard.glance();
+            self.news(&mut self.held.lock());
+        }
+    }
+
+    fn news(&self, held: &mut Held) {
+        if self.guard.as_ref().is_some_and(|guard| guard.news(&mut held.sb)) {
+            *held.bytes = held.sb.encode();
+        }
+    }
+
+    /// Changes it in memory and in its block (1 credit).
+    pub fn update<R>(&self, h: &mut Handle, f: impl FnOnce(&mut Superblock) -> R) -> Result<R> {
+        let (block, at) = self.geo.super_block();
+        let mut held = self.held.lock();
+        let buf = h.journal().read(block).map_err(error::journal)?;
+        self.news(&mut held);
+        let mut changed = held.sb.clone();
+        let result = f(&mut changed);
+        let bytes = changed.encode();
+        let fits = h
+            .modify(&buf, |block| match block.get_mut(at..at + bytes.len()) {
+                Some(slot) => {
+                    slot.copy_from_slice(&bytes);
+                    true
+                }
+                None => false,
+            })
+            .map_err(error::journal)?;
+        if !fits {
+            return Err(FsError::corrupt("the superblock does not fit into its block"));
+        }
+        if let Some(guard) = &self.guard {
+            guard.note_change(&held.bytes, &bytes);
+        }
+        *held = Held { sb: changed, bytes: Box::new(bytes) };
+        Ok(result)
+    }
+}

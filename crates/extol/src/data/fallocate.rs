@@ -1,0 +1,266 @@
+//! fallocate(2): allocate, punch, zero, collapse, insert.
+//!
+//! All of them write the file back first, so only the map has to change. Allocation maps unwritten
+//! extents, which read as zeros; files without extents cannot have them and give `NotSupported`, as
+//! Linux does.
+
+use std::sync::Arc;
+
+use extol_ondisk::InodeFlags;
+use extol_vfs::{Fallocate, FsError, Result};
+
+use super::place::fs_groups;
+use super::truncate::{drop_pages, settle, unmap, zero_inside, zero_tail};
+use super::write;
+use crate::error;
+use crate::fs::Fs;
+use crate::inline;
+use crate::inodes::{Cell, InodeState};
+use crate::map::{self, Mapping, Progress};
+
+/// Most blocks allocated by one handle.
+const STEP: u32 = 8192;
+
+/// Does what `mode` says with `offset..offset + len`.
+pub(crate) fn fallocate(
+    fs: &Fs,
+    cell: &Arc<Cell>,
+    st: &mut InodeState,
+    mode: Fallocate,
+    offset: u64,
+    len: u64,
+) -> Result<()> {
+    if len == 0 {
+        return Err(FsError::Invalid("length of zero"));
+    }
+    let end = offset.checked_add(len).ok_or(FsError::FileTooLarge)?;
+    if end > map::max_file_size(&fs.vol.geo, st.node.raw.flags) {
+        return Err(FsError::FileTooLarge);
+    }
+    if st.node.raw.flags.contains(InodeFlags::INLINE_DATA) {
+        let contents = inline::read(&fs.vol, &st.node)?;
+        write::move_out(fs, st, &contents)?;
+    }
+    let extents = st.node.raw.flags.contains(InodeFlags::EXTENTS);
+    if !extents && !matches!(mode, Fallocate::PunchHole) {
+        return Err(FsError::NotSupported("preallocation in a file without extents"));
+    }
+    settle(fs, st)?;
+    match mode {
+        Fallocate::Allocate { keep_size } => {
+            allocate(fs, st, offset, end)?;
+            grow(fs, cell, st, end, keep_size)?;
+        }
+        Fallocate::ZeroRange { keep_size } => {
+            zero(fs, st, offset, end)?;
+            allocate(fs, st, offset, end)?;
+            grow(fs, cell, st, end, keep_size)?;
+        }
+        Fallocate::PunchHole => punch(fs, st, offset, end.min(st.node.raw.size))?,
+        Fallocate::CollapseRange => collapse(fs, st, offset, len)?,
+        Fallocate::InsertRange => insert(fs, st, offset, len)?,
+    }
+    let now = fs.now();
+    st.node.raw.mtime = now;
+    st.node.raw.ctime = now;
+    st.lazy_times = true;
+    fs.dirty.add(cell, fs.clock.now_ns());
+    settle(fs, st)
+}
+
+fn block_of(fs: &Fs, offset: u64) -> Result<u32> {
+    u32::try_from(offset >> fs.vol.geo.block_size.bits()).map_err(|_| FsError::FileTooLarge)
+}
+
+fn grow(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, end: u64, keep_size: bool) -> Result<()> {
+    if keep_size || end <= st.node.raw.size {
+        return Ok(());
+    }
+    zero_tail(fs, cell, st, st.node.raw.size)?;
+    let mut h = fs.vol.journal.start(1).map_err(error::journal)?;
+    st.node.raw.size = end;
+    st.disk_size = end;
+    st.store(fs, &mut h, true)?;
+    h.stop().map_err(error::journal)
+}
+
+/// Fills the holes of a byte range with unwritten extents. Leaves what it got if the volume fills
+/// up.
+fn allocate(fs: &Fs, st: &mut InodeState, offset: u64, end: u64) -> Result<()> {
+    let vol = &fs.vol;
+    let bs = vol.geo.block_size.bytes();
+    let mut at = block_of(fs, offset)?;
+    let to = block_of(fs, end.saturating_sub(1))?.checked_add(1).ok_or(FsError::FileTooLarge)?;
+    while at < to {
+        let len = match map::lookup(vol, &st.node, at)? {
+            Mapping::Mapped { len, .. } => len,
+            Mapping::Hole { len } => {
+                let want = u32::try_from(len).unwrap_or(u32::MAX).min(to - at).min(STEP);
+                let meta = 8;
+                fs.reserve_some(st, u64::from(want), meta).and_then(|promised| {
+                    let want = promised as u32;
+                    let goal = map::goal(vol, &st.node, at)?;
+                    let result = vol.alloc.take(goal, want, 1).and_then(|run| {
+                        let credits = map::credits_for_insert(&st.node, run.len, bs)
+                            + fs_groups(run.len, vol.geo.blocks_per_group)
+                            + 1;
+                        let mut h = match vol.journal.start(credits) {
+                            Ok(h) => h,
+                            Err(e) => {
+                                vol.alloc.give_back(run);
+                                return Err(error::journal(e));
+                            }
+                        };
+                        vol.alloc.commit_take(&mut h, run)?;
+                        let mapped = map::insert(vol, &mut h, &mut st.node, at, run, true);
+                        if mapped.is_err() {
+                            vol.alloc.free(&mut h, run)?;
+                        }
+                        st.store(fs, &mut h, true)?;
+                        h.stop().map_err(error::journal)?;
+                        mapped.map(|()| run.len)
+                    });
+                    vol.alloc.unreserve(promised + meta);
+                    result
+                })?
+            }
+        };
+        at = at.saturating_add(len.max(1));
+    }
+    Ok(())
+}
+
+/// The whole blocks inside a byte range, and its edges zeroed.
+fn whole_blocks(fs: &Fs, st: &mut InodeState, offset: u64, end: u64) -> Result<(u32, u32)> {
+    let bs = fs.vol.geo.block_len() as u64;
+    let first = block_of(fs, offset.div_ceil(bs) * bs)?;
+    let last = block_of(fs, end)?;
+    let (head, tail) = ((offset % bs) as usize, (end % bs) as usize);
+    if offset / bs == end / bs {
+        if head < tail {
+            zero_inside(fs, st, block_of(fs, offset)?, head, tail)?;
+        }
+        return Ok((first, first));
+    }
+    if head > 0 {
+        zero_inside(fs, st, block_of(fs, offset)?, head, bs as usize)?;
+    }
+    if tail > 0 {
+        zero_inside(fs, st, last, 0, tail)?;
+    }
+    Ok((first, last.max(first)))
+}
+
+fn punch(fs: &Fs, st: &mut InodeState, offset: u64, end: u64) -> Result<()> {
+    if offset >= end {
+        return Ok(());
+    }
+    // Up to the end of the file means all of its last block.
+    let bs = fs.vol.geo.block_len() as u64;
+    let end = if end == st.node.raw.size { end.div_ceil(bs) * bs } else { end };
+    let (from, to) = whole_blocks(fs, st, offset, end)?;
+    if from < to {
+        unmap(fs, st, from, to, false)?;
+    }
+    Ok(())
+}
+
+/// Makes the written blocks of a range unwritten.
+fn zero(fs: &Fs, st: &mut InodeState, offset: u64, end: u64) -> Result<()> {
+    let vol = &fs.vol;
+    let (from, to) = whole_blocks(fs, st, offset, end)?;
+    let data = fs.journals_data(st);
+    if data {
+        // Journalled blocks live in the log as written ones: take them away instead.
+        return if from < to { unmap(fs, st, from, to, false) } else { Ok(()) };
+    }
+    let mut at = from;
+    while let Some(run) = map::next_mapped(vol, &st.node, at, to)? {
+        at = run.lblk.saturating_add(run.len);
+        if run.unwritten {
+            continue;
+        }
+        let credits = map::credits_for_convert(&st.node) + 1;
+        let mut h = vol.journal.start(credits).map_err(error::journal)?;
+        let progress = map::convert(vol, &mut h, &mut st.node, run.lblk, run.len, false);
+        st.store(fs, &mut h, true)?;
+        h.stop().map_err(error::journal)?;
+        if let Progress::Restart { at: again } = progress? {
+            at = again;
+        }
+    }
+    Ok(())
+}
+
+fn aligned(fs: &Fs, offset: u64, len: u64) -> Result<(u32, u32)> {
+    let bs = fs.vol.geo.block_len() as u64;
+    if !offset.is_multiple_of(bs) || !len.is_multiple_of(bs) {
+        return Err(FsError::Invalid("offset and length must be multiples of the block size"));
+    }
+    Ok((block_of(fs, offset)?, block_of(fs, len)?))
+}
+
+fn collapse(fs: &Fs, st: &mut InodeState, offset: u64, len: u64) -> Result<()> {
+    let (from, blocks) = aligned(fs, offset, len)?;
+    let size = st.node.raw.size;
+    if offset + len >= size {
+        return Err(FsError::Invalid("the range reaches the end of the file: truncate instead"));
+    }
+    let to = from.saturating_add(blocks);
+    drop_pages(fs, st, from, to);
+    fs.vol.alloc.release(&mut st.window);
+    unmap(fs, st, from, to, false)?;
+    shift(fs, st, to, -i64::from(blocks), size - len)
+}
+
+fn insert(fs: &Fs, st: &mut InodeState, offset: u64, len: u64) -> Result<()> {
+    let (from, blocks) = aligned(fs, offset, len)?;
+    let size = st.node.raw.size;
+    if offset >= size {
+        return Err(FsError::Invalid("the offset is not inside the file"));
+    }
+    let new = size.checked_add(len).ok_or(FsError::FileTooLarge)?;
+    if new > map::max_file_size(&fs.vol.geo, st.node.raw.flags) {
+        return Err(FsError::FileTooLarge);
+    }
+    fs.vol.alloc.release(&mut st.window);
+    shift(fs, st, from, i64::from(blocks), new)
+}
+
+/// Moves everything from block `from` on, and sets the size. Growing sets it first, so that no
+/// block is ever behind it.
+fn shift(fs: &Fs, st: &mut InodeState, from: u32, delta: i64, size: u64) -> Result<()> {
+    let vol = &fs.vol;
+    fs.reserve(8)?;
+    let result = shift_promised(fs, st, from, delta, size);
+    vol.alloc.unreserve(8);
+    result
+}
+
+fn shift_promised(fs: &Fs, st: &mut InodeState, from: u32, delta: i64, size: u64) -> Result<()> {
+    let vol = &fs.vol;
+    let credits = |st: &InodeState| map::credits_for_shift_step(&st.node) + 1;
+    let mut h = vol.journal.start(credits(st)).map_err(error::journal)?;
+    if delta > 0 {
+        st.node.raw.size = size;
+        st.disk_size = size;
+    }
+    let (mut from, mut to) = (from, u32::MAX);
+    loop {
+        let progress = map::shift(vol, &mut h, &mut st.node, from, to, delta);
+        if progress.is_err() {
+            st.store(fs, &mut h, true)?;
+        }
+        match progress? {
+            Progress::Done => break,
+            Progress::Restart { at } if delta < 0 => from = at,
+            Progress::Restart { at } => to = at,
+        }
+        st.store(fs, &mut h, true)?;
+        h.restart(credits(st)).map_err(error::journal)?;
+    }
+    st.node.raw.size = size;
+    st.disk_size = size;
+    st.store(fs, &mut h, true)?;
+    h.stop().map_err(error::journal)
+}

@@ -1,0 +1,221 @@
+//! Reading file data.
+
+use extol_block::{AlignedBuf, BlockNr};
+use extol_vfs::{FsError, Result};
+
+use super::ahead::{Ahead, Next};
+use super::cache::LARGE;
+use crate::error;
+use crate::fs::Fs;
+use crate::inline;
+use crate::inodes::InodeState;
+use crate::map::{self, Mapping};
+use extol_ondisk::InodeFlags;
+
+/// Direct I/O wants memory aligned so.
+const PAGE: usize = 4096;
+
+/// Reads at `offset`; the count is short only at the end of the file.
+pub(crate) fn read(fs: &Fs, st: &InodeState, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    read_with(fs, st, offset, buf, None)
+}
+
+/// The same, with what was read ahead for a reader who has begun ([`Ahead::begin`]).
+pub(crate) fn read_with(
+    fs: &Fs,
+    st: &InodeState,
+    offset: u64,
+    buf: &mut [u8],
+    ahead: Option<&Ahead>,
+) -> Result<usize> {
+    let size = st.node.raw.size;
+    if offset >= size || buf.is_empty() {
+        return Ok(0);
+    }
+    let n = usize::try_from(size - offset).unwrap_or(usize::MAX).min(buf.len());
+    let buf = &mut buf[..n];
+    if st.node.raw.flags.contains(InodeFlags::INLINE_DATA) {
+        let data = inline::read(&fs.vol, &st.node)?;
+        let from = usize::try_from(offset).unwrap_or(usize::MAX);
+        let part = data.get(from..).unwrap_or_default();
+        let k = part.len().min(n);
+        buf[..k].copy_from_slice(&part[..k]);
+        buf[k..].fill(0);
+        return Ok(n);
+    }
+    pieces(fs, st, offset, buf, &mut |pblk, inside, part, at| {
+        read_mapped(fs, st, pblk, inside, part, ahead.map(|ahead| (ahead, at)))
+    })?;
+    Ok(n)
+}
+
+/// The same as [`read`] but for what comes from the device: that is handed to `missing` (where it
+/// is on the device, its place in `buf`, and that part), for whoever reads it with others. It is
+/// what the file has if nobody had the inode's lock for writing between this and the end of that.
+/// `None`: it cannot be done in this way.
+pub(crate) fn plan<'b>(
+    fs: &Fs,
+    st: &InodeState,
+    offset: u64,
+    buf: &'b mut [u8],
+    missing: &mut dyn FnMut(u64, usize, &'b mut [u8]),
+) -> Result<Option<usize>> {
+    if st.node.raw.flags.contains(InodeFlags::INLINE_DATA) || fs.journals_data(st) {
+        return Ok(None);
+    }
+    let left = usize::try_from(st.node.raw.size.saturating_sub(offset)).unwrap_or(usize::MAX);
+    let n = left.min(buf.len());
+    pieces(fs, st, offset, &mut buf[..n], &mut |pblk, inside, part, at| {
+        let from = pblk.offset(fs.vol.geo.block_size).saturating_add(inside as u64);
+        missing(from, (at - offset) as usize, part);
+        Ok(())
+    })?;
+    Ok(Some(n))
+}
+
+/// Takes the part of a file that begins at `offset`, all of which is there, to pieces: fills in
+/// what is in memory or a hole, and hands out what lies on the device (block, bytes behind its
+/// start, piece, place in the file).
+fn pieces<'b>(
+    fs: &Fs,
+    st: &InodeState,
+    offset: u64,
+    mut rest: &'b mut [u8],
+    mapped: &mut dyn FnMut(BlockNr, usize, &'b mut [u8], u64) -> Result<()>,
+) -> Result<()> {
+    let bs = fs.vol.geo.block_len() as u64;
+    let mut at = offset;
+    while !rest.is_empty() {
+        let lblk = u32::try_from(at / bs).map_err(|_| FsError::FileTooLarge)?;
+        let inside = (at % bs) as usize;
+        if let Some(page) = st.pages.get(lblk) {
+            let bytes = &page.data[inside..];
+            let part = next_piece(&mut rest, bytes.len());
+            part.copy_from_slice(&bytes[..part.len()]);
+            at += part.len() as u64;
+            continue;
+        }
+        // As many blocks as share one mapping and have no dirty page.
+        let wanted = ((inside + rest.len()) as u64).div_ceil(bs);
+        let clean = st.pages.next(lblk).map_or(u64::from(u32::MAX), |l| u64::from(l - lblk));
+        let mapping = map::lookup(&fs.vol, &st.node, lblk)?;
+        let len = match mapping {
+            Mapping::Hole { len } => len,
+            Mapping::Mapped { len, .. } => u64::from(len),
+        }
+        .min(wanted)
+        .min(clean)
+        .max(1);
+        let part = next_piece(&mut rest, usize::try_from(len * bs).unwrap_or(usize::MAX) - inside);
+        let k = part.len() as u64;
+        match mapping {
+            Mapping::Mapped { pblk, unwritten: false, .. } => mapped(pblk, inside, part, at)?,
+            _ => part.fill(0),
+        }
+        at += k;
+    }
+    Ok(())
+}
+
+/// Takes at most `most` bytes off the front of `rest`.
+fn next_piece<'b>(rest: &mut &'b mut [u8], most: usize) -> &'b mut [u8] {
+    let all = std::mem::take(rest);
+    let (part, others) = all.split_at_mut(most.min(all.len()));
+    *rest = others;
+    part
+}
+
+/// Reads `part` from `inside` bytes behind the start of block `pblk`. `ahead`: what was read ahead,
+/// and where in the file the part is.
+fn read_mapped(
+    fs: &Fs,
+    st: &InodeState,
+    pblk: BlockNr,
+    inside: usize,
+    part: &mut [u8],
+    ahead: Option<(&Ahead, u64)>,
+) -> Result<()> {
+    let vol = &fs.vol;
+    let bs = vol.geo.block_len();
+    if !fs.journals_data(st) {
+        let place = pblk.offset(vol.geo.block_size).saturating_add(inside as u64);
+        let mut done = 0;
+        while done < part.len() {
+            let rest = &mut part[done..];
+            let next = match ahead {
+                Some((ahead, at)) => ahead.next(at + done as u64, rest),
+                None => Next::Read(rest.len()),
+            };
+            let at = place.saturating_add(done as u64);
+            done += match next {
+                Next::Copied(n) => {
+                    if let Some(cache) =
+                        fs.data_cache.as_ref().filter(|c| c.takes_file(st.node.raw.size))
+                    {
+                        cache.put(at, &rest[..n], &cache.ticket(at, n));
+                    }
+                    n
+                }
+                Next::Read(n) => {
+                    read_clean(fs, at, &mut rest[..n])?;
+                    n
+                }
+            };
+        }
+        return Ok(());
+    }
+    // Journalled data may be newer in the cache than at its home.
+    let mut done = 0;
+    while done < part.len() {
+        let from = inside + done;
+        let nr = pblk.plus((from / bs) as u64);
+        let skip = from % bs;
+        let k = (bs - skip).min(part.len() - done);
+        match vol.journal.cached(nr) {
+            Some(buf) => part[done..done + k].copy_from_slice(&buf.data()[skip..skip + k]),
+            None => {
+                let at = nr.offset(vol.geo.block_size) + skip as u64;
+                vol.dev.read_at(&mut part[done..done + k], at).map_err(error::device)?;
+            }
+        }
+        done += k;
+    }
+    Ok(())
+}
+
+/// Reads file data from byte `at` of the device on, or finds it in memory.
+fn read_clean(fs: &Fs, at: u64, part: &mut [u8]) -> Result<()> {
+    let dev = &fs.vol.dev;
+    let Some(cache) = &fs.data_cache else { return dev.read_at(part, at).map_err(error::device) };
+    let found = cache.copy(at, part);
+    let (part, at) = (&mut part[found..], at.saturating_add(found as u64));
+    if part.is_empty() {
+        return Ok(());
+    }
+    if part.len() >= LARGE {
+        return dev.read_at(part, at).map_err(error::device);
+    }
+    // Whole blocks, so that they can be kept.
+    let bs = fs.vol.geo.block_len();
+    let inside = (at % bs as u64) as usize;
+    let (from, len) = (at - inside as u64, (inside + part.len()).next_multiple_of(bs));
+    let ticket = cache.ticket(from, len);
+    if len == part.len() {
+        dev.read_at(part, at).map_err(error::device)?;
+        cache.put(at, part, &ticket);
+        return Ok(());
+    }
+    let mut whole = AlignedBuf::new(len, PAGE);
+    dev.read_at(&mut whole, from).map_err(error::device)?;
+    cache.put(from, &whole, &ticket);
+    part.copy_from_slice(&whole[inside..inside + part.len()]);
+    Ok(())
+}
+
+/// One whole block of the file as a caller would read it: zeros for holes and behind the end.
+pub(crate) fn block(fs: &Fs, st: &InodeState, lblk: u32) -> Result<Vec<u8>> {
+    let bs = fs.vol.geo.block_len();
+    let mut bytes = vec![0; bs];
+    read(fs, st, u64::from(lblk) * bs as u64, &mut bytes)?;
+    Ok(bytes)
+}

@@ -1,0 +1,232 @@
+//! Truncate, and the unmapping of ranges that punch, zero and delete share.
+
+use std::sync::Arc;
+
+use extol_jbd2::fast::Reason;
+use extol_ondisk::InodeFlags;
+use extol_vfs::{FsError, Result};
+
+use super::order;
+use super::place::check_place;
+use super::{read, write, writeback};
+use crate::error;
+use crate::fast_commit::eligibility;
+use crate::fs::Fs;
+use crate::inline;
+use crate::inodes::{Cell, InodeState};
+use crate::map::{self, Discard, Mapping, Progress};
+use crate::orphan;
+
+/// Changes the size of a regular file. The caller has checked that it may, and sets the times.
+///
+/// A truncate that fits one transaction leaves nothing behind at a crash. One that does not puts
+/// the inode on the orphan list before its first transaction can commit, so recovery finishes it.
+pub(crate) fn set_size(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, size: u64) -> Result<()> {
+    let vol = &fs.vol;
+    let old = st.node.raw.size;
+    if size > map::max_file_size(&vol.geo, st.node.raw.flags) {
+        return Err(FsError::FileTooLarge);
+    }
+    if st.node.raw.flags.contains(InodeFlags::INLINE_DATA) {
+        return set_inline_size(fs, st, size);
+    }
+    if size >= old {
+        // What is behind the old end in its block must read as zeros from now on.
+        if size > old {
+            zero_tail(fs, cell, st, old)?;
+        }
+        let mut h = vol.journal.start(1).map_err(error::journal)?;
+        st.node.raw.size = size;
+        if st.pages.is_empty() {
+            st.disk_size = size;
+        } else {
+            // Pages in holes may come to lie below the new size; they are mapped later, and zeros
+            // until then.
+            st.disk_size = st.disk_size.max(size);
+        }
+        st.store(fs, &mut h, true)?;
+        return h.stop().map_err(error::journal);
+    }
+    let bs = vol.geo.block_len();
+    let keep = u32::try_from(size.div_ceil(bs as u64)).unwrap_or(u32::MAX);
+    drop_pages(fs, st, keep, u32::MAX);
+    vol.alloc.release(&mut st.window);
+    zero_part(fs, st, size)?;
+    st.node.raw.size = size;
+    st.disk_size = size.min(st.disk_size);
+    if st.pages.is_empty() {
+        st.disk_size = size;
+    }
+    unmap(fs, st, keep, u32::MAX, true)
+}
+
+fn set_inline_size(fs: &Fs, st: &mut InodeState, size: u64) -> Result<()> {
+    let vol = &fs.vol;
+    let mut contents = inline::read(vol, &st.node)?;
+    let fits = usize::try_from(size).is_ok_and(|s| s <= inline::max_size(vol, &st.node));
+    if fits {
+        contents.resize(size as usize, 0);
+        let mut h = vol.journal.start(inline::CREDITS + 2).map_err(error::journal)?;
+        if inline::write(vol, &mut h, &mut st.node, &contents)? {
+            st.node.raw.size = size;
+            st.disk_size = size;
+            st.store(fs, &mut h, true)?;
+            return h.stop().map_err(error::journal);
+        }
+    }
+    write::move_out(fs, st, &contents)?;
+    let mut h = vol.journal.start(1).map_err(error::journal)?;
+    st.node.raw.size = size;
+    st.disk_size = size;
+    st.store(fs, &mut h, true)?;
+    h.stop().map_err(error::journal)
+}
+
+/// Forgets dirty pages of a range.
+pub(crate) fn drop_pages(fs: &Fs, st: &mut InodeState, from: u32, to: u32) {
+    let (dropped, promised) = st.pages.drop_range(from, to);
+    fs.dirty.shrink(dropped * fs.vol.geo.block_len());
+    fs.vol.alloc.unreserve(promised);
+    if st.pages.is_empty() {
+        fs.vol.alloc.unreserve(std::mem::take(&mut st.pages.meta_reserved));
+    }
+}
+
+/// The file grows from `old`: bytes behind `old` in its block must be zero on the device too.
+/// Blocks that Extol wrote are; others may have left anything there.
+pub(crate) fn zero_tail(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, old: u64) -> Result<()> {
+    let bs = fs.vol.geo.block_len() as u64;
+    if old.is_multiple_of(bs) {
+        return Ok(());
+    }
+    let lblk = u32::try_from(old / bs).map_err(|_| FsError::FileTooLarge)?;
+    if st.pages.get(lblk).is_some() {
+        return Ok(());
+    }
+    let Mapping::Mapped { pblk, unwritten: false, .. } = map::lookup(&fs.vol, &st.node, lblk)?
+    else {
+        return Ok(());
+    };
+    check_place(fs, st, pblk, 1)?;
+    if fs.journals_data(st) {
+        let block = read::block(fs, st, lblk)?;
+        return write::put_page(fs, cell, st, lblk, 0, &block);
+    }
+    let inside = (old % bs) as usize;
+    let at = pblk.offset(fs.vol.geo.block_size) + inside as u64;
+    let mut tail = vec![0; bs as usize - inside];
+    fs.vol.dev.read_at(&mut tail, at).map_err(error::device)?;
+    if tail.iter().any(|b| *b != 0) {
+        tail.fill(0);
+        order::about_to_change(&fs.vol, pblk, inside)?;
+        let result = fs.vol.dev.write_at(&tail, at);
+        fs.vol.journal.note_data_write();
+        result.map_err(|e| fs.data_write_failed(e))?;
+    }
+    Ok(())
+}
+
+/// The file shrinks to `size`: the rest of its last block becomes zero, in its page or on the
+/// device.
+fn zero_part(fs: &Fs, st: &mut InodeState, size: u64) -> Result<()> {
+    let bs = fs.vol.geo.block_len() as u64;
+    let inside = (size % bs) as usize;
+    if inside == 0 {
+        return Ok(());
+    }
+    zero_inside(
+        fs,
+        st,
+        u32::try_from(size / bs).map_err(|_| FsError::FileTooLarge)?,
+        inside,
+        bs as usize,
+    )
+}
+
+/// Zeros `from..to` of one block of the file, wherever it is.
+pub(crate) fn zero_inside(
+    fs: &Fs,
+    st: &mut InodeState,
+    lblk: u32,
+    from: usize,
+    to: usize,
+) -> Result<()> {
+    if let Some(page) = st.pages.get_mut(lblk) {
+        page.data[from..to].fill(0);
+        return Ok(());
+    }
+    let Mapping::Mapped { pblk, unwritten: false, .. } = map::lookup(&fs.vol, &st.node, lblk)?
+    else {
+        return Ok(());
+    };
+    check_place(fs, st, pblk, 1)?;
+    if fs.journals_data(st) {
+        let mut block = read::block(fs, st, lblk)?;
+        block[from..to].fill(0);
+        let mut h = fs.vol.journal.start(1).map_err(error::journal)?;
+        let buf = h.create(pblk).map_err(error::journal)?;
+        h.modify(&buf, |b| b.copy_from_slice(&block)).map_err(error::journal)?;
+        return h.stop().map_err(error::journal);
+    }
+    order::about_to_change(&fs.vol, pblk, from)?;
+    let at = pblk.offset(fs.vol.geo.block_size) + from as u64;
+    let result = fs.vol.dev.write_at(&vec![0; to - from], at);
+    fs.vol.journal.note_data_write();
+    result.map_err(|e| fs.data_write_failed(e))
+}
+
+/// Unmaps and frees `from..to`, in as many transactions as it takes; stores the inode in each. With
+/// `orphan`, an interrupted run is finished by recovery (it truncates to the size that is stored).
+pub(crate) fn unmap(fs: &Fs, st: &mut InodeState, from: u32, to: u32, orphan: bool) -> Result<()> {
+    let vol = &fs.vol;
+    let data = if fs.journals_data(st) { Discard::FreeJournalled } else { Discard::Free };
+    let was_orphan = fs.orphans.contains(st.node.ino.0);
+    let mut added = false;
+    let step = |st: &InodeState| map::credits_for_remove_step(&st.node) + 1 + orphan::CREDITS;
+    let mut h = vol.journal.start(step(st)).map_err(error::journal)?;
+    let mut to = to;
+    loop {
+        let progress = map::remove(vol, &mut h, &mut st.node, from, to, data);
+        match progress {
+            Ok(Progress::Done) => break,
+            Ok(Progress::Restart { at }) => {
+                if orphan && !was_orphan && !added {
+                    fs.orphans.add(fs, &mut h, st.node.ino.0)?;
+                    eligibility::note_unfit(&mut h, st.node.ino, Reason::Attributes);
+                    added = true;
+                }
+                st.store(fs, &mut h, true)?;
+                to = at;
+                h.restart(step(st)).map_err(error::journal)?;
+            }
+            Err(e) => {
+                st.store(fs, &mut h, true)?;
+                return Err(e);
+            }
+        }
+    }
+    if added {
+        fs.orphans.remove(fs, &mut h, st.node.ino.0)?;
+        eligibility::note_unfit(&mut h, st.node.ino, Reason::Attributes);
+        st.node.raw.dtime = 0;
+    }
+    st.store(fs, &mut h, true)?;
+    h.stop().map_err(error::journal)
+}
+
+/// Writes back the whole file, so that its map tells the truth about every block.
+pub(crate) fn settle(fs: &Fs, st: &mut InodeState) -> Result<()> {
+    writeback::flush(fs, st)
+}
+
+/// Frees blocks behind the end of the file (preallocated with keep-size), if there are any.
+pub(crate) fn unmap_behind(fs: &Fs, st: &mut InodeState, size: u64) -> Result<()> {
+    if !st.node.raw.maps_blocks() {
+        return Ok(());
+    }
+    let from = u32::try_from(size.div_ceil(fs.vol.geo.block_len() as u64)).unwrap_or(u32::MAX);
+    if map::next_mapped(&fs.vol, &st.node, from, u32::MAX)?.is_none() {
+        return Ok(());
+    }
+    unmap(fs, st, from, u32::MAX, false)
+}

@@ -1,0 +1,379 @@
+//! Writing file data into dirty pages, or, for large aligned pieces, straight to the device.
+
+use std::sync::Arc;
+
+use extol_ondisk::InodeFlags;
+use extol_vfs::{FsError, Result};
+
+use super::dirty::Page;
+use super::order::Purpose;
+use super::place::{Source, check_place, place};
+use super::{read, truncate, writeback, zero_out};
+use crate::error;
+use crate::fs::Fs;
+use crate::inline;
+use crate::inodes::{Cell, InodeState};
+use crate::map::{self, Mapping};
+
+/// From this many bytes on, whole blocks go straight to the device: a copy into pages would cost
+/// more than it saves.
+pub(super) const DIRECT: usize = 256 * 1024;
+/// Largest file of which large pieces wait in memory if it is written again and again
+/// ([`is_rewritten`]): such a file is held in memory as a whole, and copying it must cost little
+/// beside writing it.
+const REWRITTEN: u64 = 4 << 20;
+
+/// Writes `data` at `offset`. Returns how much was written: less than all only if the volume filled
+/// up in between.
+pub(crate) fn write(
+    fs: &Fs,
+    cell: &Arc<Cell>,
+    st: &mut InodeState,
+    offset: u64,
+    data: &[u8],
+) -> Result<usize> {
+    let end = offset.checked_add(data.len() as u64).ok_or(FsError::FileTooLarge)?;
+    if end > map::max_file_size(&fs.vol.geo, st.node.raw.flags) {
+        return Err(FsError::FileTooLarge);
+    }
+    if data.is_empty() {
+        return Ok(0);
+    }
+    if write_inline(fs, st, offset, data)? {
+        return Ok(data.len());
+    }
+    if fs.dirty.bytes() / 2 > fs.live.dirty_bytes() {
+        // Pages that cannot be written back (a damaged map) must not pile up.
+        writeback::flush(fs, st)?;
+    }
+    if offset > st.node.raw.size {
+        truncate::zero_tail(fs, cell, st, st.node.raw.size)?;
+    }
+    let bs = fs.vol.geo.block_len();
+    let direct = !fs.journals_data(st) && !is_rewritten(st, end);
+    let mut done = 0;
+    let mut result = Ok(());
+    while done < data.len() {
+        let at = offset + done as u64;
+        let lblk = u32::try_from(at / bs as u64).map_err(|_| FsError::FileTooLarge)?;
+        let inside = (at % bs as u64) as usize;
+        let left = data.len() - done;
+        let step = if direct && inside == 0 && left >= DIRECT {
+            let whole = left - left % bs;
+            match write_direct(fs, st, lblk, whole / bs, &Source::Bytes(&data[done..done + whole]))
+            {
+                // Not room for all: find out block by block how much fits.
+                Err(FsError::NoSpace) => {
+                    put_page(fs, cell, st, lblk, 0, &data[done..done + bs]).map(|()| bs)
+                }
+                result => result.map(|()| whole),
+            }
+        } else {
+            let k = (bs - inside).min(left);
+            put_page(fs, cell, st, lblk, inside, &data[done..done + k]).map(|()| k)
+        };
+        match step {
+            Ok(k) => done += k,
+            Err(e) => {
+                result = Err(e);
+                break;
+            }
+        }
+        st.node.raw.size = st.node.raw.size.max(offset + done as u64);
+    }
+    if done == 0 {
+        result?;
+    }
+    note_change(fs, cell, st);
+    if fs.dirty.bytes() > fs.live.dirty_bytes() || fs.live.nodelalloc() {
+        writeback::flush(fs, st)?;
+    }
+    writeback::grew(fs);
+    Ok(done)
+}
+
+/// True if what is written before `end` replaces data of a small file that went to the device as a
+/// whole since anybody synced it. It will be replaced again before long, as it seems, and need not
+/// go there each time; a second copy of it in memory costs less. Who syncs a file between two
+/// writes gets its large pieces written at once, as before.
+pub(super) fn is_rewritten(st: &InodeState, end: u64) -> bool {
+    end <= st.disk_size && st.disk_size <= REWRITTEN && st.unsynced >= st.disk_size
+}
+
+/// The file was written: its times change.
+pub(super) fn note_change(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState) {
+    let now = fs.now();
+    st.node.raw.mtime = now;
+    st.node.raw.ctime = now;
+    st.lazy_times = true;
+    fs.dirty.add(cell, fs.clock.now_ns());
+}
+
+/// Keeps small files inside their inode while they fit. False: the caller writes blocks.
+fn write_inline(fs: &Fs, st: &mut InodeState, offset: u64, data: &[u8]) -> Result<bool> {
+    let vol = &fs.vol;
+    let is_inline = st.node.raw.flags.contains(InodeFlags::INLINE_DATA);
+    let may_begin = fs.inline_files()
+        && st.node.raw.size == 0
+        && st.node.raw.blocks == 0
+        && st.pages.is_empty();
+    if !is_inline && !may_begin {
+        return Ok(false);
+    }
+    let end = usize::try_from(offset + data.len() as u64).unwrap_or(usize::MAX);
+    let old = if is_inline { inline::read(vol, &st.node)? } else { Vec::new() };
+    if end <= inline::max_size(vol, &st.node) {
+        let mut all = old.clone();
+        all.resize(all.len().max(end), 0);
+        all[offset as usize..end].copy_from_slice(data);
+        let mut h = vol.journal.start(inline::CREDITS + 2).map_err(error::journal)?;
+        if inline::write(vol, &mut h, &mut st.node, &all)? {
+            st.node.raw.size = all.len() as u64;
+            st.disk_size = st.node.raw.size;
+            let now = fs.now();
+            st.node.raw.mtime = now;
+            st.node.raw.ctime = now;
+            st.store(fs, &mut h, true)?;
+            h.stop().map_err(error::journal)?;
+            return Ok(true);
+        }
+    }
+    if is_inline {
+        move_out(fs, st, &old)?;
+    }
+    Ok(false)
+}
+
+/// Moves inline contents to a block: written first, then mapped in the transaction that clears the
+/// inline area.
+pub(crate) fn move_out(fs: &Fs, st: &mut InodeState, contents: &[u8]) -> Result<()> {
+    let vol = &fs.vol;
+    let bs = vol.geo.block_len();
+    let size = st.node.raw.size;
+    let needed = contents.len().div_ceil(bs) as u32;
+    fs.reserve_data(st, u64::from(needed))?;
+    let taken = match needed {
+        0 => None,
+        n => {
+            let goal = vol.alloc.inode_goal(st.node.ino);
+            match vol.alloc.take(goal, n, n) {
+                Ok(run) => Some(run),
+                Err(e) => {
+                    vol.alloc.unreserve(u64::from(needed));
+                    return Err(e);
+                }
+            }
+        }
+    };
+    if let Some(run) = taken {
+        let mut bytes = contents.to_vec();
+        bytes.resize(needed as usize * bs, 0);
+        let written = vol.dev.write_at(&bytes, run.start.offset(vol.geo.block_size));
+        vol.journal.note_data_write();
+        if let Err(e) = written {
+            vol.alloc.give_back(run);
+            vol.alloc.unreserve(u64::from(needed));
+            return Err(fs.data_write_failed(e));
+        }
+    }
+    let credits = inline::CREDITS + map::credits_for_insert(&st.node, needed, bs as u32) + 8;
+    let mut h = vol.journal.start(credits).map_err(error::journal)?;
+    inline::clear(vol, &mut h, &mut st.node)?;
+    map::init(&vol.geo, &mut st.node.raw);
+    if let Some(run) = taken {
+        vol.alloc.commit_reserved(&mut h, run)?;
+        map::insert(vol, &mut h, &mut st.node, 0, run, false)?;
+    }
+    st.node.raw.size = size;
+    st.disk_size = size;
+    st.store(fs, &mut h, true)?;
+    h.stop().map_err(error::journal)
+}
+
+/// Puts bytes into the page of one block, making the page if it is not there.
+pub(crate) fn put_page(
+    fs: &Fs,
+    cell: &Arc<Cell>,
+    st: &mut InodeState,
+    lblk: u32,
+    inside: usize,
+    bytes: &[u8],
+) -> Result<()> {
+    if let Some(page) = st.pages.get_mut(lblk) {
+        page.data[inside..inside + bytes.len()].copy_from_slice(bytes);
+        return Ok(());
+    }
+    let bs = fs.vol.geo.block_len();
+    let (hole, unwritten) = match map::lookup(&fs.vol, &st.node, lblk)? {
+        Mapping::Hole { .. } => (true, false),
+        Mapping::Mapped { pblk, unwritten, .. } => {
+            // Now, while the caller can still be told.
+            check_place(fs, st, pblk, 1)?;
+            (false, unwritten)
+        }
+    };
+    let data = if bytes.len() == bs {
+        let mut data = fs.vol.journal.spares().take(1);
+        data.extend_from_slice(bytes);
+        data
+    } else {
+        let mut data = load(fs, st, lblk, hole)?;
+        data[inside..inside + bytes.len()].copy_from_slice(bytes);
+        data
+    };
+    if (hole || unwritten) && !reserve_page(fs, st, u64::from(hole))? {
+        let end = u64::from(lblk) * bs as u64 + (inside + bytes.len()) as u64;
+        return write_exact(fs, st, lblk, &data, end);
+    }
+    st.pages.insert(lblk, Page { data, reserved: hole, unwritten });
+    fs.dirty.grow(bs);
+    fs.dirty.add(cell, fs.clock.now_ns());
+    Ok(())
+}
+
+/// The block's present bytes, zero behind the end of the file.
+fn load(fs: &Fs, st: &InodeState, lblk: u32, hole: bool) -> Result<Vec<u8>> {
+    if hole {
+        return Ok(vec![0; fs.vol.geo.block_len()]);
+    }
+    read::block(fs, st, lblk)
+}
+
+/// Most mapping blocks that so many pages in holes can need, if no two of them are neighbours.
+fn mapping_blocks(fs: &Fs, st: &InodeState, pages: u64) -> u64 {
+    // The tree grows by a level at a time: once per level in all.
+    const GROWTH: u64 = 5;
+    if !st.node.raw.flags.contains(InodeFlags::EXTENTS) {
+        // Each page may lie below a leaf, and below a middle block, of its own.
+        return GROWTH + 2 * pages;
+    }
+    let depth = u16::from_le_bytes([st.node.raw.i_block[6], st.node.raw.i_block[7]]);
+    if depth == 0 {
+        // All leaves will be new ones, at least half full.
+        let per_leaf = (fs.vol.geo.block_len() as u64 / 12 / 2).max(1);
+        // (An unwritten extent falls into three.)
+        return GROWTH + (2 * pages).div_ceil(per_leaf);
+    }
+    // Each page may split a full leaf of its own.
+    GROWTH + pages
+}
+
+/// Promises what one more page needs: a block if it is in a hole, and mapping blocks to its inode.
+/// False: space is so short that only an exact allocation can tell.
+fn reserve_page(fs: &Fs, st: &mut InodeState, blocks: u64) -> Result<bool> {
+    let pages = st.pages.map_changes() + 1;
+    let meta = mapping_blocks(fs, st, pages);
+    let more = meta.saturating_sub(st.pages.meta_reserved);
+    if fs.vol.alloc.reserve(blocks + more, fs.uses_reserve(st)).is_ok() {
+        st.pages.meta_reserved += more;
+        return Ok(true);
+    }
+    // Turn every promise into what it really needs, and get back what commits will free.
+    writeback::flush(fs, st)?;
+    fs.settle_space();
+    Ok(false)
+}
+
+/// Space is short: take the block now, write it, map it, or fail without a trace.
+fn write_exact(fs: &Fs, st: &mut InodeState, lblk: u32, data: &[u8], end: u64) -> Result<()> {
+    // No block may be mapped behind the end of the file, so the mapping transaction writes the new
+    // size with it.
+    let old = st.node.raw.size;
+    st.node.raw.size = old.max(end);
+    let (result, left) = place_promised(fs, st, lblk, 1, &Source::Bytes(data), 0);
+    fs.vol.alloc.unreserve(left);
+    let result = match result {
+        // Preallocated space was promised to hold data, even if there is no block left to split its
+        // extent.
+        Err(FsError::NoSpace) => zero_out::around(fs, st, lblk),
+        result => result,
+    };
+    if result.is_err() {
+        st.node.raw.size = old.max(st.disk_size);
+    }
+    result
+}
+
+/// Writes whole blocks to the device and maps them.
+pub(super) fn write_direct(
+    fs: &Fs,
+    st: &mut InodeState,
+    lblk: u32,
+    blocks: usize,
+    source: &Source<'_>,
+) -> Result<()> {
+    let bs = fs.vol.geo.block_len();
+    let blocks = u32::try_from(blocks).map_err(|_| FsError::FileTooLarge)?;
+    let end = (u64::from(lblk) + u64::from(blocks)) * bs as u64;
+    // The size is going to cover pages before the piece that have no blocks yet: they go first
+    // (D2).
+    let seen = u32::try_from(st.disk_size / bs as u64).unwrap_or(u32::MAX);
+    if end > st.disk_size && seen < lblk {
+        writeback::flush_from(fs, st, seen, lblk)?;
+    }
+    // What the pages hold is overwritten, and their promises serve the new data.
+    let (pages, promised) = st.pages.take_range(lblk, lblk.saturating_add(blocks));
+    fs.dirty.shrink(pages.len() * bs);
+    let old = st.node.raw.size;
+    // The mapping transaction writes the new size with it.
+    st.node.raw.size = old.max(end);
+    let (result, mut left) = place_promised(fs, st, lblk, blocks, source, promised);
+    if result.is_err() {
+        st.node.raw.size = old.max(st.disk_size);
+        // Not all was placed: what was written before must not be lost.
+        for (lblk, mut page) in pages {
+            page.reserved = left > 0
+                && matches!(map::lookup(&fs.vol, &st.node, lblk), Ok(Mapping::Hole { .. }));
+            left -= u64::from(page.reserved);
+            st.pages.insert(lblk, page);
+            fs.dirty.grow(bs);
+        }
+    }
+    fs.vol.alloc.unreserve(left);
+    result
+}
+
+/// Promises what holes in the range need beyond the `held` promises for them, and places the data.
+/// Returns as the second part how many promises are left.
+fn place_promised(
+    fs: &Fs,
+    st: &mut InodeState,
+    lblk: u32,
+    blocks: u32,
+    source: &Source<'_>,
+    held: u64,
+) -> (Result<()>, u64) {
+    let promised = holes(fs, st, lblk, blocks).and_then(|holes| {
+        let more = holes.saturating_sub(held);
+        if more > 0 {
+            fs.reserve_data(st, more)?;
+        }
+        Ok(held + more)
+    });
+    match promised {
+        Ok(promised) => {
+            let (result, used) = place(fs, st, lblk, blocks, source, promised, Purpose::Other);
+            (result, promised.saturating_sub(used))
+        }
+        Err(e) => (Err(e), held),
+    }
+}
+
+/// How many of these blocks are holes.
+fn holes(fs: &Fs, st: &InodeState, lblk: u32, blocks: u32) -> Result<u64> {
+    let mut holes = 0;
+    let mut at = lblk;
+    let end = lblk.saturating_add(blocks);
+    while at < end {
+        let len = match map::lookup(&fs.vol, &st.node, at)? {
+            Mapping::Hole { len } => {
+                let len = len.min(u64::from(end - at));
+                holes += len;
+                len
+            }
+            Mapping::Mapped { len, .. } => u64::from(len),
+        };
+        at = at.saturating_add(u32::try_from(len).unwrap_or(u32::MAX).max(1));
+    }
+    Ok(holes)
+}

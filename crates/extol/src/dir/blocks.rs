@@ -1,0 +1,393 @@
+//! The blocks of one directory: reading them checked, changing them with their checksum, appending
+//! new ones.
+//!
+//! A block is checked once, when it comes from the device ([`Buf::is_verified`]): checksum and
+//! structure. That flag says that *somebody* checked the block, not as what; a hostile image may
+//! name one block in two places. So every function that works on a block's bytes also stays inside
+//! them, whatever they hold.
+//!
+//! Appending takes all blocks that an operation needs before anything else is changed, and takes
+//! them back if one is missing, so that a full volume leaves the directory as it was.
+
+use std::sync::Arc;
+
+use extol_block::BlockNr;
+use extol_jbd2::{Buf, Handle, Note, Seal};
+use extol_ondisk::htree::{self, DxKind};
+use extol_ondisk::{
+    Compat, FileType, Geometry, Incompat, InodeFlags, InodeNr, InodeSeed, OnDiskError, dirent,
+};
+use extol_vfs::{FsError, Result};
+
+use super::look::LeafNote;
+use super::{index, leaf};
+use crate::alloc::Run;
+use crate::error;
+use crate::map::{self, Mapping};
+use crate::node::Node;
+use crate::volume::Volume;
+
+/// Directories of more than 2 GiB need the large_dir feature.
+const MAX_BYTES: u64 = 1 << 31;
+/// An index names blocks with 28 bits.
+const MAX_LARGE_BLOCKS: u64 = 1 << 28;
+
+/// What all blocks of a directory have in common.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape<'v> {
+    /// Numbers of the volume.
+    pub geo: &'v Geometry,
+    /// The directory.
+    pub ino: InodeNr,
+    /// Seed of the checksums, with metadata_csum.
+    pub seed: Option<InodeSeed>,
+    /// Entries record the file type.
+    pub filetype: bool,
+    /// The directory has index nodes among its blocks.
+    pub indexed: bool,
+    /// Names are found through the index.
+    pub searchable: bool,
+    /// The volume indexes directories.
+    pub dir_index: bool,
+    /// Blocks that the directory had when this was made.
+    pub blocks: u32,
+}
+
+impl<'v> Shape<'v> {
+    /// The shape of `dir`.
+    pub fn of(vol: &'v Volume, dir: &Node) -> Self {
+        let geo = &vol.geo;
+        let dir_index = geo.compat.contains(Compat::DIR_INDEX);
+        let indexed = dir_index && dir.raw.flags.contains(InodeFlags::INDEX);
+        Self {
+            geo,
+            ino: dir.ino,
+            seed: geo.has_metadata_csum().then(|| geo.fs_seed.inode(dir.ino, dir.raw.generation)),
+            filetype: geo.incompat.contains(Incompat::FILETYPE),
+            indexed,
+            // Such directories hash the folded names, which we do not know.
+            searchable: indexed && !dir.raw.flags.contains(InodeFlags::CASEFOLD),
+            dir_index,
+            blocks: count(vol, dir),
+        }
+    }
+
+    /// The part of a block that holds entries.
+    pub fn area<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
+        bytes.get(..dirent::area_len(self.geo)).unwrap_or(bytes)
+    }
+
+    /// The part of a block that holds entries.
+    pub fn area_mut<'b>(&self, bytes: &'b mut [u8]) -> &'b mut [u8] {
+        let len = dirent::area_len(self.geo).min(bytes.len());
+        bytes.split_at_mut(len).0
+    }
+
+    /// The part of a block of any kind that holds entries. (An index root has two entries that fill
+    /// the block.)
+    pub fn entries_mut<'b>(&self, kind: BlockKind, bytes: &'b mut [u8]) -> &'b mut [u8] {
+        match kind {
+            BlockKind::Leaf => self.area_mut(bytes),
+            BlockKind::Index(_) => bytes,
+        }
+    }
+
+    /// Which block a name has to go to: 0 if any will do.
+    pub fn leaf(&self, buf: &Buf) -> u64 {
+        if self.searchable { buf.nr().0 } else { 0 }
+    }
+
+    /// The type to store in an entry.
+    pub fn stored_type(&self, kind: FileType) -> Option<FileType> {
+        self.filetype.then_some(kind)
+    }
+
+    /// A corruption of this directory.
+    pub fn corrupt(&self, what: impl Into<String>) -> FsError {
+        FsError::corrupt(what).in_inode(u64::from(self.ino.0))
+    }
+
+    /// Bytes of this directory that could not be decoded.
+    pub fn bad(&self, e: OnDiskError) -> FsError {
+        error::ondisk(e).in_inode(u64::from(self.ino.0))
+    }
+
+    /// An inode number that an entry holds, if it can be one.
+    pub fn inode(&self, ino: InodeNr) -> Result<InodeNr> {
+        if !self.geo.is_valid_inode(ino) {
+            return Err(self.corrupt(format!("directory entry with inode number {ino}")));
+        }
+        Ok(ino)
+    }
+}
+
+/// Number of whole blocks in a directory. However large it says that it is, no more than the volume
+/// has.
+pub(super) fn count(vol: &Volume, dir: &Node) -> u32 {
+    let blocks = dir.raw.size >> vol.geo.block_size.bits();
+    u32::try_from(blocks.min(MAX_LARGE_BLOCKS).min(vol.geo.blocks)).unwrap_or(u32::MAX)
+}
+
+/// What a block of a directory is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum BlockKind {
+    /// Entries.
+    Leaf,
+    /// Part of the index.
+    Index(DxKind),
+}
+
+/// Reads the blocks of a directory; remembers the last mapping.
+pub(super) struct Blocks<'v, 'd> {
+    /// The volume.
+    pub vol: &'v Volume,
+    dir: &'d Node,
+    /// Consequences of the features and of the inode.
+    pub shape: Shape<'v>,
+    mapped: Option<(u32, u32, BlockNr)>,
+}
+
+impl<'v, 'd> Blocks<'v, 'd> {
+    /// A reader of `dir`.
+    pub fn new(vol: &'v Volume, dir: &'d Node) -> Self {
+        Self { vol, dir, shape: Shape::of(vol, dir), mapped: None }
+    }
+
+    /// The device block that holds block `lblk`, `None` for a hole.
+    fn find(&mut self, lblk: u32) -> Result<Option<BlockNr>> {
+        if let Some((first, len, pblk)) = self.mapped
+            && let Some(skip) = lblk.checked_sub(first)
+            && skip < len
+        {
+            return Ok(Some(pblk.plus(u64::from(skip))));
+        }
+        if lblk >= self.shape.blocks {
+            return Ok(None);
+        }
+        match map::lookup(self.vol, self.dir, lblk)? {
+            Mapping::Hole { .. } => Ok(None),
+            Mapping::Mapped { unwritten: true, .. } => {
+                Err(self.shape.corrupt("unwritten block in a directory"))
+            }
+            Mapping::Mapped { pblk, len, .. } => {
+                let len = len.min(self.shape.blocks - lblk);
+                let checked = self.vol.alloc.check_not_system(Run { start: pblk, len });
+                checked.map_err(|e| e.in_inode(u64::from(self.shape.ino.0)))?;
+                self.mapped = Some((lblk, len, pblk));
+                Ok(Some(pblk))
+            }
+        }
+    }
+
+    /// The first block at or after `lblk` that is no hole: a directory that claims to be huge has
+    /// nothing to read.
+    pub fn next(&self, lblk: u32) -> Result<Option<u32>> {
+        if let Some((first, len, _)) = self.mapped
+            && lblk >= first
+            && lblk - first < len
+        {
+            return Ok(Some(lblk));
+        }
+        Ok(map::next_mapped(self.vol, self.dir, lblk, self.shape.blocks)?.map(|run| run.lblk))
+    }
+
+    fn read(&mut self, lblk: u32) -> Result<Option<Arc<Buf>>> {
+        let Some(pblk) = self.find(lblk)? else { return Ok(None) };
+        self.vol.journal.read(pblk).map(Some).map_err(error::journal)
+    }
+
+    /// `check` says what is to be noted, too.
+    fn verify(
+        &self,
+        buf: &Buf,
+        check: impl FnOnce(&[u8], &Shape<'v>) -> Result<Note>,
+    ) -> Result<()> {
+        if !buf.is_verified() {
+            let bytes = buf.data();
+            let note = check(&bytes, &self.shape)
+                .map_err(|e| e.in_inode(u64::from(self.shape.ino.0)).at_block(buf.nr().0))?;
+            buf.note(&bytes, note);
+            buf.set_verified();
+        }
+        Ok(())
+    }
+
+    /// A block of entries; `None` for a hole.
+    pub fn leaf(&mut self, lblk: u32) -> Result<Option<Arc<Buf>>> {
+        let Some(buf) = self.read(lblk)? else { return Ok(None) };
+        self.verify_leaf(&buf)?;
+        Ok(Some(buf))
+    }
+
+    fn verify_leaf(&self, buf: &Buf) -> Result<()> {
+        self.verify(buf, |bytes, shape| leaf::check(bytes, shape).map(|scan| LeafNote::of(&scan)))
+    }
+
+    /// A block of entries to list, also one that makes no sense, as long as its checksum is right:
+    /// with what is wrong.
+    pub fn leaf_to_list(&mut self, lblk: u32) -> Result<Option<(Arc<Buf>, Option<FsError>)>> {
+        let Some(buf) = self.read(lblk)? else { return Ok(None) };
+        let Err(problem) = self.verify_leaf(&buf) else { return Ok(Some((buf, None))) };
+        match self.shape.seed {
+            Some(seed) if dirent::verify_csum(&buf.data(), seed).is_err() => Err(problem),
+            _ => Ok(Some((buf, Some(problem)))),
+        }
+    }
+
+    /// An index node. Only its checksum is checked here: a node that makes no sense is no reason to
+    /// give up.
+    pub fn node(&mut self, lblk: u32, kind: DxKind) -> Result<Option<Arc<Buf>>> {
+        let Some(buf) = self.read(lblk)? else { return Ok(None) };
+        self.verify(&buf, |bytes, shape| check_node(bytes, kind, shape).map(|()| None))?;
+        Ok(Some(buf))
+    }
+
+    /// Any block of the directory, for reading it from one end to the other.
+    pub fn any(&mut self, lblk: u32) -> Result<Option<(Arc<Buf>, BlockKind)>> {
+        if let Some((buf, kind)) = self.index_node(lblk)? {
+            return Ok(Some((buf, BlockKind::Index(kind))));
+        }
+        Ok(self.leaf(lblk)?.map(|buf| (buf, BlockKind::Leaf)))
+    }
+
+    /// The block, if it is a part of an index.
+    pub fn index_node(&mut self, lblk: u32) -> Result<Option<(Arc<Buf>, DxKind)>> {
+        if !self.shape.indexed {
+            return Ok(None);
+        }
+        let Some(buf) = self.read(lblk)? else { return Ok(None) };
+        let kind = match lblk {
+            0 => DxKind::Root,
+            _ if index::looks_like_node(&buf.data()) => DxKind::Node,
+            _ => return Ok(None),
+        };
+        self.verify(&buf, |bytes, shape| check_node(bytes, kind, shape).map(|()| None))?;
+        Ok(Some((buf, kind)))
+    }
+}
+
+fn check_node(bytes: &[u8], kind: DxKind, shape: &Shape<'_>) -> Result<()> {
+    match shape.seed {
+        Some(seed) => htree::verify_csum(bytes, kind, seed).map_err(error::ondisk),
+        None => Ok(()),
+    }
+}
+
+/// Changes a leaf; its checksum follows when the transaction closes.
+pub(super) fn modify_leaf<R>(
+    h: &mut Handle,
+    shape: &Shape<'_>,
+    buf: &Arc<Buf>,
+    change: impl FnOnce(&mut [u8]) -> R,
+) -> Result<R> {
+    modify(h, shape, buf, BlockKind::Leaf, change)
+}
+
+/// Changes a block; its checksum follows when the transaction closes.
+pub(super) fn modify<R>(
+    h: &mut Handle,
+    shape: &Shape<'_>,
+    buf: &Arc<Buf>,
+    kind: BlockKind,
+    change: impl FnOnce(&mut [u8]) -> R,
+) -> Result<R> {
+    modify_noted(h, shape, buf, kind, |bytes, _| (change(bytes), None))
+}
+
+/// [`modify`] by who knows what becomes of what is noted about the block.
+pub(super) fn modify_noted<R>(
+    h: &mut Handle,
+    shape: &Shape<'_>,
+    buf: &Arc<Buf>,
+    kind: BlockKind,
+    change: impl FnOnce(&mut [u8], Note) -> (R, Note),
+) -> Result<R> {
+    let set: fn(&mut [u8], BlockNr, u32) = match kind {
+        BlockKind::Leaf => |bytes, _, seed| dirent::set_csum(bytes, InodeSeed(seed)),
+        BlockKind::Index(DxKind::Root) => {
+            |bytes, _, seed| htree::set_csum(bytes, DxKind::Root, InodeSeed(seed))
+        }
+        BlockKind::Index(DxKind::Node) => {
+            |bytes, _, seed| htree::set_csum(bytes, DxKind::Node, InodeSeed(seed))
+        }
+    };
+    let seal = shape.seed.map(|seed| Seal { set, seed: seed.0 });
+    h.modify_noted(buf, seal, change).map_err(error::journal)
+}
+
+/// A block just added to a directory: all zeros, to be filled by the caller.
+#[derive(Clone, Debug)]
+pub(super) struct Fresh {
+    /// Where in the directory.
+    pub lblk: u32,
+    /// The block.
+    pub buf: Arc<Buf>,
+}
+
+/// Adds `n` blocks to the end of a directory, all or none.
+pub(super) fn append(vol: &Volume, h: &mut Handle, dir: &mut Node, n: u32) -> Result<Vec<Fresh>> {
+    let first = count(vol, dir);
+    let end = u64::from(first) + u64::from(n);
+    let bytes = end << vol.geo.block_size.bits();
+    if u64::from(first) != dir.raw.size >> vol.geo.block_size.bits() {
+        return Err(
+            FsError::corrupt("directory larger than its volume").in_inode(u64::from(dir.ino.0))
+        );
+    }
+    let large = vol.geo.incompat.contains(Incompat::LARGE_DIR);
+    if (bytes > MAX_BYTES && !large) || end > MAX_LARGE_BLOCKS {
+        return Err(FsError::NoSpace);
+    }
+    let lblks: Vec<u32> = (first..first.saturating_add(n)).collect();
+    let fresh = fill(vol, h, dir, &lblks)?;
+    dir.raw.size = bytes;
+    Ok(fresh)
+}
+
+/// Gives blocks to holes (or to the space behind the end) of a directory, all or none.
+pub(super) fn fill(
+    vol: &Volume,
+    h: &mut Handle,
+    dir: &mut Node,
+    lblks: &[u32],
+) -> Result<Vec<Fresh>> {
+    let first = lblks.first().copied().unwrap_or(0);
+    let mut goal = map::goal(vol, dir, first)?;
+    let mut taken: Vec<BlockNr> = Vec::with_capacity(lblks.len());
+    for _ in lblks {
+        match vol.alloc.take(goal, 1, 1) {
+            Ok(run) => {
+                goal = run.start.plus(1);
+                taken.push(run.start);
+            }
+            Err(e) => {
+                taken.iter().for_each(|nr| vol.alloc.give_back(single(*nr)));
+                return Err(e);
+            }
+        }
+    }
+    for (done, (&lblk, &nr)) in lblks.iter().zip(&taken).enumerate() {
+        let mapped = vol.alloc.commit_take(h, single(nr)).and_then(|()| {
+            map::insert(vol, h, dir, lblk, single(nr), false).inspect_err(|_| {
+                // The bits are set but nothing points at the block.
+                let _ = vol.alloc.free(h, single(nr));
+            })
+        });
+        if let Err(e) = mapped {
+            taken.iter().skip(done + 1).for_each(|nr| vol.alloc.give_back(single(*nr)));
+            for &lblk in lblks.iter().take(done) {
+                let _ = map::remove(vol, h, dir, lblk, lblk.saturating_add(1), map::Discard::Free)?;
+            }
+            return Err(e);
+        }
+    }
+    lblks
+        .iter()
+        .zip(taken)
+        .map(|(&lblk, nr)| Ok(Fresh { lblk, buf: h.create(nr).map_err(error::journal)? }))
+        .collect()
+}
+
+fn single(start: BlockNr) -> Run {
+    Run { start, len: 1 }
+}

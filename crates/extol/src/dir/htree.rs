@@ -1,0 +1,474 @@
+//! Hashed directories: finding the leaf of a name, and making room where there is none.
+//!
+//! ```text
+//!   root ──► inner node ──► (one more with large_dir) ──► leaf
+//!    at        at                 at                        a Path holds the nodes and the entry taken in each
+//! ```
+//!
+//! Names with one hash may span several leaves; the keys of all but the first have their lowest bit
+//! set. A search lands on the first and goes on while the next key continues the hash.
+//!
+//! Adding to a full leaf (or one that shall not [become full](super::early)): pack it if only its
+//! slack is scattered, else divide it and insert the new leaf's key into the node above. Where
+//! nodes are full as well they are split first, from the top down, and a full root moves its
+//! entries into a new node. All blocks are taken before the first change, so [`FsError::NoSpace`]
+//! (volume full, or index full at its greatest height) leaves the directory as it was.
+//!
+//! An index whose structure makes no sense gives [`IndexError::Structure`], and the caller reads
+//! the directory as a linear one. A wrong checksum is an error as everywhere.
+
+use std::sync::Arc;
+
+use extol_jbd2::{Buf, Handle};
+use extol_ondisk::dirent::{self, NewEntry};
+use extol_ondisk::htree::{self, DxBlock, DxEntry, DxInfo, DxKind, Hasher};
+use extol_ondisk::{InodeFlags, InodeNr};
+use extol_vfs::{FsError, Result};
+
+use super::blocks::{self, BlockKind, Blocks, Fresh, Shape};
+use super::leaf::{self, Division};
+use super::{Place, Vacant, early, index, scan_leaf};
+use crate::fast_commit::eligibility;
+use crate::node::Node;
+use crate::volume::Volume;
+
+/// Most blocks that adding one name appends: two index nodes and a leaf.
+pub(super) const MAX_NEW: u32 = 3;
+
+/// Why the index could not be used.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum IndexError {
+    /// It makes no sense.
+    Structure(&'static str),
+    /// Anything else.
+    Fs(FsError),
+}
+
+impl From<FsError> for IndexError {
+    fn from(e: FsError) -> Self {
+        Self::Fs(e)
+    }
+}
+
+impl IndexError {
+    /// The error, for callers that have no other way.
+    pub fn into_fs(self, shape: &Shape<'_>) -> FsError {
+        match self {
+            Self::Structure(what) => shape.corrupt(what),
+            Self::Fs(e) => e,
+        }
+    }
+}
+
+type IndexResult<T> = std::result::Result<T, IndexError>;
+
+/// A node on the way to a leaf.
+#[derive(Clone, Debug)]
+struct Frame {
+    buf: Arc<Buf>,
+    kind: DxKind,
+    /// Entries in use.
+    count: usize,
+    /// The entry taken.
+    at: usize,
+}
+
+impl Frame {
+    fn load(blocks: &mut Blocks<'_, '_>, lblk: u32, kind: DxKind) -> IndexResult<Self> {
+        Self::load_with_bytes(blocks, lblk, kind).map(|(frame, _)| frame)
+    }
+
+    /// The node and its bytes, to be dropped before the next change.
+    fn load_with_bytes(
+        blocks: &mut Blocks<'_, '_>,
+        lblk: u32,
+        kind: DxKind,
+    ) -> IndexResult<(Self, Arc<Vec<u8>>)> {
+        let Some(buf) = blocks.node(lblk, kind)? else {
+            return Err(IndexError::Structure("hole instead of a directory index node"));
+        };
+        let bytes = buf.data();
+        let count = index::count(&bytes, kind, blocks.shape.geo).map_err(IndexError::Structure)?;
+        Ok((Self { buf, kind, count, at: 0 }, bytes))
+    }
+
+    fn key(&self, i: usize) -> u32 {
+        index::key(&self.buf.data(), self.kind, i)
+    }
+
+    fn child(&self, count: u32) -> IndexResult<u32> {
+        self.child_in(&self.buf.data(), count)
+    }
+
+    fn child_in(&self, bytes: &[u8], count: u32) -> IndexResult<u32> {
+        let lblk = index::block(bytes, self.kind, self.at);
+        if lblk == 0 || lblk >= count {
+            return Err(IndexError::Structure(
+                "directory index names a block outside the directory",
+            ));
+        }
+        Ok(lblk)
+    }
+}
+
+/// The way from the root to a leaf.
+#[derive(Clone, Debug)]
+pub(super) struct Path {
+    frames: Vec<Frame>,
+    leaf: u32,
+    /// Key of the leaf; 0 for the first.
+    pub key: u32,
+}
+
+impl Path {
+    /// The way to the first leaf that may hold names with the hash that `target` chooses.
+    pub fn find(
+        blocks: &mut Blocks<'_, '_>,
+        target: impl FnOnce(&Hasher) -> u32,
+    ) -> IndexResult<(Self, Hasher)> {
+        let (mut frame, mut bytes) = Frame::load_with_bytes(blocks, 0, DxKind::Root)?;
+        let geo = blocks.shape.geo;
+        let Ok(info) = htree::decode_info(&bytes, geo) else {
+            return Err(IndexError::Structure("root of a directory index makes no sense"));
+        };
+        let Some(hasher) = Hasher::new(geo, info.hash_version) else {
+            return Err(IndexError::Structure("unknown hash version in a directory index"));
+        };
+        let mut levels = usize::from(info.levels);
+        let hash = target(&hasher);
+        let mut frames = Vec::with_capacity(levels + 1);
+        let mut low = 0;
+        loop {
+            frame.at = index::search(&bytes, frame.kind, frame.count, hash);
+            low = low.max(index::key(&bytes, frame.kind, frame.at));
+            let lblk = frame.child_in(&bytes, blocks.shape.blocks)?;
+            frames.push(frame);
+            if levels == 0 {
+                return Ok((Self { frames, leaf: lblk, key: low }, hasher));
+            }
+            levels -= 1;
+            (frame, bytes) = Frame::load_with_bytes(blocks, lblk, DxKind::Node)?;
+        }
+    }
+
+    /// The leaf.
+    pub fn leaf(&self) -> u32 {
+        self.leaf
+    }
+
+    /// Key of the next leaf, and the level at which the way to it parts from this one.
+    pub fn next_key(&self) -> Option<(usize, u32)> {
+        let (level, frame) =
+            self.frames.iter().enumerate().rev().find(|(_, f)| f.at + 1 < f.count)?;
+        Some((level, frame.key(frame.at + 1)))
+    }
+
+    /// Goes to the next leaf, whose key [`Self::next_key`] gave.
+    pub fn advance(
+        &mut self,
+        blocks: &mut Blocks<'_, '_>,
+        (level, key): (usize, u32),
+    ) -> IndexResult<()> {
+        let depth = self.frames.len();
+        self.frames.truncate(level + 1);
+        if let Some(last) = self.frames.last_mut() {
+            last.at += 1;
+        }
+        loop {
+            let Some(last) = self.frames.last() else {
+                return Err(IndexError::Structure("directory index without a root"));
+            };
+            let lblk = last.child(blocks.shape.blocks)?;
+            if self.frames.len() == depth {
+                self.leaf = lblk;
+                self.key = key;
+                return Ok(());
+            }
+            self.frames.push(Frame::load(blocks, lblk, DxKind::Node)?);
+        }
+    }
+
+    /// Goes to the next leaf if it continues `hash`.
+    fn advance_within(&mut self, blocks: &mut Blocks<'_, '_>, hash: u32) -> IndexResult<bool> {
+        match self.next_key() {
+            Some((level, key)) if key & !1 == hash => {
+                self.advance(blocks, (level, key))?;
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// New index nodes that are needed before a leaf can be added. `None` if the index cannot grow.
+    fn nodes_to_split(&self, shape: &Shape<'_>) -> Option<usize> {
+        let full = self
+            .frames
+            .iter()
+            .rev()
+            .take_while(|f| f.count >= usize::from(f.kind.limit(shape.geo)))
+            .count();
+        let may_grow = self.frames.len() <= usize::from(htree::max_levels(shape.geo));
+        (full < self.frames.len() || may_grow).then_some(full)
+    }
+}
+
+/// Finds a name, or the leaf it belongs into if that has room. Looks at no more blocks than the
+/// directory has, whatever the index says.
+pub(super) fn find(blocks: &mut Blocks<'_, '_>, name: &[u8]) -> IndexResult<Place> {
+    let mut hash = 0;
+    let (mut path, _) = Path::find(blocks, |hasher| {
+        hash = hasher.hash(name).hash;
+        hash
+    })?;
+    search(blocks, &mut path, hash, name)
+}
+
+fn search(
+    blocks: &mut Blocks<'_, '_>,
+    path: &mut Path,
+    hash: u32,
+    name: &[u8],
+) -> IndexResult<Place> {
+    let mut first = None;
+    for n in 0..blocks.shape.blocks {
+        match scan_leaf(blocks, path.leaf(), name)? {
+            // Names are put into the first leaf that may hold them.
+            Place::Vacant(here) if n == 0 => first = here,
+            Place::Vacant(_) => {}
+            found => return Ok(found),
+        }
+        if !path.advance_within(blocks, hash)? {
+            return Ok(Place::Vacant(first));
+        }
+    }
+    Err(IndexError::Structure("directory index with a loop"))
+}
+
+/// Adds a name.
+pub(super) fn add(
+    vol: &Volume,
+    h: &mut Handle,
+    dir: &mut Node,
+    new: NewEntry<'_>,
+) -> IndexResult<()> {
+    let mut blocks = Blocks::new(vol, dir);
+    let shape = blocks.shape;
+    let mut hash = 0;
+    let (path, hasher) = Path::find(&mut blocks, |hasher| {
+        hash = hasher.hash(new.name).hash;
+        hash
+    })?;
+    let Some(buf) = blocks.leaf(path.leaf())? else {
+        return Err(IndexError::Structure("hole instead of a directory leaf"));
+    };
+    let scan = super::look_in(&buf, &shape, new.name)?;
+    let next_continues = path.next_key().is_some_and(|(_, key)| key & !1 == hash);
+    if scan.found.is_some()
+        || next_continues
+            && matches!(search(&mut blocks, &mut path.clone(), hash, new.name)?, Place::Found(_))
+    {
+        return Err(FsError::Exists.into());
+    }
+    let early = early::is_due(h, &shape, scan.used, &new);
+    let vacant = scan.room.map(|room| Vacant { buf: Arc::clone(&buf), room, used: scan.used });
+    if let Some(vacant) = &vacant
+        && !early
+    {
+        super::put_in_leaf(h, &shape, vacant, new)?;
+        return Ok(());
+    }
+
+    // The snapshot stays as it is while the block itself is filled anew.
+    let data = buf.data();
+    let items = leaf::sorted(shape.area(&data), &shape, false, new, |name| hasher.hash(name).hash)?;
+    let (keep, key) = match early::divide(&items, &shape, early) {
+        Some(Division::Split(keep, key)) => (keep, key),
+        Some(Division::Fits) => {
+            super::note_room(h, &shape, &buf, Some(new.name));
+            blocks::modify_leaf(h, &shape, &buf, |bytes| leaf::fill(bytes, &shape, &items))?;
+            return Ok(());
+        }
+        None => return Err(shape.corrupt("directory leaf cannot be divided").into()),
+    };
+    let full = path.nodes_to_split(&shape);
+    let mut tree = Tree::open(shape, path)?;
+    let fresh = match full {
+        Some(full) => blocks::append(vol, h, dir, full as u32 + 1),
+        None => Err(FsError::NoSpace),
+    };
+    let fresh = match (fresh, &vacant) {
+        // It was only wanted early.
+        (Err(FsError::NoSpace), Some(vacant)) => {
+            super::put_in_leaf(h, &shape, vacant, new)?;
+            return Ok(());
+        }
+        (fresh, _) => fresh?,
+    };
+    let Some((right, nodes)) = fresh.split_last() else { return Ok(()) };
+    super::note_room(h, &shape, &buf, Some(new.name));
+    eligibility::divided(h, shape.ino, shape.leaf(&buf), &right.buf);
+    tree.make_room(h, nodes.len(), nodes)?;
+    let (stay, go) = items.split_at(keep);
+    blocks::modify_leaf(h, &shape, &right.buf, |bytes| leaf::fill(bytes, &shape, go))?;
+    blocks::modify_leaf(h, &shape, &buf, |bytes| leaf::fill(bytes, &shape, stay))?;
+    tree.insert(h, tree.levels.len() - 1, key, right.lblk)?;
+    Ok(())
+}
+
+/// The nodes on the way to a leaf, decoded for changes. Decoding is what can fail; it comes before
+/// the first change.
+struct Tree<'v> {
+    shape: Shape<'v>,
+    levels: Vec<Level>,
+}
+
+struct Level {
+    buf: Arc<Buf>,
+    node: DxBlock,
+    /// The entry taken.
+    at: usize,
+}
+
+impl<'v> Tree<'v> {
+    fn open(shape: Shape<'v>, path: Path) -> IndexResult<Self> {
+        let decode = |frame: Frame| match DxBlock::decode(&frame.buf.data(), frame.kind, shape.geo)
+        {
+            Ok(node) => Ok(Level { node, at: frame.at, buf: frame.buf.clone() }),
+            Err(_) => Err(IndexError::Structure("directory index node makes no sense")),
+        };
+        let levels = path.frames.into_iter().map(decode).collect::<IndexResult<_>>()?;
+        Ok(Self { shape, levels })
+    }
+
+    /// Inserts a key behind the entry taken at `level`.
+    fn insert(&mut self, h: &mut Handle, level: usize, key: u32, lblk: u32) -> Result<()> {
+        let Some(Level { buf, node, at }) = self.levels.get_mut(level) else { return Ok(()) };
+        node.insert(*at, key, lblk).map_err(|e| self.shape.bad(e))?;
+        write(h, &self.shape, buf, node)
+    }
+
+    /// Makes room in the lowest node: the `full` lowest nodes have none. Takes one fresh block for
+    /// each.
+    fn make_room(&mut self, h: &mut Handle, full: usize, fresh: &[Fresh]) -> Result<()> {
+        debug_assert_eq!(full, fresh.len());
+        let mut fresh = fresh.iter();
+        let mut first = self.levels.len().saturating_sub(full);
+        if first == 0
+            && let Some(block) = fresh.next()
+        {
+            self.grow(h, block)?;
+            // The node that took the root's entries is longer than the root: it has room.
+            first = 2;
+        }
+        for (level, block) in (first..).zip(fresh) {
+            self.split(h, level, block)?;
+        }
+        Ok(())
+    }
+
+    /// Moves the root's entries into a new node below it.
+    fn grow(&mut self, h: &mut Handle, fresh: &Fresh) -> Result<()> {
+        let geo = self.shape.geo;
+        let Some(root) = self.levels.first_mut() else { return Ok(()) };
+        let below = DxBlock {
+            kind: DxKind::Node,
+            limit: DxKind::Node.limit(geo),
+            entries: root.node.entries.clone(),
+        };
+        root.node.entries = vec![DxEntry { hash: 0, block: fresh.lblk }];
+        let at = std::mem::take(&mut root.at);
+        let node = &root.node;
+        blocks::modify(h, &self.shape, &root.buf, BlockKind::Index(DxKind::Root), |bytes| {
+            node.encode_into(bytes);
+            if let Ok(info) = htree::decode_info(bytes, geo) {
+                htree::put_info(bytes, DxInfo { levels: info.levels + 1, ..info });
+            }
+        })?;
+        write_fresh(h, &self.shape, &fresh.buf, &below)?;
+        self.levels.insert(1, Level { buf: fresh.buf.clone(), node: below, at });
+        Ok(())
+    }
+
+    /// Moves the upper half of the node at `level` into a new one. The node above has room for its
+    /// key.
+    fn split(&mut self, h: &mut Handle, level: usize, fresh: &Fresh) -> Result<()> {
+        let Some(old) = self.levels.get_mut(level) else { return Ok(()) };
+        let keep = old.node.entries.len() / 2;
+        let entries = old.node.entries.split_off(keep);
+        let key = entries.first().map_or(0, |entry| entry.hash);
+        let node = DxBlock { kind: DxKind::Node, limit: old.node.limit, entries };
+        write_fresh(h, &self.shape, &fresh.buf, &node)?;
+        write(h, &self.shape, &old.buf, &old.node)?;
+        let goes_right = old.at >= keep;
+        if goes_right {
+            *old = Level { buf: fresh.buf.clone(), node, at: old.at - keep };
+        }
+        self.insert(h, level - 1, key, fresh.lblk)?;
+        if goes_right && let Some(above) = self.levels.get_mut(level - 1) {
+            above.at += 1;
+        }
+        Ok(())
+    }
+}
+
+fn write(h: &mut Handle, shape: &Shape<'_>, buf: &Arc<Buf>, node: &DxBlock) -> Result<()> {
+    blocks::modify(h, shape, buf, BlockKind::Index(node.kind), |bytes| node.encode_into(bytes))
+}
+
+fn write_fresh(h: &mut Handle, shape: &Shape<'_>, buf: &Arc<Buf>, node: &DxBlock) -> Result<()> {
+    blocks::modify(h, shape, buf, BlockKind::Index(DxKind::Node), |bytes| {
+        htree::init_node(bytes);
+        node.encode_into(bytes);
+    })
+}
+
+/// Turns a directory of one full block into an indexed one and adds a name. `Ok(false)`: the block
+/// does not have the form that is needed, and nothing was changed. `early`: it need not be full.
+pub(super) fn build(
+    vol: &Volume,
+    h: &mut Handle,
+    dir: &mut Node,
+    new: NewEntry<'_>,
+    early: bool,
+) -> Result<bool> {
+    let mut blocks = Blocks::new(vol, dir);
+    let shape = blocks.shape;
+    let hasher = Hasher::default_for(shape.geo);
+    let Some(buf) = blocks.leaf(0)? else { return Ok(false) };
+    let data = buf.data();
+    let area = shape.area(&data);
+    let Some(parent) = parent_at_usual_place(area) else { return Ok(false) };
+    let items = leaf::sorted(area, &shape, true, new, |name| hasher.hash(name).hash)?;
+    let (keep, key) = match early::divide(&items, &shape, early) {
+        None => return Ok(false),
+        Some(Division::Fits) => (items.len(), None),
+        Some(Division::Split(keep, key)) => (keep, Some(key)),
+    };
+    let fresh = blocks::append(vol, h, dir, if key.is_some() { 2 } else { 1 })?;
+    super::note_room(h, &shape, &buf, Some(new.name));
+    let (stay, go) = items.split_at(keep);
+    for (part, leaf) in [stay, go].into_iter().zip(&fresh) {
+        eligibility::divided(h, shape.ino, shape.leaf(&buf), &leaf.buf);
+        blocks::modify_leaf(h, &shape, &leaf.buf, |bytes| leaf::fill(bytes, &shape, part))?;
+    }
+    let mut root = DxBlock::new(DxKind::Root, shape.geo, fresh.first().map_or(0, |leaf| leaf.lblk));
+    if let (Some(key), Some(right)) = (key, fresh.get(1)) {
+        root.insert(0, key, right.lblk).map_err(|e| shape.bad(e))?;
+    }
+    let info = DxInfo { hash_version: hasher.version.to_disk(), levels: 0 };
+    let kind = shape.stored_type(extol_ondisk::FileType::Directory);
+    blocks::modify(h, &shape, &buf, BlockKind::Index(DxKind::Root), |bytes| {
+        htree::init_root(bytes, shape.geo, shape.ino, parent, kind, info, 0);
+        root.encode_into(bytes);
+    })?;
+    dir.raw.flags.insert(InodeFlags::INDEX);
+    Ok(true)
+}
+
+/// The parent, if an area begins with `.` and `..` at the places where an index root has them.
+fn parent_at_usual_place(area: &[u8]) -> Option<InodeNr> {
+    let dot = dirent::entry_at(area, 0).ok()?;
+    let dotdot = dirent::entry_at(area, 12).ok()?;
+    let usual = dot.name == b"." && dot.rec_len == 12 && dotdot.name == b".." && dotdot.is_used();
+    usual.then_some(dotdot.ino)
+}

@@ -1,0 +1,306 @@
+//! What directories need of a block of entries beyond [`extol_ondisk::dirent`]: checking it when it
+//! comes from the device, one pass that looks for a name and for room, and dividing an overfull one
+//! by hash.
+//!
+//! Nothing moves in a block that is read by byte offsets; only blocks that are read in the order of
+//! hashes are ever packed anew.
+
+use extol_ondisk::dirent::{self, NewEntry, entry_len};
+use extol_ondisk::{FileType, InodeNr, OnDiskError};
+use extol_vfs::{FsError, Result};
+
+use super::blocks::Shape;
+use crate::error;
+
+/// Checks a block of entries as it comes from the device. Tells how much of it is in use, and where
+/// there is room.
+pub(super) fn check(bytes: &[u8], shape: &Shape<'_>) -> Result<Scan> {
+    if let Some(seed) = shape.seed {
+        dirent::verify_csum(bytes, seed).map_err(error::ondisk)?;
+    }
+    let area = shape.area(bytes);
+    let (mut scan, mut at) = (Scan::default(), 0);
+    while at < area.len() {
+        let head = head(area, at).map_err(error::ondisk)?;
+        if head.ino.is_some() && !shape.geo.is_valid_inode(head.ino) {
+            return Err(FsError::corrupt(format!(
+                "directory entry with inode number {}",
+                head.ino
+            )));
+        }
+        scan.pass(&head, at);
+        at += head.rec_len;
+    }
+    Ok(scan)
+}
+
+/// What [`dirent::entry_at`] tells, without the name.
+pub(super) struct Head {
+    pub ino: InodeNr,
+    pub rec_len: usize,
+    pub name_len: usize,
+    pub type_code: u8,
+}
+
+impl Head {
+    /// Bytes that the entry needs itself.
+    pub fn used_len(&self) -> usize {
+        if self.ino.is_some() { entry_len(self.name_len) } else { 0 }
+    }
+
+    /// Bytes that another entry could have.
+    pub fn left(&self) -> usize {
+        self.rec_len.saturating_sub(self.used_len())
+    }
+
+    /// The entry at `at`, if it has the name that was looked for.
+    pub fn hit(&self, shape: &Shape<'_>, at: usize, before: Option<usize>) -> Hit {
+        let file_type = FileType::from_code(self.type_code).filter(|_| shape.filetype);
+        Hit { ino: self.ino, file_type, at, before }
+    }
+}
+
+/// The head of an entry as one word: inode, length (16 bits), length of the name (8), type (8).
+/// Outside of the area: 0.
+#[inline]
+pub(super) fn word(area: &[u8], at: usize) -> u64 {
+    area.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |head| u64::from_le_bytes(*head))
+}
+
+/// The checked entry at an offset that an entry before it gave. Most of the time of a lookup goes
+/// here, so an entry is not decoded but read as one word.
+#[inline]
+pub(super) fn head(area: &[u8], at: usize) -> std::result::Result<Head, OnDiskError> {
+    let word = word(area, at);
+    let (ino, name_len) = (InodeNr(word as u32), usize::from((word >> 48) as u8));
+    let mut rec_len = usize::from((word >> 32) as u16);
+    let is_short = rec_len < entry_len(name_len) || (name_len == 0 && ino.is_some());
+    if is_short || rec_len & 3 != 0 || rec_len > area.len().saturating_sub(at) {
+        // Either wrong, or one of the lengths that are written in another way.
+        rec_len = dirent::entry_at(area, at)?.rec_len;
+    }
+    Ok(Head { ino, rec_len, name_len, type_code: (word >> 56) as u8 & 7 })
+}
+
+/// An entry with the name that was looked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Hit {
+    /// Inode.
+    pub ino: InodeNr,
+    /// Type if recorded.
+    pub file_type: Option<FileType>,
+    /// Where it is.
+    pub at: usize,
+    /// Where the entry before it is.
+    pub before: Option<usize>,
+}
+
+/// What [`scan`] found, up to the name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Scan {
+    /// The entry with the name.
+    pub found: Option<Hit>,
+    /// The first entry behind which, or instead of which, there is room for another with a name of
+    /// this length.
+    pub room: Option<usize>,
+    /// The first entry that has room for another with a name of whatever length.
+    pub any_room: Option<usize>,
+    /// Bytes of the entries in use.
+    pub used: usize,
+}
+
+impl Scan {
+    /// A walk comes by an entry.
+    fn pass(&mut self, head: &Head, at: usize) {
+        if self.any_room.is_none() && head.left() >= entry_len(1) {
+            self.any_room = Some(at);
+        }
+        self.used += head.used_len();
+    }
+}
+
+/// Looks for a name, and for room to add it. Stops at the name.
+pub(super) fn scan(area: &[u8], shape: &Shape<'_>, name: &[u8]) -> Result<Scan> {
+    let need = entry_len(name.len());
+    let mut scan = Scan::default();
+    let (mut at, mut before) = (0, None);
+    while at < area.len() {
+        let head = head(area, at).map_err(|e| shape.bad(e))?;
+        if head.ino.is_some()
+            && head.name_len == name.len()
+            && let Some(here) =
+                area.get(at + dirent::HEADER_LEN..at + dirent::HEADER_LEN + name.len())
+            && here.last() == name.last()
+            && here == name
+        {
+            scan.found = Some(head.hit(shape, at, before));
+            return Ok(scan);
+        }
+        scan.pass(&head, at);
+        if scan.room.is_none() && head.left() >= need {
+            scan.room = Some(at);
+        }
+        before = Some(at);
+        at += head.rec_len;
+    }
+    Ok(scan)
+}
+
+/// An entry with the hash of its name.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hashed<'a> {
+    /// Hash of the name.
+    pub hash: u32,
+    /// The entry.
+    pub entry: NewEntry<'a>,
+}
+
+/// The entries in use of a block, except `.` and `..` if `skip_dots`, together with `new`, in the
+/// order of hashes.
+pub(super) fn sorted<'a>(
+    area: &'a [u8],
+    shape: &Shape<'_>,
+    skip_dots: bool,
+    new: NewEntry<'a>,
+    hash: impl Fn(&[u8]) -> u32,
+) -> Result<Vec<Hashed<'a>>> {
+    // (As many as there are with names of eight bytes; more are rare.)
+    let mut items = Vec::with_capacity(area.len() / entry_len(8) + 1);
+    items.push(Hashed { hash: hash(new.name), entry: new });
+    for entry in dirent::iter(area) {
+        let entry = entry.map_err(|e| shape.bad(e))?;
+        if entry.is_used() && !(skip_dots && entry.is_dot()) {
+            let file_type = entry.file_type.filter(|_| shape.filetype);
+            let copy = NewEntry { name: entry.name, ino: entry.ino, file_type };
+            items.push(Hashed { hash: hash(entry.name), entry: copy });
+        }
+    }
+    items.sort_by_key(|item| item.hash);
+    Ok(items)
+}
+
+/// How to divide the entries of an overfull block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Division {
+    /// They fit into one block, packed.
+    Fits,
+    /// Into two: this many stay, and the key of the new block.
+    Split(usize, u32),
+}
+
+/// Divides entries, sorted by hash, into one or two blocks of `capacity` bytes: near the middle,
+/// and if possible not between entries with the same hash. `None` if two blocks are too few.
+pub(super) fn divide(items: &[Hashed<'_>], capacity: usize) -> Option<Division> {
+    let len = |item: &Hashed<'_>| entry_len(item.entry.name.len());
+    let total: usize = items.iter().map(len).sum();
+    if total <= capacity {
+        return Some(Division::Fits);
+    }
+    let mut left = 0;
+    let mut best: Option<(usize, Division)> = None;
+    for (i, pair) in items.windows(2).enumerate() {
+        let [a, b] = pair else { continue };
+        left += len(a);
+        let right = total - left;
+        if left > capacity || right > capacity {
+            continue;
+        }
+        let same = a.hash == b.hash;
+        let cost = left.abs_diff(right) + if same { total / 2 } else { 0 };
+        if best.is_none_or(|(least, _)| cost < least) {
+            best = Some((cost, Division::Split(i + 1, b.hash | u32::from(same))));
+        }
+    }
+    best.map(|(_, division)| division)
+}
+
+/// Fills a block with entries.
+pub(super) fn fill(bytes: &mut [u8], shape: &Shape<'_>, items: &[Hashed<'_>]) {
+    let entries: Vec<NewEntry<'_>> = items.iter().map(|item| item.entry).collect();
+    let fits = dirent::pack(shape.area_mut(bytes), &entries);
+    debug_assert!(fits, "entries were divided so that they fit");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::rngs::SmallRng;
+    use rand::{Rng, SeedableRng};
+
+    fn items(hashes_and_lengths: &[(u32, usize)]) -> Vec<Hashed<'static>> {
+        static NAME: [u8; 255] = [b'n'; 255];
+        let item = |&(hash, len): &(u32, usize)| Hashed {
+            hash,
+            entry: NewEntry { name: &NAME[..len], ino: InodeNr(12), file_type: None },
+        };
+        hashes_and_lengths.iter().map(item).collect()
+    }
+
+    #[test]
+    fn divided_near_the_middle() {
+        let items = items(&[(2, 4), (4, 4), (6, 4), (8, 4)]);
+        assert_eq!(divide(&items, 48), Some(Division::Fits));
+        assert_eq!(divide(&items, 47), Some(Division::Split(2, 6)));
+        assert_eq!(divide(&items, 12), None);
+    }
+
+    #[test]
+    fn divided_by_size_not_by_number() {
+        let items = items(&[(2, 4), (4, 4), (6, 4), (8, 4), (10, 250)]);
+        assert_eq!(divide(&items, 270), Some(Division::Split(4, 10)));
+    }
+
+    #[test]
+    fn equal_hashes_stay_together_if_they_can() {
+        let group = items(&[(2, 4), (6, 4), (6, 4), (6, 4), (8, 4)]);
+        assert_eq!(divide(&group, 50), Some(Division::Split(1, 6)));
+        // The new block continues the hash.
+        let chain = items(&[(6, 4), (6, 4), (6, 4), (6, 4)]);
+        assert_eq!(divide(&chain, 40), Some(Division::Split(2, 7)));
+    }
+
+    /// Whatever a block holds, an entry read as one word is what [`dirent::entry_at`] makes of it.
+    #[test]
+    fn one_word_tells_what_decoding_tells() {
+        let mut rng = SmallRng::seed_from_u64(7);
+        let (mut good, mut bad) = (0, 0);
+        for len in [1024, 4096 - dirent::TAIL_LEN, 65536] {
+            for round in 0..400 {
+                let mut area = vec![0; len];
+                let names: Vec<Vec<u8>> =
+                    (0..20).map(|i| vec![b'a' + i; rng.random_range(1..=40)]).collect();
+                let entries: Vec<NewEntry<'_>> = names
+                    .iter()
+                    .map(|name| NewEntry {
+                        name,
+                        ino: InodeNr(rng.random_range(1..90)),
+                        file_type: None,
+                    })
+                    .collect();
+                assert!(dirent::pack(&mut area, &entries));
+                for _ in 0..round % 8 {
+                    let at = rng.random_range(0..1000);
+                    area[at] = [0, 1, 4, 7, 12, 255][rng.random_range(0..6)];
+                }
+                let mut at = 0;
+                while at < area.len() {
+                    match (head(&area, at), dirent::entry_at(&area, at)) {
+                        (Ok(head), Ok(entry)) => {
+                            let told = (head.ino, head.rec_len, head.name_len);
+                            assert_eq!(told, (entry.ino, entry.rec_len, entry.name.len()));
+                            assert_eq!(FileType::from_code(head.type_code), entry.file_type);
+                            at += head.rec_len;
+                            good += 1;
+                        }
+                        (Err(_), Err(_)) => {
+                            bad += 1;
+                            break;
+                        }
+                        (head, entry) => panic!("{:?}, {entry:?} at {at}", head.map(|h| h.rec_len)),
+                    }
+                }
+            }
+        }
+        assert!(good > 1000 && bad > 100, "{good} and {bad}");
+    }
+}

@@ -1,0 +1,403 @@
+//! Reading a directory from a cookie on.
+//!
+//! A cookie says *behind* which entry to go on and stays valid while names come and go, without
+//! anything being kept in memory between two calls:
+//!
+//! * An indexed directory is read in the order of hashes (see [`batch`](super::batch)), and so is a
+//!   directory of one block where it may get an index at any moment, and one inside its inode: the
+//!   cookies survive the change. Cookie 1 is behind `.`, 2 behind `..`, else it is the position of
+//!   the entry plus one. If the index cannot be used, all leaves together are one run, in the same
+//!   order.
+//! * Any other directory is read by bytes; the cookie is the offset behind the entry. Within a
+//!   block entries never move, but they merge and split, so the block is walked from its start and
+//!   what begins before the cookie is skipped.
+//!
+//! Damage. A listing hands out whatever can be read, and then ends with the first error that it
+//! met:
+//!
+//! * A block with a wrong checksum is left out. In one whose chain of entries breaks, those before
+//!   the break are handed out. An entry with an impossible inode number is handed out as it is
+//!   (whatever looks it up gets the error); one with a name that is none is left out. An index that
+//!   cannot be read is done without.
+//! * RD1: a listing that left something out never ends without an error, in however many calls it
+//!   is read. A call that begins behind the damage does not meet it. So the volume remembers that
+//!   some directory is damaged ([`Volume::dirs_damaged`]), and from then on a call that reaches the
+//!   end, but began elsewhere than at the beginning, looks at all blocks once more
+//!   ([`look_again`]).
+//! * RD2: the time is bounded ([`Damage::PATIENCE`]): a device that fails everywhere, or a map of
+//!   blocks that leads nowhere, ends the listing before all of it was tried.
+
+use std::sync::atomic::Ordering;
+
+use extol_ondisk::dirent::{self, Entry};
+use extol_ondisk::htree::{self, Hasher};
+use extol_ondisk::{FileType, InodeFlags};
+use extol_vfs::{DirEntry, FsError, Result};
+
+use super::batch::{self, Batch, Emitted};
+use super::blocks::{BlockKind, Blocks};
+use super::htree::{IndexError, Path};
+use super::{Place, kind_of, linear};
+use crate::inline;
+use crate::node::Node;
+use crate::volume::Volume;
+
+type Each<'a> = &'a mut dyn FnMut(DirEntry) -> bool;
+
+/// What a listing could not read.
+struct Damage {
+    first: Option<FsError>,
+    patience: u32,
+}
+
+impl Damage {
+    /// What a listing puts up with: each failed read costs as much as sixteen blocks that the map
+    /// does not find.
+    const PATIENCE: u32 = 4096;
+    const READ: u32 = 16;
+
+    fn new() -> Self {
+        Self { first: None, patience: Self::PATIENCE }
+    }
+
+    /// Notes an error that the listing can go on after; any other ends it.
+    fn note(&mut self, error: FsError, price: u32) -> Result<()> {
+        let price = match &error {
+            FsError::Corrupt { .. } => price,
+            FsError::Io(_) => Self::READ,
+            _ => return Err(error),
+        };
+        let first = self.first.get_or_insert(error);
+        self.patience = self.patience.checked_sub(price).ok_or_else(|| first.clone())?;
+        Ok(())
+    }
+
+    /// As [`note`](Self::note): something that is there, but makes no sense.
+    fn corrupt(&mut self, error: FsError) -> Result<()> {
+        self.note(error, 0)
+    }
+}
+
+/// Hands out the entries behind `cookie` until `each` returns false. An entry that `each` refused
+/// was not taken: the cookie of the one before it leads to it again.
+///
+/// # Errors
+/// The first damage that was met, after everything that could be read.
+pub(super) fn iterate(vol: &Volume, dir: &Node, cookie: u64, each: Each<'_>) -> Result<()> {
+    let mut blocks = Blocks::new(vol, dir);
+    let mut damage = Damage::new();
+    let mut stopped = false;
+    let outcome = list(&mut blocks, dir, cookie, &mut damage, &mut |entry| {
+        let more = each(entry);
+        stopped |= !more;
+        more
+    });
+    if outcome.is_ok() && !stopped && damage.first.is_none() && cookie != 0 {
+        look_again(&mut blocks, dir, &mut damage)?;
+    }
+    if damage.first.is_some() {
+        vol.dirs_damaged.store(true, Ordering::Relaxed);
+    }
+    match damage.first {
+        Some(error) if !stopped => Err(error),
+        _ => outcome,
+    }
+}
+
+fn list(
+    blocks: &mut Blocks<'_, '_>,
+    dir: &Node,
+    cookie: u64,
+    damage: &mut Damage,
+    each: Each<'_>,
+) -> Result<()> {
+    let vol = blocks.vol;
+    let inline = is_inline(dir);
+    if !inline && blocks.shape.blocks == 0 {
+        return Ok(());
+    }
+    if !is_hashed(blocks, dir) {
+        return by_offset(blocks, cookie, damage, each);
+    }
+    if cookie >= batch::END {
+        return Ok(());
+    }
+    if cookie == 0 && !each(dots(dir.ino.0, 1, b".")) {
+        return Ok(());
+    }
+    if cookie <= 1 {
+        match parent(blocks, dir) {
+            Ok(parent) => {
+                if !each(dots(parent, batch::FIRST, b"..")) {
+                    return Ok(());
+                }
+            }
+            Err(error) => damage.corrupt(error)?,
+        }
+    }
+    let from = cookie.max(batch::FIRST);
+    if inline {
+        let hasher = Hasher::default_for(&vol.geo);
+        let (inside, problem) = inline::list_entries(vol, dir)?;
+        if let Some(problem) = problem {
+            damage.corrupt(problem)?;
+        }
+        let mut batch = Batch::new(from, 0);
+        for entry in &inside {
+            batch.push(&hasher, entry.ino, entry.kind, &entry.name);
+        }
+        return batch.emit(each).map(|_| ());
+    }
+    if !blocks.shape.searchable {
+        return as_one_run(blocks, from, damage, each);
+    }
+    let mut reached = from;
+    match by_index(blocks, &mut reached, damage, each) {
+        Ok(()) => Ok(()),
+        Err(IndexError::Structure(_)) => as_one_run(blocks, reached, damage, each),
+        Err(IndexError::Fs(error)) => {
+            damage.corrupt(error)?;
+            as_one_run(blocks, reached, damage, each)
+        }
+    }
+}
+
+fn is_inline(dir: &Node) -> bool {
+    dir.raw.flags.contains(InodeFlags::INLINE_DATA)
+}
+
+/// True if the directory is read in the order of hashes.
+fn is_hashed(blocks: &Blocks<'_, '_>, dir: &Node) -> bool {
+    let may_get_index = blocks.shape.dir_index && blocks.shape.blocks == 1;
+    is_inline(dir) || blocks.shape.indexed || may_get_index
+}
+
+/// Where `..` leads.
+fn parent(blocks: &mut Blocks<'_, '_>, dir: &Node) -> Result<u32> {
+    if is_inline(dir) {
+        return inline::checked_parent(blocks.vol, dir).map(|parent| parent.0);
+    }
+    match linear::find_dots(blocks, b"..")? {
+        Place::Found(found) => blocks.shape.inode(found.hit.ino).map(|parent| parent.0),
+        Place::Vacant(_) => Err(blocks.shape.corrupt("directory without '..'")),
+    }
+}
+
+fn dots(ino: u32, cookie: u64, name: &[u8]) -> DirEntry {
+    DirEntry { ino, cookie, kind: kind_of(Some(FileType::Directory)), name: name.to_vec() }
+}
+
+/// The entries in use of a leaf, those that can be read, until `each` returns false. False if it
+/// did.
+fn leaf_entries(
+    blocks: &mut Blocks<'_, '_>,
+    lblk: u32,
+    damage: &mut Damage,
+    each: &mut dyn FnMut(&Entry<'_>) -> bool,
+) -> Result<bool> {
+    let buf = match blocks.leaf_to_list(lblk) {
+        Ok(Some((buf, None))) => buf,
+        Ok(Some((buf, Some(problem)))) => {
+            damage.corrupt(problem)?;
+            buf
+        }
+        Ok(None) => return Ok(true),
+        Err(error) => return damage.corrupt(error).map(|()| true),
+    };
+    let data = buf.data();
+    for entry in dirent::iter(blocks.shape.area(&data)) {
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(error) => {
+                damage.corrupt(blocks.shape.bad(error))?;
+                break;
+            }
+        };
+        if !entry.is_used() {
+            continue;
+        }
+        // A name that could be used to leave the directory, or none at all, is not handed out.
+        if entry.name.iter().any(|c| matches!(c, b'/' | 0)) {
+            let what = "directory entry with a slash or NUL in its name";
+            damage.corrupt(blocks.shape.corrupt(what).at_block(buf.nr().0))?;
+            continue;
+        }
+        if !each(&entry) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Adds the entries of a leaf to a batch.
+fn load(
+    blocks: &mut Blocks<'_, '_>,
+    lblk: u32,
+    hasher: &Hasher,
+    batch: &mut Batch,
+    damage: &mut Damage,
+) -> Result<()> {
+    let filetype = blocks.shape.filetype;
+    leaf_entries(blocks, lblk, damage, &mut |entry| {
+        if !entry.is_dot() {
+            batch.push(hasher, entry.ino, entry.file_type.filter(|_| filetype), entry.name);
+        }
+        true
+    })
+    .map(|_| ())
+}
+
+/// The first block at or behind `at` that is no hole. Parts of the map that cannot be read are
+/// stepped over.
+fn next_block(
+    blocks: &mut Blocks<'_, '_>,
+    mut at: u32,
+    damage: &mut Damage,
+) -> Result<Option<u32>> {
+    while at < blocks.shape.blocks {
+        match blocks.next(at) {
+            Ok(next) => return Ok(next),
+            Err(error) => damage.note(error, 1)?,
+        }
+        at += 1;
+    }
+    Ok(None)
+}
+
+/// The first leaf at or behind `at`.
+fn next_leaf(blocks: &mut Blocks<'_, '_>, mut at: u32, damage: &mut Damage) -> Result<Option<u32>> {
+    while let Some(lblk) = next_block(blocks, at, damage)? {
+        match blocks.index_node(lblk) {
+            Ok(None) => return Ok(Some(lblk)),
+            Ok(Some(_)) => {}
+            Err(error) => damage.note(error, 1)?,
+        }
+        at = lblk + 1;
+    }
+    Ok(None)
+}
+
+/// RD1: looks for damage in all of the directory, if there may be some.
+fn look_again(blocks: &mut Blocks<'_, '_>, dir: &Node, damage: &mut Damage) -> Result<()> {
+    if !blocks.vol.dirs_damaged.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    if is_hashed(blocks, dir)
+        && let Err(error) = parent(blocks, dir)
+    {
+        damage.corrupt(error)?;
+    }
+    if is_inline(dir) {
+        // Each call has read all of it.
+        return Ok(());
+    }
+    let mut at = 0;
+    while damage.first.is_none()
+        && let Some(lblk) = next_leaf(blocks, at, damage)?
+    {
+        leaf_entries(blocks, lblk, damage, &mut |_| true)?;
+        at = lblk + 1;
+    }
+    Ok(())
+}
+
+/// Run after run through the index. `reached` is where to go on if the index turns out to be
+/// unusable.
+fn by_index(
+    blocks: &mut Blocks<'_, '_>,
+    reached: &mut u64,
+    damage: &mut Damage,
+    each: Each<'_>,
+) -> std::result::Result<(), IndexError> {
+    'search: loop {
+        let (mut path, hasher) = Path::find(blocks, |_| batch::hash_at(*reached))?;
+        let mut batch = Batch::new(*reached, batch::position(path.key & !1, 0));
+        for _ in 0..blocks.shape.blocks {
+            load(blocks, path.leaf(), &hasher, &mut batch, damage)?;
+            let next = path.next_key();
+            let high = match next {
+                Some((_, key)) => batch::position(key & !1, 0),
+                None => batch::END,
+            };
+            if let Some(next) = next
+                && (next.1 & 1 != 0 || high <= batch.low())
+            {
+                path.advance(blocks, next)?;
+                continue;
+            }
+            batch.end_at(high);
+            match batch.emit(each)? {
+                Emitted::Stopped => return Ok(()),
+                Emitted::Again(position) => {
+                    *reached = position;
+                    continue 'search;
+                }
+                Emitted::Finished(position) => *reached = position,
+            }
+            let Some(next) = next else { return Ok(()) };
+            path.advance(blocks, next)?;
+            batch.restart(*reached, high);
+        }
+        return Err(IndexError::Structure("directory index with a loop"));
+    }
+}
+
+/// All leaves at once, whatever leads to them.
+fn as_one_run(
+    blocks: &mut Blocks<'_, '_>,
+    mut from: u64,
+    damage: &mut Damage,
+    each: Each<'_>,
+) -> Result<()> {
+    let geo = blocks.shape.geo;
+    // (Damage there is met again below.)
+    let hasher = match blocks.any(0) {
+        Ok(Some((buf, BlockKind::Index(_)))) => htree::decode_info(&buf.data(), geo)
+            .ok()
+            .and_then(|info| Hasher::new(geo, info.hash_version)),
+        _ => None,
+    };
+    let hasher = hasher.unwrap_or_else(|| Hasher::default_for(geo));
+    loop {
+        let mut batch = Batch::new(from, 0);
+        let mut at = 0;
+        while let Some(lblk) = next_leaf(blocks, at, damage)? {
+            at = lblk + 1;
+            load(blocks, lblk, &hasher, &mut batch, damage)?;
+        }
+        match batch.emit(each)? {
+            Emitted::Again(position) => from = position,
+            Emitted::Stopped | Emitted::Finished(_) => return Ok(()),
+        }
+    }
+}
+
+fn by_offset(
+    blocks: &mut Blocks<'_, '_>,
+    cookie: u64,
+    damage: &mut Damage,
+    each: Each<'_>,
+) -> Result<()> {
+    let bs = blocks.shape.geo.block_len() as u64;
+    let filetype = blocks.shape.filetype;
+    let Ok(mut at) = u32::try_from(cookie / bs) else { return Ok(()) };
+    while let Some(lblk) = next_block(blocks, at, damage)? {
+        at = lblk + 1;
+        let start = u64::from(lblk) * bs;
+        let more = leaf_entries(blocks, lblk, damage, &mut |entry| {
+            if start + (entry.offset as u64) < cookie {
+                return true;
+            }
+            each(DirEntry {
+                ino: entry.ino.0,
+                cookie: start + (entry.offset + entry.rec_len) as u64,
+                kind: kind_of(entry.file_type.filter(|_| filetype)),
+                name: entry.name.to_vec(),
+            })
+        })?;
+        if !more {
+            return Ok(());
+        }
+    }
+    Ok(())
+}

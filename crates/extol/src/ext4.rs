@@ -1,0 +1,620 @@
+//! The volume as programs see it.
+
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+
+use extol_block::{Direct, FileDevice, IoPriority, OpenOptions, SharedDevice};
+use extol_vfs::{
+    Aside, Attr, Author, CheckpointFlags, Creds, DirEntry, Done, Fallocate, FileExtent, FileId,
+    FileSystem, FsError, Identity, NewNode, ReadDone, ReadJob, ReadPlan, Reader, RemountError,
+    RenameFlags, Result, Seek, SetAttr, Shutdown, StatFs, Tunables, Tune, XattrSet,
+};
+use parking_lot::Mutex;
+
+use crate::data::ahead::Ahead;
+use crate::error;
+use crate::fs::Fs;
+use crate::mount::{self, OpenResult, Running};
+use crate::ops::{attrs, create, files, names, read_many, read_plan, rename, xattrs};
+use crate::options::MountOptions;
+use crate::remount;
+use crate::stats::Stats;
+use crate::whole;
+
+/// An open ext2, ext3 or ext4 volume.
+///
+/// Everything that a mount can do works on it from any thread: see [`FileSystem`] for inodes and
+/// [`Ext4::root_dir`](crate::Ext4) … for paths. [`unmount`](Self::unmount) closes it cleanly;
+/// dropping it without that does the same but cannot report errors.
+pub struct Ext4 {
+    fs: Arc<Fs>,
+    running: Mutex<Option<Running>>,
+    /// How closing ended.
+    closed: OnceLock<Result<()>>,
+    /// What the root is, once somebody asked: it never becomes anything else.
+    root: OnceLock<FileId>,
+}
+
+/// A reader for whom is read ahead.
+struct AheadReader<'f> {
+    fs: &'f Ext4,
+    ino: u32,
+    ahead: Ahead,
+}
+
+impl Reader for AheadReader<'_> {
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.fs.read_on(self.ino, offset, buf, &self.ahead)
+    }
+}
+
+impl std::fmt::Debug for Ext4 {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ext4").field("fs", &self.fs).finish_non_exhaustive()
+    }
+}
+
+impl Ext4 {
+    pub(crate) fn new(fs: Arc<Fs>, running: Running) -> Self {
+        Self {
+            fs,
+            running: Mutex::new(Some(running)),
+            closed: OnceLock::new(),
+            root: OnceLock::new(),
+        }
+    }
+
+    /// Number and generation of the root.
+    pub(crate) fn root_id(&self) -> Result<FileId> {
+        match self.root.get() {
+            Some(id) => Ok(*id),
+            None => self.getattr(self.root()).map(|attr| *self.root.get_or_init(|| attr.id)),
+        }
+    }
+
+    /// What is inside.
+    #[cfg(test)]
+    pub(crate) fn inner(&self) -> &Arc<Fs> {
+        &self.fs
+    }
+
+    /// Opens a volume on any device. Recovers its journal and finishes orphans if needed.
+    ///
+    /// # Errors
+    /// One line: not an ext4 volume, a feature that cannot be handled, a journal that cannot be
+    /// recovered …
+    pub fn open(device: SharedDevice, options: &MountOptions) -> OpenResult<Arc<Self>> {
+        mount::open(device, options)
+    }
+
+    /// Opens a volume in a file or on a block device. Refuses one that is mounted or open in
+    /// another Extol.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and if the file cannot be opened.
+    pub fn open_path(path: impl AsRef<Path>, options: &MountOptions) -> OpenResult<Arc<Self>> {
+        Self::open(open_device(path.as_ref(), options)?, options)
+    }
+
+    /// Writes everything home and marks the volume clean. Operations fail with `ReadOnly`
+    /// afterwards. The second call does nothing and gives the result of the first.
+    ///
+    /// # Errors
+    /// If something could not be written; the volume then needs recovery, which the next mount
+    /// does.
+    pub fn unmount(&self) -> Result<()> {
+        let mut slot = self.running.lock();
+        if let Some(mut running) = slot.take() {
+            let result = mount::close(&self.fs, &mut running);
+            return self.closed.get_or_init(|| result).clone();
+        }
+        self.closed.get().cloned().unwrap_or(Ok(()))
+    }
+
+    /// Stops at once, as a power cut would: nothing more is written, not even a mark. For tests and
+    /// examples of recovery.
+    pub fn crash(&self) {
+        self.fs.vol.journal.shut_down("crashed on purpose");
+        self.fs.read_only.store(true, Ordering::Release);
+        self.fs.lazy_init.stop();
+        self.running.lock().take();
+        whole::release(&self.fs);
+    }
+
+    /// Changes mount options while the volume is open: the same names as for
+    /// [`MountOptions::parse`], on top of those in force. Gives lines that the user should see.
+    /// `ro` writes everything home and marks the volume clean.
+    ///
+    /// # Errors
+    /// One line, if an option is unknown, has a bad value or cannot change, or `ro` or `rw` is not
+    /// possible now. Nothing has changed then.
+    pub fn remount(&self, list: &str) -> std::result::Result<Vec<String>, RemountError> {
+        match &mut *self.running.lock() {
+            Some(running) => remount::remount(&self.fs, running, list),
+            None => Err(RemountError("the volume was closed".into())),
+        }
+    }
+
+    /// Lines that the user should see about this mount: what it does not do, and why.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.fs.notes
+    }
+
+    /// Size of a block in bytes.
+    #[must_use]
+    pub fn block_size(&self) -> u32 {
+        self.fs.vol.geo.block_size.bytes()
+    }
+
+    /// The mount options as `/proc/mounts` shows them: `ro` or `rw`, the rule for access times, and
+    /// what differs from the defaults of this volume.
+    #[must_use]
+    pub fn mount_options(&self) -> String {
+        self.fs.mount_options()
+    }
+
+    /// All mount options in force, one word each, as `/proc/fs/ext4/<device>/options` shows them.
+    #[must_use]
+    pub fn options(&self) -> Vec<String> {
+        self.fs.all_options()
+    }
+
+    /// State and counters.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        Stats::of(&self.fs)
+    }
+
+    /// One turn of lazy inode-table initialisation, at once: the table of the next group that was
+    /// never zeroed is zeroed now. Gives that group's number; `None` if there is none, if
+    /// `noinit_itable` is set, or if the volume is frozen or read-only. With
+    /// [`MountOptions::threads`] a background thread does this; it may be asked for all the same.
+    ///
+    /// # Errors
+    /// Damaged metadata, a failing device. Nothing more is zeroed during this mount then.
+    pub fn init_itables_step(&self) -> Result<Option<u32>> {
+        Ok(self.fs.lazy_init.step(&self.fs)?.map(|group| group.0))
+    }
+
+    /// Changes `init_itable` while the volume is in use: `Some(n)` begins or goes on, with pauses
+    /// of `n` times what the first group takes, `None` (`noinit_itable`) stops; nothing is being
+    /// zeroed any more then when this returns.
+    pub fn set_init_itable(&self, multiplier: Option<u32>) {
+        self.fs.lazy_init.set(multiplier);
+        self.fs.options.lock().init_itable = multiplier;
+    }
+
+    /// True if an error asked for the end of the process (`errors=panic`).
+    #[must_use]
+    pub fn panic_wanted(&self) -> bool {
+        self.fs.trouble.panic_wanted()
+    }
+
+    /// What went wrong first with the volume or its device since it was opened: damaged metadata,
+    /// or a failure after which it became read-only.
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        self.fs.trouble.first()
+    }
+
+    /// An operation that changes the volume: it passes the gate that a freeze closes.
+    fn change<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let result = self.fs.whole.gate.enter().and_then(|_open| work());
+        self.op(result)
+    }
+
+    /// Answers whole-volume requests together from now on, by one thread, or lets everybody do
+    /// their own (`checkpoint=merge|nomerge`). Requests that wait are answered first.
+    ///
+    /// # Errors
+    /// If the thread cannot be started, or the volume is closed; everything stays as it was.
+    pub fn set_checkpoint_merge(&self, on: bool) -> std::io::Result<()> {
+        match &*self.running.lock() {
+            Some(_) if !self.fs.limits.read_only() => self.fs.whole.set_merge(on)?,
+            Some(_) => {}
+            None => return Err(std::io::Error::other("the volume is closed")),
+        }
+        self.fs.options.lock().checkpoint_merge = on;
+        Ok(())
+    }
+
+    /// The I/O priority of the thread that answers merged requests (`ckpt_thread_ioprio=`), also of
+    /// one that runs.
+    pub fn set_checkpoint_ioprio(&self, priority: IoPriority) {
+        self.fs.whole.priority().set(priority);
+        self.fs.options.lock().checkpoint_ioprio = priority;
+    }
+
+    /// The I/O priority of the threads that commit and checkpoint (`journal_ioprio=`), also of
+    /// those that run.
+    pub fn set_journal_ioprio(&self, priority: IoPriority) {
+        self.fs.vol.journal.io_priority().set(priority);
+        self.fs.options.lock().journal_ioprio = priority;
+    }
+
+    /// Reads an open file, with what was read ahead for it.
+    pub(crate) fn read_on(
+        &self,
+        ino: u32,
+        offset: u64,
+        buf: &mut [u8],
+        ahead: &Ahead,
+    ) -> Result<usize> {
+        self.op(files::read(&self.fs, ino, offset, buf, Some(ahead)))
+    }
+
+    /// Takes a reference on a directory on the way of a path, if its name was looked up lately.
+    pub(crate) fn step(&self, dir: u32, name: &[u8]) -> Option<FileId> {
+        let step = names::step(&self.fs, dir, name);
+        if step.is_some() {
+            self.fs.operations.add();
+        }
+        step
+    }
+
+    /// What a path leads to, links followed, if that is known: see [`names::glance`].
+    pub(crate) fn glance(&self, path: &[u8]) -> Option<Attr> {
+        let attr = names::glance(&self.fs, path);
+        if attr.is_some() {
+            self.fs.operations.add();
+        }
+        attr
+    }
+
+    fn op<T>(&self, result: Result<T>) -> Result<T> {
+        self.fs.operations.add();
+        self.fs.note(result)
+    }
+
+    /// After a change of names in a directory.
+    fn note_names(&self, dir: u32) -> Result<()> {
+        self.fs.note(files::names_changed(&self.fs, dir))
+    }
+
+    /// After a new name was made: the inode comes with a reference, which goes with an error.
+    fn named(&self, made: Result<Attr>, dir: u32) -> Result<Attr> {
+        let attr = made?;
+        match self.note_names(dir) {
+            Ok(()) => Ok(attr),
+            Err(e) => {
+                self.forget(attr.id.ino, 1);
+                Err(e)
+            }
+        }
+    }
+}
+
+impl Drop for Ext4 {
+    fn drop(&mut self) {
+        let _ = self.unmount();
+    }
+}
+
+/// Opens the device of a volume as the options say.
+pub(crate) fn open_device(path: &Path, options: &MountOptions) -> OpenResult<SharedDevice> {
+    let direct = match options.direct {
+        None => Direct::Auto,
+        Some(true) => Direct::On,
+        Some(false) => Direct::Off,
+    };
+    let how = if options.read_only { OpenOptions::read_only() } else { OpenOptions::read_write() };
+    Ok(Arc::new(FileDevice::open(path, &how.direct(direct))?))
+}
+
+impl FileSystem for Ext4 {
+    fn root(&self) -> u32 {
+        extol_ondisk::InodeNr::ROOT.0
+    }
+
+    fn lookup(&self, dir: u32, name: &[u8]) -> Result<Attr> {
+        self.op(names::lookup(&self.fs, dir, name))
+    }
+
+    fn reopen(&self, id: FileId) -> Result<Attr> {
+        let attr = self.op(names::open_by_number(&self.fs, id.ino))?;
+        if attr.id == id {
+            return Ok(attr);
+        }
+        self.forget(id.ino, 1);
+        Err(FsError::Stale)
+    }
+
+    fn open_by_number(&self, ino: u32) -> Result<Attr> {
+        self.op(names::open_by_number(&self.fs, ino))
+    }
+
+    fn retain(&self, ino: u32) {
+        self.fs.table.retain(ino);
+    }
+
+    fn forget(&self, ino: u32, n: u64) {
+        whole::forget(&self.fs, ino, n);
+    }
+
+    fn count_opens(&self) {
+        self.fs.table.count_opens();
+    }
+
+    fn opened(&self, ino: u32) -> Result<()> {
+        self.fs.table.open(ino)
+    }
+
+    fn closed(&self, ino: u32) {
+        if self.fs.table.close(&self.fs.vol, ino) {
+            whole::unused(&self.fs, ino);
+        }
+    }
+
+    fn getattr(&self, ino: u32) -> Result<Attr> {
+        self.op(attrs::getattr(&self.fs, ino))
+    }
+
+    fn setattr(&self, ino: u32, set: &SetAttr) -> Result<Attr> {
+        self.change(|| attrs::setattr(&self.fs, ino, set))
+    }
+
+    fn create(
+        &self,
+        dir: u32,
+        name: &[u8],
+        new: NewNode,
+        perm: u16,
+        umask: u16,
+        who: Creds,
+    ) -> Result<Attr> {
+        self.named(self.change(|| create::create(&self.fs, dir, name, &new, perm, umask, who)), dir)
+    }
+
+    fn create_unnamed(&self, dir: u32, perm: u16, umask: u16, who: Creds) -> Result<Attr> {
+        self.change(|| create::create_unnamed(&self.fs, dir, perm, umask, who))
+    }
+
+    fn link(&self, ino: u32, dir: u32, name: &[u8]) -> Result<Attr> {
+        self.named(self.change(|| names::link(&self.fs, ino, dir, name)), dir)
+    }
+
+    fn unlink(&self, dir: u32, name: &[u8]) -> Result<()> {
+        self.change(|| names::unlink(&self.fs, dir, name))?;
+        self.note_names(dir)
+    }
+
+    fn rmdir(&self, dir: u32, name: &[u8]) -> Result<()> {
+        self.change(|| names::rmdir(&self.fs, dir, name))?;
+        self.note_names(dir)
+    }
+
+    fn rename(
+        &self,
+        dir: u32,
+        name: &[u8],
+        new_dir: u32,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()> {
+        self.change(|| rename::rename(&self.fs, dir, name, new_dir, new_name, flags))?;
+        self.note_names(dir)?;
+        if new_dir == dir { Ok(()) } else { self.note_names(new_dir) }
+    }
+
+    fn readlink(&self, ino: u32) -> Result<Vec<u8>> {
+        self.op(names::readlink(&self.fs, ino))
+    }
+
+    fn readdir(&self, dir: u32, cookie: u64, each: &mut dyn FnMut(DirEntry) -> bool) -> Result<()> {
+        self.op(names::readdir(&self.fs, dir, cookie, each))
+    }
+
+    fn read(&self, ino: u32, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.op(files::read(&self.fs, ino, offset, buf, None))
+    }
+
+    fn read_many(&self, jobs: &mut [ReadJob<'_>], done: ReadDone<'_>) {
+        read_many::read_many(&self.fs, jobs, &mut |i, result| done(i, self.op(result)));
+    }
+
+    fn reads_together(&self) -> bool {
+        self.fs.vol.dev.reads_together()
+    }
+
+    fn reads_from(&self) -> Option<BorrowedFd<'_>> {
+        self.fs.vol.dev.reads_from().map(|from| from.file)
+    }
+
+    fn plan_read(&self, ino: u32, offset: u64, buf: &mut [u8]) -> Option<ReadPlan> {
+        read_plan::plan_read(&self.fs, ino, offset, buf)
+    }
+
+    fn still_holds(&self, plan: &ReadPlan) -> bool {
+        let holds = read_plan::still_holds(&self.fs, plan);
+        if holds {
+            self.fs.operations.add();
+        }
+        holds
+    }
+
+    fn reader(&self, ino: u32) -> Box<dyn Reader + '_> {
+        Box::new(AheadReader { fs: self, ino, ahead: Ahead::default() })
+    }
+
+    fn write(&self, ino: u32, offset: u64, data: &[u8]) -> Result<usize> {
+        self.write_as(ino, offset, data, Author::Owner)
+    }
+
+    fn write_as(&self, ino: u32, offset: u64, data: &[u8], author: Author) -> Result<usize> {
+        self.change(|| files::write(&self.fs, ino, offset, data, author))
+    }
+
+    fn write_piped(
+        &self,
+        ino: u32,
+        offset: u64,
+        pipe: BorrowedFd<'_>,
+        len: usize,
+        author: Author,
+    ) -> Result<bool> {
+        self.change(|| files::write_piped(&self.fs, ino, offset, pipe, len, author))
+    }
+
+    fn kill_privileges(&self, ino: u32, outsider: bool) -> Result<()> {
+        self.change(|| files::kill_privileges(&self.fs, ino, outsider))
+    }
+
+    fn fallocate(&self, ino: u32, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
+        self.fallocate_as(ino, mode, offset, len, Author::Owner)
+    }
+
+    fn fallocate_as(
+        &self,
+        ino: u32,
+        mode: Fallocate,
+        offset: u64,
+        len: u64,
+        author: Author,
+    ) -> Result<()> {
+        self.change(|| files::fallocate(&self.fs, ino, mode, (offset, len), author))
+    }
+
+    fn seek(&self, ino: u32, offset: u64, what: Seek) -> Result<u64> {
+        self.op(files::seek(&self.fs, ino, offset, what))
+    }
+
+    fn fiemap(&self, ino: u32, offset: u64, len: u64) -> Result<Vec<FileExtent>> {
+        self.op(files::fiemap(&self.fs, ino, offset, len))
+    }
+
+    fn fsync(&self, ino: u32, data_only: bool) -> Result<()> {
+        self.op(files::fsync(&self.fs, ino, data_only))
+    }
+
+    fn fsync_then(&self, ino: u32, data_only: bool, done: Done, aside: &mut dyn Aside) {
+        self.fs.operations.add();
+        files::fsync_then(&self.fs, ino, data_only, done, aside);
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.op(whole::sync(&self.fs))
+    }
+
+    fn checkpoint(&self, flags: CheckpointFlags) -> Result<()> {
+        self.op(whole::checkpoint(&self.fs, flags))
+    }
+
+    fn freeze(&self) -> Result<()> {
+        self.op(whole::freeze(&self.fs))
+    }
+
+    fn thaw(&self) -> Result<()> {
+        self.op(whole::thaw(&self.fs))
+    }
+
+    fn refuse_when_frozen(&self) {
+        self.fs.whole.gate.refuse();
+    }
+
+    fn wait_thawed(&self) {
+        self.fs.whole.gate.wait_open();
+    }
+
+    fn shut_down(&self, how: Shutdown) -> Result<()> {
+        self.op(whole::shut_down(&self.fs, how))
+    }
+
+    fn unmounted(&self) -> Result<()> {
+        self.unmount()
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        let fs = &self.fs;
+        fs.sb.refresh();
+        let (blocks, uuid) = fs.sb.read(|sb| (sb.blocks_count, sb.uuid));
+        let overhead = if fs.live.minixdf() { 0 } else { fs.vol.alloc.overhead_blocks() };
+        let c = fs.vol.alloc.counters();
+        let half = |at: usize| {
+            uuid.iter().skip(at).take(8).rev().fold(0u64, |n, b| n << 8 | u64::from(*b))
+        };
+        Ok(StatFs {
+            block_size: fs.vol.geo.block_size.bytes(),
+            blocks: blocks.saturating_sub(overhead),
+            blocks_free: c.free,
+            blocks_available: c.available,
+            inodes: u64::from(fs.vol.geo.inodes),
+            inodes_free: c.free_inodes,
+            fsid: half(0) ^ half(8),
+            name_max: 255,
+        })
+    }
+
+    fn getxattr(&self, ino: u32, name: &[u8]) -> Result<Vec<u8>> {
+        self.op(xattrs::get(&self.fs, ino, name))
+    }
+
+    fn setxattr(&self, ino: u32, name: &[u8], value: &[u8], how: XattrSet) -> Result<()> {
+        self.change(|| xattrs::set(&self.fs, ino, name, Some(value), how))
+    }
+
+    fn listxattr(&self, ino: u32) -> Result<Vec<Vec<u8>>> {
+        self.op(xattrs::list(&self.fs, ino))
+    }
+
+    fn removexattr(&self, ino: u32, name: &[u8]) -> Result<()> {
+        self.change(|| xattrs::set(&self.fs, ino, name, None, XattrSet::Replace))
+    }
+
+    fn trim(&self, start: u64, len: u64, min_len: u64) -> Result<u64> {
+        let fs = &self.fs;
+        let _open = fs.whole.gate.enter()?;
+        fs.check_writable()?;
+        // Blocks freed so far become discardable first.
+        fs.vol.journal.commit_all().map_err(error::journal)?;
+        let bits = fs.vol.geo.block_size.bits();
+        let first = start >> bits;
+        if first >= fs.vol.geo.blocks || len < 1 << bits {
+            return Err(FsError::Invalid("nothing of the volume lies in this range"));
+        }
+        let blocks = len.min(u64::MAX - start) >> bits;
+        let min = min_len.div_ceil(1 << bits);
+        self.op(fs.vol.alloc.trim(
+            &*fs.vol.dev,
+            extol_block::BlockNr(first),
+            blocks,
+            min,
+            &mut |_| true,
+        ))
+        .map(|n| n << bits)
+    }
+
+    fn identity(&self) -> Result<Identity> {
+        Ok(whole::tune::identity(&self.fs))
+    }
+
+    fn tunables(&self) -> Result<Tunables> {
+        Ok(whole::tune::tunables(&self.fs))
+    }
+
+    fn tune(&self, change: &Tune) -> Result<()> {
+        self.change(|| whole::tune::tune(&self.fs, change))?;
+        // So that programs that read the device see it, too.
+        match self.checkpoint(CheckpointFlags::empty()) {
+            Err(FsError::NoJournal) => Ok(()),
+            done => done,
+        }
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.fs.check_writable().is_err()
+    }
+
+    fn remount(&self, options: &str) -> std::result::Result<Vec<String>, RemountError> {
+        Self::remount(self, options)
+    }
+
+    fn stats_json(&self) -> String {
+        serde_json::to_string(&self.stats()).unwrap_or_default()
+    }
+}
+
+#[cfg(all(test, debug_assertions))]
+mod lock_order;

@@ -1,0 +1,35 @@
+//! Fast commits, the file system's side: what changed since the last commit, and which of it an
+//! fsync needs.
+//!
+//! ```text
+//!   operation ──► eligibility ──► handle ──(its end)──► Tracker (track)
+//!                 what happened,                         per transaction: images, ranges, names, what is unfit
+//!                 or why no record says it                     │
+//!   fsync ──► journal ──► collect ──► closure ──► order ───────┘──► records, or the reason for a full commit
+//! ```
+//!
+//! Recovery is the other direction: [`replay`] makes edits of records.
+//!
+//! The whole design, with the reasons: `docs/design/fast-commit.md`.
+
+mod closure;
+pub(crate) mod eligibility;
+mod names;
+mod order;
+pub(crate) mod park;
+mod ranges;
+pub(crate) mod replay;
+mod room;
+#[cfg(test)]
+mod tests;
+mod track;
+
+use std::collections::{HashMap, HashSet};
+
+use foldhash::fast::RandomState;
+
+pub(crate) use track::Tracker;
+
+/// Tables that every operation comes by.
+type Map<K, V> = HashMap<K, V, RandomState>;
+type Set<K> = HashSet<K, RandomState>;

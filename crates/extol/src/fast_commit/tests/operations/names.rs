@@ -1,0 +1,201 @@
+//! Names and directories.
+
+use std::ops::Range;
+
+use extol_jbd2::fast::{Collected, Reason};
+use extol_vfs::{FileSystem, NewNode, RenameFlags};
+
+use super::{BLOCK, Rig};
+
+#[test]
+fn names() {
+    let rig = Rig::new();
+    let (a, b) = (rig.file("a"), rig.file("b"));
+    let sub = rig.dir("sub");
+    rig.commit();
+    rig.fs.link(a, sub, b"second").unwrap();
+    rig.write(b, 0, 1);
+    assert_eq!(rig.records(a), "LINK:second INODE");
+    rig.fs.unlink(rig.root, b"a").unwrap();
+    assert_eq!(rig.records(a), "UNLINK:a INODE");
+    rig.rename((sub, "second"), (rig.root, "third"), RenameFlags::empty());
+    assert_eq!(rig.records(a), "LINK:third UNLINK:second INODE");
+    assert_eq!(rig.records(b), "ADD0+1 INODE");
+    let c = rig.file("c");
+    rig.fs.link(c, sub, b"c2").unwrap();
+    rig.rename((rig.root, "c"), (rig.root, "c1"), RenameFlags::empty());
+    assert_eq!(rig.records(c), "INODE CREAT:c1 LINK:c2 INODE");
+}
+
+#[test]
+fn a_directory_brings_what_its_new_names_lead_to() {
+    let rig = Rig::new();
+    let sub = rig.dir("sub");
+    rig.commit();
+    let a = rig.make(sub, "a", NewNode::Regular);
+    let other = rig.file("other");
+    assert_eq!(rig.records(sub), "INODE CREAT:a INODE");
+    assert_eq!(rig.ask(sub), Collected::Nothing);
+    assert_eq!(rig.ask(a), Collected::Nothing);
+    assert_eq!(rig.records(other), "INODE CREAT:other INODE");
+}
+
+#[test]
+fn what_came_and_went_leaves_nothing() {
+    let rig = Rig::new();
+    let sub = rig.dir("sub");
+    rig.commit();
+    let dead = rig.make(sub, "dead", NewNode::Regular);
+    rig.write(dead, 0, BLOCK);
+    rig.fs.fsync(dead, false).ok();
+    let alive = rig.make(sub, "alive", NewNode::Regular);
+    rig.commit();
+    let (tmp, held) =
+        (rig.make(sub, "tmp", NewNode::Regular), rig.make(sub, "held", NewNode::Regular));
+    rig.fs.unlink(sub, b"tmp").unwrap();
+    rig.fs.forget(tmp, 1);
+    rig.fs.unlink(sub, b"held").unwrap();
+    rig.write(alive, 0, 1);
+    assert_eq!(rig.records(alive), "ADD0+1 INODE");
+    assert_eq!(rig.ask(sub), Collected::Nothing);
+    // Nobody could find it after a crash.
+    assert_eq!(rig.ask(held), Collected::Nothing);
+}
+
+#[test]
+fn exchanged_names() {
+    let rig = Rig::new();
+    let (a, b) = (rig.file("a"), rig.file("b"));
+    rig.commit();
+    rig.rename((rig.root, "a"), (rig.root, "b"), RenameFlags::EXCHANGE);
+    assert_eq!(rig.ask(b), Collected::Full(Reason::CrossRename));
+    rig.refused(a, Reason::CrossRename);
+    // With a name more, there is an order.
+    rig.fs.link(a, rig.root, b"c").unwrap();
+    rig.commit();
+    rig.rename((rig.root, "a"), (rig.root, "b"), RenameFlags::EXCHANGE);
+    assert_eq!(rig.records(b), "UNLINK:b LINK:b UNLINK:a LINK:a INODE INODE");
+    let sub = rig.dir("sub");
+    rig.commit();
+    rig.rename((rig.root, "sub"), (rig.root, "a"), RenameFlags::EXCHANGE);
+    rig.refused(sub, Reason::CrossRename);
+}
+
+#[test]
+fn directories() {
+    let rig = Rig::new();
+    let a = rig.file("a");
+    let sub = rig.dir("sub");
+    rig.refused(sub, Reason::Directory);
+    rig.dir("new");
+    rig.refused(rig.root, Reason::Directory);
+    let inner = rig.make(sub, "inner", NewNode::Directory);
+    let file = rig.make(inner, "file", NewNode::Regular);
+    rig.refused(file, Reason::Directory);
+    rig.fs.unlink(inner, b"file").unwrap();
+    rig.fs.forget(file, 1);
+    rig.fs.rmdir(sub, b"inner").unwrap();
+    rig.refused(sub, Reason::Directory);
+    rig.dir("moves");
+    rig.commit();
+    rig.rename((rig.root, "moves"), (sub, "moved"), RenameFlags::empty());
+    rig.write(a, 0, 1);
+    rig.refused(a, Reason::DirRename);
+}
+
+#[test]
+fn a_replaced_file_that_has_another_name_is_no_reason() {
+    let rig = Rig::new();
+    let (a, _) = (rig.file("a"), rig.file("b"));
+    rig.fs.link(a, rig.root, b"a2").unwrap();
+    rig.commit();
+    rig.rename((rig.root, "b"), (rig.root, "a"), RenameFlags::empty());
+    assert_eq!(rig.records(a), "UNLINK:a LINK:a UNLINK:b INODE INODE");
+}
+
+#[test]
+fn a_directory_that_might_grow() {
+    let rig = Rig::new();
+    let sub = rig.dir("sub");
+    let name = |i: u32| format!("{i:0>244}");
+    // Entries of 252 bytes: sixteen of them fit.
+    let files: Vec<_> = (0..14).map(|i| rig.make(sub, &name(i), NewNode::Regular)).collect();
+    rig.fs.link(files[0], rig.root, b"zero").unwrap();
+    rig.commit();
+    // The place of a name that goes is no place for another, as long as the base has it.
+    rig.fs.unlink(sub, name(0).as_bytes()).unwrap();
+    assert_eq!(rig.records(files[0]), format!("UNLINK:{} INODE", name(0)));
+    let made: Vec<_> = (20..22).map(|i| rig.make(sub, &name(i), NewNode::Regular)).collect();
+    assert_eq!(rig.records(made[1]), format!("INODE CREAT:{} INODE", name(21)));
+    // It has been divided, twice, but not in the base.
+    assert_eq!(rig.fs.getattr(sub).unwrap().size, 4 * BLOCK as u64);
+    let third = rig.make(sub, &name(22), NewNode::Regular);
+    rig.refused(third, Reason::DirectoryGrew);
+    let fourth = rig.make(sub, &name(23), NewNode::Regular);
+    assert_eq!(rig.records(fourth), format!("INODE CREAT:{} INODE", name(23)));
+    // Both divided a leaf more.
+    assert_eq!(rig.fs.getattr(sub).unwrap().size, 6 * BLOCK as u64);
+}
+
+/// How many of the fsyncs of new names in one directory are full commits, and the directory's size.
+fn growth(rig: &Rig, dir: u32, names: Range<u32>) -> (usize, u64) {
+    let mut full = 0;
+    for i in names {
+        let ino = rig.make(dir, &format!("a new name {i:0>20}"), NewNode::Regular);
+        match rig.ask(ino) {
+            Collected::Records(_) => {}
+            Collected::Full(Reason::DirectoryGrew) => {
+                full += 1;
+                rig.commit();
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    (full, rig.fs.getattr(dir).unwrap().size)
+}
+
+/// A directory that names are synced in has room in the base: it grows fourfold between two full
+/// commits while it is small, and so they are rare. A large one is hardly larger than one in which
+/// nobody syncs.
+#[test]
+fn a_directory_that_grows_is_seldom_a_full_commit() {
+    let rig = Rig::with(&["-N", "24000"], "");
+    let (synced, other) = (rig.dir("synced"), rig.dir("other"));
+    rig.commit();
+    // 40 bytes each: a hundred in a block, so forty blocks were filled.
+    let (full, size) = growth(&rig, synced, 0..2500);
+    let (more, large) = growth(&rig, synced, 2500..10_000);
+    // Nobody syncs here.
+    let plain = |names: Range<u32>| {
+        for i in names {
+            rig.make(other, &format!("a new name {i:0>20}"), NewNode::Regular);
+        }
+        rig.fs.getattr(other).unwrap().size
+    };
+    let (little, all) = (plain(0..2500), plain(2500..10_000));
+    println!(
+        "{full} and {more} full commits, {size} and {large} bytes, {little} and {all} without"
+    );
+    assert!(full <= 5, "{full} full commits");
+    assert!(more <= 6, "{more} full commits");
+    assert!(size * 2 <= little * 5, "{size} bytes, {little} without");
+    assert!(large * 2 <= all * 3, "{large} bytes, {all} without");
+    assert!(little < 2500 * 40 * 2, "{little} bytes");
+}
+
+/// Somebody begins to sync in a directory whose leaves are fuller than two may be together: each is
+/// divided by the first new name all the same.
+#[test]
+fn a_full_directory_gets_room_as_it_is_synced() {
+    let rig = Rig::with(&["-N", "6000"], "");
+    let dir = rig.dir("full");
+    for i in 0..1000 {
+        rig.make(dir, &format!("an old name {i:0>20}"), NewNode::Regular);
+    }
+    rig.commit();
+    let dense = rig.fs.getattr(dir).unwrap().size;
+    let (full, size) = growth(&rig, dir, 0..1000);
+    println!("{full} full commits, {dense} bytes before, {size} behind");
+    assert!(full <= 6, "{full} full commits");
+    assert!(size >= dense * 2, "{size} bytes, {dense} before");
+}

@@ -1,0 +1,262 @@
+//! The guard: no write reaches the device after another program or host has taken the volume.
+//!
+//! ```text
+//!   journal, data, marks ─► Pace ─► GuardedDevice ─► FailLatch ─► device
+//!                                       │ due? (one comparison with the clock)
+//!                                       ├─ the MMP claim is older than its limit: renewed, or lost   (mount/mmp.rs)
+//!                                       └─ a second since the last look: are the superblock and the log's
+//!                                          superblock on the device as this mount left them?        (watch.rs)
+//! ```
+//!
+//! It stands where everything passes that changes the device: commits, fast commits, file data,
+//! checkpoints, superblocks, discards, marks. Two things make it refuse: the claim of multi-mount
+//! protection belongs to another host, or the two superblocks were changed as only another mount, a
+//! recovery or a mkfs changes them. From then on every change fails with the same line, so the
+//! journal aborts. Reads go on.
+//!
+//! States: *off* (nothing claimed, nothing watched: a read-only mount, or a mount that is being
+//! opened), *on*, *lost*. Lost is for good.
+//!
+//! What remains: between the check and the write that it allows, and between two looks, up to a
+//! second passes, or any time if the process is stopped just there. With MMP the other host waits
+//! for at least twice the check interval (11 s) after the last renewal before it claims, and as
+//! long again before it writes, so only a stop of that length inside of one system call leaves a
+//! window: then this one write may land in another's volume. It is found as soon as the write
+//! returns where it was a durable one or a flush, and by the next change otherwise; nothing is
+//! acknowledged after it. A virtual machine whose clocks stand still while it is paused does not
+//! know that it was paused.
+//!
+//! Invariants
+//! - GD1: a change passes only if the claim was renewed less than its limit ago, by a clock that
+//!   counts while the machine is suspended (`before`).
+//! - GD2: a flush or durable write that succeeds has succeeded under a claim that was still held
+//!   when it returned (`after`).
+//! - GD3: once lost, nothing is written: not the mark of an error, not "clean", not the release of
+//!   the claim (`lose`; `mount::mmp::Keeper::release`).
+//! - GD4: this mount's own writes of the two superblocks are never mistaken for another's: they are
+//!   made, and looked at, under one lock (`watch::Watch`).
+//! - GD5: bytes of the superblock that are not the mount's come from the device
+//!   ([`extol_ondisk::shared_super`]), whatever writes it: the journal bringing it home, a mount,
+//!   an unmount, a mark (`GuardedDevice::watched`).
+//!
+//! Locking: `watch` is held over device I/O and takes no lock of this crate but `news` and
+//! `deliberate`, which are held over nothing. `claim` is held for a clone.
+
+mod device;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use extol_block::{DeviceError, DeviceOp, SharedDevice};
+use extol_ondisk::Superblock;
+use extol_ondisk::shared_super::{Bytes, Deliberate, differs, merge};
+use parking_lot::Mutex;
+
+use crate::mount::OpenResult;
+use crate::mount::mmp::{Claim, ClaimError, Time};
+
+pub(crate) use device::{GuardedDevice, Part};
+use watch::Watch;
+
+const NEVER: u64 = u64::MAX;
+
+/// See the module's story.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    time: Arc<dyn Time>,
+    /// The device below the guard.
+    below: SharedDevice,
+    /// That of an external journal.
+    log_below: Mutex<Option<SharedDevice>>,
+    /// When a change must look more closely; 0: at once, for all is lost.
+    due: AtomicU64,
+    /// Until when the claim is fresh.
+    fresh: AtomicU64,
+    lost: OnceLock<String>,
+    claim: Mutex<Option<Arc<Claim>>>,
+    watch: Mutex<Option<Watch>>,
+    /// Where the log's superblock is, to ask without the lock.
+    log_at: AtomicU64,
+    log_is_external: AtomicBool,
+    /// The superblock as another program changed it, for [`Guard::news`].
+    news: Mutex<Option<Box<Bytes>>>,
+    has_news: AtomicBool,
+    deliberate: Mutex<Deliberate>,
+}
+
+impl Guard {
+    /// Before a device; off.
+    pub fn new(below: SharedDevice, time: Arc<dyn Time>) -> Self {
+        Self {
+            time,
+            below,
+            log_below: Mutex::default(),
+            due: AtomicU64::new(NEVER),
+            fresh: AtomicU64::new(NEVER),
+            lost: OnceLock::new(),
+            claim: Mutex::default(),
+            watch: Mutex::default(),
+            log_at: AtomicU64::new(NEVER),
+            log_is_external: AtomicBool::new(false),
+            news: Mutex::default(),
+            has_news: AtomicBool::new(false),
+            deliberate: Mutex::default(),
+        }
+    }
+
+    /// The device below, for the keeper of the claim.
+    pub fn below(&self) -> &SharedDevice {
+        &self.below
+    }
+
+    pub fn time(&self) -> &Arc<dyn Time> {
+        &self.time
+    }
+
+    /// The claim that every change depends on from now on; `None`: none.
+    pub fn set_claim(&self, claim: Option<Arc<Claim>>) {
+        *self.claim.lock() = claim;
+        self.hurry();
+    }
+
+    /// Stands before the device of an external journal as well.
+    pub fn stand_before_log(self: &Arc<Self>, log: SharedDevice) -> SharedDevice {
+        *self.log_below.lock() = Some(Arc::clone(&log));
+        Arc::new(GuardedDevice::new(log, Arc::clone(self), Part::Log))
+    }
+
+    /// Watches the superblock, and the log's at this offset of its device.
+    pub fn watch(&self, log_at: Option<u64>) -> OpenResult<()> {
+        let external = self.log_below.lock().clone();
+        // (Only devices below: those above hold this guard.)
+        let log = external.as_ref().unwrap_or(&self.below);
+        let watch = Watch::new(&self.below, log_at.map(|at| (log, at)), self.time.now_ns())?;
+        *self.watch.lock() = Some(watch);
+        self.log_is_external.store(external.is_some(), Ordering::Relaxed);
+        self.log_at.store(log_at.unwrap_or(NEVER), Ordering::Release);
+        self.hurry();
+        Ok(())
+    }
+
+    /// Looks at once, whenever the last look was.
+    pub fn look(&self) -> Result<(), String> {
+        if let Some(watch) = &mut *self.watch.lock() {
+            watch.hurry();
+        }
+        self.look_closely()
+    }
+
+    /// Looks at the superblocks if it is time. Writes nothing.
+    pub fn glance(&self) {
+        if self.time.now_ns() >= self.due.load(Ordering::Acquire) {
+            let _ = self.look_at_superblocks();
+        }
+    }
+
+    /// Has the next change look more closely.
+    fn hurry(&self) {
+        if self.lost.get().is_none() {
+            // (`lose` wins over it: a close look begins with `lost`.)
+            self.due.store(0, Ordering::Release);
+        }
+    }
+
+    /// Why nothing may be written any more.
+    pub fn lost(&self) -> Option<&str> {
+        self.lost.get().map(String::as_str)
+    }
+
+    /// Nothing is written from now on.
+    pub fn lose(&self, why: String) {
+        let _ = self.lost.set(why);
+        self.due.store(0, Ordering::Release);
+        self.fresh.store(0, Ordering::Release);
+    }
+
+    fn check_lost(&self) -> Result<(), String> {
+        self.lost().map_or(Ok(()), |why| Err(why.to_owned()))
+    }
+
+    /// Before a change.
+    fn before(&self, op: DeviceOp, offset: u64, len: u64) -> extol_block::Result<()> {
+        if self.time.now_ns() < self.due.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.look_closely()
+            .map_err(|why| DeviceError::new(op, offset, len, std::io::Error::other(why)))
+    }
+
+    /// After something that acknowledges.
+    fn after(&self, op: DeviceOp, offset: u64, len: u64) -> extol_block::Result<()> {
+        if self.time.now_ns() < self.fresh.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.look_closely()
+            .map_err(|why| DeviceError::new(op, offset, len, std::io::Error::other(why)))
+    }
+
+    fn look_closely(&self) -> Result<(), String> {
+        self.check_lost()?;
+        let claim = self.claim.lock().clone();
+        let fresh = match claim.map(|claim| claim.freshen()) {
+            None => NEVER,
+            Some(Ok(until)) => until,
+            Some(Err(ClaimError::Lost(why))) => {
+                self.lose(why.clone());
+                return Err(why);
+            }
+            Some(Err(ClaimError::Device(why))) => return Err(why),
+        };
+        let next = self.look_at_superblocks()?;
+        self.fresh.store(fresh, Ordering::Release);
+        self.due.store(fresh.min(next), Ordering::Release);
+        // It may have been lost meanwhile.
+        self.check_lost().inspect_err(|why| self.lose(why.clone()))
+    }
+
+    /// Gives the time of the next look.
+    fn look_at_superblocks(&self) -> Result<u64, String> {
+        self.check_lost()?;
+        let mut slot = self.watch.lock();
+        let Some(watch) = &mut *slot else { return Ok(NEVER) };
+        let known = *watch.superblock();
+        let looked = watch.look(self.time.now_ns());
+        self.tell(&known, watch.superblock());
+        looked.inspect_err(|why| self.lose(why.clone()))
+    }
+
+    /// Another program's change is news.
+    fn tell(&self, known: &Bytes, now: &Bytes) {
+        if differs(known, now) {
+            *self.news.lock() = Some(Box::new(*now));
+            self.has_news.store(true, Ordering::Release);
+        }
+    }
+
+    /// Brings what another program changed in the superblock into a copy of it. True if there was
+    /// something.
+    pub fn news(&self, sb: &mut Superblock) -> bool {
+        if !self.has_news.load(Ordering::Acquire) {
+            return false;
+        }
+        self.has_news.store(false, Ordering::Release);
+        let Some(theirs) = self.news.lock().take() else { return false };
+        let merged = merge(&sb.encode(), &theirs, &self.deliberate.lock());
+        match Superblock::decode(&merged) {
+            Ok(newer) => *sb = newer,
+            // What cannot be used stays on the device and changes nothing here.
+            Err(_) => return false,
+        }
+        true
+    }
+
+    /// The mount changes its superblock: what of it is the device's becomes its own.
+    pub fn note_change(&self, before: &Bytes, after: &Bytes) {
+        if differs(before, after) {
+            self.deliberate.lock().note(before, after);
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Strangers on the device, and changes that are welcome.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use extol_block::{BlockDevice, MemDevice};
+use extol_ondisk::features::Incompat;
+use extol_ondisk::superblock::SUPERBLOCK_OFFSET;
+
+use super::*;
+
+const LOG_AT: u64 = 1 << 20;
+
+#[derive(Debug, Default)]
+struct FakeTime(AtomicU64);
+
+impl Time for FakeTime {
+    fn now_ns(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+    fn sleep(&self, how_long: Duration) {
+        self.0.fetch_add(u64::try_from(how_long.as_nanos()).unwrap(), Ordering::SeqCst);
+    }
+}
+
+struct Rig {
+    disk: Arc<MemDevice>,
+    time: Arc<FakeTime>,
+    guard: Arc<Guard>,
+    guarded: GuardedDevice,
+    sb: Superblock,
+}
+
+fn rig() -> Rig {
+    let disk = Arc::new(MemDevice::new(2 << 20));
+    let mut sb = Superblock::new_empty();
+    sb.blocks_count = 512;
+    sb.log_block_size = 2;
+    sb.feature_incompat = Incompat::NEEDS_RECOVERY;
+    sb.mtime = 1000;
+    disk.write_at(&sb.encode(), SUPERBLOCK_OFFSET).unwrap();
+    let below: SharedDevice = Arc::clone(&disk) as _;
+    let time = Arc::new(FakeTime::default());
+    let guard = Arc::new(Guard::new(Arc::clone(&below), Arc::clone(&time) as _));
+    guard.watch(Some(LOG_AT)).unwrap();
+    let guarded = GuardedDevice::new(below, Arc::clone(&guard), Part::Volume);
+    Rig { disk, time, guard, guarded, sb }
+}
+
+impl Rig {
+    fn on_device(&self) -> Superblock {
+        let mut bytes = [0; 1024];
+        self.disk.read_at(&mut bytes, SUPERBLOCK_OFFSET).unwrap();
+        Superblock::decode(&bytes).unwrap()
+    }
+
+    /// Another program changes the superblock.
+    fn stranger(&self, change: impl FnOnce(&mut Superblock)) {
+        let mut sb = self.on_device();
+        change(&mut sb);
+        self.disk.write_at(&sb.encode(), SUPERBLOCK_OFFSET).unwrap();
+    }
+
+    /// A second later.
+    fn next_write(&self) -> Result<(), String> {
+        self.time.sleep(Duration::from_millis(1001));
+        self.guarded.write_at(&[1; 4096], 1 << 19).map_err(|e| e.to_string())
+    }
+}
+
+#[test]
+fn another_mount_is_seen_within_a_second() {
+    type Stranger = fn(&Rig);
+    let strangers: [(&str, Stranger); 6] = [
+        ("log sequence", |rig| rig.disk.write_at(&[9; 4], LOG_AT + 0x18).unwrap()),
+        ("log start", |rig| rig.disk.write_at(&[9; 4], LOG_AT + 0x1C).unwrap()),
+        ("time of mount", |rig| rig.stranger(|sb| sb.mtime += 1)),
+        ("recovered", |rig| rig.stranger(|sb| sb.feature_incompat = Incompat::empty())),
+        ("made anew", |rig| rig.stranger(|sb| sb.inodes_count = 77)),
+        ("overwritten", |rig| rig.disk.write_at(&[0; 4096], 0).unwrap()),
+    ];
+    for (name, stranger) in strangers {
+        let rig = rig();
+        rig.next_write().unwrap();
+        stranger(&rig);
+        let before = rig.disk.to_bytes();
+        let error = rig.next_write().expect_err(name);
+        assert!(
+            error.contains("another program or system") && !error.contains('\n'),
+            "{name}: {error}"
+        );
+        assert!(rig.guarded.write_mark(&rig.sb.encode(), SUPERBLOCK_OFFSET).is_err(), "{name}");
+        assert!(rig.guarded.flush().is_err(), "{name}");
+        assert!(rig.disk.to_bytes() == before, "{name}: something was written");
+    }
+}
+
+#[test]
+fn own_writes_are_no_strangers() {
+    let rig = rig();
+    let mut sb = rig.sb.clone();
+    for round in 0..5_u8 {
+        sb.mtime += 1;
+        sb.free_blocks_count = round.into();
+        rig.guard.note_change(&rig.on_device().encode(), &sb.encode());
+        // As a checkpoint brings it home: the whole block, among others.
+        let mut block = vec![0; 4096];
+        block[1024..2048].copy_from_slice(&sb.encode());
+        let data = [round; 4096];
+        let (first, other) = ([std::io::IoSlice::new(&block)], [std::io::IoSlice::new(&data)]);
+        rig.guarded
+            .write_scattered(&[
+                extol_block::ScatteredWrite { offset: 0, bufs: &first },
+                extol_block::ScatteredWrite { offset: 8192, bufs: &other },
+            ])
+            .unwrap();
+        rig.guarded.write_fua(&[round; 4096], LOG_AT).unwrap();
+        rig.next_write().unwrap();
+        assert_eq!(
+            (rig.on_device().free_blocks_count, rig.on_device().mtime),
+            (round.into(), sb.mtime)
+        );
+    }
+}
+
+#[test]
+fn a_label_from_outside_survives_and_becomes_known() {
+    let rig = rig();
+    rig.stranger(|sb| {
+        sb.volume_name = *b"outside\0\0\0\0\0\0\0\0\0";
+        sb.max_mnt_count = 12;
+    });
+    let mut sb = rig.sb.clone();
+    sb.free_inodes_count = 5;
+    // Long before the next look.
+    rig.guarded.write_at(&sb.encode(), SUPERBLOCK_OFFSET).unwrap();
+    let now = rig.on_device();
+    assert_eq!(
+        (now.label().as_str(), now.max_mnt_count, now.free_inodes_count),
+        ("outside", 12, 5)
+    );
+    assert!(rig.guard.news(&mut sb));
+    assert_eq!((sb.label().as_str(), sb.free_inodes_count), ("outside", 5));
+    assert!(!rig.guard.news(&mut sb), "once");
+    // A change on purpose wins, and a stale copy that comes later does not undo it.
+    let stale = sb.clone();
+    let mut named = sb.clone();
+    named.volume_name = *b"inside\0\0\0\0\0\0\0\0\0\0";
+    rig.guard.note_change(&sb.encode(), &named.encode());
+    rig.guarded.write_at(&named.encode(), SUPERBLOCK_OFFSET).unwrap();
+    assert_eq!(rig.on_device().label(), "inside");
+    rig.guarded.write_at(&stale.encode(), SUPERBLOCK_OFFSET).unwrap();
+    assert_eq!(rig.on_device().label(), "inside");
+    rig.next_write().unwrap();
+}
+
+/// An image on a file system without locks.
+#[derive(Debug)]
+struct Unlocked {
+    inner: Arc<MemDevice>,
+}
+
+impl BlockDevice for Unlocked {
+    extol_block::pass_on!(reads, ends);
+
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+    fn is_read_only(&self) -> bool {
+        false
+    }
+    fn is_locked(&self) -> bool {
+        false
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> extol_block::Result<()> {
+        self.inner.write_at(buf, offset)
+    }
+}
+
+#[test]
+fn a_mount_without_a_lock_says_so() {
+    let disk = Arc::new(MemDevice::new(16 << 20));
+    crate::mkfs::mkfs(&*disk, &crate::mkfs::MkfsOptions::default(), &mut |_| {}).unwrap();
+    let options = crate::MountOptions { threads: false, ..crate::MountOptions::default() };
+    let said = |device: SharedDevice| {
+        let fs = crate::Ext4::open(device, &options).unwrap();
+        fs.notes().iter().any(|note| note.contains("no locks (flock)"))
+    };
+    assert!(said(Arc::new(Unlocked { inner: Arc::clone(&disk) })));
+    assert!(!said(disk));
+}
+
+/// Two mounts where nothing keeps them apart: the first one stops, and the volume is the second
+/// one's.
+#[test]
+fn the_first_of_two_mounts_stops() {
+    use extol_vfs::{Creds, FileSystem, NewNode};
+
+    let disk = Arc::new(MemDevice::new(16 << 20));
+    crate::mkfs::mkfs(&*disk, &crate::mkfs::MkfsOptions::default(), &mut |_| {}).unwrap();
+    let open = || {
+        let device = Arc::new(Unlocked { inner: Arc::clone(&disk) });
+        crate::Ext4::open(device, &crate::MountOptions::default()).unwrap()
+    };
+    let make = |fs: &crate::Ext4, name: &str| {
+        let made =
+            fs.create(fs.root(), name.as_bytes(), NewNode::Regular, 0o644, 0, Creds::default())?;
+        fs.write(made.id.ino, 0, name.as_bytes())?;
+        let synced = fs.fsync(made.id.ino, false);
+        fs.forget(made.id.ino, 1);
+        synced
+    };
+    let first = open();
+    make(&first, "before").unwrap();
+    let second = open();
+    make(&second, "theirs").unwrap();
+    std::thread::sleep(Duration::from_millis(1100));
+    make(&first, "after").expect_err("two writers");
+    let why = first.trouble().expect("it says why");
+    assert!(why.contains("another program or system"), "{why}");
+    first.unmount().expect_err("what was not written is lost");
+    make(&second, "more").unwrap();
+    second.unmount().unwrap();
+    let fs = open();
+    for name in ["before", "theirs", "more"] {
+        fs.forget(fs.lookup(fs.root(), name.as_bytes()).expect(name).id.ino, 1);
+    }
+    fs.unmount().unwrap();
+    let report =
+        extol_check::check(disk, &extol_check::CheckOptions::default(), &mut |_| {}).unwrap();
+    assert!(report.is_clean(), "{report:?}");
+}

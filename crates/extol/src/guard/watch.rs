@@ -1,0 +1,158 @@
+//! What another writer cannot help changing, and what of the superblock this mount wrote last.
+//!
+//! | seen on the device | what it means |
+//! |---|---|
+//! | the log's superblock has another start, sequence or errno | another mount, a recovery, e2fsck |
+//! | another time of mount in the superblock | another mount |
+//! | `needs_recovery` set or cleared | a recovery, another mount's end |
+//! | no magic number, another geometry, another checksum seed | mkfs, resize2fs, `tune2fs -U` with metadata_csum |
+//! | anything else | `tune2fs`, `e2label`: welcome |
+//!
+//! A time of mount has seconds: another mount in the very second of this one, of a volume without a
+//! log, is not seen.
+//!
+//! After a write of one of the two superblocks that failed, what is on the device is not known, and
+//! nothing is concluded from it any more. (The journal aborts.)
+
+use std::time::Duration;
+
+use extol_block::SharedDevice;
+use extol_ondisk::features::{Incompat, RoCompat};
+use extol_ondisk::shared_super::Bytes;
+use extol_ondisk::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
+
+use crate::mount::{OpenError, OpenResult};
+
+/// Shortest time between two looks.
+const EVERY: Duration = Duration::from_secs(1);
+/// The part of the log's superblock that is compared: header, sizes, first block, sequence, start,
+/// errno.
+pub(super) const LOG_PART: usize = 0x24;
+
+type LogPart = [u8; LOG_PART];
+
+/// What is on the device, by what this mount knows.
+#[derive(Debug)]
+pub(super) struct Watch {
+    device: SharedDevice,
+    superblock: Box<Bytes>,
+    log: Option<(SharedDevice, u64, LogPart)>,
+    /// When to look next.
+    next: u64,
+    /// A write failed.
+    uncertain: bool,
+}
+
+fn nanos(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Watch {
+    pub fn new(
+        device: &SharedDevice,
+        log: Option<(&SharedDevice, u64)>,
+        now: u64,
+    ) -> OpenResult<Self> {
+        let mut superblock = Box::new([0; SUPERBLOCK_LEN]);
+        device.read_at(&mut superblock[..], SUPERBLOCK_OFFSET).map_err(OpenError::from)?;
+        let log = match log {
+            None => None,
+            Some((device, at)) => {
+                let mut part = [0; LOG_PART];
+                device.read_at(&mut part, at).map_err(OpenError::from)?;
+                Some((SharedDevice::clone(device), at, part))
+            }
+        };
+        let next = now.saturating_add(nanos(EVERY));
+        Ok(Self { device: SharedDevice::clone(device), superblock, log, next, uncertain: false })
+    }
+
+    /// The superblock as the device has it.
+    pub fn superblock(&self) -> &Bytes {
+        &self.superblock
+    }
+
+    /// The next look is due.
+    pub fn hurry(&mut self) {
+        self.next = 0;
+    }
+
+    /// Looks if it is time; gives the time of the next look, or says which stranger was there.
+    pub fn look(&mut self, now: u64) -> Result<u64, String> {
+        if now >= self.next && !self.uncertain {
+            self.next = now.saturating_add(nanos(EVERY));
+            if let Some((device, at, known)) = &self.log {
+                let mut part = [0; LOG_PART];
+                // A device that cannot be read says nothing about writers.
+                if device.read_at(&mut part, *at).is_ok() && part != *known {
+                    return Err(stranger("the journal was changed"));
+                }
+            }
+            self.read_superblock()?;
+        }
+        Ok(self.next)
+    }
+
+    /// The superblock as it is on the device now.
+    pub fn read_superblock(&mut self) -> Result<&Bytes, String> {
+        let mut theirs = Box::new([0; SUPERBLOCK_LEN]);
+        if !self.uncertain && self.device.read_at(&mut theirs[..], SUPERBLOCK_OFFSET).is_ok() {
+            if let Some(what) = foreign(&self.superblock, &theirs) {
+                return Err(stranger(what));
+            }
+            self.superblock = theirs;
+        }
+        Ok(&self.superblock)
+    }
+
+    /// These bytes were written to the log's superblock.
+    pub fn wrote_log(&mut self, part: LogPart) {
+        if let Some((_, _, known)) = &mut self.log {
+            *known = part;
+        }
+    }
+
+    /// These bytes were written to the superblock.
+    pub fn wrote_superblock(&mut self, bytes: &Bytes) {
+        *self.superblock = *bytes;
+    }
+
+    /// A write of one of the two failed.
+    pub fn lose_track(&mut self) {
+        self.uncertain = true;
+    }
+}
+
+fn stranger(what: &str) -> String {
+    format!(
+        "another program or system writes to this volume ({what}): nothing more is written here; unmount \
+         it everywhere and run e2fsck"
+    )
+}
+
+fn word(b: &Bytes, at: usize) -> u32 {
+    u32::from_le_bytes(std::array::from_fn(|i| b[at + i]))
+}
+
+/// What no tool does to the superblock of a mounted volume.
+fn foreign(known: &Bytes, theirs: &Bytes) -> Option<&'static str> {
+    let same = |range: std::ops::Range<usize>| known[range.clone()] == theirs[range];
+    // Magic number, counts of inodes and blocks, sizes, sizes of inodes and descriptors, high half
+    // of the blocks.
+    let geometry = [0x38..0x3A, 0x00..0x08, 0x14..0x2C, 0x58..0x5A, 0xFE..0x100, 0x150..0x154];
+    if !geometry.into_iter().all(same) {
+        return Some("it has another geometry");
+    }
+    let checksums = RoCompat::from_bits_retain(word(known, 0x64))
+        .intersects(RoCompat::METADATA_CSUM | RoCompat::UNINIT_BG);
+    let seeded = Incompat::from_bits_retain(word(known, 0x60)).contains(Incompat::CSUM_SEED);
+    if checksums && !if seeded { same(0x270..0x274) } else { same(0x68..0x78) } {
+        return Some("its checksums have another seed");
+    }
+    if !same(0x2C..0x30) || !same(0x275..0x276) {
+        return Some("it was mounted a second time");
+    }
+    let needs_recovery = |b: &Bytes| word(b, 0x60) & Incompat::NEEDS_RECOVERY.bits();
+    (needs_recovery(known) != needs_recovery(theirs))
+        .then_some("its journal was recovered or closed")
+}

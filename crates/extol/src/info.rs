@@ -1,0 +1,322 @@
+//! What `extol info` shows, and recovery without a mount.
+
+use std::fmt;
+
+use extol_block::SharedDevice;
+use extol_jbd2::recovery;
+use extol_ondisk::superblock::State;
+use extol_ondisk::{Compat, Geometry, Incompat, Superblock};
+use extol_vfs::plain;
+use serde::Serialize;
+
+use crate::mount::fast_commit::Obstacle;
+use crate::mount::journal as journals;
+use crate::mount::{
+    self, OpenResult, Purpose, features, geometry, has_orphans, read_superblock, rehearsal,
+    write_superblock,
+};
+use crate::options::MountOptions;
+use crate::stats::{text, uuid_text};
+
+/// A volume's superblock in words.
+#[derive(Clone, Debug, Serialize)]
+pub struct Info {
+    /// Label.
+    pub label: String,
+    /// Uuid.
+    pub uuid: String,
+    /// Where it was mounted last.
+    pub last_mounted: String,
+    /// Bytes per block.
+    pub block_size: u32,
+    /// Blocks.
+    pub blocks: u64,
+    /// Free blocks.
+    pub free_blocks: u64,
+    /// Blocks kept for root.
+    pub reserved_blocks: u64,
+    /// Inodes.
+    pub inodes: u32,
+    /// Free inodes.
+    pub free_inodes: u32,
+    /// Bytes per inode.
+    pub inode_size: u16,
+    /// Block groups.
+    pub groups: u32,
+    /// All features, as mke2fs spells them.
+    pub features: Vec<String>,
+    /// "clean", "not clean", "clean with errors" …
+    pub state: String,
+    /// The journal must be replayed.
+    pub needs_recovery: bool,
+    /// Errors recorded.
+    pub error_count: u32,
+    /// "internal", "external" or "none".
+    pub journal: String,
+    /// Blocks of the journal, if it could be read.
+    pub journal_blocks: Option<u32>,
+    /// Blocks of the fast-commit area; `None` without the feature, or if the journal could not be
+    /// read.
+    pub fast_commit_blocks: Option<u32>,
+    /// Why a mount would have no fast commits; `None` if it would (unless `nofast_commit` says
+    /// otherwise).
+    pub no_fast_commits: Option<String>,
+    /// Why Extol would refuse to mount it read-write; `None` if it would not.
+    pub refused: Option<String>,
+    /// Mounts since the last check.
+    pub mount_count: u16,
+    /// Creation, last mount, last write, last check: seconds since 1970.
+    pub created: u64,
+    /// Last mount.
+    pub mounted: u64,
+    /// Last write.
+    pub written: u64,
+    /// Last check.
+    pub checked: u64,
+}
+
+/// Reads a volume's superblock.
+///
+/// # Errors
+/// If it is not an ext4 volume.
+pub fn info(device: &SharedDevice) -> OpenResult<Info> {
+    let sb = read_superblock(&**device, None)?;
+    let geo = geometry(&**device, &sb)?;
+    let mut list = sb.feature_compat.names();
+    list.extend(sb.feature_incompat.names());
+    list.extend(sb.feature_ro_compat.names());
+    let has_journal = sb.feature_compat.contains(Compat::HAS_JOURNAL);
+    let log = (has_journal && sb.journal_inum != 0)
+        .then(|| {
+            let found = journals::find(device, &sb, &geo, &MountOptions::default()).ok()?;
+            recovery::read_superblock(&*found.device, &found.map).ok()
+        })
+        .flatten();
+    let has_fast_commits = sb.feature_compat.contains(Compat::FAST_COMMIT);
+    let data = MountOptions::default().effective(&sb).data.unwrap_or_default();
+    let obstacle = Obstacle::find(has_fast_commits, log.as_ref(), data);
+    let needs_recovery = sb.feature_incompat.contains(Incompat::NEEDS_RECOVERY);
+    let mut state = if sb.state.contains(State::VALID) { "clean" } else { "not clean" }.to_owned();
+    if sb.state.contains(State::ERROR) {
+        state.push_str(" with errors");
+    }
+    Ok(Info {
+        label: text(&sb.volume_name),
+        uuid: uuid_text(&sb.uuid),
+        last_mounted: text(&sb.last_mounted),
+        block_size: geo.block_size.bytes(),
+        blocks: geo.blocks,
+        free_blocks: sb.free_blocks_count,
+        reserved_blocks: sb.r_blocks_count,
+        inodes: geo.inodes,
+        free_inodes: sb.free_inodes_count,
+        inode_size: geo.inode_size,
+        groups: geo.groups,
+        features: list.into_iter().map(str::to_owned).collect(),
+        state,
+        needs_recovery,
+        error_count: sb.error_count,
+        journal: match (has_journal, sb.journal_inum) {
+            (false, _) => "none",
+            (true, 0) => "external",
+            (true, _) => "internal",
+        }
+        .to_owned(),
+        journal_blocks: log.as_ref().map(|log| log.maxlen),
+        fast_commit_blocks: log.filter(|_| has_fast_commits).map(|log| log.fc_blocks()),
+        no_fast_commits: obstacle.map(|why| why.short()),
+        refused: rehearsal::refusal(device, &MountOptions::default()),
+        mount_count: sb.mnt_count,
+        created: sb.mkfs_time,
+        mounted: sb.mtime,
+        written: sb.wtime,
+        checked: sb.lastcheck,
+    })
+}
+
+impl fmt::Display for Info {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let none = |s: &str| if s.is_empty() { "<none>".to_owned() } else { plain(s).into_owned() };
+        let rows = [
+            ("Label", none(&self.label)),
+            ("UUID", self.uuid.clone()),
+            ("Last mounted on", none(&self.last_mounted)),
+            ("State", self.state.clone()),
+            ("Needs recovery", if self.needs_recovery { "yes" } else { "no" }.to_owned()),
+            ("Errors recorded", self.error_count.to_string()),
+            ("Block size", format!("{} bytes", self.block_size)),
+            (
+                "Blocks",
+                format!(
+                    "{} ({} free, {} reserved)",
+                    self.blocks, self.free_blocks, self.reserved_blocks
+                ),
+            ),
+            (
+                "Inodes",
+                format!(
+                    "{} ({} free), {} bytes each",
+                    self.inodes, self.free_inodes, self.inode_size
+                ),
+            ),
+            ("Groups", self.groups.to_string()),
+            (
+                "Journal",
+                match self.journal_blocks {
+                    Some(n) => format!("{} ({n} blocks)", self.journal),
+                    None => self.journal.clone(),
+                },
+            ),
+            (
+                "Fast commits",
+                match (&self.no_fast_commits, self.fast_commit_blocks) {
+                    (Some(why), _) => format!("no: {why}"),
+                    (None, Some(n)) => format!("yes (area of {n} blocks behind the log)"),
+                    (None, None) => "yes".to_owned(),
+                },
+            ),
+            ("Features", self.features.join(" ")),
+            ("Read-write with Extol", self.refused.clone().unwrap_or_else(|| "yes".to_owned())),
+        ];
+        for (name, value) in rows {
+            writeln!(f, "{name:<22} {value}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What [`replay`] did.
+#[derive(Clone, Debug, Serialize)]
+pub struct Replayed {
+    /// The volume had not been closed cleanly.
+    pub was_needed: bool,
+    /// Transactions brought home.
+    pub transactions: u32,
+    /// Blocks brought home.
+    pub blocks: u32,
+    /// Copies skipped because they had been revoked.
+    pub revoked: u32,
+    /// Fast commits behind them.
+    pub fast_commits: u32,
+    /// Records in those.
+    pub fast_commit_records: u64,
+    /// Deleted and truncated files that were finished.
+    pub orphans: u32,
+    /// Such files are left: Extol cannot write volumes with these features.
+    pub orphans_left: bool,
+}
+
+impl Replayed {
+    pub(crate) fn of(done: Option<&recovery::Recovered>) -> Self {
+        let fast = done.and_then(|done| done.fast_commits);
+        Self {
+            was_needed: done.is_some(),
+            transactions: done.map_or(0, |done| done.replayed_transactions),
+            blocks: done.map_or(0, |done| done.replayed_blocks),
+            revoked: done.map_or(0, |done| done.revoke_hits),
+            fast_commits: fast.map_or(0, |fast| fast.commits),
+            fast_commit_records: fast.map_or(0, |fast| fast.records),
+            orphans: 0,
+            orphans_left: false,
+        }
+    }
+}
+
+/// Recovers a volume without mounting it. That is all that a mount does before it is used, and its
+/// end: the log, its fast commits, the files that were being deleted or truncated, the counts in
+/// the superblock. Only the superblock's record of mounts stays as it is.
+///
+/// A volume that Extol can only read gets its log home; files that were being deleted are left to
+/// Linux or e2fsck.
+///
+/// # Errors
+/// If it is not an ext4 volume, cannot be recovered, or (MMP) another host has it.
+pub fn replay(device: &SharedDevice, options: &MountOptions) -> OpenResult<Replayed> {
+    let sb = read_superblock(&**device, None)?;
+    let geo = geometry(&**device, &sb)?;
+    // Unknown features refuse, as for a mount: what is in the log may depend on them.
+    features::check(&sb, &geo, true)?;
+    if !sb.feature_compat.contains(Compat::HAS_JOURNAL)
+        || !(sb.feature_incompat.contains(Incompat::NEEDS_RECOVERY) || has_orphans(&sb))
+    {
+        return Ok(Replayed::of(None));
+    }
+    if features::check(&sb, &geo, false).is_err() {
+        return replay_log(device, &sb, &geo, options);
+    }
+    let options =
+        MountOptions { read_only: false, threads: false, init_itable: None, ..options.clone() };
+    let (volume, mut replayed) =
+        mount::open_for(Purpose::Recovery, SharedDevice::clone(device), &options)?;
+    volume.unmount()?;
+    replayed.was_needed = true;
+    Ok(replayed)
+}
+
+/// Brings home what is in the log, and no more.
+fn replay_log(
+    device: &SharedDevice,
+    sb: &Superblock,
+    geo: &Geometry,
+    options: &MountOptions,
+) -> OpenResult<Replayed> {
+    if !sb.feature_incompat.contains(Incompat::NEEDS_RECOVERY) {
+        return Ok(Replayed { orphans_left: has_orphans(sb), ..Replayed::of(None) });
+    }
+    let found = journals::find(device, sb, geo, options)?;
+    let mut jsb = recovery::read_superblock(&*found.device, &found.map)?;
+    // In memory first: what is refused has written nothing.
+    let (done, overlay) = journals::in_memory(device, geo, &found, &jsb)?;
+    let view = overlay.over(SharedDevice::clone(device), geo.block_size);
+    let after = read_superblock(&view, None)?;
+    features::check(&after, &geometry(&view, &after)?, done.fast_commits.is_none())?;
+    drop(view);
+    let recovered = journals::run(device, geo, &found, &mut jsb, true)?;
+    let mut sb = journals::after(device, sb, &found, &mut jsb, &recovered)?;
+    sb.feature_incompat &= !Incompat::NEEDS_RECOVERY;
+    write_superblock(&**device, &sb)?;
+    Ok(Replayed { orphans_left: has_orphans(&sb), ..Replayed::of(Some(&recovered)) })
+}
+
+/// A volume as it will be after recovery, to be read, and what that does. The device is not
+/// changed.
+///
+/// # Errors
+/// As [`replay`].
+pub fn recovered(
+    device: &SharedDevice,
+    options: &MountOptions,
+) -> OpenResult<(SharedDevice, Replayed)> {
+    let sb = read_superblock(&**device, None)?;
+    let geo = geometry(&**device, &sb)?;
+    features::check(&sb, &geo, true)?;
+    if !sb.feature_compat.contains(Compat::HAS_JOURNAL)
+        || !sb.feature_incompat.contains(Incompat::NEEDS_RECOVERY)
+    {
+        return Ok((SharedDevice::clone(device), Replayed::of(None)));
+    }
+    let options = MountOptions { read_only: true, ..options.clone() };
+    let found = journals::find(device, &sb, &geo, &options)?;
+    let jsb = recovery::read_superblock(&*found.device, &found.map)?;
+    let (done, overlay) = journals::in_memory(device, &geo, &found, &jsb)?;
+    let view: SharedDevice =
+        std::sync::Arc::new(overlay.over(SharedDevice::clone(device), geo.block_size));
+    Ok((view, Replayed::of(Some(&done))))
+}
+
+/// The journal of a volume, block by block, and what recovery would do.
+///
+/// # Errors
+/// If it is not an ext4 volume, has no journal, or its journal cannot be read.
+pub fn inspect_journal(
+    device: &SharedDevice,
+    options: &MountOptions,
+) -> OpenResult<extol_jbd2::inspect::JournalReport> {
+    let sb = read_superblock(&**device, None)?;
+    let geo = geometry(&**device, &sb)?;
+    if !sb.feature_compat.contains(Compat::HAS_JOURNAL) {
+        return crate::mount::refuse("the volume has no journal");
+    }
+    let found = journals::find(device, &sb, &geo, options)?;
+    Ok(extol_jbd2::inspect::inspect(&*found.device, &found.map, geo.blocks)?)
+}

@@ -1,0 +1,76 @@
+//! How many blocks the mapping operations may dirty. Budgets beside their reasons; all exclude the
+//! inode itself.
+//!
+//! Worst cases, so that a handle started with them never overdraws. Blocks already in the
+//! transaction cost nothing, which is the usual case.
+
+use super::run::Discard;
+use super::{extents, has_extents};
+use crate::node::Node;
+
+/// A tree block that is new: itself, its bitmap and its group's descriptor.
+const NEW_BLOCK: u32 = 3;
+/// A tree block that goes: bitmap, descriptor, a share in a revoke block.
+const GONE_BLOCK: u32 = 3;
+/// Most levels of an indirect map.
+const INDIRECT_LEVELS: u32 = 3;
+
+/// One [splice](super::extents) in a tree of this depth: every level below the root changes and
+/// splits, the root grows; or every level goes and the root takes levels back.
+pub(super) fn splice(depth: u32) -> u32 {
+    let split = depth * (1 + NEW_BLOCK) + NEW_BLOCK;
+    let shrink = depth * (1 + GONE_BLOCK) + GONE_BLOCK;
+    split.max(shrink)
+}
+
+/// One step of an indirect map: the leaf and the blocks above it, changed and freed.
+pub(super) fn indirect_step() -> u32 {
+    INDIRECT_LEVELS * (1 + GONE_BLOCK)
+}
+
+/// Inserting `blocks` blocks in one run.
+pub(crate) fn for_insert(node: &Node, blocks: u32, block_size: u32) -> u32 {
+    if has_extents(node) {
+        // A run too long for one extent takes a splice for every 16 extents.
+        let splices = 1 + blocks / (16 * extents::node::MAX_UNWRITTEN);
+        return splice(extents::depth(&node.raw.i_block) + u32::from(splices > 1))
+            .saturating_mul(splices);
+    }
+    // Leaves, the blocks above them, which neighbours share, and the top of the triple map: all may
+    // be new.
+    let per_leaf = (block_size / 4).max(1);
+    let leaves = blocks / per_leaf + 2;
+    let middles = leaves / per_leaf + 2;
+    (leaves + middles + 1).saturating_mul(NEW_BLOCK)
+}
+
+/// Converting a range inside one extent, or a few of them in one leaf.
+pub(crate) fn for_convert(node: &Node) -> u32 {
+    splice(extents::depth(&node.raw.i_block))
+}
+
+/// One step of a removal: enough to make progress.
+pub(crate) fn for_remove_step(node: &Node) -> u32 {
+    let tree =
+        if has_extents(node) { splice(extents::depth(&node.raw.i_block)) } else { indirect_step() };
+    tree + Discard::MOST_CREDITS
+}
+
+/// Extents that the inode itself holds.
+const ROOT_EXTENTS: u32 = 4;
+/// Most blocks of a file that [`for_remove_all`] is asked for: far less than a group, and its
+/// revokes fit a few blocks.
+const FEW: u64 = 1024;
+
+/// Removing everything at once: `None` unless it is little, a few extents without tree blocks. (An
+/// inode that counts its blocks wrong may need more.)
+pub(crate) fn for_remove_all(node: &Node, block_size: u32) -> Option<u32> {
+    let flat = has_extents(node) && extents::depth(&node.raw.i_block) == 0;
+    let few = node.raw.blocks <= FEW.saturating_mul(u64::from(block_size / 512));
+    (flat && few).then(|| splice(0) + Discard::credits_of_few(ROOT_EXTENTS, FEW as u32))
+}
+
+/// One step of a shift: a leaf.
+pub(crate) fn for_shift_step(node: &Node) -> u32 {
+    splice(extents::depth(&node.raw.i_block))
+}

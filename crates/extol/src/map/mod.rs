@@ -1,0 +1,267 @@
+//! Where a file's blocks are: extent trees and indirect maps behind one face.
+//!
+//! ```text
+//!   lookup, next_mapped, iterate        (read only)
+//!   insert, convert, remove, shift      (with a handle)
+//!        │                 flags & EXTENTS
+//!   ┌────┴─────┐      ┌───────────────────────┐
+//!   │ this file │─────►│ extents/  indirect/   │──► store (block cache, allocator, credits)
+//!   └──────────┘      └───────────────────────┘
+//! ```
+//!
+//! The map begins in the 60 bytes of `node.raw.i_block`. Functions that change it change
+//! `node.raw.i_block` and `node.raw.blocks` (data and tree blocks, 512-byte units) and tree blocks
+//! through the handle; the caller writes the inode afterwards, **also when they fail**, since the
+//! tree blocks may already be changed. The caller holds the inode's lock: shared for reading,
+//! exclusive for changing.
+//!
+//! Data blocks are the caller's when they come (`Allocator::take`, `commit_take`, then [`insert`])
+//! and are freed here when they go ([`remove`]). What can fail for want of space comes before
+//! anything changes.
+//!
+//! Operations on many extents are bounded by the handle's credits: they extend it while the
+//! transaction has room and then answer [`Progress::Restart`]. The caller writes the inode,
+//! restarts the handle and calls again with the range that is left.
+//!
+//! Inline data and fast symlinks have no map: `i_block` holds something else, and the caller knows.
+
+mod credits;
+mod extents;
+#[cfg(test)]
+mod fake;
+mod goal;
+#[cfg(test)]
+mod images;
+mod indirect;
+mod limits;
+mod run;
+mod store;
+
+pub(crate) use credits::{
+    for_convert as credits_for_convert, for_insert as credits_for_insert,
+    for_remove_all as credits_for_remove_all, for_remove_step as credits_for_remove_step,
+    for_shift_step as credits_for_shift_step,
+};
+pub(crate) use goal::goal;
+pub(crate) use limits::max_file_size;
+pub(crate) use run::{Discard, MappedRun, Mapping, Progress};
+
+use extol_jbd2::Handle;
+use extol_jbd2::fast::Reason;
+use extol_ondisk::{Geometry, Incompat, Inode, InodeFlags};
+use extol_vfs::{FsError, Result};
+
+use crate::alloc::Run;
+use crate::fast_commit::eligibility;
+use crate::node::Node;
+use crate::volume::Volume;
+use run::Root;
+use store::{Reader, Shape, Store, Writer};
+
+/// The first block behind all that a map without tree blocks maps; the end of all files if there
+/// are tree blocks.
+pub(crate) fn end_of_root(root: &[u8; 60]) -> u32 {
+    extents::end(root)
+}
+
+/// Extents of a file whose map has no tree blocks. `None` if it has some, or is mapped in another
+/// way.
+pub(crate) fn extents_in_root(node: &Node) -> Option<usize> {
+    has_extents(node).then(|| extents::count_in_root(&node.raw.i_block))?
+}
+
+fn has_extents(node: &Node) -> bool {
+    node.raw.flags.contains(InodeFlags::EXTENTS)
+}
+
+/// Gives a new inode an empty map: an extent tree if the volume has extents, else an indirect map.
+pub(crate) fn init(geo: &Geometry, raw: &mut Inode) {
+    raw.i_block = [0; 60];
+    if geo.incompat.contains(Incompat::EXTENTS) {
+        raw.flags |= InodeFlags::EXTENTS;
+        extents::init(&mut raw.i_block);
+    } else {
+        raw.flags &= !InodeFlags::EXTENTS;
+    }
+}
+
+/// What block `lblk` of the file is mapped to, and for how many blocks from there on. The length is
+/// a lower bound: the next stretch may be of the same kind.
+pub(crate) fn lookup(vol: &Volume, node: &Node, lblk: u32) -> Result<Mapping> {
+    find(&Reader::new(vol, node), &Root::of(node), has_extents(node), lblk)
+}
+
+/// The first mapped stretch that overlaps `from..to`, cut to that range.
+pub(crate) fn next_mapped(
+    vol: &Volume,
+    node: &Node,
+    from: u32,
+    to: u32,
+) -> Result<Option<MappedRun>> {
+    walk(&Reader::new(vol, node), &Root::of(node), has_extents(node), from, to)
+}
+
+fn find<S: Store>(io: &S, root: &Root, extents: bool, lblk: u32) -> Result<Mapping> {
+    if extents { extents::lookup(io, root, lblk) } else { indirect::lookup(io, root, lblk) }
+}
+
+fn walk<S: Store>(
+    io: &S,
+    root: &Root,
+    extents: bool,
+    from: u32,
+    to: u32,
+) -> Result<Option<MappedRun>> {
+    let mut at = from;
+    while at < to {
+        match find(io, root, extents, at)? {
+            Mapping::Hole { len } => match u32::try_from(u64::from(at) + len) {
+                Ok(next) => at = next,
+                Err(_) => break,
+            },
+            Mapping::Mapped { pblk, len, unwritten } => {
+                return Ok(Some(MappedRun { lblk: at, pblk, len: len.min(to - at), unwritten }));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// A pointer block named many times can make a map that never ends: nobody may follow it further
+/// than this.
+const TOO_MANY: &str = "file maps more blocks than the volume has";
+
+/// All mapped stretches of `from..to` in order, until `each` returns false.
+pub(crate) fn iterate(
+    vol: &Volume,
+    node: &Node,
+    from: u32,
+    to: u32,
+    each: &mut dyn FnMut(MappedRun) -> bool,
+) -> Result<()> {
+    let mut at = from;
+    let mut budget = vol.geo.blocks;
+    while let Some(run) = next_mapped(vol, node, at, to)? {
+        budget = budget
+            .checked_sub(u64::from(run.len))
+            .ok_or_else(|| FsError::corrupt(TOO_MANY).in_inode(u64::from(node.ino.0)))?;
+        if !each(run) {
+            break;
+        }
+        at = run.lblk.saturating_add(run.len);
+    }
+    Ok(())
+}
+
+/// Maps a hole to `run`, whose blocks the caller has taken in the same transaction. Joins what
+/// continues a neighbour. On an error nothing is mapped and the caller still owns the blocks.
+///
+/// Credits: [`credits_for_insert`], beside those for the bitmaps (`commit_take`) and the inode.
+pub(crate) fn insert(
+    vol: &Volume,
+    h: &mut Handle,
+    node: &mut Node,
+    lblk: u32,
+    run: Run,
+    unwritten: bool,
+) -> Result<()> {
+    if run.len == 0 {
+        return Ok(());
+    }
+    let run = MappedRun { lblk, pblk: run.start, len: run.len, unwritten };
+    if !Shape::of(&vol.geo, node).holds(run.pblk.0, u64::from(run.len)) {
+        return Err(FsError::corrupt("mapping of blocks outside the volume")
+            .in_inode(u64::from(node.ino.0)));
+    }
+    let before = node.raw.i_block;
+    change(vol, h, node, |io, root, extents| match extents {
+        true => extents::insert(io, root, run),
+        false if unwritten => {
+            Err(FsError::NotSupported("unwritten blocks in a file without extents"))
+        }
+        false => indirect::insert(io, root, run),
+    })?;
+    eligibility::inserted(h, node, &before, run);
+    Ok(())
+}
+
+/// Makes all mapped blocks of `lblk..lblk + len` written or unwritten; holes stay holes. After
+/// [`Progress::Restart`] go on from there to the same end.
+///
+/// Credits: [`credits_for_convert`] always suffice for one range inside one extent.
+pub(crate) fn convert(
+    vol: &Volume,
+    h: &mut Handle,
+    node: &mut Node,
+    lblk: u32,
+    len: u32,
+    to_written: bool,
+) -> Result<Progress> {
+    let to = lblk.saturating_add(len);
+    let before = node.raw.i_block;
+    let result = change(vol, h, node, |io, root, extents| match extents {
+        true => extents::convert(io, root, lblk, to, !to_written),
+        false if to_written => Ok(Progress::Done),
+        false => Err(FsError::NotSupported("unwritten blocks in a file without extents")),
+    });
+    // (After an error, too: the map tells how far it came.)
+    eligibility::converted(vol, h, node, &before, lblk, to);
+    result
+}
+
+/// Unmaps `from..to` (`to` exclusive; `u32::MAX` means to the end), frees tree blocks that become
+/// empty and does with the data what `data` says. Works from the end backwards; after
+/// [`Progress::Restart`] call again with `to = at` and at least [`credits_for_remove_step`]
+/// credits.
+pub(crate) fn remove(
+    vol: &Volume,
+    h: &mut Handle,
+    node: &mut Node,
+    from: u32,
+    to: u32,
+    data: Discard,
+) -> Result<Progress> {
+    let data = data.of(&node.raw);
+    let before = node.raw.i_block;
+    let result = change(vol, h, node, |io, root, extents| match extents {
+        true => extents::remove(io, root, from, to, data),
+        false => indirect::remove(io, root, from, to, data),
+    });
+    eligibility::removed(h, node, &before, (from, to), result.as_ref().ok().copied());
+    result
+}
+
+/// Moves the mappings of `from..to` by `delta` blocks (collapse and insert range; extents only). To
+/// the front, the blocks before `from` must be a hole as wide; after [`Progress::Restart`] go on
+/// with `from = at`. To the end, an extent around `from` is split; go on with `to = at`. Each call
+/// needs [`credits_for_shift_step`] credits.
+pub(crate) fn shift(
+    vol: &Volume,
+    h: &mut Handle,
+    node: &mut Node,
+    from: u32,
+    to: u32,
+    delta: i64,
+) -> Result<Progress> {
+    eligibility::note_unfit(h, node.ino, Reason::FallocRange);
+    change(vol, h, node, |io, root, extents| match extents {
+        true => extents::shift(io, root, from, to, delta),
+        false => Err(FsError::NotSupported("collapse and insert range in a file without extents")),
+    })
+}
+
+/// Runs a change on a copy of the inode's part of the map and puts the result back, whatever the
+/// outcome: it tells what the tree blocks are now.
+fn change<R>(
+    vol: &Volume,
+    h: &mut Handle,
+    node: &mut Node,
+    f: impl FnOnce(&mut Writer<'_>, &mut Root, bool) -> Result<R>,
+) -> Result<R> {
+    let mut root = Root::of(node);
+    let extents = has_extents(node);
+    let result = f(&mut Writer::new(vol, h, node), &mut root, extents);
+    node.raw.i_block = root.bytes;
+    node.raw.blocks = root.blocks;
+    result
+}

@@ -1,0 +1,526 @@
+//! Which features, block size, inode size and inode count a volume gets, before its size in groups
+//! is known.
+//!
+//! The defaults are those of today's mke2fs and its configuration. A type (`ext2` … `ext4`) and
+//! usage types (`small`, `news` …) each may set features, block size, inode size and bytes per
+//! inode; a later one wins, the caller's options win over all. Without usage types the size
+//! chooses: below 3 MiB `floppy`, below 512 MiB `small`, from 4 TiB `big`, from 16 TiB `huge`.
+
+use super::options::{FsType, MkfsOptions, parse_size};
+use super::{Result, refuse};
+use extol_ondisk::features::Feature;
+use extol_ondisk::{Compat, Incompat, RoCompat, orphan_file};
+
+/// A set of features, and which of them were asked for by name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Features {
+    pub(super) compat: Compat,
+    pub(super) incompat: Incompat,
+    pub(super) ro_compat: RoCompat,
+}
+
+impl Features {
+    /// Applies a list such as `extent,^has_journal`; collects the names that were switched on in
+    /// `asked`.
+    fn edit(&mut self, list: &str, asked: &mut Self) -> Result<()> {
+        for word in list.split([',', ' ']).filter(|w| !w.is_empty()) {
+            if word.eq_ignore_ascii_case("none") {
+                *self = Self::default();
+                continue;
+            }
+            let (on, name) = match word.strip_prefix(['^', '-']) {
+                Some(name) => (false, name),
+                None => (true, word.strip_prefix('+').unwrap_or(word)),
+            };
+            let Some(feature) = Feature::parse(&name.to_ascii_lowercase()) else {
+                return refuse(format!("unknown feature '{name}'"));
+            };
+            if on {
+                check_settable(feature, name)?;
+            }
+            for set in [&mut *self, asked] {
+                match feature {
+                    Feature::Compat(bit) => set.compat.set(bit, on),
+                    Feature::Incompat(bit) => set.incompat.set(bit, on),
+                    Feature::RoCompat(bit) => set.ro_compat.set(bit, on),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+const SETTABLE: Features = Features {
+    compat: Compat::HAS_JOURNAL
+        .union(Compat::RESIZE_INODE)
+        .union(Compat::DIR_INDEX)
+        .union(Compat::EXT_ATTR)
+        .union(Compat::SPARSE_SUPER2)
+        .union(Compat::FAST_COMMIT)
+        .union(Compat::STABLE_INODES)
+        .union(Compat::ORPHAN_FILE),
+    incompat: Incompat::FILETYPE
+        .union(Incompat::EXTENTS)
+        .union(Incompat::JOURNAL_DEV)
+        .union(Incompat::META_BG)
+        .union(Incompat::FLEX_BG)
+        .union(Incompat::EA_INODE)
+        .union(Incompat::MMP)
+        .union(Incompat::BIT64)
+        .union(Incompat::INLINE_DATA)
+        .union(Incompat::CSUM_SEED)
+        .union(Incompat::LARGE_DIR),
+    ro_compat: RoCompat::LARGE_FILE
+        .union(RoCompat::HUGE_FILE)
+        .union(RoCompat::DIR_NLINK)
+        .union(RoCompat::EXTRA_ISIZE)
+        .union(RoCompat::SPARSE_SUPER)
+        .union(RoCompat::UNINIT_BG)
+        .union(RoCompat::METADATA_CSUM)
+        .union(RoCompat::PROJECT),
+};
+
+fn check_settable(feature: Feature, name: &str) -> Result<()> {
+    let settable = match feature {
+        Feature::Compat(bit) => SETTABLE.compat.contains(bit),
+        Feature::Incompat(bit) => SETTABLE.incompat.contains(bit),
+        Feature::RoCompat(bit) => SETTABLE.ro_compat.contains(bit),
+    };
+    if settable {
+        return Ok(());
+    }
+    refuse(format!("feature '{name}' is not supported: this program cannot make such volumes"))
+}
+
+const BASE_FEATURES: &str = "sparse_super,large_file,filetype,resize_inode,dir_index,ext_attr";
+const EXT4_FEATURES: &str = "has_journal,extent,huge_file,flex_bg,metadata_csum,metadata_csum_seed,64bit,dir_nlink,\
+                             extra_isize,orphan_file";
+
+/// Block sizes above this can be mounted by few machines.
+const PAGE: u32 = 4096;
+
+/// What a usage type sets.
+#[derive(Clone, Copy)]
+struct Usage {
+    block_size: Option<u32>,
+    bytes_per_inode: u32,
+}
+
+fn usage(name: &str) -> Result<Option<Usage>> {
+    let (block_size, bytes_per_inode) = match name {
+        "default" => return Ok(None),
+        "floppy" => (Some(1024), 8192),
+        "small" => (Some(1024), 4096),
+        "big" => (None, 32768),
+        "huge" => (None, 65536),
+        "news" => (None, 4096),
+        "largefile" => (Some(PAGE), 1 << 20),
+        "largefile4" => (Some(PAGE), 4 << 20),
+        _ => {
+            return refuse(format!(
+                "unknown usage type '{name}': known are floppy, small, default, big, huge, news, largefile, largefile4"
+            ));
+        }
+    };
+    Ok(Some(Usage { block_size, bytes_per_inode }))
+}
+
+fn usage_by_size(bytes: u64) -> &'static str {
+    const MIB: u64 = 1 << 20;
+    match bytes / MIB {
+        _ if bytes < 3 * MIB => "floppy",
+        0..512 => "small",
+        512..4_194_304 => "default",
+        4_194_304..16_777_216 => "big",
+        _ => "huge",
+    }
+}
+
+/// Everything decided before the layout.
+#[derive(Clone, Debug)]
+pub(super) struct Config {
+    pub(super) features: Features,
+    pub(super) revision: u32,
+    pub(super) block_size: u32,
+    /// Blocks asked for; the layout may take fewer.
+    pub(super) blocks: u64,
+    pub(super) blocks_per_group: Option<u32>,
+    pub(super) log_groups_per_flex: u8,
+    pub(super) inode_size: u16,
+    /// Inodes asked for; the layout rounds up.
+    pub(super) inodes: u64,
+    pub(super) reserved_percent: f64,
+    pub(super) desc_size: u16,
+    /// Reserved descriptor blocks, if `resize=` says so.
+    pub(super) reserved_gdt: Option<u32>,
+    /// Things the caller may want to know.
+    pub(super) notes: Vec<String>,
+}
+
+impl Config {
+    pub(super) fn new(options: &MkfsOptions, device_bytes: u64) -> Result<Self> {
+        let mut notes = Vec::new();
+        let bytes = match options.size {
+            Some(size) if size > device_bytes => {
+                return refuse(format!(
+                    "a volume of {size} bytes does not fit: the device or image has {device_bytes} bytes"
+                ));
+            }
+            Some(size) => size,
+            None => device_bytes / u64::from(PAGE) * u64::from(PAGE),
+        };
+        let names = options.usage.as_deref().unwrap_or_else(|| usage_by_size(bytes));
+        let mut usages = Vec::new();
+        for name in names.split(',').filter(|n| !n.is_empty()) {
+            usages.extend(usage(name)?);
+        }
+
+        let revision = options.revision.unwrap_or(1);
+        let (mut features, asked) = features(options, revision)?;
+        let block_size = block_size(options, &usages)?;
+        let blocks = bytes / u64::from(block_size);
+        if blocks == 0 {
+            return refuse(format!("the volume is too small: {bytes} bytes"));
+        }
+        if blocks > u64::from(u32::MAX) {
+            if !features.incompat.contains(Incompat::BIT64) {
+                return refuse(format!(
+                    "{blocks} blocks of {block_size} bytes need the 64bit feature or a larger block size"
+                ));
+            }
+            features.compat.remove(Compat::RESIZE_INODE);
+        }
+        if blocks >> 48 != 0 {
+            return refuse(format!("{blocks} blocks are more than ext4 can address"));
+        }
+        settle(&mut features, &asked, options, &mut notes)?;
+        let journal_dev = features.incompat.contains(Incompat::JOURNAL_DEV);
+
+        let inode_size = inode_size(options, &features, revision, block_size)?;
+        let log_groups_per_flex = match options.groups_per_flex {
+            Some(_) if !features.incompat.contains(Incompat::FLEX_BG) && !journal_dev => {
+                return refuse("groups per flexible group (-G) need the flex_bg feature");
+            }
+            Some(n) if n.is_power_of_two() => n.trailing_zeros() as u8,
+            Some(n) => {
+                return refuse(format!(
+                    "bad size of a flexible group {n}: it must be a power of two"
+                ));
+            }
+            None if features.incompat.contains(Incompat::FLEX_BG) => 4,
+            None => 0,
+        };
+        if let Some(n) = options.blocks_per_group
+            && (!n.is_multiple_of(8) || !(256..=block_size * 8).contains(&n))
+        {
+            return refuse(format!(
+                "bad number of blocks per group {n}: it must be a multiple of 8 from 256 to {}",
+                block_size * 8
+            ));
+        }
+        let reserved_percent =
+            if journal_dev { 0.0 } else { options.reserved_percent.unwrap_or(5.0) };
+        if !(0.0..=50.0).contains(&reserved_percent) {
+            return refuse(format!(
+                "bad percentage of reserved blocks {reserved_percent}: it must be 0 to 50"
+            ));
+        }
+        let desc_size = desc_size(options, &features, block_size)?;
+        let inodes = if journal_dev {
+            0
+        } else {
+            inodes(options, &usages, &features, block_size, blocks, inode_size)?
+        };
+        let reserved_gdt = match &options.extended.resize {
+            Some(text) if !journal_dev => {
+                let target = parse_size(text, Some(block_size))? / u64::from(block_size);
+                Some(reserved_for_growth(
+                    target,
+                    blocks,
+                    block_size,
+                    desc_size,
+                    options.blocks_per_group,
+                )?)
+            }
+            _ => None,
+        };
+        if reserved_gdt.is_some_and(|n| n > 0) {
+            if revision == 0 {
+                return refuse("growing (resize=) needs revision 1");
+            }
+            features.compat.insert(Compat::RESIZE_INODE);
+        }
+        check_combinations(&features, inode_size)?;
+        let stride = u32::from(options.extended.stride);
+        if stride > 0 && !options.extended.stripe_width.is_multiple_of(stride) {
+            notes.push(format!(
+                "stripe width {} is no multiple of the stride {stride}",
+                options.extended.stripe_width
+            ));
+        }
+        Ok(Self {
+            features,
+            revision,
+            block_size,
+            blocks,
+            blocks_per_group: options.blocks_per_group,
+            log_groups_per_flex,
+            inode_size,
+            inodes,
+            reserved_percent,
+            desc_size,
+            reserved_gdt,
+            notes,
+        })
+    }
+}
+
+/// Default features edited by the caller's lists, and those that the caller asked for.
+fn features(options: &MkfsOptions, revision: u32) -> Result<(Features, Features)> {
+    let (mut features, mut asked) = (Features::default(), Features::default());
+    let mut ignored = Features::default();
+    match revision {
+        0 => {}
+        1 => {
+            features.edit(BASE_FEATURES, &mut ignored)?;
+            match options.fs_type {
+                FsType::Ext2 => {}
+                FsType::Ext3 => features.edit("has_journal", &mut ignored)?,
+                FsType::Ext4 => features.edit(EXT4_FEATURES, &mut ignored)?,
+            }
+        }
+        _ => return refuse(format!("unknown revision {revision}: it must be 0 or 1")),
+    }
+    for list in &options.features {
+        features.edit(list, &mut asked)?;
+    }
+    if revision == 0 && !features.is_empty() {
+        return refuse("features need revision 1");
+    }
+    Ok((features, asked))
+}
+
+/// Resolves what depends on something else: what only came with the defaults gives way silently,
+/// what was asked for is an error.
+fn settle(
+    features: &mut Features,
+    asked: &Features,
+    options: &MkfsOptions,
+    notes: &mut Vec<String>,
+) -> Result<()> {
+    let wants_journal = options.journal.size_mib.is_some()
+        || options.journal.device.is_some()
+        || options.journal.device_path.is_some();
+    if features.incompat.contains(Incompat::JOURNAL_DEV) {
+        if wants_journal {
+            return refuse("a journal device cannot have a journal of its own");
+        }
+        features.compat = Compat::empty();
+        features.incompat = Incompat::JOURNAL_DEV;
+        features.ro_compat &= RoCompat::METADATA_CSUM;
+        return Ok(());
+    }
+    if wants_journal {
+        features.compat.insert(Compat::HAS_JOURNAL);
+    }
+    if options.journal.device_path.is_some() && options.journal.device.is_none() {
+        return refuse("the journal device was named but not opened");
+    }
+    if !features.compat.contains(Compat::HAS_JOURNAL) {
+        for bit in [Compat::ORPHAN_FILE, Compat::FAST_COMMIT] {
+            if features.compat.contains(bit) && asked.compat.contains(bit) {
+                return refuse(format!("feature {} needs a journal", bit.names().concat()));
+            }
+            features.compat.remove(bit);
+        }
+    }
+    if features.ro_compat.contains(RoCompat::METADATA_CSUM) {
+        features.ro_compat.remove(RoCompat::UNINIT_BG);
+    } else if features.incompat.contains(Incompat::CSUM_SEED) {
+        if asked.incompat.contains(Incompat::CSUM_SEED) {
+            return refuse("feature metadata_csum_seed needs metadata_csum");
+        }
+        features.incompat.remove(Incompat::CSUM_SEED);
+    }
+    if features.incompat.contains(Incompat::BIT64) && !features.incompat.contains(Incompat::EXTENTS)
+    {
+        if asked.incompat.contains(Incompat::BIT64) {
+            return refuse("feature 64bit needs extent");
+        }
+        features.incompat.remove(Incompat::BIT64);
+        notes.push("64bit left out: it needs extent".into());
+    }
+    Ok(())
+}
+
+fn check_combinations(features: &Features, inode_size: u16) -> Result<()> {
+    let resize = features.compat.contains(Compat::RESIZE_INODE);
+    if resize && features.incompat.contains(Incompat::META_BG) {
+        return refuse("features resize_inode and meta_bg exclude each other: add ^resize_inode");
+    }
+    if resize && !features.ro_compat.contains(RoCompat::SPARSE_SUPER) {
+        return refuse("feature resize_inode needs sparse_super: add ^resize_inode");
+    }
+    if inode_size == 128 {
+        if features.incompat.contains(Incompat::INLINE_DATA) {
+            return refuse("inodes of 128 bytes are too small for inline_data");
+        }
+        if features.ro_compat.contains(RoCompat::PROJECT) {
+            return refuse("inodes of 128 bytes are too small for project");
+        }
+    }
+    Ok(())
+}
+
+fn block_size(options: &MkfsOptions, usages: &[Usage]) -> Result<u32> {
+    let sector = options.sector_size.unwrap_or(512).max(512);
+    let Some(size) = options.block_size else {
+        if let Some(journal) = &options.journal.device {
+            // The log's blocks are the volume's.
+            return super::journal::block_size_of_device(&*journal.device);
+        }
+        let by_usage = usages.iter().rev().find_map(|u| u.block_size).unwrap_or(4096);
+        return Ok(by_usage.max(sector));
+    };
+    if !size.is_power_of_two() || !(1024..=65536).contains(&size) {
+        return refuse(format!(
+            "bad block size {size}: it must be a power of two from 1024 to 65536"
+        ));
+    }
+    if size < sector {
+        return refuse(format!("bad block size {size}: the device has sectors of {sector} bytes"));
+    }
+    if size > PAGE && !options.force {
+        return refuse(format!(
+            "blocks of {size} bytes cannot be mounted by most machines: use -F to insist"
+        ));
+    }
+    Ok(size)
+}
+
+fn inode_size(
+    options: &MkfsOptions,
+    features: &Features,
+    revision: u32,
+    block_size: u32,
+) -> Result<u16> {
+    let size = match options.inode_size {
+        None if revision == 0 => 128,
+        None => 256,
+        Some(size) => size,
+    };
+    if !size.is_power_of_two() || !(128..=block_size).contains(&size) {
+        return refuse(format!(
+            "bad inode size {size}: it must be a power of two from 128 to {block_size}"
+        ));
+    }
+    if revision == 0 && size != 128 {
+        return refuse("revision 0 has inodes of 128 bytes");
+    }
+    check_combinations(
+        &Features { compat: Compat::empty(), ..*features },
+        u16::try_from(size).unwrap_or(u16::MAX),
+    )?;
+    u16::try_from(size).or_else(|_| refuse(format!("bad inode size {size}: at most 32768")))
+}
+
+fn desc_size(options: &MkfsOptions, features: &Features, block_size: u32) -> Result<u16> {
+    let wide = features.incompat.contains(Incompat::BIT64);
+    match options.extended.desc_size {
+        None => Ok(if wide { 64 } else { 0 }),
+        Some(_) if !wide => refuse("desc_size needs the 64bit feature"),
+        Some(n)
+            if n.is_power_of_two() && (64..=1024).contains(&n) && u32::from(n) <= block_size =>
+        {
+            Ok(n)
+        }
+        Some(n) => {
+            refuse(format!("bad descriptor size {n}: it must be a power of two from 64 to 1024"))
+        }
+    }
+}
+
+fn inodes(
+    options: &MkfsOptions,
+    usages: &[Usage],
+    features: &Features,
+    block_size: u32,
+    blocks: u64,
+    inode_size: u16,
+) -> Result<u64> {
+    const MAX: u64 = u32::MAX as u64;
+    let bytes = blocks.saturating_mul(u64::from(block_size));
+    let ratio = match options.bytes_per_inode {
+        Some(n) if (1024..=64 << 20).contains(&n) => n,
+        Some(n) => {
+            return refuse(format!(
+                "bad number of bytes per inode {n}: it must be 1024 to {}",
+                64 << 20
+            ));
+        }
+        None => usages.last().map_or(16384, |u| u.bytes_per_inode).max(block_size),
+    };
+    let inodes = match options.inodes {
+        Some(0) => return refuse("bad number of inodes 0"),
+        Some(n) if n > MAX => return refuse(format!("{n} inodes are too many: at most {MAX}")),
+        Some(n) => n,
+        None => match bytes / u64::from(ratio) {
+            n if n <= MAX => n,
+            _ if features.incompat.contains(Incompat::BIT64) => MAX,
+            n => return refuse(format!("{n} inodes are too many: raise the bytes per inode (-i)")),
+        },
+    };
+    if inodes * u64::from(inode_size) >= bytes {
+        return refuse(format!(
+            "{inodes} inodes of {inode_size} bytes do not fit into {blocks} blocks: raise the bytes per inode (-i) \
+             or lower the number of inodes (-N)"
+        ));
+    }
+    Ok(inodes)
+}
+
+/// Descriptor blocks to reserve so that the volume can grow to `target` blocks.
+fn reserved_for_growth(
+    target: u64,
+    blocks: u64,
+    block_size: u32,
+    desc_size: u16,
+    blocks_per_group: Option<u32>,
+) -> Result<u32> {
+    if target <= blocks {
+        return refuse(format!(
+            "resize= must be more than the {blocks} blocks of the volume, not {target}"
+        ));
+    }
+    let per_group = u64::from(blocks_per_group.unwrap_or(block_size * 8));
+    let per_block = u64::from(block_size / u32::from(desc_size.max(32)));
+    let needed = |n: u64| n.div_ceil(per_group).div_ceil(per_block);
+    let reserved = needed(target) - needed(blocks);
+    Ok(u32::try_from(reserved).unwrap_or(u32::MAX).min(block_size / 4))
+}
+
+/// Blocks of the orphan file by default, or as asked. Linux refuses larger ones.
+pub(super) fn orphan_file_blocks(
+    options: &MkfsOptions,
+    block_size: u32,
+    blocks: u64,
+) -> Result<u64> {
+    let most = u64::from(orphan_file::MAX_BLOCKS).min((8 << 20) / u64::from(block_size));
+    let Some(text) = &options.extended.orphan_file_size else {
+        let usual = match blocks {
+            0..131_072 => 32,
+            131_072..2_097_152 => blocks / 4096,
+            _ => 512,
+        };
+        return Ok(usual.min(most));
+    };
+    let wanted = parse_size(text, Some(block_size))?.div_ceil(u64::from(block_size));
+    if wanted > most {
+        return refuse(format!("an orphan file of {wanted} blocks is too large: at most {most}"));
+    }
+    Ok(wanted)
+}

@@ -1,0 +1,396 @@
+//! What a caller may ask for: mke2fs's options as fields, and parsers for its option texts.
+//!
+//! Every field left at its default means "as mke2fs would". Texts with several parts (`-O`, `-E`,
+//! `-J`) are parsed here; whether the parts fit together is decided when the volume is planned.
+
+use super::{MkfsError, Result, refuse};
+use extol_block::SharedDevice;
+
+/// Which kind of volume: it decides about the default features.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FsType {
+    /// No journal, block maps.
+    Ext2,
+    /// ext2 with a journal.
+    Ext3,
+    /// Extents, checksums and everything else of today.
+    #[default]
+    Ext4,
+}
+
+impl FsType {
+    /// From `ext2`, `ext3`, `ext4`.
+    pub fn parse(name: &str) -> Result<Self> {
+        match name {
+            "ext2" => Ok(Self::Ext2),
+            "ext3" => Ok(Self::Ext3),
+            "ext4" => Ok(Self::Ext4),
+            _ => {
+                refuse(format!("unknown file system type '{name}': it must be ext2, ext3 or ext4"))
+            }
+        }
+    }
+}
+
+/// What Linux does when it meets an error on the volume (`-e`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OnError {
+    /// Go on.
+    #[default]
+    Continue,
+    /// Remount read-only.
+    RemountReadOnly,
+    /// Halt the machine.
+    Panic,
+}
+
+impl OnError {
+    /// From `continue`, `remount-ro`, `panic`.
+    pub fn parse(name: &str) -> Result<Self> {
+        match name {
+            "continue" => Ok(Self::Continue),
+            "remount-ro" => Ok(Self::RemountReadOnly),
+            "panic" => Ok(Self::Panic),
+            _ => refuse(format!(
+                "bad error behaviour '{name}': it must be continue, remount-ro or panic"
+            )),
+        }
+    }
+
+    pub(super) fn code(self) -> u16 {
+        match self {
+            Self::Continue => 1,
+            Self::RemountReadOnly => 2,
+            Self::Panic => 3,
+        }
+    }
+}
+
+/// An external journal to use (`-J device=`).
+#[derive(Clone, Debug)]
+pub struct JournalDevice {
+    /// The device, formatted with `-O journal_dev`.
+    pub device: SharedDevice,
+    /// Its device number (`st_rdev`), 0 for an image.
+    pub rdev: u64,
+}
+
+/// The journal (`-J`).
+#[derive(Clone, Debug, Default)]
+pub struct JournalOptions {
+    /// Size in MiB (`size=`).
+    pub size_mib: Option<u32>,
+    /// Size of the fast-commit area in KiB (`fast_commit_size=`).
+    pub fast_commit_kib: Option<u32>,
+    /// Path of an external journal (`device=`). The caller opens it and sets `device`.
+    pub device_path: Option<String>,
+    /// The opened external journal.
+    pub device: Option<JournalDevice>,
+}
+
+/// Options of mkfs. See the documentation of mke2fs for the letters.
+#[derive(Clone, Debug, Default)]
+pub struct MkfsOptions {
+    /// `-t`.
+    pub fs_type: FsType,
+    /// `-T`: usage types such as `small`, `news` or `largefile`, comma separated. Default: by size.
+    pub usage: Option<String>,
+    /// `-O`, as often as given: feature names, `^` takes one away, `none` all of them.
+    pub features: Vec<String>,
+    /// Size of the volume in bytes. Default: the device's.
+    pub size: Option<u64>,
+    /// `-b`: block size in bytes.
+    pub block_size: Option<u32>,
+    /// `-g`: blocks per group.
+    pub blocks_per_group: Option<u32>,
+    /// `-G`: groups per flexible group.
+    pub groups_per_flex: Option<u32>,
+    /// `-I`: bytes per inode.
+    pub inode_size: Option<u32>,
+    /// `-i`: one inode per so many bytes of the volume.
+    pub bytes_per_inode: Option<u32>,
+    /// `-N`: number of inodes.
+    pub inodes: Option<u64>,
+    /// `-J`.
+    pub journal: JournalOptions,
+    /// `-L`: label.
+    pub label: Option<String>,
+    /// `-m`: percentage of blocks reserved for the super-user.
+    pub reserved_percent: Option<f64>,
+    /// `-M`: directory it was last mounted on.
+    pub last_mounted: Option<String>,
+    /// `-r`: revision, 0 or 1.
+    pub revision: Option<u32>,
+    /// `-U`: a UUID, `random`, `time` or `null`.
+    pub uuid: Option<String>,
+    /// `-e`.
+    pub on_error: OnError,
+    /// `-F`: allow block sizes above 4096 bytes.
+    pub force: bool,
+    /// `-n`: plan, but write nothing.
+    pub dry_run: bool,
+    /// `-E` options.
+    pub extended: ExtendedOptions,
+    /// Sector size of the device: a smaller block size is refused. Default 512.
+    pub sector_size: Option<u32>,
+    /// Time stamp of everything, in seconds since 1970. Default: now.
+    pub now: Option<u64>,
+}
+
+/// The options of `-E`.
+#[derive(Clone, Debug, Default)]
+pub struct ExtendedOptions {
+    /// `lazy_itable_init=`: leave inode tables to be zeroed later. Default yes, where descriptors
+    /// have checksums.
+    pub lazy_itable_init: Option<bool>,
+    /// `lazy_journal_init=`: do not zero the journal.
+    pub lazy_journal_init: bool,
+    /// `nodiscard` is `Some(false)`.
+    pub discard: Option<bool>,
+    /// `assume_storage_prezeroed=`: the device reads as zeros.
+    pub prezeroed: bool,
+    /// `stride=`, in blocks.
+    pub stride: u16,
+    /// `stripe_width=`, in blocks.
+    pub stripe_width: u32,
+    /// `resize=`: reserve descriptors to grow to so many blocks, as text (the unit depends on the
+    /// block size).
+    pub resize: Option<String>,
+    /// `desc_size=`.
+    pub desc_size: Option<u16>,
+    /// `packed_meta_blocks=`: all bitmaps, inode tables and the journal at the start.
+    pub packed_meta_blocks: bool,
+    /// `root_owner=uid:gid`.
+    pub root_owner: (u32, u32),
+    /// `num_backup_sb=`: copies of the superblock with sparse_super2.
+    pub backup_superblocks: Option<u8>,
+    /// `hash_seed=`, as UUID.
+    pub hash_seed: Option<[u8; 16]>,
+    /// `orphan_file_size=`, as text (the unit depends on the block size).
+    pub orphan_file_size: Option<String>,
+    /// `mmp_update_interval=`, in seconds.
+    pub mmp_update_interval: u16,
+    /// `test_fs`.
+    pub test_fs: bool,
+}
+
+fn number<T: std::str::FromStr>(name: &str, value: Option<&str>) -> Result<T> {
+    let value = value
+        .ok_or_else(|| MkfsError::Refused(format!("option {name} needs a number: {name}=N")))?;
+    value.parse().or_else(|_| refuse(format!("bad number '{value}' for option {name}")))
+}
+
+/// `name` alone means yes.
+fn switch(name: &str, value: Option<&str>) -> Result<bool> {
+    match value {
+        None => Ok(true),
+        Some(_) => number::<u32>(name, value).map(|n| n != 0),
+    }
+}
+
+impl MkfsOptions {
+    /// Takes a text of `-E`.
+    pub fn set_extended(&mut self, text: &str) -> Result<()> {
+        let e = &mut self.extended;
+        for part in text.split(',').filter(|p| !p.is_empty()) {
+            let (name, value) = match part.split_once('=') {
+                Some((name, value)) => (name, Some(value)),
+                None => (part, None),
+            };
+            let text = || {
+                let given = value.filter(|v| !v.is_empty()).map(str::to_owned);
+                given.ok_or_else(|| {
+                    MkfsError::Refused(format!("option {name} needs a value: {name}=…"))
+                })
+            };
+            match name {
+                "lazy_itable_init" => e.lazy_itable_init = Some(switch(name, value)?),
+                "lazy_journal_init" => e.lazy_journal_init = switch(name, value)?,
+                "discard" => e.discard = Some(true),
+                "nodiscard" => e.discard = Some(false),
+                "assume_storage_prezeroed" => e.prezeroed = switch(name, value)?,
+                "stride" => e.stride = number(name, value)?,
+                "stripe_width" | "stripe-width" => e.stripe_width = number(name, value)?,
+                "resize" => e.resize = Some(text()?),
+                "desc_size" | "desc-size" => e.desc_size = Some(number(name, value)?),
+                "packed_meta_blocks" => e.packed_meta_blocks = switch(name, value)?,
+                "root_owner" => e.root_owner = owner(value)?,
+                "num_backup_sb" => e.backup_superblocks = Some(number(name, value)?),
+                "hash_seed" => {
+                    let seed = text()?;
+                    e.hash_seed = Some(parse_uuid(&seed).ok_or_else(|| {
+                        MkfsError::Refused(format!("bad hash_seed '{seed}': it must be a UUID"))
+                    })?);
+                }
+                "orphan_file_size" => e.orphan_file_size = Some(text()?),
+                "mmp_update_interval" => e.mmp_update_interval = number(name, value)?,
+                "test_fs" => e.test_fs = true,
+                "no_copy_xattrs" => {}
+                "offset" | "quotatype" | "encoding" | "encoding_flags" | "android_sparse"
+                | "root_selinux" | "root_perms" => {
+                    return refuse(format!("extended option '{name}' is not supported"));
+                }
+                _ => return refuse(format!("unknown extended option '{name}'")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a text of `-J`.
+    pub fn set_journal(&mut self, text: &str) -> Result<()> {
+        for part in text.split(',').filter(|p| !p.is_empty()) {
+            match part.split_once('=') {
+                Some(("size", n)) => self.journal.size_mib = Some(number("size", Some(n))?),
+                Some(("fast_commit_size", n)) => {
+                    self.journal.fast_commit_kib = Some(number("fast_commit_size", Some(n))?);
+                }
+                Some(("device", path)) if !path.is_empty() => {
+                    self.journal.device_path = Some(path.to_owned())
+                }
+                Some(("location", _)) => {
+                    return refuse("journal option 'location' is not supported");
+                }
+                _ => {
+                    return refuse(format!(
+                        "unknown journal option '{part}': known are size=MIB, fast_commit_size=KIB, device=PATH"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn owner(value: Option<&str>) -> Result<(u32, u32)> {
+    use std::os::unix::fs::MetadataExt;
+    let Some(value) = value else {
+        // Whoever runs this: the owner of the process's own folder in /proc.
+        return match std::fs::metadata("/proc/self") {
+            Ok(me) => Ok((me.uid(), me.gid())),
+            Err(_) => refuse("cannot find out who you are: use root_owner=UID:GID"),
+        };
+    };
+    let ids = value.split_once(':').and_then(|(u, g)| Some((u.parse().ok()?, g.parse().ok()?)));
+    ids.ok_or_else(|| MkfsError::Refused(format!("bad root_owner '{value}': it must be UID:GID")))
+}
+
+/// Reads a size as mke2fs does: `512M`, `1g`, `2t`, `64k`, `100s` (sectors of 512 bytes), or a
+/// number of blocks (of 1024 bytes if no block size is given). The result is in bytes.
+pub fn parse_size(text: &str, block_size: Option<u32>) -> Result<u64> {
+    let bad = || {
+        MkfsError::Refused(format!(
+            "bad size '{text}': it must be a number of blocks, or end in k, m, g or t"
+        ))
+    };
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (digits, unit) = text.split_at(digits);
+    let unit = match unit {
+        "" => u64::from(block_size.unwrap_or(1024)),
+        "s" | "S" => 512,
+        "k" | "K" => 1 << 10,
+        "m" | "M" => 1 << 20,
+        "g" | "G" => 1 << 30,
+        "t" | "T" => 1 << 40,
+        _ => return Err(bad()),
+    };
+    digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit)).filter(|n| *n > 0).ok_or_else(bad)
+}
+
+/// Reads the usual form of a UUID.
+pub(super) fn parse_uuid(text: &str) -> Option<[u8; 16]> {
+    let bytes = text.as_bytes();
+    if bytes.len() != 36 || [8, 13, 18, 23].iter().any(|i| bytes[*i] != b'-') {
+        return None;
+    }
+    let hex: Vec<u8> = text.bytes().filter(|b| *b != b'-').collect();
+    let mut uuid = [0; 16];
+    for (byte, pair) in uuid.iter_mut().zip(hex.as_chunks::<2>().0) {
+        let digit = |b: u8| char::from(b).to_digit(16);
+        *byte = (digit(pair[0])? << 4 | digit(pair[1])?) as u8;
+    }
+    (hex.len() == 32).then_some(uuid)
+}
+
+/// A new random UUID (version 4).
+pub(super) fn random_uuid() -> [u8; 16] {
+    let mut uuid: [u8; 16] = rand::random();
+    uuid[6] = uuid[6] & 0x0F | 0x40;
+    uuid[8] = uuid[8] & 0x3F | 0x80;
+    uuid
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        let size = |text| parse_size(text, None).ok();
+        assert_eq!(size("1G"), Some(1 << 30));
+        assert_eq!(size("512m"), Some(512 << 20));
+        assert_eq!(size("64k"), Some(64 << 10));
+        assert_eq!(size("2T"), Some(2 << 40));
+        assert_eq!(size("2048s"), Some(1 << 20));
+        assert_eq!(size("1000"), Some(1_024_000));
+        assert_eq!(parse_size("1000", Some(4096)).ok(), Some(4_096_000));
+        for bad in
+            ["", "0", "G", "1x", "-1", "1.5G", "99999999999999999999", "9999999999999T", "1 G"]
+        {
+            assert_eq!(size(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn uuids() {
+        let text = "00112233-4455-6677-8899-aAbBcCdDeEfF";
+        let expected: [u8; 16] = std::array::from_fn(|i| i as u8 * 0x11);
+        assert_eq!(parse_uuid(text), Some(expected));
+        for bad in [
+            "",
+            "00112233-4455-6677-8899-aabbccddeef",
+            "00112233x4455-6677-8899-aabbccddeeff",
+            "gg112233-4455-6677-8899-aabbccddeeff",
+            "0011223-34455-6677-8899-aabbccddeeff",
+            "--------------------------------1234",
+        ] {
+            assert_eq!(parse_uuid(bad), None, "{bad}");
+        }
+        assert_ne!(random_uuid(), random_uuid());
+        assert_eq!((random_uuid()[6] >> 4, random_uuid()[8] >> 6), (4, 2));
+    }
+
+    #[test]
+    fn option_texts() {
+        let mut o = MkfsOptions::default();
+        o.set_extended("lazy_itable_init=0,nodiscard,stride=16,stripe-width=64,root_owner=5:6,lazy_journal_init,,test_fs")
+            .expect("parse");
+        let e = &o.extended;
+        assert_eq!(
+            (e.lazy_itable_init, e.discard, e.stride, e.stripe_width),
+            (Some(false), Some(false), 16, 64)
+        );
+        assert_eq!((e.root_owner, e.lazy_journal_init, e.test_fs), ((5, 6), true, true));
+        o.set_journal("size=64,fast_commit_size=256,device=/dev/x").expect("parse");
+        assert_eq!((o.journal.size_mib, o.journal.fast_commit_kib), (Some(64), Some(256)));
+        assert_eq!(o.journal.device_path.as_deref(), Some("/dev/x"));
+        for bad in [
+            "bogus",
+            "stride",
+            "stride=x",
+            "stride=70000",
+            "root_owner=5",
+            "hash_seed=1",
+            "offset=5",
+            "resize=",
+        ] {
+            let error = o.set_extended(bad).expect_err(bad).to_string();
+            assert!(
+                !error.contains('\n') && error.contains(bad.split('=').next().expect("name")),
+                "{error}"
+            );
+        }
+        for bad in ["size=", "size=x", "size", "nonsense=1", "device="] {
+            assert!(o.set_journal(bad).is_err(), "{bad}");
+        }
+    }
+}

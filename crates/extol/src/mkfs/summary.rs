@@ -1,0 +1,132 @@
+//! What mkfs made, for the caller to show.
+
+use super::plan::Plan;
+use extol_ondisk::{Compat, Incompat, RoCompat, Superblock};
+use std::fmt;
+
+/// A new volume.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Summary {
+    /// Block size in bytes.
+    pub block_size: u32,
+    /// Blocks.
+    pub blocks: u64,
+    /// Blocks not in use.
+    pub free_blocks: u64,
+    /// Blocks reserved for the super-user.
+    pub reserved_blocks: u64,
+    /// Inodes.
+    pub inodes: u32,
+    /// Bytes per inode.
+    pub inode_size: u16,
+    /// Groups.
+    pub groups: u32,
+    /// Blocks per group.
+    pub blocks_per_group: u32,
+    /// Inodes per group.
+    pub inodes_per_group: u32,
+    /// Blocks of the internal journal, fast-commit area included; 0 without one.
+    pub journal_blocks: u32,
+    /// Blocks that hold copies of the superblock.
+    pub backup_superblocks: Vec<u64>,
+    /// UUID.
+    pub uuid: [u8; 16],
+    /// Label.
+    pub label: String,
+    /// Features, as dumpe2fs names them.
+    pub features: Vec<&'static str>,
+    /// True for a journal device.
+    pub is_journal: bool,
+    /// Things that are not as one might expect.
+    pub notes: Vec<String>,
+}
+
+/// `ext2`, `ext3` or `ext4`.
+pub(super) fn kind(sb: &Superblock) -> &'static str {
+    let old_incompat = Incompat::FILETYPE | Incompat::NEEDS_RECOVERY | Incompat::META_BG;
+    let old_ro_compat = RoCompat::SPARSE_SUPER | RoCompat::LARGE_FILE;
+    if !old_incompat.contains(sb.feature_incompat) || !old_ro_compat.contains(sb.feature_ro_compat)
+    {
+        "ext4"
+    } else if sb.feature_compat.contains(Compat::HAS_JOURNAL) {
+        "ext3"
+    } else {
+        "ext2"
+    }
+}
+
+fn features(sb: &Superblock) -> Vec<&'static str> {
+    [sb.feature_compat.names(), sb.feature_incompat.names(), sb.feature_ro_compat.names()].concat()
+}
+
+impl Summary {
+    pub(super) fn of_journal_device(sb: &Superblock, notes: Vec<String>) -> Self {
+        Self {
+            block_size: sb.block_bytes(),
+            blocks: sb.blocks_count,
+            free_blocks: 0,
+            reserved_blocks: 0,
+            inodes: 0,
+            inode_size: sb.inode_size,
+            groups: 0,
+            blocks_per_group: sb.blocks_per_group,
+            inodes_per_group: 0,
+            journal_blocks: 0,
+            backup_superblocks: Vec::new(),
+            uuid: sb.uuid,
+            label: sb.label(),
+            features: features(sb),
+            is_journal: true,
+            notes,
+        }
+    }
+
+    pub(super) fn of_plan(plan: &Plan) -> Self {
+        let (sb, geo) = (&plan.sb, &plan.geo);
+        Self {
+            free_blocks: sb.free_blocks_count,
+            reserved_blocks: sb.r_blocks_count,
+            inodes: geo.inodes,
+            groups: geo.groups,
+            inodes_per_group: geo.inodes_per_group,
+            journal_blocks: plan.journal.as_ref().map_or(0, |j| j.size.total()),
+            backup_superblocks: geo.backup_groups().map(|g| geo.group_first_block(g).0).collect(),
+            is_journal: false,
+            ..Self::of_journal_device(sb, plan.notes.clone())
+        }
+    }
+
+    /// The UUID in its usual form.
+    #[must_use]
+    pub fn uuid_text(&self) -> String {
+        let hex: Vec<String> = self.uuid.iter().map(|b| format!("{b:02x}")).collect();
+        [&hex[..4], &hex[4..6], &hex[6..8], &hex[8..10], &hex[10..]]
+            .map(|part| part.concat())
+            .join("-")
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kib = self.block_size / 1024;
+        if self.is_journal {
+            return write!(
+                f,
+                "journal device with {} {kib}k blocks, UUID {}",
+                self.blocks,
+                self.uuid_text()
+            );
+        }
+        writeln!(f, "file system with {} {kib}k blocks and {} inodes", self.blocks, self.inodes)?;
+        write!(f, "UUID: {}", self.uuid_text())?;
+        if self.journal_blocks > 0 {
+            write!(f, "\njournal: {} blocks", self.journal_blocks)?;
+        }
+        if !self.backup_superblocks.is_empty() {
+            let all: Vec<String> =
+                self.backup_superblocks.iter().map(ToString::to_string).collect();
+            write!(f, "\nsuperblock copies on blocks: {}", all.join(", "))?;
+        }
+        Ok(())
+    }
+}

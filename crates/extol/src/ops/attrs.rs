@@ -1,0 +1,278 @@
+//! Attributes: chmod, chown, utimes, truncate, chattr.
+
+use std::sync::Arc;
+
+use extol_jbd2::fast::Reason;
+use extol_ondisk::{FileType, Incompat, InodeFlags, RoCompat, Time};
+use extol_vfs::{Attr, FsError, Result, SetAttr, SetTime};
+
+use super::create::Promise;
+use super::with_space;
+use crate::data::{truncate, writeback};
+use crate::error;
+use crate::fast_commit::eligibility;
+use crate::fs::Fs;
+use crate::inodes::{Cell, InodeState};
+use crate::map;
+use crate::xattr::{self, acl};
+
+/// Attributes.
+pub(crate) fn getattr(fs: &Fs, ino: u32) -> Result<Attr> {
+    let cell = fs.cell(ino)?;
+    let st = cell.read_ghost()?;
+    Ok(fs.attr(&st))
+}
+
+/// Changes attributes.
+pub(crate) fn setattr(fs: &Fs, ino: u32, set: &SetAttr) -> Result<Attr> {
+    fs.check_writable()?;
+    let cell = fs.cell(ino)?;
+    with_space(fs, || {
+        let mut st = cell.write_ghost()?;
+        if st.gone && !only_times(set) {
+            return Err(FsError::Stale);
+        }
+        check_flags(&st, set)?;
+        if let Some(wanted) = set.flags {
+            check_wanted(fs, &st, wanted, set.project)?;
+        }
+        let projects = fs.vol.geo.ro_compat.contains(RoCompat::PROJECT);
+        if !projects && set.project.is_some_and(|p| p != 0) {
+            return Err(FsError::NotSupported("project ids need the project feature"));
+        }
+        if let Some(size) = set.size {
+            resize(fs, &cell, &mut st, size)?;
+        }
+        let changed = set.perm.is_some()
+            || set.uid.is_some()
+            || set.gid.is_some()
+            || set.atime.is_some()
+            || set.mtime.is_some()
+            || set.ctime.is_some()
+            || set.flags.is_some()
+            || set.project.is_some()
+            || set.size.is_some();
+        if changed {
+            change(fs, &cell, &mut st, set)?;
+        }
+        Ok(fs.attr(&st))
+    })
+}
+
+fn check_flags(st: &InodeState, set: &SetAttr) -> Result<()> {
+    let flags = st.node.raw.flags;
+    let attributes = set.perm.is_some() || set.uid.is_some() || set.gid.is_some();
+    // A front end that keeps times for us brings them home later, the change time among them. Those
+    // belong to changes that were allowed.
+    let brought_home = set.ctime.is_some() && set.atime.is_none();
+    let times = !brought_home && (set.atime.is_some() || set.mtime.is_some());
+    if flags.contains(InodeFlags::IMMUTABLE) && (attributes || set.size.is_some() || times) {
+        return Err(FsError::NotPermitted);
+    }
+    // The same front end says "now" by a modification time that is the change time.
+    let now = set.ctime.is_some() && set.mtime == set.ctime;
+    let chosen = |t: Option<SetTime>| matches!(t, Some(SetTime::At(_))) && !now;
+    let chosen = chosen(set.atime) || chosen(set.mtime);
+    if flags.contains(InodeFlags::APPEND) && (attributes || set.size.is_some() || (times && chosen))
+    {
+        return Err(FsError::NotPermitted);
+    }
+    Ok(())
+}
+
+/// Err unless the `chattr` flags can become `wanted`. As in Linux, flags that users see and cannot
+/// change are left alone without an error, because chattr(1) gives back all that it read.
+fn check_wanted(fs: &Fs, st: &InodeState, wanted: u32, project: Option<u32>) -> Result<()> {
+    let old = st.node.raw.flags;
+    let wanted = InodeFlags::from_bits_retain(wanted);
+    if !InodeFlags::USER_VISIBLE.contains(wanted) {
+        return Err(FsError::NotSupported("a flag that is not the user's"));
+    }
+    let wanted = wanted & InodeFlags::USER_MODIFIABLE;
+    let unfit = match st.kind() {
+        Some(FileType::Directory) => InodeFlags::empty(),
+        Some(FileType::Regular) => InodeFlags::NOT_ON_REGULAR,
+        _ => !InodeFlags::OTHER_MASK,
+    };
+    if wanted.intersects(unfit) {
+        return Err(FsError::NotSupported("this flag on this kind of file"));
+    }
+    if old.contains(InodeFlags::IMMUTABLE) && wanted.contains(InodeFlags::IMMUTABLE) {
+        // Nothing else of the inode changes as long as it stays so.
+        let project = project.is_some_and(|project| project != st.node.raw.projid);
+        if project || (old ^ wanted) & !InodeFlags::IMMUTABLE != InodeFlags::empty() {
+            return Err(FsError::NotPermitted);
+        }
+    }
+    let hindrance = InodeFlags::NOT_WITH_DAX
+        & !if st.is_dir() { InodeFlags::INLINE_DATA } else { InodeFlags::empty() };
+    let had_dax = old.contains(InodeFlags::DAX);
+    if (wanted.contains(InodeFlags::DAX) && old.intersects(hindrance))
+        || (had_dax && wanted.intersects(hindrance))
+    {
+        return Err(FsError::NotSupported("DAX beside this flag"));
+    }
+    check_layout(fs, st, old, wanted)
+}
+
+/// Of the flags that decide how an inode is laid out: case folding is only for volumes that Extol
+/// does not write, and a file changes between extents and block maps only while it has no blocks.
+fn check_layout(fs: &Fs, st: &InodeState, old: InodeFlags, wanted: InodeFlags) -> Result<()> {
+    let changed = old ^ wanted;
+    if changed.contains(InodeFlags::CASEFOLD) {
+        return Err(FsError::NotSupported("case folding"));
+    }
+    if changed.contains(InodeFlags::EXTENTS)
+        && wanted.contains(InodeFlags::EXTENTS)
+        && !fs.vol.geo.incompat.contains(Incompat::EXTENTS)
+    {
+        return Err(FsError::Invalid("extents need their feature"));
+    }
+    let raw = &st.node.raw;
+    let holds_nothing = st.is_regular()
+        && raw.size == 0
+        && raw.blocks == 0
+        && st.pages.is_empty()
+        && !raw.flags.contains(InodeFlags::INLINE_DATA);
+    if changed.contains(InodeFlags::EXTENTS) && !holds_nothing {
+        return Err(FsError::NotSupported("another kind of map for a file that has blocks"));
+    }
+    Ok(())
+}
+
+fn resize(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, size: u64) -> Result<()> {
+    match st.kind() {
+        Some(FileType::Regular) => {}
+        Some(FileType::Directory) => return Err(FsError::IsADirectory),
+        _ => return Err(FsError::Invalid("only regular files have a size to set")),
+    }
+    let old = st.node.raw.size;
+    let now = fs.now();
+    st.node.raw.ctime = now;
+    if size != old {
+        st.node.raw.mtime = now;
+    }
+    if size == old && st.pages.is_empty() {
+        // Blocks behind the end (preallocated with keep-size) still go.
+        return truncate::unmap_behind(fs, st, size);
+    }
+    truncate::set_size(fs, cell, st, size)
+}
+
+fn change(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) -> Result<()> {
+    let now = fs.now();
+    if let Some(flags) = set.flags {
+        change_journal_flag(fs, st, flags)?;
+    }
+    let only_times = only_times(set);
+    if only_times && st.node.raw.links == 0 && !st.is_dir() {
+        // Nobody finds it after a crash, it stays in memory as long as it is known, and a new link
+        // stores all of it. The kernel brings the times of every file home that it has just
+        // unlinked: not worth a transaction.
+        set_times(fs, st, set);
+        st.node.raw.ctime = set.ctime.map_or(now, |t| resolve(fs, t));
+        return Ok(());
+    }
+    if only_times && fs.live.lazytime() && !st.is_dir() {
+        set_times(fs, st, set);
+        st.node.raw.ctime = set.ctime.map_or(now, |t| resolve(fs, t));
+        st.lazy_times = true;
+        fs.dirty.add(cell, fs.clock.now_ns());
+        return Ok(());
+    }
+    let lists = set.perm.is_some() && fs.limits.acl && xattr::has_any(&st.node);
+    let _promise = lists.then(|| Promise::make(fs, 1)).transpose()?;
+    let mut h = fs.start(1 + if lists { xattr::CREDITS } else { 0 })?;
+    if st.is_dir() {
+        // (Times that somebody sets look like those that a new name leaves, which no record has to
+        // say.)
+        eligibility::note_unfit(&mut h, st.node.ino, Reason::Attributes);
+    }
+    if let Some(perm) = set.perm {
+        let old = st.node.raw.mode;
+        st.node.raw.mode = (old & !0o7777) | (perm & 0o7777);
+        if lists && let Err(e) = acl::chmod(&fs.vol, &mut h, &mut st.node) {
+            st.node.raw.mode = old;
+            return Err(e);
+        }
+    }
+    if let Some(uid) = set.uid {
+        st.node.raw.uid = uid;
+    }
+    if let Some(gid) = set.gid {
+        st.node.raw.gid = gid;
+    }
+    if let Some(flags) = set.flags {
+        apply_flags(fs, st, flags);
+        fs.table.note_flags(st.node.raw.flags);
+    }
+    if let Some(project) = set.project {
+        st.node.raw.projid = project;
+    }
+    set_times(fs, st, set);
+    st.node.raw.ctime = set.ctime.map_or(now, |t| resolve(fs, t));
+    st.store(fs, &mut h, !only_times)?;
+    h.stop().map_err(error::journal)
+}
+
+fn only_times(set: &SetAttr) -> bool {
+    set.perm.is_none()
+        && set.uid.is_none()
+        && set.gid.is_none()
+        && set.flags.is_none()
+        && set.project.is_none()
+        && set.size.is_none()
+}
+
+fn set_times(fs: &Fs, st: &mut InodeState, set: &SetAttr) {
+    if let Some(t) = set.atime {
+        st.node.raw.atime = resolve(fs, t);
+    }
+    if let Some(t) = set.mtime {
+        st.node.raw.mtime = resolve(fs, t);
+    }
+}
+
+fn resolve(fs: &Fs, t: SetTime) -> Time {
+    match t {
+        SetTime::Now => fs.now(),
+        SetTime::At(t) => fs.time(t),
+    }
+}
+
+/// Sets flags that [`check_wanted`] has let pass.
+fn apply_flags(fs: &Fs, st: &mut InodeState, flags: u32) {
+    let mut may = InodeFlags::USER_MODIFIABLE;
+    match st.kind() {
+        Some(FileType::Directory) => {}
+        Some(FileType::Regular) => may &= !InodeFlags::NOT_ON_REGULAR,
+        _ => may &= InodeFlags::OTHER_MASK,
+    }
+    let wanted = InodeFlags::from_bits_retain(flags) & may;
+    let extents = (st.node.raw.flags ^ wanted).contains(InodeFlags::EXTENTS);
+    if extents && may.contains(InodeFlags::EXTENTS) {
+        st.node.raw.i_block.fill(0);
+        if wanted.contains(InodeFlags::EXTENTS) {
+            map::init(&fs.vol.geo, &mut st.node.raw);
+        }
+    }
+    st.node.raw.flags = (st.node.raw.flags & !may) | wanted;
+}
+
+/// chattr ±j: how the data is written changes, so everything in flight goes home first, and no
+/// journalled version stays in memory: data written past the journal would not change it, and the
+/// next change of the flag would bring it back.
+fn change_journal_flag(fs: &Fs, st: &mut InodeState, flags: u32) -> Result<()> {
+    let wanted = InodeFlags::from_bits_retain(flags).contains(InodeFlags::JOURNAL_DATA);
+    if st.is_regular()
+        && wanted != st.node.raw.flags.contains(InodeFlags::JOURNAL_DATA)
+        && fs.vol.journal.has_log()
+    {
+        writeback::flush(fs, st)?;
+        fs.vol.journal.freeze().map_err(error::journal)?;
+        fs.vol.journal.drop_idle();
+        st.node.raw.flags.set(InodeFlags::JOURNAL_DATA, wanted);
+        fs.vol.journal.thaw();
+    }
+    Ok(())
+}

@@ -1,0 +1,368 @@
+//! New inodes: create, mkdir, mknod, symlink, O_TMPFILE.
+
+use extol_jbd2::Handle;
+use extol_ondisk::{FileType, Incompat, Inode, InodeFlags, InodeNr};
+use extol_vfs::{Attr, Creds, FsError, NewNode, Result};
+use rand::Rng;
+
+use super::{check_name, with_inode};
+use crate::alloc::Allocator;
+use crate::dir;
+use crate::error;
+use crate::fs::Fs;
+use crate::inline;
+use crate::inodes::InodeState;
+use crate::map;
+use crate::node::Node;
+use crate::orphan;
+use crate::xattr::{self, acl};
+
+/// Most subdirectories that a link count can tell; above it, dir_nlink says 1.
+const LINK_MAX: u16 = 65000;
+/// Blocks a new inode may need beside those of its directory: its own block, attributes, a mapping
+/// block.
+const INODE_BLOCKS: u64 = 4;
+/// Blocks an entry may add to a directory: leaf, index at every level, mapping.
+const ENTRY_BLOCKS: u64 = 10;
+
+fn kind_of(new: &NewNode) -> FileType {
+    match new {
+        NewNode::Regular => FileType::Regular,
+        NewNode::Directory => FileType::Directory,
+        NewNode::Symlink(_) => FileType::Symlink,
+        NewNode::CharDevice(_) => FileType::CharDevice,
+        NewNode::BlockDevice(_) => FileType::BlockDevice,
+        NewNode::Fifo => FileType::Fifo,
+        NewNode::Socket => FileType::Socket,
+    }
+}
+
+/// Creates an inode with a name in `dir`; one reference is taken.
+pub(crate) fn create(
+    fs: &Fs,
+    dir: u32,
+    name: &[u8],
+    new: &NewNode,
+    perm: u16,
+    umask: u16,
+    who: Creds,
+) -> Result<Attr> {
+    check_name(name)?;
+    fs.check_writable()?;
+    if let NewNode::Symlink(target) = new {
+        // The target and a NUL must fit into one block, as in Linux.
+        if target.is_empty() {
+            return Err(FsError::NotFound);
+        }
+        if target.len() >= fs.vol.geo.block_len().min(4096) {
+            return Err(FsError::NameTooLong);
+        }
+    }
+    let cell = fs.cell(dir)?;
+    with_inode(fs, || {
+        let mut parent = cell.write()?;
+        let known = cell.absent(name);
+        let attr = create_in(fs, &mut parent, (name, known), new, perm, umask, who)?;
+        Ok(attr)
+    })
+}
+
+/// Checks that names may be added to or removed from a directory.
+pub(crate) fn check_dir(parent: &InodeState) -> Result<()> {
+    if !parent.is_dir() {
+        return Err(FsError::NotADirectory);
+    }
+    if parent.node.raw.links == 0 {
+        return Err(FsError::NotFound);
+    }
+    if parent.node.raw.flags.contains(InodeFlags::IMMUTABLE) {
+        return Err(FsError::NotPermitted);
+    }
+    Ok(())
+}
+
+/// One more subdirectory.
+pub(crate) fn add_dir_link(fs: &Fs, raw: &mut Inode) -> Result<()> {
+    count_dir_link(fs.has_dir_nlink(), raw)
+}
+
+/// [`add_dir_link`] with or without the feature dir_nlink.
+pub(crate) fn count_dir_link(dir_nlink: bool, raw: &mut Inode) -> Result<()> {
+    match raw.links {
+        1 => {} // Too many to count already.
+        n if n < LINK_MAX => raw.links += 1,
+        _ if dir_nlink && raw.flags.contains(InodeFlags::INDEX) => raw.links = 1,
+        _ => return Err(FsError::TooManyLinks),
+    }
+    Ok(())
+}
+
+/// One subdirectory less.
+pub(crate) fn drop_dir_link(raw: &mut Inode) {
+    if raw.links > 2 {
+        raw.links -= 1;
+    }
+}
+
+fn create_in(
+    fs: &Fs,
+    parent: &mut InodeState,
+    (name, known): (&[u8], Option<dir::Room>),
+    new: &NewNode,
+    perm: u16,
+    umask: u16,
+    who: Creds,
+) -> Result<Attr> {
+    check_dir(parent)?;
+    let vol = &fs.vol;
+    let spot = dir::seek_again(vol, &parent.node, name, known)?;
+    if spot.entry.is_some() {
+        return Err(FsError::Exists);
+    }
+    let kind = kind_of(new);
+    if kind == FileType::Directory {
+        add_dir_link(fs, &mut parent.node.raw.clone())?;
+    }
+    if needs_block(fs, new) {
+        fs.check_room_for(who)?;
+    }
+    let promised = INODE_BLOCKS + ENTRY_BLOCKS;
+    let promise = Promise::make(fs, promised)?;
+    let credits = Allocator::ALLOC_INODE_CREDITS
+        + dir::credits_add(vol, &parent.node)
+        + acl::INHERIT_CREDITS
+        + inline::CREDITS
+        + 12;
+    let mut h = fs.start(credits)?;
+    let mut made = make(fs, &mut h, parent, new, perm, umask, who)?;
+    let added = dir::add_at(vol, &mut h, &mut parent.node, name, &spot, made.node.ino, kind);
+    if let Err(e) = added {
+        unmake(fs, &mut h, &mut made);
+        parent.store(fs, &mut h, true)?;
+        if !matches!(e, FsError::Io(_)) {
+            // (What could not be read could not be undone either.)
+            let _ = h.stop();
+        }
+        return Err(e);
+    }
+    let now = fs.now();
+    if kind == FileType::Directory {
+        add_dir_link(fs, &mut parent.node.raw)?;
+    }
+    parent.node.raw.mtime = now;
+    parent.node.raw.ctime = now;
+    parent.store(fs, &mut h, true)?;
+    made.store(fs, &mut h, true)?;
+    let attr = fs.attr(&made);
+    fs.table.retain(made.node.ino.0);
+    fs.table.insert(vol, made);
+    let stopped = h.stop().map_err(error::journal);
+    drop(promise);
+    stopped?;
+    vol.known.remember(parent.node.ino.0, name, attr.id.ino);
+    Ok(attr)
+}
+
+/// True if the new inode cannot do without a block of its own.
+fn needs_block(fs: &Fs, new: &NewNode) -> bool {
+    match new {
+        NewNode::Directory => !fs.vol.geo.incompat.contains(Incompat::INLINE_DATA),
+        NewNode::Symlink(target) => target.len() >= size_of::<[u32; 15]>(),
+        _ => false,
+    }
+}
+
+/// A promise of blocks that is given back when it goes out of scope.
+pub(crate) struct Promise<'a> {
+    fs: &'a Fs,
+    blocks: u64,
+}
+
+impl<'a> Promise<'a> {
+    /// Promises `blocks` blocks, the most that the operation can need. If there are fewer, and
+    /// nobody else was promised any, as many as there are: the operation then fails only if it
+    /// really needs more.
+    pub fn make(fs: &'a Fs, blocks: u64) -> Result<Self> {
+        if fs.vol.alloc.reserve(blocks, true).is_ok() {
+            return Ok(Self { fs, blocks });
+        }
+        fs.settle_space();
+        if fs.vol.alloc.reserve(blocks, true).is_ok() {
+            return Ok(Self { fs, blocks });
+        }
+        let counters = fs.vol.alloc.counters();
+        if counters.reserved > 0 {
+            return Err(FsError::NoSpace);
+        }
+        let blocks = blocks.min(counters.free);
+        fs.vol.alloc.reserve(blocks, true)?;
+        Ok(Self { fs, blocks })
+    }
+}
+
+impl Drop for Promise<'_> {
+    fn drop(&mut self) {
+        self.fs.vol.alloc.unreserve(self.blocks);
+    }
+}
+
+/// Makes the inode, with everything but a name. Not stored yet.
+pub(crate) fn make(
+    fs: &Fs,
+    h: &mut Handle,
+    parent: &InodeState,
+    new: &NewNode,
+    perm: u16,
+    umask: u16,
+    who: Creds,
+) -> Result<InodeState> {
+    let vol = &fs.vol;
+    let kind = kind_of(new);
+    let is_dir = kind == FileType::Directory;
+    let parent_raw = &parent.node.raw;
+    let top = parent.node.ino == InodeNr::ROOT || parent_raw.flags.contains(InodeFlags::TOPDIR);
+    let is_link = kind == FileType::Symlink;
+    let mode = kind.mode_bits() | (perm & 0o7777);
+    let inherited =
+        fs.limits.acl.then(|| acl::inherit(vol, &parent.node, mode, umask)).transpose()?;
+    let ino = vol.alloc.alloc_inode(h, parent.node.ino, is_dir, top)?;
+    if fs.orphans.contains(ino.0) {
+        // Without links, but still to be deleted, and perhaps open.
+        return Err(vol.alloc.refuse_used(h, ino, is_dir)?);
+    }
+    let now = fs.now();
+    let mut raw = Inode::new_empty(&vol.geo);
+    let mut perm = match &inherited {
+        _ if is_link => 0o777,
+        Some(inherited) => inherited.mode & 0o7777,
+        None => perm & 0o7777 & !umask,
+    };
+    raw.uid = who.uid;
+    raw.gid = who.gid;
+    if parent_raw.mode & 0o2000 != 0 || fs.live.grpid() {
+        raw.gid = parent_raw.gid;
+        if is_dir && parent_raw.mode & 0o2000 != 0 {
+            perm |= 0o2000;
+        }
+    }
+    raw.mode = kind.mode_bits() | perm;
+    raw.links = if is_dir { 2 } else { 1 };
+    raw.generation = rand::rng().random();
+    raw.atime = now;
+    raw.ctime = now;
+    raw.mtime = now;
+    raw.crtime = now;
+    let mut flags = parent_raw.flags & InodeFlags::INHERITED;
+    if kind == FileType::Regular {
+        flags &= !InodeFlags::NOT_ON_REGULAR;
+    } else if !is_dir {
+        flags &= InodeFlags::OTHER_MASK;
+    }
+    raw.flags = flags;
+    if parent_raw.flags.contains(InodeFlags::PROJINHERIT) {
+        raw.projid = parent_raw.projid;
+    }
+    let mut st = InodeState::new(Node { ino, raw }, h.tid());
+    st.born = true;
+    let filled = fill(fs, h, &mut st, parent.node.ino, new);
+    let filled = filled.and_then(|()| match &inherited {
+        Some(lists) if !lists.is_plain() => lists.store(vol, h, &mut st.node),
+        _ => Ok(()),
+    });
+    if let Err(e) = filled {
+        unmake(fs, h, &mut st);
+        return Err(e);
+    }
+    Ok(st)
+}
+
+fn fill(
+    fs: &Fs,
+    h: &mut Handle,
+    st: &mut InodeState,
+    parent: InodeNr,
+    new: &NewNode,
+) -> Result<()> {
+    let vol = &fs.vol;
+    match new {
+        NewNode::Regular => map::init(&vol.geo, &mut st.node.raw),
+        NewNode::Directory => {
+            if vol.geo.incompat.contains(Incompat::INLINE_DATA)
+                && inline::max_size(vol, &st.node) > 0
+            {
+                st.node.raw.flags |= InodeFlags::INLINE_DATA;
+            } else {
+                map::init(&vol.geo, &mut st.node.raw);
+            }
+            dir::init(vol, h, &mut st.node, parent)?;
+        }
+        NewNode::Symlink(target) => {
+            st.node.raw.size = target.len() as u64;
+            if target.len() < st.node.raw.i_block.len() {
+                st.node.raw.i_block[..target.len()].copy_from_slice(target);
+            } else {
+                map::init(&vol.geo, &mut st.node.raw);
+                let nr = vol.alloc.alloc_meta(h, vol.alloc.meta_goal(st.node.ino))?;
+                let run = crate::alloc::Run { start: nr, len: 1 };
+                map::insert(vol, h, &mut st.node, 0, run, false)?;
+                let buf = h.create(nr).map_err(error::journal)?;
+                h.modify(&buf, |b| {
+                    if let Some(part) = b.get_mut(..target.len()) {
+                        part.copy_from_slice(target);
+                    }
+                })
+                .map_err(error::journal)?;
+            }
+        }
+        NewNode::CharDevice(dev) | NewNode::BlockDevice(dev) => {
+            st.node.raw.set_rdev(dev.major, dev.minor)
+        }
+        NewNode::Fifo | NewNode::Socket => {}
+    }
+    st.disk_size = st.node.raw.size;
+    Ok(())
+}
+
+/// Takes back what [`make`] did, in the same handle.
+pub(crate) fn unmake(fs: &Fs, h: &mut Handle, st: &mut InodeState) {
+    let vol = &fs.vol;
+    let was_dir = st.is_dir();
+    let raw = &st.node.raw;
+    if raw.maps_blocks() && raw.blocks > 0 {
+        let _ = map::remove(vol, h, &mut st.node, 0, u32::MAX, map::Discard::Free);
+    }
+    let _ = xattr::drop_all(vol, h, &mut st.node);
+    let _ = vol.alloc.free_inode(h, st.node.ino, was_dir);
+    st.node.raw.links = 0;
+    // A small number would read as a link of the orphan list.
+    st.node.raw.dtime = u32::try_from(fs.now().sec).unwrap_or(u32::MAX).max(1);
+    let _ = st.store(fs, h, true);
+}
+
+/// Creates a regular file without a name: on the orphan list from the start. One reference is
+/// taken.
+pub(crate) fn create_unnamed(fs: &Fs, dir: u32, perm: u16, umask: u16, who: Creds) -> Result<Attr> {
+    fs.check_writable()?;
+    let cell = fs.cell(dir)?;
+    with_inode(fs, || {
+        let parent = cell.read()?;
+        match check_dir(&parent) {
+            // No name is looked for, so a removed directory is not "not found"; Linux says so, too.
+            Err(FsError::NotFound) => return Err(FsError::NotPermitted),
+            checked => checked?,
+        }
+        let promise = Promise::make(fs, INODE_BLOCKS)?;
+        let credits = Allocator::ALLOC_INODE_CREDITS + acl::INHERIT_CREDITS + orphan::CREDITS + 3;
+        let mut h = fs.start(credits)?;
+        let mut made = make(fs, &mut h, &parent, &NewNode::Regular, perm, umask, who)?;
+        made.node.raw.links = 0;
+        fs.orphans.add(fs, &mut h, made.node.ino.0)?;
+        made.store(fs, &mut h, true)?;
+        let attr = fs.attr(&made);
+        fs.table.retain(made.node.ino.0);
+        fs.table.insert(&fs.vol, made);
+        let stopped = h.stop().map_err(error::journal);
+        drop(promise);
+        stopped.map(|()| attr)
+    })
+}

@@ -1,0 +1,234 @@
+//! The end of an inode: when its last name and its last reference are gone.
+//!
+//! ```text
+//!   unlink: links 0, on the orphan list          (one transaction)
+//!   last reference: unmap everything, attributes  (as many as it takes)
+//!                   off the list, inode free      (the last one)
+//! ```
+//!
+//! An inode that nobody has in use when its last name goes, and that has few blocks, needs neither
+//! the list nor a second transaction: everything goes with the name ([`at_once`]). That is what
+//! most files are when they are removed. If that fails half-way, or does not fit, the inode becomes
+//! an orphan as it is by then, in the same transaction. Files and symbolic links are in use if they
+//! are open, where the front end counts that; then those that are merely known leave a ghost (see
+//! `inodes.rs`). Of anything else that is known nobody can tell: a directory may be somebody's
+//! working directory, and the kernel opens devices and pipes by itself.
+//!
+//! Few blocks go in one transaction with the inode also from the list. A symbolic link must: with
+//! its block gone and the inode still there, it would look like a short link inside the inode, with
+//! an impossible target. (Linux and e2fsck free such an orphan without a word, but nobody has to
+//! rely on that.)
+//!
+//! Invariants
+//! - D1: whoever finds an inode without links finds it on the orphan list, or its deletion is in
+//!   the transaction that took its last name (`names::drop_link`).
+//! - D2: nobody can come to refer to an inode while it is deleted: names lead to it only under its
+//!   directory's lock, and who comes by number waits for its own lock and then finds it without
+//!   links and on no list (`End::of` is asked with both locks held, [`delete`] with its own).
+//!   Nobody who knows it can come to open it: `InodeTable::bury`.
+//! - D3: from the moment on that its number is free, who still has the cell finds it dead: it is
+//!   marked before its lock is given back ([`at_once`], [`delete`]). What is known by number, as
+//!   the list of dirty files, may be the next inode's.
+
+use std::sync::Arc;
+
+use extol_jbd2::Handle;
+use extol_ondisk::{FileType, InodeFlags};
+use extol_vfs::Result;
+
+use crate::alloc::Allocator;
+use crate::data::truncate;
+use crate::error;
+use crate::fs::Fs;
+use crate::inline;
+use crate::inodes::{Cell, InodeState};
+use crate::map::{self, Discard, Progress};
+use crate::orphan;
+use crate::xattr;
+
+/// Credits of [`finish`].
+const FINISH: u32 = inline::CREDITS + xattr::CREDITS + Allocator::FREE_INODE_CREDITS + 1;
+
+/// What is to become of an inode when a name of it goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    /// It has more names, or somebody refers to it, or it has many blocks.
+    Later,
+    /// It is deleted in the transaction that takes its last name, for so many credits.
+    AtOnce(u32),
+}
+
+impl End {
+    /// For an inode that is about to lose a name; its lock and its directory's are held.
+    pub fn of(fs: &Fs, st: &InodeState) -> Self {
+        let last = st.is_dir() || st.node.raw.links == 1;
+        match little(fs, st) {
+            Some(unmap) if last && !fs.table.is_in_use(st.node.ino.0, is_used_open(st)) => {
+                Self::AtOnce(unmap + FINISH)
+            }
+            _ => Self::Later,
+        }
+    }
+
+    /// Credits that it adds to the removal of a name.
+    pub fn credits(self) -> u32 {
+        match self {
+            Self::Later => 0,
+            Self::AtOnce(credits) => credits,
+        }
+    }
+
+    /// True if it is [`at_once`].
+    pub fn is_at_once(self) -> bool {
+        self != Self::Later
+    }
+}
+
+/// Credits for unmapping all blocks of the inode, if they are so few that one transaction does it.
+fn little(fs: &Fs, st: &InodeState) -> Option<u32> {
+    if !maps(st) {
+        return Some(0);
+    }
+    let all = map::credits_for_remove_all(&st.node, fs.vol.geo.block_size.bytes());
+    // One block below a root without levels is less than a step.
+    all.or_else(|| st.node.raw.is_symlink().then(|| map::credits_for_remove_step(&st.node)))
+}
+
+/// True if whoever uses such an inode has it open (or has got the target of a link from it before).
+fn is_used_open(st: &InodeState) -> bool {
+    st.is_regular() || st.node.raw.is_symlink()
+}
+
+fn maps(st: &InodeState) -> bool {
+    st.node.raw.maps_blocks() && st.node.raw.blocks > 0
+}
+
+/// Deletes the inode if it has no name and nobody refers to it. Errors are noted: the orphan list
+/// remembers the inode.
+pub(crate) fn delete_if_unused(fs: &Fs, cell: &Arc<Cell>) {
+    let Ok(mut st) = cell.write_ghost() else { return };
+    if st.gone {
+        drop(st);
+        if !fs.table.is_ghost(cell.ino) {
+            fs.table.kill(cell);
+        }
+        return;
+    }
+    if st.node.raw.links > 0 || fs.table.is_referenced(cell.ino) || fs.check_writable().is_err() {
+        return;
+    }
+    if !fs.orphans.contains(cell.ino) {
+        // Never had a name on disk, or is already gone.
+        return;
+    }
+    let result = fs.note(delete(fs, &mut st));
+    drop(st);
+    if result.is_ok() {
+        fs.table.kill(cell);
+    }
+}
+
+/// Deletes an inode that has just lost its last name, in the same handle. False if it must become
+/// an orphan instead, as it is now: it had more blocks than it said, or something is wrong with it
+/// (which its deletion from the list will report).
+pub(crate) fn at_once(fs: &Fs, h: &mut Handle, st: &mut InodeState) -> bool {
+    let ino = st.node.ino.0;
+    if !fs.table.bury(&fs.vol, ino, is_used_open(st)) {
+        return false;
+    }
+    let (size, blocks) = (st.node.raw.size, st.node.raw.blocks);
+    drop_memory(fs, st);
+    let unmapped = !maps(st) || matches!(unmap_step(fs, h, st), Ok(Progress::Done));
+    st.gone = unmapped && finish(fs, h, st).is_ok();
+    if st.gone {
+        // What a ghost tells.
+        (st.node.raw.size, st.node.raw.blocks) = (size, blocks);
+    } else {
+        fs.table.revive(&fs.vol, ino);
+    }
+    st.gone
+}
+
+/// Frees everything that the inode has, and the inode. It is on the orphan list until the last
+/// transaction.
+pub(crate) fn delete(fs: &Fs, st: &mut InodeState) -> Result<()> {
+    drop_memory(fs, st);
+    let credits = FINISH + orphan::CREDITS;
+    let mut h = match little(fs, st) {
+        Some(unmap) if maps(st) => unmap_little(fs, st, unmap + credits)?,
+        Some(_) => fs.start(credits)?,
+        None => {
+            truncate::unmap(fs, st, 0, u32::MAX, false)?;
+            fs.start(credits)?
+        }
+    };
+    finish(fs, &mut h, st)?;
+    // Whoever waits for its lock (write-back, a reader's time) must not take the number's next
+    // inode for this one.
+    st.gone = true;
+    h.stop().map_err(error::journal)
+}
+
+/// Forgets what is only in memory of an inode that nobody will read any more.
+fn drop_memory(fs: &Fs, st: &mut InodeState) {
+    truncate::drop_pages(fs, st, 0, u32::MAX);
+    fs.dirty.remove(st.node.ino.0);
+    fs.vol.alloc.release(&mut st.window);
+    if st.node.raw.maps_blocks() {
+        st.node.raw.size = 0;
+        st.disk_size = 0;
+    }
+}
+
+/// Frees the inode, which has no blocks any more but that of its attributes.
+fn finish(fs: &Fs, h: &mut Handle, st: &mut InodeState) -> Result<()> {
+    let vol = &fs.vol;
+    let was_dir = st.is_dir();
+    if st.node.raw.flags.contains(InodeFlags::INLINE_DATA) {
+        inline::clear(vol, h, &mut st.node)?;
+    }
+    xattr::drop_all(vol, h, &mut st.node)?;
+    fs.orphans.remove(fs, h, st.node.ino.0)?;
+    vol.alloc.free_inode(h, st.node.ino, was_dir)?;
+    let raw = &mut st.node.raw;
+    raw.size = 0;
+    raw.links = 0;
+    raw.blocks = 0;
+    // An empty extent header stays (e2fsck takes its absence for garbage); so does a device number.
+    let device =
+        matches!(FileType::from_mode(raw.mode), Some(FileType::CharDevice | FileType::BlockDevice));
+    if !device && !raw.flags.contains(InodeFlags::EXTENTS) {
+        raw.i_block = [0; 60];
+    }
+    // Linux's mark of a deleted inode; never 0, which would mean "in use".
+    raw.dtime = u32::try_from(fs.now().sec).unwrap_or(u32::MAX).max(1);
+    st.disk_size = 0;
+    st.store(fs, h, true)
+}
+
+fn unmap_step(fs: &Fs, h: &mut Handle, st: &mut InodeState) -> Result<Progress> {
+    let data = if fs.journals_data(st) { Discard::FreeJournalled } else { Discard::Free };
+    map::remove(&fs.vol, h, &mut st.node, 0, u32::MAX, data)
+}
+
+/// Frees the few blocks of an inode in a handle of `credits`, of which the rest is left.
+fn unmap_little(fs: &Fs, st: &mut InodeState, credits: u32) -> Result<Handle> {
+    let mut h = fs.start(credits)?;
+    loop {
+        match unmap_step(fs, &mut h, st) {
+            Ok(Progress::Done) => return Ok(h),
+            // A damaged inode may have more.
+            Ok(Progress::Restart { .. }) => {
+                st.store(fs, &mut h, true)?;
+                h.restart(credits).map_err(error::journal)?;
+            }
+            Err(e) => {
+                st.store(fs, &mut h, true)?;
+                return Err(e);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

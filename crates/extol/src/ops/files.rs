@@ -1,0 +1,360 @@
+//! Contents and durability: read, write, fallocate, seek, fiemap, fsync, sync.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use extol_jbd2::fast::Ask;
+use extol_jbd2::{Deferral, Tid};
+use extol_ondisk::InodeFlags;
+use extol_vfs::{Aside, Author, Done, Fallocate, FileExtent, FsError, Job, Result, Seek};
+
+use super::create::Promise;
+use super::with_space;
+use crate::data;
+use crate::error;
+use crate::fs::Fs;
+use crate::inodes::{Cell, InodeState};
+use crate::options::Atime;
+use crate::pace;
+use crate::services::zeroed;
+use crate::xattr;
+
+/// A day: relatime updates an access time that is older.
+const DAY: i64 = 86_400;
+
+/// An fsync of less data than this says how long small ones take.
+const SMALL: u64 = crate::pace::BULK;
+
+/// Dirty blocks whose write does not take long: one small write.
+const AT_ONCE: usize = 16;
+
+/// Reads, for an open file with what was read ahead for it.
+pub(crate) fn read(
+    fs: &Fs,
+    ino: u32,
+    offset: u64,
+    buf: &mut [u8],
+    ahead: Option<&data::ahead::Ahead>,
+) -> Result<usize> {
+    let cell = fs.cell(ino)?;
+    let (n, touch) = {
+        let st = cell.read()?;
+        check_regular(&st)?;
+        if let Some(ahead) = ahead {
+            ahead.begin(fs, &cell, &st, offset, buf.len());
+        }
+        (data::read::read_with(fs, &st, offset, buf, ahead)?, wants_atime(fs, &st))
+    };
+    if touch {
+        touch_atime(fs, &cell);
+    }
+    Ok(n)
+}
+
+pub(super) fn check_regular(st: &InodeState) -> Result<()> {
+    if st.is_dir() {
+        return Err(FsError::IsADirectory);
+    }
+    if !st.is_regular() {
+        return Err(FsError::Invalid("not a regular file"));
+    }
+    Ok(())
+}
+
+/// True if a read should change the access time.
+pub(crate) fn wants_atime(fs: &Fs, st: &InodeState) -> bool {
+    let raw = &st.node.raw;
+    if raw.flags.contains(InodeFlags::NOATIME) || (st.is_dir() && fs.live.nodiratime()) {
+        return false;
+    }
+    match fs.live.atime() {
+        Atime::Never => false,
+        Atime::Strict => true,
+        Atime::Relative => {
+            raw.atime <= raw.mtime || raw.atime <= raw.ctime || fs.now().sec - raw.atime.sec >= DAY
+        }
+    }
+}
+
+/// Changes the access time in memory; write-back stores it with the next change, or after a while.
+pub(crate) fn touch_atime(fs: &Fs, cell: &Arc<Cell>) {
+    if fs.check_writable().is_err() {
+        return;
+    }
+    // Not worth waiting for.
+    let Some(_open) = fs.whole.gate.try_enter() else { return };
+    if let Some(mut st) = cell.try_write_times() {
+        st.node.raw.atime = fs.now();
+        st.lazy_times = true;
+        fs.dirty.add(cell, fs.clock.now_ns());
+    }
+}
+
+/// Writes.
+pub(crate) fn write(fs: &Fs, ino: u32, offset: u64, bytes: &[u8], author: Author) -> Result<usize> {
+    write_with(fs, ino, (offset, bytes.len()), author, |cell, st| {
+        with_space(fs, || data::write::write(fs, cell, st, offset, bytes))
+    })
+}
+
+/// Writes what a pipe holds. False: it is to be read first.
+pub(crate) fn write_piped(
+    fs: &Fs,
+    ino: u32,
+    offset: u64,
+    pipe: BorrowedFd<'_>,
+    len: usize,
+    author: Author,
+) -> Result<bool> {
+    // (Not again with more space: what was taken is gone.)
+    write_with(fs, ino, (offset, len), author, |cell, st| {
+        data::piped::write(fs, cell, st, offset, pipe, len)
+    })
+}
+
+/// Err if the file's `chattr` flags refuse a write at `offset`. They refuse nothing that a cache
+/// accepted before: it may be older than the flags, and the last page of an append-only file is
+/// written back as a whole.
+fn check_marks(st: &InodeState, offset: u64, author: Author) -> Result<()> {
+    let marks = st.node.raw.flags;
+    let refused = marks.contains(InodeFlags::IMMUTABLE)
+        || (marks.contains(InodeFlags::APPEND) && offset < st.node.raw.size);
+    if refused && author != Author::Cache { Err(FsError::NotPermitted) } else { Ok(()) }
+}
+
+fn write_with<T>(
+    fs: &Fs,
+    ino: u32,
+    (offset, len): (u64, usize),
+    author: Author,
+    write: impl FnOnce(&Arc<Cell>, &mut InodeState) -> Result<T>,
+) -> Result<T> {
+    fs.check_writable()?;
+    let cell = fs.cell(ino)?;
+    let written = {
+        let _called = fs.pace.called(len as u64);
+        let mut st = cell.write()?;
+        check_regular(&st)?;
+        check_marks(&st, offset, author)?;
+        st.reserve = fs.reserve_right(author);
+        let written = write(&cell, &mut st)?;
+        if !fs.live.sync() && !st.node.raw.flags.contains(InodeFlags::SYNC) {
+            return Ok(written);
+        }
+        written
+    };
+    fsync(fs, ino, false)?;
+    Ok(written)
+}
+
+/// Makes what an operation did with names of a directory durable, where that is promised: on mounts
+/// with `sync` or `dirsync`, and in directories with the flag `S` or `D` of chattr.
+pub(crate) fn names_changed(fs: &Fs, dir: u32) -> Result<()> {
+    // Everybody who makes names in a directory wants its lock: it is not taken once more for
+    // nothing.
+    let promised = fs.live.dirsync()
+        || fs.table.may_promise() && {
+            let cell = fs.cell(dir)?;
+            let st = cell.read()?;
+            st.node.raw.flags.intersects(InodeFlags::SYNC.union(InodeFlags::DIRSYNC))
+        };
+    if promised { fsync(fs, dir, false) } else { Ok(()) }
+}
+
+/// Clears set-id bits and file capabilities, if there are any.
+pub(crate) fn kill_privileges(fs: &Fs, ino: u32, outsider: bool) -> Result<()> {
+    const CAPABILITY: &[u8] = b"security.capability";
+    let cell = fs.cell(ino)?;
+    let drop_bits = |st: &InodeState| {
+        let mode = st.node.raw.mode;
+        let gid = if outsider || mode & 0o010 != 0 { 0o2000 } else { 0 };
+        mode & (0o4000 | gid)
+    };
+    {
+        let st = cell.read()?;
+        if st.is_dir()
+            || (drop_bits(&st) == 0 && xattr::get(&fs.vol, &st.node, CAPABILITY).is_err())
+        {
+            return Ok(());
+        }
+    }
+    fs.check_writable()?;
+    let mut st = cell.write()?;
+    if st.node.raw.flags.contains(InodeFlags::IMMUTABLE) {
+        return Err(FsError::NotPermitted);
+    }
+    let _promise = Promise::make(fs, 1)?;
+    let mut h = fs.start(xattr::CREDITS + 1)?;
+    match xattr::set(&fs.vol, &mut h, &mut st.node, CAPABILITY, None, extol_vfs::XattrSet::Any) {
+        Ok(()) | Err(FsError::NoAttribute) => {}
+        Err(e) => return Err(e),
+    }
+    st.node.raw.mode &= !drop_bits(&st);
+    st.node.raw.ctime = fs.now();
+    st.store(fs, &mut h, true)?;
+    h.stop().map_err(error::journal)
+}
+
+/// fallocate(2).
+pub(crate) fn fallocate(
+    fs: &Fs,
+    ino: u32,
+    mode: Fallocate,
+    (offset, len): (u64, u64),
+    author: Author,
+) -> Result<()> {
+    fs.check_writable()?;
+    let cell = fs.cell(ino)?;
+    with_space(fs, || {
+        let mut st = cell.write()?;
+        check_regular(&st)?;
+        let flags = st.node.raw.flags;
+        if flags.contains(InodeFlags::IMMUTABLE)
+            || (flags.contains(InodeFlags::APPEND) && !matches!(mode, Fallocate::Allocate { .. }))
+        {
+            return Err(FsError::NotPermitted);
+        }
+        st.reserve = fs.reserve_right(author);
+        data::fallocate::fallocate(fs, &cell, &mut st, mode, offset, len)
+    })
+}
+
+/// SEEK_DATA and SEEK_HOLE.
+pub(crate) fn seek(fs: &Fs, ino: u32, offset: u64, what: Seek) -> Result<u64> {
+    let cell = fs.cell(ino)?;
+    let st = cell.read()?;
+    check_regular(&st)?;
+    data::seek::seek(fs, &st, offset, what)
+}
+
+/// Extents of a byte range.
+pub(crate) fn fiemap(fs: &Fs, ino: u32, offset: u64, len: u64) -> Result<Vec<FileExtent>> {
+    let cell = fs.cell(ino)?;
+    let st = cell.read()?;
+    if !st.node.raw.maps_blocks() && !st.node.raw.flags.contains(InodeFlags::INLINE_DATA) {
+        return Ok(Vec::new());
+    }
+    data::seek::fiemap(fs, &st, offset, len)
+}
+
+/// An fsync whose data is on the device, or on its way.
+struct Synced {
+    tid: Tid,
+    journalled: bool,
+    small: bool,
+    sync: pace::Sync,
+    /// Data that was left to others.
+    deferred: Option<Deferral>,
+}
+
+impl Synced {
+    /// It is over.
+    fn end(self, fs: &Fs, result: extol_jbd2::Result<()>) -> Result<()> {
+        result.map_err(lost)?;
+        if self.small {
+            self.sync.succeeded();
+        }
+        if !self.journalled {
+            zeroed::after_fsync(fs);
+        }
+        Ok(())
+    }
+}
+
+/// The journal's own error, not "read-only": the caller's data may be lost.
+fn lost(error: extol_jbd2::JournalError) -> FsError {
+    FsError::Io(error.to_string())
+}
+
+/// Makes a file durable.
+pub(crate) fn fsync(fs: &Fs, ino: u32, data_only: bool) -> Result<()> {
+    let mut synced = begin_fsync(fs, ino, data_only)?;
+    let journal = &fs.vol.journal;
+    let deferred = synced.deferred.take();
+    let result = if synced.journalled {
+        journal.make_durable(journal.newest())
+    } else {
+        journal.make_durable_for(synced.tid, Ask { ino, data_only })
+    };
+    let result = result.and_then(|()| deferred.map_or(Ok(()), |deferred| deferred.make_durable()));
+    synced.end(fs, result)
+}
+
+/// As [`fsync`], and tells `done` when the file is durable: see
+/// [`FileSystem::fsync_then`](extol_vfs::FileSystem). All of it is left to others where it takes
+/// long, or where somebody is at hand who would only wait for the group that this becomes: then
+/// this thread has the next request at once.
+pub(crate) fn fsync_then(
+    fs: &Arc<Fs>,
+    ino: u32,
+    data_only: bool,
+    done: Done,
+    aside: &mut dyn Aside,
+) {
+    let is_long = |st: &InodeState| st.pages.len() > AT_ONCE || fs.journals_data(st);
+    let takes_long = || fs.cell(ino).and_then(|cell| Ok(is_long(&*cell.read()?))).unwrap_or(false);
+    if aside.is_at_hand() || takes_long() {
+        let its = Arc::clone(fs);
+        aside.give(Box::new(move || sync_then(&its, ino, data_only, done, &mut |job| job())));
+    } else {
+        sync_then(fs, ino, data_only, done, &mut |job| aside.give(job));
+    }
+}
+
+fn sync_then(fs: &Arc<Fs>, ino: u32, data_only: bool, done: Done, aside: &mut dyn FnMut(Job)) {
+    let mut synced = match begin_fsync(fs, ino, data_only) {
+        Ok(synced) => synced,
+        Err(error) => return done(fs.note(Err(error))),
+    };
+    let journal = &fs.vol.journal;
+    if synced.journalled {
+        let result = journal.make_durable(journal.newest());
+        return done(fs.note(synced.end(fs, result)));
+    }
+    let (tid, deferred, its) = (synced.tid, synced.deferred.take(), Arc::clone(fs));
+    let done = Box::new(move |result| done(its.note(synced.end(&its, result))));
+    journal.make_durable_for_then(tid, Ask { ino, data_only }, deferred, done, aside);
+}
+
+/// Sends what is dirty to the device.
+fn begin_fsync(fs: &Fs, ino: u32, data_only: bool) -> Result<Synced> {
+    let cell = fs.cell(ino)?;
+    fs.vol.journal.check_aborted().map_err(lost)?;
+    let sync = fs.pace.synced(ino);
+    let mut st = cell.write()?;
+    let before = std::mem::take(&mut st.unsynced);
+    if !fs.writes_nothing() {
+        data::writeback::flush_for_fsync(fs, &mut st)?;
+    }
+    let tid = if data_only { st.datasync_tid } else { st.sync_tid };
+    Ok(Synced {
+        tid: if st.is_dir() { fs.dirs_moved.awaited(tid, || fs.vol.journal.newest()) } else { tid },
+        journalled: fs.journals_data(&st),
+        small: before + std::mem::take(&mut st.unsynced) < SMALL,
+        sync,
+        deferred: st.deferred.clone(),
+    })
+}
+
+/// Makes everything durable, the superblock's counters included. Callers come through
+/// `whole::sync`.
+///
+/// The data of a damaged file may have no place. It stays in memory, and the file's own fsync says
+/// so as well; that is the inner result, the first of them. All else is durable all the same.
+pub(crate) fn sync_now(fs: &Fs) -> Result<Result<()>> {
+    fs.vol.journal.check_aborted().map_err(lost)?;
+    if fs.writes_nothing() {
+        return Ok(Ok(()));
+    }
+    let unplaced = data::writeback::flush_all(fs);
+    {
+        let mut h = fs.start(1)?;
+        fs.vol.alloc.flush_super(&mut h, &fs.sb)?;
+        h.stop().map_err(error::journal)?;
+    }
+    fs.vol.journal.make_all_durable().map_err(lost)?;
+    Ok(unplaced)
+}
+
+#[cfg(test)]
+mod tests;

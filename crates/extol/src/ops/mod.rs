@@ -1,0 +1,60 @@
+//! The operations, one file per family. Each takes the inode locks it needs, then a handle, then
+//! works; what can fail for want of space comes first or is undone in the same handle.
+
+pub(crate) mod attrs;
+pub(crate) mod create;
+pub(crate) mod delete;
+pub(crate) mod files;
+pub(crate) mod names;
+pub(crate) mod read_many;
+pub(crate) mod read_plan;
+pub(crate) mod rename;
+pub(crate) mod xattrs;
+
+use std::time::Duration;
+
+use extol_vfs::{FsError, Result};
+
+use crate::fs::Fs;
+
+/// Longest name of a directory entry.
+pub(crate) const NAME_MAX: usize = 255;
+
+/// Checks a name that is to be created or removed.
+pub(crate) fn check_name(name: &[u8]) -> Result<()> {
+    if name.is_empty() {
+        return Err(FsError::NotFound);
+    }
+    if name.len() > NAME_MAX {
+        return Err(FsError::NameTooLong);
+    }
+    if name.contains(&b'/') || name.contains(&0) {
+        return Err(FsError::Invalid("a name holds a slash or a NUL"));
+    }
+    Ok(())
+}
+
+/// How long a creation waits for the front end to forget deleted files. A kernel does so as soon as
+/// it has time.
+const FORGETTING: Duration = Duration::from_millis(200);
+
+/// As [`with_space`], for an operation that makes an inode: it waits a moment if all that are free
+/// are those of deleted files that the front end has not forgotten yet.
+pub(crate) fn with_inode<T>(fs: &Fs, mut op: impl FnMut() -> Result<T>) -> Result<T> {
+    match with_space(fs, &mut op) {
+        Err(FsError::NoSpace) if fs.vol.alloc.wait_for_inode(FORGETTING) => with_space(fs, op),
+        result => result,
+    }
+}
+
+/// Runs an operation; if the volume is full and a commit would free something, commits and runs it
+/// once more.
+pub(crate) fn with_space<T>(fs: &Fs, mut op: impl FnMut() -> Result<T>) -> Result<T> {
+    match op() {
+        Err(FsError::NoSpace) if fs.vol.alloc.pending_free() > 0 => {
+            fs.settle_space();
+            op()
+        }
+        result => result,
+    }
+}

@@ -1,0 +1,445 @@
+//! Names: lookup, link, unlink, rmdir, readdir, readlink.
+
+use std::sync::Arc;
+
+use extol_jbd2::Handle;
+use extol_ondisk::{FileType, InodeFlags, InodeNr};
+use extol_vfs::{Attr, DirEntry, FileId, FileKind, FsError, Result};
+use smallvec::SmallVec;
+
+use super::create::{Promise, check_dir, drop_dir_link};
+use super::files::{touch_atime, wants_atime};
+use super::{check_name, delete, with_space};
+use crate::dir::{self, Sighting};
+use crate::error;
+use crate::fs::{Fs, kind_of};
+use crate::inline;
+use crate::inodes::{Cell, InodeState};
+use crate::map::{self, Mapping};
+use crate::orphan;
+use crate::whole;
+
+/// Most links to a file.
+const LINK_MAX: u16 = 65000;
+/// Blocks that an entry may add to a directory.
+const ENTRY_BLOCKS: u64 = 10;
+/// Entries gathered under the directory's lock before they are handed out without it.
+const BATCH: usize = 512;
+
+/// Finds a name and takes a reference on its inode.
+pub(crate) fn lookup(fs: &Fs, dir: u32, name: &[u8]) -> Result<Attr> {
+    if name.len() > super::NAME_MAX {
+        return Err(FsError::NameTooLong);
+    }
+    match known(fs, dir, name) {
+        Some(Ok(attr)) => return Ok(attr),
+        // It went meanwhile: then it is not found, or another one is.
+        Some(Err(FsError::Stale)) | None => {}
+        Some(Err(e)) => return Err(e),
+    }
+    let cell = fs.cell(dir)?;
+    let (ino, cached) = {
+        let parent = cell.read()?;
+        if !parent.is_dir() {
+            return Err(FsError::NotADirectory);
+        }
+        let spot = dir::seek(&fs.vol, &parent.node, name)?;
+        let Some((ino, _)) = spot.entry else {
+            // Whoever asks is often about to make it.
+            cell.note_absent(name, &spot);
+            return Err(FsError::NotFound);
+        };
+        if !matches!(name, b"." | b"..") {
+            check_entry(fs, parent.node.ino, ino)?;
+        }
+        // Under the parent's lock, so that the inode cannot go before we refer to it.
+        let cached = fs.table.refer(ino.0);
+        fs.vol.known.remember(dir, name, ino.0);
+        (ino.0, cached)
+    };
+    attr_or_forget(fs, ino, cached, dir)
+}
+
+/// As that, without a search, if it is known where the name leads.
+fn known(fs: &Fs, dir: u32, name: &[u8]) -> Option<Result<Attr>> {
+    refer(fs, dir, fs.vol.known.recall(dir, name)?)
+}
+
+/// Takes a reference on what the name led to a moment ago. Nothing if it does not any more (K3 of
+/// `dir/known.rs`).
+pub(crate) fn refer(fs: &Fs, dir: u32, seen: Sighting) -> Option<Result<Attr>> {
+    let cell = fs.table.refer(seen.ino);
+    if !fs.vol.known.holds(seen) {
+        whole::forget(fs, seen.ino, 1);
+        return None;
+    }
+    Some(attr_or_forget(fs, seen.ino, cell, dir))
+}
+
+/// The attributes of what a directory names. The caller's reference on it goes with an error.
+fn attr_or_forget(fs: &Fs, ino: u32, cached: Option<Arc<Cell>>, dir: u32) -> Result<Attr> {
+    attr_of_entry(fs, ino, cached, dir).inspect_err(|_| whole::forget(fs, ino, 1))
+}
+
+fn attr_of_entry(fs: &Fs, ino: u32, cached: Option<Arc<Cell>>, dir: u32) -> Result<Attr> {
+    attr_in(fs, &*fs.loaded(ino, cached)?, dir)
+}
+
+fn attr_in(fs: &Fs, cell: &Cell, dir: u32) -> Result<Attr> {
+    let ino = cell.ino;
+    let st = cell.read()?;
+    if st.node.raw.links == 0 && !fs.orphans.contains(ino) {
+        return Err(FsError::corrupt(format!("an entry of directory {dir} names an unused inode"))
+            .in_inode(ino.into()));
+    }
+    if st.kind().is_none() {
+        return Err(FsError::corrupt("inode has an impossible mode").in_inode(ino.into()));
+    }
+    cell.note_way(&st);
+    Ok(fs.attr(&st))
+}
+
+/// The attributes of what a path leads to, if every name on it is known and the inode is in memory.
+/// Takes no reference on anything: what was seen counts if all names still lead where they led
+/// before, so for that moment it was so (K3 in `dir/known.rs` does the same with one name and a
+/// reference).
+pub(crate) fn glance(fs: &Fs, path: &[u8]) -> Option<Attr> {
+    glance_while(fs, path, || {})
+}
+
+/// As that; what `happens` in the meantime is for tests.
+pub(crate) fn glance_while(fs: &Fs, path: &[u8], happens: impl FnOnce()) -> Option<Attr> {
+    if path.ends_with(b"/") {
+        return None;
+    }
+    let (mut dir, mut ino) = (0, InodeNr::ROOT.0);
+    let mut way = SmallVec::<[Sighting; 8]>::new();
+    for name in path.split(|b| *b == b'/').filter(|name| !name.is_empty()) {
+        let seen = fs.vol.known.recall(ino, name)?;
+        (dir, ino) = (ino, seen.ino);
+        way.push(seen);
+    }
+    if way.is_empty() || fs.is_internal(ino) {
+        return None;
+    }
+    let attr = attr_in(fs, &*fs.table.used(ino)?, dir).ok()?;
+    happens();
+    (attr.kind != FileKind::Symlink && way.iter().all(|seen| fs.vol.known.holds(*seen)))
+        .then_some(attr)
+}
+
+/// Takes a reference on a directory that is known to have this name, without its lock: paths lead
+/// through the same few all the time, and whoever makes a name in one has that lock. Nothing: it
+/// must be [looked up](lookup).
+pub(crate) fn step(fs: &Fs, dir: u32, name: &[u8]) -> Option<FileId> {
+    let seen = fs.vol.known.recall(dir, name)?;
+    let cell = fs.table.refer(seen.ino);
+    let generation = if fs.vol.known.holds(seen) {
+        fs.loaded(seen.ino, cell).ok().and_then(|cell| cell.way())
+    } else {
+        None
+    };
+    if generation.is_none() {
+        whole::forget(fs, seen.ino, 1);
+    }
+    generation.map(|generation| FileId { ino: seen.ino, generation })
+}
+
+/// Takes a reference on an inode by number.
+pub(crate) fn open_by_number(fs: &Fs, ino: u32) -> Result<Attr> {
+    if fs.is_internal(ino) {
+        return Err(FsError::Stale);
+    }
+    fs.table.retain(ino);
+    let result = fs.cell(ino).and_then(|cell| {
+        let st = cell.read()?;
+        if (st.node.raw.links == 0 && !fs.orphans.contains(ino)) || st.kind().is_none() {
+            drop(st);
+            // Nobody uses the inode: its cell must not stay for whoever tries numbers.
+            fs.table.kill(&cell);
+            return Err(FsError::Stale);
+        }
+        Ok(fs.attr(&st))
+    });
+    result.inspect_err(|_| {
+        fs.table.release(&fs.vol, ino, 1);
+    })
+}
+
+/// Adds a name; takes a reference.
+pub(crate) fn link(fs: &Fs, ino: u32, dir: u32, name: &[u8]) -> Result<Attr> {
+    check_name(name)?;
+    fs.check_writable()?;
+    let parent_cell = fs.cell(dir)?;
+    let cell = fs.cell(ino)?;
+    // (Looked at without its lock: see `Cell::is_dir`.)
+    if dir == ino || cell.is_dir() {
+        return Err(FsError::NotPermitted);
+    }
+    with_space(fs, || {
+        let mut parent = parent_cell.write()?;
+        let known = parent_cell.absent(name);
+        check_dir(&parent)?;
+        let mut st = cell.write()?;
+        if st.node.raw.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+            return Err(FsError::NotPermitted);
+        }
+        if st.node.raw.links >= LINK_MAX {
+            return Err(FsError::TooManyLinks);
+        }
+        if st.node.raw.links == 0 && !fs.orphans.contains(ino) {
+            return Err(FsError::NotFound);
+        }
+        let projects = parent.node.raw.flags.contains(InodeFlags::PROJINHERIT);
+        if projects && parent.node.raw.projid != st.node.raw.projid {
+            return Err(FsError::Invalid("the directory belongs to another project"));
+        }
+        let spot = dir::seek_again(&fs.vol, &parent.node, name, known)?;
+        if spot.entry.is_some() {
+            return Err(FsError::Exists);
+        }
+        let promise = Promise::make(fs, ENTRY_BLOCKS)?;
+        let credits =
+            dir::credits_add(&fs.vol, &parent.node) + inline::CREDITS + orphan::CREDITS + 2;
+        let mut h = fs.start(credits)?;
+        let kind = st.kind().ok_or_else(|| FsError::corrupt("inode has an impossible mode"))?;
+        let added = dir::add_at(&fs.vol, &mut h, &mut parent.node, name, &spot, st.node.ino, kind);
+        let now = fs.now();
+        if added.is_ok() {
+            if st.node.raw.links == 0 {
+                fs.orphans.remove(fs, &mut h, ino)?;
+                st.node.raw.dtime = 0;
+            }
+            st.node.raw.links += 1;
+            st.node.raw.ctime = now;
+            st.store(fs, &mut h, true)?;
+            parent.node.raw.mtime = now;
+            parent.node.raw.ctime = now;
+        }
+        parent.store(fs, &mut h, true)?;
+        let stopped = h.stop().map_err(error::journal);
+        drop(promise);
+        added.and(stopped)?;
+        fs.table.retain(ino);
+        fs.vol.known.remember(dir, name, ino);
+        Ok(fs.attr(&st))
+    })
+}
+
+/// The inode that an entry names, locked by the caller afterwards, and where the entry is.
+fn entry_cell(fs: &Fs, parent: &InodeState, name: &[u8]) -> Result<(Arc<Cell>, dir::Spot)> {
+    let spot = dir::seek(&fs.vol, &parent.node, name)?;
+    let (ino, _) = spot.entry.ok_or(FsError::NotFound)?;
+    check_entry(fs, parent.node.ino, ino)?;
+    Ok((fs.cell(ino.0)?, spot))
+}
+
+/// No name but `.` and `..` leads to the directory it is in, to the root, or to what is not a file
+/// of anybody.
+pub(crate) fn check_entry(fs: &Fs, dir: InodeNr, ino: InodeNr) -> Result<()> {
+    if fs.is_internal(ino.0) {
+        return Err(FsError::corrupt("a directory names an inode of the volume itself")
+            .in_inode(ino.0.into()));
+    }
+    if ino == dir || ino == InodeNr::ROOT {
+        return Err(FsError::corrupt("a directory is listed below itself").in_inode(ino.0.into()));
+    }
+    Ok(())
+}
+
+/// Checks that an entry of `parent` may be removed.
+pub(crate) fn check_removable(parent: &InodeState, st: &InodeState) -> Result<()> {
+    if parent.node.raw.flags.contains(InodeFlags::APPEND)
+        || st.node.raw.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
+    {
+        return Err(FsError::NotPermitted);
+    }
+    Ok(())
+}
+
+/// One name less for an inode, in the caller's handle: at zero it is deleted at once if `end`
+/// allows it, else it becomes an orphan. Stores it. [`delete::delete_if_unused`] must follow,
+/// without locks.
+pub(crate) fn drop_link(
+    fs: &Fs,
+    h: &mut Handle,
+    st: &mut InodeState,
+    end: delete::End,
+) -> Result<()> {
+    st.node.raw.ctime = fs.now();
+    if st.is_dir() {
+        st.node.raw.links = 0;
+        st.node.raw.size = 0;
+    } else {
+        st.node.raw.links = st.node.raw.links.saturating_sub(1);
+    }
+    if st.node.raw.links == 0 {
+        if end.is_at_once() && delete::at_once(fs, h, st) {
+            return Ok(());
+        }
+        fs.orphans.add(fs, h, st.node.ino.0)?;
+    }
+    st.store(fs, h, true)
+}
+
+/// Removes the name of a non-directory.
+pub(crate) fn unlink(fs: &Fs, dir: u32, name: &[u8]) -> Result<()> {
+    match name {
+        b"." | b".." => return Err(FsError::IsADirectory),
+        _ => check_name(name)?,
+    }
+    fs.check_writable()?;
+    let parent_cell = fs.cell(dir)?;
+    let cell = {
+        let mut parent = parent_cell.write()?;
+        check_dir(&parent)?;
+        let (cell, spot) = entry_cell(fs, &parent, name)?;
+        // Looked at without its lock: see `Cell::is_dir`.
+        if cell.is_dir() {
+            return Err(FsError::IsADirectory);
+        }
+        let mut st = cell.write()?;
+        check_removable(&parent, &st)?;
+        let end = delete::End::of(fs, &st);
+        let mut h = fs.start(dir::credits_remove() + orphan::CREDITS + 2 + end.credits())?;
+        dir::remove_at(&fs.vol, &mut h, &mut parent.node, name, &spot)?;
+        touch_dir(fs, &mut parent);
+        parent.store(fs, &mut h, true)?;
+        drop_link(fs, &mut h, &mut st, end)?;
+        h.stop().map_err(error::journal)?;
+        drop(st);
+        cell
+    };
+    delete::delete_if_unused(fs, &cell);
+    Ok(())
+}
+
+fn touch_dir(fs: &Fs, parent: &mut InodeState) {
+    let now = fs.now();
+    parent.node.raw.mtime = now;
+    parent.node.raw.ctime = now;
+}
+
+/// Removes an empty directory.
+pub(crate) fn rmdir(fs: &Fs, dir: u32, name: &[u8]) -> Result<()> {
+    match name {
+        b"." => return Err(FsError::Invalid("'.' cannot be removed")),
+        b".." => return Err(FsError::NotEmpty),
+        _ => check_name(name)?,
+    }
+    fs.check_writable()?;
+    let parent_cell = fs.cell(dir)?;
+    let cell = {
+        // A directory is locked below another: by one thread at a time, because a damaged volume
+        // may list each in the other.
+        let _still = fs.rename.lock();
+        let mut parent = parent_cell.write()?;
+        check_dir(&parent)?;
+        let (cell, spot) = entry_cell(fs, &parent, name)?;
+        if !cell.is_dir() {
+            return Err(FsError::NotADirectory);
+        }
+        let mut st = cell.write()?;
+        check_removable(&parent, &st)?;
+        if !dir::is_empty(&fs.vol, &st.node)? {
+            return Err(FsError::NotEmpty);
+        }
+        let end = delete::End::of(fs, &st);
+        let mut h = fs.start(dir::credits_remove() + orphan::CREDITS + 2 + end.credits())?;
+        dir::remove_at(&fs.vol, &mut h, &mut parent.node, name, &spot)?;
+        touch_dir(fs, &mut parent);
+        drop_dir_link(&mut parent.node.raw);
+        parent.store(fs, &mut h, true)?;
+        drop_link(fs, &mut h, &mut st, end)?;
+        h.stop().map_err(error::journal)?;
+        drop(st);
+        cell
+    };
+    delete::delete_if_unused(fs, &cell);
+    Ok(())
+}
+
+/// Entries from `cookie` on. They are gathered in batches under the directory's lock and handed out
+/// without it.
+///
+/// # Errors
+/// After the entries that can be read.
+pub(crate) fn readdir(
+    fs: &Fs,
+    dir: u32,
+    cookie: u64,
+    each: &mut dyn FnMut(DirEntry) -> bool,
+) -> Result<()> {
+    let cell = fs.cell(dir)?;
+    let mut cookie = cookie;
+    loop {
+        let mut batch = Vec::new();
+        let (touch, outcome) = {
+            let st = cell.read()?;
+            if !st.is_dir() {
+                return Err(FsError::NotADirectory);
+            }
+            if st.node.raw.links == 0 {
+                return Ok(());
+            }
+            let outcome = dir::iterate(&fs.vol, &st.node, cookie, &mut |entry| {
+                batch.push(entry);
+                batch.len() < BATCH
+            });
+            (wants_atime(fs, &st), outcome)
+        };
+        if touch {
+            touch_atime(fs, &cell);
+        }
+        let full = batch.len() >= BATCH;
+        for entry in batch {
+            cookie = entry.cookie;
+            if !each(entry) {
+                return Ok(());
+            }
+        }
+        if outcome.is_err() || !full {
+            return outcome;
+        }
+    }
+}
+
+/// Target of a symbolic link.
+pub(crate) fn readlink(fs: &Fs, ino: u32) -> Result<Vec<u8>> {
+    let cell = fs.cell(ino)?;
+    let (target, touch) = {
+        let st = cell.read()?;
+        (target(fs, &st, ino)?, wants_atime(fs, &st))
+    };
+    if touch {
+        touch_atime(fs, &cell);
+    }
+    Ok(target)
+}
+
+fn target(fs: &Fs, st: &InodeState, ino: u32) -> Result<Vec<u8>> {
+    if kind_of(st.kind()) != extol_vfs::FileKind::Symlink {
+        return Err(FsError::Invalid("not a symbolic link"));
+    }
+    let raw = &st.node.raw;
+    let len = usize::try_from(raw.size).unwrap_or(usize::MAX);
+    let bad = || FsError::corrupt("symbolic link has an impossible length").in_inode(ino.into());
+    if raw.flags.contains(InodeFlags::INLINE_DATA) {
+        return inline::read(&fs.vol, &st.node);
+    }
+    if raw.is_fast_symlink() {
+        return Ok(raw.i_block.get(..len).ok_or_else(bad)?.to_vec());
+    }
+    let Mapping::Mapped { pblk, unwritten: false, .. } = map::lookup(&fs.vol, &st.node, 0)? else {
+        return Err(bad());
+    };
+    let data = fs.vol.journal.read(pblk).map_err(error::journal)?.data();
+    Ok(data.get(..len).ok_or_else(bad)?.to_vec())
+}
+
+/// What kind an inode's entry records.
+pub(crate) fn entry_kind(st: &InodeState) -> Result<FileType> {
+    st.kind().ok_or_else(|| {
+        FsError::corrupt("inode has an impossible mode").in_inode(st.node.ino.0.into())
+    })
+}

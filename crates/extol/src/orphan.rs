@@ -1,0 +1,323 @@
+//! Orphans: inodes that must be deleted or truncated if we do not come back to finish.
+//!
+//! An inode is an orphan from the moment its last name goes until it is deleted, and while a
+//! truncate that needs several transactions runs. The volume remembers orphans in one of two ways,
+//! chosen by its features:
+//!
+//! ```text
+//!   list:  superblock.last_orphan ─► inode.dtime ─► inode.dtime ─► 0          (one chain through the inodes)
+//!   file:  orphan_file: blocks of inode numbers, 0 = free slot                (falls back to the list when full)
+//! ```
+//!
+//! On the list, an orphan's `dtime` is the link, and another thread's operation may have to change
+//! it while the inode's owner writes the inode. So the chain in memory is the truth:
+//! [`LinkGuard::link`] gives the link to whoever writes an inode, under the orphan lock
+//! ([`LinkGuard`]).
+//!
+//! Locking: the orphan lock is taken with a handle open, and before buffers.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use extol_block::BlockNr;
+use extol_jbd2::fast::Reason;
+use extol_jbd2::{Handle, Seal};
+use extol_ondisk::{Inode, InodeNr, InodeSeed, orphan_file};
+use extol_sync::rank::{Guard, Mutex, Rank};
+use extol_vfs::{FsError, Result};
+use foldhash::fast::RandomState;
+
+use crate::error;
+use crate::fast_commit::eligibility;
+use crate::fs::Fs;
+use crate::node::Node;
+use crate::volume::Volume;
+
+/// Where an orphan is remembered.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// Its neighbours on the list (0 = none): the one nearer to the superblock, and the one behind.
+    List { before: u32, after: u32 },
+    /// Block and slot of the orphan file.
+    Slot { block: u32, slot: u32 },
+}
+
+/// One block of the orphan file.
+#[derive(Debug)]
+struct FileBlock {
+    nr: BlockNr,
+    free: u32,
+    /// No slot before this one is free.
+    from: u32,
+}
+
+/// The orphan file.
+#[derive(Debug)]
+struct File {
+    ino: InodeNr,
+    generation: u32,
+    blocks: Vec<FileBlock>,
+    /// Where to look for a free slot first.
+    hint: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    places: HashMap<u32, Place, RandomState>,
+    /// First of the list.
+    head: u32,
+    file: Option<File>,
+}
+
+/// All orphans of the volume.
+#[derive(Debug, Default)]
+pub(crate) struct Orphans {
+    state: Mutex<State, { Rank::Orphans as u8 }>,
+    /// All of them; read without the lock, so that the end of an ordinary reference costs none.
+    known: AtomicUsize,
+    /// Inodes on the list; read without the lock by whoever writes an inode (its own membership
+    /// cannot change then).
+    listed: AtomicUsize,
+}
+
+/// Credits to add or remove an orphan: superblock or orphan-file block, and a neighbour's inode.
+pub(crate) const CREDITS: u32 = 2;
+
+/// The lock that keeps list links still while an inode is written.
+pub(crate) struct LinkGuard<'a> {
+    state: Guard<'a, State>,
+}
+
+impl LinkGuard<'_> {
+    /// The link to store in the inode's `dtime`, if it is on the list.
+    pub fn link(&self, ino: u32) -> Option<u32> {
+        match self.state.places.get(&ino) {
+            Some(Place::List { after, .. }) => Some(*after),
+            _ => None,
+        }
+    }
+}
+
+impl Orphans {
+    /// Loads the orphan file, if the volume has one. Returns the inodes that it names.
+    pub fn open_file(&self, vol: &Volume, node: &Node) -> Result<Vec<u32>> {
+        let per_block = orphan_file::slots(vol.geo.block_size);
+        let blocks = u32::try_from(node.raw.size >> vol.geo.block_size.bits()).unwrap_or(u32::MAX);
+        // Linux's own bound.
+        if blocks == 0 || blocks > 512 {
+            return Err(
+                FsError::corrupt("orphan file has an impossible size").in_inode(node.ino.0.into())
+            );
+        }
+        let mut file =
+            File { ino: node.ino, generation: node.raw.generation, blocks: Vec::new(), hint: 0 };
+        let mut found = Vec::new();
+        let mut places = Vec::new();
+        for lblk in 0..blocks {
+            let crate::map::Mapping::Mapped { pblk, unwritten: false, .. } =
+                crate::map::lookup(vol, node, lblk)?
+            else {
+                return Err(FsError::corrupt("hole in the orphan file").in_inode(node.ino.0.into()));
+            };
+            let place = crate::alloc::Run { start: pblk, len: 1 };
+            vol.alloc.check_not_system(place).map_err(|e| e.in_inode(node.ino.0.into()))?;
+            vol.alloc.protect(place);
+            let buf = vol.journal.read(pblk).map_err(error::journal)?;
+            let data = buf.data();
+            orphan_file::verify(&data, pblk, seed_of(vol, node.ino, node.raw.generation))
+                .map_err(|e| error::ondisk(e).in_inode(node.ino.0.into()).at_block(pblk.0))?;
+            buf.set_verified();
+            let mut free = 0;
+            for slot in 0..per_block {
+                match orphan_file::get(&data, slot).0 {
+                    0 => free += 1,
+                    ino => {
+                        found.push(ino);
+                        places.push((ino, Place::Slot { block: lblk, slot }));
+                    }
+                }
+            }
+            file.blocks.push(FileBlock { nr: pblk, free, from: 0 });
+        }
+        let mut state = self.state.lock();
+        state.places.extend(places);
+        self.count(&state);
+        state.file = Some(file);
+        Ok(found)
+    }
+
+    /// Follows the list on disk. Returns its inodes, the first one first; stops at anything
+    /// implausible.
+    pub fn read_list(&self, vol: &Volume, head: u32) -> Result<Vec<u32>> {
+        let mut found: Vec<u32> = Vec::new();
+        let mut seen = std::collections::HashSet::new();
+        let mut at = head;
+        while at != 0 {
+            if at < vol.geo.first_ino.0 || at > vol.geo.inodes || !seen.insert(at) {
+                return Err(FsError::corrupt("the orphan list is broken").in_inode(at.into()));
+            }
+            found.push(at);
+            at = vol.read_inode(InodeNr(at))?.dtime;
+        }
+        let mut state = self.state.lock();
+        state.head = head;
+        self.listed.fetch_add(found.len(), Ordering::AcqRel);
+        for (i, ino) in found.iter().enumerate() {
+            let before = i.checked_sub(1).and_then(|i| found.get(i)).copied().unwrap_or(0);
+            let after = found.get(i + 1).copied().unwrap_or(0);
+            state.places.insert(*ino, Place::List { before, after });
+        }
+        self.count(&state);
+        Ok(found)
+    }
+
+    fn count(&self, state: &State) {
+        self.known.store(state.places.len(), Ordering::Release);
+    }
+
+    /// True if the inode is remembered.
+    pub fn contains(&self, ino: u32) -> bool {
+        self.known.load(Ordering::Acquire) > 0 && self.state.lock().places.contains_key(&ino)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.state.lock().places.len()
+    }
+
+    /// Keeps list links still while an inode is written; `None` if no inode is on the list.
+    pub fn guard(&self) -> Option<LinkGuard<'_>> {
+        (self.listed.load(Ordering::Acquire) > 0).then(|| LinkGuard { state: self.state.lock() })
+    }
+
+    /// Remembers an inode. The caller writes the inode afterwards (its `dtime` may have become a
+    /// link). If the inode has names, the caller also notes that it is unfit for fast commits, now
+    /// and when it is forgotten.
+    pub fn add(&self, fs: &Fs, h: &mut Handle, ino: u32) -> Result<()> {
+        let vol = &fs.vol;
+        let mut state = self.state.lock();
+        if state.places.contains_key(&ino) {
+            // Perhaps in the base already: then its `dtime` is a link there.
+            eligibility::note_unfit(h, InodeNr(ino), Reason::Attributes);
+            return Ok(());
+        }
+        if let Some(place) = add_to_file(&mut state, vol, h, ino)? {
+            state.places.insert(ino, place);
+            self.count(&state);
+            return Ok(());
+        }
+        let after = state.head;
+        set_head(fs, h, ino)?;
+        if let Some(Place::List { before, .. }) = state.places.get_mut(&after) {
+            *before = ino;
+        }
+        state.places.insert(ino, Place::List { before: 0, after });
+        self.count(&state);
+        self.listed.fetch_add(1, Ordering::AcqRel);
+        state.head = ino;
+        Ok(())
+    }
+
+    /// Forgets an inode. The caller writes the inode afterwards.
+    pub fn remove(&self, fs: &Fs, h: &mut Handle, ino: u32) -> Result<()> {
+        let vol = &fs.vol;
+        if !self.contains(ino) {
+            return Ok(());
+        }
+        let mut state = self.state.lock();
+        let Some(place) = state.places.get(&ino).copied() else { return Ok(()) };
+        match place {
+            Place::Slot { block, slot } => {
+                let file =
+                    state.file.as_mut().ok_or_else(|| FsError::corrupt("orphan file is gone"))?;
+                write_slot(file, vol, h, block, slot, 0)?;
+                if let Some(b) = file.blocks.get_mut(block as usize) {
+                    b.free += 1;
+                    b.from = b.from.min(slot);
+                }
+            }
+            Place::List { before, after } => {
+                if before == 0 {
+                    set_head(fs, h, after)?;
+                    state.head = after;
+                } else {
+                    set_link(vol, h, before, after)?;
+                    if let Some(Place::List { after: a, .. }) = state.places.get_mut(&before) {
+                        *a = after;
+                    }
+                }
+                if let Some(Place::List { before: b, .. }) = state.places.get_mut(&after) {
+                    *b = before;
+                }
+            }
+        }
+        state.places.remove(&ino);
+        self.count(&state);
+        if matches!(place, Place::List { .. }) {
+            self.listed.fetch_sub(1, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+}
+
+fn add_to_file(state: &mut State, vol: &Volume, h: &mut Handle, ino: u32) -> Result<Option<Place>> {
+    let Some(file) = &mut state.file else { return Ok(None) };
+    let n = file.blocks.len();
+    let Some(block) = (0..n).map(|i| (file.hint + i) % n).find(|i| file.blocks[*i].free > 0) else {
+        return Ok(None);
+    };
+    file.hint = block;
+    let slot = {
+        // (Whoever still looks at a block makes its next change copy it.)
+        let data = vol.journal.read(file.blocks[block].nr).map_err(error::journal)?.data();
+        orphan_file::find_free(&data, file.blocks[block].from)
+    };
+    let Some(slot) = slot else {
+        file.blocks[block].free = 0;
+        return Ok(None);
+    };
+    write_slot(file, vol, h, block as u32, slot, ino)?;
+    file.blocks[block].free -= 1;
+    file.blocks[block].from = slot + 1;
+    let block = block as u32;
+    Ok(Some(Place::Slot { block, slot }))
+}
+
+fn write_slot(
+    file: &File,
+    vol: &Volume,
+    h: &mut Handle,
+    block: u32,
+    slot: u32,
+    ino: u32,
+) -> Result<()> {
+    let nr = file
+        .blocks
+        .get(block as usize)
+        .ok_or_else(|| FsError::corrupt("orphan file is too short"))?
+        .nr;
+    let buf = vol.journal.read(nr).map_err(error::journal)?;
+    let change = |bytes: &mut [u8]| orphan_file::set(bytes, slot, InodeNr(ino));
+    match seed_of(vol, file.ino, file.generation) {
+        Some(seed) => {
+            let set =
+                |bytes: &mut [u8], nr, seed| orphan_file::set_csum(bytes, nr, InodeSeed(seed));
+            h.modify_sealed(&buf, Seal { set, seed: seed.0 }, change)
+        }
+        None => h.modify(&buf, change),
+    }
+    .map_err(error::journal)
+}
+
+fn set_head(fs: &Fs, h: &mut Handle, ino: u32) -> Result<()> {
+    fs.sb.update(h, |sb| sb.last_orphan = ino)
+}
+
+fn seed_of(vol: &Volume, ino: InodeNr, generation: u32) -> Option<InodeSeed> {
+    vol.geo.has_metadata_csum().then(|| vol.geo.fs_seed.inode(ino, generation))
+}
+
+/// Changes the link in another orphan's inode, on its table block.
+fn set_link(vol: &Volume, h: &mut Handle, ino: u32, link: u32) -> Result<()> {
+    vol.modify_inode(h, InodeNr(ino), |raw: &mut Inode| raw.dtime = link)
+}

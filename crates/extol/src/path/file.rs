@@ -1,0 +1,350 @@
+//! Open files.
+
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use extol_vfs::{
+    Attr, Creds, Fallocate, FileKind, FileSystem as _, FsError, NewNode, Result, SetAttr,
+};
+
+use super::guard::Inode;
+use super::resolve::{Last, resolve};
+use crate::Ext4;
+use crate::data::ahead::Ahead;
+
+/// How to open a file; the names of [`std::fs::OpenOptions`].
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    read: bool,
+    write: bool,
+    append: bool,
+    truncate: bool,
+    create: bool,
+    create_new: bool,
+    follow: bool,
+    perm: u16,
+    owner: Creds,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl OpenOptions {
+    /// Nothing allowed yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            read: false,
+            write: false,
+            append: false,
+            truncate: false,
+            create: false,
+            create_new: false,
+            follow: true,
+            perm: 0o644,
+            owner: Creds::default(),
+        }
+    }
+
+    /// Reading.
+    pub fn read(&mut self, on: bool) -> &mut Self {
+        self.read = on;
+        self
+    }
+
+    /// Writing.
+    pub fn write(&mut self, on: bool) -> &mut Self {
+        self.write = on;
+        self
+    }
+
+    /// Writing, each time at the end of the file as it is then.
+    pub fn append(&mut self, on: bool) -> &mut Self {
+        self.append = on;
+        self
+    }
+
+    /// Empties the file.
+    pub fn truncate(&mut self, on: bool) -> &mut Self {
+        self.truncate = on;
+        self
+    }
+
+    /// Makes the file if it is missing.
+    pub fn create(&mut self, on: bool) -> &mut Self {
+        self.create = on;
+        self
+    }
+
+    /// Makes the file; fails if the name is taken.
+    pub fn create_new(&mut self, on: bool) -> &mut Self {
+        self.create_new = on;
+        self
+    }
+
+    /// Follows a link at the end of the path (default). Otherwise one gives `SymlinkLoop`.
+    pub fn follow(&mut self, on: bool) -> &mut Self {
+        self.follow = on;
+        self
+    }
+
+    /// Permission bits of a file that is made (default 0644).
+    pub fn mode(&mut self, perm: u16) -> &mut Self {
+        self.perm = perm;
+        self
+    }
+
+    /// Owner of a file that is made (default root).
+    pub fn owner(&mut self, uid: u32, gid: u32) -> &mut Self {
+        self.owner = Creds { uid, gid };
+        self
+    }
+
+    fn writes(&self) -> bool {
+        self.write || self.append
+    }
+}
+
+/// Opens or makes the file that a path names.
+pub(super) fn open(fs: &Arc<Ext4>, path: &[u8], how: &OpenOptions) -> Result<File> {
+    if !how.read && !how.writes() {
+        return Err(FsError::Invalid("a file is opened for reading or writing"));
+    }
+    if (how.truncate || how.create || how.create_new) && !how.writes() {
+        return Err(FsError::Invalid("only a file that is opened for writing is made or emptied"));
+    }
+    let last = match how.follow {
+        _ if how.create_new && !path.ends_with(b"/") => Last::Unseen,
+        true if !how.create_new => Last::Follow,
+        _ => Last::FollowIfSlash,
+    };
+    // Somebody may make or remove the name between the look and the act; then look again.
+    for _ in 0..64 {
+        let spot = resolve(fs, path, last)?;
+        let Some(node) = spot.node else {
+            if !how.create && !how.create_new {
+                return Err(FsError::NotFound);
+            }
+            if spot.slash {
+                return Err(FsError::IsADirectory);
+            }
+            let name = spot.name.unwrap_or_default();
+            match fs.create(spot.dir.ino(), &name, NewNode::Regular, how.perm, 0, how.owner) {
+                Ok(attr) => return Ok(File::of(Inode::adopt(fs, &attr), how)),
+                Err(FsError::Exists) if !how.create_new => continue,
+                Err(e) => return Err(e),
+            }
+        };
+        if how.create_new {
+            return Err(FsError::Exists);
+        }
+        match node.kind() {
+            FileKind::Regular => {}
+            FileKind::Directory if how.writes() => return Err(FsError::IsADirectory),
+            FileKind::Directory => {}
+            FileKind::Symlink => return Err(FsError::SymlinkLoop),
+            _ => return Err(FsError::Invalid("only files and directories are opened")),
+        }
+        if how.truncate {
+            fs.setattr(node.ino(), &SetAttr { size: Some(0), ..SetAttr::default() })?;
+        }
+        return Ok(File::of(node.keep(), how));
+    }
+    Err(FsError::Busy)
+}
+
+/// An open file (or directory, for [`sync_all`](Self::sync_all)). What was written is durable after
+/// a successful [`sync_all`](Self::sync_all) or [`sync_data`](Self::sync_data).
+///
+/// [`read_at`](Self::read_at) and [`write_at`](Self::write_at) may be called from many threads at
+/// once. What comes next is read ahead (`readahead_kb=`) for a file that is read from one end to
+/// the other, in calls of any size.
+#[derive(Debug)]
+pub struct File {
+    node: Inode,
+    at: u64,
+    read: bool,
+    write: bool,
+    append: bool,
+    ahead: Ahead,
+}
+
+impl File {
+    pub(super) fn of(node: Inode, how: &OpenOptions) -> Self {
+        Self {
+            node,
+            at: 0,
+            read: how.read,
+            write: how.writes(),
+            append: how.append,
+            ahead: Ahead::default(),
+        }
+    }
+
+    fn fs(&self) -> &Arc<Ext4> {
+        self.node.fs()
+    }
+
+    fn check_write(&self) -> Result<()> {
+        if self.write { Ok(()) } else { Err(FsError::AccessDenied) }
+    }
+
+    /// The inode.
+    #[must_use]
+    pub fn inode(&self) -> &Inode {
+        &self.node
+    }
+
+    /// Attributes as they are now.
+    ///
+    /// # Errors
+    /// If the inode cannot be read.
+    pub fn metadata(&self) -> Result<Attr> {
+        self.node.attr()
+    }
+
+    /// Reads at an offset; 0 bytes at the end of the file, and fewer than asked for only before it.
+    ///
+    /// # Errors
+    /// `AccessDenied` if it was not opened for reading.
+    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        if !self.read {
+            return Err(FsError::AccessDenied);
+        }
+        self.fs().read_on(self.node.ino(), offset, buf, &self.ahead)
+    }
+
+    /// Writes at an offset; fewer bytes than given only if the volume is full.
+    ///
+    /// # Errors
+    /// `AccessDenied` if it was not opened for writing; `NoSpace`, `FileTooLarge`.
+    pub fn write_at(&self, data: &[u8], offset: u64) -> Result<usize> {
+        self.check_write()?;
+        self.fs().write(self.node.ino(), offset, data)
+    }
+
+    /// Writes all of `data` at an offset.
+    ///
+    /// # Errors
+    /// As [`write_at`](Self::write_at); part of the data may be written.
+    pub fn write_all_at(&self, data: &[u8], offset: u64) -> Result<()> {
+        let mut done = 0;
+        while done < data.len() {
+            match self.write_at(&data[done..], offset.saturating_add(done as u64))? {
+                0 => return Err(FsError::NoSpace),
+                n => done += n,
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets the size: cuts the end off, or adds a hole.
+    ///
+    /// # Errors
+    /// `AccessDenied`, `FileTooLarge`.
+    pub fn set_len(&self, size: u64) -> Result<()> {
+        self.check_write()?;
+        self.fs()
+            .setattr(self.node.ino(), &SetAttr { size: Some(size), ..SetAttr::default() })
+            .map(drop)
+    }
+
+    /// Reserves, punches, zeroes … a byte range.
+    ///
+    /// # Errors
+    /// As fallocate(2).
+    pub fn allocate(&self, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
+        self.check_write()?;
+        self.fs().fallocate(self.node.ino(), mode, offset, len)
+    }
+
+    /// Makes the file durable: contents, attributes, and the names that lead to it.
+    ///
+    /// # Errors
+    /// `Io` if something could not be written: then nothing is promised.
+    pub fn sync_all(&self) -> Result<()> {
+        self.fs().fsync(self.node.ino(), false)
+    }
+
+    /// Makes the contents durable, with only those attributes that reading them back needs.
+    ///
+    /// # Errors
+    /// As [`sync_all`](Self::sync_all).
+    pub fn sync_data(&self) -> Result<()> {
+        self.fs().fsync(self.node.ino(), true)
+    }
+
+    /// Gives the file (one made by [`Ext4::create_unnamed_file`], or any other) a name.
+    ///
+    /// # Errors
+    /// As [`Ext4::hard_link`].
+    pub fn link_to(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.fs().link_inode(self.node.ino(), path.as_ref())
+    }
+}
+
+impl Read for File {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let n = self.read_at(buf, self.at).map_err(io_error)?;
+        self.at += n as u64;
+        Ok(n)
+    }
+}
+
+impl Write for File {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        if self.append {
+            self.at = self.metadata().map_err(io_error)?.size;
+        }
+        let n = self.write_at(data, self.at).map_err(io_error)?;
+        self.at += n as u64;
+        Ok(n)
+    }
+
+    /// Nothing is buffered here. Durability is [`sync_all`](File::sync_all)'s.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Seek for File {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let at = match to {
+            SeekFrom::Start(at) => Some(at),
+            SeekFrom::Current(by) => self.at.checked_add_signed(by),
+            SeekFrom::End(by) => self.metadata().map_err(io_error)?.size.checked_add_signed(by),
+        };
+        self.at = at.ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidInput, "a position before the start")
+        })?;
+        Ok(self.at)
+    }
+}
+
+/// For the traits of [`std::io`]: the kind that comes nearest, and the error itself inside.
+fn io_error(e: FsError) -> io::Error {
+    use io::ErrorKind as Kind;
+    let kind = match &e {
+        FsError::NotFound => Kind::NotFound,
+        FsError::Exists => Kind::AlreadyExists,
+        FsError::NotADirectory => Kind::NotADirectory,
+        FsError::IsADirectory => Kind::IsADirectory,
+        FsError::NotEmpty => Kind::DirectoryNotEmpty,
+        FsError::NoSpace => Kind::StorageFull,
+        FsError::ReadOnly => Kind::ReadOnlyFilesystem,
+        FsError::NotPermitted | FsError::AccessDenied => Kind::PermissionDenied,
+        FsError::NameTooLong | FsError::Invalid(_) => Kind::InvalidInput,
+        FsError::TooManyLinks => Kind::TooManyLinks,
+        FsError::FileTooLarge => Kind::FileTooLarge,
+        FsError::NotSupported(_) => Kind::Unsupported,
+        FsError::Stale => Kind::StaleNetworkFileHandle,
+        FsError::Busy => Kind::ResourceBusy,
+        FsError::Corrupt { .. } => Kind::InvalidData,
+        _ => Kind::Other,
+    };
+    io::Error::new(kind, e)
+}

@@ -1,0 +1,186 @@
+//! A reference on one inode, given back when it is dropped.
+//!
+//! Nothing is counted for the root, which every path begins with: it stays as long as the volume.
+//! Nor is a reference on the volume counted while a path is followed ([`Held`]): all threads share
+//! that word, and each would wait for it to come from another's processor, several times per path.
+
+use std::sync::Arc;
+
+use extol_vfs::{Attr, FileId, FileKind, FileSystem as _, FsError, Result};
+
+use crate::Ext4;
+
+/// A reference on an inode: while it lives, the inode does, even if its last name goes.
+///
+/// Its number is what the methods of [`FileSystem`](extol_vfs::FileSystem) want.
+#[derive(Debug)]
+pub struct Inode {
+    fs: Arc<Ext4>,
+    id: FileId,
+    kind: FileKind,
+}
+
+/// The same for the time of a call.
+#[derive(Debug)]
+pub(super) struct Held<'a> {
+    fs: &'a Arc<Ext4>,
+    id: FileId,
+    kind: FileKind,
+}
+
+/// Takes over a reference.
+fn take_over(fs: &Ext4, id: FileId) -> FileId {
+    if id.ino == fs.root() {
+        fs.forget(id.ino, 1);
+    }
+    id
+}
+
+fn take(fs: &Ext4, id: FileId) {
+    if id.ino != fs.root() {
+        fs.retain(id.ino);
+    }
+}
+
+fn give_back(fs: &Ext4, id: FileId) {
+    if id.ino != fs.root() {
+        fs.forget(id.ino, 1);
+    }
+}
+
+impl<'a> Held<'a> {
+    pub(super) fn root(fs: &'a Arc<Ext4>) -> Result<Self> {
+        Ok(Self { fs, id: fs.root_id()?, kind: FileKind::Directory })
+    }
+
+    /// Takes over the reference that came with `attr`.
+    pub(super) fn adopt(fs: &'a Arc<Ext4>, attr: &Attr) -> Self {
+        Self { fs, id: take_over(fs, attr.id), kind: attr.kind }
+    }
+
+    /// Becomes what `attr` tells of, as if it were [adopted](Self::adopt).
+    pub(super) fn go(&mut self, attr: &Attr) {
+        give_back(self.fs, self.id);
+        (self.id, self.kind) = (take_over(self.fs, attr.id), attr.kind);
+    }
+
+    /// Becomes the directory of that name in this one, if it is known. Then that is as good as
+    /// finding it and [going](Self::go) there.
+    pub(super) fn step(&mut self, name: &[u8]) -> bool {
+        let Some(id) =
+            (self.kind == FileKind::Directory).then(|| self.fs.step(self.id.ino, name)).flatten()
+        else {
+            return false;
+        };
+        give_back(self.fs, self.id);
+        self.id = take_over(self.fs, id);
+        true
+    }
+
+    /// What `name` stands for in this directory; a reference comes with it.
+    pub(super) fn find(&self, name: &[u8]) -> Result<Attr> {
+        find(self.fs, self.id, self.kind, name)
+    }
+
+    pub(super) fn ino(&self) -> u32 {
+        self.id.ino
+    }
+
+    pub(super) fn kind(&self) -> FileKind {
+        self.kind
+    }
+
+    pub(super) fn attr(&self) -> Result<Attr> {
+        self.fs.getattr(self.id.ino)
+    }
+
+    /// For longer than this call.
+    pub(super) fn keep(self) -> Inode {
+        let kept = Inode { fs: Arc::clone(self.fs), id: self.id, kind: self.kind };
+        // It has the reference now.
+        std::mem::forget(self);
+        kept
+    }
+}
+
+impl Clone for Held<'_> {
+    fn clone(&self) -> Self {
+        take(self.fs, self.id);
+        Self { ..*self }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        give_back(self.fs, self.id);
+    }
+}
+
+fn find(fs: &Ext4, dir: FileId, kind: FileKind, name: &[u8]) -> Result<Attr> {
+    if kind != FileKind::Directory {
+        return Err(FsError::NotADirectory);
+    }
+    fs.lookup(dir.ino, name)
+}
+
+impl Inode {
+    /// Takes over the reference that came with `attr` from a method of
+    /// [`FileSystem`](extol_vfs::FileSystem), such as `create` or `lookup`.
+    #[must_use]
+    pub fn adopt(fs: &Arc<Ext4>, attr: &Attr) -> Self {
+        Self { fs: Arc::clone(fs), id: take_over(fs, attr.id), kind: attr.kind }
+    }
+
+    /// What `name` stands for in this directory.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotADirectory`, `NameTooLong`.
+    pub fn lookup(&self, name: impl AsRef<[u8]>) -> Result<Self> {
+        Ok(Self::adopt(&self.fs, &find(&self.fs, self.id, self.kind, name.as_ref())?))
+    }
+
+    /// Number.
+    #[must_use]
+    pub fn ino(&self) -> u32 {
+        self.id.ino
+    }
+
+    /// Number and generation.
+    #[must_use]
+    pub fn id(&self) -> FileId {
+        self.id
+    }
+
+    /// Kind.
+    #[must_use]
+    pub fn kind(&self) -> FileKind {
+        self.kind
+    }
+
+    /// Attributes as they are now.
+    ///
+    /// # Errors
+    /// If the inode cannot be read.
+    pub fn attr(&self) -> Result<Attr> {
+        self.fs.getattr(self.id.ino)
+    }
+
+    /// The volume.
+    #[must_use]
+    pub fn fs(&self) -> &Arc<Ext4> {
+        &self.fs
+    }
+}
+
+impl Clone for Inode {
+    fn clone(&self) -> Self {
+        take(&self.fs, self.id);
+        Self { fs: Arc::clone(&self.fs), ..*self }
+    }
+}
+
+impl Drop for Inode {
+    fn drop(&mut self) {
+        give_back(&self.fs, self.id);
+    }
+}

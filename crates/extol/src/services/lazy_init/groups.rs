@@ -1,0 +1,79 @@
+//! Which groups still have inode tables that were never zeroed.
+//!
+//! The flags in the descriptors are the only record that outlives a mount, so they are read once
+//! when it begins: raw, in long pieces, since on a large volume there are megabytes of them and
+//! nobody needs anything else of most of them yet.
+
+use extol_block::BlockDevice;
+use extol_ondisk::{Geometry, GroupFlags, GroupNr};
+
+/// Most bytes of one read.
+const STEP: usize = 1 << 20;
+/// Where the flags are in a descriptor.
+const FLAGS: usize = 0x12;
+
+/// The groups to do, one bit each.
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    todo: Vec<u64>,
+    left: u64,
+    /// All below are done.
+    from: usize,
+}
+
+impl Groups {
+    /// Reads the flags. Nothing may have changed a descriptor since the volume was recovered.
+    pub fn read(device: &dyn BlockDevice, geo: &Geometry) -> extol_block::Result<Self> {
+        let block = geo.block_len();
+        let mut groups =
+            Self { todo: vec![0; (geo.groups as usize).div_ceil(64)], ..Self::default() };
+        let per = geo.descs_per_block();
+        let place = |index: u32| geo.desc_block(GroupNr(index * per)).0;
+        let most = (STEP / block).max(1) as u32;
+        let mut bytes = Vec::new();
+        let mut index = 0;
+        while index < geo.desc_blocks() {
+            let first = place(index);
+            let count = (1..most.min(geo.desc_blocks() - index))
+                .find(|n| place(index + n) != first.plus(u64::from(*n)))
+                .unwrap_or(most.min(geo.desc_blocks() - index));
+            bytes.resize(count as usize * block, 0);
+            device.read_at(&mut bytes, first.offset(geo.block_size))?;
+            let numbers = index * per..((index + count) * per).min(geo.groups);
+            for (nr, desc) in numbers.zip(bytes.chunks_exact(usize::from(geo.desc_size))) {
+                let flags = desc.get(FLAGS..FLAGS + 2).unwrap_or_default();
+                let flags = flags.iter().rev().fold(0, |word, byte| word << 8 | u16::from(*byte));
+                if !GroupFlags::from_bits_retain(flags).contains(GroupFlags::INODE_ZEROED) {
+                    groups.todo[nr as usize / 64] |= 1 << (nr % 64);
+                    groups.left += 1;
+                }
+            }
+            index += count;
+        }
+        Ok(groups)
+    }
+
+    /// How many are left.
+    pub fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// The first one left.
+    pub fn first(&mut self) -> Option<GroupNr> {
+        while self.todo.get(self.from).is_some_and(|word| *word == 0) {
+            self.from += 1;
+        }
+        let word = self.todo.get(self.from)?;
+        Some(GroupNr(self.from as u32 * 64 + word.trailing_zeros()))
+    }
+
+    /// This one is done.
+    pub fn done(&mut self, group: GroupNr) {
+        if let Some(word) = self.todo.get_mut(group.0 as usize / 64)
+            && *word & 1 << (group.0 % 64) != 0
+        {
+            *word &= !(1 << (group.0 % 64));
+            self.left -= 1;
+        }
+    }
+}

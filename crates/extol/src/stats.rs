@@ -1,0 +1,197 @@
+//! State and counters of an open volume, for `extol stat` and for programs.
+
+use extol_jbd2::JournalStats;
+use extol_task::MergeStats;
+use serde::{Deserialize, Serialize};
+
+use crate::data::ahead::AheadStats;
+use crate::data::cache::DataCacheStats;
+use crate::fs::Fs;
+use crate::pace::PaceStats;
+use crate::services::lazy_init::LazyInitStats;
+
+/// A moment's state and counters.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Stats {
+    /// Volume label.
+    pub label: String,
+    /// Volume uuid.
+    pub uuid: String,
+    /// Bytes per block.
+    pub block_size: u32,
+    /// Blocks of the volume.
+    pub blocks: u64,
+    /// Free blocks that nobody was promised.
+    pub free_blocks: u64,
+    /// Blocks promised to data that is not mapped yet.
+    pub reserved_blocks: u64,
+    /// Blocks freed by transactions that are not durable yet.
+    pub pending_blocks: u64,
+    /// Free inodes.
+    pub free_inodes: u64,
+    /// Blocks taken ahead for growing files.
+    pub window_blocks: u64,
+    /// Groups whose descriptors were read, and whose bitmaps are in memory.
+    pub groups_known: u64,
+    /// Groups whose bitmaps are in memory.
+    pub groups_resident: u64,
+    /// Longest free run in those.
+    pub longest_free_run: u32,
+    /// Free runs in those: element i counts runs of 2^i to 2^(i+1) - 1 blocks.
+    pub free_runs_by_order: Vec<u64>,
+    /// Writes are refused.
+    pub read_only: bool,
+    /// Mount options as `/proc/mounts` shows them: `ro` or `rw`, `relatime`, and what differs from
+    /// the defaults.
+    pub mount_options: String,
+    /// All mount options in force.
+    pub options: Vec<String>,
+    /// Frozen: changes wait for the thaw.
+    pub frozen: bool,
+    /// `data=` mode.
+    pub data_mode: String,
+    /// Operations served.
+    pub operations: u64,
+    /// Corruptions met.
+    pub errors_seen: u64,
+    /// Inodes decoded in memory.
+    pub inodes_cached: usize,
+    /// Inodes that front ends know.
+    pub inodes_known: usize,
+    /// Inodes with data or times not written yet.
+    pub inodes_dirty: usize,
+    /// Bytes of file data not written yet.
+    pub dirty_bytes: usize,
+    /// Clean file data in memory.
+    pub data_cache: DataCacheStats,
+    /// Orphans (unlinked but in use, or being truncated).
+    pub orphans: usize,
+    /// What was read ahead for open files of the library.
+    pub readahead: AheadStats,
+    /// Large writes held up for the fsyncs of other files.
+    pub pace: PaceStats,
+    /// Inode tables that mkfs left to be zeroed later.
+    pub lazy_init: LazyInitStats,
+    /// Merged whole-volume requests.
+    pub checkpoint_merge: MergeStats,
+    /// The journal.
+    pub journal: JournalStats,
+}
+
+impl Fs {
+    pub(crate) fn mount_options(&self) -> String {
+        self.options.lock().shown(&self.defaults)
+    }
+
+    pub(crate) fn all_options(&self) -> Vec<String> {
+        self.options.lock().words().into_iter().filter(|word| !word.is_empty()).collect()
+    }
+}
+
+impl Stats {
+    pub(crate) fn of(fs: &Fs) -> Self {
+        fs.sb.refresh();
+        let (label, uuid) = fs.sb.read(|sb| (sb.volume_name, sb.uuid));
+        let alloc = fs.vol.alloc.stats();
+        let c = alloc.counters;
+        let (cached, known) = fs.table.counts();
+        Self {
+            label: text(&label),
+            uuid: uuid_text(&uuid),
+            block_size: fs.vol.geo.block_size.bytes(),
+            blocks: fs.vol.geo.blocks,
+            free_blocks: c.free,
+            reserved_blocks: c.reserved,
+            pending_blocks: c.pending,
+            free_inodes: c.free_inodes,
+            window_blocks: alloc.in_windows,
+            groups_known: alloc.known_groups,
+            groups_resident: alloc.resident_groups,
+            longest_free_run: alloc.longest_run,
+            free_runs_by_order: alloc.runs_by_order,
+            read_only: fs.check_writable().is_err(),
+            mount_options: fs.mount_options(),
+            options: fs.all_options(),
+            frozen: fs.whole.is_frozen(),
+            data_mode: format!("{:?}", fs.limits.data).to_lowercase(),
+            operations: fs.operations.total(),
+            errors_seen: fs.trouble.seen(),
+            inodes_cached: cached,
+            inodes_known: known,
+            inodes_dirty: fs.dirty.len(),
+            dirty_bytes: fs.dirty.bytes(),
+            data_cache: fs.data_cache.as_ref().map(|cache| cache.stats()).unwrap_or_default(),
+            orphans: fs.orphans.len(),
+            readahead: fs.readers.stats(),
+            pace: fs.pace.stats(),
+            lazy_init: fs.lazy_init.stats(),
+            checkpoint_merge: fs.whole.stats(),
+            journal: fs.vol.journal.stats(),
+        }
+    }
+}
+
+/// A NUL-padded name as text.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned()
+}
+
+/// A uuid in its usual form.
+pub(crate) fn uuid_text(uuid: &[u8; 16]) -> String {
+    let mut s = String::with_capacity(36);
+    for (i, b) in uuid.iter().enumerate() {
+        if matches!(i, 4 | 6 | 8 | 10) {
+            s.push('-');
+        }
+        s.push_str(&format!("{b:02x}"));
+    }
+    s
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use extol_block::MemDevice;
+    use extol_task::Distribution;
+
+    use crate::mkfs::{MkfsOptions, mkfs};
+    use crate::{Ext4, MountOptions};
+
+    /// A mount gives its counters as the value of an extended attribute.
+    #[test]
+    fn the_largest_fit_into_an_attribute() {
+        let device = MemDevice::new(16 << 20);
+        mkfs(&device, &MkfsOptions::default(), &mut |_| {}).unwrap();
+        let fs = Ext4::open(Arc::new(device), &MountOptions::default()).unwrap();
+        let mut stats = fs.stats();
+        let n = u64::MAX;
+        let full = Distribution {
+            count: n,
+            sum: n,
+            p50: n,
+            p90: n,
+            p99: n,
+            p999: n,
+            max: n,
+            buckets: (0..65).map(|power| (1_u64.checked_shl(power).unwrap_or(n), n)).collect(),
+        };
+        let d = &mut stats.journal.distributions;
+        for distribution in [
+            &mut d.handle_start_ns,
+            &mut d.space_wait_ns,
+            &mut d.sync_wait_ns,
+            &mut d.batch_size,
+            &mut d.commit_ns,
+            &mut d.locked_ns,
+            &mut d.flushing_ns,
+            &mut d.logging_ns,
+            &mut d.checkpoint_ns,
+        ] {
+            *distribution = full.clone();
+        }
+        let text = serde_json::to_string(&stats).unwrap();
+        assert!(text.len() < 48 << 10, "{} bytes", text.len());
+    }
+}

@@ -1,0 +1,148 @@
+//! What every module of the file system works with: device, journal, geometry, allocator.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use extol_block::{BlockNr, SharedDevice};
+use extol_jbd2::{Buf, Handle, Journal};
+use extol_ondisk::{Geometry, Inode, InodeNr};
+use extol_vfs::{FsError, Result};
+
+use crate::alloc::Allocator;
+use crate::dir::Known;
+use crate::error;
+use crate::fast_commit::eligibility::{self, Change};
+use crate::xattr::Sharing;
+
+/// The parts of an open volume that do not depend on inodes.
+#[derive(Debug)]
+pub(crate) struct Volume {
+    /// Where file data lives (and metadata, through the journal's cache).
+    pub dev: SharedDevice,
+    /// Block cache and transactions.
+    pub journal: Arc<Journal>,
+    /// Immutable numbers of the volume.
+    pub geo: Geometry,
+    /// Free space.
+    pub alloc: Allocator,
+    /// Attribute blocks that inodes share.
+    pub sharing: Sharing,
+    /// Where names lead.
+    pub known: Known,
+    /// A listing met a damaged directory (RD1 in `dir/readdir.rs`).
+    pub dirs_damaged: AtomicBool,
+}
+
+/// A slot of the inode table as it was. (Those of the usual sizes need no memory of their own.)
+struct Before {
+    short: [u8; 256],
+    long: Vec<u8>,
+    len: usize,
+}
+
+impl Before {
+    fn of(slot: &[u8]) -> Self {
+        let mut before = Self { short: [0; 256], long: Vec::new(), len: slot.len() };
+        match before.short.get_mut(..slot.len()) {
+            Some(part) => part.copy_from_slice(slot),
+            None => before.long = slot.to_vec(),
+        }
+        before
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.short.get(..self.len).unwrap_or(&self.long)
+    }
+}
+
+impl Volume {
+    /// These parts, and nothing known yet.
+    pub fn new(dev: SharedDevice, journal: Arc<Journal>, geo: Geometry, alloc: Allocator) -> Self {
+        let (sharing, known) = (Sharing::default(), Known::default());
+        Self { dev, journal, geo, alloc, sharing, known, dirs_damaged: AtomicBool::new(false) }
+    }
+
+    /// Block and byte offset of an inode's slot in the inode table.
+    fn inode_slot(&self, ino: InodeNr) -> Result<(BlockNr, usize)> {
+        if ino.0 == 0 || ino.0 > self.geo.inodes {
+            return Err(FsError::corrupt("inode number out of range").in_inode(u64::from(ino.0)));
+        }
+        let (group, index) = self.geo.group_of_inode(ino);
+        let table = self.alloc.inode_table(group)?;
+        let byte = u64::from(index) * u64::from(self.geo.inode_size);
+        let bs = u64::from(self.geo.block_size.bytes());
+        Ok((table.plus(byte / bs), (byte % bs) as usize))
+    }
+
+    /// The block of the inode table with an inode's slot, and where in it the slot is.
+    pub fn inode_buf(&self, ino: InodeNr) -> Result<(Arc<Buf>, usize)> {
+        let (block, at) = self.inode_slot(ino)?;
+        let buf = self.journal.read(block).map_err(error::journal)?;
+        Ok((buf, at))
+    }
+
+    /// Reads and checks an inode.
+    pub fn read_inode(&self, ino: InodeNr) -> Result<Inode> {
+        let (buf, at) = self.inode_buf(ino)?;
+        let data = buf.data();
+        let bytes = data
+            .get(at..at + usize::from(self.geo.inode_size))
+            .ok_or_else(|| FsError::corrupt("inode slot outside its block"))?;
+        Inode::decode(bytes, ino, &self.geo)
+            .map_err(|e| error::ondisk(e).in_inode(u64::from(ino.0)).at_block(buf.nr().0))
+    }
+
+    /// Writes an inode into its slot (one credit).
+    pub fn write_inode(
+        &self,
+        h: &mut Handle,
+        ino: InodeNr,
+        inode: &Inode,
+        how: Change,
+    ) -> Result<()> {
+        let (buf, at) = self.inode_buf(ino)?;
+        let size = usize::from(self.geo.inode_size);
+        let watched = eligibility::is_watched(h, ino, &self.geo);
+        let written = h
+            .modify(&buf, |bytes| {
+                let slot = bytes.get_mut(at..at + size)?;
+                let before = watched.then(|| Before::of(slot));
+                inode.encode_into(slot, ino, &self.geo);
+                before.map(|before| eligibility::judge(before.bytes(), inode, slot, how))
+            })
+            .map_err(error::journal)?;
+        if let Some(written) = written {
+            eligibility::note_inode(self, h, ino, written);
+        }
+        Ok(())
+    }
+
+    /// Changes an inode in its slot, whoever holds its lock (one credit). Only for fields that its
+    /// owner does not own.
+    pub fn modify_inode(
+        &self,
+        h: &mut Handle,
+        ino: InodeNr,
+        f: impl FnOnce(&mut Inode),
+    ) -> Result<()> {
+        let (buf, at) = self.inode_buf(ino)?;
+        let size = usize::from(self.geo.inode_size);
+        let watched = eligibility::is_watched(h, ino, &self.geo);
+        let written = h
+            .modify(&buf, |bytes| {
+                let Some(slot) = bytes.get_mut(at..at + size) else { return Ok(None) };
+                let before = watched.then(|| Before::of(slot));
+                let mut inode = Inode::decode(slot, ino, &self.geo)?;
+                f(&mut inode);
+                inode.encode_into(slot, ino, &self.geo);
+                let change = Change::default();
+                Ok(before.map(|before| eligibility::judge(before.bytes(), &inode, slot, change)))
+            })
+            .map_err(error::journal)?
+            .map_err(|e: extol_ondisk::OnDiskError| error::ondisk(e).in_inode(u64::from(ino.0)))?;
+        if let Some(written) = written {
+            eligibility::note_inode(self, h, ino, written);
+        }
+        Ok(())
+    }
+}

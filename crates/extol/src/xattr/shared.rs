@@ -1,0 +1,232 @@
+//! Attribute blocks and their users.
+//!
+//! A block counts the inodes that point to it. A change never touches what others see:
+//!
+//! ```text
+//!   new contents ──► an equal block known? ──yes──► its counter + 1, leave the old block
+//!                          │ no
+//!                          ├─ we are the only user ──► rewrite in place
+//!                          └─ else ──► new block, leave the old one
+//!   leave a block: counter − 1; the last user frees it
+//! ```
+//!
+//! Different inodes reach one block under different inode locks, so every change of a counter, and
+//! of a block that could be shared meanwhile, happens under the lock of [`Sharing`]. It is a leaf
+//! like a buffer's lock (it is held while buffers change, never across I/O or a call into the
+//! allocator).
+//!
+//! [`Sharing`] remembers a few hundred recent blocks by the hash of their contents. It is a hint:
+//! whoever finds a block there compares every byte, and only looks at blocks that are in the cache.
+//! A block is entered by an inode that points to it, under that inode's lock, and removed before it
+//! is freed, so what is remembered is in use.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use extol_block::BlockNr;
+use extol_jbd2::{Buf, Handle};
+use extol_ondisk::xattr::{self as format, BlockHeader, XattrEntry};
+use extol_vfs::{FsError, Result};
+use parking_lot::Mutex;
+
+use crate::alloc::Run;
+use crate::error;
+use crate::node::Node;
+use crate::volume::Volume;
+
+/// Blocks remembered.
+const KNOWN: usize = 512;
+
+#[derive(Debug, Default)]
+struct Known {
+    by_hash: HashMap<u32, BlockNr>,
+    order: VecDeque<u32>,
+}
+
+impl Known {
+    fn insert(&mut self, hash: u32, nr: BlockNr) {
+        if hash == 0 {
+            return;
+        }
+        if self.by_hash.insert(hash, nr).is_none() {
+            self.order.push_back(hash);
+        }
+        while self.order.len() > KNOWN {
+            if let Some(oldest) = self.order.pop_front() {
+                self.by_hash.remove(&oldest);
+            }
+        }
+    }
+
+    fn remove(&mut self, hash: u32, nr: BlockNr) {
+        if self.by_hash.get(&hash) == Some(&nr) {
+            self.by_hash.remove(&hash);
+            self.order.retain(|h| *h != hash);
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Sharing {
+    known: Mutex<Known>,
+}
+
+/// An inode's attribute block, checked and parsed.
+pub(super) struct BlockArea {
+    nr: BlockNr,
+    buf: Arc<Buf>,
+    hash: u32,
+    pub entries: Vec<XattrEntry>,
+}
+
+impl BlockArea {
+    /// Reads the block, if the inode has one.
+    pub fn load(vol: &Volume, node: &Node) -> Result<Option<Self>> {
+        if node.raw.file_acl == 0 {
+            return Ok(None);
+        }
+        let nr = BlockNr(node.raw.file_acl);
+        let ino = u64::from(node.ino.0);
+        if !vol.geo.is_valid_block(nr) {
+            return Err(FsError::corrupt("attribute block is outside the volume")
+                .in_inode(ino)
+                .at_block(nr.0));
+        }
+        vol.alloc.check_not_system(Run { start: nr, len: 1 }).map_err(|e| e.in_inode(ino))?;
+        let bad = |e| error::ondisk(e).in_inode(ino).at_block(nr.0);
+        let buf = vol.journal.read(nr).map_err(error::journal)?;
+        let data = buf.data();
+        let (header, entries) = format::parse_block(&data).map_err(bad)?;
+        if !buf.is_verified() {
+            if vol.geo.has_metadata_csum() {
+                format::verify_csum(&data, nr, vol.geo.fs_seed).map_err(bad)?;
+            }
+            buf.set_verified();
+        }
+        Ok(Some(Self { nr, buf, hash: header.hash, entries }))
+    }
+}
+
+/// Writes into an attribute block and brings its checksum up to date.
+fn modify(vol: &Volume, h: &mut Handle, buf: &Arc<Buf>, f: impl FnOnce(&mut [u8])) -> Result<()> {
+    let nr = buf.nr();
+    h.modify(buf, |bytes| {
+        f(bytes);
+        if vol.geo.has_metadata_csum() {
+            format::set_csum(bytes, nr, vol.geo.fs_seed);
+        }
+    })
+    .map_err(error::journal)
+}
+
+/// Users of a block, from its present bytes.
+fn users(block: &[u8]) -> u32 {
+    BlockHeader::decode(block).map_or(0, |header| header.refcount)
+}
+
+/// True if two blocks differ only in their users and checksums.
+fn same_contents(a: &[u8], b: &[u8]) -> bool {
+    let part = |block: &[u8], from: usize, to: usize| block.get(from..to).map(<[u8]>::to_vec);
+    a.len() == b.len()
+        && part(a, 0, 4) == part(b, 0, 4)
+        && part(a, 8, 16) == part(b, 8, 16)
+        && a.get(20..) == b.get(20..)
+}
+
+/// Makes `entries` the contents of the inode's block: `old` is the present one. No entries: no
+/// block. `NoSpace` changes nothing.
+pub(super) fn store(
+    vol: &Volume,
+    h: &mut Handle,
+    node: &mut Node,
+    old: Option<&BlockArea>,
+    mut entries: Vec<XattrEntry>,
+) -> Result<()> {
+    let unit = u64::from(vol.geo.block_size.bytes() / 512);
+    if entries.is_empty() {
+        if let Some(old) = old {
+            leave(vol, h, old)?;
+            node.raw.file_acl = 0;
+            node.raw.blocks = node.raw.blocks.saturating_sub(unit);
+        }
+        return Ok(());
+    }
+    let bytes =
+        format::build_block(&mut entries, vol.geo.block_len(), 1).ok_or(FsError::NoSpace)?;
+    let hash = BlockHeader::decode(&bytes).map_or(0, |header| header.hash);
+    if let Some(old) = old {
+        // Known from now on, in case this inode leaves it to others.
+        vol.sharing.known.lock().insert(old.hash, old.nr);
+    }
+    let nr = if let Some(nr) = join(vol, h, &bytes, hash)? {
+        nr
+    } else if let Some(old) = old
+        && rewrite(vol, h, old, &bytes, hash)?
+    {
+        return Ok(());
+    } else {
+        create(vol, h, node, &bytes, hash)?
+    };
+    node.raw.file_acl = nr.0;
+    match old {
+        Some(old) => leave(vol, h, old),
+        None => {
+            node.raw.blocks = node.raw.blocks.saturating_add(unit);
+            Ok(())
+        }
+    }
+}
+
+/// Becomes one more user of a block with these contents, if one is known.
+fn join(vol: &Volume, h: &mut Handle, bytes: &[u8], hash: u32) -> Result<Option<BlockNr>> {
+    let mut known = vol.sharing.known.lock();
+    let Some(nr) = known.by_hash.get(&hash).copied() else { return Ok(None) };
+    let Some(buf) = vol.journal.cached(nr) else {
+        known.remove(hash, nr);
+        return Ok(None);
+    };
+    let data = buf.data();
+    let count = users(&data);
+    if !(1..format::MAX_REFCOUNT).contains(&count) || !same_contents(&data, bytes) {
+        known.remove(hash, nr);
+        return Ok(None);
+    }
+    drop(data);
+    modify(vol, h, &buf, |b| BlockHeader::put_refcount(b, count + 1))?;
+    Ok(Some(nr))
+}
+
+/// Rewrites the block if this inode is its only user.
+fn rewrite(vol: &Volume, h: &mut Handle, old: &BlockArea, bytes: &[u8], hash: u32) -> Result<bool> {
+    let mut known = vol.sharing.known.lock();
+    if users(&old.buf.data()) != 1 {
+        return Ok(false);
+    }
+    known.remove(old.hash, old.nr);
+    modify(vol, h, &old.buf, |b| b.copy_from_slice(bytes))?;
+    known.insert(hash, old.nr);
+    Ok(true)
+}
+
+/// Takes and fills a new block.
+fn create(vol: &Volume, h: &mut Handle, node: &Node, bytes: &[u8], hash: u32) -> Result<BlockNr> {
+    let nr = vol.alloc.alloc_meta(h, vol.alloc.meta_goal(node.ino))?;
+    let buf = h.create(nr).map_err(error::journal)?;
+    modify(vol, h, &buf, |b| b.copy_from_slice(bytes))?;
+    vol.sharing.known.lock().insert(hash, nr);
+    Ok(nr)
+}
+
+/// This inode is no user of the block any more. The last one frees it.
+fn leave(vol: &Volume, h: &mut Handle, old: &BlockArea) -> Result<()> {
+    let mut known = vol.sharing.known.lock();
+    let count = users(&old.buf.data());
+    if count > 1 {
+        return modify(vol, h, &old.buf, |b| BlockHeader::put_refcount(b, count - 1));
+    }
+    known.remove(old.hash, old.nr);
+    drop(known);
+    h.forget(old.nr, true).map_err(error::journal)?;
+    vol.alloc.free(h, Run { start: old.nr, len: 1 })
+}

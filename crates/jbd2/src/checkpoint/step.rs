@@ -1,0 +1,395 @@
+//! Executes what the policy decided: home writes, a flush (or somebody else's), and the tail.
+//!
+//! A turn of the asynchronous checkpoint is one batch, or one flush with the tail's move; between
+//! two turns nothing is locked, and the next turn begins with a new look: whoever waits for log
+//! space by then is served at once, an abort or a changed threshold is seen, and the thread's loop
+//! looks at its stop signal. Whoever needs the log empty (a freeze) or a part of it free (a commit
+//! that overdrew) takes the same lock between two turns and does it all.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use extol_block::BlockNr;
+use extol_sync::rank::Guard;
+use extol_task::{Progress, Service};
+
+use super::list::Due;
+use super::policy::{self, Decision, View};
+use super::rounds::Rounds;
+use crate::journal::{Journal, State};
+use crate::log::Log;
+use crate::types::{Result, Tid};
+
+/// What a block is to hold.
+pub(crate) type Block = (BlockNr, Arc<Vec<u8>>);
+
+/// Who has the committer's role.
+enum Committer {
+    /// The caller: nobody takes log space.
+    Me,
+    /// Anybody, or nobody.
+    Any,
+}
+
+/// The committer's role, to go back with the log's head. Never waited for with `checkpointing`
+/// held: a commit that overdrew has it, and waits for that lock.
+struct Role<'a>(&'a Journal);
+
+impl Drop for Role<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        self.0.release_role(&mut state);
+        self.0.wake_fast(&state);
+    }
+}
+
+impl Journal {
+    /// One turn of the checkpoint: asks the policy, does what it says. False if there was nothing
+    /// to do now.
+    ///
+    /// # Errors
+    /// If a write fails; the journal is aborted then and the tail stays where it is.
+    pub fn checkpoint_step(&self) -> Result<bool> {
+        Ok(self.checkpoint_turn()? == Progress::More)
+    }
+
+    /// True if a look at the log's and the memory's state may give the checkpoint something to do.
+    pub(crate) fn checkpoint_is_due(&self, state: &State) -> bool {
+        let low = match (&state.space, state.async_checkpoint) {
+            (Some(space), Some(threshold)) => {
+                u64::from(space.free()) * 100
+                    < u64::from(space.len()) * u64::from(threshold.percent())
+            }
+            _ => false,
+        };
+        low || state.space_waiters > 0 || self.pinned() > self.pinned_max
+    }
+
+    /// Bytes of committed blocks that wait to be durable at home.
+    fn pinned(&self) -> usize {
+        self.checkpoint.len() * self.block_size().len()
+    }
+
+    /// A commit ended, and nobody but callers works: one turn, if there is something to do. Takes
+    /// and gives the state lock.
+    pub(crate) fn checkpoint_after_commit<'a>(
+        &'a self,
+        state: Guard<'a, State>,
+    ) -> Guard<'a, State> {
+        if state.async_checkpoint.is_none() {
+            return state;
+        }
+        drop(state);
+        // A failure has aborted the journal: everybody sees it.
+        let _ = self.checkpoint_turn();
+        self.state.lock()
+    }
+
+    fn checkpoint_turn(&self) -> Result<Progress> {
+        let mut rounds = self.checkpointing.lock();
+        self.check_aborted()?;
+        let Some(log) = self.log.get() else { return Ok(Progress::Idle(None)) };
+        let began = self.clock.now_ns();
+        if self.settle(&mut rounds) {
+            self.counters.async_shared_flushes.add(1);
+            self.move_tail(log, &mut rounds, &Committer::Any)?;
+        }
+        let mut dry = false;
+        loop {
+            let (decision, is_async) = self.decide(&rounds, dry);
+            if !dry && !matches!(decision, Decision::Round { .. } | Decision::Now(_)) {
+                rounds.running = false;
+            }
+            match decision {
+                Decision::Rest => return Ok(Progress::Idle(None)),
+                Decision::Share(ns) => return Ok(Progress::Idle(Some(Duration::from_nanos(ns)))),
+                Decision::Now(through) => {
+                    self.write_through(log, &mut rounds, through, &Committer::Any)?;
+                    return Ok(Progress::More);
+                }
+                Decision::Rewind => {
+                    let (role, through) = self.take_role();
+                    let committer = role.as_ref().map_or(Committer::Any, |_| Committer::Me);
+                    let moved = self.write_through(log, &mut rounds, through, &committer)?;
+                    drop(role);
+                    if is_async {
+                        self.worked(began);
+                    }
+                    // If a commit was in the way, its end wakes us.
+                    return Ok(if moved { Progress::More } else { Progress::Idle(None) });
+                }
+                Decision::Round { through, spare } => {
+                    if rounds.is_written() {
+                        rounds.begin(self.checkpoint.due(through, spare));
+                    }
+                    if self.write_batch(&mut rounds)? {
+                        self.worked(began);
+                        return Ok(Progress::More);
+                    }
+                    dry = true;
+                }
+                Decision::Finish => {
+                    let moved = self.finish(log, &mut rounds, &Committer::Any)?;
+                    if is_async {
+                        self.worked(began);
+                    }
+                    return Ok(if moved { Progress::More } else { Progress::Idle(None) });
+                }
+            }
+        }
+    }
+
+    fn worked(&self, since_ns: u64) {
+        self.counters.async_busy_ns.add(self.clock.now_ns().saturating_sub(since_ns));
+    }
+
+    fn decide(&self, rounds: &Rounds, dry: bool) -> (Decision, bool) {
+        let waiting = self.checkpoint.waiting();
+        let pinned = self.pinned();
+        let state = self.state.lock();
+        let Some(space) = &state.space else { return (Decision::Rest, false) };
+        let now = self.clock.now_ns();
+        // Callers work when they come by; nobody watches the clock.
+        let age = |ns: u64| if self.works_in_callers() { 0 } else { ns };
+        let view = View {
+            wraps: space.wraps(),
+            log_len: space.len(),
+            log_free: space.free(),
+            tail: space.tail(),
+            end: state.committing.map_or(space.head(), |(_, start)| start),
+            waiters: state.space_waiters,
+            needed: self.space_needed(),
+            pinned,
+            pinned_max: self.pinned_max,
+            block: self.block_size().len(),
+            waiting: &waiting,
+            committed: state.committed,
+            committing: state.committing.is_some(),
+            threshold: state.async_checkpoint,
+            running: rounds.running,
+            unflushed: rounds.unflushed_for(now).map(age),
+            since_move: age(now.saturating_sub(rounds.moved_ns)),
+            dry,
+        };
+        (policy::decide(&view), view.threshold.is_some())
+    }
+
+    /// Writes the next batch of the round home. False if nothing was left in it.
+    fn write_batch(&self, rounds: &mut Rounds) -> Result<bool> {
+        while !rounds.is_written() {
+            let batch = rounds.next_batch(|left| {
+                crate::home::batch_len(self.block_size(), left.iter().map(|d| d.nr))
+            });
+            let written = self.write_home(rounds, batch, None)?;
+            if written > 0 {
+                if !std::mem::replace(&mut rounds.running, true) {
+                    self.counters.async_runs.add(1);
+                }
+                self.counters.async_batches.add(1);
+                self.counters.async_blocks.add(written);
+                return Ok(true);
+            }
+            // A newer version of each block was committed meanwhile.
+        }
+        Ok(false)
+    }
+
+    /// Writes these blocks home as far as they still wait, and `other` beside them; gives how many
+    /// of these were written.
+    fn write_home(
+        &self,
+        rounds: &mut Rounds,
+        mut batch: Vec<Due>,
+        other: Option<Block>,
+    ) -> Result<u64> {
+        let began = self.clock.now_ns();
+        let mut work = self.checkpoint.take(&mut batch);
+        let count = work.len() as u64;
+        if let Some(block) = other {
+            work.insert(work.partition_point(|(nr, _)| *nr < block.0), block);
+        }
+        if work.is_empty() {
+            return Ok(0);
+        }
+        let result = crate::home::write(&*self.device, self.block_size(), &work);
+        self.checkpoint.wrote(&batch, result.is_ok());
+        if let Err(e) = result {
+            return Err(self.abort(&format!("checkpoint failed: {e}")));
+        }
+        let now = self.clock.now_ns();
+        rounds.wrote(self.home_writes.returned(), batch, now);
+        rounds.busy_ns += now.saturating_sub(began);
+        self.counters.checkpointed_blocks.add(count);
+        Ok(count)
+    }
+
+    /// Marks home writes that a flush has covered as done. True if there were any.
+    fn settle(&self, rounds: &mut Rounds) -> bool {
+        #[cfg(feature = "planted-bugs")]
+        let early = crate::planted::has(crate::planted::Bug::TailTooEarly);
+        #[cfg(not(feature = "planted-bugs"))]
+        let early = false;
+        let covered = if self.barrier() && !early { self.home_writes.covered() } else { u64::MAX };
+        let durable = rounds.durable(covered);
+        durable.iter().for_each(|batch| self.checkpoint.settle(batch));
+        if !durable.is_empty() {
+            self.counters.checkpoints.add(1);
+        }
+        !durable.is_empty()
+    }
+
+    /// Makes home writes durable if they are not, and moves the tail. True if it moved.
+    fn finish(&self, log: &Log, rounds: &mut Rounds, committer: &Committer) -> Result<bool> {
+        let began = self.clock.now_ns();
+        self.settle(rounds);
+        if rounds.unflushed_for(began).is_some() {
+            self.flush_device()?;
+            self.settle(rounds);
+        }
+        rounds.busy_ns += self.clock.now_ns().saturating_sub(began);
+        self.move_tail(log, rounds, committer)
+    }
+
+    /// Writes home what transactions up to `through` still need, flushes, and moves the tail.
+    pub(crate) fn checkpoint_through(&self, through: Tid) -> Result<()> {
+        self.checkpoint_as(through, &Committer::Any)
+    }
+
+    /// The same for all transactions before `tid`, for which the caller has the committer's role.
+    pub(crate) fn checkpoint_before(&self, tid: Tid) -> Result<()> {
+        self.checkpoint_as(tid.previous(), &Committer::Me)
+    }
+
+    fn checkpoint_as(&self, through: Tid, committer: &Committer) -> Result<()> {
+        let mut rounds = self.checkpointing.lock();
+        self.check_aborted()?;
+        let Some(log) = self.log.get() else { return Ok(()) };
+        self.write_through(log, &mut rounds, through, committer).map(drop)
+    }
+
+    fn write_through(
+        &self,
+        log: &Log,
+        rounds: &mut Rounds,
+        through: Tid,
+        committer: &Committer,
+    ) -> Result<bool> {
+        // What is left of an asynchronous round is in it, or can wait.
+        rounds.begin(Vec::new());
+        let due = self.checkpoint.due(through, false);
+        self.write_home(rounds, due, None)?;
+        self.finish(log, rounds, committer)
+    }
+
+    /// Takes the committer's role if nobody has it; else its end wakes the checkpoint. Gives the
+    /// newest durable transaction, too.
+    fn take_role(&self) -> (Option<Role<'_>>, Tid) {
+        let mut state = self.state.lock();
+        if state.committer {
+            state.rewind_waits = true;
+            return (None, state.committed);
+        }
+        state.committer = true;
+        (Some(Role(self)), state.committed)
+    }
+
+    /// Makes the newest committed versions of blocks in these ranges durable at home. The tail is
+    /// left to the next turn.
+    pub(crate) fn bring_home(&self, ranges: &[Range<BlockNr>]) -> Result<()> {
+        if !self.checkpoint.not_home(ranges).is_empty()
+            && self.send_home(ranges, None)?
+            && self.barrier()
+        {
+            self.flush_device()?;
+        }
+        Ok(())
+    }
+
+    /// Writes the newest committed versions of blocks in these ranges home, and at the same time
+    /// `other`, which the log does not know. True if a flush must follow for the former.
+    pub(crate) fn send_home(
+        &self,
+        ranges: &[Range<BlockNr>],
+        other: Option<Block>,
+    ) -> Result<bool> {
+        let mut rounds = self.checkpointing.lock();
+        self.check_aborted()?;
+        // Nobody else writes blocks home while we have the lock.
+        let due = self.checkpoint.not_home(ranges);
+        self.write_home(&mut rounds, due.clone(), other)?;
+        Ok(!rounds.are_durable(&due, self.home_writes.covered()))
+    }
+
+    /// Names the oldest transaction that is still needed as the tail, and frees what lies before
+    /// it. A log that does not wrap goes back to its beginning if no transaction is needed, else it
+    /// stays as it is.
+    fn move_tail(&self, log: &Log, rounds: &mut Rounds, committer: &Committer) -> Result<bool> {
+        let began = self.clock.now_ns();
+        let mut role = None;
+        let tail = {
+            let mut state = self.state.lock();
+            let Some(space) = &state.space else { return Ok(false) };
+            if state.aborted.is_some() {
+                // The log stays as it is.
+                drop(state);
+                return self.check_aborted().map(|()| false);
+            }
+            let next = state.running.as_ref().map_or(state.next_tid, |r| r.tx.tid);
+            let oldest = self.checkpoint.oldest();
+            // Nothing live: leave the superblock alone, unless blocks can be freed.
+            if space.wraps() {
+                let tail = oldest.or(state.committing).unwrap_or_else(|| (next, space.head()));
+                (tail.1 != space.tail() && !state.log_empty).then_some(tail)
+            } else {
+                let tid = state.committing.map_or(next, |(tid, _)| tid);
+                let first = space.first();
+                let free = matches!(committer, Committer::Me) || !state.committer;
+                let can = oldest.is_none() && free && space.head() != first && !state.log_empty;
+                if can && matches!(committer, Committer::Any) {
+                    // No commit may begin where the head is now.
+                    state.committer = true;
+                    role = Some(Role(self));
+                }
+                can.then_some((tid, first))
+            }
+        };
+        let Some((tid, block)) = tail else { return Ok(false) };
+        if let Err(e) = log.write_tail(tid, block, self.barrier()) {
+            return Err(self.abort(&format!("moving the log tail failed: {e}")));
+        }
+        let mut state = self.state.lock();
+        let State { space, committing, .. } = &mut *state;
+        match space {
+            Some(space) if space.wraps() => space.move_tail(block),
+            Some(space) => {
+                space.rewind();
+                if let Some((_, start)) = committing {
+                    *start = block;
+                }
+            }
+            None => {}
+        }
+        self.can_join.notify_all();
+        drop(state);
+        drop(role);
+        self.counters.tail_moves.add(1);
+        rounds.moved_ns = self.clock.now_ns();
+        let took = rounds.moved_ns.saturating_sub(began);
+        self.counters.distributions.checkpoint.record(std::mem::take(&mut rounds.busy_ns) + took);
+        Ok(true)
+    }
+}
+
+/// Writes committed blocks home when the policy says so.
+#[derive(Debug)]
+pub(crate) struct CheckpointService(pub Arc<Journal>);
+
+impl Service for CheckpointService {
+    fn step(&mut self) -> Progress {
+        self.0.checkpoint_turn().unwrap_or(Progress::Idle(None))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,303 @@
+//! The full commit.
+//!
+//! ```text
+//!   lock ─ drain ─ snapshot │ next transaction may run from here
+//!   log:  [revoke]… [descriptor][copies]… [descriptor][copies]…   FLUSH   [commit record, FUA]
+//!                                                                   │           └ durable: waiters return
+//!                              file data that the transaction maps ─┘             freed blocks are free
+//! ```
+//!
+//! File data was written to the device, or deferred, before the handles that map it were opened;
+//! what was deferred is written together with the log blocks (D5 in `journal/deferred.rs`). So one
+//! flush before the commit record makes both the data and the log blocks durable. With an external
+//! journal each device is flushed; with `journal_async_commit` the record travels with the rest and
+//! one flush follows, correctness resting on checksums. Without a log, the snapshots are written
+//! home and flushed.
+//!
+//! The order of what happens at the end matters: the record is durable, then older versions and
+//! revoked blocks leave the checkpoint list, then callbacks give freed blocks back, then waiters
+//! wake. If there were fast commits of the transaction, the first block of their area is cleared
+//! then, and only then the next commit can begin, of either kind.
+
+use std::sync::Arc;
+
+use extol_sync::rank::Guard;
+use extol_task::{Progress, Service};
+
+use crate::fast::Area;
+use crate::journal::{Journal, State};
+use crate::space::{LogRun, LogSpace};
+use crate::transaction::Closed;
+use crate::types::Result;
+use std::time::Duration;
+
+impl Journal {
+    /// Commits the running transaction, and ends the wait of a leader that gathers for it. The
+    /// caller becomes the committer; nobody may be.
+    pub(crate) fn lead_commit<'a>(&'a self, mut state: Guard<'a, State>) -> Guard<'a, State> {
+        debug_assert!(!state.committer);
+        let lock_began = self.clock.now_ns();
+        let Some(running) = &mut state.running else { return state };
+        running.locked = true;
+        state.committer = true;
+        self.hurry(&mut state);
+        while state.running.as_ref().is_some_and(|r| r.handles > 0) {
+            self.drained.wait(state.bare());
+        }
+        let taken = if state.aborted.is_some() { None } else { state.running.take() };
+        let Some(running) = taken else {
+            // Aborted: the transaction stays where it is; nothing of it is ever written.
+            state.committer = false;
+            self.wake_done(&state);
+            return state;
+        };
+        let closed = running.tx.close();
+        let forgotten = self.fast.source().map(|source| source.closed(closed.tid));
+        let c = &self.counters;
+        let drained_at = self.clock.now_ns();
+        let locked = drained_at.saturating_sub(lock_began);
+        c.locked_ns.add(locked);
+        c.distributions.locked.record(locked);
+        c.running_ns.add(lock_began.saturating_sub(running.began_ns));
+        c.handles.add(running.joined);
+        c.blocks.add(closed.blocks.len() as u64);
+        if let Some(at) = running.requested_ns {
+            c.requested.add(1);
+            c.request_delay_ns.add(lock_began.saturating_sub(at));
+        }
+        let needed = self.log.get().map_or(0, |log| log.blocks_for(&closed));
+        let tid = closed.tid;
+        // Those who wait for a fast commit of it are served, too.
+        state.serving = running.waiting + state.fast.take().requests;
+        state.committing = Some((tid, state.space.as_ref().map_or(0, LogSpace::head)));
+        let seat = std::mem::take(&mut state.seat);
+        state.committing_seat = Arc::clone(&seat);
+        if state.space.as_ref().is_some_and(|space| space.free() <= needed) {
+            // Overdrawn by more than the slack. Nobody else takes space meanwhile; failure shows in
+            // `take`.
+            drop(state);
+            let _ = self.checkpoint_before(tid);
+            state = self.state.lock();
+        }
+        let run = match &mut state.space {
+            Some(space) => space.take(needed),
+            None => Some(LogRun::none()),
+        };
+        if state.wanted.is_some_and(|w| tid.at_least(w)) {
+            state.wanted = None;
+        }
+        let first = run.is_some() && std::mem::take(&mut state.log_empty);
+        self.can_join.notify_all();
+        drop(state);
+        drop(forgotten);
+
+        let result = match run {
+            Some(run) => self.write_closed(&closed, run, first),
+            None => Err(self.abort("a transaction outgrew the log")),
+        };
+        let Closed { blocks, revokes, callbacks, .. } = closed;
+        let start = match &result {
+            Ok(start) => Some(*start),
+            Err(_) => None,
+        };
+        match start {
+            Some(start) if self.log.get().is_some() => {
+                c.superseded.add(self.checkpoint.committed(tid, start, blocks, &revokes));
+            }
+            Some(_) => {
+                // Written home directly.
+                for b in &blocks {
+                    b.buf.state.lock().pending -= 1;
+                }
+            }
+            // Never to be written. They stay pinned: whoever reads on must not see what was there
+            // before.
+            None => {}
+        }
+        for callback in callbacks {
+            callback(start.is_some());
+        }
+        let mut state = self.state.lock();
+        let ended_at = self.clock.now_ns();
+        c.distributions.commit.record(ended_at.saturating_sub(lock_began));
+        let served = std::mem::take(&mut state.serving);
+        if served > 0 {
+            c.distributions.batch_size.record(u64::from(served));
+        }
+        let waiting = state.running.as_ref().map_or(0, |r| r.waiting);
+        state.batcher.ended(ended_at, ended_at.saturating_sub(drained_at), served, waiting);
+        state.committing = None;
+        if start.is_some() && state.aborted.is_none() {
+            state.committed = tid;
+            c.transactions.add(1);
+            seat.serve();
+            if let Some(log) = self.log.get()
+                && state.fast.area.as_ref().is_some_and(Area::needs_clearing)
+            {
+                // The fast commits of this transaction are void. Those whom it served need not wait
+                // for that.
+                self.wake_done(&state);
+                self.wake_fast(&state);
+                drop(state);
+                if let Err(e) = self.clear_behind(log) {
+                    let _ = self.abort(&format!("clearing the fast-commit area failed: {e}"));
+                }
+                state = self.state.lock();
+            }
+        }
+        state.fast.batcher.interrupted(self.clock.now_ns());
+        state.committer = false;
+        state.stood_aside = false;
+        self.wake_done(&state);
+        self.wake_fast(&state);
+        if self.works_in_callers() {
+            // Who found the next transaction full stood aside for us, and has to lead its commit.
+            self.can_join.notify_all();
+        }
+        if state.wanted.is_some() || state.running.is_some() {
+            // The service stood aside while we were the committer: a request may wait, or the next
+            // timer start.
+            self.commit_wakeup.wake();
+        }
+        if std::mem::take(&mut state.rewind_waits) || self.checkpoint_is_due(&state) {
+            self.checkpoint_wakeup.wake();
+        }
+        if self.works_in_callers() { self.checkpoint_after_commit(state) } else { state }
+    }
+
+    /// Writes a closed transaction durably; gives its first log block.
+    fn write_closed(&self, closed: &Closed, run: LogRun, first: bool) -> Result<u32> {
+        let start = run.start();
+        let result = match self.log.get() {
+            Some(log) => self.write_to_log(log, closed, run, first),
+            None => self.write_home_now(closed),
+        };
+        match result {
+            Ok(()) => Ok(start),
+            Err(e) => Err(self.abort(&format!("commit of transaction {} failed: {e}", closed.tid))),
+        }
+    }
+
+    fn write_to_log(
+        &self,
+        log: &crate::log::Log,
+        closed: &Closed,
+        run: LogRun,
+        first: bool,
+    ) -> Result<()> {
+        let c = &self.counters;
+        if first {
+            // Nothing of another life of the log may count once the log is live.
+            self.clear_area(log)?;
+            log.write_tail(closed.tid, run.start(), false)?;
+        }
+        let began = self.clock.now_ns();
+        let image = log.encode(closed, self.clock.wall(), run)?;
+        c.logged_blocks.add(image.len() as u64);
+        c.revoked_blocks.add(closed.revokes.len() as u64);
+        // D1: of all handles of the transaction.
+        let taken = self.take_all_deferred();
+        #[cfg(feature = "planted-bugs")]
+        let (taken, behind) = if crate::planted::has(crate::planted::Bug::DataBehindRecord) {
+            (crate::journal::Taken::nothing(self), Some(taken))
+        } else {
+            (taken, None)
+        };
+        let record = image.len() - 1;
+        let places = log.places(&image, 0..if self.async_commit { record + 1 } else { record })?;
+        if self.async_commit || log.is_external() {
+            taken.write()?;
+            log.write(&places)?;
+        } else {
+            taken.write_with(&places.writes())?;
+        }
+        let covered = self.data_writes_begun();
+        if self.async_commit {
+            if self.barrier() && log.is_external() && self.data_is_dirty() {
+                self.flush_device()?;
+            }
+            if self.barrier() {
+                c.flushes.add(1);
+                log.flush()?;
+            }
+        } else {
+            let flushing = self.clock.now_ns();
+            if self.barrier() {
+                if log.is_external() && self.data_is_dirty() {
+                    self.flush_device()?;
+                }
+                c.flushes.add(1);
+                #[cfg(feature = "planted-bugs")]
+                let flush = !crate::planted::has(crate::planted::Bug::CommitWithoutFlush);
+                #[cfg(not(feature = "planted-bugs"))]
+                let flush = true;
+                if flush {
+                    log.flush()?;
+                }
+            }
+            let flushing = self.clock.now_ns().saturating_sub(flushing);
+            c.flushing_ns.add(flushing);
+            c.distributions.flushing.record(flushing);
+            // A flush that failed elsewhere may have taken our error with it.
+            self.check_aborted()?;
+            self.write_durably(log, |fua| log.write_record(&image, fua))?;
+        }
+        #[cfg(feature = "planted-bugs")]
+        if let Some(behind) = behind {
+            behind.write()?;
+            return self.flush_device();
+        }
+        if self.barrier() && !log.is_external() {
+            self.data_flushed(covered);
+        }
+        let logging = self.clock.now_ns().saturating_sub(began);
+        c.logging_ns.add(logging);
+        c.distributions.logging.record(logging);
+        Ok(())
+    }
+
+    fn write_home_now(&self, closed: &Closed) -> Result<()> {
+        let mut blocks: Vec<_> =
+            closed.blocks.iter().map(|b| (b.buf.nr(), Arc::clone(&b.data))).collect();
+        blocks.sort_unstable_by_key(|(nr, _)| *nr);
+        self.write_deferred()?;
+        crate::home::write(&*self.device, self.block_size(), &blocks)?;
+        if self.barrier() {
+            self.flush_device()?;
+        }
+        Ok(())
+    }
+}
+
+/// Commits when somebody asked, or when the running transaction is old enough.
+#[derive(Debug)]
+pub(crate) struct CommitService(pub Arc<Journal>);
+
+impl Service for CommitService {
+    fn step(&mut self) -> Progress {
+        let journal = &self.0;
+        let mut state = journal.state.lock();
+        if state.aborted.is_some() || state.committer {
+            state.stood_aside = true;
+            return Progress::Idle(None);
+        }
+        let Some(running) = &state.running else { return Progress::Idle(None) };
+        let wanted = state.wanted.is_some_and(|w| w.at_least(running.tx.tid));
+        let age = journal.clock.now_ns().saturating_sub(running.began_ns);
+        let left = journal.commit_interval_ns().saturating_sub(age);
+        if running.handles == 0 && running.tx.is_empty() {
+            // Nothing to write: look again when it could have become old.
+            return Progress::Idle(Some(Duration::from_nanos(
+                journal.commit_interval_ns().max(1_000_000),
+            )));
+        }
+        if !wanted && left > 0 {
+            return Progress::Idle(Some(Duration::from_nanos(left)));
+        }
+        drop(journal.lead_commit(state));
+        Progress::More
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,322 @@
+//! A handle: one operation's membership in the running transaction.
+//!
+//! Credits are the number of blocks the operation may still change for the first time in this
+//! transaction. A block that the transaction already holds costs nothing. Running out is a mistake
+//! in a budget, not in the data: the handle then takes what it needs from the log's slack and
+//! counts an overdraft (tests demand zero).
+//!
+//! An operation that fails for want of a metadata block after it has changed others cannot be
+//! finished, and what it did is not sound. Its handle is dropped instead of stopped, and that
+//! aborts the journal, so nothing of it becomes durable. (An operation that can take back what it
+//! did does so, and stops its handle.)
+//!
+//! Never start a commit, or wait for one, with a handle open: the commit waits for the handle.
+
+use std::sync::Arc;
+
+use extol_block::BlockNr;
+use extol_sync::atomic::Ordering;
+
+use crate::cache::{Buf, Note, Seal};
+use crate::fast::{Delta, Interest};
+use crate::journal::Journal;
+use crate::transaction::Transaction;
+use crate::types::{JournalError, Result, Tid};
+
+fn lost() -> JournalError {
+    JournalError::Aborted("handle lost its transaction".into())
+}
+
+/// One operation's membership in the running transaction. Dropping it ends it.
+#[derive(Debug)]
+pub struct Handle {
+    journal: Arc<Journal>,
+    /// `None` once stopped.
+    tx: Option<Arc<Transaction>>,
+    credits: u32,
+    /// It has changed something in its transaction.
+    changed: bool,
+    /// Metadata reads of this thread that had failed when it began.
+    failed_reads: u64,
+    /// What it changed in its transaction, for fast commits.
+    deltas: Vec<Delta>,
+    /// When it joined its transaction, little of that was of interest.
+    little: bool,
+}
+
+impl Handle {
+    pub(crate) fn new(journal: Arc<Journal>, tx: Arc<Transaction>, credits: u32) -> Self {
+        crate::order::opened();
+        let failed_reads = crate::order::failed_reads();
+        let little = tx.little.load(Ordering::Relaxed);
+        Self {
+            journal,
+            tx: Some(tx),
+            credits,
+            changed: false,
+            failed_reads,
+            deltas: Vec::new(),
+            little,
+        }
+    }
+
+    /// The transaction it belongs to (another one after a restart).
+    #[must_use]
+    pub fn tid(&self) -> Tid {
+        self.tx.as_ref().map_or(Tid(0), |tx| tx.tid)
+    }
+
+    /// The journal it belongs to.
+    #[must_use]
+    pub fn journal(&self) -> &Arc<Journal> {
+        &self.journal
+    }
+
+    /// Credits left.
+    #[must_use]
+    pub fn credits(&self) -> u32 {
+        self.credits
+    }
+
+    fn charge(&mut self) {
+        if self.credits > 0 {
+            self.credits -= 1;
+        } else {
+            self.journal.overdraw(1);
+        }
+    }
+
+    /// Changes a block. The first change in a transaction costs one credit. The closure must leave
+    /// the checksum right: a snapshot may be taken at any moment after it.
+    ///
+    /// # Errors
+    /// If the journal was aborted.
+    pub fn modify<R>(&mut self, buf: &Arc<Buf>, f: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
+        self.modify_noted(buf, None, |bytes, _| (f(bytes), None))
+    }
+
+    /// As [`modify`](Self::modify), but the checksum is `seal`'s business, once, when the
+    /// transaction closes. Until then the block in memory has an old one.
+    ///
+    /// # Errors
+    /// As [`modify`](Self::modify).
+    pub fn modify_sealed<R>(
+        &mut self,
+        buf: &Arc<Buf>,
+        seal: Seal,
+        f: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<R> {
+        self.modify_noted(buf, Some(seal), |bytes, _| (f(bytes), None))
+    }
+
+    /// As [`modify_sealed`](Self::modify_sealed), or without a seal as [`modify`](Self::modify), by
+    /// who knows what becomes of the note: the closure gets the one about the bytes as they were,
+    /// and gives the one about what it made of them.
+    ///
+    /// # Errors
+    /// As [`modify`](Self::modify).
+    pub fn modify_noted<R>(
+        &mut self,
+        buf: &Arc<Buf>,
+        seal: Option<Seal>,
+        f: impl FnOnce(&mut [u8], Note) -> (R, Note),
+    ) -> Result<R> {
+        self.journal.check_aborted()?;
+        // (Not a reference of our own: all threads would count it on one word.)
+        let tx = self.tx.as_ref().ok_or_else(lost)?;
+        self.changed = true;
+        let mut state = buf.state.lock();
+        let first_change = state.tx != Some(tx.tid);
+        if first_change {
+            state.tx = Some(tx.tid);
+            tx.blocks.lock().push(Arc::clone(buf));
+            tx.dirty.fetch_add(1, Ordering::AcqRel);
+            let mut revokes = tx.revokes.lock();
+            if !revokes.is_empty() {
+                revokes.remove(&buf.nr());
+            }
+        }
+        state.seal = seal;
+        let note = state.note.take();
+        let bytes: &mut Vec<u8> = Arc::make_mut(&mut state.data);
+        let (result, note) = f(bytes, note);
+        state.note = note;
+        drop(state);
+        if first_change {
+            self.charge();
+        }
+        Ok(result)
+    }
+
+    /// A block whose old contents do not matter: zeros, already in the transaction. Cancels a
+    /// pending revoke.
+    ///
+    /// # Errors
+    /// If the journal was aborted or the number is past the end of the volume.
+    pub fn create(&mut self, nr: BlockNr) -> Result<Arc<Buf>> {
+        let buf = match self.journal.cache.cached(nr) {
+            Some(buf) => buf,
+            None => self.journal.cache.fresh(nr)?,
+        };
+        self.modify(&buf, |bytes| bytes.fill(0))?;
+        buf.set_verified();
+        Ok(buf)
+    }
+
+    /// The block was freed. It leaves this transaction and the cache. With `revoke`, copies of it
+    /// in the log are not replayed once this transaction is durable: needed whenever the block may
+    /// come back as unjournalled data.
+    ///
+    /// # Errors
+    /// If the journal was aborted.
+    pub fn forget(&mut self, nr: BlockNr, revoke: bool) -> Result<()> {
+        self.journal.check_aborted()?;
+        let tx = Arc::clone(self.tx.as_ref().ok_or_else(lost)?);
+        self.changed = true;
+        if let Some(buf) = self.journal.cache.forget(nr) {
+            let mut state = buf.state.lock();
+            if state.tx == Some(tx.tid) {
+                state.tx = None;
+                tx.dirty.fetch_sub(1, Ordering::AcqRel);
+                drop(state);
+                self.credits += 1;
+            }
+        }
+        #[cfg(feature = "planted-bugs")]
+        let revoke = revoke && !crate::planted::has(crate::planted::Bug::RevokeForgotten);
+        if revoke && self.journal.has_log() {
+            let mut revokes = tx.revokes.lock();
+            let new_block =
+                revokes.insert(nr) && revokes.len() % self.journal.revokes_per_block() == 1;
+            drop(revokes);
+            if new_block {
+                self.charge();
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for more credits in the same transaction. `Ok(false)`: no room, restart instead.
+    ///
+    /// # Errors
+    /// If the journal was aborted.
+    pub fn extend(&mut self, credits: u32) -> Result<bool> {
+        let granted = self.journal.extend(credits)?;
+        if granted {
+            self.credits += credits;
+        }
+        Ok(granted)
+    }
+
+    /// Lets everything done so far commit on its own and joins a transaction (usually the next)
+    /// with `credits`.
+    ///
+    /// # Errors
+    /// If the journal was aborted, or `credits` never fit; the handle is over then.
+    pub fn restart(&mut self, credits: u32) -> Result<()> {
+        let old = self.tid();
+        self.leave(true);
+        self.journal.request_commit(old);
+        crate::order::wanted();
+        let (tx, credits) = self.journal.join(credits)?;
+        crate::order::opened();
+        self.little = tx.little.load(Ordering::Relaxed);
+        self.tx = Some(tx);
+        self.credits = credits;
+        self.changed = false;
+        Ok(())
+    }
+
+    /// Makes sure that at least `credits` are left: extends, else restarts. True if it restarted.
+    ///
+    /// # Errors
+    /// As [`extend`](Self::extend) and [`restart`](Self::restart).
+    pub fn ensure(&mut self, credits: u32) -> Result<bool> {
+        if self.credits >= credits || self.extend(credits - self.credits)? {
+            return Ok(false);
+        }
+        self.restart(credits)?;
+        Ok(true)
+    }
+
+    /// Runs `f` once this transaction is durable (`true`) or will never be (`false`), on the
+    /// committing thread, before anybody who waits for the commit returns.
+    pub fn on_commit(&mut self, f: impl FnOnce(bool) + Send + 'static) {
+        match &self.tx {
+            Some(tx) => tx.callbacks.lock().push(Box::new(f)),
+            None => f(false),
+        }
+    }
+
+    /// Ends the handle.
+    ///
+    /// # Errors
+    /// If the journal was aborted meanwhile: what the handle did will not become durable.
+    pub fn stop(mut self) -> Result<()> {
+        self.leave(true);
+        self.journal.check_aborted()
+    }
+
+    /// True if changes of this inode, and of names in it, are to be [noted](Self::note): fast
+    /// commits may need them.
+    #[must_use]
+    pub fn tracks(&self, ino: u32) -> bool {
+        self.tracks_subject(Some(ino))
+    }
+
+    /// The same of what [`Delta::subject`] says.
+    fn tracks_subject(&self, subject: Option<u32>) -> bool {
+        let fast = &self.journal.fast;
+        let is_minded = |ino| fast.source().is_some_and(|source| source.minds(ino));
+        fast.tracks() && (!self.little || subject.is_some_and(is_minded))
+    }
+
+    /// True if the transaction has changed this block already.
+    #[must_use]
+    pub fn holds(&self, buf: &Buf) -> bool {
+        self.tx.as_ref().is_some_and(|tx| buf.state.lock().tx == Some(tx.tid))
+    }
+
+    /// True if fast commits tell names of this directory: see
+    /// [`FastSource::is_busy`](crate::fast::FastSource::is_busy).
+    #[must_use]
+    pub fn tells_names_of(&self, dir: u32) -> bool {
+        self.journal.fast.tracks()
+            && self.journal.fast.source().is_some_and(|source| source.is_busy(dir))
+    }
+
+    /// Notes a change for fast commits. All notes of a handle take effect together, when it ends.
+    pub fn note(&mut self, delta: Delta) {
+        if self.tracks_subject(delta.subject()) {
+            self.deltas.push(delta);
+        }
+    }
+
+    fn leave(&mut self, finished: bool) {
+        if let Some(tx) = self.tx.take() {
+            let deltas = std::mem::take(&mut self.deltas);
+            if (!deltas.is_empty() || (self.changed && !finished))
+                && let Some(source) = self.journal.fast.source()
+                && source.apply(tx.tid, deltas, finished) == Interest::Little
+            {
+                tx.little.store(true, Ordering::Relaxed);
+            }
+            crate::order::closed();
+            self.journal.leave(self.credits);
+            self.credits = 0;
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if self.tx.is_some() && self.changed && self.failed_reads != crate::order::failed_reads() {
+            // Before the transaction can be committed.
+            let _ = self.journal.abort("metadata cannot be read in the middle of an operation");
+        }
+        self.leave(false);
+    }
+}
+
+#[cfg(test)]
+mod tests;

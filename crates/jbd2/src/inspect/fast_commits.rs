@@ -1,0 +1,205 @@
+//! The fast-commit area in a report: its blocks with their tags, and for each fast commit whether
+//! it counts.
+//!
+//! ```text
+//!   HEAD(T) … TAIL | … TAIL | … TAIL(crc wrong) | … TAIL(T-3) | zeros
+//!   counts           counts   torn                void
+//! ```
+//!
+//! Verdicts follow from the rules of recovery. The area must begin with a HEAD of the transaction
+//! behind the log's last one; every TAIL must name it and have the right checksum; behind the first
+//! that does not, nothing counts. What is no longer (or was never) part of that chain is void: a
+//! leftover. Torn is what would be next in the chain and is damaged.
+
+use serde::Serialize;
+
+use super::{BlockReport, FcTagReport, Verdict};
+use crate::fast::Witness;
+use crate::format::{FcName, FcReader, FcTag};
+use crate::recovery::LogReader;
+
+/// Does a fast commit count?
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FcVerdict {
+    /// Recovery applies it.
+    Valid,
+    /// A leftover: of another transaction, or behind one that is torn.
+    Void,
+    /// It would be next, but is damaged or incomplete, or file data that it vouches for is not
+    /// there: the power went before it was durable.
+    Torn,
+}
+
+/// A fast commit.
+#[derive(Clone, Debug, Serialize)]
+pub struct FastCommitReport {
+    /// Its first block.
+    pub block: u32,
+    /// Blocks.
+    pub blocks: u32,
+    /// The transaction that it says it belongs to; `None`: it does not say.
+    pub tid: Option<u32>,
+    /// Records, without HEAD, TAIL and padding.
+    pub records: u32,
+    /// Does it count?
+    pub verdict: FcVerdict,
+}
+
+impl From<FcTag<'_>> for FcTagReport {
+    fn from(tag: FcTag<'_>) -> Self {
+        let text = |name: &FcName<'_>| String::from_utf8_lossy(name.name).into_owned();
+        match tag {
+            FcTag::Head { features, tid } => Self::Head { tid: tid.0, features },
+            FcTag::AddRange { ino, block, len, start, unwritten } => {
+                Self::AddRange { ino, block, len, start, unwritten }
+            }
+            FcTag::DelRange { ino, block, len } => Self::DelRange { ino, block, len },
+            FcTag::Creat(n) => Self::Creat { parent: n.parent, ino: n.ino, name: text(&n) },
+            FcTag::Link(n) => Self::Link { parent: n.parent, ino: n.ino, name: text(&n) },
+            FcTag::Unlink(n) => Self::Unlink { parent: n.parent, ino: n.ino, name: text(&n) },
+            FcTag::Inode { ino, image } => inode(ino, image),
+            FcTag::Pad(value) => match Witness::decode(value).next() {
+                Some(first) => {
+                    Self::Witness { blocks: Witness::decode(value).count(), first: first.block.0 }
+                }
+                None => Self::Pad,
+            },
+            FcTag::Tail { tid, stated, actual } => {
+                Self::Tail { tid: tid.0, checksum: Verdict::of(true, stated == actual) }
+            }
+        }
+    }
+}
+
+/// The fields of an inode's image that everybody looks for.
+fn inode(ino: u32, image: &[u8]) -> FcTagReport {
+    let half = |at: usize| {
+        let bytes = image.get(at..).and_then(<[u8]>::first_chunk);
+        bytes.map_or(0, |bytes| u16::from_le_bytes(*bytes))
+    };
+    let word = |at: usize| u32::from(half(at)) | u32::from(half(at + 2)) << 16;
+    FcTagReport::Inode {
+        ino,
+        bytes: image.len(),
+        mode: format!("{:o}", half(0)),
+        links: half(0x1A),
+        size: u64::from(word(0x04)) | u64::from(word(0x6C)) << 32,
+        flags: word(0x20),
+    }
+}
+
+/// The chain of fast commits, fed block by block.
+#[derive(Debug)]
+pub(super) struct Chain {
+    /// The transaction whose fast commits count; none if the log is empty.
+    expected: Option<u32>,
+    reader: FcReader,
+    /// Nothing counts any more.
+    ended: bool,
+    open: Option<FastCommitReport>,
+    done: Vec<FastCommitReport>,
+}
+
+impl Chain {
+    pub fn new(expected: Option<u32>) -> Self {
+        Self {
+            expected,
+            reader: FcReader::new(),
+            ended: expected.is_none(),
+            open: None,
+            done: Vec::new(),
+        }
+    }
+
+    /// Walks the area.
+    pub fn walk(
+        mut self,
+        log: &mut LogReader<'_>,
+        area: std::ops::Range<u32>,
+        out: &mut Vec<BlockReport>,
+    ) -> Vec<FastCommitReport> {
+        for block in area {
+            match log.block(block) {
+                Ok(bytes) => self.block(block, bytes, out),
+                Err(error) => {
+                    self.close(FcVerdict::Torn);
+                    out.push(BlockReport::Unreadable { block, error: error.to_string() });
+                }
+            }
+        }
+        self.close(FcVerdict::Torn);
+        self.done
+    }
+
+    fn block(&mut self, block: u32, bytes: &[u8], out: &mut Vec<BlockReport>) {
+        let first = self.done.is_empty() && self.open.is_none();
+        let mut tags: Vec<FcTagReport> = Vec::new();
+        let read = self.reader.block(bytes, |_, tag| {
+            tags.push(tag.into());
+            true
+        });
+        if read.is_err() {
+            self.reader = FcReader::new();
+        }
+        let problem = read.err().map(|e| {
+            format!("tag {} of {} bytes at offset {} makes no sense", e.tag, e.len, e.offset)
+        });
+        if tags.is_empty() {
+            // Zeros, or something else that never was a fast commit: the chain ends here.
+            self.close(FcVerdict::Torn);
+            self.ended = true;
+            match out.last_mut() {
+                Some(BlockReport::Unused { block: at, count })
+                    if at.checked_add(*count) == Some(block) =>
+                {
+                    *count += 1;
+                }
+                _ => out.push(BlockReport::Unused { block, count: 1 }),
+            }
+            return;
+        }
+        if first && !matches!(tags.first(), Some(FcTagReport::Head { .. })) {
+            self.ended = true;
+        }
+        let open = self.open.get_or_insert(FastCommitReport {
+            block,
+            blocks: 0,
+            tid: None,
+            records: 0,
+            verdict: FcVerdict::Void,
+        });
+        open.blocks += 1;
+        let mut tail = None;
+        for tag in &tags {
+            match tag {
+                FcTagReport::Head { tid, features } => {
+                    open.tid = Some(*tid);
+                    self.ended |= Some(*tid) != self.expected || *features != 0;
+                }
+                FcTagReport::Tail { tid, checksum } => {
+                    open.tid = Some(*tid);
+                    tail = Some((*tid, *checksum));
+                }
+                FcTagReport::Pad | FcTagReport::Witness { .. } => {}
+                _ => open.records += 1,
+            }
+        }
+        match tail {
+            Some((tid, _)) if Some(tid) != self.expected => self.close(FcVerdict::Void),
+            Some((_, Verdict::Good)) => self.close(FcVerdict::Valid),
+            Some(_) => self.close(FcVerdict::Torn),
+            None if problem.is_some() => self.close(FcVerdict::Torn),
+            None => {}
+        }
+        out.push(BlockReport::FastCommit { block, tags, problem });
+    }
+
+    /// The open fast commit ends with `verdict`, if the chain still holds.
+    fn close(&mut self, verdict: FcVerdict) {
+        let Some(mut open) = self.open.take() else { return };
+        open.verdict = if self.ended { FcVerdict::Void } else { verdict };
+        self.ended |= verdict != FcVerdict::Valid;
+        self.done.push(open);
+    }
+}

@@ -1,0 +1,93 @@
+//! Abort and shutdown.
+//!
+//! The first failure decides: its reason is what everybody is told. It is set under the state lock
+//! before anybody is woken, and everybody who waits looks at it before anything else, so nothing is
+//! acknowledged afterwards.
+
+use std::sync::Arc;
+
+use extol_sync::atomic::Ordering;
+
+use super::{Journal, State};
+use crate::transaction::Callback;
+use crate::types::{JournalError, Result};
+
+impl State {
+    /// What waits for a transaction that will never be durable: to be told so, once its last handle
+    /// is gone. (They may hold the journal alive, so they must not stay.)
+    pub(super) fn lost_callbacks(&mut self) -> Vec<Callback> {
+        match (&self.aborted, &self.running) {
+            (Some(_), Some(r)) if r.handles == 0 => std::mem::take(&mut *r.tx.callbacks.lock()),
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl Journal {
+    /// Err if the journal was aborted.
+    ///
+    /// # Errors
+    /// The reason of the abort.
+    pub fn check_aborted(&self) -> Result<()> {
+        if !self.is_aborted.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let state = self.state.lock();
+        Err(JournalError::Aborted(state.aborted.as_deref().unwrap_or("unknown").to_owned()))
+    }
+
+    /// Stops the journal for good: nothing is written any more, every waiter gets the error, the
+    /// log stays as it is for the next mount's recovery. Returns the error for the caller to pass
+    /// on.
+    pub fn abort(&self, why: &str) -> JournalError {
+        self.abort_with(why, Some(5))
+    }
+
+    /// As [`abort`](Self::abort), but leaves no error mark in the log (shutdown on purpose).
+    pub fn shut_down(&self, why: &str) {
+        let _ = self.abort_with(why, None);
+    }
+
+    fn abort_with(&self, why: &str, errno: Option<i32>) -> JournalError {
+        let mut state = self.state.lock();
+        let first = state.aborted.is_none();
+        state.failed |= first && errno.is_some();
+        let reason: Arc<str> = state.aborted.get_or_insert_with(|| why.into()).clone();
+        self.is_aborted.store(true, Ordering::Release);
+        self.can_join.notify_all();
+        self.wake_done(&state);
+        self.wake_fast(&state);
+        self.hurry(&mut state);
+        let lost = state.lost_callbacks();
+        drop(state);
+        lost.into_iter().for_each(|callback| callback(false));
+        if first
+            && let Some(errno) = errno
+            && let Some(log) = self.log.get()
+        {
+            // Best effort: the device may be what failed.
+            let _ = log.write_errno(errno);
+        }
+        JournalError::Aborted(reason.to_string())
+    }
+
+    /// Why the journal was aborted, if that was no shutdown on purpose. Returns when no commit and
+    /// no checkpoint writes any more, so that a mark written next is the last word. Never call it
+    /// with a handle open.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        self.check_aborted().err()?;
+        let _one = self.checkpointing.lock();
+        let mut state = self.state.lock();
+        while state.committer {
+            self.done.wait(state.bare());
+        }
+        state.failed.then(|| state.aborted.as_deref().unwrap_or("unknown").to_owned())
+    }
+
+    /// Why the journal was aborted, if it was.
+    #[must_use]
+    pub fn abort_reason(&self) -> Option<String> {
+        self.state.lock().aborted.as_deref().map(str::to_owned)
+    }
+}

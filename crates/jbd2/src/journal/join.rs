@@ -1,0 +1,238 @@
+//! Handles come and go.
+//!
+//! A handle joins the running transaction if that is not locked, has credits left, and the log can
+//! take it with the handle's credits. Otherwise it sleeps on `can_join`, having asked for what it
+//! needs: a commit (the transaction is full) or a checkpoint (the log is). With
+//! [`Journal::work_in_callers`] it does that work itself.
+//!
+//! The last handle to leave wakes who waits for the transaction to drain: the committer, or a
+//! freeze.
+
+use std::sync::Arc;
+
+use super::{Journal, State};
+use crate::handle::Handle;
+use crate::transaction::{Running, Transaction};
+use crate::types::{JournalError, Result};
+
+impl Journal {
+    /// Joins the running transaction. Sleeps while it is locked or the log is full, so take every
+    /// inode lock that the operation needs before. `credits`: blocks that it may change.
+    ///
+    /// # Errors
+    /// If the journal was aborted, or no transaction ever has room for `credits`.
+    pub fn start(self: &Arc<Self>, credits: u32) -> Result<Handle> {
+        crate::order::wanted();
+        let (tx, credits) = self.join(credits)?;
+        Ok(Handle::new(Arc::clone(self), tx, credits))
+    }
+
+    /// As [`start`](Self::start), for those who would rather come back later than wait for a thaw:
+    /// `None` while the journal is frozen.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_unless_frozen(self: &Arc<Self>, credits: u32) -> Result<Option<Handle>> {
+        crate::order::wanted();
+        let joined = self.join_or_leave(credits, true)?;
+        Ok(joined.map(|(tx, credits)| Handle::new(Arc::clone(self), tx, credits)))
+    }
+
+    /// A handle with more credits than a transaction has otherwise, for a journal that nobody else
+    /// uses yet: the replay of fast commits, which must become one transaction.
+    ///
+    /// # Errors
+    /// If the journal was aborted or has a transaction already, or the log cannot hold so many
+    /// blocks.
+    pub fn start_alone(self: &Arc<Self>, credits: u32) -> Result<Handle> {
+        crate::order::wanted();
+        let mut state = self.state.lock();
+        if let Some(why) = &state.aborted {
+            return Err(JournalError::Aborted(why.to_string()));
+        }
+        if state.running.is_some() || !self.has_room(&state, credits) {
+            let max = if state.running.is_some() { 0 } else { self.max_credits() };
+            return Err(JournalError::TooManyCredits { wanted: credits, max });
+        }
+        let tx = self.join_running(&mut state, credits);
+        drop(state);
+        Ok(Handle::new(Arc::clone(self), tx, credits))
+    }
+
+    /// True while the journal lets no handle in (freeze, close).
+    #[must_use]
+    pub fn is_frozen(&self) -> bool {
+        self.state.lock().barriers > 0
+    }
+
+    pub(crate) fn join(&self, credits: u32) -> Result<(Arc<Transaction>, u32)> {
+        self.join_or_leave(credits, false)?
+            .ok_or_else(|| JournalError::Aborted("a handle did not wait for the thaw".into()))
+    }
+
+    /// `None` only with `unless_frozen`, while the journal is frozen.
+    fn join_or_leave(
+        &self,
+        credits: u32,
+        unless_frozen: bool,
+    ) -> Result<Option<(Arc<Transaction>, u32)>> {
+        if credits > self.max_credits() {
+            return Err(JournalError::TooManyCredits { wanted: credits, max: self.max_credits() });
+        }
+        let mut waited_since = None;
+        let mut space_since = None;
+        let mut state = self.state.lock();
+        let tx = loop {
+            if let Some(why) = &state.aborted {
+                return Err(JournalError::Aborted(why.to_string()));
+            }
+            if unless_frozen && state.barriers > 0 {
+                return Ok(None);
+            }
+            if state.resting {
+                return Err(JournalError::ReadOnly);
+            }
+            if let Some(r) = &mut state.running
+                && r.handles == 0
+                && !r.locked
+                && r.credits.saturating_add(credits) > self.max_credits()
+                && r.tx.is_empty()
+            {
+                // Charged for revokes that were cancelled since. It holds nothing, so nobody would
+                // ever commit it.
+                r.credits = 0;
+            }
+            let full = match &state.running {
+                _ if state.barriers > 0 => false,
+                Some(r) if r.locked => false,
+                Some(r) if r.credits.saturating_add(credits) > self.max_credits() => true,
+                _ => {
+                    if self.has_room(&state, credits) {
+                        break self.join_running(&mut state, credits);
+                    }
+                    let now = self.clock.now_ns();
+                    waited_since.get_or_insert(now);
+                    space_since.get_or_insert(now);
+                    state.space_waiters += 1;
+                    self.hurry(&mut state);
+                    if self.works_in_callers() {
+                        drop(state);
+                        let stepped = self.checkpoint_step();
+                        state = self.state.lock();
+                        if matches!(stepped, Ok(false)) && state.committer {
+                            // Another caller's commit takes the space, and will be there for the
+                            // next step.
+                            self.done.wait(state.bare());
+                        }
+                    } else {
+                        self.checkpoint_wakeup.wake();
+                        self.can_join.wait(state.bare());
+                    }
+                    state.space_waiters -= 1;
+                    continue;
+                }
+            };
+            waited_since.get_or_insert_with(|| self.clock.now_ns());
+            if full && let Some(tid) = state.running.as_ref().map(|r| r.tx.tid) {
+                if self.works_in_callers() && !state.committer {
+                    state = self.lead_commit(state);
+                    continue;
+                }
+                self.want(&mut state, tid);
+            }
+            self.can_join.wait(state.bare());
+        };
+        drop(state);
+        let now = if waited_since.is_some() { self.clock.now_ns() } else { 0 };
+        let waited = waited_since.map_or(0, |since| now.saturating_sub(since));
+        if let Some(since) = space_since {
+            let waited = now.saturating_sub(since);
+            self.counters.space_waits.add(1);
+            self.counters.space_wait_ns.add(waited);
+            self.counters.distributions.space_wait.record(waited);
+        }
+        if waited > 0 {
+            self.counters.wait_ns.add(waited);
+        }
+        self.counters.distributions.handle_start.record(waited);
+        Ok(Some((tx, credits)))
+    }
+
+    /// The log can take the running transaction with so many credits more.
+    fn has_room(&self, state: &State, credits: u32) -> bool {
+        let (Some(space), Some(log)) = (&state.space, self.log.get()) else { return true };
+        let promised = state.running.as_ref().map_or(0, |r| r.credits);
+        space.free() >= log.room_for(promised.saturating_add(credits))
+    }
+
+    fn join_running(&self, state: &mut State, credits: u32) -> Arc<Transaction> {
+        let running = match &mut state.running {
+            Some(running) => running,
+            none => {
+                let tid = state.next_tid;
+                state.next_tid = tid.next();
+                // The commit service must see the new transaction to time it.
+                self.commit_wakeup.wake();
+                none.insert(Running {
+                    tx: Arc::new(Transaction::new(tid)),
+                    locked: false,
+                    handles: 0,
+                    credits: 0,
+                    began_ns: self.clock.now_ns(),
+                    joined: 0,
+                    requested_ns: None,
+                    waiting: 0,
+                    gathered: false,
+                })
+            }
+        };
+        running.handles += 1;
+        running.joined += 1;
+        running.credits += credits;
+        Arc::clone(&running.tx)
+    }
+
+    /// A handle ends; `unused` credits come back.
+    pub(crate) fn leave(&self, unused: u32) {
+        let mut state = self.state.lock();
+        let Some(running) = &mut state.running else {
+            debug_assert!(false, "a handle outlived its transaction");
+            return;
+        };
+        running.handles -= 1;
+        running.credits = running.credits.saturating_sub(unused);
+        if running.handles == 0 && (running.locked || state.barriers > 0) {
+            self.drained.notify_all();
+        } else if unused > 0 && state.wanted.is_some() {
+            // Who found the transaction full may fit in now, and no commit will come to wake it if
+            // nothing was changed.
+            self.can_join.notify_all();
+        }
+        let lost = state.lost_callbacks();
+        drop(state);
+        lost.into_iter().for_each(|callback| callback(false));
+    }
+
+    pub(crate) fn extend(&self, credits: u32) -> Result<bool> {
+        self.check_aborted()?;
+        let mut state = self.state.lock();
+        let has_room = self.has_room(&state, credits);
+        let Some(running) = &mut state.running else { return Ok(false) };
+        if !has_room
+            || running.locked
+            || running.credits.saturating_add(credits) > self.max_credits()
+        {
+            return Ok(false);
+        }
+        running.credits += credits;
+        Ok(true)
+    }
+
+    /// A budget was too small: take from the slack and count it.
+    pub(crate) fn overdraw(&self, credits: u32) {
+        self.counters.overdrafts.add(u64::from(credits));
+        if let Some(running) = &mut self.state.lock().running {
+            running.credits += credits;
+        }
+    }
+}

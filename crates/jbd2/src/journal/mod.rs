@@ -1,0 +1,512 @@
+//! The journal: who may join which transaction, who commits, who waits, and what happens after a
+//! failure.
+//!
+//! All decisions are made under one small lock ([`State`]); no I/O happens under it. Commits are
+//! led by whoever needs one first: a thread that calls [`Journal::commit_wait`] becomes the
+//! committer if nobody else is, so an fsync costs no thread switch. Everybody who arrives meanwhile
+//! joins the next transaction and is served by one commit.
+//!
+//! Invariants
+//! - J1: at most one transaction runs and at most one is being committed (`State::running`,
+//!   `State::committer`). A fast commit has the same role while it is written, and so has a
+//!   checkpoint that goes back to the log's beginning.
+//! - J2: the free log space holds all that the running transaction was promised: its blocks, the
+//!   credits of its open handles, their control blocks and some slack (`Journal::has_room`, asked
+//!   before credits are given by `join` and `extend`). Free in a log that does not wrap is what
+//!   lies before its end. Only a commit takes space, and it takes it for this transaction, so it
+//!   never waits for a checkpoint. Only a transaction that overdrew its credits by more than the
+//!   slack may have to (`Journal::lead_commit`).
+//! - J3: after the first failed write or flush nothing is acknowledged any more (`Journal::abort`
+//!   before any waiter is woken, `State::aborted` is checked before `committed`).
+//! - J4: a waiter returns only when every transaction up to its own is durable, also if its own
+//!   turned out to hold nothing (`Journal::commit_wait`).
+//! - J5: the log is named live in its superblock before the first commit record is durable
+//!   (`State::log_empty`), and the fast-commit area begins with nothing before that
+//!   (`write_to_log`).
+//! - J6: a durable request waits for others to join at most `max_batch_time`, and never while the
+//!   journal is aborted, frozen or out of room, or somebody wants the commit now: each of them
+//!   calls `Journal::hurry`. One leader gathers at a time, once per transaction or batch of a fast
+//!   commit; whoever waits on `done` meanwhile is woken by the commit that follows, or by the
+//!   leader if there is nothing to commit any more (`Journal::gather`).
+//!
+//! Lock order: `checkpointing`, then `State`, then the leaves (transaction lists, buffers,
+//! checkpoint list, superblock).
+//!
+//! | file | part |
+//! | --- | --- |
+//! | `mod` | what the journal is made of, opening, properties |
+//! | `join` | handles come and go |
+//! | `wait` | who asks for a commit, who waits for one, and who waits for others to join |
+//! | `data` | which writes in place a flush has covered |
+//! | `deferred` | file data whose write is left to whoever makes it durable |
+//! | `failure` | abort and shutdown |
+//!
+//! The commit itself is in `crate::commit`, the fast commit (F1 to F8) in `crate::fast::lead`,
+//! checkpoint and freeze in `crate::checkpoint`.
+
+mod data;
+mod deferred;
+mod failure;
+mod join;
+mod spares;
+pub(crate) mod wait;
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use crossbeam_utils::CachePadded;
+use extol_block::{BlockNr, BlockSize, PriorityGroup, SharedDevice};
+use extol_sync::Condvar;
+use extol_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use extol_sync::rank::{Mutex, Rank};
+use extol_task::{Clock, Wakeup};
+
+use self::data::Coverage;
+pub use self::deferred::Deferral;
+use self::deferred::Deferred;
+pub(crate) use self::deferred::Taken;
+pub use self::spares::Spares;
+use self::wait::Gathering;
+use crate::batching::{Batcher, Batching, Gather};
+use crate::cache::{BlockCache, Buf};
+use crate::checkpoint::policy::FreeThreshold;
+use crate::checkpoint::{CheckpointList, Rounds};
+use crate::fast::{Area, FastCommits, Preference, Queue, Seat};
+use crate::log::Log;
+use crate::space::LogSpace;
+use crate::stats::Counters;
+use crate::transaction::Running;
+use crate::types::{JournalError, Result, Tid};
+
+/// Without a log, how many blocks one "transaction" may hold.
+const NO_LOG_MAX: u32 = 8192;
+
+/// How a journal is opened.
+pub struct JournalConfig {
+    /// The file system's device.
+    pub device: SharedDevice,
+    /// Its block size.
+    pub block_size: BlockSize,
+    /// Its blocks.
+    pub blocks: u64,
+    /// The recovered, empty log; `None` for a volume without one.
+    pub log: Option<crate::log::LogConfig>,
+    /// Flush the device where order needs it (`barrier`).
+    pub barrier: bool,
+    /// Longest age of a transaction (`commit=`).
+    pub commit_interval: Duration,
+    /// Send the commit record together with the rest (`journal_async_commit`).
+    pub async_commit: bool,
+    /// Bound on the metadata cache, in bytes.
+    pub cache_bytes: usize,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl std::fmt::Debug for JournalConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JournalConfig").field("blocks", &self.blocks).finish_non_exhaustive()
+    }
+}
+
+pub(crate) struct State {
+    pub running: Option<Running>,
+    /// Somebody has the committer's role: commits, fast or in full, or rewinds the log.
+    pub committer: bool,
+    /// The commit service had something to look at and found the role taken.
+    pub stood_aside: bool,
+    /// The checkpoint found the role taken: the log is to go back to its beginning.
+    pub rewind_waits: bool,
+    /// The transaction being committed, and its first log block.
+    pub committing: Option<(Tid, u32)>,
+    /// Newest durable transaction.
+    pub committed: Tid,
+    /// Commit at least up to here.
+    pub wanted: Option<Tid>,
+    pub next_tid: Tid,
+    pub space: Option<LogSpace>,
+    /// The superblock on disk says "empty".
+    pub log_empty: bool,
+    /// Handles that wait for log space.
+    pub space_waiters: u32,
+    /// While not zero no handle may join (freeze, flush, close).
+    pub barriers: u32,
+    /// Frozen until further notice: who wants to join is refused.
+    pub resting: bool,
+    pub aborted: Option<Arc<str>>,
+    /// The abort came from a failure; it was no shutdown on purpose.
+    pub failed: bool,
+    pub batcher: Batcher,
+    /// A leader waits for others before it commits this transaction. Whoever cannot wait for that
+    /// takes it away (`Journal::hurry`).
+    pub gathering: Option<(Gathering, Gather)>,
+    /// Where those sleep who wait for the full commit of the running transaction (it moves on with
+    /// it), and of the one being committed, or committed last.
+    pub seat: Arc<Seat>,
+    pub committing_seat: Arc<Seat>,
+    /// Durable requests that the commit in progress serves.
+    pub serving: u32,
+    /// None: checkpoints are synchronous.
+    pub async_checkpoint: Option<FreeThreshold>,
+    pub fast: Queue,
+}
+
+/// A journal over one device, with the metadata cache that belongs to it. See the module's story.
+pub struct Journal {
+    pub(crate) device: SharedDevice,
+    pub(crate) cache: BlockCache,
+    /// None: a volume without one, or one that is only read, which may get it
+    /// ([`Journal::attach`]).
+    pub(crate) log: OnceLock<Log>,
+    pub(crate) state: CachePadded<Mutex<State, { Rank::JournalState as u8 }>>,
+    /// A transaction was replaced, space came free, or a barrier went down.
+    pub(crate) can_join: Condvar,
+    /// A commit ended: for those who wait for no transaction in particular.
+    pub(crate) done: Condvar,
+    /// The leader that gathers has no reason left to wait.
+    pub(crate) gathered: Condvar,
+    /// The locked transaction lost its last handle.
+    pub(crate) drained: Condvar,
+    pub(crate) checkpoint: CheckpointList,
+    /// One checkpoint at a time.
+    pub(crate) checkpointing: Mutex<Rounds, { Rank::Checkpointing as u8 }>,
+    pub(crate) counters: CachePadded<Counters>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) commit_wakeup: Wakeup,
+    pub(crate) checkpoint_wakeup: Wakeup,
+    barrier: AtomicBool,
+    commit_interval_ns: AtomicU64,
+    pub(crate) async_commit: bool,
+    max_transaction: AtomicU32,
+    space_needed: AtomicU32,
+    pub(crate) pinned_max: usize,
+    is_aborted: AtomicBool,
+    /// No services run: whoever waits for a commit or for log space does the work.
+    in_callers: AtomicBool,
+    /// File data, and blocks that a checkpoint wrote home.
+    pub(crate) data_writes: CachePadded<Coverage>,
+    /// Of the file data, what must be on the medium before what maps it, and has no witness.
+    pub(crate) loose_writes: Coverage,
+    pub(crate) home_writes: Coverage,
+    pub(crate) deferred: CachePadded<Deferred>,
+    spares: CachePadded<Spares>,
+    /// Of the threads in [`crate::Services`].
+    io_priority: PriorityGroup,
+    pub(crate) fast: FastCommits,
+}
+
+impl std::fmt::Debug for Journal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Journal").field("device", &self.device).finish_non_exhaustive()
+    }
+}
+
+/// How many blocks a transaction may hold so that its snapshots fit into memory.
+fn by_memory(pinned_max: usize, block_size: BlockSize) -> u32 {
+    u32::try_from(pinned_max / block_size.len()).unwrap_or(u32::MAX).max(256)
+}
+
+/// The most blocks of a transaction, and the room in the log that it may need.
+fn measure(log: &Log, space: &LogSpace, by_memory: u32, async_commit: bool) -> Result<(u32, u32)> {
+    if async_commit && !log.has_checksums() {
+        // Nothing else would tell recovery that a commit record overtook its transaction.
+        return Err(JournalError::Unsupported(
+            "asynchronous commits need journal checksums".into(),
+        ));
+    }
+    let max = (space.len() / 4).min(by_memory);
+    let needed = log.room_for(max);
+    if needed >= space.len() {
+        return Err(JournalError::Unsupported("the journal is too small".into()));
+    }
+    Ok((max, needed))
+}
+
+impl Journal {
+    /// Opens a journal whose log is empty (recover first). Starts no thread; see
+    /// [`crate::Services`].
+    ///
+    /// # Errors
+    /// If the log is too small to hold a transaction.
+    pub fn open(config: JournalConfig) -> Result<Arc<Self>> {
+        let cache = BlockCache::new(
+            Arc::clone(&config.device),
+            config.block_size,
+            config.blocks,
+            config.cache_bytes,
+        );
+        // Committed versions that wait to go home pin memory beside the cache: a quarter of its
+        // bound.
+        let pinned_max = config.cache_bytes / 4;
+        let (log, space, next_tid) = match config.log {
+            Some(log) => {
+                let next = log.next_tid;
+                let (log, space) = Log::open(log, config.block_size)?;
+                (Some(log), Some(space), next)
+            }
+            None => (None, None, Tid(1)),
+        };
+        let by_memory = by_memory(pinned_max, config.block_size);
+        let (max_transaction, space_needed) = match (&log, &space) {
+            (Some(log), Some(space)) => measure(log, space, by_memory, config.async_commit)?,
+            _ => (NO_LOG_MAX.min(by_memory), 0),
+        };
+        let log_empty = log.as_ref().is_none_or(Log::is_empty);
+        let area = log.as_ref().and_then(Log::area).and_then(|range| Area::new(&range));
+        Ok(Arc::new(Self {
+            cache,
+            log: log.map_or_else(OnceLock::new, OnceLock::from),
+            state: CachePadded::new(Mutex::new(State {
+                running: None,
+                committer: false,
+                stood_aside: false,
+                rewind_waits: false,
+                committing: None,
+                committed: next_tid.previous(),
+                wanted: None,
+                next_tid,
+                space,
+                log_empty,
+                space_waiters: 0,
+                barriers: 0,
+                resting: false,
+                aborted: None,
+                failed: false,
+                batcher: Batcher::default(),
+                gathering: None,
+                seat: Arc::default(),
+                committing_seat: Arc::default(),
+                serving: 0,
+                async_checkpoint: None,
+                fast: Queue::new(area),
+            })),
+            can_join: Condvar::new(),
+            done: Condvar::new(),
+            gathered: Condvar::new(),
+            drained: Condvar::new(),
+            checkpoint: CheckpointList::default(),
+            checkpointing: Mutex::default(),
+            counters: CachePadded::default(),
+            clock: config.clock,
+            commit_wakeup: Wakeup::new(),
+            checkpoint_wakeup: Wakeup::new(),
+            barrier: AtomicBool::new(config.barrier),
+            commit_interval_ns: AtomicU64::new(
+                u64::try_from(config.commit_interval.as_nanos()).unwrap_or(u64::MAX),
+            ),
+            async_commit: config.async_commit,
+            max_transaction: AtomicU32::new(max_transaction),
+            space_needed: AtomicU32::new(space_needed),
+            pinned_max,
+            is_aborted: AtomicBool::new(false),
+            in_callers: AtomicBool::new(false),
+            data_writes: CachePadded::default(),
+            loose_writes: Coverage::default(),
+            home_writes: Coverage::default(),
+            deferred: CachePadded::default(),
+            spares: CachePadded::new(Spares::new(config.block_size)),
+            io_priority: PriorityGroup::default(),
+            fast: FastCommits::default(),
+            device: config.device,
+        }))
+    }
+
+    /// Gives a log to a journal that was opened without one because the volume was only read. It
+    /// has been recovered, and nothing has been changed here yet;
+    /// [`FastSource`](crate::fast::FastSource) and the rest are set afterwards.
+    ///
+    /// # Errors
+    /// As [`Journal::open`]; or if there is one.
+    pub fn attach(&self, config: crate::log::LogConfig) -> Result<()> {
+        let next_tid = config.next_tid;
+        let (log, space) = Log::open(config, self.block_size())?;
+        let by_memory = by_memory(self.pinned_max, self.block_size());
+        let (max_transaction, space_needed) = measure(&log, &space, by_memory, self.async_commit)?;
+        let (log_empty, area) = (log.is_empty(), log.area().and_then(|range| Area::new(&range)));
+        let mut state = self.state.lock();
+        if self.has_log() || state.running.is_some() {
+            return Err(JournalError::Unsupported("the journal is in use".into()));
+        }
+        self.max_transaction.store(max_transaction, Ordering::Relaxed);
+        self.space_needed.store(space_needed, Ordering::Relaxed);
+        (state.space, state.log_empty, state.fast.area) = (Some(space), log_empty, area);
+        (state.next_tid, state.committed) = (next_tid, next_tid.previous());
+        let _ = self.log.set(log);
+        Ok(())
+    }
+
+    /// No [`crate::Services`] will run: from now on a handle that waits for log space writes blocks
+    /// home itself, and one that finds the transaction full commits it. Nothing is committed by
+    /// time.
+    pub fn work_in_callers(&self) {
+        self.in_callers.store(true, Ordering::Relaxed);
+    }
+
+    /// The I/O priority of the threads that commit and checkpoint (`journal_ioprio=`).
+    #[must_use]
+    pub fn io_priority(&self) -> &PriorityGroup {
+        &self.io_priority
+    }
+
+    pub(crate) fn works_in_callers(&self) -> bool {
+        self.in_callers.load(Ordering::Relaxed)
+    }
+
+    /// Memory for blocks of file data.
+    #[must_use]
+    pub fn spares(&self) -> &Spares {
+        &self.spares
+    }
+
+    /// The file system's block size.
+    #[must_use]
+    pub fn block_size(&self) -> BlockSize {
+        self.cache.block_size()
+    }
+
+    /// Reads a metadata block through the cache.
+    ///
+    /// # Errors
+    /// If the device fails or the number is past the end of the volume.
+    pub fn read(&self, nr: BlockNr) -> Result<Arc<Buf>> {
+        self.cache.read(nr)
+    }
+
+    /// Reads neighbouring blocks into memory at once, up to the first that is there. Nobody may
+    /// change one of them meanwhile.
+    pub fn read_ahead(&self, first: BlockNr, count: u64) {
+        self.cache.read_ahead(first, count);
+    }
+
+    /// Reads neighbouring blocks from the device, up to the first that is in memory, for
+    /// [`keep_clean`](Self::keep_clean). None if that fails.
+    #[must_use]
+    pub fn read_apart(&self, first: BlockNr, count: u64) -> Vec<Vec<u8>> {
+        self.cache.read_apart(first, count)
+    }
+
+    /// Keeps in memory what a block of the device holds, unless it is there. The caller knows that
+    /// nobody has changed it since it was read.
+    pub fn keep_clean(&self, nr: BlockNr, block: Vec<u8>) {
+        self.cache.keep_clean(nr, block);
+    }
+
+    /// Reads neighbouring blocks from the device, past the cache: for a journal that was just
+    /// opened, since changes that are not at home are not seen. `bytes` are whole blocks.
+    ///
+    /// # Errors
+    /// If the device fails or a block is past the end of the volume.
+    pub fn read_home(&self, start: BlockNr, bytes: &mut [u8]) -> Result<()> {
+        let size = self.cache.block_size();
+        let last = start.plus((bytes.len() / size.len()).saturating_sub(1) as u64);
+        if !self.cache.in_range(last) {
+            let what = "block number past the end of the volume".to_owned();
+            return Err(JournalError::Corrupt { what, block: last.0 });
+        }
+        Ok(self.device.read_at(bytes, start.offset(size))?)
+    }
+
+    /// The block that the device could not read last, if nobody asked since.
+    #[must_use]
+    pub fn take_failed_read(&self) -> Option<BlockNr> {
+        self.cache.take_failed_read()
+    }
+
+    /// The block if it is in memory (file blocks of data=journal are newer there than on the
+    /// device).
+    #[must_use]
+    pub fn cached(&self, nr: BlockNr) -> Option<Arc<Buf>> {
+        self.cache.cached(nr)
+    }
+
+    /// Drops every block that nobody uses from memory. When frozen these are all blocks of a file
+    /// whose lock the caller has: what is written to them from now on without the journal must not
+    /// be hidden by what they held.
+    pub fn drop_idle(&self) {
+        self.cache.drop_idle();
+    }
+
+    /// The caller has changed these blocks on the device behind the cache's back: drops what is
+    /// remembered of them. No transaction may have changed any of them since they were last at
+    /// home, and nobody may be about to. False if one has, all the same; that one stays.
+    pub fn forget_clean(&self, first: BlockNr, count: u64) -> bool {
+        self.cache.forget_clean(first, count)
+    }
+
+    /// True if there is a log (false: ext2, commits write home directly).
+    #[must_use]
+    pub fn has_log(&self) -> bool {
+        self.log.get().is_some()
+    }
+
+    /// Most credits that one handle may ask for.
+    #[must_use]
+    pub fn max_credits(&self) -> u32 {
+        self.max_transaction.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn space_needed(&self) -> u32 {
+        self.space_needed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn revokes_per_block(&self) -> usize {
+        self.log.get().map_or(1, Log::revokes_per_block)
+    }
+
+    pub(crate) fn barrier(&self) -> bool {
+        self.barrier.load(Ordering::Relaxed)
+    }
+
+    /// Turns flushes on or off (`barrier`, `nobarrier`).
+    pub fn set_barrier(&self, on: bool) {
+        self.barrier.store(on, Ordering::Relaxed);
+    }
+
+    /// Changes the commit interval for the next transaction.
+    pub fn set_commit_interval(&self, interval: Duration) {
+        let ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
+        self.commit_interval_ns.store(ns, Ordering::Relaxed);
+        self.commit_wakeup.wake();
+    }
+
+    pub(crate) fn commit_interval_ns(&self) -> u64 {
+        self.commit_interval_ns.load(Ordering::Relaxed)
+    }
+
+    /// Changes how fsyncs wait for each other, at once: who waits for others now goes.
+    pub fn set_batching(&self, batching: Batching) {
+        let mut state = self.state.lock();
+        state.batcher.set(batching);
+        state.fast.batcher.set(batching);
+        self.hurry(&mut state);
+    }
+
+    /// Says whether a fast commit may go without a flush, by durable writes. At first as measured.
+    pub fn set_fua(&self, policy: Preference) {
+        self.fast.ways.lock().trips.set(policy);
+    }
+
+    /// Says whether who leads a fast commit polls for the end of its writes. At first as measured.
+    pub fn set_commit_poll(&self, policy: Preference) {
+        self.fast.ways.lock().polls.set(policy);
+    }
+
+    /// Turns the asynchronous checkpoint on or off, or changes its threshold.
+    ///
+    /// # Errors
+    /// If it is to be on and there is no log.
+    pub fn set_async_checkpoint(&self, threshold: Option<FreeThreshold>) -> Result<()> {
+        if threshold.is_some() && self.log.get().is_none() {
+            return Err(JournalError::Unsupported("async_checkpoint needs a journal".into()));
+        }
+        self.state.lock().async_checkpoint = threshold;
+        self.checkpoint_wakeup.wake();
+        Ok(())
+    }
+
+    /// Is the block's number within the volume?
+    #[must_use]
+    pub fn in_range(&self, nr: BlockNr) -> bool {
+        self.cache.in_range(nr)
+    }
+}

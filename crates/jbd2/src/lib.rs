@@ -1,0 +1,48 @@
+//! A jbd2-compatible journal in user space. It knows blocks, never inodes.
+//!
+//! A file system changes metadata blocks through a [`Handle`] of the running transaction; the
+//! commit writes the transaction to the log and makes it durable as one; the checkpoint later
+//! writes the blocks home and lets the log's tail move on. After a crash, `recovery` replays what
+//! is committed and not yet home. The bytes in the log are those of Linux's jbd2: [`mod@format`].
+//!
+//! ```text
+//!   Handle ─► Transaction ─► commit ─► log ─► checkpoint ─► home
+//!                 │            └ waiters (fsync) return here
+//!                 └ Buf: copy-on-write snapshots (cache.rs)
+//! ```
+
+pub mod batching;
+mod cache;
+mod checkpoint;
+mod commit;
+mod erase;
+pub mod fast;
+pub mod format;
+mod handle;
+mod home;
+pub mod inspect;
+mod journal;
+mod log;
+mod log_map;
+pub mod order;
+#[cfg(feature = "planted-bugs")]
+pub mod planted;
+pub mod recovery;
+mod services;
+mod space;
+mod stats;
+#[cfg(test)]
+mod test_rig;
+mod transaction;
+mod types;
+
+pub use cache::{Buf, Note, Seal};
+pub use checkpoint::policy::{AsyncCheckpointStats, FreeThreshold};
+pub use erase::Erase;
+pub use handle::Handle;
+pub use journal::{Deferral, Journal, JournalConfig, Spares};
+pub use log::LogConfig;
+pub use log_map::LogMap;
+pub use services::Services;
+pub use stats::JournalStats;
+pub use types::{JournalError, Result, Tid};

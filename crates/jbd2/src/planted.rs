@@ -1,0 +1,71 @@
+//! Ordering bugs on purpose, for the tests that show that such bugs are found. Compiled only with
+//! the feature `planted-bugs`; chosen at run time, for the calling thread only.
+
+use std::cell::Cell;
+
+/// A planted bug.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bug {
+    /// The commit record is written without a flush of what it covers.
+    CommitWithoutFlush,
+    /// The tail moves before the home writes are durable.
+    TailTooEarly,
+    /// Freed blocks are handed out before the transaction that freed them is durable.
+    ReuseBeforeCommit,
+    /// Freed metadata blocks are not revoked.
+    RevokeForgotten,
+    /// Blocks are mapped (and the mapping may commit) before their data is written.
+    MapBeforeWrite,
+    /// The volume is marked as needing recovery only when its superblock happens to be written.
+    RecoveryFlagLate,
+    /// A fast commit is written without a flush of the file data that it maps.
+    FastWithoutFlush,
+    /// The first fast commit of a transaction goes out without an empty one in front.
+    FirstNotEmpty,
+    /// The fast commits of a transaction stay in their area when it is durable.
+    AreaNotCleared,
+    /// The log wraps in front of the fast-commit area.
+    LogWraps,
+    /// Fast commits are written while the superblock still says that the log is empty.
+    FastOnEmptyLog,
+    /// A fast commit says only one of the names of an inode.
+    NamesForgotten,
+    /// A fast commit does not say that a name is gone.
+    UnlinkForgotten,
+    /// Recovery does not compare the data of the last fast commit.
+    WitnessIgnored,
+    /// Data of the last fast commit is overwritten while it is the last.
+    WitnessOverwritten,
+    /// Data that was left to a fast commit is written behind its flush.
+    DataLeftBehind,
+    /// Data that was left to a full commit is written behind its record.
+    DataBehindRecord,
+    /// Data that was left to a fast commit goes out with its records although nothing vouches for
+    /// it.
+    LooseForgotten,
+    /// The writes of a fast commit without a flush are ordinary ones.
+    EachNotDurable,
+    /// Data goes to blocks whose zeros are not on the medium yet.
+    ZerosNotDurable,
+    /// Fast commits say what files with tree blocks map.
+    TreesRecorded,
+    /// A flush is believed to cover writes that returned while it ran.
+    FlushCoversLater,
+    /// What e2fsck writes back from memory does not go home before the first fast commit.
+    PatchedNotHome,
+}
+
+thread_local! {
+    static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
+}
+
+/// Plants a bug in this thread, or none.
+pub fn set(bug: Option<Bug>) {
+    PLANTED.set(bug);
+}
+
+/// True if this thread has the bug.
+#[must_use]
+pub fn has(bug: Bug) -> bool {
+    PLANTED.get() == Some(bug)
+}

@@ -1,0 +1,168 @@
+//! Data that is left to the leader of a commit, beside others who want it on the device at once.
+
+use std::sync::Arc;
+
+use extol_block::{BlockDevice, BlockNr, DeviceOp};
+use extol_jbd2::fast::Witness;
+use extol_jbd2::{Deferral, Journal, JournalError};
+use extol_sync::{Mutex, thread};
+
+use crate::explore::{below, explore};
+use crate::fast::{change, durable, lab};
+use crate::lab::{BS, HOME, Lab, Volume, crash};
+use crate::medium::Medium;
+
+/// A file: the block that its data fills, and what of it may not be on the device. The lock is that
+/// of the inode.
+#[derive(Default)]
+struct File {
+    deferred: Mutex<Option<Deferral>>,
+    /// Its data has no witnesses.
+    loose: bool,
+}
+
+fn files(count: usize, loose: bool) -> Vec<Arc<File>> {
+    (0..count).map(|_| Arc::new(File { loose, ..File::default() })).collect()
+}
+
+fn block(nr: u64) -> BlockNr {
+    BlockNr(HOME / 2 + nr / 2)
+}
+
+/// Writes the file's data, its block and the block's twin again and again. `alone`: sometimes
+/// without leaving the data to others. What is acknowledged is there after any crash, and whatever
+/// is there has its data.
+fn writer(
+    journal: &Arc<Journal>,
+    medium: &Medium,
+    file: &File,
+    nr: u64,
+    alone: bool,
+) -> Result<(), JournalError> {
+    for round in 1..=2 {
+        let (tid, deferred) = {
+            let mut last = file.deferred.lock();
+            if let Some(last) = last.take() {
+                last.settle();
+            }
+            let data = vec![round; BS];
+            journal.about_to_overwrite(block(nr), 1, |w| w.agrees(&data))?;
+            let witness = Witness::of(block(nr), &data);
+            if alone && below(4) == 0 {
+                medium.write_at(&data, block(nr).offset(journal.block_size())).unwrap();
+                journal.note_witnessed(&[witness]);
+            } else if file.loose {
+                *last = Some(journal.defer_loose(block(nr), data));
+            } else {
+                *last = Some(journal.defer(block(nr), data, vec![witness]));
+            }
+            (change(journal, nr, round)?, last.clone())
+        };
+        match below(5) {
+            0 => journal.commit_wait(tid)?,
+            1 => journal.make_durable(tid)?,
+            _ => durable(journal, tid, nr)?,
+        }
+        if let Some(deferred) = deferred {
+            deferred.make_durable()?;
+        }
+        let after = crash(medium);
+        assert!(after.at(nr) >= round, "acknowledged and lost");
+        assert!(after.first_of(block(nr).0) >= round, "its data is lost");
+        whatever_counts_has_its_data(&after);
+    }
+    Ok(())
+}
+
+fn whatever_counts_has_its_data(after: &Volume) {
+    for nr in [0, 2, 4] {
+        let data = after.first_of(block(nr).0);
+        assert!(data >= after.at(nr), "{nr} counts without its data: {data}, not {}", after.at(nr));
+    }
+}
+
+/// Sometimes without fast commits.
+fn some_lab() -> Lab {
+    if below(4) == 0 { Lab::any() } else { lab().0 }
+}
+
+/// Takes the file's lock, and finds the data on the device.
+fn reader(medium: &Medium, journal: &Journal, file: &File, nr: u64) {
+    for _ in 0..2 {
+        let deferred = file.deferred.lock();
+        if let Some(deferred) = &*deferred {
+            deferred.settle();
+            let mut byte = [0];
+            medium.read_at(&mut byte, block(nr).offset(journal.block_size())).unwrap();
+            assert!(deferred.is_settled() && byte[0] > 0, "not on the device");
+        }
+        drop(deferred);
+        thread::yield_now();
+    }
+}
+
+fn with_those_who_need_it(loose: bool) {
+    let mut lab = some_lab();
+    let files = files(3, loose);
+    let mut threads: Vec<_> = (0..3u64)
+        .map(|i| {
+            let (journal, medium) = (Arc::clone(&lab.journal), Arc::clone(&lab.medium));
+            let file = Arc::clone(&files[i as usize]);
+            thread::spawn(move || writer(&journal, &medium, &file, 2 * i, true).unwrap())
+        })
+        .collect();
+    let (journal, medium) = (Arc::clone(&lab.journal), Arc::clone(&lab.medium));
+    let file = Arc::clone(&files[0]);
+    threads.push(match below(4) {
+        0 => thread::spawn(move || reader(&medium, &journal, &file, 0)),
+        1 => thread::spawn(move || journal.flush_data().unwrap()),
+        2 => thread::spawn(move || {
+            for _ in 0..12 {
+                whatever_counts_has_its_data(&crash(&medium));
+                thread::yield_now();
+            }
+        }),
+        _ => thread::spawn(move || {
+            journal.freeze().unwrap();
+            journal.thaw();
+        }),
+    });
+    threads.into_iter().for_each(|t| t.join().unwrap());
+    lab.journal.freeze().unwrap();
+    lab.stop_services();
+    let after = lab.crash();
+    for nr in [0, 2, 4] {
+        assert_eq!((after.at(nr), after.first_of(block(nr).0)), (2, 2));
+    }
+}
+
+#[test]
+fn deferred_data_and_those_who_need_it() {
+    explore("deferred_data_and_those_who_need_it", 1600, || with_those_who_need_it(false));
+}
+
+#[test]
+fn loose_data_and_those_who_need_it() {
+    explore("loose_data_and_those_who_need_it", 1600, || with_those_who_need_it(true));
+}
+
+/// An operation of the device fails: whoever is told "durable" has it, and nobody waits for ever.
+#[test]
+fn deferred_data_fails() {
+    explore("deferred_data_fails", 1200, || {
+        let mut lab = some_lab();
+        let op = if below(3) == 0 { DeviceOp::Flush } else { DeviceOp::Write };
+        let files = files(2, below(2) == 0);
+        let threads: Vec<_> = (0..2u64)
+            .map(|i| {
+                let (journal, medium) = (Arc::clone(&lab.journal), Arc::clone(&lab.medium));
+                let file = Arc::clone(&files[i as usize]);
+                thread::spawn(move || writer(&journal, &medium, &file, 2 * i, false))
+            })
+            .collect();
+        lab.medium.plan_failure(op, below(6) as u32);
+        let ok = threads.into_iter().map(|t| t.join().unwrap()).filter(Result::is_ok).count();
+        assert!(ok < 2 || !lab.medium.has_failed() || lab.journal.abort_reason().is_some());
+        lab.stop_services();
+    });
+}

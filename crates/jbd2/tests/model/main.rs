@@ -1,0 +1,45 @@
+//! The journal, the flush coalescer, the failure latch and the service loop under a model checker:
+//! every lock, condition variable, atomic and thread is the checker's, which runs each scenario
+//! under thousands of interleavings. Random ones find what is likely; PCT ones (few changes of
+//! priority at the right moment) find what needs one thread to be very late.
+//!
+//! | file | asks |
+//! | --- | --- |
+//! | `explore` | runs a scenario under many schedules; a failure says what repeats it |
+//! | `medium` | a device whose every operation is several steps, with crashes and failures |
+//! | `lab` | a journal on it with the smallest log, and what a crash at any moment must leave |
+//! | `commits` | is what was acknowledged durable, whole, and never lost? |
+//! | `fast` | are fast commits durable, on what they count on, beside everything else that happens? |
+//! | `gather` | does a leader that waits for others always go on, with everybody who joined? |
+//! | `freeze` | does a freeze keep everybody out, with an empty log, and does everybody come back? |
+//! | `failure` | after an abort: does everybody who waits get an error, and nobody success for what is lost? |
+//! | `checkpoint` | may blocks go home at any moment, also while the log is frozen or given up? |
+//! | `space` | do handles get their room on a log that is always too small? |
+//! | `revoke` | can a freed block come back with bytes of its former life? |
+//! | `cache` | do readers see whole blocks, and do they survive a failing device? |
+//! | `flush` | does a flush cover what was written before it, and does one failure stop all that follows? |
+//! | `merge` | are merged requests answered by work that began after them, whenever its thread stops? |
+//! | `runner` | does a service miss no wake-up, and does it stop? |
+//!
+//! On every schedule nobody may wait for ever: the checker sees that all threads end.
+//!
+//! ```sh
+//! cargo test -p extol-jbd2 --features model --test model       # EXTOL_LONG=1: fifty times as many schedules
+//! ```
+
+mod cache;
+mod checkpoint;
+mod commits;
+mod deferred;
+mod explore;
+mod failure;
+mod fast;
+mod flush;
+mod freeze;
+mod gather;
+mod lab;
+mod medium;
+mod merge;
+mod revoke;
+mod runner;
+mod space;

@@ -1,0 +1,72 @@
+//! Time as the services see it: monotonic nanoseconds for waiting, wall time for time stamps.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// A source of time.
+pub trait Clock: Send + Sync {
+    /// Monotonic nanoseconds since some fixed point.
+    fn now_ns(&self) -> u64;
+    /// Wall-clock time since 1970, for time stamps.
+    fn wall(&self) -> Duration;
+}
+
+/// The machine's clocks.
+#[derive(Debug)]
+pub struct SystemClock {
+    start: Instant,
+}
+
+impl SystemClock {
+    /// A clock that starts at zero now.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { start: Instant::now() }
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SystemClock {
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// The kernel's coarse clock, which moves with the timer tick and is what the kernel itself
+    /// takes for time stamps. With a finer one, a file here would look newer than what another file
+    /// system gets a moment later.
+    fn wall(&self) -> Duration {
+        let now = clock_gettime(ClockId::RealtimeCoarse);
+        let sec = u64::try_from(now.tv_sec).unwrap_or(0);
+        Duration::new(sec, u32::try_from(now.tv_nsec).unwrap_or(0))
+    }
+}
+
+/// A clock that moves only when a test moves it.
+#[derive(Debug, Default)]
+pub struct TestClock {
+    ns: AtomicU64,
+}
+
+impl TestClock {
+    /// Moves time on.
+    pub fn advance(&self, by: Duration) {
+        self.ns.fetch_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX), Ordering::SeqCst);
+    }
+}
+
+impl Clock for TestClock {
+    fn now_ns(&self) -> u64 {
+        self.ns.load(Ordering::SeqCst)
+    }
+
+    fn wall(&self) -> Duration {
+        Duration::from_nanos(self.now_ns())
+    }
+}

@@ -1,0 +1,328 @@
+//! Requests that one operation can answer together.
+//!
+//! Many threads may want the same expensive thing at the same time: that everything be written,
+//! say. One operation that begins after all of them asked answers them all. So the requests go into
+//! a queue, and one *issuing* thread takes what is there, does it once, and gives everybody the
+//! result. While it works the next requests gather: a hundred callers cost about two operations.
+//! And the work is done by a thread with a priority of its own, not by whichever caller came first,
+//! who may be one that the system holds back.
+//!
+//! ```text
+//!   ask ──► queue ──┐                              ┌──► answer
+//!   ask ──► queue ──┼─ take all ─ join ─ issue ────┼──► answer        what comes during `issue` waits for the next turn
+//!   ask ──► queue ──┘  (issuing thread)            └──► answer
+//! ```
+//!
+//! The issuing thread can be started and stopped at any time. Without it a caller does the
+//! operation itself, at once.
+//!
+//! Two callers who ask again as soon as they are answered would take turns, each waiting for the
+//! other's operation and then for its own: the thread takes the first as soon as it is there, a
+//! moment before the second. So after an operation it waits for those who took part in it, for at
+//! most half the time that an operation takes (`Crowd`).
+//!
+//! Invariants
+//! - G1: a request is answered by an operation that began after it was queued. `Merger::turn` takes
+//!   requests from the queue only before it issues, never while it does.
+//! - G2: every request in the queue is answered. Whoever queues one looks afterwards whether the
+//!   thread still runs (`Merger::ask`), whoever stops the thread says so before looking at the
+//!   queue (`Merger::stop`): so at least one of them sees the other, and empties it. A request that
+//!   is no longer in the queue is answered by who took it.
+//! - G3: the requests of a batch get the same answer, also if the operation panics
+//!   ([`Issue::broken`]).
+//! - G4: `running` is set if and only if there is a thread: a start that failed leaves nothing
+//!   behind (`Merger::start`).
+//!
+//! Locks: `control` is held while the thread starts or ends and never by a caller or by the thread;
+//! the others are leaves.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_queue::SegQueue;
+use extol_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use extol_sync::{Condvar, Mutex};
+use serde::{Deserialize, Serialize};
+
+use crate::{Clock, Progress, Runner, Service, Wakeup};
+
+/// What is done for those who ask.
+pub trait Issue: Send + Sync + 'static {
+    /// What may be asked for.
+    type Ask: Copy + Send + Sync + 'static;
+    /// What comes of it.
+    type Answer: Clone + Send + 'static;
+
+    /// The request that contains both.
+    fn join(a: Self::Ask, b: Self::Ask) -> Self::Ask;
+
+    /// Does it. Runs on the issuing thread, or on one that asked.
+    fn issue(&self, ask: Self::Ask) -> Self::Answer;
+
+    /// The answer if `issue` panicked.
+    fn broken() -> Self::Answer;
+
+    /// The issuing thread has begun; what is returned is dropped when it ends, on it.
+    fn begin(&self) -> Box<dyn Send> {
+        Box::new(())
+    }
+}
+
+/// One who asked.
+struct Request<I: Issue> {
+    ask: I::Ask,
+    queued_ns: u64,
+    answer: Mutex<Option<I::Answer>>,
+    answered: Condvar,
+}
+
+impl<I: Issue> Request<I> {
+    fn give(&self, answer: I::Answer) {
+        *self.answer.lock() = Some(answer);
+        self.answered.notify_all();
+    }
+
+    fn wait(&self) -> I::Answer {
+        let mut answer = self.answer.lock();
+        loop {
+            match answer.take() {
+                Some(answer) => return answer,
+                None => self.answered.wait(&mut answer),
+            }
+        }
+    }
+}
+
+/// Who is expected back after an operation.
+#[derive(Clone, Copy, Debug, Default)]
+struct Crowd {
+    /// Those whom the last operation answered, and those who waited when it ended.
+    size: usize,
+    ended_ns: u64,
+    took_ns: u64,
+}
+
+impl Crowd {
+    /// However long operations take: somebody waits.
+    const LONGEST_NS: u64 = 10_000_000;
+
+    /// How long to wait for the rest if so many are there; `None`: begin now.
+    fn pause(&self, now_ns: u64, waiting: usize) -> Option<Duration> {
+        let until = self.ended_ns.saturating_add((self.took_ns / 2).min(Self::LONGEST_NS));
+        (waiting > 0 && waiting < self.size && now_ns < until)
+            .then(|| Duration::from_nanos(until - now_ns))
+    }
+}
+
+/// Waiting times in ms, of the last batch and of the slowest one.
+#[derive(Clone, Copy, Default)]
+struct Times {
+    current: u64,
+    peak: u64,
+}
+
+/// Counters of a [`Merger`]: those that f2fs shows of its checkpoint thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MergeStats {
+    /// The issuing thread runs.
+    pub enabled: bool,
+    /// Requests that wait now.
+    pub queued: u64,
+    /// Operations done for the queue.
+    pub issued: u64,
+    /// Requests that these answered.
+    pub total: u64,
+    /// Mean waiting time of the requests of the last batch, in ms.
+    pub cur_time_ms: u64,
+    /// The largest such time so far.
+    pub peak_time_ms: u64,
+}
+
+impl MergeStats {
+    /// The line of f2fs's status file.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let Self { queued, issued, total, cur_time_ms, peak_time_ms, .. } = self;
+        format!(
+            "CP merge (Queued: {queued:4}, Issued: {issued:4}, Total: {total:4}, \
+             Cur time: {cur_time_ms:4}(ms), Peak time: {peak_time_ms:4}(ms))"
+        )
+    }
+}
+
+/// The queue, its thread, and the one entry to both: [`ask`](Self::ask).
+pub struct Merger<I: Issue> {
+    issue: I,
+    clock: Arc<dyn Clock>,
+    queue: SegQueue<Arc<Request<I>>>,
+    running: AtomicBool,
+    wakeup: Mutex<Wakeup>,
+    control: Mutex<Option<Runner>>,
+    queued: AtomicU64,
+    issued: AtomicU64,
+    total: AtomicU64,
+    times: Mutex<Times>,
+    crowd: Mutex<Crowd>,
+}
+
+impl<I: Issue> std::fmt::Debug for Merger<I> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Merger")
+    }
+}
+
+impl<I: Issue> Merger<I> {
+    /// Without a thread: everybody does what they ask for.
+    pub fn new(issue: I, clock: Arc<dyn Clock>) -> Arc<Self> {
+        Arc::new(Self {
+            issue,
+            clock,
+            queue: SegQueue::new(),
+            running: AtomicBool::new(false),
+            wakeup: Mutex::new(Wakeup::new()),
+            control: Mutex::new(None),
+            queued: AtomicU64::new(0),
+            issued: AtomicU64::new(0),
+            total: AtomicU64::new(0),
+            times: Mutex::new(Times::default()),
+            crowd: Mutex::default(),
+        })
+    }
+
+    /// What does the work.
+    pub fn issuer(&self) -> &I {
+        &self.issue
+    }
+
+    /// Has it done, together with what others ask for, and waits for that.
+    pub fn ask(&self, ask: I::Ask) -> I::Answer {
+        if !self.running.load(Ordering::SeqCst) {
+            return self.issue.issue(ask);
+        }
+        let request = Arc::new(Request {
+            ask,
+            queued_ns: self.clock.now_ns(),
+            answer: Mutex::new(None),
+            answered: Condvar::new(),
+        });
+        self.queued.fetch_add(1, Ordering::SeqCst);
+        self.queue.push(Arc::clone(&request));
+        let wakeup = self.wakeup.lock().clone();
+        wakeup.wake();
+        if !self.running.load(Ordering::SeqCst) {
+            // The thread ended meanwhile, and may not have seen us.
+            self.turn();
+        }
+        request.wait()
+    }
+
+    /// Answers what is in the queue. False if nothing was.
+    fn turn(&self) -> bool {
+        // What is queued from now on is not counted on: the work may begin before it is taken.
+        let batch: Vec<_> =
+            std::iter::from_fn(|| self.queue.pop()).take(self.queue.len()).collect();
+        let Some(ask) = batch.iter().map(|request| request.ask).reduce(I::join) else {
+            return false;
+        };
+        let began_ns = self.clock.now_ns();
+        let answer = std::panic::catch_unwind(AssertUnwindSafe(|| self.issue.issue(ask)));
+        let answer = answer.unwrap_or_else(|_| I::broken());
+
+        let count = batch.len() as u64;
+        let now = self.clock.now_ns();
+        let waited = |request: &Arc<Request<I>>| now.saturating_sub(request.queued_ns) / 1_000_000;
+        let mean = batch.iter().map(waited).sum::<u64>() / count;
+        self.issued.fetch_add(1, Ordering::Relaxed);
+        self.total.fetch_add(count, Ordering::Relaxed);
+        self.queued.fetch_sub(count, Ordering::Relaxed);
+        {
+            let mut times = self.times.lock();
+            times.current = mean;
+            times.peak = times.peak.max(mean);
+        }
+        *self.crowd.lock() = Crowd {
+            size: batch.len() + self.queue.len(),
+            ended_ns: now,
+            took_ns: now.saturating_sub(began_ns),
+        };
+        batch.into_iter().for_each(|request| request.give(answer.clone()));
+        true
+    }
+
+    /// Starts the issuing thread, called `name`, if it does not run.
+    ///
+    /// # Errors
+    /// If the thread cannot be created; everything stays as it was.
+    pub fn start(self: &Arc<Self>, name: &str) -> std::io::Result<()> {
+        self.start_with(|wakeup, service| Runner::start(name, wakeup, service))
+    }
+
+    fn start_with(
+        self: &Arc<Self>,
+        start: impl FnOnce(&Wakeup, IssueService<I>) -> std::io::Result<Runner>,
+    ) -> std::io::Result<()> {
+        let mut control = self.control.lock();
+        if control.is_some() {
+            return Ok(());
+        }
+        // The one before was told to stop, for good.
+        let wakeup = Wakeup::new();
+        let runner =
+            start(&wakeup, IssueService { merger: Arc::clone(self), place: None, pauses: 0 })?;
+        *self.wakeup.lock() = wakeup;
+        *control = Some(runner);
+        self.running.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Stops the issuing thread, if it runs, and answers what it left. Whoever asks later does it
+    /// alone.
+    pub fn stop(&self) {
+        let mut control = self.control.lock();
+        let Some(runner) = control.take() else { return };
+        self.running.store(false, Ordering::SeqCst);
+        runner.stop();
+        while self.turn() {}
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> MergeStats {
+        let Times { current, peak } = *self.times.lock();
+        MergeStats {
+            enabled: self.running.load(Ordering::SeqCst),
+            queued: self.queued.load(Ordering::Relaxed),
+            issued: self.issued.load(Ordering::Relaxed),
+            total: self.total.load(Ordering::Relaxed),
+            cur_time_ms: current,
+            peak_time_ms: peak,
+        }
+    }
+}
+
+/// The issuing thread: takes the whole queue each time.
+struct IssueService<I: Issue> {
+    merger: Arc<Merger<I>>,
+    place: Option<Box<dyn Send>>,
+    /// Waits for the rest of the crowd since the last operation: at most one for each of them.
+    pauses: usize,
+}
+
+impl<I: Issue> Service for IssueService<I> {
+    fn step(&mut self) -> Progress {
+        self.place.get_or_insert_with(|| self.merger.issue.begin());
+        let merger = &self.merger;
+        let crowd = *merger.crowd.lock();
+        if self.pauses < crowd.size
+            && let Some(pause) = crowd.pause(merger.clock.now_ns(), merger.queue.len())
+        {
+            self.pauses += 1;
+            return Progress::Idle(Some(pause));
+        }
+        self.pauses = 0;
+        if merger.turn() { Progress::More } else { Progress::Idle(None) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,206 @@
+//! The cases: what a program can see of a file system, by subject matter.
+
+use extol_testkit::{Image, KernelMount, Scratch, debugfs, run_ok, tool};
+use rustix::fs::{FileType, OFlags, RenameFlags, SeekFrom, XattrFlags};
+
+use crate::posix::{Fd, Posix, Stat, Time, Who};
+use crate::{Transcript, Volume};
+
+mod attributes;
+mod crash;
+mod data;
+mod directories;
+mod files;
+mod links;
+mod names;
+mod paths;
+mod permissions;
+mod rename;
+mod space;
+mod times;
+
+/// How a case runs.
+#[derive(Clone, Copy)]
+pub enum Run {
+    /// In a directory of its own.
+    Plain(fn(&dyn Posix, &mut Transcript)),
+    /// In the root, because it remounts.
+    Remounting(fn(&dyn Posix, &mut Transcript)),
+}
+
+/// A case.
+#[derive(Clone, Copy)]
+pub struct Case {
+    /// Name.
+    pub name: &'static str,
+    /// Names of the kinds of volumes that it runs on.
+    pub volumes: &'static [&'static str],
+    /// What it does.
+    pub run: Run,
+}
+
+const fn case(
+    name: &'static str,
+    volumes: &'static [&'static str],
+    run: fn(&dyn Posix, &mut Transcript),
+) -> Case {
+    Case { name, volumes, run: Run::Plain(run) }
+}
+
+/// All cases.
+pub fn all() -> impl Iterator<Item = &'static Case> {
+    [
+        attributes::CASES,
+        crash::CASES,
+        data::CASES,
+        directories::CASES,
+        files::CASES,
+        links::CASES,
+        names::CASES,
+        paths::CASES,
+        permissions::CASES,
+        rename::CASES,
+        space::CASES,
+        times::CASES,
+    ]
+    .into_iter()
+    .flatten()
+}
+
+const EXT4: &[&str] = &["ext4"];
+const EXT4_1K: &[&str] = &["ext4", "1k"];
+const LAYOUTS: &[&str] = &["ext4", "1k", "inline", "ext3", "ext2"];
+
+/// Kinds of volumes.
+pub const VOLUMES: &[Volume] = &[
+    Volume { name: "ext4", mke2fs: &["-t", "ext4", "-b", "4096"], prepare: None },
+    Volume { name: "1k", mke2fs: &["-t", "ext4", "-b", "1024"], prepare: None },
+    Volume {
+        name: "inline",
+        mke2fs: &["-t", "ext4", "-b", "4096", "-O", "inline_data"],
+        prepare: None,
+    },
+    Volume { name: "ext3", mke2fs: &["-t", "ext3", "-b", "1024"], prepare: None },
+    Volume { name: "ext2", mke2fs: &["-t", "ext2", "-b", "4096"], prepare: None },
+    Volume { name: "small", mke2fs: &["-t", "ext4", "-I", "128", "-b", "1024"], prepare: None },
+    Volume {
+        name: "plain",
+        mke2fs: &["-t", "ext4", "-O", "^flex_bg,^metadata_csum", "-m", "10"],
+        prepare: None,
+    },
+    Volume {
+        name: "meta_bg",
+        mke2fs: &["-t", "ext4", "-O", "meta_bg,^resize_inode"],
+        prepare: None,
+    },
+    Volume {
+        name: "sparse2",
+        mke2fs: &["-t", "ext4", "-O", "sparse_super2", "-E", "num_backup_sb=1"],
+        prepare: None,
+    },
+    Volume { name: "links", mke2fs: &["-t", "ext4"], prepare: Some(many_links) },
+    Volume {
+        name: "dirs",
+        mke2fs: &["-t", "ext4", "-b", "1024", "-O", "dir_nlink"],
+        prepare: Some(many_dirs),
+    },
+    Volume {
+        name: "dirs-",
+        mke2fs: &["-t", "ext4", "-b", "1024", "-O", "^dir_nlink"],
+        prepare: Some(many_dirs),
+    },
+];
+
+/// 65000 names would take long to make; debugfs sets the count instead.
+fn many_links(image: &Image) {
+    for request in ["write /dev/null file", "sif file links_count 64998"] {
+        run_ok(tool("debugfs").args(["-w", "-R", request]).arg(&image.path));
+    }
+    assert!(
+        debugfs(image, "stat file").contains("Links: 64998"),
+        "debugfs must have set the count"
+    );
+}
+
+/// Linux fills a directory until it is indexed; then its count is set just below the limit.
+fn many_dirs(image: &Image) {
+    let scratch = Scratch::new();
+    let mount = KernelMount::mount(image, &scratch.dir("prepare"), &[]);
+    for n in 0..40 {
+        std::fs::create_dir_all(mount.path().join(format!("dir/{n:0200}"))).expect("mkdir");
+    }
+    mount.unmount();
+    run_ok(tool("debugfs").args(["-w", "-R", "sif dir links_count 64998"]).arg(&image.path));
+}
+
+/// Kind, links and size of a name, or its absence.
+fn look(t: &mut Transcript, fs: &dyn Posix, path: &str) {
+    let shown = |s: Stat| (s.kind, s.nlink, if s.kind == FileType::Directory { 0 } else { s.size });
+    t.note(path, fs.lstat(path).map(shown));
+}
+
+fn look_all(t: &mut Transcript, fs: &dyn Posix, dir: &str) {
+    let names = fs.names(dir).expect("readdir");
+    t.value("names", &names);
+    for name in names {
+        look(t, fs, &format!("{dir}/{name}"));
+    }
+}
+
+/// Mode and owner.
+fn owner(t: &mut Transcript, fs: &dyn Posix, path: &str) {
+    t.note(path, fs.lstat(path).map(|s| (format!("{:?} {:o}", s.kind, s.mode), s.uid, s.gid)));
+}
+
+/// Size and where bytes of which value begin.
+fn runs(t: &mut Transcript, fs: &dyn Posix, fd: Fd) {
+    let size = fs.fstat(fd).expect("stat").size;
+    let bytes = fs.pread(fd, 0, size as usize).expect("read");
+    let starts = (0..bytes.len()).filter(|n| *n == 0 || bytes[n - 1] != bytes[*n]);
+    let runs: Vec<(usize, u8)> = starts.map(|n| (n, bytes[n])).collect();
+    t.value("size, runs", (size, bytes.len(), runs));
+}
+
+/// The alternation of data and holes.
+fn segments(t: &mut Transcript, fs: &dyn Posix, fd: Fd) {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while let Ok(data) = fs.lseek(fd, SeekFrom::Data(at)) {
+        let hole = fs.lseek(fd, SeekFrom::Hole(data)).expect("a hole behind data");
+        found.push((data, hole));
+        at = hole;
+    }
+    t.value("segments", found);
+}
+
+fn chmod(fs: &dyn Posix, path: &str, mode: u32) {
+    fs.chmod(path, mode).unwrap_or_else(|e| panic!("chmod {path}: {e}"));
+}
+
+fn chown(fs: &dyn Posix, path: &str, uid: u32, gid: u32) {
+    fs.chown(path, Some(uid), Some(gid)).unwrap_or_else(|e| panic!("chown {path}: {e}"));
+}
+
+fn put(fs: &dyn Posix, path: &str, bytes: &[u8]) {
+    fs.put(path, bytes).unwrap_or_else(|e| panic!("write {path}: {e}"));
+}
+
+fn mkdir(fs: &dyn Posix, path: &str) {
+    fs.mkdirs(path).unwrap_or_else(|e| panic!("mkdir {path}: {e}"));
+}
+
+/// Calls by an ordinary user.
+fn by(fs: &dyn Posix, uid: u32, gid: u32, work: impl FnMut(&dyn Posix) + Send) {
+    let mut work = work;
+    fs.as_user(&Who::user(uid, gid), &mut work);
+}
+
+/// The flag of files mapped by extents: it must be handed back as it was read.
+fn keep(fs: &dyn Posix, path: &str) -> u32 {
+    fs.get_flags(path).unwrap_or(0) & 0x1008_0000
+}
+
+const PLAIN: RenameFlags = RenameFlags::empty();
+const ANY: XattrFlags = XattrFlags::empty();
+const RW: OFlags = OFlags::RDWR;
+const SECOND: fn(i64) -> Time = |s| Time::At(s, 0);

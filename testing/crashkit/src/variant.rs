@@ -1,0 +1,401 @@
+//! Kinds of volumes and of journals, small enough that the log wraps and freed blocks come back
+//! within one run.
+//!
+//! Free blocks are full of garbage before the volume is made, so that a block which shows what it
+//! held before is noticed.
+
+use std::sync::Arc;
+
+use extol::mkfs::{FsType, JournalDevice, MkfsOptions, mkfs};
+use extol::options::{Atime, DataMode};
+use extol::{MountOptions, Preference};
+use extol_block::{BlockDevice as _, MemDevice, SharedDevice};
+use extol_jbd2::format::{JournalSuperblock, SUPERBLOCK_SIZE};
+
+use crate::media::Media;
+use crate::model::Rules;
+
+/// A kind of volume, and how the load mounts it.
+#[derive(Clone, Copy, Debug)]
+pub struct Variant {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What is special, in a few words.
+    pub about: &'static str,
+    /// Block size in bytes.
+    pub block_size: u32,
+    /// Size of the volume in MiB.
+    pub mib: u32,
+    fs_type: FsType,
+    features: &'static str,
+    /// Mount options of the load.
+    options: &'static str,
+    /// The journal is on a device of its own.
+    pub external: bool,
+    /// Checksums v2 instead of v3.
+    v2: bool,
+    /// Many small groups, whose inode tables mkfs leaves as they are.
+    pub lazy_tables: bool,
+    /// The volume has fast commits, and so many blocks for them (one of which is never used).
+    pub fast_blocks: Option<u32>,
+    /// Bytes of an inode, if not the usual number.
+    inode_size: Option<u32>,
+}
+
+const PLAIN: Variant = Variant {
+    name: "v3-1k",
+    about: "today's default: checksums v3, 64 bits",
+    block_size: 1024,
+    mib: 4,
+    fs_type: FsType::Ext4,
+    features: "",
+    options: "",
+    external: false,
+    v2: false,
+    lazy_tables: false,
+    fast_blocks: None,
+    inode_size: None,
+};
+
+/// With fast commits.
+const FAST: Variant = Variant {
+    name: "fc",
+    about: "fast commits",
+    features: "fast_commit",
+    fast_blocks: Some(64),
+    ..PLAIN
+};
+
+/// Every kind.
+pub const VARIANTS: &[Variant] = &[
+    PLAIN,
+    Variant { name: "v3-4k", about: "blocks of 4 KiB", block_size: 4096, mib: 16, ..PLAIN },
+    Variant {
+        name: "none",
+        about: "no checksums at all",
+        features: "^metadata_csum,^64bit",
+        ..PLAIN
+    },
+    Variant {
+        name: "none-64bit",
+        about: "no checksums, 64 bits",
+        features: "^metadata_csum,64bit",
+        ..PLAIN
+    },
+    Variant {
+        name: "v1",
+        about: "checksums v1",
+        features: "^metadata_csum,^64bit",
+        options: "journal_checksum",
+        ..PLAIN
+    },
+    Variant { name: "v2", about: "checksums v2", v2: true, ..PLAIN },
+    Variant { name: "v3-32bit", about: "checksums v3, 32 bits", features: "^64bit", ..PLAIN },
+    Variant {
+        name: "async",
+        about: "commit record sent with the rest, data=writeback",
+        options: "journal_async_commit,data=writeback",
+        ..PLAIN
+    },
+    Variant {
+        name: "external",
+        about: "journal on its own device",
+        external: true,
+        mib: 3,
+        ..PLAIN
+    },
+    Variant {
+        name: "external-async",
+        about: "both",
+        external: true,
+        mib: 3,
+        options: "journal_async_commit,data=writeback",
+        ..PLAIN
+    },
+    Variant {
+        name: "checkpoint",
+        about: "asynchronous checkpoint: blocks go home between the commits",
+        options: "async_checkpoint=90",
+        ..PLAIN
+    },
+    Variant {
+        name: "external-checkpoint",
+        about: "the same with the journal on its own device",
+        external: true,
+        mib: 3,
+        options: "async_checkpoint=90",
+        ..PLAIN
+    },
+    Variant { name: "data-journal", about: "data=journal", options: "data=journal", ..PLAIN },
+    Variant { name: "data-writeback", about: "data=writeback", options: "data=writeback", ..PLAIN },
+    Variant { name: "discard", about: "freed blocks are discarded", options: "discard", ..PLAIN },
+    Variant {
+        name: "ext3",
+        about: "block maps instead of extents, no checksums",
+        fs_type: FsType::Ext3,
+        features: "dir_index",
+        ..PLAIN
+    },
+    Variant {
+        name: "inline",
+        about: "inline_data, orphan_file",
+        features: "inline_data,orphan_file",
+        ..PLAIN
+    },
+    Variant {
+        name: "lazy",
+        about: "inode tables full of old contents",
+        lazy_tables: true,
+        ..PLAIN
+    },
+    Variant {
+        name: "lazy-none",
+        about: "the same without checksums of the log",
+        features: "^metadata_csum,uninit_bg",
+        lazy_tables: true,
+        ..PLAIN
+    },
+    Variant {
+        name: "lazy-external",
+        about: "the same with the journal on its own device",
+        external: true,
+        mib: 3,
+        lazy_tables: true,
+        ..PLAIN
+    },
+    Variant {
+        name: "lazy-async",
+        about: "the same, commit record sent with the rest",
+        options: "journal_async_commit,data=writeback",
+        lazy_tables: true,
+        ..PLAIN
+    },
+    FAST,
+    Variant {
+        name: "fc-4k",
+        about: "fast commits, blocks of 4 KiB",
+        block_size: 4096,
+        mib: 16,
+        fast_blocks: Some(16),
+        ..FAST
+    },
+    Variant {
+        name: "fc-fua",
+        about: "fast commits without a flush, blocks of 4 KiB",
+        block_size: 4096,
+        mib: 16,
+        fast_blocks: Some(16),
+        options: "fua=always",
+        ..FAST
+    },
+    Variant {
+        name: "fc-tiny",
+        about: "fast commits, in so few blocks that they are often full",
+        fast_blocks: Some(5),
+        ..FAST
+    },
+    Variant {
+        name: "fc-external",
+        about: "fast commits, journal on its own device",
+        external: true,
+        mib: 3,
+        fast_blocks: Some(24),
+        ..FAST
+    },
+    Variant {
+        name: "fc-orphan",
+        about: "fast commits, orphan_file",
+        features: "fast_commit,orphan_file",
+        ..FAST
+    },
+    Variant {
+        name: "fc-inline",
+        about: "fast commits, inline_data, orphan_file",
+        features: "fast_commit,inline_data,orphan_file",
+        ..FAST
+    },
+    Variant {
+        name: "fc-none",
+        about: "fast commits, no checksums but theirs",
+        features: "fast_commit,^metadata_csum,^64bit",
+        fast_blocks: Some(12),
+        ..FAST
+    },
+    Variant {
+        name: "fc-128",
+        about: "fast commits, inodes of 128 bytes",
+        inode_size: Some(128),
+        fast_blocks: Some(12),
+        ..FAST
+    },
+    Variant {
+        name: "fc-alone",
+        about: "fast commits, an fsync does not wait for others",
+        options: "fsync_batching=none",
+        ..FAST
+    },
+    Variant {
+        name: "fc-writeback",
+        about: "fast commits, data=writeback",
+        options: "data=writeback",
+        fast_blocks: Some(12),
+        ..FAST
+    },
+    Variant {
+        name: "fc-checkpoint",
+        about: "fast commits, asynchronous checkpoint",
+        options: "async_checkpoint=90",
+        fast_blocks: Some(12),
+        ..FAST
+    },
+];
+
+/// Blocks of a group where there are to be many.
+const SMALL_GROUP: u32 = 512;
+
+/// The least log that the format allows.
+const LOG_BLOCKS: u64 = 1024;
+
+impl Variant {
+    /// The variant of this name.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        VARIANTS.iter().copied().find(|v| v.name == name)
+    }
+
+    /// Makes an empty volume, the same every time.
+    ///
+    /// # Errors
+    /// If mkfs refuses.
+    pub fn make(&self) -> Result<Media, String> {
+        let volume = garbage(u64::from(self.mib) << 20);
+        let mut options = MkfsOptions {
+            fs_type: self.fs_type,
+            block_size: Some(self.block_size),
+            features: vec![self.features.to_owned()],
+            reserved_percent: Some(0.0),
+            inodes: Some(256),
+            inode_size: self.inode_size,
+            uuid: Some("3b241101-e2bb-4255-8caf-4136c566a962".to_owned()),
+            now: Some(1_700_000_000),
+            ..MkfsOptions::default()
+        };
+        options.extended.lazy_itable_init = Some(self.lazy_tables);
+        options.blocks_per_group = self.lazy_tables.then_some(SMALL_GROUP);
+        options.extended.discard = Some(false);
+        options.extended.hash_seed = Some([0x42; 16]);
+        let mut devices = Vec::new();
+        if self.external {
+            let fast = u64::from(self.fast_blocks.unwrap_or(0));
+            let log = Arc::new(garbage((LOG_BLOCKS + 8 + fast) * u64::from(self.block_size)));
+            let journal = MkfsOptions {
+                features: vec!["journal_dev".into()],
+                uuid: Some("c1b9d5a2-f162-11cf-9ece-0020afc76f16".to_owned()),
+                ..options.clone()
+            };
+            mkfs(&*log, &journal, &mut |_| {}).map_err(|e| format!("{}: {e}", self.name))?;
+            if let Some(blocks) = self.fast_blocks {
+                set_fast_blocks(&log, self.block_size, blocks)?;
+            }
+            options.journal.device_path = Some("the journal".into());
+            options.journal.device =
+                Some(JournalDevice { device: Arc::clone(&log) as SharedDevice, rdev: 0 });
+            devices.push(log);
+        } else {
+            options.journal.size_mib = Some((self.block_size * LOG_BLOCKS as u32) >> 20);
+            options.journal.fast_commit_kib = self.fast_blocks.map(|n| (n * self.block_size) >> 10);
+        }
+        mkfs(&volume, &options, &mut |_| {}).map_err(|e| format!("{}: {e}", self.name))?;
+        drop(options);
+        let mut all = vec![volume];
+        all.extend(devices.iter().map(|d| d.snapshot()));
+        Ok(Media::new(all))
+    }
+
+    /// How the load mounts it. `threads`: with the background services.
+    ///
+    /// # Errors
+    /// If the variant's own options are wrong.
+    pub fn load_options(
+        &self,
+        journal: Option<SharedDevice>,
+        threads: bool,
+    ) -> Result<MountOptions, String> {
+        let mut options = MountOptions::parse(self.options)?;
+        if options.fua == Preference::Auto {
+            // What is measured is not the same in every run.
+            options.fua = Preference::Never;
+        }
+        options.threads = threads;
+        options.init_itable_delay = Some(std::time::Duration::ZERO);
+        options.atime = Atime::Never;
+        options.journal_device = journal;
+        options.journal_checksum_v2 = self.v2;
+        // So little that file data is written back within the run.
+        options.dirty_bytes = 96 << 10;
+        Ok(options)
+    }
+
+    /// How a recovery mounts it: as anybody would.
+    #[must_use]
+    pub fn recovery_options(&self, journal: Option<SharedDevice>) -> MountOptions {
+        MountOptions {
+            threads: false,
+            atime: Atime::Never,
+            journal_device: journal,
+            ..MountOptions::default()
+        }
+    }
+
+    /// True if e2fsck and Linux can be asked about states in which a transaction reached the log in
+    /// part. With asynchronous commits they cannot: neither of them looks at the copies' checksums
+    /// before it begins to replay, so Linux refuses the volume and e2fsck leaves it damaged where
+    /// Extol lets the incomplete transaction go.
+    #[must_use]
+    pub fn outside_understands_parts(&self) -> bool {
+        !MountOptions::parse(self.options).unwrap_or_default().journal_async_commit
+    }
+
+    /// True if it has fast commits and its group descriptors have no checksums.
+    #[must_use]
+    pub fn without_group_checksums(&self) -> bool {
+        let has = |name: &str| self.features.split(',').any(|f| f == name);
+        self.fast_blocks.is_some() && has("^metadata_csum") && !has("uninit_bg")
+    }
+
+    /// What it promises.
+    #[must_use]
+    pub fn rules(&self) -> Rules {
+        let parsed = MountOptions::parse(self.options).unwrap_or_default();
+        let stale = parsed.journal_async_commit && parsed.data == Some(DataMode::Writeback);
+        let fast_commits = self.fast_blocks.is_some();
+        Rules {
+            stale_unsynced: stale,
+            missing_data: false,
+            fast_commits,
+            block: self.block_size as usize,
+        }
+    }
+}
+
+/// mke2fs has no option for the area of a journal device, whose superblock lies behind that of the
+/// device itself.
+fn set_fast_blocks(log: &MemDevice, block_size: u32, blocks: u32) -> Result<(), String> {
+    let at = u64::from(block_size.max(2048));
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    log.read_at(&mut bytes, at).map_err(|e| e.to_string())?;
+    let mut sb = JournalSuperblock::decode(&bytes).map_err(|e| e.to_string())?;
+    sb.num_fc_blocks = blocks;
+    log.write_at(&sb.encode()[..], at).map_err(|e| e.to_string())
+}
+
+fn garbage(size: u64) -> MemDevice {
+    let device = MemDevice::new(size);
+    let piece = vec![0xDB; 64 << 10];
+    for at in (0..size).step_by(piece.len()) {
+        let n = piece.len().min((size - at) as usize);
+        let written = device.write_at(&piece[..n], at);
+        debug_assert!(written.is_ok());
+    }
+    device
+}

@@ -1,0 +1,221 @@
+//! Other programs, systems and hosts that write to a volume while it is mounted here: strangers are
+//! noticed, tools are welcome.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use extol_testkit::{
+    ExtolMount, Image, KernelMount, LoopDevice, Need, Scratch, e2fsck, require, run_ok, tool,
+};
+use rustix::process::{Pid, Signal, kill_process};
+
+const NEEDS: [Need; 7] = [
+    Need::Root,
+    Need::Loop,
+    Need::Fuse,
+    Need::Kernel("ext4"),
+    Need::Tool("mke2fs"),
+    Need::Tool("e2fsck"),
+    Need::Tool("tune2fs"),
+];
+const MIB: u64 = 1 << 20;
+
+fn bin() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_extol"))
+}
+
+/// A new file that is durable, or the error.
+fn durable(path: &Path) -> std::io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(b"written by us")?;
+    file.sync_all()
+}
+
+fn pid(mount: &ExtolMount) -> Pid {
+    let pid = mount.pid().and_then(|pid| i32::try_from(pid).ok());
+    pid.and_then(Pid::from_raw).expect("a live daemon")
+}
+
+/// Linux mounts the image over a loop device that was attached later. The first commit a second
+/// later is refused, and what Linux wrote is sound.
+#[test]
+fn linux_mounts_our_image_and_we_stop() {
+    if !require(&NEEDS) {
+        return;
+    }
+    for kind in ["ext4", "ext3", "ext2"] {
+        let scratch = Scratch::new();
+        let (dir, other) = (scratch.dir("extol"), scratch.dir("linux"));
+        let image = Image::mke2fs(scratch.path(), "a.img", 64 * MIB, &["-t", kind]);
+        let ours = ExtolMount::start(bin(), &image.path, &dir, &[]);
+        durable(&dir.join("before")).expect("no other writer");
+        // The time of a mount has seconds.
+        std::thread::sleep(Duration::from_millis(1100));
+        let linux = KernelMount::mount(&image, &other, &[]);
+        std::fs::write(other.join("theirs"), b"written by Linux").expect("write");
+        std::thread::sleep(Duration::from_millis(1100));
+        let refused = durable(&dir.join("after")).expect_err("two writers");
+        assert!(refused.raw_os_error().is_some_and(|e| e == 5 || e == 30), "{kind}: {refused}");
+        durable(&dir.join("later")).expect_err("read-only now");
+        // The daemon looks for trouble four times a second.
+        std::thread::sleep(Duration::from_millis(600));
+        let log = ours.log();
+        assert!(log.contains("another program or system writes to this volume"), "{kind}: {log}");
+        ours.end();
+        linux.unmount();
+        if kind == "ext2" {
+            // The mount that was here first had half-done changes of its own; nothing was added to
+            // them.
+            continue;
+        }
+        e2fsck(&image).assert_clean(&format!("{kind}, after Linux alone has written"));
+    }
+}
+
+/// The daemon stands still for so long that another host may claim the volume.
+#[test]
+fn a_host_that_stood_still_writes_nothing_after_another_has_claimed() {
+    if !require(&NEEDS) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (dir, other) = (scratch.dir("extol"), scratch.dir("linux"));
+    let args = ["-t", "ext4", "-O", "mmp", "-E", "mmp_update_interval=1"];
+    let image = Image::mke2fs(scratch.path(), "a.img", 64 * MIB, &args);
+    let ours = ExtolMount::start(bin(), &image.path, &dir, &[]);
+    durable(&dir.join("before")).expect("no other writer");
+    let dirty = File::create(dir.join("dirty")).expect("create");
+    kill_process(pid(&ours), Signal::STOP).expect("stop");
+    // Linux waits twice for more than ten seconds.
+    let linux = KernelMount::try_mount(&image, &other, &[]);
+    let linux = linux.inspect_err(|_| {
+        let _ = kill_process(pid(&ours), Signal::CONT);
+    });
+    let linux = linux.unwrap_or_else(|e| panic!("{e}"));
+    std::fs::write(other.join("theirs"), b"written by Linux").expect("write");
+    kill_process(pid(&ours), Signal::CONT).expect("go on");
+    assert!((&dirty).write_all(b"x").and_then(|()| dirty.sync_all()).is_err(), "two writers");
+    drop(dirty);
+    durable(&dir.join("after")).expect_err("two writers");
+    std::thread::sleep(Duration::from_millis(600));
+    let log = ours.log();
+    assert!(log.contains("claimed by another host"), "{log}");
+    ours.end();
+    // Neither has the end of ours given back what is Linux's.
+    std::fs::write(other.join("more"), b"written by Linux").expect("write");
+    linux.unmount();
+    e2fsck(&image).assert_clean("after Linux alone has written");
+}
+
+/// A volume that was not left cleanly, with the longest interval there is: the mount says what it
+/// waits for, and ends when it is told to.
+#[test]
+fn a_long_wait_is_said_and_can_be_ended() {
+    if !require(&NEEDS) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let dir = scratch.dir("extol");
+    let args =
+        ["-t", "ext4", "-b", "4096", "-O", "mmp,^metadata_csum", "-E", "mmp_update_interval=300"];
+    let image = Image::mke2fs(scratch.path(), "a.img", 16 * MIB, &args);
+    let block =
+        image.read_at(1024 + 0x168, 8).try_into().map(u64::from_le_bytes).expect("a number");
+    image.write_at(4096 * block + 4, &12_u32.to_le_bytes());
+    let log = scratch.join("log");
+    let out = File::create(&log).expect("log");
+    let mut child = Command::new(bin())
+        .args(["mount", "-f"])
+        .arg(&image.path)
+        .arg(&dir)
+        .stderr(out)
+        .spawn()
+        .expect("extol runs");
+    let start = Instant::now();
+    let said = || std::fs::read_to_string(&log).unwrap_or_default();
+    while !said().contains("waiting 360 s") {
+        assert!(start.elapsed() < Duration::from_secs(20), "{}", said());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let before = std::fs::read(&image.path).expect("image");
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a live process");
+    kill_process(pid, Signal::TERM).expect("signal");
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("wait") {
+            break status;
+        }
+        if start.elapsed() > Duration::from_secs(10) {
+            let _ = child.kill();
+            panic!("SIGTERM does not end the wait: {}", said());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert!(!status.success() && said().contains("interrupted"), "{status}: {}", said());
+    assert!(before == std::fs::read(&image.path).expect("image"), "nothing was written");
+}
+
+/// What the tools change while the volume is mounted is there after the unmount: as on Linux, on a
+/// block device and on an image.
+#[test]
+fn labels_and_tunables_changed_meanwhile_survive() {
+    if !require(&NEEDS) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let dir = scratch.dir("mnt");
+    for features in ["^metadata_csum,^orphan_file", "metadata_csum,metadata_csum_seed"] {
+        let mut seen = Vec::new();
+        for who in ["linux", "device", "image"] {
+            let args = ["-t", "ext4", "-O", features, "-U", "11111111-2222-3333-4444-555555555555"];
+            let image = Image::mke2fs(scratch.path(), "a.img", 64 * MIB, &args);
+            let device = (who != "image").then(|| LoopDevice::attach(&image.path));
+            let target = device.as_ref().map_or(&*image.path, LoopDevice::path);
+            let mount = match who {
+                "linux" => Err(KernelMount::mount_device(target, &dir, &[])),
+                _ => Ok(ExtolMount::start(bin(), target, &dir, &[])),
+            };
+            durable(&dir.join("before")).expect("write");
+            run_ok(tool("tune2fs").args(["-L", "first", "-r", "100"]).arg(target));
+            durable(&dir.join("between")).expect("write");
+            // Long enough for a commit, a checkpoint, and a look.
+            std::thread::sleep(Duration::from_millis(1200));
+            durable(&dir.join("later")).expect("write");
+            std::fs::remove_file(dir.join("before")).expect("remove");
+            let more = ["-c", "33", "-i", "7d", "-e", "remount-ro", "-m", "2", "-o", "nodelalloc"];
+            run_ok(tool("tune2fs").args(more).args(["-E", "hash_alg=tea,stride=8"]).arg(target));
+            run_ok(tool("e2label").arg(target).arg("second"));
+            durable(&dir.join("last")).expect("write");
+            match mount {
+                Ok(ours) => ours.unmount(),
+                Err(linux) => linux.unmount(),
+            }
+            drop(device);
+            e2fsck(&image).assert_clean(&format!("{features}, {who}"));
+            let words = [
+                "volume name",
+                "Reserved block count",
+                "Maximum mount",
+                "Check interval",
+                "Errors behavior",
+                "Default mount options",
+                "Default directory hash",
+                "RAID stride",
+                "Filesystem state",
+                "Mount count",
+            ];
+            let text = extol_testkit::dump_super(&image);
+            let lines = text.lines().filter(|l| words.iter().any(|w| l.contains(w)));
+            seen.push((who, lines.map(str::to_owned).collect::<Vec<_>>()));
+        }
+        let (_, linux) = &seen[0];
+        assert_eq!(linux.len(), 10, "{linux:?}");
+        assert!(linux.iter().any(|l| l.ends_with("second")), "{linux:?}");
+        for (who, ours) in &seen[1..] {
+            assert_eq!(ours, linux, "{features}, {who}");
+        }
+    }
+}

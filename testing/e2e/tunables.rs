@@ -1,0 +1,160 @@
+//! Label and tunables of a mounted volume: what programs are told, who may set what, and that it
+//! stays. Linux is asked the same.
+
+use std::fs::File;
+use std::path::Path;
+use std::time::Duration;
+
+use extol_testkit::{
+    ExtolMount, Image, KernelMount, Need, Scratch, as_user, dump_super, e2fsck, raw_ioctl, require,
+    run, tool, without_capabilities,
+};
+
+const NEEDS: [Need; 6] = [
+    Need::Root,
+    Need::Fuse,
+    Need::Loop,
+    Need::Kernel("ext4"),
+    Need::Tool("mke2fs"),
+    Need::Tool("dumpe2fs"),
+];
+
+const GET_LABEL: u32 = 0x8100_9431;
+const SET_LABEL: u32 = 0x4100_9432;
+const GET_TUNE: u32 = 0x80e8_662d;
+const SET_TUNE: u32 = 0x40e8_662e;
+
+/// Lines of dumpe2fs that these ioctls change.
+const SHOWN: [&str; 12] = [
+    "Filesystem volume name",
+    "Filesystem UUID",
+    "Filesystem state",
+    "Errors behavior",
+    "Reserved block count",
+    "Mount count",
+    "Maximum mount count",
+    "Check interval",
+    "Reserved blocks uid",
+    "Reserved blocks gid",
+    "RAID stride",
+    "Default mount options",
+];
+
+fn bin() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_extol"))
+}
+
+fn ask(dir: &Path, number: u32, argument: &mut [u8]) -> i32 {
+    let root = File::open(dir).unwrap();
+    raw_ioctl(&root, number, argument).map_or_else(|error| error.raw_os_error().unwrap(), |()| 0)
+}
+
+/// The label, up to the end that Linux fills.
+fn label(dir: &Path) -> (i32, String) {
+    let mut bytes = [0; 256];
+    let done = ask(dir, GET_LABEL, &mut bytes);
+    (done, String::from_utf8_lossy(&bytes[..17]).trim_end_matches('\0').to_owned())
+}
+
+fn set_label(dir: &Path, text: &str) -> i32 {
+    let mut bytes = [0; 256];
+    bytes[..text.len()].copy_from_slice(text.as_bytes());
+    ask(dir, SET_LABEL, &mut bytes)
+}
+
+/// `struct ext4_tune_sb_params` as it comes, without the masks of features that each can set.
+fn tunables(dir: &Path) -> (i32, Vec<u8>) {
+    let mut bytes = [0; 232];
+    let done = ask(dir, GET_TUNE, &mut bytes);
+    bytes[..4].fill(0);
+    bytes[76..100].fill(0);
+    (done, bytes.to_vec())
+}
+
+/// Sets fields of it: which, and for each its place and bytes.
+fn set(dir: &Path, fields: u32, values: &[(usize, &[u8])]) -> i32 {
+    let mut bytes = [0; 232];
+    bytes[..4].copy_from_slice(&fields.to_ne_bytes());
+    for (at, value) in values {
+        bytes[*at..at + value.len()].copy_from_slice(value);
+    }
+    ask(dir, SET_TUNE, &mut bytes)
+}
+
+/// All that a program can ask for and change.
+fn program(dir: &Path) -> Vec<String> {
+    let mut said = Vec::new();
+    let mut note =
+        |what: &str, answer: &dyn std::fmt::Debug| said.push(format!("{what}: {answer:?}"));
+    note("label", &label(dir));
+    note("a new one", &set_label(dir, "renamed"));
+    note("label", &label(dir));
+    note("of 16 bytes", &set_label(dir, "0123456789abcdef"));
+    note("label", &label(dir));
+    note("of 17 bytes", &set_label(dir, "0123456789abcdefg"));
+    note("label", &label(dir));
+    as_user(1000, 1000, &[], 0o22, || {
+        note("a user asks", &label(dir));
+        note("a user sets", &set_label(dir, "mine"));
+        note("a user tunes", &set(dir, 0x4, &[(12, &[9, 0])]));
+    });
+    without_capabilities(|| note("root without capabilities", &set_label(dir, "mine")));
+    note("back", &set_label(dir, "kept"));
+
+    note("tunables", &tunables(dir));
+    note("errors", &set(dir, 0x1, &[(8, &[2, 0])]));
+    note("wrong errors", &set(dir, 0x1, &[(8, &[4, 0])]));
+    note("mounts", &set(dir, 0x2 | 0x4, &[(10, &[3, 0]), (12, &[77, 0])]));
+    note("interval", &set(dir, 0x8, &[(4, &[0, 0x51, 1, 0])]));
+    note("last check", &set(dir, 0x10, &[(16, &[0, 0, 0, 0x50, 0, 0, 0, 0])]));
+    note("reserved blocks", &set(dir, 0x20, &[(24, &[0, 4, 0, 0, 0, 0, 0, 0])]));
+    note("too many", &set(dir, 0x20, &[(24, &[0, 0, 0, 1, 0, 0, 0, 0])]));
+    note("ids", &set(dir, 0x40 | 0x80, &[(44, &[5, 0, 0, 0]), (48, &[6, 0, 0, 0])]));
+    note("default options", &set(dir, 0x100, &[(40, &[0x0c, 0, 0, 0])]));
+    note("hash", &set(dir, 0x200, &[(60, &[2])]));
+    note("wrong hash", &set(dir, 0x200, &[(60, &[9])]));
+    note("stride", &set(dir, 0x400 | 0x800, &[(14, &[16, 0]), (52, &[64, 0, 0, 0])]));
+    note("an unknown field", &set(dir, 0x8000_0000, &[]));
+    note("an endless text", &set(dir, 0x1000, &[(100, &[b'x'; 64])]));
+    // Last: Linux 6.18 overwrites this text with each request, whatever fields it names.
+    note("mount options", &set(dir, 0x1000, &[(100, b"nodelalloc")]));
+    note("tunables", &tunables(dir));
+    said
+}
+
+fn shown(image: &Image) -> Vec<String> {
+    let all = dump_super(image);
+    all.lines()
+        .filter(|line| SHOWN.iter().any(|name| line.starts_with(name)))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn label_and_tunables_are_those_of_linux() {
+    if !require(&NEEDS) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let dir = scratch.dir("mnt");
+    let image = Image::mke2fs(scratch.path(), "a.img", 64 << 20, &["-t", "ext4", "-L", "made"]);
+    let copy = image.copy_as("linux.img");
+    let linux = KernelMount::mount(&copy, &dir, &[]);
+    if tunables(&dir).0 != 0 {
+        println!("SKIP: this kernel has no EXT4_IOC_GET_TUNE_SB_PARAM");
+        return linux.unmount();
+    }
+    let theirs = program(&dir);
+    linux.unmount();
+    let ours = ExtolMount::start(bin(), &image.path, &dir, &["allow_other"]);
+    let here = program(&dir);
+    for (theirs, here) in theirs.iter().zip(&here) {
+        assert_eq!(theirs, here, "Linux, and here");
+    }
+    // A program that reads the device sees it already.
+    let told = run(tool("e2label").arg(&image.path), Duration::from_secs(60));
+    assert_eq!(told.output.trim(), "kept", "while it is mounted");
+    ours.unmount();
+    assert_eq!(shown(&image), shown(&copy));
+    e2fsck(&image).assert_clean("at the end");
+}

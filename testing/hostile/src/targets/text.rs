@@ -1,0 +1,27 @@
+//! Texts that users write.
+
+use extol::MountOptions;
+use extol_fuse::MountConfig;
+
+/// Mount options: the library's and the mount's. What was taken must keep within the limits that
+/// the options state.
+pub(super) fn mount_options(input: &[u8]) {
+    let text = String::from_utf8_lossy(input);
+    if let Ok(options) = MountOptions::parse(&text) {
+        assert!(options.cache_bytes >= 4 << 20 && options.cache_bytes <= 1 << 40, "{text}");
+        assert!(options.dirty_bytes >= 1 << 20 && options.dirty_bytes <= 1 << 40, "{text}");
+        assert!(options.data_cache_bytes() <= 1 << 40, "{text}");
+        assert!((64..=1 << 28).contains(&options.inode_cache), "{text}");
+        assert!(!options.commit.is_zero() && options.commit.as_secs() <= 21_474_836, "{text}");
+        assert!(MountOptions::parse(&format!("{text},ro")).is_ok_and(|o| o.read_only), "{text}");
+    }
+    let mut config = MountConfig::default();
+    for word in text.split(',') {
+        if config.accept(word) {
+            // A flag is there once or not at all.
+            let mut flags = config.flags.clone();
+            flags.dedup();
+            assert_eq!(flags, config.flags, "{text}");
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Whole volumes. An input is a recipe:
+//!
+//! ```text
+//!   0    which base (see `base::VARIANTS`)
+//!   1    options
+//!   2    shape: bit 0 crash at the end, bit 1 read-only first, bit 2 by several threads, bits 4.. rounds of looking
+//!   3    number of changes (at most 15)
+//!   4..8 seed of the walk
+//!   then 12 bytes for each change: they choose structure, field and value
+//!   then the operations, a few bytes each, until the input ends
+//! ```
+//!
+//! So a fuzzer that exchanges, inserts or removes twelve bytes exchanges, inserts or removes one
+//! change.
+
+use std::sync::Arc;
+
+use extol::MountOptions;
+use extol_block::{MemDevice, SharedDevice};
+use extol_check::{CheckOptions, Recovery, Report};
+
+use crate::base::{self, Base, VARIANTS};
+use crate::choices::Choices;
+use crate::disk::Disk;
+use crate::exercise::{Outcome, Plan, exercise};
+use crate::mutate::{Damage, Mutator};
+
+/// Bytes of a change.
+pub const RECORD: usize = 12;
+/// Bytes before the first change.
+pub const HEAD: usize = 8;
+/// Most operations of an input.
+const MAX_OPERATIONS: usize = 60;
+/// Most reads and writes of everything that is done with one input: the bases have 12 288 blocks at
+/// most, and no operation has a reason to look at a block of the volume more than a few times.
+const MAX_REQUESTS: u64 = 400_000;
+
+const OPTIONS: &[&str] = &[
+    "errors=continue",
+    "errors=continue,commit=3600",
+    "errors=remount-ro",
+    "errors=continue,nodelalloc",
+    "errors=continue,lazytime,discard",
+    "errors=continue,cache_mb=4,dirty_mb=1,data_cache_mb=1,inode_cache=64",
+    "errors=continue,data=journal",
+    "errors=continue,norecovery,ro",
+];
+
+/// An input taken apart and carried out.
+struct Recipe {
+    base: &'static Base,
+    options: &'static str,
+    shape: u8,
+    seed: u64,
+    operations: Vec<u8>,
+    dev: MemDevice,
+    damage: Damage,
+}
+
+impl Recipe {
+    fn new(input: &[u8]) -> Option<Self> {
+        let (head, rest) = input.split_at_checked(HEAD)?;
+        let which = usize::from(head[0]) % VARIANTS.len();
+        let base = base::base(which);
+        let mut options = OPTIONS[usize::from(head[1]) % OPTIONS.len()];
+        if base.layout.journal.is_none() && options.contains("data=") {
+            options = OPTIONS[0];
+        }
+        if VARIANTS[which].is_read_only() {
+            options = "errors=continue,ro";
+        }
+        let changes = (usize::from(head[3]) % 16).min(rest.len() / RECORD);
+        let (records, operations) = rest.split_at(changes * RECORD);
+        let dev = base.image.snapshot();
+        let mut damage = Damage::default();
+        for record in records.chunks(RECORD) {
+            let mut choices = Choices::from_bytes(record);
+            let mut mutator =
+                Mutator { layout: &base.layout, dev: &dev, rng: &mut choices, damage };
+            mutator.step();
+            damage = mutator.damage;
+        }
+        Some(Self {
+            base,
+            options,
+            shape: head[2],
+            seed: u64::from(u32::from_le_bytes(head[4..8].try_into().ok()?)),
+            operations: operations.to_vec(),
+            dev,
+            damage,
+        })
+    }
+
+    fn has(&self, bit: u8) -> bool {
+        self.shape & 1 << bit != 0
+    }
+
+    fn plan(&self, options: &str, operations: usize) -> Plan {
+        Plan {
+            options: MountOptions::parse(options).expect("options"),
+            focus: self.damage.inodes.clone(),
+            operations,
+            script: (operations == MAX_OPERATIONS).then(|| Choices::from_bytes(&self.operations)),
+            threads: if self.has(2) && operations > 0 { 3 } else { 1 },
+            crash: self.has(0),
+            sound: false,
+        }
+    }
+
+    fn exercise(&self, disk: &Arc<Disk>, plan: &Plan) -> Outcome {
+        let out = exercise(disk, &self.base.layout, plan, &mut Choices::new(self.seed));
+        assert!(out.wrong.is_empty(), "{:?}\n{}", out.wrong, self.damage.log.join("\n"));
+        assert!(
+            disk.requests() <= MAX_REQUESTS,
+            "{} requests\n{}",
+            disk.requests(),
+            self.damage.log.join("\n")
+        );
+        out
+    }
+}
+
+fn judge(dev: &MemDevice) -> Option<Report> {
+    let disk = Disk::new(dev.snapshot(), true);
+    let options = CheckOptions {
+        recovery: Recovery::InMemory,
+        threads: 1,
+        max_findings: 20,
+        ..CheckOptions::default()
+    };
+    let report = extol_check::check(disk.clone(), &options, &mut |_| {}).ok();
+    assert!(disk.found().is_empty(), "the checker writes");
+    assert!(disk.requests() <= MAX_REQUESTS, "{} requests of the checker", disk.requests());
+    report
+}
+
+/// Open, walk everything, write, fsync, close; look at the result and open it again. What the
+/// checker calls clean before, it must call clean afterwards.
+pub fn volume(input: &[u8]) {
+    let Some(recipe) = Recipe::new(input) else { return };
+    let before = judge(&recipe.dev);
+    if recipe.has(1) {
+        recipe.exercise(&Disk::new(recipe.dev.snapshot(), true), &recipe.plan("ro", 0));
+    }
+    let disk = Disk::new(recipe.dev.snapshot(), recipe.options.ends_with(",ro"));
+    let out = recipe.exercise(&disk, &recipe.plan(recipe.options, MAX_OPERATIONS));
+    let after = judge(&disk.mem);
+    let noticed = out.refused.is_some()
+        || out.errors.keys().any(|e| e.starts_with("corrupt") || e.starts_with("I/O"));
+    // A crash without a journal leaves what it leaves.
+    let lost = recipe.has(0) && recipe.base.layout.journal.is_none();
+    if before.as_ref().is_some_and(Report::is_clean) && !noticed && !lost {
+        assert!(
+            after.as_ref().is_some_and(Report::is_clean),
+            "clean before, and afterwards: {}\n{}",
+            after.map_or("no report".into(), |r| r.to_string()),
+            recipe.damage.log.join("\n")
+        );
+    }
+    recipe.exercise(&Disk::new(disk.mem.snapshot(), false), &recipe.plan("errors=continue", 4));
+}
+
+/// The checker on a damaged volume: as it will be after recovery, and as it lies.
+pub fn check(input: &[u8]) {
+    let Some(recipe) = Recipe::new(input) else { return };
+    for recovery in [Recovery::InMemory, Recovery::Ignore] {
+        let disk = Disk::new(recipe.dev.snapshot(), true);
+        let paths = recipe.has(3);
+        let options = CheckOptions {
+            recovery,
+            threads: 1,
+            max_findings: 50,
+            paths,
+            ..CheckOptions::default()
+        };
+        if let Ok(report) = extol_check::check(disk.clone(), &options, &mut |_| {}) {
+            assert!(report.findings.len() <= 50 && report.to_string().len() < 1 << 20);
+            assert_eq!(report.is_clean(), report.errors == 0);
+        }
+        assert!(disk.found().is_empty(), "the checker writes");
+        assert!(
+            disk.requests() <= MAX_REQUESTS,
+            "{} requests\n{}",
+            disk.requests(),
+            recipe.damage.log.join("\n")
+        );
+    }
+}
+
+/// Looking at the log (`extol log`), at the volume (`extol info`), and recovering without a mount
+/// (`extol replay`).
+pub fn log(input: &[u8]) {
+    let Some(recipe) = Recipe::new(input) else { return };
+    let disk = Disk::new(recipe.dev.snapshot(), true);
+    let shared: SharedDevice = disk.clone();
+    let info = extol::info(&shared).map(|info| info.to_string());
+    let seen = extol::inspect_journal(&shared, &MountOptions::default());
+    assert!(disk.found().is_empty(), "looking at the log writes");
+    let disk = Disk::new(recipe.dev.snapshot(), false);
+    let shared: SharedDevice = disk.clone();
+    let replayed = extol::replay(&shared, &MountOptions::default());
+    assert!(info.is_ok() || replayed.is_err());
+    if let (Ok(seen), Ok(replayed)) = (&seen, &replayed)
+        && replayed.was_needed
+    {
+        assert_eq!(seen.recovery.refused, None);
+        assert_eq!(u64::from(seen.recovery.transactions), u64::from(replayed.transactions));
+    }
+    assert!(disk.requests() <= MAX_REQUESTS, "{} requests", disk.requests());
+}

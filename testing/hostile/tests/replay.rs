@@ -1,0 +1,73 @@
+//! Every input that is kept, through its target: the corpus (inputs that reach as much as possible)
+//! and the cases (inputs that once found a bug). `EXTOL_INPUT=file` with the name of a target runs
+//! one: see the message of a failure.
+
+use std::path::{Path, PathBuf};
+
+use extol_hostile::targets;
+
+fn fuzz_dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz")
+}
+
+fn inputs(kind: &str, target: &str) -> Vec<PathBuf> {
+    let Ok(dir) = std::fs::read_dir(fuzz_dir().join(kind).join(target)) else { return Vec::new() };
+    let mut all: Vec<PathBuf> = dir.map(|e| e.expect("an entry").path()).collect();
+    all.sort();
+    all
+}
+
+fn run(target: &'static str, path: &Path) -> bool {
+    let input = std::fs::read(path).expect("an input");
+    let good = std::panic::catch_unwind(|| targets::run(target, &input)).is_ok();
+    if !good {
+        eprintln!(
+            "again: EXTOL_INPUT={} cargo test -p extol-hostile --test replay -- {target}",
+            path.display()
+        );
+    }
+    good
+}
+
+fn replay(targets: &[&'static str]) {
+    let mut failed = 0;
+    for target in targets {
+        let only = std::env::var_os("EXTOL_INPUT").map(|path| vec![PathBuf::from(path)]);
+        let (corpus, cases) = (inputs("corpus", target), inputs("cases", target));
+        assert!(!corpus.is_empty(), "{target} has no corpus");
+        println!("{target}: {} inputs of the corpus, {} found cases", corpus.len(), cases.len());
+        failed += only
+            .unwrap_or_else(|| [corpus, cases].concat())
+            .iter()
+            .filter(|p| !run(target, p))
+            .count();
+    }
+    assert_eq!(failed, 0, "inputs that fail");
+}
+
+macro_rules! tests {
+    ($($name:ident)*) => {
+        $(#[test]
+        fn $name() {
+            replay(&[stringify!($name)]);
+        })*
+
+        /// Each target is replayed here, has a binary, and is known to the package of the fuzzer.
+        #[test]
+        fn every_target_is_here() {
+            let names: Vec<&str> = targets::ALL.iter().map(|t| t.name).collect();
+            assert_eq!(names, [$(stringify!($name)),*]);
+            let package = std::fs::read_to_string(fuzz_dir().join("Cargo.toml")).expect("fuzz/Cargo.toml");
+            for name in names {
+                assert!(package.contains(&format!("name = \"{name}\"\npath = \"targets/{name}.rs\"")), "{name}");
+                let binary = std::fs::read_to_string(fuzz_dir().join(format!("targets/{name}.rs"))).expect(name);
+                assert!(binary.contains(&format!("run(\"{name}\", input)")), "{name}");
+            }
+        }
+    };
+}
+
+tests! {
+    superblock group_desc inode extent indirect dirent htree xattr acl orphan_file mmp bitmap
+    journal_format journal_log fast_commit fuse_request mount_options log check volume
+}

@@ -1,0 +1,55 @@
+//! Test helpers of Extol: images, loop devices, kernel mounts, Extol mounts, peers, and
+//! comparisons.
+//!
+//! Used by tests only. Three ideas run through the crate:
+//!
+//! - **Nothing stays behind.** Every resource is a value whose `Drop` undoes it, also when a test
+//!   panics. Tests that are killed leave directories named after their process; the next run sweeps
+//!   them ([`Scratch`]).
+//! - **Nothing hangs.** Commands and mounts have deadlines; a daemon that passes its own is killed,
+//!   so that the threads blocked on it fail with an error instead of waiting for ever.
+//! - **The kernel is the oracle.** A test takes a [`Subject`]: Extol, or Linux's own ext4. With
+//!   `EXTOL_TEST_SUBJECT=kernel` the suite runs against Linux and thereby tests itself.
+//!
+//! With `EXTOL_TEST_TRANSPORT=io_uring` or `=device` mounts have their requests over io_uring or
+//! through `/dev/fuse`, else as Extol decides on this machine.
+//!
+//! What a test needs from the machine is declared with [`require`]; a missing need skips the test
+//! loudly, or fails it when `EXTOL_NO_SKIP=1` is set, as CI does.
+
+mod command;
+mod extol;
+mod fsck;
+mod image;
+mod ioctl;
+mod ledger;
+mod loopdev;
+mod make_tree;
+mod mapped;
+mod mount;
+mod need;
+pub mod pipe;
+mod scratch;
+mod subject;
+mod told;
+mod transport;
+mod tree;
+mod user;
+
+pub use command::{Finished, run, run_ok, tool};
+pub use extol::{ExtolMount, MountFailed};
+pub use fsck::{FsckReport, debugfs, dump_super, e2fsck, e2fsck_fix};
+pub use image::Image;
+pub use ioctl::{Shutdown, raw_ioctl, raw_ioctl_shared, shutdown, trim};
+pub use ledger::{CrashLoad, Promises};
+pub use loopdev::LoopDevice;
+pub use make_tree::{TreeSpec, acl, make_tree};
+pub use mapped::{map_read, map_write};
+pub use mount::{Fuse2fsMount, KernelMount, mounted_type, sync_tree, unmount};
+pub use need::{Need, require};
+pub use scratch::Scratch;
+pub use subject::{Mounted, Subject};
+pub use told::fsync_told;
+pub use transport::{offers_io_uring, over_io_uring, transport_option};
+pub use tree::{Node, Tree};
+pub use user::{as_user, without_capabilities};

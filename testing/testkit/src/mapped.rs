@@ -1,0 +1,48 @@
+//! Shared mappings of files, which no safe wrapper offers.
+
+#![allow(unsafe_code)]
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::os::fd::OwnedFd;
+
+/// Maps the pages of a byte range, hands the bytes of the range to `work`, and unmaps.
+fn mapped<T>(
+    file: &OwnedFd,
+    at: u64,
+    len: usize,
+    prot: ProtFlags,
+    work: impl FnOnce(*mut u8) -> T,
+) -> std::io::Result<T> {
+    let page = rustix::param::page_size() as u64;
+    let start = at / page * page;
+    let skip = usize::try_from(at - start).map_err(std::io::Error::other)?;
+    let size = skip + len;
+    // SAFETY: a new mapping at an address that the kernel chooses; nobody else knows it, and it is
+    // unmapped below.
+    let base = unsafe { mmap(std::ptr::null_mut(), size, prot, MapFlags::SHARED, file, start) }?;
+    // SAFETY: `skip` lies inside the mapping.
+    let result = work(unsafe { base.cast::<u8>().add(skip) });
+    // SAFETY: the mapping made above; `work` kept no pointer.
+    unsafe { munmap(base, size) }?;
+    Ok(result)
+}
+
+/// Reads a byte range, which must lie inside the file, through a shared mapping.
+pub fn map_read(file: &OwnedFd, at: u64, len: usize) -> std::io::Result<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    let into = bytes.as_mut_ptr();
+    // SAFETY: both ranges have `len` bytes and do not overlap. The caller vouches that the file
+    // reaches that far.
+    mapped(file, at, len, ProtFlags::READ, |from| unsafe {
+        std::ptr::copy_nonoverlapping(from, into, len)
+    })?;
+    Ok(bytes)
+}
+
+/// Writes a byte range, which must lie inside the file, through a shared mapping.
+pub fn map_write(file: &OwnedFd, at: u64, bytes: &[u8]) -> std::io::Result<()> {
+    let prot = ProtFlags::READ | ProtFlags::WRITE;
+    let (from, len) = (bytes.as_ptr(), bytes.len());
+    // SAFETY: as in `map_read`.
+    mapped(file, at, len, prot, |to| unsafe { std::ptr::copy_nonoverlapping(from, to, len) })
+}

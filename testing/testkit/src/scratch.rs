@@ -1,0 +1,173 @@
+//! Scratch directories that are gone afterwards, whatever happens.
+//!
+//! A directory is named `extol-test-<pid>-<start time of the process>-<random>`. The first use in a
+//! process sweeps directories whose process no longer lives: unmounts what is mounted below them,
+//! detaches loop devices over files in them, and removes them. Pid and start time together name a
+//! process for good, so a sweep never touches a run that is still going on.
+
+use crate::{mount, tool};
+use std::path::{Path, PathBuf};
+use std::sync::Once;
+
+const PREFIX: &str = "extol-test-";
+static SWEEP: Once = Once::new();
+static SWEEP_MEMORY: Once = Once::new();
+
+/// A directory for one test, removed on drop together with everything mounted or attached below it.
+#[derive(Debug)]
+pub struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    /// Makes an empty directory, world-searchable, below `$EXTOL_TEST_DIR` or the system's
+    /// temporary directory.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    #[must_use]
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> Self {
+        Self::below(&base(), &SWEEP)
+    }
+
+    /// The same in memory (`/dev/shm`), for many small images that are written and read once.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    #[must_use]
+    pub fn in_memory() -> Self {
+        let memory = Path::new("/dev/shm");
+        if memory.is_dir() { Self::below(memory, &SWEEP_MEMORY) } else { Self::new() }
+    }
+
+    fn below(base: &Path, swept: &Once) -> Self {
+        std::fs::create_dir_all(base).expect("scratch base directory");
+        swept.call_once(|| sweep(base));
+        let me = std::process::id();
+        let start = start_time(me).unwrap_or(0);
+        let path = tempfile::Builder::new()
+            .prefix(&format!("{PREFIX}{me}-{start}-"))
+            .tempdir_in(base)
+            .expect("scratch directory")
+            .keep();
+        rustix::fs::chmod(&path, rustix::fs::Mode::from_raw_mode(0o755)).expect("chmod scratch");
+        Self { path }
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A path below the directory; nothing is created.
+    #[must_use]
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Creates an empty directory below.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    #[must_use]
+    pub fn dir(&self, name: &str) -> PathBuf {
+        let path = self.path.join(name);
+        std::fs::create_dir_all(&path).expect("directory in scratch");
+        path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        clear(&self.path);
+    }
+}
+
+fn base() -> PathBuf {
+    std::env::var_os("EXTOL_TEST_DIR").map_or_else(std::env::temp_dir, PathBuf::from)
+}
+
+fn sweep(base: &Path) {
+    let Ok(entries) = std::fs::read_dir(base) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let Some((pid, start)) = name.to_str().and_then(parse_name) else { continue };
+        if start_time(pid) != Some(start) {
+            clear(&entry.path());
+        }
+    }
+}
+
+fn parse_name(name: &str) -> Option<(u32, u64)> {
+    let mut parts = name.strip_prefix(PREFIX)?.split('-');
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+/// Field 22 of `/proc/PID/stat`: when the process started, in clock ticks since boot.
+fn start_time(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field, the name, may hold spaces; it ends at the last bracket.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// Unmounts, detaches and removes everything below a directory, and the directory.
+fn clear(path: &Path) {
+    for mounted in mount::mounts_below(path).into_iter().rev() {
+        let _ = tool("umount").arg("-l").arg(&mounted).output();
+    }
+    if let Ok(list) =
+        tool("losetup").args(["--list", "--noheadings", "--output", "NAME,BACK-FILE"]).output()
+    {
+        for line in String::from_utf8_lossy(&list.stdout).lines() {
+            let mut words = line.split_whitespace();
+            if let (Some(device), Some(file)) = (words.next(), words.next())
+                && Path::new(file).starts_with(path)
+            {
+                detach(Path::new(device), path);
+            }
+        }
+    }
+    let _ = std::fs::remove_dir_all(path);
+}
+
+/// Detaches a loop device if it is over a file below a directory. The number may belong to another
+/// test by now; while the device is open here it stays what it is.
+fn detach(device: &Path, below: &Path) {
+    let (Ok(_open), Some(name)) = (std::fs::File::open(device), device.file_name()) else { return };
+    let backing = Path::new("/sys/block").join(name).join("loop/backing_file");
+    if std::fs::read_to_string(backing)
+        .is_ok_and(|file| Path::new(file.trim_end()).starts_with(below))
+    {
+        let _ = tool("losetup").arg("-d").arg(device).output();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dead_process_is_swept_and_a_living_one_is_not() {
+        let base = Scratch::new();
+        let me = std::process::id();
+        let alive = base.dir(&format!("{PREFIX}{me}-{}-x", start_time(me).unwrap()));
+        let reused = base.dir(&format!("{PREFIX}{me}-1-x"));
+        let dead = base.dir(&format!("{PREFIX}4194999-77-x"));
+        let other = base.dir("something-else");
+        std::fs::write(dead.join("file"), b"x").unwrap();
+        sweep(base.path());
+        assert!(alive.exists() && other.exists());
+        assert!(!dead.exists() && !reused.exists());
+    }
+
+    #[test]
+    fn drop_removes_the_directory() {
+        let scratch = Scratch::new();
+        let path = scratch.path().to_owned();
+        std::fs::write(scratch.join("file"), b"x").unwrap();
+        drop(scratch);
+        assert!(!path.exists());
+    }
+}
