@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::mount::fast_commit::Obstacle;
 use crate::mount::journal as journals;
 use crate::mount::{
-    self, OpenResult, Purpose, features, geometry, has_orphans, read_superblock, rehearsal,
+    self, OpenResult, Purpose, dry_run, features, geometry, has_orphans, read_superblock,
     write_superblock,
 };
 use crate::options::MountOptions;
@@ -125,7 +125,7 @@ pub fn info(device: &SharedDevice) -> OpenResult<Info> {
         journal_blocks: log.as_ref().map(|log| log.maxlen),
         fast_commit_blocks: log.filter(|_| has_fast_commits).map(|log| log.fc_blocks()),
         no_fast_commits: obstacle.map(|why| why.short()),
-        refused: rehearsal::refusal(device, &MountOptions::default()),
+        refused: dry_run::refusal(device, &MountOptions::default()),
         mount_count: sb.mnt_count,
         created: sb.mkfs_time,
         mounted: sb.mtime,

@@ -32,7 +32,7 @@
 //! - GD2: a flush or durable write that succeeds has succeeded under a claim that was still held
 //!   when it returned (`after`).
 //! - GD3: once lost, nothing is written: not the mark of an error, not "clean", not the release of
-//!   the claim (`lose`; `mount::mmp::Keeper::release`).
+//!   the claim (`lose`; `guard::mmp::HeldClaim::release`).
 //! - GD4: this mount's own writes of the two superblocks are never mistaken for another's: they are
 //!   made, and looked at, under one lock (`watch::Watch`).
 //! - GD5: bytes of the superblock that are not the mount's come from the device
@@ -43,6 +43,7 @@
 //! `deliberate`, which are held over nothing. `claim` is held for a clone.
 
 mod device;
+pub(crate) mod mmp;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -56,9 +57,9 @@ use extol_ondisk::shared_super::{Bytes, Deliberate, differs, merge};
 use parking_lot::Mutex;
 
 use crate::mount::OpenResult;
-use crate::mount::mmp::{Claim, ClaimError, Time};
 
 pub(crate) use device::{GuardedDevice, Part};
+use mmp::{Claim, ClaimError, Time};
 use watch::Watch;
 
 const NEVER: u64 = u64::MAX;

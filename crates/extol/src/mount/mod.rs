@@ -11,15 +11,14 @@
 //! after the log was marked empty.
 //!
 //! A mount that is refused has written nothing: before the first write all of this runs once over a
-//! copy in memory ([`rehearsal`]). What comes behind that and can fail is the device, and what the
+//! copy in memory ([`dry_run`]). What comes behind that and can fail is the device, and what the
 //! system does not give (threads).
 
+pub(crate) mod dry_run;
 pub(crate) mod fast_commit;
 pub(crate) mod features;
 pub(crate) mod journal;
-pub(crate) mod mmp;
 pub(crate) mod orphans;
-pub(crate) mod rehearsal;
 mod replay;
 
 use std::sync::Arc;
@@ -39,21 +38,22 @@ use crate::data::writeback::{self, DirtyIndex, Writeback};
 use crate::dir::Known;
 use crate::dirs_moved::DirsMoved;
 use crate::error;
+use crate::error_state::{ErrorState, PendingErrors};
 use crate::ext4::Ext4;
 use crate::fast_commit::Tracker;
-use crate::fs::{Fs, Ground, Limits};
-use crate::guard::{Guard, GuardedDevice, Part};
+use crate::freeze_gate::FreezeGate;
+use crate::guard::{Guard, GuardedDevice, Part, mmp};
 use crate::info::Replayed;
 use crate::inodes::InodeTable;
-use crate::live::Live;
+use crate::maintenance::{self, Maintenance};
+use crate::mounted::{BaseDevice, FixedOptions, MountedFs};
 use crate::options::{DataMode, MountOptions};
 use crate::orphan::Orphans;
 use crate::pace::{Pace, PacedDevice};
+use crate::runtime_options::RuntimeOptions;
 use crate::services::lazy_init::LazyInit;
 use crate::services::zeroed::Refill;
-use crate::trouble::{Post, Trouble};
 use crate::volume::Volume;
-use crate::whole::{self, Whole};
 
 /// Why a volume could not be opened: one line for the user.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -92,11 +92,11 @@ const UNLOCKED: &str = "the image's file system has no locks (flock): nothing ke
 /// What runs while a volume is open.
 #[derive(Debug, Default)]
 pub(crate) struct Running {
-    requests: Option<whole::Stop>,
+    requests: Option<maintenance::Stop>,
     services: Option<Services>,
     writeback: Option<Runner>,
     refill: Option<Runner>,
-    pub(crate) mmp: Option<mmp::Keeper>,
+    pub(crate) mmp: Option<mmp::HeldClaim>,
 }
 
 /// Reads a superblock, the primary one or the copy at `sb` KiB.
@@ -178,10 +178,10 @@ pub(crate) fn open_for(
     }
     let options = &journal::with_device(&sb, options)?;
     let keeper = claim(&guard, &geo, &sb, options)?;
-    let use_mmp = keeper.as_ref().map(mmp::Keeper::paused);
+    let use_mmp = keeper.as_ref().map(mmp::HeldClaim::paused);
     match open_on(&guarded, options, purpose, Some(&guard), unlocked) {
         Ok((fs, mut running, replayed)) => {
-            fs.whole.set_mmp(use_mmp);
+            fs.maintenance.set_mmp(use_mmp);
             running.mmp = keeper;
             Ok((Arc::new(Ext4::new(fs, running)), replayed))
         }
@@ -201,13 +201,13 @@ pub(crate) fn claim(
     geo: &Geometry,
     sb: &Superblock,
     options: &MountOptions,
-) -> OpenResult<Option<mmp::Keeper>> {
+) -> OpenResult<Option<mmp::HeldClaim>> {
     let seen = mmp::Seen::look(guard.below(), geo, sb, options.waiting.as_ref())?;
-    rehearsal::run(guard.below(), geo, options)?;
+    dry_run::run(guard.below(), geo, options)?;
     seen.map(|seen| seen.take(guard, options.waiting.as_ref())).transpose()
 }
 
-/// Opens what is on a device: a volume's, or what a rehearsal puts before it. `guard` is the one
+/// Opens what is on a device: a volume's, or what a dry_run puts before it. `guard` is the one
 /// that stands before `dev`.
 pub(crate) fn open_on(
     dev: &SharedDevice,
@@ -215,7 +215,7 @@ pub(crate) fn open_on(
     purpose: Purpose,
     guard: Option<&Arc<Guard>>,
     unlocked: bool,
-) -> OpenResult<(Arc<Fs>, Running, Replayed)> {
+) -> OpenResult<(Arc<MountedFs>, Running, Replayed)> {
     options.check().map_err(OpenError)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let pace = Arc::new(Pace::new(Arc::clone(&clock)));
@@ -231,7 +231,7 @@ pub(crate) fn open_on(
     let on = guard.filter(|_| !options.read_only);
     let recovered = journal::recover(&dev, &sb, &geo, options, on)?;
     let mut replayed = Replayed::of(recovered.done.as_ref());
-    let ground = Ground { device: dev, overlay: recovered.overlay };
+    let base = BaseDevice { device: dev, overlay: recovered.overlay };
     let dev = recovered.device;
     // Recovery may have brought a newer superblock home.
     let mut sb = recovered.superblock;
@@ -247,7 +247,7 @@ pub(crate) fn open_on(
     let fast_commits = fast_commit::decide(recovered.no_fast_commits.as_ref(), options.fast_commit)
         .map_err(OpenError)?;
     effective.fast_commit = Some(fast_commits.on);
-    let limits = limits(&sb, options, &effective, recovered.log.is_some())?;
+    let fixed = fixed_options(&sb, options, &effective, recovered.log.is_some())?;
 
     let barrier = effective.barrier.unwrap_or(true);
     let mut defaults = MountOptions::default().effective(&sb);
@@ -291,7 +291,7 @@ pub(crate) fn open_on(
         journal.set_fast_commits(false)?;
     }
     journal.io_priority().set(options.journal_ioprio);
-    let post = Arc::new(Post::default());
+    let post = Arc::new(PendingErrors::default());
     let bad_groups = Arc::clone(&post);
     let alloc_options = AllocOptions {
         report: Some(Report(Arc::new(move |error| bad_groups.put(error)))),
@@ -312,8 +312,9 @@ pub(crate) fn open_on(
         alloc.protect(run);
     }
     let newest = journal.newest();
-    let fs = Arc::new_cyclic(|fs| Fs {
-        whole: Whole::new(fs, &clock, options.checkpoint_ioprio, options.threads, None),
+    let fs = Arc::new_cyclic(|fs| MountedFs {
+        freeze_gate: FreezeGate::default(),
+        maintenance: Maintenance::new(fs, &clock, options.checkpoint_ioprio, options.threads, None),
         sb: SuperCell::new(sb, &geo).guarded(guard.cloned()),
         guard: guard.cloned(),
         vol: Volume {
@@ -326,19 +327,19 @@ pub(crate) fn open_on(
         data_cache,
         readers: crate::data::ahead::Readers::new(options.threads),
         pace,
-        limits,
-        live: Live::new(&effective),
+        fixed,
+        runtime: RuntimeOptions::new(&effective),
         options: parking_lot::Mutex::new(effective),
         defaults,
         no_fast_commits: parking_lot::Mutex::new(recovered.no_fast_commits),
-        ground,
+        base,
         notes: fast_commits.note.into_iter().chain(unlocked.then(|| UNLOCKED.to_owned())).collect(),
-        rests: AtomicBool::new(false),
+        remounted_ro: AtomicBool::new(false),
         clock,
         rename: Mutex::new(()),
         read_only: AtomicBool::new(options.read_only),
         operations: extol_task::Tally::default(),
-        trouble: Trouble::new(post),
+        error_state: ErrorState::new(post),
         lazy_init: LazyInit::default(),
         threads: options.threads,
         refill: Wakeup::new(),
@@ -373,7 +374,7 @@ pub(crate) fn open_on(
 
 /// Starts the threads that only a volume has that is written to.
 pub(crate) fn start_writers(
-    fs: &Arc<Fs>,
+    fs: &Arc<MountedFs>,
     running: &mut Running,
     merge: bool,
 ) -> std::io::Result<()> {
@@ -381,8 +382,8 @@ pub(crate) fn start_writers(
     running.writeback = Some(Runner::start("extol-writeback", &fs.dirty.service, service)?);
     let refill = Refill(Arc::downgrade(fs));
     running.refill = Some(Runner::start("extol-zeroed", &fs.refill, refill)?);
-    running.requests = Some(fs.whole.stopper());
-    fs.whole.set_merge(merge)
+    running.requests = Some(fs.maintenance.stopper());
+    fs.maintenance.set_merge(merge)
 }
 
 /// What e2fsck writes back after it has replayed fast commits.
@@ -399,12 +400,12 @@ pub(crate) fn patched_blocks(
     Ok(fast_commit::patched_blocks(geo, Some(block)))
 }
 
-fn limits(
+fn fixed_options(
     sb: &Superblock,
     options: &MountOptions,
     effective: &MountOptions,
     has_log: bool,
-) -> OpenResult<Limits> {
+) -> OpenResult<FixedOptions> {
     if !has_log && !options.read_only {
         let without = [
             (options.journal_async_commit, "journal_async_commit"),
@@ -420,7 +421,7 @@ fn limits(
     if options.journal_async_commit && data == DataMode::Ordered {
         return refuse("can't mount with journal_async_commit in data=ordered mode");
     }
-    Ok(Limits {
+    Ok(FixedOptions {
         read_only: AtomicBool::new(options.read_only),
         data,
         user_xattr: options.user_xattr,
@@ -478,18 +479,18 @@ pub(crate) fn mark_mounted(
 
 /// Closes a volume: everything goes home, the log becomes empty, the superblock says "clean". Safe
 /// to call twice.
-pub(crate) fn close(fs: &Arc<Fs>, running: &mut Running) -> Result<()> {
+pub(crate) fn close(fs: &Arc<MountedFs>, running: &mut Running) -> Result<()> {
     // Those who wait for a sync get it; later ones do it themselves, as long as there is something
     // to sync.
     running.requests.take();
     // A frozen volume ends like any other. (What fails here, fails again below.)
-    let _ = whole::thaw(fs);
+    let _ = maintenance::thaw(fs);
     fs.lazy_init.stop();
     running.writeback.take();
     running.refill.take();
     fs.table.release_all(&fs.vol);
     // (A volume that became read-only after an error was not closed.)
-    let read_only = fs.writes_nothing() || fs.whole.is_shut();
+    let read_only = fs.writes_nothing() || fs.maintenance.is_shut();
     let result = if read_only { Ok(Ok(())) } else { write_everything(fs) };
     running.services.take();
     let result = match (read_only, result) {
@@ -505,7 +506,7 @@ pub(crate) fn close(fs: &Arc<Fs>, running: &mut Running) -> Result<()> {
     fs.read_only.store(true, std::sync::atomic::Ordering::Release);
     // The log is frozen for good: who came too late and waits for its thaw must not wait for ever.
     fs.vol.journal.shut_down("the volume was closed");
-    whole::release(fs);
+    maintenance::release(fs);
     if let Some(mmp) = running.mmp.take() {
         mmp.release();
     }
@@ -513,7 +514,7 @@ pub(crate) fn close(fs: &Arc<Fs>, running: &mut Running) -> Result<()> {
 }
 
 /// The superblock of a volume that needs no recovery.
-pub(crate) fn clean_superblock(fs: &Fs) -> Superblock {
+pub(crate) fn clean_superblock(fs: &MountedFs) -> Superblock {
     let mut sb = fs.sb.read(Superblock::clone);
     sb.feature_incompat &= !Incompat::NEEDS_RECOVERY;
     if fs.orphans.len() == 0 {
@@ -528,7 +529,7 @@ pub(crate) fn clean_superblock(fs: &Fs) -> Superblock {
 
 /// Brings everything home. File data that cannot be placed because its file is damaged is lost
 /// (that is the inner result); all else is closed in order.
-pub(crate) fn write_everything(fs: &Arc<Fs>) -> Result<Result<()>> {
+pub(crate) fn write_everything(fs: &Arc<MountedFs>) -> Result<Result<()>> {
     fs.check_writable().map_err(|_| {
         FsError::Io(
             fs.vol.journal.abort_reason().unwrap_or_else(|| "the volume is read-only".into()),

@@ -8,21 +8,21 @@
 //! Read-only and back. `ro` writes everything home, empties and freezes the log, and marks the
 //! volume clean, as an unmount does; the journal rests, and whoever wants to change something is
 //! refused. `rw` marks the volume as mounted and wakes the journal. A volume that was *opened*
-//! read-only has no log and no right to write yet: `rise.rs`.
+//! read-only has no log and no right to write yet: `ro_to_rw.rs`.
 //!
 //! Invariants
 //! - M1: a refusal changes nothing: parsing works on a copy ([`Plan::parse`]), and in [`apply`] the
 //!   steps that can fail come first.
 //! - M2: while the journal rests, nothing is written, and no operation that began before is still
 //!   under way: all that change something pass the gate, which is closed meanwhile
-//!   ([`whole::alone`]).
+//!   ([`maintenance::exclusively`]).
 //! - M3: "needs recovery" is durable before the journal wakes, and cleared only after it rests
 //!   ([`wake`], [`rest`]).
 //!
 //! Lock order: the mount's `running`, then the gate, then everything else.
 
 mod plan;
-mod rise;
+mod ro_to_rw;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,10 +31,11 @@ use std::time::Duration;
 use extol_ondisk::superblock::State;
 use extol_vfs::RemountError;
 
-use crate::fs::Fs;
-use crate::mount::{self, Running, mmp, write_superblock};
+use crate::guard::mmp;
+use crate::maintenance;
+use crate::mount::{self, Running, write_superblock};
+use crate::mounted::MountedFs;
 use crate::options::MountOptions;
-use crate::whole;
 use plan::{Able, Plan};
 
 /// How often, and how long apart, going read-only looks whether unlinked files are still in use.
@@ -48,7 +49,7 @@ fn refuse<T>(why: impl Into<String>) -> Result<T, RemountError> {
 
 /// Changes options; gives warnings for the user.
 pub(crate) fn remount(
-    fs: &Arc<Fs>,
+    fs: &Arc<MountedFs>,
     running: &mut Running,
     list: &str,
 ) -> Result<Vec<String>, RemountError> {
@@ -73,16 +74,16 @@ pub(crate) fn remount(
 }
 
 fn apply(
-    fs: &Arc<Fs>,
+    fs: &Arc<MountedFs>,
     running: &mut Running,
     current: &MountOptions,
     plan: &mut Plan,
 ) -> Result<(), RemountError> {
     let new = plan.options.clone();
-    let merge = new.checkpoint_merge != current.checkpoint_merge && !fs.limits.read_only();
+    let merge = new.checkpoint_merge != current.checkpoint_merge && !fs.fixed.read_only();
     if merge {
         let failed = |e| RemountError(format!("cannot start a thread: {e}"));
-        fs.whole.set_merge(new.checkpoint_merge).map_err(failed)?;
+        fs.maintenance.set_merge(new.checkpoint_merge).map_err(failed)?;
     }
     let moved = match (current.read_only, new.read_only) {
         (false, true) => {
@@ -93,20 +94,22 @@ fn apply(
                 std::thread::sleep(LOOK);
             }
             fs.lazy_init.stop();
-            unfrozen(whole::alone(fs, || rest(fs, running)))
+            unfrozen(maintenance::exclusively(fs, || rest(fs, running)))
                 .inspect_err(|_| fs.lazy_init.set(current.init_itable))
         }
-        (true, false) if fs.limits.read_only() => {
-            unfrozen(whole::alone(fs, || rise::rise(fs, running, plan)))
+        (true, false) if fs.fixed.read_only() => {
+            unfrozen(maintenance::exclusively(fs, || ro_to_rw::upgrade(fs, running, plan)))
         }
-        (true, false) => unfrozen(whole::alone(fs, || wake(fs, running, &mut plan.warnings))),
+        (true, false) => {
+            unfrozen(maintenance::exclusively(fs, || wake(fs, running, &mut plan.warnings)))
+        }
         _ => Ok(()),
     };
     if let Err(refusal) = moved {
         if merge {
             // Off again never fails; on again: without the thread everybody syncs alone, which is
             // as right.
-            let _ = fs.whole.set_merge(current.checkpoint_merge);
+            let _ = fs.maintenance.set_merge(current.checkpoint_merge);
         }
         return Err(refusal);
     }
@@ -125,9 +128,9 @@ fn unfrozen(outcome: extol_vfs::Result<Result<(), RemountError>>) -> Result<(), 
     outcome.unwrap_or_else(|_| refuse("the volume is frozen: thaw it first"))
 }
 
-fn set(fs: &Fs, o: &MountOptions) {
+fn set(fs: &MountedFs, o: &MountOptions) {
     let journal = &fs.vol.journal;
-    fs.live.set(o);
+    fs.runtime.set(o);
     journal.set_barrier(o.barrier.unwrap_or(true));
     journal.set_commit_interval(o.commit);
     journal.set_batching(o.batching);
@@ -140,12 +143,12 @@ fn set(fs: &Fs, o: &MountOptions) {
     // and keeps them off.)
     let _ = journal.set_fast_commits(o.fast_commit == Some(true));
     journal.io_priority().set(o.journal_ioprio);
-    fs.whole.priority().set(o.checkpoint_ioprio);
+    fs.maintenance.priority().set(o.checkpoint_ioprio);
     fs.vol.alloc.set_discard(o.discard.then(|| Arc::clone(&fs.vol.dev)));
 }
 
 /// `rw` → `ro`.
-fn rest(fs: &Arc<Fs>, running: &mut Running) -> Result<(), RemountError> {
+fn rest(fs: &Arc<MountedFs>, running: &mut Running) -> Result<(), RemountError> {
     if fs.check_writable().is_err() {
         // An error was faster.
         return Ok(());
@@ -163,11 +166,11 @@ fn rest(fs: &Arc<Fs>, running: &mut Running) -> Result<(), RemountError> {
         Ok(Ok(())) => {}
     }
     fs.vol.journal.rest();
-    fs.rests.store(true, Ordering::Release);
+    fs.remounted_ro.store(true, Ordering::Release);
     fs.read_only.store(true, Ordering::Release);
     if let Err(e) = write_superblock(&*fs.vol.dev, &mount::clean_superblock(fs)) {
         fs.read_only.store(false, Ordering::Release);
-        fs.rests.store(false, Ordering::Release);
+        fs.remounted_ro.store(false, Ordering::Release);
         fs.vol.journal.resume();
         return failed(&e);
     }
@@ -179,11 +182,11 @@ fn rest(fs: &Arc<Fs>, running: &mut Running) -> Result<(), RemountError> {
 
 /// `ro` → `rw`.
 fn wake(
-    fs: &Arc<Fs>,
+    fs: &Arc<MountedFs>,
     running: &mut Running,
     warnings: &mut Vec<String>,
 ) -> Result<(), RemountError> {
-    if !fs.rests.load(Ordering::Acquire) || fs.vol.journal.check_aborted().is_err() {
+    if !fs.remounted_ro.load(Ordering::Acquire) || fs.vol.journal.check_aborted().is_err() {
         let why = fs.vol.journal.abort_reason().unwrap_or_else(|| "an error stopped it".into());
         return refuse(format!(
             "cannot remount read-write: {why}; unmount, run e2fsck, mount again"
@@ -205,7 +208,7 @@ fn wake(
             Err(e) => return refuse(format!("cannot remount read-write: {e}")),
         };
     }
-    fs.whole.set_mmp(running.mmp.as_ref().map(mmp::Keeper::paused));
+    fs.maintenance.set_mmp(running.mmp.as_ref().map(mmp::HeldClaim::paused));
     sb.wtime = fs.clock.wall().as_secs();
     // In memory it still says "mounted".
     if let Err(e) = write_superblock(&*fs.vol.dev, &sb) {
@@ -214,7 +217,7 @@ fn wake(
         }
         return refuse(format!("cannot remount read-write: {e}"));
     }
-    fs.rests.store(false, Ordering::Release);
+    fs.remounted_ro.store(false, Ordering::Release);
     fs.read_only.store(false, Ordering::Release);
     fs.vol.journal.resume();
     Ok(())

@@ -41,7 +41,7 @@ fn what_an_abort_left_half_done_is_no_damage() {
         let happens = |fs: &Ext4| {
             fs.inner().vol.journal.abort("the disk went away");
             damage(fs, 12);
-            assert_eq!(fs.trouble().as_deref(), Some("the disk went away"), "{options}");
+            assert_eq!(fs.first_error().as_deref(), Some("the disk went away"), "{options}");
         };
         assert_eq!(noted(options, happens), (1, IO, 0), "{options}");
     }
@@ -57,7 +57,7 @@ fn damage_that_aborts_is_noted_as_damage() {
         };
         assert_eq!(noted(options, happens), (1, CORRUPTED, 12), "{options}");
         let by_another = |fs: &Ext4| {
-            let _ = fs.inner().trouble.cause.set((CORRUPTED, 12, 0));
+            let _ = fs.inner().error_state.cause.set((CORRUPTED, 12, 0));
             fs.inner().vol.journal.abort("damaged");
             fs.inner().note_abort();
         };

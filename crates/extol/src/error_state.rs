@@ -14,7 +14,7 @@
 //! Invariants
 //! - E1: a mark changes only the error record and the state bit of the superblock *as the device
 //!   holds it*: it neither clears "needs recovery" nor brings anything of a transaction
-//!   (`Fs::mark`). Recovery does not lose the record again (`mount::journal::after`).
+//!   (`MountedFs::mark`). Recovery does not lose the record again (`mount::journal::after`).
 //! - E2: a mark is written when no commit and no checkpoint writes any more (`Journal::failure`),
 //!   at most once, and never for a shutdown on purpose or a volume opened read-only.
 //! - E3: a device that refuses the mark changes nothing: the volume is read-only all the same, and
@@ -22,7 +22,7 @@
 //!   mount.
 //! - E4: who meets an error after an abort has met what the abort left half done in memory (a bit
 //!   that is set and not taken back, say), which proves nothing about the volume: it is the abort
-//!   that is noted (`Fs::error`).
+//!   that is noted (`MountedFs::error`).
 //! - E5: that the volume is read-only acknowledges nothing. Who syncs asks the journal whether it
 //!   was aborted, and writes what is dirty unless the volume was closed in order
 //!   (`ops::files::sync_now`, `ops::files::begin_fsync`); an error aborts the journal before it
@@ -39,10 +39,10 @@ use extol_ondisk::superblock::{SUPERBLOCK_OFFSET, State};
 use extol_vfs::{FsError, Result};
 use parking_lot::Mutex;
 
-use crate::fs::Fs;
+use crate::freeze_gate::Deferred;
 use crate::mount::{OpenResult, read_superblock};
+use crate::mounted::MountedFs;
 use crate::options::ErrorPolicy;
-use crate::whole::Deferred;
 
 /// The on-disk number of EIO.
 const IO: u8 = 2;
@@ -82,7 +82,7 @@ impl Note<'_> {
 
 /// What became of the errors of this mount.
 #[derive(Debug, Default)]
-pub(crate) struct Trouble {
+pub(crate) struct ErrorState {
     /// Errors noted.
     seen: AtomicU64,
     /// Code, inode and block of the error that aborts the journal, if it is not one of the
@@ -95,19 +95,19 @@ pub(crate) struct Trouble {
     /// The first one, for people.
     first: Mutex<Option<String>>,
     /// Where others put theirs.
-    post: Arc<Post>,
+    post: Arc<PendingErrors>,
 }
 
 /// Errors of those who hold locks and may not note them themselves: the allocator's, about groups
 /// that it leaves out from then on. The operation that met one goes on elsewhere; whichever ends
 /// next notes it.
 #[derive(Debug, Default)]
-pub(crate) struct Post {
+pub(crate) struct PendingErrors {
     waiting: AtomicBool,
     errors: Mutex<Vec<FsError>>,
 }
 
-impl Post {
+impl PendingErrors {
     pub fn put(&self, error: &FsError) {
         self.errors.lock().push(error.clone());
         self.waiting.store(true, Ordering::Release);
@@ -123,8 +123,8 @@ impl Post {
     }
 }
 
-impl Trouble {
-    pub fn new(post: Arc<Post>) -> Self {
+impl ErrorState {
+    pub fn new(post: Arc<PendingErrors>) -> Self {
         Self { post, ..Self::default() }
     }
 
@@ -141,11 +141,11 @@ impl Trouble {
     }
 }
 
-impl Fs {
+impl MountedFs {
     /// Looks at the result of an operation: what is wrong with the volume or its device is noted
     /// and treated as `errors=` says.
     pub fn note<T>(&self, result: Result<T>) -> Result<T> {
-        let posted = self.trouble.post.take();
+        let posted = self.error_state.post.take();
         posted.iter().for_each(|error| self.note_error(error));
         if let Err(error) = &result {
             if !posted.contains(error) {
@@ -162,7 +162,7 @@ impl Fs {
         }
         // A frozen volume stays as it is; whatever this error stops cannot go on before the thaw
         // anyway.
-        let Some(_open) = self.whole.gate.enter_or(|| Deferred::Error(error.clone())) else {
+        let Some(_open) = self.freeze_gate.enter_or(|| Deferred::Error(error.clone())) else {
             return;
         };
         match error {
@@ -188,14 +188,14 @@ impl Fs {
         if !self.writes_nothing() && self.vol.journal.check_aborted().is_err() {
             return self.note_abort();
         }
-        self.trouble.seen.fetch_add(1, Ordering::AcqRel);
-        self.trouble.first.lock().get_or_insert_with(|| text.to_owned());
+        self.error_state.seen.fetch_add(1, Ordering::AcqRel);
+        self.error_state.first.lock().get_or_insert_with(|| text.to_owned());
         if self.writes_nothing() {
             self.ask_for_the_end();
-        } else if self.live.errors() != ErrorPolicy::Continue {
+        } else if self.runtime.errors() != ErrorPolicy::Continue {
             // What the failed operation changed before it met the error must not become durable.
             // (Who finds the volume read-only must find the journal aborted, too: E5.)
-            let _ = self.trouble.cause.set((note.code, note.ino, note.block));
+            let _ = self.error_state.cause.set((note.code, note.ino, note.block));
             let _ = self.vol.journal.abort(note.what);
             self.read_only.store(true, Ordering::Release);
             self.stop(note);
@@ -213,19 +213,19 @@ impl Fs {
     pub fn note_abort(&self) {
         if self.writes_nothing()
             || self.vol.journal.check_aborted().is_ok()
-            || self.trouble.marked.load(Ordering::Acquire)
+            || self.error_state.marked.load(Ordering::Acquire)
         {
             return;
         }
         let Some(why) = self.vol.journal.failure() else { return };
         self.read_only.store(true, Ordering::Release);
-        self.trouble.first.lock().get_or_insert_with(|| why.clone());
-        let (code, ino, block) = self.trouble.cause.get().copied().unwrap_or((IO, 0, 0));
+        self.error_state.first.lock().get_or_insert_with(|| why.clone());
+        let (code, ino, block) = self.error_state.cause.get().copied().unwrap_or((IO, 0, 0));
         self.stop(Note { what: &why, code, ino, block });
     }
 
     fn stop(&self, note: Note<'_>) {
-        if self.trouble.marked.swap(true, Ordering::AcqRel) {
+        if self.error_state.marked.swap(true, Ordering::AcqRel) {
             return;
         }
         self.ask_for_the_end();
@@ -235,8 +235,8 @@ impl Fs {
     }
 
     fn ask_for_the_end(&self) {
-        if self.live.errors() == ErrorPolicy::Panic {
-            self.trouble.panic_wanted.store(true, Ordering::Release);
+        if self.runtime.errors() == ErrorPolicy::Panic {
+            self.error_state.panic_wanted.store(true, Ordering::Release);
         }
     }
 

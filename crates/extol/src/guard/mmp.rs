@@ -28,7 +28,7 @@
 //! Invariants
 //! - MP1: `fresh_until` is the limit after a moment that lies before the read or write that proved
 //!   the claim.
-//! - MP2: "clean" is written only over a block that is ours (`Keeper::release`).
+//! - MP2: "clean" is written only over a block that is ours (`HeldClaim::release`).
 //! - MP3: one thread at a time changes the block (`Claim::written`).
 
 use std::sync::Arc;
@@ -42,8 +42,8 @@ use extol_task::{Progress, Runner, Service, Wakeup};
 use parking_lot::Mutex;
 use rand::Rng;
 
-use super::{OpenError, OpenResult, refuse};
-use crate::guard::Guard;
+use super::Guard;
+use crate::mount::{OpenError, OpenResult, refuse};
 use crate::options::Waiting;
 
 /// Shortest interval between checks, in seconds.
@@ -232,7 +232,7 @@ impl Seen {
         self,
         guard: &Arc<Guard>,
         waiting: Option<&Arc<dyn Waiting>>,
-    ) -> OpenResult<Keeper> {
+    ) -> OpenResult<HeldClaim> {
         let mut mmp = self.mmp.clone();
         mmp.seq = rand::rng().random_range(1..=SEQ_MAX);
         mmp.time = wall();
@@ -262,7 +262,7 @@ impl Seen {
             written: Mutex::new(mmp),
             closing: AtomicBool::new(false),
         };
-        let mut keeper = Keeper {
+        let mut keeper = HeldClaim {
             claim: Arc::new(claim),
             guard: Arc::clone(guard),
             runner: None,
@@ -377,14 +377,14 @@ impl Claim {
 
 /// Keeps the claim on a volume.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct HeldClaim {
     claim: Arc<Claim>,
     guard: Arc<Guard>,
     runner: Option<Runner>,
     paused: Arc<Mutex<bool>>,
 }
 
-impl Keeper {
+impl HeldClaim {
     fn start(&mut self, interval: Duration) -> OpenResult<()> {
         let service = Update {
             claim: Arc::clone(&self.claim),
@@ -418,7 +418,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for HeldClaim {
     fn drop(&mut self) {
         self.claim.closing.store(true, Ordering::Release);
     }

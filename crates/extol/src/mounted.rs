@@ -18,22 +18,23 @@ use crate::data::cache::DataCache;
 use crate::data::writeback::DirtyIndex;
 use crate::dirs_moved::DirsMoved;
 use crate::error;
+use crate::error_state::ErrorState;
+use crate::freeze_gate::FreezeGate;
 use crate::guard::Guard;
 use crate::inodes::{Cell, InodeState, InodeTable};
-use crate::live::Live;
+use crate::maintenance::Maintenance;
 use crate::mount::fast_commit::Obstacle;
 use crate::options::{DataMode, MountOptions};
 use crate::orphan::Orphans;
 use crate::pace::Pace;
+use crate::runtime_options::RuntimeOptions;
 use crate::services::lazy_init::LazyInit;
-use crate::trouble::Trouble;
 use crate::volume::Volume;
-use crate::whole::Whole;
 
 /// What the mount options decided for good.
 #[derive(Debug)]
-pub(crate) struct Limits {
-    /// Opened without the right to write, and not got it since (`remount/rise.rs`).
+pub(crate) struct FixedOptions {
+    /// Opened without the right to write, and not got it since (`remount/ro_to_rw.rs`).
     pub read_only: AtomicBool,
     pub data: DataMode,
     pub user_xattr: bool,
@@ -42,7 +43,7 @@ pub(crate) struct Limits {
     pub internal: [u32; 5],
 }
 
-impl Limits {
+impl FixedOptions {
     /// Opened without the right to write, and not got it since.
     pub fn read_only(&self) -> bool {
         self.read_only.load(Ordering::Acquire)
@@ -51,7 +52,7 @@ impl Limits {
 
 /// What lies below [`Volume::dev`].
 #[derive(Debug)]
-pub(crate) struct Ground {
+pub(crate) struct BaseDevice {
     /// The device as it is.
     pub device: SharedDevice,
     /// What recovery in memory has put over it.
@@ -59,7 +60,7 @@ pub(crate) struct Ground {
 }
 
 /// The open file system.
-pub(crate) struct Fs {
+pub(crate) struct MountedFs {
     pub vol: Volume,
     /// Keeps other writers apart; `None`: this mount writes nothing, or not to a device.
     pub guard: Option<Arc<Guard>>,
@@ -71,9 +72,9 @@ pub(crate) struct Fs {
     pub data_cache: Option<Arc<DataCache>>,
     pub readers: Readers,
     pub pace: Arc<Pace>,
-    pub limits: Limits,
+    pub fixed: FixedOptions,
     /// What they decided until the next remount.
-    pub live: Live,
+    pub runtime: RuntimeOptions,
     /// All of them as text shows them, with what the superblock decides filled in.
     pub options: parking_lot::Mutex<MountOptions>,
     /// What this volume has without options.
@@ -81,12 +82,12 @@ pub(crate) struct Fs {
     /// Why this mount can have no fast commits.
     pub no_fast_commits: parking_lot::Mutex<Option<Obstacle>>,
     /// What a volume that was opened read-only is made of.
-    pub ground: Ground,
+    pub base: BaseDevice,
     /// What the user should know about this mount.
     pub notes: Vec<String>,
     /// Remounted read-only: everything is home, the log is empty and frozen, the superblock says
     /// "clean".
-    pub rests: AtomicBool,
+    pub remounted_ro: AtomicBool,
     pub clock: Arc<dyn Clock>,
     /// Held while a rename moves something between directories: keeps the tree's shape still.
     pub rename: Mutex<(), { Rank::Rename as u8 }>,
@@ -94,7 +95,7 @@ pub(crate) struct Fs {
     pub read_only: AtomicBool,
     /// Operations served, for the statistics.
     pub operations: Tally,
-    pub trouble: Trouble,
+    pub error_state: ErrorState,
     pub lazy_init: LazyInit,
     /// Background threads run.
     pub threads: bool,
@@ -102,16 +103,17 @@ pub(crate) struct Fs {
     pub refill: Wakeup,
     /// The journal's source of fast commits, if there are any.
     pub tracker: Arc<crate::fast_commit::Tracker>,
-    pub whole: Whole,
+    pub freeze_gate: FreezeGate,
+    pub maintenance: Maintenance,
 }
 
-impl std::fmt::Debug for Fs {
+impl std::fmt::Debug for MountedFs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Fs").field("vol", &self.vol).finish_non_exhaustive()
+        f.debug_struct("MountedFs").field("vol", &self.vol).finish_non_exhaustive()
     }
 }
 
-impl Fs {
+impl MountedFs {
     /// Now, as inodes store it.
     pub fn now(&self) -> Time {
         let now: Duration = self.clock.wall();
@@ -137,14 +139,14 @@ impl Fs {
 
     /// True if this mount writes nothing at all, not even marks: opened read-only, or remounted so.
     pub fn writes_nothing(&self) -> bool {
-        self.limits.read_only() || self.rests.load(Ordering::Acquire)
+        self.fixed.read_only() || self.remounted_ro.load(Ordering::Acquire)
     }
 
     /// True for inodes that belong to the volume itself: the journal, the orphan file, quotas … No
     /// name leads to them.
     pub fn is_internal(&self, ino: u32) -> bool {
         ino != InodeNr::ROOT.0
-            && (ino < self.vol.geo.first_ino.0 || self.limits.internal.contains(&ino))
+            && (ino < self.vol.geo.first_ino.0 || self.fixed.internal.contains(&ino))
     }
 
     /// The inode's cell.
@@ -164,14 +166,14 @@ impl Fs {
     pub fn journals_data(&self, st: &InodeState) -> bool {
         st.is_regular()
             && self.vol.journal.has_log()
-            && (self.limits.data == DataMode::Journal
+            && (self.fixed.data == DataMode::Journal
                 || st.node.raw.flags.contains(InodeFlags::JOURNAL_DATA))
     }
 
     /// True if new files begin inside their inode.
     pub fn inline_files(&self) -> bool {
         self.vol.geo.incompat.contains(Incompat::INLINE_DATA)
-            && self.limits.data != DataMode::Journal
+            && self.fixed.data != DataMode::Journal
     }
 
     /// True if the file's data may use the blocks kept for root: the process that writes decides
@@ -184,7 +186,7 @@ impl Fs {
 
     /// True if a process with these ids may use the blocks kept for root (`resuid=`, `resgid=`).
     pub fn may_use_reserve(&self, who: Creds) -> bool {
-        let live = &self.live;
+        let live = &self.runtime;
         who.uid == 0 || who.uid == live.resuid() || (live.resgid() != 0 && who.gid == live.resgid())
     }
 

@@ -28,8 +28,9 @@ use extol_block::{BlockSize, SharedDevice};
 use extol_jbd2::recovery::Overlay;
 use extol_ondisk::Geometry;
 
-use super::{OpenResult, Purpose, features, geometry, journal, mmp, open_on, read_superblock};
+use super::{OpenResult, Purpose, features, geometry, journal, open_on, read_superblock};
 use crate::ext4::Ext4;
+use crate::guard::mmp;
 use crate::options::MountOptions;
 
 /// Metadata in memory, beside what the scratch device holds.

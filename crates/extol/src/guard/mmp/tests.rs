@@ -72,7 +72,7 @@ fn rig() -> Rig {
 
 impl Rig {
     /// Claims it, without the thread that renews.
-    fn claim(&self) -> Keeper {
+    fn claim(&self) -> HeldClaim {
         let seen =
             Seen::look(&self.below, &self.geo, &self.sb, None).unwrap().expect("the feature");
         let mut keeper = seen.take(&self.guard, None).unwrap();
