@@ -2,7 +2,6 @@
 
 use std::os::fd::BorrowedFd;
 use std::path::Path;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use extol_block::{Direct, FileDevice, IoPriority, OpenOptions, SharedDevice};
@@ -14,13 +13,15 @@ use extol_vfs::{
 use parking_lot::Mutex;
 
 use crate::data::ahead::Ahead;
-use crate::error;
+use crate::error::{self, OpenResult};
 use crate::maintenance;
-use crate::mount::{self, OpenResult, Running};
+use crate::mount::threads::Threads;
+use crate::mount::{self, Purpose, close};
 use crate::mounted::MountedFs;
-use crate::ops::{attrs, create, files, names, read_many, read_plan, rename, xattrs};
+use crate::ops::{attrs, create, files, names, read_many, read_plan, references, rename, xattrs};
 use crate::options::MountOptions;
 use crate::remount;
+use crate::services::lazy_init;
 use crate::stats::Stats;
 
 /// An open ext2, ext3 or ext4 volume.
@@ -30,7 +31,7 @@ use crate::stats::Stats;
 /// dropping it without that does the same but cannot report errors.
 pub struct Ext4 {
     fs: Arc<MountedFs>,
-    running: Mutex<Option<Running>>,
+    threads: Mutex<Option<Threads>>,
     /// How closing ended.
     closed: OnceLock<Result<()>>,
     /// What the root is, once somebody asked: it never becomes anything else.
@@ -57,10 +58,10 @@ impl std::fmt::Debug for Ext4 {
 }
 
 impl Ext4 {
-    pub(crate) fn new(fs: Arc<MountedFs>, running: Running) -> Self {
+    pub(crate) fn new(fs: Arc<MountedFs>, threads: Threads) -> Self {
         Self {
             fs,
-            running: Mutex::new(Some(running)),
+            threads: Mutex::new(Some(threads)),
             closed: OnceLock::new(),
             root: OnceLock::new(),
         }
@@ -86,7 +87,8 @@ impl Ext4 {
     /// One line: not an ext4 volume, a feature that cannot be handled, a journal that cannot be
     /// recovered …
     pub fn open(device: SharedDevice, options: &MountOptions) -> OpenResult<Arc<Self>> {
-        mount::open(device, options)
+        let (fs, threads, _) = mount::open(Purpose::Use, device, options)?;
+        Ok(Arc::new(Self::new(fs, threads)))
     }
 
     /// Opens a volume in a file or on a block device. Refuses one that is mounted or open in
@@ -105,9 +107,9 @@ impl Ext4 {
     /// If something could not be written; the volume then needs recovery, which the next mount
     /// does.
     pub fn unmount(&self) -> Result<()> {
-        let mut slot = self.running.lock();
-        if let Some(mut running) = slot.take() {
-            let result = mount::close(&self.fs, &mut running);
+        let mut slot = self.threads.lock();
+        if let Some(mut threads) = slot.take() {
+            let result = close::close(&self.fs, &mut threads);
             return self.closed.get_or_init(|| result).clone();
         }
         self.closed.get().cloned().unwrap_or(Ok(()))
@@ -116,11 +118,8 @@ impl Ext4 {
     /// Stops at once, as a power cut would: nothing more is written, not even a mark. For tests and
     /// examples of recovery.
     pub fn crash(&self) {
-        self.fs.vol.journal.shut_down("crashed on purpose");
-        self.fs.read_only.store(true, Ordering::Release);
-        self.fs.lazy_init.stop();
-        self.running.lock().take();
-        maintenance::release(&self.fs);
+        let threads = self.threads.lock().take();
+        close::crash(&self.fs, threads);
     }
 
     /// Changes mount options while the volume is open: the same names as for
@@ -131,8 +130,8 @@ impl Ext4 {
     /// One line, if an option is unknown, has a bad value or cannot change, or `ro` or `rw` is not
     /// possible now. Nothing has changed then.
     pub fn remount(&self, list: &str) -> std::result::Result<Vec<String>, RemountError> {
-        match &mut *self.running.lock() {
-            Some(running) => remount::remount(&self.fs, running, list),
+        match &mut *self.threads.lock() {
+            Some(threads) => remount::remount(&self.fs, threads, list),
             None => Err(RemountError("the volume was closed".into())),
         }
     }
@@ -176,7 +175,7 @@ impl Ext4 {
     /// # Errors
     /// Damaged metadata, a failing device. Nothing more is zeroed during this mount then.
     pub fn init_itables_step(&self) -> Result<Option<u32>> {
-        Ok(self.fs.lazy_init.step(&self.fs)?.map(|group| group.0))
+        Ok(lazy_init::step(&self.fs)?.map(|group| group.0))
     }
 
     /// Changes `init_itable` while the volume is in use: `Some(n)` begins or goes on, with pauses
@@ -212,7 +211,7 @@ impl Ext4 {
     /// # Errors
     /// If the thread cannot be started, or the volume is closed; everything stays as it was.
     pub fn set_checkpoint_merge(&self, on: bool) -> std::io::Result<()> {
-        match &*self.running.lock() {
+        match &*self.threads.lock() {
             Some(_) if !self.fs.fixed.read_only() => self.fs.maintenance.set_merge(on)?,
             Some(_) => {}
             None => return Err(std::io::Error::other("the volume is closed")),
@@ -331,7 +330,7 @@ impl FileSystem for Ext4 {
     }
 
     fn forget(&self, ino: u32, n: u64) {
-        maintenance::forget(&self.fs, ino, n);
+        references::forget(&self.fs, ino, n);
     }
 
     fn count_opens(&self) {
@@ -344,7 +343,7 @@ impl FileSystem for Ext4 {
 
     fn closed(&self, ino: u32) {
         if self.fs.table.close(&self.fs.vol, ino) {
-            maintenance::unused(&self.fs, ino);
+            references::unused(&self.fs, ino);
         }
     }
 

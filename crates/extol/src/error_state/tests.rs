@@ -1,4 +1,4 @@
-//! Which of two errors is written down.
+//! Which of two errors is recorded.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use extol_ondisk::Superblock;
 use extol_ondisk::superblock::{SUPERBLOCK_OFFSET, State};
 use extol_vfs::{FileSystem as _, FsError};
 
-use super::{CORRUPTED, IO};
+use super::record::{CORRUPTED, IO};
 use crate::mkfs::{MkfsOptions, mkfs};
 use crate::{Ext4, MountOptions};
 
@@ -47,7 +47,7 @@ fn what_an_abort_left_half_done_is_no_damage() {
     }
 }
 
-/// Whoever notes it: the one who met it, or another one who only finds the journal aborted.
+/// By the operation that meets it, or by one that only finds the journal aborted.
 #[test]
 fn damage_that_aborts_is_noted_as_damage() {
     for options in ["errors=remount-ro", "errors=panic"] {

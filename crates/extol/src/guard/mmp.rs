@@ -1,38 +1,26 @@
-//! Multi-mount protection: a block that the system with the volume keeps changing.
+//! Multi-mount protection: a block that the host with the volume keeps changing.
 //!
 //! ```text
-//!   look:    read seq ─ clean ───────────────────────────► may be claimed
+//!   observe: read seq ─ clean ───────────────────────────► may be claimed
 //!                     └ not clean: wait; did it change? ─► in use: refused
-//!   take:    write a random seq ─ wait ─ still ours? ────► claimed
+//!   take:    write a random seq ─ wait ─ unchanged? ─────► claimed
 //!   renew:   seq + 1, every update interval, and by a writer that finds the claim too old
-//!   release: write "clean", if the block is still ours
+//!   release: write "clean", if the block is still as this mount wrote it
 //! ```
 //!
-//! Nothing is written before `take`, so that all that can refuse a mount comes in between.
-//!
-//! A host that wants the volume waits for more than twice the check interval, and sees whether the
-//! block changes. So a claim that was renewed less than one check interval ago cannot have been
-//! taken by another ([`Claim::freshen`] is asked before each write to the device, see `guard`). An
-//! older one may: it is read first, and compared by sequence and host.
-//!
-//! A host that reads its own claim, and is stopped before its write, might write over the claim of
-//! another, and find its own words afterwards. So the time from before the read to after the write
-//! counts: if it is longer than the limit, the claim is not believed until a whole wait has shown
-//! that no other host changes the block (`renew`).
+//! Nothing is written before `take`, so that all that can refuse a mount comes in between. What
+//! holds while the volume is claimed: `claim.rs`.
 //!
 //! Bounds. mke2fs and tune2fs accept intervals of up to 300 s; nothing longer is waited for. A
 //! volume that was not left cleanly and has a longer one is refused at once: an owner could not be
 //! told from none. Every wait says how long it takes, and ends when the mount is told to end
 //! ([`crate::options::Waiting`]).
 //!
-//! Invariants
-//! - MP1: `fresh_until` is the limit after a moment that lies before the read or write that proved
-//!   the claim.
-//! - MP2: "clean" is written only over a block that is ours (`HeldClaim::release`).
-//! - MP3: one thread at a time changes the block (`Claim::written`).
+//! Invariant
+//! - MM-3: "clean" is written only over a block that this mount wrote last (`HeldClaim::release`).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use extol_block::{BlockNr, SharedDevice};
@@ -43,86 +31,16 @@ use parking_lot::Mutex;
 use rand::Rng;
 
 use super::Guard;
-use crate::mount::{OpenError, OpenResult, refuse};
+use super::claim::{Claim, ClaimError, POLL, Place, name, wall};
+use crate::error::{OpenError, OpenResult, refuse};
 use crate::options::Waiting;
 
 /// Shortest interval between checks, in seconds.
 const MIN_CHECK: u64 = 5;
 /// Longest interval that mke2fs and tune2fs accept, in seconds.
 const MAX_CHECK: u64 = 300;
-/// How soon a wait notices that it is to end.
-const GLANCE: Duration = Duration::from_millis(100);
 
-/// Time as it is for another host: it goes on while this machine is suspended.
-pub(crate) trait Time: Send + Sync + std::fmt::Debug {
-    /// Nanoseconds since some fixed point.
-    fn now_ns(&self) -> u64;
-    fn sleep(&self, how_long: Duration);
-}
-
-/// The machine's.
-#[derive(Debug)]
-pub(crate) struct BootTime;
-
-impl Time for BootTime {
-    fn now_ns(&self) -> u64 {
-        let t = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-        let sec = u64::try_from(t.tv_sec).unwrap_or(0);
-        sec.saturating_mul(1_000_000_000).saturating_add(u64::try_from(t.tv_nsec).unwrap_or(0))
-    }
-
-    fn sleep(&self, how_long: Duration) {
-        std::thread::sleep(how_long);
-    }
-}
-
-/// Why a claim is not held.
-#[derive(Clone, Debug)]
-pub(crate) enum ClaimError {
-    /// Another host has it.
-    Lost(String),
-    /// The block cannot be read or written.
-    Device(String),
-}
-
-#[derive(Clone, Debug)]
-struct Place {
-    dev: SharedDevice,
-    geo: Geometry,
-    block: BlockNr,
-}
-
-impl Place {
-    fn read(&self) -> OpenResult<Mmp> {
-        let mut bytes = vec![0; self.geo.block_len()];
-        self.dev.read_at(&mut bytes, self.block.offset(self.geo.block_size))?;
-        Mmp::decode(&bytes, &self.geo)
-            .map_err(|e| OpenError(format!("corrupt MMP block: {e}; run e2fsck")))
-    }
-
-    fn write(&self, mmp: &Mmp) -> OpenResult<()> {
-        let mut bytes = vec![0; self.geo.block_len()];
-        mmp.encode_into(&mut bytes, &self.geo);
-        self.dev.write_fua(&bytes, self.block.offset(self.geo.block_size))?;
-        Ok(())
-    }
-}
-
-fn wall() -> u64 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs()
-}
-
-/// A name from the block, fit for a line.
-fn name(bytes: &[u8]) -> String {
-    let text = bytes
-        .iter()
-        .take_while(|b| **b != 0)
-        .map(|b| if b.is_ascii_graphic() { *b as char } else { '?' });
-    let text: String = text.collect();
-    if text.is_empty() { "unknown".into() } else { text }
-}
-
-fn put_name<const N: usize>(text: &[u8]) -> [u8; N] {
+fn name_field<const N: usize>(text: &[u8]) -> [u8; N] {
     let mut field = [0; N];
     for (to, from) in field.iter_mut().take(N - 1).zip(text) {
         *to = *from;
@@ -130,13 +48,9 @@ fn put_name<const N: usize>(text: &[u8]) -> [u8; N] {
     field
 }
 
-fn nanos(d: Duration) -> u64 {
-    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// What was seen of a volume's block before anything was written.
+/// What a volume's block says before anything is written.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct Observed {
     place: Place,
     mmp: Mmp,
     interval: u64,
@@ -144,7 +58,7 @@ pub(crate) struct Seen {
     was_clean: bool,
 }
 
-impl Seen {
+impl Observed {
     fn new(dev: &SharedDevice, geo: &Geometry, sb: &Superblock) -> OpenResult<Option<Self>> {
         if !sb.feature_incompat.contains(Incompat::MMP) {
             return Ok(None);
@@ -177,14 +91,14 @@ impl Seen {
         Ok(Some(Self { place, mmp, interval, check, was_clean }))
     }
 
-    /// Looks without a wait: what would refuse a claim at once.
-    pub fn glance(dev: &SharedDevice, geo: &Geometry, sb: &Superblock) -> OpenResult<()> {
+    /// Without a wait: what refuses a claim at once.
+    pub fn check_now(dev: &SharedDevice, geo: &Geometry, sb: &Superblock) -> OpenResult<()> {
         Self::new(dev, geo, sb).map(|_| ())
     }
 
-    /// Looks whether another host has the volume, if it has the feature. Takes some seconds if it
-    /// was not left cleanly. Writes nothing.
-    pub fn look(
+    /// Finds out whether another host has the volume, if it has the feature. Takes some seconds if
+    /// it was not left cleanly. Writes nothing.
+    pub fn observe(
         dev: &SharedDevice,
         geo: &Geometry,
         sb: &Superblock,
@@ -205,7 +119,7 @@ impl Seen {
         Ok(Some(seen))
     }
 
-    /// How long a claim is watched, as Linux and e2fsck do it.
+    /// How long a claim is watched, as in Linux and e2fsck.
     fn long_wait(&self) -> u64 {
         (2 * self.check + 1).min(self.check + 60)
     }
@@ -223,7 +137,7 @@ impl Seen {
             if left.is_zero() {
                 return Ok(());
             }
-            std::thread::sleep(left.min(GLANCE));
+            std::thread::sleep(left.min(POLL));
         }
     }
 
@@ -237,8 +151,8 @@ impl Seen {
         mmp.seq = rand::rng().random_range(1..=SEQ_MAX);
         mmp.time = wall();
         mmp.check_interval = u16::try_from(self.check).unwrap_or(u16::MAX);
-        mmp.nodename = put_name(rustix::system::uname().nodename().to_bytes());
-        mmp.bdevname = put_name(b"extol");
+        mmp.nodename = name_field(rustix::system::uname().nodename().to_bytes());
+        mmp.bdevname = name_field(b"extol");
         self.place.write(&mmp)?;
         // (No other host can have begun long ago to claim a volume that was clean.)
         let wait =
@@ -249,20 +163,12 @@ impl Seen {
             }
             false => Ok(()),
         };
-        let now = guard.time().now_ns();
         if self.place.read()?.seq != mmp.seq {
             return refuse("the volume was claimed by another host at the same time (MMP)");
         }
-        let claim = Claim {
-            wait: Duration::from_secs(self.long_wait()),
-            limit: nanos(Duration::from_secs(self.check)),
-            place: self.place,
-            time: Arc::clone(guard.time()),
-            fresh_until: AtomicU64::new(now),
-            written: Mutex::new(mmp),
-            closing: AtomicBool::new(false),
-        };
-        let mut keeper = HeldClaim {
+        let times = (Duration::from_secs(self.long_wait()), Duration::from_secs(self.check));
+        let claim = Claim::new(self.place, guard.time(), mmp, times);
+        let mut held = HeldClaim {
             claim: Arc::new(claim),
             guard: Arc::clone(guard),
             runner: None,
@@ -270,112 +176,18 @@ impl Seen {
         };
         // What other hosts see must be new when the mount begins.
         let outcome =
-            outcome.and_then(|()| keeper.claim.freshen().map(|_| ()).map_err(OpenError::from));
-        let outcome = outcome.and_then(|()| keeper.start(Duration::from_secs(self.interval)));
+            outcome.and_then(|()| held.claim.freshen().map(|_| ()).map_err(OpenError::from));
+        let outcome = outcome.and_then(|()| held.start(Duration::from_secs(self.interval)));
         if let Err(e) = outcome {
-            keeper.release();
+            held.release();
             return Err(e);
         }
-        guard.set_claim(Some(Arc::clone(&keeper.claim)));
-        Ok(keeper)
+        guard.set_claim(Some(Arc::clone(&held.claim)));
+        Ok(held)
     }
 }
 
-impl From<ClaimError> for OpenError {
-    fn from(e: ClaimError) -> Self {
-        match e {
-            ClaimError::Lost(why) | ClaimError::Device(why) => Self(why),
-        }
-    }
-}
-
-/// A volume that is ours.
-#[derive(Debug)]
-pub(crate) struct Claim {
-    place: Place,
-    time: Arc<dyn Time>,
-    /// How old it may become, in nanoseconds.
-    limit: u64,
-    /// How long to watch for another host's change.
-    wait: Duration,
-    fresh_until: AtomicU64,
-    /// What we wrote last.
-    written: Mutex<Mmp>,
-    /// The volume is being given back: no wait is worth anything.
-    closing: AtomicBool,
-}
-
-impl Claim {
-    /// Makes sure that the claim is held, and not too old. Gives the time until when that is so.
-    pub fn freshen(&self) -> Result<u64, ClaimError> {
-        let until = self.fresh_until.load(Ordering::Acquire);
-        if self.time.now_ns() < until {
-            return Ok(until);
-        }
-        let mut written = self.written.lock();
-        let until = self.fresh_until.load(Ordering::Acquire);
-        if self.time.now_ns() < until { Ok(until) } else { self.renew(&mut written) }
-    }
-
-    fn is_fresh(&self) -> bool {
-        self.time.now_ns() < self.fresh_until.load(Ordering::Acquire)
-    }
-
-    fn renew(&self, written: &mut Mmp) -> Result<u64, ClaimError> {
-        let mut began = self.time.now_ns();
-        if !self.is_fresh() {
-            self.check(written)?;
-        }
-        let mut next = written.clone();
-        next.seq = if next.seq >= SEQ_MAX { 1 } else { next.seq + 1 };
-        next.time = wall();
-        self.place.write(&next).map_err(|e| ClaimError::Device(e.0))?;
-        *written = next;
-        while self.time.now_ns().saturating_sub(began) >= self.limit {
-            // This thread was stopped, or the device took so long: our words may lie over the claim
-            // of another.
-            self.watch_out()?;
-            began = self.time.now_ns();
-            self.check(written)?;
-        }
-        let until = began.saturating_add(self.limit);
-        self.fresh_until.store(until, Ordering::Release);
-        Ok(until)
-    }
-
-    /// Lets as much time pass as another host needs to show itself.
-    fn watch_out(&self) -> Result<(), ClaimError> {
-        let end = self.time.now_ns().saturating_add(nanos(self.wait));
-        while self.time.now_ns() < end {
-            if self.closing.load(Ordering::Acquire) {
-                return Err(ClaimError::Device(
-                    "the volume was closed while its claim was in doubt (MMP)".into(),
-                ));
-            }
-            self.time.sleep(GLANCE);
-        }
-        Ok(())
-    }
-
-    /// Is the block as we left it?
-    fn check(&self, written: &Mmp) -> Result<(), ClaimError> {
-        let now = self.place.read().map_err(|e| ClaimError::Device(e.0))?;
-        if now.seq == written.seq
-            && now.nodename == written.nodename
-            && now.bdevname == written.bdevname
-        {
-            return Ok(());
-        }
-        Err(ClaimError::Lost(format!(
-            "the volume was claimed by another host while this one stood still (MMP: {}, {}): nothing more is \
-             written here; unmount it",
-            name(&now.nodename),
-            name(&now.bdevname)
-        )))
-    }
-}
-
-/// Keeps the claim on a volume.
+/// The claim on a volume, renewed by a thread.
 #[derive(Debug)]
 pub(crate) struct HeldClaim {
     claim: Arc<Claim>,
@@ -386,7 +198,7 @@ pub(crate) struct HeldClaim {
 
 impl HeldClaim {
     fn start(&mut self, interval: Duration) -> OpenResult<()> {
-        let service = Update {
+        let service = Renewal {
             claim: Arc::clone(&self.claim),
             guard: Arc::clone(&self.guard),
             interval,
@@ -398,13 +210,13 @@ impl HeldClaim {
         Ok(())
     }
 
-    /// While this holds true the claim is not renewed by time, as in Linux while a volume is
-    /// frozen. Locked during each renewal.
+    /// While this is true the thread does not renew the claim, as in Linux while a volume is frozen.
+    /// Locked during each renewal.
     pub fn paused(&self) -> Arc<Mutex<bool>> {
         Arc::clone(&self.paused)
     }
 
-    /// Gives the volume back, if it is still ours.
+    /// Gives the volume back, if no other host has it.
     pub fn release(mut self) {
         self.claim.closing.store(true, Ordering::Release);
         self.runner.take();
@@ -425,14 +237,14 @@ impl Drop for HeldClaim {
 }
 
 #[derive(Debug)]
-struct Update {
+struct Renewal {
     claim: Arc<Claim>,
     guard: Arc<Guard>,
     interval: Duration,
     paused: Arc<Mutex<bool>>,
 }
 
-impl Service for Update {
+impl Service for Renewal {
     fn step(&mut self) -> Progress {
         let paused = self.paused.lock();
         if !*paused && self.guard.lost().is_none() {

@@ -8,13 +8,13 @@ use extol_ondisk::superblock::State;
 use extol_ondisk::{InodeNr, RoCompat};
 use extol_vfs::Result;
 
-use super::{OpenResult, has_orphan_file, refuse};
 use crate::data::truncate;
-use crate::error;
+use crate::error::{self, OpenResult, refuse};
 use crate::fast_commit::eligibility;
 use crate::mounted::MountedFs;
 use crate::ops::delete;
 use crate::orphan;
+use crate::superblock::has_orphan_file;
 
 /// Finishes all orphans; gives how many there were. With a read-only volume they are left alone.
 pub(crate) fn finish(fs: &Arc<MountedFs>) -> OpenResult<u32> {

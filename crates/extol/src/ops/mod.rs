@@ -8,6 +8,7 @@ pub(crate) mod files;
 pub(crate) mod names;
 pub(crate) mod read_many;
 pub(crate) mod read_plan;
+pub(crate) mod references;
 pub(crate) mod rename;
 pub(crate) mod xattrs;
 

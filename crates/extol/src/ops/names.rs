@@ -14,9 +14,9 @@ use crate::dir::{self, Sighting};
 use crate::error;
 use crate::inline;
 use crate::inodes::{Cell, InodeState};
-use crate::maintenance;
 use crate::map::{self, Mapping};
 use crate::mounted::{MountedFs, kind_of};
+use crate::ops::references;
 use crate::orphan;
 
 /// Most links to a file.
@@ -70,7 +70,7 @@ fn known(fs: &MountedFs, dir: u32, name: &[u8]) -> Option<Result<Attr>> {
 pub(crate) fn refer(fs: &MountedFs, dir: u32, seen: Sighting) -> Option<Result<Attr>> {
     let cell = fs.table.refer(seen.ino);
     if !fs.vol.known.holds(seen) {
-        maintenance::forget(fs, seen.ino, 1);
+        references::forget(fs, seen.ino, 1);
         return None;
     }
     Some(attr_or_forget(fs, seen.ino, cell, dir))
@@ -78,7 +78,7 @@ pub(crate) fn refer(fs: &MountedFs, dir: u32, seen: Sighting) -> Option<Result<A
 
 /// The attributes of what a directory names. The caller's reference on it goes with an error.
 fn attr_or_forget(fs: &MountedFs, ino: u32, cached: Option<Arc<Cell>>, dir: u32) -> Result<Attr> {
-    attr_of_entry(fs, ino, cached, dir).inspect_err(|_| maintenance::forget(fs, ino, 1))
+    attr_of_entry(fs, ino, cached, dir).inspect_err(|_| references::forget(fs, ino, 1))
 }
 
 fn attr_of_entry(fs: &MountedFs, ino: u32, cached: Option<Arc<Cell>>, dir: u32) -> Result<Attr> {
@@ -140,7 +140,7 @@ pub(crate) fn step(fs: &MountedFs, dir: u32, name: &[u8]) -> Option<FileId> {
         None
     };
     if generation.is_none() {
-        maintenance::forget(fs, seen.ino, 1);
+        references::forget(fs, seen.ino, 1);
     }
     generation.map(|generation| FileId { ino: seen.ino, generation })
 }

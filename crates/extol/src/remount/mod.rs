@@ -19,7 +19,7 @@
 //! - M3: "needs recovery" is durable before the journal wakes, and cleared only after it rests
 //!   ([`wake`], [`rest`]).
 //!
-//! Lock order: the mount's `running`, then the gate, then everything else.
+//! Lock order: the mount's `threads`, then the gate, then everything else.
 
 mod plan;
 mod ro_to_rw;
@@ -31,11 +31,14 @@ use std::time::Duration;
 use extol_ondisk::superblock::State;
 use extol_vfs::RemountError;
 
-use crate::guard::mmp;
+use crate::error::OpenError;
+use crate::guard::mmp::{HeldClaim, Observed};
 use crate::maintenance;
-use crate::mount::{self, Running, write_superblock};
+use crate::mount::close::write_everything;
+use crate::mount::threads::Threads;
 use crate::mounted::MountedFs;
 use crate::options::MountOptions;
+use crate::superblock::write_superblock;
 use plan::{Able, Plan};
 
 /// How often, and how long apart, going read-only looks whether unlinked files are still in use.
@@ -50,7 +53,7 @@ fn refuse<T>(why: impl Into<String>) -> Result<T, RemountError> {
 /// Changes options; gives warnings for the user.
 pub(crate) fn remount(
     fs: &Arc<MountedFs>,
-    running: &mut Running,
+    threads: &mut Threads,
     list: &str,
 ) -> Result<Vec<String>, RemountError> {
     let current = fs.options.lock().clone();
@@ -62,7 +65,7 @@ pub(crate) fn remount(
             Able { log: fs.vol.journal.has_log(), no_fast_commits: obstacle.as_ref() },
         )?
     };
-    apply(fs, running, &current, &mut plan)?;
+    apply(fs, threads, &current, &mut plan)?;
     *fs.options.lock() = plan.options;
     if plan.abort {
         // As the kernel's test option: the volume stops as after an error.
@@ -75,7 +78,7 @@ pub(crate) fn remount(
 
 fn apply(
     fs: &Arc<MountedFs>,
-    running: &mut Running,
+    threads: &mut Threads,
     current: &MountOptions,
     plan: &mut Plan,
 ) -> Result<(), RemountError> {
@@ -94,14 +97,14 @@ fn apply(
                 std::thread::sleep(LOOK);
             }
             fs.lazy_init.stop();
-            unfrozen(maintenance::exclusively(fs, || rest(fs, running)))
+            unfrozen(maintenance::exclusively(fs, || rest(fs, threads)))
                 .inspect_err(|_| fs.lazy_init.set(current.init_itable))
         }
         (true, false) if fs.fixed.read_only() => {
-            unfrozen(maintenance::exclusively(fs, || ro_to_rw::upgrade(fs, running, plan)))
+            unfrozen(maintenance::exclusively(fs, || ro_to_rw::upgrade(fs, threads, plan)))
         }
         (true, false) => {
-            unfrozen(maintenance::exclusively(fs, || wake(fs, running, &mut plan.warnings)))
+            unfrozen(maintenance::exclusively(fs, || wake(fs, threads, &mut plan.warnings)))
         }
         _ => Ok(()),
     };
@@ -148,7 +151,7 @@ fn set(fs: &MountedFs, o: &MountOptions) {
 }
 
 /// `rw` → `ro`.
-fn rest(fs: &Arc<MountedFs>, running: &mut Running) -> Result<(), RemountError> {
+fn rest(fs: &Arc<MountedFs>, threads: &mut Threads) -> Result<(), RemountError> {
     if fs.check_writable().is_err() {
         // An error was faster.
         return Ok(());
@@ -157,7 +160,7 @@ fn rest(fs: &Arc<MountedFs>, running: &mut Running) -> Result<(), RemountError> 
         return refuse("cannot remount read-only: unlinked files are still open; close them first");
     }
     let failed = |e: &dyn std::fmt::Display| refuse(format!("cannot remount read-only: {e}"));
-    match mount::write_everything(fs) {
+    match write_everything(fs) {
         Err(e) => return failed(&e),
         Ok(Err(lost)) => {
             fs.vol.journal.thaw();
@@ -168,13 +171,13 @@ fn rest(fs: &Arc<MountedFs>, running: &mut Running) -> Result<(), RemountError> 
     fs.vol.journal.rest();
     fs.remounted_ro.store(true, Ordering::Release);
     fs.read_only.store(true, Ordering::Release);
-    if let Err(e) = write_superblock(&*fs.vol.dev, &mount::clean_superblock(fs)) {
+    if let Err(e) = write_superblock(&*fs.vol.dev, &fs.clean_superblock()) {
         fs.read_only.store(false, Ordering::Release);
         fs.remounted_ro.store(false, Ordering::Release);
         fs.vol.journal.resume();
         return failed(&e);
     }
-    if let Some(mmp) = running.mmp.take() {
+    if let Some(mmp) = threads.mmp.take() {
         mmp.release();
     }
     Ok(())
@@ -183,7 +186,7 @@ fn rest(fs: &Arc<MountedFs>, running: &mut Running) -> Result<(), RemountError> 
 /// `ro` → `rw`.
 fn wake(
     fs: &Arc<MountedFs>,
-    running: &mut Running,
+    threads: &mut Threads,
     warnings: &mut Vec<String>,
 ) -> Result<(), RemountError> {
     if !fs.remounted_ro.load(Ordering::Acquire) || fs.vol.journal.check_aborted().is_err() {
@@ -198,21 +201,21 @@ fn wake(
     }
     if let Some(guard) = &fs.guard {
         // While this mount rested, another system may have changed what is in memory here.
-        let looked = guard.look().map_err(mount::OpenError).and_then(|()| {
+        let looked = guard.check_now().map_err(OpenError).and_then(|()| {
             let waiting = fs.options.lock().waiting.clone();
-            let seen = mmp::Seen::look(guard.below(), &fs.vol.geo, &sb, waiting.as_ref())?;
-            seen.map(|seen| seen.take(guard, waiting.as_ref())).transpose()
+            let observed = Observed::observe(guard.below(), &fs.vol.geo, &sb, waiting.as_ref())?;
+            observed.map(|observed| observed.take(guard, waiting.as_ref())).transpose()
         });
-        running.mmp = match looked {
+        threads.mmp = match looked {
             Ok(mmp) => mmp,
             Err(e) => return refuse(format!("cannot remount read-write: {e}")),
         };
     }
-    fs.maintenance.set_mmp(running.mmp.as_ref().map(mmp::HeldClaim::paused));
+    fs.maintenance.set_mmp(threads.mmp.as_ref().map(HeldClaim::paused));
     sb.wtime = fs.clock.wall().as_secs();
     // In memory it still says "mounted".
     if let Err(e) = write_superblock(&*fs.vol.dev, &sb) {
-        if let Some(mmp) = running.mmp.take() {
+        if let Some(mmp) = threads.mmp.take() {
             mmp.release();
         }
         return refuse(format!("cannot remount read-write: {e}"));

@@ -30,7 +30,7 @@
 //! Failures are not reported from here: whoever wants a piece that could not be read reads it
 //! again, and hears it.
 
-mod readers;
+pub(crate) mod readers;
 #[cfg(test)]
 mod tests;
 mod window;
@@ -42,7 +42,6 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 pub use readers::AheadStats;
-pub(crate) use readers::Readers;
 use readers::{PIECE, Piece};
 use window::{Plan, Window};
 
