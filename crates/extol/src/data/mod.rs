@@ -37,6 +37,7 @@ pub(crate) mod order;
 pub(crate) mod piped;
 mod place;
 pub(crate) mod read;
+mod reserve;
 pub(crate) mod seek;
 mod together;
 pub(crate) mod truncate;

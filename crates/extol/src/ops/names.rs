@@ -12,12 +12,12 @@ use super::files::{touch_atime, wants_atime};
 use super::{check_name, delete, with_space};
 use crate::dir::{self, Sighting};
 use crate::error;
-use crate::fs::{Fs, kind_of};
 use crate::inline;
 use crate::inodes::{Cell, InodeState};
 use crate::map::{self, Mapping};
+use crate::mounted::{MountedFs, kind_of};
+use crate::ops::references;
 use crate::orphan;
-use crate::whole;
 
 /// Most links to a file.
 const LINK_MAX: u16 = 65000;
@@ -27,7 +27,7 @@ const ENTRY_BLOCKS: u64 = 10;
 const BATCH: usize = 512;
 
 /// Finds a name and takes a reference on its inode.
-pub(crate) fn lookup(fs: &Fs, dir: u32, name: &[u8]) -> Result<Attr> {
+pub(crate) fn lookup(fs: &MountedFs, dir: u32, name: &[u8]) -> Result<Attr> {
     if name.len() > super::NAME_MAX {
         return Err(FsError::NameTooLong);
     }
@@ -61,31 +61,31 @@ pub(crate) fn lookup(fs: &Fs, dir: u32, name: &[u8]) -> Result<Attr> {
 }
 
 /// As that, without a search, if it is known where the name leads.
-fn known(fs: &Fs, dir: u32, name: &[u8]) -> Option<Result<Attr>> {
+fn known(fs: &MountedFs, dir: u32, name: &[u8]) -> Option<Result<Attr>> {
     refer(fs, dir, fs.vol.known.recall(dir, name)?)
 }
 
 /// Takes a reference on what the name led to a moment ago. Nothing if it does not any more (K3 of
 /// `dir/known.rs`).
-pub(crate) fn refer(fs: &Fs, dir: u32, seen: Sighting) -> Option<Result<Attr>> {
+pub(crate) fn refer(fs: &MountedFs, dir: u32, seen: Sighting) -> Option<Result<Attr>> {
     let cell = fs.table.refer(seen.ino);
     if !fs.vol.known.holds(seen) {
-        whole::forget(fs, seen.ino, 1);
+        references::forget(fs, seen.ino, 1);
         return None;
     }
     Some(attr_or_forget(fs, seen.ino, cell, dir))
 }
 
 /// The attributes of what a directory names. The caller's reference on it goes with an error.
-fn attr_or_forget(fs: &Fs, ino: u32, cached: Option<Arc<Cell>>, dir: u32) -> Result<Attr> {
-    attr_of_entry(fs, ino, cached, dir).inspect_err(|_| whole::forget(fs, ino, 1))
+fn attr_or_forget(fs: &MountedFs, ino: u32, cached: Option<Arc<Cell>>, dir: u32) -> Result<Attr> {
+    attr_of_entry(fs, ino, cached, dir).inspect_err(|_| references::forget(fs, ino, 1))
 }
 
-fn attr_of_entry(fs: &Fs, ino: u32, cached: Option<Arc<Cell>>, dir: u32) -> Result<Attr> {
+fn attr_of_entry(fs: &MountedFs, ino: u32, cached: Option<Arc<Cell>>, dir: u32) -> Result<Attr> {
     attr_in(fs, &*fs.loaded(ino, cached)?, dir)
 }
 
-fn attr_in(fs: &Fs, cell: &Cell, dir: u32) -> Result<Attr> {
+fn attr_in(fs: &MountedFs, cell: &Cell, dir: u32) -> Result<Attr> {
     let ino = cell.ino;
     let st = cell.read()?;
     if st.node.raw.links == 0 && !fs.orphans.contains(ino) {
@@ -103,12 +103,12 @@ fn attr_in(fs: &Fs, cell: &Cell, dir: u32) -> Result<Attr> {
 /// Takes no reference on anything: what was seen counts if all names still lead where they led
 /// before, so for that moment it was so (K3 in `dir/known.rs` does the same with one name and a
 /// reference).
-pub(crate) fn glance(fs: &Fs, path: &[u8]) -> Option<Attr> {
+pub(crate) fn glance(fs: &MountedFs, path: &[u8]) -> Option<Attr> {
     glance_while(fs, path, || {})
 }
 
 /// As that; what `happens` in the meantime is for tests.
-pub(crate) fn glance_while(fs: &Fs, path: &[u8], happens: impl FnOnce()) -> Option<Attr> {
+pub(crate) fn glance_while(fs: &MountedFs, path: &[u8], happens: impl FnOnce()) -> Option<Attr> {
     if path.ends_with(b"/") {
         return None;
     }
@@ -131,7 +131,7 @@ pub(crate) fn glance_while(fs: &Fs, path: &[u8], happens: impl FnOnce()) -> Opti
 /// Takes a reference on a directory that is known to have this name, without its lock: paths lead
 /// through the same few all the time, and whoever makes a name in one has that lock. Nothing: it
 /// must be [looked up](lookup).
-pub(crate) fn step(fs: &Fs, dir: u32, name: &[u8]) -> Option<FileId> {
+pub(crate) fn step(fs: &MountedFs, dir: u32, name: &[u8]) -> Option<FileId> {
     let seen = fs.vol.known.recall(dir, name)?;
     let cell = fs.table.refer(seen.ino);
     let generation = if fs.vol.known.holds(seen) {
@@ -140,13 +140,13 @@ pub(crate) fn step(fs: &Fs, dir: u32, name: &[u8]) -> Option<FileId> {
         None
     };
     if generation.is_none() {
-        whole::forget(fs, seen.ino, 1);
+        references::forget(fs, seen.ino, 1);
     }
     generation.map(|generation| FileId { ino: seen.ino, generation })
 }
 
 /// Takes a reference on an inode by number.
-pub(crate) fn open_by_number(fs: &Fs, ino: u32) -> Result<Attr> {
+pub(crate) fn open_by_number(fs: &MountedFs, ino: u32) -> Result<Attr> {
     if fs.is_internal(ino) {
         return Err(FsError::Stale);
     }
@@ -167,7 +167,7 @@ pub(crate) fn open_by_number(fs: &Fs, ino: u32) -> Result<Attr> {
 }
 
 /// Adds a name; takes a reference.
-pub(crate) fn link(fs: &Fs, ino: u32, dir: u32, name: &[u8]) -> Result<Attr> {
+pub(crate) fn link(fs: &MountedFs, ino: u32, dir: u32, name: &[u8]) -> Result<Attr> {
     check_name(name)?;
     fs.check_writable()?;
     let parent_cell = fs.cell(dir)?;
@@ -227,7 +227,7 @@ pub(crate) fn link(fs: &Fs, ino: u32, dir: u32, name: &[u8]) -> Result<Attr> {
 }
 
 /// The inode that an entry names, locked by the caller afterwards, and where the entry is.
-fn entry_cell(fs: &Fs, parent: &InodeState, name: &[u8]) -> Result<(Arc<Cell>, dir::Spot)> {
+fn entry_cell(fs: &MountedFs, parent: &InodeState, name: &[u8]) -> Result<(Arc<Cell>, dir::Spot)> {
     let spot = dir::seek(&fs.vol, &parent.node, name)?;
     let (ino, _) = spot.entry.ok_or(FsError::NotFound)?;
     check_entry(fs, parent.node.ino, ino)?;
@@ -236,7 +236,7 @@ fn entry_cell(fs: &Fs, parent: &InodeState, name: &[u8]) -> Result<(Arc<Cell>, d
 
 /// No name but `.` and `..` leads to the directory it is in, to the root, or to what is not a file
 /// of anybody.
-pub(crate) fn check_entry(fs: &Fs, dir: InodeNr, ino: InodeNr) -> Result<()> {
+pub(crate) fn check_entry(fs: &MountedFs, dir: InodeNr, ino: InodeNr) -> Result<()> {
     if fs.is_internal(ino.0) {
         return Err(FsError::corrupt("a directory names an inode of the volume itself")
             .in_inode(ino.0.into()));
@@ -261,7 +261,7 @@ pub(crate) fn check_removable(parent: &InodeState, st: &InodeState) -> Result<()
 /// allows it, else it becomes an orphan. Stores it. [`delete::delete_if_unused`] must follow,
 /// without locks.
 pub(crate) fn drop_link(
-    fs: &Fs,
+    fs: &MountedFs,
     h: &mut Handle,
     st: &mut InodeState,
     end: delete::End,
@@ -283,7 +283,7 @@ pub(crate) fn drop_link(
 }
 
 /// Removes the name of a non-directory.
-pub(crate) fn unlink(fs: &Fs, dir: u32, name: &[u8]) -> Result<()> {
+pub(crate) fn unlink(fs: &MountedFs, dir: u32, name: &[u8]) -> Result<()> {
     match name {
         b"." | b".." => return Err(FsError::IsADirectory),
         _ => check_name(name)?,
@@ -314,14 +314,14 @@ pub(crate) fn unlink(fs: &Fs, dir: u32, name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-fn touch_dir(fs: &Fs, parent: &mut InodeState) {
+fn touch_dir(fs: &MountedFs, parent: &mut InodeState) {
     let now = fs.now();
     parent.node.raw.mtime = now;
     parent.node.raw.ctime = now;
 }
 
 /// Removes an empty directory.
-pub(crate) fn rmdir(fs: &Fs, dir: u32, name: &[u8]) -> Result<()> {
+pub(crate) fn rmdir(fs: &MountedFs, dir: u32, name: &[u8]) -> Result<()> {
     match name {
         b"." => return Err(FsError::Invalid("'.' cannot be removed")),
         b".." => return Err(FsError::NotEmpty),
@@ -365,7 +365,7 @@ pub(crate) fn rmdir(fs: &Fs, dir: u32, name: &[u8]) -> Result<()> {
 /// # Errors
 /// After the entries that can be read.
 pub(crate) fn readdir(
-    fs: &Fs,
+    fs: &MountedFs,
     dir: u32,
     cookie: u64,
     each: &mut dyn FnMut(DirEntry) -> bool,
@@ -405,7 +405,7 @@ pub(crate) fn readdir(
 }
 
 /// Target of a symbolic link.
-pub(crate) fn readlink(fs: &Fs, ino: u32) -> Result<Vec<u8>> {
+pub(crate) fn readlink(fs: &MountedFs, ino: u32) -> Result<Vec<u8>> {
     let cell = fs.cell(ino)?;
     let (target, touch) = {
         let st = cell.read()?;
@@ -417,7 +417,7 @@ pub(crate) fn readlink(fs: &Fs, ino: u32) -> Result<Vec<u8>> {
     Ok(target)
 }
 
-fn target(fs: &Fs, st: &InodeState, ino: u32) -> Result<Vec<u8>> {
+fn target(fs: &MountedFs, st: &InodeState, ino: u32) -> Result<Vec<u8>> {
     if kind_of(st.kind()) != extol_vfs::FileKind::Symlink {
         return Err(FsError::Invalid("not a symbolic link"));
     }

@@ -6,12 +6,12 @@
 //! after the other and waits for those inside, and passing costs no more than a counter that few
 //! other threads count.
 //!
-//! What must not wait goes another way: a time stamp of a read is left out ([`Gate::try_enter`]),
+//! What must not wait goes another way: a time stamp of a read is left out ([`FreezeGate::try_enter`]),
 //! the end of an unlinked inode and the note of an error are made up for after the thaw
-//! ([`Gate::enter_or`]).
+//! ([`FreezeGate::enter_or`]).
 //!
 //! A front end with few threads cannot let them wait here, for one of them must hear of the thaw.
-//! It asks for errors instead ([`Gate::refuse`]), and comes again when [`Gate::wait_open`] returns.
+//! It asks for errors instead ([`FreezeGate::refuse`]), and comes again when [`FreezeGate::wait_open`] returns.
 //!
 //! Invariants
 //! - T1: nobody is inside when `close` has returned, and until `open` (a lane's value is looked at
@@ -45,7 +45,7 @@ struct Waiting {
 
 /// See the module's story.
 #[derive(Debug, Default)]
-pub(crate) struct Gate {
+pub(crate) struct FreezeGate {
     /// True while it is closed.
     lanes: [CachePadded<RwLock<bool>>; LANES],
     waiting: Mutex<Waiting>,
@@ -56,7 +56,7 @@ pub(crate) struct Gate {
 /// As long as it lives its operation is inside.
 pub(crate) type Inside<'a> = Ranked<RwLockReadGuard<'a, bool>>;
 
-impl Gate {
+impl FreezeGate {
     /// The lane of this thread.
     fn lane(&self) -> &RwLock<bool> {
         &self.lanes[lane()]
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn closed_to_all_and_nothing_is_lost() {
-        let gate = Gate::default();
+        let gate = FreezeGate::default();
         drop(gate.enter().unwrap());
         assert!(gate.open().is_empty());
         gate.close().unwrap();
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_closing_waits_for_those_inside_and_others_for_the_opening() {
-        let gate = Gate::default();
+        let gate = FreezeGate::default();
         let (order, seen) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
             let inside = gate.enter().unwrap();
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_closing_waits_for_every_lane() {
-        let gate = Gate::default();
+        let gate = FreezeGate::default();
         let left = std::sync::atomic::AtomicUsize::new(0);
         let all_in = std::sync::Barrier::new(LANES + 1);
         std::thread::scope(|scope| {

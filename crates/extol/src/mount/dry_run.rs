@@ -28,9 +28,13 @@ use extol_block::{BlockSize, SharedDevice};
 use extol_jbd2::recovery::Overlay;
 use extol_ondisk::Geometry;
 
-use super::{OpenResult, Purpose, features, geometry, journal, mmp, open_on, read_superblock};
-use crate::ext4::Ext4;
+use super::assemble::open_on;
+use super::mark::Purpose;
+use super::{close, features, journal};
+use crate::error::OpenResult;
+use crate::guard::mmp::Observed;
 use crate::options::MountOptions;
+use crate::superblock::{geometry, read_superblock};
 
 /// Metadata in memory, beside what the scratch device holds.
 const CACHE_BYTES: usize = 16 << 20;
@@ -60,8 +64,8 @@ fn like(options: &MountOptions, size: BlockSize) -> MountOptions {
 pub(crate) fn run(dev: &SharedDevice, geo: &Geometry, options: &MountOptions) -> OpenResult<()> {
     let options = like(options, geo.block_size);
     let scratch = scratch(dev, geo.block_size);
-    let (fs, running, _) = open_on(&scratch, &options, Purpose::Use, None, false)?;
-    Ext4::new(fs, running).crash();
+    let (fs, threads, _) = open_on(&scratch, &options, Purpose::Use, None, false)?;
+    close::crash(&fs, Some(threads));
     Ok(())
 }
 
@@ -73,7 +77,7 @@ pub(crate) fn refusal(dev: &SharedDevice, options: &MountOptions) -> Option<Stri
         let geo = geometry(&**dev, &sb)?;
         features::check(&sb, &geo, false)?;
         let options = journal::with_device(&sb, options)?;
-        mmp::Seen::glance(dev, &geo, &sb)?;
+        Observed::check_now(dev, &geo, &sb)?;
         run(dev, &geo, &options)
     };
     // A volume that is in use may change while it is looked at.

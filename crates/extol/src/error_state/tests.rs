@@ -1,4 +1,4 @@
-//! Which of two errors is written down.
+//! Which of two errors is recorded.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use extol_ondisk::Superblock;
 use extol_ondisk::superblock::{SUPERBLOCK_OFFSET, State};
 use extol_vfs::{FileSystem as _, FsError};
 
-use super::{CORRUPTED, IO};
+use super::record::{CORRUPTED, IO};
 use crate::mkfs::{MkfsOptions, mkfs};
 use crate::{Ext4, MountOptions};
 
@@ -41,13 +41,13 @@ fn what_an_abort_left_half_done_is_no_damage() {
         let happens = |fs: &Ext4| {
             fs.inner().vol.journal.abort("the disk went away");
             damage(fs, 12);
-            assert_eq!(fs.trouble().as_deref(), Some("the disk went away"), "{options}");
+            assert_eq!(fs.first_error().as_deref(), Some("the disk went away"), "{options}");
         };
         assert_eq!(noted(options, happens), (1, IO, 0), "{options}");
     }
 }
 
-/// Whoever notes it: the one who met it, or another one who only finds the journal aborted.
+/// By the operation that meets it, or by one that only finds the journal aborted.
 #[test]
 fn damage_that_aborts_is_noted_as_damage() {
     for options in ["errors=remount-ro", "errors=panic"] {
@@ -57,7 +57,7 @@ fn damage_that_aborts_is_noted_as_damage() {
         };
         assert_eq!(noted(options, happens), (1, CORRUPTED, 12), "{options}");
         let by_another = |fs: &Ext4| {
-            let _ = fs.inner().trouble.cause.set((CORRUPTED, 12, 0));
+            let _ = fs.inner().error_state.cause.set((CORRUPTED, 12, 0));
             fs.inner().vol.journal.abort("damaged");
             fs.inner().note_abort();
         };

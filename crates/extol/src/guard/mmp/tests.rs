@@ -1,4 +1,4 @@
-//! The claim, with a clock that stands still, and a host that takes it meanwhile.
+//! The claim, with a clock that the test sets, and another host that takes the volume.
 
 use std::sync::atomic::AtomicU64;
 
@@ -6,15 +6,16 @@ use extol_block::{BlockDevice, FaultDevice, MemDevice};
 use extol_ondisk::mmp::LEN;
 
 use super::*;
+use crate::guard::claim::{Time, nanos};
 use crate::guard::{GuardedDevice, Part};
-use crate::mount::{geometry, read_superblock};
+use crate::superblock::{geometry, read_superblock};
 
 const SECOND: u64 = 1_000_000_000;
 
 #[derive(Debug, Default)]
 struct FakeTime {
     now: AtomicU64,
-    /// Added when the time is asked for this many times more.
+    /// Seconds to add when the time is asked for so many times more.
     jump: Mutex<Option<(u32, u64)>>,
 }
 
@@ -71,13 +72,14 @@ fn rig() -> Rig {
 }
 
 impl Rig {
-    /// Claims it, without the thread that renews.
-    fn claim(&self) -> Keeper {
-        let seen =
-            Seen::look(&self.below, &self.geo, &self.sb, None).unwrap().expect("the feature");
-        let mut keeper = seen.take(&self.guard, None).unwrap();
-        keeper.runner.take();
-        keeper
+    /// Claims the volume, without the thread that renews.
+    fn claim(&self) -> HeldClaim {
+        let seen = Observed::observe(&self.below, &self.geo, &self.sb, None)
+            .unwrap()
+            .expect("the feature");
+        let mut held = seen.take(&self.guard, None).unwrap();
+        held.runner.take();
+        held
     }
 
     fn place(&self) -> Place {
@@ -91,7 +93,7 @@ impl Rig {
     fn another_host_claims(&self) {
         let mut mmp = self.place().read().unwrap();
         mmp.seq = 4711;
-        mmp.nodename = put_name(b"other-host\x1b[31m");
+        mmp.nodename = name_field(b"other-host\x1b[31m");
         self.place().write(&mmp).unwrap();
     }
 
@@ -107,7 +109,7 @@ impl Rig {
 #[test]
 fn a_stall_has_the_claim_renewed_before_the_next_write() {
     let rig = rig();
-    let keeper = rig.claim();
+    let held = rig.claim();
     let seq = || rig.place().read().unwrap().seq;
     let first = seq();
     rig.write().unwrap();
@@ -115,7 +117,7 @@ fn a_stall_has_the_claim_renewed_before_the_next_write() {
     rig.time.pass(6);
     rig.write().unwrap();
     assert_ne!(seq(), first, "other hosts see that it is held");
-    keeper.release();
+    held.release();
     assert_eq!(seq(), SEQ_CLEAN);
 }
 
@@ -137,7 +139,7 @@ fn nothing_is_written_after_another_host_has_claimed() {
     ];
     for (name, change) in changes {
         let rig = rig();
-        let keeper = rig.claim();
+        let held = rig.claim();
         rig.write().unwrap();
         rig.time.pass(25);
         rig.another_host_claims();
@@ -150,7 +152,7 @@ fn nothing_is_written_after_another_host_has_claimed() {
         assert!(!error.contains('\n') && !error.contains('\x1b'), "{error:?}");
         // Not even when the block looks as before, and not to say that the volume is clean.
         rig.write().expect_err(name);
-        keeper.release();
+        held.release();
         assert!(rig.bytes() == before, "{name}: something was written");
     }
 }
@@ -158,7 +160,7 @@ fn nothing_is_written_after_another_host_has_claimed() {
 #[test]
 fn a_durable_write_that_ends_too_late_is_not_acknowledged() {
     let rig = rig();
-    let _keeper = rig.claim();
+    let _held = rig.claim();
     // The time is asked for before the write and after it; it stands still in between.
     *rig.time.jump.lock() = Some((1, 25));
     rig.another_host_claims();
@@ -166,9 +168,9 @@ fn a_durable_write_that_ends_too_late_is_not_acknowledged() {
 }
 
 #[test]
-fn a_stall_inside_of_the_renewal_is_noticed() {
+fn a_stall_inside_the_renewal_is_noticed() {
     let rig = rig();
-    let keeper = rig.claim();
+    let held = rig.claim();
     rig.time.pass(6);
     // The time is asked for by the guard, before the lock and behind it, when the renewal begins,
     // for its age, and behind the write.
@@ -178,19 +180,19 @@ fn a_stall_inside_of_the_renewal_is_noticed() {
         *rig.time.jump.lock() = Some((asked, 25));
         rig.write().unwrap();
         let passed = rig.time.now.load(Ordering::SeqCst) - before;
-        assert_eq!(passed >= 25 * SECOND + nanos(keeper.claim.wait), doubted, "{asked}: {passed}");
+        assert_eq!(passed >= 25 * SECOND + nanos(held.claim.wait), doubted, "{asked}: {passed}");
     }
 }
 
 #[test]
 fn a_claim_that_cannot_be_read_stops_the_write() {
     let rig = rig();
-    let seen = Seen::look(&rig.below, &rig.geo, &rig.sb, None).unwrap().unwrap();
+    let seen = Observed::observe(&rig.below, &rig.geo, &rig.sb, None).unwrap().unwrap();
     let fault = extol_block::Fault::once(extol_block::DeviceOp::Read, 2);
     let failing: SharedDevice = Arc::new(FaultDevice::new(Arc::clone(&rig.disk), [fault]));
-    let seen = Seen { place: Place { dev: failing, ..seen.place }, ..seen };
-    let mut keeper = seen.take(&rig.guard, None).unwrap();
-    keeper.runner.take();
+    let seen = Observed { place: Place { dev: failing, ..seen.place }, ..seen };
+    let mut held = seen.take(&rig.guard, None).unwrap();
+    held.runner.take();
     rig.time.pass(25);
     assert!(rig.write().is_err(), "the claim is not known");
 }
@@ -219,14 +221,14 @@ fn a_hostile_interval_is_bounded_said_and_interruptible() {
     };
     // Impossible, and maybe in use: at once.
     set(12, 65535);
-    let error = Seen::look(&rig.below, &rig.geo, &sb, None).unwrap_err().0;
+    let error = Observed::observe(&rig.below, &rig.geo, &sb, None).unwrap_err().0;
     assert!(error.contains("65535 s is impossible") && error.contains("clear_mmp"), "{error}");
     sb.mmp_update_interval = 65535;
     set(12, 5);
-    assert!(Seen::look(&rig.below, &rig.geo, &sb, None).is_err());
+    assert!(Observed::observe(&rig.below, &rig.geo, &sb, None).is_err());
     // Impossible, and clean.
     set(SEQ_CLEAN, 65535);
-    let seen = Seen::look(&rig.below, &rig.geo, &sb, None).unwrap().unwrap();
+    let seen = Observed::observe(&rig.below, &rig.geo, &sb, None).unwrap().unwrap();
     assert_eq!((seen.interval, seen.check), (MAX_CHECK, MAX_CHECK));
     let before = rig.bytes();
     let impatient = Arc::new(Impatient::default());
@@ -242,7 +244,7 @@ fn a_hostile_interval_is_bounded_said_and_interruptible() {
     set(12, 300);
     let impatient = Arc::new(Impatient::default());
     let waiting: Arc<dyn Waiting> = Arc::clone(&impatient) as _;
-    let error = Seen::look(&rig.below, &rig.geo, &rig.sb, Some(&waiting)).unwrap_err().0;
+    let error = Observed::observe(&rig.below, &rig.geo, &rig.sb, Some(&waiting)).unwrap_err().0;
     assert!(error.contains("interrupted"), "{error}");
     assert!(impatient.0.lock()[0].contains("waiting 360 s"), "{:?}", impatient.0.lock());
 }

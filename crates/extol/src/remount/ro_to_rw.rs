@@ -16,7 +16,7 @@
 //!   done is written home as by a remount to read-only, and only a new mount can try again
 //!   ([`rest_again`]); or the volume was stopped by an error.
 //! - R2: no operation changes anything before all is done: the gate is closed meanwhile
-//!   ([`crate::whole::alone`]), and `read_only` is only taken away for the orphans, by whoever
+//!   ([`crate::maintenance::exclusively`]), and `read_only` is only taken away for the orphans, by whoever
 //!   holds it closed.
 //! - R3: transaction numbers of the log begin where it says. No inode is left with one of before
 //!   ([`forget_transactions`]), which could look like one of the future.
@@ -29,18 +29,21 @@ use extol_vfs::RemountError;
 
 use super::plan::Plan;
 use super::{refuse, rest};
-use crate::fs::Fs;
+use crate::error::{OpenError, OpenResult, refuse as refuse_open};
+use crate::fast_commit_support;
 use crate::guard::Guard;
+use crate::guard::mmp::HeldClaim;
 use crate::mount::journal::{self as journals, Recovered};
-use crate::mount::{
-    self, OpenError, OpenResult, Purpose, Running, fast_commit, features, geometry, mmp, orphans,
-    read_superblock,
-};
+use crate::mount::threads::{Threads, start_writers};
+use crate::mount::{self, Purpose, fast_commit, features, mark, orphans};
+use crate::mounted::MountedFs;
+use crate::services::lazy_init;
+use crate::superblock::{geometry, read_superblock};
 
 /// Makes a volume that was opened read-only a writable one.
-pub(super) fn rise(
-    fs: &Arc<Fs>,
-    running: &mut Running,
+pub(super) fn upgrade(
+    fs: &Arc<MountedFs>,
+    threads: &mut Threads,
     plan: &mut Plan,
 ) -> Result<(), RemountError> {
     if fs.vol.journal.check_aborted().is_err() {
@@ -48,63 +51,63 @@ pub(super) fn rise(
             "cannot remount read-write: an error stopped the volume; unmount it and run e2fsck",
         );
     }
-    prepare(fs, running, plan).or_else(|e: OpenError| {
-        if let Some(mmp) = running.mmp.take() {
+    prepare(fs, threads, plan).or_else(|e: OpenError| {
+        if let Some(mmp) = threads.mmp.take() {
             mmp.release();
         }
-        fs.whole.set_mmp(None);
+        fs.maintenance.set_mmp(None);
         refuse(format!("cannot remount read-write: {e}"))
     })?;
-    let finished = finish(fs, running, plan);
+    let finished = finish(fs, threads, plan);
     if let Err(e) = finished {
-        rest_again(fs, running);
+        rest_again(fs, threads);
         return refuse(format!("cannot remount read-write: {e}"));
     }
     Ok(())
 }
 
 /// What may fail without a trace: up to the mark in the superblock.
-fn prepare(fs: &Arc<Fs>, running: &mut Running, plan: &mut Plan) -> OpenResult<()> {
-    let ground = &fs.ground;
+fn prepare(fs: &Arc<MountedFs>, threads: &mut Threads, plan: &mut Plan) -> OpenResult<()> {
+    let base = &fs.base;
     let options = &plan.options;
-    let sb = read_superblock(&*ground.device, options.sb)?;
-    let geo = geometry(&*ground.device, &sb)?;
+    let sb = read_superblock(&*base.device, options.sb)?;
+    let geo = geometry(&*base.device, &sb)?;
     features::check(&sb, &geo, false)?;
     if options.norecovery && sb.feature_incompat.contains(Incompat::NEEDS_RECOVERY) {
-        return mount::refuse(
+        return refuse_open(
             "norecovery: the volume needs recovery; unmount it and mount it read-write",
         );
     }
     if fs.vol.journal.has_log() {
-        return mount::refuse("an earlier try failed; unmount it and mount it read-write");
+        return refuse_open("an earlier try failed; unmount it and mount it read-write");
     }
-    ground.device.make_writable()?;
+    base.device.make_writable()?;
     // What is in force names a data mode also where there is no journal, and none can be asked for.
     let has_journal = sb.feature_compat.contains(Compat::HAS_JOURNAL);
     let data = options.data.filter(|_| has_journal);
     let options = crate::MountOptions { norecovery: false, data, ..options.clone() };
     let options = journals::with_device(&sb, &options)?;
     let guard = fs.guard.as_ref().ok_or_else(|| OpenError("the volume has no guard".into()))?;
-    running.mmp = mount::claim(guard, &geo, &sb, &options)?;
-    fs.whole.set_mmp(running.mmp.as_ref().map(mmp::Keeper::paused));
-    let recovered = journals::recover(&ground.device, &sb, &geo, &options, Some(guard))?;
+    threads.mmp = mount::claim(guard, &geo, &sb, &options)?;
+    fs.maintenance.set_mmp(threads.mmp.as_ref().map(HeldClaim::paused));
+    let recovered = journals::recover(&base.device, &sb, &geo, &options, Some(guard))?;
     is_as_seen(fs)?;
     let sb = recovered.superblock.clone();
-    features::check(&sb, &geometry(&*ground.device, &sb)?, false)?;
+    features::check(&sb, &geometry(&*base.device, &sb)?, false)?;
     attach(fs, guard, plan, recovered, &sb)
 }
 
 /// The recovered device reads as the volume was seen. (Of the superblock recovery may keep more:
 /// errors, say.)
-fn is_as_seen(fs: &Fs) -> OpenResult<()> {
-    let Some(overlay) = &fs.ground.overlay else { return Ok(()) };
+fn is_as_seen(fs: &MountedFs) -> OpenResult<()> {
+    let Some(overlay) = &fs.base.overlay else { return Ok(()) };
     let size = fs.vol.geo.block_size;
     let (superblock, _) = fs.vol.geo.super_block();
     let mut bytes = vec![0; size.len()];
     for (nr, seen) in overlay.blocks() {
-        fs.ground.device.read_at(&mut bytes, nr.offset(size))?;
+        fs.base.device.read_at(&mut bytes, nr.offset(size))?;
         if nr != superblock && bytes != **seen {
-            return mount::refuse(
+            return refuse_open(
                 "recovery left something else than was seen; unmount it and mount it read-write",
             );
         }
@@ -114,7 +117,7 @@ fn is_as_seen(fs: &Fs) -> OpenResult<()> {
 
 /// The log, and what goes with it; then the mark that says that it is in use.
 fn attach(
-    fs: &Arc<Fs>,
+    fs: &Arc<MountedFs>,
     guard: &Guard,
     plan: &mut Plan,
     recovered: Recovered,
@@ -133,27 +136,27 @@ fn attach(
         forget_transactions(fs);
     }
     let wanted = (plan.options.fast_commit == Some(false)).then_some(false);
-    let fast = fast_commit::decide(obstacle.as_ref(), wanted).map_err(OpenError)?;
+    let fast = fast_commit_support::decide(obstacle.as_ref(), wanted).map_err(OpenError)?;
     if has_log && obstacle.is_none() {
-        journal.set_patched_blocks(mount::patched_blocks(&fs.vol.geo, sb, &fs.vol.alloc)?);
+        journal.set_patched_blocks(fast_commit::patched_blocks(&fs.vol.geo, sb, &fs.vol.alloc)?);
         journal.set_fast_source(Arc::clone(&fs.tracker) as _);
     }
     plan.options.fast_commit = Some(fast.on);
     plan.warnings.extend(fast.note);
     *fs.no_fast_commits.lock() = obstacle;
     let mut sb = sb.clone();
-    let device = &*fs.ground.device;
-    mount::mark_mounted(device, &mut sb, &plan.options, (Purpose::Use, has_log), &*fs.clock)?;
+    let device = &*fs.base.device;
+    mark::mark_mounted(device, &mut sb, &plan.options, (Purpose::Use, has_log), &*fs.clock)?;
     fs.sb.set(sb);
     guard.watch(log_at)?;
-    if let Some(overlay) = &fs.ground.overlay {
+    if let Some(overlay) = &fs.base.overlay {
         overlay.is_home();
     }
     Ok(())
 }
 
 /// What is in memory was read when transactions had no numbers: all of it is durable (R3).
-fn forget_transactions(fs: &Fs) {
+fn forget_transactions(fs: &MountedFs) {
     let newest = fs.vol.journal.newest();
     fs.dirs_moved.none_since(newest);
     for cell in fs.table.cells() {
@@ -163,30 +166,30 @@ fn forget_transactions(fs: &Fs) {
     }
 }
 
-fn finish(fs: &Arc<Fs>, running: &mut Running, plan: &Plan) -> OpenResult<()> {
-    fs.limits.read_only.store(false, Ordering::Release);
+fn finish(fs: &Arc<MountedFs>, threads: &mut Threads, plan: &Plan) -> OpenResult<()> {
+    fs.fixed.read_only.store(false, Ordering::Release);
     fs.read_only.store(false, Ordering::Release);
     orphans::finish(fs)?;
     let park = fast_commit::park(fs).unwrap_or_default();
     fs.tracker.set_park(park);
     if fs.threads {
-        mount::start_writers(fs, running, plan.options.checkpoint_merge)
+        start_writers(fs, threads, plan.options.checkpoint_merge)
             .map_err(|e| OpenError(format!("cannot start a thread: {e}")))?;
     }
-    fs.lazy_init.start(fs, &plan.options);
+    lazy_init::start(fs, &plan.options);
     Ok(())
 }
 
 /// Read-only again, with what has been done so far.
-fn rest_again(fs: &Arc<Fs>, running: &mut Running) {
+fn rest_again(fs: &Arc<MountedFs>, threads: &mut Threads) {
     // (If that fails, the next mount recovers what was done.)
-    let _ = rest(fs, running);
+    let _ = rest(fs, threads);
     fs.read_only.store(true, Ordering::Release);
     // As it was opened: not to be woken with orphans that nobody has looked at.
-    fs.limits.read_only.store(true, Ordering::Release);
-    fs.rests.store(false, Ordering::Release);
-    if let Some(mmp) = running.mmp.take() {
+    fs.fixed.read_only.store(true, Ordering::Release);
+    fs.remounted_ro.store(false, Ordering::Release);
+    if let Some(mmp) = threads.mmp.take() {
         mmp.release();
     }
-    fs.whole.set_mmp(None);
+    fs.maintenance.set_mmp(None);
 }

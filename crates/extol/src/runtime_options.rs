@@ -7,7 +7,7 @@ use crate::options::{Atime, ErrorPolicy, MountOptions};
 
 /// Options that can change while the volume is mounted. See [`crate::remount`].
 #[derive(Debug, Default)]
-pub(crate) struct Live {
+pub(crate) struct RuntimeOptions {
     errors: AtomicU8,
     atime: AtomicU8,
     nodiratime: AtomicBool,
@@ -23,7 +23,7 @@ pub(crate) struct Live {
     resgid: AtomicU32,
 }
 
-impl Live {
+impl RuntimeOptions {
     /// From effective options: those that the superblock decides are set (see
     /// [`MountOptions::effective`]).
     pub fn new(options: &MountOptions) -> Self {

@@ -1,11 +1,10 @@
-//! What lazy initialisation decides: when the next turn is, whose turn it is, and whether a table
-//! is read before it is zeroed. Numbers and times in, decisions out.
+//! What lazy initialisation decides: when the next step is, which volume has it, and whether a
+//! table is read before it is zeroed. Numbers and times in, decisions out.
 //!
-//! **Pace.** A turn takes a while, and then nothing happens for N times as long, so the service has
-//! about 1/(1+N) of the device's time. How long "a while" is, is measured in the first turn only,
-//! with a flush in it, so that it is the medium's time and not that of some cache. With N = 0 there
-//! is no pause, and every turn flushes: otherwise nothing would slow it down to what the medium can
-//! do.
+//! **Pauses.** After a step nothing happens for N times as long as it took, so the service has about
+//! 1/(1+N) of the device's time. Only the first step is measured, with a flush in it, so that it is
+//! the medium's time and not that of some cache. With N = 0 there is no pause, and every step
+//! flushes: otherwise nothing would slow it down to what the medium can do.
 //!
 //! **Reading first.** A sparse image or a trimmed disk gives zeros already, and reading is cheaper
 //! there than writing. Elsewhere reading is wasted. Each table is *probed* in a few places, which
@@ -23,38 +22,38 @@
 /// Nanoseconds.
 pub(crate) type Ns = u64;
 
-/// When a volume's turns are.
+/// When a volume's steps are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Pace {
+pub(crate) struct Schedule {
     multiplier: u32,
     /// The pause, once measured.
     pause: Option<Ns>,
     due: Ns,
 }
 
-impl Pace {
-    /// The first turn is `delay` from now.
+impl Schedule {
+    /// The first step is `delay` from now.
     pub fn new(multiplier: u32, now: Ns, delay: Ns) -> Self {
         Self { multiplier, pause: None, due: now.saturating_add(delay) }
     }
 
-    /// When the next turn is.
+    /// When the next step is.
     pub fn due(&self) -> Ns {
         self.due
     }
 
-    /// The pause between turns, as far as it is known.
+    /// The pause between steps, as far as it is known.
     pub fn pause(&self) -> Ns {
         self.pause.unwrap_or(0)
     }
 
-    /// True if the next turn flushes: it is measured, or nothing else slows it down.
+    /// True if the next step flushes: it is measured, or nothing else slows it down.
     pub fn flushes(&self) -> bool {
         self.pause() == 0
     }
 
     /// A group was zeroed. (A pause that comes out as nothing is measured again.)
-    pub fn turn_ended(&mut self, began: Ns, ended: Ns) {
+    pub fn step_ended(&mut self, began: Ns, ended: Ns) {
         let took = ended.saturating_sub(began);
         let pause = *self.pause.get_or_insert(took.saturating_mul(self.multiplier.into()));
         if pause == 0 {
@@ -63,33 +62,33 @@ impl Pace {
         self.due = ended.saturating_add(pause);
     }
 
-    /// It was no good moment: again in a while.
+    /// The step could not be made: again after `delay`.
     pub fn postpone(&mut self, now: Ns, delay: Ns) {
         self.due = now.saturating_add(delay);
     }
 
-    /// How long `groups` more groups will take, if each takes `turn`.
-    pub fn left(&self, groups: u64, turn: Ns) -> Ns {
-        groups.saturating_mul(turn.saturating_add(self.pause()))
+    /// How long `groups` more groups will take, if each takes `step`.
+    pub fn left(&self, groups: u64, step: Ns) -> Ns {
+        groups.saturating_mul(step.saturating_add(self.pause()))
     }
 }
 
 /// What the thread does next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Next {
-    /// This request has a turn.
-    Turn(usize),
-    /// Nobody is due for so long.
+    /// This request has a step.
+    Step(usize),
+    /// No request is due for so long.
     Wait(Ns),
     /// There are no requests.
     End,
 }
 
-/// Whose turn it is: who has been due longest.
+/// Which request has the next step: the one that has been due longest.
 pub(crate) fn next(dues: impl IntoIterator<Item = Ns>, now: Ns) -> Next {
     match dues.into_iter().enumerate().min_by_key(|(_, due)| *due) {
         None => Next::End,
-        Some((at, due)) if due <= now => Next::Turn(at),
+        Some((at, due)) if due <= now => Next::Step(at),
         Some((_, due)) => Next::Wait(due - now),
     }
 }
@@ -156,25 +155,25 @@ mod tests {
 
     const MS: Ns = 1_000_000;
 
-    /// Virtual time: the turn takes 3 ms for the first group, 7 ms for the others.
+    /// Virtual time: the step takes 3 ms for the first group, 7 ms for the others.
     fn run(multiplier: u32, groups: u64) -> (Ns, Vec<Ns>) {
-        let mut pace = Pace::new(multiplier, 1000, 2 * MS);
+        let mut schedule = Schedule::new(multiplier, 1000, 2 * MS);
         let (mut now, mut busy, mut pauses) = (1000, 0, Vec::new());
         for group in 0..groups {
-            assert!(pace.due() >= now);
+            assert!(schedule.due() >= now);
             if group > 0 {
-                pauses.push(pace.due() - now);
+                pauses.push(schedule.due() - now);
             } else {
-                assert_eq!(pace.due() - now, 2 * MS, "the start delay");
+                assert_eq!(schedule.due() - now, 2 * MS, "the start delay");
             }
-            now = pace.due();
+            now = schedule.due();
             assert_eq!(
-                pace.flushes(),
+                schedule.flushes(),
                 group == 0 || multiplier == 0,
                 "{multiplier}: group {group}"
             );
             let took = if group == 0 { 3 * MS } else { 7 * MS };
-            pace.turn_ended(now, now + took);
+            schedule.step_ended(now, now + took);
             now += took;
             busy += took;
         }
@@ -196,64 +195,64 @@ mod tests {
 
     #[test]
     fn l6_the_share_of_time_follows() {
-        // All turns take the same: the share is 1/(1+n), but for the pause that the last turn has
+        // All steps take the same: the share is 1/(1+n), but for the pause that the last step has
         // not.
         for multiplier in [1u64, 2, 5, 10, 100] {
-            let mut pace = Pace::new(multiplier as u32, 0, 0);
+            let mut schedule = Schedule::new(multiplier as u32, 0, 0);
             let mut now = 0;
             for _ in 0..1000 {
-                now = pace.due().max(now);
-                pace.turn_ended(now, now + 4 * MS);
+                now = schedule.due().max(now);
+                schedule.step_ended(now, now + 4 * MS);
                 now += 4 * MS;
             }
-            let share = 4000 * MS * 1_000_000 / pace.due();
+            let share = 4000 * MS * 1_000_000 / schedule.due();
             assert_eq!(share, 1_000_000 / (1 + multiplier), "n = {multiplier}");
-            assert_eq!(pace.left(3, 4 * MS), 3 * (1 + multiplier) * 4 * MS);
+            assert_eq!(schedule.left(3, 4 * MS), 3 * (1 + multiplier) * 4 * MS);
         }
     }
 
     #[test]
-    fn a_turn_too_short_to_measure_is_measured_again() {
-        let mut pace = Pace::new(10, 0, 0);
-        pace.turn_ended(5, 5);
-        assert!(pace.flushes() && pace.due() == 5);
-        pace.turn_ended(5, 7);
-        assert!(!pace.flushes() && pace.due() == 27);
-        pace.postpone(30, 100);
-        assert_eq!(pace.due(), 130);
-        pace.turn_ended(130, 1000);
-        assert_eq!(pace.due(), 1020, "measured once");
-        let mut wild = Pace::new(u32::MAX, u64::MAX - 1, 5);
-        wild.turn_ended(0, u64::MAX);
+    fn a_step_too_short_to_measure_is_measured_again() {
+        let mut schedule = Schedule::new(10, 0, 0);
+        schedule.step_ended(5, 5);
+        assert!(schedule.flushes() && schedule.due() == 5);
+        schedule.step_ended(5, 7);
+        assert!(!schedule.flushes() && schedule.due() == 27);
+        schedule.postpone(30, 100);
+        assert_eq!(schedule.due(), 130);
+        schedule.step_ended(130, 1000);
+        assert_eq!(schedule.due(), 1020, "measured once");
+        let mut wild = Schedule::new(u32::MAX, u64::MAX - 1, 5);
+        wild.step_ended(0, u64::MAX);
         assert_eq!(wild.due(), u64::MAX);
     }
 
     #[test]
-    fn who_has_waited_longest_comes_first() {
+    fn the_longest_waiting_comes_first() {
         assert_eq!(next([], 5), Next::End);
-        assert_eq!(next([9, 3, 4], 5), Next::Turn(1));
-        assert_eq!(next([9, 5, 5], 5), Next::Turn(1));
+        assert_eq!(next([9, 3, 4], 5), Next::Step(1));
+        assert_eq!(next([9, 5, 5], 5), Next::Step(1));
         assert_eq!(next([9, 7], 5), Next::Wait(2));
     }
 
     #[test]
     fn three_volumes_share_one_thread() {
-        // Each turn takes 1 ms; n = 10, 2 and 0.
-        let mut paces = [10, 2, 0].map(|n| Pace::new(n, 0, 0));
-        let (mut now, mut turns) = (0, [0u64; 3]);
+        // Each step takes 1 ms; n = 10, 2 and 0.
+        let mut schedules = [10, 2, 0].map(|n| Schedule::new(n, 0, 0));
+        let (mut now, mut steps) = (0, [0u64; 3]);
         while now < 1000 * MS {
-            match next(paces.iter().map(Pace::due), now) {
-                Next::Turn(at) => {
-                    paces[at].turn_ended(now, now + MS);
+            match next(schedules.iter().map(Schedule::due), now) {
+                Next::Step(at) => {
+                    schedules[at].step_ended(now, now + MS);
                     now += MS;
-                    turns[at] += 1;
+                    steps[at] += 1;
                 }
                 Next::Wait(ns) => now += ns,
                 Next::End => unreachable!("there are three"),
             }
         }
-        assert_eq!(turns.iter().sum::<u64>(), 1000, "the one without pauses takes what is left");
-        assert!((80..=91).contains(&turns[0]) && (240..=334).contains(&turns[1]), "{turns:?}");
+        assert_eq!(steps.iter().sum::<u64>(), 1000, "the one without pauses takes what is left");
+        assert!((80..=91).contains(&steps[0]) && (240..=334).contains(&steps[1]), "{steps:?}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The open file system: what all operations share.
+//! The state of a mounted file system: what all operations share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,61 +7,63 @@ use std::time::Duration;
 use extol_block::{DeviceError, SharedDevice};
 use extol_jbd2::Handle;
 use extol_jbd2::recovery::OverlayDevice;
-use extol_ondisk::{Incompat, InodeFlags, InodeNr, RoCompat, Time};
+use extol_ondisk::superblock::State;
+use extol_ondisk::{Incompat, InodeFlags, InodeNr, RoCompat, Superblock, Time};
 use extol_sync::rank::{Mutex, Rank};
 use extol_task::{Clock, Tally, Wakeup};
 use extol_vfs::{Attr, Author, Creds, FileId, FileKind, FsError, Rdev, Result, Timestamp};
 
 use crate::alloc::SuperCell;
-use crate::data::ahead::Readers;
+use crate::data::ahead::readers::Readers;
 use crate::data::cache::DataCache;
 use crate::data::writeback::DirtyIndex;
 use crate::dirs_moved::DirsMoved;
 use crate::error;
+use crate::error_state::record::ErrorState;
+use crate::fast_commit_support::Obstacle;
+use crate::freeze_gate::FreezeGate;
 use crate::guard::Guard;
 use crate::inodes::{Cell, InodeState, InodeTable};
-use crate::live::Live;
-use crate::mount::fast_commit::Obstacle;
+use crate::maintenance::requests::Maintenance;
 use crate::options::{DataMode, MountOptions};
 use crate::orphan::Orphans;
 use crate::pace::Pace;
+use crate::runtime_options::RuntimeOptions;
 use crate::services::lazy_init::LazyInit;
-use crate::trouble::Trouble;
 use crate::volume::Volume;
-use crate::whole::Whole;
 
-/// What the mount options decided for good.
+/// Mount options that a remount cannot change, and what is decided with them.
 #[derive(Debug)]
-pub(crate) struct Limits {
-    /// Opened without the right to write, and not got it since (`remount/rise.rs`).
+pub(crate) struct FixedOptions {
+    /// Opened read-only, and not remounted read-write since (`remount/ro_to_rw.rs`).
     pub read_only: AtomicBool,
     pub data: DataMode,
     pub user_xattr: bool,
     pub acl: bool,
-    /// Inodes above the reserved ones that hold the volume's own things (0: none).
+    /// Inodes that belong to the volume itself ([`crate::superblock::internal_inodes`]).
     pub internal: [u32; 5],
 }
 
-impl Limits {
-    /// Opened without the right to write, and not got it since.
+impl FixedOptions {
+    /// Opened read-only, and not remounted read-write since.
     pub fn read_only(&self) -> bool {
         self.read_only.load(Ordering::Acquire)
     }
 }
 
-/// What lies below [`Volume::dev`].
+/// The device below [`Volume::dev`].
 #[derive(Debug)]
-pub(crate) struct Ground {
+pub(crate) struct BaseDevice {
     /// The device as it is.
     pub device: SharedDevice,
-    /// What recovery in memory has put over it.
+    /// The blocks of a recovery in memory, over it.
     pub overlay: Option<Arc<OverlayDevice>>,
 }
 
-/// The open file system.
-pub(crate) struct Fs {
+/// The mounted file system.
+pub(crate) struct MountedFs {
     pub vol: Volume,
-    /// Keeps other writers apart; `None`: this mount writes nothing, or not to a device.
+    /// Keeps other writers apart; `None`: this mount writes to memory.
     pub guard: Option<Arc<Guard>>,
     pub sb: SuperCell,
     pub table: InodeTable,
@@ -71,47 +73,48 @@ pub(crate) struct Fs {
     pub data_cache: Option<Arc<DataCache>>,
     pub readers: Readers,
     pub pace: Arc<Pace>,
-    pub limits: Limits,
-    /// What they decided until the next remount.
-    pub live: Live,
-    /// All of them as text shows them, with what the superblock decides filled in.
+    pub fixed: FixedOptions,
+    /// Options in force until the next remount.
+    pub runtime: RuntimeOptions,
+    /// All options as text shows them, with what the superblock decides filled in.
     pub options: parking_lot::Mutex<MountOptions>,
-    /// What this volume has without options.
+    /// The options of this volume if none is given.
     pub defaults: MountOptions,
     /// Why this mount can have no fast commits.
     pub no_fast_commits: parking_lot::Mutex<Option<Obstacle>>,
-    /// What a volume that was opened read-only is made of.
-    pub ground: Ground,
-    /// What the user should know about this mount.
+    /// What a volume opened read-only is recovered from when it becomes writable.
+    pub base: BaseDevice,
+    /// Lines for the user about this mount.
     pub notes: Vec<String>,
     /// Remounted read-only: everything is home, the log is empty and frozen, the superblock says
     /// "clean".
-    pub rests: AtomicBool,
+    pub remounted_ro: AtomicBool,
     pub clock: Arc<dyn Clock>,
-    /// Held while a rename moves something between directories: keeps the tree's shape still.
+    /// Held while a rename moves something between directories: the shape of the tree stays.
     pub rename: Mutex<(), { Rank::Rename as u8 }>,
     pub dirs_moved: DirsMoved,
     pub read_only: AtomicBool,
     /// Operations served, for the statistics.
     pub operations: Tally,
-    pub trouble: Trouble,
+    pub error_state: ErrorState,
     pub lazy_init: LazyInit,
-    /// Background threads run.
+    /// Background threads may run.
     pub threads: bool,
-    /// Wakes the one that makes zeroed blocks.
+    /// Wakes the thread that makes zeroed blocks.
     pub refill: Wakeup,
     /// The journal's source of fast commits, if there are any.
     pub tracker: Arc<crate::fast_commit::Tracker>,
-    pub whole: Whole,
+    pub freeze_gate: FreezeGate,
+    pub maintenance: Maintenance,
 }
 
-impl std::fmt::Debug for Fs {
+impl std::fmt::Debug for MountedFs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Fs").field("vol", &self.vol).finish_non_exhaustive()
+        f.debug_struct("MountedFs").field("vol", &self.vol).finish_non_exhaustive()
     }
 }
 
-impl Fs {
+impl MountedFs {
     /// Now, as inodes store it.
     pub fn now(&self) -> Time {
         let now: Duration = self.clock.wall();
@@ -137,14 +140,38 @@ impl Fs {
 
     /// True if this mount writes nothing at all, not even marks: opened read-only, or remounted so.
     pub fn writes_nothing(&self) -> bool {
-        self.limits.read_only() || self.rests.load(Ordering::Acquire)
+        self.fixed.read_only() || self.remounted_ro.load(Ordering::Acquire)
     }
 
-    /// True for inodes that belong to the volume itself: the journal, the orphan file, quotas … No
+    /// The superblock of a volume that needs no recovery.
+    pub fn clean_superblock(&self) -> Superblock {
+        let mut sb = self.sb.read(Superblock::clone);
+        sb.feature_incompat &= !Incompat::NEEDS_RECOVERY;
+        if self.orphans.len() == 0 {
+            sb.feature_ro_compat &= !RoCompat::ORPHAN_PRESENT;
+        }
+        if !sb.state.contains(State::ERROR) {
+            sb.state |= State::VALID;
+        }
+        sb.wtime = self.clock.wall().as_secs();
+        sb
+    }
+
+    /// The mount options as `/proc/mounts` shows them.
+    pub fn mount_options(&self) -> String {
+        self.options.lock().shown(&self.defaults)
+    }
+
+    /// All mount options, one word each.
+    pub fn all_options(&self) -> Vec<String> {
+        self.options.lock().words().into_iter().filter(|word| !word.is_empty()).collect()
+    }
+
+    /// True for inodes that belong to the volume itself: the journal, the orphan file, quotas. No
     /// name leads to them.
     pub fn is_internal(&self, ino: u32) -> bool {
         ino != InodeNr::ROOT.0
-            && (ino < self.vol.geo.first_ino.0 || self.limits.internal.contains(&ino))
+            && (ino < self.vol.geo.first_ino.0 || self.fixed.internal.contains(&ino))
     }
 
     /// The inode's cell.
@@ -152,7 +179,7 @@ impl Fs {
         self.loaded(ino, None)
     }
 
-    /// The same for those who have found it in memory, or not.
+    /// As [`cell`](Self::cell), after a lookup of the cell in memory.
     pub fn loaded(&self, ino: u32, cached: Option<Arc<Cell>>) -> Result<Arc<Cell>> {
         if ino == 0 || ino > self.vol.geo.inodes || self.is_internal(ino) {
             return Err(FsError::Stale);
@@ -164,14 +191,14 @@ impl Fs {
     pub fn journals_data(&self, st: &InodeState) -> bool {
         st.is_regular()
             && self.vol.journal.has_log()
-            && (self.limits.data == DataMode::Journal
+            && (self.fixed.data == DataMode::Journal
                 || st.node.raw.flags.contains(InodeFlags::JOURNAL_DATA))
     }
 
     /// True if new files begin inside their inode.
     pub fn inline_files(&self) -> bool {
         self.vol.geo.incompat.contains(Incompat::INLINE_DATA)
-            && self.limits.data != DataMode::Journal
+            && self.fixed.data != DataMode::Journal
     }
 
     /// True if the file's data may use the blocks kept for root: the process that writes decides
@@ -184,7 +211,7 @@ impl Fs {
 
     /// True if a process with these ids may use the blocks kept for root (`resuid=`, `resgid=`).
     pub fn may_use_reserve(&self, who: Creds) -> bool {
-        let live = &self.live;
+        let live = &self.runtime;
         who.uid == 0 || who.uid == live.resuid() || (live.resgid() != 0 && who.gid == live.resgid())
     }
 
@@ -193,62 +220,6 @@ impl Fs {
         match author {
             Author::Process(who) => Some(self.may_use_reserve(who)),
             Author::Owner | Author::Cache => None,
-        }
-    }
-
-    /// Err if a process that may not use reserved blocks needs one block now, and there are no
-    /// others.
-    pub fn check_room_for(&self, who: Creds) -> Result<()> {
-        let out_of_room = || self.vol.alloc.counters().available == 0;
-        if self.may_use_reserve(who) || !out_of_room() {
-            return Ok(());
-        }
-        self.settle_space();
-        if out_of_room() { Err(FsError::NoSpace) } else { Ok(()) }
-    }
-
-    /// Promises blocks to an operation; if there are none, after everything that can free some was
-    /// tried.
-    pub fn reserve(&self, blocks: u64) -> Result<()> {
-        self.reserve_as(blocks, true)
-    }
-
-    /// Promises blocks for the data of a file.
-    pub fn reserve_data(&self, st: &InodeState, blocks: u64) -> Result<()> {
-        self.reserve_as(blocks, self.uses_reserve(st))
-    }
-
-    fn reserve_as(&self, blocks: u64, root: bool) -> Result<()> {
-        if self.vol.alloc.reserve(blocks, root).is_ok() {
-            return Ok(());
-        }
-        self.settle_space();
-        self.vol.alloc.reserve(blocks, root)
-    }
-
-    /// Promises up to `blocks` blocks for the data of a file and exactly `beside` others; returns
-    /// how many of the former.
-    pub fn reserve_some(&self, st: &InodeState, blocks: u64, beside: u64) -> Result<u64> {
-        let root = self.uses_reserve(st);
-        if self.reserve_as(blocks + beside, root).is_ok() {
-            return Ok(blocks);
-        }
-        let counters = self.vol.alloc.counters();
-        let free = if root { counters.free } else { counters.available };
-        let free = free.saturating_sub(beside).min(blocks);
-        if free == 0 {
-            return Err(FsError::NoSpace);
-        }
-        self.vol.alloc.reserve(free + beside, root).map(|()| free)
-    }
-
-    /// Space is short: turns promises of delayed writes into what they really need, and commits, so
-    /// that blocks freed by transactions under way can be used. No handle may be open; inodes that
-    /// somebody has locked are left out.
-    pub fn settle_space(&self) {
-        crate::data::writeback::flush_unlocked(self);
-        if self.vol.alloc.pending_free() > 0 {
-            let _ = self.vol.journal.commit_all();
         }
     }
 

@@ -1,21 +1,22 @@
-//! One turn: the inode table of one group.
+//! One step of lazy initialisation: zeroes the inode table of one group.
 //!
 //! ```text
-//!   group closed ─ probe ─ read ─┬─ all zero ─────────────┬─ cache cleared ─ group open ─ told ─ (flush) ─ flag in a
+//!   group closed ─ probe ─ read ─┬─ all zero ─────────────┬─ cache cleared ─ group open ─ (flush) ─ flag in a
 //!                                └─ zeroed, piece by piece ┘                                              transaction
 //! ```
 //!
 //! Invariants
-//! - Z1: the flag is durable only after the zeroes are. The journal is told of them as of file
+//! - LI-1: the flag is durable only after the zeroes are. The journal is told of them as of file
 //!   data, so a commit flushes the device before its record; where it does not
-//!   ([`extol_jbd2::Journal::commits_after_data`]) the turn flushes itself before it opens a
-//!   handle. A table that was found zero is told of, too: what one reads need not be durable.
-//! - Z2: after the zeroing no cached block shows what was there before: a new inode would bring its
+//!   ([`extol_jbd2::Journal::commits_after_data`]) the step flushes itself before it opens a
+//!   handle. The journal is told of a table that reads as zeros, too: what is read need not be
+//!   durable.
+//! - LI-2: after the zeroing no cached block shows what was there before: a new inode would bring its
 //!   neighbours' old bytes back ([`extol_jbd2::Journal::forget_clean`], before the group hands out
 //!   inodes again).
-//! - Z3: a turn that is cut short sets no flag. What it zeroed stays so, and whoever goes on does
+//! - LI-3: a step that is cut short sets no flag. What it zeroed stays so, and the next step does
 //!   it again.
-//! - Z4: no handle is open while the device works, so no commit waits for it.
+//! - LI-4: no handle is open while the device works, so no commit waits for it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,60 +24,42 @@ use extol_block::BlockNr;
 use extol_ondisk::GroupNr;
 use extol_vfs::{FsError, Result};
 
-use super::policy::{Ns, ReadFirst};
+use super::schedule::{Ns, ReadFirst};
+use super::state::{Memory, Work};
 use super::thread::now;
 use crate::error;
-use crate::fs::Fs;
+use crate::mounted::MountedFs;
 
 /// Bytes zeroed by one request: how long a stop can take.
 const ZERO_STEP: u64 = 1 << 20;
 /// Bytes read by one request.
 const READ_STEP: u64 = 256 << 10;
 
-/// What one turn leaves to the next.
-#[derive(Debug, Default)]
-pub(super) struct Memory {
-    read_first: ReadFirst,
-    /// This group was zeroed, but there was no good moment for its flag yet.
-    zeroed: Option<GroupNr>,
-}
-
-/// How a turn ended.
+/// How a step ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Turned {
+pub(super) enum Outcome {
     /// The group is done.
     Done(Work),
-    /// Another moment is better: the volume is frozen.
+    /// The volume is frozen.
     Postponed,
     /// It was asked to stop.
     Stopped,
 }
 
-/// What the device had to do for it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Work {
-    /// Nothing; somebody else had set the flag.
-    Nothing,
-    /// It gave zeros already.
-    Read,
-    /// So many bytes were zeroed.
-    Zeroed(u64),
-}
-
-/// Does the turn. With `flush` the zeroes are durable when it ends, so that the time it took is the
+/// Does the step. With `flush` the zeroes are durable when it ends, so that the time it takes is the
 /// medium's.
-pub(super) fn turn(
-    fs: &Fs,
+pub(super) fn zero_table(
+    fs: &MountedFs,
     group: GroupNr,
     flush: bool,
     memory: &mut Memory,
     stop: &AtomicBool,
-) -> Result<Turned> {
+) -> Result<Outcome> {
     fs.check_writable()?;
     let vol = &fs.vol;
     let stopped = || match (stop.load(Ordering::Relaxed), vol.journal.is_frozen()) {
-        (true, _) => Some(Turned::Stopped),
-        (_, true) => Some(Turned::Postponed),
+        (true, _) => Some(Outcome::Stopped),
+        (_, true) => Some(Outcome::Postponed),
         _ => None,
     };
     if let Some(end) = stopped() {
@@ -85,7 +68,7 @@ pub(super) fn turn(
     let mut work = Work::Nothing;
     if memory.zeroed != Some(group) {
         let Some(unused) = vol.alloc.begin_itable(group)? else {
-            return Ok(Turned::Done(Work::Nothing));
+            return Ok(Outcome::Done(Work::Nothing));
         };
         let end = zero(fs, unused.start, unused.blocks, &mut memory.read_first, &stopped);
         vol.journal.note_data_write();
@@ -106,24 +89,24 @@ pub(super) fn turn(
         vol.journal.flush_data().map_err(error::journal)?;
     }
     let Some(mut h) = vol.journal.start_unless_frozen(1).map_err(error::journal)? else {
-        return Ok(Turned::Postponed);
+        return Ok(Outcome::Postponed);
     };
     let set = vol.alloc.set_itable_zeroed(&mut h, group);
     h.stop().map_err(error::journal)?;
     set?;
     memory.zeroed = None;
-    Ok(Turned::Done(work))
+    Ok(Outcome::Done(work))
 }
 
-type Zeroed = extol_block::Result<std::result::Result<Work, Turned>>;
+type Zeroed = extol_block::Result<std::result::Result<Work, Outcome>>;
 
 /// Makes the blocks read as zeros.
 fn zero(
-    fs: &Fs,
+    fs: &MountedFs,
     start: BlockNr,
     blocks: u64,
-    policy: &mut ReadFirst,
-    stopped: &dyn Fn() -> Option<Turned>,
+    history: &mut ReadFirst,
+    stopped: &dyn Fn() -> Option<Outcome>,
 ) -> Zeroed {
     let size = fs.vol.geo.block_size;
     let block = u64::from(size.bytes());
@@ -136,7 +119,7 @@ fn zero(
     for probe in [at, middle, end - block] {
         probes_zero = probes_zero && is_zero(fs, probe, block)?;
     }
-    if probes_zero && policy.worth_it() {
+    if probes_zero && history.worth_it() {
         let (first, began) = (at, now());
         let mut zero = true;
         while zero && at < end {
@@ -149,7 +132,7 @@ fn zero(
                 at += n;
             }
         }
-        policy.was_read((at - first).max(block), elapsed(began), zero);
+        history.was_read((at - first).max(block), elapsed(began), zero);
         if zero {
             return Ok(Ok(Work::Read));
         }
@@ -164,11 +147,11 @@ fn zero(
         fs.vol.dev.zero_range(at, n)?;
         at += n;
     }
-    policy.was_zeroed(end - first, elapsed(began));
+    history.was_zeroed(end - first, elapsed(began));
     Ok(Ok(Work::Zeroed(end - first)))
 }
 
-fn is_zero(fs: &Fs, at: u64, len: u64) -> extol_block::Result<bool> {
+fn is_zero(fs: &MountedFs, at: u64, len: u64) -> extol_block::Result<bool> {
     let len = usize::try_from(len).unwrap_or(0);
     let mut bytes = vec![0xFF; len];
     fs.vol.dev.read_at(&mut bytes, at)?;
