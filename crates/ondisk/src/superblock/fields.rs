@@ -1,80 +1,8 @@
-//! The superblock: 1024 bytes at byte 1024 of the device, copied to the start of some groups.
-//!
-//! [`Superblock`] has every field that has a name; numbers that are stored in two halves are one
-//! number here. The bytes it was decoded from are kept in `raw`, so that whatever has no name
-//! survives [`Superblock::encode`]. Decoding checks the magic number, the checksum and that the
-//! fields by which everything else is found can be used at all;
-//! [`Geometry::new`](crate::Geometry::new) checks the rest, against each other and the device.
+//! The fields of the superblock: name, type and offset of each, once.
 
+use super::{DefaultMountOpts, SUPERBLOCK_LEN, State, SuperFlags};
 use crate::bytes::{get8, get16, get32, get64, hi32, join64, lo32, put, put8, put16, put32, put64};
-use crate::checksum::{FsSeed, crc32c};
-use crate::error::{OnDiskError, Result, ensure, ensure_csum};
 use crate::features::{Compat, Incompat, RoCompat};
-use bitflags::bitflags;
-
-/// Length of the superblock.
-pub const SUPERBLOCK_LEN: usize = 1024;
-/// Byte offset of the primary superblock on the device.
-pub const SUPERBLOCK_OFFSET: u64 = 1024;
-/// Magic number.
-pub const MAGIC: u16 = 0xEF53;
-
-const CHECKSUM_AT: usize = 0x3FC;
-/// The area that survives a journal replay: what went wrong must not be forgotten.
-pub const ERROR_AREA: std::ops::Range<usize> = 0x194..0x200;
-
-bitflags! {
-    /// `state`.
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-    pub struct State: u16 {
-        /// Cleanly unmounted (or journaled: errors aside always set).
-        const VALID = 1;
-        /// Errors were found.
-        const ERROR = 2;
-        /// Orphans are being processed.
-        const ORPHANS = 4;
-        /// A fast-commit replay is under way.
-        const FC_REPLAY = 0x20;
-    }
-
-    /// `flags`.
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-    pub struct SuperFlags: u32 {
-        /// Directory hashes treat characters as signed.
-        const SIGNED_HASH = 1;
-        /// Directory hashes treat characters as unsigned.
-        const UNSIGNED_HASH = 2;
-        /// For testing development code.
-        const TEST_FILESYS = 4;
-    }
-
-    /// `default_mount_opts`.
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-    pub struct DefaultMountOpts: u32 {
-        /// debug
-        const DEBUG = 1;
-        /// bsdgroups
-        const BSDGROUPS = 2;
-        /// user_xattr
-        const USER_XATTR = 4;
-        /// acl
-        const ACL = 8;
-        /// 16-bit user ids
-        const UID16 = 0x10;
-        /// data=journal (alone)
-        const JOURNAL_DATA = 0x20;
-        /// data=ordered (alone); with JOURNAL_DATA: data=writeback
-        const JOURNAL_ORDERED = 0x40;
-        /// nobarrier
-        const NOBARRIER = 0x100;
-        /// block_validity
-        const BLOCK_VALIDITY = 0x200;
-        /// discard
-        const DISCARD = 0x400;
-        /// nodelalloc
-        const NODELALLOC = 0x800;
-    }
-}
 
 /// A number, word or byte string at a fixed place.
 trait Field: Sized {
@@ -166,7 +94,7 @@ macro_rules! superblock {
                 $( ($tlo, 4), ($thi, 1), )+
             ];
 
-            fn from_raw(raw: Box<[u8; SUPERBLOCK_LEN]>) -> Self {
+            pub(super) fn from_raw(raw: Box<[u8; SUPERBLOCK_LEN]>) -> Self {
                 let b: &[u8] = &*raw;
                 let wide = Incompat::read(b, 0x60).contains(Incompat::BIT64);
                 Self {
@@ -177,7 +105,7 @@ macro_rules! superblock {
                 }
             }
 
-            fn fill(&self, b: &mut [u8]) {
+            pub(super) fn fill(&self, b: &mut [u8]) {
                 let wide = self.feature_incompat.contains(Incompat::BIT64);
                 $( self.$p.write(b, $po); )+
                 $( put32(b, $clo, lo32(self.$c)); if wide { put32(b, $chi, hi32(self.$c)); } )+
@@ -379,82 +307,5 @@ superblock! {
         first_error_time = 0x198, 0x278;
         /// Last error, seconds.
         last_error_time = 0x1CC, 0x279;
-    }
-}
-
-impl Superblock {
-    /// Checks magic and checksum and that the fields by which the rest is found make sense. Accepts
-    /// the superblock of an external journal too ([`Incompat::JOURNAL_DEV`]).
-    ///
-    /// # Errors
-    /// Not a superblock, a wrong checksum, or numbers that cannot be used.
-    pub fn decode(bytes: &[u8]) -> Result<Self> {
-        let raw: &[u8; SUPERBLOCK_LEN] = bytes
-            .get(..SUPERBLOCK_LEN)
-            .and_then(|b| b.try_into().ok())
-            .ok_or(OnDiskError::bad("superblock is cut short"))?;
-        ensure(get16(raw, 0x38) == MAGIC, "no ext4 superblock (bad magic number)")?;
-        let sb = Self::from_raw(Box::new(*raw));
-        if sb.feature_ro_compat.contains(RoCompat::METADATA_CSUM) {
-            ensure(sb.checksum_type == 1, "unknown checksum algorithm")?;
-            ensure_csum("superblock", sb.checksum, crc32c(!0, &raw[..CHECKSUM_AT]))?;
-        }
-        ensure(sb.log_block_size <= 6, "block size is out of range")?;
-        ensure(sb.blocks_count > 0, "volume without blocks")?;
-        Ok(sb)
-    }
-
-    /// An all-zero superblock with only the magic number and revision 1, for mkfs to fill.
-    #[must_use]
-    pub fn new_empty() -> Self {
-        let mut sb = Self::from_raw(Box::new([0; SUPERBLOCK_LEN]));
-        sb.magic = MAGIC;
-        sb.rev_level = 1;
-        sb
-    }
-
-    /// Takes over the error record of another superblock (the area that recovery must not lose).
-    pub fn copy_error_record(&mut self, from: &Self) {
-        let (source, mut raw) = (from.encode(), self.encode());
-        // The times' high bytes and the error codes lie outside of the area.
-        for range in [ERROR_AREA, 0x278..0x27C] {
-            raw[range.clone()].copy_from_slice(&source[range]);
-        }
-        *self = Self::from_raw(Box::new(raw));
-    }
-
-    /// The bytes, with the checksum brought up to date.
-    #[must_use]
-    pub fn encode(&self) -> [u8; SUPERBLOCK_LEN] {
-        let mut out = *self.raw;
-        self.fill(&mut out);
-        if self.feature_ro_compat.contains(RoCompat::METADATA_CSUM) {
-            let sum = crc32c(!0, &out[..CHECKSUM_AT]);
-            put32(&mut out, CHECKSUM_AT, sum);
-        }
-        out
-    }
-
-    /// Bytes per block. Only meaningful after [`decode`](Self::decode), which bounds it.
-    #[must_use]
-    pub fn block_bytes(&self) -> u32 {
-        1024 << self.log_block_size.min(6)
-    }
-
-    /// Seed of the volume's metadata checksums.
-    #[must_use]
-    pub fn fs_seed(&self) -> FsSeed {
-        if self.feature_incompat.contains(Incompat::CSUM_SEED) {
-            FsSeed(self.checksum_seed)
-        } else {
-            FsSeed::from_uuid(&self.uuid)
-        }
-    }
-
-    /// Label as text, up to its NUL.
-    #[must_use]
-    pub fn label(&self) -> String {
-        let end = self.volume_name.iter().position(|&b| b == 0).unwrap_or(self.volume_name.len());
-        String::from_utf8_lossy(&self.volume_name[..end]).into_owned()
     }
 }

@@ -15,11 +15,17 @@
 //! [`Node`] is the checked, editable form. [`search_leaf`] and [`search_index`] find an entry in
 //! the bytes of a node that was checked before, for lookups that should not allocate.
 
-use crate::bytes::{get16, get32, hi32, join64, lo16, lo32, put16, put32};
+mod entry;
+mod header;
+
+pub use entry::{Extent, ExtentIndex};
+pub use header::ExtentHeader;
+
+use crate::bytes::{get16, get32, put32};
 use crate::checksum::InodeSeed;
 use crate::error::{OnDiskError, Result, ensure, ensure_csum};
 use crate::geometry::Geometry;
-use extol_block::BlockNr;
+use crate::ids::BlockNr;
 
 /// Magic number of a node.
 pub const MAGIC: u16 = 0xF30A;
@@ -35,136 +41,6 @@ pub const MAX_BLOCKS: u32 = u32::MAX;
 /// Length of the header and of every entry.
 pub const ENTRY_LEN: usize = 12;
 const TAIL_LEN: usize = 4;
-
-/// Header of a node.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ExtentHeader {
-    /// Entries in use.
-    pub entries: u16,
-    /// Entries there is room for.
-    pub max: u16,
-    /// Levels below; 0 is a leaf.
-    pub depth: u16,
-    /// Generation of the tree (not used by Linux).
-    pub generation: u32,
-}
-
-impl ExtentHeader {
-    /// Decodes the header of the node in `bytes` and checks that its entries lie inside.
-    ///
-    /// # Errors
-    /// Not a node, or one whose counts do not fit.
-    pub fn decode(bytes: &[u8]) -> Result<Self> {
-        ensure(bytes.len() >= ENTRY_LEN, "extent node is cut short")?;
-        ensure(get16(bytes, 0) == MAGIC, "extent node has a bad magic number")?;
-        let header = Self {
-            entries: get16(bytes, 2),
-            max: get16(bytes, 4),
-            depth: get16(bytes, 6),
-            generation: get32(bytes, 8),
-        };
-        ensure(header.max > 0, "extent node without room")?;
-        ensure(
-            ENTRY_LEN * (1 + usize::from(header.max)) <= bytes.len(),
-            "extent node larger than its block",
-        )?;
-        ensure(header.entries <= header.max, "extent node with too many entries")?;
-        ensure(header.depth <= MAX_DEPTH, "extent tree is too deep")?;
-        ensure(header.depth == 0 || header.entries > 0, "extent index without entries")?;
-        Ok(header)
-    }
-
-    /// Writes the header.
-    pub fn encode_into(&self, bytes: &mut [u8]) {
-        put16(bytes, 0, MAGIC);
-        put16(bytes, 2, self.entries);
-        put16(bytes, 4, self.max);
-        put16(bytes, 6, self.depth);
-        put32(bytes, 8, self.generation);
-    }
-}
-
-/// A run of blocks of a file that is contiguous on the device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Extent {
-    /// First block in the file.
-    pub block: u32,
-    /// Number of blocks.
-    pub len: u16,
-    /// First block on the device.
-    pub start: u64,
-    /// Allocated, but reads as zeros.
-    pub unwritten: bool,
-}
-
-impl Extent {
-    /// The block of the file behind the last one.
-    #[must_use]
-    pub fn end(&self) -> u32 {
-        self.block.saturating_add(u32::from(self.len))
-    }
-
-    /// The longest an extent of this kind may be.
-    #[must_use]
-    pub fn max_len(unwritten: bool) -> u16 {
-        if unwritten { MAX_UNWRITTEN_LEN } else { MAX_LEN }
-    }
-
-    /// Decodes the 12 bytes at `at`.
-    #[must_use]
-    pub fn read(bytes: &[u8], at: usize) -> Self {
-        let raw = get16(bytes, at + 4);
-        let unwritten = raw > MAX_LEN;
-        Self {
-            block: get32(bytes, at),
-            len: if unwritten { raw - MAX_LEN } else { raw },
-            start: join64(get32(bytes, at + 8), u32::from(get16(bytes, at + 6))),
-            unwritten,
-        }
-    }
-
-    /// Encodes to the 12 bytes at `at`.
-    pub fn write(&self, bytes: &mut [u8], at: usize) {
-        debug_assert!(
-            self.len > 0 && self.len <= Self::max_len(self.unwritten),
-            "extent length {}",
-            self.len
-        );
-        let raw = if self.unwritten { self.len.wrapping_add(MAX_LEN) } else { self.len };
-        put32(bytes, at, self.block);
-        put16(bytes, at + 4, raw);
-        put16(bytes, at + 6, lo16(hi32(self.start)));
-        put32(bytes, at + 8, lo32(self.start));
-    }
-}
-
-/// A reference to the node below.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ExtentIndex {
-    /// First block of the file that the node below may cover.
-    pub block: u32,
-    /// Block of the node below.
-    pub leaf: u64,
-}
-
-impl ExtentIndex {
-    /// Decodes the 12 bytes at `at`.
-    #[must_use]
-    pub fn read(bytes: &[u8], at: usize) -> Self {
-        Self {
-            block: get32(bytes, at),
-            leaf: join64(get32(bytes, at + 4), u32::from(get16(bytes, at + 8))),
-        }
-    }
-
-    /// Encodes to the 12 bytes at `at`.
-    pub fn write(&self, bytes: &mut [u8], at: usize) {
-        put32(bytes, at, self.block);
-        put32(bytes, at + 4, lo32(self.leaf));
-        put16(bytes, at + 8, lo16(hi32(self.leaf)));
-        put16(bytes, at + 10, 0);
-    }
-}
 
 /// The entries of a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
