@@ -2,22 +2,24 @@
 //! own.
 //!
 //! Nothing in an area may overlap: header, entries, end mark and values are entered into a map of
-//! the area piece by piece. A shared block is judged when it is met first; each further meeting
+//! the area piece by piece. A shared block is checked when it is met first; each further meeting
 //! counts down its number of users, and what is left at the end is wrong.
 
 use std::collections::HashMap;
 
-use extol_block::BlockNr;
-use extol_ondisk::{Compat, InodeFlags, xattr};
+mod entry;
+mod value;
 
-use crate::bytes::{le8, le16, le32, part};
+use extol_ondisk::{BlockNr, Compat, InodeFlags, xattr};
+
+use crate::bytes::{le32, part};
 use crate::claims::Claims;
 use crate::error::Result;
 use crate::raw::Raw;
 use crate::report::{Finding, Findings, Kind};
 use crate::vol::Vol;
 
-const ENTRY_LEN: usize = 16;
+use entry::{Area, ENTRY_LEN, Entry, pad4};
 
 /// Attribute blocks and attribute inodes that were met.
 #[derive(Debug, Default)]
@@ -52,101 +54,7 @@ impl Shared {
     }
 }
 
-/// Pieces of an area that are taken; they may not overlap.
-struct Area {
-    taken: Vec<(usize, usize)>,
-    len: usize,
-}
-
-impl Area {
-    fn new(len: usize) -> Self {
-        Self { taken: Vec::new(), len }
-    }
-
-    /// Takes a piece. False if it is empty, outside, or overlaps another.
-    fn take(&mut self, from: usize, len: usize) -> bool {
-        let Some(end) = from.checked_add(len).filter(|&end| len > 0 && end <= self.len) else {
-            return false;
-        };
-        let at = self.taken.partition_point(|&(start, _)| start < from);
-        let before_ok = at == 0 || self.taken.get(at - 1).is_none_or(|&(_, e)| e <= from);
-        let behind_ok = self.taken.get(at).is_none_or(|&(start, _)| start >= end);
-        if before_ok && behind_ok {
-            self.taken.insert(at, (from, end));
-        }
-        before_ok && behind_ok
-    }
-}
-
-fn pad4(n: usize) -> usize {
-    n.saturating_add(3) & !3
-}
-
-/// An entry's fixed fields and name.
-struct Entry<'a> {
-    b: &'a [u8],
-    at: usize,
-}
-
-impl<'a> Entry<'a> {
-    fn name_len(&self) -> usize {
-        usize::from(le8(self.b, self.at))
-    }
-
-    fn index(&self) -> u8 {
-        le8(self.b, self.at + 1)
-    }
-
-    fn offset(&self) -> usize {
-        usize::from(le16(self.b, self.at + 2))
-    }
-
-    fn inode(&self) -> u32 {
-        le32(self.b, self.at + 4)
-    }
-
-    fn size(&self) -> usize {
-        le32(self.b, self.at + 8) as usize
-    }
-
-    fn hash(&self) -> u32 {
-        le32(self.b, self.at + 12)
-    }
-
-    fn name(&self) -> &'a [u8] {
-        part(self.b, self.at + ENTRY_LEN, self.at + ENTRY_LEN + self.name_len())
-    }
-
-    fn len(&self) -> usize {
-        pad4(ENTRY_LEN + self.name_len())
-    }
-
-    fn is_last(&self) -> bool {
-        le32(self.b, self.at) == 0
-    }
-
-    fn next(&self) -> Self {
-        Self { b: self.b, at: self.at + self.len() }
-    }
-
-    /// True if the stored hash fits the value, with its padding. Names may have been hashed with
-    /// signed characters.
-    fn hash_fits(&self, value: &[u8]) -> bool {
-        let found = self.hash();
-        found == xattr::entry_hash(self.name(), value) || found == signed_hash(self.name(), value)
-    }
-}
-
-fn signed_hash(name: &[u8], value: &[u8]) -> u32 {
-    let named = name.iter().fold(0u32, |h, &c| h.rotate_left(5) ^ (c as i8 as u32));
-    value.chunks(4).fold(named, |h, chunk| {
-        let mut word = [0; 4];
-        word[..chunk.len()].copy_from_slice(chunk);
-        h.rotate_left(16) ^ u32::from_le_bytes(word)
-    })
-}
-
-/// What one inode's attributes need to be judged.
+/// What one inode's attributes need for their check.
 pub(crate) struct Attributes<'a> {
     pub vol: &'a Vol,
     pub claims: &'a Claims,
@@ -160,7 +68,7 @@ impl Attributes<'_> {
         out.push(finding);
     }
 
-    /// Judges the attributes in the inode; gives the blocks that values in other inodes count for.
+    /// Checks the attributes in the inode; gives the blocks that values in other inodes count for.
     pub(crate) fn in_inode(&self, shared: &mut Shared, out: &mut Findings) -> Result<u64> {
         let area = self.raw.attributes();
         // Without room for anything behind the magic number there is nothing to see.
@@ -225,7 +133,7 @@ impl Attributes<'_> {
         Ok(if map.take(e.at, 4) { Ok(()) } else { overlap })
     }
 
-    /// Judges an entry whose value is in an inode of its own.
+    /// Checks an entry whose value is in an inode of its own.
     fn value_inode(&self, e: &Entry<'_>, charged: &mut u64, out: &mut Findings) -> Result<bool> {
         let (ino, geo) = (e.inode(), &self.vol.geo);
         let bytes = if ino < geo.first_ino.0 { None } else { self.vol.inode(ino)? };
@@ -268,7 +176,7 @@ impl Attributes<'_> {
         }
     }
 
-    /// Judges the attribute block; gives the clusters that the inode's count of blocks must
+    /// Checks the attribute block; gives the clusters that the inode's count of blocks must
     /// include. `hidden`: the inode has no name.
     pub(crate) fn in_block(
         &self,
@@ -356,125 +264,5 @@ impl Attributes<'_> {
             e = e.next();
         }
         if map.take(e.at, 4) { Ok(Ok(())) } else { bad(Kind::XattrEntry, overlap) }
-    }
-
-    /// The value of an attribute. `None` if it is not there, or if the attributes cannot be read as
-    /// a whole. `padded`: zero bytes behind the name do not matter.
-    pub(crate) fn value(&self, index: u8, name: &[u8], padded: bool) -> Result<Option<Vec<u8>>> {
-        let mut found = None;
-        let area = self.raw.attributes();
-        if area.len() > 4 && le32(area, 0) == xattr::MAGIC {
-            match readable(area, 4, 4) {
-                Some(end) => find(area, 4, 4..end, index, (name, padded), &mut found),
-                None => return Ok(None),
-            }
-        }
-        let nr = self.raw.file_acl(&self.vol.geo);
-        if nr != 0 {
-            if !self.vol.is_block(nr) {
-                return Ok(None);
-            }
-            let b = self.vol.block(nr)?;
-            let csum_ok = !self.vol.has_csum()
-                || xattr::verify_csum(&b, BlockNr(nr), self.vol.geo.fs_seed).is_ok();
-            if le32(&b, 0) != xattr::MAGIC || le32(&b, 8) != 1 || !csum_ok {
-                return Ok(None);
-            }
-            let first = xattr::BLOCK_HEADER_LEN;
-            match readable(&b, 0, first) {
-                Some(end) => find(&b, 0, first..end, index, (name, padded), &mut found),
-                None => return Ok(None),
-            }
-        }
-        Ok(found)
-    }
-}
-
-/// Where the entries of an area end, if all of them can be read.
-fn readable(b: &[u8], base: usize, first: usize) -> Option<usize> {
-    let mut e = Entry { b, at: first };
-    while e.at + ENTRY_LEN <= b.len() && !e.is_last() {
-        if e.at + e.len() > b.len() {
-            return None;
-        }
-        e = e.next();
-    }
-    let end = e.at;
-    let mut e = Entry { b, at: first };
-    while e.at < end {
-        if e.inode() == 0 {
-            let from = base + e.offset();
-            let value_end = from.checked_add(e.size()).filter(|&to| to <= b.len())?;
-            if e.size() > 0 && from < end + 4 {
-                return None;
-            }
-            if e.hash() != 0 && !e.hash_fits(part(b, from, pad4(value_end - from) + from)) {
-                return None;
-            }
-        }
-        e = e.next();
-    }
-    Some(end)
-}
-
-fn find(
-    b: &[u8],
-    base: usize,
-    entries: std::ops::Range<usize>,
-    index: u8,
-    (name, padded): (&[u8], bool),
-    found: &mut Option<Vec<u8>>,
-) {
-    let mut e = Entry { b, at: entries.start };
-    while e.at < entries.end && found.is_none() {
-        let mut own = e.name();
-        if padded {
-            own = own.split(|&c| c == 0).next().unwrap_or_default();
-        }
-        if e.index() == index && own == name {
-            let from = base + e.offset();
-            *found = Some(if e.size() == 0 {
-                Vec::new()
-            } else {
-                part(b, from, from + e.size()).to_vec()
-            });
-        }
-        e = e.next();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pieces_of_an_area() {
-        let mut area = Area::new(100);
-        assert!(area.take(0, 4) && area.take(96, 4) && area.take(40, 10));
-        assert!(!area.take(39, 2) && !area.take(49, 1) && !area.take(45, 1) && !area.take(3, 1));
-        assert!(!area.take(50, 0) && !area.take(95, 10) && !area.take(usize::MAX, 2));
-        assert!(area.take(50, 46) && area.take(4, 36) && !area.take(10, 1));
-    }
-
-    #[test]
-    fn values_are_found() {
-        let entries = [
-            xattr::XattrEntry::new(1, b"a", b"first"),
-            xattr::XattrEntry::new(7, b"data", b""),
-            xattr::XattrEntry::new(9, b"c", b"context"),
-        ];
-        let area = xattr::build_ibody(&entries, 120).unwrap();
-        let end = readable(&area, 4, 4).unwrap();
-        let get = |index, name: &[u8]| {
-            let mut found = None;
-            find(&area, 4, 4..end, index, (name, false), &mut found);
-            found
-        };
-        assert_eq!(get(9, b"c").as_deref(), Some(&b"context"[..]));
-        assert_eq!(get(7, b"data").as_deref(), Some(&b""[..]));
-        assert_eq!(get(7, b"dat"), None);
-        let mut bad = area.clone();
-        bad[6] = 200;
-        assert_eq!(readable(&bad, 4, 4), None);
     }
 }

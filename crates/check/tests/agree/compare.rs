@@ -7,10 +7,10 @@ use extol_testkit::{Image, Scratch, e2fsck};
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 
+use crate::editor::ImageEditor;
 use crate::images::{Variant, empty, fill_by_extol, fill_by_linux, in_memory};
-use crate::judge;
 use crate::mutate::damage;
-use crate::victim::Victim;
+use crate::verdict;
 
 /// What came of many comparisons.
 #[derive(Default)]
@@ -20,8 +20,8 @@ pub struct Tally {
     pub both_bad: u32,
     /// Errors that only the checker counts, all of an accepted kind.
     pub stricter: u32,
-    /// Where e2fsck judges what the checker leaves alone, or fails itself.
-    pub set_aside: u32,
+    /// Where e2fsck checks what the checker leaves alone, or fails itself.
+    pub not_compared: u32,
     pub failures: Vec<String>,
 }
 
@@ -37,13 +37,13 @@ impl Tally {
         self.both_clean += other.both_clean;
         self.both_bad += other.both_bad;
         self.stricter += other.stricter;
-        self.set_aside += other.set_aside;
+        self.not_compared += other.not_compared;
         self.failures.extend(other.failures);
     }
 }
 
 /// A filled volume, ready to be damaged.
-pub fn victim(scratch: &Scratch, variant: Variant, seed: u64) -> Victim {
+pub fn volume(scratch: &Scratch, variant: Variant, seed: u64) -> ImageEditor {
     let image = empty(scratch.path(), variant);
     if seed.is_multiple_of(2) || !fill_by_linux(scratch, &image, variant, seed) {
         let device = in_memory(&image);
@@ -53,22 +53,22 @@ pub fn victim(scratch: &Scratch, variant: Variant, seed: u64) -> Victim {
             std::fs::write(&image.path, &bytes).expect("write");
         }
     }
-    Victim::new(image.path)
+    ImageEditor::new(image.path)
 }
 
 /// Compares the verdicts for one damage.
-pub fn compare(v: &mut Victim, name: &str, seed: u64, tally: &mut Tally) {
+pub fn compare(v: &mut ImageEditor, name: &str, seed: u64, tally: &mut Tally) {
     let salt = name.bytes().fold(seed, |s, b| s.wrapping_mul(0x0100_0000_01B3) ^ u64::from(b));
     let mut rng = SmallRng::seed_from_u64(salt);
     let what = damage(v, &mut rng);
     let theirs = e2fsck(&Image::existing(&v.path));
-    let ours = judge::verdict(Arc::new(v.device()));
+    let ours = verdict::of(Arc::new(v.device()));
     tally.tried += 1;
     let foreign = matches!(&ours, Err(CheckError::Unsupported(why)) if why.contains("Hurd"));
     if foreign || only_quota(&theirs.output) || theirs.output.contains("Bad file descriptor") {
         // Usage in quota files is not compared, volumes of the Hurd are refused; and e2fsck -n
         // fails when it tries to write an aborted journal.
-        tally.set_aside += 1;
+        tally.not_compared += 1;
         v.restore();
         return;
     }

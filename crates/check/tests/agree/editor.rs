@@ -34,7 +34,7 @@ pub enum Part {
     ReservedGdt(u64),
 }
 
-pub struct Victim {
+pub struct ImageEditor {
     pub path: PathBuf,
     file: std::fs::File,
     base: MemDevice,
@@ -56,14 +56,14 @@ pub fn le32(b: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(b[at..at + 4].try_into().unwrap())
 }
 
-impl Victim {
+impl ImageEditor {
     pub fn new(path: PathBuf) -> Self {
         let bytes = std::fs::read(&path).expect("read image");
         let sb = Superblock::decode(&bytes[1024..2048]).expect("superblock");
         let geo = Geometry::new(&sb, Some(bytes.len() as u64)).expect("geometry");
         let file = std::fs::File::options().write(true).open(&path).expect("open image");
         let base = MemDevice::from_bytes(&bytes);
-        let mut victim = Self {
+        let mut editor = Self {
             path,
             file,
             base,
@@ -75,10 +75,10 @@ impl Victim {
             places: Vec::new(),
             undo: Vec::new(),
         };
-        victim.places =
-            (0..victim.geo.groups).map(|g| [0, 4, 8].map(|field| victim.place(g, field))).collect();
-        victim.find_parts();
-        victim
+        editor.places =
+            (0..editor.geo.groups).map(|g| [0, 4, 8].map(|field| editor.place(g, field))).collect();
+        editor.find_parts();
+        editor
     }
 
     fn bs(&self) -> usize {
