@@ -13,16 +13,16 @@
 //! The name is an abstract one, of the daemon's process and its start time, so nothing stays behind
 //! in any directory and an ordinary user's daemon can have one.
 //!
-//! - F1: what is read is the daemon's: the kernel tells which process listens, and that must be the
-//!   one that the mount names ([`connect`]). Another user can at most take the name away in
-//!   advance, or fill the queue of connections; then the end is not heard, and `extol umount` says
+//! - CL-5: a report is the daemon's: the kernel names the process that listens, and that must be
+//!   the one that the mount names ([`connect`]). Another user can at most take the name away in
+//!   advance, or fill the queue of connections; then there is no report, and `extol umount` says
 //!   so.
-//! - F2: a daemon that ends without a word (killed, a mistake in the program) is heard, too: the
-//!   connection breaks ([`Heard::how`]).
-//! - F3: nothing here waits for the other side. Listening and connecting are done in the kernel,
-//!   and a reply is so short that it fits into any socket's buffer ([`LONGEST`]).
-//! - F4: a daemon without a free descriptor speaks all the same: one is kept for that
-//!   ([`Farewell::say`]).
+//! - CL-6: a daemon that ends without a report (killed, an error in the program) is noticed: the
+//!   connection breaks ([`Connection::read`]).
+//! - CL-7: nothing here waits for the other side. Listening and connecting are done in the kernel,
+//!   and a report is so short that it fits into any socket's buffer ([`MAX_LEN`]).
+//! - CL-8: a daemon without a free descriptor reports all the same: one is reserved for that
+//!   ([`ExitReporter::send`]).
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::linux::net::SocketAddrExt as _;
@@ -33,60 +33,59 @@ use rustix::process::Pid;
 
 use crate::error::{Failure, Result};
 
-/// Longest reply.
-const LONGEST: usize = 1 << 10;
+/// Longest report.
+const MAX_LEN: usize = 1 << 10;
 
-/// The daemon's end.
+/// The daemon's side.
 #[derive(Debug)]
-pub struct Farewell(Option<Listening>);
+pub struct ExitReporter(Option<Listening>);
 
 #[derive(Debug)]
 struct Listening {
     socket: UnixListener,
-    /// A descriptor that is of use only when it is closed.
-    spare: UnixDatagram,
+    /// Closed before the first accept, which needs a descriptor.
+    reserved: UnixDatagram,
 }
 
-impl Farewell {
-    /// Listens. Does without where such sockets cannot be had at all.
+impl ExitReporter {
+    /// Listens. Where the system has no such sockets, the daemon does without.
     pub fn listen() -> Result<Self> {
         let Some(name) = name_of(None) else { return Ok(Self(None)) };
         let listening = SocketAddr::from_abstract_name(name).and_then(|address| {
             let socket = UnixListener::bind_addr(&address)?;
             socket.set_nonblocking(true)?;
-            Ok(Listening { socket, spare: UnixDatagram::unbound()? })
+            Ok(Listening { socket, reserved: UnixDatagram::unbound()? })
         });
         match listening {
             Ok(listening) => Ok(Self(Some(listening))),
-            Err(error) if is_short(&error) => {
+            Err(error) if is_exhausted(&error) => {
                 Err(Failure::system(format_args!("cannot make a socket: {error}")))
             }
             Err(_) => Ok(Self(None)),
         }
     }
 
-    /// Tells every process that waits.
-    pub fn say(self, outcome: &Result<()>) {
-        let Some(Listening { socket, spare }) = self.0 else { return };
-        drop(spare);
-        let mut reply = match outcome {
+    /// Sends the outcome to every process that waits.
+    pub fn send(self, outcome: &Result<()>) {
+        let Some(Listening { socket, reserved }) = self.0 else { return };
+        drop(reserved);
+        let mut report = match outcome {
             Ok(()) => "0 ".to_owned(),
             Err(failure) => format!("{} {}", failure.code, failure.line.replace('\n', " ")),
         };
-        reply.truncate(reply.floor_char_boundary(LONGEST));
+        report.truncate(report.floor_char_boundary(MAX_LEN));
         while let Ok((mut stream, _)) = socket.accept() {
             let _ = stream.set_nonblocking(true);
-            let _ = stream.write_all(reply.as_bytes());
+            let _ = stream.write_all(report.as_bytes());
         }
     }
 }
 
-/// True if there is something too little of, and the next thing that is needed will be missing as
-/// well.
-fn is_short(error: &std::io::Error) -> bool {
+/// True if a resource is used up, so that the next step of a mount would fail as well.
+fn is_exhausted(error: &std::io::Error) -> bool {
     use rustix::io::Errno;
-    let short = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS];
-    error.raw_os_error().is_some_and(|code| short.contains(&Errno::from_raw_os_error(code)))
+    let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS];
+    error.raw_os_error().is_some_and(|code| exhausted.contains(&Errno::from_raw_os_error(code)))
 }
 
 /// The name on which a process listens, this one or another.
@@ -100,44 +99,44 @@ fn name_of(pid: Option<Pid>) -> Option<String> {
     Some(format!("extol/{number}/{start}"))
 }
 
-/// A connection to a daemon, from before the unmount.
+/// A connection to a daemon, made before the unmount.
 #[derive(Debug)]
-pub struct Heard(UnixStream);
+pub struct Connection(UnixStream);
 
 /// Connects to the daemon with this number, if it listens.
-pub fn connect(daemon: Pid) -> Option<Heard> {
+pub fn connect(daemon: Pid) -> Option<Connection> {
     let address = SocketAddrUnix::new_abstract_name(name_of(Some(daemon))?.as_bytes()).ok()?;
-    // Where too many connections wait already, this one does not.
+    // Does not wait where the queue is full.
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket =
         rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
     rustix::net::connect(&socket, &address).ok()?;
     let listener = rustix::net::sockopt::socket_peercred(&socket).ok()?;
-    (listener.pid == daemon).then(|| Heard(socket.into()))
+    (listener.pid == daemon).then(|| Connection(socket.into()))
 }
 
-impl Heard {
-    /// How the daemon has ended. To be asked when its process is gone.
-    pub fn how(self) -> Result<()> {
-        let mut reply = Vec::new();
-        // (Nothing is on its way any more: what would have to be waited for will not come.)
-        match self.0.take(LONGEST as u64).read_to_end(&mut reply) {
+impl Connection {
+    /// How the daemon has ended. To be called when its process has ended: then the whole report has
+    /// arrived, and no read waits.
+    pub fn read(self) -> Result<()> {
+        let mut report = Vec::new();
+        match self.0.take(MAX_LEN as u64).read_to_end(&mut report) {
             Err(error)
                 if !matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::WouldBlock) =>
             {
                 Err(Failure::system(format_args!("cannot read how the daemon ended: {error}")))
             }
-            _ => understand(&reply),
+            _ => parse(&report),
         }
     }
 }
 
-fn understand(reply: &[u8]) -> Result<()> {
-    let reply = String::from_utf8_lossy(reply);
-    let Some((code, line)) = reply.split_once(' ') else {
+fn parse(report: &[u8]) -> Result<()> {
+    let report = String::from_utf8_lossy(report);
+    let Some((code, line)) = report.split_once(' ') else {
         return Err(Failure::new(
-            "the daemon ended before it had closed the volume: what was not synced may be lost (mount it again, \
-             which recovers it, or see the system log)",
+            "the daemon ended before it had closed the volume: what was not synced may be lost \
+             (mount it again, which recovers it, or see the system log)",
         ));
     };
     match code.parse() {
@@ -146,7 +145,7 @@ fn understand(reply: &[u8]) -> Result<()> {
             let line = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
             Err(Failure { line, code })
         }
-        Err(_) => Err(Failure::new("the daemon's last words make no sense: see the system log")),
+        Err(_) => Err(Failure::new("the daemon's exit report is unreadable: see the system log")),
     }
 }
 
@@ -154,39 +153,39 @@ fn understand(reply: &[u8]) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn me() -> Pid {
+    fn own_pid() -> Pid {
         rustix::process::getpid()
     }
 
-    /// All that have connected hear it, and a name is of one process.
+    /// Every connection gets the report, and a name is of one process.
     #[test]
-    fn all_hear_the_end() {
-        assert!(connect(me()).is_none(), "it does not listen yet");
-        let farewell = Farewell::listen().unwrap();
-        let waiting: Vec<_> = (0..3).map(|_| connect(me()).expect("connected")).collect();
+    fn every_connection_gets_the_report() {
+        assert!(connect(own_pid()).is_none(), "it does not listen yet");
+        let reporter = ExitReporter::listen().unwrap();
+        let waiting: Vec<_> = (0..3).map(|_| connect(own_pid()).expect("connected")).collect();
         let parent = rustix::process::getppid().expect("a parent");
         assert!(connect(parent).is_none());
-        farewell.say(&Err(Failure::new("the journal\nwas\x1b[1m aborted")));
-        for heard in waiting {
-            let failure = heard.how().unwrap_err();
+        reporter.send(&Err(Failure::new("the journal\nwas\x1b[1m aborted")));
+        for connection in waiting {
+            let failure = connection.read().unwrap_err();
             assert_eq!((failure.code, failure.line.as_str()), (32, "the journal was [1m aborted"));
         }
-        assert!(connect(me()).is_none(), "it has ended");
+        assert!(connect(own_pid()).is_none(), "it has ended");
 
-        let farewell = Farewell::listen().unwrap();
-        let waiting = connect(me()).expect("connected");
-        farewell.say(&Ok(()));
-        assert!(waiting.how().is_ok());
+        let reporter = ExitReporter::listen().unwrap();
+        let connection = connect(own_pid()).expect("connected");
+        reporter.send(&Ok(()));
+        assert!(connection.read().is_ok());
 
-        let farewell = Farewell::listen().unwrap();
-        let waiting = connect(me()).expect("connected");
-        drop(farewell);
-        assert!(waiting.how().unwrap_err().line.contains("before it had closed"));
+        let reporter = ExitReporter::listen().unwrap();
+        let connection = connect(own_pid()).expect("connected");
+        drop(reporter);
+        assert!(connection.read().unwrap_err().line.contains("before it had closed"));
     }
 
     /// A socket of that name that another process has is not believed.
     #[test]
-    fn another_process_is_not_heard() {
+    fn another_process_is_not_believed() {
         let mut sleeper = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let pid = Pid::from_child(&sleeper);
         let name = name_of(Some(pid)).unwrap();

@@ -1,4 +1,4 @@
-//! What of a file's attributes a copy keeps, in the words of cp(1), and what was left out.
+//! Which attributes a copy preserves, in the terms of cp(1), and what it has skipped.
 //!
 //! A volume is not trusted. Unless they are asked for, a copy has no set-id bits, no capabilities,
 //! no owners and no access lists of the volume, no device nodes are made, and directories that were
@@ -14,7 +14,7 @@ pub(super) struct Attributes {
     pub mode: bool,
     pub ownership: bool,
     pub timestamps: bool,
-    /// All kinds of attributes (without: see [`Keep::user_xattr`]).
+    /// All kinds of attributes (without: see [`Preserve::user_xattr`]).
     pub xattr: bool,
     pub links: bool,
 }
@@ -36,13 +36,13 @@ impl Attributes {
     }
 }
 
-/// What a copy keeps.
+/// What a copy preserves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Keep {
+pub(super) struct Preserve {
     /// Of what the copy makes.
     pub new: Attributes,
     /// Of directories that were there: only what was asked for.
-    pub there: Attributes,
+    pub existing: Attributes,
     /// Attributes of users (`user.*`).
     pub user_xattr: bool,
     /// Device nodes are made.
@@ -51,7 +51,7 @@ pub(super) struct Keep {
     pub umask: u32,
 }
 
-impl Keep {
+impl Preserve {
     /// What these arguments ask for. `--no-preserve` is stronger than the others.
     pub fn of(args: &CpArgs, umask: u32) -> Result<Self> {
         let mut asked = Attributes::default();
@@ -78,7 +78,7 @@ impl Keep {
             }
             user_xattr &= !matches!(name, "xattr" | "all");
         }
-        Ok(Self { new, there: asked, user_xattr, devices, umask })
+        Ok(Self { new, existing: asked, user_xattr, devices, umask })
     }
 
     /// Permission bits of a copy of what has these. `owned`: its owner is that of the volume.
@@ -109,9 +109,9 @@ fn unknown(option: &str, name: &str) -> Failure {
     Failure::usage(format_args!("{option}: there is no attribute {name:?}: use {names}"))
 }
 
-/// What was not copied, though it is no error.
+/// What was not copied, without an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Left {
+pub(super) struct Skipped {
     pub devices: u64,
     pub set_ids: u64,
     pub capabilities: u64,
@@ -122,7 +122,7 @@ pub(super) struct Left {
     pub xattrs: u64,
 }
 
-impl Left {
+impl Skipped {
     /// The line for the user; `None` if nothing was left out.
     pub fn line(&self, everything: bool) -> Option<String> {
         let many = |n: u64, one: &str, more: &str| match n {
@@ -157,51 +157,51 @@ mod tests {
     use super::*;
     use crate::args::{self, Command};
 
-    fn keep(options: &[&str]) -> Result<Keep> {
+    fn preserve(options: &[&str]) -> Result<Preserve> {
         let words = ["extol", "cp"].iter().chain(options).chain(&["image", "/a", "b"]);
         let words: Vec<_> = words.map(std::ffi::OsString::from).collect();
         let Command::Cp(args) = args::parse(&words)? else { panic!("another command") };
-        Keep::of(&args, 0o022)
+        Preserve::of(&args, 0o022)
     }
 
     #[test]
-    fn as_cp_words_it() {
-        let plain = keep(&[]).unwrap();
-        assert_eq!(plain.there, Attributes::default());
+    fn as_in_cp() {
+        let plain = preserve(&[]).unwrap();
+        assert_eq!(plain.existing, Attributes::default());
         assert_eq!((plain.mode(plain.new, 0o7777, true), plain.devices), (0o755, false));
         assert!(plain.new.timestamps && plain.new.links && !plain.new.ownership);
-        let all = keep(&["-a"]).unwrap();
+        let all = preserve(&["-a"]).unwrap();
         assert_eq!(
-            (all.new, all.there, all.devices),
-            (keep(&["--preserve=all"]).unwrap().new, all.new, true)
+            (all.new, all.existing, all.devices),
+            (preserve(&["--preserve=all"]).unwrap().new, all.new, true)
         );
         assert_eq!(
             (all.mode(all.new, 0o7777, true), all.mode(all.new, 0o7777, false)),
             (0o7777, 0o1777)
         );
-        assert_eq!(keep(&["-p"]).unwrap(), keep(&["--preserve"]).unwrap());
+        assert_eq!(preserve(&["-p"]).unwrap(), preserve(&["--preserve"]).unwrap());
         assert_eq!(
-            keep(&["-p"]).unwrap(),
-            keep(&["--preserve=mode,ownership,timestamps"]).unwrap()
+            preserve(&["-p"]).unwrap(),
+            preserve(&["--preserve=mode,ownership,timestamps"]).unwrap()
         );
-        let some = keep(&["-a", "--no-preserve=ownership,xattr"]).unwrap();
+        let some = preserve(&["-a", "--no-preserve=ownership,xattr"]).unwrap();
         assert!(some.new.mode && !some.new.ownership && !some.xattr(some.new, true, b"user.a"));
-        assert_eq!(keep(&["--preserve=colour"]).unwrap_err().code, Failure::USAGE);
-        assert!(keep(&["-rR", "-a", "-p"]).is_ok());
+        assert_eq!(preserve(&["--preserve=colour"]).unwrap_err().code, Failure::USAGE);
+        assert!(preserve(&["-rR", "-a", "-p"]).is_ok());
         for (name, kept) in
             [(&b"user.a"[..], true), (b"trusted.a", false), (b"security.capability", false)]
         {
             assert_eq!(plain.xattr(plain.new, true, name), kept);
-            assert!(all.xattr(all.new, true, name) && !plain.xattr(plain.there, false, name));
+            assert!(all.xattr(all.new, true, name) && !plain.xattr(plain.existing, false, name));
         }
     }
 
     #[test]
     fn the_line() {
-        assert_eq!(Left::default().line(false), None);
-        let devices = Left { devices: 3, ..Left::default() };
+        assert_eq!(Skipped::default().line(false), None);
+        let devices = Skipped { devices: 3, ..Skipped::default() };
         assert_eq!(devices.line(false).unwrap(), "3 device nodes were not copied: use -a as root");
-        let some = Left { devices: 1, set_ids: 2, owners: 1, ..Left::default() };
+        let some = Skipped { devices: 1, set_ids: 2, owners: 1, ..Skipped::default() };
         assert_eq!(
             some.line(true).unwrap(),
             "1 device node, set-id bits of 2 files, owners of 1 file were not copied: that needs root"

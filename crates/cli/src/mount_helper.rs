@@ -5,8 +5,8 @@
 //! [-t type]`. Here `-f` does everything but mount, and `-s` lets unknown options pass.
 //!
 //! `mount.fuse3` ends every list with `dev` and `suid` unless it holds `nodev` and `nosuid`,
-//! because libfuse's own default is the other way round. That asks for nothing, so it is taken off
-//! ([`unasked`]). mount(8) for its part drops both words: through it they are asked for as
+//! because libfuse's own default is the other way round. The user has not asked for that, so it is
+//! removed ([`remove_fuse3_suffix`]). mount(8) for its part drops both words: with it a user asks for them as
 //! `allow_dev` and `allow_suid`.
 
 use std::ffi::{OsStr, OsString};
@@ -16,10 +16,10 @@ use std::path::Path;
 use crate::error::{Failure, Result};
 use crate::mount::Request;
 
-/// Names under which we are a mount helper.
+/// Program names of a mount helper.
 const NAMES: [&str; 3] = ["mount.extol", "mount.fuse.extol", "mount.fuseblk.extol"];
 
-/// True if this is a helper's command line.
+/// True for the command line of a mount helper.
 pub fn applies(words: &[OsString]) -> bool {
     if is_named_helper(words) {
         return true;
@@ -34,7 +34,7 @@ fn is_named_helper(words: &[OsString]) -> bool {
     NAMES.iter().any(|helper| name == *helper)
 }
 
-/// Parses a helper's command line.
+/// Parses the command line of a mount helper.
 pub fn parse(words: &[OsString]) -> Result<Request> {
     let mut request = Request::default();
     let mut places = Vec::new();
@@ -96,13 +96,13 @@ pub fn parse(words: &[OsString]) -> Result<Request> {
     request.source = source.into();
     request.dir = dir.into();
     if !is_named_helper(words) {
-        request.options.iter_mut().for_each(unasked);
+        request.options.iter_mut().for_each(remove_fuse3_suffix);
     }
     Ok(request)
 }
 
-/// Takes off what `mount.fuse3` has put behind a list.
-fn unasked(list: &mut String) {
+/// Removes the words that `mount.fuse3` appends to a list.
+fn remove_fuse3_suffix(list: &mut String) {
     for word in ["suid", "dev"] {
         if let Some(rest) = list.strip_suffix(word)
             && (rest.is_empty() || rest.ends_with(','))

@@ -1,4 +1,4 @@
-//! Reading a live mount: where its root is, what its counters say.
+//! A mounted volume: where its root is, and its counters.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -8,14 +8,14 @@ use extol_fuse::STATS_XATTR;
 
 use crate::error::{Failure, Result};
 
-/// A mount that is looked at.
+/// A mounted volume.
 #[derive(Debug)]
-pub struct Live {
+pub struct MountedVolume {
     /// The root of the mount.
     pub root: PathBuf,
 }
 
-impl Live {
+impl MountedVolume {
     /// The mount that holds `dir`.
     pub fn of(dir: &Path) -> Result<Self> {
         Ok(Self { root: root_of(dir)? })
@@ -25,7 +25,7 @@ impl Live {
     pub fn json(&self) -> Result<String> {
         let mut buffer = vec![0; 65536];
         let len = rustix::fs::getxattr(&self.root, STATS_XATTR, &mut buffer[..])
-            .map_err(|error| self.trouble(error))?;
+            .map_err(|error| self.access_error(error))?;
         buffer.truncate(len);
         Ok(String::from_utf8_lossy(&buffer).into_owned())
     }
@@ -53,20 +53,20 @@ impl Live {
         Ok(counters["fuse"]["sandbox"].as_str().unwrap_or("off").to_owned())
     }
 
-    /// What to say when the mount cannot be asked.
-    pub fn trouble(&self, error: rustix::io::Errno) -> Failure {
+    /// The failure for a mount that does not answer.
+    pub fn access_error(&self, error: rustix::io::Errno) -> Failure {
         match error {
             rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP => Failure::new(format_args!(
                 "{} is not on a volume that extol has mounted",
                 self.root.display()
             )),
-            rustix::io::Errno::NOTCONN => dead(&self.root),
+            rustix::io::Errno::NOTCONN => dead_daemon(&self.root),
             error => Failure::about(self.root.display(), error),
         }
     }
 }
 
-fn dead(dir: &Path) -> Failure {
+fn dead_daemon(dir: &Path) -> Failure {
     Failure::new(format_args!(
         "{}: the daemon has died; unmount (extol umount {0}) and mount again",
         dir.display()
@@ -79,7 +79,7 @@ pub fn root_of(dir: &Path) -> Result<PathBuf> {
         .raw_os_error()
         .map(rustix::io::Errno::from_raw_os_error)
     {
-        Some(rustix::io::Errno::NOTCONN) => dead(dir),
+        Some(rustix::io::Errno::NOTCONN) => dead_daemon(dir),
         _ => Failure::about(dir.display(), error),
     };
     let mut root = dir.canonicalize().map_err(fail)?;

@@ -7,7 +7,7 @@ use clap::{ArgAction, Args};
 /// `extol info` and `extol log`.
 #[derive(Args, Debug)]
 #[command(after_long_help = manual!("extol info disk.img", "extol log --json /dev/sdb1"))]
-pub struct LookArgs {
+pub struct InspectArgs {
     /// As JSON.
     #[arg(long)]
     pub json: bool,

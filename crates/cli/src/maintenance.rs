@@ -1,10 +1,9 @@
-//! `extol sync`, `extol checkpoint`, `extol freeze`, `extol thaw`: requests about a whole mounted
-//! volume.
+//! `extol sync`, `extol checkpoint`, `extol freeze`, `extol thaw`: maintenance of a mounted volume.
 //!
-//! First the kernel hands over what it holds back (syncfs). It says then, once for the whole
+//! First the kernel writes back its dirty pages (syncfs). It reports then, once for the whole
 //! volume, that data of a file could not be written since the last time, as on every file system;
-//! the file may be deleted by now. That is no reason to leave the rest undone: the request goes on,
-//! and the error is told at its end ([`Late`]).
+//! the file may be deleted by now. That does not end the request, and the error is reported at its
+//! end ([`WritebackError`]).
 
 use std::fs::File;
 use std::path::Path;
@@ -14,16 +13,16 @@ use rustix::io::Errno;
 
 use crate::args::{CheckpointArgs, FreezeArgs, SyncArgs, ThawArgs};
 use crate::error::{Failure, Result};
-use crate::live::{Live, root_of};
+use crate::mounted::{MountedVolume, root_of};
 
 /// Makes everything durable.
 pub fn sync(args: &SyncArgs) -> Result<()> {
     let mut outcome = Ok(());
     for dir in &args.dirs {
         let synced = open(dir).and_then(|root| {
-            let late = write_back(dir, &root)?;
+            let writeback = write_back(dir, &root)?;
             root.sync_all().map_err(|error| Failure::about(dir.display(), error))?;
-            late.result()
+            writeback.result()
         });
         if let Err(failure) = synced {
             failure.report();
@@ -38,39 +37,40 @@ pub fn checkpoint(args: &CheckpointArgs) -> Result<()> {
     let flags =
         u32::from(args.discard) | u32::from(args.zeroout) << 1 | u32::from(args.dry_run) << 2;
     let root = open(&args.dir)?;
-    let late = if args.dry_run { Late::default() } else { write_back(&args.dir, &root)? };
+    let writeback =
+        if args.dry_run { WritebackError::default() } else { write_back(&args.dir, &root)? };
     let asked = control::checkpoint(&root_of(&args.dir)?, flags);
-    let done = understand(asked, &args.dir, |error| match error {
+    let done = explain(asked, &args.dir, |error| match error {
         Errno::NODEV => Some("the volume has no journal"),
         Errno::OPNOTSUPP => Some("the journal's device cannot discard (use --zeroout)"),
         _ => None,
     });
-    late.warn();
+    writeback.warn();
     done
 }
 
 /// Stops changes.
 pub fn freeze(args: &FreezeArgs) -> Result<()> {
     let root = open(&args.dir)?;
-    let late = write_back(&args.dir, &root)?;
-    let done = understand(control::freeze(&root_of(&args.dir)?), &args.dir, |error| match error {
+    let writeback = write_back(&args.dir, &root)?;
+    let done = explain(control::freeze(&root_of(&args.dir)?), &args.dir, |error| match error {
         Errno::BUSY => Some("the volume is frozen; extol thaw ends that"),
         _ => None,
     });
-    late.warn();
+    writeback.warn();
     done
 }
 
 /// Lets changes go on.
 pub fn thaw(args: &ThawArgs) -> Result<()> {
     open(&args.dir)?;
-    understand(control::thaw(&root_of(&args.dir)?), &args.dir, |error| match error {
+    explain(control::thaw(&root_of(&args.dir)?), &args.dir, |error| match error {
         Errno::INVAL => Some("the volume is not frozen"),
         _ => None,
     })
 }
 
-/// The root of the mount that holds `dir`, which must be one of ours.
+/// The root of the mount that holds `dir`, which must be one of extol's.
 fn open(dir: &Path) -> Result<File> {
     let root = root_of(dir)?;
     let mut text = [0; 32];
@@ -83,17 +83,17 @@ fn open(dir: &Path) -> Result<File> {
     File::open(&root).map_err(|error| Failure::about(dir.display(), error))
 }
 
-/// Data of some file that could not be written before this request, or as it began.
+/// Data of a file could not be written before this request, or at its beginning.
 #[derive(Debug, Default)]
-struct Late(Option<Failure>);
+struct WritebackError(Option<Failure>);
 
-impl Late {
-    /// The error, for a request that promises that all was written.
+impl WritebackError {
+    /// The error, for a request whose success means that everything is written.
     fn result(self) -> Result<()> {
         self.0.map_or(Ok(()), Err)
     }
 
-    /// A line, for a request that promises something else, which was done.
+    /// Prints a line, for a request that has another purpose.
     fn warn(self) {
         if let Some(failure) = self.0 {
             failure.report();
@@ -101,25 +101,26 @@ impl Late {
     }
 }
 
-/// Has the kernel hand over what it holds back. It would wait for the thaw of a frozen volume.
-fn write_back(dir: &Path, root: &File) -> Result<Late> {
-    let stats = Live::of(dir)?.json()?;
+/// Writes back the kernel's dirty pages. Refuses a frozen volume, where that would wait for the
+/// thaw.
+fn write_back(dir: &Path, root: &File) -> Result<WritebackError> {
+    let stats = MountedVolume::of(dir)?.json()?;
     let frozen = serde_json::from_str::<serde_json::Value>(&stats)
         .is_ok_and(|stats| stats["frozen"] == true);
     if frozen {
         return Err(Failure::about(dir.display(), "the volume is frozen; extol thaw ends that"));
     }
-    let late = rustix::fs::syncfs(root).err().map(|error| {
+    let error = rustix::fs::syncfs(root).err().map(|error| {
         let line = format_args!(
             "data of a file (perhaps one deleted since) could not be written: {error}; all else was written"
         );
         Failure::about(dir.display(), line)
     });
-    Ok(Late(late))
+    Ok(WritebackError(error))
 }
 
-/// What the daemon's answer means to the user.
-fn understand(
+/// The daemon's answer in words.
+fn explain(
     answer: std::io::Result<()>,
     dir: &Path,
     meaning: impl Fn(Errno) -> Option<&'static str>,

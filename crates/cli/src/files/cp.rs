@@ -1,11 +1,11 @@
 //! `extol cp`: out of the volume.
 //!
-//! A hostile volume must not make us write outside of the destination: what is there already is
-//! replaced, never written through, and a directory is entered only if it is one (`place.rs`). Nor
-//! may it give its rights to anything here: what a copy keeps is in `keep.rs`.
+//! A hostile volume must not make the copy write outside of the destination: what is there already is
+//! replaced, never written through, and a directory is entered only if it is one (`destination.rs`). Nor
+//! may it give its rights to anything here: what a copy keeps is in `preserve.rs`.
 //!
 //! The tree is walked without recursion: a [`Level`] for each directory on the way down. What
-//! cannot be read is told, and the rest is copied.
+//! cannot be read is reported, and the rest is copied.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -23,9 +23,9 @@ use rustix::fs::{FileType, Mode, Timespec, Timestamps};
 use rustix::io::Errno;
 
 use super::copy::CHUNK;
-use super::keep::{Attributes, Keep, Left};
-use super::place::{self, Id, Place, Target};
-use super::{Held, Trail, Tree, show};
+use super::destination::{self, DestDir, Id, Target};
+use super::preserve::{Attributes, Preserve, Skipped};
+use super::{InodeRef, Tree, WalkGuard, show};
 use crate::args::CpArgs;
 use crate::error::{Failure, Result, warn};
 
@@ -39,18 +39,18 @@ pub fn cp(args: &CpArgs) -> Result<()> {
     if paths.len() > 1 && !into {
         return Err(Failure::usage(format_args!("{} is no directory", dest.display())));
     }
-    let keep = Keep::of(args, umask())?;
+    let preserve = Preserve::of(args, umask())?;
     let about = |error: io::Error| Failure::about(dest.display(), error);
     let (base, name) = match (into, dest.file_name()) {
-        (true, _) => (Place::open(dest).map_err(about)?, None),
+        (true, _) => (DestDir::open(dest).map_err(about)?, None),
         (false, Some(name)) => {
-            (Place::open(dest.parent().unwrap_or(Path::new("."))).map_err(about)?, Some(name))
+            (DestDir::open(dest.parent().unwrap_or(Path::new("."))).map_err(about)?, Some(name))
         }
         (false, None) => return Err(Failure::usage(format_args!("{} is no name", dest.display()))),
     };
     let mut tree = Tree::open(&args.source, &args.options, false)?;
     let shown = if into { dest } else { dest.parent().unwrap_or(Path::new("")) };
-    let mut copy = Out::new(keep, base, shown);
+    let mut copy = CopyOut::new(preserve, base, shown);
     for path in paths {
         let name = name.or(Path::new(path).file_name());
         match tree.find(path, false) {
@@ -59,7 +59,7 @@ pub fn cp(args: &CpArgs) -> Result<()> {
         }
     }
     copy.bar.finish_and_clear();
-    if let Some(line) = copy.left.line(args.archive) {
+    if let Some(line) = copy.skipped.line(args.archive) {
         warn(line);
     }
     tree.failed |= copy.failed;
@@ -117,7 +117,7 @@ type Copied<T> = std::result::Result<T, Problem>;
 
 /// A directory that is being copied.
 struct Level<'t> {
-    held: Held<'t>,
+    held: InodeRef<'t>,
     attr: Attr,
     left: vec::IntoIter<DirEntry>,
     /// The copy was made now.
@@ -127,15 +127,15 @@ struct Level<'t> {
 }
 
 /// A copy under way.
-struct Out {
-    keep: Keep,
-    left: Left,
+struct CopyOut {
+    preserve: Preserve,
+    skipped: Skipped,
     /// Where all copies go.
-    base: Place,
-    /// How the user calls that.
+    base: DestDir,
+    /// The user's name for that.
     shown: PathBuf,
-    /// The place that we are in, and its path from the base, with the name that is being copied.
-    here: Option<Place>,
+    /// The current directory, and its path from the base with the name that is being copied.
+    here: Option<DestDir>,
     path: PathBuf,
     /// Files with several names: where the first one was put, and as what.
     made: HashMap<u32, (PathBuf, Id)>,
@@ -145,11 +145,11 @@ struct Out {
     failed: bool,
 }
 
-impl Out {
-    fn new(keep: Keep, base: Place, shown: &Path) -> Self {
+impl CopyOut {
+    fn new(preserve: Preserve, base: DestDir, shown: &Path) -> Self {
         Self {
-            keep,
-            left: Left::default(),
+            preserve,
+            skipped: Skipped::default(),
             base,
             shown: shown.to_owned(),
             here: None,
@@ -173,28 +173,28 @@ impl Out {
         self.report(path.display(), problem.into());
     }
 
-    fn here(&self) -> io::Result<&Place> {
+    fn here(&self) -> io::Result<&DestDir> {
         self.here.as_ref().ok_or_else(|| io::Error::other("the destination is gone"))
     }
 
     /// Copies what `held` is and all that is in it, as `name`; without one, what is in it.
-    fn tree(&mut self, held: Held<'_>, name: Option<&[u8]>) {
+    fn tree(&mut self, held: InodeRef<'_>, name: Option<&[u8]>) {
         self.path = name.map(OsStr::from_bytes).map(PathBuf::from).unwrap_or_default();
         self.here = None;
-        let mut trail = Trail::default();
+        let mut guard = WalkGuard::default();
         let mut levels = Vec::new();
-        match self.base.again() {
+        match self.base.try_clone() {
             Ok(base) => self.here = Some(base),
             Err(error) => return self.problem(error),
         }
-        match self.node(held, name, &mut trail) {
+        match self.node(held, name, &mut guard) {
             Ok(level) => levels.extend(level),
             Err(problem) => self.problem(problem),
         }
         while let Some(level) = levels.last_mut() {
             let Some(entry) = level.left.next() else {
                 let Some(level) = levels.pop() else { return };
-                trail.leave();
+                guard.leave();
                 if let Err(problem) = self.leave(&level) {
                     self.problem(problem);
                 }
@@ -206,7 +206,7 @@ impl Out {
             };
             self.path.push(OsStr::from_bytes(&entry.name));
             let child = level.held.child(&entry.name).map_err(Problem::from);
-            match child.and_then(|child| self.node(child, Some(&entry.name), &mut trail)) {
+            match child.and_then(|child| self.node(child, Some(&entry.name), &mut guard)) {
                 Ok(Some(below)) => {
                     levels.push(below);
                     continue;
@@ -221,13 +221,13 @@ impl Out {
     /// Copies one thing; of a directory, gives what is to be copied into it.
     fn node<'t>(
         &mut self,
-        held: Held<'t>,
+        held: InodeRef<'t>,
         name: Option<&[u8]>,
-        trail: &mut Trail,
+        guard: &mut WalkGuard,
     ) -> Copied<Option<Level<'t>>> {
         let attr = held.attr()?;
         match (attr.kind, name) {
-            (FileKind::Directory, name) => self.directory(held, attr, name, trail).map(Some),
+            (FileKind::Directory, name) => self.directory(held, attr, name, guard).map(Some),
             (_, Some(name)) => self.no_directory(&held, &attr, name).map(|()| None),
             (_, None) => Err(FsError::NotADirectory.into()),
         }
@@ -235,17 +235,17 @@ impl Out {
 
     fn directory<'t>(
         &mut self,
-        held: Held<'t>,
+        held: InodeRef<'t>,
         attr: Attr,
         name: Option<&[u8]>,
-        trail: &mut Trail,
+        guard: &mut WalkGuard,
     ) -> Copied<Level<'t>> {
-        trail.enter(held.ino, name.map_or(0, <[u8]>::len))?;
+        guard.enter(held.ino, name.map_or(0, <[u8]>::len))?;
         let entered = match name {
             Some(name) => self.here().and_then(|here| Ok((here.enter(name)?, Some(here.id)))),
-            None => self.here().and_then(|here| Ok(((here.again()?, false), None))),
+            None => self.here().and_then(|here| Ok(((here.try_clone()?, false), None))),
         };
-        let ((place, is_new), above) = entered.inspect_err(|_| trail.leave())?;
+        let ((place, is_new), above) = entered.inspect_err(|_| guard.leave())?;
         self.here = Some(place);
         let (entries, problem) = held.entries();
         if let Some(problem) = problem {
@@ -260,12 +260,12 @@ impl Out {
         if let Some(above) = level.above {
             self.here = Some(place.up(above)?);
         }
-        let attributes = if level.is_new { self.keep.new } else { self.keep.there };
+        let attributes = if level.is_new { self.preserve.new } else { self.preserve.existing };
         self.attributes(&level.held, &level.attr, &place.as_fd(), attributes, level.is_new)
     }
 
-    fn no_directory(&mut self, held: &Held<'_>, attr: &Attr, name: &[u8]) -> Copied<()> {
-        let shared = attr.nlink > 1 && self.keep.new.links;
+    fn no_directory(&mut self, held: &InodeRef<'_>, attr: &Attr, name: &[u8]) -> Copied<()> {
+        let shared = attr.nlink > 1 && self.preserve.new.links;
         if shared && let Some((first, id)) = self.made.get(&held.ino) {
             // (Where it cannot have another name, it is copied once more.)
             if self.base.link(first, *id, self.here()?, name).is_ok() {
@@ -277,7 +277,7 @@ impl Out {
             FileKind::Regular => self.regular(held, attr, name, shared),
             FileKind::Symlink => {
                 let node = self.here()?.symlink(name, &held.fs.readlink(held.ino)?)?;
-                self.attributes(held, attr, &node, self.keep.new, true)
+                self.attributes(held, attr, &node, self.preserve.new, true)
             }
             FileKind::CharDevice => self.device(held, attr, name, FileType::CharacterDevice),
             FileKind::BlockDevice => self.device(held, attr, name, FileType::BlockDevice),
@@ -286,8 +286,14 @@ impl Out {
         }
     }
 
-    fn device(&mut self, held: &Held<'_>, attr: &Attr, name: &[u8], kind: FileType) -> Copied<()> {
-        let left_out = match self.keep.devices {
+    fn device(
+        &mut self,
+        held: &InodeRef<'_>,
+        attr: &Attr,
+        name: &[u8],
+        kind: FileType,
+    ) -> Copied<()> {
+        let left_out = match self.preserve.devices {
             false => true,
             true => match self.special(held, attr, name, kind) {
                 Err(Problem::Host(e))
@@ -298,28 +304,40 @@ impl Out {
                 made => return made,
             },
         };
-        self.left.devices += u64::from(left_out);
+        self.skipped.devices += u64::from(left_out);
         Ok(())
     }
 
-    fn special(&mut self, held: &Held<'_>, attr: &Attr, name: &[u8], kind: FileType) -> Copied<()> {
+    fn special(
+        &mut self,
+        held: &InodeRef<'_>,
+        attr: &Attr,
+        name: &[u8],
+        kind: FileType,
+    ) -> Copied<()> {
         let device = rustix::fs::makedev(attr.rdev.major, attr.rdev.minor);
         let node = self.here()?.special(name, kind, device)?;
-        self.attributes(held, attr, &node, self.keep.new, true)
+        self.attributes(held, attr, &node, self.preserve.new, true)
     }
 
-    fn regular(&mut self, held: &Held<'_>, attr: &Attr, name: &[u8], shared: bool) -> Copied<()> {
+    fn regular(
+        &mut self,
+        held: &InodeRef<'_>,
+        attr: &Attr,
+        name: &[u8],
+        shared: bool,
+    ) -> Copied<()> {
         let file = self.here()?.file(name)?;
         if shared {
-            self.made.insert(held.ino, (self.path.clone(), place::file_id(&file)?));
+            self.made.insert(held.ino, (self.path.clone(), destination::file_id(&file)?));
         }
         let copied = self.contents(held, attr, &file);
-        let attributes = self.attributes(held, attr, &file.as_fd(), self.keep.new, true);
+        let attributes = self.attributes(held, attr, &file.as_fd(), self.preserve.new, true);
         copied.and(attributes)
     }
 
     /// Copies data up to an error, and no more than that is there then.
-    fn contents(&mut self, held: &Held<'_>, attr: &Attr, file: &File) -> Copied<()> {
+    fn contents(&mut self, held: &InodeRef<'_>, attr: &Attr, file: &File) -> Copied<()> {
         let mut offset = 0;
         let copied = self.pieces(held, attr, file, &mut offset);
         file.set_len(if copied.is_ok() { attr.size } else { offset })?;
@@ -328,7 +346,7 @@ impl Out {
 
     fn pieces(
         &mut self,
-        held: &Held<'_>,
+        held: &InodeRef<'_>,
         attr: &Attr,
         file: &File,
         offset: &mut u64,
@@ -340,7 +358,7 @@ impl Out {
                 Err(FsError::NoDataThere) => break,
                 Err(error) => return Err(error.into()),
             };
-            // A position that does not move on would keep us here for ever.
+            // A position that does not advance would never end.
             let end = held.fs.seek(held.ino, start, Seek::Hole)?.min(attr.size);
             if start < *offset || end <= start {
                 break;
@@ -362,7 +380,7 @@ impl Out {
 
     fn attributes(
         &mut self,
-        held: &Held<'_>,
+        held: &InodeRef<'_>,
         attr: &Attr,
         target: &impl Target,
         attributes: Attributes,
@@ -370,11 +388,11 @@ impl Out {
     ) -> Copied<()> {
         let owned = attributes.ownership && self.chown(attr, target)?;
         if attr.kind != FileKind::Symlink && (is_new || attributes.mode) {
-            let mode = self.keep.mode(attributes, attr.perm, owned);
+            let mode = self.preserve.mode(attributes, attr.perm, owned);
             // (Of a directory, the sticky bit and the group of new files go without saying so.)
             let set_ids =
                 attr.kind == FileKind::Regular && u32::from(attr.perm) & 0o6000 & !mode != 0;
-            self.left.set_ids += u64::from(set_ids);
+            self.skipped.set_ids += u64::from(set_ids);
             target.chmod(mode)?;
         }
         let xattrs = self.xattrs(held, target, attributes, is_new);
@@ -391,7 +409,7 @@ impl Out {
     fn chown(&mut self, attr: &Attr, target: &impl Target) -> Copied<bool> {
         let given = target.chown(attr.uid, attr.gid);
         if !self.is_root && matches!(given, Err(Errno::PERM | Errno::INVAL)) {
-            self.left.owners += 1;
+            self.skipped.owners += 1;
             return Ok(false);
         }
         given?;
@@ -400,7 +418,7 @@ impl Out {
 
     fn xattrs(
         &mut self,
-        held: &Held<'_>,
+        held: &InodeRef<'_>,
         target: &impl Target,
         attributes: Attributes,
         is_new: bool,
@@ -408,17 +426,17 @@ impl Out {
         let mut lists = false;
         let mut refused = false;
         for name in held.fs.listxattr(held.ino)? {
-            if self.keep.xattr(attributes, is_new, &name) {
+            if self.preserve.xattr(attributes, is_new, &name) {
                 let value = held.fs.getxattr(held.ino, &name)?;
                 // Not every file system keeps them, and not every user may set them.
                 refused |= target.set_xattr(OsStr::from_bytes(&name), &value).is_err();
             } else if is_new {
                 lists |= name.starts_with(b"system.posix_acl_");
-                self.left.capabilities += u64::from(name == b"security.capability");
+                self.skipped.capabilities += u64::from(name == b"security.capability");
             }
         }
-        self.left.access_lists += u64::from(lists);
-        self.left.xattrs += u64::from(refused && attributes.xattr);
+        self.skipped.access_lists += u64::from(lists);
+        self.skipped.xattrs += u64::from(refused && attributes.xattr);
         Ok(())
     }
 }

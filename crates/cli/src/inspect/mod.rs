@@ -7,13 +7,13 @@ use extol_jbd2::inspect::{
 };
 use serde::Serialize;
 
-use crate::args::{LookArgs, ReplayArgs};
+use crate::args::{InspectArgs, ReplayArgs};
 use crate::error::{Failure, Result, print, print_json};
 use crate::volume::Replayed;
 use crate::{options, volume};
 
 /// Shows what a volume is.
-pub fn info(args: &LookArgs) -> Result<()> {
+pub fn info(args: &InspectArgs) -> Result<()> {
     options::volume_only(&args.options)?;
     let info = volume::info(&args.source)?;
     show(args.json, &info, &info)
@@ -68,7 +68,7 @@ fn replay_text(replayed: &Replayed, dry_run: bool) -> String {
 }
 
 /// Shows a journal.
-pub fn log(args: &LookArgs) -> Result<()> {
+pub fn log(args: &InspectArgs) -> Result<()> {
     let report = volume::journal(&args.source, &options::volume_only(&args.options)?)?;
     show(args.json, &report, &Text(&report))
 }

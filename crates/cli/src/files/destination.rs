@@ -1,14 +1,14 @@
 //! The destination of a copy: one directory at a time, by its descriptor.
 //!
-//! The names come from a volume that is not trusted, and others may write in the destination, too.
-//! So nothing is found by a path: [`Place`] is an open directory, whatever is made in it gets a
-//! name of one component, and a name that is there is never followed:
+//! The names come from a volume that is not trusted, and other programs may write in the destination,
+//! too. So nothing is found by a path: [`DestDir`] is an open directory, each new entry gets a name
+//! of one component, and an entry that is there is never followed:
 //!
 //! ```text
 //!   open (the user's own argument, links are followed)
 //!     │ enter: mkdirat, openat O_NOFOLLOW|O_DIRECTORY      file, symlink, special:
 //!     ▼                                                    unlinkat, made anew (O_EXCL)
-//!   Place ──up──► "..", if that is the directory that `enter` began in (device and inode)
+//!   DestDir ──up──► "..", if that is the directory that `enter` began in (device and inode)
 //! ```
 //!
 //! One descriptor is open however deep the tree is. Attributes are set through the descriptor of
@@ -32,7 +32,7 @@ const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
 
 /// A directory of the destination.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct DestDir {
     fd: OwnedFd,
     pub id: Id,
 }
@@ -55,7 +55,7 @@ fn moved() -> io::Error {
     io::Error::other("the destination was changed by another program meanwhile")
 }
 
-impl Place {
+impl DestDir {
     /// The user's own argument.
     pub fn open(path: &Path) -> io::Result<Self> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
@@ -65,7 +65,7 @@ impl Place {
     fn open_at(dir: BorrowedFd<'_>, name: &OsStr, how: OFlags) -> io::Result<Self> {
         let fd =
             match rustix::fs::openat(dir, name, DIRECTORY | OFlags::RDONLY | how, Mode::empty()) {
-                // To make something in it, one need not be able to read it.
+                // Read permission is not needed to make entries.
                 Err(Errno::ACCESS) => {
                     rustix::fs::openat(dir, name, DIRECTORY | OFlags::PATH | how, Mode::empty())
                 }
@@ -75,8 +75,8 @@ impl Place {
         Ok(Self { fd, id })
     }
 
-    /// The same directory once more.
-    pub fn again(&self) -> io::Result<Self> {
+    /// Another descriptor of the same directory.
+    pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { fd: self.fd.try_clone()?, id: self.id })
     }
 
@@ -88,14 +88,14 @@ impl Place {
             Err(Errno::EXIST) => false,
             Err(error) => return Err(error.into()),
         };
-        let place = Self::open_at(self.fd.as_fd(), name, OFlags::NOFOLLOW).map_err(|error| {
+        let dir = Self::open_at(self.fd.as_fd(), name, OFlags::NOFOLLOW).map_err(|error| {
             let link = Errno::from_io_error(&error) == Some(Errno::LOOP);
             if link { Errno::NOTDIR.into() } else { error }
         })?;
-        if is_new && rustix::fs::fstat(&place.fd)?.st_uid != rustix::process::geteuid().as_raw() {
+        if is_new && rustix::fs::fstat(&dir.fd)?.st_uid != rustix::process::geteuid().as_raw() {
             return Err(moved());
         }
-        Ok((place, is_new))
+        Ok((dir, is_new))
     }
 
     /// Back to the directory that this one is in.
@@ -149,7 +149,7 @@ impl Place {
     /// One more name for a file that was made `below` this directory.
     pub fn link(&self, below: &Path, id: Id, to: &Self, name: &[u8]) -> io::Result<()> {
         let name = to.clear(name)?;
-        let mut dir = self.again()?;
+        let mut dir = self.try_clone()?;
         let mut parts = below.iter().peekable();
         while let Some(part) = parts.next() {
             if parts.peek().is_some() {
@@ -182,7 +182,7 @@ fn proc_path(fd: &OwnedFd) -> PathBuf {
     format!("/proc/self/fd/{}", fd.as_raw_fd()).into()
 }
 
-/// A link or special file that was made: a descriptor that stands for it and no more.
+/// A new link or special file, by an O_PATH descriptor.
 #[derive(Debug)]
 pub(super) struct Node(OwnedFd);
 
@@ -240,7 +240,7 @@ impl Target for Node {
     }
 }
 
-impl AsFd for Place {
+impl AsFd for DestDir {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
