@@ -33,6 +33,7 @@ pub use aligned::AlignedBuf;
 pub use coalesce::FlushCoalescer;
 pub use counting::{CountingDevice, DeviceStats};
 pub use emulated::{EmulatedMedia, MediumStats, Profile, ProfileError};
+pub use extol_ondisk::{BlockNr, BlockSize};
 pub use fault::{Fault, FaultDevice, FaultSpan};
 pub use file::{Direct, FileDevice, OpenOptions};
 pub use latch::FailLatch;
@@ -41,8 +42,7 @@ pub use priority::{IoPriority, Membership, PriorityGroup};
 pub use recording::{Event, RecordingDevice};
 pub use sys::MountRequest;
 pub use types::{
-    BlockNr, BlockSize, DeviceError, DeviceOp, ReadDone, ReadsFrom, Result, ScatteredRead,
-    ScatteredWrite, Wait,
+    DeviceError, DeviceOp, ReadDone, ReadsFrom, Result, ScatteredRead, ScatteredWrite, Wait,
 };
 
 use std::fmt;

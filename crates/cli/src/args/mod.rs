@@ -13,15 +13,15 @@ macro_rules! manual {
 
 mod bench;
 mod files;
+mod inspect;
 mod loads;
-mod look;
+mod maintenance;
 mod mkfs;
 mod mount;
+mod mounted;
 mod scale;
 mod seeds;
 mod storms;
-mod watch;
-mod whole;
 
 use std::ffi::OsString;
 
@@ -31,20 +31,20 @@ use crate::error::{Failure, Result};
 
 pub use bench::{BenchCommand, BenchMediumArgs, BenchNoopArgs};
 pub use files::{CatArgs, CpArgs, LsArgs, MkdirArgs, PutArgs, RmArgs};
+pub use inspect::{CheckArgs, InspectArgs, ReplayArgs};
 pub use loads::{
     ContestArgs, DbenchArgs, FsMarkArgs, FsyncLatencyArgs, LogsArgs, OutputArgs, PostMarkArgs,
     VarMailArgs,
 };
-pub use look::{CheckArgs, LookArgs, ReplayArgs};
+pub use maintenance::{CheckpointArgs, FreezeArgs, SyncArgs, ThawArgs};
 pub use mkfs::MkfsArgs;
-pub use mount::{AttendArgs, MountArgs, UmountArgs};
+pub use mount::{MonitorArgs, MountArgs, UmountArgs};
+pub use mounted::{RemountArgs, StatArgs, TopArgs};
 pub use scale::ScaleArgs;
 pub use seeds::{
     AsyncCheckpointArgs, CheckpointMergeArgs, FastCommitArgs, FsyncBatchingArgs, LazyInitArgs,
 };
 pub use storms::{MetadataArgs, RandArgs, SeqArgs, SpeedArgs, UntarArgs};
-pub use watch::{RemountArgs, StatArgs, TopArgs};
-pub use whole::{CheckpointArgs, FreezeArgs, SyncArgs, ThawArgs};
 
 /// Exit codes, the same for every command.
 const STATUS: &str = "\
@@ -69,9 +69,9 @@ struct Cli {
 pub enum Command {
     /// Mount a volume on a directory.
     Mount(MountArgs),
-    /// Take a mount off for its daemon.
+    /// Unmount for a daemon, a part of mount.
     #[command(hide = true)]
-    Attend(AttendArgs),
+    MountMonitor(MonitorArgs),
     /// Unmount, and wait until everything is written.
     Umount(UmountArgs),
     /// Change the options of a mount while it is in use.
@@ -89,9 +89,9 @@ pub enum Command {
     /// Watch a live mount in the terminal.
     Top(TopArgs),
     /// Show what a volume is: size, features, state.
-    Info(LookArgs),
+    Info(InspectArgs),
     /// Show the journal of a volume, block by block, and what recovery would do.
-    Log(LookArgs),
+    Log(InspectArgs),
     /// Recover a volume that was not unmounted, as its next mount would.
     Replay(ReplayArgs),
     /// Check a volume for damage, without changing it.

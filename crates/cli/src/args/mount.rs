@@ -139,9 +139,9 @@ pub struct MountArgs {
     pub dir: Option<PathBuf>,
 }
 
-/// `extol attend`, a part of a mount: see `attendant.rs`.
+/// `extol mount-monitor`, a part of a mount: see `monitor.rs`.
 #[derive(Args, Debug)]
-pub struct AttendArgs {
+pub struct MonitorArgs {
     /// Where it is mounted.
     pub dir: PathBuf,
 }
@@ -161,14 +161,14 @@ pub struct UmountArgs {
     /// Take the mount out of sight now; it ends when the last file on it is closed. Does not wait.
     #[arg(short, long)]
     pub lazy: bool,
-    /// The daemon of the mount with this number asks: do not wait for it, and tell it by the exit
-    /// code if the mount is in use.
+    /// For the daemon of the mount with this number: do not wait for it, and give the reason as the
+    /// exit code.
     #[arg(long, hide = true, value_name = "NUMBER")]
     pub serving: Option<u64>,
-    /// Take the first of two paths off the second if it has been mounted there since, unless
-    /// standard input says otherwise: the numbers of what was mounted there before.
+    /// Unmount the first of two paths from the second if it has been mounted there since, unless
+    /// standard input cancels that: the numbers of the mounts that were there before.
     #[arg(long, hide = true, value_name = "NUMBERS")]
-    pub keeper: Option<String>,
+    pub start_cleanup: Option<String>,
     /// Where it is mounted.
     #[arg(required = true)]
     pub dirs: Vec<PathBuf>,
