@@ -47,8 +47,6 @@ pub(crate) struct Room {
     block: BlockNr,
     /// The entry that has room.
     at: usize,
-    /// Bytes of the entries in use.
-    used: usize,
 }
 
 impl Room {
@@ -58,7 +56,7 @@ impl Room {
         if !buf.is_verified() {
             return Ok(None);
         }
-        let vacant = Vacant { buf, room: self.at, used: self.used };
+        let vacant = Vacant { buf, room: self.at };
         Ok(Some(Spot { entry: None, place: Place::Vacant(Some(vacant)) }))
     }
 }
@@ -71,7 +69,7 @@ impl Absent {
     /// A search found that there is no such name, when the directory had this version.
     pub fn remember(&self, version: u64, name: &[u8], spot: &Spot) {
         let Place::Vacant(Some(vacant)) = &spot.place else { return };
-        let room = Room { block: vacant.buf.nr(), at: vacant.room, used: vacant.used };
+        let room = Room { block: vacant.buf.nr(), at: vacant.room };
         let mut last = self.0.lock();
         let note = last.get_or_insert_default();
         note.version = version;

@@ -16,7 +16,6 @@
 //! | `linear`, `htree` | the forms: finding and adding |
 //! | `absent` | what a look-up in vain leaves to whoever makes the name |
 //! | `known` | names that were found or made, for who looks for them again |
-//! | `early` | dividing leaves before they are full, for fast commits |
 //! | `readdir`, `batch` | listing with cookies that stay valid |
 //!
 //! Rules of the house:
@@ -36,7 +35,6 @@
 mod absent;
 mod batch;
 mod blocks;
-mod early;
 mod htree;
 mod index;
 mod known;
@@ -76,8 +74,6 @@ struct Vacant {
     buf: Arc<Buf>,
     /// The entry that has room.
     room: usize,
-    /// Bytes of the entries in use.
-    used: usize,
 }
 
 /// What a search found: the name, or perhaps a place for it.
@@ -110,7 +106,7 @@ fn scan_leaf(blocks: &mut Blocks<'_, '_>, lblk: u32, name: &[u8]) -> Result<Plac
     let scan = look_in(&buf, &blocks.shape, name)?;
     Ok(match scan.found {
         Some(hit) => Place::Found(Found { buf, kind: BlockKind::Leaf, hit }),
-        None => Place::Vacant(scan.room.map(|room| Vacant { buf, room, used: scan.used })),
+        None => Place::Vacant(scan.room.map(|room| Vacant { buf, room })),
     })
 }
 
@@ -309,9 +305,6 @@ pub(crate) fn add_at(
     };
     let shape = Shape::of(vol, dir);
     let new = NewEntry { name, ino, file_type: shape.stored_type(kind) };
-    if early::is_due(h, &shape, vacant.used, &new) {
-        return add(vol, h, dir, name, ino, kind).map(|()| false);
-    }
     put_in_leaf(h, &shape, vacant, new)?;
     eligibility::note_name(h, dir, name, None, Some(ino));
     Ok(true)
