@@ -260,7 +260,7 @@ pub(super) fn add(
     let Some(buf) = blocks.leaf(path.leaf())? else {
         return Err(IndexError::Structure("hole instead of a directory leaf"));
     };
-    let scan = super::look_in(&buf, &shape, new.name)?;
+    let scan = leaf::scan(shape.area(&buf.data()), &shape, new.name)?;
     let next_continues = path.next_key().is_some_and(|(_, key)| key & !1 == hash);
     if scan.found.is_some()
         || next_continues

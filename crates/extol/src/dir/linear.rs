@@ -97,7 +97,7 @@ pub(super) fn add(
         let Some(lblk) = next else { break };
         at = lblk + 1;
         let Some(buf) = blocks.leaf(lblk)? else { continue };
-        let scan = super::look_in(&buf, &shape, new.name)?;
+        let scan = leaf::scan(shape.area(&buf.data()), &shape, new.name)?;
         if scan.found.is_some() {
             return Err(FsError::Exists);
         }

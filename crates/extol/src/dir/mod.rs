@@ -12,7 +12,6 @@
 //! | --- | --- |
 //! | `blocks` | reading blocks checked, changing them with their checksum, appending |
 //! | `leaf`, `index` | a block of entries, an index node |
-//! | `look` | looking for a name and for room in a leaf, quickly |
 //! | `linear`, `htree` | the forms: finding and adding |
 //! | `absent` | what a look-up in vain leaves to whoever makes the name |
 //! | `known` | names that were found or made, for who looks for them again |
@@ -40,7 +39,6 @@ mod index;
 mod known;
 mod leaf;
 mod linear;
-mod look;
 mod readdir;
 
 use std::sync::Arc;
@@ -59,8 +57,7 @@ pub(crate) use absent::{Absent, Room};
 use blocks::{BlockKind, Blocks, Shape};
 use htree::IndexError;
 pub(crate) use known::{Known, Sighting};
-use leaf::{Hit, Scan};
-use look::LeafNote;
+use leaf::Hit;
 
 /// Where a name was found.
 struct Found {
@@ -82,16 +79,6 @@ enum Place {
     Vacant(Option<Vacant>),
 }
 
-/// Looks for a name, and for room, in one leaf, and notes what was found out.
-fn look_in(buf: &Buf, shape: &Shape<'_>, name: &[u8]) -> Result<Scan> {
-    let (bytes, before) = buf.noted();
-    let (scan, note) = look::look(shape.area(&bytes), shape, name, before)?;
-    if note != before {
-        buf.note(&bytes, note);
-    }
-    Ok(scan)
-}
-
 /// Looks for a name in one leaf; a hole has none. In a damaged one it may be found, but it is never
 /// missing.
 fn scan_leaf(blocks: &mut Blocks<'_, '_>, lblk: u32, name: &[u8]) -> Result<Place> {
@@ -103,7 +90,7 @@ fn scan_leaf(blocks: &mut Blocks<'_, '_>, lblk: u32, name: &[u8]) -> Result<Plac
         let hit = found.filter(|hit| blocks.shape.inode(hit.ino).is_ok()).ok_or(problem)?;
         return Ok(Place::Found(Found { buf, kind: BlockKind::Leaf, hit }));
     }
-    let scan = look_in(&buf, &blocks.shape, name)?;
+    let scan = leaf::scan(blocks.shape.area(&buf.data()), &blocks.shape, name)?;
     Ok(match scan.found {
         Some(hit) => Place::Found(Found { buf, kind: BlockKind::Leaf, hit }),
         None => Place::Vacant(scan.room.map(|room| Vacant { buf, room })),
@@ -123,11 +110,8 @@ fn put_in_leaf(
     new: NewEntry<'_>,
 ) -> Result<()> {
     note_room(h, shape, &vacant.buf, Some(new.name));
-    let added = blocks::modify_noted(h, shape, &vacant.buf, BlockKind::Leaf, |bytes, note| {
-        let added =
-            dirent::add_at(shape.area_mut(bytes), vacant.room, new.name, new.ino, new.file_type);
-        let note = if matches!(added, Ok(true)) { LeafNote::added(note, new.name) } else { None };
-        (added, note)
+    let added = blocks::modify_leaf(h, shape, &vacant.buf, |bytes| {
+        dirent::add_at(shape.area_mut(bytes), vacant.room, new.name, new.ino, new.file_type)
     })?;
     if !added.map_err(|e| shape.bad(e))? {
         return Err(shape.corrupt("no room in a directory block that had room"));
@@ -399,12 +383,11 @@ fn remove_from_block(
     if found.kind == BlockKind::Leaf {
         note_room(h, &shape, &found.buf, None);
     }
-    let removed = blocks::modify_noted(h, &shape, &found.buf, found.kind, |bytes, note| {
+    let removed = blocks::modify(h, &shape, &found.buf, found.kind, |bytes| {
         let area = shape.entries_mut(found.kind, bytes);
-        let Hit { before, at, .. } = found.hit;
-        match dirent::remove_at(area, before, at, name) {
-            Some(ino) => (Ok(Some(ino)), LeafNote::removed(note, name, before.unwrap_or(at))),
-            None => (dirent::remove(area, name), None),
+        match dirent::remove_at(area, found.hit.before, found.hit.at, name) {
+            Some(ino) => Ok(Some(ino)),
+            None => dirent::remove(area, name),
         }
     })?;
     removed.map_err(|e| shape.bad(e))?.ok_or(FsError::NotFound)
