@@ -246,18 +246,18 @@ impl Ext4 {
         self.op(files::read(&self.fs, ino, offset, buf, Some(ahead)))
     }
 
-    /// Takes a reference on a directory on the way of a path, if its name was looked up lately.
-    pub(crate) fn step(&self, dir: u32, name: &[u8]) -> Option<FileId> {
-        let step = names::step(&self.fs, dir, name);
-        if step.is_some() {
+    /// Takes a reference on a directory of a path, if it is in the dentry cache.
+    pub(crate) fn dir_cached(&self, dir: u32, name: &[u8]) -> Option<FileId> {
+        let id = names::dir_cached(&self.fs, dir, name);
+        if id.is_some() {
             self.fs.operations.add();
         }
-        step
+        id
     }
 
-    /// What a path leads to, links followed, if that is known: see [`names::glance`].
-    pub(crate) fn glance(&self, path: &[u8]) -> Option<Attr> {
-        let attr = names::glance(&self.fs, path);
+    /// What a path leads to, if all of it is cached: see [`names::lookup_cached`].
+    pub(crate) fn lookup_cached(&self, path: &[u8]) -> Option<Attr> {
+        let attr = names::lookup_cached(&self.fs, path);
         if attr.is_some() {
             self.fs.operations.add();
         }

@@ -13,8 +13,7 @@
 //! | `blocks` | reading blocks checked, changing them with their checksum, appending |
 //! | `leaf`, `index` | a block of entries, an index node |
 //! | `linear`, `htree` | the forms: finding and adding |
-//! | `absent` | what a look-up in vain leaves to whoever makes the name |
-//! | `known` | names that were found or made, for who looks for them again |
+//! | `dentry_cache` | names that were looked up or made |
 //! | `readdir`, `batch` | listing with cookies that stay valid |
 //!
 //! Rules of the house:
@@ -31,12 +30,11 @@
 //!   implementation without it would): with it the volume must be repaired first.
 //! * Holes are read as blocks without entries, and filled when a name is added.
 
-mod absent;
 mod batch;
 mod blocks;
+mod dentry_cache;
 mod htree;
 mod index;
-mod known;
 mod leaf;
 mod linear;
 mod readdir;
@@ -53,10 +51,9 @@ use crate::inline;
 use crate::map;
 use crate::node::Node;
 use crate::volume::Volume;
-pub(crate) use absent::{Absent, Room};
 use blocks::{BlockKind, Blocks, Shape};
+pub(crate) use dentry_cache::{Dentry, DentryCache};
 use htree::IndexError;
-pub(crate) use known::{Known, Sighting};
 use leaf::Hit;
 
 /// Where a name was found.
@@ -210,19 +207,6 @@ pub(crate) fn seek(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Spot> {
     Ok(Spot { entry, place })
 }
 
-/// [`seek`] of a name that was perhaps looked for in vain before.
-pub(crate) fn seek_again(
-    vol: &Volume,
-    dir: &Node,
-    name: &[u8],
-    known: Option<Room>,
-) -> Result<Spot> {
-    match known.map(|room| room.spot(vol)).transpose()?.flatten() {
-        Some(spot) => Ok(spot),
-        None => seek(vol, dir, name),
-    }
-}
-
 /// Finds a name: the inode, and its type where the volume records types.
 pub(crate) fn lookup(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Option<Entry>> {
     seek(vol, dir, name).map(|spot| spot.entry)
@@ -260,6 +244,7 @@ pub(crate) fn add(
     if matches!(name, b"." | b"..") {
         return Err(FsError::Exists);
     }
+    vol.dentries.remove(dir.ino.0, name);
     let shape = Shape::of(vol, dir);
     let new = NewEntry { name, ino, file_type: shape.stored_type(kind) };
     if !is_inline(dir) {
@@ -287,6 +272,7 @@ pub(crate) fn add_at(
     let Place::Vacant(Some(vacant)) = &spot.place else {
         return add(vol, h, dir, name, ino, kind).map(|()| false);
     };
+    vol.dentries.remove(dir.ino.0, name);
     let shape = Shape::of(vol, dir);
     let new = NewEntry { name, ino, file_type: shape.stored_type(kind) };
     put_in_leaf(h, &shape, vacant, new)?;
@@ -345,7 +331,7 @@ fn add_outside(vol: &Volume, h: &mut Handle, dir: &mut Node, new: NewEntry<'_>) 
 /// Removes a name and gives the inode it led to. [`FsError::NotFound`] if it is not there.
 pub(crate) fn remove(vol: &Volume, h: &mut Handle, dir: &mut Node, name: &[u8]) -> Result<InodeNr> {
     check_ordinary(name)?;
-    vol.known.erase(dir.ino.0, name);
+    vol.dentries.remove(dir.ino.0, name);
     let ino = if is_inline(dir) {
         inline::dir_remove(vol, h, dir, name)?
     } else {
@@ -366,7 +352,7 @@ pub(crate) fn remove_at(
 ) -> Result<InodeNr> {
     let Place::Found(found) = &spot.place else { return remove(vol, h, dir, name) };
     check_ordinary(name)?;
-    vol.known.erase(dir.ino.0, name);
+    vol.dentries.remove(dir.ino.0, name);
     let ino = remove_from_block(vol, h, dir, name, found)?;
     eligibility::note_name(h, dir, name, Some(ino), None);
     Ok(ino)
@@ -411,7 +397,7 @@ pub(crate) fn replace(
     kind: FileType,
 ) -> Result<()> {
     check_ordinary(name)?;
-    vol.known.erase(dir.ino.0, name);
+    vol.dentries.remove(dir.ino.0, name);
     let old = if is_inline(dir) {
         inline::dir_replace(vol, h, dir, name, ino, kind)?
     } else {

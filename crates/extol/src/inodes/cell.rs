@@ -13,7 +13,6 @@ use parking_lot::{
 
 use crate::alloc::Window;
 use crate::data::dirty::DirtyPages;
-use crate::dir::{Absent, Room, Spot};
 use crate::fast_commit::eligibility::Change;
 use crate::fs::Fs;
 use crate::node::Node;
@@ -134,12 +133,10 @@ pub(crate) struct Cell {
     /// Known once it is loaded.
     is_dir: OnceLock<bool>,
     /// Of a directory: its generation, once an entry that leads to it was found in order. It does
-    /// not change while it is in memory.
-    way: OnceLock<u32>,
+    /// not change while the inode is in memory.
+    dir_generation: OnceLock<u32>,
     /// How often it was locked for a change.
     version: AtomicU64,
-    /// Of a directory: the name that was looked for in vain last.
-    absent: Absent,
     pub(super) state: RwLock<Option<InodeState>>,
 }
 
@@ -154,9 +151,8 @@ impl Cell {
             // It goes to the end of the clock: nobody looks at it for a whole round.
             recent: AtomicBool::new(false),
             is_dir: OnceLock::new(),
-            way: OnceLock::new(),
+            dir_generation: OnceLock::new(),
             version: AtomicU64::new(0),
-            absent: Absent::default(),
             state: RwLock::new(None),
         }
     }
@@ -233,17 +229,6 @@ impl Cell {
         self.version.load(Ordering::Relaxed)
     }
 
-    /// A search in the directory found that there is no such name. For those who have the lock.
-    pub fn note_absent(&self, name: &[u8], spot: &Spot) {
-        self.absent.remember(self.version(), name, spot);
-    }
-
-    /// What such a search found out, if nobody could change the directory since. For those who have
-    /// just got the lock for a change.
-    pub fn absent(&self, name: &[u8]) -> Option<Room> {
-        self.absent.recall(self.version(), name)
-    }
-
     /// The lock was taken for a change. (Only its owner comes here, so no two at a time.)
     fn count(&self) {
         self.version.store(self.version.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -256,17 +241,17 @@ impl Cell {
         *self.is_dir.wait()
     }
 
-    /// An entry that leads to it was found in order. For those who have the lock.
-    pub fn note_way(&self, state: &InodeState) {
+    /// Notes that an entry that leads to this inode is in order. Called with the lock held.
+    pub fn note_named(&self, state: &InodeState) {
         if state.is_dir() {
-            let _ = self.way.set(state.node.raw.generation);
+            let _ = self.dir_generation.set(state.node.raw.generation);
         }
     }
 
-    /// The generation of a directory that paths lead through; takes no lock. Nothing if it must be
-    /// looked at first.
-    pub fn way(&self) -> Option<u32> {
-        self.way.get().copied()
+    /// The generation of a directory to which an entry leads; takes no lock. `None`: the entry must
+    /// be checked first.
+    pub fn dir_generation(&self) -> Option<u32> {
+        self.dir_generation.get().copied()
     }
 
     /// Locks for reading if that needs no waiting, for the lock or for data that was left to

@@ -36,7 +36,7 @@ use extol_vfs::{FsError, Result};
 use crate::alloc::{AllocOptions, Allocator, Report, SuperCell};
 use crate::data::cache::{CachedDevice, DataCache};
 use crate::data::writeback::{self, DirtyIndex, Writeback};
-use crate::dir::Known;
+use crate::dir::DentryCache;
 use crate::dirs_moved::DirsMoved;
 use crate::error;
 use crate::ext4::Ext4;
@@ -317,7 +317,7 @@ pub(crate) fn open_on(
         sb: SuperCell::new(sb, &geo).guarded(guard.cloned()),
         guard: guard.cloned(),
         vol: Volume {
-            known: Known::new(options.inode_cache),
+            dentries: DentryCache::new(options.inode_cache),
             ..Volume::new(dev, Arc::clone(&journal), geo, alloc)
         },
         table: InodeTable::new(options.inode_cache),
