@@ -153,7 +153,7 @@ pub(crate) fn names_changed(fs: &Fs, dir: u32) -> Result<()> {
     // Everybody who makes names in a directory wants its lock: it is not taken once more for
     // nothing.
     let promised = fs.live.dirsync()
-        || fs.table.may_promise() && {
+        || fs.table.may_have_sync_dirs() && {
             let cell = fs.cell(dir)?;
             let st = cell.read()?;
             st.node.raw.flags.intersects(InodeFlags::SYNC.union(InodeFlags::DIRSYNC))

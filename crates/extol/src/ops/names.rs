@@ -147,7 +147,7 @@ pub(crate) fn open_by_number(fs: &Fs, ino: u32) -> Result<Attr> {
         let st = cell.read()?;
         if (st.node.raw.links == 0 && !fs.orphans.contains(ino)) || st.kind().is_none() {
             drop(st);
-            // Nobody uses the inode: its cell must not stay for whoever tries numbers.
+            // Not in use: the cell must not stay for a caller that tries numbers.
             fs.table.kill(&cell);
             return Err(FsError::Stale);
         }

@@ -20,13 +20,32 @@ fn a_name_is_cached_until_it_is_removed() {
         cache.remove(2, other);
     }
     assert_eq!(cache.positive(3, b"name"), None);
-    assert!(cache.is_valid(dentry), "others went");
+    assert!(cache.is_valid(dentry), "other names were removed");
     cache.remove(2, b"name");
     assert!(!cache.is_valid(dentry));
     assert_eq!(cache.positive(2, b"name"), None);
     cache.insert(2, b"name", 12);
     assert_eq!(cache.positive(2, b"name").map(|s| s.ino), Some(12));
-    assert!(!cache.is_valid(dentry), "it is there again, but was away");
+    assert!(!cache.is_valid(dentry), "removed meanwhile");
+}
+
+#[test]
+fn a_missing_name_is_negative_until_it_is_made() {
+    let cache = DentryCache::new(1000);
+    assert!(!cache.is_negative(2, b"name"));
+    cache.insert_negative(2, b"name");
+    assert!(cache.is_negative(2, b"name") && !cache.is_negative(3, b"name"));
+    assert_eq!(cache.positive(2, b"name"), None);
+    cache.remove(2, b"name");
+    assert!(!cache.is_negative(2, b"name"));
+    cache.insert_negative(2, b"name");
+    cache.insert(2, b"name", 12);
+    assert!(!cache.is_negative(2, b"name"));
+    assert_eq!(cache.positive(2, b"name").map(|dentry| dentry.ino), Some(12));
+    for name in [&b"."[..], b"..", &[b'n'; MAX_LEN + 1]] {
+        cache.insert_negative(2, name);
+        assert!(!cache.is_negative(2, name), "{name:?}");
+    }
 }
 
 #[test]
@@ -42,7 +61,7 @@ fn names_share_slots() {
 }
 
 #[test]
-fn two_names_seldom_drive_each_other_out() {
+fn two_names_seldom_replace_each_other() {
     let cache = DentryCache::new(1024);
     let name = |n: u32| format!("name{n}").into_bytes();
     for n in 0..512 {
@@ -53,9 +72,9 @@ fn two_names_seldom_drive_each_other_out() {
     assert!(left > 430, "{left} of 512");
 }
 
-/// Two noted it at the same time.
+/// Two threads noted it at the same time.
 #[test]
-fn a_name_in_both_of_its_slots_goes_from_both() {
+fn a_name_in_both_of_its_slots_is_removed_from_both() {
     let cache = DentryCache::new(1000);
     cache.insert(2, b"name", 12);
     let key = Key::of(2, b"name").unwrap();
@@ -67,7 +86,7 @@ fn a_name_in_both_of_its_slots_goes_from_both() {
 }
 
 #[test]
-fn names_that_are_not_noted() {
+fn names_that_are_not_cached() {
     let cache = DentryCache::new(1000);
     for name in [&b"."[..], b"..", &[b'n'; MAX_LEN + 1], &[b'n'; 255]] {
         cache.insert(2, name, 12);
