@@ -52,11 +52,11 @@ fn a_missing_name_is_negative_until_it_is_made() {
 fn names_share_slots() {
     let cache = DentryCache::new(0);
     let name = |n: u32| format!("name{n}").into_bytes();
-    for n in 0..10_000 {
+    for n in 1..10_000 {
         cache.insert(n % 7, &name(n), n);
         assert_eq!(cache.positive(n % 7, &name(n)).map(|s| s.ino), Some(n));
     }
-    let left = (0..10_000).filter(|n| cache.positive(n % 7, &name(*n)).is_some()).count();
+    let left = (1..10_000).filter(|n| cache.positive(n % 7, &name(*n)).is_some()).count();
     assert!((32..=64).contains(&left), "{left} of 64 slots");
 }
 
@@ -64,10 +64,10 @@ fn names_share_slots() {
 fn two_names_seldom_replace_each_other() {
     let cache = DentryCache::new(1024);
     let name = |n: u32| format!("name{n}").into_bytes();
-    for n in 0..512 {
+    for n in 1..=512 {
         cache.insert(2, &name(n), n);
     }
-    let left = (0..512).filter(|n| cache.positive(2, &name(*n)).is_some()).count();
+    let left = (1..=512).filter(|n| cache.positive(2, &name(*n)).is_some()).count();
     // A simulation of two thousand runs: 437 to 478; with one slot each 380 to 427.
     assert!(left > 430, "{left} of 512");
 }
