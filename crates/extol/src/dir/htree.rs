@@ -25,8 +25,9 @@ use extol_ondisk::{InodeFlags, InodeNr};
 use extol_vfs::{FsError, Result};
 
 use super::blocks::{self, BlockKind, Blocks, Fresh, Shape};
+use super::index;
 use super::leaf::{self, Division};
-use super::{Place, Vacant, index, scan_leaf};
+use super::place::{Place, Vacant, note_room, put_in_leaf, scan_leaf};
 use crate::fast_commit::eligibility;
 use crate::node::Node;
 use crate::volume::Volume;
@@ -269,7 +270,7 @@ pub(super) fn add(
         return Err(FsError::Exists.into());
     }
     if let Some(room) = scan.room {
-        return Ok(super::put_in_leaf(h, &shape, &Vacant { buf, room }, new)?);
+        return Ok(put_in_leaf(h, &shape, &Vacant { buf, room }, new)?);
     }
 
     // The snapshot stays as it is while the block itself is filled anew.
@@ -278,7 +279,7 @@ pub(super) fn add(
     let (keep, key) = match leaf::divide(&items, dirent::area_len(shape.geo)) {
         Some(Division::Split(keep, key)) => (keep, key),
         Some(Division::Fits) => {
-            super::note_room(h, &shape, &buf, Some(new.name));
+            note_room(h, &shape, &buf, Some(new.name));
             blocks::modify_leaf(h, &shape, &buf, |bytes| leaf::fill(bytes, &shape, &items))?;
             return Ok(());
         }
@@ -291,7 +292,7 @@ pub(super) fn add(
         None => return Err(FsError::NoSpace.into()),
     };
     let Some((right, nodes)) = fresh.split_last() else { return Ok(()) };
-    super::note_room(h, &shape, &buf, Some(new.name));
+    note_room(h, &shape, &buf, Some(new.name));
     eligibility::divided(h, shape.ino, shape.leaf(&buf), &right.buf);
     tree.make_room(h, nodes.len(), nodes)?;
     let (stay, go) = items.split_at(keep);
@@ -430,7 +431,7 @@ pub(super) fn build(
         Some(Division::Split(keep, key)) => (keep, Some(key)),
     };
     let fresh = blocks::append(vol, h, dir, if key.is_some() { 2 } else { 1 })?;
-    super::note_room(h, &shape, &buf, Some(new.name));
+    note_room(h, &shape, &buf, Some(new.name));
     let (stay, go) = items.split_at(keep);
     for (part, leaf) in [stay, go].into_iter().zip(&fresh) {
         eligibility::divided(h, shape.ino, shape.leaf(&buf), &leaf.buf);

@@ -5,7 +5,8 @@ use extol_ondisk::dirent::NewEntry;
 use extol_vfs::{FsError, Result};
 
 use super::blocks::{self, BlockKind, Blocks};
-use super::{Found, Place, Vacant, htree, leaf, note_room, put_in_leaf, scan_leaf};
+use super::place::{Found, Place, Vacant, note_room, put_in_leaf, scan_leaf};
+use super::{htree, leaf};
 use crate::node::Node;
 use crate::volume::Volume;
 
