@@ -41,12 +41,12 @@ pub(super) enum IndexError {
     /// It makes no sense.
     Structure(&'static str),
     /// Anything else.
-    Fs(FsError),
+    MountedFs(FsError),
 }
 
 impl From<FsError> for IndexError {
     fn from(e: FsError) -> Self {
-        Self::Fs(e)
+        Self::MountedFs(e)
     }
 }
 
@@ -55,7 +55,7 @@ impl IndexError {
     pub fn into_fs(self, shape: &Shape<'_>) -> FsError {
         match self {
             Self::Structure(what) => shape.corrupt(what),
-            Self::Fs(e) => e,
+            Self::MountedFs(e) => e,
         }
     }
 }

@@ -18,9 +18,9 @@ use super::names::{check_entry, check_removable, drop_link, entry_kind};
 use super::{check_name, delete, with_space};
 use crate::dir;
 use crate::error;
-use crate::fs::Fs;
 use crate::inline;
 use crate::inodes::{Cell, InodeState, WriteGuard};
+use crate::mounted::MountedFs;
 use crate::orphan;
 
 /// Blocks that two new entries may add.
@@ -31,7 +31,7 @@ const MAX_DEPTH: u32 = 65_536;
 
 /// Renames.
 pub(crate) fn rename(
-    fs: &Fs,
+    fs: &MountedFs,
     dir: u32,
     name: &[u8],
     new_dir: u32,
@@ -72,7 +72,7 @@ enum Outcome {
 }
 
 struct Rename<'a> {
-    fs: &'a Fs,
+    fs: &'a MountedFs,
     dir: u32,
     name: &'a [u8],
     new_dir: u32,

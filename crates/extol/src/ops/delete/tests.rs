@@ -136,7 +136,7 @@ fn what_cannot_be_deleted_stays_an_orphan() {
     fs.remove_file("a").unwrap();
     assert!(!fs.exists("a"));
     assert!(fs.inner().orphans.contains(ino));
-    assert!(fs.trouble().is_some());
+    assert!(fs.first_error().is_some());
 }
 
 /// Makes a file that the front end refers to; gives its number.
