@@ -14,7 +14,7 @@
 //! Invariants
 //! - E1: a mark changes only the error record and the state bit of the superblock *as the device
 //!   holds it*: it neither clears "needs recovery" nor brings anything of a transaction
-//!   (`MountedFs::mark`). Recovery does not lose the record again (`mount::journal::after`).
+//!   (`Fs::mark`). Recovery does not lose the record again (`mount::journal::after`).
 //! - E2: a mark is written when no commit and no checkpoint writes any more (`Journal::failure`),
 //!   at most once, and never for a shutdown on purpose or a volume opened read-only.
 //! - E3: a device that refuses the mark changes nothing: the volume is read-only all the same, and
@@ -22,7 +22,7 @@
 //!   mount.
 //! - E4: who meets an error after an abort has met what the abort left half done in memory (a bit
 //!   that is set and not taken back, say), which proves nothing about the volume: it is the abort
-//!   that is noted (`MountedFs::error`).
+//!   that is noted (`Fs::error`).
 //! - E5: that the volume is read-only acknowledges nothing. Who syncs asks the journal whether it
 //!   was aborted, and writes what is dirty unless the volume was closed in order
 //!   (`ops::files::sync_now`, `ops::files::begin_fsync`); an error aborts the journal before it
@@ -39,8 +39,8 @@ use extol_ondisk::superblock::{SUPERBLOCK_OFFSET, State};
 use extol_vfs::{FsError, Result};
 use parking_lot::Mutex;
 
+use crate::fs::Fs;
 use crate::mount::{OpenResult, read_superblock};
-use crate::mounted::MountedFs;
 use crate::options::ErrorPolicy;
 use crate::whole::Deferred;
 
@@ -141,7 +141,7 @@ impl Trouble {
     }
 }
 
-impl MountedFs {
+impl Fs {
     /// Looks at the result of an operation: what is wrong with the volume or its device is noted
     /// and treated as `errors=` says.
     pub fn note<T>(&self, result: Result<T>) -> Result<T> {

@@ -13,17 +13,17 @@ use super::place::fs_groups;
 use super::truncate::{drop_pages, settle, unmap, zero_inside, zero_tail};
 use super::write;
 use crate::error;
+use crate::fs::Fs;
 use crate::inline;
 use crate::inodes::{Cell, InodeState};
 use crate::map::{self, Mapping, Progress};
-use crate::mounted::MountedFs;
 
 /// Most blocks allocated by one handle.
 const STEP: u32 = 8192;
 
 /// Does what `mode` says with `offset..offset + len`.
 pub(crate) fn fallocate(
-    fs: &MountedFs,
+    fs: &Fs,
     cell: &Arc<Cell>,
     st: &mut InodeState,
     mode: Fallocate,
@@ -68,17 +68,11 @@ pub(crate) fn fallocate(
     settle(fs, st)
 }
 
-fn block_of(fs: &MountedFs, offset: u64) -> Result<u32> {
+fn block_of(fs: &Fs, offset: u64) -> Result<u32> {
     u32::try_from(offset >> fs.vol.geo.block_size.bits()).map_err(|_| FsError::FileTooLarge)
 }
 
-fn grow(
-    fs: &MountedFs,
-    cell: &Arc<Cell>,
-    st: &mut InodeState,
-    end: u64,
-    keep_size: bool,
-) -> Result<()> {
+fn grow(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, end: u64, keep_size: bool) -> Result<()> {
     if keep_size || end <= st.node.raw.size {
         return Ok(());
     }
@@ -92,7 +86,7 @@ fn grow(
 
 /// Fills the holes of a byte range with unwritten extents. Leaves what it got if the volume fills
 /// up.
-fn allocate(fs: &MountedFs, st: &mut InodeState, offset: u64, end: u64) -> Result<()> {
+fn allocate(fs: &Fs, st: &mut InodeState, offset: u64, end: u64) -> Result<()> {
     let vol = &fs.vol;
     let bs = vol.geo.block_size.bytes();
     let mut at = block_of(fs, offset)?;
@@ -137,7 +131,7 @@ fn allocate(fs: &MountedFs, st: &mut InodeState, offset: u64, end: u64) -> Resul
 }
 
 /// The whole blocks inside a byte range, and its edges zeroed.
-fn whole_blocks(fs: &MountedFs, st: &mut InodeState, offset: u64, end: u64) -> Result<(u32, u32)> {
+fn whole_blocks(fs: &Fs, st: &mut InodeState, offset: u64, end: u64) -> Result<(u32, u32)> {
     let bs = fs.vol.geo.block_len() as u64;
     let first = block_of(fs, offset.div_ceil(bs) * bs)?;
     let last = block_of(fs, end)?;
@@ -157,7 +151,7 @@ fn whole_blocks(fs: &MountedFs, st: &mut InodeState, offset: u64, end: u64) -> R
     Ok((first, last.max(first)))
 }
 
-fn punch(fs: &MountedFs, st: &mut InodeState, offset: u64, end: u64) -> Result<()> {
+fn punch(fs: &Fs, st: &mut InodeState, offset: u64, end: u64) -> Result<()> {
     if offset >= end {
         return Ok(());
     }
@@ -172,7 +166,7 @@ fn punch(fs: &MountedFs, st: &mut InodeState, offset: u64, end: u64) -> Result<(
 }
 
 /// Makes the written blocks of a range unwritten.
-fn zero(fs: &MountedFs, st: &mut InodeState, offset: u64, end: u64) -> Result<()> {
+fn zero(fs: &Fs, st: &mut InodeState, offset: u64, end: u64) -> Result<()> {
     let vol = &fs.vol;
     let (from, to) = whole_blocks(fs, st, offset, end)?;
     let data = fs.journals_data(st);
@@ -198,7 +192,7 @@ fn zero(fs: &MountedFs, st: &mut InodeState, offset: u64, end: u64) -> Result<()
     Ok(())
 }
 
-fn aligned(fs: &MountedFs, offset: u64, len: u64) -> Result<(u32, u32)> {
+fn aligned(fs: &Fs, offset: u64, len: u64) -> Result<(u32, u32)> {
     let bs = fs.vol.geo.block_len() as u64;
     if !offset.is_multiple_of(bs) || !len.is_multiple_of(bs) {
         return Err(FsError::Invalid("offset and length must be multiples of the block size"));
@@ -206,7 +200,7 @@ fn aligned(fs: &MountedFs, offset: u64, len: u64) -> Result<(u32, u32)> {
     Ok((block_of(fs, offset)?, block_of(fs, len)?))
 }
 
-fn collapse(fs: &MountedFs, st: &mut InodeState, offset: u64, len: u64) -> Result<()> {
+fn collapse(fs: &Fs, st: &mut InodeState, offset: u64, len: u64) -> Result<()> {
     let (from, blocks) = aligned(fs, offset, len)?;
     let size = st.node.raw.size;
     if offset + len >= size {
@@ -219,7 +213,7 @@ fn collapse(fs: &MountedFs, st: &mut InodeState, offset: u64, len: u64) -> Resul
     shift(fs, st, to, -i64::from(blocks), size - len)
 }
 
-fn insert(fs: &MountedFs, st: &mut InodeState, offset: u64, len: u64) -> Result<()> {
+fn insert(fs: &Fs, st: &mut InodeState, offset: u64, len: u64) -> Result<()> {
     let (from, blocks) = aligned(fs, offset, len)?;
     let size = st.node.raw.size;
     if offset >= size {
@@ -235,7 +229,7 @@ fn insert(fs: &MountedFs, st: &mut InodeState, offset: u64, len: u64) -> Result<
 
 /// Moves everything from block `from` on, and sets the size. Growing sets it first, so that no
 /// block is ever behind it.
-fn shift(fs: &MountedFs, st: &mut InodeState, from: u32, delta: i64, size: u64) -> Result<()> {
+fn shift(fs: &Fs, st: &mut InodeState, from: u32, delta: i64, size: u64) -> Result<()> {
     let vol = &fs.vol;
     fs.reserve(8)?;
     let result = shift_promised(fs, st, from, delta, size);
@@ -243,13 +237,7 @@ fn shift(fs: &MountedFs, st: &mut InodeState, from: u32, delta: i64, size: u64) 
     result
 }
 
-fn shift_promised(
-    fs: &MountedFs,
-    st: &mut InodeState,
-    from: u32,
-    delta: i64,
-    size: u64,
-) -> Result<()> {
+fn shift_promised(fs: &Fs, st: &mut InodeState, from: u32, delta: i64, size: u64) -> Result<()> {
     let vol = &fs.vol;
     let credits = |st: &InodeState| map::credits_for_shift_step(&st.node) + 1;
     let mut h = vol.journal.start(credits(st)).map_err(error::journal)?;

@@ -38,9 +38,9 @@ use super::order::{self, Order};
 use super::place;
 use super::writeback::{flush, put_back};
 use crate::alloc::Run;
+use crate::fs::Fs;
 use crate::inodes::{Cell, InodeState, WriteGuard};
 use crate::map::{self, Mapping};
-use crate::mounted::MountedFs;
 use crate::pace;
 
 /// Most bytes of a row. More makes hardly fewer writes, and keeps locks longer.
@@ -51,7 +51,7 @@ pub(super) const FILES: usize = 64;
 const SMALL: u64 = pace::BULK / 2;
 
 /// Writes back all dirty pages of these files, and their time stamps. Tells the result of each.
-pub(super) fn flush_cells(fs: &MountedFs, cells: &[Arc<Cell>], tell: &mut dyn FnMut(Result<()>)) {
+pub(super) fn flush_cells(fs: &Fs, cells: &[Arc<Cell>], tell: &mut dyn FnMut(Result<()>)) {
     for cells in cells.chunks(FILES) {
         let mut alone = Vec::new();
         let mut row = Row::new(fs);
@@ -78,7 +78,7 @@ pub(super) fn flush_cells(fs: &MountedFs, cells: &[Arc<Cell>], tell: &mut dyn Fn
 }
 
 /// The dirty blocks of a small file that has nothing else: the first, and how many.
-fn whole(fs: &MountedFs, st: &InodeState) -> Option<(u32, u32)> {
+fn whole(fs: &Fs, st: &InodeState) -> Option<(u32, u32)> {
     let len = u32::try_from(st.pages.len()).ok()?;
     let small = u64::from(len) * fs.vol.geo.block_len() as u64 <= SMALL;
     let is_inline = st.node.raw.flags.contains(InodeFlags::INLINE_DATA);
@@ -99,14 +99,14 @@ struct Part<'a> {
 }
 
 struct Row<'a> {
-    fs: &'a MountedFs,
+    fs: &'a Fs,
     parts: Vec<Part<'a>>,
     bytes: u64,
     most: u64,
 }
 
 impl<'a> Row<'a> {
-    fn new(fs: &'a MountedFs) -> Self {
+    fn new(fs: &'a Fs) -> Self {
         Self { fs, parts: Vec::new(), bytes: 0, most: MOST }
     }
 
@@ -152,7 +152,7 @@ impl<'a> Row<'a> {
 }
 
 /// Writes the data of all parts.
-fn put(fs: &MountedFs, parts: &mut [Part<'_>], bytes: u64) -> Result<()> {
+fn put(fs: &Fs, parts: &mut [Part<'_>], bytes: u64) -> Result<()> {
     let vol = &fs.vol;
     let bs = vol.geo.block_len() as u64;
     let mut first = 0;
@@ -190,7 +190,7 @@ fn put(fs: &MountedFs, parts: &mut [Part<'_>], bytes: u64) -> Result<()> {
 
 impl Part<'_> {
     /// Maps what was written.
-    fn map(self, fs: &MountedFs) -> Result<()> {
+    fn map(self, fs: &Fs) -> Result<()> {
         let Part { mut st, lblk, run } = self;
         let (pages, promised) = st.pages.take_range(lblk, lblk.saturating_add(run.len));
         let (result, used) = place::map_written(fs, &mut st, lblk, run, promised);

@@ -216,7 +216,7 @@ fn the_first_of_two_mounts_stops() {
     make(&second, "theirs").unwrap();
     std::thread::sleep(Duration::from_millis(1100));
     make(&first, "after").expect_err("two writers");
-    let why = first.first_error().expect("it says why");
+    let why = first.trouble().expect("it says why");
     assert!(why.contains("another program or system"), "{why}");
     first.unmount().expect_err("what was not written is lost");
     make(&second, "more").unwrap();

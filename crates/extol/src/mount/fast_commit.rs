@@ -21,7 +21,7 @@ use extol_ondisk::{Geometry, GroupNr, InodeFlags, InodeNr};
 
 use crate::dir;
 use crate::fast_commit::park::{self, Park};
-use crate::mounted::MountedFs;
+use crate::fs::Fs;
 use crate::options::DataMode;
 
 /// What a mount has.
@@ -58,7 +58,7 @@ pub(crate) fn patched_blocks(
 
 /// Where fast commits leave a name of files that are deleted: `lost+found`, if it has room and is
 /// what it usually is.
-pub(crate) fn park(fs: &MountedFs) -> extol_vfs::Result<Option<Park>> {
+pub(crate) fn park(fs: &Fs) -> extol_vfs::Result<Option<Park>> {
     let found = {
         let root = fs.cell(InodeNr::ROOT.0)?;
         let root = root.read()?;

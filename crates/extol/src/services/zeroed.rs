@@ -8,30 +8,30 @@ use std::sync::Weak;
 
 use extol_task::{Progress, Service};
 
-use crate::mounted::MountedFs;
+use crate::fs::Fs;
 
 /// Makes more of them if they are wanted. Errors are noted as those of file data.
-pub(crate) fn refill(fs: &MountedFs) {
+pub(crate) fn refill(fs: &Fs) {
     if !fs.vol.alloc.wants_zeroed() || fs.check_writable().is_err() {
         return;
     }
-    let Some(_inside) = fs.freeze_gate.try_enter() else { return };
+    let Some(_inside) = fs.whole.gate.try_enter() else { return };
     let refilled = fs.vol.alloc.refill_zeroed(&*fs.vol.dev);
     let _ = fs.note(refilled);
 }
 
 /// Reads parts of inode tables if they are wanted.
-fn read_ahead(fs: &MountedFs) {
+fn read_ahead(fs: &Fs) {
     if !fs.vol.alloc.wants_table() {
         return;
     }
     // A freeze drops what is in memory: nothing that was read before may come behind that.
-    let Some(_inside) = fs.freeze_gate.try_enter() else { return };
+    let Some(_inside) = fs.whole.gate.try_enter() else { return };
     fs.vol.alloc.read_table_ahead();
 }
 
 /// Does it, or wakes who does.
-pub(crate) fn after_fsync(fs: &MountedFs) {
+pub(crate) fn after_fsync(fs: &Fs) {
     if fs.threads {
         if fs.vol.alloc.wants_zeroed() || fs.vol.alloc.wants_table() {
             fs.refill.wake();
@@ -43,7 +43,7 @@ pub(crate) fn after_fsync(fs: &MountedFs) {
 
 /// The thread.
 #[derive(Debug)]
-pub(crate) struct Refill(pub Weak<MountedFs>);
+pub(crate) struct Refill(pub Weak<Fs>);
 
 impl Service for Refill {
     fn step(&mut self) -> Progress {

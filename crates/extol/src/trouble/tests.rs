@@ -41,7 +41,7 @@ fn what_an_abort_left_half_done_is_no_damage() {
         let happens = |fs: &Ext4| {
             fs.inner().vol.journal.abort("the disk went away");
             damage(fs, 12);
-            assert_eq!(fs.first_error().as_deref(), Some("the disk went away"), "{options}");
+            assert_eq!(fs.trouble().as_deref(), Some("the disk went away"), "{options}");
         };
         assert_eq!(noted(options, happens), (1, IO, 0), "{options}");
     }

@@ -53,8 +53,8 @@ use extol_vfs::{CheckpointFlags, FsError, Result, Shutdown};
 use parking_lot::{Mutex, RwLock};
 
 use crate::error;
+use crate::fs::Fs;
 use crate::mount::{clean_superblock, write_superblock};
-use crate::mounted::MountedFs;
 use crate::ops::{delete, files};
 
 pub(crate) use gate::{Deferred, Gate};
@@ -77,7 +77,7 @@ bitflags! {
 /// The work, for the merger.
 #[derive(Debug)]
 pub(crate) struct Issuer {
-    fs: Weak<MountedFs>,
+    fs: Weak<Fs>,
     priority: PriorityGroup,
 }
 
@@ -131,7 +131,7 @@ impl Drop for Stop {
 
 impl Whole {
     pub fn new(
-        fs: &Weak<MountedFs>,
+        fs: &Weak<Fs>,
         clock: &Arc<dyn Clock>,
         priority: IoPriority,
         threads: bool,
@@ -201,8 +201,8 @@ impl Whole {
 }
 
 /// Everything that was asked for at once.
-fn perform(fs: &MountedFs, work: Work) -> Result<()> {
-    let whole = &fs.maintenance;
+fn perform(fs: &Fs, work: Work) -> Result<()> {
+    let whole = &fs.whole;
     if work.contains(Work::FREEZE) {
         let mut complete = whole.complete.write();
         freeze_now(fs)?;
@@ -225,17 +225,17 @@ fn perform(fs: &MountedFs, work: Work) -> Result<()> {
 }
 
 /// Makes everything durable.
-pub(crate) fn sync(fs: &MountedFs) -> Result<()> {
-    fs.maintenance.ask(Work::empty())
+pub(crate) fn sync(fs: &Fs) -> Result<()> {
+    fs.whole.ask(Work::empty())
 }
 
 /// EXT4_IOC_CHECKPOINT.
-pub(crate) fn checkpoint(fs: &MountedFs, flags: CheckpointFlags) -> Result<()> {
+pub(crate) fn checkpoint(fs: &Fs, flags: CheckpointFlags) -> Result<()> {
     if flags.contains(CheckpointFlags::DISCARD | CheckpointFlags::ZERO_OUT) {
         return Err(FsError::Invalid("the log is either discarded or zeroed"));
     }
     // (A volume that is only read has its log closed.)
-    let read_only = fs.fixed.read_only();
+    let read_only = fs.limits.read_only();
     let unread = read_only && fs.vol.geo.compat.contains(Compat::HAS_JOURNAL);
     if !fs.vol.journal.has_log() && !unread {
         return Err(FsError::NoJournal);
@@ -250,23 +250,23 @@ pub(crate) fn checkpoint(fs: &MountedFs, flags: CheckpointFlags) -> Result<()> {
     work.set(Work::DISCARD, flags.contains(CheckpointFlags::DISCARD));
     work.set(Work::ZERO, flags.contains(CheckpointFlags::ZERO_OUT));
     if work == Work::CHECKPOINT {
-        return fs.maintenance.ask(work);
+        return fs.whole.ask(work);
     }
     // These write to the device, so they wait for a thaw, and a freeze for them.
-    let _open = fs.freeze_gate.enter()?;
+    let _open = fs.whole.gate.enter()?;
     fs.check_writable()?;
-    fs.maintenance.ask(work)
+    fs.whole.ask(work)
 }
 
 /// Stops changes, and makes a copy of the device a sound volume. Until [`thaw`].
-pub(crate) fn freeze(fs: &MountedFs) -> Result<()> {
-    fs.freeze_gate.close()?;
+pub(crate) fn freeze(fs: &Fs) -> Result<()> {
+    fs.whole.gate.close()?;
     // Nothing is written by a volume that is read-only, so it is complete as it is.
     let result = if fs.writes_nothing() {
-        *fs.maintenance.complete.write() = true;
+        *fs.whole.complete.write() = true;
         Ok(())
     } else {
-        fs.maintenance.ask(Work::FREEZE)
+        fs.whole.ask(Work::FREEZE)
     };
     if result.is_err() {
         open_gate(fs);
@@ -274,16 +274,16 @@ pub(crate) fn freeze(fs: &MountedFs) -> Result<()> {
     result
 }
 
-fn freeze_now(fs: &MountedFs) -> Result<()> {
+fn freeze_now(fs: &Fs) -> Result<()> {
     // (What is still dirty would be written later: W2.)
     files::sync_now(fs)??;
     fs.check_writable()?;
     let journal = &fs.vol.journal;
     journal.freeze().map_err(error::journal)?;
     let sb = clean_superblock(fs);
-    fs.maintenance.pause_mmp(true);
+    fs.whole.pause_mmp(true);
     if let Err(e) = write_superblock(&*fs.vol.dev, &sb) {
-        fs.maintenance.pause_mmp(false);
+        fs.whole.pause_mmp(false);
         journal.thaw();
         return Err(FsError::Io(e.0));
     }
@@ -292,10 +292,10 @@ fn freeze_now(fs: &MountedFs) -> Result<()> {
 
 /// Runs `work` while nothing changes the volume and no whole-volume request is under way. Fails
 /// with `Busy` if the volume is frozen.
-pub(crate) fn alone<T>(fs: &MountedFs, work: impl FnOnce() -> T) -> Result<T> {
-    fs.freeze_gate.close()?;
+pub(crate) fn alone<T>(fs: &Fs, work: impl FnOnce() -> T) -> Result<T> {
+    fs.whole.gate.close()?;
     let done = {
-        let _no_request = fs.maintenance.complete.write();
+        let _no_request = fs.whole.complete.write();
         work()
     };
     open_gate(fs);
@@ -303,9 +303,9 @@ pub(crate) fn alone<T>(fs: &MountedFs, work: impl FnOnce() -> T) -> Result<T> {
 }
 
 /// Ends a freeze: changes go on.
-pub(crate) fn thaw(fs: &MountedFs) -> Result<()> {
+pub(crate) fn thaw(fs: &Fs) -> Result<()> {
     let result = {
-        let mut complete = fs.maintenance.complete.write();
+        let mut complete = fs.whole.complete.write();
         if !*complete {
             return Err(FsError::Invalid("the volume is not frozen"));
         }
@@ -316,8 +316,8 @@ pub(crate) fn thaw(fs: &MountedFs) -> Result<()> {
     result
 }
 
-fn thaw_now(fs: &MountedFs) -> Result<()> {
-    fs.maintenance.pause_mmp(false);
+fn thaw_now(fs: &Fs) -> Result<()> {
+    fs.whole.pause_mmp(false);
     let sb = fs.sb.read(Clone::clone);
     let result = write_superblock(&*fs.vol.dev, &sb).map_err(|e| {
         // Without the mark no log may be written: the next mount would not look at it.
@@ -329,8 +329,8 @@ fn thaw_now(fs: &MountedFs) -> Result<()> {
 }
 
 /// Lets changes in, and makes up for what had to wait.
-fn open_gate(fs: &MountedFs) {
-    for deferred in fs.freeze_gate.open() {
+fn open_gate(fs: &Fs) {
+    for deferred in fs.whole.gate.open() {
         match deferred {
             Deferred::Unused(ino) => unused(fs, ino),
             Deferred::Error(e) => {
@@ -341,20 +341,20 @@ fn open_gate(fs: &MountedFs) {
 }
 
 /// Gives references on an inode back. No lock may be held.
-pub(crate) fn forget(fs: &MountedFs, ino: u32, n: u64) {
+pub(crate) fn forget(fs: &Fs, ino: u32, n: u64) {
     if fs.table.release(&fs.vol, ino, n) {
         unused(fs, ino);
     }
 }
 
 /// The last reference on an inode has gone: it may have to be deleted.
-pub(crate) fn unused(fs: &MountedFs, ino: u32) {
+pub(crate) fn unused(fs: &Fs, ino: u32) {
     // Who takes the last name of a referenced inode puts it on the list first and then asks for
     // references once more, so one of the two sees the other.
     if !fs.orphans.contains(ino) {
         return;
     }
-    if let Some(_open) = fs.freeze_gate.enter_or(|| Deferred::Unused(ino))
+    if let Some(_open) = fs.whole.gate.enter_or(|| Deferred::Unused(ino))
         && let Some(cell) = fs.table.cached(ino)
     {
         delete::delete_if_unused(fs, &cell);
@@ -362,8 +362,8 @@ pub(crate) fn unused(fs: &MountedFs, ino: u32) {
 }
 
 /// EXT4_IOC_SHUTDOWN: nothing is written from then on. The second time changes nothing.
-pub(crate) fn shut_down(fs: &MountedFs, how: Shutdown) -> Result<()> {
-    if fs.maintenance.is_shut() {
+pub(crate) fn shut_down(fs: &Fs, how: Shutdown) -> Result<()> {
+    if fs.whole.is_shut() {
         return Ok(());
     }
     let result = match how {
@@ -375,7 +375,7 @@ pub(crate) fn shut_down(fs: &MountedFs, how: Shutdown) -> Result<()> {
         Shutdown::Now => Ok(()),
     };
     if result.is_ok() || how != Shutdown::Sync {
-        fs.maintenance.shut.store(true, Ordering::Release);
+        fs.whole.shut.store(true, Ordering::Release);
         fs.vol.journal.shut_down("the volume was shut down");
         fs.read_only.store(true, Ordering::Release);
         release(fs);
@@ -384,8 +384,8 @@ pub(crate) fn shut_down(fs: &MountedFs, how: Shutdown) -> Result<()> {
 }
 
 /// The volume ends here: whoever waits for a thaw goes on, into the error that everybody gets.
-pub(crate) fn release(fs: &MountedFs) {
-    *fs.maintenance.complete.write() = false;
-    fs.maintenance.pause_mmp(false);
+pub(crate) fn release(fs: &Fs) {
+    *fs.whole.complete.write() = false;
+    fs.whole.pause_mmp(false);
     open_gate(fs);
 }

@@ -18,7 +18,7 @@ use extol_ondisk::superblock::{DefaultMountOpts, State};
 use extol_vfs::{FsError, Identity, Result, Tunables, Tune, TuneFields};
 
 use crate::error;
-use crate::mounted::MountedFs;
+use crate::fs::Fs;
 
 /// Largest number for an action on errors.
 const ERRORS_PANIC: u16 = 3;
@@ -26,14 +26,14 @@ const ERRORS_PANIC: u16 = 3;
 const LAST_HASH: u8 = 5;
 
 /// Label and UUID.
-pub(crate) fn identity(fs: &MountedFs) -> Identity {
+pub(crate) fn identity(fs: &Fs) -> Identity {
     let (name, uuid) = fs.sb.read(|sb| (sb.volume_name, sb.uuid));
     let label = name.split(|byte| *byte == 0).next().unwrap_or_default().to_vec();
     Identity { label, uuid }
 }
 
 /// What can be changed.
-pub(crate) fn tunables(fs: &MountedFs) -> Tunables {
+pub(crate) fn tunables(fs: &Fs) -> Tunables {
     fs.sb.read(|sb| Tunables {
         errors: sb.errors,
         mounts: sb.mnt_count,
@@ -58,7 +58,7 @@ pub(crate) fn tunables(fs: &MountedFs) -> Tunables {
 }
 
 /// Changes what `change` names.
-pub(crate) fn tune(fs: &MountedFs, change: &Tune) -> Result<()> {
+pub(crate) fn tune(fs: &Fs, change: &Tune) -> Result<()> {
     fs.check_writable()?;
     check(fs, change)?;
     let mut h = fs.start(1)?;
@@ -70,7 +70,7 @@ pub(crate) fn tune(fs: &MountedFs, change: &Tune) -> Result<()> {
     fs.vol.journal.make_all_durable().map_err(error::journal)
 }
 
-fn check(fs: &MountedFs, change: &Tune) -> Result<()> {
+fn check(fs: &Fs, change: &Tune) -> Result<()> {
     let Tune { label, fields, values } = change;
     let has = |field| fields.contains(field);
     if label.as_ref().is_some_and(|label| label.len() > 16) {

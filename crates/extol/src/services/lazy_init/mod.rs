@@ -7,7 +7,7 @@
 //! the turns.
 //!
 //! ```text
-//!   Ext4 ─ MountedFs ─ LazyInit ──── request ────► thread.rs     one for all volumes of the process
+//!   Ext4 ─ Fs ─ LazyInit ──── request ────► thread.rs     one for all volumes of the process
 //!                  │  ▲                        │ a turn is due
 //!         policy.rs│  │groups.rs               ▼
 //!           (when) │  │(which)            LazyInit::step ─► turn.rs ─► alloc/itable.rs (what may be zeroed)
@@ -42,7 +42,7 @@ use extol_vfs::{FsError, Result};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use crate::mounted::MountedFs;
+use crate::fs::Fs;
 use groups::Groups;
 use policy::{Ns, Pace};
 use thread::{After, Request, Ticket, now};
@@ -133,7 +133,7 @@ struct Inner {
 /// The service of one volume.
 #[derive(Debug, Default)]
 pub(crate) struct LazyInit {
-    fs: OnceLock<Weak<MountedFs>>,
+    fs: OnceLock<Weak<Fs>>,
     control: Mutex<Option<Ticket>>,
     turn: Mutex<Memory>,
     inner: Mutex<Inner>,
@@ -142,7 +142,7 @@ pub(crate) struct LazyInit {
 }
 
 /// The thread's view of a volume: it does not keep it open.
-struct Volume(Weak<MountedFs>);
+struct Volume(Weak<Fs>);
 
 impl Request for Volume {
     fn turn(&self) -> After {
@@ -155,10 +155,10 @@ impl Request for Volume {
 
 impl LazyInit {
     /// The volume was opened: looks what there is to do, and begins if `init_itable` is on.
-    pub fn start(&self, fs: &Arc<MountedFs>, options: &crate::options::MountOptions) {
+    pub fn start(&self, fs: &Arc<Fs>, options: &crate::options::MountOptions) {
         let _ = self.fs.set(Arc::downgrade(fs));
         let geo = &fs.vol.geo;
-        let possible = !fs.fixed.read_only() && geo.has_gdt_csum();
+        let possible = !fs.limits.read_only() && geo.has_gdt_csum();
         if possible {
             let read = Groups::read(&*fs.vol.dev, geo);
             let mut inner = self.inner.lock();
@@ -233,7 +233,7 @@ impl LazyInit {
         }
     }
 
-    fn timed_step(&self, fs: &MountedFs) -> After {
+    fn timed_step(&self, fs: &Fs) -> After {
         let _ = self.step(fs);
         let inner = self.inner.lock();
         match (inner.phase, inner.pace) {
@@ -246,7 +246,7 @@ impl LazyInit {
 
     /// One turn, whether it is due or not. The group that was done; `None` if there was none, or
     /// this is no good moment.
-    pub fn step(&self, fs: &MountedFs) -> Result<Option<GroupNr>> {
+    pub fn step(&self, fs: &Fs) -> Result<Option<GroupNr>> {
         let mut memory = self.turn.lock();
         let (group, flush) = {
             let mut inner = self.inner.lock();
@@ -261,7 +261,7 @@ impl LazyInit {
             (group, pace.flushes())
         };
         let began = now();
-        let turned = match fs.freeze_gate.try_enter() {
+        let turned = match fs.whole.gate.try_enter() {
             Some(_open) => fs.note(turn::turn(fs, group, flush, &mut memory, &self.stop)),
             // The volume is frozen: nothing is written now.
             None => Ok(Turned::Postponed),

@@ -26,7 +26,7 @@ use extol_vfs::{FsError, Result};
 use super::policy::{Ns, ReadFirst};
 use super::thread::now;
 use crate::error;
-use crate::mounted::MountedFs;
+use crate::fs::Fs;
 
 /// Bytes zeroed by one request: how long a stop can take.
 const ZERO_STEP: u64 = 1 << 20;
@@ -66,7 +66,7 @@ pub(super) enum Work {
 /// Does the turn. With `flush` the zeroes are durable when it ends, so that the time it took is the
 /// medium's.
 pub(super) fn turn(
-    fs: &MountedFs,
+    fs: &Fs,
     group: GroupNr,
     flush: bool,
     memory: &mut Memory,
@@ -119,7 +119,7 @@ type Zeroed = extol_block::Result<std::result::Result<Work, Turned>>;
 
 /// Makes the blocks read as zeros.
 fn zero(
-    fs: &MountedFs,
+    fs: &Fs,
     start: BlockNr,
     blocks: u64,
     policy: &mut ReadFirst,
@@ -168,7 +168,7 @@ fn zero(
     Ok(Ok(Work::Zeroed(end - first)))
 }
 
-fn is_zero(fs: &MountedFs, at: u64, len: u64) -> extol_block::Result<bool> {
+fn is_zero(fs: &Fs, at: u64, len: u64) -> extol_block::Result<bool> {
     let len = usize::try_from(len).unwrap_or(0);
     let mut bytes = vec![0xFF; len];
     fs.vol.dev.read_at(&mut bytes, at)?;
