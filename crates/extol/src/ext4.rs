@@ -246,8 +246,8 @@ impl Ext4 {
     }
 
     /// Takes a reference on a directory on the way of a path, if its name was looked up lately.
-    pub(crate) fn step(&self, dir: u32, name: &[u8]) -> Option<FileId> {
-        let step = names::step(&self.fs, dir, name);
+    pub(crate) fn dir_cached(&self, dir: u32, name: &[u8]) -> Option<FileId> {
+        let step = names::dir_cached(&self.fs, dir, name);
         if step.is_some() {
             self.fs.operations.add();
         }
@@ -255,8 +255,8 @@ impl Ext4 {
     }
 
     /// What a path leads to, links followed, if that is known: see [`names::glance`].
-    pub(crate) fn glance(&self, path: &[u8]) -> Option<Attr> {
-        let attr = names::glance(&self.fs, path);
+    pub(crate) fn lookup_cached(&self, path: &[u8]) -> Option<Attr> {
+        let attr = names::lookup_cached(&self.fs, path);
         if attr.is_some() {
             self.fs.operations.add();
         }

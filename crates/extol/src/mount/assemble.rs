@@ -19,7 +19,7 @@ use crate::alloc::{AllocOptions, Allocator, Report, Run, SuperCell};
 use crate::data::ahead::readers::Readers;
 use crate::data::cache::{CachedDevice, DataCache};
 use crate::data::writeback::DirtyIndex;
-use crate::dir::Known;
+use crate::dir::DentryCache;
 use crate::dirs_moved::DirsMoved;
 use crate::error::{OpenError, OpenResult, refuse};
 use crate::error_state::record::{ErrorState, PendingErrors};
@@ -118,7 +118,7 @@ pub(super) fn open_on(
         sb: SuperCell::new(sb, &geo).guarded(guard.cloned()),
         guard: guard.cloned(),
         vol: Volume {
-            known: Known::new(options.inode_cache),
+            dentries: DentryCache::new(options.inode_cache),
             ..Volume::new(dev, Arc::clone(&journal), geo, alloc)
         },
         table: InodeTable::new(options.inode_cache),

@@ -61,9 +61,7 @@ pub(crate) fn create(
     let cell = fs.cell(dir)?;
     with_inode(fs, || {
         let mut parent = cell.write()?;
-        let known = cell.absent(name);
-        let attr = create_in(fs, &mut parent, (name, known), new, perm, umask, who)?;
-        Ok(attr)
+        create_in(fs, &mut parent, name, new, perm, umask, who)
     })
 }
 
@@ -107,7 +105,7 @@ pub(crate) fn drop_dir_link(raw: &mut Inode) {
 fn create_in(
     fs: &MountedFs,
     parent: &mut InodeState,
-    (name, known): (&[u8], Option<dir::Room>),
+    name: &[u8],
     new: &NewNode,
     perm: u16,
     umask: u16,
@@ -115,7 +113,7 @@ fn create_in(
 ) -> Result<Attr> {
     check_dir(parent)?;
     let vol = &fs.vol;
-    let spot = dir::seek_again(vol, &parent.node, name, known)?;
+    let spot = dir::seek(vol, &parent.node, name)?;
     if spot.entry.is_some() {
         return Err(FsError::Exists);
     }
@@ -159,7 +157,7 @@ fn create_in(
     let stopped = h.stop().map_err(error::journal);
     drop(promise);
     stopped?;
-    vol.known.remember(parent.node.ino.0, name, attr.id.ino);
+    vol.dentries.insert(parent.node.ino.0, name, attr.id.ino);
     Ok(attr)
 }
 

@@ -159,7 +159,7 @@ pub(crate) fn names_changed(fs: &MountedFs, dir: u32) -> Result<()> {
     // Everybody who makes names in a directory wants its lock: it is not taken once more for
     // nothing.
     let promised = fs.runtime.dirsync()
-        || fs.table.may_promise() && {
+        || fs.table.may_have_sync_dirs() && {
             let cell = fs.cell(dir)?;
             let st = cell.read()?;
             st.node.raw.flags.intersects(InodeFlags::SYNC.union(InodeFlags::DIRSYNC))

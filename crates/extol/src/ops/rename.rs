@@ -159,10 +159,9 @@ impl Rename<'_> {
         };
         check_dir(&dirs.from)?;
         check_dir(dirs.to_ref())?;
-        let known = to_cell.absent(self.new_name);
         let from_spot = dir::seek(&fs.vol, &dirs.from.node, self.name)?;
         let (source, _) = from_spot.entry.ok_or(FsError::NotFound)?;
-        let to_spot = dir::seek_again(&fs.vol, &dirs.to_ref().node, self.new_name, known)?;
+        let to_spot = dir::seek(&fs.vol, &dirs.to_ref().node, self.new_name)?;
         let target = to_spot.entry.map(|(ino, _)| ino);
         let exchange = self.flags.contains(RenameFlags::EXCHANGE);
         if to_above.contains(&source.0) || source.0 == self.new_dir {

@@ -1,4 +1,4 @@
-//! A search that is not done again, and everything that may come between.
+//! Negative dentries, and everything that may happen between a lookup and the next operation.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -57,21 +57,19 @@ fn blocks(fs: &Ext4, work: impl FnOnce()) -> u64 {
 }
 
 #[test]
-fn who_was_told_that_it_is_not_there_searches_no_more() {
+fn a_second_lookup_searches_nothing() {
     let (device, fs) = volume();
     for n in 0..300 {
         make(&fs, &format!("name{n}")).unwrap();
     }
-    // Of many names, for now and then one finds its leaf full, which is then divided.
-    let (mut searched, mut told) = (0, 0);
-    for n in 0..100 {
-        searched += blocks(&fs, || assert!(make(&fs, &format!("without{n}")).is_ok()));
-        let name = format!("with{n}");
-        miss(&fs, &name);
-        told += blocks(&fs, || assert!(make(&fs, &name).is_ok()));
-    }
-    // The leaf, not the root of the index.
-    assert!(told + 40 < searched, "{told} and {searched}");
+    assert!(blocks(&fs, || miss(&fs, "none")) > 0);
+    assert_eq!(blocks(&fs, || miss(&fs, "none")), 0);
+    // Changes of other names do not matter.
+    make(&fs, "other").unwrap();
+    fs.unlink(fs.root(), b"name7").unwrap();
+    assert_eq!(blocks(&fs, || miss(&fs, "none")), 0);
+    let made = make(&fs, "none").unwrap();
+    assert_eq!(find(&fs, "none"), Some(made));
     let from = make(&fs, "from").unwrap();
     miss(&fs, "to");
     let root = fs.root();
@@ -80,17 +78,48 @@ fn who_was_told_that_it_is_not_there_searches_no_more() {
     close(&device, &fs);
 }
 
+/// The number of a directory with a negative dentry becomes that of a directory, and of a file.
 #[test]
-fn what_happened_since_counts() {
+fn the_number_of_a_removed_directory_is_used_again() {
+    let (device, fs) = volume();
+    let root = fs.root();
+    let make_as = |name: &str, node| {
+        let made = fs.create(root, name.as_bytes(), node, 0o755, 0, Creds::default()).unwrap();
+        fs.forget(made.id.ino, 1);
+        made.id.ino
+    };
+    let dir = make_as("dir", NewNode::Directory);
+    let nothing = |err| assert_eq!(fs.lookup(dir, b"none").err(), Some(err));
+    nothing(FsError::NotFound);
+    fs.rmdir(root, b"dir").unwrap();
+    fs.sync().unwrap();
+    let again = (0..8).map(|n| make_as(&format!("d{n}"), NewNode::Directory));
+    let n = again.into_iter().position(|ino| ino == dir).expect("the lowest number is taken first");
+    nothing(FsError::NotFound);
+    let made = fs.create(dir, b"none", NewNode::Regular, 0o644, 0, Creds::default()).unwrap();
+    assert_eq!(fs.lookup(dir, b"none").map(|attr| attr.id.ino), Ok(made.id.ino));
+    fs.forget(made.id.ino, 2);
+    fs.unlink(dir, b"none").unwrap();
+    nothing(FsError::NotFound);
+    fs.rmdir(root, format!("d{n}").as_bytes()).unwrap();
+    fs.sync().unwrap();
+    let mut files = (0..200).map(|n| make_as(&format!("f{n}"), NewNode::Regular));
+    assert!(files.any(|ino| ino == dir), "the number is free");
+    nothing(FsError::NotADirectory);
+    close(&device, &fs);
+}
+
+#[test]
+fn each_way_to_make_the_name_counts() {
     let (device, fs) = volume();
     for n in 0..100 {
         make(&fs, &format!("name{n}")).unwrap();
     }
-    // Somebody else was quicker.
+    // Another thread makes it first.
     miss(&fs, "one");
     make(&fs, "one").unwrap();
     assert_eq!(make(&fs, "one").err(), Some(FsError::Exists));
-    // Also if it was not made but moved there, or the first attempt failed for another reason.
+    // It is moved there, or the first attempt fails for another reason.
     miss(&fs, "two");
     let root = fs.root();
     fs.rename(root, b"one", root, b"two", RenameFlags::empty()).unwrap();
@@ -100,7 +129,7 @@ fn what_happened_since_counts() {
     assert!(fs.create(root, b"three", nothing, 0o777, 0, Creds::default()).is_err());
     make(&fs, "three").unwrap();
     assert_eq!(make(&fs, "three").err(), Some(FsError::Exists));
-    // The block has left memory.
+    // The block is dropped from memory.
     miss(&fs, "four");
     fs.sync().unwrap();
     fs.inner().vol.journal.drop_idle();
@@ -109,10 +138,10 @@ fn what_happened_since_counts() {
     close(&device, &fs);
 }
 
-/// Names of many lengths in small blocks, which fill up, are divided and emptied between a look-up
-/// and what follows it.
+/// Names of many lengths in small blocks, which fill up, are divided and emptied between a lookup
+/// and the operation behind it.
 #[test]
-fn any_order_of_looking_and_making() {
+fn any_order_of_lookups_and_changes() {
     for seed in 0..4 {
         let mut rng = SmallRng::seed_from_u64(seed);
         let (device, fs) = volume();
