@@ -24,8 +24,8 @@ use crate::live::Live;
 use crate::mount::fast_commit::Obstacle;
 use crate::options::{DataMode, MountOptions};
 use crate::orphan::Orphans;
-use crate::pace::Pace;
 use crate::services::lazy_init::LazyInit;
+use crate::throttle::Throttle;
 use crate::trouble::Trouble;
 use crate::volume::Volume;
 use crate::whole::Whole;
@@ -70,7 +70,7 @@ pub(crate) struct Fs {
     /// None: clean file data is not kept.
     pub data_cache: Option<Arc<DataCache>>,
     pub readers: Readers,
-    pub pace: Arc<Pace>,
+    pub throttle: Arc<Throttle>,
     pub limits: Limits,
     /// What they decided until the next remount.
     pub live: Live,

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::data::ahead::AheadStats;
 use crate::data::cache::DataCacheStats;
 use crate::fs::Fs;
-use crate::pace::PaceStats;
 use crate::services::lazy_init::LazyInitStats;
+use crate::throttle::ThrottleStats;
 
 /// A moment's state and counters.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -69,7 +69,7 @@ pub struct Stats {
     /// What was read ahead for open files of the library.
     pub readahead: AheadStats,
     /// Large writes held up for the fsyncs of other files.
-    pub pace: PaceStats,
+    pub throttle: ThrottleStats,
     /// Inode tables that mkfs left to be zeroed later.
     pub lazy_init: LazyInitStats,
     /// Merged whole-volume requests.
@@ -123,7 +123,7 @@ impl Stats {
             data_cache: fs.data_cache.as_ref().map(|cache| cache.stats()).unwrap_or_default(),
             orphans: fs.orphans.len(),
             readahead: fs.readers.stats(),
-            pace: fs.pace.stats(),
+            throttle: fs.throttle.stats(),
             lazy_init: fs.lazy_init.stats(),
             checkpoint_merge: fs.whole.stats(),
             journal: fs.vol.journal.stats(),

@@ -16,7 +16,7 @@ use crate::error;
 use crate::fs::Fs;
 use crate::inodes::InodeState;
 use crate::map::{self, Mapping, Progress};
-use crate::pace::Room;
+use crate::throttle::Room;
 use crate::volume::Volume;
 
 /// Mapping changes gathered before one handle makes them: keeps handles short.
@@ -170,7 +170,7 @@ impl Placer<'_> {
         let mut at = 0;
         while at < blocks {
             let here = lblk + at;
-            let left = (blocks - at).min(self.most());
+            let left = (blocks - at).min(self.max_write());
             let len = match map::lookup(vol, &self.st.node, here)? {
                 Mapping::Mapped { pblk, len, unwritten } => {
                     let len = len.min(left);
@@ -224,20 +224,21 @@ impl Placer<'_> {
         Ok(())
     }
 
-    /// Blocks to write in one piece.
-    fn most(&self) -> u32 {
+    /// Most blocks of one write ([`crate::throttle`]).
+    fn max_write(&self) -> u32 {
         let bits = self.fs.vol.geo.block_size.bits();
-        let piece = self.fs.pace.piece(self.st.node.ino.0);
-        piece.map_or(u32::MAX, |bytes| u32::try_from(bytes >> bits).unwrap_or(u32::MAX).max(1))
+        let bytes = self.fs.throttle.max_write(self.st.node.ino.0);
+        bytes.map_or(u32::MAX, |bytes| u32::try_from(bytes >> bits).unwrap_or(u32::MAX).max(1))
     }
 
-    /// Waits for its turn, if others should not have to wait for this ([`crate::pace`]).
-    fn keep_pace(&self, bytes: u64) -> Result<()> {
+    /// Waits, or flushes, if an fsync would have too much to flush after this write
+    /// ([`crate::throttle`]).
+    fn throttle(&self, bytes: u64) -> Result<()> {
         let fs = self.fs;
-        if fs.pace.room(self.st.node.ino.0, bytes) == Room::Flush {
+        if fs.throttle.room(self.st.node.ino.0, bytes) == Room::FlushFirst {
             let began = fs.clock.now_ns();
             fs.vol.journal.flush_data().map_err(error::journal)?;
-            fs.pace.was_held(began);
+            fs.throttle.flushed_first(began);
         }
         Ok(())
     }
@@ -307,7 +308,7 @@ impl Placer<'_> {
         let vol = &self.fs.vol;
         let bs = vol.geo.block_len();
         let bytes = u64::from(run.len) * bs as u64;
-        self.keep_pace(bytes)?;
+        self.throttle(bytes)?;
         let slices = source.slices(at, run.len, bs);
         let order = order::decide(target, run.len, self.purpose, vol.journal.wants_witnesses());
         let size = self.st.node.raw.size;
@@ -321,8 +322,7 @@ impl Placer<'_> {
         {
             cache.want(run.start, run.len);
         }
-        let unsynced = self.st.unsynced;
-        self.st.unsynced = unsynced.saturating_add(bytes);
+        self.st.unsynced = self.st.unsynced.saturating_add(bytes);
         if order::may_wait(run.len, self.purpose) && vol.journal.commits_after_data() {
             let mut data = vol.journal.spares().take(run.len);
             slices.iter().for_each(|slice| data.extend_from_slice(slice));
@@ -332,13 +332,11 @@ impl Placer<'_> {
             });
             return Ok(());
         }
-        let turn = self.fs.pace.turn(self.st.node.ino.0, unsynced, bytes);
         let place = run.start.offset(vol.geo.block_size);
         let result = match source {
             Source::Pipe(pipe) => vol.dev.write_piped(*pipe, run.len as usize * bs, place),
             _ => vol.dev.write_vectored_at(&slices, place),
         };
-        drop(turn);
         let order = if result.is_ok() { order } else { Order::Loose };
         order::note(vol, order, &witnesses);
         result.map_err(|e| self.fs.data_write_failed(e))

@@ -41,14 +41,13 @@ use crate::alloc::Run;
 use crate::fs::Fs;
 use crate::inodes::{Cell, InodeState, WriteGuard};
 use crate::map::{self, Mapping};
-use crate::pace;
 
 /// Most bytes of a row. More makes hardly fewer writes, and keeps locks longer.
 const MOST: u64 = 1 << 20;
 /// Most files of a row.
 pub(super) const FILES: usize = 64;
-/// Larger files gain little. (One of them and a row that has room are no [`pace::BULK`].)
-const SMALL: u64 = pace::BULK / 2;
+/// Larger files gain little.
+const SMALL: u64 = 64 << 10;
 
 /// Writes back all dirty pages of these files, and their time stamps. Tells the result of each.
 pub(super) fn flush_cells(fs: &Fs, cells: &[Arc<Cell>], tell: &mut dyn FnMut(Result<()>)) {
@@ -102,16 +101,15 @@ struct Row<'a> {
     fs: &'a Fs,
     parts: Vec<Part<'a>>,
     bytes: u64,
-    most: u64,
 }
 
 impl<'a> Row<'a> {
     fn new(fs: &'a Fs) -> Self {
-        Self { fs, parts: Vec::new(), bytes: 0, most: MOST }
+        Self { fs, parts: Vec::new(), bytes: 0 }
     }
 
     fn is_full(&self) -> bool {
-        self.bytes >= self.most
+        self.bytes >= MOST
     }
 
     /// Adds a file, if it can go together with others.
@@ -122,10 +120,6 @@ impl<'a> Row<'a> {
         let Ok(goal) = map::goal(vol, &st.node, lblk) else { return false };
         // Nothing is taken ahead: files of a row lie close, and most of them will never grow.
         let Ok(run) = vol.alloc.take(goal, len, len) else { return false };
-        if self.parts.is_empty() {
-            // Beside somebody's fsyncs it is to stay what others need not be protected from.
-            self.most = self.fs.pace.piece(cell.ino).map_or(MOST, |_| pace::BULK - SMALL);
-        }
         self.bytes += u64::from(len) * vol.geo.block_len() as u64;
         self.parts.push(Part { st, lblk, run });
         true
@@ -134,11 +128,11 @@ impl<'a> Row<'a> {
     /// Writes and maps what is in it.
     fn write(&mut self, tell: &mut dyn FnMut(Result<()>)) {
         let mut parts = std::mem::take(&mut self.parts);
-        let bytes = std::mem::take(&mut self.bytes);
+        self.bytes = 0;
         if parts.is_empty() {
             return;
         }
-        let written = put(self.fs, &mut parts, bytes);
+        let written = put(self.fs, &mut parts);
         for part in parts {
             tell(match &written {
                 Ok(()) => part.map(self.fs),
@@ -152,12 +146,10 @@ impl<'a> Row<'a> {
 }
 
 /// Writes the data of all parts.
-fn put(fs: &Fs, parts: &mut [Part<'_>], bytes: u64) -> Result<()> {
+fn put(fs: &Fs, parts: &mut [Part<'_>]) -> Result<()> {
     let vol = &fs.vol;
     let bs = vol.geo.block_len() as u64;
-    let mut first = 0;
     for part in &mut *parts {
-        first = part.st.node.ino.0;
         part.st.unsynced = part.st.unsynced.saturating_add(u64::from(part.run.len) * bs);
         if let Some(cache) = &fs.data_cache {
             cache.want(part.run.start, part.run.len);
@@ -180,10 +172,7 @@ fn put(fs: &Fs, parts: &mut [Part<'_>], bytes: u64) -> Result<()> {
         .iter()
         .map(|(run, bufs)| ScatteredWrite { offset: run.start.offset(vol.geo.block_size), bufs })
         .collect();
-    // Nobody is made to wait with so many locks held: the row is short where that matters.
-    let turn = fs.pace.turn(first, 0, bytes);
     let result = vol.dev.write_scattered(&writes);
-    drop(turn);
     order::note(vol, Order::Loose, &[]);
     result.map_err(|error| fs.data_write_failed(error))
 }

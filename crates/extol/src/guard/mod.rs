@@ -1,7 +1,7 @@
 //! The guard: no write reaches the device after another program or host has taken the volume.
 //!
 //! ```text
-//!   journal, data, marks ─► Pace ─► GuardedDevice ─► FailLatch ─► device
+//!   journal, data, marks ─► ThrottledDevice ─► GuardedDevice ─► FailLatch ─► device
 //!                                       │ due? (one comparison with the clock)
 //!                                       ├─ the MMP claim is older than its limit: renewed, or lost   (mount/mmp.rs)
 //!                                       └─ a second since the last look: are the superblock and the log's

@@ -34,7 +34,7 @@ pub(crate) struct InodeState {
     pub datasync_tid: Tid,
     /// Blocks taken ahead for an appending writer.
     pub window: Window,
-    /// Bytes of data that went to the device since the file was fsynced.
+    /// Bytes of data written to the device since the last fsync of the file.
     pub unsynced: u64,
     /// Data that is not on the device yet, and will be without this inode's doing. Whoever gets the
     /// lock finds it there.

@@ -48,9 +48,9 @@ use crate::inodes::InodeTable;
 use crate::live::Live;
 use crate::options::{DataMode, MountOptions};
 use crate::orphan::Orphans;
-use crate::pace::{Pace, PacedDevice};
 use crate::services::lazy_init::LazyInit;
 use crate::services::zeroed::Refill;
+use crate::throttle::{Throttle, ThrottledDevice};
 use crate::trouble::{Post, Trouble};
 use crate::volume::Volume;
 use crate::whole::{self, Whole};
@@ -218,8 +218,8 @@ pub(crate) fn open_on(
 ) -> OpenResult<(Arc<Fs>, Running, Replayed)> {
     options.check().map_err(OpenError)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let pace = Arc::new(Pace::new(Arc::clone(&clock)));
-    let dev: SharedDevice = Arc::new(PacedDevice::new(Arc::clone(dev), Arc::clone(&pace)));
+    let throttle = Arc::new(Throttle::new(Arc::clone(&clock)));
+    let dev: SharedDevice = Arc::new(ThrottledDevice::new(Arc::clone(dev), Arc::clone(&throttle)));
     let sb = read_superblock(&*dev, options.sb)?;
     let geo = geometry(&*dev, &sb)?;
     features::check(&sb, &geo, options.read_only)?;
@@ -325,7 +325,7 @@ pub(crate) fn open_on(
         dirty: DirtyIndex::default(),
         data_cache,
         readers: crate::data::ahead::Readers::new(options.threads),
-        pace,
+        throttle,
         limits,
         live: Live::new(&effective),
         options: parking_lot::Mutex::new(effective),

@@ -15,15 +15,11 @@ use crate::error;
 use crate::fs::Fs;
 use crate::inodes::{Cell, InodeState};
 use crate::options::Atime;
-use crate::pace;
 use crate::services::zeroed;
 use crate::xattr;
 
 /// A day: relatime updates an access time that is older.
 const DAY: i64 = 86_400;
-
-/// An fsync of less data than this says how long small ones take.
-const SMALL: u64 = crate::pace::BULK;
 
 /// Dirty blocks whose write does not take long: one small write.
 const AT_ONCE: usize = 16;
@@ -92,7 +88,7 @@ pub(crate) fn touch_atime(fs: &Fs, cell: &Arc<Cell>) {
 
 /// Writes.
 pub(crate) fn write(fs: &Fs, ino: u32, offset: u64, bytes: &[u8], author: Author) -> Result<usize> {
-    write_with(fs, ino, (offset, bytes.len()), author, |cell, st| {
+    write_with(fs, ino, offset, author, |cell, st| {
         with_space(fs, || data::write::write(fs, cell, st, offset, bytes))
     })
 }
@@ -107,7 +103,7 @@ pub(crate) fn write_piped(
     author: Author,
 ) -> Result<bool> {
     // (Not again with more space: what was taken is gone.)
-    write_with(fs, ino, (offset, len), author, |cell, st| {
+    write_with(fs, ino, offset, author, |cell, st| {
         data::piped::write(fs, cell, st, offset, pipe, len)
     })
 }
@@ -125,14 +121,13 @@ fn check_marks(st: &InodeState, offset: u64, author: Author) -> Result<()> {
 fn write_with<T>(
     fs: &Fs,
     ino: u32,
-    (offset, len): (u64, usize),
+    offset: u64,
     author: Author,
     write: impl FnOnce(&Arc<Cell>, &mut InodeState) -> Result<T>,
 ) -> Result<T> {
     fs.check_writable()?;
     let cell = fs.cell(ino)?;
     let written = {
-        let _called = fs.pace.called(len as u64);
         let mut st = cell.write()?;
         check_regular(&st)?;
         check_marks(&st, offset, author)?;
@@ -241,8 +236,6 @@ pub(crate) fn fiemap(fs: &Fs, ino: u32, offset: u64, len: u64) -> Result<Vec<Fil
 struct Synced {
     tid: Tid,
     journalled: bool,
-    small: bool,
-    sync: pace::Sync,
     /// Data that was left to others.
     deferred: Option<Deferral>,
 }
@@ -251,9 +244,6 @@ impl Synced {
     /// It is over.
     fn end(self, fs: &Fs, result: extol_jbd2::Result<()>) -> Result<()> {
         result.map_err(lost)?;
-        if self.small {
-            self.sync.succeeded();
-        }
         if !self.journalled {
             zeroed::after_fsync(fs);
         }
@@ -320,18 +310,16 @@ fn sync_then(fs: &Arc<Fs>, ino: u32, data_only: bool, done: Done, aside: &mut dy
 fn begin_fsync(fs: &Fs, ino: u32, data_only: bool) -> Result<Synced> {
     let cell = fs.cell(ino)?;
     fs.vol.journal.check_aborted().map_err(lost)?;
-    let sync = fs.pace.synced(ino);
+    fs.throttle.fsynced(ino);
     let mut st = cell.write()?;
-    let before = std::mem::take(&mut st.unsynced);
     if !fs.writes_nothing() {
         data::writeback::flush_for_fsync(fs, &mut st)?;
     }
+    st.unsynced = 0;
     let tid = if data_only { st.datasync_tid } else { st.sync_tid };
     Ok(Synced {
         tid: if st.is_dir() { fs.dirs_moved.awaited(tid, || fs.vol.journal.newest()) } else { tid },
         journalled: fs.journals_data(&st),
-        small: before + std::mem::take(&mut st.unsynced) < SMALL,
-        sync,
         deferred: st.deferred.clone(),
     })
 }
