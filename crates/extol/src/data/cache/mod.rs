@@ -37,11 +37,7 @@
 //!
 //! Pieces from [`LARGE`] on pass by in both directions (what is held of their place follows them),
 //! and so does a file that is read from one end to the other unless it is small
-//! ([`DataCache::takes_file`]). What is written is kept as long as somebody reads: who writes file
-//! after file, and nobody asks for any of them, would pay for memory that is touched for the first
-//! time and for turning out what he wrote before, up to a tenth of what a small file takes. After
-//! so many such blocks in a row ([`UNREAD`]) they pass by as well, until somebody looks for data.
-//! For the rest see [`shard`].
+//! ([`DataCache::takes_file`]). For the rest see [`shard`].
 //!
 //! # Locks, and what a write costs
 //!
@@ -61,7 +57,7 @@ mod tests;
 
 use std::io::IoSlice;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use extol_block::{BlockNr, BlockSize};
 use extol_sync::rank::{Mutex, Rank};
@@ -81,8 +77,6 @@ const REGIONS: usize = 1 << 14;
 const SHARDS: usize = 16;
 /// A file that is read from one end to the other comes in if so many like it had room.
 const FILES: usize = 16;
-/// This part of the room is filled with what was written before somebody has to look for data.
-const UNREAD: usize = 8;
 
 /// What the cache holds, and what it was good for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -135,8 +129,6 @@ pub(crate) struct DataCache {
     limit: usize,
     hit_bytes: AtomicU64,
     miss_bytes: AtomicU64,
-    /// Bytes that were wanted by writers since somebody looked for data.
-    unread: AtomicUsize,
 }
 
 impl std::fmt::Debug for DataCache {
@@ -158,7 +150,6 @@ impl DataCache {
             limit: bytes,
             hit_bytes: AtomicU64::new(0),
             miss_bytes: AtomicU64::new(0),
-            unread: AtomicUsize::new(0),
         })
     }
 
@@ -180,9 +171,6 @@ impl DataCache {
     /// Fills the front of `to` with what is held of the device from byte `at` on. Returns how much
     /// that was.
     pub fn copy(&self, at: u64, to: &mut [u8]) -> usize {
-        if self.unread.load(Ordering::Relaxed) != 0 {
-            self.unread.store(0, Ordering::Relaxed);
-        }
         let mut done = 0;
         for shelf in self.shelves(at, to.len()) {
             let mut shard = shelf.shard.lock();
@@ -243,12 +231,8 @@ impl DataCache {
     }
 
     /// File data is about to be written there, all of these blocks, in small pieces: it will be
-    /// held if that succeeds, unless nobody has looked for data for long.
+    /// held if that succeeds.
     pub fn want(&self, start: BlockNr, blocks: u32) {
-        if self.unread.load(Ordering::Relaxed) > self.limit / UNREAD {
-            return;
-        }
-        self.unread.fetch_add((blocks as usize) << self.bits, Ordering::Relaxed);
         for shelf in self.shelves(start.0 << self.bits, (blocks as usize) << self.bits) {
             let mut shard = shelf.shard.lock();
             for block in shelf.blocks.clone() {

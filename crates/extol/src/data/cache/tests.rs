@@ -15,7 +15,7 @@ use extol_vfs::{Author, Fallocate, FileSystem as _};
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 
-use super::{CachedDevice, DataCache, LARGE, REGION, UNREAD};
+use super::{CachedDevice, DataCache, LARGE, REGION};
 use crate::mkfs::{MkfsOptions, mkfs};
 use crate::path::OpenOptions;
 use crate::{Ext4, File, MountOptions};
@@ -65,10 +65,9 @@ fn assert_mirrors(cache: &DataCache, dev: &dyn BlockDevice) {
     assert_eq!(words, counted, "blocks as the regions count them");
 }
 
-/// Who only writes fills a part of it. With the first read it is open again, and what was held
-/// meanwhile has followed the device.
+/// Written blocks are held before anything reads them, and follow the device.
 #[test]
-fn what_nobody_reads_is_not_kept_for_ever() {
+fn written_blocks_are_held() {
     const FILES: u64 = 64;
     let limit = 2 * FILES as usize * BLOCK;
     let dev: SharedDevice = Arc::new(MemDevice::new(64 << 20));
@@ -82,8 +81,7 @@ fn what_nobody_reads_is_not_kept_for_ever() {
     let first = write("/f0", 1);
     let _files: Vec<File> = (1..FILES).map(|i| write(&format!("/f{i}"), 1)).collect();
     let kept = fs.stats().data_cache.bytes;
-    assert!((limit / UNREAD..=limit / UNREAD + 2 * BLOCK).contains(&kept), "{kept} of {limit}");
-    // It is held, and nobody has read.
+    assert!(kept >= FILES as usize * BLOCK, "{kept} of {limit}");
     first.write_at(&[2; BLOCK], 0).unwrap();
     first.sync_data().unwrap();
     let mut got = [0; BLOCK];
@@ -93,8 +91,7 @@ fn what_nobody_reads_is_not_kept_for_ever() {
     assert_mirrors(cache_of(&fs), &*dev);
     let more = write("/more", 3);
     assert_eq!((more.read_at(&mut got, 0).unwrap(), got), (BLOCK, [3; BLOCK]));
-    assert_eq!(fs.stats().data_cache.hit_bytes, hits + 2 * BLOCK as u64, "somebody reads");
-    assert!(fs.stats().data_cache.bytes > kept);
+    assert_eq!(fs.stats().data_cache.hit_bytes, hits + 2 * BLOCK as u64);
 }
 
 #[test]
