@@ -322,7 +322,6 @@ impl Placer<'_> {
         {
             cache.want(run.start, run.len);
         }
-        self.st.unsynced = self.st.unsynced.saturating_add(bytes);
         if order::may_wait(run.len, self.purpose) && vol.journal.commits_after_data() {
             let mut data = vol.journal.spares().take(run.len);
             slices.iter().for_each(|slice| data.extend_from_slice(slice));

@@ -148,9 +148,7 @@ impl<'a> Row<'a> {
 /// Writes the data of all parts.
 fn put(fs: &Fs, parts: &mut [Part<'_>]) -> Result<()> {
     let vol = &fs.vol;
-    let bs = vol.geo.block_len() as u64;
-    for part in &mut *parts {
-        part.st.unsynced = part.st.unsynced.saturating_add(u64::from(part.run.len) * bs);
+    for part in &*parts {
         if let Some(cache) = &fs.data_cache {
             cache.want(part.run.start, part.run.len);
         }

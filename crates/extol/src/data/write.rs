@@ -18,11 +18,6 @@ use crate::map::{self, Mapping};
 /// From this many bytes on, whole blocks go straight to the device: a copy into pages would cost
 /// more than it saves.
 pub(super) const DIRECT: usize = 256 * 1024;
-/// Largest file of which large pieces wait in memory if it is written again and again
-/// ([`is_rewritten`]): such a file is held in memory as a whole, and copying it must cost little
-/// beside writing it.
-const REWRITTEN: u64 = 4 << 20;
-
 /// Writes `data` at `offset`. Returns how much was written: less than all only if the volume filled
 /// up in between.
 pub(crate) fn write(
@@ -50,7 +45,7 @@ pub(crate) fn write(
         truncate::zero_tail(fs, cell, st, st.node.raw.size)?;
     }
     let bs = fs.vol.geo.block_len();
-    let direct = !fs.journals_data(st) && !is_rewritten(st, end);
+    let direct = !fs.journals_data(st);
     let mut done = 0;
     let mut result = Ok(());
     while done < data.len() {
@@ -90,14 +85,6 @@ pub(crate) fn write(
     }
     writeback::grew(fs);
     Ok(done)
-}
-
-/// True if what is written before `end` replaces data of a small file that went to the device as a
-/// whole since anybody synced it. It will be replaced again before long, as it seems, and need not
-/// go there each time; a second copy of it in memory costs less. Who syncs a file between two
-/// writes gets its large pieces written at once, as before.
-pub(super) fn is_rewritten(st: &InodeState, end: u64) -> bool {
-    end <= st.disk_size && st.disk_size <= REWRITTEN && st.unsynced >= st.disk_size
 }
 
 /// The file was written: its times change.

@@ -34,8 +34,6 @@ pub(crate) struct InodeState {
     pub datasync_tid: Tid,
     /// Blocks taken ahead for an appending writer.
     pub window: Window,
-    /// Bytes of data written to the device since the last fsync of the file.
-    pub unsynced: u64,
     /// Data that is not on the device yet, and will be without this inode's doing. Whoever gets the
     /// lock finds it there.
     pub deferred: Option<Deferral>,
@@ -63,7 +61,6 @@ impl InodeState {
             sync_tid: tid,
             datasync_tid: tid,
             window: Window::default(),
-            unsynced: 0,
             deferred: None,
             reserve: None,
             lazy_times: false,

@@ -315,7 +315,6 @@ fn begin_fsync(fs: &Fs, ino: u32, data_only: bool) -> Result<Synced> {
     if !fs.writes_nothing() {
         data::writeback::flush_for_fsync(fs, &mut st)?;
     }
-    st.unsynced = 0;
     let tid = if data_only { st.datasync_tid } else { st.sync_tid };
     Ok(Synced {
         tid: if st.is_dir() { fs.dirs_moved.awaited(tid, || fs.vol.journal.newest()) } else { tid },
