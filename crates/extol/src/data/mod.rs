@@ -12,7 +12,7 @@
 //! durable. Nothing stale can show up in a file after a crash: what is not mapped reads as zeros,
 //! and freed blocks are taken again only after their commit.
 //!
-//! Small new files go through step 2 many at a time (`together`). Large aligned writes skip the
+//! Small new files go through step 2 many at a time ([`batch`]). Large aligned writes skip the
 //! pages and go through the same three steps at once, from memory or out of a pipe (`piped`).
 //!
 //! Invariants
@@ -29,6 +29,7 @@
 //! The inode's lock is held throughout; readers share it.
 
 pub(crate) mod ahead;
+mod batch;
 pub(crate) mod cache;
 pub(crate) mod dirty;
 pub(crate) mod fallocate;
@@ -37,7 +38,6 @@ pub(crate) mod piped;
 mod place;
 pub(crate) mod read;
 pub(crate) mod seek;
-mod together;
 pub(crate) mod truncate;
 pub(crate) mod write;
 pub(crate) mod writeback;

@@ -83,7 +83,7 @@ pub(crate) fn write(
     if fs.dirty.bytes() > fs.live.dirty_bytes() || fs.live.nodelalloc() {
         writeback::flush(fs, st)?;
     }
-    writeback::grew(fs);
+    writeback::wake_if_needed(fs);
     Ok(done)
 }
 
