@@ -13,8 +13,8 @@ use extol_task::{Clock, Tally, Wakeup};
 use extol_vfs::{Attr, Author, Creds, FileId, FileKind, FsError, Rdev, Result, Timestamp};
 
 use crate::alloc::SuperCell;
-use crate::data::ahead::Readers;
 use crate::data::cache::DataCache;
+use crate::data::readahead::ReadaheadThreads;
 use crate::data::writeback::DirtyIndex;
 use crate::dirs_moved::DirsMoved;
 use crate::error;
@@ -69,7 +69,7 @@ pub(crate) struct Fs {
     pub dirty: DirtyIndex,
     /// None: clean file data is not kept.
     pub data_cache: Option<Arc<DataCache>>,
-    pub readers: Readers,
+    pub readahead: ReadaheadThreads,
     pub throttle: Arc<Throttle>,
     pub limits: Limits,
     /// What they decided until the next remount.

@@ -63,8 +63,8 @@ pub(crate) mod volume;
 pub(crate) mod whole;
 pub(crate) mod xattr;
 
-pub use data::ahead::AheadStats;
 pub use data::cache::DataCacheStats;
+pub use data::readahead::ReadaheadStats;
 pub use ext4::Ext4;
 pub use extol_block as device;
 pub use extol_jbd2::fast::Preference;

@@ -4,8 +4,8 @@ use extol_jbd2::JournalStats;
 use extol_task::MergeStats;
 use serde::{Deserialize, Serialize};
 
-use crate::data::ahead::AheadStats;
 use crate::data::cache::DataCacheStats;
+use crate::data::readahead::ReadaheadStats;
 use crate::fs::Fs;
 use crate::services::lazy_init::LazyInitStats;
 use crate::throttle::ThrottleStats;
@@ -67,7 +67,7 @@ pub struct Stats {
     /// Orphans (unlinked but in use, or being truncated).
     pub orphans: usize,
     /// What was read ahead for open files of the library.
-    pub readahead: AheadStats,
+    pub readahead: ReadaheadStats,
     /// Large writes held up for the fsyncs of other files.
     pub throttle: ThrottleStats,
     /// Inode tables that mkfs left to be zeroed later.
@@ -122,7 +122,7 @@ impl Stats {
             dirty_bytes: fs.dirty.bytes(),
             data_cache: fs.data_cache.as_ref().map(|cache| cache.stats()).unwrap_or_default(),
             orphans: fs.orphans.len(),
-            readahead: fs.readers.stats(),
+            readahead: fs.readahead.stats(),
             throttle: fs.throttle.stats(),
             lazy_init: fs.lazy_init.stats(),
             checkpoint_merge: fs.whole.stats(),

@@ -34,8 +34,8 @@ use extol_ondisk::InodeFlags;
 use extol_vfs::Result;
 
 use super::order::{self, Order};
-use super::place;
 use super::writeback::{flush, put_back};
+use super::writepages;
 use crate::alloc::Run;
 use crate::fs::Fs;
 use crate::inodes::{Cell, InodeState, WriteGuard};
@@ -178,7 +178,7 @@ impl BatchFile<'_> {
     fn map(self, fs: &Fs) -> Result<()> {
         let Self { mut st, lblk, run } = self;
         let (pages, reserved) = st.pages.take_range(lblk, lblk.saturating_add(run.len));
-        let (result, used) = place::map_written(fs, &mut st, lblk, run, reserved);
+        let (result, used) = writepages::map_written(fs, &mut st, lblk, run, reserved);
         if result.is_ok() {
             fs.vol.alloc.unreserve(reserved.saturating_sub(used));
             fs.dirty.shrink(pages.len() * fs.vol.geo.block_len());

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use extol_ondisk::InodeFlags;
 use extol_vfs::{Fallocate, FsError, Result};
 
-use super::place::fs_groups;
 use super::truncate::{drop_pages, settle, unmap, zero_inside, zero_tail};
 use super::write;
+use super::writepages::fs_groups;
 use crate::error;
 use crate::fs::Fs;
 use crate::inline;

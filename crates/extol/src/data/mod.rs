@@ -28,17 +28,17 @@
 //!
 //! The inode's lock is held throughout; readers share it.
 
-pub(crate) mod ahead;
 mod batch;
 pub(crate) mod cache;
-pub(crate) mod dirty;
+pub(crate) mod delalloc;
 pub(crate) mod fallocate;
 pub(crate) mod order;
 pub(crate) mod piped;
-mod place;
 pub(crate) mod read;
+pub(crate) mod readahead;
 pub(crate) mod seek;
 pub(crate) mod truncate;
 pub(crate) mod write;
 pub(crate) mod writeback;
+mod writepages;
 pub(crate) mod zero_out;

@@ -14,9 +14,9 @@ use extol_block::pipe;
 use extol_ondisk::InodeFlags;
 use extol_vfs::{FsError, Result};
 
-use super::place::Source;
 use super::truncate;
 use super::write::{self, DIRECT};
+use super::writepages::Source;
 use crate::fs::Fs;
 use crate::inodes::{Cell, InodeState};
 use crate::map;

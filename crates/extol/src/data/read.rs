@@ -3,8 +3,8 @@
 use extol_block::{AlignedBuf, BlockNr};
 use extol_vfs::{FsError, Result};
 
-use super::ahead::{Ahead, Next};
 use super::cache::LARGE;
+use super::readahead::{FileReadahead, Next};
 use crate::error;
 use crate::fs::Fs;
 use crate::inline;
@@ -20,13 +20,13 @@ pub(crate) fn read(fs: &Fs, st: &InodeState, offset: u64, buf: &mut [u8]) -> Res
     read_with(fs, st, offset, buf, None)
 }
 
-/// The same, with what was read ahead for a reader who has begun ([`Ahead::begin`]).
+/// The same, with what was read ahead for a reader who has begun ([`FileReadahead::begin`]).
 pub(crate) fn read_with(
     fs: &Fs,
     st: &InodeState,
     offset: u64,
     buf: &mut [u8],
-    ahead: Option<&Ahead>,
+    ahead: Option<&FileReadahead>,
 ) -> Result<usize> {
     let size = st.node.raw.size;
     if offset >= size || buf.is_empty() {
@@ -133,7 +133,7 @@ fn read_mapped(
     pblk: BlockNr,
     inside: usize,
     part: &mut [u8],
-    ahead: Option<(&Ahead, u64)>,
+    ahead: Option<(&FileReadahead, u64)>,
 ) -> Result<()> {
     let vol = &fs.vol;
     let bs = vol.geo.block_len();

@@ -7,7 +7,7 @@ use extol_ondisk::InodeFlags;
 use extol_vfs::{FsError, Result};
 
 use super::order;
-use super::place::check_place;
+use super::writepages::check_place;
 use super::{read, write, writeback};
 use crate::error;
 use crate::fast_commit::eligibility;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use extol_ondisk::InodeFlags;
 use extol_vfs::{FsError, Result};
 
-use super::dirty::Page;
+use super::delalloc::Page;
 use super::order::Purpose;
-use super::place::{Source, check_place, place};
+use super::writepages::{Source, check_place, place};
 use super::{read, truncate, writeback, zero_out};
 use crate::error;
 use crate::fs::Fs;

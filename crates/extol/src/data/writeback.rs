@@ -33,9 +33,9 @@ use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
 use super::batch::{MAX_FILES, flush_files};
-use super::dirty::Page;
+use super::delalloc::Page;
 use super::order::Purpose;
-use super::place::{Source, place, place_journalled};
+use super::writepages::{Source, place, write_journalled};
 
 use crate::error;
 use crate::fs::Fs;
@@ -192,7 +192,7 @@ fn flush_part(fs: &Fs, st: &mut InodeState, from: u32, to: u32, purpose: Purpose
         }
         let run = pages.len() as u32;
         let source = Source::Pages(&pages);
-        let put = if journalled { place_journalled } else { place };
+        let put = if journalled { write_journalled } else { place };
         let held = reserved.iter().filter(|r| **r).count() as u64;
         let (result, used) = put(fs, st, lblk, run, &source, held, purpose);
         match result {

@@ -12,7 +12,7 @@ use parking_lot::{
 };
 
 use crate::alloc::Window;
-use crate::data::dirty::DirtyPages;
+use crate::data::delalloc::DirtyPages;
 use crate::dir::{Absent, Room, Spot};
 use crate::fast_commit::eligibility::Change;
 use crate::fs::Fs;

@@ -324,7 +324,7 @@ pub(crate) fn open_on(
         orphans: Orphans::default(),
         dirty: DirtyIndex::default(),
         data_cache,
-        readers: crate::data::ahead::Readers::new(options.threads),
+        readahead: crate::data::readahead::ReadaheadThreads::new(options.threads),
         throttle,
         limits,
         live: Live::new(&effective),

@@ -30,7 +30,7 @@ pub(crate) fn read(
     ino: u32,
     offset: u64,
     buf: &mut [u8],
-    ahead: Option<&data::ahead::Ahead>,
+    ahead: Option<&data::readahead::FileReadahead>,
 ) -> Result<usize> {
     let cell = fs.cell(ino)?;
     let (n, touch) = {

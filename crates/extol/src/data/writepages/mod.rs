@@ -445,7 +445,7 @@ pub(crate) fn fs_groups(len: u32, per_group: u32) -> u32 {
 
 /// Writes blocks through the log (data=journal): one transaction for up to a quarter of the
 /// largest, then the next.
-pub(crate) fn place_journalled(
+pub(crate) fn write_journalled(
     fs: &Fs,
     st: &mut InodeState,
     lblk: u32,
