@@ -2,8 +2,8 @@
 //!
 //! Delayed allocation takes the blocks of a new file when it is written back, so files made one
 //! after the other come to lie side by side. A write for each of them costs more than its bytes: a
-//! system call, a request, a thread that sleeps and wakes. Writeback of many files ([`flush_files`])
-//! puts the small new ones among them into batches:
+//! system call, a request, a thread that sleeps and wakes. Writeback of many files
+//! ([`flush_files`]) puts the small new ones among them into batches:
 //!
 //! ```text
 //!   file 12 ─ lock, take blocks ─┐                       ┌─ map ─ unlock
@@ -149,7 +149,7 @@ impl<'a> Batch<'a> {
 fn write_data(fs: &Fs, files: &[BatchFile<'_>]) -> Result<()> {
     let vol = &fs.vol;
     if let Some(cache) = &fs.data_cache {
-        files.iter().for_each(|file| cache.want(file.run.start, file.run.len));
+        files.iter().for_each(|file| cache.prepare(file.run.start, file.run.len));
     }
     let mut by_block: Vec<&BatchFile<'_>> = files.iter().collect();
     by_block.sort_unstable_by_key(|file| file.run.start);
@@ -169,7 +169,7 @@ fn write_data(fs: &Fs, files: &[BatchFile<'_>]) -> Result<()> {
         .map(|(run, bufs)| ScatteredWrite { offset: run.start.offset(vol.geo.block_size), bufs })
         .collect();
     let result = vol.dev.write_scattered(&writes);
-    order::note(vol, Order::Loose, &[]);
+    order::note(vol, Order::Ordered, &[]);
     result.map_err(|error| fs.data_write_failed(error))
 }
 

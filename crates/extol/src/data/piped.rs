@@ -1,8 +1,9 @@
 //! Writing what a pipe holds: large pieces, straight to the device, without a copy in our memory.
 //!
 //! What is taken out of the pipe is gone. So everything that may end in another way of writing is
-//! decided before: the pages of inline files, small pieces, journalled data, and a volume that might
-//! fill up meanwhile, where as much as fits has to be found out block by block. Whoever is refused reads the pipe and writes the bytes.
+//! decided before: the pages of inline files, small pieces, journalled data, and a volume that
+//! might fill up meanwhile, where as much as fits has to be found out block by block. A refused
+//! caller reads the pipe and writes the bytes.
 //!
 //! The rest of a piece that ends inside a block (the end of a file) is read and becomes a page,
 //! like any small write.

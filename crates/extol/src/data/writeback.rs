@@ -5,12 +5,15 @@
 //! | fsync | the file |
 //! | sync, unmount | all files |
 //! | more than `dirty_bytes` dirty | the file that is being written, by its writer |
-//! | every second | files dirty for longer than 5 s |
-//! | every second with more than half of `dirty_bytes`, or of the inode table, dirty | the oldest files, until three eighths are dirty |
-//! | three quarters of `dirty_bytes` dirty, in many files | the service runs at once |
+//! | the service, every second | files dirty for longer than 5 s |
+//! | the service, above one half of the limit | the oldest files, down to three eighths |
+//!
+//! The limit is `dirty_bytes`, or as many dirty inodes as the inode table holds. Above three quarters
+//! of `dirty_bytes`, in many files, the service runs at once.
 //!
 //! The oldest files go first, and only as many as make room: new data is often changed again or
-//! deleted before it must go to the device. Small new files go in batches ([`batch`](super::batch)).
+//! deleted before it must go to the device. Small new files go in batches
+//! ([`batch`](super::batch)).
 //!
 //! Invariants
 //! - WB-3: a page leaves memory only after its data was written and mapped; on an error it comes
@@ -35,7 +38,7 @@ use smallvec::SmallVec;
 use super::batch::{MAX_FILES, flush_files};
 use super::delalloc::Page;
 use super::order::Purpose;
-use super::writepages::{Source, place, write_journalled};
+use super::writepages::{Source, write_blocks, write_journalled};
 
 use crate::error;
 use crate::fs::Fs;
@@ -192,9 +195,9 @@ fn flush_part(fs: &Fs, st: &mut InodeState, from: u32, to: u32, purpose: Purpose
         }
         let run = pages.len() as u32;
         let source = Source::Pages(&pages);
-        let put = if journalled { write_journalled } else { place };
+        let write = if journalled { write_journalled } else { write_blocks };
         let held = reserved.iter().filter(|r| **r).count() as u64;
-        let (result, used) = put(fs, st, lblk, run, &source, held, purpose);
+        let (result, used) = write(fs, st, lblk, run, &source, held, purpose);
         match result {
             Ok(()) => {
                 fs.vol.alloc.unreserve(held.saturating_sub(used));

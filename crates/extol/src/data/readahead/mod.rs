@@ -1,9 +1,10 @@
 //! Readahead: a sequential reader of an open file finds the next part in memory.
 //!
 //! ```text
-//!   File, FileSystem::reader ── inode's lock, shared ──► Window: sequential? ──► pieces: blocks looked up now
-//!        │                                                                        └──► threads read, without a lock
-//!        └──► data::read: dirty page, else piece, else page cache (`data::cache`), else the device
+//!   File, FileSystem::reader ── inode's lock, shared ──► Window: sequential? ──► pieces
+//!        │                                            (blocks looked up now)         │
+//!        │                                                  threads read, no lock ◄──┘
+//!        └──► data::read: dirty page, else piece, else data cache, else the device
 //! ```
 //!
 //! A mount does without it: there the kernel reads ahead, and its requests come through
