@@ -59,7 +59,7 @@ pub(crate) struct Ground {
 }
 
 /// The open file system.
-pub(crate) struct Fs {
+pub(crate) struct MountedFs {
     pub vol: Volume,
     /// Keeps other writers apart; `None`: this mount writes nothing, or not to a device.
     pub guard: Option<Arc<Guard>>,
@@ -105,13 +105,13 @@ pub(crate) struct Fs {
     pub whole: Whole,
 }
 
-impl std::fmt::Debug for Fs {
+impl std::fmt::Debug for MountedFs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Fs").field("vol", &self.vol).finish_non_exhaustive()
+        f.debug_struct("MountedFs").field("vol", &self.vol).finish_non_exhaustive()
     }
 }
 
-impl Fs {
+impl MountedFs {
     /// Now, as inodes store it.
     pub fn now(&self) -> Time {
         let now: Duration = self.clock.wall();

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::data::cache::DataCacheStats;
 use crate::data::readahead::ReadaheadStats;
-use crate::fs::Fs;
+use crate::mounted::MountedFs;
 use crate::services::lazy_init::LazyInitStats;
 use crate::throttle::ThrottleStats;
 
@@ -78,7 +78,7 @@ pub struct Stats {
     pub journal: JournalStats,
 }
 
-impl Fs {
+impl MountedFs {
     pub(crate) fn mount_options(&self) -> String {
         self.options.lock().shown(&self.defaults)
     }
@@ -89,7 +89,7 @@ impl Fs {
 }
 
 impl Stats {
-    pub(crate) fn of(fs: &Fs) -> Self {
+    pub(crate) fn of(fs: &MountedFs) -> Self {
         fs.sb.refresh();
         let (label, uuid) = fs.sb.read(|sb| (sb.volume_name, sb.uuid));
         let alloc = fs.vol.alloc.stats();
@@ -112,10 +112,10 @@ impl Stats {
             read_only: fs.check_writable().is_err(),
             mount_options: fs.mount_options(),
             options: fs.all_options(),
-            frozen: fs.whole.is_frozen(),
-            data_mode: format!("{:?}", fs.limits.data).to_lowercase(),
+            frozen: fs.maintenance.is_frozen(),
+            data_mode: format!("{:?}", fs.fixed.data).to_lowercase(),
             operations: fs.operations.total(),
-            errors_seen: fs.trouble.seen(),
+            errors_seen: fs.error_state.seen(),
             inodes_cached: cached,
             inodes_known: known,
             inodes_dirty: fs.dirty.len(),
@@ -125,7 +125,7 @@ impl Stats {
             readahead: fs.readahead.stats(),
             throttle: fs.throttle.stats(),
             lazy_init: fs.lazy_init.stats(),
-            checkpoint_merge: fs.whole.stats(),
+            checkpoint_merge: fs.maintenance.stats(),
             journal: fs.vol.journal.stats(),
         }
     }

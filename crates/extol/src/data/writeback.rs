@@ -41,8 +41,8 @@ use super::order::Purpose;
 use super::writepages::{Source, write_blocks, write_journalled};
 
 use crate::error;
-use crate::fs::Fs;
 use crate::inodes::{Cell, InodeState};
+use crate::mounted::MountedFs;
 
 /// How long data may stay in memory only. Linux waits 30 s, but its pages take part in the system's
 /// memory reclaim; those of a process do not.
@@ -145,15 +145,15 @@ fn sort(cells: &mut [Arc<Cell>]) {
 }
 
 /// More than `eighths` of the limit on dirty bytes or inodes is reached.
-fn exceeds(fs: &Fs, eighths: usize) -> bool {
-    fs.dirty.bytes() > fs.live.dirty_bytes() / 8 * eighths
+fn exceeds(fs: &MountedFs, eighths: usize) -> bool {
+    fs.dirty.bytes() > fs.runtime.dirty_bytes() / 8 * eighths
         || fs.dirty.len() > fs.table.capacity() / 8 * eighths
 }
 
 /// After a write: wakes the service if many files make much dirty.
-pub(crate) fn wake_if_needed(fs: &Fs) {
+pub(crate) fn wake_if_needed(fs: &MountedFs) {
     let dirty = &fs.dirty;
-    let much = dirty.bytes() > fs.live.dirty_bytes() / 8 * 6;
+    let much = dirty.bytes() > fs.runtime.dirty_bytes() / 8 * 6;
     if much && fs.threads && !dirty.woken.load(Ordering::Relaxed) && dirty.len() >= MANY {
         dirty.woken.store(true, Ordering::Relaxed);
         dirty.service.wake();
@@ -162,21 +162,27 @@ pub(crate) fn wake_if_needed(fs: &Fs) {
 
 /// Writes back all dirty pages of an inode, and its time stamps. On an error the pages not written
 /// stay (WB-3).
-pub(crate) fn flush(fs: &Fs, st: &mut InodeState) -> Result<()> {
+pub(crate) fn flush(fs: &MountedFs, st: &mut InodeState) -> Result<()> {
     flush_from(fs, st, 0, u32::MAX)
 }
 
 /// As [`flush`], for a caller that waits until all of it is durable.
-pub(crate) fn flush_for_fsync(fs: &Fs, st: &mut InodeState) -> Result<()> {
+pub(crate) fn flush_for_fsync(fs: &MountedFs, st: &mut InodeState) -> Result<()> {
     flush_part(fs, st, 0, u32::MAX, Purpose::Fsync)
 }
 
 /// Writes back dirty pages of `from..to`; with the whole file, its time stamps as well.
-pub(crate) fn flush_from(fs: &Fs, st: &mut InodeState, from: u32, to: u32) -> Result<()> {
+pub(crate) fn flush_from(fs: &MountedFs, st: &mut InodeState, from: u32, to: u32) -> Result<()> {
     flush_part(fs, st, from, to, Purpose::Other)
 }
 
-fn flush_part(fs: &Fs, st: &mut InodeState, from: u32, to: u32, purpose: Purpose) -> Result<()> {
+fn flush_part(
+    fs: &MountedFs,
+    st: &mut InodeState,
+    from: u32,
+    to: u32,
+    purpose: Purpose,
+) -> Result<()> {
     let bs = fs.vol.geo.block_len();
     let journalled = fs.journals_data(st);
     let mut at = from;
@@ -258,7 +264,7 @@ pub(super) fn put_back(
 }
 
 /// Writes back all files. Returns the first error after trying all.
-pub(crate) fn flush_all(fs: &Fs) -> Result<()> {
+pub(crate) fn flush_all(fs: &MountedFs) -> Result<()> {
     let mut result = Ok(());
     flush_files(fs, &fs.dirty.all(), &mut |flushed| {
         if result.is_ok() {
@@ -269,7 +275,7 @@ pub(crate) fn flush_all(fs: &Fs) -> Result<()> {
 }
 
 /// Writes back every inode whose lock is free; for callers that hold inode locks.
-pub(crate) fn flush_unlocked(fs: &Fs) {
+pub(crate) fn flush_unlocked(fs: &MountedFs) {
     for cell in fs.dirty.all() {
         if let Some(mut st) = cell.try_write() {
             // On an error the pages stay (WB-3).
@@ -280,7 +286,7 @@ pub(crate) fn flush_unlocked(fs: &Fs) {
 
 /// The writeback service.
 #[derive(Debug)]
-pub(crate) struct Writeback(pub Weak<Fs>);
+pub(crate) struct Writeback(pub Weak<MountedFs>);
 
 impl Service for Writeback {
     fn step(&mut self) -> Progress {
