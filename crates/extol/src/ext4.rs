@@ -12,7 +12,7 @@ use extol_vfs::{
 };
 use parking_lot::Mutex;
 
-use crate::data::ahead::Ahead;
+use crate::data::readahead::FileReadahead;
 use crate::error::{self, OpenResult};
 use crate::maintenance;
 use crate::mount::threads::Threads;
@@ -39,13 +39,13 @@ pub struct Ext4 {
 }
 
 /// A reader for whom is read ahead.
-struct AheadReader<'f> {
+struct InodeReader<'f> {
     fs: &'f Ext4,
     ino: u32,
-    ahead: Ahead,
+    ahead: FileReadahead,
 }
 
-impl Reader for AheadReader<'_> {
+impl Reader for InodeReader<'_> {
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.fs.read_on(self.ino, offset, buf, &self.ahead)
     }
@@ -240,7 +240,7 @@ impl Ext4 {
         ino: u32,
         offset: u64,
         buf: &mut [u8],
-        ahead: &Ahead,
+        ahead: &FileReadahead,
     ) -> Result<usize> {
         self.op(files::read(&self.fs, ino, offset, buf, Some(ahead)))
     }
@@ -435,7 +435,7 @@ impl FileSystem for Ext4 {
     }
 
     fn reader(&self, ino: u32) -> Box<dyn Reader + '_> {
-        Box::new(AheadReader { fs: self, ino, ahead: Ahead::default() })
+        Box::new(InodeReader { fs: self, ino, ahead: FileReadahead::default() })
     }
 
     fn write(&self, ino: u32, offset: u64, data: &[u8]) -> Result<usize> {

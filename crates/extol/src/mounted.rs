@@ -14,8 +14,8 @@ use extol_task::{Clock, Tally, Wakeup};
 use extol_vfs::{Attr, Author, Creds, FileId, FileKind, FsError, Rdev, Result, Timestamp};
 
 use crate::alloc::SuperCell;
-use crate::data::ahead::readers::Readers;
 use crate::data::cache::DataCache;
+use crate::data::readahead::ReadaheadThreads;
 use crate::data::writeback::DirtyIndex;
 use crate::dirs_moved::DirsMoved;
 use crate::error;
@@ -27,9 +27,9 @@ use crate::inodes::{Cell, InodeState, InodeTable};
 use crate::maintenance::requests::Maintenance;
 use crate::options::{DataMode, MountOptions};
 use crate::orphan::Orphans;
-use crate::pace::Pace;
 use crate::runtime_options::RuntimeOptions;
 use crate::services::lazy_init::LazyInit;
+use crate::throttle::Throttle;
 use crate::volume::Volume;
 
 /// Mount options that a remount cannot change, and what is decided with them.
@@ -71,8 +71,8 @@ pub(crate) struct MountedFs {
     pub dirty: DirtyIndex,
     /// None: clean file data is not kept.
     pub data_cache: Option<Arc<DataCache>>,
-    pub readers: Readers,
-    pub pace: Arc<Pace>,
+    pub readahead: ReadaheadThreads,
+    pub throttle: Arc<Throttle>,
     pub fixed: FixedOptions,
     /// Options in force until the next remount.
     pub runtime: RuntimeOptions,

@@ -4,12 +4,12 @@ use extol_jbd2::JournalStats;
 use extol_task::MergeStats;
 use serde::{Deserialize, Serialize};
 
-use crate::data::ahead::AheadStats;
 use crate::data::cache::DataCacheStats;
+use crate::data::readahead::ReadaheadStats;
 use crate::mounted::MountedFs;
-use crate::pace::PaceStats;
 use crate::services::lazy_init::LazyInitStats;
 use crate::superblock::{text, uuid_text};
+use crate::throttle::ThrottleStats;
 
 /// A moment's state and counters.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -68,9 +68,9 @@ pub struct Stats {
     /// Orphans (unlinked but in use, or being truncated).
     pub orphans: usize,
     /// What was read ahead for open files of the library.
-    pub readahead: AheadStats,
+    pub readahead: ReadaheadStats,
     /// Large writes held up for the fsyncs of other files.
-    pub pace: PaceStats,
+    pub throttle: ThrottleStats,
     /// Inode tables that mkfs left to be zeroed later.
     pub lazy_init: LazyInitStats,
     /// Merged whole-volume requests.
@@ -113,8 +113,8 @@ impl Stats {
             dirty_bytes: fs.dirty.bytes(),
             data_cache: fs.data_cache.as_ref().map(|cache| cache.stats()).unwrap_or_default(),
             orphans: fs.orphans.len(),
-            readahead: fs.readers.stats(),
-            pace: fs.pace.stats(),
+            readahead: fs.readahead.stats(),
+            throttle: fs.throttle.stats(),
             lazy_init: fs.lazy_init.stats(),
             checkpoint_merge: fs.maintenance.stats(),
             journal: fs.vol.journal.stats(),

@@ -1,9 +1,9 @@
 //! Writing what a pipe holds: large pieces, straight to the device, without a copy in our memory.
 //!
 //! What is taken out of the pipe is gone. So everything that may end in another way of writing is
-//! decided before: the pages of inline files, small pieces, journalled data, small files that are
-//! written again and again, and a volume that might fill up meanwhile, where as much as fits has to
-//! be found out block by block. Whoever is refused reads the pipe and writes the bytes.
+//! decided before: the pages of inline files, small pieces, journalled data, and a volume that
+//! might fill up meanwhile, where as much as fits has to be found out block by block. A refused
+//! caller reads the pipe and writes the bytes.
 //!
 //! The rest of a piece that ends inside a block (the end of a file) is read and becomes a page,
 //! like any small write.
@@ -15,9 +15,9 @@ use extol_block::pipe;
 use extol_ondisk::InodeFlags;
 use extol_vfs::{FsError, Result};
 
-use super::place::Source;
 use super::truncate;
 use super::write::{self, DIRECT};
+use super::writepages::Source;
 use crate::inodes::{Cell, InodeState};
 use crate::map;
 use crate::mounted::MountedFs;
@@ -67,10 +67,7 @@ fn fits(fs: &MountedFs, st: &InodeState, offset: u64, len: usize) -> bool {
     let ample = (len as u64 * OTHERS).max(fs.runtime.dirty_bytes() as u64);
     len - len % bs >= DIRECT
         && offset.is_multiple_of(bs as u64)
-        && ends.is_some_and(|end| {
-            end <= map::max_file_size(&fs.vol.geo, st.node.raw.flags)
-                && !write::is_rewritten(st, end)
-        })
+        && ends.is_some_and(|end| end <= map::max_file_size(&fs.vol.geo, st.node.raw.flags))
         && !fs.journals_data(st)
         && !st.node.raw.flags.contains(InodeFlags::INLINE_DATA)
         && fs.dirty.bytes() / 2 <= fs.runtime.dirty_bytes()

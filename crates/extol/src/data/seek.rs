@@ -7,7 +7,7 @@ use crate::inodes::InodeState;
 use crate::map::{self, Mapping};
 use crate::mounted::MountedFs;
 
-/// A stretch of blocks that are alike.
+/// Blocks of one kind.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
     len: u64,
@@ -26,7 +26,8 @@ fn stretch(fs: &MountedFs, st: &InodeState, lblk: u32) -> Result<Stretch> {
     Ok(Stretch { len: len.min(clean).max(1), data })
 }
 
-/// A map in which one block of pointers has many names seems to never end.
+/// Err once a file maps more blocks than the volume has: a damaged map may name one block of
+/// pointers many times.
 fn spend(budget: &mut u64, blocks: u64, st: &InodeState) -> Result<()> {
     let many = || {
         FsError::corrupt("file maps more blocks than the volume has").in_inode(st.node.ino.0.into())

@@ -7,8 +7,8 @@ use extol_ondisk::InodeFlags;
 use extol_vfs::{FsError, Result};
 
 use super::order;
-use super::place::check_place;
-use super::{read, write, writeback};
+use super::writepages::check_not_system;
+use super::{read, write};
 use crate::error;
 use crate::fast_commit::eligibility;
 use crate::inline;
@@ -17,10 +17,10 @@ use crate::map::{self, Discard, Mapping, Progress};
 use crate::mounted::MountedFs;
 use crate::orphan;
 
-/// Changes the size of a regular file. The caller has checked that it may, and sets the times.
+/// Changes the size of a regular file. The caller has checked permission, and sets the times.
 ///
-/// A truncate that fits one transaction leaves nothing behind at a crash. One that does not puts
-/// the inode on the orphan list before its first transaction can commit, so recovery finishes it.
+/// A truncate that fits one transaction is atomic. A longer one puts the inode on the orphan list
+/// in its first transaction, so recovery finishes it.
 pub(crate) fn set_size(
     fs: &MountedFs,
     cell: &Arc<Cell>,
@@ -36,7 +36,7 @@ pub(crate) fn set_size(
         return set_inline_size(fs, st, size);
     }
     if size >= old {
-        // What is behind the old end in its block must read as zeros from now on.
+        // Bytes behind the old end in its block must read as zeros (DA-3).
         if size > old {
             zero_tail(fs, cell, st, old)?;
         }
@@ -45,8 +45,7 @@ pub(crate) fn set_size(
         if st.pages.is_empty() {
             st.disk_size = size;
         } else {
-            // Pages in holes may come to lie below the new size; they are mapped later, and zeros
-            // until then.
+            // Pages in holes below the new size are mapped later, and read as zeros until then.
             st.disk_size = st.disk_size.max(size);
         }
         st.store(fs, &mut h, true)?;
@@ -87,18 +86,18 @@ fn set_inline_size(fs: &MountedFs, st: &mut InodeState, size: u64) -> Result<()>
     h.stop().map_err(error::journal)
 }
 
-/// Forgets dirty pages of a range.
+/// Drops dirty pages of a range.
 pub(crate) fn drop_pages(fs: &MountedFs, st: &mut InodeState, from: u32, to: u32) {
-    let (dropped, promised) = st.pages.drop_range(from, to);
+    let (dropped, reserved) = st.pages.drop_range(from, to);
     fs.dirty.shrink(dropped * fs.vol.geo.block_len());
-    fs.vol.alloc.unreserve(promised);
+    fs.vol.alloc.unreserve(reserved);
     if st.pages.is_empty() {
         fs.vol.alloc.unreserve(std::mem::take(&mut st.pages.meta_reserved));
     }
 }
 
-/// The file grows from `old`: bytes behind `old` in its block must be zero on the device too.
-/// Blocks that Extol wrote are; others may have left anything there.
+/// The file grows from `old`: zeros the bytes behind `old` in its block on the device (DA-3).
+/// Blocks written here are zero there already; other implementations may leave any bytes.
 pub(crate) fn zero_tail(
     fs: &MountedFs,
     cell: &Arc<Cell>,
@@ -117,7 +116,7 @@ pub(crate) fn zero_tail(
     else {
         return Ok(());
     };
-    check_place(fs, st, pblk, 1)?;
+    check_not_system(fs, st, pblk, 1)?;
     if fs.journals_data(st) {
         let block = read::block(fs, st, lblk)?;
         return write::put_page(fs, cell, st, lblk, 0, &block);
@@ -153,7 +152,7 @@ fn zero_part(fs: &MountedFs, st: &mut InodeState, size: u64) -> Result<()> {
     )
 }
 
-/// Zeros `from..to` of one block of the file, wherever it is.
+/// Zeros `from..to` of one block of the file, in its page or on the device.
 pub(crate) fn zero_inside(
     fs: &MountedFs,
     st: &mut InodeState,
@@ -169,7 +168,7 @@ pub(crate) fn zero_inside(
     else {
         return Ok(());
     };
-    check_place(fs, st, pblk, 1)?;
+    check_not_system(fs, st, pblk, 1)?;
     if fs.journals_data(st) {
         let mut block = read::block(fs, st, lblk)?;
         block[from..to].fill(0);
@@ -186,7 +185,7 @@ pub(crate) fn zero_inside(
 }
 
 /// Unmaps and frees `from..to`, in as many transactions as it takes; stores the inode in each. With
-/// `orphan`, an interrupted run is finished by recovery (it truncates to the size that is stored).
+/// `orphan`, recovery finishes it after a crash (by truncating to the stored size).
 pub(crate) fn unmap(
     fs: &MountedFs,
     st: &mut InodeState,
@@ -228,11 +227,6 @@ pub(crate) fn unmap(
     }
     st.store(fs, &mut h, true)?;
     h.stop().map_err(error::journal)
-}
-
-/// Writes back the whole file, so that its map tells the truth about every block.
-pub(crate) fn settle(fs: &MountedFs, st: &mut InodeState) -> Result<()> {
-    writeback::flush(fs, st)
 }
 
 /// Frees blocks behind the end of the file (preallocated with keep-size), if there are any.

@@ -1,7 +1,7 @@
 //! The guard: no write reaches the device after another program or host has taken the volume.
 //!
 //! ```text
-//!   journal, data, marks ─► PacedDevice ─► GuardedDevice ─► FailLatch ─► device
+//!   journal, data, marks ─► ThrottledDevice ─► GuardedDevice ─► FailLatch ─► device
 //!                                              │ due? (one comparison with the clock)
 //!                                              ├─ the claim of multi-mount protection is older
 //!                                              │  than its limit: renewed, or lost       (claim.rs)

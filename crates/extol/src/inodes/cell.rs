@@ -12,7 +12,7 @@ use parking_lot::{
 };
 
 use crate::alloc::Window;
-use crate::data::dirty::DirtyPages;
+use crate::data::delalloc::DirtyPages;
 use crate::fast_commit::eligibility::Change;
 use crate::mounted::MountedFs;
 use crate::node::Node;
@@ -33,8 +33,6 @@ pub(crate) struct InodeState {
     pub datasync_tid: Tid,
     /// Blocks taken ahead for an appending writer.
     pub window: Window,
-    /// Bytes of data that went to the device since the file was fsynced.
-    pub unsynced: u64,
     /// Data that another thread brings to the device. A thread that gets the lock waits for it
     /// (IN-6).
     pub deferred: Option<Deferral>,
@@ -62,7 +60,6 @@ impl InodeState {
             sync_tid: tid,
             datasync_tid: tid,
             window: Window::default(),
-            unsynced: 0,
             deferred: None,
             reserve: None,
             lazy_times: false,

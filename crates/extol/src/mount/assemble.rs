@@ -16,8 +16,8 @@ use super::replayed::Replayed;
 use super::threads::{Threads, start_writers};
 use super::{fast_commit, features, journal, orphans};
 use crate::alloc::{AllocOptions, Allocator, Report, Run, SuperCell};
-use crate::data::ahead::readers::Readers;
 use crate::data::cache::{CachedDevice, DataCache};
+use crate::data::readahead::ReadaheadThreads;
 use crate::data::writeback::DirtyIndex;
 use crate::dir::DentryCache;
 use crate::dirs_moved::DirsMoved;
@@ -33,10 +33,10 @@ use crate::maintenance::requests::Maintenance;
 use crate::mounted::{BaseDevice, FixedOptions, MountedFs};
 use crate::options::{DataMode, MountOptions};
 use crate::orphan::Orphans;
-use crate::pace::{Pace, PacedDevice};
 use crate::runtime_options::RuntimeOptions;
 use crate::services::lazy_init::{self, LazyInit};
 use crate::superblock::{geometry, has_orphans, internal_inodes, read_superblock};
+use crate::throttle::{Throttle, ThrottledDevice};
 use crate::volume::Volume;
 
 /// An open volume: its state, its threads, and what its recovery did.
@@ -57,8 +57,8 @@ pub(super) fn open_on(
 ) -> OpenResult<Opened> {
     options.check().map_err(OpenError)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let pace = Arc::new(Pace::new(Arc::clone(&clock)));
-    let dev: SharedDevice = Arc::new(PacedDevice::new(Arc::clone(dev), Arc::clone(&pace)));
+    let throttle = Arc::new(Throttle::new(Arc::clone(&clock)));
+    let dev: SharedDevice = Arc::new(ThrottledDevice::new(Arc::clone(dev), Arc::clone(&throttle)));
     let on = guard.filter(|_| !options.read_only);
     let (recovered, was_clean) = recover(&dev, options, on)?;
     let mut replayed = Replayed::of(recovered.done.as_ref());
@@ -125,8 +125,8 @@ pub(super) fn open_on(
         orphans: Orphans::default(),
         dirty: DirtyIndex::default(),
         data_cache,
-        readers: Readers::new(options.threads),
-        pace,
+        readahead: ReadaheadThreads::new(options.threads),
+        throttle,
         fixed,
         runtime: RuntimeOptions::new(&effective),
         options: parking_lot::Mutex::new(effective),

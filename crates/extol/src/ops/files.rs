@@ -15,15 +15,11 @@ use crate::error;
 use crate::inodes::{Cell, InodeState};
 use crate::mounted::MountedFs;
 use crate::options::Atime;
-use crate::pace;
 use crate::services::zeroed;
 use crate::xattr;
 
 /// A day: relatime updates an access time that is older.
 const DAY: i64 = 86_400;
-
-/// An fsync of less data than this says how long small ones take.
-const SMALL: u64 = crate::pace::BULK;
 
 /// Dirty blocks whose write does not take long: one small write.
 const AT_ONCE: usize = 16;
@@ -34,7 +30,7 @@ pub(crate) fn read(
     ino: u32,
     offset: u64,
     buf: &mut [u8],
-    ahead: Option<&data::ahead::Ahead>,
+    ahead: Option<&data::readahead::FileReadahead>,
 ) -> Result<usize> {
     let cell = fs.cell(ino)?;
     let (n, touch) = {
@@ -98,7 +94,7 @@ pub(crate) fn write(
     bytes: &[u8],
     author: Author,
 ) -> Result<usize> {
-    write_with(fs, ino, (offset, bytes.len()), author, |cell, st| {
+    write_with(fs, ino, offset, author, |cell, st| {
         with_space(fs, || data::write::write(fs, cell, st, offset, bytes))
     })
 }
@@ -113,7 +109,7 @@ pub(crate) fn write_piped(
     author: Author,
 ) -> Result<bool> {
     // (Not again with more space: what was taken is gone.)
-    write_with(fs, ino, (offset, len), author, |cell, st| {
+    write_with(fs, ino, offset, author, |cell, st| {
         data::piped::write(fs, cell, st, offset, pipe, len)
     })
 }
@@ -131,14 +127,13 @@ fn check_marks(st: &InodeState, offset: u64, author: Author) -> Result<()> {
 fn write_with<T>(
     fs: &MountedFs,
     ino: u32,
-    (offset, len): (u64, usize),
+    offset: u64,
     author: Author,
     write: impl FnOnce(&Arc<Cell>, &mut InodeState) -> Result<T>,
 ) -> Result<T> {
     fs.check_writable()?;
     let cell = fs.cell(ino)?;
     let written = {
-        let _called = fs.pace.called(len as u64);
         let mut st = cell.write()?;
         check_regular(&st)?;
         check_marks(&st, offset, author)?;
@@ -247,8 +242,6 @@ pub(crate) fn fiemap(fs: &MountedFs, ino: u32, offset: u64, len: u64) -> Result<
 struct Synced {
     tid: Tid,
     journalled: bool,
-    small: bool,
-    sync: pace::Sync,
     /// Data that was left to others.
     deferred: Option<Deferral>,
 }
@@ -257,9 +250,6 @@ impl Synced {
     /// It is over.
     fn end(self, fs: &MountedFs, result: extol_jbd2::Result<()>) -> Result<()> {
         result.map_err(lost)?;
-        if self.small {
-            self.sync.succeeded();
-        }
         if !self.journalled {
             zeroed::after_fsync(fs);
         }
@@ -332,9 +322,8 @@ fn sync_then(
 fn begin_fsync(fs: &MountedFs, ino: u32, data_only: bool) -> Result<Synced> {
     let cell = fs.cell(ino)?;
     fs.vol.journal.check_aborted().map_err(lost)?;
-    let sync = fs.pace.synced(ino);
+    fs.throttle.fsynced(ino);
     let mut st = cell.write()?;
-    let before = std::mem::take(&mut st.unsynced);
     if !fs.writes_nothing() {
         data::writeback::flush_for_fsync(fs, &mut st)?;
     }
@@ -342,8 +331,6 @@ fn begin_fsync(fs: &MountedFs, ino: u32, data_only: bool) -> Result<Synced> {
     Ok(Synced {
         tid: if st.is_dir() { fs.dirs_moved.awaited(tid, || fs.vol.journal.newest()) } else { tid },
         journalled: fs.journals_data(&st),
-        small: before + std::mem::take(&mut st.unsynced) < SMALL,
-        sync,
         deferred: st.deferred.clone(),
     })
 }

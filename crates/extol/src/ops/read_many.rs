@@ -10,7 +10,7 @@
 //! waited for would make a writer of that file wait for the files of others, and two batches could
 //! wait for each other's. So what was read counts only if nobody had the inode's lock for writing
 //! since the blocks were looked up: then they belonged to the file all the time, and nobody wrote
-//! them ([`Cell::version`], the rule of [`ahead`](crate::data::ahead), R1). If somebody had, or has
+//! them ([`Cell::version`], the rule of [`readahead`](crate::data::readahead), RA-1). If somebody had, or has
 //! it now, the read is done in the ordinary way, which waits for its turn, and nothing of the first
 //! attempt is left in its buffer.
 //!

@@ -1,5 +1,5 @@
-//! What a row leaves to the journal, with others' flushes at the worst moment. (More is in
-//! `tests/together.rs`, from outside.)
+//! What a writeback batch tells the journal, with another flush at the worst moment.
+//! (`tests/writeback_batch.rs` tests batches from outside.)
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use crate::{Ext4, MountOptions};
 
 const FILES: u8 = 10;
 
-/// Somebody flushes just before a row is written.
+/// Flushes just before a batch is written.
 #[derive(Debug)]
-struct Flushed {
+struct FlushBefore {
     inner: Arc<RecordingDevice>,
-    by: Mutex<Option<Arc<Ext4>>>,
+    fs: Mutex<Option<Arc<Ext4>>>,
 }
 
-impl BlockDevice for Flushed {
+impl BlockDevice for FlushBefore {
     extol_block::pass_on!(shape, abilities, reads, ends);
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
@@ -28,22 +28,22 @@ impl BlockDevice for Flushed {
     }
 
     fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
-        if let Some(fs) = self.by.lock().take() {
+        if let Some(fs) = self.fs.lock().take() {
             fs.inner().vol.journal.flush_data().unwrap();
         }
         self.inner.write_scattered(writes)
     }
 }
 
-/// A flush that began before a row was written has not made it durable, so a fast commit that maps
-/// a file of it flushes again.
+/// A flush that began before a batch was written does not make it durable, so a fast commit that
+/// maps a file of the batch flushes again.
 #[test]
-fn an_earlier_flush_does_not_cover_a_row() {
+fn an_earlier_flush_does_not_cover_a_batch() {
     let base = MemDevice::new(64 << 20);
     let features = vec!["fast_commit".to_owned()];
     mkfs(&base, &MkfsOptions { features, ..MkfsOptions::default() }, &mut |_| {}).unwrap();
     let inner = Arc::new(RecordingDevice::new(base));
-    let dev = Arc::new(Flushed { inner: Arc::clone(&inner), by: Mutex::new(None) });
+    let dev = Arc::new(FlushBefore { inner: Arc::clone(&inner), fs: Mutex::new(None) });
     let options = MountOptions { threads: false, ..MountOptions::default() };
     let fs = Ext4::open(Arc::clone(&dev) as _, &options).unwrap();
     let make = |n: u8| {
@@ -52,22 +52,22 @@ fn an_earlier_flush_does_not_cover_a_row() {
     };
     let files: Vec<u32> = (0..FILES).map(make).collect();
     fs.sync().unwrap();
-    // The first fast commit flushes for reasons of its own.
+    // The first fast commit flushes in any case.
     fs.write(files[0], 0, b"first").unwrap();
     fs.fsync(files[0], false).unwrap();
     for (n, ino) in (0..).zip(&files).skip(1) {
         assert_eq!(fs.write(*ino, 0, &[n; 5000]), Ok(5000));
     }
-    *dev.by.lock() = Some(Arc::clone(&fs));
+    *dev.fs.lock() = Some(Arc::clone(&fs));
     writeback::flush_all(fs.inner()).unwrap();
-    assert!(dev.by.lock().is_none(), "there was a row");
+    assert!(dev.fs.lock().is_none(), "there was a batch");
     let fast_commits = || fs.stats().journal.fast_commit.commits;
     let (begin, before) = (inner.position(), fast_commits());
     fs.fsync(files[1], false).unwrap();
     assert_eq!(fast_commits(), before + 1);
-    let mut whole = 0;
+    let mut complete = 0;
     for cut in begin + 1..=inner.position() {
-        // What was flushed, and all of the fsync.
+        // Everything flushed before, and all of the fsync.
         let after = Ext4::open(Arc::new(inner.image_at(cut, |i| i >= begin)), &options).unwrap();
         let content = after.read_file("/b").unwrap();
         assert!(
@@ -75,9 +75,9 @@ fn an_earlier_flush_does_not_cover_a_row() {
             "after a crash at {cut}: {} bytes",
             content.len()
         );
-        whole += usize::from(!content.is_empty());
+        complete += usize::from(!content.is_empty());
         after.unmount().unwrap();
     }
-    assert!(whole > 0);
+    assert!(complete > 0);
     fs.unmount().unwrap();
 }

@@ -1,9 +1,8 @@
-//! Dirty pages of one inode: file blocks that were written by somebody and are not on the device
-//! yet.
+//! Delayed allocation: the dirty pages of one inode, written to the file and not to the device.
 //!
-//! A page is one whole file-system block. If the block is a hole, the page holds a reservation of
-//! one free block (and the inode holds a few for the mapping blocks it may need), so writing it
-//! back cannot run out of space. A page over an unwritten block needs only the latter.
+//! A page is one whole file-system block. If the block is a hole, the page holds one reserved
+//! block, and the inode holds a few for mapping blocks, so writeback cannot run out of space
+//! (DA-1). A page over an unwritten block needs only the latter.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map;
@@ -13,9 +12,9 @@ use std::collections::btree_map;
 pub(crate) struct Page {
     /// Exactly one block.
     pub data: Vec<u8>,
-    /// It fills a hole and holds a reservation.
+    /// It fills a hole and holds a reserved block.
     pub reserved: bool,
-    /// It lies over an unwritten block, whose extent may have to be split.
+    /// It covers an unwritten block, whose extent may have to be split.
     pub unwritten: bool,
 }
 
@@ -25,7 +24,7 @@ pub(crate) struct DirtyPages {
     pages: BTreeMap<u32, Page>,
     /// Reserved for extent-tree or indirect blocks.
     pub meta_reserved: u64,
-    /// Pages with a reservation.
+    /// Pages with a reserved block.
     reserved: u64,
     /// Pages over unwritten blocks.
     unwritten: u64,
@@ -99,26 +98,24 @@ impl DirtyPages {
         n
     }
 
-    /// Drops pages at or after `from` and before `to`; returns how many there were, and how many
-    /// held a reservation.
+    /// Drops the pages of `from..to`. Returns how many there were, and how many held a reserved
+    /// block.
     pub fn drop_range(&mut self, from: u32, to: u32) -> (usize, u64) {
-        let doomed: Vec<u32> =
+        let dropped: Vec<u32> =
             if from < to { self.pages.range(from..to).map(|(l, _)| *l).collect() } else { vec![] };
         let before = self.reserved;
-        for lblk in &doomed {
+        for lblk in &dropped {
             self.remove(*lblk);
         }
-        (doomed.len(), before - self.reserved)
+        (dropped.len(), before - self.reserved)
     }
 
-    /// Takes out the pages at or after `from` and before `to`; with how many of them held a
-    /// reservation.
+    /// Takes out the pages of `from..to`; with how many of them held a reserved block.
     pub fn take_range(&mut self, from: u32, to: u32) -> (Vec<(u32, Page)>, u64) {
         let mut taken = if from < to { self.pages.split_off(&from) } else { BTreeMap::new() };
         self.pages.append(&mut taken.split_off(&to));
         let before = self.reserved;
         taken.values().for_each(|page| self.uncount(page));
-        let promised = before - self.reserved;
-        (taken.into_iter().collect(), promised)
+        (taken.into_iter().collect(), before - self.reserved)
     }
 }

@@ -1,4 +1,4 @@
-//! Reading ahead on a device that holds the threads up at chosen moments.
+//! Readahead on a device that holds its threads up at chosen moments.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,17 +7,16 @@ use extol_block::{BlockDevice, DeviceError, DeviceOp, MemDevice, Result};
 use extol_vfs::{Fallocate, FileSystem as _};
 use parking_lot::{Condvar, Mutex};
 
-use super::readers::NAME;
+use super::threads::NAME;
 use crate::mkfs::{MkfsOptions, mkfs};
 use crate::path::OpenOptions;
-use crate::{AheadStats, Ext4, File, MountOptions};
+use crate::{Ext4, File, MountOptions, ReadaheadStats};
 
-/// Whole blocks of the volume.
 const BLOCK: usize = 4096;
-/// What a first small read asks for.
+/// The window of a first small read.
 const FIRST: u64 = 128 << 10;
 
-/// Where threads that read ahead are held up.
+/// Where readahead threads are held up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Hold {
     Before,
@@ -30,11 +29,11 @@ struct State {
     held: usize,
     /// Their reads fail.
     fail: bool,
-    /// Reads of others.
+    /// Reads by other threads.
     others: usize,
 }
 
-/// Memory, and a barrier for threads that read ahead.
+/// Memory with a barrier for readahead threads.
 #[derive(Debug)]
 struct Gate {
     inner: MemDevice,
@@ -63,7 +62,7 @@ impl Gate {
         let mut state = self.state.lock();
         let limit = Duration::from_secs(60);
         let waited = self.changed.wait_while_for(&mut state, |state| state.held == 0, limit);
-        assert!(!waited.timed_out(), "nobody reads ahead");
+        assert!(!waited.timed_out(), "no readahead");
     }
 }
 
@@ -99,7 +98,7 @@ impl BlockDevice for Gate {
     }
 }
 
-/// Lets everybody go, also when a test fails: closing a file waits for the threads.
+/// Opens the gate, also when a test fails: closing a file waits for the threads.
 struct Opener(Arc<Gate>);
 
 impl Drop for Opener {
@@ -117,8 +116,7 @@ fn volume(list: &str, len: usize) -> (Arc<Gate>, Arc<Ext4>) {
     let inner = MemDevice::new(24 << 20);
     mkfs(&inner, &MkfsOptions::default(), &mut |_| {}).unwrap();
     let gate = Arc::new(Gate { inner, state: Mutex::default(), changed: Condvar::new() });
-    // (Access times would be written back after a while. What is in memory anyhow is not read
-    // ahead.)
+    // (Access times would be written back. Data in the page cache is not read ahead.)
     let options =
         MountOptions::parse(&format!("noatime,noinit_itable,data_cache_mb=0,{list}")).unwrap();
     let fs = Ext4::open(gate.clone(), &options).unwrap();
@@ -137,7 +135,7 @@ fn read(file: &File, at: usize, len: usize) -> Vec<u8> {
     buf
 }
 
-fn stats(fs: &Arc<Ext4>) -> AheadStats {
+fn stats(fs: &Arc<Ext4>) -> ReadaheadStats {
     fs.stats().readahead
 }
 
@@ -153,7 +151,7 @@ fn wait_read(fs: &Arc<Ext4>, bytes: u64) {
 }
 
 #[test]
-fn what_comes_next_is_in_memory() {
+fn a_sequential_reader_finds_data_in_memory() {
     let len = 3 << 20;
     let (gate, fs) = volume("", len);
     let all = contents(len);
@@ -167,7 +165,7 @@ fn what_comes_next_is_in_memory() {
     }
     assert_eq!(gate.state.lock().others, before, "no read of the device");
     assert_eq!((stats(&fs).used_bytes, stats(&fs).waits, stats(&fs).late), (60_000, 0, 0));
-    // To the end, whoever is faster; and once more from the start.
+    // To the end, and once more from the start; reader and threads in any order.
     for _ in 0..2 {
         let mut back = Vec::new();
         while back.len() < len {
@@ -178,7 +176,7 @@ fn what_comes_next_is_in_memory() {
     }
     assert_eq!(file.read_at(&mut [0; 10], len as u64).unwrap(), 0);
     assert!(stats(&fs).pieces < 40, "{:?}", stats(&fs));
-    // A reader of the inode has the same.
+    // The same for a reader of the inode.
     let before = stats(&fs).pieces;
     let reader = fs.reader(file.inode().ino());
     let mut back = vec![0; 2 * BLOCK];
@@ -187,7 +185,7 @@ fn what_comes_next_is_in_memory() {
     }
     assert!(back == all[..2 * BLOCK] && stats(&fs).pieces > before);
     drop(reader);
-    // Elsewhere.
+    // Random reads.
     let before = stats(&fs).pieces;
     for at in [5, 1, 7, 3] {
         assert_eq!(read(&file, at * 100_000, BLOCK), all[at * 100_000..at * 100_000 + BLOCK]);
@@ -226,7 +224,7 @@ fn nothing_without_threads_when_switched_off_or_in_the_log() {
         let file = open(&fs, "/f");
         let all: Vec<u8> = (0..8).flat_map(|n| read(&file, n * BLOCK, BLOCK)).collect();
         assert!(all == contents(8 * BLOCK));
-        assert_eq!(stats(&fs), AheadStats::default(), "{list}");
+        assert_eq!(stats(&fs), ReadaheadStats::default(), "{list}");
         fs.remount("readahead_kb=64").unwrap();
         let file = open(&fs, "/f");
         read(&file, 0, BLOCK);
@@ -238,10 +236,10 @@ fn nothing_without_threads_when_switched_off_or_in_the_log() {
     let fs = Ext4::open(device, &alone).unwrap();
     fs.write_file("/f", contents(8 * BLOCK)).unwrap();
     assert!(fs.read_file("/f").unwrap() == contents(8 * BLOCK));
-    assert_eq!(stats(&fs), AheadStats::default());
+    assert_eq!(stats(&fs), ReadaheadStats::default());
 }
 
-/// R1: `change` happens after the thread has read the old bytes, and before anybody wants them.
+/// RA-1: `change` happens after the thread has read the old bytes and before they are used.
 fn changed_meanwhile(hold: Hold, change: impl FnOnce(&Arc<Ext4>, &File) -> Vec<u8>) {
     let len = 16 * BLOCK;
     let (gate, fs) = volume("", len);
@@ -297,7 +295,7 @@ fn blocks_that_another_file_got_before_they_were_read_ahead() {
         let old = fs.fiemap(ino, 0, u64::MAX).unwrap();
         file.set_len(BLOCK as u64).unwrap();
         fs.sync().unwrap();
-        // Everything that is free but for a few.
+        // All free blocks but a few.
         let other = fs.open_file("/other", OpenOptions::new().write(true).create(true)).unwrap();
         let mut end = 0;
         while other.write_all_at(&[0x77; 16 * BLOCK], end).is_ok() {
@@ -315,7 +313,7 @@ fn blocks_that_another_file_got_before_they_were_read_ahead() {
     });
 }
 
-/// The inode leaves memory twice, so the number of its locks is the old one again.
+/// The inode leaves memory twice, so its version is the old one again.
 #[test]
 fn the_inode_was_reloaded_meanwhile() {
     let (gate, fs) = volume("inode_cache=64", 16 * BLOCK);
@@ -356,7 +354,7 @@ fn the_inode_was_reloaded_meanwhile() {
 }
 
 #[test]
-fn the_reader_does_not_wait_for_what_nobody_has_begun() {
+fn the_reader_does_not_wait_for_queued_pieces() {
     // More pieces than threads, all of which are held up.
     let len = 12 << 20;
     let (gate, fs) = volume("readahead_kb=8192", len);
@@ -380,7 +378,7 @@ fn the_reader_does_not_wait_for_what_nobody_has_begun() {
 }
 
 #[test]
-fn a_failure_is_the_readers_own() {
+fn a_failed_piece_is_read_again() {
     let (gate, fs) = volume("", 16 * BLOCK);
     gate.state.lock().fail = true;
     let file = open(&fs, "/f");
@@ -393,7 +391,7 @@ fn a_failure_is_the_readers_own() {
     assert_eq!((stats(&fs).read_bytes, stats(&fs).used_bytes), (0, 0));
 }
 
-/// R4.
+/// RA-4.
 #[test]
 fn closing_waits_for_the_threads() {
     let (gate, fs) = volume("", 16 * BLOCK);
@@ -414,5 +412,5 @@ fn closing_waits_for_the_threads() {
     }
     fs.unmount().unwrap();
     drop(fs);
-    assert_eq!(Arc::strong_count(&gate), 1, "nobody has the device open");
+    assert_eq!(Arc::strong_count(&gate), 1, "the device is closed");
 }

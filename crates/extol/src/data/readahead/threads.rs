@@ -1,14 +1,14 @@
-//! Threads that read ahead, and the memory they read into. Both are bounded for the whole volume.
+//! Readahead threads and their memory, both bounded for the whole volume.
 //!
 //! ```text
 //!   queued ──a thread takes it──► reading ──► done ──► copied, memory kept for the next
-//!     │ the reader comes first        └──► failed: whoever wants it reads it himself, and hears why
-//!     └──► given up
+//!     │ its reader comes first        └──► over: its reader reads the device
+//!     └──► over: its reader reads the device
 //! ```
 //!
 //! Threads start when there is work and end when there is none for [`IDLE`]. If none can be
-//! started, pieces stay queued and their readers read them themselves. A thread takes no lock of
-//! the file system.
+//! started, pieces stay queued until their readers read the device. A thread takes no lock of the
+//! file system (RA-3).
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 /// Largest piece: enough for one request of any device.
 pub(super) const PIECE: usize = 1 << 20;
-/// Pieces up to this size share a kind of buffer.
+/// Pieces up to this size get the small kind of buffer.
 const SMALL: usize = 128 << 10;
 /// Memory in pieces, for all open files.
 const BUDGET: usize = 32 << 20;
@@ -31,25 +31,25 @@ const BUDGET: usize = 32 << 20;
 const KEEP: usize = 4;
 const THREADS: usize = 4;
 const IDLE: Duration = Duration::from_secs(2);
-/// Direct I/O wants memory aligned so.
+/// Alignment of memory for direct I/O.
 const PAGE: usize = 4096;
-/// What the threads are called.
+/// The name of the threads.
 pub(super) const NAME: &str = "extol-ahead";
 
-/// What reading ahead has done.
+/// Figures of readahead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct AheadStats {
+pub struct ReadaheadStats {
     /// Requests made ahead of a reader.
     pub pieces: u64,
     /// Bytes read ahead.
     pub read_bytes: u64,
     /// Bytes that a reader then took.
     pub used_bytes: u64,
-    /// Readers that came while their piece was being read, and waited.
+    /// Readers that waited for a piece that was being read.
     pub waits: u64,
-    /// Readers that came before anybody had begun with their piece, and read it themselves.
+    /// Readers that came before a thread had begun with their piece.
     pub late: u64,
-    /// Times that pieces were thrown away because the file was locked for a change.
+    /// Times that pieces were dropped because the file may have changed.
     pub dropped: u64,
 }
 
@@ -65,10 +65,10 @@ struct Counters {
 
 /// The threads and the memory of one volume. Dropping it ends the threads.
 #[derive(Debug)]
-pub(crate) struct Readers {
+pub(crate) struct ReadaheadThreads {
     shared: Arc<Shared>,
-    /// Without threads nothing is read ahead.
-    threads: bool,
+    /// False: nothing is read ahead.
+    enabled: bool,
 }
 
 #[derive(Debug, Default)]
@@ -91,7 +91,7 @@ struct Queue {
 
 #[derive(Debug)]
 struct Job {
-    /// Not kept open for a piece that nobody wants any more.
+    /// Weak: a dropped piece does not keep the device open (RA-4).
     device: Weak<dyn BlockDevice>,
     at: u64,
     piece: Arc<Piece>,
@@ -112,11 +112,11 @@ enum State {
     Queued,
     Reading,
     Done(AlignedBuf),
-    /// Failed, or given up before it began.
+    /// Failed, or cancelled before it began.
     Over,
 }
 
-impl Drop for Readers {
+impl Drop for ReadaheadThreads {
     fn drop(&mut self) {
         let left = {
             let mut queue = self.shared.queue.lock();
@@ -128,19 +128,18 @@ impl Drop for Readers {
     }
 }
 
-impl Readers {
-    pub(crate) fn new(threads: bool) -> Self {
-        Self { shared: Arc::default(), threads }
+impl ReadaheadThreads {
+    pub(crate) fn new(enabled: bool) -> Self {
+        Self { shared: Arc::default(), enabled }
     }
 
     pub(super) fn available(&self) -> bool {
-        self.threads
+        self.enabled
     }
 
-    /// Counters.
-    pub(crate) fn stats(&self) -> AheadStats {
+    pub(crate) fn stats(&self) -> ReadaheadStats {
         let c = &self.shared.counters;
-        AheadStats {
+        ReadaheadStats {
             pieces: c.pieces.load(Relaxed),
             read_bytes: c.read_bytes.load(Relaxed),
             used_bytes: c.used_bytes.load(Relaxed),
@@ -150,14 +149,14 @@ impl Readers {
         }
     }
 
-    /// A file's pieces were thrown away for a change.
+    /// The pieces of a file were dropped because it may have changed.
     pub(super) fn note_dropped(&self) {
         self.shared.counters.dropped.fetch_add(1, Relaxed);
     }
 
-    /// Has bytes `range` of a file read, which lie at `at` on the device; at most [`PIECE`] of
-    /// them. `None`: all memory is in use.
-    pub(super) fn ask(
+    /// Requests bytes `range` of a file, at most [`PIECE`], which lie at `at` on the device. `None`:
+    /// all memory is in use.
+    pub(super) fn request(
         &self,
         device: &SharedDevice,
         range: Range<u64>,
@@ -183,9 +182,9 @@ impl Readers {
             shared.work.notify_one();
         } else if queue.threads < THREADS {
             queue.threads += 1;
-            let mine = Arc::clone(shared);
+            let its = Arc::clone(shared);
             let thread = std::thread::Builder::new().name(NAME.into());
-            if thread.spawn(move || mine.work()).is_err() {
+            if thread.spawn(move || its.work()).is_err() {
                 queue.threads -= 1;
             }
         }
@@ -223,9 +222,9 @@ impl Shared {
             }
             *state = State::Reading;
         }
-        // Over, also by a panic of the device.
+        // Sets the result when dropped, also if the device panics.
         let mut reading = Reading { piece, result: State::Over };
-        // Let go of before that: whoever waits may want nobody to have the device open any more.
+        // Dropped before `reading`: a waiter may depend on the device being closed (RA-4).
         let Some(device) = device.upgrade() else { return };
         let len = piece.len();
         let mut buf = self.buffer(len);
@@ -269,8 +268,8 @@ impl Piece {
         (self.range.end - self.range.start) as usize
     }
 
-    /// Copies what the piece has from byte `at` of the file on, which must be inside. 0: the caller
-    /// has to read that part himself.
+    /// Copies from byte `at` of the file on, which must be inside the piece. 0: the caller is to
+    /// read that part from the device.
     pub(super) fn copy(&self, at: u64, to: &mut [u8]) -> usize {
         let counters = &self.shared.counters;
         let mut state = self.state.lock();
@@ -290,17 +289,17 @@ impl Piece {
         n
     }
 
-    /// Nobody wants it any more.
-    pub(super) fn give_up(&self) {
+    /// The piece is not needed any more.
+    pub(super) fn cancel(&self) {
         let mut state = self.state.lock();
         if matches!(*state, State::Queued) {
             *state = State::Over;
         }
     }
 
-    /// Waits until no thread is busy with it.
-    pub(super) fn settle(&self) {
-        self.give_up();
+    /// Waits until no thread reads it.
+    pub(super) fn wait(&self) {
+        self.cancel();
         let mut state = self.state.lock();
         self.over.wait_while(&mut state, |state| matches!(state, State::Reading));
     }

@@ -1,4 +1,4 @@
-//! The device as pacing sees it: what is written is counted, flushes are timed.
+//! The device below a [`Throttle`]: counts bytes written and times flushes, and changes nothing.
 
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
@@ -6,29 +6,27 @@ use std::sync::Arc;
 
 use extol_block::{BlockDevice, Result, ScatteredWrite, SharedDevice, Wait};
 
-use super::Pace;
+use super::Throttle;
 
-/// Counts and times for a [`Pace`], and changes nothing.
 #[derive(Debug)]
-pub(crate) struct PacedDevice {
+pub(crate) struct ThrottledDevice {
     inner: SharedDevice,
-    pace: Arc<Pace>,
+    throttle: Arc<Throttle>,
 }
 
-impl PacedDevice {
-    pub(crate) fn new(inner: SharedDevice, pace: Arc<Pace>) -> Self {
-        Self { inner, pace }
+impl ThrottledDevice {
+    pub(crate) fn new(inner: SharedDevice, throttle: Arc<Throttle>) -> Self {
+        Self { inner, throttle }
     }
 
-    /// Counts what a write that has returned may have left in the device's cache, also if it
-    /// failed.
-    fn count<T>(&self, bytes: u64, result: T) -> T {
-        self.pace.wrote(bytes);
+    /// Counts a write that has returned. One that failed may have left as much in the cache.
+    fn count(&self, bytes: u64, result: Result<()>) -> Result<()> {
+        self.throttle.wrote(bytes);
         result
     }
 }
 
-impl BlockDevice for PacedDevice {
+impl BlockDevice for ThrottledDevice {
     extol_block::pass_on!(shape, abilities, reads);
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
@@ -49,7 +47,7 @@ impl BlockDevice for PacedDevice {
         self.count(bytes, self.inner.write_scattered(writes))
     }
 
-    // Durable when they return: no flush waits for them.
+    // Writes with FUA are durable when they return: no flush waits for them.
     fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], wait: Wait) -> Result<()> {
         self.inner.write_scattered_fua(writes, wait)
     }
@@ -63,7 +61,7 @@ impl BlockDevice for PacedDevice {
     }
 
     fn flush(&self) -> Result<()> {
-        let flush = self.pace.begin();
+        let flush = self.throttle.begin_flush();
         let result = self.inner.flush();
         if result.is_ok() {
             flush.succeeded();

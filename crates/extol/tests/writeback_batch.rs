@@ -1,5 +1,5 @@
-//! Write-back of many small files: few writes, each file as it was written, and after a crash as a
-//! whole or not at all.
+//! Writeback of many small files: few writes, each file with its data, and after a crash complete
+//! or empty.
 
 mod common;
 
@@ -18,10 +18,10 @@ use parking_lot::Mutex;
 
 const MIB: usize = 1 << 20;
 const FILES: usize = 200;
-/// What every file begins with.
+/// The first bytes of every file.
 const MARK: &[u8] = b"the beginning of a file";
 
-/// Between 1 byte and 24 KB, so that ends lie anywhere in a block.
+/// Between 1 byte and 24 KB: ends lie anywhere in a block.
 fn bytes(n: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> =
         (0..1 + n * 7919 % 24_000).map(|i| (i * 31 + n * 7 + 1) as u8 | 1).collect();
@@ -65,11 +65,11 @@ fn keep(pattern: u64, i: usize) -> bool {
     }
 }
 
-/// Waits until the oldest of what is dirty has been written back, with `dirty_mb=1`.
+/// Waits until the service has written back the oldest files, with `dirty_mb=1`.
 fn wait_for_room(fs: &Ext4) {
-    let patience = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while fs.stats().dirty_bytes > MIB / 8 * 3 {
-        assert!(Instant::now() < patience, "{} bytes", fs.stats().dirty_bytes);
+        assert!(Instant::now() < deadline, "{} bytes", fs.stats().dirty_bytes);
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -84,7 +84,7 @@ fn data_writes(events: &[Event]) -> usize {
 }
 
 #[test]
-fn small_files_share_writes_and_others_go_alone() {
+fn small_files_share_writes_and_other_files_do_not() {
     for block in ["1024", "4096"] {
         let (dev, fs) = recorded(&["-b", block], "");
         let home = dir(&fs, fs.root(), "d");
@@ -104,7 +104,7 @@ fn small_files_share_writes_and_others_go_alone() {
         assert_eq!(fs.stats().dirty_bytes, 0);
         let writes = data_writes(&dev.log()[before..]);
         assert!((1..=20).contains(&writes), "{block}: {writes} writes for {FILES} files");
-        // Blocks that are there already are no matter for a row.
+        // Files that have blocks join no batch.
         for n in [20, 21, 22] {
             expected[n][..5].copy_from_slice(b"other");
             fs.write(inodes[n], 0, b"other").unwrap();
@@ -126,9 +126,9 @@ fn small_files_share_writes_and_others_go_alone() {
     }
 }
 
-/// What went out in a row is found in memory, as what went alone.
+/// The page cache holds the data of a batch.
 #[test]
-fn rows_stay_in_memory() {
+fn data_of_batches_stays_in_memory() {
     let (_dev, fs) = recorded(&[], "");
     let home = dir(&fs, fs.root(), "d");
     let inodes = make(&fs, home);
@@ -141,10 +141,10 @@ fn rows_stay_in_memory() {
     assert!(stats.hit_bytes as usize > all / 10 * 9, "{stats:?} of {all}");
 }
 
-/// Crashes at each of these points: a file is empty, or it is whole. Gives how many files were
-/// whole, in all.
-fn whole_files(dev: &RecordingDevice, cuts: &[usize]) -> usize {
-    let mut whole = 0;
+/// Crashes at each of these points: every file is empty or complete (WB-1). Returns how many files
+/// were complete, in all.
+fn complete_files(dev: &RecordingDevice, cuts: &[usize]) -> usize {
+    let mut complete = 0;
     for &cut in cuts {
         for kept in 0..4 {
             let after = Arc::new(dev.image_at(cut, |i| keep(kept, i)));
@@ -157,7 +157,7 @@ fn whole_files(dev: &RecordingDevice, cuts: &[usize]) -> usize {
                     data.is_empty() || data == bytes(n),
                     "file {n} after a crash at {cut}, {kept}"
                 );
-                whole += usize::from(!data.is_empty());
+                complete += usize::from(!data.is_empty());
             }
             fs.unmount().unwrap();
             if Some(&cut) == cuts.last() {
@@ -165,12 +165,12 @@ fn whole_files(dev: &RecordingDevice, cuts: &[usize]) -> usize {
             }
         }
     }
-    whole
+    complete
 }
 
-/// Whatever of the writes since the last flush is on the medium: a file is empty, or it is whole.
+/// WB-1, with any subset of the writes since the last flush on the medium.
 #[test]
-fn a_crash_leaves_whole_files() {
+fn a_crash_leaves_complete_files() {
     let (dev, fs) = recorded(&[], "");
     let home = dir(&fs, fs.root(), "d");
     make(&fs, home);
@@ -179,28 +179,28 @@ fn a_crash_leaves_whole_files() {
     let end = dev.position();
     let cuts: Vec<usize> =
         (begin..=end).step_by(((end - begin) / 12).max(1)).chain([end]).collect();
-    assert!(whole_files(&dev, &cuts) > FILES);
+    assert!(complete_files(&dev, &cuts) > FILES);
 }
 
-/// A device on which somebody else does something just before file data is written, and just after.
+/// Commits just before and just after each write of file data.
 #[derive(Debug)]
-struct Beside {
+struct CommitAround {
     inner: Arc<RecordingDevice>,
-    other: Mutex<Option<Other>>,
+    committer: Mutex<Option<Committer>>,
 }
 
-/// Creates a file and syncs it, so that everything commits that is in the running transaction.
+/// Creates a file and syncs it, which commits the running transaction.
 #[derive(Debug)]
-struct Other {
+struct Committer {
     fs: Arc<Ext4>,
     count: usize,
 }
 
-impl Other {
+impl Committer {
     fn commit(&mut self) {
         self.count += 1;
         let Self { fs, count } = self;
-        // In a thread of its own, as it holds none of the writer's locks.
+        // A thread of its own: it holds none of the writer's locks.
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let ino = file(fs, fs.root(), &format!("other{count}"));
@@ -210,24 +210,24 @@ impl Other {
     }
 }
 
-impl Beside {
+impl CommitAround {
     fn around<'a>(
         &self,
         mut bufs: impl Iterator<Item = &'a [u8]>,
         write: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        let other =
-            if bufs.any(|buf| buf.starts_with(MARK)) { self.other.lock().take() } else { None };
-        let Some(mut other) = other else { return write() };
-        other.commit();
+        let is_data = bufs.any(|buf| buf.starts_with(MARK));
+        let taken = if is_data { self.committer.lock().take() } else { None };
+        let Some(mut committer) = taken else { return write() };
+        committer.commit();
         write()?;
-        other.commit();
-        *self.other.lock() = Some(other);
+        committer.commit();
+        *self.committer.lock() = Some(committer);
         Ok(())
     }
 }
 
-impl BlockDevice for Beside {
+impl BlockDevice for CommitAround {
     extol_block::pass_on!(shape, abilities, reads, ends);
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
@@ -244,44 +244,43 @@ impl BlockDevice for Beside {
     }
 }
 
-/// Somebody else's commit may come at any moment while rows are under way. None says of a file
-/// where its data lies before the data is there; with fast commits, too, which flush only what they
-/// know of.
+/// A commit at any moment of a batch maps no file before its data is durable; also with fast
+/// commits, which flush only if they know of unflushed data.
 #[test]
-fn a_commit_beside_a_row_leaves_whole_files() {
+fn a_commit_beside_a_batch_leaves_complete_files() {
     for features in ["^fast_commit", "fast_commit"] {
         let inner = Arc::new(RecordingDevice::new(
             image("64M", &["-t", "ext4", "-O", features]).snapshot(),
         ));
-        let dev = Arc::new(Beside { inner: Arc::clone(&inner), other: Mutex::new(None) });
+        let dev = Arc::new(CommitAround { inner: Arc::clone(&inner), committer: Mutex::new(None) });
         let fs = Ext4::open(Arc::clone(&dev) as _, &MountOptions::default()).unwrap();
         let home = dir(&fs, fs.root(), "d");
         let inodes = make(&fs, home);
-        *dev.other.lock() = Some(Other { fs: Arc::clone(&fs), count: 0 });
+        *dev.committer.lock() = Some(Committer { fs: Arc::clone(&fs), count: 0 });
         let begin = inner.position();
         fs.sync().unwrap();
-        let beside = dev.other.lock().take().unwrap().count;
-        assert!(beside >= 4, "{beside} commits beside rows");
+        let beside = dev.committer.lock().take().unwrap().count;
+        assert!(beside >= 4, "{beside} commits beside batches");
         fs.fsync(inodes[0], false).unwrap();
         let log = inner.log();
-        // The moments at which something became durable, and the end.
+        // Every point at which writes became durable, and the end.
         let durable =
             |event: &Event| matches!(event, Event::Flush | Event::Write { fua: true, .. });
         let cuts = (begin..log.len()).filter(|i| durable(&log[*i])).map(|i| i + 1);
         let cuts: Vec<usize> = cuts.chain([log.len()]).collect();
-        assert!(whole_files(&inner, &cuts) > FILES, "{features}");
+        assert!(complete_files(&inner, &cuts) > FILES, "{features}");
         fs.unmount().unwrap();
     }
 }
 
-/// A fast commit says of a file where its data lies, and nobody flushed since that was written.
+/// A fast commit that maps a file flushes its data first.
 #[test]
-fn a_fast_commit_comes_behind_the_data() {
+fn a_fast_commit_flushes_the_data_of_a_batch() {
     let (dev, fs) = recorded(&["-O", "fast_commit"], "dirty_mb=1");
     let home = dir(&fs, fs.root(), "d");
     let inodes: Vec<u32> = (0..FILES).map(|n| file(&fs, home, &format!("{n}"))).collect();
     fs.sync().unwrap();
-    // The first fast commit flushes for reasons of its own.
+    // The first fast commit flushes in any case.
     fs.write(inodes[FILES - 1], 0, b"first").unwrap();
     fs.fsync(inodes[FILES - 1], false).unwrap();
     let page = |n: usize| vec![n as u8 | 1; 4096];
@@ -314,7 +313,7 @@ fn a_fast_commit_comes_behind_the_data() {
     fs.unmount().unwrap();
 }
 
-/// What could not be written is mapped nowhere, and whoever syncs hears of it.
+/// WB-2: data that could not be written is not mapped, and fsync fails.
 #[test]
 fn a_failed_write_maps_nothing() {
     let dev = Arc::new(FaultDevice::new(image("64M", &["-t", "ext4"]).snapshot(), []));
@@ -325,10 +324,10 @@ fn a_failed_write_maps_nothing() {
     dev.arm(Fault::from_then_on(DeviceOp::Write, 0));
     assert!(matches!(fs.sync(), Err(FsError::Io(_) | FsError::ReadOnly)));
     for (n, ino) in inodes.iter().enumerate() {
-        assert!(contents(&fs, *ino) == bytes(n), "file {n} is still there to be read");
+        assert!(contents(&fs, *ino) == bytes(n), "file {n} is still in memory");
     }
     dev.disarm();
-    assert!(fs.fsync(inodes[0], false).is_err(), "nothing can be promised any more");
+    assert!(fs.fsync(inodes[0], false).is_err(), "the journal has aborted");
     let _ = fs.unmount();
     let after = Arc::new(MemDevice::from_bytes(&dev.inner().to_bytes()));
     let fs = open(&after, "");
@@ -342,9 +341,9 @@ fn a_failed_write_maps_nothing() {
     assert_clean(&after, "after a failed write");
 }
 
-/// More than half of what may be dirty: the oldest goes, and no more than makes room.
+/// With more than half of `dirty_bytes` dirty, only the oldest files are written back.
 #[test]
-fn what_is_new_stays_in_memory() {
+fn the_newest_files_stay_in_memory() {
     let dev = image("64M", &["-t", "ext4"]);
     let fs = open(&dev, "dirty_mb=1");
     let home = dir(&fs, fs.root(), "d");
@@ -356,5 +355,5 @@ fn what_is_new_stays_in_memory() {
     let left = fs.stats().dirty_bytes;
     assert!(left > MIB / 16, "{left} bytes are left");
     fs.unmount().unwrap();
-    assert_clean(&dev, "after write-back");
+    assert_clean(&dev, "after writeback");
 }

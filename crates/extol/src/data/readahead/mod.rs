@@ -1,38 +1,38 @@
-//! Reading ahead: whoever reads an open file from one end to the other finds the next part in
-//! memory already.
+//! Readahead: a sequential reader of an open file finds the next part in memory.
 //!
 //! ```text
-//!   File, FileSystem::reader ── inode's lock, shared ──► Window: reads on? ──► pieces: their blocks looked up now
-//!        │                                                                        └──► threads read, without a lock
-//!        └──► data::read: dirty page, else piece, else the clean data in memory (`data::cache`), else the device
+//!   File, FileSystem::reader ── inode's lock, shared ──► Window: sequential? ──► pieces
+//!        │                                            (blocks looked up now)         │
+//!        │                                                  threads read, no lock ◄──┘
+//!        └──► data::read: dirty page, else piece, else data cache, else the device
 //! ```
 //!
-//! A mount needs none of this: there the kernel reads ahead, and its requests come through
+//! A mount does without it: there the kernel reads ahead, and its requests come through
 //! [`FileSystem::read`](extol_vfs::FileSystem), which knows no open files.
 //!
 //! # Never older than the last write
 //!
-//! A thread reads the blocks that the file had when they were asked for. By the time somebody wants
-//! the piece they may have been written, unmapped, or given to another file. All of that needs the
-//! inode's lock for writing, which counts ([`Cell::version`]). So:
+//! A thread reads the blocks that the file had when the piece was requested. Before the piece is
+//! used they may have been written, unmapped, or given to another file. All of that needs the
+//! inode's write lock, which counts ([`Cell::version`]).
 //!
-//! - R1: a piece is used only under the inode's lock, by somebody who finds the version, and the
-//!   cell itself, that it was asked under ([`Ahead::begin`]). Then nobody had the lock for writing
-//!   in between, and what the thread has read, whenever it did, is what the file has.
-//! - R2: what is newer than the device's blocks, in dirty pages or in the log, is not read from
-//!   pieces: pages come first (`read::read`), and files whose data is journalled have none
-//!   ([`Ahead::begin`]).
-//! - R3: no thread needs a lock of the file system, so a reader may wait for one with the inode's
-//!   lock held.
-//! - R4: when the [`Ahead`] of an open file is gone, no thread reads for it, or holds the device
-//!   ([`Ahead::drop`]).
+//! Invariants
+//! - RA-1: a piece is used only under the inode's lock, with the version and the cell unchanged
+//!   since it was requested ([`FileReadahead::begin`]). Then no other thread held the write lock in
+//!   between, and the bytes read at any time since are those of the file.
+//! - RA-2: data newer than the device's blocks, in dirty pages or in the log, is not read from
+//!   pieces: pages come first (`read::read`), and files with journalled data have no pieces
+//!   ([`FileReadahead::begin`]).
+//! - RA-3: a readahead thread takes no lock of the file system, so a reader may wait for one with
+//!   the inode's lock held.
+//! - RA-4: once the [`FileReadahead`] of an open file is dropped, no thread reads for it or holds
+//!   the device ([`FileReadahead::drop`]).
 //!
-//! Failures are not reported from here: whoever wants a piece that could not be read reads it
-//! again, and hears it.
+//! A piece that could not be read reports nothing: its reader reads the device and gets the error.
 
-pub(crate) mod readers;
 #[cfg(test)]
 mod tests;
+mod threads;
 mod window;
 
 use std::collections::VecDeque;
@@ -41,43 +41,44 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-pub use readers::AheadStats;
-use readers::{PIECE, Piece};
+pub use threads::ReadaheadStats;
+pub(crate) use threads::ReadaheadThreads;
+use threads::{PIECE, Piece};
 use window::{Plan, Window};
 
 use crate::inodes::{Cell, InodeState};
 use crate::map::{self, Mapping};
 use crate::mounted::MountedFs;
 
-/// What is read ahead for one open file.
+/// Readahead of one open file.
 #[derive(Debug, Default)]
-pub(crate) struct Ahead {
+pub(crate) struct FileReadahead {
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     window: Window,
-    /// What was asked for, in the order of the file.
+    /// Requested pieces, in file order.
     pieces: VecDeque<Arc<Piece>>,
-    /// Forgotten, but a thread may be busy with them.
-    left: Vec<Weak<Piece>>,
-    /// Under which the pieces were asked for.
+    /// Dropped pieces that a thread may still be reading.
+    dropped: Vec<Weak<Piece>>,
+    /// Cell and version under which the pieces were requested (RA-1).
     cell: Weak<Cell>,
     version: u64,
 }
 
-/// What becomes of the next bytes that somebody wants.
+/// Where the next bytes of a read come from.
 pub(super) enum Next {
-    /// So many are copied.
+    /// So many were copied from a piece.
     Copied(usize),
-    /// So many have to be read.
+    /// So many are to be read by the caller.
     Read(usize),
 }
 
-impl Ahead {
-    /// A read begins, under the inode's lock: forgets what may be old, and asks for what will be
-    /// wanted next.
+impl FileReadahead {
+    /// Begins a read, under the inode's lock: drops pieces that may be stale, and requests the next
+    /// part of the file.
     pub(crate) fn begin(
         &self,
         fs: &MountedFs,
@@ -86,8 +87,8 @@ impl Ahead {
         offset: u64,
         len: usize,
     ) {
-        let readers = &fs.readers;
-        if !readers.available() {
+        let threads = &fs.readahead;
+        if !threads.available() {
             return;
         }
         let most = if fs.journals_data(st) { 0 } else { fs.runtime.readahead() as u64 };
@@ -95,27 +96,26 @@ impl Ahead {
         let same =
             state.version == cell.version() && std::ptr::eq(state.cell.as_ptr(), Arc::as_ptr(cell));
         if !same {
-            if state.forget() {
-                readers.note_dropped();
+            if state.drop_pieces() {
+                threads.note_dropped();
             }
-            state.window.lost();
+            state.window.pieces_dropped();
             state.cell = Arc::downgrade(cell);
             state.version = cell.version();
         }
         match state.window.read(offset, len as u64, st.node.raw.size, most) {
-            Plan::Enough => {}
-            Plan::Forget => {
-                state.forget();
+            Plan::Nothing => {}
+            Plan::Drop => {
+                state.drop_pieces();
             }
-            Plan::Ask(range) => state.ask(fs, st, range),
+            Plan::Request(range) => state.request(fs, st, range),
         }
     }
 
-    /// Fills the front of `to`, which is at `at` in the file, with what was read ahead. For the
-    /// reader who has begun, with the inode's lock still held.
+    /// Fills the front of `to`, which is at `at` in the file, from pieces. Called between
+    /// [`begin`](Self::begin) and the release of the inode's lock.
     pub(super) fn next(&self, at: u64, to: &mut [u8]) -> Next {
         let mut state = self.state.lock();
-        // What lies behind the reader is not wanted any more.
         while state.pieces.front().is_some_and(|piece| piece.range.end <= at) {
             state.pieces.pop_front();
         }
@@ -134,18 +134,18 @@ impl Ahead {
 }
 
 impl State {
-    /// True if there was something to forget.
-    fn forget(&mut self) -> bool {
+    /// True if there were any.
+    fn drop_pieces(&mut self) -> bool {
         let some = !self.pieces.is_empty();
-        self.left.retain(|piece| piece.strong_count() > 0);
+        self.dropped.retain(|piece| piece.strong_count() > 0);
         for piece in self.pieces.drain(..) {
-            piece.give_up();
-            self.left.push(Arc::downgrade(&piece));
+            piece.cancel();
+            self.dropped.push(Arc::downgrade(&piece));
         }
         some
     }
 
-    fn ask(&mut self, fs: &MountedFs, st: &InodeState, range: Range<u64>) {
+    fn request(&mut self, fs: &MountedFs, st: &InodeState, range: Range<u64>) {
         let vol = &fs.vol;
         let bits = vol.geo.block_size.bits();
         let most = (PIECE as u64 >> bits).max(1);
@@ -153,7 +153,7 @@ impl State {
         let mut at = range.start >> bits;
         while at < end {
             let Ok(lblk) = u32::try_from(at) else { return };
-            // (If the map is damaged, whoever gets there hears it.)
+            // (A damaged map is an error of the read that gets there.)
             let Ok(mapping) = map::lookup(vol, &st.node, lblk) else { return };
             at = match mapping {
                 Mapping::Mapped { pblk, len, unwritten: false } => {
@@ -164,7 +164,7 @@ impl State {
                         at = to;
                         continue;
                     }
-                    let Some(piece) = fs.readers.ask(&vol.dev, at << bits..to << bits, place)
+                    let Some(piece) = fs.readahead.request(&vol.dev, at << bits..to << bits, place)
                     else {
                         return;
                     };
@@ -178,10 +178,10 @@ impl State {
     }
 }
 
-impl Drop for Ahead {
+impl Drop for FileReadahead {
     fn drop(&mut self) {
         let state = self.state.get_mut();
-        state.forget();
-        state.left.iter().filter_map(Weak::upgrade).for_each(|piece| piece.settle());
+        state.drop_pieces();
+        state.dropped.iter().filter_map(Weak::upgrade).for_each(|piece| piece.wait());
     }
 }
