@@ -40,7 +40,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{BenchError, Result};
 
-/// Line that `extol bench medium` prints, on a line of its own, when the medium is there: this and
+/// Line that `extol-bench medium` prints, on a line of its own, when the medium is there: this and
 /// the path of the file.
 pub const READY: &str = "medium is ready: ";
 

@@ -223,7 +223,7 @@ fn one(scale: &Scale, bytes: u64, progress: &Progress<'_>) -> Result<Row> {
         let path = image.path();
         row.e2fsck = verdict(Path::new("e2fsck"), &["-fn"], path, limit, progress)?;
         row.dumpe2fs = verdict(Path::new("dumpe2fs"), &["-h"], path, limit, progress)?;
-        row.check = verdict(&scale.extol, &["check"], path, limit, progress)?;
+        row.check = verdict(&scale.programs.extol, &["check"], path, limit, progress)?;
     }
     Ok(row)
 }

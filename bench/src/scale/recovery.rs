@@ -81,7 +81,7 @@ fn mounts(scale: &Scale, image: &Image, progress: &Progress<'_>) -> Result<Vec<M
         let copy = image.copy(&scale.dir)?;
         let mount = || -> Result<f64> {
             drop_cached(copy.path());
-            let (open, took) = Open::new(&copy, way, &scale.dir, &scale.extol)?;
+            let (open, took) = Open::new(&copy, way, &scale.dir, &scale.programs)?;
             open.close()?;
             Ok(took.as_secs_f64() * 1e3)
         };

@@ -15,8 +15,6 @@
 //!     ├── top/          the same as a dashboard    metrics/   and over HTTP
 //!     ├── look.rs       info, log, replay
 //!     ├── mkfs.rs       mkfs
-//!     ├── bench.rs      bench: Extol beside its peers; bench/ loads and published tables
-//!     ├── medium.rs     bench medium: an emulated disk as a file
 //!     ├── files/        ls, cat, cp, put, rm, mkdir on a volume that is not mounted
 //!     └── volume.rs     the only file that opens volumes
 //! ```
@@ -25,7 +23,6 @@
 
 mod args;
 mod attendant;
-mod bench;
 mod check;
 mod daemon;
 mod error;
@@ -36,7 +33,6 @@ mod limits;
 mod live;
 mod look;
 mod loop_device;
-mod medium;
 mod metrics;
 mod mkfs;
 mod mount;
@@ -104,6 +100,5 @@ fn run(words: &[OsString]) -> Result<()> {
         Command::Put(args) => files::put(&args),
         Command::Rm(args) => files::rm(&args),
         Command::Mkdir(args) => files::mkdir(&args),
-        Command::Bench(command) => bench::run(&command),
     }
 }

@@ -212,11 +212,6 @@ fn take(work: &Mutex<Option<impl FnOnce()>>) {
     }
 }
 
-/// Ends a mount as a first signal does.
-pub fn stop(stopper: &Stopper) {
-    Served::of(stopper.clone()).stop(false);
-}
-
 impl Served {
     /// (Where the table of mounts cannot be read, whatever is mounted there is meant: [`umount`].)
     fn of(stopper: Stopper) -> Self {

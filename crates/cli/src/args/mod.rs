@@ -11,15 +11,10 @@ macro_rules! manual {
     };
 }
 
-mod bench;
 mod files;
-mod loads;
 mod look;
 mod mkfs;
 mod mount;
-mod scale;
-mod seeds;
-mod storms;
 mod watch;
 mod whole;
 
@@ -29,20 +24,10 @@ use clap::{Parser, Subcommand};
 
 use crate::error::{Failure, Result};
 
-pub use bench::{BenchCommand, BenchMediumArgs, BenchNoopArgs};
 pub use files::{CatArgs, CpArgs, LsArgs, MkdirArgs, PutArgs, RmArgs};
-pub use loads::{
-    ContestArgs, DbenchArgs, FsMarkArgs, FsyncLatencyArgs, LogsArgs, OutputArgs, PostMarkArgs,
-    VarMailArgs,
-};
 pub use look::{CheckArgs, LookArgs, ReplayArgs};
 pub use mkfs::MkfsArgs;
 pub use mount::{AttendArgs, MountArgs, UmountArgs};
-pub use scale::ScaleArgs;
-pub use seeds::{
-    AsyncCheckpointArgs, CheckpointMergeArgs, FastCommitArgs, FsyncBatchingArgs, LazyInitArgs,
-};
-pub use storms::{MetadataArgs, RandArgs, SeqArgs, SpeedArgs, UntarArgs};
 pub use watch::{RemountArgs, StatArgs, TopArgs};
 pub use whole::{CheckpointArgs, FreezeArgs, SyncArgs, ThawArgs};
 
@@ -110,9 +95,6 @@ pub enum Command {
     Rm(RmArgs),
     /// Make directories on a volume that is not mounted.
     Mkdir(MkdirArgs),
-    /// Measure Extol beside kernel ext4 and fuse2fs.
-    #[command(subcommand)]
-    Bench(Box<BenchCommand>),
 }
 
 /// Parses the command line. Help and version are printed here.

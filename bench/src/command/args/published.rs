@@ -19,13 +19,13 @@ pub struct SeedArgs {
     pub output: OutputArgs,
 }
 
-/// `extol bench fsync-batching`.
+/// `extol-bench fsync-batching`.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
-        "extol bench fsync-batching",
-        "extol bench fsync-batching --profile ramdisk,nvme --threads 1,2,4,8 --seconds 5 --rounds 5 --html batching.html",
-        "sudo extol bench fsync-batching --profile image --target mount --peer kernel",
+        "extol-bench fsync-batching",
+        "extol-bench fsync-batching --profile ramdisk,nvme --threads 1,2,4,8 --seconds 5 --rounds 5 --html batching.html",
+        "sudo extol-bench fsync-batching --profile image --target mount --peer kernel",
     ),
     long_about = "Files per second of fs_mark -s 4096 -D 64 by number of threads, with each batching policy, on each medium; beside \
         the table of the patch that brought adaptive batching (2009).\n\n\
@@ -65,12 +65,12 @@ pub struct FsyncBatchingArgs {
     pub seed: SeedArgs,
 }
 
-/// `extol bench async-checkpoint`.
+/// `extol-bench async-checkpoint`.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
-        "extol bench async-checkpoint",
-        "extol bench async-checkpoint --modes 1,3,5 --log 16 --seconds 10 --medium nvme --html checkpoint.html",
+        "extol-bench async-checkpoint",
+        "extol-bench async-checkpoint --modes 1,3,5 --log 16 --seconds 10 --medium nvme --html checkpoint.html",
     ),
     long_about = "Files per second, waits for log space and time to start a handle, without and with async_checkpoint, for a load \
         that outruns a small log (fs_mark -t 32 -s 4096 -D 16 -N 256 -k, sync modes 0 to 6); beside the table of the patch \
@@ -111,13 +111,13 @@ pub struct AsyncCheckpointArgs {
     pub seed: SeedArgs,
 }
 
-/// `extol bench checkpoint-merge`.
+/// `extol-bench checkpoint-merge`.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
-        "extol bench checkpoint-merge --throttle model --medium nvme",
-        "sudo extol bench checkpoint-merge --throttle cgroup --medium image --weights 100,50,20,10,1",
-        "sudo extol bench checkpoint-merge --medium /dev/vdb --html merge.html",
+        "extol-bench checkpoint-merge --throttle model --medium nvme",
+        "sudo extol-bench checkpoint-merge --throttle cgroup --medium image --weights 100,50,20,10,1",
+        "sudo extol-bench checkpoint-merge --medium /dev/vdb --html merge.html",
     ),
     long_about = "Time of 1000 syncs of a whole volume beside a thread that syncs with throttled device requests and one that writes \
         without pause, with checkpoint=nomerge and checkpoint=merge in turn; beside the figures of the patch (2021). Then how \
@@ -155,14 +155,14 @@ pub struct CheckpointMergeArgs {
     pub seed: SeedArgs,
 }
 
-/// `extol bench fast-commit`.
+/// `extol-bench fast-commit`.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
-        "extol bench fast-commit",
-        "extol bench fast-commit --part table --profile cloud,sata --seconds 5 --rounds 5 --html fast-commit.html",
-        "sudo extol bench fast-commit --part peers,isolation --seconds 5 --rounds 3",
-        "extol bench fast-commit --quick",
+        "extol-bench fast-commit",
+        "extol-bench fast-commit --part table --profile cloud,sata --seconds 5 --rounds 5 --html fast-commit.html",
+        "sudo extol-bench fast-commit --part peers,isolation --seconds 5 --rounds 3",
+        "extol-bench fast-commit --quick",
     ),
     long_about = "What fast commits are worth; beside the table of the patch (2020).\n\n\
         table: fs_mark with 8 threads, a dbench-like load with 2 and 10 clients and varmail with 16 threads, with nofast_commit and \
@@ -214,12 +214,12 @@ pub struct FastCommitArgs {
     pub seed: SeedArgs,
 }
 
-/// `extol bench lazy-init`.
+/// `extol-bench lazy-init`.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
-        "extol bench lazy-init --scale 0.1",
-        "extol bench lazy-init --scale 1 --rounds 5 --medium sata --volume 256G --html lazy.html",
+        "extol-bench lazy-init --scale 0.1",
+        "extol-bench lazy-init --scale 1 --rounds 5 --medium sata --volume 256G --html lazy.html",
     ),
     long_about = "Cost of zeroing inode tables in the background while PostMark runs, for init_itable=10, 5 and 2 against noinit_itable; \
         beside the table of the patch (2010). Also the time of mkfs for 1 TiB.\n\n\

@@ -66,14 +66,14 @@ pub struct ContestArgs {
     pub output: OutputArgs,
 }
 
-/// `extol bench fsmark`.
+/// `extol-bench fsmark`.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
-        "extol bench fsmark -t 4 -s 4096 -n 2000 -D 64",
-        "extol bench fsmark -t 8 --seconds 5 --medium nvme --target library --target library:fsync_batching=none",
-        "sudo extol bench fsmark -t 16 -S 3 --target mount --target kernel --html report.html",
-        "extol bench fsmark --target /mnt/xfs --target /mnt/ext4",
+        "extol-bench fsmark -t 4 -s 4096 -n 2000 -D 64",
+        "extol-bench fsmark -t 8 --seconds 5 --medium nvme --target library --target library:fsync_batching=none",
+        "sudo extol-bench fsmark -t 16 -S 3 --target mount --target kernel --html report.html",
+        "extol-bench fsmark --target /mnt/xfs --target /mnt/ext4",
     ),
     long_about = format!("Make files of one size, with the parameters of fs_mark.\n\n\
         -S 0 syncs nothing; 1: fsync before each close; 2: after the loop sync, then fsync of the thread's first file; \
@@ -113,13 +113,13 @@ pub struct FsMarkArgs {
     pub contest: ContestArgs,
 }
 
-/// `extol bench dbench`.
+/// `extol-bench dbench`.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
-        "extol bench dbench --clients 10 --seconds 10",
-        "sudo extol bench dbench --clients 2 --seconds 10 -O fast_commit --target mount --target kernel",
-        "sudo extol bench dbench --loadfile /usr/share/dbench/client.txt --clients 10 --seconds 30 --target mount --target fuse2fs",
+        "extol-bench dbench --clients 10 --seconds 10",
+        "sudo extol-bench dbench --clients 2 --seconds 10 -O fast_commit --target mount --target kernel",
+        "sudo extol-bench dbench --loadfile /usr/share/dbench/client.txt --clients 10 --seconds 30 --target mount --target fuse2fs",
     ),
     long_about = format!("Clients of a file server, with the steps of dbench's client.txt in its proportions: of 100 opens 20 make a \
         file and 27 find nothing; with them go 50 writes, 158 reads, 91 stats, 35 listings, 20 removals, 7 fsyncs, 4 renames. \
@@ -144,12 +144,12 @@ pub struct DbenchArgs {
     pub contest: ContestArgs,
 }
 
-/// `extol bench postmark`.
+/// `extol-bench postmark`.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
-        "extol bench postmark --number 5000 --transactions 5000",
-        "sudo extol bench postmark --size 1000,200000 --read 4096 --write 4096 --target mount --target kernel",
+        "extol-bench postmark --number 5000 --transactions 5000",
+        "sudo extol-bench postmark --size 1000,200000 --read 4096 --write 4096 --target mount --target kernel",
     ),
     long_about = format!("Make, read, append to and remove small files, as PostMark does.\n\n{TARGETS}")
 )]
@@ -191,12 +191,12 @@ pub struct PostMarkArgs {
     pub contest: ContestArgs,
 }
 
-/// `extol bench varmail`.
+/// `extol-bench varmail`.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
-        "extol bench varmail --seconds 10",
-        "sudo extol bench varmail --threads 4 --seconds 10 --target mount --target kernel --target fuse2fs",
+        "extol-bench varmail --seconds 10",
+        "sudo extol-bench varmail --threads 4 --seconds 10 --target mount --target kernel --target fuse2fs",
     ),
     long_about = format!("A mail server that syncs, as filebench's personality of that name: 16 threads remove, make, append, \
         fsync and read files of 16 KiB on average.\n\n{TARGETS}")
@@ -221,13 +221,13 @@ pub struct VarMailArgs {
     pub contest: ContestArgs,
 }
 
-/// `extol bench logs`.
+/// `extol-bench logs`.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
-        "extol bench logs -n 4 -O fast_commit",
-        "extol bench logs -t 4 -n 8 -s 2000 --close --seconds 5 -O fast_commit --medium cloud",
-        "sudo extol bench logs -t 2 -n 1 --seconds 5 -O fast_commit --target mount --target kernel",
+        "extol-bench logs -n 4 -O fast_commit",
+        "extol-bench logs -t 4 -n 8 -s 2000 --close --seconds 5 -O fast_commit --medium cloud",
+        "sudo extol-bench logs -t 2 -n 1 --seconds 5 -O fast_commit --target mount --target kernel",
     ),
     long_about = format!("Logs that grow side by side: each thread goes round its logs, appends a piece to each and syncs it, as \
         databases do with their logs, and with --close as mail servers do with mailboxes.\n\n{TARGETS}")
@@ -255,12 +255,12 @@ pub struct LogsArgs {
     pub contest: ContestArgs,
 }
 
-/// `extol bench fsync-latency`.
+/// `extol-bench fsync-latency`.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
-        "extol bench fsync-latency --seconds 10",
-        "sudo extol bench fsync-latency --medium /dev/vdb --target mount --target kernel --html latency.html",
+        "extol-bench fsync-latency --seconds 10",
+        "sudo extol-bench fsync-latency --medium /dev/vdb --target mount --target kernel --html latency.html",
     ),
     long_about = format!("How long a write of 4 KiB and an fsync take, alone and beside a heavy writer that never syncs.\
         \n\n{TARGETS}")

@@ -1,5 +1,5 @@
-//! `extol bench`: each load and each table at its smallest, in this process; one run of mounts in
-//! turn.
+//! `extol-bench`: each load and each table at its smallest, in this process; one run of mounts in
+//! turn. Those mount with the `extol` command beside it: build the workspace first.
 
 use extol_testkit::{Need, Scratch, require, run, run_ok};
 use std::io::{BufRead as _, BufReader};
@@ -7,15 +7,15 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-fn bin() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_extol"))
+fn extol_bench() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_extol-bench"))
 }
 
-/// Runs `extol bench LINE --dir SCRATCH --json`, which must succeed, and gives its report.
+/// Runs `extol-bench LINE --dir SCRATCH --json`, which must succeed, and gives its report.
 #[track_caller]
 fn bench(scratch: &Scratch, line: &str) -> serde_json::Value {
-    let mut command = Command::new(bin());
-    command.arg("bench").args(line.split(' ')).arg("--dir").arg(scratch.path()).arg("--json");
+    let mut command = extol_bench();
+    command.args(line.split(' ')).arg("--dir").arg(scratch.path()).arg("--json");
     let output = run_ok(&mut command);
     serde_json::from_str(&output).unwrap_or_else(|e| panic!("no JSON ({e}):\n{output}"))
 }
@@ -123,8 +123,8 @@ fn yardsticks() {
     let report =
         bench(&scratch, "speed --part data-library --medium image --size 4M --volume 128M");
     assert_eq!(report["goals"].as_array().map(Vec::len), Some(2), "{:#}", report["goals"]);
-    let mut command = Command::new(bin());
-    command.args(["bench", "fsmark", "--target", "raw", "-D", "1", "--dir"]).arg(scratch.path());
+    let mut command = extol_bench();
+    command.args(["fsmark", "--target", "raw", "-D", "1", "--dir"]).arg(scratch.path());
     let done = run(&mut command, Duration::from_secs(60));
     assert!(
         done.output.contains("the raw device has no directories") && done.code == Some(32),
@@ -142,8 +142,8 @@ fn the_yardstick_leaves_the_session() {
         return;
     }
     let scratch = Scratch::new();
-    let mut command = Command::new(bin());
-    command.args(["bench", "noop", "--until-eof"]).arg(scratch.path().join("mnt"));
+    let mut command = extol_bench();
+    command.args(["noop", "--until-eof"]).arg(scratch.path().join("mnt"));
     let mut server = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -206,15 +206,21 @@ fn mounts_and_directories_in_turn() {
     }
     let scratch = Scratch::new();
     let beside = Scratch::new();
+    // The other build is the same one: what counts is that both take part.
+    let extol = Path::new(env!("CARGO_BIN_EXE_extol-bench")).with_file_name("extol");
     let line = format!(
-        "fsmark -t 2 -s 4096 -n 10 --rounds 1 --volume 64M --target mount --target kernel:noatime --target {}/",
-        beside.path().display()
+        "fsmark -t 2 -s 4096 -n 10 --rounds 1 --volume 64M --target mount --target kernel:noatime \
+         --target {}/ --extol-before {}",
+        beside.path().display(),
+        extol.display()
     );
     let report = bench(&scratch, &line);
-    for n in 0..3 {
+    let names = |n: usize| report["results"]["contenders"][n]["name"].as_str().unwrap_or_default();
+    assert_eq!([names(0), names(1), names(2)], ["mount", "before", "kernel:noatime"]);
+    for n in 0..4 {
         assert!(number(&report, &format!("/results/contenders/{n}/rate/median")) > 0.0);
     }
-    for n in 0..2 {
+    for n in 0..3 {
         assert!(number(&report, &format!("/results/contenders/{n}/per_unit/device_bytes")) > 0.0);
         assert!(number(&report, &format!("/results/contenders/{n}/per_unit/transactions")) > 0.0);
     }
@@ -270,26 +276,19 @@ fn mistakes_are_one_line() {
         "rand --direct --bs 1000",
         "rand --rw sideways",
         "speed --part half",
+        "fsmark --target before",
+        "fsmark --extol /none/extol",
+        "scale --target before",
         "speed --medium floppy",
     ];
     for line in lines {
-        let done =
-            run(Command::new(bin()).arg("bench").args(line.split(' ')), Duration::from_secs(60));
+        let done = run(extol_bench().args(line.split(' ')), Duration::from_secs(60));
         assert_eq!(done.code, Some(1), "{line}: {}", done.output);
         assert_eq!(done.output.trim_end().lines().count(), 1, "{line}: {}", done.output);
     }
     let scratch = Scratch::new();
-    let mut command = Command::new(bin());
-    command.args([
-        "bench",
-        "fsmark",
-        "--target",
-        "library:frob=1",
-        "--volume",
-        "64M",
-        "--medium",
-        "memory",
-    ]);
+    let mut command = extol_bench();
+    command.args(["fsmark", "--target", "library:frob=1", "--volume", "64M", "--medium", "memory"]);
     let done = run(command.arg("--dir").arg(scratch.path()), Duration::from_secs(60));
     assert!(done.output.contains("frob") && done.code == Some(32), "{}", done.output);
 }

@@ -1,71 +1,19 @@
-//! Arguments of bench.
+//! Arguments of what serves a mount for other programs.
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::Args;
 
-use super::loads::{DbenchArgs, FsMarkArgs, FsyncLatencyArgs, LogsArgs, PostMarkArgs, VarMailArgs};
-use super::scale::ScaleArgs;
-use super::seeds::{
-    AsyncCheckpointArgs, CheckpointMergeArgs, FastCommitArgs, FsyncBatchingArgs, LazyInitArgs,
-};
-use super::storms::{MetadataArgs, RandArgs, SeqArgs, SpeedArgs, UntarArgs};
-
-/// `extol bench`.
-#[derive(Subcommand, Debug)]
-pub enum BenchCommand {
-    /// Storms of single calls on names and inodes.
-    Metadata(MetadataArgs),
-    /// Bulk data: written, made durable, read with empty caches.
-    Seq(SeqArgs),
-    /// Small reads and writes at random places.
-    Rand(RandArgs),
-    /// A tree of source code, written as a tar extractor does.
-    Untar(UntarArgs),
-    /// The targets: everything beside its peers on one device, and whether it is met.
-    Speed(SpeedArgs),
-    /// Serve an emulated medium (disk, array, network disk) as a file, for a loop device (needs
-    /// FUSE).
-    Medium(BenchMediumArgs),
-    /// Serve a file system that does nothing.
-    #[command(hide = true)]
-    Noop(BenchNoopArgs),
-    /// Files of one size, as fs_mark makes them.
-    Fsmark(FsMarkArgs),
-    /// Clients of a file server, as dbench plays them.
-    Dbench(DbenchArgs),
-    /// Many small files, as PostMark makes them.
-    Postmark(PostMarkArgs),
-    /// A mail server that syncs, as filebench's varmail.
-    Varmail(VarMailArgs),
-    /// Logs that grow side by side by small synced pieces.
-    Logs(LogsArgs),
-    /// How long a small durable write takes, alone and beside a heavy writer.
-    FsyncLatency(FsyncLatencyArgs),
-    /// fsync batching: files per second by threads, policy and medium, beside the published table.
-    FsyncBatching(FsyncBatchingArgs),
-    /// Asynchronous checkpoint: a load that outruns the log, beside the published table.
-    AsyncCheckpoint(AsyncCheckpointArgs),
-    /// Merged checkpoints: syncs beside a throttled caller, beside the published figures.
-    CheckpointMerge(CheckpointMergeArgs),
-    /// Fast commits: with and without them beside the published table, and beside Linux.
-    FastCommit(FastCommitArgs),
-    /// Lazy inode tables: what zeroing them costs, beside the published table.
-    LazyInit(LazyInitArgs),
-    /// More and more files, a longer dirty log, a larger volume: what grows and what must not.
-    Scale(ScaleArgs),
-}
-
-/// `extol bench medium`.
+/// `extol-bench medium`.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
-        "extol bench medium --profile cloud --size 4G /run/medium &",
+        "extol-bench medium --profile cloud --size 4G /run/medium &",
         "losetup --find --show --direct-io=on /run/medium/disk       (prints /dev/loop0)",
         "mkfs.ext4 /dev/loop0 && mount /dev/loop0 /mnt",
         "cat /run/medium/stats",
-        "extol bench medium --profile sata:cache=0 /run/medium",
-        "extol bench medium --profile custom:latency=200us,bandwidth=100M,depth=16,flush=1ms,seek=8ms /run/medium",
+        "extol-bench medium --profile sata:cache=0 /run/medium",
+        "extol-bench medium --profile custom:latency=200us,bandwidth=100M,depth=16,flush=1ms,seek=8ms /run/medium",
     ),
     long_about = "Serve an emulated medium as a file, for a loop device.\n\n\
         On DIR appear two files: disk, the medium, and stats, what it was asked so far (JSON). Every read, write and \
@@ -81,7 +29,7 @@ pub enum BenchCommand {
         zero=fast|write, and for moving parts seek=, rpm=, media= (bytes per second), spindles=, cache= (bytes), \
         protected=on|off. docs/emulated-media.md says what each means."
 )]
-pub struct BenchMediumArgs {
+pub struct MediumArgs {
     /// What the medium is like: a name, and changes after a colon.
     #[arg(long, value_name = "PROFILE")]
     pub profile: String,
@@ -99,15 +47,15 @@ pub struct BenchMediumArgs {
     pub dir: PathBuf,
 }
 
-/// `extol bench noop`.
+/// `extol-bench noop`.
 #[derive(Args, Debug)]
 #[command(
-    after_long_help = manual!("extol bench noop /mnt &", "time sh -c 'cd /mnt && mkdir d && touch d/file && rm -r d'"),
+    after_long_help = manual!("extol-bench noop /mnt &", "time sh -c 'cd /mnt && mkdir d && touch d/file && rm -r d'"),
     long_about = "Serve a file system that does nothing: names and inodes in memory, sizes without data.\n\n\
         It is mounted as Extol's mounts are, and says what FUSE allows. What is written reads as zeros, and all is gone after \
         the unmount. Stays in the foreground; ends when DIR is unmounted, or with SIGTERM or SIGINT."
 )]
-pub struct BenchNoopArgs {
+pub struct NoopArgs {
     /// Mount options of FUSE (io_uring, max_threads=N, nowriteback_cache ...), separated by commas.
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Option<String>,
@@ -115,5 +63,15 @@ pub struct BenchNoopArgs {
     #[arg(long)]
     pub until_eof: bool,
     /// Where to mount; made, and removed in the end, if it does not exist.
+    pub dir: PathBuf,
+}
+
+/// `extol-bench unmount`.
+#[derive(Args, Debug)]
+pub struct UnmountArgs {
+    /// Out of sight at once; it ends when its last file is closed.
+    #[arg(long)]
+    pub lazy: bool,
+    /// Where it is mounted.
     pub dir: PathBuf,
 }

@@ -4,13 +4,13 @@ use clap::Args;
 
 use super::loads::{ContestArgs, TARGETS};
 
-/// `extol bench metadata`.
+/// `extol-bench metadata`.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
-        "extol bench metadata --threads 8",
-        "sudo extol bench metadata --target mount --target noop --target kernel --target fuse2fs --html metadata.html",
-        "extol bench metadata --threads 2 --files 20000 --shared --medium memory",
+        "extol-bench metadata --threads 8",
+        "sudo extol-bench metadata --target mount --target noop --target kernel --target fuse2fs --html metadata.html",
+        "extol-bench metadata --threads 2 --files 20000 --shared --medium memory",
     ),
     long_about = format!("Storms of single calls on names and inodes, phase by phase, without a sync: create, create with 4 KiB, \
         stat, readdir, chmod, rename, link, symlink, mkdir, rmdir, unlink, rm -rf.\n\n\
@@ -32,13 +32,13 @@ pub struct MetadataArgs {
     pub contest: ContestArgs,
 }
 
-/// `extol bench seq`.
+/// `extol-bench seq`.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
-        "extol bench seq --size 1G --target library",
-        "sudo extol bench seq --target mount --target kernel --target fuse2fs --target raw",
-        "sudo extol bench seq --bs 64k --numjobs 4 --direct --target node --target raw --medium /dev/vdb",
+        "extol-bench seq --size 1G --target library",
+        "sudo extol-bench seq --target mount --target kernel --target fuse2fs --target raw",
+        "sudo extol-bench seq --bs 64k --numjobs 4 --direct --target node --target raw --medium /dev/vdb",
     ),
     long_about = format!("Bulk data: write a file from its beginning to its end, make it durable, mount the volume again, and read it with \
         empty caches. Options are named as fio's. MB are millions of bytes. A run goes to its end, whatever --seconds says.\n\n{TARGETS}")
@@ -60,13 +60,13 @@ pub struct SeqArgs {
     pub contest: ContestArgs,
 }
 
-/// `extol bench rand`.
+/// `extol-bench rand`.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
-        "sudo extol bench rand --rw randread --direct --iodepth 16 --target mount --target kernel --target raw",
-        "sudo extol bench rand --rw randwrite --numjobs 32 --direct --fdatasync 1 --size 16M --seconds 5 --target raw",
-        "extol bench rand --rw randrw --size 64M --seconds 2 --medium memory",
+        "sudo extol-bench rand --rw randread --direct --iodepth 16 --target mount --target kernel --target raw",
+        "sudo extol-bench rand --rw randwrite --numjobs 32 --direct --fdatasync 1 --size 16M --seconds 5 --target raw",
+        "extol-bench rand --rw randrw --size 64M --seconds 2 --medium memory",
     ),
     long_about = format!("Small reads and writes at random places of a file, which is laid out beforehand; caches are empty when it begins. \
         Options are named as fio's.\n\n{TARGETS}")
@@ -106,13 +106,13 @@ pub struct RandArgs {
     pub contest: ContestArgs,
 }
 
-/// `extol bench untar`.
+/// `extol-bench untar`.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
-        "extol bench untar --files 20000",
-        "sudo extol bench untar --target mount --target noop --target kernel --target fuse2fs",
-        "sudo extol bench untar --sync --keep --target mount --target kernel",
+        "extol-bench untar --files 20000",
+        "sudo extol-bench untar --target mount --target noop --target kernel --target fuse2fs",
+        "sudo extol-bench untar --sync --keep --target mount --target kernel",
     ),
     long_about = format!("Write a tree of source code as a tar extractor does (mkdir, create, write, chmod, utimes), then remove it. The tree is \
         made of numbers, the same for the same seed: half of the files are below 6 KiB, the mean is about 30 KiB. A run goes to its end, whatever --seconds says; without it and without --keep the tree is written and \
@@ -141,14 +141,14 @@ pub struct UntarArgs {
     pub contest: ContestArgs,
 }
 
-/// `extol bench speed`.
+/// `extol-bench speed`.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
-        "sudo extol bench speed",
-        "sudo extol bench speed --part fsync-mount --medium image,cloud,sata --seconds 3 --rounds 3 --html speed.html",
-        "sudo extol bench speed --part data-mount,data-library --medium /dev/vdb --size 2G",
-        "sudo extol bench speed --part fsync-mount,loads-mount -o nowriteback_cache",
+        "sudo extol-bench speed",
+        "sudo extol-bench speed --part fsync-mount --medium image,cloud,sata --seconds 3 --rounds 3 --html speed.html",
+        "sudo extol-bench speed --part data-mount,data-library --medium /dev/vdb --size 2G",
+        "sudo extol-bench speed --part fsync-mount,loads-mount -o nowriteback_cache",
     ),
     long_about = "Extol's targets, each measured beside its peers on one device in one run, and whether they are met.\n\n\
         fsync-mount: fs_mark with 1 to 32 threads through the mount, beside Linux with fast_commit and fuse2fs. metadata-mount: create, \

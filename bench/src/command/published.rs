@@ -1,23 +1,24 @@
-//! `extol bench fsync-batching`, `async-checkpoint`, `checkpoint-merge`, `fast-commit`,
+//! `extol-bench fsync-batching`, `async-checkpoint`, `checkpoint-merge`, `fast-commit`,
 //! `lazy-init`.
 
+use extol_bench::Programs;
 use extol_bench::contender::{Contender, Medium};
 use extol_bench::seed::{
     AsyncCheckpoint, Backend, CheckpointMerge, FastCommit, FsyncBatching, LazyInit, Part, Throttle,
 };
 use extol_bench::workload::SyncMode;
 
-use super::contest::{Where, carry_out, usage};
 use crate::args::{
     AsyncCheckpointArgs, CheckpointMergeArgs, FastCommitArgs, FsyncBatchingArgs, LazyInitArgs,
 };
-use crate::error::{Failure, Result};
+use crate::conduct::{Where, carry_out, usage};
+use crate::failure::{Failure, Result};
 
 fn backend(name: &str) -> Backend {
     if name == "mount" { Backend::Mount } else { Backend::Library }
 }
 
-pub fn fsync_batching(args: &FsyncBatchingArgs) -> Result<()> {
+pub fn fsync_batching(args: &FsyncBatchingArgs, programs: Programs) -> Result<()> {
     // Each profile sets its own medium.
     let place = Where { medium: "memory", volume: &args.volume, log: None, dir: &args.seed.dir };
     let all = |texts: &[String]| {
@@ -34,12 +35,12 @@ pub fn fsync_batching(args: &FsyncBatchingArgs) -> Result<()> {
         policies: args.policies.clone(),
         peers: all(&args.peers).map_err(usage)?,
         backend: backend(&args.target),
-        conduct: place.conduct(args.seed.rounds, Some(args.seconds))?,
+        conduct: place.conduct(programs, args.seed.rounds, Some(args.seconds))?,
     };
     carry_out(&args.seed.output, &bench.conduct, |progress| bench.run(progress))
 }
 
-pub fn async_checkpoint(args: &AsyncCheckpointArgs) -> Result<()> {
+pub fn async_checkpoint(args: &AsyncCheckpointArgs, programs: Programs) -> Result<()> {
     let place = Where {
         medium: &args.medium,
         volume: &args.volume,
@@ -52,12 +53,12 @@ pub fn async_checkpoint(args: &AsyncCheckpointArgs) -> Result<()> {
         files: args.files,
         threshold: args.threshold,
         backend: backend(&args.target),
-        conduct: place.conduct(args.seed.rounds, Some(args.seconds))?,
+        conduct: place.conduct(programs, args.seed.rounds, Some(args.seconds))?,
     };
     carry_out(&args.seed.output, &bench.conduct, |progress| bench.run(progress))
 }
 
-pub fn checkpoint_merge(args: &CheckpointMergeArgs) -> Result<()> {
+pub fn checkpoint_merge(args: &CheckpointMergeArgs, programs: Programs) -> Result<()> {
     let place =
         Where { medium: &args.medium, volume: &args.volume, log: None, dir: &args.seed.dir };
     let bench = CheckpointMerge {
@@ -66,12 +67,12 @@ pub fn checkpoint_merge(args: &CheckpointMergeArgs) -> Result<()> {
         throttle: Throttle::parse(&args.throttle).map_err(usage)?,
         concurrent: args.concurrent,
         writer_size: 128 << 20,
-        conduct: place.conduct(args.seed.rounds, Some(args.seconds))?,
+        conduct: place.conduct(programs, args.seed.rounds, Some(args.seconds))?,
     };
     carry_out(&args.seed.output, &bench.conduct, |progress| bench.run(progress))
 }
 
-pub fn fast_commit(args: &FastCommitArgs) -> Result<()> {
+pub fn fast_commit(args: &FastCommitArgs, programs: Programs) -> Result<()> {
     // Each part and profile sets its own medium.
     let place = Where { medium: "memory", volume: &args.volume, log: None, dir: &args.seed.dir };
     let media = args.profiles.iter().map(|m| Medium::parse(m)).collect::<extol_bench::Result<_>>();
@@ -83,12 +84,12 @@ pub fn fast_commit(args: &FastCommitArgs) -> Result<()> {
         plain: args.plain,
         syncs: args.syncs,
         pause_ms: args.pause,
-        conduct: place.conduct(rounds, Some(seconds))?,
+        conduct: place.conduct(programs, rounds, Some(seconds))?,
     };
     carry_out(&args.seed.output, &bench.conduct, |progress| bench.run(progress))
 }
 
-pub fn lazy_init(args: &LazyInitArgs) -> Result<()> {
+pub fn lazy_init(args: &LazyInitArgs, programs: Programs) -> Result<()> {
     if !(args.scale > 0.0 && args.scale <= 100.0) {
         return Err(Failure::usage("--scale must be above 0 and at most 100"));
     }
@@ -98,7 +99,7 @@ pub fn lazy_init(args: &LazyInitArgs) -> Result<()> {
         multipliers: args.multipliers.clone(),
         scale: args.scale,
         mkfs: !args.no_mkfs,
-        conduct: place.conduct(args.seed.rounds, None)?,
+        conduct: place.conduct(programs, args.seed.rounds, None)?,
     };
     carry_out(&args.seed.output, &bench.conduct, |progress| bench.run(progress))
 }

@@ -1,16 +1,17 @@
-//! `extol bench scale`.
+//! `extol-bench scale`.
 
+use extol::mkfs::parse_size;
+use extol_bench::Programs;
 use extol_bench::scale::{Layout, Part, Scale, Way};
 
-use super::contest::{cancel, carry_out_until, usage};
 use crate::args::ScaleArgs;
-use crate::error::{Failure, Result};
-use crate::volume;
+use crate::conduct::{cancel, carry_out_until, usage};
+use crate::failure::{Failure, Result};
 
 /// The number of files that `--long` adds.
 const LONG: u64 = 10_000_000;
 
-pub fn scale(args: &ScaleArgs) -> Result<()> {
+pub fn scale(args: &ScaleArgs, programs: Programs) -> Result<()> {
     let mut files = args.files.clone();
     if args.long {
         files.push(LONG);
@@ -27,11 +28,10 @@ pub fn scale(args: &ScaleArgs) -> Result<()> {
     if ways.is_empty() {
         ways.push(Way::Library(String::new()));
     }
+    let ways = programs.with_ways_before(ways).map_err(usage)?;
     let large = args.large.iter().map(|size| {
-        volume::parse_size(size, None).map_err(|e| Failure::usage(format_args!("--large: {e}")))
+        parse_size(size, None).map_err(|e| Failure::usage(format_args!("--large: {e}")))
     });
-    let extol = std::env::current_exe()
-        .map_err(|e| Failure::system(format_args!("cannot find this program: {e}")))?;
     let cancel = cancel()?;
     let bench = Scale {
         parts: args.parts.iter().filter_map(|name| Part::parse(name)).collect(),
@@ -46,7 +46,7 @@ pub fn scale(args: &ScaleArgs) -> Result<()> {
         dirs: args.dirs,
         fsck_seconds: args.fsck,
         dir: args.dir.clone(),
-        extol,
+        programs,
         cancel: cancel.clone(),
     };
     carry_out_until(&args.output, &cancel, |progress| bench.run(progress))

@@ -1,20 +1,22 @@
-//! What all loads and tables have in common: places, limits, progress, output.
+//! What all benchmarks have in common: places, limits, progress, output.
 
+use std::io::IsTerminal as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use extol::mkfs::parse_size;
 use extol_bench::contender::{Medium, Place, VolumeSpec};
 use extol_bench::report::Report;
 use extol_bench::versus::{Conduct, Step};
 use extol_bench::workload::{Cancel, Limits};
-use extol_bench::{BenchError, Result as BenchResult};
+use extol_bench::{BenchError, Programs, Result as BenchResult};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::args::OutputArgs;
-use crate::error::{Failure, Result, print, print_json};
-use crate::{progress, volume};
+use crate::failure::{Failure, Result, print, print_json};
 
 /// Where volumes are made, and how large.
 pub struct Where<'a> {
@@ -26,22 +28,25 @@ pub struct Where<'a> {
 
 impl Where<'_> {
     /// With rounds and a limit of time.
-    pub fn conduct(&self, rounds: u32, seconds: Option<f64>) -> Result<Conduct> {
+    pub fn conduct(
+        &self,
+        programs: Programs,
+        rounds: u32,
+        seconds: Option<f64>,
+    ) -> Result<Conduct> {
         let time = seconds.map(|s| {
             let time = Duration::try_from_secs_f64(s).ok().filter(|t| !t.is_zero());
             time.ok_or_else(|| {
                 Failure::usage(format_args!("--seconds {s}: it must be a time above 0"))
             })
         });
-        let size = volume::parse_size(self.volume, None)
+        let size = parse_size(self.volume, None)
             .map_err(|e| Failure::usage(format_args!("--volume: {e}")))?;
-        let extol = std::env::current_exe()
-            .map_err(|e| Failure::system(format_args!("cannot find this program: {e}")))?;
         Ok(Conduct {
             place: Place {
                 medium: Medium::parse(self.medium).map_err(usage)?,
                 dir: self.dir.to_owned(),
-                extol,
+                programs,
             },
             volume: VolumeSpec { size, journal_mib: self.log, ..VolumeSpec::default() },
             rounds,
@@ -86,7 +91,7 @@ pub fn carry_out_until(
     cancel: &Cancel,
     bench: impl FnOnce(&mut dyn FnMut(&Step)) -> BenchResult<Report>,
 ) -> Result<()> {
-    let bar = progress::steps(1, String::new());
+    let bar = progress_bar();
     let report = bench(&mut |step| {
         bar.set_length(step.total);
         bar.set_position(step.done);
@@ -104,4 +109,19 @@ pub fn carry_out_until(
         report.write_pictures(dir).map_err(|e| Failure::about(dir.display(), e))?;
     }
     if output.json { print_json(report.json()) } else { print(report.text()) }
+}
+
+/// Shown on a terminal only.
+fn progress_bar() -> ProgressBar {
+    let target = if std::io::stderr().is_terminal() {
+        ProgressDrawTarget::stderr_with_hz(10)
+    } else {
+        ProgressDrawTarget::hidden()
+    };
+    let bar = ProgressBar::with_draw_target(Some(1), target);
+    if let Ok(style) = ProgressStyle::with_template("{msg} {bar:30} {percent}%") {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
 }

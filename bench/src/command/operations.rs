@@ -1,36 +1,38 @@
-//! `extol bench metadata`, `seq`, `rand`, `untar`, and `speed`, which runs them all.
+//! `extol-bench metadata`, `seq`, `rand`, `untar`, and `speed`, which runs them all.
 
 use std::path::Path;
 
+use extol::mkfs::parse_size;
+use extol_bench::Programs;
 use extol_bench::contender::Medium;
 use extol_bench::speed::{Part, Speed};
 use extol_bench::workload::{Direction, Metadata, Rand, Seq, Untar};
 
-use super::contest::{Where, carry_out, usage};
-use super::loads::{loadfile, run};
 use crate::args::{MetadataArgs, RandArgs, SeqArgs, SpeedArgs, UntarArgs};
-use crate::error::{Failure, Result};
-use crate::volume;
+use crate::conduct::{Where, carry_out, usage};
+use crate::failure::{Failure, Result};
+use crate::loads::{loadfile, run};
 
 /// Sizes of direct I/O are whole sectors of every medium.
 const PAGE: u64 = 4096;
 
-pub fn metadata(args: &MetadataArgs) -> Result<()> {
+pub fn metadata(args: &MetadataArgs, programs: Programs) -> Result<()> {
     let load = Metadata {
         threads: args.threads,
         files: args.files,
         shared: args.shared,
         ..Metadata::default()
     };
-    run(&load, &args.contest)
+    run(&load, &args.contest, programs)
 }
 
 /// Bytes, as fio understands them: a number without a unit is no KiB.
 fn size(option: &str, text: &str) -> Result<u64> {
     let size = match text.parse() {
         Ok(bytes) => bytes,
-        Err(_) => volume::parse_size(text, None)
-            .map_err(|e| Failure::usage(format_args!("{option}: {e}")))?,
+        Err(_) => {
+            parse_size(text, None).map_err(|e| Failure::usage(format_args!("{option}: {e}")))?
+        }
     };
     if size == 0 { Err(Failure::usage(format_args!("{option} must not be 0"))) } else { Ok(size) }
 }
@@ -48,12 +50,12 @@ fn sizes(bytes: &str, block: &str, direct: bool) -> Result<(u64, usize)> {
     Ok((bytes, block as usize))
 }
 
-pub fn seq(args: &SeqArgs) -> Result<()> {
+pub fn seq(args: &SeqArgs, programs: Programs) -> Result<()> {
     let (size, block) = sizes(&args.size, &args.bs, args.direct)?;
-    run(&Seq { size, block, jobs: args.numjobs, direct: args.direct }, &args.contest)
+    run(&Seq { size, block, jobs: args.numjobs, direct: args.direct }, &args.contest, programs)
 }
 
-pub fn rand(args: &RandArgs) -> Result<()> {
+pub fn rand(args: &RandArgs, programs: Programs) -> Result<()> {
     let (size, block) = sizes(&args.size, &args.bs, args.direct)?;
     let load = Rand {
         rw: Direction::parse(&args.rw).unwrap_or(Direction::Read),
@@ -67,10 +69,10 @@ pub fn rand(args: &RandArgs) -> Result<()> {
         calls: args.number_ios,
         seed: args.seed,
     };
-    run(&load, &args.contest)
+    run(&load, &args.contest, programs)
 }
 
-pub fn untar(args: &UntarArgs) -> Result<()> {
+pub fn untar(args: &UntarArgs, programs: Programs) -> Result<()> {
     let load = Untar {
         files: args.files,
         threads: args.threads,
@@ -80,10 +82,10 @@ pub fn untar(args: &UntarArgs) -> Result<()> {
         seed: args.seed,
         ..Untar::default()
     };
-    run(&load, &args.contest)
+    run(&load, &args.contest, programs)
 }
 
-pub fn speed(args: &SpeedArgs) -> Result<()> {
+pub fn speed(args: &SpeedArgs, programs: Programs) -> Result<()> {
     const CLIENT: &str = "/usr/share/dbench/client.txt";
     // Each contest sets its own medium.
     let place = Where { medium: "memory", volume: &args.volume, log: None, dir: &args.dir };
@@ -99,7 +101,7 @@ pub fn speed(args: &SpeedArgs) -> Result<()> {
         files: args.files,
         options: args.options.join(","),
         loadfile: if client.exists() { Some(loadfile(client)?) } else { None },
-        conduct: place.conduct(args.rounds, Some(args.seconds))?,
+        conduct: place.conduct(programs, args.rounds, Some(args.seconds))?,
     };
     carry_out(&args.output, &bench.conduct, |progress| bench.run(progress))
 }

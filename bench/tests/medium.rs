@@ -1,4 +1,4 @@
-//! `extol bench medium`: Linux's ext4 on an emulated medium.
+//! `extol-bench medium`: Linux's ext4 on an emulated medium.
 
 use extol_bench::medium::{READY, Served, Stats};
 use extol_block::{
@@ -18,7 +18,7 @@ const NEEDS: [Need; 5] =
     [Need::Root, Need::Loop, Need::Fuse, Need::Kernel("ext4"), Need::Tool("mke2fs")];
 
 fn bin() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_extol"))
+    Path::new(env!("CARGO_BIN_EXE_extol-bench"))
 }
 
 fn mke2fs(device: &Path) {
@@ -36,7 +36,7 @@ struct Server(Child);
 impl Server {
     fn start(args: &[&str], dir: &Path) -> Self {
         let mut command = Command::new(bin());
-        command.args(["bench", "medium"]).args(args).arg(dir);
+        command.arg("medium").args(args).arg(dir);
         let child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the binary runs");
         let mut server = Self(child);
@@ -274,7 +274,7 @@ fn mistakes_are_one_line_and_leave_nothing() {
         (["--profile", "cloud", "--size", "much"], "bad size"),
     ] {
         let mut command = Command::new(bin());
-        command.args(["bench", "medium"]).args(args).arg(&dir);
+        command.arg("medium").args(args).arg(&dir);
         let done = run(&mut command, Duration::from_secs(20));
         assert_eq!(done.code, Some(1), "{}", done.output);
         assert!(done.output.contains(part) && done.output.lines().count() == 1, "{}", done.output);

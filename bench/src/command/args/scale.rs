@@ -6,15 +6,15 @@ use clap::{ArgAction, Args};
 
 use super::loads::OutputArgs;
 
-/// `extol bench scale`.
+/// `extol-bench scale`.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
-        "extol bench scale --dir /var/tmp --html scale.html",
-        "extol bench scale --part files --long --layout one",
-        "sudo extol bench scale --part files --files 1000,100000 --target library --target mount --target kernel",
-        "sudo extol bench scale --part recovery --log 4,16,64,256 --area 1,4,16 --target mount --target kernel",
-        "extol bench scale --part large --large 16T,64T --dir /dev/shm",
+        "extol-bench scale --dir /var/tmp --html scale.html",
+        "extol-bench scale --part files --long --layout one",
+        "sudo extol-bench scale --part files --files 1000,100000 --target library --target mount --target kernel",
+        "sudo extol-bench scale --part recovery --log 4,16,64,256 --area 1,4,16 --target mount --target kernel",
+        "extol-bench scale --part large --large 16T,64T --dir /dev/shm",
     ),
     long_about = "What grows with the number of files, with the dirty log and with the volume.\n\n\
         files: create, lookup (warm, and cold after a mount), unlink and list with more and more files on one volume, in one directory \

@@ -1,24 +1,25 @@
-//! `extol bench fsmark`, `dbench`, `postmark`, `varmail`, `logs`, `fsync-latency`.
+//! `extol-bench fsmark`, `dbench`, `postmark`, `varmail`, `logs`, `fsync-latency`.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use extol_bench::Programs;
 use extol_bench::contender::Contender;
 use extol_bench::workload::{
     Dbench, FsMark, FsyncLatency, LoadFile, Logs, PostMark, SyncMode, VarMail, Workload,
 };
 
-use super::contest::{Where, carry_out, usage};
 use crate::args::{
     ContestArgs, DbenchArgs, FsMarkArgs, FsyncLatencyArgs, LogsArgs, PostMarkArgs, VarMailArgs,
 };
-use crate::error::{Failure, Result};
+use crate::conduct::{Where, carry_out, usage};
+use crate::failure::{Failure, Result};
 
 /// Runs a load on its targets.
-pub fn run(load: &dyn Workload, args: &ContestArgs) -> Result<()> {
+pub fn run(load: &dyn Workload, args: &ContestArgs, programs: Programs) -> Result<()> {
     let place = Where { medium: &args.medium, volume: &args.volume, log: args.log, dir: &args.dir };
-    let mut conduct = place.conduct(args.rounds, args.seconds)?;
+    let mut conduct = place.conduct(programs, args.rounds, args.seconds)?;
     conduct.volume.features.clone_from(&args.features);
     let mut contenders = args
         .targets
@@ -29,10 +30,11 @@ pub fn run(load: &dyn Workload, args: &ContestArgs) -> Result<()> {
     if contenders.is_empty() {
         contenders.push(Contender::Library(String::new()));
     }
+    let contenders = conduct.place.programs.with_before(contenders).map_err(usage)?;
     carry_out(&args.output, &conduct, |progress| conduct.report(&contenders, load, progress))
 }
 
-pub fn fsmark(args: &FsMarkArgs) -> Result<()> {
+pub fn fsmark(args: &FsMarkArgs, programs: Programs) -> Result<()> {
     let load = FsMark {
         threads: args.threads,
         size: args.size,
@@ -44,7 +46,7 @@ pub fn fsmark(args: &FsMarkArgs) -> Result<()> {
         write_size: args.write as usize,
         loops: args.loops,
     };
-    run(&load, &args.contest)
+    run(&load, &args.contest, programs)
 }
 
 /// Reads a load file of dbench.
@@ -54,15 +56,16 @@ pub fn loadfile(path: &Path) -> Result<Arc<LoadFile>> {
     parsed.map(Arc::new).map_err(|e| Failure::usage(format_args!("{}: {e}", path.display())))
 }
 
-pub fn dbench(args: &DbenchArgs) -> Result<()> {
+pub fn dbench(args: &DbenchArgs, programs: Programs) -> Result<()> {
     let loadfile = args.loadfile.as_deref().map(loadfile).transpose()?;
     run(
         &Dbench { clients: args.clients, decks: args.decks, seed: args.seed, loadfile },
         &args.contest,
+        programs,
     )
 }
 
-pub fn postmark(args: &PostMarkArgs) -> Result<()> {
+pub fn postmark(args: &PostMarkArgs, programs: Programs) -> Result<()> {
     let size = match args.size[..] {
         [low, high] if low <= high => (low, high),
         _ => {
@@ -82,10 +85,10 @@ pub fn postmark(args: &PostMarkArgs) -> Result<()> {
         subdirectories: args.subdirectories,
         seed: args.seed,
     };
-    run(&load, &args.contest)
+    run(&load, &args.contest, programs)
 }
 
-pub fn varmail(args: &VarMailArgs) -> Result<()> {
+pub fn varmail(args: &VarMailArgs, programs: Programs) -> Result<()> {
     let load = VarMail {
         threads: args.threads,
         files: args.files,
@@ -94,10 +97,10 @@ pub fn varmail(args: &VarMailArgs) -> Result<()> {
         loops: args.loops,
         ..VarMail::default()
     };
-    run(&load, &args.contest)
+    run(&load, &args.contest, programs)
 }
 
-pub fn logs(args: &LogsArgs) -> Result<()> {
+pub fn logs(args: &LogsArgs, programs: Programs) -> Result<()> {
     let load = Logs {
         threads: args.threads,
         files: args.files,
@@ -106,10 +109,10 @@ pub fn logs(args: &LogsArgs) -> Result<()> {
         close: args.close,
         data_only: args.fdatasync,
     };
-    run(&load, &args.contest)
+    run(&load, &args.contest, programs)
 }
 
-pub fn fsync_latency(args: &FsyncLatencyArgs) -> Result<()> {
+pub fn fsync_latency(args: &FsyncLatencyArgs, programs: Programs) -> Result<()> {
     let load = FsyncLatency {
         block: args.block as usize,
         calls: args.calls,
@@ -120,5 +123,5 @@ pub fn fsync_latency(args: &FsyncLatencyArgs) -> Result<()> {
         beside: args.only.as_deref() != Some("alone"),
         ..FsyncLatency::default()
     };
-    run(&load, &args.contest)
+    run(&load, &args.contest, programs)
 }
