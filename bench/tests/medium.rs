@@ -1,9 +1,8 @@
 //! `extol-bench medium`: Linux's ext4 on an emulated medium.
 
 use extol_bench::medium::{READY, Served, Stats};
-use extol_block::{
-    BlockDevice as _, Direct, FileDevice, OpenOptions, Profile, ScatteredWrite, Wait,
-};
+use extol_block::{BlockDevice as _, Direct, FileDevice, OpenOptions, ScatteredWrite, Wait};
+use extol_devices::Profile;
 use extol_testkit::{
     KernelMount, LoopDevice, Need, Scratch, mounted_type, require, run, run_ok, tool, unmount,
 };

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use extol::mkfs::parse_size;
 use extol_bench::medium::{self, MediumFs, READY};
-use extol_block::{BlockDevice as _, Profile};
+use extol_block::BlockDevice as _;
+use extol_devices::Profile;
 use extol_fuse::Mount;
 
 use crate::args::MediumArgs;

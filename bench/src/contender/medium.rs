@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use extol_block::{
-    BlockDevice as _, DeviceError, EmulatedMedia, FileDevice, MemDevice, OpenOptions, Profile,
-    SharedDevice,
+    BlockDevice as _, DeviceError, FileDevice, MemDevice, OpenOptions, SharedDevice,
 };
+use extol_devices::{EmulatedMedia, Profile};
 
 use super::VolumeSpec;
 use super::stale::Stale;

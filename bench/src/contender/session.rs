@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use extol::mkfs::{MkfsOptions, mkfs};
 use extol::{Ext4, MountOptions};
-use extol_block::{CountingDevice, DeviceStats, MediumStats, OpenOptions, SharedDevice};
+use extol_block::{OpenOptions, SharedDevice};
+use extol_devices::{CountingDevice, DeviceStats, MediumStats};
 
 use super::dirty::DirtyBound;
 use super::medium::{Emulated, MountPoint, Outside, Scratch, open};

@@ -32,9 +32,8 @@ pub use served::{Served, detach_loops};
 use std::path::Path;
 use std::sync::Arc;
 
-use extol_block::{
-    BlockDevice as _, EmulatedMedia, FileDevice, MemDevice, OpenOptions, Profile, SharedDevice,
-};
+use extol_block::{BlockDevice as _, FileDevice, MemDevice, OpenOptions, SharedDevice};
+use extol_devices::{EmulatedMedia, Profile};
 use extol_fuse::MountConfig;
 use serde::{Deserialize, Serialize};
 

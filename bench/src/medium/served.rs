@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use extol_block::Profile;
+use extol_devices::Profile;
 
 use super::{READY, Stats};
 use crate::daemon::Daemon;

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use extol::device::{CountingDevice, FileDevice, SharedDevice};
+use extol::device::{FileDevice, SharedDevice};
 use extol::mkfs::{MkfsOptions, mkfs};
 use extol::vfs::FileSystem as _;
 use extol::{Ext4, MountOptions};
+use extol_devices::CountingDevice;
 use tempfile::{Builder, NamedTempFile, TempDir};
 
 use super::process::Process;

@@ -13,10 +13,11 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use extol::device::{BlockDevice as _, CountingDevice, MemDevice, SharedDevice};
+use extol::device::{BlockDevice as _, MemDevice, SharedDevice};
 use extol::mkfs::{MkfsOptions, mkfs};
 use extol::vfs::FileSystem as _;
 use extol::{Ext4, MountOptions};
+use extol_devices::CountingDevice;
 use serde::Serialize;
 
 use super::bed::{Image, fail, roomy};

@@ -16,10 +16,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use extol::device::{BlockDevice as _, CountingDevice, SharedDevice};
+use extol::device::{BlockDevice as _, SharedDevice};
 use extol::mkfs::MkfsOptions;
 use extol::vfs::FileSystem as _;
 use extol::{Ext4, MountOptions};
+use extol_devices::CountingDevice;
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom as _;

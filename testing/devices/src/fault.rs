@@ -5,7 +5,7 @@
 //! is one, a FUA write is a write, a scattered batch is as many as it has writes, and those behind
 //! the failed one are not done. A failed operation does not reach the device inside.
 
-use crate::{BlockDevice, DeviceError, DeviceOp, Result, ScatteredWrite, Wait, total_len};
+use extol_block::{BlockDevice, DeviceError, DeviceOp, Result, ScatteredWrite, Wait, total_len};
 use parking_lot::Mutex;
 use std::io::{self, IoSlice, IoSliceMut};
 
@@ -111,7 +111,7 @@ impl<D: BlockDevice> FaultDevice<D> {
 }
 
 impl<D: BlockDevice> BlockDevice for FaultDevice<D> {
-    crate::pass_on!(shape, abilities);
+    extol_block::pass_on!(shape, abilities);
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         self.strike(DeviceOp::Read, offset, buf.len() as u64)?;
@@ -165,7 +165,7 @@ impl<D: BlockDevice> BlockDevice for FaultDevice<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MemDevice;
+    use extol_block::MemDevice;
 
     #[test]
     fn once_and_from_then_on() {

@@ -1,6 +1,6 @@
 //! Counts what reaches a device.
 
-use crate::{BlockDevice, ReadDone, Result, ScatteredRead, ScatteredWrite, Wait, total_len};
+use extol_block::{BlockDevice, ReadDone, Result, ScatteredRead, ScatteredWrite, Wait, total_len};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -88,7 +88,7 @@ impl<D: BlockDevice> CountingDevice<D> {
 }
 
 impl<D: BlockDevice> BlockDevice for CountingDevice<D> {
-    crate::pass_on!(shape, abilities);
+    extol_block::pass_on!(shape, abilities);
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         self.count_read(buf.len() as u64);
@@ -172,7 +172,7 @@ impl<D: BlockDevice> BlockDevice for CountingDevice<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MemDevice;
+    use extol_block::MemDevice;
 
     #[test]
     fn counts_requests_and_bytes() {
@@ -205,7 +205,8 @@ mod tests {
 
     #[test]
     fn a_mark_stays_a_mark() {
-        use crate::{DeviceOp, FailLatch, Fault, FaultDevice};
+        use crate::{Fault, FaultDevice};
+        use extol_block::{DeviceOp, FailLatch};
         let broken = FaultDevice::new(MemDevice::new(1 << 20), [Fault::once(DeviceOp::Flush, 0)]);
         let d = CountingDevice::new(FailLatch::new(broken));
         d.flush().expect_err("the fault");

@@ -19,7 +19,9 @@
 //! when it began. In a shaken debug build requests take their time (`extol_sync::medium`), and so
 //! meet.
 
-use crate::{BlockDevice, DeviceOp, MemDevice, Result, ScatteredWrite, Wait, check_range, joined};
+use extol_block::{
+    BlockDevice, DeviceOp, MemDevice, Result, ScatteredWrite, Wait, check_range, joined,
+};
 use parking_lot::Mutex;
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -439,7 +441,8 @@ mod tests {
         d.write_vectored_at(&[IoSlice::new(b"ab"), IoSlice::new(b"c")], 1).expect("write");
         assert_eq!(d.log(), [Event::Write { offset: 1, data: (*b"abc").into(), fua: false }]);
         let bufs = [IoSlice::new(b"x")];
-        let writes = [7, 99, 100, 3].map(|offset| crate::ScatteredWrite { offset, bufs: &bufs });
+        let writes =
+            [7, 99, 100, 3].map(|offset| extol_block::ScatteredWrite { offset, bufs: &bufs });
         assert_eq!(d.write_scattered(&writes).expect_err("past the end").offset, 100);
         let offsets: Vec<_> = d
             .log()

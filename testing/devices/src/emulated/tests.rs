@@ -3,7 +3,8 @@
 
 use super::model::{MAX_REQUEST, Model, Op};
 use super::*;
-use crate::{Fault, FaultDevice, MemDevice};
+use crate::{Fault, FaultDevice};
+use extol_block::MemDevice;
 
 const GIB: u64 = 1 << 30;
 
@@ -297,7 +298,7 @@ fn contents_are_those_of_the_inner_device() {
         d.write_mark(&[7; 7], 10_007).expect("mark");
         d.zero_range(1500, 100).expect("zero");
         d.flush().expect("flush");
-        let direct = d.inner().to_bytes_of(0, 12_000);
+        let direct = bytes_of(d.inner(), 0, 12_000);
         let mut through = vec![9; 12_000];
         let (a, b) = through.split_at_mut(5000);
         d.read_vectored_at(&mut [IoSliceMut::new(a), IoSliceMut::new(b)], 0).expect("readv");
@@ -322,18 +323,16 @@ fn contents_are_those_of_the_inner_device() {
         let discarded = d.discard(5000, 10);
         assert_eq!(d.discard_zeroes(), d.profile().discard);
         match discarded {
-            Ok(()) => assert_eq!(d.inner().to_bytes_of(5005, 10), [0, 0, 0, 0, 0, 3, 3, 3, 3, 3]),
+            Ok(()) => assert_eq!(bytes_of(d.inner(), 5005, 10), [0, 0, 0, 0, 0, 3, 3, 3, 3, 3]),
             Err(error) => assert!(error.is_unsupported() && !d.profile().discard),
         }
     }
 }
 
-impl MemDevice {
-    fn to_bytes_of(&self, offset: u64, len: usize) -> Vec<u8> {
-        let mut bytes = vec![0; len];
-        self.read_at(&mut bytes, offset).expect("inside");
-        bytes
-    }
+fn bytes_of(device: &MemDevice, offset: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    device.read_at(&mut bytes, offset).expect("in range");
+    bytes
 }
 
 #[test]
@@ -382,7 +381,7 @@ fn nobody_waits_for_a_sleeper() {
         us(20_000 * 16),
         "each got its latency, none waited for a slot"
     );
-    let bytes = d.inner().to_bytes_of(0, 16 * 512);
+    let bytes = bytes_of(d.inner(), 0, 16 * 512);
     assert!(bytes.chunks(512).zip(1..).all(|(part, t)| part.iter().all(|b| *b == t)));
 }
 

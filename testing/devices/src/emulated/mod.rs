@@ -33,9 +33,9 @@ mod wait;
 
 pub use profile::{Profile, ProfileError};
 
-use crate::{
-    BlockDevice, CountingDevice, DeviceError, DeviceOp, DeviceStats, ReadDone, Result,
-    ScatteredRead, ScatteredWrite, total_len,
+use crate::{CountingDevice, DeviceStats};
+use extol_block::{
+    BlockDevice, DeviceError, DeviceOp, ReadDone, Result, ScatteredRead, ScatteredWrite, total_len,
 };
 use model::{Model, Op};
 use parking_lot::Mutex;
@@ -175,7 +175,7 @@ impl<D: BlockDevice> fmt::Debug for EmulatedMedia<D> {
 }
 
 impl<D: BlockDevice> BlockDevice for EmulatedMedia<D> {
-    crate::pass_on!(shape);
+    extol_block::pass_on!(shape);
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         self.request(Op::Read, offset, buf.len() as u64, || self.inner.read_at(buf, offset))
