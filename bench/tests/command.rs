@@ -207,7 +207,7 @@ fn mounts_and_directories_in_turn() {
     let scratch = Scratch::new();
     let beside = Scratch::new();
     // The other build is the same one: what counts is that both take part.
-    let extol = Path::new(env!("CARGO_BIN_EXE_extol-bench")).with_file_name("extol");
+    let extol = extol_testkit::extol_path();
     let line = format!(
         "fsmark -t 2 -s 4096 -n 10 --rounds 1 --volume 64M --target mount --target kernel:noatime \
          --target {}/ --extol-before {}",

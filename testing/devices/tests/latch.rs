@@ -93,7 +93,7 @@ fn a_pipe_with_too_little_is_a_failed_write() {
     let dir = tempfile::tempdir().expect("dir");
     let image = |size| {
         let how = OpenOptions::read_write().create_size(size);
-        FileDevice::open(&dir.path().join(format!("{size}.img")), &how).expect("a device")
+        FileDevice::open(dir.path().join(format!("{size}.img")), &how).expect("a device")
     };
     let holding = |bytes: &[u8]| {
         let (reader, writer) = pipe_with(PipeFlags::NONBLOCK).expect("pipe");
