@@ -275,7 +275,7 @@ impl<'a> Open<'a> {
         let began = Instant::now();
         match kind {
             Kind::Library { fs, .. } => {
-                let trouble = fs.trouble();
+                let trouble = fs.first_error();
                 fs.unmount().map_err(|e| fail("unmount")(&e))?;
                 let took = began.elapsed();
                 trouble.map_or(Ok(took), |line| Err(BenchError(line)))
