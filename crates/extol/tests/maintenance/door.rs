@@ -5,7 +5,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use extol_block::{BlockDevice, Fault, FaultDevice, MemDevice, RecordingDevice, Result};
+use extol_block::{BlockDevice, MemDevice, Result};
+use extol_devices::{Fault, FaultDevice, RecordingDevice};
 
 pub const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -3,7 +3,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use extol::vfs::{CheckpointFlags, FileSystem, FsError};
 use extol::{Ext4, MountOptions};
-use extol_block::{MemDevice, RecordingDevice};
+use extol_block::MemDevice;
+use extol_devices::RecordingDevice;
 
 use crate::common::*;
 

@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use extol::vfs::{CheckpointFlags, FileSystem, FsError, Result};
 use extol::{Ext4, MountOptions};
-use extol_block::{DeviceOp, Fault, IoPriority, MemDevice};
+use extol_block::{DeviceOp, IoPriority, MemDevice};
+use extol_devices::Fault;
 
 use crate::common::*;
 use crate::door::{DoorDevice, PATIENCE};

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use extol_block::{
-    BlockDevice, BlockNr, BlockSize, CountingDevice, DeviceError, DeviceOp, Fault, FaultDevice,
-    MemDevice, Result, ScatteredWrite, SharedDevice,
+    BlockDevice, BlockNr, BlockSize, DeviceError, DeviceOp, MemDevice, Result, ScatteredWrite,
+    SharedDevice,
 };
+use extol_devices::{CountingDevice, Fault, FaultDevice};
 use extol_testkit::pipe::holding;
 use extol_vfs::{Author, Fallocate, FileSystem as _};
 use rand::rngs::SmallRng;

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::AtomicU64;
 
-use extol_block::{BlockDevice, FaultDevice, MemDevice};
+use extol_block::{BlockDevice, MemDevice};
+use extol_devices::FaultDevice;
 use extol_ondisk::mmp::LEN;
 
 use super::*;
@@ -188,7 +189,7 @@ fn a_stall_inside_the_renewal_is_noticed() {
 fn a_claim_that_cannot_be_read_stops_the_write() {
     let rig = rig();
     let seen = Observed::observe(&rig.below, &rig.geo, &rig.sb, None).unwrap().unwrap();
-    let fault = extol_block::Fault::once(extol_block::DeviceOp::Read, 2);
+    let fault = extol_devices::Fault::once(extol_block::DeviceOp::Read, 2);
     let failing: SharedDevice = Arc::new(FaultDevice::new(Arc::clone(&rig.disk), [fault]));
     let seen = Observed { place: Place { dev: failing, ..seen.place }, ..seen };
     let mut held = seen.take(&rig.guard, None).unwrap();
