@@ -5,7 +5,7 @@
 //! ```text
 //!   rename ─ inodes ─ handle ─ orphans ─ inode shard ─ trim ─ groups ─ descriptors ─ superblock ─ dirty files
 //!          ─ checkpointing ─ journal state ─ checkpoint list ─ cache shard ─ buffer ─ transaction lists ─ deferred data ─ witnesses ─ log superblock
-//!          ─ data cache ─ spare memory
+//!          ─ data cache
 //! ```
 //!
 //! Among locks of one rank: groups ascend; files ascend and come after directories; a second
@@ -78,8 +78,6 @@ pub enum Rank {
     LogSuperblock,
     /// A shard of the clean file data: every write asks there, whatever its caller holds.
     DataCache,
-    /// Memory of blocks that goes round.
-    Spares,
 }
 
 crate::thread_local! {
@@ -248,7 +246,7 @@ impl<T, const RANK: u8> Mutex<T, RANK> {
     }
 }
 
-const RANKS: [Rank; 25] = [
+const RANKS: [Rank; 24] = [
     Rank::Gate,
     Rank::Rename,
     Rank::Directory,
@@ -273,7 +271,6 @@ const RANKS: [Rank; 25] = [
     Rank::Ways,
     Rank::LogSuperblock,
     Rank::DataCache,
-    Rank::Spares,
 ];
 
 const fn rank_of(number: u8) -> Rank {

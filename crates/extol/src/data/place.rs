@@ -324,7 +324,7 @@ impl Placer<'_> {
         let unsynced = self.st.unsynced;
         self.st.unsynced = unsynced.saturating_add(bytes);
         if order::may_wait(run.len, self.purpose) && vol.journal.commits_after_data() {
-            let mut data = vol.journal.spares().take(run.len);
+            let mut data = Vec::with_capacity(run.len as usize * bs);
             slices.iter().for_each(|slice| data.extend_from_slice(slice));
             self.st.deferred = Some(match order {
                 Order::Loose => vol.journal.defer_loose(run.start, data),

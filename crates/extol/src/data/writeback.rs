@@ -192,7 +192,6 @@ fn flush_part(fs: &Fs, st: &mut InodeState, from: u32, to: u32, purpose: Purpose
                 // today).
                 fs.vol.alloc.unreserve(promised.saturating_sub(used));
                 fs.dirty.shrink(pages.len() * bs);
-                pages.drain(..).for_each(|page| fs.vol.journal.spares().give(page));
             }
             Err(e) => {
                 // Keep what may not have been written: a later fsync must not succeed without it.

@@ -367,7 +367,7 @@ impl Taken<'_> {
 
     /// It is not this one's any more.
     fn over(&mut self) {
-        self.writes.drain(..).for_each(|write| self.journal.spares.give(write.data));
+        self.writes.clear();
         let deferred = &self.journal.deferred;
         let mut waiting = deferred.waiting.lock();
         deferred.done.store(self.upto, Ordering::Release);
