@@ -42,7 +42,7 @@ pub use recording::{Event, RecordingDevice};
 pub use sys::MountRequest;
 pub use types::{
     BlockNr, BlockSize, DeviceError, DeviceOp, ReadDone, ReadsFrom, Result, ScatteredRead,
-    ScatteredWrite, Wait,
+    ScatteredWrite,
 };
 
 use std::fmt;
@@ -149,7 +149,7 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// Does all these writes as [`write_scattered`](BlockDevice::write_scattered) does, and makes
     /// them (and only them, necessarily) durable before returning. After an error any of them may
     /// or may not be done.
-    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], _wait: Wait) -> Result<()> {
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
         self.write_scattered(writes)?;
         self.flush()
     }
@@ -251,8 +251,8 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
         (**self).write_scattered(writes)
     }
 
-    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], wait: Wait) -> Result<()> {
-        (**self).write_scattered_fua(writes, wait)
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
+        (**self).write_scattered_fua(writes)
     }
 
     fn fua_together(&self) -> bool {

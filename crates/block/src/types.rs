@@ -199,17 +199,5 @@ impl Clone for DeviceError {
     }
 }
 
-/// How a thread waits for what it has given to a device. Only how soon it goes on depends on that,
-/// and what it costs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Wait {
-    /// It sleeps, and is woken.
-    #[default]
-    Sleep,
-    /// It looks for the end itself for some hundred microseconds before it sleeps, where the device
-    /// can do that; whoever else wants its processor goes first.
-    Poll,
-}
-
 /// Result of a device operation.
 pub type Result<T> = std::result::Result<T, DeviceError>;

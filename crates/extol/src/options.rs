@@ -10,7 +10,6 @@
 //! | `fsync_batching=none\|static\|adaptive` | how an fsync waits for others, default adaptive |
 //! | `min_batch_time=N`, `max_batch_time=N` | bounds of that wait in microseconds, default 0 and 15000 |
 //! | `fua=auto\|never\|always` | fast commits by durable writes instead of a flush where that is faster, never, or wherever they can; default auto |
-//! | `commit_poll=auto\|never\|always` | who leads such a commit looks for its end for at most 300 us before it sleeps: where that is faster, never, or wherever it can; default auto |
 //! | `async_checkpoint[=PERCENT]`, `noasync_checkpoint` | write home in the background when less of the log is free; default off |
 //! | `checkpoint=merge\|nomerge` (`checkpoint_merge`, `nocheckpoint_merge`) | one thread answers all whole-volume syncs, default merge |
 //! | `ckpt_thread_ioprio=be:N\|rt:N\|idle` | I/O priority of that thread, default `be:3` |
@@ -136,8 +135,6 @@ pub struct MountOptions {
     pub batching: Batching,
     /// `fua=`.
     pub fua: Preference,
-    /// `commit_poll=`.
-    pub commit_poll: Preference,
     /// `fast_commit`, `nofast_commit`; `None`: on if the volume has the feature and room for it.
     pub fast_commit: Option<bool>,
     /// `async_checkpoint=`; `None`: `noasync_checkpoint`.
@@ -213,7 +210,6 @@ impl Default for MountOptions {
             nodelalloc: false,
             batching: Batching::default(),
             fua: Preference::default(),
-            commit_poll: Preference::default(),
             fast_commit: None,
             async_checkpoint: None,
             checkpoint_merge: true,
@@ -414,10 +410,6 @@ impl MountOptions {
             "fua" => {
                 let known = Preference::NAMES.iter().find(|(name, _)| Some(*name) == value);
                 self.fua = known.ok_or_else(bad)?.1;
-            }
-            "commit_poll" => {
-                let known = Preference::NAMES.iter().find(|(name, _)| Some(*name) == value);
-                self.commit_poll = known.ok_or_else(bad)?.1;
             }
             "min_batch_time" => {
                 self.batching.min = Duration::from_micros(small(u64::from(u32::MAX))? as u64);

@@ -29,7 +29,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use extol_block::{BlockDevice, MemDevice, Result, ScatteredWrite, SharedDevice, Wait, joined};
+use extol_block::{BlockDevice, MemDevice, Result, ScatteredWrite, SharedDevice, joined};
 use parking_lot::Mutex;
 use rand::Rng as _;
 
@@ -255,7 +255,7 @@ impl BlockDevice for Taped {
         self.write_all(writes, false)
     }
 
-    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], _: Wait) -> Result<()> {
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
         self.write_all(writes, true)
     }
 

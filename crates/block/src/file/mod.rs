@@ -30,13 +30,11 @@
 //! block device if it is a call of its own: there Linux makes the write itself durable (with a
 //! flush of its own where the device knows no FUA) and then flushes all the same, so the flag costs
 //! a trip to the medium more. Writes through io_uring do not get that second flush, so batches have
-//! the flag on block devices, too. Who waits for such a batch may look for its end before he sleeps
-//! (`poll.rs`).
+//! the flag on block devices, too.
 
 mod busy;
 mod holder;
 mod open;
-mod poll;
 mod scattered;
 mod scattered_reads;
 mod transfer;
@@ -52,7 +50,7 @@ use crate::coalesce::FlushCoalescer;
 use crate::range_lock::{Coverage, RangeLock};
 use crate::{
     BlockDevice, DeviceError, DeviceOp, ReadDone, ReadsFrom, Result, ScatteredRead, ScatteredWrite,
-    Wait, check_range, check_writable, pipe, sys, total_len,
+    check_range, check_writable, pipe, sys, total_len,
 };
 use rustix::fs::FallocateFlags;
 use std::fs::File;
@@ -490,17 +488,17 @@ impl BlockDevice for FileDevice {
     }
 
     fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
-        scattered::write(self, writes, None)
+        scattered::write(self, writes, false)
     }
 
-    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], wait: Wait) -> Result<()> {
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
         if self.fua_together() {
-            let result = scattered::write(self, writes, Some(wait));
+            let result = scattered::write(self, writes, true);
             if !self.lacks_dsync(&result) {
                 return result;
             }
         }
-        scattered::write(self, writes, None)?;
+        scattered::write(self, writes, false)?;
         self.flush()
     }
 

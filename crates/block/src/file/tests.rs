@@ -552,9 +552,7 @@ fn fua_works_without_kernel_help_too() {
     assert_eq!(&back, b"hello");
     assert!(!device.fua_together());
     let bufs = [IoSlice::new(b"again")];
-    device
-        .write_scattered_fua(&[ScatteredWrite { offset: 54_321, bufs: &bufs }], Wait::Poll)
-        .expect("batch");
+    device.write_scattered_fua(&[ScatteredWrite { offset: 54_321, bufs: &bufs }]).expect("batch");
     device.read_at(&mut back, 54_321).expect("read");
     assert_eq!(&back, b"again");
 }

@@ -60,8 +60,6 @@ macro_rules! mount_options {
         whether an fsync waits for others to share its commit, and how long [adaptive, 0, 15000]
   fua=auto|never|always
         fast commits by durable writes in place of a flush: if that is faster, never, wherever they can [auto]
-  commit_poll=auto|never|always
-        who leads such a commit looks for its end for at most 300 us before it sleeps: if that is faster, never, wherever it can [auto]
   async_checkpoint, async_checkpoint=PERCENT, noasync_checkpoint
         bring metadata home in the background as soon as less of the log is free [off; 50]
   checkpoint=merge|nomerge, checkpoint_merge, nocheckpoint_merge, ckpt_thread_ioprio=CLASS:LEVEL,

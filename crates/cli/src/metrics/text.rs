@@ -276,11 +276,6 @@ fn fast_commits(page: &mut Page, f: &FastCommitStats) {
         f.each,
     );
     page.counter(
-        "fast_commit_polled_total",
-        "Of these, those whose leader polled for their end.",
-        f.polled,
-    );
-    page.counter(
         "fast_commit_heads_total",
         "Fast commits that were the first of a transaction.",
         f.heads,

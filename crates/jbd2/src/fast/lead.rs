@@ -72,7 +72,7 @@
 
 use std::sync::Arc;
 
-use extol_block::{ScatteredWrite, Wait};
+use extol_block::ScatteredWrite;
 use extol_sync::atomic::Ordering;
 use extol_sync::rank::Guard;
 use extol_sync::thread;
@@ -313,7 +313,6 @@ impl Journal {
                 self.counters.distributions.fast_commit.record(took);
                 let waiting = state.fast.waiting;
                 state.fast.batcher.ended(now, took, batch.requests, waiting);
-                self.fast.ways.lock().polls.ended(now, took, batch.requests);
             }
             Outcome::Durable => {}
         }
@@ -451,22 +450,18 @@ impl Journal {
     /// Data and records, durable on return: the faster way of two ([`super::trip`]).
     fn one_trip(&self, taken: Taken<'_>, records: &[ScatteredWrite<'_>]) -> Result<()> {
         let open = self.may_settle_each();
-        let (way, wait) = {
-            let ways = self.fast.ways.lock();
-            (if open { ways.trips.way() } else { Way::Flush }, ways.polls.wait())
-        };
+        let way = if open { self.fast.trips.lock().way() } else { Way::Flush };
         let began = self.clock.now_ns();
         match way {
             Way::Flush => self.write_and_flush(|| taken.write_with(records))?,
             Way::Each => {
                 self.fast.counters.each.add(1);
-                self.fast.counters.polled.add(u64::from(wait == Wait::Poll));
-                taken.write_durably_with(records, wait)?;
+                taken.write_durably_with(records)?;
                 self.check_aborted()?;
             }
         }
         if open {
-            self.fast.ways.lock().trips.took(way, self.clock.now_ns().saturating_sub(began));
+            self.fast.trips.lock().took(way, self.clock.now_ns().saturating_sub(began));
         }
         Ok(())
     }

@@ -20,7 +20,6 @@ mod area;
 mod between;
 mod lead;
 mod pledge;
-mod poll;
 mod preference;
 mod queue;
 mod reason;
@@ -239,18 +238,9 @@ pub(crate) struct FastCommits {
     /// The role is free, for who sleeps ready to lead the open batch.
     lead: Condvar,
     pub witnesses: Witnesses,
-    /// A leaf.
-    pub ways: Mutex<Ways, { Rank::Ways as u8 }>,
+    /// Flush or durable writes. A leaf.
+    pub trips: Mutex<trip::Trips, { Rank::Ways as u8 }>,
     pub counters: FastCounters,
-}
-
-/// How the one trip of a fast commit is made.
-#[derive(Debug, Default)]
-pub(crate) struct Ways {
-    /// With a flush or without.
-    pub trips: trip::Trips,
-    /// Whether its leader polls, if it is without.
-    pub polls: poll::Polls,
 }
 
 impl FastCommits {

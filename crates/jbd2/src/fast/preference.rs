@@ -1,4 +1,4 @@
-//! What the user wants of something that is measured: `fua=`, `commit_poll=`.
+//! What the user wants of something that is measured: `fua=`.
 
 use serde::{Deserialize, Serialize};
 

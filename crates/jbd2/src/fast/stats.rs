@@ -21,7 +21,6 @@ pub(crate) struct FastCounters {
     pub one_trip: Counter,
     pub deferred: Counter,
     pub each: Counter,
-    pub polled: Counter,
     pub reasons: [Counter; Reason::ALL.len()],
 }
 
@@ -56,8 +55,6 @@ pub struct FastCommitStats {
     pub deferred: u64,
     /// Of the fast commits, those without a flush: each of their writes was durable (FUA).
     pub each: u64,
-    /// Of these, those whose leader polled for their end.
-    pub polled: u64,
     /// Fast commits asked for because such data was about to be overwritten.
     pub settled: u64,
     /// Moving average of the time of one fast commit, in nanoseconds.
@@ -109,7 +106,6 @@ impl FastCounters {
             one_trip: self.one_trip.get(),
             deferred: self.deferred.get(),
             each: self.each.get(),
-            polled: self.polled.get(),
             settled: self.settled.get(),
             average_ns,
             area_blocks,

@@ -473,12 +473,7 @@ impl Journal {
 
     /// Says whether a fast commit may go without a flush, by durable writes. At first as measured.
     pub fn set_fua(&self, policy: Preference) {
-        self.fast.ways.lock().trips.set(policy);
-    }
-
-    /// Says whether who leads a fast commit polls for the end of its writes. At first as measured.
-    pub fn set_commit_poll(&self, policy: Preference) {
-        self.fast.ways.lock().polls.set(policy);
+        self.fast.trips.lock().set(policy);
     }
 
     /// Turns the asynchronous checkpoint on or off, or changes its threshold.

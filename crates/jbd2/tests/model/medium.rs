@@ -14,7 +14,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use extol_block::{BlockDevice, DeviceError, DeviceOp, Result, ScatteredWrite, Wait, joined};
+use extol_block::{BlockDevice, DeviceError, DeviceOp, Result, ScatteredWrite, joined};
 use extol_sync::atomic::{AtomicU32, Ordering};
 
 use crate::explore::below;
@@ -191,7 +191,7 @@ impl BlockDevice for Medium {
         if self.knows_fua { Ok(()) } else { self.flush() }
     }
 
-    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], _: Wait) -> Result<()> {
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
         if !self.knows_fua {
             self.write_scattered(writes)?;
             return self.flush();

@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use extol_block::{
-    BlockDevice, BlockNr, Event, MemDevice, RecordingDevice, ScatteredWrite, SharedDevice, Wait,
+    BlockDevice, BlockNr, Event, MemDevice, RecordingDevice, ScatteredWrite, SharedDevice,
 };
 use extol_task::TestClock;
 use parking_lot::Mutex;
@@ -119,12 +119,8 @@ impl BlockDevice for Hooked {
         self.0.write_fua(buf, offset)
     }
 
-    fn write_scattered_fua(
-        &self,
-        writes: &[ScatteredWrite<'_>],
-        wait: Wait,
-    ) -> extol_block::Result<()> {
-        self.0.write_scattered_fua(writes, wait)
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> extol_block::Result<()> {
+        self.0.write_scattered_fua(writes)
     }
 
     fn fua_together(&self) -> bool {
