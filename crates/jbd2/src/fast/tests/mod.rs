@@ -39,21 +39,11 @@ struct Answers {
     asked: Mutex<Vec<(Tid, Vec<Ask>)>>,
     applied: Mutex<Vec<(Tid, usize, bool)>>,
     closed: Mutex<Vec<Tid>>,
-    /// It wants to hear little of these.
-    bored_by: Mutex<Vec<Tid>>,
 }
 
-/// An inode that it minds all the same.
-const MINDED: u32 = 11;
-
 impl FastSource for Answers {
-    fn apply(&self, tid: Tid, deltas: Vec<Delta>, finished: bool) -> Interest {
+    fn apply(&self, tid: Tid, deltas: Vec<Delta>, finished: bool) {
         self.applied.lock().push((tid, deltas.len(), finished));
-        if self.bored_by.lock().contains(&tid) { Interest::Little } else { Interest::All }
-    }
-
-    fn minds(&self, ino: u32) -> bool {
-        ino == MINDED
     }
 
     fn collect(&self, tid: Tid, asks: &[Ask]) -> Collected {
