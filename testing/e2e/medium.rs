@@ -1,7 +1,9 @@
 //! `extol bench medium`: Linux's ext4 on an emulated medium.
 
 use extol_bench::medium::{READY, Served, Stats};
-use extol_block::{BlockDevice as _, Direct, FileDevice, OpenOptions, Profile, ScatteredWrite};
+use extol_block::{
+    BlockDevice as _, Direct, FileDevice, Fua, OpenOptions, Profile, ScatteredWrite,
+};
 use extol_testkit::{
     KernelMount, LoopDevice, Need, Scratch, mounted_type, require, run, run_ok, tool, unmount,
 };
@@ -164,7 +166,7 @@ fn durable_batches_on_a_block_device_are_their_writes_and_one_flush_behind_them(
     // for the writes would show.
     let profile = "custom:latency=20ms,flush=50ms,depth=16";
     let (_scratch, medium, device) = served(profile);
-    assert!(device.fua_together());
+    assert_ne!(device.fua(), Fua::Flush);
     for round in 0..4u8 {
         let bytes = [round + 1; 4096];
         let bufs = [IoSlice::new(&bytes)];

@@ -41,7 +41,7 @@ pub use priority::{IoPriority, Membership, PriorityGroup};
 pub use recording::{Event, RecordingDevice};
 pub use sys::MountRequest;
 pub use types::{
-    BlockNr, BlockSize, DeviceError, DeviceOp, ReadDone, ReadsFrom, Result, ScatteredRead,
+    BlockNr, BlockSize, DeviceError, DeviceOp, Fua, ReadDone, ReadsFrom, Result, ScatteredRead,
     ScatteredWrite,
 };
 
@@ -154,10 +154,9 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         self.flush()
     }
 
-    /// True if [`write_scattered_fua`](BlockDevice::write_scattered_fua) is something else than the
-    /// writes and a flush behind them, so that it may be faster, or slower.
-    fn fua_together(&self) -> bool {
-        false
+    /// How [`write_scattered_fua`](BlockDevice::write_scattered_fua) makes its writes durable.
+    fn fua(&self) -> Fua {
+        Fua::Flush
     }
 
     /// True if [`write_fua`](BlockDevice::write_fua) is a write and a whole flush here. Who does
@@ -255,8 +254,8 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
         (**self).write_scattered_fua(writes)
     }
 
-    fn fua_together(&self) -> bool {
-        (**self).fua_together()
+    fn fua(&self) -> Fua {
+        (**self).fua()
     }
 
     fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {

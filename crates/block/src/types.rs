@@ -199,5 +199,17 @@ impl Clone for DeviceError {
     }
 }
 
+/// How a batch of durable writes reaches the medium.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Fua {
+    /// As ordinary writes with one flush behind them.
+    #[default]
+    Flush,
+    /// Each write is made durable, by a flush of its own where the medium knows no FUA.
+    PerWrite,
+    /// The medium knows FUA: it writes these bytes through and leaves the rest of its cache alone.
+    Native,
+}
+
 /// Result of a device operation.
 pub type Result<T> = std::result::Result<T, DeviceError>;

@@ -9,7 +9,7 @@
 //! | `inode_cache=N` | inodes kept decoded, default 16384 |
 //! | `fsync_batching=none\|static\|adaptive` | how an fsync waits for others, default adaptive |
 //! | `min_batch_time=N`, `max_batch_time=N` | bounds of that wait in microseconds, default 0 and 15000 |
-//! | `fua=auto\|never\|always` | fast commits by durable writes instead of a flush where that is faster, never, or wherever they can; default auto |
+//! | `fua=auto\|never\|always` | fast commits by FUA instead of a flush: where the device says that it has FUA, never, or wherever they can; default auto |
 //! | `async_checkpoint[=PERCENT]`, `noasync_checkpoint` | write home in the background when less of the log is free; default off |
 //! | `checkpoint=merge\|nomerge` (`checkpoint_merge`, `nocheckpoint_merge`) | one thread answers all whole-volume syncs, default merge |
 //! | `ckpt_thread_ioprio=be:N\|rt:N\|idle` | I/O priority of that thread, default `be:3` |
@@ -26,7 +26,7 @@ use std::time::Duration;
 use extol_block::{IoPriority, SharedDevice};
 use extol_jbd2::FreeThreshold;
 use extol_jbd2::batching::{BatchPolicy, Batching};
-use extol_jbd2::fast::Preference;
+use extol_jbd2::fast::FuaPolicy;
 
 /// `data=`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -134,7 +134,7 @@ pub struct MountOptions {
     /// `fsync_batching=`, `min_batch_time=`, `max_batch_time=` (microseconds).
     pub batching: Batching,
     /// `fua=`.
-    pub fua: Preference,
+    pub fua: FuaPolicy,
     /// `fast_commit`, `nofast_commit`; `None`: on if the volume has the feature and room for it.
     pub fast_commit: Option<bool>,
     /// `async_checkpoint=`; `None`: `noasync_checkpoint`.
@@ -209,7 +209,7 @@ impl Default for MountOptions {
             init_itable_delay: None,
             nodelalloc: false,
             batching: Batching::default(),
-            fua: Preference::default(),
+            fua: FuaPolicy::default(),
             fast_commit: None,
             async_checkpoint: None,
             checkpoint_merge: true,
@@ -408,7 +408,7 @@ impl MountOptions {
                 self.batching.policy = known.ok_or_else(bad)?.1;
             }
             "fua" => {
-                let known = Preference::NAMES.iter().find(|(name, _)| Some(*name) == value);
+                let known = FuaPolicy::NAMES.iter().find(|(name, _)| Some(*name) == value);
                 self.fua = known.ok_or_else(bad)?.1;
             }
             "min_batch_time" => {

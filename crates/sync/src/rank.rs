@@ -72,8 +72,6 @@ pub enum Rank {
     Deferred,
     /// File data that fast commits vouch for.
     Witnesses,
-    /// Which way fast commits become durable, and how their leaders wait.
-    Ways,
     /// The superblock of the log.
     LogSuperblock,
     /// A shard of the clean file data: every write asks there, whatever its caller holds.
@@ -246,7 +244,7 @@ impl<T, const RANK: u8> Mutex<T, RANK> {
     }
 }
 
-const RANKS: [Rank; 24] = [
+const RANKS: [Rank; 23] = [
     Rank::Gate,
     Rank::Rename,
     Rank::Directory,
@@ -268,7 +266,6 @@ const RANKS: [Rank; 24] = [
     Rank::FastCommit,
     Rank::Deferred,
     Rank::Witnesses,
-    Rank::Ways,
     Rank::LogSuperblock,
     Rank::DataCache,
 ];

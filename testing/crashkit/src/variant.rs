@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
+use extol::MountOptions;
 use extol::mkfs::{FsType, JournalDevice, MkfsOptions, mkfs};
 use extol::options::{Atime, DataMode};
-use extol::{MountOptions, Preference};
 use extol_block::{BlockDevice as _, MemDevice, SharedDevice};
 use extol_jbd2::format::{JournalSuperblock, SUPERBLOCK_SIZE};
 
@@ -322,10 +322,6 @@ impl Variant {
         threads: bool,
     ) -> Result<MountOptions, String> {
         let mut options = MountOptions::parse(self.options)?;
-        if options.fua == Preference::Auto {
-            // What is measured is not the same in every run.
-            options.fua = Preference::Never;
-        }
         options.threads = threads;
         options.init_itable_delay = Some(std::time::Duration::ZERO);
         options.atime = Atime::Never;

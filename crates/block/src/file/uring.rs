@@ -423,7 +423,7 @@ mod tests {
         let full = File::options().write(true).open("/dev/full").expect("open");
         let read_only = File::open("/dev/null").expect("open");
         for (file, code) in [(&full, libc::ENOSPC), (&read_only, libc::EBADF)] {
-            let outcomes = rings.write(file, &jobs(&bufs), None).expect("ring");
+            let outcomes = rings.write(file, &jobs(&bufs), false).expect("ring");
             assert!(
                 matches!(&outcomes[0], Outcome::Failed(e) if e.raw_os_error() == Some(code)),
                 "{outcomes:?}"
@@ -435,7 +435,7 @@ mod tests {
             assert_eq!((rings.made(), rings.refused()), (1, false));
         }
         rings.refuse();
-        assert!(rings.write(&full, &jobs(&bufs), None).is_none());
+        assert!(rings.write(&full, &jobs(&bufs), false).is_none());
         assert_eq!(rings.made(), 0);
     }
 
@@ -448,7 +448,7 @@ mod tests {
             let bufs: Vec<_> = memory.iter().map(|m| [IoSlice::new(m)]).collect();
             let jobs = jobs(&bufs);
             let mut flight = InFlight { ring: &mut ring, pushed: 0, reaped: 0 };
-            let mut jobs = Jobs::Writes(&jobs, None);
+            let mut jobs = Jobs::Writes(&jobs, false);
             for i in 0..DEPTH / 2 {
                 flight.push(&file, &mut jobs, i).expect("push");
             }

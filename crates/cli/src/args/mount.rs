@@ -59,7 +59,7 @@ macro_rules! mount_options {
   fsync_batching=adaptive|none|static, min_batch_time=MICROSECONDS, max_batch_time=MICROSECONDS
         whether an fsync waits for others to share its commit, and how long [adaptive, 0, 15000]
   fua=auto|never|always
-        fast commits by durable writes in place of a flush: if that is faster, never, wherever they can [auto]
+        fast commits by FUA in place of a flush: where the device has FUA, never, wherever they can [auto]
   async_checkpoint, async_checkpoint=PERCENT, noasync_checkpoint
         bring metadata home in the background as soon as less of the log is free [off; 50]
   checkpoint=merge|nomerge, checkpoint_merge, nocheckpoint_merge, ckpt_thread_ioprio=CLASS:LEVEL,

@@ -271,9 +271,9 @@ fn fast_commits(page: &mut Page, f: &FastCommitStats) {
         f.one_trip,
     );
     page.counter(
-        "fast_commit_each_total",
-        "Fast commits by durable writes, without a flush.",
-        f.each,
+        "fast_commit_fua_total",
+        "Fast commits durable by FUA, without a flush.",
+        f.by_fua,
     );
     page.counter(
         "fast_commit_heads_total",

@@ -27,8 +27,8 @@
 //! ```
 //!
 //! File data needs it unless the fast commit vouches for it (see [`super::witness`]) or it needs no
-//! order; then the flush is the one behind `b0 … bn`, and the whole is one trip (or each of its
-//! writes is durable, see [`super::trip`]). Data that was left to the leader goes out with the
+//! order; then the flush is the one behind `b0 … bn`, and the whole is one trip to the
+//! medium (or each of its writes is FUA, see [`super::fua`]). Data that was left to the leader goes out with the
 //! first of these writes (`crate::journal::deferred`).
 //!
 //! Of a later one any part may be torn: its TAIL's sum covers all its blocks, and who reads a sum
@@ -79,7 +79,6 @@ use extol_sync::thread;
 
 use super::area::Place;
 use super::queue::{Batch, Seat};
-use super::trip::Way;
 use super::{Ask, Collected, FastSource, FcRecord, MOST_WITNESSES, Reason, Witness};
 use crate::format::{FcChain, FcWriter};
 use crate::journal::wait::{Gathering, Purpose, nothing_to_commit};
@@ -412,7 +411,7 @@ impl Journal {
         let Some(log) = self.log.get() else { return Ok(()) };
         // Without data it saves waking up between write and flush, where a durable write by itself
         // is these two.
-        let together = !taken.is_empty() || (log.fua_is_flush() && self.may_settle_each());
+        let together = !taken.is_empty() || (log.fua_is_flush() && self.may_use_fua());
         if data != Data::Loose && together && !log.is_external() {
             self.counters.flushes_saved.add(1);
             #[cfg(feature = "planted-bugs")]
@@ -425,7 +424,7 @@ impl Journal {
             if !self.barrier() {
                 return taken.write_with(&records.writes());
             }
-            return self.one_trip(taken, &records.writes());
+            return self.write_together(taken, &records.writes());
         }
         taken.write_with(&[])?;
         if self.barrier() {
@@ -447,29 +446,14 @@ impl Journal {
         self.write_durably(log, |fua| log.write_fast(place.at, bytes, fua))
     }
 
-    /// Data and records, durable on return: the faster way of two ([`super::trip`]).
-    fn one_trip(&self, taken: Taken<'_>, records: &[ScatteredWrite<'_>]) -> Result<()> {
-        let open = self.may_settle_each();
-        let way = if open { self.fast.trips.lock().way() } else { Way::Flush };
-        let began = self.clock.now_ns();
-        match way {
-            Way::Flush => self.write_and_flush(|| taken.write_with(records))?,
-            Way::Each => {
-                self.fast.counters.each.add(1);
-                taken.write_durably_with(records)?;
-                self.check_aborted()?;
-            }
+    /// Data and records, durable on return: by FUA or by a flush behind them ([`super::fua`]).
+    fn write_together(&self, taken: Taken<'_>, records: &[ScatteredWrite<'_>]) -> Result<()> {
+        if !self.may_use_fua() {
+            return self.write_and_flush(|| taken.write_with(records));
         }
-        if open {
-            self.fast.trips.lock().took(way, self.clock.now_ns().saturating_sub(began));
-        }
-        Ok(())
-    }
-
-    /// True if durable writes are something else than a flush here, and no earlier write waits for
-    /// one (F4: they would not cover it).
-    fn may_settle_each(&self) -> bool {
-        self.device.fua_together() && !self.anything_is_dirty()
+        self.fast.counters.by_fua.add(1);
+        taken.write_durably_with(records)?;
+        self.check_aborted()
     }
 
     /// A full commit serves the batch. Nobody has the role.

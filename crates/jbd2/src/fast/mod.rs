@@ -18,16 +18,15 @@
 
 mod area;
 mod between;
+mod fua;
 mod lead;
 mod pledge;
-mod preference;
 mod queue;
 mod reason;
 mod record;
 mod stats;
 #[cfg(test)]
 mod tests;
-mod trip;
 mod witness;
 
 use std::any::Any;
@@ -38,11 +37,10 @@ use std::sync::{Arc, OnceLock};
 use extol_block::BlockNr;
 use extol_sync::Condvar;
 use extol_sync::atomic::{AtomicBool, Ordering};
-use extol_sync::rank::{Mutex, Rank};
 
 pub(crate) use area::Area;
+pub use fua::FuaPolicy;
 pub use pledge::{Done, Job};
-pub use preference::Preference;
 pub(crate) use queue::{Queue, Seat};
 pub use reason::Reason;
 pub use record::{FcEntry, FcRecord};
@@ -204,8 +202,8 @@ pub(crate) struct FastCommits {
     /// The role is free, for who sleeps ready to lead the open batch.
     lead: Condvar,
     pub witnesses: Witnesses,
-    /// Flush or durable writes. A leaf.
-    pub trips: Mutex<trip::Trips, { Rank::Ways as u8 }>,
+    /// Fast commits become durable by FUA, where they can.
+    pub by_fua: AtomicBool,
     pub counters: FastCounters,
 }
 

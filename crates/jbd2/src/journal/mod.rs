@@ -69,7 +69,7 @@ use crate::batching::{Batcher, Batching, Gather};
 use crate::cache::{BlockCache, Buf};
 use crate::checkpoint::policy::FreeThreshold;
 use crate::checkpoint::{CheckpointList, Rounds};
-use crate::fast::{Area, FastCommits, Preference, Queue, Seat};
+use crate::fast::{Area, FastCommits, Queue, Seat};
 use crate::log::Log;
 use crate::space::LogSpace;
 use crate::stats::Counters;
@@ -469,11 +469,6 @@ impl Journal {
         state.batcher.set(batching);
         state.fast.batcher.set(batching);
         self.hurry(&mut state);
-    }
-
-    /// Says whether a fast commit may go without a flush, by durable writes. At first as measured.
-    pub fn set_fua(&self, policy: Preference) {
-        self.fast.trips.lock().set(policy);
     }
 
     /// Turns the asynchronous checkpoint on or off, or changes its threshold.

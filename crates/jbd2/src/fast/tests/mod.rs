@@ -113,8 +113,8 @@ impl BlockDevice for Hooked {
         self.0.write_scattered_fua(writes)
     }
 
-    fn fua_together(&self) -> bool {
-        self.0.fua_together()
+    fn fua(&self) -> extol_block::Fua {
+        self.0.fua()
     }
 
     fn fua_is_flush(&self) -> bool {
@@ -213,7 +213,7 @@ impl Rig {
             clock: clock.clone(),
         })
         .unwrap();
-        journal.set_fua(if shape.each { Preference::Always } else { Preference::Never });
+        journal.set_fua(if shape.each { FuaPolicy::Always } else { FuaPolicy::Never });
         let source = Arc::new(Answers::default());
         journal.set_fast_source(source.clone());
         Self { journal, beside, fs, log, source, clock, map }
