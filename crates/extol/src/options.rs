@@ -7,8 +7,7 @@
 //! | `data_cache_mb=N` | bound on clean file data kept in memory, default 64, for a mount 0: off |
 //! | `readahead_kb=N` | most that is read ahead of somebody who reads an open file of the library, default 4096; 0: off |
 //! | `inode_cache=N` | inodes kept decoded, default 16384 |
-//! | `fsync_batching=none\|static\|adaptive` | how an fsync waits for others, default adaptive |
-//! | `min_batch_time=N`, `max_batch_time=N` | bounds of that wait in microseconds, default 0 and 15000 |
+//! | `min_batch_time=N`, `max_batch_time=N` | bounds of an fsync's wait for others to share its commit, in microseconds, default 0 and 15000; a maximum of 0: no wait |
 //! | `fua=auto\|never\|always` | fast commits by FUA instead of a flush: where the device says that it has FUA, never, or wherever they can; default auto |
 //! | `async_checkpoint[=PERCENT]`, `noasync_checkpoint` | write home in the background when less of the log is free; default off |
 //! | `checkpoint=merge\|nomerge` (`checkpoint_merge`, `nocheckpoint_merge`) | one thread answers all whole-volume syncs, default merge |
@@ -25,7 +24,7 @@ use std::time::Duration;
 
 use extol_block::{IoPriority, SharedDevice};
 use extol_jbd2::FreeThreshold;
-use extol_jbd2::batching::{BatchPolicy, Batching};
+use extol_jbd2::batching::Batching;
 use extol_jbd2::fast::FuaPolicy;
 
 /// `data=`.
@@ -131,7 +130,8 @@ pub struct MountOptions {
     pub init_itable_delay: Option<Duration>,
     /// `nodelalloc`: map blocks in the write call.
     pub nodelalloc: bool,
-    /// `fsync_batching=`, `min_batch_time=`, `max_batch_time=` (microseconds).
+    /// `min_batch_time=`, `max_batch_time=` (microseconds). No option text asks for another policy:
+    /// that is there for benchmarks.
     pub batching: Batching,
     /// `fua=`.
     pub fua: FuaPolicy,
@@ -403,10 +403,6 @@ impl MountOptions {
             }
             "noinit_itable" | "noinititable" => self.init_itable = None,
             "delalloc" => self.nodelalloc = false,
-            "fsync_batching" => {
-                let known = BatchPolicy::NAMES.iter().find(|(name, _)| Some(*name) == value);
-                self.batching.policy = known.ok_or_else(bad)?.1;
-            }
             "fua" => {
                 let known = FuaPolicy::NAMES.iter().find(|(name, _)| Some(*name) == value);
                 self.fua = known.ok_or_else(bad)?.1;

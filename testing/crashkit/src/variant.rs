@@ -231,7 +231,7 @@ pub const VARIANTS: &[Variant] = &[
     Variant {
         name: "fc-alone",
         about: "fast commits, an fsync does not wait for others",
-        options: "fsync_batching=none",
+        options: "max_batch_time=0",
         ..FAST
     },
     Variant {

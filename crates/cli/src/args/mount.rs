@@ -56,8 +56,8 @@ macro_rules! mount_options {
         with O_DIRECT, or without [with, where it can]
   fast_commit, nofast_commit
         fsync by a few records in place of a whole commit [on if the volume has the feature]
-  fsync_batching=adaptive|none|static, min_batch_time=MICROSECONDS, max_batch_time=MICROSECONDS
-        whether an fsync waits for others to share its commit, and how long [adaptive, 0, 15000]
+  min_batch_time=MICROSECONDS, max_batch_time=MICROSECONDS
+        how long an fsync waits for others to share its commit, at least and at most [0, 15000]
   fua=auto|never|always
         fast commits by FUA in place of a flush: where the device has FUA, never, wherever they can [auto]
   async_checkpoint, async_checkpoint=PERCENT, noasync_checkpoint

@@ -197,7 +197,7 @@ fn journal(page: &mut Page, s: &Stats) {
     page.seconds("batch_waiting_seconds_total", "Time of those waits.", j.batching.wait_ns);
     page.gauge(
         "syncers",
-        "Threads that are thought to sync at the same time.",
+        "Concurrent syncers: requests that the last commits served together.",
         j.batching.syncers as f64,
     );
     let m = &s.checkpoint_merge;

@@ -63,7 +63,6 @@ const RULES: &[(&str, Rule)] = &[
     ("resgid", Rule::Live),
     ("delalloc", Rule::Live),
     ("nodelalloc", Rule::Live),
-    ("fsync_batching", Rule::Live),
     ("min_batch_time", Rule::Live),
     ("max_batch_time", Rule::Live),
     ("fua", Rule::Live),
@@ -228,7 +227,6 @@ mod tests {
         ("resuid=7", "rw,relatime,resuid=7"),
         ("resgid=7", "rw,relatime,resgid=7"),
         ("nodelalloc", "rw,relatime,nodelalloc"),
-        ("fsync_batching=none", "rw,relatime,fsync_batching=none"),
         ("fua=always", "rw,relatime,fua=always"),
         ("min_batch_time=5", "rw,relatime,min_batch_time=5"),
         ("max_batch_time=0", "rw,relatime,max_batch_time=0"),
@@ -246,7 +244,7 @@ mod tests {
 
     /// What takes each of them back.
     const BACK: &str = "rw,relatime,diratime,async,nodirsync,nolazytime,barrier,commit=0,errors=continue,nodiscard,nogrpid,bsddf,resuid=0,\
-        resgid=0,delalloc,fsync_batching=adaptive,min_batch_time=0,fua=auto,fast_commit,max_batch_time=15000,noasync_checkpoint,\
+        resgid=0,delalloc,min_batch_time=0,fua=auto,fast_commit,max_batch_time=15000,noasync_checkpoint,\
         checkpoint=merge,journal_ioprio=3,ckpt_thread_ioprio=be:3,init_itable,dirty_mb=64";
 
     #[test]

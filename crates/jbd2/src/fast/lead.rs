@@ -89,7 +89,6 @@ use crate::types::{JournalError, Result, Tid};
 #[derive(Clone)]
 pub(super) struct Ticket {
     pub(super) batch: u64,
-    in_a_row: bool,
     seat: Arc<Seat>,
 }
 
@@ -196,11 +195,11 @@ impl Journal {
             }
             return Look::Full;
         }
-        let Ticket { batch, in_a_row, seat } = match ticket {
+        let Ticket { batch, seat } = match ticket {
             Some(known) => known,
             None => ticket.insert(self.enter(&mut state, ask)),
         };
-        let (batch, in_a_row) = (*batch, *in_a_row);
+        let batch = *batch;
         if state.committer || state.gathering.is_some() {
             // Who gathers leads afterwards, or wakes everybody.
             if state.committer && state.fast.stands_by(batch) {
@@ -217,7 +216,7 @@ impl Journal {
             return Look::Again(self.state.lock());
         }
         let whose = Gathering::Fast(batch);
-        Look::Again(match self.policy(&state, whose, in_a_row) {
+        Look::Again(match self.policy(&state, whose) {
             Some(gather) if !full_is_coming(&state) => self.gather(state, whose, gather),
             _ => self.lead_fast(state, tid),
         })
@@ -252,14 +251,14 @@ impl Journal {
     pub(super) fn enter(&self, state: &mut State, ask: Ask) -> Ticket {
         let now = self.clock.now_ns();
         let (batch, seat) = state.fast.join(ask, now);
-        let in_a_row = state.fast.batcher.asked(now, thread::current().id());
+        state.fast.batcher.asked(thread::current().id());
         let complete = |(whose, gather): (Gathering, crate::batching::Gather)| {
             whose == Gathering::Fast(batch) && state.fast.waiting >= gather.enough
         };
         if state.gathering.is_some_and(complete) {
             self.hurry(state);
         }
-        Ticket { batch, in_a_row, seat }
+        Ticket { batch, seat }
     }
 
     /// Serves the open batch, which asks for things of `tid`, the running transaction. Nobody else

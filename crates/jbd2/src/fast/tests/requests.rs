@@ -102,15 +102,16 @@ fn the_options_hold_for_fast_commits() {
         rig.journal.set_batching(batching);
         let batcher = &mut rig.journal.state.lock().fast.batcher;
         (0..3).for_each(|_| batcher.ended(0, COMMIT, 4, 0));
-        let at = Moment { now_ns: 0, asked_ns: 0, waiting: 1, handles: 1, in_a_row: false };
+        batcher.asked(std::thread::current().id());
+        let at = Moment { now_ns: 0, asked_ns: 0, waiting: 1, handles: 1 };
         batcher.begin(&at).map(|gather| gather.until_ns)
     };
     let adaptive = Batching::default();
+    assert_eq!(until_ns(Batching { policy: BatchPolicy::Static, ..adaptive }), Some(4 * COMMIT));
     assert_eq!(until_ns(adaptive), Some(COMMIT));
     assert_eq!(until_ns(Batching { policy: BatchPolicy::None, ..adaptive }), None);
     assert_eq!(until_ns(Batching { max: Duration::ZERO, ..adaptive }), None);
     assert_eq!(until_ns(Batching { min: Duration::from_millis(9), ..adaptive }), Some(9 * COMMIT));
-    assert_eq!(until_ns(Batching { policy: BatchPolicy::Static, ..adaptive }), Some(4 * COMMIT));
 }
 
 /// Somebody needs the full commit while a fast one is written: the full one comes next and serves
@@ -190,41 +191,4 @@ fn averages_do_not_mix() {
         assert_eq!(rig.stats().average_ns, average * 1000);
     }
     assert_eq!(rig.journal.stats().average_commit_ns, 0, "the clock stood still in full commits");
-}
-
-/// What a leader's wait cost and who joined is reckoned up: after seven others, waits are given up,
-/// or not.
-#[test]
-fn waits_are_reckoned_up() {
-    const COMMIT: Duration = Duration::from_secs(60);
-    for (seconds, somebody_comes) in [(60, false), (10, true)] {
-        let rig = Rig::live(PLAIN);
-        rig.journal.set_batching(Batching { max: COMMIT, ..Batching::default() });
-        rig.clock.advance(COMMIT);
-        let commit_ns = COMMIT.as_nanos() as u64;
-        let (now, wait_ns) = (rig.journal.clock.now_ns(), commit_ns / 60 * seconds);
-        {
-            let batcher = &mut rig.journal.state.lock().fast.batcher;
-            (0..3).for_each(|_| batcher.ended(now, commit_ns, 2, 0));
-            (0..7).for_each(|_| batcher.gathered(wait_ns, 1, 0));
-            assert!(!batcher.rests(), "seven are too few");
-        }
-        rig.source.then(records(1));
-        let tid = rig.change(5);
-        let spawn = |ino| {
-            let journal = Arc::clone(&rig.journal);
-            std::thread::spawn(move || journal.make_durable_for(tid, ask(ino)).unwrap())
-        };
-        let mut threads = vec![spawn(12)];
-        until(|| rig.journal.state.lock().gathering.is_some());
-        rig.clock.advance(Duration::from_secs(seconds));
-        if somebody_comes {
-            threads.push(spawn(13));
-        } else {
-            rig.journal.hurry(&mut rig.journal.state.lock());
-        }
-        threads.into_iter().for_each(|t| t.join().unwrap());
-        assert_eq!(rig.journal.stats().batching.waits, 1);
-        assert_eq!(rig.journal.state.lock().fast.batcher.rests(), !somebody_comes);
-    }
 }
