@@ -336,7 +336,7 @@ impl Under {
 
 /// Writes everything; an error, too, if the volume met damage while it was open.
 fn close(fs: &Ext4) -> Result<()> {
-    let trouble = fs.trouble();
+    let trouble = fs.first_error();
     fs.unmount().map_err(|e| BenchError(format!("unmount: {e}")))?;
     trouble.map_or(Ok(()), |line| Err(BenchError(line)))
 }

@@ -10,10 +10,10 @@ use super::order::Purpose;
 use super::place::{Source, check_place, place};
 use super::{read, truncate, writeback, zero_out};
 use crate::error;
-use crate::fs::Fs;
 use crate::inline;
 use crate::inodes::{Cell, InodeState};
 use crate::map::{self, Mapping};
+use crate::mounted::MountedFs;
 
 /// From this many bytes on, whole blocks go straight to the device: a copy into pages would cost
 /// more than it saves.
@@ -26,7 +26,7 @@ const REWRITTEN: u64 = 4 << 20;
 /// Writes `data` at `offset`. Returns how much was written: less than all only if the volume filled
 /// up in between.
 pub(crate) fn write(
-    fs: &Fs,
+    fs: &MountedFs,
     cell: &Arc<Cell>,
     st: &mut InodeState,
     offset: u64,
@@ -42,7 +42,7 @@ pub(crate) fn write(
     if write_inline(fs, st, offset, data)? {
         return Ok(data.len());
     }
-    if fs.dirty.bytes() / 2 > fs.live.dirty_bytes() {
+    if fs.dirty.bytes() / 2 > fs.runtime.dirty_bytes() {
         // Pages that cannot be written back (a damaged map) must not pile up.
         writeback::flush(fs, st)?;
     }
@@ -85,7 +85,7 @@ pub(crate) fn write(
         result?;
     }
     note_change(fs, cell, st);
-    if fs.dirty.bytes() > fs.live.dirty_bytes() || fs.live.nodelalloc() {
+    if fs.dirty.bytes() > fs.runtime.dirty_bytes() || fs.runtime.nodelalloc() {
         writeback::flush(fs, st)?;
     }
     writeback::grew(fs);
@@ -101,7 +101,7 @@ pub(super) fn is_rewritten(st: &InodeState, end: u64) -> bool {
 }
 
 /// The file was written: its times change.
-pub(super) fn note_change(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState) {
+pub(super) fn note_change(fs: &MountedFs, cell: &Arc<Cell>, st: &mut InodeState) {
     let now = fs.now();
     st.node.raw.mtime = now;
     st.node.raw.ctime = now;
@@ -110,7 +110,7 @@ pub(super) fn note_change(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState) {
 }
 
 /// Keeps small files inside their inode while they fit. False: the caller writes blocks.
-fn write_inline(fs: &Fs, st: &mut InodeState, offset: u64, data: &[u8]) -> Result<bool> {
+fn write_inline(fs: &MountedFs, st: &mut InodeState, offset: u64, data: &[u8]) -> Result<bool> {
     let vol = &fs.vol;
     let is_inline = st.node.raw.flags.contains(InodeFlags::INLINE_DATA);
     let may_begin = fs.inline_files()
@@ -146,7 +146,7 @@ fn write_inline(fs: &Fs, st: &mut InodeState, offset: u64, data: &[u8]) -> Resul
 
 /// Moves inline contents to a block: written first, then mapped in the transaction that clears the
 /// inline area.
-pub(crate) fn move_out(fs: &Fs, st: &mut InodeState, contents: &[u8]) -> Result<()> {
+pub(crate) fn move_out(fs: &MountedFs, st: &mut InodeState, contents: &[u8]) -> Result<()> {
     let vol = &fs.vol;
     let bs = vol.geo.block_len();
     let size = st.node.raw.size;
@@ -192,7 +192,7 @@ pub(crate) fn move_out(fs: &Fs, st: &mut InodeState, contents: &[u8]) -> Result<
 
 /// Puts bytes into the page of one block, making the page if it is not there.
 pub(crate) fn put_page(
-    fs: &Fs,
+    fs: &MountedFs,
     cell: &Arc<Cell>,
     st: &mut InodeState,
     lblk: u32,
@@ -230,7 +230,7 @@ pub(crate) fn put_page(
 }
 
 /// The block's present bytes, zero behind the end of the file.
-fn load(fs: &Fs, st: &InodeState, lblk: u32, hole: bool) -> Result<Vec<u8>> {
+fn load(fs: &MountedFs, st: &InodeState, lblk: u32, hole: bool) -> Result<Vec<u8>> {
     if hole {
         return Ok(vec![0; fs.vol.geo.block_len()]);
     }
@@ -238,7 +238,7 @@ fn load(fs: &Fs, st: &InodeState, lblk: u32, hole: bool) -> Result<Vec<u8>> {
 }
 
 /// Most mapping blocks that so many pages in holes can need, if no two of them are neighbours.
-fn mapping_blocks(fs: &Fs, st: &InodeState, pages: u64) -> u64 {
+fn mapping_blocks(fs: &MountedFs, st: &InodeState, pages: u64) -> u64 {
     // The tree grows by a level at a time: once per level in all.
     const GROWTH: u64 = 5;
     if !st.node.raw.flags.contains(InodeFlags::EXTENTS) {
@@ -258,7 +258,7 @@ fn mapping_blocks(fs: &Fs, st: &InodeState, pages: u64) -> u64 {
 
 /// Promises what one more page needs: a block if it is in a hole, and mapping blocks to its inode.
 /// False: space is so short that only an exact allocation can tell.
-fn reserve_page(fs: &Fs, st: &mut InodeState, blocks: u64) -> Result<bool> {
+fn reserve_page(fs: &MountedFs, st: &mut InodeState, blocks: u64) -> Result<bool> {
     let pages = st.pages.map_changes() + 1;
     let meta = mapping_blocks(fs, st, pages);
     let more = meta.saturating_sub(st.pages.meta_reserved);
@@ -273,7 +273,13 @@ fn reserve_page(fs: &Fs, st: &mut InodeState, blocks: u64) -> Result<bool> {
 }
 
 /// Space is short: take the block now, write it, map it, or fail without a trace.
-fn write_exact(fs: &Fs, st: &mut InodeState, lblk: u32, data: &[u8], end: u64) -> Result<()> {
+fn write_exact(
+    fs: &MountedFs,
+    st: &mut InodeState,
+    lblk: u32,
+    data: &[u8],
+    end: u64,
+) -> Result<()> {
     // No block may be mapped behind the end of the file, so the mapping transaction writes the new
     // size with it.
     let old = st.node.raw.size;
@@ -294,7 +300,7 @@ fn write_exact(fs: &Fs, st: &mut InodeState, lblk: u32, data: &[u8], end: u64) -
 
 /// Writes whole blocks to the device and maps them.
 pub(super) fn write_direct(
-    fs: &Fs,
+    fs: &MountedFs,
     st: &mut InodeState,
     lblk: u32,
     blocks: usize,
@@ -334,7 +340,7 @@ pub(super) fn write_direct(
 /// Promises what holes in the range need beyond the `held` promises for them, and places the data.
 /// Returns as the second part how many promises are left.
 fn place_promised(
-    fs: &Fs,
+    fs: &MountedFs,
     st: &mut InodeState,
     lblk: u32,
     blocks: u32,
@@ -358,7 +364,7 @@ fn place_promised(
 }
 
 /// How many of these blocks are holes.
-fn holes(fs: &Fs, st: &InodeState, lblk: u32, blocks: u32) -> Result<u64> {
+fn holes(fs: &MountedFs, st: &InodeState, lblk: u32, blocks: u32) -> Result<u64> {
     let mut holes = 0;
     let mut at = lblk;
     let end = lblk.saturating_add(blocks);

@@ -29,8 +29,8 @@ use super::order::Purpose;
 use super::place::{Source, place, place_journalled};
 use super::together::{FILES, flush_cells};
 use crate::error;
-use crate::fs::Fs;
 use crate::inodes::{Cell, InodeState};
+use crate::mounted::MountedFs;
 
 /// How long data may stay in memory only. Linux waits 30 s, but its pages are also visible to the
 /// system's memory pressure; a daemon's are not.
@@ -133,15 +133,15 @@ fn sort(cells: &mut [Arc<Cell>]) {
 }
 
 /// More than so many eighths of what may be dirty are.
-fn exceeds(fs: &Fs, eighths: usize) -> bool {
-    fs.dirty.bytes() > fs.live.dirty_bytes() / 8 * eighths
+fn exceeds(fs: &MountedFs, eighths: usize) -> bool {
+    fs.dirty.bytes() > fs.runtime.dirty_bytes() / 8 * eighths
         || fs.dirty.len() > fs.table.capacity() / 8 * eighths
 }
 
 /// A file was written: calls the service if it should not wait for its time.
-pub(crate) fn grew(fs: &Fs) {
+pub(crate) fn grew(fs: &MountedFs) {
     let dirty = &fs.dirty;
-    let much = dirty.bytes() > fs.live.dirty_bytes() / 8 * 6;
+    let much = dirty.bytes() > fs.runtime.dirty_bytes() / 8 * 6;
     if much && fs.threads && !dirty.called.load(Ordering::Relaxed) && dirty.len() >= MANY {
         dirty.called.store(true, Ordering::Relaxed);
         dirty.service.wake();
@@ -150,21 +150,27 @@ pub(crate) fn grew(fs: &Fs) {
 
 /// Writes back all dirty pages of an inode, and its time stamps. On an error the pages that were
 /// not written stay.
-pub(crate) fn flush(fs: &Fs, st: &mut InodeState) -> Result<()> {
+pub(crate) fn flush(fs: &MountedFs, st: &mut InodeState) -> Result<()> {
     flush_from(fs, st, 0, u32::MAX)
 }
 
 /// As [`flush`], for somebody who waits until all of it is durable.
-pub(crate) fn flush_for_fsync(fs: &Fs, st: &mut InodeState) -> Result<()> {
+pub(crate) fn flush_for_fsync(fs: &MountedFs, st: &mut InodeState) -> Result<()> {
     flush_part(fs, st, 0, u32::MAX, Purpose::Fsync)
 }
 
 /// Writes back dirty pages of `from..to`; with the whole file, its time stamps as well.
-pub(crate) fn flush_from(fs: &Fs, st: &mut InodeState, from: u32, to: u32) -> Result<()> {
+pub(crate) fn flush_from(fs: &MountedFs, st: &mut InodeState, from: u32, to: u32) -> Result<()> {
     flush_part(fs, st, from, to, Purpose::Other)
 }
 
-fn flush_part(fs: &Fs, st: &mut InodeState, from: u32, to: u32, purpose: Purpose) -> Result<()> {
+fn flush_part(
+    fs: &MountedFs,
+    st: &mut InodeState,
+    from: u32,
+    to: u32,
+    purpose: Purpose,
+) -> Result<()> {
     let bs = fs.vol.geo.block_len();
     let journalled = fs.journals_data(st);
     let mut at = from;
@@ -248,7 +254,7 @@ pub(super) fn put_back(
 }
 
 /// Writes back everything. The first error is returned, after all were tried.
-pub(crate) fn flush_all(fs: &Fs) -> Result<()> {
+pub(crate) fn flush_all(fs: &MountedFs) -> Result<()> {
     let mut result = Ok(());
     flush_cells(fs, &fs.dirty.all(), &mut |one| {
         if result.is_ok() {
@@ -259,7 +265,7 @@ pub(crate) fn flush_all(fs: &Fs) -> Result<()> {
 }
 
 /// Writes back every inode whose lock is free; for callers who hold inode locks themselves.
-pub(crate) fn flush_unlocked(fs: &Fs) {
+pub(crate) fn flush_unlocked(fs: &MountedFs) {
     for cell in fs.dirty.all() {
         if let Some(mut st) = cell.try_write() {
             // Pages that cannot be written stay, with their promises.
@@ -270,7 +276,7 @@ pub(crate) fn flush_unlocked(fs: &Fs) {
 
 /// The write-back service.
 #[derive(Debug)]
-pub(crate) struct Writeback(pub Weak<Fs>);
+pub(crate) struct Writeback(pub Weak<MountedFs>);
 
 impl Service for Writeback {
     fn step(&mut self) -> Progress {

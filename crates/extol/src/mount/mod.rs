@@ -41,11 +41,11 @@ use crate::dirs_moved::DirsMoved;
 use crate::error;
 use crate::ext4::Ext4;
 use crate::fast_commit::Tracker;
-use crate::fs::{Fs, Ground, Limits};
 use crate::guard::{Guard, GuardedDevice, Part};
 use crate::info::Replayed;
 use crate::inodes::InodeTable;
 use crate::live::Live;
+use crate::mounted::{Ground, Limits, MountedFs};
 use crate::options::{DataMode, MountOptions};
 use crate::orphan::Orphans;
 use crate::pace::{Pace, PacedDevice};
@@ -181,7 +181,7 @@ pub(crate) fn open_for(
     let use_mmp = keeper.as_ref().map(mmp::Keeper::paused);
     match open_on(&guarded, options, purpose, Some(&guard), unlocked) {
         Ok((fs, mut running, replayed)) => {
-            fs.whole.set_mmp(use_mmp);
+            fs.maintenance.set_mmp(use_mmp);
             running.mmp = keeper;
             Ok((Arc::new(Ext4::new(fs, running)), replayed))
         }
@@ -215,7 +215,7 @@ pub(crate) fn open_on(
     purpose: Purpose,
     guard: Option<&Arc<Guard>>,
     unlocked: bool,
-) -> OpenResult<(Arc<Fs>, Running, Replayed)> {
+) -> OpenResult<(Arc<MountedFs>, Running, Replayed)> {
     options.check().map_err(OpenError)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let pace = Arc::new(Pace::new(Arc::clone(&clock)));
@@ -311,7 +311,7 @@ pub(crate) fn open_on(
         alloc.protect(run);
     }
     let newest = journal.newest();
-    let fs = Arc::new_cyclic(|fs| Fs {
+    let fs = Arc::new_cyclic(|fs| MountedFs {
         whole: Whole::new(fs, &clock, options.checkpoint_ioprio, options.threads, None),
         sb: SuperCell::new(sb, &geo).guarded(guard.cloned()),
         guard: guard.cloned(),
@@ -372,7 +372,7 @@ pub(crate) fn open_on(
 
 /// Starts the threads that only a volume has that is written to.
 pub(crate) fn start_writers(
-    fs: &Arc<Fs>,
+    fs: &Arc<MountedFs>,
     running: &mut Running,
     merge: bool,
 ) -> std::io::Result<()> {
@@ -380,8 +380,8 @@ pub(crate) fn start_writers(
     running.writeback = Some(Runner::start("extol-writeback", &fs.dirty.service, service)?);
     let refill = Refill(Arc::downgrade(fs));
     running.refill = Some(Runner::start("extol-zeroed", &fs.refill, refill)?);
-    running.requests = Some(fs.whole.stopper());
-    fs.whole.set_merge(merge)
+    running.requests = Some(fs.maintenance.stopper());
+    fs.maintenance.set_merge(merge)
 }
 
 /// What e2fsck writes back after it has replayed fast commits.
@@ -477,7 +477,7 @@ pub(crate) fn mark_mounted(
 
 /// Closes a volume: everything goes home, the log becomes empty, the superblock says "clean". Safe
 /// to call twice.
-pub(crate) fn close(fs: &Arc<Fs>, running: &mut Running) -> Result<()> {
+pub(crate) fn close(fs: &Arc<MountedFs>, running: &mut Running) -> Result<()> {
     // Those who wait for a sync get it; later ones do it themselves, as long as there is something
     // to sync.
     running.requests.take();
@@ -488,7 +488,7 @@ pub(crate) fn close(fs: &Arc<Fs>, running: &mut Running) -> Result<()> {
     running.refill.take();
     fs.table.release_all(&fs.vol);
     // (A volume that became read-only after an error was not closed.)
-    let read_only = fs.writes_nothing() || fs.whole.is_shut();
+    let read_only = fs.writes_nothing() || fs.maintenance.is_shut();
     let result = if read_only { Ok(Ok(())) } else { write_everything(fs) };
     running.services.take();
     let result = match (read_only, result) {
@@ -512,7 +512,7 @@ pub(crate) fn close(fs: &Arc<Fs>, running: &mut Running) -> Result<()> {
 }
 
 /// The superblock of a volume that needs no recovery.
-pub(crate) fn clean_superblock(fs: &Fs) -> Superblock {
+pub(crate) fn clean_superblock(fs: &MountedFs) -> Superblock {
     let mut sb = fs.sb.read(Superblock::clone);
     sb.feature_incompat &= !Incompat::NEEDS_RECOVERY;
     if fs.orphans.len() == 0 {
@@ -527,7 +527,7 @@ pub(crate) fn clean_superblock(fs: &Fs) -> Superblock {
 
 /// Brings everything home. File data that cannot be placed because its file is damaged is lost
 /// (that is the inner result); all else is closed in order.
-pub(crate) fn write_everything(fs: &Arc<Fs>) -> Result<Result<()>> {
+pub(crate) fn write_everything(fs: &Arc<MountedFs>) -> Result<Result<()>> {
     fs.check_writable().map_err(|_| {
         FsError::Io(
             fs.vol.journal.abort_reason().unwrap_or_else(|| "the volume is read-only".into()),
