@@ -5,7 +5,7 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use extol_block::{
-    BlockDevice, DeviceOp, FailLatch, FileDevice, MemDevice, OpenOptions, ScatteredWrite, Wait,
+    BlockDevice, DeviceOp, FailLatch, FileDevice, MemDevice, OpenOptions, ScatteredWrite,
 };
 use extol_devices::{CountingDevice, Fault, FaultDevice};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -32,10 +32,10 @@ fn first_failed_change_stops_all_later_ones() {
             d.write_fua(&[2; 512], 0),
             d.write_vectored_at(&[IoSlice::new(&[2; 512])], 0),
             d.write_scattered(&[ScatteredWrite { offset: 0, bufs: &[IoSlice::new(&[2; 512])] }]),
-            d.write_scattered_fua(
-                &[ScatteredWrite { offset: 0, bufs: &[IoSlice::new(&[2; 512])] }],
-                Wait::Poll,
-            ),
+            d.write_scattered_fua(&[ScatteredWrite {
+                offset: 0,
+                bufs: &[IoSlice::new(&[2; 512])],
+            }]),
             d.flush(),
             d.discard(0, 4096),
             d.zero_range(0, 4096),
