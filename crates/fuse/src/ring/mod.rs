@@ -28,8 +28,7 @@
 //! either: whoever makes it durable leaves a letter on the worker's desk (`desk.rs`), and what must
 //! not wait at the desk is done by others (`aside.rs`).
 //!
-//! *Processors.* While one thread asks alone, its processors are kept from sleeping (`awake.rs`).
-//! Who leads commits does so on another processor than that of most requests (`steer.rs`).
+//! *Processors.* Who leads commits does so on another processor than that of most requests (`steer.rs`).
 //!
 //! *Another worker.* The kernel gives requests that wait in a queue to entries that come back with
 //! a reply, but not to one that is registered: they would wait until some other request of that
@@ -48,7 +47,6 @@
 //! reply is an error.
 
 mod aside;
-mod awake;
 mod desk;
 mod exchange;
 mod processor;
@@ -70,7 +68,6 @@ use rustix::thread::CpuSet;
 
 use self::aside::Aside;
 pub(crate) use self::aside::lead;
-use self::awake::Awake;
 pub(crate) use self::desk::{Desk, Letter};
 use self::exchange::Work;
 use self::processor::Seat;
@@ -104,7 +101,6 @@ pub(crate) struct Rings {
     /// The processors that this process may use.
     all: CpuSet,
     aside: Aside,
-    awake: Awake,
     steer: Steer,
     stirrer: Stirrer,
     /// The kernel uses them.
@@ -189,9 +185,8 @@ impl Prepared {
     pub(crate) fn rings(&self, config: &MountConfig) -> Rings {
         let queues: Vec<_> = (0..self.queues).map(|_| Queue::default()).collect();
         let (limit, all) = (config.max_threads.max(FIRST), processor::allowed());
-        let awake = Awake::new(self.queues, config.halt_poll, all);
         let stirrer = Stirrer::start(config.confinement.as_ref());
-        Rings { queues, limit, all, awake, stirrer, ..Rings::default() }
+        Rings { queues, limit, all, stirrer, ..Rings::default() }
     }
 
     /// Lets the workers begin, and waits until their entries are with the kernel.
@@ -239,7 +234,6 @@ impl Rings {
     /// The mount has ended.
     pub(crate) fn end(&self) {
         self.aside.end();
-        self.awake.end();
     }
 
     /// Counts a worker of a queue as one that waits for other requests, or (-1) no longer.

@@ -205,7 +205,6 @@ impl<'a> Clerk<'a> {
         let nobody_else = self.begin();
         let sizes = Sizes::of(self.ring.memory(entry));
         self.queue().requests.one_more();
-        shared.rings.awake.asked(self.number, sizes.map_or(0, |sizes| sizes.asker));
         let is = |what: fn(&Sizes) -> bool| sizes.as_ref().is_some_and(what);
         let reads = is(|sizes| sizes.opcode == op::READ);
         if reads && self.begin_read(entry)? {
