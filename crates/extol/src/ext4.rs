@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock};
 
 use extol_block::{Direct, FileDevice, IoPriority, OpenOptions, SharedDevice};
 use extol_vfs::{
-    Aside, Attr, Author, CheckpointFlags, Creds, DirEntry, Done, Fallocate, FileExtent, FileId,
-    FileSystem, FsError, Identity, NewNode, ReadDone, ReadJob, ReadPlan, Reader, RemountError,
+    Attr, Author, CheckpointFlags, Creds, DirEntry, Done, Fallocate, FileExtent, FileId,
+    FileSystem, FsError, Identity, Job, NewNode, ReadDone, ReadJob, ReadPlan, Reader, RemountError,
     RenameFlags, Result, Seek, SetAttr, Shutdown, StatFs, Tunables, Tune, XattrSet,
 };
 use parking_lot::Mutex;
@@ -489,7 +489,7 @@ impl FileSystem for Ext4 {
         self.op(files::fsync(&self.fs, ino, data_only))
     }
 
-    fn fsync_then(&self, ino: u32, data_only: bool, done: Done, aside: &mut dyn Aside) {
+    fn fsync_then(&self, ino: u32, data_only: bool, done: Done, aside: &mut dyn FnMut(Job)) {
         self.fs.operations.add();
         files::fsync_then(&self.fs, ino, data_only, done, aside);
     }

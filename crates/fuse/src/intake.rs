@@ -28,7 +28,6 @@ use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice
 
 use crate::abi::{IN_HEADER, WRITE_HEADER};
 use crate::errno::{Errno, Result};
-use crate::spin::Look;
 use crate::wire::Request;
 use crate::worker::LARGE;
 
@@ -168,22 +167,6 @@ impl Taken {
 }
 
 impl Intake {
-    /// Looks whether a request is there, through the second descriptor, and puts it into `memory`.
-    /// (Large ones are waited for.)
-    pub(crate) fn look(second: &OwnedFd, memory: &mut [u8], bulk: &Bulk) -> Look {
-        if bulk.is_likely() {
-            return Look::Never;
-        }
-        match rustix::io::read(second, memory) {
-            Ok(size) => {
-                bulk.note(size);
-                Look::Found(size)
-            }
-            Err(Os::AGAIN | Os::INTR | Os::NOENT) => Look::Nothing,
-            Err(_) => Look::Never,
-        }
-    }
-
     /// Waits for a request and puts it into `memory`, but for data that stays in the pipe.
     pub(crate) fn next(
         &mut self,

@@ -67,7 +67,6 @@ mod ring;
 mod session;
 mod share;
 mod slot;
-mod spin;
 mod wire;
 mod worker;
 

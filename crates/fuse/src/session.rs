@@ -53,8 +53,6 @@ pub(crate) struct Shared {
     pub(crate) device: OwnedFd,
     /// Another descriptor of the same connection, which never waits; `None`: not to be had.
     pub(crate) second: Option<OwnedFd>,
-    /// Workers look for a moment before they sleep.
-    pub(crate) spins: bool,
     pub(crate) dir: PathBuf,
     pub(crate) agreed: Agreed,
     pub(crate) owner: Owner,
@@ -112,7 +110,6 @@ impl Shared {
             fs,
             device,
             second: None,
-            spins: false,
             dir: PathBuf::new(),
             agreed,
             owner: Owner::this_process(),
@@ -236,7 +233,6 @@ impl Mount {
             let max_threads = config.max_threads.max(FIRST_WORKERS);
             let shared = Arc::new(Shared {
                 second,
-                spins: true,
                 dir: dir.clone(),
                 share,
                 rings: prepared.as_ref().map_or_else(Rings::default, |p| p.rings(config)),

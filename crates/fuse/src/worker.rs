@@ -5,9 +5,6 @@
 //!                 │ panic: EIO         │ undeliverable: give the references back
 //! ```
 //!
-//! Before it sleeps in `read` it looks for a moment whether the next request is there
-//! ([`spin`](crate::spin)).
-//!
 //! READs that wait behind a READ are done together with it, and what is found behind them is given
 //! to another worker ([`gather`](crate::gather)).
 //!
@@ -53,7 +50,6 @@ use crate::ops::{self, Context, Kernel, Outcome};
 use crate::ring::{self, Desk};
 use crate::session::Shared;
 use crate::slot::{Call, Slot};
-use crate::spin::Spin;
 use crate::wire::{Reply, Request};
 
 /// A worker that has handled a request of this size has memory worth giving back.
@@ -245,7 +241,6 @@ impl Worker {
         let mut batch = Batch::default();
         let mut large = false;
         let mut given = self.slot.given();
-        let mut spin = Spin::default();
         let why = loop {
             if let Some(request) = given.take() {
                 self.slot.begin(true);
@@ -257,17 +252,7 @@ impl Worker {
                 }
                 continue;
             }
-            let began = Instant::now();
-            let soon = shared.second.as_ref().filter(|_| shared.spins).and_then(|second| {
-                let look = || Intake::look(second, &mut buffer, &shared.bulk);
-                spin.watch(|| began.elapsed(), look, thread::yield_now)
-            });
-            let next = match soon {
-                Some(size) => Ok(Taken::Whole(size)),
-                None => intake.next(&shared.device, &mut buffer, &shared.bulk),
-            };
-            let second = soon.is_some();
-            let taken = match next {
+            let taken = match intake.next(&shared.device, &mut buffer, &shared.bulk) {
                 Ok(taken) => taken,
                 Err(Os::INTR | Os::AGAIN | Os::NOENT) => continue,
                 // The second where the end came between the choice of a request and its delivery.
@@ -276,7 +261,7 @@ impl Worker {
             };
             let size = taken.size();
             let request = intake.request(taken, &mut buffer);
-            let read = request.as_ref().and_then(|r| Wanted::of(r, second, shared.root));
+            let read = request.as_ref().and_then(|r| Wanted::of(r, false, shared.root));
             let away = request.as_ref().is_some_and(|r| {
                 (waits(r.opcode, shared.agreed.direct_io)
                     && !may_be_later(r.opcode)
@@ -290,8 +275,7 @@ impl Worker {
                 self.gather(read, &mut batch, &mut buffer, &mut reply, &mut large)
             });
             let request = if gathered { None } else { intake.request(taken, &mut buffer) };
-            if let Some(mut request) = request {
-                request.second = second;
+            if let Some(request) = request {
                 let began = (request.opcode == op::READ).then(Instant::now);
                 let done = self.answer(&request, &mut reply);
                 if let Some(began) = began {
@@ -540,10 +524,6 @@ impl Kernel for Worker {
             Some(queue) if self.slot.leaves() => ring::leave(&self.shared, queue),
             Some(_) => {}
         }
-    }
-
-    fn has_helper(&self) -> bool {
-        !self.is_alone() && self.shared.rings.has_helper()
     }
 
     fn aside(&self, job: Job) {

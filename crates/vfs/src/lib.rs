@@ -21,24 +21,6 @@ pub use types::*;
 /// be over at once.
 pub type Done = Box<dyn FnOnce(Result<()>) + Send>;
 
-/// Threads of a front end that do what takes long: see [`FileSystem::fsync_then`]. Any closure that
-/// takes jobs is one.
-pub trait Aside {
-    /// One of them has nothing to do, and begins with a job as soon as it is given.
-    fn is_at_hand(&self) -> bool {
-        false
-    }
-
-    /// Does it, now or soon.
-    fn give(&mut self, job: Job);
-}
-
-impl<F: FnMut(Job)> Aside for F {
-    fn give(&mut self, job: Job) {
-        self(job);
-    }
-}
-
 /// What takes long: see [`FileSystem::fsync_then`].
 pub type Job = Box<dyn FnOnce() + Send>;
 
@@ -308,8 +290,8 @@ pub trait FileSystem: Send + Sync {
     /// wait: this returns at once, and `done` is called with the result later, perhaps by another
     /// thread that came here. What takes long, for this request or for those that came meanwhile,
     /// is given to `aside` as a job, at most one, which has to be done before long, by this thread
-    /// or another. If [somebody](Aside::is_at_hand) is waiting for one, that may be all of it.
-    fn fsync_then(&self, ino: u32, data_only: bool, done: Done, aside: &mut dyn Aside) {
+    /// or another.
+    fn fsync_then(&self, ino: u32, data_only: bool, done: Done, aside: &mut dyn FnMut(Job)) {
         let _ = aside;
         done(self.fsync(ino, data_only));
     }

@@ -25,10 +25,10 @@
 //! write its dirty pages back before it asks. So we make it: see
 //! [`Kernel::write_back`](super::Kernel).
 
-use extol_vfs::{Aside, Author, Fallocate, Job, Seek};
+use extol_vfs::{Author, Fallocate, Seek};
 
 use super::names::put_open;
-use super::{Context, Kernel, Outcome, creds};
+use super::{Context, Outcome, creds};
 use crate::abi::{FSYNC_FDATASYNC, ROOT_NODE, WRITE_CACHE, WRITE_KILL_SUIDGID, cap, fopen, op};
 use crate::errno::{Errno, Result};
 use crate::rights::NOT_TOLD;
@@ -151,7 +151,7 @@ impl Context<'_> {
             return Ok(Outcome::Reply);
         };
         let done = Box::new(move |result| answer.tell(result));
-        self.fs.fsync_then(ino, data_only, done, &mut Elsewhere(self.kernel));
+        self.fs.fsync_then(ino, data_only, done, &mut |job| self.kernel.aside(job));
         Ok(Outcome::Later)
     }
 
@@ -229,17 +229,4 @@ impl Context<'_> {
 /// On whose behalf a request changes a file.
 fn author(request: &Request<'_>) -> Author {
     if request.uid == NOT_TOLD { Author::Owner } else { Author::Process(creds(request)) }
-}
-
-/// The threads of the mount that do what takes long.
-struct Elsewhere<'a>(&'a dyn Kernel);
-
-impl Aside for Elsewhere<'_> {
-    fn is_at_hand(&self) -> bool {
-        self.0.has_helper()
-    }
-
-    fn give(&mut self, job: Job) {
-        self.0.aside(job);
-    }
 }

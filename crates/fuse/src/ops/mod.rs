@@ -53,11 +53,6 @@ pub(crate) trait Kernel: Sync {
     }
     /// This thread is going to wait, or works for others: somebody else takes requests.
     fn stays(&self) {}
-    /// True if somebody waits for what is put [aside](Self::aside), awake, while this thread has
-    /// other requests.
-    fn has_helper(&self) -> bool {
-        false
-    }
     /// Does what takes long, now or soon, here or elsewhere.
     fn aside(&self, job: Job) {
         self.stays();

@@ -97,11 +97,6 @@ impl Kernel {
     /// A mount of at most `max_threads` workers, of whom `first` read as far as the crew knows; one
     /// is there. No tender.
     fn new(max_threads: usize, first: u32) -> Self {
-        Self::with(max_threads, first, false)
-    }
-
-    /// Whose workers may look before they sleep.
-    fn with(max_threads: usize, first: u32, spins: bool) -> Self {
         let pair = |flags| {
             let (ours, its) =
                 socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
@@ -114,7 +109,7 @@ impl Kernel {
         let fs = Arc::new(MemFs::new(true));
         let crew = Crew::new(first, first);
         let mut shared = Shared::new(fs.clone(), its_device, Agreed::default(), max_threads, crew);
-        (shared.second, shared.spins) = (Some(its_second), spins);
+        shared.second = Some(its_second);
         let shared = Arc::new(shared);
         assert!(start(&shared).unwrap());
         Self { shared, fs, device, second }
@@ -187,27 +182,6 @@ fn what_was_taken_along_does_not_wait_for_reads() {
         assert_eq!(reply(&kernel.second), (2, 0, b"two".to_vec()));
         assert_eq!((kernel.fs.together.load(Ordering::Relaxed), kernel.threads()), (2, 2));
     }
-}
-
-/// What waits when a worker has answered is found without a sleep, and answered the way that it
-/// came; READs take others along.
-#[test]
-fn what_waits_behind_a_request_is_found_by_a_look() {
-    let kernel = Kernel::with(1, 2, true);
-    let ino = kernel.file("one two");
-    kernel.ask(
-        &lookup(1, "none"),
-        &[lookup(2, "none"), read(3, ino, 0, 3), read(4, ino, 4, 9), lookup(5, "none")],
-    );
-    assert_eq!(reply(&kernel.device), no_such(1));
-    assert_eq!(reply(&kernel.second), no_such(2));
-    let mut reads = [reply(&kernel.second), reply(&kernel.second)];
-    reads.sort();
-    assert_eq!(reads, [(3, 0, b"one".to_vec()), (4, 0, b"two".to_vec())]);
-    assert_eq!(reply(&kernel.second), no_such(5));
-    assert_eq!(kernel.fs.together.load(Ordering::Relaxed), 2);
-    kernel.ask(&lookup(6, "none"), &[]);
-    assert_eq!(reply(&kernel.device), no_such(6), "and it sleeps where it is woken");
 }
 
 /// Where no other worker can be had, it is answered behind the reads.

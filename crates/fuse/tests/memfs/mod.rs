@@ -490,14 +490,20 @@ impl FileSystem for MemFs {
         self.state.lock().node(ino).map(drop)
     }
 
-    fn fsync_then(&self, ino: u32, data_only: bool, done: Done, aside: &mut dyn extol_vfs::Aside) {
+    fn fsync_then(
+        &self,
+        ino: u32,
+        data_only: bool,
+        done: Done,
+        aside: &mut dyn FnMut(extol_vfs::Job),
+    ) {
         if let Some(asked) = &mut *self.asked.lock() {
             asked.push(done);
             self.moved_on.notify_all();
             return;
         }
         let result = self.fsync(ino, data_only);
-        aside.give(Box::new(move || done(result)));
+        aside(Box::new(move || done(result)));
     }
 
     fn sync(&self) -> Result<()> {
