@@ -531,7 +531,7 @@ impl Kernel for Worker {
             self.stays();
             job();
         } else {
-            ring::lead(&self.shared, job);
+            ring::give(&self.shared, job);
         }
     }
 

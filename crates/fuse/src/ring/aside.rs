@@ -19,19 +19,11 @@ use extol_sync::Condvar;
 use extol_vfs::Job;
 use parking_lot::Mutex;
 
-use super::Rings;
-use super::steer::Place;
+use super::processor;
 use crate::session::Shared;
 
 /// How long an idle thread stays.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// A job for the pool.
-pub(super) enum Task {
-    /// Leads commits: not where most requests are ([`steer`](super::steer)).
-    Lead(Job),
-    Other(Job),
-}
 
 #[derive(Default)]
 pub(crate) struct Aside {
@@ -41,7 +33,7 @@ pub(crate) struct Aside {
 
 #[derive(Default)]
 struct State {
-    tasks: VecDeque<Task>,
+    tasks: VecDeque<Job>,
     /// Threads that sleep, or are about to take a job.
     idle: usize,
     /// The mount has ended.
@@ -57,7 +49,7 @@ impl std::fmt::Debug for Aside {
 
 impl Aside {
     /// One more. False if there is nobody idle who would do it.
-    fn push(&self, task: Task) -> bool {
+    fn push(&self, task: Job) -> bool {
         let mut state = self.state.lock();
         state.tasks.push_back(task);
         let found = state.idle >= state.tasks.len();
@@ -69,7 +61,7 @@ impl Aside {
     }
 
     /// The next one of a thread; `None`: it is to go.
-    fn next(&self) -> Option<Task> {
+    fn next(&self) -> Option<Job> {
         let mut state = self.state.lock();
         if state.tasks.is_empty() {
             state.idle += 1;
@@ -89,22 +81,16 @@ impl Aside {
     }
 }
 
-/// Has commits led by another thread.
-pub(crate) fn lead(shared: &Arc<Shared>, job: Job) {
-    give(shared, Task::Lead(job));
-}
-
 /// Has a task done by another thread.
-pub(super) fn give(shared: &Arc<Shared>, task: Task) {
+pub(crate) fn give(shared: &Arc<Shared>, task: Job) {
     if shared.rings.aside.push(task) {
         return;
     }
     shared.pool.lock().ring_threads += 1;
     let mine = Arc::clone(shared);
     let started = thread::Builder::new().name("fuse-aside".into()).spawn(move || {
-        let mut place = Place::anywhere(&mine.rings.all);
+        processor::anywhere(&mine.rings.all);
         while let Some(task) = mine.rings.aside.next() {
-            place.avoid(mine.rings.avoided(&task));
             run(task);
         }
         mine.ring_ended(None);
@@ -118,19 +104,8 @@ pub(super) fn give(shared: &Arc<Shared>, task: Task) {
     }
 }
 
-impl Rings {
-    /// The processor on which a task is not to be done.
-    fn avoided(&self, task: &Task) -> Option<usize> {
-        match task {
-            Task::Lead(_) => self.steer.avoided(self.queues.iter().map(|queue| &queue.requests)),
-            Task::Other(_) => None,
-        }
-    }
-}
-
 /// A panic is the end of this job alone; who waits for it is told by what it drops.
-fn run(task: Task) {
-    let (Task::Lead(job) | Task::Other(job)) = task;
+fn run(job: Job) {
     let _ = catch_unwind(AssertUnwindSafe(job));
 }
 
@@ -144,7 +119,7 @@ mod tests {
         let aside = Aside::default();
         let (begun, told) = channel();
         thread::scope(|scope| {
-            assert!(!aside.push(Task::Other(Box::new(|| ()))), "nobody is there");
+            assert!(!aside.push(Box::new(|| ())), "nobody is there");
             for _ in 0..2 {
                 let (aside, begun) = (&aside, begun.clone());
                 scope.spawn(move || {
@@ -161,17 +136,17 @@ mod tests {
             // Two find somebody, at the same time; a third does not.
             let (go, wait) = channel::<()>();
             let wait = Arc::new(Mutex::new(wait));
-            let blocked = || -> Task {
+            let blocked = || -> Job {
                 let wait = Arc::clone(&wait);
-                Task::Lead(Box::new(move || {
+                Box::new(move || {
                     let _ = wait.lock().recv();
-                }))
+                })
             };
             assert!(aside.push(blocked()) && aside.push(blocked()));
             while aside.state.lock().idle > 0 {
                 thread::yield_now();
             }
-            assert!(!aside.push(Task::Other(Box::new(|| ()))));
+            assert!(!aside.push(Box::new(|| ())));
             drop(go);
             for _ in 0..3 {
                 told.recv().unwrap();

@@ -28,8 +28,6 @@
 //! either: whoever makes it durable leaves a letter on the worker's desk (`desk.rs`), and what must
 //! not wait at the desk is done by others (`aside.rs`).
 //!
-//! *Processors.* Who leads commits does so on another processor than that of most requests (`steer.rs`).
-//!
 //! *Another worker.* The kernel gives requests that wait in a queue to entries that come back with
 //! a reply, but not to one that is registered: they would wait until some other request of that
 //! processor has been answered, and that may be what a frozen volume waits for. So where a request
@@ -52,7 +50,6 @@ mod exchange;
 mod processor;
 mod queue;
 mod reading;
-mod steer;
 mod stir;
 mod work;
 
@@ -67,12 +64,11 @@ use extol_fuse_uring::Ring;
 use rustix::thread::CpuSet;
 
 use self::aside::Aside;
-pub(crate) use self::aside::lead;
+pub(crate) use self::aside::give;
 pub(crate) use self::desk::{Desk, Letter};
 use self::exchange::Work;
 use self::processor::Seat;
 use self::queue::{Hired, Queue};
-use self::steer::Steer;
 use self::stir::Stirrer;
 use self::work::Clerk;
 use crate::config::MountConfig;
@@ -101,7 +97,6 @@ pub(crate) struct Rings {
     /// The processors that this process may use.
     all: CpuSet,
     aside: Aside,
-    steer: Steer,
     stirrer: Stirrer,
     /// The kernel uses them.
     active: AtomicBool,

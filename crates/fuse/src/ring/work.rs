@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use extol_fuse_uring::{Event, MOST, Ring};
 
-use super::aside::{self, Task};
+use super::aside;
 use super::desk::{Desk, Letter};
 use super::exchange::{self, Answered, Scratch, Sizes, answer};
 use super::processor::Seat;
@@ -204,7 +204,6 @@ impl<'a> Clerk<'a> {
         let shared = self.shared;
         let nobody_else = self.begin();
         let sizes = Sizes::of(self.ring.memory(entry));
-        self.queue().requests.one_more();
         let is = |what: fn(&Sizes) -> bool| sizes.as_ref().is_some_and(what);
         let reads = is(|sizes| sizes.opcode == op::READ);
         if reads && self.begin_read(entry)? {
@@ -298,7 +297,7 @@ impl<'a> Clerk<'a> {
             }
             desk.post(Letter::Done { memory, body });
         };
-        aside::give(self.shared, Task::Other(Box::new(job)));
+        aside::give(self.shared, Box::new(job));
         self.stay_open();
     }
 }
