@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock};
 use extol_block::{Direct, FileDevice, IoPriority, OpenOptions, SharedDevice};
 use extol_vfs::{
     Attr, Author, CheckpointFlags, Creds, DirEntry, Done, Fallocate, FileExtent, FileId,
-    FileSystem, FsError, Identity, Job, NewNode, ReadDone, ReadJob, ReadPlan, Reader, RemountError,
-    RenameFlags, Result, Seek, SetAttr, Shutdown, StatFs, Tunables, Tune, XattrSet,
+    FileSystem, FsError, Identity, Job, NewNode, Reader, RemountError, RenameFlags, Result, Seek,
+    SetAttr, Shutdown, StatFs, Tunables, Tune, XattrSet,
 };
 use parking_lot::Mutex;
 
@@ -17,7 +17,7 @@ use crate::data::ahead::Ahead;
 use crate::error;
 use crate::fs::Fs;
 use crate::mount::{self, OpenResult, Running};
-use crate::ops::{attrs, create, files, names, read_many, read_plan, rename, xattrs};
+use crate::ops::{attrs, create, files, names, rename, xattrs};
 use crate::options::MountOptions;
 use crate::remount;
 use crate::stats::Stats;
@@ -409,30 +409,6 @@ impl FileSystem for Ext4 {
 
     fn read(&self, ino: u32, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.op(files::read(&self.fs, ino, offset, buf, None))
-    }
-
-    fn read_many(&self, jobs: &mut [ReadJob<'_>], done: ReadDone<'_>) {
-        read_many::read_many(&self.fs, jobs, &mut |i, result| done(i, self.op(result)));
-    }
-
-    fn reads_together(&self) -> bool {
-        self.fs.vol.dev.reads_together()
-    }
-
-    fn reads_from(&self) -> Option<BorrowedFd<'_>> {
-        self.fs.vol.dev.reads_from().map(|from| from.file)
-    }
-
-    fn plan_read(&self, ino: u32, offset: u64, buf: &mut [u8]) -> Option<ReadPlan> {
-        read_plan::plan_read(&self.fs, ino, offset, buf)
-    }
-
-    fn still_holds(&self, plan: &ReadPlan) -> bool {
-        let holds = read_plan::still_holds(&self.fs, plan);
-        if holds {
-            self.fs.operations.add();
-        }
-        holds
     }
 
     fn reader(&self, ino: u32) -> Box<dyn Reader + '_> {

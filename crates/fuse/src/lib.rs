@@ -7,8 +7,7 @@
 //!      or, per processor     │  ring/     the same over io_uring
 //!   kernel ── io_uring ─────► │  wire.rs   bytes of requests and replies   abi.rs  numbers of the protocol
 //!                             │  init.rs   what we ask the kernel for   intake.rs  data that stays in a pipe
-//!                             │  share.rs  how much may be dirty   reads.rs  how long reads take
-//!                             │  gather.rs   several READs at a time   slot.rs  a worker as others see it
+//!                             │  share.rs  how much may be dirty   slot.rs  a worker as others see it
 //!                             ▼
 //!                           ops/         one function per request; they see vfs types only
 //!                             │  control.rs  remount, freeze ...   rights.rs  who may   counts.rs  requests by kind
@@ -56,12 +55,10 @@ mod counts;
 mod crew;
 pub mod direct;
 mod errno;
-mod gather;
 mod init;
 mod intake;
 mod mount;
 mod ops;
-mod reads;
 mod rights;
 mod ring;
 mod session;

@@ -268,7 +268,6 @@ mod tests {
             pid,
             body: &[],
             piped: None,
-            second: false,
         };
         let owner = Owner::this_process();
         let caller = Caller::of(&owner, &request(std::process::id())).unwrap();

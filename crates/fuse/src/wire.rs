@@ -26,8 +26,6 @@ pub(crate) struct Request<'a> {
     pub(crate) body: &'a [u8],
     /// Data behind the body that is not in memory.
     pub(crate) piped: Option<Piped<'a>>,
-    /// It came through the second descriptor, and its reply goes there ([`gather`](crate::gather)).
-    pub(crate) second: bool,
 }
 
 impl<'a> Request<'a> {
@@ -64,7 +62,7 @@ impl<'a> Request<'a> {
         let more = piped.as_ref().map_or(0, Piped::len);
         (len == bytes.len() + more).then_some(())?;
         let body = bytes.get(IN_HEADER..end.checked_sub(more)?)?;
-        Some(Self { opcode, unique, nodeid, uid, gid, pid, body, piped, second: false })
+        Some(Self { opcode, unique, nodeid, uid, gid, pid, body, piped })
     }
 
     /// The fields behind the header.

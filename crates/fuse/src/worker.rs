@@ -5,12 +5,8 @@
 //!                 │ panic: EIO         │ undeliverable: give the references back
 //! ```
 //!
-//! READs that wait behind a READ are done together with it, and what is found behind them is given
-//! to another worker ([`gather`](crate::gather)).
-//!
 //! Whether it reads again is decided by [`crew`](crate::crew). Requests that wait by nature (reads
-//! of file data …) say so when they are taken ([`waits`]; reads of a device that is quicker than
-//! waking somebody do not, see [`reads`](crate::reads)), and so do those of a heavy writer while
+//! of file data …) say so when they are taken ([`waits`]), and so do those of a heavy writer while
 //! fsyncs go first ([`Share::is_busy`](crate::share::Share)). An fsync says so if it waits after
 //! all ([`answer`](crate::answer)). Any other should be over at once, but may wait all the same:
 //! for a block of a directory, for room in the journal, for a lock that somebody holds who waits.
@@ -32,7 +28,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use extol_vfs::Job;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -43,13 +39,12 @@ use crate::answer::Answer;
 use crate::buffer::Buffer;
 use crate::crew::Verdict;
 use crate::errno::Errno;
-use crate::gather::{Batch, Given, Wanted};
 use crate::init;
 use crate::intake::{Intake, Piped, Taken};
 use crate::ops::{self, Context, Kernel, Outcome};
 use crate::ring::{self, Desk};
 use crate::session::Shared;
-use crate::slot::{Call, Slot};
+use crate::slot::Slot;
 use crate::wire::{Reply, Request};
 
 /// A worker that has handled a request of this size has memory worth giving back.
@@ -91,38 +86,23 @@ pub(crate) fn waits(opcode: u32, direct_io: bool) -> bool {
 /// Starts a worker that counts as reading already. False if there are enough, or the mount has
 /// ended.
 pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<bool> {
-    start_as(shared, &Arc::default())
-}
-
-fn start_as(shared: &Arc<Shared>, slot: &Arc<Slot>) -> io::Result<bool> {
+    let slot = Arc::<Slot>::default();
     let number = {
         let mut pool = shared.pool.lock();
         if pool.ended || pool.threads >= shared.max_threads + pool.waiting {
             return Ok(false);
         }
         pool.threads += 1;
-        pool.slots.push(Arc::clone(slot));
+        pool.slots.push(Arc::clone(&slot));
         pool.threads
     };
     let worker =
-        Worker { shared: Arc::clone(shared), slot: Arc::clone(slot), queue: None, desk: None };
+        Worker { shared: Arc::clone(shared), slot: Arc::clone(&slot), queue: None, desk: None };
     let started = thread::Builder::new().name(format!("fuse-{number}")).spawn(move || worker.run());
     if started.is_err() {
-        shared.ended(slot, None);
+        shared.ended(&slot, None);
     }
     started.map(|_| true)
-}
-
-/// Lets another worker do this request, which is given back if there is none to be had.
-fn give(shared: &Arc<Shared>, given: Given) -> Option<Given> {
-    let sleeper = shared.pool.lock().asleep.pop();
-    if let Some(sleeper) = sleeper {
-        sleeper.call(Call::Do(given));
-        return None;
-    }
-    let slot = Arc::<Slot>::default();
-    slot.call(Call::Do(given));
-    if start_as(shared, &slot).unwrap_or(false) { None } else { slot.given() }
 }
 
 /// Does what the crew wants.
@@ -159,7 +139,7 @@ fn call_sleeper(shared: &Shared, last: bool) -> bool {
     match pool.asleep.pop() {
         Some(sleeper) => {
             drop(pool);
-            sleeper.call(Call::Read);
+            sleeper.call();
             true
         }
         None => {
@@ -238,20 +218,8 @@ impl Worker {
         let mut buffer = Buffer::new(size, IN_HEADER + WRITE_HEADER);
         let mut reply = Reply::default();
         let mut intake = Intake::default();
-        let mut batch = Batch::default();
         let mut large = false;
-        let mut given = self.slot.given();
         let why = loop {
-            if let Some(request) = given.take() {
-                self.slot.begin(true);
-                self.serve(&request, &mut reply);
-                large |= reply.body_len() > LARGE;
-                self.slot.end();
-                if !self.come_back(large, &mut given) {
-                    break None;
-                }
-                continue;
-            }
             let taken = match intake.next(&shared.device, &mut buffer, &shared.bulk) {
                 Ok(taken) => taken,
                 Err(Os::INTR | Os::AGAIN | Os::NOENT) => continue,
@@ -261,26 +229,15 @@ impl Worker {
             };
             let size = taken.size();
             let request = intake.request(taken, &mut buffer);
-            let read = request.as_ref().and_then(|r| Wanted::of(r, false, shared.root));
             let away = request.as_ref().is_some_and(|r| {
-                (waits(r.opcode, shared.agreed.direct_io)
-                    && !may_be_later(r.opcode)
-                    && !(r.opcode == op::READ && shared.reads.are_short()))
+                (waits(r.opcode, shared.agreed.direct_io) && !may_be_later(r.opcode))
                     || shared.share.is_busy(r.nodeid, size)
             });
             self.slot.begin(away);
             obey(&self.shared, shared.crew.take(away));
             let mut emptied = matches!(taken, Taken::Whole(_));
-            let gathered = read.is_some_and(|read| {
-                self.gather(read, &mut batch, &mut buffer, &mut reply, &mut large)
-            });
-            let request = if gathered { None } else { intake.request(taken, &mut buffer) };
             if let Some(request) = request {
-                let began = (request.opcode == op::READ).then(Instant::now);
                 let done = self.answer(&request, &mut reply);
-                if let Some(began) = began {
-                    shared.reads.note(began.elapsed());
-                }
                 let in_memory = request.piped.as_ref().is_none_or(Piped::is_read);
                 emptied = done || in_memory;
                 if in_memory && matches!(taken, Taken::Piped(_)) {
@@ -297,7 +254,7 @@ impl Worker {
                     break None;
                 }
                 true => shared.crew.done(),
-                false if self.come_back(large, &mut given) => {}
+                false if self.come_back(large) => {}
                 false => break None,
             }
         };
@@ -305,48 +262,8 @@ impl Worker {
         shared.ended(&self.slot, why);
     }
 
-    /// Does `first` together with others that wait, if there are any.
-    /// `large` if the `spare` memory held a large request.
-    fn gather(
-        &self,
-        first: Wanted,
-        batch: &mut Batch,
-        spare: &mut [u8],
-        reply: &mut Reply<'_>,
-        large: &mut bool,
-    ) -> bool {
-        let shared = &*self.shared;
-        let Some(second) = shared.second.as_ref() else { return false };
-        if shared.reads.are_long() || !shared.fs.reads_together() {
-            return false;
-        }
-        let other = batch.gather(first, second, spare, &shared.crowd);
-        *large |= other.as_ref().is_some_and(|other| other.len() > LARGE);
-        let reads = batch.len();
-        if reads == 0 {
-            return false;
-        }
-        let other = other.and_then(|other| give(&self.shared, other));
-        let began = Instant::now();
-        batch.answer(&*shared.fs, &shared.counts, &shared.rooms, &shared.device, second);
-        shared.reads.note_together(began.elapsed(), reads as u32);
-        if let Some(other) = other {
-            self.serve(&other, reply);
-        }
-        true
-    }
-
-    /// Does a request that somebody has taken from the second descriptor.
-    fn serve(&self, given: &Given, reply: &mut Reply<'_>) {
-        if let Some(mut request) = Request::parse(&given.0) {
-            request.second = true;
-            self.answer(&request, reply);
-        }
-    }
-
-    /// Reads again, if need be after a sleep, or has been `given` a request. False if the worker is
-    /// to end.
-    fn come_back(&self, large: bool, given: &mut Option<Given>) -> bool {
+    /// Reads again, if need be after a sleep. False if the worker is to end.
+    fn come_back(&self, large: bool) -> bool {
         let shared = &*self.shared;
         {
             let mut pool = shared.pool.lock();
@@ -363,10 +280,7 @@ impl Worker {
             }
             pool.asleep.push(Arc::clone(&self.slot));
         }
-        if let Call::Do(request) = self.slot.sleep() {
-            *given = Some(request);
-            return true;
-        }
+        self.slot.sleep();
         !shared.pool.lock().ended
     }
 
@@ -423,8 +337,7 @@ impl Worker {
     fn answer(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> bool {
         let shared = &*self.shared;
         let Worked::Reply(code) = self.work(request, reply) else { return true };
-        let sent =
-            rustix::io::write(shared.way(request.second), reply.finish(request.unique, code));
+        let sent = rustix::io::write(&shared.device, reply.finish(request.unique, code));
         if code != 0 || sent.is_err() {
             ops::take_back(&*shared.fs, request, &reply.references, code == 0);
         }

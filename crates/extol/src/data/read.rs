@@ -49,30 +49,6 @@ pub(crate) fn read_with(
     Ok(n)
 }
 
-/// The same as [`read`] but for what comes from the device: that is handed to `missing` (where it
-/// is on the device, its place in `buf`, and that part), for whoever reads it with others. It is
-/// what the file has if nobody had the inode's lock for writing between this and the end of that.
-/// `None`: it cannot be done in this way.
-pub(crate) fn plan<'b>(
-    fs: &Fs,
-    st: &InodeState,
-    offset: u64,
-    buf: &'b mut [u8],
-    missing: &mut dyn FnMut(u64, usize, &'b mut [u8]),
-) -> Result<Option<usize>> {
-    if st.node.raw.flags.contains(InodeFlags::INLINE_DATA) || fs.journals_data(st) {
-        return Ok(None);
-    }
-    let left = usize::try_from(st.node.raw.size.saturating_sub(offset)).unwrap_or(usize::MAX);
-    let n = left.min(buf.len());
-    pieces(fs, st, offset, &mut buf[..n], &mut |pblk, inside, part, at| {
-        let from = pblk.offset(fs.vol.geo.block_size).saturating_add(inside as u64);
-        missing(from, (at - offset) as usize, part);
-        Ok(())
-    })?;
-    Ok(Some(n))
-}
-
 /// Takes the part of a file that begins at `offset`, all of which is there, to pieces: fills in
 /// what is in memory or a hole, and hands out what lies on the device (block, bytes behind its
 /// start, piece, place in the file).

@@ -38,13 +38,6 @@ use crate::wire::{Reply, Request};
 pub(super) const IMMUTABLE: u32 = 0x10;
 pub(super) const APPEND: u32 = 0x20;
 
-/// What a READ wants: from where, and how many bytes.
-pub(crate) fn read_range(request: &Request<'_>) -> Result<(u64, usize)> {
-    let mut args = request.args();
-    args.skip(8)?;
-    Ok((args.u64()?, args.u32()?.min(crate::init::max_data()) as usize))
-}
-
 impl Context<'_> {
     pub(super) fn open(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
         let flags = request.args().u32()?.cast_signed();
@@ -79,7 +72,9 @@ impl Context<'_> {
 
     pub(super) fn read(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
         let ino = self.ino(request.nodeid)?;
-        let (offset, size) = read_range(request)?;
+        let mut args = request.args();
+        args.skip(8)?;
+        let (offset, size) = (args.u64()?, args.u32()?.min(crate::init::max_data()) as usize);
         let count = self.fs.read(ino, offset, reply.room(size))?;
         reply.truncate_body(count);
         Ok(())

@@ -397,7 +397,6 @@ mod tests {
             pid: 0,
             body: &[],
             piped: None,
-            second: false,
         };
         let taken = |flags, command, address, len| {
             let (_, check, _) = TABLE.into_iter().find(|row| row.0 == command).unwrap();

@@ -20,8 +20,6 @@ use crate::init::Agreed;
 use crate::rights::Owner;
 use crate::wire::{Reply, Request};
 
-pub(crate) use data::read_range;
-
 /// Seconds for which names and attributes stay valid in the kernel: nobody else changes the volume.
 const VALID: u64 = 24 * 60 * 60;
 

@@ -23,8 +23,7 @@
 //!
 //! *Work.* A worker waits in its ring ([`Ring`]), lets `worker::Worker` do the work, and hands the
 //! reply over (`work.rs`, `exchange.rs`). It is bound to its processor while requests are small
-//! (`processor.rs`). How many workers a queue has is the business of `queue.rs`. The data of a
-//! small READ is read by the worker's own ring (`reading.rs`). An fsync does not keep a worker
+//! (`processor.rs`). How many workers a queue has is the business of `queue.rs`. An fsync does not keep a worker
 //! either: whoever makes it durable leaves a letter on the worker's desk (`desk.rs`), and what must
 //! not wait at the desk is done by others (`aside.rs`).
 //!
@@ -49,7 +48,6 @@ mod desk;
 mod exchange;
 mod processor;
 mod queue;
-mod reading;
 mod stir;
 mod work;
 
