@@ -1,6 +1,6 @@
 //! Counts what reaches a device.
 
-use crate::{BlockDevice, ReadDone, Result, ScatteredRead, ScatteredWrite, Wait, total_len};
+use crate::{BlockDevice, Result, ScatteredWrite, Wait, total_len};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -103,17 +103,6 @@ impl<D: BlockDevice> BlockDevice for CountingDevice<D> {
     fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result<()> {
         self.count_read(total_len(bufs));
         self.inner.read_vectored_at(bufs, offset)
-    }
-
-    fn read_scattered(&self, reads: &mut [ScatteredRead<'_>], done: ReadDone<'_>) {
-        for read in reads.iter() {
-            self.count_read(read.buf.len() as u64);
-        }
-        self.inner.read_scattered(reads, done)
-    }
-
-    fn reads_together(&self) -> bool {
-        self.inner.reads_together()
     }
 
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {

@@ -40,10 +40,7 @@ pub use memory::MemDevice;
 pub use priority::{IoPriority, Membership, PriorityGroup};
 pub use recording::{Event, RecordingDevice};
 pub use sys::MountRequest;
-pub use types::{
-    BlockNr, BlockSize, DeviceError, DeviceOp, ReadDone, ReadsFrom, Result, ScatteredRead,
-    ScatteredWrite, Wait,
-};
+pub use types::{BlockNr, BlockSize, DeviceError, DeviceOp, Result, ScatteredWrite, Wait};
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -92,27 +89,6 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
             offset += buf.len() as u64;
         }
         Ok(())
-    }
-
-    /// Does all these reads, at the same time where the device can. `done` is told of each once, by
-    /// its place in `reads`, in any order: what was read, or why it was not. All have ended when
-    /// this returns; one that fails does not keep the others from being done.
-    fn read_scattered(&self, reads: &mut [ScatteredRead<'_>], done: ReadDone<'_>) {
-        for (i, read) in reads.iter_mut().enumerate() {
-            let result = self.read_at(read.buf, read.offset);
-            done(i, result.map(|()| &*read.buf));
-        }
-    }
-
-    /// True if [`read_scattered`](BlockDevice::read_scattered) does more than one read at a time.
-    fn reads_together(&self) -> bool {
-        false
-    }
-
-    /// Where somebody who waits for several things at a time may read the device's bytes himself:
-    /// what is read there is what [`read_at`](BlockDevice::read_at) would give. `None`: nowhere.
-    fn reads_from(&self) -> Option<ReadsFrom<'_>> {
-        None
     }
 
     /// Writes the buffers one after the other at `offset`.
@@ -225,18 +201,6 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
 
     fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result<()> {
         (**self).read_vectored_at(bufs, offset)
-    }
-
-    fn read_scattered(&self, reads: &mut [ScatteredRead<'_>], done: ReadDone<'_>) {
-        (**self).read_scattered(reads, done)
-    }
-
-    fn reads_together(&self) -> bool {
-        (**self).reads_together()
-    }
-
-    fn reads_from(&self) -> Option<ReadsFrom<'_>> {
-        (**self).reads_from()
     }
 
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {

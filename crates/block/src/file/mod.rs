@@ -22,8 +22,7 @@
 //! buffered. Direct and buffered requests are never mixed on one device.
 //!
 //! *Scattered batches* (`scattered.rs`) of a direct device go to the kernel together through
-//! io_uring (`uring.rs`) where it may be used, else one by one; so do batches of reads
-//! (`scattered_reads.rs`).
+//! io_uring (`uring.rs`) where it may be used, else one by one.
 //!
 //! *Flushes* of several threads are merged (`coalesce.rs`). A FUA write is a write with
 //! `RWF_DSYNC`. It is a write and a flush where the kernel does not know that, and on a direct
@@ -38,7 +37,6 @@ mod holder;
 mod open;
 mod poll;
 mod scattered;
-mod scattered_reads;
 mod transfer;
 mod uring;
 
@@ -51,14 +49,14 @@ use crate::aligned::{AlignedBuf, BOUNCE_MAX, BufferPool};
 use crate::coalesce::FlushCoalescer;
 use crate::range_lock::{Coverage, RangeLock};
 use crate::{
-    BlockDevice, DeviceError, DeviceOp, ReadDone, ReadsFrom, Result, ScatteredRead, ScatteredWrite,
-    Wait, check_range, check_writable, pipe, sys, total_len,
+    BlockDevice, DeviceError, DeviceOp, Result, ScatteredWrite, Wait, check_range, check_writable,
+    pipe, sys, total_len,
 };
 use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -462,19 +460,6 @@ impl BlockDevice for FileDevice {
             return Ok(());
         }
         self.read_bufs(bufs, offset).map_err(|e| DeviceError::new(DeviceOp::Read, offset, len, e))
-    }
-
-    fn read_scattered(&self, reads: &mut [ScatteredRead<'_>], done: ReadDone<'_>) {
-        scattered_reads::read(self, reads, done)
-    }
-
-    fn reads_together(&self) -> bool {
-        self.direct.is_some() && !self.rings.refused()
-    }
-
-    fn reads_from(&self) -> Option<ReadsFrom<'_>> {
-        let direct = self.direct.as_ref()?;
-        Some(ReadsFrom { file: self.file().as_fd(), sector: direct.sector, memory: direct.memory })
     }
 
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {

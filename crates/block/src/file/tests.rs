@@ -6,7 +6,6 @@ use tempfile::TempDir;
 
 mod piped;
 mod scattered;
-mod scattered_reads;
 
 const MIB: u64 = 1 << 20;
 
