@@ -2,7 +2,6 @@
 
 use crate::{BlockDevice, Result, ScatteredWrite, Wait, total_len};
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// What a device was asked to do so far. Failed operations count too.
@@ -108,11 +107,6 @@ impl<D: BlockDevice> BlockDevice for CountingDevice<D> {
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
         self.count_write(total_len(bufs));
         self.inner.write_vectored_at(bufs, offset)
-    }
-
-    fn write_piped(&self, pipe: BorrowedFd<'_>, len: usize, offset: u64) -> Result<()> {
-        self.count_write(len as u64);
-        self.inner.write_piped(pipe, len, offset)
     }
 
     fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {

@@ -22,7 +22,6 @@ mod file;
 mod latch;
 mod memory;
 mod pass_on;
-pub mod pipe;
 mod priority;
 mod range_lock;
 mod recording;
@@ -44,7 +43,6 @@ pub use types::{BlockNr, BlockSize, DeviceError, DeviceOp, Result, ScatteredWrit
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 /// A random-access device. All methods take `&self` and may be called from many threads at once.
@@ -98,14 +96,6 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
             offset += buf.len() as u64;
         }
         Ok(())
-    }
-
-    /// Takes `len` bytes out of a pipe that holds them and writes them at `offset`; where the
-    /// device can, they never pass through our memory. After an error nobody knows how many were
-    /// taken.
-    fn write_piped(&self, pipe: BorrowedFd<'_>, len: usize, offset: u64) -> Result<()> {
-        let failed = |e| DeviceError::new(DeviceOp::Write, offset, len as u64, e);
-        pipe::in_parts(pipe, len, failed, |part, at| self.write_at(part, offset + at))
     }
 
     /// Does all these writes, at the same time where the device can. They are not ordered among
@@ -205,10 +195,6 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
 
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
         (**self).write_vectored_at(bufs, offset)
-    }
-
-    fn write_piped(&self, pipe: BorrowedFd<'_>, len: usize, offset: u64) -> Result<()> {
-        (**self).write_piped(pipe, len, offset)
     }
 
     fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {

@@ -1,6 +1,5 @@
 //! The volume as programs see it.
 
-use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -421,17 +420,6 @@ impl FileSystem for Ext4 {
 
     fn write_as(&self, ino: u32, offset: u64, data: &[u8], author: Author) -> Result<usize> {
         self.change(|| files::write(&self.fs, ino, offset, data, author))
-    }
-
-    fn write_piped(
-        &self,
-        ino: u32,
-        offset: u64,
-        pipe: BorrowedFd<'_>,
-        len: usize,
-        author: Author,
-    ) -> Result<bool> {
-        self.change(|| files::write_piped(&self.fs, ino, offset, pipe, len, author))
     }
 
     fn kill_privileges(&self, ino: u32, outsider: bool) -> Result<()> {

@@ -6,7 +6,7 @@
 //!                             │  answer.rs   replies to requests that no worker waits for
 //!      or, per processor     │  ring/     the same over io_uring
 //!   kernel ── io_uring ─────► │  wire.rs   bytes of requests and replies   abi.rs  numbers of the protocol
-//!                             │  init.rs   what we ask the kernel for   intake.rs  data that stays in a pipe
+//!                             │  init.rs   what we ask the kernel for
 //!                             │  share.rs  how much may be dirty   slot.rs  a worker as others see it
 //!                             ▼
 //!                           ops/         one function per request; they see vfs types only
@@ -56,7 +56,6 @@ mod crew;
 pub mod direct;
 mod errno;
 mod init;
-mod intake;
 mod mount;
 mod ops;
 mod rights;

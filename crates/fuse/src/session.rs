@@ -26,7 +26,6 @@ use crate::config::{MountConfig, Transport};
 use crate::counts::Counts;
 use crate::crew::Crew;
 use crate::init::{self, Agreed};
-use crate::intake::Bulk;
 use crate::mount::{self, Attached, Knobs, MountError};
 use crate::rights::Owner;
 use crate::ring::{self, Lack, Prepared, Rings};
@@ -54,7 +53,6 @@ pub(crate) struct Shared {
     pub(crate) owner: Owner,
     pub(crate) max_threads: usize,
     pub(crate) share: Share,
-    pub(crate) bulk: Bulk,
     pub(crate) crew: Crew,
     pub(crate) rings: Rings,
     pub(crate) pool: Mutex<Pool>,
@@ -105,7 +103,6 @@ impl Shared {
             owner: Owner::this_process(),
             max_threads,
             share: Share::default(),
-            bulk: Bulk::default(),
             crew,
             rings: Rings::default(),
             pool: Mutex::default(),
@@ -201,7 +198,7 @@ impl Mount {
         };
         // Whatever has to be opened, or read of the machine, before rights are given away.
         let Knobs { read_ahead, share } = Knobs::open(&dir);
-        let _ = init::max_write();
+        let _ = init::max_data();
         ring::look();
         let processors = std::thread::available_parallelism().map_or(FIRST_WORKERS, usize::from);
         let active =

@@ -40,7 +40,6 @@ use crate::buffer::Buffer;
 use crate::crew::Verdict;
 use crate::errno::Errno;
 use crate::init;
-use crate::intake::{Intake, Piped, Taken};
 use crate::ops::{self, Context, Kernel, Outcome};
 use crate::ring::{self, Desk};
 use crate::session::Shared;
@@ -217,37 +216,26 @@ impl Worker {
         let size = IN_HEADER + MAX_FIXED + init::max_data() as usize;
         let mut buffer = Buffer::new(size, IN_HEADER + WRITE_HEADER);
         let mut reply = Reply::default();
-        let mut intake = Intake::default();
         let mut large = false;
         let why = loop {
-            let taken = match intake.next(&shared.device, &mut buffer, &shared.bulk) {
-                Ok(taken) => taken,
+            let size = match rustix::io::read(&shared.device, &mut *buffer) {
+                Ok(size) => size,
                 Err(Os::INTR | Os::AGAIN | Os::NOENT) => continue,
                 // The second where the end came between the choice of a request and its delivery.
                 Err(Os::NODEV | Os::CONNABORTED) => break Some(None),
                 Err(error) => break Some(Some(io::Error::from(error))),
             };
-            let size = taken.size();
-            let request = intake.request(taken, &mut buffer);
+            let request = buffer.get(..size).and_then(Request::parse);
             let away = request.as_ref().is_some_and(|r| {
                 (waits(r.opcode, shared.agreed.direct_io) && !may_be_later(r.opcode))
                     || shared.share.is_busy(r.nodeid, size)
             });
             self.slot.begin(away);
             obey(&self.shared, shared.crew.take(away));
-            let mut emptied = matches!(taken, Taken::Whole(_));
             if let Some(request) = request {
-                let done = self.answer(&request, &mut reply);
-                let in_memory = request.piped.as_ref().is_none_or(Piped::is_read);
-                emptied = done || in_memory;
-                if in_memory && matches!(taken, Taken::Piped(_)) {
-                    shared.bulk.was_refused();
-                }
-                large |= (in_memory && size > LARGE) || reply.body_len() > LARGE;
+                self.answer(&request, &mut reply);
             }
-            if !emptied {
-                intake.spent();
-            }
+            large |= size > LARGE || reply.body_len() > LARGE;
             match self.slot.end() {
                 true if large && shared.crew.readers() > LARGE_IDLE => {
                     obey(&self.shared, shared.crew.leave());
@@ -333,15 +321,14 @@ impl Worker {
         self.desk.as_ref().is_none_or(|desk| desk.is_alone())
     }
 
-    /// True if what it asked for was done.
-    fn answer(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> bool {
+    /// Works on a request and sends the reply, if there is to be one now.
+    fn answer(&self, request: &Request<'_>, reply: &mut Reply<'_>) {
         let shared = &*self.shared;
-        let Worked::Reply(code) = self.work(request, reply) else { return true };
+        let Worked::Reply(code) = self.work(request, reply) else { return };
         let sent = rustix::io::write(&shared.device, reply.finish(request.unique, code));
         if code != 0 || sent.is_err() {
             ops::take_back(&*shared.fs, request, &reply.references, code == 0);
         }
-        code == 0
     }
 
     /// Makes sure that somebody takes requests while this worker waits. False if nobody can be had.

@@ -10,8 +10,6 @@ mod error;
 mod plain;
 mod types;
 
-use std::os::fd::BorrowedFd;
-
 pub use error::{FsError, RemountError, Result};
 pub use plain::{is_active, plain, plain_json, plain_lines};
 pub use types::*;
@@ -162,20 +160,6 @@ pub trait FileSystem: Send + Sync {
     fn write_as(&self, ino: u32, offset: u64, data: &[u8], author: Author) -> Result<usize> {
         let _ = author;
         self.write(ino, offset, data)
-    }
-
-    /// Writes the `len` bytes that a pipe holds at `offset`, all of them (or fails), where they can
-    /// go without a copy from there to where they belong. `false`: they cannot; then, and with the
-    /// error [`Frozen`](FsError::Frozen), none was taken, and the caller has to read them.
-    fn write_piped(
-        &self,
-        _ino: u32,
-        _offset: u64,
-        _pipe: BorrowedFd<'_>,
-        _len: usize,
-        _author: Author,
-    ) -> Result<bool> {
-        Ok(false)
     }
 
     /// Clears what a change of the contents or the owner takes from a file that is no directory:

@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-mod piped;
 mod scattered;
 
 const MIB: u64 = 1 << 20;

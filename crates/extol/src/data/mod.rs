@@ -13,8 +13,7 @@
 //! and freed blocks are taken again only after their commit.
 //!
 //! Small new files go through step 2 many at a time (`together`). Large aligned writes skip the
-//! pages and go through the same three steps at once, from memory or out of a pipe (`piped`); not
-//! so if a small file is written again and again (`write::is_rewritten`).
+//! pages and go through the same three steps at once; not so if a small file is written again and again (`write::is_rewritten`).
 //!
 //! Invariants
 //! - D1: a page in a hole holds a reservation (`write::put_page`), so step 1 does not fail for want
@@ -34,7 +33,6 @@ pub(crate) mod cache;
 pub(crate) mod dirty;
 pub(crate) mod fallocate;
 pub(crate) mod order;
-pub(crate) mod piped;
 mod place;
 pub(crate) mod read;
 pub(crate) mod seek;

@@ -1,7 +1,6 @@
 //! Placing a run of file blocks: take, write, map.
 
 use std::io::IoSlice;
-use std::os::fd::BorrowedFd;
 
 use extol_block::BlockNr;
 use extol_jbd2::Handle;
@@ -34,8 +33,6 @@ pub(crate) enum Source<'a> {
     Bytes(&'a [u8]),
     /// A buffer for every block.
     Pages(&'a [Vec<u8>]),
-    /// In a pipe, from which they are taken in order: nobody sees them here.
-    Pipe(BorrowedFd<'a>),
 }
 
 impl Source<'_> {
@@ -51,17 +48,15 @@ impl Source<'_> {
                 .iter()
                 .map(|p| IoSlice::new(p))
                 .collect(),
-            Self::Pipe(_) => SmallVec::new(),
         }
     }
 
-    /// The bytes of a block; none if nobody sees them, so that they agree with no witness.
+    /// The bytes of a block.
     fn block(&self, at: u32, bs: usize) -> &[u8] {
         let at = at as usize;
         match self {
             Self::Bytes(bytes) => bytes.get(at * bs..(at + 1) * bs).unwrap_or_default(),
             Self::Pages(pages) => pages.get(at).map_or(&[], |p| p),
-            Self::Pipe(_) => &[],
         }
     }
 }
@@ -334,10 +329,7 @@ impl Placer<'_> {
         }
         let turn = self.fs.pace.turn(self.st.node.ino.0, unsynced, bytes);
         let place = run.start.offset(vol.geo.block_size);
-        let result = match source {
-            Source::Pipe(pipe) => vol.dev.write_piped(*pipe, run.len as usize * bs, place),
-            _ => vol.dev.write_vectored_at(&slices, place),
-        };
+        let result = vol.dev.write_vectored_at(&slices, place);
         drop(turn);
         let order = if result.is_ok() { order } else { Order::Loose };
         order::note(vol, order, &witnesses);

@@ -1,6 +1,5 @@
 //! Contents and durability: read, write, fallocate, seek, fiemap, fsync, sync.
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use extol_jbd2::fast::Ask;
@@ -94,21 +93,6 @@ pub(crate) fn touch_atime(fs: &Fs, cell: &Arc<Cell>) {
 pub(crate) fn write(fs: &Fs, ino: u32, offset: u64, bytes: &[u8], author: Author) -> Result<usize> {
     write_with(fs, ino, (offset, bytes.len()), author, |cell, st| {
         with_space(fs, || data::write::write(fs, cell, st, offset, bytes))
-    })
-}
-
-/// Writes what a pipe holds. False: it is to be read first.
-pub(crate) fn write_piped(
-    fs: &Fs,
-    ino: u32,
-    offset: u64,
-    pipe: BorrowedFd<'_>,
-    len: usize,
-    author: Author,
-) -> Result<bool> {
-    // (Not again with more space: what was taken is gone.)
-    write_with(fs, ino, (offset, len), author, |cell, st| {
-        data::piped::write(fs, cell, st, offset, pipe, len)
     })
 }
 

@@ -1,7 +1,6 @@
 //! The device as pacing sees it: what is written is counted, flushes are timed.
 
 use std::io::IoSlice;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use extol_block::{BlockDevice, Result, ScatteredWrite, SharedDevice, Wait};
@@ -38,10 +37,6 @@ impl BlockDevice for PacedDevice {
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
         let bytes = bufs.iter().map(|b| b.len() as u64).sum();
         self.count(bytes, self.inner.write_vectored_at(bufs, offset))
-    }
-
-    fn write_piped(&self, pipe: BorrowedFd<'_>, len: usize, offset: u64) -> Result<()> {
-        self.count(len as u64, self.inner.write_piped(pipe, len, offset))
     }
 
     fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {

@@ -99,19 +99,7 @@ impl Context<'_> {
         if author == Author::Cache {
             self.kernel.written_back(request.nodeid, size);
         }
-        let count = match &request.piped {
-            None => self.write_bytes(ino, offset, args.bytes(size)?, author)?,
-            Some(piped) => match piped.holds(size) {
-                Some(pipe) if self.fs.write_piped(ino, offset, pipe, size, author)? => {
-                    self.counts.note_piped();
-                    size
-                }
-                _ => piped.with_bytes(|data| {
-                    let data = data.get(..size).ok_or(Errno(libc::EIO))?;
-                    self.write_bytes(ino, offset, data, author)
-                })?,
-            },
-        };
+        let count = self.write_bytes(ino, offset, args.bytes(size)?, author)?;
         reply.u32(u32::try_from(count).unwrap_or(u32::MAX)).u32(0);
         Ok(())
     }

@@ -52,11 +52,6 @@ fn read(unique: u64, ino: u32, offset: u64, size: u32) -> Vec<u8> {
     request(op::READ, unique, ino.into(), &body)
 }
 
-fn write(unique: u64, nodeid: u64, data: &[u8]) -> Vec<u8> {
-    let body: [&[u8]; 4] = [&[0; 16], &(data.len() as u32).to_ne_bytes(), &[0; 20], data];
-    request(op::WRITE, unique, nodeid, &body)
-}
-
 /// A message that comes within so long.
 fn message(socket: &OwnedFd, patience: Duration) -> Option<Vec<u8>> {
     let patience = Timespec::try_from(patience).unwrap();
@@ -196,23 +191,4 @@ fn the_last_who_reads_does_not_wait_for_a_thaw() {
     let (unique, code, _) = reply(&kernel.device);
     assert_eq!((unique, code), (1, -libc::EAGAIN));
     kernel.fs.set_frozen(false);
-}
-
-/// Data that a failed WRITE has left in the pipe is not taken for the next request.
-#[test]
-fn what_a_failed_write_leaves_in_the_pipe_is_thrown_away() {
-    let kernel = Kernel::new(1, 1);
-    let ino = kernel.file("");
-    let data = |n: u64| -> Vec<u8> { (0..300 << 10).map(|i| (i / 7 + n) as u8).collect() };
-    // The first is read, because nobody knows that large ones come; the second is of no node that
-    // there could be.
-    let (node, none, stale) = (u64::from(ino), u64::MAX, -libc::ESTALE);
-    for (unique, nodeid, code, stands) in [(1, node, 0, 1), (2, none, stale, 1), (3, node, 0, 3)] {
-        kernel.ask(&write(unique, nodeid, &data(unique)));
-        let (answered, said, _) = reply(&kernel.device);
-        assert_eq!((answered, said), (unique, code));
-        let mut bytes = vec![0; 300 << 10];
-        assert_eq!(kernel.fs.read(ino, 0, &mut bytes).unwrap(), bytes.len());
-        assert!(bytes == data(stands), "{unique}");
-    }
 }

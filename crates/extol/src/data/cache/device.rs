@@ -1,7 +1,6 @@
 //! The device as the cache sees it: every change that has returned.
 
 use std::io::IoSlice;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use extol_block::{BlockDevice, Result, ScatteredWrite, SharedDevice, Wait};
@@ -56,10 +55,6 @@ impl BlockDevice for CachedDevice {
 
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
         self.note(bufs, offset, self.inner.write_vectored_at(bufs, offset))
-    }
-
-    fn write_piped(&self, pipe: BorrowedFd<'_>, len: usize, offset: u64) -> Result<()> {
-        self.forget(offset, len as u64, self.inner.write_piped(pipe, len, offset))
     }
 
     fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {

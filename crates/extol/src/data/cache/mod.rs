@@ -14,14 +14,14 @@
 //! # A mirror of the device
 //!
 //! Blocks are known by where they lie, not by whose they are, and whatever changes the device comes
-//! by here ([`CachedDevice`]): file data from pages, from the caller's memory and out of pipes,
+//! by here ([`CachedDevice`]): file data from pages and from the caller's memory,
 //! deferred data, zeroes, the log, metadata going home, discards. So truncating, punching, moving,
 //! deleting a file, or giving its blocks to another one, is nothing this has to hear of: the file's
 //! map says where its data is, and what is held for that place is what the device has there. Blocks
 //! that belong to nobody any more are turned out by others in time.
 //!
 //! - K1: bytes come in only from the device itself: after a write of them has succeeded
-//!   (`DataCache::wrote`), or by a reader (`put`). What a failed write, a pipe or a discard may
+//!   (`DataCache::wrote`), or by a reader (`put`). What a failed write or a discard may
 //!   have left there is not known, and goes (`DataCache::gone`); after a failed flush everything
 //!   does, for the kernel may have dropped what was written before it.
 //! - K2: what a reader has read is not put in if a write of its place has ended since it began to
