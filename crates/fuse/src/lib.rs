@@ -7,7 +7,7 @@
 //!      or, per processor     │  ring/     the same over io_uring
 //!   kernel ── io_uring ─────► │  wire.rs   bytes of requests and replies   abi.rs  numbers of the protocol
 //!                             │  init.rs   what we ask the kernel for
-//!                             │  share.rs  how much may be dirty   slot.rs  a worker as others see it
+//!                             │  slot.rs  a worker as others see it
 //!                             ▼
 //!                           ops/         one function per request; they see vfs types only
 //!                             │  control.rs  remount, freeze ...   rights.rs  who may   counts.rs  requests by kind
@@ -61,7 +61,6 @@ mod ops;
 mod rights;
 mod ring;
 mod session;
-mod share;
 mod slot;
 mod wire;
 mod worker;

@@ -26,10 +26,9 @@ use crate::config::{MountConfig, Transport};
 use crate::counts::Counts;
 use crate::crew::Crew;
 use crate::init::{self, Agreed};
-use crate::mount::{self, Attached, Knobs, MountError};
+use crate::mount::{self, Attached, MountError};
 use crate::rights::Owner;
 use crate::ring::{self, Lack, Prepared, Rings};
-use crate::share::Share;
 use crate::slot::Slot;
 use crate::wire::{Reply, Request};
 use crate::worker;
@@ -52,7 +51,6 @@ pub(crate) struct Shared {
     pub(crate) agreed: Agreed,
     pub(crate) owner: Owner,
     pub(crate) max_threads: usize,
-    pub(crate) share: Share,
     pub(crate) crew: Crew,
     pub(crate) rings: Rings,
     pub(crate) pool: Mutex<Pool>,
@@ -102,7 +100,6 @@ impl Shared {
             agreed,
             owner: Owner::this_process(),
             max_threads,
-            share: Share::default(),
             crew,
             rings: Rings::default(),
             pool: Mutex::default(),
@@ -173,7 +170,7 @@ impl std::fmt::Debug for Shared {
 
 impl Mount {
     /// Mounts `fs` on `dir`. When this returns, the mount answers: it has agreed with the kernel,
-    /// and its threads wait for requests. (It is not asked to prove that: see `mount::Knobs`.)
+    /// and its threads wait for requests.
     ///
     /// # Errors
     /// If mounting fails; then nothing is left mounted.
@@ -197,7 +194,7 @@ impl Mount {
             None => mount::attach(&dir, config)?,
         };
         // Whatever has to be opened, or read of the machine, before rights are given away.
-        let Knobs { read_ahead, share } = Knobs::open(&dir);
+        let read_ahead = mount::tune_cache(&dir);
         let _ = init::max_data();
         ring::look();
         let processors = std::thread::available_parallelism().map_or(FIRST_WORKERS, usize::from);
@@ -211,7 +208,6 @@ impl Mount {
             let max_threads = config.max_threads.max(FIRST_WORKERS);
             let shared = Arc::new(Shared {
                 dir: dir.clone(),
-                share,
                 rings: prepared.as_ref().map_or_else(Rings::default, |p| p.rings(config)),
                 counts: Counts::of(sandbox),
                 owner: owner.confined(config.confinement.clone()),

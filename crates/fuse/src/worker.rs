@@ -6,8 +6,7 @@
 //! ```
 //!
 //! Whether it reads again is decided by [`crew`](crate::crew). Requests that wait by nature (reads
-//! of file data …) say so when they are taken ([`waits`]), and so do those of a heavy writer while
-//! fsyncs go first ([`Share::is_busy`](crate::share::Share)). An fsync says so if it waits after
+//! of file data …) say so when they are taken ([`waits`]). An fsync says so if it waits after
 //! all ([`answer`](crate::answer)). Any other should be over at once, but may wait all the same:
 //! for a block of a directory, for room in the journal, for a lock that somebody holds who waits.
 //! The *tender* is a thread for that: while nobody reads, it looks every [`PATIENCE`] whether a
@@ -227,8 +226,7 @@ impl Worker {
             };
             let request = buffer.get(..size).and_then(Request::parse);
             let away = request.as_ref().is_some_and(|r| {
-                (waits(r.opcode, shared.agreed.direct_io) && !may_be_later(r.opcode))
-                    || shared.share.is_busy(r.nodeid, size)
+                waits(r.opcode, shared.agreed.direct_io) && !may_be_later(r.opcode)
             });
             self.slot.begin(away);
             obey(&self.shared, shared.crew.take(away));
@@ -402,14 +400,6 @@ impl Worker {
 }
 
 impl Kernel for Worker {
-    fn written_back(&self, nodeid: u64, bytes: usize) {
-        self.shared.share.written_back(nodeid, bytes);
-    }
-
-    fn syncs(&self, nodeid: u64) {
-        self.shared.share.syncs(nodeid);
-    }
-
     fn later(&self, request: &Request<'_>) -> Option<Answer> {
         match (self.queue, &self.desk) {
             (None, _) => Some(Answer::new(&self.shared, request)),

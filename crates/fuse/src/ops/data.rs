@@ -96,9 +96,6 @@ impl Context<'_> {
                 killed => killed?,
             }
         }
-        if author == Author::Cache {
-            self.kernel.written_back(request.nodeid, size);
-        }
         let count = self.write_bytes(ino, offset, args.bytes(size)?, author)?;
         reply.u32(u32::try_from(count).unwrap_or(u32::MAX)).u32(0);
         Ok(())
@@ -127,7 +124,6 @@ impl Context<'_> {
             self.fs.sync()?;
             return Ok(Outcome::Reply);
         }
-        self.kernel.syncs(request.nodeid);
         let ino = self.ino(request.nodeid)?;
         let Some(answer) = self.kernel.later(request) else {
             self.fs.fsync(ino, data_only)?;

@@ -41,10 +41,6 @@ pub(crate) trait Kernel: Sync {
     /// Makes the kernel write a file's dirty pages back (and drop its cached pages). Answers writes
     /// meanwhile.
     fn write_back(&self, nodeid: u64);
-    /// The kernel has written back so many bytes of a file.
-    fn written_back(&self, _nodeid: u64, _bytes: usize) {}
-    /// Somebody waits for the fsync of a file.
-    fn syncs(&self, _nodeid: u64) {}
     /// The answer to the request, for whoever has it to send later, if that is possible.
     fn later(&self, _request: &Request<'_>) -> Option<Answer> {
         None

@@ -205,11 +205,10 @@ impl<'a> Clerk<'a> {
             && !is(|sizes| sizes.opcode == op::FSYNCDIR && sizes.nodeid == ROOT_NODE);
         let waits = !syncs
             && sizes.is_some_and(|sizes| worker::waits(sizes.opcode, shared.agreed.direct_io));
-        let busy = sizes.is_some_and(|sizes| shared.share.is_busy(sizes.nodeid, sizes.payload));
         let large = is(|sizes| sizes.payload >= LARGE);
         self.touched |= large;
         let company = self.ring.open() > 0 || self.held > 0 || self.ring.reading() > 0;
-        if company && (waits || busy || large || is(|sizes| sizes.opcode == op::STATFS)) {
+        if company && (waits || large || is(|sizes| sizes.opcode == op::STATFS)) {
             self.leave(entry);
             return Ok(());
         }
@@ -218,9 +217,8 @@ impl<'a> Clerk<'a> {
         }
         self.worker.slot.begin(waits);
         if nobody_else {
-            if busy || waits {
-                // Small requests must not stand behind those of a heavy writer.
-                hire(shared, self.number, busy);
+            if waits {
+                hire(shared, self.number, false);
             } else if large && !self.queue().has(MOST_LARGE) {
                 hire(shared, self.number, false);
             } else {
