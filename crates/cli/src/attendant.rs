@@ -6,7 +6,6 @@
 //!     Attendant ── orders ─────────────────► standard input: one thread per order
 //!               ◄── code, line ─────────────   U: unmount DIR   L: the same, lazily, after write-back
 //!                                              C: cut the connection, then lazily
-//!                                              S: a request to DIR's root, made on that processor
 //!               ── process ────────────────► standard output: one question after the other
 //!               ◄── device, inode ──────────   which user namespace that process is in
 //! ```
@@ -15,8 +14,6 @@
 //!   has neither the one nor, with no_new_privs, a use for the other. And it must not be the
 //!   daemon: an unmount waits for the daemon's answers, and a daemon that is killed while a thread
 //!   of its own waits for them never ends.
-//! - *Stirring* a queue of io_uring (`crates/fuse/src/ring/stir.rs` says why) is a request to the
-//!   mount by another process.
 //! - *The user namespace of a process* that asks for something belongs to its rights, and Landlock
 //!   hides it from the daemon.
 //!
@@ -50,13 +47,12 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::net::SendFlags;
-use rustix::thread::{CapabilitySet, CpuSet, sched_setaffinity};
+use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::args::AttendArgs;
@@ -65,14 +61,11 @@ use crate::{sandbox, umount};
 
 /// Bytes of an order: what, and a number behind it.
 const ORDER: usize = 16;
-const STIR: u8 = b'S';
 /// Bytes of a question and of an answer.
 const QUESTION: usize = 4;
 const ANSWER: usize = 16;
 /// Longest line of an answer.
 const LINE: usize = 4096;
-/// Stirs at a time; a daemon that wants more is not well.
-const MOST: usize = 512;
 /// How long a daemon waits at its end for its mount to go.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Between two looks.
@@ -217,11 +210,6 @@ impl Attendant {
         }
     }
 
-    /// Has a request made on a processor, and does not wait for it. False if that cannot be.
-    pub fn stir(&self, processor: usize) -> bool {
-        self.send(STIR, processor as u64, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
-    }
-
     /// Device and inode number of the user namespace of a process or thread. `None`: not known.
     pub fn user_namespace(&self, process: u32) -> Option<(u64, u64)> {
         let mut stream = self.questions.lock().unwrap_or_else(PoisonError::into_inner);
@@ -260,7 +248,7 @@ pub fn run(args: &AttendArgs) -> Result<()> {
         (socket(std::io::stdin().as_fd())?, socket(std::io::stdout().as_fd())?);
     std::thread::Builder::new().spawn(move || answer(&questions)).map_err(fail)?;
     (&stream).write_all(&[0]).map_err(fail)?;
-    let (dir, stirs) = (Arc::new(args.dir.clone()), Arc::new(AtomicUsize::new(0)));
+    let dir = Arc::new(args.dir.clone());
     let mut unmounts = Vec::new();
     let mut order = [0; ORDER];
     while (&stream).read_exact(&mut order).is_ok() {
@@ -271,18 +259,6 @@ pub fn run(args: &AttendArgs) -> Result<()> {
                 Ok(thread) => unmounts.push(thread),
                 Err(_) => take_off(&dir, id, way, &stream),
             }
-        } else if order[0] == STIR && stirs.fetch_add(1, Ordering::SeqCst) < MOST {
-            let (its, mine, processor) =
-                (Arc::clone(&dir), Arc::clone(&stirs), number(&order[8..]));
-            let work = move || {
-                stir(&its, processor);
-                mine.fetch_sub(1, Ordering::SeqCst);
-            };
-            if std::thread::Builder::new().spawn(work).is_err() {
-                stirs.fetch_sub(1, Ordering::SeqCst);
-            }
-        } else if order[0] == STIR {
-            stirs.fetch_sub(1, Ordering::SeqCst);
         }
     }
     // The daemon is gone, so whatever waited for its answers has an error by now.
@@ -326,16 +302,6 @@ fn take_off(dir: &Path, id: u64, way: Way, mut answer: &UnixStream) {
     let _ = answer.write_all(&[&[code, low, high], line].concat());
 }
 
-fn stir(dir: &Path, processor: u64) {
-    if let Some(processor) = usize::try_from(processor).ok().filter(|n| *n < CpuSet::MAX_CPU) {
-        let mut own = CpuSet::new();
-        own.set(processor);
-        let _ = sched_setaffinity(None, &own);
-    }
-    // GETATTR, whatever the kernel remembers: nothing that it could have to wait for.
-    let _ = statx(CWD, dir, AtFlags::STATX_FORCE_SYNC, StatxFlags::BASIC_STATS);
-}
-
 /// Answers questions until the daemon is gone.
 fn answer(mut questions: &UnixStream) {
     let mut question = [0; QUESTION];
@@ -359,7 +325,7 @@ mod tests {
         for (way, letter) in Way::ALL {
             assert_eq!((way.letter(), Way::of(letter)), (letter, Some(way)));
         }
-        assert!(Way::of(STIR).is_none() && Way::of(0).is_none());
+        assert!(Way::of(b'S').is_none() && Way::of(0).is_none());
     }
 
     #[test]
@@ -384,6 +350,6 @@ mod tests {
         let attendant = Attendant::over(Path::new("/"), stream, ours);
         drop((orders, theirs));
         assert!(attendant.take_off(Way::Unmount).unwrap_err().line.contains("gone"));
-        assert!(!attendant.stir(0) && attendant.user_namespace(1).is_none());
+        assert!(attendant.user_namespace(1).is_none());
     }
 }

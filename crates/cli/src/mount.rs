@@ -258,8 +258,8 @@ fn begin(request: &Request, words: &mut Vec<String>, through_loop: bool) -> Resu
 }
 
 /// Takes over the device of a mount that another process has made. It is not known where that is,
-/// so there is no unmounting it, and no stirring of a queue of io_uring; and nothing may be left
-/// with the kernel when the daemon has to end without an unmount.
+/// so there is no unmounting it, and nothing may be left with the kernel when the daemon has to end
+/// without an unmount.
 fn serve_through(fd: Option<i32>, config: &mut MountConfig) -> Result<()> {
     let Some(number) = fd else { return Ok(()) };
     config.device = Some(Arc::new(process::inherited(number)?));
@@ -286,10 +286,6 @@ impl Confinement for Confined {
         {
             failure.report();
         }
-    }
-
-    fn stir(&self, processor: usize) -> bool {
-        self.0.as_ref().is_some_and(|attendant| attendant.stir(processor))
     }
 
     fn user_namespace(&self, process: u32) -> Option<(u64, u64)> {

@@ -82,8 +82,7 @@ pub struct MountConfig {
     /// Requests come over io_uring; `None`: where the kernel offers it. Where it was asked for and
     /// is not to be had, [`Mount::note`](crate::Mount::note) says so.
     pub io_uring: Option<bool>,
-    /// Most requests worked on at a time; one thread each while they last. Over io_uring: of each
-    /// processor.
+    /// Most threads that serve requests of `/dev/fuse`. (Over io_uring their number is fixed.)
     pub max_threads: usize,
     /// Flags of mount(2). `nosuid` and `nodev` unless they are taken off: the owner of an image
     /// decides what lies on it, and must not become another user by that where root mounts it.
@@ -106,10 +105,6 @@ pub trait Confinement: fmt::Debug + Send + Sync {
 
     /// Takes the mount out of sight.
     fn take_off(&self);
-
-    /// Has another process make a request to the mount's root on a processor, and does not wait for
-    /// it. False if it cannot.
-    fn stir(&self, processor: usize) -> bool;
 
     /// Device and inode number of the user namespace of a process or thread, which a confined
     /// process cannot see. `None`: not known.

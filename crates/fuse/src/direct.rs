@@ -10,6 +10,7 @@ use extol_vfs::FileSystem;
 use crate::abi::op;
 use crate::config::{MountConfig, Transport};
 use crate::counts::Counts;
+use crate::device::DeferredReply;
 use crate::errno::Errno;
 use crate::init::{self, Agreed};
 use crate::ops::{self, Context, Kernel, Outcome};
@@ -17,11 +18,20 @@ use crate::rights::Owner;
 use crate::wire::{Reply, Request};
 
 /// A kernel that does nothing.
-struct Nobody;
+struct NoKernel;
 
-impl Kernel for Nobody {
+impl Kernel for NoKernel {
     fn invalidate_attributes(&self, _nodeid: u64) {}
-    fn write_back(&self, _nodeid: u64) {}
+
+    fn write_back(&self, _nodeid: u64) -> bool {
+        true
+    }
+
+    fn about_to_wait(&self) {}
+
+    fn defer(&self, _request: &Request<'_>) -> Option<DeferredReply> {
+        None
+    }
 }
 
 /// A connection that a mount would have, without the mount.
@@ -59,7 +69,7 @@ impl<'a> Connection<'a> {
             fs: self.fs,
             root: self.fs.root(),
             agreed: self.agreed,
-            kernel: &Nobody,
+            kernel: &NoKernel,
             counts: &self.counts,
             transport: Transport::Device,
             owner: &self.owner,
@@ -76,7 +86,7 @@ impl<'a> Connection<'a> {
         };
         ops::take_back(self.fs, &request, &self.reply.references, outcome.is_ok());
         let code = match outcome {
-            Ok(Outcome::Silent | Outcome::Later) => return None,
+            Ok(Outcome::Silent | Outcome::Deferred) => return None,
             Ok(Outcome::Reply) => 0,
             Err(Errno(number)) => {
                 self.reply.clear_body();

@@ -1,19 +1,24 @@
 //! The FUSE front end: any [`FileSystem`](extol_vfs::FileSystem) as a mount.
 //!
 //! ```text
-//!   kernel ── /dev/fuse ──► session.rs   the mount from beginning to end
-//!                             │  worker.rs   read a request, guard it, send the reply   crew.rs  who reads
-//!                             │  answer.rs   replies to requests that no worker waits for
-//!      or, per processor     │  ring/     the same over io_uring
-//!   kernel ── io_uring ─────► │  wire.rs   bytes of requests and replies   abi.rs  numbers of the protocol
-//!                             │  init.rs   what we ask the kernel for
-//!                             │  slot.rs  a worker as others see it
-//!                             ▼
-//!                           ops/         one function per request; they see vfs types only
-//!                             │  control.rs  remount, freeze ...   rights.rs  who may   counts.rs  requests by kind
-//!                             │  errno.rs  FsError -> errno, the only place that knows errno
-//!                             ▼
+//!   kernel ── /dev/fuse ──► device.rs   workers read requests and write replies    pool.rs  which of them read
+//!                              │
+//!   kernel ── io_uring ───► uring/      a thread per entry of a queue
+//!                              │
+//!                              ▼
+//!                           handle.rs   panics, frozen volumes, references
+//!                              │
+//!                              ▼
+//!                           ops/        one function per request; they see vfs types only
+//!                              │
+//!                              ▼
 //!                        dyn FileSystem
+//!
+//!   session.rs  a mount from beginning to end     mount.rs    mount(2), umount(2), fusermount3
+//!   init.rs     what we ask the kernel for        config.rs   mount options
+//!   wire.rs     bytes of requests and replies     abi.rs      numbers of the protocol
+//!   control.rs  remount, freeze ...               rights.rs   rights over the mount
+//!   counts.rs   requests by kind                  errno.rs    FsError -> errno, the only place that knows errno
 //! ```
 //!
 //! The protocol is spoken here directly, in safe code, instead of through a binding crate. The
@@ -47,23 +52,22 @@
 //! own number.
 
 mod abi;
-mod answer;
 mod buffer;
 mod config;
 pub mod control;
 mod counts;
-mod crew;
+mod device;
 pub mod direct;
 mod errno;
+mod handle;
 mod init;
 mod mount;
 mod ops;
+mod pool;
 mod rights;
-mod ring;
 mod session;
-mod slot;
+mod uring;
 mod wire;
-mod worker;
 
 pub use config::{BlockMount, Claim, Confinement, MountConfig, MountFlag, Transport};
 pub use errno::errno;

@@ -97,7 +97,7 @@ pub fn check(dir: &Path) -> Result<(), MountError> {
 }
 
 /// True if a program of this name is where programs are looked for.
-pub(crate) fn is_installed(program: &str) -> bool {
+fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|dir| dir.join(program).exists())
 }
@@ -297,8 +297,8 @@ pub fn write_back(dir: &Path) {
     }
 }
 
-/// So long a mount that is in use is tried again: whoever has just closed a file of it, or asks for
-/// the attributes of its root (as its own helper does, `ring/stir.rs`), is gone by then.
+/// How long a mount that is in use is tried again: a process that is just closing a file of it is
+/// gone by then.
 const IN_USE: Duration = Duration::from_millis(500);
 /// Between two tries.
 const TRY: Duration = Duration::from_millis(5);

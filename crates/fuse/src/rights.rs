@@ -283,9 +283,6 @@ mod tests {
             Ok(String::new())
         }
         fn take_off(&self) {}
-        fn stir(&self, _processor: usize) -> bool {
-            false
-        }
         fn user_namespace(&self, _process: u32) -> Option<Namespace> {
             self.0
         }

@@ -9,12 +9,12 @@ mod ioctl;
 mod names;
 mod xattrs;
 
-use extol_vfs::{Attr, Creds, FileKind, FileSystem, Job, Rdev, Timestamp};
+use extol_vfs::{Attr, Creds, FileKind, FileSystem, Rdev, Timestamp};
 
 use crate::abi::{ROOT_NODE, op};
-use crate::answer::Answer;
 use crate::config::Transport;
 use crate::counts::Counts;
+use crate::device::DeferredReply;
 use crate::errno::{Errno, Result};
 use crate::init::Agreed;
 use crate::rights::Owner;
@@ -28,30 +28,26 @@ const VALID: u64 = 24 * 60 * 60;
 pub(crate) enum Outcome {
     /// The reply is to be sent.
     Reply,
-    /// Somebody else sends it.
-    Later,
+    /// It is sent later, by another thread.
+    Deferred,
     /// This kind of request has no reply.
     Silent,
 }
 
-/// What the handlers may do to the kernel.
-pub(crate) trait Kernel: Sync {
+/// What handlers may ask of the kernel, and of the transport.
+pub(crate) trait Kernel {
     /// Makes the kernel ask for the attributes of a node again.
     fn invalidate_attributes(&self, nodeid: u64);
-    /// Makes the kernel write a file's dirty pages back (and drop its cached pages). Answers writes
-    /// meanwhile.
-    fn write_back(&self, nodeid: u64);
-    /// The answer to the request, for whoever has it to send later, if that is possible.
-    fn later(&self, _request: &Request<'_>) -> Option<Answer> {
-        None
-    }
-    /// This thread is going to wait, or works for others: somebody else takes requests.
-    fn stays(&self) {}
-    /// Does what takes long, now or soon, here or elsewhere.
-    fn aside(&self, job: Job) {
-        self.stays();
-        job();
-    }
+
+    /// Makes the kernel write a file's dirty pages back (and drop its cached pages), while other
+    /// threads handle its writes. False if there would be none; then nothing was done.
+    fn write_back(&self, nodeid: u64) -> bool;
+
+    /// This thread is going to wait for a device: another one takes requests.
+    fn about_to_wait(&self);
+
+    /// The reply to the request, to be sent later by any thread, if that is possible.
+    fn defer(&self, request: &Request<'_>) -> Option<DeferredReply>;
 }
 
 /// Everything a handler needs.
@@ -117,8 +113,8 @@ pub(crate) fn dispatch(
     Ok(Outcome::Reply)
 }
 
-/// Nobody gets what a reply carries. `good`: it says that the request was done, so what was to be
-/// opened counts as open.
+/// Gives back what a reply carries that is not delivered. `good`: it says that the request was done,
+/// so what was to be opened counts as open.
 pub(crate) fn take_back(
     fs: &dyn FileSystem,
     request: &Request<'_>,

@@ -61,7 +61,7 @@ impl Context<'_> {
                 // A request is made once, with room for the answer.
                 return Err(Errno(libc::ERANGE));
             }
-            self.kernel.stays();
+            self.kernel.about_to_wait();
             return put_sized(reply, size, &control::answer(self.fs, self.owner, request, wish)?);
         }
         if is_virtual(request.nodeid, name) {

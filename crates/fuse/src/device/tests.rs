@@ -1,16 +1,17 @@
 //! Workers, and a kernel that does what the test says: the device is a socket, and a message
-//! through it a request or a reply. So which workers there are to be called is no matter of chance.
+//! through it a request or a reply. So which workers there are is no matter of chance.
 
 use std::os::fd::OwnedFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use extol_vfs::{Creds, FileSystem, NewNode};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
 
 use super::*;
 use crate::abi::{ENTRY_OUT, OUT_HEADER};
-use crate::crew::Crew;
 use crate::init::Agreed;
+use crate::pool::Pool;
 use memfs::MemFs;
 
 // Other tests use the rest of it.
@@ -88,19 +89,17 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 impl Kernel {
-    /// A mount of at most `max_threads` workers, of whom `first` read as far as the crew knows; one
-    /// is there. No tender.
-    fn new(max_threads: usize, first: u32) -> Self {
+    /// A mount of at most `workers` workers, of which one is started. No watchdog.
+    fn new(workers: usize) -> Self {
         let (device, its_device) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .unwrap();
         // Room for large requests.
         sockopt::set_socket_send_buffer_size(&device, 1 << 20).unwrap();
         let fs = Arc::new(MemFs::new(true));
-        let crew = Crew::new(first, first);
-        let shared = Shared::new(fs.clone(), its_device, Agreed::default(), max_threads, crew);
-        let shared = Arc::new(shared);
-        assert!(start(&shared).unwrap());
+        let pool = Pool::new(workers, workers);
+        let shared = Arc::new(Shared::new(fs.clone(), its_device, Agreed::default(), pool));
+        assert!(shared.pool.start(&|id| start_worker(&shared, id)));
         Self { shared, fs, device }
     }
 
@@ -117,25 +116,15 @@ impl Kernel {
     }
 
     fn threads(&self) -> usize {
-        self.shared.pool.lock().threads
-    }
-
-    fn asleep(&self) -> usize {
-        self.shared.pool.lock().asleep.len()
+        self.shared.threads()
     }
 }
 
 impl Drop for Kernel {
-    /// The workers end. Those that read have to be given something first, for which they leave the
-    /// active ones.
+    /// The workers end. Those that read need a request first.
     fn drop(&mut self) {
         self.fs.release_stuck();
-        let sleepers = {
-            let mut pool = self.shared.pool.lock();
-            pool.ended = true;
-            std::mem::take(&mut pool.asleep)
-        };
-        sleepers.iter().for_each(|sleeper| sleeper.call());
+        self.shared.pool.end();
         let start = Instant::now();
         while self.threads() > 0 && start.elapsed() < PATIENCE {
             let _ = rustix::io::write(&self.device, &request(op::IOCTL, 99, 1, &[]));
@@ -145,10 +134,10 @@ impl Drop for Kernel {
     }
 }
 
-/// A worker that is going to wait, and finds nobody to take its place, reads again afterwards.
+/// A worker that is going to wait where no other can be had reads again afterwards.
 #[test]
-fn where_nobody_can_be_called_the_same_one_reads_again() {
-    let kernel = Kernel::new(1, 1);
+fn the_only_worker_reads_again() {
+    let kernel = Kernel::new(1);
     let ino = kernel.file("text");
     for unique in 1..5 {
         kernel.ask(&read(unique, ino, 0, 9));
@@ -161,34 +150,47 @@ fn mkdir(unique: u64, name: &str) -> Vec<u8> {
     request(op::MKDIR, unique, 1, &[&0o755u32.to_ne_bytes(), &[0; 4], name.as_bytes(), &[0]])
 }
 
-/// Who waits for a thaw does so also while another is still about to start the one who is going to
-/// read.
+/// A worker that is being started counts as one that reads: a change waits for the thaw.
 #[test]
-fn who_is_being_called_is_somebody_who_reads() {
-    // The second of those who read has been called, and is not there yet.
-    let kernel = Kernel::new(1, 2);
+fn a_change_waits_for_the_thaw_while_a_worker_is_started() {
+    let kernel = Kernel::new(2);
+    let second = kernel.shared.pool.reserve();
     kernel.fs.set_frozen(true);
     kernel.ask(&mkdir(1, "d"));
-    until("it waits for the thaw", || kernel.shared.pool.lock().waiting == 1);
+    until("it waits for the thaw", || kernel.shared.pool.counts()[3] == 1);
     assert_eq!(message(&kernel.device, Duration::from_millis(20)), None);
-    assert!(start(&kernel.shared).unwrap(), "who waits leaves room for him");
+    assert!(start_worker(&kernel.shared, second));
     kernel.ask(&lookup(2, "none"));
     assert_eq!(reply(&kernel.device), no_such(2));
     kernel.fs.set_frozen(false);
     let (unique, code, _) = reply(&kernel.device);
     assert_eq!((unique, code), (1, 0));
-    until("one of two sleeps or both read", || kernel.asleep() + kernel.shared.crew.readers() == 2);
+    until("both read", || kernel.shared.pool.counts()[1] == 2);
 }
 
-/// Where nobody reads and nobody can be called, nobody waits for a thaw.
+/// Where no other worker reads and none can be had, a change does not wait for a thaw.
 #[test]
-fn the_last_who_reads_does_not_wait_for_a_thaw() {
-    let kernel = Kernel::new(1, 1);
+fn the_last_worker_does_not_wait_for_a_thaw() {
+    let kernel = Kernel::new(1);
     kernel.fs.set_frozen(true);
     // No thread is started any more.
-    kernel.shared.pool.lock().ended = true;
+    kernel.shared.pool.end();
     kernel.ask(&mkdir(1, "d"));
     let (unique, code, _) = reply(&kernel.device);
     assert_eq!((unique, code), (1, -libc::EAGAIN));
     kernel.fs.set_frozen(false);
+}
+
+/// A deferred reply that is dropped says EIO, and one that is sent is sent once.
+#[test]
+fn deferred_replies_are_sent_once() {
+    let kernel = Kernel::new(1);
+    let defer = |unique| DeferredReply { shared: Arc::clone(&kernel.shared), unique, sent: false };
+    drop(defer(7));
+    assert_eq!(reply(&kernel.device), (7, -libc::EIO, vec![]));
+    defer(8).send(Err(FsError::NoSpace));
+    defer(9).send(Ok(()));
+    assert_eq!(reply(&kernel.device), (8, -libc::ENOSPC, vec![]));
+    assert_eq!(reply(&kernel.device), (9, 0, vec![]));
+    assert_eq!(message(&kernel.device, Duration::from_millis(10)), None);
 }
