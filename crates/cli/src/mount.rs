@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use extol_fuse::{BlockMount, Confinement, Mount, MountConfig, Stopper, Transport};
-use extol_vfs::FileSystem;
+use extol_vfs::Mountable;
 
 use crate::args::MountArgs;
 use crate::attendant::{Attendant, Way};
@@ -325,7 +325,7 @@ fn serve(
     // In the background the parent does that; and what another process has mounted is its own.
     let keeps = !request.announce && request.fd.is_none();
     let keeper = keeps.then(|| Keeper::start(place)).transpose()?;
-    let mount = Mount::new(Arc::clone(&fs) as Arc<dyn FileSystem>, &request.dir, config)?;
+    let mount = Mount::new(Arc::clone(&fs) as Arc<dyn Mountable>, &request.dir, config)?;
     guard.mounted(mount.stopper())?;
     if let Some(note) = mount.note() {
         let line = format!("{}: {note}", request.source.display());

@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock};
 use extol_block::{Direct, FileDevice, IoPriority, OpenOptions, SharedDevice};
 use extol_vfs::{
     Attr, Author, CheckpointFlags, Creds, DirEntry, Done, Fallocate, FileExtent, FileId,
-    FileSystem, FsError, Identity, Job, NewNode, Reader, RemountError, RenameFlags, Result, Seek,
-    SetAttr, Shutdown, StatFs, Tunables, Tune, XattrSet,
+    FileSystem, FsError, Identity, Job, Mountable, NewNode, Reader, RemountError, RenameFlags,
+    Result, Seek, SetAttr, Shutdown, StatFs, Tunables, Tune, VolumeControl, XattrSet,
 };
 use parking_lot::Mutex;
 
@@ -110,6 +110,12 @@ impl Ext4 {
             return self.closed.get_or_init(|| result).clone();
         }
         self.closed.get().cloned().unwrap_or(Ok(()))
+    }
+
+    /// True once writes are refused (mounted `ro`, or after an error).
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.fs.check_writable().is_err()
     }
 
     /// Stops at once, as a power cut would: nothing more is written, not even a mark. For tests and
@@ -312,39 +318,12 @@ impl FileSystem for Ext4 {
         self.op(names::lookup(&self.fs, dir, name))
     }
 
-    fn reopen(&self, id: FileId) -> Result<Attr> {
-        let attr = self.op(names::open_by_number(&self.fs, id.ino))?;
-        if attr.id == id {
-            return Ok(attr);
-        }
-        self.forget(id.ino, 1);
-        Err(FsError::Stale)
-    }
-
-    fn open_by_number(&self, ino: u32) -> Result<Attr> {
-        self.op(names::open_by_number(&self.fs, ino))
-    }
-
     fn retain(&self, ino: u32) {
         self.fs.table.retain(ino);
     }
 
     fn forget(&self, ino: u32, n: u64) {
         whole::forget(&self.fs, ino, n);
-    }
-
-    fn count_opens(&self) {
-        self.fs.table.count_opens();
-    }
-
-    fn opened(&self, ino: u32) -> Result<()> {
-        self.fs.table.open(ino)
-    }
-
-    fn closed(&self, ino: u32) {
-        if self.fs.table.close(&self.fs.vol, ino) {
-            whole::unused(&self.fs, ino);
-        }
     }
 
     fn getattr(&self, ino: u32) -> Result<Attr> {
@@ -418,27 +397,8 @@ impl FileSystem for Ext4 {
         self.write_as(ino, offset, data, Author::Owner)
     }
 
-    fn write_as(&self, ino: u32, offset: u64, data: &[u8], author: Author) -> Result<usize> {
-        self.change(|| files::write(&self.fs, ino, offset, data, author))
-    }
-
-    fn kill_privileges(&self, ino: u32, outsider: bool) -> Result<()> {
-        self.change(|| files::kill_privileges(&self.fs, ino, outsider))
-    }
-
     fn fallocate(&self, ino: u32, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
         self.fallocate_as(ino, mode, offset, len, Author::Owner)
-    }
-
-    fn fallocate_as(
-        &self,
-        ino: u32,
-        mode: Fallocate,
-        offset: u64,
-        len: u64,
-        author: Author,
-    ) -> Result<()> {
-        self.change(|| files::fallocate(&self.fs, ino, mode, (offset, len), author))
     }
 
     fn seek(&self, ino: u32, offset: u64, what: Seek) -> Result<u64> {
@@ -453,41 +413,8 @@ impl FileSystem for Ext4 {
         self.op(files::fsync(&self.fs, ino, data_only))
     }
 
-    fn fsync_then(&self, ino: u32, data_only: bool, done: Done, aside: &mut dyn FnMut(Job)) {
-        self.fs.operations.add();
-        files::fsync_then(&self.fs, ino, data_only, done, aside);
-    }
-
     fn sync(&self) -> Result<()> {
         self.op(whole::sync(&self.fs))
-    }
-
-    fn checkpoint(&self, flags: CheckpointFlags) -> Result<()> {
-        self.op(whole::checkpoint(&self.fs, flags))
-    }
-
-    fn freeze(&self) -> Result<()> {
-        self.op(whole::freeze(&self.fs))
-    }
-
-    fn thaw(&self) -> Result<()> {
-        self.op(whole::thaw(&self.fs))
-    }
-
-    fn refuse_when_frozen(&self) {
-        self.fs.whole.gate.refuse();
-    }
-
-    fn wait_thawed(&self) {
-        self.fs.whole.gate.wait_open();
-    }
-
-    fn shut_down(&self, how: Shutdown) -> Result<()> {
-        self.op(whole::shut_down(&self.fs, how))
-    }
-
-    fn unmounted(&self) -> Result<()> {
-        self.unmount()
     }
 
     fn statfs(&self) -> Result<StatFs> {
@@ -525,6 +452,24 @@ impl FileSystem for Ext4 {
 
     fn removexattr(&self, ino: u32, name: &[u8]) -> Result<()> {
         self.change(|| xattrs::set(&self.fs, ino, name, None, XattrSet::Replace))
+    }
+}
+
+impl VolumeControl for Ext4 {
+    fn checkpoint(&self, flags: CheckpointFlags) -> Result<()> {
+        self.op(whole::checkpoint(&self.fs, flags))
+    }
+
+    fn freeze(&self) -> Result<()> {
+        self.op(whole::freeze(&self.fs))
+    }
+
+    fn thaw(&self) -> Result<()> {
+        self.op(whole::thaw(&self.fs))
+    }
+
+    fn shut_down(&self, how: Shutdown) -> Result<()> {
+        self.op(whole::shut_down(&self.fs, how))
     }
 
     fn trim(&self, start: u64, len: u64, min_len: u64) -> Result<u64> {
@@ -567,16 +512,68 @@ impl FileSystem for Ext4 {
         }
     }
 
-    fn is_read_only(&self) -> bool {
-        self.fs.check_writable().is_err()
-    }
-
     fn remount(&self, options: &str) -> std::result::Result<Vec<String>, RemountError> {
         Self::remount(self, options)
     }
 
     fn stats_json(&self) -> String {
         serde_json::to_string(&self.stats()).unwrap_or_default()
+    }
+}
+
+impl Mountable for Ext4 {
+    fn open_by_number(&self, ino: u32) -> Result<Attr> {
+        self.op(names::open_by_number(&self.fs, ino))
+    }
+
+    fn count_opens(&self) {
+        self.fs.table.count_opens();
+    }
+
+    fn opened(&self, ino: u32) -> Result<()> {
+        self.fs.table.open(ino)
+    }
+
+    fn closed(&self, ino: u32) {
+        if self.fs.table.close(&self.fs.vol, ino) {
+            whole::unused(&self.fs, ino);
+        }
+    }
+
+    fn write_as(&self, ino: u32, offset: u64, data: &[u8], author: Author) -> Result<usize> {
+        self.change(|| files::write(&self.fs, ino, offset, data, author))
+    }
+
+    fn fallocate_as(
+        &self,
+        ino: u32,
+        mode: Fallocate,
+        offset: u64,
+        len: u64,
+        author: Author,
+    ) -> Result<()> {
+        self.change(|| files::fallocate(&self.fs, ino, mode, (offset, len), author))
+    }
+
+    fn kill_privileges(&self, ino: u32, outsider: bool) -> Result<()> {
+        self.change(|| files::kill_privileges(&self.fs, ino, outsider))
+    }
+
+    fn fsync_then(&self, ino: u32, data_only: bool, done: Done, lead: &mut dyn FnMut(Job)) {
+        self.fs.operations.add();
+        files::fsync_then(&self.fs, ino, data_only, done, lead);
+    }
+
+    fn refuse_when_frozen(&self) {
+        self.fs.whole.gate.refuse();
+    }
+
+    fn wait_thawed(&self) {
+        self.fs.whole.gate.wait_open();
+    }
+
+    fn unmounted(&self) -> Result<()> {
+        self.unmount()
     }
 }
 

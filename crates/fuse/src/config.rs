@@ -63,12 +63,12 @@ pub struct MountConfig {
     pub block: Option<BlockMount>,
     /// Refuse changes in the kernel already.
     pub read_only: bool,
-    /// Let other users in than the one who mounts. Permissions are checked all the same.
+    /// Let other users in than the mounting one. Permissions are checked all the same.
     pub allow_other: bool,
     /// The kernel checks permissions (owner, mode, ACLs). Off only for experiments.
     pub default_permissions: bool,
-    /// Bind mounts of this mount may map owners (Linux 6.12). The kernel then says who asks only
-    /// where something is created.
+    /// Bind mounts of this mount may map owners (Linux 6.12). The kernel then tells user and
+    /// group of the caller only where something is created.
     pub allow_idmap: bool,
     /// POSIX ACLs are kept and obeyed.
     pub posix_acl: bool,
@@ -89,12 +89,12 @@ pub struct MountConfig {
     pub flags: Vec<MountFlag>,
     /// A device that another process has mounted; it is served, and neither mounted nor unmounted.
     pub device: Option<Arc<OwnedFd>>,
-    /// What a process does that gives its rights away.
+    /// How the process gives its rights away.
     pub confinement: Option<Arc<dyn Confinement>>,
 }
 
-/// A process that gives its rights away when the mount is made, before the first request; and what
-/// it needs from then on.
+/// The way in which a process gives its rights away when the mount is made, before the first
+/// request; and what it needs from then on.
 pub trait Confinement: fmt::Debug + Send + Sync {
     /// Confines the calling thread, and those that it starts. Gives what is to be shown as
     /// `sandbox` in the counters.

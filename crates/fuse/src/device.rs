@@ -11,7 +11,7 @@
 //!
 //! *Deferred replies.* A thread that sleeps until its fsync is durable costs two thread switches and
 //! a worker. So the file system is asked to call back when the file is durable
-//! ([`fsync_then`](extol_vfs::FileSystem::fsync_then)), and the thread that calls back writes the
+//! ([`fsync_then`](extol_vfs::Mountable::fsync_then)), and the thread that calls back writes the
 //! reply ([`DeferredReply`]): as a rule a worker that leads the commit of all that asked at the
 //! same time, and has told the pool that it waits.
 //!

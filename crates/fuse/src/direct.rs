@@ -5,7 +5,7 @@
 //! kernel, a panic is not turned into EIO, and the references that a reply carries are given back
 //! at once, and what it opened is closed.
 
-use extol_vfs::FileSystem;
+use extol_vfs::Mountable;
 
 use crate::abi::op;
 use crate::config::{MountConfig, Transport};
@@ -36,7 +36,7 @@ impl Kernel for NoKernel {
 
 /// A connection that a mount would have, without the mount.
 pub struct Connection<'a> {
-    fs: &'a dyn FileSystem,
+    fs: &'a dyn Mountable,
     agreed: Agreed,
     reply: Reply<'static>,
     counts: Counts,
@@ -52,7 +52,7 @@ impl std::fmt::Debug for Connection<'_> {
 impl<'a> Connection<'a> {
     /// A connection with these capabilities agreed upon (bits of INIT).
     #[must_use]
-    pub fn new(fs: &'a dyn FileSystem, capabilities: u64) -> Self {
+    pub fn new(fs: &'a dyn Mountable, capabilities: u64) -> Self {
         Self {
             fs,
             agreed: Agreed { caps: capabilities, direct_io: false },

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use extol_sync::Condvar;
-use extol_vfs::FileSystem;
+use extol_vfs::Mountable;
 use parking_lot::Mutex;
 use rustix::io::Errno as Os;
 
@@ -40,7 +40,7 @@ const NOT_OFFERED: &str = "requests come through /dev/fuse: for io_uring, Linux 
 
 /// What the serving threads of a mount share.
 pub(crate) struct Shared {
-    pub(crate) fs: Arc<dyn FileSystem>,
+    pub(crate) fs: Arc<dyn Mountable>,
     pub(crate) root: u32,
     pub(crate) device: OwnedFd,
     pub(crate) dir: PathBuf,
@@ -81,12 +81,7 @@ pub(crate) enum End {
 
 impl Shared {
     /// What the workers of a `device` share that is mounted nowhere yet.
-    pub(crate) fn new(
-        fs: Arc<dyn FileSystem>,
-        device: OwnedFd,
-        agreed: Agreed,
-        pool: Pool,
-    ) -> Self {
+    pub(crate) fn new(fs: Arc<dyn Mountable>, device: OwnedFd, agreed: Agreed, pool: Pool) -> Self {
         Self {
             root: fs.root(),
             fs,
@@ -157,13 +152,13 @@ impl Mount {
     /// # Errors
     /// If mounting fails; then nothing is left mounted.
     pub fn new(
-        fs: Arc<dyn FileSystem>,
+        fs: Arc<dyn Mountable>,
         dir: &Path,
         config: &MountConfig,
     ) -> Result<Self, MountError> {
         let given = config.device.as_deref();
         let dir_error = |source| MountError::Dir { dir: dir.to_path_buf(), source };
-        // One that another process has mounted answers nobody yet, and is not to be asked.
+        // What another process has mounted does not answer yet, and is not to be asked.
         let dir = if given.is_some() {
             dir.to_path_buf()
         } else {
@@ -266,7 +261,7 @@ impl Mount {
 /// # Errors
 /// If mounting or serving fails.
 pub fn serve(
-    fs: Arc<dyn FileSystem>,
+    fs: Arc<dyn Mountable>,
     dir: &Path,
     config: &MountConfig,
     ready: impl FnOnce(Stopper),

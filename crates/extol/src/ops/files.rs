@@ -265,7 +265,7 @@ pub(crate) fn fsync(fs: &Fs, ino: u32, data_only: bool) -> Result<()> {
 }
 
 /// As [`fsync`], and tells `done` when the file is durable: see
-/// [`FileSystem::fsync_then`](extol_vfs::FileSystem). Where it takes long, all of it is a job.
+/// [`Mountable::fsync_then`](extol_vfs::Mountable). Where it takes long, all of it is a job.
 pub(crate) fn fsync_then(
     fs: &Arc<Fs>,
     ino: u32,

@@ -4,6 +4,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
 
 use extol_block::MemDevice;
+use extol_vfs::Mountable as _;
 use extol_vfs::{
     Creds, Fallocate, FileKind, FileSystem as _, FsError, NewNode, Rdev, RenameFlags, SetAttr,
     SetTime, Timestamp, XattrSet,

@@ -8,6 +8,7 @@ use extol::device::{
 };
 use extol::mkfs::mkfs;
 use extol::vfs::FileSystem as _;
+use extol::vfs::Mountable as _;
 use extol::{Ext4, FsError};
 use extol_testkit::{KernelMount, Need, require, run_ok, tool};
 

@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use extol::vfs::VolumeControl as _;
 use extol::vfs::{CheckpointFlags, FileSystem, FsError, Result};
 use extol::{Ext4, MountOptions};
 use extol_block::{DeviceOp, Fault, IoPriority, MemDevice};

@@ -208,7 +208,7 @@ impl Context<'_> {
     }
 }
 
-/// On whose behalf a request changes a file.
+/// The author of a change that a request makes.
 fn author(request: &Request<'_>) -> Author {
     if request.uid == NOT_TOLD { Author::Owner } else { Author::Process(creds(request)) }
 }

@@ -1,6 +1,6 @@
 //! The requests, one function each, grouped by what they touch. They see the file system through
-//! `vfs` only and append their answer to a [`Reply`]; sending, errors and panics are the session's
-//! business.
+//! `vfs` only and append their answer to a [`Reply`]; errors and panics are the business of
+//! [`handle`](crate::handle), sending that of the transports.
 
 mod attrs;
 mod data;
@@ -9,7 +9,7 @@ mod ioctl;
 mod names;
 mod xattrs;
 
-use extol_vfs::{Attr, Creds, FileKind, FileSystem, Rdev, Timestamp};
+use extol_vfs::{Attr, Creds, FileKind, Mountable, Rdev, Timestamp};
 
 use crate::abi::{ROOT_NODE, op};
 use crate::config::Transport;
@@ -20,7 +20,7 @@ use crate::init::Agreed;
 use crate::rights::Owner;
 use crate::wire::{Reply, Request};
 
-/// Seconds for which names and attributes stay valid in the kernel: nobody else changes the volume.
+/// Seconds for which names and attributes stay valid in the kernel: only we change the volume.
 const VALID: u64 = 24 * 60 * 60;
 
 /// What becomes of a request.
@@ -52,7 +52,7 @@ pub(crate) trait Kernel {
 
 /// Everything a handler needs.
 pub(crate) struct Context<'a> {
-    pub(crate) fs: &'a dyn FileSystem,
+    pub(crate) fs: &'a dyn Mountable,
     pub(crate) root: u32,
     pub(crate) agreed: Agreed,
     pub(crate) kernel: &'a dyn Kernel,
@@ -106,8 +106,7 @@ pub(crate) fn dispatch(
         op::LISTXATTR => context.listxattr(request, reply),
         op::REMOVEXATTR => context.removexattr(request),
         op::IOCTL => context.ioctl(request, reply),
-        // Flush, locks, access, poll, interrupt, copy_file_range …: the kernel does these well
-        // without us.
+        // Flush, locks, access, poll, interrupt, copy_file_range …: the kernel does without these.
         _ => Err(Errno(libc::ENOSYS)),
     }?;
     Ok(Outcome::Reply)
@@ -115,12 +114,7 @@ pub(crate) fn dispatch(
 
 /// Gives back what a reply carries that is not delivered. `good`: it says that the request was done,
 /// so what was to be opened counts as open.
-pub(crate) fn take_back(
-    fs: &dyn FileSystem,
-    request: &Request<'_>,
-    references: &[u32],
-    good: bool,
-) {
+pub(crate) fn take_back(fs: &dyn Mountable, request: &Request<'_>, references: &[u32], good: bool) {
     let opened = match request.opcode {
         op::OPEN => u32::try_from(request.nodeid).ok(),
         op::CREATE | op::TMPFILE => references.first().copied(),

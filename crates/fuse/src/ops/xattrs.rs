@@ -76,7 +76,7 @@ impl Context<'_> {
         let mut list = Vec::new();
         let mut sees = None;
         for name in self.fs.listxattr(ino)? {
-            // Only who has CAP_SYS_ADMIN may even know of these.
+            // Only a process with CAP_SYS_ADMIN may even know of these.
             if name.starts_with(b"trusted.")
                 && !*sees.get_or_insert_with(|| self.sees_trusted(request))
             {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use extol_block::{MemDevice, SharedDevice};
 use extol_check::CheckOptions;
+use extol_vfs::Mountable as _;
 use extol_vfs::{Fallocate, FileSystem as _, FsError, RenameFlags, SetAttr, SetTime};
 
 use crate::data::writeback;
