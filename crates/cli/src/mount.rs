@@ -374,7 +374,7 @@ fn watch(request: &Request, fs: &Arc<volume::Volume>, stopper: Stopper) -> Resul
         while let Some(fs) = fs.upgrade()
             && !stopper.has_ended()
         {
-            if !told && let Some(trouble) = fs.trouble() {
+            if !told && let Some(trouble) = fs.first_error() {
                 told = true;
                 let state = if fs.is_read_only() { "; the volume is read-only now" } else { "" };
                 let line = format!("{source}: {trouble}{state}");

@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 
 use crate::data::ahead::Ahead;
 use crate::error;
-use crate::fs::Fs;
 use crate::mount::{self, OpenResult, Running};
+use crate::mounted::MountedFs;
 use crate::ops::{attrs, create, files, names, rename, xattrs};
 use crate::options::MountOptions;
 use crate::remount;
@@ -28,7 +28,7 @@ use crate::whole;
 /// [`Ext4::root_dir`](crate::Ext4) … for paths. [`unmount`](Self::unmount) closes it cleanly;
 /// dropping it without that does the same but cannot report errors.
 pub struct Ext4 {
-    fs: Arc<Fs>,
+    fs: Arc<MountedFs>,
     running: Mutex<Option<Running>>,
     /// How closing ended.
     closed: OnceLock<Result<()>>,
@@ -56,7 +56,7 @@ impl std::fmt::Debug for Ext4 {
 }
 
 impl Ext4 {
-    pub(crate) fn new(fs: Arc<Fs>, running: Running) -> Self {
+    pub(crate) fn new(fs: Arc<MountedFs>, running: Running) -> Self {
         Self {
             fs,
             running: Mutex::new(Some(running)),
@@ -75,7 +75,7 @@ impl Ext4 {
 
     /// What is inside.
     #[cfg(test)]
-    pub(crate) fn inner(&self) -> &Arc<Fs> {
+    pub(crate) fn inner(&self) -> &Arc<MountedFs> {
         &self.fs
     }
 
@@ -195,19 +195,19 @@ impl Ext4 {
     /// True if an error asked for the end of the process (`errors=panic`).
     #[must_use]
     pub fn panic_wanted(&self) -> bool {
-        self.fs.trouble.panic_wanted()
+        self.fs.error_state.panic_wanted()
     }
 
     /// What went wrong first with the volume or its device since it was opened: damaged metadata,
     /// or a failure after which it became read-only.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
-        self.fs.trouble.first()
+        self.fs.error_state.first()
     }
 
     /// An operation that changes the volume: it passes the gate that a freeze closes.
     fn change<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        let result = self.fs.whole.gate.enter().and_then(|_open| work());
+        let result = self.fs.freeze_gate.enter().and_then(|_open| work());
         self.op(result)
     }
 
@@ -218,7 +218,7 @@ impl Ext4 {
     /// If the thread cannot be started, or the volume is closed; everything stays as it was.
     pub fn set_checkpoint_merge(&self, on: bool) -> std::io::Result<()> {
         match &*self.running.lock() {
-            Some(_) if !self.fs.limits.read_only() => self.fs.whole.set_merge(on)?,
+            Some(_) if !self.fs.fixed.read_only() => self.fs.maintenance.set_merge(on)?,
             Some(_) => {}
             None => return Err(std::io::Error::other("the volume is closed")),
         }
@@ -229,7 +229,7 @@ impl Ext4 {
     /// The I/O priority of the thread that answers merged requests (`ckpt_thread_ioprio=`), also of
     /// one that runs.
     pub fn set_checkpoint_ioprio(&self, priority: IoPriority) {
-        self.fs.whole.priority().set(priority);
+        self.fs.maintenance.priority().set(priority);
         self.fs.options.lock().checkpoint_ioprio = priority;
     }
 
@@ -421,7 +421,7 @@ impl FileSystem for Ext4 {
         let fs = &self.fs;
         fs.sb.refresh();
         let (blocks, uuid) = fs.sb.read(|sb| (sb.blocks_count, sb.uuid));
-        let overhead = if fs.live.minixdf() { 0 } else { fs.vol.alloc.overhead_blocks() };
+        let overhead = if fs.runtime.minixdf() { 0 } else { fs.vol.alloc.overhead_blocks() };
         let c = fs.vol.alloc.counters();
         let half = |at: usize| {
             uuid.iter().skip(at).take(8).rev().fold(0u64, |n, b| n << 8 | u64::from(*b))
@@ -474,7 +474,7 @@ impl VolumeControl for Ext4 {
 
     fn trim(&self, start: u64, len: u64, min_len: u64) -> Result<u64> {
         let fs = &self.fs;
-        let _open = fs.whole.gate.enter()?;
+        let _open = fs.freeze_gate.enter()?;
         fs.check_writable()?;
         // Blocks freed so far become discardable first.
         fs.vol.journal.commit_all().map_err(error::journal)?;
@@ -565,11 +565,11 @@ impl Mountable for Ext4 {
     }
 
     fn refuse_when_frozen(&self) {
-        self.fs.whole.gate.refuse();
+        self.fs.freeze_gate.refuse();
     }
 
     fn wait_thawed(&self) {
-        self.fs.whole.gate.wait_open();
+        self.fs.freeze_gate.wait_open();
     }
 
     fn unmounted(&self) -> Result<()> {

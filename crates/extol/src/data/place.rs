@@ -12,9 +12,9 @@ use super::cache::LARGE;
 use super::order::{self, Order, Purpose, SMALL, Target};
 use crate::alloc::{self, Run};
 use crate::error;
-use crate::fs::Fs;
 use crate::inodes::InodeState;
 use crate::map::{self, Mapping, Progress};
+use crate::mounted::MountedFs;
 use crate::pace::Room;
 use crate::volume::Volume;
 
@@ -82,7 +82,7 @@ impl Piece {
 /// hole; what was mapped has used up its promise. Returns how many promises were used, also on an
 /// error (as the second part).
 pub(crate) fn place(
-    fs: &Fs,
+    fs: &MountedFs,
     st: &mut InodeState,
     lblk: u32,
     blocks: u32,
@@ -107,7 +107,7 @@ pub(crate) fn place(
 /// Maps a run that was written, for the hole of that length from `lblk` on; the rest as for
 /// [`place`]. What could not be mapped is given back.
 pub(super) fn map_written(
-    fs: &Fs,
+    fs: &MountedFs,
     st: &mut InodeState,
     lblk: u32,
     run: Run,
@@ -124,7 +124,7 @@ pub(super) fn map_written(
 }
 
 struct Placer<'a> {
-    fs: &'a Fs,
+    fs: &'a MountedFs,
     st: &'a mut InodeState,
     /// Blocks to write in all.
     total: u32,
@@ -412,7 +412,7 @@ fn uncommit(vol: &Volume, h: &mut Handle, run: Run, used: &mut u64) {
 }
 
 /// File data may go to these blocks, which its map names: they are not the volume's own.
-pub(crate) fn check_place(fs: &Fs, st: &InodeState, start: BlockNr, len: u32) -> Result<()> {
+pub(crate) fn check_place(fs: &MountedFs, st: &InodeState, start: BlockNr, len: u32) -> Result<()> {
     fs.vol.alloc.check_not_system(Run { start, len }).map_err(|e| e.in_inode(st.node.ino.0.into()))
 }
 
@@ -441,7 +441,7 @@ pub(crate) fn fs_groups(len: u32, per_group: u32) -> u32 {
 /// Writes blocks through the log (data=journal): one transaction for up to a quarter of the
 /// largest, then the next.
 pub(crate) fn place_journalled(
-    fs: &Fs,
+    fs: &MountedFs,
     st: &mut InodeState,
     lblk: u32,
     blocks: u32,
@@ -455,7 +455,7 @@ pub(crate) fn place_journalled(
 }
 
 fn journal_blocks(
-    fs: &Fs,
+    fs: &MountedFs,
     st: &mut InodeState,
     lblk: u32,
     blocks: u32,

@@ -15,7 +15,7 @@ use crate::alloc::Window;
 use crate::data::dirty::DirtyPages;
 use crate::dir::{Absent, Room, Spot};
 use crate::fast_commit::eligibility::Change;
-use crate::fs::Fs;
+use crate::mounted::MountedFs;
 use crate::node::Node;
 
 /// A decoded inode and what is known about it in memory.
@@ -102,7 +102,7 @@ impl InodeState {
     }
 
     /// Writes the inode into its slot: one credit. `data`: the change matters to fdatasync.
-    pub fn store(&mut self, fs: &Fs, h: &mut Handle, data: bool) -> Result<()> {
+    pub fn store(&mut self, fs: &MountedFs, h: &mut Handle, data: bool) -> Result<()> {
         if !self.is_regular() {
             self.disk_size = self.node.raw.size;
         }

@@ -124,7 +124,7 @@ fn shutdowns() {
             Shutdown::Now => None,
         };
         assert_eq!(size(b"left"), left, "{how:?}");
-        assert!(fs.trouble().is_none());
+        assert!(fs.first_error().is_none());
         fs.unmount().unwrap();
         let bytes = dev.to_bytes();
         assert_eq!(bytes[1024 + 0x3A] & 2, 0, "{how:?}: the volume says that it has errors");
