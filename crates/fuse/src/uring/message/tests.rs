@@ -26,12 +26,12 @@ struct Script<'a> {
     back: RefCell<Vec<(u32, bool)>>,
 }
 
-impl Work for Script<'_> {
-    fn work(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Worked {
+impl Handler for Script<'_> {
+    fn handle(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Handled {
         assert_eq!((request.unique, request.nodeid, request.body), (77, 5, self.expected));
         reply.references.push(9);
         reply.bytes(self.reply);
-        Worked::Reply(self.code)
+        Handled::Reply(self.code)
     }
 
     fn take_back(&self, _request: &Request<'_>, references: &[u32], good: bool) {
@@ -39,11 +39,11 @@ impl Work for Script<'_> {
     }
 }
 
-/// Nobody who would answer.
-struct Nobody;
+/// Answers nothing.
+struct Never;
 
-impl Work for Nobody {
-    fn work(&self, _request: &Request<'_>, _reply: &mut Reply<'_>) -> Worked {
+impl Handler for Never {
+    fn handle(&self, _request: &Request<'_>, _reply: &mut Reply<'_>) -> Handled {
         panic!("that is no request")
     }
 
@@ -60,11 +60,7 @@ fn exchange(
     code: i32,
 ) -> (i32, Vec<u8>, Vec<(u32, bool)>) {
     let script = Script { expected, reply, code, back: RefCell::default() };
-    let sizes = Sizes::of(memory);
-    let Answered::Reply(body) = answer(memory, sizes, &mut Scratch::default(), &script) else {
-        panic!()
-    };
-    let body = body as usize;
+    let body = answer(memory, &mut Scratch::default(), &script) as usize;
     assert_eq!(memory[..4], (OUT_HEADER as u32 + body as u32).to_ne_bytes());
     assert_eq!(memory[8..16], 77_u64.to_ne_bytes());
     let code = i32::from_ne_bytes(*memory[4..].first_chunk().unwrap());
@@ -109,9 +105,8 @@ fn what_is_not_sent_is_taken_back() {
 
 #[test]
 fn sizes_that_lie_are_refused() {
-    let mut sound = memory(op::LOOKUP, &[0; 8], b"name\0");
-    sound[32..36].copy_from_slice(&7_u32.to_ne_bytes());
-    let sizes = Sizes { opcode: op::LOOKUP, nodeid: 5, asker: 7, fixed: 8, payload: 5 };
+    let sound = memory(op::LOOKUP, &[0; 8], b"name\0");
+    let sizes = Sizes { opcode: op::LOOKUP, fixed: 8, payload: 5 };
     assert_eq!(Sizes::of(&sound), Some(sizes));
     for (at, value) in [
         (0, 0),
@@ -124,10 +119,10 @@ fn sizes_that_lie_are_refused() {
         let mut memory = sound.clone();
         memory[at..at + 4].copy_from_slice(&value.to_ne_bytes());
         assert_eq!(Sizes::of(&memory), None, "{at} {value}");
-        let refused = answer(&mut memory, None, &mut Scratch::default(), &Nobody);
+        let refused = answer(&mut memory, &mut Scratch::default(), &Never);
         assert_eq!(
             (refused, i32::from_ne_bytes(*memory[4..].first_chunk().unwrap())),
-            (Answered::Reply(0), -libc::EIO)
+            (0, -libc::EIO)
         );
     }
     let mut whole = memory(op::LOOKUP, &[], &vec![1; ROOM]);
@@ -138,6 +133,5 @@ fn sizes_that_lie_are_refused() {
     // Extensions longer than the request.
     let mut memory = sound;
     memory[36..38].copy_from_slice(&u16::MAX.to_ne_bytes());
-    let sizes = Sizes::of(&memory);
-    assert_eq!(answer(&mut memory, sizes, &mut Scratch::default(), &Nobody), Answered::Reply(0));
+    assert_eq!(answer(&mut memory, &mut Scratch::default(), &Never), 0);
 }

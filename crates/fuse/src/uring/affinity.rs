@@ -1,18 +1,13 @@
-//! Processors: how many the kernel counts, and on which of them a worker runs.
+//! Processors: how many the kernel counts, and on which of them a queue worker runs.
 //!
-//! A worker is bound to the processor of its queue while requests are small, so that handing one
-//! over wakes no other processor. While they are large it may run anywhere: all write-back of a
-//! file system usually comes from one processor, and copying it should not be left to that one
-//! alone.
+//! A queue worker is bound to the processor of its queue while requests are small, so that handing
+//! one over wakes no other processor. While they are large it may run anywhere: all write-back of a
+//! file system usually comes from one processor, which should not make all the copies.
 
 use std::io;
 use std::sync::OnceLock;
-use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-
-/// Giving way takes less where nobody else wants the processor, or hardly.
-pub(super) const OTHERS: Duration = Duration::from_micros(10);
 
 /// Number of processors that the machine can ever have, as the kernel writes them: `0-3`, `0,2-5`.
 pub(super) fn possible() -> io::Result<usize> {
@@ -43,32 +38,27 @@ pub(super) fn allowed() -> CpuSet {
     sched_getaffinity(None).unwrap_or_default()
 }
 
-/// Lets the calling thread run on all of these.
-pub(super) fn anywhere(all: &CpuSet) {
-    let _ = sched_setaffinity(None, all);
-}
-
-/// Where a worker runs.
+/// Where a queue worker runs.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct Affinity {
     own: Option<CpuSet>,
     all: CpuSet,
     bound: bool,
 }
 
-impl Seat {
+impl Affinity {
     /// Binds the calling thread to processor `number`, if that is among `all` that the process may
     /// use.
-    pub(super) fn take(number: usize, all: &CpuSet) -> Self {
+    pub(super) fn to(number: usize, all: &CpuSet) -> Self {
         let all = *all;
         let mut own = CpuSet::new();
         let own = (number < CpuSet::MAX_CPU && all.is_set(number)).then(|| {
             own.set(number);
             own
         });
-        let mut seat = Self { own, all, bound: false };
-        seat.settle(false);
-        seat
+        let mut affinity = Self { own, all, bound: false };
+        affinity.settle(false);
+        affinity
     }
 
     /// Leaves the processor after a large request, and comes back after a small one.
@@ -98,22 +88,20 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_keeps_its_seat_while_requests_are_small() {
+    fn a_worker_keeps_its_processor_while_requests_are_small() {
         std::thread::spawn(|| {
             let all = sched_getaffinity(None).unwrap();
             let first = (0..CpuSet::MAX_CPU).find(|&n| all.is_set(n)).unwrap();
-            let mut seat = Seat::take(first, &all);
+            let mut affinity = Affinity::to(first, &all);
             for (large, count) in [(false, 1), (true, all.count()), (true, all.count()), (false, 1)]
             {
-                seat.settle(large);
+                affinity.settle(large);
                 let now = sched_getaffinity(None).unwrap();
                 assert_eq!((now.count(), now.is_set(first)), (count, true));
             }
             // Not one that the process may use.
-            let _ = Seat::take(CpuSet::MAX_CPU, &all);
+            let _ = Affinity::to(CpuSet::MAX_CPU, &all);
             assert_eq!(sched_getaffinity(None).unwrap().count(), 1);
-            anywhere(&all);
-            assert_eq!(allowed().count(), all.count());
         })
         .join()
         .unwrap();
