@@ -1,53 +1,62 @@
 #!/usr/bin/env bash
-# Checks the documents: relative links and their anchors exist, pictures are shown somewhere, and
-# the README and the performance page keep within their size. `scripts/lint.sh` calls it.
+# Checks the documents: relative links and the headings that they name exist, every picture is shown
+# on a page, and README and performance page keep within their sizes. `make lint` runs it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# Bytes of letters beyond ASCII are kept as they are.
+export LC_ALL=C
 
-exec python3 - <<'PYTHON'
-import pathlib, re, subprocess, sys, unicodedata
+failed=0
+fail() {
+    echo "$*" >&2
+    failed=1
+}
 
-LIMITS = {"README.md": 8192, "docs/performance.md": 15360}
-LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-FENCE = re.compile(r"^\s*```.*?^\s*```", re.M | re.S)
-errors = []
+# Lines of a page outside of code blocks.
+prose() {
+    awk '/^[ \t]*```/ { code = !code; next } !code' "$1"
+}
 
+# The anchors of a page's headings, as repositories' web pages make them.
+anchors() {
+    prose "$1" | sed -nE 's/^#+ +//p' | sed -E 's/\[([^]]*)\]\([^)]*\)/\1/g' |
+        tr '[:upper:]' '[:lower:]' | sed -E 's/[][!-,.\/:-@\\^`{-~]//g; s/ /-/g'
+}
 
-def anchors(page):
-    """The anchors of a page's headings, as web pages of repositories make them."""
-    names = set()
-    for title in re.findall(r"^#+ +(.*)$", FENCE.sub("", page.read_text()), re.M):
-        plain = re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", title).strip().lower()
-        kept = [c for c in plain if c in " -_" or unicodedata.category(c)[0] in "LN"]
-        names.add("".join(kept).replace(" ", "-"))
-    return names
-
-
-listed = subprocess.run(
-    ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
-    check=True, capture_output=True, text=True,
-).stdout.split()
-pages = [p for p in map(pathlib.Path, listed) if p.exists()]
-linked = set()
-for page in pages:
-    for target in LINK.findall(FENCE.sub("", page.read_text())):
-        if re.match(r"[a-z]+:", target):
+linked=$(mktemp)
+trap 'rm -f "$linked"' EXIT
+while read -r page; do
+    [ -f "$page" ] || continue
+    while read -r target; do
+        case $target in
+            http:* | https:* | mailto:*) continue ;;
+        esac
+        path=${target%%#*} anchor=
+        [ "$path" = "$target" ] || anchor=${target#*#}
+        file=$page
+        [ -z "$path" ] || file=$(dirname "$page")/$path
+        if [ ! -e "$file" ]; then
+            fail "$page: link to $target: no such file"
             continue
-        path, _, anchor = target.partition("#")
-        file = (page.parent / path).resolve() if path else page.resolve()
-        if not file.exists():
-            errors.append(f"{page}: link to {target}: no such file")
-            continue
-        linked.add(file)
-        if anchor and file.suffix == ".md" and anchor not in anchors(file):
-            errors.append(f"{page}: link to {target}: no such heading")
-for picture in sorted(pathlib.Path("docs/pictures").glob("*")):
-    if picture.resolve() not in linked:
-        errors.append(f"{picture}: no page shows it")
-for page, limit in LIMITS.items():
-    size = pathlib.Path(page).stat().st_size
-    if size > limit:
-        errors.append(f"{page}: {size} bytes, at most {limit}")
-print("\n".join(errors), file=sys.stderr, end="\n" if errors else "")
-sys.exit(bool(errors))
-PYTHON
+        fi
+        realpath --relative-to=. "$file" >>"$linked"
+        if [ -n "$anchor" ] && ! anchors "$file" | grep -qxF -e "$anchor"; then
+            fail "$page: link to $target: no such heading"
+        fi
+    done < <(prose "$page" | grep -oE '\]\([^) ]+\)' | sed -E 's/^\]\(//; s/\)$//')
+done < <(git ls-files --cached --others --exclude-standard -- '*.md')
+
+for picture in docs/pictures/*; do
+    [ -e "$picture" ] || continue
+    grep -qxF -e "$picture" "$linked" || fail "$picture: no page shows it"
+done
+
+while read -r page limit; do
+    size=$(wc -c <"$page")
+    [ "$size" -le "$limit" ] || fail "$page: $size bytes, at most $limit"
+done <<'LIMITS'
+README.md 8192
+docs/performance.md 15360
+LIMITS
+
+exit "$failed"
