@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Checks the documents: relative links and the headings that they name exist, every picture is shown
-# on a page, and README and performance page keep within their sizes. `make lint` runs it.
+# Checks the documents: relative links and the headings that they name exist, so do files and
+# functions that pages of today name, every picture is shown on a page, and README and performance
+# page keep within their sizes. `make lint` runs it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # Bytes of letters beyond ASCII are kept as they are.
@@ -45,6 +46,21 @@ while read -r page; do
         fi
     done < <(prose "$page" | grep -oE '\]\([^) ]+\)' | sed -E 's/^\]\(//; s/\)$//')
 done < <(git ls-files --cached --others --exclude-standard -- '*.md')
+
+# Files that pages name in code style, but for the history.
+while IFS=: read -r page path; do
+    [ -e "$path" ] || fail "$page: no such file: $path"
+done < <(git ls-files --cached --others --exclude-standard -- '*.md' ':!docs/history' |
+    xargs grep -oE '`(crates|testing|bench|scripts|fuzz|docs)/[A-Za-z0-9_./@-]*`' | tr -d '`' |
+    sort -u)
+
+# Functions in tables of steps: a cell with a file, then one with its functions.
+while read -r file functions; do
+    for name in ${functions//,/ }; do
+        grep -qE "fn ${name##*::}\\b" "$file" || fail "architecture.md: $file has no function $name"
+    done
+done < <(sed -nE 's/^.*\| `([a-z0-9_\/-]+\.rs)` \| `([^|]*)` \|.*$/\1 \2/p' \
+    docs/design/architecture.md | tr -d '`')
 
 for picture in docs/pictures/*; do
     [ -e "$picture" ] || continue
