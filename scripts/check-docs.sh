@@ -4,7 +4,7 @@
 # page keep within their sizes. `make lint` runs it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-# Bytes of letters beyond ASCII are kept as they are.
+# Bytes beyond ASCII are kept as they are.
 export LC_ALL=C
 
 failed=0
