@@ -171,9 +171,11 @@ pub struct UmountArgs {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use crate::options::split;
 
-    /// The manual names no option that a mount refuses, and all that the README explains.
+    /// The manual names no option that a mount refuses, and all that the page of the guide explains.
     #[test]
     fn options_are_those_that_exist() {
         let manual = mount_options!();
@@ -203,11 +205,17 @@ mod tests {
             }
         }
         assert!(count > 60, "{count}");
-        let readme = include_str!("../../../../README.md");
-        let chapter =
-            readme.split("### Mount options").nth(1).unwrap().split("### Watching").next().unwrap();
-        let named = chapter.split('`').skip(1).step_by(2).flat_map(|code| code.split('|'));
-        for name in named.map(|code| code.split(['=', '[']).next().unwrap()) {
+        let page = include_str!("../../../../docs/guide/mount-options.md");
+        let chapters = page.split("## Accepted without effect").next().unwrap();
+        let named: BTreeSet<_> = chapters
+            .lines()
+            .filter(|line| !line.starts_with("```"))
+            .flat_map(|line| line.split('`').skip(1).step_by(2))
+            .flat_map(|code| code.split(['|', ',']))
+            .map(|code| code.split(['=', '[']).next().unwrap())
+            .collect();
+        assert!(named.len() > 80, "{}", named.len());
+        for name in named {
             let is_option = [name.to_owned(), format!("{name}=5")]
                 .into_iter()
                 .any(|word| split(&[word], false).is_ok());
