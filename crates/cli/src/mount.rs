@@ -129,7 +129,7 @@ impl Request {
         // A read-only mount may become read-write by a remount, and is opened again for that.
         let writes = !untrusted;
         let mut files = vec![(self.source.as_path(), writes)];
-        files.extend(volume.journal_path.as_deref().map(|path| (path, writes)));
+        files.extend(volume.journal.path.as_deref().map(|path| (path, writes)));
         sandbox::prepare(&sandbox::Wish {
             kind: sandbox::Kind::Daemon,
             keep: sandbox::DAEMON,
@@ -172,7 +172,7 @@ pub fn run(mut request: Request) -> Result<()> {
     // Kept until the volume holds the device: the kernel detaches it when its last holder closes
     // it.
     let attached = through_loop
-        .then(|| LoopDevice::attach(&request.source, volume.read_only))
+        .then(|| LoopDevice::attach(&request.source, volume.access.read_only))
         .transpose()?
         .flatten();
     if let Some(device) = &attached {
@@ -188,9 +188,9 @@ pub fn run(mut request: Request) -> Result<()> {
     let metrics = metrics.as_deref().map(Metrics::bind).transpose()?;
     let guard = Guard::start()?;
     let farewell = Farewell::listen()?;
-    volume.mount_point = Some(request.dir.clone());
-    volume.kernel_caches = !config.direct_io;
-    volume.waiting = Some(guard.waiting());
+    volume.access.mount_point = Some(request.dir.clone());
+    volume.cache.kernel_caches = !config.direct_io;
+    volume.access.waiting = Some(guard.waiting());
     let (fs, block) =
         open(&request, &mut volume, untrusted).map_err(|failure| match guard.check() {
             Err(interrupted) => Failure { code: interrupted.code, ..failure },
@@ -306,13 +306,13 @@ fn open(
 ) -> Result<(Arc<volume::Volume>, Option<BlockMount>)> {
     let opened = volume::open_for_mount(&request.source, volume, untrusted);
     if opened.is_ok()
-        || volume.read_only
+        || volume.access.read_only
         || request.read_write
         || !volume::is_write_protected(&request.source)
     {
         return opened;
     }
-    volume.read_only = true;
+    volume.access.read_only = true;
     let opened = volume::open_for_mount(&request.source, volume, untrusted)?;
     warn(format_args!("{}: WARNING: source write-protected, mounted read-only.", request.place()));
     Ok(opened)

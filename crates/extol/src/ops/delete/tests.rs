@@ -18,7 +18,7 @@ pub(crate) fn volume() -> (Arc<MemDevice>, Arc<Ext4>) {
 
 /// Opens a volume without threads of its own.
 pub(crate) fn open(device: SharedDevice) -> Arc<Ext4> {
-    Ext4::open(device, &MountOptions { threads: false, ..MountOptions::default() }).unwrap()
+    Ext4::open(device, &MountOptions::default().without_threads()).unwrap()
 }
 
 /// Handles that `work` opens, in a volume without threads of its own.
