@@ -18,7 +18,8 @@ demo: ## make, mount, fill and check a volume
 test: deps ## formatting, lints, documentation, all tests
 	@scripts/test.sh
 
-lint: ## formatting and lints
+lint: ## the rules of writing, formatting and lints
+	scripts/lint.py
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 

@@ -7,8 +7,9 @@ set -euo pipefail
 
 # program:package
 demo=(mke2fs:e2fsprogs e2fsck:e2fsprogs debugfs:e2fsprogs fusermount3:fuse3 mount:mount cc:gcc)
-tests=(fuse2fs:fuse2fs losetup:mount setfacl:acl setfattr:attr fio:fio dbench:dbench postmark:postmark
-       c++:g++ tar:tar setpriv:util-linux unshare:util-linux git:git tmux:tmux fuser:psmisc strace:strace)
+tests=(fuse2fs:fuse2fs losetup:mount setfacl:acl setfattr:attr fio:fio dbench:dbench
+       postmark:postmark c++:g++ tar:tar gzip:gzip setpriv:util-linux unshare:util-linux git:git
+       python3:python3-minimal tmux:tmux fuser:psmisc strace:strace)
 
 wanted=("${demo[@]}")
 [ "${1:-}" = demo ] || wanted+=("${tests[@]}")
