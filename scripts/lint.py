@@ -3,8 +3,9 @@
 
     scripts/lint.py [PATH...]     default: all files of the tree, and the commits
 
-words     Comments, identifiers, scripts and pages speak in the terms of docs/design/glossary.md:
-          none of the words below. scripts/lint-allow.txt has the exceptions, each with its reason.
+words     Comments, identifiers, messages, scripts and pages speak in the terms of
+          docs/design/glossary.md: none of the words below. scripts/lint-allow.txt has the
+          exceptions, each with its reason.
 columns   No line is longer than 100 columns. Exempt are rows of tables, lines with a URL in pages
           and comments, and in Rust a line with a string that cannot be broken: a raw string, or
           one without a blank.
@@ -25,6 +26,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MOST = 100
 SUBJECT = 72
+# A string with so many blanks is a message, and not a name or a key.
+SENTENCE = 3
 TAG, TAGGED = "before-house", "1aa8dae344459244c21daaf44a14bf0e9f237ddb"
 
 THING = "name the thing: thread, caller, process, request, writer, reader"
@@ -99,11 +102,11 @@ class Lint:
         if (file, word.lower()) not in self.allowed:
             self.tell(file, line, "words", f'"{word}": {advice}')
 
-    def prose(self, file, start, text):
+    def prose(self, file, start, text, labels=True):
         for match in PROSE.finditer(text):
             line = start + text.count("\n", 0, match.start())
             self.word(file, line, match.group(), prose_advice(match.group()))
-        if file.endswith((".rs", ".md")):
+        if labels and file.endswith((".rs", ".md")):
             self.labels(file, start, text)
 
     def labels(self, file, start, text):
@@ -150,8 +153,11 @@ class Lint:
                 else:
                     self.prose(file, began, "\n".join(comment))
                     comment, began = [piece], line
-            elif match.group("raw") or (match.group("string") and " " not in piece):
-                whole.update(range(line, line + piece.count("\n") + 1))
+            elif piece.count(" ") >= SENTENCE:
+                self.prose(file, line, piece, labels=False)
+            for number, part in enumerate(piece.split("\n"), line):
+                if match.group("raw") or (match.group("string") and " " not in part.strip(" \\")):
+                    whole.add(number)
             line += piece.count("\n")
         self.code(file, line, text[end:])
         self.prose(file, began, "\n".join(comment))

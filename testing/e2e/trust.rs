@@ -513,7 +513,8 @@ fn reserved_blocks_are_for_who_writes() {
     std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o777)).unwrap();
     let (by_user, kept, made, by_root) = fill(&dir);
     println!(
-        "user {by_user} (Linux {their_user}), kept {kept} ({their_kept}), root {by_root} ({their_root})"
+        "user {by_user} (Linux {their_user}), kept {kept} ({their_kept}), root {by_root} \
+            ({their_root})"
     );
     assert!(kept >= 2000, "a quarter of 8192 blocks is root's: {kept} are free");
     assert_eq!(made, 28, "a directory needs a block");

@@ -370,7 +370,8 @@ impl<'a> Campaign<'a> {
         }
         let plant = self.plant.map(Plant::name);
         let mut replay = format!(
-            "cargo run -p extol-crashkit{} -- --workload {} --variant {} --seed {} --rounds {} --cut {} --state {}",
+            "cargo run -p extol-crashkit{} -- --workload {} --variant {} --seed {} --rounds {} \
+                --cut {} --state {}",
             if plant.is_some() { " --features planted-bugs" } else { "" },
             self.workload.name(),
             self.variant.name,

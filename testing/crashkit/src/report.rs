@@ -162,7 +162,8 @@ impl Report {
     pub fn summary(&self) -> String {
         let total = self.total();
         format!(
-            "{} crash states ({} different) and {} crashes in recovery in {:.0} s: {:.0} states per minute; {} failures",
+            "{} crash states ({} different) and {} crashes in recovery in {:.0} s: {:.0} states \
+                per minute; {} failures",
             total.judged,
             total.distinct,
             total.second_states,
@@ -176,13 +177,16 @@ impl Report {
     #[must_use]
     pub fn table(&self) -> String {
         let mut text = String::from(
-            "| load | volume | operations | log filled | revokes | fast commits | in one trip | without a flush | fallbacks | cuts | states | distinct | recoveries cut | their states | e2fsck | Linux | windows | marks | failures | seconds |\n\
+            "| load | volume | operations | log filled | revokes | fast commits | in one trip | \
+             without a flush | fallbacks | cuts | states | distinct | recoveries cut | their \
+             states | e2fsck | Linux | windows | marks | failures | seconds |\n\
              |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
         );
         for row in self.rows.iter().chain([&self.total()]) {
             let _ = writeln!(
                 text,
-                "| {} | {} | {} | {:.1} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {}+{} | {} | {} | {:.1} |",
+                "| {} | {} | {} | {:.1} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | \
+                    {} | {}+{} | {} | {} | {:.1} |",
                 row.workload,
                 row.variant,
                 row.operations,

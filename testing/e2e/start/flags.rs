@@ -119,8 +119,8 @@ fn mount_8_has_the_same_default() {
             let line = format!("{image} {dir} fuse.extol {options},noauto 0 0\n");
             std::fs::write(&fstab, line).unwrap();
             // In a namespace of its own, where programs of the system may be added.
-            let script = "mount -t overlay -o lowerdir=\"$1\":/usr/sbin none /usr/sbin; mount -T \"$2\" \"$3\"; \
-                          grep \" $3 \" /proc/self/mountinfo; \"$0\" umount \"$3\"";
+            let script = "mount -t overlay -o lowerdir=\"$1\":/usr/sbin none /usr/sbin; mount -T \
+                          \"$2\" \"$3\"; grep \" $3 \" /proc/self/mountinfo; \"$0\" umount \"$3\"";
             let mut mount = tool("unshare");
             mount
                 .args(["-m", "sh", "-ec", script])

@@ -82,7 +82,8 @@ macro_rules! tests {
             assert_eq!(names, [$(stringify!($name)),*]);
             let package = std::fs::read_to_string(fuzz_dir().join("Cargo.toml")).expect("fuzz/Cargo.toml");
             for name in names {
-                assert!(package.contains(&format!("name = \"{name}\"\npath = \"targets/{name}.rs\"")), "{name}");
+                assert!(package.contains(&format!("name = \"{name}\"\npath = \
+                    \"targets/{name}.rs\"")), "{name}");
                 let binary = std::fs::read_to_string(fuzz_dir().join(format!("targets/{name}.rs"))).expect(name);
                 assert!(binary.contains(&format!("run(\"{name}\", input)")), "{name}");
             }

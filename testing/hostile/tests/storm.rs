@@ -283,7 +283,8 @@ fn damaged_volumes() {
         }
     }
     println!(
-        "{done} damaged volumes in {:?}: {refused} refused, {operations} operations; slowest {slowest:?}",
+        "{done} damaged volumes in {:?}: {refused} refused, {operations} operations; slowest \
+            {slowest:?}",
         began.elapsed()
     );
     if std::env::var_os("EXTOL_TELL").is_some() {

@@ -475,7 +475,8 @@ fn check(path: &Path, expected: Option<&Expected>) -> Result<(), String> {
                 .map(|w| u64::from_le_bytes(w.try_into().expect("eight bytes")))
                 .collect();
             return Err(format!(
-                "{}: wrong bytes at {from}: (id, version, sector) is {head:x?}, expected {expected:x?}",
+                "{}: wrong bytes at {from}: (id, version, sector) is {head:x?}, expected \
+                    {expected:x?}",
                 path.display()
             ));
         }

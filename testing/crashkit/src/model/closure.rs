@@ -87,7 +87,8 @@ pub(super) fn judge(
     }
     let nearest = nearest.map_or(String::new(), |(_, text)| text);
     Err(format!(
-        "names are as no base between {all} and {begun} steps and no closures make them; nearest: {nearest}"
+        "names are as no base between {all} and {begun} steps and no closures make them; nearest: \
+            {nearest}"
     ))
 }
 
@@ -357,7 +358,8 @@ impl Attempt<'_> {
             return Ok(());
         }
         Err(vec![format!(
-            "each of the names found can be explained, but not together: {can:?}, and {must:?} must be there"
+            "each of the names found can be explained, but not together: {can:?}, and {must:?} \
+                must be there"
         )])
     }
 

@@ -103,7 +103,8 @@ fn judge_in_order(
         }
         None => {
             format!(
-                "names are as they never were between steps {least} and {begun}; nearest is {nearest}"
+                "names are as they never were between steps {least} and {begun}; nearest is \
+                    {nearest}"
             )
         }
     };
@@ -200,7 +201,8 @@ fn judge_file(versions: &[Version], found: &[u8], rules: Rules) -> Result<(), St
             }
             let agreed = first.content.byte(at);
             return Err(format!(
-                "byte {at} of {} is {byte:#04x}, which it never was since the last sync ({} versions, the synced one has {})",
+                "byte {at} of {} is {byte:#04x}, which it never was since the last sync ({} \
+                    versions, the synced one has {})",
                 found.len(),
                 versions.len(),
                 agreed.map_or("none there".to_owned(), |b| format!("{b:#04x}")),

@@ -26,7 +26,8 @@ pub(super) fn all() -> Vec<Box<dyn Workload>> {
         load("small-files", "many small files, an fsync of some of them only", 1, 120, Mix::Files),
         load(
             "growing",
-            "long names that come and go, most of them synced, so that their directories grow all the time",
+            "long names that come and go, most of them synced, so that their directories grow all \
+                the time",
             1,
             110,
             Mix::Growing,
