@@ -336,7 +336,7 @@ impl Variant {
         Ok(options)
     }
 
-    /// How a recovery mounts it: as anybody would.
+    /// How a recovery mounts it: as a user does.
     #[must_use]
     pub fn recovery_options(&self, journal: Option<SharedDevice>) -> MountOptions {
         MountOptions {

@@ -1,6 +1,6 @@
 //! Set-user-id programs and device files on a mount work only where they were asked for.
 
-use crate::{NEEDS, Rig, as_nobody, extol_path, run_extol, text};
+use crate::{NEEDS, Rig, as_user, extol_path, run_extol, text};
 use extol_testkit::{Need, mounted_type, require, run_ok, tool};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -8,12 +8,9 @@ use std::process::Command;
 
 /// What an ordinary user gets out of a mount: root's identity, and a device.
 fn gains(dir: &Path) -> (bool, bool) {
-    let id = as_nobody(&dir.join("id")).arg("-u").output().expect("run");
-    let read = as_nobody(Path::new("/bin/head"))
-        .args(["-c1"])
-        .arg(dir.join("zero"))
-        .output()
-        .expect("run");
+    let id = as_user(&dir.join("id")).arg("-u").output().expect("run");
+    let read =
+        as_user(Path::new("/bin/head")).args(["-c1"]).arg(dir.join("zero")).output().expect("run");
     (String::from_utf8_lossy(&id.stdout).trim() == "0", read.status.success())
 }
 

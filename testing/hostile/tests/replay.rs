@@ -1,7 +1,7 @@
 //! Every input that is kept, through its target: the corpus (inputs that reach as much as possible,
-//! an archive for each target) and the cases (inputs that once found a bug). `EXTOL_INPUT=file` with
-//! the name of a target runs one: see the message of a failure. `scripts/fuzz.sh` says how an input
-//! gets here.
+//! an archive for each target) and the cases (inputs that once found a bug). `EXTOL_INPUT=file`
+//! with the name of a target runs one: see the message of a failure. `scripts/fuzz.sh` says how an
+//! input gets here.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

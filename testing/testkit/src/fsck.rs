@@ -1,4 +1,4 @@
-//! The judges from e2fsprogs: `e2fsck`, `debugfs`, `dumpe2fs`.
+//! The checkers of e2fsprogs: `e2fsck`, `debugfs`, `dumpe2fs`.
 
 use crate::{Image, run, run_ok, tool};
 use std::process::Command;

@@ -191,7 +191,7 @@ fn tangle(actor: &mut Actor) -> Done {
         }
         44..=53 => actor.unlink(&file).map(drop),
         54..=58 => {
-            // Made and gone before anybody asks; then somebody asks for something else.
+            // Made and gone before a sync; then another file is synced.
             if is_free(actor, &name) {
                 actor.create(&name)?;
                 if below(actor, 2) == 0 {
@@ -296,7 +296,7 @@ fn unfit(actor: &mut Actor) -> Done {
     }
 }
 
-/// Files that nobody syncs between files that somebody does; numbers of inodes and names come back.
+/// Files without a sync between files with one; numbers of inodes and names come back.
 fn small_file(actor: &mut Actor, round: usize) -> Done {
     let dir = DIRS[round % DIRS.len()];
     let name = format!("{dir}f{}", round % 40);
