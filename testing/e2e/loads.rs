@@ -1,4 +1,4 @@
-//! Programs that people use: dbench, postmark, fio with verification, and a source tree unpacked by
+//! Programs in common use: dbench, postmark, fio with verification, and a source tree unpacked by
 //! tar. Each ends with a clean e2fsck.
 
 use extol_testkit::{

@@ -1,4 +1,4 @@
-//! What was measured, for people and for programs.
+//! What was measured, as text, as a page and for programs.
 //!
 //! A [`Report`] holds tables, charts, goals and the results as JSON; [`text`](Report::text) is for
 //! the terminal, [`html`](Report::html) one file that needs nothing else,
@@ -88,7 +88,7 @@ pub struct Report {
     pub setting: Vec<(String, String)>,
     /// The results, in a form of each benchmark's own.
     pub results: serde_json::Value,
-    /// The same for people.
+    /// The same as text.
     pub tables: Vec<Table>,
     /// What was wanted.
     pub goals: Vec<Goal>,

@@ -306,7 +306,7 @@ impl<'a> Cutter<'a> {
         media
     }
 
-    /// What the open changes and the fate are, for people.
+    /// What the open changes and the fate are, for messages.
     #[must_use]
     pub fn describe(&self) -> Vec<String> {
         let line = |(i, e): (usize, &usize)| {
