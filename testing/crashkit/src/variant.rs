@@ -326,17 +326,17 @@ impl Variant {
             // What is measured is not the same in every run.
             options.fua = Preference::Never;
         }
-        options.threads = threads;
+        options.background.threads = threads;
         options.init_itable_delay = Some(std::time::Duration::ZERO);
         options.atime = Atime::Never;
-        options.journal_device = journal;
+        options.journal.device = journal;
         options.journal_checksum_v2 = self.v2;
         // So little that file data is written back within the run.
         options.dirty_bytes = 96 << 10;
         Ok(options)
     }
 
-    /// How a recovery mounts it: as anybody would.
+    /// How a recovery mounts it: as a user does.
     #[must_use]
     pub fn recovery_options(&self, journal: Option<SharedDevice>) -> MountOptions {
         MountOptions {

@@ -174,7 +174,7 @@ fn directly() {
     for threads in [true, false] {
         let dev = DoorDevice::new(&image("32M", &["-t", "ext4", "-J", "size=4"]));
         let mut options = MountOptions::parse("checkpoint=nomerge").unwrap();
-        options.threads = threads;
+        options.background.threads = threads;
         let fs = Ext4::open(Arc::clone(&dev) as _, &options).unwrap();
         for i in 0..5 {
             asker(&fs, i).join().unwrap().unwrap();
