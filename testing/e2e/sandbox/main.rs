@@ -1,5 +1,5 @@
-//! The sandbox of a mount's daemon: what it has given away, that everything works without, and who
-//! mounts in which way.
+//! The sandbox of a mount's daemon: what it has given away, that everything works without, and the
+//! ways to mount.
 
 use extol_testkit::{
     ExtolMount, Image, LoopDevice, MountFailed, Need, Scratch, e2fsck, extol, extol_ok, extol_path,
