@@ -373,7 +373,9 @@ impl Pool {
         match action {
             Action::Nothing => {}
             Action::Wake(thread) => thread.unpark(),
-            Action::Watch => drop(self.watch.notify_one()),
+            Action::Watch => {
+                self.watch.notify_one();
+            }
             Action::Start(id) => {
                 if !start(id) {
                     let action = {
