@@ -40,8 +40,7 @@
 //!
 //! - Read and change the volume, and lie to whoever uses the mount: that is what the daemon is for.
 //!   (`nosuid,nodev` of the mount is the kernel's, and out of its reach.)
-//! - Take the mount off, or make requests to its root (`attendant.rs`): nothing else, and nowhere
-//!   else.
+//! - Take the mount off (`attendant.rs`): nothing else, and nowhere else.
 //! - Read what is open to all in `/proc` and `/sys` (with Landlock): which processes and mounts
 //!   there are.
 //! - Use processor time, memory within the process's limits, and priority (CAP_SYS_NICE; no
@@ -108,8 +107,8 @@ pub struct Wish<'a> {
 }
 
 /// Rights of a daemon. Real-time I/O priorities (`ckpt_thread_ioprio=rt:…`, also by a remount) need
-/// CAP_SYS_NICE; pipes for requests of a mebibyte need CAP_SYS_RESOURCE.
-pub const DAEMON: CapabilitySet = CapabilitySet::SYS_NICE.union(CapabilitySet::SYS_RESOURCE);
+/// CAP_SYS_NICE.
+pub const DAEMON: CapabilitySet = CapabilitySet::SYS_NICE;
 
 /// Makes the plan, once per process. Without it [`enter`] and [`inside`] confine nothing.
 pub fn prepare(wish: &Wish<'_>) -> Result<()> {
