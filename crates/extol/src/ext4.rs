@@ -33,11 +33,11 @@ pub struct Ext4 {
     threads: Mutex<Option<Threads>>,
     /// How closing ended.
     closed: OnceLock<Result<()>>,
-    /// What the root is, once somebody asked: it never becomes anything else.
+    /// Number and generation of the root, once asked for: they never change.
     root: OnceLock<FileId>,
 }
 
-/// A reader for whom is read ahead.
+/// A reader with readahead.
 struct InodeReader<'f> {
     fs: &'f Ext4,
     ino: u32,
@@ -210,8 +210,8 @@ impl Ext4 {
         self.op(result)
     }
 
-    /// Answers whole-volume requests together from now on, by one thread, or lets everybody do
-    /// their own (`checkpoint=merge|nomerge`). Requests that wait are answered first.
+    /// Answers whole-volume requests together from now on, by one thread, or lets each caller do
+    /// its own (`checkpoint=merge|nomerge`). Requests that wait are answered first.
     ///
     /// # Errors
     /// If the thread cannot be started, or the volume is closed; everything stays as it was.

@@ -129,7 +129,8 @@ fn older_kernels() {
             let over = if *transport == "io_uring" { "io_uring" } else { "/dev/fuse" };
             assert!(
                 stat.lines().any(|l| l.starts_with("requests come over") && l.ends_with(over)),
-                "{stat}"
+                "{}\n{stat}",
+                mount.log()
             );
             load(&dir);
             extol_ok(&["remount", "-o", "discard,commit=1", text(&dir)]);

@@ -21,7 +21,7 @@ macro_rules! mount_options {
         bind mounts of this one may map owners (X-mount.idmap, Linux 6.12); who may use the reserved blocks
         then goes by the owner of the file
   max_threads=N
-        most threads that serve requests [64]
+        most threads that serve requests of /dev/fuse [64]
   io_uring, noio_uring
         requests come over io_uring instead of /dev/fuse, or do not [where the kernel offers it: Linux 6.14,
         switched on by \"echo Y > /sys/module/fuse/parameters/enable_uring\"]; costs much less per request

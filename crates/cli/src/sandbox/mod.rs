@@ -40,7 +40,7 @@
 //!
 //! - Read and change the volume, and give false answers to the users of the mount: that is what the daemon is for.
 //!   (`nosuid,nodev` of the mount is the kernel's, and out of its reach.)
-//! - Unmount, or make requests to its root (`monitor.rs`): no other mount's.
+//! - Unmount its own mount (`monitor.rs`), and no other.
 //! - Read what is open to all in `/proc` and `/sys` (with Landlock): which processes and mounts
 //!   there are.
 //! - Use processor time, memory within the process's limits, and priority (CAP_SYS_NICE; no
@@ -107,8 +107,8 @@ pub struct Config<'a> {
 }
 
 /// Rights of a daemon. Real-time I/O priorities (`ckpt_thread_ioprio=rt:…`, also by a remount) need
-/// CAP_SYS_NICE; pipes for requests of a mebibyte need CAP_SYS_RESOURCE.
-pub const DAEMON: CapabilitySet = CapabilitySet::SYS_NICE.union(CapabilitySet::SYS_RESOURCE);
+/// CAP_SYS_NICE.
+pub const DAEMON: CapabilitySet = CapabilitySet::SYS_NICE;
 
 /// Makes the plan, once per process. Without it [`enter`] and [`inside`] confine nothing.
 pub fn prepare(config: &Config<'_>) -> Result<()> {
