@@ -1,4 +1,4 @@
-//! `sync`, `dirsync` and the flags of chattr that promise the same: what returned is durable
+//! `sync`, `dirsync` and the flags of chattr that promise the same: a call that returns is durable
 //! without an fsync.
 
 mod common;
@@ -25,7 +25,7 @@ fn names(fs: &Ext4, dir: u32) -> Vec<String> {
     names
 }
 
-/// Does `work`, cuts the power, and gives the volume as it is then.
+/// Does `work`, cuts the power, and returns the volume as it is then.
 fn after_a_crash(dev: &Arc<MemDevice>, options: &str, work: impl FnOnce(&Ext4)) -> Arc<Ext4> {
     let fs = open(dev, options);
     work(&fs);
@@ -109,7 +109,7 @@ fn writes_of_a_sync_mount_are_durable() {
     assert!(data[..5000].iter().all(|b| *b == 7));
 }
 
-/// Another thread does what takes long, and whatever else it is given.
+/// Another thread does what takes long, and what else it is given.
 struct Helper(std::sync::mpsc::Sender<Job>, bool);
 
 impl Aside for Helper {
@@ -122,8 +122,8 @@ impl Aside for Helper {
     }
 }
 
-/// An fsync that nobody sleeps for: each is told once, and what was told is durable. Of a volume
-/// that is gone, each is told that. Others do what takes long, or all of it.
+/// An asynchronous fsync: each is answered once, and what was acknowledged is durable. On a closed
+/// volume each answer is an error. Other threads do what takes long, or all of it.
 #[test]
 fn fsyncs_that_are_told_later() {
     const FAST: &[&str] = &["-t", "ext4", "-O", "fast_commit"];

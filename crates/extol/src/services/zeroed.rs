@@ -1,5 +1,5 @@
-//! Keeps zeroed blocks at hand for small files that are synced (`alloc/zeroed.rs`), while somebody
-//! takes them, and reads blocks of inode tables that such files will want (`alloc/table_ahead.rs`).
+//! Keeps zeroed blocks at hand for small files that are synced (`alloc/zeroed.rs`), while they are
+//! taken, and reads blocks of inode tables that such files will want (`alloc/table_ahead.rs`).
 //!
 //! An fsync that finds few of them left wakes the thread; without threads it makes zeroed blocks
 //! itself before it returns. Nothing is written while the volume is frozen or may not be written.
@@ -30,7 +30,7 @@ fn read_ahead(fs: &MountedFs) {
     fs.vol.alloc.read_table_ahead();
 }
 
-/// Does it, or wakes who does.
+/// Makes them, or wakes the thread that does.
 pub(crate) fn after_fsync(fs: &MountedFs) {
     if fs.threads {
         if fs.vol.alloc.wants_zeroed() || fs.vol.alloc.wants_table() {
