@@ -11,9 +11,9 @@ use extol::vfs::FileSystem;
 
 const THREADS: u64 = 6;
 
-/// Everybody who writes when the volume is closed gets an error in the end, wherever that found
-/// them; what fsync promised is there, and the volume is clean. Catches: a thread that waits for
-/// ever for a log that is frozen for good.
+/// Every writer of a closed volume gets an error in the end, wherever it was; what fsync
+/// acknowledged is there, and the volume is clean. Catches: a thread that waits for ever for a log
+/// that is frozen for good.
 #[test]
 fn nobody_waits_for_a_closed_volume() {
     for round in 0..20 {

@@ -1,4 +1,4 @@
-//! `sync`, `dirsync` and the flags of chattr that promise the same: what returned is durable
+//! `sync`, `dirsync` and the flags of chattr that promise the same: a call that returns is durable
 //! without an fsync.
 
 mod common;
@@ -26,7 +26,7 @@ fn names(fs: &Ext4, dir: u32) -> Vec<String> {
     names
 }
 
-/// Does `work`, cuts the power, and gives the volume as it is then.
+/// Does `work`, cuts the power, and returns the volume as it is then.
 fn after_a_crash(dev: &Arc<MemDevice>, options: &str, work: impl FnOnce(&Ext4)) -> Arc<Ext4> {
     let fs = open(dev, options);
     work(&fs);
