@@ -1,4 +1,4 @@
-//! All groups: made lazily, one descriptor block at a time, and their bitmaps kept in bounds.
+//! All groups: made at first use, one descriptor block at a time, with bounded bitmaps in memory.
 //!
 //! A *chunk* is the groups whose descriptors share a block. The first use of any of them reads the
 //! block, checks each descriptor and makes all its [`Group`]s. Chunks stay for good (some hundred
@@ -82,7 +82,7 @@ impl Table {
         }
     }
 
-    /// The group; reads its descriptor block if that is its first use.
+    /// The group; reads its descriptor block at its first use.
     pub fn get(&self, journal: &Journal, nr: GroupNr) -> Result<&Group> {
         let per = self.geo.descs_per_block();
         let chunk = self.chunk(journal, nr.0 / per)?;
@@ -114,15 +114,14 @@ impl Table {
         if made {
             self.dirs.fetch_add(1, Ordering::Relaxed);
         } else {
-            // Below zero only if a descriptor lied; a wild average does no harm beyond placement.
+            // Below zero only if a descriptor was wrong; the average only guides placement.
             self.dirs
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| Some(n.saturating_sub(1)))
                 .ok();
         }
     }
 
-    /// What the groups of a descriptor block may have, and these groups; reads the block if that is
-    /// its first use.
+    /// The bounds and the groups of a descriptor block; reads the block at its first use.
     pub fn row(&self, journal: &Journal, index: u32) -> Result<(&Row, &[Group])> {
         self.chunk(journal, index).map(|chunk| (&*chunk.row, &*chunk.groups))
     }
@@ -154,7 +153,7 @@ impl Table {
             }
             row.blocks.lower(|| groups.iter().map(Group::bound).max().unwrap_or(0));
             row.inodes.lower(|| groups.iter().map(Group::free_inodes).max().unwrap_or(0));
-            // Nobody else sets it: `making` is held.
+            // Set under `making`, so this cannot fail.
             let _ = slot.set(Chunk { groups: groups.into(), row });
         }
         slot.get().ok_or_else(no_such)
@@ -193,7 +192,7 @@ impl Table {
         runs.push(span);
     }
 
-    /// Blocks that are no file's although no descriptor names them (the journal's, for instance).
+    /// Blocks of the volume itself that no descriptor names (the journal's, for instance).
     pub fn protect(&self, run: Run) {
         self.strays.add(run.start.0, u64::from(run.len));
         for (group, span) in split(&self.geo, run.start, u64::from(run.len)) {
@@ -218,7 +217,7 @@ impl Table {
             let last = first.saturating_add(flex - 1).min(self.geo.groups - 1);
             let per = self.geo.descs_per_block();
             for index in first / per..=last / per {
-                // A descriptor block that cannot be read says nothing about this group.
+                // A descriptor block that cannot be read adds no zone.
                 let _ = self.chunk(journal, index);
             }
         }
