@@ -8,8 +8,8 @@
 //! | the service, every second | files dirty for longer than 5 s |
 //! | the service, above one half of the limit | the oldest files, down to three eighths |
 //!
-//! The limit is `dirty_bytes`, or as many dirty inodes as the inode table holds. Above three quarters
-//! of `dirty_bytes`, in many files, the service runs at once.
+//! The limit is `dirty_bytes`, or as many dirty inodes as the inode table holds. Above three
+//! quarters of `dirty_bytes`, in many files, the service runs at once.
 //!
 //! The oldest files go first, and only as many as make room: new data is often changed again or
 //! deleted before it must go to the device. Small new files go in batches
