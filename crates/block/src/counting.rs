@@ -1,6 +1,6 @@
 //! Counts what reaches a device.
 
-use crate::{BlockDevice, ReadDone, Result, ScatteredRead, ScatteredWrite, Wait, total_len};
+use crate::{BlockDevice, ReadDone, Result, ScatteredRead, ScatteredWrite, total_len};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -133,12 +133,12 @@ impl<D: BlockDevice> BlockDevice for CountingDevice<D> {
         self.inner.write_scattered(writes)
     }
 
-    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], wait: Wait) -> Result<()> {
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
         for write in writes {
             self.count_write(write.len());
         }
         self.fua_writes.fetch_add(1, Relaxed);
-        self.inner.write_scattered_fua(writes, wait)
+        self.inner.write_scattered_fua(writes)
     }
 
     fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {

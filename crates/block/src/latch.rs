@@ -17,7 +17,7 @@
 //! that ran beside it have ended, and none of them has latched ([`Durable`]).
 
 use crate::coalesce::FlushCoalescer;
-use crate::{BlockDevice, DeviceError, Result, ScatteredWrite, Wait};
+use crate::{BlockDevice, DeviceError, Result, ScatteredWrite};
 use extol_sync::{Condvar, Mutex};
 use std::collections::BTreeSet;
 use std::io::IoSlice;
@@ -146,8 +146,8 @@ impl<D: BlockDevice> BlockDevice for FailLatch<D> {
         self.guarded(|d| d.write_scattered(writes))
     }
 
-    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], wait: Wait) -> Result<()> {
-        self.durable.run(|| self.guarded(|d| d.write_scattered_fua(writes, wait)))
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
+        self.durable.run(|| self.guarded(|d| d.write_scattered_fua(writes)))
     }
 
     fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {
@@ -212,10 +212,10 @@ mod tests {
                     offset: 0,
                     bufs: &[IoSlice::new(&[2; 512])],
                 }]),
-                d.write_scattered_fua(
-                    &[ScatteredWrite { offset: 0, bufs: &[IoSlice::new(&[2; 512])] }],
-                    Wait::Poll,
-                ),
+                d.write_scattered_fua(&[ScatteredWrite {
+                    offset: 0,
+                    bufs: &[IoSlice::new(&[2; 512])],
+                }]),
                 d.flush(),
                 d.discard(0, 4096),
                 d.zero_range(0, 4096),

@@ -41,8 +41,8 @@ pub use priority::{IoPriority, Membership, PriorityGroup};
 pub use recording::{Event, RecordingDevice};
 pub use sys::MountRequest;
 pub use types::{
-    BlockNr, BlockSize, DeviceError, DeviceOp, ReadDone, ReadsFrom, Result, ScatteredRead,
-    ScatteredWrite, Wait,
+    BlockNr, BlockSize, DeviceError, DeviceOp, Fua, ReadDone, ReadsFrom, Result, ScatteredRead,
+    ScatteredWrite,
 };
 
 use std::fmt;
@@ -149,15 +149,14 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// Does all these writes as [`write_scattered`](BlockDevice::write_scattered) does, and makes
     /// them (and only them, necessarily) durable before returning. After an error any of them may
     /// or may not be done.
-    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], _wait: Wait) -> Result<()> {
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
         self.write_scattered(writes)?;
         self.flush()
     }
 
-    /// True if [`write_scattered_fua`](BlockDevice::write_scattered_fua) is something else than the
-    /// writes and a flush behind them, so that it may be faster, or slower.
-    fn fua_together(&self) -> bool {
-        false
+    /// How [`write_scattered_fua`](BlockDevice::write_scattered_fua) makes its writes durable.
+    fn fua(&self) -> Fua {
+        Fua::Flush
     }
 
     /// True if [`write_fua`](BlockDevice::write_fua) is a write and a whole flush here. Who does
@@ -251,12 +250,12 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
         (**self).write_scattered(writes)
     }
 
-    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], wait: Wait) -> Result<()> {
-        (**self).write_scattered_fua(writes, wait)
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
+        (**self).write_scattered_fua(writes)
     }
 
-    fn fua_together(&self) -> bool {
-        (**self).fua_together()
+    fn fua(&self) -> Fua {
+        (**self).fua()
     }
 
     fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {

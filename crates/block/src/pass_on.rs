@@ -37,8 +37,8 @@ macro_rules! pass_on {
             self.inner.fua_is_flush()
         }
 
-        fn fua_together(&self) -> bool {
-            self.inner.fua_together()
+        fn fua(&self) -> $crate::Fua {
+            self.inner.fua()
         }
 
         fn can_discard(&self) -> bool {

@@ -199,16 +199,16 @@ impl Clone for DeviceError {
     }
 }
 
-/// How a thread waits for what it has given to a device. Only how soon it goes on depends on that,
-/// and what it costs.
+/// How a batch of durable writes reaches the medium.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Wait {
-    /// It sleeps, and is woken.
+pub enum Fua {
+    /// As ordinary writes with one flush behind them.
     #[default]
-    Sleep,
-    /// It looks for the end itself for some hundred microseconds before it sleeps, where the device
-    /// can do that; whoever else wants its processor goes first.
-    Poll,
+    Flush,
+    /// Each write is made durable, by a flush of its own where the medium knows no FUA.
+    PerWrite,
+    /// The medium knows FUA: it writes these bytes through and leaves the rest of its cache alone.
+    Native,
 }
 
 /// Result of a device operation.

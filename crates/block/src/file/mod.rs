@@ -30,13 +30,11 @@
 //! block device if it is a call of its own: there Linux makes the write itself durable (with a
 //! flush of its own where the device knows no FUA) and then flushes all the same, so the flag costs
 //! a trip to the medium more. Writes through io_uring do not get that second flush, so batches have
-//! the flag on block devices, too. Who waits for such a batch may look for its end before he sleeps
-//! (`poll.rs`).
+//! the flag on block devices, too.
 
 mod busy;
 mod holder;
 mod open;
-mod poll;
 mod scattered;
 mod scattered_reads;
 mod transfer;
@@ -51,8 +49,8 @@ use crate::aligned::{AlignedBuf, BOUNCE_MAX, BufferPool};
 use crate::coalesce::FlushCoalescer;
 use crate::range_lock::{Coverage, RangeLock};
 use crate::{
-    BlockDevice, DeviceError, DeviceOp, ReadDone, ReadsFrom, Result, ScatteredRead, ScatteredWrite,
-    Wait, check_range, check_writable, pipe, sys, total_len,
+    BlockDevice, DeviceError, DeviceOp, Fua, ReadDone, ReadsFrom, Result, ScatteredRead,
+    ScatteredWrite, check_range, check_writable, pipe, sys, total_len,
 };
 use rustix::fs::FallocateFlags;
 use std::fs::File;
@@ -73,6 +71,8 @@ pub struct FileDevice {
     path: PathBuf,
     size: u64,
     is_block_device: bool,
+    /// It is a block device that knows FUA, as its queue said when it was opened.
+    has_fua: bool,
     read_only: bool,
     /// Of one opened read-only, once it was opened again for writing: the file for all I/O from
     /// then on.
@@ -490,23 +490,29 @@ impl BlockDevice for FileDevice {
     }
 
     fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
-        scattered::write(self, writes, None)
+        scattered::write(self, writes, false)
     }
 
-    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], wait: Wait) -> Result<()> {
-        if self.fua_together() {
-            let result = scattered::write(self, writes, Some(wait));
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
+        if self.fua() != Fua::Flush {
+            let result = scattered::write(self, writes, true);
             if !self.lacks_dsync(&result) {
                 return result;
             }
         }
-        scattered::write(self, writes, None)?;
+        scattered::write(self, writes, false)?;
         self.flush()
     }
 
-    fn fua_together(&self) -> bool {
+    fn fua(&self) -> Fua {
         let known = self.is_block_device || self.dsync_works.load(Ordering::Relaxed);
-        known && self.direct.is_some() && !self.rings.refused()
+        if !known || self.direct.is_none() || self.rings.refused() {
+            Fua::Flush
+        } else if self.has_fua {
+            Fua::Native
+        } else {
+            Fua::PerWrite
+        }
     }
 
     fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {
@@ -607,12 +613,16 @@ fn retry_io(mut call: impl FnMut() -> io::Result<()>) -> io::Result<()> {
 
 /// The largest discard that a disk takes, 0 if it takes none; `None` if the system does not say.
 fn most_discarded(disk: &File) -> Option<u64> {
+    queue_attribute(disk, "discard_max_bytes")
+}
+
+/// A number that the kernel tells of a disk's queue.
+fn queue_attribute(disk: &File, name: &str) -> Option<u64> {
     let id = rustix::fs::fstat(disk).ok()?.st_rdev;
     let (major, minor) = (rustix::fs::major(id), rustix::fs::minor(id));
     let device = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
     // A partition has the queue of its disk.
     let queue = [device.join("queue"), device.join("../queue")];
-    let text =
-        queue.iter().find_map(|q| std::fs::read_to_string(q.join("discard_max_bytes")).ok())?;
+    let text = queue.iter().find_map(|q| std::fs::read_to_string(q.join(name)).ok())?;
     text.trim().parse().ok()
 }

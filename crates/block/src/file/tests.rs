@@ -550,11 +550,9 @@ fn fua_works_without_kernel_help_too() {
     let mut back = [0; 5];
     device.read_at(&mut back, 12_345).expect("read");
     assert_eq!(&back, b"hello");
-    assert!(!device.fua_together());
+    assert_eq!(device.fua(), Fua::Flush);
     let bufs = [IoSlice::new(b"again")];
-    device
-        .write_scattered_fua(&[ScatteredWrite { offset: 54_321, bufs: &bufs }], Wait::Poll)
-        .expect("batch");
+    device.write_scattered_fua(&[ScatteredWrite { offset: 54_321, bufs: &bufs }]).expect("batch");
     device.read_at(&mut back, 54_321).expect("read");
     assert_eq!(&back, b"again");
 }

@@ -23,12 +23,10 @@
 //! [`Outcome::NotDone`]: the caller makes the ordinary system call, which gives the true answer.
 //! After a real failure nothing more is pushed; but reads are independent of each other, and go on.
 //!
-//! Whoever waits for writes waits for all of them, and is woken once, or polls for them first
-//! (`poll.rs`). For each read somebody else waits, so of those that are on their way the first half
+//! A thread that waits for writes waits for all of them, and is woken once. For each read somebody else waits, so of those that are on their way the first half
 //! is waited for, then half of the rest, and so on: each is told of as soon as it is noticed.
 
-use super::poll::poll;
-use crate::{ScatteredRead, ScatteredWrite, Wait};
+use crate::{ScatteredRead, ScatteredWrite};
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use parking_lot::Mutex;
 use std::fs::File;
@@ -77,12 +75,12 @@ impl std::fmt::Debug for Rings {
 
 impl Rings {
     /// Does these writes to `file` and gives what became of each; `durable`: each is, once it is
-    /// done, and so the thread waits for it. `None`: no ring to be had, nothing was done.
+    /// done. `None`: no ring to be had, nothing was done.
     pub(super) fn write(
         &self,
         file: &File,
         jobs: &[ScatteredWrite<'_>],
-        durable: Option<Wait>,
+        durable: bool,
     ) -> Option<Vec<Outcome>> {
         let mut outcomes: Vec<Outcome> = jobs.iter().map(|_| Outcome::NotDone).collect();
         let ran =
@@ -227,11 +225,8 @@ fn run(
         // While there is more to push, half a queue at a time keeps the device busy with few system
         // calls. Somebody waits for each read: half of them at a time, too.
         let all = !independent && (failed || waiting.is_empty());
-        let polled = if all && jobs.is_polled() { flight.poll(out) } else { Ok(()) };
-        let result = polled.and_then(|()| {
-            flight.ring.submit_and_wait(if all { out } else { out.div_ceil(2) }).map(drop)
-        });
-        let result = result.or_else(|e| match e.kind() {
+        let wanted = if all { out } else { out.div_ceil(2) };
+        let result = flight.ring.submit_and_wait(wanted).map(drop).or_else(|e| match e.kind() {
             io::ErrorKind::Interrupted => Ok(()),
             _ => Err(e),
         });
@@ -269,8 +264,8 @@ impl Outcome {
 
 /// What is to be done, borrowed until all of it has ended.
 enum Jobs<'a, 'b> {
-    /// Whether each is to be durable once it has ended, and how the thread waits for that.
-    Writes(&'a [ScatteredWrite<'b>], Option<Wait>),
+    /// True: each is durable once it has ended.
+    Writes(&'a [ScatteredWrite<'b>], bool),
     /// Independent of each other: if one fails, the others go on.
     Reads(&'a mut [ScatteredRead<'b>]),
 }
@@ -281,11 +276,6 @@ impl<'b> Jobs<'_, 'b> {
             Self::Writes(writes, _) => writes.len(),
             Self::Reads(reads) => reads.len(),
         }
-    }
-
-    /// Somebody waits for them and polls.
-    fn is_polled(&self) -> bool {
-        matches!(self, Self::Writes(_, Some(Wait::Poll)))
     }
 
     /// Job `i`, if it is a read. The kernel must not have it.
@@ -306,7 +296,7 @@ impl<'b> Jobs<'_, 'b> {
                 // `MAX_BUFFERS`.
                 opcode::Writev::new(fd, job.bufs.as_ptr().cast(), job.bufs.len() as u32)
                     .offset(job.offset)
-                    .rw_flags(if durable.is_some() { libc::RWF_DSYNC } else { 0 })
+                    .rw_flags(if *durable { libc::RWF_DSYNC } else { 0 })
                     .build()
             }
             Self::Reads(reads) => {
@@ -341,13 +331,6 @@ impl InFlight<'_> {
         unsafe { self.ring.submission().push(&entry) }
             .map_err(|_| io::Error::other("the queue is full"))?;
         self.pushed += 1;
-        Ok(())
-    }
-
-    /// Submits, and looks whether so many have completed until they have or it takes too long.
-    fn poll(&mut self, wanted: usize) -> io::Result<()> {
-        self.ring.submit()?;
-        poll(|| self.ring.completion().len() >= wanted);
         Ok(())
     }
 
@@ -417,10 +400,8 @@ mod tests {
         let memory: Vec<Vec<u8>> = (0..300u16).map(|i| vec![i as u8; 4096]).collect();
         let bufs: Vec<_> = memory.iter().map(|m| [IoSlice::new(m)]).collect();
         let rings = Rings::default();
-        for round in 0..3 {
-            let outcomes = rings
-                .write(&file, &jobs(&bufs), [None, Some(Wait::Sleep), Some(Wait::Poll)][round])
-                .expect("ring");
+        for round in 0..2 {
+            let outcomes = rings.write(&file, &jobs(&bufs), round > 0).expect("ring");
             assert!(outcomes.iter().all(|o| matches!(o, Outcome::Done(4096))), "{outcomes:?}");
         }
         assert_eq!((rings.made(), rings.refused()), (1, false));
@@ -442,7 +423,7 @@ mod tests {
         let full = File::options().write(true).open("/dev/full").expect("open");
         let read_only = File::open("/dev/null").expect("open");
         for (file, code) in [(&full, libc::ENOSPC), (&read_only, libc::EBADF)] {
-            let outcomes = rings.write(file, &jobs(&bufs), None).expect("ring");
+            let outcomes = rings.write(file, &jobs(&bufs), false).expect("ring");
             assert!(
                 matches!(&outcomes[0], Outcome::Failed(e) if e.raw_os_error() == Some(code)),
                 "{outcomes:?}"
@@ -454,7 +435,7 @@ mod tests {
             assert_eq!((rings.made(), rings.refused()), (1, false));
         }
         rings.refuse();
-        assert!(rings.write(&full, &jobs(&bufs), None).is_none());
+        assert!(rings.write(&full, &jobs(&bufs), false).is_none());
         assert_eq!(rings.made(), 0);
     }
 
@@ -467,7 +448,7 @@ mod tests {
             let bufs: Vec<_> = memory.iter().map(|m| [IoSlice::new(m)]).collect();
             let jobs = jobs(&bufs);
             let mut flight = InFlight { ring: &mut ring, pushed: 0, reaped: 0 };
-            let mut jobs = Jobs::Writes(&jobs, None);
+            let mut jobs = Jobs::Writes(&jobs, false);
             for i in 0..DEPTH / 2 {
                 flight.push(&file, &mut jobs, i).expect("push");
             }

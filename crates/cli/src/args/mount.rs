@@ -56,12 +56,10 @@ macro_rules! mount_options {
         with O_DIRECT, or without [with, where it can]
   fast_commit, nofast_commit
         fsync by a few records in place of a whole commit [on if the volume has the feature]
-  fsync_batching=adaptive|none|static, min_batch_time=MICROSECONDS, max_batch_time=MICROSECONDS
-        whether an fsync waits for others to share its commit, and how long [adaptive, 0, 15000]
+  min_batch_time=MICROSECONDS, max_batch_time=MICROSECONDS
+        how long an fsync waits for others to share its commit, at least and at most [0, 15000]
   fua=auto|never|always
-        fast commits by durable writes in place of a flush: if that is faster, never, wherever they can [auto]
-  commit_poll=auto|never|always
-        who leads such a commit looks for its end for at most 300 us before it sleeps: if that is faster, never, wherever it can [auto]
+        fast commits by FUA in place of a flush: where the device has FUA, never, wherever they can [auto]
   async_checkpoint, async_checkpoint=PERCENT, noasync_checkpoint
         bring metadata home in the background as soon as less of the log is free [off; 50]
   checkpoint=merge|nomerge, checkpoint_merge, nocheckpoint_merge, ckpt_thread_ioprio=CLASS:LEVEL,

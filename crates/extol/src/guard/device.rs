@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use extol_block::{
-    BlockDevice, DeviceError, DeviceOp, Result, ScatteredWrite, SharedDevice, Wait, joined,
+    BlockDevice, DeviceError, DeviceOp, Result, ScatteredWrite, SharedDevice, joined,
 };
 use extol_ondisk::shared_super::{Bytes, merge};
 use extol_ondisk::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
@@ -185,8 +185,8 @@ impl BlockDevice for GuardedDevice {
         self.many(writes, |writes| self.inner.write_scattered(writes))
     }
 
-    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], wait: Wait) -> Result<()> {
-        self.many(writes, |writes| self.inner.write_scattered_fua(writes, wait))?;
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
+        self.many(writes, |writes| self.inner.write_scattered_fua(writes))?;
         self.guard.after(DeviceOp::Write, writes.first().map_or(0, |w| w.offset), 0)
     }
 

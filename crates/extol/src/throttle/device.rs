@@ -4,7 +4,7 @@ use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use extol_block::{BlockDevice, Result, ScatteredWrite, SharedDevice, Wait};
+use extol_block::{BlockDevice, Result, ScatteredWrite, SharedDevice};
 
 use super::Throttle;
 
@@ -48,8 +48,8 @@ impl BlockDevice for ThrottledDevice {
     }
 
     // Writes with FUA are durable when they return: no flush waits for them.
-    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], wait: Wait) -> Result<()> {
-        self.inner.write_scattered_fua(writes, wait)
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
+        self.inner.write_scattered_fua(writes)
     }
 
     fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {

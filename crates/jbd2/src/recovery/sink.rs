@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use extol_block::{
-    BlockDevice, BlockNr, BlockSize, DeviceError, DeviceOp, ScatteredWrite, SharedDevice, Wait,
+    BlockDevice, BlockNr, BlockSize, DeviceError, DeviceOp, ScatteredWrite, SharedDevice,
 };
 use extol_sync::Mutex;
 use parking_lot::RwLock;
@@ -257,12 +257,8 @@ impl BlockDevice for OverlayDevice {
         self.change(DeviceOp::Write, 0, |inner| inner.write_scattered(writes))
     }
 
-    fn write_scattered_fua(
-        &self,
-        writes: &[ScatteredWrite<'_>],
-        wait: Wait,
-    ) -> extol_block::Result<()> {
-        self.change(DeviceOp::Write, 0, |inner| inner.write_scattered_fua(writes, wait))
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> extol_block::Result<()> {
+        self.change(DeviceOp::Write, 0, |inner| inner.write_scattered_fua(writes))
     }
 
     fn write_fua(&self, buf: &[u8], offset: u64) -> extol_block::Result<()> {

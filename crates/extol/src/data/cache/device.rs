@@ -4,7 +4,7 @@ use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use extol_block::{BlockDevice, Result, ScatteredWrite, SharedDevice, Wait};
+use extol_block::{BlockDevice, Result, ScatteredWrite, SharedDevice};
 
 use super::DataCache;
 
@@ -65,12 +65,10 @@ impl BlockDevice for CachedDevice {
         self.update_batch(writes, self.inner.write_scattered(writes))
     }
 
-    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], wait: Wait) -> Result<()> {
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
         // The failure may be one of a flush.
-        let written = self
-            .inner
-            .write_scattered_fua(writes, wait)
-            .inspect_err(|_| self.cache.invalidate_all());
+        let written =
+            self.inner.write_scattered_fua(writes).inspect_err(|_| self.cache.invalidate_all());
         self.update_batch(writes, written)
     }
 

@@ -338,7 +338,7 @@ impl BlockWriter<'_> {
             cache.prepare(run.start, run.len);
         }
         if order::may_defer(run.len, self.purpose) && vol.journal.commits_after_data() {
-            let mut data = vol.journal.spares().take(run.len);
+            let mut data = Vec::with_capacity(run.len as usize * bs);
             slices.iter().for_each(|slice| data.extend_from_slice(slice));
             self.st.deferred = Some(match order {
                 Order::Ordered => vol.journal.defer_loose(run.start, data),
