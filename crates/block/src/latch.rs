@@ -21,7 +21,6 @@ use crate::{BlockDevice, DeviceError, Result, ScatteredWrite};
 use extol_sync::{Condvar, Mutex};
 use std::collections::BTreeSet;
 use std::io::IoSlice;
-use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
 
 /// Decorator that refuses all changes after the first failed write or flush.
@@ -136,10 +135,6 @@ impl<D: BlockDevice> BlockDevice for FailLatch<D> {
 
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
         self.guarded(|d| d.write_vectored_at(bufs, offset))
-    }
-
-    fn write_piped(&self, pipe: BorrowedFd<'_>, len: usize, offset: u64) -> Result<()> {
-        self.guarded(|d| d.write_piped(pipe, len, offset))
     }
 
     fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {

@@ -22,7 +22,6 @@ mod file;
 mod latch;
 mod memory;
 mod pass_on;
-pub mod pipe;
 mod priority;
 mod range_lock;
 mod recording;
@@ -40,14 +39,10 @@ pub use memory::MemDevice;
 pub use priority::{IoPriority, Membership, PriorityGroup};
 pub use recording::{Event, RecordingDevice};
 pub use sys::MountRequest;
-pub use types::{
-    BlockNr, BlockSize, DeviceError, DeviceOp, Fua, ReadDone, ReadsFrom, Result, ScatteredRead,
-    ScatteredWrite,
-};
+pub use types::{BlockNr, BlockSize, DeviceError, DeviceOp, Fua, Result, ScatteredWrite};
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 /// A random-access device. All methods take `&self` and may be called from many threads at once.
@@ -94,27 +89,6 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// Does all these reads, at the same time where the device can. `done` is told of each once, by
-    /// its place in `reads`, in any order: what was read, or why it was not. All have ended when
-    /// this returns; one that fails does not keep the others from being done.
-    fn read_scattered(&self, reads: &mut [ScatteredRead<'_>], done: ReadDone<'_>) {
-        for (i, read) in reads.iter_mut().enumerate() {
-            let result = self.read_at(read.buf, read.offset);
-            done(i, result.map(|()| &*read.buf));
-        }
-    }
-
-    /// True if [`read_scattered`](BlockDevice::read_scattered) does more than one read at a time.
-    fn reads_together(&self) -> bool {
-        false
-    }
-
-    /// Where somebody who waits for several things at a time may read the device's bytes himself:
-    /// what is read there is what [`read_at`](BlockDevice::read_at) would give. `None`: nowhere.
-    fn reads_from(&self) -> Option<ReadsFrom<'_>> {
-        None
-    }
-
     /// Writes the buffers one after the other at `offset`.
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], mut offset: u64) -> Result<()> {
         for buf in bufs {
@@ -122,14 +96,6 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
             offset += buf.len() as u64;
         }
         Ok(())
-    }
-
-    /// Takes `len` bytes out of a pipe that holds them and writes them at `offset`; where the
-    /// device can, they never pass through our memory. After an error nobody knows how many were
-    /// taken.
-    fn write_piped(&self, pipe: BorrowedFd<'_>, len: usize, offset: u64) -> Result<()> {
-        let failed = |e| DeviceError::new(DeviceOp::Write, offset, len as u64, e);
-        pipe::in_parts(pipe, len, failed, |part, at| self.write_at(part, offset + at))
     }
 
     /// Does all these writes, at the same time where the device can. They are not ordered among
@@ -226,24 +192,8 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
         (**self).read_vectored_at(bufs, offset)
     }
 
-    fn read_scattered(&self, reads: &mut [ScatteredRead<'_>], done: ReadDone<'_>) {
-        (**self).read_scattered(reads, done)
-    }
-
-    fn reads_together(&self) -> bool {
-        (**self).reads_together()
-    }
-
-    fn reads_from(&self) -> Option<ReadsFrom<'_>> {
-        (**self).reads_from()
-    }
-
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
         (**self).write_vectored_at(bufs, offset)
-    }
-
-    fn write_piped(&self, pipe: BorrowedFd<'_>, len: usize, offset: u64) -> Result<()> {
-        (**self).write_piped(pipe, len, offset)
     }
 
     fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io::{self, IoSlice};
-use std::os::fd::BorrowedFd;
 
 /// Number of a file-system block on a device (unit: the file system's block size).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -70,31 +69,6 @@ impl BlockSize {
         self.0.trailing_zeros()
     }
 }
-
-/// One read of a batch that goes to
-/// [`BlockDevice::read_scattered`](crate::BlockDevice::read_scattered).
-#[derive(Debug)]
-pub struct ScatteredRead<'a> {
-    /// Byte offset on the device.
-    pub offset: u64,
-    /// What is to be filled. Of unspecified contents if the read fails.
-    pub buf: &'a mut [u8],
-}
-
-/// A file whose bytes are those of a device, for who reads without it
-/// ([`BlockDevice::reads_from`](crate::BlockDevice::reads_from)).
-#[derive(Clone, Copy, Debug)]
-pub struct ReadsFrom<'a> {
-    /// It is open as long as the device.
-    pub file: BorrowedFd<'a>,
-    /// Offsets and lengths must be multiples of this (a power of two).
-    pub sector: usize,
-    /// Memory must begin at multiples of this (a power of two).
-    pub memory: usize,
-}
-
-/// Is told what became of the reads of a batch: which, and its bytes.
-pub type ReadDone<'a> = &'a mut dyn FnMut(usize, Result<&[u8]>);
 
 /// One write of a batch that goes to
 /// [`BlockDevice::write_scattered`](crate::BlockDevice::write_scattered).

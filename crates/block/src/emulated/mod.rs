@@ -34,8 +34,8 @@ mod wait;
 pub use profile::{Profile, ProfileError};
 
 use crate::{
-    BlockDevice, CountingDevice, DeviceError, DeviceOp, DeviceStats, Fua, ReadDone, Result,
-    ScatteredRead, ScatteredWrite, total_len,
+    BlockDevice, CountingDevice, DeviceError, DeviceOp, DeviceStats, Fua, Result, ScatteredWrite,
+    total_len,
 };
 use model::{Model, Op};
 use parking_lot::Mutex;
@@ -201,30 +201,6 @@ impl<D: BlockDevice> BlockDevice for EmulatedMedia<D> {
         self.request(Op::Read, offset, total_len(bufs), || {
             self.inner.read_vectored_at(bufs, offset)
         })
-    }
-
-    fn read_scattered(&self, reads: &mut [ScatteredRead<'_>], done: ReadDone<'_>) {
-        let ranges: Vec<(u64, u64)> =
-            reads.iter().map(|read| (read.offset, read.buf.len() as u64)).collect();
-        let when = |model: &mut Model, now| {
-            let inside = ranges.iter().filter(|(offset, len)| self.is_inside(*offset, *len));
-            inside
-                .map(|(offset, len)| model.request(Op::Read, *offset, *len, now))
-                .max()
-                .unwrap_or(now)
-        };
-        let mut results: Vec<Result<()>> = reads.iter().map(|_| Ok(())).collect();
-        let all = self.timed(when, || {
-            self.inner.read_scattered(reads, &mut |i, result| results[i] = result.map(drop));
-            Ok(())
-        });
-        for (i, (read, result)) in reads.iter().zip(results).enumerate() {
-            done(i, all.clone().and(result).map(|()| &*read.buf));
-        }
-    }
-
-    fn reads_together(&self) -> bool {
-        true
     }
 
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {

@@ -22,8 +22,7 @@
 //! buffered. Direct and buffered requests are never mixed on one device.
 //!
 //! *Scattered batches* (`scattered.rs`) of a direct device go to the kernel together through
-//! io_uring (`uring.rs`) where it may be used, else one by one; so do batches of reads
-//! (`scattered_reads.rs`).
+//! io_uring (`uring.rs`) where it may be used, else one by one.
 //!
 //! *Flushes* of several threads are merged (`coalesce.rs`). A FUA write is a write with
 //! `RWF_DSYNC`. It is a write and a flush where the kernel does not know that, and on a direct
@@ -36,7 +35,6 @@ mod busy;
 mod holder;
 mod open;
 mod scattered;
-mod scattered_reads;
 mod transfer;
 mod uring;
 
@@ -49,14 +47,13 @@ use crate::aligned::{AlignedBuf, BOUNCE_MAX, BufferPool};
 use crate::coalesce::FlushCoalescer;
 use crate::range_lock::{Coverage, RangeLock};
 use crate::{
-    BlockDevice, DeviceError, DeviceOp, Fua, ReadDone, ReadsFrom, Result, ScatteredRead,
-    ScatteredWrite, check_range, check_writable, pipe, sys, total_len,
+    BlockDevice, DeviceError, DeviceOp, Fua, Result, ScatteredWrite, check_range, check_writable,
+    sys, total_len,
 };
 use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
-use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -86,9 +83,6 @@ pub struct FileDevice {
     /// FUA writes that are calls of their own carry `RWF_DSYNC`. Cleared when the kernel turns out
     /// not to know it here.
     dsync_works: AtomicBool,
-    /// Bytes go from pipes to it without a copy. Cleared when the kernel turns out not to do that
-    /// here.
-    splice_works: AtomicBool,
     flushes: FlushCoalescer,
     rings: Rings,
     /// What keeps others away.
@@ -323,29 +317,6 @@ impl FileDevice {
             .map_err(|e| DeviceError::new(DeviceOp::Write, offset, len, e))
     }
 
-    /// Straight from the pipe where the kernel can do that, else through aligned memory.
-    fn write_from_pipe(&self, pipe: BorrowedFd<'_>, len: usize, offset: u64) -> io::Result<()> {
-        let end = offset + len as u64;
-        let whole = self.direct.as_ref().is_none_or(|d| d.is_whole(offset, len as u64));
-        let mut moved = 0;
-        if whole && self.splice_works.load(Ordering::Relaxed) {
-            self.with_lock(offset..end, Coverage::Whole, || {
-                moved = pipe::splice_to(pipe, self.file(), len, offset)?;
-                Ok(())
-            })?;
-            if moved == len {
-                return Ok(());
-            }
-            if moved == 0 {
-                self.splice_works.store(false, Ordering::Relaxed);
-            }
-        }
-        let (same, rest) = (|e| e, offset + moved as u64);
-        pipe::in_parts(pipe, len - moved, same, |part, at| {
-            self.write_bufs(&[IoSlice::new(part)], rest + at, false)
-        })
-    }
-
     /// True if this is what became of a durable write where the kernel knows none; from now on
     /// nobody asks for one.
     fn lacks_dsync(&self, result: &Result<()>) -> bool {
@@ -464,29 +435,8 @@ impl BlockDevice for FileDevice {
         self.read_bufs(bufs, offset).map_err(|e| DeviceError::new(DeviceOp::Read, offset, len, e))
     }
 
-    fn read_scattered(&self, reads: &mut [ScatteredRead<'_>], done: ReadDone<'_>) {
-        scattered_reads::read(self, reads, done)
-    }
-
-    fn reads_together(&self) -> bool {
-        self.direct.is_some() && !self.rings.refused()
-    }
-
-    fn reads_from(&self) -> Option<ReadsFrom<'_>> {
-        let direct = self.direct.as_ref()?;
-        Some(ReadsFrom { file: self.file().as_fd(), sector: direct.sector, memory: direct.memory })
-    }
-
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
         self.write_checked(bufs, offset, false)
-    }
-
-    fn write_piped(&self, pipe: BorrowedFd<'_>, len: usize, offset: u64) -> Result<()> {
-        let bytes = len as u64;
-        check_writable(DeviceOp::Write, offset, bytes, self.is_read_only())?;
-        check_range(DeviceOp::Write, offset, bytes, self.size)?;
-        self.write_from_pipe(pipe, len, offset)
-            .map_err(|e| DeviceError::new(DeviceOp::Write, offset, bytes, e))
     }
 
     fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {

@@ -140,7 +140,6 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<FileDevice> {
         direct: None,
         unit: sector.max(1) as u64,
         dsync_works: AtomicBool::new(true),
-        splice_works: AtomicBool::new(true),
         flushes: FlushCoalescer::new(),
         rings: Rings::default(),
         claims,

@@ -4,9 +4,7 @@ use std::fmt::Write as _;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-mod piped;
 mod scattered;
-mod scattered_reads;
 
 const MIB: u64 = 1 << 20;
 

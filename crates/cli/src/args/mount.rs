@@ -25,9 +25,6 @@ macro_rules! mount_options {
   io_uring, noio_uring
         requests come over io_uring instead of /dev/fuse, or do not [where the kernel offers it: Linux 6.14,
         switched on by \"echo Y > /sys/module/fuse/parameters/enable_uring\"]; costs much less per request
-  halt_poll=MICROSECONDS
-        over io_uring: while one thread asks alone, keep its processors from sleeping so long after each request,
-        with threads that run where nobody else wants to; 0: never [200]
   untrusted
         ro, nosuid, nodev and noexec, whatever else is said; the volume is checked first, and the sandbox is a must
   writeback_cache, nowriteback_cache

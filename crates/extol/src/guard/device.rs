@@ -1,7 +1,6 @@
 //! The device as the guard lets it be changed.
 
 use std::io::IoSlice;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -173,12 +172,6 @@ impl BlockDevice for GuardedDevice {
 
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
         self.one(bufs, offset, |bufs| self.inner.write_vectored_at(bufs, offset))
-    }
-
-    // File data: it lies on no superblock.
-    fn write_piped(&self, pipe: BorrowedFd<'_>, len: usize, offset: u64) -> Result<()> {
-        self.guard.before(DeviceOp::Write, offset, len as u64)?;
-        self.inner.write_piped(pipe, len, offset)
     }
 
     fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {

@@ -1,7 +1,6 @@
 //! The device below a [`Throttle`]: counts bytes written and times flushes, and changes nothing.
 
 use std::io::IoSlice;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use extol_block::{BlockDevice, Result, ScatteredWrite, SharedDevice};
@@ -36,10 +35,6 @@ impl BlockDevice for ThrottledDevice {
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
         let bytes = bufs.iter().map(|b| b.len() as u64).sum();
         self.count(bytes, self.inner.write_vectored_at(bufs, offset))
-    }
-
-    fn write_piped(&self, pipe: BorrowedFd<'_>, len: usize, offset: u64) -> Result<()> {
-        self.count(len as u64, self.inner.write_piped(pipe, len, offset))
     }
 
     fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use extol_block::{
@@ -242,15 +241,6 @@ impl BlockDevice for OverlayDevice {
 
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> extol_block::Result<()> {
         self.change(DeviceOp::Write, offset, |inner| inner.write_vectored_at(bufs, offset))
-    }
-
-    fn write_piped(
-        &self,
-        pipe: BorrowedFd<'_>,
-        len: usize,
-        offset: u64,
-    ) -> extol_block::Result<()> {
-        self.change(DeviceOp::Write, offset, |inner| inner.write_piped(pipe, len, offset))
     }
 
     fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> extol_block::Result<()> {

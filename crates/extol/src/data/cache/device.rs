@@ -1,7 +1,6 @@
 //! The device below the cache: passes every change on, then updates the cache (PC-1).
 
 use std::io::IoSlice;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use extol_block::{BlockDevice, Result, ScatteredWrite, SharedDevice};
@@ -55,10 +54,6 @@ impl BlockDevice for CachedDevice {
 
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
         self.update(bufs, offset, self.inner.write_vectored_at(bufs, offset))
-    }
-
-    fn write_piped(&self, pipe: BorrowedFd<'_>, len: usize, offset: u64) -> Result<()> {
-        self.drop_range(offset, len as u64, self.inner.write_piped(pipe, len, offset))
     }
 
     fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
