@@ -23,7 +23,7 @@
 //!
 //! What a lack of permission hides (other users' loop devices) falls back to the mount table.
 
-use super::holder;
+use super::holder::{self, unescape};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use std::fs::File;
@@ -269,32 +269,6 @@ fn mount_point(number: &str) -> Option<String> {
     })
 }
 
-/// Undoes the table's octal escapes (`\040` is a space).
-pub(super) fn unescape(field: &str) -> String {
-    let mut out = Vec::new();
-    let mut rest = field.as_bytes();
-    while let Some((first, tail)) = rest.split_first() {
-        let code = if *first == b'\\' {
-            tail.get(..3)
-                .and_then(|d| std::str::from_utf8(d).ok())
-                .and_then(|d| u8::from_str_radix(d, 8).ok())
-        } else {
-            None
-        };
-        match code {
-            Some(byte) => {
-                out.push(byte);
-                rest = tail.get(3..).unwrap_or_default();
-            }
-            None => {
-                out.push(*first);
-                rest = tail;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -306,12 +280,6 @@ mod tests {
         }
         assert_eq!(locked(Ok(()), false, || None), Ok(true));
         assert!(locked(Err(Errno::WOULDBLOCK), false, || None).is_err());
-    }
-
-    #[test]
-    fn mount_table_escapes() {
-        assert_eq!(unescape(r"/mnt/a\040b\134c"), "/mnt/a b\\c");
-        assert_eq!(unescape(r"/mnt/\9\04"), r"/mnt/\9\04");
     }
 
     #[test]

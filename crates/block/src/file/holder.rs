@@ -11,8 +11,6 @@ use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use super::busy::unescape;
-
 /// Where a living process that holds the lock on this file has it mounted.
 pub(super) fn mounted_by_living(file: &File) -> Option<String> {
     let meta = file.metadata().ok()?;
@@ -63,6 +61,32 @@ fn is_alive(pid: u32) -> bool {
     state.is_some_and(|state| !matches!(state, 'Z' | 'X' | 'x'))
 }
 
+/// Undoes the table's octal escapes (`\040` is a space).
+pub(super) fn unescape(field: &str) -> String {
+    let mut out = Vec::new();
+    let mut rest = field.as_bytes();
+    while let Some((first, tail)) = rest.split_first() {
+        let code = if *first == b'\\' {
+            tail.get(..3)
+                .and_then(|d| std::str::from_utf8(d).ok())
+                .and_then(|d| u8::from_str_radix(d, 8).ok())
+        } else {
+            None
+        };
+        match code {
+            Some(byte) => {
+                out.push(byte);
+                rest = tail.get(3..).unwrap_or_default();
+            }
+            None => {
+                out.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,6 +114,12 @@ mod tests {
         assert!(!is_alive(child.id()), "a zombie");
         child.wait().unwrap();
         assert!(!is_alive(child.id()));
+    }
+
+    #[test]
+    fn mount_table_escapes() {
+        assert_eq!(unescape(r"/mnt/a\040b\134c"), "/mnt/a b\\c");
+        assert_eq!(unescape(r"/mnt/\9\04"), r"/mnt/\9\04");
     }
 
     #[test]

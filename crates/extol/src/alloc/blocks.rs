@@ -8,11 +8,11 @@ use extol_jbd2::{Handle, Tid};
 use extol_ondisk::{GroupFlags, GroupNr, InodeNr, bitmap};
 use extol_vfs::{FsError, Result};
 
-use super::bits::Span;
+use super::bits::{self, Span};
 use super::group::Group;
 use super::pick::{self, Answer, Ask, Groups};
 use super::window::Window;
-use super::{Run, Shared, table};
+use super::{Run, Shared};
 use crate::error;
 
 /// How often windows are emptied before a request fails. Other files may fill theirs meanwhile, but
@@ -179,7 +179,7 @@ impl Shared {
 
     /// The group of a run that must not cross a border.
     fn in_one_group(&self, run: Run) -> Option<(GroupNr, Span)> {
-        let mut pieces = table::split(&self.geo, run.start, u64::from(run.len));
+        let mut pieces = bits::split(&self.geo, run.start, u64::from(run.len));
         pieces.next().filter(|(_, span)| span.len == run.len)
     }
 
@@ -242,7 +242,7 @@ impl Shared {
             let what = format!("freeing {} blocks that are not on the volume", run.len);
             return Err(FsError::corrupt(what).at_block(run.start.0));
         }
-        for (nr, span) in table::split(&self.geo, run.start, u64::from(run.len)) {
+        for (nr, span) in bits::split(&self.geo, run.start, u64::from(run.len)) {
             self.free_in_group(h, nr, span)?;
         }
         Ok(())

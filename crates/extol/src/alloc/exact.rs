@@ -11,9 +11,9 @@ use extol_jbd2::Handle;
 use extol_ondisk::{GroupFlags, InodeNr, bitmap};
 use extol_vfs::{FsError, Result};
 
-use super::bits::Span;
+use super::bits::{self, Span};
 use super::group::State;
-use super::{Allocator, Run, Shared, table};
+use super::{Allocator, Run, Shared};
 use crate::error;
 
 impl Allocator {
@@ -24,7 +24,7 @@ impl Allocator {
 
     /// Marks blocks that [`claim_free`](Self::claim_free) took as used on disk.
     pub fn commit_claimed(&self, h: &mut Handle, run: Run) -> Result<()> {
-        for (nr, span) in table::split(&self.shared.geo, run.start, u64::from(run.len)) {
+        for (nr, span) in bits::split(&self.shared.geo, run.start, u64::from(run.len)) {
             let start = self.shared.geo.group_first_block(nr).plus(u64::from(span.start));
             self.shared.commit_take(h, Run { start, len: span.len }, 0)?;
         }
@@ -57,7 +57,7 @@ impl Allocator {
 impl Shared {
     fn claim_free(&self, run: Run) -> Result<Vec<Run>> {
         let mut claimed = Vec::new();
-        for (nr, span) in table::split(&self.geo, run.start, u64::from(run.len)) {
+        for (nr, span) in bits::split(&self.geo, run.start, u64::from(run.len)) {
             let group = self.group(nr)?;
             let mut state = group.lock();
             self.load_blocks(group, &mut state)?;

@@ -277,7 +277,7 @@ impl Allocator {
     #[cfg(test)]
     /// Credits for [`free`](Self::free) of a run.
     pub fn free_credits(&self, run: Run) -> u32 {
-        let groups = table::split(&self.shared.geo, run.start, u64::from(run.len)).count();
+        let groups = bits::split(&self.shared.geo, run.start, u64::from(run.len)).count();
         u32::try_from(groups).unwrap_or(u32::MAX).saturating_mul(2)
     }
 

@@ -27,7 +27,7 @@ use extol_vfs::{FsError, Result};
 use parking_lot::Mutex;
 
 use super::Run;
-use super::bits::Span;
+use super::bits::{Span, split};
 use super::group::{Group, merge};
 use super::row::Row;
 use super::zones::{Strays, places, reject_overlaps};
@@ -225,6 +225,28 @@ impl Table {
         merge(spans)
     }
 
+    /// True if the run touches the volume's own metadata. `Corrupt` if a group's descriptor is bad.
+    pub fn is_system(&self, journal: &Journal, run: Run) -> Result<bool> {
+        if self.strays.touches(run.start.0, u64::from(run.len)) {
+            return Ok(true);
+        }
+        for (nr, span) in split(&self.geo, run.start, u64::from(run.len)) {
+            let group = self.get(journal, nr)?;
+            let zones = match group.zones.get() {
+                Some(zones) => zones,
+                None => {
+                    let desc = *group.lock().desc()?;
+                    group.zones.get_or_init(|| self.zones(journal, nr, &desc))
+                }
+            };
+            let at = zones.partition_point(|z| z.end() <= span.start);
+            if zones.get(at).is_some_and(|z| z.overlaps(span)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// A group's bitmap came into memory: drops others if there are too many. Its lock may be held.
     pub fn came_in(&self, nr: GroupNr) {
         let mut resident = self.resident.lock();
@@ -263,28 +285,6 @@ impl Table {
     pub fn resident(&self) -> usize {
         self.resident.lock().len()
     }
-}
-
-/// The pieces of a run by group. A run outside the volume gives nothing for the part outside.
-pub(super) fn split(
-    geo: &Geometry,
-    start: BlockNr,
-    len: u64,
-) -> impl Iterator<Item = (GroupNr, Span)> + '_ {
-    let end = start.0.saturating_add(len).min(geo.blocks);
-    let mut at = start.0.max(geo.first_data_block);
-    std::iter::from_fn(move || {
-        if at >= end {
-            return None;
-        }
-        let group = geo.group_of_block(BlockNr(at));
-        let first = geo.group_first_block(group).0;
-        let stop = end.min(first + u64::from(geo.blocks_per_group));
-        // Both are below blocks_per_group, a u32.
-        let span = Span { start: (at - first) as u32, len: (stop - at) as u32 };
-        at = stop;
-        Some((group, span))
-    })
 }
 
 type Descs = Vec<(GroupNr, Result<GroupDesc>)>;

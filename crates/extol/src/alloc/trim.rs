@@ -8,9 +8,9 @@ use extol_block::{BlockDevice, BlockNr};
 use extol_ondisk::GroupNr;
 use extol_vfs::Result;
 
-use super::bits::Span;
+use super::bits::{self, Span};
 use super::group::Group;
-use super::{Allocator, Shared, table};
+use super::{Allocator, Shared};
 use crate::error;
 
 /// Blocks discarded at once: bounds how long a full volume waits.
@@ -31,7 +31,7 @@ impl Allocator {
         let shared = &*self.shared;
         let min_len = u32::try_from(min_len.max(1)).unwrap_or(u32::MAX);
         let mut done = 0u64;
-        for (nr, range) in table::split(&shared.geo, start, len) {
+        for (nr, range) in bits::split(&shared.geo, start, len) {
             let Ok(group) = shared.group(nr) else { continue };
             if group.free() < min_len {
                 continue;

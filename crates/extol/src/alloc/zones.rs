@@ -1,7 +1,7 @@
 //! The volume's own blocks. A damaged mapping may name the inode table or the journal, and file
 //! data must never go there, so every write to a mapped place checks.
 //!
-//! A group's zones are its fixed metadata ([`Table::zones`]). *Strays* are the blocks that no
+//! A group's zones are its fixed metadata (`Table::zones`). *Strays* are the blocks that no
 //! group's zones have: the journal's, and metadata that a descriptor places outside its flexible
 //! group (known once the descriptor was read).
 //!
@@ -9,14 +9,11 @@
 //! shows which one is right.
 
 use extol_block::BlockNr;
-use extol_jbd2::Journal;
 use extol_ondisk::{Geometry, GroupDesc, GroupNr};
 use extol_vfs::{FsError, Result};
 use parking_lot::RwLock;
 
-use super::Run;
-use super::bits::Span;
-use super::table::{Table, split};
+use super::bits::{Span, split};
 
 /// Runs that are sorted and do not touch each other.
 #[derive(Debug, Default)]
@@ -43,30 +40,6 @@ impl Strays {
         let runs = self.runs.read();
         let at = runs.partition_point(|r| r.1 <= start);
         runs.get(at).is_some_and(|r| r.0 < start.saturating_add(len))
-    }
-}
-
-impl Table {
-    /// True if the run touches the volume's own metadata. `Corrupt` if a group's descriptor is bad.
-    pub fn is_system(&self, journal: &Journal, run: Run) -> Result<bool> {
-        if self.strays.touches(run.start.0, u64::from(run.len)) {
-            return Ok(true);
-        }
-        for (nr, span) in split(&self.geo, run.start, u64::from(run.len)) {
-            let group = self.get(journal, nr)?;
-            let zones = match group.zones.get() {
-                Some(zones) => zones,
-                None => {
-                    let desc = *group.lock().desc()?;
-                    group.zones.get_or_init(|| self.zones(journal, nr, &desc))
-                }
-            };
-            let at = zones.partition_point(|z| z.end() <= span.start);
-            if zones.get(at).is_some_and(|z| z.overlaps(span)) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 }
 
