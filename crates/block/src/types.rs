@@ -1,4 +1,4 @@
-//! Numbers and errors of the device layer.
+//! Block numbers, requests and errors of the device layer.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -8,8 +8,7 @@ use std::io::{self, IoSlice};
 pub struct BlockNr(pub u64);
 
 impl BlockNr {
-    /// The block `n` blocks further on. Saturates, so that hostile numbers fail the later range
-    /// check.
+    /// The block `n` blocks further on. Saturates, so that hostile numbers fail the range check.
     #[must_use]
     pub fn plus(self, n: u64) -> Self {
         Self(self.0.saturating_add(n))
@@ -57,7 +56,7 @@ impl BlockSize {
         self.0 as usize
     }
 
-    /// Never: a block size is not empty.
+    /// False: a block size is not empty.
     #[must_use]
     pub fn is_empty(self) -> bool {
         false
@@ -76,7 +75,7 @@ impl BlockSize {
 pub struct ScatteredWrite<'a> {
     /// Byte offset on the device.
     pub offset: u64,
-    /// What goes there, one buffer after the other.
+    /// The bytes, one buffer after the other.
     pub bufs: &'a [IoSlice<'a>],
 }
 
@@ -94,7 +93,7 @@ impl ScatteredWrite<'_> {
     }
 }
 
-/// What the device was doing when it failed.
+/// The operation of a device that failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DeviceOp {
     /// Opening or probing.
@@ -124,7 +123,7 @@ impl fmt::Display for DeviceOp {
     }
 }
 
-/// A failed device operation: what, where, why.
+/// A failed device operation.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", self.describe())]
 pub struct DeviceError {
@@ -146,7 +145,7 @@ impl DeviceError {
         Self { op, offset, len, source }
     }
 
-    /// True if the device has no such operation (discard, mostly): nothing is wrong, do without.
+    /// True if the device does not support the operation (mostly discard): no failure.
     #[must_use]
     pub fn is_unsupported(&self) -> bool {
         self.source.kind() == io::ErrorKind::Unsupported

@@ -1,11 +1,11 @@
-//! Where an Extol has a volume mounted that is found locked.
+//! Where a living Extol has a locked volume mounted.
 //!
-//! The lock alone does not tell a mount that will stay from a process that is just ending and lets
-//! go late (`busy.rs`). Two tables of the kernel together do: `/proc/locks` names the process that
-//! holds the lock of a file, and mountinfo the directory on which that file is mounted. A process
-//! that is alive and has the volume mounted will not let go by itself, so nothing is waited for,
-//! and the message names the directory. Whatever these tables do not show (another container's
-//! process, a file system whose lock table has other device numbers) is waited for as before.
+//! A lock alone does not show whether its holder is a mount or a process that is ending and
+//! releases it late (`busy.rs`). Two tables of the kernel together do: `/proc/locks` names the
+//! process that holds the lock of a file, and mountinfo the directory on which the file is mounted.
+//! A living process with the volume mounted keeps its lock, so the open fails at once and the
+//! message names the directory. For all that these tables do not show (a process in another
+//! container, a file system whose device number is another in the lock table) the open waits.
 
 use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dead_hold_nothing() {
+    fn an_ended_process_holds_nothing() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         std::thread::sleep(std::time::Duration::from_millis(200));
         assert!(!is_alive(child.id()), "a zombie");

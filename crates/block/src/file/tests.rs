@@ -1,6 +1,9 @@
+//! File devices: requests of many shapes, opening, exclusion, flushes.
+
 use super::*;
-use crate::types::DeviceOp;
+use crate::aligned::{AlignedBuf, BOUNCE_MAX};
 use std::fmt::Write as _;
+use std::io;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
@@ -34,12 +37,12 @@ struct Loop {
 }
 
 impl Loop {
-    /// `None` (and a line that says so) where loop devices cannot be had.
+    /// `None` (and a SKIP line) where there are no loop devices.
     fn attach(file: &Path, extra: &[&str]) -> Option<Self> {
         let file = file.to_str().expect("utf-8");
         let args: Vec<&str> = [&["--show", "-f"], extra, &[file]].concat();
         let mut why = String::new();
-        // Two processes may be given the same free device, and one of them then fails: ask again.
+        // Two processes may get the same free device, and one of them fails: tried again.
         for _ in 0..20 {
             match run("losetup", &args) {
                 Ok(node) => return Some(Self { node, mount: None }),
@@ -51,7 +54,7 @@ impl Loop {
         None
     }
 
-    /// False (and a line that says so) where mounting is not allowed.
+    /// False (and a SKIP line) where mounting is not allowed.
     fn mount(&mut self, options: &str) -> bool {
         let dir = TempDir::with_prefix("extol mount ").expect("dir");
         match run(
@@ -122,13 +125,13 @@ fn exercise(device: &FileDevice) {
         }
         model[offset..offset + len].copy_from_slice(&data);
     }
-    // Vectored: odd pieces, an empty one, more than the kernel takes in one call.
+    // Vectored: odd pieces, an empty one, more than one call takes.
     let data = pattern(3000 * 7, 99);
     let bufs: Vec<IoSlice<'_>> =
         [IoSlice::new(&[])].into_iter().chain(data.chunks(7).map(IoSlice::new)).collect();
     device.write_vectored_at(&bufs, 777).expect("writev");
     model[777..777 + data.len()].copy_from_slice(&data);
-    // Vectored and aligned all over.
+    // Vectored, all aligned.
     let mut blocks: Vec<AlignedBuf> = (0..5).map(|_| AlignedBuf::new(4096, 4096)).collect();
     for (i, block) in blocks.iter_mut().enumerate() {
         block.fill(i as u8 + 200);
@@ -166,7 +169,7 @@ fn exercise(device: &FileDevice) {
     let mut bufs: Vec<IoSliceMut<'_>> = blocks.iter_mut().map(|b| IoSliceMut::new(b)).collect();
     device.read_vectored_at(&mut bufs, 40_960).expect("readv aligned");
     assert!(blocks.concat_bytes() == model[40_960..40_960 + 5 * 4096]);
-    // What others see through the page cache is the same.
+    // The page cache shows the same bytes.
     let others = std::fs::read(device.path()).expect("read the file");
     assert!(others == model);
 }
@@ -181,7 +184,7 @@ impl Concat for Vec<AlignedBuf> {
     }
 }
 
-/// Direct on this folder's file system? Says so if not.
+/// True if direct I/O works on this folder's file system; else prints a SKIP line.
 fn direct_works(path: &Path) -> bool {
     match FileDevice::open(path, &OpenOptions::read_write().direct(Direct::On)) {
         Ok(device) => {
@@ -373,7 +376,7 @@ fn read_only_needs_no_write_permission() {
 }
 
 #[test]
-fn what_is_no_volume_is_refused_in_one_line() {
+fn other_kinds_of_files_are_refused_in_one_line() {
     let dir = TempDir::new().expect("dir");
     let empty = dir.path().join("empty");
     File::create(&empty).expect("create");
@@ -438,10 +441,10 @@ fn two_writers_of_an_image_are_refused() {
     open(&path, &rw);
 }
 
-/// A killed process lets go of a volume late (its last requests are still with the kernel): whoever
-/// comes next waits.
+/// A killed process releases a volume late (the kernel still has its last requests): the next open
+/// waits.
 #[test]
-fn what_is_let_go_late_is_waited_for() {
+fn a_late_release_is_waited_for() {
     let dir = TempDir::new().expect("dir");
     let path = image(&dir, MIB);
     let disk = Loop::attach(&path, &[]);
@@ -480,7 +483,7 @@ fn two_writers_of_a_block_device_are_refused() {
 }
 
 #[test]
-fn what_the_kernel_has_mounted_is_refused() {
+fn a_device_mounted_by_the_kernel_is_refused() {
     let dir = TempDir::new().expect("dir");
     let path = image(&dir, 8 * MIB);
     if let Err(why) = run("mke2fs", &["-q", "-F", "-t", "ext4", path.to_str().expect("utf-8")]) {
@@ -509,7 +512,7 @@ fn what_the_kernel_has_mounted_is_refused() {
         }
         disk.unmount();
     }
-    // And the other way round: while the image is open, its loop device cannot be mounted.
+    // And the reverse: while the image is open, its loop device cannot be mounted.
     let device = open(&path, &rw);
     let target = TempDir::new().expect("dir");
     let mount = run("mount", &[&disk.node, target.path().to_str().expect("utf-8")]);
@@ -540,7 +543,7 @@ fn concurrent_flushes_all_succeed() {
 }
 
 #[test]
-fn fua_works_without_kernel_help_too() {
+fn fua_works_without_kernel_support() {
     let dir = TempDir::new().expect("dir");
     let device = open(image(&dir, MIB), &OpenOptions::read_write());
     device.dsync_works.store(false, Ordering::Relaxed);
