@@ -95,8 +95,8 @@ impl Shared {
         loop {
             let passed = self.zeroing.passed();
             match self.try_alloc_inode(h, parent, is_dir, top_level) {
-                // The only inodes left may be those of a group that was left out because its table
-                // is being zeroed.
+                // The only inodes left may be in a group that is skipped while its table is being
+                // zeroed.
                 Err(FsError::NoSpace) if self.zeroing.wait(passed) => {}
                 Err(e) => return Err(e),
                 Ok(claim) => {
@@ -122,8 +122,7 @@ impl Shared {
         if slot.get(LINKS).is_none_or(|links| links.iter().all(|byte| *byte == 0)) {
             return Ok(false);
         }
-        // Behind the inodes that were ever used, a block that was not zeroed as a whole holds
-        // anything.
+        // Behind the inodes ever used, a block that was not zeroed may hold any bytes.
         let inode = Inode::decode(slot, ino, &self.geo);
         Ok(inode.is_ok_and(|inode| inode.dtime == 0 && inode.kind().is_some()))
     }

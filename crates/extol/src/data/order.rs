@@ -74,7 +74,7 @@ pub(crate) fn decide(target: Target, blocks: u32, purpose: Purpose, checksums: b
 
 /// The data checksums of a write of that order, if it has any. `bytes` gives the bytes of each of
 /// the `blocks` blocks from `start` on that belong to the file.
-pub(crate) fn witnesses<'a>(
+pub(crate) fn checksums<'a>(
     order: Order,
     start: BlockNr,
     blocks: u32,
@@ -85,14 +85,14 @@ pub(crate) fn witnesses<'a>(
 }
 
 /// Reports a write that has returned to the journal.
-pub(crate) fn note(vol: &Volume, order: Order, witnesses: &[Witness]) {
+pub(crate) fn note(vol: &Volume, order: Order, checksums: &[Witness]) {
     match order {
         Order::Ordered => vol.journal.note_data_write(),
         Order::Unordered => {
             vol.journal.note_free_write();
         }
         Order::Checksummed => {
-            vol.journal.note_witnessed(witnesses);
+            vol.journal.note_witnessed(checksums);
         }
     }
 }

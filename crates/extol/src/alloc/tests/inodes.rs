@@ -72,7 +72,7 @@ fn first_use_of_uninitialised_groups() {
         let virgin = (1..rig.geo.groups).map(GroupNr).filter(|&g| desc(g).flags.contains(uninit));
         let virgin: Vec<GroupNr> = virgin.collect();
         assert!(virgin.len() >= 2, "{args}");
-        // Whatever lies in the bitmaps' blocks must not matter.
+        // The bytes in the bitmaps' blocks must not matter.
         for &g in &virgin {
             for block in [desc(g).block_bitmap, desc(g).inode_bitmap] {
                 let junk = vec![0xA5; rig.geo.block_len()];
