@@ -305,7 +305,7 @@ impl InFlight<'_> {
                 self.ring.submitter().enter::<libc::sigset_t>(0, owned as u32, GETEVENTS, None)
             };
             if result.is_err() {
-                // Completions arrive without our help; leaving before they do would be unsound.
+                // Completions arrive without help; returning before they do would be unsound.
                 std::thread::sleep(Duration::from_millis(1));
             }
         }

@@ -166,7 +166,7 @@ impl Group {
         self.longest.load(Ordering::Relaxed)
     }
 
-    /// No block can be handed out any more.
+    /// From now on no block can be handed out.
     pub fn close_blocks(&self) {
         self.free.store(0, Ordering::Relaxed);
         self.longest.store(0, Ordering::Relaxed);
@@ -205,7 +205,7 @@ impl Group {
         self.longest.fetch_min(free, Ordering::Relaxed);
     }
 
-    /// Makes busy blocks free again, whatever they were.
+    /// Marks busy blocks as free.
     pub fn mark_free(&self, map: &mut BlockMap, run: Span) {
         debug_assert!(map.busy.all_set(run), "{:?} {run:?} freed twice", self.nr);
         map.busy.clear(run);

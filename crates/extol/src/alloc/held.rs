@@ -25,7 +25,7 @@ pub(super) struct Held {
     numbers: Mutex<HashSet<InodeNr, RandomState>>,
     /// How many. Read without the lock: creations without held numbers take no lock.
     count: AtomicUsize,
-    /// A number was let go.
+    /// A number was released.
     fewer: Condvar,
 }
 
@@ -38,7 +38,7 @@ impl Held {
     }
 
     /// The number may be handed out.
-    pub fn let_go(&self, ino: InodeNr) {
+    pub fn release(&self, ino: InodeNr) {
         let mut numbers = self.numbers.lock();
         numbers.remove(&ino);
         if numbers.capacity() > 1024 && numbers.len() * 8 < numbers.capacity() {

@@ -160,7 +160,7 @@ impl Shared {
             }
             Bits::from_bytes(&data, bits)
         };
-        // Reserved inodes are never handed out, whatever the bitmap says.
+        // Reserved inodes are never handed out, also if the bitmap has them as free.
         let before = group.nr.0.saturating_mul(bits);
         let reserved = (self.geo.first_ino.0 - 1).saturating_sub(before).min(bits);
         busy.set(Span { start: 0, len: reserved });
@@ -223,7 +223,7 @@ impl Shared {
         })
         .map_err(error::journal)?;
         desc.flags.remove(GroupFlags::INODE_UNINIT);
-        // Without its bitmap the group had no used inode, whatever this number said.
+        // An UNINIT group has no used inode; this number may be wrong.
         desc.itable_unused = self.geo.inodes_per_group;
         Ok(home.insert(buf))
     }

@@ -355,15 +355,15 @@ impl Allocator {
         self.shared.free_inode(h, ino, was_dir)
     }
 
-    /// The inode is not handed out until [`let_inode_go`](Self::let_inode_go), also once it is
+    /// The inode is not handed out until [`release_inode`](Self::release_inode), also once it is
     /// freed: a front end still uses its number.
     pub fn hold_inode(&self, ino: InodeNr) {
         self.shared.held.hold(ino);
     }
 
     /// Ends [`hold_inode`](Self::hold_inode).
-    pub fn let_inode_go(&self, ino: InodeNr) {
-        self.shared.held.let_go(ino);
+    pub fn release_inode(&self, ino: InodeNr) {
+        self.shared.held.release(ino);
     }
 
     /// If all free inodes are [held](Self::hold_inode): waits at most so long until one is not.

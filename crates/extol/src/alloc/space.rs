@@ -130,7 +130,7 @@ impl Space {
         n.pending = n.pending.saturating_sub(blocks);
     }
 
-    /// A group with this many free blocks may not be used any more.
+    /// A group with this many free blocks is bad.
     pub fn lose(&self, blocks: u64) {
         let mut n = self.numbers.lock();
         n.lost = n.lost.saturating_add(blocks);

@@ -1,7 +1,7 @@
 //! All groups: made at first use, one descriptor block at a time, with bounded bitmaps in memory.
 //!
 //! A *chunk* is the groups whose descriptors share a block. The first use of any of them reads the
-//! block, checks each descriptor and makes all its [`Group`]s. Chunks stay for good (some hundred
+//! block, checks each descriptor and makes all its [`Group`]s. Chunks stay in memory (some hundred
 //! bytes per group).
 //!
 //! Where the fixed metadata of a group lies is needed when its bitmap comes into memory. With

@@ -289,7 +289,7 @@ impl Piece {
         n
     }
 
-    /// The piece is not needed any more.
+    /// The piece is not needed.
     pub(super) fn cancel(&self) {
         let mut state = self.state.lock();
         if matches!(*state, State::Queued) {
