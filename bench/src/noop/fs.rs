@@ -13,19 +13,15 @@
 //! kernel lets nobody see the moment between them, as it holds both directories.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use extol_vfs::{
-    Attr, Author, Creds, DirEntry, Fallocate, FileExtent, FileId, FileKind, FileSystem, FsError,
-    NewNode, Rdev, RenameFlags, Result, Seek, SetAttr, SetTime, StatFs, Timestamp, XattrSet,
+    Attr, Creds, DirEntry, Fallocate, FileExtent, FileId, FileKind, FileSystem, FsError, NewNode,
+    Rdev, RenameFlags, Result, Seek, SetAttr, SetTime, StatFs, Timestamp, XattrSet,
 };
 use parking_lot::{Mutex, RwLock};
-use rustix::io::Errno;
-use rustix::pipe::{SpliceFlags, splice};
 
 use super::names::Names;
 
@@ -49,8 +45,6 @@ struct Node {
 pub struct NoopFs {
     shards: [RwLock<HashMap<u32, Arc<Node>>>; SHARDS],
     next: AtomicU32,
-    /// Where written data goes that lies in a pipe, if it can be had.
-    null: Option<File>,
 }
 
 fn now() -> Timestamp {
@@ -87,7 +81,6 @@ impl NoopFs {
         let fs = Self {
             shards: std::array::from_fn(|_| RwLock::new(HashMap::new())),
             next: AtomicU32::new(ROOT),
-            null: File::options().write(true).open("/dev/null").ok(),
         };
         let who = Creds {
             uid: rustix::process::getuid().as_raw(),
@@ -400,30 +393,6 @@ impl FileSystem for NoopFs {
 
     fn write(&self, ino: u32, offset: u64, data: &[u8]) -> Result<usize> {
         self.written(ino, offset, data.len()).map(|()| data.len())
-    }
-
-    /// A mount of Extol hands large writes from the kernel to the device by way of a pipe, without
-    /// a copy. Nothing less is done here: they go from there to where all is lost.
-    fn write_piped(
-        &self,
-        ino: u32,
-        offset: u64,
-        pipe: BorrowedFd<'_>,
-        len: usize,
-        _author: Author,
-    ) -> Result<bool> {
-        let Some(null) = &self.null else { return Ok(false) };
-        let mut left = len;
-        while left > 0 {
-            match splice(pipe, None, null, None, left, SpliceFlags::empty()) {
-                Ok(0) => return Err(FsError::Io("a pipe holds less than was said".into())),
-                Ok(taken) => left -= taken,
-                Err(Errno::INTR) => {}
-                Err(_) if left == len => return Ok(false),
-                Err(e) => return Err(FsError::Io(e.to_string())),
-            }
-        }
-        self.written(ino, offset, len).map(|()| true)
     }
 
     fn kill_privileges(&self, _ino: u32, _outsider: bool) -> Result<()> {

@@ -1,27 +1,25 @@
-//! After an uncertain write, stop.
+//! Stops all changes of a device after the first failed write.
 //!
-//! Once a write, zeroing or flush has failed, nobody knows what is on the medium: the kernel may
-//! have dropped the dirty data and report the next flush as successful. So the first failure
-//! latches. Every later change or flush fails with the same error and does not reach the device;
-//! reads go on. Only a new open gets rid of it.
+//! After a failed write, zeroing or flush the contents of the medium are unknown: the kernel may
+//! have dropped dirty pages and report the next flush as successful. So the first failure latches:
+//! every later change or flush fails with the same error and does not reach the device. Reads go
+//! on. Only a new open clears it.
 //!
-//! One kind of write gets through: the mark that tells the next mount that something failed
-//! ([`BlockDevice::write_mark`]). It promises nothing about other writes.
+//! One kind of write gets through: the error mark for the next mount ([`BlockDevice::write_mark`]).
+//! A failed discard does not latch: the discarded bytes had no value.
 //!
-//! A failed discard does not latch: what it was to throw away had no value.
-//!
-//! Flushes are merged here, so that none begins between the failure of another and its latching: it
-//! would report success for what the failed one has dropped. A durable write
-//! ([`BlockDevice::write_fua`]) may take such an error as well: with the page cache between, the
-//! kernel tells it to whoever asks first. So a flush is acknowledged only when the durable writes
-//! that ran beside it have ended, and none of them has latched ([`Durable`]).
+//! Invariants
+//! - BD-3: no flush begins between the failure of another and its latching, or it would report
+//!   success for dropped data. Flushes are merged here (`FailLatch::flush`).
+//! - BD-4: a flush succeeds only after the durable writes beside it have ended without latching
+//!   ([`Durable`]). With the page cache in between, the kernel reports a failure once, so a durable
+//!   write ([`BlockDevice::write_fua`]) may get the error that the flush should have.
 
 use crate::coalesce::FlushCoalescer;
-use crate::{BlockDevice, DeviceError, Result, ScatteredWrite, Wait};
+use crate::{BlockDevice, DeviceError, Result, ScatteredWrite};
 use extol_sync::{Condvar, Mutex};
 use std::collections::BTreeSet;
 use std::io::IoSlice;
-use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
 
 /// Decorator that refuses all changes after the first failed write or flush.
@@ -33,7 +31,7 @@ pub struct FailLatch<D> {
     durable: Durable,
 }
 
-/// Durable writes that are under way, by the order in which they began.
+/// Durable writes under way, in the order in which they began (BD-4).
 #[derive(Debug, Default)]
 struct Durable {
     running: Mutex<Running>,
@@ -47,7 +45,7 @@ struct Running {
 }
 
 impl Durable {
-    /// Counts one while `write` runs; its failure must be latched inside.
+    /// Counts `write` while it runs; it must latch its own failure.
     fn run(&self, write: impl FnOnce() -> Result<()>) -> Result<()> {
         let ticket = {
             let mut running = self.running.lock();
@@ -60,7 +58,7 @@ impl Durable {
         write()
     }
 
-    /// Waits for all that have begun before this call, and for no later one.
+    /// Waits for all that began before this call.
     fn wait(&self) {
         let mut running = self.running.lock();
         let limit = running.next;
@@ -70,7 +68,7 @@ impl Durable {
     }
 }
 
-/// Takes a ticket back, also if the write panicked.
+/// Removes a ticket, also if the write panicked.
 struct EndOfWrite<'a> {
     durable: &'a Durable,
     ticket: u64,
@@ -116,12 +114,11 @@ impl<D: BlockDevice> FailLatch<D> {
         let result = change(&self.inner);
         match &result {
             Err(error) => {
-                // If two fail at once, the first stays.
+                // Of two concurrent failures the first stays.
                 let _ = self.failure.set(error.clone());
                 result
             }
-            // Another thread's write may have failed meanwhile; success is not told to anyone after
-            // that.
+            // Another thread's write may have failed meanwhile.
             Ok(()) => self.check(),
         }
     }
@@ -138,16 +135,12 @@ impl<D: BlockDevice> BlockDevice for FailLatch<D> {
         self.guarded(|d| d.write_vectored_at(bufs, offset))
     }
 
-    fn write_piped(&self, pipe: BorrowedFd<'_>, len: usize, offset: u64) -> Result<()> {
-        self.guarded(|d| d.write_piped(pipe, len, offset))
-    }
-
     fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
         self.guarded(|d| d.write_scattered(writes))
     }
 
-    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], wait: Wait) -> Result<()> {
-        self.durable.run(|| self.guarded(|d| d.write_scattered_fua(writes, wait)))
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
+        self.durable.run(|| self.guarded(|d| d.write_scattered_fua(writes)))
     }
 
     fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {
@@ -212,10 +205,10 @@ mod tests {
                     offset: 0,
                     bufs: &[IoSlice::new(&[2; 512])],
                 }]),
-                d.write_scattered_fua(
-                    &[ScatteredWrite { offset: 0, bufs: &[IoSlice::new(&[2; 512])] }],
-                    Wait::Poll,
-                ),
+                d.write_scattered_fua(&[ScatteredWrite {
+                    offset: 0,
+                    bufs: &[IoSlice::new(&[2; 512])],
+                }]),
                 d.flush(),
                 d.discard(0, 4096),
                 d.zero_range(0, 4096),
@@ -267,20 +260,21 @@ mod tests {
         assert!(d.failure().is_none());
     }
 
-    /// The kernel tells an error of the page cache once: here the durable write gets it, and a
-    /// flush that ran beside it is told that all is well.
+    /// BD-4: the kernel reports an error of the page cache once. Here the durable write gets it,
+    ///       and
+    /// the flush beside it succeeds in the kernel.
     #[test]
-    fn a_flush_believes_no_success_beside_a_durable_write_that_fails() {
+    fn a_flush_beside_a_failed_durable_write_fails() {
         use std::sync::mpsc;
         use std::time::Duration;
 
         #[derive(Debug)]
-        struct OneTeller {
+        struct ReportsOnce {
             writing: mpsc::Sender<()>,
             flushed: mpsc::Sender<()>,
             end: std::sync::Mutex<mpsc::Receiver<()>>,
         }
-        impl BlockDevice for OneTeller {
+        impl BlockDevice for ReportsOnce {
             fn size(&self) -> u64 {
                 1 << 20
             }
@@ -300,7 +294,7 @@ mod tests {
                     DeviceOp::Write,
                     offset,
                     512,
-                    std::io::Error::other("told here"),
+                    std::io::Error::other("reported here"),
                 ))
             }
             fn flush(&self) -> Result<()> {
@@ -317,7 +311,7 @@ mod tests {
         let (writing, is_writing) = mpsc::channel();
         let (flushed, is_flushed) = mpsc::channel();
         let (end, ends) = mpsc::channel();
-        let device = FailLatch::new(OneTeller { writing, flushed, end: ends.into() });
+        let device = FailLatch::new(ReportsOnce { writing, flushed, end: ends.into() });
         device.flush().expect("nothing has failed yet");
         is_flushed.recv().expect("it was asked");
         std::thread::scope(|s| {
@@ -325,12 +319,12 @@ mod tests {
             is_writing.recv().expect("it began");
             let flush = s.spawn(|| device.flush());
             is_flushed.recv().expect("it was asked");
-            // Time for a wrong success to come back.
+            // Time for a wrong success to return.
             std::thread::sleep(Duration::from_millis(100));
             let early = flush.is_finished();
             end.send(()).expect("the write ends");
             assert!(write.join().expect("no panic").is_err());
-            assert!(flush.join().expect("no panic").is_err(), "what was dropped was acknowledged");
+            assert!(flush.join().expect("no panic").is_err(), "dropped data was acknowledged");
             assert!(!early, "acknowledged beside a durable write");
         });
     }

@@ -1,16 +1,16 @@
-//! Block devices: the only layer that talks to files and disks.
+//! Block devices: the only layer that accesses files and disks.
 //!
-//! Everything above sees [`BlockDevice`]: byte-addressed reads and writes on `&self`, a flush that
-//! makes completed writes durable, discard and zeroing. No lock is needed to do I/O.
+//! All layers above use [`BlockDevice`]: byte-addressed reads and writes on `&self`, a flush that
+//! makes completed writes durable, discard and zeroing. I/O needs no lock.
 //!
 //! | type | purpose |
 //! | --- | --- |
-//! | [`FileDevice`] | a disk image or a block device, direct or buffered, refused when somebody else writes to it |
+//! | [`FileDevice`] | a disk image or a block device, direct or buffered, with one writer |
 //! | [`MemDevice`] | memory, sparse, with snapshots |
-//! | [`EmulatedMedia`] | decorator: as slow as a disk, an array, a network disk (for measurements) |
-//! | [`FailLatch`] | decorator: after the first failed write or flush nothing is written any more |
+//! | [`EmulatedMedia`] | decorator: as slow as a disk, an array, a network disk |
+//! | [`FailLatch`] | decorator: refuses all changes after the first failed write or flush |
 //! | [`CountingDevice`] | decorator: counts operations and bytes |
-//! | [`RecordingDevice`] | test support: logs all changes and builds the image after a crash at any point |
+//! | [`RecordingDevice`] | test support: logs changes, builds the image after a crash |
 //! | [`FaultDevice`] | test support: fails chosen operations |
 
 mod aligned;
@@ -22,7 +22,6 @@ mod file;
 mod latch;
 mod memory;
 mod pass_on;
-pub mod pipe;
 mod priority;
 mod range_lock;
 mod recording;
@@ -40,14 +39,10 @@ pub use memory::MemDevice;
 pub use priority::{IoPriority, Membership, PriorityGroup};
 pub use recording::{Event, RecordingDevice};
 pub use sys::MountRequest;
-pub use types::{
-    BlockNr, BlockSize, DeviceError, DeviceOp, ReadDone, ReadsFrom, Result, ScatteredRead,
-    ScatteredWrite, Wait,
-};
+pub use types::{BlockNr, BlockSize, DeviceError, DeviceOp, Fua, Result, ScatteredWrite};
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 /// A random-access device. All methods take `&self` and may be called from many threads at once.
@@ -64,17 +59,17 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         1
     }
 
-    /// True if writes will be refused.
+    /// True if the device refuses writes.
     fn is_read_only(&self) -> bool;
 
-    /// Has writes accepted from now on by a device that was opened read-only. Nothing has changed
-    /// if that fails; a device that takes writes has nothing to do.
+    /// Makes a device opened read-only accept writes. On an error nothing has changed. Does nothing
+    /// if it accepts them already.
     fn make_writable(&self) -> Result<()> {
         check_writable(DeviceOp::Open, 0, 0, self.is_read_only())
     }
 
-    /// False if nothing keeps other processes from writing here: it is a file, and its file system
-    /// has no locks.
+    /// False if nothing keeps other processes from writing: it is a file on a file system without
+    /// locks.
     fn is_locked(&self) -> bool {
         true
     }
@@ -94,27 +89,6 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// Does all these reads, at the same time where the device can. `done` is told of each once, by
-    /// its place in `reads`, in any order: what was read, or why it was not. All have ended when
-    /// this returns; one that fails does not keep the others from being done.
-    fn read_scattered(&self, reads: &mut [ScatteredRead<'_>], done: ReadDone<'_>) {
-        for (i, read) in reads.iter_mut().enumerate() {
-            let result = self.read_at(read.buf, read.offset);
-            done(i, result.map(|()| &*read.buf));
-        }
-    }
-
-    /// True if [`read_scattered`](BlockDevice::read_scattered) does more than one read at a time.
-    fn reads_together(&self) -> bool {
-        false
-    }
-
-    /// Where somebody who waits for several things at a time may read the device's bytes himself:
-    /// what is read there is what [`read_at`](BlockDevice::read_at) would give. `None`: nowhere.
-    fn reads_from(&self) -> Option<ReadsFrom<'_>> {
-        None
-    }
-
     /// Writes the buffers one after the other at `offset`.
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], mut offset: u64) -> Result<()> {
         for buf in bufs {
@@ -122,14 +96,6 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
             offset += buf.len() as u64;
         }
         Ok(())
-    }
-
-    /// Takes `len` bytes out of a pipe that holds them and writes them at `offset`; where the
-    /// device can, they never pass through our memory. After an error nobody knows how many were
-    /// taken.
-    fn write_piped(&self, pipe: BorrowedFd<'_>, len: usize, offset: u64) -> Result<()> {
-        let failed = |e| DeviceError::new(DeviceOp::Write, offset, len as u64, e);
-        pipe::in_parts(pipe, len, failed, |part, at| self.write_at(part, offset + at))
     }
 
     /// Does all these writes, at the same time where the device can. They are not ordered among
@@ -149,26 +115,25 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// Does all these writes as [`write_scattered`](BlockDevice::write_scattered) does, and makes
     /// them (and only them, necessarily) durable before returning. After an error any of them may
     /// or may not be done.
-    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], _wait: Wait) -> Result<()> {
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
         self.write_scattered(writes)?;
         self.flush()
     }
 
-    /// True if [`write_scattered_fua`](BlockDevice::write_scattered_fua) is something else than the
-    /// writes and a flush behind them, so that it may be faster, or slower.
-    fn fua_together(&self) -> bool {
-        false
+    /// How [`write_scattered_fua`](BlockDevice::write_scattered_fua) makes its writes durable.
+    fn fua(&self) -> Fua {
+        Fua::Flush
     }
 
-    /// True if [`write_fua`](BlockDevice::write_fua) is a write and a whole flush here. Who does
-    /// these two itself pays no more, and knows what else the flush has made durable.
+    /// True if [`write_fua`](BlockDevice::write_fua) is a write and a whole flush. A caller that
+    /// makes both itself pays no more, and knows which other writes the flush covers.
     fn fua_is_flush(&self) -> bool {
         false
     }
 
-    /// Writes `buf` as [`write_fua`](BlockDevice::write_fua) does: the last word of somebody who
-    /// gives up, for whoever comes next. A [`FailLatch`] lets it through after a failure, so it
-    /// must be right whatever became of all other writes.
+    /// Writes `buf` as [`write_fua`](BlockDevice::write_fua) does: the error mark for the next
+    /// mount. A [`FailLatch`] lets it through after a failure, so it must be valid whichever other
+    /// writes reached the medium.
     fn write_mark(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.write_fua(buf, offset)
     }
@@ -176,11 +141,11 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// Makes every write that completed before this call durable.
     fn flush(&self) -> Result<()>;
 
-    /// Tells the device that the range holds nothing of value. Its contents are undefined
-    /// afterwards. `Err` with `Unsupported` if the device cannot.
+    /// Discards the range: its contents are undefined afterwards. `Err` with `Unsupported` if the
+    /// device cannot.
     fn discard(&self, offset: u64, len: u64) -> Result<()>;
 
-    /// False if it is known that [`discard`](BlockDevice::discard) cannot succeed.
+    /// False if [`discard`](BlockDevice::discard) is known to fail.
     fn can_discard(&self) -> bool {
         true
     }
@@ -227,36 +192,20 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
         (**self).read_vectored_at(bufs, offset)
     }
 
-    fn read_scattered(&self, reads: &mut [ScatteredRead<'_>], done: ReadDone<'_>) {
-        (**self).read_scattered(reads, done)
-    }
-
-    fn reads_together(&self) -> bool {
-        (**self).reads_together()
-    }
-
-    fn reads_from(&self) -> Option<ReadsFrom<'_>> {
-        (**self).reads_from()
-    }
-
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
         (**self).write_vectored_at(bufs, offset)
-    }
-
-    fn write_piped(&self, pipe: BorrowedFd<'_>, len: usize, offset: u64) -> Result<()> {
-        (**self).write_piped(pipe, len, offset)
     }
 
     fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
         (**self).write_scattered(writes)
     }
 
-    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], wait: Wait) -> Result<()> {
-        (**self).write_scattered_fua(writes, wait)
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
+        (**self).write_scattered_fua(writes)
     }
 
-    fn fua_together(&self) -> bool {
-        (**self).fua_together()
+    fn fua(&self) -> Fua {
+        (**self).fua()
     }
 
     fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {

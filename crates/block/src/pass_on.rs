@@ -1,13 +1,11 @@
-//! What a device that stands before another need not say itself.
+//! Methods that a decorator passes on to the device below it.
 
-/// Inside `impl BlockDevice` of a device that stands before `self.inner`: passes a group of methods
-/// on to it.
+/// Inside `impl BlockDevice` of a decorator of `self.inner`: passes a group of methods on to it.
 ///
 /// - `shape`: what it is;
 /// - `abilities`: what it can do;
 /// - `ends`: durable writes, flushes, and ranges that become empty;
-/// - `reads`: all reads, for who only watches changes. (A way to read that was forgotten would
-///   work, but as one read at a time.)
+/// - `reads`: all reads, for a device that watches changes only.
 #[macro_export]
 macro_rules! pass_on {
     ($($group:ident),+) => { $($crate::pass_on!(@ $group);)+ };
@@ -37,8 +35,8 @@ macro_rules! pass_on {
             self.inner.fua_is_flush()
         }
 
-        fn fua_together(&self) -> bool {
-            self.inner.fua_together()
+        fn fua(&self) -> $crate::Fua {
+            self.inner.fua()
         }
 
         fn can_discard(&self) -> bool {
@@ -71,20 +69,13 @@ macro_rules! pass_on {
             self.inner.read_at(buf, offset)
         }
 
-        fn read_vectored_at(&self, bufs: &mut [::std::io::IoSliceMut<'_>], offset: u64) -> $crate::Result<()> {
+        fn read_vectored_at(
+            &self,
+            bufs: &mut [::std::io::IoSliceMut<'_>],
+            offset: u64,
+        ) -> $crate::Result<()> {
             self.inner.read_vectored_at(bufs, offset)
         }
 
-        fn read_scattered(&self, reads: &mut [$crate::ScatteredRead<'_>], done: $crate::ReadDone<'_>) {
-            self.inner.read_scattered(reads, done)
-        }
-
-        fn reads_together(&self) -> bool {
-            self.inner.reads_together()
-        }
-
-        fn reads_from(&self) -> ::std::option::Option<$crate::ReadsFrom<'_>> {
-            self.inner.reads_from()
-        }
     };
 }

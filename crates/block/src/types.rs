@@ -1,16 +1,14 @@
-//! Numbers and errors of the device layer.
+//! Block numbers, requests and errors of the device layer.
 
 use std::fmt;
 use std::io::{self, IoSlice};
-use std::os::fd::BorrowedFd;
 
 /// Number of a file-system block on a device (unit: the file system's block size).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct BlockNr(pub u64);
 
 impl BlockNr {
-    /// The block `n` blocks further on. Saturates, so that hostile numbers fail the later range
-    /// check.
+    /// The block `n` blocks further on. Saturates, so that hostile numbers fail the range check.
     #[must_use]
     pub fn plus(self, n: u64) -> Self {
         Self(self.0.saturating_add(n))
@@ -58,7 +56,7 @@ impl BlockSize {
         self.0 as usize
     }
 
-    /// Never: a block size is not empty.
+    /// False: a block size is not empty.
     #[must_use]
     pub fn is_empty(self) -> bool {
         false
@@ -71,38 +69,13 @@ impl BlockSize {
     }
 }
 
-/// One read of a batch that goes to
-/// [`BlockDevice::read_scattered`](crate::BlockDevice::read_scattered).
-#[derive(Debug)]
-pub struct ScatteredRead<'a> {
-    /// Byte offset on the device.
-    pub offset: u64,
-    /// What is to be filled. Of unspecified contents if the read fails.
-    pub buf: &'a mut [u8],
-}
-
-/// A file whose bytes are those of a device, for who reads without it
-/// ([`BlockDevice::reads_from`](crate::BlockDevice::reads_from)).
-#[derive(Clone, Copy, Debug)]
-pub struct ReadsFrom<'a> {
-    /// It is open as long as the device.
-    pub file: BorrowedFd<'a>,
-    /// Offsets and lengths must be multiples of this (a power of two).
-    pub sector: usize,
-    /// Memory must begin at multiples of this (a power of two).
-    pub memory: usize,
-}
-
-/// Is told what became of the reads of a batch: which, and its bytes.
-pub type ReadDone<'a> = &'a mut dyn FnMut(usize, Result<&[u8]>);
-
 /// One write of a batch that goes to
 /// [`BlockDevice::write_scattered`](crate::BlockDevice::write_scattered).
 #[derive(Clone, Copy, Debug)]
 pub struct ScatteredWrite<'a> {
     /// Byte offset on the device.
     pub offset: u64,
-    /// What goes there, one buffer after the other.
+    /// The bytes, one buffer after the other.
     pub bufs: &'a [IoSlice<'a>],
 }
 
@@ -120,7 +93,7 @@ impl ScatteredWrite<'_> {
     }
 }
 
-/// What the device was doing when it failed.
+/// The operation of a device that failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DeviceOp {
     /// Opening or probing.
@@ -150,7 +123,7 @@ impl fmt::Display for DeviceOp {
     }
 }
 
-/// A failed device operation: what, where, why.
+/// A failed device operation.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", self.describe())]
 pub struct DeviceError {
@@ -172,7 +145,7 @@ impl DeviceError {
         Self { op, offset, len, source }
     }
 
-    /// True if the device has no such operation (discard, mostly): nothing is wrong, do without.
+    /// True if the device does not support the operation (mostly discard): no failure.
     #[must_use]
     pub fn is_unsupported(&self) -> bool {
         self.source.kind() == io::ErrorKind::Unsupported
@@ -199,16 +172,16 @@ impl Clone for DeviceError {
     }
 }
 
-/// How a thread waits for what it has given to a device. Only how soon it goes on depends on that,
-/// and what it costs.
+/// How a batch of durable writes reaches the medium.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Wait {
-    /// It sleeps, and is woken.
+pub enum Fua {
+    /// As ordinary writes with one flush behind them.
     #[default]
-    Sleep,
-    /// It looks for the end itself for some hundred microseconds before it sleeps, where the device
-    /// can do that; whoever else wants its processor goes first.
-    Poll,
+    Flush,
+    /// Each write is made durable, by a flush of its own where the medium knows no FUA.
+    PerWrite,
+    /// The medium knows FUA: it writes these bytes through and leaves the rest of its cache alone.
+    Native,
 }
 
 /// Result of a device operation.

@@ -1,15 +1,14 @@
 //! The volume as programs see it.
 
-use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use extol_block::{Direct, FileDevice, IoPriority, OpenOptions, SharedDevice};
 use extol_vfs::{
-    Aside, Attr, Author, CheckpointFlags, Creds, DirEntry, Done, Fallocate, FileExtent, FileId,
-    FileSystem, FsError, Identity, NewNode, ReadDone, ReadJob, ReadPlan, Reader, RemountError,
-    RenameFlags, Result, Seek, SetAttr, Shutdown, StatFs, Tunables, Tune, XattrSet,
+    Attr, Author, CheckpointFlags, Creds, DirEntry, Done, Fallocate, FileExtent, FileId,
+    FileSystem, FsError, Identity, Job, NewNode, Reader, RemountError, RenameFlags, Result, Seek,
+    SetAttr, Shutdown, StatFs, Tunables, Tune, XattrSet,
 };
 use parking_lot::Mutex;
 
@@ -17,7 +16,7 @@ use crate::data::readahead::FileReadahead;
 use crate::error;
 use crate::mount::{self, OpenResult, Running};
 use crate::mounted::MountedFs;
-use crate::ops::{attrs, create, files, names, read_many, read_plan, rename, xattrs};
+use crate::ops::{attrs, create, files, names, rename, xattrs};
 use crate::options::MountOptions;
 use crate::remount;
 use crate::stats::Stats;
@@ -411,30 +410,6 @@ impl FileSystem for Ext4 {
         self.op(files::read(&self.fs, ino, offset, buf, None))
     }
 
-    fn read_many(&self, jobs: &mut [ReadJob<'_>], done: ReadDone<'_>) {
-        read_many::read_many(&self.fs, jobs, &mut |i, result| done(i, self.op(result)));
-    }
-
-    fn reads_together(&self) -> bool {
-        self.fs.vol.dev.reads_together()
-    }
-
-    fn reads_from(&self) -> Option<BorrowedFd<'_>> {
-        self.fs.vol.dev.reads_from().map(|from| from.file)
-    }
-
-    fn plan_read(&self, ino: u32, offset: u64, buf: &mut [u8]) -> Option<ReadPlan> {
-        read_plan::plan_read(&self.fs, ino, offset, buf)
-    }
-
-    fn still_holds(&self, plan: &ReadPlan) -> bool {
-        let holds = read_plan::still_holds(&self.fs, plan);
-        if holds {
-            self.fs.operations.add();
-        }
-        holds
-    }
-
     fn reader(&self, ino: u32) -> Box<dyn Reader + '_> {
         Box::new(InodeReader { fs: self, ino, ahead: FileReadahead::default() })
     }
@@ -445,17 +420,6 @@ impl FileSystem for Ext4 {
 
     fn write_as(&self, ino: u32, offset: u64, data: &[u8], author: Author) -> Result<usize> {
         self.change(|| files::write(&self.fs, ino, offset, data, author))
-    }
-
-    fn write_piped(
-        &self,
-        ino: u32,
-        offset: u64,
-        pipe: BorrowedFd<'_>,
-        len: usize,
-        author: Author,
-    ) -> Result<bool> {
-        self.change(|| files::write_piped(&self.fs, ino, offset, pipe, len, author))
     }
 
     fn kill_privileges(&self, ino: u32, outsider: bool) -> Result<()> {
@@ -489,7 +453,7 @@ impl FileSystem for Ext4 {
         self.op(files::fsync(&self.fs, ino, data_only))
     }
 
-    fn fsync_then(&self, ino: u32, data_only: bool, done: Done, aside: &mut dyn Aside) {
+    fn fsync_then(&self, ino: u32, data_only: bool, done: Done, aside: &mut dyn FnMut(Job)) {
         self.fs.operations.add();
         files::fsync_then(&self.fs, ino, data_only, done, aside);
     }

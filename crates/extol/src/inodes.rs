@@ -272,7 +272,7 @@ impl InodeTable {
         if ghost {
             // (Dropped without the lock.)
             let cell = shard.cells.remove(&ino);
-            vol.alloc.let_inode_go(InodeNr(ino));
+            vol.alloc.release_inode(InodeNr(ino));
             drop(shard);
             drop(cell);
         }
@@ -311,7 +311,7 @@ impl InodeTable {
         if let Some(refs) = shard.refs.get_mut(&ino) {
             refs.ghost = false;
         }
-        vol.alloc.let_inode_go(InodeNr(ino));
+        vol.alloc.release_inode(InodeNr(ino));
     }
 
     /// True if the inode is deleted, and somebody knows it still.
@@ -326,7 +326,7 @@ impl InodeTable {
             let refs = std::mem::take(&mut shard.refs);
             for (ino, _) in refs.iter().filter(|(_, refs)| refs.ghost) {
                 shard.cells.remove(ino);
-                vol.alloc.let_inode_go(InodeNr(*ino));
+                vol.alloc.release_inode(InodeNr(*ino));
             }
         }
     }

@@ -67,7 +67,7 @@ pub use data::cache::DataCacheStats;
 pub use data::readahead::ReadaheadStats;
 pub use ext4::Ext4;
 pub use extol_block as device;
-pub use extol_jbd2::fast::Preference;
+pub use extol_jbd2::fast::FuaPolicy;
 pub use extol_vfs as vfs;
 pub use extol_vfs::{FileSystem, FsError};
 pub use info::{Info, Replayed, info, inspect_journal, recovered, replay};

@@ -40,11 +40,9 @@
 //! check.
 
 mod memory;
-mod second;
 mod waker;
 
 pub use memory::Lent;
-pub use second::second;
 pub use waker::Waker;
 
 use std::collections::VecDeque;

@@ -38,14 +38,14 @@ pub(crate) struct Answer {
 
 /// How it gets to the kernel.
 enum Way {
-    Device { shared: Arc<Shared>, second: bool },
+    Device(Arc<Shared>),
     Ring { desk: Arc<Desk>, entry: usize },
 }
 
 impl Answer {
     /// To a request from the device.
     pub(crate) fn new(shared: &Arc<Shared>, request: &Request<'_>) -> Self {
-        let way = Way::Device { shared: Arc::clone(shared), second: request.second };
+        let way = Way::Device(Arc::clone(shared));
         Self { unique: request.unique, way, sent: false }
     }
 
@@ -67,8 +67,8 @@ impl Answer {
         let unique = self.unique;
         match &self.way {
             // It fails if the connection is gone: nobody waits any more.
-            Way::Device { shared, second } => {
-                let _ = rustix::io::write(shared.way(*second), &wire::header(0, unique, code));
+            Way::Device(shared) => {
+                let _ = rustix::io::write(&shared.device, &wire::header(0, unique, code));
             }
             Way::Ring { desk, entry } => desk.post(Letter::Told { entry: *entry, unique, code }),
         }

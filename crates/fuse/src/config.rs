@@ -5,14 +5,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::mount::MountFlags;
-
-/// As long as hosts of virtual machines poll for a processor of theirs (KVM's `halt_poll_ns`).
-const HALT_POLL: Duration = Duration::from_micros(200);
-/// Longer is no poll.
-const LONGEST_HALT_POLL: Duration = Duration::from_millis(10);
 
 /// How requests come from the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,9 +85,6 @@ pub struct MountConfig {
     /// Most requests worked on at a time; one thread each while they last. Over io_uring: of each
     /// processor.
     pub max_threads: usize,
-    /// Over io_uring: while one thread asks alone, its processors are kept from sleeping for so
-    /// long after each request; zero: never.
-    pub halt_poll: Duration,
     /// Flags of mount(2). `nosuid` and `nodev` unless they are taken off: the owner of an image
     /// decides what lies on it, and must not become another user by that where root mounts it.
     pub flags: Vec<MountFlag>,
@@ -140,7 +131,6 @@ impl Default for MountConfig {
             writeback_cache: false,
             io_uring: None,
             max_threads: 64,
-            halt_poll: HALT_POLL,
             flags: MountFlag::SAFE.to_vec(),
             device: None,
             confinement: None,
@@ -182,9 +172,6 @@ impl MountConfig {
                     option.strip_prefix("max_threads=").and_then(|n| n.parse().ok())
                 {
                     self.max_threads = threads;
-                } else if let Some(span) = option.strip_prefix("halt_poll=").and_then(microseconds)
-                {
-                    self.halt_poll = span;
                 } else if option.starts_with("x-") || option.starts_with("comment=") {
                     // For other programs that read the option list.
                 } else {
@@ -232,11 +219,6 @@ impl MountConfig {
         let read_only = if self.read_only { MountFlags::RDONLY } else { MountFlags::empty() };
         self.flags.iter().fold(read_only, |flags, flag| flags | flag.bits())
     }
-}
-
-/// So many microseconds, if a poll may be that long.
-fn microseconds(number: &str) -> Option<Duration> {
-    number.parse().ok().map(Duration::from_micros).filter(|span| *span <= LONGEST_HALT_POLL)
 }
 
 /// A flag of mount(2), named like its mount option.
@@ -339,11 +321,7 @@ mod tests {
             assert!(config.accept(option), "{option}");
         }
         assert!(!config.accept("commit=5"));
-        for wrong in ["max_threads=many", "halt_poll=", "halt_poll=10001", "halt_poll=-1"] {
-            assert!(!config.accept(wrong), "{wrong}");
-        }
-        assert_eq!(config.halt_poll, HALT_POLL);
-        assert!(config.accept("halt_poll=0") && config.halt_poll.is_zero());
+        assert!(!config.accept("max_threads=many"));
         assert!(config.read_only && config.allow_other);
         assert_eq!(config.flags, [MountFlag::NoSuid, MountFlag::NoDev]);
         assert_eq!(

@@ -6,9 +6,8 @@
 //!                             │  answer.rs   replies to requests that no worker waits for
 //!      or, per processor     │  ring/     the same over io_uring
 //!   kernel ── io_uring ─────► │  wire.rs   bytes of requests and replies   abi.rs  numbers of the protocol
-//!                             │  init.rs   what we ask the kernel for   intake.rs  data that stays in a pipe
-//!                             │  share.rs  how much may be dirty   reads.rs  how long reads take
-//!                             │  gather.rs   several READs at a time   slot.rs  a worker as others see it
+//!                             │  init.rs   what we ask the kernel for
+//!                             │  slot.rs  a worker as others see it
 //!                             ▼
 //!                           ops/         one function per request; they see vfs types only
 //!                             │  control.rs  remount, freeze ...   rights.rs  who may   counts.rs  requests by kind
@@ -56,18 +55,13 @@ mod counts;
 mod crew;
 pub mod direct;
 mod errno;
-mod gather;
 mod init;
-mod intake;
 mod mount;
 mod ops;
-mod reads;
 mod rights;
 mod ring;
 mod session;
-mod share;
 mod slot;
-mod spin;
 mod wire;
 mod worker;
 

@@ -21,7 +21,6 @@ use rustix::mount::UnmountFlags;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
 use crate::config::{BlockMount, MountConfig};
-use crate::share::Share;
 
 const DEVICE: &str = "/dev/fuse";
 const HELPER: &str = "fusermount3";
@@ -357,30 +356,19 @@ fn unmount_with_helper(dir: &Path, lazy: bool) -> Result<(), MountError> {
     Err(MountError::Permission { dir: dir.to_path_buf(), why })
 }
 
-/// What is told to the kernel about a mount's cache, opened while that may be done: only by root.
-#[derive(Debug, Default)]
-pub(crate) struct Knobs {
-    pub(crate) read_ahead: Option<File>,
-    pub(crate) share: Share,
-}
+/// Percent of the dirty memory of all file systems that this mount may have, as a disk may. The
+/// kernel gives FUSE mounts one percent, because a daemon might hang.
+const MAX_RATIO: &str = "40";
 
-/// Lets the kernel read ahead and keep dirty pages as it does for disks. FUSE mounts get a
-/// hundredth of the usual share of dirty memory, because a daemon might hang. Best effort: only
-/// root may.
-impl Knobs {
-    /// Those of the mount on `dir`.
-    pub(crate) fn open(dir: &Path) -> Self {
-        let Some((major, minor)) = device_number(dir) else { return Self::default() };
-        let name = format!("{major}:{minor}");
-        // A mount of a block device shares the device's number, but not how it writes back.
-        let bdis = Path::new("/sys/class/bdi");
-        let own = bdis.join(format!("{name}-fuseblk"));
-        let bdi = if own.exists() { own } else { bdis.join(name) };
-        let knobs = Self {
-            read_ahead: File::options().write(true).open(bdi.join("read_ahead_kb")).ok(),
-            share: Share::default(),
-        };
-        knobs.share.enlarge(&bdi);
-        knobs
-    }
+/// Sets how much of the mount on `dir` may be dirty, and opens the file that sets how much is read
+/// ahead. Best effort: only root may.
+pub(crate) fn tune_cache(dir: &Path) -> Option<File> {
+    let (major, minor) = device_number(dir)?;
+    let name = format!("{major}:{minor}");
+    // A mount of a block device shares the device's number, but not how it writes back.
+    let bdis = Path::new("/sys/class/bdi");
+    let own = bdis.join(format!("{name}-fuseblk"));
+    let bdi = if own.exists() { own } else { bdis.join(name) };
+    let _ = std::fs::write(bdi.join("max_ratio"), MAX_RATIO);
+    File::options().write(true).open(bdi.join("read_ahead_kb")).ok()
 }

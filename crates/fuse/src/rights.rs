@@ -259,17 +259,7 @@ mod tests {
     #[test]
     fn this_process_is_here() {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let request = |pid| Request {
-            opcode: 0,
-            unique: 0,
-            nodeid: 1,
-            uid,
-            gid,
-            pid,
-            body: &[],
-            piped: None,
-            second: false,
-        };
+        let request = |pid| Request { opcode: 0, unique: 0, nodeid: 1, uid, gid, pid, body: &[] };
         let owner = Owner::this_process();
         let caller = Caller::of(&owner, &request(std::process::id())).unwrap();
         assert_eq!(caller.place, Place::Here);

@@ -9,7 +9,7 @@
 //! [`Stopper::abandon`] does not wait for that.
 
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -25,15 +25,11 @@ use crate::abi::{IN_HEADER, MAX_FIXED, op};
 use crate::config::{MountConfig, Transport};
 use crate::counts::Counts;
 use crate::crew::Crew;
-use crate::gather::{Crowd, Rooms};
 use crate::init::{self, Agreed};
-use crate::intake::Bulk;
-use crate::mount::{self, Attached, Knobs, MountError};
-use crate::reads::Reads;
+use crate::mount::{self, Attached, MountError};
 use crate::rights::Owner;
 use crate::ring::{self, Lack, Prepared, Rings};
-use crate::share::Share;
-use crate::slot::{Call, Slot};
+use crate::slot::Slot;
 use crate::wire::{Reply, Request};
 use crate::worker;
 
@@ -51,20 +47,10 @@ pub(crate) struct Shared {
     pub(crate) fs: Arc<dyn FileSystem>,
     pub(crate) root: u32,
     pub(crate) device: OwnedFd,
-    /// Another descriptor of the same connection, which never waits; `None`: not to be had.
-    pub(crate) second: Option<OwnedFd>,
-    /// Workers look for a moment before they sleep.
-    pub(crate) spins: bool,
     pub(crate) dir: PathBuf,
     pub(crate) agreed: Agreed,
     pub(crate) owner: Owner,
     pub(crate) max_threads: usize,
-    pub(crate) share: Share,
-    pub(crate) bulk: Bulk,
-    pub(crate) reads: Reads,
-    pub(crate) crowd: Crowd,
-    /// Memory of batches of READs.
-    pub(crate) rooms: Rooms,
     pub(crate) crew: Crew,
     pub(crate) rings: Rings,
     pub(crate) pool: Mutex<Pool>,
@@ -98,8 +84,7 @@ pub(crate) struct Pool {
 }
 
 impl Shared {
-    /// What is shared by the workers of a `device` that has no second descriptor, and is nowhere
-    /// yet.
+    /// What is shared by the workers of a `device` that is mounted nowhere yet.
     pub(crate) fn new(
         fs: Arc<dyn FileSystem>,
         device: OwnedFd,
@@ -111,17 +96,10 @@ impl Shared {
             root: fs.root(),
             fs,
             device,
-            second: None,
-            spins: false,
             dir: PathBuf::new(),
             agreed,
             owner: Owner::this_process(),
             max_threads,
-            share: Share::default(),
-            bulk: Bulk::default(),
-            reads: Reads::default(),
-            crowd: Crowd::default(),
-            rooms: Rooms::default(),
             crew,
             rings: Rings::default(),
             pool: Mutex::default(),
@@ -134,11 +112,6 @@ impl Shared {
 
     pub(crate) fn transport(&self) -> Transport {
         if self.rings.active() { Transport::IoUring } else { Transport::Device }
-    }
-
-    /// The descriptor to which the reply to a request goes.
-    pub(crate) fn way(&self, second: bool) -> &OwnedFd {
-        self.second.as_ref().filter(|_| second).unwrap_or(&self.device)
     }
 
     /// A worker has ended, for an error or because the connection has (`None` inside), or because
@@ -173,7 +146,7 @@ impl Shared {
         }
         self.rings.end();
         for sleeper in pool.asleep.drain(..) {
-            sleeper.call(Call::Read);
+            sleeper.call();
         }
         if let Some(tender) = self.tender.get() {
             tender.unpark();
@@ -197,7 +170,7 @@ impl std::fmt::Debug for Shared {
 
 impl Mount {
     /// Mounts `fs` on `dir`. When this returns, the mount answers: it has agreed with the kernel,
-    /// and its threads wait for requests. (It is not asked to prove that: see `mount::Knobs`.)
+    /// and its threads wait for requests.
     ///
     /// # Errors
     /// If mounting fails; then nothing is left mounted.
@@ -221,9 +194,8 @@ impl Mount {
             None => mount::attach(&dir, config)?,
         };
         // Whatever has to be opened, or read of the machine, before rights are given away.
-        let second = extol_fuse_uring::second(device.as_fd()).ok();
-        let Knobs { read_ahead, share } = Knobs::open(&dir);
-        let _ = init::max_write();
+        let read_ahead = mount::tune_cache(&dir);
+        let _ = init::max_data();
         ring::look();
         let processors = std::thread::available_parallelism().map_or(FIRST_WORKERS, usize::from);
         let active =
@@ -235,10 +207,7 @@ impl Mount {
             let crew = Crew::new(active as u32, FIRST_WORKERS as u32);
             let max_threads = config.max_threads.max(FIRST_WORKERS);
             let shared = Arc::new(Shared {
-                second,
-                spins: true,
                 dir: dir.clone(),
-                share,
                 rings: prepared.as_ref().map_or_else(Rings::default, |p| p.rings(config)),
                 counts: Counts::of(sandbox),
                 owner: owner.confined(config.confinement.clone()),

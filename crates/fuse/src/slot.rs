@@ -1,4 +1,4 @@
-//! A worker as others see it: what it does, and what it is woken for.
+//! A worker as others see it.
 //!
 //! The worker begins and ends a request here, and the tender may mark it as away in between;
 //! whoever changes the slot first tells the crew, so each leave is told once.
@@ -8,21 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use extol_sync::Condvar;
 use parking_lot::Mutex;
 
-use crate::gather::Given;
-
 /// What a worker is doing; the rest of the word counts its requests.
 const ACTIVE: u64 = 1;
 const AWAY: u64 = 2;
 const DOING: u64 = 3;
-
-/// What a worker is woken for.
-#[derive(Debug)]
-pub(crate) enum Call {
-    /// To read requests: it counts as reading already.
-    Read,
-    /// For this request: it counts as away.
-    Do(Given),
-}
 
 /// A worker as others see it.
 #[derive(Debug, Default)]
@@ -30,7 +19,7 @@ pub(crate) struct Slot {
     doing: AtomicU64,
     /// What the tender saw the last time.
     seen: AtomicU64,
-    called: Mutex<Option<Call>>,
+    called: Mutex<bool>,
     wake: Condvar,
 }
 
@@ -84,26 +73,16 @@ impl Slot {
     }
 
     /// Wakes the worker.
-    pub(crate) fn call(&self, why: Call) {
-        *self.called.lock() = Some(why);
+    pub(crate) fn call(&self) {
+        *self.called.lock() = true;
         self.wake.notify_one();
     }
 
-    /// The request that a new worker begins with.
-    pub(crate) fn given(&self) -> Option<Given> {
-        match self.called.lock().take() {
-            Some(Call::Do(given)) => Some(given),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn sleep(&self) -> Call {
+    /// Sleeps until it is called.
+    pub(crate) fn sleep(&self) {
         let mut called = self.called.lock();
-        loop {
-            match called.take() {
-                Some(why) => return why,
-                None => self.wake.wait(&mut called),
-            }
+        while !std::mem::take(&mut *called) {
+            self.wake.wait(&mut called);
         }
     }
 }

@@ -7,10 +7,9 @@
 
 use std::ops::{Deref, DerefMut};
 
-use crate::abi::{IN_HEADER, OUT_HEADER, op};
+use crate::abi::{IN_HEADER, OUT_HEADER};
 use crate::buffer::Buffer;
 use crate::errno::{Errno, Result};
-use crate::intake::Piped;
 
 /// One request.
 #[derive(Debug)]
@@ -24,33 +23,12 @@ pub(crate) struct Request<'a> {
     /// seen from there.
     pub(crate) pid: u32,
     pub(crate) body: &'a [u8],
-    /// Data behind the body that is not in memory.
-    pub(crate) piped: Option<Piped<'a>>,
-    /// It came through the second descriptor, and its reply goes there ([`gather`](crate::gather)).
-    pub(crate) second: bool,
 }
 
 impl<'a> Request<'a> {
     /// Takes the header apart. `None` if the bytes cannot be a request (then there is nobody to
     /// answer).
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
-        Self::parse_part(bytes, None)
-    }
-
-    /// The same for a WRITE (see [`is_write`](Self::is_write)) whose data is elsewhere.
-    pub(crate) fn with_data(head: &'a [u8], data: Piped<'a>) -> Option<Self> {
-        Self::parse_part(head, Some(data))
-    }
-
-    /// True if these are header and fields of a WRITE of `size` bytes, behind which is data and
-    /// nothing else.
-    pub(crate) fn is_write(head: &[u8], size: usize) -> bool {
-        let mut args = Args(head);
-        let fields = (args.u32(), args.u32(), args.skip(28), args.u16());
-        fields == (u32::try_from(size).map_err(|_| Errno(libc::EIO)), Ok(op::WRITE), Ok(()), Ok(0))
-    }
-
-    fn parse_part(bytes: &'a [u8], piped: Option<Piped<'a>>) -> Option<Self> {
         let mut args = Args(bytes);
         let len = args.u32().ok()? as usize;
         let opcode = args.u32().ok()?;
@@ -61,10 +39,9 @@ impl<'a> Request<'a> {
         let pid = args.u32().ok()?;
         let extensions = usize::from(args.u16().ok()?) * 8;
         let end = len.checked_sub(extensions)?;
-        let more = piped.as_ref().map_or(0, Piped::len);
-        (len == bytes.len() + more).then_some(())?;
-        let body = bytes.get(IN_HEADER..end.checked_sub(more)?)?;
-        Some(Self { opcode, unique, nodeid, uid, gid, pid, body, piped, second: false })
+        (len == bytes.len()).then_some(())?;
+        let body = bytes.get(IN_HEADER..end)?;
+        Some(Self { opcode, unique, nodeid, uid, gid, pid, body })
     }
 
     /// The fields behind the header.

@@ -5,16 +5,8 @@
 //!                 │ panic: EIO         │ undeliverable: give the references back
 //! ```
 //!
-//! Before it sleeps in `read` it looks for a moment whether the next request is there
-//! ([`spin`](crate::spin)).
-//!
-//! READs that wait behind a READ are done together with it, and what is found behind them is given
-//! to another worker ([`gather`](crate::gather)).
-//!
 //! Whether it reads again is decided by [`crew`](crate::crew). Requests that wait by nature (reads
-//! of file data …) say so when they are taken ([`waits`]; reads of a device that is quicker than
-//! waking somebody do not, see [`reads`](crate::reads)), and so do those of a heavy writer while
-//! fsyncs go first ([`Share::is_busy`](crate::share::Share)). An fsync says so if it waits after
+//! of file data …) say so when they are taken ([`waits`]). An fsync says so if it waits after
 //! all ([`answer`](crate::answer)). Any other should be over at once, but may wait all the same:
 //! for a block of a directory, for room in the journal, for a lock that somebody holds who waits.
 //! The *tender* is a thread for that: while nobody reads, it looks every [`PATIENCE`] whether a
@@ -35,7 +27,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use extol_vfs::Job;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -46,14 +38,11 @@ use crate::answer::Answer;
 use crate::buffer::Buffer;
 use crate::crew::Verdict;
 use crate::errno::Errno;
-use crate::gather::{Batch, Given, Wanted};
 use crate::init;
-use crate::intake::{Intake, Piped, Taken};
 use crate::ops::{self, Context, Kernel, Outcome};
 use crate::ring::{self, Desk};
 use crate::session::Shared;
-use crate::slot::{Call, Slot};
-use crate::spin::Spin;
+use crate::slot::Slot;
 use crate::wire::{Reply, Request};
 
 /// A worker that has handled a request of this size has memory worth giving back.
@@ -95,38 +84,23 @@ pub(crate) fn waits(opcode: u32, direct_io: bool) -> bool {
 /// Starts a worker that counts as reading already. False if there are enough, or the mount has
 /// ended.
 pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<bool> {
-    start_as(shared, &Arc::default())
-}
-
-fn start_as(shared: &Arc<Shared>, slot: &Arc<Slot>) -> io::Result<bool> {
+    let slot = Arc::<Slot>::default();
     let number = {
         let mut pool = shared.pool.lock();
         if pool.ended || pool.threads >= shared.max_threads + pool.waiting {
             return Ok(false);
         }
         pool.threads += 1;
-        pool.slots.push(Arc::clone(slot));
+        pool.slots.push(Arc::clone(&slot));
         pool.threads
     };
     let worker =
-        Worker { shared: Arc::clone(shared), slot: Arc::clone(slot), queue: None, desk: None };
+        Worker { shared: Arc::clone(shared), slot: Arc::clone(&slot), queue: None, desk: None };
     let started = thread::Builder::new().name(format!("fuse-{number}")).spawn(move || worker.run());
     if started.is_err() {
-        shared.ended(slot, None);
+        shared.ended(&slot, None);
     }
     started.map(|_| true)
-}
-
-/// Lets another worker do this request, which is given back if there is none to be had.
-fn give(shared: &Arc<Shared>, given: Given) -> Option<Given> {
-    let sleeper = shared.pool.lock().asleep.pop();
-    if let Some(sleeper) = sleeper {
-        sleeper.call(Call::Do(given));
-        return None;
-    }
-    let slot = Arc::<Slot>::default();
-    slot.call(Call::Do(given));
-    if start_as(shared, &slot).unwrap_or(false) { None } else { slot.given() }
 }
 
 /// Does what the crew wants.
@@ -163,7 +137,7 @@ fn call_sleeper(shared: &Shared, last: bool) -> bool {
     match pool.asleep.pop() {
         Some(sleeper) => {
             drop(pool);
-            sleeper.call(Call::Read);
+            sleeper.call();
             true
         }
         None => {
@@ -241,79 +215,32 @@ impl Worker {
         let size = IN_HEADER + MAX_FIXED + init::max_data() as usize;
         let mut buffer = Buffer::new(size, IN_HEADER + WRITE_HEADER);
         let mut reply = Reply::default();
-        let mut intake = Intake::default();
-        let mut batch = Batch::default();
         let mut large = false;
-        let mut given = self.slot.given();
-        let mut spin = Spin::default();
         let why = loop {
-            if let Some(request) = given.take() {
-                self.slot.begin(true);
-                self.serve(&request, &mut reply);
-                large |= reply.body_len() > LARGE;
-                self.slot.end();
-                if !self.come_back(large, &mut given) {
-                    break None;
-                }
-                continue;
-            }
-            let began = Instant::now();
-            let soon = shared.second.as_ref().filter(|_| shared.spins).and_then(|second| {
-                let look = || Intake::look(second, &mut buffer, &shared.bulk);
-                spin.watch(|| began.elapsed(), look, thread::yield_now)
-            });
-            let next = match soon {
-                Some(size) => Ok(Taken::Whole(size)),
-                None => intake.next(&shared.device, &mut buffer, &shared.bulk),
-            };
-            let second = soon.is_some();
-            let taken = match next {
-                Ok(taken) => taken,
+            let size = match rustix::io::read(&shared.device, &mut *buffer) {
+                Ok(size) => size,
                 Err(Os::INTR | Os::AGAIN | Os::NOENT) => continue,
                 // The second where the end came between the choice of a request and its delivery.
                 Err(Os::NODEV | Os::CONNABORTED) => break Some(None),
                 Err(error) => break Some(Some(io::Error::from(error))),
             };
-            let size = taken.size();
-            let request = intake.request(taken, &mut buffer);
-            let read = request.as_ref().and_then(|r| Wanted::of(r, second, shared.root));
+            let request = buffer.get(..size).and_then(Request::parse);
             let away = request.as_ref().is_some_and(|r| {
-                (waits(r.opcode, shared.agreed.direct_io)
-                    && !may_be_later(r.opcode)
-                    && !(r.opcode == op::READ && shared.reads.are_short()))
-                    || shared.share.is_busy(r.nodeid, size)
+                waits(r.opcode, shared.agreed.direct_io) && !may_be_later(r.opcode)
             });
             self.slot.begin(away);
             obey(&self.shared, shared.crew.take(away));
-            let mut emptied = matches!(taken, Taken::Whole(_));
-            let gathered = read.is_some_and(|read| {
-                self.gather(read, &mut batch, &mut buffer, &mut reply, &mut large)
-            });
-            let request = if gathered { None } else { intake.request(taken, &mut buffer) };
-            if let Some(mut request) = request {
-                request.second = second;
-                let began = (request.opcode == op::READ).then(Instant::now);
-                let done = self.answer(&request, &mut reply);
-                if let Some(began) = began {
-                    shared.reads.note(began.elapsed());
-                }
-                let in_memory = request.piped.as_ref().is_none_or(Piped::is_read);
-                emptied = done || in_memory;
-                if in_memory && matches!(taken, Taken::Piped(_)) {
-                    shared.bulk.was_refused();
-                }
-                large |= (in_memory && size > LARGE) || reply.body_len() > LARGE;
+            if let Some(request) = request {
+                self.answer(&request, &mut reply);
             }
-            if !emptied {
-                intake.spent();
-            }
+            large |= size > LARGE || reply.body_len() > LARGE;
             match self.slot.end() {
                 true if large && shared.crew.readers() > LARGE_IDLE => {
                     obey(&self.shared, shared.crew.leave());
                     break None;
                 }
                 true => shared.crew.done(),
-                false if self.come_back(large, &mut given) => {}
+                false if self.come_back(large) => {}
                 false => break None,
             }
         };
@@ -321,48 +248,8 @@ impl Worker {
         shared.ended(&self.slot, why);
     }
 
-    /// Does `first` together with others that wait, if there are any.
-    /// `large` if the `spare` memory held a large request.
-    fn gather(
-        &self,
-        first: Wanted,
-        batch: &mut Batch,
-        spare: &mut [u8],
-        reply: &mut Reply<'_>,
-        large: &mut bool,
-    ) -> bool {
-        let shared = &*self.shared;
-        let Some(second) = shared.second.as_ref() else { return false };
-        if shared.reads.are_long() || !shared.fs.reads_together() {
-            return false;
-        }
-        let other = batch.gather(first, second, spare, &shared.crowd);
-        *large |= other.as_ref().is_some_and(|other| other.len() > LARGE);
-        let reads = batch.len();
-        if reads == 0 {
-            return false;
-        }
-        let other = other.and_then(|other| give(&self.shared, other));
-        let began = Instant::now();
-        batch.answer(&*shared.fs, &shared.counts, &shared.rooms, &shared.device, second);
-        shared.reads.note_together(began.elapsed(), reads as u32);
-        if let Some(other) = other {
-            self.serve(&other, reply);
-        }
-        true
-    }
-
-    /// Does a request that somebody has taken from the second descriptor.
-    fn serve(&self, given: &Given, reply: &mut Reply<'_>) {
-        if let Some(mut request) = Request::parse(&given.0) {
-            request.second = true;
-            self.answer(&request, reply);
-        }
-    }
-
-    /// Reads again, if need be after a sleep, or has been `given` a request. False if the worker is
-    /// to end.
-    fn come_back(&self, large: bool, given: &mut Option<Given>) -> bool {
+    /// Reads again, if need be after a sleep. False if the worker is to end.
+    fn come_back(&self, large: bool) -> bool {
         let shared = &*self.shared;
         {
             let mut pool = shared.pool.lock();
@@ -379,10 +266,7 @@ impl Worker {
             }
             pool.asleep.push(Arc::clone(&self.slot));
         }
-        if let Call::Do(request) = self.slot.sleep() {
-            *given = Some(request);
-            return true;
-        }
+        self.slot.sleep();
         !shared.pool.lock().ended
     }
 
@@ -435,16 +319,14 @@ impl Worker {
         self.desk.as_ref().is_none_or(|desk| desk.is_alone())
     }
 
-    /// True if what it asked for was done.
-    fn answer(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> bool {
+    /// Works on a request and sends the reply, if there is to be one now.
+    fn answer(&self, request: &Request<'_>, reply: &mut Reply<'_>) {
         let shared = &*self.shared;
-        let Worked::Reply(code) = self.work(request, reply) else { return true };
-        let sent =
-            rustix::io::write(shared.way(request.second), reply.finish(request.unique, code));
+        let Worked::Reply(code) = self.work(request, reply) else { return };
+        let sent = rustix::io::write(&shared.device, reply.finish(request.unique, code));
         if code != 0 || sent.is_err() {
             ops::take_back(&*shared.fs, request, &reply.references, code == 0);
         }
-        code == 0
     }
 
     /// Makes sure that somebody takes requests while this worker waits. False if nobody can be had.
@@ -518,14 +400,6 @@ impl Worker {
 }
 
 impl Kernel for Worker {
-    fn written_back(&self, nodeid: u64, bytes: usize) {
-        self.shared.share.written_back(nodeid, bytes);
-    }
-
-    fn syncs(&self, nodeid: u64) {
-        self.shared.share.syncs(nodeid);
-    }
-
     fn later(&self, request: &Request<'_>) -> Option<Answer> {
         match (self.queue, &self.desk) {
             (None, _) => Some(Answer::new(&self.shared, request)),
@@ -542,16 +416,12 @@ impl Kernel for Worker {
         }
     }
 
-    fn has_helper(&self) -> bool {
-        !self.is_alone() && self.shared.rings.has_helper()
-    }
-
     fn aside(&self, job: Job) {
         if self.is_alone() {
             self.stays();
             job();
         } else {
-            ring::lead(&self.shared, job);
+            ring::give(&self.shared, job);
         }
     }
 

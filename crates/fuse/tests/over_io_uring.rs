@@ -7,14 +7,11 @@ mod mount;
 
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::os::unix::fs::FileExt as _;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use extol_fuse::MountConfig;
-use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::UnmountFlags;
 use rustix::thread::CpuSet;
 
@@ -169,61 +166,4 @@ fn ended_by_force_while_requests_are_worked_on() {
     drop(release);
     m.server.take().unwrap().join().unwrap().unwrap();
     assert!(m.stopper.has_ended());
-}
-
-/// READs that the threads of the queues do themselves: each gets what is its own, also where the
-/// plan no longer holds at the end or a piece cannot be read, and so does what comes between them.
-#[test]
-fn reads_by_the_ring() {
-    const BLOCKS: u64 = 64;
-    let Some(mut m) = mount::mount() else { return };
-    let shelf = m.fs.shelf.get_or_init(|| tempfile::tempfile().unwrap());
-    let block = |n: u64| -> Vec<u8> { (0..4096_u64).map(|at| (n * 7 + at % 251) as u8).collect() };
-    let bytes: Vec<u8> = (0..BLOCKS).flat_map(block).collect();
-    fs::write(m.path("f"), &bytes[..bytes.len() - 1001]).unwrap();
-    fs::write(m.path("torn"), "torn, so that it must be read once more").unwrap();
-    fs::write(m.path("panics"), "panic").unwrap();
-    let direct = |name| {
-        let flags = OFlags::RDONLY | OFlags::DIRECT;
-        File::from(rustix::fs::openat(CWD, m.path(name), flags, Mode::empty()).unwrap())
-    };
-    thread::scope(|scope| {
-        for t in 0..12 {
-            let file = direct("f");
-            scope.spawn(move || {
-                let mut memory = vec![0; 8192];
-                let skip = memory.as_ptr().align_offset(4096);
-                for n in 0..500 {
-                    let at = (n * 7 + t * 5) % BLOCKS;
-                    let count = file.read_at(&mut memory[skip..skip + 4096], at * 4096).unwrap();
-                    assert_eq!(count, if at == BLOCKS - 1 { 3095 } else { 4096 });
-                    assert!(memory[skip..skip + count] == block(at)[..count], "{at}");
-                }
-            });
-        }
-        for t in 0..2 {
-            let (torn, panics, m) = (direct("torn"), direct("panics"), &m);
-            scope.spawn(move || {
-                let mut memory = vec![0; 8192];
-                let skip = memory.as_ptr().align_offset(4096);
-                for n in 0..100 {
-                    let count = torn.read_at(&mut memory[skip..skip + 4096], 0).unwrap();
-                    assert_eq!(
-                        &memory[skip..skip + count],
-                        b"torn, so that it must be read once more"
-                    );
-                    let error = panics.read_at(&mut memory[skip..skip + 4096], 0).unwrap_err();
-                    assert_eq!(error.raw_os_error(), Some(5));
-                    fs::write(m.path(&format!("new{t}-{n}")), vec![n; 100_000]).unwrap();
-                    File::open(m.path(&format!("new{t}-{n}"))).unwrap().sync_all().unwrap();
-                }
-            });
-        }
-    });
-    let plans = [&m.fs.held_plans, &m.fs.broken_plans].map(|plans| plans.load(Ordering::Relaxed));
-    assert!(plans.iter().sum::<usize>() >= 12 * 500 && plans[1] > 100, "{plans:?}");
-    assert!(shelf.metadata().unwrap().len() > 0);
-    // Through the page cache, and by larger requests.
-    assert!(fs::read(m.path("f")).unwrap() == bytes[..bytes.len() - 1001]);
-    m.unmount();
 }

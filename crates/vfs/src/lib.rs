@@ -10,9 +10,6 @@ mod error;
 mod plain;
 mod types;
 
-use std::any::Any;
-use std::os::fd::BorrowedFd;
-
 pub use error::{FsError, RemountError, Result};
 pub use plain::{is_active, plain, plain_json, plain_lines};
 pub use types::*;
@@ -20,24 +17,6 @@ pub use types::*;
 /// Is told the result of something, once, by any thread, which holds nothing. What it does should
 /// be over at once.
 pub type Done = Box<dyn FnOnce(Result<()>) + Send>;
-
-/// Threads of a front end that do what takes long: see [`FileSystem::fsync_then`]. Any closure that
-/// takes jobs is one.
-pub trait Aside {
-    /// One of them has nothing to do, and begins with a job as soon as it is given.
-    fn is_at_hand(&self) -> bool {
-        false
-    }
-
-    /// Does it, now or soon.
-    fn give(&mut self, job: Job);
-}
-
-impl<F: FnMut(Job)> Aside for F {
-    fn give(&mut self, job: Job) {
-        self(job);
-    }
-}
 
 /// What takes long: see [`FileSystem::fsync_then`].
 pub type Job = Box<dyn FnOnce() + Send>;
@@ -59,42 +38,6 @@ impl<F: FileSystem + ?Sized> Reader for Plain<'_, F> {
         self.fs.read(self.ino, offset, buf)
     }
 }
-
-/// One of several reads ([`FileSystem::read_many`]).
-#[derive(Debug)]
-pub struct ReadJob<'a> {
-    /// The file.
-    pub ino: u32,
-    /// Where in it.
-    pub offset: u64,
-    /// What is to be filled.
-    pub buf: &'a mut [u8],
-}
-
-/// A read that the caller does himself, of the file that [`FileSystem::reads_from`] gives.
-pub struct ReadPlan {
-    /// Bytes that there will be; short only at the end of the file.
-    pub count: usize,
-    /// What is still missing. The rest is in the buffer already.
-    pub pieces: Vec<ReadPiece>,
-    /// What the file system will want to know at the end.
-    pub token: Box<dyn Any + Send>,
-}
-
-/// A part of it: bytes `at` to `at + len` of the buffer are those behind `offset`. It may go beyond
-/// the end of the file, within the buffer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ReadPiece {
-    /// Where it lies.
-    pub offset: u64,
-    /// Where it goes.
-    pub at: usize,
-    /// Bytes.
-    pub len: usize,
-}
-
-/// Is told what became of these reads: which, and its bytes.
-pub type ReadDone<'a> = &'a mut dyn FnMut(usize, Result<&[u8]>);
 
 /// A mounted file system. Inodes are named by number; the front end must hold a reference on each
 /// inode it names (the root always has one).
@@ -201,43 +144,6 @@ pub trait FileSystem: Send + Sync {
     /// Reads at `offset` into `buf`; the count is short only at the end of the file.
     fn read(&self, ino: u32, offset: u64, buf: &mut [u8]) -> Result<usize>;
 
-    /// Does all these reads, at the same time where that is possible, each as [`read`](Self::read)
-    /// would. `done` is told of each once, by its place in `jobs`, in any order: what was read,
-    /// which is short only at the end of the file. It is told by the calling thread, which holds
-    /// nothing, but reads that have not ended wait for it.
-    fn read_many(&self, jobs: &mut [ReadJob<'_>], done: ReadDone<'_>) {
-        for (i, job) in jobs.iter_mut().enumerate() {
-            let result = self.read(job.ino, job.offset, job.buf);
-            done(i, result.map(|n| &job.buf[..n]));
-        }
-    }
-
-    /// True if [`read_many`](Self::read_many) does more than one read at a time.
-    fn reads_together(&self) -> bool {
-        false
-    }
-
-    /// A file in which pieces of [`plan_read`](Self::plan_read) lie.
-    fn reads_from(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    /// For front ends that wait for several things at a time: says what [`read`](Self::read) would
-    /// read from where, without waiting for anything. `buf` must begin at a page's boundary; what
-    /// needs no device is put into it. When the caller has read the pieces, what is there counts
-    /// only if the plan [holds](Self::still_holds) then; else, and if a piece could not be read, he
-    /// has to `read`. `None`: he has to at once.
-    fn plan_read(&self, ino: u32, offset: u64, buf: &mut [u8]) -> Option<ReadPlan> {
-        let _ = (ino, offset, buf);
-        None
-    }
-
-    /// True if what was read by this plan is what the file has. Asked once, at the end.
-    fn still_holds(&self, plan: &ReadPlan) -> bool {
-        let _ = plan;
-        false
-    }
-
     /// Somebody who reads this file; the caller keeps its reference on it meanwhile. What is read
     /// ahead is read for readers, not for [`read`](Self::read), behind which the kernel does it.
     fn reader(&self, ino: u32) -> Box<dyn Reader + '_> {
@@ -254,20 +160,6 @@ pub trait FileSystem: Send + Sync {
     fn write_as(&self, ino: u32, offset: u64, data: &[u8], author: Author) -> Result<usize> {
         let _ = author;
         self.write(ino, offset, data)
-    }
-
-    /// Writes the `len` bytes that a pipe holds at `offset`, all of them (or fails), where they can
-    /// go without a copy from there to where they belong. `false`: they cannot; then, and with the
-    /// error [`Frozen`](FsError::Frozen), none was taken, and the caller has to read them.
-    fn write_piped(
-        &self,
-        _ino: u32,
-        _offset: u64,
-        _pipe: BorrowedFd<'_>,
-        _len: usize,
-        _author: Author,
-    ) -> Result<bool> {
-        Ok(false)
     }
 
     /// Clears what a change of the contents or the owner takes from a file that is no directory:
@@ -308,8 +200,8 @@ pub trait FileSystem: Send + Sync {
     /// wait: this returns at once, and `done` is called with the result later, perhaps by another
     /// thread that came here. What takes long, for this request or for those that came meanwhile,
     /// is given to `aside` as a job, at most one, which has to be done before long, by this thread
-    /// or another. If [somebody](Aside::is_at_hand) is waiting for one, that may be all of it.
-    fn fsync_then(&self, ino: u32, data_only: bool, done: Done, aside: &mut dyn Aside) {
+    /// or another.
+    fn fsync_then(&self, ino: u32, data_only: bool, done: Done, aside: &mut dyn FnMut(Job)) {
         let _ = aside;
         done(self.fsync(ino, data_only));
     }

@@ -2,26 +2,27 @@
 //!
 //! Each write of a batch is one of three kinds:
 //!
-//! | kind | way |
+//! | kind | handling |
 //! | --- | --- |
-//! | whole sectors, memory that the kernel takes | as it is, queued |
+//! | whole sectors, memory that the kernel accepts | queued as it is |
 //! | whole sectors, other memory, at most 1 MiB | copied to aligned memory, queued |
-//! | all else: parts of sectors, much to copy, very many buffers | the ordinary way, after the others |
+//! | others (parts of sectors, long copies, many buffers) | single calls, after the queued ones |
 //!
 //! Queued writes go in groups, so that copies never take more than 2 MiB. A group holds the range
 //! locks of all its writes. That cannot deadlock: queued writes never wait for each other, and a
 //! write of parts of sectors holds nothing while it waits for its only lock.
 //!
-//! Buffered devices go the ordinary way: a buffered write is a copy, and handing it to another
-//! thread of the kernel costs more than making it here.
+//! Buffered devices use single calls: a buffered write is a copy, and handing it to another thread
+//! of the kernel costs more.
 
+use super::FileDevice;
+use super::direct::DirectIo;
 use super::transfer::{MAX_BUFFERS, write_all};
 use super::uring::Outcome;
-use super::{DirectIo, FileDevice};
 use crate::aligned::{BOUNCE_MAX, Pooled};
 use crate::range_lock::Coverage;
 use crate::{
-    BlockDevice, DeviceError, DeviceOp, Result, ScatteredWrite, Wait, check_range, check_writable,
+    BlockDevice, DeviceError, DeviceOp, Result, ScatteredWrite, check_range, check_writable,
 };
 use std::io::{self, IoSlice};
 
@@ -30,12 +31,11 @@ const COPIES_MAX: usize = 2 * BOUNCE_MAX;
 /// Most writes in one group.
 const GROUP_MAX: usize = 256;
 
-/// All these writes; `durable`: each is on the medium when this returns, and so the thread waits
-/// for it.
+/// All these writes; `durable`: each is on the medium when this returns.
 pub(super) fn write(
     device: &FileDevice,
     writes: &[ScatteredWrite<'_>],
-    durable: Option<Wait>,
+    durable: bool,
 ) -> Result<()> {
     let mut total = 0u64;
     for write in writes {
@@ -46,7 +46,7 @@ pub(super) fn write(
     }
     let direct = device.direct.as_ref().filter(|_| !device.rings.refused());
     let Some(direct) = direct else {
-        return one_by_one(device, writes, durable.is_some());
+        return one_by_one(device, writes, durable);
     };
     let mut group = Group::new(direct, total);
     let mut others = Vec::new();
@@ -64,7 +64,7 @@ pub(super) fn write(
         }
     }
     group.write(device, durable)?;
-    one_by_one(device, &others, durable.is_some())
+    one_by_one(device, &others, durable)
 }
 
 fn one_by_one(device: &FileDevice, writes: &[ScatteredWrite<'_>], durable: bool) -> Result<()> {
@@ -99,7 +99,7 @@ impl Kind {
 /// Writes that go to the kernel together.
 struct Group<'a> {
     direct: &'a DirectIo,
-    /// Bytes of the whole batch: tells how large the memory for copies should be.
+    /// Bytes of the whole batch: the size of memory for copies.
     total: u64,
     /// The writes, and where the copy is: which buffer, from which byte.
     writes: Vec<(&'a ScatteredWrite<'a>, Option<(usize, usize)>)>,
@@ -142,13 +142,12 @@ impl<'a> Group<'a> {
             now.copy_from_slice(source);
             target = later;
         }
-        // Whole sectors; memory wants no more than that, or the next one begins at its next
-        // multiple.
+        // The next copy begins aligned, too.
         self.used = (start + len).next_multiple_of(self.direct.memory);
         (buffer, start)
     }
 
-    fn write(&self, device: &FileDevice, durable: Option<Wait>) -> Result<()> {
+    fn write(&self, device: &FileDevice, durable: bool) -> Result<()> {
         let copies: Vec<Option<[IoSlice<'_>; 1]>> = self
             .writes
             .iter()
@@ -175,19 +174,19 @@ impl<'a> Group<'a> {
             .map(|job| self.direct.locks.lock(job.offset..job.offset + job.len(), Coverage::Whole))
             .collect();
         // One alone has nothing to be at the same time with: the plain call is faster. A durable
-        // one can be polled for, and is one flush less on a block device.
-        let queued = jobs.len() > 1 || durable.is_some();
+        // one is one flush less on a block device.
+        let queued = jobs.len() > 1 || durable;
         let outcomes =
             if queued { device.rings.write(device.file(), &jobs, durable) } else { None };
         let outcomes = outcomes.unwrap_or_else(|| jobs.iter().map(|_| Outcome::NotDone).collect());
         for (job, outcome) in jobs.iter().zip(outcomes) {
-            self.finish(device, job, outcome, durable.is_some())
+            self.finish(device, job, outcome, durable)
                 .map_err(|e| DeviceError::new(DeviceOp::Write, job.offset, job.len(), e))?;
         }
         Ok(())
     }
 
-    /// Makes a write complete whose queued part ended like this.
+    /// Completes a write whose queued part ended like this.
     fn finish(
         &self,
         device: &FileDevice,

@@ -25,9 +25,6 @@ macro_rules! mount_options {
   io_uring, noio_uring
         requests come over io_uring instead of /dev/fuse, or do not [where the kernel offers it: Linux 6.14,
         switched on by \"echo Y > /sys/module/fuse/parameters/enable_uring\"]; costs much less per request
-  halt_poll=MICROSECONDS
-        over io_uring: while one thread asks alone, keep its processors from sleeping so long after each request,
-        with threads that run where nobody else wants to; 0: never [200]
   untrusted
         ro, nosuid, nodev and noexec, whatever else is said; the volume is checked first, and the sandbox is a must
   writeback_cache, nowriteback_cache
@@ -56,12 +53,10 @@ macro_rules! mount_options {
         with O_DIRECT, or without [with, where it can]
   fast_commit, nofast_commit
         fsync by a few records in place of a whole commit [on if the volume has the feature]
-  fsync_batching=adaptive|none|static, min_batch_time=MICROSECONDS, max_batch_time=MICROSECONDS
-        whether an fsync waits for others to share its commit, and how long [adaptive, 0, 15000]
+  min_batch_time=MICROSECONDS, max_batch_time=MICROSECONDS
+        how long an fsync waits for others to share its commit, at least and at most [0, 15000]
   fua=auto|never|always
-        fast commits by durable writes in place of a flush: if that is faster, never, wherever they can [auto]
-  commit_poll=auto|never|always
-        who leads such a commit looks for its end for at most 300 us before it sleeps: if that is faster, never, wherever it can [auto]
+        fast commits by FUA in place of a flush: where the device has FUA, never, wherever they can [auto]
   async_checkpoint, async_checkpoint=PERCENT, noasync_checkpoint
         bring metadata home in the background as soon as less of the log is free [off; 50]
   checkpoint=merge|nomerge, checkpoint_merge, nocheckpoint_merge, ckpt_thread_ioprio=CLASS:LEVEL,

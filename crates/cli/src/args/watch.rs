@@ -90,7 +90,7 @@ fn seconds(text: &str) -> std::result::Result<f64, String> {
 #[command(
     after_long_help = manual!(
         "extol remount -o async_checkpoint=30 /mnt",
-        "extol remount -o commit=30,fsync_batching=none /mnt",
+        "extol remount -o commit=30,max_batch_time=0 /mnt",
         "extol remount -o ro /mnt",
         "mount -o remount,noatime,noasync_checkpoint /mnt",
     ),
@@ -98,7 +98,7 @@ fn seconds(text: &str) -> std::result::Result<f64, String> {
         The options are those of mount; what is not named stays as it is. If one of them is unknown, has a bad value, or \
         cannot change while the volume is mounted, none is changed. The options in force are shown by extol stat.\n\n\
         Live: ro, rw, commit=, barrier, errors=, discard, noatime, relatime, strictatime, nodiratime, lazytime, \
-        grpid, minixdf, resuid=, resgid=, nodelalloc, dirty_mb=, readahead_kb=, fsync_batching=, min_batch_time=, max_batch_time=, fua=, commit_poll=, \
+        grpid, minixdf, resuid=, resgid=, nodelalloc, dirty_mb=, readahead_kb=, min_batch_time=, max_batch_time=, fua=, \
         fast_commit, nofast_commit, async_checkpoint[=PERCENT], noasync_checkpoint, checkpoint=merge, checkpoint=nomerge, ckpt_thread_ioprio=, \
         journal_ioprio=, init_itable[=N], noinit_itable, the flags of mount(8) \
         (nosuid, nodev, noexec ...), and abort (stop the volume as an error would, for tests).\n\n\

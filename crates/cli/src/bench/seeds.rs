@@ -33,7 +33,6 @@ pub fn fsync_batching(args: &FsyncBatchingArgs) -> Result<()> {
         threads: args.threads.clone(),
         policies: args.policies.clone(),
         peers: all(&args.peers).map_err(usage)?,
-        backend: backend(&args.target),
         conduct: place.conduct(args.seed.rounds, Some(args.seconds))?,
     };
     carry_out(&args.seed.output, &bench.conduct, |progress| bench.run(progress))

@@ -13,7 +13,7 @@
 //! blocks read as zeros, and freed blocks are taken again only after the commit that freed them.
 //!
 //! Small new files go through step 2 in batches ([`batch`]). Large aligned writes skip the
-//! pages and go through the same three steps at once, from memory or out of a pipe (`piped`).
+//! pages and go through the same three steps at once.
 //!
 //! Invariants
 //! - DA-1: a page in a hole holds a reserved block (`write::put_page`), so step 1 does not fail for
@@ -22,7 +22,7 @@
 //!   (`BlockWriter::map_changes`); pages in front of a direct write go before it
 //!   (`write::write_direct`).
 //! - DA-3: bytes behind the end of the file are zero in every page (`write::load`) and on the
-//!   device before the file grows over them (`truncate::zero_tail`).
+//!   device before the file grows over them (`write::zero_tail`).
 //! - DA-4: a failed data write aborts the journal (`MountedFs::data_write_failed`): no fsync that covers
 //!   it succeeds.
 //!
@@ -34,8 +34,8 @@ mod batch;
 pub(crate) mod cache;
 pub(crate) mod delalloc;
 pub(crate) mod fallocate;
+pub(crate) mod flush;
 pub(crate) mod order;
-pub(crate) mod piped;
 pub(crate) mod read;
 pub(crate) mod readahead;
 pub(crate) mod seek;

@@ -266,18 +266,6 @@ impl Cell {
         self.way.get().copied()
     }
 
-    /// Locks for reading if that needs no waiting, for the lock or for data that was left to
-    /// others.
-    #[track_caller]
-    pub fn try_read(&self) -> Option<ReadGuard<'_>> {
-        let wanted = |state: &InodeState| {
-            !state.gone && state.deferred.as_ref().is_none_or(Deferral::is_settled)
-        };
-        let state = self.state.try_read()?;
-        let guard = RwLockReadGuard::try_map(state, |s| s.as_ref().filter(|s| wanted(s))).ok()?;
-        Some(Ranked::new(guard, rank::note(self.rank(), self.ino.into())))
-    }
-
     /// Locks for writing if nobody else has the lock.
     #[track_caller]
     pub fn try_write(&self) -> Option<WriteGuard<'_>> {

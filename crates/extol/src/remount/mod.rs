@@ -31,8 +31,8 @@ use std::time::Duration;
 use extol_ondisk::superblock::State;
 use extol_vfs::RemountError;
 
-use crate::fs::Fs;
 use crate::mount::{self, Running, mmp, write_superblock};
+use crate::mounted::MountedFs;
 use crate::options::MountOptions;
 use crate::whole;
 use plan::{Able, Plan};
@@ -48,7 +48,7 @@ fn refuse<T>(why: impl Into<String>) -> Result<T, RemountError> {
 
 /// Changes options; gives warnings for the user.
 pub(crate) fn remount(
-    fs: &Arc<Fs>,
+    fs: &Arc<MountedFs>,
     running: &mut Running,
     list: &str,
 ) -> Result<Vec<String>, RemountError> {
@@ -73,16 +73,16 @@ pub(crate) fn remount(
 }
 
 fn apply(
-    fs: &Arc<Fs>,
+    fs: &Arc<MountedFs>,
     running: &mut Running,
     current: &MountOptions,
     plan: &mut Plan,
 ) -> Result<(), RemountError> {
     let new = plan.options.clone();
-    let merge = new.checkpoint_merge != current.checkpoint_merge && !fs.limits.read_only();
+    let merge = new.checkpoint_merge != current.checkpoint_merge && !fs.fixed.read_only();
     if merge {
         let failed = |e| RemountError(format!("cannot start a thread: {e}"));
-        fs.whole.set_merge(new.checkpoint_merge).map_err(failed)?;
+        fs.maintenance.set_merge(new.checkpoint_merge).map_err(failed)?;
     }
     let moved = match (current.read_only, new.read_only) {
         (false, true) => {
@@ -96,7 +96,7 @@ fn apply(
             unfrozen(whole::alone(fs, || rest(fs, running)))
                 .inspect_err(|_| fs.lazy_init.set(current.init_itable))
         }
-        (true, false) if fs.limits.read_only() => {
+        (true, false) if fs.fixed.read_only() => {
             unfrozen(whole::alone(fs, || rise::rise(fs, running, plan)))
         }
         (true, false) => unfrozen(whole::alone(fs, || wake(fs, running, &mut plan.warnings))),
@@ -106,7 +106,7 @@ fn apply(
         if merge {
             // Off again never fails; on again: without the thread everybody syncs alone, which is
             // as right.
-            let _ = fs.whole.set_merge(current.checkpoint_merge);
+            let _ = fs.maintenance.set_merge(current.checkpoint_merge);
         }
         return Err(refusal);
     }
@@ -125,14 +125,13 @@ fn unfrozen(outcome: extol_vfs::Result<Result<(), RemountError>>) -> Result<(), 
     outcome.unwrap_or_else(|_| refuse("the volume is frozen: thaw it first"))
 }
 
-fn set(fs: &Fs, o: &MountOptions) {
+fn set(fs: &MountedFs, o: &MountOptions) {
     let journal = &fs.vol.journal;
-    fs.live.set(o);
+    fs.runtime.set(o);
     journal.set_barrier(o.barrier.unwrap_or(true));
     journal.set_commit_interval(o.commit);
     journal.set_batching(o.batching);
     journal.set_fua(o.fua);
-    journal.set_commit_poll(o.commit_poll);
     // (Without a log the plan refuses it; a volume opened read-only has none and may have the
     // option.)
     let _ = journal.set_async_checkpoint(o.async_checkpoint.filter(|_| journal.has_log()));
@@ -140,12 +139,12 @@ fn set(fs: &Fs, o: &MountOptions) {
     // and keeps them off.)
     let _ = journal.set_fast_commits(o.fast_commit == Some(true));
     journal.io_priority().set(o.journal_ioprio);
-    fs.whole.priority().set(o.checkpoint_ioprio);
+    fs.maintenance.priority().set(o.checkpoint_ioprio);
     fs.vol.alloc.set_discard(o.discard.then(|| Arc::clone(&fs.vol.dev)));
 }
 
 /// `rw` → `ro`.
-fn rest(fs: &Arc<Fs>, running: &mut Running) -> Result<(), RemountError> {
+fn rest(fs: &Arc<MountedFs>, running: &mut Running) -> Result<(), RemountError> {
     if fs.check_writable().is_err() {
         // An error was faster.
         return Ok(());
@@ -179,7 +178,7 @@ fn rest(fs: &Arc<Fs>, running: &mut Running) -> Result<(), RemountError> {
 
 /// `ro` → `rw`.
 fn wake(
-    fs: &Arc<Fs>,
+    fs: &Arc<MountedFs>,
     running: &mut Running,
     warnings: &mut Vec<String>,
 ) -> Result<(), RemountError> {
@@ -205,7 +204,7 @@ fn wake(
             Err(e) => return refuse(format!("cannot remount read-write: {e}")),
         };
     }
-    fs.whole.set_mmp(running.mmp.as_ref().map(mmp::Keeper::paused));
+    fs.maintenance.set_mmp(running.mmp.as_ref().map(mmp::Keeper::paused));
     sb.wtime = fs.clock.wall().as_secs();
     // In memory it still says "mounted".
     if let Err(e) = write_superblock(&*fs.vol.dev, &sb) {

@@ -396,8 +396,6 @@ mod tests {
             gid: 1000,
             pid: 0,
             body: &[],
-            piped: None,
-            second: false,
         };
         let taken = |flags, command, address, len| {
             let (_, check, _) = TABLE.into_iter().find(|row| row.0 == command).unwrap();

@@ -20,8 +20,6 @@ use crate::init::Agreed;
 use crate::rights::Owner;
 use crate::wire::{Reply, Request};
 
-pub(crate) use data::read_range;
-
 /// Seconds for which names and attributes stay valid in the kernel: nobody else changes the volume.
 const VALID: u64 = 24 * 60 * 60;
 
@@ -43,21 +41,12 @@ pub(crate) trait Kernel: Sync {
     /// Makes the kernel write a file's dirty pages back (and drop its cached pages). Answers writes
     /// meanwhile.
     fn write_back(&self, nodeid: u64);
-    /// The kernel has written back so many bytes of a file.
-    fn written_back(&self, _nodeid: u64, _bytes: usize) {}
-    /// Somebody waits for the fsync of a file.
-    fn syncs(&self, _nodeid: u64) {}
     /// The answer to the request, for whoever has it to send later, if that is possible.
     fn later(&self, _request: &Request<'_>) -> Option<Answer> {
         None
     }
     /// This thread is going to wait, or works for others: somebody else takes requests.
     fn stays(&self) {}
-    /// True if somebody waits for what is put [aside](Self::aside), awake, while this thread has
-    /// other requests.
-    fn has_helper(&self) -> bool {
-        false
-    }
     /// Does what takes long, now or soon, here or elsewhere.
     fn aside(&self, job: Job) {
         self.stays();

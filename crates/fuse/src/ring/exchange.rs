@@ -24,8 +24,6 @@ const SMALL: usize = 8 << 10;
 pub(super) struct Sizes {
     pub(super) opcode: u32,
     pub(super) nodeid: u64,
-    /// The thread that asks; 0: unknown.
-    pub(super) asker: u32,
     /// Bytes of fixed fields.
     fixed: usize,
     /// Bytes of the rest.
@@ -36,11 +34,10 @@ impl Sizes {
     /// `None` if the sizes cannot be.
     pub(super) fn of(memory: &[u8]) -> Option<Self> {
         let word = |at: usize| Some(u32::from_ne_bytes(*memory.get(at..)?.first_chunk()?));
-        let (len, opcode, asker, payload) =
-            (word(0)? as usize, word(4)?, word(32)?, word(PAYLOAD_SIZE)? as usize);
+        let (len, opcode, payload) = (word(0)? as usize, word(4)?, word(PAYLOAD_SIZE)? as usize);
         let fixed = len.checked_sub(IN_HEADER)?.checked_sub(payload)?;
         let fits = fixed <= FIXED_SIZE && payload <= memory.len().checked_sub(PAYLOAD)?;
-        fits.then_some(Self { opcode, nodeid: long(memory, 16), asker, fixed, payload })
+        fits.then_some(Self { opcode, nodeid: long(memory, 16), fixed, payload })
     }
 }
 

@@ -23,13 +23,9 @@
 //!
 //! *Work.* A worker waits in its ring ([`Ring`]), lets `worker::Worker` do the work, and hands the
 //! reply over (`work.rs`, `exchange.rs`). It is bound to its processor while requests are small
-//! (`processor.rs`). How many workers a queue has is the business of `queue.rs`. The data of a
-//! small READ is read by the worker's own ring (`reading.rs`). An fsync does not keep a worker
+//! (`processor.rs`). How many workers a queue has is the business of `queue.rs`. An fsync does not keep a worker
 //! either: whoever makes it durable leaves a letter on the worker's desk (`desk.rs`), and what must
 //! not wait at the desk is done by others (`aside.rs`).
-//!
-//! *Processors.* While one thread asks alone, its processors are kept from sleeping (`awake.rs`).
-//! Who leads commits does so on another processor than that of most requests (`steer.rs`).
 //!
 //! *Another worker.* The kernel gives requests that wait in a queue to entries that come back with
 //! a reply, but not to one that is registered: they would wait until some other request of that
@@ -48,13 +44,10 @@
 //! reply is an error.
 
 mod aside;
-mod awake;
 mod desk;
 mod exchange;
 mod processor;
 mod queue;
-mod reading;
-mod steer;
 mod stir;
 mod work;
 
@@ -69,13 +62,11 @@ use extol_fuse_uring::Ring;
 use rustix::thread::CpuSet;
 
 use self::aside::Aside;
-pub(crate) use self::aside::lead;
-use self::awake::Awake;
+pub(crate) use self::aside::give;
 pub(crate) use self::desk::{Desk, Letter};
 use self::exchange::Work;
 use self::processor::Seat;
 use self::queue::{Hired, Queue};
-use self::steer::Steer;
 use self::stir::Stirrer;
 use self::work::Clerk;
 use crate::config::MountConfig;
@@ -104,8 +95,6 @@ pub(crate) struct Rings {
     /// The processors that this process may use.
     all: CpuSet,
     aside: Aside,
-    awake: Awake,
-    steer: Steer,
     stirrer: Stirrer,
     /// The kernel uses them.
     active: AtomicBool,
@@ -189,9 +178,8 @@ impl Prepared {
     pub(crate) fn rings(&self, config: &MountConfig) -> Rings {
         let queues: Vec<_> = (0..self.queues).map(|_| Queue::default()).collect();
         let (limit, all) = (config.max_threads.max(FIRST), processor::allowed());
-        let awake = Awake::new(self.queues, config.halt_poll, all);
         let stirrer = Stirrer::start(config.confinement.as_ref());
-        Rings { queues, limit, all, awake, stirrer, ..Rings::default() }
+        Rings { queues, limit, all, stirrer, ..Rings::default() }
     }
 
     /// Lets the workers begin, and waits until their entries are with the kernel.
@@ -239,7 +227,6 @@ impl Rings {
     /// The mount has ended.
     pub(crate) fn end(&self) {
         self.aside.end();
-        self.awake.end();
     }
 
     /// Counts a worker of a queue as one that waits for other requests, or (-1) no longer.

@@ -7,12 +7,8 @@
 
 use std::io;
 use std::sync::OnceLock;
-use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-
-/// Giving way takes less where nobody else wants the processor, or hardly.
-pub(super) const OTHERS: Duration = Duration::from_micros(10);
 
 /// Number of processors that the machine can ever have, as the kernel writes them: `0-3`, `0,2-5`.
 pub(super) fn possible() -> io::Result<usize> {

@@ -21,7 +21,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 
-use super::steer::Count;
 use crate::slot::Slot;
 
 /// Decides whether there is to be another worker.
@@ -42,7 +41,6 @@ pub(super) enum Hired {
 
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    pub(super) requests: Count,
     idle: AtomicU32,
     staff: Mutex<Staff>,
 }

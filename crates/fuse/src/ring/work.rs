@@ -4,7 +4,6 @@
 //! ```text
 //!    ring ── request ──► answer here ─────────────────────────────► commit ──► ring
 //!               │           │ an fsync: to be told later ──► held ──► letter ─┤
-//!               ├─ READ ──► read by the ring (`reading.rs`) ───────────────────┤
 //!               ╰─ waits ──► lent to another thread ───────► held ──► letter ─┘
 //! ```
 //!
@@ -22,16 +21,15 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use extol_fuse_uring::{Event, MOST, Ring};
 
-use super::aside::{self, Task};
+use super::aside;
 use super::desk::{Desk, Letter};
 use super::exchange::{self, Answered, Scratch, Sizes, answer};
 use super::processor::Seat;
 use super::queue::Queue;
-use super::reading::Reading;
 use super::{hire, stir};
 use crate::abi::{ROOT_NODE, op};
 use crate::session::Shared;
@@ -59,7 +57,6 @@ pub(super) struct Clerk<'a> {
     letters: Vec<Letter>,
     /// Entries whose requests were left to others.
     held: usize,
-    pub(super) reading: Reading,
     /// It counts as idle.
     idle: bool,
     /// There has been a large request since memory was given back.
@@ -92,7 +89,6 @@ impl<'a> Clerk<'a> {
             scratch,
             letters,
             held: 0,
-            reading: Reading::default(),
             idle: true,
             touched: false,
         }
@@ -129,7 +125,7 @@ impl<'a> Clerk<'a> {
             }
             match event? {
                 Event::Request(entry) => self.request(entry)?,
-                Event::Read { entry, good } => self.end_read(entry, good)?,
+                Event::Read { .. } => {}
                 Event::Woken => {}
                 Event::Nothing => {
                     self.ring.discard();
@@ -204,23 +200,15 @@ impl<'a> Clerk<'a> {
         let shared = self.shared;
         let nobody_else = self.begin();
         let sizes = Sizes::of(self.ring.memory(entry));
-        self.queue().requests.one_more();
-        shared.rings.awake.asked(self.number, sizes.map_or(0, |sizes| sizes.asker));
         let is = |what: fn(&Sizes) -> bool| sizes.as_ref().is_some_and(what);
-        let reads = is(|sizes| sizes.opcode == op::READ);
-        if reads && self.begin_read(entry)? {
-            return Ok(());
-        }
         let syncs = is(|sizes| worker::may_be_later(sizes.opcode))
             && !is(|sizes| sizes.opcode == op::FSYNCDIR && sizes.nodeid == ROOT_NODE);
         let waits = !syncs
-            && sizes.is_some_and(|sizes| worker::waits(sizes.opcode, shared.agreed.direct_io))
-            && !(reads && shared.reads.are_short());
-        let busy = sizes.is_some_and(|sizes| shared.share.is_busy(sizes.nodeid, sizes.payload));
+            && sizes.is_some_and(|sizes| worker::waits(sizes.opcode, shared.agreed.direct_io));
         let large = is(|sizes| sizes.payload >= LARGE);
         self.touched |= large;
         let company = self.ring.open() > 0 || self.held > 0 || self.ring.reading() > 0;
-        if company && (waits || busy || large || is(|sizes| sizes.opcode == op::STATFS)) {
+        if company && (waits || large || is(|sizes| sizes.opcode == op::STATFS)) {
             self.leave(entry);
             return Ok(());
         }
@@ -229,9 +217,8 @@ impl<'a> Clerk<'a> {
         }
         self.worker.slot.begin(waits);
         if nobody_else {
-            if busy || waits {
-                // Small requests must not stand behind those of a heavy writer.
-                hire(shared, self.number, busy);
+            if waits {
+                hire(shared, self.number, false);
             } else if large && !self.queue().has(MOST_LARGE) {
                 hire(shared, self.number, false);
             } else {
@@ -239,11 +226,7 @@ impl<'a> Clerk<'a> {
             }
         }
         self.desk.begin(entry, self.ring.open() > 0 || self.ring.len() < MOST, !company);
-        let began = reads.then(Instant::now);
         let answered = answer(self.ring.memory(entry), sizes, &mut self.scratch, &self.worker);
-        if let Some(began) = began {
-            shared.reads.note(began.elapsed());
-        }
         let outcome = match answered {
             Answered::Reply(body) => {
                 let large = large || body as usize >= LARGE;
@@ -283,7 +266,6 @@ impl<'a> Clerk<'a> {
         };
         let job = move || {
             let sizes = Sizes::of(memory.bytes());
-            let began = sizes.is_some_and(|sizes| sizes.opcode == op::READ).then(Instant::now);
             let answered = catch_unwind(AssertUnwindSafe(|| {
                 answer(memory.bytes(), sizes, &mut Scratch::default(), &worker)
             }));
@@ -294,12 +276,9 @@ impl<'a> Clerk<'a> {
                     exchange::refuse(memory.bytes())
                 }
             };
-            if let Some(began) = began {
-                worker.shared.reads.note(began.elapsed());
-            }
             desk.post(Letter::Done { memory, body });
         };
-        aside::give(self.shared, Task::Other(Box::new(job)));
+        aside::give(self.shared, Box::new(job));
         self.stay_open();
     }
 }

@@ -1,8 +1,8 @@
-//! Workers, and a kernel that does what the test says: each of the two descriptors is a socket, and
-//! a message through it a request or a reply. So what waits when somebody looks, and who is there
-//! to be called, is no matter of chance.
+//! Workers, and a kernel that does what the test says: the device is a socket, and a message
+//! through it a request or a reply. So which workers there are to be called is no matter of chance.
 
 use std::os::fd::OwnedFd;
+use std::time::Instant;
 
 use extol_vfs::{Creds, FileSystem, NewNode};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
@@ -29,7 +29,6 @@ struct Kernel {
     shared: Arc<Shared>,
     fs: Arc<MemFs>,
     device: OwnedFd,
-    second: OwnedFd,
 }
 
 fn request(opcode: u32, unique: u64, nodeid: u64, body: &[&[u8]]) -> Vec<u8> {
@@ -51,11 +50,6 @@ fn lookup(unique: u64, name: &str) -> Vec<u8> {
 fn read(unique: u64, ino: u32, offset: u64, size: u32) -> Vec<u8> {
     let body: [&[u8]; 4] = [&[0; 8], &offset.to_ne_bytes(), &size.to_ne_bytes(), &[0; 20]];
     request(op::READ, unique, ino.into(), &body)
-}
-
-fn write(unique: u64, nodeid: u64, data: &[u8]) -> Vec<u8> {
-    let body: [&[u8]; 4] = [&[0; 16], &(data.len() as u32).to_ne_bytes(), &[0; 20], data];
-    request(op::WRITE, unique, nodeid, &body)
 }
 
 /// A message that comes within so long.
@@ -97,27 +91,17 @@ impl Kernel {
     /// A mount of at most `max_threads` workers, of whom `first` read as far as the crew knows; one
     /// is there. No tender.
     fn new(max_threads: usize, first: u32) -> Self {
-        Self::with(max_threads, first, false)
-    }
-
-    /// Whose workers may look before they sleep.
-    fn with(max_threads: usize, first: u32, spins: bool) -> Self {
-        let pair = |flags| {
-            let (ours, its) =
-                socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-            // Room for large requests.
-            sockopt::set_socket_send_buffer_size(&ours, 1 << 20).unwrap();
-            (ours, its)
-        };
-        let (device, its_device) = pair(SocketFlags::CLOEXEC);
-        let (second, its_second) = pair(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK);
+        let (device, its_device) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .unwrap();
+        // Room for large requests.
+        sockopt::set_socket_send_buffer_size(&device, 1 << 20).unwrap();
         let fs = Arc::new(MemFs::new(true));
         let crew = Crew::new(first, first);
-        let mut shared = Shared::new(fs.clone(), its_device, Agreed::default(), max_threads, crew);
-        (shared.second, shared.spins) = (Some(its_second), spins);
+        let shared = Shared::new(fs.clone(), its_device, Agreed::default(), max_threads, crew);
         let shared = Arc::new(shared);
         assert!(start(&shared).unwrap());
-        Self { shared, fs, device, second }
+        Self { shared, fs, device }
     }
 
     /// A file that holds this; its reads are stuck if it begins so.
@@ -128,13 +112,8 @@ impl Kernel {
         attr.id.ino
     }
 
-    /// Makes requests through the second descriptor, then one through the device: whoever gets that
-    /// finds the others waiting.
-    fn ask(&self, first: &[u8], behind: &[Vec<u8>]) {
-        for request in behind {
-            rustix::io::write(&self.second, request).unwrap();
-        }
-        rustix::io::write(&self.device, first).unwrap();
+    fn ask(&self, request: &[u8]) {
+        rustix::io::write(&self.device, request).unwrap();
     }
 
     fn threads(&self) -> usize {
@@ -156,7 +135,7 @@ impl Drop for Kernel {
             pool.ended = true;
             std::mem::take(&mut pool.asleep)
         };
-        sleepers.iter().for_each(|sleeper| sleeper.call(Call::Read));
+        sleepers.iter().for_each(|sleeper| sleeper.call());
         let start = Instant::now();
         while self.threads() > 0 && start.elapsed() < PATIENCE {
             let _ = rustix::io::write(&self.device, &request(op::IOCTL, 99, 1, &[]));
@@ -166,111 +145,13 @@ impl Drop for Kernel {
     }
 }
 
-/// What was taken along and is no READ is answered while the reads wait: by a worker that sleeps,
-/// or by a new one. All replies go the way their requests came.
-#[test]
-fn what_was_taken_along_does_not_wait_for_reads() {
-    for one_sleeps in [false, true] {
-        let kernel = Kernel::new(2, 2);
-        if one_sleeps {
-            assert!(give(&kernel.shared, Given(lookup(9, "none"))).is_none());
-            assert_eq!(reply(&kernel.second), no_such(9));
-            until("it sleeps", || kernel.asleep() == 1);
-        }
-        let ino = kernel.file("stuck one two");
-        kernel.ask(&read(1, ino, 6, 3), &[read(2, ino, 10, 9), lookup(3, "none")]);
-        kernel.fs.wait_stuck(1);
-        assert_eq!(reply(&kernel.second), no_such(3), "{one_sleeps}");
-        assert_eq!(message(&kernel.device, Duration::ZERO), None);
-        kernel.fs.release_stuck();
-        assert_eq!(reply(&kernel.device), (1, 0, b"one".to_vec()));
-        assert_eq!(reply(&kernel.second), (2, 0, b"two".to_vec()));
-        assert_eq!((kernel.fs.together.load(Ordering::Relaxed), kernel.threads()), (2, 2));
-    }
-}
-
-/// What waits when a worker has answered is found without a sleep, and answered the way that it
-/// came; READs take others along.
-#[test]
-fn what_waits_behind_a_request_is_found_by_a_look() {
-    let kernel = Kernel::with(1, 2, true);
-    let ino = kernel.file("one two");
-    kernel.ask(
-        &lookup(1, "none"),
-        &[lookup(2, "none"), read(3, ino, 0, 3), read(4, ino, 4, 9), lookup(5, "none")],
-    );
-    assert_eq!(reply(&kernel.device), no_such(1));
-    assert_eq!(reply(&kernel.second), no_such(2));
-    let mut reads = [reply(&kernel.second), reply(&kernel.second)];
-    reads.sort();
-    assert_eq!(reads, [(3, 0, b"one".to_vec()), (4, 0, b"two".to_vec())]);
-    assert_eq!(reply(&kernel.second), no_such(5));
-    assert_eq!(kernel.fs.together.load(Ordering::Relaxed), 2);
-    kernel.ask(&lookup(6, "none"), &[]);
-    assert_eq!(reply(&kernel.device), no_such(6), "and it sleeps where it is woken");
-}
-
-/// Where no other worker can be had, it is answered behind the reads.
-#[test]
-fn what_nobody_else_can_do_is_done_behind_the_reads() {
-    let kernel = Kernel::new(1, 2);
-    let ino = kernel.file("stuck one two");
-    kernel.ask(&read(1, ino, 6, 3), &[read(2, ino, 10, 9), lookup(3, "none")]);
-    kernel.fs.wait_stuck(1);
-    kernel.fs.release_stuck();
-    assert_eq!(reply(&kernel.device), (1, 0, b"one".to_vec()));
-    assert_eq!(reply(&kernel.second), (2, 0, b"two".to_vec()));
-    assert_eq!(reply(&kernel.second), no_such(3));
-    kernel.ask(&lookup(4, "none"), &[]);
-    assert_eq!(reply(&kernel.device), no_such(4), "and it reads again");
-    assert_eq!(kernel.threads(), 1);
-}
-
-/// Reads that take long, and those of a device that does one at a time for each thread, are left to
-/// other workers.
-#[test]
-fn reads_that_are_better_off_alone_take_none_along() {
-    for apart in [false, true] {
-        let kernel = Kernel::new(1, 2);
-        let ino = kernel.file("text");
-        if apart {
-            kernel.fs.apart.store(true, Ordering::Relaxed);
-        } else {
-            (0..100).for_each(|_| kernel.shared.reads.note(PATIENCE));
-        }
-        kernel.ask(&read(1, ino, 0, 9), &[read(2, ino, 0, 9)]);
-        assert_eq!(reply(&kernel.device), (1, 0, b"text".to_vec()));
-        let left = message(kernel.shared.second.as_ref().unwrap(), Duration::ZERO);
-        assert_eq!(left, Some(read(2, ino, 0, 9)), "{apart}");
-    }
-}
-
-/// Who was called for one request is none of those that read, however long it takes: nobody has to
-/// take its place.
-#[test]
-fn who_is_given_a_request_counts_as_away() {
-    let kernel = Kernel::new(2, 2);
-    assert!(give(&kernel.shared, Given(lookup(1, "stuck"))).is_none());
-    kernel.fs.wait_stuck(1);
-    let working: Vec<_> = {
-        let pool = kernel.shared.pool.lock();
-        pool.slots.iter().filter(|slot| slot.works()).cloned().collect()
-    };
-    assert_eq!(working.len(), 1);
-    assert!(working[0].is_away() && !working[0].takes_long() && !working[0].takes_long());
-    kernel.fs.release_stuck();
-    assert_eq!(reply(&kernel.second), no_such(1));
-    until("it sleeps", || kernel.asleep() == 1);
-    assert_eq!(kernel.shared.crew.readers(), 2);
-}
-
 /// A worker that is going to wait, and finds nobody to take its place, reads again afterwards.
 #[test]
 fn where_nobody_can_be_called_the_same_one_reads_again() {
     let kernel = Kernel::new(1, 1);
     let ino = kernel.file("text");
     for unique in 1..5 {
-        kernel.ask(&read(unique, ino, 0, 9), &[]);
+        kernel.ask(&read(unique, ino, 0, 9));
         assert_eq!(reply(&kernel.device), (unique, 0, b"text".to_vec()));
     }
     assert_eq!(kernel.threads(), 1);
@@ -287,11 +168,11 @@ fn who_is_being_called_is_somebody_who_reads() {
     // The second of those who read has been called, and is not there yet.
     let kernel = Kernel::new(1, 2);
     kernel.fs.set_frozen(true);
-    kernel.ask(&mkdir(1, "d"), &[]);
+    kernel.ask(&mkdir(1, "d"));
     until("it waits for the thaw", || kernel.shared.pool.lock().waiting == 1);
     assert_eq!(message(&kernel.device, Duration::from_millis(20)), None);
     assert!(start(&kernel.shared).unwrap(), "who waits leaves room for him");
-    kernel.ask(&lookup(2, "none"), &[]);
+    kernel.ask(&lookup(2, "none"));
     assert_eq!(reply(&kernel.device), no_such(2));
     kernel.fs.set_frozen(false);
     let (unique, code, _) = reply(&kernel.device);
@@ -306,27 +187,8 @@ fn the_last_who_reads_does_not_wait_for_a_thaw() {
     kernel.fs.set_frozen(true);
     // No thread is started any more.
     kernel.shared.pool.lock().ended = true;
-    kernel.ask(&mkdir(1, "d"), &[]);
+    kernel.ask(&mkdir(1, "d"));
     let (unique, code, _) = reply(&kernel.device);
     assert_eq!((unique, code), (1, -libc::EAGAIN));
     kernel.fs.set_frozen(false);
-}
-
-/// Data that a failed WRITE has left in the pipe is not taken for the next request.
-#[test]
-fn what_a_failed_write_leaves_in_the_pipe_is_thrown_away() {
-    let kernel = Kernel::new(1, 1);
-    let ino = kernel.file("");
-    let data = |n: u64| -> Vec<u8> { (0..300 << 10).map(|i| (i / 7 + n) as u8).collect() };
-    // The first is read, because nobody knows that large ones come; the second is of no node that
-    // there could be.
-    let (node, none, stale) = (u64::from(ino), u64::MAX, -libc::ESTALE);
-    for (unique, nodeid, code, stands) in [(1, node, 0, 1), (2, none, stale, 1), (3, node, 0, 3)] {
-        kernel.ask(&write(unique, nodeid, &data(unique)), &[]);
-        let (answered, said, _) = reply(&kernel.device);
-        assert_eq!((answered, said), (unique, code));
-        let mut bytes = vec![0; 300 << 10];
-        assert_eq!(kernel.fs.read(ino, 0, &mut bytes).unwrap(), bytes.len());
-        assert!(bytes == data(stands), "{unique}");
-    }
 }

@@ -15,7 +15,6 @@ mod journalled;
 mod mapping;
 
 use std::io::IoSlice;
-use std::os::fd::BorrowedFd;
 
 use extol_block::BlockNr;
 use extol_jbd2::fast::Witness;
@@ -48,8 +47,6 @@ pub(crate) enum Source<'a> {
     Bytes(&'a [u8]),
     /// A buffer for every block.
     Pages(&'a [Vec<u8>]),
-    /// In a pipe, from which they are taken in order. They never pass through this process.
-    Pipe(BorrowedFd<'a>),
 }
 
 impl Source<'_> {
@@ -65,17 +62,15 @@ impl Source<'_> {
                 .iter()
                 .map(|p| IoSlice::new(p))
                 .collect(),
-            Self::Pipe(_) => SmallVec::new(),
         }
     }
 
-    /// The bytes of a block; none for a pipe, so that they match no data checksum.
+    /// The bytes of a block.
     fn block(&self, at: u32, bs: usize) -> &[u8] {
         let at = at as usize;
         match self {
             Self::Bytes(bytes) => bytes.get(at * bs..(at + 1) * bs).unwrap_or_default(),
             Self::Pages(pages) => pages.get(at).map_or(&[], |p| p),
-            Self::Pipe(_) => &[],
         }
     }
 }
@@ -327,7 +322,7 @@ impl BlockWriter<'_> {
         let slices = source.slices(at, run.len, bs);
         let order = order::decide(target, run.len, self.purpose, vol.journal.wants_witnesses());
         let size = self.st.node.raw.size;
-        let witnesses = order::witnesses(order, run.start, run.len, |i| {
+        let checksums = order::checksums(order, run.start, run.len, |i| {
             let left = size.saturating_sub(u64::from(lblk + i) * bs as u64);
             let block = source.block(at + i, bs);
             block.get(..usize::try_from(left).unwrap_or(usize::MAX)).unwrap_or(block)
@@ -338,23 +333,20 @@ impl BlockWriter<'_> {
             cache.prepare(run.start, run.len);
         }
         if order::may_defer(run.len, self.purpose) && vol.journal.commits_after_data() {
-            let mut data = vol.journal.spares().take(run.len);
+            let mut data = Vec::with_capacity(run.len as usize * bs);
             slices.iter().for_each(|slice| data.extend_from_slice(slice));
             self.st.deferred = Some(match order {
                 Order::Ordered => vol.journal.defer_loose(run.start, data),
                 Order::Unordered | Order::Checksummed => {
-                    vol.journal.defer(run.start, data, witnesses)
+                    vol.journal.defer(run.start, data, checksums)
                 }
             });
             return Ok(());
         }
         let place = run.start.offset(vol.geo.block_size);
-        let result = match source {
-            Source::Pipe(pipe) => vol.dev.write_piped(*pipe, run.len as usize * bs, place),
-            _ => vol.dev.write_vectored_at(&slices, place),
-        };
+        let result = vol.dev.write_vectored_at(&slices, place);
         let order = if result.is_ok() { order } else { Order::Ordered };
-        order::note(vol, order, &witnesses);
+        order::note(vol, order, &checksums);
         result.map_err(|e| self.fs.data_write_failed(e))
     }
 }

@@ -12,7 +12,7 @@ use extol_block::MemDevice;
 use extol_jbd2::fast::{Ask, Collected, FastSource, FcRecord, Reason};
 use extol_vfs::{Creds, FileSystem, NewNode, RenameFlags};
 
-use crate::data::writeback;
+use crate::data::flush;
 use crate::fast_commit::Tracker;
 use crate::{Ext4, MountOptions};
 
@@ -55,7 +55,7 @@ impl Rig {
             .status();
         assert!(made.unwrap().success());
         let dev = Arc::new(MemDevice::from_bytes(&std::fs::read(&path).unwrap()));
-        let options = MountOptions { threads: false, ..MountOptions::parse(options).unwrap() };
+        let options = MountOptions::parse(options).unwrap().without_threads();
         let fs = Ext4::open(Arc::clone(&dev) as _, &options).unwrap();
         let tracker = Arc::clone(&fs.inner().tracker);
         let root = fs.root();
@@ -92,7 +92,7 @@ impl Rig {
     /// What an fsync collects.
     fn ask_as(&self, ino: u32, data_only: bool) -> Collected {
         let fs = self.fs.inner();
-        writeback::flush(fs, &mut fs.cell(ino).unwrap().write().unwrap()).unwrap();
+        flush::flush(fs, &mut fs.cell(ino).unwrap().write().unwrap()).unwrap();
         self.tracker.collect(fs.vol.journal.newest(), &[Ask { ino, data_only }])
     }
 

@@ -6,7 +6,7 @@ use extol_block::{MemDevice, SharedDevice};
 use extol_check::CheckOptions;
 use extol_vfs::{Fallocate, FileSystem as _, FsError, RenameFlags, SetAttr, SetTime};
 
-use crate::data::writeback;
+use crate::data::flush;
 use crate::mkfs::{MkfsOptions, mkfs};
 use crate::{Ext4, MountOptions};
 
@@ -18,7 +18,7 @@ pub(crate) fn volume() -> (Arc<MemDevice>, Arc<Ext4>) {
 
 /// Opens a volume without threads of its own.
 pub(crate) fn open(device: SharedDevice) -> Arc<Ext4> {
-    Ext4::open(device, &MountOptions { threads: false, ..MountOptions::default() }).unwrap()
+    Ext4::open(device, &MountOptions::default().without_threads()).unwrap()
 }
 
 /// Handles that `work` opens, in a volume without threads of its own.
@@ -99,7 +99,7 @@ fn who_waited_for_a_deleted_file_leaves_the_next_one_alone() {
     assert_eq!(fs.inode("b").unwrap().ino(), ino, "the first free one");
     assert_eq!(inner.dirty.len(), 1);
     if let Ok(mut st) = waits.write() {
-        writeback::flush(inner, &mut st).unwrap();
+        flush::flush(inner, &mut st).unwrap();
     }
     assert_eq!(inner.dirty.len(), 1, "it still is to be written");
     drop(node);
@@ -136,7 +136,7 @@ fn what_cannot_be_deleted_stays_an_orphan() {
     fs.remove_file("a").unwrap();
     assert!(!fs.exists("a"));
     assert!(fs.inner().orphans.contains(ino));
-    assert!(fs.trouble().is_some());
+    assert!(fs.first_error().is_some());
 }
 
 /// Makes a file that the front end knows; gives its number.
