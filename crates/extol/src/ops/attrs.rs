@@ -8,7 +8,7 @@ use extol_vfs::{Attr, FsError, Result, SetAttr, SetTime};
 
 use super::create::Promise;
 use super::with_space;
-use crate::data::{truncate, writeback};
+use crate::data::{flush, truncate};
 use crate::error;
 use crate::fast_commit::eligibility;
 use crate::inodes::{Cell, InodeState};
@@ -273,7 +273,7 @@ fn change_journal_flag(fs: &MountedFs, st: &mut InodeState, flags: u32) -> Resul
         && wanted != st.node.raw.flags.contains(InodeFlags::JOURNAL_DATA)
         && fs.vol.journal.has_log()
     {
-        writeback::flush(fs, st)?;
+        flush::flush(fs, st)?;
         fs.vol.journal.freeze().map_err(error::journal)?;
         fs.vol.journal.drop_idle();
         st.node.raw.flags.set(InodeFlags::JOURNAL_DATA, wanted);

@@ -307,7 +307,7 @@ fn begin_fsync(fs: &MountedFs, ino: u32, data_only: bool) -> Result<Synced> {
     fs.throttle.fsynced(ino);
     let mut st = cell.write()?;
     if !fs.writes_nothing() {
-        data::writeback::flush_for_fsync(fs, &mut st)?;
+        data::flush::flush_for_fsync(fs, &mut st)?;
     }
     let tid = if data_only { st.datasync_tid } else { st.sync_tid };
     Ok(Synced {
