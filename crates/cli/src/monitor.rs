@@ -2,13 +2,13 @@
 //! do itself, or may not do in its sandbox.
 //!
 //! ```text
-//!   daemon (confined)                     monitor, `extol mount-monitor DIR`
-//!     Monitor ── requests ────────────────► standard input: one thread per request
-//!             ◄── code, line ─────────────    U: unmount DIR   L: the same, lazily, after write-back
-//!                                             A: abort the connection, then unmount lazily
-//!                                             S: a request to DIR's root, made on that processor
-//!             ── process number ──────────► standard output: one query after the other
-//!             ◄── device, inode ──────────    the user namespace of that process
+//!   daemon (confined)             monitor, `extol mount-monitor DIR`
+//!     Monitor ── requests ────────► standard input: one thread per request
+//!             ◄── code, line ─────    U: unmount DIR   L: the same, lazily, after write-back
+//!                                     A: abort the connection, then unmount lazily
+//!                                     S: a request to DIR's root, made on that processor
+//!             ── process number ──► standard output: one query after the other
+//!             ◄── device, inode ──    the user namespace of that process
 //! ```
 //!
 //! - *Unmounting* needs CAP_SYS_ADMIN or the set-user-id program fusermount3; a sandboxed daemon

@@ -6,8 +6,8 @@
 //!
 //! `mount.fuse3` ends every list with `dev` and `suid` unless it holds `nodev` and `nosuid`,
 //! because libfuse's own default is the other way round. The user has not asked for that, so it is
-//! removed ([`remove_fuse3_suffix`]). mount(8) for its part drops both words: with it a user asks for them as
-//! `allow_dev` and `allow_suid`.
+//! removed ([`remove_fuse3_suffix`]). mount(8) for its part drops both words: with it a user asks
+//! for them as `allow_dev` and `allow_suid`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;

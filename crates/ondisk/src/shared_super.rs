@@ -6,11 +6,10 @@
 //! only single fields of it. Extol keeps its own copy, so it takes all bytes that are not its own
 //! from the device before it writes.
 //!
-//! | owner | fields |
-//! |---|---|
-//! | the mount | free counts, time of the last write, head of the orphan list, record of errors, the bit "clean", the features `needs_recovery` and `orphan_present` |
-//! | both | the bit "has errors": set if one of the two has it |
-//! | the device | everything else, until the mount changes it on purpose ([`Deliberate`]) |
+//! - Fields of the mount: free counts, time of the last write, head of the orphan list, record of
+//!   errors, the bit "clean", the features `needs_recovery` and `orphan_present`.
+//! - Of both: the bit "has errors", set if one of the two has it.
+//! - Of the device: all other fields, until the mount changes one on purpose ([`Deliberate`]).
 //!
 //! Invariants
 //! - OD-1: a byte of the device's half never comes from a stale copy: [`merge`] takes it from the

@@ -419,7 +419,11 @@ fn seeds() -> Vec<Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 400,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..2100), csum in any::<bool>()) {
@@ -446,7 +450,17 @@ proptest! {
     #[test]
     fn changed_superblock(
         edits in proptest::collection::vec(
-            (0usize..160, prop_oneof![Just(0u32), Just(1), Just(u32::MAX), Just(0x8000_0000), any::<u32>(), 0u32..4096]),
+            (
+                0usize..160,
+                prop_oneof![
+                    Just(0u32),
+                    Just(1),
+                    Just(u32::MAX),
+                    Just(0x8000_0000),
+                    any::<u32>(),
+                    0u32..4096
+                ],
+            ),
             1..5,
         ),
     ) {

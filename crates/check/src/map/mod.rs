@@ -2,7 +2,7 @@
 //! the way.
 //!
 //! ```text
-//!  extents:  i_block ─► index ─► index ─► leaf       depth ≤ 5; every node claimed, ranges nested, leaves ascending
+//!  extents:   i_block ─► index ─► index ─► leaf   depth ≤ 5; every node claimed, ranges nested
 //!  block map: 12 direct, then indirect, double and triple indirect blocks
 //! ```
 //!

@@ -5,8 +5,9 @@ macro_rules! manual {
     ($($example:literal),+ $(,)?) => {
         concat!(
             "EXAMPLES:\n", $("  ", $example, "\n",)+ "\n",
-            "EXIT STATUS:\n  0 success, 1 wrong arguments or not allowed, 2 the machine lacks something, ",
-            "4 internal error,\n  8 interrupted, 32 failed (the reason is one line on standard error)"
+            "EXIT STATUS:\n  0 success, 1 wrong arguments or not allowed, ",
+            "2 the machine lacks something, 4 internal error,\n  ",
+            "8 interrupted, 32 failed (the reason is one line on standard error)"
         )
     };
 }
@@ -76,17 +77,17 @@ pub enum Command {
     Umount(UmountArgs),
     /// Change the options of a mount while it is in use.
     Remount(RemountArgs),
-    /// Show the state and the counters of a live mount.
+    /// Show the state and the counters of a mounted volume.
     Stat(StatArgs),
     /// Make everything on a mounted volume durable.
     Sync(SyncArgs),
-    /// Bring everything on a mounted volume home, and empty its journal.
+    /// Write all metadata of a mounted volume to its place, and empty its journal.
     Checkpoint(CheckpointArgs),
     /// Stop all changes to a mounted volume.
     Freeze(FreezeArgs),
     /// End a freeze.
     Thaw(ThawArgs),
-    /// Watch a live mount in the terminal.
+    /// Watch a mounted volume in the terminal.
     Top(TopArgs),
     /// Show what a volume is: size, features, state.
     Info(InspectArgs),

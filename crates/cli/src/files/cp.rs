@@ -1,8 +1,9 @@
 //! `extol cp`: out of the volume.
 //!
-//! A hostile volume must not make the copy write outside of the destination: what is there already is
-//! replaced, never written through, and a directory is entered only if it is one (`destination.rs`). Nor
-//! may it give its rights to anything here: what a copy keeps is in `preserve.rs`.
+//! A hostile volume must not make the copy write outside of the destination: what is there already
+//! is replaced, never written through, and a directory is entered only if it is one
+//! (`destination.rs`). Nor may it give its rights to anything here: what a copy keeps is in
+//! `preserve.rs`.
 //!
 //! The tree is walked without recursion: a [`Level`] for each directory on the way down. What
 //! cannot be read is reported, and the rest is copied.

@@ -1,7 +1,8 @@
 //! Files of a volume that is not mounted: a small in-process user of the library.
 //!
-//! [`Tree`] opens the volume and finds paths on it; [`InodeRef`] is an inode with a reference to it. Commands that change nothing open the volume read-only, which writes nothing even if
-//! its journal is not empty.
+//! [`Tree`] opens the volume and finds paths on it; [`InodeRef`] is an inode with a reference to
+//! it. Commands that change nothing open the volume read-only, which writes nothing even if its
+//! journal is not empty.
 //!
 //! The volume is not trusted. An impossible name is an error. A directory with several names would
 //! let a walk grow with every level, or never end: a [`WalkGuard`] enters each directory once, and

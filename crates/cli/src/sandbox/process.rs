@@ -72,9 +72,9 @@ pub fn inherited(number: RawFd) -> Result<OwnedFd> {
     Ok(ours)
 }
 
-/// Keeps the volume's data in this process's memory: no core dumps, no tracing by other processes of
-/// the same user. Tells the kernel to kill it late when memory is short, unless the administrator
-/// has set something else.
+/// Keeps the volume's data in this process's memory: no core dumps, no tracing by other processes
+/// of the same user. Tells the kernel to kill it late when memory is short, unless the
+/// administrator has set something else.
 pub fn protect() {
     let own = std::fs::read_to_string("/proc/self/oom_score_adj");
     if own.is_ok_and(|score| score.trim() == "0") {

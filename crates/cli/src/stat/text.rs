@@ -43,7 +43,8 @@ fn fast_commits(stats: &Stats) -> String {
     }
     let state = if f.enabled { "on" } else { "off" };
     format!(
-        "{state}, {} fast commits for {} requests ({} on average), {} blocks; {} requests committed in full",
+        "{state}, {} fast commits for {} requests ({} on average), {} blocks; \
+         {} requests committed in full",
         f.commits,
         f.requests,
         time(f.average_ns),
@@ -225,7 +226,9 @@ mod tests {
 
     #[test]
     fn sections_become_tables() {
-        let stats = serde_json::json!({"free_blocks": 7, "by_group": {"x": 1}, "state": "clean", "error": null});
+        let stats = serde_json::json!({
+            "free_blocks": 7, "by_group": {"x": 1}, "state": "clean", "error": null
+        });
         let mut text = String::new();
         section(&mut text, "alloc", &stats, 0);
         assert!(text.contains("alloc:\n  by group:\n    x "), "{text}");
