@@ -69,7 +69,7 @@ pub fn start(words: &[OsString], target: &MountTarget) -> Result<()> {
         (_, Some(signal)) => {
             Err(Failure::system(format_args!("the daemon was killed by signal {signal}")))
         }
-        // It was told to end before the mount stood.
+        // A signal has ended it before the mount stood.
         _ => Err(Failure { line: "interrupted".into(), code: Failure::INTERRUPTED }),
     }
 }

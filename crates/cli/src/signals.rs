@@ -29,7 +29,7 @@ use signal_hook::iterator::Signals;
 use crate::error::{Failure, Result, warn};
 use crate::{monitor, sandbox, umount};
 
-/// How long a start that was told to end may take to its next step.
+/// How long a start may take from a signal to its next step.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// A write behind the limit on the size of files (RLIMIT_FSIZE) becomes an error, instead of ending
@@ -226,7 +226,7 @@ impl Served {
     }
 
     /// Unmounts, or detaches what is in use. If that was done already (`again`), ends the mount
-    /// whatever is open.
+    /// with files open.
     fn stop(&self, again: bool) {
         let Self { stopper, .. } = self;
         if again {

@@ -124,7 +124,7 @@ fn daemon_of(dir: &Path) -> std::result::Result<(OwnedFd, Option<Connection>), E
     Ok((daemon, exit_report::connect(pid)))
 }
 
-/// What the kernel knows of a mount.
+/// An entry of the kernel's table of mounts.
 #[derive(Debug)]
 pub struct MountEntry {
     /// Its number.

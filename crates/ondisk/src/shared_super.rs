@@ -89,13 +89,13 @@ impl Deliberate {
         }
     }
 
-    /// There is nothing on purpose.
+    /// True without such a change.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.fields.is_empty()
     }
 
-    /// Forgets what these bytes have: it is on the device.
+    /// Drops the changes that these bytes have: they are on the device.
     pub fn settle(&mut self, written: &Bytes) {
         self.fields.retain(|(at, bytes)| written[*at..*at + bytes.len()] != **bytes);
     }

@@ -6,7 +6,7 @@
 //!  block map: 12 direct, then indirect, double and triple indirect blocks
 //! ```
 //!
-//! A node below a bad entry is not looked at; the walk goes on behind it, as e2fsck's does, so that
+//! A node below a bad entry is not read; the walk goes on behind it, as e2fsck's does, so that
 //! one bad entry does not hide the others. Without claims (to find the journal before the check
 //! begins) the walk stops when it has seen more blocks than the volume has.
 

@@ -11,7 +11,7 @@ pub struct InspectArgs {
     /// As JSON.
     #[arg(long)]
     pub json: bool,
-    /// Options that say how to open the volume (journal_path=, sb=).
+    /// Options for opening the volume (journal_path=, sb=).
     #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append)]
     pub options: Vec<String>,
     /// Disk image or block device. It is only read.
@@ -36,13 +36,13 @@ pub struct InspectArgs {
         e2fsck."
 )]
 pub struct ReplayArgs {
-    /// Recover in memory only: says what would be done, and whether it can be.
+    /// Recover in memory only, and print what would be done.
     #[arg(long)]
     pub dry_run: bool,
     /// As JSON.
     #[arg(long)]
     pub json: bool,
-    /// Options that say how to open the volume (journal_path=, sb=).
+    /// Options for opening the volume (journal_path=, sb=).
     #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append)]
     pub options: Vec<String>,
     /// Disk image or block device, not mounted.

@@ -44,7 +44,7 @@ pub struct CheckpointArgs {
     /// Write zeros over the log's blocks.
     #[arg(long)]
     pub zeroout: bool,
-    /// Only say whether it could be done.
+    /// Only check whether it can be done.
     #[arg(long)]
     pub dry_run: bool,
     /// A directory on a mounted volume.

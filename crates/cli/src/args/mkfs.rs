@@ -85,7 +85,7 @@ pub struct MkfsArgs {
     /// Say nothing.
     #[arg(short = 'q')]
     pub quiet: bool,
-    /// Only say what would be made.
+    /// Only print what would be made.
     #[arg(short = 'n')]
     pub dry_run: bool,
     /// Disk image or block device.

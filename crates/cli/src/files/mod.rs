@@ -87,8 +87,8 @@ impl Tree {
     fn root(&self) -> extol_vfs::Result<InodeRef<'_>> {
         let fs = self.fs();
         fs.retain(fs.root());
-        let held = InodeRef { fs, ino: fs.root() };
-        Ok(held)
+        let inode = InodeRef { fs, ino: fs.root() };
+        Ok(inode)
     }
 
     /// Finds a path. Symbolic links on the way are followed, one at the end if `follow`.

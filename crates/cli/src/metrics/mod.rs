@@ -237,7 +237,7 @@ mod tests {
 
     const SHORT: Duration = Duration::from_millis(200);
 
-    /// Clients that connect and say nothing are bounded, and do not outlive their deadline.
+    /// Clients that connect and send nothing are bounded, and do not outlive their deadline.
     #[test]
     fn silent_clients_do_not_stay() {
         let metrics = Metrics::bind(":0").unwrap();

@@ -45,7 +45,8 @@ impl Filter {
     }
 }
 
-/// Compiles the lists for this processor. `open`: files may be opened, because Landlock says which.
+/// Compiles the lists for this processor. `open`: files may be opened, because Landlock restricts
+/// which.
 pub fn build(kind: Kind, open: bool) -> Result<Filter, String> {
     compile(kind, open)
         .map_err(|error| format!("seccomp filters for {} ({error})", std::env::consts::ARCH))

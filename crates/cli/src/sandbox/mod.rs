@@ -55,7 +55,7 @@
 //! # What not
 //!
 //! Open another file (with Landlock; without, not by system calls), run a program, make a process,
-//! make memory executable, trace, signal or look into another process, mount, load code into the
+//! make memory executable, trace, signal or read another process, mount, load code into the
 //! kernel, change users, use the network over TCP, regain what was given away.
 
 mod files;
@@ -95,7 +95,7 @@ struct State {
 
 static PLAN: OnceLock<Plan> = OnceLock::new();
 
-/// What [`prepare`] is told.
+/// The rights that [`prepare`] plans for.
 #[derive(Debug)]
 pub struct Config<'a> {
     pub kind: Kind,

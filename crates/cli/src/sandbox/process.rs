@@ -14,7 +14,7 @@ use rustix::process::{
 
 use crate::error::{Failure, Result};
 
-/// Variables that a daemon keeps: where `fusermount3` is found, and what tells of a panic.
+/// Variables that a daemon keeps: the search path for `fusermount3`, and the backtrace of a panic.
 const KEPT: [&str; 2] = ["PATH", "RUST_BACKTRACE"];
 /// A daemon of root's has data that are not on the disk yet, so it is killed after nearly
 /// everything else (as dbus and sshd); but not never (-1000): if it is what fills a control group,

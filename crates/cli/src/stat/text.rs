@@ -62,7 +62,6 @@ pub fn free_percent(stats: &Stats) -> u64 {
 /// What the mechanisms do: options, log, batches, waits, phases.
 fn pipeline(text: &mut String, stats: &Stats) {
     let j = &stats.journal;
-    let d = &j.distributions;
     let mut row = |name: &str, value: String| {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{name:<20} {value}");
@@ -122,6 +121,12 @@ fn pipeline(text: &mut String, stats: &Stats) {
     row("merged requests", stats.checkpoint_merge.line());
     row("space waits", format!("{} ({} in all)", j.space_waits, time(j.space_wait_ns)));
     text.push('\n');
+    distributions(text, stats);
+}
+
+/// The table of durations and sizes.
+fn distributions(text: &mut String, stats: &Stats) {
+    let d = &stats.journal.distributions;
     let _ = writeln!(
         text,
         "{:<20} {:>9} {:>9} {:>9} {:>9} {:>9}  powers of two",

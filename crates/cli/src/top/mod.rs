@@ -4,7 +4,7 @@
 //!   MountedVolume::stats ─► view.rs  numbers, rates ─► draw.rs  a frame (a pure function)
 //! ```
 //!
-//! The terminal is put back however this ends: by a key, a signal, an error, a panic.
+//! The terminal is restored at every end: by a key, a signal, an error, a panic.
 
 mod draw;
 mod view;
@@ -51,7 +51,7 @@ pub fn run(args: &TopArgs) -> Result<()> {
         signal_hook::flag::register(signal, Arc::clone(&stop))
             .map_err(|error| Failure::system(format_args!("cannot wait for signals: {error}")))?;
     }
-    // From here on a panic puts the terminal back before it says anything.
+    // From here on a panic restores the terminal before its message.
     let mut terminal =
         ratatui::try_init().map_err(|error| Failure::about("the terminal", error))?;
     let outcome = interact(&mut terminal, &mounted, &mut view, &stop);

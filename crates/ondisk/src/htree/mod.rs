@@ -59,7 +59,7 @@ impl DxKind {
     }
 }
 
-/// What the root says of the tree.
+/// The tree's parameters in its root.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DxInfo {
     /// Hash version as on disk.
@@ -94,7 +94,7 @@ pub struct DxBlock {
     pub entries: Vec<DxEntry>,
 }
 
-/// Decodes what the root block of a hashed directory says, without its entries.
+/// Decodes the parameters in the root block of a hashed directory, without its entries.
 ///
 /// # Errors
 /// Not a root, or a tree that cannot be used.
