@@ -18,7 +18,8 @@
 
 use std::sync::Arc;
 
-use extol_block::{BlockDevice as _, DeviceError, EmulatedMedia, SharedDevice};
+use extol_block::{BlockDevice as _, DeviceError, SharedDevice};
+use extol_devices::EmulatedMedia;
 use extol_vfs::{
     Attr, Creds, DirEntry, Fallocate, FileExtent, FileId, FileKind, FileSystem, FsError, NewNode,
     RenameFlags, Result, Seek, SetAttr, StatFs, Timestamp, XattrSet,

@@ -7,17 +7,12 @@
 //! | --- | --- |
 //! | [`FileDevice`] | a disk image or a block device, direct or buffered, refused when somebody else writes to it |
 //! | [`MemDevice`] | memory, sparse, with snapshots |
-//! | [`EmulatedMedia`] | decorator: as slow as a disk, an array, a network disk (for measurements) |
 //! | [`FailLatch`] | decorator: after the first failed write or flush nothing is written any more |
-//! | [`CountingDevice`] | decorator: counts operations and bytes |
-//! | [`RecordingDevice`] | test support: logs all changes and builds the image after a crash at any point |
-//! | [`FaultDevice`] | test support: fails chosen operations |
+//!
+//! Decorators for tests and measurements are in testing/devices.
 
 mod aligned;
 mod coalesce;
-mod counting;
-mod emulated;
-mod fault;
 mod file;
 mod latch;
 mod memory;
@@ -25,21 +20,16 @@ mod pass_on;
 pub mod pipe;
 mod priority;
 mod range_lock;
-mod recording;
 mod sys;
 mod types;
 
 pub use aligned::AlignedBuf;
 pub use coalesce::FlushCoalescer;
-pub use counting::{CountingDevice, DeviceStats};
-pub use emulated::{EmulatedMedia, MediumStats, Profile, ProfileError};
 pub use extol_ondisk::{BlockNr, BlockSize};
-pub use fault::{Fault, FaultDevice, FaultSpan};
 pub use file::{Direct, FileDevice, OpenOptions};
 pub use latch::FailLatch;
 pub use memory::MemDevice;
 pub use priority::{IoPriority, Membership, PriorityGroup};
-pub use recording::{Event, RecordingDevice};
 pub use sys::MountRequest;
 pub use types::{
     DeviceError, DeviceOp, ReadDone, ReadsFrom, Result, ScatteredRead, ScatteredWrite, Wait,
@@ -293,7 +283,10 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
 }
 
 /// `Ok` if `offset..offset + len` lies on a device of `size` bytes.
-fn check_range(op: DeviceOp, offset: u64, len: u64, size: u64) -> Result<()> {
+///
+/// # Errors
+/// If it does not.
+pub fn check_range(op: DeviceOp, offset: u64, len: u64, size: u64) -> Result<()> {
     match offset.checked_add(len) {
         Some(end) if end <= size => Ok(()),
         _ => {
@@ -318,7 +311,8 @@ pub fn joined(bufs: &[IoSlice<'_>]) -> Vec<u8> {
 }
 
 /// Bytes in all buffers of a vectored request.
-fn total_len<B: std::ops::Deref<Target = [u8]>>(bufs: &[B]) -> u64 {
+#[must_use]
+pub fn total_len<B: std::ops::Deref<Target = [u8]>>(bufs: &[B]) -> u64 {
     bufs.iter().map(|b| b.len() as u64).sum()
 }
 

@@ -16,8 +16,6 @@
 //!     ├── top/            the same as a dashboard    metrics/   and over HTTP
 //!     ├── inspect/        info, log, replay
 //!     ├── mkfs.rs         mkfs
-//!     ├── bench.rs        bench: Extol beside its peers; bench/ loads and published tables
-//!     ├── medium.rs       bench medium: an emulated disk as a file
 //!     ├── files/          ls, cat, cp, put, rm, mkdir on a volume that is not mounted
 //!     └── volume.rs       the only file that opens volumes
 //! ```
@@ -25,7 +23,6 @@
 //! Each failure is one line on stderr, `extol: …`, and an exit code as mount(8) has them.
 
 mod args;
-mod bench;
 mod check;
 mod daemon;
 mod error;
@@ -35,7 +32,6 @@ mod inspect;
 mod limits;
 mod loop_device;
 mod maintenance;
-mod medium;
 mod metrics;
 mod mkfs;
 mod monitor;
@@ -105,6 +101,5 @@ fn run(words: &[OsString]) -> Result<()> {
         Command::Put(args) => files::put(&args),
         Command::Rm(args) => files::rm(&args),
         Command::Mkdir(args) => files::mkdir(&args),
-        Command::Bench(command) => bench::run(&command),
     }
 }

@@ -213,11 +213,6 @@ fn take(work: &Mutex<Option<impl FnOnce()>>) {
     }
 }
 
-/// Ends a mount as a first signal does.
-pub fn stop(stopper: &Stopper) {
-    Served::of(stopper.clone()).stop(false);
-}
-
 impl Served {
     /// (Number 0 where the table of mounts cannot be read: see [`umount::is_top`].)
     fn of(stopper: Stopper) -> Self {

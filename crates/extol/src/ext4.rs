@@ -2,7 +2,6 @@
 
 use std::os::fd::BorrowedFd;
 use std::path::Path;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use extol_block::{Direct, FileDevice, IoPriority, OpenOptions, SharedDevice};
@@ -13,15 +12,17 @@ use extol_vfs::{
 };
 use parking_lot::Mutex;
 
-use crate::data::ahead::Ahead;
-use crate::error;
-use crate::fs::Fs;
-use crate::mount::{self, OpenResult, Running};
-use crate::ops::{attrs, create, files, names, read_many, read_plan, rename, xattrs};
+use crate::data::readahead::FileReadahead;
+use crate::error::{self, OpenResult};
+use crate::maintenance;
+use crate::mount::threads::Threads;
+use crate::mount::{self, Purpose, close};
+use crate::mounted::MountedFs;
+use crate::ops::{attrs, create, files, names, read_many, read_plan, references, rename, xattrs};
 use crate::options::MountOptions;
 use crate::remount;
+use crate::services::lazy_init;
 use crate::stats::Stats;
-use crate::whole;
 
 /// An open ext2, ext3 or ext4 volume.
 ///
@@ -29,8 +30,8 @@ use crate::whole;
 /// [`Ext4::root_dir`](crate::Ext4) … for paths. [`unmount`](Self::unmount) closes it cleanly;
 /// dropping it without that does the same but cannot report errors.
 pub struct Ext4 {
-    fs: Arc<Fs>,
-    running: Mutex<Option<Running>>,
+    fs: Arc<MountedFs>,
+    threads: Mutex<Option<Threads>>,
     /// How closing ended.
     closed: OnceLock<Result<()>>,
     /// What the root is, once somebody asked: it never becomes anything else.
@@ -38,13 +39,13 @@ pub struct Ext4 {
 }
 
 /// A reader for whom is read ahead.
-struct AheadReader<'f> {
+struct InodeReader<'f> {
     fs: &'f Ext4,
     ino: u32,
-    ahead: Ahead,
+    ahead: FileReadahead,
 }
 
-impl Reader for AheadReader<'_> {
+impl Reader for InodeReader<'_> {
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.fs.read_on(self.ino, offset, buf, &self.ahead)
     }
@@ -57,10 +58,10 @@ impl std::fmt::Debug for Ext4 {
 }
 
 impl Ext4 {
-    pub(crate) fn new(fs: Arc<Fs>, running: Running) -> Self {
+    pub(crate) fn new(fs: Arc<MountedFs>, threads: Threads) -> Self {
         Self {
             fs,
-            running: Mutex::new(Some(running)),
+            threads: Mutex::new(Some(threads)),
             closed: OnceLock::new(),
             root: OnceLock::new(),
         }
@@ -76,7 +77,7 @@ impl Ext4 {
 
     /// What is inside.
     #[cfg(test)]
-    pub(crate) fn inner(&self) -> &Arc<Fs> {
+    pub(crate) fn inner(&self) -> &Arc<MountedFs> {
         &self.fs
     }
 
@@ -86,7 +87,8 @@ impl Ext4 {
     /// One line: not an ext4 volume, a feature that cannot be handled, a journal that cannot be
     /// recovered …
     pub fn open(device: SharedDevice, options: &MountOptions) -> OpenResult<Arc<Self>> {
-        mount::open(device, options)
+        let (fs, threads, _) = mount::open(Purpose::Use, device, options)?;
+        Ok(Arc::new(Self::new(fs, threads)))
     }
 
     /// Opens a volume in a file or on a block device. Refuses one that is mounted or open in
@@ -105,9 +107,9 @@ impl Ext4 {
     /// If something could not be written; the volume then needs recovery, which the next mount
     /// does.
     pub fn unmount(&self) -> Result<()> {
-        let mut slot = self.running.lock();
-        if let Some(mut running) = slot.take() {
-            let result = mount::close(&self.fs, &mut running);
+        let mut slot = self.threads.lock();
+        if let Some(mut threads) = slot.take() {
+            let result = close::close(&self.fs, &mut threads);
             return self.closed.get_or_init(|| result).clone();
         }
         self.closed.get().cloned().unwrap_or(Ok(()))
@@ -116,11 +118,8 @@ impl Ext4 {
     /// Stops at once, as a power cut would: nothing more is written, not even a mark. For tests and
     /// examples of recovery.
     pub fn crash(&self) {
-        self.fs.vol.journal.shut_down("crashed on purpose");
-        self.fs.read_only.store(true, Ordering::Release);
-        self.fs.lazy_init.stop();
-        self.running.lock().take();
-        whole::release(&self.fs);
+        let threads = self.threads.lock().take();
+        close::crash(&self.fs, threads);
     }
 
     /// Changes mount options while the volume is open: the same names as for
@@ -131,8 +130,8 @@ impl Ext4 {
     /// One line, if an option is unknown, has a bad value or cannot change, or `ro` or `rw` is not
     /// possible now. Nothing has changed then.
     pub fn remount(&self, list: &str) -> std::result::Result<Vec<String>, RemountError> {
-        match &mut *self.running.lock() {
-            Some(running) => remount::remount(&self.fs, running, list),
+        match &mut *self.threads.lock() {
+            Some(threads) => remount::remount(&self.fs, threads, list),
             None => Err(RemountError("the volume was closed".into())),
         }
     }
@@ -176,7 +175,7 @@ impl Ext4 {
     /// # Errors
     /// Damaged metadata, a failing device. Nothing more is zeroed during this mount then.
     pub fn init_itables_step(&self) -> Result<Option<u32>> {
-        Ok(self.fs.lazy_init.step(&self.fs)?.map(|group| group.0))
+        Ok(lazy_init::step(&self.fs)?.map(|group| group.0))
     }
 
     /// Changes `init_itable` while the volume is in use: `Some(n)` begins or goes on, with pauses
@@ -190,19 +189,19 @@ impl Ext4 {
     /// True if an error asked for the end of the process (`errors=panic`).
     #[must_use]
     pub fn panic_wanted(&self) -> bool {
-        self.fs.trouble.panic_wanted()
+        self.fs.error_state.panic_wanted()
     }
 
     /// What went wrong first with the volume or its device since it was opened: damaged metadata,
     /// or a failure after which it became read-only.
     #[must_use]
-    pub fn trouble(&self) -> Option<String> {
-        self.fs.trouble.first()
+    pub fn first_error(&self) -> Option<String> {
+        self.fs.error_state.first()
     }
 
     /// An operation that changes the volume: it passes the gate that a freeze closes.
     fn change<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        let result = self.fs.whole.gate.enter().and_then(|_open| work());
+        let result = self.fs.freeze_gate.enter().and_then(|_open| work());
         self.op(result)
     }
 
@@ -212,8 +211,8 @@ impl Ext4 {
     /// # Errors
     /// If the thread cannot be started, or the volume is closed; everything stays as it was.
     pub fn set_checkpoint_merge(&self, on: bool) -> std::io::Result<()> {
-        match &*self.running.lock() {
-            Some(_) if !self.fs.limits.read_only() => self.fs.whole.set_merge(on)?,
+        match &*self.threads.lock() {
+            Some(_) if !self.fs.fixed.read_only() => self.fs.maintenance.set_merge(on)?,
             Some(_) => {}
             None => return Err(std::io::Error::other("the volume is closed")),
         }
@@ -224,7 +223,7 @@ impl Ext4 {
     /// The I/O priority of the thread that answers merged requests (`ckpt_thread_ioprio=`), also of
     /// one that runs.
     pub fn set_checkpoint_ioprio(&self, priority: IoPriority) {
-        self.fs.whole.priority().set(priority);
+        self.fs.maintenance.priority().set(priority);
         self.fs.options.lock().checkpoint_ioprio = priority;
     }
 
@@ -241,14 +240,14 @@ impl Ext4 {
         ino: u32,
         offset: u64,
         buf: &mut [u8],
-        ahead: &Ahead,
+        ahead: &FileReadahead,
     ) -> Result<usize> {
         self.op(files::read(&self.fs, ino, offset, buf, Some(ahead)))
     }
 
     /// Takes a reference on a directory on the way of a path, if its name was looked up lately.
-    pub(crate) fn step(&self, dir: u32, name: &[u8]) -> Option<FileId> {
-        let step = names::step(&self.fs, dir, name);
+    pub(crate) fn dir_cached(&self, dir: u32, name: &[u8]) -> Option<FileId> {
+        let step = names::dir_cached(&self.fs, dir, name);
         if step.is_some() {
             self.fs.operations.add();
         }
@@ -256,8 +255,8 @@ impl Ext4 {
     }
 
     /// What a path leads to, links followed, if that is known: see [`names::glance`].
-    pub(crate) fn glance(&self, path: &[u8]) -> Option<Attr> {
-        let attr = names::glance(&self.fs, path);
+    pub(crate) fn lookup_cached(&self, path: &[u8]) -> Option<Attr> {
+        let attr = names::lookup_cached(&self.fs, path);
         if attr.is_some() {
             self.fs.operations.add();
         }
@@ -331,7 +330,7 @@ impl FileSystem for Ext4 {
     }
 
     fn forget(&self, ino: u32, n: u64) {
-        whole::forget(&self.fs, ino, n);
+        references::forget(&self.fs, ino, n);
     }
 
     fn count_opens(&self) {
@@ -344,7 +343,7 @@ impl FileSystem for Ext4 {
 
     fn closed(&self, ino: u32) {
         if self.fs.table.close(&self.fs.vol, ino) {
-            whole::unused(&self.fs, ino);
+            references::unused(&self.fs, ino);
         }
     }
 
@@ -436,7 +435,7 @@ impl FileSystem for Ext4 {
     }
 
     fn reader(&self, ino: u32) -> Box<dyn Reader + '_> {
-        Box::new(AheadReader { fs: self, ino, ahead: Ahead::default() })
+        Box::new(InodeReader { fs: self, ino, ahead: FileReadahead::default() })
     }
 
     fn write(&self, ino: u32, offset: u64, data: &[u8]) -> Result<usize> {
@@ -495,31 +494,31 @@ impl FileSystem for Ext4 {
     }
 
     fn sync(&self) -> Result<()> {
-        self.op(whole::sync(&self.fs))
+        self.op(maintenance::sync(&self.fs))
     }
 
     fn checkpoint(&self, flags: CheckpointFlags) -> Result<()> {
-        self.op(whole::checkpoint(&self.fs, flags))
+        self.op(maintenance::checkpoint(&self.fs, flags))
     }
 
     fn freeze(&self) -> Result<()> {
-        self.op(whole::freeze(&self.fs))
+        self.op(maintenance::freeze(&self.fs))
     }
 
     fn thaw(&self) -> Result<()> {
-        self.op(whole::thaw(&self.fs))
+        self.op(maintenance::thaw(&self.fs))
     }
 
     fn refuse_when_frozen(&self) {
-        self.fs.whole.gate.refuse();
+        self.fs.freeze_gate.refuse();
     }
 
     fn wait_thawed(&self) {
-        self.fs.whole.gate.wait_open();
+        self.fs.freeze_gate.wait_open();
     }
 
     fn shut_down(&self, how: Shutdown) -> Result<()> {
-        self.op(whole::shut_down(&self.fs, how))
+        self.op(maintenance::shut_down(&self.fs, how))
     }
 
     fn unmounted(&self) -> Result<()> {
@@ -530,7 +529,7 @@ impl FileSystem for Ext4 {
         let fs = &self.fs;
         fs.sb.refresh();
         let (blocks, uuid) = fs.sb.read(|sb| (sb.blocks_count, sb.uuid));
-        let overhead = if fs.live.minixdf() { 0 } else { fs.vol.alloc.overhead_blocks() };
+        let overhead = if fs.runtime.minixdf() { 0 } else { fs.vol.alloc.overhead_blocks() };
         let c = fs.vol.alloc.counters();
         let half = |at: usize| {
             uuid.iter().skip(at).take(8).rev().fold(0u64, |n, b| n << 8 | u64::from(*b))
@@ -565,7 +564,7 @@ impl FileSystem for Ext4 {
 
     fn trim(&self, start: u64, len: u64, min_len: u64) -> Result<u64> {
         let fs = &self.fs;
-        let _open = fs.whole.gate.enter()?;
+        let _open = fs.freeze_gate.enter()?;
         fs.check_writable()?;
         // Blocks freed so far become discardable first.
         fs.vol.journal.commit_all().map_err(error::journal)?;
@@ -587,15 +586,15 @@ impl FileSystem for Ext4 {
     }
 
     fn identity(&self) -> Result<Identity> {
-        Ok(whole::tune::identity(&self.fs))
+        Ok(maintenance::tune::identity(&self.fs))
     }
 
     fn tunables(&self) -> Result<Tunables> {
-        Ok(whole::tune::tunables(&self.fs))
+        Ok(maintenance::tune::tunables(&self.fs))
     }
 
     fn tune(&self, change: &Tune) -> Result<()> {
-        self.change(|| whole::tune::tune(&self.fs, change))?;
+        self.change(|| maintenance::tune::tune(&self.fs, change))?;
         // So that programs that read the device see it, too.
         match self.checkpoint(CheckpointFlags::empty()) {
             Err(FsError::NoJournal) => Ok(()),

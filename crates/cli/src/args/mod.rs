@@ -12,17 +12,12 @@ macro_rules! manual {
     };
 }
 
-mod bench;
 mod files;
 mod inspect;
-mod loads;
 mod maintenance;
 mod mkfs;
 mod mount;
 mod mounted;
-mod scale;
-mod seeds;
-mod storms;
 
 use std::ffi::OsString;
 
@@ -30,22 +25,12 @@ use clap::{Parser, Subcommand};
 
 use crate::error::{Failure, Result};
 
-pub use bench::{BenchCommand, BenchMediumArgs, BenchNoopArgs};
 pub use files::{CatArgs, CpArgs, LsArgs, MkdirArgs, PutArgs, RmArgs};
 pub use inspect::{CheckArgs, InspectArgs, ReplayArgs};
-pub use loads::{
-    ContestArgs, DbenchArgs, FsMarkArgs, FsyncLatencyArgs, LogsArgs, OutputArgs, PostMarkArgs,
-    VarMailArgs,
-};
 pub use maintenance::{CheckpointArgs, FreezeArgs, SyncArgs, ThawArgs};
 pub use mkfs::MkfsArgs;
 pub use mount::{MonitorArgs, MountArgs, UmountArgs};
 pub use mounted::{RemountArgs, StatArgs, TopArgs};
-pub use scale::ScaleArgs;
-pub use seeds::{
-    AsyncCheckpointArgs, CheckpointMergeArgs, FastCommitArgs, FsyncBatchingArgs, LazyInitArgs,
-};
-pub use storms::{MetadataArgs, RandArgs, SeqArgs, SpeedArgs, UntarArgs};
 
 /// Exit codes, the same for every command.
 const STATUS: &str = "\
@@ -111,9 +96,6 @@ pub enum Command {
     Rm(RmArgs),
     /// Make directories on a volume that is not mounted.
     Mkdir(MkdirArgs),
-    /// Measure Extol beside kernel ext4 and fuse2fs.
-    #[command(subcommand)]
-    Bench(Box<BenchCommand>),
 }
 
 /// Parses the command line. Help and version are printed here.

@@ -138,27 +138,17 @@ fn volume(page: &mut Page, s: &Stats) {
     page.gauge(
         "unflushed_bytes",
         "Written to the device and not flushed.",
-        s.pace.unflushed as f64,
+        s.throttle.unflushed as f64,
     );
     page.counter(
-        "paced_flushes_total",
-        "Large writes that flushed first, for others' fsyncs.",
-        s.pace.flushes,
+        "throttled_flushes_total",
+        "Large writes that flushed first, beside fsyncs of other files.",
+        s.throttle.flushes,
     );
-    page.counter(
-        "paced_turns_total",
-        "Pieces that heavy writers wrote in turns, beside fsyncs.",
-        s.pace.turns,
-    );
-    page.counter(
-        "late_fsyncs_total",
-        "Fsyncs that took too long beside heavy writers.",
-        s.pace.late,
-    );
-    page.gauge(
-        "paced_share",
-        "Part of the device's time for heavy writers beside fsyncs.",
-        f64::from(s.pace.share) / 1000.0,
+    page.seconds(
+        "throttled_seconds_total",
+        "Time that large writes were held up beside fsyncs of other files.",
+        s.throttle.held_ns,
     );
     page.gauge(
         "lazy_init_groups",

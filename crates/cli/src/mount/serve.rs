@@ -63,7 +63,7 @@ fn watch(request: &Request, fs: &Arc<Volume>, stopper: Stopper) -> Result<()> {
         while let Some(fs) = fs.upgrade()
             && !stopper.has_ended()
         {
-            if !reported && let Some(error) = fs.trouble() {
+            if !reported && let Some(error) = fs.first_error() {
                 reported = true;
                 let state = if fs.is_read_only() { "; the volume is read-only now" } else { "" };
                 let line = format!("{source}: {error}{state}");

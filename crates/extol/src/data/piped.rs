@@ -1,9 +1,9 @@
 //! Writing what a pipe holds: large pieces, straight to the device, without a copy in our memory.
 //!
 //! What is taken out of the pipe is gone. So everything that may end in another way of writing is
-//! decided before: the pages of inline files, small pieces, journalled data, small files that are
-//! written again and again, and a volume that might fill up meanwhile, where as much as fits has to
-//! be found out block by block. Whoever is refused reads the pipe and writes the bytes.
+//! decided before: the pages of inline files, small pieces, journalled data, and a volume that
+//! might fill up meanwhile, where as much as fits has to be found out block by block. A refused
+//! caller reads the pipe and writes the bytes.
 //!
 //! The rest of a piece that ends inside a block (the end of a file) is read and becomes a page,
 //! like any small write.
@@ -15,12 +15,12 @@ use extol_block::pipe;
 use extol_ondisk::InodeFlags;
 use extol_vfs::{FsError, Result};
 
-use super::place::Source;
 use super::truncate;
 use super::write::{self, DIRECT};
-use crate::fs::Fs;
+use super::writepages::Source;
 use crate::inodes::{Cell, InodeState};
 use crate::map;
+use crate::mounted::MountedFs;
 
 /// Free bytes there must be beyond those of the piece, in pieces like it: more than its map takes,
 /// and those that others write meanwhile. (And as many as file data may wait in memory, 64 MiB if
@@ -30,7 +30,7 @@ const OTHERS: u64 = 16;
 /// Writes the `len` bytes of the pipe at `offset`. False: that is not for pieces like this; nothing
 /// was taken.
 pub(crate) fn write(
-    fs: &Fs,
+    fs: &MountedFs,
     cell: &Arc<Cell>,
     st: &mut InodeState,
     offset: u64,
@@ -60,19 +60,16 @@ pub(crate) fn write(
 
 /// True if a piece can go from the pipe to the device, and nothing but the device can stop it on
 /// its way.
-fn fits(fs: &Fs, st: &InodeState, offset: u64, len: usize) -> bool {
+fn fits(fs: &MountedFs, st: &InodeState, offset: u64, len: usize) -> bool {
     let bs = fs.vol.geo.block_len();
     let ends = offset.checked_add(len as u64);
     let room = fs.vol.alloc.counters().available;
-    let ample = (len as u64 * OTHERS).max(fs.live.dirty_bytes() as u64);
+    let ample = (len as u64 * OTHERS).max(fs.runtime.dirty_bytes() as u64);
     len - len % bs >= DIRECT
         && offset.is_multiple_of(bs as u64)
-        && ends.is_some_and(|end| {
-            end <= map::max_file_size(&fs.vol.geo, st.node.raw.flags)
-                && !write::is_rewritten(st, end)
-        })
+        && ends.is_some_and(|end| end <= map::max_file_size(&fs.vol.geo, st.node.raw.flags))
         && !fs.journals_data(st)
         && !st.node.raw.flags.contains(InodeFlags::INLINE_DATA)
-        && fs.dirty.bytes() / 2 <= fs.live.dirty_bytes()
+        && fs.dirty.bytes() / 2 <= fs.runtime.dirty_bytes()
         && room.saturating_sub((len / bs) as u64) >= ample / bs as u64
 }

@@ -10,7 +10,7 @@
 //! waited for would make a writer of that file wait for the files of others, and two batches could
 //! wait for each other's. So what was read counts only if nobody had the inode's lock for writing
 //! since the blocks were looked up: then they belonged to the file all the time, and nobody wrote
-//! them ([`Cell::version`], the rule of [`ahead`](crate::data::ahead), R1). If somebody had, or has
+//! them ([`Cell::version`], the rule of [`readahead`](crate::data::readahead), RA-1). If somebody had, or has
 //! it now, the read is done in the ordinary way, which waits for its turn, and nothing of the first
 //! attempt is left in its buffer.
 //!
@@ -25,7 +25,7 @@ use extol_vfs::{FsError, ReadDone, ReadJob};
 use super::files;
 use super::read_plan::Seen;
 use crate::error;
-use crate::fs::Fs;
+use crate::mounted::MountedFs;
 
 /// A read whose pieces are on their way.
 struct Planned {
@@ -37,7 +37,7 @@ struct Planned {
 }
 
 /// Does them all; see [`FileSystem::read_many`](extol_vfs::FileSystem::read_many).
-pub(crate) fn read_many(fs: &Fs, jobs: &mut [ReadJob<'_>], done: ReadDone<'_>) {
+pub(crate) fn read_many(fs: &MountedFs, jobs: &mut [ReadJob<'_>], done: ReadDone<'_>) {
     let mut reads = Vec::with_capacity(jobs.len());
     let plans: Vec<Option<Planned>> =
         jobs.iter_mut().map(|job| plan(fs, job, &mut reads)).collect();
@@ -75,7 +75,7 @@ pub(crate) fn read_many(fs: &Fs, jobs: &mut [ReadJob<'_>], done: ReadDone<'_>) {
 /// Fills in what needs no device, and adds the rest to `reads`. `None`: it is to be done in the
 /// ordinary way.
 fn plan<'b>(
-    fs: &Fs,
+    fs: &MountedFs,
     job: &'b mut ReadJob<'_>,
     reads: &mut Vec<ScatteredRead<'b>>,
 ) -> Option<Planned> {

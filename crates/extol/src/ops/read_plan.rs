@@ -12,8 +12,8 @@ use extol_vfs::{ReadPiece, ReadPlan};
 
 use super::files;
 use crate::data;
-use crate::fs::Fs;
 use crate::inodes::Cell;
+use crate::mounted::MountedFs;
 
 /// More pieces than this are left to the ordinary way, which needs no list of them.
 const MOST_PIECES: usize = 8;
@@ -30,7 +30,7 @@ impl Seen {
     /// of bytes there will be. `None`: it is to be read in the ordinary way, which also says what
     /// is wrong.
     pub(super) fn plan<'b>(
-        fs: &Fs,
+        fs: &MountedFs,
         ino: u32,
         offset: u64,
         buf: &'b mut [u8],
@@ -46,7 +46,7 @@ impl Seen {
     }
 
     /// True if what was read is what the file has: nobody can have changed it meanwhile.
-    pub(super) fn still_holds(&self, fs: &Fs) -> bool {
+    pub(super) fn still_holds(&self, fs: &MountedFs) -> bool {
         let holds = self.cell.try_read().is_some_and(|_st| self.cell.version() == self.version);
         if holds && self.touch {
             files::touch_atime(fs, &self.cell);
@@ -56,7 +56,7 @@ impl Seen {
 }
 
 /// See [`FileSystem::plan_read`](extol_vfs::FileSystem::plan_read).
-pub(crate) fn plan_read(fs: &Fs, ino: u32, offset: u64, buf: &mut [u8]) -> Option<ReadPlan> {
+pub(crate) fn plan_read(fs: &MountedFs, ino: u32, offset: u64, buf: &mut [u8]) -> Option<ReadPlan> {
     let from = fs.vol.dev.reads_from()?;
     let (room, size) = (buf.len(), fs.vol.dev.size());
     let mut pieces = Vec::new();
@@ -77,6 +77,6 @@ pub(crate) fn plan_read(fs: &Fs, ino: u32, offset: u64, buf: &mut [u8]) -> Optio
 }
 
 /// See [`FileSystem::still_holds`](extol_vfs::FileSystem::still_holds).
-pub(crate) fn still_holds(fs: &Fs, plan: &ReadPlan) -> bool {
+pub(crate) fn still_holds(fs: &MountedFs, plan: &ReadPlan) -> bool {
     plan.token.downcast_ref::<Seen>().is_some_and(|seen| seen.still_holds(fs))
 }

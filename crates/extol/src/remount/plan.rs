@@ -2,7 +2,7 @@
 
 use extol_vfs::RemountError;
 
-use crate::mount::fast_commit::Obstacle;
+use crate::fast_commit_support::Obstacle;
 use crate::options::MountOptions;
 
 /// What a remount may do with an option.

@@ -321,7 +321,7 @@ impl Rig {
         }
         let noted = outcome.aborted && !fault.forever && fault.kind != Kind::Gone;
         if noted {
-            self.must_be_noted(fault, aborted_before, &format!("{what}, {:?}", fs.trouble()));
+            self.must_be_noted(fault, aborted_before, &format!("{what}, {:?}", fs.first_error()));
         }
         drop(fs);
         let damage = !outcome.aborted && broken;
@@ -406,7 +406,7 @@ impl Rig {
                 );
             }
         }
-        let trouble = fs.trouble();
+        let trouble = fs.first_error();
         assert!(trouble.is_some(), "{what}: nobody knows why");
         assert_eq!(fs.panic_wanted(), self.panics(), "{what}");
     }

@@ -1,9 +1,7 @@
 use super::*;
-use crate::{CountingDevice, FailLatch};
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 
 /// A pipe that holds these bytes; its ends do not block, as those of a mount.
 fn holding(bytes: &[u8]) -> (OwnedFd, OwnedFd) {
@@ -97,25 +95,4 @@ fn pages_that_do_not_fit_are_copied() {
         assert!(back == data[skipped..]);
         assert_eq!(left(&reader), 0);
     }
-}
-
-/// A write that finds less than was said has failed: it is latched as any failed write.
-#[test]
-fn a_pipe_with_too_little_is_a_failed_write() {
-    let dir = TempDir::new().expect("dir");
-    let device = open(image(&dir, 8 * MIB), &OpenOptions::read_write());
-    let device = FailLatch::new(CountingDevice::new(Arc::new(device)));
-    let (reader, _writer) = holding(&[1; 4096]);
-    device.write_piped(reader.as_fd(), 4096, 0).expect("piped");
-    assert_eq!((device.inner().stats().writes, device.inner().stats().write_bytes), (1, 4096));
-    let (reader, _writer) = holding(&[1; 4096]);
-    let error = device.write_piped(reader.as_fd(), 8192, 4096).expect_err("too little");
-    assert_eq!(error.source.kind(), io::ErrorKind::UnexpectedEof);
-    assert!(device.failure().is_some() && device.write_at(&[0; 512], 0).is_err());
-    drop(device);
-    // Past the end nothing is taken.
-    let device = open(image(&dir, 4096), &OpenOptions::read_write());
-    let (reader, _writer) = holding(&[1; 8192]);
-    device.write_piped(reader.as_fd(), 8192, 0).expect_err("past the end");
-    assert_eq!(left(&reader), 8192);
 }

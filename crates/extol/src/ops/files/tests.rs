@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use extol_block::{MemDevice, RecordingDevice};
+use extol_block::MemDevice;
+use extol_devices::RecordingDevice;
 use extol_vfs::{Aside, CheckpointFlags, Creds, FileSystem as _, FsError, Job, NewNode};
 
 use crate::Ext4;
