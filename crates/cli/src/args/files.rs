@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 
-/// `extol ls`.
+/// List files of a volume that is not mounted.
 #[derive(Args, Debug)]
 #[command(after_long_help = manual!("extol ls disk.img", "extol ls -lR disk.img /home"))]
 pub struct LsArgs {
@@ -31,7 +31,7 @@ pub struct LsArgs {
     pub paths: Vec<OsString>,
 }
 
-/// `extol cat`.
+/// Print files of a volume that is not mounted.
 #[derive(Args, Debug)]
 #[command(after_long_help = manual!("extol cat disk.img /etc/fstab"))]
 pub struct CatArgs {
@@ -45,7 +45,7 @@ pub struct CatArgs {
     pub paths: Vec<OsString>,
 }
 
-/// `extol cp`.
+/// Copy files out of a volume that is not mounted.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
@@ -94,7 +94,7 @@ pub struct CpArgs {
     pub paths: Vec<OsString>,
 }
 
-/// `extol put`.
+/// Copy files into a volume that is not mounted.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
@@ -117,7 +117,7 @@ pub struct PutArgs {
     pub paths: Vec<OsString>,
 }
 
-/// `extol rm`.
+/// Remove files from a volume that is not mounted.
 #[derive(Args, Debug)]
 #[command(after_long_help = manual!(
     "extol rm disk.img /tmp/junk",
@@ -140,7 +140,7 @@ pub struct RmArgs {
     pub paths: Vec<OsString>,
 }
 
-/// `extol mkdir`.
+/// Make directories on a volume that is not mounted.
 #[derive(Args, Debug)]
 #[command(after_long_help = manual!("extol mkdir -p disk.img /srv/data"))]
 pub struct MkdirArgs {

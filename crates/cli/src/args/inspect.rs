@@ -18,7 +18,7 @@ pub struct InspectArgs {
     pub source: PathBuf,
 }
 
-/// `extol replay`.
+/// Recover a volume that was not unmounted, as its next mount would.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
@@ -49,7 +49,7 @@ pub struct ReplayArgs {
     pub source: PathBuf,
 }
 
-/// `extol check`.
+/// Check a volume for damage, without changing it.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = "EXAMPLES:\n  \

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// `extol sync`.
+/// Make everything on a mounted volume durable.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!("extol sync /mnt", "cp -r photos /mnt && extol sync /mnt"),
     long_about = "Make everything on a mounted volume durable.\n\n\
         sync(1) and syncfs(2) write the kernel's dirty pages back to the daemon but send it no \
-        request. This command does both, as an fsync of the mount's root directory does. When it \
-        returns, everything written before it was started is on the device.\n\n\
+        request. This command writes them back and then sends the daemon an fsync of the root \
+        directory. When it returns, everything written before it was started is on the device.\n\n\
         Requests of many callers at the same time are answered together by one thread (mount \
         options checkpoint=merge, the default, and checkpoint=nomerge; ckpt_thread_ioprio= sets \
         its I/O priority)."
@@ -22,7 +22,7 @@ pub struct SyncArgs {
     pub dirs: Vec<PathBuf>,
 }
 
-/// `extol checkpoint`.
+/// Write all metadata of a mounted volume to its place, and empty its journal.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
@@ -51,7 +51,7 @@ pub struct CheckpointArgs {
     pub dir: PathBuf,
 }
 
-/// `extol freeze`.
+/// Stop all changes to a mounted volume.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
@@ -70,7 +70,7 @@ pub struct FreezeArgs {
     pub dir: PathBuf,
 }
 
-/// `extol thaw`.
+/// End a freeze.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!("extol thaw /mnt"),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 
-/// `extol mkfs`: the option letters of mke2fs(8).
+/// Make a volume.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(

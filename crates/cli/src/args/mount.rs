@@ -80,7 +80,7 @@ macro_rules! mount_options {
     };
 }
 
-/// `extol mount`.
+/// Mount a volume on a directory.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = concat!(mount_options!(), manual!(
@@ -151,7 +151,7 @@ pub struct MonitorArgs {
     pub dir: PathBuf,
 }
 
-/// `extol umount`.
+/// Unmount, and wait until everything is written.
 #[derive(Args, Debug)]
 #[command(
     visible_alias = "unmount",

@@ -6,7 +6,7 @@ use clap::{ArgAction, Args};
 
 use crate::error::{Failure, Result};
 
-/// `extol stat`.
+/// Show the state and the counters of a mounted volume.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
@@ -57,7 +57,7 @@ impl StatArgs {
     }
 }
 
-/// `extol top`.
+/// Watch a mounted volume in the terminal.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
@@ -91,7 +91,7 @@ fn seconds(text: &str) -> std::result::Result<f64, String> {
     }
 }
 
-/// `extol remount`.
+/// Change the options of a mount while it is in use.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
