@@ -1,7 +1,7 @@
 //! `extol-bench medium`: Linux's ext4 on an emulated medium.
 
 use extol_bench::medium::{READY, Served, Stats};
-use extol_block::{BlockDevice as _, Direct, FileDevice, OpenOptions, ScatteredWrite, Wait};
+use extol_block::{BlockDevice as _, Direct, FileDevice, Fua, OpenOptions, ScatteredWrite};
 use extol_devices::Profile;
 use extol_testkit::{
     KernelMount, LoopDevice, Need, Scratch, mounted_type, require, run, run_ok, tool, unmount,
@@ -165,10 +165,9 @@ fn durable_batches_on_a_block_device_are_their_writes_and_one_flush_behind_them(
     // for the writes would show.
     let profile = "custom:latency=20ms,flush=50ms,depth=16";
     let (_scratch, medium, device) = served(profile);
-    assert!(device.fua_together());
-    for (round, wait) in [Wait::Sleep, Wait::Poll, Wait::Sleep, Wait::Poll].into_iter().enumerate()
-    {
-        let bytes = [round as u8 + 1; 4096];
+    assert_ne!(device.fua(), Fua::Flush);
+    for round in 0..4u8 {
+        let bytes = [round + 1; 4096];
         let bufs = [IoSlice::new(&bytes)];
         // One alone, then three.
         for offsets in [&[0][..], &[1 << 20, 2 << 20, 3 << 20]] {
@@ -176,7 +175,7 @@ fn durable_batches_on_a_block_device_are_their_writes_and_one_flush_behind_them(
                 offsets.iter().map(|&offset| ScatteredWrite { offset, bufs: &bufs }).collect();
             let before = medium.stats().expect("the server answers");
             let start = Instant::now();
-            device.write_scattered_fua(&writes, wait).expect("write");
+            device.write_scattered_fua(&writes).expect("write");
             let took = start.elapsed();
             let after = medium.stats().expect("the server answers");
             let (made, flushed) = (after.writes - before.writes, after.flushes - before.flushes);

@@ -71,7 +71,7 @@ fn every_option_under_load() {
         ("async_checkpoint=30", "async_checkpoint=30", "noasync_checkpoint"),
         ("async_checkpoint", "async_checkpoint=50", "async_checkpoint=0"),
         ("checkpoint=nomerge", "checkpoint=nomerge", "checkpoint=merge"),
-        ("fsync_batching=none", "fsync_batching=none", "fsync_batching=adaptive"),
+        ("min_batch_time=5000", "min_batch_time=5000", "min_batch_time=0"),
         ("commit=1,nobarrier", "nobarrier,commit=1", "commit=5,barrier"),
         ("max_batch_time=0", "max_batch_time=0", "max_batch_time=15000"),
         ("noatime", "noatime", "relatime"),

@@ -34,7 +34,6 @@ pub fn fsync_batching(args: &FsyncBatchingArgs, programs: Programs) -> Result<()
         threads: args.threads.clone(),
         policies: args.policies.clone(),
         peers: all(&args.peers).map_err(usage)?,
-        backend: backend(&args.target),
         conduct: place.conduct(programs, args.seed.rounds, Some(args.seconds))?,
     };
     carry_out(&args.seed.output, &bench.conduct, |progress| bench.run(progress))

@@ -8,6 +8,7 @@ use extol::mkfs::{MkfsOptions, mkfs};
 use extol::{Ext4, MountOptions};
 use extol_block::{OpenOptions, SharedDevice};
 use extol_devices::{CountingDevice, DeviceStats, MediumStats};
+use extol_jbd2::batching::BatchPolicy;
 
 use super::dirty::DirtyBound;
 use super::medium::{Emulated, MountPoint, Outside, Scratch, open};
@@ -135,7 +136,7 @@ impl Session {
         options: &str,
         under: Under,
     ) -> Result<Self> {
-        let parsed = MountOptions::parse(options).map_err(BenchError)?;
+        let parsed = library_options(options)?;
         let fs = Ext4::open(device.clone(), &parsed).map_err(|e| BenchError(e.to_string()))?;
         let target = Arc::new(Library::new(Arc::clone(&fs)));
         Ok(Self { target, kind: Kind::Library { fs, device, under, options: options.to_owned() } })
@@ -364,3 +365,20 @@ fn make(device: &SharedDevice, spec: &VolumeSpec) -> Result<()> {
     options.extended.lazy_journal_init = spec.lazy;
     mkfs(&**device, &options, &mut |_| {}).map(drop).map_err(|e| BenchError(format!("mkfs: {e}")))
 }
+
+/// Mount options, and `fsync_batching=POLICY`: how the library's group commit waits, which no mount
+/// option chooses.
+fn library_options(list: &str) -> Result<MountOptions> {
+    let (policies, others): (Vec<&str>, Vec<&str>) =
+        list.split(',').partition(|word| word.starts_with(POLICY));
+    let mut options = MountOptions::parse(&others.join(",")).map_err(BenchError)?;
+    for word in policies {
+        let policy = word.strip_prefix(POLICY).and_then(BatchPolicy::by_name);
+        options.batching.policy = policy.ok_or_else(|| {
+            BenchError(format!("{word}: use fsync_batching=none, static or adaptive"))
+        })?;
+    }
+    Ok(options)
+}
+
+const POLICY: &str = "fsync_batching=";

@@ -17,11 +17,10 @@
 //! that ran beside it have ended, and none of them has latched ([`Durable`]).
 
 use crate::coalesce::FlushCoalescer;
-use crate::{BlockDevice, DeviceError, Result, ScatteredWrite, Wait};
+use crate::{BlockDevice, DeviceError, Result, ScatteredWrite};
 use extol_sync::{Condvar, Mutex};
 use std::collections::BTreeSet;
 use std::io::IoSlice;
-use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
 
 /// Decorator that refuses all changes after the first failed write or flush.
@@ -138,16 +137,12 @@ impl<D: BlockDevice> BlockDevice for FailLatch<D> {
         self.guarded(|d| d.write_vectored_at(bufs, offset))
     }
 
-    fn write_piped(&self, pipe: BorrowedFd<'_>, len: usize, offset: u64) -> Result<()> {
-        self.guarded(|d| d.write_piped(pipe, len, offset))
-    }
-
     fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
         self.guarded(|d| d.write_scattered(writes))
     }
 
-    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], wait: Wait) -> Result<()> {
-        self.durable.run(|| self.guarded(|d| d.write_scattered_fua(writes, wait)))
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
+        self.durable.run(|| self.guarded(|d| d.write_scattered_fua(writes)))
     }
 
     fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {

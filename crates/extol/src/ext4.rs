@@ -1,14 +1,13 @@
 //! The volume as programs see it.
 
-use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use extol_block::{Direct, FileDevice, IoPriority, OpenOptions, SharedDevice};
 use extol_vfs::{
-    Aside, Attr, Author, CheckpointFlags, Creds, DirEntry, Done, Fallocate, FileExtent, FileId,
-    FileSystem, FsError, Identity, NewNode, ReadDone, ReadJob, ReadPlan, Reader, RemountError,
-    RenameFlags, Result, Seek, SetAttr, Shutdown, StatFs, Tunables, Tune, XattrSet,
+    Attr, Author, CheckpointFlags, Creds, DirEntry, Done, Fallocate, FileExtent, FileId,
+    FileSystem, FsError, Identity, Job, Mountable, NewNode, Reader, RemountError, RenameFlags,
+    Result, Seek, SetAttr, Shutdown, StatFs, Tunables, Tune, VolumeControl, XattrSet,
 };
 use parking_lot::Mutex;
 
@@ -18,7 +17,7 @@ use crate::maintenance;
 use crate::mount::threads::Threads;
 use crate::mount::{self, Purpose, close};
 use crate::mounted::MountedFs;
-use crate::ops::{attrs, create, files, names, read_many, read_plan, references, rename, xattrs};
+use crate::ops::{attrs, create, files, names, references, rename, xattrs};
 use crate::options::MountOptions;
 use crate::remount;
 use crate::services::lazy_init;
@@ -113,6 +112,12 @@ impl Ext4 {
             return self.closed.get_or_init(|| result).clone();
         }
         self.closed.get().cloned().unwrap_or(Ok(()))
+    }
+
+    /// True once writes are refused (mounted `ro`, or after an error).
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.fs.check_writable().is_err()
     }
 
     /// Stops at once, as a power cut would: nothing more is written, not even a mark. For tests and
@@ -312,39 +317,12 @@ impl FileSystem for Ext4 {
         self.op(names::lookup(&self.fs, dir, name))
     }
 
-    fn reopen(&self, id: FileId) -> Result<Attr> {
-        let attr = self.op(names::open_by_number(&self.fs, id.ino))?;
-        if attr.id == id {
-            return Ok(attr);
-        }
-        self.forget(id.ino, 1);
-        Err(FsError::Stale)
-    }
-
-    fn open_by_number(&self, ino: u32) -> Result<Attr> {
-        self.op(names::open_by_number(&self.fs, ino))
-    }
-
     fn retain(&self, ino: u32) {
         self.fs.table.retain(ino);
     }
 
     fn forget(&self, ino: u32, n: u64) {
         references::forget(&self.fs, ino, n);
-    }
-
-    fn count_opens(&self) {
-        self.fs.table.count_opens();
-    }
-
-    fn opened(&self, ino: u32) -> Result<()> {
-        self.fs.table.open(ino)
-    }
-
-    fn closed(&self, ino: u32) {
-        if self.fs.table.close(&self.fs.vol, ino) {
-            references::unused(&self.fs, ino);
-        }
     }
 
     fn getattr(&self, ino: u32) -> Result<Attr> {
@@ -410,30 +388,6 @@ impl FileSystem for Ext4 {
         self.op(files::read(&self.fs, ino, offset, buf, None))
     }
 
-    fn read_many(&self, jobs: &mut [ReadJob<'_>], done: ReadDone<'_>) {
-        read_many::read_many(&self.fs, jobs, &mut |i, result| done(i, self.op(result)));
-    }
-
-    fn reads_together(&self) -> bool {
-        self.fs.vol.dev.reads_together()
-    }
-
-    fn reads_from(&self) -> Option<BorrowedFd<'_>> {
-        self.fs.vol.dev.reads_from().map(|from| from.file)
-    }
-
-    fn plan_read(&self, ino: u32, offset: u64, buf: &mut [u8]) -> Option<ReadPlan> {
-        read_plan::plan_read(&self.fs, ino, offset, buf)
-    }
-
-    fn still_holds(&self, plan: &ReadPlan) -> bool {
-        let holds = read_plan::still_holds(&self.fs, plan);
-        if holds {
-            self.fs.operations.add();
-        }
-        holds
-    }
-
     fn reader(&self, ino: u32) -> Box<dyn Reader + '_> {
         Box::new(InodeReader { fs: self, ino, ahead: FileReadahead::default() })
     }
@@ -442,38 +396,8 @@ impl FileSystem for Ext4 {
         self.write_as(ino, offset, data, Author::Owner)
     }
 
-    fn write_as(&self, ino: u32, offset: u64, data: &[u8], author: Author) -> Result<usize> {
-        self.change(|| files::write(&self.fs, ino, offset, data, author))
-    }
-
-    fn write_piped(
-        &self,
-        ino: u32,
-        offset: u64,
-        pipe: BorrowedFd<'_>,
-        len: usize,
-        author: Author,
-    ) -> Result<bool> {
-        self.change(|| files::write_piped(&self.fs, ino, offset, pipe, len, author))
-    }
-
-    fn kill_privileges(&self, ino: u32, outsider: bool) -> Result<()> {
-        self.change(|| files::kill_privileges(&self.fs, ino, outsider))
-    }
-
     fn fallocate(&self, ino: u32, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
         self.fallocate_as(ino, mode, offset, len, Author::Owner)
-    }
-
-    fn fallocate_as(
-        &self,
-        ino: u32,
-        mode: Fallocate,
-        offset: u64,
-        len: u64,
-        author: Author,
-    ) -> Result<()> {
-        self.change(|| files::fallocate(&self.fs, ino, mode, (offset, len), author))
     }
 
     fn seek(&self, ino: u32, offset: u64, what: Seek) -> Result<u64> {
@@ -488,41 +412,8 @@ impl FileSystem for Ext4 {
         self.op(files::fsync(&self.fs, ino, data_only))
     }
 
-    fn fsync_then(&self, ino: u32, data_only: bool, done: Done, aside: &mut dyn Aside) {
-        self.fs.operations.add();
-        files::fsync_then(&self.fs, ino, data_only, done, aside);
-    }
-
     fn sync(&self) -> Result<()> {
         self.op(maintenance::sync(&self.fs))
-    }
-
-    fn checkpoint(&self, flags: CheckpointFlags) -> Result<()> {
-        self.op(maintenance::checkpoint(&self.fs, flags))
-    }
-
-    fn freeze(&self) -> Result<()> {
-        self.op(maintenance::freeze(&self.fs))
-    }
-
-    fn thaw(&self) -> Result<()> {
-        self.op(maintenance::thaw(&self.fs))
-    }
-
-    fn refuse_when_frozen(&self) {
-        self.fs.freeze_gate.refuse();
-    }
-
-    fn wait_thawed(&self) {
-        self.fs.freeze_gate.wait_open();
-    }
-
-    fn shut_down(&self, how: Shutdown) -> Result<()> {
-        self.op(maintenance::shut_down(&self.fs, how))
-    }
-
-    fn unmounted(&self) -> Result<()> {
-        self.unmount()
     }
 
     fn statfs(&self) -> Result<StatFs> {
@@ -560,6 +451,24 @@ impl FileSystem for Ext4 {
 
     fn removexattr(&self, ino: u32, name: &[u8]) -> Result<()> {
         self.change(|| xattrs::set(&self.fs, ino, name, None, XattrSet::Replace))
+    }
+}
+
+impl VolumeControl for Ext4 {
+    fn checkpoint(&self, flags: CheckpointFlags) -> Result<()> {
+        self.op(maintenance::checkpoint(&self.fs, flags))
+    }
+
+    fn freeze(&self) -> Result<()> {
+        self.op(maintenance::freeze(&self.fs))
+    }
+
+    fn thaw(&self) -> Result<()> {
+        self.op(maintenance::thaw(&self.fs))
+    }
+
+    fn shut_down(&self, how: Shutdown) -> Result<()> {
+        self.op(maintenance::shut_down(&self.fs, how))
     }
 
     fn trim(&self, start: u64, len: u64, min_len: u64) -> Result<u64> {
@@ -602,16 +511,68 @@ impl FileSystem for Ext4 {
         }
     }
 
-    fn is_read_only(&self) -> bool {
-        self.fs.check_writable().is_err()
-    }
-
     fn remount(&self, options: &str) -> std::result::Result<Vec<String>, RemountError> {
         Self::remount(self, options)
     }
 
     fn stats_json(&self) -> String {
         serde_json::to_string(&self.stats()).unwrap_or_default()
+    }
+}
+
+impl Mountable for Ext4 {
+    fn open_by_number(&self, ino: u32) -> Result<Attr> {
+        self.op(names::open_by_number(&self.fs, ino))
+    }
+
+    fn count_opens(&self) {
+        self.fs.table.count_opens();
+    }
+
+    fn opened(&self, ino: u32) -> Result<()> {
+        self.fs.table.open(ino)
+    }
+
+    fn closed(&self, ino: u32) {
+        if self.fs.table.close(&self.fs.vol, ino) {
+            references::unused(&self.fs, ino);
+        }
+    }
+
+    fn write_as(&self, ino: u32, offset: u64, data: &[u8], author: Author) -> Result<usize> {
+        self.change(|| files::write(&self.fs, ino, offset, data, author))
+    }
+
+    fn fallocate_as(
+        &self,
+        ino: u32,
+        mode: Fallocate,
+        offset: u64,
+        len: u64,
+        author: Author,
+    ) -> Result<()> {
+        self.change(|| files::fallocate(&self.fs, ino, mode, (offset, len), author))
+    }
+
+    fn kill_privileges(&self, ino: u32, outsider: bool) -> Result<()> {
+        self.change(|| files::kill_privileges(&self.fs, ino, outsider))
+    }
+
+    fn fsync_then(&self, ino: u32, data_only: bool, done: Done, lead: &mut dyn FnMut(Job)) {
+        self.fs.operations.add();
+        files::fsync_then(&self.fs, ino, data_only, done, lead);
+    }
+
+    fn refuse_when_frozen(&self) {
+        self.fs.freeze_gate.refuse();
+    }
+
+    fn wait_thawed(&self) {
+        self.fs.freeze_gate.wait_open();
+    }
+
+    fn unmounted(&self) -> Result<()> {
+        self.unmount()
     }
 }
 

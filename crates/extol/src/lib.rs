@@ -71,7 +71,7 @@ pub use data::readahead::ReadaheadStats;
 pub use error::{OpenError, OpenResult};
 pub use ext4::Ext4;
 pub use extol_block as device;
-pub use extol_jbd2::fast::Preference;
+pub use extol_jbd2::fast::FuaPolicy;
 pub use extol_vfs as vfs;
 pub use extol_vfs::{FileSystem, FsError};
 pub use info::{Info, info, inspect_journal, recovered, replay};

@@ -1,8 +1,7 @@
 //! Counts what reaches a device.
 
-use extol_block::{BlockDevice, ReadDone, Result, ScatteredRead, ScatteredWrite, Wait, total_len};
+use extol_block::{BlockDevice, Result, ScatteredWrite, total_len};
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// What a device was asked to do so far. Failed operations count too.
@@ -105,25 +104,9 @@ impl<D: BlockDevice> BlockDevice for CountingDevice<D> {
         self.inner.read_vectored_at(bufs, offset)
     }
 
-    fn read_scattered(&self, reads: &mut [ScatteredRead<'_>], done: ReadDone<'_>) {
-        for read in reads.iter() {
-            self.count_read(read.buf.len() as u64);
-        }
-        self.inner.read_scattered(reads, done)
-    }
-
-    fn reads_together(&self) -> bool {
-        self.inner.reads_together()
-    }
-
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
         self.count_write(total_len(bufs));
         self.inner.write_vectored_at(bufs, offset)
-    }
-
-    fn write_piped(&self, pipe: BorrowedFd<'_>, len: usize, offset: u64) -> Result<()> {
-        self.count_write(len as u64);
-        self.inner.write_piped(pipe, len, offset)
     }
 
     fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
@@ -133,12 +116,12 @@ impl<D: BlockDevice> BlockDevice for CountingDevice<D> {
         self.inner.write_scattered(writes)
     }
 
-    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], wait: Wait) -> Result<()> {
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
         for write in writes {
             self.count_write(write.len());
         }
         self.fua_writes.fetch_add(1, Relaxed);
-        self.inner.write_scattered_fua(writes, wait)
+        self.inner.write_scattered_fua(writes)
     }
 
     fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {

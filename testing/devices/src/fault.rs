@@ -5,7 +5,7 @@
 //! is one, a FUA write is a write, a scattered batch is as many as it has writes, and those behind
 //! the failed one are not done. A failed operation does not reach the device inside.
 
-use extol_block::{BlockDevice, DeviceError, DeviceOp, Result, ScatteredWrite, Wait, total_len};
+use extol_block::{BlockDevice, DeviceError, DeviceOp, Result, ScatteredWrite, total_len};
 use parking_lot::Mutex;
 use std::io::{self, IoSlice, IoSliceMut};
 
@@ -137,8 +137,8 @@ impl<D: BlockDevice> BlockDevice for FaultDevice<D> {
         self.strike_batch(writes, |d, writes| d.write_scattered(writes))
     }
 
-    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], wait: Wait) -> Result<()> {
-        self.strike_batch(writes, |d, writes| d.write_scattered_fua(writes, wait))
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
+        self.strike_batch(writes, |d, writes| d.write_scattered_fua(writes))
     }
 
     fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {

@@ -20,7 +20,7 @@
 //! meet.
 
 use extol_block::{
-    BlockDevice, DeviceOp, MemDevice, Result, ScatteredWrite, Wait, check_range, joined,
+    BlockDevice, DeviceOp, Fua, MemDevice, Result, ScatteredWrite, check_range, joined,
 };
 use parking_lot::Mutex;
 use std::io::IoSlice;
@@ -262,7 +262,7 @@ impl BlockDevice for RecordingDevice {
         })
     }
 
-    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], _: Wait) -> Result<()> {
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
         if !self.knows_fua {
             self.write_scattered(writes)?;
             return self.flush();
@@ -284,8 +284,8 @@ impl BlockDevice for RecordingDevice {
         Ok(())
     }
 
-    fn fua_together(&self) -> bool {
-        self.knows_fua
+    fn fua(&self) -> Fua {
+        if self.knows_fua { Fua::PerWrite } else { Fua::Flush }
     }
 
     fn fua_is_flush(&self) -> bool {
@@ -372,15 +372,15 @@ mod tests {
         let (a, b) = ([IoSlice::new(&[2])], [IoSlice::new(&[3])]);
         let batch =
             [ScatteredWrite { offset: 1, bufs: &a }, ScatteredWrite { offset: 2, bufs: &b }];
-        d.write_scattered_fua(&batch, Wait::Sleep).expect("batch");
+        d.write_scattered_fua(&batch).expect("batch");
         let bytes = |image: &MemDevice| (0..3).map(|i| byte(image, i)).collect::<Vec<_>>();
         assert_eq!(bytes(&d.image_at(3, |_| false)), [0, 0, 0], "both are under way");
         assert_eq!(bytes(&d.image_at(3, |i| i == 2)), [0, 0, 3], "in any order");
         assert_eq!(bytes(&d.image_at(4, |_| false)), [0, 2, 3], "w0 is not among them");
         let plain = RecordingDevice::new(MemDevice::new(4096)).without_fua();
-        assert!(d.fua_together() && !plain.fua_together());
+        assert_eq!((d.fua(), plain.fua()), (Fua::PerWrite, Fua::Flush));
         plain.write_at(&[1], 0).expect("w0");
-        plain.write_scattered_fua(&batch, Wait::Sleep).expect("batch");
+        plain.write_scattered_fua(&batch).expect("batch");
         assert_eq!(plain.log().last(), Some(&Event::Flush));
     }
 

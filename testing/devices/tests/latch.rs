@@ -5,7 +5,7 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use extol_block::{
-    BlockDevice, DeviceOp, FailLatch, FileDevice, MemDevice, OpenOptions, ScatteredWrite, Wait,
+    BlockDevice, DeviceOp, FailLatch, FileDevice, MemDevice, OpenOptions, ScatteredWrite,
 };
 use extol_devices::{CountingDevice, Fault, FaultDevice};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -32,10 +32,10 @@ fn first_failed_change_stops_all_later_ones() {
             d.write_fua(&[2; 512], 0),
             d.write_vectored_at(&[IoSlice::new(&[2; 512])], 0),
             d.write_scattered(&[ScatteredWrite { offset: 0, bufs: &[IoSlice::new(&[2; 512])] }]),
-            d.write_scattered_fua(
-                &[ScatteredWrite { offset: 0, bufs: &[IoSlice::new(&[2; 512])] }],
-                Wait::Poll,
-            ),
+            d.write_scattered_fua(&[ScatteredWrite {
+                offset: 0,
+                bufs: &[IoSlice::new(&[2; 512])],
+            }]),
             d.flush(),
             d.discard(0, 4096),
             d.zero_range(0, 4096),
@@ -85,34 +85,4 @@ fn reads_and_discards_do_not_latch() {
     d.write_at(&[1; 16], 0).expect("write");
     d.flush().expect("flush");
     assert!(d.failure().is_none());
-}
-
-/// A write that finds less than was said has failed: it is latched as any failed write.
-#[test]
-fn a_pipe_with_too_little_is_a_failed_write() {
-    let dir = tempfile::tempdir().expect("dir");
-    let image = |size| {
-        let how = OpenOptions::read_write().create_size(size);
-        FileDevice::open(dir.path().join(format!("{size}.img")), &how).expect("a device")
-    };
-    let holding = |bytes: &[u8]| {
-        let (reader, writer) = pipe_with(PipeFlags::NONBLOCK).expect("pipe");
-        assert_eq!(rustix::io::write(&writer, bytes).expect("room"), bytes.len());
-        (reader, writer)
-    };
-    let device = image(8 << 20);
-    let device = FailLatch::new(CountingDevice::new(Arc::new(device)));
-    let (reader, _writer) = holding(&[1; 4096]);
-    device.write_piped(reader.as_fd(), 4096, 0).expect("piped");
-    assert_eq!((device.inner().stats().writes, device.inner().stats().write_bytes), (1, 4096));
-    let (reader, _writer) = holding(&[1; 4096]);
-    let error = device.write_piped(reader.as_fd(), 8192, 4096).expect_err("too little");
-    assert_eq!(error.source.kind(), io::ErrorKind::UnexpectedEof);
-    assert!(device.failure().is_some() && device.write_at(&[0; 512], 0).is_err());
-    drop(device);
-    // Past the end nothing is taken.
-    let device = image(4096);
-    let (reader, _writer) = holding(&[1; 8192]);
-    device.write_piped(reader.as_fd(), 8192, 0).expect_err("past the end");
-    assert_eq!(rustix::io::ioctl_fionread(&reader).expect("FIONREAD"), 8192);
 }

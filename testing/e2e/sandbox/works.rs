@@ -22,11 +22,11 @@ fn everything_works_in_it() {
             "checkpoint=merge",
             "ckpt_thread_ioprio=rt:2,journal_ioprio=1",
             "ckpt_thread_ioprio=be:3,journal_ioprio=3",
-            "fsync_batching=none,max_batch_time=0",
-            "fsync_batching=adaptive,max_batch_time=15000",
-            "fua=always,commit_poll=always",
+            "max_batch_time=0",
+            "max_batch_time=15000",
+            "fua=always",
             "nofast_commit",
-            "fast_commit,fua=auto,commit_poll=auto",
+            "fast_commit,fua=auto",
             "discard,errors=remount-ro",
             "nodiscard,dirty_mb=2,lazytime",
             "noinit_itable",
@@ -173,10 +173,9 @@ fn what_is_mounted_over_it_stays() {
     e2fsck(&image).assert_clean("below another mount");
 }
 
-/// While requests wait for a thaw, others of the same processors go on: the attendant makes the
-/// requests that set them going.
+/// While requests wait for a thaw, others of the same processors go on, without another helper.
 #[test]
-fn queues_are_stirred_by_the_attendant() {
+fn queues_are_served_while_requests_wait_for_a_thaw() {
     if !require(&NEEDS) || !offers_io_uring() {
         return;
     }
@@ -188,12 +187,6 @@ fn queues_are_stirred_by_the_attendant() {
     }
     let (pid, attendant) = processes(&dir);
     let attendant = attendant.unwrap();
-    let orders = || {
-        let status = std::fs::read_to_string(format!("/proc/{attendant}/status")).unwrap();
-        let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches")).unwrap();
-        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
-    };
-    let before = orders();
     extol_ok(&["freeze", text(&dir)]);
     std::thread::scope(|scope| {
         for i in 0..8 {
@@ -208,7 +201,6 @@ fn queues_are_stirred_by_the_attendant() {
         }
         extol_ok(&["thaw", text(&dir)]);
     });
-    assert!(orders() > before, "the attendant has had nothing to do");
     assert_eq!(children(pid), [attendant], "no other helper");
     mount.unmount();
     e2fsck(&image).assert_clean("after a thaw");

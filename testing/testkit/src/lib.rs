@@ -28,7 +28,6 @@ mod make_tree;
 mod mapped;
 mod mount;
 mod need;
-pub mod pipe;
 mod program;
 mod scratch;
 mod subject;

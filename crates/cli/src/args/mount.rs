@@ -23,11 +23,8 @@ macro_rules! mount_options {
   max_threads=N
         most threads that serve requests [64]
   io_uring, noio_uring
-        requests come over io_uring instead of /dev/fuse, or do not [where the kernel offers it: Linux 6.14,
-        switched on by \"echo Y > /sys/module/fuse/parameters/enable_uring\"]; costs much less per request
-  halt_poll=MICROSECONDS
-        over io_uring: while one thread asks alone, keep its processors from sleeping so long after each request,
-        with threads that run where nobody else wants to; 0: never [200]
+        requests come over io_uring instead of /dev/fuse, or do not [where the kernel offers it:
+        Linux 6.14, switched on by \"echo Y > /sys/module/fuse/parameters/enable_uring\"]
   untrusted
         ro, nosuid, nodev and noexec, whatever other options say; the volume is checked first,
         and the mount fails without a sandbox
@@ -59,12 +56,11 @@ macro_rules! mount_options {
         with O_DIRECT, or without [with, where it can]
   fast_commit, nofast_commit
         fsync by a few records in place of a whole commit [on if the volume has the feature]
-  fsync_batching=adaptive|none|static, min_batch_time=MICROSECONDS, max_batch_time=MICROSECONDS
-        whether an fsync waits for others to share its commit, and how long [adaptive, 0, 15000]
+  min_batch_time=MICROSECONDS, max_batch_time=MICROSECONDS
+        how long an fsync waits for others to share its commit, at least and at most [0, 15000]
   fua=auto|never|always
-        fast commits by durable writes in place of a flush: if that is faster, never, wherever they can [auto]
-  commit_poll=auto|never|always
-        who leads such a commit looks for its end for at most 300 us before it sleeps: if that is faster, never, wherever it can [auto]
+        fast commits by FUA in place of a flush: where the device has FUA, never, wherever they
+        can [auto]
   async_checkpoint, async_checkpoint=PERCENT, noasync_checkpoint
         checkpoint in the background as soon as less of the log is free [off; 50]
   checkpoint=merge|nomerge, checkpoint_merge, nocheckpoint_merge, ckpt_thread_ioprio=CLASS:LEVEL,
@@ -182,9 +178,11 @@ pub struct UmountArgs {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use crate::options::split;
 
-    /// The manual names no option that a mount refuses, and all that the README explains.
+    /// The manual names no option that a mount refuses, and all that the page of the guide explains.
     #[test]
     fn options_are_those_that_exist() {
         let manual = mount_options!();
@@ -214,11 +212,17 @@ mod tests {
             }
         }
         assert!(count > 60, "{count}");
-        let readme = include_str!("../../../../README.md");
-        let chapter =
-            readme.split("### Mount options").nth(1).unwrap().split("### Watching").next().unwrap();
-        let named = chapter.split('`').skip(1).step_by(2).flat_map(|code| code.split('|'));
-        for name in named.map(|code| code.split(['=', '[']).next().unwrap()) {
+        let page = include_str!("../../../../docs/guide/mount-options.md");
+        let chapters = page.split("## Accepted without effect").next().unwrap();
+        let named: BTreeSet<_> = chapters
+            .lines()
+            .filter(|line| !line.starts_with("```"))
+            .flat_map(|line| line.split('`').skip(1).step_by(2))
+            .flat_map(|code| code.split(['|', ',']))
+            .map(|code| code.split(['=', '[']).next().unwrap())
+            .collect();
+        assert!(named.len() > 80, "{}", named.len());
+        for name in named {
             let is_option = [name.to_owned(), format!("{name}=5")]
                 .into_iter()
                 .any(|word| split(&[word], false).is_ok());

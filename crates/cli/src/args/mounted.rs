@@ -96,7 +96,7 @@ fn seconds(text: &str) -> std::result::Result<f64, String> {
 #[command(
     after_long_help = manual!(
         "extol remount -o async_checkpoint=30 /mnt",
-        "extol remount -o commit=30,fsync_batching=none /mnt",
+        "extol remount -o commit=30,max_batch_time=0 /mnt",
         "extol remount -o ro /mnt",
         "mount -o remount,noatime,noasync_checkpoint /mnt",
     ),
@@ -106,11 +106,11 @@ fn seconds(text: &str) -> std::result::Result<f64, String> {
         The options in force are shown by extol stat.\n\n\
         Changeable: ro, rw, commit=, barrier, errors=, discard, noatime, relatime, strictatime, \
         nodiratime, lazytime, grpid, minixdf, resuid=, resgid=, nodelalloc, dirty_mb=, \
-        readahead_kb=, fsync_batching=, min_batch_time=, max_batch_time=, fua=, commit_poll=, \
-        fast_commit, nofast_commit, async_checkpoint[=PERCENT], noasync_checkpoint, \
-        checkpoint=merge, checkpoint=nomerge, ckpt_thread_ioprio=, journal_ioprio=, \
-        init_itable[=N], noinit_itable, the flags of mount(8) (nosuid, nodev, noexec ...), and \
-        abort (stop the volume as an error would, for tests).\n\n\
+        readahead_kb=, min_batch_time=, max_batch_time=, fua=, fast_commit, nofast_commit, \
+        async_checkpoint[=PERCENT], noasync_checkpoint, checkpoint=merge, checkpoint=nomerge, \
+        ckpt_thread_ioprio=, journal_ioprio=, init_itable[=N], noinit_itable, the flags of \
+        mount(8) (nosuid, nodev, noexec ...), and abort (stop the volume as an error would, for \
+        tests).\n\n\
         ro checkpoints everything and marks the volume clean; rw takes that back. A volume that \
         was mounted read-only is recovered first, as by a mount, and stays read-only if that or \
         the device refuses. Ordinary users can change the options of their own mounts, except for \

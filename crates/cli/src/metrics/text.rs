@@ -187,7 +187,7 @@ fn journal(page: &mut Page, s: &Stats) {
     page.seconds("batch_waiting_seconds_total", "Time of those waits.", j.batching.wait_ns);
     page.gauge(
         "syncers",
-        "Threads that are thought to sync at the same time.",
+        "Concurrent syncers: requests that the last commits served together.",
         j.batching.syncers as f64,
     );
     let m = &s.checkpoint_merge;
@@ -261,14 +261,9 @@ fn fast_commits(page: &mut Page, f: &FastCommitStats) {
         f.one_trip,
     );
     page.counter(
-        "fast_commit_each_total",
-        "Fast commits by durable writes, without a flush.",
-        f.each,
-    );
-    page.counter(
-        "fast_commit_polled_total",
-        "Of these, those whose leader polled for their end.",
-        f.polled,
+        "fast_commit_fua_total",
+        "Fast commits durable by FUA, without a flush.",
+        f.by_fua,
     );
     page.counter(
         "fast_commit_heads_total",

@@ -63,10 +63,6 @@ impl Confinement for Confined {
         }
     }
 
-    fn stir(&self, processor: usize) -> bool {
-        self.0.as_ref().is_some_and(|monitor| monitor.stir(processor))
-    }
-
     fn user_namespace(&self, process: u32) -> Option<(u64, u64)> {
         self.0.as_ref()?.user_namespace(process)
     }

@@ -13,7 +13,7 @@
 //! blocks read as zeros, and freed blocks are taken again only after the commit that freed them.
 //!
 //! Small new files go through step 2 in batches ([`batch`]). Large aligned writes skip the
-//! pages and go through the same three steps at once, from memory or out of a pipe (`piped`).
+//! pages and go through the same three steps at once.
 //!
 //! Invariants
 //! - DA-1: a page in a hole holds a reserved block (`write::put_page`), so step 1 does not fail for
@@ -35,7 +35,6 @@ pub(crate) mod cache;
 pub(crate) mod delalloc;
 pub(crate) mod fallocate;
 pub(crate) mod order;
-pub(crate) mod piped;
 pub(crate) mod read;
 pub(crate) mod readahead;
 mod reserve;

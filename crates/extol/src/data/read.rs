@@ -49,30 +49,6 @@ pub(crate) fn read_with(
     Ok(n)
 }
 
-/// As [`read`], but does no I/O: `missing` gets each part that lies on the device (device offset,
-/// place in `buf`, the part), for a batch of reads. The parts hold the file's bytes if no thread
-/// held the inode's write lock between this call and the end of those reads. `None`: this file
-/// cannot be read so.
-pub(crate) fn plan<'b>(
-    fs: &MountedFs,
-    st: &InodeState,
-    offset: u64,
-    buf: &'b mut [u8],
-    missing: &mut dyn FnMut(u64, usize, &'b mut [u8]),
-) -> Result<Option<usize>> {
-    if st.node.raw.flags.contains(InodeFlags::INLINE_DATA) || fs.journals_data(st) {
-        return Ok(None);
-    }
-    let left = usize::try_from(st.node.raw.size.saturating_sub(offset)).unwrap_or(usize::MAX);
-    let n = left.min(buf.len());
-    pieces(fs, st, offset, &mut buf[..n], &mut |pblk, inside, part, at| {
-        let from = pblk.offset(fs.vol.geo.block_size).saturating_add(inside as u64);
-        missing(from, (at - offset) as usize, part);
-        Ok(())
-    })?;
-    Ok(Some(n))
-}
-
 /// Splits a read at `offset` that ends inside the file: fills in dirty pages and holes, and passes
 /// each part that lies on the device to `mapped` (block, bytes behind its start, part, file
 /// offset).

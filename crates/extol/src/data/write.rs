@@ -200,9 +200,7 @@ pub(crate) fn put_page(
         }
     };
     let data = if bytes.len() == bs {
-        let mut data = fs.vol.journal.spares().take(1);
-        data.extend_from_slice(bytes);
-        data
+        bytes.to_vec()
     } else {
         let mut data = load(fs, st, lblk, hole)?;
         data[inside..inside + bytes.len()].copy_from_slice(bytes);

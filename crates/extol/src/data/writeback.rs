@@ -208,7 +208,6 @@ fn flush_part(
             Ok(()) => {
                 fs.vol.alloc.unreserve(held.saturating_sub(used));
                 fs.dirty.shrink(pages.len() * bs);
-                pages.drain(..).for_each(|page| fs.vol.journal.spares().give(page));
             }
             Err(e) => {
                 let pages = pages.into_iter().zip(reserved).zip(unwritten);

@@ -1,12 +1,11 @@
 //! The device behind the guard.
 
 use std::io::IoSlice;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use extol_block::{
-    BlockDevice, DeviceError, DeviceOp, Result, ScatteredWrite, SharedDevice, Wait, joined,
+    BlockDevice, DeviceError, DeviceOp, Result, ScatteredWrite, SharedDevice, joined,
 };
 use extol_ondisk::shared_super::{Bytes, merge};
 use extol_ondisk::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
@@ -175,18 +174,12 @@ impl BlockDevice for GuardedDevice {
         self.one(bufs, offset, |bufs| self.inner.write_vectored_at(bufs, offset))
     }
 
-    // File data: it lies on no superblock.
-    fn write_piped(&self, pipe: BorrowedFd<'_>, len: usize, offset: u64) -> Result<()> {
-        self.guard.before(DeviceOp::Write, offset, len as u64)?;
-        self.inner.write_piped(pipe, len, offset)
-    }
-
     fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
         self.many(writes, |writes| self.inner.write_scattered(writes))
     }
 
-    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], wait: Wait) -> Result<()> {
-        self.many(writes, |writes| self.inner.write_scattered_fua(writes, wait))?;
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
+        self.many(writes, |writes| self.inner.write_scattered_fua(writes))?;
         self.guard.after(DeviceOp::Write, writes.first().map_or(0, |w| w.offset), 0)
     }
 

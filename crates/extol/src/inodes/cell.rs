@@ -250,17 +250,6 @@ impl Cell {
         self.dir_generation.get().copied()
     }
 
-    /// Locks for reading if that needs no waiting, neither for the lock nor for deferred data.
-    #[track_caller]
-    pub fn try_read(&self) -> Option<ReadGuard<'_>> {
-        let wanted = |state: &InodeState| {
-            !state.is_deleted && state.deferred.as_ref().is_none_or(Deferral::is_settled)
-        };
-        let state = self.state.try_read()?;
-        let guard = RwLockReadGuard::try_map(state, |s| s.as_ref().filter(|s| wanted(s))).ok()?;
-        Some(Ranked::new(guard, rank::note(self.rank(), self.ino.into())))
-    }
-
     /// Locks for writing if the lock is free.
     #[track_caller]
     pub fn try_write(&self) -> Option<WriteGuard<'_>> {

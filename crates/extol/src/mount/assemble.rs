@@ -231,7 +231,6 @@ fn open_journal(
     }
     journal.set_batching(options.batching);
     journal.set_fua(options.fua);
-    journal.set_commit_poll(options.commit_poll);
     journal.set_async_checkpoint(options.async_checkpoint.filter(|_| !options.read_only))?;
     // Where the volume can have fast commits, their source has turned them on.
     if !fast.on {

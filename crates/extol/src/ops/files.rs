@@ -1,12 +1,11 @@
 //! Contents and durability: read, write, fallocate, seek, fiemap, fsync, sync.
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use extol_jbd2::fast::Ask;
 use extol_jbd2::{Deferral, Tid};
 use extol_ondisk::InodeFlags;
-use extol_vfs::{Aside, Author, Done, Fallocate, FileExtent, FsError, Job, Result, Seek};
+use extol_vfs::{Author, Done, Fallocate, FileExtent, FsError, Job, Result, Seek};
 
 use super::create::Promise;
 use super::with_space;
@@ -96,21 +95,6 @@ pub(crate) fn write(
 ) -> Result<usize> {
     write_with(fs, ino, offset, author, |cell, st| {
         with_space(fs, || data::write::write(fs, cell, st, offset, bytes))
-    })
-}
-
-/// Writes what a pipe holds. False: it is to be read first.
-pub(crate) fn write_piped(
-    fs: &MountedFs,
-    ino: u32,
-    offset: u64,
-    pipe: BorrowedFd<'_>,
-    len: usize,
-    author: Author,
-) -> Result<bool> {
-    // (Not again with more space: what was taken is gone.)
-    write_with(fs, ino, offset, author, |cell, st| {
-        data::piped::write(fs, cell, st, offset, pipe, len)
     })
 }
 
@@ -277,23 +261,21 @@ pub(crate) fn fsync(fs: &MountedFs, ino: u32, data_only: bool) -> Result<()> {
 }
 
 /// As [`fsync`], and tells `done` when the file is durable: see
-/// [`FileSystem::fsync_then`](extol_vfs::FileSystem). All of it is left to others where it takes
-/// long, or where somebody is at hand who would only wait for the group that this becomes: then
-/// this thread has the next request at once.
+/// [`Mountable::fsync_then`](extol_vfs::Mountable). Where it takes long, all of it is a job.
 pub(crate) fn fsync_then(
     fs: &Arc<MountedFs>,
     ino: u32,
     data_only: bool,
     done: Done,
-    aside: &mut dyn Aside,
+    aside: &mut dyn FnMut(Job),
 ) {
     let is_long = |st: &InodeState| st.pages.len() > AT_ONCE || fs.journals_data(st);
     let takes_long = || fs.cell(ino).and_then(|cell| Ok(is_long(&*cell.read()?))).unwrap_or(false);
-    if aside.is_at_hand() || takes_long() {
+    if takes_long() {
         let its = Arc::clone(fs);
-        aside.give(Box::new(move || sync_then(&its, ino, data_only, done, &mut |job| job())));
+        aside(Box::new(move || sync_then(&its, ino, data_only, done, &mut |job| job())));
     } else {
-        sync_then(fs, ino, data_only, done, &mut |job| aside.give(job));
+        sync_then(fs, ino, data_only, done, aside);
     }
 }
 

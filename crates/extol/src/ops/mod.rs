@@ -6,8 +6,6 @@ pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod files;
 pub(crate) mod names;
-pub(crate) mod read_many;
-pub(crate) mod read_plan;
 pub(crate) mod references;
 pub(crate) mod rename;
 pub(crate) mod xattrs;

@@ -138,7 +138,6 @@ fn set(fs: &MountedFs, o: &MountOptions) {
     journal.set_commit_interval(o.commit);
     journal.set_batching(o.batching);
     journal.set_fua(o.fua);
-    journal.set_commit_poll(o.commit_poll);
     // (Without a log the plan refuses it; a volume opened read-only has none and may have the
     // option.)
     let _ = journal.set_async_checkpoint(o.async_checkpoint.filter(|_| journal.has_log()));

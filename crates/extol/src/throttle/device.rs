@@ -1,10 +1,9 @@
 //! The device below a [`Throttle`]: counts bytes written and times flushes, and changes nothing.
 
 use std::io::IoSlice;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use extol_block::{BlockDevice, Result, ScatteredWrite, SharedDevice, Wait};
+use extol_block::{BlockDevice, Result, ScatteredWrite, SharedDevice};
 
 use super::Throttle;
 
@@ -38,18 +37,14 @@ impl BlockDevice for ThrottledDevice {
         self.count(bytes, self.inner.write_vectored_at(bufs, offset))
     }
 
-    fn write_piped(&self, pipe: BorrowedFd<'_>, len: usize, offset: u64) -> Result<()> {
-        self.count(len as u64, self.inner.write_piped(pipe, len, offset))
-    }
-
     fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
         let bytes = writes.iter().map(ScatteredWrite::len).sum();
         self.count(bytes, self.inner.write_scattered(writes))
     }
 
     // Writes with FUA are durable when they return: no flush waits for them.
-    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], wait: Wait) -> Result<()> {
-        self.inner.write_scattered_fua(writes, wait)
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
+        self.inner.write_scattered_fua(writes)
     }
 
     fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {

@@ -6,6 +6,7 @@ use extol::device::DeviceOp;
 use extol::device::{BlockDevice as _, MemDevice, SharedDevice};
 use extol::mkfs::mkfs;
 use extol::vfs::FileSystem as _;
+use extol::vfs::Mountable as _;
 use extol::{Ext4, FsError};
 use extol_devices::{CountingDevice, Fault, FaultDevice};
 use extol_testkit::{KernelMount, Need, require, run_ok, tool};

@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use extol::vfs::{CheckpointFlags, FileSystem, FsError};
+use extol::vfs::{Mountable as _, VolumeControl as _};
 use extol::{Ext4, MountOptions};
 use extol_block::MemDevice;
 use extol_devices::RecordingDevice;

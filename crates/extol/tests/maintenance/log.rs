@@ -1,3 +1,4 @@
+use extol::vfs::VolumeControl as _;
 use extol::vfs::{CheckpointFlags, FileSystem, FsError, Shutdown};
 use extol_block::MemDevice;
 

@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use extol::vfs::VolumeControl as _;
 use extol::vfs::{CheckpointFlags, FileSystem, FsError, Result};
 use extol::{Ext4, MountOptions};
 use extol_block::{DeviceOp, IoPriority, MemDevice};
@@ -174,7 +175,7 @@ fn directly() {
     for threads in [true, false] {
         let dev = DoorDevice::new(&image("32M", &["-t", "ext4", "-J", "size=4"]));
         let mut options = MountOptions::parse("checkpoint=nomerge").unwrap();
-        options.threads = threads;
+        options.background.threads = threads;
         let fs = Ext4::open(Arc::clone(&dev) as _, &options).unwrap();
         for i in 0..5 {
             asker(&fs, i).join().unwrap().unwrap();

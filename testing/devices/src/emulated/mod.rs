@@ -34,9 +34,7 @@ mod wait;
 pub use profile::{Profile, ProfileError};
 
 use crate::{CountingDevice, DeviceStats};
-use extol_block::{
-    BlockDevice, DeviceError, DeviceOp, ReadDone, Result, ScatteredRead, ScatteredWrite, total_len,
-};
+use extol_block::{BlockDevice, DeviceError, DeviceOp, Fua, Result, ScatteredWrite, total_len};
 use model::{Model, Op};
 use parking_lot::Mutex;
 use std::fmt;
@@ -151,6 +149,18 @@ impl<D: BlockDevice> EmulatedMedia<D> {
         offset.checked_add(len).is_some_and(|end| end <= self.size())
     }
 
+    /// When the last write of a batch has ended.
+    fn batch_end(
+        &self,
+        model: &mut Model,
+        op: Op,
+        writes: &[ScatteredWrite<'_>],
+        now: Duration,
+    ) -> Duration {
+        let inside = writes.iter().filter(|write| self.is_inside(write.offset, write.len()));
+        inside.map(|write| model.request(op, write.offset, write.len(), now)).max().unwrap_or(now)
+    }
+
     fn durable(&self, offset: u64, len: u64, work: impl FnOnce() -> Result<()>) -> Result<()> {
         if self.profile.native_fua {
             return self.request(Op::WriteFua, offset, len, work);
@@ -191,30 +201,6 @@ impl<D: BlockDevice> BlockDevice for EmulatedMedia<D> {
         })
     }
 
-    fn read_scattered(&self, reads: &mut [ScatteredRead<'_>], done: ReadDone<'_>) {
-        let ranges: Vec<(u64, u64)> =
-            reads.iter().map(|read| (read.offset, read.buf.len() as u64)).collect();
-        let when = |model: &mut Model, now| {
-            let inside = ranges.iter().filter(|(offset, len)| self.is_inside(*offset, *len));
-            inside
-                .map(|(offset, len)| model.request(Op::Read, *offset, *len, now))
-                .max()
-                .unwrap_or(now)
-        };
-        let mut results: Vec<Result<()>> = reads.iter().map(|_| Ok(())).collect();
-        let all = self.timed(when, || {
-            self.inner.read_scattered(reads, &mut |i, result| results[i] = result.map(drop));
-            Ok(())
-        });
-        for (i, (read, result)) in reads.iter().zip(results).enumerate() {
-            done(i, all.clone().and(result).map(|()| &*read.buf));
-        }
-    }
-
-    fn reads_together(&self) -> bool {
-        true
-    }
-
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
         self.request(Op::Write, offset, total_len(bufs), || {
             self.inner.write_vectored_at(bufs, offset)
@@ -222,14 +208,21 @@ impl<D: BlockDevice> BlockDevice for EmulatedMedia<D> {
     }
 
     fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
-        let when = |model: &mut Model, now| {
-            let inside = writes.iter().filter(|write| self.is_inside(write.offset, write.len()));
-            inside
-                .map(|write| model.request(Op::Write, write.offset, write.len(), now))
-                .max()
-                .unwrap_or(now)
-        };
+        let when = |model: &mut Model, now| self.batch_end(model, Op::Write, writes, now);
         self.timed(when, || self.inner.write_scattered(writes))
+    }
+
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
+        if !self.profile.native_fua {
+            self.write_scattered(writes)?;
+            return self.flush();
+        }
+        let when = |model: &mut Model, now| self.batch_end(model, Op::WriteFua, writes, now);
+        self.timed(when, || self.inner.write_scattered_fua(writes))
+    }
+
+    fn fua(&self) -> Fua {
+        if self.profile.native_fua { Fua::Native } else { Fua::Flush }
     }
 
     fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {

@@ -1,10 +1,9 @@
 //! The device below the cache: passes every change on, then updates the cache (PC-1).
 
 use std::io::IoSlice;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use extol_block::{BlockDevice, Result, ScatteredWrite, SharedDevice, Wait};
+use extol_block::{BlockDevice, Result, ScatteredWrite, SharedDevice};
 
 use super::DataCache;
 
@@ -57,20 +56,14 @@ impl BlockDevice for CachedDevice {
         self.update(bufs, offset, self.inner.write_vectored_at(bufs, offset))
     }
 
-    fn write_piped(&self, pipe: BorrowedFd<'_>, len: usize, offset: u64) -> Result<()> {
-        self.drop_range(offset, len as u64, self.inner.write_piped(pipe, len, offset))
-    }
-
     fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
         self.update_batch(writes, self.inner.write_scattered(writes))
     }
 
-    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], wait: Wait) -> Result<()> {
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
         // The failure may be one of a flush.
-        let written = self
-            .inner
-            .write_scattered_fua(writes, wait)
-            .inspect_err(|_| self.cache.invalidate_all());
+        let written =
+            self.inner.write_scattered_fua(writes).inspect_err(|_| self.cache.invalidate_all());
         self.update_batch(writes, written)
     }
 

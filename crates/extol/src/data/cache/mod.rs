@@ -13,14 +13,13 @@
 //! # A mirror of the device
 //!
 //! The key is the block of the device, not inode and offset, and every change of the device passes
-//! by ([`CachedDevice`]): file data from pages, from the caller's memory and out of pipes, deferred
-//! data, zeroes, the log, metadata in place, discards. So truncating, punching, moving or deleting
+//! by ([`CachedDevice`]): file data from pages and from the caller's memory, deferred data, zeroes, the log, metadata in place, discards. So truncating, punching, moving or deleting
 //! a file, or giving its blocks to another one, invalidates nothing here: the file's map names the
 //! blocks, and the cache holds the device's bytes. Blocks of no file are evicted in time.
 //!
 //! Invariants
 //! - PC-1: bytes come only from the device: after a successful write of them (`DataCache::wrote`)
-//!   or from a read (`insert`). A failed write, a pipe or a discard leaves unknown bytes, so its
+//!   or from a read (`insert`). A failed write or a discard leaves unknown bytes, so its
 //!   blocks are dropped (`DataCache::invalidate`); a failed flush drops all, since the kernel may
 //!   have lost earlier writes.
 //! - PC-2: bytes read are not inserted if a write of their place has ended since the read began

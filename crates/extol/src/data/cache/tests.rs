@@ -2,7 +2,6 @@
 //! run does not meet.
 
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,8 +10,7 @@ use extol_block::{
     SharedDevice,
 };
 use extol_devices::{CountingDevice, Fault, FaultDevice};
-use extol_testkit::pipe::holding;
-use extol_vfs::{Author, Fallocate, FileSystem as _};
+use extol_vfs::{Fallocate, FileSystem as _};
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 
@@ -204,18 +202,9 @@ impl BlockDevice for Torn {
 fn every_change_updates_the_cache() {
     type Change = fn(&CachedDevice, &[u8], u64) -> Result<()>;
     // Name, change, and whether its failure concerns only its own range.
-    let changes: [(&str, Change, bool); 9] = [
+    let changes: [(&str, Change, bool); 8] = [
         ("write", |dev, buf, at| dev.write_at(buf, at), true),
         ("vectored", |dev, buf, at| dev.write_vectored_at(&[IoSlice::new(buf)], at), true),
-        (
-            "piped",
-            |dev, buf, at| {
-                let (pipe, _end) = holding(buf).unwrap();
-                let pipe: BorrowedFd<'_> = pipe.as_fd();
-                dev.write_piped(pipe, buf.len(), at)
-            },
-            true,
-        ),
         (
             "scattered",
             |dev, buf, at| {
@@ -403,22 +392,10 @@ impl<'a> Modelled<'a> {
                 self.file.write_all_at(&vec![fresh; len], at as u64).unwrap();
                 self.set(at, &vec![fresh; len]);
             }
-            6 => {
+            6 | 7 => {
                 let bytes = vec![fresh; LARGE + len];
                 self.file.write_all_at(&bytes, block as u64).unwrap();
                 self.set(block, &bytes);
-            }
-            7 => {
-                let bytes = vec![fresh; LARGE + len];
-                let (pipe, _end) = holding(&bytes).unwrap();
-                let ino = self.file.inode().ino();
-                if self
-                    .fs
-                    .write_piped(ino, block as u64, pipe.as_fd(), bytes.len(), Author::Owner)
-                    .unwrap()
-                {
-                    self.set(block, &bytes);
-                }
             }
             8 => {
                 self.file.set_len(at as u64).unwrap();

@@ -15,7 +15,6 @@ mod journalled;
 mod mapping;
 
 use std::io::IoSlice;
-use std::os::fd::BorrowedFd;
 
 use extol_block::BlockNr;
 use extol_jbd2::fast::Witness;
@@ -48,8 +47,6 @@ pub(crate) enum Source<'a> {
     Bytes(&'a [u8]),
     /// A buffer for every block.
     Pages(&'a [Vec<u8>]),
-    /// In a pipe, from which they are taken in order. They never pass through this process.
-    Pipe(BorrowedFd<'a>),
 }
 
 impl Source<'_> {
@@ -65,17 +62,15 @@ impl Source<'_> {
                 .iter()
                 .map(|p| IoSlice::new(p))
                 .collect(),
-            Self::Pipe(_) => SmallVec::new(),
         }
     }
 
-    /// The bytes of a block; none for a pipe, so that they match no data checksum.
+    /// The bytes of a block.
     fn block(&self, at: u32, bs: usize) -> &[u8] {
         let at = at as usize;
         match self {
             Self::Bytes(bytes) => bytes.get(at * bs..(at + 1) * bs).unwrap_or_default(),
             Self::Pages(pages) => pages.get(at).map_or(&[], |p| p),
-            Self::Pipe(_) => &[],
         }
     }
 }
@@ -338,7 +333,7 @@ impl BlockWriter<'_> {
             cache.prepare(run.start, run.len);
         }
         if order::may_defer(run.len, self.purpose) && vol.journal.commits_after_data() {
-            let mut data = vol.journal.spares().take(run.len);
+            let mut data = Vec::with_capacity(slices.iter().map(|slice| slice.len()).sum());
             slices.iter().for_each(|slice| data.extend_from_slice(slice));
             self.st.deferred = Some(match order {
                 Order::Ordered => vol.journal.defer_loose(run.start, data),
@@ -349,10 +344,7 @@ impl BlockWriter<'_> {
             return Ok(());
         }
         let place = run.start.offset(vol.geo.block_size);
-        let result = match source {
-            Source::Pipe(pipe) => vol.dev.write_piped(*pipe, run.len as usize * bs, place),
-            _ => vol.dev.write_vectored_at(&slices, place),
-        };
+        let result = vol.dev.write_vectored_at(&slices, place);
         let order = if result.is_ok() { order } else { Order::Ordered };
         order::note(vol, order, &witnesses);
         result.map_err(|e| self.fs.data_write_failed(e))
