@@ -2,32 +2,6 @@
 
 use std::fmt;
 use std::io::{self, IoSlice};
-use std::os::fd::BorrowedFd;
-
-/// One read of a batch that goes to
-/// [`BlockDevice::read_scattered`](crate::BlockDevice::read_scattered).
-#[derive(Debug)]
-pub struct ScatteredRead<'a> {
-    /// Byte offset on the device.
-    pub offset: u64,
-    /// What is to be filled. Of unspecified contents if the read fails.
-    pub buf: &'a mut [u8],
-}
-
-/// A file whose bytes are those of a device, for who reads without it
-/// ([`BlockDevice::reads_from`](crate::BlockDevice::reads_from)).
-#[derive(Clone, Copy, Debug)]
-pub struct ReadsFrom<'a> {
-    /// It is open as long as the device.
-    pub file: BorrowedFd<'a>,
-    /// Offsets and lengths must be multiples of this (a power of two).
-    pub sector: usize,
-    /// Memory must begin at multiples of this (a power of two).
-    pub memory: usize,
-}
-
-/// Is told what became of the reads of a batch: which, and its bytes.
-pub type ReadDone<'a> = &'a mut dyn FnMut(usize, Result<&[u8]>);
 
 /// One write of a batch that goes to
 /// [`BlockDevice::write_scattered`](crate::BlockDevice::write_scattered).
@@ -132,16 +106,16 @@ impl Clone for DeviceError {
     }
 }
 
-/// How a thread waits for what it has given to a device. Only how soon it goes on depends on that,
-/// and what it costs.
+/// How a batch of durable writes reaches the medium.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Wait {
-    /// It sleeps, and is woken.
+pub enum Fua {
+    /// As ordinary writes with one flush behind them.
     #[default]
-    Sleep,
-    /// It looks for the end itself for some hundred microseconds before it sleeps, where the device
-    /// can do that; whoever else wants its processor goes first.
-    Poll,
+    Flush,
+    /// Each write is made durable, by a flush of its own where the medium knows no FUA.
+    PerWrite,
+    /// The medium knows FUA: it writes these bytes through and leaves the rest of its cache alone.
+    Native,
 }
 
 /// Result of a device operation.

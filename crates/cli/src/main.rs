@@ -3,10 +3,11 @@
 //! ```text
 //!   main ── mount_helper.rs  called as mount.extol, or by mount.fuse: SOURCE DIR -o …
 //!     │     args/            the command line of everything else, with its manual
-//!     ├── mount/          mount: options.rs splits -o, daemon.rs goes to the background, signals.rs ends it
+//!     ├── mount/          mount (options.rs splits -o, daemon.rs is the background, signals.rs the end)
 //!     │     sandbox/         confines the daemon; monitor.rs does for it what it may not
 //!     │     loop_device.rs   an image through a loop device (-o loop)
-//!     │     start_cleanup.rs unmounts after a failed start; exit_report.rs tells umount how the daemon ended
+//!     │     start_cleanup.rs unmounts after a failed start
+//!     │     exit_report.rs   tells umount how the daemon ended
 //!     │     limits.rs        raises the limit of descriptors
 //!     ├── umount.rs       umount: waits for the end of the daemon and reads its exit report
 //!     ├── maintenance.rs  sync, checkpoint, freeze, thaw of a mounted volume
@@ -15,8 +16,6 @@
 //!     ├── top/            the same as a dashboard    metrics/   and over HTTP
 //!     ├── inspect/        info, log, replay
 //!     ├── mkfs.rs         mkfs
-//!     ├── bench.rs        bench: Extol beside its peers; bench/ loads and published tables
-//!     ├── medium.rs       bench medium: an emulated disk as a file
 //!     ├── files/          ls, cat, cp, put, rm, mkdir on a volume that is not mounted
 //!     └── volume.rs       the only file that opens volumes
 //! ```
@@ -24,7 +23,6 @@
 //! Each failure is one line on stderr, `extol: …`, and an exit code as mount(8) has them.
 
 mod args;
-mod bench;
 mod check;
 mod daemon;
 mod error;
@@ -34,7 +32,6 @@ mod inspect;
 mod limits;
 mod loop_device;
 mod maintenance;
-mod medium;
 mod metrics;
 mod mkfs;
 mod monitor;
@@ -104,6 +101,5 @@ fn run(words: &[OsString]) -> Result<()> {
         Command::Put(args) => files::put(&args),
         Command::Rm(args) => files::rm(&args),
         Command::Mkdir(args) => files::mkdir(&args),
-        Command::Bench(command) => bench::run(&command),
     }
 }

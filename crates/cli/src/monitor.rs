@@ -2,21 +2,18 @@
 //! do itself, or may not do in its sandbox.
 //!
 //! ```text
-//!   daemon (confined)                     monitor, `extol mount-monitor DIR`
-//!     Monitor ── requests ────────────────► standard input: one thread per request
-//!             ◄── code, line ─────────────    U: unmount DIR   L: the same, lazily, after write-back
-//!                                             A: abort the connection, then unmount lazily
-//!                                             S: a request to DIR's root, made on that processor
-//!             ── process number ──────────► standard output: one query after the other
-//!             ◄── device, inode ──────────    the user namespace of that process
+//!   daemon (confined)             monitor, `extol mount-monitor DIR`
+//!     Monitor ── requests ────────► standard input: one thread per request
+//!             ◄── code, line ─────    U: unmount DIR   L: the same, lazily, after write-back
+//!                                     A: abort the connection, then unmount lazily
+//!             ── process number ──► standard output: one query after the other
+//!             ◄── device, inode ──    the user namespace of that process
 //! ```
 //!
 //! - *Unmounting* needs CAP_SYS_ADMIN or the set-user-id program fusermount3; a sandboxed daemon
 //!   has neither the one nor, with no_new_privs, a use for the other. And it must not be the
 //!   daemon: an unmount waits for the daemon's answers, and a daemon that is killed while a thread
 //!   of its own waits for them never ends.
-//! - *Stirring* a queue of io_uring (`crates/fuse/src/ring/stir.rs` says why) is a request to the
-//!   mount by another process.
 //! - *The user namespace of a process* that sends requests belongs to its rights, and Landlock
 //!   hides it from the daemon.
 //!
@@ -50,13 +47,12 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::net::SendFlags;
-use rustix::thread::{CapabilitySet, CpuSet, sched_setaffinity};
+use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::args::MonitorArgs;
@@ -65,14 +61,11 @@ use crate::{sandbox, umount};
 
 /// Bytes of a request: its kind, and a number behind it.
 const REQUEST_LEN: usize = 16;
-const STIR: u8 = b'S';
 /// Bytes of a query and of its answer.
 const QUERY_LEN: usize = 4;
 const ANSWER_LEN: usize = 16;
 /// Longest line of an answer to an unmount.
 const MAX_LINE: usize = 4096;
-/// Stirs at a time; a daemon that wants more is not well.
-const MOST: usize = 512;
 /// How long a daemon waits at its end for its mount to go.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
@@ -170,8 +163,7 @@ impl Monitor {
     /// Unmounts the directory. The error has the exit code and the line of the monitor.
     pub fn unmount(&self, mode: UnmountMode) -> Result<()> {
         let gone = || Failure::system("the mount monitor is gone: unmount by hand (extol umount)");
-        let request =
-            || self.send(mode.code(), self.mount.load(Ordering::SeqCst), SendFlags::NOSIGNAL);
+        let request = || self.send(mode.code(), self.mount.load(Ordering::SeqCst));
         let _one = if mode == UnmountMode::Abort {
             if !request() {
                 return Err(gone());
@@ -214,11 +206,6 @@ impl Monitor {
         }
     }
 
-    /// Has a request made on a processor, and does not wait for it. False if that cannot be.
-    pub fn stir(&self, processor: usize) -> bool {
-        self.send(STIR, processor as u64, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
-    }
-
     /// Device and inode number of the user namespace of a process or thread. `None`: not known.
     pub fn user_namespace(&self, process: u32) -> Option<(u64, u64)> {
         let mut stream = self.queries.lock().unwrap_or_else(PoisonError::into_inner);
@@ -232,11 +219,13 @@ impl Monitor {
         (inode != 0).then_some((device, inode))
     }
 
-    fn send(&self, kind: u8, about: u64, flags: SendFlags) -> bool {
+    fn send(&self, kind: u8, about: u64) -> bool {
         let mut request = [0; REQUEST_LEN];
         request[0] = kind;
         request[8..].copy_from_slice(&about.to_le_bytes());
-        let sent = rustix::io::retry_on_intr(|| rustix::net::send(&self.stream, &request, flags));
+        let sent = rustix::io::retry_on_intr(|| {
+            rustix::net::send(&self.stream, &request, SendFlags::NOSIGNAL)
+        });
         sent == Ok(REQUEST_LEN)
     }
 }
@@ -257,7 +246,7 @@ pub fn run(args: &MonitorArgs) -> Result<()> {
     let (stream, queries) = (socket(std::io::stdin().as_fd())?, socket(std::io::stdout().as_fd())?);
     std::thread::Builder::new().spawn(move || answer_queries(&queries)).map_err(fail)?;
     (&stream).write_all(&[0]).map_err(fail)?;
-    let (dir, stirs) = (Arc::new(args.dir.clone()), Arc::new(AtomicUsize::new(0)));
+    let dir = Arc::new(args.dir.clone());
     let mut unmounts = Vec::new();
     let mut request = [0; REQUEST_LEN];
     while (&stream).read_exact(&mut request).is_ok() {
@@ -268,18 +257,6 @@ pub fn run(args: &MonitorArgs) -> Result<()> {
                 Ok(thread) => unmounts.push(thread),
                 Err(_) => unmount(&dir, id, mode, &stream),
             }
-        } else if request[0] == STIR && stirs.fetch_add(1, Ordering::SeqCst) < MOST {
-            let (its, mine, processor) =
-                (Arc::clone(&dir), Arc::clone(&stirs), number(&request[8..]));
-            let work = move || {
-                stir(&its, processor);
-                mine.fetch_sub(1, Ordering::SeqCst);
-            };
-            if std::thread::Builder::new().spawn(work).is_err() {
-                stirs.fetch_sub(1, Ordering::SeqCst);
-            }
-        } else if request[0] == STIR {
-            stirs.fetch_sub(1, Ordering::SeqCst);
         }
     }
     // The daemon is gone: an unmount that waits for its answers gets an error.
@@ -323,16 +300,6 @@ fn unmount(dir: &Path, id: u64, mode: UnmountMode, mut answer: &UnixStream) {
     let _ = answer.write_all(&[&[code, low, high], line].concat());
 }
 
-fn stir(dir: &Path, processor: u64) {
-    if let Some(processor) = usize::try_from(processor).ok().filter(|n| *n < CpuSet::MAX_CPU) {
-        let mut own = CpuSet::new();
-        own.set(processor);
-        let _ = sched_setaffinity(None, &own);
-    }
-    // GETATTR, whatever the kernel remembers: nothing that it could have to wait for.
-    let _ = statx(CWD, dir, AtFlags::STATX_FORCE_SYNC, StatxFlags::BASIC_STATS);
-}
-
 /// Answers queries until the daemon is gone.
 fn answer_queries(mut queries: &UnixStream) {
     let mut query = [0; QUERY_LEN];
@@ -356,7 +323,7 @@ mod tests {
         for (mode, code) in UnmountMode::ALL {
             assert_eq!((mode.code(), UnmountMode::from_code(code)), (code, Some(mode)));
         }
-        assert!(UnmountMode::from_code(STIR).is_none() && UnmountMode::from_code(0).is_none());
+        assert!(UnmountMode::from_code(b'S').is_none() && UnmountMode::from_code(0).is_none());
     }
 
     #[test]
@@ -381,6 +348,6 @@ mod tests {
         let monitor = Monitor::new(Path::new("/"), stream, ours);
         drop((requests, theirs));
         assert!(monitor.unmount(UnmountMode::Normal).unwrap_err().line.contains("gone"));
-        assert!(!monitor.stir(0) && monitor.user_namespace(1).is_none());
+        assert!(monitor.user_namespace(1).is_none());
     }
 }

@@ -132,8 +132,8 @@ fn changes(before: &MountConfig, lists: &[String], sloppy: bool) -> Result<Chang
         let fixed = match name {
             "allow_other" => !before.allow_other,
             "noallow_other" => before.allow_other,
-            "untrusted" | "max_threads" | "halt_poll" | "writeback_cache" | "nowriteback_cache"
-            | "io_uring" | "noio_uring" | "allow_idmap" | "noallow_idmap" => true,
+            "untrusted" | "max_threads" | "writeback_cache" | "nowriteback_cache" | "io_uring"
+            | "noio_uring" | "allow_idmap" | "noallow_idmap" => true,
             _ => false,
         };
         if fixed {

@@ -29,7 +29,7 @@ pub enum FsError {
     /// EROFS: the volume is read-only (by option, by feature, or after an error).
     #[error("the volume is read-only")]
     ReadOnly,
-    /// EPERM: immutable, append-only, or an operation nobody may do.
+    /// EPERM: immutable, append-only, or an operation that no process may do.
     #[error("operation not permitted")]
     NotPermitted,
     /// EACCES.
@@ -66,7 +66,7 @@ pub enum FsError {
     #[error("stale file handle")]
     Stale,
     /// EAGAIN: the volume is frozen, and the front end asked to be told
-    /// ([`refuse_when_frozen`](crate::FileSystem::refuse_when_frozen)).
+    /// ([`refuse_when_frozen`](crate::Mountable::refuse_when_frozen)).
     #[error("the volume is frozen")]
     Frozen,
     /// ENODEV: the volume has no journal.

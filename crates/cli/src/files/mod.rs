@@ -1,7 +1,8 @@
 //! Files of a volume that is not mounted: a small in-process user of the library.
 //!
-//! [`Tree`] opens the volume and finds paths on it; [`InodeRef`] is an inode with a reference to it. Commands that change nothing open the volume read-only, which writes nothing even if
-//! its journal is not empty.
+//! [`Tree`] opens the volume and finds paths on it; [`InodeRef`] is an inode with a reference to
+//! it. Commands that change nothing open the volume read-only, which writes nothing even if its
+//! journal is not empty.
 //!
 //! The volume is not trusted. An impossible name is an error. A directory with several names would
 //! let a walk grow with every level, or never end: a [`WalkGuard`] enters each directory once, and
@@ -51,7 +52,7 @@ impl Tree {
     /// Opens a volume; read-only unless `write`.
     fn open(source: &Path, lists: &[String], write: bool) -> Result<Self> {
         let mut options = options::volume_only(lists)?;
-        options.read_only |= !write;
+        options.access.read_only |= !write;
         let volume = volume::open(source, &options)?;
         if write && volume.is_read_only() {
             let _ = volume::close(&volume);
@@ -86,8 +87,8 @@ impl Tree {
     fn root(&self) -> extol_vfs::Result<InodeRef<'_>> {
         let fs = self.fs();
         fs.retain(fs.root());
-        let held = InodeRef { fs, ino: fs.root() };
-        Ok(held)
+        let inode = InodeRef { fs, ino: fs.root() };
+        Ok(inode)
     }
 
     /// Finds a path. Symbolic links on the way are followed, one at the end if `follow`.

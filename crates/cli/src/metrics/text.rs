@@ -52,7 +52,7 @@ impl Page {
     }
 }
 
-/// A label's value as the format wants it, and whatever shows the page.
+/// A label's value in the format, with control characters escaped.
 fn escape(text: &str) -> String {
     plain_lines(text).replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -107,10 +107,10 @@ fn volume(page: &mut Page, s: &Stats) {
     page.gauge("read_only", "1 if writes are refused.", f64::from(u8::from(s.read_only)));
     let bytes = |blocks: u64| blocks as f64 * f64::from(s.block_size);
     page.gauge("size_bytes", "Size of the volume.", bytes(s.blocks));
-    page.gauge("free_bytes", "Free space that nobody was promised.", bytes(s.free_blocks));
+    page.gauge("free_bytes", "Free space without reservations.", bytes(s.free_blocks));
     page.gauge(
         "reserved_bytes",
-        "Space promised to data that is not mapped yet.",
+        "Space reserved for data that is not mapped yet.",
         bytes(s.reserved_blocks),
     );
     page.gauge("free_inodes", "Free inodes.", s.free_inodes as f64);
@@ -120,12 +120,12 @@ fn volume(page: &mut Page, s: &Stats) {
     page.gauge("data_cache_bytes", "Clean file data in memory.", s.data_cache.bytes as f64);
     page.counter(
         "data_cache_hit_bytes_total",
-        "Bytes that readers found there.",
+        "Bytes read from the cache.",
         s.data_cache.hit_bytes,
     );
     page.counter(
         "data_cache_miss_bytes_total",
-        "Bytes that readers looked for there in vain.",
+        "Bytes not found in the cache.",
         s.data_cache.miss_bytes,
     );
     page.gauge("orphans", "Files unlinked but in use, or being truncated.", s.orphans as f64);
@@ -138,31 +138,21 @@ fn volume(page: &mut Page, s: &Stats) {
     page.gauge(
         "unflushed_bytes",
         "Written to the device and not flushed.",
-        s.pace.unflushed as f64,
+        s.throttle.unflushed as f64,
     );
     page.counter(
-        "paced_flushes_total",
-        "Large writes that flushed first, for others' fsyncs.",
-        s.pace.flushes,
+        "throttled_flushes_total",
+        "Large writes that flushed first, beside fsyncs of other files.",
+        s.throttle.flushes,
     );
-    page.counter(
-        "paced_turns_total",
-        "Pieces that heavy writers wrote in turns, beside fsyncs.",
-        s.pace.turns,
-    );
-    page.counter(
-        "late_fsyncs_total",
-        "Fsyncs that took too long beside heavy writers.",
-        s.pace.late,
-    );
-    page.gauge(
-        "paced_share",
-        "Part of the device's time for heavy writers beside fsyncs.",
-        f64::from(s.pace.share) / 1000.0,
+    page.seconds(
+        "throttled_seconds_total",
+        "Time that large writes were held up beside fsyncs of other files.",
+        s.throttle.held_ns,
     );
     page.gauge(
         "lazy_init_groups",
-        "Groups whose inode tables are looked after.",
+        "Groups whose inode tables the lazy initialisation covers.",
         s.lazy_init.groups_total as f64,
     );
     page.gauge(
@@ -197,7 +187,7 @@ fn journal(page: &mut Page, s: &Stats) {
     page.seconds("batch_waiting_seconds_total", "Time of those waits.", j.batching.wait_ns);
     page.gauge(
         "syncers",
-        "Threads that are thought to sync at the same time.",
+        "Concurrent syncers: requests that the last commits served together.",
         j.batching.syncers as f64,
     );
     let m = &s.checkpoint_merge;
@@ -271,14 +261,9 @@ fn fast_commits(page: &mut Page, f: &FastCommitStats) {
         f.one_trip,
     );
     page.counter(
-        "fast_commit_each_total",
-        "Fast commits by durable writes, without a flush.",
-        f.each,
-    );
-    page.counter(
-        "fast_commit_polled_total",
-        "Of these, those whose leader polled for their end.",
-        f.polled,
+        "fast_commit_fua_total",
+        "Fast commits durable by FUA, without a flush.",
+        f.by_fua,
     );
     page.counter(
         "fast_commit_heads_total",

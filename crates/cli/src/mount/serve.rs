@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use extol_fuse::{Mount, MountConfig, Stopper, Transport};
-use extol_vfs::FileSystem;
+use extol_vfs::Mountable;
 
 use super::Request;
 use crate::daemon;
@@ -22,10 +22,11 @@ pub(super) fn serve(
     target: &MountTarget,
 ) -> Result<()> {
     guard.check()?;
-    // In the background the parent cleans up; and a mount of another process is not ours to unmount.
+    // In the background the parent cleans up; and a mount of another process is not ours to
+    // unmount.
     let cleans_up = !request.announce && request.fd.is_none();
     let cleanup = cleans_up.then(|| CleanupProcess::start(target)).transpose()?;
-    let mount = Mount::new(Arc::clone(&fs) as Arc<dyn FileSystem>, &request.dir, config)?;
+    let mount = Mount::new(Arc::clone(&fs) as Arc<dyn Mountable>, &request.dir, config)?;
     guard.mounted(mount.stopper())?;
     if let Some(note) = mount.note() {
         super::note(request, note);
