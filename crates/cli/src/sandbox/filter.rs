@@ -1,8 +1,8 @@
 //! The system calls that are left.
 //!
 //! A list of what is allowed; everything else gives EPERM. It does not end the process, because of
-//! what that costs here: a call that the list lacks (a new C library tries a new one, and does without when
-//! it is refused) would end a mount with data that are not yet on the disk. An
+//! what that costs here: a call that the list lacks (a new C library tries a new one, and does
+//! without when it is refused) would end a mount with data that are not yet on the disk. An
 //! attacker gains nothing by an error.
 //!
 //! Where a call is needed for one purpose, its arguments are checked: threads but no processes,
@@ -45,7 +45,8 @@ impl Filter {
     }
 }
 
-/// Compiles the lists for this processor. `open`: files may be opened, because Landlock says which.
+/// Compiles the lists for this processor. `open`: files may be opened, because Landlock restricts
+/// which.
 pub fn build(kind: Kind, open: bool) -> Result<Filter, String> {
     compile(kind, open)
         .map_err(|error| format!("seccomp filters for {} ({error})", std::env::consts::ARCH))
