@@ -64,7 +64,7 @@ pub(crate) fn add(
     Ok(())
 }
 
-/// [`add`] of a name that was just looked for. True if it went where there was room, and every
+/// [`add`] of a name that was just searched for. True if it went where there was room, and every
 /// other name is where it was.
 pub(crate) fn add_at(
     vol: &Volume,
@@ -101,7 +101,7 @@ fn add_to_blocks(vol: &Volume, h: &mut Handle, dir: &mut Node, new: NewEntry<'_>
         };
     }
     if !shape.dir_index {
-        // Left by somebody who had the feature; the index would not follow our changes.
+        // An index of a time when the volume had the feature: changes made here do not follow it.
         dir.raw.flags.remove(InodeFlags::INDEX);
     }
     linear::add(vol, h, dir, new, true)
@@ -148,7 +148,7 @@ pub(crate) fn remove(vol: &Volume, h: &mut Handle, dir: &mut Node, name: &[u8]) 
     Ok(ino)
 }
 
-/// [`remove`] of a name that was just looked for.
+/// [`remove`] of a name that was just searched for.
 pub(crate) fn remove_at(
     vol: &Volume,
     h: &mut Handle,

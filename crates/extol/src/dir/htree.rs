@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!   root ──► inner node ──► (one more with large_dir) ──► leaf
-//!    at        at                 at                        a Path holds the nodes and the entry taken in each
+//!    at        at                 at                        a Path: the nodes and the entry taken in each
 //! ```
 //!
 //! Names with one hash may span several leaves; the keys of all but the first have their lowest bit
-//! set. A search lands on the first and goes on while the next key continues the hash.
+//! set. A search begins at the first and continues while the next key has the hash.
 //!
 //! Adding to a full leaf: pack it if only its slack is scattered, else divide it and insert the new
 //! leaf's key into the node above. Where nodes are full as well they are split first, from the top down, and a full root moves its
@@ -51,7 +51,7 @@ impl From<FsError> for IndexError {
 }
 
 impl IndexError {
-    /// The error, for callers that have no other way.
+    /// The error, for callers that cannot do without the index.
     pub fn into_fs(self, shape: &Shape<'_>) -> FsError {
         match self {
             Self::Structure(what) => shape.corrupt(what),
@@ -62,7 +62,7 @@ impl IndexError {
 
 type IndexResult<T> = std::result::Result<T, IndexError>;
 
-/// A node on the way to a leaf.
+/// A node on the path to a leaf.
 #[derive(Clone, Debug)]
 struct Frame {
     buf: Arc<Buf>,
@@ -111,7 +111,7 @@ impl Frame {
     }
 }
 
-/// The way from the root to a leaf.
+/// The path from the root to a leaf.
 #[derive(Clone, Debug)]
 pub(super) struct Path {
     frames: Vec<Frame>,
@@ -121,7 +121,7 @@ pub(super) struct Path {
 }
 
 impl Path {
-    /// The way to the first leaf that may hold names with the hash that `target` chooses.
+    /// The path to the first leaf that may hold names with the hash that `target` chooses.
     pub fn find(
         blocks: &mut Blocks<'_, '_>,
         target: impl FnOnce(&Hasher) -> u32,
@@ -156,7 +156,7 @@ impl Path {
         self.leaf
     }
 
-    /// Key of the next leaf, and the level at which the way to it parts from this one.
+    /// Key of the next leaf, and the level at which its path branches off this one.
     pub fn next_key(&self) -> Option<(usize, u32)> {
         let (level, frame) =
             self.frames.iter().enumerate().rev().find(|(_, f)| f.at + 1 < f.count)?;
@@ -302,7 +302,7 @@ pub(super) fn add(
     Ok(())
 }
 
-/// The nodes on the way to a leaf, decoded for changes. Decoding is what can fail; it comes before
+/// The nodes on the path to a leaf, decoded for changes. Decoding is what can fail; it comes before
 /// the first change.
 struct Tree<'v> {
     shape: Shape<'v>,
