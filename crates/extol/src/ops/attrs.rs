@@ -6,7 +6,7 @@ use extol_jbd2::fast::Reason;
 use extol_ondisk::{FileType, Incompat, InodeFlags, RoCompat, Time};
 use extol_vfs::{Attr, FsError, Result, SetAttr, SetTime};
 
-use super::create::Promise;
+use super::reserve::Reservation;
 use super::with_space;
 use crate::data::{truncate, writeback};
 use crate::error;
@@ -181,7 +181,7 @@ fn change(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) -> Resu
         return Ok(());
     }
     let lists = set.perm.is_some() && fs.limits.acl && xattr::has_any(&st.node);
-    let _promise = lists.then(|| Promise::make(fs, 1)).transpose()?;
+    let _reserved = lists.then(|| Reservation::make(fs, 1)).transpose()?;
     let mut h = fs.start(1 + if lists { xattr::CREDITS } else { 0 })?;
     if st.is_dir() {
         // (Times that somebody sets look like those that a new name leaves, which no record has to

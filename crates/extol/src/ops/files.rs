@@ -8,7 +8,7 @@ use extol_jbd2::{Deferral, Tid};
 use extol_ondisk::InodeFlags;
 use extol_vfs::{Aside, Author, Done, Fallocate, FileExtent, FsError, Job, Result, Seek};
 
-use super::create::Promise;
+use super::reserve::Reservation;
 use super::with_space;
 use crate::data;
 use crate::error;
@@ -183,7 +183,7 @@ pub(crate) fn kill_privileges(fs: &Fs, ino: u32, outsider: bool) -> Result<()> {
     if st.node.raw.flags.contains(InodeFlags::IMMUTABLE) {
         return Err(FsError::NotPermitted);
     }
-    let _promise = Promise::make(fs, 1)?;
+    let _reserved = Reservation::make(fs, 1)?;
     let mut h = fs.start(xattr::CREDITS + 1)?;
     match xattr::set(&fs.vol, &mut h, &mut st.node, CAPABILITY, None, extol_vfs::XattrSet::Any) {
         Ok(()) | Err(FsError::NoAttribute) => {}

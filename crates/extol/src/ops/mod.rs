@@ -9,6 +9,7 @@ pub(crate) mod names;
 pub(crate) mod read_many;
 pub(crate) mod read_plan;
 pub(crate) mod rename;
+mod reserve;
 pub(crate) mod xattrs;
 
 use std::time::Duration;

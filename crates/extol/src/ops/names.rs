@@ -7,8 +7,9 @@ use extol_ondisk::{FileType, InodeFlags, InodeNr};
 use extol_vfs::{Attr, DirEntry, FileId, FileKind, FsError, Result};
 use smallvec::SmallVec;
 
-use super::create::{Promise, check_dir, drop_dir_link};
+use super::create::{check_dir, drop_dir_link};
 use super::files::{touch_atime, wants_atime};
+use super::reserve::Reservation;
 use super::{check_name, delete, with_space};
 use crate::dir::{self, Dentry};
 use crate::error;
@@ -189,7 +190,7 @@ pub(crate) fn link(fs: &Fs, ino: u32, dir: u32, name: &[u8]) -> Result<Attr> {
         if spot.entry.is_some() {
             return Err(FsError::Exists);
         }
-        let promise = Promise::make(fs, ENTRY_BLOCKS)?;
+        let reserved = Reservation::make(fs, ENTRY_BLOCKS)?;
         let credits =
             dir::credits_add(&fs.vol, &parent.node) + inline::CREDITS + orphan::CREDITS + 2;
         let mut h = fs.start(credits)?;
@@ -209,7 +210,7 @@ pub(crate) fn link(fs: &Fs, ino: u32, dir: u32, name: &[u8]) -> Result<Attr> {
         }
         parent.store(fs, &mut h, true)?;
         let stopped = h.stop().map_err(error::journal);
-        drop(promise);
+        drop(reserved);
         added.and(stopped)?;
         fs.table.retain(ino);
         fs.vol.dentries.insert(dir, name, ino);

@@ -13,8 +13,9 @@ use extol_jbd2::fast::{Delta, Reason};
 use extol_ondisk::{FileType, InodeFlags, InodeNr};
 use extol_vfs::{Creds, FsError, NewNode, Rdev, RenameFlags, Result};
 
-use super::create::{self, Promise, check_dir, drop_dir_link};
+use super::create::{self, check_dir, drop_dir_link};
 use super::names::{check_entry, check_removable, drop_link, entry_kind};
+use super::reserve::Reservation;
 use super::{check_name, delete, with_space};
 use crate::dir;
 use crate::error;
@@ -257,7 +258,7 @@ impl Rename<'_> {
             create::add_dir_link(fs, &mut dirs.to().node.raw.clone())?;
         }
         let whiteout = if self.flags.contains(RenameFlags::WHITEOUT) { 2 } else { 1 };
-        let promise = Promise::make(fs, BLOCKS)?;
+        let reserved = Reservation::make(fs, BLOCKS)?;
         let credits = whiteout * (dir::credits_add(vol, &dirs.to_ref().node) + 3)
             + 2 * dir::credits_remove()
             + orphan::CREDITS
@@ -339,7 +340,7 @@ impl Rename<'_> {
         }
         self.store_dirs(dirs, &mut h)?;
         let stopped = h.stop().map_err(error::journal);
-        drop(promise);
+        drop(reserved);
         stopped
     }
 
