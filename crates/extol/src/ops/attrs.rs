@@ -62,14 +62,14 @@ pub(crate) fn setattr(fs: &Fs, ino: u32, set: &SetAttr) -> Result<Attr> {
 fn check_flags(st: &InodeState, set: &SetAttr) -> Result<()> {
     let flags = st.node.raw.flags;
     let attributes = set.perm.is_some() || set.uid.is_some() || set.gid.is_some();
-    // A front end that keeps times for us brings them home later, the change time among them. Those
-    // belong to changes that were allowed.
-    let brought_home = set.ctime.is_some() && set.atime.is_none();
-    let times = !brought_home && (set.atime.is_some() || set.mtime.is_some());
+    // A front end that caches times (FUSE writeback cache) writes them back later, the change time
+    // among them. They belong to changes that were allowed.
+    let written_back = set.ctime.is_some() && set.atime.is_none();
+    let times = !written_back && (set.atime.is_some() || set.mtime.is_some());
     if flags.contains(InodeFlags::IMMUTABLE) && (attributes || set.size.is_some() || times) {
         return Err(FsError::NotPermitted);
     }
-    // The same front end says "now" by a modification time that is the change time.
+    // It says "now" by a modification time that is the change time.
     let now = set.ctime.is_some() && set.mtime == set.ctime;
     let chosen = |t: Option<SetTime>| matches!(t, Some(SetTime::At(_))) && !now;
     let chosen = chosen(set.atime) || chosen(set.mtime);
@@ -104,18 +104,18 @@ fn check_wanted(fs: &Fs, st: &InodeState, wanted: u32, project: Option<u32>) -> 
             return Err(FsError::NotPermitted);
         }
     }
-    let hindrance = InodeFlags::NOT_WITH_DAX
+    let no_dax = InodeFlags::NOT_WITH_DAX
         & !if st.is_dir() { InodeFlags::INLINE_DATA } else { InodeFlags::empty() };
     let had_dax = old.contains(InodeFlags::DAX);
-    if (wanted.contains(InodeFlags::DAX) && old.intersects(hindrance))
-        || (had_dax && wanted.intersects(hindrance))
+    if (wanted.contains(InodeFlags::DAX) && old.intersects(no_dax))
+        || (had_dax && wanted.intersects(no_dax))
     {
         return Err(FsError::NotSupported("DAX beside this flag"));
     }
     check_layout(fs, st, old, wanted)
 }
 
-/// Of the flags that decide how an inode is laid out: case folding is only for volumes that Extol
+/// Checks the flags that decide the layout of an inode: case folding is only for volumes that Extol
 /// does not write, and a file changes between extents and block maps only while it has no blocks.
 fn check_layout(fs: &Fs, st: &InodeState, old: InodeFlags, wanted: InodeFlags) -> Result<()> {
     let changed = old ^ wanted;
@@ -166,9 +166,9 @@ fn change(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) -> Resu
     }
     let only_times = only_times(set);
     if only_times && st.node.raw.links == 0 && !st.is_dir() {
-        // Nobody finds it after a crash, it stays in memory as long as it is known, and a new link
-        // stores all of it. The kernel brings the times of every file home that it has just
-        // unlinked: not worth a transaction.
+        // A crash deletes it, it stays in memory as long as it is referenced, and a new link stores
+        // all of it. The kernel writes back the times of every file that it has just unlinked: not
+        // worth a transaction.
         set_times(fs, st, set);
         st.node.raw.ctime = set.ctime.map_or(now, |t| resolve(fs, t));
         return Ok(());
@@ -184,8 +184,7 @@ fn change(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) -> Resu
     let _reserved = lists.then(|| Reservation::make(fs, 1)).transpose()?;
     let mut h = fs.start(1 + if lists { xattr::CREDITS } else { 0 })?;
     if st.is_dir() {
-        // (Times that somebody sets look like those that a new name leaves, which no record has to
-        // say.)
+        // (Times that are set look like those that a new name leaves, which no record has to tell.)
         eligibility::note_unfit(&mut h, st.node.ino, Reason::Attributes);
     }
     if let Some(perm) = set.perm {
@@ -240,7 +239,7 @@ fn resolve(fs: &Fs, t: SetTime) -> Time {
     }
 }
 
-/// Sets flags that [`check_wanted`] has let pass.
+/// Sets flags that [`check_wanted`] allows.
 fn apply_flags(fs: &Fs, st: &mut InodeState, flags: u32) {
     let mut may = InodeFlags::USER_MODIFIABLE;
     match st.kind() {
@@ -259,9 +258,9 @@ fn apply_flags(fs: &Fs, st: &mut InodeState, flags: u32) {
     st.node.raw.flags = (st.node.raw.flags & !may) | wanted;
 }
 
-/// chattr ±j: how the data is written changes, so everything in flight goes home first, and no
-/// journalled version stays in memory: data written past the journal would not change it, and the
-/// next change of the flag would bring it back.
+/// chattr ±j: how the data is written changes. So all data in flight is written and checkpointed
+/// first, and no journalled version stays in memory: data written past the journal would not change
+/// it, and the next change of the flag would bring it back.
 fn change_journal_flag(fs: &Fs, st: &mut InodeState, flags: u32) -> Result<()> {
     let wanted = InodeFlags::from_bits_retain(flags).contains(InodeFlags::JOURNAL_DATA);
     if st.is_regular()

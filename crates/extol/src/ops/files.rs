@@ -81,7 +81,7 @@ pub(crate) fn touch_atime(fs: &Fs, cell: &Arc<Cell>) {
     if fs.check_writable().is_err() {
         return;
     }
-    // Not worth waiting for.
+    // (Does not wait.)
     let Some(_open) = fs.whole.gate.try_enter() else { return };
     if let Some(mut st) = cell.try_write_times() {
         st.node.raw.atime = fs.now();
@@ -97,7 +97,7 @@ pub(crate) fn write(fs: &Fs, ino: u32, offset: u64, bytes: &[u8], author: Author
     })
 }
 
-/// Writes what a pipe holds. False: it is to be read first.
+/// Writes what a pipe holds. False: the caller must read the pipe and write the bytes.
 pub(crate) fn write_piped(
     fs: &Fs,
     ino: u32,
@@ -106,15 +106,15 @@ pub(crate) fn write_piped(
     len: usize,
     author: Author,
 ) -> Result<bool> {
-    // (Not again with more space: what was taken is gone.)
+    // (No second attempt with more space: bytes taken from the pipe are gone.)
     write_with(fs, ino, (offset, len), author, |cell, st| {
         data::piped::write(fs, cell, st, offset, pipe, len)
     })
 }
 
-/// Err if the file's `chattr` flags refuse a write at `offset`. They refuse nothing that a cache
-/// accepted before: it may be older than the flags, and the last page of an append-only file is
-/// written back as a whole.
+/// Err if the file's `chattr` flags refuse a write at `offset`. They do not refuse the writeback of a
+/// cache: the write may be older than the flags, and the last page of an append-only file is written
+/// back as a whole.
 fn check_marks(st: &InodeState, offset: u64, author: Author) -> Result<()> {
     let marks = st.node.raw.flags;
     let refused = marks.contains(InodeFlags::IMMUTABLE)
@@ -147,18 +147,18 @@ fn write_with<T>(
     Ok(written)
 }
 
-/// Makes what an operation did with names of a directory durable, where that is promised: on mounts
-/// with `sync` or `dirsync`, and in directories with the flag `S` or `D` of chattr.
+/// Makes the changes of names in a directory durable on mounts with `sync` or `dirsync`, and in
+/// directories with the chattr flag `S` or `D`.
 pub(crate) fn names_changed(fs: &Fs, dir: u32) -> Result<()> {
-    // Everybody who makes names in a directory wants its lock: it is not taken once more for
-    // nothing.
-    let promised = fs.live.dirsync()
+    // All threads that make names in a directory contend for its lock: it is taken once more only
+    // where it must be.
+    let must_sync = fs.live.dirsync()
         || fs.table.may_have_sync_dirs() && {
             let cell = fs.cell(dir)?;
             let st = cell.read()?;
             st.node.raw.flags.intersects(InodeFlags::SYNC.union(InodeFlags::DIRSYNC))
         };
-    if promised { fsync(fs, dir, false) } else { Ok(()) }
+    if must_sync { fsync(fs, dir, false) } else { Ok(()) }
 }
 
 /// Clears set-id bits and file capabilities, if there are any.

@@ -79,7 +79,7 @@ pub(crate) fn set(
         if st.node.raw.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
             return Err(FsError::NotPermitted);
         }
-        // Setting what is there already is no change.
+        // Setting the present value is no change.
         let same = match (value, how) {
             (Some(value), XattrSet::Any | XattrSet::Replace) => {
                 xattr::get(&fs.vol, &st.node, name).is_ok_and(|old| old == value)
