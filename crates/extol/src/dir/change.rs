@@ -8,7 +8,8 @@ use extol_ondisk::{FileType, InodeFlags, InodeNr};
 use extol_vfs::{FsError, Result};
 
 use super::blocks::{self, BlockKind, Shape};
-use super::htree::{self, IndexError};
+use super::htree;
+use super::index_path::IndexError;
 use super::linear;
 use super::place::{Found, Place, note_room, put_in_leaf};
 use super::search::{Spot, check_name, find, lookup};

@@ -87,27 +87,7 @@ pub(super) fn add(
         return Err(shape.corrupt("directory without blocks"));
     }
     let may_index = count == 1 && may_index && shape.dir_index;
-    let mut room = Room::None;
-    let mut at = 0;
-    while at < count {
-        let next = blocks.next(at)?;
-        if next != Some(at) && matches!(room, Room::None) {
-            room = Room::Hole(at);
-        }
-        let Some(lblk) = next else { break };
-        at = lblk + 1;
-        let Some(buf) = blocks.leaf(lblk)? else { continue };
-        let scan = leaf::scan(shape.area(&buf.data()), &shape, new.name)?;
-        if scan.found.is_some() {
-            return Err(FsError::Exists);
-        }
-        if let Some(at) = scan.room
-            && !matches!(room, Room::Leaf(_))
-        {
-            room = Room::Leaf(Vacant { buf, room: at });
-        }
-    }
-    let fresh = match room {
+    let fresh = match find_room(&mut blocks, new.name)? {
         Room::Leaf(vacant) => return put_in_leaf(h, &shape, &vacant, new),
         Room::Hole(lblk) => blocks::fill(vol, h, dir, &[lblk])?,
         Room::None => {
@@ -123,4 +103,31 @@ pub(super) fn add(
         blocks::modify_leaf(h, &shape, &block.buf, |bytes| leaf::fill(bytes, &shape, &only))?;
     }
     Ok(())
+}
+
+/// The first leaf with room for a name, else the first hole. [`FsError::Exists`] if the name is
+/// there. Damage ends the search.
+fn find_room(blocks: &mut Blocks<'_, '_>, name: &[u8]) -> Result<Room> {
+    let shape = blocks.shape;
+    let mut room = Room::None;
+    let mut at = 0;
+    while at < shape.blocks {
+        let next = blocks.next(at)?;
+        if next != Some(at) && matches!(room, Room::None) {
+            room = Room::Hole(at);
+        }
+        let Some(lblk) = next else { break };
+        at = lblk + 1;
+        let Some(buf) = blocks.leaf(lblk)? else { continue };
+        let scan = leaf::scan(shape.area(&buf.data()), &shape, name)?;
+        if scan.found.is_some() {
+            return Err(FsError::Exists);
+        }
+        if let Some(at) = scan.room
+            && !matches!(room, Room::Leaf(_))
+        {
+            room = Room::Leaf(Vacant { buf, room: at });
+        }
+    }
+    Ok(room)
 }

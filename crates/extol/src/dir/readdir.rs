@@ -36,7 +36,7 @@ use extol_vfs::{DirEntry, FsError, Result};
 
 use super::batch::{self, Batch, Emitted, kind_of};
 use super::blocks::{BlockKind, Blocks};
-use super::htree::{IndexError, Path};
+use super::index_path::{IndexError, Path};
 use super::linear;
 use super::place::Place;
 use crate::inline;

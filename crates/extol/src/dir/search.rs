@@ -5,7 +5,8 @@ use extol_ondisk::{FileType, InodeFlags, InodeNr};
 use extol_vfs::{FsError, Result};
 
 use super::blocks::{BlockKind, Blocks, Shape};
-use super::htree::{self, IndexError};
+use super::htree;
+use super::index_path::IndexError;
 use super::linear;
 use super::place::{Found, Place};
 use crate::inline;
