@@ -86,7 +86,8 @@ fn dax_and_journalled_data_exclude_each_other() {
     assert!(matches!(mark(&fs, ino, DAX), Err(FsError::NotSupported(_))));
 }
 
-/// Reserved blocks are for root, whose file it may be; what is reserved can change.
+/// Reserved blocks are for a caller that is root, whatever the owner of the file; their number can
+/// change.
 #[test]
 fn reserved_blocks_are_for_the_caller() {
     let fs = volume(&MkfsOptions::default());
@@ -115,7 +116,7 @@ fn reserved_blocks_are_for_the_caller() {
     fs.create(fs.root(), b"dir", NewNode::Directory, 0o755, 0, Creds::default()).unwrap();
 }
 
-/// A time that is set reads back as the inode holds it, at once and later.
+/// A time that is set reads back as the inode stores it, at once and later.
 #[test]
 fn times_are_clamped_when_they_are_set() {
     let (least, most_128, most) = (-(1 << 31), (1_i64 << 31) - 1, (1_i64 << 34) - (1 << 31) - 1);

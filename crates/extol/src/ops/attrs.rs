@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use extol_jbd2::Handle;
 use extol_jbd2::fast::Reason;
 use extol_ondisk::{FileType, Incompat, InodeFlags, RoCompat, Time};
 use extol_vfs::{Attr, FsError, Result, SetAttr, SetTime};
@@ -165,19 +166,16 @@ fn change(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) -> Resu
         change_journal_flag(fs, st, flags)?;
     }
     let only_times = only_times(set);
-    if only_times && st.node.raw.links == 0 && !st.is_dir() {
-        // A crash deletes it, it stays in memory as long as it is referenced, and a new link stores
-        // all of it. The kernel writes back the times of every file that it has just unlinked: not
-        // worth a transaction.
-        set_times(fs, st, set);
-        st.node.raw.ctime = set.ctime.map_or(now, |t| resolve(fs, t));
-        return Ok(());
-    }
-    if only_times && fs.live.lazytime() && !st.is_dir() {
-        set_times(fs, st, set);
-        st.node.raw.ctime = set.ctime.map_or(now, |t| resolve(fs, t));
-        st.lazy_times = true;
-        fs.dirty.add(cell, fs.clock.now_ns());
+    // Without a name, a crash deletes the file; it stays in memory as long as it is referenced, and
+    // a new link stores all of it. The kernel writes back the times of every file that it has just
+    // unlinked: not worth a transaction.
+    let unnamed = st.node.raw.links == 0;
+    if only_times && !st.is_dir() && (unnamed || fs.live.lazytime()) {
+        set_times(fs, st, set, now);
+        if !unnamed {
+            st.lazy_times = true;
+            fs.dirty.add(cell, fs.clock.now_ns());
+        }
         return Ok(());
     }
     let lists = set.perm.is_some() && fs.limits.acl && xattr::has_any(&st.node);
@@ -188,12 +186,7 @@ fn change(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) -> Resu
         eligibility::note_unfit(&mut h, st.node.ino, Reason::Attributes);
     }
     if let Some(perm) = set.perm {
-        let old = st.node.raw.mode;
-        st.node.raw.mode = (old & !0o7777) | (perm & 0o7777);
-        if lists && let Err(e) = acl::chmod(&fs.vol, &mut h, &mut st.node) {
-            st.node.raw.mode = old;
-            return Err(e);
-        }
+        chmod(fs, &mut h, st, perm, lists)?;
     }
     if let Some(uid) = set.uid {
         st.node.raw.uid = uid;
@@ -208,10 +201,19 @@ fn change(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) -> Resu
     if let Some(project) = set.project {
         st.node.raw.projid = project;
     }
-    set_times(fs, st, set);
-    st.node.raw.ctime = set.ctime.map_or(now, |t| resolve(fs, t));
+    set_times(fs, st, set, now);
     st.store(fs, &mut h, !only_times)?;
     h.stop().map_err(error::journal)
+}
+
+/// Sets the permission bits, and what the access list says of them.
+fn chmod(fs: &Fs, h: &mut Handle, st: &mut InodeState, perm: u16, lists: bool) -> Result<()> {
+    let old = st.node.raw.mode;
+    st.node.raw.mode = (old & !0o7777) | (perm & 0o7777);
+    if lists {
+        acl::chmod(&fs.vol, h, &mut st.node).inspect_err(|_| st.node.raw.mode = old)?;
+    }
+    Ok(())
 }
 
 fn only_times(set: &SetAttr) -> bool {
@@ -223,13 +225,15 @@ fn only_times(set: &SetAttr) -> bool {
         && set.size.is_none()
 }
 
-fn set_times(fs: &Fs, st: &mut InodeState, set: &SetAttr) {
+/// Sets the times; the change time is `now` if `set` has none.
+fn set_times(fs: &Fs, st: &mut InodeState, set: &SetAttr, now: Time) {
     if let Some(t) = set.atime {
         st.node.raw.atime = resolve(fs, t);
     }
     if let Some(t) = set.mtime {
         st.node.raw.mtime = resolve(fs, t);
     }
+    st.node.raw.ctime = set.ctime.map_or(now, |t| resolve(fs, t));
 }
 
 fn resolve(fs: &Fs, t: SetTime) -> Time {

@@ -268,6 +268,16 @@ impl Rename<'_> {
         Ok(())
     }
 
+    /// Journal credits of [`replace`](Self::replace), the deletion of the target not included.
+    fn credits(&self, dirs: &Dirs<'_>) -> u32 {
+        let new_names = if self.flags.contains(RenameFlags::WHITEOUT) { 2 } else { 1 };
+        new_names * (dir::credits_add(&self.fs.vol, &dirs.to_ref().node) + 3)
+            + 2 * dir::credits_remove()
+            + orphan::CREDITS
+            + inline::CREDITS
+            + 5
+    }
+
     fn replace(
         &self,
         dirs: &mut Dirs<'_>,
@@ -283,16 +293,9 @@ impl Rename<'_> {
         if grows {
             create::add_dir_link(fs, &mut dirs.to().node.raw.clone())?;
         }
-        let whiteout = if self.flags.contains(RenameFlags::WHITEOUT) { 2 } else { 1 };
         let reserved = Reservation::make(fs, BLOCKS)?;
-        let credits = whiteout * (dir::credits_add(vol, &dirs.to_ref().node) + 3)
-            + 2 * dir::credits_remove()
-            + orphan::CREDITS
-            + inline::CREDITS
-            + 5;
         let end = target.as_ref().map(|target| delete::End::of(fs, target));
-        let credits = credits + end.map_or(0, delete::End::credits);
-        let mut h = fs.start(credits)?;
+        let mut h = fs.start(self.credits(dirs) + end.map_or(0, delete::End::credits))?;
         let mut white = None;
         if self.flags.contains(RenameFlags::WHITEOUT) {
             let node = NewNode::CharDevice(Rdev::default());
