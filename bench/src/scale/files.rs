@@ -148,7 +148,7 @@ fn at_size(
     files: u64,
     progress: &Progress<'_>,
 ) -> Result<Row> {
-    let reopen = || Open::new(image, way, &scale.dir, &scale.extol);
+    let reopen = || Open::new(image, way, &scale.dir, &scale.programs);
     let base = Process::Own.memory().unwrap_or_default();
     let (open, _) = reopen()?;
     let used = Used { way, base };

@@ -16,10 +16,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use extol::device::{BlockDevice as _, CountingDevice, SharedDevice};
+use extol::device::{BlockDevice as _, SharedDevice};
 use extol::mkfs::MkfsOptions;
 use extol::vfs::FileSystem as _;
 use extol::{Ext4, MountOptions};
+use extol_devices::CountingDevice;
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom as _;
@@ -81,7 +82,7 @@ fn mounts(scale: &Scale, image: &Image, progress: &Progress<'_>) -> Result<Vec<M
         let copy = image.copy(&scale.dir)?;
         let mount = || -> Result<f64> {
             drop_cached(copy.path());
-            let (open, took) = Open::new(&copy, way, &scale.dir, &scale.extol)?;
+            let (open, took) = Open::new(&copy, way, &scale.dir, &scale.programs)?;
             open.close()?;
             Ok(took.as_secs_f64() * 1e3)
         };

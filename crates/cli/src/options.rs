@@ -14,18 +14,18 @@ pub const METRICS: &str = "x-extol.metrics=";
 /// Mount an image through a loop device of the kernel's.
 pub const LOOP: &str = "loop";
 
-/// For a volume of which nothing is to be believed: read-only, without set-id programs, devices and
-/// programs; checked first, and in a sandbox or not at all.
+/// For a volume that is not trusted: read-only, without set-id programs, devices and programs;
+/// checked first, and only in a sandbox.
 const UNTRUSTED: &str = "untrusted";
 
-/// Both halves.
+/// The parts of an option list.
 #[derive(Debug)]
 pub struct Split {
     pub config: MountConfig,
     pub volume: VolumeOptions,
     /// Where to serve counters.
     pub metrics: Option<String>,
-    /// Nothing on the volume is to be believed.
+    /// The volume is not trusted.
     pub untrusted: bool,
     /// Mount an image through a loop device of the kernel's.
     pub through_loop: bool,

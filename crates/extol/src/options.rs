@@ -7,10 +7,8 @@
 //! | `data_cache_mb=N` | bound on clean file data kept in memory, default 64, for a mount 0: off |
 //! | `readahead_kb=N` | most that is read ahead of somebody who reads an open file of the library, default 4096; 0: off |
 //! | `inode_cache=N` | inodes kept decoded, default 16384 |
-//! | `fsync_batching=none\|static\|adaptive` | how an fsync waits for others, default adaptive |
-//! | `min_batch_time=N`, `max_batch_time=N` | bounds of that wait in microseconds, default 0 and 15000 |
-//! | `fua=auto\|never\|always` | fast commits by durable writes instead of a flush where that is faster, never, or wherever they can; default auto |
-//! | `commit_poll=auto\|never\|always` | who leads such a commit looks for its end for at most 300 us before it sleeps: where that is faster, never, or wherever it can; default auto |
+//! | `min_batch_time=N`, `max_batch_time=N` | bounds of an fsync's wait for others to share its commit, in microseconds, default 0 and 15000; a maximum of 0: no wait |
+//! | `fua=auto\|never\|always` | fast commits by FUA instead of a flush: where the device says that it has FUA, never, or wherever they can; default auto |
 //! | `async_checkpoint[=PERCENT]`, `noasync_checkpoint` | write home in the background when less of the log is free; default off |
 //! | `checkpoint=merge\|nomerge` (`checkpoint_merge`, `nocheckpoint_merge`) | one thread answers all whole-volume syncs, default merge |
 //! | `ckpt_thread_ioprio=be:N\|rt:N\|idle` | I/O priority of that thread, default `be:3` |
@@ -26,8 +24,8 @@ use std::time::Duration;
 
 use extol_block::{IoPriority, SharedDevice};
 use extol_jbd2::FreeThreshold;
-use extol_jbd2::batching::{BatchPolicy, Batching};
-use extol_jbd2::fast::Preference;
+use extol_jbd2::batching::Batching;
+use extol_jbd2::fast::FuaPolicy;
 
 /// `data=`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -132,12 +130,11 @@ pub struct MountOptions {
     pub init_itable_delay: Option<Duration>,
     /// `nodelalloc`: map blocks in the write call.
     pub nodelalloc: bool,
-    /// `fsync_batching=`, `min_batch_time=`, `max_batch_time=` (microseconds).
+    /// `min_batch_time=`, `max_batch_time=` (microseconds). No option text asks for another policy:
+    /// that is there for benchmarks.
     pub batching: Batching,
     /// `fua=`.
-    pub fua: Preference,
-    /// `commit_poll=`.
-    pub commit_poll: Preference,
+    pub fua: FuaPolicy,
     /// `fast_commit`, `nofast_commit`; `None`: on if the volume has the feature and room for it.
     pub fast_commit: Option<bool>,
     /// `async_checkpoint=`; `None`: `noasync_checkpoint`.
@@ -212,8 +209,7 @@ impl Default for MountOptions {
             init_itable_delay: None,
             nodelalloc: false,
             batching: Batching::default(),
-            fua: Preference::default(),
-            commit_poll: Preference::default(),
+            fua: FuaPolicy::default(),
             fast_commit: None,
             async_checkpoint: None,
             checkpoint_merge: true,
@@ -407,17 +403,9 @@ impl MountOptions {
             }
             "noinit_itable" | "noinititable" => self.init_itable = None,
             "delalloc" => self.nodelalloc = false,
-            "fsync_batching" => {
-                let known = BatchPolicy::NAMES.iter().find(|(name, _)| Some(*name) == value);
-                self.batching.policy = known.ok_or_else(bad)?.1;
-            }
             "fua" => {
-                let known = Preference::NAMES.iter().find(|(name, _)| Some(*name) == value);
+                let known = FuaPolicy::NAMES.iter().find(|(name, _)| Some(*name) == value);
                 self.fua = known.ok_or_else(bad)?.1;
-            }
-            "commit_poll" => {
-                let known = Preference::NAMES.iter().find(|(name, _)| Some(*name) == value);
-                self.commit_poll = known.ok_or_else(bad)?.1;
             }
             "min_batch_time" => {
                 self.batching.min = Duration::from_micros(small(u64::from(u32::MAX))? as u64);

@@ -1,5 +1,5 @@
-//! Files that are synced as they grow stay with fast commits of one trip: logs side by side, and
-//! mailboxes. And a file whose pieces come out of order lies in one.
+//! Files that are synced as they grow need one FUA write for each fast commit: logs side by side, and
+//! mailboxes. And a file whose parts are written out of order is contiguous.
 
 #[allow(dead_code)]
 mod common;

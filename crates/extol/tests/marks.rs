@@ -7,6 +7,7 @@ use extol::mkfs::{MkfsOptions, mkfs};
 use extol::vfs::{
     Author, Creds, Fallocate, FileSystem, FsError, NewNode, SetAttr, SetTime, Timestamp, Tune,
 };
+use extol::vfs::{Mountable as _, VolumeControl as _};
 use extol::{Ext4, MountOptions};
 
 const EXTENTS: u32 = 0x8_0000;
@@ -22,8 +23,8 @@ fn volume(options: &MkfsOptions) -> Arc<Ext4> {
 }
 
 fn file(fs: &Ext4, name: &str, uid: u32) -> u32 {
-    let who = Creds { uid, gid: uid };
-    fs.create(fs.root(), name.as_bytes(), NewNode::Regular, 0o666, 0, who).unwrap().id.ino
+    let owner = Creds { uid, gid: uid };
+    fs.create(fs.root(), name.as_bytes(), NewNode::Regular, 0o666, 0, owner).unwrap().id.ino
 }
 
 fn mark(fs: &Ext4, ino: u32, flags: u32) -> Result<(), FsError> {

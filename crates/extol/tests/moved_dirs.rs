@@ -5,9 +5,10 @@
 
 use std::sync::Arc;
 
-use extol::device::{MemDevice, RecordingDevice};
+use extol::device::MemDevice;
 use extol::mkfs::{MkfsOptions, mkfs};
 use extol::{Ext4, FileSystem as _, MountOptions};
+use extol_devices::RecordingDevice;
 
 #[test]
 fn an_fsync_below_a_moved_directory_makes_the_move_durable() {

@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
+use extol::MountOptions;
 use extol::mkfs::{FsType, JournalDevice, MkfsOptions, mkfs};
 use extol::options::{Atime, DataMode};
-use extol::{MountOptions, Preference};
 use extol_block::{BlockDevice as _, MemDevice, SharedDevice};
 use extol_jbd2::format::{JournalSuperblock, SUPERBLOCK_SIZE};
 
@@ -231,7 +231,7 @@ pub const VARIANTS: &[Variant] = &[
     Variant {
         name: "fc-alone",
         about: "fast commits, an fsync does not wait for others",
-        options: "fsync_batching=none",
+        options: "max_batch_time=0",
         ..FAST
     },
     Variant {
@@ -322,10 +322,6 @@ impl Variant {
         threads: bool,
     ) -> Result<MountOptions, String> {
         let mut options = MountOptions::parse(self.options)?;
-        if options.fua == Preference::Auto {
-            // What is measured is not the same in every run.
-            options.fua = Preference::Never;
-        }
         options.threads = threads;
         options.init_itable_delay = Some(std::time::Duration::ZERO);
         options.atime = Atime::Never;

@@ -10,6 +10,7 @@ use extol::vfs::{
     Attr, Creds, Fallocate, FileKind, FileSystem, FsError, NewNode, RenameFlags, Seek, SetAttr,
     SetTime, XattrSet,
 };
+use extol::vfs::{Mountable as _, VolumeControl as _};
 use extol::{Ext4, MountOptions};
 use extol_block::{MemDevice, SharedDevice};
 

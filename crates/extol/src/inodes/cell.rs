@@ -12,9 +12,9 @@ use parking_lot::{
 };
 
 use crate::alloc::Window;
-use crate::data::dirty::DirtyPages;
+use crate::data::delalloc::DirtyPages;
 use crate::fast_commit::eligibility::Change;
-use crate::fs::Fs;
+use crate::mounted::MountedFs;
 use crate::node::Node;
 
 /// A decoded inode and its state in memory.
@@ -33,8 +33,6 @@ pub(crate) struct InodeState {
     pub datasync_tid: Tid,
     /// Blocks taken ahead for an appending writer.
     pub window: Window,
-    /// Bytes of data that went to the device since the file was fsynced.
-    pub unsynced: u64,
     /// Data that another thread brings to the device. A thread that gets the lock waits for it
     /// (IN-6).
     pub deferred: Option<Deferral>,
@@ -62,7 +60,6 @@ impl InodeState {
             sync_tid: tid,
             datasync_tid: tid,
             window: Window::default(),
-            unsynced: 0,
             deferred: None,
             reserve: None,
             lazy_times: false,
@@ -101,7 +98,7 @@ impl InodeState {
     }
 
     /// Writes the inode into its slot: one credit. `data`: the change matters to fdatasync.
-    pub fn store(&mut self, fs: &Fs, h: &mut Handle, data: bool) -> Result<()> {
+    pub fn store(&mut self, fs: &MountedFs, h: &mut Handle, data: bool) -> Result<()> {
         if !self.is_regular() {
             self.disk_size = self.node.raw.size;
         }
@@ -255,17 +252,6 @@ impl Cell {
     /// be checked first.
     pub fn dir_generation(&self) -> Option<u32> {
         self.dir_generation.get().copied()
-    }
-
-    /// Locks for reading if that needs no waiting, neither for the lock nor for deferred data.
-    #[track_caller]
-    pub fn try_read(&self) -> Option<ReadGuard<'_>> {
-        let wanted = |state: &InodeState| {
-            !state.is_deleted && state.deferred.as_ref().is_none_or(Deferral::is_settled)
-        };
-        let state = self.state.try_read()?;
-        let guard = RwLockReadGuard::try_map(state, |s| s.as_ref().filter(|s| wanted(s))).ok()?;
-        Some(Ranked::new(guard, rank::note(self.rank(), self.ino.into())))
     }
 
     /// Locks for writing if the lock is free.

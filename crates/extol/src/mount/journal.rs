@@ -12,13 +12,15 @@ use extol_ondisk::{Compat, Geometry, Incompat, InodeNr, Superblock};
 use extol_task::SystemClock;
 use extol_vfs::FsError;
 
-use super::fast_commit::Obstacle;
-use super::{OpenError, OpenResult, read_superblock, refuse, replay, write_superblock};
+use super::replay;
 use crate::alloc::{AllocOptions, Allocator, Run};
+use crate::error::{OpenError, OpenResult, refuse};
+use crate::fast_commit_support::Obstacle;
 use crate::guard::Guard;
 use crate::map;
 use crate::node::Node;
 use crate::options::MountOptions;
+use crate::superblock::{read_superblock, write_superblock};
 use crate::volume::Volume;
 
 /// A journal that was found.

@@ -12,20 +12,20 @@ use super::with_space;
 use crate::data::{truncate, writeback};
 use crate::error;
 use crate::fast_commit::eligibility;
-use crate::fs::Fs;
 use crate::inodes::{Cell, InodeState};
 use crate::map;
+use crate::mounted::MountedFs;
 use crate::xattr::{self, acl};
 
 /// Attributes.
-pub(crate) fn getattr(fs: &Fs, ino: u32) -> Result<Attr> {
+pub(crate) fn getattr(fs: &MountedFs, ino: u32) -> Result<Attr> {
     let cell = fs.cell(ino)?;
     let st = cell.read_any()?;
     Ok(fs.attr(&st))
 }
 
 /// Changes attributes.
-pub(crate) fn setattr(fs: &Fs, ino: u32, set: &SetAttr) -> Result<Attr> {
+pub(crate) fn setattr(fs: &MountedFs, ino: u32, set: &SetAttr) -> Result<Attr> {
     fs.check_writable()?;
     let cell = fs.cell(ino)?;
     with_space(fs, || {
@@ -83,7 +83,7 @@ fn check_flags(st: &InodeState, set: &SetAttr) -> Result<()> {
 
 /// Err unless the `chattr` flags can become `wanted`. As in Linux, flags that users see and cannot
 /// change are left alone without an error, because chattr(1) gives back all that it read.
-fn check_wanted(fs: &Fs, st: &InodeState, wanted: u32, project: Option<u32>) -> Result<()> {
+fn check_wanted(fs: &MountedFs, st: &InodeState, wanted: u32, project: Option<u32>) -> Result<()> {
     let old = st.node.raw.flags;
     let wanted = InodeFlags::from_bits_retain(wanted);
     if !InodeFlags::USER_VISIBLE.contains(wanted) {
@@ -118,7 +118,12 @@ fn check_wanted(fs: &Fs, st: &InodeState, wanted: u32, project: Option<u32>) -> 
 
 /// Checks the flags that decide the layout of an inode: case folding is only for volumes that Extol
 /// does not write, and a file changes between extents and block maps only while it has no blocks.
-fn check_layout(fs: &Fs, st: &InodeState, old: InodeFlags, wanted: InodeFlags) -> Result<()> {
+fn check_layout(
+    fs: &MountedFs,
+    st: &InodeState,
+    old: InodeFlags,
+    wanted: InodeFlags,
+) -> Result<()> {
     let changed = old ^ wanted;
     if changed.contains(InodeFlags::CASEFOLD) {
         return Err(FsError::NotSupported("case folding"));
@@ -141,7 +146,7 @@ fn check_layout(fs: &Fs, st: &InodeState, old: InodeFlags, wanted: InodeFlags) -
     Ok(())
 }
 
-fn resize(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, size: u64) -> Result<()> {
+fn resize(fs: &MountedFs, cell: &Arc<Cell>, st: &mut InodeState, size: u64) -> Result<()> {
     match st.kind() {
         Some(FileType::Regular) => {}
         Some(FileType::Directory) => return Err(FsError::IsADirectory),
@@ -160,7 +165,7 @@ fn resize(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, size: u64) -> Result<(
     truncate::set_size(fs, cell, st, size)
 }
 
-fn change(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) -> Result<()> {
+fn change(fs: &MountedFs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) -> Result<()> {
     let now = fs.now();
     if let Some(flags) = set.flags {
         change_journal_flag(fs, st, flags)?;
@@ -170,7 +175,7 @@ fn change(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) -> Resu
     // a new link stores all of it. The kernel writes back the times of every file that it has just
     // unlinked: not worth a transaction.
     let unnamed = st.node.raw.links == 0;
-    if only_times && !st.is_dir() && (unnamed || fs.live.lazytime()) {
+    if only_times && !st.is_dir() && (unnamed || fs.runtime.lazytime()) {
         set_times(fs, st, set, now);
         if !unnamed {
             st.lazy_times = true;
@@ -178,7 +183,7 @@ fn change(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) -> Resu
         }
         return Ok(());
     }
-    let lists = set.perm.is_some() && fs.limits.acl && xattr::has_any(&st.node);
+    let lists = set.perm.is_some() && fs.fixed.acl && xattr::has_any(&st.node);
     let _reserved = lists.then(|| Reservation::make(fs, 1)).transpose()?;
     let mut h = fs.start(1 + if lists { xattr::CREDITS } else { 0 })?;
     if st.is_dir() {
@@ -207,7 +212,13 @@ fn change(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) -> Resu
 }
 
 /// Sets the permission bits, and what the access list says of them.
-fn chmod(fs: &Fs, h: &mut Handle, st: &mut InodeState, perm: u16, lists: bool) -> Result<()> {
+fn chmod(
+    fs: &MountedFs,
+    h: &mut Handle,
+    st: &mut InodeState,
+    perm: u16,
+    lists: bool,
+) -> Result<()> {
     let old = st.node.raw.mode;
     st.node.raw.mode = (old & !0o7777) | (perm & 0o7777);
     if lists {
@@ -226,7 +237,7 @@ fn only_times(set: &SetAttr) -> bool {
 }
 
 /// Sets the times; the change time is `now` if `set` has none.
-fn set_times(fs: &Fs, st: &mut InodeState, set: &SetAttr, now: Time) {
+fn set_times(fs: &MountedFs, st: &mut InodeState, set: &SetAttr, now: Time) {
     if let Some(t) = set.atime {
         st.node.raw.atime = resolve(fs, t);
     }
@@ -236,7 +247,7 @@ fn set_times(fs: &Fs, st: &mut InodeState, set: &SetAttr, now: Time) {
     st.node.raw.ctime = set.ctime.map_or(now, |t| resolve(fs, t));
 }
 
-fn resolve(fs: &Fs, t: SetTime) -> Time {
+fn resolve(fs: &MountedFs, t: SetTime) -> Time {
     match t {
         SetTime::Now => fs.now(),
         SetTime::At(t) => fs.time(t),
@@ -244,7 +255,7 @@ fn resolve(fs: &Fs, t: SetTime) -> Time {
 }
 
 /// Sets flags that [`check_wanted`] allows.
-fn apply_flags(fs: &Fs, st: &mut InodeState, flags: u32) {
+fn apply_flags(fs: &MountedFs, st: &mut InodeState, flags: u32) {
     let mut may = InodeFlags::USER_MODIFIABLE;
     match st.kind() {
         Some(FileType::Directory) => {}
@@ -265,7 +276,7 @@ fn apply_flags(fs: &Fs, st: &mut InodeState, flags: u32) {
 /// chattr ±j: how the data is written changes. So all data in flight is written and checkpointed
 /// first, and no journalled version stays in memory: data written past the journal would not change
 /// it, and the next change of the flag would bring it back.
-fn change_journal_flag(fs: &Fs, st: &mut InodeState, flags: u32) -> Result<()> {
+fn change_journal_flag(fs: &MountedFs, st: &mut InodeState, flags: u32) -> Result<()> {
     let wanted = InodeFlags::from_bits_retain(flags).contains(InodeFlags::JOURNAL_DATA);
     if st.is_regular()
         && wanted != st.node.raw.flags.contains(InodeFlags::JOURNAL_DATA)

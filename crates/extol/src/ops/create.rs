@@ -10,10 +10,10 @@ use super::{check_name, with_inode};
 use crate::alloc::{Allocator, Run};
 use crate::dir;
 use crate::error;
-use crate::fs::Fs;
 use crate::inline;
 use crate::inodes::InodeState;
 use crate::map;
+use crate::mounted::MountedFs;
 use crate::node::Node;
 use crate::orphan;
 use crate::volume::Volume;
@@ -41,7 +41,7 @@ fn kind_of(new: &NewNode) -> FileType {
 
 /// Creates an inode with a name in `dir`, and takes a reference.
 pub(crate) fn create(
-    fs: &Fs,
+    fs: &MountedFs,
     dir: u32,
     name: &[u8],
     new: &NewNode,
@@ -82,7 +82,7 @@ pub(crate) fn check_dir(parent: &InodeState) -> Result<()> {
 }
 
 /// One more subdirectory.
-pub(crate) fn add_dir_link(fs: &Fs, raw: &mut Inode) -> Result<()> {
+pub(crate) fn add_dir_link(fs: &MountedFs, raw: &mut Inode) -> Result<()> {
     count_dir_link(fs.has_dir_nlink(), raw)
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn drop_dir_link(raw: &mut Inode) {
 }
 
 fn create_in(
-    fs: &Fs,
+    fs: &MountedFs,
     parent: &mut InodeState,
     name: &[u8],
     new: &NewNode,
@@ -163,7 +163,7 @@ fn create_in(
 }
 
 /// True if the new inode needs a block of its own.
-fn needs_block(fs: &Fs, new: &NewNode) -> bool {
+fn needs_block(fs: &MountedFs, new: &NewNode) -> bool {
     match new {
         NewNode::Directory => !fs.vol.geo.incompat.contains(Incompat::INLINE_DATA),
         NewNode::Symlink(target) => target.len() >= size_of::<[u32; 15]>(),
@@ -173,7 +173,7 @@ fn needs_block(fs: &Fs, new: &NewNode) -> bool {
 
 /// Makes the inode, with everything but a name. Not stored yet.
 pub(crate) fn make(
-    fs: &Fs,
+    fs: &MountedFs,
     h: &mut Handle,
     parent: &InodeState,
     new: &NewNode,
@@ -188,7 +188,7 @@ pub(crate) fn make(
     let top = parent.node.ino == InodeNr::ROOT || parent_raw.flags.contains(InodeFlags::TOPDIR);
     let mode = kind.mode_bits() | (perm & 0o7777);
     let inherited =
-        fs.limits.acl.then(|| acl::inherit(vol, &parent.node, mode, umask)).transpose()?;
+        fs.fixed.acl.then(|| acl::inherit(vol, &parent.node, mode, umask)).transpose()?;
     let ino = vol.alloc.alloc_inode(h, parent.node.ino, is_dir, top)?;
     if fs.orphans.contains(ino.0) {
         // Without links, but still to be deleted, and perhaps open.
@@ -215,13 +215,13 @@ pub(crate) fn make(
 }
 
 /// The fields of a new inode: owner, mode, times, and what it inherits from its directory.
-fn new_raw(fs: &Fs, parent: &Inode, kind: FileType, mut perm: u16, owner: Creds) -> Inode {
+fn new_raw(fs: &MountedFs, parent: &Inode, kind: FileType, mut perm: u16, owner: Creds) -> Inode {
     let is_dir = kind == FileType::Directory;
     let now = fs.now();
     let mut raw = Inode::new_empty(&fs.vol.geo);
     raw.uid = owner.uid;
     raw.gid = owner.gid;
-    if parent.mode & 0o2000 != 0 || fs.live.grpid() {
+    if parent.mode & 0o2000 != 0 || fs.runtime.grpid() {
         raw.gid = parent.gid;
         if is_dir && parent.mode & 0o2000 != 0 {
             perm |= 0o2000;
@@ -247,7 +247,7 @@ fn new_raw(fs: &Fs, parent: &Inode, kind: FileType, mut perm: u16, owner: Creds)
 }
 
 fn fill(
-    fs: &Fs,
+    fs: &MountedFs,
     h: &mut Handle,
     st: &mut InodeState,
     parent: InodeNr,
@@ -298,7 +298,7 @@ fn set_target(vol: &Volume, h: &mut Handle, st: &mut InodeState, target: &[u8]) 
 }
 
 /// Undoes [`make`] in the same handle.
-pub(crate) fn unmake(fs: &Fs, h: &mut Handle, st: &mut InodeState) {
+pub(crate) fn unmake(fs: &MountedFs, h: &mut Handle, st: &mut InodeState) {
     let vol = &fs.vol;
     let was_dir = st.is_dir();
     let raw = &st.node.raw;
@@ -315,7 +315,7 @@ pub(crate) fn unmake(fs: &Fs, h: &mut Handle, st: &mut InodeState) {
 
 /// Creates a regular file without a name, as an orphan, and takes a reference.
 pub(crate) fn create_unnamed(
-    fs: &Fs,
+    fs: &MountedFs,
     dir: u32,
     perm: u16,
     umask: u16,

@@ -16,7 +16,7 @@
 //!
 //! An orphan with few blocks is deleted in one transaction as well. A symbolic link must be: with
 //! its block gone and the inode still there, it would look like a short link inside the inode, with
-//! an impossible target. (Linux and e2fsck free such an orphan, but do not promise to.)
+//! an impossible target. (Linux and e2fsck free such an orphan, but without a guarantee.)
 //!
 //! Invariants
 //! - DL-1: an inode without links is on the orphan list, or its deletion is in the transaction that
@@ -38,10 +38,10 @@ use extol_vfs::Result;
 use crate::alloc::Allocator;
 use crate::data::truncate;
 use crate::error;
-use crate::fs::Fs;
 use crate::inline;
 use crate::inodes::{Cell, InodeState};
 use crate::map::{self, Discard, Progress};
+use crate::mounted::MountedFs;
 use crate::orphan;
 use crate::xattr;
 
@@ -59,7 +59,7 @@ pub(crate) enum End {
 
 impl End {
     /// For an inode that is about to lose a name; its lock and its directory's are held.
-    pub fn of(fs: &Fs, st: &InodeState) -> Self {
+    pub fn of(fs: &MountedFs, st: &InodeState) -> Self {
         let last = st.is_dir() || st.node.raw.links == 1;
         match unmap_credits(fs, st) {
             Some(unmap) if last && !fs.table.is_in_use(st.node.ino.0, needs_open(st)) => {
@@ -84,7 +84,7 @@ impl End {
 }
 
 /// Credits for unmapping all blocks of the inode, if they are so few that one transaction does it.
-fn unmap_credits(fs: &Fs, st: &InodeState) -> Option<u32> {
+fn unmap_credits(fs: &MountedFs, st: &InodeState) -> Option<u32> {
     if !maps(st) {
         return Some(0);
     }
@@ -104,7 +104,7 @@ fn maps(st: &InodeState) -> bool {
 
 /// Deletes the inode if it has neither a name nor a reference. Errors are noted: the inode stays on
 /// the orphan list.
-pub(crate) fn delete_if_unused(fs: &Fs, cell: &Arc<Cell>) {
+pub(crate) fn delete_if_unused(fs: &MountedFs, cell: &Arc<Cell>) {
     let Ok(mut st) = cell.write_any() else { return };
     if st.is_deleted {
         drop(st);
@@ -130,7 +130,7 @@ pub(crate) fn delete_if_unused(fs: &Fs, cell: &Arc<Cell>) {
 /// Deletes an inode that has just lost its last name, in the same handle. False if it must become
 /// an orphan instead, as it is now: it has more blocks than it says, or is damaged (which its
 /// deletion from the list reports).
-pub(crate) fn at_once(fs: &Fs, h: &mut Handle, st: &mut InodeState) -> bool {
+pub(crate) fn at_once(fs: &MountedFs, h: &mut Handle, st: &mut InodeState) -> bool {
     let ino = st.node.ino.0;
     if !fs.table.hold(&fs.vol, ino, needs_open(st)) {
         return false;
@@ -150,7 +150,7 @@ pub(crate) fn at_once(fs: &Fs, h: &mut Handle, st: &mut InodeState) -> bool {
 
 /// Frees everything that the inode has, and the inode. It is on the orphan list until the last
 /// transaction.
-pub(crate) fn delete(fs: &Fs, st: &mut InodeState) -> Result<()> {
+pub(crate) fn delete(fs: &MountedFs, st: &mut InodeState) -> Result<()> {
     drop_memory(fs, st);
     let credits = FINISH + orphan::CREDITS;
     let mut h = match unmap_credits(fs, st) {
@@ -169,7 +169,7 @@ pub(crate) fn delete(fs: &Fs, st: &mut InodeState) -> Result<()> {
 }
 
 /// Drops what is only in memory of an inode that is deleted.
-fn drop_memory(fs: &Fs, st: &mut InodeState) {
+fn drop_memory(fs: &MountedFs, st: &mut InodeState) {
     truncate::drop_pages(fs, st, 0, u32::MAX);
     fs.dirty.remove(st.node.ino.0);
     fs.vol.alloc.release(&mut st.window);
@@ -180,7 +180,7 @@ fn drop_memory(fs: &Fs, st: &mut InodeState) {
 }
 
 /// Frees the inode, which has no blocks any more but that of its attributes.
-fn finish(fs: &Fs, h: &mut Handle, st: &mut InodeState) -> Result<()> {
+fn finish(fs: &MountedFs, h: &mut Handle, st: &mut InodeState) -> Result<()> {
     let vol = &fs.vol;
     let was_dir = st.is_dir();
     if st.node.raw.flags.contains(InodeFlags::INLINE_DATA) {
@@ -205,13 +205,13 @@ fn finish(fs: &Fs, h: &mut Handle, st: &mut InodeState) -> Result<()> {
     st.store(fs, h, true)
 }
 
-fn unmap_step(fs: &Fs, h: &mut Handle, st: &mut InodeState) -> Result<Progress> {
+fn unmap_step(fs: &MountedFs, h: &mut Handle, st: &mut InodeState) -> Result<Progress> {
     let data = if fs.journals_data(st) { Discard::FreeJournalled } else { Discard::Free };
     map::remove(&fs.vol, h, &mut st.node, 0, u32::MAX, data)
 }
 
 /// Frees the few blocks of an inode in a handle of `credits`, of which the rest is left.
-fn unmap_few(fs: &Fs, st: &mut InodeState, credits: u32) -> Result<Handle> {
+fn unmap_few(fs: &MountedFs, st: &mut InodeState, credits: u32) -> Result<Handle> {
     let mut h = fs.start(credits)?;
     loop {
         match unmap_step(fs, &mut h, st) {

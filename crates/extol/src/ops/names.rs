@@ -13,12 +13,12 @@ use super::reserve::Reservation;
 use super::{check_name, delete, with_space};
 use crate::dir::{self, Dentry};
 use crate::error;
-use crate::fs::{Fs, kind_of};
 use crate::inline;
 use crate::inodes::{Cell, InodeState};
 use crate::map::{self, Mapping};
+use crate::mounted::{MountedFs, kind_of};
+use crate::ops::references;
 use crate::orphan;
-use crate::whole;
 
 /// Most links to a file.
 const LINK_MAX: u16 = 65000;
@@ -28,7 +28,7 @@ const ENTRY_BLOCKS: u64 = 10;
 const BATCH: usize = 512;
 
 /// Finds a name and takes a reference on its inode.
-pub(crate) fn lookup(fs: &Fs, dir: u32, name: &[u8]) -> Result<Attr> {
+pub(crate) fn lookup(fs: &MountedFs, dir: u32, name: &[u8]) -> Result<Attr> {
     if name.len() > super::NAME_MAX {
         return Err(FsError::NameTooLong);
     }
@@ -62,25 +62,25 @@ pub(crate) fn lookup(fs: &Fs, dir: u32, name: &[u8]) -> Result<Attr> {
 }
 
 /// Takes a reference on the inode of a dentry. `None` if the dentry is not valid any more (DC-3).
-pub(crate) fn refer(fs: &Fs, dir: u32, dentry: Dentry) -> Option<Result<Attr>> {
+pub(crate) fn refer(fs: &MountedFs, dir: u32, dentry: Dentry) -> Option<Result<Attr>> {
     let cell = fs.table.refer(dentry.ino);
     if !fs.vol.dentries.is_valid(dentry) {
-        whole::forget(fs, dentry.ino, 1);
+        references::forget(fs, dentry.ino, 1);
         return None;
     }
     Some(attr_or_forget(fs, dentry.ino, cell, dir))
 }
 
 /// The attributes of what a directory names. The caller's reference on it goes with an error.
-fn attr_or_forget(fs: &Fs, ino: u32, cached: Option<Arc<Cell>>, dir: u32) -> Result<Attr> {
-    attr_of_entry(fs, ino, cached, dir).inspect_err(|_| whole::forget(fs, ino, 1))
+fn attr_or_forget(fs: &MountedFs, ino: u32, cached: Option<Arc<Cell>>, dir: u32) -> Result<Attr> {
+    attr_of_entry(fs, ino, cached, dir).inspect_err(|_| references::forget(fs, ino, 1))
 }
 
-fn attr_of_entry(fs: &Fs, ino: u32, cached: Option<Arc<Cell>>, dir: u32) -> Result<Attr> {
+fn attr_of_entry(fs: &MountedFs, ino: u32, cached: Option<Arc<Cell>>, dir: u32) -> Result<Attr> {
     attr_in(fs, &*fs.loaded(ino, cached)?, dir)
 }
 
-fn attr_in(fs: &Fs, cell: &Cell, dir: u32) -> Result<Attr> {
+fn attr_in(fs: &MountedFs, cell: &Cell, dir: u32) -> Result<Attr> {
     let ino = cell.ino;
     let st = cell.read()?;
     if st.node.raw.links == 0 && !fs.orphans.contains(ino) {
@@ -96,12 +96,16 @@ fn attr_in(fs: &Fs, cell: &Cell, dir: u32) -> Result<Attr> {
 
 /// The attributes of what a path leads to, if every name of it is in the dentry cache and the inode
 /// is in memory. Takes no reference (DC-4).
-pub(crate) fn lookup_cached(fs: &Fs, path: &[u8]) -> Option<Attr> {
+pub(crate) fn lookup_cached(fs: &MountedFs, path: &[u8]) -> Option<Attr> {
     lookup_cached_while(fs, path, || {})
 }
 
 /// [`lookup_cached`]; tests change the path in `meanwhile`.
-pub(crate) fn lookup_cached_while(fs: &Fs, path: &[u8], meanwhile: impl FnOnce()) -> Option<Attr> {
+pub(crate) fn lookup_cached_while(
+    fs: &MountedFs,
+    path: &[u8],
+    meanwhile: impl FnOnce(),
+) -> Option<Attr> {
     if path.ends_with(b"/") {
         return None;
     }
@@ -124,7 +128,7 @@ pub(crate) fn lookup_cached_while(fs: &Fs, path: &[u8], meanwhile: impl FnOnce()
 /// Takes a reference on a directory by its dentry, without its lock: many paths lead through a few
 /// directories, and threads that add names in them hold that lock. `None`: it must be
 /// [looked up](lookup).
-pub(crate) fn dir_cached(fs: &Fs, dir: u32, name: &[u8]) -> Option<FileId> {
+pub(crate) fn dir_cached(fs: &MountedFs, dir: u32, name: &[u8]) -> Option<FileId> {
     let dentry = fs.vol.dentries.positive(dir, name)?;
     let cell = fs.table.refer(dentry.ino);
     let generation = if fs.vol.dentries.is_valid(dentry) {
@@ -133,13 +137,13 @@ pub(crate) fn dir_cached(fs: &Fs, dir: u32, name: &[u8]) -> Option<FileId> {
         None
     };
     if generation.is_none() {
-        whole::forget(fs, dentry.ino, 1);
+        references::forget(fs, dentry.ino, 1);
     }
     generation.map(|generation| FileId { ino: dentry.ino, generation })
 }
 
 /// Takes a reference on an inode by number.
-pub(crate) fn open_by_number(fs: &Fs, ino: u32) -> Result<Attr> {
+pub(crate) fn open_by_number(fs: &MountedFs, ino: u32) -> Result<Attr> {
     if fs.is_internal(ino) {
         return Err(FsError::Stale);
     }
@@ -160,7 +164,7 @@ pub(crate) fn open_by_number(fs: &Fs, ino: u32) -> Result<Attr> {
 }
 
 /// Adds a name; takes a reference.
-pub(crate) fn link(fs: &Fs, ino: u32, dir: u32, name: &[u8]) -> Result<Attr> {
+pub(crate) fn link(fs: &MountedFs, ino: u32, dir: u32, name: &[u8]) -> Result<Attr> {
     check_name(name)?;
     fs.check_writable()?;
     let parent_cell = fs.cell(dir)?;
@@ -219,7 +223,7 @@ pub(crate) fn link(fs: &Fs, ino: u32, dir: u32, name: &[u8]) -> Result<Attr> {
 }
 
 /// The inode that an entry names, still to be locked, and where the entry is.
-fn entry_cell(fs: &Fs, parent: &InodeState, name: &[u8]) -> Result<(Arc<Cell>, dir::Spot)> {
+fn entry_cell(fs: &MountedFs, parent: &InodeState, name: &[u8]) -> Result<(Arc<Cell>, dir::Spot)> {
     let spot = dir::seek(&fs.vol, &parent.node, name)?;
     let (ino, _) = spot.entry.ok_or(FsError::NotFound)?;
     check_entry(fs, parent.node.ino, ino)?;
@@ -228,7 +232,7 @@ fn entry_cell(fs: &Fs, parent: &InodeState, name: &[u8]) -> Result<(Arc<Cell>, d
 
 /// Checks where an entry leads: no name but `.` and `..` leads to the directory it is in, to the
 /// root, or to an inode of the volume itself.
-pub(crate) fn check_entry(fs: &Fs, dir: InodeNr, ino: InodeNr) -> Result<()> {
+pub(crate) fn check_entry(fs: &MountedFs, dir: InodeNr, ino: InodeNr) -> Result<()> {
     if fs.is_internal(ino.0) {
         return Err(FsError::corrupt("a directory names an inode of the volume itself")
             .in_inode(ino.0.into()));
@@ -253,7 +257,7 @@ pub(crate) fn check_removable(parent: &InodeState, st: &InodeState) -> Result<()
 /// it, else it becomes an orphan. Stores it. [`delete::delete_if_unused`] must follow, without
 /// locks.
 pub(crate) fn drop_link(
-    fs: &Fs,
+    fs: &MountedFs,
     h: &mut Handle,
     st: &mut InodeState,
     end: delete::End,
@@ -275,7 +279,7 @@ pub(crate) fn drop_link(
 }
 
 /// Removes the name of a non-directory.
-pub(crate) fn unlink(fs: &Fs, dir: u32, name: &[u8]) -> Result<()> {
+pub(crate) fn unlink(fs: &MountedFs, dir: u32, name: &[u8]) -> Result<()> {
     match name {
         b"." | b".." => return Err(FsError::IsADirectory),
         _ => check_name(name)?,
@@ -306,14 +310,14 @@ pub(crate) fn unlink(fs: &Fs, dir: u32, name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-fn touch_dir(fs: &Fs, parent: &mut InodeState) {
+fn touch_dir(fs: &MountedFs, parent: &mut InodeState) {
     let now = fs.now();
     parent.node.raw.mtime = now;
     parent.node.raw.ctime = now;
 }
 
 /// Removes an empty directory.
-pub(crate) fn rmdir(fs: &Fs, dir: u32, name: &[u8]) -> Result<()> {
+pub(crate) fn rmdir(fs: &MountedFs, dir: u32, name: &[u8]) -> Result<()> {
     match name {
         b"." => return Err(FsError::Invalid("'.' cannot be removed")),
         b".." => return Err(FsError::NotEmpty),
@@ -357,7 +361,7 @@ pub(crate) fn rmdir(fs: &Fs, dir: u32, name: &[u8]) -> Result<()> {
 /// # Errors
 /// After the entries that can be read.
 pub(crate) fn readdir(
-    fs: &Fs,
+    fs: &MountedFs,
     dir: u32,
     cookie: u64,
     each: &mut dyn FnMut(DirEntry) -> bool,
@@ -397,7 +401,7 @@ pub(crate) fn readdir(
 }
 
 /// Target of a symbolic link.
-pub(crate) fn readlink(fs: &Fs, ino: u32) -> Result<Vec<u8>> {
+pub(crate) fn readlink(fs: &MountedFs, ino: u32) -> Result<Vec<u8>> {
     let cell = fs.cell(ino)?;
     let (target, touch) = {
         let st = cell.read()?;
@@ -409,7 +413,7 @@ pub(crate) fn readlink(fs: &Fs, ino: u32) -> Result<Vec<u8>> {
     Ok(target)
 }
 
-fn target(fs: &Fs, st: &InodeState, ino: u32) -> Result<Vec<u8>> {
+fn target(fs: &MountedFs, st: &InodeState, ino: u32) -> Result<Vec<u8>> {
     if kind_of(st.kind()) != extol_vfs::FileKind::Symlink {
         return Err(FsError::Invalid("not a symbolic link"));
     }

@@ -20,9 +20,9 @@ use super::reserve::Reservation;
 use super::{check_name, delete, with_space};
 use crate::dir;
 use crate::error;
-use crate::fs::Fs;
 use crate::inline;
 use crate::inodes::{Cell, InodeState, WriteGuard};
+use crate::mounted::MountedFs;
 use crate::orphan;
 
 /// Blocks that two new entries may add.
@@ -33,7 +33,7 @@ const MAX_DEPTH: u32 = 65_536;
 
 /// Renames.
 pub(crate) fn rename(
-    fs: &Fs,
+    fs: &MountedFs,
     dir: u32,
     name: &[u8],
     new_dir: u32,
@@ -75,7 +75,7 @@ enum Outcome {
 }
 
 struct Rename<'a> {
-    fs: &'a Fs,
+    fs: &'a MountedFs,
     dir: u32,
     name: &'a [u8],
     new_dir: u32,

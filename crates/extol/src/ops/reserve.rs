@@ -2,11 +2,11 @@
 
 use extol_vfs::{FsError, Result};
 
-use crate::fs::Fs;
+use crate::mounted::MountedFs;
 
 /// Reserved blocks, released when this goes out of scope.
 pub(crate) struct Reservation<'a> {
-    fs: &'a Fs,
+    fs: &'a MountedFs,
     blocks: u64,
 }
 
@@ -14,7 +14,7 @@ impl<'a> Reservation<'a> {
     /// Reserves `blocks` blocks, the most that the operation can need. If there are fewer, and there
     /// is no other reservation, as many as there are: the operation then fails only if it really
     /// needs more.
-    pub fn make(fs: &'a Fs, blocks: u64) -> Result<Self> {
+    pub fn make(fs: &'a MountedFs, blocks: u64) -> Result<Self> {
         if fs.vol.alloc.reserve(blocks, true).is_ok() {
             return Ok(Self { fs, blocks });
         }

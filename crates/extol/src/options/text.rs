@@ -63,7 +63,6 @@ impl MountOptions {
             init_itable_delay: _,
             batching,
             fua,
-            commit_poll,
             fast_commit,
             async_checkpoint,
             checkpoint_merge,
@@ -130,11 +129,9 @@ impl MountOptions {
             with("resuid", *resuid),
             with("resgid", *resgid),
             no(!*nodelalloc, "delalloc"),
-            format!("fsync_batching={}", batching.policy.name()),
             format!("min_batch_time={}", batching.min.as_micros()),
             format!("max_batch_time={}", batching.max.as_micros()),
             format!("fua={}", fua.name()),
-            format!("commit_poll={}", commit_poll.name()),
             fast_commit.map(|on| no(on, "fast_commit")).unwrap_or_default(),
             match async_checkpoint {
                 Some(threshold) => format!("async_checkpoint={}", threshold.percent()),
@@ -199,7 +196,7 @@ mod tests {
     fn what_is_shown_can_be_given_again() {
         let list = "ro,strictatime,nodiratime,sync,dirsync,lazytime,norecovery,sb=32768,data=journal,nobarrier,commit=7,\
             journal_checksum,journal_async_commit,errors=panic,discard,grpid,minixdf,nouser_xattr,noacl,resuid=3,\
-            resgid=4,nodelalloc,fsync_batching=static,min_batch_time=1,max_batch_time=2,fua=never,commit_poll=always,nofast_commit,async_checkpoint=20,\
+            resgid=4,nodelalloc,min_batch_time=1,max_batch_time=2,fua=never,nofast_commit,async_checkpoint=20,\
             noinit_itable,checkpoint=nomerge,ckpt_thread_ioprio=idle,journal_ioprio=6,dirty_mb=9,data_cache_mb=8,readahead_kb=100,cache_mb=10,inode_cache=100,nodirect";
         let once = MountOptions::parse(list).unwrap();
         assert_eq!(shown(list), list);

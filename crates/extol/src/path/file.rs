@@ -11,7 +11,7 @@ use extol_vfs::{
 use super::guard::{Held, Inode};
 use super::resolve::{Last, Spot, resolve};
 use crate::Ext4;
-use crate::data::ahead::Ahead;
+use crate::data::readahead::FileReadahead;
 
 /// How to open a file; the names of [`std::fs::OpenOptions`].
 #[derive(Clone, Debug)]
@@ -177,7 +177,7 @@ pub struct File {
     read: bool,
     write: bool,
     append: bool,
-    ahead: Ahead,
+    ahead: FileReadahead,
 }
 
 impl File {
@@ -188,7 +188,7 @@ impl File {
             read: how.read,
             write: how.writes(),
             append: how.append,
-            ahead: Ahead::default(),
+            ahead: FileReadahead::default(),
         }
     }
 

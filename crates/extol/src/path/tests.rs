@@ -4,6 +4,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
 
 use extol_block::MemDevice;
+use extol_vfs::Mountable as _;
 use extol_vfs::{
     Creds, Fallocate, FileKind, FileSystem as _, FsError, NewNode, Rdev, RenameFlags, SetAttr,
     SetTime, Timestamp, XattrSet,
@@ -130,7 +131,7 @@ fn finish(fs: &Arc<Ext4>) {
 fn times_of_a_file_without_a_name_need_no_transaction_and_come_with_its_first_link() {
     let device = Arc::new(MemDevice::new(8 << 20));
     mkfs(&*device, &MkfsOptions::default(), &mut |_| {}).unwrap();
-    let alone = MountOptions { threads: false, ..MountOptions::default() };
+    let alone = MountOptions::default().without_threads();
     let fs = Ext4::open(device.clone(), &alone).unwrap();
     let file = fs.create_unnamed_file("/").unwrap();
     let time = Timestamp { sec: 1_000_000, nsec: 7 };

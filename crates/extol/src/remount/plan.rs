@@ -2,7 +2,7 @@
 
 use extol_vfs::RemountError;
 
-use crate::mount::fast_commit::Obstacle;
+use crate::fast_commit_support::Obstacle;
 use crate::options::MountOptions;
 
 /// What a remount may do with an option.
@@ -63,11 +63,9 @@ const RULES: &[(&str, Rule)] = &[
     ("resgid", Rule::Live),
     ("delalloc", Rule::Live),
     ("nodelalloc", Rule::Live),
-    ("fsync_batching", Rule::Live),
     ("min_batch_time", Rule::Live),
     ("max_batch_time", Rule::Live),
     ("fua", Rule::Live),
-    ("commit_poll", Rule::Live),
     ("fast_commit", Rule::FastCommit),
     ("nofast_commit", Rule::Live),
     ("async_checkpoint", Rule::Log),
@@ -229,9 +227,7 @@ mod tests {
         ("resuid=7", "rw,relatime,resuid=7"),
         ("resgid=7", "rw,relatime,resgid=7"),
         ("nodelalloc", "rw,relatime,nodelalloc"),
-        ("fsync_batching=none", "rw,relatime,fsync_batching=none"),
         ("fua=always", "rw,relatime,fua=always"),
-        ("commit_poll=never", "rw,relatime,commit_poll=never"),
         ("min_batch_time=5", "rw,relatime,min_batch_time=5"),
         ("max_batch_time=0", "rw,relatime,max_batch_time=0"),
         ("nofast_commit", "rw,relatime,nofast_commit"),
@@ -248,7 +244,7 @@ mod tests {
 
     /// What takes each of them back.
     const BACK: &str = "rw,relatime,diratime,async,nodirsync,nolazytime,barrier,commit=0,errors=continue,nodiscard,nogrpid,bsddf,resuid=0,\
-        resgid=0,delalloc,fsync_batching=adaptive,min_batch_time=0,fua=auto,commit_poll=auto,fast_commit,max_batch_time=15000,noasync_checkpoint,\
+        resgid=0,delalloc,min_batch_time=0,fua=auto,fast_commit,max_batch_time=15000,noasync_checkpoint,\
         checkpoint=merge,journal_ioprio=3,ckpt_thread_ioprio=be:3,init_itable,dirty_mb=64";
 
     #[test]

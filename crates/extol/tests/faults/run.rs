@@ -157,7 +157,7 @@ impl Devices {
         }
         let noted = outcome.aborted && !fault.forever && fault.kind != Kind::Gone;
         if noted {
-            self.must_be_noted(fault, aborted_before, &format!("{what}, {:?}", fs.trouble()));
+            self.must_be_noted(fault, aborted_before, &format!("{what}, {:?}", fs.first_error()));
         }
         drop(fs);
         let damage = !outcome.aborted && broken;
@@ -242,8 +242,8 @@ impl Devices {
                 );
             }
         }
-        let trouble = fs.trouble();
-        assert!(trouble.is_some(), "{what}: no error is reported");
+        let error = fs.first_error();
+        assert!(error.is_some(), "{what}: no error is reported");
         assert_eq!(fs.panic_wanted(), self.panics(), "{what}");
     }
 

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use extol::device::{BlockDevice, CountingDevice, MemDevice, SharedDevice};
+use extol::device::{BlockDevice, MemDevice, SharedDevice};
 use extol::mkfs::{MkfsOptions, mkfs};
 use extol::vfs::{Creds, FileSystem as _, NewNode};
 use extol::{Ext4, MountOptions};
 use extol_check::{InodeTables, inode_tables};
+use extol_devices::CountingDevice;
 use extol_testkit::{Image, Scratch, e2fsck, run_ok, tool};
 
 pub type Disk = Arc<CountingDevice<MemDevice>>;
@@ -23,7 +24,7 @@ pub fn garbage(size: u64) -> MemDevice {
     device
 }
 
-/// Options of our mkfs for small groups, tables left as they are.
+/// Options of Extol's mkfs for small groups, tables left as they are.
 pub fn lazily(features: &str) -> MkfsOptions {
     let mut options = MkfsOptions {
         block_size: Some(1024),

@@ -5,9 +5,10 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use extol::device::{BlockDevice, MemDevice, RecordingDevice, SharedDevice};
+use extol::device::{BlockDevice, MemDevice, SharedDevice};
 use extol::mkfs::{JournalDevice, MkfsOptions, mkfs};
 use extol::{Ext4, MountOptions};
+use extol_devices::RecordingDevice;
 use rand::Rng;
 use rand::rngs::SmallRng;
 
