@@ -317,8 +317,8 @@ impl Devices {
         let orphans = report.counts.orphans;
         let (volume, log) = media.shared();
         let mut options = MountOptions::parse(self.variant.options).unwrap();
-        options.threads = false;
-        options.journal_device = log.clone().map(|l| l as SharedDevice);
+        options.background.threads = false;
+        options.journal.device = log.clone().map(|l| l as SharedDevice);
         for mount in 0..2 {
             let fs = Ext4::open(Arc::clone(&volume) as SharedDevice, &options)
                 .unwrap_or_else(|e| panic!("{what}: mount {mount} after the fault: {e}"));
