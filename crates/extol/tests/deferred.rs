@@ -1,5 +1,4 @@
-//! Data that waits for the leader of a commit, fast or full: who looks at its file meanwhile finds
-//! it.
+//! Data that the leader of a commit, fast or full, writes: operations on its file meanwhile find it.
 
 #[path = "common/mod.rs"]
 #[allow(dead_code)]
@@ -101,7 +100,7 @@ impl Rig {
         let dev = image("64M", &["-t", "ext4", "-O", features]);
         let valve = Arc::new(Valve::default());
         let held = Arc::new(Held(Arc::clone(&dev), Arc::clone(&valve)));
-        // No leader waits for those who will not come.
+        // No leader waits for other fsyncs.
         let options = MountOptions::parse("max_batch_time=0").unwrap();
         let rig = Self { fs: Ext4::open(held as _, &options).unwrap(), dev, valve };
         let fast = || rig.fs.stats().journal.fast_commit;

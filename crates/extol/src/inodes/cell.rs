@@ -12,7 +12,7 @@ use parking_lot::{
 };
 
 use crate::alloc::Window;
-use crate::data::dirty::DirtyPages;
+use crate::data::delalloc::DirtyPages;
 use crate::fast_commit::eligibility::Change;
 use crate::mounted::MountedFs;
 use crate::node::Node;
@@ -33,8 +33,6 @@ pub(crate) struct InodeState {
     pub datasync_tid: Tid,
     /// Blocks taken ahead for an appending writer.
     pub window: Window,
-    /// Bytes of data that went to the device since the file was fsynced.
-    pub unsynced: u64,
     /// Data that another thread brings to the device. A thread that gets the lock waits for it
     /// (IN-6).
     pub deferred: Option<Deferral>,
@@ -45,7 +43,7 @@ pub(crate) struct InodeState {
     /// Time stamps changed in memory only (lazytime, and mtime until writeback).
     pub lazy_times: bool,
     /// New: its slot in the inode table still holds the former inode.
-    pub born: bool,
+    pub is_new: bool,
     /// Deleted: the number may be that of another inode, unless it is held. The thread that deletes
     /// the inode still has to take it out of memory.
     pub is_deleted: bool,
@@ -62,11 +60,10 @@ impl InodeState {
             sync_tid: tid,
             datasync_tid: tid,
             window: Window::default(),
-            unsynced: 0,
             deferred: None,
             reserve: None,
             lazy_times: false,
-            born: false,
+            is_new: false,
             is_deleted: false,
         }
     }
@@ -110,13 +107,17 @@ impl InodeState {
         if let Some(link) = links.as_ref().and_then(|l| l.link(self.node.ino.0)) {
             self.node.raw.dtime = link;
         }
-        let result =
-            fs.vol.write_inode(h, self.node.ino, &self.node.raw, Change { data, born: self.born });
+        let result = fs.vol.write_inode(
+            h,
+            self.node.ino,
+            &self.node.raw,
+            Change { data, born: self.is_new },
+        );
         drop(links);
         self.node.raw.size = visible;
         result?;
         self.lazy_times = false;
-        self.born = false;
+        self.is_new = false;
         self.sync_tid = h.tid();
         if data {
             self.datasync_tid = h.tid();
@@ -251,17 +252,6 @@ impl Cell {
     /// be checked first.
     pub fn dir_generation(&self) -> Option<u32> {
         self.dir_generation.get().copied()
-    }
-
-    /// Locks for reading if that needs no waiting, neither for the lock nor for deferred data.
-    #[track_caller]
-    pub fn try_read(&self) -> Option<ReadGuard<'_>> {
-        let wanted = |state: &InodeState| {
-            !state.is_deleted && state.deferred.as_ref().is_none_or(Deferral::is_settled)
-        };
-        let state = self.state.try_read()?;
-        let guard = RwLockReadGuard::try_map(state, |s| s.as_ref().filter(|s| wanted(s))).ok()?;
-        Some(Ranked::new(guard, rank::note(self.rank(), self.ino.into())))
     }
 
     /// Locks for writing if the lock is free.

@@ -1,29 +1,24 @@
 //! Contents and durability: read, write, fallocate, seek, fiemap, fsync, sync.
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use extol_jbd2::fast::Ask;
 use extol_jbd2::{Deferral, Tid};
 use extol_ondisk::InodeFlags;
-use extol_vfs::{Aside, Author, Done, Fallocate, FileExtent, FsError, Job, Result, Seek};
+use extol_vfs::{Author, Done, Fallocate, FileExtent, FsError, Job, Result, Seek};
 
-use super::create::Promise;
+use super::reserve::Reservation;
 use super::with_space;
 use crate::data;
 use crate::error;
 use crate::inodes::{Cell, InodeState};
 use crate::mounted::MountedFs;
 use crate::options::Atime;
-use crate::pace;
 use crate::services::zeroed;
 use crate::xattr;
 
 /// A day: relatime updates an access time that is older.
 const DAY: i64 = 86_400;
-
-/// An fsync of less data than this says how long small ones take.
-const SMALL: u64 = crate::pace::BULK;
 
 /// Dirty blocks whose write does not take long: one small write.
 const AT_ONCE: usize = 16;
@@ -34,7 +29,7 @@ pub(crate) fn read(
     ino: u32,
     offset: u64,
     buf: &mut [u8],
-    ahead: Option<&data::ahead::Ahead>,
+    ahead: Option<&data::readahead::FileReadahead>,
 ) -> Result<usize> {
     let cell = fs.cell(ino)?;
     let (n, touch) = {
@@ -81,7 +76,7 @@ pub(crate) fn touch_atime(fs: &MountedFs, cell: &Arc<Cell>) {
     if fs.check_writable().is_err() {
         return;
     }
-    // Not worth waiting for.
+    // (Does not wait.)
     let Some(_open) = fs.freeze_gate.try_enter() else { return };
     if let Some(mut st) = cell.try_write_times() {
         st.node.raw.atime = fs.now();
@@ -98,29 +93,14 @@ pub(crate) fn write(
     bytes: &[u8],
     author: Author,
 ) -> Result<usize> {
-    write_with(fs, ino, (offset, bytes.len()), author, |cell, st| {
+    write_with(fs, ino, offset, author, |cell, st| {
         with_space(fs, || data::write::write(fs, cell, st, offset, bytes))
     })
 }
 
-/// Writes what a pipe holds. False: it is to be read first.
-pub(crate) fn write_piped(
-    fs: &MountedFs,
-    ino: u32,
-    offset: u64,
-    pipe: BorrowedFd<'_>,
-    len: usize,
-    author: Author,
-) -> Result<bool> {
-    // (Not again with more space: what was taken is gone.)
-    write_with(fs, ino, (offset, len), author, |cell, st| {
-        data::piped::write(fs, cell, st, offset, pipe, len)
-    })
-}
-
-/// Err if the file's `chattr` flags refuse a write at `offset`. They refuse nothing that a cache
-/// accepted before: it may be older than the flags, and the last page of an append-only file is
-/// written back as a whole.
+/// Err if the file's `chattr` flags refuse a write at `offset`. They do not refuse the writeback of a
+/// cache: the write may be older than the flags, and the last page of an append-only file is written
+/// back as a whole.
 fn check_marks(st: &InodeState, offset: u64, author: Author) -> Result<()> {
     let marks = st.node.raw.flags;
     let refused = marks.contains(InodeFlags::IMMUTABLE)
@@ -131,14 +111,13 @@ fn check_marks(st: &InodeState, offset: u64, author: Author) -> Result<()> {
 fn write_with<T>(
     fs: &MountedFs,
     ino: u32,
-    (offset, len): (u64, usize),
+    offset: u64,
     author: Author,
     write: impl FnOnce(&Arc<Cell>, &mut InodeState) -> Result<T>,
 ) -> Result<T> {
     fs.check_writable()?;
     let cell = fs.cell(ino)?;
     let written = {
-        let _called = fs.pace.called(len as u64);
         let mut st = cell.write()?;
         check_regular(&st)?;
         check_marks(&st, offset, author)?;
@@ -153,18 +132,18 @@ fn write_with<T>(
     Ok(written)
 }
 
-/// Makes what an operation did with names of a directory durable, where that is promised: on mounts
-/// with `sync` or `dirsync`, and in directories with the flag `S` or `D` of chattr.
+/// Makes the changes of names in a directory durable on mounts with `sync` or `dirsync`, and in
+/// directories with the chattr flag `S` or `D`.
 pub(crate) fn names_changed(fs: &MountedFs, dir: u32) -> Result<()> {
-    // Everybody who makes names in a directory wants its lock: it is not taken once more for
-    // nothing.
-    let promised = fs.runtime.dirsync()
+    // All threads that make names in a directory contend for its lock: it is taken once more only
+    // where it must be.
+    let must_sync = fs.runtime.dirsync()
         || fs.table.may_have_sync_dirs() && {
             let cell = fs.cell(dir)?;
             let st = cell.read()?;
             st.node.raw.flags.intersects(InodeFlags::SYNC.union(InodeFlags::DIRSYNC))
         };
-    if promised { fsync(fs, dir, false) } else { Ok(()) }
+    if must_sync { fsync(fs, dir, false) } else { Ok(()) }
 }
 
 /// Clears set-id bits and file capabilities, if there are any.
@@ -189,7 +168,7 @@ pub(crate) fn kill_privileges(fs: &MountedFs, ino: u32, outsider: bool) -> Resul
     if st.node.raw.flags.contains(InodeFlags::IMMUTABLE) {
         return Err(FsError::NotPermitted);
     }
-    let _promise = Promise::make(fs, 1)?;
+    let _reserved = Reservation::make(fs, 1)?;
     let mut h = fs.start(xattr::CREDITS + 1)?;
     match xattr::set(&fs.vol, &mut h, &mut st.node, CAPABILITY, None, extol_vfs::XattrSet::Any) {
         Ok(()) | Err(FsError::NoAttribute) => {}
@@ -247,19 +226,14 @@ pub(crate) fn fiemap(fs: &MountedFs, ino: u32, offset: u64, len: u64) -> Result<
 struct Synced {
     tid: Tid,
     journalled: bool,
-    small: bool,
-    sync: pace::Sync,
-    /// Data that was left to others.
+    /// Data that another thread writes.
     deferred: Option<Deferral>,
 }
 
 impl Synced {
-    /// It is over.
+    /// Ends it, with the result of the journal.
     fn end(self, fs: &MountedFs, result: extol_jbd2::Result<()>) -> Result<()> {
         result.map_err(lost)?;
-        if self.small {
-            self.sync.succeeded();
-        }
         if !self.journalled {
             zeroed::after_fsync(fs);
         }
@@ -267,7 +241,7 @@ impl Synced {
     }
 }
 
-/// The journal's own error, not "read-only": the caller's data may be lost.
+/// The journal's error, which is not "read-only": the caller's data may be lost.
 fn lost(error: extol_jbd2::JournalError) -> FsError {
     FsError::Io(error.to_string())
 }
@@ -286,24 +260,22 @@ pub(crate) fn fsync(fs: &MountedFs, ino: u32, data_only: bool) -> Result<()> {
     synced.end(fs, result)
 }
 
-/// As [`fsync`], and tells `done` when the file is durable: see
-/// [`FileSystem::fsync_then`](extol_vfs::FileSystem). All of it is left to others where it takes
-/// long, or where somebody is at hand who would only wait for the group that this becomes: then
-/// this thread has the next request at once.
+/// [`fsync`] that calls `done` when the file is durable: see
+/// [`Mountable::fsync_then`](extol_vfs::Mountable). If it takes long, all of it becomes a job.
 pub(crate) fn fsync_then(
     fs: &Arc<MountedFs>,
     ino: u32,
     data_only: bool,
     done: Done,
-    aside: &mut dyn Aside,
+    aside: &mut dyn FnMut(Job),
 ) {
     let is_long = |st: &InodeState| st.pages.len() > AT_ONCE || fs.journals_data(st);
     let takes_long = || fs.cell(ino).and_then(|cell| Ok(is_long(&*cell.read()?))).unwrap_or(false);
-    if aside.is_at_hand() || takes_long() {
+    if takes_long() {
         let its = Arc::clone(fs);
-        aside.give(Box::new(move || sync_then(&its, ino, data_only, done, &mut |job| job())));
+        aside(Box::new(move || sync_then(&its, ino, data_only, done, &mut |job| job())));
     } else {
-        sync_then(fs, ino, data_only, done, &mut |job| aside.give(job));
+        sync_then(fs, ino, data_only, done, aside);
     }
 }
 
@@ -328,13 +300,12 @@ fn sync_then(
     journal.make_durable_for_then(tid, Ask { ino, data_only }, deferred, done, aside);
 }
 
-/// Sends what is dirty to the device.
+/// Writes dirty data to the device.
 fn begin_fsync(fs: &MountedFs, ino: u32, data_only: bool) -> Result<Synced> {
     let cell = fs.cell(ino)?;
     fs.vol.journal.check_aborted().map_err(lost)?;
-    let sync = fs.pace.synced(ino);
+    fs.throttle.fsynced(ino);
     let mut st = cell.write()?;
-    let before = std::mem::take(&mut st.unsynced);
     if !fs.writes_nothing() {
         data::writeback::flush_for_fsync(fs, &mut st)?;
     }
@@ -342,17 +313,15 @@ fn begin_fsync(fs: &MountedFs, ino: u32, data_only: bool) -> Result<Synced> {
     Ok(Synced {
         tid: if st.is_dir() { fs.dirs_moved.awaited(tid, || fs.vol.journal.newest()) } else { tid },
         journalled: fs.journals_data(&st),
-        small: before + std::mem::take(&mut st.unsynced) < SMALL,
-        sync,
         deferred: st.deferred.clone(),
     })
 }
 
 /// Makes everything durable, the superblock's counters included. Callers come through
-/// `whole::sync`.
+/// `maintenance::sync`.
 ///
-/// The data of a damaged file may have no place. It stays in memory, and the file's own fsync says
-/// so as well; that is the inner result, the first of them. All else is durable all the same.
+/// The data of a damaged file may have no place. It stays in memory, and an fsync of the file fails
+/// as well; the inner result is the first such error. All other data is durable all the same.
 pub(crate) fn sync_now(fs: &MountedFs) -> Result<Result<()>> {
     fs.vol.journal.check_aborted().map_err(lost)?;
     if fs.writes_nothing() {

@@ -1,21 +1,21 @@
-//! The operations, one file per family. Each takes the inode locks it needs, then a handle, then
-//! works; what can fail for want of space comes first or is undone in the same handle.
+//! The operations, one file per family. Each takes the inode locks it needs, then opens a handle,
+//! then works; what can fail for want of space comes first or is undone in the same handle.
 
 pub(crate) mod attrs;
 pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod files;
 pub(crate) mod names;
-pub(crate) mod read_many;
-pub(crate) mod read_plan;
+pub(crate) mod references;
 pub(crate) mod rename;
+mod reserve;
 pub(crate) mod xattrs;
 
 use std::time::Duration;
 
 use extol_vfs::{FsError, Result};
 
-use crate::fs::Fs;
+use crate::mounted::MountedFs;
 
 /// Longest name of a directory entry.
 pub(crate) const NAME_MAX: usize = 255;
@@ -34,22 +34,21 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// How long a creation waits for the front end to forget deleted files. A kernel does so as soon as
-/// it has time.
-const FORGETTING: Duration = Duration::from_millis(200);
+/// How long a creation waits for the front end to forget deleted files, whose numbers are held.
+const MAX_WAIT: Duration = Duration::from_millis(200);
 
-/// As [`with_space`], for an operation that makes an inode: it waits a moment if all that are free
-/// are those of deleted files that the front end has not forgotten yet.
-pub(crate) fn with_inode<T>(fs: &Fs, mut op: impl FnMut() -> Result<T>) -> Result<T> {
+/// [`with_space`] for an operation that makes an inode: it waits a moment if all free inode numbers
+/// are held.
+pub(crate) fn with_inode<T>(fs: &MountedFs, mut op: impl FnMut() -> Result<T>) -> Result<T> {
     match with_space(fs, &mut op) {
-        Err(FsError::NoSpace) if fs.vol.alloc.wait_for_inode(FORGETTING) => with_space(fs, op),
+        Err(FsError::NoSpace) if fs.vol.alloc.wait_for_inode(MAX_WAIT) => with_space(fs, op),
         result => result,
     }
 }
 
 /// Runs an operation; if the volume is full and a commit would free something, commits and runs it
 /// once more.
-pub(crate) fn with_space<T>(fs: &Fs, mut op: impl FnMut() -> Result<T>) -> Result<T> {
+pub(crate) fn with_space<T>(fs: &MountedFs, mut op: impl FnMut() -> Result<T>) -> Result<T> {
     match op() {
         Err(FsError::NoSpace) if fs.vol.alloc.pending_free() > 0 => {
             fs.settle_space();

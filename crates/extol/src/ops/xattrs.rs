@@ -3,11 +3,11 @@
 use extol_ondisk::{FileType, InodeFlags};
 use extol_vfs::{FsError, Result, XattrSet};
 
-use super::create::Promise;
+use super::reserve::Reservation;
 use super::with_space;
 use crate::error;
-use crate::fs::Fs;
 use crate::inodes::InodeState;
+use crate::mounted::MountedFs;
 use crate::xattr;
 
 /// Longest name, prefix included.
@@ -15,12 +15,12 @@ const NAME_MAX: usize = 255;
 /// Longest value that Linux passes on.
 const VALUE_MAX: usize = 65536;
 
-fn check(fs: &Fs, st: &InodeState, name: &[u8]) -> Result<()> {
+fn check(fs: &MountedFs, st: &InodeState, name: &[u8]) -> Result<()> {
     if name.is_empty() || name.len() > NAME_MAX {
         return Err(FsError::Range);
     }
     if name.starts_with(b"user.") {
-        if !fs.limits.user_xattr {
+        if !fs.fixed.user_xattr {
             return Err(FsError::NotSupported("user attributes (nouser_xattr)"));
         }
         if !matches!(st.kind(), Some(FileType::Regular | FileType::Directory)) {
@@ -28,7 +28,7 @@ fn check(fs: &Fs, st: &InodeState, name: &[u8]) -> Result<()> {
         }
     }
     if name.starts_with(b"system.posix_acl_")
-        && (!fs.limits.acl || st.kind() == Some(FileType::Symlink))
+        && (!fs.fixed.acl || st.kind() == Some(FileType::Symlink))
     {
         return Err(FsError::NotSupported("access control lists here"));
     }
@@ -36,7 +36,7 @@ fn check(fs: &Fs, st: &InodeState, name: &[u8]) -> Result<()> {
 }
 
 /// Value of an attribute.
-pub(crate) fn get(fs: &Fs, ino: u32, name: &[u8]) -> Result<Vec<u8>> {
+pub(crate) fn get(fs: &MountedFs, ino: u32, name: &[u8]) -> Result<Vec<u8>> {
     let cell = fs.cell(ino)?;
     let st = cell.read()?;
     if name.starts_with(b"user.")
@@ -49,20 +49,20 @@ pub(crate) fn get(fs: &Fs, ino: u32, name: &[u8]) -> Result<Vec<u8>> {
 }
 
 /// Names of all attributes.
-pub(crate) fn list(fs: &Fs, ino: u32) -> Result<Vec<Vec<u8>>> {
+pub(crate) fn list(fs: &MountedFs, ino: u32) -> Result<Vec<Vec<u8>>> {
     let cell = fs.cell(ino)?;
     let st = cell.read()?;
     let mut names = xattr::list(&fs.vol, &st.node)?;
     names.retain(|n| {
-        (fs.limits.acl || !n.starts_with(b"system.posix_acl_"))
-            && (fs.limits.user_xattr || !n.starts_with(b"user."))
+        (fs.fixed.acl || !n.starts_with(b"system.posix_acl_"))
+            && (fs.fixed.user_xattr || !n.starts_with(b"user."))
     });
     Ok(names)
 }
 
 /// Sets (or with `None` removes) an attribute.
 pub(crate) fn set(
-    fs: &Fs,
+    fs: &MountedFs,
     ino: u32,
     name: &[u8],
     value: Option<&[u8]>,
@@ -79,14 +79,14 @@ pub(crate) fn set(
         if st.node.raw.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
             return Err(FsError::NotPermitted);
         }
-        // Setting what is there already is no change.
+        // Setting the present value is no change.
         let same = match (value, how) {
             (Some(value), XattrSet::Any | XattrSet::Replace) => {
                 xattr::get(&fs.vol, &st.node, name).is_ok_and(|old| old == value)
             }
             _ => false,
         };
-        let promise = Promise::make(fs, 2)?;
+        let reserved = Reservation::make(fs, 2)?;
         let mut h = fs.start(xattr::CREDITS + 1)?;
         let result = xattr::set(&fs.vol, &mut h, &mut st.node, name, value, how);
         if result.is_ok() && !same {
@@ -94,7 +94,7 @@ pub(crate) fn set(
         }
         st.store(fs, &mut h, true)?;
         h.stop().map_err(error::journal)?;
-        drop(promise);
+        drop(reserved);
         result
     })
 }

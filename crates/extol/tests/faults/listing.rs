@@ -23,7 +23,7 @@ fn volume(features: &str) -> MemDevice {
         ..MkfsOptions::default()
     };
     mkfs(&*volume, &options, &mut |_| {}).unwrap();
-    let options = MountOptions { threads: false, ..MountOptions::default() };
+    let options = MountOptions::default().without_threads();
     let fs = Ext4::open(Arc::clone(&volume) as SharedDevice, &options).unwrap();
     fs.create_dir("/d").unwrap();
     (0..NAMES).for_each(|n| fs.write_file(format!("/d/{n:060}"), "").unwrap());
@@ -38,8 +38,7 @@ fn unreadable_blocks_of_a_directory() {
         let mut lists_cut_short = 0;
         for nth in 0.. {
             let device = Faulty::new(medium.snapshot());
-            let options =
-                MountOptions { threads: false, read_only: true, ..MountOptions::default() };
+            let options = MountOptions::default().without_threads().read_only();
             let fs = Ext4::open(Arc::clone(&device) as SharedDevice, &options).unwrap();
             let dir = fs.read_dir("/d").unwrap();
             device.arm(Fault { kind: Kind::Read, nth, forever: false });
@@ -54,8 +53,8 @@ fn unreadable_blocks_of_a_directory() {
                 assert_eq!((names.len(), error), (NAMES, None));
                 break;
             }
-            // What failed once can be read the second time, as by the search of the index that
-            // became a walk.
+            // A read that failed once succeeds the second time, as when a linear search follows
+            // the failed one in the index.
             assert!(matches!(error, Some(FsError::Io(_))), "{features}, read {nth}: {error:?}");
             assert!(
                 names.len() + IN_A_BLOCK >= NAMES,
@@ -73,7 +72,7 @@ fn unreadable_blocks_of_a_directory() {
 #[test]
 fn nothing_can_be_read() {
     let device = Faulty::new(volume("^dir_index"));
-    let options = MountOptions { threads: false, read_only: true, ..MountOptions::default() };
+    let options = MountOptions::default().without_threads().read_only();
     let fs = Ext4::open(Arc::clone(&device) as SharedDevice, &options).unwrap();
     let dir = fs.read_dir("/d").unwrap();
     device.arm(Fault { kind: Kind::Read, nth: 0, forever: true });

@@ -1,11 +1,13 @@
-//! The thread: one for all, there while there is work, and out of the way of everybody else.
+//! The thread: one for all volumes, running only while there is work, and never delaying other
+//! threads.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use extol::Ext4;
-use extol::device::{BlockDevice, CountingDevice, MemDevice, Result as DeviceResult, SharedDevice};
+use extol::device::{BlockDevice, MemDevice, Result as DeviceResult, SharedDevice};
 use extol::vfs::FileSystem as _;
+use extol_devices::CountingDevice;
 
 use crate::rig::*;
 
@@ -160,7 +162,7 @@ fn l2_inodes_of_a_group_that_is_being_zeroed() {
         assert!(file(&fs, root, &format!("a{f}")) > per_group, "in the group that is being zeroed");
     }
     let free = fs.stats().free_inodes;
-    // To the last inode: somebody has to wait for the group.
+    // To the last inode: a thread has to wait for the group.
     let ended = AtomicBool::new(false);
     let made = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4u64)

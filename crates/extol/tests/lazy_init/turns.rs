@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use extol::device::DeviceOp;
-use extol::device::{
-    BlockDevice as _, CountingDevice, Fault, FaultDevice, MemDevice, SharedDevice,
-};
+use extol::device::{BlockDevice as _, MemDevice, SharedDevice};
 use extol::mkfs::mkfs;
 use extol::vfs::FileSystem as _;
+use extol::vfs::Mountable as _;
 use extol::{Ext4, FsError};
+use extol_devices::{CountingDevice, Fault, FaultDevice};
 use extol_testkit::{KernelMount, Need, require, run_ok, tool};
 
 use crate::rig::*;
@@ -130,7 +130,7 @@ fn l4_goes_on_where_it_stopped() {
 fn blocks_that_somebody_looked_at_stay_zero() {
     let disk = ours("");
     let fs = open(&disk, &by_hand(""));
-    // Who opens by number reads any slot; the answer does not matter.
+    // Opening by number reads any slot; the result does not matter.
     for ino in 12..1024 {
         if fs.open_by_number(ino).is_ok() {
             fs.forget(ino, 1);

@@ -1,13 +1,14 @@
-//! Volumes for the tests, and what e2fsck thinks of them.
+//! Volumes for the tests, checked by e2fsck.
 
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use extol::device::{BlockDevice, MemDevice, RecordingDevice, SharedDevice};
+use extol::device::{BlockDevice, MemDevice, SharedDevice};
 use extol::mkfs::{JournalDevice, MkfsOptions, mkfs};
 use extol::{Ext4, MountOptions};
+use extol_devices::RecordingDevice;
 use rand::Rng;
 use rand::rngs::SmallRng;
 
@@ -98,7 +99,7 @@ impl Disk {
     /// Mounts it; sometimes so that a crash loses what was not flushed.
     pub fn mount(&mut self, rng: &mut SmallRng) -> Arc<Ext4> {
         let mut options = MountOptions::parse(self.variant.options).unwrap();
-        options.journal_device = self.log.clone().map(|log| log as SharedDevice);
+        options.journal.device = self.log.clone().map(|log| log as SharedDevice);
         let record = self.log.is_none() && self.variant.has_journal() && rng.random_bool(0.5);
         let device: SharedDevice = if record {
             let recording = Arc::new(RecordingDevice::new(self.volume.snapshot()));
@@ -118,7 +119,7 @@ impl Disk {
         }
     }
 
-    /// The power goes. Call it with the file system still mounted, then let that crash, too.
+    /// Cuts the power. Called with the file system mounted, which must then crash as well.
     pub fn power_cut(&mut self, rng: &mut SmallRng) {
         if let Under::Recorded(device) = std::mem::replace(&mut self.under, Under::Plain) {
             let luck = [0.0, 0.1, 0.5, 0.9, 1.0][rng.random_range(0..5)];
@@ -132,7 +133,7 @@ impl Disk {
         }
     }
 
-    /// e2fsck must have nothing to say about the unmounted volume.
+    /// e2fsck must find nothing in the unmounted volume.
     pub fn assert_clean(&self, what: &str) {
         let dir = tempfile::tempdir().unwrap();
         let image = dir.path().join("image");

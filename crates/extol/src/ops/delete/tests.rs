@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use extol_block::{MemDevice, SharedDevice};
 use extol_check::CheckOptions;
+use extol_vfs::Mountable as _;
 use extol_vfs::{Fallocate, FileSystem as _, FsError, RenameFlags, SetAttr, SetTime};
 
 use crate::data::writeback;
@@ -18,7 +19,7 @@ pub(crate) fn volume() -> (Arc<MemDevice>, Arc<Ext4>) {
 
 /// Opens a volume without threads of its own.
 pub(crate) fn open(device: SharedDevice) -> Arc<Ext4> {
-    Ext4::open(device, &MountOptions { threads: false, ..MountOptions::default() }).unwrap()
+    Ext4::open(device, &MountOptions::default().without_threads()).unwrap()
 }
 
 /// Handles that `work` opens, in a volume without threads of its own.
