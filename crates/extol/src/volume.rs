@@ -29,7 +29,7 @@ pub(crate) struct Volume {
     pub sharing: Sharing,
     /// Names that were looked up or made.
     pub dentries: DentryCache,
-    /// A listing met a damaged directory (RD1 in `dir/readdir.rs`).
+    /// A listing met a damaged directory (RD-1 in `dir/readdir.rs`).
     pub dirs_damaged: AtomicBool,
 }
 

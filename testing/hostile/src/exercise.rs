@@ -275,7 +275,7 @@ impl Run<'_> {
         found
     }
 
-    /// What ended well in steps ends well in one go (RD1 of `dir/readdir.rs`).
+    /// What ended well in steps ends well in one go (RD-1 of `dir/readdir.rs`).
     fn whole(&mut self, ino: u32) {
         let fs = Arc::clone(&self.fs);
         let mut count = 0;
