@@ -175,12 +175,13 @@ mod tests {
 
     use crate::options::split;
 
-    /// The manual names no option that a mount refuses, and all that the page of the guide explains.
+    /// The manual names no option that a mount refuses, and the same as the page of the guide.
     #[test]
     fn options_are_those_that_exist() {
         let manual = mount_options!();
         let listed =
             manual.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+        let mut manual_names = BTreeSet::new();
         let mut count = 0;
         for option in listed
             .flat_map(|line| line.split(','))
@@ -201,6 +202,7 @@ mod tests {
                 let with =
                     if name.starts_with("no") && name.ends_with(['y', 'd']) { "ro," } else { "" };
                 assert!(split(&[format!("{with}{word}")], false).is_ok(), "{word}");
+                manual_names.insert(name);
                 count += 1;
             }
         }
@@ -215,6 +217,8 @@ mod tests {
             .map(|code| code.split(['=', '[']).next().unwrap())
             .collect();
         assert!(named.len() > 80, "{}", named.len());
+        let missing: Vec<_> = manual_names.difference(&named).collect();
+        assert!(missing.is_empty(), "the page of the guide lacks {missing:?}");
         for name in named {
             let is_option = [name.to_owned(), format!("{name}=5")]
                 .into_iter()
