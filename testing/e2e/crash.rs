@@ -164,10 +164,7 @@ fn is_superseded(image: &Image) -> bool {
     let open = |path: &Path| -> SharedDevice {
         Arc::new(FileDevice::open(path, &OpenOptions::read_only()).expect("open an image"))
     };
-    let options = MountOptions {
-        journal_device: image.journal.as_deref().map(open),
-        ..MountOptions::default()
-    };
+    let options = MountOptions::default().with_journal(image.journal.as_deref().map(open));
     let report = inspect_journal(&open(&image.path), &options).expect("look at the journal");
     let head = report.blocks.iter().find_map(|block| match block {
         BlockReport::FastCommit { block, tags, .. } => match tags.first() {

@@ -374,7 +374,7 @@ fn library_options(list: &str) -> Result<MountOptions> {
     let mut options = MountOptions::parse(&others.join(",")).map_err(BenchError)?;
     for word in policies {
         let policy = word.strip_prefix(POLICY).and_then(BatchPolicy::by_name);
-        options.batching.policy = policy.ok_or_else(|| {
+        options.journal.batching.policy = policy.ok_or_else(|| {
             BenchError(format!("{word}: use fsync_batching=none, static or adaptive"))
         })?;
     }

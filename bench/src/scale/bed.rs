@@ -124,12 +124,8 @@ impl Image {
     /// Levels of the index of a directory on a volume that is not open now; 0 if it has none.
     pub fn htree_levels(&self, path: &str) -> Result<u32> {
         let device: SharedDevice = self.device()?;
-        let options = MountOptions {
-            read_only: true,
-            norecovery: true,
-            threads: false,
-            ..MountOptions::default()
-        };
+        let mut options = MountOptions::default().read_only().without_threads();
+        options.access.norecovery = true;
         let fs = Ext4::open(Arc::clone(&device), &options).map_err(|e| fail("open")(&e))?;
         let found = || -> extol::vfs::Result<Option<u64>> {
             let dir = fs.inode(path)?;

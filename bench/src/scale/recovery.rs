@@ -116,8 +116,8 @@ fn io(e: &std::io::Error) -> BenchError {
 /// Mount options for filling: nothing goes home by itself, and memory holds all of the log.
 fn filling(list: &str) -> Result<MountOptions> {
     let mut options = MountOptions::parse(list).map_err(BenchError)?;
-    options.threads = false;
-    options.cache_bytes = 4 << 30;
+    options.background.threads = false;
+    options.cache.metadata_bytes = 4 << 30;
     Ok(options)
 }
 

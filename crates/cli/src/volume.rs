@@ -31,18 +31,18 @@ pub fn open_for_mount(
 ) -> Result<(Arc<Volume>, Option<BlockMount>)> {
     let device = open_device(source, options)?;
     let mut options = with_wait_messages(options);
-    if options.journal_device.is_none()
-        && let Some(path) = &options.journal_path
+    if options.journal.device.is_none()
+        && let Some(path) = &options.journal.path
     {
         // A volume with a journal of its own does not use it. So a missing one is no error here: the
         // volume reports it if it needs it.
         let journal = FileDevice::open(path, &open_options(&options));
-        options.journal_device = journal.ok().map(|device| Arc::new(device) as _);
+        options.journal.device = journal.ok().map(|device| Arc::new(device) as _);
     }
     let shared = Arc::clone(&device) as SharedDevice;
     let volume = sandbox::inside(|| {
         if untrusted {
-            check::require_clean(source, &shared, options.journal_device.as_ref())?;
+            check::require_clean(source, &shared, options.journal.device.as_ref())?;
         }
         Volume::open(shared, &options).map_err(|error| about(source, error))
     })?;
@@ -57,7 +57,7 @@ pub fn open_for_mount(
 /// Options with which an opening prints what it waits for.
 fn with_wait_messages(options: &VolumeOptions) -> VolumeOptions {
     let mut options = options.clone();
-    options.waiting.get_or_insert_with(crate::signals::waiting);
+    options.access.waiting.get_or_insert_with(crate::signals::waiting);
     options
 }
 
@@ -76,11 +76,11 @@ impl Claim for DeviceClaim {
 }
 
 fn open_options(options: &VolumeOptions) -> OpenOptions {
-    if options.read_only { OpenOptions::read_only() } else { OpenOptions::read_write() }
+    if options.access.read_only { OpenOptions::read_only() } else { OpenOptions::read_write() }
 }
 
 fn open_device(source: &Path, options: &VolumeOptions) -> Result<Arc<FileDevice>> {
-    let direct = match options.direct {
+    let direct = match options.access.direct {
         None => Direct::Auto,
         Some(true) => Direct::On,
         Some(false) => Direct::Off,
@@ -124,11 +124,7 @@ pub fn replay(source: &Path, options: &VolumeOptions, dry_run: bool) -> Result<R
 
 /// A volume as it will be after recovery. It is not changed.
 pub fn recovered(device: &SharedDevice, journal: Option<&SharedDevice>) -> Result<SharedDevice> {
-    let options = VolumeOptions {
-        journal_device: journal.cloned(),
-        read_only: true,
-        ..VolumeOptions::default()
-    };
+    let options = VolumeOptions::default().read_only().with_journal(journal.cloned());
     extol::recovered(device, &options)
         .map(|(device, _)| device)
         .map_err(|error| Failure::new(error.to_string()))

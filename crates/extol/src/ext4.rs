@@ -188,7 +188,7 @@ impl Ext4 {
     /// zeroed any more then when this returns.
     pub fn set_init_itable(&self, multiplier: Option<u32>) {
         self.fs.lazy_init.set(multiplier);
-        self.fs.options.lock().init_itable = multiplier;
+        self.fs.options.lock().background.init_itable = multiplier;
     }
 
     /// True if an error asked for the end of the process (`errors=panic`).
@@ -221,7 +221,7 @@ impl Ext4 {
             Some(_) => {}
             None => return Err(std::io::Error::other("the volume is closed")),
         }
-        self.fs.options.lock().checkpoint_merge = on;
+        self.fs.options.lock().checkpoint.merge = on;
         Ok(())
     }
 
@@ -229,14 +229,14 @@ impl Ext4 {
     /// one that runs.
     pub fn set_checkpoint_ioprio(&self, priority: IoPriority) {
         self.fs.maintenance.priority().set(priority);
-        self.fs.options.lock().checkpoint_ioprio = priority;
+        self.fs.options.lock().checkpoint.ioprio = priority;
     }
 
     /// The I/O priority of the threads that commit and checkpoint (`journal_ioprio=`), also of
     /// those that run.
     pub fn set_journal_ioprio(&self, priority: IoPriority) {
         self.fs.vol.journal.io_priority().set(priority);
-        self.fs.options.lock().journal_ioprio = priority;
+        self.fs.options.lock().journal.ioprio = priority;
     }
 
     /// Reads an open file, with what was read ahead for it.
@@ -299,12 +299,13 @@ impl Drop for Ext4 {
 
 /// Opens the device of a volume as the options say.
 pub(crate) fn open_device(path: &Path, options: &MountOptions) -> OpenResult<SharedDevice> {
-    let direct = match options.direct {
+    let direct = match options.access.direct {
         None => Direct::Auto,
         Some(true) => Direct::On,
         Some(false) => Direct::Off,
     };
-    let how = if options.read_only { OpenOptions::read_only() } else { OpenOptions::read_write() };
+    let how =
+        if options.access.read_only { OpenOptions::read_only() } else { OpenOptions::read_write() };
     Ok(Arc::new(FileDevice::open(path, &how.direct(direct))?))
 }
 

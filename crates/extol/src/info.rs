@@ -93,7 +93,7 @@ pub fn info(device: &SharedDevice) -> OpenResult<Info> {
         })
         .flatten();
     let has_fast_commits = sb.feature_compat.contains(Compat::FAST_COMMIT);
-    let data = MountOptions::default().effective(&sb).data.unwrap_or_default();
+    let data = MountOptions::default().effective(&sb).journal.data_mode.unwrap_or_default();
     let obstacle = Obstacle::find(has_fast_commits, log.as_ref(), data);
     let needs_recovery = sb.feature_incompat.contains(Incompat::NEEDS_RECOVERY);
     let mut state = if sb.state.contains(State::VALID) { "clean" } else { "not clean" }.to_owned();
@@ -207,8 +207,9 @@ pub fn replay(device: &SharedDevice, options: &MountOptions) -> OpenResult<Repla
     if features::check(&sb, &geo, false).is_err() {
         return replay_log(device, &sb, &geo, options);
     }
-    let options =
-        MountOptions { read_only: false, threads: false, init_itable: None, ..options.clone() };
+    let mut options = options.clone().without_threads();
+    options.access.read_only = false;
+    options.background.init_itable = None;
     let (fs, mut threads, mut replayed) =
         mount::open(Purpose::Recovery, SharedDevice::clone(device), &options)?;
     close::close(&fs, &mut threads)?;
@@ -258,7 +259,7 @@ pub fn recovered(
     {
         return Ok((SharedDevice::clone(device), Replayed::of(None)));
     }
-    let options = MountOptions { read_only: true, ..options.clone() };
+    let options = options.clone().read_only();
     let found = journals::find(device, &sb, &geo, &options)?;
     let jsb = recovery::read_superblock(&*found.device, &found.map)?;
     let (done, overlay) = journals::in_memory(device, &geo, &found, &jsb)?;

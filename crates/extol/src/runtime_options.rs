@@ -34,19 +34,19 @@ impl RuntimeOptions {
 
     /// Takes over all values.
     pub fn set(&self, o: &MountOptions) {
-        self.errors.store(o.errors.unwrap_or(ErrorPolicy::Continue) as u8, Relaxed);
-        self.atime.store(o.atime as u8, Relaxed);
-        self.nodiratime.store(o.nodiratime, Relaxed);
-        self.sync.store(o.sync, Relaxed);
-        self.dirsync.store(o.dirsync, Relaxed);
-        self.lazytime.store(o.lazytime, Relaxed);
-        self.grpid.store(o.grpid.unwrap_or(false), Relaxed);
-        self.minixdf.store(o.minixdf, Relaxed);
-        self.nodelalloc.store(o.nodelalloc, Relaxed);
-        self.dirty_bytes.store(o.dirty_bytes, Relaxed);
-        self.readahead.store(o.readahead, Relaxed);
-        self.resuid.store(o.resuid.unwrap_or(0), Relaxed);
-        self.resgid.store(o.resgid.unwrap_or(0), Relaxed);
+        self.errors.store(o.access.errors.unwrap_or(ErrorPolicy::Continue) as u8, Relaxed);
+        self.atime.store(o.inodes.atime as u8, Relaxed);
+        self.nodiratime.store(o.inodes.nodiratime, Relaxed);
+        self.sync.store(o.data.sync, Relaxed);
+        self.dirsync.store(o.data.dirsync, Relaxed);
+        self.lazytime.store(o.inodes.lazytime, Relaxed);
+        self.grpid.store(o.inodes.grpid.unwrap_or(false), Relaxed);
+        self.minixdf.store(o.space.minixdf, Relaxed);
+        self.nodelalloc.store(o.data.nodelalloc, Relaxed);
+        self.dirty_bytes.store(o.data.dirty_bytes, Relaxed);
+        self.readahead.store(o.data.readahead, Relaxed);
+        self.resuid.store(o.space.resuid.unwrap_or(0), Relaxed);
+        self.resgid.store(o.space.resgid.unwrap_or(0), Relaxed);
     }
 
     /// `errors=`.

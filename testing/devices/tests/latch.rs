@@ -1,14 +1,9 @@
 //! `FailLatch` of extol-block: what a failed write, flush or zeroing stops.
 
-use std::io::{self, IoSlice};
-use std::os::fd::AsFd as _;
-use std::sync::Arc;
+use std::io::IoSlice;
 
-use extol_block::{
-    BlockDevice, DeviceOp, FailLatch, FileDevice, MemDevice, OpenOptions, ScatteredWrite,
-};
+use extol_block::{BlockDevice, DeviceOp, FailLatch, MemDevice, ScatteredWrite};
 use extol_devices::{CountingDevice, Fault, FaultDevice};
-use rustix::pipe::{PipeFlags, pipe_with};
 
 fn device(fault: Fault) -> FailLatch<FaultDevice<CountingDevice<MemDevice>>> {
     FailLatch::new(FaultDevice::new(CountingDevice::new(MemDevice::new(1 << 20)), [fault]))

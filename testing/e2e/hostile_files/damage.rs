@@ -188,7 +188,7 @@ fn a_bad_file() {
 /// A user of the library gets so many entries, and then the error.
 fn in_the_library(image: &Image, left: usize, what: &str) {
     let device = FileDevice::open(&image.path, &OpenOptions::read_only()).unwrap();
-    let options = MountOptions { read_only: true, ..MountOptions::default() };
+    let options = MountOptions::default().read_only();
     let fs = Ext4::open(Arc::new(device), &options).unwrap();
     let mut listed: Vec<_> = fs.read_dir("/d").unwrap().collect();
     assert!(matches!(listed.pop(), Some(Err(FsError::Corrupt { .. }))), "{what}");

@@ -51,7 +51,7 @@ impl Tree {
     /// Opens a volume; read-only unless `write`.
     fn open(source: &Path, lists: &[String], write: bool) -> Result<Self> {
         let mut options = options::volume_only(lists)?;
-        options.read_only |= !write;
+        options.access.read_only |= !write;
         let volume = volume::open(source, &options)?;
         if write && volume.is_read_only() {
             let _ = volume::close(&volume);

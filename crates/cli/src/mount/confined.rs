@@ -23,7 +23,7 @@ pub(super) fn prepare_sandbox(
     // A read-only mount may become read-write by a remount, and is opened again for that.
     let writes = !untrusted;
     let mut files = vec![(request.source.as_path(), writes)];
-    files.extend(volume.journal_path.as_deref().map(|path| (path, writes)));
+    files.extend(volume.journal.path.as_deref().map(|path| (path, writes)));
     sandbox::prepare(&sandbox::Config {
         kind: sandbox::Kind::Daemon,
         keep: sandbox::DAEMON,

@@ -12,7 +12,6 @@ mod serve;
 use std::sync::Arc;
 
 use extol_fuse::{BlockMount, MountConfig};
-use extol_vfs::FileSystem as _;
 
 use crate::error::{Failure, Result, warn};
 use crate::exit_report::ExitReporter;
@@ -50,7 +49,7 @@ pub fn run(mut request: Request) -> Result<()> {
     // Kept until the volume holds the device: the kernel detaches it on its last close.
     let attached = split
         .through_loop
-        .then(|| LoopDevice::attach(&request.source, split.volume.read_only))
+        .then(|| LoopDevice::attach(&request.source, split.volume.access.read_only))
         .transpose()?
         .flatten();
     if let Some(device) = &attached {
@@ -91,9 +90,9 @@ fn run_daemon(
     let metrics = metrics.as_deref().map(Metrics::bind).transpose()?;
     let guard = Guard::start()?;
     let reporter = ExitReporter::listen()?;
-    volume.mount_point = Some(request.dir.clone());
-    volume.kernel_caches = !config.direct_io;
-    volume.waiting = Some(guard.waiting());
+    volume.access.mount_point = Some(request.dir.clone());
+    volume.cache.kernel_caches = !config.direct_io;
+    volume.access.waiting = Some(guard.waiting());
     let (fs, block) =
         open(request, &mut volume, untrusted).map_err(|failure| match guard.check() {
             Err(interrupted) => Failure { code: interrupted.code, ..failure },
@@ -138,13 +137,13 @@ fn open(
 ) -> Result<(Arc<Volume>, Option<BlockMount>)> {
     let opened = volume::open_for_mount(&request.source, volume, untrusted);
     if opened.is_ok()
-        || volume.read_only
+        || volume.access.read_only
         || request.read_write
         || !volume::is_write_protected(&request.source)
     {
         return opened;
     }
-    volume.read_only = true;
+    volume.access.read_only = true;
     let opened = volume::open_for_mount(&request.source, volume, untrusted)?;
     warn(format_args!("{}: WARNING: source write-protected, mounted read-only.", request.place()));
     Ok(opened)

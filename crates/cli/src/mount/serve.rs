@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use extol_fuse::{Mount, MountConfig, Stopper, Transport};
-use extol_vfs::{FileSystem as _, Mountable};
+use extol_vfs::Mountable;
 
 use super::Request;
 use crate::daemon;

@@ -16,7 +16,7 @@ fn noted(options: &str, happens: impl FnOnce(&Ext4)) -> (u32, u8, u32) {
     let device = Arc::new(MemDevice::new(16 << 20));
     mkfs(&*device, &MkfsOptions::default(), &mut |_| {}).unwrap();
     let mut options = MountOptions::parse(options).unwrap();
-    options.threads = false;
+    options.background.threads = false;
     let fs = Ext4::open(Arc::<MemDevice>::clone(&device), &options).unwrap();
     happens(&fs);
     assert!(fs.is_read_only() && fs.sync().is_err());

@@ -181,7 +181,7 @@ impl BlockDevice for Unlocked {
 fn a_mount_without_a_lock_says_so() {
     let disk = Arc::new(MemDevice::new(16 << 20));
     crate::mkfs::mkfs(&*disk, &crate::mkfs::MkfsOptions::default(), &mut |_| {}).unwrap();
-    let options = crate::MountOptions { threads: false, ..crate::MountOptions::default() };
+    let options = crate::MountOptions::default().without_threads();
     let said = |device: SharedDevice| {
         let fs = crate::Ext4::open(device, &options).unwrap();
         fs.notes().iter().any(|note| note.contains("no locks (flock)"))

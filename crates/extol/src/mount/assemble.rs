@@ -59,7 +59,7 @@ pub(super) fn open_on(
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let throttle = Arc::new(Throttle::new(Arc::clone(&clock)));
     let dev: SharedDevice = Arc::new(ThrottledDevice::new(Arc::clone(dev), Arc::clone(&throttle)));
-    let on = guard.filter(|_| !options.read_only);
+    let on = guard.filter(|_| !options.access.read_only);
     let (recovered, was_clean) = recover(&dev, options, on)?;
     let mut replayed = Replayed::of(recovered.done.as_ref());
     let base = BaseDevice { device: dev, overlay: recovered.overlay };
@@ -67,22 +67,22 @@ pub(super) fn open_on(
     let mut sb = recovered.superblock;
     let geo = geometry(&*dev, &sb)?;
     // All writes of the volume pass the cache from here on.
-    let data_cache = DataCache::new(options.data_cache_bytes(), geo.block_size).map(Arc::new);
+    let data_cache = DataCache::new(options.cache.data_bytes(), geo.block_size).map(Arc::new);
     let dev = match &data_cache {
         Some(cache) => Arc::new(CachedDevice::new(dev, Arc::clone(cache))) as SharedDevice,
         None => dev,
     };
-    features::check(&sb, &geo, options.read_only)?;
+    features::check(&sb, &geo, options.access.read_only)?;
     let obstacle = recovered.no_fast_commits;
-    let fast =
-        fast_commit_support::decide(obstacle.as_ref(), options.fast_commit).map_err(OpenError)?;
+    let fast = fast_commit_support::decide(obstacle.as_ref(), options.journal.fast_commit)
+        .map_err(OpenError)?;
     let mut effective = options.effective(&sb);
-    effective.fast_commit = Some(fast.on);
+    effective.journal.fast_commit = Some(fast.on);
     let mut defaults = MountOptions::default().effective(&sb);
-    defaults.fast_commit = Some(obstacle.is_none());
+    defaults.journal.fast_commit = Some(obstacle.is_none());
     let mut log = recovered.log;
     let fixed = fixed_options(&sb, options, &effective, log.is_some())?;
-    if !options.read_only {
+    if !options.access.read_only {
         mark::mark_mounted(&*dev, &mut sb, options, (purpose, log.is_some()), &*clock)?;
     }
     if let Some(log) = log.as_mut().filter(|log| !log.config.external) {
@@ -112,20 +112,20 @@ pub(super) fn open_on(
         maintenance: Maintenance::new(
             perform(fs),
             &clock,
-            options.checkpoint_ioprio,
-            options.threads,
+            options.checkpoint.ioprio,
+            options.background.threads,
         ),
         sb: SuperCell::new(sb, &geo).guarded(guard.cloned()),
         guard: guard.cloned(),
         vol: Volume {
-            dentries: DentryCache::new(options.inode_cache),
+            dentries: DentryCache::new(options.cache.inodes),
             ..Volume::new(dev, Arc::clone(&journal), geo, alloc)
         },
-        table: InodeTable::new(options.inode_cache),
+        table: InodeTable::new(options.cache.inodes),
         orphans: Orphans::default(),
         dirty: DirtyIndex::default(),
         data_cache,
-        readahead: ReadaheadThreads::new(options.threads),
+        readahead: ReadaheadThreads::new(options.background.threads),
         throttle,
         fixed,
         runtime: RuntimeOptions::new(&effective),
@@ -137,11 +137,11 @@ pub(super) fn open_on(
         remounted_ro: AtomicBool::new(false),
         clock,
         rename: Mutex::new(()),
-        read_only: AtomicBool::new(options.read_only),
+        read_only: AtomicBool::new(options.access.read_only),
         operations: Tally::default(),
         error_state: ErrorState::new(pending),
         lazy_init: LazyInit::default(),
-        threads: options.threads,
+        threads: options.background.threads,
         refill: Wakeup::new(),
         dirs_moved: DirsMoved::new(newest),
         tracker,
@@ -156,9 +156,9 @@ fn recover(
     options: &MountOptions,
     guard: Option<&Arc<Guard>>,
 ) -> OpenResult<(Recovered, bool)> {
-    let sb = read_superblock(&**dev, options.sb)?;
+    let sb = read_superblock(&**dev, options.access.superblock)?;
     let geo = geometry(&**dev, &sb)?;
-    features::check(&sb, &geo, options.read_only)?;
+    features::check(&sb, &geo, options.access.read_only)?;
     let was_clean = !sb.feature_incompat.contains(Incompat::NEEDS_RECOVERY)
         && sb.state.contains(State::VALID)
         && !sb.state.contains(State::ERROR)
@@ -173,26 +173,26 @@ fn fixed_options(
     effective: &MountOptions,
     has_log: bool,
 ) -> OpenResult<FixedOptions> {
-    if !has_log && !options.read_only {
+    if !has_log && !options.access.read_only {
         let without = [
-            (options.journal_async_commit, "journal_async_commit"),
-            (options.journal_checksum, "journal_checksum"),
-            (options.data.is_some(), "data="),
-            (options.async_checkpoint.is_some(), "async_checkpoint"),
+            (options.journal.async_commit, "journal_async_commit"),
+            (options.journal.checksum, "journal_checksum"),
+            (options.journal.data_mode.is_some(), "data="),
+            (options.journal.async_checkpoint.is_some(), "async_checkpoint"),
         ];
         if let Some((_, name)) = without.iter().find(|(on, _)| *on) {
             return refuse(format!("can't mount with {name}, fs mounted w/o journal"));
         }
     }
-    let data = effective.data.unwrap_or_default();
-    if options.journal_async_commit && data == DataMode::Ordered {
+    let data = effective.journal.data_mode.unwrap_or_default();
+    if options.journal.async_commit && data == DataMode::Ordered {
         return refuse("can't mount with journal_async_commit in data=ordered mode");
     }
     Ok(FixedOptions {
-        read_only: AtomicBool::new(options.read_only),
+        read_only: AtomicBool::new(options.access.read_only),
         data,
-        user_xattr: options.user_xattr,
-        acl: options.acl,
+        user_xattr: options.inodes.user_xattr,
+        acl: options.inodes.acl,
         internal: internal_inodes(sb),
     })
 }
@@ -209,10 +209,10 @@ fn journal_config(
         block_size: geo.block_size,
         blocks: geo.blocks,
         log: None,
-        barrier: effective.barrier.unwrap_or(true),
-        commit_interval: options.commit,
-        async_commit: options.journal_async_commit,
-        cache_bytes: options.cache_bytes,
+        barrier: effective.journal.barrier.unwrap_or(true),
+        commit_interval: options.journal.commit,
+        async_commit: options.journal.async_commit,
+        cache_bytes: options.cache.metadata_bytes,
         clock: Arc::clone(clock),
     }
 }
@@ -229,14 +229,16 @@ fn open_journal(
     if can && journal.has_log() {
         journal.set_fast_source(Arc::clone(&tracker) as _);
     }
-    journal.set_batching(options.batching);
-    journal.set_fua(options.fua);
-    journal.set_async_checkpoint(options.async_checkpoint.filter(|_| !options.read_only))?;
+    journal.set_batching(options.journal.batching);
+    journal.set_fua(options.journal.fua);
+    journal.set_async_checkpoint(
+        options.journal.async_checkpoint.filter(|_| !options.access.read_only),
+    )?;
     // Where the volume can have fast commits, their source has turned them on.
     if !fast.on {
         journal.set_fast_commits(false)?;
     }
-    journal.io_priority().set(options.journal_ioprio);
+    journal.io_priority().set(options.journal.ioprio);
     Ok((journal, tracker))
 }
 
@@ -254,7 +256,7 @@ fn open_allocator(
         report: Some(Report(Arc::new(move |error| bad_groups.put(error)))),
         trust_counters,
         journal_blocks: protect.iter().map(|r| u64::from(r.len)).sum(),
-        discard: options.discard.then(|| Arc::clone(dev)),
+        discard: options.space.discard.then(|| Arc::clone(dev)),
         ..AllocOptions::default()
     };
     let alloc = if geo.cluster_ratio == 1 {
@@ -278,20 +280,20 @@ fn begin(
         return refuse("corrupt volume: the root is not a directory");
     }
     let journal = &fs.vol.journal;
-    if fs.no_fast_commits.lock().is_none() && journal.has_log() && !options.read_only {
+    if fs.no_fast_commits.lock().is_none() && journal.has_log() && !options.access.read_only {
         // Without it there are a few more full commits.
         fs.tracker.set_park(fast_commit::park(fs).unwrap_or_default());
     }
     let mut threads = Threads::default();
     let io = |e: std::io::Error| OpenError(format!("cannot start a thread: {e}"));
-    if options.threads {
+    if options.background.threads {
         threads.journal = Some(Services::start(journal).map_err(io)?);
     } else {
         journal.work_in_callers();
     }
     replayed.orphans = orphans::finish(fs)?;
-    if options.threads && !options.read_only {
-        start_writers(fs, &mut threads, options.checkpoint_merge).map_err(io)?;
+    if options.background.threads && !options.access.read_only {
+        start_writers(fs, &mut threads, options.checkpoint.merge).map_err(io)?;
     }
     lazy_init::start(fs, options);
     Ok(threads)

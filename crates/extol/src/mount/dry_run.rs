@@ -1,26 +1,25 @@
-//! A mount before the mount: everything that can refuse it, over a copy of the volume in memory.
+//! The dry run: a mount over a copy of the volume in memory, which finds all that can refuse a mount.
 //!
 //! ```text
-//!   device ◄─ read ─ scratch ◄─► open_on: recovery, fast commits, allocator, root, orphans ─► refused, or forgotten
-//!   device ◄──────── write ────► open_on                                                  ─► mounted
+//!   device ◄─ read ─ scratch ◄─► open_on: recovery, fast commits, allocator, root, orphans ─► refused,
+//!   device ◄──────── write ────► open_on                              ─► mounted    or forgotten
 //! ```
 //!
 //! A mount has to write before it knows everything: it recovers the journal, replays fast commits,
-//! notes that the volume is in use, and finishes orphans, and each of these may find damage. If it
-//! were found half-way, a volume that was refused would have been changed. So the same code runs
-//! first where changes go to memory; what it refuses is refused before anything is written, and
-//! `extol info` asks the same question.
+//! marks the volume as in use, and finishes orphans, and each of these may find damage. If it found
+//! that half-way, a refused volume would be changed. So the same code runs first where changes go to
+//! memory; what it refuses is refused before anything is written, and `extol info` asks the same
+//! question.
 //!
 //! Costs: the log is read twice, and what it would bring home is held in memory once, as in a
-//! read-only mount. A volume that was closed in order has nothing to replay; there it is a few
-//! reads.
+//! read-only mount. A volume that was closed in order has nothing to replay; there it is a few reads.
 //!
 //! Invariants
-//! - RH1: nothing passes through: the scratch device takes writes, discards and zeroing, on the
+//! - MT-3: nothing passes through: the scratch device takes writes, discards and zeroing, on the
 //!   volume and on an external journal ([`ScratchDevice`](extol_jbd2::recovery::ScratchDevice));
-//!   there are no threads, and nothing runs on.
-//! - RH2: it is the mount's own code with the mount's own options, but for what does not decide
-//!   ([`like`]).
+//!   there are no threads, and nothing runs on (`run`).
+//! - MT-4: it is the mount's own code with the mount's own options, but for what does not decide
+//!   (`deciding_options`).
 
 use std::sync::Arc;
 
@@ -44,25 +43,23 @@ fn scratch(device: &SharedDevice, size: BlockSize) -> SharedDevice {
 }
 
 /// The options that decide; nothing that works beside or afterwards.
-fn like(options: &MountOptions, size: BlockSize) -> MountOptions {
-    MountOptions {
-        threads: false,
-        discard: false,
-        init_itable: None,
-        async_checkpoint: None,
-        checkpoint_merge: false,
-        waiting: None,
-        data_cache: Some(0),
-        cache_bytes: options.cache_bytes.min(CACHE_BYTES),
-        inode_cache: options.inode_cache.min(1024),
-        journal_device: options.journal_device.as_ref().map(|device| scratch(device, size)),
-        ..options.clone()
-    }
+fn deciding_options(options: &MountOptions, size: BlockSize) -> MountOptions {
+    let mut options = options.clone().without_threads();
+    options.space.discard = false;
+    options.background.init_itable = None;
+    options.journal.async_checkpoint = None;
+    options.checkpoint.merge = false;
+    options.access.waiting = None;
+    options.cache.data = Some(0);
+    options.cache.metadata_bytes = options.cache.metadata_bytes.min(CACHE_BYTES);
+    options.cache.inodes = options.cache.inodes.min(1024);
+    let journal = options.journal.device.take().map(|device| scratch(&device, size));
+    options.with_journal(journal)
 }
 
 /// Mounts in memory, read-write. The error is the mount's.
 pub(crate) fn run(dev: &SharedDevice, geo: &Geometry, options: &MountOptions) -> OpenResult<()> {
-    let options = like(options, geo.block_size);
+    let options = deciding_options(options, geo.block_size);
     let scratch = scratch(dev, geo.block_size);
     let (fs, threads, _) = open_on(&scratch, &options, Purpose::Use, None, false)?;
     close::crash(&fs, Some(threads));
@@ -73,7 +70,7 @@ pub(crate) fn run(dev: &SharedDevice, geo: &Geometry, options: &MountOptions) ->
 /// another host has the volume shows in time only.
 pub(crate) fn refusal(dev: &SharedDevice, options: &MountOptions) -> Option<String> {
     let attempt = || {
-        let sb = read_superblock(&**dev, options.sb)?;
+        let sb = read_superblock(&**dev, options.access.superblock)?;
         let geo = geometry(&**dev, &sb)?;
         features::check(&sb, &geo, false)?;
         let options = journal::with_device(&sb, options)?;

@@ -42,7 +42,7 @@ pub(crate) fn mark_mounted(
     }
     sb.mtime = sb.wtime;
     sb.mnt_count = sb.mnt_count.saturating_add(1);
-    if let Some(dir) = &options.mount_point {
+    if let Some(dir) = &options.access.mount_point {
         let mut path = [0; 64];
         for (to, from) in path.iter_mut().take(63).zip(dir.as_os_str().as_encoded_bytes()) {
             *to = *from;

@@ -54,11 +54,11 @@ pub(crate) fn open(
     let guard = Arc::new(Guard::new(Arc::clone(&dev), Arc::new(BootTime)));
     let guarded: SharedDevice =
         Arc::new(GuardedDevice::new(Arc::clone(&dev), Arc::clone(&guard), Part::Volume));
-    if options.read_only {
+    if options.access.read_only {
         // The guard is off until the volume becomes writable.
         return open_on(&guarded, options, purpose, Some(&guard), unlocked);
     }
-    let sb = read_superblock(&*dev, options.sb)?;
+    let sb = read_superblock(&*dev, options.access.superblock)?;
     let geo = geometry(&*dev, &sb)?;
     features::check(&sb, &geo, false)?;
     if dev.is_read_only() {
@@ -89,7 +89,7 @@ pub(crate) fn claim(
     sb: &Superblock,
     options: &MountOptions,
 ) -> OpenResult<Option<HeldClaim>> {
-    let observed = Observed::observe(guard.below(), geo, sb, options.waiting.as_ref())?;
+    let observed = Observed::observe(guard.below(), geo, sb, options.access.waiting.as_ref())?;
     dry_run::run(guard.below(), geo, options)?;
-    observed.map(|observed| observed.take(guard, options.waiting.as_ref())).transpose()
+    observed.map(|observed| observed.take(guard, options.access.waiting.as_ref())).transpose()
 }

@@ -83,12 +83,12 @@ fn apply(
     plan: &mut Plan,
 ) -> Result<(), RemountError> {
     let new = plan.options.clone();
-    let merge = new.checkpoint_merge != current.checkpoint_merge && !fs.fixed.read_only();
+    let merge = new.checkpoint.merge != current.checkpoint.merge && !fs.fixed.read_only();
     if merge {
         let failed = |e| RemountError(format!("cannot start a thread: {e}"));
-        fs.maintenance.set_merge(new.checkpoint_merge).map_err(failed)?;
+        fs.maintenance.set_merge(new.checkpoint.merge).map_err(failed)?;
     }
-    let moved = match (current.read_only, new.read_only) {
+    let moved = match (current.access.read_only, new.access.read_only) {
         (false, true) => {
             for _ in 0..LOOKS {
                 if fs.orphans.len() == 0 {
@@ -98,7 +98,7 @@ fn apply(
             }
             fs.lazy_init.stop();
             unfrozen(maintenance::exclusively(fs, || rest(fs, threads)))
-                .inspect_err(|_| fs.lazy_init.set(current.init_itable))
+                .inspect_err(|_| fs.lazy_init.set(current.background.init_itable))
         }
         (true, false) if fs.fixed.read_only() => {
             unfrozen(maintenance::exclusively(fs, || ro_to_rw::upgrade(fs, threads, plan)))
@@ -112,7 +112,7 @@ fn apply(
         if merge {
             // Off again never fails; on again: without the thread everybody syncs alone, which is
             // as right.
-            let _ = fs.maintenance.set_merge(current.checkpoint_merge);
+            let _ = fs.maintenance.set_merge(current.checkpoint.merge);
         }
         return Err(refusal);
     }
@@ -120,9 +120,10 @@ fn apply(
     let new = &plan.options;
     set(fs, new);
     // (Setting it begins anew: only where something changed.)
-    let began = (current.read_only, current.init_itable) != (new.read_only, new.init_itable);
-    if began && !new.read_only {
-        fs.lazy_init.set(new.init_itable);
+    let began = (current.access.read_only, current.background.init_itable)
+        != (new.access.read_only, new.background.init_itable);
+    if began && !new.access.read_only {
+        fs.lazy_init.set(new.background.init_itable);
     }
     Ok(())
 }
@@ -134,19 +135,19 @@ fn unfrozen(outcome: extol_vfs::Result<Result<(), RemountError>>) -> Result<(), 
 fn set(fs: &MountedFs, o: &MountOptions) {
     let journal = &fs.vol.journal;
     fs.runtime.set(o);
-    journal.set_barrier(o.barrier.unwrap_or(true));
-    journal.set_commit_interval(o.commit);
-    journal.set_batching(o.batching);
-    journal.set_fua(o.fua);
+    journal.set_barrier(o.journal.barrier.unwrap_or(true));
+    journal.set_commit_interval(o.journal.commit);
+    journal.set_batching(o.journal.batching);
+    journal.set_fua(o.journal.fua);
     // (Without a log the plan refuses it; a volume opened read-only has none and may have the
     // option.)
-    let _ = journal.set_async_checkpoint(o.async_checkpoint.filter(|_| journal.has_log()));
+    let _ = journal.set_async_checkpoint(o.journal.async_checkpoint.filter(|_| journal.has_log()));
     // (The plan knows whether the volume can have them; one that was opened read-only has no source
     // and keeps them off.)
-    let _ = journal.set_fast_commits(o.fast_commit == Some(true));
-    journal.io_priority().set(o.journal_ioprio);
-    fs.maintenance.priority().set(o.checkpoint_ioprio);
-    fs.vol.alloc.set_discard(o.discard.then(|| Arc::clone(&fs.vol.dev)));
+    let _ = journal.set_fast_commits(o.journal.fast_commit == Some(true));
+    journal.io_priority().set(o.journal.ioprio);
+    fs.maintenance.priority().set(o.checkpoint.ioprio);
+    fs.vol.alloc.set_discard(o.space.discard.then(|| Arc::clone(&fs.vol.dev)));
 }
 
 /// `rw` → `ro`.
@@ -201,7 +202,7 @@ fn wake(
     if let Some(guard) = &fs.guard {
         // While this mount rested, another system may have changed what is in memory here.
         let looked = guard.check_now().map_err(OpenError).and_then(|()| {
-            let waiting = fs.options.lock().waiting.clone();
+            let waiting = fs.options.lock().access.waiting.clone();
             let observed = Observed::observe(guard.below(), &fs.vol.geo, &sb, waiting.as_ref())?;
             observed.map(|observed| observed.take(guard, waiting.as_ref())).transpose()
         });

@@ -70,10 +70,10 @@ pub(super) fn upgrade(
 fn prepare(fs: &Arc<MountedFs>, threads: &mut Threads, plan: &mut Plan) -> OpenResult<()> {
     let base = &fs.base;
     let options = &plan.options;
-    let sb = read_superblock(&*base.device, options.sb)?;
+    let sb = read_superblock(&*base.device, options.access.superblock)?;
     let geo = geometry(&*base.device, &sb)?;
     features::check(&sb, &geo, false)?;
-    if options.norecovery && sb.feature_incompat.contains(Incompat::NEEDS_RECOVERY) {
+    if options.access.norecovery && sb.feature_incompat.contains(Incompat::NEEDS_RECOVERY) {
         return refuse_open(
             "norecovery: the volume needs recovery; unmount it and mount it read-write",
         );
@@ -84,8 +84,10 @@ fn prepare(fs: &Arc<MountedFs>, threads: &mut Threads, plan: &mut Plan) -> OpenR
     base.device.make_writable()?;
     // What is in force names a data mode also where there is no journal, and none can be asked for.
     let has_journal = sb.feature_compat.contains(Compat::HAS_JOURNAL);
-    let data = options.data.filter(|_| has_journal);
-    let options = crate::MountOptions { norecovery: false, data, ..options.clone() };
+    let data = options.journal.data_mode.filter(|_| has_journal);
+    let mut options = options.clone();
+    options.access.norecovery = false;
+    options.journal.data_mode = data;
     let options = journals::with_device(&sb, &options)?;
     let guard = fs.guard.as_ref().ok_or_else(|| OpenError("the volume has no guard".into()))?;
     threads.mmp = mount::claim(guard, &geo, &sb, &options)?;
@@ -135,13 +137,13 @@ fn attach(
         log.on_volume.into_iter().for_each(|run| fs.vol.alloc.protect(run));
         forget_transactions(fs);
     }
-    let wanted = (plan.options.fast_commit == Some(false)).then_some(false);
+    let wanted = (plan.options.journal.fast_commit == Some(false)).then_some(false);
     let fast = fast_commit_support::decide(obstacle.as_ref(), wanted).map_err(OpenError)?;
     if has_log && obstacle.is_none() {
         journal.set_patched_blocks(fast_commit::patched_blocks(&fs.vol.geo, sb, &fs.vol.alloc)?);
         journal.set_fast_source(Arc::clone(&fs.tracker) as _);
     }
-    plan.options.fast_commit = Some(fast.on);
+    plan.options.journal.fast_commit = Some(fast.on);
     plan.warnings.extend(fast.note);
     *fs.no_fast_commits.lock() = obstacle;
     let mut sb = sb.clone();
@@ -173,7 +175,7 @@ fn finish(fs: &Arc<MountedFs>, threads: &mut Threads, plan: &Plan) -> OpenResult
     let park = fast_commit::park(fs).unwrap_or_default();
     fs.tracker.set_park(park);
     if fs.threads {
-        start_writers(fs, threads, plan.options.checkpoint_merge)
+        start_writers(fs, threads, plan.options.checkpoint.merge)
             .map_err(|e| OpenError(format!("cannot start a thread: {e}")))?;
     }
     lazy_init::start(fs, &plan.options);

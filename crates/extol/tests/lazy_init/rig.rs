@@ -64,16 +64,14 @@ pub fn theirs(args: &[&str]) -> Disk {
 
 /// Mount options without threads: turns are taken by the test.
 pub fn by_hand(text: &str) -> MountOptions {
-    MountOptions {
-        threads: false,
-        init_itable_delay: Some(std::time::Duration::ZERO),
-        ..parse(text)
-    }
+    with_thread(text).without_threads()
 }
 
 /// With the thread, and no start delay.
 pub fn with_thread(text: &str) -> MountOptions {
-    MountOptions { init_itable_delay: Some(std::time::Duration::ZERO), ..parse(text) }
+    let mut options = parse(text);
+    options.background.init_itable_delay = Some(std::time::Duration::ZERO);
+    options
 }
 
 fn parse(text: &str) -> MountOptions {

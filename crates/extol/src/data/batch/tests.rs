@@ -45,7 +45,7 @@ fn an_earlier_flush_does_not_cover_a_batch() {
     mkfs(&base, &MkfsOptions { features, ..MkfsOptions::default() }, &mut |_| {}).unwrap();
     let inner = Arc::new(RecordingDevice::new(base));
     let dev = Arc::new(FlushBefore { inner: Arc::clone(&inner), fs: Mutex::new(None) });
-    let options = MountOptions { threads: false, ..MountOptions::default() };
+    let options = MountOptions::default().without_threads();
     let fs = Ext4::open(Arc::clone(&dev) as _, &options).unwrap();
     let make = |n: u8| {
         let name = [b'a' + n];

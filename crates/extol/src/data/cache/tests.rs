@@ -27,7 +27,10 @@ fn cache(bytes: usize) -> DataCache {
 }
 
 fn options(data_cache: usize) -> MountOptions {
-    MountOptions { data_cache: Some(data_cache), dirty_bytes: 1 << 20, ..MountOptions::default() }
+    let mut options = MountOptions::default();
+    options.cache.data = Some(data_cache);
+    options.data.dirty_bytes = 1 << 20;
+    options
 }
 
 fn open(dev: SharedDevice, data_cache: usize) -> Arc<Ext4> {

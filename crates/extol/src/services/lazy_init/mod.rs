@@ -75,14 +75,14 @@ pub(crate) fn start(fs: &Arc<MountedFs>, options: &MountOptions) {
     let found = possible.then(|| {
         let setup = Setup {
             possible: true,
-            threads: options.threads,
-            delay: options.init_itable_delay,
+            threads: options.background.threads,
+            delay: options.background.init_itable_delay,
             groups: u64::from(geo.groups),
         };
         (setup, Groups::read(&*fs.vol.dev, geo).map_err(|e| e.to_string()))
     });
     fs.lazy_init.set_up(Arc::new(VolumeRequest(Arc::downgrade(fs))), found);
-    fs.lazy_init.set(options.init_itable);
+    fs.lazy_init.set(options.background.init_itable);
 }
 
 /// One step, whether it is due or not. Returns the group that is done; `None` if there is none, or

@@ -18,7 +18,7 @@ fn volume() -> (Arc<MemDevice>, Arc<Ext4>) {
     let device = Arc::new(MemDevice::new(64 << 20));
     let options = MkfsOptions { block_size: Some(SMALL_BLOCKS), ..MkfsOptions::default() };
     mkfs(&*device, &options, &mut |_| {}).unwrap();
-    let options = MountOptions { threads: false, ..MountOptions::default() };
+    let options = MountOptions::default().without_threads();
     (Arc::clone(&device), Ext4::open(device, &options).unwrap())
 }
 
