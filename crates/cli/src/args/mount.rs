@@ -173,9 +173,11 @@ pub struct UmountArgs {
 mod tests {
     use std::collections::BTreeSet;
 
+    use extol::options::TABLE;
+
     use crate::options::split;
 
-    /// The manual names no option that a mount refuses, and the same as the page of the guide.
+    /// The manual names no option that a mount refuses, and the same options as the guide.
     #[test]
     fn options_are_those_that_exist() {
         let manual = mount_options!();
@@ -224,6 +226,25 @@ mod tests {
                 .into_iter()
                 .any(|word| split(&[word], false).is_ok());
             assert!(!is_option || manual.contains(name), "{name}");
+        }
+    }
+
+    /// The page's rows state value, unit and default as the table of options does.
+    #[test]
+    fn the_page_is_the_table_of_options() {
+        let page = include_str!("../../../../docs/guide/mount-options.md");
+        let rows: Vec<Vec<_>> = page
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `"))
+            .map(|row| row.split(" | ").map(str::trim).collect())
+            .collect();
+        for spec in TABLE {
+            let of_spec = |row: &&Vec<&str>| {
+                let (first, _) = row[0].split_once('`').unwrap_or_default();
+                spec.names.contains(&first)
+            };
+            let row = rows.iter().find(of_spec).unwrap_or_else(|| panic!("{:?}", spec.names));
+            assert_eq!((row[1], row[2]), (spec.value, spec.default), "{:?}", spec.names);
         }
     }
 }
