@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use extol::mkfs::{MkfsOptions, mkfs};
 use extol::{Ext4, MountOptions};
-use extol_block::{CountingDevice, DeviceStats, MediumStats, OpenOptions, SharedDevice};
+use extol_block::{OpenOptions, SharedDevice};
+use extol_devices::{CountingDevice, DeviceStats, MediumStats};
+use extol_jbd2::batching::BatchPolicy;
 
 use super::dirty::DirtyBound;
 use super::medium::{Emulated, MountPoint, Outside, Scratch, open};
@@ -134,7 +136,7 @@ impl Session {
         options: &str,
         under: Under,
     ) -> Result<Self> {
-        let parsed = MountOptions::parse(options).map_err(BenchError)?;
+        let parsed = library_options(options)?;
         let fs = Ext4::open(device.clone(), &parsed).map_err(|e| BenchError(e.to_string()))?;
         let target = Arc::new(Library::new(Arc::clone(&fs)));
         Ok(Self { target, kind: Kind::Library { fs, device, under, options: options.to_owned() } })
@@ -146,9 +148,10 @@ impl Session {
         kind: SubjectKind,
         options: &str,
     ) -> Result<Self> {
+        let extol = place.programs.mounts(kind)?.to_owned();
         let source = place.outside(volume, &|device| make(device, volume))?;
         let dir = place.mount_point()?;
-        Self::mount_again(kind, options, place.extol.clone(), source, dir)
+        Self::mount_again(kind, options, extol, source, dir)
     }
 
     fn mount_again(
@@ -221,7 +224,7 @@ impl Session {
     }
 
     fn noop(place: &Place, options: &str) -> Result<Self> {
-        let mounted = noop::Mounted::start(&place.extol, options)?;
+        let mounted = noop::Mounted::start(&place.programs.bench, options)?;
         let target = Dir::open(mounted.dir())
             .map_err(|e| BenchError(format!("{}: {e}", mounted.dir().display())))?;
         Ok(Self { target: Arc::new(target), kind: Kind::Noop(mounted) })
@@ -335,7 +338,7 @@ impl Under {
 
 /// Writes everything; an error, too, if the volume met damage while it was open.
 fn close(fs: &Ext4) -> Result<()> {
-    let trouble = fs.trouble();
+    let trouble = fs.first_error();
     fs.unmount().map_err(|e| BenchError(format!("unmount: {e}")))?;
     trouble.map_or(Ok(()), |line| Err(BenchError(line)))
 }
@@ -362,3 +365,20 @@ fn make(device: &SharedDevice, spec: &VolumeSpec) -> Result<()> {
     options.extended.lazy_journal_init = spec.lazy;
     mkfs(&**device, &options, &mut |_| {}).map(drop).map_err(|e| BenchError(format!("mkfs: {e}")))
 }
+
+/// Mount options, and `fsync_batching=POLICY`: how the library's group commit waits, which no mount
+/// option chooses.
+fn library_options(list: &str) -> Result<MountOptions> {
+    let (policies, others): (Vec<&str>, Vec<&str>) =
+        list.split(',').partition(|word| word.starts_with(POLICY));
+    let mut options = MountOptions::parse(&others.join(",")).map_err(BenchError)?;
+    for word in policies {
+        let policy = word.strip_prefix(POLICY).and_then(BatchPolicy::by_name);
+        options.journal.batching.policy = policy.ok_or_else(|| {
+            BenchError(format!("{word}: use fsync_batching=none, static or adaptive"))
+        })?;
+    }
+    Ok(options)
+}
+
+const POLICY: &str = "fsync_batching=";

@@ -13,19 +13,16 @@
 //! kernel lets nobody see the moment between them, as it holds both directories.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use extol_vfs::{
-    Attr, Author, Creds, DirEntry, Fallocate, FileExtent, FileId, FileKind, FileSystem, FsError,
-    NewNode, Rdev, RenameFlags, Result, Seek, SetAttr, SetTime, StatFs, Timestamp, XattrSet,
+    Attr, Creds, DirEntry, Fallocate, FileExtent, FileId, FileKind, FileSystem, FsError, Mountable,
+    NewNode, Rdev, RenameFlags, Result, Seek, SetAttr, SetTime, StatFs, Timestamp, VolumeControl,
+    XattrSet,
 };
 use parking_lot::{Mutex, RwLock};
-use rustix::io::Errno;
-use rustix::pipe::{SpliceFlags, splice};
 
 use super::names::Names;
 
@@ -49,8 +46,6 @@ struct Node {
 pub struct NoopFs {
     shards: [RwLock<HashMap<u32, Arc<Node>>>; SHARDS],
     next: AtomicU32,
-    /// Where written data goes that lies in a pipe, if it can be had.
-    null: Option<File>,
 }
 
 fn now() -> Timestamp {
@@ -87,7 +82,6 @@ impl NoopFs {
         let fs = Self {
             shards: std::array::from_fn(|_| RwLock::new(HashMap::new())),
             next: AtomicU32::new(ROOT),
-            null: File::options().write(true).open("/dev/null").ok(),
         };
         let who = Creds {
             uid: rustix::process::getuid().as_raw(),
@@ -232,14 +226,6 @@ impl FileSystem for NoopFs {
 
     fn lookup(&self, dir: u32, name: &[u8]) -> Result<Attr> {
         self.hold(self.entry(dir, name)?.0)
-    }
-
-    fn reopen(&self, id: FileId) -> Result<Attr> {
-        self.hold(id.ino)
-    }
-
-    fn open_by_number(&self, ino: u32) -> Result<Attr> {
-        self.hold(ino)
     }
 
     fn retain(&self, ino: u32) {
@@ -402,34 +388,6 @@ impl FileSystem for NoopFs {
         self.written(ino, offset, data.len()).map(|()| data.len())
     }
 
-    /// A mount of Extol hands large writes from the kernel to the device by way of a pipe, without
-    /// a copy. Nothing less is done here: they go from there to where all is lost.
-    fn write_piped(
-        &self,
-        ino: u32,
-        offset: u64,
-        pipe: BorrowedFd<'_>,
-        len: usize,
-        _author: Author,
-    ) -> Result<bool> {
-        let Some(null) = &self.null else { return Ok(false) };
-        let mut left = len;
-        while left > 0 {
-            match splice(pipe, None, null, None, left, SpliceFlags::empty()) {
-                Ok(0) => return Err(FsError::Io("a pipe holds less than was said".into())),
-                Ok(taken) => left -= taken,
-                Err(Errno::INTR) => {}
-                Err(_) if left == len => return Ok(false),
-                Err(e) => return Err(FsError::Io(e.to_string())),
-            }
-        }
-        self.written(ino, offset, len).map(|()| true)
-    }
-
-    fn kill_privileges(&self, _ino: u32, _outsider: bool) -> Result<()> {
-        Ok(())
-    }
-
     fn fallocate(&self, ino: u32, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
         let grows = match mode {
             Fallocate::Allocate { keep_size } | Fallocate::ZeroRange { keep_size } => !keep_size,
@@ -497,17 +455,25 @@ impl FileSystem for NoopFs {
     fn removexattr(&self, _: u32, _: &[u8]) -> Result<()> {
         Err(FsError::NoAttribute)
     }
+}
 
+impl VolumeControl for NoopFs {
     fn trim(&self, _: u64, _: u64, _: u64) -> Result<u64> {
         Ok(0)
     }
 
-    fn is_read_only(&self) -> bool {
-        false
-    }
-
     fn stats_json(&self) -> String {
         "{}".into()
+    }
+}
+
+impl Mountable for NoopFs {
+    fn open_by_number(&self, ino: u32) -> Result<Attr> {
+        self.hold(ino)
+    }
+
+    fn kill_privileges(&self, _ino: u32, _outsider: bool) -> Result<()> {
+        Ok(())
     }
 }
 

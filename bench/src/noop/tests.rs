@@ -1,5 +1,3 @@
-use extol_vfs::Author;
-
 use super::*;
 
 fn file(fs: &NoopFs, dir: u32, name: &[u8]) -> Attr {
@@ -110,21 +108,4 @@ fn a_long_listing_while_names_go() {
         }
     }
     assert_eq!(seen.len(), 502);
-}
-
-/// What a pipe holds is taken out of it, all of it, and counted as written.
-#[test]
-fn piped_data_goes_the_way_of_all_data() {
-    use std::io::{Read as _, Write as _};
-    use std::os::fd::AsFd as _;
-    let fs = NoopFs::new();
-    let ino = file(&fs, ROOT, b"a").id.ino;
-    let (mut out, mut into) = std::io::pipe().expect("pipe");
-    into.write_all(&[7; 10_000]).expect("room");
-    assert_eq!(fs.write_piped(ino, 5, out.as_fd(), 9_000, Author::Owner), Ok(true));
-    assert_eq!(fs.getattr(ino).expect("there").size, 9_005);
-    drop(into);
-    let mut rest = Vec::new();
-    out.read_to_end(&mut rest).expect("read");
-    assert_eq!(rest.len(), 1_000);
 }

@@ -1,5 +1,5 @@
-//! `fsync-batching`: `fs_mark -s 4096 -n 2000 -D 64 -t THREADS` with each batching policy, on each
-//! medium.
+//! `fsync-batching`: `fs_mark -s 4096 -n 2000 -D 64 -t THREADS` with each policy of group commit, on
+//! each medium.
 //!
 //! The policies take turns within a round, on fresh volumes. A cell ends by time and not by number,
 //! so that a slow medium with few threads does not take for ever; rates are per second anyway.
@@ -44,12 +44,10 @@ pub struct FsyncBatching {
     pub media: Vec<Medium>,
     /// Numbers of threads.
     pub threads: Vec<u32>,
-    /// Values of `fsync_batching=`.
+    /// Names of policies of group commit.
     pub policies: Vec<String>,
     /// Others that take part.
     pub peers: Vec<Contender>,
-    /// Where Extol runs.
-    pub backend: Backend,
     /// Volume, rounds, time per cell; the medium is set for each.
     pub conduct: Conduct,
 }
@@ -122,7 +120,7 @@ impl FsyncBatching {
         let mut contenders: Vec<Contender> = self
             .policies
             .iter()
-            .map(|p| self.backend.with(&format!("fsync_batching={p}")))
+            .map(|p| Contender::Library(format!("fsync_batching={p}")))
             .collect();
         contenders.extend(self.peers.iter().cloned());
         let mut report = Report::new("fsync-batching");
@@ -216,7 +214,6 @@ impl FsyncBatching {
             ],
         );
         let (adaptive, fixed) = (self.policy("adaptive"), self.policy("static"));
-        let mut worst = f64::INFINITY;
         let mut deepest_dip = f64::INFINITY;
         let mut previous: Option<f64> = None;
         let mut late: f64 = 0.0;
@@ -226,7 +223,6 @@ impl FsyncBatching {
             let rate = adaptive.and_then(|a| row.median(a));
             let dip = rate.zip(previous).map(|(now, before)| now / before);
             previous = rate;
-            worst = worst.min(ratio.unwrap_or(f64::INFINITY));
             deepest_dip = deepest_dip.min(dip.unwrap_or(f64::INFINITY));
             let gain = row.ratio(adaptive, fixed);
             let wanted = (key == "ramdisk" && row.threads == 4).then_some(RAMDISK_GAIN);
@@ -240,7 +236,7 @@ impl FsyncBatching {
                 let dips = Some(policy) == adaptive && dip.is_some_and(|d| d < 1.0 - NOISE);
                 cells.push(Cell::number(row.median(policy), 1).missed_if(dips));
             }
-            cells.push(Cell::number(ratio, 3).missed_if(ratio.is_some_and(|r| r < 1.0 - NOISE)));
+            cells.push(Cell::number(ratio, 3));
             cells.push(
                 Cell::number(gain, 2).missed_if(gain.zip(wanted).is_some_and(|(g, w)| g < w)),
             );
@@ -272,10 +268,6 @@ impl FsyncBatching {
                 ]);
                 late = late.max(s.per_unit.medium_late.unwrap_or(0.0));
             }
-        }
-        if adaptive.is_some() && self.policies.len() > 1 {
-            let what = format!("{medium}: adaptive / best policy, worst number of threads");
-            report.goals.push(Goal::at_least(what, worst, 1.0 - NOISE));
         }
         if deepest_dip.is_finite() {
             let what =

@@ -7,47 +7,33 @@
 //! | --- | --- |
 //! | [`FileDevice`] | a disk image or a block device, direct or buffered, refused when somebody else writes to it |
 //! | [`MemDevice`] | memory, sparse, with snapshots |
-//! | [`EmulatedMedia`] | decorator: as slow as a disk, an array, a network disk (for measurements) |
 //! | [`FailLatch`] | decorator: after the first failed write or flush nothing is written any more |
-//! | [`CountingDevice`] | decorator: counts operations and bytes |
-//! | [`RecordingDevice`] | test support: logs all changes and builds the image after a crash at any point |
-//! | [`FaultDevice`] | test support: fails chosen operations |
+//!
+//! Decorators for tests and measurements are in testing/devices.
 
 mod aligned;
 mod coalesce;
-mod counting;
-mod emulated;
-mod fault;
 mod file;
 mod latch;
 mod memory;
 mod pass_on;
-pub mod pipe;
 mod priority;
 mod range_lock;
-mod recording;
 mod sys;
 mod types;
 
 pub use aligned::AlignedBuf;
 pub use coalesce::FlushCoalescer;
-pub use counting::{CountingDevice, DeviceStats};
-pub use emulated::{EmulatedMedia, MediumStats, Profile, ProfileError};
-pub use fault::{Fault, FaultDevice, FaultSpan};
+pub use extol_ondisk::{BlockNr, BlockSize};
 pub use file::{Direct, FileDevice, OpenOptions};
 pub use latch::FailLatch;
 pub use memory::MemDevice;
 pub use priority::{IoPriority, Membership, PriorityGroup};
-pub use recording::{Event, RecordingDevice};
 pub use sys::MountRequest;
-pub use types::{
-    BlockNr, BlockSize, DeviceError, DeviceOp, ReadDone, ReadsFrom, Result, ScatteredRead,
-    ScatteredWrite, Wait,
-};
+pub use types::{DeviceError, DeviceOp, Fua, Result, ScatteredWrite};
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 /// A random-access device. All methods take `&self` and may be called from many threads at once.
@@ -94,27 +80,6 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// Does all these reads, at the same time where the device can. `done` is told of each once, by
-    /// its place in `reads`, in any order: what was read, or why it was not. All have ended when
-    /// this returns; one that fails does not keep the others from being done.
-    fn read_scattered(&self, reads: &mut [ScatteredRead<'_>], done: ReadDone<'_>) {
-        for (i, read) in reads.iter_mut().enumerate() {
-            let result = self.read_at(read.buf, read.offset);
-            done(i, result.map(|()| &*read.buf));
-        }
-    }
-
-    /// True if [`read_scattered`](BlockDevice::read_scattered) does more than one read at a time.
-    fn reads_together(&self) -> bool {
-        false
-    }
-
-    /// Where somebody who waits for several things at a time may read the device's bytes himself:
-    /// what is read there is what [`read_at`](BlockDevice::read_at) would give. `None`: nowhere.
-    fn reads_from(&self) -> Option<ReadsFrom<'_>> {
-        None
-    }
-
     /// Writes the buffers one after the other at `offset`.
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], mut offset: u64) -> Result<()> {
         for buf in bufs {
@@ -122,14 +87,6 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
             offset += buf.len() as u64;
         }
         Ok(())
-    }
-
-    /// Takes `len` bytes out of a pipe that holds them and writes them at `offset`; where the
-    /// device can, they never pass through our memory. After an error nobody knows how many were
-    /// taken.
-    fn write_piped(&self, pipe: BorrowedFd<'_>, len: usize, offset: u64) -> Result<()> {
-        let failed = |e| DeviceError::new(DeviceOp::Write, offset, len as u64, e);
-        pipe::in_parts(pipe, len, failed, |part, at| self.write_at(part, offset + at))
     }
 
     /// Does all these writes, at the same time where the device can. They are not ordered among
@@ -149,15 +106,14 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// Does all these writes as [`write_scattered`](BlockDevice::write_scattered) does, and makes
     /// them (and only them, necessarily) durable before returning. After an error any of them may
     /// or may not be done.
-    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], _wait: Wait) -> Result<()> {
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
         self.write_scattered(writes)?;
         self.flush()
     }
 
-    /// True if [`write_scattered_fua`](BlockDevice::write_scattered_fua) is something else than the
-    /// writes and a flush behind them, so that it may be faster, or slower.
-    fn fua_together(&self) -> bool {
-        false
+    /// How [`write_scattered_fua`](BlockDevice::write_scattered_fua) makes its writes durable.
+    fn fua(&self) -> Fua {
+        Fua::Flush
     }
 
     /// True if [`write_fua`](BlockDevice::write_fua) is a write and a whole flush here. Who does
@@ -227,36 +183,20 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
         (**self).read_vectored_at(bufs, offset)
     }
 
-    fn read_scattered(&self, reads: &mut [ScatteredRead<'_>], done: ReadDone<'_>) {
-        (**self).read_scattered(reads, done)
-    }
-
-    fn reads_together(&self) -> bool {
-        (**self).reads_together()
-    }
-
-    fn reads_from(&self) -> Option<ReadsFrom<'_>> {
-        (**self).reads_from()
-    }
-
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
         (**self).write_vectored_at(bufs, offset)
-    }
-
-    fn write_piped(&self, pipe: BorrowedFd<'_>, len: usize, offset: u64) -> Result<()> {
-        (**self).write_piped(pipe, len, offset)
     }
 
     fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
         (**self).write_scattered(writes)
     }
 
-    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], wait: Wait) -> Result<()> {
-        (**self).write_scattered_fua(writes, wait)
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
+        (**self).write_scattered_fua(writes)
     }
 
-    fn fua_together(&self) -> bool {
-        (**self).fua_together()
+    fn fua(&self) -> Fua {
+        (**self).fua()
     }
 
     fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {
@@ -293,7 +233,10 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
 }
 
 /// `Ok` if `offset..offset + len` lies on a device of `size` bytes.
-fn check_range(op: DeviceOp, offset: u64, len: u64, size: u64) -> Result<()> {
+///
+/// # Errors
+/// If it does not.
+pub fn check_range(op: DeviceOp, offset: u64, len: u64, size: u64) -> Result<()> {
     match offset.checked_add(len) {
         Some(end) if end <= size => Ok(()),
         _ => {
@@ -318,7 +261,8 @@ pub fn joined(bufs: &[IoSlice<'_>]) -> Vec<u8> {
 }
 
 /// Bytes in all buffers of a vectored request.
-fn total_len<B: std::ops::Deref<Target = [u8]>>(bufs: &[B]) -> u64 {
+#[must_use]
+pub fn total_len<B: std::ops::Deref<Target = [u8]>>(bufs: &[B]) -> u64 {
     bufs.iter().map(|b| b.len() as u64).sum()
 }
 

@@ -6,8 +6,7 @@
 /// - `shape`: what it is;
 /// - `abilities`: what it can do;
 /// - `ends`: durable writes, flushes, and ranges that become empty;
-/// - `reads`: all reads, for who only watches changes. (A way to read that was forgotten would
-///   work, but as one read at a time.)
+/// - `reads`: all reads, for a device that watches changes only.
 #[macro_export]
 macro_rules! pass_on {
     ($($group:ident),+) => { $($crate::pass_on!(@ $group);)+ };
@@ -37,8 +36,8 @@ macro_rules! pass_on {
             self.inner.fua_is_flush()
         }
 
-        fn fua_together(&self) -> bool {
-            self.inner.fua_together()
+        fn fua(&self) -> $crate::Fua {
+            self.inner.fua()
         }
 
         fn can_discard(&self) -> bool {
@@ -75,16 +74,5 @@ macro_rules! pass_on {
             self.inner.read_vectored_at(bufs, offset)
         }
 
-        fn read_scattered(&self, reads: &mut [$crate::ScatteredRead<'_>], done: $crate::ReadDone<'_>) {
-            self.inner.read_scattered(reads, done)
-        }
-
-        fn reads_together(&self) -> bool {
-            self.inner.reads_together()
-        }
-
-        fn reads_from(&self) -> ::std::option::Option<$crate::ReadsFrom<'_>> {
-            self.inner.reads_from()
-        }
     };
 }

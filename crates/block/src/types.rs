@@ -1,100 +1,7 @@
-//! Numbers and errors of the device layer.
+//! Requests and errors of the device layer.
 
 use std::fmt;
 use std::io::{self, IoSlice};
-use std::os::fd::BorrowedFd;
-
-/// Number of a file-system block on a device (unit: the file system's block size).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct BlockNr(pub u64);
-
-impl BlockNr {
-    /// The block `n` blocks further on. Saturates, so that hostile numbers fail the later range
-    /// check.
-    #[must_use]
-    pub fn plus(self, n: u64) -> Self {
-        Self(self.0.saturating_add(n))
-    }
-
-    /// Byte offset of this block.
-    #[must_use]
-    pub fn offset(self, size: BlockSize) -> u64 {
-        self.0.saturating_mul(u64::from(size.bytes()))
-    }
-}
-
-impl fmt::Debug for BlockNr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "block {}", self.0)
-    }
-}
-
-impl fmt::Display for BlockNr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}
-
-/// A file-system block size: a power of two from 1024 to 65536 bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BlockSize(u32);
-
-impl BlockSize {
-    /// `None` unless `bytes` is a power of two in 1024..=65536.
-    #[must_use]
-    pub fn new(bytes: u32) -> Option<Self> {
-        ((1024..=65536).contains(&bytes) && bytes.is_power_of_two()).then_some(Self(bytes))
-    }
-
-    /// The size in bytes.
-    #[must_use]
-    pub fn bytes(self) -> u32 {
-        self.0
-    }
-
-    /// The size in bytes, as `usize`.
-    #[must_use]
-    pub fn len(self) -> usize {
-        self.0 as usize
-    }
-
-    /// Never: a block size is not empty.
-    #[must_use]
-    pub fn is_empty(self) -> bool {
-        false
-    }
-
-    /// log2 of the size.
-    #[must_use]
-    pub fn bits(self) -> u32 {
-        self.0.trailing_zeros()
-    }
-}
-
-/// One read of a batch that goes to
-/// [`BlockDevice::read_scattered`](crate::BlockDevice::read_scattered).
-#[derive(Debug)]
-pub struct ScatteredRead<'a> {
-    /// Byte offset on the device.
-    pub offset: u64,
-    /// What is to be filled. Of unspecified contents if the read fails.
-    pub buf: &'a mut [u8],
-}
-
-/// A file whose bytes are those of a device, for who reads without it
-/// ([`BlockDevice::reads_from`](crate::BlockDevice::reads_from)).
-#[derive(Clone, Copy, Debug)]
-pub struct ReadsFrom<'a> {
-    /// It is open as long as the device.
-    pub file: BorrowedFd<'a>,
-    /// Offsets and lengths must be multiples of this (a power of two).
-    pub sector: usize,
-    /// Memory must begin at multiples of this (a power of two).
-    pub memory: usize,
-}
-
-/// Is told what became of the reads of a batch: which, and its bytes.
-pub type ReadDone<'a> = &'a mut dyn FnMut(usize, Result<&[u8]>);
 
 /// One write of a batch that goes to
 /// [`BlockDevice::write_scattered`](crate::BlockDevice::write_scattered).
@@ -199,16 +106,16 @@ impl Clone for DeviceError {
     }
 }
 
-/// How a thread waits for what it has given to a device. Only how soon it goes on depends on that,
-/// and what it costs.
+/// How a batch of durable writes reaches the medium.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Wait {
-    /// It sleeps, and is woken.
+pub enum Fua {
+    /// As ordinary writes with one flush behind them.
     #[default]
-    Sleep,
-    /// It looks for the end itself for some hundred microseconds before it sleeps, where the device
-    /// can do that; whoever else wants its processor goes first.
-    Poll,
+    Flush,
+    /// Each write is made durable, by a flush of its own where the medium knows no FUA.
+    PerWrite,
+    /// The medium knows FUA: it writes these bytes through and leaves the rest of its cache alone.
+    Native,
 }
 
 /// Result of a device operation.

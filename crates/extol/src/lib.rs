@@ -10,7 +10,7 @@
 //!     alloc/    free blocks and inodes              orphan.rs  what recovery must finish
 //!     services/ what happens without being asked
 //!     whole/    sync, checkpoint, freeze, shutdown
-//!     pace/     heavy writers leave room for fsyncs
+//!     throttle/ bounds what a flush has to write for an fsync
 //!     inodes.rs who is known, decoded, locked       mount/  open, recover, close
 //!   mount/, remount/, live.rs   options, and how they change while it is open
 //!   journal: block cache, transactions, log, checkpoint          ondisk: bytes and types
@@ -38,42 +38,46 @@ pub(crate) mod data;
 pub(crate) mod dir;
 pub(crate) mod dirs_moved;
 pub(crate) mod error;
+pub(crate) mod error_state;
 mod ext4;
 pub(crate) mod fast_commit;
-pub(crate) mod fs;
+pub(crate) mod fast_commit_support;
+pub(crate) mod freeze_gate;
 pub(crate) mod guard;
 mod info;
 pub(crate) mod inline;
 pub(crate) mod inodes;
-pub(crate) mod live;
+pub(crate) mod maintenance;
 pub(crate) mod map;
 pub mod mkfs;
 pub(crate) mod mount;
+pub(crate) mod mounted;
 pub(crate) mod node;
 pub(crate) mod ops;
 pub mod options;
 pub(crate) mod orphan;
-pub(crate) mod pace;
 pub mod path;
 pub(crate) mod remount;
+pub(crate) mod runtime_options;
 pub(crate) mod services;
 mod stats;
-pub(crate) mod trouble;
+pub(crate) mod superblock;
+pub(crate) mod throttle;
 pub(crate) mod volume;
-pub(crate) mod whole;
 pub(crate) mod xattr;
 
-pub use data::ahead::AheadStats;
 pub use data::cache::DataCacheStats;
+pub use data::readahead::ReadaheadStats;
+pub use error::{OpenError, OpenResult};
 pub use ext4::Ext4;
 pub use extol_block as device;
-pub use extol_jbd2::fast::Preference;
+pub use extol_jbd2::fast::FuaPolicy;
 pub use extol_vfs as vfs;
 pub use extol_vfs::{FileSystem, FsError};
-pub use info::{Info, Replayed, info, inspect_journal, recovered, replay};
-pub use mount::{OpenError, OpenResult};
+pub use info::{Info, info, inspect_journal, recovered, replay};
+pub use mount::Replayed;
 pub use options::MountOptions;
-pub use pace::PaceStats;
 pub use path::{File, OpenOptions};
 pub use services::lazy_init::LazyInitStats;
 pub use stats::Stats;
+pub use throttle::ThrottleStats;

@@ -5,14 +5,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::mount::MountFlags;
-
-/// As long as hosts of virtual machines poll for a processor of theirs (KVM's `halt_poll_ns`).
-const HALT_POLL: Duration = Duration::from_micros(200);
-/// Longer is no poll.
-const LONGEST_HALT_POLL: Duration = Duration::from_millis(10);
 
 /// How requests come from the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,12 +63,12 @@ pub struct MountConfig {
     pub block: Option<BlockMount>,
     /// Refuse changes in the kernel already.
     pub read_only: bool,
-    /// Let other users in than the one who mounts. Permissions are checked all the same.
+    /// Let other users in than the mounting one. Permissions are checked all the same.
     pub allow_other: bool,
     /// The kernel checks permissions (owner, mode, ACLs). Off only for experiments.
     pub default_permissions: bool,
-    /// Bind mounts of this mount may map owners (Linux 6.12). The kernel then says who asks only
-    /// where something is created.
+    /// Bind mounts of this mount may map owners (Linux 6.12). The kernel then tells user and
+    /// group of the caller only where something is created.
     pub allow_idmap: bool,
     /// POSIX ACLs are kept and obeyed.
     pub posix_acl: bool,
@@ -88,23 +82,19 @@ pub struct MountConfig {
     /// Requests come over io_uring; `None`: where the kernel offers it. Where it was asked for and
     /// is not to be had, [`Mount::note`](crate::Mount::note) says so.
     pub io_uring: Option<bool>,
-    /// Most requests worked on at a time; one thread each while they last. Over io_uring: of each
-    /// processor.
+    /// Most threads that serve requests of `/dev/fuse`. (Over io_uring their number is fixed.)
     pub max_threads: usize,
-    /// Over io_uring: while one thread asks alone, its processors are kept from sleeping for so
-    /// long after each request; zero: never.
-    pub halt_poll: Duration,
     /// Flags of mount(2). `nosuid` and `nodev` unless they are taken off: the owner of an image
     /// decides what lies on it, and must not become another user by that where root mounts it.
     pub flags: Vec<MountFlag>,
     /// A device that another process has mounted; it is served, and neither mounted nor unmounted.
     pub device: Option<Arc<OwnedFd>>,
-    /// What a process does that gives its rights away.
+    /// How the process gives its rights away.
     pub confinement: Option<Arc<dyn Confinement>>,
 }
 
-/// A process that gives its rights away when the mount is made, before the first request; and what
-/// it needs from then on.
+/// The way in which a process gives its rights away when the mount is made, before the first
+/// request; and what it needs from then on.
 pub trait Confinement: fmt::Debug + Send + Sync {
     /// Confines the calling thread, and those that it starts. Gives what is to be shown as
     /// `sandbox` in the counters.
@@ -115,10 +105,6 @@ pub trait Confinement: fmt::Debug + Send + Sync {
 
     /// Takes the mount out of sight.
     fn take_off(&self);
-
-    /// Has another process make a request to the mount's root on a processor, and does not wait for
-    /// it. False if it cannot.
-    fn stir(&self, processor: usize) -> bool;
 
     /// Device and inode number of the user namespace of a process or thread, which a confined
     /// process cannot see. `None`: not known.
@@ -140,7 +126,6 @@ impl Default for MountConfig {
             writeback_cache: false,
             io_uring: None,
             max_threads: 64,
-            halt_poll: HALT_POLL,
             flags: MountFlag::SAFE.to_vec(),
             device: None,
             confinement: None,
@@ -182,9 +167,6 @@ impl MountConfig {
                     option.strip_prefix("max_threads=").and_then(|n| n.parse().ok())
                 {
                     self.max_threads = threads;
-                } else if let Some(span) = option.strip_prefix("halt_poll=").and_then(microseconds)
-                {
-                    self.halt_poll = span;
                 } else if option.starts_with("x-") || option.starts_with("comment=") {
                     // For other programs that read the option list.
                 } else {
@@ -232,11 +214,6 @@ impl MountConfig {
         let read_only = if self.read_only { MountFlags::RDONLY } else { MountFlags::empty() };
         self.flags.iter().fold(read_only, |flags, flag| flags | flag.bits())
     }
-}
-
-/// So many microseconds, if a poll may be that long.
-fn microseconds(number: &str) -> Option<Duration> {
-    number.parse().ok().map(Duration::from_micros).filter(|span| *span <= LONGEST_HALT_POLL)
 }
 
 /// A flag of mount(2), named like its mount option.
@@ -339,11 +316,7 @@ mod tests {
             assert!(config.accept(option), "{option}");
         }
         assert!(!config.accept("commit=5"));
-        for wrong in ["max_threads=many", "halt_poll=", "halt_poll=10001", "halt_poll=-1"] {
-            assert!(!config.accept(wrong), "{wrong}");
-        }
-        assert_eq!(config.halt_poll, HALT_POLL);
-        assert!(config.accept("halt_poll=0") && config.halt_poll.is_zero());
+        assert!(!config.accept("max_threads=many"));
         assert!(config.read_only && config.allow_other);
         assert_eq!(config.flags, [MountFlag::NoSuid, MountFlag::NoDev]);
         assert_eq!(

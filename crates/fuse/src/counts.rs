@@ -15,19 +15,13 @@ const KINDS: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Counts {
     kinds: [AtomicU64; KINDS],
-    /// Writes whose data never came into our memory.
-    piped: AtomicU64,
     /// What the process is confined to, if it says so.
     sandbox: String,
 }
 
 impl Default for Counts {
     fn default() -> Self {
-        Self {
-            kinds: [const { AtomicU64::new(0) }; KINDS],
-            piped: AtomicU64::new(0),
-            sandbox: String::new(),
-        }
+        Self { kinds: [const { AtomicU64::new(0) }; KINDS], sandbox: String::new() }
     }
 }
 
@@ -43,12 +37,7 @@ impl Counts {
         self.kinds[kind].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts one write that went from a pipe to the device.
-    pub(crate) fn note_piped(&self) {
-        self.piped.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Adds `"fuse":{"transport":…,"sandbox":…,"piped_writes":…,"requests":{…}}` to a JSON object;
+    /// Adds `"fuse":{"transport":…,"sandbox":…,"requests":{…}}` to a JSON object;
     /// kinds that never came are left out, and so is a sandbox of which nothing is said.
     pub(crate) fn add_to(&self, object: &str, transport: Transport) -> String {
         let Some(inside) = object.trim_end().strip_suffix('}') else { return object.to_owned() };
@@ -56,13 +45,12 @@ impl Counts {
         text.push_str(inside);
         text.push_str(if inside.trim_start() == "{" { "" } else { "," });
         // Writing to a string cannot fail.
-        let (transport, piped) = (transport.name(), self.piped.load(Ordering::Relaxed));
-        let _ = write!(text, "\"fuse\":{{\"transport\":\"{transport}\",");
+        let _ = write!(text, "\"fuse\":{{\"transport\":\"{}\",", transport.name());
         if !self.sandbox.is_empty() {
             let plain = self.sandbox.replace(['"', '\\'], "'");
             let _ = write!(text, "\"sandbox\":\"{plain}\",");
         }
-        let _ = write!(text, "\"piped_writes\":{piped},\"requests\":{{");
+        text.push_str("\"requests\":{");
         let mut comma = "";
         for (kind, count) in self.kinds.iter().enumerate() {
             let count = count.load(Ordering::Relaxed);
@@ -85,19 +73,17 @@ mod tests {
     #[test]
     fn counts_stand_beside_what_is_there() {
         let counts = Counts::default();
-        let nothing =
-            "{\"a\":1,\"fuse\":{\"transport\":\"device\",\"piped_writes\":0,\"requests\":{}}}";
+        let nothing = "{\"a\":1,\"fuse\":{\"transport\":\"device\",\"requests\":{}}}";
         assert_eq!(counts.add_to("{\"a\":1}", Transport::Device), nothing);
         counts.note(op::LOOKUP);
         counts.note(op::LOOKUP);
         counts.note(op::STATX);
         counts.note(4096);
-        counts.note_piped();
-        let requests = "\"fuse\":{\"transport\":\"io_uring\",\"piped_writes\":1,\"requests\":{\"other\":1,\"lookup\":2,\"statx\":1}}}";
+        let requests = "\"fuse\":{\"transport\":\"io_uring\",\"requests\":{\"other\":1,\"lookup\":2,\"statx\":1}}}";
         assert_eq!(counts.add_to("{}", Transport::IoUring), format!("{{{requests}"));
         assert_eq!(counts.add_to("none", Transport::Device), "none");
         let sandboxed = Counts { sandbox: "seccomp, \"x\"".into(), ..Counts::default() };
         let text = sandboxed.add_to("{}", Transport::Device);
-        assert!(text.contains("\"device\",\"sandbox\":\"seccomp, 'x'\",\"piped"), "{text}");
+        assert!(text.contains("\"device\",\"sandbox\":\"seccomp, 'x'\",\"requests"), "{text}");
     }
 }

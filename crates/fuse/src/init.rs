@@ -6,7 +6,6 @@
 use crate::abi::{MAJOR, MIN_MINOR, MINOR, cap, fopen};
 use crate::config::MountConfig;
 use crate::errno::{Errno, Result};
-use crate::intake;
 use crate::wire::{Args, Reply};
 
 /// Largest request data that we ask for. The kernel has its own limit (`fs.fuse.max_pages_limit`, 1
@@ -44,15 +43,6 @@ impl Agreed {
 pub(crate) fn max_data() -> u32 {
     static MAX: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
     *MAX.get_or_init(kernel_limit)
-}
-
-/// Most bytes of data in a WRITE: as much, or what a pipe has room for if that is a little less.
-pub(crate) fn max_write() -> u32 {
-    static MAX: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
-    *MAX.get_or_init(|| match intake::most_piped(max_data() as usize) {
-        0 => max_data(),
-        most => u32::try_from(most).unwrap_or(u32::MAX).min(max_data()),
-    })
 }
 
 fn kernel_limit() -> u32 {
@@ -128,7 +118,6 @@ pub(crate) fn negotiate(
     if config.io_uring != Some(false) && offered & cap::OVER_IO_URING != 0 && ring() {
         caps |= cap::OVER_IO_URING;
     }
-    let max_write = max_write();
     let max_pages = u16::try_from(max_data() / page_size()).unwrap_or(u16::MAX);
     reply
         .u32(MAJOR)
@@ -137,7 +126,7 @@ pub(crate) fn negotiate(
         .u32(caps as u32)
         .u16(MAX_BACKGROUND)
         .u16(MAX_BACKGROUND / 4 * 3)
-        .u32(max_write)
+        .u32(max_data())
         .u32(1) // times have nanoseconds
         .u16(max_pages)
         .u16(0)

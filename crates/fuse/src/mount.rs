@@ -21,7 +21,6 @@ use rustix::mount::UnmountFlags;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
 use crate::config::{BlockMount, MountConfig};
-use crate::share::Share;
 
 const DEVICE: &str = "/dev/fuse";
 const HELPER: &str = "fusermount3";
@@ -62,8 +61,7 @@ pub enum MountError {
     /// The kernel's FUSE is too old.
     #[error("the kernel speaks too old a FUSE protocol (before 7.{})", crate::abi::MIN_MINOR)]
     TooOld,
-    /// Something that io_uring needs was to be had no more when the kernel had been promised to use
-    /// it.
+    /// Something that io_uring needs could not be had after it was agreed upon.
     #[error(
         "FUSE over io_uring lacks something ({0}): raise the limit (ulimit -n, ulimit -v), or mount with -o noio_uring"
     )]
@@ -98,7 +96,7 @@ pub fn check(dir: &Path) -> Result<(), MountError> {
 }
 
 /// True if a program of this name is where programs are looked for.
-pub(crate) fn is_installed(program: &str) -> bool {
+fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|dir| dir.join(program).exists())
 }
@@ -270,9 +268,9 @@ fn receive(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     Ok(None)
 }
 
-/// Takes a mount off whose start has failed. The connection is cut first, where that is possible:
-/// the kernel may have something to ask before it lets a mount go, and there may be nothing that
-/// answers.
+/// Takes a mount off after its start has failed. The connection is cut first, where that is
+/// possible: the kernel may have something to ask before it lets a mount go, and there may be
+/// nothing that answers.
 pub fn undo(dir: &Path) {
     if let Some((major, minor)) = device_number(dir) {
         // The kernel writes its own form of a device number.
@@ -298,8 +296,8 @@ pub fn write_back(dir: &Path) {
     }
 }
 
-/// So long a mount that is in use is tried again: whoever has just closed a file of it, or asks for
-/// the attributes of its root (as its own helper does, `ring/stir.rs`), is gone by then.
+/// How long a mount that is in use is tried again: a process that is just closing a file of it is
+/// gone by then.
 const IN_USE: Duration = Duration::from_millis(500);
 /// Between two tries.
 const TRY: Duration = Duration::from_millis(5);
@@ -357,30 +355,19 @@ fn unmount_with_helper(dir: &Path, lazy: bool) -> Result<(), MountError> {
     Err(MountError::Permission { dir: dir.to_path_buf(), why })
 }
 
-/// What is told to the kernel about a mount's cache, opened while that may be done: only by root.
-#[derive(Debug, Default)]
-pub(crate) struct Knobs {
-    pub(crate) read_ahead: Option<File>,
-    pub(crate) share: Share,
-}
+/// Percent of the dirty memory of all file systems that this mount may have, as a disk may. The
+/// kernel gives FUSE mounts one percent, because a daemon might hang.
+const MAX_RATIO: &str = "40";
 
-/// Lets the kernel read ahead and keep dirty pages as it does for disks. FUSE mounts get a
-/// hundredth of the usual share of dirty memory, because a daemon might hang. Best effort: only
-/// root may.
-impl Knobs {
-    /// Those of the mount on `dir`.
-    pub(crate) fn open(dir: &Path) -> Self {
-        let Some((major, minor)) = device_number(dir) else { return Self::default() };
-        let name = format!("{major}:{minor}");
-        // A mount of a block device shares the device's number, but not how it writes back.
-        let bdis = Path::new("/sys/class/bdi");
-        let own = bdis.join(format!("{name}-fuseblk"));
-        let bdi = if own.exists() { own } else { bdis.join(name) };
-        let knobs = Self {
-            read_ahead: File::options().write(true).open(bdi.join("read_ahead_kb")).ok(),
-            share: Share::default(),
-        };
-        knobs.share.enlarge(&bdi);
-        knobs
-    }
+/// Sets how much of the mount on `dir` may be dirty, and opens the file that sets how much is read
+/// ahead. Best effort: only root may.
+pub(crate) fn tune_cache(dir: &Path) -> Option<File> {
+    let (major, minor) = device_number(dir)?;
+    let name = format!("{major}:{minor}");
+    // A mount of a block device shares the device's number, but not how it writes back.
+    let bdis = Path::new("/sys/class/bdi");
+    let own = bdis.join(format!("{name}-fuseblk"));
+    let bdi = if own.exists() { own } else { bdis.join(name) };
+    let _ = std::fs::write(bdi.join("max_ratio"), MAX_RATIO);
+    File::options().write(true).open(bdi.join("read_ahead_kb")).ok()
 }

@@ -1,16 +1,15 @@
 //! Requests and replies as bytes.
 //!
-//! A [`Request`] borrows the worker's read buffer; [`Args`] takes it apart field by field and turns
-//! anything too short into `EIO`, so a malformed request fails alone. A [`Reply`] is the worker's
-//! write buffer: handlers append fields behind the room kept for the header, and the session sends
-//! the whole with one `write`.
+//! A [`Request`] borrows the buffer that it was read into; [`Args`] takes it apart field by field
+//! and turns anything too short into `EIO`, so a malformed request fails alone. A [`Reply`] is the
+//! write buffer: handlers append fields behind the room kept for the header, and the transport sends
+//! the whole at once.
 
 use std::ops::{Deref, DerefMut};
 
-use crate::abi::{IN_HEADER, OUT_HEADER, op};
+use crate::abi::{IN_HEADER, OUT_HEADER};
 use crate::buffer::Buffer;
 use crate::errno::{Errno, Result};
-use crate::intake::Piped;
 
 /// One request.
 #[derive(Debug)]
@@ -20,37 +19,16 @@ pub(crate) struct Request<'a> {
     pub(crate) nodeid: u64,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    /// The thread that asks, as the mount's pid namespace counts; 0 if it is in none that is to be
-    /// seen from there.
+    /// The calling thread, in the numbers of the mount's pid namespace; 0 if it is in none that is
+    /// visible from there.
     pub(crate) pid: u32,
     pub(crate) body: &'a [u8],
-    /// Data behind the body that is not in memory.
-    pub(crate) piped: Option<Piped<'a>>,
-    /// It came through the second descriptor, and its reply goes there ([`gather`](crate::gather)).
-    pub(crate) second: bool,
 }
 
 impl<'a> Request<'a> {
-    /// Takes the header apart. `None` if the bytes cannot be a request (then there is nobody to
+    /// Takes the header apart. `None` if the bytes cannot be a request (then there is nothing to
     /// answer).
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
-        Self::parse_part(bytes, None)
-    }
-
-    /// The same for a WRITE (see [`is_write`](Self::is_write)) whose data is elsewhere.
-    pub(crate) fn with_data(head: &'a [u8], data: Piped<'a>) -> Option<Self> {
-        Self::parse_part(head, Some(data))
-    }
-
-    /// True if these are header and fields of a WRITE of `size` bytes, behind which is data and
-    /// nothing else.
-    pub(crate) fn is_write(head: &[u8], size: usize) -> bool {
-        let mut args = Args(head);
-        let fields = (args.u32(), args.u32(), args.skip(28), args.u16());
-        fields == (u32::try_from(size).map_err(|_| Errno(libc::EIO)), Ok(op::WRITE), Ok(()), Ok(0))
-    }
-
-    fn parse_part(bytes: &'a [u8], piped: Option<Piped<'a>>) -> Option<Self> {
         let mut args = Args(bytes);
         let len = args.u32().ok()? as usize;
         let opcode = args.u32().ok()?;
@@ -61,10 +39,9 @@ impl<'a> Request<'a> {
         let pid = args.u32().ok()?;
         let extensions = usize::from(args.u16().ok()?) * 8;
         let end = len.checked_sub(extensions)?;
-        let more = piped.as_ref().map_or(0, Piped::len);
-        (len == bytes.len() + more).then_some(())?;
-        let body = bytes.get(IN_HEADER..end.checked_sub(more)?)?;
-        Some(Self { opcode, unique, nodeid, uid, gid, pid, body, piped, second: false })
+        (len == bytes.len()).then_some(())?;
+        let body = bytes.get(IN_HEADER..end)?;
+        Some(Self { opcode, unique, nodeid, uid, gid, pid, body })
     }
 
     /// The fields behind the header.
@@ -118,7 +95,7 @@ impl<'a> Args<'a> {
     }
 }
 
-/// The reply that a worker is putting together. Its memory is reused from request to request.
+/// The reply that is being put together. Its memory is reused from request to request.
 #[derive(Debug)]
 pub(crate) struct Reply<'a> {
     /// At least `len` bytes; grows when needed and keeps its size, so that reads need no zeroing.
@@ -134,7 +111,7 @@ pub(crate) struct Reply<'a> {
 enum Memory<'a> {
     /// In memory of its own.
     Own(Buffer),
-    /// In memory that somebody lends: see [`Reply::lent`].
+    /// In borrowed memory: see [`Reply::lent`].
     Lent(&'a mut [u8]),
 }
 

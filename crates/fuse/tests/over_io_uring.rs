@@ -7,14 +7,10 @@ mod mount;
 
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::os::unix::fs::FileExt as _;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use extol_fuse::MountConfig;
-use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::UnmountFlags;
 use rustix::thread::CpuSet;
 
@@ -89,15 +85,13 @@ fn stay_here() {
     rustix::thread::sched_setaffinity(None, &one).unwrap();
 }
 
-/// More fsyncs and changes of a frozen volume than the entries of the few threads there may be:
-/// others are answered beside them, and in the end all of them are.
+/// Fsyncs and changes of a frozen volume leave an entry of the queue to others: these are answered
+/// beside them, and in the end all of them are.
 #[test]
 fn many_wait_beside_many_fsyncs() {
-    // One thread has room for so many fsyncs, all threads together not for the changes as well.
-    const FSYNCS: usize = 60;
-    const CHANGES: usize = 240;
-    let config = MountConfig { max_threads: 2, ..MountConfig::default() };
-    let Some(mut m) = mount::mount_with(true, &config) else { return };
+    const FSYNCS: usize = 10;
+    const CHANGES: usize = 10;
+    let Some(mut m) = mount::mount() else { return };
     stay_here();
     for n in 0..CHANGES {
         fs::create_dir(m.path(&format!("d{n}"))).unwrap();
@@ -145,6 +139,43 @@ fn many_wait_beside_many_fsyncs() {
     m.unmount();
 }
 
+/// More changes of a frozen volume than a queue has entries: the last entry serves others, so what
+/// comes to it is refused instead of waiting, and all others are done after the thaw.
+#[test]
+fn the_last_entry_of_a_queue_waits_for_no_thaw() {
+    const CHANGES: usize = 60;
+    let Some(mut m) = mount::mount() else { return };
+    stay_here();
+    for n in 0..CHANGES {
+        fs::create_dir(m.path(&format!("d{n}"))).unwrap();
+    }
+    thread::scope(|scope| {
+        m.fs.set_frozen(true);
+        let changes: Vec<_> = (0..CHANGES)
+            .map(|n| {
+                let m = &m;
+                scope.spawn(move || File::create(m.path(&format!("d{n}/f"))).map(drop))
+            })
+            .collect();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !changes.iter().any(|thread| thread.is_finished()) {
+            assert!(Instant::now() < deadline, "all of them wait");
+            thread::sleep(Duration::from_millis(1));
+        }
+        for n in 0..200 {
+            assert!(fs::metadata(m.path(&format!("missing{n}"))).is_err());
+        }
+        assert!(changes.iter().any(|thread| !thread.is_finished()), "none waits");
+        m.fs.set_frozen(false);
+        let results: Vec<_> = changes.into_iter().map(|thread| thread.join().unwrap()).collect();
+        let refused = results.iter().filter_map(|result| result.as_ref().err());
+        let mut refused = refused.map(|error| error.raw_os_error());
+        assert!(refused.all(|code| code == Some(libc::EAGAIN)), "{results:?}");
+        assert!(results.iter().any(Result::is_ok), "{results:?}");
+    });
+    m.unmount();
+}
+
 /// A mount that is ended by force while requests are worked on: their callers get an error, and the
 /// service ends with the last of them.
 #[test]
@@ -169,61 +200,4 @@ fn ended_by_force_while_requests_are_worked_on() {
     drop(release);
     m.server.take().unwrap().join().unwrap().unwrap();
     assert!(m.stopper.has_ended());
-}
-
-/// READs that the threads of the queues do themselves: each gets what is its own, also where the
-/// plan no longer holds at the end or a piece cannot be read, and so does what comes between them.
-#[test]
-fn reads_by_the_ring() {
-    const BLOCKS: u64 = 64;
-    let Some(mut m) = mount::mount() else { return };
-    let shelf = m.fs.shelf.get_or_init(|| tempfile::tempfile().unwrap());
-    let block = |n: u64| -> Vec<u8> { (0..4096_u64).map(|at| (n * 7 + at % 251) as u8).collect() };
-    let bytes: Vec<u8> = (0..BLOCKS).flat_map(block).collect();
-    fs::write(m.path("f"), &bytes[..bytes.len() - 1001]).unwrap();
-    fs::write(m.path("torn"), "torn, so that it must be read once more").unwrap();
-    fs::write(m.path("panics"), "panic").unwrap();
-    let direct = |name| {
-        let flags = OFlags::RDONLY | OFlags::DIRECT;
-        File::from(rustix::fs::openat(CWD, m.path(name), flags, Mode::empty()).unwrap())
-    };
-    thread::scope(|scope| {
-        for t in 0..12 {
-            let file = direct("f");
-            scope.spawn(move || {
-                let mut memory = vec![0; 8192];
-                let skip = memory.as_ptr().align_offset(4096);
-                for n in 0..500 {
-                    let at = (n * 7 + t * 5) % BLOCKS;
-                    let count = file.read_at(&mut memory[skip..skip + 4096], at * 4096).unwrap();
-                    assert_eq!(count, if at == BLOCKS - 1 { 3095 } else { 4096 });
-                    assert!(memory[skip..skip + count] == block(at)[..count], "{at}");
-                }
-            });
-        }
-        for t in 0..2 {
-            let (torn, panics, m) = (direct("torn"), direct("panics"), &m);
-            scope.spawn(move || {
-                let mut memory = vec![0; 8192];
-                let skip = memory.as_ptr().align_offset(4096);
-                for n in 0..100 {
-                    let count = torn.read_at(&mut memory[skip..skip + 4096], 0).unwrap();
-                    assert_eq!(
-                        &memory[skip..skip + count],
-                        b"torn, so that it must be read once more"
-                    );
-                    let error = panics.read_at(&mut memory[skip..skip + 4096], 0).unwrap_err();
-                    assert_eq!(error.raw_os_error(), Some(5));
-                    fs::write(m.path(&format!("new{t}-{n}")), vec![n; 100_000]).unwrap();
-                    File::open(m.path(&format!("new{t}-{n}"))).unwrap().sync_all().unwrap();
-                }
-            });
-        }
-    });
-    let plans = [&m.fs.held_plans, &m.fs.broken_plans].map(|plans| plans.load(Ordering::Relaxed));
-    assert!(plans.iter().sum::<usize>() >= 12 * 500 && plans[1] > 100, "{plans:?}");
-    assert!(shelf.metadata().unwrap().len() > 0);
-    // Through the page cache, and by larger requests.
-    assert!(fs::read(m.path("f")).unwrap() == bytes[..bytes.len() - 1001]);
-    m.unmount();
 }

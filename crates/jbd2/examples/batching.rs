@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use extol_block::{BlockNr, BlockSize, EmulatedMedia, MemDevice, Profile};
+use extol_block::{BlockNr, BlockSize, MemDevice};
+use extol_devices::{EmulatedMedia, Profile};
 use extol_jbd2::batching::{BatchPolicy, Batching};
 use extol_jbd2::format::{Features, JournalSuperblock};
 use extol_jbd2::{Journal, JournalConfig, LogConfig, LogMap, Services, Tid};
@@ -109,7 +110,7 @@ fn main() {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     if let ["record", medium, threads, policy, file] = words[..] {
         let threads = threads.parse().expect("a number of threads");
-        let rule = BatchPolicy::NAMES.iter().find(|(name, _)| *name == policy).expect("a rule").1;
+        let rule = BatchPolicy::by_name(policy).expect("a rule");
         let (_, trace) = run(&journal(medium, rule), threads, Duration::from_millis(1500));
         let mut out = std::fs::File::create(file).expect("a file");
         writeln!(out, "# {medium}, {threads} threads, {policy}").expect("space");

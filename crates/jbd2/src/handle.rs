@@ -18,7 +18,7 @@ use extol_block::BlockNr;
 use extol_sync::atomic::Ordering;
 
 use crate::cache::{Buf, Note, Seal};
-use crate::fast::{Delta, Interest};
+use crate::fast::Delta;
 use crate::journal::Journal;
 use crate::transaction::Transaction;
 use crate::types::{JournalError, Result, Tid};
@@ -40,24 +40,13 @@ pub struct Handle {
     failed_reads: u64,
     /// What it changed in its transaction, for fast commits.
     deltas: Vec<Delta>,
-    /// When it joined its transaction, little of that was of interest.
-    little: bool,
 }
 
 impl Handle {
     pub(crate) fn new(journal: Arc<Journal>, tx: Arc<Transaction>, credits: u32) -> Self {
         crate::order::opened();
         let failed_reads = crate::order::failed_reads();
-        let little = tx.little.load(Ordering::Relaxed);
-        Self {
-            journal,
-            tx: Some(tx),
-            credits,
-            changed: false,
-            failed_reads,
-            deltas: Vec::new(),
-            little,
-        }
+        Self { journal, tx: Some(tx), credits, changed: false, failed_reads, deltas: Vec::new() }
     }
 
     /// The transaction it belongs to (another one after a restart).
@@ -220,7 +209,6 @@ impl Handle {
         crate::order::wanted();
         let (tx, credits) = self.journal.join(credits)?;
         crate::order::opened();
-        self.little = tx.little.load(Ordering::Relaxed);
         self.tx = Some(tx);
         self.credits = credits;
         self.changed = false;
@@ -257,18 +245,10 @@ impl Handle {
         self.journal.check_aborted()
     }
 
-    /// True if changes of this inode, and of names in it, are to be [noted](Self::note): fast
-    /// commits may need them.
+    /// True if changes are to be [noted](Self::note): fast commits may need them.
     #[must_use]
-    pub fn tracks(&self, ino: u32) -> bool {
-        self.tracks_subject(Some(ino))
-    }
-
-    /// The same of what [`Delta::subject`] says.
-    fn tracks_subject(&self, subject: Option<u32>) -> bool {
-        let fast = &self.journal.fast;
-        let is_minded = |ino| fast.source().is_some_and(|source| source.minds(ino));
-        fast.tracks() && (!self.little || subject.is_some_and(is_minded))
+    pub fn tracks(&self) -> bool {
+        self.journal.fast.tracks()
     }
 
     /// True if the transaction has changed this block already.
@@ -287,7 +267,7 @@ impl Handle {
 
     /// Notes a change for fast commits. All notes of a handle take effect together, when it ends.
     pub fn note(&mut self, delta: Delta) {
-        if self.tracks_subject(delta.subject()) {
+        if self.tracks() {
             self.deltas.push(delta);
         }
     }
@@ -297,9 +277,8 @@ impl Handle {
             let deltas = std::mem::take(&mut self.deltas);
             if (!deltas.is_empty() || (self.changed && !finished))
                 && let Some(source) = self.journal.fast.source()
-                && source.apply(tx.tid, deltas, finished) == Interest::Little
             {
-                tx.little.store(true, Ordering::Relaxed);
+                source.apply(tx.tid, deltas, finished);
             }
             crate::order::closed();
             self.journal.leave(self.credits);

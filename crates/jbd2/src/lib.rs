@@ -40,7 +40,7 @@ pub use cache::{Buf, Note, Seal};
 pub use checkpoint::policy::{AsyncCheckpointStats, FreeThreshold};
 pub use erase::Erase;
 pub use handle::Handle;
-pub use journal::{Deferral, Journal, JournalConfig, Spares};
+pub use journal::{Deferral, Journal, JournalConfig};
 pub use log::LogConfig;
 pub use log_map::LogMap;
 pub use services::Services;

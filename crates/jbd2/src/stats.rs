@@ -271,7 +271,6 @@ impl Journal {
             cache_misses,
             aborted: state.aborted.as_deref().map(str::to_owned),
             batching: BatchingStats {
-                policy: batching.policy,
                 min_us: batching.min.as_micros() as u64,
                 max_us: batching.max.as_micros() as u64,
                 waits: c.batch_waits.get(),

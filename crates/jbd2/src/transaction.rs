@@ -37,9 +37,6 @@ pub(crate) struct Transaction {
     pub dirty: AtomicU32,
     /// A fast commit counts on it: it must be committed in full, whatever it holds.
     pub has_fast: AtomicBool,
-    /// The source of fast commits wants to hear [little](crate::fast::Interest::Little) of it. (A
-    /// handle that joins before this is set notes what nobody keeps.)
-    pub little: AtomicBool,
 }
 
 impl std::fmt::Debug for Transaction {
@@ -57,7 +54,6 @@ impl Transaction {
             callbacks: Mutex::default(),
             dirty: AtomicU32::new(0),
             has_fast: AtomicBool::new(false),
-            little: AtomicBool::new(false),
         }
     }
 

@@ -5,7 +5,7 @@
 //! ```text
 //!   rename ─ inodes ─ handle ─ orphans ─ inode shard ─ trim ─ groups ─ descriptors ─ superblock ─ dirty files
 //!          ─ checkpointing ─ journal state ─ checkpoint list ─ cache shard ─ buffer ─ transaction lists ─ deferred data ─ witnesses ─ log superblock
-//!          ─ data cache ─ spare memory
+//!          ─ data cache
 //! ```
 //!
 //! Among locks of one rank: groups ascend; files ascend and come after directories; a second
@@ -72,14 +72,10 @@ pub enum Rank {
     Deferred,
     /// File data that fast commits vouch for.
     Witnesses,
-    /// Which way fast commits become durable, and how their leaders wait.
-    Ways,
     /// The superblock of the log.
     LogSuperblock,
     /// A shard of the clean file data: every write asks there, whatever its caller holds.
     DataCache,
-    /// Memory of blocks that goes round.
-    Spares,
 }
 
 crate::thread_local! {
@@ -248,7 +244,7 @@ impl<T, const RANK: u8> Mutex<T, RANK> {
     }
 }
 
-const RANKS: [Rank; 25] = [
+const RANKS: [Rank; 23] = [
     Rank::Gate,
     Rank::Rename,
     Rank::Directory,
@@ -270,10 +266,8 @@ const RANKS: [Rank; 25] = [
     Rank::FastCommit,
     Rank::Deferred,
     Rank::Witnesses,
-    Rank::Ways,
     Rank::LogSuperblock,
     Rank::DataCache,
-    Rank::Spares,
 ];
 
 const fn rank_of(number: u8) -> Rank {

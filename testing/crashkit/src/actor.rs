@@ -7,12 +7,11 @@
 
 mod common;
 
-use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
-use extol::vfs::{Author, Fallocate, XattrSet};
+use extol::vfs::{Fallocate, XattrSet};
 use extol::{Ext4, File, FileSystem as _, FsError, OpenOptions};
-use extol_testkit::{fsync_told, pipe::holding};
+use extol_testkit::fsync_told;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 
@@ -326,27 +325,6 @@ impl Actor {
     pub fn write_bytes(&mut self, path: &str, at: usize, bytes: &[u8]) -> Done<bool> {
         let text = format!("write {path}: {} bytes at {at}", bytes.len());
         self.write_with(text, path, at, bytes, |file| file.write_all_at(bytes, at as u64))
-    }
-
-    /// Writes random bytes out of a pipe, as large writes through a mount are; what is not for
-    /// pipes is written as bytes. Gives whether the pipe was taken.
-    pub fn write_piped(&mut self, path: &str, at: usize, len: usize) -> Done<bool> {
-        let bytes = self.fresh(len);
-        let (pipe, _writer) = holding(&bytes).map_err(|e| format!("a pipe: {e}"))?;
-        let fs = Arc::clone(&self.fs);
-        let mut taken = false;
-        let text = format!("write {path}: {len} bytes at {at}, from a pipe");
-        self.write_with(text, path, at, &bytes, |file| {
-            taken = fs.write_piped(
-                file.metadata()?.id.ino,
-                at as u64,
-                pipe.as_fd(),
-                len,
-                Author::Owner,
-            )?;
-            if taken { Ok(()) } else { file.write_all_at(&bytes, at as u64) }
-        })?;
-        Ok(taken)
     }
 
     fn write_with(

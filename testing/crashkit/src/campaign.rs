@@ -157,7 +157,7 @@ impl<'a> Campaign<'a> {
             revokes: recording.journal.revoked_blocks,
             fast_commits: recording.journal.fast_commit.commits,
             one_trip: recording.journal.fast_commit.one_trip,
-            each: recording.journal.fast_commit.each,
+            each: recording.journal.fast_commit.by_fua,
             fallbacks: recording.journal.fast_commit.ineligible
                 + recording.journal.fast_commit.failed,
             ..Row::default()

@@ -29,7 +29,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use extol_block::{BlockDevice, MemDevice, Result, ScatteredWrite, SharedDevice, Wait, joined};
+use extol_block::{BlockDevice, Fua, MemDevice, Result, ScatteredWrite, SharedDevice, joined};
 use parking_lot::Mutex;
 use rand::Rng as _;
 
@@ -255,12 +255,12 @@ impl BlockDevice for Taped {
         self.write_all(writes, false)
     }
 
-    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], _: Wait) -> Result<()> {
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
         self.write_all(writes, true)
     }
 
-    fn fua_together(&self) -> bool {
-        true
+    fn fua(&self) -> Fua {
+        Fua::PerWrite
     }
 
     fn size(&self) -> u64 {

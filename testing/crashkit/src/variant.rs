@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
+use extol::MountOptions;
 use extol::mkfs::{FsType, JournalDevice, MkfsOptions, mkfs};
 use extol::options::{Atime, DataMode};
-use extol::{MountOptions, Preference};
 use extol_block::{BlockDevice as _, MemDevice, SharedDevice};
 use extol_jbd2::format::{JournalSuperblock, SUPERBLOCK_SIZE};
 
@@ -231,7 +231,7 @@ pub const VARIANTS: &[Variant] = &[
     Variant {
         name: "fc-alone",
         about: "fast commits, an fsync does not wait for others",
-        options: "fsync_batching=none",
+        options: "max_batch_time=0",
         ..FAST
     },
     Variant {
@@ -322,29 +322,22 @@ impl Variant {
         threads: bool,
     ) -> Result<MountOptions, String> {
         let mut options = MountOptions::parse(self.options)?;
-        if options.fua == Preference::Auto {
-            // What is measured is not the same in every run.
-            options.fua = Preference::Never;
-        }
-        options.threads = threads;
-        options.init_itable_delay = Some(std::time::Duration::ZERO);
-        options.atime = Atime::Never;
-        options.journal_device = journal;
-        options.journal_checksum_v2 = self.v2;
+        options.background.threads = threads;
+        options.background.init_itable_delay = Some(std::time::Duration::ZERO);
+        options.inodes.atime = Atime::Never;
+        options.journal.device = journal;
+        options.journal.checksum_v2 = self.v2;
         // So little that file data is written back within the run.
-        options.dirty_bytes = 96 << 10;
+        options.data.dirty_bytes = 96 << 10;
         Ok(options)
     }
 
     /// How a recovery mounts it: as anybody would.
     #[must_use]
     pub fn recovery_options(&self, journal: Option<SharedDevice>) -> MountOptions {
-        MountOptions {
-            threads: false,
-            atime: Atime::Never,
-            journal_device: journal,
-            ..MountOptions::default()
-        }
+        let mut options = MountOptions::default().without_threads().with_journal(journal);
+        options.inodes.atime = Atime::Never;
+        options
     }
 
     /// True if e2fsck and Linux can be asked about states in which a transaction reached the log in
@@ -353,7 +346,7 @@ impl Variant {
     /// Extol lets the incomplete transaction go.
     #[must_use]
     pub fn outside_understands_parts(&self) -> bool {
-        !MountOptions::parse(self.options).unwrap_or_default().journal_async_commit
+        !MountOptions::parse(self.options).unwrap_or_default().journal.async_commit
     }
 
     /// True if it has fast commits and its group descriptors have no checksums.
@@ -367,7 +360,8 @@ impl Variant {
     #[must_use]
     pub fn rules(&self) -> Rules {
         let parsed = MountOptions::parse(self.options).unwrap_or_default();
-        let stale = parsed.journal_async_commit && parsed.data == Some(DataMode::Writeback);
+        let stale =
+            parsed.journal.async_commit && parsed.journal.data_mode == Some(DataMode::Writeback);
         let fast_commits = self.fast_blocks.is_some();
         Rules {
             stale_unsynced: stale,

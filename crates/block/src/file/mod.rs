@@ -22,23 +22,19 @@
 //! buffered. Direct and buffered requests are never mixed on one device.
 //!
 //! *Scattered batches* (`scattered.rs`) of a direct device go to the kernel together through
-//! io_uring (`uring.rs`) where it may be used, else one by one; so do batches of reads
-//! (`scattered_reads.rs`).
+//! io_uring (`uring.rs`) where it may be used, else one by one.
 //!
 //! *Flushes* of several threads are merged (`coalesce.rs`). A FUA write is a write with
 //! `RWF_DSYNC`. It is a write and a flush where the kernel does not know that, and on a direct
 //! block device if it is a call of its own: there Linux makes the write itself durable (with a
 //! flush of its own where the device knows no FUA) and then flushes all the same, so the flag costs
 //! a trip to the medium more. Writes through io_uring do not get that second flush, so batches have
-//! the flag on block devices, too. Who waits for such a batch may look for its end before he sleeps
-//! (`poll.rs`).
+//! the flag on block devices, too.
 
 mod busy;
 mod holder;
 mod open;
-mod poll;
 mod scattered;
-mod scattered_reads;
 mod transfer;
 mod uring;
 
@@ -51,14 +47,13 @@ use crate::aligned::{AlignedBuf, BOUNCE_MAX, BufferPool};
 use crate::coalesce::FlushCoalescer;
 use crate::range_lock::{Coverage, RangeLock};
 use crate::{
-    BlockDevice, DeviceError, DeviceOp, ReadDone, ReadsFrom, Result, ScatteredRead, ScatteredWrite,
-    Wait, check_range, check_writable, pipe, sys, total_len,
+    BlockDevice, DeviceError, DeviceOp, Fua, Result, ScatteredWrite, check_range, check_writable,
+    sys, total_len,
 };
 use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
-use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -73,6 +68,8 @@ pub struct FileDevice {
     path: PathBuf,
     size: u64,
     is_block_device: bool,
+    /// It is a block device that knows FUA, as its queue said when it was opened.
+    has_fua: bool,
     read_only: bool,
     /// Of one opened read-only, once it was opened again for writing: the file for all I/O from
     /// then on.
@@ -86,9 +83,6 @@ pub struct FileDevice {
     /// FUA writes that are calls of their own carry `RWF_DSYNC`. Cleared when the kernel turns out
     /// not to know it here.
     dsync_works: AtomicBool,
-    /// Bytes go from pipes to it without a copy. Cleared when the kernel turns out not to do that
-    /// here.
-    splice_works: AtomicBool,
     flushes: FlushCoalescer,
     rings: Rings,
     /// What keeps others away.
@@ -323,29 +317,6 @@ impl FileDevice {
             .map_err(|e| DeviceError::new(DeviceOp::Write, offset, len, e))
     }
 
-    /// Straight from the pipe where the kernel can do that, else through aligned memory.
-    fn write_from_pipe(&self, pipe: BorrowedFd<'_>, len: usize, offset: u64) -> io::Result<()> {
-        let end = offset + len as u64;
-        let whole = self.direct.as_ref().is_none_or(|d| d.is_whole(offset, len as u64));
-        let mut moved = 0;
-        if whole && self.splice_works.load(Ordering::Relaxed) {
-            self.with_lock(offset..end, Coverage::Whole, || {
-                moved = pipe::splice_to(pipe, self.file(), len, offset)?;
-                Ok(())
-            })?;
-            if moved == len {
-                return Ok(());
-            }
-            if moved == 0 {
-                self.splice_works.store(false, Ordering::Relaxed);
-            }
-        }
-        let (same, rest) = (|e| e, offset + moved as u64);
-        pipe::in_parts(pipe, len - moved, same, |part, at| {
-            self.write_bufs(&[IoSlice::new(part)], rest + at, false)
-        })
-    }
-
     /// True if this is what became of a durable write where the kernel knows none; from now on
     /// nobody asks for one.
     fn lacks_dsync(&self, result: &Result<()>) -> bool {
@@ -464,49 +435,34 @@ impl BlockDevice for FileDevice {
         self.read_bufs(bufs, offset).map_err(|e| DeviceError::new(DeviceOp::Read, offset, len, e))
     }
 
-    fn read_scattered(&self, reads: &mut [ScatteredRead<'_>], done: ReadDone<'_>) {
-        scattered_reads::read(self, reads, done)
-    }
-
-    fn reads_together(&self) -> bool {
-        self.direct.is_some() && !self.rings.refused()
-    }
-
-    fn reads_from(&self) -> Option<ReadsFrom<'_>> {
-        let direct = self.direct.as_ref()?;
-        Some(ReadsFrom { file: self.file().as_fd(), sector: direct.sector, memory: direct.memory })
-    }
-
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
         self.write_checked(bufs, offset, false)
     }
 
-    fn write_piped(&self, pipe: BorrowedFd<'_>, len: usize, offset: u64) -> Result<()> {
-        let bytes = len as u64;
-        check_writable(DeviceOp::Write, offset, bytes, self.is_read_only())?;
-        check_range(DeviceOp::Write, offset, bytes, self.size)?;
-        self.write_from_pipe(pipe, len, offset)
-            .map_err(|e| DeviceError::new(DeviceOp::Write, offset, bytes, e))
-    }
-
     fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
-        scattered::write(self, writes, None)
+        scattered::write(self, writes, false)
     }
 
-    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], wait: Wait) -> Result<()> {
-        if self.fua_together() {
-            let result = scattered::write(self, writes, Some(wait));
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
+        if self.fua() != Fua::Flush {
+            let result = scattered::write(self, writes, true);
             if !self.lacks_dsync(&result) {
                 return result;
             }
         }
-        scattered::write(self, writes, None)?;
+        scattered::write(self, writes, false)?;
         self.flush()
     }
 
-    fn fua_together(&self) -> bool {
+    fn fua(&self) -> Fua {
         let known = self.is_block_device || self.dsync_works.load(Ordering::Relaxed);
-        known && self.direct.is_some() && !self.rings.refused()
+        if !known || self.direct.is_none() || self.rings.refused() {
+            Fua::Flush
+        } else if self.has_fua {
+            Fua::Native
+        } else {
+            Fua::PerWrite
+        }
     }
 
     fn write_fua(&self, buf: &[u8], offset: u64) -> Result<()> {
@@ -607,12 +563,16 @@ fn retry_io(mut call: impl FnMut() -> io::Result<()>) -> io::Result<()> {
 
 /// The largest discard that a disk takes, 0 if it takes none; `None` if the system does not say.
 fn most_discarded(disk: &File) -> Option<u64> {
+    queue_attribute(disk, "discard_max_bytes")
+}
+
+/// A number that the kernel tells of a disk's queue.
+fn queue_attribute(disk: &File, name: &str) -> Option<u64> {
     let id = rustix::fs::fstat(disk).ok()?.st_rdev;
     let (major, minor) = (rustix::fs::major(id), rustix::fs::minor(id));
     let device = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
     // A partition has the queue of its disk.
     let queue = [device.join("queue"), device.join("../queue")];
-    let text =
-        queue.iter().find_map(|q| std::fs::read_to_string(q.join("discard_max_bytes")).ok())?;
+    let text = queue.iter().find_map(|q| std::fs::read_to_string(q.join(name)).ok())?;
     text.trim().parse().ok()
 }

@@ -127,18 +127,19 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<FileDevice> {
         return Err(refuse(path, io::ErrorKind::InvalidInput, "is empty"));
     }
     let sector = if is_block_device { sector_size(&file) } else { 1 };
+    let has_fua = is_block_device && super::queue_attribute(&file, "fua") == Some(1);
     let mut device = FileDevice {
         file,
         path: path.to_owned(),
         size,
         is_block_device,
+        has_fua,
         read_only: options.read_only,
         writable: OnceLock::new(),
         exclusive: options.exclusive,
         direct: None,
         unit: sector.max(1) as u64,
         dsync_works: AtomicBool::new(true),
-        splice_works: AtomicBool::new(true),
         flushes: FlushCoalescer::new(),
         rings: Rings::default(),
         claims,

@@ -21,7 +21,7 @@ use super::{DirectIo, FileDevice};
 use crate::aligned::{BOUNCE_MAX, Pooled};
 use crate::range_lock::Coverage;
 use crate::{
-    BlockDevice, DeviceError, DeviceOp, Result, ScatteredWrite, Wait, check_range, check_writable,
+    BlockDevice, DeviceError, DeviceOp, Result, ScatteredWrite, check_range, check_writable,
 };
 use std::io::{self, IoSlice};
 
@@ -30,12 +30,11 @@ const COPIES_MAX: usize = 2 * BOUNCE_MAX;
 /// Most writes in one group.
 const GROUP_MAX: usize = 256;
 
-/// All these writes; `durable`: each is on the medium when this returns, and so the thread waits
-/// for it.
+/// All these writes; `durable`: each is on the medium when this returns.
 pub(super) fn write(
     device: &FileDevice,
     writes: &[ScatteredWrite<'_>],
-    durable: Option<Wait>,
+    durable: bool,
 ) -> Result<()> {
     let mut total = 0u64;
     for write in writes {
@@ -46,7 +45,7 @@ pub(super) fn write(
     }
     let direct = device.direct.as_ref().filter(|_| !device.rings.refused());
     let Some(direct) = direct else {
-        return one_by_one(device, writes, durable.is_some());
+        return one_by_one(device, writes, durable);
     };
     let mut group = Group::new(direct, total);
     let mut others = Vec::new();
@@ -64,7 +63,7 @@ pub(super) fn write(
         }
     }
     group.write(device, durable)?;
-    one_by_one(device, &others, durable.is_some())
+    one_by_one(device, &others, durable)
 }
 
 fn one_by_one(device: &FileDevice, writes: &[ScatteredWrite<'_>], durable: bool) -> Result<()> {
@@ -148,7 +147,7 @@ impl<'a> Group<'a> {
         (buffer, start)
     }
 
-    fn write(&self, device: &FileDevice, durable: Option<Wait>) -> Result<()> {
+    fn write(&self, device: &FileDevice, durable: bool) -> Result<()> {
         let copies: Vec<Option<[IoSlice<'_>; 1]>> = self
             .writes
             .iter()
@@ -175,13 +174,13 @@ impl<'a> Group<'a> {
             .map(|job| self.direct.locks.lock(job.offset..job.offset + job.len(), Coverage::Whole))
             .collect();
         // One alone has nothing to be at the same time with: the plain call is faster. A durable
-        // one can be polled for, and is one flush less on a block device.
-        let queued = jobs.len() > 1 || durable.is_some();
+        // one is one flush less on a block device.
+        let queued = jobs.len() > 1 || durable;
         let outcomes =
             if queued { device.rings.write(device.file(), &jobs, durable) } else { None };
         let outcomes = outcomes.unwrap_or_else(|| jobs.iter().map(|_| Outcome::NotDone).collect());
         for (job, outcome) in jobs.iter().zip(outcomes) {
-            self.finish(device, job, outcome, durable.is_some())
+            self.finish(device, job, outcome, durable)
                 .map_err(|e| DeviceError::new(DeviceOp::Write, job.offset, job.len(), e))?;
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Many writes, or reads, at a time, through io_uring.
+//! Many writes at a time, through io_uring.
 //!
 //! A ring is a queue into the kernel: entries that describe them go in, completions come out, in
 //! any order. A [`Rings`] keeps up to [`MAX_RINGS`] of them for one device, made when first needed;
@@ -10,8 +10,7 @@
 //!                 at most DEPTH between push and reap
 //! ```
 //!
-//! *Safety.* The kernel reads the buffers of writes, and fills those of reads, at any time between
-//! submit and completion, so [`InFlight`] does not go away while the kernel owns an entry: it
+//! *Safety.* The kernel reads the buffers at any time between submit and completion, so [`InFlight`] does not go away while the kernel owns an entry: it
 //! waits, also when an error or a panic ends the function early. A ring with entries that were
 //! pushed but not submitted still points at those buffers; it is closed, never reused. (Nothing but
 //! a submit call makes the kernel look at the submission queue: no polling thread is asked for.)
@@ -21,14 +20,11 @@
 //!
 //! *Odd completions.* A short count is reported as it is. "Try again" and "this ring cannot" become
 //! [`Outcome::NotDone`]: the caller makes the ordinary system call, which gives the true answer.
-//! After a real failure nothing more is pushed; but reads are independent of each other, and go on.
+//! After a real failure nothing more is pushed.
 //!
-//! Whoever waits for writes waits for all of them, and is woken once, or polls for them first
-//! (`poll.rs`). For each read somebody else waits, so of those that are on their way the first half
-//! is waited for, then half of the rest, and so on: each is told of as soon as it is noticed.
+//! A thread that waits for writes waits for all of them, and is woken once.
 
-use super::poll::poll;
-use crate::{ScatteredRead, ScatteredWrite, Wait};
+use crate::ScatteredWrite;
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use parking_lot::Mutex;
 use std::fs::File;
@@ -38,16 +34,15 @@ use std::time::Duration;
 
 /// Most writes of one ring that are on their way.
 const DEPTH: usize = 64;
-/// Most rings of one device: there is one for each of the workers of a mount that read on a large
-/// machine.
+/// Most rings of one device.
 pub(super) const MAX_RINGS: usize = 16;
 
-/// What became of one write or read.
+/// What became of one write.
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// Not tried, or to be tried again.
     NotDone,
-    /// So many bytes are written, or read.
+    /// So many bytes are written.
     Done(usize),
     /// It failed.
     Failed(io::Error),
@@ -77,44 +72,23 @@ impl std::fmt::Debug for Rings {
 
 impl Rings {
     /// Does these writes to `file` and gives what became of each; `durable`: each is, once it is
-    /// done, and so the thread waits for it. `None`: no ring to be had, nothing was done.
+    /// done. `None`: no ring to be had, nothing was done.
     pub(super) fn write(
         &self,
         file: &File,
         jobs: &[ScatteredWrite<'_>],
-        durable: Option<Wait>,
+        durable: bool,
     ) -> Option<Vec<Outcome>> {
         let mut outcomes: Vec<Outcome> = jobs.iter().map(|_| Outcome::NotDone).collect();
-        let ran =
-            self.run(file, Jobs::Writes(jobs, durable), &mut |i, _, outcome| outcomes[i] = outcome);
-        ran.then_some(outcomes)
-    }
-
-    /// Does these reads of `file` and says of each what became of it as soon as it has ended; of
-    /// those that it says nothing of, nothing was done.
-    pub(super) fn read(
-        &self,
-        file: &File,
-        jobs: &mut [ScatteredRead<'_>],
-        ended: &mut dyn FnMut(usize, &mut ScatteredRead<'_>, Outcome),
-    ) {
-        self.run(file, Jobs::Reads(jobs), &mut |i, read, outcome| {
-            if let Some(read) = read {
-                ended(i, read, outcome);
-            }
-        });
-    }
-
-    /// False if there is no ring to be had: nothing was done.
-    fn run(&self, file: &File, jobs: Jobs<'_, '_>, ended: Ended<'_>) -> bool {
-        let Some(mut loan) = self.borrow() else { return false };
-        let Some(ring) = loan.ring.as_mut() else { return false };
-        match run(ring, file, jobs, ended) {
+        let mut loan = self.borrow()?;
+        let jobs = Jobs { writes: jobs, durable };
+        match run(loan.ring.as_mut()?, file, &jobs, &mut |i, outcome| outcomes[i] = outcome) {
             Ok(()) => loan.reusable = true,
             Err(e) if is_shortage(&e) => {}
             Err(_) => self.refuse(),
         }
-        true
+        drop(loan);
+        Some(outcomes)
     }
 
     /// True if there is no point in trying.
@@ -184,54 +158,44 @@ fn is_shortage(e: &io::Error) -> bool {
     e.raw_os_error().is_some_and(|code| passing.contains(&code))
 }
 
-/// A ring that knows how to write and read, or the reason why there is none.
+/// A ring that knows how to write, or the reason why there is none.
 pub(super) fn make() -> io::Result<IoUring> {
     // Whoever submits waits as well: nobody need be interrupted for a completion (Linux 5.19).
     let ring = IoUring::builder().setup_coop_taskrun().build(DEPTH as u32);
     let ring = ring.or_else(|_| IoUring::new(DEPTH as u32))?;
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;
-    let knows = probe.is_supported(opcode::Writev::CODE) && probe.is_supported(opcode::Read::CODE);
-    if knows && ring.params().is_feature_nodrop() {
+    if probe.is_supported(opcode::Writev::CODE) && ring.params().is_feature_nodrop() {
         Ok(ring)
     } else {
         Err(io::ErrorKind::Unsupported.into())
     }
 }
 
-/// What is told as jobs end: which one, the read if it is one, and what became of it.
-type Ended<'a> = &'a mut dyn FnMut(usize, Option<&mut ScatteredRead<'_>>, Outcome);
+/// What is told as jobs end: which one, and what became of it.
+type Ended<'a> = &'a mut dyn FnMut(usize, Outcome);
 
 /// Pushes, submits and reaps until all is done or something failed, and tells of each that has
 /// ended. `Err`: the ring is unusable; of what it did not do nothing is told.
-fn run(
-    ring: &mut IoUring,
-    file: &File,
-    mut jobs: Jobs<'_, '_>,
-    ended: Ended<'_>,
-) -> io::Result<()> {
+fn run(ring: &mut IoUring, file: &File, jobs: &Jobs<'_>, ended: Ended<'_>) -> io::Result<()> {
     let mut flight = InFlight { ring, pushed: 0, reaped: 0 };
     let mut failed = false;
-    let independent = matches!(jobs, Jobs::Reads(_));
-    let mut waiting = 0..jobs.len();
+    let mut waiting = 0..jobs.writes.len();
     let mut codes = Vec::new();
     loop {
         while !failed && flight.pushed - flight.reaped < DEPTH {
             let Some(i) = waiting.next() else { break };
-            flight.push(file, &mut jobs, i)?;
+            flight.push(file, jobs, i)?;
         }
         let out = flight.pushed - flight.reaped;
         if out == 0 {
             return Ok(());
         }
         // While there is more to push, half a queue at a time keeps the device busy with few system
-        // calls. Somebody waits for each read: half of them at a time, too.
-        let all = !independent && (failed || waiting.is_empty());
-        let polled = if all && jobs.is_polled() { flight.poll(out) } else { Ok(()) };
-        let result = polled.and_then(|()| {
-            flight.ring.submit_and_wait(if all { out } else { out.div_ceil(2) }).map(drop)
-        });
-        let result = result.or_else(|e| match e.kind() {
+        // calls.
+        let all = failed || waiting.is_empty();
+        let wanted = if all { out } else { out.div_ceil(2) };
+        let result = flight.ring.submit_and_wait(wanted).map(drop).or_else(|e| match e.kind() {
             io::ErrorKind::Interrupted => Ok(()),
             _ => Err(e),
         });
@@ -241,11 +205,10 @@ fn run(
         }
         for (i, code) in codes.drain(..) {
             let outcome = Outcome::of(code);
-            failed |= !independent && matches!(outcome, Outcome::Failed(_));
+            failed |= matches!(outcome, Outcome::Failed(_));
             let i = usize::try_from(i).unwrap_or(usize::MAX);
-            if i < jobs.len() {
-                // It has ended: its memory is ours again.
-                ended(i, jobs.read(i), outcome);
+            if i < jobs.writes.len() {
+                ended(i, outcome);
             }
         }
         result?;
@@ -268,54 +231,25 @@ impl Outcome {
 }
 
 /// What is to be done, borrowed until all of it has ended.
-enum Jobs<'a, 'b> {
-    /// Whether each is to be durable once it has ended, and how the thread waits for that.
-    Writes(&'a [ScatteredWrite<'b>], Option<Wait>),
-    /// Independent of each other: if one fails, the others go on.
-    Reads(&'a mut [ScatteredRead<'b>]),
+struct Jobs<'a> {
+    writes: &'a [ScatteredWrite<'a>],
+    /// Each is durable once it has ended.
+    durable: bool,
 }
 
-impl<'b> Jobs<'_, 'b> {
-    fn len(&self) -> usize {
-        match self {
-            Self::Writes(writes, _) => writes.len(),
-            Self::Reads(reads) => reads.len(),
-        }
-    }
-
-    /// Somebody waits for them and polls.
-    fn is_polled(&self) -> bool {
-        matches!(self, Self::Writes(_, Some(Wait::Poll)))
-    }
-
-    /// Job `i`, if it is a read. The kernel must not have it.
-    fn read(&mut self, i: usize) -> Option<&mut ScatteredRead<'b>> {
-        match self {
-            Self::Writes(..) => None,
-            Self::Reads(reads) => reads.get_mut(i),
-        }
-    }
-
+impl Jobs<'_> {
     /// The entry of job `i`.
-    fn entry(&mut self, file: &File, i: usize) -> Option<squeue::Entry> {
-        let fd = types::Fd(file.as_raw_fd());
-        let entry = match self {
-            Self::Writes(writes, durable) => {
-                let job = writes.get(i)?;
-                // `IoSlice` is `iovec` by definition; the caller sees to it that there are at most
-                // `MAX_BUFFERS`.
-                opcode::Writev::new(fd, job.bufs.as_ptr().cast(), job.bufs.len() as u32)
-                    .offset(job.offset)
-                    .rw_flags(if durable.is_some() { libc::RWF_DSYNC } else { 0 })
-                    .build()
-            }
-            Self::Reads(reads) => {
-                let job = reads.get_mut(i)?;
-                let len = u32::try_from(job.buf.len()).ok()?;
-                opcode::Read::new(fd, job.buf.as_mut_ptr(), len).offset(job.offset).build()
-            }
-        };
-        Some(entry.user_data(i as u64))
+    fn entry(&self, file: &File, i: usize) -> Option<squeue::Entry> {
+        let job = self.writes.get(i)?;
+        // `IoSlice` is `iovec` by definition; the caller sees to it that there are at most
+        // `MAX_BUFFERS`.
+        let entry = opcode::Writev::new(
+            types::Fd(file.as_raw_fd()),
+            job.bufs.as_ptr().cast(),
+            job.bufs.len() as u32,
+        );
+        let flags = if self.durable { libc::RWF_DSYNC } else { 0 };
+        Some(entry.offset(job.offset).rw_flags(flags).build().user_data(i as u64))
     }
 }
 
@@ -328,12 +262,10 @@ struct InFlight<'a> {
 
 impl InFlight<'_> {
     /// Puts job `i` into the submission queue, once. `jobs` and `file` must outlive this value.
-    fn push(&mut self, file: &File, jobs: &mut Jobs<'_, '_>, i: usize) -> io::Result<()> {
+    fn push(&mut self, file: &File, jobs: &Jobs<'_>, i: usize) -> io::Result<()> {
         let entry = jobs.entry(file, i).ok_or_else(|| io::Error::other("no such job"))?;
-        // SAFETY: the kernel may read the iovecs and the bytes they name, or write the bytes of a
-        // read, from the next submit until the completion of this entry. The caller of `run` has
-        // borrowed them: for writes shared and unchanged, for reads exclusively, and nobody looks
-        // at them here before (`run`). `run` owns this value, whose drop waits for every
+        // SAFETY: the kernel may read the iovecs and the bytes they name from the next submit until
+        // the completion of this entry. The caller of `run` has borrowed them, unchanged. `run` owns this value, whose drop waits for every
         // completion, so the borrow covers that time. Entries that are never submitted are never
         // looked at: their ring is closed (`Loan`, `Rings::run`). The descriptor is open as long as
         // `file`.
@@ -341,13 +273,6 @@ impl InFlight<'_> {
         unsafe { self.ring.submission().push(&entry) }
             .map_err(|_| io::Error::other("the queue is full"))?;
         self.pushed += 1;
-        Ok(())
-    }
-
-    /// Submits, and looks whether so many have completed until they have or it takes too long.
-    fn poll(&mut self, wanted: usize) -> io::Result<()> {
-        self.ring.submit()?;
-        poll(|| self.ring.completion().len() >= wanted);
         Ok(())
     }
 
@@ -417,10 +342,8 @@ mod tests {
         let memory: Vec<Vec<u8>> = (0..300u16).map(|i| vec![i as u8; 4096]).collect();
         let bufs: Vec<_> = memory.iter().map(|m| [IoSlice::new(m)]).collect();
         let rings = Rings::default();
-        for round in 0..3 {
-            let outcomes = rings
-                .write(&file, &jobs(&bufs), [None, Some(Wait::Sleep), Some(Wait::Poll)][round])
-                .expect("ring");
+        for round in 0..2 {
+            let outcomes = rings.write(&file, &jobs(&bufs), round > 0).expect("ring");
             assert!(outcomes.iter().all(|o| matches!(o, Outcome::Done(4096))), "{outcomes:?}");
         }
         assert_eq!((rings.made(), rings.refused()), (1, false));
@@ -442,7 +365,7 @@ mod tests {
         let full = File::options().write(true).open("/dev/full").expect("open");
         let read_only = File::open("/dev/null").expect("open");
         for (file, code) in [(&full, libc::ENOSPC), (&read_only, libc::EBADF)] {
-            let outcomes = rings.write(file, &jobs(&bufs), None).expect("ring");
+            let outcomes = rings.write(file, &jobs(&bufs), false).expect("ring");
             assert!(
                 matches!(&outcomes[0], Outcome::Failed(e) if e.raw_os_error() == Some(code)),
                 "{outcomes:?}"
@@ -454,7 +377,7 @@ mod tests {
             assert_eq!((rings.made(), rings.refused()), (1, false));
         }
         rings.refuse();
-        assert!(rings.write(&full, &jobs(&bufs), None).is_none());
+        assert!(rings.write(&full, &jobs(&bufs), false).is_none());
         assert_eq!(rings.made(), 0);
     }
 
@@ -467,13 +390,13 @@ mod tests {
             let bufs: Vec<_> = memory.iter().map(|m| [IoSlice::new(m)]).collect();
             let jobs = jobs(&bufs);
             let mut flight = InFlight { ring: &mut ring, pushed: 0, reaped: 0 };
-            let mut jobs = Jobs::Writes(&jobs, None);
+            let jobs = Jobs { writes: &jobs, durable: false };
             for i in 0..DEPTH / 2 {
-                flight.push(&file, &mut jobs, i).expect("push");
+                flight.push(&file, &jobs, i).expect("push");
             }
             flight.ring.submit().expect("submit");
             for i in DEPTH / 2..DEPTH {
-                flight.push(&file, &mut jobs, i).expect("push");
+                flight.push(&file, &jobs, i).expect("push");
             }
             panic!("on purpose");
         }));
@@ -486,39 +409,6 @@ mod tests {
             file.read_exact_at(&mut back, i as u64 * 8192).expect("read");
             assert_eq!(back, vec![i as u8 + 1; 4096], "submitted, so done");
         }
-    }
-
-    /// Whoever is told may panic: the rest is waited for, and the ring is not used again.
-    #[test]
-    fn reads_are_told_one_by_one() {
-        if ring().is_none() {
-            return;
-        }
-        let file = tempfile::tempfile().expect("file");
-        let bytes: Vec<u8> = (0..200 * 4096_u32).map(|i| (i / 1000) as u8).collect();
-        file.write_all_at(&bytes, 0).expect("write");
-        let rings = Rings::default();
-        let mut memory = vec![vec![0; 4096]; 201];
-        let mut read = |ended: &mut dyn FnMut(usize, &mut ScatteredRead<'_>, Outcome)| {
-            let places = (0u64..).map(|i| i * 4096).zip(&mut memory);
-            let mut jobs: Vec<_> =
-                places.map(|(offset, buf)| ScatteredRead { offset, buf }).collect();
-            rings.read(&file, &mut jobs, ended);
-        };
-        let mut told = [0; 201];
-        read(&mut |i, read, outcome| {
-            told[i] += 1;
-            // The last one is behind the end.
-            let expected = bytes.get(i * 4096..(i + 1) * 4096).unwrap_or_default();
-            assert!(matches!(outcome, Outcome::Done(n) if n == expected.len()), "{i} {outcome:?}");
-            assert!(read.buf[..expected.len()] == *expected, "{i}");
-        });
-        assert_eq!((told, rings.made()), ([1; 201], 1));
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            read(&mut |_, _, _| panic!("on purpose"));
-        }));
-        assert!(result.is_err());
-        assert_eq!((rings.made(), rings.refused()), (0, false));
     }
 
     #[test]

@@ -25,9 +25,6 @@ macro_rules! mount_options {
   io_uring, noio_uring
         requests come over io_uring instead of /dev/fuse, or do not [where the kernel offers it: Linux 6.14,
         switched on by \"echo Y > /sys/module/fuse/parameters/enable_uring\"]; costs much less per request
-  halt_poll=MICROSECONDS
-        over io_uring: while one thread asks alone, keep its processors from sleeping so long after each request,
-        with threads that run where nobody else wants to; 0: never [200]
   untrusted
         ro, nosuid, nodev and noexec, whatever else is said; the volume is checked first, and the sandbox is a must
   writeback_cache, nowriteback_cache
@@ -56,12 +53,10 @@ macro_rules! mount_options {
         with O_DIRECT, or without [with, where it can]
   fast_commit, nofast_commit
         fsync by a few records in place of a whole commit [on if the volume has the feature]
-  fsync_batching=adaptive|none|static, min_batch_time=MICROSECONDS, max_batch_time=MICROSECONDS
-        whether an fsync waits for others to share its commit, and how long [adaptive, 0, 15000]
+  min_batch_time=MICROSECONDS, max_batch_time=MICROSECONDS
+        how long an fsync waits for others to share its commit, at least and at most [0, 15000]
   fua=auto|never|always
-        fast commits by durable writes in place of a flush: if that is faster, never, wherever they can [auto]
-  commit_poll=auto|never|always
-        who leads such a commit looks for its end for at most 300 us before it sleeps: if that is faster, never, wherever it can [auto]
+        fast commits by FUA in place of a flush: where the device has FUA, never, wherever they can [auto]
   async_checkpoint, async_checkpoint=PERCENT, noasync_checkpoint
         bring metadata home in the background as soon as less of the log is free [off; 50]
   checkpoint=merge|nomerge, checkpoint_merge, nocheckpoint_merge, ckpt_thread_ioprio=CLASS:LEVEL,
@@ -139,9 +134,9 @@ pub struct MountArgs {
     pub dir: Option<PathBuf>,
 }
 
-/// `extol attend`, a part of a mount: see `attendant.rs`.
+/// `extol mount-monitor`, a part of a mount: see `monitor.rs`.
 #[derive(Args, Debug)]
-pub struct AttendArgs {
+pub struct MonitorArgs {
     /// Where it is mounted.
     pub dir: PathBuf,
 }
@@ -161,14 +156,14 @@ pub struct UmountArgs {
     /// Take the mount out of sight now; it ends when the last file on it is closed. Does not wait.
     #[arg(short, long)]
     pub lazy: bool,
-    /// The daemon of the mount with this number asks: do not wait for it, and tell it by the exit
-    /// code if the mount is in use.
+    /// For the daemon of the mount with this number: do not wait for it, and give the reason as the
+    /// exit code.
     #[arg(long, hide = true, value_name = "NUMBER")]
     pub serving: Option<u64>,
-    /// Take the first of two paths off the second if it has been mounted there since, unless
-    /// standard input says otherwise: the numbers of what was mounted there before.
+    /// Unmount the first of two paths from the second if it has been mounted there since, unless
+    /// standard input cancels that: the numbers of the mounts that were there before.
     #[arg(long, hide = true, value_name = "NUMBERS")]
-    pub keeper: Option<String>,
+    pub start_cleanup: Option<String>,
     /// Where it is mounted.
     #[arg(required = true)]
     pub dirs: Vec<PathBuf>,
@@ -178,14 +173,17 @@ pub struct UmountArgs {
 mod tests {
     use std::collections::BTreeSet;
 
+    use extol::options::TABLE;
+
     use crate::options::split;
 
-    /// The manual names no option that a mount refuses, and all that the page of the guide explains.
+    /// The manual names no option that a mount refuses, and the same options as the guide.
     #[test]
     fn options_are_those_that_exist() {
         let manual = mount_options!();
         let listed =
             manual.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+        let mut manual_names = BTreeSet::new();
         let mut count = 0;
         for option in listed
             .flat_map(|line| line.split(','))
@@ -206,6 +204,7 @@ mod tests {
                 let with =
                     if name.starts_with("no") && name.ends_with(['y', 'd']) { "ro," } else { "" };
                 assert!(split(&[format!("{with}{word}")], false).is_ok(), "{word}");
+                manual_names.insert(name);
                 count += 1;
             }
         }
@@ -220,11 +219,32 @@ mod tests {
             .map(|code| code.split(['=', '[']).next().unwrap())
             .collect();
         assert!(named.len() > 80, "{}", named.len());
+        let missing: Vec<_> = manual_names.difference(&named).collect();
+        assert!(missing.is_empty(), "the page of the guide lacks {missing:?}");
         for name in named {
             let is_option = [name.to_owned(), format!("{name}=5")]
                 .into_iter()
                 .any(|word| split(&[word], false).is_ok());
             assert!(!is_option || manual.contains(name), "{name}");
+        }
+    }
+
+    /// The page's rows state value, unit and default as the table of options does.
+    #[test]
+    fn the_page_is_the_table_of_options() {
+        let page = include_str!("../../../../docs/guide/mount-options.md");
+        let rows: Vec<Vec<_>> = page
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `"))
+            .map(|row| row.split(" | ").map(str::trim).collect())
+            .collect();
+        for spec in TABLE {
+            let of_spec = |row: &&Vec<&str>| {
+                let (first, _) = row[0].split_once('`').unwrap_or_default();
+                spec.names.contains(&first)
+            };
+            let row = rows.iter().find(of_spec).unwrap_or_else(|| panic!("{:?}", spec.names));
+            assert_eq!((row[1], row[2]), (spec.value, spec.default), "{:?}", spec.names);
         }
     }
 }

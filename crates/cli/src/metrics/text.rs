@@ -138,27 +138,17 @@ fn volume(page: &mut Page, s: &Stats) {
     page.gauge(
         "unflushed_bytes",
         "Written to the device and not flushed.",
-        s.pace.unflushed as f64,
+        s.throttle.unflushed as f64,
     );
     page.counter(
-        "paced_flushes_total",
-        "Large writes that flushed first, for others' fsyncs.",
-        s.pace.flushes,
+        "throttled_flushes_total",
+        "Large writes that flushed first, beside fsyncs of other files.",
+        s.throttle.flushes,
     );
-    page.counter(
-        "paced_turns_total",
-        "Pieces that heavy writers wrote in turns, beside fsyncs.",
-        s.pace.turns,
-    );
-    page.counter(
-        "late_fsyncs_total",
-        "Fsyncs that took too long beside heavy writers.",
-        s.pace.late,
-    );
-    page.gauge(
-        "paced_share",
-        "Part of the device's time for heavy writers beside fsyncs.",
-        f64::from(s.pace.share) / 1000.0,
+    page.seconds(
+        "throttled_seconds_total",
+        "Time that large writes were held up beside fsyncs of other files.",
+        s.throttle.held_ns,
     );
     page.gauge(
         "lazy_init_groups",
@@ -197,7 +187,7 @@ fn journal(page: &mut Page, s: &Stats) {
     page.seconds("batch_waiting_seconds_total", "Time of those waits.", j.batching.wait_ns);
     page.gauge(
         "syncers",
-        "Threads that are thought to sync at the same time.",
+        "Concurrent syncers: requests that the last commits served together.",
         j.batching.syncers as f64,
     );
     let m = &s.checkpoint_merge;
@@ -271,14 +261,9 @@ fn fast_commits(page: &mut Page, f: &FastCommitStats) {
         f.one_trip,
     );
     page.counter(
-        "fast_commit_each_total",
-        "Fast commits by durable writes, without a flush.",
-        f.each,
-    );
-    page.counter(
-        "fast_commit_polled_total",
-        "Of these, those whose leader polled for their end.",
-        f.polled,
+        "fast_commit_fua_total",
+        "Fast commits durable by FUA, without a flush.",
+        f.by_fua,
     );
     page.counter(
         "fast_commit_heads_total",

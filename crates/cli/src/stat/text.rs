@@ -82,8 +82,7 @@ fn pipeline(text: &mut String, stats: &Stats) {
     row(
         "fsync batching",
         format!(
-            "{}, {} waits ({} on average), {} syncers",
-            j.batching.policy.name(),
+            "{} waits ({} on average), {} syncers",
             j.batching.waits,
             time(j.batching.wait_ns.checked_div(j.batching.waits).unwrap_or(0)),
             j.batching.syncers

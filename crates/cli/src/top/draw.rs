@@ -162,11 +162,11 @@ fn mechanisms(view: &View, stats: &Stats) -> Vec<Line<'static>> {
             d.batch_size.max
         )),
         Line::from(format!(
-            "batching     {}, {} syncers",
-            j.batching.policy.name(),
+            "batch waits  {} ({}), {} syncers",
+            j.batching.waits,
+            time(j.batching.wait_ns),
             j.batching.syncers
         )),
-        Line::from(format!("  waits      {} ({})", j.batching.waits, time(j.batching.wait_ns))),
         Line::from(format!("fast commits {}", fast_commits(stats))),
         Line::from(format!("async ckpt   {threshold}")),
         Line::from(format!("  wrote      {} batches, {} blocks", a.batches, a.blocks)),

@@ -61,9 +61,6 @@ pub(super) struct Group {
     pub free_inodes: AtomicU32,
     /// Inodes freed by transactions that are not durable yet.
     pub pending_inodes: AtomicU32,
-    /// How many transactions that freed some of its inodes became durable; counted with the group
-    /// locked.
-    pub settled_inodes: AtomicU32,
     /// Directories.
     pub dirs: AtomicU32,
     /// Looked at since residency was last checked.
@@ -142,7 +139,6 @@ impl Group {
             free,
             free_inodes: AtomicU32::new(summary.1.min(inodes)),
             pending_inodes: AtomicU32::new(0),
-            settled_inodes: AtomicU32::new(0),
             dirs: AtomicU32::new(summary.2.min(inodes)),
             recent: AtomicBool::new(true),
             state: Mutex::new(State {

@@ -241,7 +241,6 @@ impl Shared {
         if let Some((first, count)) = self.unread(&desc, map, bit) {
             self.journal.read_ahead(first, count);
         }
-        self.note_table_use(nr, &desc, map, bit);
         let known_slot = self.is_known_slot(&desc, bit);
         if let (true, Some(blocks)) = (self.is_uninit(&desc, GroupFlags::BLOCK_UNINIT), blocks) {
             self.open_block_bitmap(h, group, &mut desc, &blocks.zones, &mut blocks.home)?;
@@ -385,7 +384,6 @@ impl Shared {
         for nr in groups {
             let Ok(group) = self.group(nr) else { continue };
             let mut state = group.lock();
-            group.settled_inodes.fetch_add(1, Ordering::Relaxed);
             let is_bad = state.bad_inodes.is_some();
             let Some(map) = &mut state.inodes else { continue };
             // One pass for all of the transaction's inodes: there may be thousands.

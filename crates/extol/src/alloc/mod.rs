@@ -63,7 +63,6 @@ mod stats;
 mod supercell;
 mod synced;
 mod table;
-mod table_ahead;
 mod trim;
 mod window;
 mod zeroed;
@@ -177,7 +176,6 @@ pub(crate) struct Shared {
     held: CachePadded<Held>,
     windows: Registry,
     zeroed: CachePadded<zeroed::Zeroed>,
-    table_ahead: CachePadded<table_ahead::TableAhead>,
     zeroing: itable::Gate,
     /// Blocks that never hold files, once somebody asked.
     overhead: OnceLock<u64>,
@@ -227,7 +225,6 @@ impl Allocator {
             held: CachePadded::default(),
             windows: Registry::default(),
             zeroed: CachePadded::default(),
-            table_ahead: CachePadded::default(),
             zeroing: itable::Gate::default(),
             overhead: OnceLock::new(),
             trim_gate: Mutex::new(()),

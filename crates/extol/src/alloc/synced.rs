@@ -106,13 +106,13 @@ impl Allocator {
     ///
     /// # Errors
     /// If the device fails.
-    pub fn tend(
+    pub fn prepare_window(
         &self,
         window: &mut Window,
         want: u32,
         dev: &dyn BlockDevice,
     ) -> extol_block::Result<()> {
-        self.shared.tend(window, want, dev)
+        self.shared.prepare_window(window, want, dev)
     }
 }
 
@@ -160,7 +160,7 @@ impl Shared {
         rooms.filter(|room| *room >= want).find_map(|room| self.take_amid(goal, want, room))
     }
 
-    fn tend(
+    fn prepare_window(
         &self,
         window: &mut Window,
         want: u32,

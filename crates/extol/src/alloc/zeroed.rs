@@ -31,7 +31,7 @@
 //!   zeros has ended (`is_durable`, asked by `cut_zeroed` and `Window::cut`).
 //! - Z2: between that write and the moment it is handed out nobody writes to it: it is taken, by
 //!   the stock or by a window, and while zeros are being written nobody can take it back (the trim
-//!   gate, held by `refill_zeroed` and `tend`).
+//!   gate, held by `refill_zeroed` and `prepare_window`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};

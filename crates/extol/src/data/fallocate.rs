@@ -1,29 +1,29 @@
-//! fallocate(2): allocate, punch, zero, collapse, insert.
+//! fallocate(2): allocate, punch hole, zero range, collapse range, insert range.
 //!
-//! All of them write the file back first, so only the map has to change. Allocation maps unwritten
+//! Each writes the file back first, so only the map has to change. Allocation maps unwritten
 //! extents, which read as zeros; files without extents cannot have them and give `NotSupported`, as
-//! Linux does.
+//! in Linux.
 
 use std::sync::Arc;
 
 use extol_ondisk::InodeFlags;
 use extol_vfs::{Fallocate, FsError, Result};
 
-use super::place::fs_groups;
-use super::truncate::{drop_pages, settle, unmap, zero_inside, zero_tail};
-use super::write;
+use super::truncate::{drop_pages, unmap, zero_inside, zero_tail};
+use super::writepages::credits_for_groups;
+use super::{write, writeback};
 use crate::error;
-use crate::fs::Fs;
 use crate::inline;
 use crate::inodes::{Cell, InodeState};
 use crate::map::{self, Mapping, Progress};
+use crate::mounted::MountedFs;
 
 /// Most blocks allocated by one handle.
 const STEP: u32 = 8192;
 
 /// Does what `mode` says with `offset..offset + len`.
 pub(crate) fn fallocate(
-    fs: &Fs,
+    fs: &MountedFs,
     cell: &Arc<Cell>,
     st: &mut InodeState,
     mode: Fallocate,
@@ -45,7 +45,7 @@ pub(crate) fn fallocate(
     if !extents && !matches!(mode, Fallocate::PunchHole) {
         return Err(FsError::NotSupported("preallocation in a file without extents"));
     }
-    settle(fs, st)?;
+    writeback::flush(fs, st)?;
     match mode {
         Fallocate::Allocate { keep_size } => {
             allocate(fs, st, offset, end)?;
@@ -65,14 +65,20 @@ pub(crate) fn fallocate(
     st.node.raw.ctime = now;
     st.lazy_times = true;
     fs.dirty.add(cell, fs.clock.now_ns());
-    settle(fs, st)
+    writeback::flush(fs, st)
 }
 
-fn block_of(fs: &Fs, offset: u64) -> Result<u32> {
+fn block_of(fs: &MountedFs, offset: u64) -> Result<u32> {
     u32::try_from(offset >> fs.vol.geo.block_size.bits()).map_err(|_| FsError::FileTooLarge)
 }
 
-fn grow(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, end: u64, keep_size: bool) -> Result<()> {
+fn grow(
+    fs: &MountedFs,
+    cell: &Arc<Cell>,
+    st: &mut InodeState,
+    end: u64,
+    keep_size: bool,
+) -> Result<()> {
     if keep_size || end <= st.node.raw.size {
         return Ok(());
     }
@@ -84,9 +90,9 @@ fn grow(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, end: u64, keep_size: boo
     h.stop().map_err(error::journal)
 }
 
-/// Fills the holes of a byte range with unwritten extents. Leaves what it got if the volume fills
-/// up.
-fn allocate(fs: &Fs, st: &mut InodeState, offset: u64, end: u64) -> Result<()> {
+/// Fills the holes of a byte range with unwritten extents. If the volume fills up, those already
+/// mapped stay.
+fn allocate(fs: &MountedFs, st: &mut InodeState, offset: u64, end: u64) -> Result<()> {
     let vol = &fs.vol;
     let bs = vol.geo.block_size.bytes();
     let mut at = block_of(fs, offset)?;
@@ -97,12 +103,12 @@ fn allocate(fs: &Fs, st: &mut InodeState, offset: u64, end: u64) -> Result<()> {
             Mapping::Hole { len } => {
                 let want = u32::try_from(len).unwrap_or(u32::MAX).min(to - at).min(STEP);
                 let meta = 8;
-                fs.reserve_some(st, u64::from(want), meta).and_then(|promised| {
-                    let want = promised as u32;
+                fs.reserve_some(st, u64::from(want), meta).and_then(|reserved| {
+                    let want = reserved as u32;
                     let goal = map::goal(vol, &st.node, at)?;
                     let result = vol.alloc.take(goal, want, 1).and_then(|run| {
                         let credits = map::credits_for_insert(&st.node, run.len, bs)
-                            + fs_groups(run.len, vol.geo.blocks_per_group)
+                            + credits_for_groups(run.len, vol.geo.blocks_per_group)
                             + 1;
                         let mut h = match vol.journal.start(credits) {
                             Ok(h) => h,
@@ -120,7 +126,7 @@ fn allocate(fs: &Fs, st: &mut InodeState, offset: u64, end: u64) -> Result<()> {
                         h.stop().map_err(error::journal)?;
                         mapped.map(|()| run.len)
                     });
-                    vol.alloc.unreserve(promised + meta);
+                    vol.alloc.unreserve(reserved + meta);
                     result
                 })?
             }
@@ -130,8 +136,8 @@ fn allocate(fs: &Fs, st: &mut InodeState, offset: u64, end: u64) -> Result<()> {
     Ok(())
 }
 
-/// The whole blocks inside a byte range, and its edges zeroed.
-fn whole_blocks(fs: &Fs, st: &mut InodeState, offset: u64, end: u64) -> Result<(u32, u32)> {
+/// Zeros the edges of a byte range; returns the whole blocks inside it.
+fn whole_blocks(fs: &MountedFs, st: &mut InodeState, offset: u64, end: u64) -> Result<(u32, u32)> {
     let bs = fs.vol.geo.block_len() as u64;
     let first = block_of(fs, offset.div_ceil(bs) * bs)?;
     let last = block_of(fs, end)?;
@@ -151,11 +157,11 @@ fn whole_blocks(fs: &Fs, st: &mut InodeState, offset: u64, end: u64) -> Result<(
     Ok((first, last.max(first)))
 }
 
-fn punch(fs: &Fs, st: &mut InodeState, offset: u64, end: u64) -> Result<()> {
+fn punch(fs: &MountedFs, st: &mut InodeState, offset: u64, end: u64) -> Result<()> {
     if offset >= end {
         return Ok(());
     }
-    // Up to the end of the file means all of its last block.
+    // A range up to the end of the file includes all of its last block.
     let bs = fs.vol.geo.block_len() as u64;
     let end = if end == st.node.raw.size { end.div_ceil(bs) * bs } else { end };
     let (from, to) = whole_blocks(fs, st, offset, end)?;
@@ -166,12 +172,12 @@ fn punch(fs: &Fs, st: &mut InodeState, offset: u64, end: u64) -> Result<()> {
 }
 
 /// Makes the written blocks of a range unwritten.
-fn zero(fs: &Fs, st: &mut InodeState, offset: u64, end: u64) -> Result<()> {
+fn zero(fs: &MountedFs, st: &mut InodeState, offset: u64, end: u64) -> Result<()> {
     let vol = &fs.vol;
     let (from, to) = whole_blocks(fs, st, offset, end)?;
     let data = fs.journals_data(st);
     if data {
-        // Journalled blocks live in the log as written ones: take them away instead.
+        // The log holds journalled blocks as written ones: they are unmapped instead.
         return if from < to { unmap(fs, st, from, to, false) } else { Ok(()) };
     }
     let mut at = from;
@@ -192,7 +198,7 @@ fn zero(fs: &Fs, st: &mut InodeState, offset: u64, end: u64) -> Result<()> {
     Ok(())
 }
 
-fn aligned(fs: &Fs, offset: u64, len: u64) -> Result<(u32, u32)> {
+fn aligned(fs: &MountedFs, offset: u64, len: u64) -> Result<(u32, u32)> {
     let bs = fs.vol.geo.block_len() as u64;
     if !offset.is_multiple_of(bs) || !len.is_multiple_of(bs) {
         return Err(FsError::Invalid("offset and length must be multiples of the block size"));
@@ -200,7 +206,7 @@ fn aligned(fs: &Fs, offset: u64, len: u64) -> Result<(u32, u32)> {
     Ok((block_of(fs, offset)?, block_of(fs, len)?))
 }
 
-fn collapse(fs: &Fs, st: &mut InodeState, offset: u64, len: u64) -> Result<()> {
+fn collapse(fs: &MountedFs, st: &mut InodeState, offset: u64, len: u64) -> Result<()> {
     let (from, blocks) = aligned(fs, offset, len)?;
     let size = st.node.raw.size;
     if offset + len >= size {
@@ -213,7 +219,7 @@ fn collapse(fs: &Fs, st: &mut InodeState, offset: u64, len: u64) -> Result<()> {
     shift(fs, st, to, -i64::from(blocks), size - len)
 }
 
-fn insert(fs: &Fs, st: &mut InodeState, offset: u64, len: u64) -> Result<()> {
+fn insert(fs: &MountedFs, st: &mut InodeState, offset: u64, len: u64) -> Result<()> {
     let (from, blocks) = aligned(fs, offset, len)?;
     let size = st.node.raw.size;
     if offset >= size {
@@ -227,17 +233,23 @@ fn insert(fs: &Fs, st: &mut InodeState, offset: u64, len: u64) -> Result<()> {
     shift(fs, st, from, i64::from(blocks), new)
 }
 
-/// Moves everything from block `from` on, and sets the size. Growing sets it first, so that no
-/// block is ever behind it.
-fn shift(fs: &Fs, st: &mut InodeState, from: u32, delta: i64, size: u64) -> Result<()> {
+/// Shifts all blocks from `from` on, and sets the size. A growing size is set first, so that no
+/// block lies behind it.
+fn shift(fs: &MountedFs, st: &mut InodeState, from: u32, delta: i64, size: u64) -> Result<()> {
     let vol = &fs.vol;
     fs.reserve(8)?;
-    let result = shift_promised(fs, st, from, delta, size);
+    let result = shift_reserved(fs, st, from, delta, size);
     vol.alloc.unreserve(8);
     result
 }
 
-fn shift_promised(fs: &Fs, st: &mut InodeState, from: u32, delta: i64, size: u64) -> Result<()> {
+fn shift_reserved(
+    fs: &MountedFs,
+    st: &mut InodeState,
+    from: u32,
+    delta: i64,
+    size: u64,
+) -> Result<()> {
     let vol = &fs.vol;
     let credits = |st: &InodeState| map::credits_for_shift_step(&st.node) + 1;
     let mut h = vol.journal.start(credits(st)).map_err(error::journal)?;

@@ -1,45 +1,46 @@
 //! File data: how bytes get from a caller to the device and back.
 //!
 //! ```text
-//!   write()                     write-back: fsync, memory pressure, age, unmount
-//!      │ copy, reserve                │ 1. take free blocks in memory
-//!      ▼                              │ 2. write the data to the device       (no handle, no foreign lock)
-//!   dirty pages ─────────────────────►│ 3. handle: bitmap bits, extents, size  (short)
+//!   write()            writeback: fsync, memory pressure, age, unmount
+//!      │ copy, reserve       │ 1. take free blocks in memory
+//!      ▼                     │ 2. write the data to the device        (no handle, no other lock)
+//!   dirty pages ────────────►│ 3. handle: bitmap bits, extents, size  (short)
 //! ```
 //!
-//! *Map after write*: a block is mapped only after its data is on the device, so a commit never
-//! waits for file data, and the flush before its commit record makes the data of everything it maps
-//! durable. Nothing stale can show up in a file after a crash: what is not mapped reads as zeros,
-//! and freed blocks are taken again only after their commit.
+//! *Map after write* (the order of data=ordered): a block is mapped only after its data was
+//! written, so a commit never waits for file data, and the flush before its commit record makes the
+//! data of all blocks that it maps durable. No stale bytes show in a file after a crash: unmapped
+//! blocks read as zeros, and freed blocks are taken again only after the commit that freed them.
 //!
-//! Small new files go through step 2 many at a time (`together`). Large aligned writes skip the
-//! pages and go through the same three steps at once, from memory or out of a pipe (`piped`); not
-//! so if a small file is written again and again (`write::is_rewritten`).
+//! Small new files go through step 2 in batches ([`batch`]). Large aligned writes skip the
+//! pages and go through the same three steps at once.
 //!
 //! Invariants
-//! - D1: a page in a hole holds a reservation (`write::put_page`), so step 1 does not fail for want
-//!   of space.
-//! - D2: `disk_size` grows only in the transaction that maps the blocks below it (`place::apply`);
-//!   pages before a large piece go before it (`write::write_direct`).
-//! - D3: bytes behind the end of the file are zero in every page (`write::load`) and on the device
-//!   before the file grows over them (`truncate::zero_tail`).
-//! - D4: a failed data write aborts the journal: what it should have covered is never acknowledged.
+//! - DA-1: a page in a hole holds a reserved block (`write::put_page`), so step 1 does not fail for
+//!   lack of space.
+//! - DA-2: `disk_size` grows only in the transaction that maps the blocks below it
+//!   (`BlockWriter::map_changes`); pages in front of a direct write go before it
+//!   (`write::write_direct`).
+//! - DA-3: bytes behind the end of the file are zero in every page (`write::load`) and on the
+//!   device before the file grows over them (`truncate::zero_tail`).
+//! - DA-4: a failed data write aborts the journal (`MountedFs::data_write_failed`): no fsync that covers
+//!   it succeeds.
 //!
-//! Clean data stays in memory for whoever reads it again ([`cache`]).
+//! Clean data stays in memory ([`cache`]).
 //!
-//! The inode's lock is held throughout; readers share it.
+//! Locking: the inode's lock is held throughout; readers share it.
 
-pub(crate) mod ahead;
+mod batch;
 pub(crate) mod cache;
-pub(crate) mod dirty;
+pub(crate) mod delalloc;
 pub(crate) mod fallocate;
 pub(crate) mod order;
-pub(crate) mod piped;
-mod place;
 pub(crate) mod read;
+pub(crate) mod readahead;
+mod reserve;
 pub(crate) mod seek;
-mod together;
 pub(crate) mod truncate;
 pub(crate) mod write;
 pub(crate) mod writeback;
+mod writepages;
 pub(crate) mod zero_out;

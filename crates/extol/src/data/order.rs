@@ -1,14 +1,20 @@
-//! What must be on the medium before what: the order that a write of file data needs.
+//! The order in which a write of file data must become durable, relative to the records that map
+//! it.
 //!
-//! | data goes to | order | why |
-//! |---|---|---|
-//! | blocks with zeros on the medium, taken for a new piece of a file that is being synced | witnessed | without it a file would show zeros that was never acknowledged: recovery sees that |
-//! | mapped blocks, behind the old end of a file that is being synced | witnessed | as before; what Linux would show are the file's own old bytes |
-//! | mapped blocks inside the file | free | old bytes or new ones, both may be there after a crash until an fsync returns |
-//! | everything else: new blocks, unwritten ones, zeros behind an end | loose | the blocks may hold what was somebody else's |
+//! | data goes to | order |
+//! |---|---|
+//! | zeroed blocks, taken for a small new piece of a file under fsync | checksummed |
+//! | mapped blocks behind the old end of a file under fsync | checksummed |
+//! | mapped blocks inside the file | unordered |
+//! | all other blocks: new, unwritten, zeros behind an end | ordered |
 //!
-//! Loose data is flushed before the records that map it; for the other kinds the flush behind the
-//! records is enough. See `extol_jbd2::fast` (witness).
+//! If a crash keeps the records and loses the data, checksummed data shows as zeros or as the
+//! file's own old bytes, and recovery sees that the checksum does not match. Unordered data may show
+//! as old bytes until an fsync returns anyway. All other blocks may hold bytes of another file.
+//!
+//! *Ordered* data is flushed before the records that map it are written (data=ordered). For the
+//! other kinds the flush behind the records is enough; the fast commit carries a data checksum of
+//! *checksummed* data (`extol_jbd2::fast`).
 
 use extol_block::BlockNr;
 use extol_jbd2::fast::Witness;
@@ -17,57 +23,57 @@ use extol_vfs::Result;
 use crate::error;
 use crate::volume::Volume;
 
-/// Longer writes are not witnessed: for them a flush more costs little.
+/// Most blocks of checksummed data: for longer writes one more flush costs little.
 pub(crate) const SMALL: u32 = 16;
 
-/// Why data is written now.
+/// Why data is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
-    /// Somebody waits until it is durable.
+    /// An fsync waits until it is durable.
     Fsync,
-    /// Memory, age, or its size.
+    /// Writeback, or a large write.
     Other,
 }
 
 /// Where data goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Target {
-    /// Blocks that belonged to no file, with zeros on the medium.
+    /// Free blocks with zeros on the medium.
     Zeroed,
-    /// Blocks of the file, mapped and written. `grows`: the file ends behind its old end
-    /// afterwards.
+    /// Mapped, written blocks of the file.
     Written {
-        /// See there.
+        /// The write moves the end of the file.
         grows: bool,
     },
-    /// Anything else.
+    /// All other blocks.
     Unknown,
 }
 
 /// The order that a write needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Order {
-    /// Before what maps it.
-    Loose,
-    /// Before an fsync returns.
-    Free,
-    /// As loose, but it can be compared instead.
-    Witnessed,
+    /// Durable before the records that map it.
+    Ordered,
+    /// Durable before the fsync returns.
+    Unordered,
+    /// As ordered, or recovery compares its checksum.
+    Checksummed,
 }
 
-/// The order that a write of so many blocks needs. `compares`: witnesses are written, and recovery
-/// looks at them.
-pub(crate) fn decide(target: Target, blocks: u32, purpose: Purpose, compares: bool) -> Order {
-    let may_be_witnessed = compares && purpose == Purpose::Fsync && blocks <= SMALL;
+/// The order that a write of so many blocks needs. `checksums`: fast commits carry data checksums.
+pub(crate) fn decide(target: Target, blocks: u32, purpose: Purpose, checksums: bool) -> Order {
+    let may_be_checksummed = checksums && purpose == Purpose::Fsync && blocks <= SMALL;
     match target {
-        Target::Written { grows: false } => Order::Free,
-        Target::Zeroed | Target::Written { grows: true } if may_be_witnessed => Order::Witnessed,
-        _ => Order::Loose,
+        Target::Written { grows: false } => Order::Unordered,
+        Target::Zeroed | Target::Written { grows: true } if may_be_checksummed => {
+            Order::Checksummed
+        }
+        _ => Order::Ordered,
     }
 }
 
-/// The witnesses of data with that order, if it has any. `bytes` gives the bytes of each of the
-/// `blocks` blocks from `start` on that belong to the file.
+/// The data checksums of a write of that order, if it has any. `bytes` gives the bytes of each of
+/// the `blocks` blocks from `start` on that belong to the file.
 pub(crate) fn witnesses<'a>(
     order: Order,
     start: BlockNr,
@@ -75,29 +81,30 @@ pub(crate) fn witnesses<'a>(
     bytes: impl Fn(u32) -> &'a [u8],
 ) -> Vec<Witness> {
     let of = |i: u32| Witness::of(start.plus(u64::from(i)), bytes(i));
-    if order == Order::Witnessed { (0..blocks).map(of).collect() } else { Vec::new() }
+    if order == Order::Checksummed { (0..blocks).map(of).collect() } else { Vec::new() }
 }
 
-/// Tells the journal of a write that has returned.
+/// Reports a write that has returned to the journal.
 pub(crate) fn note(vol: &Volume, order: Order, witnesses: &[Witness]) {
     match order {
-        Order::Loose => vol.journal.note_data_write(),
-        Order::Free => {
+        Order::Ordered => vol.journal.note_data_write(),
+        Order::Unordered => {
             vol.journal.note_free_write();
         }
-        Order::Witnessed => {
+        Order::Checksummed => {
             vol.journal.note_witnessed(witnesses);
         }
     }
 }
 
-/// True if the write may be left to whoever makes it durable, who keeps its order: it is small, and
-/// will be waited for.
-pub(crate) fn may_wait(blocks: u32, purpose: Purpose) -> bool {
+/// True if the write may be deferred to the commit that makes it durable: a small write of an
+/// fsync.
+pub(crate) fn may_defer(blocks: u32, purpose: Purpose) -> bool {
     purpose == Purpose::Fsync && blocks <= SMALL
 }
 
-/// Before one block of a file changes in place, from its byte `from` on.
+/// To be called before one block of a file changes in place, from its byte `from` on: recovery must
+/// not compare those bytes with an older checksum.
 pub(crate) fn about_to_change(vol: &Volume, block: BlockNr, from: usize) -> Result<()> {
     vol.journal.about_to_overwrite(block, 1, |w| w.len as usize <= from).map_err(error::journal)
 }
@@ -108,26 +115,26 @@ mod tests {
 
     #[test]
     fn the_table() {
-        use Order::{Free, Loose, Witnessed};
+        use Order::{Checksummed, Ordered, Unordered};
         use Purpose::{Fsync, Other};
         let grown = Target::Written { grows: true };
         for (target, blocks, purpose, order) in [
-            (Target::Zeroed, 1, Fsync, Witnessed),
-            (Target::Zeroed, SMALL, Fsync, Witnessed),
-            (Target::Zeroed, SMALL + 1, Fsync, Loose),
-            (Target::Zeroed, 1, Other, Loose),
-            (grown, 1, Fsync, Witnessed),
-            (grown, 1, Other, Loose),
-            (Target::Written { grows: false }, 5000, Fsync, Free),
-            (Target::Written { grows: false }, 1, Other, Free),
-            (Target::Unknown, 1, Fsync, Loose),
+            (Target::Zeroed, 1, Fsync, Checksummed),
+            (Target::Zeroed, SMALL, Fsync, Checksummed),
+            (Target::Zeroed, SMALL + 1, Fsync, Ordered),
+            (Target::Zeroed, 1, Other, Ordered),
+            (grown, 1, Fsync, Checksummed),
+            (grown, 1, Other, Ordered),
+            (Target::Written { grows: false }, 5000, Fsync, Unordered),
+            (Target::Written { grows: false }, 1, Other, Unordered),
+            (Target::Unknown, 1, Fsync, Ordered),
         ] {
             assert_eq!(
                 decide(target, blocks, purpose, true),
                 order,
                 "{target:?} {blocks} {purpose:?}"
             );
-            let without = if order == Witnessed { Loose } else { order };
+            let without = if order == Checksummed { Ordered } else { order };
             assert_eq!(
                 decide(target, blocks, purpose, false),
                 without,

@@ -1,32 +1,32 @@
-//! Reading file data.
+//! Reads file data: from dirty pages, readahead, the data cache or the device.
 
 use extol_block::{AlignedBuf, BlockNr};
 use extol_vfs::{FsError, Result};
 
-use super::ahead::{Ahead, Next};
 use super::cache::LARGE;
+use super::readahead::{FileReadahead, Next};
 use crate::error;
-use crate::fs::Fs;
 use crate::inline;
 use crate::inodes::InodeState;
 use crate::map::{self, Mapping};
+use crate::mounted::MountedFs;
 use extol_ondisk::InodeFlags;
 
-/// Direct I/O wants memory aligned so.
+/// Alignment of memory for direct I/O.
 const PAGE: usize = 4096;
 
 /// Reads at `offset`; the count is short only at the end of the file.
-pub(crate) fn read(fs: &Fs, st: &InodeState, offset: u64, buf: &mut [u8]) -> Result<usize> {
+pub(crate) fn read(fs: &MountedFs, st: &InodeState, offset: u64, buf: &mut [u8]) -> Result<usize> {
     read_with(fs, st, offset, buf, None)
 }
 
-/// The same, with what was read ahead for a reader who has begun ([`Ahead::begin`]).
+/// As [`read`], with readahead of an open file, after [`FileReadahead::begin`].
 pub(crate) fn read_with(
-    fs: &Fs,
+    fs: &MountedFs,
     st: &InodeState,
     offset: u64,
     buf: &mut [u8],
-    ahead: Option<&Ahead>,
+    ahead: Option<&FileReadahead>,
 ) -> Result<usize> {
     let size = st.node.raw.size;
     if offset >= size || buf.is_empty() {
@@ -49,35 +49,11 @@ pub(crate) fn read_with(
     Ok(n)
 }
 
-/// The same as [`read`] but for what comes from the device: that is handed to `missing` (where it
-/// is on the device, its place in `buf`, and that part), for whoever reads it with others. It is
-/// what the file has if nobody had the inode's lock for writing between this and the end of that.
-/// `None`: it cannot be done in this way.
-pub(crate) fn plan<'b>(
-    fs: &Fs,
-    st: &InodeState,
-    offset: u64,
-    buf: &'b mut [u8],
-    missing: &mut dyn FnMut(u64, usize, &'b mut [u8]),
-) -> Result<Option<usize>> {
-    if st.node.raw.flags.contains(InodeFlags::INLINE_DATA) || fs.journals_data(st) {
-        return Ok(None);
-    }
-    let left = usize::try_from(st.node.raw.size.saturating_sub(offset)).unwrap_or(usize::MAX);
-    let n = left.min(buf.len());
-    pieces(fs, st, offset, &mut buf[..n], &mut |pblk, inside, part, at| {
-        let from = pblk.offset(fs.vol.geo.block_size).saturating_add(inside as u64);
-        missing(from, (at - offset) as usize, part);
-        Ok(())
-    })?;
-    Ok(Some(n))
-}
-
-/// Takes the part of a file that begins at `offset`, all of which is there, to pieces: fills in
-/// what is in memory or a hole, and hands out what lies on the device (block, bytes behind its
-/// start, piece, place in the file).
+/// Splits a read at `offset` that ends inside the file: fills in dirty pages and holes, and passes
+/// each part that lies on the device to `mapped` (block, bytes behind its start, part, file
+/// offset).
 fn pieces<'b>(
-    fs: &Fs,
+    fs: &MountedFs,
     st: &InodeState,
     offset: u64,
     mut rest: &'b mut [u8],
@@ -125,15 +101,15 @@ fn next_piece<'b>(rest: &mut &'b mut [u8], most: usize) -> &'b mut [u8] {
     part
 }
 
-/// Reads `part` from `inside` bytes behind the start of block `pblk`. `ahead`: what was read ahead,
-/// and where in the file the part is.
+/// Reads `part` from `inside` bytes behind the start of block `pblk`. `ahead`: readahead of the
+/// file, and the part's file offset.
 fn read_mapped(
-    fs: &Fs,
+    fs: &MountedFs,
     st: &InodeState,
     pblk: BlockNr,
     inside: usize,
     part: &mut [u8],
-    ahead: Option<(&Ahead, u64)>,
+    ahead: Option<(&FileReadahead, u64)>,
 ) -> Result<()> {
     let vol = &fs.vol;
     let bs = vol.geo.block_len();
@@ -152,7 +128,7 @@ fn read_mapped(
                     if let Some(cache) =
                         fs.data_cache.as_ref().filter(|c| c.takes_file(st.node.raw.size))
                     {
-                        cache.put(at, &rest[..n], &cache.ticket(at, n));
+                        cache.insert(at, &rest[..n], &cache.write_counts(at, n));
                     }
                     n
                 }
@@ -164,7 +140,7 @@ fn read_mapped(
         }
         return Ok(());
     }
-    // Journalled data may be newer in the cache than at its home.
+    // Journalled data may be newer in the block cache than in place.
     let mut done = 0;
     while done < part.len() {
         let from = inside + done;
@@ -183,8 +159,8 @@ fn read_mapped(
     Ok(())
 }
 
-/// Reads file data from byte `at` of the device on, or finds it in memory.
-fn read_clean(fs: &Fs, at: u64, part: &mut [u8]) -> Result<()> {
+/// Reads file data at byte `at` of the device, from the data cache as far as it is there.
+fn read_clean(fs: &MountedFs, at: u64, part: &mut [u8]) -> Result<()> {
     let dev = &fs.vol.dev;
     let Some(cache) = &fs.data_cache else { return dev.read_at(part, at).map_err(error::device) };
     let found = cache.copy(at, part);
@@ -195,25 +171,25 @@ fn read_clean(fs: &Fs, at: u64, part: &mut [u8]) -> Result<()> {
     if part.len() >= LARGE {
         return dev.read_at(part, at).map_err(error::device);
     }
-    // Whole blocks, so that they can be kept.
+    // Whole blocks, so that the cache can keep them.
     let bs = fs.vol.geo.block_len();
     let inside = (at % bs as u64) as usize;
     let (from, len) = (at - inside as u64, (inside + part.len()).next_multiple_of(bs));
-    let ticket = cache.ticket(from, len);
+    let counts = cache.write_counts(from, len);
     if len == part.len() {
         dev.read_at(part, at).map_err(error::device)?;
-        cache.put(at, part, &ticket);
+        cache.insert(at, part, &counts);
         return Ok(());
     }
     let mut whole = AlignedBuf::new(len, PAGE);
     dev.read_at(&mut whole, from).map_err(error::device)?;
-    cache.put(from, &whole, &ticket);
+    cache.insert(from, &whole, &counts);
     part.copy_from_slice(&whole[inside..inside + part.len()]);
     Ok(())
 }
 
 /// One whole block of the file as a caller would read it: zeros for holes and behind the end.
-pub(crate) fn block(fs: &Fs, st: &InodeState, lblk: u32) -> Result<Vec<u8>> {
+pub(crate) fn block(fs: &MountedFs, st: &InodeState, lblk: u32) -> Result<Vec<u8>> {
     let bs = fs.vol.geo.block_len();
     let mut bytes = vec![0; bs];
     read(fs, st, u64::from(lblk) * bs as u64, &mut bytes)?;

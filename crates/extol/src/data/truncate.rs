@@ -7,21 +7,26 @@ use extol_ondisk::InodeFlags;
 use extol_vfs::{FsError, Result};
 
 use super::order;
-use super::place::check_place;
-use super::{read, write, writeback};
+use super::writepages::check_not_system;
+use super::{read, write};
 use crate::error;
 use crate::fast_commit::eligibility;
-use crate::fs::Fs;
 use crate::inline;
 use crate::inodes::{Cell, InodeState};
 use crate::map::{self, Discard, Mapping, Progress};
+use crate::mounted::MountedFs;
 use crate::orphan;
 
-/// Changes the size of a regular file. The caller has checked that it may, and sets the times.
+/// Changes the size of a regular file. The caller has checked permission, and sets the times.
 ///
-/// A truncate that fits one transaction leaves nothing behind at a crash. One that does not puts
-/// the inode on the orphan list before its first transaction can commit, so recovery finishes it.
-pub(crate) fn set_size(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, size: u64) -> Result<()> {
+/// A truncate that fits one transaction is atomic. A longer one puts the inode on the orphan list
+/// in its first transaction, so recovery finishes it.
+pub(crate) fn set_size(
+    fs: &MountedFs,
+    cell: &Arc<Cell>,
+    st: &mut InodeState,
+    size: u64,
+) -> Result<()> {
     let vol = &fs.vol;
     let old = st.node.raw.size;
     if size > map::max_file_size(&vol.geo, st.node.raw.flags) {
@@ -31,7 +36,7 @@ pub(crate) fn set_size(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, size: u64
         return set_inline_size(fs, st, size);
     }
     if size >= old {
-        // What is behind the old end in its block must read as zeros from now on.
+        // Bytes behind the old end in its block must read as zeros (DA-3).
         if size > old {
             zero_tail(fs, cell, st, old)?;
         }
@@ -40,8 +45,7 @@ pub(crate) fn set_size(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, size: u64
         if st.pages.is_empty() {
             st.disk_size = size;
         } else {
-            // Pages in holes may come to lie below the new size; they are mapped later, and zeros
-            // until then.
+            // Pages in holes below the new size are mapped later, and read as zeros until then.
             st.disk_size = st.disk_size.max(size);
         }
         st.store(fs, &mut h, true)?;
@@ -60,7 +64,7 @@ pub(crate) fn set_size(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, size: u64
     unmap(fs, st, keep, u32::MAX, true)
 }
 
-fn set_inline_size(fs: &Fs, st: &mut InodeState, size: u64) -> Result<()> {
+fn set_inline_size(fs: &MountedFs, st: &mut InodeState, size: u64) -> Result<()> {
     let vol = &fs.vol;
     let mut contents = inline::read(vol, &st.node)?;
     let fits = usize::try_from(size).is_ok_and(|s| s <= inline::max_size(vol, &st.node));
@@ -82,19 +86,24 @@ fn set_inline_size(fs: &Fs, st: &mut InodeState, size: u64) -> Result<()> {
     h.stop().map_err(error::journal)
 }
 
-/// Forgets dirty pages of a range.
-pub(crate) fn drop_pages(fs: &Fs, st: &mut InodeState, from: u32, to: u32) {
-    let (dropped, promised) = st.pages.drop_range(from, to);
+/// Drops dirty pages of a range.
+pub(crate) fn drop_pages(fs: &MountedFs, st: &mut InodeState, from: u32, to: u32) {
+    let (dropped, reserved) = st.pages.drop_range(from, to);
     fs.dirty.shrink(dropped * fs.vol.geo.block_len());
-    fs.vol.alloc.unreserve(promised);
+    fs.vol.alloc.unreserve(reserved);
     if st.pages.is_empty() {
         fs.vol.alloc.unreserve(std::mem::take(&mut st.pages.meta_reserved));
     }
 }
 
-/// The file grows from `old`: bytes behind `old` in its block must be zero on the device too.
-/// Blocks that Extol wrote are; others may have left anything there.
-pub(crate) fn zero_tail(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, old: u64) -> Result<()> {
+/// The file grows from `old`: zeros the bytes behind `old` in its block on the device (DA-3).
+/// Blocks written here are zero there already; other implementations may leave any bytes.
+pub(crate) fn zero_tail(
+    fs: &MountedFs,
+    cell: &Arc<Cell>,
+    st: &mut InodeState,
+    old: u64,
+) -> Result<()> {
     let bs = fs.vol.geo.block_len() as u64;
     if old.is_multiple_of(bs) {
         return Ok(());
@@ -107,7 +116,7 @@ pub(crate) fn zero_tail(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, old: u64
     else {
         return Ok(());
     };
-    check_place(fs, st, pblk, 1)?;
+    check_not_system(fs, st, pblk, 1)?;
     if fs.journals_data(st) {
         let block = read::block(fs, st, lblk)?;
         return write::put_page(fs, cell, st, lblk, 0, &block);
@@ -128,7 +137,7 @@ pub(crate) fn zero_tail(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, old: u64
 
 /// The file shrinks to `size`: the rest of its last block becomes zero, in its page or on the
 /// device.
-fn zero_part(fs: &Fs, st: &mut InodeState, size: u64) -> Result<()> {
+fn zero_part(fs: &MountedFs, st: &mut InodeState, size: u64) -> Result<()> {
     let bs = fs.vol.geo.block_len() as u64;
     let inside = (size % bs) as usize;
     if inside == 0 {
@@ -143,9 +152,9 @@ fn zero_part(fs: &Fs, st: &mut InodeState, size: u64) -> Result<()> {
     )
 }
 
-/// Zeros `from..to` of one block of the file, wherever it is.
+/// Zeros `from..to` of one block of the file, in its page or on the device.
 pub(crate) fn zero_inside(
-    fs: &Fs,
+    fs: &MountedFs,
     st: &mut InodeState,
     lblk: u32,
     from: usize,
@@ -159,7 +168,7 @@ pub(crate) fn zero_inside(
     else {
         return Ok(());
     };
-    check_place(fs, st, pblk, 1)?;
+    check_not_system(fs, st, pblk, 1)?;
     if fs.journals_data(st) {
         let mut block = read::block(fs, st, lblk)?;
         block[from..to].fill(0);
@@ -176,8 +185,14 @@ pub(crate) fn zero_inside(
 }
 
 /// Unmaps and frees `from..to`, in as many transactions as it takes; stores the inode in each. With
-/// `orphan`, an interrupted run is finished by recovery (it truncates to the size that is stored).
-pub(crate) fn unmap(fs: &Fs, st: &mut InodeState, from: u32, to: u32, orphan: bool) -> Result<()> {
+/// `orphan`, recovery finishes it after a crash (by truncating to the stored size).
+pub(crate) fn unmap(
+    fs: &MountedFs,
+    st: &mut InodeState,
+    from: u32,
+    to: u32,
+    orphan: bool,
+) -> Result<()> {
     let vol = &fs.vol;
     let data = if fs.journals_data(st) { Discard::FreeJournalled } else { Discard::Free };
     let was_orphan = fs.orphans.contains(st.node.ino.0);
@@ -214,13 +229,8 @@ pub(crate) fn unmap(fs: &Fs, st: &mut InodeState, from: u32, to: u32, orphan: bo
     h.stop().map_err(error::journal)
 }
 
-/// Writes back the whole file, so that its map tells the truth about every block.
-pub(crate) fn settle(fs: &Fs, st: &mut InodeState) -> Result<()> {
-    writeback::flush(fs, st)
-}
-
 /// Frees blocks behind the end of the file (preallocated with keep-size), if there are any.
-pub(crate) fn unmap_behind(fs: &Fs, st: &mut InodeState, size: u64) -> Result<()> {
+pub(crate) fn unmap_behind(fs: &MountedFs, st: &mut InodeState, size: u64) -> Result<()> {
     if !st.node.raw.maps_blocks() {
         return Ok(());
     }

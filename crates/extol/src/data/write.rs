@@ -1,32 +1,27 @@
-//! Writing file data into dirty pages, or, for large aligned pieces, straight to the device.
+//! Writes file data into dirty pages, or, for large aligned pieces, straight to the device.
 
 use std::sync::Arc;
 
 use extol_ondisk::InodeFlags;
 use extol_vfs::{FsError, Result};
 
-use super::dirty::Page;
+use super::delalloc::Page;
 use super::order::Purpose;
-use super::place::{Source, check_place, place};
+use super::writepages::{Source, check_not_system, write_blocks};
 use super::{read, truncate, writeback, zero_out};
 use crate::error;
-use crate::fs::Fs;
 use crate::inline;
 use crate::inodes::{Cell, InodeState};
 use crate::map::{self, Mapping};
+use crate::mounted::MountedFs;
 
-/// From this many bytes on, whole blocks go straight to the device: a copy into pages would cost
-/// more than it saves.
+/// From this many bytes on, whole blocks go straight to the device: a copy into pages costs more
+/// than it saves.
 pub(super) const DIRECT: usize = 256 * 1024;
-/// Largest file of which large pieces wait in memory if it is written again and again
-/// ([`is_rewritten`]): such a file is held in memory as a whole, and copying it must cost little
-/// beside writing it.
-const REWRITTEN: u64 = 4 << 20;
-
 /// Writes `data` at `offset`. Returns how much was written: less than all only if the volume filled
-/// up in between.
+/// up meanwhile.
 pub(crate) fn write(
-    fs: &Fs,
+    fs: &MountedFs,
     cell: &Arc<Cell>,
     st: &mut InodeState,
     offset: u64,
@@ -42,7 +37,7 @@ pub(crate) fn write(
     if write_inline(fs, st, offset, data)? {
         return Ok(data.len());
     }
-    if fs.dirty.bytes() / 2 > fs.live.dirty_bytes() {
+    if fs.dirty.bytes() / 2 > fs.runtime.dirty_bytes() {
         // Pages that cannot be written back (a damaged map) must not pile up.
         writeback::flush(fs, st)?;
     }
@@ -50,7 +45,7 @@ pub(crate) fn write(
         truncate::zero_tail(fs, cell, st, st.node.raw.size)?;
     }
     let bs = fs.vol.geo.block_len();
-    let direct = !fs.journals_data(st) && !is_rewritten(st, end);
+    let direct = !fs.journals_data(st);
     let mut done = 0;
     let mut result = Ok(());
     while done < data.len() {
@@ -62,7 +57,7 @@ pub(crate) fn write(
             let whole = left - left % bs;
             match write_direct(fs, st, lblk, whole / bs, &Source::Bytes(&data[done..done + whole]))
             {
-                // Not room for all: find out block by block how much fits.
+                // No space for all: goes on block by block, as far as space lasts.
                 Err(FsError::NoSpace) => {
                     put_page(fs, cell, st, lblk, 0, &data[done..done + bs]).map(|()| bs)
                 }
@@ -85,23 +80,15 @@ pub(crate) fn write(
         result?;
     }
     note_change(fs, cell, st);
-    if fs.dirty.bytes() > fs.live.dirty_bytes() || fs.live.nodelalloc() {
+    if fs.dirty.bytes() > fs.runtime.dirty_bytes() || fs.runtime.nodelalloc() {
         writeback::flush(fs, st)?;
     }
-    writeback::grew(fs);
+    writeback::wake_if_needed(fs);
     Ok(done)
 }
 
-/// True if what is written before `end` replaces data of a small file that went to the device as a
-/// whole since anybody synced it. It will be replaced again before long, as it seems, and need not
-/// go there each time; a second copy of it in memory costs less. Who syncs a file between two
-/// writes gets its large pieces written at once, as before.
-pub(super) fn is_rewritten(st: &InodeState, end: u64) -> bool {
-    end <= st.disk_size && st.disk_size <= REWRITTEN && st.unsynced >= st.disk_size
-}
-
 /// The file was written: its times change.
-pub(super) fn note_change(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState) {
+pub(super) fn note_change(fs: &MountedFs, cell: &Arc<Cell>, st: &mut InodeState) {
     let now = fs.now();
     st.node.raw.mtime = now;
     st.node.raw.ctime = now;
@@ -110,7 +97,7 @@ pub(super) fn note_change(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState) {
 }
 
 /// Keeps small files inside their inode while they fit. False: the caller writes blocks.
-fn write_inline(fs: &Fs, st: &mut InodeState, offset: u64, data: &[u8]) -> Result<bool> {
+fn write_inline(fs: &MountedFs, st: &mut InodeState, offset: u64, data: &[u8]) -> Result<bool> {
     let vol = &fs.vol;
     let is_inline = st.node.raw.flags.contains(InodeFlags::INLINE_DATA);
     let may_begin = fs.inline_files()
@@ -146,7 +133,7 @@ fn write_inline(fs: &Fs, st: &mut InodeState, offset: u64, data: &[u8]) -> Resul
 
 /// Moves inline contents to a block: written first, then mapped in the transaction that clears the
 /// inline area.
-pub(crate) fn move_out(fs: &Fs, st: &mut InodeState, contents: &[u8]) -> Result<()> {
+pub(crate) fn move_out(fs: &MountedFs, st: &mut InodeState, contents: &[u8]) -> Result<()> {
     let vol = &fs.vol;
     let bs = vol.geo.block_len();
     let size = st.node.raw.size;
@@ -192,7 +179,7 @@ pub(crate) fn move_out(fs: &Fs, st: &mut InodeState, contents: &[u8]) -> Result<
 
 /// Puts bytes into the page of one block, making the page if it is not there.
 pub(crate) fn put_page(
-    fs: &Fs,
+    fs: &MountedFs,
     cell: &Arc<Cell>,
     st: &mut InodeState,
     lblk: u32,
@@ -207,15 +194,13 @@ pub(crate) fn put_page(
     let (hole, unwritten) = match map::lookup(&fs.vol, &st.node, lblk)? {
         Mapping::Hole { .. } => (true, false),
         Mapping::Mapped { pblk, unwritten, .. } => {
-            // Now, while the caller can still be told.
-            check_place(fs, st, pblk, 1)?;
+            // Checked here, where the caller still gets the error.
+            check_not_system(fs, st, pblk, 1)?;
             (false, unwritten)
         }
     };
     let data = if bytes.len() == bs {
-        let mut data = fs.vol.journal.spares().take(1);
-        data.extend_from_slice(bytes);
-        data
+        bytes.to_vec()
     } else {
         let mut data = load(fs, st, lblk, hole)?;
         data[inside..inside + bytes.len()].copy_from_slice(bytes);
@@ -232,16 +217,16 @@ pub(crate) fn put_page(
 }
 
 /// The block's present bytes, zero behind the end of the file.
-fn load(fs: &Fs, st: &InodeState, lblk: u32, hole: bool) -> Result<Vec<u8>> {
+fn load(fs: &MountedFs, st: &InodeState, lblk: u32, hole: bool) -> Result<Vec<u8>> {
     if hole {
         return Ok(vec![0; fs.vol.geo.block_len()]);
     }
     read::block(fs, st, lblk)
 }
 
-/// Most mapping blocks that so many pages in holes can need, if no two of them are neighbours.
-fn mapping_blocks(fs: &Fs, st: &InodeState, pages: u64) -> u64 {
-    // The tree grows by a level at a time: once per level in all.
+/// Most mapping blocks that so many pages in holes can need: no two of them are neighbours.
+fn mapping_blocks(fs: &MountedFs, st: &InodeState, pages: u64) -> u64 {
+    // The tree grows by one level at a time, once per level.
     const GROWTH: u64 = 5;
     if !st.node.raw.flags.contains(InodeFlags::EXTENTS) {
         // Each page may lie below a leaf, and below a middle block, of its own.
@@ -258,9 +243,9 @@ fn mapping_blocks(fs: &Fs, st: &InodeState, pages: u64) -> u64 {
     GROWTH + pages
 }
 
-/// Promises what one more page needs: a block if it is in a hole, and mapping blocks to its inode.
-/// False: space is so short that only an exact allocation can tell.
-fn reserve_page(fs: &Fs, st: &mut InodeState, blocks: u64) -> Result<bool> {
+/// Reserves what one more page needs: a block if it is in a hole, and mapping blocks for its inode.
+/// False: space is so short that only an exact allocation shows whether it suffices.
+fn reserve_page(fs: &MountedFs, st: &mut InodeState, blocks: u64) -> Result<bool> {
     let pages = st.pages.map_changes() + 1;
     let meta = mapping_blocks(fs, st, pages);
     let more = meta.saturating_sub(st.pages.meta_reserved);
@@ -268,23 +253,28 @@ fn reserve_page(fs: &Fs, st: &mut InodeState, blocks: u64) -> Result<bool> {
         st.pages.meta_reserved += more;
         return Ok(true);
     }
-    // Turn every promise into what it really needs, and get back what commits will free.
+    // Turns every reservation into the blocks really needed, and gets back what commits free.
     writeback::flush(fs, st)?;
     fs.settle_space();
     Ok(false)
 }
 
-/// Space is short: take the block now, write it, map it, or fail without a trace.
-fn write_exact(fs: &Fs, st: &mut InodeState, lblk: u32, data: &[u8], end: u64) -> Result<()> {
-    // No block may be mapped behind the end of the file, so the mapping transaction writes the new
-    // size with it.
+/// With space short: takes the block, writes and maps it, or fails without a trace.
+fn write_exact(
+    fs: &MountedFs,
+    st: &mut InodeState,
+    lblk: u32,
+    data: &[u8],
+    end: u64,
+) -> Result<()> {
+    // No block may be mapped behind the end of the file: the mapping transaction writes the new
+    // size.
     let old = st.node.raw.size;
     st.node.raw.size = old.max(end);
-    let (result, left) = place_promised(fs, st, lblk, 1, &Source::Bytes(data), 0);
+    let (result, left) = write_reserved(fs, st, lblk, 1, &Source::Bytes(data), 0);
     fs.vol.alloc.unreserve(left);
     let result = match result {
-        // Preallocated space was promised to hold data, even if there is no block left to split its
-        // extent.
+        // Preallocated space must hold data even if no block is left to split its extent.
         Err(FsError::NoSpace) => zero_out::around(fs, st, lblk),
         result => result,
     };
@@ -296,7 +286,7 @@ fn write_exact(fs: &Fs, st: &mut InodeState, lblk: u32, data: &[u8], end: u64) -
 
 /// Writes whole blocks to the device and maps them.
 pub(super) fn write_direct(
-    fs: &Fs,
+    fs: &MountedFs,
     st: &mut InodeState,
     lblk: u32,
     blocks: usize,
@@ -305,22 +295,21 @@ pub(super) fn write_direct(
     let bs = fs.vol.geo.block_len();
     let blocks = u32::try_from(blocks).map_err(|_| FsError::FileTooLarge)?;
     let end = (u64::from(lblk) + u64::from(blocks)) * bs as u64;
-    // The size is going to cover pages before the piece that have no blocks yet: they go first
-    // (D2).
+    // The new size will cover dirty pages in front of the piece: they go first (DA-2).
     let seen = u32::try_from(st.disk_size / bs as u64).unwrap_or(u32::MAX);
     if end > st.disk_size && seen < lblk {
         writeback::flush_from(fs, st, seen, lblk)?;
     }
-    // What the pages hold is overwritten, and their promises serve the new data.
-    let (pages, promised) = st.pages.take_range(lblk, lblk.saturating_add(blocks));
+    // Pages in the range are overwritten, and their reserved blocks serve the new data.
+    let (pages, reserved) = st.pages.take_range(lblk, lblk.saturating_add(blocks));
     fs.dirty.shrink(pages.len() * bs);
     let old = st.node.raw.size;
     // The mapping transaction writes the new size with it.
     st.node.raw.size = old.max(end);
-    let (result, mut left) = place_promised(fs, st, lblk, blocks, source, promised);
+    let (result, mut left) = write_reserved(fs, st, lblk, blocks, source, reserved);
     if result.is_err() {
         st.node.raw.size = old.max(st.disk_size);
-        // Not all was placed: what was written before must not be lost.
+        // Not all was written: the pages come back.
         for (lblk, mut page) in pages {
             page.reserved = left > 0
                 && matches!(map::lookup(&fs.vol, &st.node, lblk), Ok(Mapping::Hole { .. }));
@@ -333,34 +322,35 @@ pub(super) fn write_direct(
     result
 }
 
-/// Promises what holes in the range need beyond the `held` promises for them, and places the data.
-/// Returns as the second part how many promises are left.
-fn place_promised(
-    fs: &Fs,
+/// Reserves the blocks that holes in the range need beyond `held`, and writes the data. The second
+/// part of the result is how many reserved blocks are left.
+fn write_reserved(
+    fs: &MountedFs,
     st: &mut InodeState,
     lblk: u32,
     blocks: u32,
     source: &Source<'_>,
     held: u64,
 ) -> (Result<()>, u64) {
-    let promised = holes(fs, st, lblk, blocks).and_then(|holes| {
+    let reserved = holes(fs, st, lblk, blocks).and_then(|holes| {
         let more = holes.saturating_sub(held);
         if more > 0 {
             fs.reserve_data(st, more)?;
         }
         Ok(held + more)
     });
-    match promised {
-        Ok(promised) => {
-            let (result, used) = place(fs, st, lblk, blocks, source, promised, Purpose::Other);
-            (result, promised.saturating_sub(used))
+    match reserved {
+        Ok(reserved) => {
+            let (result, used) =
+                write_blocks(fs, st, lblk, blocks, source, reserved, Purpose::Other);
+            (result, reserved.saturating_sub(used))
         }
         Err(e) => (Err(e), held),
     }
 }
 
 /// How many of these blocks are holes.
-fn holes(fs: &Fs, st: &InodeState, lblk: u32, blocks: u32) -> Result<u64> {
+fn holes(fs: &MountedFs, st: &InodeState, lblk: u32, blocks: u32) -> Result<u64> {
     let mut holes = 0;
     let mut at = lblk;
     let end = lblk.saturating_add(blocks);

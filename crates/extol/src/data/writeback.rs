@@ -1,16 +1,27 @@
-//! Write-back: dirty pages go to the device, and who decides when.
+//! Writeback: when dirty pages go to the device.
 //!
-//! | when | what |
+//! | trigger | what is written |
 //! |---|---|
 //! | fsync | the file |
-//! | sync, unmount | everything |
-//! | more than `dirty_bytes` | the file that is being written, by its writer |
-//! | every second | files dirty for longer than 5 s |
-//! | every second, or at once if many files make it three quarters | above half of `dirty_bytes`, or of the inodes that are kept decoded: the oldest, until three eighths are left |
+//! | sync, unmount | all files |
+//! | more than `dirty_bytes` dirty | the file that is being written, by its writer |
+//! | the service, every second | files dirty for longer than 5 s |
+//! | the service, above one half of the limit | the oldest files, down to three eighths |
 //!
-//! What is oldest goes first, and no more than makes room: much of what is new is changed again or
-//! deleted before long, and need never go to the device. Small files go many at a time
-//! ([`together`](super::together)).
+//! The limit is `dirty_bytes`, or as many dirty inodes as the inode table holds. Above three quarters
+//! of `dirty_bytes`, in many files, the service runs at once.
+//!
+//! The oldest files go first, and only as many as make room: new data is often changed again or
+//! deleted before it must go to the device. Small new files go in batches
+//! ([`batch`](super::batch)).
+//!
+//! Invariants
+//! - WB-3: a page leaves memory only after its data was written and mapped; on an error it comes
+//!   back, so a later fsync fails or writes it ([`put_back`]).
+//! - WB-4: an inode is in the index while it has dirty pages or time stamps to store
+//!   ([`DirtyIndex::add`], `flush_part`).
+//!
+//! Locking: a flush holds the lock of its inode; the index is a leaf lock.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -24,25 +35,25 @@ use extol_vfs::{FsError, Result};
 use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
-use super::dirty::Page;
+use super::batch::{MAX_FILES, flush_files};
+use super::delalloc::Page;
 use super::order::Purpose;
-use super::place::{Source, place, place_journalled};
-use super::together::{FILES, flush_cells};
-use crate::error;
-use crate::fs::Fs;
-use crate::inodes::{Cell, InodeState};
+use super::writepages::{Source, write_blocks, write_journalled};
 
-/// How long data may stay in memory only. Linux waits 30 s, but its pages are also visible to the
-/// system's memory pressure; a daemon's are not.
+use crate::error;
+use crate::inodes::{Cell, InodeState};
+use crate::mounted::MountedFs;
+
+/// How long data may stay in memory only. Linux waits 30 s, but its pages take part in the system's
+/// memory reclaim; those of a process do not.
 const MAX_AGE_NS: u64 = 5_000_000_000;
 const PERIOD: Duration = Duration::from_secs(1);
-/// Blocks written back in one go: bounds the memory for a second copy of nothing, and the length of
-/// a write.
-const BATCH: u32 = 1024;
-/// So many dirty files make it worth calling the service: what is in few, their writers write back
-/// themselves, in large pieces.
+/// Most blocks of one write.
+const MAX_WRITE: u32 = 1024;
+/// From so many dirty files on, memory pressure wakes the service: writers of few files write back
+/// themselves, in large writes.
 const MANY: usize = 64;
-/// Commits awaited for freed blocks before write-back gives up.
+/// Commits to wait for freed blocks before a flush fails with no space.
 const RETRIES: u32 = 8;
 
 #[derive(Debug)]
@@ -55,10 +66,10 @@ struct DirtyInode {
 #[derive(Debug, Default)]
 pub(crate) struct DirtyIndex {
     bytes: AtomicUsize,
-    /// Wakes the service.
+    /// Wakes the writeback service.
     pub service: Wakeup,
-    /// It was called, and has not come yet.
-    called: AtomicBool,
+    /// The service was woken and has not run yet.
+    woken: AtomicBool,
     inodes: Mutex<HashMap<u32, DirtyInode, RandomState>, { Rank::DirtyFiles as u8 }>,
 }
 
@@ -83,25 +94,25 @@ impl DirtyIndex {
 
     /// The inode has something to write back.
     pub fn add(&self, cell: &Arc<Cell>, now_ns: u64) {
-        // A dead cell of the same number may be dropped for good here, and gives its blocks back to
-        // a group: not under this lock.
+        // The cell of a deleted inode of that number may be dropped here; it takes the lock of a
+        // group to give its preallocated blocks back, so it outlives this lock.
         let _before = match self.inodes.lock().entry(cell.ino) {
-            Entry::Occupied(mut known) => {
-                Some(std::mem::replace(&mut known.get_mut().cell, Arc::clone(cell)))
+            Entry::Occupied(mut entry) => {
+                Some(std::mem::replace(&mut entry.get_mut().cell, Arc::clone(cell)))
             }
-            Entry::Vacant(room) => {
-                room.insert(DirtyInode { cell: Arc::clone(cell), since_ns: now_ns });
+            Entry::Vacant(entry) => {
+                entry.insert(DirtyInode { cell: Arc::clone(cell), since_ns: now_ns });
                 None
             }
         };
     }
 
-    /// The inode has nothing to write back any more. Called with its lock held.
+    /// The inode has nothing more to write back. Called with its lock held.
     pub fn remove(&self, ino: u32) {
         let _gone = self.inodes.lock().remove(&ino);
     }
 
-    /// The cell is dead. (Its number may belong to a new inode by now, which stays.)
+    /// The inode was deleted. (An entry of a new inode with its number stays.)
     pub(super) fn remove_dead(&self, cell: &Arc<Cell>) {
         let mut inodes = self.inodes.lock();
         if inodes.get(&cell.ino).is_some_and(|d| Arc::ptr_eq(&d.cell, cell)) {
@@ -109,8 +120,8 @@ impl DirtyIndex {
         }
     }
 
-    /// Those that are dirty since then or longer, the oldest first.
-    fn since(&self, before_ns: u64) -> Vec<(u64, Arc<Cell>)> {
+    /// Inodes that became dirty at or before that time, the oldest first.
+    fn dirty_since(&self, before_ns: u64) -> Vec<(u64, Arc<Cell>)> {
         let inodes = self.inodes.lock();
         let old = inodes.values().filter(|d| d.since_ns <= before_ns);
         let mut cells: Vec<_> = old.map(|d| (d.since_ns, Arc::clone(&d.cell))).collect();
@@ -119,59 +130,66 @@ impl DirtyIndex {
         cells
     }
 
-    /// All of them.
+    /// All dirty inodes, by number.
     fn all(&self) -> Vec<Arc<Cell>> {
-        let mut cells: Vec<_> = self.since(u64::MAX).into_iter().map(|(_, cell)| cell).collect();
+        let mut cells: Vec<_> =
+            self.dirty_since(u64::MAX).into_iter().map(|(_, cell)| cell).collect();
         sort(&mut cells);
         cells
     }
 }
 
-/// By inode number: neighbours in the table, and often on the device.
+/// By inode number: neighbours in the inode table, and often on the device.
 fn sort(cells: &mut [Arc<Cell>]) {
     cells.sort_unstable_by_key(|cell| cell.ino);
 }
 
-/// More than so many eighths of what may be dirty are.
-fn exceeds(fs: &Fs, eighths: usize) -> bool {
-    fs.dirty.bytes() > fs.live.dirty_bytes() / 8 * eighths
+/// More than `eighths` of the limit on dirty bytes or inodes is reached.
+fn exceeds(fs: &MountedFs, eighths: usize) -> bool {
+    fs.dirty.bytes() > fs.runtime.dirty_bytes() / 8 * eighths
         || fs.dirty.len() > fs.table.capacity() / 8 * eighths
 }
 
-/// A file was written: calls the service if it should not wait for its time.
-pub(crate) fn grew(fs: &Fs) {
+/// After a write: wakes the service if many files make much dirty.
+pub(crate) fn wake_if_needed(fs: &MountedFs) {
     let dirty = &fs.dirty;
-    let much = dirty.bytes() > fs.live.dirty_bytes() / 8 * 6;
-    if much && fs.threads && !dirty.called.load(Ordering::Relaxed) && dirty.len() >= MANY {
-        dirty.called.store(true, Ordering::Relaxed);
+    let much = dirty.bytes() > fs.runtime.dirty_bytes() / 8 * 6;
+    if much && fs.threads && !dirty.woken.load(Ordering::Relaxed) && dirty.len() >= MANY {
+        dirty.woken.store(true, Ordering::Relaxed);
         dirty.service.wake();
     }
 }
 
-/// Writes back all dirty pages of an inode, and its time stamps. On an error the pages that were
-/// not written stay.
-pub(crate) fn flush(fs: &Fs, st: &mut InodeState) -> Result<()> {
+/// Writes back all dirty pages of an inode, and its time stamps. On an error the pages not written
+/// stay (WB-3).
+pub(crate) fn flush(fs: &MountedFs, st: &mut InodeState) -> Result<()> {
     flush_from(fs, st, 0, u32::MAX)
 }
 
-/// As [`flush`], for somebody who waits until all of it is durable.
-pub(crate) fn flush_for_fsync(fs: &Fs, st: &mut InodeState) -> Result<()> {
+/// As [`flush`], for a caller that waits until all of it is durable.
+pub(crate) fn flush_for_fsync(fs: &MountedFs, st: &mut InodeState) -> Result<()> {
     flush_part(fs, st, 0, u32::MAX, Purpose::Fsync)
 }
 
 /// Writes back dirty pages of `from..to`; with the whole file, its time stamps as well.
-pub(crate) fn flush_from(fs: &Fs, st: &mut InodeState, from: u32, to: u32) -> Result<()> {
+pub(crate) fn flush_from(fs: &MountedFs, st: &mut InodeState, from: u32, to: u32) -> Result<()> {
     flush_part(fs, st, from, to, Purpose::Other)
 }
 
-fn flush_part(fs: &Fs, st: &mut InodeState, from: u32, to: u32, purpose: Purpose) -> Result<()> {
+fn flush_part(
+    fs: &MountedFs,
+    st: &mut InodeState,
+    from: u32,
+    to: u32,
+    purpose: Purpose,
+) -> Result<()> {
     let bs = fs.vol.geo.block_len();
     let journalled = fs.journals_data(st);
     let mut at = from;
     let mut retries = RETRIES;
     while let Some(lblk) = st.pages.next(at).filter(|l| *l < to) {
-        let run = st.pages.run(lblk, BATCH.min(to - lblk));
-        // (Most files that are synced are small.)
+        let run = st.pages.run(lblk, MAX_WRITE.min(to - lblk));
+        // (Most flushes write few pages.)
         let (mut pages, mut reserved, mut unwritten) =
             (SmallVec::<[_; 4]>::new(), SmallVec::<[_; 4]>::new(), SmallVec::<[_; 4]>::new());
         for i in 0..run {
@@ -183,24 +201,20 @@ fn flush_part(fs: &Fs, st: &mut InodeState, from: u32, to: u32, purpose: Purpose
         }
         let run = pages.len() as u32;
         let source = Source::Pages(&pages);
-        let put = if journalled { place_journalled } else { place };
-        let promised = reserved.iter().filter(|r| **r).count() as u64;
-        let (result, used) = put(fs, st, lblk, run, &source, promised, purpose);
+        let write = if journalled { write_journalled } else { write_blocks };
+        let held = reserved.iter().filter(|r| **r).count() as u64;
+        let (result, used) = write(fs, st, lblk, run, &source, held, purpose);
         match result {
             Ok(()) => {
-                // A page may have lost its hole since it was reserved (nobody maps behind its back
-                // today).
-                fs.vol.alloc.unreserve(promised.saturating_sub(used));
+                fs.vol.alloc.unreserve(held.saturating_sub(used));
                 fs.dirty.shrink(pages.len() * bs);
-                pages.drain(..).for_each(|page| fs.vol.journal.spares().give(page));
             }
             Err(e) => {
-                // Keep what may not have been written: a later fsync must not succeed without it.
                 let pages = pages.into_iter().zip(reserved).zip(unwritten);
                 let pages =
                     pages.map(|((data, reserved), unwritten)| Page { data, reserved, unwritten });
                 put_back(st, lblk, pages, used);
-                // Promises also count blocks that were freed and become usable by a commit.
+                // Reservations also count freed blocks, which a commit makes usable.
                 if e == FsError::NoSpace && retries > 0 && fs.vol.alloc.pending_free() > 0 {
                     retries -= 1;
                     fs.vol.journal.commit_all().map_err(error::journal)?;
@@ -232,7 +246,7 @@ fn flush_part(fs: &Fs, st: &mut InodeState, from: u32, to: u32, purpose: Purpose
     Ok(())
 }
 
-/// Puts pages back that could not be written; so many of their promises are used.
+/// Puts back pages that were not written and mapped; `used` of their reservations are gone (WB-3).
 pub(super) fn put_back(
     st: &mut InodeState,
     lblk: u32,
@@ -248,30 +262,30 @@ pub(super) fn put_back(
     }
 }
 
-/// Writes back everything. The first error is returned, after all were tried.
-pub(crate) fn flush_all(fs: &Fs) -> Result<()> {
+/// Writes back all files. Returns the first error after trying all.
+pub(crate) fn flush_all(fs: &MountedFs) -> Result<()> {
     let mut result = Ok(());
-    flush_cells(fs, &fs.dirty.all(), &mut |one| {
+    flush_files(fs, &fs.dirty.all(), &mut |flushed| {
         if result.is_ok() {
-            result = one;
+            result = flushed;
         }
     });
     result
 }
 
-/// Writes back every inode whose lock is free; for callers who hold inode locks themselves.
-pub(crate) fn flush_unlocked(fs: &Fs) {
+/// Writes back every inode whose lock is free; for callers that hold inode locks.
+pub(crate) fn flush_unlocked(fs: &MountedFs) {
     for cell in fs.dirty.all() {
         if let Some(mut st) = cell.try_write() {
-            // Pages that cannot be written stay, with their promises.
+            // On an error the pages stay (WB-3).
             let _ = flush(fs, &mut st);
         }
     }
 }
 
-/// The write-back service.
+/// The writeback service.
 #[derive(Debug)]
-pub(crate) struct Writeback(pub Weak<Fs>);
+pub(crate) struct Writeback(pub Weak<MountedFs>);
 
 impl Service for Writeback {
     fn step(&mut self) -> Progress {
@@ -279,20 +293,21 @@ impl Service for Writeback {
         if fs.check_writable().is_err() {
             return Progress::Idle(Some(PERIOD));
         }
-        fs.dirty.called.store(false, Ordering::Relaxed);
+        fs.dirty.woken.store(false, Ordering::Relaxed);
         let due = fs.clock.now_ns().saturating_sub(MAX_AGE_NS);
-        // (An inode with time stamps to write stays decoded, too.)
-        let pressed = exceeds(&fs, 4);
-        for oldest in fs.dirty.since(if pressed { u64::MAX } else { due }).chunks(FILES) {
-            let pressed = pressed && exceeds(&fs, 3);
-            let wanted = oldest.iter().filter(|(since, _)| pressed || *since <= due);
+        let above_half = exceeds(&fs, 4);
+        for oldest in
+            fs.dirty.dirty_since(if above_half { u64::MAX } else { due }).chunks(MAX_FILES)
+        {
+            let make_room = above_half && exceeds(&fs, 3);
+            let wanted = oldest.iter().filter(|(since, _)| make_room || *since <= due);
             let mut cells: Vec<_> = wanted.map(|(_, cell)| Arc::clone(cell)).collect();
             if cells.is_empty() {
                 break;
             }
             sort(&mut cells);
-            flush_cells(&fs, &cells, &mut |flushed| {
-                // Errors are kept by the inode's pages and by the journal; fsync reports them.
+            flush_files(&fs, &cells, &mut |flushed| {
+                // The inode's pages and the journal keep the error; fsync reports it.
                 let _ = fs.note(flushed);
             });
         }

@@ -1,24 +1,23 @@
-//! Writing into preallocated space when no block is left for the extent tree.
+//! Writes into preallocated space when no block is left for the extent tree.
 //!
 //! A written block in the middle of an unwritten extent splits it, which may take a new tree block.
 //! If there is none, the rest of the extent is zeroed on the device and all of it becomes written:
-//! no split, and space that fallocate promised can be used to the last block. Not for extents that
-//! reach behind the end of the file: written blocks must not lie there.
+//! no split, and preallocated space can be used to the last block. Not for extents that reach
+//! behind the end of the file: written blocks must not lie there.
 
 use extol_vfs::{FsError, Result};
 
 use crate::alloc::write_zeros;
 use crate::error;
-use crate::fs::Fs;
 use crate::inodes::InodeState;
 use crate::map::{self, MappedRun, Mapping, Progress};
+use crate::mounted::MountedFs;
 
-/// Longer extents are not zeroed in one go.
+/// Longer extents are not zeroed.
 const MOST: u32 = 32_768;
 
-/// Makes the whole unwritten extent around `lblk` written, which holds its data on the device
-/// already.
-pub(crate) fn around(fs: &Fs, st: &mut InodeState, lblk: u32) -> Result<()> {
+/// Makes the whole unwritten extent around `lblk` written. The data of `lblk` is on the device.
+pub(crate) fn around(fs: &MountedFs, st: &mut InodeState, lblk: u32) -> Result<()> {
     let vol = &fs.vol;
     let bs = vol.geo.block_len();
     let Mapping::Mapped { unwritten: true, len: behind, .. } = map::lookup(vol, &st.node, lblk)?

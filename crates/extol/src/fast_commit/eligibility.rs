@@ -81,7 +81,7 @@ pub(crate) struct Written {
 
 /// True if writes of this inode are judged: those of the volume itself have no names and no fsync.
 pub(crate) fn is_watched(h: &Handle, ino: InodeNr, geo: &Geometry) -> bool {
-    (ino >= geo.first_ino || ino == InodeNr::ROOT) && h.tracks(ino.0)
+    (ino >= geo.first_ino || ino == InodeNr::ROOT) && h.tracks()
 }
 
 fn half(bytes: &[u8], at: usize) -> u16 {
@@ -244,7 +244,7 @@ pub(crate) fn note_unfit(h: &mut Handle, ino: InodeNr, reason: Reason) {
 /// True if the handle's changes of this map are of interest; if the map has tree blocks, before or
 /// after, that is noted.
 fn is_flat(h: &mut Handle, node: &Node, before: &[u8; I_BLOCK_LEN]) -> bool {
-    if !node.raw.is_regular() || !h.tracks(node.ino.0) {
+    if !node.raw.is_regular() || !h.tracks() {
         return false;
     }
     let levels = |root: &[u8; I_BLOCK_LEN]| u16::from_le_bytes([root[6], root[7]]);
@@ -329,7 +329,7 @@ pub(crate) fn note_name(
     was: Option<InodeNr>,
     is: Option<InodeNr>,
 ) {
-    if !h.tracks(dir.ino.0) {
+    if !h.tracks() {
         return;
     }
     let number = |ino: Option<InodeNr>| ino.map(|ino| ino.0);
@@ -365,7 +365,7 @@ pub(crate) fn room(
     area: impl FnOnce(&[u8]) -> &[u8],
     added: Option<&[u8]>,
 ) {
-    if !h.tracks(dir.0) {
+    if !h.tracks() {
         return;
     }
     let gaps = (!h.holds(buf)).then(|| gaps(area(&buf.data())));

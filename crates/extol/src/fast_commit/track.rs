@@ -19,9 +19,6 @@
 //! - T3: memory is bounded ([`MOST`]): beyond, the transaction is unfit as a whole, and takes no
 //!   more. While nobody asks, that comes much earlier ([`MOST_QUIET`]).
 //! - T4: a directory is unfit for names from the first one on that may not fit (`Changes::room`).
-//! - T5: once a transaction is unfit as a whole, handles that begin in it note nothing any more,
-//!   but for what happens to the place of deleted files, which outlives it (`Tracker::apply`'s
-//!   answer, `minds`).
 //!
 //! Locking: one mutex, a leaf.
 
@@ -29,8 +26,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use extol_jbd2::Tid;
-use extol_jbd2::fast::{Ask, Collected, Delta, FastSource, Interest, Reason};
-use extol_sync::atomic::{AtomicU32, Ordering};
+use extol_jbd2::fast::{Ask, Collected, Delta, FastSource, Reason};
 use extol_sync::rank::{Mutex, Rank};
 use extol_task::Clock;
 
@@ -242,8 +238,6 @@ impl Changes {
 /// The file system's side of fast commits.
 pub(crate) struct Tracker {
     clock: Arc<dyn Clock>,
-    /// Where deleted files went once, 0 for nowhere. Readable without the lock.
-    park_dir: AtomicU32,
     /// The running transaction, and perhaps the one that is being closed.
     open: Mutex<Open, { Rank::FastCommit as u8 }>,
 }
@@ -268,26 +262,24 @@ struct Open {
 impl Tracker {
     /// Nothing has changed, and nobody has asked.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, park_dir: AtomicU32::new(0), open: Mutex::default() }
+        Self { clock, open: Mutex::default() }
     }
 
     /// Names the place for deleted files.
     pub fn set_park(&self, park: Option<Park>) {
-        let mut open = self.open.lock();
-        self.park_dir.store(park.map_or(0, |park| park.dir), Ordering::Relaxed);
-        open.park = park;
+        self.open.lock().park = park;
     }
 }
 
 impl FastSource for Tracker {
-    fn apply(&self, tid: Tid, deltas: Vec<Delta>, finished: bool) -> Interest {
+    fn apply(&self, tid: Tid, deltas: Vec<Delta>, finished: bool) {
         let mut open = self.open.lock();
         let Open { changes: open, park, asked_ns, .. } = &mut *open;
         let at = open.iter().position(|c| c.tid == tid).unwrap_or_else(|| {
             open.push(Changes::new(tid));
             open.len() - 1
         });
-        let Some(changes) = open.get_mut(at) else { return Interest::All };
+        let Some(changes) = open.get_mut(at) else { return };
         for delta in deltas {
             if park.is_some_and(|park| park.is_lost_by(&delta)) {
                 // What is parked there already may have taken the room.
@@ -302,12 +294,6 @@ impl FastSource for Tracker {
         changes.check_size(|| {
             asked_ns.is_none_or(|asked| self.clock.now_ns().saturating_sub(asked) > QUIET_NS)
         });
-        if changes.all.is_some() { Interest::Little } else { Interest::All }
-    }
-
-    fn minds(&self, ino: u32) -> bool {
-        // (0 is no inode.)
-        ino == self.park_dir.load(Ordering::Relaxed)
     }
 
     fn collect(&self, tid: Tid, asks: &[Ask]) -> Collected {

@@ -1,12 +1,11 @@
-//! The device as the guard lets it be changed.
+//! The device behind the guard.
 
 use std::io::IoSlice;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use extol_block::{
-    BlockDevice, DeviceError, DeviceOp, Result, ScatteredWrite, SharedDevice, Wait, joined,
+    BlockDevice, DeviceError, DeviceOp, Result, ScatteredWrite, SharedDevice, joined,
 };
 use extol_ondisk::shared_super::{Bytes, merge};
 use extol_ondisk::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
@@ -62,7 +61,7 @@ impl GuardedDevice {
             || touches(offset, len, self.log_at(), LOG_PART)
     }
 
-    /// Writes what touches a watched superblock, with the device's own half of it.
+    /// Writes what touches a watched superblock, with the device's share of it.
     fn watched(
         &self,
         writes: &[ScatteredWrite<'_>],
@@ -70,9 +69,9 @@ impl GuardedDevice {
     ) -> Result<()> {
         let mut slot = self.guard.watch.lock();
         let Some(watch) = &mut *slot else { return write(writes) };
-        let mut whole: Vec<Vec<u8>> = writes.iter().map(|w| joined(w.bufs)).collect();
+        let mut buffers: Vec<Vec<u8>> = writes.iter().map(|w| joined(w.bufs)).collect();
         let (mut superblock, mut log) = (None, None);
-        for (w, bytes) in writes.iter().zip(&mut whole) {
+        for (w, bytes) in writes.iter().zip(&mut buffers) {
             let len = bytes.len() as u64;
             if self.part == Part::Volume
                 && let Some(at) = inside(w.offset, len, SUPERBLOCK_OFFSET, SUPERBLOCK_LEN)
@@ -84,7 +83,7 @@ impl GuardedDevice {
                     self.guard.lose(why.clone());
                     DeviceError::new(DeviceOp::Write, w.offset, len, std::io::Error::other(why))
                 })?;
-                self.guard.tell(&known, &theirs);
+                self.guard.note_outside_change(&known, &theirs);
                 *ours = merge(ours, &theirs, &self.guard.deliberate.lock());
                 superblock = Some(*ours);
             }
@@ -95,7 +94,7 @@ impl GuardedDevice {
             }
         }
         let slices: Vec<[IoSlice<'_>; 1]> =
-            whole.iter().map(|bytes| [IoSlice::new(bytes)]).collect();
+            buffers.iter().map(|bytes| [IoSlice::new(bytes)]).collect();
         let merged: Vec<ScatteredWrite<'_>> = writes
             .iter()
             .zip(&slices)
@@ -103,7 +102,7 @@ impl GuardedDevice {
             .collect();
         let result = write(&merged);
         if result.is_err() {
-            watch.lose_track();
+            watch.set_uncertain();
             return result;
         }
         if let Some(bytes) = superblock {
@@ -175,18 +174,12 @@ impl BlockDevice for GuardedDevice {
         self.one(bufs, offset, |bufs| self.inner.write_vectored_at(bufs, offset))
     }
 
-    // File data: it lies on no superblock.
-    fn write_piped(&self, pipe: BorrowedFd<'_>, len: usize, offset: u64) -> Result<()> {
-        self.guard.before(DeviceOp::Write, offset, len as u64)?;
-        self.inner.write_piped(pipe, len, offset)
-    }
-
     fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
         self.many(writes, |writes| self.inner.write_scattered(writes))
     }
 
-    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], wait: Wait) -> Result<()> {
-        self.many(writes, |writes| self.inner.write_scattered_fua(writes, wait))?;
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
+        self.many(writes, |writes| self.inner.write_scattered_fua(writes))?;
         self.guard.after(DeviceOp::Write, writes.first().map_or(0, |w| w.offset), 0)
     }
 

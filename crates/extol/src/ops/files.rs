@@ -1,40 +1,35 @@
 //! Contents and durability: read, write, fallocate, seek, fiemap, fsync, sync.
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use extol_jbd2::fast::Ask;
 use extol_jbd2::{Deferral, Tid};
 use extol_ondisk::InodeFlags;
-use extol_vfs::{Aside, Author, Done, Fallocate, FileExtent, FsError, Job, Result, Seek};
+use extol_vfs::{Author, Done, Fallocate, FileExtent, FsError, Job, Result, Seek};
 
 use super::create::Promise;
 use super::with_space;
 use crate::data;
 use crate::error;
-use crate::fs::Fs;
 use crate::inodes::{Cell, InodeState};
+use crate::mounted::MountedFs;
 use crate::options::Atime;
-use crate::pace;
 use crate::services::zeroed;
 use crate::xattr;
 
 /// A day: relatime updates an access time that is older.
 const DAY: i64 = 86_400;
 
-/// An fsync of less data than this says how long small ones take.
-const SMALL: u64 = crate::pace::BULK;
-
 /// Dirty blocks whose write does not take long: one small write.
 const AT_ONCE: usize = 16;
 
 /// Reads, for an open file with what was read ahead for it.
 pub(crate) fn read(
-    fs: &Fs,
+    fs: &MountedFs,
     ino: u32,
     offset: u64,
     buf: &mut [u8],
-    ahead: Option<&data::ahead::Ahead>,
+    ahead: Option<&data::readahead::FileReadahead>,
 ) -> Result<usize> {
     let cell = fs.cell(ino)?;
     let (n, touch) = {
@@ -62,12 +57,12 @@ pub(super) fn check_regular(st: &InodeState) -> Result<()> {
 }
 
 /// True if a read should change the access time.
-pub(crate) fn wants_atime(fs: &Fs, st: &InodeState) -> bool {
+pub(crate) fn wants_atime(fs: &MountedFs, st: &InodeState) -> bool {
     let raw = &st.node.raw;
-    if raw.flags.contains(InodeFlags::NOATIME) || (st.is_dir() && fs.live.nodiratime()) {
+    if raw.flags.contains(InodeFlags::NOATIME) || (st.is_dir() && fs.runtime.nodiratime()) {
         return false;
     }
-    match fs.live.atime() {
+    match fs.runtime.atime() {
         Atime::Never => false,
         Atime::Strict => true,
         Atime::Relative => {
@@ -77,12 +72,12 @@ pub(crate) fn wants_atime(fs: &Fs, st: &InodeState) -> bool {
 }
 
 /// Changes the access time in memory; write-back stores it with the next change, or after a while.
-pub(crate) fn touch_atime(fs: &Fs, cell: &Arc<Cell>) {
+pub(crate) fn touch_atime(fs: &MountedFs, cell: &Arc<Cell>) {
     if fs.check_writable().is_err() {
         return;
     }
     // Not worth waiting for.
-    let Some(_open) = fs.whole.gate.try_enter() else { return };
+    let Some(_open) = fs.freeze_gate.try_enter() else { return };
     if let Some(mut st) = cell.try_write_times() {
         st.node.raw.atime = fs.now();
         st.lazy_times = true;
@@ -91,24 +86,15 @@ pub(crate) fn touch_atime(fs: &Fs, cell: &Arc<Cell>) {
 }
 
 /// Writes.
-pub(crate) fn write(fs: &Fs, ino: u32, offset: u64, bytes: &[u8], author: Author) -> Result<usize> {
-    write_with(fs, ino, (offset, bytes.len()), author, |cell, st| {
-        with_space(fs, || data::write::write(fs, cell, st, offset, bytes))
-    })
-}
-
-/// Writes what a pipe holds. False: it is to be read first.
-pub(crate) fn write_piped(
-    fs: &Fs,
+pub(crate) fn write(
+    fs: &MountedFs,
     ino: u32,
     offset: u64,
-    pipe: BorrowedFd<'_>,
-    len: usize,
+    bytes: &[u8],
     author: Author,
-) -> Result<bool> {
-    // (Not again with more space: what was taken is gone.)
-    write_with(fs, ino, (offset, len), author, |cell, st| {
-        data::piped::write(fs, cell, st, offset, pipe, len)
+) -> Result<usize> {
+    write_with(fs, ino, offset, author, |cell, st| {
+        with_space(fs, || data::write::write(fs, cell, st, offset, bytes))
     })
 }
 
@@ -123,22 +109,21 @@ fn check_marks(st: &InodeState, offset: u64, author: Author) -> Result<()> {
 }
 
 fn write_with<T>(
-    fs: &Fs,
+    fs: &MountedFs,
     ino: u32,
-    (offset, len): (u64, usize),
+    offset: u64,
     author: Author,
     write: impl FnOnce(&Arc<Cell>, &mut InodeState) -> Result<T>,
 ) -> Result<T> {
     fs.check_writable()?;
     let cell = fs.cell(ino)?;
     let written = {
-        let _called = fs.pace.called(len as u64);
         let mut st = cell.write()?;
         check_regular(&st)?;
         check_marks(&st, offset, author)?;
         st.reserve = fs.reserve_right(author);
         let written = write(&cell, &mut st)?;
-        if !fs.live.sync() && !st.node.raw.flags.contains(InodeFlags::SYNC) {
+        if !fs.runtime.sync() && !st.node.raw.flags.contains(InodeFlags::SYNC) {
             return Ok(written);
         }
         written
@@ -149,11 +134,11 @@ fn write_with<T>(
 
 /// Makes what an operation did with names of a directory durable, where that is promised: on mounts
 /// with `sync` or `dirsync`, and in directories with the flag `S` or `D` of chattr.
-pub(crate) fn names_changed(fs: &Fs, dir: u32) -> Result<()> {
+pub(crate) fn names_changed(fs: &MountedFs, dir: u32) -> Result<()> {
     // Everybody who makes names in a directory wants its lock: it is not taken once more for
     // nothing.
-    let promised = fs.live.dirsync()
-        || fs.table.may_promise() && {
+    let promised = fs.runtime.dirsync()
+        || fs.table.may_have_sync_dirs() && {
             let cell = fs.cell(dir)?;
             let st = cell.read()?;
             st.node.raw.flags.intersects(InodeFlags::SYNC.union(InodeFlags::DIRSYNC))
@@ -162,7 +147,7 @@ pub(crate) fn names_changed(fs: &Fs, dir: u32) -> Result<()> {
 }
 
 /// Clears set-id bits and file capabilities, if there are any.
-pub(crate) fn kill_privileges(fs: &Fs, ino: u32, outsider: bool) -> Result<()> {
+pub(crate) fn kill_privileges(fs: &MountedFs, ino: u32, outsider: bool) -> Result<()> {
     const CAPABILITY: &[u8] = b"security.capability";
     let cell = fs.cell(ino)?;
     let drop_bits = |st: &InodeState| {
@@ -197,7 +182,7 @@ pub(crate) fn kill_privileges(fs: &Fs, ino: u32, outsider: bool) -> Result<()> {
 
 /// fallocate(2).
 pub(crate) fn fallocate(
-    fs: &Fs,
+    fs: &MountedFs,
     ino: u32,
     mode: Fallocate,
     (offset, len): (u64, u64),
@@ -220,7 +205,7 @@ pub(crate) fn fallocate(
 }
 
 /// SEEK_DATA and SEEK_HOLE.
-pub(crate) fn seek(fs: &Fs, ino: u32, offset: u64, what: Seek) -> Result<u64> {
+pub(crate) fn seek(fs: &MountedFs, ino: u32, offset: u64, what: Seek) -> Result<u64> {
     let cell = fs.cell(ino)?;
     let st = cell.read()?;
     check_regular(&st)?;
@@ -228,7 +213,7 @@ pub(crate) fn seek(fs: &Fs, ino: u32, offset: u64, what: Seek) -> Result<u64> {
 }
 
 /// Extents of a byte range.
-pub(crate) fn fiemap(fs: &Fs, ino: u32, offset: u64, len: u64) -> Result<Vec<FileExtent>> {
+pub(crate) fn fiemap(fs: &MountedFs, ino: u32, offset: u64, len: u64) -> Result<Vec<FileExtent>> {
     let cell = fs.cell(ino)?;
     let st = cell.read()?;
     if !st.node.raw.maps_blocks() && !st.node.raw.flags.contains(InodeFlags::INLINE_DATA) {
@@ -241,19 +226,14 @@ pub(crate) fn fiemap(fs: &Fs, ino: u32, offset: u64, len: u64) -> Result<Vec<Fil
 struct Synced {
     tid: Tid,
     journalled: bool,
-    small: bool,
-    sync: pace::Sync,
     /// Data that was left to others.
     deferred: Option<Deferral>,
 }
 
 impl Synced {
     /// It is over.
-    fn end(self, fs: &Fs, result: extol_jbd2::Result<()>) -> Result<()> {
+    fn end(self, fs: &MountedFs, result: extol_jbd2::Result<()>) -> Result<()> {
         result.map_err(lost)?;
-        if self.small {
-            self.sync.succeeded();
-        }
         if !self.journalled {
             zeroed::after_fsync(fs);
         }
@@ -267,7 +247,7 @@ fn lost(error: extol_jbd2::JournalError) -> FsError {
 }
 
 /// Makes a file durable.
-pub(crate) fn fsync(fs: &Fs, ino: u32, data_only: bool) -> Result<()> {
+pub(crate) fn fsync(fs: &MountedFs, ino: u32, data_only: bool) -> Result<()> {
     let mut synced = begin_fsync(fs, ino, data_only)?;
     let journal = &fs.vol.journal;
     let deferred = synced.deferred.take();
@@ -281,27 +261,31 @@ pub(crate) fn fsync(fs: &Fs, ino: u32, data_only: bool) -> Result<()> {
 }
 
 /// As [`fsync`], and tells `done` when the file is durable: see
-/// [`FileSystem::fsync_then`](extol_vfs::FileSystem). All of it is left to others where it takes
-/// long, or where somebody is at hand who would only wait for the group that this becomes: then
-/// this thread has the next request at once.
+/// [`Mountable::fsync_then`](extol_vfs::Mountable). Where it takes long, all of it is a job.
 pub(crate) fn fsync_then(
-    fs: &Arc<Fs>,
+    fs: &Arc<MountedFs>,
     ino: u32,
     data_only: bool,
     done: Done,
-    aside: &mut dyn Aside,
+    aside: &mut dyn FnMut(Job),
 ) {
     let is_long = |st: &InodeState| st.pages.len() > AT_ONCE || fs.journals_data(st);
     let takes_long = || fs.cell(ino).and_then(|cell| Ok(is_long(&*cell.read()?))).unwrap_or(false);
-    if aside.is_at_hand() || takes_long() {
+    if takes_long() {
         let its = Arc::clone(fs);
-        aside.give(Box::new(move || sync_then(&its, ino, data_only, done, &mut |job| job())));
+        aside(Box::new(move || sync_then(&its, ino, data_only, done, &mut |job| job())));
     } else {
-        sync_then(fs, ino, data_only, done, &mut |job| aside.give(job));
+        sync_then(fs, ino, data_only, done, aside);
     }
 }
 
-fn sync_then(fs: &Arc<Fs>, ino: u32, data_only: bool, done: Done, aside: &mut dyn FnMut(Job)) {
+fn sync_then(
+    fs: &Arc<MountedFs>,
+    ino: u32,
+    data_only: bool,
+    done: Done,
+    aside: &mut dyn FnMut(Job),
+) {
     let mut synced = match begin_fsync(fs, ino, data_only) {
         Ok(synced) => synced,
         Err(error) => return done(fs.note(Err(error))),
@@ -317,12 +301,11 @@ fn sync_then(fs: &Arc<Fs>, ino: u32, data_only: bool, done: Done, aside: &mut dy
 }
 
 /// Sends what is dirty to the device.
-fn begin_fsync(fs: &Fs, ino: u32, data_only: bool) -> Result<Synced> {
+fn begin_fsync(fs: &MountedFs, ino: u32, data_only: bool) -> Result<Synced> {
     let cell = fs.cell(ino)?;
     fs.vol.journal.check_aborted().map_err(lost)?;
-    let sync = fs.pace.synced(ino);
+    fs.throttle.fsynced(ino);
     let mut st = cell.write()?;
-    let before = std::mem::take(&mut st.unsynced);
     if !fs.writes_nothing() {
         data::writeback::flush_for_fsync(fs, &mut st)?;
     }
@@ -330,18 +313,16 @@ fn begin_fsync(fs: &Fs, ino: u32, data_only: bool) -> Result<Synced> {
     Ok(Synced {
         tid: if st.is_dir() { fs.dirs_moved.awaited(tid, || fs.vol.journal.newest()) } else { tid },
         journalled: fs.journals_data(&st),
-        small: before + std::mem::take(&mut st.unsynced) < SMALL,
-        sync,
         deferred: st.deferred.clone(),
     })
 }
 
 /// Makes everything durable, the superblock's counters included. Callers come through
-/// `whole::sync`.
+/// `maintenance::sync`.
 ///
 /// The data of a damaged file may have no place. It stays in memory, and the file's own fsync says
 /// so as well; that is the inner result, the first of them. All else is durable all the same.
-pub(crate) fn sync_now(fs: &Fs) -> Result<Result<()>> {
+pub(crate) fn sync_now(fs: &MountedFs) -> Result<Result<()>> {
     fs.vol.journal.check_aborted().map_err(lost)?;
     if fs.writes_nothing() {
         return Ok(Ok(()));

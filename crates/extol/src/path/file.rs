@@ -11,7 +11,7 @@ use extol_vfs::{
 use super::guard::Inode;
 use super::resolve::{Last, resolve};
 use crate::Ext4;
-use crate::data::ahead::Ahead;
+use crate::data::readahead::FileReadahead;
 
 /// How to open a file; the names of [`std::fs::OpenOptions`].
 #[derive(Clone, Debug)]
@@ -170,7 +170,7 @@ pub struct File {
     read: bool,
     write: bool,
     append: bool,
-    ahead: Ahead,
+    ahead: FileReadahead,
 }
 
 impl File {
@@ -181,7 +181,7 @@ impl File {
             read: how.read,
             write: how.writes(),
             append: how.append,
-            ahead: Ahead::default(),
+            ahead: FileReadahead::default(),
         }
     }
 

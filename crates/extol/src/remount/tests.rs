@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use extol_block::{MemDevice, SharedDevice};
+use extol_vfs::VolumeControl as _;
 use extol_vfs::{Creds, FileSystem, FsError, NewNode};
 
 use crate::mkfs::{MkfsOptions, mkfs};
@@ -238,12 +239,12 @@ fn under_load() {
             "ro",
             "rw,async_checkpoint=30",
             "commit=1,noasync_checkpoint",
-            "fsync_batching=none",
+            "max_batch_time=0",
             "ro",
             "rw,nobarrier",
-            "barrier,fsync_batching=static",
+            "barrier,min_batch_time=2000",
             "noatime,lazytime",
-            "fsync_batching=adaptive,discard",
+            "max_batch_time=15000,discard",
             "checkpoint=nomerge",
             "checkpoint=merge,nodiscard",
             "max_batch_time=0,dirty_mb=1",

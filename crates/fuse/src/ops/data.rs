@@ -25,10 +25,10 @@
 //! write its dirty pages back before it asks. So we make it: see
 //! [`Kernel::write_back`](super::Kernel).
 
-use extol_vfs::{Aside, Author, Fallocate, Job, Seek};
+use extol_vfs::{Author, Fallocate, Seek};
 
 use super::names::put_open;
-use super::{Context, Kernel, Outcome, creds};
+use super::{Context, Outcome, creds};
 use crate::abi::{FSYNC_FDATASYNC, ROOT_NODE, WRITE_CACHE, WRITE_KILL_SUIDGID, cap, fopen, op};
 use crate::errno::{Errno, Result};
 use crate::rights::NOT_TOLD;
@@ -37,13 +37,6 @@ use crate::wire::{Reply, Request};
 /// `chattr` flags that decide what may be opened for writing.
 pub(super) const IMMUTABLE: u32 = 0x10;
 pub(super) const APPEND: u32 = 0x20;
-
-/// What a READ wants: from where, and how many bytes.
-pub(crate) fn read_range(request: &Request<'_>) -> Result<(u64, usize)> {
-    let mut args = request.args();
-    args.skip(8)?;
-    Ok((args.u64()?, args.u32()?.min(crate::init::max_data()) as usize))
-}
 
 impl Context<'_> {
     pub(super) fn open(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
@@ -79,7 +72,9 @@ impl Context<'_> {
 
     pub(super) fn read(&self, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
         let ino = self.ino(request.nodeid)?;
-        let (offset, size) = read_range(request)?;
+        let mut args = request.args();
+        args.skip(8)?;
+        let (offset, size) = (args.u64()?, args.u32()?.min(crate::init::max_data()) as usize);
         let count = self.fs.read(ino, offset, reply.room(size))?;
         reply.truncate_body(count);
         Ok(())
@@ -101,22 +96,7 @@ impl Context<'_> {
                 killed => killed?,
             }
         }
-        if author == Author::Cache {
-            self.kernel.written_back(request.nodeid, size);
-        }
-        let count = match &request.piped {
-            None => self.write_bytes(ino, offset, args.bytes(size)?, author)?,
-            Some(piped) => match piped.holds(size) {
-                Some(pipe) if self.fs.write_piped(ino, offset, pipe, size, author)? => {
-                    self.counts.note_piped();
-                    size
-                }
-                _ => piped.with_bytes(|data| {
-                    let data = data.get(..size).ok_or(Errno(libc::EIO))?;
-                    self.write_bytes(ino, offset, data, author)
-                })?,
-            },
-        };
+        let count = self.write_bytes(ino, offset, args.bytes(size)?, author)?;
         reply.u32(u32::try_from(count).unwrap_or(u32::MAX)).u32(0);
         Ok(())
     }
@@ -140,19 +120,21 @@ impl Context<'_> {
         args.skip(8)?;
         let data_only = args.u32()? & FSYNC_FDATASYNC != 0;
         if request.opcode == op::FSYNCDIR && request.nodeid == ROOT_NODE {
-            self.kernel.stays();
+            self.kernel.about_to_wait();
             self.fs.sync()?;
             return Ok(Outcome::Reply);
         }
-        self.kernel.syncs(request.nodeid);
         let ino = self.ino(request.nodeid)?;
-        let Some(answer) = self.kernel.later(request) else {
+        let Some(reply) = self.kernel.defer(request) else {
             self.fs.fsync(ino, data_only)?;
             return Ok(Outcome::Reply);
         };
-        let done = Box::new(move |result| answer.tell(result));
-        self.fs.fsync_then(ino, data_only, done, &mut Elsewhere(self.kernel));
-        Ok(Outcome::Later)
+        let done = Box::new(move |result| reply.send(result));
+        self.fs.fsync_then(ino, data_only, done, &mut |job| {
+            self.kernel.about_to_wait();
+            job();
+        });
+        Ok(Outcome::Deferred)
     }
 
     pub(super) fn fallocate(&self, request: &Request<'_>) -> Result<()> {
@@ -186,8 +168,8 @@ impl Context<'_> {
             libc::SEEK_HOLE => Seek::Hole,
             _ => return Err(Errno(libc::EINVAL)),
         };
-        if self.agreed.has(cap::WRITEBACK_CACHE) {
-            self.kernel.write_back(request.nodeid);
+        if self.agreed.has(cap::WRITEBACK_CACHE) && !self.kernel.write_back(request.nodeid) {
+            return Err(Errno(libc::EAGAIN));
         }
         reply.u64(self.fs.seek(ino, offset, what)?);
         Ok(())
@@ -226,20 +208,7 @@ impl Context<'_> {
     }
 }
 
-/// On whose behalf a request changes a file.
+/// The author of a change that a request makes.
 fn author(request: &Request<'_>) -> Author {
     if request.uid == NOT_TOLD { Author::Owner } else { Author::Process(creds(request)) }
-}
-
-/// The threads of the mount that do what takes long.
-struct Elsewhere<'a>(&'a dyn Kernel);
-
-impl Aside for Elsewhere<'_> {
-    fn is_at_hand(&self) -> bool {
-        self.0.has_helper()
-    }
-
-    fn give(&mut self, job: Job) {
-        self.0.aside(job);
-    }
 }

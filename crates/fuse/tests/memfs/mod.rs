@@ -3,16 +3,9 @@
 
 mod state;
 
-use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::FileExt;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-
 use extol_vfs::{
-    Attr, Creds, DirEntry, Done, Fallocate, FileExtent, FileId, FileKind, FileSystem, FsError,
-    NewNode, Rdev, ReadDone, ReadJob, ReadPiece, ReadPlan, RenameFlags, Result, Seek, SetAttr,
-    SetTime, StatFs, XattrSet,
+    Attr, Creds, DirEntry, Done, Fallocate, FileExtent, FileKind, FileSystem, FsError, Mountable,
+    NewNode, Rdev, RenameFlags, Result, Seek, SetAttr, SetTime, StatFs, VolumeControl, XattrSet,
 };
 use parking_lot::{Condvar, Mutex};
 use state::{State, now};
@@ -32,17 +25,6 @@ pub struct MemFs {
     /// While this is set, nothing can be created.
     frozen: Mutex<bool>,
     thawed: Condvar,
-    /// The most reads that came together.
-    pub together: AtomicUsize,
-    /// No reads should come together.
-    pub apart: AtomicBool,
-    /// From where callers read themselves, if it is set: each plan puts what it is about there,
-    /// behind what others did.
-    pub shelf: OnceLock<File>,
-    shelved: AtomicU64,
-    /// Plans at whose end the caller was told that they hold, or do not.
-    pub held_plans: AtomicUsize,
-    pub broken_plans: AtomicUsize,
     /// Serve `open_by_number`; without it, readdirplus looks names up.
     by_number: bool,
 }
@@ -75,12 +57,6 @@ impl MemFs {
             moved_on: Condvar::new(),
             frozen: Mutex::new(false),
             thawed: Condvar::new(),
-            together: AtomicUsize::new(0),
-            apart: AtomicBool::new(false),
-            shelf: OnceLock::new(),
-            shelved: AtomicU64::new(0),
-            held_plans: AtomicUsize::new(0),
-            broken_plans: AtomicUsize::new(0),
             by_number,
         }
     }
@@ -113,11 +89,6 @@ impl MemFs {
     pub fn release_stuck(&self) {
         *self.stuck.lock() = None;
         self.moved.notify_all();
-    }
-
-    /// Some plans do not hold: what is found at these places of the shelf is not what the file has.
-    fn holds(place: u64) -> bool {
-        (place >> 20) % 5 != 3
     }
 
     /// From now on nothing can be created, or everything again.
@@ -168,18 +139,6 @@ impl FileSystem for MemFs {
         let mut state = self.state.lock();
         let ino = state.find(dir, name)?;
         state.hold(ino)
-    }
-
-    fn reopen(&self, id: FileId) -> Result<Attr> {
-        let mut state = self.state.lock();
-        if state.node(id.ino)?.attr.id != id {
-            return Err(FsError::Stale);
-        }
-        state.hold(id.ino)
-    }
-
-    fn open_by_number(&self, ino: u32) -> Result<Attr> {
-        if self.by_number { self.state.lock().hold(ino) } else { Err(FsError::Stale) }
     }
 
     fn retain(&self, ino: u32) {
@@ -244,10 +203,6 @@ impl FileSystem for MemFs {
         let mut state = self.state.lock();
         state.insert(dir, name, ino)?;
         state.hold(ino)
-    }
-
-    fn wait_thawed(&self) {
-        self.thawed.wait_while(&mut self.frozen.lock(), |frozen| *frozen);
     }
 
     fn create_unnamed(&self, dir: u32, perm: u16, umask: u16, who: Creds) -> Result<Attr> {
@@ -369,56 +324,6 @@ impl FileSystem for MemFs {
         Ok(count)
     }
 
-    fn reads_together(&self) -> bool {
-        !self.apart.load(Ordering::Relaxed)
-    }
-
-    fn read_many(&self, jobs: &mut [ReadJob<'_>], done: ReadDone<'_>) {
-        self.together.fetch_max(jobs.len(), Ordering::Relaxed);
-        for (i, job) in jobs.iter_mut().enumerate().rev() {
-            let result = self.read(job.ino, job.offset, job.buf);
-            done(i, result.map(|n| &job.buf[..n]));
-        }
-    }
-
-    fn reads_from(&self) -> Option<BorrowedFd<'_>> {
-        self.shelf.get().map(File::as_fd)
-    }
-
-    /// Half of it lies on the shelf in two pieces, the last one first, with all but one byte of the
-    /// rest missing in files that begin with "torn".
-    fn plan_read(&self, ino: u32, offset: u64, buf: &mut [u8]) -> Option<ReadPlan> {
-        let shelf = self.shelf.get()?;
-        let count = self.read(ino, offset, buf).ok()?;
-        let mut data = buf[..count].to_vec();
-        let (first, second) = (count / 2, count - count / 4);
-        buf[first..].fill(0xEE);
-        let place = self.shelved.fetch_add(1 << 20, Ordering::Relaxed);
-        let torn = data.starts_with(b"torn");
-        if !Self::holds(place) {
-            data.fill(0xBB);
-        }
-        let pieces = [(second, count), (first, second)].map(|(from, to)| {
-            let offset = place + from as u64;
-            shelf.write_all_at(&data[from..if torn { from } else { to }], offset).unwrap();
-            ReadPiece {
-                offset: if torn { u64::MAX >> 2 } else { offset },
-                at: from,
-                len: to - from,
-            }
-        });
-        let pieces = pieces.into_iter().filter(|piece| piece.len > 0).collect();
-        Some(ReadPlan { count, pieces, token: Box::new(place) })
-    }
-
-    fn still_holds(&self, plan: &ReadPlan) -> bool {
-        let place: u64 = *plan.token.downcast_ref().expect("what it was given");
-        let holds = Self::holds(place);
-        let plans = if holds { &self.held_plans } else { &self.broken_plans };
-        plans.fetch_add(1, Ordering::Relaxed);
-        holds
-    }
-
     fn write(&self, ino: u32, offset: u64, data: &[u8]) -> Result<usize> {
         let mut state = self.state.lock();
         let node = state.node(ino)?;
@@ -429,17 +334,6 @@ impl FileSystem for MemFs {
         node.data[offset as usize..end].copy_from_slice(data);
         node.attr.mtime = now();
         Ok(data.len())
-    }
-
-    fn kill_privileges(&self, ino: u32, outsider: bool) -> Result<()> {
-        let mut state = self.state.lock();
-        let node = state.node(ino)?;
-        node.attr.perm &= !0o4000;
-        if outsider || node.attr.perm & 0o10 != 0 {
-            node.attr.perm &= !0o2000;
-        }
-        node.xattrs.remove(&b"security.capability"[..]);
-        Ok(())
     }
 
     fn fallocate(&self, ino: u32, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
@@ -487,17 +381,14 @@ impl FileSystem for MemFs {
     }
 
     fn fsync(&self, ino: u32, _: bool) -> Result<()> {
-        self.state.lock().node(ino).map(drop)
-    }
-
-    fn fsync_then(&self, ino: u32, data_only: bool, done: Done, aside: &mut dyn extol_vfs::Aside) {
+        let (tell, told) = std::sync::mpsc::channel();
         if let Some(asked) = &mut *self.asked.lock() {
-            asked.push(done);
+            asked.push(Box::new(move |result| drop(tell.send(result))));
             self.moved_on.notify_all();
-            return;
+        } else {
+            return self.state.lock().node(ino).map(drop);
         }
-        let result = self.fsync(ino, data_only);
-        aside.give(Box::new(move || done(result)));
+        told.recv().unwrap_or_else(|_| Err(FsError::Io("dropped untold".into())))
     }
 
     fn sync(&self) -> Result<()> {
@@ -541,16 +432,51 @@ impl FileSystem for MemFs {
     fn removexattr(&self, ino: u32, name: &[u8]) -> Result<()> {
         self.state.lock().node(ino)?.xattrs.remove(name).map(drop).ok_or(FsError::NoAttribute)
     }
+}
 
+impl VolumeControl for MemFs {
     fn trim(&self, _: u64, len: u64, _: u64) -> Result<u64> {
         Ok(len.min(4096))
     }
 
-    fn is_read_only(&self) -> bool {
-        false
-    }
-
     fn stats_json(&self) -> String {
         "{\"handles\":0}".into()
+    }
+}
+
+impl Mountable for MemFs {
+    fn open_by_number(&self, ino: u32) -> Result<Attr> {
+        if self.by_number { self.state.lock().hold(ino) } else { Err(FsError::Stale) }
+    }
+
+    fn kill_privileges(&self, ino: u32, outsider: bool) -> Result<()> {
+        let mut state = self.state.lock();
+        let node = state.node(ino)?;
+        node.attr.perm &= !0o4000;
+        if outsider || node.attr.perm & 0o10 != 0 {
+            node.attr.perm &= !0o2000;
+        }
+        node.xattrs.remove(&b"security.capability"[..]);
+        Ok(())
+    }
+
+    fn fsync_then(
+        &self,
+        ino: u32,
+        data_only: bool,
+        done: Done,
+        aside: &mut dyn FnMut(extol_vfs::Job),
+    ) {
+        if let Some(asked) = &mut *self.asked.lock() {
+            asked.push(done);
+            self.moved_on.notify_all();
+            return;
+        }
+        let result = self.fsync(ino, data_only);
+        aside(Box::new(move || done(result)));
+    }
+
+    fn wait_thawed(&self) {
+        self.thawed.wait_while(&mut self.frozen.lock(), |frozen| *frozen);
     }
 }

@@ -27,8 +27,8 @@
 //! ```
 //!
 //! File data needs it unless the fast commit vouches for it (see [`super::witness`]) or it needs no
-//! order; then the flush is the one behind `b0 … bn`, and the whole is one trip (or each of its
-//! writes is durable, see [`super::trip`]). Data that was left to the leader goes out with the
+//! order; then the flush is the one behind `b0 … bn`, and the whole is one trip to the
+//! medium (or each of its writes is FUA, see [`super::fua`]). Data that was left to the leader goes out with the
 //! first of these writes (`crate::journal::deferred`).
 //!
 //! Of a later one any part may be torn: its TAIL's sum covers all its blocks, and who reads a sum
@@ -72,14 +72,13 @@
 
 use std::sync::Arc;
 
-use extol_block::{ScatteredWrite, Wait};
+use extol_block::ScatteredWrite;
 use extol_sync::atomic::Ordering;
 use extol_sync::rank::Guard;
 use extol_sync::thread;
 
 use super::area::Place;
 use super::queue::{Batch, Seat};
-use super::trip::Way;
 use super::{Ask, Collected, FastSource, FcRecord, MOST_WITNESSES, Reason, Witness};
 use crate::format::{FcChain, FcWriter};
 use crate::journal::wait::{Gathering, Purpose, nothing_to_commit};
@@ -90,7 +89,6 @@ use crate::types::{JournalError, Result, Tid};
 #[derive(Clone)]
 pub(super) struct Ticket {
     pub(super) batch: u64,
-    in_a_row: bool,
     seat: Arc<Seat>,
 }
 
@@ -197,11 +195,11 @@ impl Journal {
             }
             return Look::Full;
         }
-        let Ticket { batch, in_a_row, seat } = match ticket {
+        let Ticket { batch, seat } = match ticket {
             Some(known) => known,
             None => ticket.insert(self.enter(&mut state, ask)),
         };
-        let (batch, in_a_row) = (*batch, *in_a_row);
+        let batch = *batch;
         if state.committer || state.gathering.is_some() {
             // Who gathers leads afterwards, or wakes everybody.
             if state.committer && state.fast.stands_by(batch) {
@@ -218,7 +216,7 @@ impl Journal {
             return Look::Again(self.state.lock());
         }
         let whose = Gathering::Fast(batch);
-        Look::Again(match self.policy(&state, whose, in_a_row) {
+        Look::Again(match self.policy(&state, whose) {
             Some(gather) if !full_is_coming(&state) => self.gather(state, whose, gather),
             _ => self.lead_fast(state, tid),
         })
@@ -253,14 +251,14 @@ impl Journal {
     pub(super) fn enter(&self, state: &mut State, ask: Ask) -> Ticket {
         let now = self.clock.now_ns();
         let (batch, seat) = state.fast.join(ask, now);
-        let in_a_row = state.fast.batcher.asked(now, thread::current().id());
+        state.fast.batcher.asked(thread::current().id());
         let complete = |(whose, gather): (Gathering, crate::batching::Gather)| {
             whose == Gathering::Fast(batch) && state.fast.waiting >= gather.enough
         };
         if state.gathering.is_some_and(complete) {
             self.hurry(state);
         }
-        Ticket { batch, in_a_row, seat }
+        Ticket { batch, seat }
     }
 
     /// Serves the open batch, which asks for things of `tid`, the running transaction. Nobody else
@@ -313,7 +311,6 @@ impl Journal {
                 self.counters.distributions.fast_commit.record(took);
                 let waiting = state.fast.waiting;
                 state.fast.batcher.ended(now, took, batch.requests, waiting);
-                self.fast.ways.lock().polls.ended(now, took, batch.requests);
             }
             Outcome::Durable => {}
         }
@@ -413,7 +410,7 @@ impl Journal {
         let Some(log) = self.log.get() else { return Ok(()) };
         // Without data it saves waking up between write and flush, where a durable write by itself
         // is these two.
-        let together = !taken.is_empty() || (log.fua_is_flush() && self.may_settle_each());
+        let together = !taken.is_empty() || (log.fua_is_flush() && self.may_use_fua());
         if data != Data::Loose && together && !log.is_external() {
             self.counters.flushes_saved.add(1);
             #[cfg(feature = "planted-bugs")]
@@ -426,7 +423,7 @@ impl Journal {
             if !self.barrier() {
                 return taken.write_with(&records.writes());
             }
-            return self.one_trip(taken, &records.writes());
+            return self.write_together(taken, &records.writes());
         }
         taken.write_with(&[])?;
         if self.barrier() {
@@ -448,33 +445,14 @@ impl Journal {
         self.write_durably(log, |fua| log.write_fast(place.at, bytes, fua))
     }
 
-    /// Data and records, durable on return: the faster way of two ([`super::trip`]).
-    fn one_trip(&self, taken: Taken<'_>, records: &[ScatteredWrite<'_>]) -> Result<()> {
-        let open = self.may_settle_each();
-        let (way, wait) = {
-            let ways = self.fast.ways.lock();
-            (if open { ways.trips.way() } else { Way::Flush }, ways.polls.wait())
-        };
-        let began = self.clock.now_ns();
-        match way {
-            Way::Flush => self.write_and_flush(|| taken.write_with(records))?,
-            Way::Each => {
-                self.fast.counters.each.add(1);
-                self.fast.counters.polled.add(u64::from(wait == Wait::Poll));
-                taken.write_durably_with(records, wait)?;
-                self.check_aborted()?;
-            }
+    /// Data and records, durable on return: by FUA or by a flush behind them ([`super::fua`]).
+    fn write_together(&self, taken: Taken<'_>, records: &[ScatteredWrite<'_>]) -> Result<()> {
+        if !self.may_use_fua() {
+            return self.write_and_flush(|| taken.write_with(records));
         }
-        if open {
-            self.fast.ways.lock().trips.took(way, self.clock.now_ns().saturating_sub(began));
-        }
-        Ok(())
-    }
-
-    /// True if durable writes are something else than a flush here, and no earlier write waits for
-    /// one (F4: they would not cover it).
-    fn may_settle_each(&self) -> bool {
-        self.device.fua_together() && !self.anything_is_dirty()
+        self.fast.counters.by_fua.add(1);
+        taken.write_durably_with(records)?;
+        self.check_aborted()
     }
 
     /// A full commit serves the batch. Nobody has the role.

@@ -18,17 +18,15 @@
 
 mod area;
 mod between;
+mod fua;
 mod lead;
 mod pledge;
-mod poll;
-mod preference;
 mod queue;
 mod reason;
 mod record;
 mod stats;
 #[cfg(test)]
 mod tests;
-mod trip;
 mod witness;
 
 use std::any::Any;
@@ -39,11 +37,10 @@ use std::sync::{Arc, OnceLock};
 use extol_block::BlockNr;
 use extol_sync::Condvar;
 use extol_sync::atomic::{AtomicBool, Ordering};
-use extol_sync::rank::{Mutex, Rank};
 
 pub(crate) use area::Area;
+pub use fua::FuaPolicy;
 pub use pledge::{Done, Job};
-pub use preference::Preference;
 pub(crate) use queue::{Queue, Seat};
 pub use reason::Reason;
 pub use record::{FcEntry, FcRecord};
@@ -141,23 +138,6 @@ pub enum Delta {
     },
 }
 
-impl Delta {
-    /// Whose change it is: the inode, or the directory. `None`: everybody's.
-    #[must_use]
-    pub fn subject(&self) -> Option<u32> {
-        match self {
-            Self::Inode { ino, .. }
-            | Self::Mapped { ino, .. }
-            | Self::Unmapped { ino, .. }
-            | Self::Unfit { ino, .. } => Some(*ino),
-            Self::Name { dir, .. } | Self::Room { dir, .. } | Self::Divided { dir, .. } => {
-                Some(*dir)
-            }
-            Self::AllUnfit { .. } => None,
-        }
-    }
-}
-
 /// What an fsync wants to be durable.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Ask {
@@ -184,15 +164,6 @@ pub enum Collected {
     Full(Reason),
 }
 
-/// What a source wants to hear of a transaction from now on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Interest {
-    /// Everything.
-    All,
-    /// Only what it [minds](FastSource::minds): of the rest nothing will be said, whoever asks.
-    Little,
-}
-
 /// The file system's side: knows what changed since the last full commit and the fast commits
 /// since.
 ///
@@ -201,9 +172,8 @@ pub enum Interest {
 pub trait FastSource: Send + Sync + Debug {
     /// A handle of transaction `tid` has ended, or moves on to another one, after these changes, in
     /// this order. They must become visible at once. `finished`: the operation ended well;
-    /// otherwise nobody knows what it left. The answer stands until the transaction is
-    /// [closed](Self::closed).
-    fn apply(&self, tid: Tid, deltas: Vec<Delta>, finished: bool) -> Interest;
+    /// otherwise nobody knows what it left.
+    fn apply(&self, tid: Tid, deltas: Vec<Delta>, finished: bool);
 
     /// What makes `asks` durable on top of transaction `tid - 1` and of all that was collected for
     /// `tid` before.
@@ -212,13 +182,6 @@ pub trait FastSource: Send + Sync + Debug {
     /// Transaction `tid` takes no more handles and will be committed in full: what is known of it
     /// can be forgotten. The result is dropped later, without the lock.
     fn closed(&self, tid: Tid) -> Box<dyn Any + Send>;
-
-    /// True if changes of this inode, and of names in it, are to be noted even in a transaction of
-    /// which nothing else is ([`Interest::Little`]).
-    fn minds(&self, ino: u32) -> bool {
-        let _ = ino;
-        false
-    }
 
     /// True if names in this directory were made durable by records lately, so that more of them
     /// may be.
@@ -239,18 +202,9 @@ pub(crate) struct FastCommits {
     /// The role is free, for who sleeps ready to lead the open batch.
     lead: Condvar,
     pub witnesses: Witnesses,
-    /// A leaf.
-    pub ways: Mutex<Ways, { Rank::Ways as u8 }>,
+    /// Fast commits become durable by FUA, where they can.
+    pub by_fua: AtomicBool,
     pub counters: FastCounters,
-}
-
-/// How the one trip of a fast commit is made.
-#[derive(Debug, Default)]
-pub(crate) struct Ways {
-    /// With a flush or without.
-    pub trips: trip::Trips,
-    /// Whether its leader polls, if it is without.
-    pub polls: poll::Polls,
 }
 
 impl FastCommits {

@@ -96,9 +96,8 @@ struct Pledge {
 enum By {
     /// A batch.
     Fast { ask: Ask, ticket: Ticket },
-    /// The full commit of its transaction. `in_a_row`: the request before it was the same thread's,
-    /// too.
-    Full { in_a_row: bool },
+    /// The full commit of its transaction.
+    Full,
 }
 
 /// Pledges with one keeper: see there.
@@ -119,7 +118,7 @@ impl Pledge {
     fn group(&self) -> Group {
         match &self.by {
             By::Fast { ticket, .. } => Group::Batch(ticket.batch),
-            By::Full { .. } => Group::Full(self.tid),
+            By::Full => Group::Full(self.tid),
         }
     }
 }
@@ -231,7 +230,7 @@ impl State {
         }
         let served = match &pledge.by {
             By::Fast { ticket, .. } => self.fast.is_served(ticket.batch),
-            By::Full { .. } => false,
+            By::Full => false,
         };
         (self.committed.at_least(pledge.tid) || served).then_some(Ok(()))
     }
@@ -300,7 +299,8 @@ impl Journal {
                 return Made::Wait(call);
             }
             self.not_fast(&state, tid);
-            By::Full { in_a_row: self.count(&mut state, is_running) }
+            self.count(&mut state, is_running);
+            By::Full
         };
         let pledge = Pledge { tid, by, call };
         let group = pledge.group();
@@ -325,9 +325,9 @@ impl Journal {
             };
             let (tid, by) = (first.tid, first.by.clone());
             let result = match by {
-                By::Full { in_a_row } => {
+                By::Full => {
                     drop(state);
-                    self.wait_counted(tid, Purpose::Durability, Some(in_a_row))
+                    self.wait_counted(tid, Purpose::Durability, true)
                 }
                 By::Fast { ask, ticket } => {
                     let mut ticket = Some(ticket);

@@ -157,11 +157,6 @@ impl Queue {
         }
     }
 
-    /// Requests that come now join this batch.
-    pub fn is_open(&self, number: u64) -> bool {
-        self.open == number
-    }
-
     pub fn is_served(&self, number: u64) -> bool {
         self.served >= number
     }

@@ -20,8 +20,7 @@ pub(crate) struct FastCounters {
     pub settled: Counter,
     pub one_trip: Counter,
     pub deferred: Counter,
-    pub each: Counter,
-    pub polled: Counter,
+    pub by_fua: Counter,
     pub reasons: [Counter; Reason::ALL.len()],
 }
 
@@ -54,10 +53,8 @@ pub struct FastCommitStats {
     pub one_trip: u64,
     /// Writes of file data that were left to the leader of a commit.
     pub deferred: u64,
-    /// Of the fast commits, those without a flush: each of their writes was durable (FUA).
-    pub each: u64,
-    /// Of these, those whose leader polled for their end.
-    pub polled: u64,
+    /// Of the fast commits, those that became durable by FUA, without a flush.
+    pub by_fua: u64,
     /// Fast commits asked for because such data was about to be overwritten.
     pub settled: u64,
     /// Moving average of the time of one fast commit, in nanoseconds.
@@ -108,8 +105,7 @@ impl FastCounters {
             cleared: self.cleared.get(),
             one_trip: self.one_trip.get(),
             deferred: self.deferred.get(),
-            each: self.each.get(),
-            polled: self.polled.get(),
+            by_fua: self.by_fua.get(),
             settled: self.settled.get(),
             average_ns,
             area_blocks,

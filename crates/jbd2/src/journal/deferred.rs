@@ -49,7 +49,7 @@
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use extol_block::{BlockNr, ScatteredWrite, SharedDevice, Wait};
+use extol_block::{BlockNr, ScatteredWrite, SharedDevice};
 use extol_sync::Condvar;
 use extol_sync::atomic::{AtomicU64, Ordering};
 use extol_sync::rank::{Mutex, Rank};
@@ -266,13 +266,13 @@ impl Taken<'_> {
     }
 
     /// As that, and all of it is durable when this returns. Nothing else waits for a flush.
-    pub fn write_durably_with(mut self, others: &[ScatteredWrite<'_>], wait: Wait) -> Result<()> {
+    pub fn write_durably_with(mut self, others: &[ScatteredWrite<'_>]) -> Result<()> {
         self.send_by(others, |device, writes| {
             #[cfg(feature = "planted-bugs")]
             if crate::planted::has(crate::planted::Bug::EachNotDurable) {
                 return device.write_scattered(writes);
             }
-            device.write_scattered_fua(writes, wait)
+            device.write_scattered_fua(writes)
         })?;
         if !self.is_empty() {
             self.note(self.journal.data_writes.covered());
@@ -367,7 +367,7 @@ impl Taken<'_> {
 
     /// It is not this one's any more.
     fn over(&mut self) {
-        self.writes.drain(..).for_each(|write| self.journal.spares.give(write.data));
+        self.writes.clear();
         let deferred = &self.journal.deferred;
         let mut waiting = deferred.waiting.lock();
         deferred.done.store(self.upto, Ordering::Release);

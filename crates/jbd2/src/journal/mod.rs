@@ -48,7 +48,6 @@ mod data;
 mod deferred;
 mod failure;
 mod join;
-mod spares;
 pub(crate) mod wait;
 
 use std::sync::{Arc, OnceLock};
@@ -65,13 +64,12 @@ use self::data::Coverage;
 pub use self::deferred::Deferral;
 use self::deferred::Deferred;
 pub(crate) use self::deferred::Taken;
-pub use self::spares::Spares;
 use self::wait::Gathering;
 use crate::batching::{Batcher, Batching, Gather};
 use crate::cache::{BlockCache, Buf};
 use crate::checkpoint::policy::FreeThreshold;
 use crate::checkpoint::{CheckpointList, Rounds};
-use crate::fast::{Area, FastCommits, Preference, Queue, Seat};
+use crate::fast::{Area, FastCommits, Queue, Seat};
 use crate::log::Log;
 use crate::space::LogSpace;
 use crate::stats::Counters;
@@ -189,7 +187,6 @@ pub struct Journal {
     pub(crate) loose_writes: Coverage,
     pub(crate) home_writes: Coverage,
     pub(crate) deferred: CachePadded<Deferred>,
-    spares: CachePadded<Spares>,
     /// Of the threads in [`crate::Services`].
     io_priority: PriorityGroup,
     pub(crate) fast: FastCommits,
@@ -304,7 +301,6 @@ impl Journal {
             loose_writes: Coverage::default(),
             home_writes: Coverage::default(),
             deferred: CachePadded::default(),
-            spares: CachePadded::new(Spares::new(config.block_size)),
             io_priority: PriorityGroup::default(),
             fast: FastCommits::default(),
             device: config.device,
@@ -350,12 +346,6 @@ impl Journal {
 
     pub(crate) fn works_in_callers(&self) -> bool {
         self.in_callers.load(Ordering::Relaxed)
-    }
-
-    /// Memory for blocks of file data.
-    #[must_use]
-    pub fn spares(&self) -> &Spares {
-        &self.spares
     }
 
     /// The file system's block size.
@@ -479,16 +469,6 @@ impl Journal {
         state.batcher.set(batching);
         state.fast.batcher.set(batching);
         self.hurry(&mut state);
-    }
-
-    /// Says whether a fast commit may go without a flush, by durable writes. At first as measured.
-    pub fn set_fua(&self, policy: Preference) {
-        self.fast.ways.lock().trips.set(policy);
-    }
-
-    /// Says whether who leads a fast commit polls for the end of its writes. At first as measured.
-    pub fn set_commit_poll(&self, policy: Preference) {
-        self.fast.ways.lock().polls.set(policy);
     }
 
     /// Turns the asynchronous checkpoint on or off, or changes its threshold.

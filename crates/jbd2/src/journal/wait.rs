@@ -114,17 +114,11 @@ impl Journal {
     }
 
     pub(crate) fn wait_for(&self, tid: Tid, purpose: Purpose) -> Result<()> {
-        self.wait_counted(tid, purpose, None)
+        self.wait_counted(tid, purpose, false)
     }
 
-    /// As that. `counted`: it was counted as a request; then: was the one before it this thread's,
-    /// too?
-    pub(crate) fn wait_counted(
-        &self,
-        tid: Tid,
-        purpose: Purpose,
-        mut counted: Option<bool>,
-    ) -> Result<()> {
+    /// As that. `counted`: it was counted as a request.
+    pub(crate) fn wait_counted(&self, tid: Tid, purpose: Purpose, mut counted: bool) -> Result<()> {
         crate::order::assert_no_handle("waiting for a commit");
         let mut state = self.state.lock();
         loop {
@@ -148,10 +142,9 @@ impl Journal {
                 self.done.wait(state.bare());
                 continue;
             }
-            let in_a_row = match counted {
-                Some(known) => known,
-                None => *counted.insert(self.count(&mut state, is_running)),
-            };
+            if !std::mem::replace(&mut counted, true) {
+                self.count(&mut state, is_running);
+            }
             if purpose == Purpose::Need {
                 self.hurry(&mut state);
             }
@@ -168,8 +161,7 @@ impl Journal {
                 continue;
             }
             let whose = Gathering::Full(tid);
-            let waits =
-                if purpose == Purpose::Need { None } else { self.policy(&state, whose, in_a_row) };
+            let waits = if purpose == Purpose::Need { None } else { self.policy(&state, whose) };
             state = match waits {
                 Some(gather) => self.gather(state, whose, gather),
                 None => self.lead_commit(state),
@@ -178,16 +170,16 @@ impl Journal {
     }
 
     /// Counts a request for the running transaction, or for the one being committed.
-    pub(crate) fn count(&self, state: &mut State, is_running: bool) -> bool {
+    pub(crate) fn count(&self, state: &mut State, is_running: bool) {
         let now = self.clock.now_ns();
         let State { running, batcher, serving, gathering, .. } = state;
         let Some(running) = running.as_mut().filter(|_| is_running) else {
             *serving += 1;
-            return false;
+            return;
         };
         running.requested_ns.get_or_insert(now);
         running.waiting += 1;
-        let in_a_row = batcher.asked(now, thread::current().id());
+        batcher.asked(thread::current().id());
         let enough = match gathering {
             // A full commit serves those who wait for a fast one, too.
             Some((Gathering::Fast(_), _)) => true,
@@ -197,11 +189,10 @@ impl Journal {
         if enough {
             self.hurry(state);
         }
-        in_a_row
     }
 
     /// Should the leader wait for others first?
-    pub(crate) fn policy(&self, state: &State, whose: Gathering, in_a_row: bool) -> Option<Gather> {
+    pub(crate) fn policy(&self, state: &State, whose: Gathering) -> Option<Gather> {
         // Somebody waits for the commit to get room or to freeze, or nobody but this thread will
         // ever commit.
         let urgent = state.space_waiters > 0 || state.barriers > 0 || state.wanted.is_some();
@@ -216,10 +207,10 @@ impl Journal {
         if gathered {
             return None;
         }
-        batcher.begin(&self.moment(state, whose, in_a_row)?)
+        batcher.begin(&self.moment(state, whose)?)
     }
 
-    fn moment(&self, state: &State, whose: Gathering, in_a_row: bool) -> Option<Moment> {
+    fn moment(&self, state: &State, whose: Gathering) -> Option<Moment> {
         let now_ns = self.clock.now_ns();
         let running = state.running.as_ref()?;
         let (asked_ns, waiting) = match whose {
@@ -227,7 +218,7 @@ impl Journal {
             Gathering::Fast(_) => (state.fast.asked_ns, state.fast.waiting),
         };
         let asked_ns = asked_ns.unwrap_or(now_ns);
-        Some(Moment { now_ns, asked_ns, waiting, handles: running.joined, in_a_row })
+        Some(Moment { now_ns, asked_ns, waiting, handles: running.joined })
     }
 
     /// Waits until others have joined, the time is over, or somebody calls [`hurry`](Self::hurry).
@@ -239,7 +230,6 @@ impl Journal {
         gather: Gather,
     ) -> Guard<'a, State> {
         let began = self.clock.now_ns();
-        let before = requests(&state, whose);
         match whose {
             Gathering::Fast(_) => state.fast.gathered = true,
             Gathering::Full(_) => {
@@ -261,7 +251,7 @@ impl Journal {
                 Gathering::Full(_) => &state.batcher,
                 Gathering::Fast(_) => &state.fast.batcher,
             };
-            state.gathering = match self.moment(&state, whose, false) {
+            state.gathering = match self.moment(&state, whose) {
                 Some(at) if batcher.goes_on(&mut gather, &at) => {
                     deadline = after(gather.until_ns.saturating_sub(at.now_ns));
                     Some((whose, gather))
@@ -272,13 +262,6 @@ impl Journal {
         let waited = self.clock.now_ns().saturating_sub(began);
         self.counters.batch_waits.add(1);
         self.counters.batch_wait_ns.add(waited);
-        if let (Some(before), Some(now)) = (before, requests(&state, whose)) {
-            let batcher = match whose {
-                Gathering::Full(_) => &mut state.batcher,
-                Gathering::Fast(_) => &mut state.fast.batcher,
-            };
-            batcher.gathered(waited, before, now);
-        }
         if !state.committer && nothing_to_commit(&state) {
             // All changes were taken back, so no commit will wake those who count on it.
             self.wake_done(&state);
@@ -338,16 +321,6 @@ impl Journal {
     #[must_use]
     pub fn committed(&self) -> Tid {
         self.state.lock().committed
-    }
-}
-
-/// Who waits for what is gathered for; `None` if somebody else has taken that.
-fn requests(state: &State, whose: Gathering) -> Option<u32> {
-    match whose {
-        Gathering::Full(tid) => {
-            state.running.as_ref().filter(|r| r.tx.tid == tid).map(|r| r.waiting)
-        }
-        Gathering::Fast(batch) => state.fast.is_open(batch).then_some(state.fast.waiting),
     }
 }
 

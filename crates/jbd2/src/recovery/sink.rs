@@ -3,11 +3,10 @@
 use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use extol_block::{
-    BlockDevice, BlockNr, BlockSize, DeviceError, DeviceOp, ScatteredWrite, SharedDevice, Wait,
+    BlockDevice, BlockNr, BlockSize, DeviceError, DeviceOp, ScatteredWrite, SharedDevice,
 };
 use extol_sync::Mutex;
 use parking_lot::RwLock;
@@ -244,25 +243,12 @@ impl BlockDevice for OverlayDevice {
         self.change(DeviceOp::Write, offset, |inner| inner.write_vectored_at(bufs, offset))
     }
 
-    fn write_piped(
-        &self,
-        pipe: BorrowedFd<'_>,
-        len: usize,
-        offset: u64,
-    ) -> extol_block::Result<()> {
-        self.change(DeviceOp::Write, offset, |inner| inner.write_piped(pipe, len, offset))
-    }
-
     fn write_scattered(&self, writes: &[ScatteredWrite<'_>]) -> extol_block::Result<()> {
         self.change(DeviceOp::Write, 0, |inner| inner.write_scattered(writes))
     }
 
-    fn write_scattered_fua(
-        &self,
-        writes: &[ScatteredWrite<'_>],
-        wait: Wait,
-    ) -> extol_block::Result<()> {
-        self.change(DeviceOp::Write, 0, |inner| inner.write_scattered_fua(writes, wait))
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> extol_block::Result<()> {
+        self.change(DeviceOp::Write, 0, |inner| inner.write_scattered_fua(writes))
     }
 
     fn write_fua(&self, buf: &[u8], offset: u64) -> extol_block::Result<()> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use extol_block::{BlockDevice, DeviceOp};
-use extol_jbd2::fast::{Ask, Collected, Delta, FastSource, FcRecord, Interest, Reason};
+use extol_jbd2::fast::{Ask, Collected, Delta, FastSource, FcRecord, Reason};
 use extol_jbd2::{Journal, JournalError, Tid};
 use extol_sync::{Condvar, Mutex, thread};
 
@@ -25,10 +25,10 @@ pub(crate) struct Board {
 }
 
 impl FastSource for Board {
-    fn apply(&self, _: Tid, deltas: Vec<Delta>, finished: bool) -> Interest {
+    fn apply(&self, _: Tid, deltas: Vec<Delta>, finished: bool) {
         if !finished {
             // Only after an abort.
-            return Interest::All;
+            return;
         }
         let mut changed = self.changed.lock();
         for delta in deltas {
@@ -36,8 +36,6 @@ impl FastSource for Board {
                 changed.insert(ino, lblk);
             }
         }
-        drop(changed);
-        Interest::All
     }
 
     fn collect(&self, _: Tid, asks: &[Ask]) -> Collected {

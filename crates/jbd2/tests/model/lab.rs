@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use extol_block::{BlockNr, BlockSize, FailLatch, MemDevice};
-use extol_jbd2::fast::Preference;
+use extol_jbd2::fast::FuaPolicy;
 use extol_jbd2::format::{FcTag, Features, JournalSuperblock, MIN_LOG_BLOCKS};
 use extol_jbd2::recovery::{read_superblock, recover_to_device};
 use extol_jbd2::{
@@ -126,9 +126,8 @@ impl Lab {
             clock: clock.clone(),
         })
         .unwrap();
-        // What is measured has no place in a model: one way or the other.
-        let each = fast && below(2) == 0;
-        journal.set_fua(if each { Preference::Always } else { Preference::Never });
+        let fua = fast && below(2) == 0;
+        journal.set_fua(if fua { FuaPolicy::Always } else { FuaPolicy::Never });
         let services = match work {
             Work::Services => Some(Services::start(&journal).unwrap()),
             Work::Callers => {

@@ -14,7 +14,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use extol_block::{BlockDevice, DeviceError, DeviceOp, Result, ScatteredWrite, Wait, joined};
+use extol_block::{BlockDevice, DeviceError, DeviceOp, Fua, Result, ScatteredWrite, joined};
 use extol_sync::atomic::{AtomicU32, Ordering};
 
 use crate::explore::below;
@@ -191,7 +191,7 @@ impl BlockDevice for Medium {
         if self.knows_fua { Ok(()) } else { self.flush() }
     }
 
-    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>], _: Wait) -> Result<()> {
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> Result<()> {
         if !self.knows_fua {
             self.write_scattered(writes)?;
             return self.flush();
@@ -225,8 +225,8 @@ impl BlockDevice for Medium {
         Ok(())
     }
 
-    fn fua_together(&self) -> bool {
-        self.knows_fua
+    fn fua(&self) -> Fua {
+        if self.knows_fua { Fua::PerWrite } else { Fua::Flush }
     }
 
     fn fua_is_flush(&self) -> bool {

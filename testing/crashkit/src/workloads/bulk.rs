@@ -1,4 +1,4 @@
-//! Large pieces of data, which go to the device without becoming pages, as bytes and out of pipes.
+//! Large pieces of data, which go to the device without becoming pages.
 //!
 //! They fall on all that can be there: nothing (the file grows), written blocks, blocks that were
 //! only allocated, a hole; a block in part at the end; and space that a file left a moment ago.
@@ -21,11 +21,11 @@ impl Workload for Bulk {
     }
 
     fn about(&self) -> &'static str {
-        "large pieces straight to the device, out of pipes where there is room"
+        "large pieces straight to the device"
     }
 
     fn run(&self, actor: &mut Actor, rounds: usize) -> Done {
-        work(actor, rounds).map(drop)
+        work(actor, rounds)
     }
 
     fn quick(&self) -> usize {
@@ -33,16 +33,14 @@ impl Workload for Bulk {
     }
 }
 
-/// Gives how many pieces went from a pipe to the device.
-fn work(actor: &mut Actor, rounds: usize) -> Done<usize> {
-    let mut piped = 0;
+fn work(actor: &mut Actor, rounds: usize) -> Done {
     actor.create("note")?;
     for round in 0..rounds {
         let file = format!("large{}", round % 3);
         if actor.tree().get(&file).is_none() {
             actor.create(&file)?;
         }
-        piped += usize::from(one(actor, &file, round)?);
+        one(actor, &file, round)?;
         // A small write into what was large.
         let middle = actor.size(&file) / 2;
         actor.write(&file, middle, 700)?;
@@ -61,12 +59,11 @@ fn work(actor: &mut Actor, rounds: usize) -> Done<usize> {
             _ => {}
         }
     }
-    actor.syncfs()?;
-    Ok(piped)
+    actor.syncfs()
 }
 
-/// A large piece, and what has to be there for it. Gives whether it went from a pipe to the device.
-fn one(actor: &mut Actor, file: &str, round: usize) -> Done<bool> {
+/// A large piece, and what has to be there for it.
+fn one(actor: &mut Actor, file: &str, round: usize) -> Done {
     let len = PIECE + round % 3 * 20_480 + round % 2 * 777;
     let end = actor.size(file).next_multiple_of(4096);
     let at = match round % 5 {
@@ -92,32 +89,5 @@ fn one(actor: &mut Actor, file: &str, round: usize) -> Done<bool> {
             (end / 2).next_multiple_of(4096)
         }
     };
-    if round.is_multiple_of(2) || round % 5 == 1 {
-        actor.write_piped(file, at, len)
-    } else {
-        actor.write(file, at, len).map(|_| false)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use extol::Ext4;
-
-    use super::*;
-    use crate::actor::Place;
-    use crate::tape::Tape;
-    use crate::variant::Variant;
-
-    #[test]
-    fn pipes_are_used_where_there_is_room() {
-        for (variant, least, most) in [("v3-4k", 6, 16), ("fc-4k", 6, 16), ("v3-1k", 0, 0)] {
-            let variant = Variant::by_name(variant).unwrap();
-            let tape = Tape::new(variant.make().unwrap().devices());
-            let options = variant.load_options(None, false).unwrap();
-            let fs = Ext4::open(tape.device(0), &options).unwrap();
-            let piped = work(&mut Actor::new(&fs, &tape, 0, Place::Volume, None, 1), 16).unwrap();
-            fs.unmount().unwrap();
-            assert!((least..=most).contains(&piped), "{}: {piped}", variant.name);
-        }
-    }
+    actor.write(file, at, len).map(drop)
 }

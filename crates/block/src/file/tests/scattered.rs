@@ -76,11 +76,7 @@ fn write(device: &dyn BlockDevice, pieces: &[Piece], durable: bool) -> Result<()
         .zip(&bufs)
         .map(|(p, bufs)| ScatteredWrite { offset: p.offset, bufs })
         .collect();
-    if durable {
-        device.write_scattered_fua(&writes, Wait::Sleep)
-    } else {
-        device.write_scattered(&writes)
-    }
+    if durable { device.write_scattered_fua(&writes) } else { device.write_scattered(&writes) }
 }
 
 fn compare(device: &FileDevice) {

@@ -46,7 +46,7 @@ impl Log {
             }
             let data = vec![0xD7; run.len as usize * rig.geo.block_len()];
             rig.disk.write_at(&data, run.start.offset(rig.geo.block_size)).unwrap();
-            rig.alloc.tend(&mut self.window, run.len, &*rig.disk).unwrap();
+            rig.alloc.prepare_window(&mut self.window, run.len, &*rig.disk).unwrap();
             match self.map.last_mut() {
                 Some(last) if last.end() == run.start => last.len += run.len,
                 _ => self.map.push(run),
@@ -167,7 +167,7 @@ fn an_emptied_window_holds_no_zeros() {
         taken.push(run);
     }
     assert_eq!(log.window.blocks(), 0);
-    rig.alloc.tend(&mut log.window, 1, &*rig.disk).unwrap();
+    rig.alloc.prepare_window(&mut log.window, 1, &*rig.disk).unwrap();
     // Somebody wrote there meanwhile, and gave it back.
     for run in taken {
         let data = vec![0x77; run.len as usize * rig.geo.block_len()];
@@ -196,7 +196,7 @@ fn to_the_last_block() {
                 small: true,
             };
             let Ok((run, _)) = rig.alloc.take_synced(&mut log.window, piece) else { break 'full };
-            rig.alloc.tend(&mut log.window, 1, &*rig.disk).unwrap();
+            rig.alloc.prepare_window(&mut log.window, 1, &*rig.disk).unwrap();
             log.map.push(run);
             used += u64::from(run.len);
         }

@@ -1,4 +1,4 @@
-//! Queues of numbered slots: any slot leaves its queue at once, wherever it stands.
+//! Queues of numbered slots, as doubly linked lists: a slot leaves from any place in constant time.
 
 /// No slot.
 pub(super) const NONE: u32 = u32::MAX;
@@ -16,7 +16,7 @@ impl Default for Link {
     }
 }
 
-/// A queue; the links lie with the slots.
+/// A queue; the links lie in the slots.
 #[derive(Debug)]
 pub(super) struct List {
     first: u32,
@@ -35,7 +35,7 @@ impl List {
         self.len
     }
 
-    /// The one that has been there longest.
+    /// The oldest slot.
     pub fn first(&self) -> Option<u32> {
         (self.first != NONE).then_some(self.first)
     }
@@ -50,7 +50,7 @@ impl List {
         self.len += 1;
     }
 
-    /// Takes out a slot, which must be in this queue.
+    /// Removes a slot, which must be in this queue.
     pub fn take<T: AsMut<Link>>(&mut self, slots: &mut [T], slot: u32) {
         let Link { before, after } = std::mem::take(slots[slot as usize].as_mut());
         match before {

@@ -1,57 +1,49 @@
-//! Clean file data in memory: what was read in small pieces, or written back, need not be read
-//! again.
+//! Data cache: clean file data that small reads and writes left in memory.
 //!
 //! ```text
-//!   read ──► dirty page, else this cache, else the device ──► put ─┐
-//!   write-back ──► want ─┐                                         ▼
-//!                        ▼                                  shard ◄─── by block of the DEVICE
-//!   every write ──► CachedDevice ──► device ──► wrote: what is wanted or held here gets the new bytes, or goes
+//!   read ──► dirty page, else this cache, else the device ──► insert ─┐
+//!   writeback ──► prepare ─┐                                          ▼
+//!                          ▼                                  shard ◄─── by block of the DEVICE
+//!   every write ──► CachedDevice ──► device ──► updates prepared and held blocks, or drops them
 //! ```
 //!
-//! A mount does without it (`MountOptions::kernel_caches`): there the kernel keeps the data, and
-//! asks for none of it twice.
+//! A mount does without it (`MountOptions::kernel_caches`): there the kernel's page cache holds the
+//! data.
 //!
 //! # A mirror of the device
 //!
-//! Blocks are known by where they lie, not by whose they are, and whatever changes the device comes
-//! by here ([`CachedDevice`]): file data from pages, from the caller's memory and out of pipes,
-//! deferred data, zeroes, the log, metadata going home, discards. So truncating, punching, moving,
-//! deleting a file, or giving its blocks to another one, is nothing this has to hear of: the file's
-//! map says where its data is, and what is held for that place is what the device has there. Blocks
-//! that belong to nobody any more are turned out by others in time.
+//! The key is the block of the device, not inode and offset, and every change of the device passes
+//! by ([`CachedDevice`]): file data from pages and from the caller's memory, deferred data, zeroes, the log, metadata in place, discards. So truncating, punching, moving or deleting
+//! a file, or giving its blocks to another one, invalidates nothing here: the file's map names the
+//! blocks, and the cache holds the device's bytes. Blocks of no file are evicted in time.
 //!
-//! - K1: bytes come in only from the device itself: after a write of them has succeeded
-//!   (`DataCache::wrote`), or by a reader (`put`). What a failed write, a pipe or a discard may
-//!   have left there is not known, and goes (`DataCache::gone`); after a failed flush everything
-//!   does, for the kernel may have dropped what was written before it.
-//! - K2: what a reader has read is not put in if a write of its place has ended since it began to
-//!   read (`Ticket`; `Shelf::add`). A write that is still under way when it puts the bytes in will
-//!   find them. (Two writes to one block at the same time have no order on the device either, and
-//!   nobody makes them.)
-//! - K3: what is newer than the device, in dirty pages or in the log, is not looked for here: pages
-//!   come first, and files whose data is journalled do not come here (`read::read_mapped`).
-//!   Deferred data is on the device before anybody reads it (`Cell::read`).
-//! - K4: memory is at most what was asked for, beside some fifty bytes per block (`Shard::admit`).
+//! Invariants
+//! - PC-1: bytes come only from the device: after a successful write of them (`DataCache::wrote`)
+//!   or from a read (`insert`). A failed write or a discard leaves unknown bytes, so its
+//!   blocks are dropped (`DataCache::invalidate`); a failed flush drops all, since the kernel may
+//!   have lost earlier writes.
+//! - PC-2: bytes read are not inserted if a write of their place has ended since the read began
+//!   (`WriteCounts`; `RegionBlocks::add`). A write under way at the insert updates them when it
+//!   ends. (Two concurrent writes of one block have no order on the device either; no caller makes
+//!   them.)
+//! - PC-3: data newer than the device, in dirty pages or in the log, is not looked up here: pages
+//!   come first, and files with journalled data do not use the cache (`read::read_mapped`).
+//!   Deferred data is on the device before a reader gets the inode's lock (`Cell::read`).
+//! - PC-4: memory stays within the limit, beside some fifty bytes per block (`Shard::admit`).
 //!
 //! # What is kept
 //!
-//! Pieces from [`LARGE`] on pass by in both directions (what is held of their place follows them),
-//! and so does a file that is read from one end to the other unless it is small
-//! ([`DataCache::takes_file`]). What is written is kept as long as somebody reads: who writes file
-//! after file, and nobody asks for any of them, would pay for memory that is touched for the first
-//! time and for turning out what he wrote before, up to a tenth of what a small file takes. After
-//! so many such blocks in a row ([`UNREAD`]) they pass by as well, until somebody looks for data.
-//! For the rest see [`shard`].
+//! Reads and writes from [`LARGE`] on bypass the cache (blocks that it holds are updated), and so
+//! does sequential reading of a large file ([`DataCache::takes_file`]). For eviction see [`shard`].
 //!
-//! # Locks, and what a write costs
+//! # Cost of a write, and locking
 //!
-//! Every write of the volume asks here, most in vain. So the blocks of the device are divided into
-//! regions of [`REGION`] neighbours, and each region has a word ([`Region`]; some share one): how
-//! many blocks of it are held, and how many writes have ended. One atomic addition after a write
-//! notes that it has ended and says whether there is anything to do. Who puts a block in counts it
-//! in the same word first and so learns, in one step, whether a write has ended: of the two one
-//! always sees the other. Shards have a lock each, the last of all ranks; a region lies in one
-//! shard.
+//! Every write of the volume passes by, and most touch no held block. So the device is divided into
+//! regions of [`REGION`] blocks, and each region has a word ([`Region`]; some share one): blocks
+//! held, and writes ended. After a write, one atomic addition counts it and shows whether blocks
+//! are held. An insert counts its block in the same word and so learns whether a write has ended:
+//! of the two, one always sees the other. Each shard has a lock, the last of all ranks; a region
+//! lies in one shard.
 
 mod device;
 mod list;
@@ -61,7 +53,7 @@ mod tests;
 
 use std::io::IoSlice;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use extol_block::{BlockNr, BlockSize};
 use extol_sync::rank::{Mutex, Rank};
@@ -70,34 +62,32 @@ use serde::{Deserialize, Serialize};
 pub(crate) use device::CachedDevice;
 use shard::Shard;
 
-/// From this many bytes on, reads and writes pass by: copying them would cost more than it saves,
-/// and they would turn out much else. (As for large writes and dirty pages.)
+/// From this many bytes on, reads and writes bypass the cache: a copy costs more than it saves, and
+/// they would evict much else. (The same bound as for dirty pages.)
 pub(crate) const LARGE: usize = super::write::DIRECT;
-/// Blocks of a region: as many as a small file has.
+/// Blocks of a region: the size of a small file.
 const REGION: u64 = 16;
-/// Words for regions: with fewer than there are regions in a cache of the default size, writes
-/// would often look in vain.
+/// Words for regions: at least as many as a cache of the default size holds regions, so few writes
+/// lock a shard in vain.
 const REGIONS: usize = 1 << 14;
 const SHARDS: usize = 16;
-/// A file that is read from one end to the other comes in if so many like it had room.
+/// A file that is read sequentially is kept if so many of its size fit.
 const FILES: usize = 16;
-/// This part of the room is filled with what was written before somebody has to look for data.
-const UNREAD: usize = 8;
 
-/// What the cache holds, and what it was good for.
+/// Figures of the data cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct DataCacheStats {
-    /// Bytes it may hold.
+    /// Limit in bytes.
     pub limit: usize,
-    /// Bytes that it holds.
+    /// Bytes held.
     pub bytes: usize,
-    /// Bytes that readers found in it.
+    /// Bytes that reads found in it.
     pub hit_bytes: u64,
-    /// Bytes that readers looked for in vain.
+    /// Bytes that reads did not find.
     pub miss_bytes: u64,
 }
 
-/// Upper half: writes that have ended. Lower half: blocks that are held.
+/// Upper half: writes that have ended. Lower half: blocks held.
 #[derive(Debug, Default)]
 struct Region(AtomicU64);
 
@@ -108,12 +98,12 @@ impl Region {
         (self.0.load(Ordering::Acquire) >> 32) as u32
     }
 
-    /// A write has ended. True if blocks are held here.
+    /// Counts an ended write. True if blocks are held here.
     fn note_write(&self) -> bool {
         self.0.fetch_add(ENDED, Ordering::AcqRel) as u32 != 0
     }
 
-    /// One more is held; with the writes that had ended before.
+    /// Counts a block to be held; returns the writes that have ended.
     fn add(&self) -> u32 {
         (self.0.fetch_add(1, Ordering::AcqRel) >> 32) as u32
     }
@@ -123,11 +113,11 @@ impl Region {
     }
 }
 
-/// A reader is about to ask the device: the writes that have ended in each region that it reads.
+/// Ended writes of each region of a read, from before the read (PC-2).
 #[derive(Debug)]
-pub(crate) struct Ticket(Vec<u32>);
+pub(crate) struct WriteCounts(Vec<u32>);
 
-/// See the module's story.
+/// The data cache of one volume. See the module.
 pub(crate) struct DataCache {
     shards: Vec<Mutex<Shard, { Rank::DataCache as u8 }>>,
     regions: Vec<Region>,
@@ -135,8 +125,6 @@ pub(crate) struct DataCache {
     limit: usize,
     hit_bytes: AtomicU64,
     miss_bytes: AtomicU64,
-    /// Bytes that were wanted by writers since somebody looked for data.
-    unread: AtomicUsize,
 }
 
 impl std::fmt::Debug for DataCache {
@@ -146,7 +134,7 @@ impl std::fmt::Debug for DataCache {
 }
 
 impl DataCache {
-    /// A cache of so many bytes; none if there is no room for a block in each shard.
+    /// A cache of so many bytes; `None` if a shard has no room for a block.
     pub fn new(bytes: usize, block_size: BlockSize) -> Option<Self> {
         let each = bytes / SHARDS / block_size.bytes() as usize;
         (each > 0).then(|| Self {
@@ -158,7 +146,6 @@ impl DataCache {
             limit: bytes,
             hit_bytes: AtomicU64::new(0),
             miss_bytes: AtomicU64::new(0),
-            unread: AtomicUsize::new(0),
         })
     }
 
@@ -172,21 +159,17 @@ impl DataCache {
         }
     }
 
-    /// True if a file of that size, read from one end to the other, is worth a place.
+    /// True if a file of that size is kept when it is read sequentially.
     pub fn takes_file(&self, size: u64) -> bool {
         size <= (self.limit / FILES) as u64
     }
 
-    /// Fills the front of `to` with what is held of the device from byte `at` on. Returns how much
-    /// that was.
+    /// Fills the front of `to` with held bytes of the device from `at` on. Returns how many.
     pub fn copy(&self, at: u64, to: &mut [u8]) -> usize {
-        if self.unread.load(Ordering::Relaxed) != 0 {
-            self.unread.store(0, Ordering::Relaxed);
-        }
         let mut done = 0;
-        for shelf in self.shelves(at, to.len()) {
-            let mut shard = shelf.shard.lock();
-            for block in shelf.blocks {
+        for part in self.regions_of(at, to.len()) {
+            let mut shard = part.shard.lock();
+            for block in part.blocks {
                 let inside = ((at + done as u64) - (block << self.bits)) as usize;
                 let Some(bytes) = shard.get(block) else {
                     self.count(done, to.len() - done);
@@ -202,11 +185,11 @@ impl DataCache {
         done
     }
 
-    /// True if all of this is held, so that nobody need read it ahead.
+    /// True if all these bytes are held, so that readahead can skip them.
     pub fn holds(&self, at: u64, len: usize) -> bool {
-        self.shelves(at, len).all(|shelf| {
-            let shard = shelf.shard.lock();
-            shelf.blocks.clone().all(|block| shard.is_filled(block))
+        self.regions_of(at, len).all(|part| {
+            let shard = part.shard.lock();
+            part.blocks.clone().all(|block| shard.is_filled(block))
         })
     }
 
@@ -218,19 +201,18 @@ impl DataCache {
         }
     }
 
-    /// For a reader who is about to ask the device for so many bytes.
-    pub fn ticket(&self, at: u64, len: usize) -> Ticket {
-        Ticket(self.shelves(at, len).map(|shelf| shelf.region.ended()).collect())
+    /// To be taken before a read of these bytes of the device.
+    pub fn write_counts(&self, at: u64, len: usize) -> WriteCounts {
+        WriteCounts(self.regions_of(at, len).map(|part| part.region.ended()).collect())
     }
 
-    /// The reader has read these bytes, and holds the lock of the file that they are of. Blocks
-    /// that are there as a whole are taken in.
-    pub fn put(&self, at: u64, bytes: &[u8], ticket: &Ticket) {
-        for (shelf, ended) in self.shelves(at, bytes.len()).zip(&ticket.0) {
-            let mut shard = shelf.shard.lock();
-            for block in shelf.blocks.clone() {
+    /// Inserts whole blocks of bytes that were read, with the lock of their file held.
+    pub fn insert(&self, at: u64, bytes: &[u8], counts: &WriteCounts) {
+        for (part, ended) in self.regions_of(at, bytes.len()).zip(&counts.0) {
+            let mut shard = part.shard.lock();
+            for block in part.blocks.clone() {
                 if let Some(whole) = self.whole(block, at, bytes) {
-                    shelf.add(&self.regions, &mut shard, block, Some(whole), Some(*ended));
+                    part.add(&self.regions, &mut shard, block, Some(whole), Some(*ended));
                 }
             }
         }
@@ -242,17 +224,12 @@ impl DataCache {
         bytes.get(from..from.checked_add(1 << self.bits)?)
     }
 
-    /// File data is about to be written there, all of these blocks, in small pieces: it will be
-    /// held if that succeeds, unless nobody has looked for data for long.
-    pub fn want(&self, start: BlockNr, blocks: u32) {
-        if self.unread.load(Ordering::Relaxed) > self.limit / UNREAD {
-            return;
-        }
-        self.unread.fetch_add((blocks as usize) << self.bits, Ordering::Relaxed);
-        for shelf in self.shelves(start.0 << self.bits, (blocks as usize) << self.bits) {
-            let mut shard = shelf.shard.lock();
-            for block in shelf.blocks.clone() {
-                shelf.add(&self.regions, &mut shard, block, None, None);
+    /// Small writes of all these blocks are about to begin: their bytes are held once they succeed.
+    pub fn prepare(&self, start: BlockNr, blocks: u32) {
+        for part in self.regions_of(start.0 << self.bits, (blocks as usize) << self.bits) {
+            let mut shard = part.shard.lock();
+            for block in part.blocks.clone() {
+                part.add(&self.regions, &mut shard, block, None, None);
             }
         }
     }
@@ -260,9 +237,9 @@ impl DataCache {
     /// These bytes were written at byte `at` of the device.
     fn wrote(&self, mut at: u64, bufs: &[IoSlice<'_>]) {
         for buf in bufs {
-            for shelf in self.shelves(at, buf.len()).filter(|shelf| shelf.region.note_write()) {
-                let mut shard = shelf.shard.lock();
-                for block in shelf.blocks.clone() {
+            for part in self.regions_of(at, buf.len()).filter(|part| part.region.note_write()) {
+                let mut shard = part.shard.lock();
+                for block in part.blocks.clone() {
                     let start = block << self.bits;
                     let from = usize::try_from(start.saturating_sub(at))
                         .unwrap_or(usize::MAX)
@@ -270,7 +247,7 @@ impl DataCache {
                     let inside = at.saturating_sub(start) as usize;
                     let k = ((1_usize << self.bits) - inside).min(buf.len() - from);
                     if !shard.update(block, inside, &buf[from..from + k]) {
-                        shelf.remove(&mut shard, block);
+                        part.remove(&mut shard, block);
                     }
                 }
             }
@@ -278,19 +255,19 @@ impl DataCache {
         }
     }
 
-    /// Nobody here knows what the device has there now.
-    fn gone(&self, at: u64, len: u64) {
+    /// The device's bytes there are unknown.
+    fn invalidate(&self, at: u64, len: u64) {
         let len = usize::try_from(len).unwrap_or(usize::MAX);
-        for shelf in self.shelves(at, len).filter(|shelf| shelf.region.note_write()) {
-            let mut shard = shelf.shard.lock();
-            for block in shelf.blocks.clone() {
-                shelf.remove(&mut shard, block);
+        for part in self.regions_of(at, len).filter(|part| part.region.note_write()) {
+            let mut shard = part.shard.lock();
+            for block in part.blocks.clone() {
+                part.remove(&mut shard, block);
             }
         }
     }
 
-    /// Nobody knows what the device has anywhere.
-    fn forget_all(&self) {
+    /// All bytes of the device are unknown.
+    fn invalidate_all(&self) {
         self.regions.iter().for_each(|region| {
             region.note_write();
         });
@@ -303,8 +280,8 @@ impl DataCache {
         }
     }
 
-    /// The blocks that these bytes touch, a region at a time.
-    fn shelves(&self, at: u64, len: usize) -> impl Iterator<Item = Shelf<'_>> {
+    /// The blocks that these bytes touch, by region.
+    fn regions_of(&self, at: u64, len: usize) -> impl Iterator<Item = RegionBlocks<'_>> {
         let end = at.saturating_add(len as u64).div_ceil(1 << self.bits);
         let mut next = at >> self.bits;
         std::iter::from_fn(move || {
@@ -312,29 +289,33 @@ impl DataCache {
             next = blocks.end;
             (!blocks.is_empty()).then(|| {
                 let index = region_of(blocks.start);
-                Shelf { shard: &self.shards[index % SHARDS], region: &self.regions[index], blocks }
+                RegionBlocks {
+                    shard: &self.shards[index % SHARDS],
+                    region: &self.regions[index],
+                    blocks,
+                }
             })
         })
     }
 }
 
-/// The word of a block's region. (A multiplication spreads files that lie side by side over words
-/// and shards.)
+/// The word of a block's region. (The multiplication spreads neighbouring files over words and
+/// shards.)
 fn region_of(block: u64) -> usize {
     ((block / REGION).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - REGIONS.trailing_zeros()))
         as usize
 }
 
-/// Neighbours in one region.
-struct Shelf<'a> {
+/// Neighbouring blocks in one region.
+struct RegionBlocks<'a> {
     shard: &'a Mutex<Shard, { Rank::DataCache as u8 }>,
     region: &'a Region,
     blocks: Range<u64>,
 }
 
-impl Shelf<'_> {
-    /// Takes a block in, or only a place for it. `ended`: not if another number of writes has
-    /// ended.
+impl RegionBlocks<'_> {
+    /// Inserts a block, or a place for its bytes. With `ended`: only if as many writes have ended
+    /// (PC-2).
     fn add(
         &self,
         regions: &[Region],
@@ -344,7 +325,7 @@ impl Shelf<'_> {
         ended: Option<u32>,
     ) {
         if shard.has(block) {
-            // It is counted: a write that ends from now on waits for the shard, and finds it.
+            // It is counted: a write that ends later waits for the shard and finds it.
             if let Some(bytes) = bytes.filter(|_| ended.is_none_or(|n| n == self.region.ended())) {
                 shard.fill(block, bytes);
             }

@@ -1,14 +1,14 @@
-//! One shard: which blocks stay when there is no room for all (S3-FIFO: Yang and others, "FIFO
-//! queues are all you need for cache eviction", 2023).
+//! One shard, with S3-FIFO eviction (Yang and others, "FIFO queues are all you need for cache
+//! eviction", 2023).
 //!
 //! ```text
-//!   new ──► short queue (a tenth) ──► wanted meanwhile: long queue ──► wanted meanwhile: once more round
-//!    ▲                            └──► not wanted: out, its number stays  └──► out
-//!    └── number known: straight to the long queue
+//!   new ──► small queue (a tenth) ──► hit since: main queue ──► hit since: once more round
+//!    ▲                            └──► no hit: evicted, its number stays in the history
+//!    └── number in the history: straight to the main queue
 //! ```
 //!
-//! So whoever reads a lot that nobody wants again turns out a tenth at most. A reader of small
-//! pieces asks for the same block several times in a row: that counts as once.
+//! So a long scan evicts a tenth at most. A reader of small pieces asks for the same block several
+//! times in a row: that counts as one hit.
 
 use std::collections::HashMap;
 
@@ -16,21 +16,20 @@ use foldhash::fast::RandomState;
 
 use super::list::{Link, List, NONE};
 
-/// A block goes round so many times more than it was wanted lately, at most.
+/// Most hits that count: rounds that a block stays in the main queue.
 const HITS: u8 = 3;
-/// The short queue's part of the room.
-const SHORT: usize = 10;
+/// The small queue has one part in so many of the room.
+const SMALL_PART: usize = 10;
 
-/// Also one that is free keeps its memory: asking for it anew each time would cost more than the
-/// copying.
+/// A block's place. A free slot keeps its memory: allocating it each time costs more than the copy.
 #[derive(Debug)]
 struct Slot {
     block: u64,
     bytes: Box<[u8]>,
-    /// False: it is free, or its block is about to be written.
+    /// False: the slot is free, or its block is about to be written.
     filled: bool,
     hits: u8,
-    long: bool,
+    main: bool,
     link: Link,
 }
 
@@ -48,11 +47,11 @@ pub(super) struct Shard {
     slots: Vec<Slot>,
     free: Vec<u32>,
     index: HashMap<u64, u32, RandomState>,
-    short: List,
-    long: List,
-    /// Numbers of blocks that left the short queue unwanted, each at the place that it falls on.
-    known: Vec<u32>,
-    /// The slot that was wanted last.
+    small: List,
+    main: List,
+    /// Numbers of blocks evicted from the small queue, by hash.
+    history: Vec<u32>,
+    /// The slot of the last hit.
     last: u32,
     filled: usize,
 }
@@ -65,15 +64,15 @@ impl Shard {
             slots: Vec::new(),
             free: Vec::new(),
             index: HashMap::default(),
-            short: List::default(),
-            long: List::default(),
-            known: Vec::new(),
+            small: List::default(),
+            main: List::default(),
+            history: Vec::new(),
             last: NONE,
             filled: 0,
         }
     }
 
-    /// Blocks that have bytes.
+    /// Blocks with bytes.
     pub fn filled(&self) -> usize {
         self.filled
     }
@@ -86,12 +85,12 @@ impl Shard {
         self.index.contains_key(&block)
     }
 
-    /// True if it has bytes.
+    /// True if the block is held with its bytes.
     pub fn is_filled(&self, block: u64) -> bool {
         self.index.get(&block).is_some_and(|at| self.slots[*at as usize].filled)
     }
 
-    /// A reader wants the block.
+    /// The bytes of a block, for a read.
     pub fn get(&mut self, block: u64) -> Option<&[u8]> {
         let at = *self.index.get(&block)?;
         let slot = &mut self.slots[at as usize];
@@ -105,7 +104,7 @@ impl Shard {
         Some(&slot.bytes)
     }
 
-    /// Sets the bytes of a block, if it is there.
+    /// Sets the bytes of a block, if it has a slot.
     pub fn fill(&mut self, block: u64, bytes: &[u8]) {
         let Some(at) = self.index.get(&block) else { return };
         let slot = &mut self.slots[*at as usize];
@@ -114,7 +113,7 @@ impl Shard {
         slot.filled = true;
     }
 
-    /// A part of a block was written. False if it is there and its bytes are not known now.
+    /// A part of a block was written. False if it is there and its bytes are unknown.
     pub fn update(&mut self, block: u64, inside: usize, part: &[u8]) -> bool {
         if part.len() == self.block_len {
             self.fill(block, part);
@@ -128,7 +127,7 @@ impl Shard {
         slot.filled
     }
 
-    /// Takes in a block that is not there. Returns the one that had to go for it.
+    /// Adds a block that has no slot. Returns the block evicted for it.
     pub fn admit(&mut self, block: u64, bytes: Option<&[u8]>) -> Option<u64> {
         let out = if self.index.len() >= self.room { self.evict() } else { None };
         let at = self.free.pop().unwrap_or_else(|| {
@@ -137,26 +136,26 @@ impl Shard {
                 bytes: vec![0; self.block_len].into(),
                 filled: false,
                 hits: 0,
-                long: false,
+                main: false,
                 link: Link::default(),
             });
             (self.slots.len() - 1) as u32
         });
-        let long = self.forget_known(block);
+        let main = self.take_from_history(block);
         let slot = &mut self.slots[at as usize];
-        (slot.block, slot.hits, slot.long) = (block, 0, long);
-        let queue = if long { &mut self.long } else { &mut self.short };
+        (slot.block, slot.hits, slot.main) = (block, 0, main);
+        let queue = if main { &mut self.main } else { &mut self.small };
         queue.push(&mut self.slots, at);
         self.index.insert(block, at);
         if let Some(bytes) = bytes {
             self.fill(block, bytes);
         }
-        // Whoever brought it reads on in it.
+        // The same reader's next pieces of it are no hits.
         self.last = at;
         out
     }
 
-    /// True if it was there.
+    /// True if it had a slot.
     pub fn remove(&mut self, block: u64) -> bool {
         let Some(at) = self.index.get(&block).copied() else { return false };
         self.take(at);
@@ -164,7 +163,7 @@ impl Shard {
     }
 
     fn take(&mut self, at: u32) -> u64 {
-        let queue = if self.slots[at as usize].long { &mut self.long } else { &mut self.short };
+        let queue = if self.slots[at as usize].main { &mut self.main } else { &mut self.small };
         queue.take(&mut self.slots, at);
         let slot = &mut self.slots[at as usize];
         self.filled -= usize::from(std::mem::take(&mut slot.filled));
@@ -176,47 +175,47 @@ impl Shard {
         slot.block
     }
 
-    /// Makes room for one. Ends: every step takes one out, moves it to the long queue, or takes a
-    /// hit away.
+    /// Evicts one block. Ends: every step evicts, moves a block to the main queue, or takes a hit
+    /// away.
     fn evict(&mut self) -> Option<u64> {
         loop {
-            let short = self.short.len() > self.room / SHORT || self.long.len() == 0;
-            let queue = if short { &mut self.short } else { &mut self.long };
+            let small = self.small.len() > self.room / SMALL_PART || self.main.len() == 0;
+            let queue = if small { &mut self.small } else { &mut self.main };
             let at = queue.first()?;
             let slot = &mut self.slots[at as usize];
             if slot.hits == 0 {
                 let block = slot.block;
-                if short {
+                if small {
                     self.remember(block);
                 }
                 return Some(self.take(at));
             }
-            slot.hits = if short { 0 } else { slot.hits - 1 };
-            slot.long = true;
+            slot.hits = if small { 0 } else { slot.hits - 1 };
+            slot.main = true;
             queue.take(&mut self.slots, at);
-            self.long.push(&mut self.slots, at);
+            self.main.push(&mut self.slots, at);
         }
     }
 
     fn place_of(&self, block: u64) -> (usize, u32) {
         let mixed = block.wrapping_mul(0xD6E8_FEB8_6659_FD93);
-        // 0 is nobody.
+        // 0: no block.
         ((mixed >> 32) as usize % self.room, (mixed as u32) | 1)
     }
 
     fn remember(&mut self, block: u64) {
         let (place, number) = self.place_of(block);
-        if self.known.is_empty() {
-            self.known = vec![0; self.room];
+        if self.history.is_empty() {
+            self.history = vec![0; self.room];
         }
-        self.known[place] = number;
+        self.history[place] = number;
     }
 
-    fn forget_known(&mut self, block: u64) -> bool {
+    fn take_from_history(&mut self, block: u64) -> bool {
         let (place, number) = self.place_of(block);
-        match self.known.get_mut(place) {
-            Some(known) if *known == number => {
-                *known = 0;
+        match self.history.get_mut(place) {
+            Some(history) if *history == number => {
+                *history = 0;
                 true
             }
             _ => false,
@@ -234,7 +233,7 @@ mod tests {
         n.to_le_bytes()
     }
 
-    /// Reads a block as a reader does. True if it was there.
+    /// Reads a block, and adds it if it is not held. True if it was.
     fn read(shard: &mut Shard, n: u64) -> bool {
         if let Some(bytes) = shard.get(n) {
             assert_eq!(bytes, block(n));
@@ -249,14 +248,14 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_there_is_room_for() {
+    fn the_room_is_a_limit() {
         let mut shard = Shard::new(100, LEN);
         for n in 0..1000 {
             let out = shard.admit(n, Some(&block(n)));
             assert_eq!(out.is_some(), n >= 100, "{n}");
             assert!(out.is_none_or(|out| !shard.has(out)));
             assert_eq!(shard.filled(), (n as usize + 1).min(100));
-            assert_eq!(shard.short.len() + shard.long.len(), shard.index.len());
+            assert_eq!(shard.small.len() + shard.main.len(), shard.index.len());
         }
         assert_eq!(shard.slots.len(), 100);
         assert_eq!((900..1000).filter(|n| shard.remove(*n)).count(), shard.free.len());
@@ -266,10 +265,9 @@ mod tests {
         assert_eq!((one.filled(), one.slots.len()), (1, 1));
     }
 
-    /// What is wanted again and again survives somebody who reads ten times as much once, also in
-    /// pieces of blocks.
+    /// Blocks read repeatedly survive a scan of ten times as many, also in pieces of blocks.
     #[test]
-    fn a_scan_turns_out_little() {
+    fn a_scan_evicts_little() {
         let mut shard = Shard::new(1000, LEN);
         for _ in 0..3 {
             hits(&mut shard, 0..600);
@@ -283,9 +281,9 @@ mod tests {
         assert!(left >= 590, "{left} of 600 are left");
     }
 
-    /// What comes back soon after it was turned out is worth a place among those that stay.
+    /// A block read again soon after its eviction goes to the main queue.
     #[test]
-    fn a_number_that_is_known_stays() {
+    fn a_number_in_the_history_goes_to_the_main_queue() {
         let mut shard = Shard::new(1000, LEN);
         hits(&mut shard, 0..1200);
         assert!(!shard.has(0) && !read(&mut shard, 0));
@@ -294,15 +292,15 @@ mod tests {
     }
 
     #[test]
-    fn a_place_for_what_is_written() {
+    fn a_slot_for_a_block_about_to_be_written() {
         let mut shard = Shard::new(4, LEN);
         shard.admit(7, None);
         assert!(shard.get(7).is_none() && shard.filled() == 0);
-        assert!(!shard.update(7, 2, &[9; 3]), "the rest is not known");
+        assert!(!shard.update(7, 2, &[9; 3]), "the rest is unknown");
         assert!(shard.update(7, 0, &[1; LEN]));
         assert!(shard.update(7, 2, &[9; 3]));
         assert_eq!(shard.get(7), Some(&[1, 1, 9, 9, 9, 1, 1, 1][..]));
         assert!(shard.update(8, 2, &[9; 3]) && shard.update(8, 0, &[9; LEN]));
-        assert!(!shard.has(8), "nobody wants it");
+        assert!(!shard.has(8), "it has no slot");
     }
 }

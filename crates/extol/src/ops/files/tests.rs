@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use extol_block::{MemDevice, RecordingDevice};
-use extol_vfs::{Aside, CheckpointFlags, Creds, FileSystem as _, FsError, Job, NewNode};
+use extol_block::MemDevice;
+use extol_devices::RecordingDevice;
+use extol_vfs::VolumeControl as _;
+use extol_vfs::{CheckpointFlags, Creds, FileSystem as _, FsError, NewNode};
 
 use crate::Ext4;
 use crate::mkfs::{MkfsOptions, mkfs};
@@ -41,43 +43,6 @@ fn a_volume_that_has_just_become_read_only_acknowledges_nothing_that_is_lost() {
         fs.inner().vol.journal.abort("for the test");
         assert!(matches!(sync(&fs, file), Err(FsError::Io(_))), "{how}");
     }
-}
-
-/// Somebody who has time, in a moment.
-#[derive(Default)]
-struct AtHand(Vec<Job>);
-
-impl Aside for AtHand {
-    fn is_at_hand(&self) -> bool {
-        true
-    }
-
-    fn give(&mut self, job: Job) {
-        self.0.push(job);
-    }
-}
-
-/// All of an fsync is left to who is at hand: nothing happens before, and nobody is told.
-#[test]
-fn who_is_at_hand_does_all_of_an_fsync() {
-    let base = MemDevice::new(64 << 20);
-    mkfs(&base, &MkfsOptions::default(), &mut |_| {}).unwrap();
-    let device = Arc::new(RecordingDevice::new(base));
-    let fs = open(Arc::<RecordingDevice>::clone(&device));
-    let file =
-        fs.create(fs.root(), b"file", NewNode::Regular, 0o644, 0, Creds::default()).unwrap().id.ino;
-    fs.write(file, 0, TEXT).unwrap();
-    let unplaced = || fs.inner().cell(file).unwrap().read().unwrap().pages.len();
-    let (tell, told) = std::sync::mpsc::channel();
-    let mut helper = AtHand::default();
-    fs.fsync_then(file, false, Box::new(move |result| tell.send(result).unwrap()), &mut helper);
-    assert_eq!((unplaced(), helper.0.len()), (1, 1), "its data has no place yet");
-    assert!(told.try_recv().is_err());
-    helper.0.pop().unwrap()();
-    told.try_recv().expect("told when the job is done").unwrap();
-    assert_eq!(unplaced(), 0);
-    let after = open(Arc::new(device.image_at(usize::MAX, |_| false)));
-    assert_eq!(after.read_file("/file").unwrap(), TEXT);
 }
 
 /// A file whose map is damaged has no place for what was written to it: that is its own trouble.

@@ -47,7 +47,7 @@ fn replay(text: &str) -> Replay {
                     asked_ns = now_ns;
                 }
                 waiting += 1;
-                batcher.asked(now_ns, 0);
+                batcher.asked(0);
             }
             Event::Ends(served) => {
                 waiting = waiting.saturating_sub(served);
@@ -60,7 +60,7 @@ fn replay(text: &str) -> Replay {
                 gather = None;
             }
         }
-        let at = Moment { now_ns, asked_ns, waiting, handles: u64::from(waiting), in_a_row: false };
+        let at = Moment { now_ns, asked_ns, waiting, handles: u64::from(waiting) };
         if let Some(running) = &gather {
             if waiting >= running.enough && now_ns <= running.until_ns {
                 out.complete += 1;
@@ -79,7 +79,7 @@ fn replay(text: &str) -> Replay {
 }
 
 #[test]
-fn one_thread_waits_for_nobody() {
+fn one_thread_never_waits() {
     let r = replay(include_str!("traces/nvme-1-none.txt"));
     assert_eq!((r.syncers, r.gathers), (1, 0), "{r:?}");
 }

@@ -19,9 +19,7 @@ struct Counting {
 }
 
 impl FastSource for Counting {
-    fn apply(&self, _: Tid, _: Vec<Delta>, _: bool) -> Interest {
-        Interest::All
-    }
+    fn apply(&self, _: Tid, _: Vec<Delta>, _: bool) {}
 
     fn collect(&self, _: Tid, _: &[Ask]) -> Collected {
         let mut records = vec![FcRecord::DelRange { ino: *self.count.lock(), block: 0, len: 1 }];

@@ -63,7 +63,7 @@ fn without_a_flush() {
     rig.journal.flush_data().unwrap();
     assert_eq!(rig.story(at), "data data fc0-1 settled", "it is, and nothing is left to flush");
     assert_eq!(
-        (rig.stats().each, rig.stats().one_trip, rig.journal.stats().flushes),
+        (rig.stats().by_fua, rig.stats().one_trip, rig.journal.stats().flushes),
         (1, 1, flushes)
     );
     // Data that somebody else has written since needs more than these writes.
@@ -77,7 +77,7 @@ fn without_a_flush() {
     let at = rig.log.position();
     rig.fsync(12, records(1));
     assert_eq!(rig.story(at), "data fc3 settled");
-    assert_eq!(rig.stats().each, 2);
+    assert_eq!(rig.stats().by_fua, 2);
     // Where durable writes are flushes, or there are no barriers, there is nothing to gain.
     for (shape, story) in [
         (Shape { fua: false, ..each }, "data fc0-1 flush"),
@@ -87,7 +87,7 @@ fn without_a_flush() {
         rig.defer(1, 1);
         let at = rig.log.position();
         rig.fsync(12, records(1));
-        assert_eq!((rig.story(at), rig.stats().each), (story.to_owned(), 0));
+        assert_eq!((rig.story(at), rig.stats().by_fua), (story.to_owned(), 0));
     }
 }
 
@@ -101,7 +101,7 @@ fn records_alone_without_a_flush() {
     rig.fsync(12, records(1));
     rig.fsync(12, records(1));
     assert_eq!(rig.story(at), "fc0-1 settled fc2 settled");
-    assert_eq!((rig.stats().each, rig.stats().one_trip), (2, 0));
+    assert_eq!((rig.stats().by_fua, rig.stats().one_trip), (2, 0));
     rig.write_data();
     let at = rig.log.position();
     rig.fsync(12, records(1));

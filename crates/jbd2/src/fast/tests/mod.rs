@@ -14,9 +14,8 @@ use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
 
-use extol_block::{
-    BlockDevice, BlockNr, Event, MemDevice, RecordingDevice, ScatteredWrite, SharedDevice, Wait,
-};
+use extol_block::{BlockDevice, BlockNr, MemDevice, ScatteredWrite, SharedDevice};
+use extol_devices::{Event, RecordingDevice};
 use extol_task::TestClock;
 use parking_lot::Mutex;
 
@@ -39,21 +38,11 @@ struct Answers {
     asked: Mutex<Vec<(Tid, Vec<Ask>)>>,
     applied: Mutex<Vec<(Tid, usize, bool)>>,
     closed: Mutex<Vec<Tid>>,
-    /// It wants to hear little of these.
-    bored_by: Mutex<Vec<Tid>>,
 }
 
-/// An inode that it minds all the same.
-const MINDED: u32 = 11;
-
 impl FastSource for Answers {
-    fn apply(&self, tid: Tid, deltas: Vec<Delta>, finished: bool) -> Interest {
+    fn apply(&self, tid: Tid, deltas: Vec<Delta>, finished: bool) {
         self.applied.lock().push((tid, deltas.len(), finished));
-        if self.bored_by.lock().contains(&tid) { Interest::Little } else { Interest::All }
-    }
-
-    fn minds(&self, ino: u32) -> bool {
-        ino == MINDED
     }
 
     fn collect(&self, tid: Tid, asks: &[Ask]) -> Collected {
@@ -119,16 +108,12 @@ impl BlockDevice for Hooked {
         self.0.write_fua(buf, offset)
     }
 
-    fn write_scattered_fua(
-        &self,
-        writes: &[ScatteredWrite<'_>],
-        wait: Wait,
-    ) -> extol_block::Result<()> {
-        self.0.write_scattered_fua(writes, wait)
+    fn write_scattered_fua(&self, writes: &[ScatteredWrite<'_>]) -> extol_block::Result<()> {
+        self.0.write_scattered_fua(writes)
     }
 
-    fn fua_together(&self) -> bool {
-        self.0.fua_together()
+    fn fua(&self) -> extol_block::Fua {
+        self.0.fua()
     }
 
     fn fua_is_flush(&self) -> bool {
@@ -227,7 +212,7 @@ impl Rig {
             clock: clock.clone(),
         })
         .unwrap();
-        journal.set_fua(if shape.each { Preference::Always } else { Preference::Never });
+        journal.set_fua(if shape.each { FuaPolicy::Always } else { FuaPolicy::Never });
         let source = Arc::new(Answers::default());
         journal.set_fast_source(source.clone());
         Self { journal, beside, fs, log, source, clock, map }

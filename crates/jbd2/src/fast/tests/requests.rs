@@ -4,7 +4,6 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use super::*;
-use crate::Handle;
 use crate::batching::{BatchPolicy, Batching, Moment};
 
 /// A source whose answers wait until the test says so; records if the test has put none into it.
@@ -16,8 +15,8 @@ pub(super) struct Slow {
 }
 
 impl FastSource for Slow {
-    fn apply(&self, tid: Tid, deltas: Vec<Delta>, finished: bool) -> Interest {
-        self.inner.apply(tid, deltas, finished)
+    fn apply(&self, tid: Tid, deltas: Vec<Delta>, finished: bool) {
+        self.inner.apply(tid, deltas, finished);
     }
 
     fn collect(&self, tid: Tid, asks: &[Ask]) -> Collected {
@@ -103,15 +102,16 @@ fn the_options_hold_for_fast_commits() {
         rig.journal.set_batching(batching);
         let batcher = &mut rig.journal.state.lock().fast.batcher;
         (0..3).for_each(|_| batcher.ended(0, COMMIT, 4, 0));
-        let at = Moment { now_ns: 0, asked_ns: 0, waiting: 1, handles: 1, in_a_row: false };
+        batcher.asked(std::thread::current().id());
+        let at = Moment { now_ns: 0, asked_ns: 0, waiting: 1, handles: 1 };
         batcher.begin(&at).map(|gather| gather.until_ns)
     };
     let adaptive = Batching::default();
+    assert_eq!(until_ns(Batching { policy: BatchPolicy::Static, ..adaptive }), Some(4 * COMMIT));
     assert_eq!(until_ns(adaptive), Some(COMMIT));
     assert_eq!(until_ns(Batching { policy: BatchPolicy::None, ..adaptive }), None);
     assert_eq!(until_ns(Batching { max: Duration::ZERO, ..adaptive }), None);
     assert_eq!(until_ns(Batching { min: Duration::from_millis(9), ..adaptive }), Some(9 * COMMIT));
-    assert_eq!(until_ns(Batching { policy: BatchPolicy::Static, ..adaptive }), Some(4 * COMMIT));
 }
 
 /// Somebody needs the full commit while a fast one is written: the full one comes next and serves
@@ -162,74 +162,13 @@ fn nothing_to_wait_for() {
     assert_eq!(rig.story(at), "log flush log!");
 }
 
-/// Once the source wants to hear little of a transaction, its handles note what it minds, and no
-/// more; those of another one note everything.
-#[test]
-fn what_nobody_wants_to_hear_is_not_noted() {
-    let rig = Rig::live(PLAIN);
-    let heard = || std::mem::take(&mut *rig.source.applied.lock());
-    let note = |h: &mut Handle| {
-        for ino in [1, MINDED] {
-            h.note(Delta::Unfit { ino, reason: Reason::Xattr });
-        }
-        h.note(Delta::AllUnfit { reason: Reason::DirRename });
-    };
-    heard();
-    // A handle that begins when all is wanted, and stays: on a thread of its own.
-    let (begun, has_begun) = mpsc::channel();
-    let (go, may_go) = mpsc::channel::<()>();
-    let early = std::thread::spawn({
-        let journal = Arc::clone(&rig.journal);
-        move || {
-            let mut early = journal.start(1).unwrap();
-            assert!(early.tracks(1) && early.tracks(MINDED));
-            begun.send(early.tid()).unwrap();
-            may_go.recv().unwrap();
-            note(&mut early);
-            early.stop().unwrap();
-        }
-    });
-    let tid = has_begun.recv().unwrap();
-    rig.source.bored_by.lock().push(tid);
-    rig.change(5);
-    assert_eq!(heard(), [(tid, 1, true)], "it has not said so yet");
-    rig.change(5);
-    assert_eq!(heard(), [], "one note, about what it does not mind");
-    let mut late = rig.journal.start(1).unwrap();
-    assert!(!late.tracks(1) && late.tracks(MINDED));
-    note(&mut late);
-    late.stop().unwrap();
-    assert_eq!(heard(), [(tid, 1, true)]);
-    go.send(()).unwrap();
-    early.join().unwrap();
-    assert_eq!(heard(), [(tid, 3, true)], "it began when all was wanted");
-
-    let mut moved = rig.journal.start(1).unwrap();
-    assert!(!moved.tracks(1));
-    let committer = std::thread::spawn({
-        let journal = Arc::clone(&rig.journal);
-        move || journal.commit_wait(tid).unwrap()
-    });
-    until(|| rig.journal.state.lock().running.as_ref().is_some_and(|running| running.locked));
-    moved.restart(1).unwrap();
-    committer.join().unwrap();
-    assert_ne!(moved.tid(), tid);
-    assert!(moved.tracks(1));
-    note(&mut moved);
-    let next = moved.tid();
-    moved.stop().unwrap();
-    assert_eq!(heard(), [(next, 3, true)]);
-}
-
 /// The time of fast commits is averaged apart from that of full ones.
 #[test]
 fn averages_do_not_mix() {
     #[derive(Debug)]
     struct Timed(Arc<TestClock>, Mutex<u64>);
     impl FastSource for Timed {
-        fn apply(&self, _: Tid, _: Vec<Delta>, _: bool) -> Interest {
-            Interest::All
-        }
+        fn apply(&self, _: Tid, _: Vec<Delta>, _: bool) {}
         fn collect(&self, _: Tid, _: &[Ask]) -> Collected {
             self.0.advance(Duration::from_micros(*self.1.lock()));
             records(1)
@@ -252,41 +191,4 @@ fn averages_do_not_mix() {
         assert_eq!(rig.stats().average_ns, average * 1000);
     }
     assert_eq!(rig.journal.stats().average_commit_ns, 0, "the clock stood still in full commits");
-}
-
-/// What a leader's wait cost and who joined is reckoned up: after seven others, waits are given up,
-/// or not.
-#[test]
-fn waits_are_reckoned_up() {
-    const COMMIT: Duration = Duration::from_secs(60);
-    for (seconds, somebody_comes) in [(60, false), (10, true)] {
-        let rig = Rig::live(PLAIN);
-        rig.journal.set_batching(Batching { max: COMMIT, ..Batching::default() });
-        rig.clock.advance(COMMIT);
-        let commit_ns = COMMIT.as_nanos() as u64;
-        let (now, wait_ns) = (rig.journal.clock.now_ns(), commit_ns / 60 * seconds);
-        {
-            let batcher = &mut rig.journal.state.lock().fast.batcher;
-            (0..3).for_each(|_| batcher.ended(now, commit_ns, 2, 0));
-            (0..7).for_each(|_| batcher.gathered(wait_ns, 1, 0));
-            assert!(!batcher.rests(), "seven are too few");
-        }
-        rig.source.then(records(1));
-        let tid = rig.change(5);
-        let spawn = |ino| {
-            let journal = Arc::clone(&rig.journal);
-            std::thread::spawn(move || journal.make_durable_for(tid, ask(ino)).unwrap())
-        };
-        let mut threads = vec![spawn(12)];
-        until(|| rig.journal.state.lock().gathering.is_some());
-        rig.clock.advance(Duration::from_secs(seconds));
-        if somebody_comes {
-            threads.push(spawn(13));
-        } else {
-            rig.journal.hurry(&mut rig.journal.state.lock());
-        }
-        threads.into_iter().for_each(|t| t.join().unwrap());
-        assert_eq!(rig.journal.stats().batching.waits, 1);
-        assert_eq!(rig.journal.state.lock().fast.batcher.rests(), !somebody_comes);
-    }
 }

@@ -122,8 +122,7 @@ fn the_place_of_deleted_files() {
     assert_eq!(park().map(|park| (park.dir, park.places as usize)), Some((11, most - 1)));
 }
 
-/// That somebody put a name there is heard even in a transaction of which nothing else is noted any
-/// more.
+/// A name that is put there counts even in a transaction that is unfit as a whole.
 #[test]
 fn the_place_of_deleted_files_is_lost_unsaid() {
     let lost = |name: Option<&str>| {
@@ -131,15 +130,11 @@ fn the_place_of_deleted_files_is_lost_unsaid() {
         let gone = rig.file("gone");
         let (_, b) = (rig.dir("a"), rig.dir("b"));
         rig.commit();
-        let tracks = |ino: u32| rig.fs.inner().vol.journal.start(1).unwrap().tracks(ino);
-        assert!(tracks(rig.root) && tracks(11));
         rig.rename((rig.root, "a"), (b, "a"), RenameFlags::empty());
-        assert!(!tracks(rig.root) && tracks(11), "a directory has moved");
         if let Some(name) = name {
             rig.make(11, name, NewNode::Regular);
         }
         rig.commit();
-        assert!(tracks(rig.root) && tracks(11));
         rig.fs.unlink(rig.root, b"gone").unwrap();
         rig.fs.forget(gone, 1);
         rig.ask(rig.root)

@@ -1,0 +1,113 @@
+//! Large writes, which go to the device without becoming pages.
+
+mod common;
+
+use common::*;
+use extol::Ext4;
+use extol::vfs::{Fallocate, FileSystem};
+
+const KIB: usize = 1024;
+
+fn bytes(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 31 + i / 4096 * 7 + seed) as u8).collect()
+}
+
+fn write(fs: &Ext4, ino: u32, offset: u64, data: &[u8]) {
+    assert_eq!(fs.write(ino, offset, data), Ok(data.len()), "{} at {offset}", data.len());
+}
+
+fn contents(fs: &Ext4, ino: u32) -> Vec<u8> {
+    let size = fs.getattr(ino).unwrap().size;
+    let mut all = vec![0; size as usize];
+    assert_eq!(fs.read(ino, 0, &mut all).unwrap(), all.len());
+    all
+}
+
+#[test]
+fn pieces_arrive_whatever_was_there() {
+    for block in ["1024", "4096"] {
+        let dev = image("160M", &["-t", "ext4", "-b", block]);
+        let fs = open(&dev, "");
+        let home = dir(&fs, fs.root(), "d");
+        let ino = file(&fs, home, "f");
+        let mut expected = Vec::new();
+        let mut put = |offset: usize, len: usize| {
+            let data = bytes(len, offset);
+            write(&fs, ino, offset as u64, &data);
+            let end = expected.len().max(offset + len);
+            expected.resize(end, 0);
+            expected[offset..offset + len].copy_from_slice(&data);
+            assert!(contents(&fs, ino) == expected, "{block}: {len} at {offset}");
+            if offset == 0 {
+                // Small writes wait in pages: the next piece covers some, and ends in the middle of
+                // one.
+                for at in (300 * KIB..900 * KIB).step_by(3 * KIB) {
+                    fs.write(ino, at as u64, b"small").unwrap();
+                    let end = expected.len().max(at + 5);
+                    expected.resize(end, 0);
+                    expected[at..at + 5].copy_from_slice(b"small");
+                }
+            }
+        };
+        put(0, 512 * KIB);
+        put(256 * KIB, 500 * KIB + 77);
+        put(3000 * KIB, 256 * KIB); // behind a hole
+        put(2800 * KIB, 300 * KIB); // a hole, and what is mapped
+        fs.fallocate(ino, Fallocate::Allocate { keep_size: false }, 4 << 20, 1 << 20).unwrap();
+        expected.resize(5 << 20, 0);
+        let data = bytes(600 * KIB, 5);
+        // Into unwritten blocks.
+        write(&fs, ino, 4 << 20, &data);
+        expected[4 << 20..(4 << 20) + data.len()].copy_from_slice(&data);
+        assert!(contents(&fs, ino) == expected, "{block}");
+        fs.fsync(ino, false).unwrap();
+        fs.unmount().unwrap();
+        assert_clean(&dev, block);
+        let fs = open(&dev, "");
+        let home = fs.lookup(fs.root(), b"d").unwrap().id.ino;
+        let ino = fs.lookup(home, b"f").unwrap().id.ino;
+        assert!(contents(&fs, ino) == expected, "{block}: after a mount");
+        fs.unmount().unwrap();
+    }
+}
+
+/// What an fsync has acknowledged is there after a crash.
+#[test]
+fn an_fsync_covers_them() {
+    let dev = image("160M", &["-t", "ext4", "-O", "fast_commit"]);
+    let fs = open(&dev, "");
+    let ino = file(&fs, fs.root(), "f");
+    let (first, second) = (bytes(400 * KIB, 1), bytes(400 * KIB + 9, 2));
+    write(&fs, ino, 0, &first);
+    fs.fsync(ino, false).unwrap();
+    write(&fs, ino, 400 * KIB as u64, &second);
+    fs.fsync(ino, true).unwrap();
+    let crashed = std::sync::Arc::new(extol_block::MemDevice::from_bytes(&dev.to_bytes()));
+    drop(fs);
+    let fs = open(&crashed, "");
+    let ino = fs.lookup(fs.root(), b"f").unwrap().id.ino;
+    assert!(contents(&fs, ino) == [first, second].concat());
+    fs.unmount().unwrap();
+    assert_clean(&crashed, "after a crash");
+}
+
+/// What waits in pages before a large piece is on the device as soon as the size is that covers it,
+/// whoever synced what: zeros, where there never were any, are not to be seen after a crash.
+#[test]
+fn pages_before_a_large_piece_go_first() {
+    let dev = image("160M", &["-t", "ext4"]);
+    let fs = open(&dev, "");
+    let (ino, other) = (file(&fs, fs.root(), "f"), file(&fs, fs.root(), "g"));
+    let (small, large) = (bytes(5000, 1), bytes(300 * KIB, 2));
+    fs.write(ino, 0, &small).unwrap();
+    write(&fs, ino, 8192, &large);
+    fs.fsync(other, false).unwrap();
+    let crashed = std::sync::Arc::new(extol_block::MemDevice::from_bytes(&dev.to_bytes()));
+    drop(fs);
+    let fs = open(&crashed, "");
+    let ino = fs.lookup(fs.root(), b"f").unwrap().id.ino;
+    let found = contents(&fs, ino);
+    assert_eq!(found.len(), 8192 + large.len(), "the large piece is mapped");
+    assert!(found[..5000] == small && found[8192..] == large);
+    fs.unmount().unwrap();
+}
