@@ -180,14 +180,17 @@ pub struct UmountArgs {
 mod tests {
     use std::collections::BTreeSet;
 
+    use extol::options::TABLE;
+
     use crate::options::split;
 
-    /// The manual names no option that a mount refuses, and all that the page of the guide explains.
+    /// The manual names no option that a mount refuses, and the same options as the guide.
     #[test]
     fn options_are_those_that_exist() {
         let manual = mount_options!();
         let listed =
             manual.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+        let mut manual_names = BTreeSet::new();
         let mut count = 0;
         for option in listed
             .flat_map(|line| line.split(','))
@@ -208,6 +211,7 @@ mod tests {
                 let with =
                     if name.starts_with("no") && name.ends_with(['y', 'd']) { "ro," } else { "" };
                 assert!(split(&[format!("{with}{word}")], false).is_ok(), "{word}");
+                manual_names.insert(name);
                 count += 1;
             }
         }
@@ -222,11 +226,32 @@ mod tests {
             .map(|code| code.split(['=', '[']).next().unwrap())
             .collect();
         assert!(named.len() > 80, "{}", named.len());
+        let missing: Vec<_> = manual_names.difference(&named).collect();
+        assert!(missing.is_empty(), "the page of the guide lacks {missing:?}");
         for name in named {
             let is_option = [name.to_owned(), format!("{name}=5")]
                 .into_iter()
                 .any(|word| split(&[word], false).is_ok());
             assert!(!is_option || manual.contains(name), "{name}");
+        }
+    }
+
+    /// The page's rows state value, unit and default as the table of options does.
+    #[test]
+    fn the_page_is_the_table_of_options() {
+        let page = include_str!("../../../../docs/guide/mount-options.md");
+        let rows: Vec<Vec<_>> = page
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `"))
+            .map(|row| row.split(" | ").map(str::trim).collect())
+            .collect();
+        for spec in TABLE {
+            let of_spec = |row: &&Vec<&str>| {
+                let (first, _) = row[0].split_once('`').unwrap_or_default();
+                spec.names.contains(&first)
+            };
+            let row = rows.iter().find(of_spec).unwrap_or_else(|| panic!("{:?}", spec.names));
+            assert_eq!((row[1], row[2]), (spec.value, spec.default), "{:?}", spec.names);
         }
     }
 }
