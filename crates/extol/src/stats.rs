@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::data::cache::DataCacheStats;
 use crate::data::readahead::ReadaheadStats;
-use crate::fs::Fs;
+use crate::mounted::MountedFs;
 use crate::services::lazy_init::LazyInitStats;
+use crate::superblock::{text, uuid_text};
 use crate::throttle::ThrottleStats;
 
 /// A moment's state and counters.
@@ -78,18 +79,8 @@ pub struct Stats {
     pub journal: JournalStats,
 }
 
-impl Fs {
-    pub(crate) fn mount_options(&self) -> String {
-        self.options.lock().shown(&self.defaults)
-    }
-
-    pub(crate) fn all_options(&self) -> Vec<String> {
-        self.options.lock().words().into_iter().filter(|word| !word.is_empty()).collect()
-    }
-}
-
 impl Stats {
-    pub(crate) fn of(fs: &Fs) -> Self {
+    pub(crate) fn of(fs: &MountedFs) -> Self {
         fs.sb.refresh();
         let (label, uuid) = fs.sb.read(|sb| (sb.volume_name, sb.uuid));
         let alloc = fs.vol.alloc.stats();
@@ -112,10 +103,10 @@ impl Stats {
             read_only: fs.check_writable().is_err(),
             mount_options: fs.mount_options(),
             options: fs.all_options(),
-            frozen: fs.whole.is_frozen(),
-            data_mode: format!("{:?}", fs.limits.data).to_lowercase(),
+            frozen: fs.freeze_gate.is_closed(),
+            data_mode: format!("{:?}", fs.fixed.data).to_lowercase(),
             operations: fs.operations.total(),
-            errors_seen: fs.trouble.seen(),
+            errors_seen: fs.error_state.seen(),
             inodes_cached: cached,
             inodes_known: known,
             inodes_dirty: fs.dirty.len(),
@@ -125,28 +116,10 @@ impl Stats {
             readahead: fs.readahead.stats(),
             throttle: fs.throttle.stats(),
             lazy_init: fs.lazy_init.stats(),
-            checkpoint_merge: fs.whole.stats(),
+            checkpoint_merge: fs.maintenance.stats(),
             journal: fs.vol.journal.stats(),
         }
     }
-}
-
-/// A NUL-padded name as text.
-pub(crate) fn text(bytes: &[u8]) -> String {
-    let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
-    String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned()
-}
-
-/// A uuid in its usual form.
-pub(crate) fn uuid_text(uuid: &[u8; 16]) -> String {
-    let mut s = String::with_capacity(36);
-    for (i, b) in uuid.iter().enumerate() {
-        if matches!(i, 4 | 6 | 8 | 10) {
-            s.push('-');
-        }
-        s.push_str(&format!("{b:02x}"));
-    }
-    s
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ const BLOCK: u64 = 4096;
 fn volume() -> (std::sync::Arc<extol_block::MemDevice>, std::sync::Arc<Ext4>) {
     let dev = image("256M", &["-t", "ext4", "-b", "4096", "-O", "fast_commit"]);
     // Without threads the pool is refilled by each fsync that asks.
-    let options = MountOptions { threads: false, ..MountOptions::parse("fast_commit").unwrap() };
+    let options = MountOptions::parse("fast_commit").unwrap().without_threads();
     let fs = Ext4::open(dev.clone() as _, &options).unwrap();
     (dev, fs)
 }
@@ -101,7 +101,7 @@ fn pieces_out_of_order() {
     let orders: [&[u64]; 4] =
         [&[0, 1, 2, 3, 4, 5], &[1, 0, 2, 4, 3, 5], &[3, 1, 0, 2, 5, 4], &[5, 4, 3, 2, 1, 0]];
     let dev = image("256M", &["-t", "ext4", "-b", "4096"]);
-    let options = MountOptions { threads: false, ..MountOptions::default() };
+    let options = MountOptions::default().without_threads();
     let fs = Ext4::open(dev.clone() as _, &options).unwrap();
     for (nr, order) in orders.into_iter().enumerate() {
         // The space near the inode is in use.

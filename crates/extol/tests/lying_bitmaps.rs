@@ -85,7 +85,11 @@ fn use_all_inodes(fs: &Ext4, used: &[u32], dirs: bool, what: &str) {
     assert!(given.len() > 20, "{what}: the other groups are in use, not only {given:?}");
     let told = errors.iter().filter(|e| matches!(e, FsError::Corrupt { .. })).count();
     assert!(told > 0 && told < 5, "{what}: {told} times in {errors:?}");
-    assert!(fs.trouble().is_some_and(|line| line.contains("inode")), "{what}: {:?}", fs.trouble());
+    assert!(
+        fs.first_error().is_some_and(|line| line.contains("inode")),
+        "{what}: {:?}",
+        fs.first_error()
+    );
 }
 
 #[test]
@@ -213,7 +217,11 @@ fn the_first_group_was_used() {
     disk.with(|fs| {
         fs.write_file("/file", [1; 100_000]).unwrap();
         assert_ne!(fs.lookup(fs.root(), b"file").unwrap().id.ino, 11);
-        assert!(fs.trouble().is_some_and(|line| line.contains("never used")), "{:?}", fs.trouble());
+        assert!(
+            fs.first_error().is_some_and(|line| line.contains("never used")),
+            "{:?}",
+            fs.first_error()
+        );
         assert_eq!(fs.lookup(fs.root(), b"lost+found").unwrap().id.ino, 11);
     });
 }

@@ -37,9 +37,9 @@ use super::flush::{flush, put_back};
 use super::order::{self, Order};
 use super::writepages;
 use crate::alloc::Run;
-use crate::fs::Fs;
 use crate::inodes::{Cell, InodeState, WriteGuard};
 use crate::map::{self, Mapping};
+use crate::mounted::MountedFs;
 
 /// A batch is written once it has so many bytes. More saves hardly any writes and keeps locks
 /// longer.
@@ -51,7 +51,7 @@ const SMALL: u64 = 64 << 10;
 
 /// Writes back all dirty pages and time stamps of these files. Passes the result of each to
 /// `report`.
-pub(super) fn flush_files(fs: &Fs, cells: &[Arc<Cell>], report: &mut dyn FnMut(Result<()>)) {
+pub(super) fn flush_files(fs: &MountedFs, cells: &[Arc<Cell>], report: &mut dyn FnMut(Result<()>)) {
     for cells in cells.chunks(MAX_FILES) {
         let mut alone = Vec::new();
         let mut batch = Batch::new(fs);
@@ -78,7 +78,7 @@ pub(super) fn flush_files(fs: &Fs, cells: &[Arc<Cell>], report: &mut dyn FnMut(R
 }
 
 /// The only run of blocks of a small file that is all new: first block and length.
-fn new_run(fs: &Fs, st: &InodeState) -> Option<(u32, u32)> {
+fn new_run(fs: &MountedFs, st: &InodeState) -> Option<(u32, u32)> {
     let len = u32::try_from(st.pages.len()).ok()?;
     let is_small = u64::from(len) * fs.vol.geo.block_len() as u64 <= SMALL;
     let is_inline = st.node.raw.flags.contains(InodeFlags::INLINE_DATA);
@@ -102,13 +102,13 @@ struct BatchFile<'a> {
 }
 
 struct Batch<'a> {
-    fs: &'a Fs,
+    fs: &'a MountedFs,
     files: Vec<BatchFile<'a>>,
     bytes: u64,
 }
 
 impl<'a> Batch<'a> {
-    fn new(fs: &'a Fs) -> Self {
+    fn new(fs: &'a MountedFs) -> Self {
         Self { fs, files: Vec::new(), bytes: 0 }
     }
 
@@ -146,7 +146,7 @@ impl<'a> Batch<'a> {
 }
 
 /// Writes the data of all files, in the order of their blocks.
-fn write_data(fs: &Fs, files: &[BatchFile<'_>]) -> Result<()> {
+fn write_data(fs: &MountedFs, files: &[BatchFile<'_>]) -> Result<()> {
     let vol = &fs.vol;
     if let Some(cache) = &fs.data_cache {
         files.iter().for_each(|file| cache.prepare(file.run.start, file.run.len));
@@ -175,7 +175,7 @@ fn write_data(fs: &Fs, files: &[BatchFile<'_>]) -> Result<()> {
 
 impl BatchFile<'_> {
     /// Maps the written blocks.
-    fn map(self, fs: &Fs) -> Result<()> {
+    fn map(self, fs: &MountedFs) -> Result<()> {
         let Self { mut st, lblk, run } = self;
         let (pages, reserved) = st.pages.take_range(lblk, lblk.saturating_add(run.len));
         let (result, used) = writepages::map_written(fs, &mut st, lblk, run, reserved);

@@ -13,17 +13,17 @@ use super::truncate::{drop_pages, unmap, zero_inside};
 use super::writepages::credits_for_groups;
 use super::{flush, write};
 use crate::error;
-use crate::fs::Fs;
 use crate::inline;
 use crate::inodes::{Cell, InodeState};
 use crate::map::{self, Mapping, Progress};
+use crate::mounted::MountedFs;
 
 /// Most blocks allocated by one handle.
 const STEP: u32 = 8192;
 
 /// Does what `mode` says with `offset..offset + len`.
 pub(crate) fn fallocate(
-    fs: &Fs,
+    fs: &MountedFs,
     cell: &Arc<Cell>,
     st: &mut InodeState,
     mode: Fallocate,
@@ -68,11 +68,17 @@ pub(crate) fn fallocate(
     flush::flush(fs, st)
 }
 
-fn block_of(fs: &Fs, offset: u64) -> Result<u32> {
+fn block_of(fs: &MountedFs, offset: u64) -> Result<u32> {
     u32::try_from(offset >> fs.vol.geo.block_size.bits()).map_err(|_| FsError::FileTooLarge)
 }
 
-fn grow(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, end: u64, keep_size: bool) -> Result<()> {
+fn grow(
+    fs: &MountedFs,
+    cell: &Arc<Cell>,
+    st: &mut InodeState,
+    end: u64,
+    keep_size: bool,
+) -> Result<()> {
     if keep_size || end <= st.node.raw.size {
         return Ok(());
     }
@@ -86,7 +92,7 @@ fn grow(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, end: u64, keep_size: boo
 
 /// Fills the holes of a byte range with unwritten extents. If the volume fills up, those already
 /// mapped stay.
-fn allocate(fs: &Fs, st: &mut InodeState, offset: u64, end: u64) -> Result<()> {
+fn allocate(fs: &MountedFs, st: &mut InodeState, offset: u64, end: u64) -> Result<()> {
     let vol = &fs.vol;
     let bs = vol.geo.block_size.bytes();
     let mut at = block_of(fs, offset)?;
@@ -131,7 +137,7 @@ fn allocate(fs: &Fs, st: &mut InodeState, offset: u64, end: u64) -> Result<()> {
 }
 
 /// Zeros the edges of a byte range; returns the whole blocks inside it.
-fn whole_blocks(fs: &Fs, st: &mut InodeState, offset: u64, end: u64) -> Result<(u32, u32)> {
+fn whole_blocks(fs: &MountedFs, st: &mut InodeState, offset: u64, end: u64) -> Result<(u32, u32)> {
     let bs = fs.vol.geo.block_len() as u64;
     let first = block_of(fs, offset.div_ceil(bs) * bs)?;
     let last = block_of(fs, end)?;
@@ -151,7 +157,7 @@ fn whole_blocks(fs: &Fs, st: &mut InodeState, offset: u64, end: u64) -> Result<(
     Ok((first, last.max(first)))
 }
 
-fn punch(fs: &Fs, st: &mut InodeState, offset: u64, end: u64) -> Result<()> {
+fn punch(fs: &MountedFs, st: &mut InodeState, offset: u64, end: u64) -> Result<()> {
     if offset >= end {
         return Ok(());
     }
@@ -166,7 +172,7 @@ fn punch(fs: &Fs, st: &mut InodeState, offset: u64, end: u64) -> Result<()> {
 }
 
 /// Makes the written blocks of a range unwritten.
-fn zero(fs: &Fs, st: &mut InodeState, offset: u64, end: u64) -> Result<()> {
+fn zero(fs: &MountedFs, st: &mut InodeState, offset: u64, end: u64) -> Result<()> {
     let vol = &fs.vol;
     let (from, to) = whole_blocks(fs, st, offset, end)?;
     let data = fs.journals_data(st);
@@ -192,7 +198,7 @@ fn zero(fs: &Fs, st: &mut InodeState, offset: u64, end: u64) -> Result<()> {
     Ok(())
 }
 
-fn aligned(fs: &Fs, offset: u64, len: u64) -> Result<(u32, u32)> {
+fn aligned(fs: &MountedFs, offset: u64, len: u64) -> Result<(u32, u32)> {
     let bs = fs.vol.geo.block_len() as u64;
     if !offset.is_multiple_of(bs) || !len.is_multiple_of(bs) {
         return Err(FsError::Invalid("offset and length must be multiples of the block size"));
@@ -200,7 +206,7 @@ fn aligned(fs: &Fs, offset: u64, len: u64) -> Result<(u32, u32)> {
     Ok((block_of(fs, offset)?, block_of(fs, len)?))
 }
 
-fn collapse(fs: &Fs, st: &mut InodeState, offset: u64, len: u64) -> Result<()> {
+fn collapse(fs: &MountedFs, st: &mut InodeState, offset: u64, len: u64) -> Result<()> {
     let (from, blocks) = aligned(fs, offset, len)?;
     let size = st.node.raw.size;
     if offset + len >= size {
@@ -213,7 +219,7 @@ fn collapse(fs: &Fs, st: &mut InodeState, offset: u64, len: u64) -> Result<()> {
     shift(fs, st, to, -i64::from(blocks), size - len)
 }
 
-fn insert(fs: &Fs, st: &mut InodeState, offset: u64, len: u64) -> Result<()> {
+fn insert(fs: &MountedFs, st: &mut InodeState, offset: u64, len: u64) -> Result<()> {
     let (from, blocks) = aligned(fs, offset, len)?;
     let size = st.node.raw.size;
     if offset >= size {
@@ -229,7 +235,7 @@ fn insert(fs: &Fs, st: &mut InodeState, offset: u64, len: u64) -> Result<()> {
 
 /// Shifts all blocks from `from` on, and sets the size. A growing size is set first, so that no
 /// block lies behind it.
-fn shift(fs: &Fs, st: &mut InodeState, from: u32, delta: i64, size: u64) -> Result<()> {
+fn shift(fs: &MountedFs, st: &mut InodeState, from: u32, delta: i64, size: u64) -> Result<()> {
     let vol = &fs.vol;
     fs.reserve(8)?;
     let result = shift_reserved(fs, st, from, delta, size);
@@ -237,7 +243,13 @@ fn shift(fs: &Fs, st: &mut InodeState, from: u32, delta: i64, size: u64) -> Resu
     result
 }
 
-fn shift_reserved(fs: &Fs, st: &mut InodeState, from: u32, delta: i64, size: u64) -> Result<()> {
+fn shift_reserved(
+    fs: &MountedFs,
+    st: &mut InodeState,
+    from: u32,
+    delta: i64,
+    size: u64,
+) -> Result<()> {
     let vol = &fs.vol;
     let credits = |st: &InodeState| map::credits_for_shift_step(&st.node) + 1;
     let mut h = vol.journal.start(credits(st)).map_err(error::journal)?;

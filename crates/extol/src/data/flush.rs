@@ -13,8 +13,8 @@ use super::delalloc::Page;
 use super::order::Purpose;
 use super::writepages::{Source, write_blocks, write_journalled};
 use crate::error;
-use crate::fs::Fs;
 use crate::inodes::InodeState;
+use crate::mounted::MountedFs;
 
 /// Most blocks of one write.
 const MAX_WRITE: u32 = 1024;
@@ -23,21 +23,27 @@ const RETRIES: u32 = 8;
 
 /// Writes back all dirty pages of an inode, and its time stamps. On an error the pages not written
 /// stay (WB-3).
-pub(crate) fn flush(fs: &Fs, st: &mut InodeState) -> Result<()> {
+pub(crate) fn flush(fs: &MountedFs, st: &mut InodeState) -> Result<()> {
     flush_from(fs, st, 0, u32::MAX)
 }
 
 /// As [`flush`], for a caller that waits until all of it is durable.
-pub(crate) fn flush_for_fsync(fs: &Fs, st: &mut InodeState) -> Result<()> {
+pub(crate) fn flush_for_fsync(fs: &MountedFs, st: &mut InodeState) -> Result<()> {
     flush_part(fs, st, 0, u32::MAX, Purpose::Fsync)
 }
 
 /// Writes back dirty pages of `from..to`; with the whole file, its time stamps as well.
-pub(crate) fn flush_from(fs: &Fs, st: &mut InodeState, from: u32, to: u32) -> Result<()> {
+pub(crate) fn flush_from(fs: &MountedFs, st: &mut InodeState, from: u32, to: u32) -> Result<()> {
     flush_part(fs, st, from, to, Purpose::Other)
 }
 
-fn flush_part(fs: &Fs, st: &mut InodeState, from: u32, to: u32, purpose: Purpose) -> Result<()> {
+fn flush_part(
+    fs: &MountedFs,
+    st: &mut InodeState,
+    from: u32,
+    to: u32,
+    purpose: Purpose,
+) -> Result<()> {
     let bs = fs.vol.geo.block_len();
     let journalled = fs.journals_data(st);
     let mut at = from;

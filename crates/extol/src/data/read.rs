@@ -6,23 +6,23 @@ use extol_vfs::{FsError, Result};
 use super::cache::LARGE;
 use super::readahead::{FileReadahead, Next};
 use crate::error;
-use crate::fs::Fs;
 use crate::inline;
 use crate::inodes::InodeState;
 use crate::map::{self, Mapping};
+use crate::mounted::MountedFs;
 use extol_ondisk::InodeFlags;
 
 /// Alignment of memory for direct I/O.
 const PAGE: usize = 4096;
 
 /// Reads at `offset`; the count is short only at the end of the file.
-pub(crate) fn read(fs: &Fs, st: &InodeState, offset: u64, buf: &mut [u8]) -> Result<usize> {
+pub(crate) fn read(fs: &MountedFs, st: &InodeState, offset: u64, buf: &mut [u8]) -> Result<usize> {
     read_with(fs, st, offset, buf, None)
 }
 
 /// As [`read`], with readahead of an open file, after [`FileReadahead::begin`].
 pub(crate) fn read_with(
-    fs: &Fs,
+    fs: &MountedFs,
     st: &InodeState,
     offset: u64,
     buf: &mut [u8],
@@ -53,7 +53,7 @@ pub(crate) fn read_with(
 /// each part that lies on the device to `mapped` (block, bytes behind its start, part, file
 /// offset).
 fn pieces<'b>(
-    fs: &Fs,
+    fs: &MountedFs,
     st: &InodeState,
     offset: u64,
     mut rest: &'b mut [u8],
@@ -104,7 +104,7 @@ fn next_piece<'b>(rest: &mut &'b mut [u8], most: usize) -> &'b mut [u8] {
 /// Reads `part` from `inside` bytes behind the start of block `pblk`. `ahead`: readahead of the
 /// file, and the part's file offset.
 fn read_mapped(
-    fs: &Fs,
+    fs: &MountedFs,
     st: &InodeState,
     pblk: BlockNr,
     inside: usize,
@@ -160,7 +160,7 @@ fn read_mapped(
 }
 
 /// Reads file data at byte `at` of the device, from the data cache as far as it is there.
-fn read_clean(fs: &Fs, at: u64, part: &mut [u8]) -> Result<()> {
+fn read_clean(fs: &MountedFs, at: u64, part: &mut [u8]) -> Result<()> {
     let dev = &fs.vol.dev;
     let Some(cache) = &fs.data_cache else { return dev.read_at(part, at).map_err(error::device) };
     let found = cache.copy(at, part);
@@ -189,7 +189,7 @@ fn read_clean(fs: &Fs, at: u64, part: &mut [u8]) -> Result<()> {
 }
 
 /// One whole block of the file as a caller would read it: zeros for holes and behind the end.
-pub(crate) fn block(fs: &Fs, st: &InodeState, lblk: u32) -> Result<Vec<u8>> {
+pub(crate) fn block(fs: &MountedFs, st: &InodeState, lblk: u32) -> Result<Vec<u8>> {
     let bs = fs.vol.geo.block_len();
     let mut bytes = vec![0; bs];
     read(fs, st, u64::from(lblk) * bs as u64, &mut bytes)?;

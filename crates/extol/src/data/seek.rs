@@ -3,9 +3,9 @@
 use extol_ondisk::InodeFlags;
 use extol_vfs::{FileExtent, FsError, Result, Seek};
 
-use crate::fs::Fs;
 use crate::inodes::InodeState;
 use crate::map::{self, Mapping};
+use crate::mounted::MountedFs;
 
 /// Blocks of one kind.
 #[derive(Clone, Copy, Debug)]
@@ -14,7 +14,7 @@ struct Stretch {
     data: bool,
 }
 
-fn stretch(fs: &Fs, st: &InodeState, lblk: u32) -> Result<Stretch> {
+fn stretch(fs: &MountedFs, st: &InodeState, lblk: u32) -> Result<Stretch> {
     if st.pages.get(lblk).is_some() {
         return Ok(Stretch { len: u64::from(st.pages.run(lblk, u32::MAX)), data: true });
     }
@@ -37,7 +37,7 @@ fn spend(budget: &mut u64, blocks: u64, st: &InodeState) -> Result<()> {
 }
 
 /// First data, or first hole, at or after `offset`. The end of the file counts as a hole.
-pub(crate) fn seek(fs: &Fs, st: &InodeState, offset: u64, what: Seek) -> Result<u64> {
+pub(crate) fn seek(fs: &MountedFs, st: &InodeState, offset: u64, what: Seek) -> Result<u64> {
     let size = st.node.raw.size;
     if offset >= size {
         return Err(FsError::NoDataThere);
@@ -66,7 +66,12 @@ pub(crate) fn seek(fs: &Fs, st: &InodeState, offset: u64, what: Seek) -> Result<
 }
 
 /// The extents of a byte range, in order, neighbours joined.
-pub(crate) fn fiemap(fs: &Fs, st: &InodeState, offset: u64, len: u64) -> Result<Vec<FileExtent>> {
+pub(crate) fn fiemap(
+    fs: &MountedFs,
+    st: &InodeState,
+    offset: u64,
+    len: u64,
+) -> Result<Vec<FileExtent>> {
     let size = st.node.raw.size;
     let mut found: Vec<FileExtent> = Vec::new();
     if st.node.raw.flags.contains(InodeFlags::INLINE_DATA) {

@@ -11,17 +11,22 @@ use super::writepages::check_not_system;
 use super::{read, write};
 use crate::error;
 use crate::fast_commit::eligibility;
-use crate::fs::Fs;
 use crate::inline;
 use crate::inodes::{Cell, InodeState};
 use crate::map::{self, Discard, Mapping, Progress};
+use crate::mounted::MountedFs;
 use crate::orphan;
 
 /// Changes the size of a regular file. The caller has checked permission, and sets the times.
 ///
 /// A truncate that fits one transaction is atomic. A longer one puts the inode on the orphan list
 /// in its first transaction, so recovery finishes it.
-pub(crate) fn set_size(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, size: u64) -> Result<()> {
+pub(crate) fn set_size(
+    fs: &MountedFs,
+    cell: &Arc<Cell>,
+    st: &mut InodeState,
+    size: u64,
+) -> Result<()> {
     let vol = &fs.vol;
     let old = st.node.raw.size;
     if size > map::max_file_size(&vol.geo, st.node.raw.flags) {
@@ -59,7 +64,7 @@ pub(crate) fn set_size(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, size: u64
     unmap(fs, st, keep, u32::MAX, true)
 }
 
-fn set_inline_size(fs: &Fs, st: &mut InodeState, size: u64) -> Result<()> {
+fn set_inline_size(fs: &MountedFs, st: &mut InodeState, size: u64) -> Result<()> {
     let vol = &fs.vol;
     let mut contents = inline::read(vol, &st.node)?;
     let fits = usize::try_from(size).is_ok_and(|s| s <= inline::max_size(vol, &st.node));
@@ -82,7 +87,7 @@ fn set_inline_size(fs: &Fs, st: &mut InodeState, size: u64) -> Result<()> {
 }
 
 /// Drops dirty pages of a range.
-pub(crate) fn drop_pages(fs: &Fs, st: &mut InodeState, from: u32, to: u32) {
+pub(crate) fn drop_pages(fs: &MountedFs, st: &mut InodeState, from: u32, to: u32) {
     let (dropped, reserved) = st.pages.drop_range(from, to);
     fs.dirty.shrink(dropped * fs.vol.geo.block_len());
     fs.vol.alloc.unreserve(reserved);
@@ -93,7 +98,7 @@ pub(crate) fn drop_pages(fs: &Fs, st: &mut InodeState, from: u32, to: u32) {
 
 /// The file shrinks to `size`: the rest of its last block becomes zero, in its page or on the
 /// device.
-fn zero_part(fs: &Fs, st: &mut InodeState, size: u64) -> Result<()> {
+fn zero_part(fs: &MountedFs, st: &mut InodeState, size: u64) -> Result<()> {
     let bs = fs.vol.geo.block_len() as u64;
     let inside = (size % bs) as usize;
     if inside == 0 {
@@ -110,7 +115,7 @@ fn zero_part(fs: &Fs, st: &mut InodeState, size: u64) -> Result<()> {
 
 /// Zeros `from..to` of one block of the file, in its page or on the device.
 pub(crate) fn zero_inside(
-    fs: &Fs,
+    fs: &MountedFs,
     st: &mut InodeState,
     lblk: u32,
     from: usize,
@@ -142,7 +147,13 @@ pub(crate) fn zero_inside(
 
 /// Unmaps and frees `from..to`, in as many transactions as it takes; stores the inode in each. With
 /// `orphan`, recovery finishes it after a crash (by truncating to the stored size).
-pub(crate) fn unmap(fs: &Fs, st: &mut InodeState, from: u32, to: u32, orphan: bool) -> Result<()> {
+pub(crate) fn unmap(
+    fs: &MountedFs,
+    st: &mut InodeState,
+    from: u32,
+    to: u32,
+    orphan: bool,
+) -> Result<()> {
     let vol = &fs.vol;
     let data = if fs.journals_data(st) { Discard::FreeJournalled } else { Discard::Free };
     let was_orphan = fs.orphans.contains(st.node.ino.0);
@@ -180,7 +191,7 @@ pub(crate) fn unmap(fs: &Fs, st: &mut InodeState, from: u32, to: u32, orphan: bo
 }
 
 /// Frees blocks behind the end of the file (preallocated with keep-size), if there are any.
-pub(crate) fn unmap_behind(fs: &Fs, st: &mut InodeState, size: u64) -> Result<()> {
+pub(crate) fn unmap_behind(fs: &MountedFs, st: &mut InodeState, size: u64) -> Result<()> {
     if !st.node.raw.maps_blocks() {
         return Ok(());
     }

@@ -10,10 +10,10 @@ use super::order::Purpose;
 use super::writepages::{Source, check_not_system, write_blocks};
 use super::{flush, order, read, writeback, zero_out};
 use crate::error;
-use crate::fs::Fs;
 use crate::inline;
 use crate::inodes::{Cell, InodeState};
 use crate::map::{self, Mapping};
+use crate::mounted::MountedFs;
 
 /// From this many bytes on, whole blocks go straight to the device: a copy into pages costs more
 /// than it saves.
@@ -21,7 +21,7 @@ pub(super) const DIRECT: usize = 256 * 1024;
 /// Writes `data` at `offset`. Returns how much was written: less than all only if the volume filled
 /// up meanwhile.
 pub(crate) fn write(
-    fs: &Fs,
+    fs: &MountedFs,
     cell: &Arc<Cell>,
     st: &mut InodeState,
     offset: u64,
@@ -37,7 +37,7 @@ pub(crate) fn write(
     if write_inline(fs, st, offset, data)? {
         return Ok(data.len());
     }
-    if fs.dirty.bytes() / 2 > fs.live.dirty_bytes() {
+    if fs.dirty.bytes() / 2 > fs.runtime.dirty_bytes() {
         // Pages that cannot be written back (a damaged map) must not pile up.
         flush::flush(fs, st)?;
     }
@@ -80,7 +80,7 @@ pub(crate) fn write(
         result?;
     }
     note_change(fs, cell, st);
-    if fs.dirty.bytes() > fs.live.dirty_bytes() || fs.live.nodelalloc() {
+    if fs.dirty.bytes() > fs.runtime.dirty_bytes() || fs.runtime.nodelalloc() {
         flush::flush(fs, st)?;
     }
     writeback::wake_if_needed(fs);
@@ -88,7 +88,7 @@ pub(crate) fn write(
 }
 
 /// The file was written: its times change.
-pub(super) fn note_change(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState) {
+pub(super) fn note_change(fs: &MountedFs, cell: &Arc<Cell>, st: &mut InodeState) {
     let now = fs.now();
     st.node.raw.mtime = now;
     st.node.raw.ctime = now;
@@ -98,7 +98,12 @@ pub(super) fn note_change(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState) {
 
 /// The file grows from `old`: zeros the bytes behind `old` in its block on the device (DA-3).
 /// Blocks written here are zero there already; other implementations may leave any bytes.
-pub(crate) fn zero_tail(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, old: u64) -> Result<()> {
+pub(crate) fn zero_tail(
+    fs: &MountedFs,
+    cell: &Arc<Cell>,
+    st: &mut InodeState,
+    old: u64,
+) -> Result<()> {
     let bs = fs.vol.geo.block_len() as u64;
     if old.is_multiple_of(bs) {
         return Ok(());
@@ -131,7 +136,7 @@ pub(crate) fn zero_tail(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, old: u64
 }
 
 /// Keeps small files inside their inode while they fit. False: the caller writes blocks.
-fn write_inline(fs: &Fs, st: &mut InodeState, offset: u64, data: &[u8]) -> Result<bool> {
+fn write_inline(fs: &MountedFs, st: &mut InodeState, offset: u64, data: &[u8]) -> Result<bool> {
     let vol = &fs.vol;
     let is_inline = st.node.raw.flags.contains(InodeFlags::INLINE_DATA);
     let may_begin = fs.inline_files()
@@ -167,7 +172,7 @@ fn write_inline(fs: &Fs, st: &mut InodeState, offset: u64, data: &[u8]) -> Resul
 
 /// Moves inline contents to a block: written first, then mapped in the transaction that clears the
 /// inline area.
-pub(crate) fn move_out(fs: &Fs, st: &mut InodeState, contents: &[u8]) -> Result<()> {
+pub(crate) fn move_out(fs: &MountedFs, st: &mut InodeState, contents: &[u8]) -> Result<()> {
     let vol = &fs.vol;
     let bs = vol.geo.block_len();
     let size = st.node.raw.size;
@@ -213,7 +218,7 @@ pub(crate) fn move_out(fs: &Fs, st: &mut InodeState, contents: &[u8]) -> Result<
 
 /// Puts bytes into the page of one block, making the page if it is not there.
 pub(crate) fn put_page(
-    fs: &Fs,
+    fs: &MountedFs,
     cell: &Arc<Cell>,
     st: &mut InodeState,
     lblk: u32,
@@ -251,7 +256,7 @@ pub(crate) fn put_page(
 }
 
 /// The block's present bytes, zero behind the end of the file.
-fn load(fs: &Fs, st: &InodeState, lblk: u32, hole: bool) -> Result<Vec<u8>> {
+fn load(fs: &MountedFs, st: &InodeState, lblk: u32, hole: bool) -> Result<Vec<u8>> {
     if hole {
         return Ok(vec![0; fs.vol.geo.block_len()]);
     }
@@ -259,7 +264,7 @@ fn load(fs: &Fs, st: &InodeState, lblk: u32, hole: bool) -> Result<Vec<u8>> {
 }
 
 /// Most mapping blocks that so many pages in holes can need: no two of them are neighbours.
-fn mapping_blocks(fs: &Fs, st: &InodeState, pages: u64) -> u64 {
+fn mapping_blocks(fs: &MountedFs, st: &InodeState, pages: u64) -> u64 {
     // The tree grows by one level at a time, once per level.
     const GROWTH: u64 = 5;
     if !st.node.raw.flags.contains(InodeFlags::EXTENTS) {
@@ -279,7 +284,7 @@ fn mapping_blocks(fs: &Fs, st: &InodeState, pages: u64) -> u64 {
 
 /// Reserves what one more page needs: a block if it is in a hole, and mapping blocks for its inode.
 /// False: space is so short that only an exact allocation shows whether it suffices.
-fn reserve_page(fs: &Fs, st: &mut InodeState, blocks: u64) -> Result<bool> {
+fn reserve_page(fs: &MountedFs, st: &mut InodeState, blocks: u64) -> Result<bool> {
     let pages = st.pages.map_changes() + 1;
     let meta = mapping_blocks(fs, st, pages);
     let more = meta.saturating_sub(st.pages.meta_reserved);
@@ -294,7 +299,13 @@ fn reserve_page(fs: &Fs, st: &mut InodeState, blocks: u64) -> Result<bool> {
 }
 
 /// With space short: takes the block, writes and maps it, or fails without a trace.
-fn write_exact(fs: &Fs, st: &mut InodeState, lblk: u32, data: &[u8], end: u64) -> Result<()> {
+fn write_exact(
+    fs: &MountedFs,
+    st: &mut InodeState,
+    lblk: u32,
+    data: &[u8],
+    end: u64,
+) -> Result<()> {
     // No block may be mapped behind the end of the file: the mapping transaction writes the new
     // size.
     let old = st.node.raw.size;
@@ -314,7 +325,7 @@ fn write_exact(fs: &Fs, st: &mut InodeState, lblk: u32, data: &[u8], end: u64) -
 
 /// Writes whole blocks to the device and maps them.
 pub(super) fn write_direct(
-    fs: &Fs,
+    fs: &MountedFs,
     st: &mut InodeState,
     lblk: u32,
     blocks: usize,
@@ -353,7 +364,7 @@ pub(super) fn write_direct(
 /// Reserves the blocks that holes in the range need beyond `held`, and writes the data. The second
 /// part of the result is how many reserved blocks are left.
 fn write_reserved(
-    fs: &Fs,
+    fs: &MountedFs,
     st: &mut InodeState,
     lblk: u32,
     blocks: u32,
@@ -378,7 +389,7 @@ fn write_reserved(
 }
 
 /// How many of these blocks are holes.
-fn holes(fs: &Fs, st: &InodeState, lblk: u32, blocks: u32) -> Result<u64> {
+fn holes(fs: &MountedFs, st: &InodeState, lblk: u32, blocks: u32) -> Result<u64> {
     let mut holes = 0;
     let mut at = lblk;
     let end = lblk.saturating_add(blocks);

@@ -35,8 +35,8 @@ use foldhash::fast::RandomState;
 use super::batch::{MAX_FILES, flush_files};
 use super::flush::flush;
 
-use crate::fs::Fs;
 use crate::inodes::Cell;
+use crate::mounted::MountedFs;
 
 /// How long data may stay in memory only. Linux waits 30 s, but its pages take part in the system's
 /// memory reclaim; those of a process do not.
@@ -135,15 +135,15 @@ fn sort(cells: &mut [Arc<Cell>]) {
 }
 
 /// More than `eighths` of the limit on dirty bytes or inodes is reached.
-fn exceeds(fs: &Fs, eighths: usize) -> bool {
-    fs.dirty.bytes() > fs.live.dirty_bytes() / 8 * eighths
+fn exceeds(fs: &MountedFs, eighths: usize) -> bool {
+    fs.dirty.bytes() > fs.runtime.dirty_bytes() / 8 * eighths
         || fs.dirty.len() > fs.table.capacity() / 8 * eighths
 }
 
 /// After a write: wakes the service if many files make much dirty.
-pub(crate) fn wake_if_needed(fs: &Fs) {
+pub(crate) fn wake_if_needed(fs: &MountedFs) {
     let dirty = &fs.dirty;
-    let much = dirty.bytes() > fs.live.dirty_bytes() / 8 * 6;
+    let much = dirty.bytes() > fs.runtime.dirty_bytes() / 8 * 6;
     if much && fs.threads && !dirty.woken.load(Ordering::Relaxed) && dirty.len() >= MANY {
         dirty.woken.store(true, Ordering::Relaxed);
         dirty.service.wake();
@@ -151,7 +151,7 @@ pub(crate) fn wake_if_needed(fs: &Fs) {
 }
 
 /// Writes back all files. Returns the first error after trying all.
-pub(crate) fn flush_all(fs: &Fs) -> Result<()> {
+pub(crate) fn flush_all(fs: &MountedFs) -> Result<()> {
     let mut result = Ok(());
     flush_files(fs, &fs.dirty.all(), &mut |flushed| {
         if result.is_ok() {
@@ -162,7 +162,7 @@ pub(crate) fn flush_all(fs: &Fs) -> Result<()> {
 }
 
 /// Writes back every inode whose lock is free; for callers that hold inode locks.
-pub(crate) fn flush_unlocked(fs: &Fs) {
+pub(crate) fn flush_unlocked(fs: &MountedFs) {
     for cell in fs.dirty.all() {
         if let Some(mut st) = cell.try_write() {
             // On an error the pages stay (WB-3).
@@ -173,7 +173,7 @@ pub(crate) fn flush_unlocked(fs: &Fs) {
 
 /// The writeback service.
 #[derive(Debug)]
-pub(crate) struct Writeback(pub Weak<Fs>);
+pub(crate) struct Writeback(pub Weak<MountedFs>);
 
 impl Service for Writeback {
     fn step(&mut self) -> Progress {

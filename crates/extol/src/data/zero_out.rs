@@ -9,15 +9,15 @@ use extol_vfs::{FsError, Result};
 
 use crate::alloc::write_zeros;
 use crate::error;
-use crate::fs::Fs;
 use crate::inodes::InodeState;
 use crate::map::{self, MappedRun, Mapping, Progress};
+use crate::mounted::MountedFs;
 
 /// Longer extents are not zeroed.
 const MOST: u32 = 32_768;
 
 /// Makes the whole unwritten extent around `lblk` written. The data of `lblk` is on the device.
-pub(crate) fn around(fs: &Fs, st: &mut InodeState, lblk: u32) -> Result<()> {
+pub(crate) fn around(fs: &MountedFs, st: &mut InodeState, lblk: u32) -> Result<()> {
     let vol = &fs.vol;
     let bs = vol.geo.block_len();
     let Mapping::Mapped { unwritten: true, len: behind, .. } = map::lookup(vol, &st.node, lblk)?

@@ -11,8 +11,8 @@ use super::create::Promise;
 use super::with_space;
 use crate::data;
 use crate::error;
-use crate::fs::Fs;
 use crate::inodes::{Cell, InodeState};
+use crate::mounted::MountedFs;
 use crate::options::Atime;
 use crate::services::zeroed;
 use crate::xattr;
@@ -25,7 +25,7 @@ const AT_ONCE: usize = 16;
 
 /// Reads, for an open file with what was read ahead for it.
 pub(crate) fn read(
-    fs: &Fs,
+    fs: &MountedFs,
     ino: u32,
     offset: u64,
     buf: &mut [u8],
@@ -57,12 +57,12 @@ pub(super) fn check_regular(st: &InodeState) -> Result<()> {
 }
 
 /// True if a read should change the access time.
-pub(crate) fn wants_atime(fs: &Fs, st: &InodeState) -> bool {
+pub(crate) fn wants_atime(fs: &MountedFs, st: &InodeState) -> bool {
     let raw = &st.node.raw;
-    if raw.flags.contains(InodeFlags::NOATIME) || (st.is_dir() && fs.live.nodiratime()) {
+    if raw.flags.contains(InodeFlags::NOATIME) || (st.is_dir() && fs.runtime.nodiratime()) {
         return false;
     }
-    match fs.live.atime() {
+    match fs.runtime.atime() {
         Atime::Never => false,
         Atime::Strict => true,
         Atime::Relative => {
@@ -72,12 +72,12 @@ pub(crate) fn wants_atime(fs: &Fs, st: &InodeState) -> bool {
 }
 
 /// Changes the access time in memory; write-back stores it with the next change, or after a while.
-pub(crate) fn touch_atime(fs: &Fs, cell: &Arc<Cell>) {
+pub(crate) fn touch_atime(fs: &MountedFs, cell: &Arc<Cell>) {
     if fs.check_writable().is_err() {
         return;
     }
     // Not worth waiting for.
-    let Some(_open) = fs.whole.gate.try_enter() else { return };
+    let Some(_open) = fs.freeze_gate.try_enter() else { return };
     if let Some(mut st) = cell.try_write_times() {
         st.node.raw.atime = fs.now();
         st.lazy_times = true;
@@ -86,7 +86,13 @@ pub(crate) fn touch_atime(fs: &Fs, cell: &Arc<Cell>) {
 }
 
 /// Writes.
-pub(crate) fn write(fs: &Fs, ino: u32, offset: u64, bytes: &[u8], author: Author) -> Result<usize> {
+pub(crate) fn write(
+    fs: &MountedFs,
+    ino: u32,
+    offset: u64,
+    bytes: &[u8],
+    author: Author,
+) -> Result<usize> {
     write_with(fs, ino, offset, author, |cell, st| {
         with_space(fs, || data::write::write(fs, cell, st, offset, bytes))
     })
@@ -103,7 +109,7 @@ fn check_marks(st: &InodeState, offset: u64, author: Author) -> Result<()> {
 }
 
 fn write_with<T>(
-    fs: &Fs,
+    fs: &MountedFs,
     ino: u32,
     offset: u64,
     author: Author,
@@ -117,7 +123,7 @@ fn write_with<T>(
         check_marks(&st, offset, author)?;
         st.reserve = fs.reserve_right(author);
         let written = write(&cell, &mut st)?;
-        if !fs.live.sync() && !st.node.raw.flags.contains(InodeFlags::SYNC) {
+        if !fs.runtime.sync() && !st.node.raw.flags.contains(InodeFlags::SYNC) {
             return Ok(written);
         }
         written
@@ -128,11 +134,11 @@ fn write_with<T>(
 
 /// Makes what an operation did with names of a directory durable, where that is promised: on mounts
 /// with `sync` or `dirsync`, and in directories with the flag `S` or `D` of chattr.
-pub(crate) fn names_changed(fs: &Fs, dir: u32) -> Result<()> {
+pub(crate) fn names_changed(fs: &MountedFs, dir: u32) -> Result<()> {
     // Everybody who makes names in a directory wants its lock: it is not taken once more for
     // nothing.
-    let promised = fs.live.dirsync()
-        || fs.table.may_promise() && {
+    let promised = fs.runtime.dirsync()
+        || fs.table.may_have_sync_dirs() && {
             let cell = fs.cell(dir)?;
             let st = cell.read()?;
             st.node.raw.flags.intersects(InodeFlags::SYNC.union(InodeFlags::DIRSYNC))
@@ -141,7 +147,7 @@ pub(crate) fn names_changed(fs: &Fs, dir: u32) -> Result<()> {
 }
 
 /// Clears set-id bits and file capabilities, if there are any.
-pub(crate) fn kill_privileges(fs: &Fs, ino: u32, outsider: bool) -> Result<()> {
+pub(crate) fn kill_privileges(fs: &MountedFs, ino: u32, outsider: bool) -> Result<()> {
     const CAPABILITY: &[u8] = b"security.capability";
     let cell = fs.cell(ino)?;
     let drop_bits = |st: &InodeState| {
@@ -176,7 +182,7 @@ pub(crate) fn kill_privileges(fs: &Fs, ino: u32, outsider: bool) -> Result<()> {
 
 /// fallocate(2).
 pub(crate) fn fallocate(
-    fs: &Fs,
+    fs: &MountedFs,
     ino: u32,
     mode: Fallocate,
     (offset, len): (u64, u64),
@@ -199,7 +205,7 @@ pub(crate) fn fallocate(
 }
 
 /// SEEK_DATA and SEEK_HOLE.
-pub(crate) fn seek(fs: &Fs, ino: u32, offset: u64, what: Seek) -> Result<u64> {
+pub(crate) fn seek(fs: &MountedFs, ino: u32, offset: u64, what: Seek) -> Result<u64> {
     let cell = fs.cell(ino)?;
     let st = cell.read()?;
     check_regular(&st)?;
@@ -207,7 +213,7 @@ pub(crate) fn seek(fs: &Fs, ino: u32, offset: u64, what: Seek) -> Result<u64> {
 }
 
 /// Extents of a byte range.
-pub(crate) fn fiemap(fs: &Fs, ino: u32, offset: u64, len: u64) -> Result<Vec<FileExtent>> {
+pub(crate) fn fiemap(fs: &MountedFs, ino: u32, offset: u64, len: u64) -> Result<Vec<FileExtent>> {
     let cell = fs.cell(ino)?;
     let st = cell.read()?;
     if !st.node.raw.maps_blocks() && !st.node.raw.flags.contains(InodeFlags::INLINE_DATA) {
@@ -226,7 +232,7 @@ struct Synced {
 
 impl Synced {
     /// It is over.
-    fn end(self, fs: &Fs, result: extol_jbd2::Result<()>) -> Result<()> {
+    fn end(self, fs: &MountedFs, result: extol_jbd2::Result<()>) -> Result<()> {
         result.map_err(lost)?;
         if !self.journalled {
             zeroed::after_fsync(fs);
@@ -241,7 +247,7 @@ fn lost(error: extol_jbd2::JournalError) -> FsError {
 }
 
 /// Makes a file durable.
-pub(crate) fn fsync(fs: &Fs, ino: u32, data_only: bool) -> Result<()> {
+pub(crate) fn fsync(fs: &MountedFs, ino: u32, data_only: bool) -> Result<()> {
     let mut synced = begin_fsync(fs, ino, data_only)?;
     let journal = &fs.vol.journal;
     let deferred = synced.deferred.take();
@@ -255,9 +261,9 @@ pub(crate) fn fsync(fs: &Fs, ino: u32, data_only: bool) -> Result<()> {
 }
 
 /// As [`fsync`], and tells `done` when the file is durable: see
-/// [`FileSystem::fsync_then`](extol_vfs::FileSystem). Where it takes long, all of it is a job.
+/// [`Mountable::fsync_then`](extol_vfs::Mountable). Where it takes long, all of it is a job.
 pub(crate) fn fsync_then(
-    fs: &Arc<Fs>,
+    fs: &Arc<MountedFs>,
     ino: u32,
     data_only: bool,
     done: Done,
@@ -273,7 +279,13 @@ pub(crate) fn fsync_then(
     }
 }
 
-fn sync_then(fs: &Arc<Fs>, ino: u32, data_only: bool, done: Done, aside: &mut dyn FnMut(Job)) {
+fn sync_then(
+    fs: &Arc<MountedFs>,
+    ino: u32,
+    data_only: bool,
+    done: Done,
+    aside: &mut dyn FnMut(Job),
+) {
     let mut synced = match begin_fsync(fs, ino, data_only) {
         Ok(synced) => synced,
         Err(error) => return done(fs.note(Err(error))),
@@ -289,7 +301,7 @@ fn sync_then(fs: &Arc<Fs>, ino: u32, data_only: bool, done: Done, aside: &mut dy
 }
 
 /// Sends what is dirty to the device.
-fn begin_fsync(fs: &Fs, ino: u32, data_only: bool) -> Result<Synced> {
+fn begin_fsync(fs: &MountedFs, ino: u32, data_only: bool) -> Result<Synced> {
     let cell = fs.cell(ino)?;
     fs.vol.journal.check_aborted().map_err(lost)?;
     fs.throttle.fsynced(ino);
@@ -306,11 +318,11 @@ fn begin_fsync(fs: &Fs, ino: u32, data_only: bool) -> Result<Synced> {
 }
 
 /// Makes everything durable, the superblock's counters included. Callers come through
-/// `whole::sync`.
+/// `maintenance::sync`.
 ///
 /// The data of a damaged file may have no place. It stays in memory, and the file's own fsync says
 /// so as well; that is the inner result, the first of them. All else is durable all the same.
-pub(crate) fn sync_now(fs: &Fs) -> Result<Result<()>> {
+pub(crate) fn sync_now(fs: &MountedFs) -> Result<Result<()>> {
     fs.vol.journal.check_aborted().map_err(lost)?;
     if fs.writes_nothing() {
         return Ok(Ok(()));

@@ -6,6 +6,7 @@ pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod files;
 pub(crate) mod names;
+pub(crate) mod references;
 pub(crate) mod rename;
 pub(crate) mod xattrs;
 
@@ -13,7 +14,7 @@ use std::time::Duration;
 
 use extol_vfs::{FsError, Result};
 
-use crate::fs::Fs;
+use crate::mounted::MountedFs;
 
 /// Longest name of a directory entry.
 pub(crate) const NAME_MAX: usize = 255;
@@ -38,7 +39,7 @@ const FORGETTING: Duration = Duration::from_millis(200);
 
 /// As [`with_space`], for an operation that makes an inode: it waits a moment if all that are free
 /// are those of deleted files that the front end has not forgotten yet.
-pub(crate) fn with_inode<T>(fs: &Fs, mut op: impl FnMut() -> Result<T>) -> Result<T> {
+pub(crate) fn with_inode<T>(fs: &MountedFs, mut op: impl FnMut() -> Result<T>) -> Result<T> {
     match with_space(fs, &mut op) {
         Err(FsError::NoSpace) if fs.vol.alloc.wait_for_inode(FORGETTING) => with_space(fs, op),
         result => result,
@@ -47,7 +48,7 @@ pub(crate) fn with_inode<T>(fs: &Fs, mut op: impl FnMut() -> Result<T>) -> Resul
 
 /// Runs an operation; if the volume is full and a commit would free something, commits and runs it
 /// once more.
-pub(crate) fn with_space<T>(fs: &Fs, mut op: impl FnMut() -> Result<T>) -> Result<T> {
+pub(crate) fn with_space<T>(fs: &MountedFs, mut op: impl FnMut() -> Result<T>) -> Result<T> {
     match op() {
         Err(FsError::NoSpace) if fs.vol.alloc.pending_free() > 0 => {
             fs.settle_space();

@@ -7,20 +7,20 @@ use std::sync::Weak;
 
 use extol_task::{Progress, Service};
 
-use crate::fs::Fs;
+use crate::mounted::MountedFs;
 
 /// Zeroes blocks if the allocator wants some. Errors count as those of file data.
-pub(crate) fn refill(fs: &Fs) {
+pub(crate) fn refill(fs: &MountedFs) {
     if !fs.vol.alloc.wants_zeroed() || fs.check_writable().is_err() {
         return;
     }
-    let Some(_inside) = fs.whole.gate.try_enter() else { return };
+    let Some(_inside) = fs.freeze_gate.try_enter() else { return };
     let refilled = fs.vol.alloc.refill_zeroed(&*fs.vol.dev);
     let _ = fs.note(refilled);
 }
 
 /// An fsync has ended: zeroes blocks, or wakes the service.
-pub(crate) fn after_fsync(fs: &Fs) {
+pub(crate) fn after_fsync(fs: &MountedFs) {
     if fs.threads {
         if fs.vol.alloc.wants_zeroed() {
             fs.refill.wake();
@@ -32,7 +32,7 @@ pub(crate) fn after_fsync(fs: &Fs) {
 
 /// The service.
 #[derive(Debug)]
-pub(crate) struct Refill(pub Weak<Fs>);
+pub(crate) struct Refill(pub Weak<MountedFs>);
 
 impl Service for Refill {
     fn step(&mut self) -> Progress {

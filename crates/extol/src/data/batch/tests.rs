@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use extol_block::{BlockDevice, MemDevice, RecordingDevice, Result, ScatteredWrite};
+use extol_block::{BlockDevice, MemDevice, Result, ScatteredWrite};
+use extol_devices::RecordingDevice;
 use extol_vfs::{Creds, FileSystem, NewNode};
 use parking_lot::Mutex;
 
@@ -44,7 +45,7 @@ fn an_earlier_flush_does_not_cover_a_batch() {
     mkfs(&base, &MkfsOptions { features, ..MkfsOptions::default() }, &mut |_| {}).unwrap();
     let inner = Arc::new(RecordingDevice::new(base));
     let dev = Arc::new(FlushBefore { inner: Arc::clone(&inner), fs: Mutex::new(None) });
-    let options = MountOptions { threads: false, ..MountOptions::default() };
+    let options = MountOptions::default().without_threads();
     let fs = Ext4::open(Arc::clone(&dev) as _, &options).unwrap();
     let make = |n: u8| {
         let name = [b'a' + n];

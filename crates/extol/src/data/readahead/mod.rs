@@ -46,9 +46,9 @@ pub(crate) use threads::ReadaheadThreads;
 use threads::{PIECE, Piece};
 use window::{Plan, Window};
 
-use crate::fs::Fs;
 use crate::inodes::{Cell, InodeState};
 use crate::map::{self, Mapping};
+use crate::mounted::MountedFs;
 
 /// Readahead of one open file.
 #[derive(Debug, Default)]
@@ -81,7 +81,7 @@ impl FileReadahead {
     /// part of the file.
     pub(crate) fn begin(
         &self,
-        fs: &Fs,
+        fs: &MountedFs,
         cell: &Arc<Cell>,
         st: &InodeState,
         offset: u64,
@@ -91,7 +91,7 @@ impl FileReadahead {
         if !threads.available() {
             return;
         }
-        let most = if fs.journals_data(st) { 0 } else { fs.live.readahead() as u64 };
+        let most = if fs.journals_data(st) { 0 } else { fs.runtime.readahead() as u64 };
         let mut state = self.state.lock();
         let same =
             state.version == cell.version() && std::ptr::eq(state.cell.as_ptr(), Arc::as_ptr(cell));
@@ -145,7 +145,7 @@ impl State {
         some
     }
 
-    fn request(&mut self, fs: &Fs, st: &InodeState, range: Range<u64>) {
+    fn request(&mut self, fs: &MountedFs, st: &InodeState, range: Range<u64>) {
         let vol = &fs.vol;
         let bits = vol.geo.block_size.bits();
         let most = (PIECE as u64 >> bits).max(1);

@@ -5,14 +5,14 @@ use extol_vfs::Result;
 use super::mapping::{commit, convert, credits_for_groups, uncommit};
 use super::{Purpose, Source, check_not_system};
 use crate::error;
-use crate::fs::Fs;
 use crate::inodes::InodeState;
 use crate::map::{self, Mapping};
+use crate::mounted::MountedFs;
 
 /// As [`write_blocks`](super::write_blocks). Each handle takes at most a quarter of the largest
 /// transaction.
 pub(in crate::data) fn write_journalled(
-    fs: &Fs,
+    fs: &MountedFs,
     st: &mut InodeState,
     lblk: u32,
     blocks: u32,
@@ -26,7 +26,7 @@ pub(in crate::data) fn write_journalled(
 }
 
 fn journal_blocks(
-    fs: &Fs,
+    fs: &MountedFs,
     st: &mut InodeState,
     lblk: u32,
     blocks: u32,

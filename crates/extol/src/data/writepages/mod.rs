@@ -25,9 +25,9 @@ use super::cache::LARGE;
 use super::order::{self, Order, Purpose, SMALL, Target};
 use crate::alloc::{self, Run};
 use crate::error;
-use crate::fs::Fs;
 use crate::inodes::InodeState;
 use crate::map::{self, Mapping};
+use crate::mounted::MountedFs;
 use crate::throttle::Room;
 
 pub(super) use journalled::write_journalled;
@@ -95,7 +95,7 @@ impl MapChange {
 /// caller holds `reserved` reserved blocks ([`crate::alloc::Allocator::reserve`]), one for every
 /// block in a hole. The second part of the result is how many of them were used, also on an error.
 pub(super) fn write_blocks(
-    fs: &Fs,
+    fs: &MountedFs,
     st: &mut InodeState,
     lblk: u32,
     blocks: u32,
@@ -119,7 +119,7 @@ pub(super) fn write_blocks(
 
 /// Maps a written run in the hole of that length from `lblk` on; otherwise as [`write_blocks`].
 pub(super) fn map_written(
-    fs: &Fs,
+    fs: &MountedFs,
     st: &mut InodeState,
     lblk: u32,
     run: Run,
@@ -137,7 +137,7 @@ pub(super) fn map_written(
 }
 
 struct BlockWriter<'a> {
-    fs: &'a Fs,
+    fs: &'a MountedFs,
     st: &'a mut InodeState,
     /// Blocks to write in all.
     total: u32,
@@ -352,6 +352,11 @@ impl BlockWriter<'_> {
 }
 
 /// Err if the file's map names blocks that hold the volume's own metadata.
-pub(super) fn check_not_system(fs: &Fs, st: &InodeState, start: BlockNr, len: u32) -> Result<()> {
+pub(super) fn check_not_system(
+    fs: &MountedFs,
+    st: &InodeState,
+    start: BlockNr,
+    len: u32,
+) -> Result<()> {
     fs.vol.alloc.check_not_system(Run { start, len }).map_err(|e| e.in_inode(st.node.ino.0.into()))
 }

@@ -55,7 +55,7 @@ impl Rig {
             .status();
         assert!(made.unwrap().success());
         let dev = Arc::new(MemDevice::from_bytes(&std::fs::read(&path).unwrap()));
-        let options = MountOptions { threads: false, ..MountOptions::parse(options).unwrap() };
+        let options = MountOptions::parse(options).unwrap().without_threads();
         let fs = Ext4::open(Arc::clone(&dev) as _, &options).unwrap();
         let tracker = Arc::clone(&fs.inner().tracker);
         let root = fs.root();
