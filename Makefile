@@ -23,7 +23,9 @@ lint: ## formatting and lints
 	cargo clippy --workspace --all-targets -- -D warnings
 
 bench: build ## compare with Linux and fuse2fs (root)
-	PATH="$$PATH:/usr/sbin:/sbin" target/release/extol bench metadata --target mount --target noop --target kernel --target fuse2fs
+	cargo build --release -p extol-bench
+	PATH="$$PATH:/usr/sbin:/sbin" target/release/extol-bench metadata \
+		--target mount --target noop --target kernel --target fuse2fs
 
 device: ## the tests of mounts without io_uring, through /dev/fuse (root)
 	@scripts/device.sh

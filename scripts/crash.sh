@@ -13,6 +13,6 @@ if [ "$(id -u)" = 0 ] && [ -e /dev/loop-control ]; then
 else
     echo "not root, or no loop devices: Linux is not asked" >&2
 fi
-cargo build --quiet --release -p extol-crashkit
-exec "${CARGO_TARGET_DIR:-target}/release/extol-crashkit" --effort long --minutes "${EXTOL_CRASH_MINUTES:-60}" \
+cargo build --quiet --profile profiling -p extol-crashkit
+exec "${CARGO_TARGET_DIR:-target}/profiling/extol-crashkit" --effort long --minutes "${EXTOL_CRASH_MINUTES:-60}" \
     --max-states 6000 --again 150 --e2fsck 100 --linux "$linux" "$@"

@@ -1,23 +1,31 @@
 #!/usr/bin/env bash
-# Fuzzing: builds the targets of fuzz/ with the installed stable Rust, runs them one after the other, and closes with a
-# table. What is found lies in target/fuzz/found, and the message says how to run it again.
+# Fuzzing: builds the targets of fuzz/ with the installed stable Rust, runs them one after the
+# other, and closes with a table. What is found lies in target/fuzz/found, and the message says how
+# to run it again.
 #
 #   scripts/fuzz.sh [--seconds N] [TARGET...]   N seconds for each target (60); default: all targets
-#   scripts/fuzz.sh --ci                        a minute in all: every kept input, then a fixed number of new ones
-#   scripts/fuzz.sh --minimise [TARGET...]      makes fuzz/corpus the smallest set that reaches what all inputs reach
+#   scripts/fuzz.sh --ci [TARGET...]            a minute in all: every kept input, then a fixed
+#                                               number of new ones
+#   scripts/fuzz.sh --minimise [TARGET...]      packs fuzz/corpus/TARGET.tar.gz anew: the smallest
+#                                               set that reaches what all inputs reach
+#   scripts/fuzz.sh --unpack TARGET             prints the directory with the inputs of the archive
 #
-# New inputs gather in target/fuzz/corpus, so the next run goes on where this one ended.
+# New inputs gather in target/fuzz/corpus, so the next run goes on where this one ended; they get
+# into the archive with --minimise. An input that found a bug is kept as it is: copy it from
+# target/fuzz/found to fuzz/cases/TARGET/, under a name that says what it shows.
+# `cargo test -p extol-hostile --test replay` runs the archives and the cases.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-seconds=60 ci='' minimise=''
+seconds=60 ci='' minimise='' unpack=''
 targets=()
 while [ $# -gt 0 ]; do
     case $1 in
         --seconds) seconds=$2; shift ;;
         --ci) ci=1 ;;
         --minimise) minimise=1 ;;
-        -*) sed -n '2,9s/^# \?//p' "$0" >&2; exit 2 ;;
+        --unpack) unpack=1 ;;
+        -*) sed -n '2,17s/^# \?//p' "$0" >&2; exit 2 ;;
         *) targets+=("$1") ;;
     esac
     shift
@@ -25,10 +33,31 @@ done
 mapfile -t all < <(sed -n 's/^name = "\([a-z_]*\)"$/\1/p' fuzz/Cargo.toml)
 [ ${#targets[@]} -gt 0 ] || targets=("${all[@]}")
 
-# libFuzzer's coverage comes from a pass that stable Rust has; address sanitising would need nightly, and there is no
-# unsafe code to sanitise. Assertions and overflow checks are on: see the profile in fuzz/Cargo.toml.
-host=$(rustc -vV | sed -n 's/^host: //p')
 out=${CARGO_TARGET_DIR:-target}/fuzz
+
+# unpacked TARGET: the inputs of its archive, in a directory of its own that is made anew.
+unpacked() {
+    local dir=$out/unpacked/$1
+    rm -rf "$dir"
+    mkdir -p "$dir"
+    tar -xzf "fuzz/corpus/$1.tar.gz" -C "$dir"
+    echo "$dir"
+}
+# packed TARGET DIR: the same bytes for the same files.
+packed() {
+    find "$2" -type f -printf '%P\n' | LC_ALL=C sort |
+        tar --mtime=@0 --owner=0 --group=0 --numeric-owner --mode=u=rw,go=r -C "$2" -T - -c |
+        gzip -9n >"fuzz/corpus/$1.tar.gz"
+}
+if [ -n "$unpack" ]; then
+    for target in "${targets[@]}"; do unpacked "$target"; done
+    exit 0
+fi
+
+# libFuzzer's coverage comes from a pass that stable Rust has; address sanitising would need
+# nightly, and there is no unsafe code to sanitise. Assertions and overflow checks are on: see the
+# profile in fuzz/Cargo.toml.
+host=$(rustc -vV | sed -n 's/^host: //p')
 echo "building ${#all[@]} targets ..."
 # (fuzz/ is no member of the workspace, so nothing else notices when its lock file is out of date.)
 locked=()
@@ -39,8 +68,9 @@ CARGO_TARGET_DIR=$out RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-c
     cargo build --release --quiet "${locked[@]}" --manifest-path fuzz/Cargo.toml --target "$host"
 bin=$out/$host/release
 
-# Volumes take longer than bytes. In CI the number of inputs and the seed are fixed: a change is blamed for what it does,
-# not for what a lucky input finds in what was there before. (Long runs look for that.)
+# Volumes take longer than bytes. In CI the number of inputs and the seed are fixed: a change is
+# blamed for what it does, not for what a new input finds in what was there before. (Long runs look
+# for that.)
 limits_of() {
     if [ -z "$ci" ]; then echo "-max_total_time=$seconds"; return; fi
     local runs=150000
@@ -58,11 +88,12 @@ if [ -n "$minimise" ]; then
     for target in "${targets[@]}"; do
         new=$out/minimised/$target
         rm -rf "$new"
-        mkdir -p "$new" "$out/corpus/$target" "fuzz/corpus/$target"
-        "$bin/$target" -set_cover_merge=1 -max_len=4200 "$new" "fuzz/corpus/$target" "$out/corpus/$target" 2>/dev/null
-        rm -rf "fuzz/corpus/$target"
-        cp -r "$new" "fuzz/corpus/$target"
-        echo "$target: $(find "fuzz/corpus/$target" -type f | wc -l) inputs"
+        mkdir -p "$new" "$out/corpus/$target"
+        old=$(unpacked "$target")
+        "$bin/$target" -set_cover_merge=1 -max_len=4200 "$new" "$old" "$out/corpus/$target" \
+            2>/dev/null
+        packed "$target" "$new"
+        echo "$target: $(find "$new" -type f | wc -l) inputs"
     done
     exit 0
 fi
@@ -71,12 +102,13 @@ rows=() failed=()
 mkdir -p "$out/logs" "$out/found"
 for target in "${targets[@]}"; do
     mkdir -p "$out/corpus/$target"
-    kept=()
-    for dir in "fuzz/corpus/$target" "fuzz/cases/$target"; do [ ! -d "$dir" ] || kept+=("$dir"); done
+    kept=("$(unpacked "$target")")
+    [ ! -d "fuzz/cases/$target" ] || kept+=("fuzz/cases/$target")
     log=$out/logs/$target.log
     read -ra limits <<<"$(limits_of "$target")"
     "$bin/$target" "${limits[@]}" -max_len=2200 -timeout=20 -rss_limit_mb=2048 \
-        -print_final_stats=1 -artifact_prefix="$out/found/$target-" "$out/corpus/$target" "${kept[@]}" >"$log" 2>&1 &
+        -print_final_stats=1 -artifact_prefix="$out/found/$target-" \
+        "$out/corpus/$target" "${kept[@]}" >"$log" 2>&1 &
     pid=$!
     # Progress: libFuzzer's last line of it, on a terminal.
     while [ -t 1 ] && kill -0 "$pid" 2>/dev/null; do
@@ -99,7 +131,8 @@ for target in "${targets[@]}"; do
         failed+=("$target")
         grep -a -m1 -A3 'panicked at\|ERROR: libFuzzer' "$log" | head -8 || true
         input=$(sed -n 's/.*Test unit written to //p' "$log" | tail -1)
-        echo "again: EXTOL_INPUT=$(realpath "$input") cargo test -p extol-hostile --test replay -- $target"
+        echo "again: EXTOL_INPUT=$(realpath "$input")" \
+            "cargo test -p extol-hostile --test replay -- $target"
     fi
 done
 

@@ -18,7 +18,7 @@ for test in "${tests[@]}"; do
     case $test in *:*) package=${test%%:*} name=${test#*:} ;; esac
     features=()
     [ "$name" != model ] || features=(--features model)
-    cargo test --release -p "$package" "${features[@]}" --test "$name" --no-fail-fast || failed+=("$test")
+    cargo test --profile profiling -p "$package" "${features[@]}" --test "$name" --no-fail-fast || failed+=("$test")
 done
 if [ ${#failed[@]} -gt 0 ]; then
     echo "failed: ${failed[*]}" >&2

@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 root=$PWD
 
 # These measure time or count loop devices: they run one by one when all else has ended.
-alone='^testing/(e2e/(bounds|commands|medium)|crashkit/tests/crash_states)\.rs'
+alone='^(testing/(e2e/(bounds|commands)|crashkit/tests/crash_states)|bench/tests/medium)\.rs'
 # What takes longest begins first, so that no lane waits for it at the end. A name that is missing here costs only time.
 longest=(testing/e2e/interop testing/e2e/stress testing/e2e/loads testing/e2e/pjdfstest
     testing/hostile/tests/storm crates/extol/src testing/e2e/bad_input crates/jbd2/tests/model
@@ -33,7 +33,7 @@ list --features extol-jbd2/model --test model
 list
 # Should cargo's list look different one day, nobody must take "nothing ran" for success.
 for must in crates/extol/src/lib.rs crates/extol/examples/read_file.rs \
-    testing/e2e/interop/main.rs crates/jbd2/tests/model/main.rs; do
+    testing/e2e/interop/main.rs bench/tests/command.rs crates/jbd2/tests/model/main.rs; do
     grep -q "^$must" "$work/all" || { echo "$must is not among the tests that cargo lists" >&2; exit 1; }
 done
 

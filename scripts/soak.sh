@@ -12,4 +12,4 @@ case $seconds in
     exit 2
     ;;
 esac
-EXTOL_SOAK=$seconds EXTOL_NO_SKIP=1 cargo test --release -p extol-cli --test stress -- --nocapture
+EXTOL_SOAK=$seconds EXTOL_NO_SKIP=1 cargo test --profile profiling -p extol-cli --test stress -- --nocapture

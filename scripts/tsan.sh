@@ -41,6 +41,7 @@ fi
 failed=0
 cargo_test -p extol-sync -p extol-task -p extol-jbd2 --lib || failed=1
 cargo_test -p extol-block --lib -- coalesce latch range_lock memory || failed=1
+cargo_test -p extol-devices --test latch || failed=1
 cargo_test -p extol-jbd2 --test runtime -- stress scenarios || failed=1
 cargo_test -p extol --test closing || failed=1
 cargo_test -p extol --test random -- threads || failed=1

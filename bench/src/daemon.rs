@@ -1,6 +1,6 @@
 //! A process of ours that serves a mount for as long as a value lives.
 //!
-//! It is the extol program with a hidden or public subcommand of `bench`, told to end with its
+//! It is `extol-bench` with a subcommand for that, told to end with its
 //! standard input, so that it never outlives whoever started it, and to print one line when the
 //! mount is there.
 
@@ -24,23 +24,22 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Runs `extol bench WORDS DIRECTORY`, which serves `what`, and waits for a line that begins
+    /// Runs `extol-bench WORDS DIRECTORY`, which serves `what`, and waits for a line that begins
     /// with `ready`.
-    pub fn start(extol: &Path, what: &str, words: &[OsString], ready: &str) -> Result<Self> {
-        let name = words.first().map_or("bench".into(), |word| word.to_string_lossy());
+    pub fn start(bench: &Path, what: &str, words: &[OsString], ready: &str) -> Result<Self> {
+        let name = words.first().map_or("server".into(), |word| word.to_string_lossy());
         let dir = tempfile::Builder::new()
             .prefix(&format!("extol-{name}-"))
             .tempdir()
             .map_err(|e| BenchError(format!("cannot make a directory for the {what}: {e}")))?;
-        let child = Command::new(extol)
-            .arg("bench")
+        let child = Command::new(bench)
             .args(words)
             .arg(dir.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .map_err(|e| BenchError(format!("cannot run {}: {e}", extol.display())))?;
+            .map_err(|e| BenchError(format!("cannot run {}: {e}", bench.display())))?;
         let mut server = Self { child, dir };
         let mut line = String::new();
         if let Some(out) = &mut server.child.stdout {

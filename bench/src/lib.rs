@@ -22,6 +22,7 @@ mod daemon;
 mod machine;
 pub mod medium;
 pub mod noop;
+mod programs;
 pub mod report;
 pub mod scale;
 pub mod seed;
@@ -33,6 +34,7 @@ pub mod versus;
 pub mod workload;
 
 pub use machine::Machine;
+pub use programs::Programs;
 pub use spread::Spread;
 pub use subject::SubjectKind;
 

@@ -9,8 +9,10 @@ use crate::{BenchError, Result};
 /// A way to mount.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum SubjectKind {
-    /// This program.
+    /// The `extol` command.
     Extol,
+    /// Another build of it.
+    Before,
     /// e2fsprogs' FUSE driver.
     Fuse2fs,
     /// The running kernel's ext4.
@@ -18,11 +20,18 @@ pub enum SubjectKind {
 }
 
 impl SubjectKind {
+    /// A mount of Extol, of whatever build.
+    #[must_use]
+    pub fn is_extol(self) -> bool {
+        matches!(self, Self::Extol | Self::Before)
+    }
+
     /// Its name on the command line and in tables.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Extol => "mount",
+            Self::Before => "before",
             Self::Fuse2fs => "fuse2fs",
             Self::Kernel => "kernel",
         }
@@ -93,7 +102,7 @@ impl Mounted {
         let mut words = match kind {
             SubjectKind::Kernel => vec!["-t", "ext4"],
             SubjectKind::Fuse2fs => vec![],
-            SubjectKind::Extol => vec!["mount"],
+            SubjectKind::Extol | SubjectKind::Before => vec!["mount"],
         };
         if !options.is_empty() {
             words.extend(["-o", options]);
@@ -102,7 +111,7 @@ impl Mounted {
         match kind {
             SubjectKind::Kernel => run("mount", &words)?,
             SubjectKind::Fuse2fs => run("fuse2fs", &words)?,
-            SubjectKind::Extol => run(&extol.to_string_lossy(), &words)?,
+            SubjectKind::Extol | SubjectKind::Before => run(&extol.to_string_lossy(), &words)?,
         };
         let mounted = Self { kind, dir: dir.to_owned(), done: false };
         mounted.wait_until_there()?;
@@ -128,14 +137,16 @@ impl Mounted {
     pub fn daemon(&self) -> Option<u32> {
         match self.kind {
             SubjectKind::Kernel => None,
-            SubjectKind::Extol => self.xattr("user.extol.daemon")?.parse().ok(),
+            SubjectKind::Extol | SubjectKind::Before => {
+                self.xattr("user.extol.daemon")?.parse().ok()
+            }
             SubjectKind::Fuse2fs => serving("fuse2fs", &self.dir),
         }
     }
 
     /// Extol's state and counters.
     pub fn stats(&self) -> Option<serde_json::Value> {
-        if self.kind != SubjectKind::Extol {
+        if !self.kind.is_extol() {
             return None;
         }
         serde_json::from_str(&self.xattr("user.extol.stats")?).ok()
@@ -153,7 +164,9 @@ impl Mounted {
         self.done = true;
         let at = self.dir.to_string_lossy().into_owned();
         match self.kind {
-            SubjectKind::Extol => run(&extol.to_string_lossy(), &["umount", &at])?,
+            SubjectKind::Extol | SubjectKind::Before => {
+                run(&extol.to_string_lossy(), &["umount", &at])?
+            }
             _ => run("umount", &[&at])?,
         };
         // fuse2fs goes on writing after the unmount returned: the device is free when it can be

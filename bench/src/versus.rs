@@ -232,18 +232,22 @@ impl Conduct {
         let time =
             self.limits.time.map_or(String::new(), |t| format!(", {} s each", t.as_secs_f64()));
         report.set("rounds", format!("{}{time}, contenders in turn; medians", self.rounds));
+        if let Some(before) = &self.place.programs.before {
+            report.set("before", before.display().to_string());
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Programs;
     use crate::contender::Medium;
     use crate::workload::{FsMark, FsyncLatency, Metadata, PostMark, Rand, Seq, Untar, VarMail};
 
     fn conduct(dir: &std::path::Path, rounds: u32) -> Conduct {
         Conduct {
-            place: Place { medium: Medium::Memory, dir: dir.into(), extol: "extol".into() },
+            place: Place { medium: Medium::Memory, dir: dir.into(), programs: Programs::none() },
             volume: VolumeSpec { size: 64 << 20, journal_mib: Some(4), ..VolumeSpec::default() },
             rounds,
             limits: Limits::default(),

@@ -1,12 +1,15 @@
 #!/bin/sh
-# Works on an ext4 image as an ordinary user, without fusermount3 and without a mount that others see: the daemon and
-# the command have a user namespace and a table of mounts of their own, in which this user is root.
+# Works on an ext4 image as an ordinary user, without fusermount3 and without a mount that other
+# users see: the daemon and the command have a user namespace and a mount table of their own, in
+# which this user is root.
 #
 #   extol-in-user-namespace.sh IMAGE COMMAND [ARGUMENT ...]
 #
-# COMMAND finds the volume in the directory $MNT. Its exit code is that of the script, unless the unmount fails. Needs user
-# namespaces for ordinary users (sysctl kernel.unprivileged_userns_clone, user.max_user_namespaces, and on Ubuntu
-# kernel.apparmor_restrict_unprivileged_userns), and Linux 4.18. EXTOL names the program, EXTOL_OPTIONS more mount options.
+# COMMAND finds the volume in the directory $MNT. Its exit code is that of the script, unless the
+# unmount fails. Needs Linux 4.18 and user namespaces for ordinary users (sysctl
+# kernel.unprivileged_userns_clone, user.max_user_namespaces, and on Ubuntu
+# kernel.apparmor_restrict_unprivileged_userns). EXTOL names the program, EXTOL_OPTIONS more mount
+# options.
 set -eu
 
 if [ $# -lt 2 ]; then

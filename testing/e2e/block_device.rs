@@ -6,15 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use extol_testkit::{
-    ExtolMount, Finished, Image, KernelMount, LoopDevice, Need, Scratch, debugfs, e2fsck,
+    ExtolMount, Finished, Image, KernelMount, LoopDevice, Need, Scratch, debugfs, e2fsck, extol,
     mounted_type, require, run, tool, unmount,
 };
 
 const NEEDS: [Need; 3] = [Need::Root, Need::Fuse, Need::Loop];
-
-fn bin() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_extol"))
-}
 
 /// An image, a loop device over it, and a mount of that.
 struct Bed {
@@ -37,14 +33,14 @@ impl Bed {
     fn mount(&self) -> ExtolMount {
         let dir = self.scratch.path().join("mnt");
         std::fs::create_dir_all(&dir).unwrap();
-        let mount = ExtolMount::start(bin(), self.device.path(), &dir, &[]);
+        let mount = ExtolMount::start(self.device.path(), &dir, &[]);
         assert_eq!(mounted_type(&dir).as_deref(), Some("fuseblk.extol"));
         mount
     }
 }
 
-fn extol(args: &[&str], path: &Path) -> Finished {
-    run(std::process::Command::new(bin()).args(args).arg(path), Duration::from_secs(60))
+fn extol_on(args: &[&str], path: &Path) -> Finished {
+    run(extol().args(args).arg(path), Duration::from_secs(60))
 }
 
 /// syncfs(2) makes what it promises durable: a daemon that is killed behind it loses nothing.
@@ -93,10 +89,10 @@ fn the_device_is_claimed() {
     let second = bed.scratch.dir("second");
     let linux = run(tool("mount").args(["-t", "ext4"]).arg(bed.device.path()).arg(&second), LONG);
     assert!(!linux.success(), "Linux must not mount it: {}", linux.output);
-    let again = extol(&["mkfs", "-F"], bed.device.path());
+    let again = extol_on(&["mkfs", "-F"], bed.device.path());
     assert!(!again.success() && again.output.contains("is mounted at"), "{}", again.output);
     // The image below the device, too.
-    let other = ExtolMount::try_start(bin(), &bed.image.path, &second, &[]).unwrap_err();
+    let other = ExtolMount::try_start(&bed.image.path, &second, &[]).unwrap_err();
     assert_eq!(other.code, Some(32), "{}", other.output);
     mount.unmount();
     exclusive().expect("free again");
@@ -138,7 +134,7 @@ fn an_image_through_a_loop_device() {
     let scratch = Scratch::new();
     let image = Image::mke2fs(scratch.path(), "a.img", 64 << 20, &["-t", "ext4"]);
     let dir = scratch.dir("mnt");
-    let mount = ExtolMount::start(bin(), &image.path, &dir, &["loop"]);
+    let mount = ExtolMount::start(&image.path, &dir, &["loop"]);
     assert_eq!(mounted_type(&dir).as_deref(), Some("fuseblk.extol"));
     std::fs::write(dir.join("file"), b"kept\n").unwrap();
     assert_eq!(loop_devices(&image.path).len(), 1);
@@ -149,7 +145,7 @@ fn an_image_through_a_loop_device() {
     // A volume that cannot be mounted leaves none either.
     let mut file = File::options().write(true).open(&image.path).unwrap();
     file.write_all(&[0; 4096]).unwrap();
-    let failed = ExtolMount::try_start(bin(), &image.path, &dir, &["loop"]).unwrap_err();
+    let failed = ExtolMount::try_start(&image.path, &dir, &["loop"]).unwrap_err();
     assert_eq!(failed.code, Some(32), "{}", failed.output);
     goes_away(&image.path);
 }

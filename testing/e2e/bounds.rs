@@ -2,16 +2,11 @@
 //! mount a large volume.
 
 use extol_testkit::{ExtolMount, Image, KernelMount, Need, Scratch, require};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 const NEEDS: [Need; 5] =
     [Need::Root, Need::Loop, Need::Fuse, Need::Kernel("ext4"), Need::Tool("mke2fs")];
 const GIB: u64 = 1 << 30;
-
-fn bin() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_extol"))
-}
 
 /// Bytes that a process has read with read calls so far.
 fn bytes_read(pid: u32) -> u64 {
@@ -34,7 +29,7 @@ fn an_idle_mount_is_small() {
             &["-t", "ext4", "-E", "lazy_itable_init=1"],
         );
         let dir = scratch.dir("mnt");
-        let mount = ExtolMount::start(bin(), &image.path, &dir, &[]);
+        let mount = ExtolMount::start(&image.path, &dir, &[]);
         std::fs::write(dir.join("file"), b"x").unwrap();
         std::thread::sleep(Duration::from_millis(500));
         let rss = mount.rss_kib();
@@ -57,7 +52,7 @@ fn a_large_clean_volume_mounts_at_once() {
     let mut best = Duration::MAX;
     for _ in 0..5 {
         let start = Instant::now();
-        let mount = ExtolMount::start(bin(), &image.path, &dir, &[]);
+        let mount = ExtolMount::start(&image.path, &dir, &[]);
         let names = dir.read_dir().unwrap().count();
         best = best.min(start.elapsed());
         assert_eq!(names, 1);
@@ -101,7 +96,7 @@ fn known_inodes_cost_little() {
     linux.unmount();
 
     // A small cache, so that what is left is the table of known inodes.
-    let mount = ExtolMount::start(bin(), &image.path, &dir, &["cache_mb=16", "inode_cache=1000"]);
+    let mount = ExtolMount::start(&image.path, &dir, &["cache_mb=16", "inode_cache=1000"]);
     let mut known = 0u64;
     for entry in dir.read_dir().unwrap() {
         let path = entry.unwrap().path();
@@ -128,7 +123,7 @@ fn caches_are_bounded() {
     let scratch = Scratch::new();
     let image = Image::mke2fs(scratch.path(), "a.img", 2 * GIB, &["-t", "ext4"]);
     let dir = scratch.dir("mnt");
-    let mount = ExtolMount::start(bin(), &image.path, &dir, &["cache_mb=24", "dirty_mb=8"]);
+    let mount = ExtolMount::start(&image.path, &dir, &["cache_mb=24", "dirty_mb=8"]);
     let mut highest = 0;
     let chunk = vec![0x42; 4 << 20];
     for n in 0..60 {

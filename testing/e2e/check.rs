@@ -3,11 +3,9 @@
 //! against e2fsck.)
 
 use extol_testkit::{
-    CrashLoad, ExtolMount, Finished, Image, KernelMount, Need, Scratch, Shutdown, e2fsck, require,
-    run, run_ok, shutdown, tool,
+    CrashLoad, ExtolMount, Finished, Image, KernelMount, Need, Scratch, Shutdown, e2fsck, extol,
+    extol_path, require, run, run_ok, shutdown, tool,
 };
-use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 const NEEDS: [Need; 6] = [
@@ -19,16 +17,11 @@ const NEEDS: [Need; 6] = [
     Need::Tool("debugfs"),
 ];
 
-fn bin() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_extol"))
-}
-
 /// Runs `extol check` on an image; the image must be as before.
 #[track_caller]
 fn check(image: &Image, args: &[&str]) -> Finished {
     let before = std::fs::read(&image.path).expect("read the image");
-    let done =
-        run(Command::new(bin()).arg("check").args(args).arg(&image.path), Duration::from_secs(120));
+    let done = run(extol().arg("check").args(args).arg(&image.path), Duration::from_secs(120));
     assert!(std::fs::read(&image.path).expect("read the image") == before, "the image was changed");
     done
 }
@@ -140,9 +133,9 @@ fn what_cannot_be_checked() {
         "{}",
         done.output
     );
-    let usage = run(Command::new(bin()).args(["check", "--frob", "x"]), Duration::from_secs(30));
+    let usage = run(extol().args(["check", "--frob", "x"]), Duration::from_secs(30));
     code(&usage, 16);
-    let missing = run(Command::new(bin()).args(["check", "no/such.img"]), Duration::from_secs(30));
+    let missing = run(extol().args(["check", "no/such.img"]), Duration::from_secs(30));
     code(&missing, 8);
 
     // Mounted: by Linux, by Extol.
@@ -154,7 +147,7 @@ fn what_cannot_be_checked() {
     assert!(done.stderr.contains(dir.to_str().unwrap()), "{}", done.output);
     code(&check(&image, &["--force"]), 0);
     mount.unmount();
-    let mount = ExtolMount::start(bin(), &image.path, &dir, &[]);
+    let mount = ExtolMount::start(&image.path, &dir, &[]);
     code(&check(&image, &[]), 8);
     mount.unmount();
     code(&check(&image, &[]), 0);
@@ -168,7 +161,7 @@ fn the_bar_is_for_a_terminal() {
     }
     let scratch = Scratch::new();
     let image = Image::mke2fs(scratch.path(), "a.img", 256 << 20, &["-t", "ext4", "-N", "262144"]);
-    let command = format!("{} check {}", bin().display(), image.path.display());
+    let command = format!("{} check {}", extol_path().display(), image.path.display());
     let seen = run_ok(tool("script").args(["-qec", &command, "/dev/null"]));
     assert!(seen.contains("checking") && seen.contains('%') && seen.contains("clean"), "{seen:?}");
     let quiet = check(&image, &[]);

@@ -2,7 +2,8 @@
 
 use extol_testkit::{
     CrashLoad, ExtolMount, Image, KernelMount, LoopDevice, Need, Scratch, Shutdown, Tree, TreeSpec,
-    dump_super, e2fsck, make_tree, mounted_type, require, run, run_ok, shutdown, tool,
+    dump_super, e2fsck, extol, extol_ok, extol_path, make_tree, mounted_type, require, run, run_ok,
+    shutdown, text, tool,
 };
 use rustix::process::Signal;
 use std::path::Path;
@@ -17,20 +18,6 @@ const NEEDS: [Need; 6] = [
     Need::Tool("mke2fs"),
     Need::Tool("fusermount3"),
 ];
-
-fn bin() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_extol"))
-}
-
-/// Runs `extol` with these arguments; it must succeed. Gives its output.
-#[track_caller]
-fn extol(args: &[&str]) -> String {
-    run_ok(Command::new(bin()).args(args))
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("scratch paths are UTF-8")
-}
 
 fn json(output: &str) -> serde_json::Value {
     serde_json::from_str(output).unwrap_or_else(|e| panic!("no JSON ({e}):\n{output}"))
@@ -61,10 +48,10 @@ fn in_the_background() {
     let dir = scratch.dir("mnt");
     let image = Image::mke2fs(scratch.path(), "a.img", 64 << 20, &["-t", "ext4"]);
     for round in 0..5 {
-        extol(&["mount", text(&image.path), text(&dir)]);
+        extol_ok(&["mount", text(&image.path), text(&dir)]);
         assert_eq!(mounted_type(&dir).as_deref(), Some("fuse.extol"));
         std::fs::write(dir.join(format!("file{round}")), vec![round; 100_000]).unwrap();
-        extol(&["umount", text(&dir)]);
+        extol_ok(&["umount", text(&dir)]);
         assert_eq!(mounted_type(&dir), None);
         e2fsck(&image).assert_clean("just after umount");
     }
@@ -81,7 +68,7 @@ fn every_way_to_end_is_clean() {
     for (n, way) in
         ["SIGTERM", "SIGINT", "umount", "fusermount3 -u", "extol umount"].into_iter().enumerate()
     {
-        let mount = ExtolMount::start(bin(), &image.path, &dir, &[]);
+        let mount = ExtolMount::start(&image.path, &dir, &[]);
         let data = vec![n as u8; 300_000];
         std::fs::write(dir.join(way.replace(' ', "-")), &data).unwrap();
         match way {
@@ -89,7 +76,7 @@ fn every_way_to_end_is_clean() {
             "SIGINT" => mount.terminate(Signal::INT),
             "umount" => mount.unmount(),
             "extol umount" => {
-                extol(&["umount", text(&dir)]);
+                extol_ok(&["umount", text(&dir)]);
                 mount.ended();
             }
             _ => {
@@ -98,7 +85,7 @@ fn every_way_to_end_is_clean() {
             }
         }
         e2fsck(&image).assert_clean(way);
-        let mount = ExtolMount::start(bin(), &image.path, &dir, &["ro"]);
+        let mount = ExtolMount::start(&image.path, &dir, &["ro"]);
         assert_eq!(std::fs::read(dir.join(way.replace(' ', "-"))).unwrap(), data, "after {way}");
         mount.unmount();
     }
@@ -115,12 +102,12 @@ fn as_a_mount_helper() {
     let (dir, tools) = (scratch.dir("mnt"), scratch.dir("bin"));
     let image = Image::mke2fs(scratch.path(), "a.img", 64 << 20, &["-t", "ext4"]);
     let helper = tools.join("mount.extol");
-    std::os::unix::fs::symlink(bin(), &helper).unwrap();
-    std::os::unix::fs::symlink(bin(), tools.join("extol")).unwrap();
+    std::os::unix::fs::symlink(extol_path(), &helper).unwrap();
+    std::os::unix::fs::symlink(extol_path(), tools.join("extol")).unwrap();
     run_ok(Command::new(&helper).arg(&image.path).arg(&dir).args(["-o", "rw,noatime,nosuid"]));
     assert_eq!(mounted_type(&dir).as_deref(), Some("fuse.extol"));
     std::fs::write(dir.join("file"), b"x").unwrap();
-    extol(&["umount", text(&dir)]);
+    extol_ok(&["umount", text(&dir)]);
 
     if require(&[Need::Tool("mount.fuse3")]) {
         let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap_or_default());
@@ -134,7 +121,7 @@ fn as_a_mount_helper() {
         assert_eq!(mounted_type(&dir).as_deref(), Some("fuse.extol"));
         assert_eq!(std::fs::read(dir.join("file")).unwrap(), b"x");
         assert_eq!(std::fs::write(dir.join("new"), b"x").unwrap_err().raw_os_error(), Some(30));
-        extol(&["umount", text(&dir)]);
+        extol_ok(&["umount", text(&dir)]);
     }
     e2fsck(&image).assert_clean("after helper mounts");
 }
@@ -147,9 +134,9 @@ fn stat_of_a_live_mount() {
     let scratch = Scratch::new();
     let dir = scratch.dir("mnt");
     let image = Image::mke2fs(scratch.path(), "a.img", 64 << 20, &["-t", "ext4"]);
-    let mount = ExtolMount::start(bin(), &image.path, &dir, &[]);
+    let mount = ExtolMount::start(&image.path, &dir, &[]);
     let transactions = || {
-        json(&extol(&["stat", "--json", text(&dir)]))["journal"]["transactions"]
+        json(&extol_ok(&["stat", "--json", text(&dir)]))["journal"]["transactions"]
             .as_u64()
             .expect("a number")
     };
@@ -160,7 +147,7 @@ fn stat_of_a_live_mount() {
     }
     assert!(transactions() >= before + 20, "{} transactions, {before} before", transactions());
     // The fields of Linux's /proc/fs/jbd2/*/info.
-    let shown = extol(&["stat", text(&dir)]);
+    let shown = extol_ok(&["stat", text(&dir)]);
     for field in [
         "transactions (",
         "average:",
@@ -190,23 +177,23 @@ fn info_and_log_of_clean_and_dirty_volumes() {
         64 << 20,
         &["-t", "ext4", "-b", "2048", "-L", "a label"],
     );
-    let info = json(&extol(&["info", "--json", text(&clean.path)]));
+    let info = json(&extol_ok(&["info", "--json", text(&clean.path)]));
     assert_eq!(info["block_size"], 2048);
     assert_eq!(info["label"], "a label");
     assert_eq!(info["needs_recovery"], false);
-    assert!(extol(&["info", text(&clean.path)]).contains("a label"));
-    assert_eq!(json(&extol(&["log", "--json", text(&clean.path)]))["recovery"]["needed"], false);
+    assert!(extol_ok(&["info", text(&clean.path)]).contains("a label"));
+    assert_eq!(json(&extol_ok(&["log", "--json", text(&clean.path)]))["recovery"]["needed"], false);
 
     let (image, _) = dirty(&scratch, &["-t", "ext4"]);
     let before = std::fs::read(&image.path).unwrap();
-    let info = json(&extol(&["info", "--json", text(&image.path)]));
+    let info = json(&extol_ok(&["info", "--json", text(&image.path)]));
     assert_eq!(info["needs_recovery"], true);
-    let log = json(&extol(&["log", "--json", text(&image.path)]));
+    let log = json(&extol_ok(&["log", "--json", text(&image.path)]));
     assert_eq!(log["recovery"]["needed"], true);
     let kinds: Vec<&str> =
         log["blocks"].as_array().unwrap().iter().filter_map(|b| b["kind"].as_str()).collect();
     assert!(kinds.contains(&"descriptor") && kinds.contains(&"commit"), "{kinds:?}");
-    let shown = extol(&["log", text(&image.path)]);
+    let shown = extol_ok(&["log", text(&image.path)]);
     assert!(
         shown.contains("descriptor") && shown.contains("commit") && shown.contains("recovery"),
         "{shown}"
@@ -226,13 +213,13 @@ fn replay_recovers_once() {
         &["-t", "ext4", "-O", "^64bit,^metadata_csum"],
     ] {
         let (image, promises) = dirty(&scratch, args);
-        extol(&["replay", text(&image.path)]);
+        extol_ok(&["replay", text(&image.path)]);
         assert!(!dump_super(&image).contains("needs_recovery"));
         let report = extol_testkit::e2fsck_fix(&image);
         report.assert_only_recovered("after extol replay");
         e2fsck(&image).assert_clean("after extol replay");
         let once = std::fs::read(&image.path).unwrap();
-        extol(&["replay", text(&image.path)]);
+        extol_ok(&["replay", text(&image.path)]);
         assert!(once == std::fs::read(&image.path).unwrap(), "a second replay must change nothing");
         let mount = KernelMount::mount(&image, &scratch.dir("mnt"), &[]);
         promises.assert_kept(mount.path(), "after extol replay");
@@ -255,7 +242,7 @@ fn read_only_mounts_of_a_dirty_volume() {
 
     // The device itself is read-only.
     let device = LoopDevice::attach_with(&image.path, &["-r"]);
-    let mount = ExtolMount::start(bin(), device.path(), &dir, &["ro"]);
+    let mount = ExtolMount::start(device.path(), &dir, &["ro"]);
     promises.assert_kept(&dir, "from memory");
     assert_eq!(std::fs::write(dir.join("new"), b"x").unwrap_err().raw_os_error(), Some(30));
     mount.unmount();
@@ -263,18 +250,18 @@ fn read_only_mounts_of_a_dirty_volume() {
     assert!(unchanged(), "a read-only device was written");
 
     // The view without recovery, whatever it shows.
-    let mount = ExtolMount::start(bin(), &image.path, &dir, &["ro", "norecovery"]);
+    let mount = ExtolMount::start(&image.path, &dir, &["ro", "norecovery"]);
     dir.read_dir().unwrap().for_each(drop);
     mount.unmount();
     assert!(unchanged(), "a mount without recovery wrote");
 
     // `norecovery` for writing is refused.
-    let failed = ExtolMount::try_start(bin(), &image.path, &dir, &["rw", "norecovery"])
+    let failed = ExtolMount::try_start(&image.path, &dir, &["rw", "norecovery"])
         .expect_err("must be refused");
     assert_eq!((failed.code, failed.output.lines().count()), (Some(32), 1), "{}", failed.output);
     assert!(unchanged());
 
-    let mount = ExtolMount::start(bin(), &image.path, &dir, &[]);
+    let mount = ExtolMount::start(&image.path, &dir, &[]);
     promises.assert_kept(&dir, "after the recovery");
     mount.unmount();
     e2fsck(&image).assert_clean("after the recovery");
@@ -289,11 +276,11 @@ fn the_commit_interval() {
     let scratch = Scratch::new();
     let dir = scratch.dir("mnt");
     let image = Image::mke2fs(scratch.path(), "a.img", 64 << 20, &["-t", "ext4"]);
-    let mut mount = ExtolMount::start(bin(), &image.path, &dir, &["commit=1"]);
+    let mut mount = ExtolMount::start(&image.path, &dir, &["commit=1"]);
     std::fs::create_dir(dir.join("unsynced")).unwrap();
     let start = Instant::now();
     let committed = || {
-        let stats = json(&extol(&["stat", "--json", text(&dir)]));
+        let stats = json(&extol_ok(&["stat", "--json", text(&dir)]));
         stats["journal"]["running_tid"].is_null()
             && stats["journal"]["transactions"].as_u64() > Some(0)
     };
@@ -304,7 +291,7 @@ fn the_commit_interval() {
     let took = start.elapsed();
     assert!(took < Duration::from_secs(4), "committed after {took:?}");
     mount.kill9();
-    let mount = ExtolMount::start(bin(), &image.path, &dir, &[]);
+    let mount = ExtolMount::start(&image.path, &dir, &[]);
     assert!(dir.join("unsynced").is_dir());
     mount.unmount();
 }
@@ -318,7 +305,7 @@ fn fsync_of_the_root_syncs_everything() {
     let scratch = Scratch::new();
     let dir = scratch.dir("mnt");
     let image = Image::mke2fs(scratch.path(), "a.img", 128 << 20, &["-t", "ext4"]);
-    let mut mount = ExtolMount::start(bin(), &image.path, &dir, &[]);
+    let mut mount = ExtolMount::start(&image.path, &dir, &[]);
     make_tree(&dir, &TreeSpec::small(5));
     let root = std::fs::File::open(&dir).unwrap();
     // The kernel's own pages first.
@@ -327,7 +314,7 @@ fn fsync_of_the_root_syncs_everything() {
     drop(root);
     let before = Tree::of(&dir);
     mount.kill9();
-    let mount = ExtolMount::start(bin(), &image.path, &dir, &[]);
+    let mount = ExtolMount::start(&image.path, &dir, &[]);
     before.assert_same(&Tree::of(&dir), "before the crash", "after the crash");
     mount.unmount();
     e2fsck(&image).assert_clean("after the crash");
@@ -370,7 +357,7 @@ fn mkfs_makes_what_linux_and_e2fsck_accept() {
         let mut words = vec!["mkfs", "-q"];
         words.extend(args);
         words.extend([text(&path), "96M"]);
-        extol(&words);
+        extol_ok(&words);
         let image = Image::existing(&path);
         e2fsck(&image).assert_clean(&format!("fresh, {args:?}"));
         let linux = KernelMount::mount(&image, &dir, &["noinit_itable"]);
@@ -380,17 +367,15 @@ fn mkfs_makes_what_linux_and_e2fsck_accept() {
         let linux = KernelMount::mount(&image, &dir, &["ro"]);
         let tree = Tree::of(&dir);
         linux.unmount();
-        let mount = ExtolMount::start(bin(), &path, &dir, &[]);
+        let mount = ExtolMount::start(&path, &dir, &[]);
         tree.assert_same(&Tree::of(&dir), "Linux", "Extol");
         mount.unmount();
         e2fsck(&image).assert_clean(&format!("used by Extol, {args:?}"));
     }
     // What is there is not overwritten by mistake.
     let path = scratch.join("made.img");
-    let done = run(
-        Command::new(bin()).args(["mkfs", "-q"]).arg(scratch.dir("a-directory")),
-        Duration::from_secs(10),
-    );
+    let done =
+        run(extol().args(["mkfs", "-q"]).arg(scratch.dir("a-directory")), Duration::from_secs(10));
     assert!(!done.success());
     assert!(path.exists());
 }
@@ -410,17 +395,17 @@ fn files_of_a_volume_that_is_not_mounted() {
     std::os::unix::fs::symlink("data", inside.join("sub/link")).unwrap();
     std::fs::hard_link(inside.join("sub/data"), inside.join("sub/deep/same")).unwrap();
 
-    extol(&["mkdir", volume, "/new"]);
-    extol(&["put", volume, text(&inside.join("sub")), "/new"]);
+    extol_ok(&["mkdir", volume, "/new"]);
+    extol_ok(&["put", volume, text(&inside.join("sub")), "/new"]);
     e2fsck(&image).assert_clean("after put");
-    let listed = extol(&["ls", "-R", volume, "/new"]);
+    let listed = extol_ok(&["ls", "-R", volume, "/new"]);
     for name in ["sub", "data", "link", "deep", "same"] {
         assert!(listed.contains(name), "{name} is missing:\n{listed}");
     }
-    let done = Command::new(bin()).args(["cat", volume, "/new/sub/data"]).output().unwrap();
+    let done = extol().args(["cat", volume, "/new/sub/data"]).output().unwrap();
     assert!(done.status.success() && done.stdout == data);
     let out = scratch.dir("out");
-    extol(&["cp", volume, "/new/sub", text(&out)]);
+    extol_ok(&["cp", volume, "/new/sub", text(&out)]);
     let copy = if out.join("sub").is_dir() { out.join("sub") } else { out };
     assert_eq!(std::fs::read(copy.join("deep/same")).unwrap(), data);
     assert_eq!(std::fs::read_link(copy.join("link")).unwrap(), Path::new("data"));
@@ -428,10 +413,9 @@ fn files_of_a_volume_that_is_not_mounted() {
     let linux = KernelMount::mount(&image, &scratch.dir("mnt"), &[]);
     assert_eq!(std::fs::read(linux.path().join("new/sub/data")).unwrap(), data);
     linux.unmount();
-    extol(&["rm", "-r", volume, "/new"]);
-    assert!(!extol(&["ls", volume, "/"]).contains("new"));
+    extol_ok(&["rm", "-r", volume, "/new"]);
+    assert!(!extol_ok(&["ls", volume, "/"]).contains("new"));
     e2fsck(&image).assert_clean("after rm");
-    let missing =
-        run(Command::new(bin()).args(["cat", volume, "/nothing"]), Duration::from_secs(10));
+    let missing = run(extol().args(["cat", volume, "/nothing"]), Duration::from_secs(10));
     assert_eq!((missing.code, missing.output.lines().count()), (Some(32), 1), "{}", missing.output);
 }

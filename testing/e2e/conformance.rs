@@ -18,7 +18,7 @@ fn the_library_and_a_mount_behave_like_linux() {
     if !require(&NEEDS) {
         return;
     }
-    let subject = Subject::under_test(env!("CARGO_BIN_EXE_extol"));
+    let subject = Subject::under_test();
     let counts =
         extol_conformance::run(&subject).unwrap_or_else(|differences| panic!("{differences}"));
     println!("{counts:?}");

@@ -1,6 +1,9 @@
 //! Control and visibility of a live mount: remount, stat, metrics, top.
 
-use extol_testkit::{ExtolMount, Image, Need, Scratch, e2fsck, require, run, run_ok, tool};
+use extol_testkit::{
+    ExtolMount, Image, Need, Scratch, e2fsck, extol, extol_path, require, run, run_extol, run_ok,
+    text, tool,
+};
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,27 +12,15 @@ use std::time::Duration;
 const NEEDS: [Need; 3] = [Need::Root, Need::Fuse, Need::Tool("mke2fs")];
 const LIMIT: Duration = Duration::from_secs(60);
 
-fn bin() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_extol"))
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("scratch paths are UTF-8")
-}
-
-fn extol(args: &[&str]) -> extol_testkit::Finished {
-    run(Command::new(bin()).args(args), LIMIT)
-}
-
 #[track_caller]
 fn remount(dir: &Path, list: &str) {
-    let done = extol(&["remount", "-o", list, text(dir)]);
+    let done = run_extol(&["remount", "-o", list, text(dir)]);
     assert!(done.success(), "remount {list}: {}", done.output);
 }
 
 #[track_caller]
 fn stats(dir: &Path) -> serde_json::Value {
-    let done = extol(&["stat", "--json", text(dir)]);
+    let done = run_extol(&["stat", "--json", text(dir)]);
     assert!(done.success(), "{}", done.output);
     serde_json::from_str(&done.output).unwrap_or_else(|e| panic!("{e}: {}", done.output))
 }
@@ -64,7 +55,7 @@ fn rig_with(mke2fs: &[&str], options: &[&str]) -> Rig {
     let scratch = Scratch::new();
     let image =
         Image::mke2fs(scratch.path(), "a.img", 64 << 20, &[&["-t", "ext4"], mke2fs].concat());
-    let mount = ExtolMount::start(bin(), &image.path, &scratch.dir("mnt"), options);
+    let mount = ExtolMount::start(&image.path, &scratch.dir("mnt"), options);
     Rig { scratch, image, mount }
 }
 
@@ -118,7 +109,7 @@ fn every_option_under_load() {
                 ["commit=9,frob", "noatime,data=journal", "async_checkpoint=100", "journal_path=/x"]
             {
                 let kernel = kernel_options(&dir);
-                let done = extol(&["remount", "-o", bad, text(&dir)]);
+                let done = run_extol(&["remount", "-o", bad, text(&dir)]);
                 assert!(
                     !done.success() && done.output.trim().lines().count() == 1,
                     "{bad}: {}",
@@ -148,7 +139,7 @@ fn read_only_and_back() {
     let dir = mount.path().to_owned();
     std::fs::write(dir.join("a"), "before").unwrap();
     let open = std::fs::File::options().append(true).open(dir.join("a")).unwrap();
-    let done = extol(&["remount", "-o", "ro,commit=9", text(&dir)]);
+    let done = run_extol(&["remount", "-o", "ro,commit=9", text(&dir)]);
     assert!(done.output.contains("open for writing"), "{}", done.output);
     assert_eq!(shown(&dir), "rw,relatime", "a refusal changes nothing");
     drop(open);
@@ -165,7 +156,7 @@ fn read_only_and_back() {
 
     // As mount(8) calls its helper: with what the kernel shows, and what the user wants.
     let helper = scratch.path().join("mount.fuse.extol");
-    std::os::unix::fs::symlink(bin(), &helper).unwrap();
+    std::os::unix::fs::symlink(extol_path(), &helper).unwrap();
     let list = "ro,nosuid,relatime,user_id=0,group_id=0,default_permissions,allow_other,remount,noatime,commit=7";
     let mut mount8 = Command::new(&helper);
     mount8.args([text(&image.path), text(&dir), "-o", list, "-t", "fuse.extol"]);
@@ -188,8 +179,8 @@ fn a_refusal_puts_the_flag_of_the_kernel_back() {
     }
     let Rig { scratch, mount, image } = rig(&["ro"]);
     let dir = mount.path().to_owned();
-    let reader = ExtolMount::start(bin(), &image.path, &scratch.dir("reader"), &["ro"]);
-    let done = extol(&["remount", "-o", "rw", text(&dir)]);
+    let reader = ExtolMount::start(&image.path, &scratch.dir("reader"), &["ro"]);
+    let done = run_extol(&["remount", "-o", "rw", text(&dir)]);
     assert!(done.output.contains("open in another process"), "{}", done.output);
     reader.unmount();
     assert!(
@@ -197,7 +188,7 @@ fn a_refusal_puts_the_flag_of_the_kernel_back() {
         "the kernel's flag is put back: {}",
         kernel_options(&dir)
     );
-    let done = extol(&["remount", "-o", "commit=3", "/proc"]);
+    let done = run_extol(&["remount", "-o", "commit=3", "/proc"]);
     assert!(!done.success() && done.output.contains("not a mount of extol"), "{}", done.output);
     mount.unmount();
 }
@@ -213,8 +204,11 @@ fn top_in_a_terminal() {
     let tmux = |args: &[&str]| {
         run(extol_testkit::tool("tmux").arg("-S").arg(&socket).args(args), LIMIT).output
     };
-    let command =
-        format!("{} top -i 0.2 {}; echo ended $?; sleep 600", text(bin()), text(mount.path()));
+    let command = format!(
+        "{} top -i 0.2 {}; echo ended $?; sleep 600",
+        text(extol_path()),
+        text(mount.path())
+    );
     tmux(&["new-session", "-d", "-x", "110", "-y", "32", &command]);
     let wait = |what: &str| {
         let start = std::time::Instant::now();
@@ -272,7 +266,8 @@ fn metrics_are_well_formed() {
     // A second mount cannot have the same port, and says so in one line.
     let other = Scratch::new();
     let image = Image::mke2fs(other.path(), "b.img", 16 << 20, &["-t", "ext4"]);
-    let done = extol(&["mount", "--metrics", address, text(&image.path), text(&other.dir("mnt"))]);
+    let done =
+        run_extol(&["mount", "--metrics", address, text(&image.path), text(&other.dir("mnt"))]);
     assert!(!done.success() && done.output.contains("in use"), "{}", done.output);
     assert_eq!(done.output.trim().lines().count(), 1, "{}", done.output);
 
@@ -310,7 +305,7 @@ fn fast_commits_are_counted() {
         (3, 4, 3, 1),
         "an empty one in front"
     );
-    let shown = extol(&["stat", text(&dir)]).output;
+    let shown = run_extol(&["stat", text(&dir)]).output;
     let full = number("ineligible") + number("failed");
     let lines = [
         "fc stats:\n3 commits\n",
@@ -359,19 +354,19 @@ fn the_log_tells_which_fast_commits_count() {
     (0..4).for_each(|n| durable(&dir.join(format!("f{n}"))));
     let copy = image.copy_as("copy.img");
     let verdicts = || -> Vec<String> {
-        let done = extol(&["log", "--json", text(&copy.path)]);
+        let done = run_extol(&["log", "--json", text(&copy.path)]);
         let log: serde_json::Value =
             serde_json::from_str(&done.output).unwrap_or_else(|e| panic!("{e}"));
         let commits = log["fast_commits"].as_array().expect("fast commits");
         commits.iter().map(|commit| commit["verdict"].as_str().unwrap().to_owned()).collect()
     };
-    let said = || extol(&["log", text(&copy.path)]).output;
+    let said = || run_extol(&["log", text(&copy.path)]).output;
     assert_eq!(verdicts(), ["valid"; 4], "an empty one in front");
     assert_eq!(said().matches("4 records, valid: recovery applies it").count(), 3, "{}", said());
     assert!(said().contains("create \"f3\" in 2: inode"), "{}", said());
 
     // A bit of the last one.
-    let log = extol(&["log", "--json", text(&copy.path)]).output;
+    let log = run_extol(&["log", "--json", text(&copy.path)]).output;
     let log: serde_json::Value = serde_json::from_str(&log).unwrap();
     let block = log["fast_commits"][3]["block"].as_u64().unwrap();
     // (-c: of a volume that is not recovered it shall not look at the bitmaps. It greets, too.)
@@ -385,12 +380,12 @@ fn the_log_tells_which_fast_commits_count() {
     assert!(said().contains("torn: it was never durable"), "{}", said());
 
     // A full commit makes them all void; the first is gone as well.
-    assert!(extol(&["sync", text(&dir)]).success());
+    assert!(run_extol(&["sync", text(&dir)]).success());
     let copy = image.copy_as("copy.img");
     assert_eq!(verdicts(), ["void"; 3]);
     assert!(said().contains("void: a leftover"), "{}", said());
     mount.unmount();
-    assert!(!extol(&["log", text(&image.path)]).output.contains("valid"), "closed in order");
+    assert!(!run_extol(&["log", text(&image.path)]).output.contains("valid"), "closed in order");
     copy.remove();
 }
 
@@ -463,22 +458,22 @@ fn stat_and_top_show_a_mount() {
     let dir = mount.path().to_owned();
     std::fs::write(dir.join("a"), "x").unwrap();
     std::fs::File::open(dir.join("a")).unwrap().sync_all().unwrap();
-    let shown = extol(&["stat", text(&dir)]).output;
+    let shown = run_extol(&["stat", text(&dir)]).output;
     assert!(shown.contains(" transactions (") && shown.contains("average: \n"), "{shown}");
     for part in
         ["rw,relatime,commit=9", "durable request", "lazy init", "space waits", "async checkpoint"]
     {
         assert!(shown.contains(part), "{part}: {shown}");
     }
-    let json = extol(&["stat", "--json", text(&dir)]).output;
+    let json = run_extol(&["stat", "--json", text(&dir)]).output;
     assert!(json.len() < 48 << 10, "near the limit of an attribute: {}", json.len());
-    let frame = extol(&["top", "--once", "--interval", "0.1", text(&dir)]).output;
+    let frame = run_extol(&["top", "--once", "--interval", "0.1", text(&dir)]).output;
     assert!(frame.contains("commits/s") && frame.contains("rw,relatime,commit=9"), "{frame}");
-    let done = extol(&["top", text(&dir)]);
+    let done = run_extol(&["top", text(&dir)]);
     assert!(!done.success() && done.output.contains("needs a terminal"), "{}", done.output);
 
     // --watch goes on until it is interrupted, and that is no failure.
-    let mut watch = Command::new(bin())
+    let mut watch = extol()
         .args(["stat", "--watch", "0.1", text(&dir)])
         .stdout(std::process::Stdio::piped())
         .spawn()

@@ -11,13 +11,13 @@ use extol_block::{FileDevice, OpenOptions, SharedDevice};
 use extol_jbd2::inspect::{BlockReport, FcTagReport};
 use extol_testkit::{
     CrashLoad, Image, KernelMount, Mounted, Need, Promises, Scratch, Subject, e2fsck, e2fsck_fix,
-    require, run, tool,
+    extol, require, run, tool,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -52,7 +52,7 @@ fn kill_in_unmount(mount: Mounted, delay: Duration) -> bool {
 /// Begins a recovery, by a mount or without one, and kills it before it may be ready. True if it
 /// was not.
 fn kill_in_recovery(image: &Image, dir: &Path, mounting: bool, delay: Duration) -> bool {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_extol"));
+    let mut command = extol();
     command.args(if mounting { &["mount", "-f"][..] } else { &["replay"][..] });
     if let Some(journal) = &image.journal {
         command.arg("-o").arg(format!("journal_path={}", journal.display()));
@@ -88,7 +88,7 @@ fn lives(image: impl Fn(&Scratch) -> Image, options: &[&str], seed: u64) {
     if !require(&needs) {
         return;
     }
-    let subject = Subject::under_test(env!("CARGO_BIN_EXE_extol"));
+    let subject = Subject::under_test();
     let scratch = Scratch::new();
     let image = image(&scratch);
     let (dir, other) = (scratch.dir("mnt"), scratch.dir("other"));
@@ -164,10 +164,7 @@ fn is_superseded(image: &Image) -> bool {
     let open = |path: &Path| -> SharedDevice {
         Arc::new(FileDevice::open(path, &OpenOptions::read_only()).expect("open an image"))
     };
-    let options = MountOptions {
-        journal_device: image.journal.as_deref().map(open),
-        ..MountOptions::default()
-    };
+    let options = MountOptions::default().with_journal(image.journal.as_deref().map(open));
     let report = inspect_journal(&open(&image.path), &options).expect("look at the journal");
     let head = report.blocks.iter().find_map(|block| match block {
         BlockReport::FastCommit { block, tags, .. } => match tags.first() {

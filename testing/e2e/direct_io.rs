@@ -14,7 +14,7 @@ const MIB: usize = 1 << 20;
 const SIZE: usize = 2 * MIB;
 
 fn subjects() -> [Subject; 2] {
-    [Subject::Extol(env!("CARGO_BIN_EXE_extol").into()), Subject::Kernel]
+    [Subject::Extol, Subject::Kernel]
 }
 
 /// A fresh volume of this size, mounted. `None`: the machine lacks something.

@@ -4,23 +4,18 @@
 
 use extol_testkit::{
     ExtolMount, Image, KernelMount, LoopDevice, Need, Scratch, Shutdown, debugfs, dump_super,
-    e2fsck, e2fsck_fix, require, run_ok, shutdown, tool, unmount,
+    e2fsck, e2fsck_fix, extol, extol_path, require, run_ok, shutdown, tool, unmount,
 };
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 const EIO: i32 = 5;
 const EROFS: i32 = 30;
 const NEEDS: [Need; 5] =
     [Need::Root, Need::Loop, Need::Fuse, Need::Tool("mke2fs"), Need::Tool("e2fsck")];
-
-fn bin() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_extol"))
-}
 
 fn synced(path: &Path, contents: &[u8]) -> std::io::Result<()> {
     let mut file = File::create(path)?;
@@ -69,7 +64,7 @@ fn stopped(mount: ExtolMount, promised: &Promised, readable: bool) {
     if readable {
         promised.assert_kept(&dir, "before the unmount");
     }
-    let stat = run_ok(Command::new(bin()).args(["stat", "--json"]).arg(&dir));
+    let stat = run_ok(extol().args(["stat", "--json"]).arg(&dir));
     assert!(stat.contains("\"read_only\":true") || stat.contains("\"read_only\": true"), "{stat}");
     assert!(!stat.contains("\"aborted\": null") && !stat.contains("\"aborted\":null"), "{stat}");
     std::thread::sleep(Duration::from_millis(500));
@@ -89,7 +84,7 @@ fn comes_back(image: &Image, scratch: &Scratch, promised: &Promised) {
     let dir = scratch.dir("mnt");
     let linux = image.copy_as("linux.img");
     let fsck = image.copy_as("fsck.img");
-    let mount = ExtolMount::start(bin(), &image.path, &dir, &[]);
+    let mount = ExtolMount::start(&image.path, &dir, &[]);
     promised.assert_kept(&dir, "recovered by Extol");
     std::fs::write(dir.join("after"), b"works").unwrap();
     mount.unmount();
@@ -120,7 +115,7 @@ fn no_space_below_the_image() {
         let image = Image::sparse(small.join("a.img"), 64 << 20);
         let size = format!("size={journal}");
         run_ok(tool("mke2fs").args(["-q", "-F", "-t", "ext4", "-J", &size]).arg(&image.path));
-        let mount = match ExtolMount::try_start(bin(), &image.path, &dir, options) {
+        let mount = match ExtolMount::try_start(&image.path, &dir, options) {
             Ok(mount) => mount,
             // tmpfs without O_DIRECT.
             Err(e) if options == ["direct"] => {
@@ -154,7 +149,7 @@ fn a_limit_on_the_size_of_files() {
     let dir = scratch.dir("mnt");
     let image = Image::mke2fs(scratch.path(), "a.img", 64 << 20, &["-t", "ext4", "-J", "size=4"]);
     let mut command = tool("prlimit");
-    command.arg(format!("--fsize={}", 40 << 20)).arg("--").arg(bin()).args(["mount", "-f"]);
+    command.arg(format!("--fsize={}", 40 << 20)).arg("--").arg(extol_path()).args(["mount", "-f"]);
     let mount = ExtolMount::spawn(
         {
             command.arg(&image.path).arg(&dir);
@@ -186,7 +181,7 @@ fn a_device_that_goes_away() {
         File::open(&image.path).and_then(|f| f.sync_all()).unwrap();
         let device = over_loop.then(|| LoopDevice::attach(&image.path));
         let source = device.as_ref().map_or(&*image.path, LoopDevice::path);
-        let mount = ExtolMount::start(bin(), source, &dir, &["errors=remount-ro"]);
+        let mount = ExtolMount::start(source, &dir, &["errors=remount-ro"]);
         let mut promised = Promised::default();
         assert!(promised.until_it_fails(&dir, 10, 100_000).is_none());
         shutdown(&below, Shutdown::Now);
@@ -201,7 +196,7 @@ fn a_device_that_goes_away() {
         linux.unmount();
         // It is back, with what was durable.
         linux = KernelMount::mount(&host, &below, &["noinit_itable"]);
-        let mount = ExtolMount::start(bin(), &image.path, &dir, &[]);
+        let mount = ExtolMount::start(&image.path, &dir, &[]);
         promised.assert_kept(&dir, "the device is back");
         mount.unmount();
         e2fsck(&image).assert_clean("the device is back");
@@ -260,7 +255,7 @@ fn damage_is_noted_as_linux_notes_it() {
         let ours = damaged(&scratch, "ours.img", policy);
         let linux = ours.copy_as("linux.img");
 
-        let mount = ExtolMount::start(bin(), &ours.path, &dir, &["default_permissions"]);
+        let mount = ExtolMount::start(&ours.path, &dir, &["default_permissions"]);
         let our_errno = meet_the_damage(&dir);
         let code = mount.end();
         let ours_says = error_fields(&ours);
@@ -296,7 +291,7 @@ fn damage_is_noted_as_linux_notes_it() {
         };
         assert_eq!(recovery(&ours_says), recovery(&linux_says), "{policy}: needs_recovery");
         // The next mount still knows.
-        let mount = ExtolMount::start(bin(), &ours.path, &dir, &[]);
+        let mount = ExtolMount::start(&ours.path, &dir, &[]);
         assert!(dir.join("before").exists());
         mount.unmount();
         let later = error_fields(&ours);
@@ -314,7 +309,7 @@ fn panic_ends_the_mount() {
     let scratch = Scratch::new();
     let dir = scratch.dir("mnt");
     let image = damaged(&scratch, "a.img", "panic");
-    let mount = ExtolMount::start(bin(), &image.path, &dir, &[]);
+    let mount = ExtolMount::start(&image.path, &dir, &[]);
     synced(&dir.join("promised"), b"kept").unwrap();
     let _ = std::fs::metadata(dir.join("damaged/name"));
     let began = Instant::now();
@@ -325,7 +320,7 @@ fn panic_ends_the_mount() {
     assert!(File::open(dir.join("promised")).is_err(), "nobody serves any more");
     drop(mount);
     assert_eq!(error_fields(&image)["FS Error count"], "1");
-    let mount = ExtolMount::start(bin(), &image.path, &dir, &["errors=continue"]);
+    let mount = ExtolMount::start(&image.path, &dir, &["errors=continue"]);
     assert_eq!(std::fs::read(dir.join("promised")).unwrap(), b"kept");
     mount.unmount();
 }

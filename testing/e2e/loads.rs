@@ -27,7 +27,7 @@ fn long() -> bool {
 
 fn mounted(scratch: &Scratch, size: u64, args: &[&str], options: &[&str]) -> (Image, Mounted) {
     let image = Image::mke2fs(scratch.path(), "a.img", size, args);
-    let subject = Subject::under_test(env!("CARGO_BIN_EXE_extol"));
+    let subject = Subject::under_test();
     let mount = subject.mount(&image, &scratch.dir("mnt"), options);
     (image, mount)
 }
@@ -136,7 +136,7 @@ fn fio(args: &[&str], options: &[&str], job: &str) {
     start(&[]);
     mount.unmount();
     e2fsck(&image).assert_clean("after fio");
-    let subject = Subject::under_test(env!("CARGO_BIN_EXE_extol"));
+    let subject = Subject::under_test();
     let mount = subject.mount(&image, &dir, options);
     start(&["--verify_only"]);
     mount.unmount();
@@ -257,7 +257,7 @@ fn a_source_tree_from_tar() {
     let mount = KernelMount::mount(&image, &dir, &[]);
     expected.assert_same(&Tree::of(&on_mount), "the reference", "the tree as Linux sees it");
     mount.unmount();
-    let mount = Subject::under_test(env!("CARGO_BIN_EXE_extol")).mount(&image, &dir, &[]);
+    let mount = Subject::under_test().mount(&image, &dir, &[]);
     std::fs::remove_dir_all(&on_mount).unwrap();
     mount.unmount();
     e2fsck(&image).assert_clean("after rm -r");

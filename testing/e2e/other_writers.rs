@@ -4,11 +4,10 @@
 use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use extol_testkit::{
-    ExtolMount, Image, KernelMount, LoopDevice, Need, Scratch, e2fsck, require, run_ok, tool,
+    ExtolMount, Image, KernelMount, LoopDevice, Need, Scratch, e2fsck, extol, require, run_ok, tool,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -22,10 +21,6 @@ const NEEDS: [Need; 7] = [
     Need::Tool("tune2fs"),
 ];
 const MIB: u64 = 1 << 20;
-
-fn bin() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_extol"))
-}
 
 /// A new file that is durable, or the error.
 fn durable(path: &Path) -> std::io::Result<()> {
@@ -50,7 +45,7 @@ fn linux_mounts_our_image_and_we_stop() {
         let scratch = Scratch::new();
         let (dir, other) = (scratch.dir("extol"), scratch.dir("linux"));
         let image = Image::mke2fs(scratch.path(), "a.img", 64 * MIB, &["-t", kind]);
-        let ours = ExtolMount::start(bin(), &image.path, &dir, &[]);
+        let ours = ExtolMount::start(&image.path, &dir, &[]);
         durable(&dir.join("before")).expect("no other writer");
         // The time of a mount has seconds.
         std::thread::sleep(Duration::from_millis(1100));
@@ -85,7 +80,7 @@ fn a_host_that_stood_still_writes_nothing_after_another_has_claimed() {
     let (dir, other) = (scratch.dir("extol"), scratch.dir("linux"));
     let args = ["-t", "ext4", "-O", "mmp", "-E", "mmp_update_interval=1"];
     let image = Image::mke2fs(scratch.path(), "a.img", 64 * MIB, &args);
-    let ours = ExtolMount::start(bin(), &image.path, &dir, &[]);
+    let ours = ExtolMount::start(&image.path, &dir, &[]);
     durable(&dir.join("before")).expect("no other writer");
     let dirty = File::create(dir.join("dirty")).expect("create");
     kill_process(pid(&ours), Signal::STOP).expect("stop");
@@ -127,7 +122,7 @@ fn a_long_wait_is_said_and_can_be_ended() {
     image.write_at(4096 * block + 4, &12_u32.to_le_bytes());
     let log = scratch.join("log");
     let out = File::create(&log).expect("log");
-    let mut child = Command::new(bin())
+    let mut child = extol()
         .args(["mount", "-f"])
         .arg(&image.path)
         .arg(&dir)
@@ -176,7 +171,7 @@ fn labels_and_tunables_changed_meanwhile_survive() {
             let target = device.as_ref().map_or(&*image.path, LoopDevice::path);
             let mount = match who {
                 "linux" => Err(KernelMount::mount_device(target, &dir, &[])),
-                _ => Ok(ExtolMount::start(bin(), target, &dir, &[])),
+                _ => Ok(ExtolMount::start(target, &dir, &[])),
             };
             durable(&dir.join("before")).expect("write");
             run_ok(tool("tune2fs").args(["-L", "first", "-r", "100"]).arg(target));

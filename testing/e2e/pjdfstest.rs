@@ -113,8 +113,7 @@ fn what_passes_on_linux_passes_here() {
     let by_linux = run_suite(&scratch, linux.path(), other.path());
 
     let image = Image::mke2fs(scratch.path(), "a.img", 256 << 20, &["-t", "ext4"]);
-    let mount =
-        Subject::under_test(env!("CARGO_BIN_EXE_extol")).mount(&image, &scratch.dir("mnt"), &[]);
+    let mount = Subject::under_test().mount(&image, &scratch.dir("mnt"), &[]);
     let by_subject = run_suite(&scratch, mount.path(), other.path());
     mount.unmount();
     e2fsck(&image).assert_clean("after pjdfstest");

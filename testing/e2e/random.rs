@@ -13,7 +13,7 @@ const NEEDS: [Need; 5] =
     [Need::Root, Need::Loop, Need::Fuse, Need::Kernel("ext4"), Need::Tool("mke2fs")];
 
 fn place(side: Side, mke2fs: &'static [&'static str], options: &'static str) -> Place {
-    Place { side, subject: Subject::under_test(env!("CARGO_BIN_EXE_extol")), mke2fs, options }
+    Place { side, subject: Subject::under_test(), mke2fs, options }
 }
 
 fn long() -> bool {

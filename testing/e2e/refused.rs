@@ -1,21 +1,16 @@
 //! What is refused has written nothing, and `extol info` has said so before.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
-use extol_testkit::{ExtolMount, Image, Need, Scratch, require, run, tool};
+use extol_testkit::{ExtolMount, Image, Need, Scratch, extol, require, run, tool};
 
 const NEEDS: [Need; 5] =
     [Need::Root, Need::Fuse, Need::Tool("mke2fs"), Need::Tool("debugfs"), Need::Tool("tune2fs")];
 const MIB: u64 = 1 << 20;
 
-fn bin() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_extol"))
-}
-
-fn extol(args: &[&Path]) -> (bool, String) {
-    let done = run(Command::new(bin()).args(args), Duration::from_secs(60));
+fn outcome(args: &[&Path]) -> (bool, String) {
+    let done = run(extol().args(args), Duration::from_secs(60));
     (done.success(), done.output)
 }
 
@@ -55,7 +50,7 @@ fn block_of(image: &Image, ino: &str, block: u32) -> u64 {
 /// Unlinked files that are still open when the daemon dies are orphans.
 fn leave_dirty(image: &Image, scratch: &Scratch) {
     let dir = scratch.dir("dirty");
-    let mut mount = ExtolMount::start(bin(), &image.path, &dir, &[]);
+    let mut mount = ExtolMount::start(&image.path, &dir, &[]);
     let mut open = Vec::new();
     for i in 0..4 {
         let path = dir.join(format!("file{i}"));
@@ -312,7 +307,7 @@ fn what_is_refused_has_written_nothing() {
                 wrong.push(format!("{}: {what} was refused and has written at {at:#x}", case.name));
             }
         };
-        let (info_ok, info) = extol(&["info".as_ref(), image.path.as_ref()]);
+        let (info_ok, info) = outcome(&["info".as_ref(), image.path.as_ref()]);
         unchanged("info", &mut wrong);
         let promised =
             info_ok && info.lines().any(|l| l.starts_with("Read-write") && l.ends_with("yes"));
@@ -323,7 +318,7 @@ fn what_is_refused_has_written_nothing() {
             ("replay", vec!["replay".as_ref(), image.path.as_ref()]),
         ];
         for (name, args) in commands {
-            let (ok, said) = extol(&args);
+            let (ok, said) = outcome(&args);
             if !ok {
                 refusals += 1;
                 unchanged(name, &mut wrong);
@@ -333,7 +328,7 @@ fn what_is_refused_has_written_nothing() {
             }
             std::fs::write(&image.path, &before).expect("image");
         }
-        match ExtolMount::try_start(bin(), &image.path, &dir, &[]) {
+        match ExtolMount::try_start(&image.path, &dir, &[]) {
             Ok(mount) => {
                 if !promised {
                     wrong.push(format!("{}: info did not promise: {info}", case.name));

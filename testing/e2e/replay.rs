@@ -5,13 +5,12 @@
 //! without a name are open and a file of many extents is being truncated.
 
 use extol_testkit::{
-    ExtolMount, Image, KernelMount, Need, Scratch, Shutdown, dump_super, e2fsck, require, run,
-    run_ok, shutdown,
+    ExtolMount, Image, KernelMount, Need, Scratch, Shutdown, dump_super, e2fsck, extol, require,
+    run, run_ok, shutdown,
 };
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 const NEEDS: [Need; 6] = [
@@ -33,10 +32,6 @@ const KINDS: &[&[&str]] = &[
     &["-t", "ext3", "-b", "1024"],
     &["-t", "ext3", "-I", "128"],
 ];
-
-fn bin() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_extol"))
-}
 
 /// Leaves work for a recovery: files without a name that are open, one that is being truncated, and
 /// some that are gone since the last sync. `stop` ends the mount while they are.
@@ -93,8 +88,8 @@ fn judge(image: &Image, what: &str) {
         (line("Mount count"), line("Last mount time"), line("Last mounted on"))
     };
     let before = mounts(image);
-    let said = run_ok(Command::new(bin()).arg("replay").arg(&image.path));
-    let check = run(Command::new(bin()).arg("check").arg(&image.path), Duration::from_secs(60));
+    let said = run_ok(extol().arg("replay").arg(&image.path));
+    let check = run(extol().arg("check").arg(&image.path), Duration::from_secs(60));
     assert!(check.success(), "{what}: {said}\n{}", check.output);
     let fsck = e2fsck(image);
     fsck.assert_clean(what);
@@ -107,7 +102,7 @@ fn judge(image: &Image, what: &str) {
     assert_eq!(before, mounts(image), "{what}: a replay is no mount");
     assert!(said.contains("deleted or truncated files finished"), "{what}: {said}");
     let once = std::fs::read(&image.path).expect("read");
-    run_ok(Command::new(bin()).arg("replay").arg(&image.path));
+    run_ok(extol().arg("replay").arg(&image.path));
     assert!(
         once == std::fs::read(&image.path).expect("read"),
         "{what}: a second replay changes something"
@@ -145,9 +140,9 @@ fn after_extol() {
     for kind in KINDS {
         let image = Image::mke2fs(scratch.path(), "extol.img", 128 << 20, kind);
         let dir = scratch.dir("extol");
-        let mut mount = ExtolMount::start(bin(), &image.path, &dir, &[]);
+        let mut mount = ExtolMount::start(&image.path, &dir, &[]);
         let sync = || {
-            run_ok(Command::new(bin()).arg("sync").arg(&dir));
+            run_ok(extol().arg("sync").arg(&dir));
         };
         interrupt(&dir, &sync, || mount.kill9());
         assert!(dump_super(&image).contains("needs_recovery"), "{kind:?}");

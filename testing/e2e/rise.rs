@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use extol_testkit::{
     CrashLoad, ExtolMount, Image, KernelMount, LoopDevice, Need, Scratch, Shutdown, Tree, TreeSpec,
-    dump_super, e2fsck, make_tree, require, run, shutdown, tool,
+    dump_super, e2fsck, extol, extol_path, make_tree, require, run, shutdown, tool,
 };
 
 const NEEDS: [Need; 6] = [
@@ -26,19 +26,15 @@ const KINDS: &[&[&str]] = &[
     &["-t", "ext3", "-b", "1024"],
 ];
 
-fn bin() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_extol"))
-}
-
 /// Runs `extol ARGS`: its exit code and what it said.
-fn extol(args: &[&str], last: &Path) -> (Option<i32>, String) {
-    let done = run(Command::new(bin()).args(args).arg(last), Duration::from_secs(60));
+fn extol_on(args: &[&str], last: &Path) -> (Option<i32>, String) {
+    let done = run(extol().args(args).arg(last), Duration::from_secs(60));
     (done.code, done.output.trim().to_owned())
 }
 
 #[track_caller]
 fn must(args: &[&str], last: &Path) {
-    let (code, said) = extol(args, last);
+    let (code, said) = extol_on(args, last);
     assert_eq!(code, Some(0), "{args:?}: {said}");
 }
 
@@ -80,7 +76,7 @@ fn a_dirty_volume_is_recovered_and_written() {
         let what = format!("{kind:?}");
         let image = dirty(&scratch, kind);
         let before = std::fs::read(&image.path).expect("read");
-        let mut mount = ExtolMount::start(bin(), &image.path, &dir, &["ro"]);
+        let mut mount = ExtolMount::start(&image.path, &dir, &["ro"]);
         let seen = Tree::of(&dir);
         assert!(std::fs::write(dir.join("early"), "no").is_err(), "{what}");
         assert!(
@@ -98,7 +94,7 @@ fn a_dirty_volume_is_recovered_and_written() {
         rustix::io::write(&fsynced, b"kept").expect("write");
         fsynced.sync_all().expect("fsync");
         mount.kill9();
-        let mount = ExtolMount::start(bin(), &image.path, &dir, &["ro"]);
+        let mount = ExtolMount::start(&image.path, &dir, &["ro"]);
         assert_eq!(std::fs::read(dir.join("new")).expect("read"), b"new", "{what}");
         assert_eq!(std::fs::read(dir.join("sub/file")).expect("read"), vec![5; 300_000], "{what}");
         assert_eq!(std::fs::read(dir.join("fsynced")).expect("read"), b"kept", "{what}");
@@ -126,12 +122,12 @@ fn a_clean_volume_becomes_writable() {
     let scratch = Scratch::new();
     let (dir, tools) = (scratch.dir("mnt"), scratch.dir("bin"));
     let helper = tools.join("mount.extol");
-    std::os::unix::fs::symlink(bin(), &helper).expect("symlink");
+    std::os::unix::fs::symlink(extol_path(), &helper).expect("symlink");
     for kind in [&["-t", "ext4"][..], &["-t", "ext2"], &["-t", "ext4", "-O", "fast_commit"]] {
         let image = Image::mke2fs(scratch.path(), "clean.img", 64 << 20, kind);
         let device = LoopDevice::attach(&image.path);
         for source in [&image.path, &device.path().to_owned()] {
-            let mount = ExtolMount::start(bin(), source, &dir, &["ro"]);
+            let mount = ExtolMount::start(source, &dir, &["ro"]);
             let done = run(
                 Command::new(&helper).arg(source).arg(&dir).args(["-o", "remount,rw"]),
                 Duration::from_secs(60),
@@ -139,7 +135,7 @@ fn a_clean_volume_becomes_writable() {
             assert!(done.success(), "{kind:?}, {}: {}", source.display(), done.output);
             std::fs::write(dir.join("file"), "text").expect("write");
             // Nobody else may write now.
-            let (code, said) = extol(&["replay"], &image.path);
+            let (code, said) = extol_on(&["replay"], &image.path);
             assert!(code == Some(32) && said.lines().count() == 1, "{kind:?}: {code:?}, {said}");
             mount.unmount();
             if source == &image.path {
@@ -161,7 +157,7 @@ fn refusals_leave_it_read_only() {
     let scratch = Scratch::new();
     let (dir, other) = (scratch.dir("mnt"), scratch.dir("other"));
     let refused = |what: &str| {
-        let (code, said) = extol(&["remount", "-o", "rw"], &dir);
+        let (code, said) = extol_on(&["remount", "-o", "rw"], &dir);
         assert!(code == Some(32) && said.contains("cannot remount read-write"), "{code:?}: {said}");
         assert!(said.contains(what) && said.lines().count() == 1, "not {what}: {said}");
         assert!(std::fs::write(dir.join("no"), "no").is_err());
@@ -170,8 +166,8 @@ fn refusals_leave_it_read_only() {
     let image = dirty(&scratch, KINDS[1]);
 
     // Another reader.
-    let mount = ExtolMount::start(bin(), &image.path, &dir, &["ro"]);
-    let reader = ExtolMount::start(bin(), &image.path, &other, &["ro"]);
+    let mount = ExtolMount::start(&image.path, &dir, &["ro"]);
+    let reader = ExtolMount::start(&image.path, &other, &["ro"]);
     refused("is open in another process");
     reader.unmount();
     must(&["remount", "-o", "rw"], &dir);
@@ -182,14 +178,14 @@ fn refusals_leave_it_read_only() {
     // Something else was seen.
     let image = dirty(&scratch, KINDS[1]);
     let before = std::fs::read(&image.path).expect("read");
-    let mount = ExtolMount::start(bin(), &image.path, &dir, &["ro", "norecovery"]);
+    let mount = ExtolMount::start(&image.path, &dir, &["ro", "norecovery"]);
     refused("norecovery");
     mount.unmount();
     assert!(before == std::fs::read(&image.path).expect("read"), "a refusal writes");
 
     // The device does not let us.
     let device = LoopDevice::attach_with(&image.path, &["-r"]);
-    let mount = ExtolMount::start(bin(), device.path(), &dir, &["ro"]);
+    let mount = ExtolMount::start(device.path(), &dir, &["ro"]);
     let seen = Tree::of(&dir);
     refused("");
     seen.assert_same(&Tree::of(&dir), "before", "after the refusal");
@@ -200,7 +196,7 @@ fn refusals_leave_it_read_only() {
     // Extol can only read it.
     let image =
         Image::mke2fs(scratch.path(), "quota.img", 64 << 20, &["-t", "ext4", "-O", "quota"]);
-    let mount = ExtolMount::start(bin(), &image.path, &dir, &["ro"]);
+    let mount = ExtolMount::start(&image.path, &dir, &["ro"]);
     refused("quota");
     mount.unmount();
 
@@ -210,7 +206,7 @@ fn refusals_leave_it_read_only() {
         tool("debugfs").args(["-w", "-R", "set_super_value last_orphan 2"]).arg(&image.path),
         Duration::from_secs(60),
     );
-    let mount = ExtolMount::start(bin(), &image.path, &dir, &["ro"]);
+    let mount = ExtolMount::start(&image.path, &dir, &["ro"]);
     refused("orphan");
     refused("");
     mount.unmount();

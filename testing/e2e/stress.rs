@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use extol_testkit::{ExtolMount, Image, Need, Scratch, e2fsck, over_io_uring, require, run, tool};
+use extol_testkit::{ExtolMount, Image, Need, Scratch, e2fsck, extol, over_io_uring, require, run};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rustix::fs::{IFlags, XattrFlags};
@@ -299,8 +299,7 @@ fn period(
 }
 
 fn check(image: &Path) {
-    let done =
-        run(tool(env!("CARGO_BIN_EXE_extol")).arg("check").arg(image), Duration::from_secs(300));
+    let done = run(extol().arg("check").arg(image), Duration::from_secs(300));
     assert!(done.success(), "extol check: {:?}\n{}", done.code, done.output);
 }
 
@@ -339,8 +338,7 @@ fn everything_at_once() {
         max_files()
     );
     while start.elapsed() < total {
-        let mount =
-            ExtolMount::start(Path::new(env!("CARGO_BIN_EXE_extol")), &image.path, &dir, &options);
+        let mount = ExtolMount::start(&image.path, &dir, &options);
         if first {
             fs::create_dir(dir.join("shared")).expect("a fresh volume");
             for (t, worker) in workers.iter_mut().enumerate() {
@@ -358,8 +356,7 @@ fn everything_at_once() {
         e2fsck(&image).assert_clean("after a period of stress");
         check(&image.path);
     }
-    let mount =
-        ExtolMount::start(Path::new(env!("CARGO_BIN_EXE_extol")), &image.path, &dir, &options);
+    let mount = ExtolMount::start(&image.path, &dir, &options);
     workers.iter().for_each(Worker::verify);
     mount.unmount();
     println!("{} operations in {:.0?}", ops.load(Ordering::Relaxed), start.elapsed());

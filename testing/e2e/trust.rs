@@ -8,14 +8,13 @@
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use extol_block::MountRequest;
 use extol_testkit::{
-    ExtolMount, Finished, Image, KernelMount, Need, Scratch, as_user, e2fsck, raw_ioctl,
-    raw_ioctl_shared, require, run, tool, unmount, without_capabilities,
+    ExtolMount, Finished, Image, KernelMount, Need, Scratch, as_user, e2fsck, extol, extol_path,
+    raw_ioctl, raw_ioctl_shared, require, run, tool, unmount, without_capabilities,
 };
 use rustix::fs::{IFlags, OFlags};
 use rustix::mount::{MountFlags, mount_bind, mount_remount};
@@ -30,10 +29,6 @@ const FSSETXATTR: u32 = 0x401c_5820;
 const EXTENTS: u32 = 0x8_0000;
 const IMMUTABLE: u32 = 0x10;
 
-fn bin() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_extol"))
-}
-
 /// A mount that all users may enter.
 struct Rig {
     scratch: Scratch,
@@ -46,7 +41,7 @@ fn rig(options: &[&str]) -> Rig {
     std::fs::set_permissions(scratch.path(), PermissionsExt::from_mode(0o755)).unwrap();
     let image = Image::mke2fs(scratch.path(), "a.img", 64 << 20, &["-t", "ext4"]);
     let options = [&["allow_other"], options].concat();
-    let mount = ExtolMount::start(bin(), &image.path, &scratch.dir("mnt"), &options);
+    let mount = ExtolMount::start(&image.path, &scratch.dir("mnt"), &options);
     Rig { scratch, image, mount }
 }
 
@@ -132,7 +127,7 @@ fn assert_powerless(dir: &Path, what: &str) {
     }
     // Looking and syncing stay open to all.
     for command in ["stat", "sync"] {
-        let done = run(Command::new(bin()).arg(command).arg(dir), LIMIT);
+        let done = run(extol().arg(command).arg(dir), LIMIT);
         assert!(done.success(), "{what}: {command}: {}", done.output);
     }
 }
@@ -374,7 +369,7 @@ fn control_needs_rights_over_the_mount() {
         ] {
             let mut bare = tool("setpriv");
             bare.args(["--bounding-set=-all", "--inh-caps=-all"])
-                .arg(bin())
+                .arg(extol_path())
                 .args(command)
                 .arg(&bind);
             let done = run(&mut bare, LIMIT);
@@ -390,13 +385,12 @@ fn control_needs_rights_over_the_mount() {
         std::panic::resume_unwind(panic);
     }
     std::fs::write(rig.path("alive"), "yes").unwrap();
-    let stats =
-        run(Command::new(bin()).args(["stat", "--json"]).arg(rig.mount.path()), LIMIT).output;
+    let stats = run(extol().args(["stat", "--json"]).arg(rig.mount.path()), LIMIT).output;
     assert!(!stats.contains("commit=77"), "{stats}");
     for command in
         [&["checkpoint", "--zeroout"][..], &["freeze"], &["thaw"], &["remount", "-o", "commit=77"]]
     {
-        let done = run(Command::new(bin()).args(command).arg(rig.mount.path()), LIMIT);
+        let done = run(extol().args(command).arg(rig.mount.path()), LIMIT);
         assert!(done.success(), "{command:?}: {}", done.output);
     }
     let root = File::open(rig.mount.path()).unwrap();
@@ -450,7 +444,7 @@ fn the_mounter_controls_the_mount() {
         command.args(words);
         run(&mut command, LIMIT)
     };
-    let (extol, at) = (bin().to_str().unwrap(), dir.to_str().unwrap());
+    let (extol, at) = (extol_path().to_str().unwrap(), dir.to_str().unwrap());
     let mounted = user(&[extol, "mount", image.path.to_str().unwrap(), at]);
     assert!(mounted.success(), "{}", mounted.output);
     let outcome = std::panic::catch_unwind(|| {
@@ -515,7 +509,7 @@ fn reserved_blocks_are_for_who_writes() {
     std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o777)).unwrap();
     let (their_user, their_kept, _, their_root) = fill(&dir);
     linux.unmount();
-    let ours = ExtolMount::start(bin(), &image.path, &dir, &["allow_other", "nowriteback_cache"]);
+    let ours = ExtolMount::start(&image.path, &dir, &["allow_other", "nowriteback_cache"]);
     std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o777)).unwrap();
     let (by_user, kept, made, by_root) = fill(&dir);
     println!(

@@ -40,10 +40,6 @@ const SHOWN: [&str; 12] = [
     "Default mount options",
 ];
 
-fn bin() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_extol"))
-}
-
 fn ask(dir: &Path, number: u32, argument: &mut [u8]) -> i32 {
     let root = File::open(dir).unwrap();
     raw_ioctl(&root, number, argument).map_or_else(|error| error.raw_os_error().unwrap(), |()| 0)
@@ -146,7 +142,7 @@ fn label_and_tunables_are_those_of_linux() {
     }
     let theirs = program(&dir);
     linux.unmount();
-    let ours = ExtolMount::start(bin(), &image.path, &dir, &["allow_other"]);
+    let ours = ExtolMount::start(&image.path, &dir, &["allow_other"]);
     let here = program(&dir);
     for (theirs, here) in theirs.iter().zip(&here) {
         assert_eq!(theirs, here, "Linux, and here");

@@ -4,12 +4,11 @@
 use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use extol_block::MountRequest;
 use extol_testkit::{
-    ExtolMount, Image, KernelMount, Need, Scratch, as_user, e2fsck, require, run, tool,
+    ExtolMount, Image, KernelMount, Need, Scratch, as_user, e2fsck, extol, require, run, tool,
 };
 
 const NEEDS: [Need; 6] = [
@@ -22,19 +21,15 @@ const NEEDS: [Need; 6] = [
 ];
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn bin() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_extol"))
-}
-
 /// Runs `extol ARGS DIR`: its exit code and what it said. A command that hangs fails.
-fn extol(args: &[&str], dir: &Path) -> (Option<i32>, String) {
-    let done = run(Command::new(bin()).args(args).arg(dir), PATIENCE);
+fn extol_on(args: &[&str], dir: &Path) -> (Option<i32>, String) {
+    let done = run(extol().args(args).arg(dir), PATIENCE);
     (done.code, done.output.trim().to_owned())
 }
 
 #[track_caller]
 fn must(args: &[&str], dir: &Path) {
-    assert_eq!(extol(args, dir), (Some(0), String::new()), "{args:?}");
+    assert_eq!(extol_on(args, dir), (Some(0), String::new()), "{args:?}");
 }
 
 /// What a request to `dir` is answered with: 0 or the error's number.
@@ -55,7 +50,7 @@ fn checkpoints_are_answered_as_by_linux() {
     for (kind, args) in [("ext4", &["-t", "ext4"][..]), ("ext2", &["-t", "ext2"])] {
         let image = Image::mke2fs(scratch.path(), &format!("{kind}.img"), 32 << 20, args);
         let copy = image.copy_as("linux.img");
-        let ours = ExtolMount::start(bin(), &image.path, &dir, &[]);
+        let ours = ExtolMount::start(&image.path, &dir, &[]);
         let linux = KernelMount::mount(&copy, &other, &[]);
         for flags in (0..=8).chain([0x10, 0x8000_0000]) {
             let request = MountRequest::Checkpoint(flags);
@@ -94,24 +89,24 @@ fn commands_keep_their_promises() {
     for (name, args) in
         [("one", &["sync"][..]), ("two", &["checkpoint"]), ("three", &["checkpoint", "--zeroout"])]
     {
-        let mut mount = ExtolMount::start(bin(), &image.path, &dir, &["commit=1000"]);
+        let mut mount = ExtolMount::start(&image.path, &dir, &["commit=1000"]);
         write(name);
         std::fs::create_dir(dir.join(format!("dir-{name}"))).expect("mkdir");
         must(args, &dir.join(format!("dir-{name}")));
         mount.kill9();
         drop(mount);
     }
-    let mount = ExtolMount::start(bin(), &image.path, &dir, &[]);
+    let mount = ExtolMount::start(&image.path, &dir, &[]);
     for name in ["one", "two", "three"] {
         assert_eq!(std::fs::read(dir.join(name)).expect(name), [7; 70_000], "{name}");
     }
-    let stats = extol(&["stat", "--json"], &dir).1;
+    let stats = extol_on(&["stat", "--json"], &dir).1;
     let stats: serde_json::Value = serde_json::from_str(&stats).expect("JSON");
     assert_eq!(stats["checkpoint_merge"]["enabled"], true, "{stats}");
 
     must(&["checkpoint", "--discard", "--dry-run"], &dir);
     as_user(1000, 1000, &[], 0o22, || must(&["sync"], &dir));
-    let (code, line) = as_user(1000, 1000, &[], 0o22, || extol(&["freeze"], &dir));
+    let (code, line) = as_user(1000, 1000, &[], 0o22, || extol_on(&["freeze"], &dir));
     assert!(
         code == Some(1)
             && line.ends_with(
@@ -119,8 +114,8 @@ fn commands_keep_their_promises() {
             ),
         "{line}"
     );
-    assert_eq!(extol(&["checkpoint", "--discard", "--zeroout"], &dir).0, Some(1));
-    let (code, line) = extol(&["sync"], scratch.path());
+    assert_eq!(extol_on(&["checkpoint", "--discard", "--zeroout"], &dir).0, Some(1));
+    let (code, line) = extol_on(&["sync"], scratch.path());
     assert!(
         code == Some(32) && line.ends_with("is not on a volume that extol has mounted"),
         "{line}"
@@ -142,8 +137,7 @@ fn commands_keep_their_promises() {
         ("journal_ioprio=8", "use a level from 0 to 7"),
         ("ckpt_thread_ioprio=xy", "use be:0 to be:7, rt:0 to rt:7, or idle"),
     ] {
-        let failed =
-            ExtolMount::try_start(bin(), &image.path, &dir, &[options]).expect_err(options);
+        let failed = ExtolMount::try_start(&image.path, &dir, &[options]).expect_err(options);
         assert_eq!(failed.code, Some(1), "{options}: {}", failed.output);
         assert!(failed.output.contains(wanted), "{options}: {}", failed.output);
     }
@@ -160,7 +154,7 @@ fn shutdowns() {
     for mode in 0..=2 {
         let image =
             Image::mke2fs(scratch.path(), "disk.img", 64 << 20, &["-t", "ext4", "-J", "size=4"]);
-        let mount = ExtolMount::start(bin(), &image.path, &dir, &["commit=1000"]);
+        let mount = ExtolMount::start(&image.path, &dir, &["commit=1000"]);
         let write = |name: &str| {
             let mut file = File::create(dir.join(name)).expect("create");
             file.write_all(&[1; 20_000]).expect("write");
@@ -174,7 +168,7 @@ fn shutdowns() {
         assert_eq!(answer(MountRequest::Shutdown(mode), &dir), 0, "again");
         assert!(File::create(dir.join("new")).is_err(), "mode {mode}");
         mount.unmount();
-        let mount = ExtolMount::start(bin(), &image.path, &dir, &[]);
+        let mount = ExtolMount::start(&image.path, &dir, &[]);
         let size = |name: &str| std::fs::metadata(dir.join(name)).ok().map(|m| m.len());
         assert_eq!(size("synced"), Some(20_000), "mode {mode}");
         let left = [Some(20_000), Some(0), None][mode as usize];
@@ -196,7 +190,7 @@ fn a_frozen_mount_ends_when_told_to() {
         let scratch = Scratch::new();
         let dir = scratch.dir("mnt");
         let image = Image::mke2fs(scratch.path(), "a.img", 32 << 20, &["-t", "ext4"]);
-        let mount = ExtolMount::start(bin(), &image.path, &dir, &[option]);
+        let mount = ExtolMount::start(&image.path, &dir, &[option]);
         let mut file = File::create(dir.join("file")).expect("create");
         file.write_all(b"before ").expect("write");
         file.sync_all().expect("fsync");
@@ -217,7 +211,7 @@ fn a_frozen_mount_ends_when_told_to() {
         mount.terminate(rustix::process::Signal::TERM);
         writer.join().expect("no panic");
         e2fsck(&image).assert_clean("after the end");
-        let mount = ExtolMount::start(bin(), &image.path, &dir, &["ro"]);
+        let mount = ExtolMount::start(&image.path, &dir, &["ro"]);
         assert_eq!(std::fs::read(dir.join("file")).expect("read"), b"before and after");
         mount.unmount();
     }
@@ -234,7 +228,7 @@ fn an_old_error_is_told_once_and_stops_nothing() {
     let dir = scratch.dir("mnt");
     for (request, code) in [("sync", 32), ("checkpoint", 0), ("freeze", 0)] {
         let image = Image::mke2fs(scratch.path(), "disk.img", 16 << 20, &["-t", "ext4", "-m", "0"]);
-        let mut mount = ExtolMount::start(bin(), &image.path, &dir, &[]);
+        let mut mount = ExtolMount::start(&image.path, &dir, &[]);
         std::fs::write(dir.join("old"), "old").expect("write");
         must(&["sync"], &dir);
         // Nearly full; then more through a mapping than there is room for, which no call can
@@ -250,7 +244,7 @@ fn an_old_error_is_told_once_and_stops_nothing() {
             std::fs::remove_file(dir.join(name)).expect("unlink");
         }
         std::fs::write(dir.join("new"), "new").expect("write");
-        let (ended, said) = extol(&[request], &dir);
+        let (ended, said) = extol_on(&[request], &dir);
         assert_eq!(ended, Some(code), "{request}: {said}");
         assert!(
             said.contains("No space left on device") && said.lines().count() == 1,
@@ -261,14 +255,14 @@ fn an_old_error_is_told_once_and_stops_nothing() {
         }
         // (A second `sync` would hide what the first left undone.)
         mount.kill9();
-        let mut mount = ExtolMount::start(bin(), &image.path, &dir, &[]);
+        let mut mount = ExtolMount::start(&image.path, &dir, &[]);
         assert_eq!(std::fs::read(dir.join("new")).ok().as_deref(), Some(&b"new"[..]), "{request}");
         assert!(!dir.join("old").exists(), "{request}");
         for request in ["sync", "checkpoint", "sync"] {
             must(&[request], &dir);
         }
         mount.kill9();
-        let replayed = run(Command::new(bin()).arg("replay").arg(&image.path), PATIENCE);
+        let replayed = run(extol().arg("replay").arg(&image.path), PATIENCE);
         assert!(replayed.success(), "{request}: {}", replayed.output);
         e2fsck(&image).assert_clean(request);
         image.remove();

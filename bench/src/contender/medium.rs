@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use extol_block::{
-    BlockDevice as _, DeviceError, EmulatedMedia, FileDevice, MemDevice, OpenOptions, Profile,
-    SharedDevice,
+    BlockDevice as _, DeviceError, FileDevice, MemDevice, OpenOptions, SharedDevice,
 };
+use extol_devices::{EmulatedMedia, Profile};
 
 use super::VolumeSpec;
 use super::stale::Stale;
 use crate::medium::Served;
 use crate::subject::Loop;
 use crate::target::forget_file;
-use crate::{BenchError, Result};
+use crate::{BenchError, Programs, Result};
 
 /// A medium.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -80,8 +80,8 @@ pub struct Place {
     pub medium: Medium,
     /// Directory for images and mount points.
     pub dir: PathBuf,
-    /// The extol program, for mounts.
-    pub extol: PathBuf,
+    /// The programs that are started for mounts and media.
+    pub programs: Programs,
 }
 
 /// A file that is removed when dropped.
@@ -181,7 +181,7 @@ impl Place {
             Medium::Memory => Path::new("/dev/shm"),
             Medium::Image => &self.dir,
             Medium::Emulated(profile) => {
-                let served = Served::start(&self.extol, profile, volume.size)?;
+                let served = Served::start(&self.programs.bench, profile, volume.size)?;
                 let source = served.device().display().to_string();
                 prepare(&open(served.device(), &OpenOptions::read_write())?)?;
                 return Ok(Outside { source, served: Some(served), _attached: None, file: None });

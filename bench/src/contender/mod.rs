@@ -5,6 +5,7 @@
 //! | `library[:OPTIONS]` | Extol in this process, opened with these mount options |
 //! | `node[:OPTIONS]` | the same on the block device that mounts get: a loop device, or the medium that is served to the kernel |
 //! | `mount[:OPTIONS]` | Extol mounted on a directory of its own |
+//! | `before[:OPTIONS]` | another build of Extol, mounted the same way ([`Programs`](crate::Programs)) |
 //! | `kernel[:OPTIONS]` | the running kernel's ext4; `dirty_mb=` among the options bounds what it may keep dirty for the device |
 //! | `fuse2fs[:OPTIONS]` | e2fsprogs' FUSE driver |
 //! | `noop` | a FUSE file system that does nothing: what FUSE allows |
@@ -57,6 +58,7 @@ impl Contender {
             "library" => Self::Library(options.into()),
             "node" => Self::Node(options.into()),
             "mount" => Self::Mounted(SubjectKind::Extol, options.into()),
+            "before" => Self::Mounted(SubjectKind::Before, options.into()),
             "kernel" => Self::Mounted(SubjectKind::Kernel, options.into()),
             "fuse2fs" => Self::Mounted(SubjectKind::Fuse2fs, options.into()),
             "raw" if !options.is_empty() => {
@@ -67,8 +69,8 @@ impl Contender {
             _ if text.contains('/') || text == "." => Self::Dir(text.into()),
             _ => {
                 return Err(BenchError(format!(
-                    "unknown target \"{text}\": library, node, mount, kernel, fuse2fs, noop (each may be followed by :OPTIONS), \
-                     raw, or a directory with a / in it"
+                    "unknown target \"{text}\": library, node, mount, before, kernel, fuse2fs, noop (each may \
+                     be followed by :OPTIONS), raw, or a directory with a / in it"
                 )));
             }
         })

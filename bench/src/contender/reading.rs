@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use extol_block::{DeviceStats, MediumStats};
+use extol_devices::{DeviceStats, MediumStats};
 use serde::Serialize;
 
 /// What a device was asked to do so far.

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use extol::mkfs::{MkfsOptions, mkfs};
 use extol::{Ext4, MountOptions};
-use extol_block::{CountingDevice, DeviceStats, MediumStats, OpenOptions, SharedDevice};
+use extol_block::{OpenOptions, SharedDevice};
+use extol_devices::{CountingDevice, DeviceStats, MediumStats};
 use extol_jbd2::batching::BatchPolicy;
 
 use super::dirty::DirtyBound;
@@ -147,9 +148,10 @@ impl Session {
         kind: SubjectKind,
         options: &str,
     ) -> Result<Self> {
+        let extol = place.programs.mounts(kind)?.to_owned();
         let source = place.outside(volume, &|device| make(device, volume))?;
         let dir = place.mount_point()?;
-        Self::mount_again(kind, options, place.extol.clone(), source, dir)
+        Self::mount_again(kind, options, extol, source, dir)
     }
 
     fn mount_again(
@@ -222,7 +224,7 @@ impl Session {
     }
 
     fn noop(place: &Place, options: &str) -> Result<Self> {
-        let mounted = noop::Mounted::start(&place.extol, options)?;
+        let mounted = noop::Mounted::start(&place.programs.bench, options)?;
         let target = Dir::open(mounted.dir())
             .map_err(|e| BenchError(format!("{}: {e}", mounted.dir().display())))?;
         Ok(Self { target: Arc::new(target), kind: Kind::Noop(mounted) })
@@ -372,7 +374,7 @@ fn library_options(list: &str) -> Result<MountOptions> {
     let mut options = MountOptions::parse(&others.join(",")).map_err(BenchError)?;
     for word in policies {
         let policy = word.strip_prefix(POLICY).and_then(BatchPolicy::by_name);
-        options.batching.policy = policy.ok_or_else(|| {
+        options.journal.batching.policy = policy.ok_or_else(|| {
             BenchError(format!("{word}: use fsync_batching=none, static or adaptive"))
         })?;
     }

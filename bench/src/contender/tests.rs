@@ -1,4 +1,5 @@
 use super::*;
+use crate::Programs;
 use crate::workload::{FsMark, Limits, SyncMode, Workload as _};
 
 #[test]
@@ -33,7 +34,7 @@ fn names_on_the_command_line() {
 }
 
 fn place(dir: &std::path::Path, medium: Medium) -> Place {
-    Place { medium, dir: dir.into(), extol: "extol".into() }
+    Place { medium, dir: dir.into(), programs: Programs::none() }
 }
 
 /// The device's counters see what the load did, and nothing stays behind.

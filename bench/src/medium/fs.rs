@@ -18,10 +18,11 @@
 
 use std::sync::Arc;
 
-use extol_block::{BlockDevice as _, DeviceError, EmulatedMedia, SharedDevice};
+use extol_block::{BlockDevice as _, DeviceError, SharedDevice};
+use extol_devices::EmulatedMedia;
 use extol_vfs::{
-    Attr, Creds, DirEntry, Fallocate, FileExtent, FileId, FileKind, FileSystem, FsError, NewNode,
-    RenameFlags, Result, Seek, SetAttr, StatFs, Timestamp, XattrSet,
+    Attr, Creds, DirEntry, Fallocate, FileExtent, FileId, FileKind, FileSystem, FsError, Mountable,
+    NewNode, RenameFlags, Result, Seek, SetAttr, StatFs, Timestamp, VolumeControl, XattrSet,
 };
 
 use super::Stats;
@@ -107,14 +108,6 @@ impl FileSystem for MediumFs {
         }
         let found = ENTRIES.iter().find(|(_, _, known)| *known == name);
         found.map_or(Err(FsError::NotFound), |(ino, _, _)| self.attr(*ino))
-    }
-
-    fn reopen(&self, id: FileId) -> Result<Attr> {
-        self.attr(id.ino)
-    }
-
-    fn open_by_number(&self, ino: u32) -> Result<Attr> {
-        self.attr(ino)
     }
 
     fn retain(&self, _ino: u32) {}
@@ -204,10 +197,6 @@ impl FileSystem for MediumFs {
         Ok(data.len())
     }
 
-    fn kill_privileges(&self, _: u32, _: bool) -> Result<()> {
-        Ok(())
-    }
-
     fn fallocate(&self, ino: u32, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
         self.on_disk(ino, offset, len)?;
         match mode {
@@ -270,17 +259,25 @@ impl FileSystem for MediumFs {
     fn removexattr(&self, _: u32, _: &[u8]) -> Result<()> {
         Err(FsError::NoAttribute)
     }
+}
 
+impl VolumeControl for MediumFs {
     fn trim(&self, _: u64, _: u64, _: u64) -> Result<u64> {
         Err(FsError::NotSupported("the medium does not know what is free on it"))
     }
 
-    fn is_read_only(&self) -> bool {
-        self.medium.is_read_only()
-    }
-
     fn stats_json(&self) -> String {
         self.stats()
+    }
+}
+
+impl Mountable for MediumFs {
+    fn open_by_number(&self, ino: u32) -> Result<Attr> {
+        self.attr(ino)
+    }
+
+    fn kill_privileges(&self, _: u32, _: bool) -> Result<()> {
+        Ok(())
     }
 }
 

@@ -32,15 +32,14 @@ pub use served::{Served, detach_loops};
 use std::path::Path;
 use std::sync::Arc;
 
-use extol_block::{
-    BlockDevice as _, EmulatedMedia, FileDevice, MemDevice, OpenOptions, Profile, SharedDevice,
-};
+use extol_block::{BlockDevice as _, FileDevice, MemDevice, OpenOptions, SharedDevice};
+use extol_devices::{EmulatedMedia, Profile};
 use extol_fuse::MountConfig;
 use serde::{Deserialize, Serialize};
 
 use crate::{BenchError, Result};
 
-/// Line that `extol bench medium` prints, on a line of its own, when the medium is there: this and
+/// Line that `extol-bench medium` prints, on a line of its own, when the medium is there: this and
 /// the path of the file.
 pub const READY: &str = "medium is ready: ";
 

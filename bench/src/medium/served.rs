@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use extol_block::Profile;
+use extol_devices::Profile;
 
 use super::{READY, Stats};
 use crate::daemon::Daemon;
@@ -20,13 +20,13 @@ pub struct Served {
 }
 
 impl Served {
-    /// Starts `extol` (the program) with a medium of `bytes` in memory and puts a loop device on
+    /// Starts `extol-bench` (the program) with a medium of `bytes` in memory and puts a loop device on
     /// it. Needs root.
     ///
     /// # Errors
     /// If one of them does not come up; then nothing is left.
-    pub fn start(extol: &Path, profile: &Profile, bytes: u64) -> Result<Self> {
-        Self::with(extol, profile, &["--size".into(), format!("{}s", bytes / 512).into()])
+    pub fn start(bench: &Path, profile: &Profile, bytes: u64) -> Result<Self> {
+        Self::with(bench, profile, &["--size".into(), format!("{}s", bytes / 512).into()])
     }
 
     /// The same with contents that are there already: those of a file, which stays. Put it into
@@ -35,14 +35,14 @@ impl Served {
     ///
     /// # Errors
     /// If one of them does not come up; then nothing is left.
-    pub fn start_over(extol: &Path, profile: &Profile, backing: &Path) -> Result<Self> {
-        Self::with(extol, profile, &["--backing".into(), backing.into()])
+    pub fn start_over(bench: &Path, profile: &Profile, backing: &Path) -> Result<Self> {
+        Self::with(bench, profile, &["--backing".into(), backing.into()])
     }
 
-    fn with(extol: &Path, profile: &Profile, args: &[OsString]) -> Result<Self> {
+    fn with(bench: &Path, profile: &Profile, args: &[OsString]) -> Result<Self> {
         let words: [OsString; 4] =
             ["medium".into(), "--until-eof".into(), "--profile".into(), profile.to_string().into()];
-        let server = Daemon::start(extol, "medium", &[&words[..], args].concat(), READY)?;
+        let server = Daemon::start(bench, "medium", &[&words[..], args].concat(), READY)?;
         let device = Loop::attach(&server.dir().join("disk"))?;
         // As the kernel knows it of real disks; a loop device takes no notice of what is below.
         // Best effort.

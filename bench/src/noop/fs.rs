@@ -18,8 +18,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use extol_vfs::{
-    Attr, Creds, DirEntry, Fallocate, FileExtent, FileId, FileKind, FileSystem, FsError, NewNode,
-    Rdev, RenameFlags, Result, Seek, SetAttr, SetTime, StatFs, Timestamp, XattrSet,
+    Attr, Creds, DirEntry, Fallocate, FileExtent, FileId, FileKind, FileSystem, FsError, Mountable,
+    NewNode, Rdev, RenameFlags, Result, Seek, SetAttr, SetTime, StatFs, Timestamp, VolumeControl,
+    XattrSet,
 };
 use parking_lot::{Mutex, RwLock};
 
@@ -227,14 +228,6 @@ impl FileSystem for NoopFs {
         self.hold(self.entry(dir, name)?.0)
     }
 
-    fn reopen(&self, id: FileId) -> Result<Attr> {
-        self.hold(id.ino)
-    }
-
-    fn open_by_number(&self, ino: u32) -> Result<Attr> {
-        self.hold(ino)
-    }
-
     fn retain(&self, ino: u32) {
         if let Ok(node) = self.node(ino) {
             node.references.fetch_add(1, Ordering::Relaxed);
@@ -395,10 +388,6 @@ impl FileSystem for NoopFs {
         self.written(ino, offset, data.len()).map(|()| data.len())
     }
 
-    fn kill_privileges(&self, _ino: u32, _outsider: bool) -> Result<()> {
-        Ok(())
-    }
-
     fn fallocate(&self, ino: u32, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
         let grows = match mode {
             Fallocate::Allocate { keep_size } | Fallocate::ZeroRange { keep_size } => !keep_size,
@@ -466,17 +455,25 @@ impl FileSystem for NoopFs {
     fn removexattr(&self, _: u32, _: &[u8]) -> Result<()> {
         Err(FsError::NoAttribute)
     }
+}
 
+impl VolumeControl for NoopFs {
     fn trim(&self, _: u64, _: u64, _: u64) -> Result<u64> {
         Ok(0)
     }
 
-    fn is_read_only(&self) -> bool {
-        false
-    }
-
     fn stats_json(&self) -> String {
         "{}".into()
+    }
+}
+
+impl Mountable for NoopFs {
+    fn open_by_number(&self, ino: u32) -> Result<Attr> {
+        self.hold(ino)
+    }
+
+    fn kill_privileges(&self, _ino: u32, _outsider: bool) -> Result<()> {
+        Ok(())
     }
 }
 

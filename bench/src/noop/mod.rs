@@ -1,7 +1,7 @@
 //! What FUSE allows: a mount of a file system that does nothing, as a yardstick.
 //!
 //! It is mounted as Extol is, with the same capabilities of the kernel, and served by a process of
-//! its own, as Extol's mounts are: `extol bench noop` ([`Mounted`]). So whatever a mount of Extol
+//! its own, as Extol's mounts are: `extol-bench noop` ([`Mounted`]). So whatever a mount of Extol
 //! takes beyond it is Extol's own.
 
 mod fs;
@@ -17,7 +17,7 @@ use extol_fuse::MountConfig;
 use crate::Result;
 use crate::daemon::Daemon;
 
-/// Line that `extol bench noop` prints when the mount is there: this and the directory.
+/// Line that `extol-bench noop` prints when the mount is there: this and the directory.
 pub const READY: &str = "mount is ready: ";
 
 /// How it is mounted: as Extol's mounts are.
@@ -35,16 +35,16 @@ pub fn mount_config() -> MountConfig {
 pub struct Mounted(Daemon);
 
 impl Mounted {
-    /// Starts `extol` (the program) on a directory of its own, with mount options (may be empty).
+    /// Starts `extol-bench` (the program) on a directory of its own, with mount options (may be empty).
     ///
     /// # Errors
     /// If it does not come up.
-    pub fn start(extol: &Path, options: &str) -> Result<Self> {
+    pub fn start(bench: &Path, options: &str) -> Result<Self> {
         let mut words: Vec<OsString> = vec!["noop".into(), "--until-eof".into()];
         if !options.is_empty() {
             words.extend(["-o".into(), options.into()]);
         }
-        Daemon::start(extol, "no-op file system", &words, READY).map(Self)
+        Daemon::start(bench, "no-op file system", &words, READY).map(Self)
     }
 
     /// Where it is mounted.

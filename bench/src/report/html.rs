@@ -13,8 +13,8 @@ const STYLE: &str = "body{font:15px/1.5 sans-serif;max-width:64em;margin:2em aut
 /// The whole page.
 pub(super) fn page(report: &Report) -> String {
     let mut s = format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>extol bench {0}</title>\
-         <style>{STYLE}</style></head><body>\n<h1>extol bench {0}</h1>\n<p><code>{1}</code></p>\n<dl>\n",
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>extol-bench {0}</title>\
+         <style>{STYLE}</style></head><body>\n<h1>extol-bench {0}</h1>\n<p><code>{1}</code></p>\n<dl>\n",
         escape(&report.bench),
         escape(&report.command)
     );

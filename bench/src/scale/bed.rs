@@ -5,17 +5,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use extol::device::{CountingDevice, FileDevice, SharedDevice};
+use extol::device::{FileDevice, SharedDevice};
 use extol::mkfs::{MkfsOptions, mkfs};
 use extol::vfs::FileSystem as _;
 use extol::{Ext4, MountOptions};
+use extol_devices::CountingDevice;
 use tempfile::{Builder, NamedTempFile, TempDir};
 
 use super::process::Process;
 use crate::contender::DeviceReading;
 use crate::subject::{Loop, Mounted, SubjectKind};
 use crate::target::{Dir, Library, Target};
-use crate::{BenchError, Result};
+use crate::{BenchError, Programs, Result};
 
 /// How the volume is used.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -36,11 +37,13 @@ impl Way {
         Ok(match kind {
             "library" => Self::Library(options.into()),
             "mount" => Self::Mount(SubjectKind::Extol, options.into()),
+            "before" => Self::Mount(SubjectKind::Before, options.into()),
             "kernel" => Self::Mount(SubjectKind::Kernel, options.into()),
             "fuse2fs" => Self::Mount(SubjectKind::Fuse2fs, options.into()),
             _ => {
                 return Err(BenchError(format!(
-                    "unknown target \"{text}\": library, mount, kernel or fuse2fs (each may be followed by :OPTIONS)"
+                    "unknown target \"{text}\": library, mount, before, kernel or fuse2fs \
+                     (each may be followed by :OPTIONS)"
                 )));
             }
         })
@@ -57,9 +60,7 @@ impl Way {
     pub fn name(&self) -> String {
         let (kind, options) = match self {
             Self::Library(options) => ("library", options),
-            Self::Mount(SubjectKind::Extol, options) => ("mount", options),
-            Self::Mount(SubjectKind::Kernel, options) => ("kernel", options),
-            Self::Mount(SubjectKind::Fuse2fs, options) => ("fuse2fs", options),
+            Self::Mount(kind, options) => (kind.name(), options),
         };
         if options.is_empty() { kind.to_owned() } else { format!("{kind}:{options}") }
     }
@@ -123,12 +124,8 @@ impl Image {
     /// Levels of the index of a directory on a volume that is not open now; 0 if it has none.
     pub fn htree_levels(&self, path: &str) -> Result<u32> {
         let device: SharedDevice = self.device()?;
-        let options = MountOptions {
-            read_only: true,
-            norecovery: true,
-            threads: false,
-            ..MountOptions::default()
-        };
+        let mut options = MountOptions::default().read_only().without_threads();
+        options.access.norecovery = true;
         let fs = Ext4::open(Arc::clone(&device), &options).map_err(|e| fail("open")(&e))?;
         let found = || -> extol::vfs::Result<Option<u64>> {
             let dir = fs.inode(path)?;
@@ -168,13 +165,19 @@ enum Kind<'a> {
 
 impl<'a> Open<'a> {
     /// Opens or mounts; gives how long that took.
-    pub fn new(image: &Image, way: &Way, dir: &Path, extol: &'a Path) -> Result<(Self, Duration)> {
+    pub fn new(
+        image: &Image,
+        way: &Way,
+        dir: &Path,
+        programs: &'a Programs,
+    ) -> Result<(Self, Duration)> {
         match way {
             Way::Library(options) => {
                 let options = MountOptions::parse(options).map_err(BenchError)?;
                 Self::library(image, &options)
             }
             Way::Mount(kind, options) => {
+                let extol = programs.mounts(*kind)?;
                 let dir = dir
                     .canonicalize()
                     .map_err(|e| BenchError(format!("{}: {e}", dir.display())))?;
@@ -268,7 +271,7 @@ impl<'a> Open<'a> {
         let began = Instant::now();
         match kind {
             Kind::Library { fs, .. } => {
-                let trouble = fs.trouble();
+                let trouble = fs.first_error();
                 fs.unmount().map_err(|e| fail("unmount")(&e))?;
                 let took = began.elapsed();
                 trouble.map_or(Ok(took), |line| Err(BenchError(line)))

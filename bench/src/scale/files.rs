@@ -148,7 +148,7 @@ fn at_size(
     files: u64,
     progress: &Progress<'_>,
 ) -> Result<Row> {
-    let reopen = || Open::new(image, way, &scale.dir, &scale.extol);
+    let reopen = || Open::new(image, way, &scale.dir, &scale.programs);
     let base = Process::Own.memory().unwrap_or_default();
     let (open, _) = reopen()?;
     let used = Used { way, base };
@@ -290,15 +290,15 @@ impl Used<'_> {
         };
         let options = MountOptions::parse(options).ok()?;
         let clean = match self.way {
-            Way::Library(_) => options.data_cache_bytes(),
+            Way::Library(_) => options.cache.data_bytes(),
             // The kernel keeps it.
-            Way::Mount(..) => options.data_cache.unwrap_or(0),
+            Way::Mount(..) => options.cache.data.unwrap_or(0),
         };
-        let caches = options.cache_bytes + options.dirty_bytes + clean;
+        let caches = options.cache.metadata_bytes + options.data.dirty_bytes + clean;
         Some(
             idle + IDLE
                 + caches as u64
-                + options.inode_cache as u64 * CELL
+                + options.cache.inodes as u64 * CELL
                 + known.unwrap_or(0) * KNOWN,
         )
     }

@@ -13,10 +13,11 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use extol::device::{BlockDevice as _, CountingDevice, MemDevice, SharedDevice};
+use extol::device::{BlockDevice as _, MemDevice, SharedDevice};
 use extol::mkfs::{MkfsOptions, mkfs};
 use extol::vfs::FileSystem as _;
 use extol::{Ext4, MountOptions};
+use extol_devices::CountingDevice;
 use serde::Serialize;
 
 use super::bed::{Image, fail, roomy};
@@ -223,7 +224,7 @@ fn one(scale: &Scale, bytes: u64, progress: &Progress<'_>) -> Result<Row> {
         let path = image.path();
         row.e2fsck = verdict(Path::new("e2fsck"), &["-fn"], path, limit, progress)?;
         row.dumpe2fs = verdict(Path::new("dumpe2fs"), &["-h"], path, limit, progress)?;
-        row.check = verdict(&scale.extol, &["check"], path, limit, progress)?;
+        row.check = verdict(&scale.programs.extol, &["check"], path, limit, progress)?;
     }
     Ok(row)
 }

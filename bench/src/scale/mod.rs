@@ -27,7 +27,7 @@ pub use bed::Way;
 use crate::report::Report;
 use crate::versus::Step;
 use crate::workload::Cancel;
-use crate::{BenchError, Result};
+use crate::{BenchError, Programs, Result};
 
 /// A part of the measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -113,8 +113,8 @@ pub struct Scale {
     pub fsck_seconds: u64,
     /// Where images and mount points are made.
     pub dir: PathBuf,
-    /// The extol program, for mounts and checks.
-    pub extol: PathBuf,
+    /// The programs that are started for mounts and checks.
+    pub programs: Programs,
     /// Set when the user wants an end.
     pub cancel: Cancel,
 }

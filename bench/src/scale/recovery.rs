@@ -16,10 +16,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use extol::device::{BlockDevice as _, CountingDevice, SharedDevice};
+use extol::device::{BlockDevice as _, SharedDevice};
 use extol::mkfs::MkfsOptions;
 use extol::vfs::FileSystem as _;
 use extol::{Ext4, MountOptions};
+use extol_devices::CountingDevice;
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom as _;
@@ -81,7 +82,7 @@ fn mounts(scale: &Scale, image: &Image, progress: &Progress<'_>) -> Result<Vec<M
         let copy = image.copy(&scale.dir)?;
         let mount = || -> Result<f64> {
             drop_cached(copy.path());
-            let (open, took) = Open::new(&copy, way, &scale.dir, &scale.extol)?;
+            let (open, took) = Open::new(&copy, way, &scale.dir, &scale.programs)?;
             open.close()?;
             Ok(took.as_secs_f64() * 1e3)
         };
@@ -115,8 +116,8 @@ fn io(e: &std::io::Error) -> BenchError {
 /// Mount options for filling: nothing goes home by itself, and memory holds all of the log.
 fn filling(list: &str) -> Result<MountOptions> {
     let mut options = MountOptions::parse(list).map_err(BenchError)?;
-    options.threads = false;
-    options.cache_bytes = 4 << 30;
+    options.background.threads = false;
+    options.cache.metadata_bytes = 4 << 30;
     Ok(options)
 }
 

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::Programs;
 use crate::contender::{Contender, Medium, Place, VolumeSpec};
 use crate::report::Report;
 use crate::versus::{Conduct, Step};
@@ -11,7 +12,7 @@ use crate::workload::{Limits, SyncMode};
 
 fn conduct(dir: &std::path::Path, seconds: Option<f64>) -> Conduct {
     Conduct {
-        place: Place { medium: Medium::Memory, dir: dir.into(), extol: "extol".into() },
+        place: Place { medium: Medium::Memory, dir: dir.into(), programs: Programs::none() },
         volume: VolumeSpec { size: 256 << 20, journal_mib: Some(4), ..VolumeSpec::default() },
         rounds: 1,
         limits: Limits { time: seconds.map(Duration::from_secs_f64), ..Limits::default() },

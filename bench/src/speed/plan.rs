@@ -97,6 +97,24 @@ impl Contest {
         self
     }
 
+    /// The other build of Extol does what its mount does. It is the last, since the goals know the
+    /// players by number.
+    fn add_before(&mut self) {
+        let before = self.players.iter().find_map(|player| match &player.entry.contender {
+            Contender::Mounted(SubjectKind::Extol, options) => Some(Player {
+                entry: Entry {
+                    name: SubjectKind::Before.name().into(),
+                    contender: Contender::Mounted(SubjectKind::Before, options.clone()),
+                    features: player.entry.features.clone(),
+                },
+                load: Arc::clone(&player.load),
+                optional: false,
+            }),
+            _ => None,
+        });
+        self.players.extend(before);
+    }
+
     /// Every one of these phases, of the first player to each of the peers.
     fn phases(mut self, names: &[&'static str], peers: &[(usize, f64)]) -> Self {
         self.metrics = names.iter().map(|name| Metric::Phase(name)).collect();
@@ -118,6 +136,9 @@ impl Speed {
         let mut contests = self.contests(part, medium);
         for player in contests.iter_mut().flat_map(|c| &mut c.players) {
             player.entry.contender.add_options(&self.options);
+        }
+        if self.conduct.place.programs.before.is_some() {
+            contests.iter_mut().for_each(Contest::add_before);
         }
         contests
     }

@@ -1,5 +1,6 @@
 use super::plan::THREADS;
 use super::*;
+use crate::Programs;
 use crate::contender::{Contender, Cost, Place, Reading, VolumeSpec};
 use crate::spread::Spread;
 use crate::workload::{FsMark, FsyncLatency, Limits, Metadata, Outcome, Timings};
@@ -13,7 +14,7 @@ fn speed(dir: &std::path::Path) -> Speed {
         options: String::new(),
         loadfile: None,
         conduct: Conduct {
-            place: Place { medium: Medium::Memory, dir: dir.into(), extol: "extol".into() },
+            place: Place { medium: Medium::Memory, dir: dir.into(), programs: Programs::none() },
             volume: VolumeSpec { size: 64 << 20, journal_mib: Some(4), ..VolumeSpec::default() },
             rounds: 2,
             limits: Limits::default(),

@@ -7,39 +7,30 @@
 //! | --- | --- |
 //! | [`FileDevice`] | a disk image or a block device, direct or buffered, with one writer |
 //! | [`MemDevice`] | memory, sparse, with snapshots |
-//! | [`EmulatedMedia`] | decorator: as slow as a disk, an array, a network disk |
 //! | [`FailLatch`] | decorator: refuses all changes after the first failed write or flush |
-//! | [`CountingDevice`] | decorator: counts operations and bytes |
-//! | [`RecordingDevice`] | test support: logs changes, builds the image after a crash |
-//! | [`FaultDevice`] | test support: fails chosen operations |
+//!
+//! Decorators for tests and measurements are in testing/devices.
 
 mod aligned;
 mod coalesce;
-mod counting;
-mod emulated;
-mod fault;
 mod file;
 mod latch;
 mod memory;
 mod pass_on;
 mod priority;
 mod range_lock;
-mod recording;
 mod sys;
 mod types;
 
 pub use aligned::AlignedBuf;
 pub use coalesce::FlushCoalescer;
-pub use counting::{CountingDevice, DeviceStats};
-pub use emulated::{EmulatedMedia, MediumStats, Profile, ProfileError};
-pub use fault::{Fault, FaultDevice, FaultSpan};
+pub use extol_ondisk::{BlockNr, BlockSize};
 pub use file::{Direct, FileDevice, OpenOptions};
 pub use latch::FailLatch;
 pub use memory::MemDevice;
 pub use priority::{IoPriority, Membership, PriorityGroup};
-pub use recording::{Event, RecordingDevice};
 pub use sys::MountRequest;
-pub use types::{BlockNr, BlockSize, DeviceError, DeviceOp, Fua, Result, ScatteredWrite};
+pub use types::{DeviceError, DeviceOp, Fua, Result, ScatteredWrite};
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -242,7 +233,10 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
 }
 
 /// `Ok` if `offset..offset + len` lies on a device of `size` bytes.
-fn check_range(op: DeviceOp, offset: u64, len: u64, size: u64) -> Result<()> {
+///
+/// # Errors
+/// If it does not.
+pub fn check_range(op: DeviceOp, offset: u64, len: u64, size: u64) -> Result<()> {
     match offset.checked_add(len) {
         Some(end) if end <= size => Ok(()),
         _ => {
@@ -267,7 +261,8 @@ pub fn joined(bufs: &[IoSlice<'_>]) -> Vec<u8> {
 }
 
 /// Bytes in all buffers of a vectored request.
-fn total_len<B: std::ops::Deref<Target = [u8]>>(bufs: &[B]) -> u64 {
+#[must_use]
+pub fn total_len<B: std::ops::Deref<Target = [u8]>>(bufs: &[B]) -> u64 {
     bufs.iter().map(|b| b.len() as u64).sum()
 }
 

@@ -7,7 +7,7 @@
 //! either side copies the one that it changes.
 //!
 //! The memory is "durable" at once: there is no cache to lose. To test crashes, put it under a
-//! [`RecordingDevice`](crate::RecordingDevice).
+//! `RecordingDevice` (testing/devices).
 
 use crate::{BlockDevice, DeviceOp, Result, check_range, check_writable};
 use parking_lot::RwLock;

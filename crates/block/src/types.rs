@@ -1,73 +1,7 @@
-//! Block numbers, requests and errors of the device layer.
+//! Requests and errors of the device layer.
 
 use std::fmt;
 use std::io::{self, IoSlice};
-
-/// Number of a file-system block on a device (unit: the file system's block size).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct BlockNr(pub u64);
-
-impl BlockNr {
-    /// The block `n` blocks further on. Saturates, so that hostile numbers fail the range check.
-    #[must_use]
-    pub fn plus(self, n: u64) -> Self {
-        Self(self.0.saturating_add(n))
-    }
-
-    /// Byte offset of this block.
-    #[must_use]
-    pub fn offset(self, size: BlockSize) -> u64 {
-        self.0.saturating_mul(u64::from(size.bytes()))
-    }
-}
-
-impl fmt::Debug for BlockNr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "block {}", self.0)
-    }
-}
-
-impl fmt::Display for BlockNr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}
-
-/// A file-system block size: a power of two from 1024 to 65536 bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BlockSize(u32);
-
-impl BlockSize {
-    /// `None` unless `bytes` is a power of two in 1024..=65536.
-    #[must_use]
-    pub fn new(bytes: u32) -> Option<Self> {
-        ((1024..=65536).contains(&bytes) && bytes.is_power_of_two()).then_some(Self(bytes))
-    }
-
-    /// The size in bytes.
-    #[must_use]
-    pub fn bytes(self) -> u32 {
-        self.0
-    }
-
-    /// The size in bytes, as `usize`.
-    #[must_use]
-    pub fn len(self) -> usize {
-        self.0 as usize
-    }
-
-    /// False: a block size is not empty.
-    #[must_use]
-    pub fn is_empty(self) -> bool {
-        false
-    }
-
-    /// log2 of the size.
-    #[must_use]
-    pub fn bits(self) -> u32 {
-        self.0.trailing_zeros()
-    }
-}
 
 /// One write of a batch that goes to
 /// [`BlockDevice::write_scattered`](crate::BlockDevice::write_scattered).

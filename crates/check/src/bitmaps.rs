@@ -17,17 +17,17 @@ pub(crate) struct Free {
     pub inodes: u64,
 }
 
-/// Judges a group's bitmaps and counts.
+/// Checks a group's bitmaps and counts.
 pub(crate) fn group(
     vol: &Vol,
     claims: &Claims,
-    imagined: &Claimed,
+    uninit: &Claimed,
     inodes: &Inodes,
     group: u32,
     out: &mut Findings,
 ) -> Result<Free> {
     Ok(Free {
-        clusters: blocks(vol, claims, imagined, group, out)?,
+        clusters: blocks(vol, claims, uninit, group, out)?,
         inodes: inode_bitmap(vol, inodes, group, out)?,
     })
 }
@@ -35,7 +35,7 @@ pub(crate) fn group(
 fn blocks(
     vol: &Vol,
     claims: &Claims,
-    imagined: &Claimed,
+    uninit: &Claimed,
     nr: u32,
     out: &mut Findings,
 ) -> Result<u64> {
@@ -48,8 +48,8 @@ fn blocks(
     // Metadata of groups whose bitmaps were never written. e2fsck takes it for marked, wherever it
     // lies; Linux goes by what is written, and would give such a block away.
     let mut assumed = vec![0; bytes];
-    imagined.copy_bytes(first, &mut assumed);
-    let on_disk = if vol.imagined(nr, GroupFlags::BLOCK_UNINIT) {
+    uninit.copy_bytes(first, &mut assumed);
+    let on_disk = if vol.is_uninit(nr, GroupFlags::BLOCK_UNINIT) {
         assumed.clone()
     } else {
         let block = vol.block(g.block_bitmap)?;
@@ -96,8 +96,8 @@ fn blocks(
 
 /// The block bitmaps of the groups whose own were never written, by cluster: their fixed metadata,
 /// wherever it is.
-pub(crate) fn imagine(vol: &Vol) -> Claimed {
-    let any = (0..vol.geo.groups).any(|group| vol.imagined(group, GroupFlags::BLOCK_UNINIT));
+pub(crate) fn uninit_metadata(vol: &Vol) -> Claimed {
+    let any = (0..vol.geo.groups).any(|group| vol.is_uninit(group, GroupFlags::BLOCK_UNINIT));
     let map = Claimed::new(if any { vol.clusters() } else { 0 });
     let mark = |from: u64, len: u64| {
         if len > 0 {
@@ -107,7 +107,7 @@ pub(crate) fn imagine(vol: &Vol) -> Claimed {
     };
     for (group, g) in (0u32..)
         .zip(&vol.groups)
-        .filter(|(group, _)| vol.imagined(*group, GroupFlags::BLOCK_UNINIT))
+        .filter(|(group, _)| vol.is_uninit(*group, GroupFlags::BLOCK_UNINIT))
     {
         let (from, len) = vol.base_meta(group);
         mark(from, len);
@@ -123,7 +123,7 @@ fn inode_bitmap(vol: &Vol, inodes: &Inodes, nr: u32, out: &mut Findings) -> Resu
     let Some(g) = vol.groups.get(nr as usize).filter(|g| g.inode_bitmap_ok) else { return Ok(0) };
     let per_group = geo.inodes_per_group;
     let infos = inodes.group(nr);
-    let on_disk = if vol.imagined(nr, GroupFlags::INODE_UNINIT) {
+    let on_disk = if vol.is_uninit(nr, GroupFlags::INODE_UNINIT) {
         vec![0; per_group as usize / 8]
     } else {
         let block = vol.block(g.inode_bitmap)?;

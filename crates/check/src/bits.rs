@@ -1,5 +1,5 @@
 //! Bitmaps over blocks and clusters. The one of claims is shared by threads: claiming is one atomic
-//! operation per 64 bits, so that a second claim is seen whoever comes first.
+//! operation per 64 bits, so that of two claims the second is always seen.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -1,10 +1,10 @@
-//! Who uses which block. Every block belongs to one owner: the fixed metadata (superblocks,
+//! Owners of blocks. Every block belongs to one owner: the fixed metadata (superblocks,
 //! descriptors, bitmaps, inode tables), which claims first, then files and their trees. A second
 //! claim is an error; where the first owner is metadata, a worse one.
 //!
 //! With bigalloc the unit is the cluster, as in the block bitmaps.
 //!
-//! A hostile volume may name the same block over and over. What was claimed already is looked into
+//! A hostile volume may name the same block over and over. What was claimed already is read
 //! (as a tree node or a directory block) only while a budget lasts, which bounds the work by the
 //! size of the volume.
 
@@ -16,8 +16,8 @@ use crate::bits::{Bits, Claimed};
 use crate::report::{Finding, Findings, Kind};
 use crate::vol::Vol;
 
-/// Blocks that may be looked into though they were claimed before.
-const SECOND_LOOKS: i64 = 10_000;
+/// Blocks that may be read though they were claimed before.
+const REPEATED_DESCENTS: i64 = 10_000;
 
 /// The claims of a check.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Claims {
             shared: vol.ro_compat(RoCompat::SHARED_BLOCKS),
             ratio: u64::from(vol.geo.cluster_ratio),
             first: vol.geo.first_data_block,
-            budget: AtomicI64::new(SECOND_LOOKS),
+            budget: AtomicI64::new(REPEATED_DESCENTS),
         };
         for group in 0..vol.geo.groups {
             let (from, len) = vol.base_meta(group);
@@ -121,8 +121,8 @@ impl Claims {
         false
     }
 
-    /// True if a block that was claimed before may still be looked into.
-    pub(crate) fn second_look(&self) -> bool {
+    /// True if a block that was claimed before may still be read.
+    pub(crate) fn may_descend_again(&self) -> bool {
         self.budget.fetch_sub(1, Relaxed) > 0
     }
 }

@@ -1,7 +1,7 @@
 //! Pass 2: the entries of all directories.
 //!
 //! Each directory is read once, block by block. A broken chain ends the look at its block. Names
-//! are counted for the inodes that they lead to, and a directory's one name says who its parent is.
+//! are counted for the inodes that they lead to, and a directory's one name gives its parent.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, BuildHasherDefault, RandomState};
@@ -59,7 +59,7 @@ pub(crate) fn entry_at(area: &[u8], at: usize, block_len: usize) -> Option<Entry
     Some(Entry { ino: le32(area, at), kind: le8(area, at + 7), name, next: at + len })
 }
 
-/// Reads and judges a directory.
+/// Reads and checks a directory.
 pub(crate) fn read(vol: &Vol, inodes: &Inodes, dir: &Dir, max_findings: usize) -> Result<Read> {
     let to = Read { ino: dir.ino, dotdot: 0, names: 0, out: Findings::new(max_findings) };
     let mut reader = Reader {
@@ -113,8 +113,8 @@ struct Reader<'a> {
     inodes: &'a Inodes,
     dir: &'a Dir,
     to: Read,
-    /// Keyed hashes of the names so far, and their blocks: nobody can make two names collide.
-    seen: HashMap<u64, u64, BuildHasherDefault<AsItIs>>,
+    /// Keyed hashes of the names so far, and their blocks: no volume can make two names collide.
+    seen: HashMap<u64, u64, BuildHasherDefault<PreHashed>>,
     key: RandomState,
     tree: Option<Tree<'a>>,
     /// How many of `.` and `..` were passed.
@@ -203,7 +203,7 @@ impl Reader<'_> {
         self.entries(part(bytes, INLINE_FIRST, size), Place { lblk: 1, ..place });
     }
 
-    /// Judges an entry. `ended`: a zero byte follows a name of one or two characters.
+    /// Checks an entry. `ended`: a zero byte follows a name of one or two characters.
     fn entry(&mut self, e: Entry<'_>, ended: (bool, bool), place: Place) {
         let own = self.dir.ino;
         let dots = self.dots;
@@ -283,7 +283,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Judges the inode that an entry leads to. False if there is no such inode.
+    /// Checks the inode that an entry leads to. False if there is no such inode.
     fn target(&mut self, e: Entry<'_>, named: bool, place: Place) -> bool {
         let (geo, root) = (&self.vol.geo, InodeNr::ROOT.0);
         let name = text(e.name);
@@ -343,16 +343,16 @@ fn has_tail(block: &[u8]) -> bool {
         && le16(block, at + 6) == 0xDE00
 }
 
-/// A name for people.
+/// A name for messages.
 pub(crate) fn text(name: &[u8]) -> String {
     name.escape_ascii().to_string()
 }
 
 /// The hasher of a set of hashes.
 #[derive(Debug, Default, Clone, Copy)]
-struct AsItIs(u64);
+struct PreHashed(u64);
 
-impl std::hash::Hasher for AsItIs {
+impl std::hash::Hasher for PreHashed {
     fn finish(&self) -> u64 {
         self.0
     }

@@ -12,8 +12,8 @@ pub enum CheckError {
     /// There is no ext2, ext3 or ext4 file system.
     #[error("no ext2, ext3 or ext4 file system: {0}")]
     NoFileSystem(String),
-    /// The volume uses something that this checker cannot judge.
-    #[error("cannot be judged: {0}")]
+    /// The volume uses something that this checker does not know.
+    #[error("cannot be checked: {0}")]
     Unsupported(String),
 }
 

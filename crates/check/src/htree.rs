@@ -33,7 +33,7 @@ fn max_levels(vol: &Vol) -> u8 {
     if vol.incompat(Incompat::LARGE_DIR) { 3 } else { 2 }
 }
 
-/// Pass 1: judges the root of a hashed directory. True if the tree can be followed.
+/// Pass 1: checks the root of a hashed directory. True if the tree can be followed.
 pub(crate) fn root_ok(vol: &Vol, raw: Raw<'_>, mapped: &Mapped, to: &mut Scanned) -> Result<bool> {
     let ino = raw.ino;
     if !raw.is(FileType::Directory) {
@@ -100,12 +100,12 @@ pub(crate) struct Tree<'a> {
     ino: u32,
     seed: InodeSeed,
     hasher: Option<Hasher>,
-    odd_names: bool,
+    unknown_hash: bool,
     depth: u32,
     blocks: Vec<Block>,
     /// The directory is being deleted, from its end on.
     shrinks: bool,
-    given_up: bool,
+    incomplete: bool,
 }
 
 impl<'a> Tree<'a> {
@@ -125,11 +125,11 @@ impl<'a> Tree<'a> {
             ino: dir.ino,
             seed: dir.seed,
             hasher: None,
-            odd_names: dir.odd_names,
+            unknown_hash: dir.unknown_hash,
             depth: 0,
             blocks: vec![block; blocks],
             shrinks: dir.orphan,
-            given_up: false,
+            incomplete: false,
         }
     }
 
@@ -137,7 +137,7 @@ impl<'a> Tree<'a> {
         out.push(Finding::error(kind, format!("directory block {lblk}: {what}")).inode(self.ino));
     }
 
-    /// Looks at a block before its entries are read. True if it is an index block: it holds no
+    /// Classifies a block before its entries are read. True if it is an index block: it holds no
     /// names and has a checksum of its own.
     pub(crate) fn enter(&mut self, lblk: u64, bytes: &[u8], out: &mut Findings) -> bool {
         let shape = if lblk == 0 {
@@ -155,7 +155,7 @@ impl<'a> Tree<'a> {
         }
         if shape == Shape::Root {
             let version = le8(bytes, ROOT_INFO_AT + 4);
-            self.hasher = Hasher::new(&self.vol.geo, version).filter(|_| !self.odd_names);
+            self.hasher = Hasher::new(&self.vol.geo, version).filter(|_| !self.unknown_hash);
             self.depth = u32::from(le8(bytes, ROOT_INFO_AT + 6)) + 1;
         }
         if shape == Shape::Leaf {
@@ -230,7 +230,7 @@ impl<'a> Tree<'a> {
                             format!("an index entry names block {child}, which does not exist");
                         self.error(out, Kind::HtreeReference, lblk, &what);
                     }
-                    self.given_up = true;
+                    self.incomplete = true;
                 }
             }
         }
@@ -238,7 +238,7 @@ impl<'a> Tree<'a> {
 
     /// After the last block: references, depth and ranges.
     pub(crate) fn finish(&self, out: &mut Findings) {
-        if self.given_up {
+        if self.incomplete {
             return;
         }
         for (lblk, block) in (0u64..).zip(&self.blocks) {

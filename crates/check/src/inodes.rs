@@ -98,7 +98,7 @@ pub(crate) struct Dir {
     /// Hashed, and its root was good enough to go on.
     pub hashed: bool,
     /// Names are compared or hashed in a way that this checker does not know.
-    pub odd_names: bool,
+    pub unknown_hash: bool,
     pub encrypted: bool,
     pub orphan: bool,
 }

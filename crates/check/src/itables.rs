@@ -1,6 +1,6 @@
-//! Inode tables that claim to be zeroed. A false claim is no damage (nobody reads those slots as
-//! inodes as long as the descriptors are good), so it is no finding of the check: it is looked for
-//! by itself.
+//! Inode tables that claim to be zeroed. A false claim is no damage (those slots are not read as
+//! inodes as long as the descriptors are good), so it is no finding of the check: a function of its
+//! own reads it.
 
 use extol_block::SharedDevice;
 use extol_ondisk::GroupFlags;
@@ -8,7 +8,7 @@ use extol_ondisk::GroupFlags;
 use crate::CheckError;
 use crate::bytes::is_zero;
 use crate::error::Result;
-use crate::open::{look, places};
+use crate::open::{places, read_volume};
 use crate::report::Findings;
 
 /// What the inode tables of a volume say and hold.
@@ -29,7 +29,7 @@ pub struct InodeTables {
 /// # Errors
 /// If the device cannot be read, or its superblock is not that of a volume.
 pub fn inode_tables(device: SharedDevice) -> Result<InodeTables> {
-    let Some(mut vol) = look(device, &mut Findings::new(0))? else {
+    let Some(mut vol) = read_volume(device, &mut Findings::new(0))? else {
         return Err(CheckError::NoFileSystem("its superblock is damaged".into()));
     };
     places(&mut vol, &mut Findings::new(0));

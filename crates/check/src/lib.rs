@@ -28,7 +28,7 @@
 //!
 //! Passes 1, 2 and 5 run on several threads where that pays. Nothing is written, nothing panics on
 //! any bytes, and the work is bounded by the size of the volume: a block that was claimed before is
-//! looked into only a limited number of times. Memory: two bits per block, twelve bytes per inode
+//! read only a limited number of times. Memory: two bits per block, twelve bytes per inode
 //! up to the last one in use of each group, the map of each directory, and one directory's names at
 //! a time (8 bytes each).
 //!
@@ -36,7 +36,7 @@
 //!
 //! By default a volume that needs recovery is checked as it will be after the recovery
 //! ([`Report::replayed`]). In that view orphans (open but unlinked files, unfinished truncations)
-//! belong to a sound volume. With [`Recovery::Ignore`] the volume is judged as it lies, as `e2fsck
+//! belong to a sound volume. With [`Recovery::Ignore`] the volume is checked as it is, as `e2fsck
 //! -fn` does.
 //!
 //! # Where the verdict differs from e2fsck's
@@ -49,7 +49,7 @@
 //!
 //! | kind | why it is an error here |
 //! | --- | --- |
-//! | `group_checksum`, `group_flags`, `group_unused`, `resize_inode` | e2fsck judges these before pass 1, whose start resets its verdict; Linux refuses to mount, to use the group, or to grow the volume |
+//! | `group_checksum`, `group_flags`, `group_unused`, `resize_inode` | e2fsck checks these before pass 1, whose start resets its verdict; Linux refuses to mount, to use the group, or to grow the volume |
 //! | `dir_duplicate` | a name that is in two blocks of a directory: e2fsck compares the names of one block; the second file cannot be reached |
 //! | `extent_node` | a node that states a wrong depth, or a root of depth 1 and more without entries: Linux refuses the file |
 //! | `xattr_block` | the attribute block of an inode without a name (journal, quota, orphan file) is impossible |
@@ -64,8 +64,8 @@
 //! | --- | --- |
 //! | usage in quota files | not compared: it follows from the files and is brought up to date by quotacheck |
 //! | names and policies in encrypted directories | not compared: needs the policies of all files |
-//! | names of case-insensitive directories | not folded: their hashes and duplicates are not judged |
-//! | directory blocks whose fake entries hide an old index | judged by their entries only |
+//! | names of case-insensitive directories | not folded: their hashes and duplicates are not checked |
+//! | directory blocks whose fake entries hide an old index | checked by their entries only |
 //!
 //! Volumes with features that neither Linux nor e2fsprogs has today, and those of the Hurd, are
 //! refused ([`CheckError::Unsupported`]).
@@ -81,30 +81,28 @@ mod htree;
 mod inode;
 mod inodes;
 mod itables;
+mod journal;
+mod kind;
 mod map;
+mod mmp;
 mod open;
+mod orphans;
+mod passes;
 mod paths;
 mod raw;
 mod report;
+mod resize_inode;
 mod scan;
-mod special;
 mod vol;
 mod work;
 mod xattr;
 
-use std::sync::Mutex;
-use std::sync::atomic::Ordering::Relaxed;
-
 use extol_block::SharedDevice;
-use extol_ondisk::{InodeNr, RoCompat};
 
 pub use error::CheckError;
 pub use itables::{InodeTables, inode_tables};
 pub use report::{Counts, Finding, Kind, Replayed, Report, Severity};
 
-use claims::Claims;
-use error::Result;
-use inodes::Inodes;
 use report::Findings;
 
 /// What to do with a volume that needs recovery.
@@ -113,7 +111,7 @@ pub enum Recovery {
     /// Replay its journal in memory and check the result.
     #[default]
     InMemory,
-    /// Check it as it lies.
+    /// Check it as it is.
     Ignore,
 }
 
@@ -198,15 +196,10 @@ impl Progress {
     }
 }
 
-/// Directories that one thread takes at once.
-const DIRS_PER_PIECE: usize = 64;
-/// Below so many inodes (by the descriptors) a second thread costs more than it saves.
-const FEW_INODES: u64 = 20_000;
-
 /// Checks a volume. `progress` is called from this thread, now and then.
 ///
 /// # Errors
-/// The device cannot be read, holds no such file system, or one that cannot be judged. What is
+/// The device cannot be read, holds no such file system, or one that cannot be checked. What is
 /// wrong with a volume is no error but a finding.
 pub fn check(
     device: SharedDevice,
@@ -219,157 +212,11 @@ pub fn check(
         return Ok(report(out, None, Counts::default()));
     };
     progress(Progress::new(Pass::Open, 1, 1));
-    let counts = passes(&vol, opts, &mut out, progress)?;
+    let counts = passes::run(&vol, opts, &mut out, progress)?;
     Ok(report(out, replayed, counts))
 }
 
 fn report(out: Findings, replayed: Option<Replayed>, counts: Counts) -> Report {
     let (findings, errors, notes, errors_of_e2fsck) = out.into_parts();
     Report { clean: errors == 0, errors, notes, errors_of_e2fsck, replayed, counts, findings }
-}
-
-fn passes(
-    vol: &vol::Vol,
-    opts: &CheckOptions,
-    out: &mut Findings,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<Counts> {
-    let max = out.max();
-    let threads = threads(vol, opts);
-    let groups = vol.geo.groups;
-    let tell = |pass, total: usize| {
-        move |progress: &mut dyn FnMut(Progress), done: usize| {
-            progress(Progress::new(pass, done as u64, total as u64));
-        }
-    };
-
-    // Pass 1.
-    let claims = Claims::new(vol, out);
-    special::multiple_mount(vol, &claims, out)?;
-    let shared = Mutex::new(xattr::Shared::default());
-    let judge = inode::Judge { vol, claims: &claims, shared: &shared, low_dtime: low_dtime(vol) };
-    let step = tell(Pass::Inodes, groups as usize);
-    let scanned = work::pieces(
-        threads,
-        groups as usize,
-        &|g| scan::group(&judge, g as u32, max),
-        &mut |n| {
-            step(progress, n);
-        },
-    )?;
-    let (mut infos, mut dirs, mut counts) =
-        (Vec::with_capacity(scanned.len()), Vec::new(), Counts::default());
-    let (mut large_file, mut large_dir) = (None, None);
-    for group in scanned {
-        infos.push(group.infos);
-        dirs.extend(group.dirs);
-        out.append(group.out);
-        add(&mut counts, &group.counts);
-        large_file = large_file.or(group.large_file);
-        large_dir = large_dir.or(group.large_dir);
-    }
-    let shared = shared.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    shared.finish(out);
-    features(vol, large_file, large_dir, out);
-    let inodes = Inodes::new(vol.geo.inodes_per_group, infos);
-    if let Some(root) = inodes.get(InodeNr::ROOT.0) {
-        root.parent.store(InodeNr::ROOT.0, Relaxed);
-    }
-
-    // Pass 2.
-    let pieces: Vec<&[inodes::Dir]> = dirs.chunks(DIRS_PER_PIECE).collect();
-    let step = tell(Pass::Directories, pieces.len());
-    let read = |n: usize| -> Result<Vec<dirs::Read>> {
-        let piece = pieces.get(n).copied().unwrap_or_default();
-        piece.iter().map(|dir| dirs::read(vol, &inodes, dir, max)).collect()
-    };
-    let read = work::pieces(threads, pieces.len(), &read, &mut |n| step(progress, n))?;
-    let mut read: Vec<dirs::Read> = read.into_iter().flatten().collect();
-    for dir in &mut read {
-        counts.names += dir.names;
-        out.append(std::mem::replace(&mut dir.out, Findings::new(0)));
-    }
-
-    // Passes 3 and 4.
-    progress(Progress::new(Pass::Links, 0, 1));
-    connect::directories(&inodes, &read, out);
-    connect::links(vol, &inodes, &shared.value_refs, out)?;
-    progress(Progress::new(Pass::Links, 1, 1));
-
-    // Pass 5.
-    let imagined = bitmaps::imagine(vol);
-    let step = tell(Pass::Bitmaps, groups as usize);
-    let compared = work::pieces(
-        threads,
-        groups as usize,
-        &|g| {
-            let mut own = Findings::new(max);
-            let free = bitmaps::group(vol, &claims, &imagined, &inodes, g as u32, &mut own)?;
-            Ok((free, own))
-        },
-        &mut |n| step(progress, n),
-    )?;
-    let (mut free_blocks, mut free_inodes) = (0, 0);
-    for (free, own) in compared {
-        free_blocks += free.clusters * u64::from(vol.geo.cluster_ratio);
-        free_inodes += free.inodes;
-        out.append(own);
-    }
-    open::totals(vol, free_blocks, free_inodes, out);
-    special::journal(vol, out)?;
-    special::orphans(vol, out)?;
-    special::resize_inode(vol, out)?;
-
-    counts.blocks_total = vol.geo.blocks;
-    counts.blocks = vol.geo.blocks.saturating_sub(free_blocks);
-    counts.inodes_total = u64::from(vol.geo.inodes);
-    if opts.paths && out.errors() > 0 {
-        paths::add(vol, &inodes, &dirs, out.list_mut())?;
-    }
-    Ok(counts)
-}
-
-/// Features that files need.
-fn features(vol: &vol::Vol, large_file: Option<u32>, large_dir: Option<u32>, out: &mut Findings) {
-    if let Some(ino) = large_file
-        && !vol.ro_compat(RoCompat::LARGE_FILE)
-    {
-        let what = "a file of 2 GiB and more, but the feature large_file is not set";
-        out.push(Finding::error(Kind::FeatureMissing, what).inode(ino));
-    }
-    if let Some(ino) = large_dir
-        && !vol.incompat(extol_ondisk::Incompat::LARGE_DIR)
-    {
-        let what = "a directory of 2 GiB and more, but the feature large_dir is not set";
-        out.push(Finding::error(Kind::FeatureMissing, what).inode(ino));
-    }
-}
-
-/// Deletion times that are inode numbers can only be told from times if the clock was right.
-fn low_dtime(vol: &vol::Vol) -> bool {
-    // The low words, as e2fsck takes them.
-    [vol.sb.wtime, vol.sb.mtime, vol.sb.mkfs_time]
-        .iter()
-        .map(|time| time & 0xFFFF_FFFF)
-        .all(|time| time == 0 || time >= u64::from(vol.geo.inodes))
-}
-
-fn threads(vol: &vol::Vol, opts: &CheckOptions) -> usize {
-    if opts.threads != 0 {
-        return opts.threads.min(64);
-    }
-    let used: u64 = (0..vol.geo.groups).map(|group| u64::from(vol.scanned_inodes(group))).sum();
-    if used < FEW_INODES {
-        return 1;
-    }
-    std::thread::available_parallelism().map_or(1, usize::from).min(2)
-}
-
-fn add(to: &mut Counts, more: &Counts) {
-    to.inodes += more.inodes;
-    to.directories += more.directories;
-    to.files += more.files;
-    to.symlinks += more.symlinks;
-    to.specials += more.specials;
-    to.orphans += more.orphans;
 }

@@ -1,5 +1,5 @@
 //! Before pass 1: the superblock, the journal, the group descriptors. A volume that needs recovery
-//! is recovered in memory, and what follows looks at that.
+//! is recovered in memory, and the passes see the result.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use extol_ondisk::{Compat, Geometry, GroupFlags, Incompat, RoCompat, Superblock}
 
 use crate::bytes::{le16, le32};
 use crate::error::{CheckError, Result};
+use crate::journal::{self, Log};
 use crate::report::{Finding, Findings, Kind, Replayed};
-use crate::special::{self, Log};
 use crate::vol::Vol;
 use crate::{CheckOptions, Recovery};
 
@@ -29,7 +29,7 @@ pub(crate) fn open(
     opts: &CheckOptions,
     out: &mut Findings,
 ) -> Result<Option<Opened>> {
-    let Some(mut vol) = look(device, out)? else { return Ok(None) };
+    let Some(mut vol) = read_volume(device, out)? else { return Ok(None) };
     places(&mut vol, &mut Findings::new(0));
     let dirty = vol.sb.feature_incompat.contains(Incompat::NEEDS_RECOVERY);
     let mut replayed = None;
@@ -44,13 +44,13 @@ pub(crate) fn open(
     descriptors(&mut vol, out);
     superblock(&vol, out)?;
     if vol.recovered {
-        special::find_orphans(&mut vol, out)?;
+        crate::orphans::find(&mut vol, out)?;
     }
     Ok(Some(Opened { vol, replayed }))
 }
 
 /// Reads superblock and descriptors.
-pub(crate) fn look(device: SharedDevice, out: &mut Findings) -> Result<Option<Vol>> {
+pub(crate) fn read_volume(device: SharedDevice, out: &mut Findings) -> Result<Option<Vol>> {
     let mut bytes = [0; 1024];
     if device.size() < SUPER_AT + 1024 {
         return Err(CheckError::NoFileSystem("the device is too small".into()));
@@ -106,7 +106,7 @@ pub(crate) fn look(device: SharedDevice, out: &mut Findings) -> Result<Option<Vo
     Ok(Some(Vol::new(device, sb, geo)?))
 }
 
-/// Refuses what this checker cannot judge.
+/// Refuses what this checker does not know.
 fn supported(sb: &Superblock) -> Result<()> {
     let compat =
         sb.feature_compat & (Compat::LAZY_BG | Compat::EXCLUDE_INODE | Compat::EXCLUDE_BITMAP);
@@ -132,7 +132,7 @@ fn supported(sb: &Superblock) -> Result<()> {
 
 /// Replays the log into memory.
 fn recover(vol: &Vol, opts: &CheckOptions, out: &mut Findings) -> Result<Option<(Vol, Replayed)>> {
-    let log = match special::find_log(vol, opts.journal.as_ref())? {
+    let log = match journal::find_log(vol, opts.journal.as_ref())? {
         Log::Found(device, map) => (device, map),
         Log::Bad(finding) => {
             out.push(finding);
@@ -171,7 +171,7 @@ fn recover(vol: &Vol, opts: &CheckOptions, out: &mut Findings) -> Result<Option<
             }
         },
     };
-    let Some(mut recovered) = look(device, out)? else { return Ok(None) };
+    let Some(mut recovered) = read_volume(device, out)? else { return Ok(None) };
     recovered.recovered = true;
     let did = Replayed {
         transactions: done.replayed_transactions,
@@ -189,7 +189,7 @@ pub(crate) fn places(vol: &mut Vol, out: &mut Findings) {
     for (nr, g) in (0u32..).zip(&mut vol.groups) {
         let start = geo.group_first_block(extol_ondisk::GroupNr(nr)).0;
         let end = start + u64::from(geo.group_blocks(extol_ondisk::GroupNr(nr)));
-        let mut judge = |at: u64, len: u64, what: &str| {
+        let mut check = |at: u64, len: u64, what: &str| {
             let exists = at >= geo.first_data_block
                 && at != 0
                 && at.checked_add(len).is_some_and(|behind| behind <= geo.blocks);
@@ -200,9 +200,9 @@ pub(crate) fn places(vol: &mut Vol, out: &mut Findings) {
             }
             exists
         };
-        g.block_bitmap_ok = judge(g.block_bitmap, 1, "block bitmap");
-        g.inode_bitmap_ok = judge(g.inode_bitmap, 1, "inode bitmap");
-        g.table_ok = judge(g.inode_table, table, "inode table");
+        g.block_bitmap_ok = check(g.block_bitmap, 1, "block bitmap");
+        g.inode_bitmap_ok = check(g.inode_bitmap, 1, "inode bitmap");
+        g.table_ok = check(g.inode_table, table, "inode table");
     }
 }
 
@@ -274,7 +274,7 @@ fn superblock(vol: &Vol, out: &mut Findings) -> Result<()> {
     backups(vol, out)
 }
 
-/// Copies of the superblock: nobody reads them before the first one is lost, so what is wrong with
+/// Copies of the superblock: they are read only when the primary one is lost, so what is wrong with
 /// them is a note.
 fn backups(vol: &Vol, out: &mut Findings) -> Result<()> {
     for group in vol.geo.backup_groups() {

@@ -1,4 +1,4 @@
-//! An inode's bytes, read field by field. Nothing is refused here: judging is what the passes do.
+//! An inode's bytes, read field by field. Nothing is refused here: the passes check.
 
 use extol_ondisk::checksum::crc32c;
 use extol_ondisk::{FileType, Geometry, Incompat, InodeFlags, InodeSeed, RoCompat};

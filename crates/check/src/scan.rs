@@ -2,7 +2,7 @@
 
 use crate::bytes::{is_zero, le32};
 use crate::error::Result;
-use crate::inode::{Judge, Scanned};
+use crate::inode::{InodeCheck, Scanned};
 use crate::inodes::Info;
 use crate::raw::{Raw, extent_header_ok};
 use crate::vol::Vol;
@@ -11,9 +11,9 @@ use extol_ondisk::{FileType, InodeFlags};
 /// Bytes of an inode table that are read at once.
 const CHUNK: usize = 128 << 10;
 
-/// Judges the inodes of a group.
-pub(crate) fn group(judge: &Judge<'_>, group: u32, max_findings: usize) -> Result<Scanned> {
-    let vol = judge.vol;
+/// Checks the inodes of a group.
+pub(crate) fn group(check: &InodeCheck<'_>, group: u32, max_findings: usize) -> Result<Scanned> {
+    let vol = check.vol;
     let geo = &vol.geo;
     let mut to = Scanned::new(max_findings);
     let count = vol.scanned_inodes(group);
@@ -30,7 +30,7 @@ pub(crate) fn group(judge: &Judge<'_>, group: u32, max_findings: usize) -> Resul
         vol.read(g.inode_table + done, chunk)?;
         for (i, block) in (0u32..).zip(chunk.chunks_exact(bs)) {
             let index = (done as u32 + i) * per_block;
-            block_of_inodes(judge, block, first + index, per_block.min(count - index), &mut to)?;
+            block_of_inodes(check, block, first + index, per_block.min(count - index), &mut to)?;
         }
         done += n;
     }
@@ -40,15 +40,15 @@ pub(crate) fn group(judge: &Judge<'_>, group: u32, max_findings: usize) -> Resul
     Ok(to)
 }
 
-/// Judges `count` inodes of a block of the table, the first of which is `first`.
+/// Checks `count` inodes of a block of the table, the first of which is `first`.
 fn block_of_inodes(
-    judge: &Judge<'_>,
+    check: &InodeCheck<'_>,
     block: &[u8],
     first: u32,
     count: u32,
     to: &mut Scanned,
 ) -> Result<()> {
-    let vol = judge.vol;
+    let vol = check.vol;
     let size = usize::from(vol.geo.inode_size);
     // The lowest numbers are in use whatever their inodes say, and so is that of a quota file.
     let quota = (first..first.saturating_add(count)).contains(&vol.sb.prj_quota_inum);
@@ -61,12 +61,12 @@ fn block_of_inodes(
     };
     let csums: Vec<bool> =
         inodes().map(|raw| !vol.has_csum() || raw.checksum_ok(&vol.geo)).collect();
-    let insane =
-        inodes().zip(&csums).filter(|(raw, csum_ok)| !**csum_ok || map_is_insane(vol, raw)).count();
+    let broken =
+        inodes().zip(&csums).filter(|(raw, csum_ok)| !**csum_ok || map_is_broken(vol, raw)).count();
     let per_block = vol.geo.inodes_per_block() as usize;
-    let garbage = per_block >= 2 && insane > per_block / 2;
+    let garbage = per_block >= 2 && broken > per_block / 2;
     for (raw, csum_ok) in inodes().zip(&csums) {
-        let info = judge.inode(raw, *csum_ok, garbage, to)?;
+        let info = check.inode(raw, *csum_ok, garbage, to)?;
         to.counts.inodes += u64::from(info.is_used());
         to.infos.push(info);
     }
@@ -74,7 +74,7 @@ fn block_of_inodes(
 }
 
 /// True if what should be a map is nothing of the kind.
-fn map_is_insane(vol: &Vol, raw: &Raw<'_>) -> bool {
+fn map_is_broken(vol: &Vol, raw: &Raw<'_>) -> bool {
     if raw.has(InodeFlags::EXTENTS) {
         return !extent_header_ok(raw.i_block());
     }

@@ -192,8 +192,8 @@ impl Vol {
         g.has(GroupFlags::INODE_UNINIT) || first.wrapping_add(index) >= unused
     }
 
-    /// The group's bitmaps have to be imagined: the flag says so, and its checksum is right.
-    pub(crate) fn imagined(&self, group: u32, flag: GroupFlags) -> bool {
+    /// The group's bitmap is uninitialised: the flag says so, and the checksum is right.
+    pub(crate) fn is_uninit(&self, group: u32, flag: GroupFlags) -> bool {
         let good = self.groups.get(group as usize).is_some_and(|g| g.csum_found == g.csum_wanted);
         good && self.geo.has_gdt_csum() && self.flag(group, flag)
     }

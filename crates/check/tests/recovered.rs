@@ -1,5 +1,5 @@
-//! Volumes after a crash: the view that recovery in memory gives is judged, and orphans belong to
-//! it.
+//! Volumes after a crash: the checker sees the volume as recovery in memory leaves it, and orphans
+//! belong to that.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ fn volume(features: &str) -> Arc<MemDevice> {
     device
 }
 
-fn look(device: MemDevice, recovery: Recovery) -> Result<Report, CheckError> {
+fn report_on(device: MemDevice, recovery: Recovery) -> Result<Report, CheckError> {
     let opts = CheckOptions { recovery, ..CheckOptions::default() };
     check(Arc::new(device), &opts, &mut |_| {})
 }
@@ -30,12 +30,12 @@ fn crashed(features: &str) -> MemDevice {
     for n in 0..200 {
         fs.write_file(format!("/file-{n}"), vec![n as u8; 500]).expect("write");
     }
-    let mut held = Vec::new();
+    let mut open = Vec::new();
     for n in 0..12 {
         let file =
             fs.open_file(format!("/file-{n}"), OpenOptions::new().read(true)).expect("open file");
         fs.remove_file(format!("/file-{n}")).expect("unlink");
-        held.push(file);
+        open.push(file);
     }
     let root =
         fs.open_file("/file-100", OpenOptions::new().read(true).write(true)).expect("open file");
@@ -50,7 +50,7 @@ fn crashed(features: &str) -> MemDevice {
 fn a_crash_leaves_a_sound_volume_with_orphans() {
     for features in ["metadata_csum", "orphan_file", "^metadata_csum", "^64bit"] {
         let image = crashed(features);
-        let report = look(image.snapshot(), Recovery::InMemory).expect("a report");
+        let report = report_on(image.snapshot(), Recovery::InMemory).expect("a report");
         assert!(report.is_clean(), "{features}: {report}");
         let replayed = report.replayed.expect("a replay");
         assert!(replayed.transactions > 0 && replayed.blocks > 0);
@@ -58,13 +58,13 @@ fn a_crash_leaves_a_sound_volume_with_orphans() {
         let note = report.findings.iter().find(|f| f.kind == Kind::OrphanList).expect("a note");
         assert_eq!(note.severity, Severity::Note);
         // As it lies, without the log, it is another matter.
-        let raw = look(image.snapshot(), Recovery::Ignore).expect("a report");
+        let raw = report_on(image.snapshot(), Recovery::Ignore).expect("a report");
         assert!(raw.replayed.is_none());
         assert_eq!(raw.counts.orphans, 0);
     }
 }
 
-/// A directory that is removed while somebody holds it has no size any more, but still its blocks,
+/// A directory that is removed while it is in use has no size any more, but still its blocks,
 /// and a parent that may be gone.
 #[test]
 fn a_removed_directory_in_use_is_an_orphan() {
@@ -77,18 +77,18 @@ fn a_removed_directory_in_use_is_an_orphan() {
         fs.lookup(dir, b"inner").expect("lookup");
         fs.rmdir(dir, b"inner").expect("rmdir");
         fs.forget(dir, 1);
-        fs.rmdir(fs.root(), b"dir").expect("rmdir of its parent, which nobody uses");
+        fs.rmdir(fs.root(), b"dir").expect("rmdir of its parent, which is not in use");
         fs.sync().expect("sync");
         fs.crash();
-        let report = look(device.snapshot(), Recovery::InMemory).expect("a report");
+        let report = report_on(device.snapshot(), Recovery::InMemory).expect("a report");
         assert!(report.is_clean() && report.counts.orphans == 1, "{features}: {report}");
     }
 }
 
 /// Links and directories whose deletion was cut between their blocks and their inode: Linux leaves
-/// such orphans, and so do we.
+/// such orphans, and so does Extol.
 #[test]
-fn what_is_on_its_way_out_is_an_orphan() {
+fn an_unfinished_deletion_is_an_orphan() {
     if !require(&[Need::Tool("mke2fs"), Need::Tool("debugfs"), Need::Tool("e2fsck")]) {
         return;
     }
@@ -97,11 +97,11 @@ fn what_is_on_its_way_out_is_an_orphan() {
     let hashed = ["sif <12> flags 0x81000", "sif / links_count 3"];
     for (make, more) in [(&long[..], &[][..]), ("mkdir /gone", &[]), ("mkdir /gone", &hashed[..1])]
     {
-        on_its_way_out(make, more, make.starts_with("mkdir").then_some(hashed[1]));
+        unfinished_deletion(make, more, make.starts_with("mkdir").then_some(hashed[1]));
     }
 }
 
-fn on_its_way_out(make: &str, more: &[&str], root: Option<&str>) {
+fn unfinished_deletion(make: &str, more: &[&str], root: Option<&str>) {
     let scratch = Scratch::new();
     let image = Image::mke2fs(scratch.path(), "a.img", 16 << 20, &["-t", "ext4", "-b", "1024"]);
     debugfs(&image, make);
@@ -115,7 +115,7 @@ fn on_its_way_out(make: &str, more: &[&str], root: Option<&str>) {
 
 /// A directory with an index whose last leaves are gone.
 #[test]
-fn what_shrinks_has_lost_leaves() {
+fn an_unfinished_truncation_has_lost_leaves() {
     if !require(&[Need::Tool("mke2fs"), Need::Tool("debugfs"), Need::Tool("e2fsck")]) {
         return;
     }
@@ -174,9 +174,9 @@ fn cut_short(image: &Image, left: usize, fields: &[String]) {
         let bytes = std::fs::read(&image.path).expect("the image");
         let device = MemDevice::new(bytes.len() as u64);
         device.write_at(&bytes, 0).expect("write");
-        look(device, Recovery::InMemory).expect("a report")
+        report_on(device, Recovery::InMemory).expect("a report")
     };
-    assert!(!report().is_clean(), "{about}: nobody says yet that it is an orphan");
+    assert!(!report().is_clean(), "{about}: it is not yet on the orphan list");
     debugfs(image, "ssv last_orphan 12");
     debugfs(image, "feature needs_recovery");
     let found = report();
@@ -188,7 +188,7 @@ fn cut_short(image: &Image, left: usize, fields: &[String]) {
 }
 
 fn blocks_of(image: &Image) -> Vec<u32> {
-    // (Behind it debugfs says who it is.)
+    // (On standard error debugfs prints its version.)
     let listed = debugfs(image, "blocks /gone");
     listed
         .lines()
@@ -209,7 +209,7 @@ fn damage_is_seen_behind_a_recovery() {
     // A mark in the bitmap of group 0 that no transaction covers would be replayed over: change
     // what was never logged, the reserved descriptors' inode.
     let device = Arc::new(image);
-    let before = look(device.snapshot(), Recovery::InMemory).expect("a report");
+    let before = report_on(device.snapshot(), Recovery::InMemory).expect("a report");
     assert!(before.is_clean());
     // Names are found in directory blocks: turn one name of the root into one that cannot be, in
     // all copies.
@@ -222,7 +222,7 @@ fn damage_is_seen_behind_a_recovery() {
         }
     }
     assert!(places >= 1);
-    let report = look(device.snapshot(), Recovery::InMemory).expect("a report");
+    let report = report_on(device.snapshot(), Recovery::InMemory).expect("a report");
     // The log's own checksums or the directory's: one of them must see it.
     assert!(!report.is_clean(), "{report}");
 }
@@ -240,7 +240,7 @@ fn a_torn_log_is_refused_or_ends_early() {
     for &at in blocks.iter().skip(1) {
         let device = image.snapshot();
         device.write_at(&[0xEE; 512], at as u64 + 512).expect("write");
-        let report = look(device, Recovery::InMemory).expect("a report");
+        let report = report_on(device, Recovery::InMemory).expect("a report");
         // A log that ends earlier is as sound as it was then.
         assert!(report.is_clean() || report.has(Kind::JournalReplay), "block {at}: {report}");
     }
@@ -254,7 +254,10 @@ fn a_dirty_volume_needs_its_external_journal() {
     let mut sb = extol_ondisk::Superblock::decode(&bytes).expect("superblock");
     (sb.journal_inum, sb.journal_uuid) = (0, [7; 16]);
     image.write_at(&sb.encode(), 1024).expect("write");
-    assert!(matches!(look(image.snapshot(), Recovery::InMemory), Err(CheckError::Unsupported(_))));
+    assert!(matches!(
+        report_on(image.snapshot(), Recovery::InMemory),
+        Err(CheckError::Unsupported(_))
+    ));
     let opts =
         CheckOptions { journal: Some(Arc::new(image.snapshot())), ..CheckOptions::default() };
     let other = check(Arc::new(image), &opts, &mut |_| {});

@@ -1,9 +1,9 @@
 //! `extol check`: the volume is read, compared with itself, and not changed.
 //!
-//! A volume that somebody else changes meanwhile seems to be damaged where it is only half written.
-//! So a writer, the kernel or another Extol, is a reason to refuse: the kernel's mounts are looked
-//! up in mountinfo by device number, for a disk image those of the loop devices over it; another
-//! Extol holds a lock.
+//! A volume that is in use by a writer seems to be damaged where it is only half written. So a
+//! writer, the kernel or another Extol, is a reason to refuse: the kernel's mounts are found in
+//! mountinfo by device number, for a disk image those of the loop devices over it; another Extol
+//! holds a lock.
 
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
@@ -75,7 +75,11 @@ fn check(args: &CheckArgs) -> Result<Report> {
 }
 
 /// Refuses a volume that is damaged.
-pub fn sound(source: &Path, device: &SharedDevice, journal: Option<&SharedDevice>) -> Result<()> {
+pub fn require_clean(
+    source: &Path,
+    device: &SharedDevice,
+    journal: Option<&SharedDevice>,
+) -> Result<()> {
     let opts = CheckOptions {
         recovery: Recovery::InMemory,
         journal: journal.cloned(),
@@ -89,7 +93,7 @@ pub fn sound(source: &Path, device: &SharedDevice, journal: Option<&SharedDevice
         return Ok(());
     }
     Err(about(&format_args!(
-        "is damaged ({} errors) and not mounted with -o untrusted: extol check says what it is",
+        "is damaged ({} errors) and not mounted with -o untrusted: extol check lists the damage",
         report.errors
     )))
 }

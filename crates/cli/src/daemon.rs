@@ -2,12 +2,12 @@
 //!
 //! The parent starts this program once more, in the foreground with `--announce`, its standard
 //! output a pipe. The child begins a session of its own, mounts, writes a line into the pipe when
-//! the mount answers, and only then leaves the terminal. So every error until then is seen by
-//! whoever called, and the parent ends with the child's exit code. No process is ever forked while
+//! the mount answers, and only then leaves the terminal. So the
+//! caller sees every error until then, and the parent ends with the child's exit code. No process is ever forked while
 //! it has threads.
 //!
-//! - D1: the line is written last, when nothing is left that could fail ([`announce`]).
-//! - D2: a parent that fails leaves neither a child nor a mount behind ([`start`]).
+//! - CL-1: the line is written last, when no step is left that can fail ([`announce`]).
+//! - CL-2: a parent that fails leaves neither a child nor a mount behind ([`start`]).
 //!
 //! Messages of a daemon go to the system log.
 
@@ -25,21 +25,21 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::error::{Failure, Result};
-use crate::remains::Place;
 use crate::sandbox::process;
+use crate::start_cleanup::MountTarget;
 
 /// What the child writes.
 const READY: &[u8] = b"mounted\n";
 
 /// Runs `words` (the arguments after the program's name) in the background; returns when it is
-/// ready. If that fails, nothing is left mounted on `place`.
-pub fn start(words: &[OsString], place: &Place) -> Result<()> {
+/// ready. If that fails, nothing is left mounted.
+pub fn start(words: &[OsString], target: &MountTarget) -> Result<()> {
     let fail =
         |error: std::io::Error| Failure::system(format_args!("cannot start the daemon: {error}"));
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(fail)?;
     let mut program = process::program();
     if words.iter().any(|word| word == "--clean") {
-        process::clean(&mut program);
+        process::clean_env(&mut program);
     }
     let mut child =
         program.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(fail)?;
@@ -54,14 +54,14 @@ pub fn start(words: &[OsString], place: &Place) -> Result<()> {
             let _ = rustix::process::kill_process(pid, Signal::TERM);
         }
     };
-    let heard = std::thread::Builder::new().spawn(forward).and_then(|_| hear(&mut child));
-    if heard.as_ref().is_ok_and(|ready| *ready) && !interrupted.load(Ordering::SeqCst) {
+    let announced = std::thread::Builder::new().spawn(forward).and_then(|_| wait_ready(&mut child));
+    if announced.as_ref().is_ok_and(|ready| *ready) && !interrupted.load(Ordering::SeqCst) {
         return Ok(());
     }
     let _ = rustix::process::kill_process(pid, Signal::TERM);
     let status = child.wait();
-    place.clear();
-    heard.map_err(fail)?;
+    target.unmount();
+    announced.map_err(fail)?;
     let status = status.map_err(fail)?;
     match (status.code(), status.signal()) {
         (Some(code), _) if code != 0 => {
@@ -75,22 +75,22 @@ pub fn start(words: &[OsString], place: &Place) -> Result<()> {
     }
 }
 
-/// True if the child says that it is ready.
-fn hear(child: &mut Child) -> std::io::Result<bool> {
-    let mut said = Vec::new();
+/// Waits for the child's line. True if the mount answers.
+fn wait_ready(child: &mut Child) -> std::io::Result<bool> {
+    let mut line = Vec::new();
     if let Some(pipe) = child.stdout.take() {
-        pipe.take(READY.len() as u64).read_to_end(&mut said)?;
+        pipe.take(READY.len() as u64).read_to_end(&mut line)?;
     }
-    Ok(said == READY)
+    Ok(line == READY)
 }
 
-/// The child's side, first thing: away from the caller's terminal and its signals.
+/// The child, first: leaves the caller's terminal and its signals.
 pub fn leave_session() {
     // Fails only if this process leads a group already, which is as good.
     let _ = rustix::process::setsid();
 }
 
-/// `/dev/null`, and the way to the system log.
+/// `/dev/null`, and the socket for the system log.
 static NULL: OnceLock<File> = OnceLock::new();
 static LOG: OnceLock<UnixDatagram> = OnceLock::new();
 
@@ -116,8 +116,7 @@ pub fn prepare(background: bool) -> Result<()> {
     Ok(())
 }
 
-/// The child's side, when the mount answers: lets go of everything that it inherited, and tells the
-/// parent last.
+/// The child, when the mount answers: closes what it has inherited, and tells the parent last.
 pub fn announce() -> Result<()> {
     let fail =
         |error: std::io::Error| Failure::system(format_args!("cannot become a daemon: {error}"));
@@ -128,14 +127,14 @@ pub fn announce() -> Result<()> {
     rustix::stdio::dup2_stdin(null).map_err(|error| fail(error.into()))?;
     match std::io::stdout().write_all(READY).and_then(|()| std::io::stdout().flush()) {
         Ok(()) => {}
-        // It has been interrupted: that is said there.
+        // The parent was interrupted and has reported that.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
             return Err(Failure::silent(Failure::INTERRUPTED));
         }
         Err(error) => return Err(fail(error)),
     }
-    // They exist, and so does what takes their place: this does not fail. If it did, messages would
-    // go to a terminal.
+    // All of these descriptors exist, so this does not fail. If it did, messages would go to a
+    // terminal.
     let _ = rustix::stdio::dup2_stdout(null);
     let _ = rustix::stdio::dup2_stderr(null);
     std::panic::set_hook(Box::new(|info| log(&format!("internal error: {info}"))));

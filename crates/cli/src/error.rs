@@ -1,4 +1,4 @@
-//! What the user is told when something fails: one line and an exit code.
+//! A failure: one line on standard error and an exit code.
 
 use std::fmt;
 use std::io::Write as _;
@@ -9,7 +9,7 @@ use extol_vfs::{plain, plain_json, plain_lines};
 /// A failed command.
 #[derive(Debug)]
 pub struct Failure {
-    /// What to say; empty if it was said already.
+    /// The line; empty if it is printed already.
     pub line: String,
     /// The exit code.
     pub code: u8,
@@ -41,7 +41,7 @@ impl Failure {
         Self { line: line.to_string(), code: Self::FAILED }
     }
 
-    /// The user asked for something that makes no sense.
+    /// The arguments make no sense.
     pub fn usage(line: impl fmt::Display) -> Self {
         Self { line: line.to_string(), code: Self::USAGE }
     }
@@ -56,7 +56,7 @@ impl Failure {
         Self { line: String::new(), code }
     }
 
-    /// Puts what the failure is about before it.
+    /// A failure with its subject before it.
     pub fn about(what: impl fmt::Display, error: impl fmt::Display) -> Self {
         Self::new(format_args!("{what}: {error}"))
     }
@@ -80,8 +80,8 @@ impl From<MountError> for Failure {
     }
 }
 
-/// Prints one line for the user. Line ends inside become spaces, so it stays one line. What the
-/// line quotes of a volume or of the command line does nothing to a terminal.
+/// Prints one line for the user. Line ends inside become spaces, so it stays one line. Control
+/// characters that the line quotes of a volume or of the command line are escaped.
 pub fn warn(line: impl fmt::Display) {
     let line = line.to_string();
     let line = line
@@ -90,11 +90,11 @@ pub fn warn(line: impl fmt::Display) {
         .filter(|part| !part.is_empty())
         .collect::<Vec<_>>()
         .join(" ");
-    // Nothing may be listening.
+    // Standard error may be closed.
     let _ = writeln!(std::io::stderr(), "extol: {}", plain(&line));
 }
 
-/// Prints lines for people and scripts: whatever they quote, a terminal only shows it.
+/// Prints lines. Control characters that they quote are escaped.
 pub fn print(text: impl AsRef<str>) -> Result<()> {
     write(plain_lines(text.as_ref()).as_bytes())
 }
@@ -105,7 +105,7 @@ pub fn print_json(text: impl AsRef<str>) -> Result<()> {
 }
 
 /// Writes bytes to stdout as they are: contents of files, and what was made for a terminal. A
-/// reader that went away (`extol ls … | head`) ends the program quietly.
+/// closed pipe (`extol ls … | head`) ends the program without a message.
 pub fn write(bytes: &[u8]) -> Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| match error.kind() {

@@ -1,4 +1,4 @@
-//! Descriptors: how many a mount has, and whether that is enough.
+//! The limit of descriptors, and whether it is enough for a mount.
 //!
 //! The soft limit of a login (1024) is for programs that use select(2); a daemon takes what the
 //! hard one allows. Less than [`NEEDED`] is refused before anything is opened: such a mount might

@@ -31,7 +31,7 @@ impl LoopDevice {
         let said = run(losetup.arg("--").arg(image), image)?;
         let path = PathBuf::from(String::from_utf8_lossy(&said.stdout).trim());
         let open = File::open(&path);
-        // Also where it cannot be opened: then it goes at once.
+        // Also where it cannot be opened: then the kernel detaches it at once.
         run(self::losetup().arg("--detach").arg(&path), &path)?;
         let open = open.map_err(|error| Failure::about(path.display(), error))?;
         Ok(Some(Self { path, _open: open }))
@@ -45,7 +45,7 @@ impl LoopDevice {
 
 fn losetup() -> Command {
     let mut command = Command::new("losetup");
-    // Not in every user's search path.
+    // sbin is not in every user's search path.
     let path = std::env::var("PATH").unwrap_or_default();
     command.env("PATH", format!("{path}:/usr/sbin:/sbin")).stdin(Stdio::null());
     command

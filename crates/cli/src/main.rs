@@ -1,56 +1,52 @@
 //! The `extol` command.
 //!
 //! ```text
-//!   main ── helper.rs   called as mount.extol, or by mount.fuse: SOURCE DIR -o …
-//!     │     args/       the command line of everything else, with its manual
-//!     ├── mount.rs      mount: options.rs splits -o, daemon.rs goes to the background, signals.rs ends it
-//!     │     sandbox/       what its daemon may still do; attendant.rs has the rights that it lacks
-//!     │     loop_device.rs an image through a loop device (-o loop)
-//!     │     remains.rs     takes off what a failed start leaves, farewell.rs tells how it ended
-//!     │     limits.rs      has it descriptors enough
-//!     ├── umount.rs     umount: waits until the daemon has written everything, and hears how it ended
-//!     ├── whole.rs      sync, checkpoint, freeze, thaw of a live mount
-//!     ├── remount.rs    changes options of a live mount, in the kernel and in the daemon
-//!     ├── stat/         counters of a live mount (live.rs reads them)
-//!     ├── top/          the same as a dashboard    metrics/   and over HTTP
-//!     ├── look.rs       info, log, replay
-//!     ├── mkfs.rs       mkfs
-//!     ├── bench.rs      bench: Extol beside its peers; bench/ loads and published tables
-//!     ├── medium.rs     bench medium: an emulated disk as a file
-//!     ├── files/        ls, cat, cp, put, rm, mkdir on a volume that is not mounted
-//!     └── volume.rs     the only file that opens volumes
+//!   main ── mount_helper.rs  called as mount.extol, or by mount.fuse: SOURCE DIR -o …
+//!     │     args/            the command line of everything else, with its manual
+//!     ├── mount/          mount: options.rs splits -o, daemon.rs goes to the background, signals.rs ends it
+//!     │     sandbox/         confines the daemon; monitor.rs does for it what it may not
+//!     │     loop_device.rs   an image through a loop device (-o loop)
+//!     │     start_cleanup.rs unmounts after a failed start; exit_report.rs tells umount how the daemon ended
+//!     │     limits.rs        raises the limit of descriptors
+//!     ├── umount.rs       umount: waits for the end of the daemon and reads its exit report
+//!     ├── maintenance.rs  sync, checkpoint, freeze, thaw of a mounted volume
+//!     ├── remount.rs      changes options of a mounted volume, in the kernel and in the daemon
+//!     ├── stat/           counters of a mounted volume (mounted.rs reads them)
+//!     ├── top/            the same as a dashboard    metrics/   and over HTTP
+//!     ├── inspect/        info, log, replay
+//!     ├── mkfs.rs         mkfs
+//!     ├── files/          ls, cat, cp, put, rm, mkdir on a volume that is not mounted
+//!     └── volume.rs       the only file that opens volumes
 //! ```
 //!
-//! Whatever goes wrong is one line on stderr, `extol: …`, and an exit code as mount(8) has them.
+//! Each failure is one line on stderr, `extol: …`, and an exit code as mount(8) has them.
 
 mod args;
-mod attendant;
-mod bench;
 mod check;
 mod daemon;
 mod error;
-mod farewell;
+mod exit_report;
 mod files;
-mod helper;
+mod inspect;
 mod limits;
-mod live;
-mod look;
 mod loop_device;
-mod medium;
+mod maintenance;
 mod metrics;
 mod mkfs;
+mod monitor;
 mod mount;
+mod mount_helper;
+mod mounted;
 mod options;
 mod progress;
-mod remains;
 mod remount;
 mod sandbox;
 mod signals;
+mod start_cleanup;
 mod stat;
 mod top;
 mod umount;
 mod volume;
-mod whole;
 
 use std::ffi::OsString;
 use std::panic::AssertUnwindSafe;
@@ -79,23 +75,23 @@ fn main() -> ExitCode {
 }
 
 fn run(words: &[OsString]) -> Result<()> {
-    if helper::applies(words) {
-        return mount::run(helper::parse(words)?);
+    if mount_helper::applies(words) {
+        return mount::run(mount_helper::parse(words)?);
     }
     match args::parse(words)? {
         Command::Mount(args) => mount::run(mount::Request::from_args(args)),
-        Command::Attend(args) => attendant::run(&args),
+        Command::MountMonitor(args) => monitor::run(&args),
         Command::Umount(args) => umount::run(&args),
         Command::Remount(args) => remount::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Stat(args) => stat::run(&args),
-        Command::Sync(args) => whole::sync(&args),
-        Command::Checkpoint(args) => whole::checkpoint(&args),
-        Command::Freeze(args) => whole::freeze(&args),
-        Command::Thaw(args) => whole::thaw(&args),
-        Command::Info(args) => look::info(&args),
-        Command::Log(args) => look::log(&args),
-        Command::Replay(args) => look::replay(&args),
+        Command::Sync(args) => maintenance::sync(&args),
+        Command::Checkpoint(args) => maintenance::checkpoint(&args),
+        Command::Freeze(args) => maintenance::freeze(&args),
+        Command::Thaw(args) => maintenance::thaw(&args),
+        Command::Info(args) => inspect::info(&args),
+        Command::Log(args) => inspect::log(&args),
+        Command::Replay(args) => inspect::replay(&args),
         Command::Check(args) => check::run(&args),
         Command::Mkfs(args) => mkfs::run(&args),
         Command::Ls(args) => files::ls(&args),
@@ -104,6 +100,5 @@ fn run(words: &[OsString]) -> Result<()> {
         Command::Put(args) => files::put(&args),
         Command::Rm(args) => files::rm(&args),
         Command::Mkdir(args) => files::mkdir(&args),
-        Command::Bench(command) => bench::run(&command),
     }
 }

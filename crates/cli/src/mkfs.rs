@@ -32,7 +32,7 @@ pub fn run(args: &MkfsArgs) -> Result<()> {
     if args.quiet { Ok(()) } else { print(format!("{}\n", summary.to_string().trim_end())) }
 }
 
-/// Asks whoever sits there whether to destroy something; without anybody, does not.
+/// Asks on the terminal whether to overwrite something; without a terminal, refuses.
 fn confirm(contents: &str) -> Result<()> {
     if !std::io::stdin().is_terminal() {
         return Err(Failure::usage(format_args!("{contents}; -F overwrites it")));

@@ -14,18 +14,18 @@ pub const METRICS: &str = "x-extol.metrics=";
 /// Mount an image through a loop device of the kernel's.
 pub const LOOP: &str = "loop";
 
-/// For a volume of which nothing is to be believed: read-only, without set-id programs, devices and
-/// programs; checked first, and in a sandbox or not at all.
+/// For a volume that is not trusted: read-only, without set-id programs, devices and programs;
+/// checked first, and only in a sandbox.
 const UNTRUSTED: &str = "untrusted";
 
-/// Both halves.
+/// The parts of an option list.
 #[derive(Debug)]
 pub struct Split {
     pub config: MountConfig,
     pub volume: VolumeOptions,
     /// Where to serve counters.
     pub metrics: Option<String>,
-    /// Nothing on the volume is to be believed.
+    /// The volume is not trusted.
     pub untrusted: bool,
     /// Mount an image through a loop device of the kernel's.
     pub through_loop: bool,
@@ -73,7 +73,7 @@ pub fn split(lists: &[String], sloppy: bool) -> Result<Split> {
         for word in ["ro", "nosuid", "nodev", "noexec"] {
             split.config.accept(word);
         }
-        split.volume.read_only = true;
+        split.volume.access.read_only = true;
     }
     split.volume.check().map_err(Failure::usage)?;
     Ok(split)
@@ -134,14 +134,14 @@ mod tests {
     #[test]
     fn each_half_gets_its_own() {
         let split = split(&lists("ro,nosuid,commit=9,noatime"), false).unwrap();
-        assert!(split.config.read_only && split.volume.read_only);
-        assert_eq!(split.volume.commit, std::time::Duration::from_secs(9));
+        assert!(split.config.read_only && split.volume.access.read_only);
+        assert_eq!(split.volume.journal.commit, std::time::Duration::from_secs(9));
     }
 
     #[test]
     fn untrusted_is_stronger_than_what_follows() {
         let split = split(&lists("untrusted,rw,suid,dev,exec"), false).unwrap();
-        assert!(split.untrusted && split.config.read_only && split.volume.read_only);
+        assert!(split.untrusted && split.config.read_only && split.volume.access.read_only);
         for flag in ["nosuid", "nodev", "noexec"] {
             assert!(split.config.flags.iter().any(|f| f.name() == flag), "{flag}");
         }

@@ -1,4 +1,4 @@
-//! Progress bars, when somebody watches.
+//! Progress bars, if standard error is a terminal.
 
 use std::borrow::Cow;
 use std::io::IsTerminal as _;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Counts bytes; nobody knows how many there will be.
+/// Counts bytes of an unknown number.
 pub fn bytes(what: &'static str) -> ProgressBar {
     bar(None, what, "{msg} {spinner} {bytes} {bytes_per_sec}")
 }

@@ -3,8 +3,8 @@
 //! Two sides have to agree: the kernel (read-only or not, `nosuid`, `noatime` …) and the daemon
 //! (everything that ext4 has). The kernel goes first: it alone knows whether a file is open for
 //! writing, and before it goes read-only it writes back what it holds. If the daemon then refuses,
-//! the kernel's flags are put back, so a refusal changes nothing. (While both differ, the daemon
-//! says EROFS.)
+//! the kernel's flags are put back, so a refusal changes nothing. (While they differ, the daemon
+//! answers EROFS.)
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use extol_fuse::{MountConfig, MountFlag, control};
 
 use crate::args::RemountArgs;
 use crate::error::{Failure, Result, warn};
-use crate::live::Live;
+use crate::mounted::MountedVolume;
 use crate::options;
 use crate::umount::mount_entry;
 use crate::volume::VolumeOptions;
@@ -22,8 +22,8 @@ pub fn run(args: &RemountArgs) -> Result<()> {
     remount(&args.dir, &args.options, false, false, args.verbose)
 }
 
-/// Words that the kernel shows for a FUSE mount, or that other programs want: mount(8) gives them
-/// back to us.
+/// Words that the kernel shows for a FUSE mount, or that other programs want: mount(8) passes them
+/// on.
 const SHOWN: [&str; 10] = [
     "fd",
     "rootmode",
@@ -37,9 +37,9 @@ const SHOWN: [&str; 10] = [
     "subtype",
 ];
 
-/// What a list asks for.
+/// The changes that option lists ask for.
 #[derive(Debug)]
-struct Wish {
+struct Changes {
     config: MountConfig,
     /// Options for the daemon.
     words: Vec<String>,
@@ -53,23 +53,23 @@ pub fn remount(
     fake: bool,
     verbose: bool,
 ) -> Result<()> {
-    let live = Live::of(dir)?;
-    let root: PathBuf = live.root.clone();
+    let mounted = MountedVolume::of(dir)?;
+    let root: PathBuf = mounted.root.clone();
     let entry = mount_entry(&root)
         .filter(|entry| entry.kind.starts_with("fuse"))
         .ok_or_else(|| Failure::new(format_args!("{} is not a mount of extol", dir.display())))?;
     let before = config_of(&entry.options);
-    let wish = wish(&before, lists, sloppy)?;
+    let changes = changes(&before, lists, sloppy)?;
     if fake {
         return Ok(());
     }
-    // Before anything changes: is it ours, and does it answer?
-    live.stats()?;
+    // Before anything changes: is it extol's, and does it answer?
+    mounted.stats()?;
     let about = |error: &dyn std::fmt::Display| Failure::about(root.display(), error);
     let flags_change =
-        wish.config.read_only != before.read_only || wish.config.flags != before.flags;
+        changes.config.read_only != before.read_only || changes.config.flags != before.flags;
     if flags_change {
-        control::set_flags(&root, &wish.config).map_err(|error| match error.kind() {
+        control::set_flags(&root, &changes.config).map_err(|error| match error.kind() {
             // The kernel knows the device of a `fuseblk` mount.
             std::io::ErrorKind::PermissionDenied if rustix::process::geteuid().is_root() => {
                 about(&"cannot remount read-write: the device is write-protected")
@@ -81,7 +81,7 @@ pub fn remount(
             _ => about(&error),
         })?;
     }
-    let outcome = match control::remount(&root, &wish.words.join(",")) {
+    let outcome = match control::remount(&root, &changes.words.join(",")) {
         Ok(Ok(warnings)) => {
             warnings.iter().for_each(warn);
             Ok(())
@@ -96,11 +96,11 @@ pub fn remount(
         Err(error) => Err(about(&error)),
     };
     if outcome.is_err() && flags_change {
-        // As it was before; if even that fails, the daemon still keeps read-only what must be.
+        // Restores the flags; if that fails, the daemon still refuses writes to a read-only volume.
         let _ = control::set_flags(&root, &before);
     }
     if verbose && outcome.is_ok() {
-        warn(format_args!("{} has the options {}", root.display(), live.stats()?.mount_options));
+        warn(format_args!("{} has the options {}", root.display(), mounted.stats()?.mount_options));
     }
     outcome
 }
@@ -119,8 +119,8 @@ fn config_of(words: &[String]) -> MountConfig {
     config
 }
 
-fn wish(before: &MountConfig, lists: &[String], sloppy: bool) -> Result<Wish> {
-    let mut wish = Wish { config: before.clone(), words: Vec::new() };
+fn changes(before: &MountConfig, lists: &[String], sloppy: bool) -> Result<Changes> {
+    let mut changes = Changes { config: before.clone(), words: Vec::new() };
     for word in lists.iter().flat_map(|list| options::words(list)) {
         let (name, value) = match word.split_once('=') {
             Some((name, value)) => (name, Some(value)),
@@ -144,10 +144,10 @@ fn wish(before: &MountConfig, lists: &[String], sloppy: bool) -> Result<Wish> {
         if matches!(name, "relatime" | "strictatime" | "noatime" | "atime") {
             // One of them is in force.
             let others = [MountFlag::RelAtime, MountFlag::StrictAtime, MountFlag::NoAtime];
-            wish.config.flags.retain(|flag| !others.contains(flag));
-            wish.config.flags.extend((name == "atime").then_some(MountFlag::RelAtime));
+            changes.config.flags.retain(|flag| !others.contains(flag));
+            changes.config.flags.extend((name == "atime").then_some(MountFlag::RelAtime));
         }
-        let kernel = wish.config.accept(&word);
+        let kernel = changes.config.accept(&word);
         let volume = name == "abort"
             || name == "journal_dev"
             || VolumeOptions::default().set(name, value).map_err(Failure::usage)?;
@@ -155,13 +155,13 @@ fn wish(before: &MountConfig, lists: &[String], sloppy: bool) -> Result<Wish> {
             if word.contains(',') {
                 return Err(Failure::usage(format_args!("bad value for mount option \"{name}\"")));
             }
-            wish.words.push(word);
+            changes.words.push(word);
         } else if !kernel && !sloppy {
             return Err(Failure::usage(format_args!("unknown mount option \"{word}\"")));
         }
     }
-    sort(&mut wish.config);
-    Ok(wish)
+    sort(&mut changes.config);
+    Ok(changes)
 }
 
 fn sort(config: &mut MountConfig) {
@@ -177,32 +177,35 @@ mod tests {
         config_of(&text.split(',').map(str::to_owned).collect::<Vec<_>>())
     }
 
-    fn ask(text: &str, list: &str) -> Result<Wish> {
-        wish(&shown(text), &[list.to_owned()], false)
+    fn ask(text: &str, list: &str) -> Result<Changes> {
+        changes(&shown(text), &[list.to_owned()], false)
     }
 
     #[test]
     fn each_side_gets_its_own() {
         let now = "rw,nosuid,relatime,rw,user_id=0,group_id=0,default_permissions,allow_other";
-        let wish =
+        let changes =
             ask(now, "ro,noatime,suid,commit=9,x-a=b,user_id=0,allow_other,remount").unwrap();
-        assert!(wish.config.read_only);
-        assert_eq!(wish.config.flags, [MountFlag::NoAtime]);
-        assert_eq!(wish.words, ["ro", "noatime", "commit=9"]);
-        let wish = ask("ro,noatime", "rw,relatime").unwrap();
+        assert!(changes.config.read_only);
+        assert_eq!(changes.config.flags, [MountFlag::NoAtime]);
+        assert_eq!(changes.words, ["ro", "noatime", "commit=9"]);
+        let changes = ask("ro,noatime", "rw,relatime").unwrap();
         assert_eq!(
-            (wish.config.read_only, &wish.config.flags[..]),
+            (changes.config.read_only, &changes.config.flags[..]),
             (false, &[MountFlag::RelAtime][..])
         );
         // What makes a mount safe for others can be had later, and taken off by a later word.
-        let wish = ask("rw,relatime", "user,exec").unwrap();
-        assert_eq!(wish.config.flags, [MountFlag::NoDev, MountFlag::NoSuid, MountFlag::RelAtime]);
-        let wish = ask("rw,nosuid,nodev,relatime", "owner,allow_suid,allow_dev").unwrap();
-        assert_eq!(wish.config.flags, [MountFlag::RelAtime]);
+        let changes = ask("rw,relatime", "user,exec").unwrap();
+        assert_eq!(
+            changes.config.flags,
+            [MountFlag::NoDev, MountFlag::NoSuid, MountFlag::RelAtime]
+        );
+        let changes = ask("rw,nosuid,nodev,relatime", "owner,allow_suid,allow_dev").unwrap();
+        assert_eq!(changes.config.flags, [MountFlag::RelAtime]);
         // What mount(8) hands back changes nothing.
-        let wish = ask(now, &format!("{now},remount")).unwrap();
-        assert_eq!(wish.config.flags, shown(now).flags);
-        assert!(!wish.config.read_only);
+        let changes = ask(now, &format!("{now},remount")).unwrap();
+        assert_eq!(changes.config.flags, shown(now).flags);
+        assert!(!changes.config.read_only);
     }
 
     #[test]
@@ -210,6 +213,6 @@ mod tests {
         for list in ["frob", "max_threads=3", "nowriteback_cache", "allow_other", "commit=x"] {
             assert_eq!(ask("rw,relatime", list).unwrap_err().code, Failure::USAGE, "{list}");
         }
-        assert!(wish(&shown("rw"), &["frob,commit=3".to_owned()], true).is_ok());
+        assert!(changes(&shown("rw"), &["frob,commit=3".to_owned()], true).is_ok());
     }
 }

@@ -1,16 +1,15 @@
 //! SIGTERM, SIGINT and SIGHUP end a mount cleanly, in whatever state it is.
 //!
-//! - *Starting* (opening, recovering, waiting in mount(2)): the start gives up at its next step,
-//!   and what is open is closed. Where no step comes within [`GRACE`] the process exits, which a
-//!   journal survives; a mount that stands by then is taken off by the process that waits for that
-//!   (`remains.rs`).
+//! - *Starting* (opening, recovering, waiting in mount(2)): the start fails at its next step, and
+//!   what is open is closed. Where no step comes within [`GRACE`] the process exits, which a journal
+//!   survives; the cleanup process (`start_cleanup.rs`) unmounts a mount that stands by then.
 //! - *Serving*: it unmounts. A frozen volume is thawed first. If files are open, the mount is
-//!   detached instead: it goes on for the processes that have them, out of sight of all others.
+//!   detached instead: it goes on for the processes that have them, and no path leads to it any more.
 //! - *Detached, or being unmounted by another process*: the first signal is as above. The next does
 //!   not wait: the volume is closed at once, and processes with open files get errors.
 //! - *Closing*: nothing. It ends by itself, when everything is written.
 //!
-//! The thread that waits for signals never does the work itself, so a second signal is heard while
+//! The thread that waits for signals never does the work itself, so it receives a second signal while
 //! the first waits (for the kernel's write-back, say).
 
 use std::os::unix::process::CommandExt as _;
@@ -26,7 +25,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 use crate::error::{Failure, Result, warn};
-use crate::{attendant, sandbox, umount};
+use crate::{monitor, sandbox, umount};
 
 /// How long a start that was told to end may take to its next step.
 const GRACE: Duration = Duration::from_secs(1);
@@ -34,11 +33,11 @@ const GRACE: Duration = Duration::from_secs(1);
 /// A write behind the limit on the size of files (RLIMIT_FSIZE) becomes an error, instead of ending
 /// the process with a mount that others use.
 pub fn survive_limits() {
-    // The flag is nobody's; that there is a handler is what counts.
+    // The flag is not read: a handler is all that is needed.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
 }
 
-/// What signals mean for this process.
+/// Receives the signals of this process.
 pub struct Guard {
     shared: Arc<Shared>,
 }
@@ -72,7 +71,7 @@ struct Served {
 }
 
 impl Guard {
-    /// Starts to listen.
+    /// Starts to receive signals.
     pub fn start() -> Result<Self> {
         let fail = |error: std::io::Error| {
             Failure::system(format_args!("cannot wait for signals: {error}"))
@@ -93,7 +92,7 @@ impl Guard {
     /// From now on signals end this mount.
     ///
     /// # Errors
-    /// If one came before, and so has ended it.
+    /// If a signal came before, which ends the mount.
     pub fn mounted(&self, stopper: Stopper) -> Result<()> {
         let served = Served::of(stopper);
         let seen = {
@@ -107,8 +106,7 @@ impl Guard {
         seen
     }
 
-    /// For the opening of the volume: says what it waits for, and ends the wait when a signal
-    /// comes.
+    /// For the opening of a volume: prints what it waits for, and ends the wait on a signal.
     pub fn waiting(&self) -> Arc<dyn Waiting> {
         Arc::new(Opening(Some(Arc::clone(&self.shared))))
     }
@@ -175,12 +173,12 @@ fn signalled(shared: &Arc<Shared>) {
     match served {
         Some(served) => {
             let stop = move || served.stop(again);
-            aside(stop);
+            in_thread(stop);
         }
         None if again => exit(),
         None => {
             let shared = Arc::clone(shared);
-            aside(move || {
+            in_thread(move || {
                 thread::sleep(GRACE);
                 if shared.is_starting() {
                     exit();
@@ -196,8 +194,9 @@ fn exit() -> ! {
     std::process::exit(i32::from(failure.code))
 }
 
-/// Does something while signals are listened to; here, if there is no thread to be had.
-fn aside(work: impl FnOnce() + Send + 'static) {
+/// Does something in a thread, so that signals are received meanwhile; in this one if no other can be
+/// started.
+fn in_thread(work: impl FnOnce() + Send + 'static) {
     let work = Arc::new(Mutex::new(Some(work)));
     let its = Arc::clone(&work);
     if thread::Builder::new().name("stop".into()).spawn(move || take(&its)).is_err() {
@@ -212,13 +211,8 @@ fn take(work: &Mutex<Option<impl FnOnce()>>) {
     }
 }
 
-/// Ends a mount as a first signal does.
-pub fn stop(stopper: &Stopper) {
-    Served::of(stopper.clone()).stop(false);
-}
-
 impl Served {
-    /// (Where the table of mounts cannot be read, whatever is mounted there is meant: [`umount`].)
+    /// (Number 0 where the table of mounts cannot be read: see [`umount::is_top`].)
     fn of(stopper: Stopper) -> Self {
         let id = umount::mount_entry(stopper.dir()).map_or(0, |mount| mount.id);
         Self { stopper, id }
@@ -234,13 +228,13 @@ impl Served {
         }
         stopper.thaw();
         let dir = stopper.dir().display();
-        match self.take_off(false) {
+        match self.unmount(false) {
             Ok(()) => {}
             Err(umount::BUSY) => {
                 warn(format_args!(
                     "{dir} is in use: it ends when the last file is closed (signal again to end it now)"
                 ));
-                if self.take_off(true).is_err_and(|code| code != umount::GONE) {
+                if self.unmount(true).is_err_and(|code| code != umount::GONE) {
                     stopper.abandon();
                 }
             }
@@ -251,22 +245,21 @@ impl Served {
         }
     }
 
-    /// Takes the mount off its directory, in a process of its own ([`umount::for_daemon`] says
-    /// why): the attendant, or without a sandbox a child. The error is its exit code; it has said
-    /// why.
-    fn take_off(&self, lazy: bool) -> std::result::Result<(), u8> {
+    /// Unmounts, in a process of its own ([`umount::for_daemon`] says why): the monitor, or without
+    /// a sandbox a child. The error is its exit code; the line is printed.
+    fn unmount(&self, lazy: bool) -> std::result::Result<(), u8> {
         if self.stopper.has_ended() {
             return Ok(());
         }
-        if let Some(attendant) = attendant::own() {
-            let way = if lazy { attendant::Way::Lazily } else { attendant::Way::Unmount };
-            return attendant.take_off(way).map_err(|failure| {
+        if let Some(monitor) = monitor::of_process() {
+            let mode = if lazy { monitor::UnmountMode::Lazy } else { monitor::UnmountMode::Normal };
+            return monitor.unmount(mode).map_err(|failure| {
                 failure.report();
                 failure.code
             });
         }
         if self.stopper.dir().as_os_str().is_empty() {
-            // Another process has made the mount, and only it knows where.
+            // Another process has made the mount; its place is not known.
             return Err(Failure::INTERNAL);
         }
         let mut child = Command::new("/proc/self/exe");
@@ -276,7 +269,7 @@ impl Served {
             .args(lazy.then_some("--lazy"))
             .arg("--")
             .arg(self.stopper.dir());
-        // A second Ctrl-C is for us.
+        // A second Ctrl-C is for this process.
         match child.process_group(0).stdin(Stdio::null()).status() {
             Ok(status) if status.success() => Ok(()),
             Ok(status) => Err(status

@@ -1,9 +1,9 @@
 //! `extol umount`: unmounts and waits for the daemon.
 //!
-//! The mount itself names its daemon (a virtual extended attribute of the root). We hold on to that
-//! process before we unmount and wait for its end afterwards: by then the journal is empty, the
-//! volume closed and its lock released. How it ended it tells us by its farewell (`farewell.rs`):
-//! that is the exit code, and the line that goes with it.
+//! The mount itself names its daemon (a virtual extended attribute of the root). This command opens
+//! that process before it unmounts and waits for its end afterwards: by then the journal is empty,
+//! the volume closed and its lock released. The daemon's exit report (`exit_report.rs`) gives the
+//! exit code, and the line that goes with it.
 
 use std::path::Path;
 
@@ -15,10 +15,10 @@ use rustix::process::{Pid, PidfdFlags};
 
 use crate::args::UmountArgs;
 use crate::error::{Failure, Result, warn};
-use crate::farewell::{self, Heard};
-use crate::remains;
+use crate::exit_report::{self, Connection};
+use crate::start_cleanup;
 
-/// Exit code of the daemon's child: the mount is in use.
+/// Exit code of [`for_daemon`]: the mount is in use.
 pub const BUSY: u8 = 16;
 /// The same: it is not mounted there any more.
 pub const GONE: u8 = 17;
@@ -26,9 +26,9 @@ pub const GONE: u8 = 17;
 /// Unmounts each directory.
 pub fn run(args: &UmountArgs) -> Result<()> {
     let mut outcome = Ok(());
-    if let Some(before) = &args.keeper {
+    if let Some(before) = &args.start_cleanup {
         if let [source, dir] = &args.dirs[..] {
-            remains::keep(source, dir, before);
+            start_cleanup::run(source, dir, before);
         }
         return Ok(());
     }
@@ -44,11 +44,11 @@ pub fn run(args: &UmountArgs) -> Result<()> {
     outcome
 }
 
-/// What a daemon that was told to end has its child or its attendant do. It does not do it itself:
-/// an unmount waits for the daemon's answers, and a daemon that is killed while a thread of its own
-/// waits for them never ends.
+/// Unmounts for a daemon that a signal ends, in its child or its monitor. The daemon does not do it
+/// itself: an unmount waits for the daemon's answers, and a daemon that is killed while a thread of
+/// its own waits for them never ends.
 pub fn for_daemon(dir: &Path, id: u64, lazy: bool) -> Result<()> {
-    // Whatever is mounted there by now is not to go in its place.
+    // Another mount may stand there by now, and stays.
     if !is_top(dir, id) {
         return Err(Failure::silent(GONE));
     }
@@ -62,7 +62,7 @@ pub fn for_daemon(dir: &Path, id: u64, lazy: bool) -> Result<()> {
 }
 
 fn unmount(dir: &Path, lazy: bool) -> Result<()> {
-    // A dead daemon's mount cannot be looked at, but its path is as good as resolved.
+    // The path to the mount of a dead daemon cannot be resolved.
     let dir = &dir.canonicalize().or_else(|_| std::path::absolute(dir)).map_err(Failure::new)?;
     let kind = mount_entry(dir).map(|entry| entry.kind);
     match kind.as_deref() {
@@ -83,7 +83,7 @@ fn unmount(dir: &Path, lazy: bool) -> Result<()> {
     if lazy || kind.is_none_or(|kind| !kind.ends_with(".extol")) {
         return Ok(());
     }
-    let (daemon, heard) = match daemon {
+    let (daemon, report) = match daemon {
         Ok(daemon) => daemon,
         Err(Errno::NOTCONN | Errno::CONNABORTED) => {
             let died = "is unmounted, but its daemon had died: mount the volume again to recover what was synced";
@@ -91,7 +91,7 @@ fn unmount(dir: &Path, lazy: bool) -> Result<()> {
             return Ok(());
         }
         Err(_) => {
-            let unknown = "is unmounted, but which process served it could not be found out: it may still write";
+            let unknown = "is unmounted, but its daemon is not known and may still write";
             warn(format_args!("{} {unknown}", dir.display()));
             return Ok(());
         }
@@ -99,28 +99,28 @@ fn unmount(dir: &Path, lazy: bool) -> Result<()> {
     let mut wait = [PollFd::new(&daemon, PollFlags::IN)];
     rustix::io::retry_on_intr(|| rustix::event::poll(&mut wait, None))
         .map_err(|error| Failure::system(format_args!("cannot wait for the daemon: {error}")))?;
-    match heard {
-        Some(heard) => heard.how(),
+    match report {
+        Some(report) => report.read(),
         None => {
-            let unheard =
-                "is unmounted, but how its daemon ended could not be heard: see the system log";
-            warn(format_args!("{} {unheard}", dir.display()));
+            let unknown =
+                "is unmounted, but its daemon has sent no exit report: see the system log";
+            warn(format_args!("{} {unknown}", dir.display()));
             Ok(())
         }
     }
 }
 
-/// The process that serves the mount on `dir`, and what it will say. An error if it is dead, or not
-/// to be asked, or not ours.
-fn daemon_of(dir: &Path) -> std::result::Result<(OwnedFd, Option<Heard>), Errno> {
+/// The process that serves the mount on `dir`, and the connection for its exit report. An error if
+/// it is dead, does not answer, or is not extol's.
+fn daemon_of(dir: &Path) -> std::result::Result<(OwnedFd, Option<Connection>), Errno> {
     let mut text = [0; 32];
     let len = rustix::fs::getxattr(dir, DAEMON_XATTR, &mut text[..])?;
     let number =
         std::str::from_utf8(text.get(..len).unwrap_or_default()).ok().and_then(|n| n.parse().ok());
     let pid = number.and_then(Pid::from_raw).ok_or(Errno::SRCH)?;
-    // While the process is held on to, its number is not given to another.
+    // While the process is open, its number is not given to another.
     let daemon = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
-    Ok((daemon, farewell::connect(pid)))
+    Ok((daemon, exit_report::connect(pid)))
 }
 
 /// What the kernel knows of a mount.
@@ -141,9 +141,9 @@ pub fn mount_entry(dir: &Path) -> Option<MountEntry> {
     mounts_on(dir).pop()
 }
 
-/// True if the mount with this number is on top of `dir`, and may be ours: Linux gives the number
-/// of a mount that is gone to the next. (Where the table of mounts cannot be read, whatever is
-/// mounted there is meant.)
+/// True if the mount with this number is on top of `dir`, and of FUSE: Linux gives the number of a
+/// mount that is gone to the next. (Where the table of mounts cannot be read, any mount there
+/// counts.)
 pub fn is_top(dir: &Path, id: u64) -> bool {
     let Ok(table) = table() else { return true };
     find(&table, &dir.to_string_lossy())

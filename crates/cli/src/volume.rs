@@ -19,30 +19,30 @@ pub use extol::{Ext4 as Volume, Info, MountOptions as VolumeOptions, Replayed};
 /// Opens a volume; recovers it first if it must and may.
 pub fn open(source: &Path, options: &VolumeOptions) -> Result<Arc<Volume>> {
     let device = open_device(source, options)?;
-    Volume::open(device, &heard(options)).map_err(|error| about(source, error))
+    Volume::open(device, &with_wait_messages(options)).map_err(|error| about(source, error))
 }
 
-/// As [`open`], for a mount; with what a mount of a block device needs. Its first byte is read in
-/// the sandbox, if there is one. One that is not trusted is opened if it is sound.
+/// As [`open`], for a mount; with what a mount of a block device needs. All of it is read in the
+/// sandbox, if there is one. A volume that is not trusted is opened only if it has no damage.
 pub fn open_for_mount(
     source: &Path,
     options: &VolumeOptions,
     untrusted: bool,
 ) -> Result<(Arc<Volume>, Option<BlockMount>)> {
     let device = open_device(source, options)?;
-    let mut options = heard(options);
-    if options.journal_device.is_none()
-        && let Some(path) = &options.journal_path
+    let mut options = with_wait_messages(options);
+    if options.journal.device.is_none()
+        && let Some(path) = &options.journal.path
     {
-        // A volume with a journal of its own does not look at it, wrong or not; so the volume says
-        // that it is missing.
-        let journal = FileDevice::open(path, &how(&options));
-        options.journal_device = journal.ok().map(|device| Arc::new(device) as _);
+        // A volume with a journal of its own does not use it. So a missing one is no error here: the
+        // volume reports it if it needs it.
+        let journal = FileDevice::open(path, &open_options(&options));
+        options.journal.device = journal.ok().map(|device| Arc::new(device) as _);
     }
     let shared = Arc::clone(&device) as SharedDevice;
     let volume = sandbox::inside(|| {
         if untrusted {
-            check::sound(source, &shared, options.journal_device.as_ref())?;
+            check::require_clean(source, &shared, options.journal.device.as_ref())?;
         }
         Volume::open(shared, &options).map_err(|error| about(source, error))
     })?;
@@ -54,10 +54,10 @@ pub fn open_for_mount(
     Ok((volume, block))
 }
 
-/// Options that say what an opening waits for.
-fn heard(options: &VolumeOptions) -> VolumeOptions {
+/// Options with which an opening prints what it waits for.
+fn with_wait_messages(options: &VolumeOptions) -> VolumeOptions {
     let mut options = options.clone();
-    options.waiting.get_or_insert_with(crate::signals::waiting);
+    options.access.waiting.get_or_insert_with(crate::signals::waiting);
     options
 }
 
@@ -75,17 +75,17 @@ impl Claim for DeviceClaim {
     }
 }
 
-fn how(options: &VolumeOptions) -> OpenOptions {
-    if options.read_only { OpenOptions::read_only() } else { OpenOptions::read_write() }
+fn open_options(options: &VolumeOptions) -> OpenOptions {
+    if options.access.read_only { OpenOptions::read_only() } else { OpenOptions::read_write() }
 }
 
 fn open_device(source: &Path, options: &VolumeOptions) -> Result<Arc<FileDevice>> {
-    let direct = match options.direct {
+    let direct = match options.access.direct {
         None => Direct::Auto,
         Some(true) => Direct::On,
         Some(false) => Direct::Off,
     };
-    let how = how(options).direct(direct);
+    let how = open_options(options).direct(direct);
     FileDevice::open(source, &how).map(Arc::new).map_err(|error| about(source, error))
 }
 
@@ -104,18 +104,18 @@ pub fn close(volume: &Volume) -> std::result::Result<(), String> {
 
 /// What a volume is.
 pub fn info(source: &Path) -> Result<Info> {
-    extol::info(&looking(source)?).map_err(|error| about(source, error))
+    extol::info(&open_shared(source)?).map_err(|error| about(source, error))
 }
 
-/// A look at a volume's journal.
+/// The contents of a volume's journal.
 pub fn journal(source: &Path, options: &VolumeOptions) -> Result<JournalReport> {
-    extol::inspect_journal(&looking(source)?, options).map_err(|error| about(source, error))
+    extol::inspect_journal(&open_shared(source)?, options).map_err(|error| about(source, error))
 }
 
 /// Replays a volume's journal; with `dry_run` in memory only.
 pub fn replay(source: &Path, options: &VolumeOptions, dry_run: bool) -> Result<Replayed> {
     let done = if dry_run {
-        extol::recovered(&looking(source)?, options).map(|(_, replayed)| replayed)
+        extol::recovered(&open_shared(source)?, options).map(|(_, replayed)| replayed)
     } else {
         extol::replay(&device(source, &OpenOptions::read_write())?, options)
     };
@@ -124,11 +124,7 @@ pub fn replay(source: &Path, options: &VolumeOptions, dry_run: bool) -> Result<R
 
 /// A volume as it will be after recovery. It is not changed.
 pub fn recovered(device: &SharedDevice, journal: Option<&SharedDevice>) -> Result<SharedDevice> {
-    let options = VolumeOptions {
-        journal_device: journal.cloned(),
-        read_only: true,
-        ..VolumeOptions::default()
-    };
+    let options = VolumeOptions::default().read_only().with_journal(journal.cloned());
     extol::recovered(device, &options)
         .map(|(device, _)| device)
         .map_err(|error| Failure::new(error.to_string()))
@@ -153,7 +149,7 @@ pub fn mkfs(
     }
     let made = make(target, &how, &mut options, confirm, progress);
     if made.is_err() && !existed {
-        // Nothing useful came of the file that was made for it.
+        // The file is of no use.
         let _ = std::fs::remove_file(target);
     }
     made
@@ -194,8 +190,8 @@ fn journal_device(path: &Path) -> Result<JournalDevice> {
     Ok(JournalDevice { device: Arc::new(device), rdev })
 }
 
-/// A device only to look at, even if it is mounted.
-fn looking(source: &Path) -> Result<SharedDevice> {
+/// A device for reading, even if it is mounted.
+fn open_shared(source: &Path) -> Result<SharedDevice> {
     device(source, &OpenOptions::read_only().exclusive(false))
 }
 

@@ -15,7 +15,7 @@ use extol::{Ext4, MountOptions};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<_> = std::env::args_os().skip(1).collect();
-    let options = MountOptions { read_only: true, ..MountOptions::default() };
+    let options = MountOptions::default().read_only();
     let (fs, path) = match &args[..] {
         [image, path] => (Ext4::open_path(image, &options)?, path.clone()),
         [] => (Ext4::open(small_volume()?, &options)?, "/greeting".into()),

@@ -1,9 +1,40 @@
-//! From the errors of the layers below to [`FsError`]. (Functions, because neither type is ours.)
+//! Errors: why a volume cannot be opened, and how errors of the layers below become [`FsError`].
+//! (The conversions are functions, because both types belong to other crates.)
 
 use extol_block::DeviceError;
 use extol_jbd2::JournalError;
 use extol_ondisk::OnDiskError;
 use extol_vfs::FsError;
+
+/// Why a volume could not be opened: one line for the user.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct OpenError(pub String);
+
+/// Result of opening.
+pub type OpenResult<T> = std::result::Result<T, OpenError>;
+
+pub(crate) fn refuse<T>(why: impl Into<String>) -> OpenResult<T> {
+    Err(OpenError(why.into()))
+}
+
+impl From<FsError> for OpenError {
+    fn from(e: FsError) -> Self {
+        Self(e.to_string())
+    }
+}
+
+impl From<JournalError> for OpenError {
+    fn from(e: JournalError) -> Self {
+        Self(e.to_string())
+    }
+}
+
+impl From<DeviceError> for OpenError {
+    fn from(e: DeviceError) -> Self {
+        Self(e.to_string())
+    }
+}
 
 /// A device error becomes `Io`.
 pub(crate) fn device(e: DeviceError) -> FsError {
@@ -13,7 +44,7 @@ pub(crate) fn device(e: DeviceError) -> FsError {
     FsError::Io(e.to_string())
 }
 
-/// A journal error: device trouble is `Io`, an aborted journal too, bad bytes are `Corrupt`.
+/// A failing device is `Io`, an aborted journal `ReadOnly`, bad bytes are `Corrupt`.
 pub(crate) fn journal(e: JournalError) -> FsError {
     match e {
         JournalError::Device(e) => device(e),
@@ -23,7 +54,7 @@ pub(crate) fn journal(e: JournalError) -> FsError {
     }
 }
 
-/// Bytes that could not be decoded are `Corrupt`.
+/// Bytes that cannot be decoded are `Corrupt`.
 pub(crate) fn ondisk(e: OnDiskError) -> FsError {
     FsError::corrupt(e.to_string())
 }

@@ -1,26 +1,27 @@
 //! The volume as programs see it.
 
 use std::path::Path;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use extol_block::{Direct, FileDevice, IoPriority, OpenOptions, SharedDevice};
 use extol_vfs::{
     Attr, Author, CheckpointFlags, Creds, DirEntry, Done, Fallocate, FileExtent, FileId,
-    FileSystem, FsError, Identity, Job, NewNode, Reader, RemountError, RenameFlags, Result, Seek,
-    SetAttr, Shutdown, StatFs, Tunables, Tune, XattrSet,
+    FileSystem, FsError, Identity, Job, Mountable, NewNode, Reader, RemountError, RenameFlags,
+    Result, Seek, SetAttr, Shutdown, StatFs, Tunables, Tune, VolumeControl, XattrSet,
 };
 use parking_lot::Mutex;
 
 use crate::data::readahead::FileReadahead;
-use crate::error;
-use crate::mount::{self, OpenResult, Running};
+use crate::error::{self, OpenResult};
+use crate::maintenance;
+use crate::mount::threads::Threads;
+use crate::mount::{self, Purpose, close};
 use crate::mounted::MountedFs;
-use crate::ops::{attrs, create, files, names, rename, xattrs};
+use crate::ops::{attrs, create, files, names, references, rename, xattrs};
 use crate::options::MountOptions;
 use crate::remount;
+use crate::services::lazy_init;
 use crate::stats::Stats;
-use crate::whole;
 
 /// An open ext2, ext3 or ext4 volume.
 ///
@@ -29,7 +30,7 @@ use crate::whole;
 /// dropping it without that does the same but cannot report errors.
 pub struct Ext4 {
     fs: Arc<MountedFs>,
-    running: Mutex<Option<Running>>,
+    threads: Mutex<Option<Threads>>,
     /// How closing ended.
     closed: OnceLock<Result<()>>,
     /// What the root is, once somebody asked: it never becomes anything else.
@@ -56,10 +57,10 @@ impl std::fmt::Debug for Ext4 {
 }
 
 impl Ext4 {
-    pub(crate) fn new(fs: Arc<MountedFs>, running: Running) -> Self {
+    pub(crate) fn new(fs: Arc<MountedFs>, threads: Threads) -> Self {
         Self {
             fs,
-            running: Mutex::new(Some(running)),
+            threads: Mutex::new(Some(threads)),
             closed: OnceLock::new(),
             root: OnceLock::new(),
         }
@@ -85,7 +86,8 @@ impl Ext4 {
     /// One line: not an ext4 volume, a feature that cannot be handled, a journal that cannot be
     /// recovered …
     pub fn open(device: SharedDevice, options: &MountOptions) -> OpenResult<Arc<Self>> {
-        mount::open(device, options)
+        let (fs, threads, _) = mount::open(Purpose::Use, device, options)?;
+        Ok(Arc::new(Self::new(fs, threads)))
     }
 
     /// Opens a volume in a file or on a block device. Refuses one that is mounted or open in
@@ -104,22 +106,25 @@ impl Ext4 {
     /// If something could not be written; the volume then needs recovery, which the next mount
     /// does.
     pub fn unmount(&self) -> Result<()> {
-        let mut slot = self.running.lock();
-        if let Some(mut running) = slot.take() {
-            let result = mount::close(&self.fs, &mut running);
+        let mut slot = self.threads.lock();
+        if let Some(mut threads) = slot.take() {
+            let result = close::close(&self.fs, &mut threads);
             return self.closed.get_or_init(|| result).clone();
         }
         self.closed.get().cloned().unwrap_or(Ok(()))
     }
 
+    /// True once writes are refused (mounted `ro`, or after an error).
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.fs.check_writable().is_err()
+    }
+
     /// Stops at once, as a power cut would: nothing more is written, not even a mark. For tests and
     /// examples of recovery.
     pub fn crash(&self) {
-        self.fs.vol.journal.shut_down("crashed on purpose");
-        self.fs.read_only.store(true, Ordering::Release);
-        self.fs.lazy_init.stop();
-        self.running.lock().take();
-        whole::release(&self.fs);
+        let threads = self.threads.lock().take();
+        close::crash(&self.fs, threads);
     }
 
     /// Changes mount options while the volume is open: the same names as for
@@ -130,8 +135,8 @@ impl Ext4 {
     /// One line, if an option is unknown, has a bad value or cannot change, or `ro` or `rw` is not
     /// possible now. Nothing has changed then.
     pub fn remount(&self, list: &str) -> std::result::Result<Vec<String>, RemountError> {
-        match &mut *self.running.lock() {
-            Some(running) => remount::remount(&self.fs, running, list),
+        match &mut *self.threads.lock() {
+            Some(threads) => remount::remount(&self.fs, threads, list),
             None => Err(RemountError("the volume was closed".into())),
         }
     }
@@ -175,7 +180,7 @@ impl Ext4 {
     /// # Errors
     /// Damaged metadata, a failing device. Nothing more is zeroed during this mount then.
     pub fn init_itables_step(&self) -> Result<Option<u32>> {
-        Ok(self.fs.lazy_init.step(&self.fs)?.map(|group| group.0))
+        Ok(lazy_init::step(&self.fs)?.map(|group| group.0))
     }
 
     /// Changes `init_itable` while the volume is in use: `Some(n)` begins or goes on, with pauses
@@ -183,7 +188,7 @@ impl Ext4 {
     /// zeroed any more then when this returns.
     pub fn set_init_itable(&self, multiplier: Option<u32>) {
         self.fs.lazy_init.set(multiplier);
-        self.fs.options.lock().init_itable = multiplier;
+        self.fs.options.lock().background.init_itable = multiplier;
     }
 
     /// True if an error asked for the end of the process (`errors=panic`).
@@ -195,7 +200,7 @@ impl Ext4 {
     /// What went wrong first with the volume or its device since it was opened: damaged metadata,
     /// or a failure after which it became read-only.
     #[must_use]
-    pub fn trouble(&self) -> Option<String> {
+    pub fn first_error(&self) -> Option<String> {
         self.fs.error_state.first()
     }
 
@@ -211,12 +216,12 @@ impl Ext4 {
     /// # Errors
     /// If the thread cannot be started, or the volume is closed; everything stays as it was.
     pub fn set_checkpoint_merge(&self, on: bool) -> std::io::Result<()> {
-        match &*self.running.lock() {
+        match &*self.threads.lock() {
             Some(_) if !self.fs.fixed.read_only() => self.fs.maintenance.set_merge(on)?,
             Some(_) => {}
             None => return Err(std::io::Error::other("the volume is closed")),
         }
-        self.fs.options.lock().checkpoint_merge = on;
+        self.fs.options.lock().checkpoint.merge = on;
         Ok(())
     }
 
@@ -224,14 +229,14 @@ impl Ext4 {
     /// one that runs.
     pub fn set_checkpoint_ioprio(&self, priority: IoPriority) {
         self.fs.maintenance.priority().set(priority);
-        self.fs.options.lock().checkpoint_ioprio = priority;
+        self.fs.options.lock().checkpoint.ioprio = priority;
     }
 
     /// The I/O priority of the threads that commit and checkpoint (`journal_ioprio=`), also of
     /// those that run.
     pub fn set_journal_ioprio(&self, priority: IoPriority) {
         self.fs.vol.journal.io_priority().set(priority);
-        self.fs.options.lock().journal_ioprio = priority;
+        self.fs.options.lock().journal.ioprio = priority;
     }
 
     /// Reads an open file, with what was read ahead for it.
@@ -246,8 +251,8 @@ impl Ext4 {
     }
 
     /// Takes a reference on a directory on the way of a path, if its name was looked up lately.
-    pub(crate) fn step(&self, dir: u32, name: &[u8]) -> Option<FileId> {
-        let step = names::step(&self.fs, dir, name);
+    pub(crate) fn dir_cached(&self, dir: u32, name: &[u8]) -> Option<FileId> {
+        let step = names::dir_cached(&self.fs, dir, name);
         if step.is_some() {
             self.fs.operations.add();
         }
@@ -255,8 +260,8 @@ impl Ext4 {
     }
 
     /// What a path leads to, links followed, if that is known: see [`names::glance`].
-    pub(crate) fn glance(&self, path: &[u8]) -> Option<Attr> {
-        let attr = names::glance(&self.fs, path);
+    pub(crate) fn lookup_cached(&self, path: &[u8]) -> Option<Attr> {
+        let attr = names::lookup_cached(&self.fs, path);
         if attr.is_some() {
             self.fs.operations.add();
         }
@@ -294,12 +299,13 @@ impl Drop for Ext4 {
 
 /// Opens the device of a volume as the options say.
 pub(crate) fn open_device(path: &Path, options: &MountOptions) -> OpenResult<SharedDevice> {
-    let direct = match options.direct {
+    let direct = match options.access.direct {
         None => Direct::Auto,
         Some(true) => Direct::On,
         Some(false) => Direct::Off,
     };
-    let how = if options.read_only { OpenOptions::read_only() } else { OpenOptions::read_write() };
+    let how =
+        if options.access.read_only { OpenOptions::read_only() } else { OpenOptions::read_write() };
     Ok(Arc::new(FileDevice::open(path, &how.direct(direct))?))
 }
 
@@ -312,39 +318,12 @@ impl FileSystem for Ext4 {
         self.op(names::lookup(&self.fs, dir, name))
     }
 
-    fn reopen(&self, id: FileId) -> Result<Attr> {
-        let attr = self.op(names::open_by_number(&self.fs, id.ino))?;
-        if attr.id == id {
-            return Ok(attr);
-        }
-        self.forget(id.ino, 1);
-        Err(FsError::Stale)
-    }
-
-    fn open_by_number(&self, ino: u32) -> Result<Attr> {
-        self.op(names::open_by_number(&self.fs, ino))
-    }
-
     fn retain(&self, ino: u32) {
         self.fs.table.retain(ino);
     }
 
     fn forget(&self, ino: u32, n: u64) {
-        whole::forget(&self.fs, ino, n);
-    }
-
-    fn count_opens(&self) {
-        self.fs.table.count_opens();
-    }
-
-    fn opened(&self, ino: u32) -> Result<()> {
-        self.fs.table.open(ino)
-    }
-
-    fn closed(&self, ino: u32) {
-        if self.fs.table.close(&self.fs.vol, ino) {
-            whole::unused(&self.fs, ino);
-        }
+        references::forget(&self.fs, ino, n);
     }
 
     fn getattr(&self, ino: u32) -> Result<Attr> {
@@ -418,27 +397,8 @@ impl FileSystem for Ext4 {
         self.write_as(ino, offset, data, Author::Owner)
     }
 
-    fn write_as(&self, ino: u32, offset: u64, data: &[u8], author: Author) -> Result<usize> {
-        self.change(|| files::write(&self.fs, ino, offset, data, author))
-    }
-
-    fn kill_privileges(&self, ino: u32, outsider: bool) -> Result<()> {
-        self.change(|| files::kill_privileges(&self.fs, ino, outsider))
-    }
-
     fn fallocate(&self, ino: u32, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
         self.fallocate_as(ino, mode, offset, len, Author::Owner)
-    }
-
-    fn fallocate_as(
-        &self,
-        ino: u32,
-        mode: Fallocate,
-        offset: u64,
-        len: u64,
-        author: Author,
-    ) -> Result<()> {
-        self.change(|| files::fallocate(&self.fs, ino, mode, (offset, len), author))
     }
 
     fn seek(&self, ino: u32, offset: u64, what: Seek) -> Result<u64> {
@@ -453,41 +413,8 @@ impl FileSystem for Ext4 {
         self.op(files::fsync(&self.fs, ino, data_only))
     }
 
-    fn fsync_then(&self, ino: u32, data_only: bool, done: Done, aside: &mut dyn FnMut(Job)) {
-        self.fs.operations.add();
-        files::fsync_then(&self.fs, ino, data_only, done, aside);
-    }
-
     fn sync(&self) -> Result<()> {
-        self.op(whole::sync(&self.fs))
-    }
-
-    fn checkpoint(&self, flags: CheckpointFlags) -> Result<()> {
-        self.op(whole::checkpoint(&self.fs, flags))
-    }
-
-    fn freeze(&self) -> Result<()> {
-        self.op(whole::freeze(&self.fs))
-    }
-
-    fn thaw(&self) -> Result<()> {
-        self.op(whole::thaw(&self.fs))
-    }
-
-    fn refuse_when_frozen(&self) {
-        self.fs.freeze_gate.refuse();
-    }
-
-    fn wait_thawed(&self) {
-        self.fs.freeze_gate.wait_open();
-    }
-
-    fn shut_down(&self, how: Shutdown) -> Result<()> {
-        self.op(whole::shut_down(&self.fs, how))
-    }
-
-    fn unmounted(&self) -> Result<()> {
-        self.unmount()
+        self.op(maintenance::sync(&self.fs))
     }
 
     fn statfs(&self) -> Result<StatFs> {
@@ -526,6 +453,24 @@ impl FileSystem for Ext4 {
     fn removexattr(&self, ino: u32, name: &[u8]) -> Result<()> {
         self.change(|| xattrs::set(&self.fs, ino, name, None, XattrSet::Replace))
     }
+}
+
+impl VolumeControl for Ext4 {
+    fn checkpoint(&self, flags: CheckpointFlags) -> Result<()> {
+        self.op(maintenance::checkpoint(&self.fs, flags))
+    }
+
+    fn freeze(&self) -> Result<()> {
+        self.op(maintenance::freeze(&self.fs))
+    }
+
+    fn thaw(&self) -> Result<()> {
+        self.op(maintenance::thaw(&self.fs))
+    }
+
+    fn shut_down(&self, how: Shutdown) -> Result<()> {
+        self.op(maintenance::shut_down(&self.fs, how))
+    }
 
     fn trim(&self, start: u64, len: u64, min_len: u64) -> Result<u64> {
         let fs = &self.fs;
@@ -551,24 +496,20 @@ impl FileSystem for Ext4 {
     }
 
     fn identity(&self) -> Result<Identity> {
-        Ok(whole::tune::identity(&self.fs))
+        Ok(maintenance::tune::identity(&self.fs))
     }
 
     fn tunables(&self) -> Result<Tunables> {
-        Ok(whole::tune::tunables(&self.fs))
+        Ok(maintenance::tune::tunables(&self.fs))
     }
 
     fn tune(&self, change: &Tune) -> Result<()> {
-        self.change(|| whole::tune::tune(&self.fs, change))?;
+        self.change(|| maintenance::tune::tune(&self.fs, change))?;
         // So that programs that read the device see it, too.
         match self.checkpoint(CheckpointFlags::empty()) {
             Err(FsError::NoJournal) => Ok(()),
             done => done,
         }
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.fs.check_writable().is_err()
     }
 
     fn remount(&self, options: &str) -> std::result::Result<Vec<String>, RemountError> {
@@ -577,6 +518,62 @@ impl FileSystem for Ext4 {
 
     fn stats_json(&self) -> String {
         serde_json::to_string(&self.stats()).unwrap_or_default()
+    }
+}
+
+impl Mountable for Ext4 {
+    fn open_by_number(&self, ino: u32) -> Result<Attr> {
+        self.op(names::open_by_number(&self.fs, ino))
+    }
+
+    fn count_opens(&self) {
+        self.fs.table.count_opens();
+    }
+
+    fn opened(&self, ino: u32) -> Result<()> {
+        self.fs.table.open(ino)
+    }
+
+    fn closed(&self, ino: u32) {
+        if self.fs.table.close(&self.fs.vol, ino) {
+            references::unused(&self.fs, ino);
+        }
+    }
+
+    fn write_as(&self, ino: u32, offset: u64, data: &[u8], author: Author) -> Result<usize> {
+        self.change(|| files::write(&self.fs, ino, offset, data, author))
+    }
+
+    fn fallocate_as(
+        &self,
+        ino: u32,
+        mode: Fallocate,
+        offset: u64,
+        len: u64,
+        author: Author,
+    ) -> Result<()> {
+        self.change(|| files::fallocate(&self.fs, ino, mode, (offset, len), author))
+    }
+
+    fn kill_privileges(&self, ino: u32, outsider: bool) -> Result<()> {
+        self.change(|| files::kill_privileges(&self.fs, ino, outsider))
+    }
+
+    fn fsync_then(&self, ino: u32, data_only: bool, done: Done, lead: &mut dyn FnMut(Job)) {
+        self.fs.operations.add();
+        files::fsync_then(&self.fs, ino, data_only, done, lead);
+    }
+
+    fn refuse_when_frozen(&self) {
+        self.fs.freeze_gate.refuse();
+    }
+
+    fn wait_thawed(&self) {
+        self.fs.freeze_gate.wait_open();
+    }
+
+    fn unmounted(&self) -> Result<()> {
+        self.unmount()
     }
 }
 

@@ -9,14 +9,14 @@ use extol_ondisk::{Compat, Geometry, Incompat, Superblock};
 use extol_vfs::plain;
 use serde::Serialize;
 
-use crate::mount::fast_commit::Obstacle;
+use crate::error::{OpenResult, refuse};
+use crate::fast_commit_support::Obstacle;
 use crate::mount::journal as journals;
-use crate::mount::{
-    self, OpenResult, Purpose, features, geometry, has_orphans, read_superblock, rehearsal,
-    write_superblock,
-};
+use crate::mount::{self, Purpose, Replayed, close, dry_run, features};
 use crate::options::MountOptions;
-use crate::stats::{text, uuid_text};
+use crate::superblock::{
+    geometry, has_orphans, read_superblock, text, uuid_text, write_superblock,
+};
 
 /// A volume's superblock in words.
 #[derive(Clone, Debug, Serialize)]
@@ -93,7 +93,7 @@ pub fn info(device: &SharedDevice) -> OpenResult<Info> {
         })
         .flatten();
     let has_fast_commits = sb.feature_compat.contains(Compat::FAST_COMMIT);
-    let data = MountOptions::default().effective(&sb).data.unwrap_or_default();
+    let data = MountOptions::default().effective(&sb).journal.data_mode.unwrap_or_default();
     let obstacle = Obstacle::find(has_fast_commits, log.as_ref(), data);
     let needs_recovery = sb.feature_incompat.contains(Incompat::NEEDS_RECOVERY);
     let mut state = if sb.state.contains(State::VALID) { "clean" } else { "not clean" }.to_owned();
@@ -125,7 +125,7 @@ pub fn info(device: &SharedDevice) -> OpenResult<Info> {
         journal_blocks: log.as_ref().map(|log| log.maxlen),
         fast_commit_blocks: log.filter(|_| has_fast_commits).map(|log| log.fc_blocks()),
         no_fast_commits: obstacle.map(|why| why.short()),
-        refused: rehearsal::refusal(device, &MountOptions::default()),
+        refused: dry_run::refusal(device, &MountOptions::default()),
         mount_count: sb.mnt_count,
         created: sb.mkfs_time,
         mounted: sb.mtime,
@@ -185,43 +185,6 @@ impl fmt::Display for Info {
     }
 }
 
-/// What [`replay`] did.
-#[derive(Clone, Debug, Serialize)]
-pub struct Replayed {
-    /// The volume had not been closed cleanly.
-    pub was_needed: bool,
-    /// Transactions brought home.
-    pub transactions: u32,
-    /// Blocks brought home.
-    pub blocks: u32,
-    /// Copies skipped because they had been revoked.
-    pub revoked: u32,
-    /// Fast commits behind them.
-    pub fast_commits: u32,
-    /// Records in those.
-    pub fast_commit_records: u64,
-    /// Deleted and truncated files that were finished.
-    pub orphans: u32,
-    /// Such files are left: Extol cannot write volumes with these features.
-    pub orphans_left: bool,
-}
-
-impl Replayed {
-    pub(crate) fn of(done: Option<&recovery::Recovered>) -> Self {
-        let fast = done.and_then(|done| done.fast_commits);
-        Self {
-            was_needed: done.is_some(),
-            transactions: done.map_or(0, |done| done.replayed_transactions),
-            blocks: done.map_or(0, |done| done.replayed_blocks),
-            revoked: done.map_or(0, |done| done.revoke_hits),
-            fast_commits: fast.map_or(0, |fast| fast.commits),
-            fast_commit_records: fast.map_or(0, |fast| fast.records),
-            orphans: 0,
-            orphans_left: false,
-        }
-    }
-}
-
 /// Recovers a volume without mounting it. That is all that a mount does before it is used, and its
 /// end: the log, its fast commits, the files that were being deleted or truncated, the counts in
 /// the superblock. Only the superblock's record of mounts stays as it is.
@@ -244,11 +207,12 @@ pub fn replay(device: &SharedDevice, options: &MountOptions) -> OpenResult<Repla
     if features::check(&sb, &geo, false).is_err() {
         return replay_log(device, &sb, &geo, options);
     }
-    let options =
-        MountOptions { read_only: false, threads: false, init_itable: None, ..options.clone() };
-    let (volume, mut replayed) =
-        mount::open_for(Purpose::Recovery, SharedDevice::clone(device), &options)?;
-    volume.unmount()?;
+    let mut options = options.clone().without_threads();
+    options.access.read_only = false;
+    options.background.init_itable = None;
+    let (fs, mut threads, mut replayed) =
+        mount::open(Purpose::Recovery, SharedDevice::clone(device), &options)?;
+    close::close(&fs, &mut threads)?;
     replayed.was_needed = true;
     Ok(replayed)
 }
@@ -295,7 +259,7 @@ pub fn recovered(
     {
         return Ok((SharedDevice::clone(device), Replayed::of(None)));
     }
-    let options = MountOptions { read_only: true, ..options.clone() };
+    let options = options.clone().read_only();
     let found = journals::find(device, &sb, &geo, &options)?;
     let jsb = recovery::read_superblock(&*found.device, &found.map)?;
     let (done, overlay) = journals::in_memory(device, &geo, &found, &jsb)?;
@@ -315,7 +279,7 @@ pub fn inspect_journal(
     let sb = read_superblock(&**device, None)?;
     let geo = geometry(&**device, &sb)?;
     if !sb.feature_compat.contains(Compat::HAS_JOURNAL) {
-        return crate::mount::refuse("the volume has no journal");
+        return refuse("the volume has no journal");
     }
     let found = journals::find(device, &sb, &geo, options)?;
     Ok(extol_jbd2::inspect::inspect(&*found.device, &found.map, geo.blocks)?)

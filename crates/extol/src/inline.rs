@@ -40,6 +40,11 @@ const DATA: &[u8] = b"data";
 /// Bytes before the entries of a directory: its parent.
 const PARENT_LEN: usize = 4;
 
+/// True if the contents of the file or directory are inside its inode.
+pub(crate) fn is_inline(node: &Node) -> bool {
+    node.raw.flags.contains(InodeFlags::INLINE_DATA)
+}
+
 fn corrupt(node: &Node, what: &'static str) -> FsError {
     FsError::corrupt(what).in_inode(node.ino.0.into())
 }

@@ -1,30 +1,35 @@
-//! Inodes in memory: who is known, who is decoded, who is locked.
+//! Inodes in memory: references, decoded inodes, locks.
 //!
-//! Two tables, because they have different sizes. *References* are what front ends know: an inode
-//! number and a count, a few bytes each, so a million known inodes cost some tens of megabytes.
-//! *Cells* are decoded inodes with their lock and dirty pages: a bounded cache, reloaded from the
-//! inode table when needed.
+//! Two tables, because they differ in size. *References* are what a front end has looked up: an
+//! inode number and a count, a few bytes each, so a million referenced inodes take some tens of
+//! megabytes. *Cells* are decoded inodes with their lock and dirty pages: a bounded cache, reloaded
+//! from the inode table on disk when needed.
 //!
-//! To be known is not to be in use. A front end may say which files are open
-//! ([`InodeTable::open`]); then one that is known and not open is deleted with its last name, as if
-//! nobody knew it, and what stays is its *ghost*: a cell without an inode, which can tell what the
-//! file was and nothing else. It goes when the front end forgets the file. For Linux every file is
-//! known that was looked at lately, and it forgets a file only after its name is gone.
+//! A referenced inode need not be in use: Linux refers to every file that it has looked at lately,
+//! and forgets one only after its last name is gone. A front end may say which files are open
+//! ([`InodeTable::open`]); then a file that is referenced but not open is deleted with its last
+//! name. Its number is *held* until the front end forgets the file: no new inode gets it, and the
+//! cell stays, without an inode on disk, and tells only the attributes that the file had.
+//!
+//! ```text
+//!   referenced ──open──► in use ──close──► referenced ──last name removed──► deleted, number held ──forget──► gone
+//!                          └──last name removed──► orphan ──close, forget──► deleted
+//! ```
 //!
 //! Invariants
-//! - N1: at most one cell per inode number is in the table (`InodeTable::get` inserts it locked,
+//! - IN-1: at most one cell per inode number is in the table ([`InodeTable::get`] inserts it locked,
 //!   then loads).
-//! - N2: a cell leaves the table only if nobody uses it, all its data is on the device and its
-//!   inode has a name, so an unlinked inode that somebody references is deleted exactly once, by
-//!   whoever takes the last reference (`Shard::make_room`).
-//! - N3: a cell without state is dead: it failed to load, or its inode was deleted. Whoever finds
-//!   one looks it up again or reports `Stale`.
-//! - N4: nobody opens a ghost, and no file that is open becomes one: both are decided under the
-//!   lock of the shard (`InodeTable::open`, `InodeTable::bury`). Nothing changes or reads a ghost's
-//!   inode: only [`Cell::read_ghost`] and [`Cell::write_ghost`] see it.
-//! - N5: a ghost's number is nobody else's ([`Allocator::hold_inode`]): it is held before the inode
-//!   is freed, and let go with the last reference, both under the lock of the shard.
-//! - N6: who has a cell's lock finds all data that is in no dirty page on the device
+//! - IN-2: a cell leaves the table only if it is not in use, all its data is on the device and its
+//!   inode has a name, so an unlinked inode that is referenced is deleted exactly once, by the
+//!   thread that takes the last reference (`Shard::make_room`).
+//! - IN-3: a cell without state is dead: it failed to load, or its inode was deleted. A thread that
+//!   finds one looks the inode up again or reports `Stale`.
+//! - IN-4: a deleted file whose number is held is never opened, and no open file is deleted: both
+//!   are decided under the lock of the shard ([`InodeTable::open`], [`InodeTable::hold`]). Its inode
+//!   is neither changed nor read: only [`Cell::read_any`] and [`Cell::write_any`] show its cell.
+//! - IN-5: a held number is that of no other inode ([`Allocator::hold_inode`]): it is held before
+//!   the inode is freed, and released with the last reference, both under the lock of the shard.
+//! - IN-6: the holder of a cell's lock finds all data that is in no dirty page on the device
 //!   ([`InodeState::settle`]).
 //!
 //! [`Allocator::hold_inode`]: crate::alloc::Allocator::hold_inode
@@ -51,15 +56,14 @@ use crate::volume::Volume;
 const SHARDS: usize = 64;
 const CLOCK_STEPS: usize = 8;
 
-/// What a front end does with an inode.
+/// A front end's references to an inode.
 #[derive(Default)]
 struct Refs {
-    /// References that it has.
-    known: u64,
-    /// How often it has it open, if it says so.
+    lookups: u64,
+    /// How often the file is open, if the front end says so.
     open: u32,
-    /// The inode is deleted.
-    ghost: bool,
+    /// The inode is deleted, and its number held.
+    held: bool,
 }
 
 #[derive(Default)]
@@ -116,8 +120,8 @@ pub(crate) struct InodeTable {
     /// The front end says which files are open.
     counts_opens: AtomicBool,
     /// There may be a directory whose changes are durable at once (`chattr +S`, `+D`): one was
-    /// loaded, or got the flag. Set under the lock of the inode, and for good.
-    promises: AtomicBool,
+    /// loaded, or got the flag. Set under the lock of the inode, and never cleared.
+    has_sync_dirs: AtomicBool,
 }
 
 impl std::fmt::Debug for InodeTable {
@@ -133,7 +137,7 @@ impl InodeTable {
             shards: (0..SHARDS).map(|_| CachePadded::default()).collect(),
             capacity: (cells / SHARDS).max(4),
             counts_opens: AtomicBool::new(false),
-            promises: AtomicBool::new(false),
+            has_sync_dirs: AtomicBool::new(false),
         }
     }
 
@@ -174,17 +178,17 @@ impl InodeTable {
         }
     }
 
-    /// An inode has these flags. For those who have its lock.
+    /// Notes the flags of an inode. Called with its lock held.
     pub fn note_flags(&self, flags: InodeFlags) {
         if flags.intersects(InodeFlags::SYNC.union(InodeFlags::DIRSYNC)) {
-            self.promises.store(true, Ordering::Relaxed);
+            self.has_sync_dirs.store(true, Ordering::Relaxed);
         }
     }
 
-    /// False if no inode in memory has the flags `S` or `D`. (Who has just had the lock of one and
-    /// asks about it gets the right answer.)
-    pub fn may_promise(&self) -> bool {
-        self.promises.load(Ordering::Relaxed)
+    /// False if no inode in memory has the flags `S` or `D`. (Right for an inode whose lock the
+    /// caller has just held.)
+    pub fn may_have_sync_dirs(&self) -> bool {
+        self.has_sync_dirs.load(Ordering::Relaxed)
     }
 
     /// The cell if it is in memory.
@@ -192,7 +196,7 @@ impl InodeTable {
         self.shard(ino).lock().cells.get(&ino).cloned()
     }
 
-    /// The same for somebody who uses it.
+    /// [`cached`](Self::cached); counts as a use.
     pub fn used(&self, ino: u32) -> Option<Arc<Cell>> {
         self.shard(ino).lock().cells.get(&ino).map(Cell::used)
     }
@@ -220,111 +224,110 @@ impl InodeTable {
 
     /// Takes a reference.
     pub fn retain(&self, ino: u32) {
-        self.shard(ino).lock().refs.entry(ino).or_default().known += 1;
+        self.shard(ino).lock().refs.entry(ino).or_default().lookups += 1;
     }
 
     /// Takes a reference; gives the cell if it is in memory.
     pub fn refer(&self, ino: u32) -> Option<Arc<Cell>> {
         let mut shard = self.shard(ino).lock();
-        shard.refs.entry(ino).or_default().known += 1;
+        shard.refs.entry(ino).or_default().lookups += 1;
         shard.cells.get(&ino).map(Cell::used)
     }
 
-    /// Gives back `n` references; true if nobody refers to the inode any more, and it may have to
-    /// be deleted.
+    /// Gives back `n` references; true if none is left, and the inode may have to be deleted.
     pub fn release(&self, vol: &Volume, ino: u32, n: u64) -> bool {
-        self.refer_less(vol, ino, |refs| refs.known = refs.known.saturating_sub(n))
+        self.drop_refs(vol, ino, |refs| refs.lookups = refs.lookups.saturating_sub(n))
     }
 
-    /// From now on known inodes that are not [open](Self::open) are deleted with their last name.
+    /// From now on referenced files that are not [open](Self::open) are deleted with their last
+    /// name.
     pub fn count_opens(&self) {
         self.counts_opens.store(true, Ordering::Release);
     }
 
-    /// The front end opens a file that it knows.
+    /// The front end opens a file that it has looked up.
     pub fn open(&self, ino: u32) -> Result<()> {
         let mut shard = self.shard(ino).lock();
         let refs = shard.refs.entry(ino).or_default();
-        if refs.ghost {
+        if refs.held {
             return Err(FsError::Stale);
         }
         refs.open += 1;
         Ok(())
     }
 
-    /// It has closed it; true as for [`release`](Self::release).
+    /// The front end has closed it; true as for [`release`](Self::release).
     pub fn close(&self, vol: &Volume, ino: u32) -> bool {
-        self.refer_less(vol, ino, |refs| refs.open = refs.open.saturating_sub(1))
+        self.drop_refs(vol, ino, |refs| refs.open = refs.open.saturating_sub(1))
     }
 
-    fn refer_less(&self, vol: &Volume, ino: u32, less: impl FnOnce(&mut Refs)) -> bool {
+    fn drop_refs(&self, vol: &Volume, ino: u32, drop_some: impl FnOnce(&mut Refs)) -> bool {
         let mut shard = self.shard(ino).lock();
         let Some(refs) = shard.refs.get_mut(&ino) else { return true };
-        less(refs);
-        if refs.known > 0 || refs.open > 0 {
+        drop_some(refs);
+        if refs.lookups > 0 || refs.open > 0 {
             return false;
         }
-        let ghost = refs.ghost;
+        let held = refs.held;
         shard.refs.remove(&ino);
         if shard.refs.capacity() > 1024 && shard.refs.len() * 8 < shard.refs.capacity() {
             shard.refs.shrink_to_fit();
         }
-        if ghost {
-            // (Dropped without the lock.)
+        if held {
             let cell = shard.cells.remove(&ino);
             vol.alloc.release_inode(InodeNr(ino));
             drop(shard);
             drop(cell);
         }
-        !ghost
+        !held
     }
 
-    /// True if somebody refers to the inode.
+    /// True if there is a reference to the inode.
     pub fn is_referenced(&self, ino: u32) -> bool {
         self.shard(ino).lock().refs.contains_key(&ino)
     }
 
-    /// True if the inode is in use: somebody refers to it who may read or change it. `idle`: those
-    /// who know it do neither as long as they have not opened it.
-    pub fn is_in_use(&self, ino: u32, idle: bool) -> bool {
-        let idle = idle && self.counts_opens.load(Ordering::Acquire);
-        self.shard(ino).lock().refs.get(&ino).is_some_and(|refs| refs.open > 0 || !idle)
+    /// True if the inode is in use: there is a reference that may read or change it. `needs_open`:
+    /// only one that has the file open does.
+    pub fn is_in_use(&self, ino: u32, needs_open: bool) -> bool {
+        let needs_open = needs_open && self.counts_opens.load(Ordering::Acquire);
+        self.shard(ino).lock().refs.get(&ino).is_some_and(|refs| refs.open > 0 || !needs_open)
     }
 
-    /// The inode is about to be deleted, by whoever has its lock: a ghost stays if somebody knows
-    /// it. False, and nothing has changed, if it is [in use](Self::is_in_use).
-    pub fn bury(&self, vol: &Volume, ino: u32, idle: bool) -> bool {
-        let idle = idle && self.counts_opens.load(Ordering::Acquire);
+    /// Holds the number of an inode that is about to be deleted, if it is referenced. Called with
+    /// the inode's lock held. False, and nothing has changed, if it is [in use](Self::is_in_use).
+    pub fn hold(&self, vol: &Volume, ino: u32, needs_open: bool) -> bool {
+        let needs_open = needs_open && self.counts_opens.load(Ordering::Acquire);
         let mut shard = self.shard(ino).lock();
         let Some(refs) = shard.refs.get_mut(&ino) else { return true };
-        if refs.open > 0 || !idle {
+        if refs.open > 0 || !needs_open {
             return false;
         }
-        refs.ghost = true;
+        refs.held = true;
         vol.alloc.hold_inode(InodeNr(ino));
         true
     }
 
-    /// It was not deleted after all.
-    pub fn revive(&self, vol: &Volume, ino: u32) {
+    /// Undoes [`hold`](Self::hold): the inode could not be deleted.
+    pub fn undo_hold(&self, vol: &Volume, ino: u32) {
         let mut shard = self.shard(ino).lock();
         if let Some(refs) = shard.refs.get_mut(&ino) {
-            refs.ghost = false;
+            refs.held = false;
         }
         vol.alloc.release_inode(InodeNr(ino));
     }
 
-    /// True if the inode is deleted, and somebody knows it still.
-    pub fn is_ghost(&self, ino: u32) -> bool {
-        self.shard(ino).lock().refs.get(&ino).is_some_and(|refs| refs.ghost)
+    /// True if the inode is deleted, and its number held.
+    pub fn is_held(&self, ino: u32) -> bool {
+        self.shard(ino).lock().refs.get(&ino).is_some_and(|refs| refs.held)
     }
 
-    /// Forgets every reference (the front end is gone).
+    /// Drops every reference: the front end is gone.
     pub fn release_all(&self, vol: &Volume) {
         for shard in &self.shards {
             let mut shard = shard.lock();
             let refs = std::mem::take(&mut shard.refs);
-            for (ino, _) in refs.iter().filter(|(_, refs)| refs.ghost) {
+            for (ino, _) in refs.iter().filter(|(_, refs)| refs.held) {
                 shard.cells.remove(ino);
                 vol.alloc.release_inode(InodeNr(*ino));
             }

@@ -8,6 +8,7 @@ use crate::data::cache::DataCacheStats;
 use crate::data::readahead::ReadaheadStats;
 use crate::mounted::MountedFs;
 use crate::services::lazy_init::LazyInitStats;
+use crate::superblock::{text, uuid_text};
 use crate::throttle::ThrottleStats;
 
 /// A moment's state and counters.
@@ -78,16 +79,6 @@ pub struct Stats {
     pub journal: JournalStats,
 }
 
-impl MountedFs {
-    pub(crate) fn mount_options(&self) -> String {
-        self.options.lock().shown(&self.defaults)
-    }
-
-    pub(crate) fn all_options(&self) -> Vec<String> {
-        self.options.lock().words().into_iter().filter(|word| !word.is_empty()).collect()
-    }
-}
-
 impl Stats {
     pub(crate) fn of(fs: &MountedFs) -> Self {
         fs.sb.refresh();
@@ -112,7 +103,7 @@ impl Stats {
             read_only: fs.check_writable().is_err(),
             mount_options: fs.mount_options(),
             options: fs.all_options(),
-            frozen: fs.maintenance.is_frozen(),
+            frozen: fs.freeze_gate.is_closed(),
             data_mode: format!("{:?}", fs.fixed.data).to_lowercase(),
             operations: fs.operations.total(),
             errors_seen: fs.error_state.seen(),
@@ -129,24 +120,6 @@ impl Stats {
             journal: fs.vol.journal.stats(),
         }
     }
-}
-
-/// A NUL-padded name as text.
-pub(crate) fn text(bytes: &[u8]) -> String {
-    let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
-    String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned()
-}
-
-/// A uuid in its usual form.
-pub(crate) fn uuid_text(uuid: &[u8; 16]) -> String {
-    let mut s = String::with_capacity(36);
-    for (i, b) in uuid.iter().enumerate() {
-        if matches!(i, 4 | 6 | 8 | 10) {
-            s.push('-');
-        }
-        s.push_str(&format!("{b:02x}"));
-    }
-    s
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use extol_ondisk::{Geometry, Inode, InodeNr};
 use extol_vfs::{FsError, Result};
 
 use crate::alloc::Allocator;
-use crate::dir::Known;
+use crate::dir::DentryCache;
 use crate::error;
 use crate::fast_commit::eligibility::{self, Change};
 use crate::xattr::Sharing;
@@ -27,8 +27,8 @@ pub(crate) struct Volume {
     pub alloc: Allocator,
     /// Attribute blocks that inodes share.
     pub sharing: Sharing,
-    /// Where names lead.
-    pub known: Known,
+    /// Names that were looked up or made.
+    pub dentries: DentryCache,
     /// A listing met a damaged directory (RD1 in `dir/readdir.rs`).
     pub dirs_damaged: AtomicBool,
 }
@@ -58,8 +58,8 @@ impl Before {
 impl Volume {
     /// These parts, and nothing known yet.
     pub fn new(dev: SharedDevice, journal: Arc<Journal>, geo: Geometry, alloc: Allocator) -> Self {
-        let (sharing, known) = (Sharing::default(), Known::default());
-        Self { dev, journal, geo, alloc, sharing, known, dirs_damaged: AtomicBool::new(false) }
+        let (sharing, dentries) = (Sharing::default(), DentryCache::default());
+        Self { dev, journal, geo, alloc, sharing, dentries, dirs_damaged: AtomicBool::new(false) }
     }
 
     /// Block and byte offset of an inode's slot in the inode table.

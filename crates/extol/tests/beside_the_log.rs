@@ -27,7 +27,7 @@ fn log_end(dev: &MemDevice) -> u64 {
 fn way(features: &str) -> u64 {
     let dev = image("512M", &["-t", "ext4", "-b", "4096", "-O", features]);
     // Zeroed blocks come when they are asked for, not when a thread gets to it.
-    let options = MountOptions { threads: false, ..MountOptions::default() };
+    let options = MountOptions::default().without_threads();
     let fs = Ext4::open(dev.clone() as _, &options).unwrap();
     let dirs: Vec<u32> = (0..4).map(|nr| dir(&fs, fs.root(), &format!("d{nr}"))).collect();
     let end = log_end(&dev);

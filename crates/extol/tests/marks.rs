@@ -7,6 +7,7 @@ use extol::mkfs::{MkfsOptions, mkfs};
 use extol::vfs::{
     Author, Creds, Fallocate, FileSystem, FsError, NewNode, SetAttr, SetTime, Timestamp, Tune,
 };
+use extol::vfs::{Mountable as _, VolumeControl as _};
 use extol::{Ext4, MountOptions};
 
 const EXTENTS: u32 = 0x8_0000;

@@ -5,9 +5,10 @@
 
 use std::sync::Arc;
 
-use extol::device::{MemDevice, RecordingDevice};
+use extol::device::MemDevice;
 use extol::mkfs::{MkfsOptions, mkfs};
 use extol::{Ext4, FileSystem as _, MountOptions};
+use extol_devices::RecordingDevice;
 
 #[test]
 fn an_fsync_below_a_moved_directory_makes_the_move_durable() {
@@ -18,7 +19,7 @@ fn an_fsync_below_a_moved_directory_makes_the_move_durable() {
                 MkfsOptions { features: vec![features.to_owned()], ..MkfsOptions::default() };
             mkfs(&base, &options, &mut |_| {}).unwrap();
             let dev = Arc::new(RecordingDevice::new(base));
-            let options = MountOptions { threads: false, ..MountOptions::default() };
+            let options = MountOptions::default().without_threads();
             let fs = Ext4::open(Arc::clone(&dev) as _, &options).unwrap();
             fs.create_dir_all("a/b/c").unwrap();
             fs.create_dir("d").unwrap();

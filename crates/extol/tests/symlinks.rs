@@ -18,7 +18,7 @@ fn volume() -> MemDevice {
 /// deleting a long link takes as many handles as deleting one that is kept inside its inode.
 #[test]
 fn a_long_link_goes_through_one_handle() {
-    let options = MountOptions { threads: false, ..MountOptions::default() };
+    let options = MountOptions::default().without_threads();
     let fs = Ext4::open(Arc::new(volume()), &options).unwrap();
     let handles_of_deleting = |target: String| {
         fs.symlink(target, "/link").unwrap();

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use common::*;
 use extol::Ext4;
+use extol::vfs::Mountable as _;
 use extol::vfs::{FileSystem, Job, RenameFlags, SetAttr};
 use extol_block::MemDevice;
 

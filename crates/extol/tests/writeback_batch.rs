@@ -10,10 +10,8 @@ use std::time::{Duration, Instant};
 use common::*;
 use extol::vfs::{FileSystem, FsError};
 use extol::{Ext4, MountOptions};
-use extol_block::{
-    BlockDevice, DeviceOp, Event, Fault, FaultDevice, MemDevice, RecordingDevice, Result,
-    ScatteredWrite,
-};
+use extol_block::{BlockDevice, DeviceOp, MemDevice, Result, ScatteredWrite};
+use extol_devices::{Event, Fault, FaultDevice, RecordingDevice};
 use parking_lot::Mutex;
 
 const MIB: usize = 1 << 20;

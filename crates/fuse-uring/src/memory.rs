@@ -16,10 +16,6 @@ pub(crate) struct Memory {
     parts: Box<[libc::iovec; 2]>,
 }
 
-// SAFETY: the mapping belongs to this value alone, and is reached only through borrows of it.
-#[allow(unsafe_code)]
-unsafe impl Send for Memory {}
-
 impl Memory {
     /// `len` bytes, of which the kernel is to have those before `head` and those from `tail` on.
     pub(crate) fn new(len: usize, head: usize, tail: usize) -> io::Result<Self> {
@@ -51,7 +47,7 @@ impl Memory {
 
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: `len` bytes of the mapping, initialised (zeros at first), borrowed as this value
-        // is. That the kernel does not write them meanwhile is what `Ring` sees to.
+        // is. That the kernel does not write them meanwhile is what `Entry` sees to (FU-1).
         #[allow(unsafe_code)]
         unsafe {
             std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len)
@@ -61,8 +57,7 @@ impl Memory {
     /// Gives the pages from `from` (a page boundary) back; they read as zeros afterwards.
     pub(crate) fn discard(&mut self, from: usize) {
         let Some(len) = self.len.checked_sub(from) else { return };
-        // SAFETY: a part of the mapping, which nobody else uses during this call (it is borrowed
-        // mutably).
+        // SAFETY: a part of the mapping, which is borrowed mutably during this call.
         #[allow(unsafe_code)]
         let _ =
             unsafe { madvise(self.start.as_ptr().add(from).cast(), len, Advice::LinuxDontNeed) };
@@ -71,27 +66,9 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: the whole mapping, which nobody borrows any more; an entry that the kernel may
-        // still write to leaks it instead.
+        // SAFETY: the whole mapping, of which there is no borrow any more; an entry that the kernel
+        // may still write to leaks it instead (FU-2).
         #[allow(unsafe_code)]
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
-    }
-}
-
-/// Memory of an entry, with a request, in the hands of another thread than the ring's. Where it
-/// belongs is part of the value, so two of them cannot change places.
-#[derive(Debug)]
-pub struct Lent {
-    pub(crate) memory: Memory,
-    /// The ring that has lent it.
-    pub(crate) ring: u64,
-    /// The entry of that ring that the kernel knows this memory by.
-    pub(crate) entry: usize,
-}
-
-impl Lent {
-    /// Request or reply.
-    pub fn bytes(&mut self) -> &mut [u8] {
-        self.memory.bytes()
     }
 }

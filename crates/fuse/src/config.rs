@@ -63,12 +63,12 @@ pub struct MountConfig {
     pub block: Option<BlockMount>,
     /// Refuse changes in the kernel already.
     pub read_only: bool,
-    /// Let other users in than the one who mounts. Permissions are checked all the same.
+    /// Let other users in than the mounting one. Permissions are checked all the same.
     pub allow_other: bool,
     /// The kernel checks permissions (owner, mode, ACLs). Off only for experiments.
     pub default_permissions: bool,
-    /// Bind mounts of this mount may map owners (Linux 6.12). The kernel then says who asks only
-    /// where something is created.
+    /// Bind mounts of this mount may map owners (Linux 6.12). The kernel then tells user and
+    /// group of the caller only where something is created.
     pub allow_idmap: bool,
     /// POSIX ACLs are kept and obeyed.
     pub posix_acl: bool,
@@ -82,20 +82,19 @@ pub struct MountConfig {
     /// Requests come over io_uring; `None`: where the kernel offers it. Where it was asked for and
     /// is not to be had, [`Mount::note`](crate::Mount::note) says so.
     pub io_uring: Option<bool>,
-    /// Most requests worked on at a time; one thread each while they last. Over io_uring: of each
-    /// processor.
+    /// Most threads that serve requests of `/dev/fuse`. (Over io_uring their number is fixed.)
     pub max_threads: usize,
     /// Flags of mount(2). `nosuid` and `nodev` unless they are taken off: the owner of an image
     /// decides what lies on it, and must not become another user by that where root mounts it.
     pub flags: Vec<MountFlag>,
     /// A device that another process has mounted; it is served, and neither mounted nor unmounted.
     pub device: Option<Arc<OwnedFd>>,
-    /// What a process does that gives its rights away.
+    /// How the process gives its rights away.
     pub confinement: Option<Arc<dyn Confinement>>,
 }
 
-/// A process that gives its rights away when the mount is made, before the first request; and what
-/// it needs from then on.
+/// The way in which a process gives its rights away when the mount is made, before the first
+/// request; and what it needs from then on.
 pub trait Confinement: fmt::Debug + Send + Sync {
     /// Confines the calling thread, and those that it starts. Gives what is to be shown as
     /// `sandbox` in the counters.
@@ -106,10 +105,6 @@ pub trait Confinement: fmt::Debug + Send + Sync {
 
     /// Takes the mount out of sight.
     fn take_off(&self);
-
-    /// Has another process make a request to the mount's root on a processor, and does not wait for
-    /// it. False if it cannot.
-    fn stir(&self, processor: usize) -> bool;
 
     /// Device and inode number of the user namespace of a process or thread, which a confined
     /// process cannot see. `None`: not known.

@@ -26,7 +26,7 @@
 use std::io;
 use std::path::Path;
 
-use extol_vfs::{CheckpointFlags, FileSystem, RemountError, Shutdown};
+use extol_vfs::{CheckpointFlags, RemountError, Shutdown, VolumeControl};
 use rustix::io::Errno as Os;
 
 use crate::config::MountConfig;
@@ -67,7 +67,7 @@ pub(crate) fn request(name: &[u8]) -> Option<(Way, &str)> {
 
 /// The daemon's side: does what a [`request`] asks for.
 pub(crate) fn answer(
-    fs: &dyn FileSystem,
+    fs: &dyn VolumeControl,
     owner: &Owner,
     request: &Request<'_>,
     (way, wish): (Way, &str),

@@ -5,11 +5,12 @@
 //! kernel, a panic is not turned into EIO, and the references that a reply carries are given back
 //! at once, and what it opened is closed.
 
-use extol_vfs::FileSystem;
+use extol_vfs::Mountable;
 
 use crate::abi::op;
 use crate::config::{MountConfig, Transport};
 use crate::counts::Counts;
+use crate::device::DeferredReply;
 use crate::errno::Errno;
 use crate::init::{self, Agreed};
 use crate::ops::{self, Context, Kernel, Outcome};
@@ -17,16 +18,25 @@ use crate::rights::Owner;
 use crate::wire::{Reply, Request};
 
 /// A kernel that does nothing.
-struct Nobody;
+struct NoKernel;
 
-impl Kernel for Nobody {
+impl Kernel for NoKernel {
     fn invalidate_attributes(&self, _nodeid: u64) {}
-    fn write_back(&self, _nodeid: u64) {}
+
+    fn write_back(&self, _nodeid: u64) -> bool {
+        true
+    }
+
+    fn about_to_wait(&self) {}
+
+    fn defer(&self, _request: &Request<'_>) -> Option<DeferredReply> {
+        None
+    }
 }
 
 /// A connection that a mount would have, without the mount.
 pub struct Connection<'a> {
-    fs: &'a dyn FileSystem,
+    fs: &'a dyn Mountable,
     agreed: Agreed,
     reply: Reply<'static>,
     counts: Counts,
@@ -42,7 +52,7 @@ impl std::fmt::Debug for Connection<'_> {
 impl<'a> Connection<'a> {
     /// A connection with these capabilities agreed upon (bits of INIT).
     #[must_use]
-    pub fn new(fs: &'a dyn FileSystem, capabilities: u64) -> Self {
+    pub fn new(fs: &'a dyn Mountable, capabilities: u64) -> Self {
         Self {
             fs,
             agreed: Agreed { caps: capabilities, direct_io: false },
@@ -59,7 +69,7 @@ impl<'a> Connection<'a> {
             fs: self.fs,
             root: self.fs.root(),
             agreed: self.agreed,
-            kernel: &Nobody,
+            kernel: &NoKernel,
             counts: &self.counts,
             transport: Transport::Device,
             owner: &self.owner,
@@ -76,7 +86,7 @@ impl<'a> Connection<'a> {
         };
         ops::take_back(self.fs, &request, &self.reply.references, outcome.is_ok());
         let code = match outcome {
-            Ok(Outcome::Silent | Outcome::Later) => return None,
+            Ok(Outcome::Silent | Outcome::Deferred) => return None,
             Ok(Outcome::Reply) => 0,
             Err(Errno(number)) => {
                 self.reply.clear_body();

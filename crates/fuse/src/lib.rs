@@ -1,27 +1,31 @@
-//! The FUSE front end: any [`FileSystem`](extol_vfs::FileSystem) as a mount.
+//! The FUSE front end: any [`Mountable`](extol_vfs::Mountable) file system as a mount.
 //!
 //! ```text
-//!   kernel ── /dev/fuse ──► session.rs   the mount from beginning to end
-//!                             │  worker.rs   read a request, guard it, send the reply   crew.rs  who reads
-//!                             │  answer.rs   replies to requests that no worker waits for
-//!      or, per processor     │  ring/     the same over io_uring
-//!   kernel ── io_uring ─────► │  wire.rs   bytes of requests and replies   abi.rs  numbers of the protocol
-//!                             │  init.rs   what we ask the kernel for
-//!                             │  slot.rs  a worker as others see it
-//!                             ▼
-//!                           ops/         one function per request; they see vfs types only
-//!                             │  control.rs  remount, freeze ...   rights.rs  who may   counts.rs  requests by kind
-//!                             │  errno.rs  FsError -> errno, the only place that knows errno
-//!                             ▼
-//!                        dyn FileSystem
+//!   kernel ── /dev/fuse ──► device.rs   workers read requests and write replies    pool.rs  which of them read
+//!                              │
+//!   kernel ── io_uring ───► uring/      a thread per entry of a queue
+//!                              │
+//!                              ▼
+//!                           handle.rs   panics, frozen volumes, references
+//!                              │
+//!                              ▼
+//!                           ops/        one function per request; they see vfs types only
+//!                              │
+//!                              ▼
+//!                        dyn Mountable
+//!
+//!   session.rs  a mount from beginning to end     mount.rs    mount(2), umount(2), fusermount3
+//!   init.rs     what we ask the kernel for        config.rs   mount options
+//!   wire.rs     bytes of requests and replies     abi.rs      numbers of the protocol
+//!   control.rs  remount, freeze ...               rights.rs   rights over the mount
+//!   counts.rs   requests by kind                  errno.rs    FsError -> errno, the only place that knows errno
 //! ```
 //!
-//! The protocol is spoken here directly, in safe code, instead of through a binding crate. The
-//! reasons, found with `fuser` 0.18: it does not know `FUSE_TMPFILE` (so `O_TMPFILE` fails on a
-//! mount) nor `FUSE_STATX`; it drops the flags that say when set-id bits must go; it decodes times
-//! before 1970 wrongly; on mounts of ordinary users it refuses the time stamps that the kernel's
-//! write-back flushes as root; and a panic in its own decoding (there is one, with overflow checks
-//! on) costs a thread for good.
+//! The protocol is spoken here directly, in safe code, instead of through a binding crate. `fuser`
+//! 0.18 does not know `FUSE_TMPFILE` (so `O_TMPFILE` fails on a mount) nor `FUSE_STATX`; it drops the
+//! flags that say when set-id bits must go; it decodes times before 1970 wrongly; on mounts of
+//! ordinary users it refuses the time stamps that the kernel's write-back flushes as root; and a
+//! panic in its own decoding (there is one, with overflow checks on) costs a thread for good.
 //!
 //! # What the kernel is told
 //!
@@ -37,8 +41,7 @@
 //! Every reply that names an inode (lookup, create and its kin, each entry of readdirplus) carries
 //! one reference that the kernel gives back by `FORGET`. If the reply cannot be delivered (the
 //! caller was interrupted), it never counted: the session gives the reference back itself. At the
-//! end of a mount the kernel forgets nothing; whoever closes the volume treats all references as
-//! gone.
+//! end of a mount the kernel forgets nothing; closing the volume drops all references.
 //!
 //! # Inode numbers
 //!
@@ -47,30 +50,29 @@
 //! own number.
 
 mod abi;
-mod answer;
 mod buffer;
 mod config;
 pub mod control;
 mod counts;
-mod crew;
+mod device;
 pub mod direct;
 mod errno;
+mod handle;
 mod init;
 mod mount;
 mod ops;
+mod pool;
 mod rights;
-mod ring;
 mod session;
-mod slot;
+mod uring;
 mod wire;
-mod worker;
 
 pub use config::{BlockMount, Claim, Confinement, MountConfig, MountFlag, Transport};
 pub use errno::errno;
 pub use mount::{MountError, check, undo, unmount, write_back};
 pub use session::{Mount, Stopper, serve};
 
-/// Extended attribute of the root whose value is [`stats_json`](extol_vfs::FileSystem::stats_json).
+/// Extended attribute of the root whose value is [`stats_json`](extol_vfs::VolumeControl::stats_json).
 /// It is served by the front end, is not listed, and cannot be set.
 pub const STATS_XATTR: &str = "user.extol.stats";
 

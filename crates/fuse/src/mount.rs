@@ -61,8 +61,7 @@ pub enum MountError {
     /// The kernel's FUSE is too old.
     #[error("the kernel speaks too old a FUSE protocol (before 7.{})", crate::abi::MIN_MINOR)]
     TooOld,
-    /// Something that io_uring needs was to be had no more when the kernel had been promised to use
-    /// it.
+    /// Something that io_uring needs could not be had after it was agreed upon.
     #[error(
         "FUSE over io_uring lacks something ({0}): raise the limit (ulimit -n, ulimit -v), or mount with -o noio_uring"
     )]
@@ -97,7 +96,7 @@ pub fn check(dir: &Path) -> Result<(), MountError> {
 }
 
 /// True if a program of this name is where programs are looked for.
-pub(crate) fn is_installed(program: &str) -> bool {
+fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|dir| dir.join(program).exists())
 }
@@ -269,9 +268,9 @@ fn receive(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     Ok(None)
 }
 
-/// Takes a mount off whose start has failed. The connection is cut first, where that is possible:
-/// the kernel may have something to ask before it lets a mount go, and there may be nothing that
-/// answers.
+/// Takes a mount off after its start has failed. The connection is cut first, where that is
+/// possible: the kernel may have something to ask before it lets a mount go, and there may be
+/// nothing that answers.
 pub fn undo(dir: &Path) {
     if let Some((major, minor)) = device_number(dir) {
         // The kernel writes its own form of a device number.
@@ -297,8 +296,8 @@ pub fn write_back(dir: &Path) {
     }
 }
 
-/// So long a mount that is in use is tried again: whoever has just closed a file of it, or asks for
-/// the attributes of its root (as its own helper does, `ring/stir.rs`), is gone by then.
+/// How long a mount that is in use is tried again: a process that is just closing a file of it is
+/// gone by then.
 const IN_USE: Duration = Duration::from_millis(500);
 /// Between two tries.
 const TRY: Duration = Duration::from_millis(5);

@@ -2,10 +2,10 @@
 //!
 //! *Purpose.* The kernel has checked a request's rights to a file. It has checked nothing where a
 //! request is about the whole volume (freeze, checkpoint, shutdown, remount, trim), because it does
-//! not know what the request means. Those belong to whoever has *rights over the mount*:
+//! not know what the request means. These need *rights over the mount*, which have:
 //!
-//! - a process with CAP_SYS_ADMIN in the user namespace of the mount, or
-//! - a process of the user who has mounted it, in that user namespace, unless that user is root.
+//! - a process with CAP_SYS_ADMIN in the user namespace of the mount, and
+//! - a process of the mounting user, in that user namespace, unless that user is root.
 //!   (Root without capabilities is what a container has. It must not get from here what the kernel
 //!   has taken from it.)
 //!
@@ -15,11 +15,11 @@
 //! *How it is known.* A request carries the id of its thread. `/proc` tells the capabilities and
 //! the user namespace of that thread ([`Caller::of`]). The thread cannot end before it has its
 //! answer, so its id is no other thread's. What `/proc` tells must agree with the request in user
-//! and group: a kernel service that acts for somebody else (overlayfs, nfsd, an io_uring with
-//! registered credentials) has ids of its own there, and is refused.
+//! and group: a kernel service that acts for another process (overlayfs, nfsd, an io_uring
+//! with registered credentials) has ids of its own there, and is refused.
 //!
 //! *Odd cases.* On a mount that lets bind mounts map owners, the kernel tells user and group only
-//! where something is created ([`NOT_TOLD`]); then `/proc` alone says who it is. The id is 0 if the
+//! where something is created ([`NOT_TOLD`]); then `/proc` alone tells them. The id is 0 if the
 //! thread is in a pid namespace that the mount cannot see. `/proc` may be hidden, or show another
 //! pid namespace than that of the daemon; a daemon that runs as an ordinary user may not look at
 //! the namespace of others. One in a sandbox may not either: there another process looks
@@ -50,19 +50,19 @@ pub(crate) mod capability {
     pub(crate) const SYS_RESOURCE: u32 = 24;
 }
 
-/// User and group of a request whose maker the kernel does not tell.
+/// User and group of a request for which the kernel does not tell them.
 pub(crate) const NOT_TOLD: u32 = u32::MAX;
 
 /// Which user namespace: device and inode number of its file.
 type Namespace = (u64, u64);
 
-/// Whose mount it is.
+/// The user that owns the mount.
 #[derive(Clone, Debug)]
 pub(crate) struct Owner {
     uid: u32,
-    /// `None`: not known, then only the kernel can say who has rights.
+    /// `None`: not known; then only the kernel can check rights.
     namespace: Option<Namespace>,
-    /// Looks at the namespaces of others, which this process may not do.
+    /// Looks at the namespaces of other processes, which this one may not do.
     confinement: Option<Arc<dyn Confinement>>,
     /// There is no mount and no kernel: requests come from a test, which may do everything.
     in_test: bool,
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn who_acts_for_others_is_not_known() {
+    fn a_service_that_acts_for_others_is_not_known() {
         assert!(Caller::parse(STATUS, 0, 8).is_none() && Caller::parse(STATUS, 4, 0).is_none());
         let kernel = STATUS.replace("VmSize:\t 100 kB\n", "");
         assert!(Caller::parse(&kernel, 4, 8).is_none());
@@ -283,9 +283,6 @@ mod tests {
             Ok(String::new())
         }
         fn take_off(&self) {}
-        fn stir(&self, _processor: usize) -> bool {
-            false
-        }
         fn user_namespace(&self, _process: u32) -> Option<Namespace> {
             self.0
         }

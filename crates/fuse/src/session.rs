@@ -1,37 +1,33 @@
-//! A mount at work: worker threads that read requests, work on them and reply.
+//! A mount from its beginning to its end.
 //!
-//! All workers read the same device; the kernel gives each request to one of them. How many read at
-//! a time is the business of [`crew`](crate::crew), what a worker does that of
-//! [`worker`](crate::worker).
+//! *Beginning.* Attach the mount, answer INIT, give rights away, start the threads; where one of
+//! these fails, nothing is left mounted.
 //!
-//! The end: after an unmount every read fails with ENODEV, and the last worker out wakes
-//! [`Mount::run`]. A mount that was detached while files were open goes on until they are closed;
-//! [`Stopper::abandon`] does not wait for that.
+//! *End.* After an unmount every read of the device fails with ENODEV, and the last serving thread
+//! wakes [`Mount::run`]. A mount that was detached while files were open goes on until they are
+//! closed; [`Stopper::abandon`] does not wait for that.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
-use std::thread::Thread;
+use std::sync::Arc;
 
 use extol_sync::Condvar;
-use extol_vfs::FileSystem;
+use extol_vfs::Mountable;
 use parking_lot::Mutex;
 use rustix::io::Errno as Os;
 
 use crate::abi::{IN_HEADER, MAX_FIXED, op};
 use crate::config::{MountConfig, Transport};
 use crate::counts::Counts;
-use crate::crew::Crew;
+use crate::device;
 use crate::init::{self, Agreed};
 use crate::mount::{self, Attached, MountError};
+use crate::pool::Pool;
 use crate::rights::Owner;
-use crate::ring::{self, Lack, Prepared, Rings};
-use crate::slot::Slot;
+use crate::uring::{self, Prepared, Queues, StartError};
 use crate::wire::{Reply, Request};
-use crate::worker;
 
 /// Workers at the start.
 const FIRST_WORKERS: usize = 2;
@@ -42,56 +38,50 @@ const MOST_ACTIVE: usize = 16;
 const NOT_OFFERED: &str = "requests come through /dev/fuse: for io_uring, Linux 6.14 or later is needed, and \
     \"echo Y > /sys/module/fuse/parameters/enable_uring\" before mounting";
 
-/// What the workers of a mount share.
+/// What the serving threads of a mount share.
 pub(crate) struct Shared {
-    pub(crate) fs: Arc<dyn FileSystem>,
+    pub(crate) fs: Arc<dyn Mountable>,
     pub(crate) root: u32,
     pub(crate) device: OwnedFd,
     pub(crate) dir: PathBuf,
     pub(crate) agreed: Agreed,
     pub(crate) owner: Owner,
-    pub(crate) max_threads: usize,
-    pub(crate) crew: Crew,
-    pub(crate) rings: Rings,
-    pub(crate) pool: Mutex<Pool>,
-    changed: Condvar,
     pub(crate) counts: Counts,
-    /// The thread that looks after requests that take long, and whether it sleeps until somebody
-    /// wakes it.
-    pub(crate) tender: OnceLock<Thread>,
-    pub(crate) tender_sleeps: AtomicBool,
+    /// The workers of `/dev/fuse`.
+    pub(crate) pool: Pool,
+    /// The queues of io_uring.
+    pub(crate) queues: Queues,
+    service: Mutex<Service>,
+    changed: Condvar,
 }
 
-/// The workers.
+/// How far the service of a mount is.
 #[derive(Default)]
-pub(crate) struct Pool {
-    /// Workers alive.
-    pub(crate) threads: usize,
-    /// All of them.
-    pub(crate) slots: Vec<Arc<Slot>>,
-    /// Those that sleep until they are called, the last one first.
-    pub(crate) asleep: Vec<Arc<Slot>>,
-    /// Workers that wait for other workers: they do not count against the limit.
-    pub(crate) waiting: usize,
-    /// Workers alive that serve queues of io_uring.
-    pub(crate) ring_threads: usize,
+struct Service {
+    /// Serving threads alive.
+    threads: usize,
     /// The connection is gone.
-    pub(crate) ended: bool,
+    ended: bool,
     /// The end is not waited for.
     abandoned: bool,
-    /// Why a worker stopped, if not because of the end.
+    /// Why a thread stopped, if not because of the end.
     error: Option<io::Error>,
 }
 
+/// Why a serving thread ends.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// There are enough others.
+    NotNeeded,
+    /// The connection is gone.
+    Disconnected,
+    /// Serving failed.
+    Failed(io::Error),
+}
+
 impl Shared {
-    /// What is shared by the workers of a `device` that is mounted nowhere yet.
-    pub(crate) fn new(
-        fs: Arc<dyn FileSystem>,
-        device: OwnedFd,
-        agreed: Agreed,
-        max_threads: usize,
-        crew: Crew,
-    ) -> Self {
+    /// What the workers of a `device` share that is mounted nowhere yet.
+    pub(crate) fn new(fs: Arc<dyn Mountable>, device: OwnedFd, agreed: Agreed, pool: Pool) -> Self {
         Self {
             root: fs.root(),
             fs,
@@ -99,58 +89,45 @@ impl Shared {
             dir: PathBuf::new(),
             agreed,
             owner: Owner::this_process(),
-            max_threads,
-            crew,
-            rings: Rings::default(),
-            pool: Mutex::default(),
-            changed: Condvar::new(),
             counts: Counts::default(),
-            tender: OnceLock::new(),
-            tender_sleeps: AtomicBool::new(false),
+            pool,
+            queues: Queues::default(),
+            service: Mutex::default(),
+            changed: Condvar::new(),
         }
     }
 
     pub(crate) fn transport(&self) -> Transport {
-        if self.rings.active() { Transport::IoUring } else { Transport::Device }
+        if self.queues.are_active() { Transport::IoUring } else { Transport::Device }
     }
 
-    /// A worker has ended, for an error or because the connection has (`None` inside), or because
-    /// there are enough.
-    pub(crate) fn ended(&self, slot: &Arc<Slot>, why: Option<Option<io::Error>>) {
-        let mut pool = self.pool.lock();
-        pool.threads -= 1;
-        pool.slots.retain(|other| !Arc::ptr_eq(other, slot));
-        if let Some(error) = why {
-            self.over(&mut pool, error);
+    /// A serving thread is about to be started.
+    pub(crate) fn thread_begins(&self) {
+        self.service.lock().threads += 1;
+    }
+
+    /// A serving thread has ended, or could not be started. Where serving failed, the mount still
+    /// stands and the other threads wait for requests: the end does not wait for them.
+    pub(crate) fn thread_ends(&self, end: End) {
+        let over = !matches!(end, End::NotNeeded);
+        {
+            let mut service = self.service.lock();
+            service.threads -= 1;
+            service.ended |= over;
+            if let End::Failed(error) = end {
+                service.abandoned = true;
+                service.error.get_or_insert(error);
+            }
+        }
+        if over {
+            self.pool.end();
         }
         self.changed.notify_all();
     }
 
-    /// A worker of a queue has ended; with an error if it was not the connection's end.
-    pub(crate) fn ring_ended(&self, error: Option<io::Error>) {
-        let mut pool = self.pool.lock();
-        pool.ring_threads -= 1;
-        if error.is_some() {
-            self.over(&mut pool, error);
-        }
-        self.changed.notify_all();
-    }
-
-    /// The service ends. Where that is because of an error, the mount still stands and its other
-    /// workers wait for requests: they are not waited for.
-    fn over(&self, pool: &mut Pool, error: Option<io::Error>) {
-        pool.ended = true;
-        pool.abandoned |= error.is_some();
-        if pool.error.is_none() {
-            pool.error = error;
-        }
-        self.rings.end();
-        for sleeper in pool.asleep.drain(..) {
-            sleeper.call();
-        }
-        if let Some(tender) = self.tender.get() {
-            tender.unpark();
-        }
+    #[cfg(test)]
+    pub(crate) fn threads(&self) -> usize {
+        self.service.lock().threads
     }
 }
 
@@ -175,13 +152,13 @@ impl Mount {
     /// # Errors
     /// If mounting fails; then nothing is left mounted.
     pub fn new(
-        fs: Arc<dyn FileSystem>,
+        fs: Arc<dyn Mountable>,
         dir: &Path,
         config: &MountConfig,
     ) -> Result<Self, MountError> {
         let given = config.device.as_deref();
         let dir_error = |source| MountError::Dir { dir: dir.to_path_buf(), source };
-        // One that another process has mounted answers nobody yet, and is not to be asked.
+        // What another process has mounted does not answer yet, and is not to be asked.
         let dir = if given.is_some() {
             dir.to_path_buf()
         } else {
@@ -196,7 +173,7 @@ impl Mount {
         // Whatever has to be opened, or read of the machine, before rights are given away.
         let read_ahead = mount::tune_cache(&dir);
         let _ = init::max_data();
-        ring::look();
+        uring::look();
         let processors = std::thread::available_parallelism().map_or(FIRST_WORKERS, usize::from);
         let active =
             processors.clamp(FIRST_WORKERS, MOST_ACTIVE.min(config.max_threads.max(FIRST_WORKERS)));
@@ -204,24 +181,20 @@ impl Mount {
         let confined = config.confinement.as_ref().map_or(Ok(String::new()), |c| c.confine());
         let started = confined.map_err(MountError::Io).and_then(|sandbox| {
             let (agreed, prepared, mut note) = handshake(&device, config)?;
-            let crew = Crew::new(active as u32, FIRST_WORKERS as u32);
-            let max_threads = config.max_threads.max(FIRST_WORKERS);
+            let pool = Pool::new(active, config.max_threads);
             let shared = Arc::new(Shared {
                 dir: dir.clone(),
-                rings: prepared.as_ref().map_or_else(Rings::default, |p| p.rings(config)),
+                queues: prepared.as_ref().map_or_else(Queues::default, Prepared::queues),
                 counts: Counts::of(sandbox),
                 owner: owner.confined(config.confinement.clone()),
-                ..Shared::new(fs, device, agreed, max_threads, crew)
+                ..Shared::new(fs, device, agreed, pool)
             });
-            for _ in 0..FIRST_WORKERS {
-                worker::start(&shared)?;
-            }
-            worker::start_tender(&shared)?;
+            device::start(&shared, FIRST_WORKERS)?;
             if let Some(prepared) = prepared {
                 match prepared.start(&shared) {
                     Ok(()) => {}
-                    Err(Lack::Refused(error)) => note = Some(without(&error)),
-                    Err(Lack::Missing(error)) => return Err(MountError::Short(error)),
+                    Err(StartError::Refused(error)) => note = Some(without(&error)),
+                    Err(StartError::Lacking(error)) => return Err(MountError::Short(error)),
                 }
             }
             Ok((shared, note))
@@ -272,12 +245,11 @@ impl Mount {
     /// # Errors
     /// If reading requests failed.
     pub fn run(self) -> Result<(), MountError> {
-        let mut pool = self.shared.pool.lock();
-        let over = |pool: &Pool| {
-            pool.abandoned || (pool.ended && pool.threads == 0 && pool.ring_threads == 0)
-        };
-        self.shared.changed.wait_while(&mut pool, |pool| !over(pool));
-        match pool.error.take() {
+        let mut service = self.shared.service.lock();
+        let is_over =
+            |service: &Service| service.abandoned || (service.ended && service.threads == 0);
+        self.shared.changed.wait_while(&mut service, |service| !is_over(service));
+        match service.error.take() {
             Some(error) => Err(error.into()),
             None => Ok(()),
         }
@@ -289,7 +261,7 @@ impl Mount {
 /// # Errors
 /// If mounting or serving fails.
 pub fn serve(
-    fs: Arc<dyn FileSystem>,
+    fs: Arc<dyn Mountable>,
     dir: &Path,
     config: &MountConfig,
     ready: impl FnOnce(Stopper),
@@ -346,14 +318,14 @@ impl Stopper {
 
     /// Makes [`Mount::run`] return at once, whatever is open.
     pub fn abandon(&self) {
-        self.0.pool.lock().abandoned = true;
+        self.0.service.lock().abandoned = true;
         self.0.changed.notify_all();
     }
 
     /// True once the connection to the kernel is gone.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.0.pool.lock().ended
+        self.0.service.lock().ended
     }
 }
 
@@ -372,8 +344,7 @@ fn without(error: &io::Error) -> String {
     format!("requests come through /dev/fuse, because io_uring cannot be used: {error}")
 }
 
-/// What was agreed upon, the workers of the queues if there are to be queues, and a line if there
-/// might have been.
+/// What was agreed upon, the queues if there are to be any, and a line if there might have been.
 type Handshake = (Agreed, Option<Prepared>, Option<String>);
 
 /// Reads and answers INIT.
@@ -395,8 +366,8 @@ fn handshake(device: &OwnedFd, config: &MountConfig) -> Result<Handshake, MountE
     let mut note = (config.io_uring == Some(true)).then(|| NOT_OFFERED.to_owned());
     let agreed = init::negotiate(request.args(), config, &mut reply, &mut || {
         note = None;
-        match ring::prepare() {
-            Ok(workers) => prepared = Some(workers),
+        match uring::prepare() {
+            Ok(queues) => prepared = Some(queues),
             Err(error) => note = Some(without(&error)),
         }
         prepared.is_some()

@@ -1,9 +1,9 @@
 //! Requests and replies as bytes.
 //!
-//! A [`Request`] borrows the worker's read buffer; [`Args`] takes it apart field by field and turns
-//! anything too short into `EIO`, so a malformed request fails alone. A [`Reply`] is the worker's
-//! write buffer: handlers append fields behind the room kept for the header, and the session sends
-//! the whole with one `write`.
+//! A [`Request`] borrows the buffer that it was read into; [`Args`] takes it apart field by field
+//! and turns anything too short into `EIO`, so a malformed request fails alone. A [`Reply`] is the
+//! write buffer: handlers append fields behind the room kept for the header, and the transport sends
+//! the whole at once.
 
 use std::ops::{Deref, DerefMut};
 
@@ -19,14 +19,14 @@ pub(crate) struct Request<'a> {
     pub(crate) nodeid: u64,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    /// The thread that asks, as the mount's pid namespace counts; 0 if it is in none that is to be
-    /// seen from there.
+    /// The calling thread, in the numbers of the mount's pid namespace; 0 if it is in none that is
+    /// visible from there.
     pub(crate) pid: u32,
     pub(crate) body: &'a [u8],
 }
 
 impl<'a> Request<'a> {
-    /// Takes the header apart. `None` if the bytes cannot be a request (then there is nobody to
+    /// Takes the header apart. `None` if the bytes cannot be a request (then there is nothing to
     /// answer).
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
         let mut args = Args(bytes);
@@ -95,7 +95,7 @@ impl<'a> Args<'a> {
     }
 }
 
-/// The reply that a worker is putting together. Its memory is reused from request to request.
+/// The reply that is being put together. Its memory is reused from request to request.
 #[derive(Debug)]
 pub(crate) struct Reply<'a> {
     /// At least `len` bytes; grows when needed and keeps its size, so that reads need no zeroing.
@@ -111,7 +111,7 @@ pub(crate) struct Reply<'a> {
 enum Memory<'a> {
     /// In memory of its own.
     Own(Buffer),
-    /// In memory that somebody lends: see [`Reply::lent`].
+    /// In borrowed memory: see [`Reply::lent`].
     Lent(&'a mut [u8]),
 }
 

@@ -11,7 +11,6 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use extol_fuse::MountConfig;
 use rustix::mount::UnmountFlags;
 use rustix::thread::CpuSet;
 
@@ -86,15 +85,13 @@ fn stay_here() {
     rustix::thread::sched_setaffinity(None, &one).unwrap();
 }
 
-/// More fsyncs and changes of a frozen volume than the entries of the few threads there may be:
-/// others are answered beside them, and in the end all of them are.
+/// Fsyncs and changes of a frozen volume leave an entry of the queue to others: these are answered
+/// beside them, and in the end all of them are.
 #[test]
 fn many_wait_beside_many_fsyncs() {
-    // One thread has room for so many fsyncs, all threads together not for the changes as well.
-    const FSYNCS: usize = 60;
-    const CHANGES: usize = 240;
-    let config = MountConfig { max_threads: 2, ..MountConfig::default() };
-    let Some(mut m) = mount::mount_with(true, &config) else { return };
+    const FSYNCS: usize = 10;
+    const CHANGES: usize = 10;
+    let Some(mut m) = mount::mount() else { return };
     stay_here();
     for n in 0..CHANGES {
         fs::create_dir(m.path(&format!("d{n}"))).unwrap();
@@ -139,6 +136,43 @@ fn many_wait_beside_many_fsyncs() {
     for n in 0..CHANGES {
         assert!(fs::metadata(m.path(&format!("d{n}/f"))).unwrap().is_file());
     }
+    m.unmount();
+}
+
+/// More changes of a frozen volume than a queue has entries: the last entry serves others, so what
+/// comes to it is refused instead of waiting, and all others are done after the thaw.
+#[test]
+fn the_last_entry_of_a_queue_waits_for_no_thaw() {
+    const CHANGES: usize = 60;
+    let Some(mut m) = mount::mount() else { return };
+    stay_here();
+    for n in 0..CHANGES {
+        fs::create_dir(m.path(&format!("d{n}"))).unwrap();
+    }
+    thread::scope(|scope| {
+        m.fs.set_frozen(true);
+        let changes: Vec<_> = (0..CHANGES)
+            .map(|n| {
+                let m = &m;
+                scope.spawn(move || File::create(m.path(&format!("d{n}/f"))).map(drop))
+            })
+            .collect();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !changes.iter().any(|thread| thread.is_finished()) {
+            assert!(Instant::now() < deadline, "all of them wait");
+            thread::sleep(Duration::from_millis(1));
+        }
+        for n in 0..200 {
+            assert!(fs::metadata(m.path(&format!("missing{n}"))).is_err());
+        }
+        assert!(changes.iter().any(|thread| !thread.is_finished()), "none waits");
+        m.fs.set_frozen(false);
+        let results: Vec<_> = changes.into_iter().map(|thread| thread.join().unwrap()).collect();
+        let refused = results.iter().filter_map(|result| result.as_ref().err());
+        let mut refused = refused.map(|error| error.raw_os_error());
+        assert!(refused.all(|code| code == Some(libc::EAGAIN)), "{results:?}");
+        assert!(results.iter().any(Result::is_ok), "{results:?}");
+    });
     m.unmount();
 }
 

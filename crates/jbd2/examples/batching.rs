@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use extol_block::{BlockNr, BlockSize, EmulatedMedia, MemDevice, Profile};
+use extol_block::{BlockNr, BlockSize, MemDevice};
+use extol_devices::{EmulatedMedia, Profile};
 use extol_jbd2::batching::{BatchPolicy, Batching};
 use extol_jbd2::format::{Features, JournalSuperblock};
 use extol_jbd2::{Journal, JournalConfig, LogConfig, LogMap, Services, Tid};

@@ -77,7 +77,8 @@ fn run_len(blocks: &[(BlockNr, Arc<Vec<u8>>)], most: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use extol_block::{CountingDevice, Event, MemDevice, RecordingDevice};
+    use extol_block::MemDevice;
+    use extol_devices::{CountingDevice, Event, RecordingDevice};
 
     fn block(nr: u64, len: usize) -> (BlockNr, Arc<Vec<u8>>) {
         (BlockNr(nr), Arc::new((0..len).map(|i| (nr as usize * 7 + i / 512) as u8).collect()))

@@ -12,7 +12,7 @@ const VERSION_XATTR: u32 = 2;
 const VERSION_DISK: u32 = 1;
 const NO_ID: u32 = u32::MAX;
 
-/// Whom an entry speaks of.
+/// The subject of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum AclTag {
     /// The owner.
@@ -25,7 +25,7 @@ pub enum AclTag {
     Group(u32),
     /// Upper bound for named entries and the owning group.
     Mask,
-    /// Everybody else.
+    /// All other users.
     Other,
 }
 
@@ -64,7 +64,7 @@ impl AclTag {
 /// One entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AclEntry {
-    /// Whom it speaks of.
+    /// Its subject.
     pub tag: AclTag,
     /// Permissions, 0 to 7.
     pub perm: u16,
@@ -143,7 +143,7 @@ impl Acl {
     }
 
     /// True if the list is complete and in order: owner, named users, owning group, named groups,
-    /// mask (needed if anybody is named), others.
+    /// mask (needed if there are named entries), others.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         let rank = |tag: AclTag| match tag {

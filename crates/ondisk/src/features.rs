@@ -6,7 +6,7 @@
 use bitflags::bitflags;
 
 bitflags! {
-    /// Features that nobody needs to know in order to read and write.
+    /// Features that an implementation may ignore.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct Compat: u32 {
         /// Directory preallocation (never used).
@@ -37,7 +37,7 @@ bitflags! {
         const ORPHAN_FILE = 0x1000;
     }
 
-    /// Features without which the volume cannot even be read.
+    /// Features that an implementation must know in order to read or write.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct Incompat: u32 {
         /// Compression (never merged).
@@ -74,7 +74,7 @@ bitflags! {
         const CASEFOLD = 0x20000;
     }
 
-    /// Features that one must know in order to write.
+    /// Features that an implementation must know in order to write.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct RoCompat: u32 {
         /// Superblock copies only in groups 0, 1 and powers of 3, 5, 7.

@@ -10,9 +10,9 @@ use crate::checksum::{crc16, crc32c};
 use crate::error::{OnDiskError, Result, ensure, ensure_csum};
 use crate::features::Incompat;
 use crate::geometry::Geometry;
+use crate::ids::BlockNr;
 use crate::ids::GroupNr;
 use bitflags::bitflags;
-use extol_block::BlockNr;
 
 const CHECKSUM_AT: usize = 0x1E;
 

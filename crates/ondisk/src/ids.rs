@@ -1,6 +1,39 @@
-//! Numbers that name things. Block numbers are the device layer's `BlockNr`.
+//! Numbers of blocks, inodes and groups: one type each, so that they cannot be mixed up.
 
 use std::fmt;
+
+use crate::block_size::BlockSize;
+
+/// Number of a block on the volume, in units of the volume's block size.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct BlockNr(pub u64);
+
+impl BlockNr {
+    /// The block `n` blocks further on. Saturates, so that hostile numbers fail the later range
+    /// check.
+    #[must_use]
+    pub fn plus(self, n: u64) -> Self {
+        Self(self.0.saturating_add(n))
+    }
+
+    /// Byte offset of this block.
+    #[must_use]
+    pub fn offset(self, size: BlockSize) -> u64 {
+        self.0.saturating_mul(u64::from(size.bytes()))
+    }
+}
+
+impl fmt::Debug for BlockNr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "block {}", self.0)
+    }
+}
+
+impl fmt::Display for BlockNr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
 
 /// Number of an inode; the first is 1, and 0 means "none".
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

@@ -8,8 +8,8 @@
 //!
 //! A pointer is le32; 0 is a hole. Pointer blocks have neither header nor checksum.
 
+use crate::block_size::BlockSize;
 use crate::bytes::{get32, put32};
-use extol_block::BlockSize;
 
 /// Blocks that the inode itself points to.
 pub const DIRECT: u32 = 12;

@@ -20,6 +20,7 @@ mod bytes;
 
 pub mod acl;
 pub mod bitmap;
+pub mod block_size;
 pub mod checksum;
 pub mod dirent;
 pub mod error;
@@ -37,11 +38,12 @@ pub mod shared_super;
 pub mod superblock;
 pub mod xattr;
 
+pub use block_size::BlockSize;
 pub use checksum::{FsSeed, InodeSeed};
 pub use error::{OnDiskError, Result};
 pub use features::{Compat, Incompat, RoCompat};
 pub use geometry::Geometry;
 pub use group_desc::{GroupDesc, GroupFlags};
-pub use ids::{GroupNr, InodeNr};
+pub use ids::{BlockNr, GroupNr, InodeNr};
 pub use inode::{FileType, Inode, InodeFlags, Time};
 pub use superblock::Superblock;

@@ -1,9 +1,8 @@
-//! Multiple-mount protection: one block that whoever has the volume open rewrites every few
-//! seconds.
+//! Multiple-mount protection: one block that a mount rewrites every few seconds.
 //!
-//! The sequence number says who: [`SEQ_CLEAN`] nobody, [`SEQ_FSCK`] a checker, anything else up to
-//! [`SEQ_MAX`] a mount. Who wants the volume reads the block, waits longer than the writer's
-//! interval, and reads again.
+//! The sequence number names the user of the volume: [`SEQ_CLEAN`] none, [`SEQ_FSCK`] a checker,
+//! any other up to [`SEQ_MAX`] a mount. Before a mount takes the volume it reads the block, waits
+//! longer than the writer's interval, and reads again: a number that has changed is in use.
 
 use crate::bytes::{array, get16, get32, get64, put, put16, put32, put64};
 use crate::error::{OnDiskError, Result, ensure, ensure_csum};
@@ -11,9 +10,9 @@ use crate::geometry::Geometry;
 
 /// Magic number.
 pub const MAGIC: u32 = 0x004D_4D50;
-/// Nobody has the volume open.
+/// The volume is not in use.
 pub const SEQ_CLEAN: u32 = 0xFF4D_4D50;
-/// A checker has it open.
+/// A checker uses it.
 pub const SEQ_FSCK: u32 = 0xE24D_4D50;
 /// Greatest sequence number of a mount.
 pub const SEQ_MAX: u32 = 0xE24D_4D4F;
@@ -24,7 +23,7 @@ const CHECKSUM_AT: usize = 0x3FC;
 /// Contents of the block.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mmp {
-    /// Who has the volume; a mount changes it with every update.
+    /// User of the volume; a mount changes it with every update.
     pub seq: u32,
     /// Time of the last update, seconds.
     pub time: u64,
@@ -32,7 +31,7 @@ pub struct Mmp {
     pub nodename: [u8; 64],
     /// Device name at the owner.
     pub bdevname: [u8; 32],
-    /// Seconds that others must wait.
+    /// Seconds that other mounts must wait.
     pub check_interval: u16,
 }
 

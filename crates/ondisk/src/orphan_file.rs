@@ -7,7 +7,7 @@ use crate::bytes::{get32, put32};
 use crate::checksum::{InodeSeed, crc32c};
 use crate::error::{OnDiskError, Result, ensure, ensure_csum};
 use crate::ids::InodeNr;
-use extol_block::{BlockNr, BlockSize};
+use crate::{BlockNr, BlockSize};
 
 /// Magic number at the end of every block.
 pub const MAGIC: u32 = 0x0B10_CA04;

@@ -1,21 +1,21 @@
-//! One superblock, two writers: what belongs to a mounted file system, and what to whatever else
-//! writes there.
+//! One superblock, two writers: which fields belong to a mounted file system, and which to other
+//! programs.
 //!
 //! `tune2fs` and `e2label` change a mounted volume's superblock in place. Linux keeps such a
 //! change: it has one buffer for the superblock, which these tools write through, and it changes
 //! only single fields of it. Extol keeps its own copy, so it takes all bytes that are not its own
 //! from the device before it writes.
 //!
-//! | whose | what |
+//! | owner | fields |
 //! |---|---|
 //! | the mount | free counts, time of the last write, head of the orphan list, record of errors, the bit "clean", the features `needs_recovery` and `orphan_present` |
 //! | both | the bit "has errors": set if one of the two has it |
 //! | the device | everything else, until the mount changes it on purpose ([`Deliberate`]) |
 //!
 //! Invariants
-//! - SS1: a byte of the device's half never comes from a stale copy: [`merge`] takes it from the
+//! - OD-1: a byte of the device's half never comes from a stale copy: [`merge`] takes it from the
 //!   device, or from a change on purpose that the device does not have yet.
-//! - SS2: a field is never half one and half the other: changes on purpose are noted by fields
+//! - OD-2: a field is never half one and half the other: changes on purpose are noted by fields
 //!   ([`Deliberate::note`]).
 
 use crate::checksum::crc32c;

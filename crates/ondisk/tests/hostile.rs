@@ -1,9 +1,9 @@
 //! No bytes make a decoder panic, loop or allocate without bound. (Overflow checks are on in this
 //! profile.)
 
-use extol_block::{BlockNr, BlockSize};
 use extol_ondisk::htree::{DxBlock, DxKind};
 use extol_ondisk::superblock::SuperFlags;
+use extol_ondisk::{BlockNr, BlockSize};
 use extol_ondisk::{
     Compat, FsSeed, Geometry, GroupDesc, GroupFlags, GroupNr, Incompat, Inode, InodeFlags, InodeNr,
     InodeSeed, RoCompat, Superblock, Time, acl, bitmap, dirent, extent, htree, indirect, mmp,

@@ -29,7 +29,7 @@ pub enum FsError {
     /// EROFS: the volume is read-only (by option, by feature, or after an error).
     #[error("the volume is read-only")]
     ReadOnly,
-    /// EPERM: immutable, append-only, or an operation nobody may do.
+    /// EPERM: immutable, append-only, or an operation that no process may do.
     #[error("operation not permitted")]
     NotPermitted,
     /// EACCES.
@@ -66,7 +66,7 @@ pub enum FsError {
     #[error("stale file handle")]
     Stale,
     /// EAGAIN: the volume is frozen, and the front end asked to be told
-    /// ([`refuse_when_frozen`](crate::FileSystem::refuse_when_frozen)).
+    /// ([`refuse_when_frozen`](crate::Mountable::refuse_when_frozen)).
     #[error("the volume is frozen")]
     Frozen,
     /// ENODEV: the volume has no journal.
@@ -82,7 +82,7 @@ pub enum FsError {
     #[error("too many levels of symbolic links")]
     SymlinkLoop,
     /// EUCLEAN: the volume's bytes are wrong.
-    #[error("corrupt volume: {what}{}{}", opt(" inode ", *inode), opt(" block ", *block))]
+    #[error("corrupt volume: {what}{}", place(*inode, *block))]
     Corrupt {
         /// What is wrong.
         what: String,
@@ -102,8 +102,14 @@ pub enum FsError {
 #[error("{0}")]
 pub struct RemountError(pub String);
 
-fn opt(prefix: &str, n: Option<u64>) -> String {
-    n.map(|n| format!("{prefix}{n}")).unwrap_or_default()
+/// Where the damage is, in parentheses: `what` may end with the word "inode" or "block" itself.
+fn place(inode: Option<u64>, block: Option<u64>) -> String {
+    match (inode, block) {
+        (None, None) => String::new(),
+        (Some(inode), None) => format!(" (inode {inode})"),
+        (None, Some(block)) => format!(" (block {block})"),
+        (Some(inode), Some(block)) => format!(" (inode {inode}, block {block})"),
+    }
 }
 
 impl FsError {
@@ -130,5 +136,22 @@ impl FsError {
             *b = Some(nr);
         }
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn corruption_names_its_place_once() {
+        let unused = FsError::corrupt("an entry of directory 2 names an unused inode");
+        assert_eq!(
+            unused.in_inode(14).to_string(),
+            "corrupt volume: an entry of directory 2 names an unused inode (inode 14)"
+        );
+        let both = FsError::corrupt("bad extent").in_inode(14).at_block(99);
+        assert_eq!(both.to_string(), "corrupt volume: bad extent (inode 14, block 99)");
+        assert_eq!(FsError::corrupt("damaged").to_string(), "corrupt volume: damaged");
     }
 }

@@ -1,10 +1,15 @@
-//! The line between a file system and its front ends (FUSE, later NFS, and Rust programs).
+//! The interface between a file system and its front ends (FUSE, later NFS, and Rust programs).
 //!
-//! [`FileSystem`] is an inode-level interface: front ends keep references on inodes they know
+//! | trait | what | for |
+//! |---|---|---|
+//! | [`FileSystem`] | inodes, names, contents | every front end |
+//! | [`VolumeControl`] | requests about the whole volume: freeze, trim, remount, statistics | administration |
+//! | [`Mountable`] | what a kernel wants beside these: open counts, deferred fsync, freeze gates | FUSE |
+//!
+//! All are inode-level interfaces: front ends keep references on inodes they know
 //! ([`FileSystem::lookup`] and the creating calls take one, [`FileSystem::forget`] gives it back),
-//! so a file that is unlinked while somebody knows it lives until the last reference goes. Nothing
-//! here blocks for longer than the operation needs, and every method may be called from many
-//! threads.
+//! so an unlinked file lives until its last reference goes. No method blocks for longer than the
+//! operation needs, and every method may be called from many threads.
 
 mod error;
 mod plain;
@@ -14,20 +19,20 @@ pub use error::{FsError, RemountError, Result};
 pub use plain::{is_active, plain, plain_json, plain_lines};
 pub use types::*;
 
-/// Is told the result of something, once, by any thread, which holds nothing. What it does should
-/// be over at once.
+/// Called with the result of an operation, once, by any thread, which holds no lock. It should
+/// return at once.
 pub type Done = Box<dyn FnOnce(Result<()>) + Send>;
 
-/// What takes long: see [`FileSystem::fsync_then`].
+/// Work that takes long: see [`Mountable::fsync_then`].
 pub type Job = Box<dyn FnOnce() + Send>;
 
-/// Somebody who reads one file, from one end to the other as a rule ([`FileSystem::reader`]).
+/// Reads one file, from one end to the other as a rule ([`FileSystem::reader`]).
 pub trait Reader: Send + Sync {
     /// As [`FileSystem::read`].
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize>;
 }
 
-/// One for whom nothing is read ahead.
+/// A reader without read-ahead.
 struct Plain<'f, F: ?Sized> {
     fs: &'f F,
     ino: u32,
@@ -39,8 +44,8 @@ impl<F: FileSystem + ?Sized> Reader for Plain<'_, F> {
     }
 }
 
-/// A mounted file system. Inodes are named by number; the front end must hold a reference on each
-/// inode it names (the root always has one).
+/// A file system. Inodes are named by number; the front end must hold a reference on each inode it
+/// names (the root always has one).
 pub trait FileSystem: Send + Sync {
     /// Inode number of the root directory.
     fn root(&self) -> u32;
@@ -48,49 +53,12 @@ pub trait FileSystem: Send + Sync {
     /// Finds `name` in `dir` and takes one reference on the inode found. `.` and `..` work.
     fn lookup(&self, dir: u32, name: &[u8]) -> Result<Attr>;
 
-    /// Takes one reference on an inode named by number and generation (file handles that outlive
-    /// eviction).
-    fn reopen(&self, id: FileId) -> Result<Attr>;
-
-    /// Takes one reference on whatever inode has this number now, if it is in use; the attributes
-    /// tell its generation. Front ends need it to fill directory listings with attributes, and
-    /// where their protocol compares generations itself. A file system that cannot do it cheaply
-    /// says [`FsError::Stale`], and the front end looks names up instead.
-    fn open_by_number(&self, ino: u32) -> Result<Attr> {
-        let _ = ino;
-        Err(FsError::Stale)
-    }
-
     /// Takes one more reference on an inode that is already referenced.
     fn retain(&self, ino: u32);
 
     /// Gives back `n` references. The last one of an unlinked inode deletes it. Never fails: errors
     /// latch.
     fn forget(&self, ino: u32, n: u64);
-
-    /// From now on the caller says which files are open ([`opened`](Self::opened),
-    /// [`closed`](Self::closed)), and whoever holds a reference on a regular file or a symbolic
-    /// link without that will at most ask for its attributes and set its times once its last name
-    /// is gone. So it can be deleted at once. All front ends of a file system must do so, or none.
-    ///
-    /// Without this, an inode stays as it is until the last reference on it goes. File systems may
-    /// do that always.
-    fn count_opens(&self) {}
-
-    /// A file is opened, on which the caller holds a reference: it keeps its contents until it is
-    /// closed as often, whether it has a name or not.
-    ///
-    /// # Errors
-    /// `Stale` if it was deleted.
-    fn opened(&self, ino: u32) -> Result<()> {
-        let _ = ino;
-        Ok(())
-    }
-
-    /// It is closed.
-    fn closed(&self, ino: u32) {
-        let _ = ino;
-    }
 
     /// Attributes.
     fn getattr(&self, ino: u32) -> Result<Attr>;
@@ -144,8 +112,8 @@ pub trait FileSystem: Send + Sync {
     /// Reads at `offset` into `buf`; the count is short only at the end of the file.
     fn read(&self, ino: u32, offset: u64, buf: &mut [u8]) -> Result<usize>;
 
-    /// Somebody who reads this file; the caller keeps its reference on it meanwhile. What is read
-    /// ahead is read for readers, not for [`read`](Self::read), behind which the kernel does it.
+    /// A reader of this file, with read-ahead; the caller keeps its reference on it meanwhile.
+    /// ([`read`](Self::read) reads nothing ahead: behind a mount the kernel does.)
     fn reader(&self, ino: u32) -> Box<dyn Reader + '_> {
         Box::new(Plain { fs: self, ino })
     }
@@ -156,35 +124,8 @@ pub trait FileSystem: Send + Sync {
     /// `NotPermitted` if the file is immutable, or append-only and `offset` lies before its end.
     fn write(&self, ino: u32, offset: u64, data: &[u8]) -> Result<usize>;
 
-    /// As [`write`](Self::write), on behalf of an [`Author`].
-    fn write_as(&self, ino: u32, offset: u64, data: &[u8], author: Author) -> Result<usize> {
-        let _ = author;
-        self.write(ino, offset, data)
-    }
-
-    /// Clears what a change of the contents or the owner takes from a file that is no directory:
-    /// set-user-id, file capabilities, set-group-id of what its group may execute, and with
-    /// `outsider` any set-group-id. An outsider is not in the file's group and has no CAP_FSETID.
-    ///
-    /// # Errors
-    /// `NotPermitted` if there is something to clear and the file is immutable.
-    fn kill_privileges(&self, ino: u32, outsider: bool) -> Result<()>;
-
     /// fallocate(2).
     fn fallocate(&self, ino: u32, mode: Fallocate, offset: u64, len: u64) -> Result<()>;
-
-    /// As [`fallocate`](Self::fallocate), on behalf of an [`Author`].
-    fn fallocate_as(
-        &self,
-        ino: u32,
-        mode: Fallocate,
-        offset: u64,
-        len: u64,
-        author: Author,
-    ) -> Result<()> {
-        let _ = author;
-        self.fallocate(ino, mode, offset, len)
-    }
 
     /// SEEK_DATA and SEEK_HOLE.
     fn seek(&self, ino: u32, offset: u64, what: Seek) -> Result<u64>;
@@ -196,19 +137,27 @@ pub trait FileSystem: Send + Sync {
     /// reading it back needs (fdatasync).
     fn fsync(&self, ino: u32, data_only: bool) -> Result<()>;
 
-    /// As [`fsync`](Self::fsync), for front ends whose threads have other things to do than to
-    /// wait: this returns at once, and `done` is called with the result later, perhaps by another
-    /// thread that came here. What takes long, for this request or for those that came meanwhile,
-    /// is given to `aside` as a job, at most one, which has to be done before long, by this thread
-    /// or another.
-    fn fsync_then(&self, ino: u32, data_only: bool, done: Done, aside: &mut dyn FnMut(Job)) {
-        let _ = aside;
-        done(self.fsync(ino, data_only));
-    }
-
     /// Makes everything durable (syncfs).
     fn sync(&self) -> Result<()>;
 
+    /// statfs.
+    fn statfs(&self) -> Result<StatFs>;
+
+    /// Value of an extended attribute by its full name (`user.x`, `system.posix_acl_access` …).
+    fn getxattr(&self, ino: u32, name: &[u8]) -> Result<Vec<u8>>;
+
+    /// Sets an extended attribute.
+    fn setxattr(&self, ino: u32, name: &[u8], value: &[u8], how: XattrSet) -> Result<()>;
+
+    /// Full names of all extended attributes.
+    fn listxattr(&self, ino: u32) -> Result<Vec<Vec<u8>>>;
+
+    /// Removes an extended attribute.
+    fn removexattr(&self, ino: u32, name: &[u8]) -> Result<()>;
+}
+
+/// Requests about a volume as a whole. What a file system does not implement is not supported.
+pub trait VolumeControl: FileSystem {
     /// Brings everything home and empties the journal's log, as `EXT4_IOC_CHECKPOINT` does; with
     /// flags, erases the log or only says whether that could be done.
     fn checkpoint(&self, flags: CheckpointFlags) -> Result<()> {
@@ -227,15 +176,6 @@ pub trait FileSystem: Send + Sync {
         Err(FsError::NotSupported("this file system cannot be frozen"))
     }
 
-    /// From now on an operation that a freeze keeps out fails with [`FsError::Frozen`] instead of
-    /// waiting, without having done anything; the front end does it again after
-    /// [`wait_thawed`](Self::wait_thawed). For front ends whose threads must not all wait, because
-    /// one has to hear of the thaw.
-    fn refuse_when_frozen(&self) {}
-
-    /// Returns when the volume is not frozen.
-    fn wait_thawed(&self) {}
-
     /// Goes down at once, without an unmount: whatever is not on the device yet, but for what `how`
     /// says, is lost as in a power cut. Changes fail afterwards. The second time does nothing.
     fn shut_down(&self, how: Shutdown) -> Result<()> {
@@ -243,17 +183,12 @@ pub trait FileSystem: Send + Sync {
         Err(FsError::NotSupported("this file system cannot be shut down"))
     }
 
-    /// The last mount is about to go, and the unmount waits for this: everything becomes durable,
-    /// and the volume is closed. Operations fail afterwards.
-    ///
-    /// # Errors
-    /// What could not be written.
-    fn unmounted(&self) -> Result<()> {
-        Ok(())
+    /// FITRIM: discards free space of at least `min_len` bytes in the byte range; returns bytes
+    /// discarded.
+    fn trim(&self, start: u64, len: u64, min_len: u64) -> Result<u64> {
+        let _ = (start, len, min_len);
+        Err(FsError::NotSupported("this file system has nothing to discard"))
     }
-
-    /// statfs.
-    fn statfs(&self) -> Result<StatFs>;
 
     /// Label and UUID of the volume.
     fn identity(&self) -> Result<Identity> {
@@ -271,25 +206,6 @@ pub trait FileSystem: Send + Sync {
         Err(FsError::NotSupported("this file system has nothing to tune"))
     }
 
-    /// Value of an extended attribute by its full name (`user.x`, `system.posix_acl_access` …).
-    fn getxattr(&self, ino: u32, name: &[u8]) -> Result<Vec<u8>>;
-
-    /// Sets an extended attribute.
-    fn setxattr(&self, ino: u32, name: &[u8], value: &[u8], how: XattrSet) -> Result<()>;
-
-    /// Full names of all extended attributes.
-    fn listxattr(&self, ino: u32) -> Result<Vec<Vec<u8>>>;
-
-    /// Removes an extended attribute.
-    fn removexattr(&self, ino: u32, name: &[u8]) -> Result<()>;
-
-    /// FITRIM: discards free space of at least `min_len` bytes in the byte range; returns bytes
-    /// discarded.
-    fn trim(&self, start: u64, len: u64, min_len: u64) -> Result<u64>;
-
-    /// True once writes are refused (mounted `ro`, or after an error).
-    fn is_read_only(&self) -> bool;
-
     /// Changes mount options while the file system is in use. Gives lines that the user should see.
     ///
     /// # Errors
@@ -302,5 +218,98 @@ pub trait FileSystem: Send + Sync {
     }
 
     /// State and counters as JSON, for `extol stat`.
-    fn stats_json(&self) -> String;
+    fn stats_json(&self) -> String {
+        "{}".into()
+    }
+}
+
+/// What a front end of a kernel wants beside the operations themselves.
+pub trait Mountable: VolumeControl {
+    /// Takes one reference on whatever inode has this number now, if it is in use; the attributes
+    /// tell its generation. Front ends need it to fill directory listings with attributes, and
+    /// where their protocol compares generations itself. A file system that cannot do it cheaply
+    /// says [`FsError::Stale`], and the front end looks names up instead.
+    fn open_by_number(&self, ino: u32) -> Result<Attr> {
+        let _ = ino;
+        Err(FsError::Stale)
+    }
+
+    /// From now on the caller says which files are open ([`opened`](Self::opened),
+    /// [`closed`](Self::closed)). A reference on a regular file or a symbolic link without that
+    /// serves to ask for attributes and to set times at most once the last name is gone, so the
+    /// inode can be deleted at once. All front ends of a file system must do so, or none.
+    ///
+    /// Without this, an inode stays as it is until the last reference on it goes. File systems may
+    /// do that always.
+    fn count_opens(&self) {}
+
+    /// A file is opened, on which the caller holds a reference: it keeps its contents until it is
+    /// closed as often, whether it has a name or not.
+    ///
+    /// # Errors
+    /// `Stale` if it was deleted.
+    fn opened(&self, ino: u32) -> Result<()> {
+        let _ = ino;
+        Ok(())
+    }
+
+    /// It is closed.
+    fn closed(&self, ino: u32) {
+        let _ = ino;
+    }
+
+    /// As [`write`](FileSystem::write), on behalf of an [`Author`].
+    fn write_as(&self, ino: u32, offset: u64, data: &[u8], author: Author) -> Result<usize> {
+        let _ = author;
+        self.write(ino, offset, data)
+    }
+
+    /// As [`fallocate`](FileSystem::fallocate), on behalf of an [`Author`].
+    fn fallocate_as(
+        &self,
+        ino: u32,
+        mode: Fallocate,
+        offset: u64,
+        len: u64,
+        author: Author,
+    ) -> Result<()> {
+        let _ = author;
+        self.fallocate(ino, mode, offset, len)
+    }
+
+    /// Clears what a change of the contents or the owner takes from a file that is no directory:
+    /// set-user-id, file capabilities, set-group-id of what its group may execute, and with
+    /// `outsider` any set-group-id. An outsider is not in the file's group and has no CAP_FSETID.
+    ///
+    /// # Errors
+    /// `NotPermitted` if there is something to clear and the file is immutable.
+    fn kill_privileges(&self, ino: u32, outsider: bool) -> Result<()>;
+
+    /// As [`fsync`](FileSystem::fsync), for front ends whose threads have other things to do than to
+    /// wait: this returns at once, and `done` is called with the result later, perhaps by another
+    /// thread that called this. What takes long, for this request or for others that came
+    /// meanwhile, is passed to `lead` as a job, at most one, which has to be done before long, by
+    /// this thread or another.
+    fn fsync_then(&self, ino: u32, data_only: bool, done: Done, lead: &mut dyn FnMut(Job)) {
+        let _ = lead;
+        done(self.fsync(ino, data_only));
+    }
+
+    /// From now on an operation that a freeze keeps out fails with [`FsError::Frozen`] instead of
+    /// waiting, without having done anything; the front end does it again after
+    /// [`wait_thawed`](Self::wait_thawed). For front ends whose threads must not all wait, because
+    /// one has to hear of the thaw.
+    fn refuse_when_frozen(&self) {}
+
+    /// Returns when the volume is not frozen.
+    fn wait_thawed(&self) {}
+
+    /// The last mount is about to go, and the unmount waits for this: everything becomes durable,
+    /// and the volume is closed. Operations fail afterwards.
+    ///
+    /// # Errors
+    /// What could not be written.
+    fn unmounted(&self) -> Result<()> {
+        Ok(())
+    }
 }

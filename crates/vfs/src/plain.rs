@@ -27,7 +27,7 @@ pub fn plain_lines(text: &str) -> Cow<'_, str> {
     escape(text, |c| is_active(c) && !matches!(c, '\n' | '\t'))
 }
 
-/// The same for JSON, whose own escapes are used: it stays what it was.
+/// The same for JSON, with its own escapes: it stays JSON.
 #[must_use]
 pub fn plain_json(text: &str) -> Cow<'_, str> {
     let acts = |c: char| is_active(c) && !matches!(c, '\n' | '\t' | '\r');

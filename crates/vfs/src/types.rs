@@ -142,7 +142,7 @@ pub struct SetAttr {
     pub project: Option<u32>,
 }
 
-/// Who asks, for owner and group of new files. (Permission checks are the front end's.)
+/// User and group of the caller, for new files. (Permission checks are the front end's.)
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Creds {
     /// User id.
@@ -151,7 +151,7 @@ pub struct Creds {
     pub gid: u32,
 }
 
-/// On whose behalf the contents of a file change. It decides about reserved blocks and about
+/// The author of a change to the contents of a file. It decides about reserved blocks and about
 /// `chattr` flags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Author {

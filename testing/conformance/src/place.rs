@@ -25,7 +25,7 @@ impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let who = match (&self.side, &self.subject) {
             (Side::Library, _) => "the library",
-            (_, Subject::Extol(_)) => "a mount",
+            (_, Subject::Extol) => "a mount",
             (_, Subject::Kernel) => "Linux",
             (_, Subject::Fuse2fs) => "fuse2fs",
         };

@@ -110,7 +110,7 @@ fn recovered(
     volume: &SharedDevice,
     journal: Option<&SharedDevice>,
 ) -> Result<SharedDevice, String> {
-    let options = MountOptions { journal_device: journal.cloned(), ..MountOptions::default() };
+    let options = MountOptions::default().with_journal(journal.cloned());
     extol::recovered(volume, &options).map(|(device, _)| device).map_err(|e| e.to_string())
 }
 

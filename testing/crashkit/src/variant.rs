@@ -323,24 +323,21 @@ impl Variant {
     ) -> Result<MountOptions, String> {
         let mut options = MountOptions::parse(self.options)?;
         options.background.threads = threads;
-        options.init_itable_delay = Some(std::time::Duration::ZERO);
-        options.atime = Atime::Never;
+        options.background.init_itable_delay = Some(std::time::Duration::ZERO);
+        options.inodes.atime = Atime::Never;
         options.journal.device = journal;
-        options.journal_checksum_v2 = self.v2;
+        options.journal.checksum_v2 = self.v2;
         // So little that file data is written back within the run.
-        options.dirty_bytes = 96 << 10;
+        options.data.dirty_bytes = 96 << 10;
         Ok(options)
     }
 
     /// How a recovery mounts it: as anybody would.
     #[must_use]
     pub fn recovery_options(&self, journal: Option<SharedDevice>) -> MountOptions {
-        MountOptions {
-            threads: false,
-            atime: Atime::Never,
-            journal_device: journal,
-            ..MountOptions::default()
-        }
+        let mut options = MountOptions::default().without_threads().with_journal(journal);
+        options.inodes.atime = Atime::Never;
+        options
     }
 
     /// True if e2fsck and Linux can be asked about states in which a transaction reached the log in
@@ -349,7 +346,7 @@ impl Variant {
     /// Extol lets the incomplete transaction go.
     #[must_use]
     pub fn outside_understands_parts(&self) -> bool {
-        !MountOptions::parse(self.options).unwrap_or_default().journal_async_commit
+        !MountOptions::parse(self.options).unwrap_or_default().journal.async_commit
     }
 
     /// True if it has fast commits and its group descriptors have no checksums.
@@ -363,7 +360,8 @@ impl Variant {
     #[must_use]
     pub fn rules(&self) -> Rules {
         let parsed = MountOptions::parse(self.options).unwrap_or_default();
-        let stale = parsed.journal_async_commit && parsed.data == Some(DataMode::Writeback);
+        let stale =
+            parsed.journal.async_commit && parsed.journal.data_mode == Some(DataMode::Writeback);
         let fast_commits = self.fast_blocks.is_some();
         Rules {
             stale_unsynced: stale,

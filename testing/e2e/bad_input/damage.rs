@@ -6,7 +6,7 @@
 //! Without them wrong bytes can look right, so there only panics, hangs and deaths of the daemon
 //! count.
 
-use super::{bin, text};
+use super::text;
 use extol_testkit::{
     ExtolMount, Image, KernelMount, Need, Scratch, Shutdown, TreeSpec, debugfs, make_tree, require,
     run_ok, shutdown, tool,
@@ -191,7 +191,7 @@ fn use_it(dir: &Path) -> Vec<(String, i32)> {
 /// One damaged copy: refused with one line, or mounted and used without harm to the daemon.
 fn one_case(scratch: &Scratch, image: &Image, strict: bool, what: &str) {
     let dir = scratch.dir("mnt");
-    let mount = match ExtolMount::try_start(bin(), &image.path, &dir, &[]) {
+    let mount = match ExtolMount::try_start(&image.path, &dir, &[]) {
         Ok(mount) => mount,
         Err(e) => {
             assert_eq!(e.code, Some(32), "{what}: {}", e.output);

@@ -5,24 +5,19 @@
 mod damage;
 
 use extol_testkit::{
-    ExtolMount, Finished, Image, KernelMount, LoopDevice, Need, Scratch, e2fsck, e2fsck_fix,
-    require, run, run_ok, tool,
+    ExtolMount, Finished, Image, KernelMount, LoopDevice, Need, Scratch, e2fsck, e2fsck_fix, extol,
+    extol_path, require, run, run_ok, text, tool,
 };
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 const NEEDS: [Need; 4] = [Need::Root, Need::Loop, Need::Fuse, Need::Tool("mke2fs")];
 const LIMIT: Duration = Duration::from_secs(30);
 
-fn bin() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_extol"))
-}
-
-fn extol(args: &[&str]) -> Finished {
-    run(Command::new(bin()).args(args), LIMIT)
+fn run_briefly(args: &[&str]) -> Finished {
+    run(extol().args(args), LIMIT)
 }
 
 /// The command failed with this exit code and one line that contains these words.
@@ -41,10 +36,6 @@ fn one_line(done: &Finished, code: i32, words: &[&str]) {
     }
 }
 
-fn text(path: &Path) -> &str {
-    path.to_str().expect("scratch paths are UTF-8")
-}
-
 #[test]
 fn wrong_arguments() {
     for args in [
@@ -59,7 +50,7 @@ fn wrong_arguments() {
         &["mkfs"],
         &["cat"],
     ] {
-        let done = extol(args);
+        let done = run_briefly(args);
         assert_eq!(done.code, Some(1), "{args:?}: {}", done.output);
         assert!(
             !done.output.is_empty() && !done.output.contains("panicked"),
@@ -79,7 +70,7 @@ fn wrong_arguments() {
         ("cache_mb=lots", "cache_mb"),
         ("data=ordered,journal_async_commit", ""),
     ] {
-        let done = extol(&["mount", "-f", "-o", options, text(&image), text(&dir)]);
+        let done = run_briefly(&["mount", "-f", "-o", options, text(&image), text(&dir)]);
         assert!(matches!(done.code, Some(1 | 32)), "{options}: {:?} {}", done.code, done.output);
         one_line(&done, done.code.unwrap(), &[word]);
     }
@@ -94,7 +85,7 @@ fn help_is_no_error() {
         &["mkfs", "--help"],
         &["stat", "--help"],
     ] {
-        let done = extol(args);
+        let done = run_briefly(args);
         assert_eq!(done.code, Some(0), "{args:?}: {}", done.output);
         assert!(done.stderr.is_empty() && !done.output.is_empty(), "{args:?}");
     }
@@ -111,7 +102,7 @@ fn places_that_are_none() {
     let (image, file) = (text(&image.path).to_owned(), scratch.join("file"));
     std::fs::write(&file, b"x").unwrap();
     let missing = scratch.join("missing");
-    let mount = |source: &str, dir: &Path| extol(&["mount", "-f", source, text(dir)]);
+    let mount = |source: &str, dir: &Path| run_briefly(&["mount", "-f", source, text(dir)]);
     one_line(&mount(text(&missing), &dir), 32, &["missing"]);
     one_line(&mount(text(&dir), &dir), 32, &[]);
     one_line(&mount("/dev/null", &dir), 32, &["/dev/null"]);
@@ -127,13 +118,13 @@ fn places_that_are_none() {
         done.code.filter(|c| [1, 32].contains(c)).expect("an exit code of mount(8)"),
         &["file"],
     );
-    let done = extol(&["umount", text(&dir)]);
+    let done = run_briefly(&["umount", text(&dir)]);
     one_line(
         &done,
         done.code.filter(|c| [1, 32].contains(c)).expect("an exit code of umount(8)"),
         &["mnt"],
     );
-    let done = extol(&["stat", text(&dir)]);
+    let done = run_briefly(&["stat", text(&dir)]);
     one_line(&done, done.code.filter(|c| [1, 32].contains(c)).expect("an error"), &[]);
 }
 
@@ -163,17 +154,17 @@ fn not_ext4() {
     for source in &sources {
         let name = text(source.file_name().map(Path::new).unwrap());
         for command in [&["mount", "-f"][..], &["mount", "-f", "-o", "ro"], &["mount"]] {
-            let done = extol(&[command, &[text(source), text(&dir)]].concat());
+            let done = run_briefly(&[command, &[text(source), text(&dir)]].concat());
             one_line(&done, 32, &[name]);
         }
         for command in ["info", "log", "replay", "ls"] {
-            one_line(&extol(&[command, text(source)]), 32, &[]);
+            one_line(&run_briefly(&[command, text(source)]), 32, &[]);
         }
     }
     // Another file system's image.
     let swap = file("swap", b"", 16 << 20);
     if tool("mkswap").arg(&swap).output().is_ok_and(|o| o.status.success()) {
-        one_line(&extol(&["mount", "-f", text(&swap), text(&dir)]), 32, &[]);
+        one_line(&run_briefly(&["mount", "-f", text(&swap), text(&dir)]), 32, &[]);
     }
 }
 
@@ -188,7 +179,7 @@ fn cut_short() {
     for size in [63 << 20, 32 << 20, 1 << 20, 100_000, 3000] {
         let copy = image.copy_as("short.img");
         File::options().write(true).open(&copy.path).unwrap().set_len(size).unwrap();
-        one_line(&extol(&["mount", "-f", text(&copy.path), text(&dir)]), 32, &["short.img"]);
+        one_line(&run_briefly(&["mount", "-f", text(&copy.path), text(&dir)]), 32, &["short.img"]);
     }
 }
 
@@ -202,9 +193,9 @@ fn features_that_are_not_supported() {
     for feature in ["bigalloc", "quota", "casefold", "encrypt", "verity", "ea_inode"] {
         let image =
             Image::mke2fs(scratch.path(), "a.img", 64 << 20, &["-t", "ext4", "-O", feature]);
-        one_line(&extol(&["mount", "-f", text(&image.path), text(&dir)]), 32, &[feature]);
+        one_line(&run_briefly(&["mount", "-f", text(&image.path), text(&dir)]), 32, &[feature]);
         // Read-only it works, or it is refused as clearly.
-        match ExtolMount::try_start(bin(), &image.path, &dir, &["ro"]) {
+        match ExtolMount::try_start(&image.path, &dir, &["ro"]) {
             Ok(mount) => {
                 let names = dir.read_dir().unwrap().count();
                 assert_eq!(names, 1, "lost+found");
@@ -235,8 +226,8 @@ fn features_that_are_not_supported() {
             &["-t", "ext4", "-O", "^metadata_csum"],
         );
         image.flip_bit(offset, 6);
-        one_line(&extol(&["mount", "-f", text(&image.path), text(&dir)]), 32, &["feature"]);
-        let read_only = ExtolMount::try_start(bin(), &image.path, &dir, &["ro"]);
+        one_line(&run_briefly(&["mount", "-f", text(&image.path), text(&dir)]), 32, &["feature"]);
+        let read_only = ExtolMount::try_start(&image.path, &dir, &["ro"]);
         assert_eq!(read_only.is_ok(), readable, "a read-only mount");
         if let Ok(mount) = read_only {
             mount.unmount();
@@ -267,7 +258,7 @@ fn fast_commits_of_linux_are_replayed() {
     drop(file);
     mount.unmount();
     for options in [&["ro"][..], &[]] {
-        let mount = ExtolMount::start(bin(), &copy.path, &dir, options);
+        let mount = ExtolMount::start(&copy.path, &dir, options);
         assert_eq!(std::fs::read(dir.join("promised")).unwrap(), [7; 25_000]);
         mount.unmount();
     }
@@ -282,26 +273,26 @@ fn busy() {
     let scratch = Scratch::new();
     let (dir, other) = (scratch.dir("mnt"), scratch.dir("other"));
     let image = Image::mke2fs(scratch.path(), "a.img", 64 << 20, &["-t", "ext4"]);
-    let mount = |source: &Path| extol(&["mount", "-f", text(source), text(&other)]);
+    let mount = |source: &Path| run_briefly(&["mount", "-f", text(source), text(&other)]);
 
     // Linux has it mounted, over a loop device.
     let linux = KernelMount::mount(&image, &dir, &[]);
     one_line(&mount(&image.path), 32, &["a.img"]);
     one_line(&mount(linux.device().unwrap()), 32, &["loop"]);
-    one_line(&extol(&["replay", text(&image.path)]), 32, &[]);
+    one_line(&run_briefly(&["replay", text(&image.path)]), 32, &[]);
     linux.unmount();
     e2fsck(&image).assert_clean("after refused mounts");
 
     // Another Extol has it.
-    let first = ExtolMount::start(bin(), &image.path, &dir, &[]);
+    let first = ExtolMount::start(&image.path, &dir, &[]);
     one_line(&mount(&image.path), 32, &["a.img"]);
-    one_line(&extol(&["rm", text(&image.path), "/lost+found"]), 32, &[]);
+    one_line(&run_briefly(&["rm", text(&image.path), "/lost+found"]), 32, &[]);
     std::fs::write(dir.join("file"), b"still works").unwrap();
     first.unmount();
 
     // Extol has a block device: Linux must not get it.
     let device = LoopDevice::attach(&image.path);
-    let first = ExtolMount::start(bin(), device.path(), &dir, &[]);
+    let first = ExtolMount::start(device.path(), &dir, &[]);
     one_line(&mount(device.path()), 32, &["loop"]);
     let linux = run(tool("mount").args(["-t", "ext4"]).arg(device.path()).arg(&other), LIMIT);
     assert!(!linux.success(), "Linux mounted a device that Extol has open");
@@ -320,7 +311,7 @@ fn without_rights() {
     let image = Image::mke2fs(scratch.path(), "a.img", 16 << 20, &["-t", "ext4"]);
     // The binary may lie where nobody can reach it.
     let copy = scratch.join("extol");
-    std::fs::copy(bin(), &copy).unwrap();
+    std::fs::copy(extol_path(), &copy).unwrap();
     let as_nobody = |args: &[&str]| {
         let mut command = tool("setpriv");
         command
@@ -350,8 +341,8 @@ fn without_rights() {
 
     // A read-only block device: `ro` works, `-w` is refused.
     let device = LoopDevice::attach_with(&image.path, &["-r"]);
-    one_line(&extol(&["mount", "-f", "-w", text(device.path()), text(&dir)]), 32, &[]);
-    let mount = ExtolMount::start(bin(), device.path(), &dir, &["ro"]);
+    one_line(&run_briefly(&["mount", "-f", "-w", text(device.path()), text(&dir)]), 32, &[]);
+    let mount = ExtolMount::start(device.path(), &dir, &["ro"]);
     assert!(dir.join("lost+found").is_dir());
     mount.unmount();
 }
@@ -369,7 +360,7 @@ fn without_fuse() {
     let mut command = tool("unshare");
     command
         .args(["--mount", "sh", "-c", script, "sh"])
-        .arg(bin())
+        .arg(extol_path())
         .args(["mount", "-f"])
         .arg(&image.path)
         .arg(&dir);
@@ -377,7 +368,7 @@ fn without_fuse() {
     let mut command = tool("unshare");
     command
         .args(["--mount", "sh", "-c", script, "sh"])
-        .arg(bin())
+        .arg(extol_path())
         .arg("mount")
         .arg(&image.path)
         .arg(&dir);
@@ -396,7 +387,7 @@ fn a_full_disk_below_the_image() {
     run_ok(tool("mount").args(["-t", "tmpfs", "-o", "size=12m", "none"]).arg(&small));
     let image = Image::sparse(small.join("a.img"), 64 << 20);
     run_ok(tool("mke2fs").args(["-q", "-F", "-t", "ext4", "-J", "size=4"]).arg(&image.path));
-    let mount = ExtolMount::start(bin(), &image.path, &dir, &[]);
+    let mount = ExtolMount::start(&image.path, &dir, &[]);
     let mut file = File::create(dir.join("promised")).unwrap();
     file.write_all(b"before the disk was full").and_then(|()| file.sync_all()).unwrap();
     drop(file);
@@ -418,7 +409,7 @@ fn a_full_disk_below_the_image() {
     run_ok(tool("mount").args(["-o", "remount,size=100m"]).arg(&small));
     let report = e2fsck_fix(&image);
     assert!(report.code & !1 == 0, "{}", report.output);
-    let mount = ExtolMount::start(bin(), &image.path, &dir, &[]);
+    let mount = ExtolMount::start(&image.path, &dir, &[]);
     assert_eq!(std::fs::read(dir.join("promised")).unwrap(), b"before the disk was full");
     std::fs::write(dir.join("after"), b"works").unwrap();
     mount.unmount();

@@ -1,6 +1,6 @@
 //! `cp` out of an image, as root.
 
-use super::{LIMIT, NEEDS, bin, extol_in_part, extol_ok, made_by, text};
+use super::{LIMIT, NEEDS, extol_in_part, extol_path, made_by, succeeded, text};
 use extol_testkit::{Image, KernelMount, Need, Scratch, require, run, run_ok, tool};
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, symlink};
@@ -68,7 +68,7 @@ fn nothing_is_given_away() {
     let (dest, d) = (scratch.dir("dest"), scratch.dir("dest/d"));
     set_mode(&d, 0o700);
     let mut command = Command::new("sh");
-    command.args(["-c", "umask 022; exec \"$@\"", "sh"]).arg(bin());
+    command.args(["-c", "umask 022; exec \"$@\"", "sh"]).arg(extol_path());
     let done = run(command.args(["cp", "-r", text(&image.path), "/d", text(&dest)]), LIMIT);
     assert_eq!(done.code, Some(0), "{}", done.output);
     let line = "extol: 2 device nodes, set-id bits of 1 file, capabilities of 1 file, \
@@ -94,7 +94,7 @@ fn nothing_is_given_away() {
 
     // Asked for, all of it comes, and the directory that was there becomes what it is on the
     // volume.
-    let done = extol_ok(&["cp", "-a", text(&image.path), "/d", text(&dest)]);
+    let done = succeeded(&["cp", "-a", text(&image.path), "/d", text(&dest)]);
     assert_eq!(done.stderr, "");
     assert_eq!(of(&d), (0o1777, 1000, 1000));
     assert_eq!(fs::metadata(&d).unwrap().modified().unwrap(), old());
@@ -109,7 +109,7 @@ fn nothing_is_given_away() {
 
     // The words of cp(1).
     let (image, part) = (text(&image.path), scratch.dir("part"));
-    extol_ok(&[
+    succeeded(&[
         "cp",
         "--preserve=mode,ownership",
         "--no-preserve=timestamps,links",
@@ -131,7 +131,7 @@ fn as_a_user() {
     let scratch = Scratch::new();
     let image = powerful(&scratch);
     let (dest, bin_copy) = (scratch.dir("dest"), scratch.join("extol"));
-    fs::copy(bin(), &bin_copy).unwrap();
+    fs::copy(extol_path(), &bin_copy).unwrap();
     set_mode(&bin_copy, 0o755);
     set_mode(&dest, 0o777);
     set_mode(scratch.path(), 0o755);
@@ -167,7 +167,7 @@ fn never_through_a_link() {
             format!("symlink victim {}/victim", outside.display()),
         ],
     );
-    extol_ok(&["cp", text(&first.path), "/x", "/victim", text(&dest)]);
+    succeeded(&["cp", text(&first.path), "/x", "/victim", text(&dest)]);
     first.remove();
     let second = made_by(
         &scratch,
@@ -198,7 +198,7 @@ fn never_through_a_link() {
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
     assert_eq!(fs::read(dest.join("x/pwned")).unwrap(), b"pwned");
     // What the user names is the user's own.
-    extol_ok(&["cp", text(&second.path), "/y/pwned", text(&dest.join("y"))]);
+    succeeded(&["cp", text(&second.path), "/y/pwned", text(&dest.join("y"))]);
     assert_eq!(fs::read(outside.join("pwned")).unwrap(), b"pwned");
 }
 
@@ -220,12 +220,12 @@ fn deep_trees() {
     let image = made_by(&scratch, &[], &requests);
     let dest = scratch.dir("dest");
     let mut command = Command::new("sh");
-    command.args(["-c", "ulimit -n 64; exec \"$@\"", "sh"]).arg(bin());
+    command.args(["-c", "ulimit -n 64; exec \"$@\"", "sh"]).arg(extol_path());
     let done = run(command.args(["cp", text(&image.path), "/d", text(&dest)]), LIMIT);
     assert_eq!(done.code, Some(0), "{}", done.output);
     let bottom: String = std::iter::repeat_n("/d", depth).chain(["/f"]).collect();
     assert_eq!(fs::read(format!("{}{bottom}", dest.display())).unwrap(), b"bottom");
-    let listed = extol_ok(&["ls", "-R", text(&image.path), "/d"]);
+    let listed = succeeded(&["ls", "-R", text(&image.path), "/d"]);
     assert_eq!(listed.output.lines().filter(|line| line.ends_with(':')).count(), depth);
-    extol_ok(&["rm", "-r", text(&image.path), "/d"]);
+    succeeded(&["rm", "-r", text(&image.path), "/d"]);
 }

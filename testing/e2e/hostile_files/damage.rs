@@ -1,6 +1,6 @@
 //! One bad entry, inode or block hides nothing but itself.
 
-use super::{NEEDS, bin, extol_in_part, made_by, text};
+use super::{NEEDS, extol_in_part, made_by, text};
 use extol::{Ext4, FsError, MountOptions};
 use extol_block::{FileDevice, OpenOptions};
 use extol_testkit::{
@@ -99,7 +99,7 @@ fn a_bad_entry() {
     let (by_kernel, _) = names(&kernel.path().join("d"));
     kernel.unmount();
     let dir = scratch.dir("mnt");
-    let mount = ExtolMount::start(bin(), &image.path, &dir, &["ro"]);
+    let mount = ExtolMount::start(&image.path, &dir, &["ro"]);
     let (by_extol, end) = names(&dir.join("d"));
     assert!(by_kernel.len() < 31 && by_extol.is_superset(&by_kernel), "{by_kernel:?} {by_extol:?}");
     assert_eq!((by_extol.len(), end), (31, Some(117)));
@@ -188,7 +188,7 @@ fn a_bad_file() {
 /// A user of the library gets so many entries, and then the error.
 fn in_the_library(image: &Image, left: usize, what: &str) {
     let device = FileDevice::open(&image.path, &OpenOptions::read_only()).unwrap();
-    let options = MountOptions { read_only: true, ..MountOptions::default() };
+    let options = MountOptions::default().read_only();
     let fs = Ext4::open(Arc::new(device), &options).unwrap();
     let mut listed: Vec<_> = fs.read_dir("/d").unwrap().collect();
     assert!(matches!(listed.pop(), Some(Err(FsError::Corrupt { .. }))), "{what}");
@@ -237,7 +237,7 @@ fn a_bad_block() {
         let (by_kernel, _) = names(&kernel.path().join("d"));
         kernel.unmount();
         let dir = scratch.dir("mnt");
-        let mount = ExtolMount::start(bin(), &image.path, &dir, &["ro"]);
+        let mount = ExtolMount::start(&image.path, &dir, &["ro"]);
         let (by_extol, end) = names(&dir.join("d"));
         assert!(by_extol.is_superset(&by_kernel), "{what}: {by_kernel:?} {by_extol:?}");
         assert_eq!((by_extol.len(), end), (left, Some(117)), "{what}");

@@ -1,8 +1,7 @@
 //! What a volume is called does nothing to a terminal.
 
-use super::{LIMIT, NEEDS, bin, extol, made_by, text};
+use super::{LIMIT, NEEDS, extol, extol_path, made_by, run_extol, text};
 use extol_testkit::{Need, Scratch, require, run, tool};
-use std::process::Command;
 
 const EVIL: &str = "\u{1b}]0;evil\u{7}\u{9b}2J";
 
@@ -51,27 +50,27 @@ fn nothing_printed_acts() {
         &["mount", "-f", path, &format!("/nowhere/{EVIL}")],
         &["stat", &format!("/nowhere/{EVIL}")],
     ] {
-        let done = extol(args);
+        let done = run_extol(args);
         assert!(!acts(&done.output), "{}: {:?}", done.command, done.output);
         assert!(!done.output.is_empty(), "{}", done.command);
     }
-    let info = extol(&["info", path]).output;
+    let info = run_extol(&["info", path]).output;
     assert!(info.contains("Label                  \\u{1b}[31m\\nState"), "{info}");
     assert_eq!(info.lines().filter(|line| line.starts_with("State")).count(), 1, "{info}");
     let json: serde_json::Value =
-        serde_json::from_str(&extol(&["info", "--json", path]).output).unwrap();
+        serde_json::from_str(&run_extol(&["info", "--json", path]).output).unwrap();
     assert_eq!(json["last_mounted"], format!("/m{EVIL}"));
 
     // A list of names is bytes for programs, and shows itself to a terminal.
-    let piped = extol(&["ls", "-l", path]);
+    let piped = run_extol(&["ls", "-l", path]);
     assert!(piped.output.contains(EVIL) && !acts(&piped.stderr), "{}", piped.output);
     if require(&[Need::Tool("script")]) {
-        let line = format!("{} ls -lR '{path}' 2>&1", bin().display());
+        let line = format!("{} ls -lR '{path}' 2>&1", extol_path().display());
         let shown = run(tool("script").args(["-qec", &line, "/dev/null"]), LIMIT);
         assert!(shown.output.contains("d?]0;evil??2J:"), "{}", shown.output);
         assert!(!acts(&shown.output.replace("\r\n", "\n")), "{:?}", shown.output);
     }
-    let mut completions = Command::new(bin());
+    let mut completions = extol();
     let done = run(completions.args([&format!("no-such-{EVIL}")]), LIMIT);
     assert!(!acts(&done.output), "{:?}", done.output);
 }

@@ -1,8 +1,7 @@
 //! Directories with several parents.
 
-use super::{LIMIT, NEEDS, bin, extol_in_part, made_by, text};
+use super::{LIMIT, NEEDS, extol, extol_in_part, made_by, text};
 use extol_testkit::{Scratch, require, run};
-use std::process::Command;
 
 /// Each directory has two names in the one above it: 2^40 paths lead to the last. And a circle, at
 /// the end.
@@ -36,7 +35,7 @@ fn each_directory_is_visited_once() {
     let done = extol_in_part(&["cp", image, "/a", text(&scratch.dir("dest"))]);
     assert_eq!(two_names(&done.stderr), 40, "{}", done.stderr);
 
-    let done = run(Command::new(bin()).args(["check", image]), LIMIT);
+    let done = run(extol().args(["check", image]), LIMIT);
     assert_eq!(done.code, Some(4));
     assert!(done.output.contains("second name of directory"), "{}", done.output);
 

@@ -7,26 +7,18 @@ mod damage;
 mod escapes;
 mod graphs;
 
-use extol_testkit::{Finished, Image, Need, Scratch, run, run_ok, tool};
-use std::path::Path;
-use std::process::Command;
+use extol_testkit::{
+    Finished, Image, Need, Scratch, extol, extol_path, run_extol, run_ok, text, tool,
+};
 use std::time::Duration;
 
 const NEEDS: [Need; 3] = [Need::Root, Need::Tool("mke2fs"), Need::Tool("debugfs")];
 const LIMIT: Duration = Duration::from_secs(60);
 
-fn bin() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_extol"))
-}
-
-fn extol(args: &[&str]) -> Finished {
-    run(Command::new(bin()).args(args), LIMIT)
-}
-
 /// Runs `extol`; it must succeed.
 #[track_caller]
-fn extol_ok(args: &[&str]) -> Finished {
-    let done = extol(args);
+fn succeeded(args: &[&str]) -> Finished {
+    let done = run_extol(args);
     assert_eq!(done.code, Some(0), "{}\n{}", done.command, done.output);
     done
 }
@@ -34,13 +26,9 @@ fn extol_ok(args: &[&str]) -> Finished {
 /// Runs `extol`; it must do what it can, and end with the code of a failure.
 #[track_caller]
 fn extol_in_part(args: &[&str]) -> Finished {
-    let done = extol(args);
+    let done = run_extol(args);
     assert_eq!(done.code, Some(32), "{}\n{}", done.command, done.output);
     done
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("scratch paths are UTF-8")
 }
 
 /// A volume of 16 MiB, changed by these debugfs requests.

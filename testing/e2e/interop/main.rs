@@ -33,7 +33,7 @@ const NEEDS: [Need; 7] = [
 ];
 
 fn subject() -> Subject {
-    Subject::under_test(env!("CARGO_BIN_EXE_extol"))
+    Subject::under_test()
 }
 
 /// What is on a volume of this kind. A FUSE mount with write-back caching shows the times that were

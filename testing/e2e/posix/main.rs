@@ -14,5 +14,5 @@ const NEEDS: [Need; 5] =
     [Need::Root, Need::Loop, Need::Fuse, Need::Kernel("ext4"), Need::Tool("mke2fs")];
 
 fn subject() -> Subject {
-    Subject::under_test(env!("CARGO_BIN_EXE_extol"))
+    Subject::under_test()
 }

@@ -2,8 +2,8 @@
 //! mounts in which way.
 
 use extol_testkit::{
-    ExtolMount, Image, LoopDevice, MountFailed, Need, Scratch, e2fsck, mounted_type,
-    offers_io_uring, require, run, run_ok, tool,
+    ExtolMount, Image, LoopDevice, MountFailed, Need, Scratch, e2fsck, extol, extol_ok, extol_path,
+    mounted_type, offers_io_uring, require, run, run_extol, run_ok, text, tool,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
@@ -21,25 +21,6 @@ mod works;
 
 const NEEDS: [Need; 3] = [Need::Root, Need::Fuse, Need::Tool("mke2fs")];
 const LIMIT: Duration = Duration::from_secs(60);
-
-fn bin() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_extol"))
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("scratch paths are UTF-8")
-}
-
-fn extol(args: &[&str]) -> extol_testkit::Finished {
-    run(Command::new(bin()).args(args), LIMIT)
-}
-
-#[track_caller]
-fn must(args: &[&str]) -> String {
-    let done = extol(args);
-    assert!(done.success(), "{args:?}: {:?} {}", done.code, done.output);
-    done.output
-}
 
 fn image(scratch: &Scratch) -> Image {
     Image::mke2fs(scratch.path(), "a.img", 64 << 20, &["-t", "ext4", "-O", "fast_commit"])

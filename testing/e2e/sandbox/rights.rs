@@ -32,7 +32,7 @@ fn a_daemon_has_given_its_rights_away() {
         let flags = if background { "" } else { "-f" };
         let line = format!(
             "exec 7</etc/hostname; exec {} mount {flags} --metrics 0 {} {}",
-            bin().display(),
+            extol_path().display(),
             image.path.display(),
             dir.display()
         );
@@ -74,7 +74,7 @@ fn a_daemon_has_given_its_rights_away() {
             assert_eq!(capabilities(&status, "CapEff") & !(1 << 21 | 1 << 19 | 1 << 2), 0);
             assert_eq!((status["NoNewPrivs"].as_str(), status["Seccomp"].as_str()), ("1", "2"));
         }
-        let shown = must(&["stat", text(&dir)]);
+        let shown = extol_ok(&["stat", text(&dir)]);
         let line = shown.lines().find(|line| line.starts_with("sandbox")).expect("a line");
         assert!(line.contains("no groups, no_new_privs, seccomp, Landlock"), "{line}");
 
@@ -96,10 +96,10 @@ fn without_a_sandbox_it_has_kept_them() {
     }
     let scratch = Scratch::new();
     let (image, dir) = (image(&scratch), scratch.dir("mnt"));
-    let mut command = Command::new(bin());
+    let mut command = extol();
     command.args(["mount", "-f", "--no-sandbox"]).arg(&image.path).arg(&dir);
     let mount = ExtolMount::spawn(command, &dir).expect("a mount");
-    assert!(must(&["stat", text(&dir)]).lines().any(|line| line == "sandbox              off"));
+    assert!(extol_ok(&["stat", text(&dir)]).lines().any(|line| line == "sandbox              off"));
     let pid = mount.pid().unwrap();
     assert!(threads(pid).iter().all(|status| status["Seccomp"] == "0"));
     mount.terminate(Signal::TERM);
@@ -123,9 +123,8 @@ fn older_kernels() {
         for transport in transports() {
             let scratch = Scratch::new();
             let (image, dir) = (image(&scratch), scratch.dir("mnt"));
-            let mount =
-                without(calls, || ExtolMount::start(bin(), &image.path, &dir, &[transport]));
-            let stat = must(&["stat", text(&dir)]);
+            let mount = without(calls, || ExtolMount::start(&image.path, &dir, &[transport]));
+            let stat = extol_ok(&["stat", text(&dir)]);
             assert!(stat.contains(shown), "{stat}");
             let over = if *transport == "io_uring" { "io_uring" } else { "/dev/fuse" };
             assert!(
@@ -133,16 +132,16 @@ fn older_kernels() {
                 "{stat}"
             );
             load(&dir);
-            must(&["remount", "-o", "discard,commit=1", text(&dir)]);
-            must(&["checkpoint", "--discard", text(&dir)]);
+            extol_ok(&["remount", "-o", "discard,commit=1", text(&dir)]);
+            extol_ok(&["checkpoint", "--discard", text(&dir)]);
             mount.terminate(Signal::TERM);
             // In the background, too, which opens more.
-            let done = without(calls, || extol(&["mount", text(&image.path), text(&dir)]));
+            let done = without(calls, || run_extol(&["mount", text(&image.path), text(&dir)]));
             assert!(done.success(), "{}", done.output);
             load(&dir);
-            must(&["umount", text(&dir)]);
+            extol_ok(&["umount", text(&dir)]);
             let args = ["mount", "-f", "-o", "untrusted", text(&image.path), text(&dir)];
-            let done = without(calls, || extol(&args));
+            let done = without(calls, || run_extol(&args));
             assert!(
                 done.code == Some(2) && done.output.contains(wanted),
                 "{:?} {}",

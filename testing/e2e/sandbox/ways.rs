@@ -13,7 +13,7 @@ struct Nobody {
 impl Nobody {
     fn new(scratch: &Scratch) -> Self {
         let program = scratch.join("extol");
-        std::fs::copy(bin(), &program).unwrap();
+        std::fs::copy(extol_path(), &program).unwrap();
         Self { program }
     }
 
@@ -137,14 +137,14 @@ fn an_unprivileged_daemon_serves_what_another_has_mounted() {
         e2fsck(&image).assert_clean("after --fd");
     }
     for bad in ["--fd=1", "--fd=99", "--fd=-1"] {
-        let done = extol(&["mount", "-f", bad, text(&image.path)]);
+        let done = run_extol(&["mount", "-f", bad, text(&image.path)]);
         assert!(
             done.code == Some(1) && done.output.trim().lines().count() == 1,
             "{bad} {}",
             done.output
         );
     }
-    let done = extol(&["mount", "-f", text(&image.path), "/dev/fd/x"]);
+    let done = run_extol(&["mount", "-f", text(&image.path), "/dev/fd/x"]);
     assert_eq!(done.code, Some(1), "{}", done.output);
 }
 
@@ -156,7 +156,7 @@ fn mount_fuse3_drops_privileges() {
     }
     let scratch = Scratch::new();
     let (image, dir) = (image(&scratch), scratch.dir("mnt"));
-    let source = format!("{}#{}", bin().display(), image.path.display());
+    let source = format!("{}#{}", extol_path().display(), image.path.display());
     let options = "drop_privileges,allow_other,default_permissions,nosuid,nodev";
     let done = run(tool("mount.fuse3").arg(&source).arg(&dir).args(["-o", options]), LIMIT);
     assert!(done.success(), "{}", done.output);
@@ -164,7 +164,7 @@ fn mount_fuse3_drops_privileges() {
     let (pid, _) = processes(&dir);
     load(&dir);
     assert_confined(pid, 0);
-    must(&["umount", text(&dir)]);
+    extol_ok(&["umount", text(&dir)]);
     wait_until("the daemon's end", || !is_running(pid));
     e2fsck(&image).assert_clean("after mount.fuse3");
 }
@@ -218,7 +218,7 @@ fn the_unit_is_well_formed_and_hardened() {
     let scratch = Scratch::new();
     let text = std::fs::read_to_string(examples().join("extol-mount@.service")).unwrap();
     // Programs that are not installed here would be found missing.
-    let text = text.replace("/usr/bin/extol", self::text(bin()));
+    let text = text.replace("/usr/bin/extol", self::text(extol_path()));
     let unit = scratch.join("extol-mount@test.service");
     std::fs::write(&unit, &text).unwrap();
     let verified = run(tool("systemd-analyze").args(["verify", "--man=no"]).arg(&unit), LIMIT);

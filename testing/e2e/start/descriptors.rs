@@ -1,6 +1,6 @@
 //! How many descriptors a mount takes: `docs/design/descriptors.md` has the numbers.
 
-use crate::{LIMIT, NEEDS, Rig, bin, text};
+use crate::{LIMIT, NEEDS, Rig, extol_path, text};
 use extol_testkit::{e2fsck, require, run, tool};
 use std::fs::File;
 use std::io::Write;
@@ -57,7 +57,7 @@ fn the_limit_is_heeded() {
     }
     let rig = Rig::new();
     for limit in (8..=32).step_by(4).chain([NEEDED - 1]) {
-        let words = [text(bin()), text(&rig.image.path), text(&rig.dir)];
+        let words = [text(extol_path()), text(&rig.image.path), text(&rig.dir)];
         let script = format!("ulimit -n {limit}; exec \"$0\" mount -o noio_uring \"$1\" \"$2\"");
         let done = run(tool("sh").args(["-c", &script]).args(words), LIMIT);
         if limit < NEEDED {

@@ -1,6 +1,6 @@
 //! `extol umount` fails if the daemon could not write everything, and says what.
 
-use crate::{LIMIT, NEEDS, Rig, as_nobody, extol, text, until};
+use crate::{LIMIT, NEEDS, Rig, as_nobody, run_extol, text, until};
 use extol_testkit::{Image, Need, Scratch, e2fsck, require, run, run_ok, tool, unmount};
 use rustix::process::{Signal, kill_process};
 use std::io::Write;
@@ -37,9 +37,9 @@ fn what_is_lost_is_told() {
     let scratch = Scratch::new();
     let (small, dir) = (scratch.dir("small"), scratch.dir("mnt"));
     let image = full(&small);
-    assert!(extol(&["mount", text(&image.path), text(&dir)]).success());
+    assert!(run_extol(&["mount", text(&image.path), text(&dir)]).success());
     fill(&dir);
-    let done = extol(&["umount", text(&dir)]);
+    let done = run_extol(&["umount", text(&dir)]);
     unmount(&small);
     assert_eq!((done.code, done.output.lines().count()), (Some(32), 1), "{}", done.output);
     let names = ["extol: ", "a.img: "];

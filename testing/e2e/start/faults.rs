@@ -3,10 +3,10 @@
 //! strace makes the Nth call of a system call fail, in every thread of the daemon, for all N that
 //! there are. (The first calls are the loader's, which gives up by itself.)
 
-use crate::{LIMIT, NEEDS, Rig, bin, text, until};
+use crate::{LIMIT, NEEDS, Rig, extol, extol_path, text, until};
 use extol_testkit::{Need, e2fsck, require, run, tool};
 use rustix::process::{Pid, Signal, kill_process};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 /// What the daemon asks the kernel for while it starts, and what it may hear. (Not `write`: every
@@ -51,7 +51,7 @@ fn injected(rig: &Rig, call: &str, error: &str, nth: u32, options: &str) -> bool
         &format!("trace={call}"),
         "-e",
     ]);
-    strace.arg(format!("inject={call}:error={error}:when={nth}")).arg(bin());
+    strace.arg(format!("inject={call}:error={error}:when={nth}")).arg(extol_path());
     strace.args(["mount", "-f", "--clean", "-o", options]).args([&rig.image.path, &rig.dir]);
     let mut child = strace.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("strace");
     let worked = works(rig, &mut child, &what);
@@ -149,7 +149,7 @@ fn little_memory() {
     // With less the kernel or the loader ends the program before it begins.
     for kib in (24_750..600_000).step_by(14_750) {
         let script = format!("ulimit -v {kib}; exec \"$0\" mount -o noio_uring \"$1\" \"$2\"");
-        let words = [text(bin()), text(&rig.image.path), text(&rig.dir)];
+        let words = [text(extol_path()), text(&rig.image.path), text(&rig.dir)];
         let done = run(tool("sh").args(["-c", &script]).args(words), LIMIT);
         if done.success() {
             worked += 1;
@@ -188,7 +188,7 @@ fn killed(rig: &Rig, nth: u32) -> bool {
     let mut strace = tool("strace");
     // (The keeper and the attendant go on untraced. A clean environment takes no other start.)
     strace.args(["-f", "-b", "execve", "-qqq", "-o", text(&log), "-e", "trace=clone3", "-e"]);
-    strace.arg(format!("inject=clone3:signal=KILL:when={nth}")).arg(bin());
+    strace.arg(format!("inject=clone3:signal=KILL:when={nth}")).arg(extol_path());
     strace.args(["mount", "-f", "--clean", "-o", "noio_uring"]).args([&rig.image.path, &rig.dir]);
     let mut child = strace.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("strace");
     let worked = works(rig, &mut child, &what);
@@ -209,7 +209,7 @@ fn killed_while_its_parent_waits() {
     let rig = Rig::new();
     let mut in_time = 0;
     for _ in 0..100 {
-        let mut command = Command::new(bin());
+        let mut command = extol();
         command.args(["mount", "-o", "noio_uring"]).args([&rig.image.path, &rig.dir]);
         let mut parent = command.stderr(Stdio::null()).spawn().unwrap();
         let children = format!("/proc/{0}/task/{0}/children", parent.id());

@@ -1,6 +1,6 @@
 //! Set-user-id programs and device files on a mount work only where they were asked for.
 
-use crate::{NEEDS, Rig, as_nobody, bin, extol, text};
+use crate::{NEEDS, Rig, as_nobody, extol_path, run_extol, text};
 use extol_testkit::{Need, mounted_type, require, run_ok, tool};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -55,8 +55,8 @@ fn nosuid_and_nodev_are_the_default() {
     }
 
     let (tools, helper) = (rig.scratch.dir("bin"), rig.scratch.dir("bin").join("mount.fuse.extol"));
-    std::os::unix::fs::symlink(bin(), &helper).unwrap();
-    std::os::unix::fs::symlink(bin(), tools.join("extol")).unwrap();
+    std::os::unix::fs::symlink(extol_path(), &helper).unwrap();
+    std::os::unix::fs::symlink(extol_path(), tools.join("extol")).unwrap();
     // What mount(8) hands over for `defaults`, for `user` and for `owner`.
     for (options, expected) in [
         ("rw", (false, false)),
@@ -88,7 +88,7 @@ fn nosuid_and_nodev_are_the_default() {
         ("allow_suid", (true, false)),
         ("user", (false, false)),
     ] {
-        let done = extol(&["remount", "-o", options, dir]);
+        let done = run_extol(&["remount", "-o", options, dir]);
         assert!(done.success(), "{}", done.output);
         assert_eq!(gains(&rig.dir), expected, "remounted with {options}");
     }
@@ -106,7 +106,7 @@ fn mount_8_has_the_same_default() {
     let fstab = rig.scratch.join("fstab");
     for (helper, name) in [("mount.fuse.extol", "own"), ("extol", "fuse3")] {
         let tools = rig.scratch.dir(name);
-        std::os::unix::fs::symlink(bin(), tools.join(helper)).unwrap();
+        std::os::unix::fs::symlink(extol_path(), tools.join(helper)).unwrap();
         for (options, expected) in [
             ("defaults", "nosuid,nodev"),
             ("noatime,suid,dev", "nosuid,nodev"),
@@ -122,7 +122,10 @@ fn mount_8_has_the_same_default() {
             let script = "mount -t overlay -o lowerdir=\"$1\":/usr/sbin none /usr/sbin; mount -T \"$2\" \"$3\"; \
                           grep \" $3 \" /proc/self/mountinfo; \"$0\" umount \"$3\"";
             let mut mount = tool("unshare");
-            mount.args(["-m", "sh", "-ec", script]).arg(bin()).args([&tools, &fstab, &rig.dir]);
+            mount
+                .args(["-m", "sh", "-ec", script])
+                .arg(extol_path())
+                .args([&tools, &fstab, &rig.dir]);
             let shown = run_ok(&mut mount);
             let flags: Vec<_> =
                 shown.split(' ').nth(5).expect("a line of mountinfo").split(',').collect();

@@ -8,7 +8,9 @@ mod flags;
 mod protected;
 mod signals;
 
-use extol_testkit::{Finished, Image, Need, Scratch, mounted_type, run, tool};
+use extol_testkit::{
+    Finished, Image, Need, Scratch, extol, extol_path, mounted_type, run_extol, text, tool,
+};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,19 +18,6 @@ use std::time::{Duration, Instant};
 
 const NEEDS: [Need; 3] = [Need::Root, Need::Fuse, Need::Tool("mke2fs")];
 const LIMIT: Duration = Duration::from_secs(60);
-
-fn bin() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_extol"))
-}
-
-/// Runs `extol` with these arguments.
-fn extol(args: &[&str]) -> Finished {
-    run(Command::new(bin()).args(args), LIMIT)
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("scratch paths are UTF-8")
-}
 
 /// A volume, and a directory that is freed in the end, however that comes.
 struct Rig {
@@ -48,12 +37,13 @@ impl Rig {
     /// Mounts in the background.
     #[track_caller]
     fn mount(&self, args: &[&str]) {
-        let done = extol(&[&["mount"], args, &[text(&self.image.path), text(&self.dir)]].concat());
+        let done =
+            run_extol(&[&["mount"], args, &[text(&self.image.path), text(&self.dir)]].concat());
         assert!(done.success(), "mount {args:?}: {}", done.output);
     }
 
     fn unmount(&self) -> Finished {
-        extol(&["umount", text(&self.dir)])
+        run_extol(&["umount", text(&self.dir)])
     }
 
     /// The daemon's process.
@@ -71,7 +61,7 @@ impl Rig {
             std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).expect("chmod");
         };
         let program = self.scratch.join("extol");
-        std::fs::copy(bin(), &program).expect("copy of the program");
+        std::fs::copy(extol_path(), &program).expect("copy of the program");
         mode(self.scratch.path(), 0o755);
         mode(&program, 0o755);
         mode(&self.image.path, 0o666);

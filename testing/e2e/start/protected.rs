@@ -1,6 +1,6 @@
 //! What cannot be written to is mounted read-only, and what is mounted already is named at once.
 
-use crate::{NEEDS, Rig, as_nobody, extol, text};
+use crate::{NEEDS, Rig, as_nobody, run_extol, text};
 use extol_testkit::{LoopDevice, Need, Scratch, mounted_type, require, run, run_ok, tool, unmount};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,17 +10,17 @@ const WARNING: &str = "WARNING: source write-protected, mounted read-only.";
 
 #[track_caller]
 fn falls_back(source: &Path, dir: &Path) {
-    let done = extol(&["mount", text(source), text(dir)]);
+    let done = run_extol(&["mount", text(source), text(dir)]);
     assert!(done.success(), "{}", done.output);
     assert_eq!(done.output, format!("extol: {}: {WARNING}\n", dir.display()));
     assert_eq!(std::fs::write(dir.join("new"), b"x").unwrap_err().raw_os_error(), EROFS);
     assert!(dir.join("lost+found").is_dir());
-    assert!(extol(&["umount", text(dir)]).success());
-    let done = extol(&["mount", "-w", text(source), text(dir)]);
+    assert!(run_extol(&["umount", text(dir)]).success());
+    let done = run_extol(&["mount", "-w", text(source), text(dir)]);
     assert_eq!((done.code, done.output.lines().count()), (Some(32), 1), "{}", done.output);
-    let done = extol(&["mount", "-r", text(source), text(dir)]);
+    let done = run_extol(&["mount", "-r", text(source), text(dir)]);
     assert!(done.success() && done.output.is_empty(), "{}", done.output);
-    assert!(extol(&["umount", text(dir)]).success());
+    assert!(run_extol(&["umount", text(dir)]).success());
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn a_second_mount_names_the_first() {
         let began = Instant::now();
         let mut args = vec![command, text(source)];
         args.extend((command == "mount").then(|| text(&other)));
-        let done = extol(&args);
+        let done = run_extol(&args);
         let took = began.elapsed();
         assert_eq!((done.code, done.output.lines().count()), (Some(32), 1), "{}", done.output);
         assert!(

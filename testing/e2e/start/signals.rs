@@ -1,11 +1,11 @@
 //! SIGTERM ends a daemon in every state.
 
-use crate::{LIMIT, NEEDS, Rig, bin, text, until};
+use crate::{LIMIT, NEEDS, Rig, extol, extol_path, text, until};
 use extol_testkit::{ExtolMount, Need, e2fsck, require, run_ok, tool};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::Write;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 const TERM: Signal = Signal::TERM;
@@ -23,7 +23,7 @@ fn interrupted_in(rig: &Rig, wait: &str, nth: u32, args: &[&str]) {
     strace.args(["-f", "-qqq", "-o", text(&log), "-e", &format!("trace={wait}"), "-e"]);
     strace
         .arg(format!("inject={wait}:delay_enter=2000000:when={nth}"))
-        .arg(bin())
+        .arg(extol_path())
         .args(["mount", "-f"]);
     strace.args(args).args([&rig.image.path, &rig.dir]);
     // The daemon's signals are not strace's.
@@ -69,14 +69,14 @@ fn while_it_starts() {
         ("pwritev", 1, &["-o", "nodirect"]),
     ] {
         if wait == "pwritev" {
-            let mut mount = ExtolMount::start(bin(), &rig.image.path, &rig.dir, &["nodirect"]);
+            let mut mount = ExtolMount::start(&rig.image.path, &rig.dir, &["nodirect"]);
             let mut file = std::fs::File::create(rig.dir.join("file")).unwrap();
             file.write_all(b"contents").and_then(|()| file.sync_all()).unwrap();
             drop(file);
             mount.kill9();
         }
         interrupted_in(&rig, wait, nth, args);
-        let mount = ExtolMount::start(bin(), &rig.image.path, &rig.dir, &[]);
+        let mount = ExtolMount::start(&rig.image.path, &rig.dir, &[]);
         mount.unmount();
         e2fsck(&rig.image).assert_clean(wait);
     }
@@ -92,7 +92,7 @@ fn while_it_starts_in_the_background() {
     // Another process reads the volume: the start waits for three seconds.
     let lock = std::fs::File::open(&rig.image.path).unwrap();
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
-    let mut command = Command::new(bin());
+    let mut command = extol();
     command.arg("mount").args([&rig.image.path, &rig.dir]);
     let child = command.stderr(Stdio::piped()).spawn().unwrap();
     std::thread::sleep(Duration::from_millis(500));
@@ -113,7 +113,7 @@ fn while_it_serves() {
     }
     let rig = Rig::new();
     let start = || {
-        let mount = ExtolMount::start(bin(), &rig.image.path, &rig.dir, &[]);
+        let mount = ExtolMount::start(&rig.image.path, &rig.dir, &[]);
         // It stands before it is served.
         std::fs::metadata(rig.dir.join("lost+found")).unwrap();
         std::thread::sleep(Duration::from_millis(200));
@@ -125,7 +125,7 @@ fn while_it_serves() {
 
     let mount = start();
     std::fs::write(rig.dir.join("frozen"), &data).unwrap();
-    run_ok(Command::new(bin()).arg("freeze").arg(&rig.dir));
+    run_ok(extol().arg("freeze").arg(&rig.dir));
     mount.terminate(TERM);
     e2fsck(&rig.image).assert_clean("frozen");
 
@@ -172,7 +172,7 @@ fn other_mounts_stay() {
         return;
     }
     let rig = Rig::new();
-    let mount = ExtolMount::start(bin(), &rig.image.path, &rig.dir, &[]);
+    let mount = ExtolMount::start(&rig.image.path, &rig.dir, &[]);
     let daemon = Pid::from_raw(mount.pid().unwrap() as i32).unwrap();
     let open = std::fs::File::create(rig.dir.join("open")).unwrap();
     run_ok(tool("umount").arg("-l").arg(&rig.dir));

@@ -148,10 +148,9 @@ fn first_dir(fs: &Ext4, v: &Variant) -> u32 {
 
 /// Nothing happens by itself, so the log is always the same.
 fn options(text: &str) -> MountOptions {
-    MountOptions {
-        commit: std::time::Duration::from_secs(3600),
-        ..MountOptions::parse(text).expect(MUST)
-    }
+    let mut options = MountOptions::parse(text).expect(MUST);
+    options.journal.commit = std::time::Duration::from_secs(3600);
+    options
 }
 
 fn make(v: &Variant) -> Base {

@@ -10,6 +10,7 @@ use extol::vfs::{
     Attr, Creds, Fallocate, FileKind, FileSystem, FsError, NewNode, RenameFlags, Seek, SetAttr,
     SetTime, XattrSet,
 };
+use extol::vfs::{Mountable as _, VolumeControl as _};
 use extol::{Ext4, MountOptions};
 use extol_block::{MemDevice, SharedDevice};
 
@@ -86,8 +87,8 @@ pub fn exercise(disk: &Arc<Disk>, layout: &Layout, plan: &Plan, rng: &mut Choice
     };
     if let (false, Some((block, zones))) = (disk.read_only, layout::zones(&disk.mem)) {
         // With data=journal, and of files that ask for it, data belongs into the log.
-        let in_log =
-            plan.options.data == Some(DataMode::Journal) || layout::any_journalled_file(&disk.mem);
+        let in_log = plan.options.journal.data_mode == Some(DataMode::Journal)
+            || layout::any_journalled_file(&disk.mem);
         disk.guard(block, zones.into_iter().filter(|z| !in_log || !z.log).collect());
     }
     let mut run = Run {

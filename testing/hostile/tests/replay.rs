@@ -1,8 +1,10 @@
-//! Every input that is kept, through its target: the corpus (inputs that reach as much as possible)
-//! and the cases (inputs that once found a bug). `EXTOL_INPUT=file` with the name of a target runs
-//! one: see the message of a failure.
+//! Every input that is kept, through its target: the corpus (inputs that reach as much as possible,
+//! an archive for each target) and the cases (inputs that once found a bug). `EXTOL_INPUT=file` with
+//! the name of a target runs one: see the message of a failure. `scripts/fuzz.sh` says how an input
+//! gets here.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use extol_hostile::targets;
 
@@ -10,8 +12,29 @@ fn fuzz_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz")
 }
 
-fn inputs(kind: &str, target: &str) -> Vec<PathBuf> {
-    let Ok(dir) = std::fs::read_dir(fuzz_dir().join(kind).join(target)) else { return Vec::new() };
+/// The inputs of the archive. They stay unpacked, for the message of a failure.
+fn corpus(target: &str) -> Vec<PathBuf> {
+    let archive = fuzz_dir().join(format!("corpus/{target}.tar.gz"));
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("corpus").join(target);
+    let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir_all(&dir).expect("a directory");
+    let done = Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(&dir).output();
+    let done = done.expect("the program tar");
+    assert!(
+        done.status.success(),
+        "{}: {}",
+        archive.display(),
+        String::from_utf8_lossy(&done.stderr)
+    );
+    files(&dir)
+}
+
+fn cases(target: &str) -> Vec<PathBuf> {
+    files(&fuzz_dir().join("cases").join(target))
+}
+
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let Ok(dir) = std::fs::read_dir(dir) else { return Vec::new() };
     let mut all: Vec<PathBuf> = dir.map(|e| e.expect("an entry").path()).collect();
     all.sort();
     all
@@ -33,7 +56,7 @@ fn replay(targets: &[&'static str]) {
     let mut failed = 0;
     for target in targets {
         let only = std::env::var_os("EXTOL_INPUT").map(|path| vec![PathBuf::from(path)]);
-        let (corpus, cases) = (inputs("corpus", target), inputs("cases", target));
+        let (corpus, cases) = (corpus(target), cases(target));
         assert!(!corpus.is_empty(), "{target} has no corpus");
         println!("{target}: {} inputs of the corpus, {} found cases", corpus.len(), cases.len());
         failed += only

@@ -53,8 +53,8 @@ impl ExtolMount {
     /// # Panics
     /// If it does not come up.
     #[must_use]
-    pub fn start(bin: &Path, source: &Path, dir: &Path, options: &[&str]) -> Self {
-        match Self::try_start(bin, source, dir, options) {
+    pub fn start(source: &Path, dir: &Path, options: &[&str]) -> Self {
+        match Self::try_start(source, dir, options) {
             Ok(mount) => mount,
             Err(e) => {
                 panic!("extol mount {} failed with {:?}: {}", source.display(), e.code, e.output)
@@ -63,13 +63,8 @@ impl ExtolMount {
     }
 
     /// Mounts and waits until the mount is there or `extol` has given up.
-    pub fn try_start(
-        bin: &Path,
-        source: &Path,
-        dir: &Path,
-        options: &[&str],
-    ) -> Result<Self, MountFailed> {
-        let mut command = Command::new(bin);
+    pub fn try_start(source: &Path, dir: &Path, options: &[&str]) -> Result<Self, MountFailed> {
+        let mut command = crate::extol();
         command.args(["mount", "-f"]);
         if let Some(option) = transport_option() {
             command.args(["-o", option]);

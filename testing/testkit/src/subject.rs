@@ -1,31 +1,31 @@
 //! Who is being tested: Extol, or a peer under the same test.
 
 use crate::{ExtolMount, Fuse2fsMount, Image, KernelMount, Shutdown, shutdown};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// A file system implementation that can mount an image.
 #[derive(Clone, Debug)]
 pub enum Subject {
     /// Linux's ext4 over a loop device.
     Kernel,
-    /// The `extol` binary at this path.
-    Extol(PathBuf),
+    /// The `extol` command that was built with the test.
+    Extol,
     /// fuse2fs from e2fsprogs.
     Fuse2fs,
 }
 
 impl Subject {
-    /// The subject of this run: the binary given, unless `EXTOL_TEST_SUBJECT` is `kernel` or
+    /// The subject of this run: Extol, unless `EXTOL_TEST_SUBJECT` is `kernel` or
     /// `fuse2fs`.
     ///
     /// # Panics
     /// If `EXTOL_TEST_SUBJECT` names nothing known.
     #[must_use]
-    pub fn under_test(bin: &str) -> Self {
+    pub fn under_test() -> Self {
         match std::env::var("EXTOL_TEST_SUBJECT").as_deref() {
             Ok("kernel") => Self::Kernel,
             Ok("fuse2fs") => Self::Fuse2fs,
-            Ok("extol") | Err(_) => Self::Extol(bin.into()),
+            Ok("extol") | Err(_) => Self::Extol,
             Ok(other) => panic!("EXTOL_TEST_SUBJECT={other} is not kernel, fuse2fs or extol"),
         }
     }
@@ -33,7 +33,7 @@ impl Subject {
     /// True if it is Extol.
     #[must_use]
     pub fn is_extol(&self) -> bool {
-        matches!(self, Self::Extol(_))
+        matches!(self, Self::Extol)
     }
 
     /// Mounts an image with access for every user; permissions are checked by the kernel in all
@@ -68,13 +68,13 @@ impl Subject {
                     [&["allow_other", "default_permissions", "suid", "dev"], options].concat();
                 Ok(Mounted::Fuse2fs(Fuse2fsMount::start(&image.path, dir, &options)))
             }
-            Self::Extol(bin) => {
+            Self::Extol => {
                 let journal =
                     image.journal.as_deref().map(|j| format!("journal_path={}", j.display()));
                 let mut all = vec!["allow_other", "default_permissions", "suid", "dev"];
                 all.extend(journal.as_deref());
                 all.extend(options);
-                ExtolMount::try_start(bin, &image.path, dir, &all)
+                ExtolMount::try_start(&image.path, dir, &all)
                     .map(Mounted::Extol)
                     .map_err(|e| format!("exit code {:?}: {}", e.code, e.output))
             }

@@ -2,13 +2,13 @@
 
 use std::sync::mpsc;
 
-use extol_vfs::{FileSystem, FsError, Job, Result};
+use extol_vfs::{FsError, Job, Mountable, Result};
 
-/// An fsync by [`FileSystem::fsync_then`], which any thread may answer, and a wait for the answer.
+/// An fsync by [`Mountable::fsync_then`], which any thread may answer, and a wait for the answer.
 ///
 /// # Errors
 /// The answer's; [`FsError::Io`] if there never was one.
-pub fn fsync_told(fs: &impl FileSystem, ino: u32, data_only: bool) -> Result<()> {
+pub fn fsync_told(fs: &impl Mountable, ino: u32, data_only: bool) -> Result<()> {
     let (tell, told) = mpsc::channel();
     let done = Box::new(move |result| {
         let _ = tell.send(result);

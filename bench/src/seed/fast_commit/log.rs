@@ -2,7 +2,7 @@
 //! after the fsync, one at a time, so nothing is shared and nothing is estimated. On memory: times
 //! do not matter here.
 
-use extol_block::DeviceStats;
+use extol_devices::DeviceStats;
 use serde::Serialize;
 use serde_json::json;
 

@@ -144,8 +144,8 @@ pub fn fill_by_extol(device: &SharedDevice, seed: u64) -> bool {
     drop(file);
     fs.symlink("d0/inner", "/short").expect(must);
     fs.symlink("x".repeat(300), "/long").expect(must);
-    let who = Creds { uid: 3, gid: 4 };
-    fs.create_node("/pipe", NewNode::Fifo, 0o600, who).expect(must);
+    let owner = Creds { uid: 3, gid: 4 };
+    fs.create_node("/pipe", NewNode::Fifo, 0o600, owner).expect(must);
     fs.remove_dir_all("/d5").expect(must);
     fs.unmount().expect(must);
     true

@@ -5,7 +5,7 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom as _;
 
-use crate::victim::{Part, Victim, le16, le32};
+use crate::editor::{ImageEditor, Part, le16, le32};
 
 /// Fields of a superblock: offset and width.
 const SUPER: &[(usize, usize)] = &[
@@ -159,7 +159,7 @@ const JOURNAL: &[(usize, usize)] = &[
 ];
 
 /// Damages one thing (or, sometimes, two) and says what.
-pub fn damage(v: &mut Victim, rng: &mut SmallRng) -> String {
+pub fn damage(v: &mut ImageEditor, rng: &mut SmallRng) -> String {
     let mut what = one(v, rng);
     if rng.random_ratio(1, 12) {
         what = format!("{what}; {}", one(v, rng));
@@ -167,7 +167,7 @@ pub fn damage(v: &mut Victim, rng: &mut SmallRng) -> String {
     what
 }
 
-fn one(v: &mut Victim, rng: &mut SmallRng) -> String {
+fn one(v: &mut ImageEditor, rng: &mut SmallRng) -> String {
     let part = pick(v, rng);
     let before = v.range(part);
     let what = match part {
@@ -234,7 +234,7 @@ fn one(v: &mut Victim, rng: &mut SmallRng) -> String {
 }
 
 /// A part, with structures that hold more getting more of the damage.
-fn pick(v: &Victim, rng: &mut SmallRng) -> Part {
+fn pick(v: &ImageEditor, rng: &mut SmallRng) -> Part {
     let class = rng.random_range(0..100);
     let of = |test: fn(&Part) -> bool| v.parts.iter().copied().filter(&test).collect::<Vec<_>>();
     let list = match class {
@@ -255,7 +255,7 @@ fn pick(v: &Victim, rng: &mut SmallRng) -> Part {
 }
 
 /// A value that is likely to matter in place of another.
-fn value(v: &Victim, rng: &mut SmallRng, old: u32, width: usize) -> u32 {
+fn value(v: &ImageEditor, rng: &mut SmallRng, old: u32, width: usize) -> u32 {
     let new = match rng.random_range(0..12) {
         0 => 0,
         1 => old.wrapping_add(1),
@@ -275,7 +275,7 @@ fn value(v: &Victim, rng: &mut SmallRng, old: u32, width: usize) -> u32 {
     }
 }
 
-fn get(v: &Victim, at: usize, width: usize) -> u32 {
+fn get(v: &ImageEditor, at: usize, width: usize) -> u32 {
     match width {
         1 => u32::from(v.bytes[at]),
         2 => u32::from(le16(&v.bytes, at)),
@@ -283,25 +283,25 @@ fn get(v: &Victim, at: usize, width: usize) -> u32 {
     }
 }
 
-fn put(v: &mut Victim, at: usize, width: usize, new: u32) {
+fn put(v: &mut ImageEditor, at: usize, width: usize, new: u32) {
     v.write(at, &new.to_le_bytes()[..width]);
 }
 
-fn change(v: &mut Victim, rng: &mut SmallRng, at: usize, width: usize) -> String {
+fn change(v: &mut ImageEditor, rng: &mut SmallRng, at: usize, width: usize) -> String {
     let old = get(v, at, width);
     let new = value(v, rng, old, width);
     put(v, at, width, new);
     format!("{old:#x} -> {new:#x}")
 }
 
-fn field(v: &mut Victim, rng: &mut SmallRng, part: Part, fields: &[(usize, usize)]) -> String {
+fn field(v: &mut ImageEditor, rng: &mut SmallRng, part: Part, fields: &[(usize, usize)]) -> String {
     let (at, len) = v.range(part);
     let fields: Vec<_> = fields.iter().filter(|(offset, width)| offset + width <= len).collect();
     let (offset, width) = **fields.choose(rng).expect("fields");
     format!("+{offset:#x}: {}", change(v, rng, at + offset, width))
 }
 
-fn inode(v: &mut Victim, rng: &mut SmallRng, ino: u32) -> String {
+fn inode(v: &mut ImageEditor, rng: &mut SmallRng, ino: u32) -> String {
     let (at, len) = v.range(Part::Inode(ino));
     let extents = le32(&v.bytes, at + 0x20) & 0x8_0000 != 0;
     let extra = if len > 128 { 128 + usize::from(le16(&v.bytes, at + 0x80)) } else { len };
@@ -332,7 +332,7 @@ fn inode(v: &mut Victim, rng: &mut SmallRng, ino: u32) -> String {
 }
 
 /// An extent node.
-fn node(v: &mut Victim, rng: &mut SmallRng, at: usize, len: usize) -> String {
+fn node(v: &mut ImageEditor, rng: &mut SmallRng, at: usize, len: usize) -> String {
     let entries = usize::from(le16(&v.bytes, at + 2)).clamp(1, (len - 12) / 12);
     let entry = 12 + 12 * rng.random_range(0..entries);
     let places = [
@@ -352,7 +352,7 @@ fn node(v: &mut Victim, rng: &mut SmallRng, at: usize, len: usize) -> String {
     format!("extent node +{offset}: {}", change(v, rng, at + offset, width))
 }
 
-fn bits(v: &mut Victim, rng: &mut SmallRng, part: Part) -> String {
+fn bits(v: &mut ImageEditor, rng: &mut SmallRng, part: Part) -> String {
     let (at, len) = v.range(part);
     let byte =
         if rng.random_bool(0.3) { rng.random_range(0..len) } else { rng.random_range(0..len / 8) };
@@ -362,7 +362,7 @@ fn bits(v: &mut Victim, rng: &mut SmallRng, part: Part) -> String {
     format!("byte {byte}: {old:#x} -> {new:#x}")
 }
 
-fn dir_block(v: &mut Victim, rng: &mut SmallRng, part: Part) -> String {
+fn dir_block(v: &mut ImageEditor, rng: &mut SmallRng, part: Part) -> String {
     let (at, len) = v.range(part);
     let mut starts = vec![0];
     loop {
@@ -404,7 +404,7 @@ fn dir_block(v: &mut Victim, rng: &mut SmallRng, part: Part) -> String {
 }
 
 /// Entries of an index block.
-fn index(v: &mut Victim, rng: &mut SmallRng, part: Part, from: usize) -> String {
+fn index(v: &mut ImageEditor, rng: &mut SmallRng, part: Part, from: usize) -> String {
     let (at, len) = v.range(part);
     let count = usize::from(le16(&v.bytes, at + from + 2)).clamp(1, (len - from) / 8 - 1);
     let entry = from + 8 * rng.random_range(0..count);
@@ -413,7 +413,7 @@ fn index(v: &mut Victim, rng: &mut SmallRng, part: Part, from: usize) -> String 
     format!("index +{offset}: {}", change(v, rng, at + offset, width))
 }
 
-fn xattrs(v: &mut Victim, rng: &mut SmallRng, at: usize, len: usize, first: usize) -> String {
+fn xattrs(v: &mut ImageEditor, rng: &mut SmallRng, at: usize, len: usize, first: usize) -> String {
     let mut starts = Vec::new();
     let mut entry = first;
     while entry + 16 <= len && le32(&v.bytes, at + entry) != 0 && starts.len() < 100 {

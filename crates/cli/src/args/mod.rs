@@ -11,17 +11,12 @@ macro_rules! manual {
     };
 }
 
-mod bench;
 mod files;
-mod loads;
-mod look;
+mod inspect;
+mod maintenance;
 mod mkfs;
 mod mount;
-mod scale;
-mod seeds;
-mod storms;
-mod watch;
-mod whole;
+mod mounted;
 
 use std::ffi::OsString;
 
@@ -29,22 +24,12 @@ use clap::{Parser, Subcommand};
 
 use crate::error::{Failure, Result};
 
-pub use bench::{BenchCommand, BenchMediumArgs, BenchNoopArgs};
 pub use files::{CatArgs, CpArgs, LsArgs, MkdirArgs, PutArgs, RmArgs};
-pub use loads::{
-    ContestArgs, DbenchArgs, FsMarkArgs, FsyncLatencyArgs, LogsArgs, OutputArgs, PostMarkArgs,
-    VarMailArgs,
-};
-pub use look::{CheckArgs, LookArgs, ReplayArgs};
+pub use inspect::{CheckArgs, InspectArgs, ReplayArgs};
+pub use maintenance::{CheckpointArgs, FreezeArgs, SyncArgs, ThawArgs};
 pub use mkfs::MkfsArgs;
-pub use mount::{AttendArgs, MountArgs, UmountArgs};
-pub use scale::ScaleArgs;
-pub use seeds::{
-    AsyncCheckpointArgs, CheckpointMergeArgs, FastCommitArgs, FsyncBatchingArgs, LazyInitArgs,
-};
-pub use storms::{MetadataArgs, RandArgs, SeqArgs, SpeedArgs, UntarArgs};
-pub use watch::{RemountArgs, StatArgs, TopArgs};
-pub use whole::{CheckpointArgs, FreezeArgs, SyncArgs, ThawArgs};
+pub use mount::{MonitorArgs, MountArgs, UmountArgs};
+pub use mounted::{RemountArgs, StatArgs, TopArgs};
 
 /// Exit codes, the same for every command.
 const STATUS: &str = "\
@@ -69,9 +54,9 @@ struct Cli {
 pub enum Command {
     /// Mount a volume on a directory.
     Mount(MountArgs),
-    /// Take a mount off for its daemon.
+    /// Unmount for a daemon, a part of mount.
     #[command(hide = true)]
-    Attend(AttendArgs),
+    MountMonitor(MonitorArgs),
     /// Unmount, and wait until everything is written.
     Umount(UmountArgs),
     /// Change the options of a mount while it is in use.
@@ -89,9 +74,9 @@ pub enum Command {
     /// Watch a live mount in the terminal.
     Top(TopArgs),
     /// Show what a volume is: size, features, state.
-    Info(LookArgs),
+    Info(InspectArgs),
     /// Show the journal of a volume, block by block, and what recovery would do.
-    Log(LookArgs),
+    Log(InspectArgs),
     /// Recover a volume that was not unmounted, as its next mount would.
     Replay(ReplayArgs),
     /// Check a volume for damage, without changing it.
@@ -110,9 +95,6 @@ pub enum Command {
     Rm(RmArgs),
     /// Make directories on a volume that is not mounted.
     Mkdir(MkdirArgs),
-    /// Measure Extol beside kernel ext4 and fuse2fs.
-    #[command(subcommand)]
-    Bench(Box<BenchCommand>),
 }
 
 /// Parses the command line. Help and version are printed here.

@@ -134,9 +134,9 @@ pub struct MountArgs {
     pub dir: Option<PathBuf>,
 }
 
-/// `extol attend`, a part of a mount: see `attendant.rs`.
+/// `extol mount-monitor`, a part of a mount: see `monitor.rs`.
 #[derive(Args, Debug)]
-pub struct AttendArgs {
+pub struct MonitorArgs {
     /// Where it is mounted.
     pub dir: PathBuf,
 }
@@ -156,14 +156,14 @@ pub struct UmountArgs {
     /// Take the mount out of sight now; it ends when the last file on it is closed. Does not wait.
     #[arg(short, long)]
     pub lazy: bool,
-    /// The daemon of the mount with this number asks: do not wait for it, and tell it by the exit
-    /// code if the mount is in use.
+    /// For the daemon of the mount with this number: do not wait for it, and give the reason as the
+    /// exit code.
     #[arg(long, hide = true, value_name = "NUMBER")]
     pub serving: Option<u64>,
-    /// Take the first of two paths off the second if it has been mounted there since, unless
-    /// standard input says otherwise: the numbers of what was mounted there before.
+    /// Unmount the first of two paths from the second if it has been mounted there since, unless
+    /// standard input cancels that: the numbers of the mounts that were there before.
     #[arg(long, hide = true, value_name = "NUMBERS")]
-    pub keeper: Option<String>,
+    pub start_cleanup: Option<String>,
     /// Where it is mounted.
     #[arg(required = true)]
     pub dirs: Vec<PathBuf>,
@@ -171,9 +171,11 @@ pub struct UmountArgs {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use crate::options::split;
 
-    /// The manual names no option that a mount refuses, and all that the README explains.
+    /// The manual names no option that a mount refuses, and all that the page of the guide explains.
     #[test]
     fn options_are_those_that_exist() {
         let manual = mount_options!();
@@ -203,11 +205,17 @@ mod tests {
             }
         }
         assert!(count > 60, "{count}");
-        let readme = include_str!("../../../../README.md");
-        let chapter =
-            readme.split("### Mount options").nth(1).unwrap().split("### Watching").next().unwrap();
-        let named = chapter.split('`').skip(1).step_by(2).flat_map(|code| code.split('|'));
-        for name in named.map(|code| code.split(['=', '[']).next().unwrap()) {
+        let page = include_str!("../../../../docs/guide/mount-options.md");
+        let chapters = page.split("## Accepted without effect").next().unwrap();
+        let named: BTreeSet<_> = chapters
+            .lines()
+            .filter(|line| !line.starts_with("```"))
+            .flat_map(|line| line.split('`').skip(1).step_by(2))
+            .flat_map(|code| code.split(['|', ',']))
+            .map(|code| code.split(['=', '[']).next().unwrap())
+            .collect();
+        assert!(named.len() > 80, "{}", named.len());
+        for name in named {
             let is_option = [name.to_owned(), format!("{name}=5")]
                 .into_iter()
                 .any(|word| split(&[word], false).is_ok());

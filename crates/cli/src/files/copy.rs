@@ -1,4 +1,4 @@
-//! What copying in needs, and the size of pieces.
+//! State of `extol put`, and the size of pieces.
 
 use std::collections::HashMap;
 
@@ -17,14 +17,14 @@ pub(super) fn is_copied(name: &[u8]) -> bool {
 }
 
 /// A copy under way: the names already made of files with several, and the bar.
-pub(super) struct Copy<Key, Place> {
+pub(super) struct Copy<Key, DestDir> {
     /// Where the first name of a file with several was put.
-    pub(super) made: HashMap<Key, Place>,
+    pub(super) made: HashMap<Key, DestDir>,
     pub(super) bar: ProgressBar,
     pub(super) buffer: Vec<u8>,
 }
 
-impl<Key, Place> Copy<Key, Place> {
+impl<Key, DestDir> Copy<Key, DestDir> {
     pub(super) fn new() -> Self {
         Self {
             made: HashMap::new(),

@@ -7,7 +7,7 @@ use std::vec;
 
 use extol_vfs::{Creds, DirEntry, FsError, NewNode};
 
-use super::{Held, Trail, Tree, show};
+use super::{InodeRef, Tree, WalkGuard, show};
 use crate::args::{MkdirArgs, RmArgs};
 use crate::error::{Result, warn};
 
@@ -33,7 +33,7 @@ struct Level<'t> {
     /// The directory that holds its name, and the name.
     above: u32,
     name: Vec<u8>,
-    held: Held<'t>,
+    held: InodeRef<'t>,
     left: vec::IntoIter<DirEntry>,
     /// All that was in it is gone.
     empty: bool,
@@ -43,7 +43,7 @@ struct Level<'t> {
 fn remove(tree: &Tree, path: &OsStr, recursive: bool) -> extol_vfs::Result<bool> {
     let (dir, name) = tree.find_parent(path)?;
     let mut removal =
-        Removal { path: Path::new(path).to_owned(), trail: Trail::default(), complete: true };
+        Removal { path: Path::new(path).to_owned(), guard: WalkGuard::default(), complete: true };
     let held = dir.child(name)?;
     if !held.is_dir()? {
         dir.fs.unlink(dir.ino, name)?;
@@ -68,7 +68,7 @@ fn remove(tree: &Tree, path: &OsStr, recursive: bool) -> extol_vfs::Result<bool>
             continue;
         }
         let Some(level) = levels.pop() else { break };
-        removal.trail.leave();
+        removal.guard.leave();
         // What was left in it has been reported.
         let mut gone = level.empty;
         if gone && let Err(error) = dir.fs.rmdir(level.above, &level.name) {
@@ -85,7 +85,7 @@ fn remove(tree: &Tree, path: &OsStr, recursive: bool) -> extol_vfs::Result<bool>
 /// A recursive removal under way.
 struct Removal {
     path: PathBuf,
-    trail: Trail,
+    guard: WalkGuard,
     complete: bool,
 }
 
@@ -101,9 +101,9 @@ impl Removal {
         &mut self,
         above: u32,
         name: &[u8],
-        held: Held<'t>,
+        held: InodeRef<'t>,
     ) -> extol_vfs::Result<Level<'t>> {
-        self.trail.enter(held.ino, name.len())?;
+        self.guard.enter(held.ino, name.len())?;
         let (entries, problem) = held.entries();
         let empty = problem.is_none_or(|error| self.report(&error));
         Ok(Level { above, name: name.to_vec(), held, left: entries.into_iter(), empty })
@@ -138,12 +138,12 @@ pub fn mkdir(args: &MkdirArgs) -> Result<()> {
 
 fn make_one(tree: &Tree, path: &OsStr) -> extol_vfs::Result<()> {
     let (dir, name) = tree.find_parent(path)?;
-    let who = Creds {
+    let owner = Creds {
         uid: rustix::process::geteuid().as_raw(),
         gid: rustix::process::getegid().as_raw(),
     };
-    let attr = dir.fs.create(dir.ino, name, NewNode::Directory, 0o755, 0, who)?;
-    drop(Held::adopt(dir.fs, &attr));
+    let attr = dir.fs.create(dir.ino, name, NewNode::Directory, 0o755, 0, owner)?;
+    drop(InodeRef::from_attr(dir.fs, &attr));
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! `extol ls` and `extol cat`.
 //!
 //! On a damaged volume `ls` lists what can be read, as ls(1) does: an entry without attributes has
-//! question marks in their place, and the error is told with its path.
+//! question marks in their place, and the error is reported with its path.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use std::vec;
 
 use extol_vfs::{Attr, FileKind, FsError, is_active};
 
-use super::{Held, Trail, Tree, show};
+use super::{InodeRef, Tree, WalkGuard, show};
 use crate::args::{CatArgs, LsArgs};
 use crate::error::{Result, warn, write};
 
@@ -37,7 +37,7 @@ pub fn ls(args: &LsArgs) -> Result<()> {
 
 /// A directory whose directories are being listed.
 struct Level<'t> {
-    held: Held<'t>,
+    held: InodeRef<'t>,
     below: vec::IntoIter<Vec<u8>>,
 }
 
@@ -45,7 +45,7 @@ struct Level<'t> {
 struct Listing<'a> {
     args: &'a LsArgs,
     headed: bool,
-    /// For a terminal, which gets question marks for what it would not show.
+    /// For a terminal, which gets question marks for control characters.
     plain: bool,
     text: Vec<u8>,
     failed: bool,
@@ -66,8 +66,8 @@ impl Listing<'_> {
     /// Lists what a path names, with everything below it if that is wanted.
     fn path(&mut self, tree: &Tree, path: &OsStr) -> Result<()> {
         let mut path = path.as_bytes().to_vec();
-        let mut trail = Trail::default();
-        let mut levels = match self.start(tree, &path, &mut trail) {
+        let mut guard = WalkGuard::default();
+        let mut levels = match self.start(tree, &path, &mut guard) {
             Ok(level) => Vec::from_iter(level),
             Err(error) => {
                 self.report(&path, &error);
@@ -78,7 +78,7 @@ impl Listing<'_> {
         while let Some(level) = levels.last_mut() {
             let Some(name) = level.below.next() else {
                 levels.pop();
-                trail.leave();
+                guard.leave();
                 path.truncate(path.iter().rposition(|&byte| byte == b'/').unwrap_or(0));
                 continue;
             };
@@ -87,7 +87,7 @@ impl Listing<'_> {
             }
             path.extend_from_slice(&name);
             let entered =
-                level.held.child(&name).and_then(|held| self.directory(held, &path, &mut trail));
+                level.held.child(&name).and_then(|held| self.directory(held, &path, &mut guard));
             match entered {
                 Ok(below) => {
                     self.print()?;
@@ -106,7 +106,7 @@ impl Listing<'_> {
         &mut self,
         tree: &'t Tree,
         path: &[u8],
-        trail: &mut Trail,
+        guard: &mut WalkGuard,
     ) -> extol_vfs::Result<Option<Level<'t>>> {
         let name = OsStr::from_bytes(path);
         let mut held = tree.find(name, false)?;
@@ -115,7 +115,7 @@ impl Listing<'_> {
             held = tree.find(name, true).unwrap_or(held);
         }
         if held.is_dir()? {
-            return self.directory(held, path, trail).map(Some);
+            return self.directory(held, path, guard).map(Some);
         }
         self.line(&held, b"", path)?;
         Ok(None)
@@ -124,14 +124,14 @@ impl Listing<'_> {
     /// The lines for a directory, and the directories in it to go on with.
     fn directory<'t>(
         &mut self,
-        held: Held<'t>,
+        held: InodeRef<'t>,
         path: &[u8],
-        trail: &mut Trail,
+        guard: &mut WalkGuard,
     ) -> extol_vfs::Result<Level<'t>> {
         let name_len = path.rsplit(|&byte| byte == b'/').next().map_or(0, <[u8]>::len);
-        trail.enter(held.ino, name_len)?;
+        guard.enter(held.ino, name_len)?;
         if self.headed {
-            if trail.open.len() > 1 {
+            if guard.open.len() > 1 {
                 self.text.push(b'\n');
             }
             self.name(path);
@@ -168,7 +168,7 @@ impl Listing<'_> {
     }
 
     /// One line, for a name in `dir`. Nothing is added if there are no attributes.
-    fn line(&mut self, held: &Held<'_>, dir: &[u8], name: &[u8]) -> extol_vfs::Result<()> {
+    fn line(&mut self, held: &InodeRef<'_>, dir: &[u8], name: &[u8]) -> extol_vfs::Result<()> {
         let attr = held.attr()?;
         let target = match attr.kind {
             FileKind::Symlink if self.args.long => held
@@ -225,8 +225,8 @@ impl Listing<'_> {
         self.text.push(b'\n');
     }
 
-    /// A name as it is; a terminal gets a question mark for each character that would do something,
-    /// and each byte that is none.
+    /// A name as it is; a terminal gets a question mark for each control character and each invalid
+    /// byte.
     fn name(&mut self, name: &[u8]) {
         if !self.plain {
             self.text.extend_from_slice(name);
@@ -330,7 +330,7 @@ mod tests {
     use crate::args::{self, Command};
 
     #[test]
-    fn a_terminal_is_told_nothing() {
+    fn no_control_characters_reach_a_terminal() {
         let words = ["extol", "ls", "image"].map(OsString::from);
         let Ok(Command::Ls(args)) = args::parse(&words) else { panic!("another command") };
         let show = |plain| {

@@ -1,22 +1,21 @@
 //! Files of a volume that is not mounted: a small in-process user of the library.
 //!
-//! [`Tree`] opens the volume and finds paths on it; [`Held`] is an inode with the reference that
-//! keeps it. Commands that change nothing open the volume read-only, which writes nothing even if
+//! [`Tree`] opens the volume and finds paths on it; [`InodeRef`] is an inode with a reference to it. Commands that change nothing open the volume read-only, which writes nothing even if
 //! its journal is not empty.
 //!
-//! What a volume says is not believed. A name that is none is an error. A directory with several
-//! names would let a walk grow with every level, or never end: a [`Trail`] enters each directory
-//! once, and no deeper than it can be named.
+//! The volume is not trusted. An impossible name is an error. A directory with several names would
+//! let a walk grow with every level, or never end: a [`WalkGuard`] enters each directory once, and
+//! no deeper than a path can name.
 //!
-//! On a damaged volume each command does what it can, says what it could not with its path, and
-//! fails in the end.
+//! On a damaged volume each command does what it can, reports the rest with its path, and fails at
+//! the end.
 
 mod copy;
+mod cp;
+mod destination;
 mod edit;
-mod keep;
 mod list;
-mod out;
-mod place;
+mod preserve;
 mod put;
 #[cfg(test)]
 mod tests;
@@ -33,9 +32,9 @@ use crate::error::{Failure, Result, warn};
 use crate::options;
 use crate::volume::{self, Volume};
 
+pub use cp::cp;
 pub use edit::{mkdir, rm};
 pub use list::{cat, ls};
-pub use out::cp;
 pub use put::put;
 
 /// Symbolic links followed on the way to one file.
@@ -52,7 +51,7 @@ impl Tree {
     /// Opens a volume; read-only unless `write`.
     fn open(source: &Path, lists: &[String], write: bool) -> Result<Self> {
         let mut options = options::volume_only(lists)?;
-        options.read_only |= !write;
+        options.access.read_only |= !write;
         let volume = volume::open(source, &options)?;
         if write && volume.is_read_only() {
             let _ = volume::close(&volume);
@@ -84,15 +83,15 @@ impl Tree {
         outcome.and(closed).and(reported)
     }
 
-    fn root(&self) -> extol_vfs::Result<Held<'_>> {
+    fn root(&self) -> extol_vfs::Result<InodeRef<'_>> {
         let fs = self.fs();
         fs.retain(fs.root());
-        let held = Held { fs, ino: fs.root() };
+        let held = InodeRef { fs, ino: fs.root() };
         Ok(held)
     }
 
     /// Finds a path. Symbolic links on the way are followed, one at the end if `follow`.
-    fn find(&self, path: &OsStr, follow: bool) -> extol_vfs::Result<Held<'_>> {
+    fn find(&self, path: &OsStr, follow: bool) -> extol_vfs::Result<InodeRef<'_>> {
         let mut todo: VecDeque<Vec<u8>> = components(path.as_bytes()).collect();
         let mut here = self.root()?;
         let mut links = 0;
@@ -118,7 +117,7 @@ impl Tree {
     }
 
     /// The directory that holds the last name of a path, and that name.
-    fn find_parent<'p>(&self, path: &'p OsStr) -> extol_vfs::Result<(Held<'_>, &'p [u8])> {
+    fn find_parent<'p>(&self, path: &'p OsStr) -> extol_vfs::Result<(InodeRef<'_>, &'p [u8])> {
         let bytes = path.as_bytes();
         let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
         let trimmed = bytes.get(..end).unwrap_or_default();
@@ -136,14 +135,14 @@ fn components(path: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
 }
 
 /// An inode with one reference, given back on drop.
-pub struct Held<'t> {
+pub struct InodeRef<'t> {
     fs: &'t dyn FileSystem,
     ino: u32,
 }
 
-impl<'t> Held<'t> {
+impl<'t> InodeRef<'t> {
     /// Takes over the reference that an operation returned.
-    fn adopt(fs: &'t dyn FileSystem, attr: &Attr) -> Self {
+    fn from_attr(fs: &'t dyn FileSystem, attr: &Attr) -> Self {
         Self { fs, ino: attr.id.ino }
     }
 
@@ -168,7 +167,7 @@ impl<'t> Held<'t> {
         if !self.is_dir()? {
             return Err(FsError::NotADirectory);
         }
-        self.fs.lookup(self.ino, name).map(|attr| Self::adopt(self.fs, &attr))
+        self.fs.lookup(self.ino, name).map(|attr| Self::from_attr(self.fs, &attr))
     }
 
     /// The entries without `.` and `..`, sorted by name: all that can be read, and what is wrong
@@ -193,7 +192,7 @@ impl<'t> Held<'t> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for InodeRef<'_> {
     fn drop(&mut self) {
         self.fs.forget(self.ino, 1);
     }
@@ -204,12 +203,11 @@ fn show(path: &OsStr) -> std::path::Display<'_> {
     Path::new(path).display()
 }
 
-/// A walk through directories, from its start down to where it is.
+/// The directories of a walk, from its start down to the current one; bounds the walk.
 #[derive(Default)]
-struct Trail {
-    /// All that were entered. (More than are open: a second name of one that is done is damage,
-    /// too.)
-    met: HashSet<u32>,
+struct WalkGuard {
+    /// All that were entered, closed ones too: a second name of one of those is damage as well.
+    visited: HashSet<u32>,
     /// The open ones: how long their names are.
     open: Vec<usize>,
     /// Length of the path.
@@ -221,7 +219,7 @@ const MAX_DEPTH: usize = 4096;
 /// Longest path of one: sixteen times what the system's calls take.
 const MAX_PATH: usize = 64 << 10;
 
-impl Trail {
+impl WalkGuard {
     /// Enters a directory by a name of this length.
     fn enter(&mut self, ino: u32, name_len: usize) -> extol_vfs::Result<()> {
         if self.open.len() == MAX_DEPTH {
@@ -230,7 +228,7 @@ impl Trail {
         if self.len + name_len + 1 > MAX_PATH {
             return Err(FsError::NotSupported("paths of more than 64 KiB"));
         }
-        if !self.met.insert(ino) {
+        if !self.visited.insert(ino) {
             return Err(FsError::corrupt("a directory has two names").in_inode(ino.into()));
         }
         self.open.push(name_len + 1);
@@ -244,21 +242,21 @@ impl Trail {
 }
 
 #[cfg(test)]
-mod trail_tests {
+mod walk_tests {
     use super::*;
 
     #[test]
     fn a_walk_is_bounded() {
-        let mut trail = Trail::default();
-        trail.enter(2, 0).unwrap();
-        trail.enter(11, 3).unwrap();
-        assert!(matches!(trail.enter(2, 1), Err(FsError::Corrupt { inode: Some(2), .. })));
-        trail.leave();
-        assert!(matches!(trail.enter(11, 3), Err(FsError::Corrupt { inode: Some(11), .. })));
-        let deepest = (12..).take_while(|ino| trail.enter(*ino, 1).is_ok()).count();
+        let mut guard = WalkGuard::default();
+        guard.enter(2, 0).unwrap();
+        guard.enter(11, 3).unwrap();
+        assert!(matches!(guard.enter(2, 1), Err(FsError::Corrupt { inode: Some(2), .. })));
+        guard.leave();
+        assert!(matches!(guard.enter(11, 3), Err(FsError::Corrupt { inode: Some(11), .. })));
+        let deepest = (12..).take_while(|ino| guard.enter(*ino, 1).is_ok()).count();
         assert_eq!(deepest, MAX_DEPTH - 1);
-        let mut trail = Trail::default();
-        let longest = (12..).take_while(|ino| trail.enter(*ino, 255).is_ok()).count();
+        let mut guard = WalkGuard::default();
+        let longest = (12..).take_while(|ino| guard.enter(*ino, 255).is_ok()).count();
         assert_eq!(longest, MAX_PATH / 256);
     }
 }

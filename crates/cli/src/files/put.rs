@@ -10,12 +10,12 @@ use std::path::Path;
 use extol_vfs::{Creds, FsError, NewNode, Rdev, SetAttr, SetTime, Timestamp, XattrSet};
 
 use super::copy::{CHUNK, Copy, is_copied};
-use super::{Held, Tree, show};
+use super::{InodeRef, Tree, show};
 use crate::args::PutArgs;
 use crate::error::{Failure, Result};
 
 /// Host device and inode of a file with several names; the inode on the volume.
-type In<'t> = Copy<(u64, u64), Held<'t>>;
+type In<'t> = Copy<(u64, u64), InodeRef<'t>>;
 
 /// Copies.
 pub fn put(args: &PutArgs) -> Result<()> {
@@ -77,7 +77,7 @@ fn put_path<'t>(
 fn put_node<'t>(
     copy: &mut In<'t>,
     path: &Path,
-    dir: &Held<'t>,
+    dir: &InodeRef<'t>,
     name: &[u8],
     problems: &mut Vec<String>,
 ) {
@@ -89,7 +89,7 @@ fn put_node<'t>(
 fn try_node<'t>(
     copy: &mut In<'t>,
     path: &Path,
-    dir: &Held<'t>,
+    dir: &InodeRef<'t>,
     name: &[u8],
     problems: &mut Vec<String>,
 ) -> std::result::Result<(), Box<dyn std::error::Error>> {
@@ -97,7 +97,7 @@ fn try_node<'t>(
     let key = (metadata.dev(), metadata.ino());
     let shared = !metadata.is_dir() && metadata.nlink() > 1;
     if shared && let Some(first) = copy.made.get(&key) {
-        drop(dir.fs.link(first.ino, dir.ino, name).map(|attr| Held::adopt(dir.fs, &attr))?);
+        drop(dir.fs.link(first.ino, dir.ino, name).map(|attr| InodeRef::from_attr(dir.fs, &attr))?);
         return Ok(());
     }
     let node = make(path, &metadata, dir, name)?;
@@ -121,9 +121,9 @@ fn try_node<'t>(
 fn make<'t>(
     path: &Path,
     metadata: &Metadata,
-    dir: &Held<'t>,
+    dir: &InodeRef<'t>,
     name: &[u8],
-) -> std::result::Result<Held<'t>, Box<dyn std::error::Error>> {
+) -> std::result::Result<InodeRef<'t>, Box<dyn std::error::Error>> {
     let kind = metadata.file_type();
     match dir.child(name) {
         Ok(there) if kind.is_dir() && there.is_dir()? => return Ok(there),
@@ -154,16 +154,16 @@ fn make<'t>(
     } else {
         NewNode::Regular
     };
-    let who = Creds { uid: metadata.uid(), gid: metadata.gid() };
+    let owner = Creds { uid: metadata.uid(), gid: metadata.gid() };
     let perm = if kind.is_symlink() { 0o777 } else { 0o600 };
-    let attr = dir.fs.create(dir.ino, name, new, perm, 0, who)?;
-    Ok(Held::adopt(dir.fs, &attr))
+    let attr = dir.fs.create(dir.ino, name, new, perm, 0, owner)?;
+    Ok(InodeRef::from_attr(dir.fs, &attr))
 }
 
 fn put_contents(
     copy: &mut In<'_>,
     file: &File,
-    node: &Held<'_>,
+    node: &InodeRef<'_>,
 ) -> std::result::Result<(), Box<dyn std::error::Error>> {
     use rustix::fs::SeekFrom;
     let size = file.metadata()?.len();
@@ -196,7 +196,7 @@ fn put_contents(
 fn put_attributes(
     path: &Path,
     metadata: &Metadata,
-    node: &Held<'_>,
+    node: &InodeRef<'_>,
 ) -> std::result::Result<(), Box<dyn std::error::Error>> {
     let mut names = vec![0; 65536];
     let len = rustix::fs::llistxattr(path, &mut names[..]).unwrap_or(0);

@@ -9,15 +9,13 @@ use landlock::{
     RulesetStatus, Scope,
 };
 
-/// The newest interface whose effects are known here; on older kernels the crate leaves out what
-/// they lack.
+/// The newest interface that this code uses; on older kernels the crate leaves out what they lack.
 const KNOWN: ABI = ABI::V6;
 /// Read while a mount is in use: what a disk can discard, limits of pipes and of FUSE, the table of
-/// mounts, the rights of a process that asks for something. What of `/proc` belongs to another
-/// process's memory, Landlock keeps apart (it counts as tracing).
+/// mounts, the rights of a process that asks for something. Landlock treats the memory of other processes in `/proc` as tracing and refuses it.
 const TO_READ: [&str; 2] = ["/sys", "/proc"];
 
-/// A set of rules that threads can put on.
+/// A set of rules that a thread can enforce on itself.
 #[derive(Debug)]
 pub struct Rules(Mutex<RulesetCreated>);
 
@@ -26,7 +24,7 @@ impl Rules {
     /// kernel has no Landlock.
     pub fn new(files: &[(&Path, bool)]) -> Option<Self> {
         let rules = Self(Mutex::new(build(files).ok()?));
-        // The answer to whether it works is to do it, in a thread that is for nothing else.
+        // Whether it works shows when it is done, in a thread of its own.
         let works = std::thread::scope(|scope| {
             let probe = std::thread::Builder::new().spawn_scoped(scope, || {
                 rustix::thread::set_no_new_privs(true).ok().and_then(|()| rules.enforce())

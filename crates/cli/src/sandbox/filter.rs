@@ -1,11 +1,11 @@
 //! The system calls that are left.
 //!
 //! A list of what is allowed; everything else gives EPERM. It does not end the process, because of
-//! what that costs here: a call that nobody foresaw (a new C library asks for something new, and
-//! does without when it is refused) would take a mount with data that are not yet on the disk. An
+//! what that costs here: a call that the list lacks (a new C library tries a new one, and does without when
+//! it is refused) would end a mount with data that are not yet on the disk. An
 //! attacker gains nothing by an error.
 //!
-//! Where a call is needed for one purpose, its arguments are looked at: threads but no processes,
+//! Where a call is needed for one purpose, its arguments are checked: threads but no processes,
 //! memory that is not executable, signals to the own process only. `clone3` hides its flags in
 //! memory, so it does not exist (ENOSYS), and the C library uses `clone`; that takes a filter of
 //! its own, because a filter knows one error. The kernel computes once which calls are allowed
@@ -19,13 +19,13 @@ use seccompiler::{
     SeccompFilter, SeccompRule,
 };
 
-/// Whose list.
+/// The process that the list is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Serves a mount.
     Daemon,
-    /// Takes it off.
-    Attendant,
+    /// Unmounts it.
+    Monitor,
 }
 
 /// Both filters, compiled.
@@ -57,14 +57,14 @@ fn compile(kind: Kind, open: bool) -> Result<Filter, seccompiler::BackendError> 
     allow(DATA);
     allow(MEMORY);
     allow(THREADS);
-    allow(KNOWLEDGE);
+    allow(QUERIES);
     allow(MESSAGES);
     #[cfg(target_arch = "x86_64")]
     allow(OLD);
     match kind {
         Kind::Daemon if open => allow(&[libc::SYS_openat, libc::SYS_getdents64]),
         Kind::Daemon => {}
-        Kind::Attendant => allow(&[libc::SYS_umount2, libc::SYS_openat, libc::SYS_syncfs]),
+        Kind::Monitor => allow(&[libc::SYS_umount2, libc::SYS_openat, libc::SYS_syncfs]),
     }
     for (call, conditions) in conditional()? {
         rules.insert(call, conditions);
@@ -143,8 +143,8 @@ const THREADS: &[i64] = &[
     libc::SYS_restart_syscall,
 ];
 
-/// What a process may know of itself and the machine.
-const KNOWLEDGE: &[i64] = &[
+/// What a process may ask about itself and the machine.
+const QUERIES: &[i64] = &[
     libc::SYS_clock_gettime,
     libc::SYS_clock_getres,
     libc::SYS_gettimeofday,
@@ -167,7 +167,7 @@ const KNOWLEDGE: &[i64] = &[
     libc::SYS_readlinkat,
     libc::SYS_faccessat,
     libc::SYS_faccessat2,
-    // Its keeper, when the mount stands.
+    // For the cleanup process, when the mount stands.
     libc::SYS_wait4,
     libc::SYS_waitid,
 ];
@@ -214,7 +214,7 @@ const IOCTLS: [u64; 10] =
 
 type Rules = Vec<(i64, Vec<SeccompRule>)>;
 
-/// Calls whose arguments are looked at.
+/// Calls that are allowed with certain arguments.
 fn conditional() -> Result<Rules, seccompiler::BackendError> {
     let equals = |arg, value: u64| SeccompCondition::new(arg, Len::Dword, Op::Eq, value);
     let bits = |arg, mask: u64, value: u64| {
@@ -267,7 +267,7 @@ fn conditional() -> Result<Rules, seccompiler::BackendError> {
         (libc::SYS_setpriority, one_of(1, &[0])?),
         // IOPRIO_WHO_PROCESS.
         (libc::SYS_ioprio_set, one_of(0, &[1])?),
-        // To look at limits, not to set them.
+        // Reads limits, sets none.
         (
             libc::SYS_prlimit64,
             vec![SeccompRule::new(vec![SeccompCondition::new(2, Len::Qword, Op::Eq, 0)?])?],

@@ -6,11 +6,11 @@
 //!
 //! ```text
 //!  process.rs    own environment, inherited descriptors closed           (a new program, or the start)
-//!      │         image, journal, sockets (metrics, farewell) are opened  with all rights
+//!      │         image, journal, sockets (metrics, exit report) opened   with all rights
 //!      ├─ inside ─► [confined] reads the volume, recovers it; starts the journal's threads
-//!      │         attendant.rs is started; in the foreground a keeper     with all rights
-//!      │         (remains.rs), until the mount stands
-//!      │         mount(2) or fusermount3; /dev/fuse again; knobs in /sys with all rights
+//!      │         the monitor is started; in the foreground the cleanup   with all rights
+//!      │         process too, until the mount stands
+//!      │         mount(2) or fusermount3; /dev/fuse again; files in /sys with all rights
 //!      ├─ enter ──► [confined] INIT, the workers, the queues of io_uring, READY
 //!      ▼
 //!    the mount stands: no thread of the process has more than `Plan` leaves it
@@ -38,10 +38,9 @@
 //!
 //! # What an attacker with code in the daemon can still do
 //!
-//! - Read and change the volume, and lie to whoever uses the mount: that is what the daemon is for.
+//! - Read and change the volume, and give false answers to the users of the mount: that is what the daemon is for.
 //!   (`nosuid,nodev` of the mount is the kernel's, and out of its reach.)
-//! - Take the mount off, or make requests to its root (`attendant.rs`): nothing else, and nowhere
-//!   else.
+//! - Unmount, or make requests to its root (`monitor.rs`): no other mount's.
 //! - Read what is open to all in `/proc` and `/sys` (with Landlock): which processes and mounts
 //!   there are.
 //! - Use processor time, memory within the process's limits, and priority (CAP_SYS_NICE; no
@@ -98,7 +97,7 @@ static PLAN: OnceLock<Plan> = OnceLock::new();
 
 /// What [`prepare`] is told.
 #[derive(Debug)]
-pub struct Wish<'a> {
+pub struct Config<'a> {
     pub kind: Kind,
     pub keep: CapabilitySet,
     /// Files that may be opened again, and whether to write.
@@ -112,24 +111,24 @@ pub struct Wish<'a> {
 pub const DAEMON: CapabilitySet = CapabilitySet::SYS_NICE.union(CapabilitySet::SYS_RESOURCE);
 
 /// Makes the plan, once per process. Without it [`enter`] and [`inside`] confine nothing.
-pub fn prepare(wish: &Wish<'_>) -> Result<()> {
-    let files = match wish.kind {
-        // Landlock forbids every change of the tree of mounts, which is the attendant's business.
-        Kind::Attendant => None,
-        Kind::Daemon => files::Rules::new(wish.files),
+pub fn prepare(config: &Config<'_>) -> Result<()> {
+    let files = match config.kind {
+        // Landlock forbids every change of the tree of mounts, which the monitor has to make.
+        Kind::Monitor => None,
+        Kind::Daemon => files::Rules::new(config.files),
     };
-    if wish.required && files.is_none() {
+    if config.required && files.is_none() {
         return Err(missing("Landlock (Linux 5.13, and \"landlock\" in the boot parameter lsm=)"));
     }
-    let filter = filter::build(wish.kind, files.is_some());
-    if let (true, Err(why)) = (wish.required, &filter) {
+    let filter = filter::build(config.kind, files.is_some());
+    if let (true, Err(why)) = (config.required, &filter) {
         return Err(missing(why));
     }
     let plan = Plan {
-        keep: wish.keep,
+        keep: config.keep,
         files,
         filter,
-        required: wish.required,
+        required: config.required,
         state: Mutex::new(State::default()),
     };
     PLAN.set(plan).map_err(|_| Failure { line: "two sandboxes".into(), code: Failure::INTERNAL })

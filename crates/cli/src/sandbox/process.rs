@@ -1,5 +1,5 @@
-//! What belongs to the process as a whole: environment, descriptors, core dumps, whom the kernel
-//! kills first.
+//! What belongs to the process as a whole: environment, descriptors, core dumps, its place in the
+//! kernel's choice when memory is short.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd as _, OwnedFd, RawFd};
@@ -30,7 +30,7 @@ pub fn program() -> Command {
 }
 
 /// Lets a command have no more of the environment than a daemon keeps.
-pub fn clean(command: &mut Command) -> &mut Command {
+pub fn clean_env(command: &mut Command) -> &mut Command {
     let kept: Vec<_> =
         KEPT.iter().filter_map(|name| Some((*name, std::env::var_os(name)?))).collect();
     command.env_clear().envs(kept)
@@ -38,8 +38,8 @@ pub fn clean(command: &mut Command) -> &mut Command {
 
 /// Goes on as this program with these arguments and a clean environment, which a process cannot
 /// give to itself: `/proc/PID/environ` shows what it was started with. Returns only if that fails.
-pub fn start_anew(words: &[OsString]) -> Failure {
-    let error = clean(program().args(words)).exec();
+pub fn restart_with_clean_env(words: &[OsString]) -> Failure {
+    let error = clean_env(program().args(words)).exec();
     Failure::system(format_args!("cannot start with a clean environment: {error}"))
 }
 
@@ -56,7 +56,7 @@ pub fn close_inherited(keep: Option<RawFd>) {
     }
 }
 
-/// Takes over the descriptor with this number, which a parent has left open for us.
+/// Takes over the descriptor with this number, which the parent has left open.
 pub fn inherited(number: RawFd) -> Result<OwnedFd> {
     let fail = |error: rustix::io::Errno| {
         Failure::usage(format_args!(
@@ -72,10 +72,10 @@ pub fn inherited(number: RawFd) -> Result<OwnedFd> {
     Ok(ours)
 }
 
-/// No dumps of a memory that holds a volume's data, no looking into it by other processes of the
-/// same user, and the kernel's choice when memory is short. What the administrator has chosen
-/// stays.
-pub fn settle() {
+/// Keeps the volume's data in this process's memory: no core dumps, no tracing by other processes of
+/// the same user. Tells the kernel to kill it late when memory is short, unless the administrator
+/// has set something else.
+pub fn protect() {
     let own = std::fs::read_to_string("/proc/self/oom_score_adj");
     if own.is_ok_and(|score| score.trim() == "0") {
         // Only with CAP_SYS_RESOURCE.

@@ -21,17 +21,17 @@ fn refused<T>(what: &str, result: io::Result<T>) {
     assert!(code.is_some_and(|code| refusals.contains(&code)), "{what}: {error}");
 }
 
-fn again(test: &str, volume: &Path) -> String {
+fn in_own_process(test: &str, volume: &Path) -> String {
     let done = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--ignored", "--nocapture", "--test-threads=1"])
         .env(CONFINED, volume)
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    let said =
+    let output =
         String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success() && said.contains("1 passed"), "{said}");
-    said
+    assert!(done.status.success() && output.contains("1 passed"), "{output}");
+    output
 }
 
 fn volume() -> tempfile::NamedTempFile {
@@ -40,13 +40,13 @@ fn volume() -> tempfile::NamedTempFile {
     volume
 }
 
-fn wish<'a>(files: &'a [(&'a Path, bool)]) -> Wish<'a> {
-    Wish { kind: Kind::Daemon, keep: DAEMON, files, required: false }
+fn config<'a>(files: &'a [(&'a Path, bool)]) -> Config<'a> {
+    Config { kind: Kind::Daemon, keep: DAEMON, files, required: false }
 }
 
 #[test]
 fn what_is_forbidden_is_refused() {
-    again("sandbox::tests::confined_as_a_daemon", volume().path());
+    in_own_process("sandbox::tests::confined_as_a_daemon", volume().path());
 }
 
 #[test]
@@ -59,8 +59,8 @@ fn confined_as_a_daemon() {
     let other =
         Command::new("sleep").arg("5").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let its = rustix::process::Pid::from_child(&other);
-    process::settle();
-    prepare(&wish(&[(path, true)])).unwrap();
+    process::protect();
+    prepare(&config(&[(path, true)])).unwrap();
     enter().unwrap();
     let state = PLAN.get().unwrap().state.lock().unwrap().clone();
     println!("{}", describe());

@@ -11,7 +11,7 @@ mod watch;
 
 use crate::args::StatArgs;
 use crate::error::{Failure, Result, print, print_json};
-use crate::live::Live;
+use crate::mounted::MountedVolume;
 
 pub use text::{free_percent, time};
 pub use watch::Rates;
@@ -19,15 +19,15 @@ pub use watch::Rates;
 /// Shows it.
 pub fn run(args: &StatArgs) -> Result<()> {
     let (dir, watch) = args.places()?;
-    let live = Live::of(&dir)?;
+    let mounted = MountedVolume::of(&dir)?;
     if let Some(seconds) = watch {
-        return watch::run(&live, seconds, args.json);
+        return watch::run(&mounted, seconds, args.json);
     }
     if args.json {
-        return print_json(json(&live.json()?)? + "\n");
+        return print_json(json(&mounted.json()?)? + "\n");
     }
-    let stats = live.stats()?;
-    print(text::render(&stats, live.transport()?, &live.sandbox()?))
+    let stats = mounted.stats()?;
+    print(text::render(&stats, mounted.transport()?, &mounted.sandbox()?))
 }
 
 /// The same JSON, for people.

@@ -9,7 +9,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::text;
 use crate::error::{Failure, Result, print, print_json};
-use crate::live::Live;
+use crate::mounted::MountedVolume;
 
 /// How long a signal may go unnoticed.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -83,7 +83,7 @@ impl Rates {
 }
 
 /// Shows a mount every `seconds` until interrupted. With `json`, one line per look.
-pub fn run(live: &Live, seconds: f64, json: bool) -> Result<()> {
+pub fn run(mounted: &MountedVolume, seconds: f64, json: bool) -> Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))
@@ -94,9 +94,9 @@ pub fn run(live: &Live, seconds: f64, json: bool) -> Result<()> {
     while !stop.load(Ordering::Relaxed) {
         let now = Instant::now();
         if json {
-            print_json(live.json()? + "\n")?;
+            print_json(mounted.json()? + "\n")?;
         } else {
-            let stats = live.stats()?;
+            let stats = mounted.stats()?;
             let mut screen = String::new();
             if let Some((then, before)) = &last {
                 screen.push('\n');

@@ -1,7 +1,7 @@
 //! `extol top`: what a mount does, on one screen.
 //!
 //! ```text
-//!   Live::stats ─► view.rs  numbers of this moment and of the last minutes ─► draw.rs  a frame (a pure function)
+//!   MountedVolume::stats ─► view.rs  numbers of this moment and of the last minutes ─► draw.rs  a frame (a pure function)
 //! ```
 //!
 //! The terminal is put back however this ends: by a key, a signal, an error, a panic.
@@ -21,7 +21,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::args::TopArgs;
 use crate::error::{Failure, Result, print};
-use crate::live::Live;
+use crate::mounted::MountedVolume;
 use view::View;
 
 /// Size of the frame that `--once` prints.
@@ -31,14 +31,14 @@ const PATIENCE: Duration = Duration::from_millis(50);
 
 /// Runs the dashboard.
 pub fn run(args: &TopArgs) -> Result<()> {
-    let live = Live::of(&args.dir)?;
-    let mut view = View::new(&live.root.display().to_string(), args.interval);
-    view.feed(Instant::now(), live.stats()?);
+    let mounted = MountedVolume::of(&args.dir)?;
+    let mut view = View::new(&mounted.root.display().to_string(), args.interval);
+    view.feed(Instant::now(), mounted.stats()?);
     if args.once {
         // Rates need two looks.
         let period = view.period();
         std::thread::sleep(period);
-        view.feed(Instant::now(), live.stats()?);
+        view.feed(Instant::now(), mounted.stats()?);
         return print(frame_text(&view)?);
     }
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
@@ -54,14 +54,14 @@ pub fn run(args: &TopArgs) -> Result<()> {
     // From here on a panic puts the terminal back before it says anything.
     let mut terminal =
         ratatui::try_init().map_err(|error| Failure::about("the terminal", error))?;
-    let outcome = interact(&mut terminal, &live, &mut view, &stop);
+    let outcome = interact(&mut terminal, &mounted, &mut view, &stop);
     ratatui::restore();
     outcome
 }
 
 fn interact(
     terminal: &mut DefaultTerminal,
-    live: &Live,
+    mounted: &MountedVolume,
     view: &mut View,
     stop: &AtomicBool,
 ) -> Result<()> {
@@ -71,8 +71,8 @@ fn interact(
     while !stop.load(Ordering::Relaxed) {
         if !view.paused() && looked.elapsed() >= view.period() {
             looked = Instant::now();
-            let stats = live.stats().map_err(|_| {
-                Failure::new(format_args!("the mount on {} is gone", live.root.display()))
+            let stats = mounted.stats().map_err(|_| {
+                Failure::new(format_args!("the mount on {} is gone", mounted.root.display()))
             })?;
             view.feed(looked, stats);
             changed = true;

@@ -59,13 +59,13 @@ impl SuperCell {
     /// without a group's lock.
     pub fn refresh(&self) {
         if let Some(guard) = &self.guard {
-            guard.glance();
+            guard.check_if_due();
             self.news(&mut self.held.lock());
         }
     }
 
     fn news(&self, held: &mut Held) {
-        if self.guard.as_ref().is_some_and(|guard| guard.news(&mut held.sb)) {
+        if self.guard.as_ref().is_some_and(|guard| guard.take_outside_change(&mut held.sb)) {
             *held.bytes = held.sb.encode();
         }
     }

@@ -24,9 +24,7 @@
 
 use extol_ondisk::htree::{HashVersion, Hasher};
 use extol_ondisk::{FileType, InodeNr};
-use extol_vfs::{DirEntry, FsError, Result};
-
-use super::kind_of;
+use extol_vfs::{DirEntry, FileKind, FsError, Result};
 
 /// Position of the first ordinary entry.
 pub(super) const FIRST: u64 = 2;
@@ -43,6 +41,19 @@ pub(super) fn position(hash: u32, minor: u32) -> u64 {
 /// The hash at which the search for a position begins.
 pub(super) fn hash_at(position: u64) -> u32 {
     ((position >> 32) as u32) << 1
+}
+
+/// The kind of file that an entry records.
+pub(super) fn kind_of(file_type: Option<FileType>) -> Option<FileKind> {
+    Some(match file_type? {
+        FileType::Regular => FileKind::Regular,
+        FileType::Directory => FileKind::Directory,
+        FileType::CharDevice => FileKind::CharDevice,
+        FileType::BlockDevice => FileKind::BlockDevice,
+        FileType::Fifo => FileKind::Fifo,
+        FileType::Socket => FileKind::Socket,
+        FileType::Symlink => FileKind::Symlink,
+    })
 }
 
 #[derive(Debug)]

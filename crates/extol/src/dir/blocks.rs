@@ -12,14 +12,13 @@
 use std::sync::Arc;
 
 use extol_block::BlockNr;
-use extol_jbd2::{Buf, Handle, Note, Seal};
+use extol_jbd2::{Buf, Handle, Seal};
 use extol_ondisk::htree::{self, DxKind};
 use extol_ondisk::{
     Compat, FileType, Geometry, Incompat, InodeFlags, InodeNr, InodeSeed, OnDiskError, dirent,
 };
 use extol_vfs::{FsError, Result};
 
-use super::look::LeafNote;
 use super::{index, leaf};
 use crate::alloc::Run;
 use crate::error;
@@ -196,17 +195,10 @@ impl<'v, 'd> Blocks<'v, 'd> {
         self.vol.journal.read(pblk).map(Some).map_err(error::journal)
     }
 
-    /// `check` says what is to be noted, too.
-    fn verify(
-        &self,
-        buf: &Buf,
-        check: impl FnOnce(&[u8], &Shape<'v>) -> Result<Note>,
-    ) -> Result<()> {
+    fn verify(&self, buf: &Buf, check: impl FnOnce(&[u8], &Shape<'v>) -> Result<()>) -> Result<()> {
         if !buf.is_verified() {
-            let bytes = buf.data();
-            let note = check(&bytes, &self.shape)
+            check(&buf.data(), &self.shape)
                 .map_err(|e| e.in_inode(u64::from(self.shape.ino.0)).at_block(buf.nr().0))?;
-            buf.note(&bytes, note);
             buf.set_verified();
         }
         Ok(())
@@ -220,7 +212,7 @@ impl<'v, 'd> Blocks<'v, 'd> {
     }
 
     fn verify_leaf(&self, buf: &Buf) -> Result<()> {
-        self.verify(buf, |bytes, shape| leaf::check(bytes, shape).map(|scan| LeafNote::of(&scan)))
+        self.verify(buf, leaf::check)
     }
 
     /// A block of entries to list, also one that makes no sense, as long as its checksum is right:
@@ -238,7 +230,7 @@ impl<'v, 'd> Blocks<'v, 'd> {
     /// give up.
     pub fn node(&mut self, lblk: u32, kind: DxKind) -> Result<Option<Arc<Buf>>> {
         let Some(buf) = self.read(lblk)? else { return Ok(None) };
-        self.verify(&buf, |bytes, shape| check_node(bytes, kind, shape).map(|()| None))?;
+        self.verify(&buf, |bytes, shape| check_node(bytes, kind, shape))?;
         Ok(Some(buf))
     }
 
@@ -261,7 +253,7 @@ impl<'v, 'd> Blocks<'v, 'd> {
             _ if index::looks_like_node(&buf.data()) => DxKind::Node,
             _ => return Ok(None),
         };
-        self.verify(&buf, |bytes, shape| check_node(bytes, kind, shape).map(|()| None))?;
+        self.verify(&buf, |bytes, shape| check_node(bytes, kind, shape))?;
         Ok(Some((buf, kind)))
     }
 }
@@ -291,17 +283,6 @@ pub(super) fn modify<R>(
     kind: BlockKind,
     change: impl FnOnce(&mut [u8]) -> R,
 ) -> Result<R> {
-    modify_noted(h, shape, buf, kind, |bytes, _| (change(bytes), None))
-}
-
-/// [`modify`] by who knows what becomes of what is noted about the block.
-pub(super) fn modify_noted<R>(
-    h: &mut Handle,
-    shape: &Shape<'_>,
-    buf: &Arc<Buf>,
-    kind: BlockKind,
-    change: impl FnOnce(&mut [u8], Note) -> (R, Note),
-) -> Result<R> {
     let set: fn(&mut [u8], BlockNr, u32) = match kind {
         BlockKind::Leaf => |bytes, _, seed| dirent::set_csum(bytes, InodeSeed(seed)),
         BlockKind::Index(DxKind::Root) => {
@@ -311,8 +292,11 @@ pub(super) fn modify_noted<R>(
             |bytes, _, seed| htree::set_csum(bytes, DxKind::Node, InodeSeed(seed))
         }
     };
-    let seal = shape.seed.map(|seed| Seal { set, seed: seed.0 });
-    h.modify_noted(buf, seal, change).map_err(error::journal)
+    match shape.seed {
+        Some(seed) => h.modify_sealed(buf, Seal { set, seed: seed.0 }, change),
+        None => h.modify(buf, change),
+    }
+    .map_err(error::journal)
 }
 
 /// A block just added to a directory: all zeros, to be filled by the caller.

@@ -8,9 +8,8 @@
 //! Names with one hash may span several leaves; the keys of all but the first have their lowest bit
 //! set. A search lands on the first and goes on while the next key continues the hash.
 //!
-//! Adding to a full leaf (or one that shall not [become full](super::early)): pack it if only its
-//! slack is scattered, else divide it and insert the new leaf's key into the node above. Where
-//! nodes are full as well they are split first, from the top down, and a full root moves its
+//! Adding to a full leaf: pack it if only its slack is scattered, else divide it and insert the new
+//! leaf's key into the node above. Where nodes are full as well they are split first, from the top down, and a full root moves its
 //! entries into a new node. All blocks are taken before the first change, so [`FsError::NoSpace`]
 //! (volume full, or index full at its greatest height) leaves the directory as it was.
 //!
@@ -26,8 +25,9 @@ use extol_ondisk::{InodeFlags, InodeNr};
 use extol_vfs::{FsError, Result};
 
 use super::blocks::{self, BlockKind, Blocks, Fresh, Shape};
+use super::index;
 use super::leaf::{self, Division};
-use super::{Place, Vacant, early, index, scan_leaf};
+use super::place::{Place, Vacant, note_room, put_in_leaf, scan_leaf};
 use crate::fast_commit::eligibility;
 use crate::node::Node;
 use crate::volume::Volume;
@@ -41,12 +41,12 @@ pub(super) enum IndexError {
     /// It makes no sense.
     Structure(&'static str),
     /// Anything else.
-    Fs(FsError),
+    MountedFs(FsError),
 }
 
 impl From<FsError> for IndexError {
     fn from(e: FsError) -> Self {
-        Self::Fs(e)
+        Self::MountedFs(e)
     }
 }
 
@@ -55,7 +55,7 @@ impl IndexError {
     pub fn into_fs(self, shape: &Shape<'_>) -> FsError {
         match self {
             Self::Structure(what) => shape.corrupt(what),
-            Self::Fs(e) => e,
+            Self::MountedFs(e) => e,
         }
     }
 }
@@ -261,7 +261,7 @@ pub(super) fn add(
     let Some(buf) = blocks.leaf(path.leaf())? else {
         return Err(IndexError::Structure("hole instead of a directory leaf"));
     };
-    let scan = super::look_in(&buf, &shape, new.name)?;
+    let scan = leaf::scan(shape.area(&buf.data()), &shape, new.name)?;
     let next_continues = path.next_key().is_some_and(|(_, key)| key & !1 == hash);
     if scan.found.is_some()
         || next_continues
@@ -269,22 +269,17 @@ pub(super) fn add(
     {
         return Err(FsError::Exists.into());
     }
-    let early = early::is_due(h, &shape, scan.used, &new);
-    let vacant = scan.room.map(|room| Vacant { buf: Arc::clone(&buf), room, used: scan.used });
-    if let Some(vacant) = &vacant
-        && !early
-    {
-        super::put_in_leaf(h, &shape, vacant, new)?;
-        return Ok(());
+    if let Some(room) = scan.room {
+        return Ok(put_in_leaf(h, &shape, &Vacant { buf, room }, new)?);
     }
 
     // The snapshot stays as it is while the block itself is filled anew.
     let data = buf.data();
     let items = leaf::sorted(shape.area(&data), &shape, false, new, |name| hasher.hash(name).hash)?;
-    let (keep, key) = match early::divide(&items, &shape, early) {
+    let (keep, key) = match leaf::divide(&items, dirent::area_len(shape.geo)) {
         Some(Division::Split(keep, key)) => (keep, key),
         Some(Division::Fits) => {
-            super::note_room(h, &shape, &buf, Some(new.name));
+            note_room(h, &shape, &buf, Some(new.name));
             blocks::modify_leaf(h, &shape, &buf, |bytes| leaf::fill(bytes, &shape, &items))?;
             return Ok(());
         }
@@ -293,19 +288,11 @@ pub(super) fn add(
     let full = path.nodes_to_split(&shape);
     let mut tree = Tree::open(shape, path)?;
     let fresh = match full {
-        Some(full) => blocks::append(vol, h, dir, full as u32 + 1),
-        None => Err(FsError::NoSpace),
-    };
-    let fresh = match (fresh, &vacant) {
-        // It was only wanted early.
-        (Err(FsError::NoSpace), Some(vacant)) => {
-            super::put_in_leaf(h, &shape, vacant, new)?;
-            return Ok(());
-        }
-        (fresh, _) => fresh?,
+        Some(full) => blocks::append(vol, h, dir, full as u32 + 1)?,
+        None => return Err(FsError::NoSpace.into()),
     };
     let Some((right, nodes)) = fresh.split_last() else { return Ok(()) };
-    super::note_room(h, &shape, &buf, Some(new.name));
+    note_room(h, &shape, &buf, Some(new.name));
     eligibility::divided(h, shape.ino, shape.leaf(&buf), &right.buf);
     tree.make_room(h, nodes.len(), nodes)?;
     let (stay, go) = items.split_at(keep);
@@ -423,13 +410,12 @@ fn write_fresh(h: &mut Handle, shape: &Shape<'_>, buf: &Arc<Buf>, node: &DxBlock
 }
 
 /// Turns a directory of one full block into an indexed one and adds a name. `Ok(false)`: the block
-/// does not have the form that is needed, and nothing was changed. `early`: it need not be full.
+/// does not have the form that is needed, and nothing was changed.
 pub(super) fn build(
     vol: &Volume,
     h: &mut Handle,
     dir: &mut Node,
     new: NewEntry<'_>,
-    early: bool,
 ) -> Result<bool> {
     let mut blocks = Blocks::new(vol, dir);
     let shape = blocks.shape;
@@ -439,13 +425,13 @@ pub(super) fn build(
     let area = shape.area(&data);
     let Some(parent) = parent_at_usual_place(area) else { return Ok(false) };
     let items = leaf::sorted(area, &shape, true, new, |name| hasher.hash(name).hash)?;
-    let (keep, key) = match early::divide(&items, &shape, early) {
+    let (keep, key) = match leaf::divide(&items, dirent::area_len(shape.geo)) {
         None => return Ok(false),
         Some(Division::Fits) => (items.len(), None),
         Some(Division::Split(keep, key)) => (keep, Some(key)),
     };
     let fresh = blocks::append(vol, h, dir, if key.is_some() { 2 } else { 1 })?;
-    super::note_room(h, &shape, &buf, Some(new.name));
+    note_room(h, &shape, &buf, Some(new.name));
     let (stay, go) = items.split_at(keep);
     for (part, leaf) in [stay, go].into_iter().zip(&fresh) {
         eligibility::divided(h, shape.ino, shape.leaf(&buf), &leaf.buf);

@@ -12,14 +12,13 @@ use extol_vfs::{FsError, Result};
 use super::blocks::Shape;
 use crate::error;
 
-/// Checks a block of entries as it comes from the device. Tells how much of it is in use, and where
-/// there is room.
-pub(super) fn check(bytes: &[u8], shape: &Shape<'_>) -> Result<Scan> {
+/// Checks a block of entries as it comes from the device.
+pub(super) fn check(bytes: &[u8], shape: &Shape<'_>) -> Result<()> {
     if let Some(seed) = shape.seed {
         dirent::verify_csum(bytes, seed).map_err(error::ondisk)?;
     }
     let area = shape.area(bytes);
-    let (mut scan, mut at) = (Scan::default(), 0);
+    let mut at = 0;
     while at < area.len() {
         let head = head(area, at).map_err(error::ondisk)?;
         if head.ino.is_some() && !shape.geo.is_valid_inode(head.ino) {
@@ -28,10 +27,9 @@ pub(super) fn check(bytes: &[u8], shape: &Shape<'_>) -> Result<Scan> {
                 head.ino
             )));
         }
-        scan.pass(&head, at);
         at += head.rec_len;
     }
-    Ok(scan)
+    Ok(())
 }
 
 /// What [`dirent::entry_at`] tells, without the name.
@@ -103,20 +101,6 @@ pub(super) struct Scan {
     /// The first entry behind which, or instead of which, there is room for another with a name of
     /// this length.
     pub room: Option<usize>,
-    /// The first entry that has room for another with a name of whatever length.
-    pub any_room: Option<usize>,
-    /// Bytes of the entries in use.
-    pub used: usize,
-}
-
-impl Scan {
-    /// A walk comes by an entry.
-    fn pass(&mut self, head: &Head, at: usize) {
-        if self.any_room.is_none() && head.left() >= entry_len(1) {
-            self.any_room = Some(at);
-        }
-        self.used += head.used_len();
-    }
 }
 
 /// Looks for a name, and for room to add it. Stops at the name.
@@ -136,7 +120,6 @@ pub(super) fn scan(area: &[u8], shape: &Shape<'_>, name: &[u8]) -> Result<Scan> 
             scan.found = Some(head.hit(shape, at, before));
             return Ok(scan);
         }
-        scan.pass(&head, at);
         if scan.room.is_none() && head.left() >= need {
             scan.room = Some(at);
         }
@@ -222,85 +205,4 @@ pub(super) fn fill(bytes: &mut [u8], shape: &Shape<'_>, items: &[Hashed<'_>]) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use rand::rngs::SmallRng;
-    use rand::{Rng, SeedableRng};
-
-    fn items(hashes_and_lengths: &[(u32, usize)]) -> Vec<Hashed<'static>> {
-        static NAME: [u8; 255] = [b'n'; 255];
-        let item = |&(hash, len): &(u32, usize)| Hashed {
-            hash,
-            entry: NewEntry { name: &NAME[..len], ino: InodeNr(12), file_type: None },
-        };
-        hashes_and_lengths.iter().map(item).collect()
-    }
-
-    #[test]
-    fn divided_near_the_middle() {
-        let items = items(&[(2, 4), (4, 4), (6, 4), (8, 4)]);
-        assert_eq!(divide(&items, 48), Some(Division::Fits));
-        assert_eq!(divide(&items, 47), Some(Division::Split(2, 6)));
-        assert_eq!(divide(&items, 12), None);
-    }
-
-    #[test]
-    fn divided_by_size_not_by_number() {
-        let items = items(&[(2, 4), (4, 4), (6, 4), (8, 4), (10, 250)]);
-        assert_eq!(divide(&items, 270), Some(Division::Split(4, 10)));
-    }
-
-    #[test]
-    fn equal_hashes_stay_together_if_they_can() {
-        let group = items(&[(2, 4), (6, 4), (6, 4), (6, 4), (8, 4)]);
-        assert_eq!(divide(&group, 50), Some(Division::Split(1, 6)));
-        // The new block continues the hash.
-        let chain = items(&[(6, 4), (6, 4), (6, 4), (6, 4)]);
-        assert_eq!(divide(&chain, 40), Some(Division::Split(2, 7)));
-    }
-
-    /// Whatever a block holds, an entry read as one word is what [`dirent::entry_at`] makes of it.
-    #[test]
-    fn one_word_tells_what_decoding_tells() {
-        let mut rng = SmallRng::seed_from_u64(7);
-        let (mut good, mut bad) = (0, 0);
-        for len in [1024, 4096 - dirent::TAIL_LEN, 65536] {
-            for round in 0..400 {
-                let mut area = vec![0; len];
-                let names: Vec<Vec<u8>> =
-                    (0..20).map(|i| vec![b'a' + i; rng.random_range(1..=40)]).collect();
-                let entries: Vec<NewEntry<'_>> = names
-                    .iter()
-                    .map(|name| NewEntry {
-                        name,
-                        ino: InodeNr(rng.random_range(1..90)),
-                        file_type: None,
-                    })
-                    .collect();
-                assert!(dirent::pack(&mut area, &entries));
-                for _ in 0..round % 8 {
-                    let at = rng.random_range(0..1000);
-                    area[at] = [0, 1, 4, 7, 12, 255][rng.random_range(0..6)];
-                }
-                let mut at = 0;
-                while at < area.len() {
-                    match (head(&area, at), dirent::entry_at(&area, at)) {
-                        (Ok(head), Ok(entry)) => {
-                            let told = (head.ino, head.rec_len, head.name_len);
-                            assert_eq!(told, (entry.ino, entry.rec_len, entry.name.len()));
-                            assert_eq!(FileType::from_code(head.type_code), entry.file_type);
-                            at += head.rec_len;
-                            good += 1;
-                        }
-                        (Err(_), Err(_)) => {
-                            bad += 1;
-                            break;
-                        }
-                        (head, entry) => panic!("{:?}, {entry:?} at {at}", head.map(|h| h.rec_len)),
-                    }
-                }
-            }
-        }
-        assert!(good > 1000 && bad > 100, "{good} and {bad}");
-    }
-}
+mod tests;

@@ -5,7 +5,8 @@ use extol_ondisk::dirent::NewEntry;
 use extol_vfs::{FsError, Result};
 
 use super::blocks::{self, BlockKind, Blocks};
-use super::{Found, Place, Vacant, early, htree, leaf, note_room, put_in_leaf, scan_leaf};
+use super::place::{Found, Place, Vacant, note_room, put_in_leaf, scan_leaf};
+use super::{htree, leaf};
 use crate::node::Node;
 use crate::volume::Volume;
 
@@ -87,7 +88,6 @@ pub(super) fn add(
         return Err(shape.corrupt("directory without blocks"));
     }
     let may_index = count == 1 && may_index && shape.dir_index;
-    let mut is_due = false;
     let mut room = Room::None;
     let mut at = 0;
     while at < count {
@@ -98,30 +98,21 @@ pub(super) fn add(
         let Some(lblk) = next else { break };
         at = lblk + 1;
         let Some(buf) = blocks.leaf(lblk)? else { continue };
-        let scan = super::look_in(&buf, &shape, new.name)?;
+        let scan = leaf::scan(shape.area(&buf.data()), &shape, new.name)?;
         if scan.found.is_some() {
             return Err(FsError::Exists);
         }
-        is_due = may_index && early::is_due(h, &shape, scan.used, &new);
         if let Some(at) = scan.room
             && !matches!(room, Room::Leaf(_))
         {
-            room = Room::Leaf(Vacant { buf, room: at, used: scan.used });
-        }
-    }
-    if is_due && matches!(room, Room::Leaf(_)) {
-        match htree::build(vol, h, dir, new, true) {
-            Ok(true) => return Ok(()),
-            // There is room as it is.
-            Ok(false) | Err(FsError::NoSpace) => {}
-            Err(e) => return Err(e),
+            room = Room::Leaf(Vacant { buf, room: at });
         }
     }
     let fresh = match room {
         Room::Leaf(vacant) => return put_in_leaf(h, &shape, &vacant, new),
         Room::Hole(lblk) => blocks::fill(vol, h, dir, &[lblk])?,
         Room::None => {
-            if may_index && htree::build(vol, h, dir, new, is_due)? {
+            if may_index && htree::build(vol, h, dir, new)? {
                 return Ok(());
             }
             blocks::append(vol, h, dir, 1)?

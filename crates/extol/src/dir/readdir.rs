@@ -29,15 +29,16 @@
 
 use std::sync::atomic::Ordering;
 
+use extol_ondisk::FileType;
 use extol_ondisk::dirent::{self, Entry};
 use extol_ondisk::htree::{self, Hasher};
-use extol_ondisk::{FileType, InodeFlags};
 use extol_vfs::{DirEntry, FsError, Result};
 
-use super::batch::{self, Batch, Emitted};
+use super::batch::{self, Batch, Emitted, kind_of};
 use super::blocks::{BlockKind, Blocks};
 use super::htree::{IndexError, Path};
-use super::{Place, kind_of, linear};
+use super::linear;
+use super::place::Place;
 use crate::inline;
 use crate::node::Node;
 use crate::volume::Volume;
@@ -78,12 +79,14 @@ impl Damage {
     }
 }
 
-/// Hands out the entries behind `cookie` until `each` returns false. An entry that `each` refused
-/// was not taken: the cookie of the one before it leads to it again.
+/// Hands the entries behind `cookie` (0: all) to `each` until it returns false; `.` and `..` come
+/// first. An entry that `each` refused counts as not taken: the cookie of the one before it leads
+/// to it again. Whatever is added or removed between two calls, every name that is there all the
+/// time is listed exactly once.
 ///
 /// # Errors
-/// The first damage that was met, after everything that could be read.
-pub(super) fn iterate(vol: &Volume, dir: &Node, cookie: u64, each: Each<'_>) -> Result<()> {
+/// What could not be read, after everything that could.
+pub(crate) fn iterate(vol: &Volume, dir: &Node, cookie: u64, each: Each<'_>) -> Result<()> {
     let mut blocks = Blocks::new(vol, dir);
     let mut damage = Damage::new();
     let mut stopped = false;
@@ -112,7 +115,7 @@ fn list(
     each: Each<'_>,
 ) -> Result<()> {
     let vol = blocks.vol;
-    let inline = is_inline(dir);
+    let inline = inline::is_inline(dir);
     if !inline && blocks.shape.blocks == 0 {
         return Ok(());
     }
@@ -155,26 +158,22 @@ fn list(
     match by_index(blocks, &mut reached, damage, each) {
         Ok(()) => Ok(()),
         Err(IndexError::Structure(_)) => as_one_run(blocks, reached, damage, each),
-        Err(IndexError::Fs(error)) => {
+        Err(IndexError::MountedFs(error)) => {
             damage.corrupt(error)?;
             as_one_run(blocks, reached, damage, each)
         }
     }
 }
 
-fn is_inline(dir: &Node) -> bool {
-    dir.raw.flags.contains(InodeFlags::INLINE_DATA)
-}
-
 /// True if the directory is read in the order of hashes.
 fn is_hashed(blocks: &Blocks<'_, '_>, dir: &Node) -> bool {
     let may_get_index = blocks.shape.dir_index && blocks.shape.blocks == 1;
-    is_inline(dir) || blocks.shape.indexed || may_get_index
+    inline::is_inline(dir) || blocks.shape.indexed || may_get_index
 }
 
 /// Where `..` leads.
 fn parent(blocks: &mut Blocks<'_, '_>, dir: &Node) -> Result<u32> {
-    if is_inline(dir) {
+    if inline::is_inline(dir) {
         return inline::checked_parent(blocks.vol, dir).map(|parent| parent.0);
     }
     match linear::find_dots(blocks, b"..")? {
@@ -287,7 +286,7 @@ fn look_again(blocks: &mut Blocks<'_, '_>, dir: &Node, damage: &mut Damage) -> R
     {
         damage.corrupt(error)?;
     }
-    if is_inline(dir) {
+    if inline::is_inline(dir) {
         // Each call has read all of it.
         return Ok(());
     }

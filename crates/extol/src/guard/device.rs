@@ -1,4 +1,4 @@
-//! The device as the guard lets it be changed.
+//! The device behind the guard.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl GuardedDevice {
             || touches(offset, len, self.log_at(), LOG_PART)
     }
 
-    /// Writes what touches a watched superblock, with the device's own half of it.
+    /// Writes what touches a watched superblock, with the device's share of it.
     fn watched(
         &self,
         writes: &[ScatteredWrite<'_>],
@@ -69,9 +69,9 @@ impl GuardedDevice {
     ) -> Result<()> {
         let mut slot = self.guard.watch.lock();
         let Some(watch) = &mut *slot else { return write(writes) };
-        let mut whole: Vec<Vec<u8>> = writes.iter().map(|w| joined(w.bufs)).collect();
+        let mut buffers: Vec<Vec<u8>> = writes.iter().map(|w| joined(w.bufs)).collect();
         let (mut superblock, mut log) = (None, None);
-        for (w, bytes) in writes.iter().zip(&mut whole) {
+        for (w, bytes) in writes.iter().zip(&mut buffers) {
             let len = bytes.len() as u64;
             if self.part == Part::Volume
                 && let Some(at) = inside(w.offset, len, SUPERBLOCK_OFFSET, SUPERBLOCK_LEN)
@@ -83,7 +83,7 @@ impl GuardedDevice {
                     self.guard.lose(why.clone());
                     DeviceError::new(DeviceOp::Write, w.offset, len, std::io::Error::other(why))
                 })?;
-                self.guard.tell(&known, &theirs);
+                self.guard.note_outside_change(&known, &theirs);
                 *ours = merge(ours, &theirs, &self.guard.deliberate.lock());
                 superblock = Some(*ours);
             }
@@ -94,7 +94,7 @@ impl GuardedDevice {
             }
         }
         let slices: Vec<[IoSlice<'_>; 1]> =
-            whole.iter().map(|bytes| [IoSlice::new(bytes)]).collect();
+            buffers.iter().map(|bytes| [IoSlice::new(bytes)]).collect();
         let merged: Vec<ScatteredWrite<'_>> = writes
             .iter()
             .zip(&slices)
@@ -102,7 +102,7 @@ impl GuardedDevice {
             .collect();
         let result = write(&merged);
         if result.is_err() {
-            watch.lose_track();
+            watch.set_uncertain();
             return result;
         }
         if let Some(bytes) = superblock {

@@ -2,10 +2,12 @@
 //!
 //! ```text
 //!   journal, data, marks ─► ThrottledDevice ─► GuardedDevice ─► FailLatch ─► device
-//!                                       │ due? (one comparison with the clock)
-//!                                       ├─ the MMP claim is older than its limit: renewed, or lost   (mount/mmp.rs)
-//!                                       └─ a second since the last look: are the superblock and the log's
-//!                                          superblock on the device as this mount left them?        (watch.rs)
+//!                                              │ due? (one comparison with the clock)
+//!                                              ├─ the claim of multi-mount protection is older
+//!                                              │  than its limit: renewed, or lost       (claim.rs)
+//!                                              └─ a second since the last check: are the two
+//!                                                 superblocks, the volume's and the log's, on
+//!                                                 the device as this mount left them?     (watch.rs)
 //! ```
 //!
 //! It stands where everything passes that changes the device: commits, fast commits, file data,
@@ -17,32 +19,34 @@
 //! States: *off* (nothing claimed, nothing watched: a read-only mount, or a mount that is being
 //! opened), *on*, *lost*. Lost is for good.
 //!
-//! What remains: between the check and the write that it allows, and between two looks, up to a
-//! second passes, or any time if the process is stopped just there. With MMP the other host waits
-//! for at least twice the check interval (11 s) after the last renewal before it claims, and as
-//! long again before it writes, so only a stop of that length inside of one system call leaves a
-//! window: then this one write may land in another's volume. It is found as soon as the write
-//! returns where it was a durable one or a flush, and by the next change otherwise; nothing is
+//! What remains: between the check and the write that it allows, and between two checks, up to a
+//! second passes, or any time if the process is stopped just there. With multi-mount protection the
+//! other host waits for at least twice the check interval (11 s) after the last renewal before it
+//! claims, and as long again before it writes, so only a stop of that length inside one system call
+//! leaves a window: then this one write may land in another's volume. It is found as soon as the
+//! write returns where it was a durable one or a flush, and by the next change otherwise; nothing is
 //! acknowledged after it. A virtual machine whose clocks stand still while it is paused does not
 //! know that it was paused.
 //!
 //! Invariants
-//! - GD1: a change passes only if the claim was renewed less than its limit ago, by a clock that
+//! - GD-1: a change passes only if the claim was renewed less than its limit ago, by a clock that
 //!   counts while the machine is suspended (`before`).
-//! - GD2: a flush or durable write that succeeds has succeeded under a claim that was still held
-//!   when it returned (`after`).
-//! - GD3: once lost, nothing is written: not the mark of an error, not "clean", not the release of
-//!   the claim (`lose`; `mount::mmp::Keeper::release`).
-//! - GD4: this mount's own writes of the two superblocks are never mistaken for another's: they are
-//!   made, and looked at, under one lock (`watch::Watch`).
-//! - GD5: bytes of the superblock that are not the mount's come from the device
+//! - GD-2: a flush or durable write that succeeds has succeeded under a claim that is still held
+//!   when it returns (`after`).
+//! - GD-3: once lost, nothing is written: not the mark of an error, not "clean", not the release of
+//!   the claim (`lose`; `mmp::HeldClaim::release`).
+//! - GD-4: this mount's own writes of the two superblocks are never mistaken for another's: they are
+//!   made, and checked, under one lock (`watch::Watch`).
+//! - GD-5: bytes of the superblock that are not the mount's come from the device
 //!   ([`extol_ondisk::shared_super`]), whatever writes it: the journal bringing it home, a mount,
 //!   an unmount, a mark (`GuardedDevice::watched`).
 //!
-//! Locking: `watch` is held over device I/O and takes no lock of this crate but `news` and
+//! Locking: `watch` is held over device I/O and takes no lock of this crate but `outside_change` and
 //! `deliberate`, which are held over nothing. `claim` is held for a clone.
 
+pub(crate) mod claim;
 mod device;
+pub(crate) mod mmp;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -55,9 +59,9 @@ use extol_ondisk::Superblock;
 use extol_ondisk::shared_super::{Bytes, Deliberate, differs, merge};
 use parking_lot::Mutex;
 
-use crate::mount::OpenResult;
-use crate::mount::mmp::{Claim, ClaimError, Time};
+use crate::error::OpenResult;
 
+use claim::{Claim, ClaimError, Time};
 pub(crate) use device::{GuardedDevice, Part};
 use watch::Watch;
 
@@ -71,7 +75,7 @@ pub(crate) struct Guard {
     below: SharedDevice,
     /// That of an external journal.
     log_below: Mutex<Option<SharedDevice>>,
-    /// When a change must look more closely; 0: at once, for all is lost.
+    /// When a change must check; 0: at once, or all is lost.
     due: AtomicU64,
     /// Until when the claim is fresh.
     fresh: AtomicU64,
@@ -81,9 +85,9 @@ pub(crate) struct Guard {
     /// Where the log's superblock is, to ask without the lock.
     log_at: AtomicU64,
     log_is_external: AtomicBool,
-    /// The superblock as another program changed it, for [`Guard::news`].
-    news: Mutex<Option<Box<Bytes>>>,
-    has_news: AtomicBool,
+    /// The superblock as another program changed it, for [`Guard::take_outside_change`].
+    outside_change: Mutex<Option<Box<Bytes>>>,
+    has_outside_change: AtomicBool,
     deliberate: Mutex<Deliberate>,
 }
 
@@ -101,13 +105,13 @@ impl Guard {
             watch: Mutex::default(),
             log_at: AtomicU64::new(NEVER),
             log_is_external: AtomicBool::new(false),
-            news: Mutex::default(),
-            has_news: AtomicBool::new(false),
+            outside_change: Mutex::default(),
+            has_outside_change: AtomicBool::new(false),
             deliberate: Mutex::default(),
         }
     }
 
-    /// The device below, for the keeper of the claim.
+    /// The device below, for the claim.
     pub fn below(&self) -> &SharedDevice {
         &self.below
     }
@@ -119,7 +123,7 @@ impl Guard {
     /// The claim that every change depends on from now on; `None`: none.
     pub fn set_claim(&self, claim: Option<Arc<Claim>>) {
         *self.claim.lock() = claim;
-        self.hurry();
+        self.make_due();
     }
 
     /// Stands before the device of an external journal as well.
@@ -137,29 +141,29 @@ impl Guard {
         *self.watch.lock() = Some(watch);
         self.log_is_external.store(external.is_some(), Ordering::Relaxed);
         self.log_at.store(log_at.unwrap_or(NEVER), Ordering::Release);
-        self.hurry();
+        self.make_due();
         Ok(())
     }
 
-    /// Looks at once, whenever the last look was.
-    pub fn look(&self) -> Result<(), String> {
+    /// Checks at once, whenever the last check was.
+    pub fn check_now(&self) -> Result<(), String> {
         if let Some(watch) = &mut *self.watch.lock() {
-            watch.hurry();
+            watch.make_due();
         }
-        self.look_closely()
+        self.check()
     }
 
-    /// Looks at the superblocks if it is time. Writes nothing.
-    pub fn glance(&self) {
+    /// Checks the superblocks if it is time. Writes nothing.
+    pub fn check_if_due(&self) {
         if self.time.now_ns() >= self.due.load(Ordering::Acquire) {
-            let _ = self.look_at_superblocks();
+            let _ = self.check_superblocks();
         }
     }
 
-    /// Has the next change look more closely.
-    fn hurry(&self) {
+    /// Has the next change check.
+    fn make_due(&self) {
         if self.lost.get().is_none() {
-            // (`lose` wins over it: a close look begins with `lost`.)
+            // (`lose` wins over it: a check begins with `lost`.)
             self.due.store(0, Ordering::Release);
         }
     }
@@ -185,8 +189,7 @@ impl Guard {
         if self.time.now_ns() < self.due.load(Ordering::Acquire) {
             return Ok(());
         }
-        self.look_closely()
-            .map_err(|why| DeviceError::new(op, offset, len, std::io::Error::other(why)))
+        self.check().map_err(|why| DeviceError::new(op, offset, len, std::io::Error::other(why)))
     }
 
     /// After something that acknowledges.
@@ -194,11 +197,10 @@ impl Guard {
         if self.time.now_ns() < self.fresh.load(Ordering::Acquire) {
             return Ok(());
         }
-        self.look_closely()
-            .map_err(|why| DeviceError::new(op, offset, len, std::io::Error::other(why)))
+        self.check().map_err(|why| DeviceError::new(op, offset, len, std::io::Error::other(why)))
     }
 
-    fn look_closely(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), String> {
         self.check_lost()?;
         let claim = self.claim.lock().clone();
         let fresh = match claim.map(|claim| claim.freshen()) {
@@ -210,40 +212,40 @@ impl Guard {
             }
             Some(Err(ClaimError::Device(why))) => return Err(why),
         };
-        let next = self.look_at_superblocks()?;
+        let next = self.check_superblocks()?;
         self.fresh.store(fresh, Ordering::Release);
         self.due.store(fresh.min(next), Ordering::Release);
         // It may have been lost meanwhile.
         self.check_lost().inspect_err(|why| self.lose(why.clone()))
     }
 
-    /// Gives the time of the next look.
-    fn look_at_superblocks(&self) -> Result<u64, String> {
+    /// Returns the time of the next check.
+    fn check_superblocks(&self) -> Result<u64, String> {
         self.check_lost()?;
         let mut slot = self.watch.lock();
         let Some(watch) = &mut *slot else { return Ok(NEVER) };
         let known = *watch.superblock();
-        let looked = watch.look(self.time.now_ns());
-        self.tell(&known, watch.superblock());
-        looked.inspect_err(|why| self.lose(why.clone()))
+        let checked = watch.check(self.time.now_ns());
+        self.note_outside_change(&known, watch.superblock());
+        checked.inspect_err(|why| self.lose(why.clone()))
     }
 
-    /// Another program's change is news.
-    fn tell(&self, known: &Bytes, now: &Bytes) {
+    /// Keeps what another program changed.
+    fn note_outside_change(&self, known: &Bytes, now: &Bytes) {
         if differs(known, now) {
-            *self.news.lock() = Some(Box::new(*now));
-            self.has_news.store(true, Ordering::Release);
+            *self.outside_change.lock() = Some(Box::new(*now));
+            self.has_outside_change.store(true, Ordering::Release);
         }
     }
 
     /// Brings what another program changed in the superblock into a copy of it. True if there was
     /// something.
-    pub fn news(&self, sb: &mut Superblock) -> bool {
-        if !self.has_news.load(Ordering::Acquire) {
+    pub fn take_outside_change(&self, sb: &mut Superblock) -> bool {
+        if !self.has_outside_change.load(Ordering::Acquire) {
             return false;
         }
-        self.has_news.store(false, Ordering::Release);
-        let Some(theirs) = self.news.lock().take() else { return false };
+        self.has_outside_change.store(false, Ordering::Release);
+        let Some(theirs) = self.outside_change.lock().take() else { return false };
         let merged = merge(&sb.encode(), &theirs, &self.deliberate.lock());
         match Superblock::decode(&merged) {
             Ok(newer) => *sb = newer,

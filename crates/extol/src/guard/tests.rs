@@ -1,4 +1,4 @@
-//! Strangers on the device, and changes that are welcome.
+//! Other writers on the device, and changes from outside that are taken over.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -55,7 +55,7 @@ impl Rig {
     }
 
     /// Another program changes the superblock.
-    fn stranger(&self, change: impl FnOnce(&mut Superblock)) {
+    fn other_writer(&self, change: impl FnOnce(&mut Superblock)) {
         let mut sb = self.on_device();
         change(&mut sb);
         self.disk.write_at(&sb.encode(), SUPERBLOCK_OFFSET).unwrap();
@@ -70,19 +70,19 @@ impl Rig {
 
 #[test]
 fn another_mount_is_seen_within_a_second() {
-    type Stranger = fn(&Rig);
-    let strangers: [(&str, Stranger); 6] = [
+    type Writer = fn(&Rig);
+    let writers: [(&str, Writer); 6] = [
         ("log sequence", |rig| rig.disk.write_at(&[9; 4], LOG_AT + 0x18).unwrap()),
         ("log start", |rig| rig.disk.write_at(&[9; 4], LOG_AT + 0x1C).unwrap()),
-        ("time of mount", |rig| rig.stranger(|sb| sb.mtime += 1)),
-        ("recovered", |rig| rig.stranger(|sb| sb.feature_incompat = Incompat::empty())),
-        ("made anew", |rig| rig.stranger(|sb| sb.inodes_count = 77)),
+        ("time of mount", |rig| rig.other_writer(|sb| sb.mtime += 1)),
+        ("recovered", |rig| rig.other_writer(|sb| sb.feature_incompat = Incompat::empty())),
+        ("made anew", |rig| rig.other_writer(|sb| sb.inodes_count = 77)),
         ("overwritten", |rig| rig.disk.write_at(&[0; 4096], 0).unwrap()),
     ];
-    for (name, stranger) in strangers {
+    for (name, other_writer) in writers {
         let rig = rig();
         rig.next_write().unwrap();
-        stranger(&rig);
+        other_writer(&rig);
         let before = rig.disk.to_bytes();
         let error = rig.next_write().expect_err(name);
         assert!(
@@ -96,7 +96,7 @@ fn another_mount_is_seen_within_a_second() {
 }
 
 #[test]
-fn own_writes_are_no_strangers() {
+fn own_writes_are_not_refused() {
     let rig = rig();
     let mut sb = rig.sb.clone();
     for round in 0..5_u8 {
@@ -126,22 +126,22 @@ fn own_writes_are_no_strangers() {
 #[test]
 fn a_label_from_outside_survives_and_becomes_known() {
     let rig = rig();
-    rig.stranger(|sb| {
+    rig.other_writer(|sb| {
         sb.volume_name = *b"outside\0\0\0\0\0\0\0\0\0";
         sb.max_mnt_count = 12;
     });
     let mut sb = rig.sb.clone();
     sb.free_inodes_count = 5;
-    // Long before the next look.
+    // Long before the next check.
     rig.guarded.write_at(&sb.encode(), SUPERBLOCK_OFFSET).unwrap();
     let now = rig.on_device();
     assert_eq!(
         (now.label().as_str(), now.max_mnt_count, now.free_inodes_count),
         ("outside", 12, 5)
     );
-    assert!(rig.guard.news(&mut sb));
+    assert!(rig.guard.take_outside_change(&mut sb));
     assert_eq!((sb.label().as_str(), sb.free_inodes_count), ("outside", 5));
-    assert!(!rig.guard.news(&mut sb), "once");
+    assert!(!rig.guard.take_outside_change(&mut sb), "once");
     // A change on purpose wins, and a stale copy that comes later does not undo it.
     let stale = sb.clone();
     let mut named = sb.clone();
@@ -181,7 +181,7 @@ impl BlockDevice for Unlocked {
 fn a_mount_without_a_lock_says_so() {
     let disk = Arc::new(MemDevice::new(16 << 20));
     crate::mkfs::mkfs(&*disk, &crate::mkfs::MkfsOptions::default(), &mut |_| {}).unwrap();
-    let options = crate::MountOptions { threads: false, ..crate::MountOptions::default() };
+    let options = crate::MountOptions::default().without_threads();
     let said = |device: SharedDevice| {
         let fs = crate::Ext4::open(device, &options).unwrap();
         fs.notes().iter().any(|note| note.contains("no locks (flock)"))
@@ -190,8 +190,7 @@ fn a_mount_without_a_lock_says_so() {
     assert!(!said(disk));
 }
 
-/// Two mounts where nothing keeps them apart: the first one stops, and the volume is the second
-/// one's.
+/// Two mounts of one unlocked image: the first one stops, and the volume is the second one's.
 #[test]
 fn the_first_of_two_mounts_stops() {
     use extol_vfs::{Creds, FileSystem, NewNode};
@@ -216,7 +215,7 @@ fn the_first_of_two_mounts_stops() {
     make(&second, "theirs").unwrap();
     std::thread::sleep(Duration::from_millis(1100));
     make(&first, "after").expect_err("two writers");
-    let why = first.trouble().expect("it says why");
+    let why = first.first_error().expect("it says why");
     assert!(why.contains("another program or system"), "{why}");
     first.unmount().expect_err("what was not written is lost");
     make(&second, "more").unwrap();

@@ -1,18 +1,18 @@
-//! What another writer cannot help changing, and what of the superblock this mount wrote last.
+//! What another writer necessarily changes, compared with what this mount wrote last.
 //!
-//! | seen on the device | what it means |
+//! | found on the device | what it means |
 //! |---|---|
 //! | the log's superblock has another start, sequence or errno | another mount, a recovery, e2fsck |
 //! | another time of mount in the superblock | another mount |
 //! | `needs_recovery` set or cleared | a recovery, another mount's end |
 //! | no magic number, another geometry, another checksum seed | mkfs, resize2fs, `tune2fs -U` with metadata_csum |
-//! | anything else | `tune2fs`, `e2label`: welcome |
+//! | anything else | `tune2fs`, `e2label`: taken over |
 //!
 //! A time of mount has seconds: another mount in the very second of this one, of a volume without a
 //! log, is not seen.
 //!
-//! After a write of one of the two superblocks that failed, what is on the device is not known, and
-//! nothing is concluded from it any more. (The journal aborts.)
+//! After a failed write of one of the two superblocks the contents of the device are not known, and
+//! nothing is concluded from them any more. (The journal aborts.)
 
 use std::time::Duration;
 
@@ -21,9 +21,9 @@ use extol_ondisk::features::{Incompat, RoCompat};
 use extol_ondisk::shared_super::Bytes;
 use extol_ondisk::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
 
-use crate::mount::{OpenError, OpenResult};
+use crate::error::{OpenError, OpenResult};
 
-/// Shortest time between two looks.
+/// Shortest time between two checks.
 const EVERY: Duration = Duration::from_secs(1);
 /// The part of the log's superblock that is compared: header, sizes, first block, sequence, start,
 /// errno.
@@ -31,13 +31,13 @@ pub(super) const LOG_PART: usize = 0x24;
 
 type LogPart = [u8; LOG_PART];
 
-/// What is on the device, by what this mount knows.
+/// The two superblocks as this mount knows them.
 #[derive(Debug)]
 pub(super) struct Watch {
     device: SharedDevice,
     superblock: Box<Bytes>,
     log: Option<(SharedDevice, u64, LogPart)>,
-    /// When to look next.
+    /// When the next check is due.
     next: u64,
     /// A write failed.
     uncertain: bool,
@@ -72,20 +72,20 @@ impl Watch {
         &self.superblock
     }
 
-    /// The next look is due.
-    pub fn hurry(&mut self) {
+    /// The next check is due.
+    pub fn make_due(&mut self) {
         self.next = 0;
     }
 
-    /// Looks if it is time; gives the time of the next look, or says which stranger was there.
-    pub fn look(&mut self, now: u64) -> Result<u64, String> {
+    /// Checks if it is time; returns the time of the next check, or a line about the other writer.
+    pub fn check(&mut self, now: u64) -> Result<u64, String> {
         if now >= self.next && !self.uncertain {
             self.next = now.saturating_add(nanos(EVERY));
             if let Some((device, at, known)) = &self.log {
                 let mut part = [0; LOG_PART];
                 // A device that cannot be read says nothing about writers.
                 if device.read_at(&mut part, *at).is_ok() && part != *known {
-                    return Err(stranger("the journal was changed"));
+                    return Err(other_writer("the journal was changed"));
                 }
             }
             self.read_superblock()?;
@@ -98,7 +98,7 @@ impl Watch {
         let mut theirs = Box::new([0; SUPERBLOCK_LEN]);
         if !self.uncertain && self.device.read_at(&mut theirs[..], SUPERBLOCK_OFFSET).is_ok() {
             if let Some(what) = foreign(&self.superblock, &theirs) {
-                return Err(stranger(what));
+                return Err(other_writer(what));
             }
             self.superblock = theirs;
         }
@@ -118,12 +118,12 @@ impl Watch {
     }
 
     /// A write of one of the two failed.
-    pub fn lose_track(&mut self) {
+    pub fn set_uncertain(&mut self) {
         self.uncertain = true;
     }
 }
 
-fn stranger(what: &str) -> String {
+fn other_writer(what: &str) -> String {
     format!(
         "another program or system writes to this volume ({what}): nothing more is written here; unmount \
          it everywhere and run e2fsck"
@@ -134,7 +134,7 @@ fn word(b: &Bytes, at: usize) -> u32 {
     u32::from_le_bytes(std::array::from_fn(|i| b[at + i]))
 }
 
-/// What no tool does to the superblock of a mounted volume.
+/// A change that no tool makes to the superblock of a mounted volume.
 fn foreign(known: &Bytes, theirs: &Bytes) -> Option<&'static str> {
     let same = |range: std::ops::Range<usize>| known[range.clone()] == theirs[range];
     // Magic number, counts of inodes and blocks, sizes, sizes of inodes and descriptors, high half

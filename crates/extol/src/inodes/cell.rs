@@ -1,4 +1,4 @@
-//! One inode in memory: its lock, and what is inside. The story is that of [`super`].
+//! One inode in memory: its lock, and what is inside. [`super`] tells the story.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -13,12 +13,11 @@ use parking_lot::{
 
 use crate::alloc::Window;
 use crate::data::delalloc::DirtyPages;
-use crate::dir::{Absent, Room, Spot};
 use crate::fast_commit::eligibility::Change;
 use crate::mounted::MountedFs;
 use crate::node::Node;
 
-/// A decoded inode and what is known about it in memory.
+/// A decoded inode and its state in memory.
 #[derive(Debug)]
 pub(crate) struct InodeState {
     /// `node.raw.size` is the size that users see.
@@ -34,20 +33,20 @@ pub(crate) struct InodeState {
     pub datasync_tid: Tid,
     /// Blocks taken ahead for an appending writer.
     pub window: Window,
-    /// Data that is not on the device yet, and will be without this inode's doing. Whoever gets the
-    /// lock finds it there.
+    /// Data that another thread brings to the device. A thread that gets the lock waits for it
+    /// (IN-6).
     pub deferred: Option<Deferral>,
-    /// True or false: the process whose write or fallocate this is may or may not use reserved
-    /// blocks. `None`: the owner of the file decides. Set at the beginning of each, under the lock
-    /// of the inode.
+    /// Whether the process that runs this write or fallocate may use reserved blocks. `None`: the
+    /// owner of the file decides. Set at the beginning of each operation, under the lock of the
+    /// inode.
     pub reserve: Option<bool>,
-    /// Time stamps changed in memory only (lazytime and write-behind of mtime).
+    /// Time stamps changed in memory only (lazytime, and mtime until writeback).
     pub lazy_times: bool,
-    /// Just made: its slot holds what was there before.
+    /// New: its slot in the inode table still holds the former inode.
     pub born: bool,
-    /// Deleted, and its number may be another inode's: whoever did that still has to take it out of
-    /// memory, unless it is a ghost.
-    pub gone: bool,
+    /// Deleted: the number may be that of another inode, unless it is held. The thread that deletes
+    /// the inode still has to take it out of memory.
+    pub is_deleted: bool,
 }
 
 impl InodeState {
@@ -65,7 +64,7 @@ impl InodeState {
             reserve: None,
             lazy_times: false,
             born: false,
-            gone: false,
+            is_deleted: false,
         }
     }
 
@@ -84,14 +83,14 @@ impl InodeState {
         self.kind() == Some(FileType::Regular)
     }
 
-    /// Data that was left to others is on the device when this returns.
+    /// Waits until data that another thread writes is on the device.
     fn settle(&self) {
         if let Some(deferred) = &self.deferred {
             deferred.settle();
         }
     }
 
-    /// As that, once for all.
+    /// [`settle`](Self::settle), and forgets the deferral.
     pub fn settle_for_good(&mut self) {
         if let Some(deferred) = self.deferred.take() {
             deferred.settle();
@@ -128,15 +127,13 @@ impl InodeState {
 pub(crate) struct Cell {
     pub ino: u32,
     pub(super) recent: AtomicBool,
-    /// Known once it is loaded.
+    /// Set once the inode is loaded.
     is_dir: OnceLock<bool>,
     /// Of a directory: its generation, once an entry that leads to it was found in order. It does
-    /// not change while it is in memory.
-    way: OnceLock<u32>,
-    /// How often it was locked for a change.
+    /// not change while the inode is in memory.
+    dir_generation: OnceLock<u32>,
+    /// How often the lock was taken for a change.
     version: AtomicU64,
-    /// Of a directory: the name that was looked for in vain last.
-    absent: Absent,
     pub(super) state: RwLock<Option<InodeState>>,
 }
 
@@ -144,16 +141,15 @@ pub(crate) type ReadGuard<'a> = Ranked<MappedRwLockReadGuard<'a, InodeState>>;
 pub(crate) type WriteGuard<'a> = Ranked<MappedRwLockWriteGuard<'a, InodeState>>;
 
 impl Cell {
-    /// An inode that is still to be loaded, by whoever locks it now.
+    /// An inode that the caller locks and loads.
     pub(super) fn empty(ino: u32) -> Self {
         Self {
             ino,
-            // It goes to the end of the clock: nobody looks at it for a whole round.
+            // It goes to the end of the clock, and so stays for a whole round.
             recent: AtomicBool::new(false),
             is_dir: OnceLock::new(),
-            way: OnceLock::new(),
+            dir_generation: OnceLock::new(),
             version: AtomicU64::new(0),
-            absent: Absent::default(),
             state: RwLock::new(None),
         }
     }
@@ -166,12 +162,12 @@ impl Cell {
         cell
     }
 
-    /// Once it is known.
+    /// Called once the inode is loaded.
     pub(super) fn set_kind(&self, is_dir: bool) {
         let _ = self.is_dir.set(is_dir);
     }
 
-    /// Somebody uses it. For those who have the lock of its shard.
+    /// Notes a use. Called with the lock of the shard held.
     pub(super) fn used(self: &Arc<Self>) -> Arc<Self> {
         if !self.recent.load(Ordering::Relaxed) {
             self.recent.store(true, Ordering::Relaxed);
@@ -182,24 +178,24 @@ impl Cell {
     /// Locks for reading.
     #[track_caller]
     pub fn read(&self) -> Result<ReadGuard<'_>> {
-        self.read_if(|state| !state.gone)
+        self.read_if(|state| !state.is_deleted)
     }
 
     /// Locks for writing.
     #[track_caller]
     pub fn write(&self) -> Result<WriteGuard<'_>> {
-        self.write_if(|state| !state.gone)
+        self.write_if(|state| !state.is_deleted)
     }
 
-    /// Locks for reading what is remembered, also of a file that is deleted.
+    /// Locks for reading; the file may be deleted and its number held (IN-4).
     #[track_caller]
-    pub fn read_ghost(&self) -> Result<ReadGuard<'_>> {
+    pub fn read_any(&self) -> Result<ReadGuard<'_>> {
         self.read_if(|_| true)
     }
 
-    /// Locks for writing; nothing of a file that is deleted may reach the volume.
+    /// Locks for writing; the file may be deleted, and then nothing of it may reach the volume.
     #[track_caller]
-    pub fn write_ghost(&self) -> Result<WriteGuard<'_>> {
+    pub fn write_any(&self) -> Result<WriteGuard<'_>> {
         self.write_if(|_| true)
     }
 
@@ -224,24 +220,12 @@ impl Cell {
         Ok(Ranked::new(guard, held))
     }
 
-    /// A number that is another one after each time that somebody could change the file's data or
-    /// where it lies. For those who have the lock.
+    /// A number that changes each time the lock is taken for a change. Called with the lock held.
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Relaxed)
     }
 
-    /// A search in the directory found that there is no such name. For those who have the lock.
-    pub fn note_absent(&self, name: &[u8], spot: &Spot) {
-        self.absent.remember(self.version(), name, spot);
-    }
-
-    /// What such a search found out, if nobody could change the directory since. For those who have
-    /// just got the lock for a change.
-    pub fn absent(&self, name: &[u8]) -> Option<Room> {
-        self.absent.recall(self.version(), name)
-    }
-
-    /// The lock was taken for a change. (Only its owner comes here, so no two at a time.)
+    /// Counts a lock for a change. (Called with that lock held, so never by two threads at a time.)
     fn count(&self) {
         self.version.store(self.version.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
@@ -253,20 +237,20 @@ impl Cell {
         *self.is_dir.wait()
     }
 
-    /// An entry that leads to it was found in order. For those who have the lock.
-    pub fn note_way(&self, state: &InodeState) {
+    /// Notes that an entry that leads to this inode is in order. Called with the lock held.
+    pub fn note_named(&self, state: &InodeState) {
         if state.is_dir() {
-            let _ = self.way.set(state.node.raw.generation);
+            let _ = self.dir_generation.set(state.node.raw.generation);
         }
     }
 
-    /// The generation of a directory that paths lead through; takes no lock. Nothing if it must be
-    /// looked at first.
-    pub fn way(&self) -> Option<u32> {
-        self.way.get().copied()
+    /// The generation of a directory to which an entry leads; takes no lock. `None`: the entry must
+    /// be checked first.
+    pub fn dir_generation(&self) -> Option<u32> {
+        self.dir_generation.get().copied()
     }
 
-    /// Locks for writing if nobody else has the lock.
+    /// Locks for writing if the lock is free.
     #[track_caller]
     pub fn try_write(&self) -> Option<WriteGuard<'_>> {
         let mut guard = self.try_write_times()?;
@@ -275,15 +259,16 @@ impl Cell {
         Some(guard)
     }
 
-    /// The same, for somebody who will only change time stamps.
+    /// [`try_write`](Self::try_write) for a change of time stamps only.
     #[track_caller]
     pub fn try_write_times(&self) -> Option<WriteGuard<'_>> {
         let state = self.state.try_write()?;
-        let guard = RwLockWriteGuard::try_map(state, |s| s.as_mut().filter(|s| !s.gone)).ok()?;
+        let guard =
+            RwLockWriteGuard::try_map(state, |s| s.as_mut().filter(|s| !s.is_deleted)).ok()?;
         Some(Ranked::new(guard, rank::note(self.rank(), self.ino.into())))
     }
 
-    /// Its place in the lock order. Only debug builds look, and may wait for it to be loaded: as
+    /// The place in the lock order. Only debug builds look, and wait for the inode to be loaded, as
     /// its lock does.
     fn rank(&self) -> Rank {
         if cfg!(debug_assertions) && !self.is_dir() { Rank::File } else { Rank::Directory }

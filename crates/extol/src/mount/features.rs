@@ -2,7 +2,7 @@
 
 use extol_ondisk::{Geometry, Incompat, RoCompat, Superblock};
 
-use super::{OpenResult, refuse};
+use crate::error::{OpenResult, refuse};
 
 /// Incompatible features that Extol reads and writes.
 const WRITABLE: Incompat = Incompat::FILETYPE

@@ -12,13 +12,15 @@ use extol_ondisk::{Compat, Geometry, Incompat, InodeNr, Superblock};
 use extol_task::SystemClock;
 use extol_vfs::FsError;
 
-use super::fast_commit::Obstacle;
-use super::{OpenError, OpenResult, read_superblock, refuse, replay, write_superblock};
+use super::replay;
 use crate::alloc::{AllocOptions, Allocator, Run};
+use crate::error::{OpenError, OpenResult, refuse};
+use crate::fast_commit_support::Obstacle;
 use crate::guard::Guard;
 use crate::map;
 use crate::node::Node;
 use crate::options::MountOptions;
+use crate::superblock::{read_superblock, write_superblock};
 use crate::volume::Volume;
 
 /// A journal that was found.
@@ -60,7 +62,7 @@ pub(crate) fn recover(
 ) -> OpenResult<Recovered> {
     let has = |sb: &Superblock| sb.feature_compat.contains(Compat::FAST_COMMIT);
     // (What is only read is not asked for room.)
-    let unlogged = |sb: &Superblock| match (has(sb), options.read_only) {
+    let unlogged = |sb: &Superblock| match (has(sb), options.access.read_only) {
         (true, true) => None,
         (false, true) => Some(Obstacle::NoFeature),
         (_, false) => Some(Obstacle::NoLog),
@@ -82,8 +84,8 @@ pub(crate) fn recover(
         return Ok(plain());
     }
     let dirty = sb.feature_incompat.contains(Incompat::NEEDS_RECOVERY);
-    if options.norecovery {
-        if options.read_only {
+    if options.access.norecovery {
+        if options.access.read_only {
             return Ok(plain());
         }
         if dirty {
@@ -93,7 +95,7 @@ pub(crate) fn recover(
         }
         return refuse("norecovery works only together with ro");
     }
-    if options.read_only && !dirty {
+    if options.access.read_only && !dirty {
         return Ok(plain());
     }
     let mut found = find(dev, sb, geo, options)?;
@@ -101,7 +103,7 @@ pub(crate) fn recover(
         found.device = guard.stand_before_log(found.device);
     }
     let mut jsb = recovery::read_superblock(&*found.device, &found.map)?;
-    if options.read_only {
+    if options.access.read_only {
         // The mount writes nothing: the recovered blocks are kept in memory and shown over the
         // device.
         let (done, overlay) = in_memory(dev, geo, &found, &jsb)?;
@@ -117,7 +119,7 @@ pub(crate) fn recover(
     }
     let recovered = run(dev, geo, &found, &mut jsb, dirty)?;
     let superblock = after(dev, sb, &found, &mut jsb, &recovered)?;
-    let data = options.effective(&superblock).data.unwrap_or_default();
+    let data = options.effective(&superblock).journal.data_mode.unwrap_or_default();
     let no_fast_commits = Obstacle::find(has(&superblock), Some(&jsb), data);
     features(&mut jsb, geo, options);
     if no_fast_commits.is_none() {
@@ -219,17 +221,17 @@ fn features(jsb: &mut JournalSuperblock, geo: &Geometry, options: &MountOptions)
         | Features::INCOMPAT_ASYNC_COMMIT
         | Features::INCOMPAT_FAST_COMMIT);
     if geo.has_metadata_csum() {
-        let v2 = options.journal_checksum_v2;
+        let v2 = options.journal.checksum_v2;
         f.incompat |= if v2 { Features::INCOMPAT_CSUM_V2 } else { Features::INCOMPAT_CSUM_V3 };
         jsb.checksum_type = extol_jbd2::format::CHECKSUM_CRC32C;
-    } else if options.journal_checksum || options.journal_async_commit {
+    } else if options.journal.checksum || options.journal.async_commit {
         f.compat |= Features::COMPAT_CHECKSUM;
     }
     let f = &mut jsb.features;
     if geo.incompat.contains(Incompat::BIT64) {
         f.incompat |= Features::INCOMPAT_64BIT;
     }
-    if options.journal_async_commit {
+    if options.journal.async_commit {
         f.incompat |= Features::INCOMPAT_ASYNC_COMMIT;
     }
     f.incompat |= Features::INCOMPAT_REVOKE;
@@ -256,15 +258,15 @@ pub(crate) fn find(
 
 /// The device of an external journal, as the options name it.
 fn open_external(options: &MountOptions) -> OpenResult<Option<SharedDevice>> {
-    Ok(match (&options.journal_device, &options.journal_path) {
+    Ok(match (&options.journal.device, &options.journal.path) {
         (Some(device), _) => {
-            if !options.read_only {
+            if !options.access.read_only {
                 device.make_writable()?;
             }
             Some(Arc::clone(device))
         }
         (None, Some(path)) => {
-            let how = if options.read_only {
+            let how = if options.access.read_only {
                 OpenOptions::read_only()
             } else {
                 OpenOptions::read_write()
@@ -279,7 +281,7 @@ fn open_external(options: &MountOptions) -> OpenResult<Option<SharedDevice>> {
 pub(crate) fn with_device(sb: &Superblock, options: &MountOptions) -> OpenResult<MountOptions> {
     let mut options = options.clone();
     if sb.feature_compat.contains(Compat::HAS_JOURNAL) && sb.journal_inum == 0 {
-        options.journal_device = open_external(&options)?;
+        options.journal.device = open_external(&options)?;
     }
     Ok(options)
 }

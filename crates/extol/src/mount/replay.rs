@@ -18,10 +18,12 @@ use extol_jbd2::recovery::{self, FastLog, Overlay};
 use extol_jbd2::{Journal, JournalConfig, LogConfig};
 use extol_task::SystemClock;
 
+use super::features;
 use super::journal::Found;
-use super::{OpenError, OpenResult, features, geometry, internal_inodes, read_superblock};
 use crate::alloc::{AllocOptions, Allocator, SuperCell};
+use crate::error::{OpenError, OpenResult};
 use crate::fast_commit::replay::{self, Source};
+use crate::superblock::{geometry, internal_inodes, read_superblock};
 use crate::volume::Volume;
 
 /// Metadata in memory, beside what the transaction holds.

@@ -19,7 +19,7 @@ use crate::xattr::{self, acl};
 /// Attributes.
 pub(crate) fn getattr(fs: &MountedFs, ino: u32) -> Result<Attr> {
     let cell = fs.cell(ino)?;
-    let st = cell.read_ghost()?;
+    let st = cell.read_any()?;
     Ok(fs.attr(&st))
 }
 
@@ -28,8 +28,8 @@ pub(crate) fn setattr(fs: &MountedFs, ino: u32, set: &SetAttr) -> Result<Attr> {
     fs.check_writable()?;
     let cell = fs.cell(ino)?;
     with_space(fs, || {
-        let mut st = cell.write_ghost()?;
-        if st.gone && !only_times(set) {
+        let mut st = cell.write_any()?;
+        if st.is_deleted && !only_times(set) {
             return Err(FsError::Stale);
         }
         check_flags(&st, set)?;

@@ -9,10 +9,10 @@ use super::{check_name, with_inode};
 use crate::alloc::Allocator;
 use crate::dir;
 use crate::error;
-use crate::fs::Fs;
 use crate::inline;
 use crate::inodes::InodeState;
 use crate::map;
+use crate::mounted::MountedFs;
 use crate::node::Node;
 use crate::orphan;
 use crate::xattr::{self, acl};
@@ -39,7 +39,7 @@ fn kind_of(new: &NewNode) -> FileType {
 
 /// Creates an inode with a name in `dir`; one reference is taken.
 pub(crate) fn create(
-    fs: &Fs,
+    fs: &MountedFs,
     dir: u32,
     name: &[u8],
     new: &NewNode,
@@ -61,9 +61,7 @@ pub(crate) fn create(
     let cell = fs.cell(dir)?;
     with_inode(fs, || {
         let mut parent = cell.write()?;
-        let known = cell.absent(name);
-        let attr = create_in(fs, &mut parent, (name, known), new, perm, umask, who)?;
-        Ok(attr)
+        create_in(fs, &mut parent, name, new, perm, umask, who)
     })
 }
 
@@ -82,7 +80,7 @@ pub(crate) fn check_dir(parent: &InodeState) -> Result<()> {
 }
 
 /// One more subdirectory.
-pub(crate) fn add_dir_link(fs: &Fs, raw: &mut Inode) -> Result<()> {
+pub(crate) fn add_dir_link(fs: &MountedFs, raw: &mut Inode) -> Result<()> {
     count_dir_link(fs.has_dir_nlink(), raw)
 }
 
@@ -105,9 +103,9 @@ pub(crate) fn drop_dir_link(raw: &mut Inode) {
 }
 
 fn create_in(
-    fs: &Fs,
+    fs: &MountedFs,
     parent: &mut InodeState,
-    (name, known): (&[u8], Option<dir::Room>),
+    name: &[u8],
     new: &NewNode,
     perm: u16,
     umask: u16,
@@ -115,7 +113,7 @@ fn create_in(
 ) -> Result<Attr> {
     check_dir(parent)?;
     let vol = &fs.vol;
-    let spot = dir::seek_again(vol, &parent.node, name, known)?;
+    let spot = dir::seek(vol, &parent.node, name)?;
     if spot.entry.is_some() {
         return Err(FsError::Exists);
     }
@@ -159,12 +157,12 @@ fn create_in(
     let stopped = h.stop().map_err(error::journal);
     drop(promise);
     stopped?;
-    vol.known.remember(parent.node.ino.0, name, attr.id.ino);
+    vol.dentries.insert(parent.node.ino.0, name, attr.id.ino);
     Ok(attr)
 }
 
 /// True if the new inode cannot do without a block of its own.
-fn needs_block(fs: &Fs, new: &NewNode) -> bool {
+fn needs_block(fs: &MountedFs, new: &NewNode) -> bool {
     match new {
         NewNode::Directory => !fs.vol.geo.incompat.contains(Incompat::INLINE_DATA),
         NewNode::Symlink(target) => target.len() >= size_of::<[u32; 15]>(),
@@ -174,7 +172,7 @@ fn needs_block(fs: &Fs, new: &NewNode) -> bool {
 
 /// A promise of blocks that is given back when it goes out of scope.
 pub(crate) struct Promise<'a> {
-    fs: &'a Fs,
+    fs: &'a MountedFs,
     blocks: u64,
 }
 
@@ -182,7 +180,7 @@ impl<'a> Promise<'a> {
     /// Promises `blocks` blocks, the most that the operation can need. If there are fewer, and
     /// nobody else was promised any, as many as there are: the operation then fails only if it
     /// really needs more.
-    pub fn make(fs: &'a Fs, blocks: u64) -> Result<Self> {
+    pub fn make(fs: &'a MountedFs, blocks: u64) -> Result<Self> {
         if fs.vol.alloc.reserve(blocks, true).is_ok() {
             return Ok(Self { fs, blocks });
         }
@@ -208,7 +206,7 @@ impl Drop for Promise<'_> {
 
 /// Makes the inode, with everything but a name. Not stored yet.
 pub(crate) fn make(
-    fs: &Fs,
+    fs: &MountedFs,
     h: &mut Handle,
     parent: &InodeState,
     new: &NewNode,
@@ -224,7 +222,7 @@ pub(crate) fn make(
     let is_link = kind == FileType::Symlink;
     let mode = kind.mode_bits() | (perm & 0o7777);
     let inherited =
-        fs.limits.acl.then(|| acl::inherit(vol, &parent.node, mode, umask)).transpose()?;
+        fs.fixed.acl.then(|| acl::inherit(vol, &parent.node, mode, umask)).transpose()?;
     let ino = vol.alloc.alloc_inode(h, parent.node.ino, is_dir, top)?;
     if fs.orphans.contains(ino.0) {
         // Without links, but still to be deleted, and perhaps open.
@@ -239,7 +237,7 @@ pub(crate) fn make(
     };
     raw.uid = who.uid;
     raw.gid = who.gid;
-    if parent_raw.mode & 0o2000 != 0 || fs.live.grpid() {
+    if parent_raw.mode & 0o2000 != 0 || fs.runtime.grpid() {
         raw.gid = parent_raw.gid;
         if is_dir && parent_raw.mode & 0o2000 != 0 {
             perm |= 0o2000;
@@ -277,7 +275,7 @@ pub(crate) fn make(
 }
 
 fn fill(
-    fs: &Fs,
+    fs: &MountedFs,
     h: &mut Handle,
     st: &mut InodeState,
     parent: InodeNr,
@@ -324,7 +322,7 @@ fn fill(
 }
 
 /// Takes back what [`make`] did, in the same handle.
-pub(crate) fn unmake(fs: &Fs, h: &mut Handle, st: &mut InodeState) {
+pub(crate) fn unmake(fs: &MountedFs, h: &mut Handle, st: &mut InodeState) {
     let vol = &fs.vol;
     let was_dir = st.is_dir();
     let raw = &st.node.raw;
@@ -341,7 +339,13 @@ pub(crate) fn unmake(fs: &Fs, h: &mut Handle, st: &mut InodeState) {
 
 /// Creates a regular file without a name: on the orphan list from the start. One reference is
 /// taken.
-pub(crate) fn create_unnamed(fs: &Fs, dir: u32, perm: u16, umask: u16, who: Creds) -> Result<Attr> {
+pub(crate) fn create_unnamed(
+    fs: &MountedFs,
+    dir: u32,
+    perm: u16,
+    umask: u16,
+    who: Creds,
+) -> Result<Attr> {
     fs.check_writable()?;
     let cell = fs.cell(dir)?;
     with_inode(fs, || {

@@ -1,34 +1,33 @@
-//! The end of an inode: when its last name and its last reference are gone.
+//! Deletion of an inode: when its last name and its last reference are gone.
 //!
 //! ```text
-//!   unlink: links 0, on the orphan list          (one transaction)
+//!   unlink: links 0, on the orphan list           (one transaction)
 //!   last reference: unmap everything, attributes  (as many as it takes)
 //!                   off the list, inode free      (the last one)
 //! ```
 //!
-//! An inode that nobody has in use when its last name goes, and that has few blocks, needs neither
+//! An inode that is not in use when its last name is removed, and that has few blocks, needs neither
 //! the list nor a second transaction: everything goes with the name ([`at_once`]). That is what
-//! most files are when they are removed. If that fails half-way, or does not fit, the inode becomes
-//! an orphan as it is by then, in the same transaction. Files and symbolic links are in use if they
-//! are open, where the front end counts that; then those that are merely known leave a ghost (see
-//! `inodes.rs`). Of anything else that is known nobody can tell: a directory may be somebody's
-//! working directory, and the kernel opens devices and pipes by itself.
+//! most removed files are. If it fails half-way, or does not fit, the inode becomes an orphan as it
+//! is by then, in the same transaction. Files and symbolic links are in use if they are open, where
+//! the front end counts that; the numbers of those that are only referenced are held (see
+//! `inodes.rs`). Any other referenced inode is in use: a directory may be the working directory of a
+//! process, and the kernel opens devices and pipes by itself.
 //!
-//! Few blocks go in one transaction with the inode also from the list. A symbolic link must: with
+//! An orphan with few blocks is deleted in one transaction as well. A symbolic link must be: with
 //! its block gone and the inode still there, it would look like a short link inside the inode, with
-//! an impossible target. (Linux and e2fsck free such an orphan without a word, but nobody has to
-//! rely on that.)
+//! an impossible target. (Linux and e2fsck free such an orphan, but do not promise to.)
 //!
 //! Invariants
-//! - D1: whoever finds an inode without links finds it on the orphan list, or its deletion is in
-//!   the transaction that took its last name (`names::drop_link`).
-//! - D2: nobody can come to refer to an inode while it is deleted: names lead to it only under its
-//!   directory's lock, and who comes by number waits for its own lock and then finds it without
-//!   links and on no list (`End::of` is asked with both locks held, [`delete`] with its own).
-//!   Nobody who knows it can come to open it: `InodeTable::bury`.
-//! - D3: from the moment on that its number is free, who still has the cell finds it dead: it is
-//!   marked before its lock is given back ([`at_once`], [`delete`]). What is known by number, as
-//!   the list of dirty files, may be the next inode's.
+//! - DL-1: an inode without links is on the orphan list, or its deletion is in the transaction that
+//!   removed its last name (`names::drop_link`).
+//! - DL-2: no reference is taken while an inode is deleted: names lead to it only under its
+//!   directory's lock, and a lookup by number waits for its own lock and then finds it without
+//!   links and on no list ([`End::of`] is asked with both locks held, [`delete`] with its own). No
+//!   reference opens it: [`InodeTable::hold`](crate::inodes::InodeTable::hold).
+//! - DL-3: once its number is free, a thread that still has the cell finds it dead: it is marked
+//!   before its lock is released ([`at_once`], [`delete`]). What is listed by number, such as the
+//!   dirty files, may be the next inode with that number.
 
 use std::sync::Arc;
 
@@ -39,31 +38,31 @@ use extol_vfs::Result;
 use crate::alloc::Allocator;
 use crate::data::truncate;
 use crate::error;
-use crate::fs::Fs;
 use crate::inline;
 use crate::inodes::{Cell, InodeState};
 use crate::map::{self, Discard, Progress};
+use crate::mounted::MountedFs;
 use crate::orphan;
 use crate::xattr;
 
 /// Credits of [`finish`].
 const FINISH: u32 = inline::CREDITS + xattr::CREDITS + Allocator::FREE_INODE_CREDITS + 1;
 
-/// What is to become of an inode when a name of it goes.
+/// What becomes of an inode when a name of it is removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
-    /// It has more names, or somebody refers to it, or it has many blocks.
+    /// It has more names, is in use, or has many blocks.
     Later,
-    /// It is deleted in the transaction that takes its last name, for so many credits.
+    /// It is deleted in the transaction that removes its last name, for so many credits.
     AtOnce(u32),
 }
 
 impl End {
     /// For an inode that is about to lose a name; its lock and its directory's are held.
-    pub fn of(fs: &Fs, st: &InodeState) -> Self {
+    pub fn of(fs: &MountedFs, st: &InodeState) -> Self {
         let last = st.is_dir() || st.node.raw.links == 1;
-        match little(fs, st) {
-            Some(unmap) if last && !fs.table.is_in_use(st.node.ino.0, is_used_open(st)) => {
+        match unmap_credits(fs, st) {
+            Some(unmap) if last && !fs.table.is_in_use(st.node.ino.0, needs_open(st)) => {
                 Self::AtOnce(unmap + FINISH)
             }
             _ => Self::Later,
@@ -85,7 +84,7 @@ impl End {
 }
 
 /// Credits for unmapping all blocks of the inode, if they are so few that one transaction does it.
-fn little(fs: &Fs, st: &InodeState) -> Option<u32> {
+fn unmap_credits(fs: &MountedFs, st: &InodeState) -> Option<u32> {
     if !maps(st) {
         return Some(0);
     }
@@ -94,8 +93,8 @@ fn little(fs: &Fs, st: &InodeState) -> Option<u32> {
     all.or_else(|| st.node.raw.is_symlink().then(|| map::credits_for_remove_step(&st.node)))
 }
 
-/// True if whoever uses such an inode has it open (or has got the target of a link from it before).
-fn is_used_open(st: &InodeState) -> bool {
+/// True if such an inode is used only while it is open (or to read the target of a link).
+fn needs_open(st: &InodeState) -> bool {
     st.is_regular() || st.node.raw.is_symlink()
 }
 
@@ -103,13 +102,13 @@ fn maps(st: &InodeState) -> bool {
     st.node.raw.maps_blocks() && st.node.raw.blocks > 0
 }
 
-/// Deletes the inode if it has no name and nobody refers to it. Errors are noted: the orphan list
-/// remembers the inode.
-pub(crate) fn delete_if_unused(fs: &Fs, cell: &Arc<Cell>) {
-    let Ok(mut st) = cell.write_ghost() else { return };
-    if st.gone {
+/// Deletes the inode if it has neither a name nor a reference. Errors are noted: the inode stays on
+/// the orphan list.
+pub(crate) fn delete_if_unused(fs: &MountedFs, cell: &Arc<Cell>) {
+    let Ok(mut st) = cell.write_any() else { return };
+    if st.is_deleted {
         drop(st);
-        if !fs.table.is_ghost(cell.ino) {
+        if !fs.table.is_held(cell.ino) {
             fs.table.kill(cell);
         }
         return;
@@ -118,7 +117,7 @@ pub(crate) fn delete_if_unused(fs: &Fs, cell: &Arc<Cell>) {
         return;
     }
     if !fs.orphans.contains(cell.ino) {
-        // Never had a name on disk, or is already gone.
+        // It never had a name on disk, or is deleted already.
         return;
     }
     let result = fs.note(delete(fs, &mut st));
@@ -129,33 +128,33 @@ pub(crate) fn delete_if_unused(fs: &Fs, cell: &Arc<Cell>) {
 }
 
 /// Deletes an inode that has just lost its last name, in the same handle. False if it must become
-/// an orphan instead, as it is now: it had more blocks than it said, or something is wrong with it
-/// (which its deletion from the list will report).
-pub(crate) fn at_once(fs: &Fs, h: &mut Handle, st: &mut InodeState) -> bool {
+/// an orphan instead, as it is now: it has more blocks than it says, or is damaged (which its
+/// deletion from the list reports).
+pub(crate) fn at_once(fs: &MountedFs, h: &mut Handle, st: &mut InodeState) -> bool {
     let ino = st.node.ino.0;
-    if !fs.table.bury(&fs.vol, ino, is_used_open(st)) {
+    if !fs.table.hold(&fs.vol, ino, needs_open(st)) {
         return false;
     }
     let (size, blocks) = (st.node.raw.size, st.node.raw.blocks);
     drop_memory(fs, st);
     let unmapped = !maps(st) || matches!(unmap_step(fs, h, st), Ok(Progress::Done));
-    st.gone = unmapped && finish(fs, h, st).is_ok();
-    if st.gone {
-        // What a ghost tells.
+    st.is_deleted = unmapped && finish(fs, h, st).is_ok();
+    if st.is_deleted {
+        // The attributes that the cell tells while the number is held.
         (st.node.raw.size, st.node.raw.blocks) = (size, blocks);
     } else {
-        fs.table.revive(&fs.vol, ino);
+        fs.table.undo_hold(&fs.vol, ino);
     }
-    st.gone
+    st.is_deleted
 }
 
 /// Frees everything that the inode has, and the inode. It is on the orphan list until the last
 /// transaction.
-pub(crate) fn delete(fs: &Fs, st: &mut InodeState) -> Result<()> {
+pub(crate) fn delete(fs: &MountedFs, st: &mut InodeState) -> Result<()> {
     drop_memory(fs, st);
     let credits = FINISH + orphan::CREDITS;
-    let mut h = match little(fs, st) {
-        Some(unmap) if maps(st) => unmap_little(fs, st, unmap + credits)?,
+    let mut h = match unmap_credits(fs, st) {
+        Some(unmap) if maps(st) => unmap_few(fs, st, unmap + credits)?,
         Some(_) => fs.start(credits)?,
         None => {
             truncate::unmap(fs, st, 0, u32::MAX, false)?;
@@ -163,14 +162,14 @@ pub(crate) fn delete(fs: &Fs, st: &mut InodeState) -> Result<()> {
         }
     };
     finish(fs, &mut h, st)?;
-    // Whoever waits for its lock (write-back, a reader's time) must not take the number's next
-    // inode for this one.
-    st.gone = true;
+    // A thread that waits for its lock (writeback, an access time) must not take the next inode
+    // with this number for this one.
+    st.is_deleted = true;
     h.stop().map_err(error::journal)
 }
 
-/// Forgets what is only in memory of an inode that nobody will read any more.
-fn drop_memory(fs: &Fs, st: &mut InodeState) {
+/// Drops what is only in memory of an inode that is deleted.
+fn drop_memory(fs: &MountedFs, st: &mut InodeState) {
     truncate::drop_pages(fs, st, 0, u32::MAX);
     fs.dirty.remove(st.node.ino.0);
     fs.vol.alloc.release(&mut st.window);
@@ -181,7 +180,7 @@ fn drop_memory(fs: &Fs, st: &mut InodeState) {
 }
 
 /// Frees the inode, which has no blocks any more but that of its attributes.
-fn finish(fs: &Fs, h: &mut Handle, st: &mut InodeState) -> Result<()> {
+fn finish(fs: &MountedFs, h: &mut Handle, st: &mut InodeState) -> Result<()> {
     let vol = &fs.vol;
     let was_dir = st.is_dir();
     if st.node.raw.flags.contains(InodeFlags::INLINE_DATA) {
@@ -200,19 +199,19 @@ fn finish(fs: &Fs, h: &mut Handle, st: &mut InodeState) -> Result<()> {
     if !device && !raw.flags.contains(InodeFlags::EXTENTS) {
         raw.i_block = [0; 60];
     }
-    // Linux's mark of a deleted inode; never 0, which would mean "in use".
+    // As Linux marks a deleted inode; never 0, which would mean "in use".
     raw.dtime = u32::try_from(fs.now().sec).unwrap_or(u32::MAX).max(1);
     st.disk_size = 0;
     st.store(fs, h, true)
 }
 
-fn unmap_step(fs: &Fs, h: &mut Handle, st: &mut InodeState) -> Result<Progress> {
+fn unmap_step(fs: &MountedFs, h: &mut Handle, st: &mut InodeState) -> Result<Progress> {
     let data = if fs.journals_data(st) { Discard::FreeJournalled } else { Discard::Free };
     map::remove(&fs.vol, h, &mut st.node, 0, u32::MAX, data)
 }
 
 /// Frees the few blocks of an inode in a handle of `credits`, of which the rest is left.
-fn unmap_little(fs: &Fs, st: &mut InodeState, credits: u32) -> Result<Handle> {
+fn unmap_few(fs: &MountedFs, st: &mut InodeState, credits: u32) -> Result<Handle> {
     let mut h = fs.start(credits)?;
     loop {
         match unmap_step(fs, &mut h, st) {

@@ -138,7 +138,7 @@ pub(crate) fn names_changed(fs: &MountedFs, dir: u32) -> Result<()> {
     // Everybody who makes names in a directory wants its lock: it is not taken once more for
     // nothing.
     let promised = fs.runtime.dirsync()
-        || fs.table.may_promise() && {
+        || fs.table.may_have_sync_dirs() && {
             let cell = fs.cell(dir)?;
             let st = cell.read()?;
             st.node.raw.flags.intersects(InodeFlags::SYNC.union(InodeFlags::DIRSYNC))
@@ -261,7 +261,7 @@ pub(crate) fn fsync(fs: &MountedFs, ino: u32, data_only: bool) -> Result<()> {
 }
 
 /// As [`fsync`], and tells `done` when the file is durable: see
-/// [`FileSystem::fsync_then`](extol_vfs::FileSystem). Where it takes long, all of it is a job.
+/// [`Mountable::fsync_then`](extol_vfs::Mountable). Where it takes long, all of it is a job.
 pub(crate) fn fsync_then(
     fs: &Arc<MountedFs>,
     ino: u32,
@@ -318,7 +318,7 @@ fn begin_fsync(fs: &MountedFs, ino: u32, data_only: bool) -> Result<Synced> {
 }
 
 /// Makes everything durable, the superblock's counters included. Callers come through
-/// `whole::sync`.
+/// `maintenance::sync`.
 ///
 /// The data of a damaged file may have no place. It stays in memory, and the file's own fsync says
 /// so as well; that is the inner result, the first of them. All else is durable all the same.

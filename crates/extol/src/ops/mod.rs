@@ -6,6 +6,7 @@ pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod files;
 pub(crate) mod names;
+pub(crate) mod references;
 pub(crate) mod rename;
 pub(crate) mod xattrs;
 

@@ -10,14 +10,14 @@ use smallvec::SmallVec;
 use super::create::{Promise, check_dir, drop_dir_link};
 use super::files::{touch_atime, wants_atime};
 use super::{check_name, delete, with_space};
-use crate::dir::{self, Sighting};
+use crate::dir::{self, Dentry};
 use crate::error;
-use crate::fs::{Fs, kind_of};
 use crate::inline;
 use crate::inodes::{Cell, InodeState};
 use crate::map::{self, Mapping};
+use crate::mounted::{MountedFs, kind_of};
+use crate::ops::references;
 use crate::orphan;
-use crate::whole;
 
 /// Most links to a file.
 const LINK_MAX: u16 = 65000;
@@ -27,15 +27,14 @@ const ENTRY_BLOCKS: u64 = 10;
 const BATCH: usize = 512;
 
 /// Finds a name and takes a reference on its inode.
-pub(crate) fn lookup(fs: &Fs, dir: u32, name: &[u8]) -> Result<Attr> {
+pub(crate) fn lookup(fs: &MountedFs, dir: u32, name: &[u8]) -> Result<Attr> {
     if name.len() > super::NAME_MAX {
         return Err(FsError::NameTooLong);
     }
-    match known(fs, dir, name) {
-        Some(Ok(attr)) => return Ok(attr),
-        // It went meanwhile: then it is not found, or another one is.
-        Some(Err(FsError::Stale)) | None => {}
-        Some(Err(e)) => return Err(e),
+    match fs.vol.dentries.positive(dir, name).and_then(|dentry| refer(fs, dir, dentry)) {
+        // Deleted meanwhile: the search finds nothing, or another inode.
+        None | Some(Err(FsError::Stale)) => {}
+        Some(result) => return result,
     }
     let cell = fs.cell(dir)?;
     let (ino, cached) = {
@@ -43,10 +42,11 @@ pub(crate) fn lookup(fs: &Fs, dir: u32, name: &[u8]) -> Result<Attr> {
         if !parent.is_dir() {
             return Err(FsError::NotADirectory);
         }
-        let spot = dir::seek(&fs.vol, &parent.node, name)?;
-        let Some((ino, _)) = spot.entry else {
-            // Whoever asks is often about to make it.
-            cell.note_absent(name, &spot);
+        if fs.vol.dentries.is_negative(dir, name) {
+            return Err(FsError::NotFound);
+        }
+        let Some((ino, _)) = dir::lookup(&fs.vol, &parent.node, name)? else {
+            fs.vol.dentries.insert_negative(dir, name);
             return Err(FsError::NotFound);
         };
         if !matches!(name, b"." | b"..") {
@@ -54,38 +54,32 @@ pub(crate) fn lookup(fs: &Fs, dir: u32, name: &[u8]) -> Result<Attr> {
         }
         // Under the parent's lock, so that the inode cannot go before we refer to it.
         let cached = fs.table.refer(ino.0);
-        fs.vol.known.remember(dir, name, ino.0);
+        fs.vol.dentries.insert(dir, name, ino.0);
         (ino.0, cached)
     };
     attr_or_forget(fs, ino, cached, dir)
 }
 
-/// As that, without a search, if it is known where the name leads.
-fn known(fs: &Fs, dir: u32, name: &[u8]) -> Option<Result<Attr>> {
-    refer(fs, dir, fs.vol.known.recall(dir, name)?)
-}
-
-/// Takes a reference on what the name led to a moment ago. Nothing if it does not any more (K3 of
-/// `dir/known.rs`).
-pub(crate) fn refer(fs: &Fs, dir: u32, seen: Sighting) -> Option<Result<Attr>> {
-    let cell = fs.table.refer(seen.ino);
-    if !fs.vol.known.holds(seen) {
-        whole::forget(fs, seen.ino, 1);
+/// Takes a reference on the inode of a dentry. `None` if the dentry is not valid any more (DC-3).
+pub(crate) fn refer(fs: &MountedFs, dir: u32, dentry: Dentry) -> Option<Result<Attr>> {
+    let cell = fs.table.refer(dentry.ino);
+    if !fs.vol.dentries.is_valid(dentry) {
+        references::forget(fs, dentry.ino, 1);
         return None;
     }
-    Some(attr_or_forget(fs, seen.ino, cell, dir))
+    Some(attr_or_forget(fs, dentry.ino, cell, dir))
 }
 
 /// The attributes of what a directory names. The caller's reference on it goes with an error.
-fn attr_or_forget(fs: &Fs, ino: u32, cached: Option<Arc<Cell>>, dir: u32) -> Result<Attr> {
-    attr_of_entry(fs, ino, cached, dir).inspect_err(|_| whole::forget(fs, ino, 1))
+fn attr_or_forget(fs: &MountedFs, ino: u32, cached: Option<Arc<Cell>>, dir: u32) -> Result<Attr> {
+    attr_of_entry(fs, ino, cached, dir).inspect_err(|_| references::forget(fs, ino, 1))
 }
 
-fn attr_of_entry(fs: &Fs, ino: u32, cached: Option<Arc<Cell>>, dir: u32) -> Result<Attr> {
+fn attr_of_entry(fs: &MountedFs, ino: u32, cached: Option<Arc<Cell>>, dir: u32) -> Result<Attr> {
     attr_in(fs, &*fs.loaded(ino, cached)?, dir)
 }
 
-fn attr_in(fs: &Fs, cell: &Cell, dir: u32) -> Result<Attr> {
+fn attr_in(fs: &MountedFs, cell: &Cell, dir: u32) -> Result<Attr> {
     let ino = cell.ino;
     let st = cell.read()?;
     if st.node.raw.links == 0 && !fs.orphans.contains(ino) {
@@ -95,58 +89,60 @@ fn attr_in(fs: &Fs, cell: &Cell, dir: u32) -> Result<Attr> {
     if st.kind().is_none() {
         return Err(FsError::corrupt("inode has an impossible mode").in_inode(ino.into()));
     }
-    cell.note_way(&st);
+    cell.note_named(&st);
     Ok(fs.attr(&st))
 }
 
-/// The attributes of what a path leads to, if every name on it is known and the inode is in memory.
-/// Takes no reference on anything: what was seen counts if all names still lead where they led
-/// before, so for that moment it was so (K3 in `dir/known.rs` does the same with one name and a
-/// reference).
-pub(crate) fn glance(fs: &Fs, path: &[u8]) -> Option<Attr> {
-    glance_while(fs, path, || {})
+/// The attributes of what a path leads to, if every name of it is in the dentry cache and the inode
+/// is in memory. Takes no reference (DC-4).
+pub(crate) fn lookup_cached(fs: &MountedFs, path: &[u8]) -> Option<Attr> {
+    lookup_cached_while(fs, path, || {})
 }
 
-/// As that; what `happens` in the meantime is for tests.
-pub(crate) fn glance_while(fs: &Fs, path: &[u8], happens: impl FnOnce()) -> Option<Attr> {
+/// [`lookup_cached`]; tests change the path in `meanwhile`.
+pub(crate) fn lookup_cached_while(
+    fs: &MountedFs,
+    path: &[u8],
+    meanwhile: impl FnOnce(),
+) -> Option<Attr> {
     if path.ends_with(b"/") {
         return None;
     }
     let (mut dir, mut ino) = (0, InodeNr::ROOT.0);
-    let mut way = SmallVec::<[Sighting; 8]>::new();
+    let mut dentries = SmallVec::<[Dentry; 8]>::new();
     for name in path.split(|b| *b == b'/').filter(|name| !name.is_empty()) {
-        let seen = fs.vol.known.recall(ino, name)?;
-        (dir, ino) = (ino, seen.ino);
-        way.push(seen);
+        let dentry = fs.vol.dentries.positive(ino, name)?;
+        (dir, ino) = (ino, dentry.ino);
+        dentries.push(dentry);
     }
-    if way.is_empty() || fs.is_internal(ino) {
+    if dentries.is_empty() || fs.is_internal(ino) {
         return None;
     }
     let attr = attr_in(fs, &*fs.table.used(ino)?, dir).ok()?;
-    happens();
-    (attr.kind != FileKind::Symlink && way.iter().all(|seen| fs.vol.known.holds(*seen)))
-        .then_some(attr)
+    meanwhile();
+    let is_valid = dentries.iter().all(|dentry| fs.vol.dentries.is_valid(*dentry));
+    (is_valid && attr.kind != FileKind::Symlink).then_some(attr)
 }
 
-/// Takes a reference on a directory that is known to have this name, without its lock: paths lead
-/// through the same few all the time, and whoever makes a name in one has that lock. Nothing: it
-/// must be [looked up](lookup).
-pub(crate) fn step(fs: &Fs, dir: u32, name: &[u8]) -> Option<FileId> {
-    let seen = fs.vol.known.recall(dir, name)?;
-    let cell = fs.table.refer(seen.ino);
-    let generation = if fs.vol.known.holds(seen) {
-        fs.loaded(seen.ino, cell).ok().and_then(|cell| cell.way())
+/// Takes a reference on a directory by its dentry, without its lock: many paths lead through a few
+/// directories, and threads that add names in them hold that lock. `None`: it must be
+/// [looked up](lookup).
+pub(crate) fn dir_cached(fs: &MountedFs, dir: u32, name: &[u8]) -> Option<FileId> {
+    let dentry = fs.vol.dentries.positive(dir, name)?;
+    let cell = fs.table.refer(dentry.ino);
+    let generation = if fs.vol.dentries.is_valid(dentry) {
+        fs.loaded(dentry.ino, cell).ok().and_then(|cell| cell.dir_generation())
     } else {
         None
     };
     if generation.is_none() {
-        whole::forget(fs, seen.ino, 1);
+        references::forget(fs, dentry.ino, 1);
     }
-    generation.map(|generation| FileId { ino: seen.ino, generation })
+    generation.map(|generation| FileId { ino: dentry.ino, generation })
 }
 
 /// Takes a reference on an inode by number.
-pub(crate) fn open_by_number(fs: &Fs, ino: u32) -> Result<Attr> {
+pub(crate) fn open_by_number(fs: &MountedFs, ino: u32) -> Result<Attr> {
     if fs.is_internal(ino) {
         return Err(FsError::Stale);
     }
@@ -155,7 +151,7 @@ pub(crate) fn open_by_number(fs: &Fs, ino: u32) -> Result<Attr> {
         let st = cell.read()?;
         if (st.node.raw.links == 0 && !fs.orphans.contains(ino)) || st.kind().is_none() {
             drop(st);
-            // Nobody uses the inode: its cell must not stay for whoever tries numbers.
+            // Not in use: the cell must not stay for a caller that tries numbers.
             fs.table.kill(&cell);
             return Err(FsError::Stale);
         }
@@ -167,7 +163,7 @@ pub(crate) fn open_by_number(fs: &Fs, ino: u32) -> Result<Attr> {
 }
 
 /// Adds a name; takes a reference.
-pub(crate) fn link(fs: &Fs, ino: u32, dir: u32, name: &[u8]) -> Result<Attr> {
+pub(crate) fn link(fs: &MountedFs, ino: u32, dir: u32, name: &[u8]) -> Result<Attr> {
     check_name(name)?;
     fs.check_writable()?;
     let parent_cell = fs.cell(dir)?;
@@ -178,7 +174,6 @@ pub(crate) fn link(fs: &Fs, ino: u32, dir: u32, name: &[u8]) -> Result<Attr> {
     }
     with_space(fs, || {
         let mut parent = parent_cell.write()?;
-        let known = parent_cell.absent(name);
         check_dir(&parent)?;
         let mut st = cell.write()?;
         if st.node.raw.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
@@ -194,7 +189,7 @@ pub(crate) fn link(fs: &Fs, ino: u32, dir: u32, name: &[u8]) -> Result<Attr> {
         if projects && parent.node.raw.projid != st.node.raw.projid {
             return Err(FsError::Invalid("the directory belongs to another project"));
         }
-        let spot = dir::seek_again(&fs.vol, &parent.node, name, known)?;
+        let spot = dir::seek(&fs.vol, &parent.node, name)?;
         if spot.entry.is_some() {
             return Err(FsError::Exists);
         }
@@ -221,13 +216,13 @@ pub(crate) fn link(fs: &Fs, ino: u32, dir: u32, name: &[u8]) -> Result<Attr> {
         drop(promise);
         added.and(stopped)?;
         fs.table.retain(ino);
-        fs.vol.known.remember(dir, name, ino);
+        fs.vol.dentries.insert(dir, name, ino);
         Ok(fs.attr(&st))
     })
 }
 
 /// The inode that an entry names, locked by the caller afterwards, and where the entry is.
-fn entry_cell(fs: &Fs, parent: &InodeState, name: &[u8]) -> Result<(Arc<Cell>, dir::Spot)> {
+fn entry_cell(fs: &MountedFs, parent: &InodeState, name: &[u8]) -> Result<(Arc<Cell>, dir::Spot)> {
     let spot = dir::seek(&fs.vol, &parent.node, name)?;
     let (ino, _) = spot.entry.ok_or(FsError::NotFound)?;
     check_entry(fs, parent.node.ino, ino)?;
@@ -236,7 +231,7 @@ fn entry_cell(fs: &Fs, parent: &InodeState, name: &[u8]) -> Result<(Arc<Cell>, d
 
 /// No name but `.` and `..` leads to the directory it is in, to the root, or to what is not a file
 /// of anybody.
-pub(crate) fn check_entry(fs: &Fs, dir: InodeNr, ino: InodeNr) -> Result<()> {
+pub(crate) fn check_entry(fs: &MountedFs, dir: InodeNr, ino: InodeNr) -> Result<()> {
     if fs.is_internal(ino.0) {
         return Err(FsError::corrupt("a directory names an inode of the volume itself")
             .in_inode(ino.0.into()));
@@ -261,7 +256,7 @@ pub(crate) fn check_removable(parent: &InodeState, st: &InodeState) -> Result<()
 /// allows it, else it becomes an orphan. Stores it. [`delete::delete_if_unused`] must follow,
 /// without locks.
 pub(crate) fn drop_link(
-    fs: &Fs,
+    fs: &MountedFs,
     h: &mut Handle,
     st: &mut InodeState,
     end: delete::End,
@@ -283,7 +278,7 @@ pub(crate) fn drop_link(
 }
 
 /// Removes the name of a non-directory.
-pub(crate) fn unlink(fs: &Fs, dir: u32, name: &[u8]) -> Result<()> {
+pub(crate) fn unlink(fs: &MountedFs, dir: u32, name: &[u8]) -> Result<()> {
     match name {
         b"." | b".." => return Err(FsError::IsADirectory),
         _ => check_name(name)?,
@@ -314,14 +309,14 @@ pub(crate) fn unlink(fs: &Fs, dir: u32, name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-fn touch_dir(fs: &Fs, parent: &mut InodeState) {
+fn touch_dir(fs: &MountedFs, parent: &mut InodeState) {
     let now = fs.now();
     parent.node.raw.mtime = now;
     parent.node.raw.ctime = now;
 }
 
 /// Removes an empty directory.
-pub(crate) fn rmdir(fs: &Fs, dir: u32, name: &[u8]) -> Result<()> {
+pub(crate) fn rmdir(fs: &MountedFs, dir: u32, name: &[u8]) -> Result<()> {
     match name {
         b"." => return Err(FsError::Invalid("'.' cannot be removed")),
         b".." => return Err(FsError::NotEmpty),
@@ -365,7 +360,7 @@ pub(crate) fn rmdir(fs: &Fs, dir: u32, name: &[u8]) -> Result<()> {
 /// # Errors
 /// After the entries that can be read.
 pub(crate) fn readdir(
-    fs: &Fs,
+    fs: &MountedFs,
     dir: u32,
     cookie: u64,
     each: &mut dyn FnMut(DirEntry) -> bool,
@@ -405,7 +400,7 @@ pub(crate) fn readdir(
 }
 
 /// Target of a symbolic link.
-pub(crate) fn readlink(fs: &Fs, ino: u32) -> Result<Vec<u8>> {
+pub(crate) fn readlink(fs: &MountedFs, ino: u32) -> Result<Vec<u8>> {
     let cell = fs.cell(ino)?;
     let (target, touch) = {
         let st = cell.read()?;
@@ -417,7 +412,7 @@ pub(crate) fn readlink(fs: &Fs, ino: u32) -> Result<Vec<u8>> {
     Ok(target)
 }
 
-fn target(fs: &Fs, st: &InodeState, ino: u32) -> Result<Vec<u8>> {
+fn target(fs: &MountedFs, st: &InodeState, ino: u32) -> Result<Vec<u8>> {
     if kind_of(st.kind()) != extol_vfs::FileKind::Symlink {
         return Err(FsError::Invalid("not a symbolic link"));
     }

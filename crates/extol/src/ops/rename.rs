@@ -18,9 +18,9 @@ use super::names::{check_entry, check_removable, drop_link, entry_kind};
 use super::{check_name, delete, with_space};
 use crate::dir;
 use crate::error;
-use crate::fs::Fs;
 use crate::inline;
 use crate::inodes::{Cell, InodeState, WriteGuard};
+use crate::mounted::MountedFs;
 use crate::orphan;
 
 /// Blocks that two new entries may add.
@@ -31,7 +31,7 @@ const MAX_DEPTH: u32 = 65_536;
 
 /// Renames.
 pub(crate) fn rename(
-    fs: &Fs,
+    fs: &MountedFs,
     dir: u32,
     name: &[u8],
     new_dir: u32,
@@ -72,7 +72,7 @@ enum Outcome {
 }
 
 struct Rename<'a> {
-    fs: &'a Fs,
+    fs: &'a MountedFs,
     dir: u32,
     name: &'a [u8],
     new_dir: u32,
@@ -159,10 +159,9 @@ impl Rename<'_> {
         };
         check_dir(&dirs.from)?;
         check_dir(dirs.to_ref())?;
-        let known = to_cell.absent(self.new_name);
         let from_spot = dir::seek(&fs.vol, &dirs.from.node, self.name)?;
         let (source, _) = from_spot.entry.ok_or(FsError::NotFound)?;
-        let to_spot = dir::seek_again(&fs.vol, &dirs.to_ref().node, self.new_name, known)?;
+        let to_spot = dir::seek(&fs.vol, &dirs.to_ref().node, self.new_name)?;
         let target = to_spot.entry.map(|(ino, _)| ino);
         let exchange = self.flags.contains(RenameFlags::EXCHANGE);
         if to_above.contains(&source.0) || source.0 == self.new_dir {

@@ -6,8 +6,8 @@ use extol_vfs::{FsError, Result, XattrSet};
 use super::create::Promise;
 use super::with_space;
 use crate::error;
-use crate::fs::Fs;
 use crate::inodes::InodeState;
+use crate::mounted::MountedFs;
 use crate::xattr;
 
 /// Longest name, prefix included.
@@ -15,12 +15,12 @@ const NAME_MAX: usize = 255;
 /// Longest value that Linux passes on.
 const VALUE_MAX: usize = 65536;
 
-fn check(fs: &Fs, st: &InodeState, name: &[u8]) -> Result<()> {
+fn check(fs: &MountedFs, st: &InodeState, name: &[u8]) -> Result<()> {
     if name.is_empty() || name.len() > NAME_MAX {
         return Err(FsError::Range);
     }
     if name.starts_with(b"user.") {
-        if !fs.limits.user_xattr {
+        if !fs.fixed.user_xattr {
             return Err(FsError::NotSupported("user attributes (nouser_xattr)"));
         }
         if !matches!(st.kind(), Some(FileType::Regular | FileType::Directory)) {
@@ -28,7 +28,7 @@ fn check(fs: &Fs, st: &InodeState, name: &[u8]) -> Result<()> {
         }
     }
     if name.starts_with(b"system.posix_acl_")
-        && (!fs.limits.acl || st.kind() == Some(FileType::Symlink))
+        && (!fs.fixed.acl || st.kind() == Some(FileType::Symlink))
     {
         return Err(FsError::NotSupported("access control lists here"));
     }
@@ -36,7 +36,7 @@ fn check(fs: &Fs, st: &InodeState, name: &[u8]) -> Result<()> {
 }
 
 /// Value of an attribute.
-pub(crate) fn get(fs: &Fs, ino: u32, name: &[u8]) -> Result<Vec<u8>> {
+pub(crate) fn get(fs: &MountedFs, ino: u32, name: &[u8]) -> Result<Vec<u8>> {
     let cell = fs.cell(ino)?;
     let st = cell.read()?;
     if name.starts_with(b"user.")
@@ -49,20 +49,20 @@ pub(crate) fn get(fs: &Fs, ino: u32, name: &[u8]) -> Result<Vec<u8>> {
 }
 
 /// Names of all attributes.
-pub(crate) fn list(fs: &Fs, ino: u32) -> Result<Vec<Vec<u8>>> {
+pub(crate) fn list(fs: &MountedFs, ino: u32) -> Result<Vec<Vec<u8>>> {
     let cell = fs.cell(ino)?;
     let st = cell.read()?;
     let mut names = xattr::list(&fs.vol, &st.node)?;
     names.retain(|n| {
-        (fs.limits.acl || !n.starts_with(b"system.posix_acl_"))
-            && (fs.limits.user_xattr || !n.starts_with(b"user."))
+        (fs.fixed.acl || !n.starts_with(b"system.posix_acl_"))
+            && (fs.fixed.user_xattr || !n.starts_with(b"user."))
     });
     Ok(names)
 }
 
 /// Sets (or with `None` removes) an attribute.
 pub(crate) fn set(
-    fs: &Fs,
+    fs: &MountedFs,
     ino: u32,
     name: &[u8],
     value: Option<&[u8]>,

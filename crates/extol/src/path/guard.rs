@@ -67,8 +67,9 @@ impl<'a> Held<'a> {
     /// Becomes the directory of that name in this one, if it is known. Then that is as good as
     /// finding it and [going](Self::go) there.
     pub(super) fn step(&mut self, name: &[u8]) -> bool {
-        let Some(id) =
-            (self.kind == FileKind::Directory).then(|| self.fs.step(self.id.ino, name)).flatten()
+        let Some(id) = (self.kind == FileKind::Directory)
+            .then(|| self.fs.dir_cached(self.id.ino, name))
+            .flatten()
         else {
             return false;
         };

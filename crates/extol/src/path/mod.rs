@@ -372,9 +372,9 @@ impl Ext4 {
         self.attributes(path.as_ref(), Last::FollowIfSlash)
     }
 
-    /// (A glance is never at a link, so what is to be done with one does not matter to it.)
     fn attributes(self: &Arc<Self>, path: &Path, last: Last) -> Result<Attr> {
-        match self.glance(bytes_of(path)) {
+        // (Never a link, so `last` does not matter.)
+        match self.lookup_cached(bytes_of(path)) {
             Some(attr) => Ok(attr),
             None => self.spot(path, last)?.attributes(),
         }

@@ -4,6 +4,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
 
 use extol_block::MemDevice;
+use extol_vfs::Mountable as _;
 use extol_vfs::{
     Creds, Fallocate, FileKind, FileSystem as _, FsError, NewNode, Rdev, RenameFlags, SetAttr,
     SetTime, Timestamp, XattrSet,
@@ -11,7 +12,7 @@ use extol_vfs::{
 
 use crate::mkfs::{MkfsOptions, mkfs};
 use crate::ops::delete::tests::handles;
-use crate::ops::names::glance_while;
+use crate::ops::names::lookup_cached_while;
 use crate::path::OpenOptions;
 use crate::{Ext4, MountOptions};
 
@@ -61,21 +62,20 @@ fn a_path_leads_through_a_directory_that_is_being_changed() {
     finish(&fs);
 }
 
-/// Nothing may be referenced any more, and unmounting must work. What is known of a path is told
-/// without a search and without a reference, and only as long as it is so.
+/// What the dentry cache knows of a path is used without a reference, and only as long as it is so.
 #[test]
-fn a_glance_tells_what_the_path_leads_to() {
+fn a_cached_path_is_found_without_a_search() {
     let fs = volume();
     fs.create_dir_all("a/b").unwrap();
     fs.write_file("a/b/file", b"1").unwrap();
-    assert_eq!(fs.glance(b"a/b/file"), Some(fs.metadata("a/b/file").unwrap()));
-    assert_eq!(fs.glance(b"//a/b//file").unwrap().size, 1);
+    assert_eq!(fs.lookup_cached(b"a/b/file"), Some(fs.metadata("a/b/file").unwrap()));
+    assert_eq!(fs.lookup_cached(b"//a/b//file").unwrap().size, 1);
     fs.write_file("a/b/file", b"22").unwrap();
-    assert_eq!(fs.glance(b"a/b/file").unwrap().size, 2);
+    assert_eq!(fs.lookup_cached(b"a/b/file").unwrap().size, 2);
     for unknown in
         [&b"a/b/file/"[..], b"a/./b/file", b"a/b/../b/file", b"a/b/none", b"a/b/file/x", b"/", b""]
     {
-        assert_eq!(fs.glance(unknown), None, "{}", String::from_utf8_lossy(unknown));
+        assert_eq!(fs.lookup_cached(unknown), None, "{}", String::from_utf8_lossy(unknown));
     }
     assert_eq!(fs.metadata("a/b/file/"), Err(FsError::NotADirectory));
     fs.symlink("b/file", "a/link").unwrap();
@@ -85,19 +85,25 @@ fn a_glance_tells_what_the_path_leads_to() {
     }
     let old = fs.metadata("a/b/file").unwrap().id;
     fs.rename_path("a/b", "a/c").unwrap();
-    assert_eq!((fs.glance(b"a/b/file"), fs.metadata("a/b/file")), (None, Err(FsError::NotFound)));
+    assert_eq!(
+        (fs.lookup_cached(b"a/b/file"), fs.metadata("a/b/file")),
+        (None, Err(FsError::NotFound))
+    );
     assert_eq!(fs.metadata("a/c/file").unwrap().id, old);
     fs.remove_file("a/c/file").unwrap();
-    assert_eq!((fs.glance(b"a/c/file"), fs.metadata("a/c/file")), (None, Err(FsError::NotFound)));
+    assert_eq!(
+        (fs.lookup_cached(b"a/c/file"), fs.metadata("a/c/file")),
+        (None, Err(FsError::NotFound))
+    );
     assert!(!fs.exists("a/link") && fs.exists("a/c"));
     finish(&fs);
 }
 
-/// A name on the way goes, or leads elsewhere, while its end is looked at.
+/// A name of the path is removed, or leads elsewhere, while the inode at its end is read.
 #[test]
-fn a_glance_at_what_has_another_name_by_now_does_not_count() {
+fn a_cached_path_that_changes_meanwhile_does_not_count() {
     let fs = volume();
-    let after = |what: &dyn Fn()| glance_while(fs.inner(), b"a/b/file", what);
+    let after = |what: &dyn Fn()| lookup_cached_while(fs.inner(), b"a/b/file", what);
     let make = || {
         fs.create_dir_all("a/b").unwrap();
         fs.write_file("a/b/file", b"1").unwrap();
@@ -108,7 +114,7 @@ fn a_glance_at_what_has_another_name_by_now_does_not_count() {
     make();
     fs.write_file("other", b"22").unwrap();
     assert_eq!(after(&|| fs.rename_path("other", "a/b/file").unwrap()), None);
-    assert_eq!(fs.glance(b"a/b/file"), None, "not known yet");
+    assert_eq!(fs.lookup_cached(b"a/b/file"), None, "not cached yet");
     assert_eq!(fs.metadata("a/b/file").unwrap().size, 2);
     assert_eq!(after(&|| fs.rename_path("a", "c").unwrap()), None);
     make();
@@ -116,6 +122,7 @@ fn a_glance_at_what_has_another_name_by_now_does_not_count() {
     finish(&fs);
 }
 
+/// No inode is referenced, and unmounting works.
 fn finish(fs: &Arc<Ext4>) {
     assert_eq!(fs.stats().inodes_known, 0, "references were not given back");
     fs.unmount().unwrap();
@@ -125,7 +132,7 @@ fn finish(fs: &Arc<Ext4>) {
 fn times_of_a_file_without_a_name_need_no_transaction_and_come_with_its_first_link() {
     let device = Arc::new(MemDevice::new(8 << 20));
     mkfs(&*device, &MkfsOptions::default(), &mut |_| {}).unwrap();
-    let alone = MountOptions { threads: false, ..MountOptions::default() };
+    let alone = MountOptions::default().without_threads();
     let fs = Ext4::open(device.clone(), &alone).unwrap();
     let file = fs.create_unnamed_file("/").unwrap();
     let time = Timestamp { sec: 1_000_000, nsec: 7 };

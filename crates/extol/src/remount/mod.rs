@@ -8,21 +8,21 @@
 //! Read-only and back. `ro` writes everything home, empties and freezes the log, and marks the
 //! volume clean, as an unmount does; the journal rests, and whoever wants to change something is
 //! refused. `rw` marks the volume as mounted and wakes the journal. A volume that was *opened*
-//! read-only has no log and no right to write yet: `rise.rs`.
+//! read-only has no log and no right to write yet: `ro_to_rw.rs`.
 //!
 //! Invariants
 //! - M1: a refusal changes nothing: parsing works on a copy ([`Plan::parse`]), and in [`apply`] the
 //!   steps that can fail come first.
 //! - M2: while the journal rests, nothing is written, and no operation that began before is still
 //!   under way: all that change something pass the gate, which is closed meanwhile
-//!   ([`whole::alone`]).
+//!   ([`maintenance::exclusively`]).
 //! - M3: "needs recovery" is durable before the journal wakes, and cleared only after it rests
 //!   ([`wake`], [`rest`]).
 //!
-//! Lock order: the mount's `running`, then the gate, then everything else.
+//! Lock order: the mount's `threads`, then the gate, then everything else.
 
 mod plan;
-mod rise;
+mod ro_to_rw;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,10 +31,14 @@ use std::time::Duration;
 use extol_ondisk::superblock::State;
 use extol_vfs::RemountError;
 
-use crate::mount::{self, Running, mmp, write_superblock};
+use crate::error::OpenError;
+use crate::guard::mmp::{HeldClaim, Observed};
+use crate::maintenance;
+use crate::mount::close::write_everything;
+use crate::mount::threads::Threads;
 use crate::mounted::MountedFs;
 use crate::options::MountOptions;
-use crate::whole;
+use crate::superblock::write_superblock;
 use plan::{Able, Plan};
 
 /// How often, and how long apart, going read-only looks whether unlinked files are still in use.
@@ -49,7 +53,7 @@ fn refuse<T>(why: impl Into<String>) -> Result<T, RemountError> {
 /// Changes options; gives warnings for the user.
 pub(crate) fn remount(
     fs: &Arc<MountedFs>,
-    running: &mut Running,
+    threads: &mut Threads,
     list: &str,
 ) -> Result<Vec<String>, RemountError> {
     let current = fs.options.lock().clone();
@@ -61,7 +65,7 @@ pub(crate) fn remount(
             Able { log: fs.vol.journal.has_log(), no_fast_commits: obstacle.as_ref() },
         )?
     };
-    apply(fs, running, &current, &mut plan)?;
+    apply(fs, threads, &current, &mut plan)?;
     *fs.options.lock() = plan.options;
     if plan.abort {
         // As the kernel's test option: the volume stops as after an error.
@@ -74,17 +78,17 @@ pub(crate) fn remount(
 
 fn apply(
     fs: &Arc<MountedFs>,
-    running: &mut Running,
+    threads: &mut Threads,
     current: &MountOptions,
     plan: &mut Plan,
 ) -> Result<(), RemountError> {
     let new = plan.options.clone();
-    let merge = new.checkpoint_merge != current.checkpoint_merge && !fs.fixed.read_only();
+    let merge = new.checkpoint.merge != current.checkpoint.merge && !fs.fixed.read_only();
     if merge {
         let failed = |e| RemountError(format!("cannot start a thread: {e}"));
-        fs.maintenance.set_merge(new.checkpoint_merge).map_err(failed)?;
+        fs.maintenance.set_merge(new.checkpoint.merge).map_err(failed)?;
     }
-    let moved = match (current.read_only, new.read_only) {
+    let moved = match (current.access.read_only, new.access.read_only) {
         (false, true) => {
             for _ in 0..LOOKS {
                 if fs.orphans.len() == 0 {
@@ -93,20 +97,22 @@ fn apply(
                 std::thread::sleep(LOOK);
             }
             fs.lazy_init.stop();
-            unfrozen(whole::alone(fs, || rest(fs, running)))
-                .inspect_err(|_| fs.lazy_init.set(current.init_itable))
+            unfrozen(maintenance::exclusively(fs, || rest(fs, threads)))
+                .inspect_err(|_| fs.lazy_init.set(current.background.init_itable))
         }
         (true, false) if fs.fixed.read_only() => {
-            unfrozen(whole::alone(fs, || rise::rise(fs, running, plan)))
+            unfrozen(maintenance::exclusively(fs, || ro_to_rw::upgrade(fs, threads, plan)))
         }
-        (true, false) => unfrozen(whole::alone(fs, || wake(fs, running, &mut plan.warnings))),
+        (true, false) => {
+            unfrozen(maintenance::exclusively(fs, || wake(fs, threads, &mut plan.warnings)))
+        }
         _ => Ok(()),
     };
     if let Err(refusal) = moved {
         if merge {
             // Off again never fails; on again: without the thread everybody syncs alone, which is
             // as right.
-            let _ = fs.maintenance.set_merge(current.checkpoint_merge);
+            let _ = fs.maintenance.set_merge(current.checkpoint.merge);
         }
         return Err(refusal);
     }
@@ -114,9 +120,10 @@ fn apply(
     let new = &plan.options;
     set(fs, new);
     // (Setting it begins anew: only where something changed.)
-    let began = (current.read_only, current.init_itable) != (new.read_only, new.init_itable);
-    if began && !new.read_only {
-        fs.lazy_init.set(new.init_itable);
+    let began = (current.access.read_only, current.background.init_itable)
+        != (new.access.read_only, new.background.init_itable);
+    if began && !new.access.read_only {
+        fs.lazy_init.set(new.background.init_itable);
     }
     Ok(())
 }
@@ -128,23 +135,23 @@ fn unfrozen(outcome: extol_vfs::Result<Result<(), RemountError>>) -> Result<(), 
 fn set(fs: &MountedFs, o: &MountOptions) {
     let journal = &fs.vol.journal;
     fs.runtime.set(o);
-    journal.set_barrier(o.barrier.unwrap_or(true));
-    journal.set_commit_interval(o.commit);
-    journal.set_batching(o.batching);
-    journal.set_fua(o.fua);
+    journal.set_barrier(o.journal.barrier.unwrap_or(true));
+    journal.set_commit_interval(o.journal.commit);
+    journal.set_batching(o.journal.batching);
+    journal.set_fua(o.journal.fua);
     // (Without a log the plan refuses it; a volume opened read-only has none and may have the
     // option.)
-    let _ = journal.set_async_checkpoint(o.async_checkpoint.filter(|_| journal.has_log()));
+    let _ = journal.set_async_checkpoint(o.journal.async_checkpoint.filter(|_| journal.has_log()));
     // (The plan knows whether the volume can have them; one that was opened read-only has no source
     // and keeps them off.)
-    let _ = journal.set_fast_commits(o.fast_commit == Some(true));
-    journal.io_priority().set(o.journal_ioprio);
-    fs.maintenance.priority().set(o.checkpoint_ioprio);
-    fs.vol.alloc.set_discard(o.discard.then(|| Arc::clone(&fs.vol.dev)));
+    let _ = journal.set_fast_commits(o.journal.fast_commit == Some(true));
+    journal.io_priority().set(o.journal.ioprio);
+    fs.maintenance.priority().set(o.checkpoint.ioprio);
+    fs.vol.alloc.set_discard(o.space.discard.then(|| Arc::clone(&fs.vol.dev)));
 }
 
 /// `rw` → `ro`.
-fn rest(fs: &Arc<MountedFs>, running: &mut Running) -> Result<(), RemountError> {
+fn rest(fs: &Arc<MountedFs>, threads: &mut Threads) -> Result<(), RemountError> {
     if fs.check_writable().is_err() {
         // An error was faster.
         return Ok(());
@@ -153,7 +160,7 @@ fn rest(fs: &Arc<MountedFs>, running: &mut Running) -> Result<(), RemountError> 
         return refuse("cannot remount read-only: unlinked files are still open; close them first");
     }
     let failed = |e: &dyn std::fmt::Display| refuse(format!("cannot remount read-only: {e}"));
-    match mount::write_everything(fs) {
+    match write_everything(fs) {
         Err(e) => return failed(&e),
         Ok(Err(lost)) => {
             fs.vol.journal.thaw();
@@ -162,15 +169,15 @@ fn rest(fs: &Arc<MountedFs>, running: &mut Running) -> Result<(), RemountError> 
         Ok(Ok(())) => {}
     }
     fs.vol.journal.rest();
-    fs.rests.store(true, Ordering::Release);
+    fs.remounted_ro.store(true, Ordering::Release);
     fs.read_only.store(true, Ordering::Release);
-    if let Err(e) = write_superblock(&*fs.vol.dev, &mount::clean_superblock(fs)) {
+    if let Err(e) = write_superblock(&*fs.vol.dev, &fs.clean_superblock()) {
         fs.read_only.store(false, Ordering::Release);
-        fs.rests.store(false, Ordering::Release);
+        fs.remounted_ro.store(false, Ordering::Release);
         fs.vol.journal.resume();
         return failed(&e);
     }
-    if let Some(mmp) = running.mmp.take() {
+    if let Some(mmp) = threads.mmp.take() {
         mmp.release();
     }
     Ok(())
@@ -179,10 +186,10 @@ fn rest(fs: &Arc<MountedFs>, running: &mut Running) -> Result<(), RemountError> 
 /// `ro` → `rw`.
 fn wake(
     fs: &Arc<MountedFs>,
-    running: &mut Running,
+    threads: &mut Threads,
     warnings: &mut Vec<String>,
 ) -> Result<(), RemountError> {
-    if !fs.rests.load(Ordering::Acquire) || fs.vol.journal.check_aborted().is_err() {
+    if !fs.remounted_ro.load(Ordering::Acquire) || fs.vol.journal.check_aborted().is_err() {
         let why = fs.vol.journal.abort_reason().unwrap_or_else(|| "an error stopped it".into());
         return refuse(format!(
             "cannot remount read-write: {why}; unmount, run e2fsck, mount again"
@@ -194,26 +201,26 @@ fn wake(
     }
     if let Some(guard) = &fs.guard {
         // While this mount rested, another system may have changed what is in memory here.
-        let looked = guard.look().map_err(mount::OpenError).and_then(|()| {
-            let waiting = fs.options.lock().waiting.clone();
-            let seen = mmp::Seen::look(guard.below(), &fs.vol.geo, &sb, waiting.as_ref())?;
-            seen.map(|seen| seen.take(guard, waiting.as_ref())).transpose()
+        let looked = guard.check_now().map_err(OpenError).and_then(|()| {
+            let waiting = fs.options.lock().access.waiting.clone();
+            let observed = Observed::observe(guard.below(), &fs.vol.geo, &sb, waiting.as_ref())?;
+            observed.map(|observed| observed.take(guard, waiting.as_ref())).transpose()
         });
-        running.mmp = match looked {
+        threads.mmp = match looked {
             Ok(mmp) => mmp,
             Err(e) => return refuse(format!("cannot remount read-write: {e}")),
         };
     }
-    fs.maintenance.set_mmp(running.mmp.as_ref().map(mmp::Keeper::paused));
+    fs.maintenance.set_mmp(threads.mmp.as_ref().map(HeldClaim::paused));
     sb.wtime = fs.clock.wall().as_secs();
     // In memory it still says "mounted".
     if let Err(e) = write_superblock(&*fs.vol.dev, &sb) {
-        if let Some(mmp) = running.mmp.take() {
+        if let Some(mmp) = threads.mmp.take() {
             mmp.release();
         }
         return refuse(format!("cannot remount read-write: {e}"));
     }
-    fs.rests.store(false, Ordering::Release);
+    fs.remounted_ro.store(false, Ordering::Release);
     fs.read_only.store(false, Ordering::Release);
     fs.vol.journal.resume();
     Ok(())

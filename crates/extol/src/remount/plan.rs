@@ -1,105 +1,13 @@
-//! What a list of options means for a mount that stands: decided before anything is touched.
+//! What a list of options means for an open volume: decided before anything is touched. The rule of
+//! each option is in the table of the options.
 
 use extol_vfs::RemountError;
 
-use crate::mount::fast_commit::Obstacle;
-use crate::options::MountOptions;
+use crate::fast_commit_support::Obstacle;
+use crate::options::{MountOptions, Remount, Word, spec_of};
 
-/// What a remount may do with an option.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Rule {
-    /// Takes effect at once.
-    Live,
-    /// May be repeated, not changed: a mount option of the opening.
-    Fixed,
-    /// As `Fixed`, with the kernel's words.
-    FixedAs(&'static str),
-    /// Refused, whatever it says.
-    Never(&'static str),
-    /// A change is passed over with this message.
-    PassedOver(&'static str),
-    /// Needs a log.
-    Log,
-    /// Takes effect at once, if the volume can have it.
-    FastCommit,
-}
-
-const JOURNAL: Rule = Rule::Never("Cannot specify journal on remount");
-const CHECKSUM: Rule =
-    Rule::PassedOver("changing journal_checksum during remount not supported; ignoring");
-
-/// The rule of every option. What is not here is unknown, or has no meaning for Extol and never
-/// had.
-const RULES: &[(&str, Rule)] = &[
-    ("ro", Rule::Live),
-    ("rw", Rule::Live),
-    ("relatime", Rule::Live),
-    ("norelatime", Rule::Live),
-    ("strictatime", Rule::Live),
-    ("nostrictatime", Rule::Live),
-    ("atime", Rule::Live),
-    ("noatime", Rule::Live),
-    ("diratime", Rule::Live),
-    ("nodiratime", Rule::Live),
-    ("sync", Rule::Live),
-    ("async", Rule::Live),
-    ("dirsync", Rule::Live),
-    ("nodirsync", Rule::Live),
-    ("lazytime", Rule::Live),
-    ("nolazytime", Rule::Live),
-    ("barrier", Rule::Live),
-    ("nobarrier", Rule::Live),
-    ("commit", Rule::Live),
-    ("errors", Rule::Live),
-    ("discard", Rule::Live),
-    ("nodiscard", Rule::Live),
-    ("grpid", Rule::Live),
-    ("bsdgroups", Rule::Live),
-    ("nogrpid", Rule::Live),
-    ("sysvgroups", Rule::Live),
-    ("minixdf", Rule::Live),
-    ("bsddf", Rule::Live),
-    ("resuid", Rule::Live),
-    ("resgid", Rule::Live),
-    ("delalloc", Rule::Live),
-    ("nodelalloc", Rule::Live),
-    ("min_batch_time", Rule::Live),
-    ("max_batch_time", Rule::Live),
-    ("fua", Rule::Live),
-    ("fast_commit", Rule::FastCommit),
-    ("nofast_commit", Rule::Live),
-    ("async_checkpoint", Rule::Log),
-    ("noasync_checkpoint", Rule::Live),
-    ("checkpoint", Rule::Live),
-    ("checkpoint_merge", Rule::Live),
-    ("nocheckpoint_merge", Rule::Live),
-    ("ckpt_thread_ioprio", Rule::Live),
-    ("journal_ioprio", Rule::Live),
-    ("dirty_mb", Rule::Live),
-    ("readahead_kb", Rule::Live),
-    ("init_itable", Rule::Live),
-    ("inititable", Rule::Live),
-    ("noinit_itable", Rule::Live),
-    ("noinititable", Rule::Live),
-    ("data", Rule::FixedAs("Cannot change data mode on remount")),
-    ("journal_path", JOURNAL),
-    ("journal_dev", JOURNAL),
-    ("journal_checksum", CHECKSUM),
-    ("nojournal_checksum", CHECKSUM),
-    ("journal_async_commit", Rule::Fixed),
-    ("norecovery", Rule::Fixed),
-    ("noload", Rule::Fixed),
-    ("sb", Rule::Fixed),
-    ("user_xattr", Rule::Fixed),
-    ("nouser_xattr", Rule::Fixed),
-    ("acl", Rule::Fixed),
-    ("noacl", Rule::Fixed),
-    ("cache_mb", Rule::Fixed),
-    ("data_cache_mb", Rule::Fixed),
-    ("inode_cache", Rule::Fixed),
-    ("direct", Rule::Fixed),
-    ("nodirect", Rule::Fixed),
-];
+/// A name that the kernel refuses on a remount, and no option of Extol.
+const JOURNAL_DEV: &str = "journal_dev";
 
 /// What the volume can.
 #[derive(Clone, Copy, Debug)]
@@ -132,12 +40,10 @@ impl Plan {
         Ok(plan)
     }
 
-    fn word(&mut self, word: &str, able: Able<'_>) -> Result<(), String> {
-        let (name, value) = match word.split_once('=') {
-            Some((name, value)) => (name, Some(value)),
-            None => (word, None),
-        };
-        match word {
+    fn word(&mut self, text: &str, able: Able<'_>) -> Result<(), String> {
+        let word = Word::new(text);
+        let name = word.name;
+        match text {
             "remount" => return Ok(()),
             "abort" => {
                 self.abort = true;
@@ -145,42 +51,45 @@ impl Plan {
             }
             _ => {}
         }
-        let rule = RULES.iter().find(|(known, _)| *known == name).map(|(_, rule)| *rule);
-        if let Some(Rule::Never(line)) = rule {
+        let known = if name == JOURNAL_DEV { "journal_path" } else { name };
+        let rule = spec_of(known).map(|spec| spec.remount);
+        if let Some(Remount::Never(line)) = rule {
             return Err(line.to_owned());
         }
         let before = self.options.clone();
-        if !self.options.set(name, value)? {
-            return Err(format!("unknown mount option \"{word}\""));
+        if !self.options.set(name, word.value)? {
+            return Err(format!("unknown mount option \"{text}\""));
         }
         let Some(rule) = rule else { return Ok(()) };
         let changed = self.options.words() != before.words();
         match rule {
-            Rule::Log if !able.log && self.options.async_checkpoint.is_some() => {
+            Remount::NeedsLog if !able.log && self.options.journal.async_checkpoint.is_some() => {
                 return Err(format!("{name}: the volume is mounted without a journal"));
             }
-            Rule::FixedAs(_) if !able.log => {
+            Remount::FixedAs(_) if !able.log => {
                 self.warnings.push(format!("{name} has no meaning without a journal; ignoring"));
                 self.options = before;
             }
-            Rule::FastCommit => match able.no_fast_commits {
-                Some(Obstacle::NoLog) => {
-                    return Err(format!("{name}: the volume is mounted without a journal"));
+            Remount::FastCommit if self.options.journal.fast_commit == Some(true) => {
+                match able.no_fast_commits {
+                    Some(Obstacle::NoLog) => {
+                        return Err(format!("{name}: the volume is mounted without a journal"));
+                    }
+                    Some(why @ Obstacle::DataJournal) => {
+                        self.warnings.push(why.line());
+                        self.options = before;
+                    }
+                    Some(why) => return Err(why.line()),
+                    None => {}
                 }
-                Some(why @ Obstacle::DataJournal) => {
-                    self.warnings.push(why.line());
-                    self.options = before;
-                }
-                Some(why) => return Err(why.line()),
-                None => {}
-            },
-            Rule::FixedAs(line) if changed => return Err(line.to_owned()),
-            Rule::Fixed if changed => {
+            }
+            Remount::FixedAs(line) if changed => return Err(line.to_owned()),
+            Remount::Fixed if changed => {
                 return Err(format!(
                     "{name} cannot be changed by a remount: unmount and mount again"
                 ));
             }
-            Rule::PassedOver(line) if changed => {
+            Remount::Ignored(line) if changed => {
                 self.warnings.push(line.to_owned());
                 self.options = before;
             }
@@ -193,15 +102,15 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::TABLE;
 
     const ABLE: Able<'_> = Able { log: true, no_fast_commits: None };
 
     fn current() -> MountOptions {
-        MountOptions {
-            data: Some(crate::options::DataMode::Ordered),
-            fast_commit: Some(true),
-            ..MountOptions::default()
-        }
+        let mut options = MountOptions::default();
+        options.journal.data_mode = Some(crate::options::DataMode::Ordered);
+        options.journal.fast_commit = Some(true);
+        options
     }
 
     fn parse(list: &str) -> Result<Plan, String> {
@@ -255,9 +164,9 @@ mod tests {
             assert_eq!(&plan.options.shown(&now), shown, "{list}");
             assert!(plan.warnings.is_empty() && !plan.abort, "{list}");
             let mut off = now.clone();
-            off.errors = Some(crate::options::ErrorPolicy::Continue);
-            off.resuid = Some(0);
-            off.resgid = Some(0);
+            off.access.errors = Some(crate::options::ErrorPolicy::Continue);
+            off.space.resuid = Some(0);
+            off.space.resgid = Some(0);
             let back = Plan::parse(&plan.options, BACK, ABLE).unwrap();
             assert_eq!(back.options.shown(&off), "rw,relatime", "{list}");
         }
@@ -265,7 +174,9 @@ mod tests {
 
     #[test]
     fn every_rule_knows_its_option() {
-        for (name, rule) in RULES {
+        for (name, rule) in
+            TABLE.iter().flat_map(|spec| spec.names.iter().map(|name| (name, spec.remount)))
+        {
             let mut o = MountOptions::default();
             let known = [
                 None,
@@ -278,7 +189,7 @@ mod tests {
                 Some("never"),
             ];
             let taken = known.iter().any(|value| o.set(name, *value) == Ok(true));
-            assert!(taken || matches!(rule, Rule::Never(_)), "{name}");
+            assert!(taken || matches!(rule, Remount::Never(_)), "{name}");
         }
         assert!(parse("abort").unwrap().abort);
     }
@@ -338,11 +249,15 @@ mod tests {
         assert!(
             parse("fast_commit", &Obstacle::Short(1024)).unwrap_err().0.contains("1024 blocks")
         );
-        let off = MountOptions { fast_commit: Some(false), ..current() };
+        let mut off = current();
+        off.journal.fast_commit = Some(false);
         let able = Able { log: true, no_fast_commits: Some(&Obstacle::DataJournal) };
         let plan = Plan::parse(&off, "fast_commit,commit=9", able).unwrap();
         assert_eq!(plan.warnings, ["data=journal disables fast commits"]);
-        assert_eq!((plan.options.fast_commit, plan.options.commit.as_secs()), (Some(false), 9));
+        assert_eq!(
+            (plan.options.journal.fast_commit, plan.options.journal.commit.as_secs()),
+            (Some(false), 9)
+        );
         for why in [Obstacle::NoFeature, Obstacle::DataJournal, Obstacle::Short(1)] {
             assert!(parse("nofast_commit", &why).unwrap().warnings.is_empty());
         }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use extol_block::{MemDevice, SharedDevice};
+use extol_vfs::VolumeControl as _;
 use extol_vfs::{Creds, FileSystem, FsError, NewNode};
 
 use crate::mkfs::{MkfsOptions, mkfs};

@@ -5,10 +5,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use extol_block::{
-    BlockDevice as _, DeviceOp, Fault, FaultDevice, MemDevice, RecordingDevice, ScatteredWrite,
-    SharedDevice,
-};
+use extol_block::{BlockDevice as _, DeviceOp, MemDevice, ScatteredWrite, SharedDevice};
+use extol_devices::{Fault, FaultDevice, RecordingDevice};
 use extol_task::TestClock;
 
 use super::*;

@@ -7,6 +7,7 @@ mod rig;
 use std::os::unix::fs::MetadataExt;
 
 use extol::FileSystem as _;
+use extol::vfs::VolumeControl as _;
 use extol::vfs::{Creds, Fallocate, NewNode};
 use extol_jbd2::inspect::{FcTagReport, FcVerdict};
 use extol_testkit::e2fsck;

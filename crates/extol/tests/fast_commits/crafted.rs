@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use extol::vfs::FileSystem as _;
 use extol::{Ext4, MountOptions, inspect_journal};
-use extol_block::{
-    BlockDevice as _, BlockNr, BlockSize, Event, MemDevice, RecordingDevice, SharedDevice,
-};
+use extol_block::{BlockDevice as _, BlockNr, BlockSize, MemDevice, SharedDevice};
+use extol_devices::{Event, RecordingDevice};
 use extol_jbd2::Tid;
 use extol_jbd2::fast::{FcEntry, FcRecord};
 use extol_jbd2::format::FcWriter;

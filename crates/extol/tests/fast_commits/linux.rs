@@ -197,7 +197,7 @@ fn device(image: &Image, write: bool) -> SharedDevice {
 /// Opens and closes a volume with Extol.
 fn recover(image: &Image, options: &str) {
     let options = MountOptions::parse(options).unwrap();
-    let volume = Ext4::open(device(image, !options.read_only), &options).unwrap();
+    let volume = Ext4::open(device(image, !options.access.read_only), &options).unwrap();
     volume.unmount().unwrap();
 }
 

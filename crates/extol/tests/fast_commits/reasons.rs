@@ -35,7 +35,7 @@ impl Rig {
             ..MkfsOptions::default()
         };
         mkfs(&*device, &how, &mut |_| {}).unwrap();
-        let options = MountOptions { threads: false, ..MountOptions::default() };
+        let options = MountOptions::default().without_threads();
         let fs = Ext4::open(device as SharedDevice, &options).unwrap();
         let root = fs.root();
         let mut rig = Self { fs, root, a: 0, b: 0, sub: 0 };

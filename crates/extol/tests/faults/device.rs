@@ -12,8 +12,9 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
 
 use extol::device::{
-    BlockDevice, DeviceError, DeviceOp, MemDevice, RecordingDevice, Result, ScatteredWrite, joined,
+    BlockDevice, DeviceError, DeviceOp, MemDevice, Result, ScatteredWrite, joined,
 };
+use extol_devices::RecordingDevice;
 use parking_lot::Mutex;
 
 /// Where a short write may be cut.

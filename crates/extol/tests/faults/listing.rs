@@ -23,7 +23,7 @@ fn volume(features: &str) -> MemDevice {
         ..MkfsOptions::default()
     };
     mkfs(&*volume, &options, &mut |_| {}).unwrap();
-    let options = MountOptions { threads: false, ..MountOptions::default() };
+    let options = MountOptions::default().without_threads();
     let fs = Ext4::open(Arc::clone(&volume) as SharedDevice, &options).unwrap();
     fs.create_dir("/d").unwrap();
     (0..NAMES).for_each(|n| fs.write_file(format!("/d/{n:060}"), "").unwrap());
@@ -38,8 +38,7 @@ fn unreadable_blocks_of_a_directory() {
         let mut lists_cut_short = 0;
         for nth in 0.. {
             let device = Faulty::new(medium.snapshot());
-            let options =
-                MountOptions { threads: false, read_only: true, ..MountOptions::default() };
+            let options = MountOptions::default().without_threads().read_only();
             let fs = Ext4::open(Arc::clone(&device) as SharedDevice, &options).unwrap();
             let dir = fs.read_dir("/d").unwrap();
             device.arm(Fault { kind: Kind::Read, nth, forever: false });
@@ -73,7 +72,7 @@ fn unreadable_blocks_of_a_directory() {
 #[test]
 fn nothing_can_be_read() {
     let device = Faulty::new(volume("^dir_index"));
-    let options = MountOptions { threads: false, read_only: true, ..MountOptions::default() };
+    let options = MountOptions::default().without_threads().read_only();
     let fs = Ext4::open(Arc::clone(&device) as SharedDevice, &options).unwrap();
     let dir = fs.read_dir("/d").unwrap();
     device.arm(Fault { kind: Kind::Read, nth: 0, forever: true });

@@ -85,11 +85,8 @@ impl Base {
         }
         mkfs(&*volume, &options, &mut |_| {}).unwrap();
         let journal_at = find_journal(log.as_deref().unwrap_or(&volume));
-        let options = MountOptions {
-            journal_device: log.clone().map(|l| l as SharedDevice),
-            threads: false,
-            ..MountOptions::default()
-        };
+        let log_device = log.clone().map(|l| l as SharedDevice);
+        let options = MountOptions::default().without_threads().with_journal(log_device);
         let fs = Ext4::open(Arc::clone(&volume) as SharedDevice, &options).unwrap();
         let mut ledgers: Vec<_> = (0..LEDGERS)
             .map(|n| Ledger::begin(&fs, &format!("/d{n}"), n as u64).unwrap())
@@ -194,10 +191,10 @@ impl Rig {
 
     pub fn mount(&self, threads: bool) -> Arc<Ext4> {
         let mut options = MountOptions::parse(self.variant.options).unwrap();
-        options.threads = threads;
-        options.journal_device = self.log.clone().map(|l| l as SharedDevice);
+        options.background.threads = threads;
+        options.journal.device = self.log.clone().map(|l| l as SharedDevice);
         // Reads must reach the device.
-        options.cache_bytes = 1 << 20;
+        options.cache.metadata_bytes = 1 << 20;
         Ext4::open(Arc::clone(&self.volume) as SharedDevice, &options).unwrap()
     }
 
@@ -321,7 +318,7 @@ impl Rig {
         }
         let noted = outcome.aborted && !fault.forever && fault.kind != Kind::Gone;
         if noted {
-            self.must_be_noted(fault, aborted_before, &format!("{what}, {:?}", fs.trouble()));
+            self.must_be_noted(fault, aborted_before, &format!("{what}, {:?}", fs.first_error()));
         }
         drop(fs);
         let damage = !outcome.aborted && broken;
@@ -406,7 +403,7 @@ impl Rig {
                 );
             }
         }
-        let trouble = fs.trouble();
+        let trouble = fs.first_error();
         assert!(trouble.is_some(), "{what}: nobody knows why");
         assert_eq!(fs.panic_wanted(), self.panics(), "{what}");
     }
@@ -482,8 +479,8 @@ impl Rig {
         let orphans = report.counts.orphans;
         let (volume, log) = media.shared();
         let mut options = MountOptions::parse(self.variant.options).unwrap();
-        options.threads = false;
-        options.journal_device = log.clone().map(|l| l as SharedDevice);
+        options.background.threads = false;
+        options.journal.device = log.clone().map(|l| l as SharedDevice);
         for mount in 0..2 {
             let fs = Ext4::open(Arc::clone(&volume) as SharedDevice, &options)
                 .unwrap_or_else(|e| panic!("{what}: mount {mount} after the fault: {e}"));

@@ -51,7 +51,7 @@ impl Disks {
 
     fn open(&self) -> Arc<Ext4> {
         let mut options = by_hand("noinit_itable,noatime");
-        options.journal_device = self.journal.clone().map(|j| j as SharedDevice);
+        options.journal.device = self.journal.clone().map(|j| j as SharedDevice);
         Ext4::open(Arc::clone(&self.volume) as SharedDevice, &options).expect("mount")
     }
 

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use extol::device::{BlockDevice, CountingDevice, MemDevice, SharedDevice};
+use extol::device::{BlockDevice, MemDevice, SharedDevice};
 use extol::mkfs::{MkfsOptions, mkfs};
 use extol::vfs::{Creds, FileSystem as _, NewNode};
 use extol::{Ext4, MountOptions};
 use extol_check::{InodeTables, inode_tables};
+use extol_devices::CountingDevice;
 use extol_testkit::{Image, Scratch, e2fsck, run_ok, tool};
 
 pub type Disk = Arc<CountingDevice<MemDevice>>;
@@ -63,16 +64,14 @@ pub fn theirs(args: &[&str]) -> Disk {
 
 /// Mount options without threads: turns are taken by the test.
 pub fn by_hand(text: &str) -> MountOptions {
-    MountOptions {
-        threads: false,
-        init_itable_delay: Some(std::time::Duration::ZERO),
-        ..parse(text)
-    }
+    with_thread(text).without_threads()
 }
 
 /// With the thread, and no start delay.
 pub fn with_thread(text: &str) -> MountOptions {
-    MountOptions { init_itable_delay: Some(std::time::Duration::ZERO), ..parse(text) }
+    let mut options = parse(text);
+    options.background.init_itable_delay = Some(std::time::Duration::ZERO);
+    options
 }
 
 fn parse(text: &str) -> MountOptions {

@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use extol::Ext4;
-use extol::device::{BlockDevice, CountingDevice, MemDevice, Result as DeviceResult, SharedDevice};
+use extol::device::{BlockDevice, MemDevice, Result as DeviceResult, SharedDevice};
 use extol::vfs::FileSystem as _;
+use extol_devices::CountingDevice;
 
 use crate::rig::*;
 

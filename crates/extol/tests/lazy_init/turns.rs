@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use extol::device::DeviceOp;
-use extol::device::{
-    BlockDevice as _, CountingDevice, Fault, FaultDevice, MemDevice, SharedDevice,
-};
+use extol::device::{BlockDevice as _, MemDevice, SharedDevice};
 use extol::mkfs::mkfs;
 use extol::vfs::FileSystem as _;
+use extol::vfs::Mountable as _;
 use extol::{Ext4, FsError};
+use extol_devices::{CountingDevice, Fault, FaultDevice};
 use extol_testkit::{KernelMount, Need, require, run_ok, tool};
 
 use crate::rig::*;

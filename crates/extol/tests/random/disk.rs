@@ -5,9 +5,10 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use extol::device::{BlockDevice, MemDevice, RecordingDevice, SharedDevice};
+use extol::device::{BlockDevice, MemDevice, SharedDevice};
 use extol::mkfs::{JournalDevice, MkfsOptions, mkfs};
 use extol::{Ext4, MountOptions};
+use extol_devices::RecordingDevice;
 use rand::Rng;
 use rand::rngs::SmallRng;
 
@@ -98,7 +99,7 @@ impl Disk {
     /// Mounts it; sometimes so that a crash loses what was not flushed.
     pub fn mount(&mut self, rng: &mut SmallRng) -> Arc<Ext4> {
         let mut options = MountOptions::parse(self.variant.options).unwrap();
-        options.journal_device = self.log.clone().map(|log| log as SharedDevice);
+        options.journal.device = self.log.clone().map(|log| log as SharedDevice);
         let record = self.log.is_none() && self.variant.has_journal() && rng.random_bool(0.5);
         let device: SharedDevice = if record {
             let recording = Arc::new(RecordingDevice::new(self.volume.snapshot()));

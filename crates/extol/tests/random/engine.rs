@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use extol::Ext4;
 use extol::path::Inode;
+use extol::vfs::Mountable as _;
 use extol::vfs::{Fallocate, FileId, FileSystem, FsError, Result, SetAttr, SetTime, Timestamp};
 use extol_testkit::fsync_told;
 use rand::SeedableRng;

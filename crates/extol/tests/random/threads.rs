@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use extol::Ext4;
 use extol::path::Inode;
+use extol::vfs::VolumeControl as _;
 use extol::vfs::{Creds, FileSystem, FsError, NewNode, RenameFlags, Result};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};

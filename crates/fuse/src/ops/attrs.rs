@@ -1,6 +1,6 @@
 //! Requests about attributes: getattr, statx, setattr, statfs.
 //!
-//! Who clears set-id bits: with `HANDLE_KILLPRIV_V2` the kernel leaves it to us and marks each
+//! Clearing of set-id bits: with `HANDLE_KILLPRIV_V2` the kernel leaves it to us and marks each
 //! request that must (`KILL_SUIDGID`); with the older `HANDLE_KILLPRIV` every chown, truncate and
 //! write must; without both the kernel sends the new mode itself. The mark says that the caller has
 //! no CAP_FSETID (a chown always has it), and nothing about the file's group: a set-group-id bit

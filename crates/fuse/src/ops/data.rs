@@ -120,18 +120,21 @@ impl Context<'_> {
         args.skip(8)?;
         let data_only = args.u32()? & FSYNC_FDATASYNC != 0;
         if request.opcode == op::FSYNCDIR && request.nodeid == ROOT_NODE {
-            self.kernel.stays();
+            self.kernel.about_to_wait();
             self.fs.sync()?;
             return Ok(Outcome::Reply);
         }
         let ino = self.ino(request.nodeid)?;
-        let Some(answer) = self.kernel.later(request) else {
+        let Some(reply) = self.kernel.defer(request) else {
             self.fs.fsync(ino, data_only)?;
             return Ok(Outcome::Reply);
         };
-        let done = Box::new(move |result| answer.tell(result));
-        self.fs.fsync_then(ino, data_only, done, &mut |job| self.kernel.aside(job));
-        Ok(Outcome::Later)
+        let done = Box::new(move |result| reply.send(result));
+        self.fs.fsync_then(ino, data_only, done, &mut |job| {
+            self.kernel.about_to_wait();
+            job();
+        });
+        Ok(Outcome::Deferred)
     }
 
     pub(super) fn fallocate(&self, request: &Request<'_>) -> Result<()> {
@@ -165,8 +168,8 @@ impl Context<'_> {
             libc::SEEK_HOLE => Seek::Hole,
             _ => return Err(Errno(libc::EINVAL)),
         };
-        if self.agreed.has(cap::WRITEBACK_CACHE) {
-            self.kernel.write_back(request.nodeid);
+        if self.agreed.has(cap::WRITEBACK_CACHE) && !self.kernel.write_back(request.nodeid) {
+            return Err(Errno(libc::EAGAIN));
         }
         reply.u64(self.fs.seek(ino, offset, what)?);
         Ok(())
@@ -205,7 +208,7 @@ impl Context<'_> {
     }
 }
 
-/// On whose behalf a request changes a file.
+/// The author of a change that a request makes.
 fn author(request: &Request<'_>) -> Author {
     if request.uid == NOT_TOLD { Author::Owner } else { Author::Process(creds(request)) }
 }

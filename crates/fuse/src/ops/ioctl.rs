@@ -1,9 +1,9 @@
 //! The ioctls that the kernel passes on: `chattr` flags, project ids, generation, label and UUID,
 //! FITRIM, and requests about the whole volume.
 //!
-//! *Who checks what.* Any process that can open a file, be it for reading, on a read-only bind
+//! *Checks.* Any process that can open a file, be it for reading, on a read-only bind
 //! mount or in a user namespace, can send any number for it, and the kernel checks nothing of an
-//! ioctl that it does not know. So every number here says who has checked ([`Check`], [`TABLE`]),
+//! ioctl that it does not know. So every number here says what has checked it ([`Check`], [`TABLE`]),
 //! and one that changes something and that nothing has checked is refused.
 //!
 //! | number | name | changes | checked by |
@@ -96,10 +96,10 @@ const XFLAGS: [(u32, u32); 7] = [
     (0x2000_0000, 0x0000_0200), // PROJINHERIT
 ];
 
-/// Who has checked that a process may have what an ioctl asks for.
+/// What has checked that a process may have what an ioctl asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Check {
-    /// Nothing changes, and whoever has the file open may know it.
+    /// Nothing changes, and any process that has the file open may know it.
     Reads,
     /// The kernel, if the request is its own, with so many bytes of argument; else nothing has, and
     /// the answer is this error.
@@ -140,7 +140,7 @@ impl<'r> Call<'_, 'r> {
 
 type Work = fn(&Context<'_>, &Call<'_, '_>, &mut Reply) -> Result<()>;
 
-/// All ioctls that are answered, and who checks each. What is not here is refused.
+/// All ioctls that are answered, and the check of each. What is not here is refused.
 const TABLE: [(u32, Check, Work); 18] = [
     (GETFLAGS, Check::Reads, get_flags),
     (GETFLAGS_32, Check::Reads, get_flags),

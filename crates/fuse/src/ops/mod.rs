@@ -1,6 +1,6 @@
 //! The requests, one function each, grouped by what they touch. They see the file system through
-//! `vfs` only and append their answer to a [`Reply`]; sending, errors and panics are the session's
-//! business.
+//! `vfs` only and append their answer to a [`Reply`]; errors and panics are the business of
+//! [`handle`](crate::handle), sending that of the transports.
 
 mod attrs;
 mod data;
@@ -9,18 +9,18 @@ mod ioctl;
 mod names;
 mod xattrs;
 
-use extol_vfs::{Attr, Creds, FileKind, FileSystem, Job, Rdev, Timestamp};
+use extol_vfs::{Attr, Creds, FileKind, Mountable, Rdev, Timestamp};
 
 use crate::abi::{ROOT_NODE, op};
-use crate::answer::Answer;
 use crate::config::Transport;
 use crate::counts::Counts;
+use crate::device::DeferredReply;
 use crate::errno::{Errno, Result};
 use crate::init::Agreed;
 use crate::rights::Owner;
 use crate::wire::{Reply, Request};
 
-/// Seconds for which names and attributes stay valid in the kernel: nobody else changes the volume.
+/// Seconds for which names and attributes stay valid in the kernel: only we change the volume.
 const VALID: u64 = 24 * 60 * 60;
 
 /// What becomes of a request.
@@ -28,35 +28,31 @@ const VALID: u64 = 24 * 60 * 60;
 pub(crate) enum Outcome {
     /// The reply is to be sent.
     Reply,
-    /// Somebody else sends it.
-    Later,
+    /// It is sent later, by another thread.
+    Deferred,
     /// This kind of request has no reply.
     Silent,
 }
 
-/// What the handlers may do to the kernel.
-pub(crate) trait Kernel: Sync {
+/// What handlers may ask of the kernel, and of the transport.
+pub(crate) trait Kernel {
     /// Makes the kernel ask for the attributes of a node again.
     fn invalidate_attributes(&self, nodeid: u64);
-    /// Makes the kernel write a file's dirty pages back (and drop its cached pages). Answers writes
-    /// meanwhile.
-    fn write_back(&self, nodeid: u64);
-    /// The answer to the request, for whoever has it to send later, if that is possible.
-    fn later(&self, _request: &Request<'_>) -> Option<Answer> {
-        None
-    }
-    /// This thread is going to wait, or works for others: somebody else takes requests.
-    fn stays(&self) {}
-    /// Does what takes long, now or soon, here or elsewhere.
-    fn aside(&self, job: Job) {
-        self.stays();
-        job();
-    }
+
+    /// Makes the kernel write a file's dirty pages back (and drop its cached pages), while other
+    /// threads handle its writes. False if there would be none; then nothing was done.
+    fn write_back(&self, nodeid: u64) -> bool;
+
+    /// This thread is going to wait for a device: another one takes requests.
+    fn about_to_wait(&self);
+
+    /// The reply to the request, to be sent later by any thread, if that is possible.
+    fn defer(&self, request: &Request<'_>) -> Option<DeferredReply>;
 }
 
 /// Everything a handler needs.
 pub(crate) struct Context<'a> {
-    pub(crate) fs: &'a dyn FileSystem,
+    pub(crate) fs: &'a dyn Mountable,
     pub(crate) root: u32,
     pub(crate) agreed: Agreed,
     pub(crate) kernel: &'a dyn Kernel,
@@ -110,21 +106,15 @@ pub(crate) fn dispatch(
         op::LISTXATTR => context.listxattr(request, reply),
         op::REMOVEXATTR => context.removexattr(request),
         op::IOCTL => context.ioctl(request, reply),
-        // Flush, locks, access, poll, interrupt, copy_file_range …: the kernel does these well
-        // without us.
+        // Flush, locks, access, poll, interrupt, copy_file_range …: the kernel does without these.
         _ => Err(Errno(libc::ENOSYS)),
     }?;
     Ok(Outcome::Reply)
 }
 
-/// Nobody gets what a reply carries. `good`: it says that the request was done, so what was to be
-/// opened counts as open.
-pub(crate) fn take_back(
-    fs: &dyn FileSystem,
-    request: &Request<'_>,
-    references: &[u32],
-    good: bool,
-) {
+/// Gives back what a reply carries that is not delivered. `good`: it says that the request was done,
+/// so what was to be opened counts as open.
+pub(crate) fn take_back(fs: &dyn Mountable, request: &Request<'_>, references: &[u32], good: bool) {
     let opened = match request.opcode {
         op::OPEN => u32::try_from(request.nodeid).ok(),
         op::CREATE | op::TMPFILE => references.first().copied(),

@@ -2,7 +2,7 @@
 //!
 //! A lookup that finds nothing is answered with node id 0, which lets the kernel remember that the
 //! name does not exist. `.` and `..` are looked up for file handles (NFS, `open_by_handle_at`): `.`
-//! names an inode by its number, on which nobody may hold a reference, and the kernel compares the
+//! names an inode by its number, on which there may be no reference, and the kernel compares the
 //! generation in the answer with that in the handle.
 
 use extol_vfs::{FsError, NewNode, RenameFlags};

@@ -61,7 +61,7 @@ impl Context<'_> {
                 // A request is made once, with room for the answer.
                 return Err(Errno(libc::ERANGE));
             }
-            self.kernel.stays();
+            self.kernel.about_to_wait();
             return put_sized(reply, size, &control::answer(self.fs, self.owner, request, wish)?);
         }
         if is_virtual(request.nodeid, name) {
@@ -76,7 +76,7 @@ impl Context<'_> {
         let mut list = Vec::new();
         let mut sees = None;
         for name in self.fs.listxattr(ino)? {
-            // Only who has CAP_SYS_ADMIN may even know of these.
+            // Only a process with CAP_SYS_ADMIN may even know of these.
             if name.starts_with(b"trusted.")
                 && !*sees.get_or_insert_with(|| self.sees_trusted(request))
             {

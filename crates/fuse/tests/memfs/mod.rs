@@ -4,8 +4,8 @@
 mod state;
 
 use extol_vfs::{
-    Attr, Creds, DirEntry, Done, Fallocate, FileExtent, FileId, FileKind, FileSystem, FsError,
-    NewNode, Rdev, RenameFlags, Result, Seek, SetAttr, SetTime, StatFs, XattrSet,
+    Attr, Creds, DirEntry, Done, Fallocate, FileExtent, FileKind, FileSystem, FsError, Mountable,
+    NewNode, Rdev, RenameFlags, Result, Seek, SetAttr, SetTime, StatFs, VolumeControl, XattrSet,
 };
 use parking_lot::{Condvar, Mutex};
 use state::{State, now};
@@ -141,18 +141,6 @@ impl FileSystem for MemFs {
         state.hold(ino)
     }
 
-    fn reopen(&self, id: FileId) -> Result<Attr> {
-        let mut state = self.state.lock();
-        if state.node(id.ino)?.attr.id != id {
-            return Err(FsError::Stale);
-        }
-        state.hold(id.ino)
-    }
-
-    fn open_by_number(&self, ino: u32) -> Result<Attr> {
-        if self.by_number { self.state.lock().hold(ino) } else { Err(FsError::Stale) }
-    }
-
     fn retain(&self, ino: u32) {
         self.state.lock().hold(ino).unwrap();
     }
@@ -215,10 +203,6 @@ impl FileSystem for MemFs {
         let mut state = self.state.lock();
         state.insert(dir, name, ino)?;
         state.hold(ino)
-    }
-
-    fn wait_thawed(&self) {
-        self.thawed.wait_while(&mut self.frozen.lock(), |frozen| *frozen);
     }
 
     fn create_unnamed(&self, dir: u32, perm: u16, umask: u16, who: Creds) -> Result<Attr> {
@@ -352,17 +336,6 @@ impl FileSystem for MemFs {
         Ok(data.len())
     }
 
-    fn kill_privileges(&self, ino: u32, outsider: bool) -> Result<()> {
-        let mut state = self.state.lock();
-        let node = state.node(ino)?;
-        node.attr.perm &= !0o4000;
-        if outsider || node.attr.perm & 0o10 != 0 {
-            node.attr.perm &= !0o2000;
-        }
-        node.xattrs.remove(&b"security.capability"[..]);
-        Ok(())
-    }
-
     fn fallocate(&self, ino: u32, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
         let mut state = self.state.lock();
         let data = &mut state.node(ino)?.data;
@@ -408,23 +381,14 @@ impl FileSystem for MemFs {
     }
 
     fn fsync(&self, ino: u32, _: bool) -> Result<()> {
-        self.state.lock().node(ino).map(drop)
-    }
-
-    fn fsync_then(
-        &self,
-        ino: u32,
-        data_only: bool,
-        done: Done,
-        aside: &mut dyn FnMut(extol_vfs::Job),
-    ) {
+        let (tell, told) = std::sync::mpsc::channel();
         if let Some(asked) = &mut *self.asked.lock() {
-            asked.push(done);
+            asked.push(Box::new(move |result| drop(tell.send(result))));
             self.moved_on.notify_all();
-            return;
+        } else {
+            return self.state.lock().node(ino).map(drop);
         }
-        let result = self.fsync(ino, data_only);
-        aside(Box::new(move || done(result)));
+        told.recv().unwrap_or_else(|_| Err(FsError::Io("dropped untold".into())))
     }
 
     fn sync(&self) -> Result<()> {
@@ -468,16 +432,51 @@ impl FileSystem for MemFs {
     fn removexattr(&self, ino: u32, name: &[u8]) -> Result<()> {
         self.state.lock().node(ino)?.xattrs.remove(name).map(drop).ok_or(FsError::NoAttribute)
     }
+}
 
+impl VolumeControl for MemFs {
     fn trim(&self, _: u64, len: u64, _: u64) -> Result<u64> {
         Ok(len.min(4096))
     }
 
-    fn is_read_only(&self) -> bool {
-        false
-    }
-
     fn stats_json(&self) -> String {
         "{\"handles\":0}".into()
+    }
+}
+
+impl Mountable for MemFs {
+    fn open_by_number(&self, ino: u32) -> Result<Attr> {
+        if self.by_number { self.state.lock().hold(ino) } else { Err(FsError::Stale) }
+    }
+
+    fn kill_privileges(&self, ino: u32, outsider: bool) -> Result<()> {
+        let mut state = self.state.lock();
+        let node = state.node(ino)?;
+        node.attr.perm &= !0o4000;
+        if outsider || node.attr.perm & 0o10 != 0 {
+            node.attr.perm &= !0o2000;
+        }
+        node.xattrs.remove(&b"security.capability"[..]);
+        Ok(())
+    }
+
+    fn fsync_then(
+        &self,
+        ino: u32,
+        data_only: bool,
+        done: Done,
+        aside: &mut dyn FnMut(extol_vfs::Job),
+    ) {
+        if let Some(asked) = &mut *self.asked.lock() {
+            asked.push(done);
+            self.moved_on.notify_all();
+            return;
+        }
+        let result = self.fsync(ino, data_only);
+        aside(Box::new(move || done(result)));
+    }
+
+    fn wait_thawed(&self) {
+        self.thawed.wait_while(&mut self.frozen.lock(), |frozen| *frozen);
     }
 }

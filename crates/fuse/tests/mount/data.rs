@@ -46,7 +46,7 @@ fn holes_and_fallocate() {
 
 #[test]
 fn seeks_do_not_starve_the_writes_they_cause() {
-    let config = MountConfig { max_threads: 2, ..MountConfig::default() };
+    let config = MountConfig { max_threads: 2, writeback_cache: true, ..MountConfig::default() };
     let Some(mut m) = mount_with(true, &config) else { return };
     std::thread::scope(|scope| {
         for n in 0..8_u64 {

@@ -1,5 +1,6 @@
 use super::*;
-use extol_block::{BlockDevice, CountingDevice, DeviceOp, Fault, FaultDevice, MemDevice};
+use extol_block::{BlockDevice, DeviceOp, MemDevice};
+use extol_devices::{CountingDevice, Fault, FaultDevice};
 
 const BLOCKS: u64 = 4000;
 /// The smallest cache: eight buffers in each shard.

@@ -13,7 +13,8 @@
 
 use std::sync::Arc;
 
-use extol_block::{BlockDevice, MemDevice, RecordingDevice};
+use extol_block::{BlockDevice, MemDevice};
+use extol_devices::RecordingDevice;
 use extol_jbd2::Tid;
 use extol_jbd2::recovery::{Recovered, read_superblock, recover_to_device};
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use extol_block::{BlockDevice, DeviceOp, MemDevice, RecordingDevice, Result, SharedDevice};
+use extol_block::{BlockDevice, DeviceOp, MemDevice, Result, SharedDevice};
+use extol_devices::RecordingDevice;
 use extol_jbd2::Tid;
 use parking_lot::{Condvar, Mutex};
 

@@ -3,9 +3,8 @@
 
 use std::sync::Arc;
 
-use extol_block::{
-    BlockDevice, DeviceOp, FailLatch, Fault, FaultDevice, FaultSpan, RecordingDevice, SharedDevice,
-};
+use extol_block::{BlockDevice, DeviceOp, FailLatch, SharedDevice};
+use extol_devices::{Fault, FaultDevice, FaultSpan, RecordingDevice};
 use extol_jbd2::{JournalError, Services, Tid};
 
 use crate::devices::Tape;
@@ -296,7 +295,7 @@ fn shutdown_leaves_no_mark() {
     assert!(rig.world.journal.freeze().is_err());
     assert!(rig.world.operate(&mut random).is_err());
     // Only data that the operation wrote before it asked for a handle.
-    let homes = |e: &extol_block::Event| matches!(e, extol_block::Event::Write { offset, .. } if *offset < 860 << 10);
+    let homes = |e: &extol_devices::Event| matches!(e, extol_devices::Event::Write { offset, .. } if *offset < 860 << 10);
     assert!(rig.tape.fs.log()[position..].iter().all(homes));
     let fs = rig.tape.fs.current();
     assert_eq!(PLAIN.journal_superblock(&fs).errno, 0);

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use extol_block::{BlockDevice, BlockNr, RecordingDevice};
+use extol_block::{BlockDevice, BlockNr};
+use extol_devices::RecordingDevice;
 use extol_jbd2::{Services, Tid};
 
 use crate::crash::record;

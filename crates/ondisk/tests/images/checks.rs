@@ -2,7 +2,7 @@
 
 use crate::image::Image;
 use crate::run;
-use extol_block::BlockNr;
+use extol_ondisk::BlockNr;
 use extol_ondisk::htree::{DxBlock, DxKind, Hasher};
 use extol_ondisk::{
     FileType, GroupDesc, GroupFlags, GroupNr, Incompat, Inode, InodeFlags, InodeNr, Superblock,

@@ -1,6 +1,6 @@
 //! An image whose parts this crate decodes, with every checksum verified on the way.
 
-use extol_block::BlockNr;
+use extol_ondisk::BlockNr;
 use extol_ondisk::xattr::{self, XattrEntry};
 use extol_ondisk::{
     Geometry, GroupDesc, GroupFlags, GroupNr, Inode, InodeFlags, InodeNr, Superblock, bitmap,

@@ -1,6 +1,7 @@
 //! Calls about attributes: modes, owners, times, flags, extended attributes.
 
 use extol::path::Inode;
+use extol::vfs::Mountable as _;
 use extol::vfs::{Attr, FileKind, FileSystem, SetAttr, SetTime, Timestamp, XattrSet};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;

@@ -3,6 +3,7 @@
 use std::sync::PoisonError;
 
 use extol::path::Inode;
+use extol::vfs::Mountable as _;
 use extol::vfs::{Attr, Fallocate, FileKind, FileSystem, NewNode, Seek, SetAttr, SetTime};
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 use rustix::io::Errno;

@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use extol_block::{BlockDevice, BlockNr, BlockSize, CountingDevice, MemDevice};
+use extol_block::{BlockDevice, BlockNr, BlockSize, MemDevice};
+use extol_devices::CountingDevice;
 use extol_jbd2::format::{
     CommitBlock, CommitTime, DescriptorReader, FcReader, FcTag, Features, Format, Header,
     JournalSuperblock, RevokeReader, V1Sum, crc32c, escape, unescape,

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use extol_block::{BlockDevice, MemDevice, RecordingDevice, Result, ScatteredWrite};
+use extol_block::{BlockDevice, MemDevice, Result, ScatteredWrite};
+use extol_devices::RecordingDevice;
 use extol_vfs::{Creds, FileSystem, NewNode};
 use parking_lot::Mutex;
 

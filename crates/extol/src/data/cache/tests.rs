@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use extol_block::{
-    BlockDevice, BlockNr, BlockSize, CountingDevice, DeviceError, DeviceOp, Fault, FaultDevice,
-    MemDevice, Result, ScatteredWrite, SharedDevice,
+    BlockDevice, BlockNr, BlockSize, DeviceError, DeviceOp, MemDevice, Result, ScatteredWrite,
+    SharedDevice,
 };
+use extol_devices::{CountingDevice, Fault, FaultDevice};
 use extol_vfs::{Fallocate, FileSystem as _};
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -26,7 +27,10 @@ fn cache(bytes: usize) -> DataCache {
 }
 
 fn options(data_cache: usize) -> MountOptions {
-    MountOptions { data_cache: Some(data_cache), dirty_bytes: 1 << 20, ..MountOptions::default() }
+    let mut options = MountOptions::default();
+    options.cache.data = Some(data_cache);
+    options.data.dirty_bytes = 1 << 20;
+    options
 }
 
 fn open(dev: SharedDevice, data_cache: usize) -> Arc<Ext4> {

@@ -232,7 +232,8 @@ fn nothing_without_threads_when_switched_off_or_in_the_log() {
     }
     let device = Arc::new(MemDevice::new(8 << 20));
     mkfs(&*device, &MkfsOptions::default(), &mut |_| {}).unwrap();
-    let alone = MountOptions { threads: false, data_cache: Some(0), ..MountOptions::default() };
+    let mut alone = MountOptions::default().without_threads();
+    alone.cache.data = Some(0);
     let fs = Ext4::open(device, &alone).unwrap();
     fs.write_file("/f", contents(8 * BLOCK)).unwrap();
     assert!(fs.read_file("/f").unwrap() == contents(8 * BLOCK));

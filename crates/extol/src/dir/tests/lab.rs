@@ -334,6 +334,25 @@ impl Lab {
         Some(Self { model, rng, ..Self::open(scratch, image) })
     }
 
+    /// Lets Linux add names to its view of the directory, and gives the size that it then has. `None`
+    /// if the machine cannot.
+    pub fn size_by_linux(&mut self, names: &[Vec<u8>]) -> Option<u64> {
+        use std::os::unix::ffi::OsStrExt;
+        if !require(&[Need::Root, Need::Loop, Need::Kernel("ext4")]) {
+            return None;
+        }
+        self.save();
+        let mount = KernelMount::mount(&self.image, &self.scratch.dir("mnt"), &[]);
+        let dir = mount.path().join("d");
+        for name in names {
+            let place = dir.join(std::ffi::OsStr::from_bytes(name));
+            std::fs::hard_link(mount.path().join("files/f1"), place).unwrap();
+        }
+        let size = std::fs::metadata(&dir).unwrap().len();
+        mount.unmount();
+        Some(size)
+    }
+
     /// A few thousand random operations.
     pub fn play(&mut self, operations: usize, longest: usize, grow: f64) {
         for _ in 0..operations {

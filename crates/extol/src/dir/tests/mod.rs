@@ -6,3 +6,4 @@ mod hostile;
 mod lab;
 mod levels;
 mod matrix;
+mod size;

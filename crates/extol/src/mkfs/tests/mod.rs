@@ -96,7 +96,8 @@ fn random_numbers_differ_and_given_ones_hold() {
 /// An interrupted mkfs leaves no superblock behind, neither the old one nor a new one.
 #[test]
 fn interrupted_making_leaves_nothing_that_looks_whole() {
-    use extol_block::{DeviceOp, Fault, FaultDevice};
+    use extol_block::DeviceOp;
+    use extol_devices::{Fault, FaultDevice};
     let device = FaultDevice::new(MemDevice::new(64 << 20), []);
     mkfs(&device, &MkfsOptions::default(), &mut |_| {}).expect("first");
     assert_eq!(existing_contents(&device).as_deref(), Some("an ext4 file system"));

@@ -1,9 +1,10 @@
-//! How many transactions a file's end takes, and what is left when it cannot end.
+//! How many transactions the deletion of a file takes, and what is left when it fails.
 
 use std::sync::Arc;
 
 use extol_block::{MemDevice, SharedDevice};
 use extol_check::CheckOptions;
+use extol_vfs::Mountable as _;
 use extol_vfs::{Fallocate, FileSystem as _, FsError, RenameFlags, SetAttr, SetTime};
 
 use crate::data::flush;
@@ -67,7 +68,7 @@ fn a_replaced_file_goes_with_its_name_too() {
 }
 
 #[test]
-fn a_referenced_file_is_an_orphan_until_nobody_knows_it() {
+fn a_referenced_file_is_an_orphan_until_its_last_reference_goes() {
     let (device, fs) = volume();
     let before = left(&fs);
     fs.write_file("a", "contents").unwrap();
@@ -81,10 +82,10 @@ fn a_referenced_file_is_an_orphan_until_nobody_knows_it() {
     close(&device, &fs);
 }
 
-/// Write-back waited for the lock of a file that was deleted meanwhile. The number is another
-/// file's by now, whose data must not be forgotten for it.
+/// Writeback waits for the lock of a file that is deleted meanwhile. The number is that of another
+/// file by then, whose data must not be forgotten.
 #[test]
-fn who_waited_for_a_deleted_file_leaves_the_next_one_alone() {
+fn a_waiter_for_a_deleted_file_leaves_the_next_one_alone() {
     let (device, fs) = volume();
     let inner = fs.inner();
     fs.write_file("a", vec![1; 9000]).unwrap();
@@ -92,7 +93,7 @@ fn who_waited_for_a_deleted_file_leaves_the_next_one_alone() {
     let ino = node.ino();
     fs.remove_file("a").unwrap();
     let waits = inner.cell(ino).unwrap();
-    // As by whoever takes the last reference, before the cell leaves the table.
+    // As by the thread that takes the last reference, before the cell leaves the table.
     super::delete(inner, &mut waits.write().unwrap()).unwrap();
     fs.sync().unwrap();
     fs.write_file("b", vec![2; 9000]).unwrap();
@@ -121,7 +122,7 @@ fn a_large_file_takes_more() {
     close(&device, &fs);
 }
 
-/// The name goes all the same, and nothing forgets the inode.
+/// The name is removed all the same, and the orphan list keeps the inode.
 #[test]
 fn what_cannot_be_deleted_stays_an_orphan() {
     let (_device, fs) = volume();
@@ -139,27 +140,27 @@ fn what_cannot_be_deleted_stays_an_orphan() {
     assert!(fs.first_error().is_some());
 }
 
-/// Makes a file that the front end knows; gives its number.
-fn known(fs: &Arc<Ext4>, name: &str, size: usize) -> u32 {
+/// Makes a file that the front end refers to; gives its number.
+fn referenced(fs: &Arc<Ext4>, name: &str, size: usize) -> u32 {
     fs.write_file(name, vec![7; size]).unwrap();
     fs.sync().unwrap();
     fs.lookup(fs.root(), name.as_bytes()).unwrap().id.ino
 }
 
 #[test]
-fn a_known_file_that_is_not_open_goes_with_its_name() {
+fn a_referenced_file_that_is_not_open_is_deleted_with_its_name() {
     let (device, fs) = volume();
     fs.count_opens();
     let before = left(&fs);
-    let ino = known(&fs, "a", 9000);
+    let ino = referenced(&fs, "a", 9000);
     assert_eq!(handles(&fs, || fs.unlink(fs.root(), b"a").unwrap()), 1);
     assert_eq!(left(&fs), before);
-    // Its ghost tells what it was, takes the times that the kernel brings home, and nothing else.
+    // The cell tells its attributes, takes the times that the kernel writes back, and nothing else.
     let attr = fs.getattr(ino).unwrap();
     assert_eq!((attr.nlink, attr.size), (0, 9000));
     let times = SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() };
-    let brought_home = || assert_eq!(fs.setattr(ino, &times).unwrap().nlink, 0);
-    assert_eq!(handles(&fs, brought_home), 0);
+    let written_back = || assert_eq!(fs.setattr(ino, &times).unwrap().nlink, 0);
+    assert_eq!(handles(&fs, written_back), 0);
     let mode = SetAttr { perm: Some(0o600), ..SetAttr::default() };
     assert_eq!(fs.setattr(ino, &mode), Err(FsError::Stale));
     assert_eq!(fs.opened(ino), Err(FsError::Stale));
@@ -167,7 +168,7 @@ fn a_known_file_that_is_not_open_goes_with_its_name() {
     assert_eq!(fs.write(ino, 0, b"x"), Err(FsError::Stale));
     assert_eq!(fs.link(ino, fs.root(), b"b"), Err(FsError::Stale));
     assert_eq!(fs.open_by_number(ino), Err(FsError::Stale));
-    // Its number is nobody else's as long as it is known, however durable its end.
+    // Its number is held as long as it is referenced, even once the deletion is durable.
     let new = |name: &str| {
         fs.write_file(name, "").unwrap();
         fs.inode(name).unwrap().ino()
@@ -187,9 +188,9 @@ fn an_open_file_outlives_its_name() {
     fs.count_opens();
     let before = left(&fs);
     let mut bytes = [0; 8];
-    // Forgotten last, as the kernel says it, and closed last, as it may be heard.
+    // Forgotten last, as the kernel sends it, and closed last, as it may arrive.
     for forgotten_last in [true, false] {
-        let ino = known(&fs, "a", 9000);
+        let ino = referenced(&fs, "a", 9000);
         fs.opened(ino).unwrap();
         fs.opened(ino).unwrap();
         fs.closed(ino);
@@ -207,30 +208,30 @@ fn an_open_file_outlives_its_name() {
 }
 
 #[test]
-fn what_the_kernel_opens_by_itself_outlives_its_name() {
+fn a_referenced_directory_outlives_its_name() {
     let (device, fs) = volume();
     fs.count_opens();
     fs.create_dir("dir").unwrap();
     let dir = fs.lookup(fs.root(), b"dir").unwrap().id.ino;
     fs.rmdir(fs.root(), b"dir").unwrap();
-    assert_eq!(left(&fs).2, 1, "somebody may work in it");
+    assert_eq!(left(&fs).2, 1, "it may be a working directory");
     fs.forget(dir, 1);
     assert_eq!(left(&fs).2, 0);
     close(&device, &fs);
 }
 
-/// The last free inode is that of a deleted file which the front end still knows: who makes a file
-/// waits for it, a moment.
+/// The last free inode is that of a deleted file that is still referenced: a creation waits for it,
+/// a moment.
 #[test]
 fn the_last_inode_comes_free_when_it_is_forgotten() {
     let (device, fs) = volume();
     fs.count_opens();
-    let first = known(&fs, "first", 0);
+    let first = referenced(&fs, "first", 0);
     let full = (0..100_000).find_map(|n| fs.write_file(format!("f{n}"), "").err());
     assert_eq!(full, Some(FsError::NoSpace));
     fs.unlink(fs.root(), b"first").unwrap();
     fs.sync().unwrap();
-    assert_eq!(fs.write_file("again", "").unwrap_err(), FsError::NoSpace, "nobody forgets it");
+    assert_eq!(fs.write_file("again", "").unwrap_err(), FsError::NoSpace, "still referenced");
     std::thread::scope(|scope| {
         let again = scope.spawn(|| fs.write_file("again", ""));
         std::thread::sleep(std::time::Duration::from_millis(5));
@@ -241,12 +242,12 @@ fn the_last_inode_comes_free_when_it_is_forgotten() {
     close(&device, &fs);
 }
 
-/// A ghost that was buried too early: the file cannot be deleted, so it must be as it was.
+/// The number is held, and then the file cannot be deleted: it must be as it was.
 #[test]
-fn what_cannot_be_deleted_is_no_ghost() {
+fn a_failed_deletion_releases_the_number() {
     let (_device, fs) = volume();
     fs.count_opens();
-    let ino = known(&fs, "a", 20_000);
+    let ino = referenced(&fs, "a", 20_000);
     {
         let cell = fs.inner().cell(ino).unwrap();
         // The block of its attributes: the superblock's.
@@ -255,5 +256,5 @@ fn what_cannot_be_deleted_is_no_ghost() {
     fs.unlink(fs.root(), b"a").unwrap();
     assert!(fs.inner().orphans.contains(ino));
     assert_eq!(fs.opened(ino), Ok(()));
-    assert!(!fs.inner().table.is_ghost(ino));
+    assert!(!fs.inner().table.is_held(ino));
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use extol_block::{MemDevice, RecordingDevice};
+use extol_block::MemDevice;
+use extol_devices::RecordingDevice;
+use extol_vfs::VolumeControl as _;
 use extol_vfs::{CheckpointFlags, Creds, FileSystem as _, FsError, NewNode};
 
 use crate::Ext4;

@@ -2,7 +2,7 @@
 //!
 //! The flags in the descriptors are the only record that outlives a mount, so they are read once
 //! when it begins: raw, in long pieces, since on a large volume there are megabytes of them and
-//! nobody needs anything else of most of them yet.
+//! nothing else of most of them is needed yet.
 
 use extol_block::BlockDevice;
 use extol_ondisk::{Geometry, GroupFlags, GroupNr};

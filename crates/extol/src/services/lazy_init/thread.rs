@@ -2,12 +2,12 @@
 //! with the last.
 //!
 //! Invariants
-//! - T1: there is a thread exactly while there are requests: both change under the one lock
+//! - LI-5: there is a thread exactly while there are requests: both change under the one lock
 //!   (`register`, `run`).
-//! - T2: a request that was cancelled has no turn any more, not even the rest of one:
-//!   [`Ticket::cancel`] waits for a turn under way. Nobody else ever waits for a turn.
+//! - LI-6: a cancelled request has no step any more, not even the rest of one: [`Ticket::cancel`]
+//!   waits for a step under way. No other caller waits for a step.
 //!
-//! The lock is a leaf; no turn runs under it.
+//! The lock is a leaf; no step runs under it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock};
@@ -17,24 +17,24 @@ use extol_sync::Condvar;
 use extol_task::{Clock, SystemClock};
 use parking_lot::Mutex;
 
-use super::policy::{self, Next, Ns};
+use super::schedule::{self, Next, Ns};
 
 /// Linux shows at most 15 characters.
 const NAME: &str = "extol-lazyinit";
 
-/// What becomes of a request after a turn.
+/// What becomes of a request after a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum After {
-    /// The next turn is at this time.
+    /// The next step is at this time.
     Again(Ns),
     /// It was the last.
     End,
 }
 
-/// Somebody whose work is done in turns.
-pub(super) trait Request: Send + Sync {
+/// Work that is done in steps.
+pub(super) trait Request: Send + Sync + std::fmt::Debug {
     /// Does a bounded piece of work.
-    fn turn(&self) -> After;
+    fn step(&self) -> After;
 }
 
 struct Entry {
@@ -58,7 +58,7 @@ impl List {
 }
 
 static LIST: Mutex<List> = Mutex::new(List { entries: Vec::new(), next_id: 0, alive: false });
-/// A request came or went, or a turn ended.
+/// A request came or went, or a step ended.
 static CHANGED: Condvar = Condvar::new();
 static CLOCK: LazyLock<SystemClock> = LazyLock::new(SystemClock::new);
 
@@ -101,7 +101,7 @@ impl Ticket {
             list.entries.iter().position(|e| e.id == self.0).map(|at| list.entries.swap_remove(at));
         drop(list);
         CHANGED.notify_all();
-        // Not under the lock: this may be the last that knows of its volume.
+        // Not under the lock: this may be the last reference on its volume.
         drop(gone);
     }
 }
@@ -109,7 +109,7 @@ impl Ticket {
 fn run() {
     let mut list = LIST.lock();
     loop {
-        match policy::next(
+        match schedule::next(
             list.entries.iter().map(|e| if e.running { Ns::MAX } else { e.due }),
             now(),
         ) {
@@ -120,14 +120,14 @@ fn run() {
             Next::Wait(ns) => {
                 CHANGED.wait_for(&mut list, Duration::from_nanos(ns));
             }
-            Next::Turn(at) => {
+            Next::Step(at) => {
                 let Some(entry) = list.entries.get_mut(at) else { continue };
                 entry.running = true;
                 let (id, request) = (entry.id, Arc::clone(&entry.request));
                 drop(list);
-                // A bug in one volume's turn must not take the others' thread away, nor leave who
-                // cancels waiting.
-                let after = catch_unwind(AssertUnwindSafe(|| request.turn())).unwrap_or(After::End);
+                // A bug in one volume's step must not end the thread of the others, nor leave a
+                // cancelling thread waiting.
+                let after = catch_unwind(AssertUnwindSafe(|| request.step())).unwrap_or(After::End);
                 drop(request);
                 list = LIST.lock();
                 let mut gone = None;

@@ -14,9 +14,8 @@ use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
 
-use extol_block::{
-    BlockDevice, BlockNr, Event, MemDevice, RecordingDevice, ScatteredWrite, SharedDevice,
-};
+use extol_block::{BlockDevice, BlockNr, MemDevice, ScatteredWrite, SharedDevice};
+use extol_devices::{Event, RecordingDevice};
 use extol_task::TestClock;
 use parking_lot::Mutex;
 

@@ -7,9 +7,8 @@ mod results;
 
 use std::collections::BTreeMap;
 
-use extol_block::{
-    BlockDevice, BlockNr, BlockSize, DeviceOp, Fault, FaultDevice, MemDevice, RecordingDevice,
-};
+use extol_block::{BlockDevice, BlockNr, BlockSize, DeviceOp, MemDevice};
+use extol_devices::{Fault, FaultDevice, RecordingDevice};
 
 use super::*;
 use crate::format::{

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use extol_block::{BlockNr, CountingDevice, DeviceOp};
+use extol_block::{BlockNr, DeviceOp};
+use extol_devices::CountingDevice;
 use extol_jbd2::format::{BlockKind, Header};
 use extol_jbd2::{Services, Tid};
 use extol_task::{Clock, SystemClock};

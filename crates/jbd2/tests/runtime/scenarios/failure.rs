@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use extol_block::{BlockNr, DeviceOp, Fault, FaultDevice};
+use extol_block::{BlockNr, DeviceOp};
+use extol_devices::{Fault, FaultDevice};
 use extol_jbd2::{Journal, JournalError, Services, Tid};
 
 use super::{ROOMY, a_moment, after_crash, background, byte, fill, gated};

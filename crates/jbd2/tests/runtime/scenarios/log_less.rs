@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use extol_block::{BlockDevice, BlockNr, BlockSize, DeviceOp, Fault, FaultDevice, MemDevice};
+use extol_block::{BlockDevice, BlockNr, BlockSize, DeviceOp, MemDevice};
+use extol_devices::{Fault, FaultDevice};
 use extol_jbd2::{Journal, JournalConfig, Services};
 use extol_task::SystemClock;
 

@@ -1,0 +1,122 @@
+//! An inode's type against its contents.
+
+use extol_ondisk::{FileType, Incompat, InodeFlags};
+
+use super::{InodeCheck, Scanned};
+use crate::bytes::{join, le8, le16, le32};
+use crate::error::Result;
+use crate::inodes::Info;
+use crate::raw::{Raw, extent_header_ok};
+use crate::report::Kind;
+use crate::xattr::Attributes;
+
+impl InodeCheck<'_> {
+    /// Type against contents. False if the map need not be looked at.
+    pub(super) fn kind(&self, raw: Raw<'_>, info: &mut Info, to: &mut Scanned) -> Result<bool> {
+        let (vol, ino) = (self.vol, raw.ino);
+        // A long link on its way out: its block is gone, the inode goes next. (Linux and e2fsck
+        // free it without a word.)
+        let going = raw.is(FileType::Symlink)
+            && raw.size() == 0
+            && raw.size_hi() == 0
+            && self.is_being_deleted(raw);
+        if vol.incompat(Incompat::EXTENTS)
+            && raw.has(InodeFlags::EXTENTS)
+            && raw.is(FileType::Symlink)
+            && !raw.maps_blocks(&vol.geo)
+            && !going
+        {
+            to.err(ino, Kind::InodeFlags, "a symbolic link inside the inode has the extents flag");
+        }
+        if raw.has(InodeFlags::ENCRYPT) {
+            let context = Attributes { vol, claims: self.claims, raw }.value(9, b"c", false)?;
+            let good = context.is_some_and(|c| matches!((le8(&c, 0), c.len()), (1, 28) | (2, 40)));
+            if !good {
+                to.err(ino, Kind::Encryption, "the inode is encrypted but has no usable context");
+            }
+        }
+        let Some(kind) = raw.kind() else {
+            to.err(ino, Kind::InodeMode, format!("mode {:o} is no file type", raw.mode()));
+            return Ok(true);
+        };
+        info.kind = kind as u8;
+        match kind {
+            FileType::Directory => {
+                to.counts.directories += 1;
+                if raw.has(InodeFlags::INDEX) {
+                    info.set(Info::INDEX);
+                }
+            }
+            FileType::Regular => to.counts.files += 1,
+            FileType::Symlink => {
+                to.counts.symlinks += 1;
+                if !going && !self.symlink_ok(raw)? {
+                    to.err(ino, Kind::Symlink, "the target of the symbolic link makes no sense");
+                } else if raw.has(InodeFlags::INLINE_DATA) {
+                    return Ok(false);
+                }
+            }
+            _ => {
+                to.counts.specials += 1;
+                let locked = raw.has(InodeFlags::IMMUTABLE | InodeFlags::APPEND);
+                if raw.has(InodeFlags::INDEX | InodeFlags::EXTENTS)
+                    || locked && (4..15).any(|n| raw.word(n) != 0)
+                {
+                    to.err(
+                        ino,
+                        Kind::SpecialFile,
+                        "a device, pipe or socket with the map of a file",
+                    );
+                } else if raw.size() != 0 {
+                    to.err(ino, Kind::SpecialFile, "a device, pipe or socket with a size");
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn symlink_ok(&self, raw: Raw<'_>) -> Result<bool> {
+        let vol = self.vol;
+        if raw.size_hi() != 0 || raw.size() == 0 || raw.has(InodeFlags::INDEX) {
+            return Ok(false);
+        }
+        if raw.has(InodeFlags::INLINE_DATA) {
+            let value = self.inline_value(raw)?;
+            let fits = value.is_some_and(|value| raw.size() == 60 + value.len() as u64);
+            return Ok(fits && !raw.has(InodeFlags::EXTENTS));
+        }
+        let target = if raw.is_fast_symlink() {
+            if raw.has(InodeFlags::EXTENTS) {
+                return Ok(false);
+            }
+            raw.i_block().to_vec()
+        } else {
+            let block = if raw.has(InodeFlags::EXTENTS) {
+                let b = raw.i_block();
+                let (entries, depth) = (le16(b, 2), le16(b, 6));
+                let len = le16(b, 16);
+                let single =
+                    entries == 1 && depth == 0 && le32(b, 12) == 0 && (len == 1 || len == 32769);
+                if !extent_header_ok(b) || !single {
+                    return Ok(false);
+                }
+                join(le32(b, 20), u32::from(le16(b, 18)))
+            } else {
+                if (1..15).any(|n| raw.word(n) != 0) {
+                    return Ok(false);
+                }
+                u64::from(raw.word(0))
+            };
+            if !vol.is_block(block) {
+                return Ok(false);
+            }
+            vol.block(block)?
+        };
+        let len = if raw.has(InodeFlags::ENCRYPT) {
+            usize::from(le16(&target, 0)) + 2
+        } else {
+            target.iter().position(|&b| b == 0).unwrap_or(target.len())
+        };
+        Ok(len < target.len() && len as u64 == raw.size())
+    }
+}

@@ -1,0 +1,104 @@
+//! The comparison of verdicts on damaged volumes.
+
+use std::sync::Arc;
+
+use extol_check::CheckError;
+use extol_testkit::{Image, Scratch, e2fsck};
+use rand::SeedableRng as _;
+use rand::rngs::SmallRng;
+
+use crate::editor::ImageEditor;
+use crate::images::{Variant, empty, fill_by_extol, fill_by_linux, in_memory};
+use crate::mutate::damage;
+use crate::verdict;
+
+/// What came of many comparisons.
+#[derive(Default)]
+pub struct Tally {
+    pub tried: u32,
+    pub both_clean: u32,
+    pub both_bad: u32,
+    /// Errors that only the checker counts, all of an accepted kind.
+    pub stricter: u32,
+    /// Where e2fsck checks what the checker leaves alone, or fails itself.
+    pub not_compared: u32,
+    pub failures: Vec<String>,
+}
+
+/// True if e2fsck asked about nothing but the usage in quota files.
+fn only_quota(output: &str) -> bool {
+    let mut asked = output.lines().filter(|line| line.contains("? no")).peekable();
+    asked.peek().is_some() && asked.all(|line| line.starts_with("Update quota info"))
+}
+
+impl Tally {
+    pub fn add(&mut self, other: Self) {
+        self.tried += other.tried;
+        self.both_clean += other.both_clean;
+        self.both_bad += other.both_bad;
+        self.stricter += other.stricter;
+        self.not_compared += other.not_compared;
+        self.failures.extend(other.failures);
+    }
+}
+
+/// A filled volume, ready to be damaged.
+pub fn volume(scratch: &Scratch, variant: Variant, seed: u64) -> ImageEditor {
+    let image = empty(scratch.path(), variant);
+    if seed.is_multiple_of(2) || !fill_by_linux(scratch, &image, variant, seed) {
+        let device = in_memory(&image);
+        if fill_by_extol(&device, seed) {
+            let mut bytes = vec![0; device.size() as usize];
+            device.read_at(&mut bytes, 0).expect("read");
+            std::fs::write(&image.path, &bytes).expect("write");
+        }
+    }
+    ImageEditor::new(image.path)
+}
+
+/// Compares the verdicts for one damage.
+pub fn compare(v: &mut ImageEditor, name: &str, seed: u64, tally: &mut Tally) {
+    let salt = name.bytes().fold(seed, |s, b| s.wrapping_mul(0x0100_0000_01B3) ^ u64::from(b));
+    let mut rng = SmallRng::seed_from_u64(salt);
+    let what = damage(v, &mut rng);
+    let theirs = e2fsck(&Image::existing(&v.path));
+    let ours = verdict::of(Arc::new(v.device()));
+    tally.tried += 1;
+    let foreign = matches!(&ours, Err(CheckError::Unsupported(why)) if why.contains("Hurd"));
+    if foreign || only_quota(&theirs.output) || theirs.output.contains("Bad file descriptor") {
+        // Usage in quota files is not compared, volumes of the Hurd are refused; and e2fsck -n
+        // fails when it tries to write an aborted journal.
+        tally.not_compared += 1;
+        v.restore();
+        return;
+    }
+    let (common, any) = match &ours {
+        Ok(report) => (report.errors_of_e2fsck > 0, report.errors > 0),
+        Err(_) => (true, true),
+    };
+    match (theirs.code != 0, any) {
+        (true, true) => tally.both_bad += 1,
+        (false, false) => tally.both_clean += 1,
+        (false, true) if !common => tally.stricter += 1,
+        (expected, _) => {
+            let ours = ours.map_or_else(|e| e.to_string(), |r| r.to_string());
+            let side = if expected { "only e2fsck" } else { "only the checker" };
+            let theirs = theirs
+                .output
+                .lines()
+                .filter(|l| !l.trim().is_empty())
+                .take(30)
+                .collect::<Vec<_>>()
+                .join("\n  ");
+            tally.failures.push(format!(
+                "{side} objects: {name}:{seed}: {what}\n  e2fsck ({}): {theirs}\n  ours: {ours}\n",
+                e2fsck_code(expected)
+            ));
+        }
+    }
+    v.restore();
+}
+
+fn e2fsck_code(bad: bool) -> &'static str {
+    if bad { "errors" } else { "clean" }
+}

@@ -1,0 +1,151 @@
+//! Arguments of the commands for a mount that stands: stat, top, remount.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args};
+
+use crate::error::{Failure, Result};
+
+/// `extol stat`.
+#[derive(Args, Debug)]
+#[command(
+    after_long_help = manual!(
+        "extol stat /mnt",
+        "extol stat --watch /mnt",
+        "extol stat --json /mnt | jq .journal.fast_commit",
+        "extol stat --json /mnt | jq .journal.transactions",
+        "extol stat --json --watch 5 /mnt | jq -c '[.journal.log_free, .journal.space_waits]'",
+    ),
+    long_about = "Show the state and the counters of a live mount.\n\n\
+        First come the lines of Linux's /proc/fs/jbd2/DEVICE/info and, on a volume with fast commits, of \
+        /proc/fs/ext4/DEVICE/fc_info (behind Linux's ten reasons for a full commit come those of extol alone); \
+        then the options in force, the log, fsync batching, fast commits, \
+        checkpoints, waits for log space, and how long durable requests (fsync and its kin), commits and their phases took; \
+        then every counter by name.\n\n\
+        The bars have one letter for each power of two (nanoseconds, or requests); their height is the logarithm of the \
+        count. With --json all of it is one object whose field names stay as they are; times are nanoseconds."
+)]
+pub struct StatArgs {
+    /// As JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Again every SECONDS, with rates, until interrupted [default: 2].
+    #[arg(short, long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2")]
+    watch: Option<String>,
+    /// A directory on the mount.
+    #[arg(required_unless_present = "watch")]
+    dir: Option<PathBuf>,
+}
+
+impl StatArgs {
+    /// The directory, and how many seconds apart it is looked at (`None`: once).
+    pub fn places(&self) -> Result<(PathBuf, Option<f64>)> {
+        // `--watch DIR` is as good as `--watch 2 DIR`.
+        let (dir, text) = match (&self.dir, &self.watch) {
+            (Some(dir), None) => return Ok((dir.clone(), None)),
+            (Some(dir), Some(text)) => (dir.clone(), text.as_str()),
+            (None, Some(dir)) if dir.parse::<f64>().is_err() => (dir.into(), "2"),
+            (None, _) => {
+                return Err(Failure::usage(
+                    "name a directory on the mount (see extol stat --help)",
+                ));
+            }
+        };
+        let bad = |why| Failure::usage(format_args!("bad value \"{text}\" for --watch: {why}"));
+        Ok((dir, Some(seconds(text).map_err(bad)?)))
+    }
+}
+
+/// `extol top`.
+#[derive(Args, Debug)]
+#[command(
+    after_long_help = manual!("extol top /mnt", "extol top --interval 0.2 /mnt", "extol top --once /mnt"),
+    long_about = "Watch a live mount in the terminal.\n\n\
+        Shown are the log (how full, how much is not yet home), inode tables still to be zeroed, commits, durable requests \
+        and blocks written home per second, latencies (of fsync also for the last interval alone, to powers of two), group \
+        size, batching, checkpoints and waits for log space.\n\n\
+        Keys: q, Esc or Ctrl-C end, p or space pauses, + and - change the interval."
+)]
+pub struct TopArgs {
+    /// Seconds between two looks.
+    #[arg(short, long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
+    pub interval: f64,
+    /// Print one frame as text and end. (Takes one interval, for the rates.)
+    #[arg(long)]
+    pub once: bool,
+    /// A directory on the mount.
+    pub dir: PathBuf,
+}
+
+/// A number of seconds that one can wait.
+fn seconds(text: &str) -> std::result::Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.1..=86_400.0).contains(&seconds) => Ok(seconds),
+        _ => Err("give seconds, from 0.1 to 86400".into()),
+    }
+}
+
+/// `extol remount`.
+#[derive(Args, Debug)]
+#[command(
+    after_long_help = manual!(
+        "extol remount -o async_checkpoint=30 /mnt",
+        "extol remount -o commit=30,max_batch_time=0 /mnt",
+        "extol remount -o ro /mnt",
+        "mount -o remount,noatime,noasync_checkpoint /mnt",
+    ),
+    long_about = "Change the options of a mount while it is in use.\n\n\
+        The options are those of mount; what is not named stays as it is. If one of them is unknown, has a bad value, or \
+        cannot change while the volume is mounted, none is changed. The options in force are shown by extol stat.\n\n\
+        Options that can change: ro, rw, commit=, barrier, errors=, discard, noatime, relatime, strictatime, nodiratime, lazytime, \
+        grpid, minixdf, resuid=, resgid=, nodelalloc, dirty_mb=, readahead_kb=, min_batch_time=, max_batch_time=, fua=, \
+        fast_commit, nofast_commit, async_checkpoint[=PERCENT], noasync_checkpoint, checkpoint=merge, checkpoint=nomerge, ckpt_thread_ioprio=, \
+        journal_ioprio=, init_itable[=N], noinit_itable, the flags of mount(8) \
+        (nosuid, nodev, noexec ...), and abort (stop the volume as an error would, for tests).\n\n\
+        ro writes everything home and marks the volume clean; rw takes that back. A volume that was mounted read-only \
+        is recovered first, as by a mount, and stays read-only if that or the device refuses. Ordinary users can change the options of their own mounts, except \
+        for those that the kernel keeps (ro, rw, nosuid, noatime ...)."
+)]
+pub struct RemountArgs {
+    /// Mount options, separated by commas.
+    #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append, required = true)]
+    pub options: Vec<String>,
+    /// Say what is in force afterwards.
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// A directory on the mount.
+    pub dir: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Command, parse};
+
+    #[test]
+    fn watch_takes_seconds_or_not() {
+        let ask = |line: &str| {
+            let words: Vec<_> = line.split(' ').map(std::ffi::OsString::from).collect();
+            let Command::Stat(args) = parse(&words)? else { panic!("not stat") };
+            args.places()
+        };
+        let mnt = || PathBuf::from("/mnt");
+        for (line, seconds) in [
+            ("extol stat /mnt", None),
+            ("extol stat --watch /mnt", Some(2.0)),
+            ("extol stat /mnt --watch", Some(2.0)),
+            ("extol stat --watch 0.5 /mnt", Some(0.5)),
+            ("extol stat /mnt -w 7 --json", Some(7.0)),
+        ] {
+            assert_eq!(ask(line).unwrap(), (mnt(), seconds), "{line}");
+        }
+        for line in [
+            "extol stat",
+            "extol stat --watch",
+            "extol stat --watch 0 /mnt",
+            "extol stat -w x /mnt",
+        ] {
+            assert_eq!(ask(line).unwrap_err().code, Failure::USAGE, "{line}");
+        }
+    }
+}

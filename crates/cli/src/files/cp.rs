@@ -1,0 +1,442 @@
+//! `extol cp`: out of the volume.
+//!
+//! A hostile volume must not make the copy write outside of the destination: what is there already is
+//! replaced, never written through, and a directory is entered only if it is one (`destination.rs`). Nor
+//! may it give its rights to anything here: what a copy keeps is in `preserve.rs`.
+//!
+//! The tree is walked without recursion: a [`Level`] for each directory on the way down. What
+//! cannot be read is reported, and the rest is copied.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::vec;
+
+use extol_vfs::{Attr, DirEntry, FileKind, FsError, Seek, Timestamp};
+use indicatif::ProgressBar;
+use rustix::fs::{FileType, Mode, Timespec, Timestamps};
+use rustix::io::Errno;
+
+use super::copy::CHUNK;
+use super::destination::{self, DestDir, Id, Target};
+use super::preserve::{Attributes, Preserve, Skipped};
+use super::{InodeRef, Tree, WalkGuard, show};
+use crate::args::CpArgs;
+use crate::error::{Failure, Result, warn};
+
+/// Copies.
+pub fn cp(args: &CpArgs) -> Result<()> {
+    let Some((dest, paths)) = args.paths.split_last() else {
+        return Err(Failure::usage("nothing to copy"));
+    };
+    let dest = Path::new(dest);
+    let into = dest.is_dir();
+    if paths.len() > 1 && !into {
+        return Err(Failure::usage(format_args!("{} is no directory", dest.display())));
+    }
+    let preserve = Preserve::of(args, umask())?;
+    let about = |error: io::Error| Failure::about(dest.display(), error);
+    let (base, name) = match (into, dest.file_name()) {
+        (true, _) => (DestDir::open(dest).map_err(about)?, None),
+        (false, Some(name)) => {
+            (DestDir::open(dest.parent().unwrap_or(Path::new("."))).map_err(about)?, Some(name))
+        }
+        (false, None) => return Err(Failure::usage(format_args!("{} is no name", dest.display()))),
+    };
+    let mut tree = Tree::open(&args.source, &args.options, false)?;
+    let shown = if into { dest } else { dest.parent().unwrap_or(Path::new("")) };
+    let mut copy = CopyOut::new(preserve, base, shown);
+    for path in paths {
+        let name = name.or(Path::new(path).file_name());
+        match tree.find(path, false) {
+            Ok(held) => copy.tree(held, name.map(OsStr::as_bytes)),
+            Err(error) => copy.report(show(path), error),
+        }
+    }
+    copy.bar.finish_and_clear();
+    if let Some(line) = copy.skipped.line(args.archive) {
+        warn(line);
+    }
+    tree.failed |= copy.failed;
+    tree.close(Ok(()))
+}
+
+/// The mask of this process. The system call can only change it, for all threads.
+fn umask() -> u32 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let told = status
+        .lines()
+        .find_map(|line| u32::from_str_radix(line.strip_prefix("Umask:")?.trim(), 8).ok());
+    told.unwrap_or_else(|| {
+        let mask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
+        rustix::process::umask(mask);
+        mask.bits()
+    })
+}
+
+/// A failure on either side.
+#[derive(Debug)]
+enum Problem {
+    Volume(FsError),
+    Host(io::Error),
+}
+
+impl From<FsError> for Problem {
+    fn from(error: FsError) -> Self {
+        Self::Volume(error)
+    }
+}
+
+impl From<io::Error> for Problem {
+    fn from(error: io::Error) -> Self {
+        Self::Host(error)
+    }
+}
+
+impl From<Errno> for Problem {
+    fn from(error: Errno) -> Self {
+        Self::Host(error.into())
+    }
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Volume(error) => write!(f, "on the volume: {error}"),
+            Self::Host(error) => error.fmt(f),
+        }
+    }
+}
+
+type Copied<T> = std::result::Result<T, Problem>;
+
+/// A directory that is being copied.
+struct Level<'t> {
+    held: InodeRef<'t>,
+    attr: Attr,
+    left: vec::IntoIter<DirEntry>,
+    /// The copy was made now.
+    is_new: bool,
+    /// Where to go when it is done; `None` where the copy began.
+    above: Option<Id>,
+}
+
+/// A copy under way.
+struct CopyOut {
+    preserve: Preserve,
+    skipped: Skipped,
+    /// Where all copies go.
+    base: DestDir,
+    /// The user's name for that.
+    shown: PathBuf,
+    /// The current directory, and its path from the base with the name that is being copied.
+    here: Option<DestDir>,
+    path: PathBuf,
+    /// Files with several names: where the first one was put, and as what.
+    made: HashMap<u32, (PathBuf, Id)>,
+    bar: ProgressBar,
+    buffer: Vec<u8>,
+    is_root: bool,
+    failed: bool,
+}
+
+impl CopyOut {
+    fn new(preserve: Preserve, base: DestDir, shown: &Path) -> Self {
+        Self {
+            preserve,
+            skipped: Skipped::default(),
+            base,
+            shown: shown.to_owned(),
+            here: None,
+            path: PathBuf::new(),
+            made: HashMap::new(),
+            bar: crate::progress::bytes("copying"),
+            buffer: vec![0; CHUNK],
+            is_root: rustix::process::geteuid().is_root(),
+            failed: false,
+        }
+    }
+
+    fn report(&mut self, what: impl std::fmt::Display, problem: impl std::fmt::Display) {
+        self.bar.suspend(|| warn(format_args!("{what}: {problem}")));
+        self.failed = true;
+    }
+
+    /// Reports what is about the name that is being copied.
+    fn problem(&mut self, problem: impl Into<Problem>) {
+        let path = self.shown.join(&self.path);
+        self.report(path.display(), problem.into());
+    }
+
+    fn here(&self) -> io::Result<&DestDir> {
+        self.here.as_ref().ok_or_else(|| io::Error::other("the destination is gone"))
+    }
+
+    /// Copies what `held` is and all that is in it, as `name`; without one, what is in it.
+    fn tree(&mut self, held: InodeRef<'_>, name: Option<&[u8]>) {
+        self.path = name.map(OsStr::from_bytes).map(PathBuf::from).unwrap_or_default();
+        self.here = None;
+        let mut guard = WalkGuard::default();
+        let mut levels = Vec::new();
+        match self.base.try_clone() {
+            Ok(base) => self.here = Some(base),
+            Err(error) => return self.problem(error),
+        }
+        match self.node(held, name, &mut guard) {
+            Ok(level) => levels.extend(level),
+            Err(problem) => self.problem(problem),
+        }
+        while let Some(level) = levels.last_mut() {
+            let Some(entry) = level.left.next() else {
+                let Some(level) = levels.pop() else { return };
+                guard.leave();
+                if let Err(problem) = self.leave(&level) {
+                    self.problem(problem);
+                }
+                if self.here.is_none() {
+                    return;
+                }
+                self.path.pop();
+                continue;
+            };
+            self.path.push(OsStr::from_bytes(&entry.name));
+            let child = level.held.child(&entry.name).map_err(Problem::from);
+            match child.and_then(|child| self.node(child, Some(&entry.name), &mut guard)) {
+                Ok(Some(below)) => {
+                    levels.push(below);
+                    continue;
+                }
+                Ok(None) => {}
+                Err(problem) => self.problem(problem),
+            }
+            self.path.pop();
+        }
+    }
+
+    /// Copies one thing; of a directory, gives what is to be copied into it.
+    fn node<'t>(
+        &mut self,
+        held: InodeRef<'t>,
+        name: Option<&[u8]>,
+        guard: &mut WalkGuard,
+    ) -> Copied<Option<Level<'t>>> {
+        let attr = held.attr()?;
+        match (attr.kind, name) {
+            (FileKind::Directory, name) => self.directory(held, attr, name, guard).map(Some),
+            (_, Some(name)) => self.no_directory(&held, &attr, name).map(|()| None),
+            (_, None) => Err(FsError::NotADirectory.into()),
+        }
+    }
+
+    fn directory<'t>(
+        &mut self,
+        held: InodeRef<'t>,
+        attr: Attr,
+        name: Option<&[u8]>,
+        guard: &mut WalkGuard,
+    ) -> Copied<Level<'t>> {
+        guard.enter(held.ino, name.map_or(0, <[u8]>::len))?;
+        let entered = match name {
+            Some(name) => self.here().and_then(|here| Ok((here.enter(name)?, Some(here.id)))),
+            None => self.here().and_then(|here| Ok(((here.try_clone()?, false), None))),
+        };
+        let ((place, is_new), above) = entered.inspect_err(|_| guard.leave())?;
+        self.here = Some(place);
+        let (entries, problem) = held.entries();
+        if let Some(problem) = problem {
+            self.problem(problem);
+        }
+        Ok(Level { held, attr, left: entries.into_iter(), is_new, above })
+    }
+
+    /// A directory is done: its attributes, which what was made in it would have changed.
+    fn leave(&mut self, level: &Level<'_>) -> Copied<()> {
+        let Some(place) = self.here.take() else { return Ok(()) };
+        if let Some(above) = level.above {
+            self.here = Some(place.up(above)?);
+        }
+        let attributes = if level.is_new { self.preserve.new } else { self.preserve.existing };
+        self.attributes(&level.held, &level.attr, &place.as_fd(), attributes, level.is_new)
+    }
+
+    fn no_directory(&mut self, held: &InodeRef<'_>, attr: &Attr, name: &[u8]) -> Copied<()> {
+        let shared = attr.nlink > 1 && self.preserve.new.links;
+        if shared && let Some((first, id)) = self.made.get(&held.ino) {
+            // (Where it cannot have another name, it is copied once more.)
+            if self.base.link(first, *id, self.here()?, name).is_ok() {
+                return Ok(());
+            }
+        }
+        match attr.kind {
+            FileKind::Directory => Err(FsError::IsADirectory.into()),
+            FileKind::Regular => self.regular(held, attr, name, shared),
+            FileKind::Symlink => {
+                let node = self.here()?.symlink(name, &held.fs.readlink(held.ino)?)?;
+                self.attributes(held, attr, &node, self.preserve.new, true)
+            }
+            FileKind::CharDevice => self.device(held, attr, name, FileType::CharacterDevice),
+            FileKind::BlockDevice => self.device(held, attr, name, FileType::BlockDevice),
+            FileKind::Fifo => self.special(held, attr, name, FileType::Fifo),
+            FileKind::Socket => self.special(held, attr, name, FileType::Socket),
+        }
+    }
+
+    fn device(
+        &mut self,
+        held: &InodeRef<'_>,
+        attr: &Attr,
+        name: &[u8],
+        kind: FileType,
+    ) -> Copied<()> {
+        let left_out = match self.preserve.devices {
+            false => true,
+            true => match self.special(held, attr, name, kind) {
+                Err(Problem::Host(e))
+                    if !self.is_root && e.kind() == io::ErrorKind::PermissionDenied =>
+                {
+                    true
+                }
+                made => return made,
+            },
+        };
+        self.skipped.devices += u64::from(left_out);
+        Ok(())
+    }
+
+    fn special(
+        &mut self,
+        held: &InodeRef<'_>,
+        attr: &Attr,
+        name: &[u8],
+        kind: FileType,
+    ) -> Copied<()> {
+        let device = rustix::fs::makedev(attr.rdev.major, attr.rdev.minor);
+        let node = self.here()?.special(name, kind, device)?;
+        self.attributes(held, attr, &node, self.preserve.new, true)
+    }
+
+    fn regular(
+        &mut self,
+        held: &InodeRef<'_>,
+        attr: &Attr,
+        name: &[u8],
+        shared: bool,
+    ) -> Copied<()> {
+        let file = self.here()?.file(name)?;
+        if shared {
+            self.made.insert(held.ino, (self.path.clone(), destination::file_id(&file)?));
+        }
+        let copied = self.contents(held, attr, &file);
+        let attributes = self.attributes(held, attr, &file.as_fd(), self.preserve.new, true);
+        copied.and(attributes)
+    }
+
+    /// Copies data up to an error, and no more than that is there then.
+    fn contents(&mut self, held: &InodeRef<'_>, attr: &Attr, file: &File) -> Copied<()> {
+        let mut offset = 0;
+        let copied = self.pieces(held, attr, file, &mut offset);
+        file.set_len(if copied.is_ok() { attr.size } else { offset })?;
+        copied
+    }
+
+    fn pieces(
+        &mut self,
+        held: &InodeRef<'_>,
+        attr: &Attr,
+        file: &File,
+        offset: &mut u64,
+    ) -> Copied<()> {
+        let reader = held.reader();
+        while *offset < attr.size {
+            let start = match held.fs.seek(held.ino, *offset, Seek::Data) {
+                Ok(start) => start,
+                Err(FsError::NoDataThere) => break,
+                Err(error) => return Err(error.into()),
+            };
+            // A position that does not advance would never end.
+            let end = held.fs.seek(held.ino, start, Seek::Hole)?.min(attr.size);
+            if start < *offset || end <= start {
+                break;
+            }
+            *offset = start;
+            while *offset < end {
+                let want = usize::try_from(end - *offset).unwrap_or(CHUNK).min(CHUNK);
+                let count = reader.read(*offset, &mut self.buffer[..want])?;
+                if count == 0 {
+                    return Err(FsError::Io("the file ended early".into()).into());
+                }
+                file.write_all_at(&self.buffer[..count], *offset)?;
+                *offset += count as u64;
+                self.bar.inc(count as u64);
+            }
+        }
+        Ok(())
+    }
+
+    fn attributes(
+        &mut self,
+        held: &InodeRef<'_>,
+        attr: &Attr,
+        target: &impl Target,
+        attributes: Attributes,
+        is_new: bool,
+    ) -> Copied<()> {
+        let owned = attributes.ownership && self.chown(attr, target)?;
+        if attr.kind != FileKind::Symlink && (is_new || attributes.mode) {
+            let mode = self.preserve.mode(attributes, attr.perm, owned);
+            // (Of a directory, the sticky bit and the group of new files go without saying so.)
+            let set_ids =
+                attr.kind == FileKind::Regular && u32::from(attr.perm) & 0o6000 & !mode != 0;
+            self.skipped.set_ids += u64::from(set_ids);
+            target.chmod(mode)?;
+        }
+        let xattrs = self.xattrs(held, target, attributes, is_new);
+        if attributes.timestamps {
+            let spec = |time: Timestamp| Timespec { tv_sec: time.sec, tv_nsec: time.nsec.into() };
+            let times =
+                Timestamps { last_access: spec(attr.atime), last_modification: spec(attr.mtime) };
+            target.set_times(&times)?;
+        }
+        xattrs
+    }
+
+    /// False if only root could.
+    fn chown(&mut self, attr: &Attr, target: &impl Target) -> Copied<bool> {
+        let given = target.chown(attr.uid, attr.gid);
+        if !self.is_root && matches!(given, Err(Errno::PERM | Errno::INVAL)) {
+            self.skipped.owners += 1;
+            return Ok(false);
+        }
+        given?;
+        Ok(true)
+    }
+
+    fn xattrs(
+        &mut self,
+        held: &InodeRef<'_>,
+        target: &impl Target,
+        attributes: Attributes,
+        is_new: bool,
+    ) -> Copied<()> {
+        let mut lists = false;
+        let mut refused = false;
+        for name in held.fs.listxattr(held.ino)? {
+            if self.preserve.xattr(attributes, is_new, &name) {
+                let value = held.fs.getxattr(held.ino, &name)?;
+                // Not every file system keeps them, and not every user may set them.
+                refused |= target.set_xattr(OsStr::from_bytes(&name), &value).is_err();
+            } else if is_new {
+                lists |= name.starts_with(b"system.posix_acl_");
+                self.skipped.capabilities += u64::from(name == b"security.capability");
+            }
+        }
+        self.skipped.access_lists += u64::from(lists);
+        self.skipped.xattrs += u64::from(refused && attributes.xattr);
+        Ok(())
+    }
+}

@@ -1,0 +1,198 @@
+//! `extol mount`.
+//!
+//! ```text
+//!   run ─► options, paths ─► foreground ─► run_daemon: sandbox, open, mount, serve, close, report
+//!                        └─► background: daemon.rs starts this program again, in the foreground
+//! ```
+
+mod confined;
+mod request;
+mod serve;
+
+use std::sync::Arc;
+
+use extol_fuse::{BlockMount, MountConfig};
+
+use crate::error::{Failure, Result, warn};
+use crate::exit_report::ExitReporter;
+use crate::loop_device::LoopDevice;
+use crate::metrics::Metrics;
+use crate::options::{self, Split};
+use crate::sandbox::process;
+use crate::signals::Guard;
+use crate::start_cleanup::MountTarget;
+use crate::volume::{self, Volume, VolumeOptions};
+use crate::{daemon, limits, remount};
+
+pub use request::Request;
+use request::absolute;
+
+/// Mounts.
+pub fn run(mut request: Request) -> Result<()> {
+    if request.options.iter().flat_map(|list| options::words(list)).any(|word| word == "remount") {
+        let Request { dir, options, sloppy, fake, verbose, .. } = &request;
+        return remount::remount(dir, options, *sloppy, *fake, *verbose);
+    }
+    let mut split = options::split(&request.options, request.sloppy)?;
+    if split.untrusted && request.no_sandbox {
+        return Err(Failure::usage("-o untrusted needs the sandbox: leave out --no-sandbox"));
+    }
+    request.source = absolute(&request.source)?;
+    request.resolve_target()?;
+    if request.fake {
+        return Ok(());
+    }
+    if request.foreground {
+        begin(&request, &mut split)?;
+    }
+    limits::take_descriptors()?;
+    // Kept until the volume holds the device: the kernel detaches it on its last close.
+    let attached = split
+        .through_loop
+        .then(|| LoopDevice::attach(&request.source, split.volume.access.read_only))
+        .transpose()?
+        .flatten();
+    if let Some(device) = &attached {
+        request.source = device.path().to_owned();
+    }
+    let target = MountTarget::new(&request.source, &request.dir);
+    if !request.foreground {
+        return daemon::start(&request.daemon_words(&split.words), &target);
+    }
+    run_daemon(&request, split, attached, &target)
+}
+
+/// Begins in the process that will serve: with a clean environment, and without the descriptors
+/// that it has inherited. It has opened nothing yet.
+fn begin(request: &Request, split: &mut Split) -> Result<()> {
+    if !request.no_sandbox && !request.clean {
+        split.words.extend(split.through_loop.then(|| options::LOOP.to_owned()));
+        return Err(process::restart_with_clean_env(&request.daemon_words(&split.words)));
+    }
+    if request.announce {
+        daemon::leave_session();
+    }
+    process::close_inherited(request.fd);
+    Ok(())
+}
+
+/// Opens the volume, serves it until the mount ends, closes it, and reports how that went.
+fn run_daemon(
+    request: &Request,
+    split: Split,
+    attached: Option<LoopDevice>,
+    target: &MountTarget,
+) -> Result<()> {
+    let Split { mut config, mut volume, metrics, untrusted, .. } = split;
+    use_inherited_device(request.fd, &mut config)?;
+    confined::prepare_sandbox(request, &volume, untrusted)?;
+
+    let metrics = metrics.as_deref().map(Metrics::bind).transpose()?;
+    let guard = Guard::start()?;
+    let reporter = ExitReporter::listen()?;
+    volume.access.mount_point = Some(request.dir.clone());
+    volume.cache.kernel_caches = !config.direct_io;
+    volume.access.waiting = Some(guard.waiting());
+    let (fs, block) =
+        open(request, &mut volume, untrusted).map_err(|failure| match guard.check() {
+            Err(interrupted) => Failure { code: interrupted.code, ..failure },
+            Ok(()) => failure,
+        })?;
+    config.block = block;
+    drop(attached);
+    config.source = request.source.display().to_string();
+    config.read_only |= fs.is_read_only();
+    say_open(request, &fs, &config);
+    if let Some(metrics) = metrics {
+        if request.verbose || metrics.port_was_free() {
+            warn(format_args!("counters of {} are at {}", request.place(), metrics.url()));
+        }
+        metrics.serve(&config.source, &fs)?;
+    }
+    let served = confined::confinement(request).and_then(|confinement| {
+        config.confinement = confinement;
+        serve::serve(request, Arc::clone(&fs), &config, &guard, target)
+    });
+    let outcome = close(request, &fs, &guard, target, served);
+    reporter.send(&outcome);
+    outcome
+}
+
+/// Takes over the device of a mount that another process has made. Its place is not known, so this
+/// process cannot unmount it, nor send a request to it; and the kernel must hold nothing that is
+/// lost when the daemon has to end without an unmount.
+fn use_inherited_device(fd: Option<i32>, config: &mut MountConfig) -> Result<()> {
+    let Some(number) = fd else { return Ok(()) };
+    config.device = Some(Arc::new(process::inherited(number)?));
+    (config.writeback_cache, config.io_uring) = (false, Some(false));
+    Ok(())
+}
+
+/// Opens the volume; read-only if it turns out to be write-protected, as mount(8) does and in its
+/// words.
+fn open(
+    request: &Request,
+    volume: &mut VolumeOptions,
+    untrusted: bool,
+) -> Result<(Arc<Volume>, Option<BlockMount>)> {
+    let opened = volume::open_for_mount(&request.source, volume, untrusted);
+    if opened.is_ok()
+        || volume.access.read_only
+        || request.read_write
+        || !volume::is_write_protected(&request.source)
+    {
+        return opened;
+    }
+    volume.access.read_only = true;
+    let opened = volume::open_for_mount(&request.source, volume, untrusted)?;
+    warn(format_args!("{}: WARNING: source write-protected, mounted read-only.", request.place()));
+    Ok(opened)
+}
+
+fn say_open(request: &Request, fs: &Volume, config: &MountConfig) {
+    for text in fs.notes() {
+        note(request, text);
+    }
+    if request.verbose {
+        let how = if config.read_only { "read-only" } else { "read-write" };
+        warn(format_args!("{} is open, {how}", request.source.display()));
+    }
+}
+
+/// A line about the volume: on standard error, and in the system log if the daemon goes to the
+/// background.
+fn note(request: &Request, text: impl std::fmt::Display) {
+    let line = format!("{}: {text}", request.source.display());
+    if request.announce {
+        daemon::log(&line);
+    }
+    warn(line);
+}
+
+/// Closes the volume behind a mount that has ended, or has not come to stand.
+fn close(
+    request: &Request,
+    fs: &Volume,
+    guard: &Guard,
+    target: &MountTarget,
+    served: Result<()>,
+) -> Result<()> {
+    let has_ended = guard.closing();
+    let closed = volume::close(fs).map_err(|error| Failure::about(request.source.display(), error));
+    // The mount may still stand: the start has failed, or a second signal did not wait. The volume
+    // is open until behind this, so what is mounted there is this mount (CL-3). Otherwise another
+    // mount may stand there by now, even with the same number.
+    if served.is_err() || !has_ended {
+        target.unmount_at_exit();
+    }
+    let outcome = served.and(closed);
+    if request.announce
+        && let Err(failure) = &outcome
+    {
+        daemon::log(&failure.line);
+    }
+    if request.verbose && outcome.is_ok() {
+        warn(format_args!("{} is unmounted", request.place()));
+    }
+    outcome
+}

@@ -1,0 +1,94 @@
+//! A mounted volume: where its root is, and its counters.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use extol::Stats;
+use extol_fuse::STATS_XATTR;
+
+use crate::error::{Failure, Result};
+
+/// A mounted volume.
+#[derive(Debug)]
+pub struct MountedVolume {
+    /// The root of the mount.
+    pub root: PathBuf,
+}
+
+impl MountedVolume {
+    /// The mount that holds `dir`.
+    pub fn of(dir: &Path) -> Result<Self> {
+        Ok(Self { root: root_of(dir)? })
+    }
+
+    /// Its counters as JSON.
+    pub fn json(&self) -> Result<String> {
+        let mut buffer = vec![0; 65536];
+        let len = rustix::fs::getxattr(&self.root, STATS_XATTR, &mut buffer[..])
+            .map_err(|error| self.access_error(error))?;
+        buffer.truncate(len);
+        Ok(String::from_utf8_lossy(&buffer).into_owned())
+    }
+
+    /// Its counters.
+    pub fn stats(&self) -> Result<Stats> {
+        serde_json::from_str(&self.json()?).map_err(|error| Failure {
+            line: format!("the mount's counters: {error} (is the mount of another version?)"),
+            code: Failure::INTERNAL,
+        })
+    }
+
+    /// How the kernel's requests come to it, in words.
+    pub fn transport(&self) -> Result<&'static str> {
+        let counters: serde_json::Value = serde_json::from_str(&self.json()?).unwrap_or_default();
+        Ok(match counters["fuse"]["transport"].as_str() {
+            Some("io_uring") => "io_uring",
+            _ => "/dev/fuse",
+        })
+    }
+
+    /// What its daemon is confined to, in words.
+    pub fn sandbox(&self) -> Result<String> {
+        let counters: serde_json::Value = serde_json::from_str(&self.json()?).unwrap_or_default();
+        Ok(counters["fuse"]["sandbox"].as_str().unwrap_or("off").to_owned())
+    }
+
+    /// The failure for a mount that does not answer.
+    pub fn access_error(&self, error: rustix::io::Errno) -> Failure {
+        match error {
+            rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP => Failure::new(format_args!(
+                "{} is not on a volume that extol has mounted",
+                self.root.display()
+            )),
+            rustix::io::Errno::NOTCONN => dead_daemon(&self.root),
+            error => Failure::about(self.root.display(), error),
+        }
+    }
+}
+
+fn dead_daemon(dir: &Path) -> Failure {
+    Failure::new(format_args!(
+        "{}: the daemon has died; unmount (extol umount {0}) and mount again",
+        dir.display()
+    ))
+}
+
+/// The root of the mount that holds `dir`.
+pub fn root_of(dir: &Path) -> Result<PathBuf> {
+    let fail = |error: std::io::Error| match error
+        .raw_os_error()
+        .map(rustix::io::Errno::from_raw_os_error)
+    {
+        Some(rustix::io::Errno::NOTCONN) => dead_daemon(dir),
+        _ => Failure::about(dir.display(), error),
+    };
+    let mut root = dir.canonicalize().map_err(fail)?;
+    let device = root.metadata().map_err(fail)?.dev();
+    while let Some(parent) = root.parent() {
+        if parent.metadata().map_err(fail)?.dev() != device {
+            break;
+        }
+        root = parent.to_path_buf();
+    }
+    Ok(root)
+}

@@ -1,0 +1,65 @@
+//! Space for operations: blocks are reserved before they are needed, so that what was begun can end.
+
+use extol_vfs::{Creds, FsError, Result};
+
+use crate::data::writeback;
+use crate::inodes::InodeState;
+use crate::mounted::MountedFs;
+
+impl MountedFs {
+    /// Err if a process that may not use reserved blocks needs one block now, and there are no
+    /// others.
+    pub fn check_room_for(&self, who: Creds) -> Result<()> {
+        let out_of_room = || self.vol.alloc.counters().available == 0;
+        if self.may_use_reserve(who) || !out_of_room() {
+            return Ok(());
+        }
+        self.settle_space();
+        if out_of_room() { Err(FsError::NoSpace) } else { Ok(()) }
+    }
+
+    /// Promises blocks to an operation; if there are none, after everything that can free some was
+    /// tried.
+    pub fn reserve(&self, blocks: u64) -> Result<()> {
+        self.reserve_as(blocks, true)
+    }
+
+    /// Promises blocks for the data of a file.
+    pub fn reserve_data(&self, st: &InodeState, blocks: u64) -> Result<()> {
+        self.reserve_as(blocks, self.uses_reserve(st))
+    }
+
+    fn reserve_as(&self, blocks: u64, root: bool) -> Result<()> {
+        if self.vol.alloc.reserve(blocks, root).is_ok() {
+            return Ok(());
+        }
+        self.settle_space();
+        self.vol.alloc.reserve(blocks, root)
+    }
+
+    /// Promises up to `blocks` blocks for the data of a file and exactly `beside` others; returns
+    /// how many of the former.
+    pub fn reserve_some(&self, st: &InodeState, blocks: u64, beside: u64) -> Result<u64> {
+        let root = self.uses_reserve(st);
+        if self.reserve_as(blocks + beside, root).is_ok() {
+            return Ok(blocks);
+        }
+        let counters = self.vol.alloc.counters();
+        let free = if root { counters.free } else { counters.available };
+        let free = free.saturating_sub(beside).min(blocks);
+        if free == 0 {
+            return Err(FsError::NoSpace);
+        }
+        self.vol.alloc.reserve(free + beside, root).map(|()| free)
+    }
+
+    /// Space is short: turns promises of delayed writes into what they really need, and commits, so
+    /// that blocks freed by transactions under way can be used. No handle may be open; inodes that
+    /// somebody has locked are left out.
+    pub fn settle_space(&self) {
+        writeback::flush_unlocked(self);
+        if self.vol.alloc.pending_free() > 0 {
+            let _ = self.vol.journal.commit_all();
+        }
+    }
+}

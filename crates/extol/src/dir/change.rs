@@ -1,0 +1,267 @@
+//! Changing the names of a directory of any form.
+//!
+//! Each change of a name first drops the name's dentry (DC-2).
+
+use extol_jbd2::Handle;
+use extol_ondisk::dirent::{self, NewEntry};
+use extol_ondisk::{FileType, InodeFlags, InodeNr};
+use extol_vfs::{FsError, Result};
+
+use super::blocks::{self, BlockKind, Shape};
+use super::htree::{self, IndexError};
+use super::linear;
+use super::place::{Found, Place, note_room, put_in_leaf};
+use super::search::{Spot, check_name, find, lookup};
+use crate::fast_commit::eligibility;
+use crate::inline;
+use crate::map;
+use crate::node::Node;
+use crate::volume::Volume;
+
+/// Journal credits that [`add`] needs, the directory's inode not included: the leaf and the index
+/// nodes above it, and for every block that may be appended the block itself, a bitmap, a group
+/// descriptor and the change of the block map.
+pub(crate) fn credits_add(vol: &Volume, dir: &Node) -> u32 {
+    let depth = u32::from(extol_ondisk::htree::max_levels(&vol.geo)) + 1;
+    let appended = htree::MAX_NEW.max(linear::MAX_NEW);
+    1 + depth + appended * (3 + insert_credits(vol, dir))
+}
+
+/// Journal credits that [`remove`], [`replace`] and [`set_dotdot`] need, the directory's inode not
+/// included: one block.
+pub(crate) fn credits_remove() -> u32 {
+    1
+}
+
+fn insert_credits(vol: &Volume, dir: &Node) -> u32 {
+    map::credits_for_insert(dir, 1, vol.geo.block_size.bytes())
+}
+
+/// Adds a name. [`FsError::Exists`] if it is there already.
+pub(crate) fn add(
+    vol: &Volume,
+    h: &mut Handle,
+    dir: &mut Node,
+    name: &[u8],
+    ino: InodeNr,
+    kind: FileType,
+) -> Result<()> {
+    check_name(name)?;
+    if matches!(name, b"." | b"..") {
+        return Err(FsError::Exists);
+    }
+    vol.dentries.remove(dir.ino.0, name);
+    let shape = Shape::of(vol, dir);
+    let new = NewEntry { name, ino, file_type: shape.stored_type(kind) };
+    if !inline::is_inline(dir) {
+        add_to_blocks(vol, h, dir, new)?;
+    } else if lookup(vol, dir, name)?.is_some() {
+        return Err(FsError::Exists);
+    } else if !inline::dir_add(vol, h, dir, name, ino, kind)? {
+        add_outside(vol, h, dir, new)?;
+    }
+    eligibility::note_name(h, dir, name, None, Some(ino));
+    Ok(())
+}
+
+/// [`add`] of a name that was just looked for. True if it went where there was room, and every
+/// other name is where it was.
+pub(crate) fn add_at(
+    vol: &Volume,
+    h: &mut Handle,
+    dir: &mut Node,
+    name: &[u8],
+    spot: &Spot,
+    ino: InodeNr,
+    kind: FileType,
+) -> Result<bool> {
+    let Place::Vacant(Some(vacant)) = &spot.place else {
+        return add(vol, h, dir, name, ino, kind).map(|()| false);
+    };
+    vol.dentries.remove(dir.ino.0, name);
+    let shape = Shape::of(vol, dir);
+    let new = NewEntry { name, ino, file_type: shape.stored_type(kind) };
+    put_in_leaf(h, &shape, vacant, new)?;
+    eligibility::note_name(h, dir, name, None, Some(ino));
+    Ok(true)
+}
+
+fn add_to_blocks(vol: &Volume, h: &mut Handle, dir: &mut Node, new: NewEntry<'_>) -> Result<()> {
+    let shape = Shape::of(vol, dir);
+    if shape.indexed && !shape.searchable {
+        return Err(FsError::NotSupported("adding to a case-insensitive directory"));
+    }
+    if shape.searchable {
+        return match htree::add(vol, h, dir, new) {
+            Err(IndexError::Structure(_)) if shape.seed.is_none() => {
+                dir.raw.flags.remove(InodeFlags::INDEX);
+                linear::add(vol, h, dir, new, false)
+            }
+            result => result.map_err(|e| e.into_fs(&shape)),
+        };
+    }
+    if !shape.dir_index {
+        // Left by somebody who had the feature; the index would not follow our changes.
+        dir.raw.flags.remove(InodeFlags::INDEX);
+    }
+    linear::add(vol, h, dir, new, true)
+}
+
+/// Adds a name to a directory that has no more room in its inode: all entries move to a block.
+fn add_outside(vol: &Volume, h: &mut Handle, dir: &mut Node, new: NewEntry<'_>) -> Result<()> {
+    let inside = inline::dir_entries(vol, dir)?;
+    let before = dir.raw.clone();
+    let shape = Shape::of(vol, dir);
+    let moved = (|| {
+        inline::dir_drop(vol, h, dir)?;
+        init(vol, h, dir, inside.parent)?;
+        for entry in &inside.entries {
+            let old = NewEntry {
+                name: &entry.name,
+                ino: entry.ino,
+                file_type: shape.stored_type(entry.kind),
+            };
+            add_to_blocks(vol, h, dir, old)?;
+        }
+        add_to_blocks(vol, h, dir, new)
+    })();
+    if moved.is_err() {
+        if !inline::is_inline(dir) {
+            let _ = map::remove(vol, h, dir, 0, blocks::count(vol, dir), map::Discard::Free)?;
+        }
+        dir.raw = before;
+    }
+    moved
+}
+
+/// Removes a name and gives the inode it led to. [`FsError::NotFound`] if it is not there.
+pub(crate) fn remove(vol: &Volume, h: &mut Handle, dir: &mut Node, name: &[u8]) -> Result<InodeNr> {
+    check_ordinary(name)?;
+    vol.dentries.remove(dir.ino.0, name);
+    let ino = if inline::is_inline(dir) {
+        inline::dir_remove(vol, h, dir, name)?
+    } else {
+        let found = find(vol, dir, name)?.ok_or(FsError::NotFound)?;
+        remove_from_block(vol, h, dir, name, &found)?
+    };
+    eligibility::note_name(h, dir, name, Some(ino), None);
+    Ok(ino)
+}
+
+/// [`remove`] of a name that was just looked for.
+pub(crate) fn remove_at(
+    vol: &Volume,
+    h: &mut Handle,
+    dir: &mut Node,
+    name: &[u8],
+    spot: &Spot,
+) -> Result<InodeNr> {
+    let Place::Found(found) = &spot.place else { return remove(vol, h, dir, name) };
+    check_ordinary(name)?;
+    vol.dentries.remove(dir.ino.0, name);
+    let ino = remove_from_block(vol, h, dir, name, found)?;
+    eligibility::note_name(h, dir, name, Some(ino), None);
+    Ok(ino)
+}
+
+fn remove_from_block(
+    vol: &Volume,
+    h: &mut Handle,
+    dir: &Node,
+    name: &[u8],
+    found: &Found,
+) -> Result<InodeNr> {
+    let shape = Shape::of(vol, dir);
+    if found.kind == BlockKind::Leaf {
+        note_room(h, &shape, &found.buf, None);
+    }
+    let removed = blocks::modify(h, &shape, &found.buf, found.kind, |bytes| {
+        let area = shape.entries_mut(found.kind, bytes);
+        match dirent::remove_at(area, found.hit.before, found.hit.at, name) {
+            Some(ino) => Ok(Some(ino)),
+            None => dirent::remove(area, name),
+        }
+    })?;
+    removed.map_err(|e| shape.bad(e))?.ok_or(FsError::NotFound)
+}
+
+fn check_ordinary(name: &[u8]) -> Result<()> {
+    check_name(name)?;
+    if matches!(name, b"." | b"..") {
+        return Err(FsError::Invalid("'.' and '..' cannot be removed"));
+    }
+    Ok(())
+}
+
+/// Lets a name lead to another inode. [`FsError::NotFound`] if it is not there.
+pub(crate) fn replace(
+    vol: &Volume,
+    h: &mut Handle,
+    dir: &mut Node,
+    name: &[u8],
+    ino: InodeNr,
+    kind: FileType,
+) -> Result<()> {
+    check_ordinary(name)?;
+    vol.dentries.remove(dir.ino.0, name);
+    let old = if inline::is_inline(dir) {
+        inline::dir_replace(vol, h, dir, name, ino, kind)?
+    } else {
+        point_to(vol, h, dir, name, ino, kind)?
+    };
+    eligibility::note_name(h, dir, name, Some(old), Some(ino));
+    Ok(())
+}
+
+fn point_to(
+    vol: &Volume,
+    h: &mut Handle,
+    dir: &Node,
+    name: &[u8],
+    ino: InodeNr,
+    kind: FileType,
+) -> Result<InodeNr> {
+    let found = find(vol, dir, name)?.ok_or(FsError::NotFound)?;
+    let shape = Shape::of(vol, dir);
+    if found.kind == BlockKind::Leaf {
+        note_room(h, &shape, &found.buf, None);
+    }
+    let replaced = blocks::modify(h, &shape, &found.buf, found.kind, |b| {
+        dirent::replace(shape.entries_mut(found.kind, b), name, ino, shape.stored_type(kind))
+    })?;
+    replaced.map_err(|e| shape.bad(e))?.ok_or(FsError::NotFound)
+}
+
+/// Lets `..` lead to another directory.
+pub(crate) fn set_dotdot(
+    vol: &Volume,
+    h: &mut Handle,
+    dir: &mut Node,
+    parent: InodeNr,
+) -> Result<()> {
+    if inline::is_inline(dir) {
+        return inline::dir_set_dotdot(vol, h, dir, parent);
+    }
+    match point_to(vol, h, dir, b"..", parent, FileType::Directory) {
+        Err(FsError::NotFound) => Err(Shape::of(vol, dir).corrupt("directory without '..'")),
+        result => result.map(|_| ()),
+    }
+}
+
+/// Makes an inode without contents an empty directory: one block, or inside the inode if the caller
+/// has set its INLINE_DATA flag. Three credits, the inode not included: the block, its bitmap and
+/// group descriptor.
+pub(crate) fn init(vol: &Volume, h: &mut Handle, dir: &mut Node, parent: InodeNr) -> Result<()> {
+    if inline::is_inline(dir) {
+        return inline::dir_init(vol, h, dir, parent);
+    }
+    let fresh = blocks::append(vol, h, dir, 1)?;
+    let shape = Shape::of(vol, dir);
+    let kind = shape.stored_type(FileType::Directory);
+    for block in fresh {
+        blocks::modify_leaf(h, &shape, &block.buf, |bytes| {
+            dirent::init_dots(shape.area_mut(bytes), shape.ino, parent, kind);
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,71 @@
+//! Where a name is in the blocks of a directory, or where it could be put.
+
+use std::sync::Arc;
+
+use extol_jbd2::{Buf, Handle};
+use extol_ondisk::dirent::{self, NewEntry};
+use extol_vfs::Result;
+
+use super::blocks::{self, BlockKind, Blocks, Shape};
+use super::leaf::{self, Hit};
+use crate::fast_commit::eligibility;
+
+/// Where a name is.
+pub(super) struct Found {
+    pub buf: Arc<Buf>,
+    pub kind: BlockKind,
+    pub hit: Hit,
+}
+
+/// Where a missing name could be put.
+pub(super) struct Vacant {
+    pub buf: Arc<Buf>,
+    /// The entry that has room.
+    pub room: usize,
+}
+
+/// What a search found: the name, or perhaps room for it.
+pub(super) enum Place {
+    Found(Found),
+    Vacant(Option<Vacant>),
+}
+
+/// Looks for a name in one leaf; a hole has none. In a damaged one it may be found, but it is never
+/// missing.
+pub(super) fn scan_leaf(blocks: &mut Blocks<'_, '_>, lblk: u32, name: &[u8]) -> Result<Place> {
+    let Some((buf, problem)) = blocks.leaf_to_list(lblk)? else { return Ok(Place::Vacant(None)) };
+    if let Some(problem) = problem {
+        let found = leaf::scan(blocks.shape.area(&buf.data()), &blocks.shape, name)
+            .ok()
+            .and_then(|s| s.found);
+        let hit = found.filter(|hit| blocks.shape.inode(hit.ino).is_ok()).ok_or(problem)?;
+        return Ok(Place::Found(Found { buf, kind: BlockKind::Leaf, hit }));
+    }
+    let scan = leaf::scan(blocks.shape.area(&buf.data()), &blocks.shape, name)?;
+    Ok(match scan.found {
+        Some(hit) => Place::Found(Found { buf, kind: BlockKind::Leaf, hit }),
+        None => Place::Vacant(scan.room.map(|room| Vacant { buf, room })),
+    })
+}
+
+/// Notes that a leaf is going to be changed, for fast commits.
+pub(super) fn note_room(h: &mut Handle, shape: &Shape<'_>, buf: &Buf, added: Option<&[u8]>) {
+    eligibility::room(h, shape.ino, shape.leaf(buf), buf, |bytes| shape.area(bytes), added);
+}
+
+/// Adds an entry to a leaf that has room for it.
+pub(super) fn put_in_leaf(
+    h: &mut Handle,
+    shape: &Shape<'_>,
+    vacant: &Vacant,
+    new: NewEntry<'_>,
+) -> Result<()> {
+    note_room(h, shape, &vacant.buf, Some(new.name));
+    let added = blocks::modify_leaf(h, shape, &vacant.buf, |bytes| {
+        dirent::add_at(shape.area_mut(bytes), vacant.room, new.name, new.ino, new.file_type)
+    })?;
+    if !added.map_err(|e| shape.bad(e))? {
+        return Err(shape.corrupt("no room in a directory block that had room"));
+    }
+    Ok(())
+}

@@ -1,0 +1,137 @@
+//! Finding names in a directory of any form.
+
+use extol_ondisk::dirent::{self, MAX_NAME};
+use extol_ondisk::{FileType, InodeFlags, InodeNr};
+use extol_vfs::{FsError, Result};
+
+use super::blocks::{BlockKind, Blocks, Shape};
+use super::htree::{self, IndexError};
+use super::linear;
+use super::place::{Found, Place};
+use crate::inline;
+use crate::node::Node;
+use crate::volume::Volume;
+
+pub(super) fn check_name(name: &[u8]) -> Result<()> {
+    match name.len() {
+        0 => Err(FsError::Invalid("empty name")),
+        1..=MAX_NAME => Ok(()),
+        _ => Err(FsError::NameTooLong),
+    }
+}
+
+/// An entry: the inode, and its type where the volume records types.
+type Entry = (InodeNr, Option<FileType>);
+
+/// What one search found out about a name, so that a change of it need not search again. Good as
+/// long as the caller keeps the directory locked and changes nothing else in it.
+pub(crate) struct Spot {
+    /// Where the name leads.
+    pub entry: Option<Entry>,
+    pub(super) place: Place,
+}
+
+/// Finds a name, or where to put it.
+pub(crate) fn seek(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Spot> {
+    check_name(name)?;
+    if inline::is_inline(dir) {
+        let inside = inline::dir_entries(vol, dir)?;
+        let entry = match name {
+            b"." => Some((dir.ino, Some(FileType::Directory))),
+            b".." => Some((inside.parent, Some(FileType::Directory))),
+            _ => inside.entries.iter().find(|e| e.name == name).map(|e| (e.ino, Some(e.kind))),
+        };
+        return Ok(Spot { entry, place: Place::Vacant(None) });
+    }
+    let place = seek_in_blocks(vol, dir, name)?;
+    let entry = match &place {
+        Place::Found(found) => {
+            Some((Shape::of(vol, dir).inode(found.hit.ino)?, found.hit.file_type))
+        }
+        Place::Vacant(_) => None,
+    };
+    Ok(Spot { entry, place })
+}
+
+/// Finds a name: the inode, and its type where the volume records types.
+pub(crate) fn lookup(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Option<Entry>> {
+    seek(vol, dir, name).map(|spot| spot.entry)
+}
+
+pub(super) fn find(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Option<Found>> {
+    match seek_in_blocks(vol, dir, name)? {
+        Place::Found(found) => Ok(Some(found)),
+        Place::Vacant(_) => Ok(None),
+    }
+}
+
+/// Finds a name, or a place where [`add`] would put it without more ado.
+fn seek_in_blocks(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Place> {
+    let mut blocks = Blocks::new(vol, dir);
+    if matches!(name, b"." | b"..") {
+        return linear::find_dots(&mut blocks, name);
+    }
+    let mut damage = None;
+    if blocks.shape.searchable && blocks.shape.blocks > 0 {
+        match htree::find(&mut blocks, name) {
+            Ok(place) => return Ok(place),
+            // The name may be in a leaf to which a damaged node led.
+            Err(IndexError::MountedFs(e @ FsError::Corrupt { .. })) => damage = Some(e),
+            Err(IndexError::MountedFs(e)) => return Err(e),
+            Err(IndexError::Structure(_)) => {}
+        }
+    }
+    let place = linear::find(&mut blocks, name)?;
+    if let (Place::Vacant(_), Some(e)) = (&place, damage) {
+        return Err(e);
+    }
+    match place {
+        // The index is given up before a name is added.
+        Place::Vacant(_) if dir.raw.flags.contains(InodeFlags::INDEX) => Ok(Place::Vacant(None)),
+        place => Ok(place),
+    }
+}
+
+/// True if the directory has no names but `.` and `..`.
+pub(crate) fn is_empty(vol: &Volume, dir: &Node) -> Result<bool> {
+    if inline::is_inline(dir) {
+        return Ok(inline::dir_entries(vol, dir)?.entries.is_empty());
+    }
+    let mut blocks = Blocks::new(vol, dir);
+    if blocks.shape.blocks == 0 {
+        return Err(blocks.shape.corrupt("directory without blocks"));
+    }
+    let mut at = 0;
+    while let Some(lblk) = blocks.next(at)? {
+        at = lblk + 1;
+        if let Some((buf, BlockKind::Leaf)) = blocks.any(lblk)?
+            && !dirent::is_empty(blocks.shape.area(&buf.data())).map_err(|e| blocks.shape.bad(e))?
+        {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// How many names of `len` bytes fit into the blocks of a directory without an index. `None` if it
+/// has another form, or a name that begins with `taken`.
+pub(crate) fn places(vol: &Volume, dir: &Node, len: usize, taken: u8) -> Result<Option<u32>> {
+    let mut blocks = Blocks::new(vol, dir);
+    if inline::is_inline(dir) || blocks.shape.indexed {
+        return Ok(None);
+    }
+    let mut places = 0;
+    let mut at = 0;
+    while let Some(lblk) = blocks.next(at)? {
+        at = lblk + 1;
+        let Some(buf) = blocks.leaf(lblk)? else { continue };
+        for entry in dirent::iter(blocks.shape.area(&buf.data())) {
+            let entry = entry.map_err(|e| blocks.shape.bad(e))?;
+            if entry.is_used() && entry.name.first() == Some(&taken) {
+                return Ok(None);
+            }
+            places += (entry.rec_len - entry.used_len()) / dirent::entry_len(len);
+        }
+    }
+    Ok(u32::try_from(places).ok())
+}

@@ -1,0 +1,222 @@
+//! The gate: every operation that changes the volume passes it, and a freeze closes it.
+//!
+//! The gate is the outermost lock of all: whoever passes holds nothing, and stays inside until the
+//! operation is over, so when it is closed no change is half done and nobody waits for a handle
+//! with an inode locked. It has several lanes, each a reader-writer lock: a closing closes one
+//! after the other and waits for those inside, and passing costs no more than a counter that few
+//! other threads count.
+//!
+//! What must not wait goes another way: a time stamp of a read is left out ([`FreezeGate::try_enter`]),
+//! the end of an unlinked inode and the note of an error are made up for after the thaw
+//! ([`FreezeGate::enter_or`]).
+//!
+//! A front end with few threads cannot let them wait here, for one of them must hear of the thaw.
+//! It asks for errors instead ([`FreezeGate::refuse`]), and comes again when [`FreezeGate::wait_open`] returns.
+//!
+//! Invariants
+//! - T1: nobody is inside when `close` has returned, and until `open` (a lane's value is looked at
+//!   under its lock).
+//! - T2: nothing deferred is lost: it is put down under the lock under which the opening takes it
+//!   all (`Waiting`).
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crossbeam_utils::CachePadded;
+use extol_sync::Condvar;
+use extol_sync::rank::{self, Rank, Ranked};
+use extol_task::{LANES, lane};
+use extol_vfs::{FsError, Result};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+
+/// Something that would write, and can wait for the thaw.
+#[derive(Debug)]
+pub(crate) enum Deferred {
+    /// The last reference on this inode went.
+    Unused(u32),
+    /// This was wrong with the volume.
+    Error(FsError),
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    closed: bool,
+    deferred: Vec<Deferred>,
+}
+
+/// See the module's story.
+#[derive(Debug, Default)]
+pub(crate) struct FreezeGate {
+    /// True while it is closed.
+    lanes: [CachePadded<RwLock<bool>>; LANES],
+    waiting: Mutex<Waiting>,
+    opened: Condvar,
+    refuses: AtomicBool,
+}
+
+/// As long as it lives its operation is inside.
+pub(crate) type Inside<'a> = Ranked<RwLockReadGuard<'a, bool>>;
+
+impl FreezeGate {
+    /// The lane of this thread.
+    fn lane(&self) -> &RwLock<bool> {
+        &self.lanes[lane()]
+    }
+
+    /// Passes; waits while the gate is closed, or says so if that was asked for.
+    #[track_caller]
+    pub fn enter(&self) -> Result<Inside<'_>> {
+        loop {
+            let held = rank::enter(Rank::Gate, 0);
+            let guard = self.lane().read();
+            if !*guard {
+                return Ok(Ranked::new(guard, held));
+            }
+            drop(guard);
+            drop(held);
+            if self.refuses.load(Ordering::Relaxed) {
+                return Err(FsError::Frozen);
+            }
+            self.wait_open();
+        }
+    }
+
+    /// Passes if nobody closes the gate.
+    #[track_caller]
+    pub fn try_enter(&self) -> Option<Inside<'_>> {
+        let guard = self.lane().try_read().filter(|closed| !**closed)?;
+        Some(Ranked::new(guard, rank::note(Rank::Gate, 0)))
+    }
+
+    /// Passes, or leaves something to be done after the opening.
+    #[track_caller]
+    pub fn enter_or(&self, otherwise: impl FnOnce() -> Deferred) -> Option<Inside<'_>> {
+        loop {
+            if let Some(inside) = self.try_enter() {
+                return Some(inside);
+            }
+            let mut waiting = self.waiting.lock();
+            if waiting.closed {
+                waiting.deferred.push(otherwise());
+                return None;
+            }
+            // It was opened just now.
+        }
+    }
+
+    /// Closes the gate and waits until nobody is inside.
+    pub fn close(&self) -> Result<()> {
+        {
+            let mut waiting = self.waiting.lock();
+            if waiting.closed {
+                return Err(FsError::Busy);
+            }
+            waiting.closed = true;
+        }
+        self.lanes.iter().for_each(|lane| *lane.write() = true);
+        Ok(())
+    }
+
+    /// Opens it, and gives what was deferred. Harmless if it is open.
+    pub fn open(&self) -> Vec<Deferred> {
+        self.lanes.iter().for_each(|lane| *lane.write() = false);
+        let mut waiting = self.waiting.lock();
+        waiting.closed = false;
+        self.opened.notify_all();
+        std::mem::take(&mut waiting.deferred)
+    }
+
+    /// True from the beginning of a closing to the opening.
+    pub fn is_closed(&self) -> bool {
+        self.waiting.lock().closed
+    }
+
+    /// Returns when the gate is open.
+    pub fn wait_open(&self) {
+        let mut waiting = self.waiting.lock();
+        self.opened.wait_while(&mut waiting, |waiting| waiting.closed);
+    }
+
+    /// From now on nobody waits at the gate: they get an error.
+    pub fn refuse(&self) {
+        self.refuses.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closed_to_all_and_nothing_is_lost() {
+        let gate = FreezeGate::default();
+        drop(gate.enter().unwrap());
+        assert!(gate.open().is_empty());
+        gate.close().unwrap();
+        assert_eq!(gate.close(), Err(FsError::Busy));
+        assert!(gate.try_enter().is_none());
+        assert!(gate.enter_or(|| Deferred::Unused(7)).is_none());
+        gate.refuse();
+        assert_eq!(gate.enter().err(), Some(FsError::Frozen));
+        assert!(matches!(gate.open()[..], [Deferred::Unused(7)]));
+        gate.wait_open();
+        assert!(gate.enter_or(|| Deferred::Unused(8)).is_some());
+        assert!(gate.open().is_empty());
+    }
+
+    #[test]
+    fn a_closing_waits_for_those_inside_and_others_for_the_opening() {
+        let gate = FreezeGate::default();
+        let (order, seen) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let inside = gate.enter().unwrap();
+            let (gate, theirs) = (&gate, order.clone());
+            scope.spawn(move || {
+                gate.close().unwrap();
+                theirs.send("closed").unwrap();
+            });
+            while gate.try_enter().is_some() {
+                std::thread::yield_now();
+            }
+            // Whoever is inside is not kept from what may be deferred.
+            assert!(gate.enter_or(|| Deferred::Unused(1)).is_none());
+            assert!(seen.try_recv().is_err(), "closed with somebody inside");
+            drop(inside);
+            assert_eq!(seen.recv().unwrap(), "closed");
+            scope.spawn(move || {
+                drop(gate.enter().unwrap());
+                order.send("passed").unwrap();
+            });
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            assert!(seen.try_recv().is_err(), "passed a closed gate");
+            assert_eq!(gate.open().len(), 1);
+            assert_eq!(seen.recv().unwrap(), "passed");
+        });
+    }
+
+    #[test]
+    fn a_closing_waits_for_every_lane() {
+        let gate = FreezeGate::default();
+        let left = std::sync::atomic::AtomicUsize::new(0);
+        let all_in = std::sync::Barrier::new(LANES + 1);
+        std::thread::scope(|scope| {
+            // One thread after the other gets the next lane; so many threads, in a row, have them
+            // all.
+            for n in 0..LANES {
+                let (gate, left, all_in) = (&gate, &left, &all_in);
+                scope.spawn(move || {
+                    let inside = gate.enter().unwrap();
+                    all_in.wait();
+                    std::thread::sleep(std::time::Duration::from_millis(n as u64));
+                    left.fetch_add(1, Ordering::SeqCst);
+                    drop(inside);
+                });
+            }
+            all_in.wait();
+            gate.close().unwrap();
+            assert_eq!(left.load(Ordering::SeqCst), LANES, "closed with somebody inside");
+            let enters = scope.spawn(|| gate.try_enter().is_some());
+            assert!(!enters.join().unwrap(), "closed on every lane");
+            gate.open();
+        });
+    }
+}

@@ -1,0 +1,300 @@
+//! Makes the mounted state out of a device: recovery, journal, allocator, inodes, threads.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use extol_block::SharedDevice;
+use extol_jbd2::{Journal, JournalConfig, Services};
+use extol_ondisk::superblock::State;
+use extol_ondisk::{Geometry, Incompat, InodeNr, Superblock};
+use extol_sync::rank::Mutex;
+use extol_task::{Clock, SystemClock, Tally, Wakeup};
+
+use super::journal::Recovered;
+use super::mark::{self, Purpose};
+use super::replayed::Replayed;
+use super::threads::{Threads, start_writers};
+use super::{fast_commit, features, journal, orphans};
+use crate::alloc::{AllocOptions, Allocator, Report, Run, SuperCell};
+use crate::data::cache::{CachedDevice, DataCache};
+use crate::data::readahead::ReadaheadThreads;
+use crate::data::writeback::DirtyIndex;
+use crate::dir::DentryCache;
+use crate::dirs_moved::DirsMoved;
+use crate::error::{OpenError, OpenResult, refuse};
+use crate::error_state::record::{ErrorState, PendingErrors};
+use crate::fast_commit::Tracker;
+use crate::fast_commit_support::{self, FastCommits};
+use crate::freeze_gate::FreezeGate;
+use crate::guard::Guard;
+use crate::inodes::InodeTable;
+use crate::maintenance;
+use crate::maintenance::requests::Maintenance;
+use crate::mounted::{BaseDevice, FixedOptions, MountedFs};
+use crate::options::{DataMode, MountOptions};
+use crate::orphan::Orphans;
+use crate::runtime_options::RuntimeOptions;
+use crate::services::lazy_init::{self, LazyInit};
+use crate::superblock::{geometry, has_orphans, internal_inodes, read_superblock};
+use crate::throttle::{Throttle, ThrottledDevice};
+use crate::volume::Volume;
+
+/// An open volume: its state, its threads, and what its recovery did.
+pub(crate) type Opened = (Arc<MountedFs>, Threads, Replayed);
+
+/// What the user should know where a disk image cannot be locked.
+const UNLOCKED: &str = "the image's file system has no locks (flock): nothing keeps another \
+    process from opening the image for writing";
+
+/// Opens what is on a device: the volume's, or a scratch device of a dry run. `guard` is the one
+/// before `dev`; `unlocked` says that the device has no lock.
+pub(super) fn open_on(
+    dev: &SharedDevice,
+    options: &MountOptions,
+    purpose: Purpose,
+    guard: Option<&Arc<Guard>>,
+    unlocked: bool,
+) -> OpenResult<Opened> {
+    options.check().map_err(OpenError)?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let throttle = Arc::new(Throttle::new(Arc::clone(&clock)));
+    let dev: SharedDevice = Arc::new(ThrottledDevice::new(Arc::clone(dev), Arc::clone(&throttle)));
+    let on = guard.filter(|_| !options.access.read_only);
+    let (recovered, was_clean) = recover(&dev, options, on)?;
+    let mut replayed = Replayed::of(recovered.done.as_ref());
+    let base = BaseDevice { device: dev, overlay: recovered.overlay };
+    let dev = recovered.device;
+    let mut sb = recovered.superblock;
+    let geo = geometry(&*dev, &sb)?;
+    // All writes of the volume pass the cache from here on.
+    let data_cache = DataCache::new(options.cache.data_bytes(), geo.block_size).map(Arc::new);
+    let dev = match &data_cache {
+        Some(cache) => Arc::new(CachedDevice::new(dev, Arc::clone(cache))) as SharedDevice,
+        None => dev,
+    };
+    features::check(&sb, &geo, options.access.read_only)?;
+    let obstacle = recovered.no_fast_commits;
+    let fast = fast_commit_support::decide(obstacle.as_ref(), options.journal.fast_commit)
+        .map_err(OpenError)?;
+    let mut effective = options.effective(&sb);
+    effective.journal.fast_commit = Some(fast.on);
+    let mut defaults = MountOptions::default().effective(&sb);
+    defaults.journal.fast_commit = Some(obstacle.is_none());
+    let mut log = recovered.log;
+    let fixed = fixed_options(&sb, options, &effective, log.is_some())?;
+    if !options.access.read_only {
+        mark::mark_mounted(&*dev, &mut sb, options, (purpose, log.is_some()), &*clock)?;
+    }
+    if let Some(log) = log.as_mut().filter(|log| !log.config.external) {
+        // Its writes and flushes must be seen by the cache and the guard as well.
+        log.config.device = Arc::clone(&dev);
+    }
+    if let Some(guard) = on {
+        guard.watch(log.as_ref().and_then(|log| log.config.map.superblock_offset()))?;
+    }
+    let (log, on_volume) = log.map(|log| (log.config, log.on_volume)).unzip();
+    let on_volume = on_volume.unwrap_or_default();
+    let pending = Arc::new(PendingErrors::default());
+    let (journal, tracker) = {
+        let can = obstacle.is_none();
+        let config = journal_config(&dev, &geo, options, &effective, &clock);
+        open_journal(JournalConfig { log, ..config }, options, (can, &fast))?
+    };
+    let alloc =
+        open_allocator(&journal, (&geo, &sb), on_volume, options, &pending, was_clean, &dev)?;
+    if obstacle.is_none() && journal.has_log() {
+        journal.set_patched_blocks(fast_commit::patched_blocks(&geo, &sb, &alloc)?);
+    }
+    let newest = journal.newest();
+    let perform = maintenance::performer;
+    let fs = Arc::new_cyclic(|fs| MountedFs {
+        freeze_gate: FreezeGate::default(),
+        maintenance: Maintenance::new(
+            perform(fs),
+            &clock,
+            options.checkpoint.ioprio,
+            options.background.threads,
+        ),
+        sb: SuperCell::new(sb, &geo).guarded(guard.cloned()),
+        guard: guard.cloned(),
+        vol: Volume {
+            dentries: DentryCache::new(options.cache.inodes),
+            ..Volume::new(dev, Arc::clone(&journal), geo, alloc)
+        },
+        table: InodeTable::new(options.cache.inodes),
+        orphans: Orphans::default(),
+        dirty: DirtyIndex::default(),
+        data_cache,
+        readahead: ReadaheadThreads::new(options.background.threads),
+        throttle,
+        fixed,
+        runtime: RuntimeOptions::new(&effective),
+        options: parking_lot::Mutex::new(effective),
+        defaults,
+        no_fast_commits: parking_lot::Mutex::new(obstacle),
+        base,
+        notes: fast.note.into_iter().chain(unlocked.then(|| UNLOCKED.to_owned())).collect(),
+        remounted_ro: AtomicBool::new(false),
+        clock,
+        rename: Mutex::new(()),
+        read_only: AtomicBool::new(options.access.read_only),
+        operations: Tally::default(),
+        error_state: ErrorState::new(pending),
+        lazy_init: LazyInit::default(),
+        threads: options.background.threads,
+        refill: Wakeup::new(),
+        dirs_moved: DirsMoved::new(newest),
+        tracker,
+    });
+    let threads = begin(&fs, options, &mut replayed)?;
+    Ok((fs, threads, replayed))
+}
+
+/// Recovers; also says whether the counters of the volume can be trusted.
+fn recover(
+    dev: &SharedDevice,
+    options: &MountOptions,
+    guard: Option<&Arc<Guard>>,
+) -> OpenResult<(Recovered, bool)> {
+    let sb = read_superblock(&**dev, options.access.superblock)?;
+    let geo = geometry(&**dev, &sb)?;
+    features::check(&sb, &geo, options.access.read_only)?;
+    let was_clean = !sb.feature_incompat.contains(Incompat::NEEDS_RECOVERY)
+        && sb.state.contains(State::VALID)
+        && !sb.state.contains(State::ERROR)
+        // (A log recovered without finishing orphans leaves old counts.)
+        && !has_orphans(&sb);
+    Ok((journal::recover(dev, &sb, &geo, options, guard)?, was_clean))
+}
+
+fn fixed_options(
+    sb: &Superblock,
+    options: &MountOptions,
+    effective: &MountOptions,
+    has_log: bool,
+) -> OpenResult<FixedOptions> {
+    if !has_log && !options.access.read_only {
+        let without = [
+            (options.journal.async_commit, "journal_async_commit"),
+            (options.journal.checksum, "journal_checksum"),
+            (options.journal.data_mode.is_some(), "data="),
+            (options.journal.async_checkpoint.is_some(), "async_checkpoint"),
+        ];
+        if let Some((_, name)) = without.iter().find(|(on, _)| *on) {
+            return refuse(format!("can't mount with {name}, fs mounted w/o journal"));
+        }
+    }
+    let data = effective.journal.data_mode.unwrap_or_default();
+    if options.journal.async_commit && data == DataMode::Ordered {
+        return refuse("can't mount with journal_async_commit in data=ordered mode");
+    }
+    Ok(FixedOptions {
+        read_only: AtomicBool::new(options.access.read_only),
+        data,
+        user_xattr: options.inodes.user_xattr,
+        acl: options.inodes.acl,
+        internal: internal_inodes(sb),
+    })
+}
+
+fn journal_config(
+    dev: &SharedDevice,
+    geo: &Geometry,
+    options: &MountOptions,
+    effective: &MountOptions,
+    clock: &Arc<dyn Clock>,
+) -> JournalConfig {
+    JournalConfig {
+        device: Arc::clone(dev),
+        block_size: geo.block_size,
+        blocks: geo.blocks,
+        log: None,
+        barrier: effective.journal.barrier.unwrap_or(true),
+        commit_interval: options.journal.commit,
+        async_commit: options.journal.async_commit,
+        cache_bytes: options.cache.metadata_bytes,
+        clock: Arc::clone(clock),
+    }
+}
+
+/// Opens the journal. `can`: the volume can have fast commits; `fast`: whether this mount has them.
+fn open_journal(
+    config: JournalConfig,
+    options: &MountOptions,
+    (can, fast): (bool, &FastCommits),
+) -> OpenResult<(Arc<Journal>, Arc<Tracker>)> {
+    let clock = Arc::clone(&config.clock);
+    let journal = Journal::open(config)?;
+    let tracker = Arc::new(Tracker::new(clock));
+    if can && journal.has_log() {
+        journal.set_fast_source(Arc::clone(&tracker) as _);
+    }
+    journal.set_batching(options.journal.batching);
+    journal.set_fua(options.journal.fua);
+    journal.set_async_checkpoint(
+        options.journal.async_checkpoint.filter(|_| !options.access.read_only),
+    )?;
+    // Where the volume can have fast commits, their source has turned them on.
+    if !fast.on {
+        journal.set_fast_commits(false)?;
+    }
+    journal.io_priority().set(options.journal.ioprio);
+    Ok((journal, tracker))
+}
+
+fn open_allocator(
+    journal: &Arc<Journal>,
+    (geo, sb): (&Geometry, &Superblock),
+    protect: Vec<Run>,
+    options: &MountOptions,
+    pending: &Arc<PendingErrors>,
+    trust_counters: bool,
+    dev: &SharedDevice,
+) -> OpenResult<Allocator> {
+    let bad_groups = Arc::clone(pending);
+    let alloc_options = AllocOptions {
+        report: Some(Report(Arc::new(move |error| bad_groups.put(error)))),
+        trust_counters,
+        journal_blocks: protect.iter().map(|r| u64::from(r.len)).sum(),
+        discard: options.space.discard.then(|| Arc::clone(dev)),
+        ..AllocOptions::default()
+    };
+    let alloc = if geo.cluster_ratio == 1 {
+        Allocator::open(Arc::clone(journal), geo, sb, alloc_options)?
+    } else {
+        Allocator::read_only(Arc::clone(journal), geo, sb, alloc_options)?
+    };
+    for run in protect {
+        alloc.protect(run);
+    }
+    Ok(alloc)
+}
+
+/// What needs the whole state: the root is checked, orphans are finished, threads start.
+fn begin(
+    fs: &Arc<MountedFs>,
+    options: &MountOptions,
+    replayed: &mut Replayed,
+) -> OpenResult<Threads> {
+    if !fs.cell(InodeNr::ROOT.0)?.read()?.is_dir() {
+        return refuse("corrupt volume: the root is not a directory");
+    }
+    let journal = &fs.vol.journal;
+    if fs.no_fast_commits.lock().is_none() && journal.has_log() && !options.access.read_only {
+        // Without it there are a few more full commits.
+        fs.tracker.set_park(fast_commit::park(fs).unwrap_or_default());
+    }
+    let mut threads = Threads::default();
+    let io = |e: std::io::Error| OpenError(format!("cannot start a thread: {e}"));
+    if options.background.threads {
+        threads.journal = Some(Services::start(journal).map_err(io)?);
+    } else {
+        journal.work_in_callers();
+    }
+    replayed.orphans = orphans::finish(fs)?;
+    if options.background.threads && !options.access.read_only {
+        start_writers(fs, &mut threads, options.checkpoint.merge).map_err(io)?;
+    }
+    lazy_init::start(fs, options);
+    Ok(threads)
+}

@@ -1,0 +1,308 @@
+//! The state of a mounted file system: what all operations share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use extol_block::{DeviceError, SharedDevice};
+use extol_jbd2::Handle;
+use extol_jbd2::recovery::OverlayDevice;
+use extol_ondisk::superblock::State;
+use extol_ondisk::{Incompat, InodeFlags, InodeNr, RoCompat, Superblock, Time};
+use extol_sync::rank::{Mutex, Rank};
+use extol_task::{Clock, Tally, Wakeup};
+use extol_vfs::{Attr, Author, Creds, FileId, FileKind, FsError, Rdev, Result, Timestamp};
+
+use crate::alloc::SuperCell;
+use crate::data::cache::DataCache;
+use crate::data::readahead::ReadaheadThreads;
+use crate::data::writeback::DirtyIndex;
+use crate::dirs_moved::DirsMoved;
+use crate::error;
+use crate::error_state::record::ErrorState;
+use crate::fast_commit_support::Obstacle;
+use crate::freeze_gate::FreezeGate;
+use crate::guard::Guard;
+use crate::inodes::{Cell, InodeState, InodeTable};
+use crate::maintenance::requests::Maintenance;
+use crate::options::{DataMode, MountOptions};
+use crate::orphan::Orphans;
+use crate::runtime_options::RuntimeOptions;
+use crate::services::lazy_init::LazyInit;
+use crate::throttle::Throttle;
+use crate::volume::Volume;
+
+/// Mount options that a remount cannot change, and what is decided with them.
+#[derive(Debug)]
+pub(crate) struct FixedOptions {
+    /// Opened read-only, and not remounted read-write since (`remount/ro_to_rw.rs`).
+    pub read_only: AtomicBool,
+    pub data: DataMode,
+    pub user_xattr: bool,
+    pub acl: bool,
+    /// Inodes that belong to the volume itself ([`crate::superblock::internal_inodes`]).
+    pub internal: [u32; 5],
+}
+
+impl FixedOptions {
+    /// Opened read-only, and not remounted read-write since.
+    pub fn read_only(&self) -> bool {
+        self.read_only.load(Ordering::Acquire)
+    }
+}
+
+/// The device below [`Volume::dev`].
+#[derive(Debug)]
+pub(crate) struct BaseDevice {
+    /// The device as it is.
+    pub device: SharedDevice,
+    /// The blocks of a recovery in memory, over it.
+    pub overlay: Option<Arc<OverlayDevice>>,
+}
+
+/// The mounted file system.
+pub(crate) struct MountedFs {
+    pub vol: Volume,
+    /// Keeps other writers apart; `None`: this mount writes to memory.
+    pub guard: Option<Arc<Guard>>,
+    pub sb: SuperCell,
+    pub table: InodeTable,
+    pub orphans: Orphans,
+    pub dirty: DirtyIndex,
+    /// None: clean file data is not kept.
+    pub data_cache: Option<Arc<DataCache>>,
+    pub readahead: ReadaheadThreads,
+    pub throttle: Arc<Throttle>,
+    pub fixed: FixedOptions,
+    /// Options in force until the next remount.
+    pub runtime: RuntimeOptions,
+    /// All options as text shows them, with what the superblock decides filled in.
+    pub options: parking_lot::Mutex<MountOptions>,
+    /// The options of this volume if none is given.
+    pub defaults: MountOptions,
+    /// Why this mount can have no fast commits.
+    pub no_fast_commits: parking_lot::Mutex<Option<Obstacle>>,
+    /// What a volume opened read-only is recovered from when it becomes writable.
+    pub base: BaseDevice,
+    /// Lines for the user about this mount.
+    pub notes: Vec<String>,
+    /// Remounted read-only: everything is home, the log is empty and frozen, the superblock says
+    /// "clean".
+    pub remounted_ro: AtomicBool,
+    pub clock: Arc<dyn Clock>,
+    /// Held while a rename moves something between directories: the shape of the tree stays.
+    pub rename: Mutex<(), { Rank::Rename as u8 }>,
+    pub dirs_moved: DirsMoved,
+    pub read_only: AtomicBool,
+    /// Operations served, for the statistics.
+    pub operations: Tally,
+    pub error_state: ErrorState,
+    pub lazy_init: LazyInit,
+    /// Background threads may run.
+    pub threads: bool,
+    /// Wakes the thread that makes zeroed blocks.
+    pub refill: Wakeup,
+    /// The journal's source of fast commits, if there are any.
+    pub tracker: Arc<crate::fast_commit::Tracker>,
+    pub freeze_gate: FreezeGate,
+    pub maintenance: Maintenance,
+}
+
+impl std::fmt::Debug for MountedFs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MountedFs").field("vol", &self.vol).finish_non_exhaustive()
+    }
+}
+
+impl MountedFs {
+    /// Now, as inodes store it.
+    pub fn now(&self) -> Time {
+        let now: Duration = self.clock.wall();
+        self.time(Timestamp { sec: now.as_secs().cast_signed(), nsec: now.subsec_nanos() })
+    }
+
+    /// A time as the volume's inodes can hold it: those of 128 bytes have 32 bits of seconds and
+    /// nothing else.
+    pub fn time(&self, t: Timestamp) -> Time {
+        if self.vol.geo.inode_size <= 128 {
+            return Time { sec: t.sec.clamp(i64::from(i32::MIN), i64::from(i32::MAX)), nsec: 0 };
+        }
+        time(t)
+    }
+
+    /// Err unless the volume may be written.
+    pub fn check_writable(&self) -> Result<()> {
+        if self.read_only.load(Ordering::Acquire) || self.vol.journal.check_aborted().is_err() {
+            return Err(FsError::ReadOnly);
+        }
+        Ok(())
+    }
+
+    /// True if this mount writes nothing at all, not even marks: opened read-only, or remounted so.
+    pub fn writes_nothing(&self) -> bool {
+        self.fixed.read_only() || self.remounted_ro.load(Ordering::Acquire)
+    }
+
+    /// The superblock of a volume that needs no recovery.
+    pub fn clean_superblock(&self) -> Superblock {
+        let mut sb = self.sb.read(Superblock::clone);
+        sb.feature_incompat &= !Incompat::NEEDS_RECOVERY;
+        if self.orphans.len() == 0 {
+            sb.feature_ro_compat &= !RoCompat::ORPHAN_PRESENT;
+        }
+        if !sb.state.contains(State::ERROR) {
+            sb.state |= State::VALID;
+        }
+        sb.wtime = self.clock.wall().as_secs();
+        sb
+    }
+
+    /// The mount options as `/proc/mounts` shows them.
+    pub fn mount_options(&self) -> String {
+        self.options.lock().shown(&self.defaults)
+    }
+
+    /// All mount options, one word each.
+    pub fn all_options(&self) -> Vec<String> {
+        self.options.lock().words().into_iter().filter(|word| !word.is_empty()).collect()
+    }
+
+    /// True for inodes that belong to the volume itself: the journal, the orphan file, quotas. No
+    /// name leads to them.
+    pub fn is_internal(&self, ino: u32) -> bool {
+        ino != InodeNr::ROOT.0
+            && (ino < self.vol.geo.first_ino.0 || self.fixed.internal.contains(&ino))
+    }
+
+    /// The inode's cell.
+    pub fn cell(&self, ino: u32) -> Result<Arc<Cell>> {
+        self.loaded(ino, None)
+    }
+
+    /// As [`cell`](Self::cell), after a lookup of the cell in memory.
+    pub fn loaded(&self, ino: u32, cached: Option<Arc<Cell>>) -> Result<Arc<Cell>> {
+        if ino == 0 || ino > self.vol.geo.inodes || self.is_internal(ino) {
+            return Err(FsError::Stale);
+        }
+        cached.map_or_else(|| self.table.get(&self.vol, ino), Ok)
+    }
+
+    /// True if the file's data goes through the log.
+    pub fn journals_data(&self, st: &InodeState) -> bool {
+        st.is_regular()
+            && self.vol.journal.has_log()
+            && (self.fixed.data == DataMode::Journal
+                || st.node.raw.flags.contains(InodeFlags::JOURNAL_DATA))
+    }
+
+    /// True if new files begin inside their inode.
+    pub fn inline_files(&self) -> bool {
+        self.vol.geo.incompat.contains(Incompat::INLINE_DATA)
+            && self.fixed.data != DataMode::Journal
+    }
+
+    /// True if the file's data may use the blocks kept for root: the process that writes decides
+    /// ([`InodeState::reserve`]), and for data that comes out of a front end's cache, behind its
+    /// writers, the owner of the file.
+    pub fn uses_reserve(&self, st: &InodeState) -> bool {
+        let owner = Creds { uid: st.node.raw.uid, gid: st.node.raw.gid };
+        st.reserve.unwrap_or_else(|| self.may_use_reserve(owner))
+    }
+
+    /// True if a process with these ids may use the blocks kept for root (`resuid=`, `resgid=`).
+    pub fn may_use_reserve(&self, who: Creds) -> bool {
+        let live = &self.runtime;
+        who.uid == 0 || who.uid == live.resuid() || (live.resgid() != 0 && who.gid == live.resgid())
+    }
+
+    /// What [`InodeState::reserve`] is to be for a change on behalf of `author`.
+    pub fn reserve_right(&self, author: Author) -> Option<bool> {
+        match author {
+            Author::Process(who) => Some(self.may_use_reserve(who)),
+            Author::Owner | Author::Cache => None,
+        }
+    }
+
+    /// A write of file data failed: whatever it should have covered must never be acknowledged.
+    pub fn data_write_failed(&self, e: DeviceError) -> FsError {
+        let _ = self.vol.journal.abort(&format!("writing file data failed: {e}"));
+        FsError::Io(e.to_string())
+    }
+
+    /// Starts a handle.
+    pub fn start(&self, credits: u32) -> Result<Handle> {
+        self.vol.journal.start(credits.min(self.vol.journal.max_credits())).map_err(error::journal)
+    }
+
+    /// Attributes of an inode.
+    pub fn attr(&self, st: &InodeState) -> Attr {
+        let raw = &st.node.raw;
+        let (major, minor) = match st.kind() {
+            Some(extol_ondisk::FileType::CharDevice | extol_ondisk::FileType::BlockDevice) => {
+                raw.rdev()
+            }
+            _ => (0, 0),
+        };
+        let per_block = u64::from(self.vol.geo.block_size.bytes()) / 512;
+        let inline = if raw.flags.contains(InodeFlags::INLINE_DATA) && st.is_regular() {
+            raw.size
+        } else {
+            0
+        };
+        Attr {
+            id: FileId { ino: st.node.ino.0, generation: raw.generation },
+            kind: kind_of(st.kind()),
+            perm: raw.mode & 0o7777,
+            size: raw.size,
+            // Contents inside the inode take no block, but a file that is not empty must not look
+            // like a hole.
+            blocks: raw.blocks + st.pages.reserved() * per_block + inline.div_ceil(512),
+            nlink: u32::from(raw.links),
+            uid: raw.uid,
+            gid: raw.gid,
+            rdev: Rdev { major, minor },
+            atime: timestamp(raw.atime),
+            mtime: timestamp(raw.mtime),
+            ctime: timestamp(raw.ctime),
+            crtime: timestamp(raw.crtime),
+            blksize: self.vol.geo.block_size.bytes(),
+            flags: (raw.flags & InodeFlags::USER_VISIBLE).bits(),
+            project: raw.projid,
+        }
+    }
+
+    /// True if the volume counts more than 65000 subdirectories.
+    pub fn has_dir_nlink(&self) -> bool {
+        self.vol.geo.ro_compat.contains(RoCompat::DIR_NLINK)
+    }
+}
+
+/// From the on-disk kind.
+pub(crate) fn kind_of(kind: Option<extol_ondisk::FileType>) -> FileKind {
+    use extol_ondisk::FileType as T;
+    match kind {
+        Some(T::Directory) => FileKind::Directory,
+        Some(T::Symlink) => FileKind::Symlink,
+        Some(T::CharDevice) => FileKind::CharDevice,
+        Some(T::BlockDevice) => FileKind::BlockDevice,
+        Some(T::Fifo) => FileKind::Fifo,
+        Some(T::Socket) => FileKind::Socket,
+        Some(T::Regular) | None => FileKind::Regular,
+    }
+}
+
+/// From an inode's time.
+pub(crate) fn timestamp(t: Time) -> Timestamp {
+    Timestamp { sec: t.sec, nsec: t.nsec }
+}
+
+/// To an inode's time. At both ends of the range the fraction is dropped, as Linux does.
+fn time(t: Timestamp) -> Time {
+    if t.sec <= Time::MIN_SEC {
+        Time { sec: Time::MIN_SEC, nsec: 0 }
+    } else if t.sec >= Time::MAX_SEC {
+        Time { sec: Time::MAX_SEC, nsec: 0 }
+    } else {
+        Time { sec: t.sec, nsec: t.nsec.min(999_999_999) }
+    }
+}

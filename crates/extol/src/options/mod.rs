@@ -1,0 +1,131 @@
+//! Mount options: the kernel's names and meanings, and a few of Extol's own. All of them are in
+//! [`TABLE`].
+
+mod parts;
+mod table;
+mod text;
+mod word;
+
+use extol_block::SharedDevice;
+
+pub use parts::{
+    AccessOptions, Atime, BackgroundOptions, CacheOptions, CheckpointOptions, DataMode,
+    DataOptions, ErrorPolicy, InodeOptions, JournalOptions, SpaceOptions, Waiting,
+};
+pub use table::{OptionSpec, TABLE};
+pub(crate) use word::Word;
+
+/// How to mount. `Default` is what `mount` does without options.
+#[derive(Clone, Debug, Default)]
+pub struct MountOptions {
+    /// How the volume is opened, and what an error does to it.
+    pub access: AccessOptions,
+    /// How the journal works.
+    pub journal: JournalOptions,
+    /// Requests about the whole volume.
+    pub checkpoint: CheckpointOptions,
+    /// Times, owners and attributes of inodes.
+    pub inodes: InodeOptions,
+    /// Free space and the blocks kept for root.
+    pub space: SpaceOptions,
+    /// How file data is written and read ahead.
+    pub data: DataOptions,
+    /// Bounds on what is kept in memory.
+    pub cache: CacheOptions,
+    /// What happens beside the operations.
+    pub background: BackgroundOptions,
+}
+
+/// What a remount may do with an option.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Remount {
+    /// Takes effect at once.
+    Live,
+    /// May be repeated, not changed: a mount option of the opening.
+    Fixed,
+    /// As `Fixed`, with the kernel's words.
+    FixedAs(&'static str),
+    /// Refused, whatever it says.
+    Never(&'static str),
+    /// A change is ignored, with this line.
+    Ignored(&'static str),
+    /// Needs a log.
+    NeedsLog,
+    /// Takes effect at once, if the volume can have it.
+    FastCommit,
+}
+
+/// The option with this name.
+pub(crate) fn spec_of(name: &str) -> Option<&'static OptionSpec> {
+    TABLE.iter().find(|spec| spec.names.contains(&name))
+}
+
+impl MountOptions {
+    /// These options, read-only.
+    #[must_use]
+    pub fn read_only(mut self) -> Self {
+        self.access.read_only = true;
+        self
+    }
+
+    /// These options, without background threads.
+    #[must_use]
+    pub fn without_threads(mut self) -> Self {
+        self.background.threads = false;
+        self
+    }
+
+    /// These options, with the open device of an external journal.
+    #[must_use]
+    pub fn with_journal(mut self, device: Option<SharedDevice>) -> Self {
+        self.journal.device = device;
+        self
+    }
+
+    /// Parses a comma-separated option list.
+    ///
+    /// # Errors
+    /// One line that names the option that is unknown or has a bad value.
+    pub fn parse(list: &str) -> Result<Self, String> {
+        let mut options = Self::default();
+        for option in list.split(',').filter(|o| !o.is_empty()) {
+            let word = Word::new(option);
+            if !options.set(word.name, word.value)? {
+                return Err(format!("unknown mount option \"{option}\""));
+            }
+        }
+        options.check()?;
+        Ok(options)
+    }
+
+    /// Refuses options that do not go together. [`parse`](Self::parse) and the opening of a volume
+    /// call it.
+    ///
+    /// # Errors
+    /// One line that names them.
+    pub fn check(&self) -> Result<(), String> {
+        if self.checkpoint.disable && self.checkpoint.merge_given {
+            return Err("checkpoint=merge cannot be used with checkpoint=disable".into());
+        }
+        if self.checkpoint.disable {
+            return Err("checkpoint=disable is not supported: leave it out (every mount here can \
+                        be recovered)"
+                .into());
+        }
+        Ok(())
+    }
+
+    /// Applies one option. `Ok(false)`: it is unknown.
+    ///
+    /// # Errors
+    /// One line about a bad or missing value.
+    pub fn set(&mut self, name: &str, value: Option<&str>) -> Result<bool, String> {
+        match spec_of(name) {
+            Some(spec) => (spec.set)(self, Word { name, value }).map(|()| true),
+            None => Ok(table::ACCEPTED.contains(&name)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

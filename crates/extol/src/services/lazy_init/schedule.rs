@@ -1,0 +1,288 @@
+//! What lazy initialisation decides: when the next step is, which volume has it, and whether a
+//! table is read before it is zeroed. Numbers and times in, decisions out.
+//!
+//! **Pauses.** After a step nothing happens for N times as long as it took, so the service has about
+//! 1/(1+N) of the device's time. Only the first step is measured, with a flush in it, so that it is
+//! the medium's time and not that of some cache. With N = 0 there is no pause, and every step
+//! flushes: otherwise nothing would slow it down to what the medium can do.
+//!
+//! **Reading first.** A sparse image or a trimmed disk gives zeros already, and reading is cheaper
+//! there than writing. Elsewhere reading is wasted. Each table is *probed* in a few places, which
+//! costs next to nothing and finds most of those that are not zero. Only if all probes are zero it
+//! is worth asking whether to read the rest:
+//!
+//! ```text
+//!   cost of reading first   R + (1 - p) · Z          R, Z: time to read, to zero a byte
+//!   cost of zeroing         Z                        p: share of the tables read that were zero throughout
+//!                                                    read if R < p · Z
+//! ```
+//!
+//! As long as Z is not known (nothing had to be zeroed yet) reading goes on.
+
+/// Nanoseconds.
+pub(crate) type Ns = u64;
+
+/// When a volume's steps are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Schedule {
+    multiplier: u32,
+    /// The pause, once measured.
+    pause: Option<Ns>,
+    due: Ns,
+}
+
+impl Schedule {
+    /// The first step is `delay` from now.
+    pub fn new(multiplier: u32, now: Ns, delay: Ns) -> Self {
+        Self { multiplier, pause: None, due: now.saturating_add(delay) }
+    }
+
+    /// When the next step is.
+    pub fn due(&self) -> Ns {
+        self.due
+    }
+
+    /// The pause between steps, as far as it is known.
+    pub fn pause(&self) -> Ns {
+        self.pause.unwrap_or(0)
+    }
+
+    /// True if the next step flushes: it is measured, or nothing else slows it down.
+    pub fn flushes(&self) -> bool {
+        self.pause() == 0
+    }
+
+    /// A group was zeroed. (A pause that comes out as nothing is measured again.)
+    pub fn step_ended(&mut self, began: Ns, ended: Ns) {
+        let took = ended.saturating_sub(began);
+        let pause = *self.pause.get_or_insert(took.saturating_mul(self.multiplier.into()));
+        if pause == 0 {
+            self.pause = None;
+        }
+        self.due = ended.saturating_add(pause);
+    }
+
+    /// The step could not be made: again after `delay`.
+    pub fn postpone(&mut self, now: Ns, delay: Ns) {
+        self.due = now.saturating_add(delay);
+    }
+
+    /// How long `groups` more groups will take, if each takes `step`.
+    pub fn left(&self, groups: u64, step: Ns) -> Ns {
+        groups.saturating_mul(step.saturating_add(self.pause()))
+    }
+}
+
+/// What the thread does next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Next {
+    /// This request has a step.
+    Step(usize),
+    /// No request is due for so long.
+    Wait(Ns),
+    /// There are no requests.
+    End,
+}
+
+/// Which request has the next step: the one that has been due longest.
+pub(crate) fn next(dues: impl IntoIterator<Item = Ns>, now: Ns) -> Next {
+    match dues.into_iter().enumerate().min_by_key(|(_, due)| *due) {
+        None => Next::End,
+        Some((at, due)) if due <= now => Next::Step(at),
+        Some((_, due)) => Next::Wait(due - now),
+    }
+}
+
+/// What reading first has brought so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ReadFirst {
+    read: Speed,
+    zero: Speed,
+    /// Of the tables that were read although they might not have been zero: all, and those that
+    /// were.
+    tried: u32,
+    zeros: u32,
+}
+
+/// Bytes and the time they took, older ones counting less.
+#[derive(Clone, Copy, Debug, Default)]
+struct Speed {
+    bytes: u64,
+    ns: u64,
+}
+
+impl Speed {
+    fn add(&mut self, bytes: u64, ns: Ns) {
+        self.bytes = self.bytes / 2 + bytes;
+        self.ns = self.ns / 2 + ns;
+    }
+}
+
+impl ReadFirst {
+    /// Is it worth reading a table whose probes were all zero?
+    pub fn worth_it(&self) -> bool {
+        if self.zero.bytes == 0 || self.read.bytes == 0 || self.tried == 0 {
+            return true;
+        }
+        // R < p · Z, multiplied out. One that was zero is always counted in, so that a single bad
+        // one is not the end.
+        let wide = u128::from;
+        let read = wide(self.read.ns) * wide(self.zero.bytes) * (u128::from(self.tried) + 1);
+        let zero = wide(self.zero.ns) * wide(self.read.bytes) * (u128::from(self.zeros) + 1);
+        read < zero
+    }
+
+    /// A table was read.
+    pub fn was_read(&mut self, bytes: u64, ns: Ns, zero: bool) {
+        self.read.add(bytes, ns);
+        if self.tried >= 64 {
+            self.tried /= 2;
+            self.zeros /= 2;
+        }
+        self.tried += 1;
+        self.zeros += u32::from(zero);
+    }
+
+    /// A table was zeroed.
+    pub fn was_zeroed(&mut self, bytes: u64, ns: Ns) {
+        self.zero.add(bytes, ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Ns = 1_000_000;
+
+    /// Virtual time: the step takes 3 ms for the first group, 7 ms for the others.
+    fn run(multiplier: u32, groups: u64) -> (Ns, Vec<Ns>) {
+        let mut schedule = Schedule::new(multiplier, 1000, 2 * MS);
+        let (mut now, mut busy, mut pauses) = (1000, 0, Vec::new());
+        for group in 0..groups {
+            assert!(schedule.due() >= now);
+            if group > 0 {
+                pauses.push(schedule.due() - now);
+            } else {
+                assert_eq!(schedule.due() - now, 2 * MS, "the start delay");
+            }
+            now = schedule.due();
+            assert_eq!(
+                schedule.flushes(),
+                group == 0 || multiplier == 0,
+                "{multiplier}: group {group}"
+            );
+            let took = if group == 0 { 3 * MS } else { 7 * MS };
+            schedule.step_ended(now, now + took);
+            now += took;
+            busy += took;
+        }
+        (busy * 1000 / (now - 1000 - 2 * MS).max(1), pauses)
+    }
+
+    #[test]
+    fn l6_the_pause_is_a_multiple_of_the_first_turn() {
+        for multiplier in [1, 2, 5, 10, 100] {
+            let (_, pauses) = run(multiplier, 50);
+            assert!(
+                pauses.iter().all(|p| *p == u64::from(multiplier) * 3 * MS),
+                "{multiplier}: {pauses:?}"
+            );
+        }
+        let (share, pauses) = run(0, 50);
+        assert!(pauses.iter().all(|p| *p == 0) && share == 1000, "no pause, all the time");
+    }
+
+    #[test]
+    fn l6_the_share_of_time_follows() {
+        // All steps take the same: the share is 1/(1+n), but for the pause that the last step has
+        // not.
+        for multiplier in [1u64, 2, 5, 10, 100] {
+            let mut schedule = Schedule::new(multiplier as u32, 0, 0);
+            let mut now = 0;
+            for _ in 0..1000 {
+                now = schedule.due().max(now);
+                schedule.step_ended(now, now + 4 * MS);
+                now += 4 * MS;
+            }
+            let share = 4000 * MS * 1_000_000 / schedule.due();
+            assert_eq!(share, 1_000_000 / (1 + multiplier), "n = {multiplier}");
+            assert_eq!(schedule.left(3, 4 * MS), 3 * (1 + multiplier) * 4 * MS);
+        }
+    }
+
+    #[test]
+    fn a_step_too_short_to_measure_is_measured_again() {
+        let mut schedule = Schedule::new(10, 0, 0);
+        schedule.step_ended(5, 5);
+        assert!(schedule.flushes() && schedule.due() == 5);
+        schedule.step_ended(5, 7);
+        assert!(!schedule.flushes() && schedule.due() == 27);
+        schedule.postpone(30, 100);
+        assert_eq!(schedule.due(), 130);
+        schedule.step_ended(130, 1000);
+        assert_eq!(schedule.due(), 1020, "measured once");
+        let mut wild = Schedule::new(u32::MAX, u64::MAX - 1, 5);
+        wild.step_ended(0, u64::MAX);
+        assert_eq!(wild.due(), u64::MAX);
+    }
+
+    #[test]
+    fn the_longest_waiting_comes_first() {
+        assert_eq!(next([], 5), Next::End);
+        assert_eq!(next([9, 3, 4], 5), Next::Step(1));
+        assert_eq!(next([9, 5, 5], 5), Next::Step(1));
+        assert_eq!(next([9, 7], 5), Next::Wait(2));
+    }
+
+    #[test]
+    fn three_volumes_share_one_thread() {
+        // Each step takes 1 ms; n = 10, 2 and 0.
+        let mut schedules = [10, 2, 0].map(|n| Schedule::new(n, 0, 0));
+        let (mut now, mut steps) = (0, [0u64; 3]);
+        while now < 1000 * MS {
+            match next(schedules.iter().map(Schedule::due), now) {
+                Next::Step(at) => {
+                    schedules[at].step_ended(now, now + MS);
+                    now += MS;
+                    steps[at] += 1;
+                }
+                Next::Wait(ns) => now += ns,
+                Next::End => unreachable!("there are three"),
+            }
+        }
+        assert_eq!(steps.iter().sum::<u64>(), 1000, "the one without pauses takes what is left");
+        assert!((80..=91).contains(&steps[0]) && (240..=334).contains(&steps[1]), "{steps:?}");
+    }
+
+    #[test]
+    fn reading_first_where_it_pays() {
+        const TABLE: u64 = 2 << 20;
+        // A sparse file: nothing ever needs zeroing.
+        let mut sparse = ReadFirst::default();
+        for _ in 0..100 {
+            assert!(sparse.worth_it());
+            sparse.was_read(TABLE, MS, true);
+        }
+        // Old data behind zero probes, and reading as slow as zeroing: not again.
+        let mut bad = ReadFirst::default();
+        bad.was_read(TABLE, 4 * MS, false);
+        bad.was_zeroed(TABLE, 4 * MS);
+        assert!(!bad.worth_it());
+        // A disk that reads at the speed at which it zeroes: the half that is zero does not pay for
+        // the rest.
+        let mut even = ReadFirst::default();
+        even.was_zeroed(TABLE, 4 * MS);
+        for zero in [true, false, true, false] {
+            even.was_read(TABLE, 4 * MS, zero);
+        }
+        assert!(!even.worth_it());
+        // Reading at a tenth of the cost pays even so.
+        let mut fast = ReadFirst::default();
+        fast.was_zeroed(TABLE, 4 * MS);
+        for zero in [true, false, true, false] {
+            fast.was_read(TABLE, 4 * MS / 10, zero);
+        }
+        assert!(fast.worth_it());
+    }
+}

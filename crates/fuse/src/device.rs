@@ -1,0 +1,197 @@
+//! The transport over `/dev/fuse`: workers read requests and write replies.
+//!
+//! ```text
+//!   worker:  read ──► pool.take ──► handle ──► write ──► pool.finish ──► read … or sleep
+//!                                     │          │ not delivered: references are given back
+//!                                     ╰─ fsync: deferred, the worker goes on
+//! ```
+//!
+//! Which worker reads is decided by [`pool`](crate::pool). A reply goes out with one `write`, by any
+//! thread.
+//!
+//! *Deferred replies.* A thread that sleeps until its fsync is durable costs two thread switches and
+//! a worker. So the file system is asked to call back when the file is durable
+//! ([`fsync_then`](extol_vfs::Mountable::fsync_then)), and the thread that calls back writes the
+//! reply ([`DeferredReply`]): as a rule a worker that leads the commit of all that asked at the
+//! same time, and has told the pool that it waits.
+//!
+//! *Invariants*
+//! - DV-1: each request that has a reply gets one. A deferred reply is sent when it is told, or says
+//!   EIO when it is dropped untold ([`DeferredReply`]).
+//! - DV-2: no mount ends before its deferred replies are sent. Each belongs to an open file, which
+//!   keeps the connection; where the connection is cut by force, the threads that send them are
+//!   workers, and the end waits for these ([`Mount::run`](crate::Mount::run)).
+
+use std::io;
+use std::sync::Arc;
+use std::thread;
+
+use extol_vfs::FsError;
+use rustix::io::Errno as Os;
+
+use crate::abi::{IN_HEADER, MAX_FIXED, NOTIFY_INVAL_INODE, WRITE_HEADER, op};
+use crate::buffer::Buffer;
+use crate::errno::Errno;
+use crate::handle::{Handled, Server, handle};
+use crate::init;
+use crate::ops::{self, Kernel};
+use crate::pool;
+use crate::session::{End, Shared};
+use crate::wire::{self, Reply, Request};
+
+/// A worker that has handled a request of this size has memory worth giving back.
+pub(crate) const LARGE: usize = 128 << 10;
+
+/// True for requests that wait for a device or for other requests more often than not. (An fsync
+/// says so itself if it waits: most are deferred.)
+fn waits(opcode: u32, direct_io: bool) -> bool {
+    match opcode {
+        op::READ | op::SYNCFS | op::IOCTL | op::FALLOCATE | op::LSEEK => true,
+        // Where files are devices; else they go to memory.
+        op::WRITE => direct_io,
+        _ => false,
+    }
+}
+
+/// Starts the first workers and the watchdog.
+pub(crate) fn start(shared: &Arc<Shared>, workers: usize) -> io::Result<()> {
+    for _ in 0..workers {
+        if !shared.pool.start(&|id| start_worker(shared, id)) {
+            return Err(io::Error::other("cannot start a thread: raise the limit (ulimit -u)"));
+        }
+    }
+    let its = Arc::clone(shared);
+    let watch = move || its.pool.watch(&|id| start_worker(&its, id));
+    thread::Builder::new().name("fuse-watchdog".into()).spawn(watch)?;
+    Ok(())
+}
+
+fn start_worker(shared: &Arc<Shared>, id: pool::Id) -> bool {
+    shared.thread_begins();
+    let worker = Worker { shared: Arc::clone(shared), id };
+    let started = thread::Builder::new().name(format!("fuse-{id}")).spawn(move || worker.run());
+    if started.is_err() {
+        shared.thread_ends(End::NotNeeded);
+    }
+    started.is_ok()
+}
+
+/// A thread of the pool.
+struct Worker {
+    shared: Arc<Shared>,
+    id: pool::Id,
+}
+
+impl Worker {
+    fn run(&self) {
+        let shared = &*self.shared;
+        let size = IN_HEADER + MAX_FIXED + init::max_data() as usize;
+        let mut buffer = Buffer::new(size, IN_HEADER + WRITE_HEADER);
+        let mut reply = Reply::default();
+        let mut large = false;
+        let start = |id| start_worker(&self.shared, id);
+        let end = loop {
+            let size = match rustix::io::read(&shared.device, &mut *buffer) {
+                Ok(size) => size,
+                Err(Os::INTR | Os::AGAIN | Os::NOENT) => continue,
+                // The second where the end came between the choice of a request and its delivery.
+                Err(Os::NODEV | Os::CONNABORTED) => break End::Disconnected,
+                Err(error) => break End::Failed(error.into()),
+            };
+            let request = buffer.get(..size).and_then(Request::parse);
+            let waits = request.as_ref().is_some_and(|r| waits(r.opcode, shared.agreed.direct_io));
+            shared.pool.take(self.id, waits, &start);
+            if let Some(request) = request {
+                self.answer(&request, &mut reply);
+            }
+            large |= size > LARGE || reply.body_len() > LARGE;
+            if !shared.pool.finish(self.id, large) {
+                break End::NotNeeded;
+            }
+        };
+        drop((buffer, reply));
+        if !matches!(end, End::NotNeeded) {
+            shared.pool.leave(self.id);
+        }
+        shared.thread_ends(end);
+    }
+
+    fn answer(&self, request: &Request<'_>, reply: &mut Reply<'_>) {
+        let shared = &*self.shared;
+        let Handled::Reply(code) = handle(shared, self, request, reply) else { return };
+        let sent = rustix::io::write(&shared.device, reply.finish(request.unique, code));
+        if code != 0 || sent.is_err() {
+            ops::take_back(&*shared.fs, request, &reply.references, code == 0);
+        }
+    }
+}
+
+impl Server for Worker {
+    fn wait_for_others(&self, wait: &mut dyn FnMut()) -> bool {
+        self.shared.pool.wait_for_others(self.id, wait, &|id| start_worker(&self.shared, id))
+    }
+
+    fn worker(&self) -> Option<pool::Id> {
+        Some(self.id)
+    }
+}
+
+impl Kernel for Worker {
+    fn invalidate_attributes(&self, nodeid: u64) {
+        notify_inval(&self.shared, nodeid, -1);
+    }
+
+    fn write_back(&self, nodeid: u64) -> bool {
+        self.wait_for_others(&mut || notify_inval(&self.shared, nodeid, 0))
+    }
+
+    fn about_to_wait(&self) {
+        self.shared.pool.wait(self.id, &|id| start_worker(&self.shared, id));
+    }
+
+    fn defer(&self, request: &Request<'_>) -> Option<DeferredReply> {
+        let shared = Arc::clone(&self.shared);
+        Some(DeferredReply { shared, unique: request.unique, sent: false })
+    }
+}
+
+/// Makes the kernel drop what it has of a node: attributes, and with an `offset` that is not
+/// negative pages from there on, after it has written them back.
+pub(crate) fn notify_inval(shared: &Shared, nodeid: u64, offset: i64) {
+    let mut message = Reply::default();
+    message.clear();
+    message.u64(nodeid).u64(offset.cast_unsigned()).u64(0);
+    // It fails if the kernel has forgotten the node: then there is nothing to drop.
+    let _ = rustix::io::write(&shared.device, message.finish(0, NOTIFY_INVAL_INODE));
+}
+
+/// The reply, sent later, to a request that is answered with nothing but its success.
+pub(crate) struct DeferredReply {
+    shared: Arc<Shared>,
+    unique: u64,
+    sent: bool,
+}
+
+impl DeferredReply {
+    /// Sends it.
+    pub(crate) fn send(mut self, result: Result<(), FsError>) {
+        self.write(result.err().map_or(0, |error| -Errno::from(error).0));
+    }
+
+    fn write(&mut self, code: i32) {
+        self.sent = true;
+        // It fails if the connection is gone: no caller waits any more.
+        let _ = rustix::io::write(&self.shared.device, &wire::header(0, self.unique, code));
+    }
+}
+
+impl Drop for DeferredReply {
+    fn drop(&mut self) {
+        if !self.sent {
+            self.write(-Errno(libc::EIO).0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

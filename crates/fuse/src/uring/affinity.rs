@@ -1,0 +1,109 @@
+//! Processors: how many the kernel counts, and on which of them a queue worker runs.
+//!
+//! A queue worker is bound to the processor of its queue while requests are small, so that handing
+//! one over wakes no other processor. While they are large it may run anywhere: all write-back of a
+//! file system usually comes from one processor, which should not make all the copies.
+
+use std::io;
+use std::sync::OnceLock;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// Number of processors that the machine can ever have, as the kernel writes them: `0-3`, `0,2-5`.
+pub(super) fn possible() -> io::Result<usize> {
+    static NUMBER: OnceLock<usize> = OnceLock::new();
+    if let Some(number) = NUMBER.get() {
+        return Ok(*number);
+    }
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
+    let number = count(text.trim());
+    let number =
+        number.ok_or_else(|| io::Error::other("cannot tell how many processors there are"))?;
+    Ok(*NUMBER.get_or_init(|| number))
+}
+
+/// Number of processors in a list. Queues are numbered without holes, so a list with holes is as
+/// good as none.
+fn count(list: &str) -> Option<usize> {
+    let last: usize = match list.split_once('-') {
+        Some(("0", last)) => last.parse().ok()?,
+        None if list == "0" => 0,
+        _ => return None,
+    };
+    last.checked_add(1)
+}
+
+/// The processors that the calling thread may use.
+pub(super) fn allowed() -> CpuSet {
+    sched_getaffinity(None).unwrap_or_default()
+}
+
+/// Where a queue worker runs.
+#[derive(Debug)]
+pub(super) struct Affinity {
+    own: Option<CpuSet>,
+    all: CpuSet,
+    bound: bool,
+}
+
+impl Affinity {
+    /// Binds the calling thread to processor `number`, if that is among `all` that the process may
+    /// use.
+    pub(super) fn to(number: usize, all: &CpuSet) -> Self {
+        let all = *all;
+        let mut own = CpuSet::new();
+        let own = (number < CpuSet::MAX_CPU && all.is_set(number)).then(|| {
+            own.set(number);
+            own
+        });
+        let mut affinity = Self { own, all, bound: false };
+        affinity.settle(false);
+        affinity
+    }
+
+    /// Leaves the processor after a large request, and comes back after a small one.
+    pub(super) fn settle(&mut self, large: bool) {
+        let Some(own) = &self.own else { return };
+        if self.bound == large {
+            // A processor that is switched off cannot be had; the next attempt is at the next
+            // change.
+            let _ = sched_setaffinity(None, if large { &self.all } else { own });
+            self.bound = !large;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_counted() {
+        for (list, number) in
+            [("0", Some(1)), ("0-1", Some(2)), ("0-255", Some(256)), ("", None), ("0,2-3", None)]
+        {
+            assert_eq!(count(list), number, "{list}");
+        }
+        assert!(possible().unwrap() > 0);
+    }
+
+    #[test]
+    fn a_worker_keeps_its_processor_while_requests_are_small() {
+        std::thread::spawn(|| {
+            let all = sched_getaffinity(None).unwrap();
+            let first = (0..CpuSet::MAX_CPU).find(|&n| all.is_set(n)).unwrap();
+            let mut affinity = Affinity::to(first, &all);
+            for (large, count) in [(false, 1), (true, all.count()), (true, all.count()), (false, 1)]
+            {
+                affinity.settle(large);
+                let now = sched_getaffinity(None).unwrap();
+                assert_eq!((now.count(), now.is_set(first)), (count, true));
+            }
+            // Not one that the process may use.
+            let _ = Affinity::to(CpuSet::MAX_CPU, &all);
+            assert_eq!(sched_getaffinity(None).unwrap().count(), 1);
+        })
+        .join()
+        .unwrap();
+    }
+}

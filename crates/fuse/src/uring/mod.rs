@@ -1,0 +1,335 @@
+//! The transport over io_uring, where the kernel offers it (Linux 6.14 and later, where the
+//! administrator has switched it on).
+//!
+//! *Purpose.* The kernel has a queue of requests for each processor, and puts a request into the
+//! queue of the processor on which it was made. Handing it over wakes no other processor, and the
+//! reply and the wait for the next request are one system call.
+//!
+//! ```text
+//!   processor 0                     processor 1                    any
+//!   ┌─────────────┐                 ┌─────────────┐                ┌──────────────┐
+//!   │ queue 0     │                 │ queue 1     │                │ /dev/fuse    │  forget, interrupt
+//!   └─┬────┬────┬─┘                 └─┬────┬────┬─┘                └─┬────┬───────┘  (notifications go in here)
+//!    queue workers, fixed            queue workers                 worker pool (device.rs)
+//!
+//!   queue worker:  next ──► message ──► handle ──► message ──► commit, next …
+//! ```
+//!
+//! *Depth.* Each queue has a fixed number of entries ([`depth`]), and each entry a thread, the *queue
+//! worker*, which handles the request of its entry from beginning to end. The kernel gives a request
+//! to the entry that was busy last, whose memory is warm, and keeps it where all are busy. Entries
+//! are registered before the mount is used and never later: the kernel would not give a new entry
+//! the requests that wait already.
+//!
+//! *Beginning.* The threads are made, with their rings and memory, before INIT is answered
+//! ([`prepare`]); only if that works is io_uring agreed upon. From then on the kernel holds all
+//! requests back until each queue has an entry. If it refuses one of them, it sends the requests to
+//! `/dev/fuse` after all. Where a queue lacks an entry of which the kernel has not heard (a
+//! descriptor or memory is short), every request would wait for ever: there the start fails
+//! ([`Prepared::start`]).
+//!
+//! *Memory.* Each entry has room for the largest request, whose pages exist once they are touched. An
+//! entry that large requests have touched gives them back when it has been idle for [`IDLE`].
+//!
+//! *End.* After an unmount every entry comes back with an error, and its thread ends. A thread whose
+//! ring fails is the end of the mount's service: requests of its queue might wait for ever.
+//!
+//! *Invariants*
+//! - UR-1: a reply is always delivered, or the mount is over; so references are taken back only
+//!   where the reply is an error.
+//! - UR-2: one entry of each queue never waits for what other requests bring (a thaw, a write-back):
+//!   it serves them ([`Queue::may_wait`]). A request that came before all entries were registered
+//!   does not wait either ([`QueueWorker::began_early`]).
+
+mod affinity;
+mod message;
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use extol_fuse_uring::{Entry, RegisterError};
+use rustix::thread::CpuSet;
+
+use self::affinity::Affinity;
+use self::message::{Handler, Scratch};
+use crate::device::{self, DeferredReply, LARGE};
+use crate::handle::{Handled, Server, handle};
+use crate::init;
+use crate::ops::{self, Kernel};
+use crate::pool;
+use crate::session::{End, Shared};
+use crate::wire::{Reply, Request};
+
+/// Most queues of a mount, and entries of a queue and of all queues: each takes a descriptor and a
+/// thread.
+const MOST_QUEUES: usize = 64;
+const DEEPEST: usize = 24;
+const MOST_ENTRIES: usize = 128;
+/// Smallest room that the kernel accepts, whatever was agreed upon.
+const SMALLEST_PAYLOAD: usize = 8192;
+/// An entry that is idle for so long gives the memory of large requests back.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// Entries of each of so many queues.
+fn depth(queues: usize) -> usize {
+    (MOST_ENTRIES / queues.max(1)).clamp(2, DEEPEST)
+}
+
+/// The queues of a mount; none without io_uring.
+#[derive(Debug, Default)]
+pub(crate) struct Queues {
+    queues: Vec<Queue>,
+    /// The processors that this process may use.
+    processors: CpuSet,
+    /// The kernel uses them, and all entries are registered.
+    active: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    /// Entries that the kernel has.
+    entries: AtomicUsize,
+    /// How many of them wait for other requests.
+    waiting: AtomicUsize,
+}
+
+impl Queues {
+    /// True if the requests come here.
+    pub(crate) fn are_active(&self) -> bool {
+        self.active.load(Ordering::Acquire)
+    }
+}
+
+impl Queue {
+    /// Counts an entry as waiting for other requests; false if it would be the last one that serves
+    /// them (UR-2).
+    fn may_wait(&self) -> bool {
+        let most = self.entries.load(Ordering::SeqCst).saturating_sub(1);
+        let more = |waiting| (waiting < most).then_some(waiting + 1);
+        self.waiting.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
+    }
+
+    fn waited(&self) {
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Why the mount does without io_uring, or cannot start.
+#[derive(Debug)]
+pub(crate) enum StartError {
+    /// The kernel has refused an entry, and does without io_uring from then on.
+    Refused(io::Error),
+    /// A queue has no entry, and the kernel has not heard why.
+    Lacking(io::Error),
+}
+
+/// What a queue worker is told when the mount is there, and where it says whether the kernel has
+/// taken its entry.
+type Go = (Arc<Shared>, Sender<(usize, Result<(), StartError>)>);
+
+/// Queue workers that wait for the mount, with their queues.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    queues: usize,
+    workers: Vec<Sender<Go>>,
+}
+
+/// Reads what [`prepare`] has to know of the machine, while files may be opened.
+pub(crate) fn look() {
+    let _ = affinity::possible();
+}
+
+/// Makes the queue workers.
+pub(crate) fn prepare() -> io::Result<Prepared> {
+    let queues = affinity::possible()?;
+    if queues > MOST_QUEUES {
+        return Err(io::Error::other(format!("there are more than {MOST_QUEUES} processors")));
+    }
+    let depth = depth(queues);
+    let (tell, told) = channel();
+    let mut workers = Vec::with_capacity(queues * depth);
+    for queue in (0..queues).flat_map(|queue| std::iter::repeat_n(queue, depth)) {
+        let (sender, receiver) = channel();
+        let tell = tell.clone();
+        let name = format!("fuse-q{queue}");
+        thread::Builder::new().name(name).spawn(move || run(queue, &tell, &receiver))?;
+        workers.push(sender);
+    }
+    for _ in &workers {
+        told.recv().map_err(io::Error::other)??;
+    }
+    Ok(Prepared { queues, workers })
+}
+
+impl Prepared {
+    /// The queues of the mount that these workers are to serve.
+    pub(crate) fn queues(&self) -> Queues {
+        let queues = (0..self.queues).map(|_| Queue::default()).collect();
+        Queues { queues, processors: affinity::allowed(), active: AtomicBool::new(false) }
+    }
+
+    /// Lets the queue workers begin, and waits until their entries are with the kernel.
+    ///
+    /// # Errors
+    /// If there is a queue without an entry: [`StartError::Refused`] if the kernel has refused one,
+    /// and so uses none of them. Else it goes on waiting for that queue, and answers no request: the
+    /// mount is of no use.
+    pub(crate) fn start(self, shared: &Arc<Shared>) -> Result<(), StartError> {
+        let (registered, outcomes) = channel();
+        for go in self.workers {
+            shared.thread_begins();
+            if go.send((Arc::clone(shared), registered.clone())).is_err() {
+                shared.thread_ends(End::NotNeeded);
+            }
+        }
+        drop(registered);
+        let mut served = vec![false; self.queues];
+        let (mut refused, mut lacking) = (None, None);
+        for (queue, outcome) in outcomes {
+            match outcome {
+                Ok(()) => served[queue] = true,
+                Err(StartError::Refused(error)) => refused = Some(error),
+                Err(StartError::Lacking(error)) => lacking = Some(error),
+            }
+        }
+        if served.contains(&false) {
+            let lacking = || lacking.unwrap_or_else(|| io::Error::other("a thread has ended"));
+            return Err(refused.map_or_else(|| StartError::Lacking(lacking()), StartError::Refused));
+        }
+        shared.queues.active.store(true, Ordering::Release);
+        Ok(())
+    }
+}
+
+/// The thread of an entry.
+fn run(queue: usize, tell: &Sender<io::Result<()>>, go: &Receiver<Go>) {
+    let mut entry = match Entry::new((init::max_data() as usize).max(SMALLEST_PAYLOAD)) {
+        Ok(entry) => entry,
+        Err(error) => {
+            let _ = tell.send(Err(error));
+            return;
+        }
+    };
+    let _ = tell.send(Ok(()));
+    let Ok((shared, registered)) = go.recv() else { return };
+    let outcome = register(&mut entry, &shared, queue);
+    let takes_part = outcome.is_ok();
+    let _ = registered.send((queue, outcome));
+    drop(registered);
+    let end = if takes_part {
+        QueueWorker { shared: Arc::clone(&shared), queue, began_early: true }.serve(&mut entry)
+    } else {
+        End::NotNeeded
+    };
+    drop(entry);
+    shared.thread_ends(end);
+}
+
+fn register(entry: &mut Entry, shared: &Shared, queue: usize) -> Result<(), StartError> {
+    let number = u16::try_from(queue).map_err(|e| StartError::Lacking(io::Error::other(e)))?;
+    // Counted before it may have a request.
+    let entries = &shared.queues.queues[queue].entries;
+    entries.fetch_add(1, Ordering::SeqCst);
+    entry.register(shared.device.as_fd(), number).map_err(|error| {
+        entries.fetch_sub(1, Ordering::SeqCst);
+        match error {
+            RegisterError::Refused(error) => StartError::Refused(error),
+            RegisterError::Failed(error) => StartError::Lacking(error),
+        }
+    })
+}
+
+/// A thread that serves an entry of a queue.
+struct QueueWorker {
+    shared: Arc<Shared>,
+    queue: usize,
+    /// The request came while entries were still being registered.
+    began_early: bool,
+}
+
+impl QueueWorker {
+    fn serve(&mut self, entry: &mut Entry) -> End {
+        let shared = Arc::clone(&self.shared);
+        let mut affinity = Affinity::to(self.queue, &shared.queues.processors);
+        let mut scratch = Scratch::default();
+        let mut touched = false;
+        loop {
+            match entry.next(touched.then_some(IDLE)) {
+                Ok(true) => {}
+                Ok(false) => {
+                    entry.discard();
+                    touched = false;
+                    continue;
+                }
+                Err(error) => return end(error),
+            }
+            self.began_early = !shared.queues.are_active();
+            let size = message::payload(entry.memory());
+            let body = message::answer(entry.memory(), &mut scratch, self);
+            let large = size.max(body as usize) >= LARGE;
+            touched |= large;
+            affinity.settle(large);
+            if let Err(error) = entry.commit(body) {
+                return end(error);
+            }
+        }
+    }
+}
+
+/// Why a thread ends whose ring says this.
+fn end(error: io::Error) -> End {
+    let over = [libc::ENOTCONN, libc::ECONNABORTED, libc::ENODEV, libc::ECANCELED];
+    if error.raw_os_error().is_some_and(|code| over.contains(&code)) {
+        End::NotNeeded
+    } else {
+        End::Failed(error)
+    }
+}
+
+impl Handler for QueueWorker {
+    fn handle(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Handled {
+        handle(&self.shared, self, request, reply)
+    }
+
+    fn take_back(&self, request: &Request<'_>, references: &[u32], good: bool) {
+        ops::take_back(&*self.shared.fs, request, references, good);
+    }
+}
+
+impl Server for QueueWorker {
+    fn wait_for_others(&self, wait: &mut dyn FnMut()) -> bool {
+        let queue = &self.shared.queues.queues[self.queue];
+        if self.began_early || !queue.may_wait() {
+            return false;
+        }
+        wait();
+        queue.waited();
+        true
+    }
+
+    fn worker(&self) -> Option<pool::Id> {
+        None
+    }
+}
+
+impl Kernel for QueueWorker {
+    fn invalidate_attributes(&self, nodeid: u64) {
+        device::notify_inval(&self.shared, nodeid, -1);
+    }
+
+    fn write_back(&self, nodeid: u64) -> bool {
+        self.wait_for_others(&mut || device::notify_inval(&self.shared, nodeid, 0))
+    }
+
+    fn about_to_wait(&self) {}
+
+    /// Only the thread of the entry can reply.
+    fn defer(&self, _request: &Request<'_>) -> Option<DeferredReply> {
+        None
+    }
+}

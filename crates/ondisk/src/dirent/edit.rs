@@ -1,0 +1,199 @@
+//! Changes to the entries of a directory block's area.
+//!
+//! Each change first checks the part of the chain that it relies on: an error leaves the area
+//! unchanged.
+
+use super::{Entry, HEADER_LEN, MAX_NAME, entry_at, entry_len, find, iter};
+use crate::bytes::{put, put8, put16, put32};
+use crate::error::Result;
+use crate::ids::InodeNr;
+use crate::inode::FileType;
+
+fn put_rec_len(area: &mut [u8], at: usize, rec_len: usize) {
+    debug_assert!(rec_len <= 65536);
+    put16(area, at + 4, u16::try_from(rec_len).unwrap_or(u16::MAX));
+}
+
+fn put_entry(
+    area: &mut [u8],
+    at: usize,
+    rec_len: usize,
+    name: &[u8],
+    ino: InodeNr,
+    kind: Option<FileType>,
+) {
+    debug_assert!((1..=MAX_NAME).contains(&name.len()) && entry_len(name.len()) <= rec_len);
+    let len = name.len().min(MAX_NAME);
+    put32(area, at, ino.0);
+    put_rec_len(area, at, rec_len);
+    put8(area, at + 6, len as u8);
+    put8(area, at + 7, kind.map_or(0, FileType::code));
+    put(area, at + HEADER_LEN, &name[..len]);
+    let pad = at + HEADER_LEN + len..at + entry_len(len);
+    if let Some(pad) = area.get_mut(pad) {
+        pad.fill(0);
+    }
+}
+
+/// First entry with room for a name of this length, behind its own name or instead of it.
+fn find_room(area: &[u8], name_len: usize) -> Result<Option<Entry<'_>>> {
+    let need = entry_len(name_len);
+    for entry in iter(area) {
+        let entry = entry?;
+        if entry.rec_len - entry.used_len() >= need {
+            return Ok(Some(entry));
+        }
+    }
+    Ok(None)
+}
+
+/// True if a name of this length can be added.
+///
+/// # Errors
+/// A broken chain.
+pub fn has_room(area: &[u8], name_len: usize) -> Result<bool> {
+    Ok(find_room(area, name_len)?.is_some())
+}
+
+/// Adds an entry where it fits first; false if there is no room. The caller knows that the name is
+/// new.
+///
+/// # Errors
+/// A broken chain; the area is unchanged.
+pub fn add(area: &mut [u8], name: &[u8], ino: InodeNr, kind: Option<FileType>) -> Result<bool> {
+    let Some(at) = find_room(area, name.len())?.map(|entry| entry.offset) else { return Ok(false) };
+    add_at(area, at, name, ino, kind)
+}
+
+/// Adds an entry behind the one at `at`, or instead of it if that is unused; false if there is no
+/// room. The caller has found the place and knows that the name is new.
+///
+/// # Errors
+/// No sound entry there; the area is unchanged.
+pub fn add_at(
+    area: &mut [u8],
+    at: usize,
+    name: &[u8],
+    ino: InodeNr,
+    kind: Option<FileType>,
+) -> Result<bool> {
+    let entry = entry_at(area, at)?;
+    let (rec_len, used) = (entry.rec_len, entry.used_len());
+    if rec_len - used < entry_len(name.len()) {
+        return Ok(false);
+    }
+    if used > 0 {
+        put_rec_len(area, at, used);
+    }
+    put_entry(area, at + used, rec_len - used, name, ino, kind);
+    Ok(true)
+}
+
+/// Removes the entry at `at` if it has this name and `before` (`None`: it is the first) leads to
+/// it; returns its inode. `None`: the area is not as the caller found it, and is unchanged.
+pub fn remove_at(
+    area: &mut [u8],
+    before: Option<usize>,
+    at: usize,
+    name: &[u8],
+) -> Option<InodeNr> {
+    let hit = entry_at(area, at).ok().filter(|entry| entry.is_used() && entry.name == name)?;
+    let (rec_len, ino) = (hit.rec_len, hit.ino);
+    let len = match before {
+        Some(before) => {
+            entry_at(area, before).ok().map(|e| e.rec_len).filter(|len| before + len == at)?
+        }
+        None => (at == 0).then_some(0)?,
+    };
+    area.get_mut(at..at + rec_len)?.fill(0);
+    put_rec_len(area, before.unwrap_or(at), len + rec_len);
+    Some(ino)
+}
+
+/// Removes an entry and returns its inode; `None` if there is no such name.
+///
+/// # Errors
+/// A broken chain; the area is unchanged.
+pub fn remove(area: &mut [u8], name: &[u8]) -> Result<Option<InodeNr>> {
+    let mut before: Option<(usize, usize)> = None;
+    let mut hit = None;
+    for entry in iter(area) {
+        let entry = entry?;
+        if entry.is_used() && entry.name == name {
+            hit = Some((entry.offset, entry.rec_len, entry.ino));
+            break;
+        }
+        before = Some((entry.offset, entry.rec_len));
+    }
+    let Some((offset, rec_len, ino)) = hit else { return Ok(None) };
+    if let Some(bytes) = area.get_mut(offset..offset + rec_len) {
+        bytes.fill(0);
+    }
+    match before {
+        Some((at, len)) => put_rec_len(area, at, len + rec_len),
+        None => put_rec_len(area, offset, rec_len),
+    }
+    Ok(Some(ino))
+}
+
+/// Makes an entry name another inode and returns the old one; `None` if there is no such name.
+///
+/// # Errors
+/// A broken chain; the area is unchanged.
+pub fn replace(
+    area: &mut [u8],
+    name: &[u8],
+    ino: InodeNr,
+    kind: Option<FileType>,
+) -> Result<Option<InodeNr>> {
+    let Some(entry) = find(area, name)? else { return Ok(None) };
+    let (at, old) = (entry.offset, entry.ino);
+    put32(area, at, ino.0);
+    put8(area, at + 7, kind.map_or(0, FileType::code));
+    Ok(Some(old))
+}
+
+/// Makes the area one unused entry.
+pub fn init_area(area: &mut [u8]) {
+    area.fill(0);
+    put_rec_len(area, 0, area.len());
+}
+
+/// Makes the area that of a new directory: `.` and `..`, the latter with all the room. `kind` is
+/// [`FileType::Directory`] on volumes that record types.
+pub fn init_dots(area: &mut [u8], own: InodeNr, parent: InodeNr, kind: Option<FileType>) {
+    area.fill(0);
+    let first = entry_len(1);
+    put_entry(area, 0, first, b".", own, kind);
+    put_entry(area, first, area.len().saturating_sub(first), b"..", parent, kind);
+}
+
+/// One entry to be packed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NewEntry<'a> {
+    /// Name.
+    pub name: &'a [u8],
+    /// Inode.
+    pub ino: InodeNr,
+    /// Type, if the volume records it.
+    pub file_type: Option<FileType>,
+}
+
+/// Fills the area with these entries, one behind the other; the last one gets the rest. False, with
+/// the area unchanged, if they do not fit.
+#[must_use]
+pub fn pack(area: &mut [u8], entries: &[NewEntry<'_>]) -> bool {
+    let total: usize = entries.iter().map(|e| entry_len(e.name.len())).sum();
+    if total > area.len() {
+        return false;
+    }
+    init_area(area);
+    let mut at = 0;
+    for (i, entry) in entries.iter().enumerate() {
+        let len =
+            if i + 1 == entries.len() { area.len() - at } else { entry_len(entry.name.len()) };
+        put_entry(area, at, len, entry.name, entry.ino, entry.file_type);
+        at += len;
+    }
+    true
+}

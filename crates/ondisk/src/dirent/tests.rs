@@ -1,0 +1,132 @@
+use super::*;
+use crate::checksum::InodeSeed;
+
+fn names(area: &[u8]) -> Vec<(String, u32)> {
+    iter(area)
+        .map(|e| e.expect("chain"))
+        .filter(Entry::is_used)
+        .map(|e| (String::from_utf8_lossy(e.name).into_owned(), e.ino.0))
+        .collect()
+}
+
+#[test]
+fn add_remove_and_fill() {
+    let mut area = vec![0xAA; 1012];
+    init_dots(&mut area, InodeNr(12), InodeNr(2), Some(FileType::Directory));
+    assert_eq!(&area[..12], [12, 0, 0, 0, 12, 0, 1, 2, b'.', 0, 0, 0]);
+    assert_eq!(&area[12..24], [2, 0, 0, 0, 0xE8, 3, 2, 2, b'.', b'.', 0, 0]);
+    assert!(is_empty(&area).unwrap());
+    let mut added = 0;
+    while add(&mut area, format!("name{added:03}").as_bytes(), InodeNr(100 + added), None).unwrap()
+    {
+        added += 1;
+    }
+    assert_eq!(added, (1012 - 24) / 16);
+    assert!(has_room(&area, 4).unwrap() && !has_room(&area, 5).unwrap());
+    assert_eq!(remove(&mut area, b"name005").unwrap(), Some(InodeNr(105)));
+    assert_eq!(remove(&mut area, b"name005").unwrap(), None);
+    assert_eq!(remove(&mut area, b"name006").unwrap(), Some(InodeNr(106)));
+    let too_long = b"a longer name than the others";
+    assert!(!add(&mut area, too_long, InodeNr(7), Some(FileType::Fifo)).unwrap());
+    assert!(add(&mut area, b"twenty bytes of name", InodeNr(7), Some(FileType::Fifo)).unwrap());
+    let hit = find(&area, b"twenty bytes of name").unwrap().unwrap();
+    assert_eq!((hit.ino, hit.file_type, hit.rec_len), (InodeNr(7), Some(FileType::Fifo), 32));
+    assert_eq!(
+        replace(&mut area, b"..", InodeNr(77), Some(FileType::Directory)).unwrap(),
+        Some(InodeNr(2))
+    );
+    assert_eq!(names(&area)[1], ("..".into(), 77));
+    assert_eq!(names(&area).len() as u32, 2 + added - 1);
+    assert!(!is_empty(&area).unwrap());
+}
+
+#[test]
+fn first_entry_becomes_unused() {
+    let mut area = vec![0; 64];
+    init_area(&mut area);
+    assert!(add(&mut area, b"a", InodeNr(5), None).unwrap());
+    assert!(add(&mut area, b"b", InodeNr(6), None).unwrap());
+    assert_eq!(remove(&mut area, b"a").unwrap(), Some(InodeNr(5)));
+    assert_eq!(names(&area), [("b".to_owned(), 6)]);
+    assert!(add(&mut area, b"c", InodeNr(9), None).unwrap());
+    assert_eq!(names(&area)[0], ("c".to_owned(), 9));
+}
+
+#[test]
+fn changes_at_a_known_place_check_it() {
+    let mut area = vec![0; 64];
+    init_area(&mut area);
+    for (name, ino) in [(b"a", 5), (b"b", 6), (b"c", 7)] {
+        assert!(add(&mut area, name, InodeNr(ino), None).unwrap());
+    }
+    let before = area.clone();
+    // Another name, another entry before it, no entry, not the first.
+    for (back, at, name) in
+        [(Some(0), 12, b"c"), (Some(12), 12, b"b"), (Some(0), 14, b"b"), (None, 12, b"b")]
+    {
+        assert_eq!(remove_at(&mut area, back, at, name), None);
+    }
+    assert!(!add_at(&mut area, 0, b"d", InodeNr(8), None).unwrap(), "no room behind the first");
+    assert!(add_at(&mut area, 13, b"d", InodeNr(8), None).is_err());
+    assert_eq!(area, before);
+    let mut by_name = before.clone();
+    assert_eq!(remove_at(&mut area, Some(0), 12, b"b"), remove(&mut by_name, b"b").unwrap());
+    assert_eq!(area, by_name);
+    assert_eq!(remove_at(&mut area, None, 0, b"a"), remove(&mut by_name, b"a").unwrap());
+    assert_eq!(area, by_name);
+    assert!(add_at(&mut area, 0, b"e", InodeNr(9), None).unwrap());
+    assert!(add(&mut by_name, b"e", InodeNr(9), None).unwrap());
+    assert_eq!(area, by_name);
+}
+
+#[test]
+fn whole_64k_block() {
+    let mut area = vec![0; 65536];
+    init_area(&mut area);
+    assert_eq!(get16(&area, 4), 65535);
+    assert_eq!(entry_at(&area, 0).unwrap().rec_len, 65536);
+    assert!(add(&mut area, b"x", InodeNr(3), None).unwrap());
+    assert!(add(&mut area, b"y", InodeNr(4), None).unwrap());
+    assert_eq!(names(&area).len(), 2);
+}
+
+#[test]
+fn packs() {
+    let mut area = vec![0; 48];
+    let e = |name, ino| NewEntry { name, ino: InodeNr(ino), file_type: Some(FileType::Regular) };
+    assert!(pack(&mut area, &[e(b"one", 1), e(b"three", 3), e(b"z", 9)]));
+    assert_eq!(names(&area), [("one".into(), 1), ("three".into(), 3), ("z".into(), 9)]);
+    let before = area.clone();
+    assert!(!pack(&mut area, &[e(b"0123456789012345678", 1), e(b"0123456789012345678", 3)]));
+    assert_eq!(area, before);
+    assert!(pack(&mut area, &[]) && names(&area).is_empty());
+}
+
+#[test]
+fn hostile_chains() {
+    let good = {
+        let mut area = vec![0; 64];
+        init_dots(&mut area, InodeNr(2), InodeNr(2), None);
+        area
+    };
+    for (at, value) in [(4, 0u8), (4, 13), (4, 4), (4, 68), (5, 1), (6, 5), (16, 56), (6, 0)] {
+        let mut area = good.clone();
+        area[at] = value;
+        assert!(iter(&area).any(|e| e.is_err()), "byte {at} = {value}");
+        assert!(add(&mut area.clone(), &[b'n'; 60], InodeNr(3), None).is_err());
+        assert!(remove(&mut area, b"none").is_err());
+    }
+    assert!(entry_at(&good, 63).is_err() && entry_at(&good, 1000).is_err());
+}
+
+#[test]
+fn tail() {
+    let mut block = vec![0; 1024];
+    init_area(&mut block[..1012]);
+    set_csum(&mut block, InodeSeed(7));
+    assert_eq!(&block[1012..1020], [0, 0, 0, 0, 12, 0, 0, 0xDE]);
+    verify_csum(&block, InodeSeed(7)).unwrap();
+    assert!(verify_csum(&block, InodeSeed(8)).unwrap_err().is_checksum());
+    block[1019] = 0;
+    assert!(!verify_csum(&block, InodeSeed(7)).unwrap_err().is_checksum());
+}

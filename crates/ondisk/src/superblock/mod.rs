@@ -1,0 +1,106 @@
+//! The superblock: 1024 bytes at byte 1024 of the device, copied to the start of some groups.
+//!
+//! [`Superblock`] has every field that has a name; numbers that are stored in two halves are one
+//! number here. The bytes it was decoded from are kept in `raw`, so that whatever has no name
+//! survives [`Superblock::encode`]. Decoding checks the magic number, the checksum and that the
+//! fields by which everything else is found can be used at all;
+//! [`Geometry::new`](crate::Geometry::new) checks the rest, against each other and the device.
+
+mod fields;
+mod flags;
+
+pub use fields::Superblock;
+pub use flags::{DefaultMountOpts, State, SuperFlags};
+
+use crate::bytes::{get16, put32};
+use crate::checksum::{FsSeed, crc32c};
+use crate::error::{OnDiskError, Result, ensure, ensure_csum};
+use crate::features::{Incompat, RoCompat};
+
+/// Length of the superblock.
+pub const SUPERBLOCK_LEN: usize = 1024;
+/// Byte offset of the primary superblock on the device.
+pub const SUPERBLOCK_OFFSET: u64 = 1024;
+/// Magic number.
+pub const MAGIC: u16 = 0xEF53;
+
+const CHECKSUM_AT: usize = 0x3FC;
+/// The area that survives a journal replay: what went wrong must not be forgotten.
+pub const ERROR_AREA: std::ops::Range<usize> = 0x194..0x200;
+
+impl Superblock {
+    /// Checks magic and checksum and that the fields by which the rest is found make sense. Accepts
+    /// the superblock of an external journal too ([`Incompat::JOURNAL_DEV`]).
+    ///
+    /// # Errors
+    /// Not a superblock, a wrong checksum, or numbers that cannot be used.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let raw: &[u8; SUPERBLOCK_LEN] = bytes
+            .get(..SUPERBLOCK_LEN)
+            .and_then(|b| b.try_into().ok())
+            .ok_or(OnDiskError::bad("superblock is cut short"))?;
+        ensure(get16(raw, 0x38) == MAGIC, "no ext4 superblock (bad magic number)")?;
+        let sb = Self::from_raw(Box::new(*raw));
+        if sb.feature_ro_compat.contains(RoCompat::METADATA_CSUM) {
+            ensure(sb.checksum_type == 1, "unknown checksum algorithm")?;
+            ensure_csum("superblock", sb.checksum, crc32c(!0, &raw[..CHECKSUM_AT]))?;
+        }
+        ensure(sb.log_block_size <= 6, "block size is out of range")?;
+        ensure(sb.blocks_count > 0, "volume without blocks")?;
+        Ok(sb)
+    }
+
+    /// An all-zero superblock with only the magic number and revision 1, for mkfs to fill.
+    #[must_use]
+    pub fn new_empty() -> Self {
+        let mut sb = Self::from_raw(Box::new([0; SUPERBLOCK_LEN]));
+        sb.magic = MAGIC;
+        sb.rev_level = 1;
+        sb
+    }
+
+    /// Takes over the error record of another superblock (the area that recovery must not lose).
+    pub fn copy_error_record(&mut self, from: &Self) {
+        let (source, mut raw) = (from.encode(), self.encode());
+        // The times' high bytes and the error codes lie outside of the area.
+        for range in [ERROR_AREA, 0x278..0x27C] {
+            raw[range.clone()].copy_from_slice(&source[range]);
+        }
+        *self = Self::from_raw(Box::new(raw));
+    }
+
+    /// The bytes, with the checksum brought up to date.
+    #[must_use]
+    pub fn encode(&self) -> [u8; SUPERBLOCK_LEN] {
+        let mut out = *self.raw;
+        self.fill(&mut out);
+        if self.feature_ro_compat.contains(RoCompat::METADATA_CSUM) {
+            let sum = crc32c(!0, &out[..CHECKSUM_AT]);
+            put32(&mut out, CHECKSUM_AT, sum);
+        }
+        out
+    }
+
+    /// Bytes per block. Only meaningful after [`decode`](Self::decode), which bounds it.
+    #[must_use]
+    pub fn block_bytes(&self) -> u32 {
+        1024 << self.log_block_size.min(6)
+    }
+
+    /// Seed of the volume's metadata checksums.
+    #[must_use]
+    pub fn fs_seed(&self) -> FsSeed {
+        if self.feature_incompat.contains(Incompat::CSUM_SEED) {
+            FsSeed(self.checksum_seed)
+        } else {
+            FsSeed::from_uuid(&self.uuid)
+        }
+    }
+
+    /// Label as text, up to its NUL.
+    #[must_use]
+    pub fn label(&self) -> String {
+        let end = self.volume_name.iter().position(|&b| b == 0).unwrap_or(self.volume_name.len());
+        String::from_utf8_lossy(&self.volume_name[..end]).into_owned()
+    }
+}

@@ -1,0 +1,18 @@
+//! Block devices for tests and measurements, each a decorator of another device.
+//!
+//! | type | purpose |
+//! | --- | --- |
+//! | [`CountingDevice`] | counts operations and bytes |
+//! | [`EmulatedMedia`] | as slow as a disk, an array, a network disk |
+//! | [`FaultDevice`] | fails chosen operations |
+//! | [`RecordingDevice`] | logs all changes and builds the image after a crash at any point |
+
+mod counting;
+mod emulated;
+mod fault;
+mod recording;
+
+pub use counting::{CountingDevice, DeviceStats};
+pub use emulated::{EmulatedMedia, MediumStats, Profile, ProfileError};
+pub use fault::{Fault, FaultDevice, FaultSpan};
+pub use recording::{Event, RecordingDevice};

@@ -1,0 +1,56 @@
+//! The `extol` command that was built with the test.
+
+use crate::{Finished, run, run_ok};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// How long a command may take that a test waits for.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Where the command lies: cargo puts it beside the directory of the test programs.
+///
+/// # Panics
+/// If it was not built.
+#[must_use]
+pub fn extol_path() -> &'static Path {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| {
+        let test = std::env::current_exe().expect("path of the test program");
+        let beside = test.parent().and_then(Path::parent).expect("target/PROFILE/deps");
+        let path = beside.join("extol");
+        assert!(path.exists(), "{} is missing: cargo build -p extol-cli", path.display());
+        path
+    })
+}
+
+/// The command, for arguments and a start of the test's own.
+#[must_use]
+pub fn extol() -> Command {
+    Command::new(extol_path())
+}
+
+/// Runs it with these arguments, and kills it after a minute.
+#[must_use]
+pub fn run_extol(args: &[&str]) -> Finished {
+    run(extol().args(args), LIMIT)
+}
+
+/// Runs it with these arguments; gives its output.
+///
+/// # Panics
+/// If it fails.
+#[track_caller]
+pub fn extol_ok(args: &[&str]) -> String {
+    run_ok(extol().args(args))
+}
+
+/// A path of a test, which is UTF-8, as an argument.
+///
+/// # Panics
+/// If it is not.
+#[must_use]
+pub fn text(path: &Path) -> &str {
+    path.to_str().expect("paths of tests are UTF-8")
+}
