@@ -5,7 +5,7 @@
 //! | all aligned | goes to the kernel as it is |
 //! | memory not aligned | through an aligned buffer, in parts of at most 1 MiB |
 //! | offset or length not aligned, read | whole sectors are read |
-//! | offset or length not aligned, write | the sectors at the edges are read, changed, written back |
+//! | offset or length not aligned, write | edge sectors are read, changed, written back |
 //!
 //! The last kind excludes other writes of the same sectors meanwhile (`range_lock.rs`).
 //!
