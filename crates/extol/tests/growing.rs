@@ -49,7 +49,7 @@ fn logs_side_by_side() {
         assert!(most <= 4, "{what}: {most} extents");
         let stats = fs.stats().journal.fast_commit;
         assert_eq!(stats.ineligible, 0, "{what}: {:?}", stats.reasons);
-        // Pieces of more than 64 KiB are not witnessed.
+        // Pieces of more than 64 KiB are not checksummed.
         let two_trips = stats.commits - stats.one_trip;
         assert!(
             size > 65536 || two_trips < 3 * logs,

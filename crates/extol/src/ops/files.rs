@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use extol_jbd2::fast::Ask;
+use crate::fast_commit::SyncTarget;
 use extol_jbd2::{Deferral, Tid};
 use extol_ondisk::InodeFlags;
 use extol_vfs::{Aside, Author, Done, Fallocate, FileExtent, FsError, Job, Result, Seek};
@@ -274,7 +274,7 @@ pub(crate) fn fsync(fs: &Fs, ino: u32, data_only: bool) -> Result<()> {
     let result = if synced.journalled {
         journal.make_durable(journal.newest())
     } else {
-        journal.make_durable_for(synced.tid, Ask { ino, data_only })
+        journal.make_durable_for(synced.tid, SyncTarget { ino, data_only }.key())
     };
     let result = result.and_then(|()| deferred.map_or(Ok(()), |deferred| deferred.make_durable()));
     synced.end(fs, result)
@@ -313,7 +313,7 @@ fn sync_then(fs: &Arc<Fs>, ino: u32, data_only: bool, done: Done, aside: &mut dy
     }
     let (tid, deferred, its) = (synced.tid, synced.deferred.take(), Arc::clone(fs));
     let done = Box::new(move |result| done(its.note(synced.end(&its, result))));
-    journal.make_durable_for_then(tid, Ask { ino, data_only }, deferred, done, aside);
+    journal.make_durable_for_then(tid, SyncTarget { ino, data_only }.key(), deferred, done, aside);
 }
 
 /// Sends what is dirty to the device.

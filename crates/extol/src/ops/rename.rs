@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use extol_jbd2::fast::{Delta, Reason};
+use crate::fast_commit::{self, Delta, Reason};
 use extol_ondisk::{FileType, InodeFlags, InodeNr};
 use extol_vfs::{Creds, FsError, NewNode, Rdev, RenameFlags, Result};
 
@@ -319,7 +319,7 @@ impl Rename<'_> {
         }
         if is_dir {
             // The path of everything below it is another now.
-            h.note(Delta::AllUnfit { reason: Reason::DirRename });
+            fast_commit::note(&mut h, Delta::AllUnfit { reason: Reason::DirRename });
             fs.dirs_moved.note(h.tid());
         }
         if is_dir && moves {
@@ -370,7 +370,7 @@ impl Rename<'_> {
         dir::replace(vol, &mut h, &mut dirs.to().node, self.new_name, a.node.ino, a_kind)?;
         dir::replace(vol, &mut h, &mut dirs.from.node, self.name, b.node.ino, b_kind)?;
         if a_dir || b_dir {
-            h.note(Delta::AllUnfit { reason: Reason::CrossRename });
+            fast_commit::note(&mut h, Delta::AllUnfit { reason: Reason::CrossRename });
             fs.dirs_moved.note(h.tid());
         }
         if moves {

@@ -167,8 +167,8 @@ fn finish(fs: &Arc<Fs>, running: &mut Running, plan: &Plan) -> OpenResult<()> {
     fs.limits.read_only.store(false, Ordering::Release);
     fs.read_only.store(false, Ordering::Release);
     orphans::finish(fs)?;
-    let park = fast_commit::park(fs).unwrap_or_default();
-    fs.tracker.set_park(park);
+    let placeholder_dir = fast_commit::placeholder_dir(fs).unwrap_or_default();
+    fs.tracker.set_placeholder_dir(placeholder_dir);
     if fs.threads {
         mount::start_writers(fs, running, plan.options.checkpoint_merge)
             .map_err(|e| OpenError(format!("cannot start a thread: {e}")))?;
