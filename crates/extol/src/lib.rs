@@ -70,6 +70,7 @@ pub use extol_block as device;
 pub use extol_jbd2::fast::FuaPolicy;
 pub use extol_vfs as vfs;
 pub use extol_vfs::{FileSystem, FsError};
+pub use fast_commit::Reason as FullCommitReason;
 pub use info::{Info, Replayed, info, inspect_journal, recovered, replay};
 pub use mount::{OpenError, OpenResult};
 pub use options::MountOptions;

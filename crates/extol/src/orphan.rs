@@ -19,8 +19,8 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::fast_commit::Reason;
 use extol_block::BlockNr;
-use extol_jbd2::fast::Reason;
 use extol_jbd2::{Handle, Seal};
 use extol_ondisk::{Inode, InodeNr, InodeSeed, orphan_file};
 use extol_sync::rank::{Guard, Mutex, Rank};
@@ -29,7 +29,7 @@ use foldhash::fast::RandomState;
 
 use crate::error;
 use crate::fast_commit::eligibility;
-use crate::fs::Fs;
+use crate::mounted::MountedFs;
 use crate::node::Node;
 use crate::volume::Volume;
 
@@ -193,7 +193,7 @@ impl Orphans {
     /// Remembers an inode. The caller writes the inode afterwards (its `dtime` may have become a
     /// link). If the inode has names, the caller also notes that it is unfit for fast commits, now
     /// and when it is forgotten.
-    pub fn add(&self, fs: &Fs, h: &mut Handle, ino: u32) -> Result<()> {
+    pub fn add(&self, fs: &MountedFs, h: &mut Handle, ino: u32) -> Result<()> {
         let vol = &fs.vol;
         let mut state = self.state.lock();
         if state.places.contains_key(&ino) {
@@ -219,7 +219,7 @@ impl Orphans {
     }
 
     /// Forgets an inode. The caller writes the inode afterwards.
-    pub fn remove(&self, fs: &Fs, h: &mut Handle, ino: u32) -> Result<()> {
+    pub fn remove(&self, fs: &MountedFs, h: &mut Handle, ino: u32) -> Result<()> {
         let vol = &fs.vol;
         if !self.contains(ino) {
             return Ok(());
@@ -309,7 +309,7 @@ fn write_slot(
     .map_err(error::journal)
 }
 
-fn set_head(fs: &Fs, h: &mut Handle, ino: u32) -> Result<()> {
+fn set_head(fs: &MountedFs, h: &mut Handle, ino: u32) -> Result<()> {
     fs.sb.update(h, |sb| sb.last_orphan = ino)
 }
 

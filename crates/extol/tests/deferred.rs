@@ -95,7 +95,7 @@ struct Rig {
 
 impl Rig {
     /// With fast commits it has zeroed blocks at hand, so that the data of small files has
-    /// witnesses. Without, none has.
+    /// checksums. Without, none has.
     fn new(fast_commits: bool) -> Self {
         let features = if fast_commits { "fast_commit" } else { "^fast_commit" };
         let dev = image("64M", &["-t", "ext4", "-O", features]);

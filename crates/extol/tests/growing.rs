@@ -14,7 +14,7 @@ const BLOCK: u64 = 4096;
 fn volume() -> (std::sync::Arc<extol_block::MemDevice>, std::sync::Arc<Ext4>) {
     let dev = image("256M", &["-t", "ext4", "-b", "4096", "-O", "fast_commit"]);
     // Zeroed blocks come when they are asked for, not when a thread gets to it.
-    let options = MountOptions { threads: false, ..MountOptions::parse("fast_commit").unwrap() };
+    let options = MountOptions::parse("fast_commit").unwrap().without_threads();
     let fs = Ext4::open(dev.clone() as _, &options).unwrap();
     (dev, fs)
 }
@@ -49,7 +49,7 @@ fn logs_side_by_side() {
         assert!(most <= 4, "{what}: {most} extents");
         let stats = fs.stats().journal.fast_commit;
         assert_eq!(stats.ineligible, 0, "{what}: {:?}", stats.reasons);
-        // Pieces of more than 64 KiB are not witnessed.
+        // Pieces of more than 64 KiB are not checksummed.
         let two_trips = stats.commits - stats.one_trip;
         assert!(
             size > 65536 || two_trips < 3 * logs,
@@ -101,7 +101,7 @@ fn pieces_out_of_order() {
     let orders: [&[u64]; 4] =
         [&[0, 1, 2, 3, 4, 5], &[1, 0, 2, 4, 3, 5], &[3, 1, 0, 2, 5, 4], &[5, 4, 3, 2, 1, 0]];
     let dev = image("256M", &["-t", "ext4", "-b", "4096"]);
-    let options = MountOptions { threads: false, ..MountOptions::default() };
+    let options = MountOptions::default().without_threads();
     let fs = Ext4::open(dev.clone() as _, &options).unwrap();
     for (nr, order) in orders.into_iter().enumerate() {
         // The space near the inode is in use.

@@ -322,10 +322,10 @@ impl Variant {
         threads: bool,
     ) -> Result<MountOptions, String> {
         let mut options = MountOptions::parse(self.options)?;
-        options.threads = threads;
+        options.background.threads = threads;
         options.init_itable_delay = Some(std::time::Duration::ZERO);
         options.atime = Atime::Never;
-        options.journal_device = journal;
+        options.journal.device = journal;
         options.journal_checksum_v2 = self.v2;
         // So little that file data is written back within the run.
         options.dirty_bytes = 96 << 10;

@@ -8,8 +8,8 @@
 //!
 //! Data that goes to such a block needs no flush before the records that map it: if a crash keeps
 //! the records and loses the data, the block shows zeros and nothing that was once somebody else's
-//! (see `Witness` in the journal). That saves one of the two trips of an fsync, for the price of
-//! writing the block twice; the zeros go out in one large request for many files.
+//! (see `DataChecksum` in the journal). That saves one of the two trips of an fsync, for the price
+//! of writing the block twice; the zeros go out in one large request for many files.
 //!
 //! The data goes to the medium together with the fast commit that maps it, and one flush waits for
 //! both. So the stock begins behind the fast-commit area: on a disk the head makes a short way

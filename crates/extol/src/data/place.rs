@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 
 use extol_block::BlockNr;
 use extol_jbd2::Handle;
-use extol_jbd2::fast::Witness;
+use extol_ondisk::fast_commit::DataChecksum;
 use extol_vfs::{FsError, Result};
 use smallvec::{SmallVec, smallvec};
 
@@ -55,7 +55,7 @@ impl Source<'_> {
         }
     }
 
-    /// The bytes of a block; none if nobody sees them, so that they agree with no witness.
+    /// The bytes of a block; none if nobody sees them, so that they agree with no checksum.
     fn block(&self, at: u32, bs: usize) -> &[u8] {
         let at = at as usize;
         match self {
@@ -183,12 +183,12 @@ impl Placer<'_> {
                             grows: end.min(self.st.node.raw.size) > self.st.disk_size,
                         }
                     };
-                    let block = |w: &Witness| {
+                    let block = |w: &DataChecksum| {
                         let i = u32::try_from(w.block.0.saturating_sub(pblk.0)).unwrap_or(u32::MAX);
                         source.block(at.saturating_add(i), bs)
                     };
                     vol.journal
-                        .about_to_overwrite(pblk, len, |w| w.agrees(block(w)))
+                        .about_to_overwrite(pblk, len, |w| w.matches(block(w)))
                         .map_err(error::journal)?;
                     self.write(here, at, Run { start: pblk, len }, source, target)?;
                     if unwritten {
@@ -259,7 +259,7 @@ impl Placer<'_> {
             Some(Piece::Insert { lblk, run }) => lblk + run.len,
             _ => map::end_of_root(&self.st.node.raw.i_block),
         };
-        let small = want <= SMALL && vol.journal.wants_witnesses();
+        let small = want <= SMALL && vol.journal.wants_data_checksums();
         Some(alloc::Piece { want, goal, extents: mapped + taken, appends: here == end, small })
     }
 
@@ -286,7 +286,7 @@ impl Placer<'_> {
     fn tend(&mut self, blocks: u32) -> Result<()> {
         let vol = &self.fs.vol;
         let small =
-            self.purpose == Purpose::Fsync && blocks <= SMALL && vol.journal.wants_witnesses();
+            self.purpose == Purpose::Fsync && blocks <= SMALL && vol.journal.wants_data_checksums();
         if !small || map::extents_in_root(&self.st.node).is_none() {
             return Ok(());
         }
@@ -309,9 +309,10 @@ impl Placer<'_> {
         let bytes = u64::from(run.len) * bs as u64;
         self.keep_pace(bytes)?;
         let slices = source.slices(at, run.len, bs);
-        let order = order::decide(target, run.len, self.purpose, vol.journal.wants_witnesses());
+        let order =
+            order::decide(target, run.len, self.purpose, vol.journal.wants_data_checksums());
         let size = self.st.node.raw.size;
-        let witnesses = order::witnesses(order, run.start, run.len, |i| {
+        let checksums = order::checksums(order, run.start, run.len, |i| {
             let left = size.saturating_sub(u64::from(lblk + i) * bs as u64);
             let block = source.block(at + i, bs);
             block.get(..usize::try_from(left).unwrap_or(usize::MAX)).unwrap_or(block)
@@ -327,8 +328,8 @@ impl Placer<'_> {
             let mut data = Vec::with_capacity(run.len as usize * bs);
             slices.iter().for_each(|slice| data.extend_from_slice(slice));
             self.st.deferred = Some(match order {
-                Order::Loose => vol.journal.defer_loose(run.start, data),
-                Order::Free | Order::Witnessed => vol.journal.defer(run.start, data, witnesses),
+                Order::Loose => vol.journal.defer_ordered(run.start, data),
+                Order::Free | Order::Checksummed => vol.journal.defer(run.start, data, checksums),
             });
             return Ok(());
         }
@@ -340,7 +341,7 @@ impl Placer<'_> {
         };
         drop(turn);
         let order = if result.is_ok() { order } else { Order::Loose };
-        order::note(vol, order, &witnesses);
+        order::note(vol, order, &checksums);
         result.map_err(|e| self.fs.data_write_failed(e))
     }
 

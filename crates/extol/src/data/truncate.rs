@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use extol_jbd2::fast::Reason;
+use crate::fast_commit::Reason;
 use extol_ondisk::InodeFlags;
 use extol_vfs::{FsError, Result};
 
@@ -11,17 +11,22 @@ use super::place::check_place;
 use super::{read, write, writeback};
 use crate::error;
 use crate::fast_commit::eligibility;
-use crate::fs::Fs;
 use crate::inline;
 use crate::inodes::{Cell, InodeState};
 use crate::map::{self, Discard, Mapping, Progress};
+use crate::mounted::MountedFs;
 use crate::orphan;
 
 /// Changes the size of a regular file. The caller has checked that it may, and sets the times.
 ///
 /// A truncate that fits one transaction leaves nothing behind at a crash. One that does not puts
 /// the inode on the orphan list before its first transaction can commit, so recovery finishes it.
-pub(crate) fn set_size(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, size: u64) -> Result<()> {
+pub(crate) fn set_size(
+    fs: &MountedFs,
+    cell: &Arc<Cell>,
+    st: &mut InodeState,
+    size: u64,
+) -> Result<()> {
     let vol = &fs.vol;
     let old = st.node.raw.size;
     if size > map::max_file_size(&vol.geo, st.node.raw.flags) {
@@ -60,7 +65,7 @@ pub(crate) fn set_size(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, size: u64
     unmap(fs, st, keep, u32::MAX, true)
 }
 
-fn set_inline_size(fs: &Fs, st: &mut InodeState, size: u64) -> Result<()> {
+fn set_inline_size(fs: &MountedFs, st: &mut InodeState, size: u64) -> Result<()> {
     let vol = &fs.vol;
     let mut contents = inline::read(vol, &st.node)?;
     let fits = usize::try_from(size).is_ok_and(|s| s <= inline::max_size(vol, &st.node));
@@ -83,7 +88,7 @@ fn set_inline_size(fs: &Fs, st: &mut InodeState, size: u64) -> Result<()> {
 }
 
 /// Forgets dirty pages of a range.
-pub(crate) fn drop_pages(fs: &Fs, st: &mut InodeState, from: u32, to: u32) {
+pub(crate) fn drop_pages(fs: &MountedFs, st: &mut InodeState, from: u32, to: u32) {
     let (dropped, promised) = st.pages.drop_range(from, to);
     fs.dirty.shrink(dropped * fs.vol.geo.block_len());
     fs.vol.alloc.unreserve(promised);
@@ -94,7 +99,12 @@ pub(crate) fn drop_pages(fs: &Fs, st: &mut InodeState, from: u32, to: u32) {
 
 /// The file grows from `old`: bytes behind `old` in its block must be zero on the device too.
 /// Blocks that Extol wrote are; others may have left anything there.
-pub(crate) fn zero_tail(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, old: u64) -> Result<()> {
+pub(crate) fn zero_tail(
+    fs: &MountedFs,
+    cell: &Arc<Cell>,
+    st: &mut InodeState,
+    old: u64,
+) -> Result<()> {
     let bs = fs.vol.geo.block_len() as u64;
     if old.is_multiple_of(bs) {
         return Ok(());
@@ -128,7 +138,7 @@ pub(crate) fn zero_tail(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, old: u64
 
 /// The file shrinks to `size`: the rest of its last block becomes zero, in its page or on the
 /// device.
-fn zero_part(fs: &Fs, st: &mut InodeState, size: u64) -> Result<()> {
+fn zero_part(fs: &MountedFs, st: &mut InodeState, size: u64) -> Result<()> {
     let bs = fs.vol.geo.block_len() as u64;
     let inside = (size % bs) as usize;
     if inside == 0 {
@@ -145,7 +155,7 @@ fn zero_part(fs: &Fs, st: &mut InodeState, size: u64) -> Result<()> {
 
 /// Zeros `from..to` of one block of the file, wherever it is.
 pub(crate) fn zero_inside(
-    fs: &Fs,
+    fs: &MountedFs,
     st: &mut InodeState,
     lblk: u32,
     from: usize,
@@ -177,7 +187,13 @@ pub(crate) fn zero_inside(
 
 /// Unmaps and frees `from..to`, in as many transactions as it takes; stores the inode in each. With
 /// `orphan`, an interrupted run is finished by recovery (it truncates to the size that is stored).
-pub(crate) fn unmap(fs: &Fs, st: &mut InodeState, from: u32, to: u32, orphan: bool) -> Result<()> {
+pub(crate) fn unmap(
+    fs: &MountedFs,
+    st: &mut InodeState,
+    from: u32,
+    to: u32,
+    orphan: bool,
+) -> Result<()> {
     let vol = &fs.vol;
     let data = if fs.journals_data(st) { Discard::FreeJournalled } else { Discard::Free };
     let was_orphan = fs.orphans.contains(st.node.ino.0);
@@ -215,12 +231,12 @@ pub(crate) fn unmap(fs: &Fs, st: &mut InodeState, from: u32, to: u32, orphan: bo
 }
 
 /// Writes back the whole file, so that its map tells the truth about every block.
-pub(crate) fn settle(fs: &Fs, st: &mut InodeState) -> Result<()> {
+pub(crate) fn settle(fs: &MountedFs, st: &mut InodeState) -> Result<()> {
     writeback::flush(fs, st)
 }
 
 /// Frees blocks behind the end of the file (preallocated with keep-size), if there are any.
-pub(crate) fn unmap_behind(fs: &Fs, st: &mut InodeState, size: u64) -> Result<()> {
+pub(crate) fn unmap_behind(fs: &MountedFs, st: &mut InodeState, size: u64) -> Result<()> {
     if !st.node.raw.maps_blocks() {
         return Ok(());
     }

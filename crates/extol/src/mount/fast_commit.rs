@@ -20,8 +20,8 @@ use extol_jbd2::format::{JournalSuperblock, MIN_LOG_BLOCKS};
 use extol_ondisk::{Geometry, GroupNr, InodeFlags, InodeNr};
 
 use crate::dir;
-use crate::fast_commit::park::{self, Park};
-use crate::fs::Fs;
+use crate::fast_commit::placeholder::{self, PlaceholderDir};
+use crate::mounted::MountedFs;
 use crate::options::DataMode;
 
 /// What a mount has.
@@ -58,7 +58,7 @@ pub(crate) fn patched_blocks(
 
 /// Where fast commits leave a name of files that are deleted: `lost+found`, if it has room and is
 /// what it usually is.
-pub(crate) fn park(fs: &Fs) -> extol_vfs::Result<Option<Park>> {
+pub(crate) fn placeholder_dir(fs: &MountedFs) -> extol_vfs::Result<Option<PlaceholderDir>> {
     let found = {
         let root = fs.cell(InodeNr::ROOT.0)?;
         let root = root.read()?;
@@ -75,8 +75,8 @@ pub(crate) fn park(fs: &Fs) -> extol_vfs::Result<Option<Park>> {
     if !dir.is_dir() || dir.node.raw.links == 0 || dir.node.raw.flags.intersects(odd) {
         return Ok(None);
     }
-    let places = dir::places(&fs.vol, &dir.node, park::NAME_LEN, b'#')?;
-    Ok(places.filter(|places| *places > 0).map(|places| Park { dir: ino.0, places }))
+    let places = dir::places(&fs.vol, &dir.node, placeholder::NAME_LEN, b'#')?;
+    Ok(places.filter(|places| *places > 0).map(|places| PlaceholderDir { dir: ino.0, places }))
 }
 
 /// What stands in the way of the area.

@@ -353,7 +353,7 @@ pub(crate) fn open_on(
     }
     if let Some(source) = source.filter(|_| !options.read_only) {
         // Without it there are a few more full commits.
-        source.set_park(fast_commit::park(&fs).unwrap_or_default());
+        source.set_placeholder_dir(fast_commit::placeholder_dir(&fs).unwrap_or_default());
     }
     let mut running = Running::default();
     let io = |e: std::io::Error| OpenError(format!("cannot start a thread: {e}"));

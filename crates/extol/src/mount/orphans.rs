@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use extol_jbd2::fast::Reason;
+use crate::fast_commit::Reason;
 use extol_ondisk::superblock::State;
 use extol_ondisk::{InodeNr, RoCompat};
 use extol_vfs::Result;
@@ -12,12 +12,12 @@ use super::{OpenResult, has_orphan_file, refuse};
 use crate::data::truncate;
 use crate::error;
 use crate::fast_commit::eligibility;
-use crate::fs::Fs;
+use crate::mounted::MountedFs;
 use crate::ops::delete;
 use crate::orphan;
 
 /// Finishes all orphans; gives how many there were. With a read-only volume they are left alone.
-pub(crate) fn finish(fs: &Arc<Fs>) -> OpenResult<u32> {
+pub(crate) fn finish(fs: &Arc<MountedFs>) -> OpenResult<u32> {
     if fs.read_only.load(Ordering::Acquire) {
         return Ok(0);
     }
@@ -63,7 +63,7 @@ pub(crate) fn finish(fs: &Arc<Fs>) -> OpenResult<u32> {
     Ok(u32::try_from(seen.len()).unwrap_or(u32::MAX))
 }
 
-fn finish_one(fs: &Arc<Fs>, ino: u32) -> Result<()> {
+fn finish_one(fs: &Arc<MountedFs>, ino: u32) -> Result<()> {
     let cell = fs.cell(ino)?;
     let mut st = cell.write()?;
     if st.node.raw.links == 0 {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use extol_jbd2::fast::Reason;
+use crate::fast_commit::Reason;
 use extol_ondisk::{FileType, Incompat, InodeFlags, RoCompat, Time};
 use extol_vfs::{Attr, FsError, Result, SetAttr, SetTime};
 
@@ -11,20 +11,20 @@ use super::with_space;
 use crate::data::{truncate, writeback};
 use crate::error;
 use crate::fast_commit::eligibility;
-use crate::fs::Fs;
 use crate::inodes::{Cell, InodeState};
 use crate::map;
+use crate::mounted::MountedFs;
 use crate::xattr::{self, acl};
 
 /// Attributes.
-pub(crate) fn getattr(fs: &Fs, ino: u32) -> Result<Attr> {
+pub(crate) fn getattr(fs: &MountedFs, ino: u32) -> Result<Attr> {
     let cell = fs.cell(ino)?;
     let st = cell.read_ghost()?;
     Ok(fs.attr(&st))
 }
 
 /// Changes attributes.
-pub(crate) fn setattr(fs: &Fs, ino: u32, set: &SetAttr) -> Result<Attr> {
+pub(crate) fn setattr(fs: &MountedFs, ino: u32, set: &SetAttr) -> Result<Attr> {
     fs.check_writable()?;
     let cell = fs.cell(ino)?;
     with_space(fs, || {
@@ -82,7 +82,7 @@ fn check_flags(st: &InodeState, set: &SetAttr) -> Result<()> {
 
 /// Err unless the `chattr` flags can become `wanted`. As in Linux, flags that users see and cannot
 /// change are left alone without an error, because chattr(1) gives back all that it read.
-fn check_wanted(fs: &Fs, st: &InodeState, wanted: u32, project: Option<u32>) -> Result<()> {
+fn check_wanted(fs: &MountedFs, st: &InodeState, wanted: u32, project: Option<u32>) -> Result<()> {
     let old = st.node.raw.flags;
     let wanted = InodeFlags::from_bits_retain(wanted);
     if !InodeFlags::USER_VISIBLE.contains(wanted) {
@@ -117,7 +117,12 @@ fn check_wanted(fs: &Fs, st: &InodeState, wanted: u32, project: Option<u32>) -> 
 
 /// Of the flags that decide how an inode is laid out: case folding is only for volumes that Extol
 /// does not write, and a file changes between extents and block maps only while it has no blocks.
-fn check_layout(fs: &Fs, st: &InodeState, old: InodeFlags, wanted: InodeFlags) -> Result<()> {
+fn check_layout(
+    fs: &MountedFs,
+    st: &InodeState,
+    old: InodeFlags,
+    wanted: InodeFlags,
+) -> Result<()> {
     let changed = old ^ wanted;
     if changed.contains(InodeFlags::CASEFOLD) {
         return Err(FsError::NotSupported("case folding"));
@@ -140,7 +145,7 @@ fn check_layout(fs: &Fs, st: &InodeState, old: InodeFlags, wanted: InodeFlags) -
     Ok(())
 }
 
-fn resize(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, size: u64) -> Result<()> {
+fn resize(fs: &MountedFs, cell: &Arc<Cell>, st: &mut InodeState, size: u64) -> Result<()> {
     match st.kind() {
         Some(FileType::Regular) => {}
         Some(FileType::Directory) => return Err(FsError::IsADirectory),
@@ -159,7 +164,7 @@ fn resize(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, size: u64) -> Result<(
     truncate::set_size(fs, cell, st, size)
 }
 
-fn change(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) -> Result<()> {
+fn change(fs: &MountedFs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) -> Result<()> {
     let now = fs.now();
     if let Some(flags) = set.flags {
         change_journal_flag(fs, st, flags)?;
@@ -173,14 +178,14 @@ fn change(fs: &Fs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) -> Resu
         st.node.raw.ctime = set.ctime.map_or(now, |t| resolve(fs, t));
         return Ok(());
     }
-    if only_times && fs.live.lazytime() && !st.is_dir() {
+    if only_times && fs.runtime.lazytime() && !st.is_dir() {
         set_times(fs, st, set);
         st.node.raw.ctime = set.ctime.map_or(now, |t| resolve(fs, t));
         st.lazy_times = true;
         fs.dirty.add(cell, fs.clock.now_ns());
         return Ok(());
     }
-    let lists = set.perm.is_some() && fs.limits.acl && xattr::has_any(&st.node);
+    let lists = set.perm.is_some() && fs.fixed.acl && xattr::has_any(&st.node);
     let _promise = lists.then(|| Promise::make(fs, 1)).transpose()?;
     let mut h = fs.start(1 + if lists { xattr::CREDITS } else { 0 })?;
     if st.is_dir() {
@@ -224,7 +229,7 @@ fn only_times(set: &SetAttr) -> bool {
         && set.size.is_none()
 }
 
-fn set_times(fs: &Fs, st: &mut InodeState, set: &SetAttr) {
+fn set_times(fs: &MountedFs, st: &mut InodeState, set: &SetAttr) {
     if let Some(t) = set.atime {
         st.node.raw.atime = resolve(fs, t);
     }
@@ -233,7 +238,7 @@ fn set_times(fs: &Fs, st: &mut InodeState, set: &SetAttr) {
     }
 }
 
-fn resolve(fs: &Fs, t: SetTime) -> Time {
+fn resolve(fs: &MountedFs, t: SetTime) -> Time {
     match t {
         SetTime::Now => fs.now(),
         SetTime::At(t) => fs.time(t),
@@ -241,7 +246,7 @@ fn resolve(fs: &Fs, t: SetTime) -> Time {
 }
 
 /// Sets flags that [`check_wanted`] has let pass.
-fn apply_flags(fs: &Fs, st: &mut InodeState, flags: u32) {
+fn apply_flags(fs: &MountedFs, st: &mut InodeState, flags: u32) {
     let mut may = InodeFlags::USER_MODIFIABLE;
     match st.kind() {
         Some(FileType::Directory) => {}
@@ -262,7 +267,7 @@ fn apply_flags(fs: &Fs, st: &mut InodeState, flags: u32) {
 /// chattr ±j: how the data is written changes, so everything in flight goes home first, and no
 /// journalled version stays in memory: data written past the journal would not change it, and the
 /// next change of the flag would bring it back.
-fn change_journal_flag(fs: &Fs, st: &mut InodeState, flags: u32) -> Result<()> {
+fn change_journal_flag(fs: &MountedFs, st: &mut InodeState, flags: u32) -> Result<()> {
     let wanted = InodeFlags::from_bits_retain(flags).contains(InodeFlags::JOURNAL_DATA);
     if st.is_regular()
         && wanted != st.node.raw.flags.contains(InodeFlags::JOURNAL_DATA)

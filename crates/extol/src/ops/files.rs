@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use extol_jbd2::fast::Ask;
+use crate::fast_commit::SyncTarget;
 use extol_jbd2::{Deferral, Tid};
 use extol_ondisk::InodeFlags;
 use extol_vfs::{Aside, Author, Done, Fallocate, FileExtent, FsError, Job, Result, Seek};
@@ -12,8 +12,8 @@ use super::create::Promise;
 use super::with_space;
 use crate::data;
 use crate::error;
-use crate::fs::Fs;
 use crate::inodes::{Cell, InodeState};
+use crate::mounted::MountedFs;
 use crate::options::Atime;
 use crate::pace;
 use crate::services::zeroed;
@@ -30,7 +30,7 @@ const AT_ONCE: usize = 16;
 
 /// Reads, for an open file with what was read ahead for it.
 pub(crate) fn read(
-    fs: &Fs,
+    fs: &MountedFs,
     ino: u32,
     offset: u64,
     buf: &mut [u8],
@@ -62,12 +62,12 @@ pub(super) fn check_regular(st: &InodeState) -> Result<()> {
 }
 
 /// True if a read should change the access time.
-pub(crate) fn wants_atime(fs: &Fs, st: &InodeState) -> bool {
+pub(crate) fn wants_atime(fs: &MountedFs, st: &InodeState) -> bool {
     let raw = &st.node.raw;
-    if raw.flags.contains(InodeFlags::NOATIME) || (st.is_dir() && fs.live.nodiratime()) {
+    if raw.flags.contains(InodeFlags::NOATIME) || (st.is_dir() && fs.runtime.nodiratime()) {
         return false;
     }
-    match fs.live.atime() {
+    match fs.runtime.atime() {
         Atime::Never => false,
         Atime::Strict => true,
         Atime::Relative => {
@@ -77,12 +77,12 @@ pub(crate) fn wants_atime(fs: &Fs, st: &InodeState) -> bool {
 }
 
 /// Changes the access time in memory; write-back stores it with the next change, or after a while.
-pub(crate) fn touch_atime(fs: &Fs, cell: &Arc<Cell>) {
+pub(crate) fn touch_atime(fs: &MountedFs, cell: &Arc<Cell>) {
     if fs.check_writable().is_err() {
         return;
     }
     // Not worth waiting for.
-    let Some(_open) = fs.whole.gate.try_enter() else { return };
+    let Some(_open) = fs.freeze_gate.try_enter() else { return };
     if let Some(mut st) = cell.try_write_times() {
         st.node.raw.atime = fs.now();
         st.lazy_times = true;
@@ -91,7 +91,13 @@ pub(crate) fn touch_atime(fs: &Fs, cell: &Arc<Cell>) {
 }
 
 /// Writes.
-pub(crate) fn write(fs: &Fs, ino: u32, offset: u64, bytes: &[u8], author: Author) -> Result<usize> {
+pub(crate) fn write(
+    fs: &MountedFs,
+    ino: u32,
+    offset: u64,
+    bytes: &[u8],
+    author: Author,
+) -> Result<usize> {
     write_with(fs, ino, (offset, bytes.len()), author, |cell, st| {
         with_space(fs, || data::write::write(fs, cell, st, offset, bytes))
     })
@@ -99,7 +105,7 @@ pub(crate) fn write(fs: &Fs, ino: u32, offset: u64, bytes: &[u8], author: Author
 
 /// Writes what a pipe holds. False: it is to be read first.
 pub(crate) fn write_piped(
-    fs: &Fs,
+    fs: &MountedFs,
     ino: u32,
     offset: u64,
     pipe: BorrowedFd<'_>,
@@ -123,7 +129,7 @@ fn check_marks(st: &InodeState, offset: u64, author: Author) -> Result<()> {
 }
 
 fn write_with<T>(
-    fs: &Fs,
+    fs: &MountedFs,
     ino: u32,
     (offset, len): (u64, usize),
     author: Author,
@@ -138,7 +144,7 @@ fn write_with<T>(
         check_marks(&st, offset, author)?;
         st.reserve = fs.reserve_right(author);
         let written = write(&cell, &mut st)?;
-        if !fs.live.sync() && !st.node.raw.flags.contains(InodeFlags::SYNC) {
+        if !fs.runtime.sync() && !st.node.raw.flags.contains(InodeFlags::SYNC) {
             return Ok(written);
         }
         written
@@ -149,10 +155,10 @@ fn write_with<T>(
 
 /// Makes what an operation did with names of a directory durable, where that is promised: on mounts
 /// with `sync` or `dirsync`, and in directories with the flag `S` or `D` of chattr.
-pub(crate) fn names_changed(fs: &Fs, dir: u32) -> Result<()> {
+pub(crate) fn names_changed(fs: &MountedFs, dir: u32) -> Result<()> {
     // Everybody who makes names in a directory wants its lock: it is not taken once more for
     // nothing.
-    let promised = fs.live.dirsync()
+    let promised = fs.runtime.dirsync()
         || fs.table.may_promise() && {
             let cell = fs.cell(dir)?;
             let st = cell.read()?;
@@ -162,7 +168,7 @@ pub(crate) fn names_changed(fs: &Fs, dir: u32) -> Result<()> {
 }
 
 /// Clears set-id bits and file capabilities, if there are any.
-pub(crate) fn kill_privileges(fs: &Fs, ino: u32, outsider: bool) -> Result<()> {
+pub(crate) fn kill_privileges(fs: &MountedFs, ino: u32, outsider: bool) -> Result<()> {
     const CAPABILITY: &[u8] = b"security.capability";
     let cell = fs.cell(ino)?;
     let drop_bits = |st: &InodeState| {
@@ -197,7 +203,7 @@ pub(crate) fn kill_privileges(fs: &Fs, ino: u32, outsider: bool) -> Result<()> {
 
 /// fallocate(2).
 pub(crate) fn fallocate(
-    fs: &Fs,
+    fs: &MountedFs,
     ino: u32,
     mode: Fallocate,
     (offset, len): (u64, u64),
@@ -220,7 +226,7 @@ pub(crate) fn fallocate(
 }
 
 /// SEEK_DATA and SEEK_HOLE.
-pub(crate) fn seek(fs: &Fs, ino: u32, offset: u64, what: Seek) -> Result<u64> {
+pub(crate) fn seek(fs: &MountedFs, ino: u32, offset: u64, what: Seek) -> Result<u64> {
     let cell = fs.cell(ino)?;
     let st = cell.read()?;
     check_regular(&st)?;
@@ -228,7 +234,7 @@ pub(crate) fn seek(fs: &Fs, ino: u32, offset: u64, what: Seek) -> Result<u64> {
 }
 
 /// Extents of a byte range.
-pub(crate) fn fiemap(fs: &Fs, ino: u32, offset: u64, len: u64) -> Result<Vec<FileExtent>> {
+pub(crate) fn fiemap(fs: &MountedFs, ino: u32, offset: u64, len: u64) -> Result<Vec<FileExtent>> {
     let cell = fs.cell(ino)?;
     let st = cell.read()?;
     if !st.node.raw.maps_blocks() && !st.node.raw.flags.contains(InodeFlags::INLINE_DATA) {
@@ -249,7 +255,7 @@ struct Synced {
 
 impl Synced {
     /// It is over.
-    fn end(self, fs: &Fs, result: extol_jbd2::Result<()>) -> Result<()> {
+    fn end(self, fs: &MountedFs, result: extol_jbd2::Result<()>) -> Result<()> {
         result.map_err(lost)?;
         if self.small {
             self.sync.succeeded();
@@ -267,14 +273,14 @@ fn lost(error: extol_jbd2::JournalError) -> FsError {
 }
 
 /// Makes a file durable.
-pub(crate) fn fsync(fs: &Fs, ino: u32, data_only: bool) -> Result<()> {
+pub(crate) fn fsync(fs: &MountedFs, ino: u32, data_only: bool) -> Result<()> {
     let mut synced = begin_fsync(fs, ino, data_only)?;
     let journal = &fs.vol.journal;
     let deferred = synced.deferred.take();
     let result = if synced.journalled {
         journal.make_durable(journal.newest())
     } else {
-        journal.make_durable_for(synced.tid, Ask { ino, data_only })
+        journal.make_durable_for(synced.tid, SyncTarget { ino, data_only }.key())
     };
     let result = result.and_then(|()| deferred.map_or(Ok(()), |deferred| deferred.make_durable()));
     synced.end(fs, result)
@@ -285,7 +291,7 @@ pub(crate) fn fsync(fs: &Fs, ino: u32, data_only: bool) -> Result<()> {
 /// long, or where somebody is at hand who would only wait for the group that this becomes: then
 /// this thread has the next request at once.
 pub(crate) fn fsync_then(
-    fs: &Arc<Fs>,
+    fs: &Arc<MountedFs>,
     ino: u32,
     data_only: bool,
     done: Done,
@@ -301,7 +307,13 @@ pub(crate) fn fsync_then(
     }
 }
 
-fn sync_then(fs: &Arc<Fs>, ino: u32, data_only: bool, done: Done, aside: &mut dyn FnMut(Job)) {
+fn sync_then(
+    fs: &Arc<MountedFs>,
+    ino: u32,
+    data_only: bool,
+    done: Done,
+    aside: &mut dyn FnMut(Job),
+) {
     let mut synced = match begin_fsync(fs, ino, data_only) {
         Ok(synced) => synced,
         Err(error) => return done(fs.note(Err(error))),
@@ -313,11 +325,11 @@ fn sync_then(fs: &Arc<Fs>, ino: u32, data_only: bool, done: Done, aside: &mut dy
     }
     let (tid, deferred, its) = (synced.tid, synced.deferred.take(), Arc::clone(fs));
     let done = Box::new(move |result| done(its.note(synced.end(&its, result))));
-    journal.make_durable_for_then(tid, Ask { ino, data_only }, deferred, done, aside);
+    journal.make_durable_for_then(tid, SyncTarget { ino, data_only }.key(), deferred, done, aside);
 }
 
 /// Sends what is dirty to the device.
-fn begin_fsync(fs: &Fs, ino: u32, data_only: bool) -> Result<Synced> {
+fn begin_fsync(fs: &MountedFs, ino: u32, data_only: bool) -> Result<Synced> {
     let cell = fs.cell(ino)?;
     fs.vol.journal.check_aborted().map_err(lost)?;
     let sync = fs.pace.synced(ino);
@@ -341,7 +353,7 @@ fn begin_fsync(fs: &Fs, ino: u32, data_only: bool) -> Result<Synced> {
 ///
 /// The data of a damaged file may have no place. It stays in memory, and the file's own fsync says
 /// so as well; that is the inner result, the first of them. All else is durable all the same.
-pub(crate) fn sync_now(fs: &Fs) -> Result<Result<()>> {
+pub(crate) fn sync_now(fs: &MountedFs) -> Result<Result<()>> {
     fs.vol.journal.check_aborted().map_err(lost)?;
     if fs.writes_nothing() {
         return Ok(Ok(()));

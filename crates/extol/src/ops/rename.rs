@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use extol_jbd2::fast::{Delta, Reason};
+use crate::fast_commit::{self, Delta, Reason};
 use extol_ondisk::{FileType, InodeFlags, InodeNr};
 use extol_vfs::{Creds, FsError, NewNode, Rdev, RenameFlags, Result};
 
@@ -18,9 +18,9 @@ use super::names::{check_entry, check_removable, drop_link, entry_kind};
 use super::{check_name, delete, with_space};
 use crate::dir;
 use crate::error;
-use crate::fs::Fs;
 use crate::inline;
 use crate::inodes::{Cell, InodeState, WriteGuard};
+use crate::mounted::MountedFs;
 use crate::orphan;
 
 /// Blocks that two new entries may add.
@@ -31,7 +31,7 @@ const MAX_DEPTH: u32 = 65_536;
 
 /// Renames.
 pub(crate) fn rename(
-    fs: &Fs,
+    fs: &MountedFs,
     dir: u32,
     name: &[u8],
     new_dir: u32,
@@ -72,7 +72,7 @@ enum Outcome {
 }
 
 struct Rename<'a> {
-    fs: &'a Fs,
+    fs: &'a MountedFs,
     dir: u32,
     name: &'a [u8],
     new_dir: u32,
@@ -319,7 +319,7 @@ impl Rename<'_> {
         }
         if is_dir {
             // The path of everything below it is another now.
-            h.note(Delta::AllUnfit { reason: Reason::DirRename });
+            fast_commit::note(&mut h, Delta::AllUnfit { reason: Reason::DirRename });
             fs.dirs_moved.note(h.tid());
         }
         if is_dir && moves {
@@ -370,7 +370,7 @@ impl Rename<'_> {
         dir::replace(vol, &mut h, &mut dirs.to().node, self.new_name, a.node.ino, a_kind)?;
         dir::replace(vol, &mut h, &mut dirs.from.node, self.name, b.node.ino, b_kind)?;
         if a_dir || b_dir {
-            h.note(Delta::AllUnfit { reason: Reason::CrossRename });
+            fast_commit::note(&mut h, Delta::AllUnfit { reason: Reason::CrossRename });
             fs.dirs_moved.note(h.tid());
         }
         if moves {

@@ -29,17 +29,17 @@ use extol_vfs::RemountError;
 
 use super::plan::Plan;
 use super::{refuse, rest};
-use crate::fs::Fs;
 use crate::guard::Guard;
 use crate::mount::journal::{self as journals, Recovered};
 use crate::mount::{
     self, OpenError, OpenResult, Purpose, Running, fast_commit, features, geometry, mmp, orphans,
     read_superblock,
 };
+use crate::mounted::MountedFs;
 
 /// Makes a volume that was opened read-only a writable one.
 pub(super) fn rise(
-    fs: &Arc<Fs>,
+    fs: &Arc<MountedFs>,
     running: &mut Running,
     plan: &mut Plan,
 ) -> Result<(), RemountError> {
@@ -52,7 +52,7 @@ pub(super) fn rise(
         if let Some(mmp) = running.mmp.take() {
             mmp.release();
         }
-        fs.whole.set_mmp(None);
+        fs.maintenance.set_mmp(None);
         refuse(format!("cannot remount read-write: {e}"))
     })?;
     let finished = finish(fs, running, plan);
@@ -64,7 +64,7 @@ pub(super) fn rise(
 }
 
 /// What may fail without a trace: up to the mark in the superblock.
-fn prepare(fs: &Arc<Fs>, running: &mut Running, plan: &mut Plan) -> OpenResult<()> {
+fn prepare(fs: &Arc<MountedFs>, running: &mut Running, plan: &mut Plan) -> OpenResult<()> {
     let ground = &fs.ground;
     let options = &plan.options;
     let sb = read_superblock(&*ground.device, options.sb)?;
@@ -86,7 +86,7 @@ fn prepare(fs: &Arc<Fs>, running: &mut Running, plan: &mut Plan) -> OpenResult<(
     let options = journals::with_device(&sb, &options)?;
     let guard = fs.guard.as_ref().ok_or_else(|| OpenError("the volume has no guard".into()))?;
     running.mmp = mount::claim(guard, &geo, &sb, &options)?;
-    fs.whole.set_mmp(running.mmp.as_ref().map(mmp::Keeper::paused));
+    fs.maintenance.set_mmp(running.mmp.as_ref().map(mmp::Keeper::paused));
     let recovered = journals::recover(&ground.device, &sb, &geo, &options, Some(guard))?;
     is_as_seen(fs)?;
     let sb = recovered.superblock.clone();
@@ -96,7 +96,7 @@ fn prepare(fs: &Arc<Fs>, running: &mut Running, plan: &mut Plan) -> OpenResult<(
 
 /// The recovered device reads as the volume was seen. (Of the superblock recovery may keep more:
 /// errors, say.)
-fn is_as_seen(fs: &Fs) -> OpenResult<()> {
+fn is_as_seen(fs: &MountedFs) -> OpenResult<()> {
     let Some(overlay) = &fs.ground.overlay else { return Ok(()) };
     let size = fs.vol.geo.block_size;
     let (superblock, _) = fs.vol.geo.super_block();
@@ -114,7 +114,7 @@ fn is_as_seen(fs: &Fs) -> OpenResult<()> {
 
 /// The log, and what goes with it; then the mark that says that it is in use.
 fn attach(
-    fs: &Arc<Fs>,
+    fs: &Arc<MountedFs>,
     guard: &Guard,
     plan: &mut Plan,
     recovered: Recovered,
@@ -153,7 +153,7 @@ fn attach(
 }
 
 /// What is in memory was read when transactions had no numbers: all of it is durable (R3).
-fn forget_transactions(fs: &Fs) {
+fn forget_transactions(fs: &MountedFs) {
     let newest = fs.vol.journal.newest();
     fs.dirs_moved.none_since(newest);
     for cell in fs.table.cells() {
@@ -163,12 +163,12 @@ fn forget_transactions(fs: &Fs) {
     }
 }
 
-fn finish(fs: &Arc<Fs>, running: &mut Running, plan: &Plan) -> OpenResult<()> {
-    fs.limits.read_only.store(false, Ordering::Release);
+fn finish(fs: &Arc<MountedFs>, running: &mut Running, plan: &Plan) -> OpenResult<()> {
+    fs.fixed.read_only.store(false, Ordering::Release);
     fs.read_only.store(false, Ordering::Release);
     orphans::finish(fs)?;
-    let park = fast_commit::park(fs).unwrap_or_default();
-    fs.tracker.set_park(park);
+    let placeholder_dir = fast_commit::placeholder_dir(fs).unwrap_or_default();
+    fs.tracker.set_placeholder_dir(placeholder_dir);
     if fs.threads {
         mount::start_writers(fs, running, plan.options.checkpoint_merge)
             .map_err(|e| OpenError(format!("cannot start a thread: {e}")))?;
@@ -178,15 +178,15 @@ fn finish(fs: &Arc<Fs>, running: &mut Running, plan: &Plan) -> OpenResult<()> {
 }
 
 /// Read-only again, with what has been done so far.
-fn rest_again(fs: &Arc<Fs>, running: &mut Running) {
+fn rest_again(fs: &Arc<MountedFs>, running: &mut Running) {
     // (If that fails, the next mount recovers what was done.)
     let _ = rest(fs, running);
     fs.read_only.store(true, Ordering::Release);
     // As it was opened: not to be woken with orphans that nobody has looked at.
-    fs.limits.read_only.store(true, Ordering::Release);
+    fs.fixed.read_only.store(true, Ordering::Release);
     fs.rests.store(false, Ordering::Release);
     if let Some(mmp) = running.mmp.take() {
         mmp.release();
     }
-    fs.whole.set_mmp(None);
+    fs.maintenance.set_mmp(None);
 }

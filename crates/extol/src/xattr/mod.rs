@@ -27,8 +27,8 @@ mod shared;
 #[cfg(test)]
 pub(crate) mod tests;
 
+use crate::fast_commit::Reason;
 use extol_jbd2::Handle;
-use extol_jbd2::fast::Reason;
 use extol_ondisk::FileType;
 use extol_ondisk::xattr::{self as format, XattrEntry, index};
 use extol_vfs::{FsError, Result, XattrSet};

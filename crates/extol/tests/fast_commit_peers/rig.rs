@@ -37,7 +37,7 @@ impl Rig {
         how.block_size = Some(BLOCK as u32);
         mkfs(&*device, &how, &mut |_| {}).unwrap();
         let mut options = MountOptions::parse(options).unwrap();
-        options.threads = false;
+        options.background.threads = false;
         let fs = Ext4::open(Arc::clone(&device) as SharedDevice, &options).unwrap();
         let rig = Self { scratch: Scratch::new(), device, fs };
         rig.put("/old", b"old");
@@ -183,7 +183,7 @@ pub fn names(tags: &[FcTagReport]) -> Vec<&'static str> {
         FcTagReport::Unlink { .. } => "unlink",
         FcTagReport::Inode { .. } => "inode",
         FcTagReport::Pad => "pad",
-        FcTagReport::Witness { .. } => "witness",
+        FcTagReport::DataChecksums { .. } => "checksum",
         FcTagReport::Tail { .. } => "tail",
     };
     tags.iter().map(name).collect()

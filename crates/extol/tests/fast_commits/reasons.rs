@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
+use extol::FullCommitReason as Reason;
 use extol::mkfs::{MkfsOptions, mkfs};
 use extol::vfs::{Creds, Fallocate, NewNode, RenameFlags, SetAttr, XattrSet};
 use extol::{Ext4, FileSystem as _, MountOptions};
 use extol_block::{MemDevice, SharedDevice};
-use extol_jbd2::fast::{FastCommitStats, Reason};
+use extol_jbd2::fast::FastCommitStats;
 
 const BLOCK: u64 = 4096;
 
@@ -35,7 +36,7 @@ impl Rig {
             ..MkfsOptions::default()
         };
         mkfs(&*device, &how, &mut |_| {}).unwrap();
-        let options = MountOptions { threads: false, ..MountOptions::default() };
+        let options = MountOptions::default().without_threads();
         let fs = Ext4::open(device as SharedDevice, &options).unwrap();
         let root = fs.root();
         let mut rig = Self { fs, root, a: 0, b: 0, sub: 0 };

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use extol_jbd2::fast::{Collected, Reason};
 use extol_vfs::{FileSystem, NewNode, RenameFlags};
 
 use super::{BLOCK, Rig};
+use crate::fast_commit::{Collected, Reason};
 
 #[test]
 fn names() {
@@ -58,7 +58,7 @@ fn what_came_and_went_leaves_nothing() {
     rig.write(alive, 0, 1);
     assert_eq!(rig.records(alive), "ADD0+1 INODE");
     assert_eq!(rig.ask(sub), Collected::Nothing);
-    // Nobody could find it after a crash.
+    // It could not be found after a crash.
     assert_eq!(rig.ask(held), Collected::Nothing);
 }
 
@@ -156,7 +156,7 @@ fn growth(rig: &Rig, dir: u32, names: Range<u32>) -> (usize, u64) {
 
 /// A directory that names are synced in has room in the base: it grows fourfold between two full
 /// commits while it is small, and so they are rare. A large one is hardly larger than one in which
-/// nobody syncs.
+/// there is no fsync.
 #[test]
 fn a_directory_that_grows_is_seldom_a_full_commit() {
     let rig = Rig::with(&["-N", "24000"], "");
@@ -165,7 +165,7 @@ fn a_directory_that_grows_is_seldom_a_full_commit() {
     // 40 bytes each: a hundred in a block, so forty blocks were filled.
     let (full, size) = growth(&rig, synced, 0..2500);
     let (more, large) = growth(&rig, synced, 2500..10_000);
-    // Nobody syncs here.
+    // No fsync comes here.
     let plain = |names: Range<u32>| {
         for i in names {
             rig.make(other, &format!("a new name {i:0>20}"), NewNode::Regular);
@@ -183,7 +183,7 @@ fn a_directory_that_grows_is_seldom_a_full_commit() {
     assert!(little < 2500 * 40 * 2, "{little} bytes");
 }
 
-/// Somebody begins to sync in a directory whose leaves are fuller than two may be together: each is
+/// Fsyncs begin in a directory whose leaves are fuller than two may be together: each is
 /// divided by the first new name all the same.
 #[test]
 fn a_full_directory_gets_room_as_it_is_synced() {
