@@ -22,8 +22,8 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::fast_commit::Reason;
 use extol_block::BlockNr;
-use extol_jbd2::fast::Reason;
 use extol_jbd2::{Handle, Seal};
 use extol_ondisk::{Inode, InodeNr, InodeSeed, orphan_file};
 use extol_sync::rank::{Guard, Mutex, Rank};

@@ -27,12 +27,12 @@
 //!   the average is mostly time in which the committing thread did not run.
 //!
 //! `static` is the rule of ext3 before 2009: sleep a jiffy if another thread has synced since, and
-//! another jiffy as long as handles join meanwhile. `none` never waits. Both exist for the published
-//! comparison alone (`extol bench fsync-batching`); no mount option reaches them.
+//! another jiffy as long as handles join meanwhile. `none` never waits. Both exist for the
+//! published comparison alone (`extol bench fsync-batching`); no mount option reaches them.
 //!
-//! This module decides and has no threads. [`Journal`](crate::Journal) holds one [`Batcher`] for full
-//! commits and one for fast commits under its state lock, tells them of requests and commits, and
-//! does the waiting (`journal/wait.rs`).
+//! This module decides and has no threads. [`Journal`](crate::Journal) holds one [`Batcher`] for
+//! full commits and one for fast commits under its state lock, tells them of requests and commits,
+//! and does the waiting (`journal/wait.rs`).
 
 use std::time::Duration;
 
@@ -45,7 +45,8 @@ const JIFFY_NS: u64 = 4_000_000;
 const CHEAP_NS: u64 = 25_000;
 /// How many commits are looked back on.
 const LOOK_BACK: usize = 4;
-/// After a pause of this length, or of eight commits if that is longer, no other syncer is expected.
+/// After a pause of this length, or of eight commits if that is longer, no other syncer is
+/// expected.
 const PAUSE_NS: u64 = 100_000_000;
 
 /// The rule by which an fsync waits before it commits.
@@ -137,8 +138,8 @@ struct Ended {
     syncers: u32,
 }
 
-/// Decides whether a leader waits, for how many requests and how long. `Id` tells threads apart, for
-/// the static rule.
+/// Decides whether a leader waits, for how many requests and how long. `Id` tells threads apart,
+/// for the static rule.
 #[derive(Debug)]
 pub(crate) struct Batcher<Id = ThreadId> {
     settings: Batching,

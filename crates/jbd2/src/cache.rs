@@ -2,8 +2,8 @@
 //!
 //! A cached block is a [`Buf`]: a number and an `Arc` to its bytes behind a small lock. Readers
 //! clone the `Arc` and look at bytes that can no longer change. A writer
-//! ([`crate::Handle::modify`]) changes the bytes in place if nobody holds a snapshot and clones
-//! them first if somebody does. A commit holds snapshots, so it never makes a writer wait, and
+//! ([`crate::Handle::modify`]) changes the bytes in place if there is no snapshot and clones
+//! them first if there is one. A commit holds snapshots, so it never makes a writer wait, and
 //! always logs what the block was when its transaction closed.
 //!
 //! ```text
@@ -13,26 +13,26 @@
 //! ```
 //!
 //! A block that changes many times in a transaction needs its checksum once: when the transaction
-//! closes. Who changes it may leave a [`Seal`] instead ([`crate::Handle::modify_sealed`]), which
-//! the snapshot gets before anybody sees it.
+//! closes. The writer may leave a [`Seal`] instead ([`crate::Handle::modify_sealed`]), which
+//! the snapshot gets before it is used.
 //!
-//! Whoever knows what a block holds may leave a [`Note`] about its newest bytes, to be spared
+//! A caller that knows what a block holds may leave a [`Note`] about its newest bytes, to be spared
 //! another look. It lies beside them, under their lock, and every change takes it away or replaces
 //! it.
 //!
 //! Invariants
-//! - C1: a block is in the map at most once, and is loaded by one reader while others wait
+//! - BC-1: a block is in the map at most once, and is loaded by one reader while others wait
 //!   (`BlockCache::read`).
-//! - C2: a buffer leaves the map only if no transaction changed it and no snapshot of it is on its
-//!   way home, so a read from the device never sees a version older than the newest committed one
-//!   (`Shard::make_room`).
+//! - BC-2: a buffer leaves the map only if no transaction changed it and no snapshot of it is on
+//!   its way home, so a read from the device never sees a version older than the newest committed
+//!   one (`Shard::make_room`).
 //!
-//! - C3: bytes that leave memory have the checksum of their newest change: only snapshots of closed
-//!   transactions are written, and a seal that is due is set before the snapshot is taken
+//! - BC-3: bytes that leave memory have the checksum of their newest change: only snapshots of
+//!   closed transactions are written, and a seal that is due is set before the snapshot is taken
 //!   (`Transaction::close`). Every change replaces the seal, or takes it away if it leaves the
 //!   checksum right itself, so a block that became something else has its own.
-//! - C4: a note was made of the bytes beside it, or of others that differ in the checksum alone: it
-//!   is left with a snapshot that still is the newest (`Buf::note`), or by a change
+//! - BC-4: a note was made of the bytes beside it, or of others that differ in the checksum alone:
+//!   it is left with a snapshot that still is the newest (`Buf::note`), or by a change
 //!   (`Handle::modify_noted`).
 //!
 //! Locking: shard, then buffer; both are leaves. The buffer lock is held over the device read that
@@ -70,7 +70,7 @@ pub struct Buf {
     pub(crate) state: Mutex<BufState, { Rank::Buffer as u8 }>,
 }
 
-/// What somebody noted about the bytes of a block, the checksum apart.
+/// What a caller noted about the bytes of a block, the checksum apart.
 pub type Note = Option<NonZeroU64>;
 
 /// How a block gets its checksum: a function of its bytes, its number and a seed.
@@ -294,7 +294,7 @@ impl BlockCache {
         }
     }
 
-    /// The block that could not be read last, if nobody asked since.
+    /// The block that could not be read last, if it was not taken since.
     pub fn take_failed_read(&self) -> Option<BlockNr> {
         match self.failed_read.load(Ordering::Acquire) {
             0 => None,
@@ -320,8 +320,8 @@ impl BlockCache {
     }
 
     /// Reads neighbouring blocks at once, up to the first that is in memory or past the end, no
-    /// more than a small part of what fits. Nobody may change one of them meanwhile. What cannot be
-    /// read is left to those who need it.
+    /// more than a small part of what fits. None of them may change meanwhile. What cannot be
+    /// read is left to a later read.
     pub fn read_ahead(&self, first: BlockNr, count: u64) {
         for (n, block) in (0..).zip(self.read_apart(first, count)) {
             self.keep_clean(first.plus(n), block);
@@ -333,7 +333,7 @@ impl BlockCache {
         let most = (self.capacity * SHARDS / 16) as u64;
         let wanted = (0..count.min(most)).map(|n| first.plus(n));
         // One that is in memory may be newer than the device. One that is not is as it is there
-        // (C2).
+        // (BC-2).
         let absent = wanted
             .take_while(|nr| self.in_range(*nr) && !self.shard(*nr).lock().map.contains_key(nr));
         // Each into bytes of its own: they become the buffers.
@@ -362,8 +362,8 @@ impl BlockCache {
         self.shard(nr).lock().map.remove(&nr)
     }
 
-    /// Takes blocks out of memory that are at home as they are here; false if one is not. (Who
-    /// reads one just now keeps a copy of his own, which nobody else will see.)
+    /// Takes blocks out of memory that are at home as they are here; false if one is not. (A
+    /// thread that reads one just now keeps its own copy, which no other will see.)
     pub fn forget_clean(&self, first: BlockNr, count: u64) -> bool {
         let mut all = true;
         for nr in (0..count).map(|n| first.plus(n)) {
@@ -378,7 +378,7 @@ impl BlockCache {
         all
     }
 
-    /// Drops every block that nobody uses and that is at home as it is here.
+    /// Drops every unused block that is at home as it is here.
     pub fn drop_idle(&self) {
         for shard in &self.shards {
             shard.lock().map.retain(|_, buf| Arc::strong_count(buf) > 1 || !buf.is_idle());

@@ -8,11 +8,11 @@
 //! ```
 //!
 //! File data was written to the device, or deferred, before the handles that map it were opened;
-//! what was deferred is written together with the log blocks (D5 in `journal/deferred.rs`). So one
-//! flush before the commit record makes both the data and the log blocks durable. With an external
-//! journal each device is flushed; with `journal_async_commit` the record travels with the rest and
-//! one flush follows, correctness resting on checksums. Without a log, the snapshots are written
-//! home and flushed.
+//! what was deferred is written together with the log blocks (DD-5 in `journal/deferred.rs`). So
+//! one flush before the commit record makes both the data and the log blocks durable. With an
+//! external journal each device is flushed; with `journal_async_commit` the record travels with the
+//! rest and one flush follows, correctness resting on checksums. Without a log, the snapshots are
+//! written home and flushed.
 //!
 //! The order of what happens at the end matters: the record is durable, then older versions and
 //! revoked blocks leave the checkpoint list, then callbacks give freed blocks back, then waiters
@@ -33,14 +33,14 @@ use std::time::Duration;
 
 impl Journal {
     /// Commits the running transaction, and ends the wait of a leader that gathers for it. The
-    /// caller becomes the committer; nobody may be.
+    /// caller becomes the committer; there must be none.
     pub(crate) fn lead_commit<'a>(&'a self, mut state: Guard<'a, State>) -> Guard<'a, State> {
         debug_assert!(!state.committer);
         let lock_began = self.clock.now_ns();
         let Some(running) = &mut state.running else { return state };
         running.locked = true;
         state.committer = true;
-        self.hurry(&mut state);
+        self.end_batch_wait(&mut state);
         while state.running.as_ref().is_some_and(|r| r.handles > 0) {
             self.drained.wait(state.bare());
         }
@@ -67,14 +67,14 @@ impl Journal {
         }
         let needed = self.log.get().map_or(0, |log| log.blocks_for(&closed));
         let tid = closed.tid;
-        // Those who wait for a fast commit of it are served, too.
+        // The requests for a fast commit of it are served, too.
         state.serving = running.waiting + state.fast.take().requests;
         state.committing = Some((tid, state.space.as_ref().map_or(0, LogSpace::head)));
-        let seat = std::mem::take(&mut state.seat);
-        state.committing_seat = Arc::clone(&seat);
+        let waiters = std::mem::take(&mut state.waiters);
+        state.committing_waiters = Arc::clone(&waiters);
         if state.space.as_ref().is_some_and(|space| space.free() <= needed) {
-            // Overdrawn by more than the slack. Nobody else takes space meanwhile; failure shows in
-            // `take`.
+            // Overdrawn by more than the slack. No other thread takes space meanwhile; failure
+            // shows in `take`.
             drop(state);
             let _ = self.checkpoint_before(tid);
             state = self.state.lock();
@@ -110,7 +110,7 @@ impl Journal {
                     b.buf.state.lock().pending -= 1;
                 }
             }
-            // Never to be written. They stay pinned: whoever reads on must not see what was there
+            // Never to be written. They stay pinned: readers must not see what was there
             // before.
             None => {}
         }
@@ -130,16 +130,16 @@ impl Journal {
         if start.is_some() && state.aborted.is_none() {
             state.committed = tid;
             c.transactions.add(1);
-            seat.serve();
+            waiters.serve();
             if let Some(log) = self.log.get()
                 && state.fast.area.as_ref().is_some_and(Area::needs_clearing)
             {
-                // The fast commits of this transaction are void. Those whom it served need not wait
-                // for that.
+                // The fast commits of this transaction are void. The requests that it served need
+                // not wait for that.
                 self.wake_done(&state);
                 self.wake_fast(&state);
                 drop(state);
-                if let Err(e) = self.clear_behind(log) {
+                if let Err(e) = self.clear_after_commit(log) {
                     let _ = self.abort(&format!("clearing the fast-commit area failed: {e}"));
                 }
                 state = self.state.lock();
@@ -147,11 +147,11 @@ impl Journal {
         }
         state.fast.batcher.interrupted(self.clock.now_ns());
         state.committer = false;
-        state.stood_aside = false;
+        state.service_waits = false;
         self.wake_done(&state);
         self.wake_fast(&state);
         if self.works_in_callers() {
-            // Who found the next transaction full stood aside for us, and has to lead its commit.
+            // A thread that found the next transaction full waits for this end, and has to lead.
             self.can_join.notify_all();
         }
         if state.wanted.is_some() || state.running.is_some() {
@@ -195,7 +195,7 @@ impl Journal {
         let image = log.encode(closed, self.clock.wall(), run)?;
         c.logged_blocks.add(image.len() as u64);
         c.revoked_blocks.add(closed.revokes.len() as u64);
-        // D1: of all handles of the transaction.
+        // DD-1: of all handles of the transaction.
         let taken = self.take_all_deferred();
         #[cfg(feature = "planted-bugs")]
         let (taken, behind) = if crate::planted::has(crate::planted::Bug::DataBehindRecord) {
@@ -269,7 +269,7 @@ impl Journal {
     }
 }
 
-/// Commits when somebody asked, or when the running transaction is old enough.
+/// Commits on request, or when the running transaction is old enough.
 #[derive(Debug)]
 pub(crate) struct CommitService(pub Arc<Journal>);
 
@@ -278,7 +278,7 @@ impl Service for CommitService {
         let journal = &self.0;
         let mut state = journal.state.lock();
         if state.aborted.is_some() || state.committer {
-            state.stood_aside = true;
+            state.service_waits = true;
             return Progress::Idle(None);
         }
         let Some(running) = &state.running else { return Progress::Idle(None) };

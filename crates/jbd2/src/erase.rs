@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Invariant
-//! - X1: no block is erased before the superblock that says "empty" is durable: a crash at any
-//!   moment finds either the whole log, or one that nobody reads (`Journal::checkpoint_all`, which
+//! - ER-1: no block is erased before the superblock that says "empty" is durable: a crash at any
+//!   moment finds either the whole log, or one that is not read (`Journal::checkpoint_all`, which
 //!   erases only between `freeze` and `thaw`).
 //!
 //! The fast-commit area belongs to what is erased; the superblock and what lies before the log's

@@ -12,13 +12,14 @@
 //!
 //! Never start a commit, or wait for one, with a handle open: the commit waits for the handle.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use extol_block::BlockNr;
 use extol_sync::atomic::Ordering;
 
 use crate::cache::{Buf, Note, Seal};
-use crate::fast::Delta;
+use crate::fast::Notes;
 use crate::journal::Journal;
 use crate::transaction::Transaction;
 use crate::types::{JournalError, Result, Tid};
@@ -39,14 +40,14 @@ pub struct Handle {
     /// Metadata reads of this thread that had failed when it began.
     failed_reads: u64,
     /// What it changed in its transaction, for fast commits.
-    deltas: Vec<Delta>,
+    notes: Option<Notes>,
 }
 
 impl Handle {
     pub(crate) fn new(journal: Arc<Journal>, tx: Arc<Transaction>, credits: u32) -> Self {
         crate::order::opened();
         let failed_reads = crate::order::failed_reads();
-        Self { journal, tx: Some(tx), credits, changed: false, failed_reads, deltas: Vec::new() }
+        Self { journal, tx: Some(tx), credits, changed: false, failed_reads, notes: None }
     }
 
     /// The transaction it belongs to (another one after a restart).
@@ -99,7 +100,7 @@ impl Handle {
     }
 
     /// As [`modify_sealed`](Self::modify_sealed), or without a seal as [`modify`](Self::modify), by
-    /// who knows what becomes of the note: the closure gets the one about the bytes as they were,
+    /// that knows what becomes of the note: the closure gets the one about the bytes as they were,
     /// and gives the one about what it made of them.
     ///
     /// # Errors
@@ -228,7 +229,7 @@ impl Handle {
     }
 
     /// Runs `f` once this transaction is durable (`true`) or will never be (`false`), on the
-    /// committing thread, before anybody who waits for the commit returns.
+    /// committing thread, before any waiter for the commit returns.
     pub fn on_commit(&mut self, f: impl FnOnce(bool) + Send + 'static) {
         match &self.tx {
             Some(tx) => tx.callbacks.lock().push(Box::new(f)),
@@ -245,7 +246,7 @@ impl Handle {
         self.journal.check_aborted()
     }
 
-    /// True if changes are to be [noted](Self::note): fast commits may need them.
+    /// True if changes are to be [noted](Self::notes): fast commits may need them.
     #[must_use]
     pub fn tracks(&self) -> bool {
         self.journal.fast.tracks()
@@ -265,20 +266,26 @@ impl Handle {
             && self.journal.fast.source().is_some_and(|source| source.is_busy(dir))
     }
 
-    /// Notes a change for fast commits. All notes of a handle take effect together, when it ends.
-    pub fn note(&mut self, delta: Delta) {
-        if self.tracks() {
-            self.deltas.push(delta);
+    /// The handle's notes for fast commits, empty at first; `None` if changes are not tracked. All
+    /// notes of a handle take effect together, when it ends. `T` is what the
+    /// [source](crate::fast::FastSource) takes.
+    pub fn notes<T: Any + Send + Default>(&mut self) -> Option<&mut T> {
+        if !self.tracks() {
+            return None;
         }
+        let notes = self.notes.get_or_insert_with(|| Box::new(T::default()));
+        let notes = notes.downcast_mut();
+        debug_assert!(notes.is_some(), "notes of another type");
+        notes
     }
 
     fn leave(&mut self, finished: bool) {
         if let Some(tx) = self.tx.take() {
-            let deltas = std::mem::take(&mut self.deltas);
-            if (!deltas.is_empty() || (self.changed && !finished))
+            let notes = self.notes.take();
+            if (notes.is_some() || (self.changed && !finished))
                 && let Some(source) = self.journal.fast.source()
             {
-                source.apply(tx.tid, deltas, finished);
+                source.apply(tx.tid, notes, finished);
             }
             crate::order::closed();
             self.journal.leave(self.credits);

@@ -19,7 +19,7 @@ const BATCH_BYTES: usize = 8 << 20;
 /// Most runs of one batch: more than a device works on at a time.
 const BATCH_RUNS: usize = 256;
 
-/// Bounds of a batch behind which somebody may wait.
+/// Bounds of a batch behind which a thread may wait.
 const SHORT_BYTES: usize = 4 << 20;
 const SHORT_RUNS: usize = 128;
 

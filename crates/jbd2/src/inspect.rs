@@ -178,7 +178,7 @@ pub enum FcTagReport {
     Pad,
     /// So many blocks of file data, the first of them this one, that recovery compares if nothing
     /// is behind this fast commit.
-    Witness {
+    DataChecksums {
         blocks: usize,
         first: u64,
     },

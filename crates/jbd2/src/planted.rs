@@ -33,16 +33,16 @@ pub enum Bug {
     /// A fast commit does not say that a name is gone.
     UnlinkForgotten,
     /// Recovery does not compare the data of the last fast commit.
-    WitnessIgnored,
+    DataChecksumIgnored,
     /// Data of the last fast commit is overwritten while it is the last.
-    WitnessOverwritten,
+    ChecksummedDataOverwritten,
     /// Data that was left to a fast commit is written behind its flush.
     DataLeftBehind,
     /// Data that was left to a full commit is written behind its record.
     DataBehindRecord,
     /// Data that was left to a fast commit goes out with its records although nothing vouches for
     /// it.
-    LooseForgotten,
+    OrderedDataForgotten,
     /// The writes of a fast commit without a flush are ordinary ones.
     EachNotDurable,
     /// Data goes to blocks whose zeros are not on the medium yet.

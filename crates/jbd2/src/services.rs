@@ -1,5 +1,6 @@
 //! The journal's threads: one that commits by time and on request, one that checkpoints. They work
-//! with the I/O priority of [`Journal::io_priority`], not with that of whoever opened the volume.
+//! with the I/O priority of [`Journal::io_priority`], not with that of the process that opened the
+//! volume.
 
 use std::sync::Arc;
 

@@ -18,11 +18,11 @@
 //! ```
 //!
 //! Invariants
-//! - S1: `first <= head < end`, `first <= tail < end` (every constructor, `wrap`, `take`).
-//! - S2: `free` is the number of blocks from head (inclusive) forward to tail (exclusive), or
+//! - LS-1: `first <= head < end`, `first <= tail < end` (every constructor, `wrap`, `take`).
+//! - LS-2: `free` is the number of blocks from head (inclusive) forward to tail (exclusive), or
 //!   without wrap to `end`; one block always stays free, so that a full log is never taken for an
 //!   empty one (`take`).
-//! - S3: blocks become free only through `move_tail` or `rewind`, which are called after the
+//! - LS-3: blocks become free only through `move_tail` or `rewind`, which are called after the
 //!   superblock that names the new tail is durable (`crate::checkpoint`), or while it says that the
 //!   log is empty.
 

@@ -291,6 +291,7 @@ impl Journal {
                 self.fast.tracks(),
                 state.fast.batcher.average_ns(),
                 state.fast.area.as_ref().map_or(0, Area::limit),
+                self.fast.source().map_or(&[], |source| source.reasons()),
             ),
             distributions: c.distributions.distributions(),
         }

@@ -57,7 +57,7 @@ impl Transaction {
         }
     }
 
-    /// True if nothing would be written and nobody wants to be told.
+    /// True if nothing would be written and no callback waits.
     pub fn is_empty(&self) -> bool {
         self.dirty.load(Ordering::Acquire) == 0
             && !self.has_fast.load(Ordering::Relaxed)
@@ -122,7 +122,7 @@ pub(crate) struct Running {
     pub began_ns: u64,
     /// Handles that ever joined.
     pub joined: u64,
-    /// Somebody asked for its commit, and when.
+    /// When its commit was first asked for.
     pub requested_ns: Option<u64>,
     /// Durable requests that wait for it.
     pub waiting: u32,

@@ -408,7 +408,7 @@ fn the_image_of_a_mounted_volume() {
         return;
     }
     // A copy taken under load is a power cut at an uncertain moment; blocks of the copy may be of
-    // different ages, which only the log makes consistent. Data is synced by nobody here, so only
+    // different ages, which only the log makes consistent. Data is not synced here, so only
     // structure is compared.
     let scratch = Scratch::new();
     let image = Image::mke2fs(scratch.path(), "live.img", 48 << 20, &["-t", "ext4", "-b", "1024"]);

@@ -1,9 +1,9 @@
 //! A bell: many sleep, one ring wakes them all at the same time.
 //!
 //! A condition variable hands its lock from one sleeper to the next: each is woken when the one
-//! before it lets go, so the last of many waits for as many thread switches. Who needs nothing but
-//! the news that something has happened hears a bell instead: all are woken at once, and none needs
-//! the lock under which it happened.
+//! before it lets go, so the last of many waits for as many thread switches. A thread that needs
+//! nothing but the news that something has happened hears a bell instead: all are woken at once,
+//! and none needs the lock under which it happened.
 //!
 //! ```text
 //!   seen = rings()        under the lock that guards what is waited for
@@ -45,7 +45,7 @@ impl Bell {
         *self.rings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes everybody who waits.
+    /// Wakes all waiters.
     #[track_caller]
     pub fn ring(&self) {
         #[cfg(debug_assertions)]
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_hears_it() {
+    fn all_waiters_wake() {
         let bell = Bell::default();
         let seen = bell.rings();
         std::thread::scope(|s| {

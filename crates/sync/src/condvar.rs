@@ -2,7 +2,7 @@
 //! notifications come late when a run is [shaken](super::shake). Release builds have parking_lot's
 //! own under the same name.
 //!
-//! Who is woken gets the lock back, gives it away once more and is held up without it, as if
+//! A woken thread gets the lock back, gives it away once more and is held up without it, as if
 //! another thread had been quicker to take it. So what was true when it was notified need not be
 //! true any more, which every waiter must bear.
 
@@ -19,13 +19,13 @@ use crate::shake::{Moment, is_on, pause};
 pub struct Condvar(parking_lot::Condvar);
 
 impl Condvar {
-    /// Nobody waits.
+    /// No thread waits.
     #[must_use]
     pub const fn new() -> Self {
         Self(parking_lot::Condvar::new())
     }
 
-    /// Lets go of the lock until somebody notifies.
+    /// Lets go of the lock until it is notified.
     #[track_caller]
     pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) {
         self.0.wait(guard);

@@ -3,14 +3,15 @@
 //!
 //! In a release build these are parking_lot's and the standard library's own types under other
 //! names: no wrapper, no cost. With the feature `model` they are those of `shuttle`, which runs all
-//! threads of a test on one, decides at each of their steps who goes on, and so tries thousands of
-//! interleavings, each of which can be repeated. The API is the same, so the code under test is the
-//! code that ships.
+//! threads of a test on one, decides at each of their steps which one goes on, and so tries
+//! thousands of interleavings, each of which can be repeated. The API is the same, so the code
+//! under test is the code that ships.
 //!
 //! What the model does not see: weak memory (every atomic is sequentially consistent there) and
-//! time (a wait with a deadline ends only when somebody wakes it, which is what finds a missing
-//! wake-up; a scenario may ask for the opposite, that deadlines come at any moment). For the first
-//! there is ThreadSanitizer (`scripts/tsan.sh`), for the second the tests on real threads.
+//! time (a wait with a deadline ends only when another thread wakes it, which is what finds a
+//! missing wake-up; a scenario may ask for the opposite, that deadlines come at any moment). For
+//! the first there is ThreadSanitizer (`scripts/tsan.sh`), for the second the tests on real
+//! threads.
 //!
 //! [`rank`] checks the lock order of the whole program in debug builds; with `EXTOL_SHAKE=SEED`
 //! threads also come late to locks, late away from them and late out of their sleep, and devices in

@@ -84,7 +84,7 @@ impl WaitTimeoutResult {
     }
 }
 
-/// A condition variable without spurious wake-ups: a thread that nobody wakes sleeps for ever, and
+/// A condition variable without spurious wake-ups: a thread that is not woken sleeps for ever, and
 /// shows as a deadlock.
 #[derive(Default)]
 pub struct Condvar(sh::Condvar);
@@ -96,20 +96,20 @@ impl fmt::Debug for Condvar {
 }
 
 impl Condvar {
-    /// Nobody waits.
+    /// No thread waits.
     #[must_use]
     pub const fn new() -> Self {
         Self(sh::Condvar::new())
     }
 
-    /// Lets go of the lock until somebody notifies.
+    /// Lets go of the lock until it is notified.
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         let held = guard.0.take().expect("a guard is whole outside of a wait");
         guard.0 = Some(self.0.wait(held).unwrap_or_else(PoisonError::into_inner));
     }
 
     /// As [`wait`](Self::wait): the deadline never comes. With [`timers_fire`] it comes soon,
-    /// before anybody notifies.
+    /// before it is notified.
     pub fn wait_until<T>(
         &self,
         guard: &mut MutexGuard<'_, T>,

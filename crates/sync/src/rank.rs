@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   rename ─ inodes ─ handle ─ orphans ─ inode shard ─ trim ─ groups ─ descriptors ─ superblock ─ dirty files
-//!          ─ checkpointing ─ journal state ─ checkpoint list ─ cache shard ─ buffer ─ transaction lists ─ deferred data ─ witnesses ─ log superblock
+//!          ─ checkpointing ─ journal state ─ checkpoint list ─ cache shard ─ buffer ─ transaction lists ─ deferred data ─ checksums ─ log superblock
 //!          ─ data cache
 //! ```
 //!
@@ -71,7 +71,7 @@ pub enum Rank {
     /// File data whose write is left to a leader.
     Deferred,
     /// File data that fast commits vouch for.
-    Witnesses,
+    DataChecksums,
     /// The superblock of the log.
     LogSuperblock,
     /// A shard of the clean file data: every write asks there, whatever its caller holds.
@@ -265,7 +265,7 @@ const RANKS: [Rank; 23] = [
     Rank::TransactionList,
     Rank::FastCommit,
     Rank::Deferred,
-    Rank::Witnesses,
+    Rank::DataChecksums,
     Rank::LogSuperblock,
     Rank::DataCache,
 ];

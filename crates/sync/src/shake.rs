@@ -12,9 +12,9 @@
 //! ```
 //!
 //! - The seed chooses the places that are *slow* in this process: few or many of them ([`SLOW`]),
-//!   because some mistakes need two that meet, and where everything is slow nothing overtakes.
-//!   Whoever comes there may be held up for milliseconds: often in the beginning, seldom later, so
-//!   that a lock which everybody takes all the time slows a test down by seconds, not by hours.
+//!   because some mistakes need two that meet, and where everything is slow nothing overtakes. A
+//!   thread that comes there may be held up for milliseconds: often in the beginning, seldom later,
+//!   so that a lock that all threads take all the time slows a test down by seconds, not by hours.
 //! - Everywhere else a thread gives way now and then.
 //! - With every second seed devices in memory take up to [`REQUEST_US`] for a request ([`medium`]),
 //!   before it takes effect and behind, so that requests overtake each other as those of a disk do.
@@ -34,7 +34,7 @@ use std::time::Duration;
 
 /// One place of so many is slow: which of these, the seed says.
 const SLOW: [u64; 3] = [24, 12, 6];
-/// Who comes to a slow place is held up every so many times at most,
+/// A thread that comes to a slow place is held up every so many times at most,
 const OFTEN: u64 = 6;
 /// and after the first visits about so many times for each doubling of their number.
 const DENSE: u64 = 24;
@@ -44,14 +44,14 @@ const LONGEST_US: u64 = 15_000;
 const REQUEST_US: u64 = 600;
 /// One request of so many takes long.
 const REQUESTS: u64 = 4;
-/// Anybody gives way every so many times.
+/// A thread gives way every so many times.
 const GIVE_WAY: u64 = 16;
 /// Counters of visits; places share them.
 const COUNTERS: usize = 1024;
 
 static SEED: LazyLock<Option<u64>> = LazyLock::new(|| {
     if cfg!(feature = "model") {
-        // There a schedule decides who waits, and no clock.
+        // There a schedule decides which thread waits, and no clock.
         return None;
     }
     let seed = std::env::var("EXTOL_SHAKE").ok().filter(|text| !text.is_empty())?;

@@ -2,10 +2,10 @@
 //!
 //! Many threads may want the same expensive thing at the same time: that everything be written,
 //! say. One operation that begins after all of them asked answers them all. So the requests go into
-//! a queue, and one *issuing* thread takes what is there, does it once, and gives everybody the
+//! a queue, and one *issuing* thread takes what is there, does it once, and gives all of them the
 //! result. While it works the next requests gather: a hundred callers cost about two operations.
 //! And the work is done by a thread with a priority of its own, not by whichever caller came first,
-//! who may be one that the system holds back.
+//! which the system may hold back.
 //!
 //! ```text
 //!   ask ──► queue ──┐                              ┌──► answer
@@ -16,21 +16,21 @@
 //! The issuing thread can be started and stopped at any time. Without it a caller does the
 //! operation itself, at once.
 //!
-//! Two callers who ask again as soon as they are answered would take turns, each waiting for the
+//! Two callers that ask again as soon as they are answered would take turns, each waiting for the
 //! other's operation and then for its own: the thread takes the first as soon as it is there, a
-//! moment before the second. So after an operation it waits for those who took part in it, for at
-//! most half the time that an operation takes (`Crowd`).
+//! moment before the second. So after an operation it waits for the callers that took part in it,
+//! for at most half the time that an operation takes (`Crowd`).
 //!
 //! Invariants
-//! - G1: a request is answered by an operation that began after it was queued. `Merger::turn` takes
-//!   requests from the queue only before it issues, never while it does.
-//! - G2: every request in the queue is answered. Whoever queues one looks afterwards whether the
-//!   thread still runs (`Merger::ask`), whoever stops the thread says so before looking at the
-//!   queue (`Merger::stop`): so at least one of them sees the other, and empties it. A request that
-//!   is no longer in the queue is answered by who took it.
-//! - G3: the requests of a batch get the same answer, also if the operation panics
+//! - MG-1: a request is answered by an operation that began after it was queued. `Merger::turn`
+//!   takes requests from the queue only before it issues, never while it does.
+//! - MG-2: every request in the queue is answered. A caller that queues one looks afterwards
+//!   whether the thread still runs (`Merger::ask`), a caller that stops the thread says so before
+//!   looking at the queue (`Merger::stop`): so at least one of them sees the other, and empties it.
+//!   A request that is no longer in the queue is answered by the thread that took it.
+//! - MG-3: the requests of a batch get the same answer, also if the operation panics
 //!   ([`Issue::broken`]).
-//! - G4: `running` is set if and only if there is a thread: a start that failed leaves nothing
+//! - MG-4: `running` is set if and only if there is a thread: a start that failed leaves nothing
 //!   behind (`Merger::start`).
 //!
 //! Locks: `control` is held while the thread starts or ends and never by a caller or by the thread;
@@ -47,7 +47,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Clock, Progress, Runner, Service, Wakeup};
 
-/// What is done for those who ask.
+/// The operation.
 pub trait Issue: Send + Sync + 'static {
     /// What may be asked for.
     type Ask: Copy + Send + Sync + 'static;
@@ -69,7 +69,7 @@ pub trait Issue: Send + Sync + 'static {
     }
 }
 
-/// One who asked.
+/// A request.
 struct Request<I: Issue> {
     ask: I::Ask,
     queued_ns: u64,
@@ -94,17 +94,17 @@ impl<I: Issue> Request<I> {
     }
 }
 
-/// Who is expected back after an operation.
+/// The callers that are expected back after an operation.
 #[derive(Clone, Copy, Debug, Default)]
 struct Crowd {
-    /// Those whom the last operation answered, and those who waited when it ended.
+    /// The requests that the last operation answered, and those that waited when it ended.
     size: usize,
     ended_ns: u64,
     took_ns: u64,
 }
 
 impl Crowd {
-    /// However long operations take: somebody waits.
+    /// However long operations take: a request waits.
     const LONGEST_NS: u64 = 10_000_000;
 
     /// How long to wait for the rest if so many are there; `None`: begin now.
@@ -173,7 +173,7 @@ impl<I: Issue> std::fmt::Debug for Merger<I> {
 }
 
 impl<I: Issue> Merger<I> {
-    /// Without a thread: everybody does what they ask for.
+    /// Without a thread: each caller does its own operation.
     pub fn new(issue: I, clock: Arc<dyn Clock>) -> Arc<Self> {
         Arc::new(Self {
             issue,
@@ -276,7 +276,7 @@ impl<I: Issue> Merger<I> {
         Ok(())
     }
 
-    /// Stops the issuing thread, if it runs, and answers what it left. Whoever asks later does it
+    /// Stops the issuing thread, if it runs, and answers what it left. A later caller does it
     /// alone.
     pub fn stop(&self) {
         let mut control = self.control.lock();

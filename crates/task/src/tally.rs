@@ -1,4 +1,4 @@
-//! A counter that many threads count up and hardly anybody reads: each has a line of the
+//! A counter that many threads count up and that is seldom read: each has a line of the
 //! processor's cache of its own, as far as there are lines. With one word for all, every operation
 //! would wait until the word comes from another processor.
 //!

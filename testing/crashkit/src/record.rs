@@ -156,7 +156,7 @@ impl Plant {
             Self::UnlinkForgotten => planted::Bug::UnlinkForgotten,
             Self::DataLeftBehind => planted::Bug::DataLeftBehind,
             Self::DataBehindRecord => planted::Bug::DataBehindRecord,
-            Self::LooseForgotten => planted::Bug::LooseForgotten,
+            Self::LooseForgotten => planted::Bug::OrderedDataForgotten,
             Self::EachNotDurable => planted::Bug::EachNotDurable,
             Self::FlushCoversLater => planted::Bug::FlushCoversLater,
             Self::PatchedNotHome => planted::Bug::PatchedNotHome,

@@ -213,7 +213,7 @@ fn what_was_promised_outlives_its_overwriting() {
 #[test]
 fn it_does_not_without_another_fast_commit_in_between() {
     use extol_jbd2::planted::{Bug, set};
-    set(Some(Bug::WitnessOverwritten));
+    set(Some(Bug::ChecksummedDataOverwritten));
     let found = std::panic::catch_unwind(overwritten);
     set(None);
     assert!(matches!(&found, Ok(Err(why)) if why.contains("f")), "{found:?}");

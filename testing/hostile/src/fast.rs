@@ -3,8 +3,8 @@
 
 use extol_block::{BlockDevice as _, BlockSize, MemDevice};
 use extol_jbd2::Tid;
-use extol_jbd2::fast::{FcEntry, FcRecord};
-use extol_jbd2::format::{FcWriter, Features, crc32c};
+use extol_jbd2::format::{Features, crc32c};
+use extol_ondisk::fast_commit::{FcEntry, FcRecord, FcWriter};
 
 use crate::base::Base;
 use crate::choices::Choices;
@@ -228,7 +228,7 @@ impl<'a> Maker<'a> {
     pub fn area(&mut self, choices: &mut Choices, most: usize) -> Vec<u8> {
         let block = BlockSize::new(self.base.layout.geo.block_len() as u32).expect("a block size");
         let mut writer = FcWriter::new(block);
-        writer.head(0, TID);
+        writer.head(0, TID.0);
         let mut made = 0;
         while made < most && !choices.are_spent() {
             for record in self.some(choices) {
@@ -236,10 +236,10 @@ impl<'a> Maker<'a> {
                 made += usize::from(writer.record(&record).is_ok());
             }
             if choices.below(12) == 0 {
-                writer.tail(TID);
+                writer.tail(TID.0);
             }
         }
-        writer.tail(TID);
+        writer.tail(TID.0);
         writer.into_bytes()
     }
 }

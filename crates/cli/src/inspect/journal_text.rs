@@ -181,7 +181,7 @@ fn fast_commit_text(tag: &FcTagReport) -> String {
              ({bytes} bytes of the inode)"
         ),
         FcTagReport::Pad => "padding".to_owned(),
-        FcTagReport::Witness { blocks, first } => {
+        FcTagReport::DataChecksums { blocks, first } => {
             format!("vouches for {blocks} blocks of data, the first at {first}")
         }
         FcTagReport::Tail { tid, checksum } => {

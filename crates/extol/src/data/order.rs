@@ -18,7 +18,7 @@
 //! *checksummed* data (`extol_jbd2::fast`).
 
 use extol_block::BlockNr;
-use extol_jbd2::fast::Witness;
+use extol_ondisk::fast_commit::DataChecksum;
 use extol_vfs::Result;
 
 use crate::error;
@@ -80,20 +80,20 @@ pub(crate) fn checksums<'a>(
     start: BlockNr,
     blocks: u32,
     bytes: impl Fn(u32) -> &'a [u8],
-) -> Vec<Witness> {
-    let of = |i: u32| Witness::of(start.plus(u64::from(i)), bytes(i));
+) -> Vec<DataChecksum> {
+    let of = |i: u32| DataChecksum::of(start.plus(u64::from(i)), bytes(i));
     if order == Order::Checksummed { (0..blocks).map(of).collect() } else { Vec::new() }
 }
 
 /// Reports a write that has returned to the journal.
-pub(crate) fn note(vol: &Volume, order: Order, checksums: &[Witness]) {
+pub(crate) fn note(vol: &Volume, order: Order, checksums: &[DataChecksum]) {
     match order {
         Order::Ordered => vol.journal.note_data_write(),
         Order::Unordered => {
             vol.journal.note_free_write();
         }
         Order::Checksummed => {
-            vol.journal.note_witnessed(checksums);
+            vol.journal.note_checksummed_write(checksums);
         }
     }
 }

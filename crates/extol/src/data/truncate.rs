@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use extol_jbd2::fast::Reason;
+use crate::fast_commit::Reason;
 use extol_ondisk::InodeFlags;
 use extol_vfs::{FsError, Result};
 

@@ -12,28 +12,43 @@
 //! consistent volume.
 //!
 //! Invariants
-//! - C1: whatever the closure contains is fit (`Plan::make`), and so are the directories that its
+//! - CL-1: whatever the closure contains is fit (`Plan::make`), and so are the directories that its
 //!   names are in.
-//! - C2: after the records, each inode of the closure has as many names as its image counts
+//! - CL-2: after the records, each inode of the closure has as many names as its image counts
 //!   (`Plan::count`).
-//! - C3: a file that lost all its names gets one where such files are parked, as long as there is
-//!   room (`Plan::park`).
-//! - C4: only what was recorded is forgotten (`Plan::forget`).
+//! - CL-3: a file that lost all its names gets a placeholder, as long as there is
+//!   room (`Plan::add_placeholders`).
+//! - CL-4: only what was recorded is forgotten (`Plan::forget`).
 
 use std::sync::Arc;
 
-use extol_jbd2::fast::{Ask, Collected, FcEntry, FcRecord, Reason};
+use extol_ondisk::fast_commit::{FcEntry, FcRecord};
 
 use super::names::{Change, Name};
 use super::order::{Step, order};
-use super::park::{self, Park};
+use super::placeholder::{self, PlaceholderDir};
 use super::track::Changes;
-use super::{Map, Set};
+use super::{Map, Reason, Set, SyncTarget};
 
-/// What the asks need, or why it cannot be said.
-pub(super) fn collect(changes: &mut Changes, asks: &[Ask], place: Option<Park>) -> Collected {
-    let plan = Plan::make(changes, asks).and_then(|mut plan| {
-        plan.park(changes, place)?;
+/// What there is for a fast commit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Collected {
+    /// Nothing that is not recorded.
+    Nothing,
+    /// These records.
+    Records(Vec<FcRecord>),
+    /// No records say it.
+    Full(Reason),
+}
+
+/// What the targets need, or why no record says it.
+pub(super) fn collect(
+    changes: &mut Changes,
+    targets: &[SyncTarget],
+    place: Option<PlaceholderDir>,
+) -> Collected {
+    let plan = Plan::make(changes, targets).and_then(|mut plan| {
+        plan.add_placeholders(changes, place)?;
         Ok((plan.records(changes)?, plan))
     });
     match plan {
@@ -54,23 +69,23 @@ struct Plan {
     known: Set<u32>,
     known_names: Set<Name>,
     /// Deleted files: the image of each, and how far its map reaches.
-    parked: Map<u32, (Arc<[u8]>, u32)>,
+    placeholders: Map<u32, (Arc<[u8]>, u32)>,
 }
 
 impl Plan {
-    fn make(changes: &Changes, asks: &[Ask]) -> Result<Self, Reason> {
+    fn make(changes: &Changes, targets: &[SyncTarget]) -> Result<Self, Reason> {
         if let Some(reason) = changes.all_unfit() {
             return Err(reason);
         }
         let mut plan = Self::default();
-        for ask in asks.iter().filter(|ask| changes.wants(ask)) {
-            if let Some(reason) = changes.unfit(ask.ino) {
+        for target in targets.iter().filter(|target| changes.wants(target)) {
+            if let Some(reason) = changes.unfit(target.ino) {
                 return Err(reason);
             }
-            if changes.is_changed(ask.ino) {
-                plan.add(ask.ino);
+            if changes.is_changed(target.ino) {
+                plan.add(target.ino);
             }
-            for (name, change) in changes.names.inside(ask.ino) {
+            for (name, change) in changes.names.inside(target.ino) {
                 plan.add_name(changes, &name, change)?;
             }
         }
@@ -109,15 +124,20 @@ impl Plan {
     }
 
     /// Gives each deleted file of the closure another name.
-    fn park(&mut self, changes: &Changes, place: Option<Park>) -> Result<(), Reason> {
+    fn add_placeholders(
+        &mut self,
+        changes: &Changes,
+        place: Option<PlaceholderDir>,
+    ) -> Result<(), Reason> {
         for &ino in &self.inodes {
             let Some(inode) = changes.inode(ino).filter(|inode| inode.links == 0) else { continue };
-            let used = changes.parked + u32::try_from(self.parked.len()).unwrap_or(u32::MAX);
+            let used =
+                changes.placeholders + u32::try_from(self.placeholders.len()).unwrap_or(u32::MAX);
             let place =
                 place.filter(|place| used < place.places && !inode.born).ok_or(Reason::Deleted)?;
-            let (image, end) = park::image(&inode.image).ok_or(Reason::Deleted)?;
-            self.parked.insert(ino, (image, end.max(inode.ranges.end())));
-            let name = Name { dir: place.dir, name: park::name(ino).into() };
+            let (image, end) = placeholder::image(&inode.image).ok_or(Reason::Deleted)?;
+            self.placeholders.insert(ino, (image, end.max(inode.ranges.end())));
+            let name = Name { dir: place.dir, name: placeholder::name(ino).into() };
             self.names.push((name, Change { recorded: None, current: Some(ino) }));
         }
         Ok(())
@@ -127,19 +147,19 @@ impl Plan {
     fn count(&self, changes: &Changes) -> Result<Map<u32, u32>, Reason> {
         let mut links = Map::default();
         for &ino in &self.inodes {
-            // Whoever changes a name writes the inode; if somebody did not, nobody knows what it
-            // should be.
+            // An operation that changes a name writes the inode; if one did not, it is not known
+            // what the inode should be.
             let inode = changes.inode(ino).ok_or(Reason::Failed)?;
             let mut before = i64::from(inode.links);
             for (_, change) in changes.names.of(ino) {
                 before += i64::from(change.recorded == Some(ino))
                     - i64::from(change.current == Some(ino));
             }
-            if !inode.born && !self.parked.contains_key(&ino) && !inode.ranges.is_sayable() {
+            if !inode.born && !self.placeholders.contains_key(&ino) && !inode.ranges.is_sayable() {
                 return Err(Reason::HoleInFront);
             }
             let right = if inode.born { before == 0 } else { before > 0 };
-            if !right || inode.links == 0 && !self.parked.contains_key(&ino) {
+            if !right || inode.links == 0 && !self.placeholders.contains_key(&ino) {
                 return Err(Reason::Failed);
             }
             links.insert(ino, u32::try_from(before).map_err(|_| Reason::Failed)?);
@@ -151,14 +171,14 @@ impl Plan {
         let steps = order(&self.names, self.count(changes)?).ok_or(Reason::CrossRename)?;
         let mut out = Vec::with_capacity(self.inodes.len() * 4 + steps.len());
         let image = |ino: u32, out: &mut Vec<FcRecord>| {
-            if let Some((image, _)) = self.parked.get(&ino) {
+            if let Some((image, _)) = self.placeholders.get(&ino) {
                 out.push(FcRecord::Inode { ino, image: image.clone() });
             } else if let Some(inode) = changes.inode(ino) {
                 out.push(FcRecord::Inode { ino, image: inode.image.clone() });
             }
         };
         let ranges = |ino: u32, out: &mut Vec<FcRecord>| {
-            if let Some(&(_, end)) = self.parked.get(&ino) {
+            if let Some(&(_, end)) = self.placeholders.get(&ino) {
                 if end > 0 {
                     out.push(FcRecord::DelRange { ino, block: 0, len: end });
                 }
@@ -207,6 +227,6 @@ impl Plan {
         for (name, _) in self.names.iter().filter(|(name, _)| self.known_names.contains(name)) {
             changes.forget_name(name);
         }
-        changes.parked += u32::try_from(self.parked.len()).unwrap_or(u32::MAX);
+        changes.placeholders += u32::try_from(self.placeholders.len()).unwrap_or(u32::MAX);
     }
 }

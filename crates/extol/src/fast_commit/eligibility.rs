@@ -1,25 +1,25 @@
 //! What happened, in the words of fast commits: or why there are none for it.
 //!
-//! Every change of an inode is judged by the bytes of its slot before and after, whoever made it;
-//! changes of maps and directories are noted where they are made. Who needs each rule, and what
-//! would go wrong without it, is said in `docs/design/fast-commit.md`.
+//! Every change of an inode is judged by the bytes of its slot before and after, whatever made it;
+//! changes of maps and directories are noted where they are made. Which reader needs each rule, and
+//! what would go wrong without it, is said in `docs/design/fast-commit.md`.
 //!
 //! Invariants
-//! - E1: an inode is noted as a change only with an image that replay can put over the base:
+//! - EL-1: an inode is noted as a change only with an image that replay can put over the base:
 //!   everything of it that an image does not carry is as it was, or the inode is unfit (`judge`).
-//! - E2: whatever changed in a map without tree blocks is noted block by block; a map with tree
+//! - EL-2: whatever changed in a map without tree blocks is noted block by block; a map with tree
 //!   blocks is unfit (`inserted`, `converted`, `removed`).
-//! - E3: a directory is unfit for names as soon as one of them might not find room when it is
+//! - EL-3: a directory is unfit for names as soon as one of them might not find room when it is
 //!   replayed (`room`, which comes before each first change of a block; `divided`).
 
 use std::sync::Arc;
 
-use extol_jbd2::fast::{Delta, Reason};
 use extol_jbd2::{Buf, Handle};
 use extol_ondisk::dirent::{self, entry_len};
 use extol_ondisk::inode::I_BLOCK_LEN;
 use extol_ondisk::{FileType, Geometry, GroupFlags, Inode, InodeFlags, InodeNr};
 
+use super::{Delta, Reason, note};
 use crate::map::{self, Progress};
 use crate::node::Node;
 use crate::volume::Volume;
@@ -100,7 +100,7 @@ fn is_zero(bytes: &[u8]) -> bool {
     bytes.iter().all(|b| *b == 0)
 }
 
-/// True if nobody takes the slot for an inode in use: never written, or cleanly deleted.
+/// True if no reader takes the slot for an inode in use: never written, or cleanly deleted.
 fn is_free(slot: &[u8]) -> bool {
     half(slot, at::LINKS) == 0 && (half(slot, at::MODE) == 0 || word(slot, at::DTIME) != 0)
 }
@@ -213,13 +213,13 @@ pub(crate) fn note_inode(vol: &Volume, h: &mut Handle, ino: InodeNr, written: Wr
     if remains && !is_table_zeroed(vol, ino) {
         // Inodes are handed out from the front. Replaying any of those behind this one without this
         // one would make a checker look at its slot as it was before.
-        h.note(Delta::AllUnfit { reason: Reason::UsedSlot });
+        note(h, Delta::AllUnfit { reason: Reason::UsedSlot });
     }
     if let Some((image, links)) = image {
-        h.note(Delta::Inode { ino: ino.0, image, born, data, links });
+        note(h, Delta::Inode { ino: ino.0, image, born, data, links });
     }
     if let Some(reason) = unfit {
-        h.note(Delta::Unfit { ino: ino.0, reason });
+        note(h, Delta::Unfit { ino: ino.0, reason });
     }
 }
 
@@ -238,7 +238,7 @@ fn is_table_zeroed(vol: &Volume, ino: InodeNr) -> bool {
 
 /// Notes that an inode is unfit.
 pub(crate) fn note_unfit(h: &mut Handle, ino: InodeNr, reason: Reason) {
-    h.note(Delta::Unfit { ino: ino.0, reason });
+    note(h, Delta::Unfit { ino: ino.0, reason });
 }
 
 /// True if the handle's changes of this map are of interest; if the map has tree blocks, before or
@@ -268,7 +268,7 @@ pub(crate) fn inserted(
 ) {
     if is_flat(h, node, before) {
         let map::MappedRun { lblk, pblk, len, unwritten } = run;
-        h.note(Delta::Mapped { ino: node.ino.0, lblk, len, start: pblk.0, unwritten });
+        note(h, Delta::Mapped { ino: node.ino.0, lblk, len, start: pblk.0, unwritten });
     }
 }
 
@@ -314,7 +314,7 @@ pub(crate) fn removed(
     };
     let to = to.min(map::end_of_root(before));
     if from < to {
-        h.note(Delta::Unmapped { ino: node.ino.0, lblk: from, len: to - from });
+        note(h, Delta::Unmapped { ino: node.ino.0, lblk: from, len: to - from });
     }
 }
 
@@ -333,7 +333,7 @@ pub(crate) fn note_name(
         return;
     }
     let number = |ino: Option<InodeNr>| ino.map(|ino| ino.0);
-    h.note(Delta::Name { dir: dir.ino.0, name: name.into(), was: number(was), is: number(is) });
+    note(h, Delta::Name { dir: dir.ino.0, name: name.into(), was: number(was), is: number(is) });
     let flags = dir.raw.flags;
     if flags.contains(InodeFlags::INLINE_DATA) {
         note_unfit(h, dir.ino, Reason::InlineData);
@@ -371,11 +371,11 @@ pub(crate) fn room(
     let gaps = (!h.holds(buf)).then(|| gaps(area(&buf.data())));
     let need = added.map_or(0, |name| u32::try_from(entry_len(name.len())).unwrap_or(u32::MAX));
     if gaps.is_some() || need > 0 {
-        h.note(Delta::Room { dir: dir.0, leaf, gaps, need });
+        note(h, Delta::Room { dir: dir.0, leaf, gaps, need });
     }
 }
 
 /// Notes that names of a block of entries go to a new one, `into`.
 pub(crate) fn divided(h: &mut Handle, dir: InodeNr, leaf: u64, into: &Buf) {
-    h.note(Delta::Divided { dir: dir.0, leaf, into: into.nr().0 });
+    note(h, Delta::Divided { dir: dir.0, leaf, into: into.nr().0 });
 }

@@ -13,11 +13,13 @@
 //! The whole design, with the reasons: `docs/design/fast-commit.md`.
 
 mod closure;
+mod delta;
 pub(crate) mod eligibility;
 mod names;
 mod order;
-pub(crate) mod park;
+pub(crate) mod placeholder;
 mod ranges;
+mod reason;
 pub(crate) mod replay;
 mod room;
 #[cfg(test)]
@@ -28,6 +30,10 @@ use std::collections::{HashMap, HashSet};
 
 use foldhash::fast::RandomState;
 
+#[cfg(test)]
+pub(crate) use closure::Collected;
+pub(crate) use delta::{Delta, SyncTarget, note};
+pub use reason::Reason;
 pub(crate) use track::Tracker;
 
 /// Tables that every operation comes by.

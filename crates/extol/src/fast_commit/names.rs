@@ -9,14 +9,15 @@
 //!   inodes   inode ──► the names that led or lead to it
 //! ```
 //!
-//! Every operation on a name comes by, fsyncs are few: a change is a look-up in two tables. Who
-//! collects gets names in order, so that the records of an fsync do not depend on the tables.
+//! Every operation on a name comes by, fsyncs are few: a change is a look-up in two tables. A
+//! thread that collects gets names in order, so that the records of an fsync do not depend on the
+//! tables.
 //!
 //! Invariants
-//! - M1: `recorded != current` for every name (`Names::change`).
-//! - M2: `inodes` has exactly the two ends of every name that are inodes (`Names::put`,
+//! - NM-1: `recorded != current` for every name (`Names::change`).
+//! - NM-2: `inodes` has exactly the two ends of every name that are inodes (`Names::put`,
 //!   `Names::take`).
-//! - M3: no directory and no inode is in the tables without a name, and `count` is the number of
+//! - NM-3: no directory and no inode is in the tables without a name, and `count` is the number of
 //!   names (`Names::put`, `Names::take`).
 
 use std::collections::hash_map::Entry;
@@ -41,7 +42,7 @@ pub(super) struct Change {
 }
 
 impl Change {
-    /// The inodes at its ends. (They are never the same one, by M1.)
+    /// The inodes at its ends. (They are never the same one, by NM-1.)
     pub fn ends(self) -> impl Iterator<Item = u32> {
         self.recorded.into_iter().chain(self.current)
     }

@@ -2,7 +2,7 @@
 //!
 //! Two rules: a name must be free before it is given anew, and no inode may lose its last link in
 //! between (Linux's replay deletes it then, whatever follows). Giving a name never hurts, so all
-//! that can be given is given first; then names go that somebody waits for, and only then the
+//! that can be given is given first; then names go that another name waits for, and only then the
 //! others. If nothing can be done any more, as in an exchange of two files with one name each,
 //! records cannot say it.
 
@@ -31,7 +31,7 @@ pub(super) fn order<'a>(
     }
     let wanted: Set<&Name> = give.iter().map(|(name, _)| *name).collect();
     let mut taken: Set<&Name> = take.iter().map(|(name, _)| *name).collect();
-    // Names that somebody waits for first.
+    // Names that others wait for first.
     take.sort_by_key(|(name, _)| !wanted.contains(name));
     while !give.is_empty() || !take.is_empty() {
         let before = steps.len();

@@ -10,7 +10,7 @@
 //! hole at block 0 must be all that is said of a file ([`Ranges::is_sayable`]); else the commit is
 //! a full one.
 
-use extol_jbd2::fast::FcRecord;
+use extol_ondisk::fast_commit::FcRecord;
 
 /// Most runs of one inode. (A map without tree blocks has four extents, so more are the sign of a
 /// file that is torn up.)

@@ -17,10 +17,10 @@
 //! fit. Names that go only make gaps larger.
 //!
 //! Invariants
-//! - O1: a block's gaps are those of the base (`Rooms::note`: they are told before the
+//! - DR-1: a block's gaps are those of the base (`Rooms::note`: they are told before the
 //!   transaction's first change of it; of a block that was changed without that, nothing is known,
 //!   and no name fits).
-//! - O2: a budget never grows within a transaction (`Room::take`).
+//! - DR-2: a budget never grows within a transaction (`Room::take`).
 
 use super::Map;
 
@@ -115,7 +115,7 @@ mod tests {
         rooms.divide(12, 50, 51);
         assert!(rooms.note(12, 50, None, 60) && !rooms.note(12, 51, None, 60));
         assert!(rooms.note(13, 51, Some([60].into()), 60), "another directory");
-        assert!(!rooms.note(12, 99, None, 12), "nobody knows what was there");
+        assert!(!rooms.note(12, 99, None, 12), "it is not known what was there");
     }
 
     /// Whatever part of the names is replayed, in any order, into the first gap that holds each:

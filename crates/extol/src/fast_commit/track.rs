@@ -13,12 +13,12 @@
 //! ```
 //!
 //! Invariants
-//! - T1: a handle's changes become visible together (`Tracker::apply`, one lock), so every
+//! - TR-1: a handle's changes become visible together (`Tracker::apply`, one lock), so every
 //!   collection sees whole operations.
-//! - T2: an inode that is in `inodes` differs from what was recorded, or may.
-//! - T3: memory is bounded ([`MOST`]): beyond, the transaction is unfit as a whole, and takes no
-//!   more. While nobody asks, that comes much earlier ([`MOST_QUIET`]).
-//! - T4: a directory is unfit for names from the first one on that may not fit (`Changes::room`).
+//! - TR-2: an inode that is in `inodes` differs from what was recorded, or may.
+//! - TR-3: memory is bounded ([`MOST`]): beyond, the transaction is unfit as a whole, and takes no
+//!   more. Without fsyncs, that comes much earlier ([`MOST_QUIET`]).
+//! - TR-4: a directory is unfit for names from the first one on that may not fit (`Changes::room`).
 //!
 //! Locking: one mutex, a leaf.
 
@@ -26,23 +26,24 @@ use std::any::Any;
 use std::sync::Arc;
 
 use extol_jbd2::Tid;
-use extol_jbd2::fast::{Ask, Collected, Delta, FastSource, Reason};
+use extol_jbd2::fast::{self, FastSource, Notes, SyncKey};
+use extol_ondisk::fast_commit::FcRecords;
 use extol_sync::rank::{Mutex, Rank};
 use extol_task::Clock;
 
-use super::closure;
+use super::closure::{self, Collected};
+use super::delta::Deltas;
 use super::names::{Name, Names};
-use super::park::Park;
+use super::placeholder::PlaceholderDir;
 use super::ranges::{Kind, Ranges};
 use super::room::Rooms;
-use super::{Map, Set};
+use super::{Delta, Map, Reason, Set, SyncTarget};
 
 /// Most inodes, names and blocks that are remembered for one transaction.
 const MOST: usize = 1 << 16;
 
-/// The same while nobody has asked for [`QUIET_NS`]: to remember is a quarter of what making a name
-/// takes, and nobody wants to know. Who asks then, behind so many changes, gets a full commit, the
-/// next a fast one.
+/// The same while no fsync has come for [`QUIET_NS`]: tracking costs time that nothing needs then.
+/// The first fsync behind so many changes gets a full commit, the next a fast one.
 const MOST_QUIET: usize = 1 << 13;
 const QUIET_NS: u64 = 30_000_000_000;
 
@@ -103,8 +104,8 @@ pub(super) struct Changes {
     unfit: Map<u32, Unfit>,
     pub names: Names,
     rooms: Rooms,
-    /// Deleted files that records left a name.
-    pub parked: u32,
+    /// Deleted files that got a placeholder.
+    pub placeholders: u32,
     /// Directories of names that were recorded.
     busy: Set<u32>,
 }
@@ -118,7 +119,7 @@ impl Changes {
             unfit: Map::default(),
             names: Names::default(),
             rooms: Rooms::default(),
-            parked: 0,
+            placeholders: 0,
             busy: Set::default(),
         }
     }
@@ -202,20 +203,20 @@ impl Changes {
         self.inodes.contains_key(&ino) || self.names.has_end(ino)
     }
 
-    /// True if there may be something to record for an ask.
-    pub fn wants(&self, ask: &Ask) -> bool {
-        let inode = self.inode(ask.ino);
-        let named = self.names.has_end(ask.ino);
-        let inside = self.names.has_inside(ask.ino);
+    /// True if there may be something to record for a target.
+    pub fn wants(&self, target: &SyncTarget) -> bool {
+        let inode = self.inode(target.ino);
+        let named = self.names.has_end(target.ino);
+        let inside = self.names.has_inside(target.ino);
         if inside {
             return true;
         }
         if inode.is_some_and(|inode| inode.links == 0 && !inode.image.is_empty()) && !named {
-            // Nobody would find it after a crash, neither by the base nor by what comes now.
+            // It could not be found after a crash, neither by the base nor by what comes now.
             return false;
         }
-        let unfit = self.unfit.contains_key(&ask.ino);
-        if ask.data_only {
+        let unfit = self.unfit.contains_key(&target.ino);
+        if target.data_only {
             return unfit || inode.is_some_and(|inode| inode.data);
         }
         unfit || named || inode.is_some()
@@ -252,39 +253,39 @@ impl std::fmt::Debug for Tracker {
 struct Open {
     changes: Vec<Changes>,
     /// Where deleted files go.
-    park: Option<Park>,
+    placeholder_dir: Option<PlaceholderDir>,
     /// Directories that were busy in the transaction that was closed last.
     busy: Set<u32>,
-    /// When somebody asked last.
+    /// When the last fsync came.
     asked_ns: Option<u64>,
 }
 
 impl Tracker {
-    /// Nothing has changed, and nobody has asked.
+    /// Nothing has changed, and no fsync has come.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self { clock, open: Mutex::default() }
     }
 
     /// Names the place for deleted files.
-    pub fn set_park(&self, park: Option<Park>) {
-        self.open.lock().park = park;
+    pub fn set_placeholder_dir(&self, placeholder_dir: Option<PlaceholderDir>) {
+        self.open.lock().placeholder_dir = placeholder_dir;
     }
-}
 
-impl FastSource for Tracker {
-    fn apply(&self, tid: Tid, deltas: Vec<Delta>, finished: bool) {
+    /// A handle has ended ([`FastSource::apply`]).
+    pub fn apply(&self, tid: Tid, deltas: Deltas, finished: bool) {
         let mut open = self.open.lock();
-        let Open { changes: open, park, asked_ns, .. } = &mut *open;
+        let Open { changes: open, placeholder_dir, asked_ns, .. } = &mut *open;
         let at = open.iter().position(|c| c.tid == tid).unwrap_or_else(|| {
             open.push(Changes::new(tid));
             open.len() - 1
         });
         let Some(changes) = open.get_mut(at) else { return };
         for delta in deltas {
-            if park.is_some_and(|park| park.is_lost_by(&delta)) {
-                // What is parked there already may have taken the room.
-                changes.set_unfit(park.map_or(0, |park| park.dir), Reason::DirectoryGrew);
-                *park = None;
+            if placeholder_dir.is_some_and(|place| place.is_lost_by(&delta)) {
+                // The placeholders there may have taken the room.
+                changes
+                    .set_unfit(placeholder_dir.map_or(0, |place| place.dir), Reason::DirectoryGrew);
+                *placeholder_dir = None;
             }
             changes.note(delta);
         }
@@ -296,14 +297,40 @@ impl FastSource for Tracker {
         });
     }
 
-    fn collect(&self, tid: Tid, asks: &[Ask]) -> Collected {
+    /// What makes the targets durable ([`FastSource::collect`]).
+    pub fn collect(&self, tid: Tid, targets: &[SyncTarget]) -> Collected {
         let mut open = self.open.lock();
         open.asked_ns = Some(self.clock.now_ns());
-        let park = open.park;
+        let placeholder_dir = open.placeholder_dir;
         match open.changes.iter_mut().find(|c| c.tid == tid) {
-            Some(changes) => closure::collect(changes, asks, park),
+            Some(changes) => closure::collect(changes, targets, placeholder_dir),
             None => Collected::Nothing,
         }
+    }
+}
+
+impl FastSource for Tracker {
+    fn apply(&self, tid: Tid, notes: Option<Notes>, finished: bool) {
+        let deltas = notes.map(|notes| notes.downcast::<Deltas>());
+        debug_assert!(!matches!(deltas, Some(Err(_))), "notes of another type");
+        let deltas = deltas.and_then(Result::ok).map(|deltas| *deltas).unwrap_or_default();
+        Self::apply(self, tid, deltas, finished);
+    }
+
+    fn collect(&self, tid: Tid, keys: &[SyncKey]) -> fast::Collected {
+        let targets: Vec<SyncTarget> = keys.iter().copied().filter_map(SyncTarget::of).collect();
+        match Self::collect(self, tid, &targets) {
+            Collected::Nothing => fast::Collected::Nothing,
+            Collected::Records(records) => match FcRecords::encode(&records) {
+                Ok(records) => fast::Collected::Records(records),
+                Err(_) => fast::Collected::Full(Reason::Failed as u8),
+            },
+            Collected::Full(reason) => fast::Collected::Full(reason as u8),
+        }
+    }
+
+    fn reasons(&self) -> &'static [&'static str] {
+        &Reason::NAMES
     }
 
     fn closed(&self, tid: Tid) -> Box<dyn Any + Send> {

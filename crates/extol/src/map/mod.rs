@@ -45,8 +45,8 @@ pub(crate) use goal::goal;
 pub(crate) use limits::max_file_size;
 pub(crate) use run::{Discard, MappedRun, Mapping, Progress};
 
+use crate::fast_commit::Reason;
 use extol_jbd2::Handle;
-use extol_jbd2::fast::Reason;
 use extol_ondisk::{Geometry, Incompat, Inode, InodeFlags};
 use extol_vfs::{FsError, Result};
 

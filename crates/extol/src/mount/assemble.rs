@@ -282,7 +282,7 @@ fn begin(
     let journal = &fs.vol.journal;
     if fs.no_fast_commits.lock().is_none() && journal.has_log() && !options.access.read_only {
         // Without it there are a few more full commits.
-        fs.tracker.set_park(fast_commit::park(fs).unwrap_or_default());
+        fs.tracker.set_placeholder_dir(fast_commit::placeholder_dir(fs).unwrap_or_default());
     }
     let mut threads = Threads::default();
     let io = |e: std::io::Error| OpenError(format!("cannot start a thread: {e}"));

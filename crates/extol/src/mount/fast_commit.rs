@@ -9,7 +9,7 @@ use extol_vfs::Result;
 
 use crate::alloc::Allocator;
 use crate::dir;
-use crate::fast_commit::park::{self, Park};
+use crate::fast_commit::placeholder::{self, PlaceholderDir};
 use crate::mounted::MountedFs;
 
 /// What e2fsck reads before it replays the log, and writes back after the fast commits
@@ -40,7 +40,7 @@ pub(crate) fn patched_blocks(
 
 /// Where fast commits leave a name of files that are deleted: `lost+found`, if it is an ordinary
 /// directory with room.
-pub(crate) fn park(fs: &MountedFs) -> Result<Option<Park>> {
+pub(crate) fn placeholder_dir(fs: &MountedFs) -> Result<Option<PlaceholderDir>> {
     let found = {
         let root = fs.cell(InodeNr::ROOT.0)?;
         let root = root.read()?;
@@ -57,6 +57,6 @@ pub(crate) fn park(fs: &MountedFs) -> Result<Option<Park>> {
     if !dir.is_dir() || dir.node.raw.links == 0 || dir.node.raw.flags.intersects(odd) {
         return Ok(None);
     }
-    let places = dir::places(&fs.vol, &dir.node, park::NAME_LEN, b'#')?;
-    Ok(places.filter(|places| *places > 0).map(|places| Park { dir: ino.0, places }))
+    let places = dir::places(&fs.vol, &dir.node, placeholder::NAME_LEN, b'#')?;
+    Ok(places.filter(|places| *places > 0).map(|places| PlaceholderDir { dir: ino.0, places }))
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use extol_jbd2::fast::Reason;
+use crate::fast_commit::Reason;
 use extol_ondisk::superblock::State;
 use extol_ondisk::{InodeNr, RoCompat};
 use extol_vfs::Result;

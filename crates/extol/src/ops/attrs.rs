@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::fast_commit::Reason;
 use extol_jbd2::Handle;
-use extol_jbd2::fast::Reason;
 use extol_ondisk::{FileType, Incompat, InodeFlags, RoCompat, Time};
 use extol_vfs::{Attr, FsError, Result, SetAttr, SetTime};
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use extol_jbd2::fast::Ask;
+use crate::fast_commit::SyncTarget;
 use extol_jbd2::{Deferral, Tid};
 use extol_ondisk::InodeFlags;
 use extol_vfs::{Author, Done, Fallocate, FileExtent, FsError, Job, Result, Seek};
@@ -254,7 +254,7 @@ pub(crate) fn fsync(fs: &MountedFs, ino: u32, data_only: bool) -> Result<()> {
     let result = if synced.journalled {
         journal.make_durable(journal.newest())
     } else {
-        journal.make_durable_for(synced.tid, Ask { ino, data_only })
+        journal.make_durable_for(synced.tid, SyncTarget { ino, data_only }.key())
     };
     let result = result.and_then(|()| deferred.map_or(Ok(()), |deferred| deferred.make_durable()));
     synced.end(fs, result)
@@ -297,7 +297,7 @@ fn sync_then(
     }
     let (tid, deferred, its) = (synced.tid, synced.deferred.take(), Arc::clone(fs));
     let done = Box::new(move |result| done(its.note(synced.end(&its, result))));
-    journal.make_durable_for_then(tid, Ask { ino, data_only }, deferred, done, aside);
+    journal.make_durable_for_then(tid, SyncTarget { ino, data_only }.key(), deferred, done, aside);
 }
 
 /// Writes dirty data to the device.

@@ -10,7 +10,6 @@
 use std::sync::Arc;
 
 use extol_jbd2::Handle;
-use extol_jbd2::fast::{Delta, Reason};
 use extol_ondisk::{FileType, InodeFlags, InodeNr};
 use extol_vfs::{Creds, FsError, NewNode, Rdev, RenameFlags, Result};
 
@@ -20,6 +19,7 @@ use super::reserve::Reservation;
 use super::{check_name, delete, with_space};
 use crate::dir;
 use crate::error;
+use crate::fast_commit::{self, Delta, Reason};
 use crate::inline;
 use crate::inodes::{Cell, InodeState, WriteGuard};
 use crate::mounted::MountedFs;
@@ -318,7 +318,7 @@ impl Rename<'_> {
         self.drop_old_name(&mut h, dirs, from, white, moves || in_place)?;
         if is_dir {
             // Everything below it has another path now.
-            h.note(Delta::AllUnfit { reason: Reason::DirRename });
+            fast_commit::note(&mut h, Delta::AllUnfit { reason: Reason::DirRename });
             fs.dirs_moved.note(h.tid());
         }
         if is_dir && moves {
@@ -408,7 +408,7 @@ impl Rename<'_> {
         dir::replace(vol, &mut h, &mut dirs.to().node, self.new_name, a.node.ino, a_kind)?;
         dir::replace(vol, &mut h, &mut dirs.from.node, self.name, b.node.ino, b_kind)?;
         if a_dir || b_dir {
-            h.note(Delta::AllUnfit { reason: Reason::CrossRename });
+            fast_commit::note(&mut h, Delta::AllUnfit { reason: Reason::CrossRename });
             fs.dirs_moved.note(h.tid());
         }
         if moves {

@@ -1,8 +1,8 @@
 //! Attributes in the form they are stored, in the two places of an inode. [`super`] tells where each
 //! goes.
 
+use crate::fast_commit::Reason;
 use extol_jbd2::Handle;
-use extol_jbd2::fast::Reason;
 use extol_ondisk::xattr::{self as format, XattrEntry};
 use extol_vfs::{FsError, Result, XattrSet};
 

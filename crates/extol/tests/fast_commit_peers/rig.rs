@@ -183,7 +183,7 @@ pub fn names(tags: &[FcTagReport]) -> Vec<&'static str> {
         FcTagReport::Unlink { .. } => "unlink",
         FcTagReport::Inode { .. } => "inode",
         FcTagReport::Pad => "pad",
-        FcTagReport::Witness { .. } => "witness",
+        FcTagReport::DataChecksums { .. } => "checksum",
         FcTagReport::Tail { .. } => "tail",
     };
     tags.iter().map(name).collect()

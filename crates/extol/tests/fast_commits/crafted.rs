@@ -7,8 +7,7 @@ use extol::{Ext4, MountOptions, inspect_journal};
 use extol_block::{BlockDevice as _, BlockNr, BlockSize, MemDevice, SharedDevice};
 use extol_devices::{Event, RecordingDevice};
 use extol_jbd2::Tid;
-use extol_jbd2::fast::{FcEntry, FcRecord};
-use extol_jbd2::format::FcWriter;
+use extol_ondisk::fast_commit::{FcEntry, FcRecord, FcRecords, FcWriter};
 use extol_ondisk::inode::{FileType, Inode, InodeFlags};
 use extol_ondisk::{Geometry, Superblock};
 
@@ -93,8 +92,14 @@ impl Base {
             head == [0xC0, 0x3B, 0x39, 0x98, 0, 0, 0, 4]
         });
         let tid = Tid(report.recovery.end_tid);
-        let chain =
-            FcWriter::chain(BlockSize::new(BS as u32).unwrap(), tid, true, records, &[]).unwrap();
+        let chain = FcWriter::chain(
+            BlockSize::new(BS as u32).unwrap(),
+            tid.0,
+            true,
+            &FcRecords::encode(records).unwrap(),
+            &[],
+        )
+        .unwrap();
         let at =
             BlockNr(start.unwrap() + u64::from(first)).offset(BlockSize::new(BS as u32).unwrap());
         image.write_at(&chain.bytes, at).unwrap();

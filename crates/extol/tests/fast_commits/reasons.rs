@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
+use extol::FullCommitReason as Reason;
 use extol::mkfs::{MkfsOptions, mkfs};
 use extol::vfs::{Creds, Fallocate, NewNode, RenameFlags, SetAttr, XattrSet};
 use extol::{Ext4, FileSystem as _, MountOptions};
 use extol_block::{MemDevice, SharedDevice};
-use extol_jbd2::fast::{FastCommitStats, Reason};
+use extol_jbd2::fast::FastCommitStats;
 
 const BLOCK: u64 = 4096;
 

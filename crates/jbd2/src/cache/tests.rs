@@ -32,7 +32,7 @@ fn stays_within_its_bound() {
     assert!(cache.len() >= 2000);
     assert!(
         held.iter().all(|b| Arc::ptr_eq(b, &cache.read(b.nr()).unwrap())),
-        "C1: one buffer per block"
+        "BC-1: one buffer per block"
     );
     drop(held);
     for nr in 0..BLOCKS {
@@ -60,7 +60,7 @@ fn changed_and_waiting_blocks_stay() {
         assert_eq!(
             cache.read(BlockNr(nr)).unwrap().data()[0],
             9,
-            "C2: block {nr} came from the device"
+            "BC-2: block {nr} came from the device"
         );
     }
     // At home at last: it may leave, and comes back from the device.
@@ -130,7 +130,7 @@ fn a_failed_load_leaves_nothing() {
     assert!(cache.cached(BlockNr(5)).is_none());
     cache.read(BlockNr(5)).unwrap();
     assert!(cache.cached(BlockNr(5)).is_some());
-    // Everybody who waits for a load that fails gets an answer.
+    // Every waiter for a load that fails gets an answer.
     device.arm(Fault::from_then_on(DeviceOp::Read, 0));
     std::thread::scope(|scope| {
         for _ in 0..8 {

@@ -1,4 +1,4 @@
-//! Freeze: nobody in, everything home, the log empty.
+//! Freeze: no handle open, everything home, the log empty.
 
 use crate::journal::Journal;
 use crate::types::Result;
@@ -13,7 +13,7 @@ impl Journal {
         {
             let mut state = self.state.lock();
             state.barriers += 1;
-            self.hurry(&mut state);
+            self.end_batch_wait(&mut state);
             while state.running.as_ref().is_some_and(|r| r.handles > 0) {
                 self.drained.wait(state.bare());
             }
@@ -48,7 +48,7 @@ impl Journal {
         log.write_empty(next).map_err(|e| self.abort(&format!("marking the log empty failed: {e}")))
     }
 
-    /// Makes a [`freeze`](Self::freeze) one of indefinite length: whoever wants to join is refused
+    /// Makes a [`freeze`](Self::freeze) one of indefinite length: handles are refused
     /// instead of waiting (the volume becomes read-only). [`resume`](Self::resume) ends both.
     pub fn rest(&self) {
         self.state.lock().resting = true;

@@ -107,7 +107,7 @@ impl CheckpointList {
         }
         for Snapshot { buf, data } in blocks {
             let nr = buf.nr();
-            // An older version may be on its way to the device: remember that for K2.
+            // An older version may be on its way to the device: remember that for CP-2.
             let writing = lists.entries.get(&nr).is_some_and(|e| e.writing);
             if let Some(old) =
                 lists.entries.insert(nr, Entry { tid, data, buf, writing, home: false })
@@ -189,7 +189,8 @@ impl CheckpointList {
         self.wrote.notify_all();
     }
 
-    /// A flush covered the writes of this batch: versions that nobody replaced meanwhile are done.
+    /// A flush covered the writes of this batch: versions that were not replaced meanwhile are
+    /// done.
     pub fn settle(&self, batch: &[Due]) {
         let mut lists = self.lists.lock();
         for due in batch {

@@ -14,7 +14,7 @@
 //!   tail     ─────────────────► T6           ─► the space of T4 and T5 is free
 //! ```
 //!
-//! # Who begins
+//! # What begins a run
 //!
 //! With the *synchronous* policy, a handle that finds no room in the log. It waits for half the log
 //! to be written home, for a flush and for the tail.
@@ -33,18 +33,18 @@
 //! batch.
 //!
 //! Invariants
-//! - K1: the superblock names a new tail only after a flush that began when the home writes had
+//! - CP-1: the superblock names a new tail only after a flush that began when the home writes had
 //!   returned. Home writes are counted when they have returned (`Coverage::returned`); a flush
 //!   remembers the count that it read before it began (`data_writes_begun`), and vouches for so
 //!   many once it has succeeded (`data_flushed`); only batches within that count are settled
 //!   (`Journal::settle`), and only settled blocks let the tail pass. The space is used again only
 //!   once the superblock is durable (`Journal::move_tail`).
-//! - K2: a block revoked by a durable transaction is never written home afterwards: its entry is
+//! - CP-2: a block revoked by a durable transaction is never written home afterwards: its entry is
 //!   dropped, and a write in flight is waited for, before the freed block may be reused
 //!   (`CheckpointList::committed`). A write that has returned needs no flush: it is older than any
 //!   write of the block's next owner.
-//! - K3: one checkpoint runs at a time, and a block is written in its newest version or not at all,
-//!   so an older version never overtakes a newer one (the journal's `checkpointing` lock;
+//! - CP-3: one checkpoint runs at a time, and a block is written in its newest version or not at
+//!   all, so an older version never overtakes a newer one (the journal's `checkpointing` lock;
 //!   `CheckpointList::take`).
 //!
 //! Locking: `checkpointing` is held for one batch, or one flush and the tail's move, never from one

@@ -73,7 +73,7 @@ pub struct AsyncCheckpointStats {
     pub tail_moves: u64,
 }
 
-/// Home writes wait this long for a flush that somebody else makes.
+/// Home writes wait this long for a flush that another thread makes.
 pub(crate) const SHARE_NS: u64 = 25_000_000;
 /// Once begun, a run frees this part of the log beyond the threshold; a round frees at most so
 /// much, so that the tail moves often enough, and not at every commit.
@@ -134,7 +134,7 @@ pub(crate) struct View<'a> {
 pub(crate) enum Decision {
     /// Nothing.
     Rest,
-    /// Write what transactions up to this one need, flush, move the tail, all at once: somebody
+    /// Write what transactions up to this one need, flush, move the tail, all at once: a thread
     /// waits.
     Now(Tid),
     /// Write home what transactions up to `through` need, in batches; with `spare`, not the hot
@@ -145,7 +145,7 @@ pub(crate) enum Decision {
     Rewind,
     /// Flush, if home writes are not durable, and move the tail.
     Finish,
-    /// Somebody else is going to flush; look again after this time at the latest.
+    /// Another thread is going to flush; look again after this time at the latest.
     Share(u64),
 }
 
@@ -207,7 +207,7 @@ pub(crate) fn decide(view: &View<'_>) -> Decision {
     let lags = view.is_short() && view.waiting.is_empty() && !view.committing;
     if lags && view.log_free < view.log_len {
         // A checkpoint that ended together with a commit named that as the tail. Nothing is left to
-        // write, but the tail may move on, and nobody else would move it.
+        // write, but the tail may move on, and nothing else would move it.
         return if view.wraps { Decision::Now(view.committed) } else { Decision::Rewind };
     }
     match view.threshold {
@@ -236,7 +236,7 @@ fn asynchronous(view: &View<'_>, threshold: FreeThreshold) -> Decision {
     let part = |percent: u8| (u64::from(view.log_len) * u64::from(percent) / 100) as u32;
     let promised = view.promised();
     if view.is_short() {
-        // With just what is needed, so that nobody waits for more; the run goes on afterwards.
+        // With just what is needed, so that no thread waits for more; the run goes on afterwards.
         let enough = promised > view.needed && promised > view.log_free;
         return match view.through(view.needed.saturating_add(1)) {
             Some(through) if !enough => Decision::Now(through),

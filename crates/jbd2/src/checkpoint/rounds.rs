@@ -2,8 +2,8 @@
 
 use super::list::Due;
 
-/// Behind the lock that lets one checkpoint run at a time, so that whoever takes the lock between
-/// two batches takes over.
+/// Behind the lock that lets one checkpoint run at a time, so that the thread that takes the lock
+/// between two batches takes over.
 #[derive(Debug, Default)]
 pub(crate) struct Rounds {
     /// A run of the asynchronous checkpoint goes on: free log space fell under the threshold, and

@@ -1,10 +1,10 @@
-//! Executes what the policy decided: home writes, a flush (or somebody else's), and the tail.
+//! Executes what the policy decided: home writes, a flush (or another thread's), and the tail.
 //!
 //! A turn of the asynchronous checkpoint is one batch, or one flush with the tail's move; between
-//! two turns nothing is locked, and the next turn begins with a new look: whoever waits for log
-//! space by then is served at once, an abort or a changed threshold is seen, and the thread's loop
-//! looks at its stop signal. Whoever needs the log empty (a freeze) or a part of it free (a commit
-//! that overdrew) takes the same lock between two turns and does it all.
+//! two turns nothing is locked, and the next turn begins with a new look: a thread that waits for
+//! log space by then is served at once, an abort or a changed threshold is seen, and the thread's
+//! loop looks at its stop signal. A thread that needs the log empty (a freeze) or a part of it free
+//! (a commit that overdrew) takes the same lock between two turns and does it all.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,11 +24,11 @@ use crate::types::{Result, Tid};
 /// What a block is to hold.
 pub(crate) type Block = (BlockNr, Arc<Vec<u8>>);
 
-/// Who has the committer's role.
+/// The holder of the committer's role.
 enum Committer {
-    /// The caller: nobody takes log space.
+    /// The caller: no other thread takes log space.
     Me,
-    /// Anybody, or nobody.
+    /// Another thread, or none.
     Any,
 }
 
@@ -71,7 +71,7 @@ impl Journal {
         self.checkpoint.len() * self.block_size().len()
     }
 
-    /// A commit ended, and nobody but callers works: one turn, if there is something to do. Takes
+    /// A commit ended, and only callers work: one turn, if there is something to do. Takes
     /// and gives the state lock.
     pub(crate) fn checkpoint_after_commit<'a>(
         &'a self,
@@ -81,7 +81,7 @@ impl Journal {
             return state;
         }
         drop(state);
-        // A failure has aborted the journal: everybody sees it.
+        // A failure has aborted the journal: every thread sees it.
         let _ = self.checkpoint_turn();
         self.state.lock()
     }
@@ -150,7 +150,7 @@ impl Journal {
         let state = self.state.lock();
         let Some(space) = &state.space else { return (Decision::Rest, false) };
         let now = self.clock.now_ns();
-        // Callers work when they come by; nobody watches the clock.
+        // Callers work when they come by; no thread watches the clock.
         let age = |ns: u64| if self.works_in_callers() { 0 } else { ns };
         let view = View {
             wraps: space.wraps(),
@@ -282,7 +282,7 @@ impl Journal {
         self.finish(log, rounds, committer)
     }
 
-    /// Takes the committer's role if nobody has it; else its end wakes the checkpoint. Gives the
+    /// Takes the committer's role if it is free; else its end wakes the checkpoint. Gives the
     /// newest durable transaction, too.
     fn take_role(&self) -> (Option<Role<'_>>, Tid) {
         let mut state = self.state.lock();
@@ -315,7 +315,7 @@ impl Journal {
     ) -> Result<bool> {
         let mut rounds = self.checkpointing.lock();
         self.check_aborted()?;
-        // Nobody else writes blocks home while we have the lock.
+        // No other thread writes blocks home while this one has the lock.
         let due = self.checkpoint.not_home(ranges);
         self.write_home(&mut rounds, due.clone(), other)?;
         Ok(!rounds.are_durable(&due, self.home_writes.covered()))

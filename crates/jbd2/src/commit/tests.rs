@@ -9,7 +9,7 @@ fn idle(d: Duration) -> Progress {
     Progress::Idle(Some(d))
 }
 
-/// R21 in virtual time.
+/// In virtual time.
 #[test]
 fn by_age() {
     let rig = rig();

@@ -40,8 +40,8 @@ pub(crate) struct Area {
 }
 
 impl Area {
-    /// The area of blocks `range`; nobody knows what they hold. `None` if it has no room for a fast
-    /// commit.
+    /// The area of blocks `range`; their contents are not known. `None` if it has no room for a
+    /// fast commit.
     pub fn new(range: &Range<u32>) -> Option<Self> {
         let limit = range.end.checked_sub(range.start)?.checked_sub(1)?;
         (limit > 0).then_some(Self {
@@ -109,7 +109,7 @@ mod tests {
         // Ten blocks are behind the log's end; the one between is not in the range.
         let mut area = Area::new(&(101..110)).unwrap();
         assert_eq!(area.limit(), 8, "two fewer than the superblock says");
-        assert_eq!(area.place(Tid(5)), None, "nobody knows what the first block holds");
+        assert_eq!(area.place(Tid(5)), None, "the contents of the first block are not known");
         assert!(area.needs_clearing());
         area.cleared();
         assert_eq!(area.place(Tid(5)), Some(Place { at: 101, left: 8, first: true }));

@@ -60,7 +60,7 @@ impl Journal {
     }
 
     /// True if the next fast commit may become durable by FUA: no earlier write waits for a flush
-    /// (F4: FUA would not cover it).
+    /// (FC-4: FUA would not cover it).
     pub(super) fn may_use_fua(&self) -> bool {
         self.fast.by_fua.load(Ordering::Relaxed) && !self.anything_is_dirty()
     }

@@ -1,13 +1,13 @@
-//! Who asks for a fast commit, who writes it, and in which order it becomes durable.
+//! Fast commits: joining a batch, leading its commit, and the order in which it becomes durable.
 //!
 //! ```text
 //!   make_durable_for ─ durable already? ── yes ─► return
 //!        │ no
 //!   can T have one? ── no, or a full commit is on its way ─► wait for the full commit
 //!        │ yes
-//!   join the open batch ─ role taken, or somebody gathers? ── yes ─► sleep until the batch is served ─┐ look again
+//!   join the open batch ─ role taken, or a leader gathers? ── yes ──► sleep until the batch is served ─┐ look again
 //!        │ no                                                                                         │
-//!   policy: wait ── gather: sleep on gathered ── the whole crowd is there, or time is over ───────────┤
+//!   policy: wait ── gather: sleep on gathered ── all syncers joined, or time is over ───────────┤
 //!        │ go                                                                                         │
 //!   take the role and the batch ─ collect ─ nothing ─────────────────────────────► served ────────────┤
 //!                                    ├──── records, and room ─► write ─► durable ─► served ────────────┤
@@ -15,10 +15,10 @@
 //! ```
 //!
 //! The leader has the same role as one that commits in full (`State::committer`), so there is one
-//! at a time, of either kind. (Members of a batch that no thread sleeps for are the business of
-//! [`super::pledge`].) The transaction stays open: handles join and end while it is at work. It
-//! locks nothing while it collects and writes. Who asks meanwhile joins the next batch; its first
-//! member is woken to lead it.
+//! at a time, of either kind. (Async requests in a batch are in [`super::async_sync`].) The
+//! transaction stays open: handles join and end while it is at work. It locks nothing while it
+//! collects and writes. A request that comes meanwhile joins the next batch; its first member is
+//! woken to lead it.
 //!
 //! What is durable when, for a fast commit of blocks `b0 … bn`:
 //!
@@ -26,14 +26,14 @@
 //!   [FLUSH, if file data needs it]   b0 … bn FUA
 //! ```
 //!
-//! File data needs it unless the fast commit vouches for it (see [`super::witness`]) or it needs no
-//! order; then the flush is the one behind `b0 … bn`, and the whole is one trip to the
-//! medium (or each of its writes is FUA, see [`super::fua`]). Data that was left to the leader goes out with the
-//! first of these writes (`crate::journal::deferred`).
+//! File data needs it unless the fast commit vouches for it (see [`super::checksum`]) or it needs
+//! no order; then the flush is the one behind `b0 … bn`, and the whole is one trip to the medium
+//! (or each of its writes is FUA, see [`super::fua`]). Data that was left to the leader goes out
+//! with the first of these writes (`crate::journal::deferred`).
 //!
-//! Of a later one any part may be torn: its TAIL's sum covers all its blocks, and who reads a sum
-//! that is wrong, or anything else, behind a good fast commit stops there and has lost nothing. Of
-//! the first, torn blocks cost the whole log on Linux and with e2fsck. So the first is an empty
+//! Of a later one any part may be torn: its TAIL's sum covers all its blocks, and a reader that
+//! finds a wrong sum, or anything else, behind a good fast commit stops there and has lost nothing.
+//! Of the first, torn blocks cost the whole log on Linux and with e2fsck. So the first is an empty
 //! one, a few bytes at the beginning of block 0 (and zeros, which are there already), and goes out
 //! together with the one that is wanted. Whichever sectors are lost, readers find no fast commit,
 //! or the empty one (`chain`).
@@ -44,31 +44,32 @@
 //! (`Journal::write_durably`). Without barriers the writes are plain, in the same order.
 //!
 //! Invariants
-//! - F1: a fast commit of T counts on T-1: it is written only while T runs and nothing is being
+//! - FC-1: a fast commit of T counts on T-1: it is written only while T runs and nothing is being
 //!   committed, so T-1 is durable (`fast_commit`, which has the role).
-//! - F2: only where recovery will look: the superblock on the medium names a live log with the
+//! - FC-2: only where recovery will look: the superblock on the medium names a live log with the
 //!   FAST_COMMIT bit. The first full commit behind a mount or a thaw makes it so
 //!   (`State::log_empty`, looked at by `can_be_fast`; the bit: `Log::write_tail`).
-//! - F3: the area's first block holds nothing when the log becomes live, and when the first fast
+//! - FC-3: the area's first block holds nothing when the log becomes live, and when the first fast
 //!   commit of a transaction is written; after a full commit that made fast commits void it is
-//!   cleared before the role is given up (`Journal::clear_behind`, `Area::place`). So no fast
+//!   cleared before the role is given up (`Journal::clear_after_commit`, `Area::place`). So no fast
 //!   commit of another life of the log is ever taken for one that counts, and e2fsck, which gives
 //!   up the whole log when the area begins with another transaction's, finds none.
-//! - F4: the last write of a fast commit makes it count, and all that it needs is durable before or
-//!   within it: file data of the inodes in it before, or with a witness, by which recovery sees
+//! - FC-4: the last write of a fast commit makes it count, and all that it needs is durable before
+//!   or within it: file data of the inodes in it before, or with a checksum, by which recovery sees
 //!   whether it is (`write_chain`); its own are covered by its sum, and of the first of a
 //!   transaction no part can be missing (`chain`).
-//! - F5: at most two blocks fewer than the area has belong to one transaction (`Area`).
-//! - F6: what the source gave is durable before the batch is told so, or the transaction is
+//! - FC-5: at most two blocks fewer than the area has belong to one transaction (`Area`).
+//! - FC-6: what the source gave is durable before the batch is told so, or the transaction is
 //!   committed in full next, with no other fast commit in between, or the journal is aborted
 //!   (`lead_fast`).
-//! - F7: a transaction with a fast commit is not empty: it will be committed, and a freeze waits
+//! - FC-7: a transaction with a fast commit is not empty: it will be committed, and a freeze waits
 //!   for that (`Transaction::has_fast`).
-//! - F8: the blocks that e2fsck writes from memory behind a fast commit are home as committed
-//!   before one counts (`clear_behind`, `settle_patched` in `between.rs`).
-//! - F9: nobody sleeps on in a batch: it is served, or a full commit, an abort or the end of fast
-//!   commits wakes it. Who was woken to lead and goes another way wakes the rest (`look`). Requests
-//!   without a thread have one that sleeps for them all (P2 and P3 in [`super::pledge`]).
+//! - FC-8: the blocks that e2fsck writes from memory behind a fast commit are home as committed
+//!   before one counts (`clear_after_commit`, `write_patched_home` in `clear_area.rs`).
+//! - FC-9: no thread sleeps on in a batch: it is served, or a full commit, an abort or the end of
+//!   fast commits wakes it. A thread that was woken to lead and goes another way wakes the rest
+//!   (`next_step`). Async requests have a thread that sleeps for them all (AS-2 and AS-3 in
+//!   [`super::async_sync`]).
 
 use std::sync::Arc;
 
@@ -78,22 +79,22 @@ use extol_sync::rank::Guard;
 use extol_sync::thread;
 
 use super::area::Place;
-use super::queue::{Batch, Seat};
-use super::{Ask, Collected, FastSource, FcRecord, MOST_WITNESSES, Reason, Witness};
-use crate::format::{FcChain, FcWriter};
+use super::queue::{Batch, BatchWaiters};
+use super::{Collected, DataChecksum, FastSource, FcRecords, MOST_CHECKSUMS, SyncKey};
 use crate::journal::wait::{Gathering, Purpose, nothing_to_commit};
 use crate::journal::{Journal, State, Taken};
 use crate::types::{JournalError, Result, Tid};
+use extol_ondisk::fast_commit::{FcChain, FcWriter};
 
 /// A member of a batch.
 #[derive(Clone)]
 pub(super) struct Ticket {
     pub(super) batch: u64,
-    seat: Arc<Seat>,
+    waiters: Arc<BatchWaiters>,
 }
 
-/// What a look at the state gives somebody who waits.
-pub(super) enum Look<'a> {
+/// What a waiter does next.
+pub(super) enum NextStep<'a> {
     /// What it waits for has happened, or never will.
     Over(Result<()>),
     /// It needs the full commit.
@@ -114,9 +115,9 @@ struct Written<'a> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Data {
     /// It must be flushed first.
-    Loose,
+    FlushFirst,
     /// The fast commit says what it is.
-    Witnessed,
+    Checksummed,
     /// It needs no order.
     Free,
 }
@@ -128,7 +129,7 @@ enum Outcome {
     /// There was nothing to write.
     Durable,
     /// As the source says, or because there is no room.
-    Full(Option<Reason>),
+    Full(Option<u8>),
     /// The journal was aborted.
     Lost,
 }
@@ -141,44 +142,44 @@ impl Journal {
     ///
     /// # Errors
     /// If the journal was aborted before that, or a write or flush fails (which aborts it).
-    pub fn make_durable_for(&self, tid: Tid, ask: Ask) -> Result<()> {
+    pub fn make_durable_for(&self, tid: Tid, key: SyncKey) -> Result<()> {
         let began = self.clock.now_ns();
         let written = self.data_written();
-        self.wait_fast(tid, ask)?;
+        self.wait_fast(tid, key)?;
         self.flush_written(written)?;
         self.counters.distributions.sync_wait.record(self.clock.now_ns().saturating_sub(began));
         Ok(())
     }
 
-    pub(super) fn wait_fast(&self, tid: Tid, ask: Ask) -> Result<()> {
+    pub(super) fn wait_fast(&self, tid: Tid, key: SyncKey) -> Result<()> {
         crate::order::assert_no_handle("waiting for a fast commit");
         let mut ticket = None;
         let mut state = self.state.lock();
         loop {
-            state = match self.look(state, tid, ask, &mut ticket) {
-                Look::Again(state) => state,
-                Look::Over(result) => return result,
-                Look::Full => return self.wait_for(tid, Purpose::Durability),
+            state = match self.next_step(state, tid, key, &mut ticket) {
+                NextStep::Again(state) => state,
+                NextStep::Over(result) => return result,
+                NextStep::Full => return self.wait_for(tid, Purpose::Durability),
             };
         }
     }
 
-    /// What somebody who waits for a fast commit of `tid` does next: joins the open batch, sleeps,
+    /// What a waiter for a fast commit of `tid` does next: joins the open batch, sleeps,
     /// gathers, or leads.
-    pub(super) fn look<'a>(
+    pub(super) fn next_step<'a>(
         &'a self,
         mut state: Guard<'a, State>,
         tid: Tid,
-        ask: Ask,
+        key: SyncKey,
         ticket: &mut Option<Ticket>,
-    ) -> Look<'a> {
+    ) -> NextStep<'a> {
         if let Some(why) = &state.aborted {
-            return Look::Over(Err(JournalError::Aborted(why.to_string())));
+            return NextStep::Over(Err(JournalError::Aborted(why.to_string())));
         }
         if state.committed.at_least(tid)
             || ticket.as_ref().is_some_and(|t: &Ticket| state.fast.is_served(t.batch))
         {
-            return Look::Over(Ok(()));
+            return NextStep::Over(Ok(()));
         }
         let may = if ticket.is_none() {
             self.may_join(&state, tid)
@@ -193,30 +194,30 @@ impl Journal {
                 }
                 None => self.not_fast(&state, tid),
             }
-            return Look::Full;
+            return NextStep::Full;
         }
-        let Ticket { batch, seat } = match ticket {
+        let Ticket { batch, waiters } = match ticket {
             Some(known) => known,
-            None => ticket.insert(self.enter(&mut state, ask)),
+            None => ticket.insert(self.enter(&mut state, key)),
         };
         let batch = *batch;
         if state.committer || state.gathering.is_some() {
-            // Who gathers leads afterwards, or wakes everybody.
+            // A leader that gathers leads afterwards, or wakes all.
             if state.committer && state.fast.stands_by(batch) {
                 self.fast.lead.wait(state.bare());
                 state.fast.stood_by(batch);
-                return Look::Again(state);
+                return NextStep::Again(state);
             }
-            let seen = seat.bell.rings();
+            let seen = waiters.bell.rings();
             drop(state);
-            seat.bell.wait(seen);
-            if seat.is_served() {
-                return Look::Over(Ok(()));
+            waiters.bell.wait(seen);
+            if waiters.is_served() {
+                return NextStep::Over(Ok(()));
             }
-            return Look::Again(self.state.lock());
+            return NextStep::Again(self.state.lock());
         }
         let whose = Gathering::Fast(batch);
-        Look::Again(match self.policy(&state, whose) {
+        NextStep::Again(match self.policy(&state, whose) {
             Some(gather) if !full_is_coming(&state) => self.gather(state, whose, gather),
             _ => self.lead_fast(state, tid),
         })
@@ -230,12 +231,12 @@ impl Journal {
         }
     }
 
-    /// Who asks for `tid` now may join a batch.
+    /// A request for `tid` may join a batch now.
     pub(super) fn may_join(&self, state: &State, tid: Tid) -> bool {
         self.can_be_fast(state, tid) && !full_is_coming(state)
     }
 
-    /// A fast commit may serve who asks for `tid` now.
+    /// A fast commit may serve a request for `tid` now.
     fn can_be_fast(&self, state: &State, tid: Tid) -> bool {
         #[cfg(feature = "planted-bugs")]
         let early = crate::planted::has(crate::planted::Bug::FastOnEmptyLog);
@@ -248,21 +249,21 @@ impl Journal {
     }
 
     /// Joins the open batch.
-    pub(super) fn enter(&self, state: &mut State, ask: Ask) -> Ticket {
+    pub(super) fn enter(&self, state: &mut State, key: SyncKey) -> Ticket {
         let now = self.clock.now_ns();
-        let (batch, seat) = state.fast.join(ask, now);
+        let (batch, waiters) = state.fast.join(key, now);
         state.fast.batcher.asked(thread::current().id());
         let complete = |(whose, gather): (Gathering, crate::batching::Gather)| {
             whose == Gathering::Fast(batch) && state.fast.waiting >= gather.enough
         };
         if state.gathering.is_some_and(complete) {
-            self.hurry(state);
+            self.end_batch_wait(state);
         }
-        Ticket { batch, seat }
+        Ticket { batch, waiters }
     }
 
-    /// Serves the open batch, which asks for things of `tid`, the running transaction. Nobody else
-    /// has the role.
+    /// Serves the open batch, which asks for things of `tid`, the running transaction. No other
+    /// thread has the role.
     fn lead_fast<'a>(&'a self, mut state: Guard<'a, State>, tid: Tid) -> Guard<'a, State> {
         debug_assert!(!state.committer && state.committing.is_none());
         let c = &self.fast.counters;
@@ -282,7 +283,7 @@ impl Journal {
         drop(state);
 
         let began = self.clock.now_ns();
-        let seat = Arc::clone(&batch.seat);
+        let waiters = Arc::clone(&batch.waiters);
         let outcome = self.fast_commit(&**source, tid, place, &batch);
         let mut state = self.state.lock();
         match outcome {
@@ -297,7 +298,7 @@ impl Journal {
                 state.committer = false;
                 return self.fall_back(state, &batch);
             }
-            // Everybody was told.
+            // All waiters were told.
             Outcome::Lost => {
                 self.release_role(&mut state);
                 return state;
@@ -314,13 +315,13 @@ impl Journal {
             }
             Outcome::Durable => {}
         }
-        state.fast.serve(batch.number, batch.asks);
+        state.fast.serve(batch.number, batch.keys);
         self.release_role(&mut state);
         // One of the next batch is ready to lead it, and goes first. The others need no lock to
         // know that they are served.
         self.fast.lead.notify_all();
         drop(state);
-        seat.serve();
+        waiters.serve();
         self.state.lock()
     }
 
@@ -334,13 +335,13 @@ impl Journal {
     ) -> Outcome {
         let c = &self.fast.counters;
         let requests = u64::from(batch.requests);
-        let records = match source.collect(tid, &batch.asks) {
+        let records = match source.collect(tid, &batch.keys) {
             Collected::Full(reason) => return Outcome::Full(Some(reason)),
             Collected::Records(records) => records,
-            Collected::Nothing => Vec::new(),
+            Collected::Nothing => FcRecords::default(),
         };
-        if records.is_empty() && !batch.asks.contains(&Ask::SETTLE) {
-            // File data is flushed by those who wrote it, together if they come together.
+        if records.is_empty() && !batch.keys.contains(&SyncKey::NONE) {
+            // Each request flushes its own file data; flushes at the same time are merged.
             c.skipped.add(requests);
             return Outcome::Durable;
         }
@@ -348,7 +349,7 @@ impl Journal {
             let _ = self.abort(&format!("fast commit of transaction {tid} failed: {e}"));
             Outcome::Lost
         };
-        if let Err(e) = self.settle_patched(place) {
+        if let Err(e) = self.write_patched_home(place) {
             return lost(e);
         }
         let Some(Written { chain, blocks, data, taken }) = self.chain(tid, place, &records) else {
@@ -357,9 +358,9 @@ impl Journal {
         if let Err(e) = self.write_chain(place, &chain.bytes, data, taken) {
             return lost(e);
         }
-        self.fast.witnesses.landed();
+        self.fast.checksums.landed();
         c.commits.add(1);
-        c.one_trip.add(u64::from(data == Data::Witnessed));
+        c.one_trip.add(u64::from(data == Data::Checksummed));
         c.heads.add(u64::from(place.first));
         c.blocks.add(u64::from(blocks));
         c.bytes.add(chain.used as u64);
@@ -368,38 +369,39 @@ impl Journal {
         Outcome::Written(blocks)
     }
 
-    /// The blocks of a fast commit, with witnesses for the data that its records map (W1) if that
+    /// The blocks of a fast commit, with checksums for the data that its records map (DK-1) if that
     /// is possible.
-    fn chain(&self, tid: Tid, place: Place, records: &[FcRecord]) -> Option<Written<'_>> {
+    fn chain(&self, tid: Tid, place: Place, records: &FcRecords) -> Option<Written<'_>> {
         let block = self.block_size();
-        let with = |witnesses: &[Witness]| {
-            let mut chain = FcWriter::chain(block, tid, false, records, witnesses).ok()?;
+        let with = |checksums: &[DataChecksum]| {
+            let mut chain = FcWriter::chain(block, tid.0, false, records, checksums).ok()?;
             if place.first {
-                chain = chain.behind(FcWriter::chain(block, tid, true, &[], &[]).ok()?);
+                chain = chain
+                    .behind(FcWriter::chain(block, tid.0, true, &FcRecords::default(), &[]).ok()?);
             }
             #[cfg(feature = "planted-bugs")]
             if place.first && crate::planted::has(crate::planted::Bug::FirstNotEmpty) {
-                chain = FcWriter::chain(block, tid, true, records, witnesses).ok()?;
+                chain = FcWriter::chain(block, tid.0, true, records, checksums).ok()?;
             }
             let blocks = u32::try_from(chain.bytes.len() / block.len()).ok()?;
             (blocks <= place.left).then_some((chain, blocks))
         };
         // The data was written and noted, or deferred, before the records were collected.
         let taken = self.take_all_deferred();
-        let mut data = Data::Loose;
+        let mut data = Data::FlushFirst;
         let mut made = None;
-        let witnesses = self.fast.witnesses.take_off(tid, taken.witnesses());
-        let loose = taken.is_loose();
+        let checksums = self.fast.checksums.take_off(tid, taken.checksums());
+        let ordered = taken.is_ordered();
         #[cfg(feature = "planted-bugs")]
-        let loose = loose && !crate::planted::has(crate::planted::Bug::LooseForgotten);
-        let loose = loose || self.loose_data_is_dirty();
-        if self.wants_witnesses() && !loose && witnesses.len() <= MOST_WITNESSES {
-            made = with(&witnesses);
-            data = if witnesses.is_empty() { Data::Free } else { Data::Witnessed };
+        let ordered = ordered && !crate::planted::has(crate::planted::Bug::OrderedDataForgotten);
+        let ordered = ordered || self.ordered_data_is_dirty();
+        if self.wants_data_checksums() && !ordered && checksums.len() <= MOST_CHECKSUMS {
+            made = with(&checksums);
+            data = if checksums.is_empty() { Data::Free } else { Data::Checksummed };
         }
         if made.is_none() {
-            self.fast.witnesses.not_needed();
-            data = Data::Loose;
+            self.fast.checksums.not_needed();
+            data = Data::FlushFirst;
             made = with(&[]);
         }
         made.map(|(chain, blocks)| Written { chain, blocks, data, taken })
@@ -411,7 +413,7 @@ impl Journal {
         // Without data it saves waking up between write and flush, where a durable write by itself
         // is these two.
         let together = !taken.is_empty() || (log.fua_is_flush() && self.may_use_fua());
-        if data != Data::Loose && together && !log.is_external() {
+        if data != Data::FlushFirst && together && !log.is_external() {
             self.counters.flushes_saved.add(1);
             #[cfg(feature = "planted-bugs")]
             if crate::planted::has(crate::planted::Bug::DataLeftBehind) && !taken.is_empty() {
@@ -427,7 +429,7 @@ impl Journal {
         }
         taken.write_with(&[])?;
         if self.barrier() {
-            let flush = data == Data::Loose && self.data_is_dirty();
+            let flush = data == Data::FlushFirst && self.data_is_dirty();
             #[cfg(feature = "planted-bugs")]
             let flush = flush && !crate::planted::has(crate::planted::Bug::FastWithoutFlush);
             if flush {
@@ -438,7 +440,7 @@ impl Journal {
         }
         // A flush that failed elsewhere may have taken our error with it.
         self.check_aborted()?;
-        if self.barrier() && data != Data::Loose && self.data_is_dirty() {
+        if self.barrier() && data != Data::FlushFirst && self.data_is_dirty() {
             // The same flush for the data.
             return self.write_and_flush(|| log.write_fast(place.at, bytes, false));
         }
@@ -455,7 +457,7 @@ impl Journal {
         self.check_aborted()
     }
 
-    /// A full commit serves the batch. Nobody has the role.
+    /// A full commit serves the batch. The role is free.
     fn fall_back<'a>(&'a self, mut state: Guard<'a, State>, batch: &Batch) -> Guard<'a, State> {
         let now = self.clock.now_ns();
         if let Some(running) = &mut state.running {
@@ -465,14 +467,14 @@ impl Journal {
         self.lead_commit(state)
     }
 
-    /// Everybody who waits for a fast commit looks again.
+    /// All waiters for a fast commit look again.
     pub(crate) fn wake_fast(&self, state: &State) {
         self.fast.lead.notify_all();
         state.fast.wake();
     }
 }
 
-/// Somebody asked for the full commit of the running transaction, which will serve everybody.
+/// The full commit of the running transaction was asked for, and will serve all requests.
 fn full_is_coming(state: &State) -> bool {
     state.wanted.is_some() || state.running.as_ref().is_some_and(|r| r.waiting > 0)
 }

@@ -6,28 +6,26 @@
 //!               └ base                   fast commits of the running transaction T, each on top of those before
 //! ```
 //!
-//! The journal does not know what a record means. Operations tell their handle what they changed
-//! ([`Delta`]); when the handle ends, all its deltas reach the file system's [`FastSource`] at
-//! once, tagged with the handle's transaction. An fsync then asks for one inode ([`Ask`]); the
-//! leader collects from the source what all waiting asks need, on top of the last full commit and
-//! the fast commits since, and writes that as one chain of blocks. What cannot be said in records
-//! is committed in full, and the source says why ([`Reason`]).
+//! The journal does not know what a record means. Operations note in their handle what they changed
+//! ([`Notes`]); when the handle ends, all its notes reach the file system's [`FastSource`] at once,
+//! tagged with the handle's transaction. An fsync then asks for what one key names ([`SyncKey`]);
+//! the leader collects from the source what all waiting requests need, on top of the last full
+//! commit and the fast commits since, and writes that as one chain of blocks. What no record says
+//! is committed in full, and the source gives the reason.
 //!
 //! The source keeps its own copies, so no inode and no handle is waited for, and operations go on
 //! all the while.
 
 mod area;
-mod between;
+mod async_sync;
+mod clear_area;
+mod data_checksum;
 mod fua;
 mod lead;
-mod pledge;
 mod queue;
-mod reason;
-mod record;
 mod stats;
 #[cfg(test)]
 mod tests;
-mod witness;
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -39,117 +37,27 @@ use extol_sync::Condvar;
 use extol_sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) use area::Area;
+pub use async_sync::{Done, Job};
+pub(crate) use data_checksum::{DataChecksums, MOST as MOST_CHECKSUMS};
+use extol_ondisk::fast_commit::{DataChecksum, FcRecords};
 pub use fua::FuaPolicy;
-pub use pledge::{Done, Job};
-pub(crate) use queue::{Queue, Seat};
-pub use reason::Reason;
-pub use record::{FcEntry, FcRecord};
-pub use stats::FastCommitStats;
+pub(crate) use queue::{BatchWaiters, Queue};
 pub(crate) use stats::FastCounters;
-pub use witness::Witness;
-pub(crate) use witness::{MOST as MOST_WITNESSES, Witnesses};
+pub use stats::{FastCommitStats, MOST_REASONS};
 
 use crate::journal::Journal;
 use crate::types::{JournalError, Result, Tid};
 
-/// One change that an operation made. Everything is as it is behind the operation.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Delta {
-    /// The inode was written into its slot.
-    Inode {
-        /// Inode.
-        ino: u32,
-        /// The bytes of the slot that a record carries: 128 and the extra size.
-        image: Arc<[u8]>,
-        /// The slot held no inode in use before.
-        born: bool,
-        /// fdatasync must make it durable, too.
-        data: bool,
-        /// Links that the image counts.
-        links: u16,
-    },
-    /// A name came, went, or leads elsewhere.
-    Name {
-        /// Directory.
-        dir: u32,
-        /// Name.
-        name: Arc<[u8]>,
-        /// Inode that it led to before.
-        was: Option<u32>,
-        /// Inode that it leads to now.
-        is: Option<u32>,
-    },
-    /// Blocks of a file are mapped (anew, or with another state) in one run.
-    Mapped {
-        /// Inode.
-        ino: u32,
-        /// First logical block.
-        lblk: u32,
-        /// Blocks.
-        len: u32,
-        /// First physical block.
-        start: u64,
-        /// They read as zeros.
-        unwritten: bool,
-    },
-    /// Blocks of a file are a hole now.
-    Unmapped {
-        /// Inode.
-        ino: u32,
-        /// First logical block.
-        lblk: u32,
-        /// Blocks; `u32::MAX - lblk` means to the end.
-        len: u32,
-    },
-    /// A directory block was touched that names share. Whether names fit into it when they are
-    /// replayed is known only for the gaps that it had before the transaction.
-    Room {
-        /// Directory.
-        dir: u32,
-        /// Which of its blocks; 0 if all of them take any name.
-        leaf: u64,
-        /// The gaps between its names, in bytes, if the transaction has not touched it before.
-        gaps: Option<Box<[u16]>>,
-        /// Bytes that a new name needs; 0 if there is none.
-        need: u32,
-    },
-    /// Names of a directory block are in another one now, too, which is new.
-    Divided {
-        /// Directory.
-        dir: u32,
-        /// Which of its blocks; 0 if all of them took any name.
-        leaf: u64,
-        /// The new one.
-        into: u64,
-    },
-    /// The inode changed in a way that no record says: until its transaction is committed in full,
-    /// whatever needs it is.
-    Unfit {
-        /// Inode.
-        ino: u32,
-        /// Why.
-        reason: Reason,
-    },
-    /// The volume changed in a way that no record says: no fast commit for the rest of the
-    /// transaction.
-    AllUnfit {
-        /// Why.
-        reason: Reason,
-    },
-}
+/// What a handle notes for the file system's side. The journal does not look into it.
+pub type Notes = Box<dyn Any + Send>;
 
-/// What an fsync wants to be durable.
+/// What an fsync wants to be durable: a number that means something to the file system only.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Ask {
-    /// A file, with all its names; or a directory, with all names in it.
-    pub ino: u32,
-    /// fdatasync: times do not matter.
-    pub data_only: bool,
-}
+pub struct SyncKey(pub u64);
 
-impl Ask {
+impl SyncKey {
     /// Nothing of the file system's, but another fast commit behind the last one.
-    pub(crate) const SETTLE: Self = Self { ino: 0, data_only: true };
+    pub(crate) const NONE: Self = Self(u64::MAX);
 }
 
 /// What the source has for a fast commit.
@@ -159,9 +67,10 @@ pub enum Collected {
     Nothing,
     /// These records in this order. From now on they count as durable: if they cannot become so,
     /// the transaction must be committed in full, or the journal aborted.
-    Records(Vec<FcRecord>),
-    /// It cannot be said in records. The journal commits in full.
-    Full(Reason),
+    Records(FcRecords),
+    /// No record says it. The journal commits in full, and counts the reason of that number
+    /// ([`FastSource::reasons`]).
+    Full(u8),
 }
 
 /// The file system's side: knows what changed since the last full commit and the fast commits
@@ -170,18 +79,21 @@ pub enum Collected {
 /// Called with the journal's state lock held ([`closed`](Self::closed)) or with inode locks held
 /// ([`apply`](Self::apply)): the source's lock is a leaf, and it does no I/O.
 pub trait FastSource: Send + Sync + Debug {
-    /// A handle of transaction `tid` has ended, or moves on to another one, after these changes, in
-    /// this order. They must become visible at once. `finished`: the operation ended well;
-    /// otherwise nobody knows what it left.
-    fn apply(&self, tid: Tid, deltas: Vec<Delta>, finished: bool);
+    /// A handle of transaction `tid` has ended, or moves on to another one, after these changes.
+    /// They must become visible at once. `finished`: the operation ended well; otherwise it is not
+    /// known what it left.
+    fn apply(&self, tid: Tid, notes: Option<Notes>, finished: bool);
 
-    /// What makes `asks` durable on top of transaction `tid - 1` and of all that was collected for
+    /// What makes `keys` durable on top of transaction `tid - 1` and of all that was collected for
     /// `tid` before.
-    fn collect(&self, tid: Tid, asks: &[Ask]) -> Collected;
+    fn collect(&self, tid: Tid, keys: &[SyncKey]) -> Collected;
 
     /// Transaction `tid` takes no more handles and will be committed in full: what is known of it
     /// can be forgotten. The result is dropped later, without the lock.
     fn closed(&self, tid: Tid) -> Box<dyn Any + Send>;
+
+    /// The names of the reasons for full commits, at most [`MOST_REASONS`].
+    fn reasons(&self) -> &'static [&'static str];
 
     /// True if names in this directory were made durable by records lately, so that more of them
     /// may be.
@@ -199,9 +111,9 @@ pub(crate) struct FastCommits {
     patched: OnceLock<Vec<Range<BlockNr>>>,
     /// Handles note what they change.
     tracks: AtomicBool,
-    /// The role is free, for who sleeps ready to lead the open batch.
+    /// The role is free, for the thread that sleeps ready to lead the open batch.
     lead: Condvar,
-    pub witnesses: Witnesses,
+    pub checksums: DataChecksums,
     /// Fast commits become durable by FUA, where they can.
     pub by_fua: AtomicBool,
     pub counters: FastCounters,
@@ -283,9 +195,9 @@ impl Journal {
         }
         let next = state.next_tid;
         state.fast.from = on.then_some(next);
-        // Under the lock: whoever joins the next transaction sees it.
+        // Under the lock: a handle that joins the next transaction sees it.
         self.fast.tracks.store(on, Ordering::Relaxed);
-        self.hurry(&mut state);
+        self.end_batch_wait(&mut state);
         self.wake_fast(&state);
         Ok(())
     }

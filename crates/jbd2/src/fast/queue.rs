@@ -1,16 +1,16 @@
-//! Who waits for a fast commit: requests in batches. Bookkeeping only, behind the journal's state
+//! The queue of requests for fast commits, in batches. Bookkeeping only, behind the journal's state
 //! lock.
 //!
 //! ```text
-//!   batch    7: served      8: being written     9: open, new asks join it
+//!   batch    7: served      8: being written     9: open, new requests join it
 //! ```
 //!
 //! A request remembers the number of its batch and is served once that batch is. One batch is
 //! written at a time.
 //!
-//! Of the open batch one sleeps ready to lead it (`stands_by`): the end of the one before it wakes
-//! only that one. All the others sleep on the [`Seat`] of their batch, which wakes them at the same
-//! time, and those who find themselves served need no lock any more.
+//! One thread of the open batch sleeps ready to lead it (`stands_by`): the end of the batch before
+//! wakes only that one. All the others sleep on the [`BatchWaiters`] of their batch, which wake at
+//! the same time, and need no lock to see that they are served.
 
 use std::sync::Arc;
 
@@ -20,25 +20,25 @@ use extol_sync::atomic::{AtomicBool, Ordering};
 use crate::batching::Batcher;
 use crate::types::Tid;
 
-use super::Ask;
+use super::SyncKey;
 use super::area::Area;
-use super::pledge::Pledges;
+use super::async_sync::AsyncRequests;
 
-/// Where those sleep who wait for the same thing: the members of a batch, or who waits for the full
-/// commit of a transaction.
+/// The threads that wait for the same thing: the members of a batch, or waiters for the full commit
+/// of a transaction.
 #[derive(Debug, Default)]
-pub(crate) struct Seat {
+pub(crate) struct BatchWaiters {
     served: AtomicBool,
     pub bell: Bell,
 }
 
-impl Seat {
-    /// It is durable. (Who is woken otherwise has to look again.)
+impl BatchWaiters {
+    /// It is durable. (A thread that is woken otherwise has to look again.)
     pub fn is_served(&self) -> bool {
         self.served.load(Ordering::Acquire)
     }
 
-    /// It became durable: wakes those who wait.
+    /// It became durable: wakes the waiters.
     pub fn serve(&self) {
         self.served.store(true, Ordering::Release);
         self.bell.ring();
@@ -54,7 +54,7 @@ pub(crate) struct Queue {
     pub from: Option<Tid>,
     pub batcher: Batcher,
     /// Requests of the open batch: what they ask for, how many they are, and when the first came.
-    asks: Vec<Ask>,
+    keys: Vec<SyncKey>,
     pub waiting: u32,
     pub asked_ns: Option<u64>,
     /// A leader has waited for others to join the open batch, or does.
@@ -62,22 +62,22 @@ pub(crate) struct Queue {
     /// Number of the open batch, and of the newest served one.
     open: u64,
     served: u64,
-    /// Of the open batch, and of those taken, while somebody may sleep there.
-    seat: Arc<Seat>,
-    taken: Vec<Arc<Seat>>,
-    /// Somebody sleeps ready to lead the batch of this number.
+    /// Of the open batch, and of those taken, while a thread may sleep there.
+    waiters: Arc<BatchWaiters>,
+    taken: Vec<Arc<BatchWaiters>>,
+    /// A thread sleeps ready to lead the batch of this number.
     leader: Option<u64>,
-    /// Members that nobody sleeps for.
-    pub pledges: Pledges,
+    /// Async requests.
+    pub async_requests: AsyncRequests,
 }
 
 /// What a leader takes.
 #[derive(Debug)]
 pub(crate) struct Batch {
     pub number: u64,
-    pub asks: Vec<Ask>,
+    pub keys: Vec<SyncKey>,
     pub requests: u32,
-    pub seat: Arc<Seat>,
+    pub waiters: Arc<BatchWaiters>,
 }
 
 impl Queue {
@@ -91,15 +91,15 @@ impl Queue {
         self.area.is_some() && self.from.is_some_and(|from| tid.at_least(from))
     }
 
-    /// A request joins the open batch; gives its number and its seat.
-    pub fn join(&mut self, ask: Ask, now_ns: u64) -> (u64, Arc<Seat>) {
-        self.asks.push(ask);
+    /// A request joins the open batch; gives its number and its waiters.
+    pub fn join(&mut self, key: SyncKey, now_ns: u64) -> (u64, Arc<BatchWaiters>) {
+        self.keys.push(key);
         self.waiting += 1;
         self.asked_ns.get_or_insert(now_ns);
-        (self.open, Arc::clone(&self.seat))
+        (self.open, Arc::clone(&self.waiters))
     }
 
-    /// Should a member of this batch sleep ready to lead it? Else it sleeps on the seat.
+    /// Should a member of this batch sleep ready to lead it? Else it sleeps on the waiters.
     pub fn stands_by(&mut self, number: u64) -> bool {
         let yes = number == self.open && self.leader != Some(number);
         if yes {
@@ -115,10 +115,10 @@ impl Queue {
         }
     }
 
-    /// Everybody who sleeps on a seat looks again.
+    /// All waiters look again.
     pub fn wake(&self) {
-        self.taken.iter().for_each(|seat| seat.bell.ring());
-        self.seat.bell.ring();
+        self.taken.iter().for_each(|waiters| waiters.bell.ring());
+        self.waiters.bell.ring();
     }
 
     /// A request goes another way.
@@ -137,23 +137,23 @@ impl Queue {
         self.open += 1;
         self.gathered = false;
         self.asked_ns = None;
-        let seat = std::mem::take(&mut self.seat);
-        self.taken.retain(|seat| Arc::strong_count(seat) > 1);
-        self.taken.push(Arc::clone(&seat));
+        let waiters = std::mem::take(&mut self.waiters);
+        self.taken.retain(|waiters| Arc::strong_count(waiters) > 1);
+        self.taken.push(Arc::clone(&waiters));
         Batch {
             number,
-            asks: std::mem::take(&mut self.asks),
+            keys: std::mem::take(&mut self.keys),
             requests: std::mem::take(&mut self.waiting),
-            seat,
+            waiters,
         }
     }
 
     /// A batch was served. Its list can be used again.
-    pub fn serve(&mut self, number: u64, mut asks: Vec<Ask>) {
+    pub fn serve(&mut self, number: u64, mut keys: Vec<SyncKey>) {
         self.served = number;
-        if self.asks.capacity() == 0 {
-            asks.clear();
-            self.asks = asks;
+        if self.keys.capacity() == 0 {
+            keys.clear();
+            self.keys = keys;
         }
     }
 
@@ -166,38 +166,37 @@ impl Queue {
 mod tests {
     use super::*;
 
-    fn ask(ino: u32) -> Ask {
-        Ask { ino, data_only: false }
-    }
-
     #[test]
     fn batches() {
         let mut queue = Queue::new(None);
-        let ((a, seat), (b, _)) = (queue.join(ask(1), 5), queue.join(ask(2), 6));
+        let ((a, waiters), (b, _)) = (queue.join(SyncKey(1), 5), queue.join(SyncKey(2), 6));
         assert!(queue.stands_by(a) && !queue.stands_by(b), "one is enough");
         assert_eq!((a, b, queue.waiting, queue.asked_ns), (1, 1, 2, Some(5)));
         queue.gathered = true;
         let batch = queue.take();
-        assert_eq!((batch.number, batch.requests, &batch.asks[..]), (1, 2, &[ask(1), ask(2)][..]));
+        assert_eq!(
+            (batch.number, batch.requests, &batch.keys[..]),
+            (1, 2, &[SyncKey(1), SyncKey(2)][..])
+        );
         assert_eq!((queue.waiting, queue.asked_ns, queue.gathered), (0, None, false));
         assert!(!queue.stands_by(b), "it is led already");
-        let (c, _) = queue.join(ask(3), 9);
+        let (c, _) = queue.join(SyncKey(3), 9);
         assert!(queue.stands_by(c));
         queue.stood_by(a);
         assert!(!queue.stands_by(c), "of another batch");
         queue.stood_by(c);
         assert!(queue.stands_by(c));
-        let rings = seat.bell.rings();
+        let rings = waiters.bell.rings();
         queue.wake();
-        assert!(seat.bell.rings() != rings && !seat.is_served(), "to look again");
-        batch.seat.serve();
-        assert!(seat.is_served());
+        assert!(waiters.bell.rings() != rings && !waiters.is_served(), "to look again");
+        batch.waiters.serve();
+        assert!(waiters.is_served());
         assert!(!queue.is_served(a) && !queue.is_served(c));
-        queue.serve(batch.number, batch.asks);
+        queue.serve(batch.number, batch.keys);
         assert!(queue.is_served(a) && queue.is_served(b) && !queue.is_served(c));
         queue.leave(a);
         assert_eq!(queue.waiting, 1, "of a batch that is not open any more");
         queue.leave(c);
-        assert_eq!(queue.take().asks, [], "nobody asks for it any more");
+        assert_eq!(queue.take().keys, [], "no request is left");
     }
 }

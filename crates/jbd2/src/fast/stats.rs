@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Reason;
 use crate::stats::Counter;
+
+/// Most reasons for full commits that are counted.
+pub const MOST_REASONS: usize = 32;
 
 /// Live counters.
 #[derive(Debug, Default)]
@@ -21,7 +23,7 @@ pub(crate) struct FastCounters {
     pub one_trip: Counter,
     pub deferred: Counter,
     pub by_fua: Counter,
-    pub reasons: [Counter; Reason::ALL.len()],
+    pub reasons: [Counter; MOST_REASONS],
 }
 
 /// A moment's values of the fast commits.
@@ -85,13 +87,19 @@ impl FastCommitStats {
 
 impl FastCounters {
     /// So many requests were committed in full because of this.
-    pub fn count(&self, reason: Reason, requests: u32) {
-        if let Some(counter) = self.reasons.get(reason as usize) {
+    pub fn count(&self, reason: u8, requests: u32) {
+        if let Some(counter) = self.reasons.get(usize::from(reason)) {
             counter.add(u64::from(requests));
         }
     }
 
-    pub fn snapshot(&self, enabled: bool, average_ns: u64, area_blocks: u32) -> FastCommitStats {
+    pub fn snapshot(
+        &self,
+        enabled: bool,
+        average_ns: u64,
+        area_blocks: u32,
+        reasons: &[&str],
+    ) -> FastCommitStats {
         FastCommitStats {
             enabled,
             commits: self.commits.get(),
@@ -109,10 +117,10 @@ impl FastCounters {
             settled: self.settled.get(),
             average_ns,
             area_blocks,
-            reasons: Reason::ALL
+            reasons: reasons
                 .iter()
                 .zip(&self.reasons)
-                .map(|(reason, count)| (reason.name().to_owned(), count.get()))
+                .map(|(name, count)| ((*name).to_owned(), count.get()))
                 .collect(),
         }
     }

@@ -16,14 +16,6 @@ pub(super) fn be64(b: &[u8], at: usize) -> u64 {
     b.get(at..).and_then(|s| s.first_chunk()).map_or(0, |c| u64::from_be_bytes(*c))
 }
 
-pub(super) fn le16(b: &[u8], at: usize) -> u16 {
-    b.get(at..).and_then(|s| s.first_chunk()).map_or(0, |c| u16::from_le_bytes(*c))
-}
-
-pub(super) fn le32(b: &[u8], at: usize) -> u32 {
-    b.get(at..).and_then(|s| s.first_chunk()).map_or(0, |c| u32::from_le_bytes(*c))
-}
-
 pub(super) fn put(b: &mut [u8], at: usize, bytes: &[u8]) {
     let slot = b.get_mut(at..).and_then(|s| s.get_mut(..bytes.len()));
     debug_assert!(slot.is_some(), "write of {} bytes at {at} outside of a block", bytes.len());

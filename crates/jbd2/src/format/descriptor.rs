@@ -5,7 +5,7 @@
 //! ```
 //!
 //! A tag is 8 to 16 bytes, by features; its flags are always at offset 6. The first tag of a block
-//! is followed by 16 bytes meant for a uuid that nobody reads (zeros on real disks); the others say
+//! is followed by 16 bytes meant for a uuid that is not read (zeros on real disks); the others say
 //! SAME_UUID. The last one says LAST_TAG, and readers stop there or where no tag fits any more.
 
 use extol_block::BlockNr;

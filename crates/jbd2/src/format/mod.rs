@@ -1,7 +1,8 @@
 //! jbd2 on disk: bytes to types and back, no I/O, one file per structure.
 //!
-//! All numbers of the log are big-endian; only the fast-commit tags inside the journal are
-//! little-endian. Decoding accepts any bytes without panic: it gives `None`, a verdict or an error.
+//! All numbers of the log are big-endian. (Fast commits are little-endian and belong to ext4:
+//! [`extol_ondisk::fast_commit`].) Decoding accepts any bytes without panic: it gives `None`, a
+//! verdict or an error.
 //!
 //! A transaction in the log:
 //!
@@ -13,8 +14,6 @@ mod bytes;
 mod checksum;
 mod commit;
 mod descriptor;
-mod fast_commit;
-mod fc_writer;
 mod features;
 mod header;
 mod revoke;
@@ -25,8 +24,6 @@ mod tests;
 pub use checksum::{V1Sum, crc32be, crc32c};
 pub use commit::{CommitBlock, CommitTime};
 pub use descriptor::{DescriptorReader, DescriptorWriter, Tag, TagFlags};
-pub use fast_commit::{FcError, FcName, FcReader, FcTag};
-pub use fc_writer::{FcChain, FcUnwritable, FcWriter};
 pub use features::Features;
 pub use header::{BlockKind, HEADER_SIZE, Header, MAGIC, escape, unescape};
 pub use revoke::{RevokeReader, RevokeWriter};

@@ -247,73 +247,6 @@ fn revoke_counts() {
     assert!(RevokeReader::new(&f, &[]).is_none_or(|mut r| r.next().is_none()));
 }
 
-fn fc_tags(block: &[u8]) -> (Vec<String>, Option<FcError>) {
-    let mut tags = Vec::new();
-    let error = FcReader::new()
-        .block(block, |_, tag| {
-            tags.push(format!("{tag:?}"));
-            true
-        })
-        .err();
-    (tags, error)
-}
-
-#[test]
-fn fast_commit_vectors() {
-    let mut block = hex("09000800 00000000 06000000 0800F003 06000000 8EB965CD");
-    block.resize(1024, 0);
-    assert!(FcReader::begins_with_head(&block));
-    let (tags, error) = fc_tags(&block);
-    assert_eq!(error, None);
-    assert_eq!(
-        tags,
-        [
-            "Head { features: 0, tid: Tid(6) }".to_owned(),
-            format!("Tail {{ tid: Tid(6), stated: {0}, actual: {0} }}", 0xCD65_B98Eu32)
-        ]
-    );
-
-    let mut block = hex("0900 0800 00000000 06000000
-         0200 0C00 0C000000 03000000 05000000
-         0100 1000 0C000000 08000000 0200 0000 E8030000
-         0400 0A00 02000000 0C000000 6162
-         0800 BE03 06000000 5855410C");
-    block.resize(1024, 0);
-    let mut seen = Vec::new();
-    FcReader::new()
-        .block(&block, |at, tag| {
-            seen.push((at, format!("{tag:?}")));
-            if let FcTag::Tail { stated, actual, .. } = tag {
-                assert_eq!(stated, actual);
-            }
-            true
-        })
-        .unwrap();
-    assert_eq!(seen.len(), 5);
-    assert_eq!(seen[1], (12, "DelRange { ino: 12, block: 3, len: 5 }".to_owned()));
-    assert_eq!(
-        seen[2],
-        (28, "AddRange { ino: 12, block: 8, len: 2, start: 1000, unwritten: false }".to_owned())
-    );
-    assert_eq!(seen[3], (48, "Link(FcName { parent: 2, ino: 12, name: [97, 98] })".to_owned()));
-}
-
-#[test]
-fn bad_fast_commit_tags() {
-    let check = |bytes: &str, tag: u16| {
-        let mut block = hex(bytes);
-        block.resize(64, 0);
-        assert_eq!(fc_tags(&block).1.map(|e| e.tag), Some(tag), "{bytes}");
-    };
-    check("0900 0800 00000000 06000000", 0); // ends in tag 0
-    check("0A00 0000", 10); // unknown
-    check("0900 0700", 9); // wrong length
-    check("0300 0800", 3); // no name
-    check("0600 2000", 6); // no room for an inode
-    check("0700 FFFF", 7); // longer than the block
-    assert_eq!(fc_tags(&[7, 0, 0]), (vec![], None));
-}
-
 #[test]
 fn no_bytes_panic() {
     let mut x = 1u64;
@@ -337,7 +270,6 @@ fn no_bytes_panic() {
             if let Some(c) = CommitBlock::decode(&block) {
                 let _ = c.verify(f, &block, V1Sum::new());
             }
-            fc_tags(&block);
             let _ = Header::decode(&block);
             let _ = JournalSuperblock::decode(&block).map(|sb| {
                 let _ = sb.validate(f.block_size, u64::MAX);

@@ -70,7 +70,7 @@ fn snapshots_do_not_change() {
     let before = buf.data();
     h.modify(&buf, |bytes| bytes.fill(2)).unwrap();
     assert_eq!((before[0], buf.data()[0]), (1, 2));
-    // With nobody looking the bytes stay where they are.
+    // Without a snapshot the bytes stay where they are.
     drop(before);
     let at = buf.data().as_ptr();
     h.modify(&buf, |bytes| bytes.fill(3)).unwrap();
@@ -95,7 +95,7 @@ fn a_block_forgotten_and_created_is_logged_once() {
     assert_eq!(second.state.lock().pending, 1);
 }
 
-/// C3: the newest change decides how the block gets its checksum, whatever was due before.
+/// BC-3: the newest change decides how the block gets its checksum, whatever was due before.
 #[test]
 fn a_seal_is_set_once_when_the_transaction_closes() {
     let rig = rig();
@@ -113,7 +113,7 @@ fn a_seal_is_set_once_when_the_transaction_closes() {
     h.modify_sealed(&bufs[1], seal(20), |_| ()).unwrap();
     h.modify(&bufs[2], |bytes| bytes[1] = 7).unwrap();
     h.stop().unwrap();
-    // Somebody looks at it just now: what he sees does not change.
+    // A snapshot exists: its bytes do not change.
     let seen = bufs[0].data();
     let closed = rig.journal.state.lock().running.as_ref().unwrap().tx.close();
     let first = closed.blocks.iter().map(|b| [b.data[0], b.data[1], b.data[9]]);
@@ -129,7 +129,7 @@ fn a_seal_is_set_once_when_the_transaction_closes() {
     closed.blocks[0].buf.state.lock().pending -= 1;
 }
 
-/// C4: a note speaks of the bytes beside it.
+/// BC-4: a note speaks of the bytes beside it.
 #[test]
 fn a_note_goes_with_the_bytes_it_speaks_of() {
     let rig = rig();
@@ -141,13 +141,13 @@ fn a_note_goes_with_the_bytes_it_speaks_of() {
     buf.note(&bytes, note(7));
     assert_eq!(buf.noted().1, note(7));
 
-    // Who changes it and does not care takes it away.
+    // A change without a note takes it away.
     h.modify(&buf, |bytes| bytes[0] = 1).unwrap();
     assert_eq!(buf.noted().1, None);
-    // Who has seen older bytes notes nothing.
+    // A note about older bytes is dropped.
     buf.note(&bytes, note(8));
     assert_eq!(buf.noted().1, None);
-    // Who knows better replaces it.
+    // A newer note replaces it.
     buf.note(&buf.data(), note(9));
     let told = h.modify_noted(&buf, None, |bytes, old| {
         bytes[0] = 2;

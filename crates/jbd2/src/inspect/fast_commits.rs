@@ -11,11 +11,10 @@
 //! that does not, nothing counts. What is no longer (or was never) part of that chain is void: a
 //! leftover. Torn is what would be next in the chain and is damaged.
 
+use extol_ondisk::fast_commit::{DataChecksum, FcEntry, FcReader, FcRecord, FcTag};
 use serde::Serialize;
 
 use super::{BlockReport, FcTagReport, Verdict};
-use crate::fast::Witness;
-use crate::format::{FcName, FcReader, FcTag};
 use crate::recovery::LogReader;
 
 /// Does a fast commit count?
@@ -48,31 +47,40 @@ pub struct FastCommitReport {
 
 impl From<FcTag<'_>> for FcTagReport {
     fn from(tag: FcTag<'_>) -> Self {
-        let text = |name: &FcName<'_>| String::from_utf8_lossy(name.name).into_owned();
         match tag {
-            FcTag::Head { features, tid } => Self::Head { tid: tid.0, features },
-            FcTag::AddRange { ino, block, len, start, unwritten } => {
-                Self::AddRange { ino, block, len, start, unwritten }
-            }
-            FcTag::DelRange { ino, block, len } => Self::DelRange { ino, block, len },
-            FcTag::Creat(n) => Self::Creat { parent: n.parent, ino: n.ino, name: text(&n) },
-            FcTag::Link(n) => Self::Link { parent: n.parent, ino: n.ino, name: text(&n) },
-            FcTag::Unlink(n) => Self::Unlink { parent: n.parent, ino: n.ino, name: text(&n) },
-            FcTag::Inode { ino, image } => inode(ino, image),
-            FcTag::Pad(value) => match Witness::decode(value).next() {
-                Some(first) => {
-                    Self::Witness { blocks: Witness::decode(value).count(), first: first.block.0 }
-                }
+            FcTag::Head { features, tid } => Self::Head { tid, features },
+            FcTag::Record(record) => record.into(),
+            FcTag::Pad(value) => match DataChecksum::decode(value).next() {
+                Some(first) => Self::DataChecksums {
+                    blocks: DataChecksum::decode(value).count(),
+                    first: first.block.0,
+                },
                 None => Self::Pad,
             },
             FcTag::Tail { tid, stated, actual } => {
-                Self::Tail { tid: tid.0, checksum: Verdict::of(true, stated == actual) }
+                Self::Tail { tid, checksum: Verdict::of(true, stated == actual) }
             }
         }
     }
 }
 
-/// The fields of an inode's image that everybody looks for.
+impl From<FcRecord<&[u8]>> for FcTagReport {
+    fn from(record: FcRecord<&[u8]>) -> Self {
+        let text = |e: &FcEntry<&[u8]>| String::from_utf8_lossy(e.name).into_owned();
+        match record {
+            FcRecord::AddRange { ino, block, len, start, unwritten } => {
+                Self::AddRange { ino, block, len, start, unwritten }
+            }
+            FcRecord::DelRange { ino, block, len } => Self::DelRange { ino, block, len },
+            FcRecord::Creat(e) => Self::Creat { parent: e.parent, ino: e.ino, name: text(&e) },
+            FcRecord::Link(e) => Self::Link { parent: e.parent, ino: e.ino, name: text(&e) },
+            FcRecord::Unlink(e) => Self::Unlink { parent: e.parent, ino: e.ino, name: text(&e) },
+            FcRecord::Inode { ino, image } => inode(ino, image),
+        }
+    }
+}
+
+/// The main fields of an inode's image.
 fn inode(ino: u32, image: &[u8]) -> FcTagReport {
     let half = |at: usize| {
         let bytes = image.get(at..).and_then(<[u8]>::first_chunk);
@@ -181,7 +189,7 @@ impl Chain {
                     open.tid = Some(*tid);
                     tail = Some((*tid, *checksum));
                 }
-                FcTagReport::Pad | FcTagReport::Witness { .. } => {}
+                FcTagReport::Pad | FcTagReport::DataChecksums { .. } => {}
                 _ => open.records += 1,
             }
         }

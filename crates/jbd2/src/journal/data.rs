@@ -57,26 +57,27 @@ impl Coverage {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Covered {
     data: u64,
-    loose: u64,
+    ordered: u64,
     home: u64,
 }
 
 impl Journal {
     /// The file system wrote file data to the device; the write has returned. It must be on the
     /// medium before what maps it counts. (There are two other kinds:
-    /// [`note_free_write`](Self::note_free_write), [`note_witnessed`](Self::note_witnessed).)
+    /// [`note_free_write`](Self::note_free_write),
+    /// [`note_checksummed_write`](Self::note_checksummed_write).)
     pub fn note_data_write(&self) {
         self.data_writes.returned();
-        self.note_loose_write();
+        self.note_ordered_write();
     }
 
-    /// One of the data writes that were noted is loose.
-    pub(crate) fn note_loose_write(&self) {
-        self.loose_writes.returned();
+    /// One of the data writes that were noted is ordered.
+    pub(crate) fn note_ordered_write(&self) {
+        self.ordered_writes.returned();
     }
 
     /// True if each commit makes durable what was written (and told of) before its handles were
-    /// opened, before it is durable itself. Else who needs that order must
+    /// opened, before it is durable itself. Else a caller that needs that order must
     /// [flush](Self::flush_data) before opening a handle.
     #[must_use]
     pub fn commits_after_data(&self) -> bool {
@@ -128,7 +129,7 @@ impl Journal {
 
     /// A write waits for a flush of the file system's device.
     pub(crate) fn anything_is_dirty(&self) -> bool {
-        self.data_writes.is_dirty() || self.loose_writes.is_dirty() || self.home_writes.is_dirty()
+        self.data_writes.is_dirty() || self.ordered_writes.is_dirty() || self.home_writes.is_dirty()
     }
 
     /// Flushes the file system's device and remembers what that covered. A failure aborts.
@@ -176,16 +177,16 @@ impl Journal {
     pub(crate) fn data_writes_begun(&self) -> Covered {
         Covered {
             data: self.data_writes.now(),
-            loose: self.loose_writes.now(),
+            ordered: self.ordered_writes.now(),
             home: self.home_writes.now(),
         }
     }
 
     /// A flush of the file system's device succeeded, and began after `covered` was read.
     pub(crate) fn data_flushed(&self, covered: Covered) {
-        self.loose_writes.flushed(covered.loose);
+        self.ordered_writes.flushed(covered.ordered);
         if self.data_writes.flushed(covered.data) {
-            self.fast.witnesses.flushed(covered.data);
+            self.fast.checksums.flushed(covered.data);
         }
         if self.home_writes.flushed(covered.home) {
             // The tail may move.

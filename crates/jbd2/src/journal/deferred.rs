@@ -1,4 +1,4 @@
-//! File data whose write is left to whoever makes it durable.
+//! File data whose write is left to the commit that makes it durable.
 //!
 //! An fsync of a small file writes data, then records that map it, then flushes. Neither write
 //! waits for the other, so the data need not go first: it is left here, and the leader of the
@@ -11,36 +11,36 @@
 //!   fsync of A: defer ─┐
 //!   fsync of B: defer ─┼─► waiting ── take ──► on its way, in one batch ──► written ── flush ──► durable
 //!   fsync of C: defer ─┘      │                 ▲  with the records
-//!                             ╰─────────────────╯  or alone: who needs the data on the device writes all that waits
+//!                             ╰─────────────────╯  or alone: a thread that needs the data on the device writes all that waits
 //! ```
 //!
-//! Who needs it there: the next one who takes the file's lock (its data is read, changed or freed),
-//! a flush on behalf of file data, and the fsync itself if nobody did it meanwhile. What waits is
-//! bounded ([`MOST`]): who passes the bound writes.
+//! The data is needed there by the next thread that takes the file's lock (to read, change or free
+//! it), by a flush on behalf of file data, and by the fsync itself if it is still deferred. What
+//! waits is bounded ([`MOST`]): the thread that passes the bound writes.
 //!
 //! | data | in a fast commit | in a full one |
 //! |---|---|---|
-//! | with witnesses | beside the records, which vouch for it | before the flush |
+//! | with checksums | beside the records, which vouch for it | before the flush |
 //! | needs no order | beside the records | before the flush |
-//! | loose (D5) | before a flush of its own, the records behind it | before the flush |
+//! | ordered (DD-5) | before a flush of its own, the records behind it | before the flush |
 //!
 //! One thread at a time writes what was deferred, all of it. So what was deferred first is written
 //! first, or in the same batch, and a number says what is written.
 //!
 //! Invariants
-//! - D1: data is deferred before the handle that maps it is opened, and a leader takes what waits
+//! - DD-1: data is deferred before the handle that maps it is opened, and a leader takes what waits
 //!   behind collecting its records (`Journal::chain`), a full commit behind closing its transaction
 //!   (`write_closed`). So no record goes to the log whose data was left behind.
-//! - D2: of blocks whose data waits or is on its way nobody else writes or reads: they belong to
-//!   one file, whose lock waits for it ([`Deferral::settle`]), and until a file's data is settled
-//!   it frees nothing.
-//! - D3: a witness is known to others (`Witnesses::add`) only when its write has returned; a leader
-//!   puts the witnesses of what it has taken into its own fast commit alone, whose flush comes
-//!   behind both writes.
-//! - D4: who takes writes, or puts back (`Taken::drop`). A failed write aborts the journal before
-//!   anybody learns that it is over.
-//! - D5: loose data is marked: a leader that has taken some does without witnesses and flushes
-//!   first (`Journal::chain`), and who else writes it counts it as any other loose write before it
+//! - DD-2: of blocks whose data waits or is on its way no other thread writes or reads: they belong
+//!   to one file, whose lock waits for it ([`Deferral::settle`]), and until a file's data is
+//!   settled it frees nothing.
+//! - DD-3: a checksum is known to others (`DataChecksums::add`) only when its write has returned; a
+//!   leader puts the checksums of what it has taken into its own fast commit alone, whose flush
+//!   comes behind both writes.
+//! - DD-4: the thread that takes writes, or puts back (`Taken::drop`). A failed write aborts the
+//!   journal before any thread learns that it is over.
+//! - DD-5: ordered data is marked: a leader that has taken some does without checksums and flushes
+//!   first (`Journal::chain`), and any other writer counts it as any other ordered write before it
 //!   is over (`Taken::write`). Where commits do not flush before their record none is deferred
 //!   ([`Journal::commits_after_data`]).
 //!
@@ -50,12 +50,12 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use extol_block::{BlockNr, ScatteredWrite, SharedDevice};
+use extol_ondisk::fast_commit::DataChecksum;
 use extol_sync::Condvar;
 use extol_sync::atomic::{AtomicU64, Ordering};
 use extol_sync::rank::{Mutex, Rank};
 
 use super::Journal;
-use crate::fast::Witness;
 use crate::types::Result;
 
 /// Most bytes that wait: a batch that a disk writes in a millisecond or two.
@@ -68,16 +68,16 @@ const REMEMBERED: usize = 32;
 struct Write {
     start: BlockNr,
     data: Vec<u8>,
-    witnesses: Vec<Witness>,
+    checksums: Vec<DataChecksum>,
     /// It must be on the medium before what maps it, and cannot be compared.
-    loose: bool,
+    ordered: bool,
 }
 
 #[derive(Debug, Default)]
 struct Waiting {
     writes: Vec<Write>,
     bytes: usize,
-    /// Somebody writes what was taken.
+    /// A thread writes what was taken.
     busy: bool,
     /// Writes up to this number are in the data write of that number, oldest first; and up to this
     /// they are durable.
@@ -149,23 +149,23 @@ impl Deferred {
 }
 
 impl Journal {
-    /// Leaves a write of whole blocks to whoever makes it durable. Without witnesses it needs no
-    /// order. The caller holds the lock of the file whose blocks they are; whoever takes it next
+    /// Leaves a write of whole blocks to the commit that makes it durable. Without checksums it
+    /// needs no order. The caller holds the lock of the file whose blocks they are; the next holder
     /// must [settle](Deferral::settle) first.
     pub fn defer(
         self: &Arc<Self>,
         start: BlockNr,
         data: Vec<u8>,
-        witnesses: Vec<Witness>,
+        checksums: Vec<DataChecksum>,
     ) -> Deferral {
-        self.put_aside(Write { start, data, witnesses, loose: false })
+        self.put_aside(Write { start, data, checksums, ordered: false })
     }
 
     /// As that, for data that must be on the medium before what maps it counts, and has no
-    /// witnesses. Only where [commits keep that order](Self::commits_after_data).
-    pub fn defer_loose(self: &Arc<Self>, start: BlockNr, data: Vec<u8>) -> Deferral {
+    /// checksums. Only where [commits keep that order](Self::commits_after_data).
+    pub fn defer_ordered(self: &Arc<Self>, start: BlockNr, data: Vec<u8>) -> Deferral {
         debug_assert!(self.commits_after_data());
-        self.put_aside(Write { start, data, witnesses: Vec::new(), loose: true })
+        self.put_aside(Write { start, data, checksums: Vec::new(), ordered: true })
     }
 
     fn put_aside(self: &Arc<Self>, write: Write) -> Deferral {
@@ -192,8 +192,8 @@ impl Journal {
         self.take_deferred(number).write()
     }
 
-    /// Takes all that waits, for the caller to write, as soon as nobody else is writing; nothing if
-    /// everything up to `number` is written then.
+    /// Takes all that waits, for the caller to write, as soon as no other thread is writing;
+    /// nothing if everything up to `number` is written then.
     fn take_deferred(&self, number: u64) -> Taken<'_> {
         let is_done = || self.deferred.done.load(Ordering::Acquire) >= number;
         if is_done() {
@@ -212,7 +212,7 @@ impl Journal {
         Taken { journal: self, writes, upto: self.deferred.newest.load(Ordering::Acquire) }
     }
 
-    /// As that, whatever waits: for a leader that has collected its records (D1).
+    /// As that, whatever waits: for a leader that has collected its records (DD-1).
     pub(crate) fn take_all_deferred(&self) -> Taken<'_> {
         self.take_deferred(self.deferred.newest.load(Ordering::Acquire))
     }
@@ -229,34 +229,34 @@ impl Taken<'_> {
         self.writes.is_empty()
     }
 
-    /// The witnesses of the data.
-    pub fn witnesses(&self) -> impl Iterator<Item = Witness> + '_ {
-        self.writes.iter().flat_map(|write| write.witnesses.iter().copied())
+    /// The checksums of the data.
+    pub fn checksums(&self) -> impl Iterator<Item = DataChecksum> + '_ {
+        self.writes.iter().flat_map(|write| write.checksums.iter().copied())
     }
 
     /// Some of it must be on the medium before what maps it.
-    pub fn is_loose(&self) -> bool {
-        self.writes.iter().any(|write| write.loose)
+    pub fn is_ordered(&self) -> bool {
+        self.writes.iter().any(|write| write.ordered)
     }
 
-    /// Writes it. Its witnesses are left for the next fast commit.
+    /// Writes it. Its checksums are left for the next fast commit.
     pub fn write(mut self) -> Result<()> {
         if self.is_empty() {
             return Ok(());
         }
         self.send(&[])?;
-        if self.is_loose() {
-            // Before anybody learns that it was written (`over`).
-            self.journal.note_loose_write();
+        if self.is_ordered() {
+            // Before any thread learns that it was written (`over`).
+            self.journal.note_ordered_write();
         }
-        let witnesses: Vec<Witness> = self.witnesses().collect();
-        let with = (!witnesses.is_empty()).then_some(&witnesses[..]);
+        let checksums: Vec<DataChecksum> = self.checksums().collect();
+        let with = (!checksums.is_empty()).then_some(&checksums[..]);
         self.returned(with);
         Ok(())
     }
 
     /// Writes it and, at the same time, these blocks to the same device. The caller takes care of
-    /// the witnesses, or flushes before anything counts on the data.
+    /// the checksums, or flushes before anything counts on the data.
     pub fn write_with(mut self, others: &[ScatteredWrite<'_>]) -> Result<()> {
         self.send(others)?;
         if !self.is_empty() {
@@ -337,10 +337,10 @@ impl Taken<'_> {
     }
 
     /// The write has returned.
-    fn returned(&mut self, witnesses: Option<&[Witness]>) {
+    fn returned(&mut self, checksums: Option<&[DataChecksum]>) {
         let journal = self.journal;
-        let write = match witnesses {
-            Some(witnesses) => journal.note_witnessed(witnesses),
+        let write = match checksums {
+            Some(checksums) => journal.note_checksummed_write(checksums),
             None => journal.note_free_write(),
         };
         self.note(write);

@@ -1,7 +1,7 @@
 //! Abort and shutdown.
 //!
-//! The first failure decides: its reason is what everybody is told. It is set under the state lock
-//! before anybody is woken, and everybody who waits looks at it before anything else, so nothing is
+//! The first failure decides: its reason is what every caller gets. It is set under the state lock
+//! before any waiter is woken, and every waiter looks at it before anything else, so nothing is
 //! acknowledged afterwards.
 
 use std::sync::Arc;
@@ -57,7 +57,7 @@ impl Journal {
         self.can_join.notify_all();
         self.wake_done(&state);
         self.wake_fast(&state);
-        self.hurry(&mut state);
+        self.end_batch_wait(&mut state);
         let lost = state.lost_callbacks();
         drop(state);
         lost.into_iter().for_each(|callback| callback(false));

@@ -5,8 +5,8 @@
 //! needs: a commit (the transaction is full) or a checkpoint (the log is). With
 //! [`Journal::work_in_callers`] it does that work itself.
 //!
-//! The last handle to leave wakes who waits for the transaction to drain: the committer, or a
-//! freeze.
+//! The last handle to leave wakes the thread that waits for the transaction to drain: the
+//! committer, or a freeze.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl Journal {
         Ok(Handle::new(Arc::clone(self), tx, credits))
     }
 
-    /// As [`start`](Self::start), for those who would rather come back later than wait for a thaw:
+    /// As [`start`](Self::start), for callers that come back later instead of waiting for a thaw:
     /// `None` while the journal is frozen.
     ///
     /// # Errors
@@ -38,8 +38,8 @@ impl Journal {
         Ok(joined.map(|(tx, credits)| Handle::new(Arc::clone(self), tx, credits)))
     }
 
-    /// A handle with more credits than a transaction has otherwise, for a journal that nobody else
-    /// uses yet: the replay of fast commits, which must become one transaction.
+    /// A handle with more credits than a transaction has otherwise, for a journal that no other
+    /// thread uses yet: the replay of fast commits, which must become one transaction.
     ///
     /// # Errors
     /// If the journal was aborted or has a transaction already, or the log cannot hold so many
@@ -98,8 +98,8 @@ impl Journal {
                 && r.credits.saturating_add(credits) > self.max_credits()
                 && r.tx.is_empty()
             {
-                // Charged for revokes that were cancelled since. It holds nothing, so nobody would
-                // ever commit it.
+                // Charged for revokes that were cancelled since. It holds nothing, so no thread
+                // would ever commit it.
                 r.credits = 0;
             }
             let full = match &state.running {
@@ -114,7 +114,7 @@ impl Journal {
                     waited_since.get_or_insert(now);
                     space_since.get_or_insert(now);
                     state.space_waiters += 1;
-                    self.hurry(&mut state);
+                    self.end_batch_wait(&mut state);
                     if self.works_in_callers() {
                         drop(state);
                         let stepped = self.checkpoint_step();
@@ -204,8 +204,8 @@ impl Journal {
         if running.handles == 0 && (running.locked || state.barriers > 0) {
             self.drained.notify_all();
         } else if unused > 0 && state.wanted.is_some() {
-            // Who found the transaction full may fit in now, and no commit will come to wake it if
-            // nothing was changed.
+            // A handle that found the transaction full may fit in now, and no commit will wake it
+            // if nothing was changed.
             self.can_join.notify_all();
         }
         let lost = state.lost_callbacks();

@@ -1,33 +1,32 @@
-//! The journal: who may join which transaction, who commits, who waits, and what happens after a
-//! failure.
+//! The journal: joining transactions, committing, waiting, and what happens after a failure.
 //!
 //! All decisions are made under one small lock ([`State`]); no I/O happens under it. Commits are
-//! led by whoever needs one first: a thread that calls [`Journal::commit_wait`] becomes the
-//! committer if nobody else is, so an fsync costs no thread switch. Everybody who arrives meanwhile
-//! joins the next transaction and is served by one commit.
+//! led by the thread that needs one first: a thread that calls [`Journal::commit_wait`] becomes the
+//! committer if there is none, so an fsync costs no thread switch. Requests that come meanwhile
+//! join the next transaction and are served by one commit.
 //!
 //! Invariants
-//! - J1: at most one transaction runs and at most one is being committed (`State::running`,
+//! - JN-1: at most one transaction runs and at most one is being committed (`State::running`,
 //!   `State::committer`). A fast commit has the same role while it is written, and so has a
 //!   checkpoint that goes back to the log's beginning.
-//! - J2: the free log space holds all that the running transaction was promised: its blocks, the
+//! - JN-2: the free log space holds all that the running transaction was promised: its blocks, the
 //!   credits of its open handles, their control blocks and some slack (`Journal::has_room`, asked
 //!   before credits are given by `join` and `extend`). Free in a log that does not wrap is what
 //!   lies before its end. Only a commit takes space, and it takes it for this transaction, so it
 //!   never waits for a checkpoint. Only a transaction that overdrew its credits by more than the
 //!   slack may have to (`Journal::lead_commit`).
-//! - J3: after the first failed write or flush nothing is acknowledged any more (`Journal::abort`
+//! - JN-3: after the first failed write or flush nothing is acknowledged any more (`Journal::abort`
 //!   before any waiter is woken, `State::aborted` is checked before `committed`).
-//! - J4: a waiter returns only when every transaction up to its own is durable, also if its own
+//! - JN-4: a waiter returns only when every transaction up to its own is durable, also if its own
 //!   turned out to hold nothing (`Journal::commit_wait`).
-//! - J5: the log is named live in its superblock before the first commit record is durable
+//! - JN-5: the log is named live in its superblock before the first commit record is durable
 //!   (`State::log_empty`), and the fast-commit area begins with nothing before that
 //!   (`write_to_log`).
-//! - J6: a durable request waits for others to join at most `max_batch_time`, and never while the
-//!   journal is aborted, frozen or out of room, or somebody wants the commit now: each of them
-//!   calls `Journal::hurry`. One leader gathers at a time, once per transaction or batch of a fast
-//!   commit; whoever waits on `done` meanwhile is woken by the commit that follows, or by the
-//!   leader if there is nothing to commit any more (`Journal::gather`).
+//! - JN-6: a durable request waits for others to join at most `max_batch_time`, and never while the
+//!   journal is aborted, frozen or out of room, or the commit is wanted now: each of these calls
+//!   `Journal::end_batch_wait`. One leader gathers at a time, once per transaction or batch of a
+//!   fast commit; a thread that waits on `done` meanwhile is woken by the commit that follows, or
+//!   by the leader if there is nothing to commit any more (`Journal::gather`).
 //!
 //! Lock order: `checkpointing`, then `State`, then the leaves (transaction lists, buffers,
 //! checkpoint list, superblock).
@@ -36,12 +35,12 @@
 //! | --- | --- |
 //! | `mod` | what the journal is made of, opening, properties |
 //! | `join` | handles come and go |
-//! | `wait` | who asks for a commit, who waits for one, and who waits for others to join |
+//! | `wait` | requests and waits for a commit, and the wait for other requests |
 //! | `data` | which writes in place a flush has covered |
-//! | `deferred` | file data whose write is left to whoever makes it durable |
+//! | `deferred` | file data whose write is left to the commit that makes it durable |
 //! | `failure` | abort and shutdown |
 //!
-//! The commit itself is in `crate::commit`, the fast commit (F1 to F8) in `crate::fast::lead`,
+//! The commit itself is in `crate::commit`, the fast commit (FC-1 to FC-8) in `crate::fast::lead`,
 //! checkpoint and freeze in `crate::checkpoint`.
 
 mod data;
@@ -69,7 +68,7 @@ use crate::batching::{Batcher, Batching, Gather};
 use crate::cache::{BlockCache, Buf};
 use crate::checkpoint::policy::FreeThreshold;
 use crate::checkpoint::{CheckpointList, Rounds};
-use crate::fast::{Area, FastCommits, Queue, Seat};
+use crate::fast::{Area, BatchWaiters, FastCommits, Queue};
 use crate::log::Log;
 use crate::space::LogSpace;
 use crate::stats::Counters;
@@ -109,10 +108,10 @@ impl std::fmt::Debug for JournalConfig {
 
 pub(crate) struct State {
     pub running: Option<Running>,
-    /// Somebody has the committer's role: commits, fast or in full, or rewinds the log.
+    /// A thread has the committer's role: it commits, fast or in full, or rewinds the log.
     pub committer: bool,
     /// The commit service had something to look at and found the role taken.
-    pub stood_aside: bool,
+    pub service_waits: bool,
     /// The checkpoint found the role taken: the log is to go back to its beginning.
     pub rewind_waits: bool,
     /// The transaction being committed, and its first log block.
@@ -129,19 +128,19 @@ pub(crate) struct State {
     pub space_waiters: u32,
     /// While not zero no handle may join (freeze, flush, close).
     pub barriers: u32,
-    /// Frozen until further notice: who wants to join is refused.
+    /// Frozen until further notice: handles are refused.
     pub resting: bool,
     pub aborted: Option<Arc<str>>,
     /// The abort came from a failure; it was no shutdown on purpose.
     pub failed: bool,
     pub batcher: Batcher,
-    /// A leader waits for others before it commits this transaction. Whoever cannot wait for that
-    /// takes it away (`Journal::hurry`).
+    /// A leader waits for others before it commits this transaction. A thread that cannot wait for
+    /// that takes it away (`Journal::end_batch_wait`).
     pub gathering: Option<(Gathering, Gather)>,
-    /// Where those sleep who wait for the full commit of the running transaction (it moves on with
-    /// it), and of the one being committed, or committed last.
-    pub seat: Arc<Seat>,
-    pub committing_seat: Arc<Seat>,
+    /// Waiters for the full commit of the running transaction (they move on with it), and of the
+    /// one being committed, or committed last.
+    pub waiters: Arc<BatchWaiters>,
+    pub committing_waiters: Arc<BatchWaiters>,
     /// Durable requests that the commit in progress serves.
     pub serving: u32,
     /// None: checkpoints are synchronous.
@@ -159,7 +158,7 @@ pub struct Journal {
     pub(crate) state: CachePadded<Mutex<State, { Rank::JournalState as u8 }>>,
     /// A transaction was replaced, space came free, or a barrier went down.
     pub(crate) can_join: Condvar,
-    /// A commit ended: for those who wait for no transaction in particular.
+    /// A commit ended: for waiters for no transaction in particular.
     pub(crate) done: Condvar,
     /// The leader that gathers has no reason left to wait.
     pub(crate) gathered: Condvar,
@@ -179,12 +178,12 @@ pub struct Journal {
     space_needed: AtomicU32,
     pub(crate) pinned_max: usize,
     is_aborted: AtomicBool,
-    /// No services run: whoever waits for a commit or for log space does the work.
+    /// No services run: a thread that waits for a commit or for log space does the work.
     in_callers: AtomicBool,
     /// File data, and blocks that a checkpoint wrote home.
     pub(crate) data_writes: CachePadded<Coverage>,
-    /// Of the file data, what must be on the medium before what maps it, and has no witness.
-    pub(crate) loose_writes: Coverage,
+    /// Of the file data, what must be on the medium before what maps it, and has no checksum.
+    pub(crate) ordered_writes: Coverage,
     pub(crate) home_writes: Coverage,
     pub(crate) deferred: CachePadded<Deferred>,
     /// Of the threads in [`crate::Services`].
@@ -256,7 +255,7 @@ impl Journal {
             state: CachePadded::new(Mutex::new(State {
                 running: None,
                 committer: false,
-                stood_aside: false,
+                service_waits: false,
                 rewind_waits: false,
                 committing: None,
                 committed: next_tid.previous(),
@@ -271,8 +270,8 @@ impl Journal {
                 failed: false,
                 batcher: Batcher::default(),
                 gathering: None,
-                seat: Arc::default(),
-                committing_seat: Arc::default(),
+                waiters: Arc::default(),
+                committing_waiters: Arc::default(),
                 serving: 0,
                 async_checkpoint: None,
                 fast: Queue::new(area),
@@ -298,7 +297,7 @@ impl Journal {
             is_aborted: AtomicBool::new(false),
             in_callers: AtomicBool::new(false),
             data_writes: CachePadded::default(),
-            loose_writes: Coverage::default(),
+            ordered_writes: Coverage::default(),
             home_writes: Coverage::default(),
             deferred: CachePadded::default(),
             io_priority: PriorityGroup::default(),
@@ -362,7 +361,7 @@ impl Journal {
         self.cache.read(nr)
     }
 
-    /// Reads neighbouring blocks into memory at once, up to the first that is there. Nobody may
+    /// Reads neighbouring blocks into memory at once, up to the first that is there. No thread may
     /// change one of them meanwhile.
     pub fn read_ahead(&self, first: BlockNr, count: u64) {
         self.cache.read_ahead(first, count);
@@ -376,7 +375,7 @@ impl Journal {
     }
 
     /// Keeps in memory what a block of the device holds, unless it is there. The caller knows that
-    /// nobody has changed it since it was read.
+    /// it has not been changed since it was read.
     pub fn keep_clean(&self, nr: BlockNr, block: Vec<u8>) {
         self.cache.keep_clean(nr, block);
     }
@@ -396,7 +395,7 @@ impl Journal {
         Ok(self.device.read_at(bytes, start.offset(size))?)
     }
 
-    /// The block that the device could not read last, if nobody asked since.
+    /// The block that the device could not read last, if it was not taken since.
     #[must_use]
     pub fn take_failed_read(&self) -> Option<BlockNr> {
         self.cache.take_failed_read()
@@ -409,7 +408,7 @@ impl Journal {
         self.cache.cached(nr)
     }
 
-    /// Drops every block that nobody uses from memory. When frozen these are all blocks of a file
+    /// Drops every unused block from memory. When frozen these are all blocks of a file
     /// whose lock the caller has: what is written to them from now on without the journal must not
     /// be hidden by what they held.
     pub fn drop_idle(&self) {
@@ -418,7 +417,7 @@ impl Journal {
 
     /// The caller has changed these blocks on the device behind the cache's back: drops what is
     /// remembered of them. No transaction may have changed any of them since they were last at
-    /// home, and nobody may be about to. False if one has, all the same; that one stays.
+    /// home, and none may be about to. False if one has, all the same; that one stays.
     pub fn forget_clean(&self, first: BlockNr, count: u64) -> bool {
         self.cache.forget_clean(first, count)
     }
@@ -463,12 +462,12 @@ impl Journal {
         self.commit_interval_ns.load(Ordering::Relaxed)
     }
 
-    /// Changes how fsyncs wait for each other, at once: who waits for others now goes.
+    /// Changes how fsyncs wait for each other, at once: a leader that waits for others now commits.
     pub fn set_batching(&self, batching: Batching) {
         let mut state = self.state.lock();
         state.batcher.set(batching);
         state.fast.batcher.set(batching);
-        self.hurry(&mut state);
+        self.end_batch_wait(&mut state);
     }
 
     /// Turns the asynchronous checkpoint on or off, or changes its threshold.

@@ -1,25 +1,25 @@
-//! Who asks for a commit, who waits for one, and who waits for others to join before it leads one.
+//! Waiting for a commit, and the wait for other requests before one is led.
 //!
-//! A waiter leads the commit itself if nobody is committing. While somebody else is, it sleeps on
-//! the seat of its transaction ([`Seat`](crate::fast::Seat)): all who sit there are woken at the
+//! A waiter leads the commit itself if there is no committer. Else it sleeps on the
+//! [`BatchWaiters`](crate::fast::BatchWaiters) of its transaction: all of them are woken at the
 //! same time when it is durable, and need no lock to know that. At every other end of a commit,
 //! fast ones and aborts included, they look again ([`wake_done`](Journal::wake_done)): one of them
 //! leads.
 //!
 //! ```text
-//!   request ─ count it ─ committer?  ── yes ─► sleep on seat ─┬─ served: return
+//!   request ─ count it ─ committer?  ── yes ─► sleep ─────────┬─ served: return
 //!                │ no                                         │  else look again
-//!                gathering? ── yes, and enough now: hurry ────┤
+//!                gathering? ── yes: end its wait if complete ─┤
 //!                │ no                                         │
-//!                policy: wait ── gather: sleep on gathered ───┤ crowd complete, time over, or somebody is in a hurry
+//!                policy: wait ── gather: sleep on gathered ───┤ all syncers joined, time over, or end_batch_wait
 //!                │ go                                         │
 //!                lead the commit ◄────────────────────────────┘
 //! ```
 //!
 //! Durable requests (fsync and its like) go through [`Journal::make_durable`] and let the policy of
-//! `crate::batching` decide; so do those for one inode, which a fast commit may serve
-//! (`crate::fast::lead`, with the same gathering). What the file system needs for itself (a freeze,
-//! freed blocks) goes through [`Journal::commit_wait`], which does not wait for anybody and ends
+//! `crate::batching` decide; so do those for one key, which a fast commit may serve
+//! (`crate::fast::lead`, with the same wait). What the file system needs for itself (a freeze,
+//! freed blocks) goes through [`Journal::commit_wait`], which waits for no other request and ends
 //! the wait of a leader that does.
 
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub(crate) enum Gathering {
     Fast(u64),
 }
 
-/// Why somebody waits for a commit.
+/// Why a thread waits for a commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
     /// A durable request: others may join.
@@ -61,12 +61,12 @@ impl Journal {
         {
             running.requested_ns.get_or_insert(now);
         }
-        self.hurry(state);
+        self.end_batch_wait(state);
         self.commit_wakeup.wake();
     }
 
     /// Ends the wait of a leader that gathers, if one does: it commits now.
-    pub(crate) fn hurry(&self, state: &mut State) {
+    pub(crate) fn end_batch_wait(&self, state: &mut State) {
         if state.gathering.take().is_some() {
             self.gathered.notify_all();
         }
@@ -80,7 +80,7 @@ impl Journal {
         }
     }
 
-    /// Returns once `tid` is durable; waits for nobody to join. Never call it with a handle open.
+    /// Returns once `tid` is durable; waits for no other request. Never call it with a handle open.
     ///
     /// # Errors
     /// If the journal was aborted before that.
@@ -88,7 +88,7 @@ impl Journal {
         self.wait_for(tid, Purpose::Need)
     }
 
-    /// Returns once `tid` and all file data written before the call are durable. Others who ask at
+    /// Returns once `tid` and all file data written before the call are durable. Requests at
     /// the same time share the commit and its flush. Never call it with a handle open.
     ///
     /// # Errors
@@ -146,15 +146,15 @@ impl Journal {
                 self.count(&mut state, is_running);
             }
             if purpose == Purpose::Need {
-                self.hurry(&mut state);
+                self.end_batch_wait(&mut state);
             }
             if state.committer || state.gathering.is_some() {
-                let seat =
-                    Arc::clone(if is_running { &state.seat } else { &state.committing_seat });
-                let seen = seat.bell.rings();
+                let waiters =
+                    Arc::clone(if is_running { &state.waiters } else { &state.committing_waiters });
+                let seen = waiters.bell.rings();
                 drop(state);
-                seat.bell.wait(seen);
-                if seat.is_served() {
+                waiters.bell.wait(seen);
+                if waiters.is_served() {
                     return Ok(());
                 }
                 state = self.state.lock();
@@ -181,20 +181,19 @@ impl Journal {
         running.waiting += 1;
         batcher.asked(thread::current().id());
         let enough = match gathering {
-            // A full commit serves those who wait for a fast one, too.
+            // A full commit serves the requests for a fast one, too.
             Some((Gathering::Fast(_), _)) => true,
             Some((Gathering::Full(_), gather)) => running.waiting >= gather.enough,
             None => false,
         };
         if enough {
-            self.hurry(state);
+            self.end_batch_wait(state);
         }
     }
 
     /// Should the leader wait for others first?
     pub(crate) fn policy(&self, state: &State, whose: Gathering) -> Option<Gather> {
-        // Somebody waits for the commit to get room or to freeze, or nobody but this thread will
-        // ever commit.
+        // The commit is waited for to get room or to freeze, or no other thread will ever commit.
         let urgent = state.space_waiters > 0 || state.barriers > 0 || state.wanted.is_some();
         if urgent || self.works_in_callers() {
             return None;
@@ -221,8 +220,9 @@ impl Journal {
         Some(Moment { now_ns, asked_ns, waiting, handles: running.joined })
     }
 
-    /// Waits until others have joined, the time is over, or somebody calls [`hurry`](Self::hurry).
-    /// The caller leads the commit afterwards, if there still is one to lead.
+    /// Waits until others have joined, the time is over, or
+    /// [`end_batch_wait`](Self::end_batch_wait) is called. The caller leads the commit afterwards,
+    /// if there still is one to lead.
     pub(crate) fn gather<'a>(
         &'a self,
         mut state: Guard<'a, State>,
@@ -263,19 +263,19 @@ impl Journal {
         self.counters.batch_waits.add(1);
         self.counters.batch_wait_ns.add(waited);
         if !state.committer && nothing_to_commit(&state) {
-            // All changes were taken back, so no commit will wake those who count on it.
+            // All changes were taken back, so no commit will wake the waiters.
             self.wake_done(&state);
             self.wake_fast(&state);
         }
         state
     }
 
-    /// The committer's role is free again, after something that was no full commit: wakes those who
-    /// need it.
+    /// The committer's role is free again, after something that was no full commit: wakes the
+    /// threads that need it.
     pub(crate) fn release_role(&self, state: &mut State) {
         state.committer = false;
         self.wake_done(state);
-        if std::mem::take(&mut state.stood_aside) {
+        if std::mem::take(&mut state.service_waits) {
             self.commit_wakeup.wake();
         }
         if self.works_in_callers() {
@@ -286,13 +286,13 @@ impl Journal {
         }
     }
 
-    /// Everybody who waits for the end of a commit looks again. With the state locked, behind what
+    /// All waiters for the end of a commit look again. With the state locked, behind what
     /// they are to see.
     pub(crate) fn wake_done(&self, state: &State) {
         self.done.notify_all();
-        for seat in [&state.seat, &state.committing_seat] {
-            if Arc::strong_count(seat) > 1 {
-                seat.bell.ring();
+        for waiters in [&state.waiters, &state.committing_waiters] {
+            if Arc::strong_count(waiters) > 1 {
+                waiters.bell.ring();
             }
         }
     }
@@ -324,7 +324,7 @@ impl Journal {
     }
 }
 
-/// True if the running transaction, if any, holds nothing and nobody is about to change that.
+/// True if the running transaction, if any, holds nothing and no handle is about to change that.
 pub(crate) fn nothing_to_commit(state: &State) -> bool {
     state.running.as_ref().is_none_or(|r| !r.locked && r.handles == 0 && r.tx.is_empty())
 }

@@ -13,14 +13,14 @@
 //! Invariants
 //! - A fast commit counts only if its TAIL names the transaction behind the last one in the log and
 //!   its checksum is right (`look`).
-//! - What cannot be read before the first valid TAIL makes the fast commits *torn*: nobody was told
-//!   that they are durable, and the log alone is the truth. What cannot be read behind a valid TAIL
+//! - What cannot be read before the first valid TAIL makes the fast commits *torn*: they were
+//!   never acknowledged, and the log alone is the truth. What cannot be read behind a valid TAIL
 //!   ends them there. Neither ever costs a transaction of the log (Linux and e2fsck give the log up
 //!   in the first case).
-//! - The last one counts only if the file data is there that it [vouches](crate::fast::Witness)
-//!   for. Its flush was not over otherwise, so nobody was told of it. (The flush of each is over
-//!   before the next one is written.)
-//! - A HEAD of this transaction with features that nobody knows refuses the recovery: what follows
+//! - The last one counts only if the file data is there that it
+//!   [vouches](crate::fast::DataChecksum) for. Its flush was not over otherwise, so it was not
+//!   acknowledged. (The flush of each is over before the next one is written.)
+//! - A HEAD of this transaction with unknown features refuses the recovery: what follows
 //!   may mean anything.
 //! - No stated length is believed: [`FcReader`] finds every value inside its block, and the blocks
 //!   are those of the area.
@@ -28,8 +28,10 @@
 use extol_block::BlockDevice;
 
 use super::walk::LogReader;
-use crate::fast::{MOST_WITNESSES, Witness};
-use crate::format::{FcReader, FcTag, JournalSuperblock};
+use extol_ondisk::fast_commit::{DataChecksum, FcReader, FcRecord, FcTag};
+
+use crate::fast::MOST_CHECKSUMS;
+use crate::format::JournalSuperblock;
 use crate::log_map::LogMap;
 use crate::{JournalError, Result, Tid};
 
@@ -44,7 +46,7 @@ pub(crate) enum FastCommits {
     DataMissing,
     /// At least one complete fast commit of this transaction.
     Complete(FastLog),
-    /// Fast commits with features that nobody knows.
+    /// Fast commits with unknown features.
     Unknown(u32),
 }
 
@@ -97,13 +99,13 @@ pub(crate) fn look(
         let mut end = None;
         let readable = reader.block(block, |_, tag| {
             tags += 1;
-            records += u64::from(is_record(&tag));
+            records += u64::from(matches!(tag, FcTag::Record(_)));
             match tag {
-                FcTag::Head { tid, .. } if tid != expected => end = Some(FastCommits::None),
+                FcTag::Head { tid, .. } if Tid(tid) != expected => end = Some(FastCommits::None),
                 FcTag::Head { features, .. } if features != 0 => {
                     end = Some(FastCommits::Unknown(features))
                 }
-                FcTag::Tail { tid, stated, actual } if tid == expected && stated == actual => {
+                FcTag::Tail { tid, stated, actual } if Tid(tid) == expected && stated == actual => {
                     before = valid;
                     valid.commits += 1;
                     data.ends();
@@ -133,16 +135,16 @@ pub(crate) fn look(
 #[derive(Debug, Default)]
 struct Data {
     /// The one that is being read.
-    here: Vec<Witness>,
+    here: Vec<DataChecksum>,
     /// The last whole one.
-    last: Vec<Witness>,
+    last: Vec<DataChecksum>,
 }
 
 impl Data {
     fn add(&mut self, value: &[u8]) {
         // More are in none that Extol wrote.
-        let room = MOST_WITNESSES - self.here.len();
-        self.here.extend(Witness::decode(value).take(room));
+        let room = MOST_CHECKSUMS - self.here.len();
+        self.here.extend(DataChecksum::decode(value).take(room));
     }
 
     fn ends(&mut self) {
@@ -152,25 +154,21 @@ impl Data {
     /// The data of the last one is on the medium. A block that cannot be read may have been there.
     fn is_there(&self, device: &dyn BlockDevice, map: &LogMap) -> bool {
         #[cfg(feature = "planted-bugs")]
-        if crate::planted::has(crate::planted::Bug::WitnessIgnored) {
+        if crate::planted::has(crate::planted::Bug::DataChecksumIgnored) {
             return true;
         }
         if !map.is_internal() {
             return true;
         }
         let mut block = vec![0; map.block_size().len()];
-        self.last.iter().all(|witness| {
-            let Some(bytes) = block.get_mut(..witness.len as usize) else { return true };
-            let Some(at) = witness.block.0.checked_mul(u64::from(map.block_size().bytes())) else {
+        self.last.iter().all(|checksum| {
+            let Some(bytes) = block.get_mut(..checksum.len as usize) else { return true };
+            let Some(at) = checksum.block.0.checked_mul(u64::from(map.block_size().bytes())) else {
                 return true;
             };
-            device.read_at(bytes, at).is_err() || witness.agrees(bytes)
+            device.read_at(bytes, at).is_err() || checksum.matches(bytes)
         })
     }
-}
-
-fn is_record(tag: &FcTag<'_>) -> bool {
-    !matches!(tag, FcTag::Head { .. } | FcTag::Tail { .. } | FcTag::Pad(_))
 }
 
 impl FastLog {
@@ -184,7 +182,7 @@ impl FastLog {
         log: &dyn BlockDevice,
         map: &LogMap,
         sb: &JournalSuperblock,
-        mut record: impl FnMut(FcTag<'_>) -> std::result::Result<(), E>,
+        mut record: impl FnMut(FcRecord<&[u8]>) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
         let area = sb.fc_range().unwrap_or_default();
         let mut reader = FcReader::new();
@@ -197,11 +195,11 @@ impl FastLog {
                 left -= 1;
                 match tag {
                     FcTag::Tail { tid, stated, actual } => {
-                        same = tid == self.tid && stated == actual
+                        same = Tid(tid) == self.tid && stated == actual
                     }
-                    FcTag::Head { features, tid } => same = tid == self.tid && features == 0,
+                    FcTag::Head { features, tid } => same = Tid(tid) == self.tid && features == 0,
                     FcTag::Pad(_) => {}
-                    tag => result = record(tag),
+                    FcTag::Record(it) => result = record(it),
                 }
                 left > 0 && same && result.is_ok()
             });

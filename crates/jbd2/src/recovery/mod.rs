@@ -22,7 +22,7 @@
 //!
 //! A crash before T's commit record is durable finds the same fast commits on the same base; a
 //! crash behind it finds T in the log. Between the two states in the middle nothing is written
-//! home, so whoever recovers then (Linux, e2fsck, we) sees what the crash left
+//! home, so any later recovery (Linux, e2fsck, Extol) sees what the crash left
 //! ([`recover_to_device`], `keep_fast_commits`).
 //!
 //! Differences to Linux, all towards caution: Linux replays what precedes a damaged transaction (or

@@ -1,4 +1,4 @@
-//! The asynchronous checkpoint beside everybody else.
+//! The asynchronous checkpoint beside all other work.
 //!
 //! The lab's clock stands still, so nothing but a commit's flush, a freeze or want of space makes
 //! home writes durable: a tail that moves on a flush that began too early is seen by the crash that
@@ -36,7 +36,7 @@ fn change(journal: &Arc<Journal>, own: u64, value: u8) -> Result<Tid, JournalErr
     Ok(tid)
 }
 
-/// Writers wait for their commits while blocks go home, the threshold changes, and somebody steps
+/// Writers wait for their commits while blocks go home, the threshold changes, and a thread steps
 /// in by hand. A crash at any acknowledgement leaves what was acknowledged, whole.
 ///
 /// Catches: home writes taken for durable that returned after the flush had begun.
@@ -116,7 +116,7 @@ fn freeze_takes_over() {
     });
 }
 
-/// An abort at any moment: everybody returns, what was acknowledged is in the log or at home, and
+/// An abort at any moment: all threads return, what was acknowledged is in the log or at home, and
 /// the tail stays.
 #[test]
 fn abort_ends_it() {

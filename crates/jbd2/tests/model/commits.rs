@@ -66,7 +66,7 @@ fn crashes_at_any_moment() {
             }
         });
         let medium = Arc::clone(&lab.medium);
-        let witness = thread::spawn(move || {
+        let checksum = thread::spawn(move || {
             let mut least = 0;
             for _ in 0..6 {
                 let after = crash(&medium);
@@ -80,12 +80,12 @@ fn crashes_at_any_moment() {
             }
         });
         writer.join().unwrap();
-        witness.join().unwrap();
+        checksum.join().unwrap();
         lab.stop_services();
     });
 }
 
-/// Callbacks run once, when the transaction is durable and before anybody who waits for it is told.
+/// Callbacks run once, when the transaction is durable and before any waiter for it is told.
 #[test]
 fn callbacks_before_waiters() {
     explore("callbacks_before_waiters", 4800, || {

@@ -1,9 +1,9 @@
-//! Data that is left to the leader of a commit, beside others who want it on the device at once.
+//! Data that is left to the leader of a commit, beside threads that need it on the device at once.
 
 use std::sync::Arc;
 
 use extol_block::{BlockDevice, BlockNr, DeviceOp};
-use extol_jbd2::fast::Witness;
+use extol_jbd2::fast::DataChecksum;
 use extol_jbd2::{Deferral, Journal, JournalError};
 use extol_sync::{Mutex, thread};
 
@@ -17,12 +17,12 @@ use crate::medium::Medium;
 #[derive(Default)]
 struct File {
     deferred: Mutex<Option<Deferral>>,
-    /// Its data has no witnesses.
-    loose: bool,
+    /// Its data has no checksums.
+    ordered: bool,
 }
 
-fn files(count: usize, loose: bool) -> Vec<Arc<File>> {
-    (0..count).map(|_| Arc::new(File { loose, ..File::default() })).collect()
+fn files(count: usize, ordered: bool) -> Vec<Arc<File>> {
+    (0..count).map(|_| Arc::new(File { ordered, ..File::default() })).collect()
 }
 
 fn block(nr: u64) -> BlockNr {
@@ -47,14 +47,14 @@ fn writer(
             }
             let data = vec![round; BS];
             journal.about_to_overwrite(block(nr), 1, |w| w.agrees(&data))?;
-            let witness = Witness::of(block(nr), &data);
+            let checksum = DataChecksum::of(block(nr), &data);
             if alone && below(4) == 0 {
                 medium.write_at(&data, block(nr).offset(journal.block_size())).unwrap();
-                journal.note_witnessed(&[witness]);
-            } else if file.loose {
-                *last = Some(journal.defer_loose(block(nr), data));
+                journal.note_checksummed_write(&[checksum]);
+            } else if file.ordered {
+                *last = Some(journal.defer_ordered(block(nr), data));
             } else {
-                *last = Some(journal.defer(block(nr), data, vec![witness]));
+                *last = Some(journal.defer(block(nr), data, vec![checksum]));
             }
             (change(journal, nr, round)?, last.clone())
         };
@@ -101,9 +101,9 @@ fn reader(medium: &Medium, journal: &Journal, file: &File, nr: u64) {
     }
 }
 
-fn with_those_who_need_it(loose: bool) {
+fn with_those_who_need_it(ordered: bool) {
     let mut lab = some_lab();
-    let files = files(3, loose);
+    let files = files(3, ordered);
     let mut threads: Vec<_> = (0..3u64)
         .map(|i| {
             let (journal, medium) = (Arc::clone(&lab.journal), Arc::clone(&lab.medium));
@@ -146,7 +146,7 @@ fn loose_data_and_those_who_need_it() {
     explore("loose_data_and_those_who_need_it", 1600, || with_those_who_need_it(true));
 }
 
-/// An operation of the device fails: whoever is told "durable" has it, and nobody waits for ever.
+/// An operation of the device fails: what is told "durable" is there, and no thread waits for ever.
 #[test]
 fn deferred_data_fails() {
     explore("deferred_data_fails", 1200, || {

@@ -1,5 +1,5 @@
-//! After the first failure, or an abort on purpose: errors for all who wait, success for nobody
-//! whose transaction is lost, and an end for everybody.
+//! After the first failure, or an abort on purpose: errors for all waiters, success for no lost
+//! transaction, and every thread ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

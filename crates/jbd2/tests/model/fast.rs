@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use extol_block::{BlockDevice, DeviceOp};
-use extol_jbd2::fast::{Ask, Collected, Delta, FastSource, FcRecord, Reason};
-use extol_jbd2::{Journal, JournalError, Tid};
+use extol_jbd2::fast::{Collected, FastSource, Notes, SyncKey};
+use extol_jbd2::{Handle, Journal, JournalError, Tid};
+use extol_ondisk::fast_commit::{FcRecord, FcRecords};
 use extol_sync::{Condvar, Mutex, thread};
 
 use crate::explore::{below, explore};
@@ -25,27 +26,25 @@ pub(crate) struct Board {
 }
 
 impl FastSource for Board {
-    fn apply(&self, _: Tid, deltas: Vec<Delta>, finished: bool) {
+    fn apply(&self, _: Tid, notes: Option<Notes>, finished: bool) {
         if !finished {
             // Only after an abort.
             return;
         }
         let mut changed = self.changed.lock();
-        for delta in deltas {
-            if let Delta::Unmapped { ino, lblk, .. } = delta {
-                changed.insert(ino, lblk);
-            }
-        }
+        let notes = notes.and_then(|notes| notes.downcast::<Changes>().ok()).unwrap_or_default();
+        changed.extend(*notes);
     }
 
-    fn collect(&self, _: Tid, asks: &[Ask]) -> Collected {
+    fn collect(&self, _: Tid, keys: &[SyncKey]) -> Collected {
         self.collects.fetch_add(1, Ordering::SeqCst);
         if below(8) == 0 {
-            return Collected::Full(Reason::Memory);
+            return Collected::Full(0);
         }
         let mut changed = self.changed.lock();
         // The twin of an even block changes with it, always.
-        let mut wanted: Vec<u32> = asks.iter().flat_map(|ask| [ask.ino, ask.ino + 1]).collect();
+        let mut wanted: Vec<u32> =
+            keys.iter().flat_map(|key| [key.0 as u32, key.0 as u32 + 1]).collect();
         wanted.sort_unstable();
         wanted.dedup();
         let records: Vec<FcRecord> = wanted
@@ -61,11 +60,16 @@ impl FastSource for Board {
         // Sometimes several blocks.
         let filler = FcRecord::Inode { ino: 99, image: vec![1; 800].into() };
         let fillers = if below(3) == 0 { below(3) as usize } else { 0 };
-        Collected::Records(records.into_iter().chain(vec![filler; fillers]).collect())
+        let records: Vec<_> = records.into_iter().chain(vec![filler; fillers]).collect();
+        Collected::Records(FcRecords::encode(&records).unwrap())
     }
 
     fn closed(&self, _: Tid) -> Box<dyn Any + Send> {
         Box::new(std::mem::take(&mut *self.changed.lock()))
+    }
+
+    fn reasons(&self) -> &'static [&'static str] {
+        &[]
     }
 }
 
@@ -84,8 +88,17 @@ pub(crate) fn lab() -> (Lab, Arc<Board>) {
     (lab, board)
 }
 
-pub(crate) fn ask(nr: u64) -> Ask {
-    Ask { ino: nr as u32, data_only: false }
+pub(crate) fn ask(nr: u64) -> SyncKey {
+    SyncKey(nr)
+}
+
+/// Blocks that a handle changed, and the newest byte of each.
+type Changes = Vec<(u32, u32)>;
+
+fn note(h: &mut Handle, nr: u64, value: u8) {
+    if let Some(changes) = h.notes::<Changes>() {
+        changes.push((nr as u32, u32::from(value)));
+    }
 }
 
 /// Fills a block and its twin, and says so.
@@ -93,7 +106,7 @@ pub(crate) fn change(journal: &Arc<Journal>, nr: u64, value: u8) -> Result<Tid, 
     let mut h = journal.start(2)?;
     for nr in [nr, nr + 1] {
         put(&mut h, nr, value)?;
-        h.note(Delta::Unmapped { ino: nr as u32, lblk: u32::from(value), len: 1 });
+        note(&mut h, nr, value);
     }
     let tid = h.tid();
     h.stop()?;
@@ -177,7 +190,7 @@ fn writer(
     Ok(())
 }
 
-/// Several who ask, by fast and by full commits: all are served, what they were promised survives.
+/// Several requests, by fast and by full commits: all are served, what was promised survives.
 #[test]
 fn fast_and_full() {
     explore("fast_and_full", 1600, || {
@@ -200,7 +213,7 @@ fn fast_and_full() {
     });
 }
 
-/// The same while somebody freezes, turns fast commits off and on, or shuts the journal down.
+/// The same while a thread freezes, turns fast commits off and on, or shuts the journal down.
 #[test]
 fn fast_commits_disturbed() {
     explore("fast_commits_disturbed", 1600, || {
@@ -238,8 +251,8 @@ fn fast_commits_disturbed() {
     });
 }
 
-/// Threads that go on before what they asked for is durable: each is told once, by whoever works
-/// for all, and not before. Beside one that waits, and somebody who freezes, turns fast commits off
+/// Threads that go on before what they asked for is durable: each is told once, by the batch
+/// leader, and not before. Beside one that waits, and a thread that freezes, turns fast commits off
 /// and on, or shuts the journal down.
 #[test]
 fn those_who_do_not_wait() {
@@ -295,7 +308,7 @@ fn those_who_do_not_wait() {
     });
 }
 
-/// An operation of the device fails: whoever is told "durable" has it.
+/// An operation of the device fails: what is told "durable" is there.
 #[test]
 fn fast_commits_fail() {
     explore("fast_commits_fail", 1200, || {
@@ -341,7 +354,7 @@ fn the_log_begins_anew() {
                     let mut h = journal.start(credits).unwrap();
                     for nr in [2 * t, 2 * t + 1] {
                         put(&mut h, nr, round).unwrap();
-                        h.note(Delta::Unmapped { ino: nr as u32, lblk: u32::from(round), len: 1 });
+                        note(&mut h, nr, round);
                     }
                     let tid = h.tid();
                     h.stop().unwrap();

@@ -8,7 +8,7 @@ use extol_sync::thread;
 use crate::explore::{below, explore};
 use crate::medium::Medium;
 
-/// A caller's flush covers all writes that returned before its call, whoever does it.
+/// A caller's flush covers all writes that returned before its call, whichever thread does it.
 #[test]
 fn a_flush_covers_what_came_before() {
     explore("a_flush_covers_what_came_before", 24000, || {
@@ -30,7 +30,7 @@ fn a_flush_covers_what_came_before() {
     });
 }
 
-/// A failed flush reaches all who relied on it: nobody is told success for a write that it lost.
+/// A failed flush reaches all callers that relied on it: none is told success for a write that it lost.
 #[test]
 fn a_failed_flush_reaches_all_of_its_batch() {
     explore("a_failed_flush_reaches_all_of_its_batch", 16000, || {
@@ -54,7 +54,7 @@ fn a_failed_flush_reaches_all_of_its_batch() {
     });
 }
 
-/// Behind the latch, success means durable, also if somebody else's flush failed at the same time
+/// Behind the latch, success means durable, also if another thread's flush failed at the same time
 /// and took the writes with it.
 #[test]
 fn behind_the_latch_success_means_durable() {

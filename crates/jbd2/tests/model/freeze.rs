@@ -39,10 +39,10 @@ fn change(journal: &Arc<Journal>, open: &AtomicU32, nr: u64) -> extol_jbd2::Tid 
     tid
 }
 
-/// Writers, some waiting and some not, and two who freeze and thaw.
+/// Writers, some waiting and some not, and two that freeze and thaw.
 #[test]
-fn freeze_keeps_everybody_out() {
-    explore("freeze_keeps_everybody_out", 9600, || {
+fn freeze_keeps_all_handles_out() {
+    explore("freeze_keeps_all_handles_out", 9600, || {
         let mut lab = Lab::any();
         let open = Arc::new(AtomicU32::new(0));
         let mut threads = Vec::new();
@@ -74,8 +74,8 @@ fn freeze_keeps_everybody_out() {
     });
 }
 
-/// A handle that changes nothing is open while somebody waits for the commit of its transaction and
-/// somebody freezes: the commit of a transaction that turned out to be empty must not write behind
+/// A handle that changes nothing is open while a thread waits for the commit of its transaction and
+/// another freezes: the commit of a transaction that turned out to be empty must not write behind
 /// the freeze.
 #[test]
 fn freeze_and_the_commit_of_nothing() {
@@ -107,8 +107,8 @@ fn freeze_and_the_commit_of_nothing() {
 }
 
 /// The end of a journal as an unmount does it: freeze, no services any more, and an end for those
-/// who come too late, wherever they wait. Nothing acknowledged is lost, the log is empty, and
-/// everybody returns.
+/// that come too late, wherever they wait. Nothing acknowledged is lost, the log is empty, and
+/// all threads return.
 #[test]
 fn close_while_others_wait() {
     explore("close_while_others_wait", 9600, || {

@@ -1,7 +1,7 @@
-//! A leader that waits for others always goes on, and takes everybody along who joined.
+//! A leader that waits for others always goes on, and takes along all requests that joined.
 //!
-//! Deadlines never come here, except where the scenario says so: whoever is waited for, or is in a
-//! hurry, must wake the leader, and the leader those who ride with it.
+//! Deadlines never come here, except where the scenario says so: a request that is waited for, or
+//! cannot wait, must wake the leader, and the leader the requests that it serves.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -60,7 +60,7 @@ fn a_complete_crowd_is_enough() {
         };
         timers_fire(true);
         sync_all(2);
-        // With all of the log free nobody else asks for commits.
+        // With all of the log free no other thread asks for commits.
         lab.journal.freeze().unwrap();
         lab.journal.thaw();
         timers_fire(false);
@@ -80,8 +80,8 @@ fn a_complete_crowd_is_enough() {
 /// A leader that would wait for ever goes on when something else needs the commit, or the rule
 /// changes.
 #[test]
-fn whoever_is_in_a_hurry_ends_a_wait() {
-    explore("whoever_is_in_a_hurry_ends_a_wait", 4800, || {
+fn a_thread_that_cannot_wait_ends_a_wait() {
+    explore("a_thread_that_cannot_wait_ends_a_wait", 4800, || {
         let reason = below(7);
         let mut lab = Lab::new(Work::Services);
         lab.journal.set_batching(STATIC);
@@ -131,7 +131,7 @@ fn whoever_is_in_a_hurry_ends_a_wait() {
     });
 }
 
-/// An abort tells everybody, the leader that waits and those who count on it.
+/// An abort tells all, the leader that waits and the requests that it serves.
 #[test]
 fn an_abort_ends_a_wait() {
     explore("an_abort_ends_a_wait", 2400, || {
@@ -156,7 +156,7 @@ fn an_abort_ends_a_wait() {
     });
 }
 
-/// The changes that a leader and those who joined it wait for are all taken back.
+/// The changes that a leader and the requests that joined it wait for are all taken back.
 #[test]
 fn nothing_left_to_commit() {
     explore("nothing_left_to_commit", 2400, || {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use extol_block::{BlockNr, BlockSize, FailLatch, MemDevice};
 use extol_jbd2::fast::FuaPolicy;
-use extol_jbd2::format::{FcTag, Features, JournalSuperblock, MIN_LOG_BLOCKS};
+use extol_jbd2::format::{Features, JournalSuperblock, MIN_LOG_BLOCKS};
 use extol_jbd2::recovery::{read_superblock, recover_to_device};
 use extol_jbd2::{
     FreeThreshold, Handle, Journal, JournalConfig, JournalError, LogConfig, LogMap, Services, Tid,
@@ -20,12 +20,12 @@ pub const BS: usize = 1024;
 pub const HOME: u64 = 16;
 const FIRST_TID: Tid = Tid(u32::MAX - 2);
 
-/// Who commits and checkpoints: the services' threads, or those who need it.
+/// Which threads commit and checkpoint: the services' threads, or those that need it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Work {
     Services,
     Callers,
-    /// Nobody: only those who ask for durability commit.
+    /// None: only threads that ask for durability commit.
     Askers,
 }
 
@@ -168,8 +168,8 @@ pub fn crash(medium: &Medium) -> Volume {
     let found = recover_to_device(&image, &image, &map(), &mut superblock, BLOCKS).unwrap();
     let mut bytes = image.to_bytes();
     if let Some(fast) = found.fast_commits {
-        let put = |tag: FcTag<'_>| {
-            if let FcTag::DelRange { ino, block, .. } = tag {
+        let put = |record: FcRecord<&[u8]>| {
+            if let FcRecord::DelRange { ino, block, .. } = record {
                 bytes[ino as usize * BS..][..BS].fill(block as u8);
             }
             Ok::<(), JournalError>(())

@@ -10,9 +10,9 @@
 //! | `lab` | a journal on it with the smallest log, and what a crash at any moment must leave |
 //! | `commits` | is what was acknowledged durable, whole, and never lost? |
 //! | `fast` | are fast commits durable, on what they count on, beside everything else that happens? |
-//! | `gather` | does a leader that waits for others always go on, with everybody who joined? |
-//! | `freeze` | does a freeze keep everybody out, with an empty log, and does everybody come back? |
-//! | `failure` | after an abort: does everybody who waits get an error, and nobody success for what is lost? |
+//! | `gather` | does a leader that waits for others always go on, with all requests that joined? |
+//! | `freeze` | does a freeze keep all handles out, with an empty log, and do all come back? |
+//! | `failure` | after an abort: does every waiter get an error, and none success for what is lost? |
 //! | `checkpoint` | may blocks go home at any moment, also while the log is frozen or given up? |
 //! | `space` | do handles get their room on a log that is always too small? |
 //! | `revoke` | can a freed block come back with bytes of its former life? |
@@ -21,7 +21,7 @@
 //! | `merge` | are merged requests answered by work that began after them, whenever its thread stops? |
 //! | `runner` | does a service miss no wake-up, and does it stop? |
 //!
-//! On every schedule nobody may wait for ever: the checker sees that all threads end.
+//! On every schedule no thread may wait for ever: the checker sees that all threads end.
 //!
 //! ```sh
 //! cargo test -p extol-jbd2 --features model --test model       # EXTOL_LONG=1: fifty times as many schedules

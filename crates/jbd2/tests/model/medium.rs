@@ -156,7 +156,7 @@ impl Medium {
             state.changes.len() - 1
         };
         self.step();
-        // Nobody removes changes.
+        // Changes are never removed.
         self.lock().changes[at].completed = true;
         Ok(())
     }

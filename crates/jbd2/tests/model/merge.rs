@@ -1,4 +1,4 @@
-//! Merged requests: nobody is answered by work that began before they asked, and nobody is
+//! Merged requests: no caller is answered by work that began before it asked, and none is
 //! forgotten, whenever the issuing thread starts and stops. (The queue itself is one step of the
 //! model; its own interleavings are its crate's business.)
 
@@ -34,7 +34,7 @@ impl Issue for Count {
     }
 }
 
-/// Callers beside one who starts and stops the thread: every answer is younger than its question,
+/// Callers beside one that starts and stops the thread: every answer is younger than its question,
 /// and the counters agree.
 #[test]
 fn answers_are_younger_than_questions() {

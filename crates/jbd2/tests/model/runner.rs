@@ -30,7 +30,7 @@ impl Service for Worker {
     }
 }
 
-/// Who asks and then wakes is served, however the service was busy at that moment.
+/// A request that then wakes the service is served, however the service was busy at that moment.
 #[test]
 fn no_wakeup_is_lost() {
     explore("no_wakeup_is_lost", 20000, || {

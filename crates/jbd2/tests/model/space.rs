@@ -1,4 +1,4 @@
-//! Room in the log: handles that need much, a log that holds little, and those who make room.
+//! Room in the log: handles that need much, a log that holds little, and the threads that make room.
 
 use std::sync::Arc;
 
@@ -113,8 +113,8 @@ fn overdrawn() {
     });
 }
 
-/// Somebody finds the transaction full of credits that another then gives back, and nothing is ever
-/// changed: no commit will come to wake who waits for room.
+/// A handle finds the transaction full of credits that another then gives back, and nothing is ever
+/// changed: no commit will wake the waiter for room.
 #[test]
 fn credits_come_back_unused() {
     explore("credits_come_back_unused", 2400, || {

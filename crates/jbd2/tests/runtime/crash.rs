@@ -249,7 +249,7 @@ fn lying_devices_are_found_out() {
     }
 }
 
-/// R5: the log is used again before the tail that frees it is durable. That does harm where a large
+/// The log is used again before the tail that frees it is durable. That does harm where a large
 ///     transaction
 /// follows a tail that moved by a part of the log: many in this run. The same run on an honest
 /// device loses nothing.
@@ -282,7 +282,7 @@ fn finds_a_loss(run: &Run, random: &mut Random) -> bool {
     })
 }
 
-/// R4: home writes done, tail not moved: the old transactions are replayed again.
+/// Home writes done, tail not moved: the old transactions are replayed again.
 #[test]
 fn between_home_writes_and_tail() {
     let (tape, world) = record(PLAIN, None);
@@ -304,7 +304,7 @@ fn between_home_writes_and_tail() {
     }
 }
 
-/// R25: a crash at any write of the recovery, then another recovery: the same volume.
+/// A crash at any write of the recovery, then another recovery: the same volume.
 #[test]
 fn crash_in_recovery() {
     let variant = VARIANTS[6];

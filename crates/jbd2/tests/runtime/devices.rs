@@ -16,7 +16,7 @@ use parking_lot::{Condvar, Mutex};
 pub enum Point {
     /// Lengths of the two recordings after a change.
     Io { fs: usize, log: usize },
-    /// Somebody was told that this transaction is durable.
+    /// This transaction was acknowledged.
     Ack(Tid),
 }
 
@@ -168,7 +168,7 @@ impl Gate {
     }
 
     /// Waits until an operation stands at the gate.
-    pub fn wait_for_somebody(&self) {
+    pub fn wait_for_a_thread(&self) {
         let deadline = Instant::now() + Duration::from_secs(30);
         let mut state = self.state.lock();
         while state.stopped == 0 {

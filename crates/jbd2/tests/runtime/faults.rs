@@ -1,4 +1,4 @@
-//! Failing devices: nothing acknowledged is lost, nothing is acknowledged afterwards, nobody waits
+//! Failing devices: nothing acknowledged is lost, nothing is acknowledged afterwards, no thread waits
 //! for ever.
 
 use std::sync::Arc;
@@ -145,7 +145,7 @@ fn each_write_and_flush_fails() {
 
 /// A failed read fails the operation that needs it and nothing else.
 #[test]
-fn failed_reads_harm_nobody() {
+fn failed_reads_do_no_harm() {
     let rig = rig(PLAIN);
     let journal = &rig.world.journal;
     let mut random = Random::new(8);
@@ -178,7 +178,7 @@ const DEATHS: [(DeviceOp, u64); 5] = [
     (DeviceOp::Write, 400),
 ];
 
-/// Many threads with all services; the device dies in the middle. Everybody gets an error, and what
+/// Many threads with all services; the device dies in the middle. Every caller gets an error, and what
 /// was acknowledged is there.
 #[test]
 fn the_device_dies_under_load() {
@@ -230,7 +230,7 @@ fn the_device_dies_under_load() {
     }
 }
 
-/// R15: a log block cannot be written: abort, no new handles, and the error number is in the log
+/// A log block cannot be written: abort, no new handles, and the error number is in the log
 ///      for the next mount,
 /// which sees the state before.
 #[test]
@@ -254,7 +254,7 @@ fn failed_log_write_leaves_a_mark() {
     rig.world.check(&fs, Some(acked)).unwrap();
 }
 
-/// R16: a home block cannot be written: the tail stays, the next mount replays everything.
+/// A home block cannot be written: the tail stays, the next mount replays everything.
 #[test]
 fn failed_home_write_keeps_the_tail() {
     for op in [DeviceOp::Write, DeviceOp::Flush] {

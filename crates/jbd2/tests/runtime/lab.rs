@@ -178,7 +178,7 @@ impl Variant {
     }
 }
 
-/// Runs `f` on its own thread. Fails if it is not done in time: somebody waits for ever.
+/// Runs `f` on its own thread. Fails if it is not done in time: a thread waits for ever.
 pub fn in_time<T: Send + 'static>(what: &str, f: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, result) = mpsc::channel();
     let thread = std::thread::spawn(move || {

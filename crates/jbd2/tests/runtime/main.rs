@@ -6,7 +6,7 @@
 //! | --- | --- |
 //! | `crash` | is every state after a crash a prefix of the transactions, with all that was acknowledged? |
 //! | `stress` | do many threads on a tiny log end, and is what they wrote what a model says? |
-//! | `faults` | does a failing write, flush or read lose nothing acknowledged and leave nobody waiting? |
+//! | `faults` | does a failing write, flush or read lose nothing acknowledged and leave no thread waiting? |
 //! | `scenarios` | single rules: revoke, reuse, credits, timer, clock, waiters of each kind |
 //!
 //! Random tests take the same seeds every time. `EXTOL_SOAK=100 cargo test --test runtime` runs a

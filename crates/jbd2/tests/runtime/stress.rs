@@ -38,7 +38,7 @@ impl Storm {
         }
     }
 
-    /// Large transactions: hardly anybody asks.
+    /// Large transactions: few requests.
     pub fn greedy(seed: u64) -> Self {
         Self { operations: 500, syncs: 1, interval: Duration::from_secs(3600), ..Self::eager(seed) }
     }
@@ -135,8 +135,8 @@ fn home_is_what_the_model_says() {
     }
 }
 
-/// Without services, whoever finds the transaction full or the log used up does their work.
-/// Catches: those who wait for a commit that began before theirs not being woken to lead the next.
+/// Without services, a thread that finds the transaction full or the log used up does their work.
+/// Catches: waiters for a commit that began before theirs not being woken to lead the next.
 #[test]
 fn callers_do_the_work_of_the_services() {
     for seed in seeds(40) {
@@ -152,7 +152,6 @@ fn callers_do_the_work_of_the_services() {
     }
 }
 
-/// R11.
 #[test]
 fn a_thousand_threads() {
     let storm = Storm { threads: 1000, operations: 2, ..Storm::eager(11) };

@@ -279,7 +279,7 @@ impl World {
             let version = u64::from_le_bytes(bytes[8..16].try_into().unwrap()) as usize;
             if version > 0 {
                 let Some(seen) = group.history.get(version - 1) else {
-                    return Err(format!("group {nr} has version {version} that nobody wrote"));
+                    return Err(format!("group {nr} has version {version} that was never written"));
                 };
                 if bytes != root_bytes(nr, version as u64, &seen.entries, self.len()) {
                     return Err(format!("the root of group {nr}, version {version}, is damaged"));
@@ -291,7 +291,7 @@ impl World {
                     }
                 }
                 for e in &seen.entries {
-                    // With asynchronous commits the record may overtake the data until somebody is
+                    // With asynchronous commits the record may overtake the data until a request is
                     // told.
                     if self.variant.is_async && e.kind == Kind::Data && order(e.mapped) > acked {
                         continue;

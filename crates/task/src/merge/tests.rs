@@ -75,9 +75,9 @@ impl Lab {
     }
 }
 
-/// M1: whoever asks while an operation runs gets the next one, together with all others who did.
+/// A request that comes while an operation runs gets the next one, together with all others.
 #[test]
-fn nobody_joins_what_has_begun() {
+fn no_request_joins_what_has_begun() {
     let lab = Lab::new();
     lab.merger.start("t").expect("start");
     let first = lab.ask(1);
@@ -118,9 +118,9 @@ fn nobody_joins_what_has_begun() {
     lab.merger.stop();
 }
 
-/// M3, M6: a stop answers those who wait, and later ones do it themselves; so again and again.
+/// A stop answers the waiters, and later ones do it themselves; so again and again.
 #[test]
-fn a_stop_leaves_nobody_behind() {
+fn a_stop_leaves_no_request_behind() {
     let lab = Lab::new();
     for round in 0..3 {
         lab.merger.start("t").expect("start");
@@ -155,7 +155,7 @@ fn a_stop_leaves_nobody_behind() {
     lab.merger.stop();
 }
 
-/// M3: after a start that failed everything is as before, and the next one works.
+/// After a start that failed everything is as before, and the next one works.
 #[test]
 fn a_failed_start_leaves_nothing() {
     let lab = Lab::new();
@@ -172,7 +172,7 @@ fn a_failed_start_leaves_nothing() {
     lab.merger.stop();
 }
 
-/// M5: everybody of a batch hears of a failure, and the thread goes on.
+/// All callers of a batch get a failure, and the thread goes on.
 #[test]
 fn a_panic_is_an_answer() {
     let lab = Lab::new();
@@ -194,7 +194,7 @@ fn a_panic_is_an_answer() {
     lab.merger.stop();
 }
 
-/// Who was served a moment ago is waited for, half as long as an operation takes, and never for
+/// A caller that was served a moment ago is waited for, half as long as an operation takes, and never for
 /// long.
 #[test]
 fn the_crowd_is_waited_for() {
@@ -204,7 +204,7 @@ fn the_crowd_is_waited_for() {
     assert_eq!(crowd.pause(ms(103), 2), Some(Duration::from_millis(1)));
     assert_eq!(crowd.pause(ms(101), 3), None, "all are there");
     assert_eq!(crowd.pause(ms(104), 1), None, "too late");
-    assert_eq!(crowd.pause(ms(101), 0), None, "nobody is there");
+    assert_eq!(crowd.pause(ms(101), 0), None, "no caller is there");
     assert_eq!(Crowd { size: 1, ..crowd }.pause(ms(101), 1), None, "alone");
     assert_eq!(
         Crowd { took_ns: ms(5000), ..crowd }.pause(ms(100), 1),

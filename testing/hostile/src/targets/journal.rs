@@ -5,11 +5,12 @@ use std::collections::HashSet;
 use extol_block::{BlockDevice, BlockNr, BlockSize, MemDevice};
 use extol_devices::CountingDevice;
 use extol_jbd2::format::{
-    CommitBlock, CommitTime, DescriptorReader, FcReader, FcTag, Features, Format, Header,
-    JournalSuperblock, RevokeReader, V1Sum, crc32c, escape, unescape,
+    CommitBlock, CommitTime, DescriptorReader, Features, Format, Header, JournalSuperblock,
+    RevokeReader, V1Sum, crc32c, escape, unescape,
 };
 use extol_jbd2::recovery::{read_superblock, recover_to_device, recover_to_memory, wipe};
 use extol_jbd2::{JournalError, LogMap, Tid, inspect};
+use extol_ondisk::fast_commit::{FcReader, FcRecord};
 
 use crate::choices::Choices;
 
@@ -304,7 +305,7 @@ fn run(device: &MemDevice) {
             assert_eq!(again.start, if b.fast_commits.is_some() { again.first } else { 0 });
             let mut records = 0;
             if let Some(fast) = b.fast_commits {
-                let count = |_: FcTag<'_>| {
+                let count = |_: FcRecord<&[u8]>| {
                     records += 1;
                     Ok::<(), JournalError>(())
                 };

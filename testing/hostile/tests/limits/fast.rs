@@ -4,8 +4,7 @@ use extol_block::BlockSize;
 use extol_hostile::base::fast;
 use extol_hostile::fast::{TID, crashed, make_right};
 use extol_hostile::layout::{Kind, read};
-use extol_jbd2::fast::{FcEntry, FcRecord};
-use extol_jbd2::format::FcWriter;
+use extol_ondisk::fast_commit::{FcEntry, FcRecord, FcWriter};
 
 use crate::craft::Craft;
 use crate::prove::Case;
@@ -20,11 +19,11 @@ fn raw(name: &'static str, focus: &[u32], area: &[u8]) {
 
 fn records(name: &'static str, focus: &[u32], records: &[FcRecord]) {
     let mut writer = FcWriter::new(BlockSize::new(BLOCK as u32).expect("a size"));
-    writer.head(0, TID);
+    writer.head(0, TID.0);
     for record in records {
         writer.record(record).expect("a record that fits");
     }
-    writer.tail(TID);
+    writer.tail(TID.0);
     raw(name, focus, &writer.into_bytes());
 }
 

@@ -17,7 +17,7 @@ mod mapping;
 use std::io::IoSlice;
 
 use extol_block::BlockNr;
-use extol_jbd2::fast::Witness;
+use extol_ondisk::fast_commit::DataChecksum;
 use extol_vfs::Result;
 use smallvec::{SmallVec, smallvec};
 
@@ -190,12 +190,12 @@ impl BlockWriter<'_> {
                             grows: end.min(self.st.node.raw.size) > self.st.disk_size,
                         }
                     };
-                    let block = |w: &Witness| {
+                    let block = |w: &DataChecksum| {
                         let i = u32::try_from(w.block.0.saturating_sub(pblk.0)).unwrap_or(u32::MAX);
                         source.block(at.saturating_add(i), bs)
                     };
                     vol.journal
-                        .about_to_overwrite(pblk, len, |w| w.agrees(block(w)))
+                        .about_to_overwrite(pblk, len, |w| w.matches(block(w)))
                         .map_err(error::journal)?;
                     self.write(here, at, Run { start: pblk, len }, source, target)?;
                     if unwritten {
@@ -269,7 +269,7 @@ impl BlockWriter<'_> {
             Some(MapChange::Insert { lblk, run }) => lblk + run.len,
             _ => map::end_of_root(&self.st.node.raw.i_block),
         };
-        let small = want <= SMALL && vol.journal.wants_witnesses();
+        let small = want <= SMALL && vol.journal.wants_data_checksums();
         Some(alloc::Piece { want, goal, extents: mapped + taken, appends: here == end, small })
     }
 
@@ -297,7 +297,7 @@ impl BlockWriter<'_> {
     fn prepare_window(&mut self, blocks: u32) -> Result<()> {
         let vol = &self.fs.vol;
         let small =
-            self.purpose == Purpose::Fsync && blocks <= SMALL && vol.journal.wants_witnesses();
+            self.purpose == Purpose::Fsync && blocks <= SMALL && vol.journal.wants_data_checksums();
         if !small || map::extents_in_root(&self.st.node).is_none() {
             return Ok(());
         }
@@ -320,7 +320,8 @@ impl BlockWriter<'_> {
         let bytes = u64::from(run.len) * bs as u64;
         self.throttle(bytes)?;
         let slices = source.slices(at, run.len, bs);
-        let order = order::decide(target, run.len, self.purpose, vol.journal.wants_witnesses());
+        let order =
+            order::decide(target, run.len, self.purpose, vol.journal.wants_data_checksums());
         let size = self.st.node.raw.size;
         let checksums = order::checksums(order, run.start, run.len, |i| {
             let left = size.saturating_sub(u64::from(lblk + i) * bs as u64);
@@ -336,7 +337,7 @@ impl BlockWriter<'_> {
             let mut data = Vec::with_capacity(run.len as usize * bs);
             slices.iter().for_each(|slice| data.extend_from_slice(slice));
             self.st.deferred = Some(match order {
-                Order::Ordered => vol.journal.defer_loose(run.start, data),
+                Order::Ordered => vol.journal.defer_ordered(run.start, data),
                 Order::Unordered | Order::Checksummed => {
                     vol.journal.defer(run.start, data, checksums)
                 }

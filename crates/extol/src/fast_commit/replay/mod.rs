@@ -1,7 +1,7 @@
 //! Replaying fast commits: records become changes of blocks, as one transaction.
 //!
 //! ```text
-//!   log home, T free ─► claim the blocks of all ADD_RANGEs            (nobody else gets them)
+//!   log home, T free ─► claim the blocks of all ADD_RANGEs            (for no other use)
 //!                    ─► each record, in order: inodes in memory, directories and trees in the handle
 //!                    ─► settle: which blocks do the files own now ─ which did they own ─► bitmaps
 //!                               inodes that are used now, or have no name left ─► inode bitmap, orphan list
@@ -27,19 +27,19 @@
 //! | `runs` | sets of blocks |
 //!
 //! Invariants
-//! - R1: everything is in one handle, and the journal commits only after the last record: a crash
+//! - RP-1: everything is in one handle, and the journal commits only after the last record: a crash
 //!   finds the base and the records, or all of T. An error commits nothing ([`run`]).
-//! - R2: blocks that the replay needs itself (for directories and trees) are none that a record
+//! - RP-2: blocks that the replay needs itself (for directories and trees) are none that a record
 //!   gives to a file (`Replay::claim`, before the first record).
-//! - R3: no block gets two owners, whatever the records say: the files' blocks are disjoint in the
-//!   end, and what becomes used was free on disk and claimed (`settle`). A block may move from one
-//!   file to another; the order of records does not matter.
-//! - R4: only blocks are kept that the volume has and that are no metadata (`ranges`).
-//! - R5: an inode that is not used in the base begins empty, whatever its slot holds; one that
+//! - RP-3: no block gets two owners, whatever the records say: the files' blocks are disjoint in
+//!   the end, and what becomes used was free on disk and claimed (`settle`). A block may move from
+//!   one file to another; the order of records does not matter.
+//! - RP-4: only blocks are kept that the volume has and that are no metadata (`ranges`).
+//! - RP-5: an inode that is not used in the base begins empty, whatever its slot holds; one that
 //!   loses its last name keeps what it has until the orphan processing, unless a new image takes
 //!   its number.
-//! - R6: memory and time are bounded: by the records, by [`MAX_INODES`], and by the blocks that the
-//!   log can hold.
+//! - RP-6: memory and time are bounded: by the records, by [`MAX_INODES`], and by the blocks that
+//!   the log can hold.
 
 mod inode;
 mod names;
@@ -50,9 +50,10 @@ mod settle;
 use std::collections::{HashMap, HashSet};
 
 use extol_block::BlockDevice;
-use extol_jbd2::format::{FcTag, JournalSuperblock};
+use extol_jbd2::format::JournalSuperblock;
 use extol_jbd2::recovery::FastLog;
 use extol_jbd2::{Handle, LogMap};
+use extol_ondisk::fast_commit::FcRecord;
 use extol_ondisk::{Geometry, Inode, InodeNr, RoCompat};
 use extol_vfs::{FsError, Result};
 
@@ -126,7 +127,7 @@ struct Replay<'a> {
     /// Names that wait for their inode: directory and name.
     waiting: HashMap<u32, Vec<(u32, Vec<u8>)>>,
     /// Directories and deleted files that have a name in them.
-    parked: Vec<(u32, u32)>,
+    placeholders: Vec<(u32, u32)>,
     /// Free blocks that records give to files.
     claimed: Vec<Run>,
 }
@@ -148,17 +149,17 @@ pub(crate) fn run(
         orphans: listed_orphans(vol, sb.read(|sb| sb.last_orphan)),
         internal,
         waiting: HashMap::new(),
-        parked: Vec::new(),
+        placeholders: Vec::new(),
         claimed: Vec::new(),
     };
     source
         .fast
-        .each(source.log, source.map, source.sb, |tag| replay.claim(&tag).map_err(Failed))?;
-    source.fast.each(source.log, source.map, source.sb, |tag| {
+        .each(source.log, source.map, source.sb, |record| replay.claim(&record).map_err(Failed))?;
+    source.fast.each(source.log, source.map, source.sb, |record| {
         replay.check_room()?;
-        replay.record(tag).map_err(Failed)
+        replay.record(record).map_err(Failed)
     })?;
-    replay.remove_parked()?;
+    replay.remove_placeholders()?;
     replay.settle(sb)?;
     replay.h.stop().map_err(error::journal)
 }
@@ -202,17 +203,16 @@ fn listed_orphans(vol: &Volume, head: u32) -> HashSet<u32> {
 }
 
 impl Replay<'_> {
-    fn record(&mut self, tag: FcTag<'_>) -> Result<()> {
-        match tag {
-            FcTag::Inode { ino, image } => self.inode(ino, image),
-            FcTag::Creat(name) => self.creat(&name),
-            FcTag::Link(name) => self.link(&name),
-            FcTag::Unlink(name) => self.unlink(&name),
-            FcTag::AddRange { ino, block, len, start, unwritten } => {
+    fn record(&mut self, record: FcRecord<&[u8]>) -> Result<()> {
+        match record {
+            FcRecord::Inode { ino, image } => self.inode(ino, image),
+            FcRecord::Creat(name) => self.creat(&name),
+            FcRecord::Link(name) => self.link(&name),
+            FcRecord::Unlink(name) => self.unlink(&name),
+            FcRecord::AddRange { ino, block, len, start, unwritten } => {
                 self.add_range(ino, block, ranges::target(start, len), unwritten)
             }
-            FcTag::DelRange { ino, block, len } => self.del_range(ino, block, len),
-            FcTag::Head { .. } | FcTag::Tail { .. } | FcTag::Pad(_) => Ok(()),
+            FcRecord::DelRange { ino, block, len } => self.del_range(ino, block, len),
         }
     }
 

@@ -5,13 +5,13 @@
 //! have made already.) Links are counted as the names change; an INODE record behind them has the
 //! last word.
 
-use extol_jbd2::format::FcName;
 use extol_ondisk::InodeNr;
+use extol_ondisk::fast_commit::FcEntry;
 use extol_vfs::{FsError, Result};
 
 use super::{Life, Replay};
 use crate::dir;
-use crate::fast_commit::park;
+use crate::fast_commit::placeholder;
 use crate::ops::create::{count_dir_link, drop_dir_link};
 
 /// More links than any file has.
@@ -22,7 +22,7 @@ fn bad(what: &str, ino: u32) -> FsError {
 }
 
 /// An error for a name that no directory can hold.
-fn check(name: &FcName<'_>) -> Result<()> {
+fn check(name: &FcEntry<&[u8]>) -> Result<()> {
     let dots = matches!(name.name, b"." | b"..");
     if dots || name.parent == name.ino || name.name.iter().any(|b| matches!(b, 0 | b'/')) {
         return Err(bad("a record has an impossible name", name.parent));
@@ -31,7 +31,7 @@ fn check(name: &FcName<'_>) -> Result<()> {
 }
 
 impl Replay<'_> {
-    pub(super) fn creat(&mut self, name: &FcName<'_>) -> Result<()> {
+    pub(super) fn creat(&mut self, name: &FcEntry<&[u8]>) -> Result<()> {
         check(name)?;
         if !self.touch(name.parent)?.is_live_dir() {
             return Ok(());
@@ -50,7 +50,7 @@ impl Replay<'_> {
     }
 
     /// A new directory: `.` and `..`, its links and its parent's.
-    fn creat_dir(&mut self, name: &FcName<'_>) -> Result<()> {
+    fn creat_dir(&mut self, name: &FcEntry<&[u8]>) -> Result<()> {
         let child = self.touch(name.ino)?;
         if child.node.raw.links > 0 {
             // It is there: as a leftover of an earlier replay, with its name.
@@ -67,7 +67,7 @@ impl Replay<'_> {
         count_dir_link(has_dir_nlink, &mut self.touch(name.parent)?.node.raw)
     }
 
-    pub(super) fn link(&mut self, name: &FcName<'_>) -> Result<()> {
+    pub(super) fn link(&mut self, name: &FcEntry<&[u8]>) -> Result<()> {
         check(name)?;
         if !self.touch(name.parent)?.is_live_dir() {
             return Ok(());
@@ -80,8 +80,8 @@ impl Replay<'_> {
         if child.node.raw.is_dir() {
             return Err(bad("a directory gets a second name", name.ino));
         }
-        if name.name == park::name(name.ino) {
-            self.parked.push((name.parent, name.ino));
+        if name.name == placeholder::name(name.ino) {
+            self.placeholders.push((name.parent, name.ino));
         }
         self.add_name(name.parent, name.ino, name.name).map(|_| ())
     }
@@ -126,27 +126,28 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Files that were deleted, and that records had to leave a name: see [`park`].
-    pub(super) fn remove_parked(&mut self) -> Result<()> {
-        for (parent, ino) in std::mem::take(&mut self.parked) {
+    /// Files that were deleted, and that records had to leave a name: see [`placeholder`].
+    pub(super) fn remove_placeholders(&mut self) -> Result<()> {
+        for (parent, ino) in std::mem::take(&mut self.placeholders) {
             self.check_room()?;
             let t = self.touch(ino)?;
             let raw = &t.node.raw;
-            if t.life != Life::Alive || !park::is_parked(raw.mode, raw.size, raw.links) {
+            if t.life != Life::Alive || !placeholder::is_placeholder(raw.mode, raw.size, raw.links)
+            {
                 continue;
             }
-            let name = park::name(ino);
+            let name = placeholder::name(ino);
             let Some(dir) = self.inodes.get(&parent).filter(|dir| dir.is_live_dir()) else {
                 continue;
             };
             if dir::lookup(self.vol, &dir.node, &name)?.is_some_and(|(found, _)| found.0 == ino) {
-                self.unlink(&FcName { parent, ino, name: &name })?;
+                self.unlink(&FcEntry { parent, ino, name: &name })?;
             }
         }
         Ok(())
     }
 
-    pub(super) fn unlink(&mut self, name: &FcName<'_>) -> Result<()> {
+    pub(super) fn unlink(&mut self, name: &FcEntry<&[u8]>) -> Result<()> {
         check(name)?;
         if let Some(waiting) = self.waiting.get_mut(&name.ino) {
             waiting.retain(|(parent, other)| (*parent, &other[..]) != (name.parent, name.name));

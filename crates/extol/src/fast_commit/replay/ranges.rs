@@ -3,8 +3,8 @@
 //! Only the map changes here. Which blocks are used is settled at the end.
 
 use extol_block::BlockNr;
-use extol_jbd2::format::FcTag;
 use extol_ondisk::InodeFlags;
+use extol_ondisk::fast_commit::FcRecord;
 use extol_vfs::{FsError, Result};
 
 use super::{Life, Replay, finished};
@@ -25,8 +25,10 @@ fn bad(what: &str, ino: u32) -> FsError {
 
 impl Replay<'_> {
     /// Sets the free blocks of a range aside, before anything is allocated.
-    pub(super) fn claim(&mut self, tag: &FcTag<'_>) -> Result<()> {
-        let &FcTag::AddRange { ino, block, len, start, unwritten } = tag else { return Ok(()) };
+    pub(super) fn claim(&mut self, record: &FcRecord<&[u8]>) -> Result<()> {
+        let &FcRecord::AddRange { ino, block, len, start, unwritten } = record else {
+            return Ok(());
+        };
         let run = target(start, len);
         let fits =
             (1..=MAX_LEN - u32::from(unwritten)).contains(&len) && block.checked_add(len).is_some();

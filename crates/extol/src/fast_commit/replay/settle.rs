@@ -26,7 +26,7 @@ impl Replay<'_> {
         })
     }
 
-    /// New inodes that have no name: nobody could ever reach them, and nobody has them open any
+    /// New inodes that have no name: they can never be reached, and are not open any
     /// more.
     fn forget_unborn(&mut self, inos: &[u32]) -> Result<()> {
         let (vol, h) = (self.vol, &mut self.h);

@@ -8,11 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use extol_jbd2::Tid;
-use extol_jbd2::fast::{Ask, Collected, Delta, FastSource, FcRecord, Reason};
+use extol_ondisk::fast_commit::FcRecord;
 use extol_task::{SystemClock, TestClock};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
 use crate::fast_commit::Tracker;
+use extol_jbd2::fast::FastSource as _;
+
+use crate::fast_commit::{Collected, Delta, Reason, SyncTarget};
 
 const TID: Tid = Tid(5);
 type Place = (u32, String);
@@ -283,7 +286,7 @@ impl Lab {
             self.file()
         };
         let Some(ino) = ino else { return false };
-        let collected = self.tracker.collect(TID, &[Ask { ino, data_only: false }]);
+        let collected = self.tracker.collect(TID, &[SyncTarget { ino, data_only: false }]);
         let before = self.recorded.clone();
         let (inodes, names) = before.needs(&self.now, ino);
         let records = match collected {
@@ -332,7 +335,7 @@ fn replayed_closures_are_exact() {
 fn what_fdatasync_does_not_need_is_not_written() {
     let tracker = Tracker::new(Arc::new(SystemClock::new()));
     let inode = |data| Delta::Inode { ino: 12, image: [1].into(), born: false, data, links: 1 };
-    let ask = |data_only| tracker.collect(TID, &[Ask { ino: 12, data_only }]);
+    let ask = |data_only| tracker.collect(TID, &[SyncTarget { ino: 12, data_only }]);
     tracker.apply(TID, vec![inode(false)], true);
     assert_eq!(ask(true), Collected::Nothing);
     assert!(matches!(ask(false), Collected::Records(_)));
@@ -340,7 +343,10 @@ fn what_fdatasync_does_not_need_is_not_written() {
     tracker.apply(TID, vec![inode(true), inode(false)], true);
     assert!(matches!(ask(true), Collected::Records(_)));
     // Another transaction knows nothing of it.
-    assert_eq!(tracker.collect(Tid(6), &[Ask { ino: 12, data_only: false }]), Collected::Nothing);
+    assert_eq!(
+        tracker.collect(Tid(6), &[SyncTarget { ino: 12, data_only: false }]),
+        Collected::Nothing
+    );
 }
 
 #[test]
@@ -348,7 +354,7 @@ fn an_operation_that_did_not_end_spoils_its_transaction_only() {
     let tracker = Tracker::new(Arc::new(SystemClock::new()));
     let inode = || Delta::Inode { ino: 12, image: [1].into(), born: false, data: true, links: 1 };
     tracker.apply(TID, vec![inode()], false);
-    let ask = [Ask { ino: 13, data_only: false }];
+    let ask = [SyncTarget { ino: 13, data_only: false }];
     assert_eq!(tracker.collect(TID, &ask), Collected::Full(Reason::Failed));
     tracker.apply(TID, vec![inode()], true);
     assert_eq!(tracker.collect(TID, &ask), Collected::Full(Reason::Failed));
@@ -369,7 +375,7 @@ fn many(tracker: &Tracker, tid: Tid, count: u32) {
     }
 }
 
-const ONE: [Ask; 1] = [Ask { ino: 100, data_only: true }];
+const ONE: [SyncTarget; 1] = [SyncTarget { ino: 100, data_only: true }];
 
 #[test]
 fn memory_is_bounded() {
@@ -379,9 +385,9 @@ fn memory_is_bounded() {
     assert_eq!(tracker.collect(TID, &ONE), Collected::Full(Reason::Memory));
 }
 
-/// Little is remembered while nobody asks; who does gets all that comes behind.
+/// Little is remembered without fsyncs; after one, all is.
 #[test]
-fn less_is_remembered_while_nobody_asks() {
+fn less_is_remembered_without_fsyncs() {
     let clock = Arc::new(TestClock::default());
     let tracker = Tracker::new(clock.clone());
     many(&tracker, TID, 1 << 13);

@@ -9,11 +9,12 @@ use std::process::Command;
 use std::sync::Arc;
 
 use extol_block::MemDevice;
-use extol_jbd2::fast::{Ask, Collected, FastSource, FcRecord, Reason};
+use extol_ondisk::fast_commit::FcRecord;
 use extol_vfs::{Creds, FileSystem, NewNode, RenameFlags};
 
 use crate::data::flush;
 use crate::fast_commit::Tracker;
+use crate::fast_commit::{Collected, Reason, SyncTarget};
 use crate::{Ext4, MountOptions};
 
 const BLOCK: usize = 4096;
@@ -93,7 +94,7 @@ impl Rig {
     fn ask_as(&self, ino: u32, data_only: bool) -> Collected {
         let fs = self.fs.inner();
         flush::flush(fs, &mut fs.cell(ino).unwrap().write().unwrap()).unwrap();
-        self.tracker.collect(fs.vol.journal.newest(), &[Ask { ino, data_only }])
+        self.tracker.collect(fs.vol.journal.newest(), &[SyncTarget { ino, data_only }])
     }
 
     fn ask(&self, ino: u32) -> Collected {

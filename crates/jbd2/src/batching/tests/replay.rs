@@ -92,7 +92,7 @@ fn a_ramdisk_is_not_worth_a_wait() {
 
 /// The crowd is known from groups that alternate, and back long before a commit's time is over.
 #[test]
-fn where_a_flush_costs_everybody_is_waited_for() {
+fn where_a_flush_costs_all_syncers_are_waited_for() {
     for (text, threads) in [
         (include_str!("traces/nvme-4-none.txt"), 4),
         (include_str!("traces/cloud-8-none.txt"), 8),

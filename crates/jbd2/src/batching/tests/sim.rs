@@ -6,9 +6,9 @@
 //! a fixed time and some per request. Being woken takes time, and a wait that runs into its
 //! deadline ends late by the timer's slack. The journal's part is as in `journal/wait.rs`.
 //!
-//! A wait of at most one commit can cost no more than half of the requests per second: `adaptive` must
-//! reach that in every cell of machines, media and numbers of threads, and must not fall when threads
-//! are added.
+//! A wait of at most one commit can cost no more than half of the requests per second: `adaptive`
+//! must reach that in every cell of machines, media and numbers of threads, and must not fall when
+//! threads are added.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -26,7 +26,7 @@ struct Medium {
     fixed_ns: u64,
     per_request_ns: u64,
     jitter: f64,
-    /// While it flushes it takes no writes: who has data to write asks only when the flush is over.
+    /// While it flushes it takes no writes: a thread with data to write asks only when the flush is over.
     alone: bool,
 }
 
@@ -202,7 +202,7 @@ impl World {
         }
         while self.served < requests {
             let Some(Reverse((at, _, event))) = self.events.pop() else {
-                panic!("everybody waits for ever")
+                panic!("all threads wait for ever")
             };
             self.now = at;
             self.happens(event);
@@ -219,7 +219,7 @@ impl World {
     fn happens(&mut self, event: Event) {
         match event {
             Event::Ready(job) => {
-                // A scheduler prefers who slept.
+                // A scheduler prefers threads that slept.
                 match job {
                     Job::Work(_) => self.ready.push_back(job),
                     Job::Elect | Job::Commit => self.ready.push_front(job),
@@ -384,20 +384,20 @@ fn a_wait_never_costs_more_than_half() {
                 );
                 most = most.max(adaptive.per_second);
                 if threads == 1 {
-                    assert_eq!(adaptive.gathers, 0, "{cell}: nobody to wait for");
+                    assert_eq!(adaptive.gathers, 0, "{cell}: no other to wait for");
                 }
             }
         }
     }
 }
 
-/// On a disk whose writes wait for its flushes. Who goes at once goes alone, or nearly: the data of
+/// On a disk whose writes wait for its flushes. A thread that goes at once goes alone, or nearly: the data of
 /// all others is held up until the flush is over, and the first of them goes at once, too. So there
-/// everybody belongs into one group, and is there after sixteen commits, a third of a second; also
+/// all threads belong into one group, and is there after sixteen commits, a third of a second; also
 /// where full commits come in between, and where the threads' work takes nearly as long as a flush,
 /// so that nothing can be sure.
 #[test]
-fn on_a_disk_everybody_is_soon_in_one_group() {
+fn on_a_disk_all_threads_are_soon_in_one_group() {
     for machine in MACHINES {
         for full_every in [0, 12] {
             for threads in [8, 32, 64, 128] {
@@ -412,7 +412,7 @@ fn on_a_disk_everybody_is_soon_in_one_group() {
                 let cell =
                     format!("{}, {threads} threads, a full commit each {full_every}", machine.name);
                 let gain = adaptive.per_second / none.per_second;
-                assert!(gain > 1.3, "{cell}: {gain:.2} times what who never waits gets");
+                assert!(gain > 1.3, "{cell}: {gain:.2} times the rate without waits");
                 let later = &adaptive.groups[16..];
                 let group = f64::from(later.iter().sum::<u32>()) / later.len() as f64;
                 let work = threads as u64 * machine.work_ns / machine.processors as u64;

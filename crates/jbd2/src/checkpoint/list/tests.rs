@@ -121,7 +121,7 @@ fn hot_blocks_are_spared() {
     assert_eq!((due(true), due(false)), (vec![3], vec![1, 2, 3]));
 }
 
-/// K2, also if a newer version came in between. Catches: not waiting; forgetting that a write is
+/// CP-2, also if a newer version came in between. Catches: not waiting; forgetting that a write is
 /// under way when the entry is replaced.
 #[test]
 fn a_revoke_waits_for_the_write_under_way() {

@@ -42,7 +42,7 @@ mod synchronous {
     use super::*;
 
     #[test]
-    fn acts_only_when_somebody_waits_or_memory_is_short() {
+    fn acts_only_when_a_handle_waits_or_memory_is_short() {
         let w = [t(1, 10, 5), t(2, 300, 5), t(3, 600, 5)];
         let short = View { waiters: 1, ..view(&w, 910) };
         assert_eq!(decide(&View { waiters: 0, ..short.clone() }), Decision::Rest);
@@ -61,7 +61,7 @@ mod synchronous {
         assert_eq!(decide(&View { waiters: 1, ..view(&wrapped, 800) }), Decision::Now(Tid(2)));
     }
 
-    /// The tail of a checkpoint that ended during a commit moves on when somebody needs the space.
+    /// The tail of a checkpoint that ended during a commit moves on when the space is needed.
     #[test]
     fn the_tail_catches_up() {
         let lagging =
@@ -292,9 +292,9 @@ mod traces {
     const DELETES: [u32; 7] = [9, 11, 180, 240, 12, 250, 10];
     const LARGE: [u32; 3] = [250, 249, 250];
 
-    /// A medium that keeps up: nobody ever waits, and there are no more flushes.
+    /// A medium that keeps up: no handle ever waits, and there are no more flushes.
     #[test]
-    fn nobody_waits_when_the_medium_keeps_up() {
+    fn no_handle_waits_when_the_medium_keeps_up() {
         for trace in [&CREATES[..], &DELETES, &LARGE] {
             let sizes: Vec<u32> = trace.iter().copied().cycle().take(600).collect();
             let mut now = Model::new();

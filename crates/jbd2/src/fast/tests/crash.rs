@@ -9,7 +9,7 @@
 use extol_block::MemDevice;
 
 use super::*;
-use crate::format::{FcReader, FcTag};
+use extol_ondisk::fast_commit::{FcReader, FcTag, FcWriter};
 
 /// Says how far it has counted, with so many blocks.
 #[derive(Debug, Default)]
@@ -19,17 +19,21 @@ struct Counting {
 }
 
 impl FastSource for Counting {
-    fn apply(&self, _: Tid, _: Vec<Delta>, _: bool) {}
+    fn apply(&self, _: Tid, _: Option<Notes>, _: bool) {}
 
-    fn collect(&self, _: Tid, _: &[Ask]) -> Collected {
+    fn collect(&self, _: Tid, _: &[SyncKey]) -> Collected {
         let mut records = vec![FcRecord::DelRange { ino: *self.count.lock(), block: 0, len: 1 }];
         let filler = FcRecord::Inode { ino: 12, image: vec![9; 900].into() };
         records.extend(vec![filler; *self.blocks.lock() - 1]);
-        Collected::Records(records)
+        said(&records)
     }
 
     fn closed(&self, _: Tid) -> Box<dyn Any + Send> {
         Box::new(())
+    }
+
+    fn reasons(&self) -> &'static [&'static str] {
+        &[]
     }
 }
 
@@ -51,8 +55,14 @@ fn run(shape: Shape) -> Run {
     rig.journal.state.lock().fast.from = None;
     rig.journal.set_fast_source(source.clone());
     // A former life: a whole fast commit of the very transaction that is going to be the first.
-    let old = crate::format::FcWriter::chain(block_size(), FIRST_TID, true, &[record(7777)], &[])
-        .unwrap();
+    let old = FcWriter::chain(
+        block_size(),
+        FIRST_TID.0,
+        true,
+        &FcRecords::encode(&[record(7777)]).unwrap(),
+        &[],
+    )
+    .unwrap();
     rig.log.write_at(&old.bytes, rig.area().start).unwrap();
     rig.log.flush().unwrap();
     rig.fs.flush().unwrap();
@@ -108,14 +118,14 @@ fn area_says(
         let mut wrong = None;
         let read = reader.block(&block, |_, tag| {
             match tag {
-                FcTag::Head { tid, .. } if tid != expected => {
+                FcTag::Head { tid, .. } if Tid(tid) != expected => {
                     wrong = Some("another transaction's HEAD")
                 }
-                FcTag::Tail { tid, stated, actual } if tid != expected || stated != actual => {
+                FcTag::Tail { tid, stated, actual } if Tid(tid) != expected || stated != actual => {
                     wrong = Some("a wrong sum");
                 }
                 FcTag::Tail { .. } => (newest, good) = (now, true),
-                FcTag::DelRange { ino, .. } => now = Some(ino),
+                FcTag::Record(FcRecord::DelRange { ino, .. }) => now = Some(ino),
                 _ => {}
             }
             wrong.is_none()

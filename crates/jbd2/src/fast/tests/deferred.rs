@@ -1,18 +1,18 @@
 //! Data that is left to the leader of the next commit: when it is written, with what, and crashes
 //! at any write.
 
-use super::witness::{DATA, crash_anywhere};
+use super::data_checksum::{DATA, crash_anywhere};
 use super::*;
 use crate::Deferral;
 
 impl Rig {
-    /// File data is to be written in place, with a witness.
+    /// File data is to be written in place, with a checksum.
     fn defer(&self, block: u64, byte: u8) -> Deferral {
         let data = vec![byte; BS as usize];
         let block = BlockNr(DATA + block);
-        self.journal.about_to_overwrite(block, 1, |w| w.agrees(&data)).unwrap();
-        let witness = Witness::of(block, &data);
-        self.journal.defer(block, data, vec![witness])
+        self.journal.about_to_overwrite(block, 1, |w| w.matches(&data)).unwrap();
+        let checksum = DataChecksum::of(block, &data);
+        self.journal.defer(block, data, vec![checksum])
     }
 
     fn on_device(&self, block: u64) -> u8 {
@@ -39,7 +39,7 @@ fn goes_out_with_the_records() {
         first.make_durable().unwrap();
         assert_eq!(rig.story(at), "data data fc0-1 flush", "it is");
         assert_eq!(rig.stats().one_trip, 1);
-        // Without a witness it needs no order, but the flush.
+        // Without a checksum it needs no order, but the flush.
         let at = rig.log.position();
         rig.journal.defer(BlockNr(DATA), vec![5; BS as usize], Vec::new());
         rig.fsync(12, records(1));
@@ -66,9 +66,9 @@ fn without_a_flush() {
         (rig.stats().by_fua, rig.stats().one_trip, rig.journal.stats().flushes),
         (1, 1, flushes)
     );
-    // Data that somebody else has written since needs more than these writes.
+    // Data that another thread has written since needs more than these writes.
     rig.defer(20, 1);
-    rig.write_witnessed(30, 1);
+    rig.write_checksummed(30, 1);
     let at = rig.log.position();
     rig.fsync(12, records(1));
     assert_eq!(rig.story(at), "data fc2 flush");
@@ -106,7 +106,7 @@ fn records_alone_without_a_flush() {
     let at = rig.log.position();
     rig.fsync(12, records(1));
     assert_eq!(rig.story(at), "flush fc3 flush", "records that count on other data");
-    rig.write_witnessed(30, 1);
+    rig.write_checksummed(30, 1);
     let at = rig.log.position();
     rig.fsync(12, records(1));
     assert_eq!(rig.story(at), "fc4 flush", "what else waits for a flush");
@@ -143,7 +143,7 @@ fn who_needs_it_writes_all() {
     first.settle();
     assert_eq!((rig.story(at), second.is_settled()), ("data data".to_owned(), true));
     second.settle();
-    // Its witness is left for the next fast commit.
+    // Its checksum is left for the next fast commit.
     rig.fsync(12, records(1));
     assert_eq!(rig.story(at), "data data fc0-1 flush");
     assert_eq!(rig.stats().one_trip, 1);
@@ -217,12 +217,12 @@ fn no_room_for_the_records() {
     assert_eq!(rig.on_device(1), 1);
 }
 
-/// More witnesses than a fast commit may carry.
+/// More checksums than a fast commit may carry.
 #[test]
-fn too_many_witnesses() {
+fn too_many_checksums() {
     let rig = Rig::live(PLAIN);
     for block in 0..1000 {
-        rig.write_witnessed(block, 1);
+        rig.write_checksummed(block, 1);
     }
     for block in 1000..1030 {
         rig.defer(block, 1);
@@ -238,7 +238,7 @@ fn an_abort_loses_it_and_says_so() {
     let one = rig.defer(1, 1);
     rig.journal.shut_down("test");
     assert!(one.make_durable().is_err());
-    // Who reads the file finds it, all the same.
+    // A reader of the file finds it, all the same.
     assert_eq!((one.is_settled(), rig.on_device(1)), (true, 1));
 }
 

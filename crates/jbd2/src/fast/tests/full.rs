@@ -14,7 +14,7 @@ fn the_source_says_no() {
     rig.fsync(12, records(1));
     let tid = rig.change(6);
     let at = rig.log.position();
-    rig.fsync(12, Collected::Full(Reason::CrossRename));
+    rig.fsync(12, Collected::Full(1));
     assert_eq!(rig.journal.committed(), tid);
     assert_eq!(rig.story(at), "log flush log! zero0!", "and the fast commit is void");
     let at = rig.log.position();
@@ -60,7 +60,7 @@ fn the_area_is_full() {
     let behind = |e: &Event| matches!(e, Event::Write { offset, data, .. } if offset + data.len() as u64 > end);
     assert!(!rig.log.log().iter().any(behind), "the last block is never used");
     let too_large = FcRecord::Inode { ino: 12, image: vec![0; 1024].into() };
-    rig.fsync(12, Collected::Records(vec![too_large]));
+    rig.fsync(12, said(&[too_large]));
     assert_eq!(failed(&rig), (3, 0, 3));
 }
 
@@ -99,7 +99,7 @@ fn the_log_is_live_first() {
     }
 }
 
-/// The area may be erased with the log, and nobody knows what it reads as then.
+/// The area may be erased with the log, and it is not known what it reads as then.
 #[test]
 fn an_erased_area_is_cleared() {
     let rig = Rig::live(PLAIN);
@@ -147,7 +147,7 @@ fn no_area_no_fast_commits() {
     assert_eq!((stats.enabled, stats.failed, stats.area_blocks), (false, 0, 0));
 }
 
-/// A write that fails aborts; nobody is told that anything is durable.
+/// A write that fails aborts; no request is told that anything is durable.
 #[test]
 fn a_failed_write_aborts() {
     let rig = Rig::live(PLAIN);

@@ -1,13 +1,13 @@
 //! Fast commits over a device that writes down every change, with a source that gives what the test
 //! wants.
 
+mod async_sync;
 mod crash;
+mod data_checksum;
 mod deferred;
 mod full;
 mod order;
-mod pledges;
 mod requests;
-mod witness;
 
 use std::any::Any;
 use std::io::IoSlice;
@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use extol_block::{BlockDevice, BlockNr, MemDevice, ScatteredWrite, SharedDevice};
 use extol_devices::{Event, RecordingDevice};
+use extol_ondisk::fast_commit::FcRecord;
 use extol_task::TestClock;
 use parking_lot::Mutex;
 
@@ -35,17 +36,18 @@ const FC_BLOCKS: u32 = 8;
 #[derive(Debug, Default)]
 struct Answers {
     answers: Mutex<Vec<Collected>>,
-    asked: Mutex<Vec<(Tid, Vec<Ask>)>>,
+    asked: Mutex<Vec<(Tid, Vec<SyncKey>)>>,
     applied: Mutex<Vec<(Tid, usize, bool)>>,
     closed: Mutex<Vec<Tid>>,
 }
 
 impl FastSource for Answers {
-    fn apply(&self, tid: Tid, deltas: Vec<Delta>, finished: bool) {
-        self.applied.lock().push((tid, deltas.len(), finished));
+    fn apply(&self, tid: Tid, notes: Option<Notes>, finished: bool) {
+        let notes = notes.map_or(0, |notes| notes.downcast::<Vec<u32>>().unwrap().len());
+        self.applied.lock().push((tid, notes, finished));
     }
 
-    fn collect(&self, tid: Tid, asks: &[Ask]) -> Collected {
+    fn collect(&self, tid: Tid, asks: &[SyncKey]) -> Collected {
         self.asked.lock().push((tid, asks.to_vec()));
         let mut answers = self.answers.lock();
         if answers.is_empty() { Collected::Nothing } else { answers.remove(0) }
@@ -54,6 +56,10 @@ impl FastSource for Answers {
     fn closed(&self, tid: Tid) -> Box<dyn Any + Send> {
         self.closed.lock().push(tid);
         Box::new(())
+    }
+
+    fn reasons(&self) -> &'static [&'static str] {
+        &["first", "second"]
     }
 }
 
@@ -231,7 +237,9 @@ impl Rig {
         let mut h = self.journal.start(1).unwrap();
         let buf = h.create(BlockNr(nr)).unwrap();
         h.modify(&buf, |b| b.fill(nr as u8)).unwrap();
-        h.note(Delta::Unfit { ino: 1, reason: Reason::Xattr });
+        if let Some(notes) = h.notes::<Vec<u32>>() {
+            notes.push(1);
+        }
         let tid = h.tid();
         h.stop().unwrap();
         tid
@@ -301,12 +309,16 @@ fn story(device: &RecordingDevice, since: usize, map: &LogMap, area: Range<u64>)
     words.collect::<Vec<_>>().join(" ")
 }
 
-fn ask(ino: u32) -> Ask {
-    Ask { ino, data_only: false }
+fn ask(ino: u32) -> SyncKey {
+    SyncKey(ino.into())
+}
+
+fn said(records: &[FcRecord]) -> Collected {
+    Collected::Records(FcRecords::encode(records).unwrap())
 }
 
 /// Records that take `blocks` blocks as a fast commit.
 fn records(blocks: usize) -> Collected {
     let one = FcRecord::Inode { ino: 12, image: vec![9; 900].into() };
-    Collected::Records(vec![one; blocks])
+    said(&vec![one; blocks])
 }

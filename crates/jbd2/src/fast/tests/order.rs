@@ -1,5 +1,7 @@
 //! Which writes and flushes a fast commit is, in which order.
 
+use extol_ondisk::fast_commit::{FcReader, FcTag};
+
 use super::*;
 
 /// One block: one write that is durable at once, behind a flush only if file data was written.
@@ -44,11 +46,11 @@ fn patched_blocks_go_home_first() {
     rig.fsync(12, records(1));
     assert_eq!(rig.story(at), "fc0-1! fc2!", "they are home");
     assert_eq!(commit(&[6]), "log flush log! zero0!");
-    assert_eq!(commit(&[0, 29, 30]), "log flush log!", "nobody asks for fast commits");
+    assert_eq!(commit(&[0, 29, 30]), "log flush log!", "no request for fast commits");
     let at = rig.log.position();
     rig.fsync(12, records(1));
     rig.fsync(12, records(1));
-    assert_eq!(rig.story(at), "data data flush fc0-1! fc2!", "now somebody does");
+    assert_eq!(rig.story(at), "data data flush fc0-1! fc2!", "now there is one");
 }
 
 /// The first of a transaction is behind an empty one, for readers begin with that, and both are one
@@ -67,12 +69,12 @@ fn several_blocks() {
     rig.fsync(12, records(1));
     assert_eq!(rig.story(at), "fc5!");
     let image = rig.log.image_at(rig.log.position(), |_| false);
-    let mut reader = crate::format::FcReader::new();
+    let mut reader = FcReader::new();
     let (mut tails, mut block) = (0, vec![0; BS as usize]);
     for n in 0..6 {
         image.read_at(&mut block, rig.area().start + n * BS).unwrap();
         let read = reader.block(&block, |_, tag| {
-            if let crate::format::FcTag::Tail { stated, actual, .. } = tag {
+            if let FcTag::Tail { stated, actual, .. } = tag {
                 assert_eq!(stated, actual);
                 tails += 1;
             }

@@ -1,4 +1,4 @@
-//! Who asks, who is served, and who waits for whom.
+//! Requests: which are served together, and which wait.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -15,11 +15,11 @@ pub(super) struct Slow {
 }
 
 impl FastSource for Slow {
-    fn apply(&self, tid: Tid, deltas: Vec<Delta>, finished: bool) {
-        self.inner.apply(tid, deltas, finished);
+    fn apply(&self, tid: Tid, notes: Option<Notes>, finished: bool) {
+        self.inner.apply(tid, notes, finished);
     }
 
-    fn collect(&self, tid: Tid, asks: &[Ask]) -> Collected {
+    fn collect(&self, tid: Tid, asks: &[SyncKey]) -> Collected {
         let _ = self.entered.lock().send(());
         let _ = self.go.lock().recv_timeout(Duration::from_secs(60));
         match self.inner.collect(tid, asks) {
@@ -30,6 +30,10 @@ impl FastSource for Slow {
 
     fn closed(&self, tid: Tid) -> Box<dyn Any + Send> {
         self.inner.closed(tid)
+    }
+
+    fn reasons(&self) -> &'static [&'static str] {
+        &[]
     }
 }
 
@@ -61,7 +65,7 @@ pub(super) fn slow() -> (Rig, Arc<Slow>, mpsc::Receiver<()>, mpsc::Sender<()>) {
     (rig, source, has_entered, go)
 }
 
-/// While one fast commit is written, handles come and go, and those who ask share the next one.
+/// While one fast commit is written, handles come and go, and requests share the next one.
 #[test]
 fn those_who_ask_meanwhile_share_the_next() {
     let (rig, source, entered, go) = slow();
@@ -114,8 +118,8 @@ fn the_options_hold_for_fast_commits() {
     assert_eq!(until_ns(Batching { min: Duration::from_millis(9), ..adaptive }), Some(9 * COMMIT));
 }
 
-/// Somebody needs the full commit while a fast one is written: the full one comes next and serves
-/// all who wait.
+/// A thread needs the full commit while a fast one is written: the full one comes next and serves
+/// all waiters.
 #[test]
 fn a_full_commit_serves_those_who_wait_for_a_fast_one() {
     let (rig, source, entered, go) = slow();
@@ -168,13 +172,16 @@ fn averages_do_not_mix() {
     #[derive(Debug)]
     struct Timed(Arc<TestClock>, Mutex<u64>);
     impl FastSource for Timed {
-        fn apply(&self, _: Tid, _: Vec<Delta>, _: bool) {}
-        fn collect(&self, _: Tid, _: &[Ask]) -> Collected {
+        fn apply(&self, _: Tid, _: Option<Notes>, _: bool) {}
+        fn collect(&self, _: Tid, _: &[SyncKey]) -> Collected {
             self.0.advance(Duration::from_micros(*self.1.lock()));
             records(1)
         }
         fn closed(&self, _: Tid) -> Box<dyn Any + Send> {
             Box::new(())
+        }
+        fn reasons(&self) -> &'static [&'static str] {
+            &[]
         }
     }
     let mut rig = Rig::new(PLAIN);

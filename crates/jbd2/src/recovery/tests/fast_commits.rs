@@ -1,8 +1,8 @@
 //! Fast commits in the journal.
 
+use extol_ondisk::fast_commit::{FcEntry, FcRecord, FcRecords, FcWriter};
+
 use super::*;
-use crate::fast::{FcEntry, FcRecord};
-use crate::format::{FcTag, FcWriter};
 
 /// The log ends before transaction 10, with a fast-commit area behind it.
 fn rig() -> Rig {
@@ -20,7 +20,8 @@ fn link(ino: u32) -> FcRecord {
 /// The blocks of one fast commit.
 fn chain(tid: u32, first: bool, inos: std::ops::Range<u32>) -> Vec<u8> {
     let records: Vec<FcRecord> = inos.map(link).collect();
-    FcWriter::chain(BlockSize::new(1024).unwrap(), Tid(tid), first, &records, &[]).unwrap().bytes
+    let records = FcRecords::encode(&records).unwrap();
+    FcWriter::chain(BlockSize::new(1024).unwrap(), tid, first, &records, &[]).unwrap().bytes
 }
 
 fn put(rig: &Rig, at: u32, bytes: &[u8]) {
@@ -35,7 +36,7 @@ fn records(rig: &Rig, fast: FastLog) -> Result<Vec<u32>> {
     let mut inos = Vec::new();
     let sb = read_superblock(&rig.device, &rig.map).unwrap();
     fast.each(&rig.device, &rig.map, &sb, |tag| {
-        let FcTag::Link(name) = tag else { panic!("{tag:?}") };
+        let FcRecord::Link(name) = tag else { panic!("{tag:?}") };
         inos.push(name.ino);
         Ok::<(), JournalError>(())
     })?;
@@ -77,7 +78,7 @@ fn only_those_of_the_next_transaction_count() {
 
 #[test]
 fn a_torn_fast_commit_costs_only_itself() {
-    // F6, F7, F8: each block of three, each of its sectors old or of zeros.
+    // Each block of three, each of its sectors old or of zeros.
     let chains = [chain(10, true, 20..30), chain(10, false, 30..40), chain(10, false, 40..41)];
     let blocks = [3, 3, 1];
     let places = [0, 3, 6];
@@ -112,8 +113,8 @@ fn a_torn_fast_commit_costs_only_itself() {
 fn unknown_features_refuse_without_a_change() {
     let mut rig = rig();
     let mut writer = FcWriter::new(BlockSize::new(1024).unwrap());
-    writer.head(4, Tid(10));
-    writer.tail(Tid(10));
+    writer.head(4, 10);
+    writer.tail(10);
     put(&rig, 0, &writer.into_bytes());
     let before = rig.device.to_bytes();
     let error =
@@ -125,13 +126,13 @@ fn unknown_features_refuse_without_a_change() {
     assert!(rig.device.to_bytes() == before);
     // Of another transaction they mean nothing.
     let mut writer = FcWriter::new(BlockSize::new(1024).unwrap());
-    writer.head(4, Tid(9));
-    writer.tail(Tid(9));
+    writer.head(4, 9);
+    writer.tail(9);
     put(&rig, 0, &writer.into_bytes());
     assert_eq!(counts(&rig), (vec![], false));
 }
 
-/// F27: older kernels end PAD and TAIL one byte before the block's end.
+/// Older kernels end PAD and TAIL one byte before the block's end.
 #[test]
 fn blocks_filled_in_the_old_way() {
     let rig = rig();
@@ -159,7 +160,7 @@ fn blocks_filled_in_the_old_way() {
     assert_eq!(counts(&rig), ((20..25).collect(), false));
 }
 
-/// C and F10: the area full to its last usable block, and to the very last one.
+/// The area full to its last usable block, and to the very last one.
 #[test]
 fn a_full_area() {
     let rig = rig();

@@ -50,7 +50,7 @@ fn work(journal: &Journal) {
     while journal.checkpoint_step().unwrap() {}
 }
 
-/// C3: it begins before any handle waits, ends with more than the threshold free, and rests then.
+/// It begins before any handle waits, ends with more than the threshold free, and rests then.
 #[test]
 fn begins_in_time_and_rests_afterwards() {
     let variant = Variant { async_checkpoint: Some(50), ..ROOMY };
@@ -84,7 +84,7 @@ fn begins_in_time_and_rests_afterwards() {
     }
 }
 
-/// C2, and what becomes of a full log when the load has stopped: each change takes effect at once,
+/// What becomes of a full log when the load has stopped: each change takes effect at once,
 /// without any handle.
 #[test]
 fn changes_take_effect_without_a_load() {
@@ -107,7 +107,7 @@ fn changes_take_effect_without_a_load() {
     });
 }
 
-/// C7: a volume without a log.
+/// A volume without a log.
 #[test]
 fn without_a_log_it_is_refused() {
     let device = Arc::new(MemDevice::new(1 << 20));
@@ -129,7 +129,7 @@ fn without_a_log_it_is_refused() {
     journal.set_async_checkpoint(None).unwrap();
 }
 
-/// C1 for the range: the option's parser has the rest.
+/// The option's parser has the rest.
 #[test]
 fn thresholds() {
     let ok = |percent| FreeThreshold::new(percent).map(FreeThreshold::percent);
@@ -140,7 +140,7 @@ fn thresholds() {
     assert_eq!(FreeThreshold::default().percent(), 50);
 }
 
-/// K1: a flush that was under way when the home writes returned does not cover them; the next
+/// A flush that was under way when the home writes returned does not cover them; the next
 ///     commit's does, and then
 /// the tail moves without a flush of its own.
 ///
@@ -153,7 +153,7 @@ fn the_next_commits_flush_covers_home_writes() {
     gate.close(DeviceOp::Flush);
     let j = Arc::clone(&journal);
     let (commit, _) = background(move || j.commit_all().unwrap());
-    gate.wait_for_somebody();
+    gate.wait_for_a_thread();
     journal.set_async_checkpoint(Some(FreeThreshold::default())).unwrap();
     work(&journal);
     let before = journal.stats();
@@ -177,7 +177,7 @@ fn the_next_commits_flush_covers_home_writes() {
 
 /// No commit comes: it flushes itself, after a while.
 #[test]
-fn it_flushes_itself_when_nobody_does() {
+fn it_flushes_itself_when_no_commit_does() {
     let (journal, _, clock) = by_hand(Variant { async_checkpoint: Some(50), ..ROOMY });
     use_up(&journal, 48);
     work(&journal);
@@ -239,13 +239,13 @@ fn hot_blocks_stay() {
 /// While a home write hangs in the device: handles start and stop, also on the block that is being
 /// written, and commits end, as long as there is space.
 #[test]
-fn a_hanging_home_write_holds_nobody_up() {
+fn a_hanging_home_write_holds_no_commit_up() {
     let (journal, gate, device) = gated(Variant { async_checkpoint: Some(90), ..ROOMY });
     in_time("a home write that hangs", move || {
         gate.close_range(DeviceOp::Write, HOME);
         let services = Services::start(&journal).unwrap();
         use_up(&journal, 85);
-        gate.wait_for_somebody();
+        gate.wait_for_a_thread();
         for round in 2..12 {
             fill(&journal, 100..110, round);
             journal.commit_all().unwrap();
@@ -261,7 +261,7 @@ fn a_hanging_home_write_holds_nobody_up() {
     });
 }
 
-/// C5: a freeze takes over between two batches, and nothing is written once the log is marked
+/// A freeze takes over between two batches, and nothing is written once the log is marked
 ///     empty.
 #[test]
 fn a_freeze_during_a_run() {
@@ -270,7 +270,7 @@ fn a_freeze_during_a_run() {
         gate.close_range(DeviceOp::Write, HOME);
         let services = Services::start(&journal).unwrap();
         use_up(&journal, 40);
-        gate.wait_for_somebody();
+        gate.wait_for_a_thread();
         let j = Arc::clone(&journal);
         let (freezer, frozen) = background(move || j.freeze().unwrap());
         a_moment();
@@ -288,7 +288,7 @@ fn a_freeze_during_a_run() {
     });
 }
 
-/// C5: an abort ends a run at the batch that is on its way: no flush, no tail, and the log replays.
+/// An abort ends a run at the batch that is on its way: no flush, no tail, and the log replays.
 #[test]
 fn an_abort_during_a_run() {
     let (journal, gate, device) = gated(Variant { async_checkpoint: Some(90), ..ROOMY });
@@ -296,7 +296,7 @@ fn an_abort_during_a_run() {
         gate.close_range(DeviceOp::Write, HOME);
         let services = Services::start(&journal).unwrap();
         use_up(&journal, 40);
-        gate.wait_for_somebody();
+        gate.wait_for_a_thread();
         let before = (journal.stats().log_tail, ROOMY.journal_superblock(&*device).start);
         let _ = journal.abort("test");
         gate.open();

@@ -14,7 +14,7 @@ use super::{BS, a_moment, after_crash, background, byte, fill, gated};
 use crate::devices::Gate;
 use crate::lab::{PLAIN, until};
 
-/// R14: a block changes again while its commit is under way: the log gets the old bytes, nobody
+/// A block changes again while its commit is under way: the log gets the old bytes, no writer
 ///      waits.
 #[test]
 fn changed_again_during_its_commit() {
@@ -23,7 +23,7 @@ fn changed_again_during_its_commit() {
     gate.close(DeviceOp::Write);
     let j = Arc::clone(&journal);
     let (commit, _) = background(move || j.commit_all());
-    gate.wait_for_somebody();
+    gate.wait_for_a_thread();
     let second = fill(&journal, [100], 2);
     assert_eq!(journal.read(BlockNr(100)).unwrap().data()[5], 2, "readers see the newest");
     gate.open();
@@ -33,7 +33,7 @@ fn changed_again_during_its_commit() {
     assert_eq!(byte(&after_crash(&PLAIN, &device), 100), 2);
 }
 
-/// R9: callbacks (which give freed blocks back) run when the record is durable and before anybody
+/// Callbacks (which give freed blocks back) run when the record is durable and before any waiter
 ///     is told.
 #[test]
 fn callbacks_run_between_record_and_waiters() {
@@ -52,14 +52,14 @@ fn callbacks_run_between_record_and_waiters() {
         j.commit_wait(tid).unwrap();
         assert!(f.load(Ordering::SeqCst), "told before the callback");
     });
-    gate.wait_for_somebody();
+    gate.wait_for_a_thread();
     a_moment();
     assert!(!flag.load(Ordering::SeqCst) && !done.load(Ordering::SeqCst));
     gate.open();
     commit.join().unwrap();
 }
 
-/// An empty transaction runs while an older one is being committed: who waits for "everything"
+/// An empty transaction runs while an older one is being committed: a waiter for "everything"
 /// waits for that one. Catches: `commit_wait` returning because its own transaction holds nothing
 /// (a sync that acknowledges too early, a freeze that marks the log empty under the commit).
 #[test]
@@ -70,7 +70,7 @@ fn an_empty_transaction_hides_no_commit() {
         gate.close(DeviceOp::Flush);
         let j = Arc::clone(&journal);
         let (commit, _) = background(move || j.commit_wait(first));
-        gate.wait_for_somebody();
+        gate.wait_for_a_thread();
         journal.start(1).unwrap().stop().unwrap();
         assert_eq!(journal.newest(), first.next());
         let j = Arc::clone(&journal);
@@ -106,8 +106,8 @@ fn nothing_to_commit() {
     assert_eq!(fill(&journal, [9], 1), tid);
 }
 
-/// R21: the timer commits, also a transaction that began while another was being committed by
-///      somebody else.
+/// The timer commits, also a transaction that began while another was being committed by
+///      another thread.
 /// Catches: the service not looking again after a commit that it did not lead.
 #[test]
 fn the_timer_commits() {
@@ -124,7 +124,7 @@ fn the_timer_commits() {
     gate.close(DeviceOp::Flush);
     let j = Arc::clone(&journal);
     let (commit, _) = background(move || j.commit_wait(second));
-    gate.wait_for_somebody();
+    gate.wait_for_a_thread();
     let third = fill(&journal, [100], 3);
     journal.set_commit_interval(Duration::from_millis(30));
     a_moment();
@@ -154,7 +154,7 @@ impl Clock for Wall {
     }
 }
 
-/// R22: the clock steps back one hour; the times in the log do not.
+/// The clock steps back one hour; the times in the log do not.
 #[test]
 fn the_clock_steps_back() {
     let device = Arc::new(PLAIN.media().0);

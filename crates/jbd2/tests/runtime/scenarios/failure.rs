@@ -1,4 +1,4 @@
-//! Who waits, and what a failure or a freeze means to them.
+//! Waiters, and what a failure or a freeze means to them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use crate::lab::{PLAIN, in_time};
 
 /// One waiter of each kind; an abort wakes all of them with an error.
 #[test]
-fn an_abort_wakes_everybody() {
+fn an_abort_wakes_all_waiters() {
     in_time("waiters", || {
         let (journal, gate, device) = gated(ROOMY);
         let first = fill(&journal, [100], 1);
@@ -22,7 +22,7 @@ fn an_abort_wakes_everybody() {
             background(move || f(&j, first))
         };
         let (leader, leader_done) = spawn(|j, tid| j.commit_wait(tid));
-        gate.wait_for_somebody();
+        gate.wait_for_a_thread();
         let (follower, _) = spawn(|j, tid| j.commit_wait(tid));
         let held = journal.start(3).unwrap();
         let (next, _) = spawn(|j, tid| j.commit_wait(tid.next()));
@@ -75,7 +75,7 @@ fn an_abort_wakes_those_who_wait_for_room() {
     });
 }
 
-/// What waits for a transaction that will never be durable is told so and dropped, so that nobody
+/// What waits for a transaction that will never be durable is told so and dropped, so that nothing
 /// keeps the journal (and its device) alive.
 #[test]
 fn callbacks_of_an_aborted_transaction() {

@@ -9,7 +9,7 @@ use extol_jbd2::Tid;
 use super::{BS, ROOMY, a_moment, after_crash, background, byte, fill, free, gated};
 use crate::lab::{PLAIN, VARIANTS, until};
 
-/// R6. Catches: revokes not written; a revoked block still in the checkpoint list.
+/// Catches: revokes not written; a revoked block still in the checkpoint list.
 #[test]
 fn freed_metadata_reused_as_data() {
     for variant in VARIANTS.into_iter().filter(|v| !v.external && v.block_size == 1024) {
@@ -34,7 +34,7 @@ fn freed_metadata_reused_as_data() {
     }
 }
 
-/// R7, and the block coming back in a later transaction.
+/// The block comes back in a later transaction.
 #[test]
 fn revoked_and_taken_again() {
     let (journal, device) = ROOMY.in_memory();
@@ -58,7 +58,7 @@ fn revoked_and_taken_again() {
     assert_eq!((byte(&*device, 100), byte(&*device, 101)), (2, 3));
 }
 
-/// R8: journalled and freed in one transaction, fresh and with an older copy in the log.
+/// Journalled and freed in one transaction, fresh and with an older copy in the log.
 #[test]
 fn journalled_and_freed_in_one_transaction() {
     let (journal, device) = ROOMY.in_memory();
@@ -84,7 +84,7 @@ fn journalled_and_freed_in_one_transaction() {
 }
 
 /// A home write of a block under way while the block is freed: the block is not given back before
-/// it ended (K2). Catches: `CheckpointList::committed` not waiting for the write.
+/// it ended (CP-2). Catches: `CheckpointList::committed` not waiting for the write.
 #[test]
 fn freed_blocks_wait_for_late_home_writes() {
     let (journal, gate, device) = gated(PLAIN);
@@ -93,7 +93,7 @@ fn freed_blocks_wait_for_late_home_writes() {
     gate.close_range(DeviceOp::Write, 0..1000 * BS);
     let j = Arc::clone(&journal);
     let (checkpoint, _) = background(move || j.checkpoint_step());
-    gate.wait_for_somebody();
+    gate.wait_for_a_thread();
 
     let given_back = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&given_back);

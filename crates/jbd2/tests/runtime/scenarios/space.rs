@@ -8,7 +8,7 @@ use extol_jbd2::{JournalError, Services};
 use super::{ROOMY, after_crash, byte, fill};
 use crate::lab::{PLAIN, VARIANTS, Variant, in_time, until};
 
-/// R10: too many credits are refused, the most possible work, again and again on the smallest log.
+/// Too many credits are refused, the most possible work, again and again on the smallest log.
 #[test]
 fn largest_handles() {
     for variant in [ROOMY, VARIANTS[3], VARIANTS[5]] {
@@ -38,7 +38,7 @@ fn largest_handles() {
     }
 }
 
-/// R12: no more room in the transaction: restart, and the first part is durable alone.
+/// No more room in the transaction: restart, and the first part is durable alone.
 #[test]
 fn extend_fails_and_restart_goes_on() {
     let (journal, device) = ROOMY.in_memory();
@@ -107,7 +107,7 @@ fn overdrawn_transactions_are_written() {
 }
 
 /// Credits charged for revokes that were cancelled stay with a transaction that holds nothing; a
-/// handle that needs them all must not wait for a commit that nobody will make.
+/// handle that needs them all must not wait for a commit that will never be made.
 #[test]
 fn an_empty_transaction_is_not_full() {
     let (journal, _) = ROOMY.in_memory();
@@ -122,7 +122,7 @@ fn an_empty_transaction_is_not_full() {
 }
 
 /// The last transaction in the log is checkpointed while its commit is still ending (here in a
-/// callback): the tail that is named then is this transaction's, and must move on when somebody
+/// callback): the tail that is named then is this transaction's, and must move on when a handle
 /// needs the space. Catches: a handle that waits for ever for space that nothing uses.
 #[test]
 fn the_tail_follows_a_commit_that_was_checkpointed_while_it_ended() {

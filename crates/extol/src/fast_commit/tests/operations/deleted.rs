@@ -1,9 +1,10 @@
 //! Files that lose their last name, or never had one.
 
-use extol_jbd2::fast::{Collected, FcRecord, Reason};
+use extol_ondisk::fast_commit::FcRecord;
 use extol_vfs::{Creds, FileSystem, NewNode, RenameFlags, XattrSet};
 
 use super::{BLOCK, Rig, kinds};
+use crate::fast_commit::{Collected, Reason};
 
 /// The names in records of one kind.
 fn told(records: &[FcRecord], kind: &str) -> Vec<(u32, String, u32)> {
@@ -92,7 +93,7 @@ fn deleted_files_that_are_a_full_commit() {
     rig.refused(rig.root, Reason::Deleted);
 }
 
-/// There is room for so many names where deleted files go, and for none of anybody else's behind
+/// There is room for so many names where deleted files go, and for no other name behind
 /// them.
 #[test]
 fn the_place_of_deleted_files() {
@@ -109,17 +110,20 @@ fn the_place_of_deleted_files() {
     let most = (0..900).take_while(|n| matches!(remove(*n), Collected::Records(_))).count();
     assert_eq!(most, (4096 - 12 - 24) / 20 + 3 * ((4096 - 12) / 20));
     rig.refused(rig.root, Reason::Deleted);
-    // Each transaction has as many; but now somebody else comes.
+    // Each transaction has as many; but now another name comes.
     assert!(matches!(remove(850), Collected::Records(_)));
     let own = rig.make(11, "own", NewNode::Regular);
     rig.refused(own, Reason::DirectoryGrew);
     remove(851);
     rig.refused(rig.root, Reason::Deleted);
     assert!(rig.fs.create(11, b"#5", NewNode::Regular, 0o644, 0, Creds::default()).is_ok());
-    let park = || crate::mount::fast_commit::park(rig.fs.inner()).unwrap();
-    assert_eq!(park(), None, "a name like those of deleted files");
+    let placeholder_dir = || crate::mount::fast_commit::placeholder_dir(rig.fs.inner()).unwrap();
+    assert_eq!(placeholder_dir(), None, "a name like those of deleted files");
     rig.fs.unlink(11, b"#5").unwrap();
-    assert_eq!(park().map(|park| (park.dir, park.places as usize)), Some((11, most - 1)));
+    assert_eq!(
+        placeholder_dir().map(|place| (place.dir, place.places as usize)),
+        Some((11, most - 1))
+    );
 }
 
 /// A name that is put there counts even in a transaction that is unfit as a whole.

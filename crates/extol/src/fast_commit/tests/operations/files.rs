@@ -1,11 +1,11 @@
 //! What becomes of files and their attributes.
 
-use extol_jbd2::fast::{Collected, Reason};
 use extol_vfs::{
     Fallocate, FileSystem, NewNode, Rdev, RenameFlags, SetAttr, SetTime, Timestamp, XattrSet,
 };
 
 use super::{BLOCK, Rig};
+use crate::fast_commit::{Collected, Reason};
 
 /// The flag that files keep while they have blocks.
 const EXTENTS: u32 = 0x8_0000;

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use extol_block::{BlockDevice, MemDevice};
 use extol_jbd2::Tid;
-use extol_jbd2::fast::{Ask, Collected, Delta, FastSource, Reason};
+
 use extol_task::SystemClock;
 use extol_vfs::{Creds, FileSystem, NewNode};
 
 use super::Rig;
 use crate::fast_commit::Tracker;
+use crate::fast_commit::{Collected, Delta, Reason, SyncTarget};
 
 /// Puts something into the slot of an inode that was never used.
 fn scribble(dev: &MemDevice, rig: &Rig, ino: u32, at: usize, bytes: &[u8]) {
@@ -58,8 +59,8 @@ fn slots_with_remains() {
     }
 }
 
-/// In a table that was zeroed, what somebody left in a slot concerns only the inode that gets it.
-/// (With links it is no remains: that inode is in use, and not given to anybody.)
+/// In a table that was zeroed, what was left in a slot concerns only the inode that gets it.
+/// (With links it is no remains: that inode is in use, and not given away.)
 #[test]
 fn remains_in_a_zeroed_table() {
     let rig = Rig::with(&["-E", "lazy_itable_init=0,nodiscard"], "");
@@ -79,7 +80,7 @@ fn links_that_no_name_explains() {
         let inode = Delta::Inode { ino, image, born, data: true, links };
         let name = Delta::Name { dir: 2, name: format!("n{ino}").into_bytes().into(), was, is };
         tracker.apply(Tid(7), vec![inode, name], true);
-        tracker.collect(Tid(7), &[Ask { ino, data_only: false }])
+        tracker.collect(Tid(7), &[SyncTarget { ino, data_only: false }])
     };
     // A new one: two links and one name; and one that is as it should be.
     assert_eq!(told(12, 2, true, None, Some(12)), Collected::Full(Reason::Failed));

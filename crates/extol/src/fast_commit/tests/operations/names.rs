@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use extol_jbd2::fast::{Collected, Reason};
 use extol_vfs::{FileSystem, NewNode, RenameFlags};
 
 use super::{BLOCK, Rig};
+use crate::fast_commit::{Collected, Reason};
 
 #[test]
 fn names() {
@@ -58,7 +58,7 @@ fn what_came_and_went_leaves_nothing() {
     rig.write(alive, 0, 1);
     assert_eq!(rig.records(alive), "ADD0+1 INODE");
     assert_eq!(rig.ask(sub), Collected::Nothing);
-    // Nobody could find it after a crash.
+    // It could not be found after a crash.
     assert_eq!(rig.ask(held), Collected::Nothing);
 }
 

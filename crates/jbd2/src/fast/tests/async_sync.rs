@@ -1,4 +1,4 @@
-//! Requests that nobody sleeps for: who works for them, and what they are told, once.
+//! Async requests: which thread works for them, and what they are told, once.
 
 use std::sync::mpsc;
 use std::thread::{JoinHandle, ThreadId};
@@ -6,9 +6,9 @@ use std::thread::{JoinHandle, ThreadId};
 use super::requests::{Slow, slow, until};
 use super::*;
 use crate::batching::{BatchPolicy, Batching};
-use crate::fast::pledge::{MOST, MOST_ADOPTED};
+use crate::fast::async_sync::{MOST, MOST_TAKEN_OVER};
 
-/// What pledges were told: their inode, whether it went well, and by which thread.
+/// What requests were told: their inode, whether it went well, and by which thread.
 #[derive(Clone, Debug, Default)]
 struct Told(Arc<Mutex<Vec<(u32, bool, ThreadId)>>>);
 
@@ -26,7 +26,7 @@ impl Told {
     }
 }
 
-/// Leaves a pledge; true if the thread was to stay.
+/// Leaves a request; true if the thread was to stay.
 fn leave(journal: &Arc<Journal>, told: &Told, tid: Tid, ino: u32) -> bool {
     let mut stayed = false;
     journal.make_durable_for_then(tid, ask(ino), None, told.done(ino), &mut |job| {
@@ -36,12 +36,12 @@ fn leave(journal: &Arc<Journal>, told: &Told, tid: Tid, ino: u32) -> bool {
     stayed
 }
 
-fn nobody_is_left(journal: &Journal) {
-    assert!(journal.state.lock().fast.pledges.is_idle());
+fn none_is_left(journal: &Journal) {
+    assert!(journal.state.lock().fast.async_requests.is_idle());
 }
 
-/// A journal that is in the middle of a fast commit for the pledge of inode 0, with five more in
-/// the next batch, which the keeper of the first will adopt.
+/// A journal that is in the middle of a fast commit for the request of inode 0, with five more in
+/// the next batch, which the leader of the first will adopt.
 struct Busy {
     rig: Rig,
     source: Arc<Slow>,
@@ -49,7 +49,7 @@ struct Busy {
     go: mpsc::Sender<()>,
     tid: Tid,
     told: Told,
-    keeper: JoinHandle<()>,
+    leader: JoinHandle<()>,
 }
 
 impl Busy {
@@ -58,14 +58,14 @@ impl Busy {
         rig.journal.set_batching(Batching { policy: BatchPolicy::None, ..Batching::default() });
         let tid = rig.change(5);
         let told = Told::default();
-        let keeper = {
+        let leader = {
             let (journal, told) = (Arc::clone(&rig.journal), told.clone());
             std::thread::spawn(move || assert!(leave(&journal, &told, tid, 0)))
         };
         entered.recv().unwrap();
-        let busy = Self { rig, source, entered, go, tid, told, keeper };
+        let busy = Self { rig, source, entered, go, tid, told, leader };
         for ino in 1..6 {
-            assert!(!busy.leave(ino), "there is a keeper");
+            assert!(!busy.leave(ino), "there is a leader");
         }
         assert_eq!(busy.told.all(), []);
         busy
@@ -75,14 +75,14 @@ impl Busy {
         leave(&self.rig.journal, &self.told, self.tid, ino)
     }
 
-    /// Everybody was told the same, by the keeper, which has gone.
+    /// All were told the same, by the batch leader, which has gone.
     fn over(self, ok: bool) -> Rig {
-        let id = self.keeper.thread().id();
-        self.keeper.join().unwrap();
+        let id = self.leader.thread().id();
+        self.leader.join().unwrap();
         let expected: Vec<_> = (0..6).map(|ino| (ino, ok)).collect();
         assert_eq!(self.told.all(), expected);
         assert!(self.told.0.lock().iter().all(|(_, _, by)| *by == id));
-        nobody_is_left(&self.rig.journal);
+        none_is_left(&self.rig.journal);
         self.rig
     }
 }
@@ -97,14 +97,14 @@ fn alone() {
     assert!(leave(&rig.journal, &told, tid, 12));
     assert_eq!((rig.story(at).as_str(), &told.all()[..]), ("fc0-1!", &[(12, true)][..]));
     assert_eq!(rig.journal.stats().distributions.sync_wait_ns.count, 1);
-    nobody_is_left(&rig.journal);
+    none_is_left(&rig.journal);
     // And a second one after it.
     rig.source.then(records(1));
     assert!(leave(&rig.journal, &told, tid, 13));
     assert_eq!(told.all(), [(12, true), (13, true)]);
 }
 
-/// Who comes when the batch has a keeper goes again at once, and is told when the batch is durable.
+/// A caller that comes when the batch has a leader goes on at once, and is told when the batch is durable.
 #[test]
 fn one_thread_waits_for_all() {
     let busy = Busy::new();
@@ -123,7 +123,7 @@ fn one_thread_waits_for_all() {
     assert_eq!(asked, [1, 5]);
 }
 
-/// Threads that wait lead batches with pledges in them, and the other way round. Each leads one.
+/// Threads that wait lead batches with requests in them, and the other way round. Each leads one.
 #[test]
 fn among_threads_that_wait() {
     let (rig, source, entered, go) = slow();
@@ -143,10 +143,10 @@ fn among_threads_that_wait() {
         std::thread::spawn(move || leave(&journal, &told, tid, ino))
     };
     let waiting = |n: u32| until(|| rig.journal.state.lock().fast.waiting == n);
-    // One that waits leads; two pledges stand in the next batch with another one.
+    // One that waits leads; two requests stand in the next batch with another one.
     let mut threads = vec![waits(100)];
     entered.recv().unwrap();
-    let keeper = leaves(1);
+    let leader = leaves(1);
     waiting(1);
     threads.push(waits(101));
     waiting(2);
@@ -154,7 +154,7 @@ fn among_threads_that_wait() {
     go.send(()).unwrap();
     assert_eq!(is_over.recv().unwrap(), 100, "though others wait");
     entered.recv().unwrap();
-    // While that one is written, by whomever: more of both, of whom one that waits comes first.
+    // While that one is written, by any thread: more of both, of which one that waits comes first.
     threads.push(waits(102));
     waiting(1);
     let last = leaves(3);
@@ -165,10 +165,13 @@ fn among_threads_that_wait() {
     until(|| told.all() == [(1, true), (2, true)]);
     go.send(()).unwrap();
     assert_eq!(is_over.recv().unwrap(), 102);
-    assert!(keeper.join().unwrap() && !last.join().unwrap(), "who keeps one batch adopts the next");
+    assert!(
+        leader.join().unwrap() && !last.join().unwrap(),
+        "the leader of one batch takes over the next"
+    );
     threads.into_iter().for_each(|t| t.join().unwrap());
     assert_eq!(told.all(), [(1, true), (2, true), (3, true)]);
-    nobody_is_left(&rig.journal);
+    none_is_left(&rig.journal);
     let asked: Vec<usize> = source.inner.asked.lock().iter().map(|(_, asks)| asks.len()).collect();
     assert_eq!(asked, [1, 3, 2]);
 }
@@ -178,7 +181,7 @@ fn among_threads_that_wait() {
 fn the_whole_batch_needs_a_full_commit() {
     let busy = Busy::new();
     busy.source.inner.then(records(1));
-    busy.source.inner.then(Collected::Full(Reason::Memory));
+    busy.source.inner.then(Collected::Full(0));
     busy.go.send(()).unwrap();
     busy.entered.recv().unwrap();
     busy.go.send(()).unwrap();
@@ -188,7 +191,7 @@ fn the_whole_batch_needs_a_full_commit() {
     assert_eq!((rig.stats().commits, rig.stats().ineligible), (1, 5));
 }
 
-/// Somebody else's full commit comes in between.
+/// Another thread's full commit comes in between.
 #[test]
 fn a_full_commit_comes_first() {
     let busy = Busy::new();
@@ -217,7 +220,7 @@ fn fast_commits_end() {
     assert_eq!((told.all(), rig.journal.committed()), (vec![(12, true)], tid));
 }
 
-/// A freeze waits for nobody but those who have a handle open, and commits what they wait for.
+/// A freeze waits only for open handles, and commits what the requests wait for.
 #[test]
 fn a_freeze() {
     let busy = Busy::new();
@@ -227,7 +230,7 @@ fn a_freeze() {
     };
     until(|| busy.rig.journal.state.lock().barriers == 1);
     busy.go.send(()).unwrap();
-    // Whoever comes first, the freeze or the next batch.
+    // The freeze or the next batch comes first.
     busy.go.send(()).unwrap();
     freeze.join().unwrap();
     let rig = busy.over(true);
@@ -238,7 +241,7 @@ fn a_freeze() {
     rig.journal.thaw();
 }
 
-/// After an abort nobody is told that anything is durable.
+/// After an abort no request is told that anything is durable.
 #[test]
 fn an_abort() {
     let busy = Busy::new();
@@ -284,7 +287,7 @@ fn data_is_flushed_before_they_are_told() {
     assert_eq!((rig.story(at).as_str(), told.all()), ("", vec![(12, true)]));
 }
 
-/// Leaves a pledge; its function leaves the next one, down to that of inode 0. Counts those for
+/// Leaves a request; its function leaves the next one, down to that of inode 0. Counts those for
 /// which a thread was to stay.
 fn chain(journal: &Arc<Journal>, told: &Told, tid: Tid, ino: u32, stayed: &Arc<Mutex<u32>>) {
     let done = {
@@ -302,12 +305,12 @@ fn chain(journal: &Arc<Journal>, told: &Told, tid: Tid, ino: u32, stayed: &Arc<M
     });
 }
 
-/// One that is left by a function that is told is kept like any other, by the same keeper, but not
+/// One that is left by a function that is told is kept like any other, by the same leader, but not
 /// for ever.
 #[test]
 fn one_leads_to_another() {
     for (ino, keepers) in
-        [(1, 1), (MOST_ADOPTED - 1, 1), (MOST_ADOPTED + 2, 2), (2 * MOST_ADOPTED + 2, 3)]
+        [(1, 1), (MOST_TAKEN_OVER - 1, 1), (MOST_TAKEN_OVER + 2, 2), (2 * MOST_TAKEN_OVER + 2, 3)]
     {
         let rig = Rig::live(PLAIN);
         let (tid, told, stayed) = (rig.change(5), Told::default(), Arc::default());
@@ -318,11 +321,11 @@ fn one_leads_to_another() {
             (keepers, u64::from(ino) + 1),
             "nothing was to be written"
         );
-        nobody_is_left(&rig.journal);
+        none_is_left(&rig.journal);
     }
 }
 
-/// A function that panics is nobody else's business.
+/// A function that panics ends alone.
 #[test]
 fn one_panics() {
     let busy = Busy::new();
@@ -336,9 +339,9 @@ fn one_panics() {
     busy.entered.recv().unwrap();
     assert_eq!(busy.told.all().len(), 6, "those before it, and of those behind it all");
     busy.go.send(()).unwrap();
-    busy.keeper.join().unwrap();
+    busy.leader.join().unwrap();
     assert_eq!(busy.told.all().last(), Some(&(7, true)));
-    nobody_is_left(&busy.rig.journal);
+    none_is_left(&busy.rig.journal);
 }
 
 /// More than that many wait themselves.
@@ -356,19 +359,19 @@ fn there_is_an_end() {
     busy.go.send(()).unwrap();
     busy.go.send(()).unwrap();
     assert!(one_more.join().unwrap(), "it waits");
-    busy.keeper.join().unwrap();
+    busy.leader.join().unwrap();
     let all = busy.told.all();
     assert_eq!((all.len(), all.last()), (MOST + 1, Some(&(5000, true))));
-    nobody_is_left(&busy.rig.journal);
+    none_is_left(&busy.rig.journal);
 }
 
-/// Pledges for the full commit of one transaction, which waits for a handle. Their keeper is who
-/// left that of inode 0.
+/// AsyncRequests for the full commit of one transaction, which waits for a handle. Their leader is
+/// who left that of inode 0.
 struct Draining {
     rig: Rig,
     tid: Tid,
     told: Told,
-    keeper: JoinHandle<()>,
+    leader: JoinHandle<()>,
     holder: JoinHandle<()>,
     go: mpsc::Sender<()>,
 }
@@ -390,29 +393,29 @@ impl Draining {
         });
         is_open.recv().unwrap();
         let (journal, tells) = (Arc::clone(&rig.journal), told.clone());
-        let keeper = std::thread::spawn(move || assert!(leave(&journal, &tells, tid, 0)));
+        let leader = std::thread::spawn(move || assert!(leave(&journal, &tells, tid, 0)));
         until(|| rig.journal.state.lock().committer);
         for ino in 1..6 {
-            assert!(!leave(&rig.journal, &told, tid, ino), "there is a keeper");
+            assert!(!leave(&rig.journal, &told, tid, ino), "there is a leader");
         }
         assert_eq!(told.all(), []);
-        Self { rig, tid, told, keeper, holder, go }
+        Self { rig, tid, told, leader, holder, go }
     }
 
     fn over(self, ok: bool) -> Rig {
-        let id = self.keeper.thread().id();
+        let id = self.leader.thread().id();
         self.go.send(()).unwrap();
         self.holder.join().unwrap();
-        self.keeper.join().unwrap();
+        self.leader.join().unwrap();
         assert_eq!(self.told.all(), (0..6).map(|ino| (ino, ok)).collect::<Vec<_>>());
         assert!(self.told.0.lock().iter().all(|(_, _, by)| *by == id));
         assert_eq!(self.rig.journal.committed().at_least(self.tid), ok);
-        nobody_is_left(&self.rig.journal);
+        none_is_left(&self.rig.journal);
         self.rig
     }
 }
 
-/// Without fast commits one thread waits for all who want the same full commit.
+/// Without fast commits one thread waits for all requests for the same full commit.
 #[test]
 fn one_thread_waits_for_a_full_commit() {
     let rig = Draining::new().over(true);
@@ -421,7 +424,7 @@ fn one_thread_waits_for_a_full_commit() {
         (stats.distributions.batch_size.max, stats.distributions.sync_wait_ns.count),
         (6, 6)
     );
-    // The next one has a keeper of its own, and one that changed nothing since needs none.
+    // The next one has a leader of its own, and one that changed nothing since needs none.
     let (tid, told) = (rig.change(5), Told::default());
     assert!(leave(&rig.journal, &told, tid, 12));
     assert!(!leave(&rig.journal, &told, tid, 13));

@@ -1,20 +1,19 @@
 //! Data and records in one trip: the order of writes, and crashes at any of them.
 
 use super::*;
-use crate::format::FcTag;
 use crate::recovery::{FastCommits, prepare};
 
 /// Where the data goes.
 pub(super) const DATA: u64 = 200;
 
 impl Rig {
-    /// File data is written in place, with a witness.
-    pub(super) fn write_witnessed(&self, block: u64, byte: u8) {
+    /// File data is written in place, with a checksum.
+    pub(super) fn write_checksummed(&self, block: u64, byte: u8) {
         let block = BlockNr(DATA + block);
-        let same = |w: &Witness| w.agrees(&[byte; 512]);
+        let same = |w: &DataChecksum| w.matches(&[byte; 512]);
         self.journal.about_to_overwrite(block, 1, same).unwrap();
         self.fs.write_at(&[byte; 512], block.0 * BS).unwrap();
-        self.journal.note_witnessed(&[Witness::of(block, &[byte; 512])]);
+        self.journal.note_checksummed_write(&[DataChecksum::of(block, &[byte; 512])]);
     }
 }
 
@@ -23,10 +22,10 @@ fn one_trip() {
     for fua in [true, false] {
         let rig = Rig::live(Shape { fua, ..PLAIN });
         let at = rig.log.position();
-        rig.write_witnessed(1, 1);
+        rig.write_checksummed(1, 1);
         rig.fsync(12, records(1));
-        rig.write_witnessed(2, 2);
-        rig.write_witnessed(3, 2);
+        rig.write_checksummed(2, 2);
+        rig.write_checksummed(3, 2);
         rig.fsync(12, records(1));
         assert_eq!(rig.story(at), "data fc0-1 flush data data fc2 flush");
         assert_eq!(rig.stats().one_trip, 2);
@@ -36,9 +35,9 @@ fn one_trip() {
         rig.journal.note_free_write();
         rig.fsync(12, records(1));
         assert_eq!(rig.story(at), "data fc3 flush");
-        // With other data beside it the flush is first, and nobody needs to compare.
+        // With other data beside it the flush is first, and nothing needs comparing.
         let at = rig.log.position();
-        rig.write_witnessed(4, 3);
+        rig.write_checksummed(4, 3);
         rig.write_data();
         rig.fsync(12, records(1));
         assert_eq!(
@@ -47,50 +46,50 @@ fn one_trip() {
         );
         assert_eq!(rig.stats().one_trip, 2);
         let at = rig.log.position();
-        rig.write_witnessed(4, 4);
+        rig.write_checksummed(4, 4);
         assert_eq!(rig.story(at), "data", "its data was flushed before its records");
     }
 }
 
 #[test]
-fn a_full_commit_and_other_flushes_need_no_witness() {
+fn a_full_commit_and_other_flushes_need_no_checksum() {
     let rig = Rig::live(PLAIN);
-    rig.write_witnessed(1, 1);
+    rig.write_checksummed(1, 1);
     rig.journal.flush_data().unwrap();
     let at = rig.log.position();
     rig.fsync(12, records(1));
     assert_eq!(rig.story(at), "fc0-1!");
-    rig.write_witnessed(2, 2);
+    rig.write_checksummed(2, 2);
     rig.fsync(12, records(1));
     rig.change(5);
     rig.journal.commit_all().unwrap();
     let at = rig.log.position();
-    rig.write_witnessed(2, 3);
+    rig.write_checksummed(2, 3);
     assert_eq!(rig.story(at), "data", "the fast commit is void");
 }
 
 #[test]
 fn elsewhere_there_is_none() {
     let external = Rig::live(Shape { external: true, ..PLAIN });
-    external.write_witnessed(1, 1);
+    external.write_checksummed(1, 1);
     external.fsync(12, records(1));
     assert_eq!(external.stats().one_trip, 0);
-    let loose = Rig::live(Shape { barrier: false, ..PLAIN });
-    loose.write_witnessed(1, 1);
-    loose.fsync(12, records(1));
-    assert_eq!(loose.stats().one_trip, 0);
+    let ordered = Rig::live(Shape { barrier: false, ..PLAIN });
+    ordered.write_checksummed(1, 1);
+    ordered.fsync(12, records(1));
+    assert_eq!(ordered.stats().one_trip, 0);
 }
 
 /// Before the data of the last fast commit is overwritten, there is another last one.
 #[test]
 fn overwriting_what_the_last_one_vouches_for() {
     let rig = Rig::live(PLAIN);
-    rig.write_witnessed(1, 1);
+    rig.write_checksummed(1, 1);
     rig.fsync(12, records(1));
     let at = rig.log.position();
-    rig.write_witnessed(1, 1);
+    rig.write_checksummed(1, 1);
     assert_eq!(rig.story(at), "data", "the same bytes");
-    rig.write_witnessed(1, 2);
+    rig.write_checksummed(1, 2);
     assert_eq!(
         rig.story(at),
         "data flush fc2! data",
@@ -98,23 +97,23 @@ fn overwriting_what_the_last_one_vouches_for() {
     );
     assert_eq!(rig.stats().settled, 1);
     let at = rig.log.position();
-    rig.write_witnessed(1, 3);
+    rig.write_checksummed(1, 3);
     assert_eq!(rig.story(at), "data", "nothing vouches for it");
     // What is in no fast commit yet: its old bytes need the flush now.
     let rig = Rig::live(PLAIN);
-    rig.write_witnessed(1, 1);
-    rig.write_witnessed(1, 2);
+    rig.write_checksummed(1, 1);
+    rig.write_checksummed(1, 2);
     let at = rig.log.position();
     rig.fsync(12, records(1));
     assert_eq!(rig.story(at), "flush fc0-1!");
 }
 
-/// The area is too small for the witnesses: the flush goes first.
+/// The area is too small for the checksums: the flush goes first.
 #[test]
 fn no_room() {
     let rig = Rig::live(PLAIN);
     for block in 0..400 {
-        rig.write_witnessed(block, 1);
+        rig.write_checksummed(block, 1);
     }
     let at = rig.log.position();
     rig.fsync(12, records(1));
@@ -123,13 +122,13 @@ fn no_room() {
 
 /// What is on the medium: the first transaction that is not in the log, and the newest count of its
 /// fast commits.
-fn said(rig: &Rig, image: &MemDevice) -> (Tid, u32) {
+fn found(rig: &Rig, image: &MemDevice) -> (Tid, u32) {
     let sb = read_superblock(image, &rig.map).unwrap();
     let found = prepare(image, &rig.map, &sb, BLOCKS).unwrap();
     let mut newest = 0;
     if let FastCommits::Complete(fast) = found.fast_commits {
-        let keep = |tag: FcTag<'_>| {
-            if let FcTag::DelRange { ino, .. } = tag {
+        let keep = |record: FcRecord<&[u8]>| {
+            if let FcRecord::DelRange { ino, .. } = record {
                 newest = ino;
             }
             Ok::<(), JournalError>(())
@@ -159,7 +158,7 @@ pub(super) fn crash_anywhere(
         data.push((block, count as u8));
         let tid = rig.change(5);
         *rig.source.answers.lock() =
-            vec![Collected::Records(vec![FcRecord::DelRange { ino: count, block: 0, len: 1 }])];
+            vec![said(&[FcRecord::DelRange { ino: count, block: 0, len: 1 }])];
         rig.journal.make_durable_for(tid, ask(12)).unwrap();
         acked.push((rig.log.position(), count, tid));
     }
@@ -175,7 +174,7 @@ pub(super) fn crash_anywhere(
                     .wrapping_add(event as u32);
                 how == 0 || luck >> 31 == 0
             });
-            let (next, said) = said(&rig, &image);
+            let (next, said) = found(&rig, &image);
             newest = newest.max(said);
             if let Some((_, least, tid)) = acked.iter().rev().find(|(at, ..)| *at <= cut)
                 && !next.after(*tid)
@@ -201,7 +200,7 @@ pub(super) fn crash_anywhere(
 fn crashes() {
     for fua in [true, false] {
         assert_eq!(
-            crash_anywhere(Shape { fua, ..PLAIN }, Rig::write_witnessed).unwrap(),
+            crash_anywhere(Shape { fua, ..PLAIN }, Rig::write_checksummed).unwrap(),
             24,
             "the last one is in no full commit"
         );
@@ -212,11 +211,12 @@ fn crashes() {
 #[test]
 fn planted() {
     use crate::planted::{Bug, set};
-    for (bug, what) in
-        [(Bug::WitnessIgnored, "without its data"), (Bug::WitnessOverwritten, "was acknowledged")]
-    {
+    for (bug, what) in [
+        (Bug::DataChecksumIgnored, "without its data"),
+        (Bug::ChecksummedDataOverwritten, "was acknowledged"),
+    ] {
         set(Some(bug));
-        let found = crash_anywhere(PLAIN, Rig::write_witnessed);
+        let found = crash_anywhere(PLAIN, Rig::write_checksummed);
         set(None);
         assert!(found.as_ref().is_err_and(|why| why.contains(what)), "{bug:?}: {found:?}");
     }

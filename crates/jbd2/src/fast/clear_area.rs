@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Both only need the record to be durable, so one flush is enough. If T had no fast commits there
-//! is nothing to clear, and perhaps nobody will want one of T+1: then the blocks go home before the
+//! is nothing to clear, and perhaps T+1 will have none: then the blocks go home before the
 //! first that is wanted.
 //!
 //! Between the record and that flush lies the one window in which the area holds fast commits of a
@@ -27,7 +27,7 @@ impl Journal {
     /// After a full commit: what fast commits left in the area counts for nothing any more, and
     /// more of them will come. So what the first of these needs at home goes there with the same
     /// flush. The caller has the role.
-    pub(crate) fn clear_behind(&self, log: &Log) -> Result<()> {
+    pub(crate) fn clear_after_commit(&self, log: &Log) -> Result<()> {
         let patched = self.patched();
         // A flush for the log's device is none for that of the blocks.
         let together =
@@ -62,13 +62,14 @@ impl Journal {
         if let Some(area) = &mut state.fast.area {
             area.cleared();
         }
-        self.fast.witnesses.forget(state.committed);
+        self.fast.checksums.forget(state.committed);
         Ok(())
     }
 
     /// See [`Journal::set_patched_blocks`]. Nothing is committed in full before the next first fast
-    /// commit, so the later ones find it done, and mostly that first one, too (`clear_behind`).
-    pub(super) fn settle_patched(&self, place: Place) -> Result<()> {
+    /// commit, so the later ones find it done, and mostly that first one, too
+    /// (`clear_after_commit`).
+    pub(super) fn write_patched_home(&self, place: Place) -> Result<()> {
         if place.first { self.bring_home(self.patched()) } else { Ok(()) }
     }
 

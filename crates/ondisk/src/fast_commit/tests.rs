@@ -1,5 +1,6 @@
+use crate::BlockSize;
+
 use super::*;
-use crate::format::{FcReader, FcTag};
 
 fn bs() -> BlockSize {
     BlockSize::new(1024).unwrap()
@@ -17,6 +18,10 @@ fn entry(parent: u32, ino: u32, name: &[u8]) -> FcEntry {
     FcEntry { parent, ino, name: name.into() }
 }
 
+fn fast_commit(records: &[FcRecord]) -> Result<FcChain, FcUnwritable> {
+    FcWriter::chain(bs(), 6, true, &FcRecords::encode(records)?, &[])
+}
+
 /// A record of exactly `size` bytes, from 16 + 0 on: an UNLINK, or an INODE if that is too long for
 /// a name.
 fn record_of(size: usize) -> FcRecord {
@@ -29,7 +34,7 @@ fn record_of(size: usize) -> FcRecord {
 
 #[test]
 fn bytes_of_a_small_fast_commit() {
-    let chain = FcWriter::chain(bs(), Tid(6), true, &[], &[]).unwrap();
+    let chain = fast_commit(&[]).unwrap();
     let expected = unhex("09000800 00000000 06000000 0800F003 06000000 8EB965CD");
     assert_eq!(chain.bytes.len(), 1024);
     assert_eq!(chain.bytes[..24], expected);
@@ -44,7 +49,7 @@ fn bytes_of_records() {
         FcRecord::AddRange { ino: 12, block: 8, len: 2, start: 1000, unwritten: false },
         FcRecord::Link(entry(2, 12, b"ab")),
     ];
-    let chain = FcWriter::chain(bs(), Tid(6), true, &records, &[]).unwrap();
+    let chain = fast_commit(&records).unwrap();
     let expected = unhex(
         "0900 0800 00000000 06000000
          0200 0C00 0C000000 03000000 05000000
@@ -80,7 +85,7 @@ fn four_bytes_are_kept_for_a_pad() {
     // HEAD takes 12.
     for (left, fits) in [(4, true), (3, false), (0, false)] {
         let size = 1024 - 12 - left;
-        let chain = FcWriter::chain(bs(), Tid(6), true, &[record_of(size)], &[]).unwrap();
+        let chain = fast_commit(&[record_of(size)]).unwrap();
         if fits {
             assert_eq!(chain.bytes.len(), 2048);
             assert_eq!(chain.bytes[1020..1024], [7, 0, 0, 0], "a PAD of no bytes ends the block");
@@ -96,11 +101,11 @@ fn four_bytes_are_kept_for_a_pad() {
 
 #[test]
 fn a_tail_at_the_last_possible_place() {
-    let chain = FcWriter::chain(bs(), Tid(6), true, &[record_of(1024 - 16 - 12)], &[]).unwrap();
+    let chain = fast_commit(&[record_of(1024 - 16 - 12)]).unwrap();
     assert_eq!(chain.bytes.len(), 1024);
     assert_eq!(chain.bytes[1008..1016], [8, 0, 12, 0, 6, 0, 0, 0]);
     assert_eq!(chain.bytes[1020..], [0; 4]);
-    let chain = FcWriter::chain(bs(), Tid(6), true, &[record_of(1024 - 15 - 12)], &[]).unwrap();
+    let chain = fast_commit(&[record_of(1024 - 15 - 12)]).unwrap();
     assert_eq!(chain.bytes.len(), 2048);
     assert_eq!(chain.bytes[1009..1013], [7, 0, 11, 0]);
     assert_eq!(chain.bytes[1024..1032], [8, 0, 0xFC, 3, 6, 0, 0, 0], "bs - 4");
@@ -123,7 +128,7 @@ fn what_no_block_can_hold() {
         ("far away", range(1, 1 << 48, false)),
     ] {
         assert_eq!(writer.record(&record), Err(FcUnwritable), "{name}");
-        assert!(FcWriter::chain(bs(), Tid(6), true, &[record], &[]).is_err(), "{name}");
+        assert!(fast_commit(&[record]).is_err(), "{name}");
     }
     for record in [
         FcRecord::Inode { ino: 12, image: vec![0; too_large - 1].into() },
@@ -163,7 +168,9 @@ fn what_is_written_is_read_back() {
                     _ => FcRecord::Inode { ino: 12, image: vec![n as u8; 128 + next(800)].into() },
                 })
                 .collect();
-            let chain = FcWriter::chain(size, Tid(77), n == 0, &records, &[]).unwrap();
+            let chain = FcRecords::encode(&records)
+                .and_then(|encoded| FcWriter::chain(size, 77, n == 0, &encoded, &[]))
+                .unwrap();
             assert_eq!(chain.bytes.len() % block as usize, 0);
             assert!(chain.used <= chain.bytes.len());
             area.extend(chain.bytes);
@@ -172,28 +179,16 @@ fn what_is_written_is_read_back() {
         let (mut read, mut heads, mut tails, mut reader) = (Vec::new(), 0, 0, FcReader::new());
         for bytes in area.chunks(block as usize) {
             let result = reader.block(bytes, |_, tag| {
-                let owned = |n: crate::format::FcName<'_>| FcEntry {
-                    parent: n.parent,
-                    ino: n.ino,
-                    name: n.name.into(),
-                };
                 read.push(match tag {
-                    FcTag::AddRange { ino, block, len, start, unwritten } => {
-                        FcRecord::AddRange { ino, block, len, start, unwritten }
-                    }
-                    FcTag::DelRange { ino, block, len } => FcRecord::DelRange { ino, block, len },
-                    FcTag::Creat(name) => FcRecord::Creat(owned(name)),
-                    FcTag::Link(name) => FcRecord::Link(owned(name)),
-                    FcTag::Unlink(name) => FcRecord::Unlink(owned(name)),
-                    FcTag::Inode { ino, image } => FcRecord::Inode { ino, image: image.into() },
+                    FcTag::Record(record) => owned(record),
                     FcTag::Pad(_) => return true,
                     FcTag::Head { features, tid } => {
-                        assert_eq!((features, tid), (0, Tid(77)));
+                        assert_eq!((features, tid), (0, 77));
                         heads += 1;
                         return true;
                     }
                     FcTag::Tail { tid, stated, actual } => {
-                        assert_eq!((tid, stated), (Tid(77), actual));
+                        assert_eq!((tid, stated), (77, actual));
                         tails += 1;
                         return true;
                     }
@@ -204,5 +199,114 @@ fn what_is_written_is_read_back() {
         }
         assert_eq!((heads, tails), (1, 40));
         assert!(read == written);
+    }
+}
+
+fn owned(record: FcRecord<&[u8]>) -> FcRecord {
+    let entry = |e: FcEntry<&[u8]>| entry(e.parent, e.ino, e.name);
+    match record {
+        FcRecord::AddRange { ino, block, len, start, unwritten } => {
+            FcRecord::AddRange { ino, block, len, start, unwritten }
+        }
+        FcRecord::DelRange { ino, block, len } => FcRecord::DelRange { ino, block, len },
+        FcRecord::Creat(e) => FcRecord::Creat(entry(e)),
+        FcRecord::Link(e) => FcRecord::Link(entry(e)),
+        FcRecord::Unlink(e) => FcRecord::Unlink(entry(e)),
+        FcRecord::Inode { ino, image } => FcRecord::Inode { ino, image: image.into() },
+    }
+}
+
+fn fc_tags(block: &[u8]) -> (Vec<String>, Option<FcError>) {
+    let mut tags = Vec::new();
+    let error = FcReader::new()
+        .block(block, |_, tag| {
+            tags.push(format!("{tag:?}"));
+            true
+        })
+        .err();
+    (tags, error)
+}
+
+#[test]
+fn fast_commit_vectors() {
+    let mut block = unhex("09000800 00000000 06000000 0800F003 06000000 8EB965CD");
+    block.resize(1024, 0);
+    assert!(FcReader::begins_with_head(&block));
+    let (tags, error) = fc_tags(&block);
+    assert_eq!(error, None);
+    assert_eq!(
+        tags,
+        [
+            "Head { features: 0, tid: 6 }".to_owned(),
+            format!("Tail {{ tid: 6, stated: {0}, actual: {0} }}", 0xCD65_B98Eu32)
+        ]
+    );
+
+    let mut block = unhex(
+        "0900 0800 00000000 06000000
+         0200 0C00 0C000000 03000000 05000000
+         0100 1000 0C000000 08000000 0200 0000 E8030000
+         0400 0A00 02000000 0C000000 6162
+         0800 BE03 06000000 5855410C",
+    );
+    block.resize(1024, 0);
+    let mut seen = Vec::new();
+    FcReader::new()
+        .block(&block, |at, tag| {
+            seen.push((at, format!("{tag:?}")));
+            if let FcTag::Tail { stated, actual, .. } = tag {
+                assert_eq!(stated, actual);
+            }
+            true
+        })
+        .unwrap();
+    assert_eq!(seen.len(), 5);
+    assert_eq!(seen[1], (12, "Record(DelRange { ino: 12, block: 3, len: 5 })".to_owned()));
+    assert_eq!(
+        seen[2],
+        (
+            28,
+            "Record(AddRange { ino: 12, block: 8, len: 2, start: 1000, unwritten: false })"
+                .to_owned()
+        )
+    );
+    assert_eq!(
+        seen[3],
+        (48, "Record(Link(FcEntry { parent: 2, ino: 12, name: [97, 98] }))".to_owned())
+    );
+}
+
+#[test]
+fn bad_fast_commit_tags() {
+    let check = |bytes: &str, tag: u16| {
+        let mut block = unhex(bytes);
+        block.resize(64, 0);
+        assert_eq!(fc_tags(&block).1.map(|e| e.tag), Some(tag), "{bytes}");
+    };
+    check("0900 0800 00000000 06000000", 0); // ends in tag 0
+    check("0A00 0000", 10); // unknown
+    check("0900 0700", 9); // wrong length
+    check("0300 0800", 3); // no name
+    check("0600 2000", 6); // no room for an inode
+    check("0700 FFFF", 7); // longer than the block
+    assert_eq!(fc_tags(&[7, 0, 0]), (vec![], None));
+}
+
+#[test]
+fn no_bytes_panic() {
+    let mut x = 1u64;
+    for round in 0..400usize {
+        let len = if round % 5 == 0 { round % 50 } else { 1024 };
+        let mut block: Vec<u8> = (0..len)
+            .map(|_| {
+                x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                (x >> 56) as u8
+            })
+            .collect();
+        if round % 2 == 0 && len > 1 {
+            block[..2].copy_from_slice(&[round as u8 % 11, 0]);
+        }
+        fc_tags(&block);
+        assert!(DataChecksum::decode(&block).count() <= len / 16);
     }
 }

@@ -1,43 +1,42 @@
-//! A place for files that are deleted.
+//! Placeholders: names that fast commits leave to deleted files, in `lost+found`.
 //!
-//! The end of a file cannot be said in records: Linux takes no image without links and deletes the
-//! file at its last UNLINK, e2fsck frees it only for an image without links. So the records leave
-//! it a name, `lost+found/#` and its number (the name that e2fsck gives to files without one), with
-//! nothing in it: no blocks, no permissions.
+//! No record says the end of a file: Linux takes no image without links and deletes the file at its
+//! last UNLINK, e2fsck frees it only for an image without links. So the records leave it a name,
+//! `lost+found/#` and its number (the name that e2fsck gives to files without one), with nothing in
+//! it: no blocks, no permissions.
 //!
 //! ```text
 //!   rename a over b        LINK lost+found/#13   UNLINK b (13)   LINK b (12)   UNLINK a (12)   DEL_RANGE 13   INODE 12, 13
 //! ```
 //!
-//! Only a crash before the next full commit shows it. Extol's own recovery removes it at once
-//! (`replay`); after one by Linux or e2fsck an empty file stays in `lost+found`, which anybody may
-//! remove who looks there.
+//! A placeholder is seen only after a crash before the next full commit. Extol's own recovery
+//! removes it at once (`replay`); after one by Linux or e2fsck an empty file stays in `lost+found`.
 //!
-//! The directory must not grow in a replay, so it is looked at when the volume is mounted: it
-//! counts how many such names its blocks hold. Each transaction may use as many. As soon as
-//! somebody else puts names into it, there is no such place any more until the next mount; nor is
-//! there one while it holds a name that begins with `#`.
+//! The directory must not grow in a replay, so the mount counts how many such names its blocks hold.
+//! Each transaction may use as many. As soon as a process puts names into it, there are no
+//! placeholders any more until the next mount; nor are there any while it holds a name that begins
+//! with `#`.
 
 use std::sync::Arc;
 
-use extol_jbd2::fast::{Delta, Reason};
 use extol_ondisk::InodeFlags;
 
 use super::eligibility::at;
+use super::{Delta, Reason};
 
 /// Longest name of a file that was deleted.
 pub(crate) const NAME_LEN: usize = "#4294967295".len();
 
-/// Where deleted files go.
+/// The directory of placeholders.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Park {
+pub(crate) struct PlaceholderDir {
     /// The directory.
     pub dir: u32,
     /// So many names fit.
     pub places: u32,
 }
 
-impl Park {
+impl PlaceholderDir {
     /// True if the directory may have less room behind this change than was counted, or may be
     /// gone.
     pub fn is_lost_by(self, delta: &Delta) -> bool {
@@ -59,8 +58,8 @@ pub(crate) fn name(ino: u32) -> Vec<u8> {
 /// A regular file without permissions.
 const MODE: u16 = 0o100_000;
 
-/// True for what [`image`] makes.
-pub(crate) fn is_parked(mode: u16, size: u64, links: u16) -> bool {
+/// True for a placeholder as [`image`] makes it.
+pub(crate) fn is_placeholder(mode: u16, size: u64, links: u16) -> bool {
     (mode, size, links) == (MODE, 0, 1)
 }
 

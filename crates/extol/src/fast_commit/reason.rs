@@ -1,13 +1,13 @@
-//! Why a commit was a full one, by the names of Linux's `fc_info`, and some of our own.
+//! Reasons for full commits, by the names of Linux's `fc_info`, and some of our own.
 
-/// Why something cannot be in a fast commit.
+/// The reason why something cannot be in a fast commit.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 #[non_exhaustive]
 pub enum Reason {
     /// Extended attributes changed.
     Xattr,
-    /// Two names were exchanged, or the order of names cannot be said in records.
+    /// Two names were exchanged, or no order of records says the names.
     CrossRename,
     /// chattr +j or -j.
     JournalFlag,
@@ -43,7 +43,7 @@ pub enum Reason {
     HoleInFront,
     /// An operation failed half-way.
     Failed,
-    /// Nobody had asked for long when much changed.
+    /// Much changed while no fsync had come for long.
     Quiet,
 }
 
@@ -72,9 +72,20 @@ impl Reason {
         Self::Quiet,
     ];
 
+    /// The names of all, by number.
+    pub(crate) const NAMES: [&'static str; Self::ALL.len()] = {
+        let mut names = [""; Self::ALL.len()];
+        let mut at = 0;
+        while at < names.len() {
+            names[at] = Self::ALL[at].name();
+            at += 1;
+        }
+        names
+    };
+
     /// Its text: the first ten exactly as Linux's `fc_info` has them.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Xattr => "Extended attributes changed",
             Self::CrossRename => "Cross rename",
@@ -95,7 +106,7 @@ impl Reason {
             Self::Attributes => "Attributes changed",
             Self::HoleInFront => "Hole in front",
             Self::Failed => "Operation failed",
-            Self::Quiet => "Nobody had asked for long",
+            Self::Quiet => "No recent fsync",
         }
     }
 }
