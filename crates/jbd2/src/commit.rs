@@ -155,7 +155,7 @@ impl Journal {
             self.can_join.notify_all();
         }
         if state.wanted.is_some() || state.running.is_some() {
-            // The service stood aside while we were the committer: a request may wait, or the next
+            // The service waits while this thread is the committer: a request may wait, or the next
             // timer start.
             self.commit_wakeup.wake();
         }

@@ -213,7 +213,7 @@ pub struct RecoveryReport {
     pub fast_commit_count: u32,
     /// Records in them.
     pub fast_commit_records: u64,
-    /// The last whole fast commit is not replayed: file data that it vouches for is not there.
+    /// The last whole fast commit is not replayed: file data that its checksums name is not there.
     pub data_missing: bool,
 }
 

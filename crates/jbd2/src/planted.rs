@@ -40,7 +40,7 @@ pub enum Bug {
     DataLeftBehind,
     /// Data that was left to a full commit is written behind its record.
     DataBehindRecord,
-    /// Data that was left to a fast commit goes out with its records although nothing vouches for
+    /// Data that was left to a fast commit goes out with its records although no checksum covers
     /// it.
     OrderedDataForgotten,
     /// The writes of a fast commit without a flush are ordinary ones.

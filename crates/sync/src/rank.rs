@@ -70,7 +70,7 @@ pub enum Rank {
     FastCommit,
     /// File data whose write is left to a leader.
     Deferred,
-    /// File data that fast commits vouch for.
+    /// Checksums of file data in fast commits.
     DataChecksums,
     /// The superblock of the log.
     LogSuperblock,

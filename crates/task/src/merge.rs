@@ -19,7 +19,7 @@
 //! Two callers that ask again as soon as they are answered would take turns, each waiting for the
 //! other's operation and then for its own: the thread takes the first as soon as it is there, a
 //! moment before the second. So after an operation it waits for the callers that took part in it,
-//! for at most half the time that an operation takes (`Crowd`).
+//! for at most half the time that an operation takes (`Callers`).
 //!
 //! Invariants
 //! - MG-1: a request is answered by an operation that began after it was queued. `Merger::turn`
@@ -96,14 +96,14 @@ impl<I: Issue> Request<I> {
 
 /// The callers that are expected back after an operation.
 #[derive(Clone, Copy, Debug, Default)]
-struct Crowd {
+struct Callers {
     /// The requests that the last operation answered, and those that waited when it ended.
     size: usize,
     ended_ns: u64,
     took_ns: u64,
 }
 
-impl Crowd {
+impl Callers {
     /// However long operations take: a request waits.
     const LONGEST_NS: u64 = 10_000_000;
 
@@ -163,7 +163,7 @@ pub struct Merger<I: Issue> {
     issued: AtomicU64,
     total: AtomicU64,
     times: Mutex<Times>,
-    crowd: Mutex<Crowd>,
+    callers: Mutex<Callers>,
 }
 
 impl<I: Issue> std::fmt::Debug for Merger<I> {
@@ -186,7 +186,7 @@ impl<I: Issue> Merger<I> {
             issued: AtomicU64::new(0),
             total: AtomicU64::new(0),
             times: Mutex::new(Times::default()),
-            crowd: Mutex::default(),
+            callers: Mutex::default(),
         })
     }
 
@@ -241,7 +241,7 @@ impl<I: Issue> Merger<I> {
             times.current = mean;
             times.peak = times.peak.max(mean);
         }
-        *self.crowd.lock() = Crowd {
+        *self.callers.lock() = Callers {
             size: batch.len() + self.queue.len(),
             ended_ns: now,
             took_ns: now.saturating_sub(began_ns),
@@ -304,7 +304,7 @@ impl<I: Issue> Merger<I> {
 struct IssueService<I: Issue> {
     merger: Arc<Merger<I>>,
     place: Option<Box<dyn Send>>,
-    /// Waits for the rest of the crowd since the last operation: at most one for each of them.
+    /// Waits for the rest of the callers since the last operation: at most one for each of them.
     pauses: usize,
 }
 
@@ -312,9 +312,9 @@ impl<I: Issue> Service for IssueService<I> {
     fn step(&mut self) -> Progress {
         self.place.get_or_insert_with(|| self.merger.issue.begin());
         let merger = &self.merger;
-        let crowd = *merger.crowd.lock();
-        if self.pauses < crowd.size
-            && let Some(pause) = crowd.pause(merger.clock.now_ns(), merger.queue.len())
+        let callers = *merger.callers.lock();
+        if self.pauses < callers.size
+            && let Some(pause) = callers.pause(merger.clock.now_ns(), merger.queue.len())
         {
             self.pauses += 1;
             return Progress::Idle(Some(pause));

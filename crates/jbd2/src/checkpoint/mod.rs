@@ -35,7 +35,7 @@
 //! Invariants
 //! - CP-1: the superblock names a new tail only after a flush that began when the home writes had
 //!   returned. Home writes are counted when they have returned (`Coverage::returned`); a flush
-//!   remembers the count that it read before it began (`data_writes_begun`), and vouches for so
+//!   remembers the count that it read before it began (`data_writes_begun`), and covers so
 //!   many once it has succeeded (`data_flushed`); only batches within that count are settled
 //!   (`Journal::settle`), and only settled blocks let the tail pass. The space is used again only
 //!   once the superblock is durable (`Journal::move_tail`).

@@ -163,7 +163,7 @@ impl AsyncRequests {
     }
 
     /// A leader whose group has ended takes_over the oldest one without a leader. `None`: there is
-    /// none, or it does not adopt. One that has kept [`MOST_TAKEN_OVER`] leaves those that come
+    /// none, or it does not take over. One that has led [`MOST_TAKEN_OVER`] leaves those that come
     /// from now on to another, and goes when that one is there.
     fn take_over(&mut self, ended: Group, kept: u32) -> Option<Group> {
         if ended.is_full_commit() || (kept > MOST_TAKEN_OVER && self.takes_over) {
@@ -238,9 +238,9 @@ impl State {
 impl Journal {
     /// As [`make_durable_for`](Self::make_durable_for), but this returns at once, and `done` is
     /// called with the result later, by some other thread that came here. What must wait is given
-    /// to `aside` as a job, at most one: it waits, and works for requests that come meanwhile, as
-    /// long as there are any (for a few hundred commits, and what has come by then). It has to be
-    /// done, before long, by this thread or another, with no handle open and nothing held that a
+    /// to `elsewhere` as a job, at most one: it waits, and works for requests that come meanwhile,
+    /// as long as there are any (for a few hundred commits, and what has come by then). It has to
+    /// be done, before long, by this thread or another, with no handle open and nothing held that a
     /// commit waits for. Data that was left to others becomes durable, too. `done` is called once
     /// in any case, with no lock held, perhaps before this returns; what it does should be over at
     /// once. Never call this with a handle open.
@@ -250,7 +250,7 @@ impl Journal {
         key: SyncKey,
         deferred: Option<Deferral>,
         done: Done,
-        aside: &mut dyn FnMut(Job),
+        elsewhere: &mut dyn FnMut(Job),
     ) {
         crate::order::assert_no_handle("leaving a request");
         let (began_ns, written) = (self.clock.now_ns(), self.data_written());
@@ -259,18 +259,18 @@ impl Journal {
             Made::Kept => {}
             Made::Keep(group) => {
                 let its = Arc::clone(self);
-                aside(Box::new(move || its.lead_group(group)));
+                elsewhere(Box::new(move || its.lead_group(group)));
             }
             Made::Over(result, call)
                 if !self.is_covered(call.written) || call.deferred.is_some() =>
             {
                 let its = Arc::clone(self);
-                aside(Box::new(move || its.tell(result, call)));
+                elsewhere(Box::new(move || its.tell(result, call)));
             }
             Made::Over(result, call) => self.tell(result, call),
             Made::Wait(call) => {
                 let its = Arc::clone(self);
-                aside(Box::new(move || {
+                elsewhere(Box::new(move || {
                     let result = its.wait_fast(tid, key);
                     its.tell(result, call);
                 }));

@@ -1,4 +1,4 @@
-//! File data and the records that map it in one trip to the medium.
+//! Data checksums: file data and the records that map it, durable with one flush.
 //!
 //! Data must not be missing where a record says that it is. The plain way is two trips: data,
 //! flush, records, flush. With a checksum one is enough: the fast commit says which bytes its
@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   data ─┐                            ┌─ all there: the fast commit counts
-//!   HEAD … records WITNESS TAIL ─ FLUSH ┤
+//!   HEAD … records PAD TAIL ── FLUSH ┤
 //!                                      └─ crash before the end of the flush: any part may be there. If bytes are missing,
 //!                                         the fast commit was not acknowledged, and recovery drops it
 //! ```
@@ -181,7 +181,7 @@ struct Disturbed {
 }
 
 impl Journal {
-    /// True if data with checksums saves a trip: fast commits are written, to the device that also
+    /// True if data with checksums saves a flush: fast commits are written, to the device that also
     /// holds the data, and must be durable.
     #[must_use]
     pub fn wants_data_checksums(&self) -> bool {

@@ -26,10 +26,10 @@
 //!   [FLUSH, if file data needs it]   b0 … bn FUA
 //! ```
 //!
-//! File data needs it unless the fast commit vouches for it (see [`super::checksum`]) or it needs
-//! no order; then the flush is the one behind `b0 … bn`, and the whole is one trip to the medium
-//! (or each of its writes is FUA, see [`super::fua`]). Data that was left to the leader goes out
-//! with the first of these writes (`crate::journal::deferred`).
+//! File data needs it unless the fast commit carries its checksums (see [`super::data_checksum`])
+//! or it needs no order; then the flush is the one behind `b0 … bn`, and one flush is enough (or
+//! each of its writes is FUA, see [`super::fua`]). Data that was left to the leader goes out with
+//! the first of these writes (`crate::journal::deferred`).
 //!
 //! Of a later one any part may be torn: its TAIL's sum covers all its blocks, and a reader that
 //! finds a wrong sum, or anything else, behind a good fast commit stops there and has lost nothing.

@@ -25,7 +25,7 @@ pub enum FcVerdict {
     Valid,
     /// A leftover: of another transaction, or behind one that is torn.
     Void,
-    /// It would be next, but is damaged or incomplete, or file data that it vouches for is not
+    /// It would be next, but is damaged or incomplete, or file data that its checksums name is not
     /// there: the power went before it was durable.
     Torn,
 }

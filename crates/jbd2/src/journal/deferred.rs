@@ -20,7 +20,7 @@
 //!
 //! | data | in a fast commit | in a full one |
 //! |---|---|---|
-//! | with checksums | beside the records, which vouch for it | before the flush |
+//! | with checksums | beside the records, which carry them | before the flush |
 //! | needs no order | beside the records | before the flush |
 //! | ordered (DD-5) | before a flush of its own, the records behind it | before the flush |
 //!

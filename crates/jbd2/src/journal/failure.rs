@@ -72,7 +72,7 @@ impl Journal {
     }
 
     /// Why the journal was aborted, if that was no shutdown on purpose. Returns when no commit and
-    /// no checkpoint writes any more, so that a mark written next is the last word. Never call it
+    /// no checkpoint writes any more, so that a mark written next stays the newest. Never call it
     /// with a handle open.
     #[must_use]
     pub fn failure(&self) -> Option<String> {

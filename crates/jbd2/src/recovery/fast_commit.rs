@@ -17,8 +17,8 @@
 //!   never acknowledged, and the log alone is the truth. What cannot be read behind a valid TAIL
 //!   ends them there. Neither ever costs a transaction of the log (Linux and e2fsck give the log up
 //!   in the first case).
-//! - The last one counts only if the file data is there that it
-//!   [vouches](crate::fast::DataChecksum) for. Its flush was not over otherwise, so it was not
+//! - The last one counts only if the file data is there that its
+//!   [checksums](DataChecksum) name. Its flush was not over otherwise, so it was not
 //!   acknowledged. (The flush of each is over before the next one is written.)
 //! - A HEAD of this transaction with unknown features refuses the recovery: what follows
 //!   may mean anything.
@@ -42,7 +42,7 @@ pub(crate) enum FastCommits {
     None,
     /// The first fast commit of this transaction is incomplete.
     Torn,
-    /// The only fast commit of this transaction vouches for file data that is not there.
+    /// The only fast commit of this transaction has checksums of file data that is not there.
     DataMissing,
     /// At least one complete fast commit of this transaction.
     Complete(FastLog),
@@ -65,7 +65,8 @@ pub struct FastLog {
     pub records: u64,
     /// Blocks of the area that they take.
     pub blocks: u32,
-    /// Another one behind them does not count, because it vouches for file data that is not there.
+    /// Another one behind them does not count, because it has checksums of file data that is not
+    /// there.
     pub data_missing: bool,
 }
 

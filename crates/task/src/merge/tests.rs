@@ -197,27 +197,27 @@ fn a_panic_is_an_answer() {
 /// A caller that was served a moment ago is waited for, half as long as an operation takes, and never for
 /// long.
 #[test]
-fn the_crowd_is_waited_for() {
+fn expected_callers_are_waited_for() {
     let ms = |n: u64| n * 1_000_000;
-    let crowd = Crowd { size: 3, ended_ns: ms(100), took_ns: ms(8) };
-    assert_eq!(crowd.pause(ms(101), 1), Some(Duration::from_millis(3)));
-    assert_eq!(crowd.pause(ms(103), 2), Some(Duration::from_millis(1)));
-    assert_eq!(crowd.pause(ms(101), 3), None, "all are there");
-    assert_eq!(crowd.pause(ms(104), 1), None, "too late");
-    assert_eq!(crowd.pause(ms(101), 0), None, "no caller is there");
-    assert_eq!(Crowd { size: 1, ..crowd }.pause(ms(101), 1), None, "alone");
+    let callers = Callers { size: 3, ended_ns: ms(100), took_ns: ms(8) };
+    assert_eq!(callers.pause(ms(101), 1), Some(Duration::from_millis(3)));
+    assert_eq!(callers.pause(ms(103), 2), Some(Duration::from_millis(1)));
+    assert_eq!(callers.pause(ms(101), 3), None, "all are there");
+    assert_eq!(callers.pause(ms(104), 1), None, "too late");
+    assert_eq!(callers.pause(ms(101), 0), None, "no caller is there");
+    assert_eq!(Callers { size: 1, ..callers }.pause(ms(101), 1), None, "alone");
     assert_eq!(
-        Crowd { took_ns: ms(5000), ..crowd }.pause(ms(100), 1),
+        Callers { took_ns: ms(5000), ..callers }.pause(ms(100), 1),
         Some(Duration::from_millis(10))
     );
-    assert_eq!(Crowd::default().pause(0, 1), None);
+    assert_eq!(Callers::default().pause(0, 1), None);
 }
 
 #[test]
 fn one_operation_for_a_crowd_that_comes_one_by_one() {
     let lab = Lab::new();
     lab.merger.running.store(true, Ordering::SeqCst);
-    *lab.merger.crowd.lock() = Crowd { size: 2, ended_ns: 0, took_ns: 8_000_000 };
+    *lab.merger.callers.lock() = Callers { size: 2, ended_ns: 0, took_ns: 8_000_000 };
     let mut service = IssueService { merger: Arc::clone(&lab.merger), place: None, pauses: 0 };
     let wait_for = |n| {
         let began = Instant::now();
@@ -238,7 +238,7 @@ fn one_operation_for_a_crowd_that_comes_one_by_one() {
     // A clock that stands still ends no wait: there are no more waits than members.
     let third = lab.ask(4);
     wait_for(1);
-    *lab.merger.crowd.lock() = Crowd { size: 2, ended_ns: 0, took_ns: 8_000_000 };
+    *lab.merger.callers.lock() = Callers { size: 2, ended_ns: 0, took_ns: 8_000_000 };
     for _ in 0..2 {
         assert!(matches!(service.step(), Progress::Idle(Some(_))));
     }
