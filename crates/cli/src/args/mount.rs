@@ -180,7 +180,7 @@ pub struct UmountArgs {
 mod tests {
     use std::collections::BTreeSet;
 
-    use extol::options::TABLE;
+    use extol::options::table;
 
     use crate::options::split;
 
@@ -245,7 +245,7 @@ mod tests {
             .filter_map(|line| line.strip_prefix("| `"))
             .map(|row| row.split(" | ").map(str::trim).collect())
             .collect();
-        for spec in TABLE {
+        for spec in table() {
             let of_spec = |row: &&Vec<&str>| {
                 let (first, _) = row[0].split_once('`').unwrap_or_default();
                 spec.names.contains(&first)

@@ -15,6 +15,7 @@
 //! Refused: bigalloc, quota, casefold, encrypt, verity.
 
 mod config;
+mod features;
 mod filemap;
 mod inodes;
 mod journal;

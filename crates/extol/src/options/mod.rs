@@ -1,5 +1,5 @@
 //! Mount options: the kernel's names and meanings, and a few of Extol's own. All of them are in
-//! [`TABLE`].
+//! [`table()`].
 
 mod parts;
 mod table;
@@ -12,7 +12,7 @@ pub use parts::{
     AccessOptions, Atime, BackgroundOptions, CacheOptions, CheckpointOptions, DataMode,
     DataOptions, ErrorPolicy, InodeOptions, JournalOptions, SpaceOptions, Waiting,
 };
-pub use table::{OptionSpec, TABLE};
+pub use table::{OptionSpec, table};
 pub(crate) use word::Word;
 
 /// How to mount. `Default` is what `mount` does without options.
@@ -57,7 +57,7 @@ pub(crate) enum Remount {
 
 /// The option with this name.
 pub(crate) fn spec_of(name: &str) -> Option<&'static OptionSpec> {
-    TABLE.iter().find(|spec| spec.names.contains(&name))
+    table().find(|spec| spec.names.contains(&name))
 }
 
 impl MountOptions {

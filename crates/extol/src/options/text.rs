@@ -3,7 +3,7 @@
 use extol_ondisk::Superblock;
 use extol_ondisk::superblock::DefaultMountOpts;
 
-use super::{DataMode, ErrorPolicy, MountOptions, TABLE};
+use super::{DataMode, ErrorPolicy, MountOptions, table};
 
 impl MountOptions {
     /// What these options mean on this volume: where they leave the decision to the superblock, its
@@ -30,7 +30,7 @@ impl MountOptions {
 
     /// Every option as one word, always in the same order; empty where there is nothing to say.
     pub(crate) fn words(&self) -> Vec<String> {
-        TABLE.iter().map(|spec| (spec.show)(self)).collect()
+        table().map(|spec| (spec.show)(self)).collect()
     }
 
     /// As `/proc/mounts` shows it: `ro` or `rw`, the rule for access times, and whatever differs

@@ -102,7 +102,7 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::TABLE;
+    use crate::options::table;
 
     const ABLE: Able<'_> = Able { log: true, no_fast_commits: None };
 
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn every_rule_knows_its_option() {
         for (name, rule) in
-            TABLE.iter().flat_map(|spec| spec.names.iter().map(|name| (name, spec.remount)))
+            table().flat_map(|spec| spec.names.iter().map(|name| (name, spec.remount)))
         {
             let mut o = MountOptions::default();
             let known = [

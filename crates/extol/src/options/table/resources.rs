@@ -1,0 +1,175 @@
+//! Options of background work and memory.
+
+use extol_block::IoPriority;
+
+use super::OptionSpec;
+use crate::options::Remount;
+use crate::options::parts::INIT_ITABLE;
+use crate::options::word::{Word, flag, with};
+
+const MIB: usize = 1 << 20;
+/// Most mebibytes that a bound may have: a tebibyte.
+const MOST_MIB: u64 = 1 << 20;
+
+fn mebibytes(w: Word<'_>, least: u64) -> Result<usize, String> {
+    Ok(w.up_to(MOST_MIB)?.max(least) as usize * MIB)
+}
+
+pub(super) const ROWS: &[OptionSpec] = &[
+    OptionSpec {
+        names: &["init_itable", "inititable", "noinit_itable", "noinititable"],
+        value: "pauses per step",
+        default: "10",
+        reason: "zero inode tables that mkfs left; a pause is so many times as long as a step",
+        remount: Remount::Live,
+        set: |o, w| {
+            o.background.init_itable = match w.value {
+                _ if w.name.starts_with("no") => None,
+                None => Some(INIT_ITABLE),
+                Some(_) => Some(w.u32().map_err(|_| {
+                    let name = w.name;
+                    let hint = format!("a number, such as {name}={INIT_ITABLE}; 0 means no pauses");
+                    w.bad_use(&hint)
+                })?),
+            };
+            Ok(())
+        },
+        show: |o| match o.background.init_itable {
+            Some(n) => format!("init_itable={n}"),
+            None => "noinit_itable".to_owned(),
+        },
+    },
+    OptionSpec {
+        names: &["checkpoint", "checkpoint_merge", "nocheckpoint_merge"],
+        value: "merge or nomerge",
+        default: "merge",
+        reason: "one thread answers all requests about the whole volume that wait",
+        remount: Remount::Live,
+        set: |o, w| {
+            let merge = match (w.name, w.value) {
+                ("checkpoint_merge", _) | ("checkpoint", Some("merge")) => true,
+                ("nocheckpoint_merge", _) | ("checkpoint", Some("nomerge")) => false,
+                (_, Some("enable")) => {
+                    o.checkpoint.disable = false;
+                    return Ok(());
+                }
+                (_, Some(v)) if v == "disable" || v.starts_with("disable:") => {
+                    o.checkpoint.disable = true;
+                    return Ok(());
+                }
+                _ => return Err(w.bad()),
+            };
+            (o.checkpoint.merge, o.checkpoint.merge_given) = (merge, merge);
+            Ok(())
+        },
+        show: |o| {
+            if o.checkpoint.merge { "checkpoint=merge" } else { "checkpoint=nomerge" }.to_owned()
+        },
+    },
+    OptionSpec {
+        names: &["ckpt_thread_ioprio"],
+        value: "be:LEVEL, rt:LEVEL or idle",
+        default: "be:3",
+        reason: "I/O priority of that thread",
+        remount: Remount::Live,
+        set: |o, w| {
+            let text = w.value.ok_or_else(|| w.bad())?;
+            o.checkpoint.ioprio = text.parse().map_err(|e| format!("{}: {e}", w.bad()))?;
+            Ok(())
+        },
+        // (A comma would end the word.)
+        show: |o| {
+            let priority = o.checkpoint.ioprio.to_string().replace(',', ":");
+            format!("ckpt_thread_ioprio={priority}")
+        },
+    },
+    OptionSpec {
+        names: &["journal_ioprio"],
+        value: "best-effort level, 0 to 7",
+        default: "3",
+        reason: "I/O priority of the threads that commit and checkpoint",
+        remount: Remount::Live,
+        set: |o, w| {
+            let level = w.number().ok().and_then(|n| u8::try_from(n).ok());
+            let priority = level.and_then(IoPriority::best_effort);
+            o.journal.ioprio = priority.ok_or_else(|| w.bad_use("a level from 0 to 7"))?;
+            Ok(())
+        },
+        show: |o| {
+            let priority = o.journal.ioprio.to_string();
+            format!("journal_ioprio={}", priority.trim_start_matches("be,"))
+        },
+    },
+    OptionSpec {
+        names: &["dirty_mb"],
+        value: "MiB",
+        default: "64",
+        reason: "memory for file data that is not yet written; more lets writers run ahead longer",
+        remount: Remount::Live,
+        set: |o, w| {
+            o.data.dirty_bytes = mebibytes(w, 1)?;
+            Ok(())
+        },
+        show: |o| format!("dirty_mb={}", o.data.dirty_bytes / MIB),
+    },
+    OptionSpec {
+        names: &["data_cache_mb"],
+        value: "MiB",
+        default: "64; for a mount 0, because the kernel keeps the data",
+        reason: "memory for clean file data that programs read again",
+        remount: Remount::Fixed,
+        set: |o, w| {
+            o.cache.data = Some(mebibytes(w, 0)?);
+            Ok(())
+        },
+        show: |o| with("data_cache_mb", o.cache.data.map(|bytes| bytes / MIB)),
+    },
+    OptionSpec {
+        names: &["readahead_kb"],
+        value: "KiB",
+        default: "4096",
+        reason: "most that the library reads ahead of a program; 0: off, for a fast device",
+        remount: Remount::Live,
+        set: |o, w| {
+            o.data.readahead = (w.up_to(32 << 10)? << 10) as usize;
+            Ok(())
+        },
+        show: |o| format!("readahead_kb={}", o.data.readahead >> 10),
+    },
+    OptionSpec {
+        names: &["cache_mb"],
+        value: "MiB",
+        default: "192",
+        reason: "memory for metadata; the working set of inode tables and directories",
+        remount: Remount::Fixed,
+        set: |o, w| {
+            o.cache.metadata_bytes = mebibytes(w, 4)?;
+            Ok(())
+        },
+        show: |o| format!("cache_mb={}", o.cache.metadata_bytes / MIB),
+    },
+    OptionSpec {
+        names: &["inode_cache"],
+        value: "inodes",
+        default: "16384",
+        reason: "inodes kept decoded, at about 1 KiB each: those that programs use again",
+        remount: Remount::Fixed,
+        set: |o, w| {
+            o.cache.inodes = w.up_to(1 << 28)?.max(64) as usize;
+            Ok(())
+        },
+        show: |o| format!("inode_cache={}", o.cache.inodes),
+    },
+    OptionSpec {
+        names: &["direct", "nodirect"],
+        value: "",
+        default: "direct, where the device can",
+        reason: "nodirect: the host's page cache keeps the image, too",
+        remount: Remount::Fixed,
+        set: |o, w| {
+            o.access.direct = Some(w.is("direct"));
+            Ok(())
+        },
+        show: |o| o.access.direct.map(|on| flag(on, "direct")).unwrap_or_default(),
+    },
+];

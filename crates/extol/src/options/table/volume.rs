@@ -1,0 +1,123 @@
+//! Options of errors, free space, permissions and where data goes.
+
+use super::OptionSpec;
+use crate::options::Remount;
+use crate::options::parts::ErrorPolicy;
+use crate::options::word::{flag, name_of, with};
+
+const ERRORS: &[(&str, ErrorPolicy)] = &[
+    ("continue", ErrorPolicy::Continue),
+    ("remount-ro", ErrorPolicy::RemountRo),
+    ("panic", ErrorPolicy::Panic),
+];
+
+pub(super) const ROWS: &[OptionSpec] = &[
+    OptionSpec {
+        names: &["errors"],
+        value: "continue, remount-ro or panic",
+        default: "what the superblock says",
+        reason: "what damaged metadata does to the mount",
+        remount: Remount::Live,
+        set: |o, w| {
+            o.access.errors = Some(w.choose(ERRORS)?);
+            Ok(())
+        },
+        show: |o| with("errors", o.access.errors.map(|policy| name_of(ERRORS, policy))),
+    },
+    OptionSpec {
+        names: &["discard", "nodiscard"],
+        value: "",
+        default: "nodiscard",
+        reason: "discard: freed blocks are given back to a flash device or a sparse image at once",
+        remount: Remount::Live,
+        set: |o, w| {
+            o.space.discard = w.is("discard");
+            Ok(())
+        },
+        show: |o| flag(o.space.discard, "discard"),
+    },
+    OptionSpec {
+        names: &["grpid", "bsdgroups", "nogrpid", "sysvgroups"],
+        value: "",
+        default: "what the superblock says",
+        reason: "grpid: new files take the group of their directory",
+        remount: Remount::Live,
+        set: |o, w| {
+            o.inodes.grpid = Some(w.is("grpid") || w.is("bsdgroups"));
+            Ok(())
+        },
+        show: |o| flag(o.inodes.grpid.unwrap_or(false), "grpid"),
+    },
+    OptionSpec {
+        names: &["minixdf", "bsddf"],
+        value: "",
+        default: "bsddf",
+        reason: "minixdf: df counts metadata as space, too",
+        remount: Remount::Live,
+        set: |o, w| {
+            o.space.minixdf = w.is("minixdf");
+            Ok(())
+        },
+        show: |o| if o.space.minixdf { "minixdf" } else { "bsddf" }.to_owned(),
+    },
+    OptionSpec {
+        names: &["user_xattr", "nouser_xattr"],
+        value: "",
+        default: "user_xattr",
+        reason: "nouser_xattr: no attributes of users",
+        remount: Remount::Fixed,
+        set: |o, w| {
+            o.inodes.user_xattr = w.is("user_xattr");
+            Ok(())
+        },
+        show: |o| flag(o.inodes.user_xattr, "user_xattr"),
+    },
+    OptionSpec {
+        names: &["acl", "noacl"],
+        value: "",
+        default: "acl",
+        reason: "noacl: no access control lists",
+        remount: Remount::Fixed,
+        set: |o, w| {
+            o.inodes.acl = w.is("acl");
+            Ok(())
+        },
+        show: |o| flag(o.inodes.acl, "acl"),
+    },
+    OptionSpec {
+        names: &["resuid"],
+        value: "user id",
+        default: "what the superblock says",
+        reason: "a user beside root that may use the reserved blocks",
+        remount: Remount::Live,
+        set: |o, w| {
+            o.space.resuid = Some(w.u32()?);
+            Ok(())
+        },
+        show: |o| with("resuid", o.space.resuid),
+    },
+    OptionSpec {
+        names: &["resgid"],
+        value: "group id",
+        default: "what the superblock says",
+        reason: "a group that may use the reserved blocks",
+        remount: Remount::Live,
+        set: |o, w| {
+            o.space.resgid = Some(w.u32()?);
+            Ok(())
+        },
+        show: |o| with("resgid", o.space.resgid),
+    },
+    OptionSpec {
+        names: &["delalloc", "nodelalloc"],
+        value: "",
+        default: "delalloc",
+        reason: "nodelalloc: blocks are chosen in the write call, so less waits in memory",
+        remount: Remount::Live,
+        set: |o, w| {
+            o.data.nodelalloc = w.is("nodelalloc");
+            Ok(())
+        },
+        show: |o| flag(!o.data.nodelalloc, "delalloc"),
+    },
+];
