@@ -250,7 +250,7 @@ mod tests {
             "p99.9",
             "space waits",
             "CP merge (Queued:",
-            "adaptive",
+            "batch waits",
             "q quit",
             "every 1.00s",
         ] {
