@@ -3,7 +3,7 @@
 //! A directory is a file whose blocks hold entries. It exists in three forms:
 //!
 //! ```text
-//!   inside the inode ──full──► linear: one block ──full──► indexed (dir_index): root, nodes, leaves
+//!   inside the inode ──full──► linear: one block ──full──► indexed (dir_index): root, nodes, leaf
 //!   (inline_data)              of entries after            block 0 is the root, found by hash
 //!                              another           ──full──► (no dir_index) more blocks
 //! ```
