@@ -12,8 +12,8 @@ use extol::vfs::FileSystem;
 const THREADS: u64 = 6;
 
 /// Each thread that writes while the volume is closed gets an error in the end, at any point of its
-/// operation; what fsync acknowledged is there, and the volume is clean. Catches: a thread that waits
-/// for ever for a frozen log.
+/// operation; what fsync acknowledged is there, and the volume is clean. Catches: a thread that
+/// waits for ever for a frozen log.
 #[test]
 fn no_thread_waits_for_a_closed_volume() {
     for round in 0..20 {

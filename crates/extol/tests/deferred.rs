@@ -1,4 +1,5 @@
-//! Data that the leader of a commit, fast or full, writes: operations on its file meanwhile find it.
+//! Data that the leader of a commit, fast or full, writes: operations on its file meanwhile find
+//! it.
 
 #[path = "common/mod.rs"]
 #[allow(dead_code)]

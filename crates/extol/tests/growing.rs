@@ -1,5 +1,5 @@
-//! Files that are synced as they grow need one FUA write for each fast commit: logs side by side, and
-//! mailboxes. And a file whose parts are written out of order is contiguous.
+//! Files that are synced as they grow need one FUA write for each fast commit: logs side by side,
+//! and mailboxes. And a file whose parts are written out of order is contiguous.
 
 #[allow(dead_code)]
 mod common;

@@ -1,5 +1,5 @@
-//! Bitmaps that show inodes and blocks in use as free, with counts and checksums that agree: nothing
-//! in use is allocated.
+//! Bitmaps that show inodes and blocks in use as free, with counts and checksums that agree:
+//! nothing in use is allocated.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -68,8 +68,8 @@ fn create(fs: &Ext4, name: &str, dir: bool) -> Result<u32, FsError> {
     fs.create(fs.root(), name.as_bytes(), kind, 0o755, 0, Creds::default()).map(|attr| attr.id.ino)
 }
 
-/// Creates until there are no more inodes: none is used twice, the first error is that of the bitmap,
-/// and it is noted.
+/// Creates until there are no more inodes: none is used twice, the first error is that of the
+/// bitmap, and it is noted.
 fn use_all_inodes(fs: &Ext4, used: &[u32], dirs: bool, what: &str) {
     let mut given = Vec::new();
     let mut errors = Vec::new();
