@@ -3,7 +3,7 @@
 //! ```text
 //!   i_block, 60 bytes                        attribute system.data (in the inode)
 //!   file:       bytes 0..60                  bytes 60..
-//!   directory:  le32 parent │ entries        entries            two chains of entries, no "." and ".."
+//!   directory:  le32 parent │ entries        entries  (two chains, without `.` and `..`)
 //! ```
 //!
 //! The flag INLINE_DATA says so, and the attribute exists even if its value is empty. A file's

@@ -84,8 +84,9 @@ pub fn in_time<T: Send + 'static>(what: &str, f: impl FnOnce() -> T + Send + 'st
     }
 }
 
-/// True if one fault may leave so many errors: a thread that fails to read a block may note it before
-/// another thread, which waited for the same read in the middle of a change, aborts the journal.
+/// True if one fault may leave so many errors: a thread that fails to read a block may note it
+/// before another thread, which waited for the same read in the middle of a change, aborts the
+/// journal.
 fn may_count(fault: Fault, errors: u32) -> bool {
     errors == 1 || errors == 2 && fault.kind == Kind::Read
 }
@@ -303,7 +304,8 @@ impl Devices {
         }
     }
 
-    /// The media recover to a sound volume that holds what was acknowledged, and that has the error.
+    /// The media recover to a sound volume that holds what was acknowledged, and that has the
+    /// error.
     fn recovers(
         &self,
         media: Media,

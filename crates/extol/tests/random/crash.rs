@@ -3,9 +3,9 @@
 //! Transactions become durable in order. So names and attributes must be exactly as they were after
 //! *some* operation, not before the last one that a sync covered. For contents: what was synced and
 //! not touched since is exactly there; otherwise every byte is one that the file had at this place
-//! since its last sync. (If a range was inserted or collapsed since then and that is lost, the place
-//! counts from before it: data is written to its blocks ahead of the commit, and the blocks are
-//! where they were.)
+//! since its last sync. (If a range was inserted or collapsed since then and that is lost, the
+//! place counts from before it: data is written to its blocks ahead of the commit, and the blocks
+//! are where they were.)
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -115,8 +115,8 @@ fn close(engine: &Engine, disk: &mut Disk) {
 }
 
 impl Engine {
-    /// Continues with the volume after a clean remount: references are gone, and unlinked files with
-    /// them.
+    /// Continues with the volume after a clean remount: references are gone, and unlinked files
+    /// with them.
     fn reopened(&mut self, fs: &Arc<Ext4>, root: Inode) {
         self.held.clear();
         self.fs = Arc::clone(fs);
