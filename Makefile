@@ -1,7 +1,8 @@
 # Every target works on a fresh machine: scripts/install-deps.sh installs what is missing.
 
 .DEFAULT_GOAL := build
-.PHONY: help deps build demo test lint bench long-test crash fuzz soak kill-rounds shake device clean
+.PHONY: help deps build demo test lint bench long-test crash fuzz soak kill-rounds shake device
+.PHONY: clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,7 +19,8 @@ demo: ## make, mount, fill and check a volume
 test: deps ## formatting, lints, documentation, all tests
 	@scripts/test.sh
 
-lint: ## formatting and lints
+lint: ## the rules of writing, formatting and lints
+	scripts/lint.py
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A long campaign of crash states: every load on every kind of volume, with new seeds until the time is over. Prints a
-# progress bar while it runs and a table for docs/reliability.md at the end; exits with 1 if a state is wrong.
+# A long campaign of crash states: every load on every kind of volume, with new seeds until the time
+# is over. Prints a progress bar while it runs and a table for docs/reliability.md at the end; exits
+# with 1 if a state is wrong.
 #
 #   scripts/crash.sh [ARGUMENT...]      arguments of extol-crashkit; default: an hour
 #   EXTOL_CRASH_MINUTES=n               that many minutes instead
@@ -14,5 +15,6 @@ else
     echo "not root, or no loop devices: Linux is not asked" >&2
 fi
 cargo build --quiet --profile profiling -p extol-crashkit
-exec "${CARGO_TARGET_DIR:-target}/profiling/extol-crashkit" --effort long --minutes "${EXTOL_CRASH_MINUTES:-60}" \
+exec "${CARGO_TARGET_DIR:-target}/profiling/extol-crashkit" \
+    --effort long --minutes "${EXTOL_CRASH_MINUTES:-60}" \
     --max-states 6000 --again 150 --e2fsck 100 --linux "$linux" "$@"

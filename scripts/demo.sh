@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The demonstration behind `make demo`: a volume is made, mounted, filled from several threads with an fsync after
-# every file, looked at, unmounted, and checked by e2fsck. Without FUSE the same happens through the library.
+# The demonstration behind `make demo`: a volume is made, mounted, filled from several threads with
+# an fsync after every file, looked at, unmounted, and checked by e2fsck. Without FUSE the same
+# happens through the library.
 #
 #   DEMO_IMAGE=demo.img DEMO_DIR=demo-mnt DEMO_FILES=4000 DEMO_THREADS=8 scripts/demo.sh
 set -euo pipefail
@@ -32,11 +33,11 @@ if [ ! -w /dev/fuse ] || [ ! -r /dev/fuse ]; then
     e2fsck -fn "$image"
     say "What happened"
     cat <<EOF
-$threads threads wrote $files small files to the volume in $image, each with its own fsync, through the
-library crate, without the kernel. e2fsck found nothing to complain about.
+$threads threads wrote $files small files to the volume in $image, each with its own fsync, through
+the library crate, without the kernel. e2fsck found nothing to complain about.
 
-What to try next: a machine with /dev/fuse (modprobe fuse, or docker run --device /dev/fuse --cap-add SYS_ADMIN),
-or your own program with the crate: crates/extol/examples.
+What to try next: a machine with /dev/fuse (modprobe fuse, or docker run --device /dev/fuse
+--cap-add SYS_ADMIN), or your own program with the crate: crates/extol/examples.
 EOF
     exit 0
 fi
@@ -71,7 +72,8 @@ done
 for pid in "${pids[@]}"; do wait "$pid"; done
 end=$(date +%s.%N)
 count=$(find "$work" -type f | wc -l)
-rate=$(awk -v n="$count" -v a="$start" -v b="$end" 'BEGIN { printf "%.1f s, %d files per second", b - a, n / (b - a) }')
+rate=$(awk -v n="$count" -v a="$start" -v b="$end" \
+    'BEGIN { printf "%.1f s, %d files per second", b - a, n / (b - a) }')
 echo "$count files in $rate"
 
 say "What the journal did: extol stat $dir"
@@ -86,9 +88,10 @@ e2fsck -fn "$image"
 
 say "What happened"
 cat <<EOF
-Extol mounted an ext4 volume in user space. $threads threads wrote $count small files, each with its own fsync
-($rate; starting a program per file takes most of that). Every change went through the journal;
-after the unmount e2fsck found nothing to complain about, and Linux can mount the same file:
+Extol mounted an ext4 volume in user space. $threads threads wrote $count small files, each with its
+own fsync ($rate; starting a program per file takes most of that). Every change went through the
+journal; after the unmount e2fsck found nothing to complain about, and Linux can mount the same
+file:
 
   sudo mount -o loop $image /mnt
         the same volume, by the kernel

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# The suites of mounts with their requests through /dev/fuse, which is how they come where the kernel does not offer io_uring. (Where it
-# does, `make test` runs all suites over that.)
+# The suites of mounts with their requests through /dev/fuse, which is how they come where the
+# kernel does not offer io_uring. (Where it does, `make test` runs all suites over that.)
 #
-#   scripts/device.sh [TEST...]     test programs of testing/e2e, instead of those that ask most of a mount
+#   scripts/device.sh [TEST...]     test programs of testing/e2e, instead of those that ask
+#                                   most of a mount
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || set -- posix crash loads stress

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what building, testing and the demo need, and only what is missing. Debian and its relatives.
+# Installs what building, testing and the demo need, and only what is missing. Debian and its
+# relatives.
 #
 #   scripts/install-deps.sh          everything for `make test`
 #   scripts/install-deps.sh demo     what `make demo` needs
@@ -7,8 +8,9 @@ set -euo pipefail
 
 # program:package
 demo=(mke2fs:e2fsprogs e2fsck:e2fsprogs debugfs:e2fsprogs fusermount3:fuse3 mount:mount cc:gcc)
-tests=(fuse2fs:fuse2fs losetup:mount setfacl:acl setfattr:attr fio:fio dbench:dbench postmark:postmark
-       c++:g++ tar:tar setpriv:util-linux unshare:util-linux git:git tmux:tmux fuser:psmisc strace:strace)
+tests=(fuse2fs:fuse2fs losetup:mount setfacl:acl setfattr:attr fio:fio dbench:dbench
+       postmark:postmark c++:g++ tar:tar gzip:gzip setpriv:util-linux unshare:util-linux git:git
+       python3:python3-minimal tmux:tmux fuser:psmisc strace:strace)
 
 wanted=("${demo[@]}")
 [ "${1:-}" = demo ] || wanted+=("${tests[@]}")
@@ -29,12 +31,16 @@ if [ ${#packages[@]} -gt 0 ]; then
     fi
     sudo=()
     if [ "$(id -u)" -ne 0 ]; then
-        command -v sudo >/dev/null || { echo "missing: ${packages[*]}; install them as root" >&2; exit 1; }
+        if ! command -v sudo >/dev/null; then
+            echo "missing: ${packages[*]}; install them as root" >&2
+            exit 1
+        fi
         sudo=(sudo)
     fi
     echo "installing ${packages[*]}"
     export DEBIAN_FRONTEND=noninteractive
-    install=("${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends)
+    install=("${sudo[@]}" env DEBIAN_FRONTEND=noninteractive
+        apt-get install -y -qq --no-install-recommends)
     if ! "${install[@]}" "${packages[@]}" >/dev/null 2>&1; then
         # The package lists are old or missing.
         "${sudo[@]}" apt-get update -qq

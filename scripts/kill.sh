@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Kills mounts with SIGKILL under a parallel load, again and again, in all journal modes; some of them while they unmount,
-# and some recoveries as well. After every kill all that fsync has promised must be there: recovered by Extol each
-# time, and every fourth time a copy by Linux and by e2fsck.
+# Kills mounts with SIGKILL under a parallel load, again and again, in all journal modes; some of
+# them while they unmount, and some recoveries as well. After every kill all that fsync has promised
+# must be there: recovered by Extol each time, and every fourth time a copy by Linux and by e2fsck.
 #
-#   scripts/kill.sh [ROUNDS]      default 500, shared out over the variants (root, loop devices, FUSE)
+#   scripts/kill.sh [ROUNDS]      default 500, divided by the variants (root, loop devices, FUSE)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${1:-500}
@@ -18,7 +18,10 @@ began=$SECONDS
 EXTOL_NO_SKIP=1 EXTOL_LIVES=$each EXTOL_ROUNDS=$list \
     cargo test --quiet -p extol-cli --test crash -- --test-threads=2 >"$log" 2>&1 &
 tests=$!
-line() { printf '%s%d of %d rounds, %d s%s' "$1" "$(wc -l <"$list")" $((each * variants)) $((SECONDS - began)) "$2"; }
+line() {
+    printf '%s%d of %d rounds, %d s%s' \
+        "$1" "$(wc -l <"$list")" $((each * variants)) $((SECONDS - began)) "$2"
+}
 while kill -0 "$tests" 2>/dev/null; do
     # A line that moves on a terminal; now and then a line elsewhere.
     if [ -t 1 ]; then line $'\r' ''; sleep 1; else line '' $'\n'; sleep 20; fi
@@ -27,7 +30,9 @@ result=0
 wait "$tests" || result=$?
 line $'\n' $'\n'
 awk '{ n++; p += $2; r += $3; u += $4; l += $5; f += $6 }
-     END { printf "%d rounds of SIGKILL under load, %d of them during the unmount; %d more killed during a recovery\n", n, u, r
-           printf "%d promises of fsync; recovered by Extol %d times, by Linux %d, by e2fsck %d\n", p, n, l, f }' "$list"
+     END { printf "%d rounds of SIGKILL under load, %d of them during the unmount; ", n, u
+           printf "%d more killed during a recovery\n", r
+           printf "%d promises of fsync; recovered by Extol %d times, by Linux %d, ", p, n, l
+           printf "by e2fsck %d\n", f }' "$list"
 [ "$result" = 0 ] || { cat "$log"; echo "failed" >&2; }
 exit "$result"

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# The long variants of the tests, for a night: full-size trees in every cell of the matrix, a hundred times more
-# random operations, minutes of each load, faults at every request, tens of thousands of damaged volumes, a million known
-# inodes, fifty times the schedules of the model.
+# The long variants of the tests, for a night: full-size trees in every cell of the matrix, a
+# hundred times more random operations, minutes of each load, faults at every request, tens of
+# thousands of damaged volumes, a million known inodes, fifty times the schedules of the model.
 #
-#   scripts/long-tests.sh [TEST...]     default: all of the list below; a TEST is PACKAGE:NAME or a NAME of extol-cli
+#   scripts/long-tests.sh [TEST...]     default: all of the list below; a TEST is PACKAGE:NAME, or a
+#                                       NAME of extol-cli
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/install-deps.sh
@@ -18,7 +19,8 @@ for test in "${tests[@]}"; do
     case $test in *:*) package=${test%%:*} name=${test#*:} ;; esac
     features=()
     [ "$name" != model ] || features=(--features model)
-    cargo test --profile profiling -p "$package" "${features[@]}" --test "$name" --no-fail-fast || failed+=("$test")
+    cargo test --profile profiling -p "$package" "${features[@]}" --test "$name" --no-fail-fast ||
+        failed+=("$test")
 done
 if [ ${#failed[@]} -gt 0 ]; then
     echo "failed: ${failed[*]}" >&2

@@ -60,7 +60,8 @@ if [ "$(id -u)" -ne 0 ]; then
         waits=''
     fi
 fi
-if [ -n "$waits" ] && ! perf list 'syscalls:sys_enter_futex' 2>/dev/null | grep -q sys_enter_futex; then
+futex=syscalls:sys_enter_futex
+if [ -n "$waits" ] && ! perf list "$futex" 2>/dev/null | grep -q sys_enter_futex; then
     say "this kernel has no tracepoints of system calls: no lock waits"
     waits=''
 fi
@@ -93,7 +94,8 @@ record() {
     local file=$1
     shift
     recorded+=("$file")
-    if ! perf record -q "$@" -o "$file" -- "$program" "${bench[@]}" >"$out/bench.txt" 2>"$out/perf.log"; then
+    if ! perf record -q "$@" -o "$file" -- "$program" "${bench[@]}" \
+        >"$out/bench.txt" 2>"$out/perf.log"; then
         say "perf record, or the benchmark below it, failed:"
         tail -n 5 "$out/perf.log" "$out/bench.txt" >&2
         exit 1
@@ -119,7 +121,7 @@ if [ -n "$waits" ]; then
     say "tracing waits: extol-bench ${bench[*]}"
     # FUTEX_WAIT and FUTEX_WAIT_BITSET, private or not. Only the beginning of a wait needs a stack.
     record "$out/waits.data" -m 4096 --user-callchains \
-        -e syscalls:sys_enter_futex/call-graph=fp/ \
+        -e "$futex"/call-graph=fp/ \
         --filter 'op == 0 || op == 9 || op == 128 || op == 137' \
         -e syscalls:sys_exit_futex/call-graph=no/
     {
@@ -128,8 +130,8 @@ if [ -n "$waits" ]; then
             awk -v top="$top" -v stacks="$out/stacks" \
                 -f scripts/profile/names.awk -f scripts/profile/waits.awk
     } >>"$out/report.txt"
-    "$inferno/inferno-flamegraph" --title "$title" --subtitle "time asleep in a futex" --countname us \
-        "$out/stacks" >"$out/waits.svg"
+    "$inferno/inferno-flamegraph" --title "$title" --subtitle "time asleep in a futex" \
+        --countname us "$out/stacks" >"$out/waits.svg"
 fi
 rm -f "$out/perf.log"
 cat "$out/report.txt"

@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
-# Runs all test programs of the workspace, two at a time: many of them wait for disks, mounts and clocks. What runs is what
-# `cargo test --workspace --no-fail-fast` runs, with its "Running" and "test result:" lines, and the model besides; the
-# output of a program comes in one piece when it has ended. A table of what took how long closes, the longest first.
+# Runs all test programs of the workspace, two at a time: many of them wait for disks, mounts and
+# clocks. What runs is what `cargo test --workspace --no-fail-fast` runs, with its "Running" and
+# "test result:" lines, and the model besides; the output of a program comes in one piece when it
+# has ended. A table of what took how long closes, the longest first.
 #
-#   scripts/run-tests.sh [COMMAND...]   each COMMAND (quoted, one word) runs beside them like one more program
+#   scripts/run-tests.sh [COMMAND...]   each COMMAND (quoted, one word) runs beside them like one
+#                                       more program
+#   scripts/run-tests.sh --list         prints what would run, and runs nothing
 #   EXTOL_LANES=n                       n programs at a time instead of 2
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -11,7 +14,8 @@ root=$PWD
 
 # These measure time or count loop devices: they run one by one when all else has ended.
 alone='^(testing/(e2e/(bounds|commands)|crashkit/tests/crash_states)|bench/tests/medium)\.rs'
-# What takes longest begins first, so that no lane waits for it at the end. A name that is missing here costs only time.
+# What takes longest begins first, so that no lane waits for it at the end. A name that is missing
+# here costs only time.
 longest=(testing/e2e/interop testing/e2e/stress testing/e2e/loads testing/e2e/pjdfstest
     testing/hostile/tests/storm crates/extol/src testing/e2e/bad_input crates/jbd2/tests/model
     crates/ondisk/tests/images testing/e2e/posix crates/extol/tests/random)
@@ -19,38 +23,52 @@ longest=(testing/e2e/interop testing/e2e/stress testing/e2e/loads testing/e2e/pj
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# A job is a line "title <tab> directory <tab> command". Cargo says which test programs there are; its errors are its own.
+# A job is a line "title <tab> directory <tab> command". Cargo says which test programs there are;
+# its errors are its own. A title is the source's path (cargo has crates/cli/../../testing/e2e).
 list() {
-    local path='"manifest_path":"([^"]*)/Cargo.toml".*"src_path":"([^"]*)"' program='"executable":"([^"]*)"'
-    cargo test --workspace --no-run --quiet --message-format=json-render-diagnostics "$@" >"$work/cargo"
+    local path='"manifest_path":"([^"]*)/Cargo.toml".*"src_path":"([^"]*)"'
+    local program='"executable":"([^"]*)"' test='"profile":\{[^}]*"test":true[^}]*\}'
+    local example='/crates\/extol\/Cargo.toml.*"kind":\["example"\]/' job='\2\t\1\t'"'\3'"
+    cargo test --workspace --no-run --quiet --message-format=json-render-diagnostics "$@" \
+        >"$work/cargo"
     {
-        sed -En 's|.*'"$path"'.*"profile":\{[^}]*"test":true[^}]*\}.*'"$program"'.*|\2\t\1\t'"'\3'"'|p' "$work/cargo"
+        sed -En "s|.*$path.*$test.*$program.*|$job|p" "$work/cargo"
         # The library's examples, as a reader of the documentation would run them.
-        sed -En '/crates\/extol\/Cargo.toml.*"kind":\["example"\]/s|.*'"$path"'.*'"$program"'.*|\2\t\1\t'"'\3'"' >/dev/null|p' "$work/cargo"
-    } | sed "s|^$root/||" | sort >>"$work/all"
+        sed -En "${example}s|.*$path.*$program.*|$job >/dev/null|p" "$work/cargo"
+    } | sed "s|^$root/||; s|^[^/\t]*/[^/\t]*/\.\./\.\./||" | sort >>"$work/all"
 }
 list --features extol-jbd2/model --test model
 list
-# Should cargo's list look different one day, nobody must take "nothing ran" for success.
+# Should cargo's list look different one day, "nothing ran" must not pass for success.
 for must in crates/extol/src/lib.rs crates/extol/examples/read_file.rs \
     testing/e2e/interop/main.rs bench/tests/command.rs crates/jbd2/tests/model/main.rs; do
-    grep -q "^$must" "$work/all" || { echo "$must is not among the tests that cargo lists" >&2; exit 1; }
+    if ! grep -q "^$must" "$work/all"; then
+        echo "$must is not among the tests that cargo lists" >&2
+        exit 1
+    fi
 done
+if [ "${1:-}" = --list ]; then
+    cut -f 1 "$work/all"
+    exit
+fi
 
 for command in "$@"; do printf '%s\t%s\t%s\n' "$command" "$root" "$command"; done >"$work/jobs"
 for name in "${longest[@]}"; do grep "^$name[./]" "$work/all" || true; done >>"$work/jobs"
-printf '%s\t%s\t%s\n' "documentation of all crates" "$root" "cargo test --workspace --no-fail-fast --doc" >>"$work/jobs"
+printf '%s\t%s\t%s\n' "documentation of all crates" "$root" \
+    "cargo test --workspace --no-fail-fast --doc" >>"$work/jobs"
 cat "$work/all" >>"$work/jobs"
 # Each once, at its first place.
 awk '!seen[$0]++' "$work/jobs" | grep -vE "$alone" >"$work/together"
 grep -E "$alone" "$work/all" >"$work/apart"
 
-# Runs job number $2 of list $1, unless somebody has taken it.
+# Runs job number $2 of list $1, unless another lane has taken it.
 run_job() {
     local mine=$work/$1.$2 title dir command rc=0 TIMEFORMAT='%R %U %S'
     mkdir "$mine" 2>/dev/null || return 0
     IFS=$'\t' read -r title dir command < <(sed -n "$2p" "$work/$1")
-    { time { (cd "$dir" && eval "$command") >"$mine/log" 2>&1 </dev/null; }; } 2>"$mine/time" || rc=$?
+    {
+        time { (cd "$dir" && eval "$command") >"$mine/log" 2>&1 </dev/null; }
+    } 2>"$mine/time" || rc=$?
     (
         flock 9
         printf '     Running %s (%s)\n' "$title" "${command//"$root/"/}"

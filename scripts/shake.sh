@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Runs the tests with many threads while threads are held up before and behind locks (crates/sync/src/shake.rs): each seed
-# slows down other places. What fails is a mistake between threads that a busy machine would show once in thousands of runs.
+# Runs the tests with many threads while threads are held up before and behind locks
+# (crates/sync/src/shake.rs): each seed slows down other places. What fails is a mistake between
+# threads that a busy machine would show once in thousands of runs.
 #
-#   scripts/shake.sh [MINUTES] [SEED]     default: 30 minutes from seed 1; a seed takes about two minutes
+#   scripts/shake.sh [MINUTES] [SEED]     default: 30 minutes from seed 1; a seed takes about two
+#                                         minutes
 set -euo pipefail
 cd "$(dirname "$0")/.."
 minutes=${1:-30}
@@ -32,8 +34,8 @@ while [ "$seed" = "$first" ] || [ $((SECONDS - began)) -lt $((minutes * 60)) ]; 
     shaken cargo test --quiet -p extol --test random -- threads
     shaken cargo test --quiet -p extol --test closing --test whole
     shaken cargo test --quiet -p extol-jbd2 --test runtime -- stress scenarios
-    shaken "$crashkit" --workload threads,closure-threads,one-file --variant v3-1k,fc,external,data-journal \
-        --seed "$seed" --max-states 150
+    shaken "$crashkit" --workload threads,closure-threads,one-file \
+        --variant v3-1k,fc,external,data-journal --seed "$seed" --max-states 150
     # A mount, and e2fsck and Linux on the volume afterwards (root, FUSE; skipped without).
     shaken cargo test --quiet -p extol-cli --test stress
     printf 'seed %d: nothing found, %d s\n' "$seed" $((SECONDS - began))

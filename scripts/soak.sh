@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The stress of testing/e2e/stress.rs for an hour, or as many seconds as are given, with an optimised build. Prints every
-# ten seconds what was done and what the daemon uses, and fails if its memory, threads or open files pass their bounds.
+# The stress of testing/e2e/stress.rs for an hour, or as many seconds as are given, with an
+# optimised build. Prints every ten seconds what was done and what the daemon uses, and fails if
+# its memory, threads or open files pass their bounds.
 #
 #   scripts/soak.sh [SECONDS]
 set -euo pipefail
@@ -12,4 +13,5 @@ case $seconds in
     exit 2
     ;;
 esac
-EXTOL_SOAK=$seconds EXTOL_NO_SKIP=1 cargo test --profile profiling -p extol-cli --test stress -- --nocapture
+EXTOL_SOAK=$seconds EXTOL_NO_SKIP=1 \
+    cargo test --profile profiling -p extol-cli --test stress -- --nocapture

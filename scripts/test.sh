@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# What `make test` runs: formatting, lints, licences of crates, documentation, and all tests. One profile, so nothing is compiled twice
-# but by clippy.
+# What `make test` runs: rules of writing, formatting, lints, licences of crates, documentation, and
+# all tests. One profile, so nothing is compiled twice but by clippy.
 #
 #   EXTOL_NO_SKIP=1   a test whose needs the machine does not meet fails instead of being skipped
 #   EXTOL_LONG=1      the long variants (hours); see scripts/long-tests.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# As root, for the time of the tests: mounts have their requests over io_uring where the kernel offers it (its switch
-# is off by default), and all users may open /dev/fuse (as udev has it, where there is udev).
+# As root, for the time of the tests: mounts have their requests over io_uring where the kernel
+# offers it (its switch is off by default), and all users may open /dev/fuse (as udev has it, where
+# there is udev).
 switch=/sys/module/fuse/parameters/enable_uring
 undo=()
 put_back() { for command in "${undo[@]}"; do eval "$command"; done; }
@@ -26,6 +27,9 @@ if [ "$(id -u)" -eq 0 ]; then
 fi
 
 step() { printf '\n== %s\n' "$*"; }
+
+step "writing"
+scripts/lint.py
 
 step "formatting"
 cargo fmt --all --check
@@ -45,5 +49,6 @@ step "documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 
 step "tests, the model, the examples, and fuzzing"
-# Not stopped by the first failure: the closing lines say what ran, what failed, and how long each took.
+# Not stopped by the first failure: the closing lines say what ran, what failed, and how long each
+# took.
 scripts/run-tests.sh "scripts/fuzz.sh --ci" "scripts/device.sh"

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Runs the tests of the journal, the services, the devices and the file system with many threads under ThreadSanitizer.
-# The model (`--features model`) tries schedules on sequentially consistent memory; this looks for accesses that are not
-# ordered at all, on real threads.
+# Runs the tests of the journal, the tasks, the devices and the file system with many threads under
+# ThreadSanitizer. The model (`--features model`) tries schedules on sequentially consistent memory;
+# this looks for accesses that are not ordered at all, on real threads.
 #
-# It needs a nightly toolchain with the component rust-src, because the standard library must be built with the sanitizer
-# too; without that, its own locks would look like races. Where that is missing this says so and ends with 2 (skipped).
+# It needs a nightly toolchain with the component rust-src, because the standard library must be
+# built with the sanitizer too; without that, its own locks would look like races. Where that is
+# missing this says so and ends with 2 (skipped).
 #
 #   scripts/tsan.sh                    default: the tests below
 #   scripts/tsan.sh -p PACKAGE ...     other arguments for cargo test
@@ -17,7 +18,8 @@ skip() {
 }
 
 command -v rustup >/dev/null || skip "no rustup, so no second toolchain"
-root=$(rustc +nightly --print sysroot 2>/dev/null) || skip "no nightly toolchain (rustup toolchain install nightly)"
+root=$(rustc +nightly --print sysroot 2>/dev/null) ||
+    skip "no nightly toolchain (rustup toolchain install nightly)"
 [ -d "$root/lib/rustlib/src/rust/library/std" ] ||
     skip "nightly has no rust-src (rustup component add rust-src --toolchain nightly)"
 target=$(rustc +nightly -vV | sed -n 's/^host: //p')

@@ -1,8 +1,7 @@
 //! A process of ours that serves a mount for as long as a value lives.
 //!
-//! It is `extol-bench` with a subcommand for that, told to end with its
-//! standard input, so that it never outlives whoever started it, and to print one line when the
-//! mount is there.
+//! It is `extol-bench` with a subcommand for that, told to end with its standard input, so that it
+//! never outlives the process that started it, and to print one line when the mount is there.
 
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -13,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::subject::is_mounted;
 use crate::{BenchError, Result};
 
-/// How long the server may take to end once nobody uses its mount.
+/// How long the server may take to end once its mount is no longer in use.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The process, and the directory that it mounts on.

@@ -1,21 +1,22 @@
 //! Benchmarks: loads that run on Extol and its peers in turn, and reports of what was measured.
 //!
 //! ```text
-//!   workload/   what is done: fsmark, dbench, postmark, varmail, fsync-latency, metadata, seq, rand, untar, under their tools' names
-//!   target/     what it is done to: a directory, an open volume in this process, the bare device
-//!   contender/  who takes part: library, node, mount, kernel, fuse2fs, noop, raw, any directory; on which medium; what a run cost
+//!   workload/   loads, under the names of the tools that they come from
+//!   target/     what a load runs on: a directory, a volume in this process, the bare device
+//!   contender/  a file system on a medium, fresh for each run; what a run cost
+//!   programs    the builds of the extol command that take part
 //!   versus      contenders take turns; medians, ratios, latencies, cost per operation
 //!   report/     what was measured as text, as JSON, as a page with pictures
 //!   speed/      the targets, each beside its peers, and whether they are met
 //!   noop/       what FUSE allows: a mount of a file system that does nothing
 //!   medium/     an emulated medium for the kernel: a file under a mount, and a loop device on it
-//!   seed/       the published tables and our columns beside them
+//!   published/  the published tables, and the same measured here beside them
 //!   scale/      more and more files, a longer dirty log, a larger volume
 //! ```
 //!
 //! Every figure is printed as it was measured, with its ratio to a peer. Each subject starts from a
 //! fresh volume made with the same mke2fs arguments; the subjects take turns within a round, and
-//! the median round counts, so that a change of the machine's mood hits all of them.
+//! the median round counts, so that a machine that gets slower meanwhile slows all of them.
 
 pub mod contender;
 mod daemon;
@@ -23,9 +24,9 @@ mod machine;
 pub mod medium;
 pub mod noop;
 mod programs;
+pub mod published;
 pub mod report;
 pub mod scale;
-pub mod seed;
 pub mod speed;
 mod spread;
 mod subject;

@@ -13,7 +13,7 @@ pub struct Machine {
     pub processors: usize,
     /// Memory in bytes.
     pub memory: u64,
-    /// How the requests of FUSE mounts come if nobody asks for something else: `io_uring` or
+    /// How the requests of FUSE mounts come without an option that says otherwise: `io_uring` or
     /// `/dev/fuse`.
     pub requests: String,
     /// Load average of the last minute when the measurement began: more than a little spoils it.
@@ -54,7 +54,8 @@ impl Machine {
     #[must_use]
     pub fn line(&self) -> String {
         format!(
-            "{}, {} x {}, {:.1} GiB of memory, requests of FUSE by way of {}, load {:.2} at the start",
+            "{}, {} x {}, {:.1} GiB of memory, requests of FUSE by way of {}, load {:.2} at the \
+                start",
             self.kernel,
             self.processors,
             self.processor,

@@ -29,7 +29,7 @@ impl Spread {
         Some(Self { median, min, max })
     }
 
-    /// Of `ours / theirs`, round by round: both had the same mood of the machine.
+    /// Of `ours / theirs`, round by round: both had the machine in the same state.
     #[must_use]
     pub fn of_ratios(ours: &[f64], theirs: &[f64]) -> Option<Self> {
         Self::of(ours.iter().zip(theirs).map(|(a, b)| a / b))

@@ -47,7 +47,7 @@ pub struct Conduct {
 pub struct Entry {
     /// How it is called in tables.
     pub name: String,
-    /// Who.
+    /// What takes part.
     pub contender: Contender,
     /// Features that its volume has beyond the others' (`-O`).
     pub features: Vec<String>,
@@ -180,7 +180,7 @@ impl Conduct {
         let total = u64::from(self.rounds) * entries.len() as u64;
         let mut done = 0;
         for round in 0..self.rounds {
-            // Nobody is always the first, or always follows the same one.
+            // None is always the first, or always follows the same one.
             let mut order: Vec<usize> = (0..entries.len()).collect();
             if round % 2 == 1 {
                 order.reverse();

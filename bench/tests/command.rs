@@ -62,11 +62,12 @@ fn loads_in_this_process() {
 
 /// One thing at a time: names, bytes, places, a tree, a load file.
 #[test]
-fn storms_in_this_process() {
+fn single_operations_in_this_process() {
     let scratch = Scratch::new();
     let short = "--rounds 1 --volume 128M --medium memory";
     let line = format!(
-        "metadata --threads 2 --files 20 --shared --target library --target library:commit=30 {short}"
+        "metadata --threads 2 --files 20 --shared --target library --target library:commit=30 \
+            {short}"
     );
     let report = bench(&scratch, &line);
     for (n, phase) in ["create", "create 4 KiB", "stat", "readdir"].into_iter().enumerate() {
@@ -84,9 +85,13 @@ fn storms_in_this_process() {
     assert!(number(&bench(&scratch, &line), "/results/contenders/0/rate/median") > 0.0);
     bench(&scratch, &format!("untar --files 50 --threads 2 --sync {short}"));
     let loadfile = scratch.path().join("load.txt");
-    let text = "Deltree \"\\clients\\client1\" NT_STATUS_OK\nMkdir \"\\clients\" NT_STATUS_OK\n\
-        NTCreateX \"\\clients\\client1\" 0x1 0x2 1 NT_STATUS_OK\nNTCreateX \"\\clients\\client1\" 0x0 0x1 2 NT_STATUS_OK\n\
-        NTCreateX \"\\clients\\client1\\A\" 0x40 0x2 3 NT_STATUS_OK\nWriteX 3 0 4096 4096 NT_STATUS_OK\nClose 3 NT_STATUS_OK\n";
+    let text = "Deltree \"\\clients\\client1\" NT_STATUS_OK\n\
+        Mkdir \"\\clients\" NT_STATUS_OK\n\
+        NTCreateX \"\\clients\\client1\" 0x1 0x2 1 NT_STATUS_OK\n\
+        NTCreateX \"\\clients\\client1\" 0x0 0x1 2 NT_STATUS_OK\n\
+        NTCreateX \"\\clients\\client1\\A\" 0x40 0x2 3 NT_STATUS_OK\n\
+        WriteX 3 0 4096 4096 NT_STATUS_OK\n\
+        Close 3 NT_STATUS_OK\n";
     std::fs::write(&loadfile, text).unwrap();
     let line = format!("dbench --clients 2 --decks 2 --loadfile {} {short}", loadfile.display());
     assert_eq!(number(&bench(&scratch, &line), "/results/contenders/0/latency/1/count"), 4.0);
@@ -94,9 +99,9 @@ fn storms_in_this_process() {
     assert!(is_empty(scratch.path()));
 }
 
-/// The yardsticks: a FUSE file system that does nothing, and the bare device.
+/// The baselines: a FUSE file system that does nothing, and the bare device.
 #[test]
-fn yardsticks() {
+fn baselines() {
     let needs = [Need::Root, Need::Loop, Need::Fuse, Need::Tool("losetup"), Need::Tool("fuser")];
     if !require(&needs) {
         return;
@@ -134,10 +139,10 @@ fn yardsticks() {
     assert!(is_empty(scratch.path()));
 }
 
-/// Linux shares processors out by session: the yardstick's server must have one of its own, as that
+/// Linux shares processors out by session: the baseline's server must have one of its own, as that
 /// of a mount of a volume has.
 #[test]
-fn the_yardstick_leaves_the_session() {
+fn the_baseline_leaves_the_session() {
     if !require(&[Need::Root, Need::Fuse]) {
         return;
     }
@@ -161,7 +166,8 @@ fn tables_in_this_process() {
     let scratch = Scratch::new();
     let page = scratch.path().join("page.html");
     let line = format!(
-        "fsync-batching --profile ramdisk --threads 1,2 --rounds 1 --seconds 0.05 --html {} --svg {}",
+        "fsync-batching --profile ramdisk --threads 1,2 --rounds 1 --seconds 0.05 --html {} --svg \
+            {}",
         page.display(),
         scratch.path().join("pictures").display()
     );
@@ -180,7 +186,8 @@ fn tables_in_this_process() {
     assert!(number(&report, "/results/modes/0/space_waits/1") >= 0.0);
     let report = bench(
         &scratch,
-        "checkpoint-merge --syncs 5 --weights 50 --throttle model --concurrent 5 --medium memory --rounds 1",
+        "checkpoint-merge --syncs 5 --weights 50 --throttle model --concurrent 5 --medium memory \
+            --rounds 1",
     );
     assert!(number(&report, "/results/weights/0/ratio/median") > 0.0);
     let report = bench(
@@ -244,7 +251,8 @@ fn fast_commits_beside_linux() {
     let scratch = Scratch::new();
     let report = bench(
         &scratch,
-        "fast-commit --part isolation --profile image --rounds 1 --seconds 0.2 --volume 128M --pause 1",
+        "fast-commit --part isolation --profile image --rounds 1 --seconds 0.2 --volume 128M \
+            --pause 1",
     );
     for n in 0..4 {
         assert!(
@@ -299,7 +307,8 @@ fn scale_in_this_process() {
     let scratch = Scratch::new();
     let pictures = scratch.path().join("pictures");
     let line = format!(
-        "scale --files 100,1000 --batch 20 --samples 3 --log 4 --area 1 --large 17T --dirs 24 --fsck 0 --svg {}",
+        "scale --files 100,1000 --batch 20 --samples 3 --log 4 --area 1 --large 17T --dirs 24 \
+            --fsck 0 --svg {}",
         pictures.display()
     );
     let report = bench(&scratch, &line);
@@ -322,15 +331,16 @@ fn scale_in_this_process() {
     assert!(is_empty(scratch.path()));
 }
 
-/// The same through mounts: who works is in the account, memory has its bound, goals are only for
-/// us.
+/// The same through mounts: the processor time of daemons counts, memory has its bound, goals are
+/// for Extol alone.
 #[test]
 fn scale_through_mounts() {
     if !require(&[Need::Root, Need::Fuse, Need::Loop]) {
         return;
     }
     let scratch = Scratch::new();
-    let line = "scale --part files,recovery --log 4 --area 1 --layout one --files 200,2000 --batch 20 --samples 3 --target mount --target kernel";
+    let line = "scale --part files,recovery --log 4 --area 1 --layout one --files 200,2000 --batch \
+        20 --samples 3 --target mount --target kernel";
     let report = bench(&scratch, line);
     for n in 0..4 {
         let of = |field: &str| number(&report, &format!("/results/files/{n}/{field}"));

@@ -250,7 +250,7 @@ fn a_server_whose_owner_dies_takes_its_loop_device_along() {
     let scratch = Scratch::new();
     let dir = scratch.join("medium");
     let mut server = Server::start(&["--until-eof", "--profile", "ramdisk", "--size", "16M"], &dir);
-    // Nobody detaches it: its owner is gone.
+    // It is not detached: its owner is gone.
     std::mem::forget(LoopDevice::attach_with(&dir.join("disk"), &["--direct-io=on"]));
     drop(server.0.stdin.take());
     assert!(server.ended().success());

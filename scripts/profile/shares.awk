@@ -1,17 +1,24 @@
-# Reads stacks as inferno-collapse-perf writes them (`thread;outermost;…;innermost COUNT`) and prints where the time went: by
-# thread, by the function that ran, and by the functions of ours that were on the stack.
+# Reads stacks as inferno-collapse-perf writes them (`thread;outermost;…;innermost COUNT`) and
+# prints where the time went: by thread, by the function that ran, and by the functions of Extol
+# that were on the stack.
 #
 #   awk -v top=10 -f names.awk -f shares.awk COLLAPSED
 
-# Where the kernel hands a system call on to its function. (That function's own name may be missing, where it only calls another.)
-function is_entry(name) { return name ~ /^(do_syscall_64|x64_sys_call|invoke_syscall|el0_svc|do_el0_svc)/ }
+# Where the kernel hands a system call on to its function. (That function's own name may be missing,
+# where it only calls another.)
+function is_entry(name) {
+    return name ~ /^(do_syscall_64|x64_sys_call|invoke_syscall|el0_svc|do_el0_svc)/
+}
 
 # The largest first. `order` holds what was printed.
 function table(title, counts,    n, key, best) {
     printf "\n%s\n", title
     for (n = 0; n < top; n++) {
         best = ""
-        for (key in counts) if (!((title, key) in shown) && (best == "" || counts[key] > counts[best])) best = key
+        for (key in counts) {
+            if ((title, key) in shown) continue
+            if (best == "" || counts[key] > counts[best]) best = key
+        }
         if (best == "" || counts[best] * 1000 < total) break
         shown[title, best] = 1
         printf "%6.1f %%  %s\n", 100 * counts[best] / total, best
@@ -34,7 +41,7 @@ function table(title, counts,    n, key, best) {
             name = n < depth ? frames[n + 1] : "entry and exit"
             sub(/^(__[a-z0-9]*_sys_|ksys_|__do_sys_|do_sys_|do_)/, "", name)
             calls[plain(frames[1]) ": " name] += count
-            # Nothing of ours is below it.
+            # No function of Extol is below it.
             break
         }
         if (frames[n] !~ /extol/ || frames[n] ~ /^<?extol(_bench|::bench|::main)/) continue
@@ -50,5 +57,5 @@ END {
     table("share of each thread name", threads)
     table("system calls, by thread", calls)
     table("functions that ran (the kernel's have no path)", ran)
-    table("functions of ours, with all that they called", under)
+    table("functions of Extol, with all that they called", under)
 }

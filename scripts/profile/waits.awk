@@ -1,19 +1,24 @@
-# Reads `perf script -F comm,tid,time,event,ip,sym` of futex calls and prints how long which thread waited for what: the functions
-# that called the wait. With `-v stacks=FILE` every wait goes there as a stack and its microseconds, for a flame graph.
+# Reads `perf script -F comm,tid,time,event,ip,sym` of futex calls and prints how long which thread
+# waited for what: the functions that called the wait. With `-v stacks=FILE` every wait goes there
+# as a stack and its microseconds, for a flame graph.
 #
 #   perf script … | awk -v top=10 -v stacks=FILE -f names.awk -f waits.awk
 #
-# A wait is the time from a thread's sys_enter_futex to its next sys_exit_futex, with the time until a processor was free again.
-# A wait that was not over at the end is left out. The function that makes the system call itself (`lock_slow`,
-# `wait_until_internal` …) is not on the stack, as libc's `syscall` has no frame; who called it is. A thread that sleeps below no
-# function of ours, or in the loop of a service or of a mount's workers, has nothing to do as a rule; these are in the last line,
-# and in no picture.
+# A wait is the time from a thread's sys_enter_futex to its next sys_exit_futex, with the time
+# until a processor was free again. A wait that was not over at the end is left out. The function
+# that makes the system call itself (`lock_slow`, `wait_until_internal` …) is not on the stack, as
+# libc's `syscall` has no frame; its caller is. A thread that sleeps below no function of Extol, or
+# in the loop of a task or of a mount's workers, has nothing to do as a rule; these are in the last
+# line, and in no picture.
 
-# Functions of ours but for the locks themselves: they say how somebody waits and not for what.
+# Functions of Extol but for the locks themselves: they say how a thread waits and not for what.
 function is_ours(name) { return name ~ /extol/ && name !~ /^<?extol_sync/ }
 
-# Where a thread of ours sleeps until there is work for it.
-function is_loop(name) { return name ~ /::(Worker::run|worker::tend|session::Mount::run)$|<extol_service::runner::Service>::/ }
+# Where a thread of Extol sleeps until there is work for it.
+function is_loop(name) {
+    if (name ~ /<extol_task::runner::Service>::/) return 1
+    return name ~ /::(Worker::run|worker::tend|session::Mount::run)$/
+}
 
 function callers(    n, name, found, wanted) {
     found = ""
@@ -29,12 +34,12 @@ function callers(    n, name, found, wanted) {
 }
 
 # The call that a thread is in goes on until its exit.
-function entered(    n, stack, who) {
+function entered(    n, stack, waiting) {
     since[tid] = time
-    who = callers()
-    by[tid] = thread "\t" who
+    waiting = callers()
+    by[tid] = thread "\t" waiting
     delete path[tid]
-    if (stacks != "" && who != "") {
+    if (stacks != "" && waiting != "") {
         stack = thread
         for (n = depth; n > 0; n--) stack = stack ";" frames[n]
         path[tid] = stack
@@ -73,18 +78,21 @@ inside {
 
 END {
     if (stacks != "") for (key in flame) printf "%s %d\n", key, flame[key] * 1e6 >stacks
-    printf "%8s %8s %9s %9s  %-14s %s\n", "s in all", "waits", "mean us", "most ms", "thread", "who waits < its caller"
+    printf "%8s %8s %9s %9s  %-14s %s\n",
+        "s in all", "waits", "mean us", "most ms", "thread", "waiting function < its caller"
     for (n = 0; n < top; n++) {
         best = ""
         for (key in waited) if (best == "" || waited[key] > waited[best]) best = key
         if (best == "") break
         split(best, part, "\t")
-        printf "%8.3f %8d %9.1f %9.2f  %-14s %s\n", waited[best], waits[best], 1e6 * waited[best] / waits[best], 1e3 * longest[best], part[1], part[2]
+        printf "%8.3f %8d %9.1f %9.2f  %-14s %s\n", waited[best], waits[best],
+            1e6 * waited[best] / waits[best], 1e3 * longest[best], part[1], part[2]
         delete waited[best]
     }
     printf "%8.3f  all of these\n", all
-    if (n == 0) print "nobody waited"
+    if (n == 0) print "no thread waited"
     line = ""
     for (key in idle) line = line sprintf(", %s %.1f s", key, idle[key])
-    if (line != "") print "asleep in the thread's own loop, mostly for want of work: " substr(line, 3)
+    if (line == "") exit
+    print "asleep in the thread's own loop, mostly for want of work: " substr(line, 3)
 }

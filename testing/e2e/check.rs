@@ -1,6 +1,5 @@
-//! `extol check` as a person or a script uses it: verdicts, exit codes of fsck(8), what is said,
-//! and that nothing is changed. (That the verdicts are right is shown in `crates/check/tests`,
-//! against e2fsck.)
+//! `extol check` on the command line: results, exit codes of fsck(8), messages, and that nothing is
+//! changed. (That the results are right is shown in `crates/check/tests`, against e2fsck.)
 
 use extol_testkit::{
     CrashLoad, ExtolMount, Finished, Image, KernelMount, Need, Scratch, Shutdown, e2fsck, extol,
@@ -95,7 +94,7 @@ fn sound_and_damaged_volumes() {
     assert!(damaged.output.contains(&format!("inode {ino}")), "{}", damaged.output);
 }
 
-/// A volume that was not unmounted is judged as it will be after recovery.
+/// A volume that was not unmounted is checked as it will be after recovery.
 #[test]
 fn volumes_that_need_recovery() {
     if !require(&NEEDS) {
@@ -153,7 +152,7 @@ fn what_cannot_be_checked() {
     code(&check(&image, &[]), 0);
 }
 
-/// Whoever waits sees how far it is; a log file gets no bar.
+/// A terminal gets a progress bar, a log file gets none.
 #[test]
 fn the_bar_is_for_a_terminal() {
     if !require(&[Need::Tool("mke2fs"), Need::Tool("script")]) {

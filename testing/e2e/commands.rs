@@ -267,7 +267,7 @@ fn read_only_mounts_of_a_dirty_volume() {
     e2fsck(&image).assert_clean("after the recovery");
 }
 
-/// What nobody synced becomes durable by itself after the commit interval.
+/// What was not synced becomes durable by itself after the commit interval.
 #[test]
 fn the_commit_interval() {
     if !require(&NEEDS) {

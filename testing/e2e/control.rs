@@ -271,7 +271,7 @@ fn metrics_are_well_formed() {
     assert!(!done.success() && done.output.contains("in use"), "{}", done.output);
     assert_eq!(done.output.trim().lines().count(), 1, "{}", done.output);
 
-    // Somebody who asks and does not read holds up nobody.
+    // A client that asks and does not read delays no other.
     let _idle: Vec<_> = (0..8).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
     mount.unmount();
 }
@@ -353,7 +353,7 @@ fn the_log_tells_which_fast_commits_count() {
     let dir = mount.path().to_owned();
     (0..4).for_each(|n| durable(&dir.join(format!("f{n}"))));
     let copy = image.copy_as("copy.img");
-    let verdicts = || -> Vec<String> {
+    let results = || -> Vec<String> {
         let done = run_extol(&["log", "--json", text(&copy.path)]);
         let log: serde_json::Value =
             serde_json::from_str(&done.output).unwrap_or_else(|e| panic!("{e}"));
@@ -361,7 +361,7 @@ fn the_log_tells_which_fast_commits_count() {
         commits.iter().map(|commit| commit["verdict"].as_str().unwrap().to_owned()).collect()
     };
     let said = || run_extol(&["log", text(&copy.path)]).output;
-    assert_eq!(verdicts(), ["valid"; 4], "an empty one in front");
+    assert_eq!(results(), ["valid"; 4], "an empty one in front");
     assert_eq!(said().matches("4 records, valid: recovery applies it").count(), 3, "{}", said());
     assert!(said().contains("create \"f3\" in 2: inode"), "{}", said());
 
@@ -376,13 +376,13 @@ fn the_log_tells_which_fast_commits_count() {
     let home = home.expect("a block");
     let block_size = log["superblock"]["block_size"].as_u64().unwrap();
     copy.flip_bit(home * block_size + 60, 3);
-    assert_eq!(verdicts(), ["valid", "valid", "valid", "torn"]);
+    assert_eq!(results(), ["valid", "valid", "valid", "torn"]);
     assert!(said().contains("torn: it was never durable"), "{}", said());
 
     // A full commit makes them all void; the first is gone as well.
     assert!(run_extol(&["sync", text(&dir)]).success());
     let copy = image.copy_as("copy.img");
-    assert_eq!(verdicts(), ["void"; 3]);
+    assert_eq!(results(), ["void"; 3]);
     assert!(said().contains("void: a leftover"), "{}", said());
     mount.unmount();
     assert!(!run_extol(&["log", text(&image.path)]).output.contains("valid"), "closed in order");

@@ -41,7 +41,7 @@ fn kill_in_unmount(mount: Mounted, delay: Duration) -> bool {
     let pid = mount.as_extol().and_then(|m| m.pid()).expect("a daemon");
     let unmount = std::thread::spawn(move || run(tool("umount").arg(dir), Duration::from_secs(60)));
     std::thread::sleep(delay);
-    // A process that has ended and that nobody has asked for is a zombie.
+    // A process that has ended and was not waited for is a zombie.
     let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let lived = !state.contains(") Z ");
     mount.crash();
@@ -147,7 +147,7 @@ fn lives(image: impl Fn(&Scratch) -> Image, options: &[&str], seed: u64) {
             linux.unmount();
             copy.remove();
         }
-        // (Counted once it has been judged; the next life looks at it again.)
+        // (Counted once it has been checked; the next life looks at it again.)
         tell(&format!("{seed} {promises} {in_recovery} {in_unmount} {by_linux} {by_e2fsck}"));
     }
     let mount = subject.mount(&image, &dir, options);

@@ -78,8 +78,8 @@ fn stopped(mount: ExtolMount, promised: &Promised, readable: bool) {
     assert!(log.lines().count() <= 2, "{log}");
 }
 
-/// The fault is over: the volume knows about it, holds what was promised, and is sound, whoever
-/// recovers it.
+/// The fault is over: the volume knows about it, holds what was promised, and is sound,
+/// whatever recovers it.
 fn comes_back(image: &Image, scratch: &Scratch, promised: &Promised) {
     let dir = scratch.dir("mnt");
     let linux = image.copy_as("linux.img");
@@ -317,7 +317,7 @@ fn panic_ends_the_mount() {
         assert!(began.elapsed() < Duration::from_secs(10), "the mount lives on");
         std::thread::sleep(Duration::from_millis(50));
     }
-    assert!(File::open(dir.join("promised")).is_err(), "nobody serves any more");
+    assert!(File::open(dir.join("promised")).is_err(), "the daemon has ended");
     drop(mount);
     assert_eq!(error_fields(&image)["FS Error count"], "1");
     let mount = ExtolMount::start(&image.path, &dir, &["errors=continue"]);

@@ -1,4 +1,4 @@
-//! Programs that people use: dbench, postmark, fio with verification, and a source tree unpacked by
+//! Programs in common use: dbench, postmark, fio with verification, and a source tree unpacked by
 //! tar. Each ends with a clean e2fsck.
 
 use extol_testkit::{
@@ -82,8 +82,15 @@ fn postmark() {
     let (image, mount) = mounted(&scratch, 512 << 20, &["-t", "ext4"], &[]);
     let (files, transactions) = if long() { (30_000, 200_000) } else { (5000, 20_000) };
     let script = format!(
-        "set location {}\nset number {files}\nset transactions {transactions}\nset subdirectories 20\n\
-         set size 500 20000\nset seed 7\nset buffering false\nrun\nquit\n",
+        "set location {}\n\
+         set number {files}\n\
+         set transactions {transactions}\n\
+         set subdirectories 20\n\
+         set size 500 20000\n\
+         set seed 7\n\
+         set buffering false\n\
+         run\n\
+         quit\n",
         mount.path().display()
     );
     let config = scratch.join("postmark.cfg");
@@ -150,7 +157,8 @@ fn fio_random_writes() {
     fio(
         &["-t", "ext4"],
         &[],
-        "--name=random --rw=randwrite --bs=4k --size=24m --numjobs=4 --ioengine=psync --fsync=64 --end_fsync=1",
+        "--name=random --rw=randwrite --bs=4k --size=24m --numjobs=4 --ioengine=psync --fsync=64 \
+            --end_fsync=1",
     );
 }
 
@@ -159,7 +167,8 @@ fn fio_small_blocks() {
     fio(
         &["-t", "ext4", "-b", "1024"],
         &[],
-        "--name=mixed --rw=randwrite --bs=1536 --size=9m --numjobs=3 --ioengine=psync --end_fsync=1",
+        "--name=mixed --rw=randwrite --bs=1536 --size=9m --numjobs=3 --ioengine=psync \
+            --end_fsync=1",
     );
 }
 
@@ -177,7 +186,8 @@ fn fio_direct() {
     fio(
         &["-t", "ext4"],
         &[],
-        "--name=direct --rw=randwrite --bs=4k --size=16m --numjobs=2 --direct=1 --ioengine=libaio --iodepth=16 --end_fsync=1",
+        "--name=direct --rw=randwrite --bs=4k --size=16m --numjobs=2 --direct=1 --ioengine=libaio \
+            --iodepth=16 --end_fsync=1",
     );
 }
 
@@ -195,7 +205,8 @@ fn fio_data_journal() {
     fio(
         &["-t", "ext4"],
         &["data=journal"],
-        "--name=journal --rw=randwrite --bs=4k --size=12m --numjobs=2 --ioengine=psync --fsync=32 --end_fsync=1",
+        "--name=journal --rw=randwrite --bs=4k --size=12m --numjobs=2 --ioengine=psync --fsync=32 \
+            --end_fsync=1",
     );
 }
 

@@ -55,7 +55,7 @@ fn linux_mounts_our_image_and_we_stop() {
         let refused = durable(&dir.join("after")).expect_err("two writers");
         assert!(refused.raw_os_error().is_some_and(|e| e == 5 || e == 30), "{kind}: {refused}");
         durable(&dir.join("later")).expect_err("read-only now");
-        // The daemon looks for trouble four times a second.
+        // The daemon looks for another writer four times a second.
         std::thread::sleep(Duration::from_millis(600));
         let log = ours.log();
         assert!(log.contains("another program or system writes to this volume"), "{kind}: {log}");
@@ -164,12 +164,12 @@ fn labels_and_tunables_changed_meanwhile_survive() {
     let dir = scratch.dir("mnt");
     for features in ["^metadata_csum,^orphan_file", "metadata_csum,metadata_csum_seed"] {
         let mut seen = Vec::new();
-        for who in ["linux", "device", "image"] {
+        for subject in ["linux", "device", "image"] {
             let args = ["-t", "ext4", "-O", features, "-U", "11111111-2222-3333-4444-555555555555"];
             let image = Image::mke2fs(scratch.path(), "a.img", 64 * MIB, &args);
-            let device = (who != "image").then(|| LoopDevice::attach(&image.path));
+            let device = (subject != "image").then(|| LoopDevice::attach(&image.path));
             let target = device.as_ref().map_or(&*image.path, LoopDevice::path);
-            let mount = match who {
+            let mount = match subject {
                 "linux" => Err(KernelMount::mount_device(target, &dir, &[])),
                 _ => Ok(ExtolMount::start(target, &dir, &[])),
             };
@@ -189,7 +189,7 @@ fn labels_and_tunables_changed_meanwhile_survive() {
                 Err(linux) => linux.unmount(),
             }
             drop(device);
-            e2fsck(&image).assert_clean(&format!("{features}, {who}"));
+            e2fsck(&image).assert_clean(&format!("{features}, {subject}"));
             let words = [
                 "volume name",
                 "Reserved block count",
@@ -204,13 +204,13 @@ fn labels_and_tunables_changed_meanwhile_survive() {
             ];
             let text = extol_testkit::dump_super(&image);
             let lines = text.lines().filter(|l| words.iter().any(|w| l.contains(w)));
-            seen.push((who, lines.map(str::to_owned).collect::<Vec<_>>()));
+            seen.push((subject, lines.map(str::to_owned).collect::<Vec<_>>()));
         }
         let (_, linux) = &seen[0];
         assert_eq!(linux.len(), 10, "{linux:?}");
         assert!(linux.iter().any(|l| l.ends_with("second")), "{linux:?}");
-        for (who, ours) in &seen[1..] {
-            assert_eq!(ours, linux, "{features}, {who}");
+        for (subject, ours) in &seen[1..] {
+            assert_eq!(ours, linux, "{features}, {subject}");
         }
     }
 }

@@ -50,45 +50,45 @@ fn program() -> PathBuf {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Verdict {
+enum CaseResult {
     Passed,
     Skipped,
     Failed,
 }
 
-/// Runs the suite on a directory; the verdict of each case.
-fn run_suite(scratch: &Scratch, mount: &Path, secondary: &Path) -> BTreeMap<String, Verdict> {
+/// Runs the suite on a directory; the result of each case.
+fn run_suite(scratch: &Scratch, mount: &Path, secondary: &Path) -> BTreeMap<String, CaseResult> {
     let config = scratch.join("pjdfstest.toml");
     std::fs::write(&config, CONFIG).expect("write the configuration");
     let mut command = Command::new(program());
     command.arg("-c").arg(&config).arg("-s").arg(secondary).arg("-p").arg(mount);
     let done = run(&mut command, Duration::from_secs(300));
-    let verdicts: BTreeMap<String, Verdict> = done.output.lines().filter_map(verdict).collect();
+    let results: BTreeMap<String, CaseResult> = done.output.lines().filter_map(result).collect();
     assert!(
-        verdicts.len() > 300,
-        "only {} verdicts, exit code {:?}:\n{}",
-        verdicts.len(),
+        results.len() > 300,
+        "only {} results, exit code {:?}:\n{}",
+        results.len(),
         done.code,
         done.output
     );
-    verdicts
+    results
 }
 
 /// A line of the suite's report: the name of a case, blanks, and how it went.
-fn verdict(line: &str) -> Option<(String, Verdict)> {
+fn result(line: &str) -> Option<(String, CaseResult)> {
     let (name, rest) = line.split_once(' ')?;
     if !name.contains("::") {
         return None;
     }
     let rest = rest.trim();
-    let verdict = if rest.starts_with("ok") || rest.starts_with("success") {
-        Verdict::Passed
+    let result = if rest.starts_with("ok") || rest.starts_with("success") {
+        CaseResult::Passed
     } else if rest.starts_with("skipped") {
-        Verdict::Skipped
+        CaseResult::Skipped
     } else {
-        Verdict::Failed
+        CaseResult::Failed
     };
-    Some((name.to_owned(), verdict))
+    Some((name.to_owned(), result))
 }
 
 #[test]
@@ -119,16 +119,16 @@ fn what_passes_on_linux_passes_here() {
     e2fsck(&image).assert_clean("after pjdfstest");
 
     let passed =
-        |v: &BTreeMap<String, Verdict>| v.values().filter(|v| **v == Verdict::Passed).count();
+        |v: &BTreeMap<String, CaseResult>| v.values().filter(|v| **v == CaseResult::Passed).count();
     println!("passed: {} on Linux, {} on the subject", passed(&by_linux), passed(&by_subject));
     let worse: Vec<String> = by_linux
         .iter()
-        .filter(|(_, verdict)| **verdict == Verdict::Passed)
-        .filter(|(name, _)| by_subject.get(*name) != Some(&Verdict::Passed))
+        .filter(|(_, result)| **result == CaseResult::Passed)
+        .filter(|(name, _)| by_subject.get(*name) != Some(&CaseResult::Passed))
         // The C library says that it does not know how many links a FUSE file may have, and the
         // case skips itself.
         .filter(|(name, _)| {
-            *name != "link::link_count_max" || by_subject.get(*name) != Some(&Verdict::Skipped)
+            *name != "link::link_count_max" || by_subject.get(*name) != Some(&CaseResult::Skipped)
         })
         .map(|(name, _)| format!("  {name}: {:?}\n", by_subject.get(name)))
         .collect();

@@ -67,16 +67,24 @@ macro_rules! places {
             $(#[test] fn $test() { super::run_fsx(super::Side::Mount, $mke2fs, $options); })*
         }
         mod tree_library {
-            $(#[test] fn $test() { super::run_tree(super::Side::Library, $mke2fs, $options, super::ONE); })*
+            $(#[test] fn $test() {
+                super::run_tree(super::Side::Library, $mke2fs, $options, super::ONE);
+            })*
         }
         mod tree_mount {
-            $(#[test] fn $test() { super::run_tree(super::Side::Mount, $mke2fs, $options, super::ONE); })*
+            $(#[test] fn $test() {
+                super::run_tree(super::Side::Mount, $mke2fs, $options, super::ONE);
+            })*
         }
         mod many_library {
-            $(#[test] fn $test() { super::run_tree(super::Side::Library, $mke2fs, $options, super::MANY); })*
+            $(#[test] fn $test() {
+                super::run_tree(super::Side::Library, $mke2fs, $options, super::MANY);
+            })*
         }
         mod many_mount {
-            $(#[test] fn $test() { super::run_tree(super::Side::Mount, $mke2fs, $options, super::MANY); })*
+            $(#[test] fn $test() {
+                super::run_tree(super::Side::Mount, $mke2fs, $options, super::MANY);
+            })*
         }
     };
 }

@@ -81,7 +81,7 @@ fn free_counts(image: &Image) -> [(u64, u64); 2] {
     [(field("Free blocks"), field("Free inodes")), (blocks, inodes)]
 }
 
-fn judge(image: &Image, what: &str) {
+fn verify(image: &Image, what: &str) {
     let mounts = |image: &Image| {
         let text = dump_super(image);
         let line = |name: &str| text.lines().find(|line| line.starts_with(name)).map(str::to_owned);
@@ -126,7 +126,7 @@ fn after_linux() {
         drop(root);
         mount.unmount();
         assert!(dump_super(&image).contains("needs_recovery"), "{kind:?}");
-        judge(&image, &format!("Linux, {kind:?}, {how:?}"));
+        verify(&image, &format!("Linux, {kind:?}, {how:?}"));
         image.remove();
     }
 }
@@ -146,7 +146,7 @@ fn after_extol() {
         };
         interrupt(&dir, &sync, || mount.kill9());
         assert!(dump_super(&image).contains("needs_recovery"), "{kind:?}");
-        judge(&image, &format!("Extol, {kind:?}"));
+        verify(&image, &format!("Extol, {kind:?}"));
         image.remove();
     }
 }
@@ -172,7 +172,7 @@ fn with_the_log_at_home() {
             extol_testkit::tool("debugfs").args(["-w", "-R", "journal_run"]).arg(&image.path),
         );
         assert!(!dump_super(&image).contains("needs_recovery"), "{kind:?}");
-        judge(&image, &format!("log at home, {kind:?}"));
+        verify(&image, &format!("log at home, {kind:?}"));
         image.remove();
     }
 }

@@ -134,7 +134,7 @@ fn a_clean_volume_becomes_writable() {
             );
             assert!(done.success(), "{kind:?}, {}: {}", source.display(), done.output);
             std::fs::write(dir.join("file"), "text").expect("write");
-            // Nobody else may write now.
+            // No other may write now.
             let (code, said) = extol_on(&["replay"], &image.path);
             assert!(code == Some(32) && said.lines().count() == 1, "{kind:?}: {code:?}, {said}");
             mount.unmount();

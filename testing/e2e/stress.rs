@@ -1,7 +1,7 @@
 //! Everything at once on one mount with a small log: many threads create, write, sync, rename,
 //! link, unlink, truncate, list, set attributes, ask for space and switch files to journalled data
 //! (which freezes the journal), and the volume is mounted anew now and then. Each thread knows what
-//! its own files must hold; a shared directory belongs to nobody.
+//! its own files must hold; a shared directory belongs to none.
 //!
 //! Watched all the time: the daemon's resident memory, its threads, and its open files. After each
 //! unmount: `e2fsck -fn` and `extol check` have nothing to say, and the next mount finds every file
@@ -198,7 +198,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Something in the shared directory, where anybody may have been first: any error is fine.
+    /// Something in the shared directory, where another thread may have been first: any error is
+    /// fine.
     fn meddle(&mut self) {
         let name = |rng: &mut SmallRng| format!("{}", rng.random_range(0..FILES));
         let (one, two) = (name(&mut self.rng), name(&mut self.rng));
@@ -246,7 +247,7 @@ fn usage(pid: u32) -> [u64; 4] {
     [field("VmRSS:"), threads.len() as u64, files, workers.len() as u64]
 }
 
-/// Lets everybody work for a while; gives the largest usage seen.
+/// Lets all threads work for a while; gives the largest usage seen.
 fn period(
     mount: &ExtolMount,
     workers: &mut [Worker],

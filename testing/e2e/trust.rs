@@ -207,7 +207,7 @@ fn flags_need_what_the_kernel_checks() {
     assert!(!through.concat().contains(&0), "{through:?}");
     intact("a read-only bind mount");
 
-    // Who may, can; the flag is there and is taken off again.
+    // The owner may; the flag is there and is taken off again.
     set_flags(&rig.path("victim"), IFlags::from_bits_retain(EXTENTS) | IFlags::IMMUTABLE);
     assert!(flags(&rig.path("victim")).contains(IFlags::IMMUTABLE));
     set_flags(&rig.path("victim"), IFlags::from_bits_retain(EXTENTS));
@@ -218,8 +218,8 @@ fn flags_need_what_the_kernel_checks() {
 }
 
 /// Some kernels pass on what a process said if the answer to their own request is EOPNOTSUPP, read
-/// from its memory again. An owner who may not set `i` has a flag that is not supported there
-/// first.
+/// from its memory again. An owner without the right to set `i` has a flag that is not supported
+/// there first.
 #[test]
 fn flags_that_change_under_the_kernel_are_refused() {
     if !require(&NEEDS) {
@@ -423,7 +423,7 @@ fn trusted_names_are_not_told() {
     rig.end();
 }
 
-/// The user who has mounted controls the volume, but not from another user namespace.
+/// The user of the mount controls the volume, but not from another user namespace.
 #[test]
 fn the_mounter_controls_the_mount() {
     if !require(
@@ -467,7 +467,7 @@ fn the_mounter_controls_the_mount() {
 
 /// The process that writes decides whether reserved blocks are used, not the owner of the file.
 #[test]
-fn reserved_blocks_are_for_who_writes() {
+fn reserved_blocks_are_for_the_writing_user() {
     if !require(&[&NEEDS[..], &[Need::Loop, Need::Kernel("ext4")]].concat()) {
         return;
     }
@@ -513,7 +513,8 @@ fn reserved_blocks_are_for_who_writes() {
     std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o777)).unwrap();
     let (by_user, kept, made, by_root) = fill(&dir);
     println!(
-        "user {by_user} (Linux {their_user}), kept {kept} ({their_kept}), root {by_root} ({their_root})"
+        "user {by_user} (Linux {their_user}), kept {kept} ({their_kept}), root {by_root} \
+            ({their_root})"
     );
     assert!(kept >= 2000, "a quarter of 8192 blocks is root's: {kept} are free");
     assert_eq!(made, 28, "a directory needs a block");

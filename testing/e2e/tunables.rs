@@ -1,5 +1,5 @@
-//! Label and tunables of a mounted volume: what programs are told, who may set what, and that it
-//! stays. Linux is asked the same.
+//! Label and tunables of a mounted volume: what programs are told, the permission to set them, and
+//! that they stay. Linux is asked the same.
 
 use std::fs::File;
 use std::path::Path;

@@ -38,7 +38,7 @@ fn answer(request: MountRequest, dir: &Path) -> i32 {
     sent.map_or_else(|e| e.raw_os_error().unwrap_or(-1), |()| 0)
 }
 
-/// I1: each combination of flags, as root and as somebody else, with a journal and without: Linux's
+/// I1: each combination of flags, as root and as another user, with a journal and without: Linux's
 ///     answers.
 #[test]
 fn checkpoints_are_answered_as_by_linux() {

@@ -11,13 +11,13 @@ use extol_bench::workload::{
 };
 
 use crate::args::{
-    ContestArgs, DbenchArgs, FsMarkArgs, FsyncLatencyArgs, LogsArgs, PostMarkArgs, VarMailArgs,
+    DbenchArgs, FsMarkArgs, FsyncLatencyArgs, LogsArgs, PostMarkArgs, TargetArgs, VarMailArgs,
 };
 use crate::conduct::{Where, carry_out, usage};
 use crate::failure::{Failure, Result};
 
 /// Runs a load on its targets.
-pub fn run(load: &dyn Workload, args: &ContestArgs, programs: Programs) -> Result<()> {
+pub fn run(load: &dyn Workload, args: &TargetArgs, programs: Programs) -> Result<()> {
     let place = Where { medium: &args.medium, volume: &args.volume, log: args.log, dir: &args.dir };
     let mut conduct = place.conduct(programs, args.rounds, args.seconds)?;
     conduct.volume.features.clone_from(&args.features);
@@ -46,7 +46,7 @@ pub fn fsmark(args: &FsMarkArgs, programs: Programs) -> Result<()> {
         write_size: args.write as usize,
         loops: args.loops,
     };
-    run(&load, &args.contest, programs)
+    run(&load, &args.targets, programs)
 }
 
 /// Reads a load file of dbench.
@@ -60,7 +60,7 @@ pub fn dbench(args: &DbenchArgs, programs: Programs) -> Result<()> {
     let loadfile = args.loadfile.as_deref().map(loadfile).transpose()?;
     run(
         &Dbench { clients: args.clients, decks: args.decks, seed: args.seed, loadfile },
-        &args.contest,
+        &args.targets,
         programs,
     )
 }
@@ -85,7 +85,7 @@ pub fn postmark(args: &PostMarkArgs, programs: Programs) -> Result<()> {
         subdirectories: args.subdirectories,
         seed: args.seed,
     };
-    run(&load, &args.contest, programs)
+    run(&load, &args.targets, programs)
 }
 
 pub fn varmail(args: &VarMailArgs, programs: Programs) -> Result<()> {
@@ -97,7 +97,7 @@ pub fn varmail(args: &VarMailArgs, programs: Programs) -> Result<()> {
         loops: args.loops,
         ..VarMail::default()
     };
-    run(&load, &args.contest, programs)
+    run(&load, &args.targets, programs)
 }
 
 pub fn logs(args: &LogsArgs, programs: Programs) -> Result<()> {
@@ -109,7 +109,7 @@ pub fn logs(args: &LogsArgs, programs: Programs) -> Result<()> {
         close: args.close,
         data_only: args.fdatasync,
     };
-    run(&load, &args.contest, programs)
+    run(&load, &args.targets, programs)
 }
 
 pub fn fsync_latency(args: &FsyncLatencyArgs, programs: Programs) -> Result<()> {
@@ -123,5 +123,5 @@ pub fn fsync_latency(args: &FsyncLatencyArgs, programs: Programs) -> Result<()> 
         beside: args.only.as_deref() != Some("alone"),
         ..FsyncLatency::default()
     };
-    run(&load, &args.contest, programs)
+    run(&load, &args.targets, programs)
 }

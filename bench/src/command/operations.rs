@@ -23,7 +23,7 @@ pub fn metadata(args: &MetadataArgs, programs: Programs) -> Result<()> {
         shared: args.shared,
         ..Metadata::default()
     };
-    run(&load, &args.contest, programs)
+    run(&load, &args.targets, programs)
 }
 
 /// Bytes, as fio understands them: a number without a unit is no KiB.
@@ -52,7 +52,7 @@ fn sizes(bytes: &str, block: &str, direct: bool) -> Result<(u64, usize)> {
 
 pub fn seq(args: &SeqArgs, programs: Programs) -> Result<()> {
     let (size, block) = sizes(&args.size, &args.bs, args.direct)?;
-    run(&Seq { size, block, jobs: args.numjobs, direct: args.direct }, &args.contest, programs)
+    run(&Seq { size, block, jobs: args.numjobs, direct: args.direct }, &args.targets, programs)
 }
 
 pub fn rand(args: &RandArgs, programs: Programs) -> Result<()> {
@@ -69,7 +69,7 @@ pub fn rand(args: &RandArgs, programs: Programs) -> Result<()> {
         calls: args.number_ios,
         seed: args.seed,
     };
-    run(&load, &args.contest, programs)
+    run(&load, &args.targets, programs)
 }
 
 pub fn untar(args: &UntarArgs, programs: Programs) -> Result<()> {
@@ -82,7 +82,7 @@ pub fn untar(args: &UntarArgs, programs: Programs) -> Result<()> {
         seed: args.seed,
         ..Untar::default()
     };
-    run(&load, &args.contest, programs)
+    run(&load, &args.targets, programs)
 }
 
 pub fn speed(args: &SpeedArgs, programs: Programs) -> Result<()> {

@@ -3,7 +3,7 @@
 
 use extol_bench::Programs;
 use extol_bench::contender::{Contender, Medium};
-use extol_bench::seed::{
+use extol_bench::published::{
     AsyncCheckpoint, Backend, CheckpointMerge, FastCommit, FsyncBatching, LazyInit, Part, Throttle,
 };
 use extol_bench::workload::SyncMode;
@@ -20,7 +20,8 @@ fn backend(name: &str) -> Backend {
 
 pub fn fsync_batching(args: &FsyncBatchingArgs, programs: Programs) -> Result<()> {
     // Each profile sets its own medium.
-    let place = Where { medium: "memory", volume: &args.volume, log: None, dir: &args.seed.dir };
+    let place =
+        Where { medium: "memory", volume: &args.volume, log: None, dir: &args.published.dir };
     let all = |texts: &[String]| {
         texts.iter().map(|t| Contender::parse(t)).collect::<extol_bench::Result<_>>()
     };
@@ -34,9 +35,9 @@ pub fn fsync_batching(args: &FsyncBatchingArgs, programs: Programs) -> Result<()
         threads: args.threads.clone(),
         policies: args.policies.clone(),
         peers: all(&args.peers).map_err(usage)?,
-        conduct: place.conduct(programs, args.seed.rounds, Some(args.seconds))?,
+        conduct: place.conduct(programs, args.published.rounds, Some(args.seconds))?,
     };
-    carry_out(&args.seed.output, &bench.conduct, |progress| bench.run(progress))
+    carry_out(&args.published.output, &bench.conduct, |progress| bench.run(progress))
 }
 
 pub fn async_checkpoint(args: &AsyncCheckpointArgs, programs: Programs) -> Result<()> {
@@ -44,7 +45,7 @@ pub fn async_checkpoint(args: &AsyncCheckpointArgs, programs: Programs) -> Resul
         medium: &args.medium,
         volume: &args.volume,
         log: Some(args.log),
-        dir: &args.seed.dir,
+        dir: &args.published.dir,
     };
     let bench = AsyncCheckpoint {
         modes: args.modes.iter().filter_map(|n| SyncMode::from_number(*n)).collect(),
@@ -52,30 +53,32 @@ pub fn async_checkpoint(args: &AsyncCheckpointArgs, programs: Programs) -> Resul
         files: args.files,
         threshold: args.threshold,
         backend: backend(&args.target),
-        conduct: place.conduct(programs, args.seed.rounds, Some(args.seconds))?,
+        conduct: place.conduct(programs, args.published.rounds, Some(args.seconds))?,
     };
-    carry_out(&args.seed.output, &bench.conduct, |progress| bench.run(progress))
+    carry_out(&args.published.output, &bench.conduct, |progress| bench.run(progress))
 }
 
 pub fn checkpoint_merge(args: &CheckpointMergeArgs, programs: Programs) -> Result<()> {
     let place =
-        Where { medium: &args.medium, volume: &args.volume, log: None, dir: &args.seed.dir };
+        Where { medium: &args.medium, volume: &args.volume, log: None, dir: &args.published.dir };
     let bench = CheckpointMerge {
         syncs: args.syncs,
         weights: args.weights.clone(),
         throttle: Throttle::parse(&args.throttle).map_err(usage)?,
         concurrent: args.concurrent,
         writer_size: 128 << 20,
-        conduct: place.conduct(programs, args.seed.rounds, Some(args.seconds))?,
+        conduct: place.conduct(programs, args.published.rounds, Some(args.seconds))?,
     };
-    carry_out(&args.seed.output, &bench.conduct, |progress| bench.run(progress))
+    carry_out(&args.published.output, &bench.conduct, |progress| bench.run(progress))
 }
 
 pub fn fast_commit(args: &FastCommitArgs, programs: Programs) -> Result<()> {
     // Each part and profile sets its own medium.
-    let place = Where { medium: "memory", volume: &args.volume, log: None, dir: &args.seed.dir };
+    let place =
+        Where { medium: "memory", volume: &args.volume, log: None, dir: &args.published.dir };
     let media = args.profiles.iter().map(|m| Medium::parse(m)).collect::<extol_bench::Result<_>>();
-    let (rounds, seconds) = if args.quick { (1, 1.0) } else { (args.seed.rounds, args.seconds) };
+    let (rounds, seconds) =
+        if args.quick { (1, 1.0) } else { (args.published.rounds, args.seconds) };
     let bench = FastCommit {
         parts: args.parts.iter().filter_map(|name| Part::parse(name)).collect(),
         media: media.map_err(usage)?,
@@ -85,7 +88,7 @@ pub fn fast_commit(args: &FastCommitArgs, programs: Programs) -> Result<()> {
         pause_ms: args.pause,
         conduct: place.conduct(programs, rounds, Some(seconds))?,
     };
-    carry_out(&args.seed.output, &bench.conduct, |progress| bench.run(progress))
+    carry_out(&args.published.output, &bench.conduct, |progress| bench.run(progress))
 }
 
 pub fn lazy_init(args: &LazyInitArgs, programs: Programs) -> Result<()> {
@@ -93,12 +96,12 @@ pub fn lazy_init(args: &LazyInitArgs, programs: Programs) -> Result<()> {
         return Err(Failure::usage("--scale must be above 0 and at most 100"));
     }
     let place =
-        Where { medium: &args.medium, volume: &args.volume, log: None, dir: &args.seed.dir };
+        Where { medium: &args.medium, volume: &args.volume, log: None, dir: &args.published.dir };
     let bench = LazyInit {
         multipliers: args.multipliers.clone(),
         scale: args.scale,
         mkfs: !args.no_mkfs,
-        conduct: place.conduct(programs, args.seed.rounds, None)?,
+        conduct: place.conduct(programs, args.published.rounds, None)?,
     };
-    carry_out(&args.seed.output, &bench.conduct, |progress| bench.run(progress))
+    carry_out(&args.published.output, &bench.conduct, |progress| bench.run(progress))
 }

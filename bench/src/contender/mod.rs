@@ -1,4 +1,4 @@
-//! Who takes part: a file system on a medium, made afresh for every run.
+//! Contenders: file systems on a medium, made afresh for every run.
 //!
 //! | on the command line | what it is |
 //! |---|---|
@@ -69,8 +69,8 @@ impl Contender {
             _ if text.contains('/') || text == "." => Self::Dir(text.into()),
             _ => {
                 return Err(BenchError(format!(
-                    "unknown target \"{text}\": library, node, mount, before, kernel, fuse2fs, noop (each may \
-                     be followed by :OPTIONS), raw, or a directory with a / in it"
+                    "unknown target \"{text}\": library, node, mount, before, kernel, fuse2fs, \
+                     noop (each may be followed by :OPTIONS), raw, or a directory with a / in it"
                 )));
             }
         })

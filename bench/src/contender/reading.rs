@@ -79,7 +79,7 @@ pub struct Reading {
     pub medium: Option<MediumStats>,
     /// Extol's state and counters (`extol stat --json`).
     pub stats: Option<serde_json::Value>,
-    /// Committed transactions, where somebody counts them.
+    /// Committed transactions, where they are counted.
     pub transactions: Option<u64>,
     /// The kernel's fast commits, on volumes that have them.
     pub kernel_fast: Option<KernelFast>,
@@ -89,7 +89,7 @@ pub struct Reading {
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Cost {
     /// Processor time of this process and the daemon, in nanoseconds. Work that the kernel does in
-    /// threads of its own (writing back, its journal) is in nobody's account.
+    /// threads of its own (writing back, its journal) is not counted.
     pub cpu_ns: u64,
     /// What reached the device.
     pub device: Option<DeviceReading>,
@@ -251,7 +251,8 @@ mod tests {
         assert_eq!(DeviceReading::parse("1 2"), None);
         assert_eq!(ticks("7 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 100 23 0 0"), Some(123));
         assert_eq!(ticks("nonsense"), None);
-        let text = "fc stats:\n12 commits\n3 ineligible\n40 numblks\n7us avg_commit_time\nIneligible reasons:\n\"Xattr\":\t1\n";
+        let text = "fc stats:\n12 commits\n3 ineligible\n40 numblks\n7us avg_commit_time\n\
+            Ineligible reasons:\n\"Xattr\":\t1\n";
         let want = KernelFast { commits: 12, ineligible: 3, blocks: 40 };
         assert_eq!(KernelFast::parse(text), Some(want));
         assert_eq!(want.since(KernelFast { commits: 2, ineligible: 3, blocks: 50 }).blocks, 0);

@@ -338,9 +338,9 @@ impl Under {
 
 /// Writes everything; an error, too, if the volume met damage while it was open.
 fn close(fs: &Ext4) -> Result<()> {
-    let trouble = fs.first_error();
+    let error = fs.first_error();
     fs.unmount().map_err(|e| BenchError(format!("unmount: {e}")))?;
-    trouble.map_or(Ok(()), |line| Err(BenchError(line)))
+    error.map_or(Ok(()), |line| Err(BenchError(line)))
 }
 
 /// The times of a medium that is served by a process of its own.

@@ -1,6 +1,6 @@
 //! A device that was used before: what was never written does not read as zeros.
 //!
-//! Without it nobody would see what zeroing costs, because memory and sparse files read as zeros
+//! Without it zeroing would cost nothing, because memory and sparse files read as zeros
 //! from the start, and a lazy initialisation that looks first finds nothing to do. Discarding is
 //! refused, as that would make it as good as new.
 //!

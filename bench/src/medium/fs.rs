@@ -67,12 +67,12 @@ impl MediumFs {
             ROOT => (FileKind::Directory, 0o755, 0),
             DISK if self.medium.is_read_only() => (FileKind::Regular, 0o400, self.medium.size()),
             DISK => (FileKind::Regular, 0o600, self.medium.size()),
-            // As in /proc: nobody knows how long it is before it is read.
+            // As in /proc: its length is not known before it is read.
             STATS => (FileKind::Regular, 0o444, 0),
             _ => return Err(FsError::Stale),
         };
-        let (id, who) = (FileId { ino, generation: 0 }, Creds { uid: self.uid, gid: self.gid });
-        Ok(Attr { size, blocks: size / 512, ..Attr::fresh(id, kind, perm, who, self.made) })
+        let (id, owner) = (FileId { ino, generation: 0 }, Creds { uid: self.uid, gid: self.gid });
+        Ok(Attr { size, blocks: size / 512, ..Attr::fresh(id, kind, perm, owner, self.made) })
     }
 
     fn stats(&self) -> String {

@@ -5,12 +5,12 @@
 //!        │  block requests
 //!   loop device (direct I/O)
 //!        │  reads, writes, fsync, holes
-//!   FUSE ── fs.rs: DIR/disk ── EmulatedMedia ── memory, or a backing file      (a process of its own)
+//!   FUSE ── fs.rs: DIR/disk ── EmulatedMedia ── memory, or a backing file  (another process)
 //! ```
 //!
 //! # Why a process of its own
 //!
-//! Whoever serves a block device must never wait for that device. A process that drives the
+//! A process that serves a block device must never wait for that device. One that drives the
 //! kernel's ext4 on it does, all the time: it takes memory; the kernel, short of it, makes it write
 //! dirty pages of that ext4 back, through the loop device, to the server, which is the same process
 //! and perhaps the same lock of its address space. So the medium is served by a child, `extol bench

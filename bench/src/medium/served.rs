@@ -20,8 +20,8 @@ pub struct Served {
 }
 
 impl Served {
-    /// Starts `extol-bench` (the program) with a medium of `bytes` in memory and puts a loop device on
-    /// it. Needs root.
+    /// Starts `bench` (the program `extol-bench`) with a medium of `bytes` in memory and puts a
+    /// loop device on it. Needs root.
     ///
     /// # Errors
     /// If one of them does not come up; then nothing is left.
@@ -98,8 +98,8 @@ impl Loop {
 
 impl Drop for Loop {
     fn drop(&mut self) {
-        // Closing writes the cache of the device back only if nobody else has it open, and whoever
-        // lists devices has.
+        // The last close writes the cache of the device back, and a program that lists devices may
+        // have it open.
         let _ = std::fs::File::open(&self.0).and_then(|device| device.sync_all());
         let _ = run("losetup", &["-d", &self.0.to_string_lossy()]);
     }

@@ -10,7 +10,7 @@
 //! The table of inodes is in shards, each a read-write lock that is held for one look-up. Each
 //! inode has a lock of its own. No lock is taken while another is held, but for the table's while
 //! an inode is put in or taken out. A rename between directories is two steps, therefore; the
-//! kernel lets nobody see the moment between them, as it holds both directories.
+//! kernel holds both directories meanwhile, so that no request comes in between.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -83,11 +83,11 @@ impl NoopFs {
             shards: std::array::from_fn(|_| RwLock::new(HashMap::new())),
             next: AtomicU32::new(ROOT),
         };
-        let who = Creds {
+        let owner = Creds {
             uid: rustix::process::getuid().as_raw(),
             gid: rustix::process::getgid().as_raw(),
         };
-        fs.add(NewNode::Directory, 0o755, who, ROOT);
+        fs.add(NewNode::Directory, 0o755, owner, ROOT);
         fs.next.store(FIRST, Ordering::Relaxed);
         fs
     }
@@ -124,7 +124,7 @@ impl NoopFs {
     }
 
     /// A new inode with one reference and no name.
-    fn add(&self, new: NewNode, perm: u16, who: Creds, parent: u32) -> (u32, Attr) {
+    fn add(&self, new: NewNode, perm: u16, owner: Creds, parent: u32) -> (u32, Attr) {
         let ino = self.next.fetch_add(1, Ordering::Relaxed);
         let (kind, rdev, target) = match new {
             NewNode::Regular => (FileKind::Regular, Rdev::default(), Vec::new()),
@@ -138,7 +138,7 @@ impl NoopFs {
         let is_dir = kind == FileKind::Directory;
         let id = FileId { ino, generation: 0 };
         let attr =
-            Attr { size: target.len() as u64, rdev, ..Attr::fresh(id, kind, perm, who, now()) };
+            Attr { size: target.len() as u64, rdev, ..Attr::fresh(id, kind, perm, owner, now()) };
         let names = is_dir.then(|| Box::new(Names::new(parent)));
         let inode = Mutex::new(Inode { attr: attr.clone(), target, names });
         let node = Arc::new(Node { references: AtomicU64::new(1), inode });
@@ -278,20 +278,20 @@ impl FileSystem for NoopFs {
         new: NewNode,
         perm: u16,
         umask: u16,
-        who: Creds,
+        owner: Creds,
     ) -> Result<Attr> {
         if name.len() > 255 {
             return Err(FsError::NameTooLong);
         }
-        let (ino, attr) = self.add(new, perm & !umask, who, dir);
+        let (ino, attr) = self.add(new, perm & !umask, owner, dir);
         self.enter(dir, name, ino, attr.kind).inspect_err(|_| {
             self.shard(ino).write().remove(&ino);
         })?;
         Ok(attr)
     }
 
-    fn create_unnamed(&self, dir: u32, perm: u16, umask: u16, who: Creds) -> Result<Attr> {
-        let (ino, _) = self.add(NewNode::Regular, perm & !umask, who, dir);
+    fn create_unnamed(&self, dir: u32, perm: u16, umask: u16, owner: Creds) -> Result<Attr> {
+        let (ino, _) = self.add(NewNode::Regular, perm & !umask, owner, dir);
         self.with(ino, |inode| {
             inode.attr.nlink = 0;
             Ok(inode.attr.clone())

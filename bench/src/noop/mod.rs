@@ -1,4 +1,4 @@
-//! What FUSE allows: a mount of a file system that does nothing, as a yardstick.
+//! What FUSE allows: a mount of a file system that does nothing, as a baseline.
 //!
 //! It is mounted as Extol is, with the same capabilities of the kernel, and served by a process of
 //! its own, as Extol's mounts are: `extol-bench noop` ([`Mounted`]). So whatever a mount of Extol
@@ -35,7 +35,8 @@ pub fn mount_config() -> MountConfig {
 pub struct Mounted(Daemon);
 
 impl Mounted {
-    /// Starts `extol-bench` (the program) on a directory of its own, with mount options (may be empty).
+    /// Starts `bench` (the program `extol-bench`) on a directory of its own, with mount options
+    /// (may be empty).
     ///
     /// # Errors
     /// If it does not come up.

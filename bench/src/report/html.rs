@@ -4,17 +4,23 @@ use std::fmt::Write as _;
 
 use super::{Cell, Report};
 
-const STYLE: &str = "body{font:15px/1.5 sans-serif;max-width:64em;margin:2em auto;padding:0 1em;color:#222}\
-    table{border-collapse:collapse;margin:.5em 0 1.5em}th,td{padding:.2em .7em;border-bottom:1px solid #ddd;\
-    text-align:right}th{border-bottom:2px solid #888}.t{text-align:left}.missed{color:#b00;font-weight:bold}\
-    code{background:#f3f3f3;padding:.1em .3em}svg{max-width:100%;height:auto}dt{float:left;clear:left;width:9em;\
-    color:#666}dd{margin-left:9em}";
+const STYLE: &str = "\
+    body{font:15px/1.5 sans-serif;max-width:64em;margin:2em auto;padding:0 1em;color:#222}\
+    table{border-collapse:collapse;margin:.5em 0 1.5em}\
+    th,td{padding:.2em .7em;border-bottom:1px solid #ddd;text-align:right}\
+    th{border-bottom:2px solid #888}.t{text-align:left}.missed{color:#b00;font-weight:bold}\
+    code{background:#f3f3f3;padding:.1em .3em}svg{max-width:100%;height:auto}\
+    dt{float:left;clear:left;width:9em;color:#666}dd{margin-left:9em}";
 
 /// The whole page.
 pub(super) fn page(report: &Report) -> String {
     let mut s = format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>extol-bench {0}</title>\
-         <style>{STYLE}</style></head><body>\n<h1>extol-bench {0}</h1>\n<p><code>{1}</code></p>\n<dl>\n",
+        "<!doctype html>\n\
+         <html lang=\"en\"><head><meta charset=\"utf-8\"><title>extol-bench \
+         {0}</title><style>{STYLE}</style></head><body>\n\
+         <h1>extol-bench {0}</h1>\n\
+         <p><code>{1}</code></p>\n\
+         <dl>\n",
         escape(&report.bench),
         escape(&report.command)
     );
@@ -63,13 +69,15 @@ fn goals(s: &mut String, report: &Report) {
     if report.goals.is_empty() {
         return;
     }
-    *s += "<h2>Goals</h2>\n<table>\n<tr><th class=\"t\">goal</th><th>measured</th><th>wanted</th><th class=\"t\"></th></tr>\n";
+    *s += "<h2>Goals</h2>\n<table>\n<tr><th \
+        class=\"t\">goal</th><th>measured</th><th>wanted</th><th class=\"t\"></th></tr>\n";
     for goal in &report.goals {
-        let (class, verdict) = if goal.met { ("t", "met") } else { ("missed", "missed") };
-        let excuse = goal.excuse().map_or(String::new(), |line| format!(" ({})", escape(&line)));
+        let (class, outcome) = if goal.met { ("t", "met") } else { ("missed", "missed") };
+        let remark = goal.remark().map_or(String::new(), |line| format!(" ({})", escape(&line)));
         let _ = writeln!(
             s,
-            "<tr><td class=\"t\">{}</td><td>{:.3}</td><td>{:.3}</td><td class=\"{class}\">{verdict}{excuse}</td></tr>",
+            "<tr><td class=\"t\">{}</td><td>{:.3}</td><td>{:.3}</td><td \
+                class=\"{class}\">{outcome}{remark}</td></tr>",
             escape(&goal.what),
             goal.measured,
             goal.wanted

@@ -1,9 +1,9 @@
-//! What was measured, for people and for programs.
+//! What was measured, as text, as a page and for programs.
 //!
 //! A [`Report`] holds tables, charts, goals and the results as JSON; [`text`](Report::text) is for
 //! the terminal, [`html`](Report::html) one file that needs nothing else,
 //! [`pictures`](Report::pictures) its charts as files, [`json`](Report::json) for programs.
-//! Machine, medium and command are part of each, so a figure can be judged and measured again.
+//! Machine, medium and command are part of each, so a figure can be understood and measured again.
 
 mod chart;
 mod html;
@@ -28,16 +28,17 @@ pub struct Goal {
     pub wanted: f64,
     /// Reached.
     pub met: bool,
-    /// What somebody reaches who bounds what can be reached at all, if there is such a one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub yardstick: Option<Yardstick>,
+    /// What the contender reaches that bounds what can be reached at all, if it takes part.
+    #[serde(rename = "yardstick", skip_serializing_if = "Option::is_none")]
+    pub baseline: Option<Baseline>,
 }
 
-/// Somebody beside whom a missed goal is judged.
+/// A contender that bounds what can be reached: a missed goal is shown beside it.
 #[derive(Clone, Debug, Serialize)]
-pub struct Yardstick {
-    /// Who.
-    pub who: &'static str,
+pub struct Baseline {
+    /// Its name.
+    #[serde(rename = "who")]
+    pub name: &'static str,
     /// The value that it reaches in the same run.
     pub measured: f64,
     /// It would reach the goal.
@@ -48,28 +49,29 @@ impl Goal {
     /// A value that must be at least so large.
     #[must_use]
     pub fn at_least(what: impl Into<String>, measured: f64, wanted: f64) -> Self {
-        Self { what: what.into(), measured, wanted, met: measured >= wanted, yardstick: None }
+        Self { what: what.into(), measured, wanted, met: measured >= wanted, baseline: None }
     }
 
     /// A value that must be at most so large.
     #[must_use]
     pub fn at_most(what: impl Into<String>, measured: f64, wanted: f64) -> Self {
-        Self { what: what.into(), measured, wanted, met: measured <= wanted, yardstick: None }
+        Self { what: what.into(), measured, wanted, met: measured <= wanted, baseline: None }
     }
 
-    /// Of a goal that is a least value: `who` reaches this much of it in the same run.
+    /// Of a goal that is a least value: the baseline `name` reaches this much of it in
+    /// the same run.
     #[must_use]
-    pub fn beside(mut self, who: &'static str, reaches: Option<f64>) -> Self {
-        let yardstick = |measured| Yardstick { who, measured, met: measured >= self.wanted };
-        self.yardstick = reaches.filter(|r| r.is_finite()).map(yardstick);
+    pub fn beside(mut self, name: &'static str, reaches: Option<f64>) -> Self {
+        let baseline = |measured| Baseline { name, measured, met: measured >= self.wanted };
+        self.baseline = reaches.filter(|r| r.is_finite()).map(baseline);
         self
     }
 
-    /// What is to be said of a missed goal: whether the yardstick would meet it.
-    fn excuse(&self) -> Option<String> {
-        let yardstick = self.yardstick.as_ref().filter(|_| !self.met)?;
-        let verb = if yardstick.met { "meets it with" } else { "reaches" };
-        Some(format!("{} {verb} {:.2} of {}", yardstick.who, yardstick.measured, self.wanted))
+    /// What is to be said of a missed goal: whether the baseline would meet it.
+    fn remark(&self) -> Option<String> {
+        let baseline = self.baseline.as_ref().filter(|_| !self.met)?;
+        let verb = if baseline.met { "meets it with" } else { "reaches" };
+        Some(format!("{} {verb} {:.2} of {}", baseline.name, baseline.measured, self.wanted))
     }
 }
 
@@ -86,7 +88,7 @@ pub struct Report {
     pub setting: Vec<(String, String)>,
     /// The results, in a form of each benchmark's own.
     pub results: serde_json::Value,
-    /// The same for people.
+    /// The same as text.
     pub tables: Vec<Table>,
     /// What was wanted.
     pub goals: Vec<Goal>,
@@ -133,10 +135,10 @@ impl Report {
             s += "\ngoals:\n";
         }
         for goal in &self.goals {
-            let verdict = if goal.met { "met   " } else { "MISSED" };
-            let excuse = goal.excuse().map_or(String::new(), |line| format!(" ({line})"));
+            let outcome = if goal.met { "met   " } else { "MISSED" };
+            let remark = goal.remark().map_or(String::new(), |line| format!(" ({line})"));
             s += &format!(
-                "  {verdict}  {}: {:.3} (wanted {:.3}){excuse}\n",
+                "  {outcome}  {}: {:.3} (wanted {:.3}){remark}\n",
                 goal.what, goal.measured, goal.wanted
             );
         }

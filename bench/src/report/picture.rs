@@ -12,8 +12,8 @@ use std::path::Path;
 use super::Report;
 
 /// What a dark page changes. The chart writes colours as attributes, which any rule overrides.
-const STYLE: &str = "@media (prefers-color-scheme:dark){.paper{fill:#16191d}[fill=\"#000000\"]{fill:#d8dbe0}\
-    [stroke=\"#000000\"]{stroke:#9aa0a8}[fill=\"#FFFFFF\"]{fill:#16191d}}";
+const STYLE: &str = "@media \
+    (prefers-color-scheme:dark){.paper{fill:#16191d}[fill=\"#000000\"]{fill:#d8dbe0}[stroke=\"#000000\"]{stroke:#9aa0a8}[fill=\"#FFFFFF\"]{fill:#16191d}}";
 
 impl Report {
     /// The charts as files: names such as `fsmark-files-s.svg`, and what is in them. Charts without
@@ -49,7 +49,7 @@ impl Report {
     }
 }
 
-/// Small letters, digits and single dashes; at most 80 of them.
+/// Lower-case characters, digits and single dashes; at most 80 of them.
 fn name(text: &str) -> String {
     let mut s = String::new();
     for c in text.chars() {
@@ -65,14 +65,15 @@ fn name(text: &str) -> String {
     s.trim_end_matches('-').to_owned()
 }
 
-/// A chart's elements with a background, a rule for dark pages, and a title for those who cannot
-/// see it.
+/// A chart's elements with a background, a rule for dark pages, and a title as its
+/// text.
 fn standalone(svg: &str, title: &str) -> String {
     let (opening, rest) = svg.split_once('>').unwrap_or((svg, ""));
     let mut s = format!("{opening} role=\"img\">\n<title>{}</title>\n", super::html::escape(title));
     let _ = write!(
         s,
-        "<style>{STYLE}</style>\n<rect class=\"paper\" width=\"100%\" height=\"100%\" rx=\"6\" fill=\"#FDFDFD\"/>"
+        "<style>{STYLE}</style>\n<rect class=\"paper\" width=\"100%\" height=\"100%\" rx=\"6\" \
+            fill=\"#FDFDFD\"/>"
     );
     s += rest;
     if s.ends_with('\n') { s } else { s + "\n" }

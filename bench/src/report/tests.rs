@@ -33,7 +33,13 @@ fn sample() -> Report {
 #[test]
 fn text_is_aligned() {
     let text = sample().text();
-    assert!(text.contains("threads  target  files/s  ratio\n      2  <lib>    1234.6  0.50!\n     16  x           9.0      -\n"), "{text}");
+    assert!(
+        text.contains(
+            "threads  target  files/s  ratio\n      2  <lib>    1234.6  0.50!\n     \
+        16  x           9.0      -\n"
+        ),
+        "{text}"
+    );
     assert!(text.contains("MISSED  speed") && text.contains("met     size"), "{text}");
     assert!(text.contains("machine: Linux"));
 }
@@ -103,10 +109,10 @@ fn rows_fit_their_table() {
     Table::new("t", &["a", "b"]).row(vec![Cell::Missing]);
 }
 
-/// A missed goal says what the yardstick makes of it, in every form; a goal that is met needs no
-/// excuse.
+/// A missed goal says what the baseline makes of it, in every form; a goal that is met needs no
+/// remark.
 #[test]
-fn a_missed_goal_is_shown_beside_its_yardstick() {
+fn a_missed_goal_is_shown_beside_its_baseline() {
     let mut report = Report::new("sample");
     for (measured, reaches) in
         [(2.9, Some(3.8)), (2.9, Some(12.25)), (11.0, Some(3.8)), (2.9, None)]

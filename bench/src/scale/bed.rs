@@ -190,7 +190,7 @@ impl<'a> Open<'a> {
                     Mounted::mount(*kind, &attached.device, point.path(), extol, options)?;
                 let took = began.elapsed();
                 let target = Dir::open(point.path()).map_err(|e| fail("mount point")(&e))?;
-                // Who works for the mount, beside those that call.
+                // What works for the mount, beside the callers.
                 let worker = match kind {
                     SubjectKind::Kernel => Process::jbd2(&attached.device),
                     _ => mounted.daemon().map(Process::Other),
@@ -271,10 +271,10 @@ impl<'a> Open<'a> {
         let began = Instant::now();
         match kind {
             Kind::Library { fs, .. } => {
-                let trouble = fs.first_error();
+                let error = fs.first_error();
                 fs.unmount().map_err(|e| fail("unmount")(&e))?;
                 let took = began.elapsed();
-                trouble.map_or(Ok(took), |line| Err(BenchError(line)))
+                error.map_or(Ok(took), |line| Err(BenchError(line)))
             }
             Kind::Mount { mounted, attached, _dir, extol, .. } => {
                 mounted.unmount(extol, &attached.device)?;

@@ -3,14 +3,15 @@
 //! One volume grows from size to size. At each size:
 //!
 //! ```text
-//!   fill ─ close ─ open (clean) ─ lookup cold ─ lookup warm ─ create new ─ unlink these ─ unlink old, make them again
+//!   fill ─ close ─ open (clean) ─ lookup cold ─ lookup warm ─ create new ─ unlink these
+//!     ─ unlink old, make them again
 //!     ─ list all ─ sync ─ crash ─ open (dirty) ─ close ─ next size
 //! ```
 //!
 //! A volume is used in this process, or through a mount of its own (Extol's, the kernel's) with
 //! system calls. What is *cold* was closed or unmounted before, so that neither Extol, nor the
 //! kernel, nor the loop device knows anything of it; a *warm* look-up through a mount is answered
-//! by the kernel's cache of names, whoever serves the mount.
+//! by the kernel's cache of names, without a request to the file system.
 //!
 //! *Old* are files chosen at random among all that are there, so their inodes are hardly in memory;
 //! *new* ones were made a moment ago. A mount cannot be crashed from here; it is closed instead.

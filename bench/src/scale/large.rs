@@ -54,14 +54,14 @@ struct Row {
     /// Bytes that the image takes.
     allocated: u64,
     peak: Option<u64>,
-    e2fsck: Option<Verdict>,
-    dumpe2fs: Option<Verdict>,
-    check: Option<Verdict>,
+    e2fsck: Option<Checked>,
+    dumpe2fs: Option<Checked>,
+    check: Option<Checked>,
 }
 
 /// What another program said.
 #[derive(Clone, Debug, Serialize)]
-struct Verdict {
+struct Checked {
     ms: f64,
     /// Exit code; `None`: it took too long.
     code: Option<i32>,
@@ -222,21 +222,21 @@ fn one(scale: &Scale, bytes: u64, progress: &Progress<'_>) -> Result<Row> {
     {
         let limit = Duration::from_secs(scale.fsck_seconds);
         let path = image.path();
-        row.e2fsck = verdict(Path::new("e2fsck"), &["-fn"], path, limit, progress)?;
-        row.dumpe2fs = verdict(Path::new("dumpe2fs"), &["-h"], path, limit, progress)?;
-        row.check = verdict(&scale.programs.extol, &["check"], path, limit, progress)?;
+        row.e2fsck = checked_by(Path::new("e2fsck"), &["-fn"], path, limit, progress)?;
+        row.dumpe2fs = checked_by(Path::new("dumpe2fs"), &["-h"], path, limit, progress)?;
+        row.check = checked_by(&scale.programs.extol, &["check"], path, limit, progress)?;
     }
     Ok(row)
 }
 
 /// Runs a checker; `None` if it is not installed.
-fn verdict(
+fn checked_by(
     program: &Path,
     words: &[&str],
     image: &Path,
     limit: Duration,
     progress: &Progress<'_>,
-) -> Result<Option<Verdict>> {
+) -> Result<Option<Checked>> {
     let at = |e: std::io::Error| BenchError(format!("{}: {e}", program.display()));
     let output = tempfile::tempfile().map_err(at)?;
     let began = Instant::now();
@@ -265,7 +265,7 @@ fn verdict(
         std::thread::sleep(Duration::from_millis(5));
     };
     let took = ms(began);
-    Ok(Some(Verdict { ms: took, code, line: last_line(output) }))
+    Ok(Some(Checked { ms: took, code, line: last_line(output) }))
 }
 
 fn last_line(mut output: std::fs::File) -> String {
@@ -341,16 +341,16 @@ fn describe(report: &mut Report, rows: &[Row], scale: &Scale) {
             ("dumpe2fs -h", &row.dumpe2fs),
             ("extol check", &row.check),
         ];
-        for (name, verdict) in all {
-            let Some(verdict) = verdict else { continue };
+        for (name, checked) in all {
+            let Some(checked) = checked else { continue };
             table.row(vec![
                 Cell::number(tib(row.bytes), 2),
                 name.into(),
-                Cell::number(verdict.ms / 1e3, 2),
-                verdict.code.map_or_else(|| "took too long".into(), |code| code.to_string()).into(),
-                verdict.line.as_str().into(),
+                Cell::number(checked.ms / 1e3, 2),
+                checked.code.map_or_else(|| "took too long".into(), |code| code.to_string()).into(),
+                checked.line.as_str().into(),
             ]);
-            if let Some(code) = verdict.code {
+            if let Some(code) = checked.code {
                 let what = format!("{:.2} TiB: {name}, exit code", tib(row.bytes));
                 report.goals.push(Goal::at_most(what, f64::from(code), 0.0));
             }

@@ -23,8 +23,8 @@ pub(super) struct Memory {
 
 impl Process {
     /// The kernel's thread that commits the journal of a device (`jbd2/NAME-INODE`). What else the
-    /// kernel does in threads of its own (writing back, a loop device's requests) it does in
-    /// threads that serve everybody, so it is in nobody's account.
+    /// kernel does in threads that serve all mounts (writing back, a loop device's requests) is
+    /// not counted.
     pub fn jbd2(device: &str) -> Option<Self> {
         let name = Path::new(device).file_name()?.to_str()?;
         let wanted = format!("jbd2/{name}-");

@@ -64,10 +64,11 @@ struct Row {
     mounts: Vec<MountTimes>,
 }
 
-/// What somebody took to mount the volume.
+/// What one way to mount the volume took.
 #[derive(Clone, Debug, Serialize)]
 struct MountTimes {
-    who: String,
+    #[serde(rename = "who")]
+    way: String,
     /// As the crash left it.
     dirty_ms: f64,
     /// After that.
@@ -86,7 +87,7 @@ fn mounts(scale: &Scale, image: &Image, progress: &Progress<'_>) -> Result<Vec<M
             open.close()?;
             Ok(took.as_secs_f64() * 1e3)
         };
-        Ok(MountTimes { who: way.name(), dirty_ms: mount()?, clean_ms: mount()? })
+        Ok(MountTimes { way: way.name(), dirty_ms: mount()?, clean_ms: mount()? })
     })
     .collect()
 }
@@ -301,7 +302,7 @@ fn describe_mounts(report: &mut Report, rows: &[Row]) {
                 row.commits.into(),
                 Cell::number(f64::from(row.log_mib), 0),
                 Cell::number(row.dirty_mib, 2),
-                mount.who.as_str().into(),
+                mount.way.as_str().into(),
                 Cell::number(mount.dirty_ms, 1),
                 Cell::number(mount.clean_ms, 1),
                 Cell::number((mount.dirty_ms - mount.clean_ms) / row.dirty_mib.max(1e-9), 2),

@@ -1,6 +1,6 @@
 //! `speed`: the targets, each beside its peers on one device in one run.
 //!
-//! | part | who | goal |
+//! | part | participants | goal |
 //! |---|---|---|
 //! | [`Part::FsyncMount`] | mount, Linux with `fast_commit`, *nothing*; with 8 threads fuse2fs, too | 0.7 of Linux, all of it on slow media; 10 times fuse2fs; never slower with more threads |
 //! | [`Part::MetadataMount`] | mount, *nothing*, fuse2fs | 0.8 of the one, 8 times the other |
@@ -11,13 +11,13 @@
 //! | [`Part::DataLibrary`] | library, the raw device | 0.9 of the device |
 //! | [`Part::Isolation`] | library, mount, Linux without fast commits, the same with little memory for dirty pages, fuse2fs | p99 beside a writer 3 times p99 alone |
 //!
-//! *Nothing* is a FUSE file system that does nothing. It is the yardstick of what FUSE allows on
+//! *Nothing* is a FUSE file system that does nothing. It is the baseline of what FUSE allows on
 //! this machine: beside each target of a mount the report says what it reaches itself in the same
-//! run, so that a target nobody can reach through FUSE is seen as such. (It promises nothing,
-//! either: its fsync is an empty request, its data are zeros.)
+//! run, so that a target that cannot be reached through FUSE is seen as such. (Its fsync is an
+//! empty request, its data are zeros.)
 //!
-//! A part is a list of contests (`plan`): players with a load each, who take turns, and what is
-//! wanted of them. What was measured is judged and shown by `show`.
+//! A part is a list of comparisons (`plan`): participants with a load each, which take turns, and
+//! the goals. `show` compares what was measured with them.
 
 mod plan;
 mod show;
@@ -99,8 +99,8 @@ pub struct Speed {
     pub conduct: Conduct,
 }
 
-/// One who takes part in a contest.
-struct Player {
+/// A contender and its load.
+struct Participant {
     entry: Entry,
     load: Arc<dyn Workload>,
     /// A runner-up takes part for one ratio only, and may lack the tools: what it cannot do is a
@@ -108,7 +108,7 @@ struct Player {
     optional: bool,
 }
 
-/// What a contest measures of each run.
+/// What a comparison measures of each run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Metric {
     /// The load's units per second.
@@ -128,7 +128,7 @@ impl Metric {
     }
 }
 
-/// What is wanted of a contest. Players by number.
+/// What is wanted of a comparison. Participants by number.
 #[derive(Clone, Debug)]
 enum Want {
     /// The rate of the first to that of the second, at least.
@@ -139,26 +139,27 @@ enum Want {
     Flushes { of: usize, at_most: f64 },
 }
 
-/// Players who take turns.
-struct Contest {
+/// Participants that take turns.
+struct Comparison {
     title: String,
-    players: Vec<Player>,
+    participants: Vec<Participant>,
     metrics: Vec<Metric>,
     wants: Vec<Want>,
     /// Runs end by themselves: no limit of time.
     untimed: bool,
 }
 
-/// A contest with what came out of it: `[player][round]`. Without a run: who could not take part.
-struct Played {
-    contest: Contest,
+/// A comparison with what came out of it: `[participant][round]`. Without a run: it could not take
+/// part.
+struct Measured {
+    comparison: Comparison,
     runs: Vec<Vec<Run>>,
 }
 
-impl Contest {
-    /// The one who does nothing, if it takes part.
-    fn yardstick(&self) -> Option<usize> {
-        self.players.iter().position(|p| matches!(p.entry.contender, Contender::Noop(_)))
+impl Comparison {
+    /// The one that does nothing, if it takes part.
+    fn baseline(&self) -> Option<usize> {
+        self.participants.iter().position(|p| matches!(p.entry.contender, Contender::Noop(_)))
     }
 }
 
@@ -182,26 +183,27 @@ impl Speed {
         let mut parts = Vec::new();
         for (name, part) in Part::ALL.iter().filter(|(_, part)| self.parts.contains(part)) {
             for medium in self.media_of(*part)? {
-                let contests = self.plan(*part, &medium);
-                parts.push((*name, *part, medium, contests));
+                let comparisons = self.plan(*part, &medium);
+                parts.push((*name, *part, medium, comparisons));
             }
         }
-        let runs =
-            |contests: &Vec<Contest>| contests.iter().map(|c| c.players.len() as u64).sum::<u64>();
+        let runs = |comparisons: &Vec<Comparison>| {
+            comparisons.iter().map(|c| c.participants.len() as u64).sum::<u64>()
+        };
         let total = u64::from(self.conduct.rounds) * parts.iter().map(|p| runs(&p.3)).sum::<u64>();
         let mut done = 0;
         let mut results = serde_json::Map::new();
-        for (name, part, medium, contests) in parts {
-            let mut played = Vec::new();
-            for contest in contests {
+        for (name, part, medium, comparisons) in parts {
+            let mut measured = Vec::new();
+            for comparison in comparisons {
                 let about = format!("{name}, {medium}");
-                let runs = self.turns(&medium, &contest, &mut report, &mut |what| {
+                let runs = self.turns(&medium, &comparison, &mut report, &mut |what| {
                     progress(&Step { done, total, what: format!("{about}: {what}") });
                     done += 1;
                 })?;
-                played.push(Played { contest, runs });
+                measured.push(Measured { comparison, runs });
             }
-            let json = show::part(&mut report, name, part, &medium, &played);
+            let json = show::part(&mut report, name, part, &medium, &measured);
             let by_medium = results.entry(name).or_insert_with(|| serde_json::json!({}));
             if let Some(map) = by_medium.as_object_mut() {
                 map.insert(medium.to_string(), json);
@@ -218,40 +220,45 @@ impl Speed {
         Ok(self.media.clone())
     }
 
-    /// All rounds of a contest.
+    /// All rounds of a comparison.
     fn turns(
         &self,
         medium: &Medium,
-        contest: &Contest,
+        comparison: &Comparison,
         report: &mut Report,
         tell: &mut dyn FnMut(String),
     ) -> Result<Vec<Vec<Run>>> {
-        let mut runs: Vec<Vec<Run>> = contest.players.iter().map(|_| Vec::new()).collect();
-        let mut away = vec![false; contest.players.len()];
+        let mut runs: Vec<Vec<Run>> = comparison.participants.iter().map(|_| Vec::new()).collect();
+        let mut away = vec![false; comparison.participants.len()];
         for round in 0..self.conduct.rounds {
-            let mut order: Vec<usize> = (0..contest.players.len()).collect();
+            let mut order: Vec<usize> = (0..comparison.participants.len()).collect();
             if round % 2 == 1 {
                 order.reverse();
             }
             for n in order {
-                let player = &contest.players[n];
-                tell(format!("{} round {}: {}", contest.title, round + 1, player.entry.name));
+                let participant = &comparison.participants[n];
+                tell(format!(
+                    "{} round {}: {}",
+                    comparison.title,
+                    round + 1,
+                    participant.entry.name
+                ));
                 if away[n] {
                     continue;
                 }
                 let mut conduct = self.conduct.clone();
                 conduct.place.medium = medium.clone();
-                conduct.volume.features.extend(player.entry.features.iter().cloned());
-                if contest.untimed {
+                conduct.volume.features.extend(participant.entry.features.iter().cloned());
+                if comparison.untimed {
                     conduct.limits.time = None;
                 }
-                match conduct.run(&player.entry.contender, &*player.load) {
+                match conduct.run(&participant.entry.contender, &*participant.load) {
                     Ok(run) => runs[n].push(run),
                     Err(BenchError(why))
-                        if player.optional && !self.conduct.limits.cancel.is_set() =>
+                        if participant.optional && !self.conduct.limits.cancel.is_set() =>
                     {
                         away[n] = true;
-                        report.notes.push(format!("{medium}, {}: {why}", contest.title));
+                        report.notes.push(format!("{medium}, {}: {why}", comparison.title));
                     }
                     Err(e) => return Err(e),
                 }

@@ -1,8 +1,8 @@
-//! Who plays against whom at what, and what is wanted.
+//! The comparisons of each part: participants, loads, goals.
 
 use std::sync::Arc;
 
-use super::{Contest, Metric, Part, Player, Speed, Want};
+use super::{Comparison, Metric, Part, Participant, Speed, Want};
 use crate::contender::{Contender, Medium};
 use crate::subject::SubjectKind;
 use crate::versus::Entry;
@@ -15,8 +15,8 @@ use crate::workload::{
 const FAST: &str = "fast_commit";
 /// Numbers of threads over which more must never be slower.
 pub(super) const THREADS: [u32; 6] = [1, 2, 4, 8, 16, 32];
-/// Threads of the storms through the mount.
-const STORM: u32 = 4;
+/// Threads of the metadata loads through the mount.
+const METADATA_THREADS: u32 = 4;
 
 fn mount() -> Entry {
     Entry::new("mount", Contender::Mounted(SubjectKind::Extol, FAST.into()), &[FAST])
@@ -63,9 +63,12 @@ fn fs_mark(threads: u32) -> FsMark {
 
 /// The same load for all. fuse2fs may be absent, or fail at it; what does nothing may not be able
 /// to do what a load wants.
-fn players(entries: impl IntoIterator<Item = Entry>, load: impl Workload + 'static) -> Vec<Player> {
+fn participants(
+    entries: impl IntoIterator<Item = Entry>,
+    load: impl Workload + 'static,
+) -> Vec<Participant> {
     let load: Arc<dyn Workload> = Arc::new(load);
-    let player = |entry: Entry| Player {
+    let participant = |entry: Entry| Participant {
         optional: matches!(
             entry.contender,
             Contender::Mounted(SubjectKind::Fuse2fs, _) | Contender::Noop(_)
@@ -73,19 +76,19 @@ fn players(entries: impl IntoIterator<Item = Entry>, load: impl Workload + 'stat
         load: Arc::clone(&load),
         entry,
     };
-    entries.into_iter().map(player).collect()
+    entries.into_iter().map(participant).collect()
 }
 
-/// The first player's rate to that of another.
+/// The first participant's rate to that of another.
 fn ratio(to: usize, metric: Metric, at_least: f64) -> Want {
     Want::Ratio { of: 0, to, metric, at_least }
 }
 
-impl Contest {
-    fn new(title: impl Into<String>, players: Vec<Player>) -> Self {
+impl Comparison {
+    fn new(title: impl Into<String>, participants: Vec<Participant>) -> Self {
         Self {
             title: title.into(),
-            players,
+            participants,
             metrics: vec![Metric::Rate],
             wants: Vec::new(),
             untimed: false,
@@ -98,24 +101,25 @@ impl Contest {
     }
 
     /// The other build of Extol does what its mount does. It is the last, since the goals know the
-    /// players by number.
+    /// participants by number.
     fn add_before(&mut self) {
-        let before = self.players.iter().find_map(|player| match &player.entry.contender {
-            Contender::Mounted(SubjectKind::Extol, options) => Some(Player {
-                entry: Entry {
-                    name: SubjectKind::Before.name().into(),
-                    contender: Contender::Mounted(SubjectKind::Before, options.clone()),
-                    features: player.entry.features.clone(),
-                },
-                load: Arc::clone(&player.load),
-                optional: false,
-            }),
-            _ => None,
-        });
-        self.players.extend(before);
+        let before =
+            self.participants.iter().find_map(|participant| match &participant.entry.contender {
+                Contender::Mounted(SubjectKind::Extol, options) => Some(Participant {
+                    entry: Entry {
+                        name: SubjectKind::Before.name().into(),
+                        contender: Contender::Mounted(SubjectKind::Before, options.clone()),
+                        features: participant.entry.features.clone(),
+                    },
+                    load: Arc::clone(&participant.load),
+                    optional: false,
+                }),
+                _ => None,
+            });
+        self.participants.extend(before);
     }
 
-    /// Every one of these phases, of the first player to each of the peers.
+    /// Every one of these phases, of the first participant to each of the peers.
     fn phases(mut self, names: &[&'static str], peers: &[(usize, f64)]) -> Self {
         self.metrics = names.iter().map(|name| Metric::Phase(name)).collect();
         for (to, at_least) in peers {
@@ -132,18 +136,18 @@ impl Contest {
 }
 
 impl Speed {
-    pub(super) fn plan(&self, part: Part, medium: &Medium) -> Vec<Contest> {
-        let mut contests = self.contests(part, medium);
-        for player in contests.iter_mut().flat_map(|c| &mut c.players) {
-            player.entry.contender.add_options(&self.options);
+    pub(super) fn plan(&self, part: Part, medium: &Medium) -> Vec<Comparison> {
+        let mut comparisons = self.comparisons(part, medium);
+        for participant in comparisons.iter_mut().flat_map(|c| &mut c.participants) {
+            participant.entry.contender.add_options(&self.options);
         }
         if self.conduct.place.programs.before.is_some() {
-            contests.iter_mut().for_each(Contest::add_before);
+            comparisons.iter_mut().for_each(Comparison::add_before);
         }
-        contests
+        comparisons
     }
 
-    fn contests(&self, part: Part, medium: &Medium) -> Vec<Contest> {
+    fn comparisons(&self, part: Part, medium: &Medium) -> Vec<Comparison> {
         match part {
             Part::FsyncMount => THREADS.iter().map(|n| fsync_mount(*n, medium)).collect(),
             Part::MetadataMount => self.metadata_mount(),
@@ -152,7 +156,7 @@ impl Speed {
             Part::FsyncLibrary => [1, 8, 32].into_iter().map(fsync_library).collect(),
             Part::MetadataLibrary => [1, 2].into_iter().map(|n| self.metadata_library(n)).collect(),
             Part::DataLibrary => vec![
-                Contest::new("sequential", players([library(), raw()], self.seq()))
+                Comparison::new("sequential", participants([library(), raw()], self.seq()))
                     .phases(&["write + fsync", "cold read"], &[(1, 0.9)]),
             ],
             Part::Isolation => vec![self.isolation()],
@@ -163,45 +167,45 @@ impl Speed {
         Seq { size: self.size, ..Seq::default() }
     }
 
-    fn storm(&self, threads: u32) -> Metadata {
+    fn metadata(&self, threads: u32) -> Metadata {
         Metadata { threads, files: self.files, ..Metadata::default() }
     }
 
-    fn metadata_mount(&self) -> Vec<Contest> {
+    fn metadata_mount(&self) -> Vec<Comparison> {
         let all = || [mount(), noop(), fuse2fs()];
         let peers = [(1, 0.8), (2, 8.0)];
         let untar = Untar { files: self.files, ..Untar::default() };
         vec![
-            Contest::new(format!("storms, {STORM} threads"), players(all(), self.storm(STORM)))
-                .phases(&["create", "stat", "unlink"], &peers),
-            Contest::new("tree", players(all(), untar)).phases(&["untar", "rm -rf"], &peers),
+            Comparison::new(
+                format!("metadata, {METADATA_THREADS} threads"),
+                participants(all(), self.metadata(METADATA_THREADS)),
+            )
+            .phases(&["create", "stat", "unlink"], &peers),
+            Comparison::new("tree", participants(all(), untar))
+                .phases(&["untar", "rm -rf"], &peers),
         ]
     }
 
-    fn loads_mount(&self) -> Vec<Contest> {
+    fn loads_mount(&self) -> Vec<Comparison> {
         let all = || [mount(), fuse2fs(), noop()];
-        let dbench =
-            |clients, at_least| {
-                let load = Dbench { clients, loadfile: self.loadfile.clone(), ..Dbench::default() };
-                Contest::new(format!("dbench, {clients} clients"), players(all(), load))
-                    .want(ratio(1, Metric::Rate, at_least))
-            };
+        let dbench = |clients, at_least| {
+            let load = Dbench { clients, loadfile: self.loadfile.clone(), ..Dbench::default() };
+            Comparison::new(format!("dbench, {clients} clients"), participants(all(), load))
+                .want(ratio(1, Metric::Rate, at_least))
+        };
         let postmark = PostMark { number: 1000, transactions: 2000, ..PostMark::default() };
         vec![
             dbench(2, 5.0),
             dbench(10, 5.0),
-            Contest::new("varmail, 16 threads", players(all(), VarMail::default())).want(ratio(
-                1,
-                Metric::Rate,
-                3.0,
-            )),
-            Contest::new("postmark", players(all(), postmark))
+            Comparison::new("varmail, 16 threads", participants(all(), VarMail::default()))
+                .want(ratio(1, Metric::Rate, 3.0)),
+            Comparison::new("postmark", participants(all(), postmark))
                 .want(ratio(1, Metric::Rate, 10.0))
                 .untimed(),
         ]
     }
 
-    fn data_mount(&self) -> Vec<Contest> {
+    fn data_mount(&self) -> Vec<Comparison> {
         let all = || [mount(), linux(), noop()];
         let random = Rand {
             rw: Direction::Read,
@@ -211,24 +215,24 @@ impl Speed {
             ..Rand::default()
         };
         vec![
-            Contest::new("sequential", players(all(), self.seq()))
+            Comparison::new("sequential", participants(all(), self.seq()))
                 .phases(&["write + fsync", "cold read"], &[(1, 0.8)]),
-            Contest::new("direct 4 KiB random reads, depth 16", players(all(), random))
+            Comparison::new("direct 4 KiB random reads, depth 16", participants(all(), random))
                 .want(ratio(1, Metric::Rate, 0.6)),
         ]
     }
 
-    fn metadata_library(&self, threads: u32) -> Contest {
+    fn metadata_library(&self, threads: u32) -> Comparison {
         let title = if threads == 1 {
-            "storms, 1 thread".into()
+            "metadata, 1 thread".into()
         } else {
-            format!("storms, {threads} threads")
+            format!("metadata, {threads} threads")
         };
-        Contest::new(title, players([library(), linux()], self.storm(threads)))
+        Comparison::new(title, participants([library(), linux()], self.metadata(threads)))
             .phases(&["create", "stat", "unlink"], &[(1, 1.0)])
     }
 
-    fn isolation(&self) -> Contest {
+    fn isolation(&self) -> Comparison {
         let load = FsyncLatency {
             // Room for the next file while the old one goes.
             writer_size: (self.conduct.volume.size / 4).min(256 << 20),
@@ -236,7 +240,7 @@ impl Speed {
             ..FsyncLatency::default()
         };
         let all = [library(), mount(), linux_without(), linux_full(), fuse2fs()];
-        Contest::new("write 4 KiB + fsync", players(all, load))
+        Comparison::new("write 4 KiB + fsync", participants(all, load))
             .want(Want::Beside { of: 0, at_most: 3.0 })
             .want(Want::Beside { of: 1, at_most: 3.0 })
     }
@@ -246,31 +250,28 @@ fn threads_title(threads: u32) -> String {
     if threads == 1 { "1 thread".into() } else { format!("{threads} threads") }
 }
 
-fn fsync_mount(threads: u32, medium: &Medium) -> Contest {
+fn fsync_mount(threads: u32, medium: &Medium) -> Comparison {
     const MEASURED: u32 = 8;
     let slow = matches!(medium.key(), "cloud" | "sata");
     if threads != MEASURED {
         // What does nothing uses no medium: its row of thread counts beside the quick ones says all
         // that it can say.
-        let yardstick = (!slow).then(noop);
-        let all = [mount(), linux()].into_iter().chain(yardstick);
-        return Contest::new(threads_title(threads), players(all, fs_mark(threads)));
+        let baseline = (!slow).then(noop);
+        let all = [mount(), linux()].into_iter().chain(baseline);
+        return Comparison::new(threads_title(threads), participants(all, fs_mark(threads)));
     }
     let all = [mount(), linux(), fuse2fs(), noop()];
-    let contest = Contest::new(threads_title(threads), players(all, fs_mark(threads))).want(ratio(
-        1,
-        Metric::Rate,
-        if slow { 1.0 } else { 0.7 },
-    ));
+    let comparison = Comparison::new(threads_title(threads), participants(all, fs_mark(threads)))
+        .want(ratio(1, Metric::Rate, if slow { 1.0 } else { 0.7 }));
     // "On this machine's disk."
     match medium {
-        Medium::Image | Medium::Device(_) => contest.want(ratio(2, Metric::Rate, 10.0)),
-        _ => contest,
+        Medium::Image | Medium::Device(_) => comparison.want(ratio(2, Metric::Rate, 10.0)),
+        _ => comparison,
     }
 }
 
-fn fsync_library(threads: u32) -> Contest {
-    let mut all = players([library(), linux()], fs_mark(threads));
+fn fsync_library(threads: u32) -> Comparison {
+    let mut all = participants([library(), linux()], fs_mark(threads));
     let writes = Rand {
         rw: Direction::Write,
         size: 4 << 20,
@@ -280,10 +281,10 @@ fn fsync_library(threads: u32) -> Contest {
         data_only: true,
         ..Rand::default()
     };
-    all.extend(players([raw()], writes));
-    let contest = Contest::new(threads_title(threads), all)
+    all.extend(participants([raw()], writes));
+    let comparison = Comparison::new(threads_title(threads), all)
         .want(ratio(1, Metric::Rate, if threads >= 8 { 2.0 } else { 1.0 }))
         // Two, and a few full commits.
         .want(Want::Flushes { of: 0, at_most: 2.1 });
-    if threads == 32 { contest.want(ratio(2, Metric::Rate, 0.5)) } else { contest }
+    if threads == 32 { comparison.want(ratio(2, Metric::Rate, 0.5)) } else { comparison }
 }

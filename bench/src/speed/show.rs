@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::plan::THREADS;
-use super::{Metric, Part, Played, Want};
+use super::{Measured, Metric, Part, Want};
 use crate::contender::Medium;
 use crate::report::{Cell, Chart, Goal, Report, Table};
 use crate::spread::Spread;
@@ -13,7 +13,7 @@ use crate::workload::{Op, OpTimes, Timings};
 /// With more threads the rate may be so much lower before it counts as falling: repeated runs
 /// differ by that much.
 const NOISE: f64 = 0.05;
-/// The yardstick's name in goals.
+/// The baseline's name in goals.
 const NOTHING: &str = "what does nothing";
 
 fn values(runs: &[Run], metric: Metric) -> Vec<f64> {
@@ -31,9 +31,9 @@ fn times(runs: &[Run], op: Op) -> Option<OpTimes> {
     timings.of(op)
 }
 
-impl Played {
-    fn rate(&self, player: usize, metric: Metric) -> Option<f64> {
-        median(values(&self.runs[player], metric))
+impl Measured {
+    fn rate(&self, participant: usize, metric: Metric) -> Option<f64> {
+        median(values(&self.runs[participant], metric))
     }
 
     /// Round by round.
@@ -42,16 +42,16 @@ impl Played {
     }
 
     /// p99 of an fsync beside a writer to its p99 alone, round by round.
-    fn beside(&self, player: usize) -> Option<Spread> {
-        Spread::of(self.runs[player].iter().filter_map(|run| {
+    fn beside(&self, participant: usize) -> Option<Spread> {
+        Spread::of(self.runs[participant].iter().filter_map(|run| {
             let p99 = |op| run.outcome.timings.of(op).map(|t| t.p99_ns as f64);
             Some(p99(Op::FsyncBeside)? / p99(Op::Fsync)?)
         }))
     }
 
     /// Flushes and durable writes per commit, full or fast.
-    fn flushes(&self, player: usize) -> Option<f64> {
-        median(self.runs[player].iter().filter_map(|run| {
+    fn flushes(&self, participant: usize) -> Option<f64> {
+        median(self.runs[participant].iter().filter_map(|run| {
             let ours = run.grown("/journal/fast_commit/commits");
             let fast = ours.or_else(|| Some(run.kernel_fast()?.commits)).unwrap_or(0);
             let commits = run.cost.transactions? + fast;
@@ -61,8 +61,8 @@ impl Played {
 
     fn row(&self, metric: Metric) -> String {
         match metric {
-            Metric::Rate => self.contest.title.clone(),
-            Metric::Phase(name) => format!("{}: {name}", self.contest.title),
+            Metric::Rate => self.comparison.title.clone(),
+            Metric::Phase(name) => format!("{}: {name}", self.comparison.title),
         }
     }
 
@@ -74,10 +74,10 @@ impl Played {
         })
     }
 
-    /// What the one who does nothing reaches of a goal; `None` where it takes no part, or is the
-    /// one to be compared with.
+    /// What the participant that does nothing reaches of a goal; `None` where it takes no part,
+    /// or is the one to be compared with.
     fn nothing(&self, want: &Want) -> Option<f64> {
-        let nothing = self.contest.yardstick()?;
+        let nothing = self.comparison.baseline()?;
         match *want {
             Want::Ratio { of, to, metric, .. } if of != nothing && to != nothing => {
                 self.ratio(nothing, to, metric).map(|s| s.median)
@@ -87,9 +87,9 @@ impl Played {
     }
 
     /// What is wanted, the measured value, and its bound.
-    fn judge(&self, want: &Want, about: &str) -> (String, Option<f64>, Bound) {
-        let name = |player: usize| &self.contest.players[player].entry.name;
-        let title = &self.contest.title;
+    fn reached(&self, want: &Want, about: &str) -> (String, Option<f64>, Bound) {
+        let name = |participant: usize| &self.comparison.participants[participant].entry.name;
+        let title = &self.comparison.title;
         match *want {
             Want::Ratio { of, to, metric, at_least } => (
                 format!("{about}, {}: {} / {}", self.row(metric), name(of), name(to)),
@@ -103,7 +103,8 @@ impl Played {
             ),
             Want::Flushes { of, at_most } => (
                 format!(
-                    "{about}, {title}: flushes per group, {} (2 for a fast commit, 3 for a full one)",
+                    "{about}, {title}: flushes per group, {} (2 for a fast commit, 3 for a full \
+                        one)",
                     name(of)
                 ),
                 self.flushes(of),
@@ -124,25 +125,25 @@ pub(super) fn part(
     name: &str,
     part: Part,
     medium: &Medium,
-    played: &[Played],
+    measured: &[Measured],
 ) -> serde_json::Value {
     let about = format!("{name}, {medium}");
-    let names = names(played);
-    report.tables.push(rates(&about, &names, played));
+    let names = names(measured);
+    report.tables.push(rates(&about, &names, measured));
     if part == Part::Isolation {
-        report.tables.push(latencies(&about, played));
-        report.charts.push(latency_chart(&about, played));
+        report.tables.push(latencies(&about, measured));
+        report.charts.push(latency_chart(&about, measured));
     } else {
-        report.charts.push(chart(&about, &names, played));
+        report.charts.push(chart(&about, &names, measured));
     }
-    report.tables.push(costs(&about, played));
-    for contest in played {
-        for want in &contest.contest.wants {
-            match contest.judge(want, &about) {
+    report.tables.push(costs(&about, measured));
+    for comparison in measured {
+        for want in &comparison.comparison.wants {
+            match comparison.reached(want, &about) {
                 (what, None, _) => report.notes.push(format!("{what}: not measured")),
                 (what, Some(measured), Bound::AtLeast(bound)) => {
                     let goal = Goal::at_least(what, measured, bound);
-                    report.goals.push(goal.beside(NOTHING, contest.nothing(want)));
+                    report.goals.push(goal.beside(NOTHING, comparison.nothing(want)));
                 }
                 (what, Some(measured), Bound::AtMost(bound)) => {
                     report.goals.push(Goal::at_most(what, measured, bound));
@@ -151,46 +152,49 @@ pub(super) fn part(
         }
     }
     if part == Part::FsyncMount {
-        threads(report, &about, played);
+        threads(report, &about, measured);
     }
-    note_late(report, &about, played);
-    played.iter().map(json_of).collect()
+    note_late(report, &about, measured);
+    measured.iter().map(json_of).collect()
 }
 
-/// Everybody who takes part, in the order of appearance.
-fn names(played: &[Played]) -> Vec<String> {
+/// All participants, in the order of appearance.
+fn names(measured: &[Measured]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
-    for player in played.iter().flat_map(|p| &p.contest.players) {
-        if !names.contains(&player.entry.name) {
-            names.push(player.entry.name.clone());
+    for participant in measured.iter().flat_map(|p| &p.comparison.participants) {
+        if !names.contains(&participant.entry.name) {
+            names.push(participant.entry.name.clone());
         }
     }
     names
 }
 
-impl Played {
-    fn player(&self, name: &str) -> Option<usize> {
-        self.contest.players.iter().position(|p| p.entry.name == name)
+impl Measured {
+    fn participant(&self, name: &str) -> Option<usize> {
+        self.comparison.participants.iter().position(|p| p.entry.name == name)
     }
 }
 
-fn rates(about: &str, names: &[String], played: &[Played]) -> Table {
+fn rates(about: &str, names: &[String], measured: &[Measured]) -> Table {
     let mut columns = vec!["what".to_owned(), "unit".to_owned()];
     columns.extend(names.iter().cloned());
     columns.extend(names[1..].iter().map(|n| format!("{} / {n}", names[0])));
     let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
     let mut table = Table::new(format!("{about}: units per second"), &columns);
-    for contest in played {
-        for metric in &contest.contest.metrics {
+    for comparison in measured {
+        for metric in &comparison.comparison.metrics {
             let mut row: Vec<Cell> =
-                vec![contest.row(*metric).into(), contest.unit(*metric).into()];
-            let rate = |name: &String| contest.player(name).and_then(|n| contest.rate(n, *metric));
+                vec![comparison.row(*metric).into(), comparison.unit(*metric).into()];
+            let rate = |name: &String| {
+                comparison.participant(name).and_then(|n| comparison.rate(n, *metric))
+            };
             row.extend(names.iter().map(|name| Cell::number(rate(name), 1)));
             row.extend(names[1..].iter().map(|name| {
-                let to = contest.player(name);
-                let ratio = to.and_then(|to| contest.ratio(0, to, *metric)).map(|s| s.median);
-                Cell::number(ratio, 3)
-                    .missed_if(ratio.zip(to).is_some_and(|(r, to)| contest.misses(to, *metric, r)))
+                let to = comparison.participant(name);
+                let ratio = to.and_then(|to| comparison.ratio(0, to, *metric)).map(|s| s.median);
+                Cell::number(ratio, 3).missed_if(
+                    ratio.zip(to).is_some_and(|(r, to)| comparison.misses(to, *metric, r)),
+                )
             }));
             table.row(row);
         }
@@ -198,10 +202,10 @@ fn rates(about: &str, names: &[String], played: &[Played]) -> Table {
     table
 }
 
-impl Played {
-    /// True if the ratio of the first player to another misses a goal.
+impl Measured {
+    /// True if the ratio of the first participant to another misses a goal.
     fn misses(&self, other: usize, on: Metric, ratio: f64) -> bool {
-        self.contest.wants.iter().any(|want| match *want {
+        self.comparison.wants.iter().any(|want| match *want {
             Want::Ratio { of: 0, to, metric, at_least } => {
                 to == other && metric == on && ratio < at_least
             }
@@ -210,7 +214,7 @@ impl Played {
     }
 }
 
-fn costs(about: &str, played: &[Played]) -> Table {
+fn costs(about: &str, measured: &[Measured]) -> Table {
     let columns = [
         "what",
         "who",
@@ -223,18 +227,22 @@ fn costs(about: &str, played: &[Played]) -> Table {
         "unmount s",
     ];
     let mut table = Table::new(format!("{about}: cost of one unit"), &columns);
-    for contest in played {
-        for (n, player) in contest.contest.players.iter().enumerate() {
-            let s = Summary::of(player.entry.name.clone(), &contest.runs[n], &contest.runs[0]);
+    for comparison in measured {
+        for (n, participant) in comparison.comparison.participants.iter().enumerate() {
+            let s = Summary::of(
+                participant.entry.name.clone(),
+                &comparison.runs[n],
+                &comparison.runs[0],
+            );
             table.row(vec![
-                contest.contest.title.as_str().into(),
-                player.entry.name.as_str().into(),
+                comparison.comparison.title.as_str().into(),
+                participant.entry.name.as_str().into(),
                 s.unit.into(),
                 Cell::number(s.per_unit.cpu_us, 2),
                 Cell::number(s.per_unit.device_bytes, 0),
                 Cell::number(s.per_unit.device_writes, 2),
                 Cell::number(s.per_unit.flushes, 3),
-                Cell::number(contest.flushes(n), 2),
+                Cell::number(comparison.flushes(n), 2),
                 Cell::number(s.unmount.map(|u| u.median), 2),
             ]);
         }
@@ -243,7 +251,7 @@ fn costs(about: &str, played: &[Played]) -> Table {
 }
 
 /// p99 alone and beside a writer.
-fn latencies(about: &str, played: &[Played]) -> Table {
+fn latencies(about: &str, measured: &[Measured]) -> Table {
     let columns = [
         "who",
         "alone p50 us",
@@ -257,19 +265,19 @@ fn latencies(about: &str, played: &[Played]) -> Table {
         "writer MB/s",
     ];
     let mut table = Table::new(format!("{about}: latency of write 4 KiB + fsync"), &columns);
-    for contest in played {
-        for (n, player) in contest.contest.players.iter().enumerate() {
+    for comparison in measured {
+        for (n, participant) in comparison.comparison.participants.iter().enumerate() {
             let [alone, beside] =
-                [Op::Fsync, Op::FsyncBeside].map(|op| times(&contest.runs[n], op));
+                [Op::Fsync, Op::FsyncBeside].map(|op| times(&comparison.runs[n], op));
             let us = |t: &Option<OpTimes>, ns: fn(&OpTimes) -> u64| {
                 Cell::number(t.as_ref().map(|t| ns(t) as f64 / 1000.0), 1)
             };
-            let ratio = contest.beside(n);
+            let ratio = comparison.beside(n);
             // How much the writer got done, so that no calm is bought by starving it unseen.
             let written =
-                contest.runs[n].iter().filter_map(|r| r.outcome.figure("MB/s written beside"));
+                comparison.runs[n].iter().filter_map(|r| r.outcome.figure("MB/s written beside"));
             table.row(vec![
-                player.entry.name.as_str().into(),
+                participant.entry.name.as_str().into(),
                 us(&alone, |t| t.p50_ns),
                 us(&alone, |t| t.p99_ns),
                 us(&beside, |t| t.p50_ns),
@@ -285,14 +293,14 @@ fn latencies(about: &str, played: &[Played]) -> Table {
     table
 }
 
-fn latency_chart(about: &str, played: &[Played]) -> Chart {
-    let p99 = |contest: &Played, n: usize, op: Op| {
-        times(&contest.runs[n], op).map(|t| t.p99_ns as f64 / 1000.0)
+fn latency_chart(about: &str, measured: &[Measured]) -> Chart {
+    let p99 = |comparison: &Measured, n: usize, op: Op| {
+        times(&comparison.runs[n], op).map(|t| t.p99_ns as f64 / 1000.0)
     };
-    let series = played.iter().flat_map(|contest| {
-        contest.contest.players.iter().enumerate().map(move |(n, player)| {
-            let values = [Op::Fsync, Op::FsyncBeside].map(|op| p99(contest, n, op));
-            (player.entry.name.clone(), values.into())
+    let series = measured.iter().flat_map(|comparison| {
+        comparison.comparison.participants.iter().enumerate().map(move |(n, participant)| {
+            let values = [Op::Fsync, Op::FsyncBeside].map(|op| p99(comparison, n, op));
+            (participant.entry.name.clone(), values.into())
         })
     });
     Chart {
@@ -305,10 +313,11 @@ fn latency_chart(about: &str, played: &[Played]) -> Chart {
     }
 }
 
-fn chart(about: &str, names: &[String], played: &[Played]) -> Chart {
-    let rows = || played.iter().flat_map(|c| c.contest.metrics.iter().map(move |m| (c, *m)));
-    let values =
-        |name: &String| rows().map(|(c, m)| c.player(name).and_then(|n| c.rate(n, m))).collect();
+fn chart(about: &str, names: &[String], measured: &[Measured]) -> Chart {
+    let rows = || measured.iter().flat_map(|c| c.comparison.metrics.iter().map(move |m| (c, *m)));
+    let values = |name: &String| {
+        rows().map(|(c, m)| c.participant(name).and_then(|n| c.rate(n, m))).collect()
+    };
     Chart {
         title: format!("{about}: units per second"),
         x: "what".into(),
@@ -321,12 +330,12 @@ fn chart(about: &str, names: &[String], played: &[Played]) -> Chart {
 
 /// Rates over numbers of threads, each to the one before: of the mount, and of what does nothing,
 /// which says whether FUSE itself falls.
-fn threads(report: &mut Report, about: &str, played: &[Played]) {
-    let of = |player: &dyn Fn(&Played) -> Option<usize>| -> Vec<Option<f64>> {
-        played.iter().map(|c| c.rate(player(c)?, Metric::Rate)).collect()
+fn threads(report: &mut Report, about: &str, measured: &[Measured]) {
+    let of = |participant: &dyn Fn(&Measured) -> Option<usize>| -> Vec<Option<f64>> {
+        measured.iter().map(|c| c.rate(participant(c)?, Metric::Rate)).collect()
     };
     let mount = of(&|_| Some(0));
-    let nothing = of(&|c| c.contest.yardstick());
+    let nothing = of(&|c| c.comparison.baseline());
     let columns =
         ["threads", "files/s", "to the row before", "does nothing, files/s", "to the row before "];
     let mut table = Table::new(format!("{about}: mount, by threads"), &columns);
@@ -361,26 +370,27 @@ pub(super) fn steps(rates: &[Option<f64>]) -> Vec<Option<f64>> {
 }
 
 /// A remark if an emulated medium was late.
-fn note_late(report: &mut Report, about: &str, played: &[Played]) {
-    let runs = played.iter().flat_map(|c| c.runs.iter().flatten());
+fn note_late(report: &mut Report, about: &str, measured: &[Measured]) {
+    let runs = measured.iter().flat_map(|c| c.runs.iter().flatten());
     let late = runs.filter_map(|r| r.cost.late).fold(0.0, f64::max);
     if late > 0.05 {
         report.notes.push(format!(
-            "{about}: the emulated medium came back up to {:.0} % later than it should; this machine is too slow or too busy for it",
+            "{about}: the emulated medium came back up to {:.0} % later than it should; this \
+                machine is too slow or too busy for it",
             late * 100.0
         ));
     }
 }
 
-fn json_of(contest: &Played) -> serde_json::Value {
-    let players = contest.contest.players.iter().zip(&contest.runs);
-    let players: Vec<_> = players
-        .map(|(player, runs)| {
+fn json_of(comparison: &Measured) -> serde_json::Value {
+    let participants = comparison.comparison.participants.iter().zip(&comparison.runs);
+    let participants: Vec<_> = participants
+        .map(|(participant, runs)| {
             json!({
-                "load": player.load.settings(),
-                "summary": Summary::of(player.entry.name.clone(), runs, &contest.runs[0]),
+                "load": participant.load.settings(),
+                "summary": Summary::of(participant.entry.name.clone(), runs, &comparison.runs[0]),
             })
         })
         .collect();
-    json!({ "title": contest.contest.title, "players": players })
+    json!({ "title": comparison.comparison.title, "participants": participants })
 }

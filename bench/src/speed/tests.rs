@@ -25,12 +25,12 @@ fn speed(dir: &std::path::Path) -> Speed {
 /// Goals of a part on a medium: which ratios, and how large.
 fn goals(part: Part, medium: &str) -> Vec<String> {
     let medium = Medium::parse(medium).unwrap();
-    let contests = speed(std::path::Path::new("/")).plan(part, &medium);
-    let goal = |contest: &Contest, want: &Want| {
-        let name = |n: usize| contest.players[n].entry.name.clone();
+    let comparisons = speed(std::path::Path::new("/")).plan(part, &medium);
+    let goal = |comparison: &Comparison, want: &Want| {
+        let name = |n: usize| comparison.participants[n].entry.name.clone();
         match want {
             Want::Ratio { of, to, metric, at_least } => {
-                assert!(contest.metrics.contains(metric), "a goal that is not shown");
+                assert!(comparison.metrics.contains(metric), "a goal that is not shown");
                 format!("{} {} {at_least}", name(*of), name(*to))
             }
             Want::Beside { of, at_most } | Want::Flushes { of, at_most } => {
@@ -38,7 +38,7 @@ fn goals(part: Part, medium: &str) -> Vec<String> {
             }
         }
     };
-    contests.iter().flat_map(|c| c.wants.iter().map(move |w| goal(c, w))).collect()
+    comparisons.iter().flat_map(|c| c.wants.iter().map(move |w| goal(c, w))).collect()
 }
 
 #[test]
@@ -74,12 +74,12 @@ fn every_target_is_a_goal() {
     assert_eq!(goals(Part::Isolation, "image"), ["library 3", "mount 3"]);
 }
 
-/// A contest of two libraries, which need nothing of the machine.
+/// A comparison of two libraries, which need nothing of the machine.
 #[test]
-fn a_contest_is_played_judged_and_shown() {
+fn a_contest_is_played_compared_and_shown() {
     let scratch = tempfile::tempdir().unwrap();
     let speed = speed(scratch.path());
-    let player = |name: &str, load: Arc<dyn Workload>, optional| Player {
+    let participant = |name: &str, load: Arc<dyn Workload>, optional| Participant {
         entry: Entry::new(name, Contender::Library(String::new()), &[]),
         load,
         optional,
@@ -90,11 +90,15 @@ fn a_contest_is_played_judged_and_shown() {
         least: std::time::Duration::ZERO,
         ..Metadata::default()
     });
-    let mut absent = player("absent", Arc::clone(&load), true);
+    let mut absent = participant("absent", Arc::clone(&load), true);
     absent.entry.contender = Contender::Library("frob".into());
-    let storms = Contest {
-        title: "storms".into(),
-        players: vec![player("a", Arc::clone(&load), false), player("b", load, false), absent],
+    let metadata = Comparison {
+        title: "metadata".into(),
+        participants: vec![
+            participant("a", Arc::clone(&load), false),
+            participant("b", load, false),
+            absent,
+        ],
         metrics: vec![Metric::Phase("create"), Metric::Phase("stat")],
         wants: vec![
             Want::Ratio { of: 0, to: 1, metric: Metric::Phase("stat"), at_least: 1e-9 },
@@ -106,35 +110,36 @@ fn a_contest_is_played_judged_and_shown() {
     let latency: Arc<dyn Workload> =
         Arc::new(FsyncLatency { calls: 5, writer_size: 4 << 20, ..FsyncLatency::default() });
     let fsync: Arc<dyn Workload> = Arc::new(FsMark { files: 5, size: 4096, ..FsMark::default() });
-    let contest = |title: &str, load: &Arc<dyn Workload>, want| Contest {
+    let comparison = |title: &str, load: &Arc<dyn Workload>, want| Comparison {
         title: title.into(),
-        players: vec![player("a", Arc::clone(load), false)],
+        participants: vec![participant("a", Arc::clone(load), false)],
         metrics: vec![Metric::Rate],
         wants: vec![want],
         untimed: false,
     };
-    let contests = vec![
-        storms,
-        contest("beside", &latency, Want::Beside { of: 0, at_most: 1e9 }),
-        contest("fsync", &fsync, Want::Flushes { of: 0, at_most: 1e9 }),
+    let comparisons = vec![
+        metadata,
+        comparison("beside", &latency, Want::Beside { of: 0, at_most: 1e9 }),
+        comparison("fsync", &fsync, Want::Flushes { of: 0, at_most: 1e9 }),
     ];
     let mut report = Report::new("speed");
     let mut told = 0;
-    let mut played = Vec::new();
-    for contest in contests {
-        let runs = speed.turns(&Medium::Memory, &contest, &mut report, &mut |_| told += 1).unwrap();
-        played.push(Played { contest, runs });
+    let mut measured = Vec::new();
+    for comparison in comparisons {
+        let runs =
+            speed.turns(&Medium::Memory, &comparison, &mut report, &mut |_| told += 1).unwrap();
+        measured.push(Measured { comparison, runs });
     }
-    assert_eq!((told, played[0].runs[1].len(), played[0].runs[2].len()), (10, 2, 0));
-    let json = show::part(&mut report, "part", Part::Isolation, &Medium::Memory, &played);
-    assert!(json.pointer("/0/players/1/summary/phases/0/rate/median").is_some(), "{json:#}");
+    assert_eq!((told, measured[0].runs[1].len(), measured[0].runs[2].len()), (10, 2, 0));
+    let json = show::part(&mut report, "part", Part::Isolation, &Medium::Memory, &measured);
+    assert!(json.pointer("/0/participants/1/summary/phases/0/rate/median").is_some(), "{json:#}");
     let met: Vec<bool> = report.goals.iter().map(|g| g.met).collect();
     assert_eq!(met, [true, false, true, true]);
     assert!(report.notes.iter().any(|n| n.contains("frob")), "{:?}", report.notes);
     assert!(report.notes.iter().any(|n| n.contains("not measured")), "{:?}", report.notes);
     let text = report.text();
     assert!(
-        text.contains("storms: create") && text.contains("MISSED") && text.contains("a / b"),
+        text.contains("metadata: create") && text.contains("MISSED") && text.contains("a / b"),
         "{text}"
     );
     assert_eq!(
@@ -157,43 +162,48 @@ fn steps_from_one_number_of_threads_to_the_next() {
     );
 }
 
-/// Contests of a part: who takes part, in order, contest by contest.
-fn players_of(part: Part, medium: &str) -> Vec<Vec<String>> {
-    let contests = speed(std::path::Path::new("/")).plan(part, &Medium::parse(medium).unwrap());
-    contests.iter().map(|c| c.players.iter().map(|p| p.entry.name.clone()).collect()).collect()
+/// Contests of a part: participants, in order, comparison by comparison.
+fn participants_of(part: Part, medium: &str) -> Vec<Vec<String>> {
+    let comparisons = speed(std::path::Path::new("/")).plan(part, &Medium::parse(medium).unwrap());
+    comparisons
+        .iter()
+        .map(|c| c.participants.iter().map(|p| p.entry.name.clone()).collect())
+        .collect()
 }
 
 #[test]
 fn further_options_are_those_of_the_mount_and_of_what_does_nothing() {
     let mut speed = speed(std::path::Path::new("/"));
     speed.options = "nowriteback_cache".into();
-    let contests = speed.plan(Part::FsyncMount, &Medium::Image);
-    let eight: Vec<_> = contests[3].players.iter().map(|p| p.entry.contender.name()).collect();
+    let comparisons = speed.plan(Part::FsyncMount, &Medium::Image);
+    let eight: Vec<_> =
+        comparisons[3].participants.iter().map(|p| p.entry.contender.name()).collect();
     assert_eq!(
         eight,
         ["mount:fast_commit,nowriteback_cache", "kernel", "fuse2fs", "noop:nowriteback_cache"],
         "peers keep theirs"
     );
     let isolation = speed.plan(Part::Isolation, &Medium::Image);
-    let names: Vec<_> = isolation[0].players.iter().map(|p| p.entry.contender.name()).collect();
+    let names: Vec<_> =
+        isolation[0].participants.iter().map(|p| p.entry.contender.name()).collect();
     assert_eq!(names[..2], ["node:fast_commit", "mount:fast_commit,nowriteback_cache"]);
 }
 
 /// What FUSE allows is measured beside every target of a mount.
 #[test]
-fn what_does_nothing_takes_part_wherever_fuse_is_judged() {
-    let has = |players: &Vec<String>| players.iter().any(|name| name == "noop");
+fn what_does_nothing_takes_part_wherever_fuse_is_measured() {
+    let has = |participants: &Vec<String>| participants.iter().any(|name| name == "noop");
     for part in [Part::FsyncMount, Part::MetadataMount, Part::LoadsMount, Part::DataMount] {
-        assert!(players_of(part, "image").iter().all(has), "{part:?}");
+        assert!(participants_of(part, "image").iter().all(has), "{part:?}");
     }
-    let slow: Vec<bool> = players_of(Part::FsyncMount, "cloud").iter().map(has).collect();
+    let slow: Vec<bool> = participants_of(Part::FsyncMount, "cloud").iter().map(has).collect();
     assert_eq!(
         slow,
         THREADS.map(|n| n == 8),
         "of a slow medium it says nothing new with other numbers of threads"
     );
     for part in [Part::FsyncLibrary, Part::MetadataLibrary, Part::DataLibrary] {
-        assert!(!players_of(part, "image").iter().any(has), "{part:?}");
+        assert!(!participants_of(part, "image").iter().any(has), "{part:?}");
     }
 }
 
@@ -218,9 +228,9 @@ fn run_of(files: u64) -> Run {
 #[test]
 fn what_does_nothing_is_shown_beside_each_goal() {
     let scratch = tempfile::tempdir().unwrap();
-    let mut contests = speed(scratch.path()).plan(Part::FsyncMount, &Medium::Image);
-    // Nobody is the yardstick of a goal to be compared with itself.
-    contests[3].wants.push(Want::Ratio { of: 0, to: 3, metric: Metric::Rate, at_least: 0.8 });
+    let mut comparisons = speed(scratch.path()).plan(Part::FsyncMount, &Medium::Image);
+    // A goal that is a comparison with the baseline has none beside it.
+    comparisons[3].wants.push(Want::Ratio { of: 0, to: 3, metric: Metric::Rate, at_least: 0.8 });
     let rates = [
         [10, 20, 0, 40],
         [20, 40, 0, 60],
@@ -229,28 +239,30 @@ fn what_does_nothing_is_shown_beside_each_goal() {
         [60, 120, 0, 57],
         [54, 120, 0, 57],
     ];
-    let played = contests.into_iter().zip(rates).map(|(contest, [mount, linux, fuse2fs, noop])| {
-        let rate = |name: &str| match name {
-            "mount" => mount,
-            "noop" => noop,
-            "fuse2fs" => fuse2fs,
-            _ => linux,
-        };
-        let runs = contest.players.iter().map(|p| vec![run_of(rate(&p.entry.name))]).collect();
-        Played { contest, runs }
-    });
+    let measured =
+        comparisons.into_iter().zip(rates).map(|(comparison, [mount, linux, fuse2fs, noop])| {
+            let rate = |name: &str| match name {
+                "mount" => mount,
+                "noop" => noop,
+                "fuse2fs" => fuse2fs,
+                _ => linux,
+            };
+            let runs =
+                comparison.participants.iter().map(|p| vec![run_of(rate(&p.entry.name))]).collect();
+            Measured { comparison, runs }
+        });
     let mut report = Report::new("speed");
     show::part(
         &mut report,
         "fsync-mount",
         Part::FsyncMount,
         &Medium::Image,
-        &played.collect::<Vec<_>>(),
+        &measured.collect::<Vec<_>>(),
     );
     let shown: Vec<(f64, Option<(f64, bool)>)> = report
         .goals
         .iter()
-        .map(|g| (g.measured, g.yardstick.as_ref().map(|y| (y.measured, y.met))))
+        .map(|g| (g.measured, g.baseline.as_ref().map(|y| (y.measured, y.met))))
         .collect();
     assert_eq!(
         shown,

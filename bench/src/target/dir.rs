@@ -191,7 +191,7 @@ mod tests {
         assert_eq!((file.end().unwrap(), file.len().unwrap()), (0, 0));
         file.write_at(b"one", 2).unwrap();
         assert_eq!((file.end().unwrap(), file.len().unwrap()), (5, 5));
-        // Where it stands is of no matter to whoever says where.
+        // The offset of the file does not matter to a call that has its own.
         file.write_at(b"two", 0).unwrap();
         assert_eq!((file.end().unwrap(), file.len().unwrap()), (5, 5));
     }

@@ -96,7 +96,7 @@ pub trait TargetFile: Send + Sync {
     /// Size in bytes.
     fn len(&self) -> io::Result<u64>;
 
-    /// Where it ends, for somebody who appends: by lseek, as filebench. (`len` asks for all
+    /// Where it ends, for an append: by lseek, as filebench. (`len` asks for all
     /// attributes; of FUSE that is a request.)
     fn end(&self) -> io::Result<u64> {
         self.len()

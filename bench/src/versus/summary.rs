@@ -11,7 +11,7 @@ use crate::workload::{OpTimes, Timings};
 /// All rounds of one contender.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// Who.
+    /// Of the contender.
     pub name: String,
     /// What is counted.
     pub unit: &'static str,
@@ -129,7 +129,8 @@ pub(super) fn fill(report: &mut Report, summaries: &[Summary]) {
         }
         if let Some(late) = s.per_unit.medium_late.filter(|late| *late > 0.05) {
             report.notes.push(format!(
-                "{}: the emulated medium came back {:.0} % later than it should; this machine is too slow or too busy for it",
+                "{}: the emulated medium came back {:.0} % later than it should; this machine is \
+                    too slow or too busy for it",
                 s.name,
                 late * 100.0
             ));

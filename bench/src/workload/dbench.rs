@@ -424,7 +424,7 @@ fn not_there(outcome: io::Result<()>) -> io::Result<()> {
     match outcome {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(e) => Err(e),
-        Ok(()) => Err(io::Error::other("a file is there that nobody made")),
+        Ok(()) => Err(io::Error::other("a file is there that was not made")),
     }
 }
 

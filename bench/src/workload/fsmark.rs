@@ -1,9 +1,9 @@
 //! `fsmark`: makes files of one size, as fs_mark 3.3 does.
 //!
-//! The parameters have fs_mark's letters. Each thread makes `-n` files; its directory is chosen
-//! among `-D` ones in turn after every `-N` files, or, without `-N`, by the clock: all threads stay
-//! in one directory for 180 seconds and then go on to the next. Files are written in pieces of `-w`
-//! bytes. Removing the files afterwards (unless `-k`) is not part of the time.
+//! The parameters are called as fs_mark's options. Each thread makes `-n` files; its directory is
+//! chosen among `-D` ones in turn after every `-N` files, or, without `-N`, by the clock: all
+//! threads stay in one directory for 180 seconds and then go on to the next. Files are written in
+//! pieces of `-w` bytes. Removing the files afterwards (unless `-k`) is not part of the time.
 //!
 //! | `-S` | while writing | after a thread's last file |
 //! |---|---|---|
@@ -319,7 +319,7 @@ mod tests {
         assert_eq!((outcome.done, target.count("remove"), target.files()), (12, 12, 0));
     }
 
-    /// What each mode does for one thread with three files, by the letters of the calls.
+    /// What each mode does for one thread with three files, by the initials of the calls.
     #[test]
     fn sync_modes() {
         let expected = [

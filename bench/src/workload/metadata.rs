@@ -1,4 +1,4 @@
-//! `metadata`: storms of single calls on names and inodes, phase by phase.
+//! `metadata`: single calls on names and inodes, phase by phase.
 //!
 //! | phase | each thread, for each of its files |
 //! |---|---|
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(outcome.phase("stat").unwrap().timings.of(Op::Stat).unwrap().count, 10);
         assert!(
             outcome.phases.iter().all(|p| p.cpu.is_none()),
-            "nobody measures processor time here"
+            "processor time is not measured here"
         );
     }
 

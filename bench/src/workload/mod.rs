@@ -95,7 +95,7 @@ pub struct Limits {
     pub meter: Meter,
 }
 
-/// Tells how much processor time the target's processes have used so far, if anybody knows. Cheap
+/// Tells how much processor time the target's processes have used so far, if that is known. Cheap
 /// to clone.
 #[derive(Clone, Default)]
 pub struct Meter(Option<Arc<dyn Fn() -> Duration + Send + Sync>>);

@@ -1,12 +1,12 @@
 //! Loads that do one thing after another: threads do the same phase together, and each phase is
 //! measured by itself.
 //!
-//! A phase of some milliseconds measures the machine's mood: whether a thread was woken on this
-//! processor or on the other, whether something was just written back. So a load goes through its
-//! phases in *laps*, on the same volume, until those that count have lasted [`LEAST`] each in all
-//! laps together ([`Phases::laps`]). Doing one phase over and over would not do: a kernel answers
-//! the second stat of a file itself. Contenders do the same with the same number of files; a slow
-//! one does it less often.
+//! A phase of some milliseconds measures the state of the machine: whether a thread was woken on
+//! this processor or on the other, whether something was just written back. So a load goes through
+//! its phases in *laps*, on the same volume, until those that count have lasted [`LEAST`] each in
+//! all laps together ([`Phases::laps`]). Doing one phase over and over would not do: a kernel
+//! answers the second stat of a file itself. Contenders do the same with the same number of files;
+//! a slow one does it less often.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -75,8 +75,8 @@ impl<'a> Phases<'a> {
         }
     }
 
-    /// Runs one on all threads; each says how many units it did. Whoever looks at [`Part::is_over`]
-    /// is told so after `time`. What was done under the same name before is added to.
+    /// Runs one on all threads; each says how many units it did. [`Part::is_over`] is
+    /// true after `time`. What was done under the same name before is added to.
     pub fn run(
         &mut self,
         name: &'static str,

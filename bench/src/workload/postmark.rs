@@ -111,8 +111,8 @@ impl Workload for PostMark {
 
     fn settings(&self) -> String {
         format!(
-            "set number {}, set transactions {}, set size {} {}, set read {}, set write {}, set bias read {}, \
-             set bias create {}, set subdirectories {}, set seed {}",
+            "set number {}, set transactions {}, set size {} {}, set read {}, set write {}, set \
+             bias read {}, set bias create {}, set subdirectories {}, set seed {}",
             self.number,
             self.transactions,
             self.size.0,

@@ -39,7 +39,14 @@ fn main() -> Outcome<()> {
 
 fn measure(path: &Path, size: u64) -> Outcome<()> {
     println!(
-        "writes/s          one call each     batch   factor   one call each + flush   batch + flush   factor"
+        "{:<17} {:>13} {:>9} {:>8} {:>23} {:>15} {:>8}",
+        "writes/s",
+        "one call each",
+        "batch",
+        "factor",
+        "one call each + flush",
+        "batch + flush",
+        "factor"
     );
     for (name, direct) in [("direct", Direct::On), ("buffered", Direct::Off)] {
         let options = OpenOptions::read_write().direct(direct).create_size(size);
@@ -60,12 +67,13 @@ fn measure(path: &Path, size: u64) -> Outcome<()> {
             for (i, rate) in rates.iter_mut().enumerate() {
                 let way = if i % 2 == 0 { Way::Loop } else { Way::Batch };
                 *rate = rate_of(&device, way, count, i >= 2)?;
-                // What the buffered rounds left dirty is not the next one's burden.
+                // The next round begins without dirty pages.
                 device.flush()?;
             }
             let [one, batch, one_flushed, batch_flushed] = rates;
             println!(
-                "{name:8} {count:>4} {one:>17.0} {batch:>9.0} {:>8.1} {one_flushed:>23.0} {batch_flushed:>15.0} {:>8.1}",
+                "{name:8} {count:>8} {one:>13.0} {batch:>9.0} {:>8.1} {one_flushed:>23.0} \
+                 {batch_flushed:>15.0} {:>8.1}",
                 batch / one,
                 batch_flushed / one_flushed
             );

@@ -1,13 +1,12 @@
 //! Aligned memory for direct I/O, without unsafe code.
 //!
-//! `O_DIRECT` wants the memory of a request aligned (to 512 or 4096 bytes, usually). A `Vec<u8>`
-//! promises nothing, so [`AlignedBuf`] allocates a little more and uses the part that begins at an
-//! aligned address. A vector that is never resized never moves its bytes, so the alignment stays
-//! true.
+//! `O_DIRECT` needs the memory of a request aligned (usually to 512 or 4096 bytes), which a
+//! `Vec<u8>` does not guarantee. [`AlignedBuf`] allocates a little more and uses the part that
+//! begins at an aligned address. A vector that is never resized never moves its bytes, so they stay
+//! aligned.
 //!
 //! [`BufferPool`] keeps a few such buffers for requests whose memory is not aligned. It is bounded:
-//! 16 small and 4 large buffers, about 5 MiB at the very most. Whoever finds it empty allocates and
-//! frees.
+//! 16 small and 4 large buffers, about 5 MiB. A request that finds it empty allocates a buffer.
 
 use parking_lot::Mutex;
 use std::ops::{Deref, DerefMut};
@@ -57,7 +56,7 @@ const SMALL: usize = 64 << 10;
 const KEEP_SMALL: usize = 16;
 const KEEP_LARGE: usize = 4;
 
-/// A bounded stock of aligned buffers.
+/// A bounded pool of aligned buffers.
 #[derive(Debug)]
 pub(crate) struct BufferPool {
     align: usize,
@@ -70,7 +69,7 @@ impl BufferPool {
         Self { align, small: Mutex::default(), large: Mutex::default() }
     }
 
-    /// A buffer of at least `len` bytes (at most [`BOUNCE_MAX`]), with any contents.
+    /// A buffer of at least `len` bytes (at most [`BOUNCE_MAX`]), with arbitrary contents.
     pub(crate) fn take(&self, len: usize) -> Pooled<'_> {
         debug_assert!(len <= BOUNCE_MAX);
         let (stock, size) =

@@ -1,7 +1,7 @@
 //! One cache flush serves many callers.
 //!
-//! A flush makes durable what was written *before it began*. A caller that arrives while one is
-//! running may not rely on it, but all who arrive during that time can share the next one:
+//! A flush makes writes durable that ended *before it began*. A caller that arrives while one is
+//! running cannot rely on it, but all callers that arrive meanwhile share the next one:
 //!
 //! ```text
 //!  A ──flush 1──────────┐
@@ -9,11 +9,16 @@
 //!          C arrives ....│..waits for flush 2.......│ both return its result
 //! ```
 //!
-//! State: the batch that has not begun yet, which every arriving caller joins, and whether a flush
-//! is running. The first member of the batch that sees no flush running becomes its leader: it
-//! closes the batch (puts a new one in place for later callers), flushes with no lock held, and
-//! stores the result for all members. An error reaches every member of its batch, even if a later
-//! flush succeeds before some of them wake up.
+//! State: the next batch, which every arriving caller joins, and whether a flush is running. The
+//! first member of the batch that sees no flush running becomes its leader: it closes the batch
+//! (puts a new one in place for later callers), flushes with no lock held, and stores the result
+//! for all members.
+//!
+//! Invariants
+//! - BD-1: a caller returns the result of a flush that began after its call
+//!   ([`FlushCoalescer::run`]).
+//! - BD-2: an error reaches every member of its batch, even if a later flush succeeds before some
+//!   of them wake up (`EndOfFlush`).
 
 use crate::{DeviceError, DeviceOp, Result};
 use extol_sync::{Condvar, Mutex};
@@ -70,8 +75,7 @@ impl FlushCoalescer {
     }
 }
 
-/// Publishes the result when dropped, also if the flush panicked: then the waiters get an error,
-/// not a deadlock.
+/// Publishes the result when dropped. After a panic of the flush the waiters get an error.
 struct EndOfFlush<'a> {
     coalescer: &'a FlushCoalescer,
     batch: &'a Batch,
@@ -131,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn all_who_wait_share_the_next_flush() {
+    fn waiting_callers_share_the_next_flush() {
         let c = FlushCoalescer::new();
         let count = AtomicU32::new(0);
         let gate = Barrier::new(2);
@@ -158,7 +162,7 @@ mod tests {
             assert_eq!(
                 count.load(Ordering::SeqCst),
                 1,
-                "nobody relies on the running flush or starts beside it"
+                "no caller relies on the running flush or starts beside it"
             );
             gate.wait();
             first.join().expect("join").expect("flush");

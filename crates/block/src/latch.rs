@@ -1,20 +1,19 @@
-//! After an uncertain write, stop.
+//! Stops all changes of a device after the first failed write.
 //!
-//! Once a write, zeroing or flush has failed, nobody knows what is on the medium: the kernel may
-//! have dropped the dirty data and report the next flush as successful. So the first failure
-//! latches. Every later change or flush fails with the same error and does not reach the device;
-//! reads go on. Only a new open gets rid of it.
+//! After a failed write, zeroing or flush the contents of the medium are unknown: the kernel may
+//! have dropped dirty pages and report the next flush as successful. So the first failure latches:
+//! every later change or flush fails with the same error and does not reach the device. Reads go
+//! on. Only a new open clears it.
 //!
-//! One kind of write gets through: the mark that tells the next mount that something failed
-//! ([`BlockDevice::write_mark`]). It promises nothing about other writes.
+//! One kind of write gets through: the error mark for the next mount ([`BlockDevice::write_mark`]).
+//! A failed discard does not latch: the discarded bytes had no value.
 //!
-//! A failed discard does not latch: what it was to throw away had no value.
-//!
-//! Flushes are merged here, so that none begins between the failure of another and its latching: it
-//! would report success for what the failed one has dropped. A durable write
-//! ([`BlockDevice::write_fua`]) may take such an error as well: with the page cache between, the
-//! kernel tells it to whoever asks first. So a flush is acknowledged only when the durable writes
-//! that ran beside it have ended, and none of them has latched ([`Durable`]).
+//! Invariants
+//! - BD-3: no flush begins between the failure of another and its latching, or it would report
+//!   success for dropped data. Flushes are merged here (`FailLatch::flush`).
+//! - BD-4: a flush succeeds only after the durable writes beside it have ended without latching
+//!   ([`Durable`]). With the page cache in between, the kernel reports a failure once, so a durable
+//!   write ([`BlockDevice::write_fua`]) may get the error that the flush should have.
 
 use crate::coalesce::FlushCoalescer;
 use crate::{BlockDevice, DeviceError, Result, ScatteredWrite};
@@ -32,7 +31,7 @@ pub struct FailLatch<D> {
     durable: Durable,
 }
 
-/// Durable writes that are under way, by the order in which they began.
+/// Durable writes under way, in the order in which they began (BD-4).
 #[derive(Debug, Default)]
 struct Durable {
     running: Mutex<Running>,
@@ -46,7 +45,7 @@ struct Running {
 }
 
 impl Durable {
-    /// Counts one while `write` runs; its failure must be latched inside.
+    /// Counts `write` while it runs; it must latch its own failure.
     fn run(&self, write: impl FnOnce() -> Result<()>) -> Result<()> {
         let ticket = {
             let mut running = self.running.lock();
@@ -59,7 +58,7 @@ impl Durable {
         write()
     }
 
-    /// Waits for all that have begun before this call, and for no later one.
+    /// Waits for all that began before this call.
     fn wait(&self) {
         let mut running = self.running.lock();
         let limit = running.next;
@@ -69,7 +68,7 @@ impl Durable {
     }
 }
 
-/// Takes a ticket back, also if the write panicked.
+/// Removes a ticket, also if the write panicked.
 struct EndOfWrite<'a> {
     durable: &'a Durable,
     ticket: u64,
@@ -115,12 +114,11 @@ impl<D: BlockDevice> FailLatch<D> {
         let result = change(&self.inner);
         match &result {
             Err(error) => {
-                // If two fail at once, the first stays.
+                // Of two concurrent failures the first stays.
                 let _ = self.failure.set(error.clone());
                 result
             }
-            // Another thread's write may have failed meanwhile; success is not told to anyone after
-            // that.
+            // Another thread's write may have failed meanwhile.
             Ok(()) => self.check(),
         }
     }
@@ -181,20 +179,21 @@ impl<D: BlockDevice> BlockDevice for FailLatch<D> {
 mod tests {
     use super::*;
     use crate::DeviceOp;
-    /// The kernel tells an error of the page cache once: here the durable write gets it, and a
-    /// flush that ran beside it is told that all is well.
+
+    /// BD-4: the kernel reports an error of the page cache once. Here the durable write gets it,
+    /// and the flush beside it succeeds in the kernel.
     #[test]
-    fn a_flush_believes_no_success_beside_a_durable_write_that_fails() {
+    fn a_flush_beside_a_failed_durable_write_fails() {
         use std::sync::mpsc;
         use std::time::Duration;
 
         #[derive(Debug)]
-        struct OneTeller {
+        struct ReportsOnce {
             writing: mpsc::Sender<()>,
             flushed: mpsc::Sender<()>,
             end: std::sync::Mutex<mpsc::Receiver<()>>,
         }
-        impl BlockDevice for OneTeller {
+        impl BlockDevice for ReportsOnce {
             fn size(&self) -> u64 {
                 1 << 20
             }
@@ -214,7 +213,7 @@ mod tests {
                     DeviceOp::Write,
                     offset,
                     512,
-                    std::io::Error::other("told here"),
+                    std::io::Error::other("reported here"),
                 ))
             }
             fn flush(&self) -> Result<()> {
@@ -231,7 +230,7 @@ mod tests {
         let (writing, is_writing) = mpsc::channel();
         let (flushed, is_flushed) = mpsc::channel();
         let (end, ends) = mpsc::channel();
-        let device = FailLatch::new(OneTeller { writing, flushed, end: ends.into() });
+        let device = FailLatch::new(ReportsOnce { writing, flushed, end: ends.into() });
         device.flush().expect("nothing has failed yet");
         is_flushed.recv().expect("it was asked");
         std::thread::scope(|s| {
@@ -239,12 +238,12 @@ mod tests {
             is_writing.recv().expect("it began");
             let flush = s.spawn(|| device.flush());
             is_flushed.recv().expect("it was asked");
-            // Time for a wrong success to come back.
+            // Time for a wrong success to return.
             std::thread::sleep(Duration::from_millis(100));
             let early = flush.is_finished();
             end.send(()).expect("the write ends");
             assert!(write.join().expect("no panic").is_err());
-            assert!(flush.join().expect("no panic").is_err(), "what was dropped was acknowledged");
+            assert!(flush.join().expect("no panic").is_err(), "dropped data was acknowledged");
             assert!(!early, "acknowledged beside a durable write");
         });
     }

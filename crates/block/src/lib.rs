@@ -1,13 +1,13 @@
-//! Block devices: the only layer that talks to files and disks.
+//! Block devices: the only layer that accesses files and disks.
 //!
-//! Everything above sees [`BlockDevice`]: byte-addressed reads and writes on `&self`, a flush that
-//! makes completed writes durable, discard and zeroing. No lock is needed to do I/O.
+//! All layers above use [`BlockDevice`]: byte-addressed reads and writes on `&self`, a flush that
+//! makes completed writes durable, discard and zeroing. I/O needs no lock.
 //!
 //! | type | purpose |
 //! | --- | --- |
-//! | [`FileDevice`] | a disk image or a block device, direct or buffered, refused when somebody else writes to it |
+//! | [`FileDevice`] | a disk image or a block device, direct or buffered, with one writer |
 //! | [`MemDevice`] | memory, sparse, with snapshots |
-//! | [`FailLatch`] | decorator: after the first failed write or flush nothing is written any more |
+//! | [`FailLatch`] | decorator: refuses all changes after the first failed write or flush |
 //!
 //! Decorators for tests and measurements are in testing/devices.
 
@@ -50,17 +50,17 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         1
     }
 
-    /// True if writes will be refused.
+    /// True if the device refuses writes.
     fn is_read_only(&self) -> bool;
 
-    /// Has writes accepted from now on by a device that was opened read-only. Nothing has changed
-    /// if that fails; a device that takes writes has nothing to do.
+    /// Makes a device opened read-only accept writes. On an error nothing has changed. Does nothing
+    /// if it accepts them already.
     fn make_writable(&self) -> Result<()> {
         check_writable(DeviceOp::Open, 0, 0, self.is_read_only())
     }
 
-    /// False if nothing keeps other processes from writing here: it is a file, and its file system
-    /// has no locks.
+    /// False if nothing keeps other processes from writing: it is a file on a file system without
+    /// locks.
     fn is_locked(&self) -> bool {
         true
     }
@@ -116,15 +116,15 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         Fua::Flush
     }
 
-    /// True if [`write_fua`](BlockDevice::write_fua) is a write and a whole flush here. Who does
-    /// these two itself pays no more, and knows what else the flush has made durable.
+    /// True if [`write_fua`](BlockDevice::write_fua) is a write and a whole flush. A caller that
+    /// makes both itself pays no more, and knows which other writes the flush covers.
     fn fua_is_flush(&self) -> bool {
         false
     }
 
-    /// Writes `buf` as [`write_fua`](BlockDevice::write_fua) does: the last word of somebody who
-    /// gives up, for whoever comes next. A [`FailLatch`] lets it through after a failure, so it
-    /// must be right whatever became of all other writes.
+    /// Writes `buf` as [`write_fua`](BlockDevice::write_fua) does: the error mark for the next
+    /// mount. A [`FailLatch`] lets it through after a failure, so it must be valid whichever other
+    /// writes reached the medium.
     fn write_mark(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.write_fua(buf, offset)
     }
@@ -132,11 +132,11 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// Makes every write that completed before this call durable.
     fn flush(&self) -> Result<()>;
 
-    /// Tells the device that the range holds nothing of value. Its contents are undefined
-    /// afterwards. `Err` with `Unsupported` if the device cannot.
+    /// Discards the range: its contents are undefined afterwards. `Err` with `Unsupported` if the
+    /// device cannot.
     fn discard(&self, offset: u64, len: u64) -> Result<()>;
 
-    /// False if it is known that [`discard`](BlockDevice::discard) cannot succeed.
+    /// False if [`discard`](BlockDevice::discard) is known to fail.
     fn can_discard(&self) -> bool {
         true
     }

@@ -67,8 +67,8 @@ impl MemDevice {
     /// side writes.
     #[must_use]
     pub fn snapshot(&self) -> Self {
-        // All shards locked before the first is copied, or a write across two shards could be seen
-        // by half.
+        // All shards are locked before the first is copied, or the copy could have half of a write
+        // across two shards.
         let locked: Vec<_> = self.shards.iter().map(RwLock::read).collect();
         let shards = locked.iter().map(|shard| RwLock::new(Chunks::clone(shard))).collect();
         Self { size: self.size, read_only: self.read_only, shards }
@@ -173,7 +173,7 @@ impl BlockDevice for MemDevice {
         check_writable(DeviceOp::Zero, offset, len, self.read_only)?;
         check_range(DeviceOp::Zero, offset, len, self.size)?;
         if len / CHUNK as u64 > self.allocated() / CHUNK as u64 {
-            // Far more chunks in the range than there are: look at those that exist.
+            // The range has more chunks than exist: visits those that exist.
             let wanted = offset / CHUNK as u64..=(offset + len - 1) / CHUNK as u64;
             let existing =
                 self.shards.iter().flat_map(|s| s.read().keys().copied().collect::<Vec<_>>());

@@ -1,7 +1,6 @@
-//! What a device that stands before another need not say itself.
+//! Methods that a decorator passes on to the device below it.
 
-/// Inside `impl BlockDevice` of a device that stands before `self.inner`: passes a group of methods
-/// on to it.
+/// Inside `impl BlockDevice` of a decorator of `self.inner`: passes a group of methods on to it.
 ///
 /// - `shape`: what it is;
 /// - `abilities`: what it can do;
@@ -70,7 +69,11 @@ macro_rules! pass_on {
             self.inner.read_at(buf, offset)
         }
 
-        fn read_vectored_at(&self, bufs: &mut [::std::io::IoSliceMut<'_>], offset: u64) -> $crate::Result<()> {
+        fn read_vectored_at(
+            &self,
+            bufs: &mut [::std::io::IoSliceMut<'_>],
+            offset: u64,
+        ) -> $crate::Result<()> {
             self.inner.read_vectored_at(bufs, offset)
         }
 

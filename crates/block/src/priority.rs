@@ -1,13 +1,12 @@
-//! I/O priorities of threads: what `ionice(1)` does, for the threads that others wait for.
+//! I/O priorities of service threads, as `ionice(1)` sets them.
 //!
-//! A disk scheduler that knows priorities (BFQ, mq-deadline) takes the requests of a thread by its
-//! class and level. A thread that works for everybody (commits, checkpoints, whole-volume syncs)
-//! should not have the priority of whoever happened to ask, so it gets one of its own. Such threads
-//! are the members of a [`PriorityGroup`]: each joins when it starts and leaves when it ends, and a
-//! change of the group's priority reaches those that run at once.
+//! A disk scheduler with priorities (BFQ, mq-deadline) orders the requests of a thread by its class
+//! and level. Many processes wait for a service thread (commits, checkpoints, whole-volume syncs),
+//! so it gets a priority of its own. Such threads are the members of a [`PriorityGroup`]: each
+//! joins when it starts and leaves when it ends, and a change of the group's priority applies to
+//! all members at once.
 //!
-//! A priority is a wish. Where the system does not grant it (real time needs a capability) the
-//! thread works with the one that it has.
+//! Where the system refuses the priority (real time needs a capability) the thread keeps its own.
 
 use std::fmt;
 use std::io;
@@ -20,7 +19,7 @@ use crate::sys;
 
 /// Levels go from 0 (first) to this.
 const LOWEST: u8 = 7;
-/// Where the kernel's numbers have the class.
+/// Position of the class in the kernel's number.
 const CLASS_SHIFT: u32 = 13;
 
 /// Class and level as `ioprio_set(2)` knows them.
@@ -38,10 +37,9 @@ enum Class {
 }
 
 impl IoPriority {
-    /// Only when nobody else wants the disk.
+    /// Only while the disk is idle otherwise.
     pub const IDLE: Self = Self { class: Class::Idle, level: 0 };
-    /// What threads that work for everybody have, as in Linux: best effort, a little before the
-    /// usual 4.
+    /// The default of service threads, as in Linux: best effort, before the usual level 4.
     pub const SERVICE: Self = Self { class: Class::BestEffort, level: 3 };
 
     /// Best effort, level 0 (first) to 7; `None` outside of that.
@@ -97,8 +95,8 @@ impl fmt::Display for IoPriority {
 impl FromStr for IoPriority {
     type Err = String;
 
-    /// `be:3`, `rt:0`, `idle`. The comma of f2fs's `be,3` is understood, too; in a list of mount
-    /// options it ends the word, hence the colon.
+    /// `be:3`, `rt:0`, `idle`. (Also `be,3` as f2fs writes it; in a list of mount options a comma
+    /// ends the word.)
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong =
             || format!("\"{text}\" is no I/O priority: use be:0 to be:7, rt:0 to rt:7, or idle");
@@ -141,8 +139,8 @@ impl PriorityGroup {
         Self(Arc::new(Mutex::new(Members { priority, threads: Vec::new() })))
     }
 
-    /// The calling thread belongs to the group until the value that it gets is dropped; it must be
-    /// dropped before the thread ends.
+    /// The calling thread is a member until the returned value is dropped, which must be before the
+    /// thread ends.
     #[must_use]
     pub fn join(&self) -> Membership {
         let id = rustix::thread::gettid().as_raw_nonzero().get();
@@ -152,7 +150,7 @@ impl PriorityGroup {
         Membership { group: self.clone(), id }
     }
 
-    /// Gives the group, and every member now, another priority.
+    /// Changes the priority of the group and of every member.
     pub fn set(&self, priority: IoPriority) {
         let mut members = self.0.lock();
         members.priority = priority;
@@ -216,9 +214,9 @@ mod tests {
         let group = PriorityGroup::new(IoPriority::SERVICE);
         let (to_test, from_thread) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
-        let theirs = group.clone();
+        let its = group.clone();
         let thread = std::thread::spawn(move || {
-            let place = theirs.join();
+            let place = its.join();
             to_test.send(place.id).expect("the test listens");
             let _ = ended.recv();
         });

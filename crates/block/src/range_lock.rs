@@ -1,20 +1,20 @@
-//! Keeps a read-modify-write of a sector apart from other writes to the same sector.
+//! Excludes other writes of a sector during its read-modify-write.
 //!
 //! A direct write that does not cover whole sectors reads the sectors at its edges, changes a part
-//! and writes them back. Anyone who writes to such a sector in between would be undone. So every
-//! write registers its range of whole sectors: *whole* writes among each other never wait, a
-//! *partial* one waits for all that overlap it and they for it. With well-behaved callers all
-//! writes are whole and the cost is one short mutex.
+//! and writes them back, which would undo another write of such a sector in between. So every write
+//! registers its range of whole sectors: *whole* writes never wait for each other, a *partial* one
+//! waits for all that overlap it and they for it (BD-5, [`RangeLock::lock`]). Aligned callers make
+//! only whole writes and pay one short mutex.
 
 use parking_lot::{Condvar, Mutex};
 use std::ops::Range;
 
-/// How a write treats the sectors of its range.
+/// Whether a write covers the sectors of its range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Coverage {
-    /// It replaces them.
+    /// It replaces all of them.
     Whole,
-    /// It reads some of them and writes them back.
+    /// It reads some, changes a part and writes them back.
     Partial,
 }
 

@@ -1,9 +1,5 @@
-//! System calls that have no safe wrapper. This and `file/uring.rs` hold the `unsafe` code of
-//! devices.
-//!
-//! They are `BLKDISCARD`, `ioprio_set` and `ioprio_get`, and the requests to a mount that only an
-//! ioctl can carry. (Size and sector size come from `lseek` and `BLKSSZGET`, zeroing of block
-//! devices from `fallocate`; these have safe faces.)
+//! System calls without a safe wrapper: `BLKDISCARD`, `ioprio_set`, `ioprio_get`, and the ioctls of
+//! a mount. This and `file/uring.rs` hold the `unsafe` code of devices.
 
 use std::fs::File;
 use std::io;
@@ -29,7 +25,7 @@ pub(crate) fn discard_block_device(file: &File, offset: u64, len: u64) -> io::Re
 /// `IOPRIO_WHO_PROCESS`: one thread, by its id.
 const ONE_THREAD: libc::c_int = 1;
 
-/// The I/O priority of a thread, as the kernel numbers it.
+/// The I/O priority of a thread, as the kernel's number.
 pub(crate) fn io_priority(thread: i32) -> io::Result<i32> {
     // SAFETY: ioprio_get takes two integers and touches no memory of this process.
     #[allow(unsafe_code)]
@@ -37,7 +33,7 @@ pub(crate) fn io_priority(thread: i32) -> io::Result<i32> {
     i32::try_from(got).ok().filter(|n| *n >= 0).ok_or_else(io::Error::last_os_error)
 }
 
-/// Gives a thread an I/O priority, as the kernel numbers it.
+/// Sets the I/O priority of a thread, as the kernel's number.
 pub(crate) fn set_io_priority(thread: i32, priority: i32) -> io::Result<()> {
     // SAFETY: ioprio_set takes three integers and touches no memory of this process.
     #[allow(unsafe_code)]
@@ -45,17 +41,17 @@ pub(crate) fn set_io_priority(thread: i32, priority: i32) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// A request about a whole mount. The first is Linux's own, the others are Extol's (the FUSE front
-/// end's `ops/ioctl.rs` answers them).
+/// A request to a mount. The first is Linux's own, the others are Extol's (answered by
+/// `ops/ioctl.rs` of the FUSE front end).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MountRequest {
     /// `EXT4_IOC_CHECKPOINT` with its flags.
     Checkpoint(u32),
-    /// Everything goes home, and nothing is written until the thaw.
+    /// Checkpoints everything and refuses writes until the thaw.
     Freeze,
     /// Ends a freeze.
     Thaw,
-    /// As `EXT4_IOC_SHUTDOWN`, with its mode. (That one does not carry its mode to a FUSE daemon.)
+    /// As `EXT4_IOC_SHUTDOWN`, with its mode (which Linux does not pass on to a FUSE daemon).
     Shutdown(u32),
 }
 

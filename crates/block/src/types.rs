@@ -9,7 +9,7 @@ use std::io::{self, IoSlice};
 pub struct ScatteredWrite<'a> {
     /// Byte offset on the device.
     pub offset: u64,
-    /// What goes there, one buffer after the other.
+    /// The bytes, one buffer after the other.
     pub bufs: &'a [IoSlice<'a>],
 }
 
@@ -27,7 +27,7 @@ impl ScatteredWrite<'_> {
     }
 }
 
-/// What the device was doing when it failed.
+/// The operation of a device that failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DeviceOp {
     /// Opening or probing.
@@ -57,7 +57,7 @@ impl fmt::Display for DeviceOp {
     }
 }
 
-/// A failed device operation: what, where, why.
+/// A failed device operation.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", self.describe())]
 pub struct DeviceError {
@@ -79,7 +79,7 @@ impl DeviceError {
         Self { op, offset, len, source }
     }
 
-    /// True if the device has no such operation (discard, mostly): nothing is wrong, do without.
+    /// True if the device does not support the operation (mostly discard): no failure.
     #[must_use]
     pub fn is_unsupported(&self) -> bool {
         self.source.kind() == io::ErrorKind::Unsupported

@@ -1,5 +1,5 @@
-//! Checks disk images and says how long it took: `cargo run -p extol-check --example check_image --
-//! IMAGE...`
+//! Checks disk images and prints the time that it takes: `cargo run -p extol-check --example
+//! check_image -- IMAGE...`
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,6 +1,6 @@
 //! Pass 2: the entries of all directories.
 //!
-//! Each directory is read once, block by block. A broken chain ends the look at its block. Names
+//! Each directory is read once, block by block. A broken chain ends the check of its block. Names
 //! are counted for the inodes that they lead to, and a directory's one name gives its parent.
 
 use std::collections::HashMap;
@@ -205,9 +205,33 @@ impl Reader<'_> {
 
     /// Checks an entry. `ended`: a zero byte follows a name of one or two characters.
     fn entry(&mut self, e: Entry<'_>, ended: (bool, bool), place: Place) {
-        let own = self.dir.ino;
         let dots = self.dots;
         self.dots = self.dots.saturating_add(1).min(2);
+        self.dot_entries(e, ended, dots, place);
+        // The parent of a directory that was removed while in use may be gone itself.
+        if e.ino == 0 || dots == 1 && self.dir.orphan {
+            return;
+        }
+        let named = dots >= 2;
+        if !self.target(e, named, place) {
+            return;
+        }
+        if !self.dir.encrypted && e.name.iter().any(|&c| c == 0 || c == b'/') {
+            self.error(Kind::DirName, place, "a name with a zero byte or a slash");
+        }
+        self.kind(e, place);
+        if let Some(tree) = &mut self.tree {
+            tree.name(place.lblk, e.name);
+        }
+        // The name of an orphan is gone, and its parent no longer counts it.
+        if !self.dir.orphan {
+            self.count_name(e, named, place);
+        }
+    }
+
+    /// Checks `.` and `..`, which are the first two entries and no others.
+    fn dot_entries(&mut self, e: Entry<'_>, ended: (bool, bool), dots: u8, place: Place) {
+        let own = self.dir.ino;
         match dots {
             0 => {
                 if e.ino == 0 {
@@ -237,25 +261,11 @@ impl Reader<'_> {
             }
             _ => {}
         }
-        // The parent of a directory that was removed while in use may be gone itself.
-        if e.ino == 0 || dots == 1 && self.dir.orphan {
-            return;
-        }
-        let named = dots >= 2;
-        if !self.target(e, named, place) {
-            return;
-        }
-        if !self.dir.encrypted && e.name.iter().any(|&c| c == 0 || c == b'/') {
-            self.error(Kind::DirName, place, "a name with a zero byte or a slash");
-        }
-        self.kind(e, place);
-        if let Some(tree) = &mut self.tree {
-            tree.name(place.lblk, e.name);
-        }
-        if self.dir.orphan {
-            // Its own name is gone, and its parent no longer counts it.
-            return;
-        }
+    }
+
+    /// Counts a name for its inode; finds second names of directories and duplicates.
+    fn count_name(&mut self, e: Entry<'_>, named: bool, place: Place) {
+        let own = self.dir.ino;
         if named {
             self.to.names += 1;
         }

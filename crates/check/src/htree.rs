@@ -1,5 +1,5 @@
-//! Hashed directories: a tree of index blocks over the ordinary ones, which says which hashes are
-//! in which leaf.
+//! Hashed directories: a tree of index blocks over the ordinary ones, which maps hashes to
+//! leaves.
 //!
 //! ```text
 //!  block 0: root ─┬─ [0, h1) ── leaf          every block but the root is named exactly once;

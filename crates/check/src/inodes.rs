@@ -30,7 +30,7 @@ impl Info {
     pub(crate) const INDEX: u8 = 4;
     /// Waits for its deletion.
     pub(crate) const ORPHAN: u8 = 8;
-    /// Not looked at further: made for AFS-like servers.
+    /// Made for AFS-like servers, and not checked further.
     pub(crate) const IMAGIC: u8 = 16;
 
     pub(crate) fn has(&self, bit: u8) -> bool {

@@ -11,12 +11,12 @@ use crate::error::Result;
 use crate::open::{places, read_volume};
 use crate::report::Findings;
 
-/// What the inode tables of a volume say and hold.
+/// Claims about the inode tables of a volume, and their contents.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct InodeTables {
     /// Groups of the volume; 0 if it keeps no such record.
     pub groups: u32,
-    /// Groups whose descriptor says that the table was zeroed.
+    /// Groups whose descriptor claims that the table is zeroed.
     pub claimed: u32,
     /// Of those, the ones where a block without a used inode is not zero.
     pub wrong: Vec<u32>,

@@ -91,7 +91,7 @@ kinds! {
     ExtentNode = "extent_node",
     /// A node of an extent tree has a wrong checksum.
     ExtentChecksum = "extent_checksum",
-    /// Extents overlap, are out of order, or go beyond what their parent says.
+    /// Extents overlap, are out of order, or go beyond the range of their parent.
     ExtentOrder = "extent_order",
     /// An extent lies outside of the volume or has no length.
     ExtentRange = "extent_range",
@@ -173,7 +173,7 @@ kinds! {
     JournalReplay = "journal_replay",
     /// The inode that reserves space for descriptors is bad.
     ResizeInode = "resize_inode",
-    /// The multiple-mount protection is bad, or says that the volume is in use.
+    /// The multiple-mount protection is bad, or shows that the volume is in use.
     Mmp = "mmp",
 }
 

@@ -47,25 +47,30 @@
 //!
 //! These errors, marked [`beyond_e2fsck`](Finding::beyond_e2fsck), do not make `e2fsck -fn` fail:
 //!
-//! | kind | why it is an error here |
-//! | --- | --- |
-//! | `group_checksum`, `group_flags`, `group_unused`, `resize_inode` | e2fsck checks these before pass 1, whose start resets its verdict; Linux refuses to mount, to use the group, or to grow the volume |
-//! | `dir_duplicate` | a name that is in two blocks of a directory: e2fsck compares the names of one block; the second file cannot be reached |
-//! | `extent_node` | a node that states a wrong depth, or a root of depth 1 and more without entries: Linux refuses the file |
-//! | `xattr_block` | the attribute block of an inode without a name (journal, quota, orphan file) is impossible |
-//! | `inline_data` | the attribute's name has a zero byte behind it: Linux does not find it |
-//! | `journal_superblock` | a log that is too short or begins outside of itself: Linux refuses the mount |
-//! | `orphan_list` | a list of orphans that leads to impossible inodes |
-//! | `block_bitmap`, its checksum, `group_count` | an inode table or bitmap of a group whose own bitmap was never written, not marked in the bitmap of the group where it lies: e2fsck takes it for marked, Linux would give the block away |
+//! - `group_checksum`, `group_flags`, `group_unused`, `resize_inode`: e2fsck checks these before
+//!   pass 1, whose start resets its verdict; Linux refuses to mount, to use the group, or to grow
+//!   the volume.
+//! - `dir_duplicate`: a name that is in two blocks of a directory. e2fsck compares the names of one
+//!   block; the second file cannot be reached.
+//! - `extent_node`: a node that states a wrong depth, or a root of depth 1 and more without entries.
+//!   Linux refuses the file.
+//! - `xattr_block`: the attribute block of an inode without a name (journal, quota, orphan file) is
+//!   impossible.
+//! - `inline_data`: the attribute's name has a zero byte behind it, so Linux does not find it.
+//! - `journal_superblock`: a log that is too short or begins outside of itself. Linux refuses the
+//!   mount.
+//! - `orphan_list`: a list of orphans that leads to impossible inodes.
+//! - `block_bitmap`, its checksum, `group_count`: an inode table or bitmap of a group whose own
+//!   bitmap was never written, not marked in the bitmap of the group where it lies. e2fsck takes it
+//!   for marked, Linux would allocate the block.
 //!
 //! The reverse, errors of `e2fsck -fn` that are none here:
 //!
-//! | what | why |
-//! | --- | --- |
-//! | usage in quota files | not compared: it follows from the files and is brought up to date by quotacheck |
-//! | names and policies in encrypted directories | not compared: needs the policies of all files |
-//! | names of case-insensitive directories | not folded: their hashes and duplicates are not checked |
-//! | directory blocks whose fake entries hide an old index | checked by their entries only |
+//! - usage in quota files: not compared; it follows from the files, and quotacheck corrects it;
+//! - names and policies in encrypted directories: not compared; that needs the policies of all
+//!   files;
+//! - names of case-insensitive directories: not folded; their hashes and duplicates are not checked;
+//! - directory blocks whose fake entries hide an old index: checked by their entries only.
 //!
 //! Volumes with features that neither Linux nor e2fsprogs has today, and those of the Hurd, are
 //! refused ([`CheckError::Unsupported`]).

@@ -237,7 +237,7 @@ fn descriptors(vol: &mut Vol, out: &mut Findings) {
     }
 }
 
-/// What else the superblock says.
+/// Other fields of the superblock.
 fn superblock(vol: &Vol, out: &mut Findings) -> Result<()> {
     let (sb, geo) = (&vol.sb, &vol.geo);
     let mut field = |what: String| out.push(Finding::note(Kind::SuperblockField, what));

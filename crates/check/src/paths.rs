@@ -1,4 +1,4 @@
-//! Paths for the inodes that findings are about: one more look at the directories, only if there
+//! Paths for the inodes that findings are about: the directories are read once more, only if there
 //! are findings.
 
 use std::collections::{HashMap, HashSet};

@@ -172,7 +172,7 @@ pub struct Replayed {
     pub revoked: u32,
 }
 
-/// What was looked at.
+/// What was checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct Counts {
@@ -214,7 +214,7 @@ pub struct Report {
     /// after recovery.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replayed: Option<Replayed>,
-    /// What was looked at.
+    /// What was checked.
     pub counts: Counts,
     /// The first findings, in the order of the passes.
     pub findings: Vec<Finding>,

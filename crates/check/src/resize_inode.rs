@@ -42,7 +42,7 @@ pub(crate) fn check(vol: &Vol, out: &mut Findings) -> Result<()> {
     let per_block = vol.geo.block_len() / 4;
     let boot = u64::from(vol.geo.block_len() == 1024 && vol.geo.first_data_block == 0);
     let reserved = vol.geo.first_data_block + 1 + u64::from(vol.geo.desc_blocks()) + boot;
-    // As many as e2fsck looks at: what tools leave behind those differs.
+    // As many as e2fsck checks: the contents behind those depend on the tool that made them.
     for i in 0..usize::from(vol.sb.reserved_gdt_blocks) / 4 {
         let slot = (vol.geo.desc_blocks() as usize + i) % per_block;
         let wanted = reserved + i as u64;

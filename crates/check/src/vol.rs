@@ -83,7 +83,7 @@ pub(crate) struct Vol {
     /// What is seen is the volume after a recovery in memory: orphans and lagging totals belong to
     /// it.
     pub recovered: bool,
-    /// Inodes on the orphan list and in the orphan file (only looked for after a recovery).
+    /// Inodes on the orphan list and in the orphan file (only read after a recovery).
     pub orphans: HashSet<u32>,
 }
 
@@ -182,7 +182,7 @@ impl Vol {
         }
     }
 
-    /// True if an inode lies where the descriptor says that nothing was ever written. Flags count
+    /// True if an inode lies in a part that was never written by the descriptor. Flags count
     /// even if the volume should have none.
     pub(crate) fn never_written(&self, group: u32, index: u32) -> bool {
         let Some(g) = self.groups.get(group as usize) else { return true };
@@ -192,7 +192,7 @@ impl Vol {
         g.has(GroupFlags::INODE_UNINIT) || first.wrapping_add(index) >= unused
     }
 
-    /// The group's bitmap is uninitialised: the flag says so, and the checksum is right.
+    /// The group's bitmap is uninitialised: the flag is set, and the checksum is right.
     pub(crate) fn is_uninit(&self, group: u32, flag: GroupFlags) -> bool {
         let good = self.groups.get(group as usize).is_some_and(|g| g.csum_found == g.csum_wanted);
         good && self.geo.has_gdt_csum() && self.flag(group, flag)

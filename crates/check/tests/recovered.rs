@@ -57,7 +57,7 @@ fn a_crash_leaves_a_sound_volume_with_orphans() {
         assert_eq!(report.counts.orphans, 12, "{features}: {report}");
         let note = report.findings.iter().find(|f| f.kind == Kind::OrphanList).expect("a note");
         assert_eq!(note.severity, Severity::Note);
-        // As it lies, without the log, it is another matter.
+        // Without the log, the orphans are not found.
         let raw = report_on(image.snapshot(), Recovery::Ignore).expect("a report");
         assert!(raw.replayed.is_none());
         assert_eq!(raw.counts.orphans, 0);
@@ -231,7 +231,7 @@ fn damage_is_seen_behind_a_recovery() {
 fn a_torn_log_is_refused_or_ends_early() {
     let image = crashed("metadata_csum");
     let bytes = image.to_bytes();
-    // Every block that looks like one of the log's own.
+    // Every block with the magic number of the log.
     let blocks: Vec<usize> = (0..bytes.len())
         .step_by(1024)
         .filter(|&at| bytes[at..].starts_with(&[0xC0, 0x3B, 0x39, 0x98]))

@@ -193,7 +193,8 @@ mod tests {
 
     #[test]
     fn mounts_are_told_apart() {
-        let line = "36 35 98:0 /mnt1 /mnt/my\\040disk rw,noatime master:1 - ext4 /dev/loop0 rw,errors=continue";
+        let line = "36 35 98:0 /mnt1 /mnt/my\\040disk rw,noatime master:1 - ext4 /dev/loop0 \
+                    rw,errors=continue";
         let devices = ["98:0".to_owned()];
         assert_eq!(mounted_writable(line, &devices), Some(PathBuf::from("/mnt/my disk")));
         assert_eq!(mounted_writable(line, &["98:1".to_owned()]), None);

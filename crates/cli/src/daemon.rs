@@ -2,9 +2,8 @@
 //!
 //! The parent starts this program once more, in the foreground with `--announce`, its standard
 //! output a pipe. The child begins a session of its own, mounts, writes a line into the pipe when
-//! the mount answers, and only then leaves the terminal. So the
-//! caller sees every error until then, and the parent ends with the child's exit code. No process is ever forked while
-//! it has threads.
+//! the mount answers, and only then leaves the terminal. So the caller sees every error until then,
+//! and the parent ends with the child's exit code. No process is ever forked while it has threads.
 //!
 //! - CL-1: the line is written last, when no step is left that can fail ([`announce`]).
 //! - CL-2: a parent that fails leaves neither a child nor a mount behind ([`start`]).
@@ -70,7 +69,7 @@ pub fn start(words: &[OsString], target: &MountTarget) -> Result<()> {
         (_, Some(signal)) => {
             Err(Failure::system(format_args!("the daemon was killed by signal {signal}")))
         }
-        // It was told to end before the mount stood.
+        // A signal has ended it before the mount stood.
         _ => Err(Failure { line: "interrupted".into(), code: Failure::INTERRUPTED }),
     }
 }

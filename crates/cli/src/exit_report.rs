@@ -6,8 +6,8 @@
 //! it.
 //!
 //! ```text
-//!   daemon    listen ──► mount ──► serve ─────────────────► close ──► accept all, "32 disk.img: …" ──► end
-//!   umount                           connect ──► umount(2) ──► wait for the process ──► read
+//!   daemon    listen ─► mount ─► serve ─────────────► close ─► accept all, "32 disk.img: …" ─► end
+//!   umount                       connect ─► umount(2) ─► wait for the process ─► read
 //! ```
 //!
 //! The name is an abstract one, of the daemon's process and its start time, so nothing stays behind

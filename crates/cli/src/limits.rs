@@ -9,8 +9,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::error::{Failure, Result};
 
-/// What a mount needs at least: what it has when it stands, a pipe of one worker, a ring for the
-/// volume, and what starting an unmount takes.
+/// What a mount needs at least: what it has when it stands, rings for the volume, what starting an
+/// unmount takes, and some to spare.
 const NEEDED: u64 = 28;
 
 /// Takes all descriptors that this process may have.

@@ -3,10 +3,11 @@
 //! ```text
 //!   main ── mount_helper.rs  called as mount.extol, or by mount.fuse: SOURCE DIR -o …
 //!     │     args/            the command line of everything else, with its manual
-//!     ├── mount/          mount: options.rs splits -o, daemon.rs goes to the background, signals.rs ends it
+//!     ├── mount/          mount (options.rs splits -o, daemon.rs is the background, signals.rs the end)
 //!     │     sandbox/         confines the daemon; monitor.rs does for it what it may not
 //!     │     loop_device.rs   an image through a loop device (-o loop)
-//!     │     start_cleanup.rs unmounts after a failed start; exit_report.rs tells umount how the daemon ended
+//!     │     start_cleanup.rs unmounts after a failed start
+//!     │     exit_report.rs   tells umount how the daemon ended
 //!     │     limits.rs        raises the limit of descriptors
 //!     ├── umount.rs       umount: waits for the end of the daemon and reads its exit report
 //!     ├── maintenance.rs  sync, checkpoint, freeze, thaw of a mounted volume

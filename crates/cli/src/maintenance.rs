@@ -112,7 +112,8 @@ fn write_back(dir: &Path, root: &File) -> Result<WritebackError> {
     }
     let error = rustix::fs::syncfs(root).err().map(|error| {
         let line = format_args!(
-            "data of a file (perhaps one deleted since) could not be written: {error}; all else was written"
+            "data of a file (perhaps one deleted since) could not be written: {error}; \
+             all else was written"
         );
         Failure::about(dir.display(), line)
     });

@@ -107,8 +107,8 @@ mod tests {
     #[test]
     fn letters_are_those_of_mke2fs() {
         let options = parsed(
-            "extol mkfs -t ext2 -j -b 1024 -I 256 -N 5000 -m 1.5 -O ^64bit,inline_data -O mmp -J size=8 -L a -e panic \
-             -E stride=4,lazy_itable_init=0 -G 8 img 100",
+            "extol mkfs -t ext2 -j -b 1024 -I 256 -N 5000 -m 1.5 -O ^64bit,inline_data -O mmp \
+             -J size=8 -L a -e panic -E stride=4,lazy_itable_init=0 -G 8 img 100",
         )
         .unwrap();
         assert_eq!(options.fs_type, FsType::Ext3);

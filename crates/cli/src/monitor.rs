@@ -2,21 +2,18 @@
 //! do itself, or may not do in its sandbox.
 //!
 //! ```text
-//!   daemon (confined)                     monitor, `extol mount-monitor DIR`
-//!     Monitor ── requests ────────────────► standard input: one thread per request
-//!             ◄── code, line ─────────────    U: unmount DIR   L: the same, lazily, after write-back
-//!                                             A: abort the connection, then unmount lazily
-//!                                             S: a request to DIR's root, made on that processor
-//!             ── process number ──────────► standard output: one query after the other
-//!             ◄── device, inode ──────────    the user namespace of that process
+//!   daemon (confined)             monitor, `extol mount-monitor DIR`
+//!     Monitor ── requests ────────► standard input: one thread per request
+//!             ◄── code, line ─────    U: unmount DIR   L: the same, lazily, after write-back
+//!                                     A: abort the connection, then unmount lazily
+//!             ── process number ──► standard output: one query after the other
+//!             ◄── device, inode ──    the user namespace of that process
 //! ```
 //!
 //! - *Unmounting* needs CAP_SYS_ADMIN or the set-user-id program fusermount3; a sandboxed daemon
 //!   has neither the one nor, with no_new_privs, a use for the other. And it must not be the
 //!   daemon: an unmount waits for the daemon's answers, and a daemon that is killed while a thread
 //!   of its own waits for them never ends.
-//! - *Stirring* a queue of io_uring (`crates/fuse/src/ring/stir.rs` says why) is a request to the
-//!   mount by another process.
 //! - *The user namespace of a process* that sends requests belongs to its rights, and Landlock
 //!   hides it from the daemon.
 //!
@@ -166,8 +163,7 @@ impl Monitor {
     /// Unmounts the directory. The error has the exit code and the line of the monitor.
     pub fn unmount(&self, mode: UnmountMode) -> Result<()> {
         let gone = || Failure::system("the mount monitor is gone: unmount by hand (extol umount)");
-        let request =
-            || self.send(mode.code(), self.mount.load(Ordering::SeqCst), SendFlags::NOSIGNAL);
+        let request = || self.send(mode.code(), self.mount.load(Ordering::SeqCst));
         let _one = if mode == UnmountMode::Abort {
             if !request() {
                 return Err(gone());
@@ -223,11 +219,13 @@ impl Monitor {
         (inode != 0).then_some((device, inode))
     }
 
-    fn send(&self, kind: u8, about: u64, flags: SendFlags) -> bool {
+    fn send(&self, kind: u8, about: u64) -> bool {
         let mut request = [0; REQUEST_LEN];
         request[0] = kind;
         request[8..].copy_from_slice(&about.to_le_bytes());
-        let sent = rustix::io::retry_on_intr(|| rustix::net::send(&self.stream, &request, flags));
+        let sent = rustix::io::retry_on_intr(|| {
+            rustix::net::send(&self.stream, &request, SendFlags::NOSIGNAL)
+        });
         sent == Ok(REQUEST_LEN)
     }
 }

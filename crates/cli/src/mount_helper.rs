@@ -6,8 +6,8 @@
 //!
 //! `mount.fuse3` ends every list with `dev` and `suid` unless it holds `nodev` and `nosuid`,
 //! because libfuse's own default is the other way round. The user has not asked for that, so it is
-//! removed ([`remove_fuse3_suffix`]). mount(8) for its part drops both words: with it a user asks for them as
-//! `allow_dev` and `allow_suid`.
+//! removed ([`remove_fuse3_suffix`]). mount(8) for its part drops both words: with it a user asks
+//! for them as `allow_dev` and `allow_suid`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
@@ -39,53 +39,14 @@ pub fn parse(words: &[OsString]) -> Result<Request> {
     let mut request = Request::default();
     let mut places = Vec::new();
     let mut rest = words.iter().skip(1);
-    let mut plain = false;
+    let mut options_end = false;
     while let Some(word) = rest.next() {
-        let letters = match word.as_bytes() {
-            b"--" if !plain => {
-                plain = true;
-                continue;
+        match word.as_bytes() {
+            b"--" if !options_end => options_end = true,
+            [b'-', letters @ ..] if !options_end && !letters.is_empty() => {
+                parse_letters(letters, &mut rest, &mut request)?;
             }
-            [b'-', letters @ ..] if !plain && !letters.is_empty() => letters,
-            _ => {
-                places.push(word);
-                continue;
-            }
-        };
-        for (n, letter) in letters.iter().enumerate() {
-            match letter {
-                b's' => request.sloppy = true,
-                b'f' => request.fake = true,
-                b'n' => {}
-                b'v' => request.verbose = true,
-                b'r' => request.options.push("ro".into()),
-                b'w' => {
-                    request.read_write = true;
-                    request.options.push("rw".into());
-                }
-                b'o' | b'N' | b't' => {
-                    let attached = letters
-                        .get(n + 1..)
-                        .filter(|value| !value.is_empty())
-                        .map(OsStr::from_bytes);
-                    let value = attached.or_else(|| rest.next().map(OsString::as_os_str));
-                    let value = value.ok_or_else(|| {
-                        Failure::usage(format_args!("-{} needs a value", *letter as char))
-                    });
-                    let value = value?;
-                    match letter {
-                        b'o' => request.options.push(value.to_string_lossy().into_owned()),
-                        b'N' => {
-                            return Err(Failure::usage("mount namespaces (-N) are not supported"));
-                        }
-                        _ => {}
-                    }
-                    break;
-                }
-                other => {
-                    return Err(Failure::usage(format_args!("unknown option -{}", *other as char)));
-                }
-            }
+            _ => places.push(word),
         }
     }
     let [source, dir] = places[..] else {
@@ -99,6 +60,48 @@ pub fn parse(words: &[OsString]) -> Result<Request> {
         request.options.iter_mut().for_each(remove_fuse3_suffix);
     }
     Ok(request)
+}
+
+/// Parses the letters of a word behind its dash. The value of the last one may be the next word.
+fn parse_letters<'w>(
+    letters: &'w [u8],
+    rest: &mut impl Iterator<Item = &'w OsString>,
+    request: &mut Request,
+) -> Result<()> {
+    for (n, letter) in letters.iter().enumerate() {
+        match letter {
+            b's' => request.sloppy = true,
+            b'f' => request.fake = true,
+            b'n' => {}
+            b'v' => request.verbose = true,
+            b'r' => request.options.push("ro".into()),
+            b'w' => {
+                request.read_write = true;
+                request.options.push("rw".into());
+            }
+            b'o' | b'N' | b't' => {
+                let attached = letters.get(n + 1..).filter(|value| !value.is_empty());
+                let value = attached
+                    .map(OsStr::from_bytes)
+                    .or_else(|| rest.next().map(OsString::as_os_str))
+                    .ok_or_else(|| {
+                        Failure::usage(format_args!("-{} needs a value", *letter as char))
+                    })?;
+                return match letter {
+                    b'o' => {
+                        request.options.push(value.to_string_lossy().into_owned());
+                        Ok(())
+                    }
+                    b'N' => Err(Failure::usage("mount namespaces (-N) are not supported")),
+                    _ => Ok(()),
+                };
+            }
+            other => {
+                return Err(Failure::usage(format_args!("unknown option -{}", *other as char)));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Removes the words that `mount.fuse3` appends to a list.

@@ -1,7 +1,7 @@
 //! The option list of a mount, split between the kernel and the library.
 //!
 //! Some words are for both (`ro`, `noatime`, `noacl`): the kernel acts on them, and the library
-//! must know. A word that neither takes is an error, unless mount(8) said to be sloppy.
+//! must know. A word that neither takes is an error, unless mount(8) passes -s (sloppy).
 
 use extol_fuse::MountConfig;
 
@@ -69,7 +69,7 @@ pub fn split(lists: &[String], sloppy: bool) -> Result<Split> {
         }
     }
     if split.untrusted {
-        // Whatever else the list says, and in which order.
+        // These hold against all other words, in any order.
         for word in ["ro", "nosuid", "nodev", "noexec"] {
             split.config.accept(word);
         }

@@ -1,16 +1,18 @@
 //! SIGTERM, SIGINT and SIGHUP end a mount cleanly, in whatever state it is.
 //!
 //! - *Starting* (opening, recovering, waiting in mount(2)): the start fails at its next step, and
-//!   what is open is closed. Where no step comes within [`GRACE`] the process exits, which a journal
-//!   survives; the cleanup process (`start_cleanup.rs`) unmounts a mount that stands by then.
+//!   what is open is closed. Where no step comes within [`GRACE`] the process exits, which a
+//!   journal survives; the cleanup process (`start_cleanup.rs`) unmounts a mount that stands by
+//!   then.
 //! - *Serving*: it unmounts. A frozen volume is thawed first. If files are open, the mount is
-//!   detached instead: it goes on for the processes that have them, and no path leads to it any more.
+//!   detached instead: it goes on for the processes that have them, and no path leads to it any
+//!   more.
 //! - *Detached, or being unmounted by another process*: the first signal is as above. The next does
 //!   not wait: the volume is closed at once, and processes with open files get errors.
 //! - *Closing*: nothing. It ends by itself, when everything is written.
 //!
-//! The thread that waits for signals never does the work itself, so it receives a second signal while
-//! the first waits (for the kernel's write-back, say).
+//! The thread that waits for signals never does the work itself, so it receives a second signal
+//! while the first waits (for the kernel's write-back, say).
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
@@ -27,7 +29,7 @@ use signal_hook::iterator::Signals;
 use crate::error::{Failure, Result, warn};
 use crate::{monitor, sandbox, umount};
 
-/// How long a start that was told to end may take to its next step.
+/// How long a start may take from a signal to its next step.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// A write behind the limit on the size of files (RLIMIT_FSIZE) becomes an error, instead of ending
@@ -194,8 +196,8 @@ fn exit() -> ! {
     std::process::exit(i32::from(failure.code))
 }
 
-/// Does something in a thread, so that signals are received meanwhile; in this one if no other can be
-/// started.
+/// Does something in a thread, so that signals are received meanwhile; in this one if no other can
+/// be started.
 fn in_thread(work: impl FnOnce() + Send + 'static) {
     let work = Arc::new(Mutex::new(Some(work)));
     let its = Arc::clone(&work);
@@ -219,7 +221,7 @@ impl Served {
     }
 
     /// Unmounts, or detaches what is in use. If that was done already (`again`), ends the mount
-    /// whatever is open.
+    /// with files open.
     fn stop(&self, again: bool) {
         let Self { stopper, .. } = self;
         if again {
@@ -232,7 +234,8 @@ impl Served {
             Ok(()) => {}
             Err(umount::BUSY) => {
                 warn(format_args!(
-                    "{dir} is in use: it ends when the last file is closed (signal again to end it now)"
+                    "{dir} is in use: it ends when the last file is closed (signal again to end it \
+                     now)"
                 ));
                 if self.unmount(true).is_err_and(|code| code != umount::GONE) {
                     stopper.abandon();

@@ -86,7 +86,8 @@ fn unmount(dir: &Path, lazy: bool) -> Result<()> {
     let (daemon, report) = match daemon {
         Ok(daemon) => daemon,
         Err(Errno::NOTCONN | Errno::CONNABORTED) => {
-            let died = "is unmounted, but its daemon had died: mount the volume again to recover what was synced";
+            let died = "is unmounted, but its daemon had died: mount the volume again to recover \
+                        what was synced";
             warn(format_args!("{} {died}", dir.display()));
             return Ok(());
         }
@@ -123,7 +124,7 @@ fn daemon_of(dir: &Path) -> std::result::Result<(OwnedFd, Option<Connection>), E
     Ok((daemon, exit_report::connect(pid)))
 }
 
-/// What the kernel knows of a mount.
+/// An entry of the kernel's table of mounts.
 #[derive(Debug)]
 pub struct MountEntry {
     /// Its number.

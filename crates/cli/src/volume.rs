@@ -34,8 +34,8 @@ pub fn open_for_mount(
     if options.journal.device.is_none()
         && let Some(path) = &options.journal.path
     {
-        // A volume with a journal of its own does not use it. So a missing one is no error here: the
-        // volume reports it if it needs it.
+        // A volume with a journal of its own does not use it. So a missing one is no error here:
+        // the volume reports it if it needs it.
         let journal = FileDevice::open(path, &open_options(&options));
         options.journal.device = journal.ok().map(|device| Arc::new(device) as _);
     }

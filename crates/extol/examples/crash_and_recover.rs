@@ -1,4 +1,4 @@
-//! What fsync promises: files are written and synced, the volume "loses power", and is opened
+//! What fsync guarantees: files are written and synced, the volume "loses power", and is opened
 //! again.
 //!
 //! ```sh
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for i in 0..SYNCED {
         let file = fs.create_file(format!("/mail/{i}"))?;
         file.write_all_at(body(i).as_bytes(), 0)?;
-        file.sync_all()?; // When this returns, the message is ours to keep.
+        file.sync_all()?; // From here on a crash cannot lose the message.
     }
     for i in SYNCED..SYNCED + UNSYNCED {
         fs.write_file(format!("/mail/{i}"), body(i))?;

@@ -1,39 +1,40 @@
-//! When a directory last got another place or name, and with it all below it another path.
+//! The last transaction in which a directory was renamed: it gives the directory, and everything
+//! below it, another path.
 //!
-//! As on Linux, an fsync of a directory makes its path durable, too, also if nothing changed in the
-//! directory itself. So it waits for that transaction if it is the newer one. (Any directory's:
-//! which of them lies below which would have to be searched for.)
+//! As on Linux, an fsync of a directory also makes its path durable, even if nothing changed in the
+//! directory itself. So it waits for that transaction if it is newer. (That of any directory:
+//! which of them lies above the synced one would have to be searched for.)
 //!
-//! Transactions are numbered in a circle, and the last move may be half of it ago or more: nothing
-//! is concluded from a number that is not that of a transaction of now ([`DirsMoved::awaited`]).
+//! Transaction ids wrap around, and the last rename may be half of the range ago or more. So a noted
+//! id counts only if it is not newer than the newest transaction ([`DirsMoved::awaited`]).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use extol_jbd2::Tid;
 
-/// The newest transaction in which a directory moved.
+/// The newest transaction in which a directory was renamed.
 #[derive(Debug)]
 pub(crate) struct DirsMoved(AtomicU32);
 
 impl DirsMoved {
-    /// None since `newest`, the newest transaction that there is.
+    /// None renamed since `newest`, the newest transaction.
     pub fn new(newest: Tid) -> Self {
         Self(AtomicU32::new(newest.0))
     }
 
-    /// None moved since `newest`, whatever was noted before.
+    /// None renamed since `newest`, whatever was noted before.
     pub fn none_since(&self, newest: Tid) {
         self.0.store(newest.0, Ordering::Release);
     }
 
-    /// One moves in transaction `tid`, of which a handle is open: another one's may be the next,
-    /// and no other is newer.
+    /// A directory is renamed in transaction `tid`, of which a handle is open. Another thread may
+    /// have noted the next transaction, but no later one.
     pub fn note(&self, tid: Tid) {
         let older = |old| (old != tid.next().0).then_some(tid.0);
         let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, older);
     }
 
-    /// What an fsync of a directory waits for that was changed last in transaction `own`.
+    /// The transaction that an fsync waits for, of a directory that was last changed in `own`.
     pub fn awaited(&self, own: Tid, newest: impl FnOnce() -> Tid) -> Tid {
         let moved = Tid(self.0.load(Ordering::Acquire));
         if moved.after(own) && newest().at_least(moved) { moved } else { own }
@@ -58,8 +59,8 @@ mod tests {
         assert_eq!(moved.awaited(Tid(9), || panic!("not asked")), Tid(9));
     }
 
-    /// A move more than 2^31 transactions ago looks newer than all; who took it for that would wait
-    /// for nothing at all.
+    /// A rename more than 2^31 transactions ago looks newer than all: an fsync that believed it would
+    /// wait for nothing at all.
     #[test]
     fn a_move_long_ago_is_no_newer_one() {
         let moved = DirsMoved::new(Tid(5));

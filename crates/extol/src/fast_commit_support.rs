@@ -1,4 +1,4 @@
-//! Does a mount have fast commits? Decided once the log and the options are known, before the log
+//! Whether a mount has fast commits. Decided once the log and the options are known, before the log
 //! becomes live.
 //!
 //! | the volume | `fast_commit` | nothing said | `nofast_commit` |
@@ -8,10 +8,10 @@
 //! | log too short for the area | refused: how to get a longer one | off, with a line | off |
 //! | has room | on | on | off, the area is kept |
 //!
-//! The area and the option are two things. Whoever mounts a volume with the feature cuts the area
-//! out of the log, whatever the option says: so the option can change while the volume is mounted,
-//! and the log need not. Only where the area can never be used (`data=journal`, which no remount
-//! changes, or no room) is there none.
+//! The area and the option are two things. A mount of a volume with the feature cuts the area out
+//! of the log, whatever the option says: so the option can change while the volume is mounted, and
+//! the log need not. There is no area only where it can never be used (`data=journal`, which no
+//! remount changes, or no room).
 
 use extol_jbd2::format::{JournalSuperblock, MIN_LOG_BLOCKS};
 
@@ -37,12 +37,12 @@ pub(crate) enum Obstacle {
     NoLog,
     /// File data goes through the log.
     DataJournal,
-    /// So many blocks are too few.
+    /// A log of so many blocks has no room.
     Short(u32),
 }
 
 impl Obstacle {
-    /// The first one that there is.
+    /// The first obstacle, if there is one.
     pub fn find(feature: bool, log: Option<&JournalSuperblock>, data: DataMode) -> Option<Self> {
         let Some(log) = log else { return Some(Self::NoLog) };
         if !feature {
@@ -51,7 +51,7 @@ impl Obstacle {
         if data == DataMode::Journal {
             return Some(Self::DataJournal);
         }
-        // As Linux counts: what is left must be a log by itself.
+        // As Linux counts: the rest must be a log by itself.
         let left = log.maxlen.saturating_sub(log.fc_blocks());
         let enough = MIN_LOG_BLOCKS.saturating_add(log.first.saturating_sub(1));
         (!log.v2 || left < enough).then_some(Self::Short(log.maxlen))
@@ -67,7 +67,7 @@ impl Obstacle {
         }
     }
 
-    /// What to say to somebody who asks for fast commits.
+    /// The line for a user that asks for fast commits.
     pub fn line(&self) -> String {
         match self {
             Self::NoFeature => {
@@ -78,7 +78,8 @@ impl Obstacle {
             Self::NoLog => "can't mount with fast_commit, fs mounted w/o journal".into(),
             Self::DataJournal => "data=journal disables fast commits".into(),
             Self::Short(blocks) => format!(
-                "fast_commit: a journal of {blocks} blocks has no room for fast commits; unmount, run \
+                "fast_commit: a journal of {blocks} blocks has no room for fast commits; unmount, \
+                 run \
                  tune2fs -O ^has_journal, then tune2fs -J size=16 -O has_journal,fast_commit"
             ),
         }

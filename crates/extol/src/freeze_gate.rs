@@ -1,22 +1,29 @@
-//! The gate: every operation that changes the volume passes it, and a freeze closes it.
+//! The freeze gate: every operation that changes the volume passes it, and a freeze closes it.
 //!
-//! The gate is the outermost lock of all: whoever passes holds nothing, and stays inside until the
-//! operation is over, so when it is closed no change is half done and nobody waits for a handle
-//! with an inode locked. It has several lanes, each a reader-writer lock: a closing closes one
-//! after the other and waits for those inside, and passing costs no more than a counter that few
-//! other threads count.
+//! ```text
+//!   open ── close: lanes closed one by one, each when it is empty ──► closed
+//!     ▲                                                                 │ enter: waits, or Frozen
+//!     └────────────── open: deferred work is handed out ◄───────────────┘ enter_or: deferred
+//! ```
 //!
-//! What must not wait goes another way: a time stamp of a read is left out ([`FreezeGate::try_enter`]),
-//! the end of an unlinked inode and the note of an error are made up for after the thaw
-//! ([`FreezeGate::enter_or`]).
+//! The gate is the outermost lock of all: a thread that passes holds nothing, and stays inside
+//! until its operation is over, so when the gate is closed no change is half done and no thread
+//! waits for a handle with an inode locked. The gate has several lanes, each a reader-writer lock:
+//! a closing closes one after the other and waits for the threads inside, and passing costs no more
+//! than a counter that few other threads count.
 //!
-//! A front end with few threads cannot let them wait here, for one of them must hear of the thaw.
-//! It asks for errors instead ([`FreezeGate::refuse`]), and comes again when [`FreezeGate::wait_open`] returns.
+//! What must not wait goes another way: a time stamp of a read is left out
+//! ([`FreezeGate::try_enter`]), the end of an unlinked inode and the record of an error are done
+//! after the thaw ([`FreezeGate::enter_or`]).
+//!
+//! A front end with few threads cannot let them wait here, for one of them must receive the thaw.
+//! It asks for errors instead ([`FreezeGate::refuse`]), and tries again when
+//! [`FreezeGate::wait_open`] returns.
 //!
 //! Invariants
-//! - T1: nobody is inside when `close` has returned, and until `open` (a lane's value is looked at
-//!   under its lock).
-//! - T2: nothing deferred is lost: it is put down under the lock under which the opening takes it
+//! - FZ-1: no thread is inside between the return of `close` and `open` (the value of a lane is
+//!   read under its lock).
+//! - FZ-2: no deferred work is lost: it is added under the lock under which the opening takes it
 //!   all (`Waiting`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,9 +38,9 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 /// Something that would write, and can wait for the thaw.
 #[derive(Debug)]
 pub(crate) enum Deferred {
-    /// The last reference on this inode went.
+    /// The last reference on this inode has gone.
     Unused(u32),
-    /// This was wrong with the volume.
+    /// An error to be recorded.
     Error(FsError),
 }
 
@@ -53,7 +60,7 @@ pub(crate) struct FreezeGate {
     refuses: AtomicBool,
 }
 
-/// As long as it lives its operation is inside.
+/// While this lives its operation is inside.
 pub(crate) type Inside<'a> = Ranked<RwLockReadGuard<'a, bool>>;
 
 impl FreezeGate {
@@ -62,7 +69,7 @@ impl FreezeGate {
         &self.lanes[lane()]
     }
 
-    /// Passes; waits while the gate is closed, or says so if that was asked for.
+    /// Passes; waits while the gate is closed, or returns `Frozen` if that was asked for.
     #[track_caller]
     pub fn enter(&self) -> Result<Inside<'_>> {
         loop {
@@ -80,14 +87,14 @@ impl FreezeGate {
         }
     }
 
-    /// Passes if nobody closes the gate.
+    /// Passes unless the gate is closed or being closed.
     #[track_caller]
     pub fn try_enter(&self) -> Option<Inside<'_>> {
         let guard = self.lane().try_read().filter(|closed| !**closed)?;
         Some(Ranked::new(guard, rank::note(Rank::Gate, 0)))
     }
 
-    /// Passes, or leaves something to be done after the opening.
+    /// Passes, or leaves work for after the opening.
     #[track_caller]
     pub fn enter_or(&self, otherwise: impl FnOnce() -> Deferred) -> Option<Inside<'_>> {
         loop {
@@ -99,11 +106,11 @@ impl FreezeGate {
                 waiting.deferred.push(otherwise());
                 return None;
             }
-            // It was opened just now.
+            // It has been opened meanwhile.
         }
     }
 
-    /// Closes the gate and waits until nobody is inside.
+    /// Closes the gate and waits until no thread is inside.
     pub fn close(&self) -> Result<()> {
         {
             let mut waiting = self.waiting.lock();
@@ -116,7 +123,7 @@ impl FreezeGate {
         Ok(())
     }
 
-    /// Opens it, and gives what was deferred. Harmless if it is open.
+    /// Opens the gate, and returns what was deferred. Harmless if it is open.
     pub fn open(&self) -> Vec<Deferred> {
         self.lanes.iter().for_each(|lane| *lane.write() = false);
         let mut waiting = self.waiting.lock();
@@ -136,7 +143,7 @@ impl FreezeGate {
         self.opened.wait_while(&mut waiting, |waiting| waiting.closed);
     }
 
-    /// From now on nobody waits at the gate: they get an error.
+    /// From now on no thread waits at the gate: it gets an error.
     pub fn refuse(&self) {
         self.refuses.store(true, Ordering::Relaxed);
     }
@@ -177,9 +184,9 @@ mod tests {
             while gate.try_enter().is_some() {
                 std::thread::yield_now();
             }
-            // Whoever is inside is not kept from what may be deferred.
+            // A thread inside may still defer work.
             assert!(gate.enter_or(|| Deferred::Unused(1)).is_none());
-            assert!(seen.try_recv().is_err(), "closed with somebody inside");
+            assert!(seen.try_recv().is_err(), "closed with a thread inside");
             drop(inside);
             assert_eq!(seen.recv().unwrap(), "closed");
             scope.spawn(move || {
@@ -199,8 +206,7 @@ mod tests {
         let left = std::sync::atomic::AtomicUsize::new(0);
         let all_in = std::sync::Barrier::new(LANES + 1);
         std::thread::scope(|scope| {
-            // One thread after the other gets the next lane; so many threads, in a row, have them
-            // all.
+            // Each new thread gets the next lane; so many threads in a row have all of them.
             for n in 0..LANES {
                 let (gate, left, all_in) = (&gate, &left, &all_in);
                 scope.spawn(move || {
@@ -213,7 +219,7 @@ mod tests {
             }
             all_in.wait();
             gate.close().unwrap();
-            assert_eq!(left.load(Ordering::SeqCst), LANES, "closed with somebody inside");
+            assert_eq!(left.load(Ordering::SeqCst), LANES, "closed with a thread inside");
             let enters = scope.spawn(|| gate.try_enter().is_some());
             assert!(!enters.join().unwrap(), "closed on every lane");
             gate.open();

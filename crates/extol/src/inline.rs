@@ -11,11 +11,11 @@
 //! the room there is when the first chain is full; its size is 60 plus the length of the value.
 //!
 //! The attribute competes with others for the room in the inode: what fits depends on the inode
-//! ([`max_size`]). What does not fit moves to a block, which is the caller's work: read, [`clear`]
-//! or [`dir_drop`], then write as any file.
+//! ([`max_size`]). Contents that do not fit the caller moves to a block: read, [`clear`] or
+//! [`dir_drop`], then write as any file.
 //!
-//! Functions that change something change only `node.raw`, which the caller writes; they take its
-//! handle to show that there is a transaction for that.
+//! Functions change only `node.raw`, which the caller writes; they take its handle to show that
+//! there is a transaction for that.
 
 #[cfg(test)]
 mod tests;
@@ -32,7 +32,7 @@ use crate::node::Node;
 use crate::volume::Volume;
 use crate::xattr;
 
-/// Credits for any change, the inode not included: everything is inside it.
+/// Credits for any change, the inode not included.
 pub(crate) const CREDITS: u32 = 0;
 
 /// Name of the attribute, in name space [`index::SYSTEM`].
@@ -129,9 +129,6 @@ pub(crate) fn clear(_vol: &Volume, _h: &mut Handle, node: &mut Node) -> Result<(
     Ok(())
 }
 
-// ---- directories
-// ----------------------------------------------------------------------------------------------------
-
 /// A directory inside its inode.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct InlineDir {
@@ -169,7 +166,7 @@ impl Chains {
         Ok(Self { others, first, second })
     }
 
-    /// Puts them back; false, and nothing changed, if there is no room.
+    /// Stores them; false, and nothing changed, if there is no room.
     fn store(self, node: &mut Node) -> bool {
         if !join(node, &self.others, &self.second) {
             return false;
@@ -384,8 +381,8 @@ pub(crate) fn dir_set_dotdot(
     Ok(())
 }
 
-/// Takes the entries out of the inode: an empty file with an empty map stays, to be made a
-/// directory of blocks.
+/// Takes the entries out of the inode. An empty file with an empty map stays, which is to become a
+/// directory with blocks.
 pub(crate) fn dir_drop(vol: &Volume, h: &mut Handle, dir: &mut Node) -> Result<()> {
     clear(vol, h, dir)?;
     map::init(&vol.geo, &mut dir.raw);

@@ -275,7 +275,7 @@ impl InodeTable {
         }
         if held {
             let cell = shard.cells.remove(&ino);
-            vol.alloc.let_inode_go(InodeNr(ino));
+            vol.alloc.release_inode(InodeNr(ino));
             drop(shard);
             drop(cell);
         }
@@ -314,7 +314,7 @@ impl InodeTable {
         if let Some(refs) = shard.refs.get_mut(&ino) {
             refs.held = false;
         }
-        vol.alloc.let_inode_go(InodeNr(ino));
+        vol.alloc.release_inode(InodeNr(ino));
     }
 
     /// True if the inode is deleted, and its number held.
@@ -329,7 +329,7 @@ impl InodeTable {
             let refs = std::mem::take(&mut shard.refs);
             for (ino, _) in refs.iter().filter(|(_, refs)| refs.held) {
                 shard.cells.remove(ino);
-                vol.alloc.let_inode_go(InodeNr(*ino));
+                vol.alloc.release_inode(InodeNr(*ino));
             }
         }
     }

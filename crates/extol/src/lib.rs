@@ -1,27 +1,42 @@
 //! ext4 in user space: open a file, a disk or memory that holds an ext2, ext3 or ext4 volume, and
 //! do everything that a mount can do, journaled like Linux.
 //!
+//! # Layers
+//!
+//! A module uses only modules below it (`tests/layers.rs` checks that and lists the order in full).
+//! The four things that could be called "the file system":
+//!
+//! * [`Ext4`], the public handle: one entry for every operation;
+//! * `MountedFs` (`mounted`), the state that all operations share;
+//! * `Volume` (`volume`), the device with its journal, geometry and allocator;
+//! * `Maintenance`, the requests about all of it.
+//!
 //! ```text
-//!   Ext4 (FileSystem)            one entry for every operation
-//!     ops/      names, inodes, attributes: lock inodes, start a handle, work
-//!     data/     file bytes: dirty pages, map after write
-//!     dir/      entries, hashed directories        map/    extents, indirect blocks
-//!     xattr/    attributes, ACLs                    inline.rs  contents inside the inode
-//!     alloc/    free blocks and inodes              orphan.rs  what recovery must finish
-//!     services/ what happens without being asked
-//!     whole/    sync, checkpoint, freeze, shutdown
-//!     throttle/ bounds what a flush has to write for an fsync
-//!     inodes.rs who is known, decoded, locked       mount/  open, recover, close
-//!   mount/, remount/, live.rs   options, and how they change while it is open
-//!   journal: block cache, transactions, log, checkpoint          ondisk: bytes and types
+//!   ext4  path                  handle for programs, by inode and by path        lib
+//!   info  stats  mkfs           what a volume is, what it does, a new one
+//!   remount                     options change while the volume is open
+//!   mount                       open, recover, close
+//!   maintenance                 sync, checkpoint, freeze, thaw, shutdown
+//!   ops                         names, inodes, attributes: lock inodes, start a handle, work
+//!   data                        file bytes: dirty pages, map after write
+//!   services  error_state       what happens beside the operations, and after an error
+//!   mounted  inodes  orphan     the state of the mount, inodes in memory, orphans
+//!     (dirs_moved, error_state/record, maintenance/requests, services/lazy_init/state …)
+//!   volume  dir  xattr  inline  map  fast_commit        what is on the device
+//!   alloc                       free blocks and inodes
+//!  throttle guard  freeze_gate    what a write passes: throttle, check for other writers, freeze
+//!   runtime_options  fast_commit_support  superblock  node  options  error
+//!   ────────────────────────────────────────────────────────────────────────────────────────
+//!   extol_jbd2: block cache, transactions, log, checkpoint   extol_ondisk: bytes and types
 //! ```
 //!
 //! # Lock order
 //!
 //! Outer first; a thread may skip levels and never goes back.
 //!
-//! 0. the gate, which every change passes; a freeze and a remount close it (`whole/gate.rs`)
-//! 1. the rename lock (renames between directories; whoever locks a directory below another)
+//! 0. the freeze gate, which every change passes; a freeze and a remount close it
+//!    (`freeze_gate.rs`)
+//! 1. the rename lock (renames between directories; locking a directory below another)
 //! 2. inode locks: parent before child; two directories, ancestor first; two files, smaller number
 //!    first
 //! 3. the journal handle (`start` may sleep until a commit ends or the log has room)

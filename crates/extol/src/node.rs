@@ -1,4 +1,4 @@
-//! An inode that an operation works on. Whoever has one holds the inode's lock.
+//! An inode that an operation works on, with the inode's lock held.
 
 use extol_ondisk::{Inode, InodeNr};
 

@@ -1,18 +1,21 @@
-//! Orphans: inodes that must be deleted or truncated if we do not come back to finish.
+//! Orphans: inodes that the next mount must delete or truncate after a crash.
 //!
-//! An inode is an orphan from the moment its last name goes until it is deleted, and while a
-//! truncate that needs several transactions runs. The volume remembers orphans in one of two ways,
-//! chosen by its features:
+//! An inode is an orphan from the removal of its last name until its deletion, and while a truncate
+//! that needs several transactions runs. The volume records orphans in one of two ways, which its
+//! features choose:
 //!
 //! ```text
 //!   list:  superblock.last_orphan ─► inode.dtime ─► inode.dtime ─► 0          (one chain through the inodes)
 //!   file:  orphan_file: blocks of inode numbers, 0 = free slot                (falls back to the list when full)
 //! ```
 //!
-//! On the list, an orphan's `dtime` is the link, and another thread's operation may have to change
-//! it while the inode's owner writes the inode. So the chain in memory is the truth:
-//! [`LinkGuard::link`] gives the link to whoever writes an inode, under the orphan lock
-//! ([`LinkGuard`]).
+//! Invariants
+//! - OR-1: on the list, an orphan's `dtime` is the link, and a thread without the inode's lock may
+//!   have to change it. So the chain in memory decides: a thread that writes an inode takes the link
+//!   from it, under the orphan lock ([`LinkGuard::link`]).
+//! - OR-2: the volume records an inode in the transaction that makes it an orphan, and removes the
+//!   record in the one that finishes its deletion or truncation ([`Orphans::add`],
+//!   [`Orphans::remove`]).
 //!
 //! Locking: the orphan lock is taken with a handle open, and before buffers.
 
@@ -33,10 +36,10 @@ use crate::mounted::MountedFs;
 use crate::node::Node;
 use crate::volume::Volume;
 
-/// Where an orphan is remembered.
+/// Where an orphan is recorded.
 #[derive(Clone, Copy, Debug)]
 enum Place {
-    /// Its neighbours on the list (0 = none): the one nearer to the superblock, and the one behind.
+    /// On the list: the neighbour nearer to the superblock, and the one behind (0 = none).
     List { before: u32, after: u32 },
     /// Block and slot of the orphan file.
     Slot { block: u32, slot: u32 },
@@ -73,10 +76,10 @@ struct State {
 #[derive(Debug, Default)]
 pub(crate) struct Orphans {
     state: Mutex<State, { Rank::Orphans as u8 }>,
-    /// All of them; read without the lock, so that the end of an ordinary reference costs none.
-    known: AtomicUsize,
-    /// Inodes on the list; read without the lock by whoever writes an inode (its own membership
-    /// cannot change then).
+    /// Their number; read without the lock, so that the end of an ordinary reference takes none.
+    count: AtomicUsize,
+    /// Inodes on the list; read without the lock by a thread that writes an inode (whose own
+    /// membership cannot change then).
     listed: AtomicUsize,
 }
 
@@ -103,7 +106,7 @@ impl Orphans {
     pub fn open_file(&self, vol: &Volume, node: &Node) -> Result<Vec<u32>> {
         let per_block = orphan_file::slots(vol.geo.block_size);
         let blocks = u32::try_from(node.raw.size >> vol.geo.block_size.bits()).unwrap_or(u32::MAX);
-        // Linux's own bound.
+        // Linux has the same bound.
         if blocks == 0 || blocks > 512 {
             return Err(
                 FsError::corrupt("orphan file has an impossible size").in_inode(node.ino.0.into())
@@ -141,7 +144,7 @@ impl Orphans {
         }
         let mut state = self.state.lock();
         state.places.extend(places);
-        self.count(&state);
+        self.update_count(&state);
         state.file = Some(file);
         Ok(found)
     }
@@ -167,20 +170,20 @@ impl Orphans {
             let after = found.get(i + 1).copied().unwrap_or(0);
             state.places.insert(*ino, Place::List { before, after });
         }
-        self.count(&state);
+        self.update_count(&state);
         Ok(found)
     }
 
-    fn count(&self, state: &State) {
-        self.known.store(state.places.len(), Ordering::Release);
+    fn update_count(&self, state: &State) {
+        self.count.store(state.places.len(), Ordering::Release);
     }
 
-    /// True if the inode is remembered.
+    /// True if the inode is an orphan.
     pub fn contains(&self, ino: u32) -> bool {
-        self.known.load(Ordering::Acquire) > 0 && self.state.lock().places.contains_key(&ino)
+        self.count.load(Ordering::Acquire) > 0 && self.state.lock().places.contains_key(&ino)
     }
 
-    /// How many there are.
+    /// The number of orphans.
     pub fn len(&self) -> usize {
         self.state.lock().places.len()
     }
@@ -190,20 +193,20 @@ impl Orphans {
         (self.listed.load(Ordering::Acquire) > 0).then(|| LinkGuard { state: self.state.lock() })
     }
 
-    /// Remembers an inode. The caller writes the inode afterwards (its `dtime` may have become a
-    /// link). If the inode has names, the caller also notes that it is unfit for fast commits, now
-    /// and when it is forgotten.
+    /// Makes an inode an orphan. The caller writes the inode afterwards (its `dtime` may have become
+    /// a link). If the inode has names, the caller also notes that it is unfit for fast commits, here
+    /// and at [`remove`](Self::remove).
     pub fn add(&self, fs: &MountedFs, h: &mut Handle, ino: u32) -> Result<()> {
         let vol = &fs.vol;
         let mut state = self.state.lock();
         if state.places.contains_key(&ino) {
-            // Perhaps in the base already: then its `dtime` is a link there.
+            // Perhaps in the last full commit already: then its `dtime` is a link there.
             eligibility::note_unfit(h, InodeNr(ino), Reason::Attributes);
             return Ok(());
         }
         if let Some(place) = add_to_file(&mut state, vol, h, ino)? {
             state.places.insert(ino, place);
-            self.count(&state);
+            self.update_count(&state);
             return Ok(());
         }
         let after = state.head;
@@ -212,13 +215,13 @@ impl Orphans {
             *before = ino;
         }
         state.places.insert(ino, Place::List { before: 0, after });
-        self.count(&state);
+        self.update_count(&state);
         self.listed.fetch_add(1, Ordering::AcqRel);
         state.head = ino;
         Ok(())
     }
 
-    /// Forgets an inode. The caller writes the inode afterwards.
+    /// An inode is no orphan any more. The caller writes the inode afterwards.
     pub fn remove(&self, fs: &MountedFs, h: &mut Handle, ino: u32) -> Result<()> {
         let vol = &fs.vol;
         if !self.contains(ino) {
@@ -252,7 +255,7 @@ impl Orphans {
             }
         }
         state.places.remove(&ino);
-        self.count(&state);
+        self.update_count(&state);
         if matches!(place, Place::List { .. }) {
             self.listed.fetch_sub(1, Ordering::AcqRel);
         }
@@ -268,7 +271,7 @@ fn add_to_file(state: &mut State, vol: &Volume, h: &mut Handle, ino: u32) -> Res
     };
     file.hint = block;
     let slot = {
-        // (Whoever still looks at a block makes its next change copy it.)
+        // (A block that is still read is copied by its next change: so only for these lines.)
         let data = vol.journal.read(file.blocks[block].nr).map_err(error::journal)?.data();
         orphan_file::find_free(&data, file.blocks[block].from)
     };

@@ -1,5 +1,5 @@
-//! What the mount options decided and a remount may change. Each is an atomic of its own: an
-//! operation reads what it needs when it needs it, and none of them has to agree with another.
+//! Mount options that a remount may change. Each is an atomic of its own: an operation reads what
+//! it needs when it needs it, and none of them has to agree with another.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed};
 
@@ -75,7 +75,7 @@ impl RuntimeOptions {
         self.sync.load(Relaxed)
     }
 
-    /// Changes of names are durable when they return. (`sync` says so, too.)
+    /// Changes of names are durable when they return. (`sync` asks for that, too.)
     pub fn dirsync(&self) -> bool {
         self.dirsync.load(Relaxed) || self.sync()
     }
@@ -101,12 +101,12 @@ impl RuntimeOptions {
         self.dirty_bytes.load(Relaxed)
     }
 
-    /// Most bytes read ahead of somebody who reads an open file.
+    /// Most bytes read ahead for an open file.
     pub fn readahead(&self) -> usize {
         self.readahead.load(Relaxed)
     }
 
-    /// Who may use the reserved blocks beside root.
+    /// The user beside root that may use the reserved blocks.
     pub fn resuid(&self) -> u32 {
         self.resuid.load(Relaxed)
     }

@@ -11,7 +11,7 @@ use crate::services::lazy_init::LazyInitStats;
 use crate::superblock::{text, uuid_text};
 use crate::throttle::ThrottleStats;
 
-/// A moment's state and counters.
+/// State and counters at one moment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Stats {
     /// Volume label.
@@ -22,9 +22,9 @@ pub struct Stats {
     pub block_size: u32,
     /// Blocks of the volume.
     pub blocks: u64,
-    /// Free blocks that nobody was promised.
+    /// Free blocks that are not reserved.
     pub free_blocks: u64,
-    /// Blocks promised to data that is not mapped yet.
+    /// Blocks reserved for data that is not mapped yet.
     pub reserved_blocks: u64,
     /// Blocks freed by transactions that are not durable yet.
     pub pending_blocks: u64,
@@ -57,7 +57,7 @@ pub struct Stats {
     pub errors_seen: u64,
     /// Inodes decoded in memory.
     pub inodes_cached: usize,
-    /// Inodes that front ends know.
+    /// Inodes that front ends hold references on.
     pub inodes_known: usize,
     /// Inodes with data or times not written yet.
     pub inodes_dirty: usize,

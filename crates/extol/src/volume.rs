@@ -1,4 +1,4 @@
-//! What every module of the file system works with: device, journal, geometry, allocator.
+//! The volume: device, journal, geometry and allocator, with which every module above works.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -29,11 +29,11 @@ pub(crate) struct Volume {
     pub sharing: Sharing,
     /// Names that were looked up or made.
     pub dentries: DentryCache,
-    /// A listing met a damaged directory (RD1 in `dir/readdir.rs`).
+    /// A listing met a damaged directory (RD-1 in `dir/readdir.rs`).
     pub dirs_damaged: AtomicBool,
 }
 
-/// A slot of the inode table as it was. (Those of the usual sizes need no memory of their own.)
+/// A slot of the inode table before a change. (The usual sizes need no allocation.)
 struct Before {
     short: [u8; 256],
     long: Vec<u8>,
@@ -56,7 +56,7 @@ impl Before {
 }
 
 impl Volume {
-    /// These parts, and nothing known yet.
+    /// These parts, and empty caches.
     pub fn new(dev: SharedDevice, journal: Arc<Journal>, geo: Geometry, alloc: Allocator) -> Self {
         let (sharing, dentries) = (Sharing::default(), DentryCache::default());
         Self { dev, journal, geo, alloc, sharing, dentries, dirs_damaged: AtomicBool::new(false) }
@@ -117,8 +117,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Changes an inode in its slot, whoever holds its lock (one credit). Only for fields that its
-    /// owner does not own.
+    /// Changes an inode in its slot without its lock (one credit). Only for fields that the holder
+    /// of the lock does not write.
     pub fn modify_inode(
         &self,
         h: &mut Handle,

@@ -9,8 +9,8 @@ use extol::vfs::FileSystem;
 use extol::{Ext4, MountOptions};
 use extol_block::{BlockDevice as _, MemDevice};
 
-/// The device byte behind the log's last block, fast-commit area included: as the superblock's copy
-/// of the journal inode says, whose extents are in its root.
+/// The device byte behind the log's last block, fast-commit area included, by the superblock's copy
+/// of the journal inode, which holds its extents.
 fn log_end(dev: &MemDevice) -> u64 {
     const JNL_BLOCKS: usize = 0x10c;
     let mut sb = [0; 1024];
@@ -23,8 +23,8 @@ fn log_end(dev: &MemDevice) -> u64 {
     (start + word(last + 4)) * 4096
 }
 
-/// Files in several directories. Gives how far most of them are from the log's end, in MiB.
-fn way(features: &str) -> u64 {
+/// The distance of most files, in several directories, from the log's end, in MiB.
+fn distance(features: &str) -> u64 {
     let dev = image("512M", &["-t", "ext4", "-b", "4096", "-O", features]);
     // Zeroed blocks come when they are asked for, not when a thread gets to it.
     let options = MountOptions::default().without_threads();
@@ -47,13 +47,13 @@ fn way(features: &str) -> u64 {
 
 #[test]
 fn synced_files_lie_behind_the_fast_commits() {
-    let way = way("fast_commit");
-    assert!(way <= 3, "{way} MiB");
+    let distance = distance("fast_commit");
+    assert!(distance <= 3, "{distance} MiB");
 }
 
 /// Without fast commits they are where their directories are.
 #[test]
 fn others_do_not() {
-    let way = way("^fast_commit");
-    assert!(way > 32, "{way} MiB");
+    let distance = distance("^fast_commit");
+    assert!(distance > 32, "{distance} MiB");
 }

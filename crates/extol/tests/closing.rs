@@ -1,4 +1,4 @@
-//! A volume is closed while others still use it.
+//! A volume is closed while threads still use it.
 
 mod common;
 
@@ -11,20 +11,21 @@ use extol::vfs::FileSystem;
 
 const THREADS: u64 = 6;
 
-/// Everybody who writes when the volume is closed gets an error in the end, wherever that found
-/// them; what fsync promised is there, and the volume is clean. Catches: a thread that waits for
-/// ever for a log that is frozen for good.
+/// Every writer of a closed volume gets an error in the end, wherever it was; what fsync
+/// acknowledged is there, and the volume is clean. Catches: a thread that waits for ever for a log
+/// that is frozen for good.
 #[test]
-fn nobody_waits_for_a_closed_volume() {
+fn no_thread_waits_for_a_closed_volume() {
     for round in 0..20 {
         let dev = image("16M", &["-t", "ext4", "-J", "size=1"]);
         let fs = open(&dev, "");
         let home = dir(&fs, fs.root(), "home");
-        let promised: Arc<Vec<AtomicU64>> =
+        let acknowledged: Arc<Vec<AtomicU64>> =
             Arc::new((0..THREADS).map(|_| AtomicU64::new(0)).collect());
         let (ended, ends) = mpsc::channel();
         for t in 0..THREADS {
-            let (fs, promised, ended) = (Arc::clone(&fs), Arc::clone(&promised), ended.clone());
+            let (fs, acknowledged, ended) =
+                (Arc::clone(&fs), Arc::clone(&acknowledged), ended.clone());
             let ino = file(&fs, home, &format!("file-{t}"));
             // Not joined: a thread that hangs must fail the test, not hang it.
             std::thread::spawn(move || {
@@ -34,7 +35,7 @@ fn nobody_waits_for_a_closed_volume() {
                     {
                         break;
                     }
-                    promised[t as usize].store(value, Ordering::SeqCst);
+                    acknowledged[t as usize].store(value, Ordering::SeqCst);
                 }
                 drop(fs);
                 let _ = ended.send(t);
@@ -52,9 +53,12 @@ fn nobody_waits_for_a_closed_volume() {
             let mut value = [0; 8];
             let ino = fs.lookup(home, format!("file-{t}").as_bytes()).unwrap().id.ino;
             let len = fs.read(ino, 0, &mut value).unwrap();
-            let promised = promised[t as usize].load(Ordering::SeqCst);
-            assert!(promised == 0 || len == 8, "file-{t} is empty");
-            assert!(u64::from_le_bytes(value) >= promised, "file-{t} lost what fsync promised");
+            let acknowledged = acknowledged[t as usize].load(Ordering::SeqCst);
+            assert!(acknowledged == 0 || len == 8, "file-{t} is empty");
+            assert!(
+                u64::from_le_bytes(value) >= acknowledged,
+                "file-{t} lost what fsync acknowledged"
+            );
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Data that waits for the leader of a commit, fast or full: who looks at its file meanwhile finds
-//! it.
+//! Deferred data, which waits for the leader of a commit, fast or full: every operation on its file
+//! sees it.
 
 #[path = "common/mod.rs"]
 #[allow(dead_code)]
@@ -14,7 +14,7 @@ use extol::{Ext4, MountOptions};
 use extol_block::{BlockDevice, MemDevice, Result};
 use parking_lot::{Condvar, Mutex};
 
-/// A device whose flushes can be held up.
+/// Holds up the flushes of a device.
 #[derive(Debug, Default)]
 struct Valve {
     shut: Mutex<bool>,
@@ -94,14 +94,14 @@ struct Rig {
 }
 
 impl Rig {
-    /// With fast commits it has zeroed blocks at hand, so that the data of small files has
-    /// witnesses. Without, none has.
+    /// With fast commits the pool has zeroed blocks, so that the data of small files has checksums.
+    /// Without, none has.
     fn new(fast_commits: bool) -> Self {
         let features = if fast_commits { "fast_commit" } else { "^fast_commit" };
         let dev = image("64M", &["-t", "ext4", "-O", features]);
         let valve = Arc::new(Valve::default());
         let held = Arc::new(Held(Arc::clone(&dev), Arc::clone(&valve)));
-        // No leader waits for those who will not come.
+        // No leader waits for other syncers.
         let options = MountOptions::parse("max_batch_time=0").unwrap();
         let rig = Self { fs: Ext4::open(held as _, &options).unwrap(), dev, valve };
         let fast = || rig.fs.stats().journal.fast_commit;
@@ -130,8 +130,8 @@ impl Rig {
         bytes
     }
 
-    /// Calls `look` while the data of a file waits behind another one's flush; gives the file's
-    /// contents in the end.
+    /// Calls `look` while the data of a file waits behind the flush of another one; returns the
+    /// file's contents in the end.
     fn beside(&self, look: impl FnOnce(u32)) -> Vec<u8> {
         let (first, second) = (self.written("leads", 1), self.written("follows", 2));
         let held = || *self.valve.held.lock();
@@ -144,7 +144,7 @@ impl Rig {
             let deferred = || self.fs.stats().journal.fast_commit.deferred;
             let before = deferred();
             let follower = scope.spawn(|| self.fs.fsync(second, false));
-            wait_until("the follower has left its data", || deferred() > before);
+            wait_until("the follower has deferred its data", || deferred() > before);
             look(second);
             drop(open);
             leader.join().unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! The examples work as their first lines say. They are built with the tests and lie beside them.
+//! The examples work as their first lines say. They are built with the tests.
 
 use std::path::PathBuf;
 use std::process::Command;

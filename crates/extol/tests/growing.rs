@@ -1,5 +1,5 @@
-//! Files that are synced as they grow stay with fast commits of one trip: logs side by side, and
-//! mailboxes. And a file whose pieces come out of order lies in one.
+//! Files synced as they grow keep fast commits with one flush: logs side by side, and mailboxes.
+//! And a file written out of order lies in one run.
 
 #[allow(dead_code)]
 mod common;
@@ -49,7 +49,7 @@ fn logs_side_by_side() {
         assert!(most <= 4, "{what}: {most} extents");
         let stats = fs.stats().journal.fast_commit;
         assert_eq!(stats.ineligible, 0, "{what}: {:?}", stats.reasons);
-        // Pieces of more than 64 KiB are not witnessed.
+        // Pieces of more than 64 KiB get no data checksum.
         let two_trips = stats.commits - stats.one_trip;
         assert!(
             size > 65536 || two_trips < 3 * logs,
@@ -61,7 +61,7 @@ fn logs_side_by_side() {
     }
 }
 
-/// Many files that get a few pieces each, with others in between, and go.
+/// Many files that get a few pieces each, side by side, and are deleted.
 #[test]
 fn mailboxes() {
     let (dev, fs) = volume();
@@ -84,7 +84,7 @@ fn mailboxes() {
     let stats = fs.stats().journal.fast_commit;
     assert!(
         stats.one_trip * 100 > stats.commits * 97,
-        "{} of {} in one trip",
+        "{} of {} with one flush",
         stats.one_trip,
         stats.commits
     );

@@ -7,9 +7,8 @@ use extol::vfs::{FileSystem, SetAttr};
 
 const JOURNAL_DATA: u32 = 0x4000;
 
-/// What was written while the data was not journalled is what a reader finds later, also if blocks
-/// of the journalled time were in memory. Catches: journalled versions that stay in the block cache
-/// and come back with the flag.
+/// Data that was written without the flag is read later, even if journalled blocks were in memory.
+/// Catches: journalled versions that stay in the buffer cache and return with the flag.
 #[test]
 fn the_newest_data_is_read_whatever_the_flag_was() {
     let dev = image("64M", &["-t", "ext4", "-b", "4096"]);
@@ -30,7 +29,7 @@ fn the_newest_data_is_read_whatever_the_flag_was() {
         }
         assert_eq!(fs.write(ino, 0, &[round; 50_000]).unwrap(), 50_000);
         fs.fsync(ino, false).unwrap();
-        // In the log, and perhaps not at home yet.
+        // In the log, and perhaps not checkpointed yet.
         assert_reads(round, "with the same flag");
     }
     fs.unmount().unwrap();

@@ -91,8 +91,8 @@ fn an_fsync_covers_them() {
     assert_clean(&crashed, "after a crash");
 }
 
-/// What waits in pages before a large piece is on the device as soon as the size is that covers it,
-/// whoever synced what: zeros, where there never were any, are not to be seen after a crash.
+/// Dirty pages before a large write are on the device as soon as the size is that covers them,
+/// whichever file was synced: a crash must not show zeros where there never were any.
 #[test]
 fn pages_before_a_large_piece_go_first() {
     let dev = image("160M", &["-t", "ext4"]);

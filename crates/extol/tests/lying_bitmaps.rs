@@ -1,5 +1,5 @@
-//! Bitmaps that say "free" of what is in use, with counts and checksums that agree: nothing that is
-//! in use is handed out.
+//! Bitmaps that mark used blocks and inodes as free, with counts and checksums that agree: nothing
+//! in use is handed out (AL-1).
 
 use std::process::Command;
 use std::sync::Arc;
@@ -41,20 +41,20 @@ impl Disk {
         requests.iter().map(|request| run("debugfs", &["-w", "-R", request, &self.path])).collect()
     }
 
-    /// Works on the volume, and keeps what became of it.
+    /// Calls `work` with the volume, and keeps the image.
     fn with<T>(&self, work: impl FnOnce(&Arc<Ext4>) -> T) -> T {
         let dev = Arc::new(MemDevice::from_bytes(&std::fs::read(&self.path).unwrap()));
         let fs =
             Ext4::open(Arc::clone(&dev) as _, &MountOptions::parse("errors=continue").unwrap())
                 .unwrap();
         let done = work(&fs);
-        // (A group that is left out may have had promised space.)
+        // (A skipped group may have had reserved space.)
         assert!(matches!(fs.unmount(), Ok(()) | Err(FsError::NoSpace)));
         std::fs::write(&self.path, dev.to_bytes()).unwrap();
         done
     }
 
-    /// Block numbers in what debugfs says.
+    /// Block numbers in the output of debugfs.
     fn blocks(&self, file: &str) -> Vec<u64> {
         let text = self.debugfs(&[&format!("blocks {file}")]);
         let text =
@@ -68,8 +68,8 @@ fn create(fs: &Ext4, name: &str, dir: bool) -> Result<u32, FsError> {
     fs.create(fs.root(), name.as_bytes(), kind, 0o755, 0, Creds::default()).map(|attr| attr.id.ino)
 }
 
-/// Creates until nothing more can be: no inode is used twice, the first error is that of the
-/// bitmap, and it is noted.
+/// Creates files until no more fit: no inode is used twice, and the first error is that of the
+/// bitmap and is reported.
 fn use_all_inodes(fs: &Ext4, used: &[u32], dirs: bool, what: &str) {
     let mut given = Vec::new();
     let mut errors = Vec::new();
@@ -115,7 +115,7 @@ fn an_inode_in_use_is_not_given_to_a_new_file() {
         let sb = run("dumpe2fs", &["-h", &disk.path]);
         assert!(sb.contains("FS Error count") && sb.contains("clean with errors"), "{what}: {sb}");
         let repaired = run("e2fsck", &["-fy", &disk.path]);
-        // The bits, their counts, and no more.
+        // The bits and their counts.
         let known = [
             "Pass ",
             "Fix? yes",
@@ -184,7 +184,7 @@ fn blocks_of_the_volume_itself_are_not_given_to_files() {
             disk.debugfs(&[&format!("freeb {block}")]);
             disk.with(|fs| {
                 let ino = create(fs, "file", false).unwrap();
-                // (Some groups are left out, and the promised space is not there.)
+                // (Some groups are skipped, with the reserved space in them.)
                 for at in 0..20_000 {
                     if fs.write(ino, at * 4096, &[0xEE; 4096]).is_err() {
                         break;
@@ -204,7 +204,7 @@ fn blocks_of_the_volume_itself_are_not_given_to_files() {
     }
 }
 
-/// A descriptor of the first group that says that it was never used.
+/// A descriptor of the first group with the UNINIT flags.
 #[test]
 fn the_first_group_was_used() {
     if !require(&NEEDS) {

@@ -23,8 +23,8 @@ fn volume(options: &MkfsOptions) -> Arc<Ext4> {
 }
 
 fn file(fs: &Ext4, name: &str, uid: u32) -> u32 {
-    let who = Creds { uid, gid: uid };
-    fs.create(fs.root(), name.as_bytes(), NewNode::Regular, 0o666, 0, who).unwrap().id.ino
+    let owner = Creds { uid, gid: uid };
+    fs.create(fs.root(), name.as_bytes(), NewNode::Regular, 0o666, 0, owner).unwrap().id.ino
 }
 
 fn mark(fs: &Ext4, ino: u32, flags: u32) -> Result<(), FsError> {
@@ -87,7 +87,8 @@ fn dax_and_journalled_data_exclude_each_other() {
     assert!(matches!(mark(&fs, ino, DAX), Err(FsError::NotSupported(_))));
 }
 
-/// Reserved blocks are for root, whose file it may be; what is reserved can change.
+/// Reserved blocks are for a caller that is root, whatever the owner of the file; their number can
+/// change.
 #[test]
 fn reserved_blocks_are_for_the_caller() {
     let fs = volume(&MkfsOptions::default());
@@ -116,7 +117,7 @@ fn reserved_blocks_are_for_the_caller() {
     fs.create(fs.root(), b"dir", NewNode::Directory, 0o755, 0, Creds::default()).unwrap();
 }
 
-/// A time that is set reads back as the inode holds it, at once and later.
+/// A time that is set reads back as the inode stores it, at once and later.
 #[test]
 fn times_are_clamped_when_they_are_set() {
     let (least, most_128, most) = (-(1 << 31), (1_i64 << 31) - 1, (1_i64 << 34) - (1 << 31) - 1);

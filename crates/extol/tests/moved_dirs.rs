@@ -1,5 +1,5 @@
-//! A directory moves, and one below it is fsynced: the new path is durable, as on Linux, also if
-//! nothing changed in the one that is fsynced.
+//! A directory moves, and one below it is fsynced: the new path is durable, as on Linux, even if
+//! nothing changed in the fsynced directory.
 
 #![allow(missing_docs)]
 

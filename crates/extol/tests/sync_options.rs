@@ -1,4 +1,4 @@
-//! `sync`, `dirsync` and the flags of chattr that promise the same: what returned is durable
+//! `sync`, `dirsync` and the flags of chattr that promise the same: a call that returns is durable
 //! without an fsync.
 
 mod common;
@@ -26,7 +26,7 @@ fn names(fs: &Ext4, dir: u32) -> Vec<String> {
     names
 }
 
-/// Does `work`, cuts the power, and gives the volume as it is then.
+/// Does `work`, cuts the power, and returns the volume as it is then.
 fn after_a_crash(dev: &Arc<MemDevice>, options: &str, work: impl FnOnce(&Ext4)) -> Arc<Ext4> {
     let fs = open(dev, options);
     work(&fs);
@@ -60,7 +60,7 @@ fn changes_of_names_are_durable() {
 }
 
 #[test]
-fn without_a_promise_the_commit_comes_later() {
+fn without_the_options_the_commit_comes_later() {
     let dev = image("16M", &["-t", "ext4"]);
     let fs = after_a_crash(&dev, "commit=300", |fs| {
         file(fs, fs.root(), "file");
@@ -69,7 +69,7 @@ fn without_a_promise_the_commit_comes_later() {
 }
 
 #[test]
-fn flags_of_a_directory_promise_the_same() {
+fn flags_of_a_directory_do_the_same() {
     for flag in [SYNC, DIRSYNC] {
         let dev = image("16M", &["-t", "ext4"]);
         let fs = after_a_crash(&dev, "commit=300", |fs| {
@@ -84,7 +84,7 @@ fn flags_of_a_directory_promise_the_same() {
         assert_eq!(names(&fs, home), ["file"], "flag {flag:#x}");
         assert_eq!(names(&fs, fs.root()), ["home", "lost+found"], "flag {flag:#x}");
         drop(fs);
-        // The flag was on the volume, and a directory that is made there has it, too.
+        // The flag is on the volume, and new directories inherit it.
         let fs = after_a_crash(&dev, "commit=300", |fs| {
             let home = fs.lookup(fs.root(), b"home").unwrap().id.ino;
             let below = dir(fs, home, "below");
@@ -110,10 +110,10 @@ fn writes_of_a_sync_mount_are_durable() {
     assert!(data[..5000].iter().all(|b| *b == 7));
 }
 
-/// An fsync that nobody sleeps for: each is told once, and what was told is durable. Of a volume
-/// that is gone, each is told that. Another thread does what takes long.
+/// Async sync requests: each completes once, and its data is durable then. After the volume is gone
+/// each fails. Another thread runs the jobs.
 #[test]
-fn fsyncs_that_are_told_later() {
+fn async_sync_requests() {
     const FAST: &[&str] = &["-t", "ext4", "-O", "fast_commit"];
     const FULL: &[&str] = &["-t", "ext4"];
     const NONE: &[&str] = &["-t", "ext4", "-O", "^has_journal"];
@@ -121,20 +121,20 @@ fn fsyncs_that_are_told_later() {
     for features in [FAST, FULL, NONE] {
         let dev = image("32M", features);
         let fs = open(&dev, "");
-        let (told, tells) = std::sync::mpsc::channel();
+        let (done, results) = std::sync::mpsc::channel();
         let (give, given) = std::sync::mpsc::channel::<Job>();
         let helper = std::thread::spawn(move || given.into_iter().for_each(|job| job()));
         let sync = |n: usize, data_only: bool| {
             let ino = fs.lookup(fs.root(), format!("f{n}").as_bytes()).unwrap().id.ino;
-            let told = told.clone();
+            let done = done.clone();
             fs.fsync_then(
                 ino,
                 data_only,
-                Box::new(move |result| told.send((n, result)).unwrap()),
+                Box::new(move |result| done.send((n, result)).unwrap()),
                 &mut |job| give.send(job).unwrap(),
             );
         };
-        let next = || tells.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
+        let next = || results.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let (fs, sync) = (&fs, &sync);
@@ -158,7 +158,7 @@ fn fsyncs_that_are_told_later() {
         assert!((0..FILES).map(|_| next()).all(|(_, result)| result.is_err()), "{features:?}");
         drop(give);
         helper.join().unwrap();
-        assert!(tells.try_recv().is_err(), "told twice: {features:?}");
+        assert!(results.try_recv().is_err(), "completed twice: {features:?}");
         drop(fs);
         if features.contains(&"^has_journal") {
             continue;

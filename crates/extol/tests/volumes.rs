@@ -1,4 +1,4 @@
-//! Mount, change a little of everything, unmount: e2fsck must be silent, for every kind of volume.
+//! Mount, change a little of everything, unmount: e2fsck must find nothing, for every kind of volume.
 
 mod common;
 
@@ -54,10 +54,10 @@ fn a_little_of_everything_is_clean() {
         let d2 = dir(&fs, d, "inner");
         fs.rename(d, b"inner", root, b"outer", RenameFlags::empty()).unwrap();
         file(&fs, d2, "x");
-        let who = Creds { uid: 5, gid: 6 };
-        fs.create(root, b"fast", NewNode::Symlink(b"d/moved".to_vec()), 0o777, 0, who).unwrap();
-        fs.create(root, b"slow", NewNode::Symlink(vec![b'x'; 200]), 0o777, 0, who).unwrap();
-        fs.create(root, b"fifo", NewNode::Fifo, 0o600, 0, who).unwrap();
+        let owner = Creds { uid: 5, gid: 6 };
+        fs.create(root, b"fast", NewNode::Symlink(b"d/moved".to_vec()), 0o777, 0, owner).unwrap();
+        fs.create(root, b"slow", NewNode::Symlink(vec![b'x'; 200]), 0o777, 0, owner).unwrap();
+        fs.create(root, b"fifo", NewNode::Fifo, 0o600, 0, owner).unwrap();
         let mut names = 0;
         fs.readdir(d, 0, &mut |_| {
             names += 1;

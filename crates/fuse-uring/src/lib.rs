@@ -132,8 +132,8 @@ impl Entry {
         }
     }
 
-    /// Hands the reply over, for [`next`](Self::next) to send: its header stands at the beginning of
-    /// the memory, `payload` bytes at [`PAYLOAD`].
+    /// Hands the reply over, for [`next`](Self::next) to send: its header stands at the beginning
+    /// of the memory, `payload` bytes at [`PAYLOAD`].
     ///
     /// # Errors
     /// If there is no request to reply to.

@@ -48,38 +48,42 @@ macro_rules! requests {
 }
 
 requests! {
-    LOOKUP = 1, FORGET = 2, GETATTR = 3, SETATTR = 4, READLINK = 5, SYMLINK = 6, MKNOD = 8, MKDIR = 9,
-    UNLINK = 10, RMDIR = 11, RENAME = 12, LINK = 13, OPEN = 14, READ = 15, WRITE = 16, STATFS = 17,
-    RELEASE = 18, FSYNC = 20, SETXATTR = 21, GETXATTR = 22, LISTXATTR = 23, REMOVEXATTR = 24, FLUSH = 25,
-    INIT = 26, OPENDIR = 27, READDIR = 28, RELEASEDIR = 29, FSYNCDIR = 30, CREATE = 35, INTERRUPT = 36,
-    BMAP = 37, DESTROY = 38, IOCTL = 39, BATCH_FORGET = 42, FALLOCATE = 43, READDIRPLUS = 44,
-    RENAME2 = 45, LSEEK = 46, SYNCFS = 50, TMPFILE = 51, STATX = 52,
+    LOOKUP = 1, FORGET = 2, GETATTR = 3, SETATTR = 4, READLINK = 5, SYMLINK = 6, MKNOD = 8,
+    MKDIR = 9, UNLINK = 10, RMDIR = 11, RENAME = 12, LINK = 13, OPEN = 14, READ = 15, WRITE = 16,
+    STATFS = 17, RELEASE = 18, FSYNC = 20, SETXATTR = 21, GETXATTR = 22, LISTXATTR = 23,
+    REMOVEXATTR = 24, FLUSH = 25, INIT = 26, OPENDIR = 27, READDIR = 28, RELEASEDIR = 29,
+    FSYNCDIR = 30, CREATE = 35, INTERRUPT = 36, BMAP = 37, DESTROY = 38, IOCTL = 39,
+    BATCH_FORGET = 42, FALLOCATE = 43, READDIRPLUS = 44, RENAME2 = 45, LSEEK = 46, SYNCFS = 50,
+    TMPFILE = 51, STATX = 52,
 }
 
 numbers! {
     /// Capabilities offered and asked for in INIT.
     cap: u64 {
         ASYNC_READ = 1, EXPORT_SUPPORT = 1 << 4, BIG_WRITES = 1 << 5, DONT_MASK = 1 << 6,
-        DO_READDIRPLUS = 1 << 13, READDIRPLUS_AUTO = 1 << 14, ASYNC_DIO = 1 << 15, WRITEBACK_CACHE = 1 << 16,
-        NO_OPEN_SUPPORT = 1 << 17, PARALLEL_DIROPS = 1 << 18, HANDLE_KILLPRIV = 1 << 19, POSIX_ACL = 1 << 20,
-        MAX_PAGES = 1 << 22, CACHE_SYMLINKS = 1 << 23, NO_OPENDIR_SUPPORT = 1 << 24,
-        HANDLE_KILLPRIV_V2 = 1 << 28, SETXATTR_EXT = 1 << 29, INIT_EXT = 1 << 30,
-        ALLOW_IDMAP = 1 << 40, OVER_IO_URING = 1 << 41,
+        DO_READDIRPLUS = 1 << 13, READDIRPLUS_AUTO = 1 << 14, ASYNC_DIO = 1 << 15,
+        WRITEBACK_CACHE = 1 << 16, NO_OPEN_SUPPORT = 1 << 17, PARALLEL_DIROPS = 1 << 18,
+        HANDLE_KILLPRIV = 1 << 19, POSIX_ACL = 1 << 20, MAX_PAGES = 1 << 22,
+        CACHE_SYMLINKS = 1 << 23, NO_OPENDIR_SUPPORT = 1 << 24, HANDLE_KILLPRIV_V2 = 1 << 28,
+        SETXATTR_EXT = 1 << 29, INIT_EXT = 1 << 30, ALLOW_IDMAP = 1 << 40,
+        OVER_IO_URING = 1 << 41,
     }
 }
 
 numbers! {
     /// Fields that a SETATTR changes.
     fattr: u32 {
-        MODE = 1, UID = 1 << 1, GID = 1 << 2, SIZE = 1 << 3, ATIME = 1 << 4, MTIME = 1 << 5, FH = 1 << 6,
-        ATIME_NOW = 1 << 7,
-        MTIME_NOW = 1 << 8, CTIME = 1 << 10, KILL_SUIDGID = 1 << 11,
+        MODE = 1, UID = 1 << 1, GID = 1 << 2, SIZE = 1 << 3, ATIME = 1 << 4, MTIME = 1 << 5,
+        FH = 1 << 6, ATIME_NOW = 1 << 7, MTIME_NOW = 1 << 8, CTIME = 1 << 10,
+        KILL_SUIDGID = 1 << 11,
     }
 }
 
 numbers! {
     /// Flags in the reply to OPEN and CREATE.
-    fopen: u32 { DIRECT_IO = 1, KEEP_CACHE = 1 << 1, CACHE_DIR = 1 << 3, PARALLEL_DIRECT_WRITES = 1 << 6, }
+    fopen: u32 {
+        DIRECT_IO = 1, KEEP_CACHE = 1 << 1, CACHE_DIR = 1 << 3, PARALLEL_DIRECT_WRITES = 1 << 6,
+    }
 }
 
 /// WRITE: the kernel's page cache is being written back; no process waits for the count.

@@ -5,8 +5,8 @@
 //! is aligned, and the headers end where the page begins.
 //!
 //! ```text
-//!   |·············|header|data ···        one page boundary ^ at `lead` bytes behind the start of the bytes
-//!                        ^
+//!   |·············|header|data ···
+//!                        ^ a page boundary, `lead` bytes behind the start of the bytes
 //! ```
 //!
 //! The bytes are a part of a vector that is never resized, so they stay where they are.

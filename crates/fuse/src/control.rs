@@ -7,7 +7,7 @@
 //!
 //! | name | request | answer |
 //! | --- | --- | --- |
-//! | `extol.remount:LIST` | change mount options | `+`, then one warning per line; or `-` and why nothing has changed |
+//! | `extol.remount:LIST` | change mount options | `+`, then warnings, one per line; or `-` and why not |
 //! | `extol.checkpoint:FLAGS` | as EXT4_IOC_CHECKPOINT | `+`, or the errno |
 //! | `extol.freeze`, `extol.thaw` | | the same |
 //! | `extol.shutdown:MODE` | as EXT4_IOC_SHUTDOWN | the same |

@@ -79,7 +79,8 @@ mod tests {
         counts.note(op::LOOKUP);
         counts.note(op::STATX);
         counts.note(4096);
-        let requests = "\"fuse\":{\"transport\":\"io_uring\",\"requests\":{\"other\":1,\"lookup\":2,\"statx\":1}}}";
+        let requests = "\"fuse\":{\"transport\":\"io_uring\",\"requests\":\
+            {\"other\":1,\"lookup\":2,\"statx\":1}}}";
         assert_eq!(counts.add_to("{}", Transport::IoUring), format!("{{{requests}"));
         assert_eq!(counts.add_to("none", Transport::Device), "none");
         let sandboxed = Counts { sandbox: "seccomp, \"x\"".into(), ..Counts::default() };

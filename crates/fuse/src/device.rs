@@ -6,18 +6,18 @@
 //!                                     ╰─ fsync: deferred, the worker goes on
 //! ```
 //!
-//! Which worker reads is decided by [`pool`](crate::pool). A reply goes out with one `write`, by any
-//! thread.
+//! Which worker reads is decided by [`pool`](crate::pool). A reply goes out with one `write`, by
+//! any thread.
 //!
-//! *Deferred replies.* A thread that sleeps until its fsync is durable costs two thread switches and
-//! a worker. So the file system is asked to call back when the file is durable
+//! *Deferred replies.* A thread that sleeps until its fsync is durable costs two thread switches
+//! and a worker. So the file system is asked to call back when the file is durable
 //! ([`fsync_then`](extol_vfs::Mountable::fsync_then)), and the thread that calls back writes the
 //! reply ([`DeferredReply`]): as a rule a worker that leads the commit of all that asked at the
 //! same time, and has told the pool that it waits.
 //!
 //! *Invariants*
-//! - DV-1: each request that has a reply gets one. A deferred reply is sent when it is told, or says
-//!   EIO when it is dropped untold ([`DeferredReply`]).
+//! - DV-1: each request that has a reply gets one. A deferred reply is sent when it is told, or
+//!   says EIO when it is dropped untold ([`DeferredReply`]).
 //! - DV-2: no mount ends before its deferred replies are sent. Each belongs to an open file, which
 //!   keeps the connection; where the connection is cut by force, the threads that send them are
 //!   workers, and the end waits for these ([`Mount::run`](crate::Mount::run)).

@@ -1,8 +1,8 @@
 //! The FUSE front end: any [`Mountable`](extol_vfs::Mountable) file system as a mount.
 //!
 //! ```text
-//!   kernel ── /dev/fuse ──► device.rs   workers read requests and write replies    pool.rs  which of them read
-//!                              │
+//!   kernel ── /dev/fuse ──► device.rs   workers read requests and write replies
+//!                              │  pool.rs  which of them read
 //!   kernel ── io_uring ───► uring/      a thread per entry of a queue
 //!                              │
 //!                              ▼
@@ -14,16 +14,16 @@
 //!                              ▼
 //!                        dyn Mountable
 //!
-//!   session.rs  a mount from beginning to end     mount.rs    mount(2), umount(2), fusermount3
-//!   init.rs     what we ask the kernel for        config.rs   mount options
-//!   wire.rs     bytes of requests and replies     abi.rs      numbers of the protocol
-//!   control.rs  remount, freeze ...               rights.rs   rights over the mount
-//!   counts.rs   requests by kind                  errno.rs    FsError -> errno, the only place that knows errno
+//!   session.rs  a mount from beginning to end    mount.rs   mount(2), umount(2), fusermount3
+//!   init.rs     what we ask the kernel for       config.rs  mount options
+//!   wire.rs     bytes of requests and replies    abi.rs     numbers of the protocol
+//!   control.rs  remount, freeze ...              rights.rs  rights over the mount
+//!   counts.rs   requests by kind                 errno.rs   FsError -> errno, here alone
 //! ```
 //!
 //! The protocol is spoken here directly, in safe code, instead of through a binding crate. `fuser`
-//! 0.18 does not know `FUSE_TMPFILE` (so `O_TMPFILE` fails on a mount) nor `FUSE_STATX`; it drops the
-//! flags that say when set-id bits must go; it decodes times before 1970 wrongly; on mounts of
+//! 0.18 does not know `FUSE_TMPFILE` (so `O_TMPFILE` fails on a mount) nor `FUSE_STATX`; it drops
+//! the flags that say when set-id bits must go; it decodes times before 1970 wrongly; on mounts of
 //! ordinary users it refuses the time stamps that the kernel's write-back flushes as root; and a
 //! panic in its own decoding (there is one, with overflow checks on) costs a thread for good.
 //!
@@ -72,8 +72,9 @@ pub use errno::errno;
 pub use mount::{MountError, check, undo, unmount, write_back};
 pub use session::{Mount, Stopper, serve};
 
-/// Extended attribute of the root whose value is [`stats_json`](extol_vfs::VolumeControl::stats_json).
-/// It is served by the front end, is not listed, and cannot be set.
+/// Extended attribute of the root whose value is
+/// [`stats_json`](extol_vfs::VolumeControl::stats_json). It is served by the front end, is not
+/// listed, and cannot be set.
 pub const STATS_XATTR: &str = "user.extol.stats";
 
 /// Extended attribute of the root that names the process that serves the mount: a decimal process

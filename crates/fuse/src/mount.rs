@@ -34,7 +34,8 @@ pub(crate) const READ_AHEAD_KB: &str = "4096";
 pub enum MountError {
     /// The kernel has no FUSE.
     #[error(
-        "no {DEVICE} on this machine: load the kernel module (modprobe fuse), or give the container the device"
+        "no {DEVICE} on this machine: load the kernel module (modprobe fuse), or give the \
+         container the device"
     )]
     NoFuse,
     /// Ordinary users need the helper.
@@ -63,11 +64,15 @@ pub enum MountError {
     TooOld,
     /// Something that io_uring needs could not be had after it was agreed upon.
     #[error(
-        "FUSE over io_uring lacks something ({0}): raise the limit (ulimit -n, ulimit -v), or mount with -o noio_uring"
+        "FUSE over io_uring lacks something ({0}): raise the limit (ulimit -n, ulimit -v), or \
+         mount with -o noio_uring"
     )]
     Short(io::Error),
     /// Still in use.
-    #[error("{} is in use: close the files, or leave the directories, that are open on it", dir.display())]
+    #[error(
+        "{} is in use: close the files, or leave the directories, that are open on it",
+        dir.display()
+    )]
     Busy {
         /// The mount point.
         dir: PathBuf,

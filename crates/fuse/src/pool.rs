@@ -4,8 +4,8 @@
 //! wakes another, cold thread, and a small request costs more in thread switches than in work. So
 //! as few workers read as keep the processors busy, however many requests are at work.
 //!
-//! *States of a worker.* Reading and working workers are *active*; there are at most as many of them
-//! as processors.
+//! *States of a worker.* Reading and working workers are *active*; there are at most as many of
+//! them as processors.
 //!
 //! ```text
 //!            took a request                finished
@@ -373,7 +373,9 @@ impl Pool {
         match action {
             Action::Nothing => {}
             Action::Wake(thread) => thread.unpark(),
-            Action::Watch => drop(self.watch.notify_one()),
+            Action::Watch => {
+                self.watch.notify_one();
+            }
             Action::Start(id) => {
                 if !start(id) {
                     let action = {

@@ -229,7 +229,8 @@ fn namespace(process: &Path) -> io::Result<Namespace> {
 mod tests {
     use super::*;
 
-    const STATUS: &str = "Name:\tx\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t10 20 \nVmSize:\t 100 kB\n\
+    const STATUS: &str = "Name:\tx\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t10 20 \n\
+        VmSize:\t 100 kB\n\
         CapEff:\t0000000000200010\n";
 
     #[test]

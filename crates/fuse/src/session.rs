@@ -35,8 +35,8 @@ const FIRST_WORKERS: usize = 2;
 const MOST_ACTIVE: usize = 16;
 
 /// What is said where io_uring was asked for.
-const NOT_OFFERED: &str = "requests come through /dev/fuse: for io_uring, Linux 6.14 or later is needed, and \
-    \"echo Y > /sys/module/fuse/parameters/enable_uring\" before mounting";
+const NOT_OFFERED: &str = "requests come through /dev/fuse: for io_uring, Linux 6.14 or later is \
+    needed, and \"echo Y > /sys/module/fuse/parameters/enable_uring\" before mounting";
 
 /// What the serving threads of a mount share.
 pub(crate) struct Shared {
@@ -98,7 +98,7 @@ impl Shared {
     }
 
     pub(crate) fn transport(&self) -> Transport {
-        if self.queues.are_active() { Transport::IoUring } else { Transport::Device }
+        if self.queues.are_used() { Transport::IoUring } else { Transport::Device }
     }
 
     /// A serving thread is about to be started.

@@ -2,8 +2,8 @@
 //!
 //! A [`Request`] borrows the buffer that it was read into; [`Args`] takes it apart field by field
 //! and turns anything too short into `EIO`, so a malformed request fails alone. A [`Reply`] is the
-//! write buffer: handlers append fields behind the room kept for the header, and the transport sends
-//! the whole at once.
+//! write buffer: handlers append fields behind the room kept for the header, and the transport
+//! sends the whole at once.
 
 use std::ops::{Deref, DerefMut};
 

@@ -33,8 +33,8 @@ fn caller(m: &mount::Mounted, name: &str) -> Child {
         .unwrap()
 }
 
-/// Callers that are killed while their request is worked on leave an entry that goes on working,
-/// and nothing else waits.
+/// Callers that are killed while their request is handled leave an entry that goes on with it, and
+/// nothing else waits.
 #[test]
 fn killed_callers_in_a_storm() {
     const STUCK: usize = 12;
@@ -75,8 +75,8 @@ fn killed_callers_in_a_storm() {
     m.unmount();
 }
 
-/// Keeps this thread, and those that it starts, on one processor: one queue gets all that they ask
-/// for.
+/// Keeps this thread, and those that it starts, on one processor: all their requests go to one
+/// queue.
 fn stay_here() {
     let allowed = rustix::thread::sched_getaffinity(None).unwrap();
     let first = (0..CpuSet::MAX_CPU).find(|&n| allowed.is_set(n)).unwrap();
@@ -98,14 +98,14 @@ fn many_wait_beside_many_fsyncs() {
         fs::write(m.path(&format!("f{n}")), "x").unwrap();
     }
     thread::scope(|scope| {
-        m.fs.tell_later(true);
+        m.fs.defer_fsyncs(true);
         let fsyncs: Vec<_> = (0..FSYNCS)
             .map(|n| {
                 let m = &m;
                 scope.spawn(move || File::open(m.path(&format!("f{n}"))).unwrap().sync_all())
             })
             .collect();
-        let mut asked = m.fs.take_asked(FSYNCS);
+        let mut deferred = m.fs.take_fsyncs(FSYNCS);
         m.fs.set_frozen(true);
         let changes: Vec<_> = (0..CHANGES)
             .map(|n| {
@@ -116,20 +116,20 @@ fn many_wait_beside_many_fsyncs() {
         for n in 0..200 {
             assert!(fs::metadata(m.path(&format!("missing{n}"))).is_err());
         }
-        // Half of the fsyncs are told: they are answered though all others wait.
-        asked.drain(..FSYNCS / 2).for_each(|done| done(Ok(())));
+        // Half of the fsyncs end: they are answered though all others wait.
+        deferred.drain(..FSYNCS / 2).for_each(|done| done(Ok(())));
         for n in 0..200 {
             assert!(fs::metadata(m.path(&format!("lost{n}"))).is_err());
         }
         let deadline = Instant::now() + Duration::from_secs(20);
         while fsyncs.iter().filter(|thread| thread.is_finished()).count() < FSYNCS / 2 {
-            assert!(Instant::now() < deadline, "they wait, too");
+            assert!(Instant::now() < deadline, "these fsyncs are not answered");
             thread::sleep(Duration::from_millis(1));
         }
         assert!(changes.iter().all(|thread| !thread.is_finished()));
         m.fs.set_frozen(false);
-        asked.into_iter().for_each(|done| done(Ok(())));
-        m.fs.tell_later(false);
+        deferred.into_iter().for_each(|done| done(Ok(())));
+        m.fs.defer_fsyncs(false);
         fsyncs.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
         changes.into_iter().for_each(|thread| drop(thread.join().unwrap().unwrap()));
     });

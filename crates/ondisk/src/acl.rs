@@ -1,8 +1,8 @@
 //! POSIX access control lists: Linux's attribute form and ext4's shorter one.
 //!
 //! ```text
-//!  attribute (version 2):  le32 2 │ le16 tag, le16 perm, le32 id │ …          8 bytes per entry
-//!  on disk   (version 1):  le32 1 │ le16 tag, le16 perm [, le32 id] │ …       id only for named users and groups
+//!  attribute (version 2):  le32 2 │ le16 tag, le16 perm, le32 id │ …      8 bytes per entry
+//!  on disk   (version 1):  le32 1 │ le16 tag, le16 perm [, le32 id] │ …   id only for named ones
 //! ```
 
 use crate::bytes::{get16, get32};

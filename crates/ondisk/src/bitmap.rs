@@ -2,7 +2,7 @@
 //! searches.
 //!
 //! Positions outside the bytes read as "in use" and are never found free, so no number can make
-//! these functions panic. Searches look at 64 bits at a time.
+//! these functions panic. Searches take 64 bits at a time.
 
 use crate::geometry::Geometry;
 use crate::group_desc::GroupDesc;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 /// Result of decoding.
 pub type Result<T> = std::result::Result<T, OnDiskError>;
 
-/// Bytes that are not what they should be. The caller knows, and adds, the inode and the block.
+/// Bytes that may not be used. The caller adds the inode and the block.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OnDiskError {

@@ -122,7 +122,8 @@ macro_rules! named {
             /// Names of the known bits that are set, in bit order.
             #[must_use]
             pub fn names(self) -> Vec<&'static str> {
-                Self::NAMES.iter().filter(|(bit, _)| self.contains(*bit)).map(|(_, name)| *name).collect()
+                let set = Self::NAMES.iter().filter(|(bit, _)| self.contains(*bit));
+                set.map(|(_, name)| *name).collect()
             }
 
             /// The bit with this name.

@@ -1,8 +1,8 @@
 //! ext4's on-disk structures: bytes to types and back. No I/O, no state, no panic on any bytes.
 //!
 //! ```text
-//!  Superblock ──► Geometry ──► GroupDesc, Inode, bitmaps, directory blocks, extent nodes, xattr areas …
-//!  (1024 bytes)   (validated,   (each decodes with the geometry, which knows sizes, features and the
+//!  Superblock ──► Geometry ──► GroupDesc, Inode, bitmaps, directory blocks, extent nodes …
+//!  (1024 bytes)   (validated,   (each decodes with the geometry, which has sizes, features and the
 //!                  immutable)    checksum seed, and verifies its own checksum)
 //! ```
 //!

@@ -6,11 +6,10 @@
 //! only single fields of it. Extol keeps its own copy, so it takes all bytes that are not its own
 //! from the device before it writes.
 //!
-//! | owner | fields |
-//! |---|---|
-//! | the mount | free counts, time of the last write, head of the orphan list, record of errors, the bit "clean", the features `needs_recovery` and `orphan_present` |
-//! | both | the bit "has errors": set if one of the two has it |
-//! | the device | everything else, until the mount changes it on purpose ([`Deliberate`]) |
+//! - Fields of the mount: free counts, time of the last write, head of the orphan list, record of
+//!   errors, the bit "clean", the features `needs_recovery` and `orphan_present`.
+//! - Of both: the bit "has errors", set if one of the two has it.
+//! - Of the device: all other fields, until the mount changes one on purpose ([`Deliberate`]).
 //!
 //! Invariants
 //! - OD-1: a byte of the device's half never comes from a stale copy: [`merge`] takes it from the
@@ -90,13 +89,13 @@ impl Deliberate {
         }
     }
 
-    /// There is nothing on purpose.
+    /// True without such a change.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.fields.is_empty()
     }
 
-    /// Forgets what these bytes have: it is on the device.
+    /// Drops the changes that these bytes have: they are on the device.
     pub fn settle(&mut self, written: &Bytes) {
         self.fields.retain(|(at, bytes)| written[*at..*at + bytes.len()] != **bytes);
     }

@@ -3,8 +3,8 @@
 //! | trait | what | for |
 //! |---|---|---|
 //! | [`FileSystem`] | inodes, names, contents | every front end |
-//! | [`VolumeControl`] | requests about the whole volume: freeze, trim, remount, statistics | administration |
-//! | [`Mountable`] | what a kernel wants beside these: open counts, deferred fsync, freeze gates | FUSE |
+//! | [`VolumeControl`] | the whole volume: freeze, trim, remount, statistics | administration |
+//! | [`Mountable`] | open counts, deferred fsync, freeze gates | FUSE |
 //!
 //! All are inode-level interfaces: front ends keep references on inodes they know
 //! ([`FileSystem::lookup`] and the creating calls take one, [`FileSystem::forget`] gives it back),
@@ -285,9 +285,9 @@ pub trait Mountable: VolumeControl {
     /// `NotPermitted` if there is something to clear and the file is immutable.
     fn kill_privileges(&self, ino: u32, outsider: bool) -> Result<()>;
 
-    /// As [`fsync`](FileSystem::fsync), for front ends whose threads have other things to do than to
-    /// wait: this returns at once, and `done` is called with the result later, perhaps by another
-    /// thread that called this. What takes long, for this request or for others that came
+    /// As [`fsync`](FileSystem::fsync), for front ends whose threads have other things to do than
+    /// to wait: this returns at once, and `done` is called with the result later, perhaps by
+    /// another thread that called this. What takes long, for this request or for others that came
     /// meanwhile, is passed to `lead` as a job, at most one, which has to be done before long, by
     /// this thread or another.
     fn fsync_then(&self, ino: u32, data_only: bool, done: Done, lead: &mut dyn FnMut(Job)) {

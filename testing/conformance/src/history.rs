@@ -65,7 +65,7 @@ impl History {
     }
 
     /// Whether a crash may leave this.
-    pub fn judge(&self, found: &[u8]) -> Result<(), String> {
+    pub fn verify(&self, found: &[u8]) -> Result<(), String> {
         let sizes = || self.versions.iter().map(Vec::len);
         let (least, most) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
         if found.len() < least || found.len() > most {
@@ -95,11 +95,11 @@ mod tests {
         h.changed(&[9; 4], None);
         h.durable(&[1, 1, 1, 1]);
         h.changed(&[2, 2, 1, 1, 5], None);
-        assert!(h.judge(&[1, 2, 1, 1]).is_ok());
-        assert!(h.judge(&[2, 1, 1, 1, 0]).is_ok(), "longer, the data lost");
-        assert!(h.judge(&[2, 2, 2, 1]).is_err(), "never there");
-        assert!(h.judge(&[9, 1, 1, 1]).is_err(), "from before the sync");
-        assert!(h.judge(&[1, 1, 1]).is_err(), "never so short");
+        assert!(h.verify(&[1, 2, 1, 1]).is_ok());
+        assert!(h.verify(&[2, 1, 1, 1, 0]).is_ok(), "longer, the data lost");
+        assert!(h.verify(&[2, 2, 2, 1]).is_err(), "never there");
+        assert!(h.verify(&[9, 1, 1, 1]).is_err(), "from before the sync");
+        assert!(h.verify(&[1, 1, 1]).is_err(), "never so short");
     }
 
     #[test]
@@ -108,7 +108,7 @@ mod tests {
         h.durable(&[1, 2, 3, 4]);
         h.changed(&[1, 0, 0, 2, 3, 4], Some(Shift { at: 1, len: 2, inserted: true }));
         h.changed(&[1, 0, 0, 2, 3, 7], None);
-        assert!(h.judge(&[1, 2, 3, 7]).is_ok());
-        assert!(h.judge(&[1, 2, 7, 4]).is_err());
+        assert!(h.verify(&[1, 2, 3, 7]).is_ok());
+        assert!(h.verify(&[1, 2, 7, 4]).is_err());
     }
 }

@@ -40,7 +40,7 @@ pub struct Known {
 
 /// All of them.
 pub const KNOWN: &[Known] = &[
-    // What Linux's FUSE does, whoever the daemon is.
+    // What Linux's FUSE does with any daemon.
     known(MOUNT, "collapse and insert", "", "Linux does not pass these two modes on to FUSE"),
     known(MOUNT, "fallocate by handles that may not", "append FallocateFlags(COLLAPSE", "the same"),
     known(MOUNT, "fallocate by handles that may not", "append FallocateFlags(INSERT", "the same"),

@@ -20,7 +20,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::posix::{Entry, Fd, Posix, Remount, Result, Space, Stat, Time, Who};
+use crate::posix::{Caller, Entry, Fd, Posix, Remount, Result, Space, Stat, Time};
 
 /// What all views of one mount share.
 struct Shared {
@@ -408,8 +408,8 @@ impl Posix for Mounted {
         Ok(Box::new(Self { shared: Arc::clone(&self.shared), base }))
     }
 
-    fn as_user(&self, who: &Who, work: &mut (dyn FnMut(&dyn Posix) + Send)) {
-        as_user(who.uid, who.gid, &who.groups, who.umask, || work(self));
+    fn as_user(&self, caller: &Caller, work: &mut (dyn FnMut(&dyn Posix) + Send)) {
+        as_user(caller.uid, caller.gid, &caller.groups, caller.umask, || work(self));
     }
 
     fn unmount(&self) {

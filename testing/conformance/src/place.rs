@@ -13,7 +13,7 @@ use crate::{Library, Mounted};
 pub struct Place {
     /// The library, or a mount by `subject`.
     pub side: Side,
-    /// Who mounts.
+    /// What mounts.
     pub subject: Subject,
     /// Arguments of mke2fs.
     pub mke2fs: &'static [&'static str],
@@ -23,13 +23,13 @@ pub struct Place {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let who = match (&self.side, &self.subject) {
+        let what = match (&self.side, &self.subject) {
             (Side::Library, _) => "the library",
             (_, Subject::Extol) => "a mount",
             (_, Subject::Kernel) => "Linux",
             (_, Subject::Fuse2fs) => "fuse2fs",
         };
-        write!(f, "{who}, mke2fs {}, options {:?}", self.mke2fs.join(" "), self.options)
+        write!(f, "{what}, mke2fs {}, options {:?}", self.mke2fs.join(" "), self.options)
     }
 }
 

@@ -83,9 +83,9 @@ pub struct Space {
     pub name_max: u64,
 }
 
-/// Who makes a call.
+/// The user, groups and umask of a call.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Who {
+pub struct Caller {
     /// User.
     pub uid: u32,
     /// Group.
@@ -96,7 +96,7 @@ pub struct Who {
     pub umask: u32,
 }
 
-impl Who {
+impl Caller {
     /// A user with no further groups and the umask 022.
     #[must_use]
     pub fn user(uid: u32, gid: u32) -> Self {
@@ -197,8 +197,8 @@ pub trait Posix: Send + Sync {
 
     /// The same file system seen from an open directory.
     fn at(&self, dir: Fd) -> Result<Box<dyn Posix>>;
-    /// Makes calls as somebody else.
-    fn as_user(&self, who: &Who, work: &mut (dyn FnMut(&dyn Posix) + Send));
+    /// Makes calls as another user.
+    fn as_user(&self, caller: &Caller, work: &mut (dyn FnMut(&dyn Posix) + Send));
     /// Goes down and comes up again. Open files are gone; so are views made by [`at`](Posix::at).
     fn remount(&self, how: Remount);
     /// Goes down for good; fails the test if that does not end well.

@@ -1,5 +1,4 @@
-//! Somebody who works on the volume: does operations through the library, and keeps the history of
-//! them.
+//! A user of the volume: does operations through the library, and keeps the history of them.
 //!
 //! Each operation is framed by two notes on the tape. What the file system refuses for lack of
 //! space is no error: it is a step that changed nothing (or, for a write, what a look at the file
@@ -51,7 +50,7 @@ impl Place {
     }
 }
 
-/// Somebody who works on the volume.
+/// A user of the volume.
 #[derive(Debug)]
 pub struct Actor {
     fs: Arc<Ext4>,
@@ -423,7 +422,7 @@ impl Actor {
             return self.syncfs();
         }
         let done = self.sync_full(&self.full(path), path, data_only)?;
-        // Data that has no room is not on the device, and nobody was told that it is.
+        // Data that has no room is not on the device, and was not acknowledged.
         let id = if path.is_empty() { Some(Tree::TOP) } else { self.tree().get(path) };
         if let (Some(()), Some(id)) = (done, id) {
             let is_file = self.tree().kind(id) == Some(&Kind::File);

@@ -1,10 +1,10 @@
 //! Tries the crash states of one recorded run.
 //!
-//! One thread walks along the tape and builds states; the others recover and judge them. A state
-//! (its bytes, together with what had been promised by then) is judged once, however many ways lead
-//! to it.
+//! One thread walks along the tape and builds states; the others recover and verify them. A state
+//! (its bytes, together with what had been promised by then) is verified once, however many ways
+//! lead to it.
 //!
-//! Each state is recovered by Extol, read in full, judged by the model, closed, and looked at by
+//! Each state is recovered by Extol, read in full, compared with the model, closed, and read by
 //! the independent checker. Of some, e2fsck and Linux are asked as well; of some, the recovery
 //! itself is recorded and cut at each of its changes, and a second recovery must show the same as
 //! the first.
@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use crate::case::Case;
 use crate::cuts::{Cutter, Effort, Fate};
 use crate::media::Media;
-use crate::model::{History, Moment, Rules, judge};
+use crate::model::{History, Moment, Rules, verify};
 use crate::outside::{Other, ask_e2fsck, ask_linux};
 use crate::record::{Plant, Recording};
 use crate::recover::{Recovered, checked_in_memory, recover, recover_on_tape, replayed};
@@ -48,8 +48,8 @@ pub struct Campaign<'a> {
     pub effort: Effort,
     /// Every so many cuts are tried (1: all).
     pub stride: usize,
-    /// At most so many states are judged; then the stride grows so that they spread over the whole
-    /// run.
+    /// At most so many states are verified; then the stride grows so that they spread over the
+    /// whole run.
     pub max_states: u64,
     /// Of so many states, one recovery is cut as well (0: none).
     pub again_every: u64,
@@ -57,7 +57,7 @@ pub struct Campaign<'a> {
     pub e2fsck_every: u64,
     /// Of so many states, Linux is asked about one (0: none).
     pub linux_every: u64,
-    /// Threads that judge.
+    /// Threads that verify.
     pub jobs: usize,
     /// Stop after so many failures.
     pub max_failures: usize,
@@ -68,7 +68,7 @@ pub struct Campaign<'a> {
 /// States tried of a recovery that is cut.
 const AGAIN: Effort = Effort { exhaustive: 2, some: 1, torn: 1, mixed: 0 };
 
-/// A state to judge.
+/// A state to verify.
 struct Job {
     nr: u64,
     cut: usize,
@@ -133,7 +133,7 @@ impl<'a> Campaign<'a> {
     }
 
     /// Runs the load and tries its states. `progress` is called now and then with the cut, the
-    /// number of cuts, and the states judged.
+    /// number of cuts, and the states verified.
     ///
     /// # Errors
     /// If the load could not run at all.
@@ -174,7 +174,7 @@ impl<'a> Campaign<'a> {
                         if stop.load(Ordering::Relaxed) {
                             continue;
                         }
-                        let problem = self.judge(&recording, &job, &counters, &scratch);
+                        let problem = self.verify(&recording, &job, &counters, &scratch);
                         if let Err((second, what)) = problem {
                             let mut failures = failures.lock();
                             failures.push(self.failure(&recording, &job, second, what));
@@ -211,7 +211,7 @@ impl<'a> Campaign<'a> {
     ) {
         let mut cutter = Cutter::new(recording.base.snapshot(), &recording.events, self.seed);
         let cuts = cutter.cuts();
-        let mut judged: HashSet<(u128, usize)> = HashSet::new();
+        let mut verified: HashSet<(u128, usize)> = HashSet::new();
         let mut images: HashSet<u128> = HashSet::new();
         let mut cut = recording.first_cut;
         let mut stride = self.stride.max(1);
@@ -223,19 +223,19 @@ impl<'a> Campaign<'a> {
                 let media = cutter.state(fate);
                 row.built += 1;
                 images.insert(media.fingerprint());
-                if judged.insert((media.fingerprint(), promised)) {
-                    let job = Job { nr: row.judged, cut, fate, media, moments: moments.clone() };
-                    row.judged += 1;
+                if verified.insert((media.fingerprint(), promised)) {
+                    let job = Job { nr: row.verified, cut, fate, media, moments: moments.clone() };
+                    row.verified += 1;
                     if sender.send(job).is_err() {
                         return;
                     }
                 }
             }
             row.cuts += 1;
-            progress(cut, cuts, row.judged);
+            progress(cut, cuts, row.verified);
             // What is left of the budget spreads over what is left of the tape.
-            let left = self.max_states.saturating_sub(row.judged);
-            let each = row.judged.div_ceil(row.cuts.max(1) as u64).max(1);
+            let left = self.max_states.saturating_sub(row.verified);
+            let each = row.verified.div_ceil(row.cuts.max(1) as u64).max(1);
             let affordable = (left / each).max(1);
             if self.max_states != u64::MAX {
                 if left == 0 {
@@ -249,7 +249,7 @@ impl<'a> Campaign<'a> {
         row.distinct = images.len() as u64;
     }
 
-    fn judge(
+    fn verify(
         &self,
         recording: &Recording,
         job: &Job,
@@ -258,7 +258,7 @@ impl<'a> Campaign<'a> {
     ) -> Result<(), (Option<Second>, String)> {
         let plain = |what| (None, what);
         let crashed = job.media.devices();
-        let recovered = self.judge_first(recording, &job.moments, &crashed).map_err(plain)?;
+        let recovered = self.verify_first(recording, &job.moments, &crashed).map_err(plain)?;
         let chosen = |every: u64, offset: u64| every > 0 && (job.nr + offset).is_multiple_of(every);
         if chosen(8, 3) {
             checked_in_memory(&crashed).map_err(|e| plain(format!("replayed in memory, {e}")))?;
@@ -280,7 +280,7 @@ impl<'a> Campaign<'a> {
             missing = window == Some(Window::DataMissing);
         }
         let rules = Rules { missing_data: missing, ..self.variant.rules() };
-        let legal = |view: &View| judge_by(&recording.histories, &job.moments, view, rules);
+        let legal = |view: &View| verify_by(&recording.histories, &job.moments, view, rules);
         let other: Other<'_> = if torn || missing { Some(&legal) } else { None };
         if ask_e2fsck_now && !not_e2fsck {
             let dir = scratch.get_or_init(Scratch::in_memory);
@@ -303,7 +303,7 @@ impl<'a> Campaign<'a> {
                     if seen.insert(media.fingerprint()) {
                         let second = Second { cut, fate: fate.to_string() };
                         let nr = counters.again.fetch_add(1, Ordering::Relaxed);
-                        let both = self.judge_second(&recovered, &media).and_then(|again| {
+                        let both = self.verify_second(&recovered, &media).and_then(|again| {
                             // What another recovery has left half done is e2fsck's business as
                             // well.
                             if self.e2fsck_every == 0 || !nr.is_multiple_of(16) || !comparable {
@@ -335,18 +335,18 @@ impl<'a> Campaign<'a> {
         Ok(())
     }
 
-    fn judge_first(
+    fn verify_first(
         &self,
         recording: &Recording,
         moments: &[Moment],
         crashed: &[extol_block::MemDevice],
     ) -> Result<Recovered, String> {
         let recovered = recover(&self.variant, crashed)?;
-        judge_all(&recording.histories, moments, &recovered.view, &self.variant)?;
+        verify_all(&recording.histories, moments, &recovered.view, &self.variant)?;
         Ok(recovered)
     }
 
-    fn judge_second(&self, first: &Recovered, media: &Media) -> Result<Recovered, String> {
+    fn verify_second(&self, first: &Recovered, media: &Media) -> Result<Recovered, String> {
         let again = recover(&self.variant, &media.devices())
             .map_err(|e| format!("second recovery: {e}"))?;
         match first.view.difference(&again.view) {
@@ -370,7 +370,8 @@ impl<'a> Campaign<'a> {
         }
         let plant = self.plant.map(Plant::name);
         let mut replay = format!(
-            "cargo run -p extol-crashkit{} -- --workload {} --variant {} --seed {} --rounds {} --cut {} --state {}",
+            "cargo run -p extol-crashkit{} -- --workload {} --variant {} --seed {} --rounds {} \
+                --cut {} --state {}",
             if plant.is_some() { " --features planted-bugs" } else { "" },
             self.workload.name(),
             self.variant.name,
@@ -438,7 +439,7 @@ impl<'a> Campaign<'a> {
         let moments = recording.moments(cut);
         tell(&format!("{moments:?}"));
         let crashed = media.devices();
-        let first = self.judge_first(&recording, &moments, &crashed)?;
+        let first = self.verify_first(&recording, &moments, &crashed)?;
         checked_in_memory(&crashed)?;
         tell("the first recovery is as it must be");
         if let Some((cut, fate)) = second {
@@ -447,7 +448,7 @@ impl<'a> Campaign<'a> {
             cutter.seek(cut.min(events.len()));
             tell(&format!("cut {cut} of {} of the recovery, state {fate}", events.len()));
             cutter.describe().iter().for_each(|line| tell(line));
-            self.judge_second(&first, &cutter.state(fate))?;
+            self.verify_second(&first, &cutter.state(fate))?;
             tell("the second recovery shows the same");
         }
         let torn = matches!(fate, Fate::Torn(_));
@@ -458,7 +459,7 @@ impl<'a> Campaign<'a> {
         } else if matches!(fate, Fate::None | Fate::All) || self.variant.outside_understands_parts()
         {
             let rules = Rules { missing_data: missing, ..self.variant.rules() };
-            let legal = |view: &View| judge_by(&recording.histories, &moments, view, rules);
+            let legal = |view: &View| verify_by(&recording.histories, &moments, view, rules);
             let other: Other<'_> = if missing || torn { Some(&legal) } else { None };
             ask_e2fsck(&self.variant, &crashed, &first, other, &Scratch::in_memory())?;
             tell("e2fsck agrees");
@@ -467,23 +468,23 @@ impl<'a> Campaign<'a> {
     }
 }
 
-/// The model's verdict on what all actors see.
-fn judge_all(
+/// Compares what all actors see with the model.
+fn verify_all(
     histories: &[History],
     moments: &[Moment],
     view: &View,
     variant: &Variant,
 ) -> Result<(), String> {
-    judge_by(histories, moments, view, variant.rules())
+    verify_by(histories, moments, view, variant.rules())
 }
 
-fn judge_by(
+fn verify_by(
     histories: &[History],
     moments: &[Moment],
     view: &View,
     rules: Rules,
 ) -> Result<(), String> {
-    histories.iter().zip(moments).try_for_each(|(h, m)| judge(h, *m, view, rules))
+    histories.iter().zip(moments).try_for_each(|(h, m)| verify(h, *m, view, rules))
 }
 
 /// Tries a saved state again and tells all about it. `Ok` if nothing is wrong with it.
@@ -501,8 +502,8 @@ pub fn replay_case(dir: &Path, tell: &mut dyn FnMut(&str)) -> Result<(), String>
         tell(&format!("{moment:?}"));
     }
     let recovered = recover(&variant, &crashed)?;
-    judge_all(&case.histories, &case.moments, &recovered.view, &variant)?;
+    verify_all(&case.histories, &case.moments, &recovered.view, &variant)?;
     checked_in_memory(&crashed)?;
-    let legal = |view: &View| judge_all(&case.histories, &case.moments, view, &variant);
+    let legal = |view: &View| verify_all(&case.histories, &case.moments, view, &variant);
     ask_e2fsck(&variant, &crashed, &recovered, Some(&legal), &Scratch::in_memory()).map(|_| ())
 }

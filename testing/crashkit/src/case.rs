@@ -12,7 +12,7 @@ use crate::model::{History, Moment};
 use crate::outside::{load_all, save_all};
 use crate::variant::Variant;
 
-/// What is needed to judge a state again.
+/// What is needed to verify a state again.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Case {
     /// Name of the kind of volume.
@@ -64,7 +64,7 @@ mod tests {
     use crate::workloads;
 
     #[test]
-    fn a_saved_state_is_judged_again() {
+    fn a_saved_state_is_verified_again() {
         let variant = Variant::by_name("external").expect("a kind of volume");
         let load = workloads::by_name("threads").expect("a load");
         let run = Recording::of(&*load, &variant, 1, 15, None).expect("a run");

@@ -239,8 +239,8 @@ impl<'a> Cutter<'a> {
         let mut torn: Option<(usize, SmallRng)> = None;
         let mut order: Vec<usize> = (0..n).collect();
         let choose = |kept: &mut [bool], rng: &mut SmallRng| {
-            let luck = [0.15, 0.5, 0.85][rng.random_range(0..3)];
-            kept.iter_mut().for_each(|k| *k = rng.random_bool(luck));
+            let share = [0.15, 0.5, 0.85][rng.random_range(0..3)];
+            kept.iter_mut().for_each(|k| *k = rng.random_bool(share));
         };
         match fate {
             Fate::None => {}
@@ -306,7 +306,7 @@ impl<'a> Cutter<'a> {
         media
     }
 
-    /// What the open changes and the fate are, for people.
+    /// What the open changes and the fate are, for messages.
     #[must_use]
     pub fn describe(&self) -> Vec<String> {
         let line = |(i, e): (usize, &usize)| {

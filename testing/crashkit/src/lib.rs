@@ -1,5 +1,5 @@
 //! Evidence that a power cut cannot hurt: records what a load makes Extol do to its devices, cuts
-//! the power at every change in every way that real media allow, recovers, and judges.
+//! the power at every change in every way that real media allow, recovers, and verifies.
 //!
 //! # What is assumed of the media
 //!
@@ -18,8 +18,8 @@
 //! Loads with several actors run on devices that take their time ([`tape::Pace`]), or not, by seed,
 //! so that requests and flushes of different threads do meet.
 //!
-//! A discarded range reads as zeros, or as before, until it is written again. Sectors that nobody
-//! writes do not change. Reads give what was written last. What is *not* assumed to be safe beyond
+//! A discarded range reads as zeros, or as before, until it is written again. Sectors that are not
+//! written do not change. Reads give what was written last. What is *not* assumed to be safe beyond
 //! that: nothing; in particular a write of one block is not atomic.
 //!
 //! One exception: the 1024 bytes of the file system's own superblock are written whole or not at
@@ -31,12 +31,12 @@
 //! With an external journal there are two devices with two caches. They are cut at the same moment;
 //! what each of them loses is independent of the other.
 //!
-//! # How a state is made and judged
+//! # How a state is made and verified
 //!
 //! ```text
 //!   Workload ─► Actor ──────────► Ext4 ─► Tape ─► changes ─► Cutter ─► crash state (Media)
 //!                 └► History (the model)     └─ notes ─┐                     │ recover
-//!                        └───── what is promised ──────┴──► judge ◄─── View ─┤
+//!                        └───── what is promised ──────┴──► verify ◄── View ─┤
 //!                                                    extol-check, e2fsck ◄───┤
 //!                                      Linux ◄──────────────────────────────┤
 //!                            every change of the recovery is a cut again ◄───┘
@@ -46,17 +46,17 @@
 //! |---|---|
 //! | [`tape`] | records both devices and the load's notes in one order |
 //! | [`cuts`] | names and builds the states of a cut |
-//! | [`media`] | copy-on-write contents with a fingerprint, so that no state is judged twice |
+//! | [`media`] | copy-on-write contents with a fingerprint, so that no state is verified twice |
 //! | [`variant`] | kinds of volumes and journals, small, with garbage in their free blocks |
 //! | [`workloads`] | loads: random mixes, classics, several threads |
 //! | [`actor`], [`model`] | do the operations; know what must and what may be there afterwards |
-//! | [`recover`], [`view`], [`outside`] | Extol's recovery, what it shows, and the other judges |
-//! | [`windows`] | the few states that other judges misread, and that no writer can avoid |
+//! | [`recover`], [`view`], [`outside`] | Extol's recovery, what it shows, and the other oracles |
+//! | [`windows`] | the few states that other oracles misread, and that no writer can avoid |
 //! | [`campaign`], [`report`], [`case`] | all of it, over all cuts; counts; failed states that can be tried again |
 //!
-//! # Judges
+//! # Oracles
 //!
-//! 1. The model ([`model::judge`]): names are those after some prefix of the operations that holds
+//! 1. The model ([`model::verify`]): names are those after some prefix of the operations that holds
 //!    everything that was promised; each byte is one that the file had there since its last sync.
 //!    On volumes with fast commits an fsync may take what it needs, all of it and nothing else, out
 //!    of that order.

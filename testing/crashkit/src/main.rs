@@ -25,8 +25,8 @@ EXAMPLES:
 EXIT STATUS:
   0 nothing found, 1 something is wrong with Extol, 2 wrong arguments or the load could not run";
 
-/// Cuts the power of Extol volumes at every change, in every way, and judges what recovery makes of
-/// it.
+/// Cuts the power of Extol volumes at every change, in every way, and verifies what recovery makes
+/// of it.
 #[derive(Parser, Debug)]
 #[command(name = "extol-crashkit", version, after_help = EXAMPLES)]
 struct Args {
@@ -63,7 +63,7 @@ struct Args {
     /// Of so many states, Linux is asked about one, over a loop device (0: none; needs root).
     #[arg(long, default_value_t = 0)]
     linux: u64,
-    /// Threads that judge (default: one per processor).
+    /// Threads that verify (default: one per processor).
     #[arg(long)]
     jobs: Option<usize>,
     /// Stop a run after so many failures.
@@ -212,7 +212,7 @@ fn run(args: &Args) -> Result<bool, String> {
                 if end.is_some_and(|end| Instant::now() >= end) {
                     break 'seeds;
                 }
-                // Who names both gets the pair all the same.
+                // A pair that is named is tried all the same.
                 if !load.suits(kind) && (args.workload.is_empty() || args.variant.is_empty()) {
                     continue;
                 }
@@ -221,7 +221,7 @@ fn run(args: &Args) -> Result<bool, String> {
                 let row = campaign.run(&mut |cut, cuts, states| {
                     bar.set_length(cuts as u64);
                     bar.set_position(cut as u64);
-                    bar.set_prefix(format!("{} states", states + report.total().judged));
+                    bar.set_prefix(format!("{} states", states + report.total().verified));
                 });
                 bar.finish_and_clear();
                 let row = match row {

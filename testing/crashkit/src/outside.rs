@@ -1,4 +1,4 @@
-//! Judges from elsewhere: e2fsck, and Linux over a loop device.
+//! Oracles from elsewhere: e2fsck, and Linux over a loop device.
 
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
@@ -72,21 +72,19 @@ fn clean(image: &Image, what: &str) -> Result<(), String> {
     }
 }
 
-/// What to do if the outcome is another than Extol's: `None` forbids it, else the model judges it.
+/// What to do if the outcome is another than Extol's: `None` forbids it, else the model decides.
 ///
 /// A torn commit block is complete for Extol and for Linux since 6.10, as all that counts is in its
-/// first sector; e2fsck 1.47 and older kernels let the transaction go. Nobody had been told of it,
-/// so both are right.
+/// first sector; e2fsck 1.47 and older kernels let the transaction go. It was not acknowledged, so
+/// both are right.
 pub type Other<'a> = Option<&'a dyn Fn(&View) -> Result<(), String>>;
 
-fn compare(ours: &Recovered, theirs: &View, other: Other<'_>, who: &str) -> Result<(), String> {
+fn compare(ours: &Recovered, theirs: &View, other: Other<'_>, by: &str) -> Result<(), String> {
     match (ours.view.difference(theirs), other) {
         (None, _) => Ok(()),
-        (Some(lines), None) => {
-            Err(format!("Extol's recovery and that of {who} differ:\n  {lines}"))
-        }
-        (Some(_), Some(judge)) => {
-            judge(theirs).map_err(|e| format!("the recovery of {who} breaks a promise: {e}"))
+        (Some(lines), None) => Err(format!("Extol's recovery and that of {by} differ:\n  {lines}")),
+        (Some(_), Some(verify)) => {
+            verify(theirs).map_err(|e| format!("the recovery of {by} breaks a promise: {e}"))
         }
     }
 }

@@ -171,7 +171,7 @@ pub struct Recording {
     pub base: Media,
     /// Every change.
     pub events: Vec<Event>,
-    /// First cut that is judged: with several actors, behind the making of their directories.
+    /// First cut that is tried: with several actors, behind the making of their directories.
     pub first_cut: usize,
     /// One per actor.
     pub histories: Vec<History>,

@@ -1,4 +1,4 @@
-//! Recovery of a crash state by Extol, and what is judged of it.
+//! Recovery of a crash state by Extol, and what is verified of it.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub fn recover(variant: &Variant, devices: &[MemDevice]) -> Result<Recovered, St
     Ok(recovered)
 }
 
-/// As [`recover`], of devices on which somebody else's recovery has run. (e2fsck counts inodes that
+/// As [`recover`], of devices on which another recovery has run. (e2fsck counts inodes that
 /// were freed among those that were never used, so what they held is not zero although their table
 /// was zeroed.)
 ///
@@ -78,7 +78,7 @@ fn zeroed_as_claimed(devices: &[MemDevice]) -> Result<(), String> {
     Err(format!("the inode tables of groups {:?} claim to be zeroed and are not", tables.wrong))
 }
 
-/// The independent checker's verdict on a volume as it lies, with its log and its fast commits
+/// The independent checker's report on a volume as it lies, with its log and its fast commits
 /// replayed in memory.
 ///
 /// # Errors
@@ -114,7 +114,7 @@ fn recovered(
     extol::recovered(volume, &options).map(|(device, _)| device).map_err(|e| e.to_string())
 }
 
-/// The independent checker's verdict.
+/// The independent checker's report.
 ///
 /// # Errors
 /// Its first findings.

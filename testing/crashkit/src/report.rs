@@ -52,8 +52,8 @@ pub struct Row {
     pub built: u64,
     /// States with different bytes.
     pub distinct: u64,
-    /// States judged: different bytes, or more promised.
-    pub judged: u64,
+    /// States verified: different bytes, or more promised.
+    pub verified: u64,
     /// Recoveries that were cut at each of their changes.
     pub recoveries_cut: u64,
     /// States of those that were recovered a second time.
@@ -94,7 +94,7 @@ impl Row {
         self.cuts += other.cuts;
         self.built += other.built;
         self.distinct += other.distinct;
-        self.judged += other.judged;
+        self.verified += other.verified;
         self.recoveries_cut += other.recoveries_cut;
         self.second_states += other.second_states;
         self.e2fsck += other.e2fsck;
@@ -150,11 +150,11 @@ impl Report {
         total
     }
 
-    /// States recovered and judged (second recoveries included) per minute of wall-clock time.
+    /// States recovered and verified (second recoveries included) per minute of wall-clock time.
     #[must_use]
     pub fn per_minute(&self) -> f64 {
         let total = self.total();
-        (total.judged + total.second_states) as f64 * 60.0 / self.wall_seconds.max(0.001)
+        (total.verified + total.second_states) as f64 * 60.0 / self.wall_seconds.max(0.001)
     }
 
     /// One line.
@@ -162,8 +162,9 @@ impl Report {
     pub fn summary(&self) -> String {
         let total = self.total();
         format!(
-            "{} crash states ({} different) and {} crashes in recovery in {:.0} s: {:.0} states per minute; {} failures",
-            total.judged,
+            "{} crash states ({} different) and {} crashes in recovery in {:.0} s: {:.0} states \
+                per minute; {} failures",
+            total.verified,
             total.distinct,
             total.second_states,
             self.wall_seconds,
@@ -176,13 +177,16 @@ impl Report {
     #[must_use]
     pub fn table(&self) -> String {
         let mut text = String::from(
-            "| load | volume | operations | log filled | revokes | fast commits | in one trip | without a flush | fallbacks | cuts | states | distinct | recoveries cut | their states | e2fsck | Linux | windows | marks | failures | seconds |\n\
+            "| load | volume | operations | log filled | revokes | fast commits | in one trip | \
+             without a flush | fallbacks | cuts | states | distinct | recoveries cut | their \
+             states | e2fsck | Linux | windows | marks | failures | seconds |\n\
              |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
         );
         for row in self.rows.iter().chain([&self.total()]) {
             let _ = writeln!(
                 text,
-                "| {} | {} | {} | {:.1} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {}+{} | {} | {} | {:.1} |",
+                "| {} | {} | {} | {:.1} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | \
+                    {} | {}+{} | {} | {} | {:.1} |",
                 row.workload,
                 row.variant,
                 row.operations,
@@ -193,7 +197,7 @@ impl Report {
                 row.each,
                 row.fallbacks,
                 row.cuts,
-                row.judged,
+                row.verified,
                 row.distinct,
                 row.recoveries_cut,
                 row.second_states,

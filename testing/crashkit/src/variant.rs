@@ -332,7 +332,7 @@ impl Variant {
         Ok(options)
     }
 
-    /// How a recovery mounts it: as anybody would.
+    /// How a recovery mounts it: as a user does.
     #[must_use]
     pub fn recovery_options(&self, journal: Option<SharedDevice>) -> MountOptions {
         let mut options = MountOptions::default().without_threads().with_journal(journal);

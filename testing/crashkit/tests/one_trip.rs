@@ -74,7 +74,7 @@ fn worst(base: &MemDevice, events: &[Event]) -> Vec<MemDevice> {
 }
 
 /// What files show: how many all their data, and how many zeros. Err: something else.
-fn judge(files: impl Iterator<Item = (String, Vec<u8>)>) -> Result<(usize, usize), String> {
+fn verify(files: impl Iterator<Item = (String, Vec<u8>)>) -> Result<(usize, usize), String> {
     let (mut whole, mut zeros) = (0, 0);
     for (name, content) in files {
         match content {
@@ -90,7 +90,7 @@ fn judge(files: impl Iterator<Item = (String, Vec<u8>)>) -> Result<(usize, usize
 fn on_volume(device: MemDevice, variant: &Variant) -> Result<(usize, usize), String> {
     let fs = Ext4::open(std::sync::Arc::new(device), &variant.recovery_options(None)).unwrap();
     let names = (0..FILES).map(|nr| format!("f{nr}"));
-    judge(names.filter_map(|name| fs.read_file(&name).ok().map(|content| (name, content))))
+    verify(names.filter_map(|name| fs.read_file(&name).ok().map(|content| (name, content))))
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn nothing_old_is_ever_seen() {
                 let content = std::fs::read(mount.path().join(&name)).ok()?;
                 Some((name, content))
             });
-            let seen = judge(found).unwrap_or_else(|e| panic!("state {nr}, Linux: {e}"));
+            let seen = verify(found).unwrap_or_else(|e| panic!("state {nr}, Linux: {e}"));
             mount.unmount();
             missing += seen.1;
         }
@@ -156,7 +156,7 @@ fn zeros_must_be_durable_first() {
         let _ = e2fsck_fix(&image);
         on_volume(load_all(&image).unwrap().remove(0), &variant).is_err()
     });
-    assert!(found, "nobody sees what the blocks held before");
+    assert!(found, "what the blocks held before is never seen");
 }
 
 /// A file is synced, and then overwritten. Wherever the power goes behind the first fsync, the file
@@ -249,7 +249,7 @@ fn logs_that_grow_side_by_side() {
     assert_eq!(stats.ineligible, 0, "committed in full because of {:?}", stats.reasons);
     let events = tape.finish().0;
     for (nr, state) in worst(&base, &events).into_iter().enumerate() {
-        let check = |device: MemDevice, zeros: bool, who: &str| {
+        let check = |device: MemDevice, zeros: bool, by: &str| {
             let fs =
                 Ext4::open(std::sync::Arc::new(device), &variant.recovery_options(None)).unwrap();
             for log in 0..LOGS {
@@ -258,12 +258,12 @@ fn logs_that_grow_side_by_side() {
                 let rest = &content[good..];
                 assert!(
                     rest.is_empty() || zeros,
-                    "state {nr}, {who}: log{log} has {good} of {} bytes",
+                    "state {nr}, {by}: log{log} has {good} of {} bytes",
                     content.len()
                 );
                 assert!(
                     rest.iter().all(|b| *b == 0),
-                    "state {nr}, {who}: log{log} shows what its block held before"
+                    "state {nr}, {by}: log{log} shows what its block held before"
                 );
             }
         };

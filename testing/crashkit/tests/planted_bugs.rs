@@ -23,7 +23,7 @@ fn hunt(
     campaign.max_failures = 1;
     campaign.e2fsck_every = e2fsck_every;
     let row = campaign.run(&mut |_, _, _| {}).expect("a run");
-    (row.judged, row.failures.into_iter().next())
+    (row.verified, row.failures.into_iter().next())
 }
 
 /// Finds the bug with one of these loads, and its failure again by its replay.

@@ -216,7 +216,7 @@ fn features_that_are_not_supported() {
         }
         e2fsck(&image).assert_clean(feature);
     }
-    // Bits that nobody has given a meaning yet: the last byte of s_feature_incompat and of
+    // Bits without a meaning yet: the last byte of s_feature_incompat and of
     // s_feature_ro_compat.
     for (offset, readable) in [(1024 + 0x63, false), (1024 + 0x67, true)] {
         let image = Image::mke2fs(
@@ -309,10 +309,10 @@ fn without_rights() {
     let scratch = Scratch::new();
     let dir = scratch.dir("mnt");
     let image = Image::mke2fs(scratch.path(), "a.img", 16 << 20, &["-t", "ext4"]);
-    // The binary may lie where nobody can reach it.
+    // The binary may lie where other users cannot reach it.
     let copy = scratch.join("extol");
     std::fs::copy(extol_path(), &copy).unwrap();
-    let as_nobody = |args: &[&str]| {
+    let as_user = |args: &[&str]| {
         let mut command = tool("setpriv");
         command
             .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
@@ -324,19 +324,19 @@ fn without_rights() {
         |mode| rustix::fs::chmod(&image.path, rustix::fs::Mode::from_raw_mode(mode)).unwrap();
     chmod(0o600);
     for command in ["info", "log", "ls", "replay"] {
-        one_line(&as_nobody(&[command, text(&image.path)]), 32, &["permission denied"]);
+        one_line(&as_user(&[command, text(&image.path)]), 32, &["permission denied"]);
     }
-    let done = as_nobody(&["mount", "-f", text(&image.path), text(&dir)]);
+    let done = as_user(&["mount", "-f", text(&image.path), text(&dir)]);
     assert!(matches!(done.code, Some(1 | 2 | 32)), "{:?} {}", done.code, done.output);
     one_line(&done, done.code.unwrap(), &[]);
     // Looking needs no right to write.
     chmod(0o444);
     let before = std::fs::read(&image.path).unwrap();
     for command in ["info", "log", "ls"] {
-        let done = as_nobody(&[command, text(&image.path)]);
+        let done = as_user(&[command, text(&image.path)]);
         assert_eq!(done.code, Some(0), "{}", done.output);
     }
-    one_line(&as_nobody(&["rm", text(&image.path), "/lost+found"]), 32, &[]);
+    one_line(&as_user(&["rm", text(&image.path), "/lost+found"]), 32, &[]);
     assert!(before == std::fs::read(&image.path).unwrap(), "looking must change nothing");
 
     // A read-only block device: `ro` works, `-w` is refused.

@@ -45,8 +45,8 @@ fn look(kind: Kind, dir: &Path) -> Tree {
 }
 
 /// The tree that Linux makes on a volume of this kind. What it writes behind a cut in an inode it
-/// loses as soon as its pages are gone (see `regrow`), so the judge of volumes with inline_data has
-/// none: users see the same there.
+/// loses as soon as its pages are gone (see `regrow`), so the oracle of volumes with inline_data
+/// has none: the result is the same there.
 fn oracle(scratch: &Scratch, kind: Kind, block_size: u32, size: u64, spec: &TreeSpec) -> Tree {
     let on = if spec.regrow && kind == Kind::InlineData { Kind::Ext4 } else { kind };
     let image = on.make(scratch.path(), "oracle.img", block_size, size);

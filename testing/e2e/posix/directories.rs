@@ -39,8 +39,8 @@ fn mounted(scratch: &Scratch, args: &[&str]) -> (Image, Mounted) {
     (image, mount)
 }
 
-/// Whoever is in the directory during the whole reading is found exactly once, whatever else comes
-/// and goes.
+/// A name that is in the directory during the whole reading is found exactly once, whatever else
+/// comes and goes.
 #[test]
 fn reading_while_names_come_and_go() {
     for args in

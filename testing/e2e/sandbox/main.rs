@@ -1,5 +1,5 @@
-//! The sandbox of a mount's daemon: what it has given away, that everything works without, and who
-//! mounts in which way.
+//! The sandbox of a mount's daemon: what it has given away, that everything works without, and the
+//! ways to mount.
 
 use extol_testkit::{
     ExtolMount, Image, LoopDevice, MountFailed, Need, Scratch, e2fsck, extol, extol_ok, extol_path,
@@ -49,10 +49,10 @@ fn capabilities(status: &BTreeMap<String, String>, which: &str) -> u64 {
     u64::from_str_radix(&status[which], 16).expect("hexadecimal")
 }
 
-/// CAP_SYS_NICE and CAP_SYS_RESOURCE, as far as this process has them.
+/// CAP_SYS_NICE, if this process has it.
 fn kept() -> u64 {
     let own = threads(std::process::id()).pop().expect("this process");
-    capabilities(&own, "CapPrm") & (1 << 23 | 1 << 24)
+    capabilities(&own, "CapPrm") & (1 << 23)
 }
 
 #[track_caller]

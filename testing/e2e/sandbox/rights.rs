@@ -68,8 +68,12 @@ fn a_daemon_has_given_its_rights_away() {
 
         // It has one process beside it, which has the right to unmount and little else.
         let attendant = attendant.expect("an attendant");
-        wait_until("the keeper's end", || children(pid) == [attendant]);
-        assert!(command_line(attendant).starts_with("extol attend"), "{}", command_line(attendant));
+        wait_until("the end of the cleanup process", || children(pid) == [attendant]);
+        assert!(
+            command_line(attendant).starts_with("extol mount-monitor"),
+            "{}",
+            command_line(attendant)
+        );
         for status in threads(attendant) {
             assert_eq!(capabilities(&status, "CapEff") & !(1 << 21 | 1 << 19 | 1 << 2), 0);
             assert_eq!((status["NoNewPrivs"].as_str(), status["Seccomp"].as_str()), ("1", "2"));
@@ -129,7 +133,8 @@ fn older_kernels() {
             let over = if *transport == "io_uring" { "io_uring" } else { "/dev/fuse" };
             assert!(
                 stat.lines().any(|l| l.starts_with("requests come over") && l.ends_with(over)),
-                "{stat}"
+                "{}\n{stat}",
+                mount.log()
             );
             load(&dir);
             extol_ok(&["remount", "-o", "discard,commit=1", text(&dir)]);

@@ -1,16 +1,16 @@
-//! Who mounts in which way.
+//! The ways to mount.
 
 use super::*;
 
 const AS_USER: [Need; 3] = [Need::Tool("setpriv"), Need::User("nobody"), Need::UserMounts];
-const NOBODY: u32 = 65534;
+const UNPRIVILEGED: u32 = 65534;
 
-/// `extol …` as user nobody, who cannot reach the program where it was built.
-struct Nobody {
+/// `extol …` as another user, which cannot reach the program where it was built.
+struct Unprivileged {
     program: PathBuf,
 }
 
-impl Nobody {
+impl Unprivileged {
     fn new(scratch: &Scratch) -> Self {
         let program = scratch.join("extol");
         std::fs::copy(extol_path(), &program).unwrap();
@@ -29,7 +29,8 @@ impl Nobody {
 }
 
 fn give(path: &Path) {
-    let (uid, gid) = (rustix::fs::Uid::from_raw(NOBODY), rustix::fs::Gid::from_raw(NOBODY));
+    let (uid, gid) =
+        (rustix::fs::Uid::from_raw(UNPRIVILEGED), rustix::fs::Gid::from_raw(UNPRIVILEGED));
     rustix::fs::chown(path, Some(uid), Some(gid)).unwrap();
 }
 
@@ -44,29 +45,29 @@ fn an_ordinary_users_mount_is_unmounted_by_a_signal() {
         return;
     }
     let scratch = Scratch::new();
-    let (dir, nobody) = (scratch.dir("mnt"), Nobody::new(&scratch));
+    let (dir, user) = (scratch.dir("mnt"), Unprivileged::new(&scratch));
     let options = ["-t", "ext4", "-E", "root_owner=65534:65534"];
     let image = Image::mke2fs(scratch.path(), "a.img", 64 << 20, &options);
     give(&image.path);
     give(&dir);
     let mounted = || {
-        let mut command = nobody.extol();
+        let mut command = user.extol();
         command.args(["mount", "-f"]).arg(&image.path).arg(&dir);
         ExtolMount::spawn(command, &dir).expect("a mount")
     };
     let mount = mounted();
-    let sh = |script: &str| run_ok(nobody.command("sh").args(["-c", script]).current_dir("/"));
-    let shown = sh(&format!("{} stat {}", nobody.program.display(), dir.display()));
+    let sh = |script: &str| run_ok(user.command("sh").args(["-c", script]).current_dir("/"));
+    let shown = sh(&format!("{} stat {}", user.program.display(), dir.display()));
     assert!(
         shown.contains("no capabilities, no groups, no_new_privs, seccomp, Landlock"),
         "{shown}"
     );
-    sh(&format!("cp {} {1}/copy && cmp {0} {1}/copy", nobody.program.display(), dir.display()));
+    sh(&format!("cp {} {1}/copy && cmp {0} {1}/copy", user.program.display(), dir.display()));
     assert_confined(mount.pid().unwrap(), 0);
     // Not for others of the same user either.
     let environ = format!("/proc/{}/environ", mount.pid().unwrap());
     assert_eq!(std::fs::metadata(&environ).unwrap().uid(), 0);
-    assert!(!run(nobody.command("cat").arg(&environ), LIMIT).success());
+    assert!(!run(user.command("cat").arg(&environ), LIMIT).success());
     mount.terminate(Signal::TERM);
     e2fsck(&image).assert_clean("after SIGTERM");
 
@@ -74,7 +75,7 @@ fn an_ordinary_users_mount_is_unmounted_by_a_signal() {
     let mount = mounted();
     let pid = mount.pid().unwrap();
     let script = format!("exec 3<{}/copy; read line", dir.display());
-    let mut user = nobody.command("sh");
+    let mut user = user.command("sh");
     let mut user = user
         .args(["-c", &script])
         .stdin(std::process::Stdio::piped())
@@ -100,7 +101,7 @@ fn an_unprivileged_daemon_serves_what_another_has_mounted() {
         return;
     }
     let scratch = Scratch::new();
-    let (image, dir, nobody) = (image(&scratch), scratch.dir("mnt"), Nobody::new(&scratch));
+    let (image, dir, user) = (image(&scratch), scratch.dir("mnt"), Unprivileged::new(&scratch));
     give(&image.path);
     for by_path in [false, true] {
         let device = File::options().read(true).write(true).open("/dev/fuse").unwrap();
@@ -112,7 +113,7 @@ fn an_unprivileged_daemon_serves_what_another_has_mounted() {
         let flags = rustix::mount::MountFlags::NOSUID | rustix::mount::MountFlags::NODEV;
         rustix::mount::mount("extol", &dir, "fuse.extol", flags, data.as_c_str()).unwrap();
         rustix::io::fcntl_setfd(&device, rustix::io::FdFlags::empty()).unwrap();
-        let mut command = nobody.extol();
+        let mut command = user.extol();
         command.args(["mount", "-f", "-v"]);
         if by_path {
             command.arg(&image.path).arg(format!("/dev/fd/{number}"));
@@ -175,21 +176,17 @@ fn in_a_user_namespace() {
         return;
     }
     let scratch = Scratch::new();
-    let (image, nobody) = (image(&scratch), Nobody::new(&scratch));
+    let (image, user) = (image(&scratch), Unprivileged::new(&scratch));
     give(&image.path);
     let script = scratch.join("extol-in-user-namespace.sh");
     std::fs::copy(examples().join("extol-in-user-namespace.sh"), &script).unwrap();
     let within = |work: &str| {
-        let mut command = nobody.command("sh");
-        command
-            .arg(&script)
-            .arg(&image.path)
-            .args(["sh", "-c", work])
-            .env("EXTOL", &nobody.program);
+        let mut command = user.command("sh");
+        command.arg(&script).arg(&image.path).args(["sh", "-c", work]).env("EXTOL", &user.program);
         run(command.env("TMPDIR", scratch.dir("tmp")), LIMIT)
     };
     give(&scratch.dir("tmp"));
-    let probe = run(nobody.command("unshare").args(["-Urm", "true"]), LIMIT);
+    let probe = run(user.command("unshare").args(["-Urm", "true"]), LIMIT);
     if !probe.success() {
         println!("SKIP: ordinary users may not make user namespaces here");
         return;

@@ -233,7 +233,7 @@ fn daemon_and_attendant_do_not_outlive_each_other_badly() {
     signal(attendant.unwrap(), Signal::KILL);
     signal(pid, Signal::TERM);
     wait_until("the daemon's end", || !is_running(pid));
-    assert!(mount.log().contains("attendant is gone"), "{}", mount.log());
+    assert!(mount.log().contains("monitor is gone"), "{}", mount.log());
     drop(mount);
     e2fsck(&image).assert_clean("without an attendant");
 }

@@ -6,11 +6,11 @@ use std::fs::File;
 use std::io::Write;
 
 /// What a mount has when it stands.
-const IDLE: usize = 17;
+const IDLE: usize = 14;
 /// What it needs to be started at all.
 const NEEDED: usize = 28;
-/// Rings of the volume, and a pipe for each of sixteen workers, beside that.
-const BUSY: usize = IDLE + 16 + 2 * 16;
+/// Rings of the volume beside that.
+const BUSY: usize = IDLE + 16;
 
 fn descriptors(rig: &Rig) -> usize {
     let dir = format!("/proc/{}/fd", rig.daemon().as_raw_nonzero());

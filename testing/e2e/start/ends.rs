@@ -1,6 +1,6 @@
 //! `extol umount` fails if the daemon could not write everything, and says what.
 
-use crate::{LIMIT, NEEDS, Rig, as_nobody, run_extol, text, until};
+use crate::{LIMIT, NEEDS, Rig, as_user, run_extol, text, until};
 use extol_testkit::{Image, Need, Scratch, e2fsck, require, run, run_ok, tool, unmount};
 use rustix::process::{Signal, kill_process};
 use std::io::Write;
@@ -97,14 +97,14 @@ fn a_user_is_told_what_is_lost() {
     let small = rig.scratch.dir("small");
     let image = full(&small);
     std::os::unix::fs::chown(&image.path, Some(65534), Some(65534)).unwrap();
-    let mut mount = as_nobody(&program);
+    let mut mount = as_user(&program);
     mount.args(["mount", "-o", "default_permissions"]).arg(&image.path).arg(&rig.dir);
     let done = run(&mut mount, LIMIT);
     assert!(done.success(), "{}", done.output);
     let script = format!("dd if=/dev/zero of={}/file bs=1M count=40 conv=fsync", text(&rig.dir));
-    let done = run(as_nobody(Path::new("/bin/sh")).arg("-c").arg(script), LIMIT);
+    let done = run(as_user(Path::new("/bin/sh")).arg("-c").arg(script), LIMIT);
     assert!(!done.success(), "nothing failed: {}", done.output);
-    let done = run(as_nobody(&program).arg("umount").arg(&rig.dir), LIMIT);
+    let done = run(as_user(&program).arg("umount").arg(&rig.dir), LIMIT);
     unmount(&small);
     assert_eq!((done.code, done.output.lines().count()), (Some(32), 1), "{}", done.output);
     assert!(done.output.contains("No space left"), "{}", done.output);

@@ -167,8 +167,8 @@ fn little_memory() {
     assert!(worked > 0, "never enough");
 }
 
-/// A daemon that is killed while it starts leaves no mount: in the foreground its keeper takes that
-/// off.
+/// A daemon that is killed while it starts leaves no mount: in the foreground its cleanup process
+/// unmounts.
 #[test]
 fn killed_while_it_starts() {
     if !require(&[&NEEDS[..], &[Need::Tool("strace")]].concat()) {
@@ -186,7 +186,7 @@ fn killed(rig: &Rig, nth: u32) -> bool {
     let what = format!("killed at {nth}");
     let log = rig.scratch.join("strace.log");
     let mut strace = tool("strace");
-    // (The keeper and the attendant go on untraced. A clean environment takes no other start.)
+    // (The cleanup process and the monitor are not traced. A clean environment takes no other start.)
     strace.args(["-f", "-b", "execve", "-qqq", "-o", text(&log), "-e", "trace=clone3", "-e"]);
     strace.arg(format!("inject=clone3:signal=KILL:when={nth}")).arg(extol_path());
     strace.args(["mount", "-f", "--clean", "-o", "noio_uring"]).args([&rig.image.path, &rig.dir]);

@@ -1,6 +1,6 @@
 //! Set-user-id programs and device files on a mount work only where they were asked for.
 
-use crate::{NEEDS, Rig, as_nobody, extol_path, run_extol, text};
+use crate::{NEEDS, Rig, as_user, extol_path, run_extol, text};
 use extol_testkit::{Need, mounted_type, require, run_ok, tool};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -8,12 +8,9 @@ use std::process::Command;
 
 /// What an ordinary user gets out of a mount: root's identity, and a device.
 fn gains(dir: &Path) -> (bool, bool) {
-    let id = as_nobody(&dir.join("id")).arg("-u").output().expect("run");
-    let read = as_nobody(Path::new("/bin/head"))
-        .args(["-c1"])
-        .arg(dir.join("zero"))
-        .output()
-        .expect("run");
+    let id = as_user(&dir.join("id")).arg("-u").output().expect("run");
+    let read =
+        as_user(Path::new("/bin/head")).args(["-c1"]).arg(dir.join("zero")).output().expect("run");
     (String::from_utf8_lossy(&id.stdout).trim() == "0", read.status.success())
 }
 
@@ -119,8 +116,8 @@ fn mount_8_has_the_same_default() {
             let line = format!("{image} {dir} fuse.extol {options},noauto 0 0\n");
             std::fs::write(&fstab, line).unwrap();
             // In a namespace of its own, where programs of the system may be added.
-            let script = "mount -t overlay -o lowerdir=\"$1\":/usr/sbin none /usr/sbin; mount -T \"$2\" \"$3\"; \
-                          grep \" $3 \" /proc/self/mountinfo; \"$0\" umount \"$3\"";
+            let script = "mount -t overlay -o lowerdir=\"$1\":/usr/sbin none /usr/sbin; mount -T \
+                          \"$2\" \"$3\"; grep \" $3 \" /proc/self/mountinfo; \"$0\" umount \"$3\"";
             let mut mount = tool("unshare");
             mount
                 .args(["-m", "sh", "-ec", script])

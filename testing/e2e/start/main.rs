@@ -94,7 +94,7 @@ fn until(what: &str, limit: Duration, mut holds: impl FnMut() -> bool) {
 }
 
 /// A command that is run as an ordinary user.
-fn as_nobody(program: &Path) -> Command {
+fn as_user(program: &Path) -> Command {
     let mut command = tool("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(program);
     command

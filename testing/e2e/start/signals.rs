@@ -82,7 +82,7 @@ fn while_it_starts() {
     }
 }
 
-/// The same in the background: who waits for the mount hears of it, and nothing stays.
+/// The same in the background: the waiting command reports it, and nothing stays.
 #[test]
 fn while_it_starts_in_the_background() {
     if !require(&NEEDS) {
@@ -129,8 +129,8 @@ fn while_it_serves() {
     mount.terminate(TERM);
     e2fsck(&rig.image).assert_clean("frozen");
 
-    // Detached by others, with a file open: the first signal leaves it to those who have it, the
-    // second does not.
+    // Detached by others, with a file open: the first signal leaves it to the processes that have
+    // the file, the second does not.
     let mount = start();
     let daemon = Pid::from_raw(mount.pid().unwrap() as i32).unwrap();
     let mut open = std::fs::File::create(rig.dir.join("open")).unwrap();

@@ -188,16 +188,16 @@ fn make(v: &Variant) -> Base {
     Base { image, layout }
 }
 
-fn who() -> Creds {
+fn creds() -> Creds {
     Creds::default()
 }
 
 fn make_file(fs: &Ext4, dir: u32, name: &str) -> u32 {
-    fs.create(dir, name.as_bytes(), NewNode::Regular, 0o644, 0, who()).expect(MUST).id.ino
+    fs.create(dir, name.as_bytes(), NewNode::Regular, 0o644, 0, creds()).expect(MUST).id.ino
 }
 
 fn make_dir(fs: &Ext4, dir: u32, name: &str) -> u32 {
-    fs.create(dir, name.as_bytes(), NewNode::Directory, 0o755, 0, who()).expect(MUST).id.ino
+    fs.create(dir, name.as_bytes(), NewNode::Directory, 0o755, 0, creds()).expect(MUST).id.ino
 }
 
 fn fill(fs: &Ext4) {
@@ -248,10 +248,11 @@ fn fill(fs: &Ext4) {
         at = make_dir(fs, at, name);
         make_file(fs, at, "leaf");
     }
-    fs.create(t, b"fast-link", NewNode::Symlink(b"small1".to_vec()), 0o777, 0, who()).expect(MUST);
-    fs.create(t, b"slow-link", NewNode::Symlink(vec![b'y'; 150]), 0o777, 0, who()).expect(MUST);
-    fs.create(t, b"fifo", NewNode::Fifo, 0o600, 0, who()).expect(MUST);
-    fs.create(t, b"device", NewNode::CharDevice(Rdev { major: 5, minor: 1 }), 0o600, 0, who())
+    fs.create(t, b"fast-link", NewNode::Symlink(b"small1".to_vec()), 0o777, 0, creds())
+        .expect(MUST);
+    fs.create(t, b"slow-link", NewNode::Symlink(vec![b'y'; 150]), 0o777, 0, creds()).expect(MUST);
+    fs.create(t, b"fifo", NewNode::Fifo, 0o600, 0, creds()).expect(MUST);
+    fs.create(t, b"device", NewNode::CharDevice(Rdev { major: 5, minor: 1 }), 0o600, 0, creds())
         .expect(MUST);
     for name in ["small1", "small2", "one", "whole"] {
         let ino = sub(name);
@@ -278,12 +279,12 @@ fn work(fs: &Ext4) {
     fs.rmdir(t, b"empty").expect(MUST);
     fs.unlink(t, b"many-extents").expect(MUST);
     fs.sync().expect(MUST);
-    // Still known to somebody when their names go: orphans.
+    // Still referenced when their names go: orphans.
     for name in ["small3", "whole", "small5"] {
         sub(name);
         fs.unlink(t, name.as_bytes()).expect(MUST);
     }
-    let unnamed = fs.create_unnamed(t, 0o600, 0, who()).expect(MUST).id.ino;
+    let unnamed = fs.create_unnamed(t, 0o600, 0, creds()).expect(MUST).id.ino;
     fs.write(unnamed, 0, &pattern(5000)).expect(MUST);
     fs.fsync(unnamed, false).expect(MUST);
     let last = make_dir(fs, t, "last");

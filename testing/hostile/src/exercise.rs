@@ -58,7 +58,7 @@ pub struct Plan {
     pub threads: usize,
     /// End without closing.
     pub crash: bool,
-    /// Is whoever opens it sure to find it in order?
+    /// It is sound when it is opened.
     pub sound: bool,
 }
 
@@ -275,7 +275,7 @@ impl Run<'_> {
         found
     }
 
-    /// What ended well in steps ends well in one go (RD1 of `dir/readdir.rs`).
+    /// What ended well in steps ends well in one go (RD-1 of `dir/readdir.rs`).
     fn whole(&mut self, ino: u32) {
         let fs = Arc::clone(&self.fs);
         let mut count = 0;
@@ -470,8 +470,8 @@ impl Run<'_> {
                 } else {
                     *self.rng.pick(&self.files)
                 };
-                // Nobody may give back references that another thread relies on: the kernel never
-                // does.
+                // References that another thread relies on are not given back: the kernel never
+                // does that.
                 if self.alone {
                     fs.forget(ino, 3);
                 }

@@ -1,4 +1,4 @@
-//! Fast commits that nobody wrote: records as [`Choices`] make them, or any bytes, in the area of a
+//! Made-up fast commits: records as [`Choices`] make them, or any bytes, in the area of a
 //! volume that is sound but for them. Checksums are right, so all of it is replayed.
 
 use extol_block::{BlockDevice as _, BlockSize, MemDevice};

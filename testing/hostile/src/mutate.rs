@@ -297,7 +297,7 @@ impl Mutator<'_> {
         self.damage.inodes.push(a.ino);
     }
 
-    /// A bitmap that is right as far as anybody can tell, and wrong.
+    /// A bitmap that is wrong although its checksum is right.
     fn lying_bitmap(&mut self) {
         let maps: Vec<Target> = self
             .layout
@@ -317,8 +317,8 @@ impl Mutator<'_> {
         self.note(&t, format!("{len} bytes from {from} are {fill:#x}, counts agree"));
     }
 
-    /// A directory entry leads to another inode: itself, an ancestor, a reserved inode, somebody
-    /// else's file.
+    /// A directory entry leads to another inode: itself, an ancestor, a reserved inode, another
+    /// file.
     fn wrong_entry(&mut self) {
         let leaves: Vec<Target> =
             self.layout.targets.iter().filter(|t| t.kind == Kind::Leaf).copied().collect();

@@ -1,4 +1,4 @@
-//! Who watches: panics of any thread, memory, time.
+//! Watches panics of any thread, memory, time.
 
 use std::sync::Once;
 use std::sync::mpsc;

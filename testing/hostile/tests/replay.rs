@@ -1,7 +1,7 @@
 //! Every input that is kept, through its target: the corpus (inputs that reach as much as possible,
-//! an archive for each target) and the cases (inputs that once found a bug). `EXTOL_INPUT=file` with
-//! the name of a target runs one: see the message of a failure. `scripts/fuzz.sh` says how an input
-//! gets here.
+//! an archive for each target) and the cases (inputs that once found a bug). `EXTOL_INPUT=file`
+//! with the name of a target runs one: see the message of a failure. `scripts/fuzz.sh` says how an
+//! input gets here.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -82,7 +82,8 @@ macro_rules! tests {
             assert_eq!(names, [$(stringify!($name)),*]);
             let package = std::fs::read_to_string(fuzz_dir().join("Cargo.toml")).expect("fuzz/Cargo.toml");
             for name in names {
-                assert!(package.contains(&format!("name = \"{name}\"\npath = \"targets/{name}.rs\"")), "{name}");
+                assert!(package.contains(&format!("name = \"{name}\"\npath = \
+                    \"targets/{name}.rs\"")), "{name}");
                 let binary = std::fs::read_to_string(fuzz_dir().join(format!("targets/{name}.rs"))).expect(name);
                 assert!(binary.contains(&format!("run(\"{name}\", input)")), "{name}");
             }

@@ -125,7 +125,7 @@ fn look(dev: &MemDevice) -> Vec<String> {
     }
 }
 
-fn judge(seed: u64, tell: bool) -> Result<Option<(Report, Duration)>, String> {
+fn verify(seed: u64, tell: bool) -> Result<Option<(Report, Duration)>, String> {
     watch::reset_peak();
     let before = watch::memory();
     let ended = watch::within(LIMIT, move || case(seed, true));
@@ -234,7 +234,7 @@ fn sound_volumes() {
 #[test]
 fn damaged_volumes() {
     if let Some(seed) = number("EXTOL_SEED") {
-        if let Err(e) = judge(seed, true) {
+        if let Err(e) = verify(seed, true) {
             panic!("{e}");
         }
         return;
@@ -252,7 +252,7 @@ fn damaged_volumes() {
             break;
         }
         done += 1;
-        match judge(seed, false) {
+        match verify(seed, false) {
             Ok(None) => {}
             Ok(Some((report, took))) => {
                 refused += usize::from(report.outcomes.iter().all(|o| o.refused.is_some()));
@@ -283,7 +283,8 @@ fn damaged_volumes() {
         }
     }
     println!(
-        "{done} damaged volumes in {:?}: {refused} refused, {operations} operations; slowest {slowest:?}",
+        "{done} damaged volumes in {:?}: {refused} refused, {operations} operations; slowest \
+            {slowest:?}",
         began.elapsed()
     );
     if std::env::var_os("EXTOL_TELL").is_some() {

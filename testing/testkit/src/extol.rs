@@ -1,8 +1,8 @@
 //! Mounts by the `extol` binary under test.
 //!
 //! The daemon runs in the foreground as our child, with its messages in a file. A watcher kills it
-//! when it lives longer than its limit: whoever is blocked on the mount then fails with ENOTCONN,
-//! so a deadlock in the daemon is a failed test and not a hanging run.
+//! when it lives longer than its limit: a call that is blocked on the mount then fails with
+//! ENOTCONN, so a deadlock in the daemon is a failed test and not a hanging run.
 
 use crate::{mounted_type, tool, transport_option, unmount};
 use std::fs::File;
@@ -201,7 +201,7 @@ impl ExtolMount {
         self.wait_for_end().code()
     }
 
-    /// Waits for the daemon after somebody else has unmounted, and demands exit code 0.
+    /// Waits for the daemon after another process has unmounted, and demands exit code 0.
     ///
     /// # Panics
     /// If the daemon does not end well.

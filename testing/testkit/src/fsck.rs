@@ -1,4 +1,4 @@
-//! The judges from e2fsprogs: `e2fsck`, `debugfs`, `dumpe2fs`.
+//! The checkers of e2fsprogs: `e2fsck`, `debugfs`, `dumpe2fs`.
 
 use crate::{Image, run, run_ok, tool};
 use std::process::Command;
@@ -160,7 +160,9 @@ mod tests {
 
     #[test]
     fn counts_and_orphans_are_no_repairs() {
-        let quiet = "x: recovering journal\nOrphan file (inode 12) block 0 is not clean.\nClear? yes\nFree blocks count wrong (15, counted=14).\nFix? yes\n\nClearing orphaned inode 12 (uid=0)\n";
+        let quiet = "x: recovering journal\nOrphan file (inode 12) block 0 is not clean.\nClear? \
+            yes\nFree blocks count wrong (15, counted=14).\nFix? yes\n\nClearing orphaned inode 12 \
+            (uid=0)\n";
         assert_eq!(repairs(quiet), Vec::<String>::new());
         let group = "Free blocks count wrong for group #0 (3, counted=2).\nFix? yes\n";
         assert_eq!(repairs(group).len(), 1);

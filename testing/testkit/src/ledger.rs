@@ -7,11 +7,11 @@
 //! of a few listed states.
 //!
 //! Every sector of 512 bytes names the file, the version and its place, so a check tells old data,
-//! new data, zeros and somebody else's data apart.
+//! new data, zeros and another file's data apart.
 //!
 //! ```text
 //!   settled: name -> File{id, versions, length}      must be found exactly so
-//!   step:    [ [(name, Some(file) | None), …], … ]    one of these alternatives must hold for its names
+//!   step:    [ [(name, Some(file) | None), …], … ]   one of these must hold for its names
 //! ```
 
 use rand::rngs::SmallRng;
@@ -325,7 +325,7 @@ impl Worker {
         Ok(vec![(name, None)])
     }
 
-    /// Work that nobody fsyncs: it may survive or not, but must not disturb the rest.
+    /// Work without an fsync: it may survive or not, but must not disturb the rest.
     fn noise(&mut self) -> std::io::Result<Alternative> {
         let n = self.rng.random_range(0..6);
         let path = self.full.join(format!("noise{n}"));
@@ -475,7 +475,8 @@ fn check(path: &Path, expected: Option<&Expected>) -> Result<(), String> {
                 .map(|w| u64::from_le_bytes(w.try_into().expect("eight bytes")))
                 .collect();
             return Err(format!(
-                "{}: wrong bytes at {from}: (id, version, sector) is {head:x?}, expected {expected:x?}",
+                "{}: wrong bytes at {from}: (id, version, sector) is {head:x?}, expected \
+                    {expected:x?}",
                 path.display()
             ));
         }

@@ -59,8 +59,8 @@ impl LoopDevice {
 }
 
 impl LoopDevice {
-    /// What was written to the device may still wait in its cache: closing writes it back only if
-    /// nobody else has the device open, and whoever lists loop devices has.
+    /// What was written to the device may still wait in its cache: only the last close
+    /// writes it back, and a program that lists loop devices may have it open.
     fn write_back(&self) {
         let _ = std::fs::File::open(&self.device).and_then(|device| device.sync_all());
     }

@@ -36,7 +36,7 @@ pub struct TreeSpec {
     /// Largest attribute value; 0 for a volume without attributes beside the small ones.
     pub xattr: usize,
     /// Whether files are cut, made longer, and written again behind the cut. Linux 6.18 loses that
-    /// last write on volumes with inline_data, so it cannot be the judge there.
+    /// last write on volumes with inline_data, so it cannot be the oracle there.
     pub regrow: bool,
 }
 

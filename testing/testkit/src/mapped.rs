@@ -17,7 +17,7 @@ fn mapped<T>(
     let start = at / page * page;
     let skip = usize::try_from(at - start).map_err(std::io::Error::other)?;
     let size = skip + len;
-    // SAFETY: a new mapping at an address that the kernel chooses; nobody else knows it, and it is
+    // SAFETY: a new mapping at an address that the kernel chooses; it is known here alone, and
     // unmapped below.
     let base = unsafe { mmap(std::ptr::null_mut(), size, prot, MapFlags::SHARED, file, start) }?;
     // SAFETY: `skip` lies inside the mapping.

@@ -1,4 +1,4 @@
-//! Who is being tested: Extol, or a peer under the same test.
+//! What is tested: Extol, or a peer under the same test.
 
 use crate::{ExtolMount, Fuse2fsMount, Image, KernelMount, Shutdown, shutdown};
 use std::path::Path;

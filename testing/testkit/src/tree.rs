@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 /// What is recorded of one name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
-    /// Kind in one letter, as `ls -l` prints it.
+    /// Kind in one character, as `ls -l` prints it.
     pub kind: char,
     /// Permission bits.
     pub perm: u32,

@@ -4,19 +4,21 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 
-pub const TARGETS: &str = "\
-Each --target takes its turn in every round, on a fresh volume; the ratio is to the first one:\n  \
+pub const TARGETS: &str = "Each --target takes its turn in every round, on a fresh volume; the \
+ratio is to the first one:\n  \
 library[:OPTIONS]  Extol in this process\n  \
 node[:OPTIONS]     the same on the block device that mounts get (root, loop device)\n  \
 mount[:OPTIONS]    Extol, mounted (root, FUSE)\n  \
-kernel[:OPTIONS]   the kernel's ext4 (root, loop device); with dirty_mb=N it may keep that much dirty for the device, as on a machine \
-whose memory is full\n  \
+kernel[:OPTIONS]   the kernel's ext4 (root, loop device); with dirty_mb=N it may keep that much \
+dirty for the device, as on a machine whose memory is full\n  \
 fuse2fs[:OPTIONS]  e2fsprogs' FUSE driver (root, loop device)\n  \
 noop               a FUSE file system that does nothing: what FUSE allows (FUSE)\n  \
-raw                the bare block device that mounts get: what the medium allows (root, loop device)\n  \
+raw                the bare block device that mounts get: what the medium allows (root, loop \
+device)\n  \
 DIR                a directory of whatever is mounted there; a name with a / in it\n\n\
-OPTIONS are mount options. The result is the median of the rounds, with latencies (p50, p99, p99.9, max), and what one \
-operation cost: processor time, bytes and flushes sent to the device, transactions.";
+OPTIONS are mount options. The result is the median of the rounds, with latencies (p50, p99, \
+p99.9, max), and what one operation cost: processor time, bytes and flushes sent to the device, \
+transactions.";
 
 /// What the output looks like.
 #[derive(Args, Debug)]
@@ -33,11 +35,11 @@ pub struct OutputArgs {
     pub svg: Option<PathBuf>,
 }
 
-/// Who takes part in a load, where, and how often.
+/// What takes part in a load, where, and how often.
 #[derive(Args, Debug)]
-pub struct ContestArgs {
-    /// Who takes part: library, node, mount, kernel, fuse2fs, noop (each with :OPTIONS), raw, or a
-    /// directory [default: library].
+pub struct TargetArgs {
+    /// What takes part: library, node, mount, before, kernel, fuse2fs, noop (each with :OPTIONS),
+    /// raw, or a directory [default: library].
     #[arg(long = "target", value_name = "TARGET", action = ArgAction::Append)]
     pub targets: Vec<String>,
     /// What volumes lie on: image, memory, a block device (it is overwritten), or an emulated sata,
@@ -71,14 +73,16 @@ pub struct ContestArgs {
 #[command(
     after_long_help = manual!(
         "extol-bench fsmark -t 4 -s 4096 -n 2000 -D 64",
-        "extol-bench fsmark -t 8 --seconds 5 --medium nvme --target library --target library:fsync_batching=none",
+        "extol-bench fsmark -t 8 --seconds 5 --medium nvme --target library --target \
+            library:fsync_batching=none",
         "sudo extol-bench fsmark -t 16 -S 3 --target mount --target kernel --html report.html",
         "extol-bench fsmark --target /mnt/xfs --target /mnt/ext4",
     ),
     long_about = format!("Make files of one size, with the parameters of fs_mark.\n\n\
-        -S 0 syncs nothing; 1: fsync before each close; 2: after the loop sync, then fsync of the thread's first file; \
-        3: after the loop fsync of each file, the last first; 4: sync, then as 3; 5: after the loop fsync of each file, in \
-        order; 6: sync, then as 5.\n\n{TARGETS}")
+        -S 0 syncs nothing; 1: fsync before each close; 2: after the loop sync, then fsync of the \
+        thread's first file; 3: after the loop fsync of each file, the last first; 4: sync, then \
+        as 3; 5: after the loop fsync of each file, in order; 6: sync, then as 5.\n\n\
+        {TARGETS}")
 )]
 pub struct FsMarkArgs {
     /// Threads.
@@ -110,7 +114,7 @@ pub struct FsMarkArgs {
     #[arg(short = 'k')]
     pub keep: bool,
     #[command(flatten)]
-    pub contest: ContestArgs,
+    pub targets: TargetArgs,
 }
 
 /// `extol-bench dbench`.
@@ -118,13 +122,17 @@ pub struct FsMarkArgs {
 #[command(
     after_long_help = manual!(
         "extol-bench dbench --clients 10 --seconds 10",
-        "sudo extol-bench dbench --clients 2 --seconds 10 -O fast_commit --target mount --target kernel",
-        "sudo extol-bench dbench --loadfile /usr/share/dbench/client.txt --clients 10 --seconds 30 --target mount --target fuse2fs",
+        "sudo extol-bench dbench --clients 2 --seconds 10 -O fast_commit --target mount --target \
+            kernel",
+        "sudo extol-bench dbench --loadfile /usr/share/dbench/client.txt --clients 10 --seconds 30 \
+            --target mount --target fuse2fs",
     ),
-    long_about = format!("Clients of a file server, with the steps of dbench's client.txt in its proportions: of 100 opens 20 make a \
-        file and 27 find nothing; with them go 50 writes, 158 reads, 91 stats, 35 listings, 20 removals, 7 fsyncs, 4 renames. \
-        With --loadfile the lines of that file are what clients do. The rate is bytes read and written, in thousands per \
-        second.\n\n{TARGETS}")
+    long_about = format!("Clients of a file server, with the steps of dbench's client.txt in its \
+        proportions: of 100 opens 20 make a file and 27 find nothing; with them go 50 writes, 158 \
+        reads, 91 stats, 35 listings, 20 removals, 7 fsyncs, 4 renames. With --loadfile the lines \
+        of that file are what clients do. The rate is bytes read and written, in thousands per \
+        second.\n\n\
+        {TARGETS}")
 )]
 pub struct DbenchArgs {
     /// Clients: threads, each in a directory of its own.
@@ -141,7 +149,7 @@ pub struct DbenchArgs {
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     #[command(flatten)]
-    pub contest: ContestArgs,
+    pub targets: TargetArgs,
 }
 
 /// `extol-bench postmark`.
@@ -149,9 +157,11 @@ pub struct DbenchArgs {
 #[command(
     after_long_help = manual!(
         "extol-bench postmark --number 5000 --transactions 5000",
-        "sudo extol-bench postmark --size 1000,200000 --read 4096 --write 4096 --target mount --target kernel",
+        "sudo extol-bench postmark --size 1000,200000 --read 4096 --write 4096 --target mount \
+            --target kernel",
     ),
-    long_about = format!("Make, read, append to and remove small files, as PostMark does.\n\n{TARGETS}")
+    long_about = format!("Make, read, append to and remove small files, as PostMark does.\n\n\
+        {TARGETS}")
 )]
 pub struct PostMarkArgs {
     /// Files at the start.
@@ -176,10 +186,20 @@ pub struct PostMarkArgs {
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     pub write: u32,
     /// Of 10 transactions, how many read and do not append; -1: none does either.
-    #[arg(long, default_value_t = 5, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-1..=10))]
+    #[arg(
+        long,
+        default_value_t = 5,
+        allow_negative_numbers = true,
+        value_parser = clap::value_parser!(i32).range(-1..=10)
+    )]
     pub bias_read: i32,
     /// Of 10 transactions, how many make a file and do not remove one; -1: none does either.
-    #[arg(long, default_value_t = 5, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-1..=10))]
+    #[arg(
+        long,
+        default_value_t = 5,
+        allow_negative_numbers = true,
+        value_parser = clap::value_parser!(i32).range(-1..=10)
+    )]
     pub bias_create: i32,
     /// Subdirectories; 0: none.
     #[arg(long, default_value_t = 0)]
@@ -188,7 +208,7 @@ pub struct PostMarkArgs {
     #[arg(long, default_value_t = 42)]
     pub seed: u64,
     #[command(flatten)]
-    pub contest: ContestArgs,
+    pub targets: TargetArgs,
 }
 
 /// `extol-bench varmail`.
@@ -196,10 +216,12 @@ pub struct PostMarkArgs {
 #[command(
     after_long_help = manual!(
         "extol-bench varmail --seconds 10",
-        "sudo extol-bench varmail --threads 4 --seconds 10 --target mount --target kernel --target fuse2fs",
+        "sudo extol-bench varmail --threads 4 --seconds 10 --target mount --target kernel --target \
+            fuse2fs",
     ),
-    long_about = format!("A mail server that syncs, as filebench's personality of that name: 16 threads remove, make, append, \
-        fsync and read files of 16 KiB on average.\n\n{TARGETS}")
+    long_about = format!("A mail server that syncs, as filebench's personality of that name: 16 \
+        threads remove, make, append, fsync and read files of 16 KiB on average.\n\n\
+        {TARGETS}")
 )]
 pub struct VarMailArgs {
     /// Threads.
@@ -218,7 +240,7 @@ pub struct VarMailArgs {
     #[arg(long, default_value_t = 500)]
     pub loops: u64,
     #[command(flatten)]
-    pub contest: ContestArgs,
+    pub targets: TargetArgs,
 }
 
 /// `extol-bench logs`.
@@ -229,8 +251,10 @@ pub struct VarMailArgs {
         "extol-bench logs -t 4 -n 8 -s 2000 --close --seconds 5 -O fast_commit --medium cloud",
         "sudo extol-bench logs -t 2 -n 1 --seconds 5 -O fast_commit --target mount --target kernel",
     ),
-    long_about = format!("Logs that grow side by side: each thread goes round its logs, appends a piece to each and syncs it, as \
-        databases do with their logs, and with --close as mail servers do with mailboxes.\n\n{TARGETS}")
+    long_about = format!("Logs that grow side by side: each thread goes round its logs, appends a \
+        piece to each and syncs it, as databases do with their logs, and with --close as mail \
+        servers do with mailboxes.\n\n\
+        {TARGETS}")
 )]
 pub struct LogsArgs {
     /// Threads.
@@ -252,7 +276,7 @@ pub struct LogsArgs {
     #[arg(long)]
     pub fdatasync: bool,
     #[command(flatten)]
-    pub contest: ContestArgs,
+    pub targets: TargetArgs,
 }
 
 /// `extol-bench fsync-latency`.
@@ -260,10 +284,12 @@ pub struct LogsArgs {
 #[command(
     after_long_help = manual!(
         "extol-bench fsync-latency --seconds 10",
-        "sudo extol-bench fsync-latency --medium /dev/vdb --target mount --target kernel --html latency.html",
+        "sudo extol-bench fsync-latency --medium /dev/vdb --target mount --target kernel --html \
+            latency.html",
     ),
-    long_about = format!("How long a write of 4 KiB and an fsync take, alone and beside a heavy writer that never syncs.\
-        \n\n{TARGETS}")
+    long_about = format!("How long a write of 4 KiB and an fsync take, alone and beside a heavy \
+        writer that never syncs.\n\n\
+        {TARGETS}")
 )]
 pub struct FsyncLatencyArgs {
     /// Bytes per write.
@@ -285,5 +311,5 @@ pub struct FsyncLatencyArgs {
     #[arg(long, value_name = "PART", value_parser = ["alone", "beside"])]
     pub only: Option<String>,
     #[command(flatten)]
-    pub contest: ContestArgs,
+    pub targets: TargetArgs,
 }

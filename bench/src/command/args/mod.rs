@@ -30,7 +30,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::failure::{Failure, Result};
 
 pub use loads::{
-    ContestArgs, DbenchArgs, FsMarkArgs, FsyncLatencyArgs, LogsArgs, OutputArgs, PostMarkArgs,
+    DbenchArgs, FsMarkArgs, FsyncLatencyArgs, LogsArgs, OutputArgs, PostMarkArgs, TargetArgs,
     VarMailArgs,
 };
 pub use operations::{MetadataArgs, RandArgs, SeqArgs, SpeedArgs, UntarArgs};

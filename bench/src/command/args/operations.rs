@@ -2,21 +2,25 @@
 
 use clap::Args;
 
-use super::loads::{ContestArgs, TARGETS};
+use super::loads::{TARGETS, TargetArgs};
 
 /// `extol-bench metadata`.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
         "extol-bench metadata --threads 8",
-        "sudo extol-bench metadata --target mount --target noop --target kernel --target fuse2fs --html metadata.html",
+        "sudo extol-bench metadata --target mount --target noop --target kernel --target fuse2fs \
+            --html metadata.html",
         "extol-bench metadata --threads 2 --files 20000 --shared --medium memory",
     ),
-    long_about = format!("Storms of single calls on names and inodes, phase by phase, without a sync: create, create with 4 KiB, \
-        stat, readdir, chmod, rename, link, symlink, mkdir, rmdir, unlink, rm -rf.\n\n\
-        Each phase is shown with its rate, latency and processor time, and the ratio of the first target to every other. What \
-        a kernel answers from its cache is measured like all else. Phases of a few milliseconds say little: without --seconds all is \
-        done again until create, stat and unlink have lasted 0.3 seconds each.\n\n{TARGETS}")
+    long_about = format!("Storms of single calls on names and inodes, phase by phase, without a \
+        sync: create, create with 4 KiB, stat, readdir, chmod, rename, link, symlink, mkdir, \
+        rmdir, unlink, rm -rf.\n\n\
+        Each phase is shown with its rate, latency and processor time, and the ratio of the first \
+        target to every other. What a kernel answers from its cache is measured like all else. \
+        Phases of a few milliseconds say little: without --seconds all is done again until create, \
+        stat and unlink have lasted 0.3 seconds each.\n\n\
+        {TARGETS}")
 )]
 pub struct MetadataArgs {
     /// Threads.
@@ -29,7 +33,7 @@ pub struct MetadataArgs {
     #[arg(long)]
     pub shared: bool,
     #[command(flatten)]
-    pub contest: ContestArgs,
+    pub targets: TargetArgs,
 }
 
 /// `extol-bench seq`.
@@ -38,10 +42,13 @@ pub struct MetadataArgs {
     after_long_help = manual!(
         "extol-bench seq --size 1G --target library",
         "sudo extol-bench seq --target mount --target kernel --target fuse2fs --target raw",
-        "sudo extol-bench seq --bs 64k --numjobs 4 --direct --target node --target raw --medium /dev/vdb",
+        "sudo extol-bench seq --bs 64k --numjobs 4 --direct --target node --target raw --medium \
+            /dev/vdb",
     ),
-    long_about = format!("Bulk data: write a file from its beginning to its end, make it durable, mount the volume again, and read it with \
-        empty caches. Options are named as fio's. MB are millions of bytes. A run goes to its end, whatever --seconds says.\n\n{TARGETS}")
+    long_about = format!("Bulk data: write a file from its beginning to its end, make it durable, \
+        mount the volume again, and read it with empty caches. Options are named as fio's. MB are \
+        millions of bytes. A run goes to its end, whatever --seconds says.\n\n\
+        {TARGETS}")
 )]
 pub struct SeqArgs {
     /// Bytes per job.
@@ -57,19 +64,22 @@ pub struct SeqArgs {
     #[arg(long)]
     pub direct: bool,
     #[command(flatten)]
-    pub contest: ContestArgs,
+    pub targets: TargetArgs,
 }
 
 /// `extol-bench rand`.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
-        "sudo extol-bench rand --rw randread --direct --iodepth 16 --target mount --target kernel --target raw",
-        "sudo extol-bench rand --rw randwrite --numjobs 32 --direct --fdatasync 1 --size 16M --seconds 5 --target raw",
+        "sudo extol-bench rand --rw randread --direct --iodepth 16 --target mount --target kernel \
+            --target raw",
+        "sudo extol-bench rand --rw randwrite --numjobs 32 --direct --fdatasync 1 --size 16M \
+            --seconds 5 --target raw",
         "extol-bench rand --rw randrw --size 64M --seconds 2 --medium memory",
     ),
-    long_about = format!("Small reads and writes at random places of a file, which is laid out beforehand; caches are empty when it begins. \
-        Options are named as fio's.\n\n{TARGETS}")
+    long_about = format!("Small reads and writes at random places of a file, which is laid out \
+        beforehand; caches are empty when it begins. Options are named as fio's.\n\n\
+        {TARGETS}")
 )]
 pub struct RandArgs {
     /// What is done.
@@ -103,7 +113,7 @@ pub struct RandArgs {
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     #[command(flatten)]
-    pub contest: ContestArgs,
+    pub targets: TargetArgs,
 }
 
 /// `extol-bench untar`.
@@ -114,9 +124,12 @@ pub struct RandArgs {
         "sudo extol-bench untar --target mount --target noop --target kernel --target fuse2fs",
         "sudo extol-bench untar --sync --keep --target mount --target kernel",
     ),
-    long_about = format!("Write a tree of source code as a tar extractor does (mkdir, create, write, chmod, utimes), then remove it. The tree is \
-        made of numbers, the same for the same seed: half of the files are below 6 KiB, the mean is about 30 KiB. A run goes to its end, whatever --seconds says; without it and without --keep the tree is written and \
-        removed again until both have lasted 0.3 seconds.\n\n{TARGETS}")
+    long_about = format!("Write a tree of source code as a tar extractor does (mkdir, create, \
+        write, chmod, utimes), then remove it. The tree is made of numbers, the same for the same \
+        seed: half of the files are below 6 KiB, the mean is about 30 KiB. A run goes to its end, \
+        whatever --seconds says; without it and without --keep the tree is written and removed \
+        again until both have lasted 0.3 seconds.\n\n\
+        {TARGETS}")
 )]
 pub struct UntarArgs {
     /// Files of a tree.
@@ -138,7 +151,7 @@ pub struct UntarArgs {
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     #[command(flatten)]
-    pub contest: ContestArgs,
+    pub targets: TargetArgs,
 }
 
 /// `extol-bench speed`.
@@ -146,22 +159,28 @@ pub struct UntarArgs {
 #[command(
     after_long_help = manual!(
         "sudo extol-bench speed",
-        "sudo extol-bench speed --part fsync-mount --medium image,cloud,sata --seconds 3 --rounds 3 --html speed.html",
+        "sudo extol-bench speed --part fsync-mount --medium image,cloud,sata --seconds 3 --rounds \
+            3 --html speed.html",
         "sudo extol-bench speed --part data-mount,data-library --medium /dev/vdb --size 2G",
         "sudo extol-bench speed --part fsync-mount,loads-mount -o nowriteback_cache",
     ),
-    long_about = "Extol's targets, each measured beside its peers on one device in one run, and whether they are met.\n\n\
-        fsync-mount: fs_mark with 1 to 32 threads through the mount, beside Linux with fast_commit and fuse2fs. metadata-mount: create, \
-        stat, unlink, untar, rm -rf, beside a FUSE file system that does nothing (noop) and fuse2fs. loads-mount: dbench with 2 and 10 \
-        clients, varmail, postmark, beside fuse2fs; dbench plays /usr/share/dbench/client.txt if it is there. data-mount: sequential write, \
-        cold read, direct random reads beside Linux. fsync-library: fs_mark in this process beside Linux with fast_commit \
-        through system calls, and beside the raw device. metadata-library: beside Linux. data-library: beside the raw device. \
-        isolation: p99 of a small fsync beside a heavy writer of another file, to its p99 alone, and what the writer got done; Linux \
-takes part twice, because its writer stays in memory for as long as a short run takes: once as it is, once with 32 MiB for dirty \
-pages.\n\n\
-        noop takes part in all contests of mounts but the last, and a missed target says what it reaches: nobody gets beyond that \
-        through FUSE here.\n\n\
-        Contenders take turns, each run on a fresh volume. Needs root, FUSE and a loop device; fuse2fs where it takes part."
+    long_about = "Extol's targets, each measured beside its peers on one device in one run, and \
+        whether they are met.\n\n\
+        fsync-mount: fs_mark with 1 to 32 threads through the mount, beside Linux with fast_commit \
+        and fuse2fs. metadata-mount: create, stat, unlink, untar, rm -rf, beside a FUSE file \
+        system that does nothing (noop) and fuse2fs. loads-mount: dbench with 2 and 10 clients, \
+        varmail, postmark, beside fuse2fs; dbench plays /usr/share/dbench/client.txt if it is \
+        there. data-mount: sequential write, cold read, direct random reads beside Linux. \
+        fsync-library: fs_mark in this process beside Linux with fast_commit through system calls, \
+        and beside the raw device. metadata-library: beside Linux. data-library: beside the raw \
+        device. isolation: p99 of a small fsync beside a heavy writer of another file, to its p99 \
+        alone, and what the writer got done; Linux takes part twice, because its writer stays in \
+        memory for as long as a short run takes: once as it is, once with 32 MiB for dirty \
+        pages.\n\n\
+        noop takes part in all contests of mounts but the last, and a missed target says what it \
+        reaches: that is what FUSE allows here.\n\n\
+        Contenders take turns, each run on a fresh volume. Needs root, FUSE and a loop device; \
+        fuse2fs where it takes part."
 )]
 pub struct SpeedArgs {
     /// What to measure [default: all].

@@ -12,19 +12,23 @@ use super::loads::OutputArgs;
     after_long_help = manual!(
         "extol-bench scale --dir /var/tmp --html scale.html",
         "extol-bench scale --part files --long --layout one",
-        "sudo extol-bench scale --part files --files 1000,100000 --target library --target mount --target kernel",
-        "sudo extol-bench scale --part recovery --log 4,16,64,256 --area 1,4,16 --target mount --target kernel",
+        "sudo extol-bench scale --part files --files 1000,100000 --target library --target mount \
+            --target kernel",
+        "sudo extol-bench scale --part recovery --log 4,16,64,256 --area 1,4,16 --target mount \
+            --target kernel",
         "extol-bench scale --part large --large 16T,64T --dir /dev/shm",
     ),
     long_about = "What grows with the number of files, with the dirty log and with the volume.\n\n\
-        files: create, lookup (warm, and cold after a mount), unlink and list with more and more files on one volume, in one directory \
-        and spread over directories of 1000; mount, mount after a crash, unmount; memory and its bound; with several targets, all \
-        side by side (root for the kernel's ext4, which lies on a loop device as a mount of Extol does then). recovery: time by size of \
-        the log that a crash left, for full and for fast commits, beside the time that the device needs to read it, and beside targets that mount copies of the same \
-        volume. large: sparse \
-        volumes of 16 TiB and beyond: mkfs, mount, files all over the volume, what e2fsprogs say.\n\n\
-        A ! marks what misses the goal: processor time of create, lookup and unlink flat but for the levels of the index, memory \
-        within the bound."
+        files: create, lookup (warm, and cold after a mount), unlink and list with more and more \
+        files on one volume, in one directory and spread over directories of 1000; mount, mount \
+        after a crash, unmount; memory and its bound; with several targets, all side by side (root \
+        for the kernel's ext4, which lies on a loop device as a mount of Extol does then). \
+        recovery: time by size of the log that a crash left, for full and for fast commits, beside \
+        the time that the device needs to read it, and beside targets that mount copies of the \
+        same volume. large: sparse volumes of 16 TiB and beyond: mkfs, mount, files all over the \
+        volume, what e2fsprogs say.\n\n\
+        A ! marks what misses the goal: processor time of create, lookup and unlink flat but for \
+        the levels of the index, memory within the bound."
 )]
 pub struct ScaleArgs {
     /// What to measure.
@@ -44,8 +48,8 @@ pub struct ScaleArgs {
     /// Where the files are: in one directory, or spread.
     #[arg(long = "layout", value_delimiter = ',', default_value = "one,spread", value_parser = ["one", "spread"])]
     pub layouts: Vec<String>,
-    /// How the volume is used for files, and who recovers it beside the library: library, mount,
-    /// kernel, fuse2fs (each with :OPTIONS) [default: library].
+    /// How the volume is used for files, and what recovers it beside the library: library, mount,
+    /// before, kernel, fuse2fs (each with :OPTIONS) [default: library].
     #[arg(long = "target", value_name = "TARGET", action = ArgAction::Append)]
     pub targets: Vec<String>,
     /// Operations per sample.

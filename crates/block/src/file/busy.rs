@@ -1,29 +1,28 @@
-//! Keeping two writers apart.
+//! Keeps two writers of one volume apart.
 //!
-//! | who | how it is seen, or made to see us |
-//! | --- | --- |
-//! | kernel mount, dm, swap, another Extol on a **block device** | `O_EXCL` open: they hold the device exclusively and so do we; for a `fuseblk` mount the kernel takes that claim over |
-//! | another Extol on a **disk image** | `flock`: exclusive for a writer, shared for a reader |
-//! | kernel mount of a **loop device over the image** | the image's loop devices are looked up in sysfs and opened with `O_EXCL`; busy ones refuse us, idle ones stay claimed while we are open, so that they cannot be mounted meanwhile |
-//! | Extol on a loop device, another on its image | whoever opens the loop device also locks the backing file |
+//! - *Kernel mounts, dm, swap, another Extol on a block device*: an open with `O_EXCL`, which all
+//!   of them use. For a `fuseblk` mount the kernel takes over the claim.
+//! - *Another Extol on a disk image*: `flock`, exclusive for a writer, shared for a reader.
+//! - *A kernel mount of a loop device over the image*: the image's loop devices are looked up in
+//!   sysfs and opened with `O_EXCL`. A busy one refuses the open; idle ones stay claimed while the
+//!   image is open, so that they cannot be mounted.
+//! - *Extol on a loop device, another on its image*: opening a loop device also locks its backing
+//!   file.
 //!
-//! What comes later (a loop device attached to an image that is open here) and what has no locks (a
-//! file system without `flock`, see [`Claims::locked`]) is not kept out here. The file system
-//! watches for it.
+//! Not kept out here: a loop device attached later to an image that is open, and file systems
+//! without `flock` ([`Claims::locked`]). The file system's guard watches for those.
 //!
-//! A process that was killed lets go late: requests that it gave to an io_uring hold the file, and
-//! with it the lock, until the kernel has finished them, after the process is gone. To open the
-//! volume before that would be wrong (those writes still arrive), and to refuse it at once would
-//! make every start after a crash a matter of luck. So whoever finds a volume busy asks again for
-//! up to [`PATIENCE`] before it says so ([`patiently`]). Where a living Extol has it mounted there
-//! is nothing to wait for (`holder.rs`).
+//! A killed process releases its locks late: requests given to an io_uring hold the file, and with
+//! it the lock, until the kernel has finished them, after the process is gone. Opening the volume
+//! before that would be wrong (those writes still arrive), and failing at once would make each
+//! start after a crash a matter of luck. So an open that finds the volume busy tries again for up
+//! to [`PATIENCE`] ([`patiently`]), unless a living Extol has it mounted (`holder.rs`).
 //!
-//! A reader of a mounted device or image is allowed. What a reader sees there is the reader's risk,
-//! as with any tool that looks at a live volume.
+//! A reader of a mounted device or image is allowed; it may see inconsistent data.
 //!
-//! What a lack of permission hides (other users' loop devices) falls back to the mount table.
+//! Loop devices that permissions hide (those of other users) are looked up in the mount table.
 
-use super::holder;
+use super::holder::{self, unescape};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use std::fs::File;
@@ -31,12 +30,11 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long to wait for a volume that is in use. A request of the dead takes milliseconds, on a
-/// disk under heavy load up to a second or two; a person who gave the wrong name waits as long for
-/// the answer.
+/// How long to wait for a volume that is in use. Requests of a killed process take milliseconds, on
+/// a disk under heavy load up to a second or two.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Repeats `attempt` while `is_busy` says so of its result, for up to [`PATIENCE`].
+/// Repeats `attempt` while its result is busy, for up to [`PATIENCE`].
 fn patiently<T>(mut attempt: impl FnMut() -> T, is_busy: impl Fn(&T) -> bool) -> T {
     let end = Instant::now() + PATIENCE;
     let mut pause = Duration::from_millis(1);
@@ -51,8 +49,8 @@ fn patiently<T>(mut attempt: impl FnMut() -> T, is_busy: impl Fn(&T) -> bool) ->
 }
 
 /// Opens a block device exclusively: no mount, no swap, no other exclusive open beside this one.
-/// What is open is only the claim: I/O goes through another descriptor, so that the claim can be
-/// given to the kernel ([`FileDevice::release_claim`](super::FileDevice::release_claim)).
+/// The file is only the claim: I/O uses another descriptor, so that the claim can be given to the
+/// kernel ([`FileDevice::release_claim`](super::FileDevice::release_claim)).
 pub(super) fn hold_exclusively(path: &Path) -> std::io::Result<File> {
     let attempt = || {
         let mut open = File::options();
@@ -61,7 +59,7 @@ pub(super) fn hold_exclusively(path: &Path) -> std::io::Result<File> {
     patiently(attempt, |opened| is_busy(opened) && !is_mounted(path))
 }
 
-/// True if a block device is held by somebody else.
+/// True if an open failed because the device is held.
 fn is_busy(opened: &std::io::Result<File>) -> bool {
     opened.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::EBUSY))
 }
@@ -75,7 +73,7 @@ pub(super) struct Claims {
     pub locked: bool,
 }
 
-/// Locks what was opened. `Err` says who is in the way and what to do.
+/// Claims the opened file or device. The error names the holder and what to do.
 pub(super) fn claim(file: &File, is_block_device: bool, read_only: bool) -> Result<Claims, String> {
     if is_block_device {
         let files = claim_backing_file(file, read_only)?.into_iter().collect();
@@ -86,24 +84,22 @@ pub(super) fn claim(file: &File, is_block_device: bool, read_only: bool) -> Resu
     Ok(Claims { files, locked })
 }
 
-/// Makes a reader's locks a writer's: that of a disk image, or those on the file behind a block
-/// device (`claims`). If that fails they are a reader's again.
+/// Makes shared locks exclusive: that of a disk image, or those on the file behind a block device
+/// (`claims`). On an error they are shared again.
 pub(super) fn claim_more(
     file: &File,
     is_block_device: bool,
     claims: &[File],
 ) -> Result<Vec<File>, String> {
     let locked = if is_block_device { claims } else { std::slice::from_ref(file) };
-    // (This process has it mounted itself: the table of mounts does not tell which of two is the
-    // other's.)
+    // (This process has it mounted, too: the mount table does not show which mount is the other's.)
     let raise = |file| lock_beside(file, false, || None).map(|_| ());
     let mut more = locked.iter().try_for_each(raise).map(|()| Vec::new());
     if more.is_ok() && !is_block_device {
         more = claim_loop_devices(file);
     }
     if more.is_err() {
-        // The kernel may have taken the lock away first. If a writer has come since, this is no
-        // worse than without one.
+        // The kernel may have dropped the lock. If a writer has come since, this stays without one.
         locked.iter().for_each(|file| drop(lock(file, true)));
     }
     more
@@ -114,7 +110,7 @@ fn lock(file: &File, read_only: bool) -> Result<bool, String> {
     lock_beside(file, read_only, || holder::mounted_by_living(file))
 }
 
-/// As [`lock`]; `holder` tells where a living Extol has the file mounted.
+/// As [`lock`]; `holder` returns where a living Extol has the file mounted.
 fn lock_beside(
     file: &File,
     read_only: bool,
@@ -130,7 +126,7 @@ fn lock_beside(
     locked(patiently(attempt, stays), read_only, holder)
 }
 
-/// What flock(2) said. `holder` tells where a living Extol has the file mounted.
+/// Evaluates the result of flock(2). `holder` returns where a living Extol has the file mounted.
 fn locked(
     result: Result<(), Errno>,
     read_only: bool,
@@ -140,17 +136,19 @@ fn locked(
         Ok(()) => Ok(true),
         Err(Errno::WOULDBLOCK) => Err(match holder() {
             Some(dir) => format!("is mounted at {dir}: unmount it first (extol umount {dir})"),
-            None if read_only => "is open for writing in another process: unmount it there first".into(),
-            None => "is open in another process: unmount it there first, or open it read-only if that one \
-                     only reads"
+            None if read_only => {
+                "is open for writing in another process: unmount it there first".into()
+            }
+            None => "is open in another process: unmount it there first, or open it read-only if \
+                     that one only reads"
                 .into(),
         }),
-        // A file system without locks: nothing to ask.
+        // A file system without locks.
         Err(_) => Ok(false),
     }
 }
 
-/// For a whole loop device: locks its backing file against an Extol that opens that directly.
+/// For a whole loop device: locks its backing file against an Extol on that file.
 fn claim_backing_file(device: &File, read_only: bool) -> Result<Option<File>, String> {
     let Ok(meta) = device.metadata() else { return Ok(None) };
     let sysfs = PathBuf::from(format!("/sys/dev/block/{}/loop", device_number(meta.rdev())));
@@ -200,8 +198,7 @@ fn claim_loop_devices(file: &File) -> Result<Vec<File>, String> {
     Ok(claims)
 }
 
-/// True if the kernel would refuse writes to this block device. (Opening it for writing succeeds
-/// all the same.)
+/// True if the kernel refuses writes to this block device. (Opening it for writing succeeds.)
 pub(super) fn is_write_protected(device: &File) -> bool {
     let number = device.metadata().map(|meta| device_number(meta.rdev()));
     number.is_ok_and(|n| {
@@ -210,21 +207,20 @@ pub(super) fn is_write_protected(device: &File) -> bool {
     })
 }
 
-/// Says who holds a block device, as the end of a sentence that begins with its path.
+/// Names what holds a block device, as the end of a sentence that begins with its path.
 pub(super) fn device_holder(path: &Path) -> String {
     match mounted_device(path) {
         Some(dir) => mounted_at(&dir),
         None => match std::fs::metadata(path).ok().and_then(|meta| holder::mount_of(&meta)) {
             Some(dir) => format!("is mounted at {dir}: unmount it first (extol umount {dir})"),
-            None => {
-                "is in use by another process or by the kernel: stop that one first, or open it read-only"
-                    .into()
-            }
+            None => "is in use by another process or by the kernel: \
+                 stop that one first, or open it read-only"
+                .into(),
         },
     }
 }
 
-/// True if the kernel has a block device mounted: nothing to wait for.
+/// True if the kernel has a block device mounted.
 fn is_mounted(path: &Path) -> bool {
     mounted_device(path).is_some()
 }
@@ -269,49 +265,17 @@ fn mount_point(number: &str) -> Option<String> {
     })
 }
 
-/// Undoes the table's octal escapes (`\040` is a space).
-pub(super) fn unescape(field: &str) -> String {
-    let mut out = Vec::new();
-    let mut rest = field.as_bytes();
-    while let Some((first, tail)) = rest.split_first() {
-        let code = if *first == b'\\' {
-            tail.get(..3)
-                .and_then(|d| std::str::from_utf8(d).ok())
-                .and_then(|d| u8::from_str_radix(d, 8).ok())
-        } else {
-            None
-        };
-        match code {
-            Some(byte) => {
-                out.push(byte);
-                rest = tail.get(3..).unwrap_or_default();
-            }
-            None => {
-                out.push(*first);
-                rest = tail;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_file_system_without_locks_is_told_from_a_file_in_use() {
+    fn a_file_system_without_locks_differs_from_a_file_in_use() {
         for none in [Errno::NOLCK, Errno::NOSYS, Errno::OPNOTSUPP, Errno::INVAL] {
             assert_eq!(locked(Err(none), false, || None), Ok(false));
         }
         assert_eq!(locked(Ok(()), false, || None), Ok(true));
         assert!(locked(Err(Errno::WOULDBLOCK), false, || None).is_err());
-    }
-
-    #[test]
-    fn mount_table_escapes() {
-        assert_eq!(unescape(r"/mnt/a\040b\134c"), "/mnt/a b\\c");
-        assert_eq!(unescape(r"/mnt/\9\04"), r"/mnt/\9\04");
     }
 
     #[test]

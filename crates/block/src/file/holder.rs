@@ -1,17 +1,15 @@
-//! Where an Extol has a volume mounted that is found locked.
+//! Where a living Extol has a locked volume mounted.
 //!
-//! The lock alone does not tell a mount that will stay from a process that is just ending and lets
-//! go late (`busy.rs`). Two tables of the kernel together do: `/proc/locks` names the process that
-//! holds the lock of a file, and mountinfo the directory on which that file is mounted. A process
-//! that is alive and has the volume mounted will not let go by itself, so nothing is waited for,
-//! and the message names the directory. Whatever these tables do not show (another container's
-//! process, a file system whose lock table has other device numbers) is waited for as before.
+//! A lock alone does not show whether its holder is a mount or a process that is ending and
+//! releases it late (`busy.rs`). Two tables of the kernel together do: `/proc/locks` names the
+//! process that holds the lock of a file, and mountinfo the directory on which the file is mounted.
+//! A living process with the volume mounted keeps its lock, so the open fails at once and the
+//! message names the directory. For all that these tables do not show (a process in another
+//! container, a file system whose device number is another in the lock table) the open waits.
 
 use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-
-use super::busy::unescape;
 
 /// Where a living process that holds the lock on this file has it mounted.
 pub(super) fn mounted_by_living(file: &File) -> Option<String> {
@@ -63,6 +61,32 @@ fn is_alive(pid: u32) -> bool {
     state.is_some_and(|state| !matches!(state, 'Z' | 'X' | 'x'))
 }
 
+/// Undoes the table's octal escapes (`\040` is a space).
+pub(super) fn unescape(field: &str) -> String {
+    let mut out = Vec::new();
+    let mut rest = field.as_bytes();
+    while let Some((first, tail)) = rest.split_first() {
+        let code = if *first == b'\\' {
+            tail.get(..3)
+                .and_then(|d| std::str::from_utf8(d).ok())
+                .and_then(|d| u8::from_str_radix(d, 8).ok())
+        } else {
+            None
+        };
+        match code {
+            Some(byte) => {
+                out.push(byte);
+                rest = tail.get(3..).unwrap_or_default();
+            }
+            None => {
+                out.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,12 +108,18 @@ mod tests {
     }
 
     #[test]
-    fn the_dead_hold_nothing() {
+    fn an_ended_process_holds_nothing() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         std::thread::sleep(std::time::Duration::from_millis(200));
         assert!(!is_alive(child.id()), "a zombie");
         child.wait().unwrap();
         assert!(!is_alive(child.id()));
+    }
+
+    #[test]
+    fn mount_table_escapes() {
+        assert_eq!(unescape(r"/mnt/a\040b\134c"), "/mnt/a b\\c");
+        assert_eq!(unescape(r"/mnt/\9\04"), r"/mnt/\9\04");
     }
 
     #[test]

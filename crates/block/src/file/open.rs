@@ -1,7 +1,8 @@
-//! Opening: what is it, may we have it, how big is it, can it do direct I/O.
+//! Opens files and block devices: kind, claims, size, and whether direct I/O works.
 
+use super::direct::DirectIo;
 use super::uring::Rings;
-use super::{DirectIo, FileDevice, Held, Writable, busy};
+use super::{FileDevice, Held, Writable, busy, discard};
 use crate::aligned::{AlignedBuf, BufferPool};
 use crate::coalesce::FlushCoalescer;
 use crate::range_lock::RangeLock;
@@ -14,34 +15,33 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, OnceLock};
 
-/// Alignments above this are not worth direct I/O: nearly every request would be a
-/// read-modify-write.
+/// With larger alignments nearly every request is a read-modify-write: no direct I/O.
 const MAX_ALIGNMENT: usize = 4096;
 
 /// Whether I/O bypasses the kernel's page cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Direct {
-    /// Where the file system or device below can.
+    /// Where the file system or device below supports it.
     #[default]
     Auto,
-    /// Yes, or the open fails.
+    /// Always; else the open fails.
     On,
-    /// No.
+    /// Never.
     Off,
 }
 
 /// How to open a [`FileDevice`].
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
-    /// Never write. Needs no write permission, and is allowed beside a mount by the kernel.
+    /// Refuses writes. Needs no write permission, and works beside a mount by the kernel.
     pub read_only: bool,
     /// Whether I/O bypasses the page cache.
     pub direct: Direct,
-    /// Refuse what somebody else writes to (and, for a writer, what somebody else reads). Leave it
-    /// on.
+    /// Refuses a volume that another process writes to (and, for a writer, one that another process
+    /// has open).
     pub exclusive: bool,
-    /// Create a disk image of this size if the path does not exist; make an existing one longer if
-    /// it is shorter. Ignored for block devices and read-only opens.
+    /// Creates a disk image of this size if the path does not exist, and lengthens a shorter one.
+    /// Ignored for block devices and read-only opens.
     pub create_size: Option<u64>,
 }
 
@@ -52,7 +52,7 @@ impl OpenOptions {
         Self { read_only: false, direct: Direct::Auto, exclusive: true, create_size: None }
     }
 
-    /// Reading only, not beside another Extol that writes.
+    /// Reading only; fails beside an Extol that writes.
     #[must_use]
     pub fn read_only() -> Self {
         Self { read_only: true, ..Self::read_write() }
@@ -93,7 +93,7 @@ fn refuse(path: &Path, kind: io::ErrorKind, why: impl std::fmt::Display) -> Devi
 pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<FileDevice> {
     let failed = |e: io::Error| refuse(path, e.kind(), describe(&e));
     let create = options.create_size.is_some() && !options.read_only;
-    // Looked at before it is opened: opening a pipe would wait, opening a tape would move it.
+    // Checked before it is opened: opening a pipe would wait, opening a tape would move it.
     let is_block_device = match std::fs::metadata(path) {
         Ok(meta) => kind_of(path, &meta)?,
         Err(e) if create && e.kind() == io::ErrorKind::NotFound => false,
@@ -127,7 +127,7 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<FileDevice> {
         return Err(refuse(path, io::ErrorKind::InvalidInput, "is empty"));
     }
     let sector = if is_block_device { sector_size(&file) } else { 1 };
-    let has_fua = is_block_device && super::queue_attribute(&file, "fua") == Some(1);
+    let has_fua = is_block_device && discard::queue_attribute(&file, "fua") == Some(1);
     let mut device = FileDevice {
         file,
         path: path.to_owned(),
@@ -161,7 +161,7 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<FileDevice> {
     Ok(device)
 }
 
-/// Claims a block device. (The error says what holds it.)
+/// Claims a block device. The error names what holds it.
 pub(super) fn hold(path: &Path) -> Result<Held> {
     match busy::hold_exclusively(path) {
         Ok(open) => Ok(Held::Here { _open: open }),
@@ -172,8 +172,7 @@ pub(super) fn hold(path: &Path) -> Result<Held> {
     }
 }
 
-/// Opens what is open read-only for writing as well. Who reads it has to leave; a writer is not
-/// there.
+/// Opens a device for writing that is open read-only. Fails while another process reads it.
 pub(super) fn again(device: &FileDevice) -> Result<Writable> {
     let path = device.path();
     let failed = |e: io::Error| refuse(path, e.kind(), describe(&e));
@@ -206,7 +205,7 @@ pub(super) fn again(device: &FileDevice) -> Result<Writable> {
     Ok(Writable { file, _claims: claims })
 }
 
-/// The system's words without "(os error N)".
+/// The system's message without "(os error N)".
 fn describe(e: &io::Error) -> String {
     let text = e.to_string();
     match text.find(" (os error") {
@@ -245,13 +244,13 @@ fn sector_size(file: &File) -> usize {
     if size.is_power_of_two() { size.max(512) } else { 512 }
 }
 
-/// Makes all further I/O of the device direct. The lock and the exclusive open stay with the
-/// descriptor, so the flag is switched on in place.
+/// Makes all further I/O of the device direct. The lock stays with the descriptor, so the flag is
+/// set in place.
 fn go_direct(device: &mut FileDevice, sector: usize) -> std::result::Result<(), String> {
     use rustix::fs::OFlags;
     let flags = rustix::fs::fcntl_getfl(&device.file).map_err(|e| e.to_string())?;
-    // Dirty pages of earlier buffered writers would otherwise be written back over our writes;
-    // direct reads flush them range by range, and direct writes drop them.
+    // Dirty pages of earlier buffered writes do no harm: direct reads flush them range by range,
+    // and direct writes drop them.
     rustix::fs::fcntl_setfl(&device.file, flags | OFlags::DIRECT).map_err(|e| e.to_string())?;
     let alignment = alignment(device, sector).and_then(|(sector, memory)| {
         if sector.max(memory) > MAX_ALIGNMENT {
@@ -275,13 +274,13 @@ fn go_direct(device: &mut FileDevice, sector: usize) -> std::result::Result<(), 
     }
 }
 
-/// The alignment that direct I/O wants: of offsets and lengths, and of memory. Checked by a read.
+/// The alignments for direct I/O, of offsets and lengths and of memory, checked by a read.
 fn alignment(device: &FileDevice, sector: usize) -> std::result::Result<(usize, usize), String> {
-    let told = rustix::fs::statx(&device.file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
+    let stated = rustix::fs::statx(&device.file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
         .ok()
         .filter(|s| s.stx_mask & StatxFlags::DIOALIGN.bits() != 0)
         .map(|s| (s.stx_dio_offset_align as usize, s.stx_dio_mem_align as usize));
-    let candidates = match told {
+    let candidates = match stated {
         Some((0, _) | (_, 0)) => return Err("the file system has no direct I/O".into()),
         Some((offset, memory)) if offset.is_power_of_two() && memory.is_power_of_two() => {
             vec![(offset, memory)]
@@ -295,7 +294,8 @@ fn alignment(device: &FileDevice, sector: usize) -> std::result::Result<(usize, 
             last = format!("it would need an alignment of {} bytes", sector.max(memory));
             continue;
         }
-        // Memory and offset no better aligned than claimed, so that success means something.
+        // Memory and offset are aligned no better than that, so that success shows that it
+        // suffices.
         let mut probe = AlignedBuf::new(memory + sector, 2 * MAX_ALIGNMENT);
         match device.file.read_at(&mut probe[memory..], sector as u64) {
             Ok(n) if n == sector => return Ok((sector, memory)),

@@ -2,22 +2,23 @@
 //!
 //! Each write of a batch is one of three kinds:
 //!
-//! | kind | way |
+//! | kind | handling |
 //! | --- | --- |
-//! | whole sectors, memory that the kernel takes | as it is, queued |
+//! | whole sectors, memory that the kernel accepts | queued as it is |
 //! | whole sectors, other memory, at most 1 MiB | copied to aligned memory, queued |
-//! | all else: parts of sectors, much to copy, very many buffers | the ordinary way, after the others |
+//! | others (parts of sectors, long copies, many buffers) | single calls, after the queued ones |
 //!
 //! Queued writes go in groups, so that copies never take more than 2 MiB. A group holds the range
 //! locks of all its writes. That cannot deadlock: queued writes never wait for each other, and a
 //! write of parts of sectors holds nothing while it waits for its only lock.
 //!
-//! Buffered devices go the ordinary way: a buffered write is a copy, and handing it to another
-//! thread of the kernel costs more than making it here.
+//! Buffered devices use single calls: a buffered write is a copy, and handing it to another thread
+//! of the kernel costs more.
 
+use super::FileDevice;
+use super::direct::DirectIo;
 use super::transfer::{MAX_BUFFERS, write_all};
 use super::uring::Outcome;
-use super::{DirectIo, FileDevice};
 use crate::aligned::{BOUNCE_MAX, Pooled};
 use crate::range_lock::Coverage;
 use crate::{
@@ -98,7 +99,7 @@ impl Kind {
 /// Writes that go to the kernel together.
 struct Group<'a> {
     direct: &'a DirectIo,
-    /// Bytes of the whole batch: tells how large the memory for copies should be.
+    /// Bytes of the whole batch: the size of memory for copies.
     total: u64,
     /// The writes, and where the copy is: which buffer, from which byte.
     writes: Vec<(&'a ScatteredWrite<'a>, Option<(usize, usize)>)>,
@@ -141,8 +142,7 @@ impl<'a> Group<'a> {
             now.copy_from_slice(source);
             target = later;
         }
-        // Whole sectors; memory wants no more than that, or the next one begins at its next
-        // multiple.
+        // The next copy begins aligned, too.
         self.used = (start + len).next_multiple_of(self.direct.memory);
         (buffer, start)
     }
@@ -186,7 +186,7 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// Makes a write complete whose queued part ended like this.
+    /// Completes a write whose queued part ended like this.
     fn finish(
         &self,
         device: &FileDevice,

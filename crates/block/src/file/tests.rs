@@ -1,9 +1,13 @@
+//! File devices: requests of many shapes, opening, exclusion, flushes.
+
 use super::*;
-use crate::types::DeviceOp;
+use crate::aligned::{AlignedBuf, BOUNCE_MAX};
 use std::fmt::Write as _;
+use std::io;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
+mod busy;
 mod scattered;
 
 const MIB: u64 = 1 << 20;
@@ -34,12 +38,12 @@ struct Loop {
 }
 
 impl Loop {
-    /// `None` (and a line that says so) where loop devices cannot be had.
+    /// `None` (and a SKIP line) where there are no loop devices.
     fn attach(file: &Path, extra: &[&str]) -> Option<Self> {
         let file = file.to_str().expect("utf-8");
         let args: Vec<&str> = [&["--show", "-f"], extra, &[file]].concat();
         let mut why = String::new();
-        // Two processes may be given the same free device, and one of them then fails: ask again.
+        // Two processes may get the same free device, and one of them fails: tried again.
         for _ in 0..20 {
             match run("losetup", &args) {
                 Ok(node) => return Some(Self { node, mount: None }),
@@ -51,7 +55,7 @@ impl Loop {
         None
     }
 
-    /// False (and a line that says so) where mounting is not allowed.
+    /// False (and a SKIP line) where mounting is not allowed.
     fn mount(&mut self, options: &str) -> bool {
         let dir = TempDir::with_prefix("extol mount ").expect("dir");
         match run(
@@ -122,13 +126,13 @@ fn exercise(device: &FileDevice) {
         }
         model[offset..offset + len].copy_from_slice(&data);
     }
-    // Vectored: odd pieces, an empty one, more than the kernel takes in one call.
+    // Vectored: odd pieces, an empty one, more than one call takes.
     let data = pattern(3000 * 7, 99);
     let bufs: Vec<IoSlice<'_>> =
         [IoSlice::new(&[])].into_iter().chain(data.chunks(7).map(IoSlice::new)).collect();
     device.write_vectored_at(&bufs, 777).expect("writev");
     model[777..777 + data.len()].copy_from_slice(&data);
-    // Vectored and aligned all over.
+    // Vectored, all aligned.
     let mut blocks: Vec<AlignedBuf> = (0..5).map(|_| AlignedBuf::new(4096, 4096)).collect();
     for (i, block) in blocks.iter_mut().enumerate() {
         block.fill(i as u8 + 200);
@@ -166,7 +170,7 @@ fn exercise(device: &FileDevice) {
     let mut bufs: Vec<IoSliceMut<'_>> = blocks.iter_mut().map(|b| IoSliceMut::new(b)).collect();
     device.read_vectored_at(&mut bufs, 40_960).expect("readv aligned");
     assert!(blocks.concat_bytes() == model[40_960..40_960 + 5 * 4096]);
-    // What others see through the page cache is the same.
+    // The page cache shows the same bytes.
     let others = std::fs::read(device.path()).expect("read the file");
     assert!(others == model);
 }
@@ -181,7 +185,7 @@ impl Concat for Vec<AlignedBuf> {
     }
 }
 
-/// Direct on this folder's file system? Says so if not.
+/// True if direct I/O works on this folder's file system; else prints a SKIP line.
 fn direct_works(path: &Path) -> bool {
     match FileDevice::open(path, &OpenOptions::read_write().direct(Direct::On)) {
         Ok(device) => {
@@ -373,7 +377,7 @@ fn read_only_needs_no_write_permission() {
 }
 
 #[test]
-fn what_is_no_volume_is_refused_in_one_line() {
+fn other_kinds_of_files_are_refused_in_one_line() {
     let dir = TempDir::new().expect("dir");
     let empty = dir.path().join("empty");
     File::create(&empty).expect("create");
@@ -412,116 +416,6 @@ fn creates_and_grows_images() {
     assert!(FileDevice::open(dir.path().join("other.img"), &read_only).is_err());
 }
 
-fn assert_busy(result: Result<FileDevice>, words: &[&str]) {
-    let error = result.expect_err("must be refused");
-    let text = error.to_string();
-    assert_eq!(error.source.kind(), io::ErrorKind::ResourceBusy, "{text}");
-    for word in words {
-        assert!(text.contains(word), "{word:?} missing in: {text}");
-    }
-    assert!(!text.contains('\n'), "{text}");
-}
-
-#[test]
-fn two_writers_of_an_image_are_refused() {
-    let dir = TempDir::new().expect("dir");
-    let path = image(&dir, MIB);
-    let (rw, ro) = (OpenOptions::read_write(), OpenOptions::read_only());
-    let first = open(&path, &rw);
-    assert_busy(FileDevice::open(&path, &rw), &["disk.img", "another process", "unmount"]);
-    assert_busy(FileDevice::open(&path, &ro), &["disk.img", "for writing"]);
-    open(&path, &ro.clone().exclusive(false));
-    drop(first);
-    let readers = [open(&path, &ro), open(&path, &ro)];
-    assert_busy(FileDevice::open(&path, &rw), &["read-only"]);
-    drop(readers);
-    open(&path, &rw);
-}
-
-/// A killed process lets go of a volume late (its last requests are still with the kernel): whoever
-/// comes next waits.
-#[test]
-fn what_is_let_go_late_is_waited_for() {
-    let dir = TempDir::new().expect("dir");
-    let path = image(&dir, MIB);
-    let disk = Loop::attach(&path, &[]);
-    for node in std::iter::once(path.as_path()).chain(disk.iter().map(|d| Path::new(&d.node))) {
-        let held = open(node, &OpenOptions::read_write());
-        let (let_go, came) =
-            (std::sync::atomic::AtomicBool::new(false), std::time::Duration::from_millis(300));
-        std::thread::scope(|s| {
-            s.spawn(|| {
-                std::thread::sleep(came);
-                let_go.store(true, Ordering::SeqCst);
-                drop(held);
-            });
-            open(node, &OpenOptions::read_write());
-            assert!(let_go.load(Ordering::SeqCst), "opened beside another writer");
-        });
-    }
-}
-
-#[test]
-fn two_writers_of_a_block_device_are_refused() {
-    let dir = TempDir::new().expect("dir");
-    let path = image(&dir, MIB);
-    let Some(disk) = Loop::attach(&path, &[]) else { return };
-    let rw = OpenOptions::read_write();
-    let device = open(&disk.node, &rw);
-    assert_busy(FileDevice::open(&disk.node, &rw), &[&disk.node, "in use"]);
-    assert_busy(FileDevice::open(&path, &rw), &["disk.img", "another process"]);
-    assert_busy(FileDevice::open(&path, &OpenOptions::read_only()), &["disk.img", "for writing"]);
-    drop(device);
-
-    let by_file = open(&path, &rw);
-    assert_busy(FileDevice::open(&disk.node, &rw), &[&disk.node]);
-    drop(by_file);
-    open(&disk.node, &rw);
-}
-
-#[test]
-fn what_the_kernel_has_mounted_is_refused() {
-    let dir = TempDir::new().expect("dir");
-    let path = image(&dir, 8 * MIB);
-    if let Err(why) = run("mke2fs", &["-q", "-F", "-t", "ext4", path.to_str().expect("utf-8")]) {
-        println!("SKIP: no mke2fs ({why})");
-        return;
-    }
-    let Some(mut disk) = Loop::attach(&path, &[]) else { return };
-    let rw = OpenOptions::read_write();
-    for options in ["rw", "ro"] {
-        if !disk.mount(options) {
-            return;
-        }
-        let mut at = String::new();
-        write!(at, "mounted at {}", disk.mount.as_ref().expect("mounted").path().display())
-            .expect("write");
-        assert_busy(FileDevice::open(&disk.node, &rw), &[&disk.node, &at, "unmount it first"]);
-        assert_busy(
-            FileDevice::open(&path, &rw),
-            &["disk.img", &disk.node, &at, "unmount it first"],
-        );
-        for reader in [Path::new(&disk.node), &path] {
-            let device = open(reader, &OpenOptions::read_only());
-            let mut magic = [0; 2];
-            device.read_at(&mut magic, 1024 + 0x38).expect("read");
-            assert_eq!(magic, [0x53, 0xEF]);
-        }
-        disk.unmount();
-    }
-    // And the other way round: while the image is open, its loop device cannot be mounted.
-    let device = open(&path, &rw);
-    let target = TempDir::new().expect("dir");
-    let mount = run("mount", &[&disk.node, target.path().to_str().expect("utf-8")]);
-    if mount.is_ok() {
-        run("umount", &[target.path().to_str().expect("utf-8")]).expect("umount");
-    }
-    assert!(mount.is_err(), "the kernel mounted a volume that is open here");
-    drop(device);
-    assert!(disk.mount("rw"), "and afterwards it can");
-    disk.unmount();
-}
-
 #[test]
 fn concurrent_flushes_all_succeed() {
     let dir = TempDir::new().expect("dir");
@@ -540,7 +434,7 @@ fn concurrent_flushes_all_succeed() {
 }
 
 #[test]
-fn fua_works_without_kernel_help_too() {
+fn fua_works_without_kernel_support() {
     let dir = TempDir::new().expect("dir");
     let device = open(image(&dir, MIB), &OpenOptions::read_write());
     device.dsync_works.store(false, Ordering::Relaxed);

@@ -1,8 +1,8 @@
-//! System calls that move bytes, repeated until all are moved.
+//! Reads and writes, repeated until all bytes are moved.
 //!
-//! The kernel may move fewer bytes than asked, may be interrupted by a signal, and takes at most
-//! 1024 buffers in one call. With direct I/O a short count is rounded down to whole sectors before
-//! going on, so that the rest is aligned.
+//! A system call may move fewer bytes than asked, may be interrupted by a signal, and takes at most
+//! 1024 buffers. With direct I/O a short count is rounded down to whole sectors, so that the rest
+//! is aligned.
 
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;

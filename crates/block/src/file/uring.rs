@@ -1,28 +1,29 @@
 //! Many writes at a time, through io_uring.
 //!
-//! A ring is a queue into the kernel: entries that describe them go in, completions come out, in
-//! any order. A [`Rings`] keeps up to [`MAX_RINGS`] of them for one device, made when first needed;
-//! whoever finds all in use does his without. An idle ring is two mappings of a few KiB and a
-//! descriptor.
+//! A ring is a pair of queues shared with the kernel: submission entries go in, completions come
+//! out in any order. A [`Rings`] keeps up to [`MAX_RINGS`] of them for one device, made when first
+//! needed; a caller that finds all in use does without. An idle ring is two mappings of a few KiB
+//! and a descriptor.
 //!
 //! ```text
-//!  jobs ──push──▶ submission queue ──submit──▶ kernel (owned) ──▶ completion queue ──reap──▶ outcomes
-//!                 at most DEPTH between push and reap
+//!  jobs ──push─► submission queue ──submit─► kernel (owned) ──► completion queue ──reap─► outcomes
+//!                at most DEPTH between push and reap
 //! ```
 //!
-//! *Safety.* The kernel reads the buffers at any time between submit and completion, so [`InFlight`] does not go away while the kernel owns an entry: it
-//! waits, also when an error or a panic ends the function early. A ring with entries that were
-//! pushed but not submitted still points at those buffers; it is closed, never reused. (Nothing but
-//! a submit call makes the kernel look at the submission queue: no polling thread is asked for.)
+//! *Safety.* The kernel reads the buffers at any time between submit and completion, so
+//! [`InFlight`] lives until the kernel owns no entry: its drop waits, also after an error or a
+//! panic. A ring with entries that were pushed and not submitted still points at those buffers; it
+//! is closed, never reused. (Only a submit call makes the kernel read the submission queue: the
+//! ring has no polling thread.)
 //!
-//! *Where it may not be used* (old kernel, `kernel.io_uring_disabled`, a seccomp filter) the first
-//! attempt finds out and no other is made. Short of descriptors or memory: done without, this time.
+//! *Not available* (old kernel, `kernel.io_uring_disabled`, a seccomp filter): the first attempt
+//! shows it and no other is made. Short of descriptors or memory: the batch does without a ring.
 //!
 //! *Odd completions.* A short count is reported as it is. "Try again" and "this ring cannot" become
-//! [`Outcome::NotDone`]: the caller makes the ordinary system call, which gives the true answer.
-//! After a real failure nothing more is pushed.
+//! [`Outcome::NotDone`]: the caller makes the system call, which gives the real result. After a
+//! failure nothing more is pushed.
 //!
-//! A thread that waits for writes waits for all of them, and is woken once.
+//! A thread waits for all its writes at once.
 
 use crate::ScatteredWrite;
 use io_uring::{IoUring, Probe, opcode, squeue, types};
@@ -32,17 +33,17 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-/// Most writes of one ring that are on their way.
+/// Most writes under way in one ring.
 const DEPTH: usize = 64;
 /// Most rings of one device.
 pub(super) const MAX_RINGS: usize = 16;
 
-/// What became of one write.
+/// The outcome of one write.
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// Not tried, or to be tried again.
     NotDone,
-    /// So many bytes are written.
+    /// So many bytes were written.
     Done(usize),
     /// It failed.
     Failed(io::Error),
@@ -57,9 +58,9 @@ pub(super) struct Rings {
 #[derive(Default)]
 struct Stock {
     idle: Vec<IoUring>,
-    /// Idle ones and those on loan.
+    /// Idle rings and those on loan.
     made: usize,
-    /// The kernel does not let us.
+    /// The kernel allows none.
     refused: bool,
 }
 
@@ -91,7 +92,7 @@ impl Rings {
         Some(outcomes)
     }
 
-    /// True if there is no point in trying.
+    /// True if no ring can be had.
     pub(super) fn refused(&self) -> bool {
         self.stock.lock().refused
     }
@@ -152,7 +153,7 @@ impl Drop for Loan<'_> {
     }
 }
 
-/// True for what may work another time.
+/// True for errors that may pass.
 fn is_shortage(e: &io::Error) -> bool {
     let passing = [libc::EAGAIN, libc::EBUSY, libc::ENOMEM, libc::EMFILE, libc::ENFILE];
     e.raw_os_error().is_some_and(|code| passing.contains(&code))
@@ -160,7 +161,7 @@ fn is_shortage(e: &io::Error) -> bool {
 
 /// A ring that knows how to write, or the reason why there is none.
 pub(super) fn make() -> io::Result<IoUring> {
-    // Whoever submits waits as well: nobody need be interrupted for a completion (Linux 5.19).
+    // The submitting thread also waits, so completions need no interrupt (Linux 5.19).
     let ring = IoUring::builder().setup_coop_taskrun().build(DEPTH as u32);
     let ring = ring.or_else(|_| IoUring::new(DEPTH as u32))?;
     let mut probe = Probe::new();
@@ -172,11 +173,11 @@ pub(super) fn make() -> io::Result<IoUring> {
     }
 }
 
-/// What is told as jobs end: which one, and what became of it.
+/// Called as jobs end: which one, and its outcome.
 type Ended<'a> = &'a mut dyn FnMut(usize, Outcome);
 
-/// Pushes, submits and reaps until all is done or something failed, and tells of each that has
-/// ended. `Err`: the ring is unusable; of what it did not do nothing is told.
+/// Pushes, submits and reaps until all jobs have ended or one failed, and reports each that has
+/// ended. `Err`: the ring is unusable; jobs not done are not reported.
 fn run(ring: &mut IoUring, file: &File, jobs: &Jobs<'_>, ended: Ended<'_>) -> io::Result<()> {
     let mut flight = InFlight { ring, pushed: 0, reaped: 0 };
     let mut failed = false;
@@ -230,7 +231,7 @@ impl Outcome {
     }
 }
 
-/// What is to be done, borrowed until all of it has ended.
+/// The writes of one call, borrowed until all have ended.
 struct Jobs<'a> {
     writes: &'a [ScatteredWrite<'a>],
     /// Each is durable once it has ended.
@@ -241,8 +242,7 @@ impl Jobs<'_> {
     /// The entry of job `i`.
     fn entry(&self, file: &File, i: usize) -> Option<squeue::Entry> {
         let job = self.writes.get(i)?;
-        // `IoSlice` is `iovec` by definition; the caller sees to it that there are at most
-        // `MAX_BUFFERS`.
+        // `IoSlice` has the layout of `iovec`; the caller passes at most `MAX_BUFFERS`.
         let entry = opcode::Writev::new(
             types::Fd(file.as_raw_fd()),
             job.bufs.as_ptr().cast(),
@@ -265,10 +265,10 @@ impl InFlight<'_> {
     fn push(&mut self, file: &File, jobs: &Jobs<'_>, i: usize) -> io::Result<()> {
         let entry = jobs.entry(file, i).ok_or_else(|| io::Error::other("no such job"))?;
         // SAFETY: the kernel may read the iovecs and the bytes they name from the next submit until
-        // the completion of this entry. The caller of `run` has borrowed them, unchanged. `run` owns this value, whose drop waits for every
-        // completion, so the borrow covers that time. Entries that are never submitted are never
-        // looked at: their ring is closed (`Loan`, `Rings::run`). The descriptor is open as long as
-        // `file`.
+        // the completion of this entry. The caller of `run` has borrowed them, unchanged. `run`
+        // owns this value, whose drop waits for every completion, so the borrow covers that time.
+        // Entries that are never submitted are never looked at: their ring is closed (`Loan`,
+        // `Rings::run`). The descriptor is open as long as `file`.
         #[allow(unsafe_code)]
         unsafe { self.ring.submission().push(&entry) }
             .map_err(|_| io::Error::other("the queue is full"))?;
@@ -305,7 +305,7 @@ impl InFlight<'_> {
                 self.ring.submitter().enter::<libc::sigset_t>(0, owned as u32, GETEVENTS, None)
             };
             if result.is_err() {
-                // Completions arrive without our help; leaving before they do would be unsound.
+                // Completions arrive without help; returning before they do would be unsound.
                 std::thread::sleep(Duration::from_millis(1));
             }
         }

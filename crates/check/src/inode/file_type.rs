@@ -11,7 +11,7 @@ use crate::report::Kind;
 use crate::xattr::Attributes;
 
 impl InodeCheck<'_> {
-    /// Type against contents. False if the map need not be looked at.
+    /// Type against contents. False if the map need not be checked.
     pub(super) fn kind(&self, raw: Raw<'_>, info: &mut Info, to: &mut Scanned) -> Result<bool> {
         let (vol, ino) = (self.vol, raw.ino);
         // A long link on its way out: its block is gone, the inode goes next. (Linux and e2fsck

@@ -2,11 +2,11 @@
 //! the way.
 //!
 //! ```text
-//!  extents:  i_block ─► index ─► index ─► leaf       depth ≤ 5; every node claimed, ranges nested, leaves ascending
+//!  extents:   i_block ─► index ─► index ─► leaf   depth ≤ 5; every node claimed, ranges nested
 //!  block map: 12 direct, then indirect, double and triple indirect blocks
 //! ```
 //!
-//! A node below a bad entry is not looked at; the walk goes on behind it, as e2fsck's does, so that
+//! A node below a bad entry is not read; the walk goes on behind it, as e2fsck's does, so that
 //! one bad entry does not hide the others. Without claims (to find the journal before the check
 //! begins) the walk stops when it has seen more blocks than the volume has.
 

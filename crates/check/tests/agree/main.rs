@@ -113,7 +113,8 @@ fn damaged_volumes_get_the_same_verdict() {
     });
     let total = total.into_inner().unwrap();
     println!(
-        "{} damaged volumes: {} bad for both, {} clean for both, {} only here (accepted kinds), {} not compared, {} disagreements",
+        "{} damaged volumes: {} bad for both, {} clean for both, {} only here (accepted kinds), \
+         {} not compared, {} disagreements",
         total.tried,
         total.both_bad,
         total.both_clean,

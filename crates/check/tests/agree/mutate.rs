@@ -158,7 +158,7 @@ const JOURNAL: &[(usize, usize)] = &[
     (0xFC, 4),
 ];
 
-/// Damages one thing (or, sometimes, two) and says what.
+/// Damages one thing (or, sometimes, two) and names it.
 pub fn damage(v: &mut ImageEditor, rng: &mut SmallRng) -> String {
     let mut what = one(v, rng);
     if rng.random_ratio(1, 12) {

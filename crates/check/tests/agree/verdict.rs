@@ -6,7 +6,7 @@ use extol_block::{FileDevice, OpenOptions, SharedDevice};
 use extol_check::{CheckError, CheckOptions, Recovery, Report, check};
 use extol_testkit::Image;
 
-/// As `e2fsck -fn` looks at a volume: as it lies.
+/// The options that match `e2fsck -fn`: the volume as it is, without recovery.
 pub fn as_e2fsck() -> CheckOptions {
     CheckOptions {
         recovery: Recovery::Ignore,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 
-/// `extol ls`.
+/// List files of a volume that is not mounted.
 #[derive(Args, Debug)]
 #[command(after_long_help = manual!("extol ls disk.img", "extol ls -lR disk.img /home"))]
 pub struct LsArgs {
@@ -31,7 +31,7 @@ pub struct LsArgs {
     pub paths: Vec<OsString>,
 }
 
-/// `extol cat`.
+/// Print files of a volume that is not mounted.
 #[derive(Args, Debug)]
 #[command(after_long_help = manual!("extol cat disk.img /etc/fstab"))]
 pub struct CatArgs {
@@ -45,7 +45,7 @@ pub struct CatArgs {
     pub paths: Vec<OsString>,
 }
 
-/// `extol cp`.
+/// Copy files out of a volume that is not mounted.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
@@ -54,12 +54,13 @@ pub struct CatArgs {
         "extol cp -a disk.img / /srv/root"
     ),
     long_about = "Copy files out of a volume that is not mounted.\n\n\
-        Directories are copied with all that is in them; times, links, holes, attributes of users and permissions (but for \
-        those that the umask takes) are kept. Set-id bits, capabilities, owners, access lists and device nodes are not, and \
-        a directory that is there stays as it is, unless that is asked for: by default the volume need not be trusted. \
-        If DEST is a directory, the copies are put into it. What is there is replaced, never written through, and no link \
-        below DEST is followed.\n\n\
-        What cannot be read is told, and the rest is copied; the exit code is 32 then."
+        Directories are copied with all that is in them; times, links, holes, attributes of users \
+        and permissions (but for those that the umask takes) are kept. Set-id bits, capabilities, \
+        owners, access lists and device nodes are not, and a directory that is there stays as it \
+        is, unless an option asks for that: by default the volume is not trusted. If DEST is a \
+        directory, the copies are put into it. What is there is replaced, never written through, \
+        and no link below DEST is followed.\n\n\
+        What cannot be read is reported, and the rest is copied; the exit code is 32 then."
 )]
 pub struct CpArgs {
     /// Mount options for opening the volume.
@@ -83,7 +84,7 @@ pub struct CpArgs {
     /// Do not keep these.
     #[arg(long, value_name = "LIST", require_equals = true)]
     pub no_preserve: Vec<String>,
-    /// Nothing: directories are always copied with all that is in them.
+    /// No effect: directories are always copied with all that is in them.
     #[arg(short, short_alias = 'R', long, overrides_with = "recursive")]
     pub recursive: bool,
     /// Disk image or block device, not mounted.
@@ -93,13 +94,17 @@ pub struct CpArgs {
     pub paths: Vec<OsString>,
 }
 
-/// `extol put`.
+/// Copy files into a volume that is not mounted.
 #[derive(Args, Debug)]
 #[command(
-    after_long_help = manual!("extol put disk.img notes.txt /home/ada/", "extol put disk.img ./tree /srv"),
+    after_long_help = manual!(
+        "extol put disk.img notes.txt /home/ada/",
+        "extol put disk.img ./tree /srv"
+    ),
     long_about = "Copy files into a volume that is not mounted.\n\n\
-        Directories are copied with all that is in them; owners, modes, times, links, holes and extended attributes \
-        are kept. If DEST is a directory on the volume, the copies are put into it."
+        Directories are copied with all that is in them; owners, modes, times, links, holes and \
+        extended attributes are kept. If DEST is a directory on the volume, the copies are put \
+        into it."
 )]
 pub struct PutArgs {
     /// Mount options for opening the volume.
@@ -112,9 +117,12 @@ pub struct PutArgs {
     pub paths: Vec<OsString>,
 }
 
-/// `extol rm`.
+/// Remove files from a volume that is not mounted.
 #[derive(Args, Debug)]
-#[command(after_long_help = manual!("extol rm disk.img /tmp/junk", "extol rm -r disk.img /var/cache"))]
+#[command(after_long_help = manual!(
+    "extol rm disk.img /tmp/junk",
+    "extol rm -r disk.img /var/cache"
+))]
 pub struct RmArgs {
     /// Directories with all that is in them.
     #[arg(short, long)]
@@ -132,7 +140,7 @@ pub struct RmArgs {
     pub paths: Vec<OsString>,
 }
 
-/// `extol mkdir`.
+/// Make directories on a volume that is not mounted.
 #[derive(Args, Debug)]
 #[command(after_long_help = manual!("extol mkdir -p disk.img /srv/data"))]
 pub struct MkdirArgs {

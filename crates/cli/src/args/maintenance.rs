@@ -1,19 +1,20 @@
-//! Arguments of the commands about a whole mounted volume: sync, checkpoint, freeze, thaw.
+//! Arguments of the maintenance commands for a mounted volume: sync, checkpoint, freeze, thaw.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-/// `extol sync`.
+/// Make everything on a mounted volume durable.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!("extol sync /mnt", "cp -r photos /mnt && extol sync /mnt"),
     long_about = "Make everything on a mounted volume durable.\n\n\
-        sync(1) and syncfs(2) bring the kernel's dirty pages to the daemon but do not reach it themselves. This command does \
-        that and then asks the daemon, as an fsync of the mount's root directory does. When it returns, everything written \
-        before it was started is on the device.\n\n\
-        Requests of many callers at the same time are answered together by one thread (mount options checkpoint=merge, the \
-        default, and checkpoint=nomerge; ckpt_thread_ioprio= sets its I/O priority)."
+        sync(1) and syncfs(2) write the kernel's dirty pages back to the daemon but send it no \
+        request. This command writes them back and then sends the daemon an fsync of the root \
+        directory. When it returns, everything written before it was started is on the device.\n\n\
+        Requests of many callers at the same time are answered together by one thread (mount \
+        options checkpoint=merge, the default, and checkpoint=nomerge; ckpt_thread_ioprio= sets \
+        its I/O priority)."
 )]
 pub struct SyncArgs {
     /// Directories on mounted volumes.
@@ -21,18 +22,20 @@ pub struct SyncArgs {
     pub dirs: Vec<PathBuf>,
 }
 
-/// `extol checkpoint`.
+/// Write all metadata of a mounted volume to its place, and empty its journal.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
         "extol checkpoint /mnt",
-        "extol checkpoint --zeroout /mnt       (old names and contents leave the log)",
+        "extol checkpoint --zeroout /mnt       (erases old names and contents from the log)",
         "extol checkpoint --discard --dry-run /mnt && echo the device can discard",
     ),
-    long_about = "Bring everything home and empty the journal's log.\n\n\
-        Makes everything durable as `extol sync` does, writes all that is in the log to its place, and marks the log empty. \
-        With --discard or --zeroout the blocks of the log are erased, so that nothing can be read from them any more.\n\n\
-        For root (with CAP_SYS_ADMIN) and the user who mounted it. Programs can use the ioctl EXT4_IOC_CHECKPOINT, as on a kernel mount."
+    long_about = "Write all metadata to its place and empty the journal's log.\n\n\
+        Makes everything durable as `extol sync` does, writes all that is in the log to its \
+        place, and marks the log empty. With --discard or --zeroout the blocks of the log are \
+        erased, so that nothing can be read from them any more.\n\n\
+        For root (with CAP_SYS_ADMIN) and the user of the mount. Programs can use the ioctl \
+        EXT4_IOC_CHECKPOINT, as on a kernel mount."
 )]
 pub struct CheckpointArgs {
     /// Tell the device that the log's blocks hold nothing.
@@ -41,14 +44,14 @@ pub struct CheckpointArgs {
     /// Write zeros over the log's blocks.
     #[arg(long)]
     pub zeroout: bool,
-    /// Only say whether it could be done.
+    /// Only check whether it can be done.
     #[arg(long)]
     pub dry_run: bool,
     /// A directory on a mounted volume.
     pub dir: PathBuf,
 }
 
-/// `extol freeze`.
+/// Stop all changes to a mounted volume.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
@@ -56,21 +59,23 @@ pub struct CheckpointArgs {
         "extol freeze /mnt && lvcreate -s -n snap -L 1G /dev/vg/data; extol thaw /mnt",
     ),
     long_about = "Stop all changes to a mounted volume until `extol thaw`.\n\n\
-        Everything is written, the log is emptied and the volume marked clean; from then on nothing is written to the device, \
-        so a copy or snapshot of it needs no recovery. Reading works; programs that change something wait. An unmount ends \
-        the freeze.\n\n\
-        For root (with CAP_SYS_ADMIN) and the user who mounted it. fsfreeze(8) cannot do this: the kernel does not pass it on."
+        Everything is written, the log is emptied and the volume marked clean; from then on \
+        nothing is written to the device, so a copy or snapshot of it needs no recovery. Reading \
+        works; programs that write wait. An unmount ends the freeze.\n\n\
+        For root (with CAP_SYS_ADMIN) and the user of the mount. fsfreeze(8) cannot do this: the \
+        kernel does not send it to FUSE."
 )]
 pub struct FreezeArgs {
     /// A directory on a mounted volume.
     pub dir: PathBuf,
 }
 
-/// `extol thaw`.
+/// End a freeze.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!("extol thaw /mnt"),
-    long_about = "End a freeze: whatever waited goes on.\n\nFor root (with CAP_SYS_ADMIN) and the user who mounted it."
+    long_about = "End a freeze: programs that wait go on.\n\n\
+        For root (with CAP_SYS_ADMIN) and the user of the mount."
 )]
 pub struct ThawArgs {
     /// A directory on the frozen volume.

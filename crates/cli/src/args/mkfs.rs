@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 
-/// `extol mkfs`: the option letters of mke2fs(8).
+/// Make a volume.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
@@ -14,13 +14,14 @@ use clap::{ArgAction, Args};
         "extol mkfs -O journal_dev log.img 64M",
     ),
     long_about = "Make a volume.\n\n\
-        The options are those of mke2fs, and so are the defaults. SIZE is in KiB, or in blocks if -b is given, or has \
-        a suffix s (512 bytes), K, M, G or T; without it the whole device or file is used. A file that does not \
-        exist is made, one that is too short is extended.\n\n\
-        -E lazy_itable_init=1 (the default where descriptors have checksums) leaves inode tables to be zeroed by whoever \
-        mounts the volume; 0 zeroes them now. -E lazy_journal_init=1 leaves the log as it is: it gets a UUID and a first \
-        transaction number of its own, so that nothing old can be replayed. Without metadata_csum, and on journal \
-        devices, the log is zeroed all the same. Where a discard leaves zeros, as in a file, nothing needs zeroing."
+        The options are those of mke2fs, and so are the defaults. SIZE is in KiB, or in blocks if \
+        -b is given, or has a suffix s (512 bytes), K, M, G or T; without it the whole device or \
+        file is used. A file that does not exist is made, one that is too short is extended.\n\n\
+        -E lazy_itable_init=1 (the default where descriptors have checksums) leaves inode tables \
+        to be zeroed by the first mount; 0 zeroes them now. -E lazy_journal_init=1 leaves the log \
+        as it is: it gets a UUID and a first transaction number of its own, so that nothing old \
+        can be replayed. Without metadata_csum, and on journal devices, the log is zeroed all the \
+        same. Where a discard leaves zeros, as in a file, nothing needs zeroing."
 )]
 pub struct MkfsArgs {
     /// ext2, ext3 or ext4.
@@ -84,7 +85,7 @@ pub struct MkfsArgs {
     /// Say nothing.
     #[arg(short = 'q')]
     pub quiet: bool,
-    /// Only say what would be made.
+    /// Only print what would be made.
     #[arg(short = 'n')]
     pub dry_run: bool,
     /// Disk image or block device.

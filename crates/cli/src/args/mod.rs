@@ -5,8 +5,9 @@ macro_rules! manual {
     ($($example:literal),+ $(,)?) => {
         concat!(
             "EXAMPLES:\n", $("  ", $example, "\n",)+ "\n",
-            "EXIT STATUS:\n  0 success, 1 wrong arguments or not allowed, 2 the machine lacks something, ",
-            "4 internal error,\n  8 interrupted, 32 failed (the reason is one line on standard error)"
+            "EXIT STATUS:\n  0 success, 1 wrong arguments or not allowed, ",
+            "2 the machine lacks something, 4 internal error,\n  ",
+            "8 interrupted, 32 failed (the reason is one line on standard error)"
         )
     };
 }
@@ -49,51 +50,33 @@ struct Cli {
     command: Command,
 }
 
-/// What to do.
+/// The commands. Each has its summary and its manual at its arguments.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Mount a volume on a directory.
     Mount(MountArgs),
     /// Unmount for a daemon, a part of mount.
     #[command(hide = true)]
     MountMonitor(MonitorArgs),
-    /// Unmount, and wait until everything is written.
     Umount(UmountArgs),
-    /// Change the options of a mount while it is in use.
     Remount(RemountArgs),
-    /// Show the state and the counters of a live mount.
     Stat(StatArgs),
-    /// Make everything on a mounted volume durable.
     Sync(SyncArgs),
-    /// Bring everything on a mounted volume home, and empty its journal.
     Checkpoint(CheckpointArgs),
-    /// Stop all changes to a mounted volume.
     Freeze(FreezeArgs),
-    /// End a freeze.
     Thaw(ThawArgs),
-    /// Watch a live mount in the terminal.
     Top(TopArgs),
     /// Show what a volume is: size, features, state.
     Info(InspectArgs),
     /// Show the journal of a volume, block by block, and what recovery would do.
     Log(InspectArgs),
-    /// Recover a volume that was not unmounted, as its next mount would.
     Replay(ReplayArgs),
-    /// Check a volume for damage, without changing it.
     Check(CheckArgs),
-    /// Make a volume.
     Mkfs(Box<MkfsArgs>),
-    /// List files of a volume that is not mounted.
     Ls(LsArgs),
-    /// Print files of a volume that is not mounted.
     Cat(CatArgs),
-    /// Copy files out of a volume that is not mounted.
     Cp(CpArgs),
-    /// Copy files into a volume that is not mounted.
     Put(PutArgs),
-    /// Remove files from a volume that is not mounted.
     Rm(RmArgs),
-    /// Make directories on a volume that is not mounted.
     Mkdir(MkdirArgs),
 }
 
@@ -157,6 +140,33 @@ mod tests {
                 "{}",
                 command.get_name()
             );
+        }
+    }
+
+    #[test]
+    fn long_help_has_the_description() {
+        for name in [
+            "mount",
+            "umount",
+            "remount",
+            "stat",
+            "sync",
+            "checkpoint",
+            "freeze",
+            "thaw",
+            "top",
+            "replay",
+            "check",
+            "mkfs",
+            "cp",
+            "put",
+        ] {
+            let mut command = Cli::command().find_subcommand(name).expect(name).clone();
+            let about = command.get_about().expect(name).to_string();
+            let long = command.get_long_about().expect(name).to_string();
+            assert!(long.len() > about.len(), "{name}: {long}");
+            let first = long.lines().next().expect(name).to_owned();
+            assert!(command.render_long_help().to_string().contains(&first), "{name}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Arguments of the commands for mounts: mount, umount.
+//! Arguments of mount and umount.
 
 use std::path::PathBuf;
 
@@ -11,44 +11,47 @@ macro_rules! mount_options {
   ro, rw, noexec, noatime, relatime, strictatime, nodiratime, lazytime, sync, dirsync
         as in mount(8)
   suid, nosuid, dev, nodev, allow_suid, allow_dev
-        set-user-id programs, and device files, work or do not; the last word counts [nosuid, nodev]. mount(8) and fstab
-        pass suid and dev on as allow_suid and allow_dev only
+        set-user-id programs, and device files, work or do not; the last word counts [nosuid,
+        nodev]. mount(8) and fstab pass suid and dev on as allow_suid and allow_dev only
   user, users, owner, group
         nosuid and nodev, and noexec with the first two, unless a later word takes that off
   allow_other, noallow_other
-        for all users (the default for root), or for whoever mounts it alone
+        for all users (the default for root), or for the mounting user alone
   allow_idmap
-        bind mounts of this one may map owners (X-mount.idmap, Linux 6.12); who may use the reserved blocks
-        then goes by the owner of the file
+        bind mounts of this one may map owners (X-mount.idmap, Linux 6.12); the owner of a file
+        then decides about the use of reserved blocks
   max_threads=N
-        most threads that serve requests [64]
+        most threads that serve requests of /dev/fuse [64]
   io_uring, noio_uring
-        requests come over io_uring instead of /dev/fuse, or do not [where the kernel offers it: Linux 6.14,
-        switched on by \"echo Y > /sys/module/fuse/parameters/enable_uring\"]; costs much less per request
+        requests come over io_uring instead of /dev/fuse, or do not [where the kernel offers it:
+        Linux 6.14, switched on by \"echo Y > /sys/module/fuse/parameters/enable_uring\"]
   untrusted
-        ro, nosuid, nodev and noexec, whatever else is said; the volume is checked first, and the sandbox is a must
+        ro, nosuid, nodev and noexec, whatever other options say; the volume is checked first,
+        and the mount fails without a sandbox
   writeback_cache, nowriteback_cache
-        the kernel gathers small writes before it hands them over, or does not [off]: quicker for programs
-        that write a few bytes at a time, but a full volume shows only at close(2) or fsync(2), and blocks
-        and times of a file that is being written are old
+        the kernel gathers small writes before it sends them, or does not [off]: faster for
+        programs that write a few bytes at a time, but a full volume shows only at close(2) or
+        fsync(2), and blocks and times of a file that is being written are old
   loop
-        mount an image through a loop device, so that syncfs(2) reaches the daemon and umount(8) waits for it
+        mount an image through a loop device, so that syncfs(2) reaches the daemon and umount(8)
+        waits for it
   norecovery, noload
         leave the journal as it is; with ro
   data=ordered|writeback|journal, commit=SECONDS, barrier, nobarrier, journal_async_commit,
-  journal_checksum, journal_path=FILE, errors=continue|remount-ro|panic, discard, delalloc, nodelalloc,
-  acl, noacl, user_xattr, nouser_xattr, grpid, nogrpid, minixdf, bsddf, resuid=ID, resgid=ID, sb=N
+  journal_checksum, journal_path=FILE, errors=continue|remount-ro|panic, discard, delalloc,
+  nodelalloc, acl, noacl, user_xattr, nouser_xattr, grpid, nogrpid, minixdf, bsddf, resuid=ID,
+  resgid=ID, sb=N
         as in ext4(5)
   cache_mb=N
         MiB of metadata in memory [192]
   dirty_mb=N
         MiB of file data that is not yet written [64]
   data_cache_mb=N
-        MiB of clean file data that Extol keeps [0: the kernel keeps it; 64 where nothing is mounted]
+        MiB of clean file data that Extol caches [0: the kernel caches it; 64 without a mount]
   inode_cache=N
-        inodes that are kept decoded [16384]
+        inodes in memory [16384]
   readahead_kb=N
-        most that is read ahead where nothing is mounted, 0 for off [4096]
+        most KiB to read ahead without a mount, 0 for off [4096]
   direct, nodirect
         with O_DIRECT, or without [with, where it can]
   fast_commit, nofast_commit
@@ -56,14 +59,16 @@ macro_rules! mount_options {
   min_batch_time=MICROSECONDS, max_batch_time=MICROSECONDS
         how long an fsync waits for others to share its commit, at least and at most [0, 15000]
   fua=auto|never|always
-        fast commits by FUA in place of a flush: where the device has FUA, never, wherever they can [auto]
+        fast commits by FUA in place of a flush: where the device has FUA, never, wherever they
+        can [auto]
   async_checkpoint, async_checkpoint=PERCENT, noasync_checkpoint
-        bring metadata home in the background as soon as less of the log is free [off; 50]
+        checkpoint in the background as soon as less of the log is free [off; 50]
   checkpoint=merge|nomerge, checkpoint_merge, nocheckpoint_merge, ckpt_thread_ioprio=CLASS:LEVEL,
   journal_ioprio=LEVEL
-        whether requests about the whole volume share one operation, and I/O priorities [merge, be:3, 3]
+        whether sync and checkpoint requests share one operation, and I/O priorities [merge,
+        be:3, 3]
   init_itable, init_itable=N, noinit_itable
-        zero inode tables that mkfs left, waiting N times as long as one group takes [10]
+        zero inode tables that mkfs has left, waiting N times as long as one group takes [10]
   x-extol.metrics=ADDR
         as --metrics
 
@@ -71,7 +76,7 @@ macro_rules! mount_options {
     };
 }
 
-/// `extol mount`.
+/// Mount a volume on a directory.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = concat!(mount_options!(), manual!(
@@ -83,13 +88,14 @@ macro_rules! mount_options {
         "/dev/sdb1  /mnt  fuse.extol  defaults,noatime  0  2        (in /etc/fstab)",
     )),
     long_about = "Mount a volume on a directory.\n\n\
-        SOURCE is a disk image or a block device with an ext2, ext3 or ext4 file system. The command returns when \
-        the mount answers; a process in the background serves it until it is unmounted (extol umount, umount, \
-        fusermount3 -u) or gets SIGTERM or SIGINT.\n\n\
-        Root's mounts are open to all users, and permissions are checked by the kernel. Ordinary users mount \
-        through fusermount3, for themselves unless allow_other is given.\n\n\
-        fsync(2) makes a file durable. sync(1) and syncfs(2) do not reach FUSE file systems: what they leave is durable \
-        after the commit interval (commit=, 5 seconds), or at once after `extol sync` or an fsync of the root directory."
+        SOURCE is a disk image or a block device with an ext2, ext3 or ext4 file system. The \
+        command returns when the mount answers; a process in the background serves it until it is \
+        unmounted (extol umount, umount, fusermount3 -u) or gets SIGTERM or SIGINT.\n\n\
+        Root's mounts are open to all users, and permissions are checked by the kernel. Ordinary \
+        users mount through fusermount3, for themselves unless allow_other is given.\n\n\
+        fsync(2) makes a file durable. sync(1) and syncfs(2) do not reach FUSE file systems: data \
+        are durable after the commit interval (commit=, 5 seconds), or at once after `extol sync` \
+        or an fsync of the root directory."
 )]
 pub struct MountArgs {
     /// Mount options, separated by commas: those of mount(8), of FUSE, of ext4, and some of Extol's
@@ -106,7 +112,7 @@ pub struct MountArgs {
     /// read-only, with a warning.)
     #[arg(short = 'w', long)]
     pub read_write: bool,
-    /// Say what happens.
+    /// Print each step.
     #[arg(short, long)]
     pub verbose: bool,
     /// Serve counters for Prometheus at http://ADDR/metrics while it is mounted (HOST:PORT, or
@@ -118,7 +124,7 @@ pub struct MountArgs {
     /// mount(2), wherever that is. This daemon will not unmount it.
     #[arg(long, value_name = "N")]
     pub fd: Option<i32>,
-    /// Leave the daemon all rights of its caller: to look into it with a debugger.
+    /// Leave the daemon all rights of its caller, for a debugger.
     #[arg(long)]
     pub no_sandbox: bool,
     /// The environment is clean.
@@ -129,7 +135,7 @@ pub struct MountArgs {
     pub announce: bool,
     /// Disk image or block device.
     pub source: PathBuf,
-    /// Directory to mount on. /dev/fd/N is the same as --fd N, which can do without.
+    /// Directory to mount on. /dev/fd/N is the same as --fd N, which needs no directory.
     #[arg(required_unless_present = "fd")]
     pub dir: Option<PathBuf>,
 }
@@ -141,19 +147,20 @@ pub struct MonitorArgs {
     pub dir: PathBuf,
 }
 
-/// `extol umount`.
+/// Unmount, and wait until everything is written.
 #[derive(Args, Debug)]
 #[command(
     visible_alias = "unmount",
     after_long_help = manual!("extol umount /mnt", "extol umount /mnt && e2fsck -fn disk.img"),
     long_about = "Unmount, and wait until everything is written.\n\n\
-        umount(8) and fusermount3 -u return before the daemon has closed the volume. This command returns when the \
-        daemon has ended, so that the volume may be checked, copied or mounted elsewhere at once, and it fails with what \
-        the daemon has to say if something could not be written. A mount in use is tried for half a second: whoever is \
-        just closing a file does not keep it."
+        umount(8) and fusermount3 -u return before the daemon has closed the volume. This command \
+        returns when the daemon has ended, so that the volume may be checked, copied or mounted \
+        elsewhere at once, and it fails with what the daemon has to say if something could not be \
+        written. A mount in use is tried for half a second, so that a file that is just being \
+        closed does not keep it."
 )]
 pub struct UmountArgs {
-    /// Take the mount out of sight now; it ends when the last file on it is closed. Does not wait.
+    /// Detach the mount now; it ends when the last file on it is closed. Does not wait.
     #[arg(short, long)]
     pub lazy: bool,
     /// For the daemon of the mount with this number: do not wait for it, and give the reason as the

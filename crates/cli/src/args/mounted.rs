@@ -1,4 +1,4 @@
-//! Arguments of the commands for a mount that stands: stat, top, remount.
+//! Arguments of the commands for a mounted volume: stat, top, remount.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use clap::{ArgAction, Args};
 
 use crate::error::{Failure, Result};
 
-/// `extol stat`.
+/// Show the state and the counters of a mounted volume.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
@@ -16,14 +16,15 @@ use crate::error::{Failure, Result};
         "extol stat --json /mnt | jq .journal.transactions",
         "extol stat --json --watch 5 /mnt | jq -c '[.journal.log_free, .journal.space_waits]'",
     ),
-    long_about = "Show the state and the counters of a live mount.\n\n\
-        First come the lines of Linux's /proc/fs/jbd2/DEVICE/info and, on a volume with fast commits, of \
-        /proc/fs/ext4/DEVICE/fc_info (behind Linux's ten reasons for a full commit come those of extol alone); \
-        then the options in force, the log, fsync batching, fast commits, \
-        checkpoints, waits for log space, and how long durable requests (fsync and its kin), commits and their phases took; \
-        then every counter by name.\n\n\
-        The bars have one letter for each power of two (nanoseconds, or requests); their height is the logarithm of the \
-        count. With --json all of it is one object whose field names stay as they are; times are nanoseconds."
+    long_about = "Show the state and the counters of a mounted volume.\n\n\
+        First come the lines of Linux's /proc/fs/jbd2/DEVICE/info and, on a volume with fast \
+        commits, of /proc/fs/ext4/DEVICE/fc_info (behind Linux's ten reasons for a full commit \
+        come those of extol alone); then the options in force, the log, fsync batching, fast \
+        commits, checkpoints, waits for log space, and how long durable requests (fsync and its \
+        kin), commits and their phases took; then every counter by name.\n\n\
+        The bars have one letter for each power of two (nanoseconds, or requests); their height \
+        is the logarithm of the count. With --json all of it is one object whose field names stay \
+        as they are; times are nanoseconds."
 )]
 pub struct StatArgs {
     /// As JSON.
@@ -38,7 +39,7 @@ pub struct StatArgs {
 }
 
 impl StatArgs {
-    /// The directory, and how many seconds apart it is looked at (`None`: once).
+    /// The directory, and the interval in seconds (`None`: once).
     pub fn places(&self) -> Result<(PathBuf, Option<f64>)> {
         // `--watch DIR` is as good as `--watch 2 DIR`.
         let (dir, text) = match (&self.dir, &self.watch) {
@@ -56,18 +57,23 @@ impl StatArgs {
     }
 }
 
-/// `extol top`.
+/// Watch a mounted volume in the terminal.
 #[derive(Args, Debug)]
 #[command(
-    after_long_help = manual!("extol top /mnt", "extol top --interval 0.2 /mnt", "extol top --once /mnt"),
-    long_about = "Watch a live mount in the terminal.\n\n\
-        Shown are the log (how full, how much is not yet home), inode tables still to be zeroed, commits, durable requests \
-        and blocks written home per second, latencies (of fsync also for the last interval alone, to powers of two), group \
-        size, batching, checkpoints and waits for log space.\n\n\
+    after_long_help = manual!(
+        "extol top /mnt",
+        "extol top --interval 0.2 /mnt",
+        "extol top --once /mnt"
+    ),
+    long_about = "Watch a mounted volume in the terminal.\n\n\
+        Shown are the log (how full, how much is not yet checkpointed), inode tables still to be \
+        zeroed, commits, durable requests and blocks checkpointed per second, latencies (of fsync \
+        also for the last interval alone, to powers of two), group size, batching, checkpoints \
+        and waits for log space.\n\n\
         Keys: q, Esc or Ctrl-C end, p or space pauses, + and - change the interval."
 )]
 pub struct TopArgs {
-    /// Seconds between two looks.
+    /// Interval in seconds.
     #[arg(short, long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     pub interval: f64,
     /// Print one frame as text and end. (Takes one interval, for the rates.)
@@ -77,7 +83,7 @@ pub struct TopArgs {
     pub dir: PathBuf,
 }
 
-/// A number of seconds that one can wait.
+/// An interval in seconds.
 fn seconds(text: &str) -> std::result::Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.1..=86_400.0).contains(&seconds) => Ok(seconds),
@@ -85,7 +91,7 @@ fn seconds(text: &str) -> std::result::Result<f64, String> {
     }
 }
 
-/// `extol remount`.
+/// Change the options of a mount while it is in use.
 #[derive(Args, Debug)]
 #[command(
     after_long_help = manual!(
@@ -95,16 +101,20 @@ fn seconds(text: &str) -> std::result::Result<f64, String> {
         "mount -o remount,noatime,noasync_checkpoint /mnt",
     ),
     long_about = "Change the options of a mount while it is in use.\n\n\
-        The options are those of mount; what is not named stays as it is. If one of them is unknown, has a bad value, or \
-        cannot change while the volume is mounted, none is changed. The options in force are shown by extol stat.\n\n\
-        Options that can change: ro, rw, commit=, barrier, errors=, discard, noatime, relatime, strictatime, nodiratime, lazytime, \
-        grpid, minixdf, resuid=, resgid=, nodelalloc, dirty_mb=, readahead_kb=, min_batch_time=, max_batch_time=, fua=, \
-        fast_commit, nofast_commit, async_checkpoint[=PERCENT], noasync_checkpoint, checkpoint=merge, checkpoint=nomerge, ckpt_thread_ioprio=, \
-        journal_ioprio=, init_itable[=N], noinit_itable, the flags of mount(8) \
-        (nosuid, nodev, noexec ...), and abort (stop the volume as an error would, for tests).\n\n\
-        ro writes everything home and marks the volume clean; rw takes that back. A volume that was mounted read-only \
-        is recovered first, as by a mount, and stays read-only if that or the device refuses. Ordinary users can change the options of their own mounts, except \
-        for those that the kernel keeps (ro, rw, nosuid, noatime ...)."
+        The options are those of mount; what is not named stays as it is. If one of them is \
+        unknown, has a bad value, or cannot change while the volume is mounted, none is changed. \
+        The options in force are shown by extol stat.\n\n\
+        Changeable: ro, rw, commit=, barrier, errors=, discard, noatime, relatime, strictatime, \
+        nodiratime, lazytime, grpid, minixdf, resuid=, resgid=, nodelalloc, dirty_mb=, \
+        readahead_kb=, min_batch_time=, max_batch_time=, fua=, fast_commit, nofast_commit, \
+        async_checkpoint[=PERCENT], noasync_checkpoint, checkpoint=merge, checkpoint=nomerge, \
+        ckpt_thread_ioprio=, journal_ioprio=, init_itable[=N], noinit_itable, the flags of \
+        mount(8) (nosuid, nodev, noexec ...), and abort (stop the volume as an error would, for \
+        tests).\n\n\
+        ro checkpoints everything and marks the volume clean; rw takes that back. A volume that \
+        was mounted read-only is recovered first, as by a mount, and stays read-only if that or \
+        the device refuses. Ordinary users can change the options of their own mounts, except for \
+        those of the kernel (ro, rw, nosuid, noatime ...)."
 )]
 pub struct RemountArgs {
     /// Mount options, separated by commas.

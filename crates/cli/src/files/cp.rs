@@ -1,8 +1,9 @@
 //! `extol cp`: out of the volume.
 //!
-//! A hostile volume must not make the copy write outside of the destination: what is there already is
-//! replaced, never written through, and a directory is entered only if it is one (`destination.rs`). Nor
-//! may it give its rights to anything here: what a copy keeps is in `preserve.rs`.
+//! A hostile volume must not make the copy write outside of the destination: what is there already
+//! is replaced, never written through, and a directory is entered only if it is one
+//! (`destination.rs`). Nor may it give its rights to anything here: what a copy keeps is in
+//! `preserve.rs`.
 //!
 //! The tree is walked without recursion: a [`Level`] for each directory on the way down. What
 //! cannot be read is reported, and the rest is copied.
@@ -54,7 +55,7 @@ pub fn cp(args: &CpArgs) -> Result<()> {
     for path in paths {
         let name = name.or(Path::new(path).file_name());
         match tree.find(path, false) {
-            Ok(held) => copy.tree(held, name.map(OsStr::as_bytes)),
+            Ok(inode) => copy.tree(inode, name.map(OsStr::as_bytes)),
             Err(error) => copy.report(show(path), error),
         }
     }
@@ -117,7 +118,7 @@ type Copied<T> = std::result::Result<T, Problem>;
 
 /// A directory that is being copied.
 struct Level<'t> {
-    held: InodeRef<'t>,
+    inode: InodeRef<'t>,
     attr: Attr,
     left: vec::IntoIter<DirEntry>,
     /// The copy was made now.
@@ -177,8 +178,8 @@ impl CopyOut {
         self.here.as_ref().ok_or_else(|| io::Error::other("the destination is gone"))
     }
 
-    /// Copies what `held` is and all that is in it, as `name`; without one, what is in it.
-    fn tree(&mut self, held: InodeRef<'_>, name: Option<&[u8]>) {
+    /// Copies what `inode` is and all that is in it, as `name`; without one, what is in it.
+    fn tree(&mut self, inode: InodeRef<'_>, name: Option<&[u8]>) {
         self.path = name.map(OsStr::from_bytes).map(PathBuf::from).unwrap_or_default();
         self.here = None;
         let mut guard = WalkGuard::default();
@@ -187,7 +188,7 @@ impl CopyOut {
             Ok(base) => self.here = Some(base),
             Err(error) => return self.problem(error),
         }
-        match self.node(held, name, &mut guard) {
+        match self.node(inode, name, &mut guard) {
             Ok(level) => levels.extend(level),
             Err(problem) => self.problem(problem),
         }
@@ -205,7 +206,7 @@ impl CopyOut {
                 continue;
             };
             self.path.push(OsStr::from_bytes(&entry.name));
-            let child = level.held.child(&entry.name).map_err(Problem::from);
+            let child = level.inode.child(&entry.name).map_err(Problem::from);
             match child.and_then(|child| self.node(child, Some(&entry.name), &mut guard)) {
                 Ok(Some(below)) => {
                     levels.push(below);
@@ -221,37 +222,37 @@ impl CopyOut {
     /// Copies one thing; of a directory, gives what is to be copied into it.
     fn node<'t>(
         &mut self,
-        held: InodeRef<'t>,
+        inode: InodeRef<'t>,
         name: Option<&[u8]>,
         guard: &mut WalkGuard,
     ) -> Copied<Option<Level<'t>>> {
-        let attr = held.attr()?;
+        let attr = inode.attr()?;
         match (attr.kind, name) {
-            (FileKind::Directory, name) => self.directory(held, attr, name, guard).map(Some),
-            (_, Some(name)) => self.no_directory(&held, &attr, name).map(|()| None),
+            (FileKind::Directory, name) => self.directory(inode, attr, name, guard).map(Some),
+            (_, Some(name)) => self.no_directory(&inode, &attr, name).map(|()| None),
             (_, None) => Err(FsError::NotADirectory.into()),
         }
     }
 
     fn directory<'t>(
         &mut self,
-        held: InodeRef<'t>,
+        inode: InodeRef<'t>,
         attr: Attr,
         name: Option<&[u8]>,
         guard: &mut WalkGuard,
     ) -> Copied<Level<'t>> {
-        guard.enter(held.ino, name.map_or(0, <[u8]>::len))?;
+        guard.enter(inode.ino, name.map_or(0, <[u8]>::len))?;
         let entered = match name {
             Some(name) => self.here().and_then(|here| Ok((here.enter(name)?, Some(here.id)))),
             None => self.here().and_then(|here| Ok(((here.try_clone()?, false), None))),
         };
         let ((place, is_new), above) = entered.inspect_err(|_| guard.leave())?;
         self.here = Some(place);
-        let (entries, problem) = held.entries();
+        let (entries, problem) = inode.entries();
         if let Some(problem) = problem {
             self.problem(problem);
         }
-        Ok(Level { held, attr, left: entries.into_iter(), is_new, above })
+        Ok(Level { inode, attr, left: entries.into_iter(), is_new, above })
     }
 
     /// A directory is done: its attributes, which what was made in it would have changed.
@@ -261,12 +262,12 @@ impl CopyOut {
             self.here = Some(place.up(above)?);
         }
         let attributes = if level.is_new { self.preserve.new } else { self.preserve.existing };
-        self.attributes(&level.held, &level.attr, &place.as_fd(), attributes, level.is_new)
+        self.attributes(&level.inode, &level.attr, &place.as_fd(), attributes, level.is_new)
     }
 
-    fn no_directory(&mut self, held: &InodeRef<'_>, attr: &Attr, name: &[u8]) -> Copied<()> {
+    fn no_directory(&mut self, inode: &InodeRef<'_>, attr: &Attr, name: &[u8]) -> Copied<()> {
         let shared = attr.nlink > 1 && self.preserve.new.links;
-        if shared && let Some((first, id)) = self.made.get(&held.ino) {
+        if shared && let Some((first, id)) = self.made.get(&inode.ino) {
             // (Where it cannot have another name, it is copied once more.)
             if self.base.link(first, *id, self.here()?, name).is_ok() {
                 return Ok(());
@@ -274,28 +275,28 @@ impl CopyOut {
         }
         match attr.kind {
             FileKind::Directory => Err(FsError::IsADirectory.into()),
-            FileKind::Regular => self.regular(held, attr, name, shared),
+            FileKind::Regular => self.regular(inode, attr, name, shared),
             FileKind::Symlink => {
-                let node = self.here()?.symlink(name, &held.fs.readlink(held.ino)?)?;
-                self.attributes(held, attr, &node, self.preserve.new, true)
+                let node = self.here()?.symlink(name, &inode.fs.readlink(inode.ino)?)?;
+                self.attributes(inode, attr, &node, self.preserve.new, true)
             }
-            FileKind::CharDevice => self.device(held, attr, name, FileType::CharacterDevice),
-            FileKind::BlockDevice => self.device(held, attr, name, FileType::BlockDevice),
-            FileKind::Fifo => self.special(held, attr, name, FileType::Fifo),
-            FileKind::Socket => self.special(held, attr, name, FileType::Socket),
+            FileKind::CharDevice => self.device(inode, attr, name, FileType::CharacterDevice),
+            FileKind::BlockDevice => self.device(inode, attr, name, FileType::BlockDevice),
+            FileKind::Fifo => self.special(inode, attr, name, FileType::Fifo),
+            FileKind::Socket => self.special(inode, attr, name, FileType::Socket),
         }
     }
 
     fn device(
         &mut self,
-        held: &InodeRef<'_>,
+        inode: &InodeRef<'_>,
         attr: &Attr,
         name: &[u8],
         kind: FileType,
     ) -> Copied<()> {
         let left_out = match self.preserve.devices {
             false => true,
-            true => match self.special(held, attr, name, kind) {
+            true => match self.special(inode, attr, name, kind) {
                 Err(Problem::Host(e))
                     if !self.is_root && e.kind() == io::ErrorKind::PermissionDenied =>
                 {
@@ -310,56 +311,56 @@ impl CopyOut {
 
     fn special(
         &mut self,
-        held: &InodeRef<'_>,
+        inode: &InodeRef<'_>,
         attr: &Attr,
         name: &[u8],
         kind: FileType,
     ) -> Copied<()> {
         let device = rustix::fs::makedev(attr.rdev.major, attr.rdev.minor);
         let node = self.here()?.special(name, kind, device)?;
-        self.attributes(held, attr, &node, self.preserve.new, true)
+        self.attributes(inode, attr, &node, self.preserve.new, true)
     }
 
     fn regular(
         &mut self,
-        held: &InodeRef<'_>,
+        inode: &InodeRef<'_>,
         attr: &Attr,
         name: &[u8],
         shared: bool,
     ) -> Copied<()> {
         let file = self.here()?.file(name)?;
         if shared {
-            self.made.insert(held.ino, (self.path.clone(), destination::file_id(&file)?));
+            self.made.insert(inode.ino, (self.path.clone(), destination::file_id(&file)?));
         }
-        let copied = self.contents(held, attr, &file);
-        let attributes = self.attributes(held, attr, &file.as_fd(), self.preserve.new, true);
+        let copied = self.contents(inode, attr, &file);
+        let attributes = self.attributes(inode, attr, &file.as_fd(), self.preserve.new, true);
         copied.and(attributes)
     }
 
     /// Copies data up to an error, and no more than that is there then.
-    fn contents(&mut self, held: &InodeRef<'_>, attr: &Attr, file: &File) -> Copied<()> {
+    fn contents(&mut self, inode: &InodeRef<'_>, attr: &Attr, file: &File) -> Copied<()> {
         let mut offset = 0;
-        let copied = self.pieces(held, attr, file, &mut offset);
+        let copied = self.pieces(inode, attr, file, &mut offset);
         file.set_len(if copied.is_ok() { attr.size } else { offset })?;
         copied
     }
 
     fn pieces(
         &mut self,
-        held: &InodeRef<'_>,
+        inode: &InodeRef<'_>,
         attr: &Attr,
         file: &File,
         offset: &mut u64,
     ) -> Copied<()> {
-        let reader = held.reader();
+        let reader = inode.reader();
         while *offset < attr.size {
-            let start = match held.fs.seek(held.ino, *offset, Seek::Data) {
+            let start = match inode.fs.seek(inode.ino, *offset, Seek::Data) {
                 Ok(start) => start,
                 Err(FsError::NoDataThere) => break,
                 Err(error) => return Err(error.into()),
             };
             // A position that does not advance would never end.
-            let end = held.fs.seek(held.ino, start, Seek::Hole)?.min(attr.size);
+            let end = inode.fs.seek(inode.ino, start, Seek::Hole)?.min(attr.size);
             if start < *offset || end <= start {
                 break;
             }
@@ -380,7 +381,7 @@ impl CopyOut {
 
     fn attributes(
         &mut self,
-        held: &InodeRef<'_>,
+        inode: &InodeRef<'_>,
         attr: &Attr,
         target: &impl Target,
         attributes: Attributes,
@@ -395,7 +396,7 @@ impl CopyOut {
             self.skipped.set_ids += u64::from(set_ids);
             target.chmod(mode)?;
         }
-        let xattrs = self.xattrs(held, target, attributes, is_new);
+        let xattrs = self.xattrs(inode, target, attributes, is_new);
         if attributes.timestamps {
             let spec = |time: Timestamp| Timespec { tv_sec: time.sec, tv_nsec: time.nsec.into() };
             let times =
@@ -418,16 +419,16 @@ impl CopyOut {
 
     fn xattrs(
         &mut self,
-        held: &InodeRef<'_>,
+        inode: &InodeRef<'_>,
         target: &impl Target,
         attributes: Attributes,
         is_new: bool,
     ) -> Copied<()> {
         let mut lists = false;
         let mut refused = false;
-        for name in held.fs.listxattr(held.ino)? {
+        for name in inode.fs.listxattr(inode.ino)? {
             if self.preserve.xattr(attributes, is_new, &name) {
-                let value = held.fs.getxattr(held.ino, &name)?;
+                let value = inode.fs.getxattr(inode.ino, &name)?;
                 // Not every file system keeps them, and not every user may set them.
                 refused |= target.set_xattr(OsStr::from_bytes(&name), &value).is_err();
             } else if is_new {

@@ -1,8 +1,8 @@
 //! The destination of a copy: one directory at a time, by its descriptor.
 //!
-//! The names come from a volume that is not trusted, and other programs may write in the destination,
-//! too. So nothing is found by a path: [`DestDir`] is an open directory, each new entry gets a name
-//! of one component, and an entry that is there is never followed:
+//! The names come from a volume that is not trusted, and other programs may write in the
+//! destination, too. So nothing is found by a path: [`DestDir`] is an open directory, each new
+//! entry gets a name of one component, and an entry that is there is never followed:
 //!
 //! ```text
 //!   open (the user's own argument, links are followed)

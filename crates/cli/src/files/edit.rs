@@ -33,7 +33,7 @@ struct Level<'t> {
     /// The directory that holds its name, and the name.
     above: u32,
     name: Vec<u8>,
-    held: InodeRef<'t>,
+    inode: InodeRef<'t>,
     left: vec::IntoIter<DirEntry>,
     /// All that was in it is gone.
     empty: bool,
@@ -44,15 +44,15 @@ fn remove(tree: &Tree, path: &OsStr, recursive: bool) -> extol_vfs::Result<bool>
     let (dir, name) = tree.find_parent(path)?;
     let mut removal =
         Removal { path: Path::new(path).to_owned(), guard: WalkGuard::default(), complete: true };
-    let held = dir.child(name)?;
-    if !held.is_dir()? {
+    let inode = dir.child(name)?;
+    if !inode.is_dir()? {
         dir.fs.unlink(dir.ino, name)?;
         return Ok(true);
     }
     if !recursive {
         return Err(FsError::IsADirectory);
     }
-    let mut levels = vec![removal.enter(dir.ino, name, held)?];
+    let mut levels = vec![removal.enter(dir.ino, name, inode)?];
     while let Some(level) = levels.last_mut() {
         if let Some(entry) = level.left.next() {
             removal.path.push(OsStr::from_bytes(&entry.name));
@@ -101,26 +101,26 @@ impl Removal {
         &mut self,
         above: u32,
         name: &[u8],
-        held: InodeRef<'t>,
+        inode: InodeRef<'t>,
     ) -> extol_vfs::Result<Level<'t>> {
-        self.guard.enter(held.ino, name.len())?;
-        let (entries, problem) = held.entries();
+        self.guard.enter(inode.ino, name.len())?;
+        let (entries, problem) = inode.entries();
         let empty = problem.is_none_or(|error| self.report(&error));
-        Ok(Level { above, name: name.to_vec(), held, left: entries.into_iter(), empty })
+        Ok(Level { above, name: name.to_vec(), inode, left: entries.into_iter(), empty })
     }
 
-    /// Removes an entry, or says that it is a directory that must be emptied first.
+    /// Removes an entry, or returns the directory that must be emptied first.
     fn entry<'t>(
         &mut self,
         level: &Level<'t>,
         name: &[u8],
     ) -> extol_vfs::Result<Option<Level<'t>>> {
-        let held = level.held.child(name)?;
-        if held.is_dir()? {
-            return self.enter(level.held.ino, name, held).map(Some);
+        let inode = level.inode.child(name)?;
+        if inode.is_dir()? {
+            return self.enter(level.inode.ino, name, inode).map(Some);
         }
-        drop(held);
-        level.held.fs.unlink(level.held.ino, name).map(|()| None)
+        drop(inode);
+        level.inode.fs.unlink(level.inode.ino, name).map(|()| None)
     }
 }
 
@@ -154,7 +154,7 @@ fn make_all(tree: &Tree, path: &OsStr) -> extol_vfs::Result<()> {
         so_far.push(name);
         let here: OsString = so_far.clone().into();
         match tree.find(&here, true) {
-            Ok(held) if held.is_dir()? => {}
+            Ok(inode) if inode.is_dir()? => {}
             Ok(_) => return Err(FsError::NotADirectory),
             Err(FsError::NotFound) => make_one(tree, &here)?,
             Err(error) => return Err(error),

@@ -37,7 +37,7 @@ pub fn ls(args: &LsArgs) -> Result<()> {
 
 /// A directory whose directories are being listed.
 struct Level<'t> {
-    held: InodeRef<'t>,
+    inode: InodeRef<'t>,
     below: vec::IntoIter<Vec<u8>>,
 }
 
@@ -87,7 +87,7 @@ impl Listing<'_> {
             }
             path.extend_from_slice(&name);
             let entered =
-                level.held.child(&name).and_then(|held| self.directory(held, &path, &mut guard));
+                level.inode.child(&name).and_then(|inode| self.directory(inode, &path, &mut guard));
             match entered {
                 Ok(below) => {
                     self.print()?;
@@ -109,27 +109,27 @@ impl Listing<'_> {
         guard: &mut WalkGuard,
     ) -> extol_vfs::Result<Option<Level<'t>>> {
         let name = OsStr::from_bytes(path);
-        let mut held = tree.find(name, false)?;
-        if held.kind()? == FileKind::Symlink && !self.args.long {
+        let mut inode = tree.find(name, false)?;
+        if inode.kind()? == FileKind::Symlink && !self.args.long {
             // As ls does: a link to a directory given by name shows the directory.
-            held = tree.find(name, true).unwrap_or(held);
+            inode = tree.find(name, true).unwrap_or(inode);
         }
-        if held.is_dir()? {
-            return self.directory(held, path, guard).map(Some);
+        if inode.is_dir()? {
+            return self.directory(inode, path, guard).map(Some);
         }
-        self.line(&held, b"", path)?;
+        self.line(&inode, b"", path)?;
         Ok(None)
     }
 
     /// The lines for a directory, and the directories in it to go on with.
     fn directory<'t>(
         &mut self,
-        held: InodeRef<'t>,
+        inode: InodeRef<'t>,
         path: &[u8],
         guard: &mut WalkGuard,
     ) -> extol_vfs::Result<Level<'t>> {
         let name_len = path.rsplit(|&byte| byte == b'/').next().map_or(0, <[u8]>::len);
-        guard.enter(held.ino, name_len)?;
+        guard.enter(inode.ino, name_len)?;
         if self.headed {
             if guard.open.len() > 1 {
                 self.text.push(b'\n');
@@ -138,7 +138,7 @@ impl Listing<'_> {
             self.text.extend_from_slice(b":\n");
         }
         let mut below = Vec::new();
-        let (entries, problem) = held.entries();
+        let (entries, problem) = inode.entries();
         for entry in entries {
             if !self.args.all && entry.name.starts_with(b".") {
                 continue;
@@ -148,7 +148,7 @@ impl Listing<'_> {
                 self.text.push(b'\n');
                 continue;
             }
-            let listed = held.child(&entry.name).and_then(|child| {
+            let listed = inode.child(&entry.name).and_then(|child| {
                 self.line(&child, path, &entry.name)?;
                 child.is_dir()
             });
@@ -164,16 +164,16 @@ impl Listing<'_> {
         if let Some(problem) = problem {
             self.report(path, &problem);
         }
-        Ok(Level { held, below: below.into_iter() })
+        Ok(Level { inode, below: below.into_iter() })
     }
 
     /// One line, for a name in `dir`. Nothing is added if there are no attributes.
-    fn line(&mut self, held: &InodeRef<'_>, dir: &[u8], name: &[u8]) -> extol_vfs::Result<()> {
-        let attr = held.attr()?;
+    fn line(&mut self, inode: &InodeRef<'_>, dir: &[u8], name: &[u8]) -> extol_vfs::Result<()> {
+        let attr = inode.attr()?;
         let target = match attr.kind {
-            FileKind::Symlink if self.args.long => held
+            FileKind::Symlink if self.args.long => inode
                 .fs
-                .readlink(held.ino)
+                .readlink(inode.ino)
                 .inspect_err(|error| self.report(&join(dir, name), error))
                 .ok(),
             _ => None,
@@ -303,14 +303,14 @@ pub fn cat(args: &CatArgs) -> Result<()> {
 
 /// The inner result is about standard output, the outer one about the volume.
 fn cat_one(tree: &Tree, path: &OsStr) -> extol_vfs::Result<Result<()>> {
-    let held = tree.find(path, true)?;
-    match held.kind()? {
+    let inode = tree.find(path, true)?;
+    match inode.kind()? {
         FileKind::Regular => {}
         FileKind::Directory => return Err(FsError::IsADirectory),
         _ => return Err(FsError::Invalid("not a file with contents")),
     }
     let mut buffer = vec![0; CHUNK];
-    let reader = held.reader();
+    let reader = inode.reader();
     let mut offset = 0;
     loop {
         let count = reader.read(offset, &mut buffer)?;

@@ -1,7 +1,8 @@
 //! Files of a volume that is not mounted: a small in-process user of the library.
 //!
-//! [`Tree`] opens the volume and finds paths on it; [`InodeRef`] is an inode with a reference to it. Commands that change nothing open the volume read-only, which writes nothing even if
-//! its journal is not empty.
+//! [`Tree`] opens the volume and finds paths on it; [`InodeRef`] is an inode with a reference to
+//! it. Commands that change nothing open the volume read-only, which writes nothing even if its
+//! journal is not empty.
 //!
 //! The volume is not trusted. An impossible name is an error. A directory with several names would
 //! let a walk grow with every level, or never end: a [`WalkGuard`] enters each directory once, and
@@ -86,8 +87,8 @@ impl Tree {
     fn root(&self) -> extol_vfs::Result<InodeRef<'_>> {
         let fs = self.fs();
         fs.retain(fs.root());
-        let held = InodeRef { fs, ino: fs.root() };
-        Ok(held)
+        let inode = InodeRef { fs, ino: fs.root() };
+        Ok(inode)
     }
 
     /// Finds a path. Symbolic links on the way are followed, one at the end if `follow`.

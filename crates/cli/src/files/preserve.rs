@@ -204,7 +204,8 @@ mod tests {
         let some = Skipped { devices: 1, set_ids: 2, owners: 1, ..Skipped::default() };
         assert_eq!(
             some.line(true).unwrap(),
-            "1 device node, set-id bits of 2 files, owners of 1 file were not copied: that needs root"
+            "1 device node, set-id bits of 2 files, owners of 1 file were not copied: \
+             that needs root"
         );
     }
 }

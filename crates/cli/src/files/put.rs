@@ -55,7 +55,7 @@ fn put_path<'t>(
 ) -> std::result::Result<(), String> {
     let place = |error: FsError| format!("{}: on the volume: {error}", show(dest));
     let into = match tree.find(dest, true) {
-        Ok(held) if held.is_dir().map_err(place)? => Some(held),
+        Ok(inode) if inode.is_dir().map_err(place)? => Some(inode),
         Ok(_) if many => return Err(place(FsError::NotADirectory)),
         Err(error) if many => return Err(place(error)),
         _ => None,

@@ -29,12 +29,12 @@ macro_rules! extol {
     ($($word:expr),+ $(,)?) => { run(&[$(OsStr::new(&$word)),+]) };
 }
 
-struct Lab {
+struct Fixture {
     scratch: tempfile::TempDir,
     image: PathBuf,
 }
 
-impl Lab {
+impl Fixture {
     fn new() -> Self {
         let scratch = tempfile::tempdir().unwrap();
         let image = scratch.path().join("image");
@@ -52,9 +52,9 @@ impl Lab {
         let mut names = Vec::new();
         let mut todo = vec![String::new()];
         while let Some(path) = todo.pop() {
-            let held = tree.find(OsStr::new(&path), false).unwrap();
-            if held.is_dir().unwrap() {
-                let (entries, problem) = held.entries();
+            let inode = tree.find(OsStr::new(&path), false).unwrap();
+            if inode.is_dir().unwrap() {
+                let (entries, problem) = inode.entries();
                 assert_eq!(problem, None);
                 for entry in entries {
                     todo.push(format!("{path}/{}", String::from_utf8_lossy(&entry.name)));
@@ -123,20 +123,23 @@ fn make_tree(root: &Path) {
 
 #[test]
 fn in_and_out_again() {
-    let lab = Lab::new();
-    let tree = lab.path("tree");
+    let fixture = Fixture::new();
+    let tree = fixture.path("tree");
     make_tree(&tree);
-    extol!("put", lab.image, tree, "/copy").unwrap();
+    extol!("put", fixture.image, tree, "/copy").unwrap();
     // The root of the tree is `/copy`.
-    assert_eq!(lab.names().len(), describe(&tree).len());
-    extol!("cp", "-a", lab.image, "/copy", lab.path("back")).unwrap();
-    assert_eq!(describe(&lab.path("back")), describe(&tree));
-    assert!(fs::metadata(lab.path("back/sparse")).unwrap().blocks() < 2048, "the hole is gone");
+    assert_eq!(fixture.names().len(), describe(&tree).len());
+    extol!("cp", "-a", fixture.image, "/copy", fixture.path("back")).unwrap();
+    assert_eq!(describe(&fixture.path("back")), describe(&tree));
+    assert!(fs::metadata(fixture.path("back/sparse")).unwrap().blocks() < 2048, "the hole is gone");
     // Once more over what is there, and into a directory.
-    extol!("put", lab.image, tree.join("a/b/text"), tree.join("sparse"), "/copy").unwrap();
-    extol!("cp", lab.image, "/copy/text", "/copy/sparse", lab.path("back")).unwrap();
-    assert_eq!(fs::read(lab.path("back/text")).unwrap(), fs::read(tree.join("a/b/text")).unwrap());
-    check(&lab.image);
+    extol!("put", fixture.image, tree.join("a/b/text"), tree.join("sparse"), "/copy").unwrap();
+    extol!("cp", fixture.image, "/copy/text", "/copy/sparse", fixture.path("back")).unwrap();
+    assert_eq!(
+        fs::read(fixture.path("back/text")).unwrap(),
+        fs::read(tree.join("a/b/text")).unwrap()
+    );
+    check(&fixture.image);
 }
 
 /// `e2fsck -fn`, where it is installed.
@@ -149,30 +152,30 @@ fn check(image: &Path) {
 
 #[test]
 fn directories_and_removal() {
-    let lab = Lab::new();
-    extol!("mkdir", "-p", lab.image, "/x/y/z", "/x/w").unwrap();
-    extol!("mkdir", lab.image, "/x/v/").unwrap();
-    assert_eq!(lab.names(), ["/x", "/x/v", "/x/w", "/x/y", "/x/y/z"]);
-    assert_eq!(extol!("mkdir", lab.image, "/x/v").unwrap_err().code, 32);
-    assert_eq!(extol!("mkdir", lab.image, "/no/way").unwrap_err().code, 32);
-    assert_eq!(extol!("rm", lab.image, "/x").unwrap_err().code, 32);
-    assert_eq!(extol!("rm", lab.image, "/").unwrap_err().code, 32);
-    assert_eq!(extol!("rm", lab.image, "/none").unwrap_err().code, 32);
-    extol!("rm", "-f", lab.image, "/none").unwrap();
-    extol!("rm", "-r", lab.image, "/x/y", "/x/w/").unwrap();
-    assert_eq!(lab.names(), ["/x", "/x/v"]);
-    check(&lab.image);
+    let fixture = Fixture::new();
+    extol!("mkdir", "-p", fixture.image, "/x/y/z", "/x/w").unwrap();
+    extol!("mkdir", fixture.image, "/x/v/").unwrap();
+    assert_eq!(fixture.names(), ["/x", "/x/v", "/x/w", "/x/y", "/x/y/z"]);
+    assert_eq!(extol!("mkdir", fixture.image, "/x/v").unwrap_err().code, 32);
+    assert_eq!(extol!("mkdir", fixture.image, "/no/way").unwrap_err().code, 32);
+    assert_eq!(extol!("rm", fixture.image, "/x").unwrap_err().code, 32);
+    assert_eq!(extol!("rm", fixture.image, "/").unwrap_err().code, 32);
+    assert_eq!(extol!("rm", fixture.image, "/none").unwrap_err().code, 32);
+    extol!("rm", "-f", fixture.image, "/none").unwrap();
+    extol!("rm", "-r", fixture.image, "/x/y", "/x/w/").unwrap();
+    assert_eq!(fixture.names(), ["/x", "/x/v"]);
+    check(&fixture.image);
 }
 
 #[test]
 fn links_are_followed_as_they_should() {
-    let lab = Lab::new();
-    let tree = lab.path("tree");
+    let fixture = Fixture::new();
+    let tree = fixture.path("tree");
     make_tree(&tree);
     symlink("loop", tree.join("loop")).unwrap();
     extol!(
         "put",
-        lab.image,
+        fixture.image,
         tree.join("a"),
         tree.join("link"),
         tree.join("absolute"),
@@ -180,38 +183,38 @@ fn links_are_followed_as_they_should() {
         "/"
     )
     .unwrap();
-    extol!("cat", lab.image, "/absolute/text", "/link").unwrap();
+    extol!("cat", fixture.image, "/absolute/text", "/link").unwrap();
     for path in ["/loop", "/a", "/a/empty/x", "/nothing"] {
-        assert_eq!(extol!("cat", lab.image, path).unwrap_err().code, 32, "{path}");
+        assert_eq!(extol!("cat", fixture.image, path).unwrap_err().code, 32, "{path}");
     }
-    extol!("cp", lab.image, "/link", lab.path("l")).unwrap();
-    assert_eq!(fs::read_link(lab.path("l")).unwrap().as_os_str().as_bytes(), b"a/b/text");
-    extol!("ls", "-lRai", lab.image).unwrap();
-    extol!("ls", "-R", lab.image, "/a", "/absolute").unwrap();
-    assert_eq!(extol!("ls", lab.image, "/nothing").unwrap_err().code, 32);
+    extol!("cp", fixture.image, "/link", fixture.path("l")).unwrap();
+    assert_eq!(fs::read_link(fixture.path("l")).unwrap().as_os_str().as_bytes(), b"a/b/text");
+    extol!("ls", "-lRai", fixture.image).unwrap();
+    extol!("ls", "-R", fixture.image, "/a", "/absolute").unwrap();
+    assert_eq!(extol!("ls", fixture.image, "/nothing").unwrap_err().code, 32);
 }
 
 #[test]
 fn what_is_there_is_replaced_and_never_written_through() {
-    let lab = Lab::new();
-    fs::write(lab.path("file"), "new").unwrap();
-    extol!("put", lab.image, lab.path("file"), "/file").unwrap();
-    fs::write(lab.path("victim"), "old").unwrap();
-    fs::create_dir(lab.path("out")).unwrap();
-    symlink(lab.path("victim"), lab.path("out/file")).unwrap();
-    extol!("cp", lab.image, "/file", lab.path("out")).unwrap();
-    assert_eq!(fs::read(lab.path("victim")).unwrap(), b"old");
-    assert_eq!(fs::read(lab.path("out/file")).unwrap(), b"new");
+    let fixture = Fixture::new();
+    fs::write(fixture.path("file"), "new").unwrap();
+    extol!("put", fixture.image, fixture.path("file"), "/file").unwrap();
+    fs::write(fixture.path("outside"), "old").unwrap();
+    fs::create_dir(fixture.path("out")).unwrap();
+    symlink(fixture.path("outside"), fixture.path("out/file")).unwrap();
+    extol!("cp", fixture.image, "/file", fixture.path("out")).unwrap();
+    assert_eq!(fs::read(fixture.path("outside")).unwrap(), b"old");
+    assert_eq!(fs::read(fixture.path("out/file")).unwrap(), b"new");
 }
 
 #[test]
 fn making_is_careful() {
-    let lab = Lab::new();
-    assert_eq!(extol!("mkfs", "-q", lab.image).unwrap_err().code, 1);
-    extol!("mkfs", "-q", "-F", lab.image).unwrap();
-    extol!("mkfs", "-n", lab.image).unwrap();
-    assert_eq!(extol!("mkfs", "-q", lab.path("new")).unwrap_err().code, 1);
-    assert!(extol!("mkfs", "-q", "-b", "1000", lab.path("new"), "8M").is_err());
-    assert!(!lab.path("new").exists());
-    check(&lab.image);
+    let fixture = Fixture::new();
+    assert_eq!(extol!("mkfs", "-q", fixture.image).unwrap_err().code, 1);
+    extol!("mkfs", "-q", "-F", fixture.image).unwrap();
+    extol!("mkfs", "-n", fixture.image).unwrap();
+    assert_eq!(extol!("mkfs", "-q", fixture.path("new")).unwrap_err().code, 1);
+    assert!(extol!("mkfs", "-q", "-b", "1000", fixture.path("new"), "8M").is_err());
+    assert!(!fixture.path("new").exists());
+    check(&fixture.image);
 }

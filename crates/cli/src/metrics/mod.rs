@@ -1,9 +1,9 @@
-//! `--metrics ADDR`: counters of a mount over HTTP, as Prometheus wants them.
+//! `--metrics ADDR`: counters of a mount over HTTP, in the format of Prometheus.
 //!
 //! One thread accepts, a few answer. Each connection has one deadline for all that it does, however
 //! slowly the other side reads or writes, and those beyond the few are turned away at once; so no
-//! client can hold up another for long, and none can hold up the mount. The volume is looked at
-//! only while the page is made, and not kept open.
+//! client can delay another for long, and none can delay the mount. The volume is used only while
+//! the page is made, and not kept open.
 
 mod text;
 
@@ -58,7 +58,7 @@ impl Metrics {
         format!("http://{}/metrics", self.address)
     }
 
-    /// True if the caller left the choice of the port to us, and does not know it.
+    /// True if the system has chosen the port, which the caller does not know.
     pub fn port_was_free(&self) -> bool {
         self.chosen
     }
@@ -101,12 +101,12 @@ fn accept(listener: &TcpListener, page: &Arc<Page>) {
     let busy = Arc::new(AtomicUsize::new(0));
     loop {
         let Ok((stream, _)) = listener.accept() else {
-            // Out of descriptors, perhaps: others may end.
+            // Out of descriptors, perhaps, until a connection ends.
             std::thread::sleep(Duration::from_millis(100));
             continue;
         };
         if busy.fetch_add(1, Ordering::SeqCst) >= MOST {
-            // Whatever was asked.
+            // The request is not read.
             let _ = stream.set_nonblocking(true);
             let _ = (&stream).write_all(&response("503 Service Unavailable", "busy\n"));
             busy.fetch_sub(1, Ordering::SeqCst);
@@ -197,8 +197,8 @@ fn reply_to(bytes: &[u8], page: &Page) -> Option<Vec<u8>> {
 
 fn response(status: &str, body: &str) -> Vec<u8> {
     format!(
-        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\n\
-         Connection: close\r\n\r\n{body}",
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
     )
     .into_bytes()
@@ -237,7 +237,7 @@ mod tests {
 
     const SHORT: Duration = Duration::from_millis(200);
 
-    /// Clients that connect and say nothing are bounded, and do not outlive their deadline.
+    /// Clients that connect and send nothing are bounded, and do not outlive their deadline.
     #[test]
     fn silent_clients_do_not_stay() {
         let metrics = Metrics::bind(":0").unwrap();

@@ -52,7 +52,7 @@ impl Page {
     }
 }
 
-/// A label's value as the format wants it, and whatever shows the page.
+/// A label's value in the format, with control characters escaped.
 fn escape(text: &str) -> String {
     plain_lines(text).replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -107,10 +107,10 @@ fn volume(page: &mut Page, s: &Stats) {
     page.gauge("read_only", "1 if writes are refused.", f64::from(u8::from(s.read_only)));
     let bytes = |blocks: u64| blocks as f64 * f64::from(s.block_size);
     page.gauge("size_bytes", "Size of the volume.", bytes(s.blocks));
-    page.gauge("free_bytes", "Free space that nobody was promised.", bytes(s.free_blocks));
+    page.gauge("free_bytes", "Free space without reservations.", bytes(s.free_blocks));
     page.gauge(
         "reserved_bytes",
-        "Space promised to data that is not mapped yet.",
+        "Space reserved for data that is not mapped yet.",
         bytes(s.reserved_blocks),
     );
     page.gauge("free_inodes", "Free inodes.", s.free_inodes as f64);
@@ -120,12 +120,12 @@ fn volume(page: &mut Page, s: &Stats) {
     page.gauge("data_cache_bytes", "Clean file data in memory.", s.data_cache.bytes as f64);
     page.counter(
         "data_cache_hit_bytes_total",
-        "Bytes that readers found there.",
+        "Bytes read from the cache.",
         s.data_cache.hit_bytes,
     );
     page.counter(
         "data_cache_miss_bytes_total",
-        "Bytes that readers looked for there in vain.",
+        "Bytes not found in the cache.",
         s.data_cache.miss_bytes,
     );
     page.gauge("orphans", "Files unlinked but in use, or being truncated.", s.orphans as f64);
@@ -152,7 +152,7 @@ fn volume(page: &mut Page, s: &Stats) {
     );
     page.gauge(
         "lazy_init_groups",
-        "Groups whose inode tables are looked after.",
+        "Groups whose inode tables the lazy initialisation covers.",
         s.lazy_init.groups_total as f64,
     );
     page.gauge(

@@ -1,8 +1,8 @@
 //! The system calls that are left.
 //!
 //! A list of what is allowed; everything else gives EPERM. It does not end the process, because of
-//! what that costs here: a call that the list lacks (a new C library tries a new one, and does without when
-//! it is refused) would end a mount with data that are not yet on the disk. An
+//! what that costs here: a call that the list lacks (a new C library tries a new one, and does
+//! without when it is refused) would end a mount with data that are not yet on the disk. An
 //! attacker gains nothing by an error.
 //!
 //! Where a call is needed for one purpose, its arguments are checked: threads but no processes,
@@ -45,7 +45,8 @@ impl Filter {
     }
 }
 
-/// Compiles the lists for this processor. `open`: files may be opened, because Landlock says which.
+/// Compiles the lists for this processor. `open`: files may be opened, because Landlock restricts
+/// which.
 pub fn build(kind: Kind, open: bool) -> Result<Filter, String> {
     compile(kind, open)
         .map_err(|error| format!("seccomp filters for {} ({error})", std::env::consts::ARCH))
@@ -98,8 +99,6 @@ const DATA: &[i64] = &[
     libc::SYS_fallocate,
     libc::SYS_ftruncate,
     libc::SYS_fadvise64,
-    libc::SYS_splice,
-    libc::SYS_pipe2,
     libc::SYS_flock,
     libc::SYS_close,
     libc::SYS_dup,
@@ -128,10 +127,6 @@ const THREADS: &[i64] = &[
     libc::SYS_exit_group,
     libc::SYS_sched_yield,
     libc::SYS_sched_getaffinity,
-    libc::SYS_sched_getparam,
-    libc::SYS_sched_getscheduler,
-    libc::SYS_sched_get_priority_min,
-    libc::SYS_sched_get_priority_max,
     libc::SYS_ioprio_get,
     libc::SYS_nanosleep,
     libc::SYS_clock_nanosleep,
@@ -178,7 +173,6 @@ const MESSAGES: &[i64] = &[
     libc::SYS_epoll_create1,
     libc::SYS_epoll_ctl,
     libc::SYS_epoll_pwait,
-    libc::SYS_eventfd2,
     libc::SYS_recvfrom,
     libc::SYS_recvmsg,
     libc::SYS_sendto,
@@ -196,7 +190,6 @@ const MESSAGES: &[i64] = &[
 const OLD: &[i64] = &[
     libc::SYS_poll,
     libc::SYS_epoll_wait,
-    libc::SYS_pipe,
     libc::SYS_dup2,
     libc::SYS_stat,
     libc::SYS_lstat,
@@ -208,9 +201,9 @@ const OLD: &[i64] = &[
 
 const PR_SET_VMA: u64 = 0x5356_4d41;
 /// `_IO(0x12, N)`: sector size, discard, zeroes, size, whether read-only; `FIONBIO`, `FIOCLEX`,
-/// `TCGETS`, `TIOCGWINSZ`; `FUSE_DEV_IOC_CLONE`.
-const IOCTLS: [u64; 10] =
-    [0x1268, 0x1277, 0x127f, 0x8008_1272, 0x125e, 0x5421, 0x5451, 0x5401, 0x5413, 0x8004_e500];
+/// `TCGETS`, `TIOCGWINSZ`.
+const IOCTLS: [u64; 9] =
+    [0x1268, 0x1277, 0x127f, 0x8008_1272, 0x125e, 0x5421, 0x5451, 0x5401, 0x5413];
 
 type Rules = Vec<(i64, Vec<SeccompRule>)>;
 
@@ -241,10 +234,7 @@ fn conditional() -> Result<Rules, seccompiler::BackendError> {
         libc::F_SETFD,
         libc::F_GETFL,
         libc::F_SETFL,
-        libc::F_GETPIPE_SZ,
-        libc::F_SETPIPE_SZ,
     ]);
-    let policies = words(&[libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE]);
     Ok(vec![
         (libc::SYS_mmap, vec![SeccompRule::new(vec![bits(2, exec, 0)?])?]),
         (libc::SYS_mprotect, vec![SeccompRule::new(vec![bits(2, exec, 0)?])?]),
@@ -262,7 +252,6 @@ fn conditional() -> Result<Rules, seccompiler::BackendError> {
         (libc::SYS_ioctl, one_of(1, &IOCTLS)?),
         (libc::SYS_fcntl, one_of(1, &descriptors)?),
         (libc::SYS_sched_setaffinity, one_of(0, &[0])?),
-        (libc::SYS_sched_setscheduler, one_of(1, &policies)?),
         // Of the calling thread.
         (libc::SYS_setpriority, one_of(1, &[0])?),
         // IOPRIO_WHO_PROCESS.

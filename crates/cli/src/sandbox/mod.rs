@@ -5,12 +5,12 @@
 //! need.
 //!
 //! ```text
-//!  process.rs    own environment, inherited descriptors closed           (a new program, or the start)
-//!      │         image, journal, sockets (metrics, exit report) opened   with all rights
-//!      ├─ inside ─► [confined] reads the volume, recovers it; starts the journal's threads
-//!      │         the monitor is started; in the foreground the cleanup   with all rights
-//!      │         process too, until the mount stands
-//!      │         mount(2) or fusermount3; /dev/fuse again; files in /sys with all rights
+//!  process.rs   clean environment, inherited descriptors closed         (a new program, or the start)
+//!      │        image, journal, sockets (metrics, exit report) opened   with all rights
+//!      ├─ inside ─► [confined] reads and recovers the volume; starts the journal's threads
+//!      │        the monitor is started; in the foreground the cleanup   with all rights
+//!      │        process too, until the mount stands
+//!      │        mount(2) or fusermount3; /dev/fuse again; files in /sys with all rights
 //!      ├─ enter ──► [confined] INIT, the workers, the queues of io_uring, READY
 //!      ▼
 //!    the mount stands: no thread of the process has more than `Plan` leaves it
@@ -29,7 +29,7 @@
 //! | supplementary groups: none | CAP_SETGID | soft: an ordinary user keeps the own groups |
 //! | capabilities: [`Plan::keep`] at most, bounding set empty | – | hard |
 //! | no_new_privs | – | hard |
-//! | Landlock: the volume and its journal; of everything else `/sys` and `/proc` to read; no TCP | Linux 5.13 | soft |
+//! | Landlock: the volume and its journal; `/sys` and `/proc` to read; no TCP | Linux 5.13 | soft |
 //! | seccomp: the list in `filter.rs`, EPERM for the rest | CONFIG_SECCOMP_FILTER | soft |
 //!
 //! What is soft shows in `extol stat` as missing; with `-o untrusted` all but the groups is hard.
@@ -38,9 +38,9 @@
 //!
 //! # What an attacker with code in the daemon can still do
 //!
-//! - Read and change the volume, and give false answers to the users of the mount: that is what the daemon is for.
-//!   (`nosuid,nodev` of the mount is the kernel's, and out of its reach.)
-//! - Unmount, or make requests to its root (`monitor.rs`): no other mount's.
+//! - Read and change the volume, and give false answers to the users of the mount: that is what the
+//!   daemon is for. (`nosuid,nodev` of the mount is the kernel's, and out of its reach.)
+//! - Unmount its own mount (`monitor.rs`), and no other.
 //! - Read what is open to all in `/proc` and `/sys` (with Landlock): which processes and mounts
 //!   there are.
 //! - Use processor time, memory within the process's limits, and priority (CAP_SYS_NICE; no
@@ -55,7 +55,7 @@
 //! # What not
 //!
 //! Open another file (with Landlock; without, not by system calls), run a program, make a process,
-//! make memory executable, trace, signal or look into another process, mount, load code into the
+//! make memory executable, trace, signal or read another process, mount, load code into the
 //! kernel, change users, use the network over TCP, regain what was given away.
 
 mod files;
@@ -95,7 +95,7 @@ struct State {
 
 static PLAN: OnceLock<Plan> = OnceLock::new();
 
-/// What [`prepare`] is told.
+/// The rights that [`prepare`] plans for.
 #[derive(Debug)]
 pub struct Config<'a> {
     pub kind: Kind,
@@ -107,8 +107,8 @@ pub struct Config<'a> {
 }
 
 /// Rights of a daemon. Real-time I/O priorities (`ckpt_thread_ioprio=rt:…`, also by a remount) need
-/// CAP_SYS_NICE; pipes for requests of a mebibyte need CAP_SYS_RESOURCE.
-pub const DAEMON: CapabilitySet = CapabilitySet::SYS_NICE.union(CapabilitySet::SYS_RESOURCE);
+/// CAP_SYS_NICE.
+pub const DAEMON: CapabilitySet = CapabilitySet::SYS_NICE;
 
 /// Makes the plan, once per process. Without it [`enter`] and [`inside`] confine nothing.
 pub fn prepare(config: &Config<'_>) -> Result<()> {

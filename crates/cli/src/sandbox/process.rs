@@ -14,7 +14,7 @@ use rustix::process::{
 
 use crate::error::{Failure, Result};
 
-/// Variables that a daemon keeps: where `fusermount3` is found, and what tells of a panic.
+/// Variables that a daemon keeps: the search path for `fusermount3`, and the backtrace of a panic.
 const KEPT: [&str; 2] = ["PATH", "RUST_BACKTRACE"];
 /// A daemon of root's has data that are not on the disk yet, so it is killed after nearly
 /// everything else (as dbus and sshd); but not never (-1000): if it is what fills a control group,
@@ -72,9 +72,9 @@ pub fn inherited(number: RawFd) -> Result<OwnedFd> {
     Ok(ours)
 }
 
-/// Keeps the volume's data in this process's memory: no core dumps, no tracing by other processes of
-/// the same user. Tells the kernel to kill it late when memory is short, unless the administrator
-/// has set something else.
+/// Keeps the volume's data in this process's memory: no core dumps, no tracing by other processes
+/// of the same user. Tells the kernel to kill it late when memory is short, unless the
+/// administrator has set something else.
 pub fn protect() {
     let own = std::fs::read_to_string("/proc/self/oom_score_adj");
     if own.is_ok_and(|score| score.trim() == "0") {

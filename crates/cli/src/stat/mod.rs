@@ -1,10 +1,10 @@
-//! `extol stat`: the state of a live mount.
+//! `extol stat`: the state of a mounted volume.
 //!
 //! The mount gives it as JSON in a virtual extended attribute of its root. The text form begins
 //! with what Linux shows in `/proc/fs/jbd2/<device>/info`, line for line, and, where there are fast
-//! commits, in `/proc/fs/ext4/<device>/fc_info` (with reasons of our own behind Linux's); then come
-//! the mechanisms of the commit pipeline, and then a table of everything else. With `--watch` it is
-//! shown again and again, with what happened per second in between.
+//! commits, in `/proc/fs/ext4/<device>/fc_info` (with Extol's own reasons behind Linux's); then
+//! come the mechanisms of the commit pipeline, and then a table of everything else. With `--watch`
+//! it is shown again and again, with what happened per second in between.
 
 mod text;
 mod watch;
@@ -30,7 +30,7 @@ pub fn run(args: &StatArgs) -> Result<()> {
     print(text::render(&stats, mounted.transport()?, &mounted.sandbox()?))
 }
 
-/// The same JSON, for people.
+/// The same JSON, indented.
 fn json(text: &str) -> Result<String> {
     let fail =
         |error| Failure { line: format!("the mount's counters: {error}"), code: Failure::INTERNAL };

@@ -43,7 +43,8 @@ fn fast_commits(stats: &Stats) -> String {
     }
     let state = if f.enabled { "on" } else { "off" };
     format!(
-        "{state}, {} fast commits for {} requests ({} on average), {} blocks; {} requests committed in full",
+        "{state}, {} fast commits for {} requests ({} on average), {} blocks; \
+         {} requests committed in full",
         f.commits,
         f.requests,
         time(f.average_ns),
@@ -61,7 +62,6 @@ pub fn free_percent(stats: &Stats) -> u64 {
 /// What the mechanisms do: options, log, batches, waits, phases.
 fn pipeline(text: &mut String, stats: &Stats) {
     let j = &stats.journal;
-    let d = &j.distributions;
     let mut row = |name: &str, value: String| {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{name:<20} {value}");
@@ -120,6 +120,12 @@ fn pipeline(text: &mut String, stats: &Stats) {
     row("merged requests", stats.checkpoint_merge.line());
     row("space waits", format!("{} ({} in all)", j.space_waits, time(j.space_wait_ns)));
     text.push('\n');
+    distributions(text, stats);
+}
+
+/// The table of durations and sizes.
+fn distributions(text: &mut String, stats: &Stats) {
+    let d = &stats.journal.distributions;
     let _ = writeln!(
         text,
         "{:<20} {:>9} {:>9} {:>9} {:>9} {:>9}  powers of two",
@@ -224,7 +230,9 @@ mod tests {
 
     #[test]
     fn sections_become_tables() {
-        let stats = serde_json::json!({"free_blocks": 7, "by_group": {"x": 1}, "state": "clean", "error": null});
+        let stats = serde_json::json!({
+            "free_blocks": 7, "by_group": {"x": 1}, "state": "clean", "error": null
+        });
         let mut text = String::new();
         section(&mut text, "alloc", &stats, 0);
         assert!(text.contains("alloc:\n  by group:\n    x "), "{text}");

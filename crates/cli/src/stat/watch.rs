@@ -1,4 +1,4 @@
-//! `extol stat --watch`: the same again and again, with rates.
+//! `extol stat --watch`: samples at an interval, with rates.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,10 +11,10 @@ use super::text;
 use crate::error::{Failure, Result, print, print_json};
 use crate::mounted::MountedVolume;
 
-/// How long a signal may go unnoticed.
-const PATIENCE: Duration = Duration::from_millis(50);
+/// Interval at which signals are checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What happened per second between two looks.
+/// What happened per second between two samples.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rates {
     /// Operations.
@@ -27,7 +27,7 @@ pub struct Rates {
     pub syncs: f64,
     /// Blocks written to the log.
     pub logged_blocks: f64,
-    /// Blocks written home.
+    /// Blocks checkpointed.
     pub home_blocks: f64,
     /// Device flushes.
     pub flushes: f64,
@@ -38,7 +38,7 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// From two looks, `seconds` apart.
+    /// From two samples, `seconds` apart.
     pub fn between(before: &Stats, after: &Stats, seconds: f64) -> Self {
         let (a, b) = (&before.journal, &after.journal);
         let seconds = seconds.max(1e-3);
@@ -67,7 +67,8 @@ impl Rates {
 
     fn render(&self) -> String {
         format!(
-            "per second: {:.0} operations, {:.1} commits, {:.1} fast commits, {:.1} durable requests ({:.1} per commit), {:.0} blocks logged, \
+            "per second: {:.0} operations, {:.1} commits, {:.1} fast commits, \
+             {:.1} durable requests ({:.1} per commit), {:.0} blocks logged, \
              {:.0} blocks home, {:.1} flushes, {:.1} space waits\n",
             self.operations,
             self.commits,
@@ -82,7 +83,7 @@ impl Rates {
     }
 }
 
-/// Shows a mount every `seconds` until interrupted. With `json`, one line per look.
+/// Shows a mount every `seconds` until interrupted. With `json`, one line per sample.
 pub fn run(mounted: &MountedVolume, seconds: f64, json: bool) -> Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -110,7 +111,7 @@ pub fn run(mounted: &MountedVolume, seconds: f64, json: bool) -> Result<()> {
             last = Some((now, stats));
         }
         while now.elapsed() < period && !stop.load(Ordering::Relaxed) {
-            std::thread::sleep(PATIENCE.min(period.saturating_sub(now.elapsed())));
+            std::thread::sleep(POLL_INTERVAL.min(period.saturating_sub(now.elapsed())));
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! A frame from what is known: nothing here looks at the mount, the clock or the terminal.
+//! A frame from a [`View`]: nothing here reads the mount, the clock or the terminal.
 
 use extol::Stats;
 use extol_task::Distribution;

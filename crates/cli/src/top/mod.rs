@@ -1,10 +1,10 @@
 //! `extol top`: what a mount does, on one screen.
 //!
 //! ```text
-//!   MountedVolume::stats ─► view.rs  numbers of this moment and of the last minutes ─► draw.rs  a frame (a pure function)
+//!   MountedVolume::stats ─► view.rs  numbers, rates ─► draw.rs  a frame (a pure function)
 //! ```
 //!
-//! The terminal is put back however this ends: by a key, a signal, an error, a panic.
+//! The terminal is restored at every end: by a key, a signal, an error, a panic.
 
 mod draw;
 mod view;
@@ -26,8 +26,8 @@ use view::View;
 
 /// Size of the frame that `--once` prints.
 const ONCE: (u16, u16) = (100, 32);
-/// How long between two looks at keys and signals.
-const PATIENCE: Duration = Duration::from_millis(50);
+/// Interval at which keys and signals are checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Runs the dashboard.
 pub fn run(args: &TopArgs) -> Result<()> {
@@ -35,7 +35,7 @@ pub fn run(args: &TopArgs) -> Result<()> {
     let mut view = View::new(&mounted.root.display().to_string(), args.interval);
     view.feed(Instant::now(), mounted.stats()?);
     if args.once {
-        // Rates need two looks.
+        // Rates need two samples.
         let period = view.period();
         std::thread::sleep(period);
         view.feed(Instant::now(), mounted.stats()?);
@@ -43,7 +43,7 @@ pub fn run(args: &TopArgs) -> Result<()> {
     }
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         return Err(Failure::usage(
-            "extol top needs a terminal; extol top --once prints one frame, extol stat --watch goes on",
+            "extol top needs a terminal; use extol top --once for one frame, or extol stat --watch",
         ));
     }
     let stop = Arc::new(AtomicBool::new(false));
@@ -51,7 +51,7 @@ pub fn run(args: &TopArgs) -> Result<()> {
         signal_hook::flag::register(signal, Arc::clone(&stop))
             .map_err(|error| Failure::system(format_args!("cannot wait for signals: {error}")))?;
     }
-    // From here on a panic puts the terminal back before it says anything.
+    // From here on a panic restores the terminal before its message.
     let mut terminal =
         ratatui::try_init().map_err(|error| Failure::about("the terminal", error))?;
     let outcome = interact(&mut terminal, &mounted, &mut view, &stop);
@@ -66,22 +66,22 @@ fn interact(
     stop: &AtomicBool,
 ) -> Result<()> {
     let fail = |error: std::io::Error| Failure::about("the terminal", error);
-    let mut looked = Instant::now();
+    let mut sampled = Instant::now();
     let mut changed = true;
     while !stop.load(Ordering::Relaxed) {
-        if !view.paused() && looked.elapsed() >= view.period() {
-            looked = Instant::now();
+        if !view.paused() && sampled.elapsed() >= view.period() {
+            sampled = Instant::now();
             let stats = mounted.stats().map_err(|_| {
                 Failure::new(format_args!("the mount on {} is gone", mounted.root.display()))
             })?;
-            view.feed(looked, stats);
+            view.feed(sampled, stats);
             changed = true;
         }
         if changed {
             terminal.draw(|frame| draw::draw(frame, view)).map_err(fail)?;
             changed = false;
         }
-        if event::poll(PATIENCE).map_err(fail)? {
+        if event::poll(POLL_INTERVAL).map_err(fail)? {
             changed = true;
             if let Event::Key(key) = event::read().map_err(fail)?
                 && key.kind != KeyEventKind::Release

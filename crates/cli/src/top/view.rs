@@ -1,4 +1,4 @@
-//! What is shown: the newest counters, rates, and the rates of the last minutes.
+//! The data of the dashboard: the newest counters, rates, and the rates of the last minutes.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use crate::stat::Rates;
 
 /// Rates kept for the curves.
 const HISTORY: usize = 240;
-/// Periods that one can choose.
+/// Periods that the keys choose from.
 const PERIODS: [u64; 8] = [100, 200, 500, 1000, 2000, 5000, 10_000, 60_000];
 
 /// The state of the dashboard.
@@ -29,7 +29,7 @@ pub struct View {
 }
 
 impl View {
-    /// A mount on `dir`, looked at every `seconds`.
+    /// A mount on `dir`, sampled every `seconds`.
     pub fn new(dir: &str, seconds: f64) -> Self {
         Self {
             dir: extol_vfs::plain(dir).into_owned(),
@@ -44,7 +44,7 @@ impl View {
         }
     }
 
-    /// Takes in what the mount says now.
+    /// Adds a sample.
     pub fn feed(&mut self, now: Instant, stats: Stats) {
         if let Some((then, before)) = &self.last {
             let seconds = now.saturating_duration_since(*then).as_secs_f64();
@@ -76,7 +76,7 @@ impl View {
         &self.rates
     }
 
-    /// Latency of durable requests since the look before; percentiles are powers of two.
+    /// Latency of durable requests since the sample before; percentiles are powers of two.
     pub fn recent_syncs(&self) -> &Distribution {
         &self.recent_syncs
     }
@@ -96,26 +96,26 @@ impl View {
         self.paused
     }
 
-    /// Stops looking, or goes on.
+    /// Pauses, or goes on.
     pub fn pause(&mut self) {
         self.paused = !self.paused;
     }
 
-    /// Looks more often.
+    /// Samples more often.
     pub fn faster(&mut self) {
         let shorter =
             PERIODS.iter().rev().map(|ms| Duration::from_millis(*ms)).find(|p| *p < self.period);
         self.period = shorter.unwrap_or(self.period);
     }
 
-    /// Looks less often.
+    /// Samples less often.
     pub fn slower(&mut self) {
         let longer = PERIODS.iter().map(|ms| Duration::from_millis(*ms)).find(|p| *p > self.period);
         self.period = longer.unwrap_or(self.period);
     }
 }
 
-/// What came to a distribution between two looks, as exact as its powers of two.
+/// The part of a distribution between two samples, as exact as its powers of two.
 fn since(before: &Distribution, after: &Distribution) -> Distribution {
     let buckets: Vec<(u64, u64)> = after
         .buckets
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_came_between() {
+    fn the_part_between_two_samples() {
         let histogram = extol_task::Histogram::default();
         histogram.record(1_000_000);
         let before = histogram.distribution();

@@ -4,6 +4,9 @@
 //! special case for a short last group. On disk bit *n* is bit `n % 8` of byte `n / 8`:
 //! little-endian words give the same order.
 
+use extol_block::BlockNr;
+use extol_ondisk::{Geometry, GroupNr};
+
 /// Bits of one group. `len` real bits; the rest of the last word is ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Bits {
@@ -26,6 +29,28 @@ impl Span {
     pub fn overlaps(self, other: Span) -> bool {
         self.start < other.end() && other.start < self.end()
     }
+}
+
+/// The pieces of a run by group. A run outside the volume gives nothing for the part outside.
+pub(super) fn split(
+    geo: &Geometry,
+    start: BlockNr,
+    len: u64,
+) -> impl Iterator<Item = (GroupNr, Span)> + '_ {
+    let end = start.0.saturating_add(len).min(geo.blocks);
+    let mut at = start.0.max(geo.first_data_block);
+    std::iter::from_fn(move || {
+        if at >= end {
+            return None;
+        }
+        let group = geo.group_of_block(BlockNr(at));
+        let first = geo.group_first_block(group).0;
+        let stop = end.min(first + u64::from(geo.blocks_per_group));
+        // Both are below blocks_per_group, a u32.
+        let span = Span { start: (at - first) as u32, len: (stop - at) as u32 };
+        at = stop;
+        Some((group, span))
+    })
 }
 
 impl Bits {

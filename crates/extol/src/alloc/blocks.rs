@@ -8,15 +8,15 @@ use extol_jbd2::{Handle, Tid};
 use extol_ondisk::{GroupFlags, GroupNr, InodeNr, bitmap};
 use extol_vfs::{FsError, Result};
 
-use super::bits::Span;
+use super::bits::{self, Span};
 use super::group::Group;
 use super::pick::{self, Answer, Ask, Groups};
 use super::window::Window;
-use super::{Run, Shared, table};
+use super::{Run, Shared};
 use crate::error;
 
-/// How often windows are emptied before a request fails. Others may fill theirs meanwhile, but not
-/// when the volume is nearly full, so this ends sooner.
+/// How often windows are emptied before a request fails. Other files may fill theirs meanwhile, but
+/// not on a nearly full volume.
 const PRESSURE_ROUNDS: u32 = 8;
 
 impl Groups for Shared {
@@ -36,7 +36,7 @@ impl Groups for Shared {
         }
         let mut state = group.lock();
         let read = state.blocks.is_none();
-        // A bad group was reported and has nothing to offer.
+        // A bad group was reported and is skipped.
         if self.load_blocks(group, &mut state).is_err() {
             return Answer::No { longest: 0, read };
         }
@@ -69,7 +69,7 @@ impl Shared {
         if let Some(run) = self.search(goal, want, min) {
             return Ok(run);
         }
-        // About to fail: blocks that only wait somewhere in memory must come back first.
+        // Before it fails: blocks in windows and in a batch of a trim come back.
         let _no_trim = self.trim_gate.lock();
         for _ in 0..PRESSURE_ROUNDS {
             let emptied = self.empty_windows();
@@ -114,8 +114,8 @@ impl Shared {
         Some(self.run_of(nr, span))
     }
 
-    /// `want` blocks in the middle of the longest free run of a group, if it has at least `room`;
-    /// best in the group of `goal`.
+    /// `want` blocks in the middle of the longest free run of a group, of at least `room` blocks;
+    /// preferably in the group of `goal`.
     pub(super) fn take_amid(&self, goal: BlockNr, want: u32, room: u32) -> Option<Run> {
         let (home, _) = self.home(goal);
         let (group, span) = pick::amid(self, home.0, want, room, self.opts.search_reads)?;
@@ -132,7 +132,7 @@ impl Shared {
         !runs.is_empty()
     }
 
-    /// So little is left that nothing should be taken ahead.
+    /// So few blocks are free that none should be taken ahead.
     pub(super) fn is_tight(&self) -> bool {
         let free = self.space.counters().free;
         free <= self.windows.blocks().saturating_mul(2).saturating_add(self.geo.blocks / 64)
@@ -158,8 +158,8 @@ impl Shared {
         Ok(piece)
     }
 
-    /// For the first piece of a file that does not begin it: `want` blocks at `goal`, or wherever
-    /// so many are free with as many in front of them as the file lacks there. Those stay free.
+    /// For a first piece in the middle of a file: `want` blocks with `front` free blocks before
+    /// them, which stay free.
     pub(super) fn take_behind(
         self: &Arc<Self>,
         window: &mut Window,
@@ -179,7 +179,7 @@ impl Shared {
 
     /// The group of a run that must not cross a border.
     fn in_one_group(&self, run: Run) -> Option<(GroupNr, Span)> {
-        let mut pieces = table::split(&self.geo, run.start, u64::from(run.len));
+        let mut pieces = bits::split(&self.geo, run.start, u64::from(run.len));
         pieces.next().filter(|(_, span)| span.len == run.len)
     }
 
@@ -202,7 +202,7 @@ impl Shared {
         }
     }
 
-    pub(super) fn commit_take(&self, h: &mut Handle, run: Run, promised: u64) -> Result<()> {
+    pub(super) fn commit_take(&self, h: &mut Handle, run: Run, reserved: u64) -> Result<()> {
         let (nr, span) = self.in_one_group(run).ok_or(FsError::Invalid("run crosses a group"))?;
         let group = self.group(nr)?;
         let mut state = group.lock();
@@ -226,15 +226,14 @@ impl Shared {
         self.put_block_csum(&mut desc, sum);
         desc.free_blocks = left;
         if let Err(e) = self.write_desc(h, group, &desc) {
-            // The journal has failed: nothing of this will be written. Keep memory consistent all
-            // the same.
+            // The journal has failed and will not write this; memory stays consistent.
             let _ = h.modify(buf, |bytes| bitmap::clear_range(bytes, span.start, span.end()));
             return Err(e);
         }
         map.taken = map.taken.saturating_sub(span.len);
         state.set_desc(desc);
         drop(state);
-        self.space.mapped(u64::from(span.len), promised);
+        self.space.mapped(u64::from(span.len), reserved);
         Ok(())
     }
 
@@ -243,7 +242,7 @@ impl Shared {
             let what = format!("freeing {} blocks that are not on the volume", run.len);
             return Err(FsError::corrupt(what).at_block(run.start.0));
         }
-        for (nr, span) in table::split(&self.geo, run.start, u64::from(run.len)) {
+        for (nr, span) in bits::split(&self.geo, run.start, u64::from(run.len)) {
             self.free_in_group(h, nr, span)?;
         }
         Ok(())
@@ -295,10 +294,9 @@ impl Shared {
         Ok(())
     }
 
-    /// Registers the callback that gives back what this transaction freed. Called at its first
-    /// free.
+    /// Registers the callback that gives back what this transaction freed, at its first free.
     pub(super) fn settle_on_commit(self: &Arc<Self>, h: &mut Handle) {
-        // Not a strong reference: the journal holds the callback, and we hold the journal.
+        // Weak: the journal holds the callback, and the allocator the journal.
         let weak = Arc::downgrade(self);
         let tid = h.tid();
         h.on_commit(move |durable| {
@@ -316,7 +314,7 @@ impl Shared {
         let mut total = 0;
         for (nr, span) in freed.blocks {
             let Ok(group) = self.group(nr) else { continue };
-            // Still taken in memory, so nobody can be writing there.
+            // Still busy in memory, so no write can be under way there.
             self.discard(nr, span);
             let mut state = group.lock();
             let is_bad = state.bad_blocks.is_some();
@@ -332,8 +330,7 @@ impl Shared {
         self.table.settled();
     }
 
-    /// Tells the device about freed blocks (mount option `discard`). It is advice: errors do not
-    /// matter.
+    /// Discards freed blocks (mount option `discard`). Errors do no harm.
     fn discard(&self, nr: GroupNr, span: Span) {
         if let Some(dev) = &*self.discard.read() {
             let bs = self.geo.block_size;

@@ -1,29 +1,30 @@
-//! Blocks and inodes with given numbers, for the replay of fast commits: others chose them before
-//! the crash.
+//! Blocks and inodes with given numbers, for the replay of fast commits.
 //!
 //! ```text
-//!   claim_free     all free blocks of all ranges that the records name: nobody else gets them from now on
-//!   commit_claimed those that files map in the end become used on disk; the others are forgotten with the allocator
+//!   claim_free      takes all free blocks of the ranges that the records name
+//!   commit_claimed  marks those that files map in the end as used on disk
 //! ```
+//!
+//! Blocks claimed and not committed are free again with the next mount.
 
 use extol_jbd2::Handle;
 use extol_ondisk::{GroupFlags, InodeNr, bitmap};
 use extol_vfs::{FsError, Result};
 
-use super::bits::Span;
+use super::bits::{self, Span};
 use super::group::State;
-use super::{Allocator, Run, Shared, table};
+use super::{Allocator, Run, Shared};
 use crate::error;
 
 impl Allocator {
-    /// Takes, in memory, what is free in `run`. Returns the pieces.
+    /// Takes, in memory, the free blocks of `run`. Returns them as runs.
     pub fn claim_free(&self, run: Run) -> Result<Vec<Run>> {
         self.shared.claim_free(run)
     }
 
     /// Marks blocks that [`claim_free`](Self::claim_free) took as used on disk.
     pub fn commit_claimed(&self, h: &mut Handle, run: Run) -> Result<()> {
-        for (nr, span) in table::split(&self.shared.geo, run.start, u64::from(run.len)) {
+        for (nr, span) in bits::split(&self.shared.geo, run.start, u64::from(run.len)) {
             let start = self.shared.geo.group_first_block(nr).plus(u64::from(span.start));
             self.shared.commit_take(h, Run { start, len: span.len }, 0)?;
         }
@@ -39,9 +40,9 @@ impl Allocator {
         Ok(state.inodes.as_ref().is_some_and(|map| map.busy.test(bit)))
     }
 
-    /// Marks an inode as used on disk (`was_dir` is `None`), or notes that a used one is a
-    /// directory now, or no longer. Returns the inodes in front of it whose slots were behind the
-    /// part of the table in use until now, if the table may hold anything there.
+    /// Marks an inode as used on disk (`was_dir` is `None`), or changes the directory count for a
+    /// used one. Returns the inodes in front of it whose slots become part of the used table and
+    /// may hold arbitrary bytes.
     pub fn mark_inode(
         &self,
         h: &mut Handle,
@@ -56,7 +57,7 @@ impl Allocator {
 impl Shared {
     fn claim_free(&self, run: Run) -> Result<Vec<Run>> {
         let mut claimed = Vec::new();
-        for (nr, span) in table::split(&self.geo, run.start, u64::from(run.len)) {
+        for (nr, span) in bits::split(&self.geo, run.start, u64::from(run.len)) {
             let group = self.group(nr)?;
             let mut state = group.lock();
             self.load_blocks(group, &mut state)?;

@@ -25,8 +25,8 @@
 //!   disk bit   0               0                        1          pending: 0
 //! ```
 //!
-//! A group whose descriptor or bitmap cannot be believed is *bad*: nothing is handed out from it
-//! and nothing given back to it, the rest of the volume goes on.
+//! A group whose descriptor or bitmap is wrong is *bad*: it hands nothing out and takes nothing
+//! back; the rest of the volume works.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -47,11 +47,11 @@ use super::row::Row;
 #[derive(Debug)]
 pub(super) struct Group {
     pub nr: GroupNr,
-    /// What its row may have.
+    /// Bounds of its row.
     pub row: Arc<Row>,
     /// First block of the inode table; never changes. `None` if the descriptor is bad.
     pub inode_table: Option<NonZeroU64>,
-    /// Fixed metadata in it, once somebody asked (see `zones.rs`).
+    /// Fixed metadata in it, computed at the first use (see `zones.rs`).
     pub zones: OnceLock<Box<[Span]>>,
     /// Blocks that may be handed out now.
     pub free: AtomicU32,
@@ -91,7 +91,7 @@ pub(super) struct BlockMap {
     pub pending: u32,
     /// Everything below is busy.
     pub first_free: u32,
-    /// The bitmap's block, once it was changed: kept as long as this is.
+    /// The bitmap's buffer, once it was changed.
     pub home: Home,
 }
 
@@ -102,13 +102,12 @@ pub(super) struct InodeMap {
     /// Freed, and by which transaction.
     pub pending: BTreeMap<u32, Tid>,
     pub first_free: u32,
-    /// The bitmap's block, once it was changed: kept as long as this is.
+    /// The bitmap's buffer, once it was changed.
     pub home: Home,
 }
 
-/// A block that somebody keeps, so that it need not be looked for each time: looking for it writes
-/// two words that all threads write. (What is kept does not leave memory, and nobody ever frees
-/// these blocks.)
+/// A bitmap's buffer, kept to save the lookup in the block cache, which writes words shared by all
+/// threads. (A kept buffer stays in memory; bitmap blocks are never freed.)
 pub(super) type Home = Option<Arc<Buf>>;
 
 impl Group {
@@ -167,7 +166,7 @@ impl Group {
         self.longest.load(Ordering::Relaxed)
     }
 
-    /// Nothing can be handed out any more.
+    /// From now on no block can be handed out.
     pub fn close_blocks(&self) {
         self.free.store(0, Ordering::Relaxed);
         self.longest.store(0, Ordering::Relaxed);
@@ -206,7 +205,7 @@ impl Group {
         self.longest.fetch_min(free, Ordering::Relaxed);
     }
 
-    /// Makes busy blocks free again, whatever they were.
+    /// Marks busy blocks as free.
     pub fn mark_free(&self, map: &mut BlockMap, run: Span) {
         debug_assert!(map.busy.all_set(run), "{:?} {run:?} freed twice", self.nr);
         map.busy.clear(run);
@@ -258,7 +257,7 @@ impl BlockMap {
     }
 }
 
-/// Finds what is asked for among the zeros; else says how long the longest run is.
+/// Finds a run of zeros; else returns the length of the longest.
 pub(super) fn choose(busy: &Bits, first_free: u32, ask: Ask) -> std::result::Result<Span, u32> {
     let cut = |run: Span, want: u32| Span { len: run.len.min(want), ..run };
     match ask {
@@ -335,8 +334,7 @@ mod tests {
 
     #[test]
     fn a_run_that_holds_the_goal_counts_whole() {
-        // The goal lies inside a run, but the run from the goal on is too short: the run's
-        // beginning serves.
+        // The goal lies inside a run that is too short behind it: the run's beginning is taken.
         let mut busy = Bits::zeros(100);
         busy.set(Span { start: 60, len: 40 });
         assert_eq!(

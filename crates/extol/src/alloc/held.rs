@@ -1,15 +1,14 @@
-//! Numbers of deleted inodes by which a front end still means the deleted files.
+//! Held inode numbers: numbers of deleted inodes that a front end still uses.
 //!
-//! They are free on disk and nobody gets them, until the front end has forgotten the old file: else
-//! two files would have one number there. (A number that is free but not durably so is the business
-//! of `pending` in `group.rs`.)
+//! They are free on disk, but not handed out until the front end has forgotten the old file: two
+//! files would have one number there. (A number whose freeing is not durable is *pending*, see
+//! `group.rs`.)
 //!
-//! On a volume whose last free inodes are all held, who makes a file waits a moment for the front
-//! end ([`Held::wait`]): a kernel forgets a file a little after its name is gone, and its users
-//! should not see that.
+//! If all free inodes are held, a creation waits a moment for the front end ([`Held::wait`]): a
+//! kernel forgets a file shortly after its last name is gone, and programs should not see an error
+//! because of that.
 //!
-//! Locking: a leaf; looked at under a group's lock, and under the lock of a shard of the inodes in
-//! memory.
+//! Locking: a leaf, taken under a group's lock and under the lock of a shard of the inode table.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,13 +19,13 @@ use extol_sync::Condvar;
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
-/// See the module's story.
+/// The held numbers of one volume.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     numbers: Mutex<HashSet<InodeNr, RandomState>>,
-    /// How many; read without the lock, so that a creation costs none as long as there are none.
+    /// How many. Read without the lock: creations without held numbers take no lock.
     count: AtomicUsize,
-    /// A number was let go.
+    /// A number was released.
     fewer: Condvar,
 }
 
@@ -38,8 +37,8 @@ impl Held {
         self.count.store(numbers.len(), Ordering::Release);
     }
 
-    /// Anybody may have it.
-    pub fn let_go(&self, ino: InodeNr) {
+    /// The number may be handed out.
+    pub fn release(&self, ino: InodeNr) {
         let mut numbers = self.numbers.lock();
         numbers.remove(&ino);
         if numbers.capacity() > 1024 && numbers.len() * 8 < numbers.capacity() {
@@ -49,8 +48,8 @@ impl Held {
         self.fewer.notify_all();
     }
 
-    /// Waits until fewer than `free` numbers are held, if as many are; false if there are none, or
-    /// time is over.
+    /// If `free` numbers are held, waits at most so long until fewer are. False if it did not wait
+    /// or the time is over.
     pub fn wait(&self, free: u64, most: Duration) -> bool {
         let mut numbers = self.numbers.lock();
         if free == 0 || (numbers.len() as u64) < free {
@@ -65,7 +64,7 @@ impl Held {
         true
     }
 
-    /// True if nobody may have it.
+    /// True if the number must not be handed out.
     pub fn holds(&self, ino: InodeNr) -> bool {
         self.count.load(Ordering::Acquire) > 0 && self.numbers.lock().contains(&ino)
     }

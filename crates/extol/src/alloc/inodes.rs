@@ -1,22 +1,21 @@
-//! Handing out inodes and taking them back.
+//! Allocates and frees inodes.
 //!
-//! Inodes are handed out within the handle that writes them: there is no "taken" state. A freed
-//! inode stays busy in memory until the freeing transaction is durable, so that what recovery may
-//! bring back keeps its number. If nothing else is left it is handed out all the same: both changes
-//! then commit in order, which is right too, only less kind to those who hold an old file handle.
-//! One that a front end still knows is never handed out (`held.rs`).
+//! An inode is allocated in the handle that writes it: there is no "taken" state. A freed inode
+//! stays busy in memory until the freeing transaction is durable, so that an inode that recovery
+//! brings back keeps its number. If no other inode is left it is handed out all the same: both
+//! changes then commit in order; only old file handles may name the new file. A held number is
+//! never handed out (`held.rs`).
 //!
-//! A group whose inode table is being zeroed is left out; who finds nothing elsewhere waits for its
-//! end.
+//! A group whose inode table is being zeroed is skipped; a creation that finds no inode elsewhere
+//! waits for its end.
 //!
-//! The bitmap may lie (volumes without checksums, or damaged and then sealed). Its word is not
-//! enough to give an inode out: the slot in the table must not be in use. The block of the table is
-//! needed anyway, to write the new inode.
+//! The bitmap may be wrong (a volume without checksums, or damage under a valid checksum). So the
+//! slot in the table must not be in use either. Its block is needed anyway, to write the new inode.
 //!
 //! Invariants
-//! - A1: a sound inode that has links on disk is never handed out. A group in which the bitmap says
-//!   otherwise is left out from then on, and who met it gets the error, with nothing changed
-//!   (`Shared::refuse_used`). Slots that were never written may hold anything, and are not asked
+//! - AL-1: a sound inode with links on disk is never handed out. A group whose bitmap says
+//!   otherwise is skipped from then on, and the creation fails with nothing changed
+//!   (`Shared::refuse_used`). Slots never written may hold any bytes and are not checked
 //!   ([`Claim::known_slot`]).
 
 use std::sync::Arc;
@@ -37,11 +36,11 @@ use crate::error;
 /// Where the slot of an inode has the count of its links.
 const LINKS: std::ops::Range<usize> = 0x1A..0x1C;
 
-/// An inode that was handed out.
+/// An allocated inode.
 #[derive(Clone, Copy, Debug)]
 struct Claim {
     ino: InodeNr,
-    /// Its slot was written before: by its last owner, or with zeros.
+    /// Its slot was written before: with an inode, or with zeros.
     known_slot: bool,
 }
 
@@ -63,7 +62,7 @@ impl View for Shared {
         while at < to {
             let (index, first) = (at / per, at - at % per);
             let end = first.saturating_add(per).min(to);
-            // Groups that cannot be read have nothing to offer here.
+            // Groups that cannot be read are skipped.
             if let Ok((row, groups)) = self.table.row(&self.journal, index)
                 && row.inodes.get() > 0
             {
@@ -96,8 +95,8 @@ impl Shared {
         loop {
             let passed = self.zeroing.passed();
             match self.try_alloc_inode(h, parent, is_dir, top_level) {
-                // The only inodes left may be those of a group that was left out because its table
-                // is being zeroed.
+                // The only inodes left may be in a group that is skipped while its table is being
+                // zeroed.
                 Err(FsError::NoSpace) if self.zeroing.wait(passed) => {}
                 Err(e) => return Err(e),
                 Ok(claim) => {
@@ -110,7 +109,7 @@ impl Shared {
         }
     }
 
-    /// True if the inode's slot holds a sound inode to which names lead.
+    /// True if the inode's slot holds a sound inode with links.
     fn is_in_use(&self, ino: InodeNr) -> Result<bool> {
         let (nr, index) = self.geo.group_of_inode(ino);
         let (per_block, size) = (self.geo.inodes_per_block(), usize::from(self.geo.inode_size));
@@ -123,14 +122,12 @@ impl Shared {
         if slot.get(LINKS).is_none_or(|links| links.iter().all(|byte| *byte == 0)) {
             return Ok(false);
         }
-        // Behind the inodes that were ever used, a block that was not zeroed as a whole holds
-        // anything.
+        // Behind the inodes ever used, a block that was not zeroed may hold any bytes.
         let inode = Inode::decode(slot, ino, &self.geo);
         Ok(inode.is_ok_and(|inode| inode.dtime == 0 && inode.kind().is_some()))
     }
 
-    /// Takes back that a used inode was handed out, and leaves its group out from now on. Gives the
-    /// reason.
+    /// Undoes the allocation of a used inode, and skips its group from now on. Returns the error.
     pub(super) fn refuse_used(
         self: &Arc<Self>,
         h: &mut Handle,
@@ -215,8 +212,7 @@ impl Shared {
         is_dir: bool,
         reuse: bool,
     ) -> Result<Option<Claim>> {
-        // A group that cannot be read has nothing to offer here; who needs this very group gets the
-        // error.
+        // A group that cannot be read is skipped; a request for this very group gets the error.
         let Ok(group) = self.group(nr) else { return Ok(None) };
         let hint = if reuse { &group.pending_inodes } else { &group.free_inodes };
         if hint.load(Ordering::Relaxed) == 0 {
@@ -308,7 +304,7 @@ impl Shared {
         !self.geo.has_gdt_csum() || bit < used || desc.flags.contains(GroupFlags::INODE_ZEROED)
     }
 
-    /// The first free inode of a group that nobody means another file by; of those that may be
+    /// The first free inode of a group whose number is not held; of those that may be
     /// reused if need be, or of the others.
     fn unheld(&self, nr: GroupNr, map: &InodeMap, reuse: bool) -> Option<u32> {
         let free = |bit: &u32| !self.held.holds(self.geo.inode_at(nr, *bit));
@@ -375,8 +371,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Inodes that a durable transaction freed may be handed out again, unless somebody needed them
-    /// earlier.
+    /// Inodes freed by a transaction that is durable now may be handed out again, unless they
+    /// already were.
     pub(super) fn settle_inodes(&self, tid: Tid, mut groups: Vec<GroupNr>) {
         groups.sort_unstable();
         groups.dedup();

@@ -1,34 +1,33 @@
-//! Inode tables that were never zeroed: which part of one may be zeroed, and who has to stay out
-//! meanwhile. And which blocks of a table are read ahead.
+//! Inode tables that mkfs left unzeroed: which part may be zeroed, and how creations keep out. And
+//! which blocks of a table are read ahead.
 //!
-//! `INODE_ZEROED` in a descriptor says that the table holds zeros behind the inodes that were ever
-//! used. Where it is missing (mkfs left that for later), the slots behind `itable_unused` hold
-//! anything. Nobody reads them as inodes, so that is no damage, until a descriptor is lost and a
-//! checker has to look at them.
+//! `INODE_ZEROED` in a descriptor says that the table holds zeros behind the inodes ever used.
+//! Where it is missing, the slots behind `itable_unused` hold arbitrary bytes. They are not read as
+//! inodes, so that does no harm until a descriptor is lost and a checker has to look at them.
 //!
 //! ```text
-//!   table   │ used │ used, partly │ never used … │ never used │      zeroed are whole blocks without a used inode
-//!                                  └──────── Unused ─────────┘
+//!   table   │ used │ used, partly │ never used … │ never used │
+//!                                 └──── Unused: zeroed ──────┘
 //! ```
 //!
-//! The first inode of a block of the table is made under the lock of its directory and with a
-//! handle open. Reading the block then takes as long as the device does what it is at: on a disk
-//! that writes its cache back, as long as a flush, and all who make files there wait too. So one
-//! read brings the blocks that come next as well. (What they hold must be known: a fast commit does
-//! not say what lies behind the old inode's end. Zeros behind the last inode that was ever used are
-//! not certain; checkers move that boundary.)
+//! The first inode in a block of the table is created under the lock of its directory and with a
+//! handle open, and reads the block. The device may be busy for as long as a flush, and all
+//! creations there wait. So one read brings the next blocks as well, as `inode_readahead_blks` does
+//! in Linux. (The old bytes must be known: a fast commit does not carry what lies behind the old
+//! inode's end. Zeros behind the last inode ever used are not certain; checkers move that
+//! boundary.)
 //!
 //! Invariants
-//! - I1: a used inode is never zeroed. The boundary comes from the descriptor and is believed only
-//!   if the inode bitmap has nothing behind it ([`Shared::begin_itable`]); it cannot move while
-//!   [`Unused`] lives, since `Shared::claim_inode` leaves the group out.
-//! - I2: no inode waits for the zeroing of a group if another has room, and none is refused because
-//!   of it (`Shared::alloc_inode`).
-//! - I3: whoever zeroes needs no handle and holds no lock, so who waits with a handle open waits
-//!   only for the device.
-//! - I4: only blocks without a busy inode are read ahead, with the lock of the group: nobody takes
-//!   an inode in them meanwhile, and a freed one is busy until that is durable, so nobody changes
-//!   them ([`Shared::unread`]).
+//! - IT-1: a used inode is never zeroed. The boundary comes from the descriptor and is believed
+//!   only if the inode bitmap has no bit behind it ([`Shared::begin_itable`]); it cannot move while
+//!   [`Unused`] lives, since `Shared::claim_inode` skips the group.
+//! - IT-2: no creation waits for the zeroing of a group if another group has free inodes, and none
+//!   fails because of it (`Shared::alloc_inode`).
+//! - IT-3: zeroing needs no handle and holds no lock, so a creation that waits with a handle open
+//!   waits only for the device.
+//! - IT-4: only blocks without a busy inode are read ahead, under the group's lock: no inode in
+//!   them is handed out meanwhile, and a freed one is busy until the freeing is durable, so their
+//!   bytes do not change ([`Shared::unread`]).
 
 use extol_block::BlockNr;
 use extol_jbd2::Handle;
@@ -41,20 +40,20 @@ use super::Shared;
 use super::bits::Span;
 use super::group::InodeMap;
 
-/// Blocks of a table that are read at a time: a thousand inodes of the usual size. Fewer where the
-/// one before was not needed: a group may get one directory and a few files.
-const AHEAD: u32 = 64;
-const FIRST_AHEAD: u32 = 4;
+/// Blocks of a table that are read at a time: a thousand inodes of the usual size. Fewer if the
+/// block before was not needed: a group may get only a directory and a few files.
+const READAHEAD: u32 = 64;
+const FIRST_READAHEAD: u32 = 4;
 
 #[derive(Debug, Default)]
 struct Passing {
-    /// A group is left out now.
+    /// A group is being zeroed.
     closed: bool,
-    /// How often one was.
+    /// How many were.
     passed: u64,
 }
 
-/// Where those wait who need an inode of the group that is being zeroed.
+/// Where creations wait for a group that is being zeroed.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
     passing: Mutex<Passing>,
@@ -62,12 +61,12 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    /// How often a group was left out until now.
+    /// How many groups were zeroed so far.
     pub fn passed(&self) -> u64 {
         self.passing.lock().passed
     }
 
-    /// Waits until no group is left out. True if one was since there had been `before`.
+    /// Waits until no group is being zeroed. True if one was since `before`.
     pub fn wait(&self, before: u64) -> bool {
         let mut passing = self.passing.lock();
         while passing.closed {
@@ -156,9 +155,8 @@ impl Shared {
         Ok(Some(Unused { shared: self, group: nr, start, blocks: table - first }))
     }
 
-    /// The blocks of the table that who takes the free inode `bit` should read: its own and those
-    /// behind it, as far as all their inodes are free (I4). None if others have been there, or it
-    /// is in memory.
+    /// The blocks of the table to read when the free inode `bit` is taken: its own and those behind
+    /// it without a busy inode (IT-4). `None` if its block is in use or in memory.
     pub(super) fn unread(
         &self,
         desc: &GroupDesc,
@@ -171,15 +169,15 @@ impl Shared {
             return None;
         }
         let before = index.checked_sub(1).and_then(|before| self.journal.cached(block(before)));
-        let most = if before.is_some() { AHEAD } else { FIRST_AHEAD };
+        let most = if before.is_some() { READAHEAD } else { FIRST_READAHEAD };
         let count = (index..index.saturating_add(most))
             .take_while(|index| self.is_block_free(map, *index))
             .count();
         Some((block(index), count as u64))
     }
 
-    /// No inode in this block of the table is busy. (There is none behind the table.)
-    pub(super) fn is_block_free(&self, map: &InodeMap, index: u32) -> bool {
+    /// No inode in this block of the table is busy. (False behind the table.)
+    fn is_block_free(&self, map: &InodeMap, index: u32) -> bool {
         let per_block = self.geo.inodes_per_block();
         map.busy.all_clear(Span { start: index.saturating_mul(per_block), len: per_block })
     }

@@ -1,14 +1,12 @@
-//! Bitmaps from disk into memory, bitmaps that never were on disk, and descriptors back to disk.
+//! Loads bitmaps, initializes those of UNINIT groups, and writes descriptors.
 //!
-//! A bitmap is believed if its checksum is right (metadata_csum), all fixed metadata that lies in
-//! the group is marked as used, and it has as many free blocks as the descriptor says. Else the
-//! group is bad.
+//! A bitmap is good if its checksum is right (metadata_csum), all fixed metadata in the group is
+//! marked as used, and it has as many free blocks as the descriptor says. Else the group is bad.
 //!
-//! UNINIT groups (uninit_bg, metadata_csum): the bitmap's block holds anything. In memory it is
-//! made up: only fixed metadata is used, all inodes are free (so the first group cannot be one of
-//! them). On disk it appears with the first change, through a fresh buffer that was never read:
-//! made-up contents, ones behind the last real bit up to the end of the block, flag off in the
-//! descriptor.
+//! UNINIT groups (uninit_bg, metadata_csum): the bitmap's block holds arbitrary bytes. In memory
+//! the bitmap is initialized with only fixed metadata used and all inodes free (so the first group
+//! cannot be UNINIT). The first change writes it through a buffer that was never read, with ones
+//! behind the last real bit, and clears the flag in the descriptor.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +23,7 @@ use super::group::{BlockMap, Group, Home, InodeMap, State};
 use crate::error;
 
 impl Shared {
-    /// True if the flag is set and means something on this volume.
+    /// True if the flag is set and the volume has the feature.
     pub(super) fn is_uninit(&self, desc: &GroupDesc, flag: GroupFlags) -> bool {
         self.geo.has_gdt_csum() && desc.flags.contains(flag)
     }
@@ -108,7 +106,7 @@ impl Shared {
         Ok(BlockMap { busy, zones, taken: 0, pending: 0, first_free, home: None })
     }
 
-    /// Nothing more from this group's blocks. Returns the reason.
+    /// Marks the group's block bitmap as bad. Returns the error.
     pub(super) fn spoil_blocks(&self, group: &Group, state: &mut State, why: FsError) -> FsError {
         if state.bad_blocks.is_none() {
             let free = state.desc().map_or(0, |d| u64::from(d.free_blocks));
@@ -162,7 +160,7 @@ impl Shared {
             }
             Bits::from_bytes(&data, bits)
         };
-        // Reserved inodes are never handed out, whatever the bitmap says.
+        // Reserved inodes are never handed out, also if the bitmap has them as free.
         let before = group.nr.0.saturating_mul(bits);
         let reserved = (self.geo.first_ino.0 - 1).saturating_sub(before).min(bits);
         busy.set(Span { start: 0, len: reserved });
@@ -170,7 +168,7 @@ impl Shared {
         Ok(InodeMap { busy, pending: BTreeMap::new(), first_free, home: None })
     }
 
-    /// Nothing more from this group's inodes. Returns the reason.
+    /// Marks the group's inode bitmap as bad. Returns the error.
     pub(super) fn spoil_inodes(&self, group: &Group, state: &mut State, why: FsError) -> FsError {
         if state.bad_inodes.is_none() {
             group.close_inodes();
@@ -180,8 +178,8 @@ impl Shared {
         why
     }
 
-    /// The buffer of the block bitmap, for a change. An UNINIT group's bitmap appears now, and
-    /// `desc` (not yet written) says so.
+    /// The buffer of the block bitmap, for a change. Initializes the bitmap of an UNINIT group and
+    /// clears the flag in `desc`, which the caller writes.
     pub(super) fn open_block_bitmap<'m>(
         &self,
         h: &mut Handle,
@@ -225,12 +223,12 @@ impl Shared {
         })
         .map_err(error::journal)?;
         desc.flags.remove(GroupFlags::INODE_UNINIT);
-        // Without its bitmap the group had no used inode, whatever this number said.
+        // An UNINIT group has no used inode; this number may be wrong.
         desc.itable_unused = self.geo.inodes_per_group;
         Ok(home.insert(buf))
     }
 
-    /// The block that is kept there; read if there is none.
+    /// The kept buffer; read at the first use.
     fn kept<'m>(&self, home: &'m mut Home, block: BlockNr) -> Result<&'m Arc<Buf>> {
         let buf = match home.take() {
             Some(buf) => buf,

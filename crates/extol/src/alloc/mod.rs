@@ -1,23 +1,23 @@
-//! The allocator: free blocks and inodes, who gets which, and when a freed one may be used again.
+//! The allocator of blocks and inodes: which are handed out, and when freed ones may be used again.
 //!
 //! ```text
 //!                        Allocator
 //!   take, commit_take    alloc_inode     reserve       trim
 //!         │                   │             │            │
 //!     blocks.rs           inodes.rs      space.rs     trim.rs
-//!     pick.rs (which group) orlov.rs     (counters, promises)
-//!     window.rs (ahead of a growing file)
-//!     synced.rs (of a file that is synced as it grows)
-//!     zeroed.rs (ahead of small files that are synced)
+//!     pick.rs (which group) orlov.rs     (counters, reserved)
+//!     window.rs (preallocation for a growing file)
+//!     synced.rs (files synced as they grow)
+//!     zeroed.rs (zeroed blocks for small files under fsync)
 //!         ╰───────┬───────────╯
 //!             load.rs   bitmaps from disk, first use of UNINIT groups
 //!             zones.rs  the volume's own blocks
 //!             table.rs  all groups, descriptors read block by block, bitmaps bounded in memory
-//!             row.rs    what many groups together may have
+//!             row.rs    bounds of many groups together
 //!             group.rs  one group: lock, descriptor, bits in memory
-//!             pending.rs  freed, not durable yet
-//!             held.rs   deleted inodes that a front end still knows
-//!             itable.rs inode tables that were never zeroed
+//!             pending.rs  freed, not durable
+//!             held.rs   deleted inodes that a front end still uses
+//!             itable.rs inode tables that mkfs left unzeroed
 //! ```
 //!
 //! Data goes to the device before it is mapped (map after write), so handing out blocks has two
@@ -25,17 +25,15 @@
 //! Freeing is the mirror image: the bits are cleared on disk within the handle, and in memory once
 //! that transaction is durable. The states of a block are drawn in `group.rs`.
 //!
-//! Exact ENOSPC: whoever will need blocks promises itself the number first
-//! ([`Allocator::reserve`]), does its work and gives back what is left of the promise. Then a take
-//! fails only if blocks are still *pending* ([`Allocator::pending_free`] is not 0): end the handle,
-//! commit, try again.
+//! Exact ENOSPC: an operation reserves the blocks that it may need ([`Allocator::reserve`]), does
+//! its work and gives the rest back. Then a take fails only while blocks are *pending*
+//! ([`Allocator::pending_free`] is not 0): end the handle, commit, try again.
 //!
 //! Locking. A group's lock comes after the handle and before buffers; one group at a time. Under
 //! it, the bitmap may be read from the device the first time. The counters, the registry of
 //! windows, the list of pending frees and the table's lists are leaves. The commit callback takes
 //! one group lock after the other.
 
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
@@ -54,6 +52,7 @@ mod held;
 mod inodes;
 mod itable;
 mod load;
+mod options;
 mod orlov;
 mod pending;
 mod pick;
@@ -72,6 +71,7 @@ mod zones;
 mod tests;
 
 pub(crate) use itable::Unused;
+pub(crate) use options::{AllocOptions, Report};
 pub(crate) use space::Counters;
 pub(crate) use supercell::SuperCell;
 pub(crate) use synced::Piece;
@@ -108,51 +108,6 @@ impl Run {
     }
 }
 
-/// Told about groups that turn out to be bad. Runs under the group's lock: it must not call the
-/// allocator.
-#[derive(Clone)]
-pub(crate) struct Report(pub Arc<dyn Fn(&FsError) + Send + Sync>);
-
-impl fmt::Debug for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Report")
-    }
-}
-
-/// How an allocator works.
-#[derive(Clone, Debug)]
-pub(crate) struct AllocOptions {
-    /// The superblock's counters are right: the volume was unmounted cleanly. Else they are summed
-    /// up from the descriptors.
-    pub trust_counters: bool,
-    /// Groups whose bitmaps may stay in memory.
-    pub resident_groups: usize,
-    /// How many bitmaps one request may read from the device in search of a long run.
-    pub search_reads: u32,
-    /// Most blocks taken ahead for one growing file.
-    pub max_window: u32,
-    /// Blocks of the internal journal, for statfs.
-    pub journal_blocks: u64,
-    /// Told about bad groups.
-    pub report: Option<Report>,
-    /// The device to tell about freed blocks (`discard`).
-    pub discard: Option<SharedDevice>,
-}
-
-impl Default for AllocOptions {
-    fn default() -> Self {
-        Self {
-            trust_counters: false,
-            resident_groups: 1024,
-            search_reads: 32,
-            max_window: 2048,
-            journal_blocks: 0,
-            report: None,
-            discard: None,
-        }
-    }
-}
-
 /// Bitmaps in memory take no more than this, whatever [`AllocOptions::resident_groups`] says.
 const RESIDENT_BYTES: usize = 8 << 20;
 
@@ -162,13 +117,13 @@ pub(crate) struct Allocator {
     shared: Arc<Shared>,
 }
 
-/// What commit callbacks and windows share with the allocator.
+/// State shared with commit callbacks and windows.
 #[derive(Debug)]
 pub(crate) struct Shared {
     journal: Arc<Journal>,
     geo: Geometry,
     opts: AllocOptions,
-    /// The device to tell about freed blocks (`discard`).
+    /// Freed blocks are discarded on this device (`discard`).
     discard: RwLock<Option<SharedDevice>>,
     table: Table,
     space: CachePadded<Space>,
@@ -177,9 +132,9 @@ pub(crate) struct Shared {
     windows: Registry,
     zeroed: CachePadded<zeroed::Zeroed>,
     zeroing: itable::Gate,
-    /// Blocks that never hold files, once somebody asked.
+    /// Blocks that never hold files, computed at the first use.
     overhead: OnceLock<u64>,
-    /// Held while a batch of free blocks is being discarded, and while a request is about to fail.
+    /// Held while free blocks are being discarded or zeroed, and by a request about to fail.
     trim_gate: Mutex<(), { Rank::Trim as u8 }>,
 }
 
@@ -242,11 +197,10 @@ impl Allocator {
     }
 
     // ---- blocks
-    // -----------------------------------------------------------------------------------------
 
     /// Takes `min..=want` neighbouring free blocks of one group in memory, best at or near `goal`.
-    /// The disk knows nothing of it: [`commit_take`](Self::commit_take) or
-    /// [`give_back`](Self::give_back) must follow.
+    /// Only memory changes: [`commit_take`](Self::commit_take) or [`give_back`](Self::give_back)
+    /// must follow.
     ///
     /// `NoSpace` if there is no such run; if [`pending_free`](Self::pending_free) is not 0, a
     /// commit may help.
@@ -260,8 +214,8 @@ impl Allocator {
         self.shared.take_for(window, goal, want, min)
     }
 
-    /// As that, for the first piece of a file, which lacks `front` blocks in front of it: they come
-    /// later, and find room there. None if there is no such place.
+    /// As that, for a first piece behind `front` missing blocks of the file, which stay free for
+    /// them. `None` if there is no such place.
     pub fn take_behind(
         &self,
         window: &mut Window,
@@ -277,8 +231,8 @@ impl Allocator {
         self.shared.space.keep_for_root(blocks);
     }
 
-    /// Gives back what a window holds (the last close of a file, truncate, eviction). Dropping the
-    /// window does too.
+    /// Gives back a window's blocks (the last close of a file, truncate, eviction), as dropping it
+    /// does.
     pub fn release(&self, window: &mut Window) {
         window.empty();
     }
@@ -293,14 +247,13 @@ impl Allocator {
         self.shared.commit_take(h, run, 0)
     }
 
-    /// [`commit_take`](Self::commit_take) of blocks that were promised by
-    /// [`reserve`](Self::reserve): ends the promise in the same instant.
+    /// [`commit_take`](Self::commit_take) of blocks that were [reserved](Self::reserve), which ends
+    /// with it.
     pub fn commit_reserved(&self, h: &mut Handle, run: Run) -> Result<()> {
         self.shared.commit_take(h, run, u64::from(run.len))
     }
 
-    /// One block for metadata: take and commit_take. Asks no promise; whoever calls it made one for
-    /// its operation.
+    /// One block for metadata: take and commit_take. The caller's operation has reserved it.
     pub fn alloc_meta(&self, h: &mut Handle, goal: BlockNr) -> Result<BlockNr> {
         let run = self.take(goal, 1, 1)?;
         match self.commit_take(h, run) {
@@ -324,21 +277,21 @@ impl Allocator {
     #[cfg(test)]
     /// Credits for [`free`](Self::free) of a run.
     pub fn free_credits(&self, run: Run) -> u32 {
-        let groups = table::split(&self.shared.geo, run.start, u64::from(run.len)).count();
+        let groups = bits::split(&self.shared.geo, run.start, u64::from(run.len)).count();
         u32::try_from(groups).unwrap_or(u32::MAX).saturating_mul(2)
     }
 
-    /// Promises `n` blocks, or `NoSpace`. `root_ok`: the blocks kept for root count too.
+    /// Reserves `n` blocks, or fails with `NoSpace`. `root_ok`: the blocks kept for root count too.
     pub fn reserve(&self, n: u64, root_ok: bool) -> Result<()> {
         self.shared.space.reserve(n, root_ok)
     }
 
-    /// Takes back a promise, or the rest of it.
+    /// Gives back reserved blocks.
     pub fn unreserve(&self, n: u64) {
         self.shared.space.unreserve(n);
     }
 
-    /// Blocks freed by transactions that are not durable yet.
+    /// Blocks freed by transactions that are not durable.
     pub fn pending_free(&self) -> u64 {
         self.shared.space.counters().pending
     }
@@ -360,13 +313,13 @@ impl Allocator {
     }
 
     /// True if the run touches the volume's own blocks: superblocks, descriptors, bitmaps, inode
-    /// tables, the journal. Who follows a mapping to write there must ask first. `Corrupt` if a
-    /// descriptor cannot be believed.
+    /// tables, the journal. To be checked before each write to a mapped place. `Corrupt` if a
+    /// descriptor is bad.
     pub fn is_system(&self, run: Run) -> Result<bool> {
         self.shared.table.is_system(&self.shared.journal, run)
     }
 
-    /// `Corrupt` if a block that is about to be changed, or believed, belongs to the volume itself.
+    /// `Corrupt` if the run touches the volume's own blocks.
     pub fn check_not_system(&self, run: Run) -> Result<()> {
         if self.is_system(run)? {
             return Err(
@@ -377,11 +330,10 @@ impl Allocator {
     }
 
     // ---- inodes
-    // -----------------------------------------------------------------------------------------
 
     /// A free inode for a new file in directory `parent`, marked as used. `top_level`: `parent` is
     /// the root or has the TOPDIR flag. Costs [`ALLOC_INODE_CREDITS`](Self::ALLOC_INODE_CREDITS).
-    /// Its slot in the inode table holds anything: write all of it.
+    /// Its slot in the inode table may hold any bytes: all of it is to be written.
     pub fn alloc_inode(
         &self,
         h: &mut Handle,
@@ -392,8 +344,8 @@ impl Allocator {
         self.shared.alloc_inode(h, parent, is_dir, top_level)
     }
 
-    /// Takes back that [`alloc_inode`](Self::alloc_inode) handed out this inode, in the same
-    /// handle: it is in use. Its group is left out from now on. Gives the reason.
+    /// Undoes [`alloc_inode`](Self::alloc_inode) in the same handle: the inode is in use. Its group
+    /// is skipped from now on. Returns the error.
     pub fn refuse_used(&self, h: &mut Handle, ino: InodeNr, is_dir: bool) -> Result<FsError> {
         self.shared.refuse_used(h, ino, is_dir)
     }
@@ -403,15 +355,15 @@ impl Allocator {
         self.shared.free_inode(h, ino, was_dir)
     }
 
-    /// Nobody gets this inode until [`let_inode_go`](Self::let_inode_go), also once it is freed:
-    /// somebody still means the deleted file by its number.
+    /// The inode is not handed out until [`release_inode`](Self::release_inode), also once it is
+    /// freed: a front end still uses its number.
     pub fn hold_inode(&self, ino: InodeNr) {
         self.shared.held.hold(ino);
     }
 
     /// Ends [`hold_inode`](Self::hold_inode).
-    pub fn let_inode_go(&self, ino: InodeNr) {
-        self.shared.held.let_go(ino);
+    pub fn release_inode(&self, ino: InodeNr) {
+        self.shared.held.release(ino);
     }
 
     /// If all free inodes are [held](Self::hold_inode): waits at most so long until one is not.
@@ -426,8 +378,7 @@ impl Allocator {
         self.shared.inode_in_use(ino)
     }
 
-    // ---- inode tables that were never zeroed
-    // ------------------------------------------------------------
+    // ---- inode tables
 
     /// The part of a group's inode table that never held an inode, if it was not zeroed yet. Until
     /// the result is dropped no inode of the group is handed out, so the caller may zero those
@@ -444,15 +395,14 @@ impl Allocator {
         self.shared.set_itable_zeroed(h, group)
     }
 
-    // ---- numbers
-    // ----------------------------------------------------------------------------------------
+    // ---- counters
 
     /// All counters at one moment.
     pub fn counters(&self) -> Counters {
         self.shared.space.counters()
     }
 
-    /// Free blocks that nobody was promised.
+    /// Free blocks that are not reserved.
     #[cfg(test)]
     pub fn free_blocks(&self) -> u64 {
         self.counters().free
@@ -506,7 +456,7 @@ impl Shared {
     }
 }
 
-/// Free blocks and inodes by all descriptors. Descriptors that cannot be read count nothing.
+/// Free blocks and inodes, summed over all descriptors that can be decoded.
 fn sum(geo: &Geometry, journal: &Journal) -> Result<(u64, u64)> {
     let (mut blocks, mut inodes) = (0, 0);
     table::each_desc(geo, journal, &mut |desc| {

@@ -1,5 +1,4 @@
-//! Where a new inode goes: directories spread, files near their parent. After an idea of Grigory
-//! Orlov.
+//! Where a new inode goes (the Orlov allocator): directories spread, files near their parent.
 //!
 //! The volume is cut into *units*: flexible groups, or groups where there are none. Inodes are
 //! packed at the beginning of a unit, because the inode tables of its groups lie side by side
@@ -13,7 +12,7 @@
 //! - A file goes to its parent's group, then its unit, then by quadratic hashing from the parent
 //!   (so that files of one directory meet again elsewhere), at last to any group with a free inode.
 
-/// What the choice needs to know of a group. All zeros: unusable.
+/// A group's counts. All zeros: unusable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Summary {
     pub free_blocks: u64,

@@ -1,9 +1,8 @@
 //! Blocks and inodes freed by transactions that are not durable yet.
 //!
-//! A crash before the commit brings the old owner back, so nobody may write there earlier. The list
-//! is kept by transaction; one callback per transaction, registered with the first free, gives
-//! everything back. If the transaction is aborted, nothing is given back: nothing will be written
-//! any more either.
+//! A crash before the commit brings the old file back, so the blocks must not be written earlier.
+//! One callback per transaction, registered at its first free, gives them back. After an abort
+//! nothing is given back, since nothing will be written.
 
 use std::collections::HashMap;
 
@@ -17,11 +16,11 @@ use super::bits::Span;
 #[derive(Debug, Default)]
 pub(super) struct Freed {
     pub blocks: Vec<(GroupNr, Span)>,
-    /// Groups that it freed inodes in, which know them; one may be here twice.
+    /// Groups in which it freed inodes; one may be here twice.
     pub inodes: Vec<GroupNr>,
 }
 
-/// Freed things by transaction.
+/// Freed blocks and inodes by transaction.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     by_tid: Mutex<HashMap<u32, Freed>>,

@@ -1,17 +1,16 @@
-//! Which group gets a request for blocks: the search, apart from how a group is looked at.
+//! The search for a group with free blocks; `group.rs` searches inside a group.
 //!
 //! 1. the goal's group: a run that begins exactly at the goal, else the first run ≥ `want` behind
 //!    (then before) it;
-//! 2. the following groups, those whose summary says that a run ≥ `want` may exist;
-//! 3. nothing found: the longest run anywhere, if it is ≥ `min`. Groups are looked at in order of
-//!    their summaries; a group's run is taken as soon as no other group can have a longer one.
+//! 2. the following groups whose summary allows a run ≥ `want`;
+//! 3. else the longest run anywhere, if it is ≥ `min`. Groups are searched in order of their
+//!    summaries; a run is taken as soon as no other group can have a longer one.
 //!
-//! A summary is an upper bound: groups never looked at say their free count, others the longest run
-//! at the last look. Bitmaps that must be read from the device for this are limited by a budget;
-//! when it is used up, step 3 takes the first run ≥ `min` that it meets.
+//! A summary is an upper bound: the free count of a group never searched, else the longest run at
+//! the last search. A budget limits the bitmaps read from the device; when it is used up, step 3
+//! takes the first run ≥ `min`.
 //!
-//! Rows of groups have such bounds, too (`row.rs`), so groups of which many neighbours are full
-//! cost nothing.
+//! Rows of groups have bounds, too (`row.rs`): a row of full groups costs one look.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -19,7 +18,7 @@ use std::ops::Range;
 
 use super::bits::Span;
 
-/// What a group is asked for.
+/// A request to one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ask {
     /// A run of `min..=want` at `bit`, else one of `want` anywhere.
@@ -97,8 +96,8 @@ pub(super) fn search<G: Groups>(
 }
 
 /// Finds and takes `want` blocks in the middle of a run of at least `room` (`want <= room`): of the
-/// group's longest, in `home` or the next group that may have one. Who takes one place after the
-/// other so halves the largest space that is left each time.
+/// group's longest, in `home` or the next group that may have one. Each such place halves the
+/// largest free run.
 pub(super) fn amid<G: Groups>(
     groups: &G,
     home: u32,

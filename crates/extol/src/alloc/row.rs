@@ -1,39 +1,38 @@
-//! What a row of groups may have: a search passes a full row with one look.
+//! Bounds for rows of groups: a search passes a full row with one look.
 //!
-//! A *row* is the groups of one descriptor block (64 of them, usually). A volume of 16 TiB has
-//! 131072 groups; when it is nearly full, whoever needs a block or an inode would look at all of
-//! them, each time. So each row has two bounds: how long its longest free run may be, and whether
-//! it may have a free inode.
+//! A *row* is the groups of one descriptor block (64, usually). A volume of 16 TiB has 131072
+//! groups; when it is nearly full, each search would look at all of them. So each row has two
+//! bounds: the longest free run that it may have, and whether it may have a free inode.
 //!
 //! ```text
 //!   raise   with a group's lock held, after that group's own hint was raised
 //!   lower   by a search that found nothing in the row: to what the groups' hints say now
 //! ```
 //!
-//! Invariant: a bound is never below the hint of one of its groups, once whoever raised that hint
-//! has let go of the group's lock. A bound that is too low would hide free blocks; one that is too
-//! high costs a look. So `lower` gives up if anybody raised the bound since it began to look: each
-//! raise changes the upper half of the word ([`Bound::lower`]).
+//! Invariant
+//! - AL-2: a bound is never below the hint of one of its groups once the thread that raised that
+//!   hint has released the group's lock. A bound too low hides free blocks; one too high costs a
+//!   look. So `lower` gives up if the bound was raised since it began to look: each raise changes
+//!   the upper half of the word ([`Bound::lower`]).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use extol_jbd2::Buf;
 
-/// What is known of a row.
+/// The bounds of a row.
 #[derive(Debug)]
 pub(super) struct Row {
     /// For the longest run of free blocks.
     pub blocks: Bound,
     /// Not 0: there may be free inodes.
     pub inodes: Bound,
-    /// The block of the descriptors, once one was changed. (As long as what is known of its groups,
-    /// which takes more room.)
+    /// The buffer of the descriptor block, once one was changed.
     pub home: OnceLock<Arc<Buf>>,
 }
 
 impl Row {
-    /// Nothing is known yet: anything may be there.
+    /// Bounds that exclude nothing.
     pub fn new() -> Self {
         Self { blocks: Bound::new(), inodes: Bound::new(), home: OnceLock::new() }
     }
@@ -53,14 +52,14 @@ impl Bound {
         self.0.load(Ordering::Relaxed) as u32
     }
 
-    /// It is at least so much.
+    /// Raises it to at least `value`.
     pub fn raise(&self, value: u32) {
         let raised =
             |word: u64| (word >> 32).wrapping_add(1) << 32 | u64::from(value.max(word as u32));
         let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |word| Some(raised(word)));
     }
 
-    /// `look` says how much it is; that counts unless it was raised meanwhile.
+    /// Lowers it to what `look` returns, unless it was raised meanwhile (AL-2).
     pub fn lower(&self, look: impl FnOnce() -> u32) {
         let before = self.0.load(Ordering::Acquire);
         let now = look();
@@ -76,14 +75,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_raise_while_somebody_looks_wins() {
+    fn a_raise_during_a_look_wins() {
         let bound = Bound::new();
         bound.lower(|| 7);
         assert_eq!(bound.get(), 7);
         bound.raise(5);
         assert_eq!(bound.get(), 7);
         bound.lower(|| {
-            // Below the bound, so the value stays; the look is out of date all the same.
+            // Below the bound, so the value stays; but the look is stale.
             bound.raise(6);
             0
         });

@@ -1,18 +1,17 @@
-//! The volume's counters of free space, and promises made on them.
+//! The volume's counters of free space, and reserved blocks.
 //!
 //! ```text
 //!   free (sum of the descriptors)
 //!   ├── lost        in groups whose bitmap is bad: not usable
-//!   ├── pending     freed by a transaction that is not durable yet: usable after its commit
-//!   └── the rest    free on disk and in memory, or taken in memory and not mapped yet
-//!   reserved        promised to delayed writes and to operations under way
+//!   ├── pending     freed by a transaction that is not durable: usable after its commit
+//!   └── the rest    free on disk and in memory, or taken in memory and not mapped
+//!   reserved        for delayed allocation and operations under way
 //! ```
 //!
-//! A promise ([`Space::reserve`]) is given while `free - lost - reserved` (minus the blocks kept
-//! for root) allows it: blocks pending or taken count as free there, because whoever took blocks
-//! holds a promise for them until they are mapped, and pending ones become usable by a commit. So a
-//! full volume is full exactly when the last block is promised. One small lock holds all of it: the
-//! numbers belong together, and nobody holds the lock for longer than a few instructions.
+//! Blocks are reserved ([`Space::reserve`]) while `free - lost - reserved` (minus the blocks kept
+//! for root) allows it. Pending and taken blocks count as free there: taken blocks stay reserved
+//! until they are mapped, and a commit makes pending ones usable. So a volume is full exactly when
+//! its last block is reserved. One small lock holds all counters, for a few instructions at a time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -42,15 +41,15 @@ pub(super) struct Space {
 pub(crate) struct Counters {
     /// Free blocks as the descriptors count them (what the superblock stores).
     pub free_on_disk: u64,
-    /// Free blocks that nobody was promised: what statfs shows as free.
+    /// Free blocks that are not reserved: what statfs shows as free.
     pub free: u64,
     /// The same without the blocks kept for root.
     pub available: u64,
-    /// Promised to delayed writes.
+    /// Reserved.
     pub reserved: u64,
     /// Freed, usable after the next commit.
     pub pending: u64,
-    /// In groups that may not be used because their bitmap is bad.
+    /// In groups whose bitmap is bad.
     pub lost: u64,
     /// Free inodes.
     pub free_inodes: u64,
@@ -88,8 +87,8 @@ impl Space {
     pub fn reserve(&self, blocks: u64, root_ok: bool) -> Result<()> {
         let kept = if root_ok { 0 } else { self.root_blocks() };
         let mut n = self.numbers.lock();
-        let spoken_for = n.lost.saturating_add(n.reserved).saturating_add(kept);
-        if blocks > n.free.saturating_sub(spoken_for) {
+        let not_free = n.lost.saturating_add(n.reserved).saturating_add(kept);
+        if blocks > n.free.saturating_sub(not_free) {
             return Err(FsError::NoSpace);
         }
         n.reserved += blocks;
@@ -100,22 +99,22 @@ impl Space {
         let mut n = self.numbers.lock();
         debug_assert!(
             blocks <= n.reserved,
-            "giving back {blocks} of {} promised blocks",
+            "giving back {blocks} of {} reserved blocks",
             n.reserved
         );
         n.reserved = n.reserved.saturating_sub(blocks);
     }
 
-    /// Blocks were mapped on disk; `promised` of them had been reserved.
-    pub fn mapped(&self, blocks: u64, promised: u64) {
+    /// Blocks were mapped on disk; `reserved` of them had been reserved.
+    pub fn mapped(&self, blocks: u64, reserved: u64) {
         let mut n = self.numbers.lock();
         debug_assert!(
-            promised <= n.reserved,
-            "{promised} blocks mapped of {} promised",
+            reserved <= n.reserved,
+            "{reserved} blocks mapped of {} reserved",
             n.reserved
         );
         n.free = n.free.saturating_sub(blocks);
-        n.reserved = n.reserved.saturating_sub(promised);
+        n.reserved = n.reserved.saturating_sub(reserved);
     }
 
     /// Blocks were freed on disk and wait for their commit.
@@ -131,13 +130,13 @@ impl Space {
         n.pending = n.pending.saturating_sub(blocks);
     }
 
-    /// A group with this many free blocks may not be used any more.
+    /// A group with this many free blocks is bad.
     pub fn lose(&self, blocks: u64) {
         let mut n = self.numbers.lock();
         n.lost = n.lost.saturating_add(blocks);
     }
 
-    /// A group's free count was found to be another than its descriptor said.
+    /// Corrects the free count of a group whose descriptor was wrong.
     pub fn correct(&self, was: u64, is: u64) {
         let mut n = self.numbers.lock();
         n.free = n.free.saturating_sub(was).saturating_add(is);
@@ -172,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn full_exactly_when_the_last_block_is_promised() {
+    fn full_exactly_when_the_last_block_is_reserved() {
         let space = Space::new(100, 5, 10);
         space.reserve(90, false).unwrap();
         assert_eq!(space.reserve(1, false), Err(FsError::NoSpace));

@@ -1,10 +1,10 @@
-//! Numbers about free space for people: `extol info`, `extol stat`, statfs.
+//! Figures of free space: `extol info`, `extol stat`, statfs.
 
 use extol_ondisk::GroupNr;
 
 use super::{Allocator, Counters};
 
-/// What the allocator knows without reading anything.
+/// Figures that need no I/O.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AllocStats {
     /// Counters.
@@ -49,9 +49,8 @@ impl Allocator {
         stats
     }
 
-    /// Blocks that can never hold files: boot block, superblock copies, descriptors and room for
-    /// more of them, bitmaps, inode tables, journal. What statfs takes off the size (`minixdf`
-    /// off).
+    /// Blocks that never hold files: boot block, superblock copies, descriptors and reserved ones,
+    /// bitmaps, inode tables, journal. statfs subtracts them from the size (without `minixdf`).
     pub fn overhead_blocks(&self) -> u64 {
         let geo = &self.shared.geo;
         *self.shared.overhead.get_or_init(|| {

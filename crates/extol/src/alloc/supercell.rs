@@ -3,8 +3,8 @@
 //! The decoded superblock lives behind a lock; a change is made there and encoded into its block
 //! within the caller's transaction. The lock comes after group locks and before buffers.
 //!
-//! What another program changed on the device ([`crate::guard`]) comes in before a change is made,
-//! and when it is asked for ([`SuperCell::refresh`]).
+//! Changes that another program made on the device ([`crate::guard`]) are merged before each
+//! change, and by [`SuperCell::refresh`].
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use extol_vfs::{FsError, Result};
 use crate::error;
 use crate::guard::Guard;
 
-/// The superblock, and what it is as bytes.
+/// The superblock, decoded and as bytes.
 #[derive(Debug)]
 struct Held {
     sb: Superblock,
@@ -33,7 +33,7 @@ pub(crate) struct SuperCell {
 }
 
 impl SuperCell {
-    /// Of a superblock as it was read (after recovery of the journal).
+    /// From a superblock read after journal recovery.
     pub fn new(sb: Superblock, geo: &Geometry) -> Self {
         let bytes = Box::new(sb.encode());
         Self { held: Mutex::new(Held { sb, bytes }), geo: Arc::new(geo.clone()), guard: None }
@@ -44,19 +44,19 @@ impl SuperCell {
         Self { guard, ..self }
     }
 
-    /// It was changed on the device while nothing was open for a change here.
+    /// Replaces it: it changed on the device while this mount had no change under way.
     pub fn set(&self, sb: Superblock) {
         let bytes = Box::new(sb.encode());
         *self.held.lock() = Held { sb, bytes };
     }
 
-    /// Looks at it.
+    /// Calls `f` with the superblock.
     pub fn read<R>(&self, f: impl FnOnce(&Superblock) -> R) -> R {
         f(&self.held.lock().sb)
     }
 
-    /// Brings in what another program changed on the device, up to a second ago. No lock of a group
-    /// may be held.
+    /// Merges changes that another program made on the device, up to a second ago. To be called
+    /// without a group's lock.
     pub fn refresh(&self) {
         if let Some(guard) = &self.guard {
             guard.check_if_due();

@@ -1,28 +1,26 @@
-//! Files that are synced as they grow: where each piece goes.
+//! Files synced as they grow: where each piece goes.
 //!
-//! The logs of databases, mailboxes, whatever appends a little and waits until it is durable. They
-//! should stay in few extents, since fast commits carry only maps that lie in the inode, and those
-//! have four; and each piece should find zeros on the medium, because then it needs one trip
-//! (`zeroed.rs`). Many of them grow side by side, and most never become large.
+//! Logs of databases and mailboxes append a little and wait until it is durable. They should stay
+//! in few extents, since fast commits carry only maps that lie in the inode, which has four; and
+//! each piece should find zeros on the medium, since it then needs one flush (`zeroed.rs`). Many
+//! such files grow side by side, and most stay small.
 //!
 //! ```text
-//!   piece   where                                                                    extent
-//!   1       the stock of zeroed blocks, packed                                       1
-//!   2       the stock, with some more ahead: small files get no further              2
-//!   then    in place, while what lies behind is free                                 -
-//!           else amid the largest free space, as far from everybody as can be        3, and if it must be 4
+//!   piece   where                                                                  extent
+//!   1       the pool of zeroed blocks, packed                                      1
+//!   2       the pool, with a few blocks ahead: small files get no further          2
+//!   then    in place, while the blocks behind are free                             -
+//!           else in the middle of the largest free run                             3, 4 at worst
 //! ```
 //!
-//! What lies behind stays free for long there: whoever else takes blocks begins at the front of a
-//! group, and the next log halves the largest space that is left. (A log that took its place right
-//! behind another's window would end that one's growth, and be ended by the next.) Files that do
-//! not grow are packed, so little space is torn up by this.
+//! The blocks behind a place in the middle of a free run stay free for long: other requests begin
+//! at the front of a group, and the next log halves the largest free run that is left. (A place
+//! right behind another window ends the growth of both.) Files that do not grow are packed, so
+//! little space is fragmented.
 //!
-//! The window of such a file ([`super::window`]) goes on in place before it is empty, by the double
-//! each time, and its front is zeroed in time: by the fsync of a piece that leaves little, whose
-//! flush makes those zeros durable.
-//!
-//! Invariants: Z1 and Z2 of `zeroed.rs`.
+//! The window of such a file ([`super::window`]) is extended in place before it is empty, by the
+//! double each time. The fsync of a piece that leaves few zeroed blocks zeroes more, and its own
+//! flush makes them durable. Invariants: ZB-1 and ZB-2 of `zeroed.rs`.
 
 use std::sync::Arc;
 
@@ -32,34 +30,33 @@ use extol_vfs::Result;
 use super::window::Window;
 use super::{Allocator, Run, Shared};
 
-/// Least blocks taken ahead with the second piece, of zeroed ones, and most: they are lost to
-/// others, and perhaps for nothing.
+/// Least and most zeroed blocks taken ahead with the second piece. Other files cannot have them.
 const PACKED: (u32, u32) = (8, 32);
 /// Least blocks of a first window elsewhere.
 const FIRST: u32 = 32;
-/// Least and most blocks zeroed at a time: 256 KiB with blocks of 4 KiB are a small part of a
+/// Least and most blocks zeroed at a time. 256 KiB (with blocks of 4 KiB) take a small part of a
 /// flush.
 const AHEAD: (u32, u32) = (8, 64);
-/// A place amid free space has at least so many times the blocks of its window around it; the first
-/// that is found counts.
+/// The free run around a new place has at least so many times the blocks of the window; tried in
+/// this order.
 const ROOMS: [u32; 3] = [64, 16, 4];
 
-/// A piece of a file that is synced, whose map lies in its inode.
+/// A piece of a file under fsync whose map lies in its inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Piece {
     /// Blocks.
     pub want: u32,
     /// Where it should begin.
     pub goal: BlockNr,
-    /// Extents that the file has.
+    /// Extents of the file.
     pub extents: usize,
-    /// It lies directly behind all that is mapped.
+    /// It lies directly behind the last mapped block.
     pub appends: bool,
-    /// It is worth zeroed blocks.
+    /// It should have zeroed blocks.
     pub small: bool,
 }
 
-/// What a piece may have of the stock.
+/// What a piece may take from the pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Share {
     most: u32,
@@ -67,13 +64,12 @@ struct Share {
 }
 
 impl Piece {
-    /// Its file is small still, and may lie anywhere: it has an extent or two to spare, and took
-    /// little ahead so far.
+    /// Its file is still small: it has two extents to spare, and took few blocks ahead.
     fn is_packed(self, ahead: u32) -> bool {
         self.extents < 2 && ahead <= PACKED.1
     }
 
-    /// Elsewhere only as long as the file is packed.
+    /// Only at its goal unless the file is packed.
     fn share(self, packed: bool) -> Share {
         let at = (!packed).then_some(self.goal);
         let ahead = if self.appends && self.extents > 0 {
@@ -84,7 +80,7 @@ impl Piece {
         Share { most: self.want.saturating_add(ahead), at }
     }
 
-    /// The least that its window should hold.
+    /// Least blocks of its window.
     fn window(self, packed: bool) -> u32 {
         let least = if packed { PACKED.0 } else { FIRST };
         self.want.saturating_mul(2).max(least)
@@ -92,8 +88,8 @@ impl Piece {
 }
 
 impl Allocator {
-    /// Blocks for a piece of a file that is being synced, at least one. The second part: they have
-    /// zeros on the medium. As with [`take`](Self::take), the disk knows nothing of it.
+    /// Takes blocks for a piece of a file under fsync, at least one. The second part: they are
+    /// zeroed blocks. As with [`take`](Self::take), only memory changes.
     ///
     /// # Errors
     /// As for that.
@@ -101,8 +97,8 @@ impl Allocator {
         self.shared.take_synced(window, piece)
     }
 
-    /// Prepares the window of a growing file for its next pieces, which may have as many blocks as
-    /// this one: goes on in place, and zeroes its front. Never call it with a handle open.
+    /// Prepares the window of a growing file for next pieces of `want` blocks: extends it in place,
+    /// and zeroes blocks at its front. To be called without a handle.
     ///
     /// # Errors
     /// If the device fails.
@@ -150,7 +146,7 @@ impl Shared {
         Ok((first, false))
     }
 
-    /// A place where a file that cannot go on in place may do so for long.
+    /// A new place with room to grow, for a file that cannot grow in place.
     fn take_apart(&self, goal: BlockNr, want: u32) -> Option<Run> {
         if self.is_tight() {
             return None;
@@ -169,7 +165,7 @@ impl Shared {
         let Some(run) = window.run(self) else { return Ok(()) };
         let ahead = window.ahead();
         if run.len < (ahead / 2).max(want.saturating_mul(2)) && !self.is_tight() {
-            self.go_on(window, run);
+            self.extend_in_place(window, run);
         }
         let left = |run: Run| run.len - window.without_zeros(run).len;
         let enough = want.saturating_mul(2).max(AHEAD.0);
@@ -177,7 +173,7 @@ impl Shared {
             return Ok(());
         };
         debug_assert!(run.len > 0, "a window that holds nothing");
-        // Until the zeros are written nobody may empty the window.
+        // ZB-2.
         let gate = self.trim_gate.lock();
         let Some(run) = window.run(self) else { return Ok(()) };
         let part = window.without_zeros(run);
@@ -191,8 +187,8 @@ impl Shared {
         Ok(())
     }
 
-    /// The window takes what lies behind it, if that is free.
-    fn go_on(&self, window: &mut Window, run: Run) {
+    /// Extends the window by the free blocks behind it.
+    fn extend_in_place(&self, window: &mut Window, run: Run) {
         // (A run lies in one group.)
         if self.geo.group_of_block(run.end()) != self.geo.group_of_block(run.start) {
             return;
@@ -201,7 +197,7 @@ impl Shared {
         if window.extend(self, more) {
             window.plan_more(0, self.opts.max_window);
         } else {
-            // Somebody who had no space has emptied it.
+            // It was emptied under pressure.
             self.give_back(more);
         }
     }
@@ -212,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_of_the_stock() {
+    fn shares_of_the_pool() {
         let piece = Piece { want: 1, goal: BlockNr(7), extents: 0, appends: true, small: true };
         assert_eq!(
             piece.share(true),

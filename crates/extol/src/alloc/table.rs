@@ -1,7 +1,7 @@
-//! All groups: made lazily, one descriptor block at a time, and their bitmaps kept in bounds.
+//! All groups: made at first use, one descriptor block at a time, with bounded bitmaps in memory.
 //!
 //! A *chunk* is the groups whose descriptors share a block. The first use of any of them reads the
-//! block, checks each descriptor and makes all its [`Group`]s. Chunks stay for good (some hundred
+//! block, checks each descriptor and makes all its [`Group`]s. Chunks stay in memory (some hundred
 //! bytes per group).
 //!
 //! Where the fixed metadata of a group lies is needed when its bitmap comes into memory. With
@@ -27,7 +27,7 @@ use extol_vfs::{FsError, Result};
 use parking_lot::Mutex;
 
 use super::Run;
-use super::bits::Span;
+use super::bits::{Span, split};
 use super::group::{Group, merge};
 use super::row::Row;
 use super::zones::{Strays, places, reject_overlaps};
@@ -82,7 +82,7 @@ impl Table {
         }
     }
 
-    /// The group; reads its descriptor block if that is its first use.
+    /// The group; reads its descriptor block at its first use.
     pub fn get(&self, journal: &Journal, nr: GroupNr) -> Result<&Group> {
         let per = self.geo.descs_per_block();
         let chunk = self.chunk(journal, nr.0 / per)?;
@@ -114,15 +114,14 @@ impl Table {
         if made {
             self.dirs.fetch_add(1, Ordering::Relaxed);
         } else {
-            // Below zero only if a descriptor lied; a wild average does no harm beyond placement.
+            // Below zero only if a descriptor was wrong; the average only guides placement.
             self.dirs
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| Some(n.saturating_sub(1)))
                 .ok();
         }
     }
 
-    /// What the groups of a descriptor block may have, and these groups; reads the block if that is
-    /// its first use.
+    /// The bounds and the groups of a descriptor block; reads the block at its first use.
     pub fn row(&self, journal: &Journal, index: u32) -> Result<(&Row, &[Group])> {
         self.chunk(journal, index).map(|chunk| (&*chunk.row, &*chunk.groups))
     }
@@ -154,7 +153,7 @@ impl Table {
             }
             row.blocks.lower(|| groups.iter().map(Group::bound).max().unwrap_or(0));
             row.inodes.lower(|| groups.iter().map(Group::free_inodes).max().unwrap_or(0));
-            // Nobody else sets it: `making` is held.
+            // Set under `making`, so this cannot fail.
             let _ = slot.set(Chunk { groups: groups.into(), row });
         }
         slot.get().ok_or_else(no_such)
@@ -193,7 +192,7 @@ impl Table {
         runs.push(span);
     }
 
-    /// Blocks that are no file's although no descriptor names them (the journal's, for instance).
+    /// Blocks of the volume itself that no descriptor names (the journal's, for instance).
     pub fn protect(&self, run: Run) {
         self.strays.add(run.start.0, u64::from(run.len));
         for (group, span) in split(&self.geo, run.start, u64::from(run.len)) {
@@ -218,12 +217,34 @@ impl Table {
             let last = first.saturating_add(flex - 1).min(self.geo.groups - 1);
             let per = self.geo.descs_per_block();
             for index in first / per..=last / per {
-                // A descriptor block that cannot be read says nothing about this group.
+                // A descriptor block that cannot be read adds no zone.
                 let _ = self.chunk(journal, index);
             }
         }
         spans.extend(self.foreign.lock().get(&nr).into_iter().flatten());
         merge(spans)
+    }
+
+    /// True if the run touches the volume's own metadata. `Corrupt` if a group's descriptor is bad.
+    pub fn is_system(&self, journal: &Journal, run: Run) -> Result<bool> {
+        if self.strays.touches(run.start.0, u64::from(run.len)) {
+            return Ok(true);
+        }
+        for (nr, span) in split(&self.geo, run.start, u64::from(run.len)) {
+            let group = self.get(journal, nr)?;
+            let zones = match group.zones.get() {
+                Some(zones) => zones,
+                None => {
+                    let desc = *group.lock().desc()?;
+                    group.zones.get_or_init(|| self.zones(journal, nr, &desc))
+                }
+            };
+            let at = zones.partition_point(|z| z.end() <= span.start);
+            if zones.get(at).is_some_and(|z| z.overlaps(span)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// A group's bitmap came into memory: drops others if there are too many. Its lock may be held.
@@ -264,28 +285,6 @@ impl Table {
     pub fn resident(&self) -> usize {
         self.resident.lock().len()
     }
-}
-
-/// The pieces of a run by group. A run outside the volume gives nothing for the part outside.
-pub(super) fn split(
-    geo: &Geometry,
-    start: BlockNr,
-    len: u64,
-) -> impl Iterator<Item = (GroupNr, Span)> + '_ {
-    let end = start.0.saturating_add(len).min(geo.blocks);
-    let mut at = start.0.max(geo.first_data_block);
-    std::iter::from_fn(move || {
-        if at >= end {
-            return None;
-        }
-        let group = geo.group_of_block(BlockNr(at));
-        let first = geo.group_first_block(group).0;
-        let stop = end.min(first + u64::from(geo.blocks_per_group));
-        // Both are below blocks_per_group, a u32.
-        let span = Span { start: (at - first) as u32, len: (stop - at) as u32 };
-        at = stop;
-        Some((group, span))
-    })
 }
 
 type Descs = Vec<(GroupNr, Result<GroupDesc>)>;

@@ -1,16 +1,16 @@
-//! FITRIM: tells the device which blocks hold nothing.
+//! FITRIM: discards free blocks.
 //!
-//! Run by run: take it in memory so that nobody else is given it, discard, give it back. Blocks of
-//! a free that is not durable yet are busy in memory, so they are never touched. While a batch is
-//! away, a request that would fail waits at the gate until it is back.
+//! Run by run: take it in memory, discard it, give it back. Blocks whose freeing is not durable are
+//! busy in memory, so they are never touched. A request that would fail waits at the trim gate
+//! until the run under way is back.
 
 use extol_block::{BlockDevice, BlockNr};
 use extol_ondisk::GroupNr;
 use extol_vfs::Result;
 
-use super::bits::Span;
+use super::bits::{self, Span};
 use super::group::Group;
-use super::{Allocator, Shared, table};
+use super::{Allocator, Shared};
 use crate::error;
 
 /// Blocks discarded at once: bounds how long a full volume waits.
@@ -18,7 +18,7 @@ const BATCH: u32 = 1 << 15;
 
 impl Allocator {
     /// Discards free runs of at least `min_len` blocks among `len` blocks from `start`. `go_on`
-    /// hears the number of blocks discarded so far and says whether to continue. Returns that
+    /// gets the number of blocks discarded so far and returns whether to continue. Returns that
     /// number.
     pub fn trim(
         &self,
@@ -31,7 +31,7 @@ impl Allocator {
         let shared = &*self.shared;
         let min_len = u32::try_from(min_len.max(1)).unwrap_or(u32::MAX);
         let mut done = 0u64;
-        for (nr, range) in table::split(&shared.geo, start, len) {
+        for (nr, range) in bits::split(&shared.geo, start, len) {
             let Ok(group) = shared.group(nr) else { continue };
             if group.free() < min_len {
                 continue;

@@ -1,19 +1,17 @@
-//! Windows: blocks taken ahead for a file that grows.
+//! Preallocation windows: blocks taken ahead for a growing file.
 //!
-//! Several files that grow at the same time would interleave their blocks if each took only what it
-//! needs now. A window holds a run behind the file's last block, so the next piece continues where
-//! the last one ended.
+//! Files that grow at the same time would interleave their blocks if each took only what it needs
+//! now. A window holds a run behind the file's last block, so the next piece continues where the
+//! last one ended.
 //!
-//! - A window lives beside an open inode. It costs a pointer until it holds blocks.
-//! - It holds blocks only for files that were seen to grow: the first piece takes as much again if
-//!   it is large, later ones up to the double each time, to a limit. When the volume is nearly full
-//!   nothing is taken ahead. Of a file that is synced as it grows, it goes on in place while some
-//!   is left, and its first blocks have zeros on the medium (`synced.rs`).
-//! - It belongs to whoever has `&mut Window`; but under pressure any thread may empty all windows,
-//!   so the run itself lives in a [`Slot`] that the registry knows too. The slot's lock is a leaf:
-//!   blocks are given back after it was released.
-//! - Blocks in a window are *taken*: unknown to the disk. A crash, or dropping the window, loses
-//!   nothing.
+//! - A window belongs to an open inode. Empty, it costs a pointer.
+//! - Only growing files fill it: a large first piece takes as much again, later ones up to the
+//!   double each time, to a limit. Near a full volume nothing is taken ahead. The window of a file
+//!   synced as it grows is extended in place, and has zeros in front (`synced.rs`).
+//! - Only the holder of `&mut Window` takes from it; but under pressure any thread may empty all
+//!   windows, so the run lies in a [`Slot`] that the registry shares. The slot's lock is a leaf:
+//!   blocks are given back after its release.
+//! - Blocks in a window are *taken*: free on disk. A crash, or dropping the window, loses none.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +27,7 @@ use super::{Run, Shared};
 #[derive(Debug, Default)]
 pub(crate) struct Window {
     held: Option<Held>,
-    /// How much to take ahead next time.
+    /// How much was taken ahead last.
     ahead: u32,
     /// Where the last piece ended.
     next: Option<BlockNr>,
@@ -41,12 +39,12 @@ struct Held {
     owner: Weak<Shared>,
 }
 
-/// How far the front of what a window holds is zeroed.
+/// How far the front of a window's run is zeroed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Zeros {
-    /// On the medium, up to this block.
+    /// Durable, up to this block.
     ready: Option<BlockNr>,
-    /// Written up to this block, by data writes up to the one of this number.
+    /// Written up to this block; durable once this data write is (ZB-1).
     coming: Option<(BlockNr, u64)>,
 }
 
@@ -58,12 +56,12 @@ impl Zeros {
     }
 }
 
-/// The run of a window; `None` once somebody emptied it.
+/// The run of a window; `None` once it was emptied.
 #[derive(Debug)]
 pub(super) struct Slot {
     id: u64,
     run: Mutex<Option<Run>>,
-    /// Only its window asks.
+    /// Used by its window only.
     zeros: Mutex<Zeros>,
 }
 
@@ -109,12 +107,12 @@ impl Registry {
         slots.iter().filter_map(|slot| self.empty(slot)).collect()
     }
 
-    /// What a slot holds.
+    /// The run of a slot.
     pub fn peek(&self, slot: &Slot) -> Option<Run> {
         *slot.run.lock()
     }
 
-    /// Adds a run behind the one that a slot holds. False: somebody emptied it.
+    /// Adds a run behind that of a slot. False: the slot was emptied.
     #[must_use]
     fn extend(&self, slot: &Slot, more: Run) -> bool {
         let mut held = slot.run.lock();
@@ -146,7 +144,7 @@ impl Window {
         self.held.as_ref().and_then(|h| h.slot.run.lock().map(|run| run.len)).unwrap_or(0)
     }
 
-    /// Cuts from the front what continues at `goal`. The second part: it has zeros on the medium.
+    /// Cuts from the front, if the run begins at `goal`. The second part: the blocks are zeroed.
     pub(super) fn cut(
         &mut self,
         shared: &Shared,
@@ -162,7 +160,7 @@ impl Window {
         Some((run, zeros.ready.is_some_and(|end| run.end() <= end)))
     }
 
-    /// What it holds.
+    /// Its run.
     pub(super) fn run(&self, shared: &Shared) -> Option<Run> {
         self.held.as_ref().and_then(|held| shared.windows.peek(&held.slot))
     }
@@ -172,7 +170,7 @@ impl Window {
         self.ahead
     }
 
-    /// The part of `run`, which it holds, that was not zeroed.
+    /// The part of `run`, its own, that was not zeroed.
     pub(super) fn without_zeros(&self, run: Run) -> Run {
         let zeros = self.held.as_ref().map(|held| *held.slot.zeros.lock()).unwrap_or_default();
         let end = zeros.coming.map(|(end, _)| end).max(zeros.ready);
@@ -180,14 +178,14 @@ impl Window {
         Run { start: run.start.plus(skip), len: run.len - u32::try_from(skip).unwrap_or(run.len) }
     }
 
-    /// What it holds in front of `end` has zeros by now, those that came last by that data write.
+    /// Zeros were written up to `end`, by that data write.
     pub(super) fn zeroed(&self, end: BlockNr, write: u64) {
         if let Some(held) = &self.held {
             held.slot.zeros.lock().coming = Some((end, write));
         }
     }
 
-    /// Holds a run more, which lies behind what it holds. False: somebody emptied it.
+    /// Adds a run behind its own. False: it was emptied.
     #[must_use]
     pub(super) fn extend(&mut self, shared: &Shared, more: Run) -> bool {
         self.held.as_ref().is_some_and(|held| shared.windows.extend(&held.slot, more))
@@ -206,14 +204,14 @@ impl Window {
         self.ahead
     }
 
-    /// How much to take ahead for a file that is known to grow: the double each time, at least
+    /// How much to take ahead for a file synced as it grows: the double each time, at least
     /// `least`.
     pub(super) fn plan_more(&mut self, least: u32, limit: u32) -> u32 {
         self.ahead = self.ahead.saturating_mul(2).max(least).min(limit);
         self.ahead
     }
 
-    /// As [`keep`](Self::keep), of blocks with zeros on the medium.
+    /// As [`keep`](Self::keep), for zeroed blocks.
     pub(super) fn keep_zeroed(&mut self, shared: &Arc<Shared>, piece: Run, rest: Option<Run>) {
         self.keep(shared, piece, rest);
         if let (Some(held), Some(rest)) = (&self.held, rest) {
@@ -222,7 +220,7 @@ impl Window {
         }
     }
 
-    /// Remembers where a piece ended, and keeps what was taken ahead of it.
+    /// Notes where a piece ended, and keeps the blocks taken behind it.
     pub(super) fn keep(&mut self, shared: &Arc<Shared>, piece: Run, rest: Option<Run>) {
         debug_assert!(self.held.is_none(), "a window holds two runs");
         self.next = Some(piece.end());
@@ -230,7 +228,7 @@ impl Window {
             rest.map(|rest| Held { slot: shared.windows.add(rest), owner: Arc::downgrade(shared) });
     }
 
-    /// Gives back what it holds; the pattern stays known.
+    /// Gives its run back. How the file grows stays known.
     pub(super) fn empty(&mut self) {
         if let Some(held) = self.held.take()
             && let Some(shared) = held.owner.upgrade()

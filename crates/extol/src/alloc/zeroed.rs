@@ -1,37 +1,36 @@
-//! Zeroed blocks: free blocks taken ahead, with zeros on the medium, for small files that are
-//! synced as soon as they are written.
+//! Zeroed blocks: a pool of free blocks with zeros on the medium, taken ahead for small files under
+//! fsync.
 //!
 //! ```text
-//!   free ─ taken, zeros are written ─► coming ─ a flush, anybody's, covers them ─► ready ─ cut from the front ─► a file's
-//!                                        ╰──────────────── short of space: given back ──────╯
+//!   free ─ taken, zeros are written ─► coming ─ a flush covers them ─► ready ─► cut for a file
+//!                                        ╰───── short of space: given back ──────╯
 //! ```
 //!
-//! Data that goes to such a block needs no flush before the records that map it: if a crash keeps
-//! the records and loses the data, the block shows zeros and nothing that was once somebody else's
-//! (see `Witness` in the journal). That saves one of the two trips of an fsync, for the price of
-//! writing the block twice; the zeros go out in one large request for many files.
+//! Data written to a zeroed block needs no flush before the records that map it: if a crash keeps
+//! the records and loses the data, the block shows zeros and no bytes of another file, and the data
+//! checksum of the fast commit does not match. That saves one of the two flushes of an fsync, for
+//! the price of writing the block twice; one large request zeroes blocks for many files.
 //!
 //! The data goes to the medium together with the fast commit that maps it, and one flush waits for
-//! both. So the stock begins behind the fast-commit area: on a disk the head makes a short way
-//! between the two, not one from the files' directory to the log, which lies in the middle of the
-//! volume. (Files from all directories share the stock, so it is near one directory at most in any
-//! case.) From there it goes on upwards until the next mount. Without such an area it begins where
-//! the first file that asks would lie.
+//! both. So the pool begins behind the fast-commit area: on a disk the head moves little between
+//! the two. (All directories share the pool, so it is near one of them at most.) From there it goes
+//! upwards until the next mount. Without a fast-commit area it begins at the goal of the first file
+//! that asks.
 //!
-//! Nothing is zeroed before a first fsync asks, and little then: each refill doubles, up to
-//! [`LARGEST`] blocks. So at most twice that are held. Under pressure they are given back as
-//! windows are; while zeros are being written nobody else may be told that there is no space (the
-//! trim gate), since a block that was given back must not be zeroed any more.
+//! Nothing is zeroed before the first fsync asks. Each refill doubles, up to [`LARGEST`] blocks,
+//! and at most twice that are held. Under pressure the blocks are given back as those of windows.
+//! While zeros are being written, no request may fail for lack of space (the trim gate): a block
+//! that was given back must not be zeroed any more.
 //!
-//! Files that go on growing take some ahead from here, and later have windows of their own with
-//! zeros in front (`synced.rs`).
+//! Growing files take a few more blocks from here, and later have windows of their own with zeros
+//! in front (`synced.rs`).
 //!
 //! Invariants
-//! - Z1: a block is handed out as zeroed only after a flush that began behind the write of its
-//!   zeros has ended (`is_durable`, asked by `cut_zeroed` and `Window::cut`).
-//! - Z2: between that write and the moment it is handed out nobody writes to it: it is taken, by
-//!   the stock or by a window, and while zeros are being written nobody can take it back (the trim
-//!   gate, held by `refill_zeroed` and `prepare_window`).
+//! - ZB-1: a block is handed out as zeroed only after the end of a flush that began after the write
+//!   of its zeros (`is_durable`, called by `cut_zeroed` and `Window::cut`).
+//! - ZB-2: between that write and the hand-out no other write reaches it: the pool or a window
+//!   holds it, and while its zeros are being written it cannot be taken back (the trim gate, held
+//!   by `refill_zeroed` and `prepare_window`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -46,19 +45,19 @@ use crate::error;
 
 /// Blocks of the first refill.
 const FIRST: u32 = 32;
-/// Most blocks of a refill: a megabyte with blocks of 4 KiB, a millisecond or two of a disk.
+/// Most blocks of a refill: a megabyte with blocks of 4 KiB, a few milliseconds of a disk.
 const LARGEST: u32 = 256;
 /// Less is not worth a request.
 const LEAST: u32 = 8;
 /// Bytes of zeros written by one request.
 const STEP: usize = 256 << 10;
-/// As direct I/O wants its memory on every device.
+/// Alignment that direct I/O accepts on every device.
 const ALIGN: usize = 4096;
 
-/// The zeros, for all: making some for each request cost more than writing them.
+/// The zeros. Allocating them for each request costs more than writing them.
 static ZEROS: LazyLock<AlignedBuf> = LazyLock::new(|| AlignedBuf::new(STEP, ALIGN));
 
-/// The blocks that are held.
+/// The pool.
 #[derive(Debug, Default)]
 pub(super) struct Zeroed {
     held: Mutex<Held>,
@@ -68,20 +67,20 @@ pub(super) struct Zeroed {
 #[derive(Debug, Default)]
 struct Held {
     ready: Option<Arc<Slot>>,
-    /// With the number of the journal's data write that a flush must cover.
+    /// With the number of the data write that a flush must cover (ZB-1).
     coming: Option<(Arc<Slot>, u64)>,
-    /// Blocks of the next refill, and where it should begin.
+    /// Length and goal of the next refill.
     next: u32,
     goal: Option<BlockNr>,
 }
 
 impl Allocator {
-    /// More zeroed blocks are wanted.
+    /// The pool wants a refill.
     pub fn wants_zeroed(&self) -> bool {
         self.shared.zeroed.wanted.load(Ordering::Acquire)
     }
 
-    /// Makes more if they are wanted and there is space. Opens no handle; writes to free blocks
+    /// Refills the pool if it wants that and there is space. Opens no handle; writes to free blocks
     /// only.
     ///
     /// # Errors
@@ -92,10 +91,9 @@ impl Allocator {
 }
 
 impl Shared {
-    /// `want` to `most` neighbouring blocks that are zero on the medium, or none if there are none
-    /// now; more are made then, once somebody calls [`Allocator::refill_zeroed`]. With `at` only if
-    /// they begin there. `near`: where the first ones ever should lie if there is no fast-commit
-    /// area. As with `take`, the disk knows nothing of it.
+    /// Takes `want` to `most` neighbouring zeroed blocks; `None` if the pool has none, until
+    /// [`Allocator::refill_zeroed`]. With `at` only if they begin there. `near`: goal of the first
+    /// refill if there is no fast-commit area. As with `take`, only memory changes.
     pub(super) fn take_zeroed(
         &self,
         want: u32,
@@ -110,7 +108,7 @@ impl Shared {
         cut
     }
 
-    /// The second part must be given back.
+    /// The second run is to be given back.
     fn cut_zeroed(
         &self,
         want: u32,
@@ -131,14 +129,13 @@ impl Shared {
                     break;
                 }
             }
-            // Too short, or emptied by somebody who had no space.
+            // Too short, or emptied under pressure.
             let Some((next, _)) = held.coming.take_if(|(_, write)| self.is_durable(*write)) else {
                 break;
             };
             rest = held.ready.replace(next).and_then(|slot| self.windows.remove(&slot));
         }
-        // At once, not when little is left: the next ones need a thread, a write and a flush before
-        // anybody can have them.
+        // At once: the next blocks need a write and a flush before they are ready.
         if held.coming.is_none() {
             self.zeroed.wanted.store(true, Ordering::Release);
         }
@@ -158,7 +155,7 @@ impl Shared {
             held.next = (want * 2).min(LARGEST);
             (want, held.goal.unwrap_or(BlockNr(self.geo.first_data_block)))
         };
-        // Until the zeros are written nobody may take these blocks back.
+        // ZB-2.
         let gate = self.trim_gate.lock();
         let Some(run) = self.search(goal, want, LEAST.min(want)) else { return Ok(()) };
         let written = self.zero(dev, run);
@@ -178,7 +175,7 @@ impl Shared {
         Ok(())
     }
 
-    /// A flush has covered the zeros of that data write.
+    /// A flush has covered that data write.
     pub(super) fn is_durable(&self, write: u64) -> bool {
         #[cfg(feature = "planted-bugs")]
         if extol_jbd2::planted::has(extol_jbd2::planted::Bug::ZerosNotDurable) {
@@ -193,8 +190,8 @@ impl Shared {
     }
 }
 
-/// `len` zeros at `at`. Plain writes: what the device does with a request to zero a range may cost
-/// each later write of a block there.
+/// Writes `len` zeros at `at`. Plain writes: after a request to zero a range, each later write of a
+/// block there may cost more.
 pub(crate) fn write_zeros(dev: &dyn BlockDevice, at: u64, len: usize) -> extol_block::Result<()> {
     for from in (0..len).step_by(STEP) {
         dev.write_at(&ZEROS[..(len - from).min(STEP)], at + from as u64)?;

@@ -1,22 +1,19 @@
-//! The volume's own blocks, asked for by those who are about to write somewhere: a damaged mapping
-//! may name the inode table or the journal, and file data must never go there.
+//! The volume's own blocks. A damaged mapping may name the inode table or the journal, and file
+//! data must never go there, so every write to a mapped place checks.
 //!
-//! A group's zones are its fixed metadata ([`Table::zones`]), kept once they are known. *Strays*
-//! are what that list does not have: the journal's blocks, and metadata that a descriptor places
-//! far away. (A far descriptor is known only once its block was read; its group then says so.)
+//! A group's zones are its fixed metadata (`Table::zones`). *Strays* are the blocks that no
+//! group's zones have: the journal's, and metadata that a descriptor places outside its flexible
+//! group (known once the descriptor was read).
 //!
-//! Descriptors that claim the same blocks, or blocks of a superblock copy, are all bad: nobody can
-//! tell who is right.
+//! Descriptors that claim the same blocks, or blocks of a superblock copy, are all bad: nothing
+//! shows which one is right.
 
 use extol_block::BlockNr;
-use extol_jbd2::Journal;
 use extol_ondisk::{Geometry, GroupDesc, GroupNr};
 use extol_vfs::{FsError, Result};
 use parking_lot::RwLock;
 
-use super::Run;
-use super::bits::Span;
-use super::table::{Table, split};
+use super::bits::{Span, split};
 
 /// Runs that are sorted and do not touch each other.
 #[derive(Debug, Default)]
@@ -46,31 +43,6 @@ impl Strays {
     }
 }
 
-impl Table {
-    /// True if the run touches the volume's own metadata. An error if a group's descriptor cannot
-    /// be believed.
-    pub fn is_system(&self, journal: &Journal, run: Run) -> Result<bool> {
-        if self.strays.touches(run.start.0, u64::from(run.len)) {
-            return Ok(true);
-        }
-        for (nr, span) in split(&self.geo, run.start, u64::from(run.len)) {
-            let group = self.get(journal, nr)?;
-            let zones = match group.zones.get() {
-                Some(zones) => zones,
-                None => {
-                    let desc = *group.lock().desc()?;
-                    group.zones.get_or_init(|| self.zones(journal, nr, &desc))
-                }
-            };
-            let at = zones.partition_point(|z| z.end() <= span.start);
-            if zones.get(at).is_some_and(|z| z.overlaps(span)) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-}
-
 /// The three places that a descriptor names.
 pub(super) fn places(geo: &Geometry, desc: &GroupDesc) -> [(u64, u64); 3] {
     [
@@ -95,7 +67,7 @@ pub(super) fn reject_overlaps(geo: &Geometry, descs: &mut [(GroupNr, Result<Grou
         }
     }
     claims.sort_unstable();
-    // The claim that reaches farthest so far, and whose it is.
+    // The end of the claim that reaches farthest so far, and its descriptor.
     let mut reach: Option<(u64, usize)> = None;
     for (start, end, i) in claims {
         if let Some((to, other)) = reach

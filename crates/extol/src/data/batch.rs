@@ -33,8 +33,8 @@ use extol_block::ScatteredWrite;
 use extol_ondisk::InodeFlags;
 use extol_vfs::Result;
 
+use super::flush::{flush, put_back};
 use super::order::{self, Order};
-use super::writeback::{flush, put_back};
 use super::writepages;
 use crate::alloc::Run;
 use crate::inodes::{Cell, InodeState, WriteGuard};

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use extol_ondisk::InodeFlags;
 use extol_vfs::{Fallocate, FsError, Result};
 
-use super::truncate::{drop_pages, unmap, zero_inside, zero_tail};
+use super::truncate::{drop_pages, unmap, zero_inside};
 use super::writepages::credits_for_groups;
-use super::{write, writeback};
+use super::{flush, write};
 use crate::error;
 use crate::inline;
 use crate::inodes::{Cell, InodeState};
@@ -45,7 +45,7 @@ pub(crate) fn fallocate(
     if !extents && !matches!(mode, Fallocate::PunchHole) {
         return Err(FsError::NotSupported("preallocation in a file without extents"));
     }
-    writeback::flush(fs, st)?;
+    flush::flush(fs, st)?;
     match mode {
         Fallocate::Allocate { keep_size } => {
             allocate(fs, st, offset, end)?;
@@ -65,7 +65,7 @@ pub(crate) fn fallocate(
     st.node.raw.ctime = now;
     st.lazy_times = true;
     fs.dirty.add(cell, fs.clock.now_ns());
-    writeback::flush(fs, st)
+    flush::flush(fs, st)
 }
 
 fn block_of(fs: &MountedFs, offset: u64) -> Result<u32> {
@@ -82,7 +82,7 @@ fn grow(
     if keep_size || end <= st.node.raw.size {
         return Ok(());
     }
-    zero_tail(fs, cell, st, st.node.raw.size)?;
+    write::zero_tail(fs, cell, st, st.node.raw.size)?;
     let mut h = fs.vol.journal.start(1).map_err(error::journal)?;
     st.node.raw.size = end;
     st.disk_size = end;

@@ -8,9 +8,9 @@
 //! | mapped blocks inside the file | unordered |
 //! | all other blocks: new, unwritten, zeros behind an end | ordered |
 //!
-//! If a crash keeps the records and loses the data, checksummed data shows as zeros or as the
-//! file's own old bytes, and recovery sees that the checksum does not match. Unordered data may show
-//! as old bytes until an fsync returns anyway. All other blocks may hold bytes of another file.
+//! If a crash keeps the records and loses the data, checksummed data shows as zeros or as the file's
+//! own old bytes, and recovery sees that the checksum does not match. Unordered data may show as old
+//! bytes until an fsync returns anyway. All other blocks may hold bytes of another file.
 //!
 //! *Ordered* data is flushed before the records that map it are written (data=ordered). For the
 //! other kinds the flush behind the records is enough; the fast commit carries a data checksum of
@@ -74,7 +74,7 @@ pub(crate) fn decide(target: Target, blocks: u32, purpose: Purpose, checksums: b
 
 /// The data checksums of a write of that order, if it has any. `bytes` gives the bytes of each of
 /// the `blocks` blocks from `start` on that belong to the file.
-pub(crate) fn witnesses<'a>(
+pub(crate) fn checksums<'a>(
     order: Order,
     start: BlockNr,
     blocks: u32,
@@ -85,14 +85,14 @@ pub(crate) fn witnesses<'a>(
 }
 
 /// Reports a write that has returned to the journal.
-pub(crate) fn note(vol: &Volume, order: Order, witnesses: &[Witness]) {
+pub(crate) fn note(vol: &Volume, order: Order, checksums: &[Witness]) {
     match order {
         Order::Ordered => vol.journal.note_data_write(),
         Order::Unordered => {
             vol.journal.note_free_write();
         }
         Order::Checksummed => {
-            vol.journal.note_witnessed(witnesses);
+            vol.journal.note_witnessed(checksums);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Space for operations: blocks are reserved before they are needed, so that what was begun can end.
+//! Space for operations: blocks are reserved before they are needed, so that what begins can end.
 
 use extol_vfs::{Creds, FsError, Result};
 

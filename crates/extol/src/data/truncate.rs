@@ -38,7 +38,7 @@ pub(crate) fn set_size(
     if size >= old {
         // Bytes behind the old end in its block must read as zeros (DA-3).
         if size > old {
-            zero_tail(fs, cell, st, old)?;
+            write::zero_tail(fs, cell, st, old)?;
         }
         let mut h = vol.journal.start(1).map_err(error::journal)?;
         st.node.raw.size = size;
@@ -94,45 +94,6 @@ pub(crate) fn drop_pages(fs: &MountedFs, st: &mut InodeState, from: u32, to: u32
     if st.pages.is_empty() {
         fs.vol.alloc.unreserve(std::mem::take(&mut st.pages.meta_reserved));
     }
-}
-
-/// The file grows from `old`: zeros the bytes behind `old` in its block on the device (DA-3).
-/// Blocks written here are zero there already; other implementations may leave any bytes.
-pub(crate) fn zero_tail(
-    fs: &MountedFs,
-    cell: &Arc<Cell>,
-    st: &mut InodeState,
-    old: u64,
-) -> Result<()> {
-    let bs = fs.vol.geo.block_len() as u64;
-    if old.is_multiple_of(bs) {
-        return Ok(());
-    }
-    let lblk = u32::try_from(old / bs).map_err(|_| FsError::FileTooLarge)?;
-    if st.pages.get(lblk).is_some() {
-        return Ok(());
-    }
-    let Mapping::Mapped { pblk, unwritten: false, .. } = map::lookup(&fs.vol, &st.node, lblk)?
-    else {
-        return Ok(());
-    };
-    check_not_system(fs, st, pblk, 1)?;
-    if fs.journals_data(st) {
-        let block = read::block(fs, st, lblk)?;
-        return write::put_page(fs, cell, st, lblk, 0, &block);
-    }
-    let inside = (old % bs) as usize;
-    let at = pblk.offset(fs.vol.geo.block_size) + inside as u64;
-    let mut tail = vec![0; bs as usize - inside];
-    fs.vol.dev.read_at(&mut tail, at).map_err(error::device)?;
-    if tail.iter().any(|b| *b != 0) {
-        tail.fill(0);
-        order::about_to_change(&fs.vol, pblk, inside)?;
-        let result = fs.vol.dev.write_at(&tail, at);
-        fs.vol.journal.note_data_write();
-        result.map_err(|e| fs.data_write_failed(e))?;
-    }
-    Ok(())
 }
 
 /// The file shrinks to `size`: the rest of its last block becomes zero, in its page or on the

@@ -8,7 +8,7 @@ use extol_vfs::{FsError, Result};
 use super::delalloc::Page;
 use super::order::Purpose;
 use super::writepages::{Source, check_not_system, write_blocks};
-use super::{read, truncate, writeback, zero_out};
+use super::{flush, order, read, writeback, zero_out};
 use crate::error;
 use crate::inline;
 use crate::inodes::{Cell, InodeState};
@@ -39,10 +39,10 @@ pub(crate) fn write(
     }
     if fs.dirty.bytes() / 2 > fs.runtime.dirty_bytes() {
         // Pages that cannot be written back (a damaged map) must not pile up.
-        writeback::flush(fs, st)?;
+        flush::flush(fs, st)?;
     }
     if offset > st.node.raw.size {
-        truncate::zero_tail(fs, cell, st, st.node.raw.size)?;
+        zero_tail(fs, cell, st, st.node.raw.size)?;
     }
     let bs = fs.vol.geo.block_len();
     let direct = !fs.journals_data(st);
@@ -81,7 +81,7 @@ pub(crate) fn write(
     }
     note_change(fs, cell, st);
     if fs.dirty.bytes() > fs.runtime.dirty_bytes() || fs.runtime.nodelalloc() {
-        writeback::flush(fs, st)?;
+        flush::flush(fs, st)?;
     }
     writeback::wake_if_needed(fs);
     Ok(done)
@@ -94,6 +94,45 @@ pub(super) fn note_change(fs: &MountedFs, cell: &Arc<Cell>, st: &mut InodeState)
     st.node.raw.ctime = now;
     st.lazy_times = true;
     fs.dirty.add(cell, fs.clock.now_ns());
+}
+
+/// The file grows from `old`: zeros the bytes behind `old` in its block on the device (DA-3).
+/// Blocks written here are zero there already; other implementations may leave any bytes.
+pub(crate) fn zero_tail(
+    fs: &MountedFs,
+    cell: &Arc<Cell>,
+    st: &mut InodeState,
+    old: u64,
+) -> Result<()> {
+    let bs = fs.vol.geo.block_len() as u64;
+    if old.is_multiple_of(bs) {
+        return Ok(());
+    }
+    let lblk = u32::try_from(old / bs).map_err(|_| FsError::FileTooLarge)?;
+    if st.pages.get(lblk).is_some() {
+        return Ok(());
+    }
+    let Mapping::Mapped { pblk, unwritten: false, .. } = map::lookup(&fs.vol, &st.node, lblk)?
+    else {
+        return Ok(());
+    };
+    check_not_system(fs, st, pblk, 1)?;
+    if fs.journals_data(st) {
+        let block = read::block(fs, st, lblk)?;
+        return put_page(fs, cell, st, lblk, 0, &block);
+    }
+    let inside = (old % bs) as usize;
+    let at = pblk.offset(fs.vol.geo.block_size) + inside as u64;
+    let mut tail = vec![0; bs as usize - inside];
+    fs.vol.dev.read_at(&mut tail, at).map_err(error::device)?;
+    if tail.iter().any(|b| *b != 0) {
+        tail.fill(0);
+        order::about_to_change(&fs.vol, pblk, inside)?;
+        let result = fs.vol.dev.write_at(&tail, at);
+        fs.vol.journal.note_data_write();
+        result.map_err(|e| fs.data_write_failed(e))?;
+    }
+    Ok(())
 }
 
 /// Keeps small files inside their inode while they fit. False: the caller writes blocks.
@@ -254,7 +293,7 @@ fn reserve_page(fs: &MountedFs, st: &mut InodeState, blocks: u64) -> Result<bool
         return Ok(true);
     }
     // Turns every reservation into the blocks really needed, and gets back what commits free.
-    writeback::flush(fs, st)?;
+    flush::flush(fs, st)?;
     fs.settle_space();
     Ok(false)
 }
@@ -298,7 +337,7 @@ pub(super) fn write_direct(
     // The new size will cover dirty pages in front of the piece: they go first (DA-2).
     let seen = u32::try_from(st.disk_size / bs as u64).unwrap_or(u32::MAX);
     if end > st.disk_size && seen < lblk {
-        writeback::flush_from(fs, st, seen, lblk)?;
+        flush::flush_from(fs, st, seen, lblk)?;
     }
     // Pages in the range are overwritten, and their reserved blocks serve the new data.
     let (pages, reserved) = st.pages.take_range(lblk, lblk.saturating_add(blocks));

@@ -8,18 +8,16 @@
 //! | the service, every second | files dirty for longer than 5 s |
 //! | the service, above one half of the limit | the oldest files, down to three eighths |
 //!
-//! The limit is `dirty_bytes`, or as many dirty inodes as the inode table holds. Above three quarters
-//! of `dirty_bytes`, in many files, the service runs at once.
+//! The limit is `dirty_bytes`, or as many dirty inodes as the inode table holds. Above three
+//! quarters of `dirty_bytes`, in many files, the service runs at once.
 //!
 //! The oldest files go first, and only as many as make room: new data is often changed again or
 //! deleted before it must go to the device. Small new files go in batches
 //! ([`batch`](super::batch)).
 //!
-//! Invariants
-//! - WB-3: a page leaves memory only after its data was written and mapped; on an error it comes
-//!   back, so a later fsync fails or writes it ([`put_back`]).
+//! Invariant
 //! - WB-4: an inode is in the index while it has dirty pages or time stamps to store
-//!   ([`DirtyIndex::add`], `flush_part`).
+//!   ([`DirtyIndex::add`], `flush::flush_part`).
 //!
 //! Locking: a flush holds the lock of its inode; the index is a leaf lock.
 
@@ -31,30 +29,22 @@ use std::time::Duration;
 
 use extol_sync::rank::{Mutex, Rank};
 use extol_task::{Progress, Service, Wakeup};
-use extol_vfs::{FsError, Result};
+use extol_vfs::Result;
 use foldhash::fast::RandomState;
-use smallvec::SmallVec;
 
 use super::batch::{MAX_FILES, flush_files};
-use super::delalloc::Page;
-use super::order::Purpose;
-use super::writepages::{Source, write_blocks, write_journalled};
+use super::flush::flush;
 
-use crate::error;
-use crate::inodes::{Cell, InodeState};
+use crate::inodes::Cell;
 use crate::mounted::MountedFs;
 
 /// How long data may stay in memory only. Linux waits 30 s, but its pages take part in the system's
 /// memory reclaim; those of a process do not.
 const MAX_AGE_NS: u64 = 5_000_000_000;
 const PERIOD: Duration = Duration::from_secs(1);
-/// Most blocks of one write.
-const MAX_WRITE: u32 = 1024;
 /// From so many dirty files on, memory pressure wakes the service: writers of few files write back
 /// themselves, in large writes.
 const MANY: usize = 64;
-/// Commits to wait for freed blocks before a flush fails with no space.
-const RETRIES: u32 = 8;
 
 #[derive(Debug)]
 struct DirtyInode {
@@ -157,108 +147,6 @@ pub(crate) fn wake_if_needed(fs: &MountedFs) {
     if much && fs.threads && !dirty.woken.load(Ordering::Relaxed) && dirty.len() >= MANY {
         dirty.woken.store(true, Ordering::Relaxed);
         dirty.service.wake();
-    }
-}
-
-/// Writes back all dirty pages of an inode, and its time stamps. On an error the pages not written
-/// stay (WB-3).
-pub(crate) fn flush(fs: &MountedFs, st: &mut InodeState) -> Result<()> {
-    flush_from(fs, st, 0, u32::MAX)
-}
-
-/// As [`flush`], for a caller that waits until all of it is durable.
-pub(crate) fn flush_for_fsync(fs: &MountedFs, st: &mut InodeState) -> Result<()> {
-    flush_part(fs, st, 0, u32::MAX, Purpose::Fsync)
-}
-
-/// Writes back dirty pages of `from..to`; with the whole file, its time stamps as well.
-pub(crate) fn flush_from(fs: &MountedFs, st: &mut InodeState, from: u32, to: u32) -> Result<()> {
-    flush_part(fs, st, from, to, Purpose::Other)
-}
-
-fn flush_part(
-    fs: &MountedFs,
-    st: &mut InodeState,
-    from: u32,
-    to: u32,
-    purpose: Purpose,
-) -> Result<()> {
-    let bs = fs.vol.geo.block_len();
-    let journalled = fs.journals_data(st);
-    let mut at = from;
-    let mut retries = RETRIES;
-    while let Some(lblk) = st.pages.next(at).filter(|l| *l < to) {
-        let run = st.pages.run(lblk, MAX_WRITE.min(to - lblk));
-        // (Most flushes write few pages.)
-        let (mut pages, mut reserved, mut unwritten) =
-            (SmallVec::<[_; 4]>::new(), SmallVec::<[_; 4]>::new(), SmallVec::<[_; 4]>::new());
-        for i in 0..run {
-            if let Some(page) = st.pages.remove(lblk + i) {
-                reserved.push(page.reserved);
-                unwritten.push(page.unwritten);
-                pages.push(page.data);
-            }
-        }
-        let run = pages.len() as u32;
-        let source = Source::Pages(&pages);
-        let write = if journalled { write_journalled } else { write_blocks };
-        let held = reserved.iter().filter(|r| **r).count() as u64;
-        let (result, used) = write(fs, st, lblk, run, &source, held, purpose);
-        match result {
-            Ok(()) => {
-                fs.vol.alloc.unreserve(held.saturating_sub(used));
-                fs.dirty.shrink(pages.len() * bs);
-            }
-            Err(e) => {
-                let pages = pages.into_iter().zip(reserved).zip(unwritten);
-                let pages =
-                    pages.map(|((data, reserved), unwritten)| Page { data, reserved, unwritten });
-                put_back(st, lblk, pages, used);
-                // Reservations also count freed blocks, which a commit makes usable.
-                if e == FsError::NoSpace && retries > 0 && fs.vol.alloc.pending_free() > 0 {
-                    retries -= 1;
-                    fs.vol.journal.commit_all().map_err(error::journal)?;
-                    continue;
-                }
-                return Err(e);
-            }
-        }
-        at = lblk.saturating_add(run);
-        if at == u32::MAX {
-            break;
-        }
-    }
-    if st.pages.is_empty() {
-        fs.vol.alloc.unreserve(std::mem::take(&mut st.pages.meta_reserved));
-        let grew = st.disk_size != st.node.raw.size && st.is_regular();
-        if grew {
-            st.disk_size = st.node.raw.size;
-        }
-        if (grew || st.lazy_times) && from == 0 && to == u32::MAX {
-            let mut h = fs.vol.journal.start(1).map_err(error::journal)?;
-            st.store(fs, &mut h, grew)?;
-            h.stop().map_err(error::journal)?;
-        }
-        if !st.lazy_times {
-            fs.dirty.remove(st.node.ino.0);
-        }
-    }
-    Ok(())
-}
-
-/// Puts back pages that were not written and mapped; `used` of their reservations are gone (WB-3).
-pub(super) fn put_back(
-    st: &mut InodeState,
-    lblk: u32,
-    pages: impl Iterator<Item = Page>,
-    mut used: u64,
-) {
-    for (lblk, mut page) in (lblk..).zip(pages) {
-        if page.reserved && used > 0 {
-            used -= 1;
-            page.reserved = false;
-        }
-        st.pages.insert(lblk, page);
     }
 }
 

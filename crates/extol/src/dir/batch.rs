@@ -1,10 +1,9 @@
-//! Entries in hash order, a run of leaves at a time, for readdir.
+//! Entries in hash order, one run of leaves at a time, for readdir.
 //!
 //! The position of an entry is its hash (31 bits, because the lowest one is always zero) followed
-//! by its minor hash (32 bits). That does not depend on where in the directory the entry lies, so a
-//! reader that comes back with a position finds its place again after any splits, additions and
-//! removals. What must be read together is a *run*: a leaf and the leaves behind it that continue
-//! the same hash.
+//! by its minor hash (32 bits). It does not depend on where in the directory the entry lies, so a
+//! reader that comes back with a position finds its place after any splits, additions and removals.
+//! A *run* must be read together: a leaf and the leaves behind it that continue the same hash.
 //!
 //! ```text
 //!   index keys     0         h          h|1        h|1        k
@@ -13,9 +12,9 @@
 //! ```
 //!
 //! Odd cases:
-//! * Two entries with the same position: ordered by name, the later ones take the next free
-//!   positions. All of the run is looked at again each time, so they get the same positions again.
-//! * An entry whose hash does not belong into its run (a corrupt directory, or one written with the
+//! * Two entries with the same position: they are ordered by name, and the later ones take the next
+//!   free positions. The whole run is read each time, so they get the same positions each time.
+//! * An entry whose hash does not belong in its run (a corrupt directory, or one written with the
 //!   other signedness of `char`) is placed at the run's start, so that it is listed at all, and
 //!   once.
 //! * A run too long to hold (thousands of names with one hash): only the entries with the lowest
@@ -30,7 +29,7 @@ use extol_vfs::{DirEntry, FileKind, FsError, Result};
 pub(super) const FIRST: u64 = 2;
 /// Behind every position.
 pub(super) const END: u64 = 1 << 63;
-/// Most entries that one batch keeps.
+/// Most entries that a batch keeps.
 const KEEP: usize = 16 * 1024;
 
 /// Position that a hash and its minor hash give.
@@ -69,9 +68,9 @@ struct Item {
 pub(super) enum Emitted {
     /// The reader wants no more.
     Stopped,
-    /// The run is finished; go on at this position.
+    /// The run is finished; the next one begins at this position.
     Finished(u64),
-    /// The run was too long to hold; load it again and go on at this position.
+    /// The run was too long to hold; it must be loaded again from this position.
     Again(u64),
 }
 
@@ -118,7 +117,7 @@ impl Batch {
     pub fn push(&mut self, hasher: &Hasher, ino: InodeNr, kind: Option<FileType>, name: &[u8]) {
         let mut place = hasher.hash(name);
         if hasher.version == HashVersion::Legacy {
-            // It has no minor hash; any function of the name will do.
+            // No minor hash there; any function of the name will do.
             place.minor = Hasher { version: HashVersion::HalfMd4, ..*hasher }.hash(name).hash;
         }
         self.push_at(position(place.hash, place.minor), ino, kind, name);
@@ -137,9 +136,8 @@ impl Batch {
         }
     }
 
-    /// How far below the wanted position entries are looked at, because they may have been moved
-    /// up. Fewer positions than entries that are kept: so a batch that was cut has something to
-    /// emit.
+    /// How far below the wanted position entries are taken, because they may be moved up. It is less
+    /// than the number of entries kept, so a batch that was cut has something to emit.
     fn window(&self) -> u64 {
         self.keep as u64 / 2
     }

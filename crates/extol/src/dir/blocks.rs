@@ -2,12 +2,12 @@
 //! new ones.
 //!
 //! A block is checked once, when it comes from the device ([`Buf::is_verified`]): checksum and
-//! structure. That flag says that *somebody* checked the block, not as what; a hostile image may
-//! name one block in two places. So every function that works on a block's bytes also stays inside
-//! them, whatever they hold.
+//! structure. That flag does not say as what the block was checked, and a hostile image may name
+//! one block in two places. So every function that works on a block's bytes also stays inside them,
+//! whatever they hold.
 //!
-//! Appending takes all blocks that an operation needs before anything else is changed, and takes
-//! them back if one is missing, so that a full volume leaves the directory as it was.
+//! Appending takes all blocks that an operation needs before it changes anything else, and gives
+//! them back if one is missing, so that a full volume leaves the directory as it was (DR-2).
 
 use std::sync::Arc;
 
@@ -28,13 +28,13 @@ use crate::volume::Volume;
 
 /// Directories of more than 2 GiB need the large_dir feature.
 const MAX_BYTES: u64 = 1 << 31;
-/// An index names blocks with 28 bits.
+/// An index gives block numbers in 28 bits.
 const MAX_LARGE_BLOCKS: u64 = 1 << 28;
 
 /// What all blocks of a directory have in common.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape<'v> {
-    /// Numbers of the volume.
+    /// Geometry of the volume.
     pub geo: &'v Geometry,
     /// The directory.
     pub ino: InodeNr,
@@ -64,7 +64,7 @@ impl<'v> Shape<'v> {
             seed: geo.has_metadata_csum().then(|| geo.fs_seed.inode(dir.ino, dir.raw.generation)),
             filetype: geo.incompat.contains(Incompat::FILETYPE),
             indexed,
-            // Such directories hash the folded names, which we do not know.
+            // Such directories hash folded names, which Extol cannot fold.
             searchable: indexed && !dir.raw.flags.contains(InodeFlags::CASEFOLD),
             dir_index,
             blocks: count(vol, dir),
@@ -91,7 +91,7 @@ impl<'v> Shape<'v> {
         }
     }
 
-    /// Which block a name has to go to: 0 if any will do.
+    /// The block that a name must go to: 0 if any will do.
     pub fn leaf(&self, buf: &Buf) -> u64 {
         if self.searchable { buf.nr().0 } else { 0 }
     }
@@ -120,8 +120,7 @@ impl<'v> Shape<'v> {
     }
 }
 
-/// Number of whole blocks in a directory. However large it says that it is, no more than the volume
-/// has.
+/// Number of whole blocks in a directory: as its size says, but no more than the volume has.
 pub(super) fn count(vol: &Volume, dir: &Node) -> u32 {
     let blocks = dir.raw.size >> vol.geo.block_size.bits();
     u32::try_from(blocks.min(MAX_LARGE_BLOCKS).min(vol.geo.blocks)).unwrap_or(u32::MAX)
@@ -141,7 +140,6 @@ pub(super) struct Blocks<'v, 'd> {
     /// The volume.
     pub vol: &'v Volume,
     dir: &'d Node,
-    /// Consequences of the features and of the inode.
     pub shape: Shape<'v>,
     mapped: Option<(u32, u32, BlockNr)>,
 }
@@ -215,8 +213,8 @@ impl<'v, 'd> Blocks<'v, 'd> {
         self.verify(buf, leaf::check)
     }
 
-    /// A block of entries to list, also one that makes no sense, as long as its checksum is right:
-    /// with what is wrong.
+    /// A block of entries to list, also a damaged one, with its problem, as long as its checksum is
+    /// right.
     pub fn leaf_to_list(&mut self, lblk: u32) -> Result<Option<(Arc<Buf>, Option<FsError>)>> {
         let Some(buf) = self.read(lblk)? else { return Ok(None) };
         let Err(problem) = self.verify_leaf(&buf) else { return Ok(Some((buf, None))) };
@@ -226,15 +224,15 @@ impl<'v, 'd> Blocks<'v, 'd> {
         }
     }
 
-    /// An index node. Only its checksum is checked here: a node that makes no sense is no reason to
-    /// give up.
+    /// An index node. Only its checksum is checked here: a node that makes no sense is not the end
+    /// of a search.
     pub fn node(&mut self, lblk: u32, kind: DxKind) -> Result<Option<Arc<Buf>>> {
         let Some(buf) = self.read(lblk)? else { return Ok(None) };
         self.verify(&buf, |bytes, shape| check_node(bytes, kind, shape))?;
         Ok(Some(buf))
     }
 
-    /// Any block of the directory, for reading it from one end to the other.
+    /// Any block of the directory, to read it from one end to the other.
     pub fn any(&mut self, lblk: u32) -> Result<Option<(Arc<Buf>, BlockKind)>> {
         if let Some((buf, kind)) = self.index_node(lblk)? {
             return Ok(Some((buf, BlockKind::Index(kind))));
@@ -299,7 +297,7 @@ pub(super) fn modify<R>(
     .map_err(error::journal)
 }
 
-/// A block just added to a directory: all zeros, to be filled by the caller.
+/// A block that was just added to a directory: all zeros, to be filled by the caller.
 #[derive(Clone, Debug)]
 pub(super) struct Fresh {
     /// Where in the directory.

@@ -8,7 +8,8 @@ use extol_ondisk::{FileType, InodeFlags, InodeNr};
 use extol_vfs::{FsError, Result};
 
 use super::blocks::{self, BlockKind, Shape};
-use super::htree::{self, IndexError};
+use super::htree;
+use super::index_path::IndexError;
 use super::linear;
 use super::place::{Found, Place, note_room, put_in_leaf};
 use super::search::{Spot, check_name, find, lookup};
@@ -64,7 +65,7 @@ pub(crate) fn add(
     Ok(())
 }
 
-/// [`add`] of a name that was just looked for. True if it went where there was room, and every
+/// [`add`] of a name that was just searched for. True if it went where there was room, and every
 /// other name is where it was.
 pub(crate) fn add_at(
     vol: &Volume,
@@ -101,7 +102,7 @@ fn add_to_blocks(vol: &Volume, h: &mut Handle, dir: &mut Node, new: NewEntry<'_>
         };
     }
     if !shape.dir_index {
-        // Left by somebody who had the feature; the index would not follow our changes.
+        // An index of a time when the volume had the feature: changes made here do not follow it.
         dir.raw.flags.remove(InodeFlags::INDEX);
     }
     linear::add(vol, h, dir, new, true)
@@ -148,7 +149,7 @@ pub(crate) fn remove(vol: &Volume, h: &mut Handle, dir: &mut Node, name: &[u8]) 
     Ok(ino)
 }
 
-/// [`remove`] of a name that was just looked for.
+/// [`remove`] of a name that was just searched for.
 pub(crate) fn remove_at(
     vol: &Volume,
     h: &mut Handle,

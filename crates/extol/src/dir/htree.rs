@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!   root ──► inner node ──► (one more with large_dir) ──► leaf
-//!    at        at                 at                        a Path holds the nodes and the entry taken in each
+//!    at        at                 at                        a Path: the nodes and the entry taken in each
 //! ```
 //!
 //! Names with one hash may span several leaves; the keys of all but the first have their lowest bit
-//! set. A search lands on the first and goes on while the next key continues the hash.
+//! set. A search begins at the first and continues while the next key has the hash.
 //!
 //! Adding to a full leaf: pack it if only its slack is scattered, else divide it and insert the new
 //! leaf's key into the node above. Where nodes are full as well they are split first, from the top down, and a full root moves its
@@ -25,7 +25,7 @@ use extol_ondisk::{InodeFlags, InodeNr};
 use extol_vfs::{FsError, Result};
 
 use super::blocks::{self, BlockKind, Blocks, Fresh, Shape};
-use super::index;
+use super::index_path::{Frame, IndexError, IndexResult, Path};
 use super::leaf::{self, Division};
 use super::place::{Place, Vacant, note_room, put_in_leaf, scan_leaf};
 use crate::fast_commit::eligibility;
@@ -34,183 +34,6 @@ use crate::volume::Volume;
 
 /// Most blocks that adding one name appends: two index nodes and a leaf.
 pub(super) const MAX_NEW: u32 = 3;
-
-/// Why the index could not be used.
-#[derive(Clone, PartialEq, Debug)]
-pub(super) enum IndexError {
-    /// It makes no sense.
-    Structure(&'static str),
-    /// Anything else.
-    MountedFs(FsError),
-}
-
-impl From<FsError> for IndexError {
-    fn from(e: FsError) -> Self {
-        Self::MountedFs(e)
-    }
-}
-
-impl IndexError {
-    /// The error, for callers that have no other way.
-    pub fn into_fs(self, shape: &Shape<'_>) -> FsError {
-        match self {
-            Self::Structure(what) => shape.corrupt(what),
-            Self::MountedFs(e) => e,
-        }
-    }
-}
-
-type IndexResult<T> = std::result::Result<T, IndexError>;
-
-/// A node on the way to a leaf.
-#[derive(Clone, Debug)]
-struct Frame {
-    buf: Arc<Buf>,
-    kind: DxKind,
-    /// Entries in use.
-    count: usize,
-    /// The entry taken.
-    at: usize,
-}
-
-impl Frame {
-    fn load(blocks: &mut Blocks<'_, '_>, lblk: u32, kind: DxKind) -> IndexResult<Self> {
-        Self::load_with_bytes(blocks, lblk, kind).map(|(frame, _)| frame)
-    }
-
-    /// The node and its bytes, to be dropped before the next change.
-    fn load_with_bytes(
-        blocks: &mut Blocks<'_, '_>,
-        lblk: u32,
-        kind: DxKind,
-    ) -> IndexResult<(Self, Arc<Vec<u8>>)> {
-        let Some(buf) = blocks.node(lblk, kind)? else {
-            return Err(IndexError::Structure("hole instead of a directory index node"));
-        };
-        let bytes = buf.data();
-        let count = index::count(&bytes, kind, blocks.shape.geo).map_err(IndexError::Structure)?;
-        Ok((Self { buf, kind, count, at: 0 }, bytes))
-    }
-
-    fn key(&self, i: usize) -> u32 {
-        index::key(&self.buf.data(), self.kind, i)
-    }
-
-    fn child(&self, count: u32) -> IndexResult<u32> {
-        self.child_in(&self.buf.data(), count)
-    }
-
-    fn child_in(&self, bytes: &[u8], count: u32) -> IndexResult<u32> {
-        let lblk = index::block(bytes, self.kind, self.at);
-        if lblk == 0 || lblk >= count {
-            return Err(IndexError::Structure(
-                "directory index names a block outside the directory",
-            ));
-        }
-        Ok(lblk)
-    }
-}
-
-/// The way from the root to a leaf.
-#[derive(Clone, Debug)]
-pub(super) struct Path {
-    frames: Vec<Frame>,
-    leaf: u32,
-    /// Key of the leaf; 0 for the first.
-    pub key: u32,
-}
-
-impl Path {
-    /// The way to the first leaf that may hold names with the hash that `target` chooses.
-    pub fn find(
-        blocks: &mut Blocks<'_, '_>,
-        target: impl FnOnce(&Hasher) -> u32,
-    ) -> IndexResult<(Self, Hasher)> {
-        let (mut frame, mut bytes) = Frame::load_with_bytes(blocks, 0, DxKind::Root)?;
-        let geo = blocks.shape.geo;
-        let Ok(info) = htree::decode_info(&bytes, geo) else {
-            return Err(IndexError::Structure("root of a directory index makes no sense"));
-        };
-        let Some(hasher) = Hasher::new(geo, info.hash_version) else {
-            return Err(IndexError::Structure("unknown hash version in a directory index"));
-        };
-        let mut levels = usize::from(info.levels);
-        let hash = target(&hasher);
-        let mut frames = Vec::with_capacity(levels + 1);
-        let mut low = 0;
-        loop {
-            frame.at = index::search(&bytes, frame.kind, frame.count, hash);
-            low = low.max(index::key(&bytes, frame.kind, frame.at));
-            let lblk = frame.child_in(&bytes, blocks.shape.blocks)?;
-            frames.push(frame);
-            if levels == 0 {
-                return Ok((Self { frames, leaf: lblk, key: low }, hasher));
-            }
-            levels -= 1;
-            (frame, bytes) = Frame::load_with_bytes(blocks, lblk, DxKind::Node)?;
-        }
-    }
-
-    /// The leaf.
-    pub fn leaf(&self) -> u32 {
-        self.leaf
-    }
-
-    /// Key of the next leaf, and the level at which the way to it parts from this one.
-    pub fn next_key(&self) -> Option<(usize, u32)> {
-        let (level, frame) =
-            self.frames.iter().enumerate().rev().find(|(_, f)| f.at + 1 < f.count)?;
-        Some((level, frame.key(frame.at + 1)))
-    }
-
-    /// Goes to the next leaf, whose key [`Self::next_key`] gave.
-    pub fn advance(
-        &mut self,
-        blocks: &mut Blocks<'_, '_>,
-        (level, key): (usize, u32),
-    ) -> IndexResult<()> {
-        let depth = self.frames.len();
-        self.frames.truncate(level + 1);
-        if let Some(last) = self.frames.last_mut() {
-            last.at += 1;
-        }
-        loop {
-            let Some(last) = self.frames.last() else {
-                return Err(IndexError::Structure("directory index without a root"));
-            };
-            let lblk = last.child(blocks.shape.blocks)?;
-            if self.frames.len() == depth {
-                self.leaf = lblk;
-                self.key = key;
-                return Ok(());
-            }
-            self.frames.push(Frame::load(blocks, lblk, DxKind::Node)?);
-        }
-    }
-
-    /// Goes to the next leaf if it continues `hash`.
-    fn advance_within(&mut self, blocks: &mut Blocks<'_, '_>, hash: u32) -> IndexResult<bool> {
-        match self.next_key() {
-            Some((level, key)) if key & !1 == hash => {
-                self.advance(blocks, (level, key))?;
-                Ok(true)
-            }
-            _ => Ok(false),
-        }
-    }
-
-    /// New index nodes that are needed before a leaf can be added. `None` if the index cannot grow.
-    fn nodes_to_split(&self, shape: &Shape<'_>) -> Option<usize> {
-        let full = self
-            .frames
-            .iter()
-            .rev()
-            .take_while(|f| f.count >= usize::from(f.kind.limit(shape.geo)))
-            .count();
-        let may_grow = self.frames.len() <= usize::from(htree::max_levels(shape.geo));
-        (full < self.frames.len() || may_grow).then_some(full)
-    }
-}
 
 /// Finds a name, or the leaf it belongs into if that has room. Looks at no more blocks than the
 /// directory has, whatever the index says.
@@ -273,14 +96,28 @@ pub(super) fn add(
         return Ok(put_in_leaf(h, &shape, &Vacant { buf, room }, new)?);
     }
 
+    split_leaf(vol, h, dir, path, &hasher, &buf, new)
+}
+
+/// Adds a name to a leaf without room: packs the leaf if that makes room, else divides it.
+fn split_leaf(
+    vol: &Volume,
+    h: &mut Handle,
+    dir: &mut Node,
+    path: Path,
+    hasher: &Hasher,
+    buf: &Arc<Buf>,
+    new: NewEntry<'_>,
+) -> IndexResult<()> {
+    let shape = Shape::of(vol, dir);
     // The snapshot stays as it is while the block itself is filled anew.
     let data = buf.data();
     let items = leaf::sorted(shape.area(&data), &shape, false, new, |name| hasher.hash(name).hash)?;
     let (keep, key) = match leaf::divide(&items, dirent::area_len(shape.geo)) {
         Some(Division::Split(keep, key)) => (keep, key),
         Some(Division::Fits) => {
-            note_room(h, &shape, &buf, Some(new.name));
-            blocks::modify_leaf(h, &shape, &buf, |bytes| leaf::fill(bytes, &shape, &items))?;
+            note_room(h, &shape, buf, Some(new.name));
+            blocks::modify_leaf(h, &shape, buf, |bytes| leaf::fill(bytes, &shape, &items))?;
             return Ok(());
         }
         None => return Err(shape.corrupt("directory leaf cannot be divided").into()),
@@ -292,17 +129,17 @@ pub(super) fn add(
         None => return Err(FsError::NoSpace.into()),
     };
     let Some((right, nodes)) = fresh.split_last() else { return Ok(()) };
-    note_room(h, &shape, &buf, Some(new.name));
-    eligibility::divided(h, shape.ino, shape.leaf(&buf), &right.buf);
+    note_room(h, &shape, buf, Some(new.name));
+    eligibility::divided(h, shape.ino, shape.leaf(buf), &right.buf);
     tree.make_room(h, nodes.len(), nodes)?;
     let (stay, go) = items.split_at(keep);
     blocks::modify_leaf(h, &shape, &right.buf, |bytes| leaf::fill(bytes, &shape, go))?;
-    blocks::modify_leaf(h, &shape, &buf, |bytes| leaf::fill(bytes, &shape, stay))?;
+    blocks::modify_leaf(h, &shape, buf, |bytes| leaf::fill(bytes, &shape, stay))?;
     tree.insert(h, tree.levels.len() - 1, key, right.lblk)?;
     Ok(())
 }
 
-/// The nodes on the way to a leaf, decoded for changes. Decoding is what can fail; it comes before
+/// The nodes on the path to a leaf, decoded for changes. Decoding is what can fail; it comes before
 /// the first change.
 struct Tree<'v> {
     shape: Shape<'v>,

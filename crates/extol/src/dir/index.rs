@@ -1,10 +1,9 @@
-//! Reading index nodes in place: a search through the index looks at a few words of each node and
-//! copies nothing. (The form of the nodes is told in [`extol_ondisk::htree`], which also decodes
-//! and encodes them for changes.)
+//! Reading index nodes in place: a search reads a few words of each node and copies nothing.
+//! [`extol_ondisk::htree`] describes the format, and decodes and encodes nodes for changes.
 //!
 //! Entry *i* leads to the names whose hashes lie between key *i* and key *i* + 1. The lowest bit of
-//! a key says that names with this hash are also behind the entry before it. Reading outside of a
-//! node gives zero.
+//! a key says that names with this hash are also behind the entry before it. Reads outside of a
+//! node give zero.
 
 use extol_ondisk::Geometry;
 use extol_ondisk::htree::DxKind;

@@ -1,9 +1,8 @@
-//! What directories need of a block of entries beyond [`extol_ondisk::dirent`]: checking it when it
-//! comes from the device, one pass that looks for a name and for room, and dividing an overfull one
-//! by hash.
+//! A block of entries, beyond what [`extol_ondisk::dirent`] does: the check when it comes from the
+//! device, the search for a name and for room, and the division of a full block by hash.
 //!
-//! Nothing moves in a block that is read by byte offsets; only blocks that are read in the order of
-//! hashes are ever packed anew.
+//! Entries never move in a block that is listed by byte offsets; only blocks that are listed in hash
+//! order are packed.
 
 use extol_ondisk::dirent::{self, NewEntry, entry_len};
 use extol_ondisk::{FileType, InodeNr, OnDiskError};
@@ -51,7 +50,7 @@ impl Head {
         self.rec_len.saturating_sub(self.used_len())
     }
 
-    /// The entry at `at`, if it has the name that was looked for.
+    /// The entry at `at`, which has the name that was searched for.
     pub fn hit(&self, shape: &Shape<'_>, at: usize, before: Option<usize>) -> Hit {
         let file_type = FileType::from_code(self.type_code).filter(|_| shape.filetype);
         Hit { ino: self.ino, file_type, at, before }
@@ -65,8 +64,8 @@ pub(super) fn word(area: &[u8], at: usize) -> u64 {
     area.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |head| u64::from_le_bytes(*head))
 }
 
-/// The checked entry at an offset that an entry before it gave. Most of the time of a lookup goes
-/// here, so an entry is not decoded but read as one word.
+/// The checked head of the entry at an offset that the entry before it gave. A search spends most
+/// of its time here, so the head is read as one word.
 #[inline]
 pub(super) fn head(area: &[u8], at: usize) -> std::result::Result<Head, OnDiskError> {
     let word = word(area, at);
@@ -74,22 +73,22 @@ pub(super) fn head(area: &[u8], at: usize) -> std::result::Result<Head, OnDiskEr
     let mut rec_len = usize::from((word >> 32) as u16);
     let is_short = rec_len < entry_len(name_len) || (name_len == 0 && ino.is_some());
     if is_short || rec_len & 3 != 0 || rec_len > area.len().saturating_sub(at) {
-        // Either wrong, or one of the lengths that are written in another way.
+        // Either wrong, or one of the lengths that are encoded in another way.
         rec_len = dirent::entry_at(area, at)?.rec_len;
     }
     Ok(Head { ino, rec_len, name_len, type_code: (word >> 56) as u8 & 7 })
 }
 
-/// An entry with the name that was looked for.
+/// The entry with the name that was searched for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Hit {
     /// Inode.
     pub ino: InodeNr,
     /// Type if recorded.
     pub file_type: Option<FileType>,
-    /// Where it is.
+    /// Its offset.
     pub at: usize,
-    /// Where the entry before it is.
+    /// Offset of the entry before it.
     pub before: Option<usize>,
 }
 
@@ -103,7 +102,7 @@ pub(super) struct Scan {
     pub room: Option<usize>,
 }
 
-/// Looks for a name, and for room to add it. Stops at the name.
+/// Searches for a name, and for room to add it. Stops at the name.
 pub(super) fn scan(area: &[u8], shape: &Shape<'_>, name: &[u8]) -> Result<Scan> {
     let need = entry_len(name.len());
     let mut scan = Scan::default();
@@ -147,7 +146,7 @@ pub(super) fn sorted<'a>(
     new: NewEntry<'a>,
     hash: impl Fn(&[u8]) -> u32,
 ) -> Result<Vec<Hashed<'a>>> {
-    // (As many as there are with names of eight bytes; more are rare.)
+    // Capacity for names of eight bytes; shorter ones are rare.
     let mut items = Vec::with_capacity(area.len() / entry_len(8) + 1);
     items.push(Hashed { hash: hash(new.name), entry: new });
     for entry in dirent::iter(area) {
@@ -162,7 +161,7 @@ pub(super) fn sorted<'a>(
     Ok(items)
 }
 
-/// How to divide the entries of an overfull block.
+/// How to divide the entries of a full block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Division {
     /// They fit into one block, packed.

@@ -1,4 +1,4 @@
-//! Directories without an index (and those whose index cannot be used): every block is looked at.
+//! Directories without an index, or with one that cannot be used: every block is searched.
 
 use extol_jbd2::Handle;
 use extol_ondisk::dirent::NewEntry;
@@ -13,19 +13,18 @@ use crate::volume::Volume;
 /// Most blocks that adding one name appends: the two leaves of a new index.
 pub(super) const MAX_NEW: u32 = 2;
 
-/// Most blocks in a row that cannot be read, when a search goes on behind them: each may take its
-/// device long.
-const PATIENCE: u32 = 64;
+/// Most unreadable blocks behind which a search goes on: the device may take long over each.
+const MAX_UNREADABLE: u32 = 64;
 
 /// Finds a name other than `.` and `..`, or the first leaf with room for it.
 ///
 /// # Errors
 /// A damaged block does not hide names in others: the search goes on behind it. Only if it finds
-/// nothing is that an error, for the name may be in that block.
+/// nothing is that an error, since the name may be in that block.
 pub(super) fn find(blocks: &mut Blocks<'_, '_>, name: &[u8]) -> Result<Place> {
     let mut vacant = None;
     let mut damage = None;
-    let mut patience = PATIENCE;
+    let mut unreadable_left = MAX_UNREADABLE;
     let mut at = 0;
     while let Some(lblk) = blocks.next(at)? {
         at = lblk + 1;
@@ -35,8 +34,8 @@ pub(super) fn find(blocks: &mut Blocks<'_, '_>, name: &[u8]) -> Result<Place> {
             Err(error @ FsError::Corrupt { .. }) => {
                 damage.get_or_insert(error);
             }
-            Err(error @ FsError::Io(_)) if patience > 0 => {
-                patience -= 1;
+            Err(error @ FsError::Io(_)) if unreadable_left > 0 => {
+                unreadable_left -= 1;
                 damage.get_or_insert(error);
             }
             Err(error) => return Err(error),
@@ -72,8 +71,8 @@ enum Room {
     None,
 }
 
-/// Adds a name: where there is room, else in a hole, else (with `may_index`) by building an index,
-/// else in a new block.
+/// Adds a name: where there is room, else in a hole, else in an index built for it (with
+/// `may_index`), else in a new block.
 pub(super) fn add(
     vol: &Volume,
     h: &mut Handle,
@@ -88,27 +87,7 @@ pub(super) fn add(
         return Err(shape.corrupt("directory without blocks"));
     }
     let may_index = count == 1 && may_index && shape.dir_index;
-    let mut room = Room::None;
-    let mut at = 0;
-    while at < count {
-        let next = blocks.next(at)?;
-        if next != Some(at) && matches!(room, Room::None) {
-            room = Room::Hole(at);
-        }
-        let Some(lblk) = next else { break };
-        at = lblk + 1;
-        let Some(buf) = blocks.leaf(lblk)? else { continue };
-        let scan = leaf::scan(shape.area(&buf.data()), &shape, new.name)?;
-        if scan.found.is_some() {
-            return Err(FsError::Exists);
-        }
-        if let Some(at) = scan.room
-            && !matches!(room, Room::Leaf(_))
-        {
-            room = Room::Leaf(Vacant { buf, room: at });
-        }
-    }
-    let fresh = match room {
+    let fresh = match find_room(&mut blocks, new.name)? {
         Room::Leaf(vacant) => return put_in_leaf(h, &shape, &vacant, new),
         Room::Hole(lblk) => blocks::fill(vol, h, dir, &[lblk])?,
         Room::None => {
@@ -124,4 +103,31 @@ pub(super) fn add(
         blocks::modify_leaf(h, &shape, &block.buf, |bytes| leaf::fill(bytes, &shape, &only))?;
     }
     Ok(())
+}
+
+/// The first leaf with room for a name, else the first hole. [`FsError::Exists`] if the name is
+/// there. Damage ends the search.
+fn find_room(blocks: &mut Blocks<'_, '_>, name: &[u8]) -> Result<Room> {
+    let shape = blocks.shape;
+    let mut room = Room::None;
+    let mut at = 0;
+    while at < shape.blocks {
+        let next = blocks.next(at)?;
+        if next != Some(at) && matches!(room, Room::None) {
+            room = Room::Hole(at);
+        }
+        let Some(lblk) = next else { break };
+        at = lblk + 1;
+        let Some(buf) = blocks.leaf(lblk)? else { continue };
+        let scan = leaf::scan(shape.area(&buf.data()), &shape, name)?;
+        if scan.found.is_some() {
+            return Err(FsError::Exists);
+        }
+        if let Some(at) = scan.room
+            && !matches!(room, Room::Leaf(_))
+        {
+            room = Room::Leaf(Vacant { buf, room: at });
+        }
+    }
+    Ok(room)
 }

@@ -14,7 +14,7 @@
 //! | `linear`, `htree` | the forms: finding and adding |
 //! | `place` | where a name is, or could be put |
 //! | `blocks` | reading blocks checked, changing them with their checksum, appending |
-//! | `leaf`, `index` | a block of entries, an index node |
+//! | `leaf`, `index`, `index_path` | a block of entries, an index node, the nodes above a leaf |
 //! | `dentry_cache` | names that were looked up or made |
 //! | `readdir`, `batch` | listing with cookies that stay valid |
 //!
@@ -39,6 +39,7 @@ mod change;
 mod dentry_cache;
 mod htree;
 mod index;
+mod index_path;
 mod leaf;
 mod linear;
 mod place;

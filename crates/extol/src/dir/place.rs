@@ -30,7 +30,7 @@ pub(super) enum Place {
     Vacant(Option<Vacant>),
 }
 
-/// Looks for a name in one leaf; a hole has none. In a damaged one it may be found, but it is never
+/// Searches one leaf; a hole has no names. In a damaged leaf a name may be found, but is never
 /// missing.
 pub(super) fn scan_leaf(blocks: &mut Blocks<'_, '_>, lblk: u32, name: &[u8]) -> Result<Place> {
     let Some((buf, problem)) = blocks.leaf_to_list(lblk)? else { return Ok(Place::Vacant(None)) };
@@ -48,7 +48,7 @@ pub(super) fn scan_leaf(blocks: &mut Blocks<'_, '_>, lblk: u32, name: &[u8]) -> 
     })
 }
 
-/// Notes that a leaf is going to be changed, for fast commits.
+/// Notes for fast commits that a leaf is about to change.
 pub(super) fn note_room(h: &mut Handle, shape: &Shape<'_>, buf: &Buf, added: Option<&[u8]>) {
     eligibility::room(h, shape.ino, shape.leaf(buf), buf, |bytes| shape.area(bytes), added);
 }

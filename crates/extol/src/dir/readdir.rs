@@ -1,31 +1,31 @@
-//! Reading a directory from a cookie on.
+//! Listing a directory from a cookie on.
 //!
-//! A cookie says *behind* which entry to go on and stays valid while names come and go, without
-//! anything being kept in memory between two calls:
+//! A cookie says *behind* which entry the listing continues. It stays valid while names are added
+//! and removed, without any state in memory between two calls:
 //!
-//! * An indexed directory is read in the order of hashes (see [`batch`](super::batch)), and so is a
-//!   directory of one block where it may get an index at any moment, and one inside its inode: the
+//! * An indexed directory is listed in hash order (see [`batch`](super::batch)), and so are a
+//!   directory of one block that may get an index at any moment, and one inside its inode: the
 //!   cookies survive the change. Cookie 1 is behind `.`, 2 behind `..`, else it is the position of
 //!   the entry plus one. If the index cannot be used, all leaves together are one run, in the same
 //!   order.
-//! * Any other directory is read by bytes; the cookie is the offset behind the entry. Within a
-//!   block entries never move, but they merge and split, so the block is walked from its start and
-//!   what begins before the cookie is skipped.
+//! * Any other directory is listed by byte offsets; the cookie is the offset behind the entry.
+//!   Entries never move within a block, but they merge and split, so the block is read from its
+//!   start and entries that begin before the cookie are skipped.
 //!
-//! Damage. A listing hands out whatever can be read, and then ends with the first error that it
-//! met:
+//! Damage. A listing hands out all that can be read, and then ends with the first error:
 //!
 //! * A block with a wrong checksum is left out. In one whose chain of entries breaks, those before
-//!   the break are handed out. An entry with an impossible inode number is handed out as it is
-//!   (whatever looks it up gets the error); one with a name that is none is left out. An index that
-//!   cannot be read is done without.
-//! * RD1: a listing that left something out never ends without an error, in however many calls it
-//!   is read. A call that begins behind the damage does not meet it. So the volume remembers that
-//!   some directory is damaged ([`Volume::dirs_damaged`]), and from then on a call that reaches the
-//!   end, but began elsewhere than at the beginning, looks at all blocks once more
-//!   ([`look_again`]).
-//! * RD2: the time is bounded ([`Damage::PATIENCE`]): a device that fails everywhere, or a map of
-//!   blocks that leads nowhere, ends the listing before all of it was tried.
+//!   the break are handed out. An entry with an impossible inode number is handed out as it is (a
+//!   lookup gets the error); one with an illegal name is left out. An index that cannot be read is
+//!   not used.
+//!
+//! Invariants
+//! - RD-1: a listing that left something out never ends without an error, in however many calls it
+//!   is read. A call that begins behind the damage does not meet it. So the volume notes that some
+//!   directory is damaged ([`Volume::dirs_damaged`]), and from then on a call that reaches the end
+//!   but did not begin at the beginning reads all blocks once more ([`check_all`]).
+//! - RD-2: the time is bounded ([`Damage::MAX_COST`]): a device that fails everywhere, or a block map
+//!   that leads nowhere, ends the listing before all of it is tried.
 
 use std::sync::atomic::Ordering;
 
@@ -36,7 +36,7 @@ use extol_vfs::{DirEntry, FsError, Result};
 
 use super::batch::{self, Batch, Emitted, kind_of};
 use super::blocks::{BlockKind, Blocks};
-use super::htree::{IndexError, Path};
+use super::index_path::{IndexError, Path};
 use super::linear;
 use super::place::Place;
 use crate::inline;
@@ -48,32 +48,33 @@ type Each<'a> = &'a mut dyn FnMut(DirEntry) -> bool;
 /// What a listing could not read.
 struct Damage {
     first: Option<FsError>,
-    patience: u32,
+    /// What is left of [`MAX_COST`](Self::MAX_COST).
+    budget: u32,
 }
 
 impl Damage {
-    /// What a listing puts up with: each failed read costs as much as sixteen blocks that the map
-    /// does not find.
-    const PATIENCE: u32 = 4096;
+    /// Most damage behind which a listing continues, in blocks that the map does not find.
+    const MAX_COST: u32 = 4096;
+    /// A failed read costs as much as so many of them.
     const READ: u32 = 16;
 
     fn new() -> Self {
-        Self { first: None, patience: Self::PATIENCE }
+        Self { first: None, budget: Self::MAX_COST }
     }
 
-    /// Notes an error that the listing can go on after; any other ends it.
-    fn note(&mut self, error: FsError, price: u32) -> Result<()> {
-        let price = match &error {
-            FsError::Corrupt { .. } => price,
+    /// Notes an error behind which the listing can continue; any other ends it.
+    fn note(&mut self, error: FsError, cost: u32) -> Result<()> {
+        let cost = match &error {
+            FsError::Corrupt { .. } => cost,
             FsError::Io(_) => Self::READ,
             _ => return Err(error),
         };
         let first = self.first.get_or_insert(error);
-        self.patience = self.patience.checked_sub(price).ok_or_else(|| first.clone())?;
+        self.budget = self.budget.checked_sub(cost).ok_or_else(|| first.clone())?;
         Ok(())
     }
 
-    /// As [`note`](Self::note): something that is there, but makes no sense.
+    /// [`note`](Self::note) of something that is there but makes no sense, at no cost.
     fn corrupt(&mut self, error: FsError) -> Result<()> {
         self.note(error, 0)
     }
@@ -96,7 +97,7 @@ pub(crate) fn iterate(vol: &Volume, dir: &Node, cookie: u64, each: Each<'_>) -> 
         more
     });
     if outcome.is_ok() && !stopped && damage.first.is_none() && cookie != 0 {
-        look_again(&mut blocks, dir, &mut damage)?;
+        check_all(&mut blocks, dir, &mut damage)?;
     }
     if damage.first.is_some() {
         vol.dirs_damaged.store(true, Ordering::Relaxed);
@@ -165,7 +166,7 @@ fn list(
     }
 }
 
-/// True if the directory is read in the order of hashes.
+/// True if the directory is listed in hash order.
 fn is_hashed(blocks: &Blocks<'_, '_>, dir: &Node) -> bool {
     let may_get_index = blocks.shape.dir_index && blocks.shape.blocks == 1;
     inline::is_inline(dir) || blocks.shape.indexed || may_get_index
@@ -186,8 +187,7 @@ fn dots(ino: u32, cookie: u64, name: &[u8]) -> DirEntry {
     DirEntry { ino, cookie, kind: kind_of(Some(FileType::Directory)), name: name.to_vec() }
 }
 
-/// The entries in use of a leaf, those that can be read, until `each` returns false. False if it
-/// did.
+/// Hands out the readable entries of a leaf until `each` returns false; then false.
 fn leaf_entries(
     blocks: &mut Blocks<'_, '_>,
     lblk: u32,
@@ -215,7 +215,7 @@ fn leaf_entries(
         if !entry.is_used() {
             continue;
         }
-        // A name that could be used to leave the directory, or none at all, is not handed out.
+        // A name with a slash could lead out of the directory.
         if entry.name.iter().any(|c| matches!(c, b'/' | 0)) {
             let what = "directory entry with a slash or NUL in its name";
             damage.corrupt(blocks.shape.corrupt(what).at_block(buf.nr().0))?;
@@ -276,8 +276,8 @@ fn next_leaf(blocks: &mut Blocks<'_, '_>, mut at: u32, damage: &mut Damage) -> R
     Ok(None)
 }
 
-/// RD1: looks for damage in all of the directory, if there may be some.
-fn look_again(blocks: &mut Blocks<'_, '_>, dir: &Node, damage: &mut Damage) -> Result<()> {
+/// RD-1: looks for damage in all of the directory, if there may be some.
+fn check_all(blocks: &mut Blocks<'_, '_>, dir: &Node, damage: &mut Damage) -> Result<()> {
     if !blocks.vol.dirs_damaged.load(Ordering::Relaxed) {
         return Ok(());
     }
@@ -287,7 +287,7 @@ fn look_again(blocks: &mut Blocks<'_, '_>, dir: &Node, damage: &mut Damage) -> R
         damage.corrupt(error)?;
     }
     if inline::is_inline(dir) {
-        // Each call has read all of it.
+        // Each call reads all of it.
         return Ok(());
     }
     let mut at = 0;
@@ -300,8 +300,8 @@ fn look_again(blocks: &mut Blocks<'_, '_>, dir: &Node, damage: &mut Damage) -> R
     Ok(())
 }
 
-/// Run after run through the index. `reached` is where to go on if the index turns out to be
-/// unusable.
+/// Lists run after run through the index. `reached` is where to continue if the index turns out to
+/// be unusable.
 fn by_index(
     blocks: &mut Blocks<'_, '_>,
     reached: &mut u64,
@@ -341,7 +341,7 @@ fn by_index(
     }
 }
 
-/// All leaves at once, whatever leads to them.
+/// Lists all leaves as one run, without the index.
 fn as_one_run(
     blocks: &mut Blocks<'_, '_>,
     mut from: u64,
@@ -349,7 +349,7 @@ fn as_one_run(
     each: Each<'_>,
 ) -> Result<()> {
     let geo = blocks.shape.geo;
-    // (Damage there is met again below.)
+    // (Damage there is found again below.)
     let hasher = match blocks.any(0) {
         Ok(Some((buf, BlockKind::Index(_)))) => htree::decode_info(&buf.data(), geo)
             .ok()

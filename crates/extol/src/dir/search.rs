@@ -5,7 +5,8 @@ use extol_ondisk::{FileType, InodeFlags, InodeNr};
 use extol_vfs::{FsError, Result};
 
 use super::blocks::{BlockKind, Blocks, Shape};
-use super::htree::{self, IndexError};
+use super::htree;
+use super::index_path::IndexError;
 use super::linear;
 use super::place::{Found, Place};
 use crate::inline;
@@ -23,15 +24,15 @@ pub(super) fn check_name(name: &[u8]) -> Result<()> {
 /// An entry: the inode, and its type where the volume records types.
 type Entry = (InodeNr, Option<FileType>);
 
-/// What one search found out about a name, so that a change of it need not search again. Good as
-/// long as the caller keeps the directory locked and changes nothing else in it.
+/// The result of a search, so that a change of the name need not search again. Valid as long as the
+/// caller keeps the directory locked and changes nothing else in it.
 pub(crate) struct Spot {
     /// Where the name leads.
     pub entry: Option<Entry>,
     pub(super) place: Place,
 }
 
-/// Finds a name, or where to put it.
+/// Finds a name, or room for it.
 pub(crate) fn seek(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Spot> {
     check_name(name)?;
     if inline::is_inline(dir) {
@@ -65,7 +66,7 @@ pub(super) fn find(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Option<Found
     }
 }
 
-/// Finds a name, or a place where [`add`] would put it without more ado.
+/// Finds a name, or room where [`add`](super::add) would put it.
 fn seek_in_blocks(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Place> {
     let mut blocks = Blocks::new(vol, dir);
     if matches!(name, b"." | b"..") {
@@ -86,7 +87,7 @@ fn seek_in_blocks(vol: &Volume, dir: &Node, name: &[u8]) -> Result<Place> {
         return Err(e);
     }
     match place {
-        // The index is given up before a name is added.
+        // The index is dropped before a name is added (DR-4).
         Place::Vacant(_) if dir.raw.flags.contains(InodeFlags::INDEX) => Ok(Place::Vacant(None)),
         place => Ok(place),
     }

@@ -1,9 +1,11 @@
 //! What an error does to the volume: what is recorded, and what stops.
 //!
-//! | what happens | `errors=continue` | `errors=remount-ro` | `errors=panic` |
-//! |---|---|---|---|
-//! | damaged or unreadable metadata | recorded; goes on | journal aborted, recorded, read-only | and the process is asked to end |
-//! | the journal is aborted (a write failed) | recorded, read-only | the same | and the process is asked to end |
+//! | what happens | `errors=continue` | `errors=remount-ro` |
+//! |---|---|---|
+//! | damaged or unreadable metadata | recorded; goes on | journal aborted, recorded, read-only |
+//! | the journal is aborted (a write failed) | recorded, read-only | the same |
+//!
+//! `errors=panic` does what `remount-ro` does, and asks for the end of the process.
 //!
 //! *Recorded* means: the state "errors", a count, and place and time of the first and the last
 //! error, in the superblock. While the journal lives the record is a change like any other. After

@@ -3,8 +3,8 @@
 //!
 //! A host that wants the volume waits for more than twice the check interval, and sees whether the
 //! block changes. So a claim renewed less than one check interval ago cannot have been taken by
-//! another host ([`Claim::freshen`] is asked before each write to the device, see `guard`). An older
-//! one may: the block is read first, and compared by sequence and host.
+//! another host ([`Claim::freshen`] is asked before each write to the device, see `guard`). An
+//! older one may: the block is read first, and compared by sequence and host.
 //!
 //! A host that reads its own claim, and is stopped before its write, may write over the claim of
 //! another, and find its own bytes afterwards. So the time from before the read to after the write
@@ -210,7 +210,8 @@ impl Claim {
             return Ok(());
         }
         Err(ClaimError::Lost(format!(
-            "the volume was claimed by another host while this one stood still (MMP: {}, {}): nothing more is \
+            "the volume was claimed by another host while this one stood still (MMP: {}, {}): \
+             nothing more is \
              written here; unmount it",
             name(&now.nodename),
             name(&now.bdevname)

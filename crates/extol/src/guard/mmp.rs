@@ -83,7 +83,8 @@ impl Observed {
         let was_clean = mmp.seq == SEQ_CLEAN;
         if !was_clean && check > MAX_CHECK {
             return refuse(format!(
-                "the volume may be in use on another host (MMP), and its interval of {check} s is impossible (at \
+                "the volume may be in use on another host (MMP), and its interval of {check} s is \
+                 impossible (at \
                  most {MAX_CHECK}); if no host has it: tune2fs -f -E clear_mmp"
             ));
         }
@@ -210,8 +211,8 @@ impl HeldClaim {
         Ok(())
     }
 
-    /// While this is true the thread does not renew the claim, as in Linux while a volume is frozen.
-    /// Locked during each renewal.
+    /// While this is true the thread does not renew the claim, as in Linux while a volume is
+    /// frozen. Locked during each renewal.
     pub fn paused(&self) -> Arc<Mutex<bool>> {
         Arc::clone(&self.paused)
     }

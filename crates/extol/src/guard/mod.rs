@@ -4,10 +4,10 @@
 //!   journal, data, marks ─► ThrottledDevice ─► GuardedDevice ─► FailLatch ─► device
 //!                                              │ due? (one comparison with the clock)
 //!                                              ├─ the claim of multi-mount protection is older
-//!                                              │  than its limit: renewed, or lost       (claim.rs)
+//!                                              │  than its limit: renewed, or lost (claim.rs)
 //!                                              └─ a second since the last check: are the two
-//!                                                 superblocks, the volume's and the log's, on
-//!                                                 the device as this mount left them?     (watch.rs)
+//!                                                 superblocks, the volume's and the log's, on the
+//!                                                 device as this mount left them? (watch.rs)
 //! ```
 //!
 //! It stands where everything passes that changes the device: commits, fast commits, file data,
@@ -24,8 +24,8 @@
 //! other host waits for at least twice the check interval (11 s) after the last renewal before it
 //! claims, and as long again before it writes, so only a stop of that length inside one system call
 //! leaves a window: then this one write may land in another's volume. It is found as soon as the
-//! write returns where it was a durable one or a flush, and by the next change otherwise; nothing is
-//! acknowledged after it. A virtual machine whose clocks stand still while it is paused does not
+//! write returns where it was a durable one or a flush, and by the next change otherwise; nothing
+//! is acknowledged after it. A virtual machine whose clocks stand still while it is paused does not
 //! know that it was paused.
 //!
 //! Invariants
@@ -35,14 +35,14 @@
 //!   when it returns (`after`).
 //! - GD-3: once lost, nothing is written: not the mark of an error, not "clean", not the release of
 //!   the claim (`lose`; `mmp::HeldClaim::release`).
-//! - GD-4: this mount's own writes of the two superblocks are never mistaken for another's: they are
-//!   made, and checked, under one lock (`watch::Watch`).
+//! - GD-4: this mount's own writes of the two superblocks are never mistaken for another's: they
+//!   are made, and checked, under one lock (`watch::Watch`).
 //! - GD-5: bytes of the superblock that are not the mount's come from the device
 //!   ([`extol_ondisk::shared_super`]), whatever writes it: the journal bringing it home, a mount,
 //!   an unmount, a mark (`GuardedDevice::watched`).
 //!
-//! Locking: `watch` is held over device I/O and takes no lock of this crate but `outside_change` and
-//! `deliberate`, which are held over nothing. `claim` is held for a clone.
+//! Locking: `watch` is held over device I/O and takes no lock of this crate but `outside_change`
+//! and `deliberate`, which are held over nothing. `claim` is held for a clone.
 
 pub(crate) mod claim;
 mod device;

@@ -5,7 +5,7 @@
 //! | the log's superblock has another start, sequence or errno | another mount, a recovery, e2fsck |
 //! | another time of mount in the superblock | another mount |
 //! | `needs_recovery` set or cleared | a recovery, another mount's end |
-//! | no magic number, another geometry, another checksum seed | mkfs, resize2fs, `tune2fs -U` with metadata_csum |
+//! | no magic number, another geometry or checksum seed | mkfs, resize2fs, `tune2fs -U` |
 //! | anything else | `tune2fs`, `e2label`: taken over |
 //!
 //! A time of mount has seconds: another mount in the very second of this one, of a volume without a
@@ -125,7 +125,8 @@ impl Watch {
 
 fn other_writer(what: &str) -> String {
     format!(
-        "another program or system writes to this volume ({what}): nothing more is written here; unmount \
+        "another program or system writes to this volume ({what}): nothing more is written here; \
+         unmount \
          it everywhere and run e2fsck"
     )
 }

@@ -1,4 +1,4 @@
-//! Inline files and directories, judged by models, by e2fsck and by Linux.
+//! Inline files and directories, checked by models, by e2fsck and by Linux.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ fn inline_lab(inode_size: &str) -> Lab {
     Lab::new(&["-t", "ext4", "-I", inode_size, "-O", "^has_journal,inline_data"])
 }
 
-/// Frees what a file has on disk, so that it can begin anew inside its inode.
+/// Frees the blocks of a file, so that it can begin again inside its inode.
 fn empty_file(lab: &Lab, name: &str) -> Node {
     let mut node = lab.node(name);
     if node.raw.flags.contains(InodeFlags::INLINE_DATA) {
@@ -187,7 +187,7 @@ fn inline_directories_of_linux() {
     assert_eq!(names, wanted);
     assert_eq!(inline::read(&lab.vol, &lab.node("small")).unwrap(), [b's'; 100]);
 
-    // Ours and Linux's changes go on in each other's areas.
+    // Extol and Linux change each other's areas.
     let other = lab.node("small").ino;
     let set = |v: &Volume, h: &mut Handle, n: &mut Node| {
         inline::dir_replace(v, h, n, b"name0004", other, FileType::Regular)

@@ -43,7 +43,7 @@ pub(crate) struct InodeState {
     /// Time stamps changed in memory only (lazytime, and mtime until writeback).
     pub lazy_times: bool,
     /// New: its slot in the inode table still holds the former inode.
-    pub born: bool,
+    pub is_new: bool,
     /// Deleted: the number may be that of another inode, unless it is held. The thread that deletes
     /// the inode still has to take it out of memory.
     pub is_deleted: bool,
@@ -63,7 +63,7 @@ impl InodeState {
             deferred: None,
             reserve: None,
             lazy_times: false,
-            born: false,
+            is_new: false,
             is_deleted: false,
         }
     }
@@ -107,13 +107,17 @@ impl InodeState {
         if let Some(link) = links.as_ref().and_then(|l| l.link(self.node.ino.0)) {
             self.node.raw.dtime = link;
         }
-        let result =
-            fs.vol.write_inode(h, self.node.ino, &self.node.raw, Change { data, born: self.born });
+        let result = fs.vol.write_inode(
+            h,
+            self.node.ino,
+            &self.node.raw,
+            Change { data, born: self.is_new },
+        );
         drop(links);
         self.node.raw.size = visible;
         result?;
         self.lazy_times = false;
-        self.born = false;
+        self.is_new = false;
         self.sync_tid = h.tid();
         if data {
             self.datasync_tid = h.tid();

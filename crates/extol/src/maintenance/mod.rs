@@ -1,18 +1,18 @@
 //! Requests about the whole volume: sync, checkpoint, freeze, thaw, shutdown.
 //!
 //! ```text
-//!   sync ──────────────┐   Merger (extol-task):            perform:
-//!   checkpoint ────────┼─► one thread, with its ─► write back ─ commit ─ home ─ log empty ─ "clean"
-//!   freeze ─ gate ─────┘   own I/O priority           └ sync ends here ┘   └ checkpoint ┘  └ freeze
+//!   sync ──────────┐    Merger (extol-task):      perform:
+//!   checkpoint ────┼──► one thread, with its ─►   write back ─ commit ─ home ─ log empty ─ "clean"
+//!   freeze ─ gate ─┘    own I/O priority                sync ends ┘  checkpoint ┘     freeze ┘
 //! ```
 //!
 //! With `checkpoint=merge` (the default) these requests are merged: they wait in a queue, and one
 //! thread answers all that are there with one operation, the union of what they ask for. What a
-//! checkpoint does contains what a sync does, and a freeze contains both, so each gets at least what
-//! it wants. The thread writes file data back, leads the commit and writes home, with the priority
-//! `ckpt_thread_ioprio=` (best effort, 3); a caller that is held back by its I/O priority, nice
-//! value or control group holds back no other one. With `checkpoint=nomerge`, and without threads,
-//! each caller does the work itself; `Merger::ask` decides which.
+//! checkpoint does contains what a sync does, and a freeze contains both, so each gets at least
+//! what it wants. The thread writes file data back, leads the commit and writes home, with the
+//! priority `ckpt_thread_ioprio=` (best effort, 3); a caller that is held back by its I/O priority,
+//! nice value or control group holds back no other one. With `checkpoint=nomerge`, and without
+//! threads, each caller does the work itself; `Merger::ask` decides which.
 //!
 //! (f2fs, where this comes from, merges plain syncs only. Here the others may come from a caller
 //! that is held back just as well, and keep changes out while they last; so all go the same way.)
@@ -25,18 +25,18 @@
 //!
 //! Invariants
 //! - MN-1: when a sync returns, what was changed before its call is durable: it is answered by an
-//!   operation that begins later (a rule of the merger), or the volume is frozen and nothing is left
-//!   to write (`perform`). One that fails because data of a damaged file has no place has made all
-//!   else durable (`files::sync_now`).
+//!   operation that begins later (a rule of the merger), or the volume is frozen and nothing is
+//!   left to write (`perform`). One that fails because data of a damaged file has no place has made
+//!   all else durable (`files::sync_now`).
 //! - MN-2: between freeze and thaw nothing is written: changes wait at the gate, reading changes no
 //!   time stamps, what an error or the end of an inode must write waits for the thaw (`Deferred`),
 //!   no inode is dirty, no handle may open, and the multi-mount protection pauses (`freeze_now`).
 //! - MN-3: "clean" is durable after the log is empty (`freeze_now`), and "needs recovery" before
 //!   handles may open again (`thaw_now`).
-//! - MN-4: the issuing thread never waits for the gate: a holder of the gate may wait for the thread
-//!   (`perform`).
-//! - MN-5: the issuing thread ends before the volume's last write-out (`StopRequests`, dropped first
-//!   in `mount::close`).
+//! - MN-4: the issuing thread never waits for the gate: a holder of the gate may wait for the
+//!   thread (`perform`).
+//! - MN-5: the issuing thread ends before the volume's last write-out (`StopRequests`, dropped
+//!   first in `mount::close`).
 
 pub(crate) mod requests;
 pub(crate) mod tune;

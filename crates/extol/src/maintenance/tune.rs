@@ -1,15 +1,13 @@
-//! What the superblock says about the volume as a whole, changed while it is in use: label and
-//! tunables.
+//! Label and tunables: fields of the superblock, changed while the volume is in use.
 //!
 //! *Purpose.* `FS_IOC_SETFSLABEL` and `EXT4_IOC_SET_TUNE_SB_PARAM`, as e2label(8) and tune2fs(8)
 //! send them for a mounted volume.
 //!
 //! *How.* In the superblock in memory and, by a transaction, in its block; then that transaction is
-//! committed, so the change is durable when this returns. (The caller has the log emptied, so that
-//! programs that read the device see it.) As in Linux, what the mount options in force were made of
-//! stays as it is until the next mount; the blocks kept for root change at once. The copies of the
-//! superblock in other groups keep what they say; e2fsck looks at them only if the first one is
-//! lost.
+//! committed, so the change is durable when this returns. (The caller empties the log, so that
+//! programs that read the device see the change.) As in Linux, the mount options in force stay
+//! until the next mount; the blocks kept for root change at once. The copies of the superblock in
+//! other groups keep what they say; e2fsck reads them only if the first one is lost.
 //!
 //! *Locking.* The superblock's lock, under a handle.
 

@@ -1,5 +1,4 @@
-//! How many blocks the mapping operations may dirty. Budgets beside their reasons; all exclude the
-//! inode itself.
+//! Journal credits of the mapping operations, each beside its reason. All exclude the inode itself.
 //!
 //! Worst cases, so that a handle started with them never overdraws. Blocks already in the
 //! transaction cost nothing, which is the usual case.
@@ -10,7 +9,7 @@ use crate::node::Node;
 
 /// A tree block that is new: itself, its bitmap and its group's descriptor.
 const NEW_BLOCK: u32 = 3;
-/// A tree block that goes: bitmap, descriptor, a share in a revoke block.
+/// A freed tree block: bitmap, descriptor, a share in a revoke block.
 const GONE_BLOCK: u32 = 3;
 /// Most levels of an indirect map.
 const INDIRECT_LEVELS: u32 = 3;
@@ -58,12 +57,12 @@ pub(crate) fn for_remove_step(node: &Node) -> u32 {
 
 /// Extents that the inode itself holds.
 const ROOT_EXTENTS: u32 = 4;
-/// Most blocks of a file that [`for_remove_all`] is asked for: far less than a group, and its
+/// Most blocks of a file that [`for_remove_all`] accepts: far fewer than a group has, and its
 /// revokes fit a few blocks.
 const FEW: u64 = 1024;
 
-/// Removing everything at once: `None` unless it is little, a few extents without tree blocks. (An
-/// inode that counts its blocks wrong may need more.)
+/// Removing the whole map in one step: `None` unless it has few extents and no tree blocks. (An
+/// inode with a wrong block count may need more.)
 pub(crate) fn for_remove_all(node: &Node, block_size: u32) -> Option<u32> {
     let flat = has_extents(node) && extents::depth(&node.raw.i_block) == 0;
     let few = node.raw.blocks <= FEW.saturating_mul(u64::from(block_size / 512));

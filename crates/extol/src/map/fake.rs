@@ -1,5 +1,5 @@
-//! A volume of memory for tests: tree blocks in a map, free space as a set of ranges, and a count
-//! of credits that panics when an operation dirties more than its budget said.
+//! A volume in memory for tests: tree blocks in a map, free space as a set of ranges, and a count
+//! of credits that panics when an operation dirties more blocks than its credits.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -247,7 +247,7 @@ impl StoreMut for Fake {
     }
 }
 
-/// What a map should hold: runs by their first block, cut as they came.
+/// The expected map: runs by their first block, cut as they were added.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model(BTreeMap<u32, (u64, u32, bool)>);
 

@@ -1,9 +1,9 @@
-//! Where new data of a file should go.
+//! The goal of an allocation: where new data of a file should go.
 //!
 //! Behind the data before it in the file, at the distance it has in the file if that is short (so
 //! that a file filled out of order ends up in order); if there is none, in front of what comes
-//! behind it, in the same way; else at the start of the free space near its inode. No colour is
-//! added by file: data is allocated late and in large pieces here, so that files written at the
+//! behind it, in the same way; else at the start of the free space near its inode. Unlike in Linux,
+//! the goal depends on no process: delayed allocation takes large runs, so files written at the
 //! same time do not interleave.
 
 use extol_block::BlockNr;
@@ -18,7 +18,7 @@ use crate::volume::Volume;
 /// file back from several threads, and pieces arrive tens of megabytes early.
 const KEPT_GAP: u64 = 32768;
 
-/// A good place for block `lblk` of the file.
+/// The goal for block `lblk` of the file.
 pub(crate) fn goal(vol: &Volume, node: &Node, lblk: u32) -> Result<BlockNr> {
     let (io, root) = (Reader::new(vol, node), Root::of(node));
     let before = if has_extents(node) {

@@ -1,4 +1,4 @@
-//! Maps on real volumes: images made by mke2fs, changed here, judged by e2fsck and read back by
+//! Maps on real volumes: images made by mke2fs, changed here, checked by e2fsck and read back by
 //! debugfs.
 
 use std::io::{Seek, SeekFrom, Write};
@@ -20,12 +20,11 @@ use crate::alloc::{AllocOptions, Allocator, SuperCell};
 
 type Runs = Vec<(u32, u64, u64, bool)>;
 
-/// Where the image of a test is made.
 fn image_in(scratch: &Scratch) -> String {
     scratch.path().join("image").to_string_lossy().into_owned()
 }
 
-/// What mke2fs puts into it.
+/// Files that mke2fs puts into the image.
 fn source_in(scratch: &Scratch) -> PathBuf {
     let source = scratch.path().join("src");
     std::fs::create_dir_all(&source).unwrap();
@@ -74,7 +73,7 @@ impl Mounted {
         Self::open_with(bytes, false)
     }
 
-    /// With `logged`, what is done goes through the image's journal first.
+    /// With `logged`, changes go through the image's journal.
     fn open_with(bytes: &[u8], logged: bool) -> Self {
         let dev = Arc::new(MemDevice::from_bytes(bytes));
         let sb = Superblock::decode(&bytes[1024..2048]).unwrap();

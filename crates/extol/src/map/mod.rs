@@ -1,4 +1,4 @@
-//! Where a file's blocks are: extent trees and indirect maps behind one face.
+//! The block map of a file: extent trees and indirect maps behind one interface.
 //!
 //! ```text
 //!   lookup, next_mapped, iterate        (read only)
@@ -15,15 +15,14 @@
 //! tree blocks may already be changed. The caller holds the inode's lock: shared for reading,
 //! exclusive for changing.
 //!
-//! Data blocks are the caller's when they come (`Allocator::take`, `commit_take`, then [`insert`])
-//! and are freed here when they go ([`remove`]). What can fail for want of space comes before
-//! anything changes.
+//! The caller allocates data blocks (`Allocator::take`, `commit_take`, then [`insert`]); [`remove`]
+//! frees them. Steps that can fail for lack of space come before any change.
 //!
 //! Operations on many extents are bounded by the handle's credits: they extend it while the
 //! transaction has room and then answer [`Progress::Restart`]. The caller writes the inode,
 //! restarts the handle and calls again with the range that is left.
 //!
-//! Inline data and fast symlinks have no map: `i_block` holds something else, and the caller knows.
+//! Inline data and fast symlinks have no map; the caller checks for them.
 
 mod credits;
 mod extents;
@@ -58,14 +57,13 @@ use crate::volume::Volume;
 use run::Root;
 use store::{Reader, Shape, Store, Writer};
 
-/// The first block behind all that a map without tree blocks maps; the end of all files if there
-/// are tree blocks.
+/// The first block behind the last mapped one, of a map without tree blocks; `u32::MAX` if it has
+/// some.
 pub(crate) fn end_of_root(root: &[u8; 60]) -> u32 {
     extents::end(root)
 }
 
-/// Extents of a file whose map has no tree blocks. `None` if it has some, or is mapped in another
-/// way.
+/// Number of extents of a map without tree blocks. `None` if it has some, or no extents.
 pub(crate) fn extents_in_root(node: &Node) -> Option<usize> {
     has_extents(node).then(|| extents::count_in_root(&node.raw.i_block))?
 }
@@ -127,8 +125,7 @@ fn walk<S: Store>(
     Ok(None)
 }
 
-/// A pointer block named many times can make a map that never ends: nobody may follow it further
-/// than this.
+/// Bound for walks of a map: a damaged one may name a pointer block many times.
 const TOO_MANY: &str = "file maps more blocks than the volume has";
 
 /// All mapped stretches of `from..to` in order, until `each` returns false.
@@ -204,13 +201,13 @@ pub(crate) fn convert(
         false if to_written => Ok(Progress::Done),
         false => Err(FsError::NotSupported("unwritten blocks in a file without extents")),
     });
-    // (After an error, too: the map tells how far it came.)
+    // (After an error, too: the map shows how far it came.)
     eligibility::converted(vol, h, node, &before, lblk, to);
     result
 }
 
 /// Unmaps `from..to` (`to` exclusive; `u32::MAX` means to the end), frees tree blocks that become
-/// empty and does with the data what `data` says. Works from the end backwards; after
+/// empty and treats data blocks as `data` says. Works from the end backwards; after
 /// [`Progress::Restart`] call again with `to = at` and at least [`credits_for_remove_step`]
 /// credits.
 pub(crate) fn remove(
@@ -250,8 +247,8 @@ pub(crate) fn shift(
     })
 }
 
-/// Runs a change on a copy of the inode's part of the map and puts the result back, whatever the
-/// outcome: it tells what the tree blocks are now.
+/// Runs a change on a copy of the inode's part of the map and puts the copy back, also on an error:
+/// it must match the tree blocks.
 fn change<R>(
     vol: &Volume,
     h: &mut Handle,

@@ -1,4 +1,4 @@
-//! The values that the mapping code works with.
+//! Values of the mapping code.
 
 use extol_block::BlockNr;
 use extol_ondisk::{Inode, InodeFlags};
@@ -7,7 +7,7 @@ use extol_vfs::{FsError, Result};
 use super::store::{Shape, StoreMut};
 use crate::node::Node;
 
-/// What a block of a file is.
+/// What a block of a file is mapped to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mapping {
     /// Not mapped.
@@ -15,7 +15,7 @@ pub(crate) enum Mapping {
         /// For at least this many blocks.
         len: u64,
     },
-    /// On the volume.
+    /// Mapped to blocks of the volume.
     Mapped {
         /// Where.
         pblk: BlockNr,
@@ -76,7 +76,7 @@ pub(crate) enum Progress {
     },
 }
 
-/// What becomes of data blocks that are unmapped.
+/// What a removal does with data blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Discard {
     /// They stay taken. Not bounded by credits: this undoes what the same transaction did.
@@ -106,7 +106,7 @@ impl Discard {
         pieces * (2 * 2 + 2) + blocks / REVOKES_PER_BLOCK
     }
 
-    /// What it means for this inode.
+    /// The choice for this inode.
     pub(super) fn of(self, raw: &Inode) -> Self {
         let journalled = raw.flags.contains(InodeFlags::JOURNAL_DATA) || !raw.is_regular();
         if self == Self::Free && journalled { Self::FreeJournalled } else { self }
@@ -137,12 +137,12 @@ impl Discard {
         }
     }
 
-    /// Makes sure that there are credits for a step; false if the caller has to restart.
+    /// Ensures credits for a step; false if the caller is to restart.
     pub(super) fn reserve<S: StoreMut>(self, io: &mut S, credits: u32) -> Result<bool> {
         if self == Self::Keep { Ok(true) } else { io.reserve(credits) }
     }
 
-    /// Does it.
+    /// Frees or keeps the blocks.
     pub(super) fn discard<S: StoreMut>(self, io: &mut S, piece: MappedRun) -> Result<()> {
         if self == Self::Keep {
             return Ok(());
@@ -174,12 +174,12 @@ impl Root {
         Self { ino: u64::from(node.ino.0), bytes: node.raw.i_block, blocks: node.raw.blocks }
     }
 
-    /// Counts blocks that the file got.
+    /// Counts new blocks of the file.
     pub fn count(&mut self, shape: &Shape, len: u32) {
         self.blocks = self.blocks.saturating_add(u64::from(len).saturating_mul(shape.sectors()));
     }
 
-    /// Counts blocks that it lost. (An inode that counted too few before ends at zero.)
+    /// Counts freed blocks. (A count that was too low ends at zero.)
     pub fn uncount(&mut self, shape: &Shape, len: u32) {
         self.blocks = self.blocks.saturating_sub(u64::from(len).saturating_mul(shape.sectors()));
     }

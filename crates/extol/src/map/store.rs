@@ -1,9 +1,8 @@
-//! What a block map needs of the volume: tree blocks to read and change, space to take and give
-//! back, credits.
+//! What a block map needs of the volume: tree blocks, free blocks, credits.
 //!
-//! The mapping code is written against these traits, so that its algorithms can be driven without a
-//! device, with errors and shortages wherever a test wants them. [`Reader`] and [`Writer`] are the
-//! real thing: block cache, handle and allocator of an open volume.
+//! The mapping code uses these traits, so tests drive it without a device, with errors and
+//! shortages at any point. [`Reader`] and [`Writer`] implement them with the block cache, handles
+//! and the allocator of an open volume.
 
 use std::sync::Arc;
 
@@ -33,7 +32,7 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Those of an inode on a volume.
+    /// The numbers for an inode of a volume.
     pub fn of(geo: &Geometry, node: &Node) -> Self {
         Self {
             block_size: geo.block_size,
@@ -76,7 +75,7 @@ pub(super) trait Cached {
     fn bytes(&self) -> Arc<Vec<u8>>;
     /// True if the bytes were checked since they were read.
     fn is_verified(&self) -> bool;
-    /// Remembers that they were.
+    /// Marks the bytes as checked.
     fn set_verified(&self);
 }
 

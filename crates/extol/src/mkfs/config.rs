@@ -97,7 +97,8 @@ fn check_settable(feature: Feature, name: &str) -> Result<()> {
 }
 
 const BASE_FEATURES: &str = "sparse_super,large_file,filetype,resize_inode,dir_index,ext_attr";
-const EXT4_FEATURES: &str = "has_journal,extent,huge_file,flex_bg,metadata_csum,metadata_csum_seed,64bit,dir_nlink,\
+const EXT4_FEATURES: &str = "has_journal,extent,huge_file,flex_bg,metadata_csum,\
+    metadata_csum_seed,64bit,dir_nlink,\
                              extra_isize,orphan_file";
 
 /// Block sizes above this can be mounted by few machines.
@@ -122,7 +123,8 @@ fn usage(name: &str) -> Result<Option<Usage>> {
         "largefile4" => (Some(PAGE), 4 << 20),
         _ => {
             return refuse(format!(
-                "unknown usage type '{name}': known are floppy, small, default, big, huge, news, largefile, largefile4"
+                "unknown usage type '{name}': known are floppy, small, default, big, huge, news, \
+                 largefile, largefile4"
             ));
         }
     };
@@ -167,7 +169,8 @@ impl Config {
         let bytes = match options.size {
             Some(size) if size > device_bytes => {
                 return refuse(format!(
-                    "a volume of {size} bytes does not fit: the device or image has {device_bytes} bytes"
+                    "a volume of {size} bytes does not fit: the device or image has \
+                     {device_bytes} bytes"
                 ));
             }
             Some(size) => size,
@@ -189,7 +192,8 @@ impl Config {
         if blocks > u64::from(u32::MAX) {
             if !features.incompat.contains(Incompat::BIT64) {
                 return refuse(format!(
-                    "{blocks} blocks of {block_size} bytes need the 64bit feature or a larger block size"
+                    "{blocks} blocks of {block_size} bytes need the 64bit feature or a larger \
+                     block size"
                 ));
             }
             features.compat.remove(Compat::RESIZE_INODE);
@@ -476,7 +480,8 @@ fn inodes(
     };
     if inodes * u64::from(inode_size) >= bytes {
         return refuse(format!(
-            "{inodes} inodes of {inode_size} bytes do not fit into {blocks} blocks: raise the bytes per inode (-i) \
+            "{inodes} inodes of {inode_size} bytes do not fit into {blocks} blocks: raise the \
+             bytes per inode (-i) \
              or lower the number of inodes (-N)"
         ));
     }

@@ -1,9 +1,9 @@
 //! Block maps of the files that mkfs makes: extents or the old map, built in one go.
 //!
 //! ```text
-//!  extents: [root: up to 4] → nodes (one or more levels, as many as needed) → extents of up to 32768 blocks
-//!  old map: 12 direct, then map blocks of one, two and three levels; a map block comes right before the first
-//!           block that it maps
+//!  extents: [root: up to 4] → nodes (as many levels as needed) → extents of up to 32768 blocks
+//!  old map: 12 direct, then map blocks of one, two and three levels; a map block comes right
+//!           before the first block that it maps
 //! ```
 
 use super::space::Space;

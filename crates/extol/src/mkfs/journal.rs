@@ -5,23 +5,25 @@
 //! fast-commit area:
 //!
 //! ```text
-//!  │ superblock │ log … │ unused │ fast-commit blocks … │     internal: blocks of the journal inode
-//!  │ (boot) │ ext superblock, JOURNAL_DEV │ superblock │ log … │     a device of its own
+//!  │ superblock │ log … │ unused │ fast-commit blocks … │         internal: blocks of its inode
+//!  │ (boot) │ ext superblock, JOURNAL_DEV │ superblock │ log … │  a device of its own
 //! ```
 //!
-//! # A log that is left as it was
+//! # A log that is not zeroed
 //!
-//! With `lazy_journal_init` the log's blocks keep what an earlier life of the device left there.
+//! With `lazy_journal_init` the log's blocks keep what an earlier use of the device left there.
 //! That may be a log with the same transaction numbers at the same places, and even of the same
 //! UUID (`-U`), and none of it may ever be replayed:
 //!
-//! | what could be found | why it is not taken for a part of the new log |
-//! |---|---|
-//! | log blocks, on a volume with metadata_csum | its log has checksums (v2 or v3, by everyone who mounts it), and they begin with the journal's UUID. That is a fresh random one here, not the volume's ([`LogStart::fresh`]); nobody compares the two |
-//! | the same, by luck | the first transaction has a random number, so that block, number and checksum would have to fit |
-//! | log blocks, on a volume without metadata_csum | nothing would tell them apart, so the log is zeroed after all |
-//! | log blocks on a journal device | who will use it is not known yet: zeroed as well |
-//! | fast-commit blocks | their checksum has no UUID in it, so the whole area is always zeroed: it is small |
+//! - Log blocks, on a volume with metadata_csum: its log has checksums (v2 or v3, whatever mounts
+//!   it), and they begin with the journal's UUID. That is a fresh random one here, not the volume's
+//!   ([`LogStart::fresh`]); no program compares the two. Against chance, the first transaction has
+//!   a random number, so that block, number and checksum would all have to fit.
+//! - Log blocks, on a volume without metadata_csum: nothing would tell them apart, so the log is
+//!   zeroed after all.
+//! - Log blocks on a journal device: its volume is not known yet, so they are zeroed as well.
+//! - Fast-commit blocks: their checksum has no UUID in it, so the whole area is always zeroed. It
+//!   is small.
 //!
 //! On a device that reads zeros none of this is needed, and the journal is an ordinary new one.
 
@@ -32,7 +34,7 @@ use extol_jbd2::Tid;
 use extol_jbd2::format::{Features, JournalSuperblock};
 use extol_ondisk::{Compat, Geometry, Incompat, Superblock};
 
-/// A log of fewer blocks is refused by everyone.
+/// A log of fewer blocks is refused by Linux, e2fsck and Extol.
 pub(super) const MIN_BLOCKS: u32 = 1024;
 const MAX_BLOCKS: u64 = 10_240_000;
 /// Log blocks per fast-commit block, by default.
@@ -51,7 +53,7 @@ pub(super) enum LogStart {
 
 impl LogStart {
     /// `zeroed`: the device reads zeros. `lazy`: the user wants the log left alone. `checksums`:
-    /// whoever writes the log will do so with checksums.
+    /// the log will be written with checksums.
     pub(super) fn choose(zeroed: bool, lazy: bool, checksums: bool) -> Self {
         match (zeroed, lazy && checksums) {
             (true, _) => Self::Zero,
@@ -60,7 +62,7 @@ impl LogStart {
         }
     }
 
-    /// The superblock with what makes the log's life unlike any before, where that is needed.
+    /// The superblock with what tells the log from any earlier one, where that is needed.
     pub(super) fn fresh(self, mut superblock: JournalSuperblock) -> JournalSuperblock {
         if self == Self::OverOld {
             superblock.uuid = random_uuid();
@@ -70,8 +72,9 @@ impl LogStart {
     }
 }
 
-/// What to tell a user who asked for a lazy journal and does not get one.
-pub(super) const NOT_LAZY: &str = "the journal is zeroed in spite of lazy_journal_init: without metadata_csum old log blocks could be replayed";
+/// The line for a user that asks for a lazy journal and does not get one.
+pub(super) const NOT_LAZY: &str = "the journal is zeroed in spite of lazy_journal_init: without \
+    metadata_csum old log blocks could be replayed";
 
 /// Blocks of the log and of the fast-commit area.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -111,7 +111,8 @@ pub fn mkfs(
         let mut sb = plan::new_superblock(options, &mut config)?;
         if !(u64::from(journal::MIN_BLOCKS)..=u64::from(u32::MAX)).contains(&config.blocks) {
             return refuse(format!(
-                "a journal device must have at least {} blocks, and fewer than 2^32; this one has {}",
+                "a journal device must have at least {} blocks, and fewer than 2^32; this one has \
+                 {}",
                 journal::MIN_BLOCKS,
                 config.blocks
             ));

@@ -252,7 +252,8 @@ impl MkfsOptions {
                 }
                 _ => {
                     return refuse(format!(
-                        "unknown journal option '{part}': known are size=MIB, fast_commit_size=KIB, device=PATH"
+                        "unknown journal option '{part}': known are size=MIB, \
+                         fast_commit_size=KIB, device=PATH"
                     ));
                 }
             }
@@ -264,10 +265,10 @@ impl MkfsOptions {
 fn owner(value: Option<&str>) -> Result<(u32, u32)> {
     use std::os::unix::fs::MetadataExt;
     let Some(value) = value else {
-        // Whoever runs this: the owner of the process's own folder in /proc.
+        // The ids of this process: the owner of its own folder in /proc.
         return match std::fs::metadata("/proc/self") {
             Ok(me) => Ok((me.uid(), me.gid())),
-            Err(_) => refuse("cannot find out who you are: use root_owner=UID:GID"),
+            Err(_) => refuse("cannot read the ids of this process: use root_owner=UID:GID"),
         };
     };
     let ids = value.split_once(':').and_then(|(u, g)| Some((u.parse().ok()?, g.parse().ok()?)));
@@ -362,8 +363,11 @@ mod tests {
     #[test]
     fn option_texts() {
         let mut o = MkfsOptions::default();
-        o.set_extended("lazy_itable_init=0,nodiscard,stride=16,stripe-width=64,root_owner=5:6,lazy_journal_init,,test_fs")
-            .expect("parse");
+        o.set_extended(
+            "lazy_itable_init=0,nodiscard,stride=16,stripe-width=64,root_owner=5:6,\
+            lazy_journal_init,,test_fs",
+        )
+        .expect("parse");
         let e = &o.extended;
         assert_eq!(
             (e.lazy_itable_init, e.discard, e.stride, e.stripe_width),

@@ -1,7 +1,7 @@
 //! Writes a planned volume.
 //!
 //! Order: the old superblock is wiped first and the new one is written last, behind a flush.
-//! Whoever interrupts this leaves something that is no file system rather than half of one.
+//! An interruption leaves something that is no file system rather than half of one.
 
 use super::journal::LogStart;
 use super::options::MkfsOptions;

@@ -1,7 +1,8 @@
 //! Closing a volume: in order, or as a power cut would.
 //!
 //! ```text
-//!   requests end ─ thaw ─ threads end ─ write back ─ counters ─ log empty (durable) ─ "clean" (durable)
+//!   requests end ─ thaw ─ threads end ─ write back ─ counters ─ log empty (durable)
+//!     ─ "clean" (durable)
 //! ```
 
 use std::sync::Arc;

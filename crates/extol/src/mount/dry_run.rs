@@ -1,18 +1,21 @@
-//! The dry run: a mount over a copy of the volume in memory, which finds all that can refuse a mount.
+//! The dry run: a mount over a copy of the volume in memory, which finds all that can refuse a
+//! mount.
 //!
 //! ```text
-//!   device ◄─ read ─ scratch ◄─► open_on: recovery, fast commits, allocator, root, orphans ─► refused,
-//!   device ◄──────── write ────► open_on                              ─► mounted    or forgotten
+//!   device ◄─ read ─ scratch ◄─► open_on: recovery, fast commits, allocator, root, orphans
+//!                                  ─► refused, or forgotten
+//!   device ◄──────── write ────► open_on ─► mounted
 //! ```
 //!
 //! A mount has to write before it knows everything: it recovers the journal, replays fast commits,
 //! marks the volume as in use, and finishes orphans, and each of these may find damage. If it found
-//! that half-way, a refused volume would be changed. So the same code runs first where changes go to
-//! memory; what it refuses is refused before anything is written, and `extol info` asks the same
+//! that half-way, a refused volume would be changed. So the same code runs first where changes go
+//! to memory; what it refuses is refused before anything is written, and `extol info` asks the same
 //! question.
 //!
 //! Costs: the log is read twice, and what it would bring home is held in memory once, as in a
-//! read-only mount. A volume that was closed in order has nothing to replay; there it is a few reads.
+//! read-only mount. A volume that was closed in order has nothing to replay; there it is a few
+//! reads.
 //!
 //! Invariants
 //! - MT-3: nothing passes through: the scratch device takes writes, discards and zeroing, on the

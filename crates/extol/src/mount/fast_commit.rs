@@ -1,5 +1,5 @@
-//! What fast commits need to know of the volume: which blocks e2fsck writes back, and where names of
-//! deleted files are left.
+//! What fast commits need to know of the volume: which blocks e2fsck writes back, and where names
+//! of deleted files are left.
 
 use std::ops::Range;
 

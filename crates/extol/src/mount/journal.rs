@@ -90,7 +90,8 @@ pub(crate) fn recover(
         }
         if dirty {
             return refuse(
-                "norecovery: the volume needs recovery; mount with -o ro,norecovery or without norecovery",
+                "norecovery: the volume needs recovery; mount with -o ro,norecovery or without \
+                 norecovery",
             );
         }
         return refuse("norecovery works only together with ro");

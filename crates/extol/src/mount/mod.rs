@@ -1,18 +1,19 @@
 //! Opening and closing a volume.
 //!
 //! ```text
-//!   superblock ─► features ─► claim (MMP) ─► dry run ─► journal found ─► recovery ─► superblock again
-//!       ─► "needs recovery" durable ─► journal and allocator open ─► orphans finished ─► threads
+//!   superblock ─► features ─► dry run ─► claim (MMP) ─► journal found ─► recovery
+//!       ─► superblock again ─► "needs recovery" durable ─► journal and allocator open
+//!       ─► orphans finished ─► threads
 //!   ...
 //!   write back all ─► counters ─► log empty (durable) ─► "clean" (durable)
 //! ```
 //!
 //! Invariants
-//! - MT-1: "needs recovery" is durable before the first log write (`mark_mounted`), and cleared only
-//!   after the log is marked empty (`close`).
-//! - MT-2: a mount that is refused has written nothing: before the first write all of this runs once
-//!   over a copy in memory (`dry_run.rs`). What comes after that and can fail is the device, and
-//!   what the system does not give (threads).
+//! - MT-1: "needs recovery" is durable before the first log write (`mark_mounted`), and cleared
+//!   only after the log is marked empty (`close`).
+//! - MT-2: a mount that is refused has written nothing: before the first write all of this runs
+//!   once over a copy in memory (`dry_run.rs`). What comes after that and can fail is the device,
+//!   and what the system does not give (threads).
 
 mod assemble;
 pub(crate) mod close;

@@ -16,7 +16,7 @@ use crate::ops::delete;
 use crate::orphan;
 use crate::superblock::has_orphan_file;
 
-/// Finishes all orphans; gives how many there were. With a read-only volume they are left alone.
+/// Finishes all orphans; returns how many there are. Those of a read-only volume are left alone.
 pub(crate) fn finish(fs: &Arc<MountedFs>) -> OpenResult<u32> {
     if fs.read_only.load(Ordering::Acquire) {
         return Ok(0);
@@ -42,7 +42,7 @@ pub(crate) fn finish(fs: &Arc<MountedFs>) -> OpenResult<u32> {
         let raw = fs.vol.read_inode(ino)?;
         let listed = fs.orphans.open_file(&fs.vol, &crate::node::Node { ino, raw })?;
         found.extend(listed);
-        // From here on the file is in use: whoever mounts next must look into it.
+        // From here on the file is in use: the next mount must read it.
         let mut h = fs.start(1)?;
         fs.sb.update(&mut h, |sb| sb.feature_ro_compat |= RoCompat::ORPHAN_PRESENT)?;
         h.stop().map_err(error::journal)?;

@@ -2,12 +2,13 @@
 //! mount begins.
 //!
 //! ```text
-//!   on the device:  journal (live, empty but for transaction T) ─ replay ─ commit T ─ area void ─ all home, log empty
-//!   in memory:      no journal, over a scratch device            ─ replay ─ into the overlay
+//!   on the device:  journal (live, empty but for transaction T) ─ replay ─ commit T ─ area void
+//!                     ─ all home, log empty
+//!   in memory:      no journal, over a scratch device ─ replay ─ into the overlay
 //! ```
 //!
-//! What comes behind it, the mount or whoever looks, sees a volume whose log is empty. If the
-//! records make no sense nothing of them is written, and they stay where they are.
+//! The mount, and every reader after it, sees a volume whose log is empty. If the records make no
+//! sense nothing of them is written, and they stay where they are.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,7 +53,7 @@ pub(super) fn replay_home(
     };
     let journal = replay(dev, found, jsb, fast, Some(log))?;
     let committed = journal.commit_all().map_err(OpenError::from).and_then(|()| {
-        // Not before: until now only they had what was promised.
+        // Not before: until the commit only the records hold what was acknowledged.
         recovery::clear_fast_commits(&*found.device, &found.map, jsb)?;
         journal.freeze().map_err(OpenError::from)
     });

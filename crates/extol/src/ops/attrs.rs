@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use extol_jbd2::Handle;
 use extol_jbd2::fast::Reason;
 use extol_ondisk::{FileType, Incompat, InodeFlags, RoCompat, Time};
 use extol_vfs::{Attr, FsError, Result, SetAttr, SetTime};
 
-use super::create::Promise;
+use super::reserve::Reservation;
 use super::with_space;
-use crate::data::{truncate, writeback};
+use crate::data::{flush, truncate};
 use crate::error;
 use crate::fast_commit::eligibility;
 use crate::inodes::{Cell, InodeState};
@@ -62,14 +63,14 @@ pub(crate) fn setattr(fs: &MountedFs, ino: u32, set: &SetAttr) -> Result<Attr> {
 fn check_flags(st: &InodeState, set: &SetAttr) -> Result<()> {
     let flags = st.node.raw.flags;
     let attributes = set.perm.is_some() || set.uid.is_some() || set.gid.is_some();
-    // A front end that keeps times for us brings them home later, the change time among them. Those
-    // belong to changes that were allowed.
-    let brought_home = set.ctime.is_some() && set.atime.is_none();
-    let times = !brought_home && (set.atime.is_some() || set.mtime.is_some());
+    // A front end that caches times (FUSE writeback cache) writes them back later, the change time
+    // among them. They belong to changes that were allowed.
+    let written_back = set.ctime.is_some() && set.atime.is_none();
+    let times = !written_back && (set.atime.is_some() || set.mtime.is_some());
     if flags.contains(InodeFlags::IMMUTABLE) && (attributes || set.size.is_some() || times) {
         return Err(FsError::NotPermitted);
     }
-    // The same front end says "now" by a modification time that is the change time.
+    // It says "now" by a modification time that is the change time.
     let now = set.ctime.is_some() && set.mtime == set.ctime;
     let chosen = |t: Option<SetTime>| matches!(t, Some(SetTime::At(_))) && !now;
     let chosen = chosen(set.atime) || chosen(set.mtime);
@@ -104,18 +105,18 @@ fn check_wanted(fs: &MountedFs, st: &InodeState, wanted: u32, project: Option<u3
             return Err(FsError::NotPermitted);
         }
     }
-    let hindrance = InodeFlags::NOT_WITH_DAX
+    let no_dax = InodeFlags::NOT_WITH_DAX
         & !if st.is_dir() { InodeFlags::INLINE_DATA } else { InodeFlags::empty() };
     let had_dax = old.contains(InodeFlags::DAX);
-    if (wanted.contains(InodeFlags::DAX) && old.intersects(hindrance))
-        || (had_dax && wanted.intersects(hindrance))
+    if (wanted.contains(InodeFlags::DAX) && old.intersects(no_dax))
+        || (had_dax && wanted.intersects(no_dax))
     {
         return Err(FsError::NotSupported("DAX beside this flag"));
     }
     check_layout(fs, st, old, wanted)
 }
 
-/// Of the flags that decide how an inode is laid out: case folding is only for volumes that Extol
+/// Checks the flags that decide the layout of an inode: case folding is only for volumes that Extol
 /// does not write, and a file changes between extents and block maps only while it has no blocks.
 fn check_layout(
     fs: &MountedFs,
@@ -170,36 +171,27 @@ fn change(fs: &MountedFs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) 
         change_journal_flag(fs, st, flags)?;
     }
     let only_times = only_times(set);
-    if only_times && st.node.raw.links == 0 && !st.is_dir() {
-        // Nobody finds it after a crash, it stays in memory as long as it is known, and a new link
-        // stores all of it. The kernel brings the times of every file home that it has just
-        // unlinked: not worth a transaction.
-        set_times(fs, st, set);
-        st.node.raw.ctime = set.ctime.map_or(now, |t| resolve(fs, t));
-        return Ok(());
-    }
-    if only_times && fs.runtime.lazytime() && !st.is_dir() {
-        set_times(fs, st, set);
-        st.node.raw.ctime = set.ctime.map_or(now, |t| resolve(fs, t));
-        st.lazy_times = true;
-        fs.dirty.add(cell, fs.clock.now_ns());
+    // Without a name, a crash deletes the file; it stays in memory as long as it is referenced, and
+    // a new link stores all of it. The kernel writes back the times of every file that it has just
+    // unlinked: not worth a transaction.
+    let unnamed = st.node.raw.links == 0;
+    if only_times && !st.is_dir() && (unnamed || fs.runtime.lazytime()) {
+        set_times(fs, st, set, now);
+        if !unnamed {
+            st.lazy_times = true;
+            fs.dirty.add(cell, fs.clock.now_ns());
+        }
         return Ok(());
     }
     let lists = set.perm.is_some() && fs.fixed.acl && xattr::has_any(&st.node);
-    let _promise = lists.then(|| Promise::make(fs, 1)).transpose()?;
+    let _reserved = lists.then(|| Reservation::make(fs, 1)).transpose()?;
     let mut h = fs.start(1 + if lists { xattr::CREDITS } else { 0 })?;
     if st.is_dir() {
-        // (Times that somebody sets look like those that a new name leaves, which no record has to
-        // say.)
+        // (Times that are set look like those that a new name leaves, which no record has to tell.)
         eligibility::note_unfit(&mut h, st.node.ino, Reason::Attributes);
     }
     if let Some(perm) = set.perm {
-        let old = st.node.raw.mode;
-        st.node.raw.mode = (old & !0o7777) | (perm & 0o7777);
-        if lists && let Err(e) = acl::chmod(&fs.vol, &mut h, &mut st.node) {
-            st.node.raw.mode = old;
-            return Err(e);
-        }
+        chmod(fs, &mut h, st, perm, lists)?;
     }
     if let Some(uid) = set.uid {
         st.node.raw.uid = uid;
@@ -214,10 +206,25 @@ fn change(fs: &MountedFs, cell: &Arc<Cell>, st: &mut InodeState, set: &SetAttr) 
     if let Some(project) = set.project {
         st.node.raw.projid = project;
     }
-    set_times(fs, st, set);
-    st.node.raw.ctime = set.ctime.map_or(now, |t| resolve(fs, t));
+    set_times(fs, st, set, now);
     st.store(fs, &mut h, !only_times)?;
     h.stop().map_err(error::journal)
+}
+
+/// Sets the permission bits, and what the access list says of them.
+fn chmod(
+    fs: &MountedFs,
+    h: &mut Handle,
+    st: &mut InodeState,
+    perm: u16,
+    lists: bool,
+) -> Result<()> {
+    let old = st.node.raw.mode;
+    st.node.raw.mode = (old & !0o7777) | (perm & 0o7777);
+    if lists {
+        acl::chmod(&fs.vol, h, &mut st.node).inspect_err(|_| st.node.raw.mode = old)?;
+    }
+    Ok(())
 }
 
 fn only_times(set: &SetAttr) -> bool {
@@ -229,13 +236,15 @@ fn only_times(set: &SetAttr) -> bool {
         && set.size.is_none()
 }
 
-fn set_times(fs: &MountedFs, st: &mut InodeState, set: &SetAttr) {
+/// Sets the times; the change time is `now` if `set` has none.
+fn set_times(fs: &MountedFs, st: &mut InodeState, set: &SetAttr, now: Time) {
     if let Some(t) = set.atime {
         st.node.raw.atime = resolve(fs, t);
     }
     if let Some(t) = set.mtime {
         st.node.raw.mtime = resolve(fs, t);
     }
+    st.node.raw.ctime = set.ctime.map_or(now, |t| resolve(fs, t));
 }
 
 fn resolve(fs: &MountedFs, t: SetTime) -> Time {
@@ -245,7 +254,7 @@ fn resolve(fs: &MountedFs, t: SetTime) -> Time {
     }
 }
 
-/// Sets flags that [`check_wanted`] has let pass.
+/// Sets flags that [`check_wanted`] allows.
 fn apply_flags(fs: &MountedFs, st: &mut InodeState, flags: u32) {
     let mut may = InodeFlags::USER_MODIFIABLE;
     match st.kind() {
@@ -264,16 +273,16 @@ fn apply_flags(fs: &MountedFs, st: &mut InodeState, flags: u32) {
     st.node.raw.flags = (st.node.raw.flags & !may) | wanted;
 }
 
-/// chattr ±j: how the data is written changes, so everything in flight goes home first, and no
-/// journalled version stays in memory: data written past the journal would not change it, and the
-/// next change of the flag would bring it back.
+/// chattr ±j: how the data is written changes. So all data in flight is written and checkpointed
+/// first, and no journalled version stays in memory: data written past the journal would not change
+/// it, and the next change of the flag would bring it back.
 fn change_journal_flag(fs: &MountedFs, st: &mut InodeState, flags: u32) -> Result<()> {
     let wanted = InodeFlags::from_bits_retain(flags).contains(InodeFlags::JOURNAL_DATA);
     if st.is_regular()
         && wanted != st.node.raw.flags.contains(InodeFlags::JOURNAL_DATA)
         && fs.vol.journal.has_log()
     {
-        writeback::flush(fs, st)?;
+        flush::flush(fs, st)?;
         fs.vol.journal.freeze().map_err(error::journal)?;
         fs.vol.journal.drop_idle();
         st.node.raw.flags.set(InodeFlags::JOURNAL_DATA, wanted);

@@ -5,8 +5,9 @@ use extol_ondisk::{FileType, Incompat, Inode, InodeFlags, InodeNr};
 use extol_vfs::{Attr, Creds, FsError, NewNode, Result};
 use rand::Rng;
 
+use super::reserve::Reservation;
 use super::{check_name, with_inode};
-use crate::alloc::Allocator;
+use crate::alloc::{Allocator, Run};
 use crate::dir;
 use crate::error;
 use crate::inline;
@@ -15,9 +16,10 @@ use crate::map;
 use crate::mounted::MountedFs;
 use crate::node::Node;
 use crate::orphan;
+use crate::volume::Volume;
 use crate::xattr::{self, acl};
 
-/// Most subdirectories that a link count can tell; above it, dir_nlink says 1.
+/// Largest link count; with dir_nlink, a directory with more subdirectories has 1.
 const LINK_MAX: u16 = 65000;
 /// Blocks a new inode may need beside those of its directory: its own block, attributes, a mapping
 /// block.
@@ -37,7 +39,7 @@ fn kind_of(new: &NewNode) -> FileType {
     }
 }
 
-/// Creates an inode with a name in `dir`; one reference is taken.
+/// Creates an inode with a name in `dir`, and takes a reference.
 pub(crate) fn create(
     fs: &MountedFs,
     dir: u32,
@@ -45,7 +47,7 @@ pub(crate) fn create(
     new: &NewNode,
     perm: u16,
     umask: u16,
-    who: Creds,
+    owner: Creds,
 ) -> Result<Attr> {
     check_name(name)?;
     fs.check_writable()?;
@@ -61,7 +63,7 @@ pub(crate) fn create(
     let cell = fs.cell(dir)?;
     with_inode(fs, || {
         let mut parent = cell.write()?;
-        create_in(fs, &mut parent, name, new, perm, umask, who)
+        create_in(fs, &mut parent, name, new, perm, umask, owner)
     })
 }
 
@@ -109,7 +111,7 @@ fn create_in(
     new: &NewNode,
     perm: u16,
     umask: u16,
-    who: Creds,
+    owner: Creds,
 ) -> Result<Attr> {
     check_dir(parent)?;
     let vol = &fs.vol;
@@ -122,23 +124,22 @@ fn create_in(
         add_dir_link(fs, &mut parent.node.raw.clone())?;
     }
     if needs_block(fs, new) {
-        fs.check_room_for(who)?;
+        fs.check_room_for(owner)?;
     }
-    let promised = INODE_BLOCKS + ENTRY_BLOCKS;
-    let promise = Promise::make(fs, promised)?;
+    let reserved = Reservation::make(fs, INODE_BLOCKS + ENTRY_BLOCKS)?;
     let credits = Allocator::ALLOC_INODE_CREDITS
         + dir::credits_add(vol, &parent.node)
         + acl::INHERIT_CREDITS
         + inline::CREDITS
         + 12;
     let mut h = fs.start(credits)?;
-    let mut made = make(fs, &mut h, parent, new, perm, umask, who)?;
+    let mut made = make(fs, &mut h, parent, new, perm, umask, owner)?;
     let added = dir::add_at(vol, &mut h, &mut parent.node, name, &spot, made.node.ino, kind);
     if let Err(e) = added {
         unmake(fs, &mut h, &mut made);
         parent.store(fs, &mut h, true)?;
         if !matches!(e, FsError::Io(_)) {
-            // (What could not be read could not be undone either.)
+            // (After a failed read nothing is undone.)
             let _ = h.stop();
         }
         return Err(e);
@@ -155,52 +156,18 @@ fn create_in(
     fs.table.retain(made.node.ino.0);
     fs.table.insert(vol, made);
     let stopped = h.stop().map_err(error::journal);
-    drop(promise);
+    drop(reserved);
     stopped?;
     vol.dentries.insert(parent.node.ino.0, name, attr.id.ino);
     Ok(attr)
 }
 
-/// True if the new inode cannot do without a block of its own.
+/// True if the new inode needs a block of its own.
 fn needs_block(fs: &MountedFs, new: &NewNode) -> bool {
     match new {
         NewNode::Directory => !fs.vol.geo.incompat.contains(Incompat::INLINE_DATA),
         NewNode::Symlink(target) => target.len() >= size_of::<[u32; 15]>(),
         _ => false,
-    }
-}
-
-/// A promise of blocks that is given back when it goes out of scope.
-pub(crate) struct Promise<'a> {
-    fs: &'a MountedFs,
-    blocks: u64,
-}
-
-impl<'a> Promise<'a> {
-    /// Promises `blocks` blocks, the most that the operation can need. If there are fewer, and
-    /// nobody else was promised any, as many as there are: the operation then fails only if it
-    /// really needs more.
-    pub fn make(fs: &'a MountedFs, blocks: u64) -> Result<Self> {
-        if fs.vol.alloc.reserve(blocks, true).is_ok() {
-            return Ok(Self { fs, blocks });
-        }
-        fs.settle_space();
-        if fs.vol.alloc.reserve(blocks, true).is_ok() {
-            return Ok(Self { fs, blocks });
-        }
-        let counters = fs.vol.alloc.counters();
-        if counters.reserved > 0 {
-            return Err(FsError::NoSpace);
-        }
-        let blocks = blocks.min(counters.free);
-        fs.vol.alloc.reserve(blocks, true)?;
-        Ok(Self { fs, blocks })
-    }
-}
-
-impl Drop for Promise<'_> {
-    fn drop(&mut self) {
-        self.fs.vol.alloc.unreserve(self.blocks);
     }
 }
 
@@ -212,14 +179,13 @@ pub(crate) fn make(
     new: &NewNode,
     perm: u16,
     umask: u16,
-    who: Creds,
+    owner: Creds,
 ) -> Result<InodeState> {
     let vol = &fs.vol;
     let kind = kind_of(new);
     let is_dir = kind == FileType::Directory;
     let parent_raw = &parent.node.raw;
     let top = parent.node.ino == InodeNr::ROOT || parent_raw.flags.contains(InodeFlags::TOPDIR);
-    let is_link = kind == FileType::Symlink;
     let mode = kind.mode_bits() | (perm & 0o7777);
     let inherited =
         fs.fixed.acl.then(|| acl::inherit(vol, &parent.node, mode, umask)).transpose()?;
@@ -228,40 +194,14 @@ pub(crate) fn make(
         // Without links, but still to be deleted, and perhaps open.
         return Err(vol.alloc.refuse_used(h, ino, is_dir)?);
     }
-    let now = fs.now();
-    let mut raw = Inode::new_empty(&vol.geo);
-    let mut perm = match &inherited {
-        _ if is_link => 0o777,
+    let perm = match &inherited {
+        _ if kind == FileType::Symlink => 0o777,
         Some(inherited) => inherited.mode & 0o7777,
         None => perm & 0o7777 & !umask,
     };
-    raw.uid = who.uid;
-    raw.gid = who.gid;
-    if parent_raw.mode & 0o2000 != 0 || fs.runtime.grpid() {
-        raw.gid = parent_raw.gid;
-        if is_dir && parent_raw.mode & 0o2000 != 0 {
-            perm |= 0o2000;
-        }
-    }
-    raw.mode = kind.mode_bits() | perm;
-    raw.links = if is_dir { 2 } else { 1 };
-    raw.generation = rand::rng().random();
-    raw.atime = now;
-    raw.ctime = now;
-    raw.mtime = now;
-    raw.crtime = now;
-    let mut flags = parent_raw.flags & InodeFlags::INHERITED;
-    if kind == FileType::Regular {
-        flags &= !InodeFlags::NOT_ON_REGULAR;
-    } else if !is_dir {
-        flags &= InodeFlags::OTHER_MASK;
-    }
-    raw.flags = flags;
-    if parent_raw.flags.contains(InodeFlags::PROJINHERIT) {
-        raw.projid = parent_raw.projid;
-    }
+    let raw = new_raw(fs, parent_raw, kind, perm, owner);
     let mut st = InodeState::new(Node { ino, raw }, h.tid());
-    st.born = true;
+    st.is_new = true;
     let filled = fill(fs, h, &mut st, parent.node.ino, new);
     let filled = filled.and_then(|()| match &inherited {
         Some(lists) if !lists.is_plain() => lists.store(vol, h, &mut st.node),
@@ -272,6 +212,38 @@ pub(crate) fn make(
         return Err(e);
     }
     Ok(st)
+}
+
+/// The fields of a new inode: owner, mode, times, and what it inherits from its directory.
+fn new_raw(fs: &MountedFs, parent: &Inode, kind: FileType, mut perm: u16, owner: Creds) -> Inode {
+    let is_dir = kind == FileType::Directory;
+    let now = fs.now();
+    let mut raw = Inode::new_empty(&fs.vol.geo);
+    raw.uid = owner.uid;
+    raw.gid = owner.gid;
+    if parent.mode & 0o2000 != 0 || fs.runtime.grpid() {
+        raw.gid = parent.gid;
+        if is_dir && parent.mode & 0o2000 != 0 {
+            perm |= 0o2000;
+        }
+    }
+    raw.mode = kind.mode_bits() | perm;
+    raw.links = if is_dir { 2 } else { 1 };
+    raw.generation = rand::rng().random();
+    raw.atime = now;
+    raw.ctime = now;
+    raw.mtime = now;
+    raw.crtime = now;
+    raw.flags = parent.flags & InodeFlags::INHERITED;
+    if kind == FileType::Regular {
+        raw.flags &= !InodeFlags::NOT_ON_REGULAR;
+    } else if !is_dir {
+        raw.flags &= InodeFlags::OTHER_MASK;
+    }
+    if parent.flags.contains(InodeFlags::PROJINHERIT) {
+        raw.projid = parent.projid;
+    }
+    raw
 }
 
 fn fill(
@@ -295,22 +267,7 @@ fn fill(
             dir::init(vol, h, &mut st.node, parent)?;
         }
         NewNode::Symlink(target) => {
-            st.node.raw.size = target.len() as u64;
-            if target.len() < st.node.raw.i_block.len() {
-                st.node.raw.i_block[..target.len()].copy_from_slice(target);
-            } else {
-                map::init(&vol.geo, &mut st.node.raw);
-                let nr = vol.alloc.alloc_meta(h, vol.alloc.meta_goal(st.node.ino))?;
-                let run = crate::alloc::Run { start: nr, len: 1 };
-                map::insert(vol, h, &mut st.node, 0, run, false)?;
-                let buf = h.create(nr).map_err(error::journal)?;
-                h.modify(&buf, |b| {
-                    if let Some(part) = b.get_mut(..target.len()) {
-                        part.copy_from_slice(target);
-                    }
-                })
-                .map_err(error::journal)?;
-            }
+            set_target(vol, h, st, target)?;
         }
         NewNode::CharDevice(dev) | NewNode::BlockDevice(dev) => {
             st.node.raw.set_rdev(dev.major, dev.minor)
@@ -321,7 +278,26 @@ fn fill(
     Ok(())
 }
 
-/// Takes back what [`make`] did, in the same handle.
+/// Stores the target of a symbolic link: inside the inode if it fits, else in a block.
+fn set_target(vol: &Volume, h: &mut Handle, st: &mut InodeState, target: &[u8]) -> Result<()> {
+    st.node.raw.size = target.len() as u64;
+    if target.len() < st.node.raw.i_block.len() {
+        st.node.raw.i_block[..target.len()].copy_from_slice(target);
+        return Ok(());
+    }
+    map::init(&vol.geo, &mut st.node.raw);
+    let nr = vol.alloc.alloc_meta(h, vol.alloc.meta_goal(st.node.ino))?;
+    map::insert(vol, h, &mut st.node, 0, Run { start: nr, len: 1 }, false)?;
+    let buf = h.create(nr).map_err(error::journal)?;
+    h.modify(&buf, |b| {
+        if let Some(part) = b.get_mut(..target.len()) {
+            part.copy_from_slice(target);
+        }
+    })
+    .map_err(error::journal)
+}
+
+/// Undoes [`make`] in the same handle.
 pub(crate) fn unmake(fs: &MountedFs, h: &mut Handle, st: &mut InodeState) {
     let vol = &fs.vol;
     let was_dir = st.is_dir();
@@ -332,33 +308,32 @@ pub(crate) fn unmake(fs: &MountedFs, h: &mut Handle, st: &mut InodeState) {
     let _ = xattr::drop_all(vol, h, &mut st.node);
     let _ = vol.alloc.free_inode(h, st.node.ino, was_dir);
     st.node.raw.links = 0;
-    // A small number would read as a link of the orphan list.
+    // A small number would be read as a link of the orphan list.
     st.node.raw.dtime = u32::try_from(fs.now().sec).unwrap_or(u32::MAX).max(1);
     let _ = st.store(fs, h, true);
 }
 
-/// Creates a regular file without a name: on the orphan list from the start. One reference is
-/// taken.
+/// Creates a regular file without a name, as an orphan, and takes a reference.
 pub(crate) fn create_unnamed(
     fs: &MountedFs,
     dir: u32,
     perm: u16,
     umask: u16,
-    who: Creds,
+    owner: Creds,
 ) -> Result<Attr> {
     fs.check_writable()?;
     let cell = fs.cell(dir)?;
     with_inode(fs, || {
         let parent = cell.read()?;
         match check_dir(&parent) {
-            // No name is looked for, so a removed directory is not "not found"; Linux says so, too.
+            // No name is searched for, so a removed directory is not "not found"; as in Linux.
             Err(FsError::NotFound) => return Err(FsError::NotPermitted),
             checked => checked?,
         }
-        let promise = Promise::make(fs, INODE_BLOCKS)?;
+        let reserved = Reservation::make(fs, INODE_BLOCKS)?;
         let credits = Allocator::ALLOC_INODE_CREDITS + acl::INHERIT_CREDITS + orphan::CREDITS + 3;
         let mut h = fs.start(credits)?;
-        let mut made = make(fs, &mut h, &parent, &NewNode::Regular, perm, umask, who)?;
+        let mut made = make(fs, &mut h, &parent, &NewNode::Regular, perm, umask, owner)?;
         made.node.raw.links = 0;
         fs.orphans.add(fs, &mut h, made.node.ino.0)?;
         made.store(fs, &mut h, true)?;
@@ -366,7 +341,7 @@ pub(crate) fn create_unnamed(
         fs.table.retain(made.node.ino.0);
         fs.table.insert(&fs.vol, made);
         let stopped = h.stop().map_err(error::journal);
-        drop(promise);
+        drop(reserved);
         stopped.map(|()| attr)
     })
 }

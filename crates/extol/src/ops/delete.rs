@@ -16,7 +16,7 @@
 //!
 //! An orphan with few blocks is deleted in one transaction as well. A symbolic link must be: with
 //! its block gone and the inode still there, it would look like a short link inside the inode, with
-//! an impossible target. (Linux and e2fsck free such an orphan, but do not promise to.)
+//! an impossible target. (Linux and e2fsck free such an orphan, but without a guarantee.)
 //!
 //! Invariants
 //! - DL-1: an inode without links is on the orphan list, or its deletion is in the transaction that

@@ -7,7 +7,7 @@ use extol_jbd2::{Deferral, Tid};
 use extol_ondisk::InodeFlags;
 use extol_vfs::{Author, Done, Fallocate, FileExtent, FsError, Job, Result, Seek};
 
-use super::create::Promise;
+use super::reserve::Reservation;
 use super::with_space;
 use crate::data;
 use crate::error;
@@ -76,7 +76,7 @@ pub(crate) fn touch_atime(fs: &MountedFs, cell: &Arc<Cell>) {
     if fs.check_writable().is_err() {
         return;
     }
-    // Not worth waiting for.
+    // (Does not wait.)
     let Some(_open) = fs.freeze_gate.try_enter() else { return };
     if let Some(mut st) = cell.try_write_times() {
         st.node.raw.atime = fs.now();
@@ -98,9 +98,9 @@ pub(crate) fn write(
     })
 }
 
-/// Err if the file's `chattr` flags refuse a write at `offset`. They refuse nothing that a cache
-/// accepted before: it may be older than the flags, and the last page of an append-only file is
-/// written back as a whole.
+/// Err if the file's `chattr` flags refuse a write at `offset`. They do not refuse the writeback of a
+/// cache: the write may be older than the flags, and the last page of an append-only file is written
+/// back as a whole.
 fn check_marks(st: &InodeState, offset: u64, author: Author) -> Result<()> {
     let marks = st.node.raw.flags;
     let refused = marks.contains(InodeFlags::IMMUTABLE)
@@ -132,18 +132,18 @@ fn write_with<T>(
     Ok(written)
 }
 
-/// Makes what an operation did with names of a directory durable, where that is promised: on mounts
-/// with `sync` or `dirsync`, and in directories with the flag `S` or `D` of chattr.
+/// Makes the changes of names in a directory durable on mounts with `sync` or `dirsync`, and in
+/// directories with the chattr flag `S` or `D`.
 pub(crate) fn names_changed(fs: &MountedFs, dir: u32) -> Result<()> {
-    // Everybody who makes names in a directory wants its lock: it is not taken once more for
-    // nothing.
-    let promised = fs.runtime.dirsync()
+    // All threads that make names in a directory contend for its lock: it is taken once more only
+    // where it must be.
+    let must_sync = fs.runtime.dirsync()
         || fs.table.may_have_sync_dirs() && {
             let cell = fs.cell(dir)?;
             let st = cell.read()?;
             st.node.raw.flags.intersects(InodeFlags::SYNC.union(InodeFlags::DIRSYNC))
         };
-    if promised { fsync(fs, dir, false) } else { Ok(()) }
+    if must_sync { fsync(fs, dir, false) } else { Ok(()) }
 }
 
 /// Clears set-id bits and file capabilities, if there are any.
@@ -168,7 +168,7 @@ pub(crate) fn kill_privileges(fs: &MountedFs, ino: u32, outsider: bool) -> Resul
     if st.node.raw.flags.contains(InodeFlags::IMMUTABLE) {
         return Err(FsError::NotPermitted);
     }
-    let _promise = Promise::make(fs, 1)?;
+    let _reserved = Reservation::make(fs, 1)?;
     let mut h = fs.start(xattr::CREDITS + 1)?;
     match xattr::set(&fs.vol, &mut h, &mut st.node, CAPABILITY, None, extol_vfs::XattrSet::Any) {
         Ok(()) | Err(FsError::NoAttribute) => {}
@@ -226,12 +226,12 @@ pub(crate) fn fiemap(fs: &MountedFs, ino: u32, offset: u64, len: u64) -> Result<
 struct Synced {
     tid: Tid,
     journalled: bool,
-    /// Data that was left to others.
+    /// Data that another thread writes.
     deferred: Option<Deferral>,
 }
 
 impl Synced {
-    /// It is over.
+    /// Ends it, with the result of the journal.
     fn end(self, fs: &MountedFs, result: extol_jbd2::Result<()>) -> Result<()> {
         result.map_err(lost)?;
         if !self.journalled {
@@ -241,7 +241,7 @@ impl Synced {
     }
 }
 
-/// The journal's own error, not "read-only": the caller's data may be lost.
+/// The journal's error, which is not "read-only": the caller's data may be lost.
 fn lost(error: extol_jbd2::JournalError) -> FsError {
     FsError::Io(error.to_string())
 }
@@ -260,8 +260,8 @@ pub(crate) fn fsync(fs: &MountedFs, ino: u32, data_only: bool) -> Result<()> {
     synced.end(fs, result)
 }
 
-/// As [`fsync`], and tells `done` when the file is durable: see
-/// [`Mountable::fsync_then`](extol_vfs::Mountable). Where it takes long, all of it is a job.
+/// [`fsync`] that calls `done` when the file is durable: see
+/// [`Mountable::fsync_then`](extol_vfs::Mountable). If it takes long, all of it becomes a job.
 pub(crate) fn fsync_then(
     fs: &Arc<MountedFs>,
     ino: u32,
@@ -300,14 +300,14 @@ fn sync_then(
     journal.make_durable_for_then(tid, Ask { ino, data_only }, deferred, done, aside);
 }
 
-/// Sends what is dirty to the device.
+/// Writes dirty data to the device.
 fn begin_fsync(fs: &MountedFs, ino: u32, data_only: bool) -> Result<Synced> {
     let cell = fs.cell(ino)?;
     fs.vol.journal.check_aborted().map_err(lost)?;
     fs.throttle.fsynced(ino);
     let mut st = cell.write()?;
     if !fs.writes_nothing() {
-        data::writeback::flush_for_fsync(fs, &mut st)?;
+        data::flush::flush_for_fsync(fs, &mut st)?;
     }
     let tid = if data_only { st.datasync_tid } else { st.sync_tid };
     Ok(Synced {
@@ -320,8 +320,8 @@ fn begin_fsync(fs: &MountedFs, ino: u32, data_only: bool) -> Result<Synced> {
 /// Makes everything durable, the superblock's counters included. Callers come through
 /// `maintenance::sync`.
 ///
-/// The data of a damaged file may have no place. It stays in memory, and the file's own fsync says
-/// so as well; that is the inner result, the first of them. All else is durable all the same.
+/// The data of a damaged file may have no place. It stays in memory, and an fsync of the file fails
+/// as well; the inner result is the first such error. All other data is durable all the same.
 pub(crate) fn sync_now(fs: &MountedFs) -> Result<Result<()>> {
     fs.vol.journal.check_aborted().map_err(lost)?;
     if fs.writes_nothing() {

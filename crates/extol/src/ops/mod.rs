@@ -1,5 +1,5 @@
-//! The operations, one file per family. Each takes the inode locks it needs, then a handle, then
-//! works; what can fail for want of space comes first or is undone in the same handle.
+//! The operations, one file per family. Each takes the inode locks it needs, then opens a handle,
+//! then works; what can fail for want of space comes first or is undone in the same handle.
 
 pub(crate) mod attrs;
 pub(crate) mod create;
@@ -8,6 +8,7 @@ pub(crate) mod files;
 pub(crate) mod names;
 pub(crate) mod references;
 pub(crate) mod rename;
+mod reserve;
 pub(crate) mod xattrs;
 
 use std::time::Duration;
@@ -33,15 +34,14 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// How long a creation waits for the front end to forget deleted files. A kernel does so as soon as
-/// it has time.
-const FORGETTING: Duration = Duration::from_millis(200);
+/// How long a creation waits for the front end to forget deleted files, whose numbers are held.
+const MAX_WAIT: Duration = Duration::from_millis(200);
 
-/// As [`with_space`], for an operation that makes an inode: it waits a moment if all that are free
-/// are those of deleted files that the front end has not forgotten yet.
+/// [`with_space`] for an operation that makes an inode: it waits a moment if all free inode numbers
+/// are held.
 pub(crate) fn with_inode<T>(fs: &MountedFs, mut op: impl FnMut() -> Result<T>) -> Result<T> {
     match with_space(fs, &mut op) {
-        Err(FsError::NoSpace) if fs.vol.alloc.wait_for_inode(FORGETTING) => with_space(fs, op),
+        Err(FsError::NoSpace) if fs.vol.alloc.wait_for_inode(MAX_WAIT) => with_space(fs, op),
         result => result,
     }
 }

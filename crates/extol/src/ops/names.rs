@@ -7,8 +7,9 @@ use extol_ondisk::{FileType, InodeFlags, InodeNr};
 use extol_vfs::{Attr, DirEntry, FileId, FileKind, FsError, Result};
 use smallvec::SmallVec;
 
-use super::create::{Promise, check_dir, drop_dir_link};
+use super::create::{check_dir, drop_dir_link};
 use super::files::{touch_atime, wants_atime};
+use super::reserve::Reservation;
 use super::{check_name, delete, with_space};
 use crate::dir::{self, Dentry};
 use crate::error;
@@ -23,7 +24,7 @@ use crate::orphan;
 const LINK_MAX: u16 = 65000;
 /// Blocks that an entry may add to a directory.
 const ENTRY_BLOCKS: u64 = 10;
-/// Entries gathered under the directory's lock before they are handed out without it.
+/// Entries read under the directory's lock before they are handed out without it.
 const BATCH: usize = 512;
 
 /// Finds a name and takes a reference on its inode.
@@ -52,7 +53,7 @@ pub(crate) fn lookup(fs: &MountedFs, dir: u32, name: &[u8]) -> Result<Attr> {
         if !matches!(name, b"." | b"..") {
             check_entry(fs, parent.node.ino, ino)?;
         }
-        // Under the parent's lock, so that the inode cannot go before we refer to it.
+        // Under the parent's lock, so that the inode is not deleted before the reference.
         let cached = fs.table.refer(ino.0);
         fs.vol.dentries.insert(dir, name, ino.0);
         (ino.0, cached)
@@ -168,7 +169,7 @@ pub(crate) fn link(fs: &MountedFs, ino: u32, dir: u32, name: &[u8]) -> Result<At
     fs.check_writable()?;
     let parent_cell = fs.cell(dir)?;
     let cell = fs.cell(ino)?;
-    // (Looked at without its lock: see `Cell::is_dir`.)
+    // (Asked without its lock: see `Cell::is_dir`.)
     if dir == ino || cell.is_dir() {
         return Err(FsError::NotPermitted);
     }
@@ -193,7 +194,7 @@ pub(crate) fn link(fs: &MountedFs, ino: u32, dir: u32, name: &[u8]) -> Result<At
         if spot.entry.is_some() {
             return Err(FsError::Exists);
         }
-        let promise = Promise::make(fs, ENTRY_BLOCKS)?;
+        let reserved = Reservation::make(fs, ENTRY_BLOCKS)?;
         let credits =
             dir::credits_add(&fs.vol, &parent.node) + inline::CREDITS + orphan::CREDITS + 2;
         let mut h = fs.start(credits)?;
@@ -213,7 +214,7 @@ pub(crate) fn link(fs: &MountedFs, ino: u32, dir: u32, name: &[u8]) -> Result<At
         }
         parent.store(fs, &mut h, true)?;
         let stopped = h.stop().map_err(error::journal);
-        drop(promise);
+        drop(reserved);
         added.and(stopped)?;
         fs.table.retain(ino);
         fs.vol.dentries.insert(dir, name, ino);
@@ -221,7 +222,7 @@ pub(crate) fn link(fs: &MountedFs, ino: u32, dir: u32, name: &[u8]) -> Result<At
     })
 }
 
-/// The inode that an entry names, locked by the caller afterwards, and where the entry is.
+/// The inode that an entry names, still to be locked, and where the entry is.
 fn entry_cell(fs: &MountedFs, parent: &InodeState, name: &[u8]) -> Result<(Arc<Cell>, dir::Spot)> {
     let spot = dir::seek(&fs.vol, &parent.node, name)?;
     let (ino, _) = spot.entry.ok_or(FsError::NotFound)?;
@@ -229,8 +230,8 @@ fn entry_cell(fs: &MountedFs, parent: &InodeState, name: &[u8]) -> Result<(Arc<C
     Ok((fs.cell(ino.0)?, spot))
 }
 
-/// No name but `.` and `..` leads to the directory it is in, to the root, or to what is not a file
-/// of anybody.
+/// Checks where an entry leads: no name but `.` and `..` leads to the directory it is in, to the
+/// root, or to an inode of the volume itself.
 pub(crate) fn check_entry(fs: &MountedFs, dir: InodeNr, ino: InodeNr) -> Result<()> {
     if fs.is_internal(ino.0) {
         return Err(FsError::corrupt("a directory names an inode of the volume itself")
@@ -252,9 +253,9 @@ pub(crate) fn check_removable(parent: &InodeState, st: &InodeState) -> Result<()
     Ok(())
 }
 
-/// One name less for an inode, in the caller's handle: at zero it is deleted at once if `end`
-/// allows it, else it becomes an orphan. Stores it. [`delete::delete_if_unused`] must follow,
-/// without locks.
+/// Drops one link of an inode, in the caller's handle: at zero it is deleted at once if `end` allows
+/// it, else it becomes an orphan. Stores it. [`delete::delete_if_unused`] must follow, without
+/// locks.
 pub(crate) fn drop_link(
     fs: &MountedFs,
     h: &mut Handle,
@@ -289,7 +290,7 @@ pub(crate) fn unlink(fs: &MountedFs, dir: u32, name: &[u8]) -> Result<()> {
         let mut parent = parent_cell.write()?;
         check_dir(&parent)?;
         let (cell, spot) = entry_cell(fs, &parent, name)?;
-        // Looked at without its lock: see `Cell::is_dir`.
+        // Asked without its lock: see `Cell::is_dir`.
         if cell.is_dir() {
             return Err(FsError::IsADirectory);
         }
@@ -325,9 +326,9 @@ pub(crate) fn rmdir(fs: &MountedFs, dir: u32, name: &[u8]) -> Result<()> {
     fs.check_writable()?;
     let parent_cell = fs.cell(dir)?;
     let cell = {
-        // A directory is locked below another: by one thread at a time, because a damaged volume
-        // may list each in the other.
-        let _still = fs.rename.lock();
+        // Directories are locked below directories by one thread at a time: on a damaged volume each
+        // may be listed in the other.
+        let _lock = fs.rename.lock();
         let mut parent = parent_cell.write()?;
         check_dir(&parent)?;
         let (cell, spot) = entry_cell(fs, &parent, name)?;
@@ -354,7 +355,7 @@ pub(crate) fn rmdir(fs: &MountedFs, dir: u32, name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Entries from `cookie` on. They are gathered in batches under the directory's lock and handed out
+/// Entries from `cookie` on. They are read in batches under the directory's lock and handed out
 /// without it.
 ///
 /// # Errors
@@ -432,7 +433,7 @@ fn target(fs: &MountedFs, st: &InodeState, ino: u32) -> Result<Vec<u8>> {
     Ok(data.get(..len).ok_or_else(bad)?.to_vec())
 }
 
-/// What kind an inode's entry records.
+/// The kind that an entry of the inode records.
 pub(crate) fn entry_kind(st: &InodeState) -> Result<FileType> {
     st.kind().ok_or_else(|| {
         FsError::corrupt("inode has an impossible mode").in_inode(st.node.ino.0.into())

@@ -1,20 +1,22 @@
 //! Rename: replace, NOREPLACE, EXCHANGE, WHITEOUT.
 //!
-//! Locks. A rename between two directories, or of a directory, takes the volume's rename lock
-//! first: only such renames move directories, so the tree's shape stands still while we look who is
-//! whose ancestor. Then the two directories, the ancestor first (or the smaller inode number if
-//! neither is), then the two inodes that the names stand for, by number. A directory can not be
-//! moved below itself, and an ancestor of the source can not be replaced: both are found before
+//! Locking: a rename between two directories, or of a directory, takes the volume's rename lock
+//! first. Only such renames move directories, so the tree keeps its shape while ancestors are
+//! compared. Then come the two directories, the ancestor first (or the smaller inode number if
+//! neither is one), then the two inodes that the names lead to, by number. A directory cannot be
+//! moved below itself, and an ancestor of the source cannot be replaced: both are checked before
 //! anything is locked that could close a circle.
 
 use std::sync::Arc;
 
+use extol_jbd2::Handle;
 use extol_jbd2::fast::{Delta, Reason};
 use extol_ondisk::{FileType, InodeFlags, InodeNr};
 use extol_vfs::{Creds, FsError, NewNode, Rdev, RenameFlags, Result};
 
-use super::create::{self, Promise, check_dir, drop_dir_link};
+use super::create::{self, check_dir, drop_dir_link};
 use super::names::{check_entry, check_removable, drop_link, entry_kind};
+use super::reserve::Reservation;
 use super::{check_name, delete, with_space};
 use crate::dir;
 use crate::error;
@@ -26,7 +28,7 @@ use crate::orphan;
 /// Blocks that two new entries may add.
 const BLOCKS: u64 = 20;
 
-/// Deeper than any path; a walk that is longer runs in a circle.
+/// Deeper than any path: a longer chain of parents is a circle.
 const MAX_DEPTH: u32 = 65_536;
 
 /// Renames.
@@ -49,15 +51,16 @@ pub(crate) fn rename(
         return Err(FsError::Invalid("EXCHANGE with NOREPLACE or WHITEOUT"));
     }
     fs.check_writable()?;
-    let mut still = (dir != new_dir).then(|| fs.rename.lock());
+    let mut lock = (dir != new_dir).then(|| fs.rename.lock());
     let outcome = loop {
-        let r = Rename { fs, dir, name, new_dir, new_name, flags, still: still.is_some() };
+        let has_lock = lock.is_some();
+        let r = Rename { fs, dir, name, new_dir, new_name, flags, has_lock };
         match with_space(fs, || r.run())? {
-            Outcome::HoldStill => still = Some(fs.rename.lock()),
+            Outcome::NeedsLock => lock = Some(fs.rename.lock()),
             Outcome::Done(gone) => break gone,
         }
     };
-    drop(still);
+    drop(lock);
     if let Some(gone) = outcome {
         delete::delete_if_unused(fs, &gone);
     }
@@ -65,10 +68,10 @@ pub(crate) fn rename(
 }
 
 enum Outcome {
-    /// Renamed; what had the new name is to be deleted, if nobody knows it.
+    /// Renamed; the inode that had the new name is to be deleted, if it is not referenced.
     Done(Option<Arc<Cell>>),
     /// Nothing done yet: the rename lock is needed.
-    HoldStill,
+    NeedsLock,
 }
 
 struct Rename<'a> {
@@ -79,7 +82,7 @@ struct Rename<'a> {
     new_name: &'a [u8],
     flags: RenameFlags,
     /// The rename lock is held.
-    still: bool,
+    has_lock: bool,
 }
 
 /// The two directories, locked; the second is `None` if they are the same.
@@ -101,6 +104,30 @@ impl Dirs<'_> {
             Some(to) => to,
             None => &self.from,
         }
+    }
+}
+
+/// The directories from the two directories up to the root, themselves included. Empty if they are
+/// the same.
+#[derive(Default)]
+struct Ancestors {
+    from: Vec<u32>,
+    to: Vec<u32>,
+}
+
+/// Locks the inodes that the two names lead to: directories first, then by number.
+fn lock_files<'s, 't>(
+    source: &'s Cell,
+    target: Option<&'t Cell>,
+) -> Result<(WriteGuard<'s>, Option<WriteGuard<'t>>)> {
+    let Some(target) = target else { return Ok((source.write()?, None)) };
+    // (The kind of an inode that has a name does not change.)
+    if (!target.is_dir(), target.ino) < (!source.is_dir(), source.ino) {
+        let target = target.write()?;
+        Ok((source.write()?, Some(target)))
+    } else {
+        let source = source.write()?;
+        Ok((source, Some(target.write()?)))
     }
 }
 
@@ -133,103 +160,104 @@ impl Rename<'_> {
 
     fn run(&self) -> Result<Outcome> {
         let fs = self.fs;
-        let from_cell = fs.cell(self.dir)?;
-        let to_cell = fs.cell(self.new_dir)?;
-        let mut from_above = Vec::new();
-        let mut to_above = Vec::new();
-        let mut dirs = if self.dir == self.new_dir {
-            Dirs { from: from_cell.write()?, to: None }
-        } else {
-            from_above = self.ancestors(self.dir)?;
-            to_above = self.ancestors(self.new_dir)?;
-            let from_first = if to_above.contains(&self.dir) {
-                true
-            } else if from_above.contains(&self.new_dir) {
-                false
-            } else {
-                self.dir < self.new_dir
-            };
-            if from_first {
-                let from = from_cell.write()?;
-                Dirs { from, to: Some(to_cell.write()?) }
-            } else {
-                let to = to_cell.write()?;
-                Dirs { from: from_cell.write()?, to: Some(to) }
-            }
-        };
+        let (from_cell, to_cell) = (fs.cell(self.dir)?, fs.cell(self.new_dir)?);
+        let (mut dirs, above) = self.lock_dirs(&from_cell, &to_cell)?;
         check_dir(&dirs.from)?;
         check_dir(dirs.to_ref())?;
         let from_spot = dir::seek(&fs.vol, &dirs.from.node, self.name)?;
         let (source, _) = from_spot.entry.ok_or(FsError::NotFound)?;
         let to_spot = dir::seek(&fs.vol, &dirs.to_ref().node, self.new_name)?;
         let target = to_spot.entry.map(|(ino, _)| ino);
-        let exchange = self.flags.contains(RenameFlags::EXCHANGE);
-        if to_above.contains(&source.0) || source.0 == self.new_dir {
-            return Err(FsError::Invalid("a directory cannot be moved into itself"));
+        self.check_places(source, target, &above)?;
+        if target == Some(source) {
+            return Ok(Outcome::Done(None));
         }
-        match target {
-            Some(_) if self.flags.contains(RenameFlags::NOREPLACE) => return Err(FsError::Exists),
-            Some(t) if from_above.contains(&t.0) || t.0 == self.dir => {
-                return Err(if exchange {
-                    FsError::Invalid("a directory cannot be moved into itself")
-                } else {
-                    FsError::NotEmpty
-                });
-            }
-            None if exchange => return Err(FsError::NotFound),
-            Some(t) if t == source => return Ok(Outcome::Done(None)),
-            _ => {}
-        }
-        // The directories are locked already: waiting for them once more would last for ever.
+        // The directories are locked: a damaged volume must not make this thread lock one again.
         for ino in [Some(source), target].into_iter().flatten() {
             check_entry(fs, InodeNr(self.dir), ino)?;
             check_entry(fs, InodeNr(self.new_dir), ino)?;
         }
         let source_cell = fs.cell(source.0)?;
         let target_cell = target.map(|t| fs.cell(t.0)).transpose()?;
-        // The kind of an inode that has a name does not change. Directories are locked below
-        // directories by one thread at a time: in a damaged volume each may be listed in the other.
-        let is_dir = source_cell.is_dir();
-        let target_is_dir = target_cell.as_ref().map(|t| t.is_dir());
-        if (is_dir || target_is_dir == Some(true)) && !self.still {
-            return Ok(Outcome::HoldStill);
+        // Directories are locked below directories by one thread at a time: on a damaged volume each
+        // may be listed in the other.
+        let any_dir = source_cell.is_dir() || target_cell.as_ref().is_some_and(|t| t.is_dir());
+        if any_dir && !self.has_lock {
+            return Ok(Outcome::NeedsLock);
         }
-        let target_first = target_is_dir
-            .is_some_and(|target_is_dir| (!target_is_dir, target) < (!is_dir, Some(source)));
-        let (mut source_st, target_st) = match &target_cell {
-            Some(t) if target_first => {
-                let t = t.write()?;
-                (source_cell.write()?, Some(t))
-            }
-            Some(t) => {
-                let s = source_cell.write()?;
-                (s, Some(t.write()?))
-            }
-            None => (source_cell.write()?, None),
-        };
+        let (mut source_st, mut target_st) = lock_files(&source_cell, target_cell.as_deref())?;
         check_removable(&dirs.from, &source_st)?;
         self.check_project(dirs.to_ref(), &source_st)?;
-        if exchange {
+        if let Some(target_st) = &target_st {
+            check_removable(dirs.to_ref(), target_st)?;
+        }
+        if self.flags.contains(RenameFlags::EXCHANGE) {
             let mut target_st = target_st.ok_or(FsError::NotFound)?;
-            check_removable(dirs.to_ref(), &target_st)?;
             self.check_project(&dirs.from, &target_st)?;
             self.exchange(&mut dirs, &mut source_st, &mut target_st)?;
             return Ok(Outcome::Done(None));
         }
-        let mut target_st = target_st;
-        if let Some(t) = &target_st {
-            check_removable(dirs.to_ref(), t)?;
-            match (source_st.is_dir(), t.is_dir()) {
-                (true, false) => return Err(FsError::NotADirectory),
-                (false, true) => return Err(FsError::IsADirectory),
-                (true, true) if !dir::is_empty(&fs.vol, &t.node)? => return Err(FsError::NotEmpty),
-                _ => {}
-            }
+        if let Some(target_st) = &target_st {
+            self.check_replaceable(&source_st, target_st)?;
         }
         self.replace(&mut dirs, (&from_spot, &to_spot), &mut source_st, target_st.as_deref_mut())?;
         let gone = target_st.as_ref().is_some_and(|t| t.node.raw.links == 0);
         drop(target_st);
         Ok(Outcome::Done(target_cell.filter(|_| gone)))
+    }
+
+    /// Locks the two directories, the ancestor first, and gives their ancestors.
+    fn lock_dirs<'c>(&self, from: &'c Cell, to: &'c Cell) -> Result<(Dirs<'c>, Ancestors)> {
+        if self.dir == self.new_dir {
+            return Ok((Dirs { from: from.write()?, to: None }, Ancestors::default()));
+        }
+        let above =
+            Ancestors { from: self.ancestors(self.dir)?, to: self.ancestors(self.new_dir)? };
+        let from_first = above.to.contains(&self.dir)
+            || (!above.from.contains(&self.new_dir) && self.dir < self.new_dir);
+        let dirs = if from_first {
+            let from = from.write()?;
+            Dirs { from, to: Some(to.write()?) }
+        } else {
+            let to = to.write()?;
+            Dirs { from: from.write()?, to: Some(to) }
+        };
+        Ok((dirs, above))
+    }
+
+    /// Checks that the flags allow the rename, and that it moves no directory below itself.
+    fn check_places(
+        &self,
+        source: InodeNr,
+        target: Option<InodeNr>,
+        above: &Ancestors,
+    ) -> Result<()> {
+        let exchange = self.flags.contains(RenameFlags::EXCHANGE);
+        if above.to.contains(&source.0) || source.0 == self.new_dir {
+            return Err(FsError::Invalid("a directory cannot be moved into itself"));
+        }
+        match target {
+            Some(_) if self.flags.contains(RenameFlags::NOREPLACE) => Err(FsError::Exists),
+            Some(t) if above.from.contains(&t.0) || t.0 == self.dir => {
+                if exchange {
+                    Err(FsError::Invalid("a directory cannot be moved into itself"))
+                } else {
+                    Err(FsError::NotEmpty)
+                }
+            }
+            None if exchange => Err(FsError::NotFound),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that the source may take the place of the target.
+    fn check_replaceable(&self, source: &InodeState, target: &InodeState) -> Result<()> {
+        match (source.is_dir(), target.is_dir()) {
+            (true, false) => Err(FsError::NotADirectory),
+            (false, true) => Err(FsError::IsADirectory),
+            (true, true) if !dir::is_empty(&self.fs.vol, &target.node)? => Err(FsError::NotEmpty),
+            _ => Ok(()),
+        }
     }
 
     fn check_project(&self, to: &InodeState, st: &InodeState) -> Result<()> {
@@ -238,6 +266,16 @@ impl Rename<'_> {
             return Err(FsError::CrossDevice);
         }
         Ok(())
+    }
+
+    /// Journal credits of [`replace`](Self::replace), the deletion of the target not included.
+    fn credits(&self, dirs: &Dirs<'_>) -> u32 {
+        let new_names = if self.flags.contains(RenameFlags::WHITEOUT) { 2 } else { 1 };
+        new_names * (dir::credits_add(&self.fs.vol, &dirs.to_ref().node) + 3)
+            + 2 * dir::credits_remove()
+            + orphan::CREDITS
+            + inline::CREDITS
+            + 5
     }
 
     fn replace(
@@ -249,39 +287,21 @@ impl Rename<'_> {
     ) -> Result<()> {
         let fs = self.fs;
         let vol = &fs.vol;
-        let kind = entry_kind(source)?;
-        let is_dir = kind == FileType::Directory;
+        let is_dir = entry_kind(source)? == FileType::Directory;
         let moves = dirs.to.is_some();
         let grows = is_dir && moves && target.is_none();
         if grows {
             create::add_dir_link(fs, &mut dirs.to().node.raw.clone())?;
         }
-        let whiteout = if self.flags.contains(RenameFlags::WHITEOUT) { 2 } else { 1 };
-        let promise = Promise::make(fs, BLOCKS)?;
-        let credits = whiteout * (dir::credits_add(vol, &dirs.to_ref().node) + 3)
-            + 2 * dir::credits_remove()
-            + orphan::CREDITS
-            + inline::CREDITS
-            + 5;
+        let reserved = Reservation::make(fs, BLOCKS)?;
         let end = target.as_ref().map(|target| delete::End::of(fs, target));
-        let credits = credits + end.map_or(0, delete::End::credits);
-        let mut h = fs.start(credits)?;
+        let mut h = fs.start(self.credits(dirs) + end.map_or(0, delete::End::credits))?;
         let mut white = None;
         if self.flags.contains(RenameFlags::WHITEOUT) {
             let node = NewNode::CharDevice(Rdev::default());
             white = Some(create::make(fs, &mut h, &dirs.from, &node, 0, 0, Creds::default())?);
         }
-        let named = match &target {
-            Some(_) => {
-                dir::replace(vol, &mut h, &mut dirs.to().node, self.new_name, source.node.ino, kind)
-                    .map(|()| true)
-            }
-            None => {
-                let node = &mut dirs.to().node;
-                dir::add_at(vol, &mut h, node, self.new_name, to, source.node.ino, kind)
-            }
-        };
-        let in_place = match named {
+        let in_place = match self.name_target(&mut h, dirs, to, source, target.is_some()) {
             Ok(in_place) => in_place,
             Err(e) => {
                 if let Some(mut white) = white {
@@ -289,35 +309,15 @@ impl Rename<'_> {
                 }
                 dirs.to().store(fs, &mut h, true)?;
                 if !matches!(e, FsError::Io(_)) {
-                    // (What could not be read could not be undone either.)
+                    // (After a failed read nothing is undone.)
                     let _ = h.stop();
                 }
                 return Err(e);
             }
         };
-        match &mut white {
-            Some(white) => {
-                let ino = white.node.ino;
-                dir::replace(
-                    vol,
-                    &mut h,
-                    &mut dirs.from.node,
-                    self.name,
-                    ino,
-                    FileType::CharDevice,
-                )?;
-                white.store(fs, &mut h, true)?;
-            }
-            // (Where the new name went may have been where the old one is.)
-            None if moves || in_place => {
-                dir::remove_at(vol, &mut h, &mut dirs.from.node, self.name, from)?;
-            }
-            None => {
-                dir::remove(vol, &mut h, &mut dirs.from.node, self.name)?;
-            }
-        }
+        self.drop_old_name(&mut h, dirs, from, white, moves || in_place)?;
         if is_dir {
-            // The path of everything below it is another now.
+            // Everything below it has another path now.
             h.note(Delta::AllUnfit { reason: Reason::DirRename });
             fs.dirs_moved.note(h.tid());
         }
@@ -328,7 +328,7 @@ impl Rename<'_> {
                 create::add_dir_link(fs, &mut dirs.to().node.raw)?;
             }
         } else if is_dir && target.is_some() {
-            // One subdirectory took another's name.
+            // One subdirectory took the name of another.
             drop_dir_link(&mut dirs.from.node.raw);
         }
         let now = fs.now();
@@ -339,11 +339,50 @@ impl Rename<'_> {
         }
         self.store_dirs(dirs, &mut h)?;
         let stopped = h.stop().map_err(error::journal);
-        drop(promise);
+        drop(reserved);
         stopped
     }
 
-    fn store_dirs(&self, dirs: &mut Dirs<'_>, h: &mut extol_jbd2::Handle) -> Result<()> {
+    /// Makes the new name lead to the source. True if every other name is where it was.
+    fn name_target(
+        &self,
+        h: &mut Handle,
+        dirs: &mut Dirs<'_>,
+        to: &dir::Spot,
+        source: &InodeState,
+        exists: bool,
+    ) -> Result<bool> {
+        let (vol, node) = (&self.fs.vol, &mut dirs.to().node);
+        let (ino, kind) = (source.node.ino, entry_kind(source)?);
+        if exists {
+            dir::replace(vol, h, node, self.new_name, ino, kind).map(|()| true)
+        } else {
+            dir::add_at(vol, h, node, self.new_name, to, ino, kind)
+        }
+    }
+
+    /// Removes the old name, or makes it lead to the whiteout. `in_place`: it is where it was found.
+    fn drop_old_name(
+        &self,
+        h: &mut Handle,
+        dirs: &mut Dirs<'_>,
+        from: &dir::Spot,
+        white: Option<InodeState>,
+        in_place: bool,
+    ) -> Result<()> {
+        let (vol, node) = (&self.fs.vol, &mut dirs.from.node);
+        match white {
+            Some(mut white) => {
+                let kind = FileType::CharDevice;
+                dir::replace(vol, h, node, self.name, white.node.ino, kind)?;
+                white.store(self.fs, h, true)
+            }
+            None if in_place => dir::remove_at(vol, h, node, self.name, from).map(drop),
+            None => dir::remove(vol, h, node, self.name).map(drop),
+        }
+    }
+
+    fn store_dirs(&self, dirs: &mut Dirs<'_>, h: &mut Handle) -> Result<()> {
         let now = self.fs.now();
         for st in [Some(&mut dirs.from), dirs.to.as_mut()].into_iter().flatten() {
             st.node.raw.mtime = now;

@@ -3,7 +3,7 @@
 use extol_ondisk::{FileType, InodeFlags};
 use extol_vfs::{FsError, Result, XattrSet};
 
-use super::create::Promise;
+use super::reserve::Reservation;
 use super::with_space;
 use crate::error;
 use crate::inodes::InodeState;
@@ -79,14 +79,14 @@ pub(crate) fn set(
         if st.node.raw.flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
             return Err(FsError::NotPermitted);
         }
-        // Setting what is there already is no change.
+        // Setting the present value is no change.
         let same = match (value, how) {
             (Some(value), XattrSet::Any | XattrSet::Replace) => {
                 xattr::get(&fs.vol, &st.node, name).is_ok_and(|old| old == value)
             }
             _ => false,
         };
-        let promise = Promise::make(fs, 2)?;
+        let reserved = Reservation::make(fs, 2)?;
         let mut h = fs.start(xattr::CREDITS + 1)?;
         let result = xattr::set(&fs.vol, &mut h, &mut st.node, name, value, how);
         if result.is_ok() && !same {
@@ -94,7 +94,7 @@ pub(crate) fn set(
         }
         st.store(fs, &mut h, true)?;
         h.stop().map_err(error::journal)?;
-        drop(promise);
+        drop(reserved);
         result
     })
 }

@@ -158,7 +158,8 @@ pub struct InodeOptions {
     pub nodiratime: bool,
     /// `lazytime`: time stamps alone are written with the next other change.
     pub lazytime: bool,
-    /// `grpid`, `bsdgroups`: new files take the directory's group; `None`: what the superblock says.
+    /// `grpid`, `bsdgroups`: new files take the directory's group; `None`: what the superblock
+    /// says.
     pub grpid: Option<bool>,
     /// `nouser_xattr` off.
     pub user_xattr: bool,

@@ -1,5 +1,5 @@
-//! Every mount option in one table: names, unit, default, reason, what a remount may do with it, how
-//! it is parsed and how it is shown. The manual and the documentation are checked against it.
+//! Every mount option in one table: names, unit, default, reason, what a remount may do with it,
+//! how it is parsed and how it is shown. The manual and the documentation are checked against it.
 
 use std::time::Duration;
 

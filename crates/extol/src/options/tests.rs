@@ -116,10 +116,14 @@ fn only_what_differs_is_shown() {
 
 #[test]
 fn what_is_shown_can_be_given_again() {
-    let list = "ro,strictatime,nodiratime,sync,dirsync,lazytime,norecovery,sb=32768,data=journal,nobarrier,commit=7,\
-        journal_checksum,journal_async_commit,errors=panic,discard,grpid,minixdf,nouser_xattr,noacl,resuid=3,\
-        resgid=4,nodelalloc,min_batch_time=1,max_batch_time=2,fua=never,nofast_commit,async_checkpoint=20,\
-        noinit_itable,checkpoint=nomerge,ckpt_thread_ioprio=idle,journal_ioprio=6,dirty_mb=9,data_cache_mb=8,readahead_kb=100,cache_mb=10,inode_cache=100,nodirect";
+    let list = "ro,strictatime,nodiratime,sync,dirsync,lazytime,norecovery,sb=32768,data=journal,\
+        nobarrier,commit=7,\
+        journal_checksum,journal_async_commit,errors=panic,discard,grpid,minixdf,nouser_xattr,\
+        noacl,resuid=3,\
+        resgid=4,nodelalloc,min_batch_time=1,max_batch_time=2,fua=never,\
+        nofast_commit,async_checkpoint=20,\
+        noinit_itable,checkpoint=nomerge,ckpt_thread_ioprio=idle,journal_ioprio=6,dirty_mb=9,\
+        data_cache_mb=8,readahead_kb=100,cache_mb=10,inode_cache=100,nodirect";
     let once = MountOptions::parse(list).unwrap();
     assert_eq!(shown(list), list);
     let again = MountOptions::parse(&once.words().join(",")).unwrap();

@@ -10,10 +10,10 @@ use extol_vfs::{Attr, DirEntry, FileKind, FileSystem as _, FsError, Result};
 
 use super::guard::Inode;
 
-/// Entries fetched in one go.
+/// Entries read at a time.
 const BATCH: usize = 256;
 
-/// Entries of a directory. What cannot be read of it is told behind all that can; then it ends.
+/// Entries of a directory. An error comes behind all entries that can be read, and ends it.
 #[derive(Debug)]
 pub struct ReadDir {
     dir: Inode,
@@ -56,8 +56,7 @@ impl ReadDir {
     }
 }
 
-/// The next entries of a directory, `.` and `..` among them, and why there are no more if not
-/// because it ends.
+/// The next entries of a directory, `.` and `..` among them, and the error that ends them.
 pub(super) fn fetch(dir: &Inode, cookie: u64) -> (Vec<DirEntry>, Option<FsError>) {
     let mut batch = Vec::with_capacity(16);
     let read = dir.fs().readdir(dir.ino(), cookie, &mut |entry| {
@@ -138,9 +137,9 @@ impl DirItem {
     }
 }
 
-/// Deepest directory that a walk enters, and its longest path: sixteen times what the system's
-/// calls take. Each open directory keeps its path, and a volume can hold a chain of as many
-/// directories as it has inodes.
+/// Deepest directory that a walk enters, and its longest path: sixteen times what system calls take.
+/// Each open directory keeps its path, and a volume can hold a chain of as many directories as it
+/// has inodes.
 const MAX_DEPTH: usize = 4096;
 const MAX_PATH: usize = 64 << 10;
 
@@ -205,7 +204,7 @@ impl Iterator for Walk {
     }
 }
 
-/// One thing that a walk met.
+/// A file or directory that a walk finds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WalkItem {
     path: PathBuf,

@@ -8,8 +8,8 @@ use extol_vfs::{
     Attr, Creds, Fallocate, FileKind, FileSystem as _, FsError, NewNode, Result, SetAttr,
 };
 
-use super::guard::Inode;
-use super::resolve::{Last, resolve};
+use super::guard::{Held, Inode};
+use super::resolve::{Last, Spot, resolve};
 use crate::Ext4;
 use crate::data::readahead::FileReadahead;
 
@@ -122,39 +122,46 @@ pub(super) fn open(fs: &Arc<Ext4>, path: &[u8], how: &OpenOptions) -> Result<Fil
         true if !how.create_new => Last::Follow,
         _ => Last::FollowIfSlash,
     };
-    // Somebody may make or remove the name between the look and the act; then look again.
+    // Another thread may make or remove the name between lookup and creation.
     for _ in 0..64 {
-        let spot = resolve(fs, path, last)?;
-        let Some(node) = spot.node else {
-            if !how.create && !how.create_new {
-                return Err(FsError::NotFound);
-            }
-            if spot.slash {
-                return Err(FsError::IsADirectory);
-            }
-            let name = spot.name.unwrap_or_default();
-            match fs.create(spot.dir.ino(), &name, NewNode::Regular, how.perm, 0, how.owner) {
-                Ok(attr) => return Ok(File::of(Inode::adopt(fs, &attr), how)),
-                Err(FsError::Exists) if !how.create_new => continue,
-                Err(e) => return Err(e),
-            }
-        };
-        if how.create_new {
-            return Err(FsError::Exists);
+        let mut spot = resolve(fs, path, last)?;
+        match spot.node.take() {
+            Some(_) if how.create_new => return Err(FsError::Exists),
+            Some(node) => return open_node(node, how),
+            None => match create(fs, spot, how) {
+                Err(FsError::Exists) if !how.create_new => {}
+                result => return result,
+            },
         }
-        match node.kind() {
-            FileKind::Regular => {}
-            FileKind::Directory if how.writes() => return Err(FsError::IsADirectory),
-            FileKind::Directory => {}
-            FileKind::Symlink => return Err(FsError::SymlinkLoop),
-            _ => return Err(FsError::Invalid("only files and directories are opened")),
-        }
-        if how.truncate {
-            fs.setattr(node.ino(), &SetAttr { size: Some(0), ..SetAttr::default() })?;
-        }
-        return Ok(File::of(node.keep(), how));
     }
     Err(FsError::Busy)
+}
+
+fn create(fs: &Arc<Ext4>, spot: Spot<'_>, how: &OpenOptions) -> Result<File> {
+    if !how.create && !how.create_new {
+        return Err(FsError::NotFound);
+    }
+    if spot.slash {
+        return Err(FsError::IsADirectory);
+    }
+    let name = spot.name.unwrap_or_default();
+    let attr = fs.create(spot.dir.ino(), &name, NewNode::Regular, how.perm, 0, how.owner)?;
+    Ok(File::of(Inode::adopt(fs, &attr), how))
+}
+
+fn open_node(node: Held<'_>, how: &OpenOptions) -> Result<File> {
+    match node.kind() {
+        FileKind::Regular => {}
+        FileKind::Directory if how.writes() => return Err(FsError::IsADirectory),
+        FileKind::Directory => {}
+        FileKind::Symlink => return Err(FsError::SymlinkLoop),
+        _ => return Err(FsError::Invalid("only files and directories are opened")),
+    }
+    let file = File::of(node.keep(), how);
+    if how.truncate {
+        file.set_len(0)?;
+    }
+    Ok(file)
 }
 
 /// An open file (or directory, for [`sync_all`](Self::sync_all)). What was written is durable after
@@ -265,7 +272,7 @@ impl File {
     /// Makes the file durable: contents, attributes, and the names that lead to it.
     ///
     /// # Errors
-    /// `Io` if something could not be written: then nothing is promised.
+    /// `Io` if something could not be written: then nothing is guaranteed.
     pub fn sync_all(&self) -> Result<()> {
         self.fs().fsync(self.node.ino(), false)
     }
@@ -305,7 +312,7 @@ impl Write for File {
         Ok(n)
     }
 
-    /// Nothing is buffered here. Durability is [`sync_all`](File::sync_all)'s.
+    /// Does nothing: no data is buffered here, and [`sync_all`](File::sync_all) makes it durable.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

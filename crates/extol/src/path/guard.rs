@@ -1,8 +1,12 @@
 //! A reference on one inode, given back when it is dropped.
 //!
-//! Nothing is counted for the root, which every path begins with: it stays as long as the volume.
-//! Nor is a reference on the volume counted while a path is followed ([`Held`]): all threads share
-//! that word, and each would wait for it to come from another's processor, several times per path.
+//! The root, with which every path begins, is not counted: it stays as long as the volume. Nor is a
+//! reference on the volume counted while a path is followed ([`Held`]): all threads would write that
+//! word, several times per path.
+//!
+//! Invariants
+//! - PA-2: each reference is given back exactly once (`give_back` in `Drop`; [`Held::keep`] hands it
+//!   on).
 
 use std::sync::Arc;
 
@@ -10,9 +14,9 @@ use extol_vfs::{Attr, FileId, FileKind, FileSystem as _, FsError, Result};
 
 use crate::Ext4;
 
-/// A reference on an inode: while it lives, the inode does, even if its last name goes.
+/// A reference on an inode: as long as it exists, the inode does, even without a name.
 ///
-/// Its number is what the methods of [`FileSystem`](extol_vfs::FileSystem) want.
+/// The methods of [`FileSystem`](extol_vfs::FileSystem) take its number.
 #[derive(Debug)]
 pub struct Inode {
     fs: Arc<Ext4>,
@@ -20,7 +24,7 @@ pub struct Inode {
     kind: FileKind,
 }
 
-/// The same for the time of a call.
+/// An [`Inode`] for the time of a call.
 #[derive(Debug)]
 pub(super) struct Held<'a> {
     fs: &'a Arc<Ext4>,
@@ -58,15 +62,14 @@ impl<'a> Held<'a> {
         Self { fs, id: take_over(fs, attr.id), kind: attr.kind }
     }
 
-    /// Becomes what `attr` tells of, as if it were [adopted](Self::adopt).
-    pub(super) fn go(&mut self, attr: &Attr) {
+    /// Becomes the inode of `attr`, whose reference it takes over.
+    pub(super) fn enter(&mut self, attr: &Attr) {
         give_back(self.fs, self.id);
         (self.id, self.kind) = (take_over(self.fs, attr.id), attr.kind);
     }
 
-    /// Becomes the directory of that name in this one, if it is known. Then that is as good as
-    /// finding it and [going](Self::go) there.
-    pub(super) fn step(&mut self, name: &[u8]) -> bool {
+    /// [Enters](Self::enter) the subdirectory of that name if it is in the dentry cache; else false.
+    pub(super) fn enter_cached(&mut self, name: &[u8]) -> bool {
         let Some(id) = (self.kind == FileKind::Directory)
             .then(|| self.fs.dir_cached(self.id.ino, name))
             .flatten()
@@ -78,7 +81,7 @@ impl<'a> Held<'a> {
         true
     }
 
-    /// What `name` stands for in this directory; a reference comes with it.
+    /// Looks up a name in this directory; a reference comes with the attributes.
     pub(super) fn find(&self, name: &[u8]) -> Result<Attr> {
         find(self.fs, self.id, self.kind, name)
     }
@@ -95,10 +98,10 @@ impl<'a> Held<'a> {
         self.fs.getattr(self.id.ino)
     }
 
-    /// For longer than this call.
+    /// Makes it last longer than this call.
     pub(super) fn keep(self) -> Inode {
         let kept = Inode { fs: Arc::clone(self.fs), id: self.id, kind: self.kind };
-        // It has the reference now.
+        // `kept` has the reference now.
         std::mem::forget(self);
         kept
     }
@@ -132,7 +135,7 @@ impl Inode {
         Self { fs: Arc::clone(fs), id: take_over(fs, attr.id), kind: attr.kind }
     }
 
-    /// What `name` stands for in this directory.
+    /// Looks up a name in this directory.
     ///
     /// # Errors
     /// `NotFound`, `NotADirectory`, `NameTooLong`.

@@ -43,14 +43,14 @@
 //! followed as the volume has them; `..` of the root is the root. Symbolic links are followed,
 //! absolute targets from the root of the *volume*: no path leads out of it. After 40 links a path
 //! fails with [`FsError::SymlinkLoop`]. A path that ends in a slash names a directory. Permissions
-//! are not checked: whoever can open the device may do everything.
+//! are not checked: a process that can open the device may do everything.
 //!
 //! # References
 //!
 //! The walk along a path holds a reference ([`Inode`]) on the inode where it is, and [`File`],
 //! [`ReadDir`] and [`Walk`] hold one on what they show. Each gives it back when it is dropped, so a
-//! file that was removed while it was open lives until then. They also keep the volume open;
-//! [`Ext4::unmount`] closes it all the same, and whatever is done with them afterwards fails.
+//! file that is removed while it is open exists until then. They also keep the volume open;
+//! [`Ext4::unmount`] closes it all the same, and later calls through them fail.
 
 mod dirs;
 mod file;
@@ -174,8 +174,8 @@ impl Ext4 {
         self.open_file(path, OpenOptions::new().read(true).write(true).create(true).truncate(true))
     }
 
-    /// Makes a regular file that has no name, on the volume of `dir`; it goes when it is closed,
-    /// unless [`File::link_to`] gives it a name.
+    /// Makes a regular file without a name; it is deleted when it is closed, unless
+    /// [`File::link_to`] gives it a name.
     ///
     /// # Errors
     /// As [`inode`](Self::inode); `NoSpace`.
@@ -229,7 +229,7 @@ impl Ext4 {
             match self.inode(part) {
                 Ok(node) if node.kind() == FileKind::Directory => {}
                 Ok(_) => return Err(FsError::NotADirectory),
-                // Somebody else may be making the same one.
+                // Another thread may make the same one.
                 Err(FsError::NotFound) => match self.create_dir(part) {
                     Ok(()) | Err(FsError::Exists) => {}
                     Err(e) => return Err(e),
@@ -240,7 +240,7 @@ impl Ext4 {
         Ok(())
     }
 
-    /// Makes a symbolic link at `path` that says `target`.
+    /// Makes a symbolic link at `path` to `target`.
     ///
     /// # Errors
     /// As [`create_node`](Self::create_node); `NotFound` for an empty target.
@@ -253,7 +253,7 @@ impl Ext4 {
         self.create_node(path, NewNode::Symlink(target), 0o777, Creds::default()).map(drop)
     }
 
-    /// What a symbolic link says.
+    /// The target of a symbolic link.
     ///
     /// # Errors
     /// As [`inode`](Self::inode); `Invalid` if it is none.
@@ -291,7 +291,7 @@ impl Ext4 {
     /// # Errors
     /// As [`inode`](Self::inode); `IsADirectory`.
     pub fn remove_file(self: &Arc<Self>, path: impl AsRef<Path>) -> Result<()> {
-        // (Without a reference on the file: it goes in one transaction if nobody has one.)
+        // (Without a reference on the file, so that it is deleted in one transaction with its name.)
         let spot = self.spot(path, Last::Unseen)?;
         if spot.slash && spot.node.is_none() {
             return Err(FsError::NotFound);

@@ -22,8 +22,7 @@ fn volume() -> Arc<Ext4> {
     Ext4::open(device, &MountOptions::default()).unwrap()
 }
 
-/// Who makes a name in a directory has its lock; whose path leads through it does not wait for
-/// that.
+/// A path through a directory does not wait for its lock, which a thread that adds a name holds.
 #[test]
 fn a_path_leads_through_a_directory_that_is_being_changed() {
     let fs = volume();
@@ -44,7 +43,7 @@ fn a_path_leads_through_a_directory_that_is_being_changed() {
     drop(guard);
     walker.join().unwrap();
     assert_eq!(size.expect("it waits for the lock").unwrap(), 1);
-    // What has another name, or is another one, is not found where it was.
+    // A directory with another name, or a new one with its name, is not taken for it.
     fs.rename_path("a/b", "c").unwrap();
     let gone = fs.open_file("a/b/file", OpenOptions::new().read(true));
     assert!(matches!(gone, Err(FsError::NotFound)));
@@ -223,10 +222,10 @@ fn directories() {
 #[test]
 fn walks_are_bounded() {
     let fs = volume();
-    let (name, who) = ([b'n'; 255], Creds::default());
+    let (name, owner) = ([b'n'; 255], Creds::default());
     let mut dir = fs.root();
     for _ in 0..300 {
-        dir = fs.create(dir, &name, NewNode::Directory, 0o755, 0, who).unwrap().id.ino;
+        dir = fs.create(dir, &name, NewNode::Directory, 0o755, 0, owner).unwrap().id.ino;
     }
     let walked: Vec<_> = fs.walk("/").unwrap().collect();
     let errors: Vec<_> = walked.iter().filter_map(|item| item.as_ref().err()).collect();
@@ -405,8 +404,8 @@ fn attributes() {
     fs.remove_xattr("/f", "user.a").unwrap();
     assert_eq!(fs.get_xattr("/f", "user.a"), Err(FsError::NoAttribute));
     let null = Rdev { major: 1, minor: 3 };
-    let who = Creds { uid: 1, gid: 2 };
-    let node = fs.create_node("/null", NewNode::CharDevice(null), 0o666, who).unwrap();
+    let owner = Creds { uid: 1, gid: 2 };
+    let node = fs.create_node("/null", NewNode::CharDevice(null), 0o666, owner).unwrap();
     let attr = node.attr().unwrap();
     assert_eq!((attr.rdev, attr.uid, attr.gid, attr.perm), (null, 1, 2, 0o666));
     drop(node);

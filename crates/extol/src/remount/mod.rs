@@ -1,25 +1,25 @@
 //! Remount: options change while the volume is in use.
 //!
 //! ```text
-//!   list ─► plan: parsed on top of the options in force, every word by the table below ─► apply ─► the new options
-//!              │ refused: nothing was touched                             │ fails: what was done is undone
+//!   list ─► plan: parsed on top of the options in force ─► apply ─► the new options
+//!              │ refused: nothing is touched                 │ fails: what was done is undone
 //! ```
 //!
 //! Read-only and back. `ro` writes everything home, empties and freezes the log, and marks the
-//! volume clean, as an unmount does; the journal rests, and whoever wants to change something is
-//! refused. `rw` marks the volume as mounted and wakes the journal. A volume that was *opened*
-//! read-only has no log and no right to write yet: `ro_to_rw.rs`.
+//! volume clean, as an unmount does; the journal rests, and changes are refused. `rw` marks the
+//! volume as mounted and resumes the journal. A volume that was *opened* read-only has no log and
+//! no right to write yet: `ro_to_rw.rs`.
 //!
 //! Invariants
-//! - M1: a refusal changes nothing: parsing works on a copy ([`Plan::parse`]), and in [`apply`] the
-//!   steps that can fail come first.
-//! - M2: while the journal rests, nothing is written, and no operation that began before is still
-//!   under way: all that change something pass the gate, which is closed meanwhile
+//! - RM-1: a refusal changes nothing: parsing works on a copy ([`Plan::parse`]), and in [`apply`]
+//!   the steps that can fail come first.
+//! - RM-2: while the journal rests, nothing is written, and no earlier operation is still under
+//!   way: all changes pass the freeze gate, which is closed meanwhile
 //!   ([`maintenance::exclusively`]).
-//! - M3: "needs recovery" is durable before the journal wakes, and cleared only after it rests
-//!   ([`wake`], [`rest`]).
+//! - RM-3: "needs recovery" is durable before the journal resumes, and cleared only after it rests
+//!   ([`to_read_write`], [`to_read_only`]).
 //!
-//! Lock order: the mount's `threads`, then the gate, then everything else.
+//! Lock order: the handle's `threads`, then the freeze gate, then everything else.
 
 mod plan;
 mod ro_to_rw;
@@ -41,16 +41,16 @@ use crate::options::MountOptions;
 use crate::superblock::write_superblock;
 use plan::{Able, Plan};
 
-/// How often, and how long apart, going read-only looks whether unlinked files are still in use.
-/// (Who closed the last one need not have told us yet.)
-const LOOKS: u32 = 20;
-const LOOK: Duration = Duration::from_millis(50);
+/// How often, and how far apart, a remount to read-only checks whether unlinked files are still in
+/// use. (The front end reports the last close with a delay.)
+const CHECKS: u32 = 20;
+const CHECK_EVERY: Duration = Duration::from_millis(50);
 
 fn refuse<T>(why: impl Into<String>) -> Result<T, RemountError> {
     Err(RemountError(why.into()))
 }
 
-/// Changes options; gives warnings for the user.
+/// Changes options; returns warnings for the user.
 pub(crate) fn remount(
     fs: &Arc<MountedFs>,
     threads: &mut Threads,
@@ -88,35 +88,34 @@ fn apply(
         let failed = |e| RemountError(format!("cannot start a thread: {e}"));
         fs.maintenance.set_merge(new.checkpoint.merge).map_err(failed)?;
     }
-    let moved = match (current.access.read_only, new.access.read_only) {
+    let changed = match (current.access.read_only, new.access.read_only) {
         (false, true) => {
-            for _ in 0..LOOKS {
+            for _ in 0..CHECKS {
                 if fs.orphans.len() == 0 {
                     break;
                 }
-                std::thread::sleep(LOOK);
+                std::thread::sleep(CHECK_EVERY);
             }
             fs.lazy_init.stop();
-            unfrozen(maintenance::exclusively(fs, || rest(fs, threads)))
+            unfrozen(maintenance::exclusively(fs, || to_read_only(fs, threads)))
                 .inspect_err(|_| fs.lazy_init.set(current.background.init_itable))
         }
         (true, false) if fs.fixed.read_only() => {
             unfrozen(maintenance::exclusively(fs, || ro_to_rw::upgrade(fs, threads, plan)))
         }
-        (true, false) => {
-            unfrozen(maintenance::exclusively(fs, || wake(fs, threads, &mut plan.warnings)))
-        }
+        (true, false) => unfrozen(maintenance::exclusively(fs, || {
+            to_read_write(fs, threads, &mut plan.warnings)
+        })),
         _ => Ok(()),
     };
-    if let Err(refusal) = moved {
+    if let Err(refusal) = changed {
         if merge {
-            // Off again never fails; on again: without the thread everybody syncs alone, which is
-            // as right.
+            // Off again never fails; on again: without the thread each caller syncs by itself.
             let _ = fs.maintenance.set_merge(current.checkpoint.merge);
         }
         return Err(refusal);
     }
-    // Nothing below can fail. (Rising has a say in some options.)
+    // Nothing below can fail. (The change to read-write decides some options.)
     let new = &plan.options;
     set(fs, new);
     // (Setting it begins anew: only where something changed.)
@@ -151,9 +150,9 @@ fn set(fs: &MountedFs, o: &MountOptions) {
 }
 
 /// `rw` → `ro`.
-fn rest(fs: &Arc<MountedFs>, threads: &mut Threads) -> Result<(), RemountError> {
+fn to_read_only(fs: &Arc<MountedFs>, threads: &mut Threads) -> Result<(), RemountError> {
     if fs.check_writable().is_err() {
-        // An error was faster.
+        // An error has stopped the volume already.
         return Ok(());
     }
     if fs.orphans.len() > 0 {
@@ -184,7 +183,7 @@ fn rest(fs: &Arc<MountedFs>, threads: &mut Threads) -> Result<(), RemountError> 
 }
 
 /// `ro` → `rw`.
-fn wake(
+fn to_read_write(
     fs: &Arc<MountedFs>,
     threads: &mut Threads,
     warnings: &mut Vec<String>,
@@ -200,13 +199,13 @@ fn wake(
         warnings.push("the volume has errors noted: unmount it and run e2fsck".into());
     }
     if let Some(guard) = &fs.guard {
-        // While this mount rested, another system may have changed what is in memory here.
-        let looked = guard.check_now().map_err(OpenError).and_then(|()| {
+        // While this mount was read-only, another system may have changed the volume.
+        let observed = guard.check_now().map_err(OpenError).and_then(|()| {
             let waiting = fs.options.lock().access.waiting.clone();
-            let observed = Observed::observe(guard.below(), &fs.vol.geo, &sb, waiting.as_ref())?;
-            observed.map(|observed| observed.take(guard, waiting.as_ref())).transpose()
+            let seen = Observed::observe(guard.below(), &fs.vol.geo, &sb, waiting.as_ref())?;
+            seen.map(|seen| seen.take(guard, waiting.as_ref())).transpose()
         });
-        threads.mmp = match looked {
+        threads.mmp = match observed {
             Ok(mmp) => mmp,
             Err(e) => return refuse(format!("cannot remount read-write: {e}")),
         };

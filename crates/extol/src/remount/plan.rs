@@ -152,8 +152,10 @@ mod tests {
     ];
 
     /// What takes each of them back.
-    const BACK: &str = "rw,relatime,diratime,async,nodirsync,nolazytime,barrier,commit=0,errors=continue,nodiscard,nogrpid,bsddf,resuid=0,\
-        resgid=0,delalloc,min_batch_time=0,fua=auto,fast_commit,max_batch_time=15000,noasync_checkpoint,\
+    const BACK: &str = "rw,relatime,diratime,async,nodirsync,nolazytime,barrier,commit=0,\
+        errors=continue,nodiscard,nogrpid,bsddf,resuid=0,\
+        resgid=0,delalloc,min_batch_time=0,fua=auto,\
+        fast_commit,max_batch_time=15000,noasync_checkpoint,\
         checkpoint=merge,journal_ioprio=3,ckpt_thread_ioprio=be:3,init_itable,dirty_mb=64";
 
     #[test]
@@ -207,13 +209,15 @@ mod tests {
             ("direct", "direct cannot be changed by a remount: unmount and mount again"),
             (
                 "checkpoint=disable",
-                "checkpoint=disable is not supported: leave it out (every mount here can be recovered)",
+                "checkpoint=disable is not supported: leave it out (every mount here can be \
+                 recovered)",
             ),
             ("frob=1", "unknown mount option \"frob=1\""),
             ("commit=x", "bad value \"x\" for mount option \"commit\""),
             (
                 "async_checkpoint=100",
-                "bad value \"100\" for mount option \"async_checkpoint\": use a percentage from 1 to 99, or 0 for off",
+                "bad value \"100\" for mount option \"async_checkpoint\": use a percentage from 1 \
+                 to 99, or 0 for off",
             ),
             ("commit=9,data=writeback", "Cannot change data mode on remount"),
         ];

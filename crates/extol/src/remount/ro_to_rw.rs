@@ -1,24 +1,26 @@
-//! `rw` for a volume that was *opened* read-only: it catches up with what a mount does first.
+//! `rw` for a volume that was *opened* read-only: it makes up for what a mount does first.
 //!
 //! ```text
-//!   may it be written? ─► device writable ─► MMP ─► log and fast commits recovered, on the device ─► log attached
-//!       ─► "needs recovery" durable ─► overlay gone ─► orphans finished ─► threads ─► read-write
+//!   may it be written? ─► device writable ─► MMP ─► log and fast commits recovered on the device
+//!       ─► log attached ─► "needs recovery" durable ─► overlay gone ─► orphans finished ─► threads
+//!       ─► read-write
 //! ```
 //!
 //! What was read so far stays valid: without a log to recover the device does not change, and with
 //! one the volume was seen as recovery in memory left it. Recovery is a function of what is on the
 //! device, so it leaves the same there; each block is compared all the same ([`is_as_seen`]). With
-//! `norecovery` something else was seen, if there was anything to recover: that takes a new mount.
+//! `norecovery` the volume was seen without its log, so if there is anything to recover this takes
+//! a new mount.
 //!
 //! Invariants
-//! - R1: a failure leaves the volume read-only, and readable as it was. Until "needs recovery" is
+//! - RM-4: a failure leaves the volume read-only, and readable as it was. Until "needs recovery" is
 //!   written the device has changed by nothing but its recovery. When it fails after that, what was
 //!   done is written home as by a remount to read-only, and only a new mount can try again
-//!   ([`rest_again`]); or the volume was stopped by an error.
-//! - R2: no operation changes anything before all is done: the gate is closed meanwhile
-//!   ([`crate::maintenance::exclusively`]), and `read_only` is only taken away for the orphans, by whoever
-//!   holds it closed.
-//! - R3: transaction numbers of the log begin where it says. No inode is left with one of before
+//!   ([`back_to_read_only`]); or the volume was stopped by an error.
+//! - RM-5: no operation changes anything before all is done: the freeze gate is closed meanwhile
+//!   ([`crate::maintenance::exclusively`]), and `read_only` is cleared for the orphans only by the
+//!   thread that holds the gate closed.
+//! - RM-6: transaction numbers of the log begin where it says. No inode is left with an earlier one
 //!   ([`forget_transactions`]), which could look like one of the future.
 
 use std::sync::Arc;
@@ -28,7 +30,7 @@ use extol_ondisk::{Compat, Incompat, Superblock};
 use extol_vfs::RemountError;
 
 use super::plan::Plan;
-use super::{refuse, rest};
+use super::{refuse, to_read_only};
 use crate::error::{OpenError, OpenResult, refuse as refuse_open};
 use crate::fast_commit_support;
 use crate::guard::Guard;
@@ -60,13 +62,13 @@ pub(super) fn upgrade(
     })?;
     let finished = finish(fs, threads, plan);
     if let Err(e) = finished {
-        rest_again(fs, threads);
+        back_to_read_only(fs, threads);
         return refuse(format!("cannot remount read-write: {e}"));
     }
     Ok(())
 }
 
-/// What may fail without a trace: up to the mark in the superblock.
+/// The part that may fail and leave no trace: up to the mark in the superblock.
 fn prepare(fs: &Arc<MountedFs>, threads: &mut Threads, plan: &mut Plan) -> OpenResult<()> {
     let base = &fs.base;
     let options = &plan.options;
@@ -82,7 +84,7 @@ fn prepare(fs: &Arc<MountedFs>, threads: &mut Threads, plan: &mut Plan) -> OpenR
         return refuse_open("an earlier try failed; unmount it and mount it read-write");
     }
     base.device.make_writable()?;
-    // What is in force names a data mode also where there is no journal, and none can be asked for.
+    // The options in force name a data mode also where there is no journal.
     let has_journal = sb.feature_compat.contains(Compat::HAS_JOURNAL);
     let data = options.journal.data_mode.filter(|_| has_journal);
     let mut options = options.clone();
@@ -99,8 +101,8 @@ fn prepare(fs: &Arc<MountedFs>, threads: &mut Threads, plan: &mut Plan) -> OpenR
     attach(fs, guard, plan, recovered, &sb)
 }
 
-/// The recovered device reads as the volume was seen. (Of the superblock recovery may keep more:
-/// errors, say.)
+/// Err unless the recovered device reads as the volume was seen. (Recovery may keep more of the
+/// superblock, such as errors.)
 fn is_as_seen(fs: &MountedFs) -> OpenResult<()> {
     let Some(overlay) = &fs.base.overlay else { return Ok(()) };
     let size = fs.vol.geo.block_size;
@@ -157,7 +159,7 @@ fn attach(
     Ok(())
 }
 
-/// What is in memory was read when transactions had no numbers: all of it is durable (R3).
+/// What is in memory was read when transactions had no numbers: all of it is durable (RM-6).
 fn forget_transactions(fs: &MountedFs) {
     let newest = fs.vol.journal.newest();
     fs.dirs_moved.none_since(newest);
@@ -183,11 +185,11 @@ fn finish(fs: &Arc<MountedFs>, threads: &mut Threads, plan: &Plan) -> OpenResult
 }
 
 /// Read-only again, with what has been done so far.
-fn rest_again(fs: &Arc<MountedFs>, threads: &mut Threads) {
+fn back_to_read_only(fs: &Arc<MountedFs>, threads: &mut Threads) {
     // (If that fails, the next mount recovers what was done.)
-    let _ = rest(fs, threads);
+    let _ = to_read_only(fs, threads);
     fs.read_only.store(true, Ordering::Release);
-    // As it was opened: not to be woken with orphans that nobody has looked at.
+    // As it was opened: its orphans are not all finished, so `to_read_write` must not resume it.
     fs.fixed.read_only.store(true, Ordering::Release);
     fs.remounted_ro.store(false, Ordering::Release);
     if let Some(mmp) = threads.mmp.take() {

@@ -1,4 +1,4 @@
-//! What happens to an open volume without anybody asking.
+//! What happens to an open volume beside the operations.
 
 pub(crate) mod lazy_init;
 pub(crate) mod zeroed;

@@ -1,11 +1,11 @@
 //! Access control lists and the mode.
 //!
-//! The mode's nine bits and the access list are two views of one thing: owner and others are in
-//! both, and the group bits are the list's mask (or the owning group, if there is no mask). So
-//! setting one changes the other:
+//! The nine bits of the mode and the access list say the same: owner and others are in both, and
+//! the group bits are the list's mask (or the owning group, if there is no mask). So setting one
+//! changes the other:
 //!
 //! * setting an access list writes its owner, mask and others into the mode; a list that says no
-//!   more than a mode is not stored at all;
+//!   more than the mode is not stored;
 //! * chmod writes the new bits into the list;
 //! * a new file takes its directory's default list as access list, cut down by the mode it is
 //!   created with (the umask does not count then); a new directory takes it as default list too.
@@ -15,7 +15,7 @@ use extol_ondisk::acl::{Acl, AclTag};
 use extol_ondisk::xattr::index;
 use extol_vfs::{FsError, Result, XattrSet};
 
-use super::{CREDITS, get_raw, has_any, set_raw};
+use super::store::{CREDITS, get_raw, has_any, set_raw};
 use crate::node::Node;
 use crate::volume::Volume;
 
@@ -25,9 +25,9 @@ pub(crate) const INHERIT_CREDITS: u32 = 2 * CREDITS;
 /// Which list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Which {
-    /// Who may do what with this file.
+    /// The permissions of this file.
     Access,
-    /// What new files in this directory get.
+    /// The list that new files in this directory get.
     Default,
 }
 
@@ -62,7 +62,7 @@ fn store(
     set_raw(vol, h, node, which.index(), b"", bytes.as_deref(), XattrSet::Any)
 }
 
-/// A list in the attribute form.
+/// A list in the form of Linux's API.
 pub(super) fn get(vol: &Volume, node: &Node, which: Which) -> Result<Vec<u8>> {
     if node.raw.is_symlink() {
         return Err(FsError::NotSupported("access control lists of symbolic links"));
@@ -70,7 +70,7 @@ pub(super) fn get(vol: &Volume, node: &Node, which: Which) -> Result<Vec<u8>> {
     load(vol, node, which)?.map(|acl| acl.to_xattr()).ok_or(FsError::NoAttribute)
 }
 
-/// Sets a list from the attribute form, or removes it (`None`, or a list without entries). Removing
+/// Sets a list from the form of Linux's API, or removes it (`None`, or a list without entries). Removing
 /// one that is not there is no error.
 pub(super) fn set(
     vol: &Volume,
@@ -96,7 +96,7 @@ pub(super) fn set(
     }
 }
 
-/// A valid list from the attribute form; `None` for none.
+/// A valid list from the form of Linux's API; `None` for none.
 fn parse(value: Option<&[u8]>) -> Result<Option<Acl>> {
     let Some(bytes) = value.filter(|v| !v.is_empty()) else { return Ok(None) };
     if bytes.len() < 4 {
@@ -115,7 +115,7 @@ fn parse(value: Option<&[u8]>) -> Result<Option<Acl>> {
     Ok(Some(acl))
 }
 
-/// The mode bits a list stands for, and whether it says more than they can.
+/// The mode bits that a list stands for, and whether it says more than they can.
 fn to_mode(acl: &Acl) -> (u16, bool) {
     let (mut bits, mut mask, mut extended) = (0, None, false);
     for e in &acl.entries {
@@ -148,7 +148,7 @@ fn for_classes(acl: &mut Acl, mode: u16, f: impl Fn(&mut u16, u16)) {
     }
 }
 
-/// The mode was changed (`node.raw.mode` is the new one): the access list follows, if there is one.
+/// Makes the access list, if there is one, follow the mode, whose new value is in `node.raw.mode`.
 pub(crate) fn chmod(vol: &Volume, h: &mut Handle, node: &mut Node) -> Result<()> {
     if node.raw.is_symlink() {
         return Ok(());
@@ -168,7 +168,7 @@ pub(crate) struct Inherited {
 }
 
 impl Inherited {
-    /// True if nothing has to be stored: no credits are needed.
+    /// True if there is nothing to store: no credits are needed.
     pub fn is_plain(&self) -> bool {
         self.access.is_none() && self.default.is_none()
     }

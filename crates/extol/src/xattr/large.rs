@@ -1,6 +1,6 @@
-//! Values in inodes of their own (feature ea_inode). Volumes with that feature are mounted
-//! read-only, so they are only read: the inode must be marked as holding a value, be as long as the
-//! entry says, and match its checksum, which is where other inodes have their access time.
+//! Attribute values in inodes of their own (feature ea_inode). Volumes with that feature are mounted
+//! read-only, so the values are only read: the inode must be marked as holding a value, be as long
+//! as the entry says, and match its checksum, which is where other inodes have their access time.
 
 use extol_block::BlockNr;
 use extol_ondisk::xattr::{self as format, XattrEntry};
@@ -58,7 +58,8 @@ pub(super) fn read(vol: &Volume, entry: &XattrEntry) -> Result<Vec<u8>> {
     Ok(value)
 }
 
-/// Through the cache, where a journal that was only recovered in memory shows its blocks.
+/// Reads through the buffer cache, which has the blocks of a journal that was recovered in memory
+/// only.
 fn read_blocks(vol: &Volume, first: BlockNr, out: &mut [u8]) -> Result<()> {
     for (i, part) in out.chunks_mut(vol.geo.block_len()).enumerate() {
         let buf = vol.journal.read(first.plus(i as u64)).map_err(error::journal)?;

@@ -1,24 +1,26 @@
 //! Attribute blocks and their users.
 //!
-//! A block counts the inodes that point to it. A change never touches what others see:
+//! A block counts the inodes that point to it. A change never touches what other inodes see:
 //!
 //! ```text
-//!   new contents ──► an equal block known? ──yes──► its counter + 1, leave the old block
+//!   new contents ──► an equal block noted? ──yes──► its counter + 1, leave the old block
 //!                          │ no
-//!                          ├─ we are the only user ──► rewrite in place
+//!                          ├─ this inode is the only user ──► rewrite in place
 //!                          └─ else ──► new block, leave the old one
 //!   leave a block: counter − 1; the last user frees it
 //! ```
 //!
-//! Different inodes reach one block under different inode locks, so every change of a counter, and
-//! of a block that could be shared meanwhile, happens under the lock of [`Sharing`]. It is a leaf
-//! like a buffer's lock (it is held while buffers change, never across I/O or a call into the
-//! allocator).
+//! [`Sharing`] notes a few hundred recent blocks by the hash of their contents. It is a hint: a block
+//! that is found there counts only if it is in the cache and every byte is equal.
 //!
-//! [`Sharing`] remembers a few hundred recent blocks by the hash of their contents. It is a hint:
-//! whoever finds a block there compares every byte, and only looks at blocks that are in the cache.
-//! A block is entered by an inode that points to it, under that inode's lock, and removed before it
-//! is freed, so what is remembered is in use.
+//! Invariants
+//! - XA-3: a noted block is in use: it is noted by an inode that points to it, under that inode's
+//!   lock, and removed before it is freed (`leave`).
+//!
+//! Locking: different inodes reach one block under different inode locks, so every change of a
+//! counter, and of a block that could be shared meanwhile, happens under the lock of [`Sharing`]. It
+//! is a leaf of the lock order, like a buffer's lock: held while buffers change, never across I/O or
+//! a call into the allocator.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -34,16 +36,16 @@ use crate::error;
 use crate::node::Node;
 use crate::volume::Volume;
 
-/// Blocks remembered.
-const KNOWN: usize = 512;
+/// Blocks that are noted.
+const MAX_NOTED: usize = 512;
 
 #[derive(Debug, Default)]
-struct Known {
+struct Noted {
     by_hash: HashMap<u32, BlockNr>,
     order: VecDeque<u32>,
 }
 
-impl Known {
+impl Noted {
     fn insert(&mut self, hash: u32, nr: BlockNr) {
         if hash == 0 {
             return;
@@ -51,7 +53,7 @@ impl Known {
         if self.by_hash.insert(hash, nr).is_none() {
             self.order.push_back(hash);
         }
-        while self.order.len() > KNOWN {
+        while self.order.len() > MAX_NOTED {
             if let Some(oldest) = self.order.pop_front() {
                 self.by_hash.remove(&oldest);
             }
@@ -69,7 +71,7 @@ impl Known {
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Sharing {
-    known: Mutex<Known>,
+    noted: Mutex<Noted>,
 }
 
 /// An inode's attribute block, checked and parsed.
@@ -157,7 +159,7 @@ pub(super) fn store(
     let hash = BlockHeader::decode(&bytes).map_or(0, |header| header.hash);
     if let Some(old) = old {
         // Known from now on, in case this inode leaves it to others.
-        vol.sharing.known.lock().insert(old.hash, old.nr);
+        vol.sharing.noted.lock().insert(old.hash, old.nr);
     }
     let nr = if let Some(nr) = join(vol, h, &bytes, hash)? {
         nr
@@ -178,18 +180,18 @@ pub(super) fn store(
     }
 }
 
-/// Becomes one more user of a block with these contents, if one is known.
+/// Becomes one more user of a block with these contents, if one is noted.
 fn join(vol: &Volume, h: &mut Handle, bytes: &[u8], hash: u32) -> Result<Option<BlockNr>> {
-    let mut known = vol.sharing.known.lock();
-    let Some(nr) = known.by_hash.get(&hash).copied() else { return Ok(None) };
+    let mut noted = vol.sharing.noted.lock();
+    let Some(nr) = noted.by_hash.get(&hash).copied() else { return Ok(None) };
     let Some(buf) = vol.journal.cached(nr) else {
-        known.remove(hash, nr);
+        noted.remove(hash, nr);
         return Ok(None);
     };
     let data = buf.data();
     let count = users(&data);
     if !(1..format::MAX_REFCOUNT).contains(&count) || !same_contents(&data, bytes) {
-        known.remove(hash, nr);
+        noted.remove(hash, nr);
         return Ok(None);
     }
     drop(data);
@@ -199,13 +201,13 @@ fn join(vol: &Volume, h: &mut Handle, bytes: &[u8], hash: u32) -> Result<Option<
 
 /// Rewrites the block if this inode is its only user.
 fn rewrite(vol: &Volume, h: &mut Handle, old: &BlockArea, bytes: &[u8], hash: u32) -> Result<bool> {
-    let mut known = vol.sharing.known.lock();
+    let mut noted = vol.sharing.noted.lock();
     if users(&old.buf.data()) != 1 {
         return Ok(false);
     }
-    known.remove(old.hash, old.nr);
+    noted.remove(old.hash, old.nr);
     modify(vol, h, &old.buf, |b| b.copy_from_slice(bytes))?;
-    known.insert(hash, old.nr);
+    noted.insert(hash, old.nr);
     Ok(true)
 }
 
@@ -214,19 +216,19 @@ fn create(vol: &Volume, h: &mut Handle, node: &Node, bytes: &[u8], hash: u32) ->
     let nr = vol.alloc.alloc_meta(h, vol.alloc.meta_goal(node.ino))?;
     let buf = h.create(nr).map_err(error::journal)?;
     modify(vol, h, &buf, |b| b.copy_from_slice(bytes))?;
-    vol.sharing.known.lock().insert(hash, nr);
+    vol.sharing.noted.lock().insert(hash, nr);
     Ok(nr)
 }
 
-/// This inode is no user of the block any more. The last one frees it.
+/// Drops this inode's use of the block. The last one frees it.
 fn leave(vol: &Volume, h: &mut Handle, old: &BlockArea) -> Result<()> {
-    let mut known = vol.sharing.known.lock();
+    let mut noted = vol.sharing.noted.lock();
     let count = users(&old.buf.data());
     if count > 1 {
         return modify(vol, h, &old.buf, |b| BlockHeader::put_refcount(b, count - 1));
     }
-    known.remove(old.hash, old.nr);
-    drop(known);
+    noted.remove(old.hash, old.nr);
+    drop(noted);
     h.forget(old.nr, true).map_err(error::journal)?;
     vol.alloc.free(h, Run { start: old.nr, len: 1 })
 }

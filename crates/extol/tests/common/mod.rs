@@ -1,4 +1,4 @@
-//! Tests of the whole file system on images that mke2fs made, judged by e2fsck.
+//! Tests of the whole file system on images that mke2fs made, checked by e2fsck.
 
 use std::path::Path;
 use std::process::Command;

@@ -2,8 +2,8 @@
 //!
 //! A write that fails has changed nothing, or, for a *short* write, the first half of its blocks. A
 //! flush that fails has made nothing durable. The medium loses what was not flushed, all of it or
-//! some; what a failed flush should have covered stays at risk for ever, because a later flush does
-//! not bring it back.
+//! some; what a failed flush should have covered may be lost for ever: a later flush does not make it
+//! durable.
 //!
 //! Short writes are cut at multiples of 1024 bytes: the superblock arrives as one, as Linux
 //! assumes.
@@ -39,14 +39,13 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Something that should have become durable did not.
+    /// True if data or metadata that should have become durable did not.
     pub fn loses_changes(self) -> bool {
         self != Kind::Read
     }
 }
 
-/// What fails, at which request of those that it is about (from 0), and whether all later ones fail
-/// as well.
+/// What fails, at which of its requests (from 0), and whether all later ones fail as well.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
     pub kind: Kind,

@@ -37,7 +37,7 @@ struct Shown {
     xattr: Option<Vec<u8>>,
 }
 
-/// See the module's story.
+/// See the module.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     dir: String,
@@ -68,7 +68,7 @@ impl Ledger {
         })
     }
 
-    /// Other operations from now on.
+    /// Chooses other operations from now on.
     pub fn reseed(&mut self, seed: u64) {
         self.rng = SmallRng::seed_from_u64(seed);
     }
@@ -167,7 +167,7 @@ impl Ledger {
         let file = fs.create_file(self.path(&name))?;
         file.write_all_at(&pattern(id, 1, 0, len), 0)?;
         drop(file);
-        // Some stay in memory until something else writes them.
+        // Some stay in memory until another operation writes them.
         if self.rng.random_bool(0.7) { self.sync_file(fs, &name, id) } else { Ok(()) }
     }
 
@@ -282,13 +282,13 @@ impl Ledger {
         self.versions[&id].last().cloned().unwrap_or_default()
     }
 
-    /// Files whose contents were never acknowledged as they are now.
+    /// Files whose present contents are not acknowledged.
     pub fn unsynced(&self) -> Vec<String> {
         let waits = |e: &Entry| e.file.is_some_and(|id| self.versions[&id].len() > 1);
         self.now().iter().filter(|(_, e)| waits(e)).map(|(n, _)| self.path(n)).collect()
     }
 
-    /// A file that was acknowledged and not touched since, with its contents.
+    /// A file that was acknowledged and not changed since, with its contents.
     pub fn a_settled_file(&self) -> Option<(String, Vec<u8>)> {
         if self.states.len() > 1 {
             return None;
@@ -304,7 +304,7 @@ impl Ledger {
         self.acknowledge_all();
     }
 
-    /// Looks at the recovered volume.
+    /// Checks a recovered volume.
     pub fn verify(&self, fs: &Arc<Ext4>) -> std::result::Result<(), String> {
         let seen = self.look(fs).map_err(|e| format!("{}: {e}", self.dir))?;
         let mut why = Vec::new();

@@ -53,8 +53,8 @@ fn unreadable_blocks_of_a_directory() {
                 assert_eq!((names.len(), error), (NAMES, None));
                 break;
             }
-            // What failed once can be read the second time, as by the search of the index that
-            // became a walk.
+            // A read that failed once succeeds the second time, as when a linear search follows
+            // the failed one in the index.
             assert!(matches!(error, Some(FsError::Io(_))), "{features}, read {nth}: {error:?}");
             assert!(
                 names.len() + IN_A_BLOCK >= NAMES,

@@ -1,19 +1,21 @@
 //! Faults while a volume is in use: at the n-th request, for every n, reads, writes, flushes fail,
 //! once or from then on; writes end half way; the device is full, or gone. What was acknowledged
-//! survives, nothing is acknowledged that does not, nobody waits for ever, the volume says what
-//! happened, and so does the next mount.
+//! survives, nothing is acknowledged that does not, no thread waits for ever, and the volume and
+//! the next mount report the error.
 //!
-//! CI takes every so many-th request; `EXTOL_LONG=1` takes every one.
+//! CI takes some of the requests; `EXTOL_LONG=1` takes every one.
 
 mod device;
+mod devices;
 mod ledger;
 mod listing;
-mod rig;
+mod run;
 
 use std::process::Command;
 
 use device::{Fault, Kind};
-use rig::{Base, Side, Variant, run};
+use devices::{Base, Side, Variant};
+use run::run;
 
 const VARIANTS: [Variant; 4] = [
     Variant { name: "ordered", options: "errors=continue", external: false },
@@ -89,13 +91,13 @@ fn external_log() {
     matrix(VARIANTS[3]);
 }
 
-/// The same while threads are held up at their locks (`crates/sync/src/shake.rs`), which a process
-/// is told once. `scripts/shake.sh` tries more seeds, and more tests.
+/// The same with random delays at locks (`crates/sync/src/shake.rs`), which are switched on for a
+/// process. `scripts/shake.sh` tries more seeds, and more tests.
 #[test]
 fn many_threads_shaken() {
     const SHAKE: &str = "EXTOL_SHAKE";
     if !cfg!(debug_assertions) || std::env::var_os(SHAKE).is_some() {
-        println!("a release build cannot be shaken, and who is shaken need not be again");
+        println!("no delays in a release build, and none twice");
         return;
     }
     for seed in 1..=2 {

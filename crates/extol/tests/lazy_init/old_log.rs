@@ -1,4 +1,4 @@
-//! A log that mkfs left as it was: full of transactions of an earlier volume with the same UUID,
+//! A log that mkfs did not zero: full of transactions of an earlier volume with the same UUID,
 //! the same numbers and the same places. None of them may come back.
 
 use std::sync::Arc;
@@ -94,7 +94,7 @@ fn first_three(name: &str) -> Vec<String> {
     (0..3).map(|f| format!("{name}{f}")).collect()
 }
 
-/// What the test is about can happen: with the UUID and the numbers of an ordinary new journal,
+/// The danger is real: with the UUID and the numbers of an ordinary new journal,
 /// transactions of the earlier life follow those of the new one.
 #[test]
 fn without_a_fresh_start_the_old_log_would_come_back() {
@@ -129,7 +129,7 @@ fn an_old_log_is_never_replayed() {
         disks.make(features, true);
         disks.live("new", 3);
         if !external {
-            // e2fsck's own recovery sees the same.
+            // e2fsck's own recovery agrees.
             let scratch = Scratch::new();
             let path = scratch.join("image");
             std::fs::write(&path, disks.volume.to_bytes()).expect("write");

@@ -24,7 +24,7 @@ pub fn garbage(size: u64) -> MemDevice {
     device
 }
 
-/// Options of our mkfs for small groups, tables left as they are.
+/// Options of Extol's mkfs for small groups, tables not zeroed.
 pub fn lazily(features: &str) -> MkfsOptions {
     let mut options = MkfsOptions {
         block_size: Some(1024),
@@ -62,7 +62,7 @@ pub fn theirs(args: &[&str]) -> Disk {
     Arc::new(CountingDevice::new(MemDevice::from_bytes(&std::fs::read(&path).expect("read"))))
 }
 
-/// Mount options without threads: turns are taken by the test.
+/// Mount options without threads: the test makes the steps.
 pub fn by_hand(text: &str) -> MountOptions {
     with_thread(text).without_threads()
 }
@@ -94,13 +94,13 @@ pub fn assert_all_zeroed(disk: &Disk) {
     assert_eq!(u64::from(seen.groups), GROUPS);
 }
 
-/// Turns until there is nothing left; how many.
-pub fn all_turns(fs: &Ext4) -> u64 {
-    let mut turns = 0;
-    while fs.init_itables_step().expect("a turn").is_some() {
-        turns += 1;
+/// Steps until there is nothing left; how many.
+pub fn all_steps(fs: &Ext4) -> u64 {
+    let mut steps = 0;
+    while fs.init_itables_step().expect("a step").is_some() {
+        steps += 1;
     }
-    turns
+    steps
 }
 
 pub fn file(fs: &Ext4, dir: u32, name: &str) -> u32 {
@@ -117,7 +117,7 @@ pub fn dir(fs: &Ext4, parent: u32, name: &str) -> u32 {
         .ino
 }
 
-/// `e2fsck -fn` is silent; gives an image for more questions.
+/// `e2fsck -fn` is silent; returns an image for more checks.
 #[track_caller]
 pub fn assert_clean(disk: &Disk, what: &str) -> (Scratch, Image) {
     let scratch = Scratch::new();

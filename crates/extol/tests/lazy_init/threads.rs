@@ -1,4 +1,4 @@
-//! The thread: one for all, there while there is work, and out of the way of everybody else.
+//! The thread: one for all volumes, alive while there is work, and out of the way of all else.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -105,7 +105,7 @@ fn l5_one_thread_for_all_volumes() {
     let _alone = alone();
     let devices: Vec<_> = (0..3).map(|_| gated(&ours(""))).collect();
     let volumes: Vec<_> = devices.iter().map(|d| open_gated(d, "init_itable=0")).collect();
-    wait_for("a turn", || devices.iter().any(|d| d.came() > 0));
+    wait_for("a step", || devices.iter().any(|d| d.came() > 0));
     assert_eq!(threads(), 1);
     // It is held up by one of them; it is still the only one.
     assert_eq!(devices.iter().map(|d| d.came()).sum::<u64>(), 1);
@@ -117,7 +117,7 @@ fn l5_one_thread_for_all_volumes() {
     wait_for("the thread ends", || threads() == 0);
     let fourth = gated(&ours(""));
     let fs = open_gated(&fourth, "init_itable=0");
-    wait_for("a turn of the fourth", || fourth.came() > 0);
+    wait_for("a step of the fourth", || fourth.came() > 0);
     assert_eq!(threads(), 1, "started again");
     fourth.open_gate();
     wait_for("all groups of the fourth", || fs.stats().lazy_init.state == "done");
@@ -135,7 +135,7 @@ fn no_thread_where_nothing_is_to_do() {
     let _alone = alone();
     let done = ours("");
     let fs = open(&done, &by_hand(""));
-    assert_eq!(all_turns(&fs), GROUPS);
+    assert_eq!(all_steps(&fs), GROUPS);
     fs.unmount().unwrap();
     drop(fs);
     let undone = ours("");
@@ -148,20 +148,20 @@ fn no_thread_where_nothing_is_to_do() {
     }
 }
 
-/// Inodes are made while their group is being zeroed: they go elsewhere, or wait, and none is lost.
+/// Inodes are made while their group is being zeroed: they go elsewhere or wait, and none is lost.
 #[test]
 fn l2_inodes_of_a_group_that_is_being_zeroed() {
     let _alone = alone();
     let device = gated(&ours(""));
     let fs = open_gated(&device, "init_itable=0");
-    wait_for("the first turn", || device.came() > 0);
+    wait_for("the first step", || device.came() > 0);
     // Group 0 is closed: files of the root go to other groups, at once.
     let (per_group, root) = (64, fs.root());
     for f in 0..40 {
         assert!(file(&fs, root, &format!("a{f}")) > per_group, "in the group that is being zeroed");
     }
     let free = fs.stats().free_inodes;
-    // To the last inode: somebody has to wait for the group.
+    // To the last inode: one creation has to wait for the group.
     let ended = AtomicBool::new(false);
     let made = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4u64)
@@ -231,7 +231,7 @@ fn l4_unmount_in_the_middle() {
     let _alone = alone();
     let device = gated(&ours(""));
     let fs = open_gated(&device, "init_itable=4000000000");
-    wait_for("a turn", || device.came() > 0);
+    wait_for("a step", || device.came() > 0);
     let came = std::thread::scope(|scope| {
         let ending = scope.spawn(|| fs.unmount());
         while fs.stats().lazy_init.state == "done" || !ending.is_finished() && device.came() == 0 {
@@ -254,7 +254,7 @@ fn l4_unmount_in_the_middle() {
     assert!(came >= 1);
     let fs = open(&disk, &by_hand(""));
     let done = fs.stats().lazy_init.groups_done;
-    assert_eq!(all_turns(&fs), GROUPS - done);
+    assert_eq!(all_steps(&fs), GROUPS - done);
     fs.unmount().unwrap();
     assert_all_zeroed(&disk);
 }
@@ -275,8 +275,8 @@ fn l8_off_and_on_while_it_runs() {
     device.close_gate();
     let came = device.came();
     fs.set_init_itable(Some(0));
-    wait_for("a turn", || device.came() > came);
-    // Off in the middle of a turn: it ends first, and nothing follows.
+    wait_for("a step", || device.came() > came);
+    // Off in the middle of a step: it ends first, and nothing follows.
     std::thread::scope(|scope| {
         let off = scope.spawn(|| fs.set_init_itable(None));
         device.open_gate();

@@ -106,7 +106,7 @@ fn nothing_is_written_while_frozen() {
             if orphans == 0 {
                 assert_sound(copy, options).unmount().unwrap();
             } else {
-                // Files without a name that were in use: a mount lets them go, as with Linux.
+                // Files without a name that were in use: a mount deletes them, as Linux does.
                 let copy = Arc::new(copy);
                 open(&copy, "").unmount().unwrap();
                 assert_clean(&copy, options);
@@ -119,9 +119,8 @@ fn nothing_is_written_while_frozen() {
     }
 }
 
-/// W3: a crash at any moment around freeze and thaw loses nothing that was promised: the flag is
-///     durable before the log is
-/// used again, and is cleared only when the log is empty.
+/// A crash at any moment around freeze and thaw loses nothing that was acknowledged: the flag is
+/// durable before the log is used again, and is cleared only when the log is empty (MN-3).
 #[test]
 fn crashes_around_a_freeze() {
     let (dev, fs) = volume("commit=3600");
@@ -142,7 +141,7 @@ fn crashes_around_a_freeze() {
     let from = promised[0].0;
     for cut in from..=dev.position() {
         for keep in [0, 1, 2] {
-            // Nothing, every second, and all of what is not durable.
+            // Nothing, every second write, and all of what is not durable.
             let crashed = Arc::new(dev.image_at(cut, |i| keep == 2 || (keep == 1 && i % 2 == 0)));
             let after = open(&crashed, "");
             for (at, name) in promised.iter().filter(|(at, _)| *at <= cut) {
@@ -162,7 +161,7 @@ fn crashes_around_a_freeze() {
     fs.unmount().unwrap();
 }
 
-/// An unmount ends a freeze; who waited gets through or gets an error, and the volume is clean.
+/// An unmount ends a freeze; a waiting change passes or gets an error, and the volume is clean.
 #[test]
 fn a_frozen_volume_is_unmounted() {
     for mke2fs in [
@@ -203,7 +202,7 @@ fn a_frozen_volume_is_unmounted() {
     }
 }
 
-/// A front end that must not wait is told, and nothing has happened.
+/// A front end that must not wait gets an error, and nothing has changed.
 #[test]
 fn refused_instead_of_waiting() {
     let (_, fs) = volume("");

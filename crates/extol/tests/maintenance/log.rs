@@ -24,7 +24,7 @@ fn fill(fs: &extol::Ext4, from: u32) {
     fs.sync().unwrap();
 }
 
-/// I1: the log is empty, and with a flag erased to its last block, the fast-commit area included.
+/// The log is empty, and with a flag erased to its last block, the fast-commit area included.
 #[test]
 fn a_checkpoint_erases_the_log() {
     for features in ["^fast_commit", "fast_commit"] {
@@ -85,7 +85,7 @@ fn impossible_checkpoints() {
     fs.thaw().unwrap();
 }
 
-/// I2: what is left by each kind of shutdown, and no mark of an error.
+/// What each kind of shutdown leaves, and no mark of an error.
 #[test]
 fn shutdowns() {
     for how in [Shutdown::Sync, Shutdown::FlushLog, Shutdown::Now] {

@@ -9,14 +9,14 @@ use extol_block::{DeviceOp, IoPriority, MemDevice};
 use extol_devices::Fault;
 
 use crate::common::*;
-use crate::door::{DoorDevice, PATIENCE};
+use crate::stopped_flush::{FlushStopDevice, PATIENCE};
 
-fn open_on(dev: &Arc<DoorDevice>, options: &str) -> Arc<Ext4> {
+fn open_on(dev: &Arc<FlushStopDevice>, options: &str) -> Arc<Ext4> {
     Ext4::open(Arc::clone(dev) as _, &MountOptions::parse(options).unwrap()).unwrap()
 }
 
-fn volume() -> (Arc<DoorDevice>, Arc<Ext4>) {
-    let dev = DoorDevice::new(&image("32M", &["-t", "ext4", "-J", "size=4"]));
+fn volume() -> (Arc<FlushStopDevice>, Arc<Ext4>) {
+    let dev = FlushStopDevice::new(&image("32M", &["-t", "ext4", "-J", "size=4"]));
     let fs = open_on(&dev, "commit=3600");
     (dev, fs)
 }
@@ -29,8 +29,8 @@ fn wait_for(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// A thread that makes a file and asks for everything, in one way or another.
-fn asker(fs: &Arc<Ext4>, i: usize) -> JoinHandle<Result<()>> {
+/// A thread that makes a file and asks for all to be durable, by one call or another.
+fn caller(fs: &Arc<Ext4>, i: usize) -> JoinHandle<Result<()>> {
     let fs = Arc::clone(fs);
     std::thread::spawn(move || {
         let ino = file(&fs, fs.root(), &format!("file-{i}"));
@@ -39,9 +39,8 @@ fn asker(fs: &Arc<Ext4>, i: usize) -> JoinHandle<Result<()>> {
     })
 }
 
-/// That all files of the askers are on the medium, even if everything that is not durable now is
-/// lost.
-fn assert_durable(dev: &DoorDevice, files: std::ops::Range<usize>, clean: bool) {
+/// All files of the callers are on the medium, even if everything that is not durable now is lost.
+fn assert_durable(dev: &FlushStopDevice, files: std::ops::Range<usize>, clean: bool) {
     let recording = dev.recording();
     let crashed = recording.image_at(recording.position(), |_| false);
     assert_files(&Arc::new(crashed), files, clean);
@@ -63,20 +62,20 @@ fn assert_files(dev: &Arc<MemDevice>, files: std::ops::Range<usize>, clean: bool
     fs.unmount().unwrap();
 }
 
-/// M1, M4: one that works and ninety-nine that wait cost two operations, and each finds durable
-/// what it did before it asked.
+/// One request under way and ninety-nine waiting cost two operations, and each caller finds durable
+/// what it did before its call (MN-1).
 #[test]
 fn a_hundred_requests_cost_two_operations() {
     let (dev, fs) = volume();
-    let (door, knocked) = dev.shut();
-    let mut askers = vec![asker(&fs, 0)];
-    knocked.recv_timeout(PATIENCE).expect("the first one flushes");
+    let (hold, arrived) = dev.hold_flushes();
+    let mut callers = vec![caller(&fs, 0)];
+    arrived.recv_timeout(PATIENCE).expect("the first one flushes");
     let transactions = fs.stats().journal.transactions;
-    askers.extend((1..100).map(|i| asker(&fs, i)));
+    callers.extend((1..100).map(|i| caller(&fs, i)));
     wait_for("all wait", || fs.stats().checkpoint_merge.queued == 100);
-    drop(door);
-    for asker in askers {
-        asker.join().unwrap().unwrap();
+    drop(hold);
+    for caller in callers {
+        caller.join().unwrap().unwrap();
     }
     assert_durable(&dev, 0..100, false);
     let stats = fs.stats();
@@ -85,7 +84,7 @@ fn a_hundred_requests_cost_two_operations() {
     assert_eq!((merge.queued, merge.total), (0, 100));
     assert!(merge.issued <= 3, "{merge:?}");
     assert!(merge.peak_time_ms >= merge.cur_time_ms);
-    // The one at the door, and those of the files that came meanwhile.
+    // The flush that stops, and those of the files made meanwhile.
     assert!(
         stats.journal.transactions <= transactions + 4,
         "{} transactions",
@@ -96,19 +95,19 @@ fn a_hundred_requests_cost_two_operations() {
     assert_files(&Arc::new(dev.recording().current()), 0..100, true);
 }
 
-/// M5: everybody who waits for a flush that fails hears of it.
+/// Every caller that waits for a failing flush gets the error.
 #[test]
 fn a_failure_is_everybodys() {
     let (dev, fs) = volume();
-    let (door, knocked) = dev.shut();
-    let mut askers = vec![asker(&fs, 0)];
-    knocked.recv_timeout(PATIENCE).expect("the first one flushes");
-    askers.extend((1..20).map(|i| asker(&fs, i)));
+    let (hold, arrived) = dev.hold_flushes();
+    let mut callers = vec![caller(&fs, 0)];
+    arrived.recv_timeout(PATIENCE).expect("the first one flushes");
+    callers.extend((1..20).map(|i| caller(&fs, i)));
     wait_for("all wait", || fs.stats().checkpoint_merge.queued == 20);
     dev.arm(Fault::from_then_on(DeviceOp::Flush, 0));
-    drop(door);
-    for asker in askers {
-        let error = asker.join().unwrap().unwrap_err();
+    drop(hold);
+    for caller in callers {
+        let error = caller.join().unwrap().unwrap_err();
         assert!(matches!(error, FsError::Io(_) | FsError::ReadOnly), "{error}");
     }
     assert_eq!(fs.stats().checkpoint_merge.queued, 0);
@@ -116,23 +115,23 @@ fn a_failure_is_everybodys() {
     assert!(fs.unmount().is_err());
 }
 
-/// M6: an unmount answers those who wait before it writes for the last time.
+/// An unmount answers the waiting requests before its last write-out (MN-5).
 #[test]
-fn an_unmount_answers_those_who_wait() {
+fn an_unmount_answers_waiting_requests() {
     let (dev, fs) = volume();
-    let (door, knocked) = dev.shut();
-    let mut askers = vec![asker(&fs, 0)];
-    knocked.recv_timeout(PATIENCE).expect("the first one flushes");
-    askers.extend((1..20).map(|i| asker(&fs, i)));
+    let (hold, arrived) = dev.hold_flushes();
+    let mut callers = vec![caller(&fs, 0)];
+    arrived.recv_timeout(PATIENCE).expect("the first one flushes");
+    callers.extend((1..20).map(|i| caller(&fs, i)));
     wait_for("all wait", || fs.stats().checkpoint_merge.queued == 20);
     let unmount = {
         let fs = Arc::clone(&fs);
         std::thread::spawn(move || fs.unmount())
     };
     wait_for("the thread is told to end", || !fs.stats().checkpoint_merge.enabled);
-    drop(door);
-    for asker in askers {
-        asker.join().unwrap().unwrap();
+    drop(hold);
+    for caller in callers {
+        caller.join().unwrap().unwrap();
     }
     unmount.join().unwrap().unwrap();
     let merge = fs.stats().checkpoint_merge;
@@ -141,29 +140,28 @@ fn an_unmount_answers_those_who_wait() {
     assert_files(&Arc::new(dev.recording().current()), 0..20, true);
 }
 
-/// M3: on and off while others ask; nobody waits for ever, and everything is durable when they
-///     return.
+/// On and off during requests: every request ends, and all is durable when it returns.
 #[test]
 fn on_and_off_under_load() {
     let (dev, fs) = volume();
-    let askers: Vec<_> = (0..4)
+    let callers: Vec<_> = (0..4)
         .map(|t| {
             let fs = Arc::clone(&fs);
             std::thread::spawn(move || {
                 for i in 0..10 {
-                    asker(&fs, t * 10 + i).join().unwrap().unwrap();
+                    caller(&fs, t * 10 + i).join().unwrap().unwrap();
                 }
             })
         })
         .collect();
     let mut on = true;
-    while askers.iter().any(|asker| !asker.is_finished()) {
+    while callers.iter().any(|caller| !caller.is_finished()) {
         on = !on;
         fs.set_checkpoint_merge(on).unwrap();
         assert_eq!(fs.stats().checkpoint_merge.enabled, on);
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
-    askers.into_iter().for_each(|asker| asker.join().unwrap());
+    callers.into_iter().for_each(|caller| caller.join().unwrap());
     assert_eq!(fs.stats().checkpoint_merge.queued, 0);
     assert_durable(&dev, 0..40, false);
     fs.unmount().unwrap();
@@ -173,19 +171,19 @@ fn on_and_off_under_load() {
 #[test]
 fn directly() {
     for threads in [true, false] {
-        let dev = DoorDevice::new(&image("32M", &["-t", "ext4", "-J", "size=4"]));
+        let dev = FlushStopDevice::new(&image("32M", &["-t", "ext4", "-J", "size=4"]));
         let mut options = MountOptions::parse("checkpoint=nomerge").unwrap();
         options.background.threads = threads;
         let fs = Ext4::open(Arc::clone(&dev) as _, &options).unwrap();
         for i in 0..5 {
-            asker(&fs, i).join().unwrap().unwrap();
+            caller(&fs, i).join().unwrap().unwrap();
         }
         assert_durable(&dev, 0..5, false);
         let merge = fs.stats().checkpoint_merge;
         assert_eq!((merge.enabled, merge.issued, merge.total), (false, 0, 0));
         fs.set_checkpoint_merge(true).unwrap();
         assert_eq!(fs.stats().checkpoint_merge.enabled, threads);
-        asker(&fs, 5).join().unwrap().unwrap();
+        caller(&fs, 5).join().unwrap().unwrap();
         assert_eq!(fs.stats().checkpoint_merge.total, u64::from(threads));
         fs.unmount().unwrap();
     }
@@ -204,10 +202,10 @@ fn priorities(name: &str) -> Vec<String> {
     named.collect()
 }
 
-/// M7: the threads that work for everybody have a priority of their own, and take another at once.
+/// The threads of the volume have a priority of their own, and take another at once.
 #[test]
 fn the_threads_have_their_priorities() {
-    let dev = DoorDevice::new(&image("32M", &["-t", "ext4", "-J", "size=4"]));
+    let dev = FlushStopDevice::new(&image("32M", &["-t", "ext4", "-J", "size=4"]));
     // Levels that no other test here uses.
     let fs = open_on(&dev, "ckpt_thread_ioprio=be:6,journal_ioprio=1");
     let has = |name: &str, priority: &str| {

@@ -1,9 +1,9 @@
-//! What must be there after a crash.
+//! What a volume must hold after a crash.
 //!
 //! Transactions become durable in order. So names and attributes must be exactly as they were after
 //! *some* operation, not before the last one that a sync covered. For contents: what was synced and
 //! not touched since is exactly there; otherwise every byte is one that the file had at this place
-//! since its last sync. (If a range was put in or cut out since then and that is lost, the place
+//! since its last sync. (If a range was inserted or collapsed since then and that is lost, the place
 //! counts from before it: data is written to its blocks ahead of the commit, and the blocks are
 //! where they were.)
 
@@ -33,7 +33,7 @@ struct Shown {
 type View = BTreeMap<Vec<u8>, Shown>;
 
 impl Engine {
-    /// Goes on with a volume that was recovered: judges it, and takes it as the new truth.
+    /// Continues with a recovered volume: checks it, and takes its state into the model.
     pub fn recovered(&mut self, fs: &Arc<Ext4>, root: Inode) {
         self.held.clear();
         self.fs = Arc::clone(fs);
@@ -78,7 +78,7 @@ impl Engine {
             .map(|id| {
                 let found = self.read_content(&self.refer(id));
                 let echoes = self.past.echoes.get(&id).map_or(&[][..], Vec::as_slice);
-                self.judge(id, &found, &self.past.versions[&id], echoes);
+                self.check_content(id, &found, &self.past.versions[&id], echoes);
                 (id, found)
             })
             .collect();
@@ -88,7 +88,7 @@ impl Engine {
         self.all_is_durable();
     }
 
-    fn judge(&self, id: Id, found: &Content, versions: &[Content], echoes: &[Content]) {
+    fn check_content(&self, id: Id, found: &Content, versions: &[Content], echoes: &[Content]) {
         let least = versions.iter().map(|v| v.size).min().unwrap_or(0);
         let most = versions.iter().map(|v| v.size).max().unwrap_or(0);
         if found.size < least || found.size > most {

@@ -1,4 +1,4 @@
-//! Volumes for the tests, and what e2fsck thinks of them.
+//! Volumes for the tests, checked by e2fsck.
 
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
@@ -119,7 +119,7 @@ impl Disk {
         }
     }
 
-    /// The power goes. Call it with the file system still mounted, then let that crash, too.
+    /// Cuts the power. Called with the file system mounted, which must then crash as well.
     pub fn power_cut(&mut self, rng: &mut SmallRng) {
         if let Under::Recorded(device) = std::mem::replace(&mut self.under, Under::Plain) {
             let luck = [0.0, 0.1, 0.5, 0.9, 1.0][rng.random_range(0..5)];
@@ -133,7 +133,7 @@ impl Disk {
         }
     }
 
-    /// e2fsck must have nothing to say about the unmounted volume.
+    /// e2fsck must find nothing in the unmounted volume.
     pub fn assert_clean(&self, what: &str) {
         let dir = tempfile::tempdir().unwrap();
         let image = dir.path().join("image");

@@ -12,6 +12,7 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
 use super::content::{Content, pattern};
+use super::past::{Past, Shift};
 use super::tree::{Id, Node, Op, ROOT, Tree, What};
 
 /// A change of contents.
@@ -20,55 +21,6 @@ pub enum Change {
     Write { at: u64, len: usize, seed: u64 },
     Truncate { size: u64 },
     Allocate { mode: Fallocate, at: u64, len: u64 },
-}
-
-/// What may be found after a crash.
-#[derive(Debug)]
-pub struct Past {
-    /// The tree as it surely is, at least.
-    pub base: Tree,
-    /// What was done since, oldest first.
-    pub ops: Vec<Op>,
-    /// How many operations came before `ops`.
-    pub before: usize,
-    /// For every node, how many operations had been done when it was changed last.
-    pub changed: HashMap<Id, usize>,
-    /// The contents of a file since its last sync, oldest first.
-    pub versions: HashMap<Id, Vec<Content>>,
-    /// Ranges cut out and put in since the last sync of a file, oldest first.
-    pub shifts: HashMap<Id, Vec<Shift>>,
-    /// What versions after such a shift look like if the shift itself is lost: file data goes to
-    /// its blocks at once, and the blocks are at their old places in the file again. These count
-    /// for bytes, not for sizes.
-    pub echoes: HashMap<Id, Vec<Content>>,
-}
-
-/// Everything from `at` on moved by `len`.
-#[derive(Clone, Copy, Debug)]
-pub struct Shift {
-    at: u64,
-    len: u64,
-    inserted: bool,
-}
-
-impl Shift {
-    fn of(change: &Change) -> Option<Self> {
-        let Change::Allocate { mode, at, len } = *change else { return None };
-        match mode {
-            Fallocate::InsertRange => Some(Self { at, len, inserted: true }),
-            Fallocate::CollapseRange => Some(Self { at, len, inserted: false }),
-            _ => None,
-        }
-    }
-
-    fn undo(self, content: &mut Content) {
-        if self.inserted {
-            content.size = content.size.max(self.at + self.len);
-            content.collapse(self.at, self.len);
-        } else {
-            content.insert(self.at, self.len);
-        }
-    }
 }
 
 /// A directory of a volume, with everything in it, and its model.
@@ -94,13 +46,13 @@ pub struct Engine {
     pub full: usize,
 }
 
-/// Every test has operations of its own.
+/// A seed for the operations of a test.
 fn stream(label: &str, seed: u64) -> u64 {
     const PRIME: u64 = 0x0000_0100_0000_01B3;
     label.bytes().fold(seed, |h, b| (h ^ u64::from(b)).wrapping_mul(PRIME))
 }
 
-/// Without the words, which are not the model's business.
+/// Drops the texts of errors, which the model does not know.
 pub fn plain<T>(result: Result<T>) -> Result<T> {
     result.map_err(|e| match e {
         FsError::Invalid(_) => FsError::Invalid(""),
@@ -180,17 +132,17 @@ impl Engine {
         self.past.before + self.past.ops.len()
     }
 
-    /// Does it on the volume; a new node is kept referenced.
+    /// Does it on the volume; a reference on a new node is returned.
     fn act(&self, op: &Op) -> Result<Option<Inode>> {
         let fs = &self.fs;
         match op {
-            Op::Create { dir, name, new, perm, umask, who } => {
+            Op::Create { dir, name, new, perm, umask, owner } => {
                 let dir = self.refer(*dir);
-                let attr = fs.create(dir.ino(), name, new.clone(), *perm, *umask, *who)?;
+                let attr = fs.create(dir.ino(), name, new.clone(), *perm, *umask, *owner)?;
                 return Ok(Some(Inode::adopt(fs, &attr)));
             }
-            Op::Unnamed { dir, perm, who } => {
-                let attr = fs.create_unnamed(self.refer(*dir).ino(), *perm, 0, *who)?;
+            Op::Unnamed { dir, perm, owner } => {
+                let attr = fs.create_unnamed(self.refer(*dir).ino(), *perm, 0, *owner)?;
                 return Ok(Some(Inode::adopt(fs, &attr)));
             }
             Op::Link { node, dir, name } => {
@@ -390,7 +342,7 @@ impl Engine {
             if matches!(change, Change::Write { .. } | Change::Truncate { .. }) {
                 self.verify_file(id, &node);
             } else {
-                // It stopped half way: take what is there.
+                // It stopped half way: take the contents from the volume.
                 self.resync(id, &node);
             }
             return;
@@ -454,7 +406,7 @@ impl Engine {
     pub fn fsync(&mut self, id: Id, data_only: bool) {
         self.trace(&("fsync", id, data_only));
         let ino = self.refer(id).ino();
-        // By turns as a mount asks for it, and as a program does.
+        // In turn as a FUSE request does it, and as a library call does.
         let told = if id.is_multiple_of(2) {
             fsync_told(&*self.fs, ino, data_only)
         } else {
@@ -495,39 +447,18 @@ impl Engine {
         self.held.insert(id, node);
     }
 
-    /// Lets a kept reference go.
+    /// Drops a kept reference.
     pub fn release(&mut self, id: Id) {
         self.held.remove(&id);
         self.drop_unnamed();
     }
 
-    /// The model forgets what nobody can reach any more.
+    /// Drops files without names and references from the model.
     pub fn drop_unnamed(&mut self) {
         let held = &self.held;
         self.tree.forget_unnamed(|id| held.contains_key(&id));
         let tree = &self.tree;
         self.contents.retain(|id, _| tree.nodes.contains_key(id));
         self.mtimes.retain(|id, _| tree.nodes.contains_key(id));
-    }
-}
-
-impl Past {
-    /// Remembers what a new version looks like without the last shift, without the last two, and so
-    /// on.
-    fn echo(&mut self, id: Id, content: &Content) {
-        let mut echo = content.clone();
-        for shift in self.shifts.get(&id).into_iter().flatten().rev() {
-            shift.undo(&mut echo);
-            self.echoes.entry(id).or_default().push(echo.clone());
-        }
-    }
-
-    /// So many operations will be there after a crash.
-    fn is_durable(&mut self, done: usize, block_size: u64) {
-        let n = done.saturating_sub(self.before);
-        for op in self.ops.drain(..n) {
-            self.base.apply(&op, block_size as usize).expect("it was applied before");
-        }
-        self.before += n;
     }
 }

@@ -1,4 +1,4 @@
-//! Volumes that are full: nothing promised is broken, nothing is left behind.
+//! Full volumes: reservations hold, and failed operations leave nothing behind.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What to do next.
+//! Choosing the next operation.
 
 use extol::vfs::{Creds, Fallocate, NewNode, Rdev, RenameFlags, Timestamp, XattrSet};
 use rand::Rng;
@@ -82,7 +82,7 @@ impl Engine {
         }
     }
 
-    /// A name that a directory has, or now and then one that it may not have.
+    /// A name that a directory has, or sometimes one that it may not have.
     fn old_name(&mut self, dir: Id) -> Vec<u8> {
         if self.rng.random_bool(0.1) {
             return self.name();
@@ -91,7 +91,7 @@ impl Engine {
         names.choose(&mut self.rng).cloned().unwrap_or_else(|| b"none".to_vec())
     }
 
-    fn who(&mut self) -> Creds {
+    fn owner(&mut self) -> Creds {
         Creds { uid: self.rng.random_range(0..3) * 40_000, gid: self.rng.random_range(0..70_000) }
     }
 
@@ -114,15 +114,15 @@ impl Engine {
         };
         let set_gid = matches!(new, NewNode::Directory) && self.rng.random_bool(0.1);
         let perm = self.rng.random_range(0..=0o777) | if set_gid { 0o2000 } else { 0 };
-        let who = self.who();
-        self.op(Op::Create { dir, name, new, perm, umask: 0o022, who });
+        let owner = self.owner();
+        self.op(Op::Create { dir, name, new, perm, umask: 0o022, owner });
     }
 
     fn unnamed(&mut self) {
         let dir = self.any_dir();
-        let who = self.who();
+        let owner = self.owner();
         if !self.tree.is_gone(dir) {
-            self.op(Op::Unnamed { dir, perm: 0o600, who });
+            self.op(Op::Unnamed { dir, perm: 0o600, owner });
         }
     }
 
@@ -137,7 +137,7 @@ impl Engine {
         let name = self.old_name(dir);
         let is_dir =
             self.tree.entries(dir).get(&name).is_some_and(|id| self.tree.node(*id).is_dir());
-        // Now and then the wrong call.
+        // Sometimes the wrong call.
         if is_dir != self.rng.random_bool(0.05) {
             self.op(Op::Rmdir { dir, name });
         } else {
@@ -168,7 +168,7 @@ impl Engine {
         }
         match self.rng.random_range(0..5) {
             0 => {
-                let Creds { uid, gid } = self.who();
+                let Creds { uid, gid } = self.owner();
                 self.op(Op::Chown { node, uid, gid });
             }
             1 => {
@@ -262,7 +262,7 @@ impl Engine {
                     6 => Fallocate::CollapseRange,
                     _ => Fallocate::InsertRange,
                 };
-                // Those that move things want whole blocks most of the time.
+                // Ranges that are inserted or collapsed are whole blocks most of the time.
                 let moves = matches!(mode, Fallocate::CollapseRange | Fallocate::InsertRange);
                 let down = |n: u64| {
                     if moves && !n.is_multiple_of(7) {
@@ -385,7 +385,7 @@ impl Engine {
                     new,
                     perm: 0o644,
                     umask: 0,
-                    who: Creds::default(),
+                    owner: Creds::default(),
                 });
             }
         }

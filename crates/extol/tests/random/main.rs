@@ -1,8 +1,8 @@
 //! Random operations on a volume, compared with a model in memory at every step, with remounts and
 //! crashes in between.
 //!
-//! Everything follows from a seed, which a failure names. `EXTOL_SEED=n` runs that one;
-//! `EXTOL_LONG=1` runs many. `EXTOL_KEEP_IMAGE=path` keeps the image that e2fsck did not like.
+//! A seed, which a failure names, determines everything. `EXTOL_SEED=n` runs one seed;
+//! `EXTOL_LONG=1` runs many. `EXTOL_KEEP_IMAGE=path` keeps an image in which e2fsck finds errors.
 
 mod content;
 mod crash;
@@ -10,6 +10,7 @@ mod disk;
 mod engine;
 mod full;
 mod generate;
+mod past;
 mod threads;
 mod tree;
 mod verify;
@@ -36,11 +37,11 @@ pub fn seeds() -> std::ops::Range<u64> {
     }
 }
 
-/// Ends the process if a test hangs, so that the place can be found.
+/// Aborts the process if a test hangs, so that a core dump shows where.
 pub fn watched<T>(what: &str, limit: Duration, f: impl FnOnce() -> T) -> T {
     let (done, wait) = std::sync::mpsc::channel::<()>();
     let what = what.to_owned();
-    let dog = std::thread::spawn(move || {
+    let watchdog = std::thread::spawn(move || {
         if wait.recv_timeout(limit) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
             eprintln!("{what}: no end after {limit:?}: a deadlock");
             std::process::abort();
@@ -48,7 +49,7 @@ pub fn watched<T>(what: &str, limit: Duration, f: impl FnOnce() -> T) -> T {
     });
     let result = f();
     drop(done);
-    dog.join().unwrap();
+    watchdog.join().unwrap();
     result
 }
 
@@ -109,12 +110,12 @@ fn close(engine: &Engine, disk: &mut Disk) {
         "{}: more blocks changed than credits asked for",
         engine.label
     );
-    assert_eq!(stats.errors_seen, 0, "{}: corruption was met", engine.label);
+    assert_eq!(stats.errors_seen, 0, "{}: corruption was found", engine.label);
     disk.unmounted();
 }
 
 impl Engine {
-    /// Goes on with the volume after a clean remount: references are gone, and unlinked files with
+    /// Continues with the volume after a clean remount: references are gone, and unlinked files with
     /// them.
     fn reopened(&mut self, fs: &Arc<Ext4>, root: Inode) {
         self.held.clear();

@@ -22,21 +22,23 @@ const STEPS: usize = 400;
 /// Shared files are written in blocks of one value each.
 const BLOCK: usize = 4096;
 
-/// Something in the shared directories, where anybody may have been first.
-fn meddle(fs: &Arc<Ext4>, shared: &[Inode; 2], rng: &mut SmallRng) {
+/// An operation in the shared directories, where another thread may be first.
+fn change_shared(fs: &Arc<Ext4>, shared: &[Inode; 2], rng: &mut SmallRng) {
     let dir = &shared[rng.random_range(0..2)];
     let name = format!("{}", rng.random_range(0..8));
     let other = &shared[rng.random_range(0..2)];
     let new_name = format!("{}", rng.random_range(0..8));
-    let who = Creds::default();
+    let owner = Creds::default();
     let keep = |attr: extol::vfs::Attr| drop(Inode::adopt(fs, &attr));
-    // Sometimes inside a directory that somebody may move or remove at this moment.
+    // Sometimes inside a directory that another thread may move or remove at this moment.
     let inner =
         other.lookup(&new_name).ok().filter(|n| n.kind() == extol::vfs::FileKind::Directory);
     let other = inner.as_ref().unwrap_or(other);
     let done: Result<()> = match rng.random_range(0..12) {
-        0 | 1 => fs.create(dir.ino(), name.as_bytes(), NewNode::Regular, 0o644, 0, who).map(keep),
-        2 | 3 => fs.create(dir.ino(), name.as_bytes(), NewNode::Directory, 0o755, 0, who).map(keep),
+        0 | 1 => fs.create(dir.ino(), name.as_bytes(), NewNode::Regular, 0o644, 0, owner).map(keep),
+        2 | 3 => {
+            fs.create(dir.ino(), name.as_bytes(), NewNode::Directory, 0o755, 0, owner).map(keep)
+        }
         4 => fs.unlink(other.ino(), name.as_bytes()),
         5 => fs.rmdir(other.ino(), name.as_bytes()),
         6 | 7 => {
@@ -107,7 +109,7 @@ fn run(variant: Variant, seed: u64) {
                     for _ in 0..STEPS {
                         engine.step(Bounds { bytes: 4 << 20, nodes: 120 });
                         for _ in 0..3 {
-                            meddle(fs, shared, &mut rng);
+                            change_shared(fs, shared, &mut rng);
                         }
                     }
                     engine.verify();
@@ -120,7 +122,7 @@ fn run(variant: Variant, seed: u64) {
                 let _ = fs.stats_json();
                 fs.walk("/shared").unwrap().for_each(|item| match item {
                     Ok(_) => {}
-                    // Directories move while we look.
+                    // Directories move during the walk.
                     Err(FsError::Corrupt { what, .. }) => {
                         assert_eq!(what, "a directory has two names")
                     }
@@ -157,8 +159,7 @@ fn run(variant: Variant, seed: u64) {
         engine.verify();
     }
     drop(engines);
-    let known = fs.stats().inodes_known;
-    assert_eq!(known, 0, "{label}: references left");
+    assert_eq!(fs.stats().inodes_known, 0, "{label}: references left");
     fs.unmount().unwrap();
     disk.unmounted();
     disk.assert_clean(&format!("{label} at the end"));

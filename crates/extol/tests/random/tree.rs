@@ -1,7 +1,7 @@
 //! Names and attributes in the model, and what every operation does to them.
 //!
-//! Contents are kept apart ([`super::content`]), so a tree is cheap to copy and to replay: that is
-//! what the judgement after a crash does.
+//! Contents are kept apart ([`super::content`]), so a tree is cheap to copy and to replay, which the
+//! check after a crash does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,8 +59,8 @@ impl Node {
 /// One operation that changes something.
 #[derive(Clone, Debug)]
 pub enum Op {
-    Create { dir: Id, name: Vec<u8>, new: NewNode, perm: u16, umask: u16, who: Creds },
-    Unnamed { dir: Id, perm: u16, who: Creds },
+    Create { dir: Id, name: Vec<u8>, new: NewNode, perm: u16, umask: u16, owner: Creds },
+    Unnamed { dir: Id, perm: u16, owner: Creds },
     Link { node: Id, dir: Id, name: Vec<u8> },
     Unlink { dir: Id, name: Vec<u8> },
     Rmdir { dir: Id, name: Vec<u8> },
@@ -114,7 +114,7 @@ impl Tree {
         }
     }
 
-    /// Not reachable by any name.
+    /// True if no name leads to it.
     pub fn is_gone(&self, id: Id) -> bool {
         id != ROOT && self.node(id).names.is_empty()
     }
@@ -178,10 +178,10 @@ impl Tree {
         self.entries(dir).get(name).copied().ok_or(FsError::NotFound)
     }
 
-    /// Does it, or says why it cannot be done. An error changes nothing.
+    /// Applies an operation, or gives the error that it must fail with. An error changes nothing.
     pub fn apply(&mut self, op: &Op, block_size: usize) -> Result<()> {
         match op {
-            Op::Create { dir, name, new, perm, umask, who } => {
+            Op::Create { dir, name, new, perm, umask, owner } => {
                 Self::check_name(name)?;
                 if let NewNode::Symlink(target) = new
                     && target.len() >= block_size.min(4096)
@@ -192,11 +192,11 @@ impl Tree {
                 if self.find(*dir, name).is_ok() {
                     return Err(FsError::Exists);
                 }
-                let id = self.make(*dir, new, perm & !umask, *who);
+                let id = self.make(*dir, new, perm & !umask, *owner);
                 self.insert(*dir, name, id);
             }
-            Op::Unnamed { dir, perm, who } => {
-                self.make(*dir, &NewNode::Regular, *perm, *who);
+            Op::Unnamed { dir, perm, owner } => {
+                self.make(*dir, &NewNode::Regular, *perm, *owner);
             }
             Op::Link { node, dir, name } => {
                 Self::check_name(name)?;
@@ -261,10 +261,10 @@ impl Tree {
         Ok(())
     }
 
-    fn make(&mut self, dir: Id, new: &NewNode, perm: u16, who: Creds) -> Id {
+    fn make(&mut self, dir: Id, new: &NewNode, perm: u16, owner: Creds) -> Id {
         let parent = self.node(dir);
         let grouped = parent.perm & 0o2000 != 0;
-        let gid = if grouped { parent.gid } else { who.gid };
+        let gid = if grouped { parent.gid } else { owner.gid };
         let what = match new {
             NewNode::Regular => What::File,
             NewNode::Directory => What::Dir(BTreeMap::new()),
@@ -281,8 +281,14 @@ impl Tree {
         };
         let id = self.next;
         self.next += 1;
-        let node =
-            Node { what, perm, uid: who.uid, gid, xattrs: BTreeMap::new(), names: BTreeSet::new() };
+        let node = Node {
+            what,
+            perm,
+            uid: owner.uid,
+            gid,
+            xattrs: BTreeMap::new(),
+            names: BTreeSet::new(),
+        };
         self.nodes.insert(id, node);
         id
     }

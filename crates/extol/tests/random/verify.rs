@@ -9,7 +9,7 @@ use super::content::{CHUNK, Content};
 use super::engine::Engine;
 use super::tree::{Id, ROOT, What};
 
-/// A file that is not read as a whole: pieces of this size.
+/// Size of the pieces in which large files are read.
 const STEP: u64 = 256 << 10;
 
 impl Engine {

@@ -1,10 +1,10 @@
 //! The ioctls that the kernel passes on: `chattr` flags, project ids, generation, label and UUID,
 //! FITRIM, and requests about the whole volume.
 //!
-//! *Checks.* Any process that can open a file, be it for reading, on a read-only bind
-//! mount or in a user namespace, can send any number for it, and the kernel checks nothing of an
-//! ioctl that it does not know. So every number here says what has checked it ([`Check`], [`TABLE`]),
-//! and one that changes something and that nothing has checked is refused.
+//! *Checks.* Any process that can open a file, be it for reading, on a read-only bind mount or in a
+//! user namespace, can send any number for it, and the kernel checks nothing of an ioctl that it
+//! does not know. So every number here says what has checked it ([`Check`], [`TABLE`]), and one
+//! that changes something and that nothing has checked is refused.
 //!
 //! | number | name | changes | checked by |
 //! | --- | --- | --- | --- |
@@ -15,13 +15,13 @@
 //! | `_IOR('f', 45, ext4_tune_sb_params)` | EXT4_IOC_GET_TUNE_SB_PARAM | | |
 //! | `_IOW('f', 2, long)` | FS_IOC_SETFLAGS | inode flags | kernel: see below |
 //! | `_IOW('X', 32, fsxattr)` | FS_IOC_FSSETXATTR | inode flags, project | kernel: see below |
-//! | `_IOW('f', 2, u32)` | FS_IOC32_SETFLAGS | inode flags | kernel, if that has 32 bits; else refused |
+//! | `_IOW('f', 2, u32)` | FS_IOC32_SETFLAGS | inode flags | kernel with 32 bits; else refused |
 //! | `_IOWR('X', 121, fstrim_range)` | FITRIM | the device | here: rights over the mount |
 //! | `_IOW('f', 43, u32)` | EXT4_IOC_CHECKPOINT | the log | here: rights over the mount |
 //! | `_IO(0xE4, 1)`, `_IO(0xE4, 2)` | freeze, thaw | all | here: rights over the mount |
-//! | `_IOW(0xE4, 3, u32)` | shutdown, with the modes of EXT4_IOC_SHUTDOWN | all | here: rights over the mount |
+//! | `_IOW(0xE4, 3, u32)` | shutdown (modes of EXT4_IOC_SHUTDOWN) | all | here: rights over the mount |
 //! | `_IOW(0x94, 50, [u8; 256])` | FS_IOC_SETFSLABEL | label | here: CAP_SYS_ADMIN |
-//! | `_IOW('f', 46, ext4_tune_sb_params)` | EXT4_IOC_SET_TUNE_SB_PARAM | superblock | here: CAP_SYS_ADMIN |
+//! | `_IOW('f', 46, …)` | EXT4_IOC_SET_TUNE_SB_PARAM | superblock | here: CAP_SYS_ADMIN |
 //! | all others | | | refused: ENOTTY |
 //!
 //! *What the kernel has checked.* A `chattr` comes as FS_IOC_SETFLAGS or FS_IOC_FSSETXATTR to the

@@ -112,8 +112,8 @@ pub(crate) fn dispatch(
     Ok(Outcome::Reply)
 }
 
-/// Gives back what a reply carries that is not delivered. `good`: it says that the request was done,
-/// so what was to be opened counts as open.
+/// Gives back what a reply carries that is not delivered. `good`: it says that the request was
+/// done, so what was to be opened counts as open.
 pub(crate) fn take_back(fs: &dyn Mountable, request: &Request<'_>, references: &[u32], good: bool) {
     let opened = match request.opcode {
         op::OPEN => u32::try_from(request.nodeid).ok(),

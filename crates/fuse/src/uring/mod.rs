@@ -6,20 +6,20 @@
 //! reply and the wait for the next request are one system call.
 //!
 //! ```text
-//!   processor 0                     processor 1                    any
-//!   ┌─────────────┐                 ┌─────────────┐                ┌──────────────┐
-//!   │ queue 0     │                 │ queue 1     │                │ /dev/fuse    │  forget, interrupt
-//!   └─┬────┬────┬─┘                 └─┬────┬────┬─┘                └─┬────┬───────┘  (notifications go in here)
-//!    queue workers, fixed            queue workers                 worker pool (device.rs)
+//!   processor 0             processor 1             any
+//!   ┌─────────────┐         ┌─────────────┐         ┌──────────────┐
+//!   │ queue 0     │         │ queue 1     │         │ /dev/fuse    │  forget, interrupt;
+//!   └─┬────┬────┬─┘         └─┬────┬────┬─┘         └─┬────┬───────┘  notifications go in here
+//!    queue workers, fixed    queue workers           worker pool (device.rs)
 //!
 //!   queue worker:  next ──► message ──► handle ──► message ──► commit, next …
 //! ```
 //!
-//! *Depth.* Each queue has a fixed number of entries ([`depth`]), and each entry a thread, the *queue
-//! worker*, which handles the request of its entry from beginning to end. The kernel gives a request
-//! to the entry that was busy last, whose memory is warm, and keeps it where all are busy. Entries
-//! are registered before the mount is used and never later: the kernel would not give a new entry
-//! the requests that wait already.
+//! *Depth.* Each queue has a fixed number of entries ([`depth`]), and each entry a thread, the
+//! *queue worker*, which handles the request of its entry from beginning to end. The kernel gives a
+//! request to the entry that was busy last, whose memory is warm, and keeps it where all are busy.
+//! Entries are registered before the mount is used and never later: the kernel would not give a new
+//! entry the requests that wait already.
 //!
 //! *Beginning.* The threads are made, with their rings and memory, before INIT is answered
 //! ([`prepare`]); only if that works is io_uring agreed upon. From then on the kernel holds all
@@ -28,18 +28,18 @@
 //! descriptor or memory is short), every request would wait for ever: there the start fails
 //! ([`Prepared::start`]).
 //!
-//! *Memory.* Each entry has room for the largest request, whose pages exist once they are touched. An
-//! entry that large requests have touched gives them back when it has been idle for [`IDLE`].
+//! *Memory.* Each entry has room for the largest request, whose pages exist once they are touched.
+//! An entry that large requests have touched gives them back when it has been idle for [`IDLE`].
 //!
-//! *End.* After an unmount every entry comes back with an error, and its thread ends. A thread whose
-//! ring fails is the end of the mount's service: requests of its queue might wait for ever.
+//! *End.* After an unmount every entry comes back with an error, and its thread ends. A thread
+//! whose ring fails is the end of the mount's service: requests of its queue might wait for ever.
 //!
 //! *Invariants*
 //! - UR-1: a reply is always delivered, or the mount is over; so references are taken back only
 //!   where the reply is an error.
-//! - UR-2: one entry of each queue never waits for what other requests bring (a thaw, a write-back):
-//!   it serves them ([`Queue::may_wait`]). A request that came before all entries were registered
-//!   does not wait either ([`QueueWorker::began_early`]).
+//! - UR-2: one entry of each queue never waits for what other requests bring (a thaw, a
+//!   write-back): it serves them ([`Queue::may_wait`]). A request that came before all entries were
+//!   registered does not wait either ([`QueueWorker::began_early`]).
 
 mod affinity;
 mod message;
@@ -86,8 +86,10 @@ pub(crate) struct Queues {
     queues: Vec<Queue>,
     /// The processors that this process may use.
     processors: CpuSet,
-    /// The kernel uses them, and all entries are registered.
-    active: AtomicBool,
+    /// All entries are registered.
+    complete: AtomicBool,
+    /// The kernel has refused an entry.
+    refused: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -100,8 +102,8 @@ struct Queue {
 
 impl Queues {
     /// True if the requests come here.
-    pub(crate) fn are_active(&self) -> bool {
-        self.active.load(Ordering::Acquire)
+    pub(crate) fn are_used(&self) -> bool {
+        !self.queues.is_empty() && !self.refused.load(Ordering::Relaxed)
     }
 }
 
@@ -170,15 +172,15 @@ impl Prepared {
     /// The queues of the mount that these workers are to serve.
     pub(crate) fn queues(&self) -> Queues {
         let queues = (0..self.queues).map(|_| Queue::default()).collect();
-        Queues { queues, processors: affinity::allowed(), active: AtomicBool::new(false) }
+        Queues { queues, processors: affinity::allowed(), ..Queues::default() }
     }
 
     /// Lets the queue workers begin, and waits until their entries are with the kernel.
     ///
     /// # Errors
     /// If there is a queue without an entry: [`StartError::Refused`] if the kernel has refused one,
-    /// and so uses none of them. Else it goes on waiting for that queue, and answers no request: the
-    /// mount is of no use.
+    /// and so uses none of them. Else it goes on waiting for that queue, and answers no request:
+    /// the mount is of no use.
     pub(crate) fn start(self, shared: &Arc<Shared>) -> Result<(), StartError> {
         let (registered, outcomes) = channel();
         for go in self.workers {
@@ -198,10 +200,11 @@ impl Prepared {
             }
         }
         if served.contains(&false) {
+            shared.queues.refused.store(refused.is_some(), Ordering::Relaxed);
             let lacking = || lacking.unwrap_or_else(|| io::Error::other("a thread has ended"));
             return Err(refused.map_or_else(|| StartError::Lacking(lacking()), StartError::Refused));
         }
-        shared.queues.active.store(true, Ordering::Release);
+        shared.queues.complete.store(true, Ordering::Release);
         Ok(())
     }
 }
@@ -268,7 +271,7 @@ impl QueueWorker {
                 }
                 Err(error) => return end(error),
             }
-            self.began_early = !shared.queues.are_active();
+            self.began_early = !shared.queues.complete.load(Ordering::Acquire);
             let size = message::payload(entry.memory());
             let body = message::answer(entry.memory(), &mut scratch, self);
             let large = size.max(body as usize) >= LARGE;

@@ -19,8 +19,8 @@ pub struct MemFs {
     /// released: how many do.
     stuck: Mutex<Option<usize>>,
     moved: Condvar,
-    /// Fsyncs that are to be told later.
-    asked: Mutex<Option<Vec<Done>>>,
+    /// Fsyncs that end later; `None`: each ends at once.
+    deferred: Mutex<Option<Vec<Done>>>,
     moved_on: Condvar,
     /// While this is set, nothing can be created.
     frozen: Mutex<bool>,
@@ -30,19 +30,19 @@ pub struct MemFs {
 }
 
 impl MemFs {
-    /// From now on fsyncs are told later, by whoever takes them; or no longer.
-    pub fn tell_later(&self, later: bool) {
-        *self.asked.lock() = later.then(Vec::new);
+    /// From now on fsyncs end when [`take_fsyncs`](Self::take_fsyncs) takes them, or at once again.
+    pub fn defer_fsyncs(&self, later: bool) {
+        *self.deferred.lock() = later.then(Vec::new);
     }
 
-    /// Takes so many fsyncs, as soon as they are there.
-    pub fn take_asked(&self, many: usize) -> Vec<Done> {
-        let mut asked = self.asked.lock();
-        let there = |asked: &Option<Vec<Done>>| asked.as_ref().map_or(0, Vec::len) >= many;
+    /// Takes so many deferred fsyncs, as soon as they are there.
+    pub fn take_fsyncs(&self, many: usize) -> Vec<Done> {
+        let mut deferred = self.deferred.lock();
+        let there = |deferred: &Option<Vec<Done>>| deferred.as_ref().map_or(0, Vec::len) >= many;
         let patience = std::time::Duration::from_secs(20);
-        self.moved_on.wait_while_for(&mut asked, |asked| !there(asked), patience);
-        assert!(there(&asked), "so many are asked for at a time");
-        asked.as_mut().map(std::mem::take).unwrap_or_default()
+        self.moved_on.wait_while_for(&mut deferred, |deferred| !there(deferred), patience);
+        assert!(there(&deferred), "so many fsyncs at a time");
+        deferred.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     pub fn new(by_number: bool) -> Self {
@@ -53,7 +53,7 @@ impl MemFs {
             state: Mutex::new(state),
             stuck: Mutex::new(Some(0)),
             moved: Condvar::new(),
-            asked: Mutex::default(),
+            deferred: Mutex::default(),
             moved_on: Condvar::new(),
             frozen: Mutex::new(false),
             thawed: Condvar::new(),
@@ -82,10 +82,10 @@ impl MemFs {
         let mut stuck = self.stuck.lock();
         let patience = std::time::Duration::from_secs(20);
         self.moved.wait_while_for(&mut stuck, |stuck| *stuck < Some(many), patience);
-        assert_eq!(*stuck, Some(many), "so many requests are worked on at a time");
+        assert_eq!(*stuck, Some(many), "so many requests are handled at a time");
     }
 
-    /// Lets the stuck ones go on, and those that would be from now on.
+    /// Lets the stuck ones go on; from now on none is stuck.
     pub fn release_stuck(&self) {
         *self.stuck.lock() = None;
         self.moved.notify_all();
@@ -382,13 +382,13 @@ impl FileSystem for MemFs {
 
     fn fsync(&self, ino: u32, _: bool) -> Result<()> {
         let (tell, told) = std::sync::mpsc::channel();
-        if let Some(asked) = &mut *self.asked.lock() {
-            asked.push(Box::new(move |result| drop(tell.send(result))));
+        if let Some(deferred) = &mut *self.deferred.lock() {
+            deferred.push(Box::new(move |result| drop(tell.send(result))));
             self.moved_on.notify_all();
         } else {
             return self.state.lock().node(ino).map(drop);
         }
-        told.recv().unwrap_or_else(|_| Err(FsError::Io("dropped untold".into())))
+        told.recv().unwrap_or_else(|_| Err(FsError::Io("the fsync was dropped".into())))
     }
 
     fn sync(&self) -> Result<()> {
@@ -465,15 +465,15 @@ impl Mountable for MemFs {
         ino: u32,
         data_only: bool,
         done: Done,
-        aside: &mut dyn FnMut(extol_vfs::Job),
+        lead: &mut dyn FnMut(extol_vfs::Job),
     ) {
-        if let Some(asked) = &mut *self.asked.lock() {
-            asked.push(done);
+        if let Some(deferred) = &mut *self.deferred.lock() {
+            deferred.push(done);
             self.moved_on.notify_all();
             return;
         }
         let result = self.fsync(ino, data_only);
-        aside(Box::new(move || done(result)));
+        lead(Box::new(move || done(result)));
     }
 
     fn wait_thawed(&self) {

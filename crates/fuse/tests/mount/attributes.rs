@@ -80,7 +80,7 @@ fn set_id_bits_go_when_they_must() {
         let said = as_nobody(&script);
         assert_eq!(perm(), 0o777, "{script}: {said}");
     }
-    // Root keeps them on writing, nobody keeps them on chown.
+    // Root keeps them on writing, and loses them on chown as every user does.
     reset();
     File::options().append(true).open(&path).unwrap().write_all(b"z").unwrap();
     assert_eq!(perm(), 0o6777);

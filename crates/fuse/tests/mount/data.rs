@@ -94,7 +94,7 @@ fn written_through() {
 
 /// Of many reads at a time each gets its own, and what comes between them is answered as well.
 #[test]
-fn reads_in_a_crowd() {
+fn many_reads_at_a_time() {
     const BLOCKS: u64 = 64;
     let Some(mut m) = mount() else { return };
     let block = |n: u64| vec![n as u8; 4096];
@@ -134,7 +134,6 @@ fn reads_in_a_crowd() {
                     assert!(fs::metadata(m.path(&format!("missing{t}-{n}"))).is_err());
                     fs::write(m.path(&format!("new{t}")), "x").unwrap();
                     File::open(m.path(&format!("new{t}"))).unwrap().sync_all().unwrap();
-                    // And to nobody else who is in the same batch.
                     let error = file.read_at(&mut memory[skip..skip + 4096], 0).unwrap_err();
                     assert_eq!(error.raw_os_error(), Some(errno), "{name}");
                 }

@@ -1,8 +1,8 @@
 //! An end to tests that would wait for ever.
 //!
-//! Whoever made a request waits until somebody answers it, and no signal ends that: a request that
-//! is lost would hold the whole process, and its mount with it. So where a test takes too long, the
-//! connection is cut. Then every caller has an error, the mount is gone, and the test fails.
+//! A caller waits until its request is answered, and no signal ends that: a lost request would hold
+//! the whole process, and its mount with it. So where a test takes too long, the connection is cut.
+//! Then every caller has an error, the mount is gone, and the test fails.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -34,10 +34,9 @@ fn a_busy_mount_can_be_detached() {
     m.server.take().unwrap().join().unwrap().unwrap();
 }
 
-/// The mount's own helper asks for its attributes now and then, and whoever has just ended closes
-/// his files.
+/// A process that has just ended closes its files a moment later: an unmount waits for that.
 #[test]
-fn who_is_about_to_go_keeps_no_mount() {
+fn a_file_that_is_about_to_be_closed_keeps_no_mount() {
     let Some(mut m) = mount() else { return };
     let file = File::create(m.path("f")).unwrap();
     let goes = thread::spawn(move || {

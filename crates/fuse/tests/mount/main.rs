@@ -115,7 +115,7 @@ pub(crate) fn mount() -> Option<Mounted> {
     mount_with(true, &MountConfig { allow_other: true, ..MountConfig::default() })
 }
 
-/// Runs a shell command as nobody.
+/// Runs a shell command as the user nobody.
 fn as_nobody(script: &str) -> String {
     let output = Command::new("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", script])

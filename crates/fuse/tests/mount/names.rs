@@ -182,7 +182,8 @@ class Handle(ctypes.Structure):
     _fields_ = [("size", ctypes.c_uint), ("kind", ctypes.c_int), ("bytes", ctypes.c_ubyte * 128)]
 handle, mount_id = Handle(size=128), ctypes.c_int()
 path = sys.argv[1].encode()
-assert libc.name_to_handle_at(-100, path, ctypes.byref(handle), ctypes.byref(mount_id), 0) == 0, ctypes.get_errno()
+got = libc.name_to_handle_at(-100, path, ctypes.byref(handle), ctypes.byref(mount_id), 0)
+assert got == 0, ctypes.get_errno()
 open("/proc/sys/vm/drop_caches", "w").write("2")
 root = os.open(os.path.dirname(os.path.dirname(sys.argv[1])), os.O_RDONLY)
 fd = libc.open_by_handle_at(root, ctypes.byref(handle), os.O_RDONLY)

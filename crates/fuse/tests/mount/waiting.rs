@@ -17,9 +17,9 @@ impl Drop for Release<'_> {
 }
 
 /// Requests that wait, though their kind does not by nature, do not keep others from being
-/// answered: whoever waits is replaced, up to the greatest number of workers.
+/// answered: the watchdog replaces their workers, up to the limit.
 #[test]
-fn requests_that_wait_keep_nobody_else_waiting() {
+fn requests_that_wait_hold_up_no_others() {
     const STUCK: usize = 20;
     let Some(mut m) = mount() else { return };
     // In a directory of their own: the kernel keeps new names out of it meanwhile.
@@ -50,25 +50,25 @@ fn requests_that_wait_keep_nobody_else_waiting() {
     m.unmount();
 }
 
-/// Lets fsyncs be answered at once again, and those that wait, also when a test fails.
+/// Ends deferred fsyncs, and lets later ones end at once, also when a test fails.
 struct AtOnce<'a>(&'a MemFs);
 
 impl Drop for AtOnce<'_> {
     fn drop(&mut self) {
-        self.0.tell_later(false);
+        self.0.defer_fsyncs(false);
     }
 }
 
-/// An fsync that is told later takes no worker: however many there are, and however few workers,
-/// other requests are answered. Each is told what became of its own; one that nobody tells fails.
+/// A deferred fsync takes no worker: however many there are, and however few workers, other
+/// requests are answered. Each gets its own result; one that is dropped fails.
 #[test]
-fn fsyncs_are_answered_by_whoever_is_told() {
+fn fsyncs_are_answered_later() {
     const FILES: usize = 12;
     let config = MountConfig { max_threads: 2, ..MountConfig::default() };
     let Some(mut m) = mount_with(true, &config) else { return };
     std::thread::scope(|scope| {
         let at_once = AtOnce(&m.fs);
-        m.fs.tell_later(true);
+        m.fs.defer_fsyncs(true);
         let waiting: Vec<_> = (0..FILES)
             .map(|n| {
                 let m = &m;
@@ -82,17 +82,17 @@ fn fsyncs_are_answered_by_whoever_is_told() {
             fs::create_dir(m.path("d")).unwrap();
             File::open(m.path("d")).unwrap().sync_all()
         });
-        let mut asked = m.fs.take_asked(FILES + 1);
+        let mut deferred = m.fs.take_fsyncs(FILES + 1);
         for n in 0..50 {
             assert!(fs::metadata(m.path(&format!("missing{n}"))).is_err());
             fs::write(m.path(&format!("new{n}")), "x").unwrap();
         }
         assert!(waiting.iter().all(|thread| !thread.is_finished()) && !dir.is_finished());
-        assert!(m.stopper.unmount().is_err(), "they have files open");
+        assert!(m.stopper.unmount().is_err(), "files are open");
         // Two go wrong, in two ways; the rest goes well. In any order, from any thread.
-        drop(asked.swap_remove(3));
-        asked.swap_remove(5)(Err(extol_vfs::FsError::NoSpace));
-        scope.spawn(move || asked.into_iter().for_each(|done| done(Ok(()))));
+        drop(deferred.swap_remove(3));
+        deferred.swap_remove(5)(Err(extol_vfs::FsError::NoSpace));
+        scope.spawn(move || deferred.into_iter().for_each(|done| done(Ok(()))));
         let mut results: Vec<_> =
             waiting.into_iter().chain([dir]).map(|thread| thread.join().unwrap()).collect();
         results.retain(Result::is_err);
@@ -118,7 +118,7 @@ impl Drop for Thaw<'_> {
 /// However many requests wait for a thaw, others find a worker, and afterwards all of them are
 /// done.
 #[test]
-fn a_freeze_leaves_somebody_who_reads() {
+fn a_freeze_leaves_a_worker_that_reads() {
     let config = MountConfig { max_threads: 2, ..MountConfig::default() };
     let Some(mut m) = mount_with(true, &config) else { return };
     for n in 0..8 {

@@ -1,8 +1,9 @@
 //! Directory blocks: a chain of entries that covers the block without gaps.
 //!
 //! ```text
-//!  ┌ inode ┬ rec_len ┬ name_len ┬ type ┬ name … padding ┐┌ next entry …  ┐ … ┌ tail: 0, 12, 0, 0xDE, checksum ┐
-//!  └ le32  ┴ le16    ┴ u8       ┴ u8   ┴ to rec_len     ┘└               ┘   └ only with metadata_csum        ┘
+//!  ┌ inode ┬ rec_len ┬ name_len ┬ type ┬ name … padding ┐┌ next entry …┐ … ┌ tail ┐
+//!  └ le32  ┴ le16    ┴ u8       ┴ u8   ┴ to rec_len     ┘└             ┘   └──────┘
+//!  tail, only with metadata_csum: 0, 12, 0, 0xDE, checksum
 //! ```
 //!
 //! An entry may be longer than its name needs: the rest is room for another. Inode 0 marks an

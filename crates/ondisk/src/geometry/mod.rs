@@ -2,10 +2,10 @@
 //! metadata lies.
 //!
 //! ```text
-//!  group with a superblock copy          other groups        meta_bg group (1st, 2nd, last of its meta group)
-//!  ┌────┬─────────────┬──────────────┐   ┌─────────────┐     ┌──────┬────────────┬──────
-//!  │ sb │ descriptors │ reserved gdt │…  │ …           │     │ (sb) │ 1 desc blk │ …
-//!  └────┴─────────────┴──────────────┘   └─────────────┘     └──────┴────────────┴──────
+//!  group with a superblock copy          other groups      meta_bg (1st, 2nd, last of a meta group)
+//!  ┌────┬─────────────┬──────────────┐   ┌────────┐        ┌──────┬────────────┬──────
+//!  │ sb │ descriptors │ reserved gdt │…  │ …      │        │ (sb) │ 1 desc blk │ …
+//!  └────┴─────────────┴──────────────┘   └────────┘        └──────┴────────────┴──────
 //!  ╰──── base_meta_blocks ───────────╯   (none)
 //! ```
 //!

@@ -1,12 +1,13 @@
 //! Hashed directories: a tree of hash ranges over ordinary directory blocks.
 //!
 //! ```text
-//!  block 0 (root)                                    node block                         leaf = directory block
+//!  block 0 (root)                                    node block
 //!  "." ".." info limit count  (hash,block)…  tail    fake entry limit count (hash,…)…
 //!  0   12   24   32    34     36                     0          8     10    12
+//!  (a leaf is an ordinary directory block)
 //! ```
 //!
-//! To a reader that knows nothing of hashes, root and nodes look like blocks with only unused room.
+//! To an implementation without dir_index, root and nodes look like blocks with only unused room.
 //! Entry `i` covers the hashes from its own to the next one's; entry 0 has no hash of its own
 //! (limit and count lie there) and covers everything below. A hash with its lowest bit set says
 //! that the names with that hash (without the bit) go on from the block before. Names hash to even
@@ -58,7 +59,7 @@ impl DxKind {
     }
 }
 
-/// What the root says of the tree.
+/// The tree's parameters in its root.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DxInfo {
     /// Hash version as on disk.
@@ -93,7 +94,7 @@ pub struct DxBlock {
     pub entries: Vec<DxEntry>,
 }
 
-/// Decodes what the root block of a hashed directory says, without its entries.
+/// Decodes the parameters in the root block of a hashed directory, without its entries.
 ///
 /// # Errors
 /// Not a root, or a tree that cannot be used.

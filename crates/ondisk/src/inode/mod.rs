@@ -124,7 +124,7 @@ impl Inode {
         }
     }
 
-    /// What the mode says this is; `None` for a mode that nothing has.
+    /// The type in the mode; `None` for an invalid one.
     #[must_use]
     pub fn kind(&self) -> Option<FileType> {
         FileType::from_mode(self.mode)

@@ -1,8 +1,8 @@
 //! The superblock: 1024 bytes at byte 1024 of the device, copied to the start of some groups.
 //!
 //! [`Superblock`] has every field that has a name; numbers that are stored in two halves are one
-//! number here. The bytes it was decoded from are kept in `raw`, so that whatever has no name
-//! survives [`Superblock::encode`]. Decoding checks the magic number, the checksum and that the
+//! number here. The bytes it was decoded from are kept in `raw`, so that bytes without a name
+//! survive [`Superblock::encode`]. Decoding checks the magic number, the checksum and that the
 //! fields by which everything else is found can be used at all;
 //! [`Geometry::new`](crate::Geometry::new) checks the rest, against each other and the device.
 

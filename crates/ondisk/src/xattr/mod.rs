@@ -2,8 +2,10 @@
 //! equal attributes share.
 //!
 //! ```text
-//!  in the inode:  magic │ entry │ entry │ … │ 0000 │   free   │ value │ value │   offsets count from the first entry
-//!  in a block:    32-byte header │ entry │ … │ 0000 │  free   │ value │ value │   offsets count from the block
+//!  in the inode:  magic │ entry │ entry │ … │ 0000 │   free   │ value │ value │
+//!                         ╰ value offsets count from here
+//!  in a block:    32-byte header │ entry │ … │ 0000 │  free   │ value │ value │
+//!                 ╰ value offsets count from here
 //! ```
 //!
 //! An entry is 16 bytes and its name, padded to 4; values are padded to 4 and fill the space from

@@ -8,7 +8,7 @@ use extol_ondisk::{
 };
 use std::path::Path;
 
-/// An image in memory, with what the superblock says.
+/// An image in memory, with its superblock and geometry.
 pub struct Image {
     pub bytes: Vec<u8>,
     pub sb: Superblock,

@@ -281,7 +281,7 @@ fn offset_range(fs: &dyn Posix, t: &mut Transcript) {
     t.note("data", fs.lseek(fd, SeekFrom::Data(0)));
     t.note("shrink", fs.ftruncate(fd, 12 * block));
     fs.close(fd);
-    // A write that failed on its way home is told once more, to whoever asks for everything.
+    // A write that failed on its way home is told once more, to a sync of everything.
     let _ = fs.sync();
 }
 

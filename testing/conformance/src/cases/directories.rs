@@ -83,8 +83,8 @@ fn positions(fs: &dyn Posix, t: &mut Transcript) {
     fs.close(fd);
 }
 
-/// Whoever is in the directory during the whole reading is found exactly once, whatever else comes
-/// and goes.
+/// A name that is in the directory during the whole reading is found exactly once, whatever else
+/// comes and goes.
 fn while_changing(fs: &dyn Posix, t: &mut Transcript) {
     mkdir(fs, "d");
     for n in 0..400 {

@@ -3,7 +3,7 @@
 use extol_testkit::{Image, KernelMount, Scratch, debugfs, run_ok, tool};
 use rustix::fs::{FileType, OFlags, RenameFlags, SeekFrom, XattrFlags};
 
-use crate::posix::{Fd, Posix, Stat, Time, Who};
+use crate::posix::{Caller, Fd, Posix, Stat, Time};
 use crate::{Transcript, Volume};
 
 mod attributes;
@@ -192,7 +192,7 @@ fn mkdir(fs: &dyn Posix, path: &str) {
 /// Calls by an ordinary user.
 fn by(fs: &dyn Posix, uid: u32, gid: u32, work: impl FnMut(&dyn Posix) + Send) {
     let mut work = work;
-    fs.as_user(&Who::user(uid, gid), &mut work);
+    fs.as_user(&Caller::user(uid, gid), &mut work);
 }
 
 /// The flag of files mapped by extents: it must be handed back as it was read.

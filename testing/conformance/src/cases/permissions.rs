@@ -1,11 +1,11 @@
-//! Who may do what: owners, groups, sticky and set-id bits, umask, ACLs.
+//! Permissions: owners, groups, sticky and set-id bits, umask, ACLs.
 
 use extol_testkit::acl;
 use rustix::fs::{FallocateFlags, FileType, OFlags};
 
 use super::{ANY, Case, EXT4, LAYOUTS, PLAIN, RW, by, case, chmod, chown, mkdir, owner, put};
 use crate::Transcript;
-use crate::posix::{Fd, Posix, Time, Who};
+use crate::posix::{Caller, Fd, Posix, Time};
 
 pub(super) const CASES: &[Case] = &[
     case("ordinary permissions", EXT4, ordinary),
@@ -31,23 +31,23 @@ fn ordinary(fs: &dyn Posix, t: &mut Transcript) {
         put(fs, path, b"x");
         chmod(fs, path, mode);
         chown(fs, path, 1000, 2000);
-        for (who, uid, gid, groups) in [
+        for (caller, uid, gid, groups) in [
             ("root", 0, 0, &[][..]),
             ("owner", 1000, 1, &[]),
             ("group", 5, 2000, &[]),
             ("member", 5, 1, &[2000]),
             ("other", 5, 1, &[]),
         ] {
-            let id = Who { uid, gid, groups: groups.to_vec(), umask: 0o022 };
+            let id = Caller { uid, gid, groups: groups.to_vec(), umask: 0o022 };
             fs.as_user(&id, &mut |fs| {
-                t.note(&format!("{who} reads {mode:o}"), fs.try_open(path, OFlags::RDONLY, 0));
-                t.note(&format!("{who} writes {mode:o}"), fs.try_open(path, OFlags::WRONLY, 0));
+                t.note(&format!("{caller} reads {mode:o}"), fs.try_open(path, OFlags::RDONLY, 0));
+                t.note(&format!("{caller} writes {mode:o}"), fs.try_open(path, OFlags::WRONLY, 0));
                 t.note("executes", fs.access(path, 1));
-                t.note(&format!("{who} chmods"), fs.chmod(path, mode));
-                t.note(&format!("{who} chgrps"), fs.chown(path, None, Some(2000)));
-                t.note(&format!("{who} touches"), fs.utimens(path, Time::Now, Time::Now));
+                t.note(&format!("{caller} chmods"), fs.chmod(path, mode));
+                t.note(&format!("{caller} chgrps"), fs.chown(path, None, Some(2000)));
+                t.note(&format!("{caller} touches"), fs.utimens(path, Time::Now, Time::Now));
                 if uid != 0 {
-                    t.note(&format!("{who} gives away"), fs.chown(path, Some(7), None));
+                    t.note(&format!("{caller} gives away"), fs.chown(path, Some(7), None));
                 }
             });
         }
@@ -137,7 +137,7 @@ fn sticky(fs: &dyn Posix, t: &mut Transcript) {
     chown(fs, "tmp", 1002, 1002);
     by(fs, 1002, 1002, |fs| t.note("the directory's owner", fs.unlink("tmp/other2")));
     t.note("names", fs.names("tmp"));
-    // Anybody may set the sticky bit on a directory; on files it stays for owners.
+    // All may set the sticky bit on a directory of theirs; on files it stays for owners.
     by(fs, 1000, 1000, |fs| t.note("chmod", fs.chmod("tmp/link2", 0o1777)));
     put(fs, "file", b"");
     chown(fs, "file", 1000, 1000);
@@ -162,7 +162,7 @@ fn set_group(fs: &dyn Posix, t: &mut Transcript) {
         t.note("unnamed", fs.fstat(unnamed).map(|s| (format!("{:o}", s.mode), s.gid)));
         fs.close(unnamed);
     });
-    let member = Who { uid: 1000, gid: 1000, groups: vec![3000], umask: 0o022 };
+    let member = Caller { uid: 1000, gid: 1000, groups: vec![3000], umask: 0o022 };
     fs.as_user(&member, &mut |fs| {
         fs.try_open("shared/member", OFlags::CREATE | OFlags::WRONLY, 0o2775).unwrap();
         t.note("chmod", fs.chmod("shared/member", 0o2775));
@@ -224,7 +224,7 @@ fn set_id(fs: &dyn Posix, t: &mut Transcript) {
         chown(fs, path, 1001, 1001);
         owner(t, fs, path);
         chmod(fs, path, mode);
-        let outsider = Who { uid: 1001, gid: 77, groups: vec![78], umask: 0o022 };
+        let outsider = Caller { uid: 1001, gid: 77, groups: vec![78], umask: 0o022 };
         fs.as_user(&outsider, &mut |fs| {
             t.note("set-group without being in the group", fs.chmod(path, 0o2755));
         });
@@ -243,11 +243,11 @@ fn set_id_by_others(fs: &dyn Posix, t: &mut Transcript) {
     put(fs, "file", &[1; 20_000]);
     chown(fs, "file", 1000, 3000);
     let users = [
-        ("a stranger", Who { uid: 1001, gid: 1001, groups: vec![], umask: 0o022 }),
-        ("of the group", Who { uid: 1001, gid: 3000, groups: vec![], umask: 0o022 }),
-        ("a member", Who { uid: 1001, gid: 1001, groups: vec![5, 3000, 7], umask: 0o022 }),
-        ("the owner, outside", Who { uid: 1000, gid: 1000, groups: vec![], umask: 0o022 }),
-        ("root", Who::user(0, 0)),
+        ("a stranger", Caller { uid: 1001, gid: 1001, groups: vec![], umask: 0o022 }),
+        ("of the group", Caller { uid: 1001, gid: 3000, groups: vec![], umask: 0o022 }),
+        ("a member", Caller { uid: 1001, gid: 1001, groups: vec![5, 3000, 7], umask: 0o022 }),
+        ("the owner, outside", Caller { uid: 1000, gid: 1000, groups: vec![], umask: 0o022 }),
+        ("root", Caller::user(0, 0)),
     ];
     type Act = fn(&dyn Posix, Fd) -> rustix::io::Result<()>;
     let acts: [(&str, Act); 6] = [
@@ -261,12 +261,12 @@ fn set_id_by_others(fs: &dyn Posix, t: &mut Transcript) {
         }),
     ];
     for mode in [0o2766, 0o6666, 0o6777, 0o4666, 0o2676] {
-        for (who, user) in &users {
+        for (caller, user) in &users {
             for (what, act) in acts {
                 chmod(fs, "file", mode);
                 fs.as_user(user, &mut |fs| {
                     let fd = fs.open("file", RW, 0).unwrap();
-                    t.note(&format!("{mode:o} {who} {what}"), act(fs, fd));
+                    t.note(&format!("{mode:o} {caller} {what}"), act(fs, fd));
                     t.note("sync", fs.fsync(fd));
                     fs.close(fd);
                 });
@@ -274,18 +274,18 @@ fn set_id_by_others(fs: &dyn Posix, t: &mut Transcript) {
             }
         }
     }
-    // The owner gives the file to another group of his; root gives it away.
-    let owner_in = Who { uid: 1000, gid: 1000, groups: vec![3000, 3001], umask: 0o022 };
+    // The owner gives the file to another of its groups; root gives it away.
+    let owner_in = Caller { uid: 1000, gid: 1000, groups: vec![3000, 3001], umask: 0o022 };
     for mode in [0o2766, 0o6666, 0o6777] {
-        for (who, user) in [("in both groups", &owner_in), ("root", &users[4].1)] {
+        for (caller, user) in [("in both groups", &owner_in), ("root", &users[4].1)] {
             chmod(fs, "file", mode);
             fs.as_user(user, &mut |fs| {
-                t.note(&format!("{who} chgrps"), fs.chown("file", None, Some(3001)))
+                t.note(&format!("{caller} chgrps"), fs.chown("file", None, Some(3001)))
             });
             owner(t, fs, "file");
             chown(fs, "file", 1000, 3000);
         }
-        let outside = Who { groups: vec![3001], ..owner_in.clone() };
+        let outside = Caller { groups: vec![3001], ..owner_in.clone() };
         chmod(fs, "file", mode);
         fs.as_user(&outside, &mut |fs| t.note("from outside", fs.chown("file", None, Some(3001))));
         owner(t, fs, "file");
@@ -297,7 +297,7 @@ fn set_id_by_others(fs: &dyn Posix, t: &mut Transcript) {
     owner(t, fs, "fifo");
 }
 
-/// A change of the contents or the owner takes them off, whoever makes it.
+/// A change of the contents or the owner takes them off, also one by root.
 fn capabilities(fs: &dyn Posix, t: &mut Transcript) {
     const NAME: &str = "security.capability";
     let value = [&[1, 0, 0, 2, 0, 4, 0, 0][..], &[0; 12]].concat();
@@ -351,7 +351,7 @@ fn chowns(fs: &dyn Posix, t: &mut Transcript) {
     t.note("through the link", fs.chown("link", Some(1000), Some(1000)));
     owner(t, fs, "link");
     owner(t, fs, "file");
-    let member = Who { uid: 1000, gid: 1000, groups: vec![2000, 3000], umask: 0o022 };
+    let member = Caller { uid: 1000, gid: 1000, groups: vec![2000, 3000], umask: 0o022 };
     fs.as_user(&member, &mut |fs| {
         for (uid, gid) in [
             (None, Some(2000)),
@@ -375,8 +375,8 @@ fn chowns(fs: &dyn Posix, t: &mut Transcript) {
 fn umask(fs: &dyn Posix, t: &mut Transcript) {
     chmod(fs, ".", 0o777);
     for umask in [0o000, 0o022, 0o077, 0o137, 0o777] {
-        let who = Who { uid: 1000, gid: 1000, groups: Vec::new(), umask };
-        fs.as_user(&who, &mut |fs| {
+        let caller = Caller { uid: 1000, gid: 1000, groups: Vec::new(), umask };
+        fs.as_user(&caller, &mut |fs| {
             let flags = OFlags::CREATE | OFlags::WRONLY;
             fs.try_open(&format!("file{umask:o}"), flags, 0o666).unwrap();
             fs.try_open(&format!("all{umask:o}"), flags, 0o7777).unwrap();
@@ -405,8 +405,8 @@ fn inherited_acls(fs: &dyn Posix, t: &mut Transcript) {
         mkdir(fs, &dir);
         chmod(fs, &dir, 0o777);
         t.note("set", fs.setxattr(&dir, "system.posix_acl_default", list, ANY));
-        let who = Who { uid: 1000, gid: 1000, groups: Vec::new(), umask: 0o077 };
-        fs.as_user(&who, &mut |fs| {
+        let caller = Caller { uid: 1000, gid: 1000, groups: Vec::new(), umask: 0o077 };
+        fs.as_user(&caller, &mut |fs| {
             fs.try_open(&format!("{dir}/file"), OFlags::CREATE | OFlags::WRONLY, 0o664).unwrap();
             fs.mkdir(&format!("{dir}/dir"), 0o755).unwrap();
             fs.mknod(&format!("{dir}/fifo"), FileType::Fifo, 0o640, (0, 0)).unwrap();
@@ -487,7 +487,7 @@ fn acls(fs: &dyn Posix, t: &mut Transcript) {
     many.sort();
     t.note("more than fits", set(&acl(&many)));
     owner(t, fs, "file");
-    // Setting a list by somebody outside of the group takes set-group-id off.
+    // Setting a list by an owner outside of the group takes set-group-id off.
     put(fs, "tool", b"");
     chown(fs, "tool", 1000, 4000);
     chmod(fs, "tool", 0o2755);

@@ -13,7 +13,7 @@ pub(super) const CASES: &[Case] = &[
     case("which times move with blocks", &["inline", "ext3"], which_move),
     case("access times", EXT4, access_times),
     case("times from 1901 to 2446", &["ext4", "ext3", "small"], range),
-    case("who may set times", EXT4, who_may_set),
+    case("permission to set times", EXT4, permission_to_set),
     case("times of new files", LAYOUTS, new_files),
     case("times never run backwards", EXT4, forwards),
 ];
@@ -242,7 +242,7 @@ fn range(fs: &dyn Posix, t: &mut Transcript) {
     }
 }
 
-fn who_may_set(fs: &dyn Posix, t: &mut Transcript) {
+fn permission_to_set(fs: &dyn Posix, t: &mut Transcript) {
     chmod(fs, ".", 0o755);
     for (path, mode) in [("writable", 0o666), ("readable", 0o644), ("none", 0o600)] {
         put(fs, path, b"");

@@ -217,7 +217,7 @@ impl<'a> State<'a> {
                 fs.remount(Remount::Crash);
                 self.fd = fs.open(NAME, OFlags::RDWR, 0).map_err(told)?;
                 let found = self.contents()?;
-                self.history.judge(&found)?;
+                self.history.verify(&found)?;
                 self.model = found;
                 self.history.durable(&self.model);
             }

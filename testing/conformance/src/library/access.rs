@@ -1,4 +1,4 @@
-//! Who may do what: the VFS's part of it.
+//! Permissions: the VFS's part of them.
 
 use extol::path::Inode;
 use extol::vfs::{Attr, FileKind, FileSystem};
@@ -25,15 +25,15 @@ const OTHER: u16 = 0x20;
 
 impl Library {
     pub(super) fn is_root(&self) -> bool {
-        self.who.uid == 0
+        self.caller.uid == 0
     }
 
     pub(super) fn owns(&self, a: &Attr) -> bool {
-        self.is_root() || self.who.uid == a.uid
+        self.is_root() || self.caller.uid == a.uid
     }
 
     pub(super) fn in_group(&self, gid: u32) -> bool {
-        self.who.gid == gid || self.who.groups.contains(&gid)
+        self.caller.gid == gid || self.caller.groups.contains(&gid)
     }
 
     /// True if a set-group-id bit without group execution does not survive a change by this user.
@@ -59,7 +59,7 @@ impl Library {
 
     fn granted(&self, a: &Attr) -> Result<u32> {
         let mode = u32::from(a.perm);
-        if self.who.uid == a.uid {
+        if self.caller.uid == a.uid {
             return Ok(mode >> 6 & 7);
         }
         if mode & 0o070 != 0
@@ -71,7 +71,7 @@ impl Library {
         Ok(if self.in_group(a.gid) { mode >> 3 & 7 } else { mode & 7 })
     }
 
-    /// What a list grants to somebody who is not the owner. (A group entry counts if it grants all
+    /// What a list grants to a caller that is not the owner. (A group entry counts if it grants all
     /// that is asked; giving the union is the same for single bits, and cases ask for single bits.)
     fn granted_by_acl(&self, list: &[u8], a: &Attr) -> u32 {
         let number = |b: &[u8]| b.iter().rev().fold(0u32, |n, b| n << 8 | u32::from(*b));
@@ -83,7 +83,7 @@ impl Library {
             .collect();
         let find = |tag| entries.iter().find(|e| e.0 == tag).map(|e| e.1);
         let mask = find(MASK).unwrap_or(7);
-        if let Some((_, perm, _)) = entries.iter().find(|e| e.0 == USER && e.2 == self.who.uid) {
+        if let Some((_, perm, _)) = entries.iter().find(|e| e.0 == USER && e.2 == self.caller.uid) {
             return perm & mask;
         }
         let groups = entries.iter().filter(|(tag, _, id)| match *tag {
@@ -113,7 +113,7 @@ impl Library {
         let d = attr(dir)?;
         self.permit(&d, WRITE | SEARCH)?;
         let v = attr(victim)?;
-        let mine = self.is_root() || self.who.uid == v.uid || self.who.uid == d.uid;
+        let mine = self.is_root() || self.caller.uid == v.uid || self.caller.uid == d.uid;
         if d.flags & APPEND != 0 || (d.perm & 0o1000 != 0 && !mine) {
             return Err(Errno::PERM);
         }

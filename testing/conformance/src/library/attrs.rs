@@ -39,7 +39,7 @@ impl Library {
     pub(super) fn do_chown(&self, node: &Inode, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
         let a = attr(node)?;
         let marked = a.flags & (IMMUTABLE | APPEND) != 0;
-        let mine = self.who.uid == a.uid;
+        let mine = self.caller.uid == a.uid;
         let uid_ok = uid.is_none_or(|uid| mine && uid == a.uid);
         let gid_ok = gid.is_none_or(|gid| mine && (gid == a.gid || self.in_group(gid)));
         let allowed = marked || self.is_root() || (uid_ok && gid_ok);
@@ -93,7 +93,8 @@ impl Library {
         self.set(node, SetAttr { flags: Some(flags), ..SetAttr::default() })
     }
 
-    /// Who may see and change attributes of a name's class; the same table as in the kernel.
+    /// Whether the caller may see and change attributes of a name's class; the same table as in the
+    /// kernel.
     fn xattr_permitted(&self, node: &Inode, name: &str, wanted: u32) -> Result<()> {
         let a = attr(node)?;
         let write = wanted == WRITE;

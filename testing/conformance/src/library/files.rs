@@ -52,7 +52,7 @@ impl Library {
                     Err(Errno::NOENT) => {
                         let target = self.fs().readlink(found.ino()).map_err(errno)?;
                         let target = String::from_utf8_lossy(&target).into_owned();
-                        self.view(Some(last.dir), self.who.clone())
+                        self.view(Some(last.dir), self.caller.clone())
                             .open_or_create(&target, flags, mode)
                     }
                     Err(e) => Err(e),
@@ -62,7 +62,7 @@ impl Library {
             Err(Errno::NOENT) => {
                 self.may_create(&last.dir)?;
                 let perm = self.new_mode(&last.dir, mode)?;
-                let umask = self.who.umask as u16;
+                let umask = self.caller.umask as u16;
                 let (dir, name) = (last.dir.ino(), last.name.as_bytes());
                 let made = self.fs().create(dir, name, NewNode::Regular, perm, umask, self.creds());
                 self.open_found(Inode::adopt(&self.fs(), &made.map_err(errno)?), flags, true)
@@ -80,7 +80,7 @@ impl Library {
             return Err(Errno::NOTDIR);
         }
         self.permit(&attr(&dir)?, WRITE | SEARCH)?;
-        let (perm, umask) = (self.new_mode(&dir, mode)?, self.who.umask as u16);
+        let (perm, umask) = (self.new_mode(&dir, mode)?, self.caller.umask as u16);
         let made = self.fs().create_unnamed(dir.ino(), perm, umask, self.creds()).map_err(errno)?;
         Ok(self.keep(Inode::adopt(&self.fs(), &made), flags, !flags.contains(OFlags::EXCL)))
     }

@@ -8,8 +8,8 @@
 //! - **walking a path** (`walk.rs`): components, `.` and `..`, symbolic links and their limit of 40
 //!   (ELOOP), trailing slashes, PATH_MAX, search permission; `lookup` and its errnos are the
 //!   library's;
-//! - **who may** (`access.rs`): mode bits, ACLs, owners, sticky directories, capabilities of root,
-//!   set-group-id on chmod and in directories of strange groups, the owners of `trusted.` and
+//! - **permissions** (`access.rs`): mode bits, ACLs, owners, sticky directories, capabilities of
+//!   root, set-group-id on chmod and in directories of strange groups, the owners of `trusted.` and
 //!   `security.` names; no write access to immutable files (EPERM). Whether an inode itself may
 //!   change (immutable, append-only, kinds, links, emptiness, own subtree) is the library's to say;
 //! - **open files** (`files.rs`): the flags of open(2) that are no more than checks (O_EXCL,
@@ -37,7 +37,7 @@ use extol::{Ext4, FsError, MountOptions};
 use rustix::fs::{FallocateFlags, FileType, OFlags, RenameFlags, SeekFrom, XattrFlags};
 use rustix::io::Errno;
 
-use crate::posix::{Entry, Fd, Posix, Remount, Result, Space, Stat, Time, Who};
+use crate::posix::{Caller, Entry, Fd, Posix, Remount, Result, Space, Stat, Time};
 
 /// An error of the library, as a front end would tell it.
 fn errno(e: FsError) -> Errno {
@@ -68,7 +68,7 @@ pub struct Library {
     shared: Arc<Shared>,
     /// Where paths start; `None`: the root.
     base: Option<Inode>,
-    who: Who,
+    caller: Caller,
 }
 
 fn open_volume(image: &std::path::Path, options: &str) -> Arc<Ext4> {
@@ -91,7 +91,11 @@ impl Library {
             open: RwLock::default(),
             next: AtomicU32::new(0),
         };
-        Self { shared: Arc::new(shared), base: None, who: Who { umask: 0o022, ..Who::default() } }
+        Self {
+            shared: Arc::new(shared),
+            base: None,
+            caller: Caller { umask: 0o022, ..Caller::default() },
+        }
     }
 
     fn down(&self) -> Option<Arc<Ext4>> {
@@ -116,8 +120,8 @@ impl Library {
         open.get(&fd).cloned().ok_or(Errno::BADF)
     }
 
-    fn view(&self, base: Option<Inode>, who: Who) -> Self {
-        Self { shared: Arc::clone(&self.shared), base, who }
+    fn view(&self, base: Option<Inode>, caller: Caller) -> Self {
+        Self { shared: Arc::clone(&self.shared), base, caller }
     }
 
     fn keep(&self, node: Inode, flags: OFlags, may_link: bool) -> Fd {
@@ -307,10 +311,10 @@ impl Posix for Library {
     }
     fn at(&self, dir: Fd) -> Result<Box<dyn Posix>> {
         let base = self.file(dir)?.node.clone();
-        Ok(Box::new(self.view(Some(base), self.who.clone())))
+        Ok(Box::new(self.view(Some(base), self.caller.clone())))
     }
-    fn as_user(&self, who: &Who, work: &mut (dyn FnMut(&dyn Posix) + Send)) {
-        work(&self.view(self.base.clone(), who.clone()));
+    fn as_user(&self, caller: &Caller, work: &mut (dyn FnMut(&dyn Posix) + Send)) {
+        work(&self.view(self.base.clone(), caller.clone()));
     }
     fn unmount(&self) {
         if let Some(fs) = self.down() {

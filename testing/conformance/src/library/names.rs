@@ -33,12 +33,12 @@ impl Library {
     }
 
     pub(super) fn creds(&self) -> Creds {
-        Creds { uid: self.who.uid, gid: self.who.gid }
+        Creds { uid: self.caller.uid, gid: self.caller.gid }
     }
 
     pub(super) fn make(&self, path: &str, new: NewNode, mode: u32) -> Result<()> {
         let last = self.place(path, new == NewNode::Directory)?;
-        let umask = if matches!(new, NewNode::Symlink(_)) { 0 } else { self.who.umask };
+        let umask = if matches!(new, NewNode::Symlink(_)) { 0 } else { self.caller.umask };
         let perm = match new {
             NewNode::Directory => mode as u16,
             _ => self.new_mode(&last.dir, mode)?,
@@ -76,7 +76,7 @@ impl Library {
             FileType::Directory => return Err(Errno::PERM),
             _ => return Err(Errno::INVAL),
         };
-        // Anybody may make the device 0,0: it is a whiteout.
+        // Every user may make the device 0,0: it is a whiteout.
         let whiteout = new == NewNode::CharDevice(Rdev::default());
         let device = matches!(new, NewNode::CharDevice(_) | NewNode::BlockDevice(_)) && !whiteout;
         if device && !self.is_root() {
@@ -99,7 +99,7 @@ impl Library {
         let a = attr(node)?;
         self.may_hard_link(node)?;
         self.may_create(&last.dir)?;
-        // A file without a name is not the file system's to judge: only O_TMPFILE's may get one.
+        // A file without a name is the VFS's to refuse: only O_TMPFILE's may get one.
         if a.nlink == 0 && !unnamed {
             return Err(Errno::NOENT);
         }

@@ -1,4 +1,4 @@
-//! Comparing the whole tree with the model, and judging it after a crash.
+//! Comparing the whole tree with the model, and checking it after a crash.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -119,7 +119,7 @@ impl Tester {
                 model.paths().into_iter().map(|(p, id)| (p, model.shown(id))).collect();
             let different = differences(&wanted, &seen);
             let wrong = if different.is_empty() {
-                match self.judge(fs, &model) {
+                match self.verify(fs, &model) {
                     Ok(contents) => {
                         self.contents.extend(contents);
                         self.model = model;
@@ -148,12 +148,12 @@ impl Tester {
     }
 
     /// What all files of a model hold now, if they may.
-    fn judge(&self, fs: &dyn Posix, model: &Model) -> Result<HashMap<Id, Vec<u8>>, String> {
+    fn verify(&self, fs: &dyn Posix, model: &Model) -> Result<HashMap<Id, Vec<u8>>, String> {
         let mut found = HashMap::new();
         for (path, id) in model.paths() {
             if model.is_file(id) {
                 let bytes = fs.get(&self.path(&path)).map_err(told)?;
-                self.histories[&id].judge(&bytes).map_err(|e| format!("{path:?}: {e}"))?;
+                self.histories[&id].verify(&bytes).map_err(|e| format!("{path:?}: {e}"))?;
                 found.insert(id, bytes);
             }
         }

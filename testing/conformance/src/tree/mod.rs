@@ -3,8 +3,8 @@
 //!
 //! A tester does what its seed tells it, in a directory of its own and on the model, and demands
 //! the same outcome of every operation: values, contents, errnos. Between rounds the file system
-//! goes down, cleanly or as in a power cut, and comes up again. With several threads a crowd makes
-//! noise in a directory that all share.
+//! goes down, cleanly or as in a power cut, and comes up again. Several threads also
+//! make noise in a directory that all share.
 //!
 //! After a crash: changes of names and attributes become durable in order, so the tree must be
 //! exactly as the model was after *some* operation, not before the last one that a sync covered;
@@ -70,7 +70,7 @@ pub fn run(place: &Place, seed: u64, load: Load) -> Result<usize, String> {
                     .collect();
                 for n in 0..2 {
                     if let Some(steps) = noise {
-                        scope.spawn(move || crowd(fs, seed ^ (n + 1), steps));
+                        scope.spawn(move || make_noise(fs, seed ^ (n + 1), steps));
                     }
                 }
                 workers
@@ -137,7 +137,7 @@ fn replay(place: &Place, ops: &[Op]) -> Result<(), String> {
 
 /// Noise in a shared directory. Outcomes depend on the others; only errors that cannot be explained
 /// count.
-fn crowd(fs: &dyn Posix, seed: u64, steps: usize) {
+fn make_noise(fs: &dyn Posix, seed: u64, steps: usize) {
     let mut rng = SmallRng::seed_from_u64(seed);
     for _ in 0..steps {
         let mut name = || format!("shared/n{}", rng.random_range(0..12));

@@ -3,7 +3,7 @@
 //!
 //! It answers as Linux does. The order in which Linux checks things decides which of two errnos a
 //! caller gets, so the functions check in that order. The targets of symbolic links never exist, so
-//! whoever follows one finds nothing.
+//! following one finds nothing.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub(super) struct Inode {
     pub xattrs: BTreeMap<String, Vec<u8>>,
 }
 
-/// What a name shows; sizes and contents are judged by themselves.
+/// What a name shows; sizes and contents are compared on their own.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Shown {
     pub kind: FileType,

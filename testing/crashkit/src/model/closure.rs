@@ -37,14 +37,14 @@
 //! asked about.
 //!
 //! The moments of different inodes are chosen on their own; that they fit together needs no rule,
-//! because what is judged is a tree: a name leads to one inode. Contents follow the same rules as
+//! because what is compared is a tree: a name leads to one inode. Contents follow the same rules as
 //! without fast commits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::history::{History, Moved};
-use super::judge::{Moment, Promised, Rules};
 use super::tree::{Id, Kind, Line};
+use super::verify::{Moment, Promised, Rules};
 use crate::view::View;
 
 /// An inode that the volume shows, with all its names.
@@ -53,11 +53,11 @@ struct Found<'a> {
     paths: Vec<&'a str>,
 }
 
-/// Judges one actor's part of a recovered volume.
+/// Verifies one actor's part of a recovered volume.
 ///
 /// # Errors
 /// What is wrong, in lines.
-pub(super) fn judge(
+pub(super) fn verify(
     history: &History,
     moment: Moment,
     view: &View,
@@ -87,7 +87,8 @@ pub(super) fn judge(
     }
     let nearest = nearest.map_or(String::new(), |(_, text)| text);
     Err(format!(
-        "names are as no base between {all} and {begun} steps and no closures make them; nearest: {nearest}"
+        "names are as no base between {all} and {begun} steps and no closures make them; nearest: \
+            {nearest}"
     ))
 }
 
@@ -146,7 +147,7 @@ impl Demands {
             let before = promises[..nr].iter().filter(|p| p.of.is_none_or(|of| of == id));
             let known = before.map(|p| p.steps).max().unwrap_or(0);
             let inside = |m: &&Moved| m.dir == Some(id) && m.steps <= promise.steps;
-            // Who has each name, and since when; who had it, and from when to when.
+            // Which inode has each name, and since when; which had it, and from when to when.
             let mut has: BTreeMap<&str, (Id, usize)> = BTreeMap::new();
             let mut had: BTreeMap<&str, Vec<(Id, usize, usize)>> = BTreeMap::new();
             for moved in history.moves.iter().filter(inside) {
@@ -156,7 +157,7 @@ impl Demands {
                 }
                 has.extend(moved.is.map(|id| (path, (id, moved.steps))));
             }
-            // Who had it then and has it again.
+            // The inode that had it then and has it again.
             let back = |path: &str| {
                 let (id, _) = has.get(path)?;
                 let had = had.get(path)?.iter();
@@ -357,7 +358,8 @@ impl Attempt<'_> {
             return Ok(());
         }
         Err(vec![format!(
-            "each of the names found can be explained, but not together: {can:?}, and {must:?} must be there"
+            "each of the names found can be explained, but not together: {can:?}, and {must:?} \
+                must be there"
         )])
     }
 
@@ -442,14 +444,14 @@ mod tests {
         history
     }
 
-    /// Judges names in groups (hard links of one file) behind all steps.
+    /// Verifies names in groups (hard links of one file) behind all steps.
     fn at_end(steps: &[&str], groups: &[&[&str]]) -> Result<(), String> {
         let history = history(steps);
         let cut = steps.len() * 10;
         let moment = Moment { begun: history.begun(cut), promised: history.promised(cut) };
         let rules =
             Rules { stale_unsynced: false, missing_data: false, fast_commits: true, block: 1024 };
-        super::super::judge(&history, moment, &View::of_empty_inodes(groups), rules)
+        super::super::verify(&history, moment, &View::of_empty_inodes(groups), rules)
     }
 
     #[test]
@@ -506,7 +508,7 @@ mod tests {
     #[test]
     fn a_directory_promises_no_more_of_what_came_back_than_its_name() {
         let steps = ["+d/", "+a", "a=b", "+x", "*", "b>d/c", "a=b", "!"];
-        assert!(at_end(&steps, &[&["d/"], &["a", "b"], &["x"]]).is_ok(), "nobody asked about d");
+        assert!(at_end(&steps, &[&["d/"], &["a", "b"], &["x"]]).is_ok(), "d was not synced");
         assert!(at_end(&steps, &[&["d/"], &["a", "b", "d/c"], &["x"]]).is_ok());
         assert!(at_end(&steps, &[&["d/"], &["a", "d/c"], &["x"]]).is_err(), "b was there and is");
         assert!(at_end(&steps, &[&["d/"], &["a"], &["x"]]).is_err());
@@ -514,7 +516,7 @@ mod tests {
         let steps = ["+a", "a=b", "+x", "*", "-b", "!a", "a=b", "!"];
         assert!(at_end(&steps, &[&["a", "b"], &["x"]]).is_ok());
         assert!(at_end(&steps, &[&["a"], &["x"]]).is_err());
-        // Somebody else had it in between.
+        // Another inode had it in between.
         let steps = ["+a", "a=b", "+x", "*", "x>b", "!b", "-b", "a=b", "!"];
         assert!(at_end(&steps, &[&["a", "b"]]).is_ok());
         assert!(at_end(&steps, &[&["a"], &["b"]]).is_err());

@@ -1,17 +1,17 @@
 //! A file that all actors write at the same time, each its own bytes of it.
 //!
 //! ```text
-//!   actor   0    1    2    0    1    2    0  …        parts of PART bytes, so that blocks have several owners
+//!   actor   0    1    2    0    1    2    0  …     parts of PART bytes: blocks have several owners
 //! ```
 //!
 //! To an actor's history it is a file of the actor's own parts, one behind the other: whatever
 //! others do to blocks that it shares with them, its bytes must be as in any other file. It has its
 //! full size from the beginning, all zeros: a hole, or written, by seed. An fsync of it is for
-//! everybody: it promises what others had completed when it began, too.
+//! all actors: it promises what others had completed when it began, too.
 
 use super::history::History;
-use super::judge::{Moment, Promised, Rules};
 use super::tree::Id;
+use super::verify::{Moment, Promised, Rules};
 use crate::view::View;
 
 /// Its name on the volume.
@@ -61,8 +61,8 @@ impl Common {
     }
 }
 
-/// Judges the actor's bytes of it.
-pub(super) fn judge(
+/// Verifies the actor's bytes of it.
+pub(super) fn verify(
     history: &History,
     common: Common,
     moment: Moment,
@@ -132,7 +132,7 @@ mod tests {
         let said = |file: &[u8]| {
             histories.iter().try_for_each(|history| {
                 let moment = Moment { begun: history.begun(40), promised: history.promised(40) };
-                crate::model::judge(history, moment, &View::of_file(PATH, file.to_vec()), rules)
+                crate::model::verify(history, moment, &View::of_file(PATH, file.to_vec()), rules)
             })
         };
         let said_without = said(&file);

@@ -4,7 +4,7 @@
 //! - [`Tree`]: names and what they stand for, after each operation.
 //! - [`Content`]: the bytes of a file, after each operation that changed them.
 //! - [`History`]: all trees, all versions of all contents, all syncs of one actor.
-//! - [`judge`]: compares what a recovered volume shows with the history, see there for the rules.
+//! - [`verify`]: compares what a recovered volume shows with the history, see there for the rules.
 //! - `closure`: the rules for names where fast commits are on.
 //! - [`Common`]: a file that all actors write.
 
@@ -12,11 +12,11 @@ mod closure;
 mod common;
 mod content;
 mod history;
-mod judge;
 mod tree;
+mod verify;
 
 pub use common::{Common, PATH as COMMON};
 pub use content::Content;
 pub use history::{History, Zeros};
-pub use judge::{Moment, Rules, judge};
 pub use tree::{Id, Kind, Line, Tree};
+pub use verify::{Moment, Rules, verify};

@@ -26,7 +26,8 @@ pub(super) fn all() -> Vec<Box<dyn Workload>> {
         load("small-files", "many small files, an fsync of some of them only", 1, 120, Mix::Files),
         load(
             "growing",
-            "long names that come and go, most of them synced, so that their directories grow all the time",
+            "long names that come and go, most of them synced, so that their directories grow all \
+                the time",
             1,
             110,
             Mix::Growing,
@@ -190,7 +191,7 @@ fn tangle(actor: &mut Actor) -> Done {
         }
         44..=53 => actor.unlink(&file).map(drop),
         54..=58 => {
-            // Made and gone before anybody asks; then somebody asks for something else.
+            // Made and gone before a sync; then another file is synced.
             if is_free(actor, &name) {
                 actor.create(&name)?;
                 if below(actor, 2) == 0 {
@@ -295,7 +296,7 @@ fn unfit(actor: &mut Actor) -> Done {
     }
 }
 
-/// Files that nobody syncs between files that somebody does; numbers of inodes and names come back.
+/// Files without a sync between files with one; numbers of inodes and names come back.
 fn small_file(actor: &mut Actor, round: usize) -> Done {
     let dir = DIRS[round % DIRS.len()];
     let name = format!("{dir}f{}", round % 40);

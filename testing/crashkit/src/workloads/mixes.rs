@@ -76,7 +76,8 @@ impl Workload for Threads {
 
     fn about(&self) -> &'static str {
         if self.share {
-            "three threads at the same time in one directory, each with its own names, and the services"
+            "three threads at the same time in one directory, each with its own names, and the \
+                services"
         } else {
             "three threads at the same time, each with its own directory, and the services"
         }
@@ -109,7 +110,8 @@ impl Workload for OneFile {
     }
 
     fn about(&self) -> &'static str {
-        "three threads at the same time in one file, each with bytes of its own in its blocks, and a little of everything else"
+        "three threads at the same time in one file, each with bytes of its own in its blocks, and \
+            a little of everything else"
     }
 
     fn actors(&self) -> usize {

@@ -13,15 +13,15 @@
 //! device if that is later. So the inner device must be faster than the medium; [`MediumStats`]
 //! tells whether it was.
 //!
-//! A write is in the inner device before it is done outside. Who reads without waiting for the
-//! write sees it early, as no program may rely on.
+//! A write is in the inner device before it is done outside. A reader that does not wait for
+//! the write sees it early, as no program may rely on.
 //!
 //! A durable write on a medium without that command is a write and then a flush, one after the
 //! other, as the block layer of an operating system does it; the flush counts in
 //! [`MediumStats::flushes`]. The inner device still gets one durable write.
 //!
 //! What is discarded on a medium that cannot discard is refused as unsupported, whatever the inner
-//! device could do: whoever asks must take the way that it would take on the real one.
+//! device could do: the caller must do what it would do on the real one.
 
 mod disk;
 mod model;

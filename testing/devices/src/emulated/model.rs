@@ -98,8 +98,8 @@ impl Model {
     fn piece(&mut self, op: Op, offset: u64, len: u64, heavy: bool) -> Duration {
         let start = self.admit();
         let mut arrived = start;
-        // Zeros are made inside a disk; without one they come over the link, from somebody who
-        // writes them.
+        // Zeros are made inside a disk; without one they come over the link, as
+        // writes.
         let over_link = heavy && (op != Op::Zero || self.disk.is_none());
         if over_link && let Some(rate) = self.profile.bandwidth {
             arrived = start.max(self.link) + rate.time(len);

@@ -9,8 +9,8 @@ pub(super) const MAX_DEPTH: u32 = 65_536;
 /// No request or flush takes longer: a mistyped unit should not look like a hang.
 const MAX_TIME: Duration = Duration::from_secs(60);
 
-const KEYS: &str = "latency, bandwidth, depth, iops, burst, flush, fua, discard, zero, seek, rpm, media, spindles, \
-                    cache, protected";
+const KEYS: &str = "latency, bandwidth, depth, iops, burst, flush, fua, discard, zero, seek, rpm, \
+                    media, spindles, cache, protected";
 
 type Result<T> = std::result::Result<T, ProfileError>;
 

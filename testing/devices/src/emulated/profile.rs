@@ -2,8 +2,8 @@
 //!
 //! A profile is a list of numbers with a name. Its text form is `NAME` or `NAME:KEY=VALUE,...`: the
 //! numbers of a named profile with some of them changed; `custom` is the profile where everything
-//! is free. [`Profile`] prints itself in that form, complete, so a report can say exactly what was
-//! measured and somebody else can repeat it.
+//! is free. [`Profile`] prints itself in that form, complete, so a report says exactly what was
+//! measured, for another to repeat.
 //!
 //! Where the numbers of the named profiles come from:
 //!

@@ -91,7 +91,7 @@ fn the_cap_lets_a_burst_through_and_then_its_rate() {
 }
 
 #[test]
-fn flushes_take_turns_and_nobody_else_waits_for_them() {
+fn flushes_take_turns_and_others_do_not_wait_for_them() {
     let mut m = model("custom:latency=10us,flush=1ms");
     assert_eq!(m.flush(us(0)), us(1000));
     assert_eq!(m.flush(us(100)), us(2000), "behind the one that runs");
@@ -358,7 +358,7 @@ fn what_the_model_says_passes_at_least() {
 }
 
 #[test]
-fn nobody_waits_for_a_sleeper() {
+fn a_sleeping_request_delays_no_other() {
     let d = medium("custom:latency=300ms");
     std::thread::scope(|s| {
         let sleeper = s.spawn(|| d.write_at(&[1; 512], 0).expect("write"));

@@ -1,9 +1,9 @@
 //! Sleeping until a moment, as exactly as the machine allows.
 //!
 //! The kernel may end a sleep up to the thread's timer slack (50 us by default) late. So the slack
-//! goes to its least for the sleep, and back: other sleeps of the thread are the business of those
-//! who measure them. The last stretch is spent giving the processor away in a loop, so that a
-//! machine with few of them is not stolen from the ones under test.
+//! goes to its least for the sleep, and back: other sleeps of the thread stay as they are. The last
+//! stretch is spent giving the processor away in a loop, so that a machine with few of them is not
+//! stolen from the ones under test.
 
 use rustix::thread::{current_timer_slack, set_current_timer_slack};
 use std::num::NonZeroU64;

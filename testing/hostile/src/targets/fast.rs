@@ -1,8 +1,8 @@
 //! Recovery of fast commits of any kind. An input is
 //!
 //! ```text
-//!   0    bit 0: the rest are choices that make records, else the bytes of the area; bit 1: crash afterwards;
-//!        bit 2: three threads
+//!   0    bit 0: the rest are choices that make records, else the bytes of the area;
+//!        bit 1: crash afterwards; bit 2: three threads
 //!   1..  choices, or bytes
 //! ```
 
@@ -70,19 +70,19 @@ fn run(dev: &MemDevice, shape: u8) {
     let replayed = extol::replay(&shared, &MountOptions::default());
     assert!(disk.requests() <= MAX_REQUESTS, "{} requests of a replay", disk.requests());
     if replayed.is_ok() {
-        judge(&disk.mem, "replay");
+        verify(&disk.mem, "replay");
     }
     // With all that follows.
     let disk = Disk::new(dev.snapshot(), false);
     let out = use_it(&disk, "errors=continue", 12);
     if out.refused.is_none() && shape & 2 == 0 && out.errors.is_empty() {
-        judge(&disk.mem, "a mount");
+        verify(&disk.mem, "a mount");
     }
     use_it(&Disk::new(disk.mem.snapshot(), false), "errors=continue", 2);
 }
 
 /// The checker holds, and finds nothing that replay must not make.
-fn judge(dev: &MemDevice, what: &str) {
+fn verify(dev: &MemDevice, what: &str) {
     let disk = Disk::new(dev.snapshot(), true);
     let options =
         CheckOptions { recovery: Recovery::InMemory, max_findings: 200, ..CheckOptions::default() };

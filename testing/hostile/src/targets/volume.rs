@@ -3,7 +3,8 @@
 //! ```text
 //!   0    which base (see `base::VARIANTS`)
 //!   1    options
-//!   2    shape: bit 0 crash at the end, bit 1 read-only first, bit 2 by several threads, bits 4.. rounds of looking
+//!   2    shape: bit 0 crash at the end, bit 1 read-only first, bit 2 by several threads,
+//!        bits 4.. rounds of reading
 //!   3    number of changes (at most 15)
 //!   4..8 seed of the walk
 //!   then 12 bytes for each change: they choose structure, field and value
@@ -120,7 +121,7 @@ impl Recipe {
     }
 }
 
-fn judge(dev: &MemDevice) -> Option<Report> {
+fn verify(dev: &MemDevice) -> Option<Report> {
     let disk = Disk::new(dev.snapshot(), true);
     let options = CheckOptions {
         recovery: Recovery::InMemory,
@@ -138,13 +139,13 @@ fn judge(dev: &MemDevice) -> Option<Report> {
 /// checker calls clean before, it must call clean afterwards.
 pub fn volume(input: &[u8]) {
     let Some(recipe) = Recipe::new(input) else { return };
-    let before = judge(&recipe.dev);
+    let before = verify(&recipe.dev);
     if recipe.has(1) {
         recipe.exercise(&Disk::new(recipe.dev.snapshot(), true), &recipe.plan("ro", 0));
     }
     let disk = Disk::new(recipe.dev.snapshot(), recipe.options.ends_with(",ro"));
     let out = recipe.exercise(&disk, &recipe.plan(recipe.options, MAX_OPERATIONS));
-    let after = judge(&disk.mem);
+    let after = verify(&disk.mem);
     let noticed = out.refused.is_some()
         || out.errors.keys().any(|e| e.starts_with("corrupt") || e.starts_with("I/O"));
     // A crash without a journal leaves what it leaves.

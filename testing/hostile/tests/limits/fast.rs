@@ -66,7 +66,7 @@ fn inodes_that_no_record_may_name() {
     }
 }
 
-/// Metadata, the log, the end of the volume; blocks of somebody else; one block twice.
+/// Metadata, the log, the end of the volume; blocks of another file; one block twice.
 #[test]
 fn blocks_that_no_file_may_have() {
     let (small, whole) = (ino("small1"), ino("whole"));

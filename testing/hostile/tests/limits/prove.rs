@@ -185,7 +185,7 @@ impl Case {
         }
         let matches = |text: &String| self.says.iter().all(|word| text.contains(word));
         if !self.says.is_empty() && !said.iter().any(matches) {
-            return Err(format!("nobody says {:?} but {said:#?}", self.says));
+            return Err(format!("{:?} is not said, but {said:#?}", self.says));
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{MemDevice, ScatteredWrite};
 
-/// A small generator of numbers, the same in every run.
+/// A small random number generator with a fixed sequence.
 struct Random(u64);
 
 impl Random {
@@ -13,11 +13,11 @@ impl Random {
     }
 }
 
-/// One write of a batch to be: where, and its pieces in memory of their own.
+/// A write of a batch: its place, and its pieces.
 struct Piece {
     offset: u64,
     memory: Vec<AlignedBuf>,
-    /// Bytes to leave out at the beginning of each memory: makes it unaligned.
+    /// Bytes left out at the beginning of each piece: makes it unaligned.
     skip: usize,
 }
 
@@ -37,7 +37,7 @@ impl Piece {
     }
 }
 
-/// Writes of every kind, one in each slot of 256 KiB that is chosen, so that none overlap.
+/// Writes of every kind, each in a slot of 256 KiB of its own.
 fn pieces(random: &mut Random, size: u64) -> Vec<Piece> {
     const SLOT: u64 = 256 << 10;
     let memory =
@@ -48,7 +48,7 @@ fn pieces(random: &mut Random, size: u64) -> Vec<Piece> {
         let count = 1 + random.below(5) as usize;
         let piece = match random.below(9) {
             0 => continue,
-            // Aligned all over.
+            // All aligned.
             1..=3 => Piece { offset, memory: memory(count, 4096), skip: 0 },
             // Memory unaligned.
             4 | 5 => Piece { offset, memory: memory(count, 4096 + 8), skip: 8 },
@@ -56,7 +56,7 @@ fn pieces(random: &mut Random, size: u64) -> Vec<Piece> {
             6 => {
                 Piece { offset: offset + random.below(5000), memory: memory(count, 1000), skip: 3 }
             }
-            // More pieces than the kernel takes in one call.
+            // More pieces than one call takes.
             7 => Piece { offset, memory: memory(1030, 128), skip: 0 },
             _ => Piece { offset, memory: Vec::new(), skip: 0 },
         };
@@ -87,7 +87,7 @@ fn compare(device: &FileDevice) {
     for round in 0..6 {
         let mut batch = pieces(&mut random, size);
         if round == 3 {
-            // Too much to copy in one go, and more copies than one group takes.
+            // A copy too long for one buffer, and more copies than one group takes.
             batch = (0..3)
                 .map(|i| Piece {
                     offset: i * 1_300_000,
@@ -112,15 +112,15 @@ fn compare(device: &FileDevice) {
     }
 }
 
-/// Flushes that a block device has ended (`stat` of `/sys/class/block`, field 16).
+/// Ended flushes of a block device (`stat` of `/sys/class/block`, field 16).
 fn flushes_of(node: &str) -> u64 {
     let name = node.trim_start_matches("/dev/");
     let stat = std::fs::read_to_string(format!("/sys/class/block/{name}/stat")).expect("stat");
     stat.split_whitespace().nth(15).and_then(|n| n.parse().ok()).expect("a number")
 }
 
-/// A loop device knows no durable writes, so the kernel flushes behind them: that is how one sees
-/// that they were asked for.
+/// A loop device supports no FUA, so the kernel flushes behind durable writes: the flushes show
+/// that the flag was set.
 #[test]
 fn a_durable_batch_asks_the_medium() {
     let dir = TempDir::new().expect("dir");
@@ -144,7 +144,7 @@ fn a_durable_batch_asks_the_medium() {
     used_rings(&device);
 }
 
-/// True if rings were made as they should; says so where the kernel does not let us.
+/// True if rings were made; prints a SKIP line where the kernel allows none.
 fn used_rings(device: &FileDevice) -> bool {
     if device.rings.refused() || uring::make().is_err() {
         println!("SKIP: no io_uring here; batches went one by one");
@@ -190,7 +190,7 @@ fn batches_on_loop_devices() {
     }
 }
 
-/// Threads write batches whose pieces lie between each other's, some of them in the same sectors.
+/// Threads write batches with interleaved pieces, some of them in the same sectors.
 #[test]
 fn many_threads_at_once() {
     const THREADS: u64 = 8;
@@ -267,8 +267,8 @@ fn nothing_is_done_if_one_is_out_of_range_or_all_are_forbidden() {
     assert_eq!(error.source.raw_os_error(), Some(libc::EROFS));
 }
 
-/// Fills the file system below a sparse image. What stands before the first failure in the batch
-/// must be there.
+/// Fills the file system below a sparse image. Writes before the first failure of the batch must be
+/// done.
 fn fill(path: &Path, size: u64) {
     File::create(path).and_then(|f| f.set_len(size)).expect("sparse image");
     let device = open(path, &OpenOptions::read_write());
@@ -296,7 +296,7 @@ fn fill(path: &Path, size: u64) {
             device.read_at(&mut back, write.offset).expect("read");
             assert!(back.iter().all(|b| *b == 0x5A), "the write at {} is missing", write.offset);
         }
-        // Full stays full, and the rings stay usable.
+        // The file system stays full, and the rings stay usable.
         if failures == 3 {
             break;
         }
@@ -310,7 +310,7 @@ fn fill(path: &Path, size: u64) {
 #[test]
 fn a_full_file_system_is_reported() {
     let dir = TempDir::new().expect("dir");
-    // Buffered or direct, as the kernel's tmpfs can.
+    // Buffered or direct, as the kernel's tmpfs supports.
     let target = dir.path().to_str().expect("utf-8");
     match run("mount", &["-t", "tmpfs", "-o", "size=1m", "tmpfs", target]) {
         Ok(_) => {

@@ -1,4 +1,4 @@
-//! Blocks: full volumes, promises, windows, trim.
+//! Blocks: full volumes, reserved blocks, windows, trim.
 
 use super::*;
 

@@ -14,7 +14,7 @@ fn inodes_to_the_last_and_again() {
     }
     assert_eq!(rig.new_inode(2, false, false), Err(FsError::NoSpace));
     assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
-    // The only free inode is one whose freeing is not durable: it must do.
+    // The only free inode is one whose freeing is not durable.
     rig.free_inode(all[3], false).unwrap();
     assert_eq!(rig.new_inode(2, false, false), Ok(all[3]));
     rig.commit();
@@ -72,7 +72,7 @@ fn first_use_of_uninitialised_groups() {
         let virgin = (1..rig.geo.groups).map(GroupNr).filter(|&g| desc(g).flags.contains(uninit));
         let virgin: Vec<GroupNr> = virgin.collect();
         assert!(virgin.len() >= 2, "{args}");
-        // Whatever lies in the bitmaps' blocks must not matter.
+        // The bytes in the bitmaps' blocks must not matter.
         for &g in &virgin {
             for block in [desc(g).block_bitmap, desc(g).inode_bitmap] {
                 let junk = vec![0xA5; rig.geo.block_len()];
@@ -101,7 +101,7 @@ fn first_use_of_uninitialised_groups() {
     }
 }
 
-/// I4.
+/// IT-4.
 #[test]
 fn blocks_of_the_table_are_read_ahead_where_all_inodes_are_free() {
     let rig = clean("-t ext4 -O ^has_journal -b 1024 -N 2048", "20M");
@@ -125,7 +125,7 @@ fn blocks_of_the_table_are_read_ahead_where_all_inodes_are_free() {
     let (_, block) = place(take());
     assert!((0..4).all(|n| cached(block.plus(n))) && !cached(block.plus(4)), "a few at first");
     assert_eq!(reads(), before + 1);
-    // In the last of them somebody changes what is in memory; one behind them is in use.
+    // The last of them is changed in memory; one behind them is in use.
     let last = block.plus(3);
     rig.disk.write_at(&[7; 1024], last.offset(rig.geo.block_size)).unwrap();
     while place(take()) != (per_block - 1, last) {}

@@ -1,4 +1,4 @@
-//! The allocator on images that mke2fs made, judged by e2fsck and dumpe2fs.
+//! The allocator on images made by mke2fs, checked by e2fsck and dumpe2fs.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -83,7 +83,7 @@ impl BlockDevice for FileDisk {
     }
 }
 
-/// An image, and an allocator over it with a journal that has no log (a commit writes home).
+/// An image, and an allocator on it with a journal that has no log (a commit writes in place).
 struct Rig {
     image: NamedTempFile,
     disk: Arc<FileDisk>,

@@ -1,5 +1,4 @@
-//! Files that are synced as they grow: in few extents, wherever others are, and with zeros in
-//! front.
+//! Files synced as they grow: in few extents, beside other files, and with zeroed blocks in front.
 
 use super::*;
 
@@ -11,14 +10,14 @@ fn bytes_at(rig: &Rig, run: Run) -> Vec<u8> {
     bytes
 }
 
-/// A file that grows, with what its map would be.
+/// A growing file, with the map that it would have.
 #[derive(Default)]
 struct Log {
     window: Window,
     map: Vec<Run>,
-    /// Pieces that found zeros, and others.
-    one_trip: usize,
-    two_trips: usize,
+    /// Pieces with zeroed blocks, and others.
+    zeroed: usize,
+    other: usize,
 }
 
 impl Log {
@@ -26,7 +25,7 @@ impl Log {
         self.map.last().map_or(NEAR, |run| run.end())
     }
 
-    /// One synced piece. What it is told to be zeros is zeros.
+    /// Appends one piece. Blocks handed out as zeroed are zero on the medium.
     fn append(&mut self, rig: &Rig, want: u32) {
         let mut left = want;
         while left > 0 {
@@ -39,10 +38,10 @@ impl Log {
             };
             let (run, zeroed) = rig.alloc.take_synced(&mut self.window, piece).unwrap();
             if zeroed {
-                self.one_trip += 1;
+                self.zeroed += 1;
                 assert!(bytes_at(rig, run).iter().all(|b| *b == 0), "{run:?} is not zeroed");
             } else {
-                self.two_trips += 1;
+                self.other += 1;
             }
             let data = vec![0xD7; run.len as usize * rig.geo.block_len()];
             rig.disk.write_at(&data, run.start.offset(rig.geo.block_size)).unwrap();
@@ -65,8 +64,8 @@ fn rig(size: &str) -> Rig {
     rig
 }
 
-/// Whatever their number and pieces are: each stays in the four extents that its inode has, and
-/// nearly all find zeros.
+/// Any number of logs with pieces of any length: each stays in the extents of its inode, and nearly
+/// all pieces get zeroed blocks.
 #[test]
 fn side_by_side() {
     for (logs, want, pieces) in
@@ -78,18 +77,18 @@ fn side_by_side() {
             logs.iter_mut().for_each(|log| log.append(&rig, want));
         }
         let most = logs.iter().map(|log| log.map.len()).max().unwrap();
-        let two: usize = logs.iter().map(|log| log.two_trips).sum();
-        let one: usize = logs.iter().map(|log| log.one_trip).sum();
+        let two: usize = logs.iter().map(|log| log.other).sum();
+        let one: usize = logs.iter().map(|log| log.zeroed).sum();
         let what = format!("{} logs, {pieces} pieces of {want}", logs.len());
         assert!(most <= 3, "{what}: {most} extents");
         assert!(
             two < 2 * logs.len() + 8 && one > two * 4,
-            "{what}: {one} in one trip, {two} in two"
+            "{what}: {one} with zeroed blocks, {two} without"
         );
     }
 }
 
-/// Who grows beside one that packs small files: these do not reach it.
+/// Small files packed beside a growing one do not reach it.
 #[test]
 fn beside_small_files() {
     let rig = rig("512M");
@@ -106,10 +105,10 @@ fn beside_small_files() {
         }
     }
     assert!(log.map.len() <= 3, "{:?}", log.map);
-    assert!(log.two_trips < 8, "{}", log.two_trips);
+    assert!(log.other < 8, "{}", log.other);
 }
 
-/// A file with all four extents goes on where it is, as long as it can.
+/// A file with four extents grows in place.
 #[test]
 fn a_full_map_goes_on_in_place() {
     let rig = rig("64M");
@@ -121,14 +120,14 @@ fn a_full_map_goes_on_in_place() {
         log.append(&rig, 1);
     }
     assert_eq!(log.map.len(), 4);
-    assert!(log.two_trips <= 2, "{}", log.two_trips);
+    assert!(log.other <= 2, "{}", log.other);
 }
 
-/// A window lies in one group, and the file goes on in the next.
+/// A window lies in one group; the file continues in the next.
 #[test]
 fn across_groups() {
     let rig = clean("-t ext4 -b 4096 -O ^has_journal", "512M");
-    // The stock lies elsewhere.
+    // The pool lies elsewhere.
     Log::default().append(&rig, 1);
     let end = rig.geo.group_first_block(GroupNr(2));
     let mut log = Log { map: vec![Run { start: BlockNr(end.0 - 41), len: 1 }], ..Log::default() };
@@ -139,7 +138,7 @@ fn across_groups() {
     rig.alloc.release(&mut log.window);
 }
 
-/// The places of logs: each new one halves the largest space there is.
+/// Each new log halves the largest free run.
 #[test]
 fn far_from_each_other() {
     let rig = rig("512M");
@@ -155,7 +154,7 @@ fn far_from_each_other() {
     assert_eq!(rig.alloc.shared.take_amid(NEAR, 64, 40_000), None, "no group has that");
 }
 
-/// Who is short of space empties the window, and then nothing that it held is taken for zeros.
+/// After a window was emptied under pressure, its blocks do not count as zeroed.
 #[test]
 fn an_emptied_window_holds_no_zeros() {
     let rig = clean("-t ext4 -b 1024 -O ^has_journal", "8M");
@@ -168,18 +167,18 @@ fn an_emptied_window_holds_no_zeros() {
     }
     assert_eq!(log.window.blocks(), 0);
     rig.alloc.prepare_window(&mut log.window, 1, &*rig.disk).unwrap();
-    // Somebody wrote there meanwhile, and gave it back.
+    // Written and given back.
     for run in taken {
         let data = vec![0x77; run.len as usize * rig.geo.block_len()];
         rig.disk.write_at(&data, run.start.offset(rig.geo.block_size)).unwrap();
         rig.alloc.give_back(run);
     }
-    let (end, trips) = (log.goal(), log.one_trip);
+    let (end, before) = (log.goal(), log.zeroed);
     log.append(&rig, 1);
-    assert_eq!((log.goal(), log.one_trip), (end.plus(1), trips), "the same place, and not zeroed");
+    assert_eq!((log.goal(), log.zeroed), (end.plus(1), before), "the same place, and not zeroed");
 }
 
-/// Nothing is taken ahead when there is little, and all of it can be used.
+/// Near a full volume nothing is taken ahead, and the last block can be used.
 #[test]
 fn to_the_last_block() {
     let rig = clean("-t ext4 -b 1024 -O ^has_journal", "8M");

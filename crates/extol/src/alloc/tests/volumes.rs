@@ -1,4 +1,4 @@
-//! Whole volumes: what ends on disk, many threads, opening, statistics.
+//! Whole volumes: contents of the disk, many threads, opening, statistics.
 
 use super::*;
 
@@ -52,7 +52,7 @@ fn marks_on_disk_are_what_was_handed_out() {
 fn threads_share_a_volume() {
     for (args, size) in [VARIANTS[0], VARIANTS[1], VARIANTS[4]] {
         let image = mke2fs(args, size);
-        // Few bitmaps in memory, so that they come and go.
+        // Few bitmaps in memory, so that they are dropped and read again.
         let opts =
             AllocOptions { trust_counters: true, resident_groups: 1, ..AllocOptions::default() };
         let rig = open(image, opts);

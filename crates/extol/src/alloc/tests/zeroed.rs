@@ -1,4 +1,4 @@
-//! Zeroed blocks: when they may be used, where they lie, and that they are nobody's loss.
+//! Zeroed blocks: when they may be used, where they lie, and that none is lost.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn filled(rig: &Rig) -> Run {
     assert!(rig.alloc.wants_zeroed());
     rig.alloc.refill_zeroed(&*rig.disk).unwrap();
     assert!(!rig.alloc.wants_zeroed());
-    assert_eq!(zeroed(rig, 4, None), None, "their zeros are on their way");
+    assert_eq!(zeroed(rig, 4, None), None, "no flush has covered their zeros");
     rig.journal.flush_data().unwrap();
     zeroed(rig, 4, None).expect("zeroed blocks")
 }
@@ -24,7 +24,7 @@ fn bytes_at(rig: &Rig, run: Run) -> Vec<u8> {
     bytes
 }
 
-/// How many blocks there are to be had.
+/// Takes all blocks; returns how many.
 fn take_all(rig: &Rig) -> u64 {
     std::iter::from_fn(|| rig.alloc.take(BlockNr(1), 8192, 1).ok())
         .map(|run| u64::from(run.len))
@@ -47,7 +47,7 @@ fn only_behind_a_flush_and_one_behind_the_other() {
     assert_eq!(rig.alloc.counters().free, before.free, "they are still free");
 }
 
-/// All of a refill is zero, to its last byte.
+/// A refill is zero to its last byte.
 #[test]
 fn all_of_them_are_zeros() {
     let rig = clean("-t ext4 -b 4096", "64M");
@@ -59,20 +59,20 @@ fn all_of_them_are_zeros() {
     assert!(bytes_at(&rig, rest).iter().all(|b| *b == 0));
 }
 
-/// The disk, with what happens elsewhere just before zeros are written; and they may fail.
-struct Beside<'a> {
+/// A device that calls `before` just before zeros are written, which may fail.
+struct BeforeZeros<'a> {
     rig: &'a Rig,
     before: &'a (dyn Fn() + Sync),
     fails: bool,
 }
 
-impl std::fmt::Debug for Beside<'_> {
+impl std::fmt::Debug for BeforeZeros<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Beside").field("fails", &self.fails).finish_non_exhaustive()
+        f.debug_struct("BeforeZeros").field("fails", &self.fails).finish_non_exhaustive()
     }
 }
 
-impl BlockDevice for Beside<'_> {
+impl BlockDevice for BeforeZeros<'_> {
     fn size(&self) -> u64 {
         self.rig.disk.size()
     }
@@ -107,34 +107,33 @@ impl BlockDevice for Beside<'_> {
     }
 }
 
-/// A flush that began before the zeros were written says nothing of them.
+/// ZB-1: a flush that began before the zeros were written does not cover them.
 #[test]
 fn an_earlier_flush_does_not_cover_them() {
     let rig = clean("-t ext4 -b 4096", "64M");
     assert_eq!(zeroed(&rig, 4, None), None);
     let before = || rig.journal.flush_data().unwrap();
-    rig.alloc.refill_zeroed(&Beside { rig: &rig, before: &before, fails: false }).unwrap();
-    assert_eq!(zeroed(&rig, 4, None), None, "their zeros are on their way");
+    rig.alloc.refill_zeroed(&BeforeZeros { rig: &rig, before: &before, fails: false }).unwrap();
+    assert_eq!(zeroed(&rig, 4, None), None, "no flush has covered their zeros");
     rig.journal.flush_data().unwrap();
     assert!(zeroed(&rig, 4, None).is_some());
 }
 
-/// Blocks whose zeros could not be written are as free as before, and nobody gets them for zeroed
-/// ones.
+/// Blocks whose zeros could not be written are free, and are not handed out as zeroed.
 #[test]
 fn those_that_could_not_be_zeroed() {
     let rig = clean("-t ext4 -b 1024 -O ^has_journal", "8M");
     assert_eq!(zeroed(&rig, 4, None), None);
-    rig.alloc.refill_zeroed(&Beside { rig: &rig, before: &|| {}, fails: true }).unwrap_err();
+    rig.alloc.refill_zeroed(&BeforeZeros { rig: &rig, before: &|| {}, fails: true }).unwrap_err();
     rig.journal.flush_data().unwrap();
     assert_eq!((zeroed(&rig, 1, None), rig.alloc.shared.windows.blocks()), (None, 0));
     assert_eq!(take_all(&rig), rig.alloc.counters().free);
 }
 
-/// While zeros are being written nobody hears that there is no space: these blocks are free, and he
-/// gets them afterwards.
+/// While zeros are being written no request fails for lack of space: it waits, and gets these
+/// blocks.
 #[test]
-fn nobody_is_refused_meanwhile() {
+fn no_request_fails_meanwhile() {
     let rig = clean("-t ext4 -b 1024 -O ^has_journal", "8M");
     assert_eq!(zeroed(&rig, 4, None), None);
     let (free, taken) = (rig.alloc.counters().free, AtomicU64::new(0));
@@ -150,20 +149,20 @@ fn nobody_is_refused_meanwhile() {
         // All but those that are being zeroed.
         let others_are_taken = || {
             begin.send(()).unwrap();
-            let patience = Instant::now() + Duration::from_secs(30);
+            let deadline = Instant::now() + Duration::from_secs(30);
             while taken.load(Ordering::Relaxed) < free - 32 {
-                assert!(Instant::now() < patience, "{taken:?} of {free}");
+                assert!(Instant::now() < deadline, "{taken:?} of {free}");
                 std::thread::sleep(Duration::from_millis(1));
             }
         };
         rig.alloc
-            .refill_zeroed(&Beside { rig: &rig, before: &others_are_taken, fails: false })
+            .refill_zeroed(&BeforeZeros { rig: &rig, before: &others_are_taken, fails: false })
             .unwrap();
     });
     assert_eq!(taken.into_inner(), free);
 }
 
-/// What is left of one refill and too short for anybody is free again when the next one is there.
+/// The rest of a refill that is too short for a request is given back when the next one is ready.
 #[test]
 fn remains_are_given_back() {
     let rig = clean("-t ext4 -b 1024 -O ^has_journal", "8M");
@@ -175,9 +174,9 @@ fn remains_are_given_back() {
     assert_eq!(take_all(&rig), rig.alloc.counters().free - 4 - 26 - 4);
 }
 
-/// Each refill is twice as long, and nothing is zeroed for nobody.
+/// Each refill is twice as long, and nothing is zeroed before a first request.
 #[test]
-fn as_many_as_are_used() {
+fn refills_follow_the_demand() {
     let rig = clean("-t ext4 -b 4096", "64M");
     rig.alloc.refill_zeroed(&*rig.disk).unwrap();
     assert_eq!(rig.alloc.shared.windows.blocks(), 0);
@@ -196,7 +195,7 @@ fn as_many_as_are_used() {
     assert!((256..=512).contains(&most), "{held:?}");
 }
 
-/// Who is short of space gets them, and then they are nobody's any more.
+/// A request without other space gets the blocks of the pool.
 #[test]
 fn given_back_under_pressure() {
     let rig = clean("-t ext4 -b 1024 -O ^has_journal", "8M");

@@ -154,8 +154,8 @@ impl ReadaheadThreads {
         self.shared.counters.dropped.fetch_add(1, Relaxed);
     }
 
-    /// Requests bytes `range` of a file, at most [`PIECE`], which lie at `at` on the device. `None`:
-    /// all memory is in use.
+    /// Requests bytes `range` of a file, at most [`PIECE`], from `at` of the device. `None`: all
+    /// memory is in use.
     pub(super) fn request(
         &self,
         device: &SharedDevice,
@@ -289,7 +289,7 @@ impl Piece {
         n
     }
 
-    /// The piece is not needed any more.
+    /// The piece is not needed.
     pub(super) fn cancel(&self) {
         let mut state = self.state.lock();
         if matches!(*state, State::Queued) {

@@ -322,7 +322,7 @@ impl BlockWriter<'_> {
         let slices = source.slices(at, run.len, bs);
         let order = order::decide(target, run.len, self.purpose, vol.journal.wants_witnesses());
         let size = self.st.node.raw.size;
-        let witnesses = order::witnesses(order, run.start, run.len, |i| {
+        let checksums = order::checksums(order, run.start, run.len, |i| {
             let left = size.saturating_sub(u64::from(lblk + i) * bs as u64);
             let block = source.block(at + i, bs);
             block.get(..usize::try_from(left).unwrap_or(usize::MAX)).unwrap_or(block)
@@ -333,12 +333,12 @@ impl BlockWriter<'_> {
             cache.prepare(run.start, run.len);
         }
         if order::may_defer(run.len, self.purpose) && vol.journal.commits_after_data() {
-            let mut data = Vec::with_capacity(slices.iter().map(|slice| slice.len()).sum());
+            let mut data = Vec::with_capacity(run.len as usize * bs);
             slices.iter().for_each(|slice| data.extend_from_slice(slice));
             self.st.deferred = Some(match order {
                 Order::Ordered => vol.journal.defer_loose(run.start, data),
                 Order::Unordered | Order::Checksummed => {
-                    vol.journal.defer(run.start, data, witnesses)
+                    vol.journal.defer(run.start, data, checksums)
                 }
             });
             return Ok(());
@@ -346,7 +346,7 @@ impl BlockWriter<'_> {
         let place = run.start.offset(vol.geo.block_size);
         let result = vol.dev.write_vectored_at(&slices, place);
         let order = if result.is_ok() { order } else { Order::Ordered };
-        order::note(vol, order, &witnesses);
+        order::note(vol, order, &checksums);
         result.map_err(|e| self.fs.data_write_failed(e))
     }
 }

@@ -12,7 +12,7 @@ fn churn(mke2fs: &[&str], stay: usize) {
         lab.add(&name).unwrap();
     }
     let stable: BTreeSet<Vec<u8>> = lab.model.keys().cloned().collect();
-    let mut guests: Vec<Vec<u8>> = Vec::new();
+    let mut extras: Vec<Vec<u8>> = Vec::new();
     for step in [1, 3, 20] {
         let mut seen: Vec<Vec<u8>> = Vec::new();
         let mut cookie = 0;
@@ -33,12 +33,12 @@ fn churn(mke2fs: &[&str], stay: usize) {
                 break;
             }
             for _ in 0..3 {
-                if guests.len() > 60 {
-                    lab.remove(&guests.swap_remove(0)).unwrap();
+                if extras.len() > 60 {
+                    lab.remove(&extras.swap_remove(0)).unwrap();
                 } else {
                     let name = lab.new_name(40);
                     lab.add(&name).unwrap();
-                    guests.push(name);
+                    extras.push(name);
                 }
             }
         }
@@ -48,7 +48,7 @@ fn churn(mke2fs: &[&str], stay: usize) {
         found.sort();
         assert!(found.iter().eq(&stable), "step {step}: {} of {}", found.len(), stable.len());
         let all: BTreeSet<_> = seen.iter().collect();
-        assert_eq!(all.len(), seen.len(), "a guest came twice");
+        assert_eq!(all.len(), seen.len(), "an extra came twice");
     }
     lab.check();
     lab.fsck("after churn");

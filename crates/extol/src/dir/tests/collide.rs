@@ -83,10 +83,10 @@ fn listing_a_chain_that_changes() {
             if taken < step {
                 break;
             }
-            let guest = &come[turn % come.len()];
-            match lab.model.contains_key(guest) {
-                true => lab.remove(guest).unwrap(),
-                false => lab.add(guest).unwrap(),
+            let extra = &come[turn % come.len()];
+            match lab.model.contains_key(extra) {
+                true => lab.remove(extra).unwrap(),
+                false => lab.add(extra).unwrap(),
             }
             turn += 1;
         }

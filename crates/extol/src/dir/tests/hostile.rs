@@ -1,4 +1,4 @@
-//! Directories whose bytes are wrong.
+//! Damaged directories.
 
 use super::lab::{Lab, Recipe};
 use crate::dir;
@@ -81,7 +81,7 @@ const SHAPES: [&[&str]; 4] = [
     &["-t", "ext2", "-b", "1024", "-O", "^dir_index"],
 ];
 
-/// RD1 of `dir/readdir.rs`.
+/// RD-1 of `dir/readdir.rs`.
 #[test]
 fn a_bad_block_hides_nothing_but_itself() {
     for shape in SHAPES {
@@ -166,8 +166,8 @@ fn unusable_index_is_read_as_a_linear_directory() {
             Err(FsError::Exists),
             "{what}"
         );
-        // Where the root is good, names go on being added through it until one needs the bad entry.
-        // How many that takes depends on the hash seed, which mke2fs draws.
+        // Where the root is good, names are added through it until one needs the bad entry. How many
+        // that takes depends on the hash seed, which mke2fs draws.
         let mut added = 0;
         while added < 300 || lab.dir.raw.flags.contains(InodeFlags::INDEX) {
             assert!(added < 3000, "{what}: the index is given up");

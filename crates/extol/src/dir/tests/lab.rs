@@ -259,7 +259,7 @@ impl Lab {
         assert_eq!(dir::is_empty(&self.vol, &self.dir).unwrap(), self.model.is_empty());
     }
 
-    /// Writes link counts, brings everything home, and writes the image file.
+    /// Writes link counts, commits and checkpoints everything, and writes the image file.
     pub fn save(&mut self) {
         let mut h = self.vol.journal.start(FILES as u32 + 2).unwrap();
         for file in self.files {
@@ -275,7 +275,7 @@ impl Lab {
         std::fs::write(&self.image.path, self.device.to_bytes()).unwrap();
     }
 
-    /// Lets e2fsck judge the image.
+    /// Checks the image with e2fsck.
     #[track_caller]
     pub fn fsck(&mut self, what: &str) {
         self.save();

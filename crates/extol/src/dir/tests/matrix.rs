@@ -128,7 +128,7 @@ fn ext3_1k() {
 }
 
 #[test]
-fn linux_and_we_take_turns() {
+fn extol_and_linux_take_turns() {
     for mke2fs in
         [&["-t", "ext4", "-b", "1024"][..], &["-t", "ext4", "-b", "1024", "-O", "inline_data"]]
     {

@@ -1,4 +1,4 @@
-//! Tests on images that mke2fs made, in memory, judged by e2fsck and by Linux.
+//! Tests on images that mke2fs made, in memory, checked by e2fsck and by Linux.
 
 mod churn;
 mod collide;

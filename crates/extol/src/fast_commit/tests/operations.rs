@@ -12,7 +12,7 @@ use extol_block::MemDevice;
 use extol_jbd2::fast::{Ask, Collected, FastSource, FcRecord, Reason};
 use extol_vfs::{Creds, FileSystem, NewNode, RenameFlags};
 
-use crate::data::writeback;
+use crate::data::flush;
 use crate::fast_commit::Tracker;
 use crate::{Ext4, MountOptions};
 
@@ -92,7 +92,7 @@ impl Rig {
     /// What an fsync collects.
     fn ask_as(&self, ino: u32, data_only: bool) -> Collected {
         let fs = self.fs.inner();
-        writeback::flush(fs, &mut fs.cell(ino).unwrap().write().unwrap()).unwrap();
+        flush::flush(fs, &mut fs.cell(ino).unwrap().write().unwrap()).unwrap();
         self.tracker.collect(fs.vol.journal.newest(), &[Ask { ino, data_only }])
     }
 

@@ -1,4 +1,4 @@
-//! Mapping a hole, and turning unwritten extents into written ones and back.
+//! Maps a hole, and converts unwritten extents to written ones and back.
 //!
 //! Both work on a window of a leaf: the extents touched and their neighbours on both sides. The
 //! window is computed anew as a list, joined where runs continue each other, cut where they are too

@@ -1,14 +1,16 @@
-//! Changes of an extent tree: one primitive, [`Editor::splice`], and what it needs around it.
+//! Changes an extent tree: one primitive, [`Editor::splice`], and its helpers.
 //!
 //! `splice` replaces some neighbouring entries of one node by others and keeps the tree right above
 //! and below:
 //!
 //! ```text
-//!  fits                    edit in place; a new first key climbs to the parents
-//!  too many, in a block    split in two: at the very end of the node only the surplus moves (a file written from
-//!                          front to back gets full leaves), elsewhere half; the parent gets one entry more
-//!  too many, in the root   everything moves to a new block and the root points to it: one level more
-//!  none left               the block is freed and the parent loses its entry; an empty root is a leaf again
+//!  fits                    edit in place; a new first key goes up to the parents
+//!  too many, in a block    split in two: at the end of the node only the surplus moves (a file
+//!                          written sequentially gets full leaves), elsewhere half; the parent
+//!                          gets one entry more
+//!  too many, in the root   all entries move to a new block below the root: one level more
+//!  none left               the block is freed and the parent loses its entry; an empty root
+//!                          is a leaf again
 //! ```
 //!
 //! Blocks for splits are taken before anything changes ([`Editor::prepare`]), so a full volume
@@ -26,7 +28,7 @@ use super::path::{Path, Step};
 use crate::map::store::{Cached, StoreMut};
 use crate::map::{MappedRun, Root};
 
-/// Everything that a change needs.
+/// A change of one tree.
 pub(super) struct Editor<'a, S: StoreMut> {
     /// The volume.
     pub io: &'a mut S,
@@ -151,7 +153,7 @@ impl<'a, S: StoreMut> Editor<'a, S> {
         self.splice(path, level - 1, path.steps[level - 1].at + 1, 0, &[up])
     }
 
-    /// Tells the parents of a node its first key, as far up as it is their first key too.
+    /// Updates the key of a node in its parents, as far up as it is their first key too.
     fn rekey(&mut self, path: &Path<S::Block>, level: usize) -> Result<()> {
         let key = path.steps[level].with(self.root, |v| v.key(0));
         for step in path.steps[..level].iter().rev() {

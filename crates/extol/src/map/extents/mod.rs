@@ -14,7 +14,7 @@
 //! never joined with its neighbour, but goes when it is empty, and the tree loses levels when the
 //! root can hold what its only child holds.
 //!
-//! Files: `node` bytes of a node, `path` the checked way down, `edit` the one primitive that
+//! Files: `node` bytes of a node, `path` the checked path to a leaf, `edit` the one primitive that
 //! changes trees, `change` insert and convert, `remove` unmapping, `shift` collapse and insert
 //! range.
 
@@ -27,7 +27,7 @@ mod shift;
 #[cfg(test)]
 mod tests;
 
-/// What there is a handful of: a window of a leaf is three extents, mostly.
+/// A few extents: a window of a leaf has mostly three.
 type Few<T> = smallvec::SmallVec<[T; 4]>;
 
 pub(super) use change::{convert, insert};
@@ -61,7 +61,7 @@ pub(super) fn lookup<S: Store>(io: &S, root: &Root, lblk: u32) -> Result<Mapping
     Ok(Mapping::Hole { len: next.saturating_sub(u64::from(lblk)).max(1) })
 }
 
-/// The last extent that begins before `lblk`, as far as its leaf tells.
+/// The last extent that begins before `lblk`, in its leaf.
 pub(super) fn before<S: Store>(io: &S, root: &Root, lblk: u32) -> Result<Option<MappedRun>> {
     let Some(last) = lblk.checked_sub(1) else { return Ok(None) };
     let path = Path::descend(io, root, last)?;
@@ -72,7 +72,7 @@ pub(super) fn before<S: Store>(io: &S, root: &Root, lblk: u32) -> Result<Option<
     leaf.extent(io, root, leaf.at - 1).map(Some)
 }
 
-/// Levels below the root, as the inode says.
+/// Levels below the root, from the inode.
 pub(super) fn depth(root: &[u8]) -> u32 {
     u32::from(node::View(root).depth().min(node::MAX_DEPTH))
 }

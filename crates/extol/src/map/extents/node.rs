@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  0      2        4    6      8           12        24        36
-//!  magic  entries  max  depth  generation  entry 0   entry 1   …        checksum (blocks only, behind entry max-1)
+//!  magic  entries  max  depth  generation  entry 0   entry 1   …   checksum (in blocks,
+//!                                                                  behind entry max-1)
 //! ```
 //!
 //! Leaf and index entries are both 12 bytes that begin with the first logical block they cover, so
@@ -210,7 +211,7 @@ pub(in crate::map) fn write(bytes: &mut [u8], depth: u16, entries: &[Entry]) {
 }
 
 /// Replaces `del` entries at `at` by `ins`, moving the entries behind them. False, and nothing
-/// done, if the result does not fit: the block is not what it was when the way was searched.
+/// done, if the result does not fit: the block has changed since the path was searched.
 pub(in crate::map) fn splice(bytes: &mut [u8], at: usize, del: usize, ins: &[Entry]) -> bool {
     let count = View(bytes).count();
     if at + del > count || count - del + ins.len() > View(bytes).max() {

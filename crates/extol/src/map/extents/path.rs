@@ -1,9 +1,9 @@
-//! The way from the root to a leaf.
+//! The path from the root to a leaf.
 //!
 //! Every visit of a node checks its header, that its first key is the key its parent gives it (as
 //! Linux and e2fsck want it) and that its last entry ends before the next node begins. A block just
 //! read from the device is checked in full: checksum, order, ranges. The depth shrinks by one at
-//! each step, so no cycle of pointers can hold us.
+//! each step, so a cycle of pointers ends the search.
 
 use std::sync::Arc;
 
@@ -15,14 +15,14 @@ use super::node::{END_OF_SPACE, MAX_DEPTH, View};
 use crate::map::store::{Cached, Store};
 use crate::map::{MappedRun, Root};
 
-/// A node on the way.
+/// A node on the path.
 #[derive(Debug)]
 pub(super) struct Step<B> {
     /// The block, or `None` for the root inside the inode.
     pub block: Option<Arc<B>>,
     /// Its number; 0 for the root.
     pub nr: BlockNr,
-    /// In an index: the entry we went down. In a leaf: how many entries begin at or before the
+    /// In an index: the entry of the next node. In a leaf: how many entries begin at or before the
     /// block looked for.
     pub at: usize,
     /// Entries in use.
@@ -35,11 +35,10 @@ pub(super) struct Step<B> {
     pub hi: u64,
 }
 
-/// A way from the root down to a leaf. Any change of the tree makes it stale.
+/// A path from the root down to a leaf. Any change of the tree makes it stale.
 #[derive(Debug)]
 pub(super) struct Path<B> {
-    /// Root first; never empty. Most trees are a root alone, or with one level below it: those take
-    /// no memory of their own.
+    /// Root first; never empty. (Most trees have at most one level below the root.)
     pub steps: SmallVec<[Step<B>; 2]>,
 }
 
@@ -110,7 +109,7 @@ impl<B: Cached> Path<B> {
 }
 
 impl<B: Cached> Step<B> {
-    /// Looks at the node's bytes.
+    /// Calls `f` with the node's bytes.
     pub fn with<R>(&self, root: &Root, f: impl FnOnce(View<'_>) -> R) -> R {
         match &self.block {
             None => f(View(&root.bytes)),

@@ -34,7 +34,7 @@ pub(in crate::map) fn remove<S: StoreMut>(
             if leaf.count > 0 || path.depth() == 0 || leaf.lo >= end {
                 break;
             }
-            // A leaf without entries: not ours, but older kernels tolerate it. It goes.
+            // A leaf without entries, which Linux tolerates: it is freed.
             if !data.reserve(ed.io, credits::splice(path.depth() as u32))? {
                 return Ok(Progress::Restart { at: end });
             }
@@ -54,7 +54,7 @@ pub(in crate::map) fn remove<S: StoreMut>(
 }
 
 enum Leaf {
-    /// All that it held of the range is gone, or a piece of it.
+    /// Its part of the range is unmapped, or a piece of that.
     Finished,
     /// The transaction has no more room.
     NoCredits,

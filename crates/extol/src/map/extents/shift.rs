@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  collapse, delta -3     ab[cde]fghi   →   abfghi        front to back, leaf after leaf
-//!  insert,   delta +3     ab|cde        →   ab___cde      back to front, so that nothing is overtaken
+//!  insert,   delta +3     ab|cde        →   ab___cde      back to front: no two extents collide
 //! ```
 //!
 //! Only keys change; the data stays where it is. One leaf is one step: without credits for the next

@@ -1,4 +1,4 @@
-//! Extent trees against a model, judged after every step by a validator that shares no code with
+//! Extent trees against a model, checked after every step by a validator that shares no code with
 //! the tree.
 
 mod bench;
@@ -68,8 +68,7 @@ fn deep_trees() {
         }
     }
     b.check();
-    // All unwritten ones become written and join nobody; then holes are filled so that everything
-    // joins.
+    // All unwritten extents become written and join none; then holes are filled so that all join.
     b.convert(0, END, false);
     b.check();
     for i in 0..2000u32 {
@@ -132,7 +131,7 @@ fn a_file_written_in_order_is_one_extent_per_32768_blocks() {
         b.insert_at(i * 50, (1 << 32) + u64::from(i) * 50, 50, true);
     }
     assert_eq!((le16(&b.root.bytes, 2), le16(&b.root.bytes, 6)), (4, 0));
-    // Converting one by one as write-back does: two extents at any time, four in the end.
+    // Converting one by one as writeback does: two extents at any time, four in the end.
     for i in 0..2000u32 {
         b.convert(i * 50, i * 50 + 50, false);
         assert!(le16(&b.root.bytes, 6) <= 1);

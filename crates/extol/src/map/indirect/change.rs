@@ -32,7 +32,7 @@ pub(in crate::map) fn insert<S: StoreMut>(
     Ok(())
 }
 
-/// Maps as much of `run` as one block of pointers (or the inode) holds; says how much.
+/// Maps as much of `run` as one block of pointers (or the inode) holds; returns how much.
 fn insert_in_leaf<S: StoreMut>(io: &mut S, root: &mut Root, run: MappedRun) -> Result<u32> {
     let p = per_block(io) as usize;
     let Some(place) = Place::of(run.lblk, io.shape().block_size) else {
@@ -124,7 +124,7 @@ fn occupied(root: &Root, bytes: &[u8], at: usize, len: u32) -> Result<()> {
     Err(root.corrupt("mapping over a mapping"))
 }
 
-/// The way down to the block of pointers that holds a logical block.
+/// The path to the block of pointers of a logical block.
 struct Way<B> {
     place: Place,
     /// Number and block of each level, as far as they exist.
@@ -197,7 +197,7 @@ pub(in crate::map) fn remove<S: StoreMut>(
 }
 
 /// Frees the data that the leaf's pointers for `low..end` name, from the end backwards, without
-/// touching the pointers. Says how far it came, and whether credits ran out (`false`).
+/// touching the pointers. Returns how far it came, and false if credits ran out.
 fn clear<S: StoreMut>(
     io: &mut S,
     root: &mut Root,
@@ -241,8 +241,7 @@ fn clear<S: StoreMut>(
     (cur, Ok(true))
 }
 
-/// Clears pointers `low..high` of the leaf, and frees blocks of pointers that name nothing any
-/// more.
+/// Clears pointers `low..high` of the leaf, and frees blocks of pointers that are empty then.
 fn unlink<S: StoreMut>(
     io: &mut S,
     root: &mut Root,

@@ -1,4 +1,4 @@
-//! Indirect maps, as ext2 and ext3 have them.
+//! Indirect block maps of ext2 and ext3.
 //!
 //! ```text
 //!  i_block[0..12]   data
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Pointers are 32-bit block numbers, 0 is a hole. The blocks have neither header nor checksum:
-//! every pointer is checked where it is followed, and the depth is fixed, so no cycle can hold us.
+//! every pointer is checked where it is followed, and the depth is fixed, so a cycle ends the walk.
 //! There are no unwritten blocks. Blocks of pointers are made when the first of their pointers is
 //! set, and freed when the last one is cleared.
 
@@ -54,12 +54,12 @@ pub(super) fn map_blocks(n: u64, p: u64) -> u64 {
         + triple.div_ceil(p * p * p)
 }
 
-/// Where a logical block hangs: the slot in the inode and the pointer to follow in each block
+/// The place of a logical block: the slot in the inode and the pointer to follow in each block
 /// below.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Place {
     slot: usize,
-    /// Blocks of pointers on the way, 0 to 3.
+    /// Blocks of pointers on the path, 0 to 3.
     depth: usize,
     /// Only the first `depth` count.
     index: [usize; 3],

@@ -1,4 +1,4 @@
-//! Indirect maps against a model, judged by a walk that shares no code with the map.
+//! Indirect maps against a model, checked by a walk that shares no code with the map.
 
 use extol_block::BlockNr;
 use extol_vfs::FsError;

@@ -131,7 +131,7 @@ impl Lab {
         path
     }
 
-    /// Makes a volume with our mkfs, fixed UUID, seed and time.
+    /// Makes a volume with Extol's mkfs, fixed UUID, seed and time.
     pub(super) fn ours(&self, size: &str, args: &str) -> Result<(PathBuf, Summary)> {
         let path = self.sparse("ours.img", size);
         let mut options = options(args)?;
@@ -211,7 +211,8 @@ pub(super) fn dump(path: &Path) -> Vec<String> {
 
 /// What debugfs says about the inodes that mkfs makes.
 pub(super) fn inodes(lab: &Lab, path: &Path) -> String {
-    const COMMANDS: &str = "stat <1>\nstat <2>\nstat <3>\nstat <7>\nstat <8>\nstat <11>\nstat <12>\nls -l /\nls -l /lost+found\n";
+    const COMMANDS: &str = "stat <1>\nstat <2>\nstat <3>\nstat <7>\nstat <8>\nstat <11>\n\
+        stat <12>\nls -l /\nls -l /lost+found\n";
     let script = lab.path("commands");
     std::fs::write(&script, COMMANDS).expect("script");
     run("debugfs", &["-f", text(&script), text(path)]).expect("debugfs").1

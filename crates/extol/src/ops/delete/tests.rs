@@ -7,7 +7,7 @@ use extol_check::CheckOptions;
 use extol_vfs::Mountable as _;
 use extol_vfs::{Fallocate, FileSystem as _, FsError, RenameFlags, SetAttr, SetTime};
 
-use crate::data::writeback;
+use crate::data::flush;
 use crate::mkfs::{MkfsOptions, mkfs};
 use crate::{Ext4, MountOptions};
 
@@ -100,7 +100,7 @@ fn a_waiter_for_a_deleted_file_leaves_the_next_one_alone() {
     assert_eq!(fs.inode("b").unwrap().ino(), ino, "the first free one");
     assert_eq!(inner.dirty.len(), 1);
     if let Ok(mut st) = waits.write() {
-        writeback::flush(inner, &mut st).unwrap();
+        flush::flush(inner, &mut st).unwrap();
     }
     assert_eq!(inner.dirty.len(), 1, "it still is to be written");
     drop(node);

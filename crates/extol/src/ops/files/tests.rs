@@ -14,7 +14,7 @@ use crate::ops::delete::tests::open;
 
 const TEXT: &[u8] = b"written and not yet on the device";
 
-/// Another thread's error has made the volume read-only a moment ago, and the journal lives still.
+/// Another thread's error has just made the volume read-only, and the journal still works.
 #[test]
 fn a_volume_that_has_just_become_read_only_acknowledges_nothing_that_is_lost() {
     type SyncIt = fn(&Ext4, u32) -> Result<(), FsError>;
@@ -39,15 +39,15 @@ fn a_volume_that_has_just_become_read_only_acknowledges_nothing_that_is_lost() {
         let after = open(Arc::new(device.image_at(usize::MAX, |_| false)));
         let found = after.read_file("/file").unwrap_or_default();
         assert!(!acknowledged || found == TEXT, "{how} lies: {found:?}");
-        // And an abort that came meanwhile is told.
+        // And an abort that happens meanwhile is reported.
         fs.inner().vol.journal.abort("for the test");
         assert!(matches!(sync(&fs, file), Err(FsError::Io(_))), "{how}");
     }
 }
 
-/// A file whose map is damaged has no place for what was written to it: that is its own trouble.
+/// A file whose map is damaged has no place for its data. That must not stop other files.
 #[test]
-fn a_file_that_cannot_be_written_holds_up_no_other() {
+fn a_file_that_cannot_be_written_stops_no_other() {
     type SyncIt = fn(&Ext4) -> Result<(), FsError>;
     let ways: [(&str, SyncIt); 2] =
         [("sync", |fs| fs.sync()), ("checkpoint", |fs| fs.checkpoint(CheckpointFlags::empty()))];

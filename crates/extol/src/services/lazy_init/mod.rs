@@ -3,15 +3,15 @@
 //! mkfs need not zero the inode tables: unused slots are known from the descriptors, and zeroing
 //! them takes most of the time of making a large volume. But if a descriptor is lost, a checker has
 //! to look at every slot, and must not take an inode of the device's earlier life for one of this
-//! volume. So the tables are zeroed sooner or later: one group per step, and long pauses between the
-//! steps.
+//! volume. So the tables are zeroed sooner or later: one group per step, and long pauses between
+//! the steps.
 //!
 //! ```text
 //!   Ext4 ─ MountedFs ─ LazyInit ──── request ────► thread.rs   one for all volumes of the process
 //!                (state.rs) │                         │ a step is due
 //!   schedule.rs, groups.rs ─┘                         ▼
 //!     (when)     (which)                            step ─► zero_table.rs ─► alloc/itable.rs
-//!                                                              (how)          (what may be zeroed)
+//!                                                              (how)        (what may be zeroed)
 //! ```
 //!
 //! | state | meaning | leaves it |
@@ -20,7 +20,7 @@
 //! | waiting | for its next step | time |
 //! | running | a step | its end |
 //! | done | every group is zeroed; no request, and no thread if it was the last | never |
-//! | stopped | an error, or the volume became read-only or was closed | option set again, next mount |
+//! | stopped | an error, or the volume is read-only or closed | option set again, next mount |
 //!
 //! Progress is nowhere but in the descriptors (`INODE_ZEROED`), so after an unmount or a crash it
 //! goes on where it stopped.

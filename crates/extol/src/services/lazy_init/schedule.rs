@@ -1,9 +1,9 @@
 //! What lazy initialisation decides: when the next step is, which volume has it, and whether a
 //! table is read before it is zeroed. Numbers and times in, decisions out.
 //!
-//! **Pauses.** After a step nothing happens for N times as long as it took, so the service has about
-//! 1/(1+N) of the device's time. Only the first step is measured, with a flush in it, so that it is
-//! the medium's time and not that of some cache. With N = 0 there is no pause, and every step
+//! **Pauses.** After a step nothing happens for N times as long as it took, so the service has
+//! about 1/(1+N) of the device's time. Only the first step is measured, with a flush in it, so that
+//! it is the medium's time and not that of some cache. With N = 0 there is no pause, and every step
 //! flushes: otherwise nothing would slow it down to what the medium can do.
 //!
 //! **Reading first.** A sparse image or a trimmed disk gives zeros already, and reading is cheaper
@@ -12,9 +12,9 @@
 //! is worth asking whether to read the rest:
 //!
 //! ```text
-//!   cost of reading first   R + (1 - p) · Z          R, Z: time to read, to zero a byte
-//!   cost of zeroing         Z                        p: share of the tables read that were zero throughout
-//!                                                    read if R < p · Z
+//!   cost of reading first   R + (1 - p) · Z        R, Z: time to read, to zero a byte
+//!   cost of zeroing         Z                      p: share of the read tables that were all zero
+//!   read if R < p · Z
 //! ```
 //!
 //! As long as Z is not known (nothing had to be zeroed yet) reading goes on.

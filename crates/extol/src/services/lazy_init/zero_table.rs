@@ -1,8 +1,8 @@
 //! One step of lazy initialisation: zeroes the inode table of one group.
 //!
 //! ```text
-//!   group closed ─ probe ─ read ─┬─ all zero ─────────────┬─ cache cleared ─ group open ─ (flush) ─ flag in a
-//!                                └─ zeroed, piece by piece ┘                                              transaction
+//!   group closed ─ probe ─ read ─┬─ all zero ──────────────┬─ cache cleared ─ group open
+//!                                └─ zeroed, piece by piece ┘    ─ (flush) ─ flag in a transaction
 //! ```
 //!
 //! Invariants
@@ -11,9 +11,9 @@
 //!   ([`extol_jbd2::Journal::commits_after_data`]) the step flushes itself before it opens a
 //!   handle. The journal is told of a table that reads as zeros, too: what is read need not be
 //!   durable.
-//! - LI-2: after the zeroing no cached block shows what was there before: a new inode would bring its
-//!   neighbours' old bytes back ([`extol_jbd2::Journal::forget_clean`], before the group hands out
-//!   inodes again).
+//! - LI-2: after the zeroing no cached block shows what was there before: a new inode would bring
+//!   its neighbours' old bytes back ([`extol_jbd2::Journal::forget_clean`], before the group hands
+//!   out inodes again).
 //! - LI-3: a step that is cut short sets no flag. What it zeroed stays so, and the next step does
 //!   it again.
 //! - LI-4: no handle is open while the device works, so no commit waits for it.
@@ -46,8 +46,8 @@ pub(super) enum Outcome {
     Stopped,
 }
 
-/// Does the step. With `flush` the zeroes are durable when it ends, so that the time it takes is the
-/// medium's.
+/// Does the step. With `flush` the zeroes are durable when it ends, so that the time it takes is
+/// the medium's.
 pub(super) fn zero_table(
     fs: &MountedFs,
     group: GroupNr,

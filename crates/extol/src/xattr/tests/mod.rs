@@ -1,4 +1,4 @@
-//! Attributes on volumes in memory, judged by a model, by e2fsck and by Linux.
+//! Attributes on volumes in memory, checked by a model, by e2fsck and by Linux.
 
 pub(crate) mod lab;
 mod lists;

@@ -1,4 +1,4 @@
-//! A tree beside its model, and what judges it.
+//! A tree, its model, and the validator.
 
 use super::*;
 
@@ -20,7 +20,7 @@ pub(super) fn le32(b: &[u8], at: usize) -> u64 {
     le16(b, at) | le16(b, at + 2) << 16
 }
 
-/// What e2fsck would demand of a tree.
+/// What e2fsck checks in a tree.
 pub(super) struct Validator<'a> {
     io: &'a Fake,
     runs: Vec<(u32, u64, u64, bool)>,

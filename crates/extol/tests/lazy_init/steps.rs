@@ -1,4 +1,4 @@
-//! Turns taken one by one: what they write, what they leave alone, what stops them.
+//! Steps one by one: what they write, what they leave alone, what stops them.
 
 use std::sync::Arc;
 
@@ -34,15 +34,15 @@ fn l1_every_table_is_zeroed_and_used_inodes_stay() {
             made.extend((0..9).map(|f| file(&fs, home, &format!("f{f}"))));
         }
         let attrs: Vec<_> = made.iter().map(|ino| fs.getattr(*ino).unwrap()).collect();
-        let turns = all_turns(&fs);
+        let steps = all_steps(&fs);
         let stats = fs.stats().lazy_init;
         assert_eq!((stats.groups_total, stats.groups_done), (GROUPS, GROUPS), "{kind}: {stats:?}");
         assert_eq!(
             (stats.groups_zeroed_now, stats.state.as_str()),
-            (turns, "done"),
+            (steps, "done"),
             "{kind}: {stats:?}"
         );
-        assert_eq!(turns, GROUPS - u64::from(before.claimed), "{kind}");
+        assert_eq!(steps, GROUPS - u64::from(before.claimed), "{kind}");
         assert!(stats.bytes_zeroed > 0 && stats.skipped_by_read == 0, "{kind}: {stats:?}");
         // And used ones in what was just zeroed.
         for f in 0..200 {
@@ -69,7 +69,7 @@ fn l1_linux_mounts_and_writes_afterwards() {
     }
     let disk = ours("");
     let fs = open(&disk, &by_hand(""));
-    assert_eq!(all_turns(&fs), GROUPS);
+    assert_eq!(all_steps(&fs), GROUPS);
     fs.unmount().unwrap();
     drop(fs);
     let (scratch, image) = assert_clean(&disk, "before Linux");
@@ -89,7 +89,7 @@ fn zero_tables_are_read_and_not_written() {
     let disk: Disk = Arc::new(CountingDevice::new(device));
     let fs = open(&disk, &by_hand(""));
     let before = disk.stats();
-    assert_eq!(all_turns(&fs), GROUPS);
+    assert_eq!(all_steps(&fs), GROUPS);
     let stats = fs.stats().lazy_init;
     assert_eq!((stats.skipped_by_read, stats.bytes_zeroed), (GROUPS, 0), "{stats:?}");
     assert_eq!(disk.stats().zeros, before.zeros);
@@ -117,7 +117,7 @@ fn l4_goes_on_where_it_stopped() {
         let done = if crash { 5 } else { 6 };
         assert_eq!(fs.stats().lazy_init.groups_done, done, "crash: {crash}");
         assert_eq!(fs.init_itables_step(), Ok(Some(done as u32)), "crash: {crash}");
-        assert_eq!(all_turns(&fs), GROUPS - done - 1);
+        assert_eq!(all_steps(&fs), GROUPS - done - 1);
         fs.unmount().unwrap();
         drop(fs);
         assert_all_zeroed(&disk);
@@ -130,13 +130,13 @@ fn l4_goes_on_where_it_stopped() {
 fn blocks_that_somebody_looked_at_stay_zero() {
     let disk = ours("");
     let fs = open(&disk, &by_hand(""));
-    // Who opens by number reads any slot; the answer does not matter.
+    // An open by number reads any slot; the answer does not matter.
     for ino in 12..1024 {
         if fs.open_by_number(ino).is_ok() {
             fs.forget(ino, 1);
         }
     }
-    assert_eq!(all_turns(&fs), GROUPS);
+    assert_eq!(all_steps(&fs), GROUPS);
     for f in 0..400 {
         file(&fs, fs.root(), &format!("f{f}"));
     }
@@ -279,7 +279,7 @@ fn a_failing_device_sets_no_flag() {
     let disk: Disk = Arc::new(CountingDevice::new(faulty.inner().snapshot()));
     let fs = open(&disk, &by_hand(""));
     assert_eq!(fs.stats().lazy_init.groups_done, 1);
-    assert_eq!(all_turns(&fs), GROUPS - 1);
+    assert_eq!(all_steps(&fs), GROUPS - 1);
     fs.unmount().unwrap();
     drop(fs);
     assert_all_zeroed(&disk);

@@ -110,11 +110,11 @@ fn ratios(report: &mut Report, title: String, medium: &Medium, slow: bool, rows:
     );
     for row in rows {
         let mut cells = vec![row.name.into(), Cell::number(row.rate(LINUX), 1)];
-        for (who, name, counts) in [(LIBRARY, "library", true), (MOUNT, "mount", slow)] {
-            let ratio = row.ratio(who);
+        for (ours, name, counts) in [(LIBRARY, "library", true), (MOUNT, "mount", slow)] {
+            let ratio = row.ratio(ours);
             let [median, min, max] = spread_cells(ratio, 3);
             let missed = counts && ratio.is_some_and(|r| r.median < 1.0);
-            cells.extend([Cell::number(row.rate(who), 1), median.missed_if(missed), min, max]);
+            cells.extend([Cell::number(row.rate(ours), 1), median.missed_if(missed), min, max]);
             if let (true, Some(ratio)) = (counts, ratio) {
                 let what = format!("{medium}, {}: {name} / Linux with fast_commit", row.name);
                 report.goals.push(Goal::at_least(what, ratio.median, 1.0));
@@ -130,7 +130,7 @@ fn costs(medium: &Medium, entries: &[Entry], rows: &[Row]) -> Table {
         format!("{medium}: what one fsync cost"),
         &[
             "load",
-            "who",
+            "ours",
             "p50 us",
             "p99 us",
             "bytes",
@@ -162,7 +162,7 @@ fn costs(medium: &Medium, entries: &[Entry], rows: &[Row]) -> Table {
 }
 
 fn chart(medium: &Medium, rows: &[Row]) -> Chart {
-    let of = |who: usize| rows.iter().map(|r| r.ratio(who).map(|s| s.median)).collect();
+    let of = |ours: usize| rows.iter().map(|r| r.ratio(ours).map(|s| s.median)).collect();
     Chart {
         title: format!("{medium}: rate, Linux with fast_commit = 1"),
         x: "load".into(),

@@ -1,4 +1,4 @@
-//! `checkpoint-merge`: what a throttled caller of sync costs everybody else.
+//! `checkpoint-merge`: what a throttled caller of sync costs the others.
 //!
 //! Three threads on one volume: A touches a file and syncs the whole volume, 1000 times; B writes a
 //! file in pieces of 128 KiB without pause and without sync; C does what A does, but its device
@@ -10,7 +10,7 @@
 //! checkpoints that costs.
 //!
 //! Only the library is measured: it does device requests in the thread that asked. Behind a FUSE
-//! mount all requests are the daemon's, whoever called.
+//! mount all requests are the daemon's, whatever process called.
 
 use std::io;
 use std::sync::Barrier;
@@ -103,7 +103,11 @@ impl CheckpointMerge {
         );
         self.conduct.describe(&mut report);
         report.set("throttle", self.throttle.describe());
-        report.set("published", "Daeho Jeong, \"f2fs: introduce checkpoint=merge mount option\", January 2021: BFQ, weights 100 and 20");
+        report.set(
+            "published",
+            "Daeho Jeong, \"f2fs: introduce checkpoint=merge mount option\", \
+            January 2021: BFQ, weights 100 and 20",
+        );
         let total = u64::from(self.conduct.rounds) * self.weights.len() as u64 * 2 + 2;
         let mut done = 0;
         // [weight][mode][round]

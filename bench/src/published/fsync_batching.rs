@@ -276,8 +276,8 @@ impl FsyncBatching {
         }
         if late > 0.05 {
             report.notes.push(format!(
-                "{medium}: the emulated medium came back up to {:.0} % later than it should; this machine is too slow or too \
-                 busy for it",
+                "{medium}: the emulated medium came back up to {:.0} % later than it should; this \
+                 machine is too slow or too busy for it",
                 late * 100.0
             ));
         }

@@ -31,7 +31,7 @@ use crate::view::View;
 pub struct Rules {
     /// Bytes that were never synced may be anything.
     pub stale_unsynced: bool,
-    /// Who recovered does not compare the file data of the last fast commit, which was not
+    /// The recovery does not compare the file data of the last fast commit, which was not
     /// acknowledged.
     pub missing_data: bool,
     /// The volume has fast commits: an fsync may leave behind what has nothing to do with it.
@@ -49,22 +49,22 @@ pub struct Moment {
     pub promised: usize,
 }
 
-/// Judges one actor's part of a recovered volume.
+/// Verifies one actor's part of a recovered volume.
 ///
 /// # Errors
 /// What is wrong, in lines.
-pub fn judge(history: &History, moment: Moment, view: &View, rules: Rules) -> Result<(), String> {
+pub fn verify(history: &History, moment: Moment, view: &View, rules: Rules) -> Result<(), String> {
     if let Some(common) = history.common {
-        super::common::judge(history, common, moment, view, rules)?;
+        super::common::verify(history, common, moment, view, rules)?;
     }
-    let strict = judge_in_order(history, moment, view, rules);
+    let strict = verify_in_order(history, moment, view, rules);
     if strict.is_err() && rules.fast_commits {
-        return super::closure::judge(history, moment, view, rules);
+        return super::closure::verify(history, moment, view, rules);
     }
     strict
 }
 
-fn judge_in_order(
+fn verify_in_order(
     history: &History,
     moment: Moment,
     view: &View,
@@ -103,7 +103,8 @@ fn judge_in_order(
         }
         None => {
             format!(
-                "names are as they never were between steps {least} and {begun}; nearest is {nearest}"
+                "names are as they never were between steps {least} and {begun}; nearest is \
+                    {nearest}"
             )
         }
     };
@@ -155,20 +156,20 @@ impl<'a> Promised<'a> {
         Self { history, moment, lowest, all }
     }
 
-    /// Judges what a file holds.
+    /// Verifies what a file holds.
     pub fn content(&self, id: Id, found: &[u8], rules: Rules) -> Result<(), String> {
         let Some(versions) = self.history.files.get(&id) else { return Ok(()) };
         let least = self.lowest.get(&id).copied().unwrap_or(0).max(self.all);
         let first = versions.partition_point(|v| v.step < least).saturating_sub(1);
         let end = versions.partition_point(|v| v.step < self.moment.begun);
-        judge_file(&versions[first.min(end)..end], found, rules)
+        verify_file(&versions[first.min(end)..end], found, rules)
     }
 }
 
 /// Bytes compared at once.
 const PIECE: usize = 512;
 
-fn judge_file(versions: &[Version], found: &[u8], rules: Rules) -> Result<(), String> {
+fn verify_file(versions: &[Version], found: &[u8], rules: Rules) -> Result<(), String> {
     let Some(first) = versions.first() else { return Ok(()) };
     let least = versions.iter().map(|v| v.content.len()).min().unwrap_or(0);
     let most = versions.iter().map(|v| v.content.len()).max().unwrap_or(0);
@@ -200,7 +201,8 @@ fn judge_file(versions: &[Version], found: &[u8], rules: Rules) -> Result<(), St
             }
             let agreed = first.content.byte(at);
             return Err(format!(
-                "byte {at} of {} is {byte:#04x}, which it never was since the last sync ({} versions, the synced one has {})",
+                "byte {at} of {} is {byte:#04x}, which it never was since the last sync ({} \
+                    versions, the synced one has {})",
                 found.len(),
                 versions.len(),
                 agreed.map_or("none there".to_owned(), |b| format!("{b:#04x}")),
@@ -253,20 +255,23 @@ mod tests {
     #[test]
     fn bytes_must_have_been_there_since_the_sync() {
         let versions = [version(0, &[1; 3000], Zeros::No), version(1, &[2; 3000], Zeros::No)];
-        assert!(judge_file(&versions, &[[1; 1500], [2; 1500]].concat(), RULES).is_ok());
-        assert!(judge_file(&versions, &[[1; 1500], [3; 1500]].concat(), RULES).is_err(), "foreign");
-        assert!(judge_file(&versions, &[1; 2999], RULES).is_err(), "too short");
-        assert!(judge_file(&versions, &[1; 3001], RULES).is_err(), "too long");
-        assert!(judge_file(&versions, &[0; 3000], RULES).is_err(), "zeros");
+        assert!(verify_file(&versions, &[[1; 1500], [2; 1500]].concat(), RULES).is_ok());
+        assert!(
+            verify_file(&versions, &[[1; 1500], [3; 1500]].concat(), RULES).is_err(),
+            "foreign"
+        );
+        assert!(verify_file(&versions, &[1; 2999], RULES).is_err(), "too short");
+        assert!(verify_file(&versions, &[1; 3001], RULES).is_err(), "too long");
+        assert!(verify_file(&versions, &[0; 3000], RULES).is_err(), "zeros");
         let lax = Rules { stale_unsynced: true, ..RULES };
-        assert!(judge_file(&versions, &[3; 3000], lax).is_ok());
-        assert!(judge_file(&versions[..1], &[3; 3000], lax).is_err(), "synced is synced");
+        assert!(verify_file(&versions, &[3; 3000], lax).is_ok());
+        assert!(verify_file(&versions[..1], &[3; 3000], lax).is_err(), "synced is synced");
         let zeros = Rules { missing_data: true, ..RULES };
         assert!(
-            judge_file(&versions, &[0; 3000], zeros).is_ok()
-                && judge_file(&versions, &[3; 3000], zeros).is_err()
+            verify_file(&versions, &[0; 3000], zeros).is_ok()
+                && verify_file(&versions, &[3; 3000], zeros).is_err()
         );
-        assert!(judge_file(&versions[..1], &[0; 3000], zeros).is_err(), "synced is synced");
+        assert!(verify_file(&versions[..1], &[0; 3000], zeros).is_err(), "synced is synced");
     }
 
     #[test]
@@ -278,8 +283,11 @@ mod tests {
             version(2, &long, Zeros::Grown),
         ];
         let found = [&[1; 500][..], &[0; 3500]].concat();
-        assert!(judge_file(&grown, &found, RULES).is_ok());
-        assert!(judge_file(&grown, &[0; 4000], RULES).is_err(), "not in front of the promised end");
+        assert!(verify_file(&grown, &found, RULES).is_ok());
+        assert!(
+            verify_file(&grown, &[0; 4000], RULES).is_err(),
+            "not in front of the promised end"
+        );
         let emptied = [
             version(0, &[1; 2000], Zeros::No),
             version(1, &[], Zeros::Cut(0)),
@@ -287,15 +295,15 @@ mod tests {
             version(3, &[&[2; 1500][..], &[0; 500]].concat(), Zeros::Grown),
         ];
         assert!(
-            judge_file(&emptied, &[0; 2000], RULES).is_ok(),
+            verify_file(&emptied, &[0; 2000], RULES).is_ok(),
             "both ends are durable, the write is not"
         );
-        assert!(judge_file(&emptied[..3], &[0; 2000], RULES).is_err(), "nothing grew");
+        assert!(verify_file(&emptied[..3], &[0; 2000], RULES).is_err(), "nothing grew");
         let cut = [version(0, &[1; 4000], Zeros::No), version(1, &[1; 1500], Zeros::Cut(1500))];
         let found = [&[1; 1500][..], &[0; 548], &[1; 1952]].concat();
-        assert!(judge_file(&cut, &found, RULES).is_ok(), "the rest of the block");
+        assert!(verify_file(&cut, &found, RULES).is_ok(), "the rest of the block");
         assert!(
-            judge_file(&cut, &[&[1; 1500][..], &[0; 2500]].concat(), RULES).is_err(),
+            verify_file(&cut, &[&[1; 1500][..], &[0; 2500]].concat(), RULES).is_err(),
             "not more"
         );
     }
@@ -327,15 +335,16 @@ mod tests {
     fn names_are_a_prefix_that_holds_what_was_promised() {
         let history = history();
         let moment = |cut| Moment { begun: history.begun(cut), promised: history.promised(cut) };
-        let judge =
-            |cut, names: &[&str]| judge(&history, moment(cut), &View::of_empty_files(names), RULES);
-        assert!(judge(0, &[]).is_ok() && judge(0, &["a"]).is_ok());
-        assert!(judge(0, &["a", "b"]).is_err(), "not begun");
-        assert!(judge(12, &["a", "b"]).is_ok() && judge(12, &[]).is_ok());
-        assert!(judge(12, &["b"]).is_err(), "out of order");
-        assert!(judge(24, &[]).is_ok(), "the sync has not returned");
-        assert!(judge(25, &["a"]).is_ok());
-        assert!(judge(25, &[]).is_err(), "promised");
-        assert!(judge(25, &["a", "b", "c"]).is_err(), "never made");
+        let verify = |cut, names: &[&str]| {
+            verify(&history, moment(cut), &View::of_empty_files(names), RULES)
+        };
+        assert!(verify(0, &[]).is_ok() && verify(0, &["a"]).is_ok());
+        assert!(verify(0, &["a", "b"]).is_err(), "not begun");
+        assert!(verify(12, &["a", "b"]).is_ok() && verify(12, &[]).is_ok());
+        assert!(verify(12, &["b"]).is_err(), "out of order");
+        assert!(verify(24, &[]).is_ok(), "the sync has not returned");
+        assert!(verify(25, &["a"]).is_ok());
+        assert!(verify(25, &[]).is_err(), "promised");
+        assert!(verify(25, &["a", "b", "c"]).is_err(), "never made");
     }
 }

@@ -1,6 +1,6 @@
 //! `fast-commit`: what fast commits are worth, in four parts.
 //!
-//! | part | who | shows |
+//! | part | contenders | shows |
 //! |---|---|---|
 //! | [`Part::Table`] | Extol with `fast_commit` and with `nofast_commit`, on one volume with the feature | the published loads, per medium; what an fsync cost |
 //! | [`Part::Log`] | the same, in this process, one thread | the log's bytes for each single fsync, by kind of change |
@@ -287,7 +287,8 @@ fn note_late<'a>(report: &mut Report, medium: &Medium, runs: impl Iterator<Item 
     let late = runs.filter_map(|r| r.cost.late).fold(0.0, f64::max);
     if late > 0.05 {
         report.notes.push(format!(
-            "{medium}: the emulated medium came back up to {:.0} % later than it should; this machine is too slow or too busy for it",
+            "{medium}: the emulated medium came back up to {:.0} % later than it should; this \
+                machine is too slow or too busy for it",
             late * 100.0
         ));
     }

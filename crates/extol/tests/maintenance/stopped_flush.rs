@@ -1,4 +1,4 @@
-//! A device that records, and whose flushes stop at a door while it is shut.
+//! A device that records its writes, and whose flushes stop while the test holds them.
 
 use std::io::IoSlice;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -11,19 +11,19 @@ use extol_devices::{Fault, FaultDevice, RecordingDevice};
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
-pub struct DoorDevice {
+pub struct FlushStopDevice {
     inner: FaultDevice<Arc<RecordingDevice>>,
-    /// Held by the test while the door is shut.
-    door: Mutex<()>,
-    /// Who stands before the door says so.
-    knock: Mutex<Option<Sender<()>>>,
+    /// Held by the test while flushes stop.
+    hold: Mutex<()>,
+    /// Tells the test of the first flush that stops.
+    arrival: Mutex<Option<Sender<()>>>,
 }
 
-impl DoorDevice {
+impl FlushStopDevice {
     pub fn new(base: &MemDevice) -> Arc<Self> {
         let recording = Arc::new(RecordingDevice::new(base.snapshot()));
         let inner = FaultDevice::new(recording, []);
-        Arc::new(Self { inner, door: Mutex::new(()), knock: Mutex::new(None) })
+        Arc::new(Self { inner, hold: Mutex::new(()), arrival: Mutex::new(None) })
     }
 
     pub fn recording(&self) -> &RecordingDevice {
@@ -34,24 +34,24 @@ impl DoorDevice {
         self.inner.arm(fault);
     }
 
-    /// Shuts the door until the guard is dropped; the other value hears of the first flush that
-    /// stands before it.
-    pub fn shut(&self) -> (MutexGuard<'_, ()>, Receiver<()>) {
-        let guard = self.door.lock().unwrap();
-        let (knock, knocked) = channel();
-        *self.knock.lock().unwrap() = Some(knock);
-        (guard, knocked)
+    /// Stops flushes until the guard is dropped; the other value receives the first flush that
+    /// stops.
+    pub fn hold_flushes(&self) -> (MutexGuard<'_, ()>, Receiver<()>) {
+        let guard = self.hold.lock().unwrap();
+        let (arrival, arrived) = channel();
+        *self.arrival.lock().unwrap() = Some(arrival);
+        (guard, arrived)
     }
 
     fn pass(&self) {
-        if let Some(knock) = self.knock.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            let _ = knock.send(());
+        if let Some(arrival) = self.arrival.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            let _ = arrival.send(());
         }
-        drop(self.door.lock());
+        drop(self.hold.lock());
     }
 }
 
-impl BlockDevice for DoorDevice {
+impl BlockDevice for FlushStopDevice {
     extol_block::pass_on!(shape);
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {

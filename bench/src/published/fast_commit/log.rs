@@ -184,7 +184,7 @@ impl FastCommit {
         for dir in ["new", "safe", "names", "dirs"] {
             target.create_dir(dir).map_err(failed)?;
         }
-        // The commit that makes the directories durable belongs to nobody.
+        // The commit that makes the directories durable is not counted.
         target.sync().map_err(failed)?;
         CHANGES
             .iter()

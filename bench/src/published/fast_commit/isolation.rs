@@ -61,16 +61,17 @@ impl FastCommit {
                 let calls = times(rounds, Op::FsyncBeside).map_or(0, |t| t.count);
                 if calls < ENOUGH {
                     report.notes.push(format!(
-                        "{medium}, {}: only {calls} calls beside the writer; more --seconds or --rounds for a 99th percentile",
+                        "{medium}, {}: only {calls} calls beside the writer; more --seconds or \
+                            --rounds for a 99th percentile",
                         entry.name
                     ));
                 }
             }
-            for who in OURS {
-                if let Some(ratio) = Spread::of_ratios(&p99(&runs[who]), &p99(&runs[LINUX])) {
+            for ours in OURS {
+                if let Some(ratio) = Spread::of_ratios(&p99(&runs[ours]), &p99(&runs[LINUX])) {
                     let what = format!(
                         "{medium}: p99 of fsync beside a writer, {} / Linux FC",
-                        entries[who].name
+                        entries[ours].name
                     );
                     report.goals.push(Goal::at_most(what, ratio.median, PART));
                 }
@@ -104,7 +105,7 @@ fn table(medium: &Medium, entries: &[Entry], runs: &[Vec<Run>]) -> Table {
     let mut table = Table::new(
         format!("{medium}: latency of write 4 KiB + fsync in us"),
         &[
-            "who",
+            "ours",
             "part",
             "count",
             "p50",

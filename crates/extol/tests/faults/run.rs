@@ -1,4 +1,4 @@
-//! One volume on failing devices: work until something fails, then everything that must hold
+//! One run on failing devices: work until something fails, then everything that must hold
 //! afterwards.
 
 use std::hash::{DefaultHasher, Hash, Hasher as _};
@@ -7,138 +7,23 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use extol::device::{BlockDevice, MemDevice, SharedDevice};
-use extol::mkfs::{JournalDevice, MkfsOptions, mkfs};
+use extol::device::{MemDevice, SharedDevice};
 use extol::vfs::FsError;
 use extol::{Ext4, FileSystem, MountOptions};
 use extol_check::{CheckOptions, Finding, Kind as Finds, Report, Severity};
-use extol_ondisk::Superblock;
 use extol_ondisk::superblock::State;
 use extol_testkit::{Need, require};
+use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
 
-use crate::device::{Fault, Faulty, Kind};
+use crate::device::{Fault, Kind};
+use crate::devices::{Base, Devices, Media, Side, Variant};
 use crate::ledger::Ledger;
 
 /// Operations of one run.
 const STEPS: usize = 150;
-/// Directories with a ledger each. The last ones are not touched by a single thread, and must not
-/// change.
-const LEDGERS: usize = 4;
-/// Operations in each that happened before.
-const BEFORE: usize = 25;
 /// The on-disk number of EIO.
 const CODE_EIO: u8 = 2;
-
-/// A kind of volume, and how it is mounted.
-#[derive(Clone, Copy, Debug)]
-pub struct Variant {
-    pub name: &'static str,
-    pub options: &'static str,
-    pub external: bool,
-}
-
-/// Which device fails.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Side {
-    Volume,
-    Log,
-}
-
-/// A volume with some contents, and its journal if that is a device of its own.
-#[derive(Clone, Debug)]
-pub struct Base {
-    volume: Arc<MemDevice>,
-    log: Option<Arc<MemDevice>>,
-    /// Where the journal's superblock is on its device.
-    journal_at: u64,
-    ledgers: Vec<Ledger>,
-}
-
-impl Base {
-    pub fn new(external: bool) -> Self {
-        let volume = Arc::new(MemDevice::new(5 << 20));
-        let mut options = MkfsOptions {
-            block_size: Some(1024),
-            blocks_per_group: Some(2048),
-            inodes: Some(288),
-            ..MkfsOptions::default()
-        };
-        let log = external.then(|| {
-            let log = Arc::new(MemDevice::new((1 << 20) + (64 << 10)));
-            let journal = MkfsOptions {
-                features: vec!["journal_dev".into()],
-                block_size: Some(1024),
-                ..MkfsOptions::default()
-            };
-            mkfs(&*log, &journal, &mut |_| {}).unwrap();
-            log
-        });
-        match &log {
-            Some(log) => {
-                options.journal.device_path = Some("the journal".into());
-                options.journal.device =
-                    Some(JournalDevice { device: Arc::clone(log) as SharedDevice, rdev: 0 });
-            }
-            None => options.journal.size_mib = Some(1),
-        }
-        mkfs(&*volume, &options, &mut |_| {}).unwrap();
-        let journal_at = find_journal(log.as_deref().unwrap_or(&volume));
-        let log_device = log.clone().map(|l| l as SharedDevice);
-        let options = MountOptions::default().without_threads().with_journal(log_device);
-        let fs = Ext4::open(Arc::clone(&volume) as SharedDevice, &options).unwrap();
-        let mut ledgers: Vec<_> = (0..LEDGERS)
-            .map(|n| Ledger::begin(&fs, &format!("/d{n}"), n as u64).unwrap())
-            .collect();
-        for ledger in &mut ledgers {
-            (0..BEFORE).for_each(|_| ledger.step(&fs).unwrap());
-        }
-        fs.unmount().unwrap();
-        ledgers.iter_mut().for_each(Ledger::closed);
-        Self { volume, log, journal_at, ledgers }
-    }
-}
-
-/// The journal's superblock: magic number and type.
-fn find_journal(device: &MemDevice) -> u64 {
-    let mut head = [0; 8];
-    (0..device.size() / 1024)
-        .map(|n| n * 1024)
-        .find(|at| {
-            device.read_at(&mut head, *at).unwrap();
-            head == [0xC0, 0x3B, 0x39, 0x98, 0, 0, 0, 4]
-        })
-        .expect("a journal superblock")
-}
-
-/// What is on the media.
-pub struct Media {
-    pub volume: MemDevice,
-    pub log: Option<MemDevice>,
-}
-
-impl Media {
-    pub fn superblock(&self) -> Superblock {
-        let mut bytes = [0; 1024];
-        self.volume.read_at(&mut bytes, 1024).unwrap();
-        Superblock::decode(&bytes).unwrap()
-    }
-
-    fn journal_errno(&self, base: &Base) -> i32 {
-        let mut bytes = [0; 4];
-        self.log
-            .as_ref()
-            .unwrap_or(&self.volume)
-            .read_at(&mut bytes, base.journal_at + 0x20)
-            .unwrap();
-        i32::from_be_bytes(bytes)
-    }
-
-    fn shared(self) -> (Arc<MemDevice>, Option<Arc<MemDevice>>) {
-        (Arc::new(self.volume), self.log.map(Arc::new))
-    }
-}
 
 fn checked(volume: &MemDevice, log: Option<&MemDevice>) -> Report {
     let options = CheckOptions {
@@ -174,58 +59,12 @@ impl Soundness {
     }
 }
 
-/// The devices of one run.
-pub struct Rig {
-    variant: Variant,
-    base: Base,
-    pub volume: Arc<Faulty>,
-    pub log: Option<Arc<Faulty>>,
-}
-
-impl Rig {
-    pub fn new(variant: Variant, base: &Base) -> Self {
-        let volume = Faulty::new(base.volume.snapshot());
-        let log = base.log.as_ref().map(|l| Faulty::new(l.snapshot()));
-        Self { variant, base: base.clone(), volume, log }
-    }
-
-    pub fn mount(&self, threads: bool) -> Arc<Ext4> {
-        let mut options = MountOptions::parse(self.variant.options).unwrap();
-        options.background.threads = threads;
-        options.journal.device = self.log.clone().map(|l| l as SharedDevice);
-        // Reads must reach the device.
-        options.cache.metadata_bytes = 1 << 20;
-        Ext4::open(Arc::clone(&self.volume) as SharedDevice, &options).unwrap()
-    }
-
-    pub fn device(&self, side: Side) -> &Arc<Faulty> {
-        match (side, &self.log) {
-            (Side::Log, Some(log)) => log,
-            _ => &self.volume,
-        }
-    }
-
-    pub fn written(&self) -> Media {
-        Media { volume: self.volume.written(), log: self.log.as_ref().map(|l| l.written()) }
-    }
-
-    /// The power goes. `luck`: how much of what was not flushed survives.
-    fn cut(&self, luck: f64, rng: &mut SmallRng) -> Media {
-        let volume = self.volume.cut(|| rng.random_bool(luck));
-        Media { volume, log: self.log.as_ref().map(|l| l.cut(|| rng.random_bool(luck))) }
-    }
-
-    fn panics(&self) -> bool {
-        self.variant.options.contains("errors=panic")
-    }
-}
-
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Outcome {
     pub struck: bool,
     pub aborted: bool,
-    /// Media recovered and judged.
+    /// Media that were recovered and checked.
     pub states: u64,
 }
 
@@ -240,18 +79,18 @@ pub fn in_time<T: Send + 'static>(what: &str, f: impl FnOnce() -> T + Send + 'st
             let _ = thread.join();
             result
         }
-        Err(mpsc::RecvTimeoutError::Timeout) => panic!("{what}: somebody hangs"),
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("{what}: a thread hangs"),
         Err(mpsc::RecvTimeoutError::Disconnected) => panic!("{what}: failed, see above"),
     }
 }
 
-/// So many errors may be noted for one fault: who fails to read a block may note it before another
-/// one, who waited for the same read in the middle of a change, aborts the journal.
+/// True if one fault may leave so many errors: a thread that fails to read a block may note it before
+/// another thread, which waited for the same read in the middle of a change, aborts the journal.
 fn may_count(fault: Fault, errors: u32) -> bool {
     errors == 1 || errors == 2 && fault.kind == Kind::Read
 }
 
-/// The same for the same, each time.
+/// A seed that is the same for the same value.
 fn seed_of(what: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     what.hash(&mut hasher);
@@ -263,13 +102,13 @@ pub fn run(variant: Variant, base: &Base, side: Side, fault: Fault, threads: usi
     let what = format!("{}, {side:?}, {fault:?}", variant.name);
     let (base, label) = (base.clone(), what.clone());
     in_time(&what, move || {
-        let rig = Rig::new(variant, &base);
-        rig.judge(side, fault, threads, &label)
+        let devices = Devices::new(variant, &base);
+        devices.check(side, fault, threads, &label)
     })
 }
 
-impl Rig {
-    fn judge(&self, side: Side, fault: Fault, threads: usize, what: &str) -> Outcome {
+impl Devices {
+    fn check(&self, side: Side, fault: Fault, threads: usize, what: &str) -> Outcome {
         let fs = self.mount(threads > 0);
         let mut ledgers = self.base.ledgers.clone();
         if threads > 0 {
@@ -284,12 +123,12 @@ impl Rig {
             assert!(self.device(side).struck(), "{what}: an error without a fault: {error}");
             outcome.aborted = fs.stats().journal.aborted.is_some();
             if fault.kind.loses_changes() && fault.kind != Kind::Gone {
-                assert!(outcome.aborted, "{what}: {error}, and the volume goes on");
+                assert!(outcome.aborted, "{what}: {error}, and the volume stays writable");
             }
             if outcome.aborted {
                 self.after_an_abort(&fs, &ledgers, fault, what);
             } else {
-                self.goes_on(&fs, fault, what);
+                self.continues(&fs, fault, what);
             }
         }
         let unmounted = fs.unmount();
@@ -303,9 +142,9 @@ impl Rig {
         // (A closed volume's journal is shut down.)
         let why = fs.stats().journal.aborted.filter(|why| why != "the volume was closed");
         outcome.aborted |= why.is_some();
-        assert!(unmounted.is_err() || !outcome.aborted, "{what}: unmount lies");
+        assert!(unmounted.is_err() || !outcome.aborted, "{what}: unmount succeeds after an abort");
         if outcome.struck && fault.kind.loses_changes() {
-            assert!(unmounted.is_err(), "{what}: the failure was told to nobody");
+            assert!(unmounted.is_err(), "{what}: the failure was not reported");
         }
         if unmounted.is_ok() && !broken {
             ledgers.iter_mut().for_each(Ledger::closed);
@@ -322,8 +161,8 @@ impl Rig {
         }
         drop(fs);
         let damage = !outcome.aborted && broken;
-        // A block that could not be read may also have kept unlinked files from being deleted,
-        // which nobody is told.
+        // An unreadable block may also have kept unlinked files from being deleted, which no call
+        // reports.
         let undeleted = threads > 0 && fault.kind == Kind::Read && seen > 0;
         let soundness = match (damage, undeleted) {
             (true, _) => Soundness::Any,
@@ -365,7 +204,7 @@ impl Rig {
         })
     }
 
-    /// Nothing is changed and nothing is acknowledged any more; what can be read is.
+    /// Nothing is changed or acknowledged any more; reads still work.
     fn after_an_abort(&self, fs: &Arc<Ext4>, ledgers: &[Ledger], fault: Fault, what: &str) {
         assert!(fs.is_read_only(), "{what}: not read-only");
         let root = fs.root();
@@ -403,13 +242,13 @@ impl Rig {
                 );
             }
         }
-        let trouble = fs.first_error();
-        assert!(trouble.is_some(), "{what}: nobody knows why");
+        let error = fs.first_error();
+        assert!(error.is_some(), "{what}: no error is reported");
         assert_eq!(fs.panic_wanted(), self.panics(), "{what}");
     }
 
-    /// A read failed and the volume goes on.
-    fn goes_on(&self, fs: &Arc<Ext4>, fault: Fault, what: &str) {
+    /// A read failed and the volume stays writable.
+    fn continues(&self, fs: &Arc<Ext4>, fault: Fault, what: &str) {
         if fault.forever || fs.is_read_only() {
             return;
         }
@@ -418,7 +257,7 @@ impl Rig {
         assert_eq!(fs.read_file("/later").as_deref(), Ok(&b"later"[..]), "{what}");
     }
 
-    /// The next mount can know, whatever was not flushed is lost.
+    /// The next mount knows of the error, even if all unflushed writes are lost.
     fn must_be_noted(&self, fault: Fault, at_once: bool, what: &str) {
         for media in [self.written(), self.cut(0.0, &mut SmallRng::seed_from_u64(0))] {
             assert_eq!(media.journal_errno(&self.base), -5, "{what}: the journal's errno");
@@ -464,8 +303,7 @@ impl Rig {
         }
     }
 
-    /// The media recover to something sound that holds what was acknowledged, and that knows what
-    /// happened.
+    /// The media recover to a sound volume that holds what was acknowledged, and that has the error.
     fn recovers(
         &self,
         media: Media,

@@ -6,8 +6,9 @@
 //! | [`Throttle::Ionice`] | a device that BFQ schedules: I/O priorities of threads |
 //! | [`Throttle::Model`] | nothing: a device decorator lets the marked thread wait after each of its requests |
 //!
-//! A weight is that of BFQ: 100 for everybody, less for who is held back. In the model a thread of
-//! weight W has its requests take 100 / W times as long, and at least 50 us more for each 100 / W.
+//! A weight is that of BFQ: 100 as a rule, less for a thread that is held back. In the model a
+//! thread of weight W has its requests take 100 / W times as long, and at least 50 us more for each
+//! 100 / W.
 
 use std::cell::Cell;
 use std::io::{IoSlice, IoSliceMut};

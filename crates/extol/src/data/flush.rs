@@ -1,0 +1,124 @@
+//! Flush of one inode: its dirty pages to the device, its time stamps to the inode table.
+//!
+//! Locking: the caller holds the inode's lock.
+//!
+//! Invariant
+//! - WB-3: a page leaves memory only after its data was written and mapped; on an error it comes
+//!   back, so a later fsync fails or writes it ([`put_back`]).
+
+use extol_vfs::{FsError, Result};
+use smallvec::SmallVec;
+
+use super::delalloc::Page;
+use super::order::Purpose;
+use super::writepages::{Source, write_blocks, write_journalled};
+use crate::error;
+use crate::inodes::InodeState;
+use crate::mounted::MountedFs;
+
+/// Most blocks of one write.
+const MAX_WRITE: u32 = 1024;
+/// Commits to wait for freed blocks before a flush fails with no space.
+const RETRIES: u32 = 8;
+
+/// Writes back all dirty pages of an inode, and its time stamps. On an error the pages not written
+/// stay (WB-3).
+pub(crate) fn flush(fs: &MountedFs, st: &mut InodeState) -> Result<()> {
+    flush_from(fs, st, 0, u32::MAX)
+}
+
+/// As [`flush`], for a caller that waits until all of it is durable.
+pub(crate) fn flush_for_fsync(fs: &MountedFs, st: &mut InodeState) -> Result<()> {
+    flush_part(fs, st, 0, u32::MAX, Purpose::Fsync)
+}
+
+/// Writes back dirty pages of `from..to`; with the whole file, its time stamps as well.
+pub(crate) fn flush_from(fs: &MountedFs, st: &mut InodeState, from: u32, to: u32) -> Result<()> {
+    flush_part(fs, st, from, to, Purpose::Other)
+}
+
+fn flush_part(
+    fs: &MountedFs,
+    st: &mut InodeState,
+    from: u32,
+    to: u32,
+    purpose: Purpose,
+) -> Result<()> {
+    let bs = fs.vol.geo.block_len();
+    let journalled = fs.journals_data(st);
+    let mut at = from;
+    let mut retries = RETRIES;
+    while let Some(lblk) = st.pages.next(at).filter(|l| *l < to) {
+        let run = st.pages.run(lblk, MAX_WRITE.min(to - lblk));
+        // (Most flushes write few pages.)
+        let (mut pages, mut reserved, mut unwritten) =
+            (SmallVec::<[_; 4]>::new(), SmallVec::<[_; 4]>::new(), SmallVec::<[_; 4]>::new());
+        for i in 0..run {
+            if let Some(page) = st.pages.remove(lblk + i) {
+                reserved.push(page.reserved);
+                unwritten.push(page.unwritten);
+                pages.push(page.data);
+            }
+        }
+        let run = pages.len() as u32;
+        let source = Source::Pages(&pages);
+        let write = if journalled { write_journalled } else { write_blocks };
+        let held = reserved.iter().filter(|r| **r).count() as u64;
+        let (result, used) = write(fs, st, lblk, run, &source, held, purpose);
+        match result {
+            Ok(()) => {
+                fs.vol.alloc.unreserve(held.saturating_sub(used));
+                fs.dirty.shrink(pages.len() * bs);
+            }
+            Err(e) => {
+                let pages = pages.into_iter().zip(reserved).zip(unwritten);
+                let pages =
+                    pages.map(|((data, reserved), unwritten)| Page { data, reserved, unwritten });
+                put_back(st, lblk, pages, used);
+                // Reservations also count freed blocks, which a commit makes usable.
+                if e == FsError::NoSpace && retries > 0 && fs.vol.alloc.pending_free() > 0 {
+                    retries -= 1;
+                    fs.vol.journal.commit_all().map_err(error::journal)?;
+                    continue;
+                }
+                return Err(e);
+            }
+        }
+        at = lblk.saturating_add(run);
+        if at == u32::MAX {
+            break;
+        }
+    }
+    if st.pages.is_empty() {
+        fs.vol.alloc.unreserve(std::mem::take(&mut st.pages.meta_reserved));
+        let grew = st.disk_size != st.node.raw.size && st.is_regular();
+        if grew {
+            st.disk_size = st.node.raw.size;
+        }
+        if (grew || st.lazy_times) && from == 0 && to == u32::MAX {
+            let mut h = fs.vol.journal.start(1).map_err(error::journal)?;
+            st.store(fs, &mut h, grew)?;
+            h.stop().map_err(error::journal)?;
+        }
+        if !st.lazy_times {
+            fs.dirty.remove(st.node.ino.0);
+        }
+    }
+    Ok(())
+}
+
+/// Puts back pages that were not written and mapped; `used` of their reservations are gone (WB-3).
+pub(super) fn put_back(
+    st: &mut InodeState,
+    lblk: u32,
+    pages: impl Iterator<Item = Page>,
+    mut used: u64,
+) {
+    for (lblk, mut page) in (lblk..).zip(pages) {
+        if page.reserved && used > 0 {
+            used -= 1;
+            page.reserved = false;
+        }
+        st.pages.insert(lblk, page);
+    }
+}

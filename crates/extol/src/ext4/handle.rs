@@ -1,0 +1,183 @@
+//! What programs do with the handle beside the operations: open, close, remount, state and
+//! switches.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use extol_block::{Direct, FileDevice, IoPriority, OpenOptions, SharedDevice};
+use extol_vfs::{RemountError, Result};
+
+use super::Ext4;
+use crate::error::OpenResult;
+use crate::mount::{self, Purpose, close};
+use crate::options::MountOptions;
+use crate::remount;
+use crate::services::lazy_init;
+use crate::stats::Stats;
+
+impl Ext4 {
+    /// Opens a volume on any device. Recovers its journal and finishes orphans if needed.
+    ///
+    /// # Errors
+    /// One line: not an ext4 volume, a feature that cannot be handled, a journal that cannot be
+    /// recovered …
+    pub fn open(device: SharedDevice, options: &MountOptions) -> OpenResult<Arc<Self>> {
+        let (fs, threads, _) = mount::open(Purpose::Use, device, options)?;
+        Ok(Arc::new(Self::new(fs, threads)))
+    }
+
+    /// Opens a volume in a file or on a block device. Refuses one that is mounted or open in
+    /// another Extol.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and if the file cannot be opened.
+    pub fn open_path(path: impl AsRef<Path>, options: &MountOptions) -> OpenResult<Arc<Self>> {
+        Self::open(open_device(path.as_ref(), options)?, options)
+    }
+
+    /// Writes everything home and marks the volume clean. Operations fail with `ReadOnly`
+    /// afterwards. The second call does nothing and gives the result of the first.
+    ///
+    /// # Errors
+    /// If something could not be written; the volume then needs recovery, which the next mount
+    /// does.
+    pub fn unmount(&self) -> Result<()> {
+        let mut slot = self.threads.lock();
+        if let Some(mut threads) = slot.take() {
+            let result = close::close(&self.fs, &mut threads);
+            return self.closed.get_or_init(|| result).clone();
+        }
+        self.closed.get().cloned().unwrap_or(Ok(()))
+    }
+
+    /// True once writes are refused (mounted `ro`, or after an error).
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.fs.check_writable().is_err()
+    }
+
+    /// Stops at once, as a power cut would: nothing more is written, not even a mark. For tests and
+    /// examples of recovery.
+    pub fn crash(&self) {
+        let threads = self.threads.lock().take();
+        close::crash(&self.fs, threads);
+    }
+
+    /// Changes mount options while the volume is open: the same names as for
+    /// [`MountOptions::parse`], on top of those in force. Gives lines that the user should see.
+    /// `ro` writes everything home and marks the volume clean.
+    ///
+    /// # Errors
+    /// One line, if an option is unknown, has a bad value or cannot change, or `ro` or `rw` is not
+    /// possible now. Nothing has changed then.
+    pub fn remount(&self, list: &str) -> std::result::Result<Vec<String>, RemountError> {
+        match &mut *self.threads.lock() {
+            Some(threads) => remount::remount(&self.fs, threads, list),
+            None => Err(RemountError("the volume was closed".into())),
+        }
+    }
+
+    /// Lines that the user should see about this mount: what it does not do, and why.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.fs.notes
+    }
+
+    /// Size of a block in bytes.
+    #[must_use]
+    pub fn block_size(&self) -> u32 {
+        self.fs.vol.geo.block_size.bytes()
+    }
+
+    /// The mount options as `/proc/mounts` shows them: `ro` or `rw`, the rule for access times, and
+    /// what differs from the defaults of this volume.
+    #[must_use]
+    pub fn mount_options(&self) -> String {
+        self.fs.mount_options()
+    }
+
+    /// All mount options in force, one word each, as `/proc/fs/ext4/<device>/options` shows them.
+    #[must_use]
+    pub fn options(&self) -> Vec<String> {
+        self.fs.all_options()
+    }
+
+    /// State and counters.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        Stats::of(&self.fs)
+    }
+
+    /// One step of lazy inode-table initialisation, at once: the table of the next group that was
+    /// never zeroed is zeroed now. Returns that group's number; `None` if there is none, if
+    /// `noinit_itable` is set, or if the volume is frozen or read-only. With
+    /// [`MountOptions::threads`] a background thread does this; it may be asked for all the same.
+    ///
+    /// # Errors
+    /// Damaged metadata, a failing device. Nothing more is zeroed during this mount then.
+    pub fn init_itables_step(&self) -> Result<Option<u32>> {
+        Ok(lazy_init::step(&self.fs)?.map(|group| group.0))
+    }
+
+    /// Changes `init_itable` while the volume is in use: `Some(n)` begins or goes on, with pauses
+    /// of `n` times what the first group takes, `None` (`noinit_itable`) stops; nothing is being
+    /// zeroed any more then when this returns.
+    pub fn set_init_itable(&self, multiplier: Option<u32>) {
+        self.fs.lazy_init.set(multiplier);
+        self.fs.options.lock().background.init_itable = multiplier;
+    }
+
+    /// True if an error asked for the end of the process (`errors=panic`).
+    #[must_use]
+    pub fn panic_wanted(&self) -> bool {
+        self.fs.error_state.panic_wanted()
+    }
+
+    /// The first error of the volume or its device since it was opened: damaged metadata, or a
+    /// failure after which it became read-only.
+    #[must_use]
+    pub fn first_error(&self) -> Option<String> {
+        self.fs.error_state.first()
+    }
+
+    /// Answers whole-volume requests together from now on, by one thread, or lets each caller do
+    /// its own (`checkpoint=merge|nomerge`). Requests that wait are answered first.
+    ///
+    /// # Errors
+    /// If the thread cannot be started, or the volume is closed; everything stays as it was.
+    pub fn set_checkpoint_merge(&self, on: bool) -> std::io::Result<()> {
+        match &*self.threads.lock() {
+            Some(_) if !self.fs.fixed.read_only() => self.fs.maintenance.set_merge(on)?,
+            Some(_) => {}
+            None => return Err(std::io::Error::other("the volume is closed")),
+        }
+        self.fs.options.lock().checkpoint.merge = on;
+        Ok(())
+    }
+
+    /// The I/O priority of the thread that answers merged requests (`ckpt_thread_ioprio=`), also of
+    /// one that runs.
+    pub fn set_checkpoint_ioprio(&self, priority: IoPriority) {
+        self.fs.maintenance.priority().set(priority);
+        self.fs.options.lock().checkpoint.ioprio = priority;
+    }
+
+    /// The I/O priority of the threads that commit and checkpoint (`journal_ioprio=`), also of
+    /// those that run.
+    pub fn set_journal_ioprio(&self, priority: IoPriority) {
+        self.fs.vol.journal.io_priority().set(priority);
+        self.fs.options.lock().journal.ioprio = priority;
+    }
+}
+
+/// Opens the device of a volume as the options say.
+fn open_device(path: &Path, options: &MountOptions) -> OpenResult<SharedDevice> {
+    let direct = match options.access.direct {
+        None => Direct::Auto,
+        Some(true) => Direct::On,
+        Some(false) => Direct::Off,
+    };
+    let how =
+        if options.access.read_only { OpenOptions::read_only() } else { OpenOptions::read_write() };
+    Ok(Arc::new(FileDevice::open(path, &how.direct(direct))?))
+}
