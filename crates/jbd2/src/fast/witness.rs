@@ -136,7 +136,7 @@ struct Sets {
 /// The journal's witnesses. The lock is a leaf.
 #[derive(Debug, Default)]
 pub(crate) struct Witnesses {
-    sets: Mutex<Sets, { Rank::Witnesses as u8 }>,
+    sets: Mutex<Sets, { Rank::DataChecksums as u8 }>,
     /// There may be some.
     any: AtomicBool,
 }
