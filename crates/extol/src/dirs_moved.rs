@@ -5,8 +5,8 @@
 //! directory itself. So it waits for that transaction if it is newer. (That of any directory:
 //! which of them lies above the synced one would have to be searched for.)
 //!
-//! Transaction ids wrap around, and the last rename may be half of the range ago or more. So a noted
-//! id counts only if it is not newer than the newest transaction ([`DirsMoved::awaited`]).
+//! Transaction ids wrap around, and the last rename may be half of the range ago or more. So a
+//! noted id counts only if it is not newer than the newest transaction ([`DirsMoved::awaited`]).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -59,8 +59,8 @@ mod tests {
         assert_eq!(moved.awaited(Tid(9), || panic!("not asked")), Tid(9));
     }
 
-    /// A rename more than 2^31 transactions ago looks newer than all: an fsync that believed it would
-    /// wait for nothing at all.
+    /// A rename more than 2^31 transactions ago looks newer than all: an fsync that believed it
+    /// would wait for nothing at all.
     #[test]
     fn a_move_long_ago_is_no_newer_one() {
         let moved = DirsMoved::new(Tid(5));

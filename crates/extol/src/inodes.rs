@@ -12,21 +12,23 @@
 //! cell stays, without an inode on disk, and tells only the attributes that the file had.
 //!
 //! ```text
-//!   referenced ──open──► in use ──close──► referenced ──last name removed──► deleted, number held ──forget──► gone
+//!   referenced ──open──► in use ──close──► referenced ──last name removed──► number held
+//!                          │                                                   └─forget─► gone
 //!                          └──last name removed──► orphan ──close, forget──► deleted
 //! ```
 //!
 //! Invariants
-//! - IN-1: at most one cell per inode number is in the table ([`InodeTable::get`] inserts it locked,
-//!   then loads).
+//! - IN-1: at most one cell per inode number is in the table ([`InodeTable::get`] inserts it
+//!   locked, then loads).
 //! - IN-2: a cell leaves the table only if it is not in use, all its data is on the device and its
 //!   inode has a name, so an unlinked inode that is referenced is deleted exactly once, by the
 //!   thread that takes the last reference (`Shard::make_room`).
 //! - IN-3: a cell without state is dead: it failed to load, or its inode was deleted. A thread that
 //!   finds one looks the inode up again or reports `Stale`.
 //! - IN-4: a deleted file whose number is held is never opened, and no open file is deleted: both
-//!   are decided under the lock of the shard ([`InodeTable::open`], [`InodeTable::hold`]). Its inode
-//!   is neither changed nor read: only [`Cell::read_any`] and [`Cell::write_any`] show its cell.
+//!   are decided under the lock of the shard ([`InodeTable::open`], [`InodeTable::hold`]). Its
+//!   inode is neither changed nor read: only [`Cell::read_any`] and [`Cell::write_any`] show its
+//!   cell.
 //! - IN-5: a held number is that of no other inode ([`Allocator::hold_inode`]): it is held before
 //!   the inode is freed, and released with the last reference, both under the lock of the shard.
 //! - IN-6: the holder of a cell's lock finds all data that is in no dirty page on the device

@@ -5,14 +5,16 @@
 //! features choose:
 //!
 //! ```text
-//!   list:  superblock.last_orphan ─► inode.dtime ─► inode.dtime ─► 0          (one chain through the inodes)
-//!   file:  orphan_file: blocks of inode numbers, 0 = free slot                (falls back to the list when full)
+//!   list:  superblock.last_orphan ─► inode.dtime ─► inode.dtime ─► 0
+//!          one chain through the inodes
+//!   file:  orphan_file: blocks of inode numbers, 0 = free slot
+//!          falls back to the list when full
 //! ```
 //!
 //! Invariants
 //! - OR-1: on the list, an orphan's `dtime` is the link, and a thread without the inode's lock may
-//!   have to change it. So the chain in memory decides: a thread that writes an inode takes the link
-//!   from it, under the orphan lock ([`LinkGuard::link`]).
+//!   have to change it. So the chain in memory decides: a thread that writes an inode takes the
+//!   link from it, under the orphan lock ([`LinkGuard::link`]).
 //! - OR-2: the volume records an inode in the transaction that makes it an orphan, and removes the
 //!   record in the one that finishes its deletion or truncation ([`Orphans::add`],
 //!   [`Orphans::remove`]).
@@ -193,9 +195,9 @@ impl Orphans {
         (self.listed.load(Ordering::Acquire) > 0).then(|| LinkGuard { state: self.state.lock() })
     }
 
-    /// Makes an inode an orphan. The caller writes the inode afterwards (its `dtime` may have become
-    /// a link). If the inode has names, the caller also notes that it is unfit for fast commits, here
-    /// and at [`remove`](Self::remove).
+    /// Makes an inode an orphan. The caller writes the inode afterwards (its `dtime` may have
+    /// become a link). If the inode has names, the caller also notes that it is unfit for fast
+    /// commits, here and at [`remove`](Self::remove).
     pub fn add(&self, fs: &MountedFs, h: &mut Handle, ino: u32) -> Result<()> {
         let vol = &fs.vol;
         let mut state = self.state.lock();

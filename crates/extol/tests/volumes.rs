@@ -1,4 +1,5 @@
-//! Mount, change a little of everything, unmount: e2fsck must find nothing, for every kind of volume.
+//! Mount, change a little of everything, unmount: e2fsck must find nothing, for every kind of
+//! volume.
 
 mod common;
 

@@ -8,9 +8,10 @@
 //! | mapped blocks inside the file | unordered |
 //! | all other blocks: new, unwritten, zeros behind an end | ordered |
 //!
-//! If a crash keeps the records and loses the data, checksummed data shows as zeros or as the file's
-//! own old bytes, and recovery sees that the checksum does not match. Unordered data may show as old
-//! bytes until an fsync returns anyway. All other blocks may hold bytes of another file.
+//! If a crash keeps the records and loses the data, checksummed data shows as zeros or as the
+//! file's own old bytes, and recovery sees that the checksum does not match. Unordered data may
+//! show as old bytes until an fsync returns anyway. All other blocks may hold bytes of another
+//! file.
 //!
 //! *Ordered* data is flushed before the records that map it are written (data=ordered). For the
 //! other kinds the flush behind the records is enough; the fast commit carries a data checksum of

@@ -136,8 +136,8 @@ impl Batch {
         }
     }
 
-    /// How far below the wanted position entries are taken, because they may be moved up. It is less
-    /// than the number of entries kept, so a batch that was cut has something to emit.
+    /// How far below the wanted position entries are taken, because they may be moved up. It is
+    /// less than the number of entries kept, so a batch that was cut has something to emit.
     fn window(&self) -> u64 {
         self.keep as u64 / 2
     }

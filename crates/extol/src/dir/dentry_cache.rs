@@ -7,9 +7,10 @@
 //! one says that the directory has no such name.
 //!
 //! ```text
-//!   LOOKUP n   (read lock)   searched: inode 12       ──► slot of (directory, n): sequence 6, inode 12
+//!   LOOKUP n   (read lock)   searched: inode 12       ──► slot of (directory, n): seq 6, inode 12
 //!   LOOKUP n   (no lock)     12, sequence 6           ──► takes a reference on 12
-//!                            the sequence is still 6? ──► yes: 12 it is.  no: gives it back and searches
+//!                            the sequence is still 6? ──► yes: found
+//!                                                         no:  drops the reference and searches
 //!   UNLINK n   (write lock)  slot emptied: sequence 8 ──► the change  ──► is 12 referenced?
 //!
 //!   LOOKUP m   (read lock)   searched: none           ──► slot of (directory, m): negative
@@ -17,8 +18,8 @@
 //!   CREATE m   (write lock)  slot emptied             ──► searched, added ──► slot: inode 13
 //! ```
 //!
-//! The cache is one table of slots, made when the first name is noted: at most 1 MiB. A name has two
-//! slots; a new name takes a free one or replaces the name in the first.
+//! The cache is one table of slots, made when the first name is noted: at most 1 MiB. A name has
+//! two slots; a new name takes a free one or replaces the name in the first.
 //!
 //! Invariants
 //! - DC-1: a dentry says what the directory says until the directory's lock is taken for a change:
@@ -28,8 +29,8 @@
 //!   changes where a name leads.
 //! - DC-3: a lookup takes the reference first and then reads the sequence number again
 //!   (`ops::names::refer`). A reference and the question whether there is one take the lock of the
-//!   inode's shard. If the reference is first, the thread that removes the name sees it; if not, the
-//!   lookup sees the slot that was emptied before the question.
+//!   inode's shard. If the reference is first, the thread that removes the name sees it; if not,
+//!   the lookup sees the slot that was emptied before the question.
 //! - DC-4: a lookup without a reference (`ops::names::lookup_cached`) reads the sequence numbers of
 //!   all names of the path again at its end. They are the same: so there was a moment, between the
 //!   last of the first readings and the first of these, at which the whole path was so. (A thread

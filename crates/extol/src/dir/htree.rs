@@ -2,16 +2,18 @@
 //!
 //! ```text
 //!   root ──► inner node ──► (one more with large_dir) ──► leaf
-//!    at        at                 at                        a Path: the nodes and the entry taken in each
+//!    at        at                 at
+//!   ╰─────── a Path: the nodes, and the entry taken in each ─────╯
 //! ```
 //!
 //! Names with one hash may span several leaves; the keys of all but the first have their lowest bit
 //! set. A search begins at the first and continues while the next key has the hash.
 //!
 //! Adding to a full leaf: pack it if only its slack is scattered, else divide it and insert the new
-//! leaf's key into the node above. Where nodes are full as well they are split first, from the top down, and a full root moves its
-//! entries into a new node. All blocks are taken before the first change, so [`FsError::NoSpace`]
-//! (volume full, or index full at its greatest height) leaves the directory as it was.
+//! leaf's key into the node above. Where nodes are full as well they are split first, from the top
+//! down, and a full root moves its entries into a new node. All blocks are taken before the first
+//! change, so [`FsError::NoSpace`] (volume full, or index full at its greatest height) leaves the
+//! directory as it was.
 //!
 //! An index whose structure makes no sense gives [`IndexError::Structure`], and the caller reads
 //! the directory as a linear one. A wrong checksum is an error as everywhere.

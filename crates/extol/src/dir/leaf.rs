@@ -1,8 +1,8 @@
 //! A block of entries, beyond what [`extol_ondisk::dirent`] does: the check when it comes from the
 //! device, the search for a name and for room, and the division of a full block by hash.
 //!
-//! Entries never move in a block that is listed by byte offsets; only blocks that are listed in hash
-//! order are packed.
+//! Entries never move in a block that is listed by byte offsets; only blocks that are listed in
+//! hash order are packed.
 
 use extol_ondisk::dirent::{self, NewEntry, entry_len};
 use extol_ondisk::{FileType, InodeNr, OnDiskError};

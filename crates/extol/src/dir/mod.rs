@@ -3,9 +3,9 @@
 //! A directory is a file whose blocks hold entries. It exists in three forms:
 //!
 //! ```text
-//!   inside the inode     ──full──►  linear: one block    ──full──►  indexed (dir_index): root, nodes, leaves
-//!   (inline_data)                   of entries after               block 0 is the root, names are found by hash
-//!                                   another                ──full──►  (no dir_index) more blocks
+//!   inside the inode ──full──► linear: a block of  ──full──► indexed (dir_index): root (block 0),
+//!   (inline_data)              entries in a row              nodes, leaves; names found by hash
+//!                                                  ──full──► without dir_index: more blocks
 //! ```
 //!
 //! | file | what |
@@ -20,8 +20,8 @@
 //!
 //! Invariants
 //! - DR-1: the caller holds the directory's inode lock (exclusive for changes) and passes the inode
-//!   in a [`Node`](crate::node::Node). What changes in it (size, flags, block map) the caller writes
-//!   back, once, in the same handle, also after an error.
+//!   in a [`Node`](crate::node::Node). What changes in it (size, flags, block map) the caller
+//!   writes back, once, in the same handle, also after an error.
 //! - DR-2: a change that fails for want of space changes nothing (`blocks::append` takes all blocks
 //!   first). `.` and `..` are not ordinary names: only [`init`] and [`set_dotdot`] write them.
 //! - DR-3: one bad block, entry or node hides only itself: listings and searches go on behind it,

@@ -24,8 +24,8 @@
 //!   is read. A call that begins behind the damage does not meet it. So the volume notes that some
 //!   directory is damaged ([`Volume::dirs_damaged`]), and from then on a call that reaches the end
 //!   but did not begin at the beginning reads all blocks once more ([`check_all`]).
-//! - RD-2: the time is bounded ([`Damage::MAX_COST`]): a device that fails everywhere, or a block map
-//!   that leads nowhere, ends the listing before all of it is tried.
+//! - RD-2: the time is bounded ([`Damage::MAX_COST`]): a device that fails everywhere, or a block
+//!   map that leads nowhere, ends the listing before all of it is tried.
 
 use std::sync::atomic::Ordering;
 

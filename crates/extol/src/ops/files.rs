@@ -98,9 +98,9 @@ pub(crate) fn write(
     })
 }
 
-/// Err if the file's `chattr` flags refuse a write at `offset`. They do not refuse the writeback of a
-/// cache: the write may be older than the flags, and the last page of an append-only file is written
-/// back as a whole.
+/// Err if the file's `chattr` flags refuse a write at `offset`. They do not refuse the writeback of
+/// a cache: the write may be older than the flags, and the last page of an append-only file is
+/// written back as a whole.
 fn check_marks(st: &InodeState, offset: u64, author: Author) -> Result<()> {
     let marks = st.node.raw.flags;
     let refused = marks.contains(InodeFlags::IMMUTABLE)

@@ -253,9 +253,9 @@ pub(crate) fn check_removable(parent: &InodeState, st: &InodeState) -> Result<()
     Ok(())
 }
 
-/// Drops one link of an inode, in the caller's handle: at zero it is deleted at once if `end` allows
-/// it, else it becomes an orphan. Stores it. [`delete::delete_if_unused`] must follow, without
-/// locks.
+/// Drops one link of an inode, in the caller's handle: at zero it is deleted at once if `end`
+/// allows it, else it becomes an orphan. Stores it. [`delete::delete_if_unused`] must follow,
+/// without locks.
 pub(crate) fn drop_link(
     fs: &MountedFs,
     h: &mut Handle,
@@ -326,8 +326,8 @@ pub(crate) fn rmdir(fs: &MountedFs, dir: u32, name: &[u8]) -> Result<()> {
     fs.check_writable()?;
     let parent_cell = fs.cell(dir)?;
     let cell = {
-        // Directories are locked below directories by one thread at a time: on a damaged volume each
-        // may be listed in the other.
+        // Directories are locked below directories by one thread at a time: on a damaged volume
+        // each may be listed in the other.
         let _lock = fs.rename.lock();
         let mut parent = parent_cell.write()?;
         check_dir(&parent)?;

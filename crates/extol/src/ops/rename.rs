@@ -179,8 +179,8 @@ impl Rename<'_> {
         }
         let source_cell = fs.cell(source.0)?;
         let target_cell = target.map(|t| fs.cell(t.0)).transpose()?;
-        // Directories are locked below directories by one thread at a time: on a damaged volume each
-        // may be listed in the other.
+        // Directories are locked below directories by one thread at a time: on a damaged volume
+        // each may be listed in the other.
         let any_dir = source_cell.is_dir() || target_cell.as_ref().is_some_and(|t| t.is_dir());
         if any_dir && !self.has_lock {
             return Ok(Outcome::NeedsLock);
@@ -361,7 +361,8 @@ impl Rename<'_> {
         }
     }
 
-    /// Removes the old name, or makes it lead to the whiteout. `in_place`: it is where it was found.
+    /// Removes the old name, or makes it lead to the whiteout. `in_place`: it is where it was
+    /// found.
     fn drop_old_name(
         &self,
         h: &mut Handle,

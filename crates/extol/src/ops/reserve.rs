@@ -11,9 +11,9 @@ pub(crate) struct Reservation<'a> {
 }
 
 impl<'a> Reservation<'a> {
-    /// Reserves `blocks` blocks, the most that the operation can need. If there are fewer, and there
-    /// is no other reservation, as many as there are: the operation then fails only if it really
-    /// needs more.
+    /// Reserves `blocks` blocks, the most that the operation can need. If there are fewer, and
+    /// there is no other reservation, as many as there are: the operation then fails only if it
+    /// really needs more.
     pub fn make(fs: &'a MountedFs, blocks: u64) -> Result<Self> {
         if fs.vol.alloc.reserve(blocks, true).is_ok() {
             return Ok(Self { fs, blocks });

@@ -137,9 +137,9 @@ impl DirItem {
     }
 }
 
-/// Deepest directory that a walk enters, and its longest path: sixteen times what system calls take.
-/// Each open directory keeps its path, and a volume can hold a chain of as many directories as it
-/// has inodes.
+/// Deepest directory that a walk enters, and its longest path: sixteen times what system calls
+/// take. Each open directory keeps its path, and a volume can hold a chain of as many directories
+/// as it has inodes.
 const MAX_DEPTH: usize = 4096;
 const MAX_PATH: usize = 64 << 10;
 

@@ -1,12 +1,12 @@
 //! A reference on one inode, given back when it is dropped.
 //!
 //! The root, with which every path begins, is not counted: it stays as long as the volume. Nor is a
-//! reference on the volume counted while a path is followed ([`Held`]): all threads would write that
-//! word, several times per path.
+//! reference on the volume counted while a path is followed ([`Held`]): all threads would write
+//! that word, several times per path.
 //!
 //! Invariants
-//! - PA-2: each reference is given back exactly once (`give_back` in `Drop`; [`Held::keep`] hands it
-//!   on).
+//! - PA-2: each reference is given back exactly once (`give_back` in `Drop`; [`Held::keep`] hands
+//!   it on).
 
 use std::sync::Arc;
 
@@ -68,7 +68,8 @@ impl<'a> Held<'a> {
         (self.id, self.kind) = (take_over(self.fs, attr.id), attr.kind);
     }
 
-    /// [Enters](Self::enter) the subdirectory of that name if it is in the dentry cache; else false.
+    /// [Enters](Self::enter) the subdirectory of that name if it is in the dentry cache; else
+    /// false.
     pub(super) fn enter_cached(&mut self, name: &[u8]) -> bool {
         let Some(id) = (self.kind == FileKind::Directory)
             .then(|| self.fs.dir_cached(self.id.ino, name))

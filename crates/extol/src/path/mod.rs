@@ -291,7 +291,8 @@ impl Ext4 {
     /// # Errors
     /// As [`inode`](Self::inode); `IsADirectory`.
     pub fn remove_file(self: &Arc<Self>, path: impl AsRef<Path>) -> Result<()> {
-        // (Without a reference on the file, so that it is deleted in one transaction with its name.)
+        // (Without a reference on the file, so that it is deleted in one transaction with its
+        // name.)
         let spot = self.spot(path, Last::Unseen)?;
         if spot.slash && spot.node.is_none() {
             return Err(FsError::NotFound);

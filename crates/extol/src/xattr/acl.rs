@@ -70,8 +70,8 @@ pub(super) fn get(vol: &Volume, node: &Node, which: Which) -> Result<Vec<u8>> {
     load(vol, node, which)?.map(|acl| acl.to_xattr()).ok_or(FsError::NoAttribute)
 }
 
-/// Sets a list from the form of Linux's API, or removes it (`None`, or a list without entries). Removing
-/// one that is not there is no error.
+/// Sets a list from the form of Linux's API, or removes it (`None`, or a list without entries).
+/// Removing one that is not there is no error.
 pub(super) fn set(
     vol: &Volume,
     h: &mut Handle,

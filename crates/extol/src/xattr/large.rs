@@ -1,6 +1,7 @@
-//! Attribute values in inodes of their own (feature ea_inode). Volumes with that feature are mounted
-//! read-only, so the values are only read: the inode must be marked as holding a value, be as long
-//! as the entry says, and match its checksum, which is where other inodes have their access time.
+//! Attribute values in inodes of their own (feature ea_inode). Volumes with that feature are
+//! mounted read-only, so the values are only read: the inode must be marked as holding a value, be
+//! as long as the entry says, and match its checksum, which is where other inodes have their access
+//! time.
 
 use extol_block::BlockNr;
 use extol_ondisk::xattr::{self as format, XattrEntry};

@@ -10,17 +10,17 @@
 //!   leave a block: counter − 1; the last user frees it
 //! ```
 //!
-//! [`Sharing`] notes a few hundred recent blocks by the hash of their contents. It is a hint: a block
-//! that is found there counts only if it is in the cache and every byte is equal.
+//! [`Sharing`] notes a few hundred recent blocks by the hash of their contents. It is a hint: a
+//! block that is found there counts only if it is in the cache and every byte is equal.
 //!
 //! Invariants
 //! - XA-3: a noted block is in use: it is noted by an inode that points to it, under that inode's
 //!   lock, and removed before it is freed (`leave`).
 //!
 //! Locking: different inodes reach one block under different inode locks, so every change of a
-//! counter, and of a block that could be shared meanwhile, happens under the lock of [`Sharing`]. It
-//! is a leaf of the lock order, like a buffer's lock: held while buffers change, never across I/O or
-//! a call into the allocator.
+//! counter, and of a block that could be shared meanwhile, happens under the lock of [`Sharing`].
+//! It is a leaf of the lock order, like a buffer's lock: held while buffers change, never across
+//! I/O or a call into the allocator.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

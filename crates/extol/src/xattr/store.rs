@@ -1,5 +1,5 @@
-//! Attributes in the form they are stored, in the two places of an inode. [`super`] tells where each
-//! goes.
+//! Attributes in the form they are stored, in the two places of an inode. [`super`] tells where
+//! each goes.
 
 use extol_jbd2::Handle;
 use extol_jbd2::fast::Reason;

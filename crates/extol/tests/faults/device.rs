@@ -2,8 +2,8 @@
 //!
 //! A write that fails has changed nothing, or, for a *short* write, the first half of its blocks. A
 //! flush that fails has made nothing durable. The medium loses what was not flushed, all of it or
-//! some; what a failed flush should have covered may be lost for ever: a later flush does not make it
-//! durable.
+//! some; what a failed flush should have covered may be lost for ever: a later flush does not make
+//! it durable.
 //!
 //! Short writes are cut at multiples of 1024 bytes: the superblock arrives as one, as Linux
 //! assumes.

@@ -84,8 +84,9 @@ pub fn in_time<T: Send + 'static>(what: &str, f: impl FnOnce() -> T + Send + 'st
     }
 }
 
-/// True if one fault may leave so many errors: a thread that fails to read a block may note it before
-/// another thread, which waited for the same read in the middle of a change, aborts the journal.
+/// True if one fault may leave so many errors: a thread that fails to read a block may note it
+/// before another thread, which waited for the same read in the middle of a change, aborts the
+/// journal.
 fn may_count(fault: Fault, errors: u32) -> bool {
     errors == 1 || errors == 2 && fault.kind == Kind::Read
 }
@@ -174,13 +175,13 @@ impl Devices {
             self.e2fsck_recovers(&self.cut(0.5, &mut rng), &ledgers, what);
             outcome.states += 1;
         }
-        for luck in [1.0, 0.0, 0.5] {
+        for survival in [1.0, 0.0, 0.5] {
             self.recovers(
-                self.cut(luck, &mut rng),
+                self.cut(survival, &mut rng),
                 &ledgers,
                 noted.then_some(fault),
                 soundness,
-                &format!("{what}, luck {luck}"),
+                &format!("{what}, survival {survival}"),
             );
             outcome.states += 1;
         }
@@ -303,7 +304,8 @@ impl Devices {
         }
     }
 
-    /// The media recover to a sound volume that holds what was acknowledged, and that has the error.
+    /// The media recover to a sound volume that holds what was acknowledged, and that has the
+    /// error.
     fn recovers(
         &self,
         media: Media,

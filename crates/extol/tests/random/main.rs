@@ -115,8 +115,8 @@ fn close(engine: &Engine, disk: &mut Disk) {
 }
 
 impl Engine {
-    /// Continues with the volume after a clean remount: references are gone, and unlinked files with
-    /// them.
+    /// Continues with the volume after a clean remount: references are gone, and unlinked files
+    /// with them.
     fn reopened(&mut self, fs: &Arc<Ext4>, root: Inode) {
         self.held.clear();
         self.fs = Arc::clone(fs);
@@ -132,7 +132,8 @@ macro_rules! variants {
         fn $test() {
             for seed in seeds() {
                 let limit = Duration::from_secs(120);
-                watched(&format!("{} seed {seed}", stringify!($test)), limit, || run($variant, seed));
+                let what = format!("{} seed {seed}", stringify!($test));
+                watched(&what, limit, || run($variant, seed));
             }
         })*
     };

@@ -23,8 +23,8 @@ pub struct Past {
     pub versions: HashMap<Id, Vec<Content>>,
     /// Ranges cut out and put in since the last sync of a file, oldest first.
     pub shifts: HashMap<Id, Vec<Shift>>,
-    /// What versions after such a shift look like if the shift itself is lost: file data goes to its
-    /// blocks at once, and the blocks are at their old places in the file again. They count for
+    /// What versions after such a shift look like if the shift itself is lost: file data goes to
+    /// its blocks at once, and the blocks are at their old places in the file again. They count for
     /// bytes, not for sizes.
     pub echoes: HashMap<Id, Vec<Content>>,
 }

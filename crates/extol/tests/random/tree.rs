@@ -1,7 +1,7 @@
 //! Names and attributes in the model, and what every operation does to them.
 //!
-//! Contents are kept apart ([`super::content`]), so a tree is cheap to copy and to replay, which the
-//! check after a crash does.
+//! Contents are kept apart ([`super::content`]), so a tree is cheap to copy and to replay, which
+//! the check after a crash does.
 
 use std::collections::{BTreeMap, BTreeSet};
 

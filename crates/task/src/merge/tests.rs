@@ -108,7 +108,8 @@ fn no_request_joins_what_has_begun() {
     assert_eq!(stats, expected);
     assert_eq!(
         stats.line(),
-        "CP merge (Queued:    0, Issued:    2, Total:  100, Cur time:   45(ms), Peak time:   45(ms))"
+        "CP merge (Queued:    0, Issued:    2, Total:  100, \
+         Cur time:   45(ms), Peak time:   45(ms))"
     );
     let last = lab.ask(1);
     lab.next();

@@ -13,9 +13,10 @@
 //! # A mirror of the device
 //!
 //! The key is the block of the device, not inode and offset, and every change of the device passes
-//! by ([`CachedDevice`]): file data from pages and from the caller's memory, deferred data, zeroes, the log, metadata in place, discards. So truncating, punching, moving or deleting
-//! a file, or giving its blocks to another one, invalidates nothing here: the file's map names the
-//! blocks, and the cache holds the device's bytes. Blocks of no file are evicted in time.
+//! by ([`CachedDevice`]): file data from pages and from the caller's memory, deferred data, zeroes,
+//! the log, metadata in place, discards. So truncating, punching, moving or deleting a file, or
+//! giving its blocks to another one, invalidates nothing here: the file's map names the blocks, and
+//! the cache holds the device's bytes. Blocks of no file are evicted in time.
 //!
 //! Invariants
 //! - PC-1: bytes come only from the device: after a successful write of them (`DataCache::wrote`)

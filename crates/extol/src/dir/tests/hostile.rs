@@ -166,8 +166,8 @@ fn unusable_index_is_read_as_a_linear_directory() {
             Err(FsError::Exists),
             "{what}"
         );
-        // Where the root is good, names are added through it until one needs the bad entry. How many
-        // that takes depends on the hash seed, which mke2fs draws.
+        // Where the root is good, names are added through it until one needs the bad entry. How
+        // many that takes depends on the hash seed, which mke2fs draws.
         let mut added = 0;
         while added < 300 || lab.dir.raw.flags.contains(InodeFlags::INDEX) {
             assert!(added < 3000, "{what}: the index is given up");

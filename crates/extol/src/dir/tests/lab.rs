@@ -334,8 +334,8 @@ impl Lab {
         Some(Self { model, rng, ..Self::open(scratch, image) })
     }
 
-    /// Lets Linux add names to its view of the directory, and gives the size that it then has. `None`
-    /// if the machine cannot.
+    /// Lets Linux add names to its view of the directory, and gives the size that it then has.
+    /// `None` if the machine cannot.
     pub fn size_by_linux(&mut self, names: &[Vec<u8>]) -> Option<u64> {
         use std::os::unix::ffi::OsStrExt;
         if !require(&[Need::Root, Need::Loop, Need::Kernel("ext4")]) {

@@ -131,8 +131,8 @@ impl Drop for AtEnd<'_> {
 }
 
 /// One thread lets a name lead to one file after another, and removes it, while others look it up:
-/// they find what it was given, and a file that was found is there, even if its last name is removed
-/// at that moment.
+/// they find what it was given, and a file that was found is there, even if its last name is
+/// removed at that moment.
 #[test]
 fn names_change_while_they_are_looked_up() {
     let (_, fs) = volume();
