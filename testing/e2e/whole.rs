@@ -110,7 +110,7 @@ fn commands_keep_their_promises() {
     assert!(
         code == Some(1)
             && line.ends_with(
-                "only root (with CAP_SYS_ADMIN) and the user who mounted it may do this"
+                "only root (with CAP_SYS_ADMIN) and the user that mounted it may do this"
             ),
         "{line}"
     );

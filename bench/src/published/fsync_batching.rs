@@ -1,5 +1,5 @@
-//! `fsync-batching`: `fs_mark -s 4096 -n 2000 -D 64 -t THREADS` with each policy of group commit, on
-//! each medium.
+//! `fsync-batching`: `fs_mark -s 4096 -n 2000 -D 64 -t THREADS` with each policy of group commit,
+//! on each medium.
 //!
 //! The policies take turns within a round, on fresh volumes. A cell ends by time and not by number,
 //! so that a slow medium with few threads does not take for ever; rates are per second anyway.

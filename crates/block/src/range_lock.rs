@@ -2,9 +2,12 @@
 //!
 //! A direct write that does not cover whole sectors reads the sectors at its edges, changes a part
 //! and writes them back, which would undo another write of such a sector in between. So every write
-//! registers its range of whole sectors: *whole* writes never wait for each other, a *partial* one
-//! waits for all that overlap it and they for it (BD-5, [`RangeLock::lock`]). Aligned callers make
-//! only whole writes and pay one short mutex.
+//! registers its range of whole sectors. Aligned callers make only whole writes and pay one short
+//! mutex.
+//!
+//! Invariant
+//! - BD-5: *whole* writes never wait for each other; a *partial* one waits for all that overlap it,
+//!   and they wait for it ([`RangeLock::lock`]).
 
 use parking_lot::{Condvar, Mutex};
 use std::ops::Range;

@@ -14,7 +14,7 @@
 //! ```
 //!
 //! It shares no code with the part of Extol that writes volumes, only the decoders of single
-//! structures, checksums and hashes, and the replay of a log into memory. Its verdict is that of
+//! structures, checksums and hashes, and the replay of a log into memory. Its result is that of
 //! `e2fsck -fn` (exit code 0 or not), against which it is tested on mutated images.
 //!
 //! ```text
@@ -39,7 +39,7 @@
 //! belong to a sound volume. With [`Recovery::Ignore`] the volume is checked as it is, as `e2fsck
 //! -fn` does.
 //!
-//! # Where the verdict differs from e2fsck's
+//! # Where the result differs from e2fsck's
 //!
 //! Notes are no errors. e2fsck -fn mentions most of them and exits with 0, too: totals of the
 //! superblock that lag behind the groups, odd fields of the superblock, state flags, bad backup
@@ -48,12 +48,12 @@
 //! These errors, marked [`beyond_e2fsck`](Finding::beyond_e2fsck), do not make `e2fsck -fn` fail:
 //!
 //! - `group_checksum`, `group_flags`, `group_unused`, `resize_inode`: e2fsck checks these before
-//!   pass 1, whose start resets its verdict; Linux refuses to mount, to use the group, or to grow
+//!   pass 1, whose start resets its result; Linux refuses to mount, to use the group, or to grow
 //!   the volume.
 //! - `dir_duplicate`: a name that is in two blocks of a directory. e2fsck compares the names of one
 //!   block; the second file cannot be reached.
-//! - `extent_node`: a node that states a wrong depth, or a root of depth 1 and more without entries.
-//!   Linux refuses the file.
+//! - `extent_node`: a node that states a wrong depth, or a root of depth 1 and more without
+//!   entries. Linux refuses the file.
 //! - `xattr_block`: the attribute block of an inode without a name (journal, quota, orphan file) is
 //!   impossible.
 //! - `inline_data`: the attribute's name has a zero byte behind it, so Linux does not find it.
@@ -69,7 +69,8 @@
 //! - usage in quota files: not compared; it follows from the files, and quotacheck corrects it;
 //! - names and policies in encrypted directories: not compared; that needs the policies of all
 //!   files;
-//! - names of case-insensitive directories: not folded; their hashes and duplicates are not checked;
+//! - names of case-insensitive directories: not folded; their hashes and duplicates are not
+//!   checked;
 //! - directory blocks whose fake entries hide an old index: checked by their entries only.
 //!
 //! Volumes with features that neither Linux nor e2fsprogs has today, and those of the Hurd, are

@@ -3,7 +3,10 @@
 //! ```text
 //!   main ── mount_helper.rs  called as mount.extol, or by mount.fuse: SOURCE DIR -o …
 //!     │     args/            the command line of everything else, with its manual
-//!     ├── mount/          mount (options.rs splits -o, daemon.rs is the background, signals.rs the end)
+//!     ├── mount/          mount
+//!     │     options.rs       splits -o
+//!     │     daemon.rs        the process in the background
+//!     │     signals.rs       ends it
 //!     │     sandbox/         confines the daemon; monitor.rs does for it what it may not
 //!     │     loop_device.rs   an image through a loop device (-o loop)
 //!     │     start_cleanup.rs unmounts after a failed start

@@ -130,7 +130,7 @@ fn explain(
         let number = Errno::from_io_error(&error).unwrap_or(Errno::IO);
         if number == Errno::PERM {
             let line = format_args!(
-                "{}: only root (with CAP_SYS_ADMIN) and the user who mounted it may do this",
+                "{}: only root (with CAP_SYS_ADMIN) and the user that mounted it may do this",
                 dir.display()
             );
             return Failure::usage(line);

@@ -1,4 +1,4 @@
-//! `extol mkfs`: mke2fs's option letters, turned into the library's options.
+//! `extol mkfs`: mke2fs's options, turned into the library's options.
 
 use std::io::{IsTerminal as _, Write as _};
 
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_are_those_of_mke2fs() {
+    fn options_are_those_of_mke2fs() {
         let options = parsed(
             "extol mkfs -t ext2 -j -b 1024 -I 256 -N 5000 -m 1.5 -O ^64bit,inline_data -O mmp \
              -J size=8 -L a -e panic -E stride=4,lazy_itable_init=0 -G 8 img 100",

@@ -43,8 +43,8 @@ pub fn parse(words: &[OsString]) -> Result<Request> {
     while let Some(word) = rest.next() {
         match word.as_bytes() {
             b"--" if !options_end => options_end = true,
-            [b'-', letters @ ..] if !options_end && !letters.is_empty() => {
-                parse_letters(letters, &mut rest, &mut request)?;
+            [b'-', flags @ ..] if !options_end && !flags.is_empty() => {
+                parse_flags(flags, &mut rest, &mut request)?;
             }
             _ => places.push(word),
         }
@@ -62,14 +62,14 @@ pub fn parse(words: &[OsString]) -> Result<Request> {
     Ok(request)
 }
 
-/// Parses the letters of a word behind its dash. The value of the last one may be the next word.
-fn parse_letters<'w>(
-    letters: &'w [u8],
+/// Parses the flags of a word behind its dash. The value of the last one may be the next word.
+fn parse_flags<'w>(
+    flags: &'w [u8],
     rest: &mut impl Iterator<Item = &'w OsString>,
     request: &mut Request,
 ) -> Result<()> {
-    for (n, letter) in letters.iter().enumerate() {
-        match letter {
+    for (n, flag) in flags.iter().enumerate() {
+        match flag {
             b's' => request.sloppy = true,
             b'f' => request.fake = true,
             b'n' => {}
@@ -80,14 +80,14 @@ fn parse_letters<'w>(
                 request.options.push("rw".into());
             }
             b'o' | b'N' | b't' => {
-                let attached = letters.get(n + 1..).filter(|value| !value.is_empty());
+                let attached = flags.get(n + 1..).filter(|value| !value.is_empty());
                 let value = attached
                     .map(OsStr::from_bytes)
                     .or_else(|| rest.next().map(OsString::as_os_str))
                     .ok_or_else(|| {
-                        Failure::usage(format_args!("-{} needs a value", *letter as char))
+                        Failure::usage(format_args!("-{} needs a value", *flag as char))
                     })?;
-                return match letter {
+                return match flag {
                     b'o' => {
                         request.options.push(value.to_string_lossy().into_owned());
                         Ok(())

@@ -100,14 +100,14 @@ pub fn volume_only(lists: &[String]) -> Result<VolumeOptions> {
 pub fn words(list: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut quoted = false;
-    let mut letters = list.chars();
-    while let Some(letter) = letters.next() {
+    let mut chars = list.chars();
+    while let Some(c) = chars.next() {
         let word = words.last_mut().expect("never empty");
-        match letter {
+        match c {
             '"' => quoted = !quoted,
-            '\\' => word.extend(letters.next()),
+            '\\' => word.extend(chars.next()),
             ',' if !quoted => words.push(String::new()),
-            _ => word.push(letter),
+            _ => word.push(c),
         }
     }
     words.retain(|word| !word.is_empty());

@@ -89,7 +89,7 @@ pub fn remount(
         Ok(Err(refusal)) => Err(about(&refusal)),
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::PERM.raw_os_error()) => {
             Err(Failure::usage(format_args!(
-                "{}: only root (with CAP_SYS_ADMIN) and the user who mounted it can remount",
+                "{}: only root (with CAP_SYS_ADMIN) and the user that mounted it can remount",
                 root.display()
             )))
         }

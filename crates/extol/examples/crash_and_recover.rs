@@ -43,8 +43,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         let bytes = fs.read_file(format!("/mail/{i}"))?;
         assert_eq!(bytes, body(i).as_bytes(), "a synced file was lost");
     }
-    let lucky = (SYNCED..SYNCED + UNSYNCED).filter(|i| fs.exists(format!("/mail/{i}"))).count();
-    println!("after the crash: all {SYNCED} synced files are there, and {lucky} of the others");
+    let survived = (SYNCED..SYNCED + UNSYNCED).filter(|i| fs.exists(format!("/mail/{i}"))).count();
+    println!("after the crash: all {SYNCED} synced files are there, and {survived} of the others");
     fs.unmount()?;
     Ok(())
 }

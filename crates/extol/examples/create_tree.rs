@@ -1,8 +1,8 @@
 //! Makes a volume and a tree of files in it, and closes it cleanly.
 //!
 //! ```sh
-//! cargo run --example create_tree -- new.img        # an image of 64 MiB; e2fsck and Linux accept it
-//! cargo run --example create_tree                   # the same in memory
+//! cargo run --example create_tree -- new.img   # an image of 64 MiB; e2fsck and Linux accept it
+//! cargo run --example create_tree              # the same in memory
 //! ```
 
 use std::error::Error;

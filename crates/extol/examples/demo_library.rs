@@ -52,7 +52,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     })?;
     let seconds = start.elapsed().as_secs_f64();
     println!(
-        "{files} files, {} KiB, made and synced one by one by {threads} threads in {seconds:.2} s: {:.0} files/s",
+        "{files} files, {} KiB, made and synced one by one by {threads} threads in {seconds:.2} s: \
+         {:.0} files/s",
         bytes / 1024,
         f64::from(files) / seconds
     );

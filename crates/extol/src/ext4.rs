@@ -171,13 +171,16 @@ impl FileSystem for Ext4 {
         new: NewNode,
         perm: u16,
         umask: u16,
-        who: Creds,
+        creds: Creds,
     ) -> Result<Attr> {
-        self.named(self.change(|| create::create(&self.fs, dir, name, &new, perm, umask, who)), dir)
+        self.named(
+            self.change(|| create::create(&self.fs, dir, name, &new, perm, umask, creds)),
+            dir,
+        )
     }
 
-    fn create_unnamed(&self, dir: u32, perm: u16, umask: u16, who: Creds) -> Result<Attr> {
-        self.change(|| create::create_unnamed(&self.fs, dir, perm, umask, who))
+    fn create_unnamed(&self, dir: u32, perm: u16, umask: u16, creds: Creds) -> Result<Attr> {
+        self.change(|| create::create_unnamed(&self.fs, dir, perm, umask, creds))
     }
 
     fn link(&self, ino: u32, dir: u32, name: &[u8]) -> Result<Attr> {

@@ -1,9 +1,9 @@
 //! Small files and directories inside their inode (feature inline_data).
 //!
 //! ```text
-//!   i_block, 60 bytes                        attribute system.data (in the inode)
-//!   file:       bytes 0..60                  bytes 60..
-//!   directory:  le32 parent │ entries        entries  (two chains, without `.` and `..`)
+//!               i_block, 60 bytes        attribute system.data (in the inode)
+//!   file:       bytes 0..60              bytes 60..
+//!   directory:  le32 parent │ entries    entries    two chains of entries, no "." and ".."
 //! ```
 //!
 //! The flag INLINE_DATA says so, and the attribute exists even if its value is empty. A file's

@@ -12,8 +12,8 @@
 //! cell stays, without an inode on disk, and tells only the attributes that the file had.
 //!
 //! ```text
-//!   referenced ──open──► in use ──close──► referenced ──last name removed──► deleted, number held
-//!                          │                                                    └─forget──► gone
+//!   referenced ──open──► in use ──close──► referenced ──last name removed──► number held
+//!                          │                                                   └─forget─► gone
 //!                          └──last name removed──► orphan ──close, forget──► deleted
 //! ```
 //!

@@ -210,15 +210,17 @@ impl MountedFs {
     }
 
     /// True if a process with these ids may use the blocks kept for root (`resuid=`, `resgid=`).
-    pub fn may_use_reserve(&self, who: Creds) -> bool {
+    pub fn may_use_reserve(&self, creds: Creds) -> bool {
         let live = &self.runtime;
-        who.uid == 0 || who.uid == live.resuid() || (live.resgid() != 0 && who.gid == live.resgid())
+        creds.uid == 0
+            || creds.uid == live.resuid()
+            || (live.resgid() != 0 && creds.gid == live.resgid())
     }
 
     /// What [`InodeState::reserve`] is to be for a change on behalf of `author`.
     pub fn reserve_right(&self, author: Author) -> Option<bool> {
         match author {
-            Author::Process(who) => Some(self.may_use_reserve(who)),
+            Author::Process(creds) => Some(self.may_use_reserve(creds)),
             Author::Owner | Author::Cache => None,
         }
     }

@@ -5,8 +5,10 @@
 //! features choose:
 //!
 //! ```text
-//!   list:  superblock.last_orphan ─► inode.dtime ─► inode.dtime ─► 0  (a chain of inodes)
-//!   file:  orphan_file: blocks of inode numbers, 0 = free slot      (full: the list)
+//!   list:  superblock.last_orphan ─► inode.dtime ─► inode.dtime ─► 0
+//!          one chain through the inodes
+//!   file:  orphan_file: blocks of inode numbers, 0 = free slot
+//!          falls back to the list when full
 //! ```
 //!
 //! Invariants

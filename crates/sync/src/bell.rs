@@ -1,17 +1,17 @@
-//! A bell: many sleep, one ring wakes them all at the same time.
+//! A bell: one ring wakes all waiting threads at the same time.
 //!
-//! A condition variable hands its lock from one sleeper to the next: each is woken when the one
-//! before it lets go, so the last of many waits for as many thread switches. A thread that needs
-//! nothing but the news that something has happened hears a bell instead: all are woken at once,
-//! and none needs the lock under which it happened.
+//! A condition variable gives its mutex to one waiter after the other: each wakes when the one
+//! before it unlocks, so the last of many waits for as many thread switches. A waiter that only
+//! needs to know that an event has happened waits for a bell instead: all waiters wake at once, and
+//! none needs the mutex under which the event happened.
 //!
 //! ```text
-//!   seen = rings()        under the lock that guards what is waited for
-//!   unlock, wait(seen)    returns once it has rung since
+//!   seen = rings()        under the mutex that guards the event
+//!   unlock, wait(seen)    returns once the bell has rung since
 //! ```
 //!
-//! These are the standard library's types (or the model checker's with the same face), because
-//! parking_lot moves sleepers to the mutex.
+//! It is made of the standard library's types (or the model checker's of the same API), because
+//! parking_lot moves waiters from a condition variable to its mutex.
 
 #[cfg(debug_assertions)]
 use std::panic::Location;
@@ -25,7 +25,7 @@ use shuttle::sync::{Condvar, Mutex};
 #[cfg(debug_assertions)]
 use crate::shake::{Moment, pause};
 
-/// See the module's story.
+/// Counts its rings.
 #[derive(Default)]
 pub struct Bell {
     rings: Mutex<u32>,
@@ -40,7 +40,7 @@ impl std::fmt::Debug for Bell {
 }
 
 impl Bell {
-    /// How often it has rung.
+    /// How often the bell has rung.
     pub fn rings(&self) -> u32 {
         *self.rings.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -56,7 +56,7 @@ impl Bell {
         self.heard.notify_all();
     }
 
-    /// Sleeps until it has rung more often than `seen`.
+    /// Waits until the bell has rung since [`rings`](Self::rings) returned `seen`.
     #[track_caller]
     pub fn wait(&self, seen: u32) {
         let mut rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,10 +1,10 @@
-//! The condition variable of debug builds: parking_lot's, whose waiters come late back and whose
-//! notifications come late when a run is [shaken](super::shake). Release builds have parking_lot's
-//! own under the same name.
+//! The condition variable of debug builds: parking_lot's, with delays before notifications and
+//! after waits if the process is [shaken](super::shake). Release builds have parking_lot's own
+//! under the same name.
 //!
-//! A woken thread gets the lock back, gives it away once more and is held up without it, as if
-//! another thread had been quicker to take it. So what was true when it was notified need not be
-//! true any more, which every waiter must bear.
+//! After a wait the thread has its mutex back. It unlocks it once more for the delay, as if another
+//! thread were quicker to take it: a condition that holds at the notification need not hold when
+//! the wait returns, and every waiter must check it again.
 
 use std::panic::Location;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ pub use parking_lot::WaitTimeoutResult;
 
 use crate::shake::{Moment, is_on, pause};
 
-/// See the module's story.
+/// parking_lot's condition variable, with delays.
 #[derive(Debug, Default)]
 pub struct Condvar(parking_lot::Condvar);
 
@@ -25,14 +25,14 @@ impl Condvar {
         Self(parking_lot::Condvar::new())
     }
 
-    /// Lets go of the lock until it is notified.
+    /// Unlocks the mutex and waits until notified.
     #[track_caller]
     pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) {
         self.0.wait(guard);
-        come_late(guard, Location::caller());
+        delay(guard, Location::caller());
     }
 
-    /// As [`wait`](Self::wait), for at most so long.
+    /// As [`wait`](Self::wait), at most for `time`.
     #[track_caller]
     pub fn wait_for<T: ?Sized>(
         &self,
@@ -40,11 +40,11 @@ impl Condvar {
         time: Duration,
     ) -> WaitTimeoutResult {
         let result = self.0.wait_for(guard, time);
-        come_late(guard, Location::caller());
+        delay(guard, Location::caller());
         result
     }
 
-    /// As [`wait`](Self::wait), until then at most.
+    /// As [`wait`](Self::wait), at most until `deadline`.
     #[track_caller]
     pub fn wait_until<T: ?Sized>(
         &self,
@@ -52,11 +52,11 @@ impl Condvar {
         deadline: Instant,
     ) -> WaitTimeoutResult {
         let result = self.0.wait_until(guard, deadline);
-        come_late(guard, Location::caller());
+        delay(guard, Location::caller());
         result
     }
 
-    /// Waits as long as that holds.
+    /// Waits as long as `holds`.
     #[track_caller]
     pub fn wait_while<T: ?Sized>(
         &self,
@@ -83,7 +83,7 @@ impl Condvar {
     }
 }
 
-fn come_late<T: ?Sized>(guard: &mut MutexGuard<'_, T>, at: &Location<'_>) {
+fn delay<T: ?Sized>(guard: &mut MutexGuard<'_, T>, at: &Location<'_>) {
     if is_on() {
         MutexGuard::unlocked(guard, || pause(at, Moment::Behind));
     }

@@ -1,11 +1,11 @@
-//! The one place that names locks, condition variables, atomics and threads for the layers that are
-//! model-checked: the journal, the service loop, and the flush coalescer.
+//! Locks, condition variables, atomics and threads for the code that is model-checked: the journal,
+//! the background services, and the merging of flushes. That code takes them from here only.
 //!
 //! In a release build these are parking_lot's and the standard library's own types under other
 //! names: no wrapper, no cost. With the feature `model` they are those of `shuttle`, which runs all
-//! threads of a test on one, decides at each of their steps which one goes on, and so tries
-//! thousands of interleavings, each of which can be repeated. The API is the same, so the code
-//! under test is the code that ships.
+//! threads of a test as coroutines of one thread, decides at each step which one goes on, and so
+//! tries thousands of interleavings, each of which can be repeated. The API is the same, so the
+//! code under test is the code that ships.
 //!
 //! What the model does not see: weak memory (every atomic is sequentially consistent there) and
 //! time (a wait with a deadline ends only when another thread wakes it, which is what finds a
@@ -13,9 +13,9 @@
 //! the first there is ThreadSanitizer (`scripts/tsan.sh`), for the second the tests on real
 //! threads.
 //!
-//! [`rank`] checks the lock order of the whole program in debug builds; with `EXTOL_SHAKE=SEED`
-//! threads also come late to locks, late away from them and late out of their sleep, and devices in
-//! memory take their time (`shake.rs`), which finds what needs a thread to be held up at a bad
+//! [`rank`] checks the lock order of the whole program in debug builds. With `EXTOL_SHAKE=SEED`
+//! debug builds also delay threads before locks, after unlocks and after waits, and devices in
+//! memory before and after requests (`shake.rs`): this finds races that need a delay at a rare
 //! moment.
 //!
 //! Counters that decide nothing (statistics) use the standard library directly: a step at each of
@@ -64,8 +64,8 @@ pub use shuttle::thread;
 #[cfg(feature = "model")]
 pub use shuttle::thread_local;
 
-/// A device in memory is about to do a request, or has done it. In a shaken debug build this may
-/// take a while, as on a medium.
+/// Called by devices in memory before and after a request. In a shaken debug build this may take a
+/// while, as on a real medium.
 #[inline]
 pub fn medium() {
     #[cfg(debug_assertions)]

@@ -10,12 +10,12 @@ use std::time::Instant;
 use shuttle::sync as sh;
 
 thread_local! {
-    // Not the model's: all threads of a scenario are coroutines of one.
+    // The standard library's: all threads of a scenario are coroutines of one thread.
     static TIMERS_FIRE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From now on in this scenario's thread of the test: does a wait with a deadline end by it, or by
-/// a notification only? By default the deadline never comes, so that a missing notification shows.
+/// From now on in this test thread: waits with a deadline end by it (`on`), or by a notification
+/// only. By default the deadline never comes, so a missing notification shows as a deadlock.
 pub fn timers_fire(on: bool) {
     TIMERS_FIRE.set(on);
 }
@@ -84,8 +84,8 @@ impl WaitTimeoutResult {
     }
 }
 
-/// A condition variable without spurious wake-ups: a thread that is not woken sleeps for ever, and
-/// shows as a deadlock.
+/// A condition variable without spurious wake-ups: a thread that is not notified waits for ever,
+/// which shows as a deadlock.
 #[derive(Default)]
 pub struct Condvar(sh::Condvar);
 
@@ -102,7 +102,7 @@ impl Condvar {
         Self(sh::Condvar::new())
     }
 
-    /// Lets go of the lock until it is notified.
+    /// Unlocks the mutex and waits until notified.
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         let held = guard.0.take().expect("a guard is whole outside of a wait");
         guard.0 = Some(self.0.wait(held).unwrap_or_else(PoisonError::into_inner));

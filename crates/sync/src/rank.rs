@@ -1,21 +1,16 @@
-//! Lock order, checked in debug builds: every lock that the order of the whole program names has a
-//! [`Rank`], and a thread may take one only if all that it holds stand before it. So one run in
-//! which two threads do *not* meet is enough to show that they could have.
+//! Lock order, checked in debug builds. Every lock of docs/design/lock-order.md has a [`Rank`]; the
+//! ranks are listed there and in the enum, outer first. A thread may wait for a lock only if all
+//! locks that it holds come before it ([`check`] panics otherwise). So one run in which two threads
+//! do *not* meet is enough to show that they could deadlock.
 //!
-//! ```text
-//!   rename ─ inodes ─ handle ─ orphans ─ inode shard ─ trim ─ groups ─ descriptors ─ superblock ─ dirty files
-//!          ─ checkpointing ─ journal state ─ checkpoint list ─ cache shard ─ buffer ─ transaction lists ─ deferred data ─ checksums ─ log superblock
-//!          ─ data cache
-//! ```
+//! Within one rank (`may_follow`): groups ascend, files ascend, and a second directory needs the
+//! rename lock, so only one thread at a time holds two. Of every other rank a thread holds one
+//! lock.
 //!
-//! Among locks of one rank: groups ascend; files ascend and come after directories; a second
-//! directory needs the rename lock, which makes its holder the only one with two. Of everything
-//! else a thread holds one at a time.
+//! A `try_lock` cannot deadlock and needs no order; it is noted only where the lock stays held
+//! ([`note`]). In release builds nothing is checked and [`Held`] is empty.
 //!
-//! What cannot wait needs no order (`try_lock`), and is noted only where it stays held ([`note`]).
-//! In release builds all this is nothing: [`Held`] is empty.
-//!
-//! Debug builds can also be shaken (`shake.rs`).
+//! The checks are also the places where a shaken debug build delays a thread (`shake.rs`).
 
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
@@ -30,9 +25,9 @@ use crate::{Mutex as Lock, MutexGuard};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum Rank {
-    /// Changes of the volume are under way: a freeze waits for them.
+    /// Running changes of the volume: a freeze waits for them.
     Gate,
-    /// Directories change their place in the tree, or are removed.
+    /// Moves and removals of directories.
     Rename,
     /// A directory.
     Directory,
@@ -44,21 +39,21 @@ pub enum Rank {
     Orphans,
     /// A shard of the inodes in memory.
     InodeShard,
-    /// Free blocks are being discarded, or a request is about to fail.
+    /// A discard of free blocks, or an allocation that is about to fail.
     Trim,
     /// A block group.
     Group,
-    /// Descriptors of groups are being read.
+    /// Reading of group descriptors.
     Descriptors,
     /// The decoded superblock.
     Superblock,
-    /// Which files are dirty.
+    /// The index of dirty inodes.
     DirtyFiles,
     /// One checkpoint at a time.
     Checkpointing,
     /// The journal's state.
     JournalState,
-    /// What waits to go home.
+    /// Committed blocks that are not yet in place.
     CheckpointList,
     /// A shard of the block cache.
     CacheShard,
@@ -66,15 +61,15 @@ pub enum Rank {
     Buffer,
     /// Blocks, revokes and callbacks of a transaction.
     TransactionList,
-    /// What changed since the last full commit.
+    /// Changes since the last full commit.
     FastCommit,
-    /// File data whose write is left to a leader.
+    /// File data that a batch leader will write.
     Deferred,
-    /// Checksums of file data in fast commits.
+    /// Data checksums of the last fast commit.
     DataChecksums,
     /// The superblock of the log.
     LogSuperblock,
-    /// A shard of the clean file data: every write asks there, whatever its caller holds.
+    /// A shard of the cache of clean file data. Innermost: every write takes it.
     DataCache,
 }
 
@@ -82,7 +77,7 @@ crate::thread_local! {
     static HELD: RefCell<Vec<(Rank, u64)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// As long as this lives, its thread holds something of that rank.
+/// The note that a thread holds a lock of a rank. Dropping it removes the note.
 #[derive(Debug)]
 #[must_use]
 pub struct Held {
@@ -101,18 +96,18 @@ impl Drop for Held {
     }
 }
 
-/// About to wait for a lock. `place` tells locks of one rank apart.
+/// Called before a wait for a lock: checks the order and notes the lock as held. `place` tells
+/// locks of one rank apart.
 ///
 /// # Panics
-/// In debug builds, if this thread holds something that must be taken later, or the same place
-/// already.
+/// In debug builds, if this thread holds a lock that must be taken later, or this very lock.
 #[track_caller]
 pub fn enter(rank: Rank, place: u64) -> Held {
     check(rank, place);
     note(rank, place)
 }
 
-/// A lock was taken without waiting.
+/// Notes a lock that was taken without waiting.
 #[track_caller]
 pub fn note(rank: Rank, place: u64) -> Held {
     entered(rank, place);
@@ -126,14 +121,14 @@ pub fn note(rank: Rank, place: u64) -> Held {
     }
 }
 
-/// The thread holds something from now on, until [`left`].
+/// Notes that the thread holds a lock, until [`left`].
 pub fn entered(rank: Rank, place: u64) {
     if cfg!(debug_assertions) {
         HELD.with(|held| held.borrow_mut().push((rank, place)));
     }
 }
 
-/// The thread no longer holds this. Nothing happens if another thread took it.
+/// Removes that note. Does nothing if another thread made it.
 #[track_caller]
 pub fn left(rank: Rank, place: u64) {
     #[cfg(debug_assertions)]
@@ -142,7 +137,7 @@ pub fn left(rank: Rank, place: u64) {
     let _ = (rank, place);
 }
 
-/// As that, and it was taken there.
+/// As [`left`]; the lock was taken at `since`.
 #[cfg(debug_assertions)]
 fn left_since(rank: Rank, place: u64, since: &'static Location<'static>) {
     HELD.with(|held| {
@@ -154,17 +149,17 @@ fn left_since(rank: Rank, place: u64, since: &'static Location<'static>) {
     pause(since, Moment::Behind);
 }
 
-/// In debug builds, panics if a thread that holds what this one does must not wait for this lock.
+/// Checks that a thread that holds the locks that this one holds may wait for this lock.
 ///
 /// # Panics
-/// See there.
+/// In debug builds, if it may not.
 #[track_caller]
 pub fn check(rank: Rank, place: u64) {
     if cfg!(debug_assertions) {
         let wrong = HELD.with(|held| {
             let held = held.borrow();
-            let still = held.iter().any(|(r, _)| *r == Rank::Rename);
-            held.iter().copied().find(|(r, p)| !may_follow((*r, *p), (rank, place), still))
+            let renaming = held.iter().any(|(r, _)| *r == Rank::Rename);
+            held.iter().copied().find(|(r, p)| !may_follow((*r, *p), (rank, place), renaming))
         });
         if let Some((r, p)) = wrong {
             panic!("lock order: {rank:?} {place} wanted while {r:?} {p} is held");
@@ -174,15 +169,15 @@ pub fn check(rank: Rank, place: u64) {
     }
 }
 
-fn may_follow(held: (Rank, u64), wanted: (Rank, u64), still: bool) -> bool {
+fn may_follow(held: (Rank, u64), wanted: (Rank, u64), renaming: bool) -> bool {
     match (held.0, wanted.0) {
-        (Rank::Directory, Rank::Directory) => still && held.1 != wanted.1,
+        (Rank::Directory, Rank::Directory) => renaming && held.1 != wanted.1,
         (Rank::File, Rank::File) | (Rank::Group, Rank::Group) => held.1 < wanted.1,
         (held, wanted) => held < wanted,
     }
 }
 
-/// True if this thread holds something of that rank. Always false in release builds.
+/// True if this thread holds a lock of that rank. Always false in release builds.
 #[must_use]
 pub fn holds(rank: Rank) -> bool {
     cfg!(debug_assertions) && HELD.with(|held| held.borrow().iter().any(|(r, _)| *r == rank))

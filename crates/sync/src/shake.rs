@@ -1,30 +1,30 @@
-//! Shaking: threads come late to locks, late away from them and late out of their sleep, so that
-//! others come in between.
+//! Shaking: random delays of threads before locks, after unlocks and after waits, so that other
+//! threads come in between.
 //!
-//! Some mistakes need a thread that is held up between two locks for as long as others take for
-//! half a dozen operations. On a busy machine that is once in ten thousand runs. With
-//! `EXTOL_SHAKE=SEED` in the environment a debug build makes it happen:
+//! Some races need a thread that is delayed between two locks for as long as others take for half a
+//! dozen operations, which a test run hardly ever shows. With `EXTOL_SHAKE=SEED` in the environment
+//! a debug build makes it happen:
 //!
 //! ```text
 //!   ──── lock ▓▓▓ work ▓▓▓ unlock ──── work ──── lock ▓▓▓
 //!      ↑                         ↑             ↑
-//!      before                    behind        before      each a place: a line of the source, and which of the two
+//!      before                    behind        before
+//!      each is a place: a line of the source, and one of the two moments
 //! ```
 //!
-//! - The seed chooses the places that are *slow* in this process: few or many of them ([`SLOW`]),
-//!   because some mistakes need two that meet, and where everything is slow nothing overtakes. A
-//!   thread that comes there may be held up for milliseconds: often in the beginning, seldom later,
-//!   so that a lock that all threads take all the time slows a test down by seconds, not by hours.
-//! - Everywhere else a thread gives way now and then.
-//! - With every second seed devices in memory take up to [`REQUEST_US`] for a request ([`medium`]),
-//!   before it takes effect and behind, so that requests overtake each other as those of a disk do.
+//! - The seed chooses the *slow* places of this process: few or many of them ([`SLOW`]), because
+//!   some races need two slow places, and where all are slow no thread overtakes another. A thread
+//!   may be delayed there for milliseconds: often in the beginning, seldom later, so a lock that
+//!   all threads take all the time slows a test down by seconds, not by hours.
+//! - At all other places a thread yields now and then.
+//! - With every second seed, devices in memory take up to [`REQUEST_US`] before a request takes
+//!   effect and after it ([`medium`]), so requests overtake each other as those of a disk do.
 //!
-//! Places are locks that have a [rank](super::rank), notifications, and what comes behind a wait
-//! for one; time, not order, is all that is changed, so whatever fails is a mistake. What a seed
-//! does cannot be repeated exactly, but its slow places stay the same as long as the source does.
+//! Places are locks with a [rank](super::rank), notifications, and returns from waits. Shaking
+//! changes only timing, never the order that the code asks for, so each failure is a bug. The run
+//! of a seed cannot be repeated exactly, but its slow places are the same for the same source.
 //!
-//! Without the variable a debug build pays a look at a word for each lock, and a release build
-//! nothing.
+//! Without the variable a debug build reads one word per place; a release build has no such code.
 
 use std::cell::Cell;
 use std::panic::Location;
@@ -32,20 +32,20 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// One place of so many is slow: which of these, the seed says.
+/// One place of so many is slow; the seed chooses which of these holds.
 const SLOW: [u64; 3] = [24, 12, 6];
-/// A thread that comes to a slow place is held up every so many times at most,
+/// A slow place delays at most one visit of so many,
 const OFTEN: u64 = 6;
-/// and after the first visits about so many times for each doubling of their number.
+/// and after the first visits about so many for each doubling of their number.
 const DENSE: u64 = 24;
-/// For at most so long.
+/// The longest delay.
 const LONGEST_US: u64 = 15_000;
-/// What a device in memory takes at most, once before a request takes effect and once behind.
+/// The longest delay of a request, once before it takes effect and once after.
 const REQUEST_US: u64 = 600;
-/// One request of so many takes long.
+/// One request of so many is delayed.
 const REQUESTS: u64 = 4;
-/// A thread gives way every so many times.
-const GIVE_WAY: u64 = 16;
+/// One visit of so many to any place yields.
+const YIELDS: u64 = 16;
 /// Counters of visits; places share them.
 const COUNTERS: usize = 1024;
 
@@ -61,23 +61,23 @@ static VISITS: [AtomicU64; COUNTERS] = [const { AtomicU64::new(0) }; COUNTERS];
 static THREADS: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
-    static DICE: Cell<u64> = Cell::new(mix(THREADS.fetch_add(1, Ordering::Relaxed)));
+    static STATE: Cell<u64> = Cell::new(mix(THREADS.fetch_add(1, Ordering::Relaxed)));
 }
 
-/// Where a thread comes by.
+/// The moment of a visit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Moment {
-    /// It is about to take a lock, or to wake others.
+    /// The thread is about to take a lock, or to notify.
     Before,
-    /// It has given one back, or was woken.
+    /// The thread has unlocked, or was woken.
     Behind,
 }
 
-/// What happens to it.
+/// What a visit does to the thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fate {
+enum Action {
     GoOn,
-    GiveWay,
+    Yield,
     Wait(Duration),
 }
 
@@ -97,58 +97,58 @@ fn one_of(seed: u64) -> u64 {
     SLOW[(seed % SLOW.len() as u64) as usize]
 }
 
-/// What a request of a device in memory takes.
-fn request(seed: u64, dice: u64) -> Duration {
-    let (dice, how_long) = (dice >> 32, dice & 0xFFFF_FFFF);
-    let slow = seed.is_multiple_of(2) && dice.is_multiple_of(REQUESTS);
+/// The delay of a request of a device in memory.
+fn request_delay(seed: u64, random: u64) -> Duration {
+    let (random, how_long) = (random >> 32, random & 0xFFFF_FFFF);
+    let slow = seed.is_multiple_of(2) && random.is_multiple_of(REQUESTS);
     Duration::from_micros(if slow { how_long % REQUEST_US } else { 0 })
 }
 
-/// For the `visit`-th one (from 1) at a place.
-fn decide(seed: u64, place: u64, visit: u64, dice: u64) -> Fate {
+/// The action of the `visit`-th visit (from 1) to a place.
+fn decide(seed: u64, place: u64, visit: u64, random: u64) -> Action {
     let slow = mix(mix(seed) ^ place).is_multiple_of(one_of(seed));
-    let (dice, how_long) = (dice >> 32, dice & 0xFFFF_FFFF);
-    if slow && dice.is_multiple_of(OFTEN.max(visit / DENSE)) {
-        return Fate::Wait(Duration::from_micros(how_long % LONGEST_US));
+    let (random, how_long) = (random >> 32, random & 0xFFFF_FFFF);
+    if slow && random.is_multiple_of(OFTEN.max(visit / DENSE)) {
+        return Action::Wait(Duration::from_micros(how_long % LONGEST_US));
     }
-    if dice.is_multiple_of(GIVE_WAY) { Fate::GiveWay } else { Fate::GoOn }
+    if random.is_multiple_of(YIELDS) { Action::Yield } else { Action::GoOn }
 }
 
-/// What this thread throws next.
-fn throw(seed: u64) -> u64 {
-    let dice = DICE.try_with(|dice| {
-        let next = dice.get().wrapping_add(0x9E37_79B9_7F4A_7C15);
-        dice.set(next);
+/// The next random number of this thread.
+fn random(seed: u64) -> u64 {
+    let number = STATE.try_with(|state| {
+        let next = state.get().wrapping_add(0x9E37_79B9_7F4A_7C15);
+        state.set(next);
         mix(next ^ seed)
     });
-    // (A thread that ends has no dice any more.)
-    dice.unwrap_or(1)
+    // (A thread that ends has no state any more.)
+    number.unwrap_or(1)
 }
 
-/// Is this process shaken at all?
+/// True if this process is shaken.
 #[cfg(not(feature = "model"))]
 pub(crate) fn is_on() -> bool {
     SEED.is_some()
 }
 
-/// A device in memory is about to do a request, or has done it.
+/// Called before and after each request of a device in memory.
 pub(crate) fn medium() {
     let Some(seed) = *SEED else { return };
-    let time = request(seed, throw(seed));
+    let time = request_delay(seed, random(seed));
     if !time.is_zero() {
         std::thread::sleep(time);
     }
 }
 
-/// A thread comes by there.
+/// Called at each place.
 pub(crate) fn pause(at: &Location<'_>, moment: Moment) {
     let Some(seed) = *SEED else { return };
     let place = place_of(at, moment);
     let visit = VISITS[place as usize % COUNTERS].fetch_add(1, Ordering::Relaxed) + 1;
-    match decide(seed, place, visit, throw(seed)) {
-        Fate::GoOn => {}
-        Fate::GiveWay => std::thread::yield_now(),
-        Fate::Wait(time) => std::thread::sleep(time),
+    match decide(seed, place, visit, random(seed)) {
+        Action::GoOn => {}
+        Action::Yield => std::thread::yield_now(),
+        Action::Wait(time) => std::thread::sleep(time),
     }
 }
 
@@ -160,7 +160,7 @@ mod tests {
 
     fn waits(seed: u64, place: u64, visits: std::ops::Range<u64>) -> usize {
         visits
-            .filter(|n| matches!(decide(seed, place, *n, mix(n ^ place << 20)), Fate::Wait(_)))
+            .filter(|n| matches!(decide(seed, place, *n, mix(n ^ place << 20)), Action::Wait(_)))
             .count()
     }
 
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_medium_takes_its_time_with_every_second_seed() {
-        let times = |seed| (0..1000).map(|n| request(seed, mix(n))).collect::<Vec<_>>();
+        let times = |seed| (0..1000).map(|n| request_delay(seed, mix(n))).collect::<Vec<_>>();
         assert!(times(3).iter().all(Duration::is_zero));
         let slow = times(4).iter().filter(|time| !time.is_zero()).count();
         assert!((150..350).contains(&slow), "{slow}");

@@ -1,4 +1,4 @@
-//! Time as the services see it: monotonic nanoseconds for waiting, wall time for time stamps.
+//! Time: monotonic nanoseconds for waiting, wall-clock time for time stamps.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -38,9 +38,9 @@ impl Clock for SystemClock {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// The kernel's coarse clock, which moves with the timer tick and is what the kernel itself
-    /// takes for time stamps. With a finer one, a file here would look newer than what another file
-    /// system gets a moment later.
+    /// The coarse clock, which moves with the timer tick: the kernel takes time stamps from it.
+    /// With a finer clock, a file here would look newer than one that another file system changes a
+    /// moment later.
     fn wall(&self) -> Duration {
         let now = clock_gettime(ClockId::RealtimeCoarse);
         let sec = u64::try_from(now.tv_sec).unwrap_or(0);

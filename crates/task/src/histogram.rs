@@ -1,10 +1,11 @@
-//! A histogram that many threads fill at once: what the percentiles of waiting times and batch
-//! sizes come from.
+//! A histogram that many threads fill at once, for the percentiles of waiting times and batch
+//! sizes.
 //!
-//! Values fall into buckets of about 6 % width: each power of two is cut into sixteen parts.
-//! Recording takes a few atomic additions and no lock, so that every handle and every fsync may be
-//! recorded; most waits are none at all, and zeros are counted by each thread for itself. A reader
-//! sees a moment's counts; those of two buckets may be a few records apart.
+//! Values fall into buckets of about 6 % width: each power of two is divided into sixteen parts.
+//! Recording takes a few atomic additions and no lock, so every handle and every fsync can be
+//! recorded. Zeros are the most frequent value (no wait at all), so they are counted in a
+//! [`Tally`]. A reader does not stop the writers: the counts of two buckets may be a few records
+//! apart.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Tally;
 
-/// Each power of two is cut into this many buckets.
+/// Each power of two is divided into this many buckets.
 const PARTS: usize = 16;
 const PART_BITS: u32 = PARTS.trailing_zeros();
 /// Values below `PARTS` have a bucket each; then `PARTS` buckets for each of the other powers of
@@ -86,7 +87,7 @@ impl Histogram {
         let count = counts.iter().sum();
         let max = self.max.load(Ordering::Relaxed);
         let at = |parts_of_10000: u64| {
-            // The smallest value that so large a part of the records does not exceed.
+            // The smallest value that is not exceeded by so large a part of the records.
             let rank = (u128::from(count) * u128::from(parts_of_10000)).div_ceil(10_000) as u64;
             let mut seen = 0;
             counts
@@ -118,7 +119,7 @@ impl Histogram {
     }
 }
 
-/// A moment's contents of a [`Histogram`]. Percentiles are exact to 6 %, in the unit that was
+/// The contents of a [`Histogram`] at one time. Percentiles are exact to 6 %, in the unit that was
 /// recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Distribution {

@@ -1,7 +1,17 @@
-//! Background services: a task is [`Service::step`] plus a tiny loop.
+//! Background threads and what they share with the rest: clocks, counters, merged requests.
 //!
-//! A service does a bounded piece of work per step and says when it wants the next one; the runner
-//! only waits and calls. Tests call `step` themselves with a [`TestClock`].
+//! A background task is a [`Service`]: each [`step`](Service::step) does a bounded piece of work
+//! and says when the next one is due. A [`Runner`] is the thread that calls `step`, sleeps in
+//! between and ends when it is told to. Tests call `step` themselves, with a [`TestClock`].
+//!
+//! | file | what |
+//! |---|---|
+//! | `runner.rs` | [`Service`], its thread ([`Runner`]), wake-ups and the stop signal |
+//! | `clock.rs` | monotonic and wall time |
+//! | `merge.rs` | requests that one operation answers together ([`Merger`]) |
+//! | `tally.rs` | a counter for many threads ([`Tally`]) |
+//! | `histogram.rs` | a distribution of values ([`Histogram`]) |
+
 mod clock;
 mod histogram;
 mod merge;

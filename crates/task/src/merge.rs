@@ -1,33 +1,36 @@
 //! Requests that one operation can answer together.
 //!
-//! Many threads may want the same expensive thing at the same time: that everything be written,
-//! say. One operation that begins after all of them asked answers them all. So the requests go into
-//! a queue, and one *issuing* thread takes what is there, does it once, and gives all of them the
-//! result. While it works the next requests gather: a hundred callers cost about two operations.
-//! And the work is done by a thread with a priority of its own, not by whichever caller came first,
-//! which the system may hold back.
+//! Many threads may ask for the same expensive operation at the same time: a sync of the volume,
+//! say. One operation that begins after all of them have asked answers them all. So the requests go
+//! into a queue, and one *issuing thread* takes all that are there, does the operation once, and
+//! gives each caller the result. Meanwhile the next requests gather: a hundred callers cost about
+//! two operations. The issuing thread has a priority of its own; a caller may have a low one, and
+//! other callers would wait for it. f2fs does the same for its checkpoints (`checkpoint_merge`).
 //!
 //! ```text
 //!   ask ──► queue ──┐                              ┌──► answer
-//!   ask ──► queue ──┼─ take all ─ join ─ issue ────┼──► answer        what comes during `issue` waits for the next turn
+//!   ask ──► queue ──┼─ take all ─ join ─ issue ────┼──► answer
 //!   ask ──► queue ──┘  (issuing thread)            └──► answer
+//!                      what is queued during `issue` waits for the next turn
 //! ```
 //!
 //! The issuing thread can be started and stopped at any time. Without it a caller does the
 //! operation itself, at once.
 //!
-//! Two callers that ask again as soon as they are answered would take turns, each waiting for the
-//! other's operation and then for its own: the thread takes the first as soon as it is there, a
-//! moment before the second. So after an operation it waits for the callers that took part in it,
-//! for at most half the time that an operation takes (`Callers`).
+//! Two callers that ask again as soon as they are answered would alternate: the issuing thread
+//! takes the first request a moment before the second one is queued, so each caller waits for the
+//! other's operation and then for its own. So after an operation the issuing thread waits until as
+//! many requests are queued as it has just answered, but at most half as long as that operation
+//! took (`Callers`).
 //!
 //! Invariants
 //! - MG-1: a request is answered by an operation that began after it was queued. `Merger::turn`
 //!   takes requests from the queue only before it issues, never while it does.
-//! - MG-2: every request in the queue is answered. A caller that queues one looks afterwards
-//!   whether the thread still runs (`Merger::ask`), a caller that stops the thread says so before
-//!   looking at the queue (`Merger::stop`): so at least one of them sees the other, and empties it.
-//!   A request that is no longer in the queue is answered by the thread that took it.
+//! - MG-2: every request in the queue is answered. A caller first queues its request, then checks
+//!   that the issuing thread still runs (`Merger::ask`); a stop first clears `running`, then
+//!   empties the queue (`Merger::stop`). So at least one of the two sees what the other did, and
+//!   empties the queue. A request that was taken from the queue is answered by the thread that
+//!   took it.
 //! - MG-3: the requests of a batch get the same answer, also if the operation panics
 //!   ([`Issue::broken`]).
 //! - MG-4: `running` is set if and only if there is a thread: a start that failed leaves nothing
@@ -47,29 +50,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Clock, Progress, Runner, Service, Wakeup};
 
-/// The operation.
+/// The operation that the requests ask for.
 pub trait Issue: Send + Sync + 'static {
-    /// What may be asked for.
+    /// What a request asks for.
     type Ask: Copy + Send + Sync + 'static;
-    /// What comes of it.
+    /// The result.
     type Answer: Clone + Send + 'static;
 
-    /// The request that contains both.
+    /// What contains both.
     fn join(a: Self::Ask, b: Self::Ask) -> Self::Ask;
 
-    /// Does it. Runs on the issuing thread, or on one that asked.
+    /// Does the operation, on the issuing thread or on a caller's.
     fn issue(&self, ask: Self::Ask) -> Self::Answer;
 
     /// The answer if `issue` panicked.
     fn broken() -> Self::Answer;
 
-    /// The issuing thread has begun; what is returned is dropped when it ends, on it.
+    /// Called once on the issuing thread when it begins. The result is dropped on that thread when
+    /// it ends.
     fn begin(&self) -> Box<dyn Send> {
         Box::new(())
     }
 }
 
-/// A request.
+/// A request in the queue.
 struct Request<I: Issue> {
     ask: I::Ask,
     queued_ns: u64,
@@ -97,20 +101,20 @@ impl<I: Issue> Request<I> {
 /// The callers that are expected back after an operation.
 #[derive(Clone, Copy, Debug, Default)]
 struct Callers {
-    /// The requests that the last operation answered, and those that waited when it ended.
-    size: usize,
+    /// The requests that the last operation answered, and those that were queued when it ended.
+    count: usize,
     ended_ns: u64,
     took_ns: u64,
 }
 
 impl Callers {
-    /// However long operations take: a request waits.
+    /// The longest wait, however long operations take.
     const LONGEST_NS: u64 = 10_000_000;
 
-    /// How long to wait for the rest if so many are there; `None`: begin now.
+    /// How long to wait for the rest if `waiting` requests are queued; `None`: begin now.
     fn pause(&self, now_ns: u64, waiting: usize) -> Option<Duration> {
         let until = self.ended_ns.saturating_add((self.took_ns / 2).min(Self::LONGEST_NS));
-        (waiting > 0 && waiting < self.size && now_ns < until)
+        (waiting > 0 && waiting < self.count && now_ns < until)
             .then(|| Duration::from_nanos(until - now_ns))
     }
 }
@@ -173,7 +177,7 @@ impl<I: Issue> std::fmt::Debug for Merger<I> {
 }
 
 impl<I: Issue> Merger<I> {
-    /// Without a thread: each caller does its own operation.
+    /// Without an issuing thread: each caller does its own operation.
     pub fn new(issue: I, clock: Arc<dyn Clock>) -> Arc<Self> {
         Arc::new(Self {
             issue,
@@ -190,12 +194,12 @@ impl<I: Issue> Merger<I> {
         })
     }
 
-    /// What does the work.
+    /// The operation.
     pub fn issuer(&self) -> &I {
         &self.issue
     }
 
-    /// Has it done, together with what others ask for, and waits for that.
+    /// Asks for the operation and waits for its result.
     pub fn ask(&self, ask: I::Ask) -> I::Answer {
         if !self.running.load(Ordering::SeqCst) {
             return self.issue.issue(ask);
@@ -211,15 +215,15 @@ impl<I: Issue> Merger<I> {
         let wakeup = self.wakeup.lock().clone();
         wakeup.wake();
         if !self.running.load(Ordering::SeqCst) {
-            // The thread ended meanwhile, and may not have seen us.
+            // The thread ended meanwhile, perhaps before it saw the request (MG-2).
             self.turn();
         }
         request.wait()
     }
 
-    /// Answers what is in the queue. False if nothing was.
+    /// Answers the requests in the queue with one operation. False if there were none.
     fn turn(&self) -> bool {
-        // What is queued from now on is not counted on: the work may begin before it is taken.
+        // No more than are queued now: other threads may add requests without end.
         let batch: Vec<_> =
             std::iter::from_fn(|| self.queue.pop()).take(self.queue.len()).collect();
         let Some(ask) = batch.iter().map(|request| request.ask).reduce(I::join) else {
@@ -242,7 +246,7 @@ impl<I: Issue> Merger<I> {
             times.peak = times.peak.max(mean);
         }
         *self.callers.lock() = Callers {
-            size: batch.len() + self.queue.len(),
+            count: batch.len() + self.queue.len(),
             ended_ns: now,
             took_ns: now.saturating_sub(began_ns),
         };
@@ -266,18 +270,18 @@ impl<I: Issue> Merger<I> {
         if control.is_some() {
             return Ok(());
         }
-        // The one before was told to stop, for good.
+        // The last thread's wake-up stays stopped.
         let wakeup = Wakeup::new();
         let runner =
-            start(&wakeup, IssueService { merger: Arc::clone(self), place: None, pauses: 0 })?;
+            start(&wakeup, IssueService { merger: Arc::clone(self), begun: None, pauses: 0 })?;
         *self.wakeup.lock() = wakeup;
         *control = Some(runner);
         self.running.store(true, Ordering::SeqCst);
         Ok(())
     }
 
-    /// Stops the issuing thread, if it runs, and answers what it left. A later caller does it
-    /// alone.
+    /// Stops the issuing thread, if it runs, and answers what it left in the queue. Later callers
+    /// do the operation themselves.
     pub fn stop(&self) {
         let mut control = self.control.lock();
         let Some(runner) = control.take() else { return };
@@ -303,17 +307,19 @@ impl<I: Issue> Merger<I> {
 /// The issuing thread: takes the whole queue each time.
 struct IssueService<I: Issue> {
     merger: Arc<Merger<I>>,
-    place: Option<Box<dyn Send>>,
-    /// Waits for the rest of the callers since the last operation: at most one for each of them.
+    /// What [`Issue::begin`] gave.
+    begun: Option<Box<dyn Send>>,
+    /// Waits for the rest of the callers since the last operation, at most `Callers::count`. (A
+    /// clock that stands still ends none.)
     pauses: usize,
 }
 
 impl<I: Issue> Service for IssueService<I> {
     fn step(&mut self) -> Progress {
-        self.place.get_or_insert_with(|| self.merger.issue.begin());
+        self.begun.get_or_insert_with(|| self.merger.issue.begin());
         let merger = &self.merger;
         let callers = *merger.callers.lock();
-        if self.pauses < callers.size
+        if self.pauses < callers.count
             && let Some(pause) = callers.pause(merger.clock.now_ns(), merger.queue.len())
         {
             self.pauses += 1;

@@ -1,4 +1,14 @@
-//! The loop around a service: one thread that steps, sleeps and stops.
+//! The thread of a service: it steps, sleeps and stops.
+//!
+//! ```text
+//!           ┌────────────── More ──────────────┐
+//!           ▼                                  │
+//!   start ─► step ── Idle(time) ──► sleep ─────┤ woken, or the time is over
+//!                                      └─ stop ┴──► ends
+//! ```
+//!
+//! A wake-up that comes during a step is not lost: `woken` is cleared before the step, and the
+//! thread sleeps only while it is clear. The lock is a leaf and not held during a step.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,13 +48,13 @@ struct Shared {
 pub struct Wakeup(Arc<Shared>);
 
 impl Wakeup {
-    /// A wake-up that can be given to a [`Runner`] later.
+    /// A wake-up for a [`Runner`] that is started later.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes the runner step soon, even if it is idle.
+    /// Makes the runner step soon, also if it sleeps.
     pub fn wake(&self) {
         self.0.state.lock().woken = true;
         self.0.changed.notify_all();

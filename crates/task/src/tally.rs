@@ -1,18 +1,18 @@
-//! A counter that many threads count up and that is seldom read: each has a line of the
-//! processor's cache of its own, as far as there are lines. With one word for all, every operation
-//! would wait until the word comes from another processor.
+//! A counter that many threads increment and that is seldom read. It has a number of *lanes*, each
+//! a cache line of its own; a thread increments the lane that it was given when it first counted,
+//! and reading adds them up. With one word for all threads, each increment would wait for the cache
+//! line to come from another processor.
 //!
-//! Whatever else comes in lanes, one for each thread as far as there are any, numbers them the same
-//! way ([`lane`]).
+//! Other structures with a part per thread number their parts in the same way ([`lane`]).
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
 
-/// More threads than this share lanes.
+/// Lanes of a counter. With more threads, threads share lanes.
 pub const LANES: usize = 16;
 
-/// A counter with a lane for each thread.
+/// A counter with lanes.
 #[derive(Debug, Default)]
 pub struct Tally([CachePadded<AtomicU64>; LANES]);
 
@@ -30,12 +30,12 @@ pub fn lane() -> usize {
 }
 
 impl Tally {
-    /// One more.
+    /// Adds one.
     pub fn add(&self) {
         self.0[lane()].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many there were.
+    /// The sum of all lanes.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.iter().map(|lane| lane.load(Ordering::Relaxed)).sum()

@@ -77,11 +77,11 @@ pub trait FileSystem: Send + Sync {
         new: NewNode,
         perm: u16,
         umask: u16,
-        who: Creds,
+        creds: Creds,
     ) -> Result<Attr>;
 
     /// Creates a regular file without a name (O_TMPFILE) and takes one reference.
-    fn create_unnamed(&self, dir: u32, perm: u16, umask: u16, who: Creds) -> Result<Attr>;
+    fn create_unnamed(&self, dir: u32, perm: u16, umask: u16, creds: Creds) -> Result<Attr>;
 
     /// Adds a name to an inode; takes one reference.
     fn link(&self, ino: u32, dir: u32, name: &[u8]) -> Result<Attr>;

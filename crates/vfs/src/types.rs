@@ -79,7 +79,7 @@ impl Attr {
     /// Those of an inode that is made now and holds nothing: one link (a directory has two), blocks
     /// of 4 KiB.
     #[must_use]
-    pub fn fresh(id: FileId, kind: FileKind, perm: u16, who: Creds, now: Timestamp) -> Self {
+    pub fn fresh(id: FileId, kind: FileKind, perm: u16, creds: Creds, now: Timestamp) -> Self {
         Self {
             id,
             kind,
@@ -87,8 +87,8 @@ impl Attr {
             size: 0,
             blocks: 0,
             nlink: if kind == FileKind::Directory { 2 } else { 1 },
-            uid: who.uid,
-            gid: who.gid,
+            uid: creds.uid,
+            gid: creds.gid,
             rdev: Rdev::default(),
             atime: now,
             mtime: now,

@@ -71,7 +71,7 @@ fn assert_confined(pid: u32, kept: u64) {
     }
 }
 
-/// The process that serves the mount on `dir`, and its attendant.
+/// The process that serves the mount on `dir`, and its monitor.
 fn processes(dir: &Path) -> (u32, Option<u32>) {
     let mut pid = [0; 32];
     let len =

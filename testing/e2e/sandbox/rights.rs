@@ -45,7 +45,7 @@ fn a_daemon_has_given_its_rights_away() {
             Some(ExtolMount::spawn(command, &dir).expect("a mount"))
         };
         wait_until("the root", || dir.join("lost+found").is_dir());
-        let (pid, attendant) = processes(&dir);
+        let (pid, monitor) = processes(&dir);
         assert_confined(pid, kept());
         let status = threads(pid).remove(0);
         assert_eq!(status["Groups"], "");
@@ -66,15 +66,16 @@ fn a_daemon_has_given_its_rights_away() {
         let may = kept() & 1 << 24 != 0;
         assert!(score.trim() == "-900" || !may, "{score}");
 
-        // It has one process beside it, which has the right to unmount and little else.
-        let attendant = attendant.expect("an attendant");
-        wait_until("the end of the cleanup process", || children(pid) == [attendant]);
+        // It has one process beside it, the monitor, which has the right to unmount and little
+        // else.
+        let monitor = monitor.expect("a monitor");
+        wait_until("the end of the cleanup process", || children(pid) == [monitor]);
         assert!(
-            command_line(attendant).starts_with("extol mount-monitor"),
+            command_line(monitor).starts_with("extol mount-monitor"),
             "{}",
-            command_line(attendant)
+            command_line(monitor)
         );
-        for status in threads(attendant) {
+        for status in threads(monitor) {
             assert_eq!(capabilities(&status, "CapEff") & !(1 << 21 | 1 << 19 | 1 << 2), 0);
             assert_eq!((status["NoNewPrivs"].as_str(), status["Seccomp"].as_str()), ("1", "2"));
         }
@@ -83,7 +84,7 @@ fn a_daemon_has_given_its_rights_away() {
         assert!(line.contains("no groups, no_new_privs, seccomp, Landlock"), "{line}");
 
         signal(pid, Signal::TERM);
-        wait_until("the end", || !is_running(pid) && !is_running(attendant));
+        wait_until("the end", || !is_running(pid) && !is_running(monitor));
         assert_eq!(mounted_type(&dir), None);
         if let Some(mount) = mount {
             mount.ended();

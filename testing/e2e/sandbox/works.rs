@@ -185,8 +185,8 @@ fn queues_are_served_while_requests_wait_for_a_thaw() {
     for i in 0..8 {
         std::fs::create_dir(dir.join(format!("d{i}"))).unwrap();
     }
-    let (pid, attendant) = processes(&dir);
-    let attendant = attendant.unwrap();
+    let (pid, monitor) = processes(&dir);
+    let monitor = monitor.unwrap();
     extol_ok(&["freeze", text(&dir)]);
     std::thread::scope(|scope| {
         for i in 0..8 {
@@ -201,41 +201,41 @@ fn queues_are_served_while_requests_wait_for_a_thaw() {
         }
         extol_ok(&["thaw", text(&dir)]);
     });
-    assert_eq!(children(pid), [attendant], "no other helper");
+    assert_eq!(children(pid), [monitor], "no other helper");
     mount.unmount();
     e2fsck(&image).assert_clean("after a thaw");
 }
 
 #[test]
-fn daemon_and_attendant_do_not_outlive_each_other_badly() {
+fn daemon_and_monitor_do_not_outlive_each_other_badly() {
     if !require(&NEEDS) {
         return;
     }
     let scratch = Scratch::new();
     let (image, dir) = (image(&scratch), scratch.dir("mnt"));
     let mut mount = ExtolMount::start(&image.path, &dir, &[]);
-    let (_, attendant) = processes(&dir);
-    let attendant = attendant.unwrap();
+    let (_, monitor) = processes(&dir);
+    let monitor = monitor.unwrap();
     // Signals that go to the whole group are for the daemon.
     for end in [Signal::TERM, Signal::INT, Signal::HUP] {
-        signal(attendant, end);
+        signal(monitor, end);
     }
     std::thread::sleep(Duration::from_millis(100));
-    assert!(is_running(attendant));
+    assert!(is_running(monitor));
     mount.kill9();
-    wait_until("the attendant's end", || !is_running(attendant));
+    wait_until("the monitor's end", || !is_running(monitor));
 
     // Without it the daemon still closes the volume.
     let mount = ExtolMount::start(&image.path, &dir, &[]);
     std::fs::write(dir.join("a"), "kept").unwrap();
     extol_ok(&["sync", text(&dir)]);
-    let (pid, attendant) = processes(&dir);
-    signal(attendant.unwrap(), Signal::KILL);
+    let (pid, monitor) = processes(&dir);
+    signal(monitor.unwrap(), Signal::KILL);
     signal(pid, Signal::TERM);
     wait_until("the daemon's end", || !is_running(pid));
     assert!(mount.log().contains("monitor is gone"), "{}", mount.log());
     drop(mount);
-    e2fsck(&image).assert_clean("without an attendant");
+    e2fsck(&image).assert_clean("without an monitor");
 }
 
 /// Failures before the mount stands leave neither it nor processes.

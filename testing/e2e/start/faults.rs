@@ -186,7 +186,8 @@ fn killed(rig: &Rig, nth: u32) -> bool {
     let what = format!("killed at {nth}");
     let log = rig.scratch.join("strace.log");
     let mut strace = tool("strace");
-    // (The cleanup process and the monitor are not traced. A clean environment takes no other start.)
+    // (The cleanup process and the monitor are not traced. In a clean environment the program is
+    // not started again.)
     strace.args(["-f", "-b", "execve", "-qqq", "-o", text(&log), "-e", "trace=clone3", "-e"]);
     strace.arg(format!("inject=clone3:signal=KILL:when={nth}")).arg(extol_path());
     strace.args(["mount", "-f", "--clean", "-o", "noio_uring"]).args([&rig.image.path, &rig.dir]);

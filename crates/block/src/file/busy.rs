@@ -14,9 +14,9 @@
 //!
 //! A killed process releases its locks late: requests given to an io_uring hold the file, and with
 //! it the lock, until the kernel has finished them, after the process is gone. Opening the volume
-//! before that would be wrong (those writes still arrive), and failing at once would make each
-//! start after a crash a matter of luck. So an open that finds the volume busy tries again for up
-//! to [`PATIENCE`] ([`patiently`]), unless a living Extol has it mounted (`holder.rs`).
+//! before that would be wrong (those writes still arrive), and failing at once would let a start
+//! after a crash succeed or fail by timing. So an open that finds the volume busy tries again for
+//! up to [`PATIENCE`] ([`patiently`]), unless a living Extol has it mounted (`holder.rs`).
 //!
 //! A reader of a mounted device or image is allowed; it may see inconsistent data.
 //!

@@ -1,4 +1,4 @@
-//! The comparison of verdicts on damaged volumes.
+//! The comparison of results on damaged volumes.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use extol_testkit::{Image, Scratch, e2fsck};
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 
+use crate::checker;
 use crate::editor::ImageEditor;
 use crate::images::{Variant, empty, fill_by_extol, fill_by_linux, in_memory};
 use crate::mutate::damage;
-use crate::verdict;
 
 /// What came of many comparisons.
 #[derive(Default)]
@@ -56,13 +56,13 @@ pub fn volume(scratch: &Scratch, variant: Variant, seed: u64) -> ImageEditor {
     ImageEditor::new(image.path)
 }
 
-/// Compares the verdicts for one damage.
+/// Compares the results for one damage.
 pub fn compare(v: &mut ImageEditor, name: &str, seed: u64, tally: &mut Tally) {
     let salt = name.bytes().fold(seed, |s, b| s.wrapping_mul(0x0100_0000_01B3) ^ u64::from(b));
     let mut rng = SmallRng::seed_from_u64(salt);
     let what = damage(v, &mut rng);
     let theirs = e2fsck(&Image::existing(&v.path));
-    let ours = verdict::of(Arc::new(v.device()));
+    let ours = checker::report_on(Arc::new(v.device()));
     tally.tried += 1;
     let foreign = matches!(&ours, Err(CheckError::Unsupported(why)) if why.contains("Hurd"));
     if foreign || only_quota(&theirs.output) || theirs.output.contains("Bad file descriptor") {

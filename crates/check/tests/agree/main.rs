@@ -1,11 +1,11 @@
-//! The checker against e2fsck: the same verdict on clean volumes of many kinds, and on damaged
+//! The checker against e2fsck: the same result on clean volumes of many kinds, and on damaged
 //! ones.
 
+mod checker;
 mod compare;
 mod editor;
 mod images;
 mod mutate;
-mod verdict;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -42,11 +42,11 @@ fn volumes_of_linux_are_clean() {
     let mut filled = 0;
     for variant in VARIANTS {
         let image = empty(scratch.path(), *variant);
-        verdict::must_be_clean(&image, &format!("{} empty", variant.0));
+        checker::must_be_clean(&image, &format!("{} empty", variant.0));
         if fill_by_linux(&scratch, &image, *variant, 5) {
             filled += 1;
             e2fsck(&image).assert_clean(variant.0);
-            verdict::must_be_clean(&image, &format!("{} filled by Linux", variant.0));
+            checker::must_be_clean(&image, &format!("{} filled by Linux", variant.0));
         }
         image.remove();
     }
@@ -69,7 +69,7 @@ fn volumes_of_extol_are_clean() {
             device.read_at(&mut bytes, 0).expect("read");
             std::fs::write(&image.path, &bytes).expect("write");
             e2fsck(&image).assert_clean(variant.0);
-            verdict::must_be_clean(&image, &format!("{} filled by Extol", variant.0));
+            checker::must_be_clean(&image, &format!("{} filled by Extol", variant.0));
         }
         image.remove();
     }
@@ -78,7 +78,7 @@ fn volumes_of_extol_are_clean() {
 
 /// `EXTOL_AGREE=kind:seed` repeats one comparison; `EXTOL_LONG=1` makes thousands.
 #[test]
-fn damaged_volumes_get_the_same_verdict() {
+fn damaged_volumes_get_the_same_result() {
     if !able() {
         return;
     }

@@ -66,7 +66,7 @@ pub struct ReplayArgs {
     long_about = "Check a volume for damage, without changing it.\n\n\
         Inodes, block maps, attributes, directories, link counts, bitmaps, counts, checksums and \
         the journal are compared with each other; what is wrong is printed, one line each, with \
-        inode, block and path. The verdict is that of `e2fsck -fn`.\n\n\
+        inode, block and path. The result is that of `e2fsck -fn`.\n\n\
         A volume that was not unmounted is checked as it will be after recovery: its journal is \
         replayed in memory. Repairs are for e2fsck."
 )]

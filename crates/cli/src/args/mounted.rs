@@ -22,8 +22,8 @@ use crate::error::{Failure, Result};
         come those of extol alone); then the options in force, the log, fsync batching, fast \
         commits, checkpoints, waits for log space, and how long durable requests (fsync and its \
         kin), commits and their phases took; then every counter by name.\n\n\
-        The bars have one letter for each power of two (nanoseconds, or requests); their height \
-        is the logarithm of the count. With --json all of it is one object whose field names stay \
+        Each bar stands for a power of two (nanoseconds, or requests); its height is the \
+        logarithm of the count. With --json all of it is one object whose field names stay \
         as they are; times are nanoseconds."
 )]
 pub struct StatArgs {

@@ -257,15 +257,15 @@ fn mode_text(attr: &Attr) -> String {
         FileKind::Socket => 's',
     };
     let mut text = String::from(kind);
-    for (shift, special, letters) in
+    for (shift, special, execute) in
         [(6, 0o4000, ['s', 'S']), (3, 0o2000, ['s', 'S']), (0, 0o1000, ['t', 'T'])]
     {
         let bits = attr.perm >> shift;
         text.push(if bits & 4 != 0 { 'r' } else { '-' });
         text.push(if bits & 2 != 0 { 'w' } else { '-' });
         text.push(match (attr.perm & special != 0, bits & 1 != 0) {
-            (true, true) => letters[0],
-            (true, false) => letters[1],
+            (true, true) => execute[0],
+            (true, false) => execute[1],
             (false, true) => 'x',
             (false, false) => '-',
         });

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_become_options() {
+    fn flags_become_options() {
         let words = "extol mount -r img dir".split(' ').map(OsString::from).collect::<Vec<_>>();
         let crate::args::Command::Mount(args) = crate::args::parse(&words).unwrap() else {
             panic!("not mount")

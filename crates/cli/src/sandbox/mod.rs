@@ -5,7 +5,7 @@
 //! need.
 //!
 //! ```text
-//!  process.rs   clean environment, inherited descriptors closed         (a new program, or the start)
+//!  process.rs   clean environment, inherited descriptors closed         (new program or start)
 //!      │        image, journal, sockets (metrics, exit report) opened   with all rights
 //!      ├─ inside ─► [confined] reads and recovers the volume; starts the journal's threads
 //!      │        the monitor is started; in the foreground the cleanup   with all rights

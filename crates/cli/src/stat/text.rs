@@ -155,7 +155,7 @@ fn distributions(text: &mut String, stats: &Stats) {
     }
 }
 
-/// One letter per power of two from the first to the last that was seen; its height is the
+/// One bar per power of two, from the first to the last one with values; its height is the
 /// logarithm of the count.
 fn bars(distribution: &Distribution) -> String {
     const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_have_one_letter_per_power_of_two() {
+    fn one_bar_per_power_of_two() {
         let histogram = extol_task::Histogram::default();
         assert_eq!(bars(&histogram.distribution()), "");
         for value in [1000, 1000, 1000, 5000] {

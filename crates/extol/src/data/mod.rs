@@ -24,8 +24,7 @@
 //! - DA-3: bytes behind the end of the file are zero in every page (`write::load`) and on the
 //!   device before the file grows over them (`write::zero_tail`).
 //! - DA-4: a failed data write aborts the journal (`MountedFs::data_write_failed`): no fsync that
-//!   covers
-//!   it succeeds.
+//!   covers it succeeds.
 //!
 //! Clean data stays in memory ([`cache`]).
 //!

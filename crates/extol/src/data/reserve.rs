@@ -9,9 +9,9 @@ use crate::mounted::MountedFs;
 impl MountedFs {
     /// Err if a process that may not use reserved blocks needs one block now, and there are no
     /// others.
-    pub fn check_room_for(&self, who: Creds) -> Result<()> {
+    pub fn check_room_for(&self, creds: Creds) -> Result<()> {
         let out_of_room = || self.vol.alloc.counters().available == 0;
-        if self.may_use_reserve(who) || !out_of_room() {
+        if self.may_use_reserve(creds) || !out_of_room() {
             return Ok(());
         }
         self.settle_space();
@@ -53,9 +53,9 @@ impl MountedFs {
         self.vol.alloc.reserve(free + beside, root).map(|()| free)
     }
 
-    /// Space is short: turns promises of delayed writes into what they really need, and commits, so
-    /// that blocks freed by transactions under way can be used. No handle may be open; inodes that
-    /// somebody has locked are left out.
+    /// Called when space is short: allocates the blocks of delayed writes, which frees what was
+    /// reserved beyond them, and commits, so that blocks freed by the running transactions can be
+    /// used. No handle may be open. Inodes that another thread has locked are left out.
     pub fn settle_space(&self) {
         writeback::flush_unlocked(self);
         if self.vol.alloc.pending_free() > 0 {

@@ -7,10 +7,11 @@
 //! one says that the directory has no such name.
 //!
 //! ```text
-//!   LOOKUP n  (read lock)   searched: inode 12      ──► slot of (directory, n): 12, sequence 6
-//!   LOOKUP n  (no lock)     12, sequence 6          ──► takes a reference on 12
-//!                           sequence still 6?       ──► yes: 12. no: gives it back and searches
-//!   UNLINK n  (write lock)  slot emptied: seq. 8    ──► the change ──► is 12 referenced?
+//!   LOOKUP n   (read lock)   searched: inode 12       ──► slot of (directory, n): seq 6, inode 12
+//!   LOOKUP n   (no lock)     12, sequence 6           ──► takes a reference on 12
+//!                            the sequence is still 6? ──► yes: found
+//!                                                         no:  drops the reference and searches
+//!   UNLINK n   (write lock)  slot emptied: sequence 8 ──► the change  ──► is 12 referenced?
 //!
 //!   LOOKUP m  (read lock)   searched: none          ──► slot of (directory, m): negative
 //!   LOOKUP m  (read lock)   negative                ──► ENOENT, no search

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   root ──► inner node ──► (one more with large_dir) ──► leaf
-//!    at        at                 at              a Path: the nodes and the entry taken in each
+//!    at        at                 at
+//!   ╰─────── a Path: the nodes, and the entry taken in each ─────╯
 //! ```
 //!
 //! Names with one hash may span several leaves; the keys of all but the first have their lowest bit

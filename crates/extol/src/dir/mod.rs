@@ -3,9 +3,9 @@
 //! A directory is a file whose blocks hold entries. It exists in three forms:
 //!
 //! ```text
-//!   inside the inode ──full──► linear: one block ──full──► indexed (dir_index): root, nodes, leaf
-//!   (inline_data)              of entries after            block 0 is the root, found by hash
-//!                              another           ──full──► (no dir_index) more blocks
+//!   inside the inode ──full──► linear: a block of  ──full──► indexed (dir_index): root (block 0),
+//!   (inline_data)              entries in a row              nodes, leaves; names found by hash
+//!                                                  ──full──► without dir_index: more blocks
 //! ```
 //!
 //! | file | what |

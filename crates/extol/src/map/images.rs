@@ -338,7 +338,7 @@ fn make_with(scratch: &Scratch, kind: (&str, &str, &str), mib: u64, more: &[&str
     std::fs::read(&image).unwrap()
 }
 
-fn judge(image: &str, what: &str) {
+fn assert_clean(image: &str, what: &str) {
     let done = run(tool("e2fsck").args(["-fn", image]), Duration::from_secs(120));
     assert!(done.success(), "{what}: {}", done.output);
 }
@@ -363,7 +363,7 @@ fn e2fsck_and_debugfs_agree_with_what_was_mapped() {
             workers.iter_mut().for_each(Worker::finish);
             m.save(&image);
             let what = format!("{kind:?} round {round}");
-            judge(&image, &what);
+            assert_clean(&image, &what);
             for w in &workers {
                 assert_eq!(debugfs_runs(&image, w.node.ino), w.model.runs(), "{what}");
             }
@@ -380,7 +380,7 @@ fn e2fsck_and_debugfs_agree_with_what_was_mapped() {
             assert_eq!(w.node.raw.blocks, 0);
         }
         m.save(&image);
-        judge(&image, &format!("{kind:?} emptied"));
+        assert_clean(&image, &format!("{kind:?} emptied"));
     }
 }
 
@@ -408,11 +408,11 @@ fn a_full_volume_loses_nothing() {
         assert_eq!(m.vol.alloc.free_blocks(), 0);
         w.finish();
         m.save(&image);
-        judge(&image, "full");
+        assert_clean(&image, "full");
         w.remove(1000, u32::MAX);
         w.finish();
         m.save(&image);
-        judge(&image, "truncated");
+        assert_clean(&image, "truncated");
         assert_eq!(debugfs_runs(&image, w.node.ino), w.model.runs());
     }
 }
@@ -458,7 +458,7 @@ fn largest_files() {
         w.insert(end - 1, 1, false);
         w.finish();
         m.save(&image_in(&scratch));
-        judge(&image_in(&scratch), "largest");
+        assert_clean(&image_in(&scratch), "largest");
     }
 }
 
@@ -481,7 +481,7 @@ fn cut_power(m: &Mounted, node: &Node) {
     m.vol.alloc.flush_super(&mut h, &m.cell).unwrap();
     h.stop().unwrap();
     m.save(&image_in(&scratch));
-    judge(&image_in(&scratch), "after the cut");
+    assert_clean(&image_in(&scratch), "after the cut");
 }
 
 #[test]

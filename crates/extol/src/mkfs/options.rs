@@ -88,7 +88,7 @@ pub struct JournalOptions {
     pub device: Option<JournalDevice>,
 }
 
-/// Options of mkfs. See the documentation of mke2fs for the letters.
+/// Options of mkfs. mke2fs(8) documents them.
 #[derive(Clone, Debug, Default)]
 pub struct MkfsOptions {
     /// `-t`.

@@ -14,7 +14,7 @@ use extol_testkit::e2fsck;
 use rig::{BLOCK, Rig, holds, lacks, names};
 
 /// F1, F2: create, write, fsync is one block behind an empty fast commit, no full commit, and
-/// whoever recovers has the file. F3: the next fsync of the same transaction is a block of its own,
+/// each peer recovers the file. F3: the next fsync of the same transaction is a block of its own,
 /// without a HEAD, with a checksum of its own.
 #[test]
 fn f1_f2_f3_small_files() {
@@ -30,7 +30,7 @@ fn f1_f2_f3_small_files() {
     assert_eq!(valid.len(), 2);
     assert_eq!(names(&valid[0]), ["head", "tail"]);
     assert_eq!(names(&valid[1]), ["inode", "add", "creat", "inode", "tail"]);
-    cut.judge("F2", |dir| holds(dir, "new", b"contents"));
+    cut.assert_recovered("F2", |dir| holds(dir, "new", b"contents"));
 
     let two = rig.commits(|| {
         rig.put("/new", b"longer contents");
@@ -44,10 +44,10 @@ fn f1_f2_f3_small_files() {
         !names(&valid[2]).contains(&"head") && names(&valid[2]).last() == Some(&"tail"),
         "{valid:?}"
     );
-    cut.judge("F3", |dir| holds(dir, "new", b"longer contents"));
+    cut.assert_recovered("F3", |dir| holds(dir, "new", b"longer contents"));
 }
 
-/// F8: of three fast commits the last is torn: the two before it count, for everybody.
+/// F8: of three fast commits the last is torn: each peer replays the two before it.
 #[test]
 fn f8_the_last_one_is_torn() {
     let Some(rig) = Rig::new("") else { return };
@@ -63,14 +63,14 @@ fn f8_the_last_one_is_torn() {
     cut.image.flip_bit(at + 60, 3);
     let verdicts: Vec<_> = cut.report().fast_commits.iter().map(|commit| commit.verdict).collect();
     assert_eq!(verdicts, [FcVerdict::Valid, FcVerdict::Valid, FcVerdict::Valid, FcVerdict::Torn]);
-    cut.judge("F8", |dir| {
+    cut.assert_recovered("F8", |dir| {
         holds(dir, "a", b"/a");
         holds(dir, "b", b"/b");
         lacks(dir, "c");
     });
 }
 
-/// F9: behind a full commit nobody finds the fast commits that it made void, and e2fsck does not
+/// F9: after a full commit no peer finds the fast commits that it made void, and e2fsck does not
 ///     lose the log over them.
 #[test]
 fn f9_void_ones_are_cleared() {
@@ -84,7 +84,7 @@ fn f9_void_ones_are_cleared() {
     let report = cut.report();
     assert_eq!((report.recovery.fast_commits, cut.valid().len()), ("none", 0));
     assert!(report.recovery.transactions >= 2, "the log holds them: {:?}", report.recovery);
-    cut.judge("F9", |dir| {
+    cut.assert_recovered("F9", |dir| {
         holds(dir, "a", b"fast");
         holds(dir, "b", b"full");
     });
@@ -99,13 +99,13 @@ fn f12_freeze_and_thaw() {
     rig.fs.thaw().unwrap();
     rig.put("/a", b"behind the thaw");
     rig.fsync("/a");
-    rig.cut().judge("F12, first", |dir| holds(dir, "a", b"behind the thaw"));
+    rig.cut().assert_recovered("F12, first", |dir| holds(dir, "a", b"behind the thaw"));
     let again = rig.commits(|| {
         rig.put("/b", b"and then");
         rig.fsync("/b");
     });
     assert_eq!(again, (1, 0), "the full commit made fast ones possible again");
-    rig.cut().judge("F12", |dir| holds(dir, "b", b"and then"));
+    rig.cut().assert_recovered("F12", |dir| holds(dir, "b", b"and then"));
 }
 
 /// F14: files that are made while another thread commits in full all the time, each with an fsync:
@@ -127,7 +127,7 @@ fn f14_beside_full_commits() {
         }
         done.store(true, std::sync::atomic::Ordering::Relaxed);
     });
-    rig.cut().judge("F14", |dir| {
+    rig.cut().assert_recovered("F14", |dir| {
         for i in 0..40 {
             holds(dir, &format!("f{i}"), format!("/f{i}").as_bytes());
         }
@@ -152,7 +152,7 @@ fn f15_what_came_and_went() {
         _ => false,
     };
     assert!(!cut.valid().iter().flatten().any(named), "{:?}", cut.valid());
-    cut.judge("F15", |dir| {
+    cut.assert_recovered("F15", |dir| {
         holds(dir, "other", b"kept");
         lacks(dir, "dead");
     });
@@ -171,7 +171,7 @@ fn f16_rename_over() {
     rig.put("/temporary", b"new");
     rig.fs.rename_path("/temporary", "/target").unwrap();
     rig.fsync("/target");
-    rig.cut().judge("F16", |dir| {
+    rig.cut().assert_recovered("F16", |dir| {
         holds(dir, "target", b"new");
         lacks(dir, "temporary");
         assert_eq!(dir.join("target").metadata().unwrap().nlink(), 1);
@@ -181,7 +181,7 @@ fn f16_rename_over() {
     rig.put("/temporary", b"newer");
     rig.fs.rename_path("/temporary", "/second").unwrap();
     rig.fsync("/second");
-    rig.cut().judge("F16, two names", |dir| {
+    rig.cut().assert_recovered("F16, two names", |dir| {
         holds(dir, "second", b"newer");
         holds(dir, "kept", b"two names");
         assert_eq!(dir.join("kept").metadata().unwrap().nlink(), 1);
@@ -189,8 +189,8 @@ fn f16_rename_over() {
     });
 }
 
-/// A file that is gone is empty and has a name in `lost+found`, for those who do not know better;
-/// one fast commit each.
+/// A deleted file is recovered empty and with a name in `lost+found`: Linux and e2fsck leave it
+/// there, Extol removes it. One fast commit each.
 #[test]
 fn deleted_files() {
     let Some(rig) = Rig::new("") else { return };
@@ -237,7 +237,7 @@ fn deleted_files() {
             );
         }
     };
-    rig.cut().judge("deleted files", seen);
+    rig.cut().assert_recovered("deleted files", seen);
     // Still open, with more data than before; and one whose two names go.
     let commits = rig.commits(|| {
         open.write_all_at(&data(9), 5 * BLOCK).unwrap();
@@ -252,7 +252,7 @@ fn deleted_files() {
         fsync_root();
     });
     assert_eq!(commits, (3, 0), "open, and two names");
-    rig.cut().judge("more deleted files", |dir| {
+    rig.cut().assert_recovered("more deleted files", |dir| {
         seen(dir);
         holds(dir, "file4", b"another");
         lacks(dir, "file5");
@@ -285,7 +285,7 @@ fn f17_shorter_and_longer() {
     let mut expected = vec![0; 6 * BLOCK as usize];
     expected[..1500].fill(b'x');
     expected[4 * BLOCK as usize..][..3].copy_from_slice(b"new");
-    cut.judge("F17", |dir| holds(dir, "a", &expected));
+    cut.assert_recovered("F17", |dir| holds(dir, "a", &expected));
 }
 
 /// A file of one piece that loses all of it and gets another one further on: e2fsck cannot replay
@@ -313,7 +313,7 @@ fn emptied_and_filled_further_on() {
         assert_eq!((fast, full), if once { (0, 1) } else { (2, 0) }, "{pieces} pieces");
         let mut expected = vec![0; BLOCK as usize + 400];
         expected.extend(b"new");
-        rig.cut().judge("emptied and filled", |dir| holds(dir, "a", &expected));
+        rig.cut().assert_recovered("emptied and filled", |dir| holds(dir, "a", &expected));
     }
 }
 
@@ -331,7 +331,7 @@ fn f20_unwritten_becomes_written() {
     assert_eq!(commits, (1, 0));
     let mut expected = vec![0; 8 * BLOCK as usize];
     expected[2 * BLOCK as usize..4 * BLOCK as usize].fill(b'w');
-    rig.cut().judge("F20", |dir| holds(dir, "a", &expected));
+    rig.cut().assert_recovered("F20", |dir| holds(dir, "a", &expected));
 }
 
 /// A name in the place of one that went: replay of the new name alone would find no room for it,
@@ -352,7 +352,7 @@ fn a_full_directory_does_not_grow_in_replay() {
     let dir = rig.fs.inode("/sub").unwrap().ino();
     assert_eq!(rig.fs.getattr(dir).unwrap().size, BLOCK, "it has not grown");
     assert_eq!(commits, (0, 1));
-    rig.cut().judge("room", |dir| {
+    rig.cut().assert_recovered("room", |dir| {
         lacks(dir, &path(0)[1..]);
         holds(dir, &path(3)[1..], b"in its place");
     });
@@ -375,26 +375,26 @@ fn a_directory_that_is_divided_meanwhile() {
             }
         })
     };
-    let judge = |what: &str, names: u32| {
+    let check = |what: &str, names: u32| {
         let seen = |dir: &std::path::Path| {
             holds(dir, "sub/first", b"first");
             (0..names).for_each(|n| holds(dir, &path(n)[1..], path(n).as_bytes()));
             assert_eq!(std::fs::read_dir(dir.join("sub")).unwrap().count() as u32, names + 1);
         };
-        rig.cut().judge(what, seen);
+        rig.cut().assert_recovered(what, seen);
     };
     // 24 bytes each, and the block has 1012.
     assert_eq!(add(0..40), (40, 0));
     let size = || rig.fs.getattr(rig.fs.inode("/sub").unwrap().ino()).unwrap().size;
     assert_eq!(size(), BLOCK);
-    judge("full", 40);
+    check("full", 40);
     // The index gets one leaf, which is full with one name more, and then a second one.
     assert_eq!(add(40..42), (0, 2), "no room in the base");
     assert_eq!(size(), 3 * BLOCK);
-    judge("divided", 42);
+    check("divided", 42);
     let (fast, full) = add(42..60);
     assert!(fast >= 17 && full <= 1, "{fast} fast commits, {full} full ones");
-    judge("divided again", 60);
+    check("divided again", 60);
 }
 
 /// F23: what Linux or e2fsck would replay wrongly is committed in full, and is right.
@@ -444,7 +444,7 @@ fn f23_what_cannot_be_fast() {
     }
     let counted: u64 = rig.counters().reasons.iter().map(|(_, n)| n).sum();
     assert!(counted >= 6, "{:?}", rig.counters().reasons);
-    rig.cut().judge("F23", |dir| {
+    rig.cut().assert_recovered("F23", |dir| {
         assert!(dir.join("dir").is_dir());
         holds(dir, "sub/file", b"inside");
         lacks(dir, "empty");
@@ -471,5 +471,5 @@ fn f28_closed_in_order() {
     assert_eq!(report.superblock.start, 0);
     assert!(!report.superblock.features.iter().any(|name| name.contains("fast")), "{report:?}");
     e2fsck(&cut.image).assert_clean("F28");
-    cut.judge("F28", |dir| holds(dir, "a", b"a"));
+    cut.assert_recovered("F28", |dir| holds(dir, "a", b"a"));
 }

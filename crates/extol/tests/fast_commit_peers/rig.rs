@@ -1,4 +1,5 @@
-//! A volume with fast commits in memory, cuts of its power, and the judges of what each cut leaves.
+//! A volume with fast commits in memory, power cuts, and the peers that recover what each cut
+//! leaves.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -116,15 +117,15 @@ impl Cut<'_> {
         block * BLOCK
     }
 
-    /// Three recover it, each a copy: Linux by mounting, Extol by opening, e2fsck by replaying.
-    /// Behind each, e2fsck must call the volume clean, and `look` sees it through a mount by Linux.
+    /// Three peers recover a copy each: Linux mounts it, Extol opens it, e2fsck replays its log.
+    /// After each, e2fsck must call the volume clean, and `look` sees it through a mount by Linux.
     #[track_caller]
-    pub fn judge(self, what: &str, look: impl Fn(&Path)) {
+    pub fn assert_recovered(self, what: &str, look: impl Fn(&Path)) {
         let dir = self.scratch.dir("mnt");
-        for judge in ["Linux", "Extol", "e2fsck"] {
-            let what = format!("{what}: {judge}");
+        for peer in ["Linux", "Extol", "e2fsck"] {
+            let what = format!("{what}: {peer}");
             let copy = self.image.copy_as("copy.img");
-            match judge {
+            match peer {
                 "Linux" => {}
                 "e2fsck" => {
                     let done =
@@ -140,7 +141,7 @@ impl Cut<'_> {
                     fs.unmount().unwrap();
                 }
             }
-            match judge {
+            match peer {
                 // Counts of the superblock are out of date behind every crash.
                 "e2fsck" => e2fsck_fix(&copy).assert_only_recovered(&what),
                 "Extol" => e2fsck(&copy).assert_clean(&what),
@@ -151,7 +152,7 @@ impl Cut<'_> {
             assert_eq!(std::fs::read(dir.join("old")).ok().as_deref(), Some(&b"old"[..]), "{what}");
             look(&dir);
             mount.unmount();
-            if judge == "Linux" {
+            if peer == "Linux" {
                 e2fsck(&copy).assert_clean(&what);
             }
             copy.remove();

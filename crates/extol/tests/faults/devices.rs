@@ -161,10 +161,10 @@ impl Devices {
         Media { volume: self.volume.written(), log: self.log.as_ref().map(|l| l.written()) }
     }
 
-    /// The media after a power cut. `luck`: the share of unflushed writes that survive.
-    pub fn cut(&self, luck: f64, rng: &mut SmallRng) -> Media {
-        let volume = self.volume.cut(|| rng.random_bool(luck));
-        Media { volume, log: self.log.as_ref().map(|l| l.cut(|| rng.random_bool(luck))) }
+    /// The media after a power cut. `survival`: the share of unflushed writes that survive.
+    pub fn cut(&self, survival: f64, rng: &mut SmallRng) -> Media {
+        let volume = self.volume.cut(|| rng.random_bool(survival));
+        Media { volume, log: self.log.as_ref().map(|l| l.cut(|| rng.random_bool(survival))) }
     }
 
     pub fn panics(&self) -> bool {

@@ -61,7 +61,8 @@ fn matrix(variant: Variant) {
                 nth += if is_long() { 1 } else { 23 + i as u64 };
             }
             println!(
-                "{} {side:?} {kind:?}{}: {runs} faults in {nth} requests, {aborts} aborts, {states} states",
+                "{} {side:?} {kind:?}{}: {runs} faults in {nth} requests, {aborts} aborts, \
+                 {states} states",
                 variant.name,
                 if forever { " for ever" } else { "" }
             );

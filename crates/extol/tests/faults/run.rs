@@ -175,13 +175,13 @@ impl Devices {
             self.e2fsck_recovers(&self.cut(0.5, &mut rng), &ledgers, what);
             outcome.states += 1;
         }
-        for luck in [1.0, 0.0, 0.5] {
+        for survival in [1.0, 0.0, 0.5] {
             self.recovers(
-                self.cut(luck, &mut rng),
+                self.cut(survival, &mut rng),
                 &ledgers,
                 noted.then_some(fault),
                 soundness,
-                &format!("{what}, luck {luck}"),
+                &format!("{what}, survival {survival}"),
             );
             outcome.states += 1;
         }

@@ -127,7 +127,7 @@ fn l4_goes_on_where_it_stopped() {
 
 /// A cached block of the table must not bring old bytes back when an inode is made in it.
 #[test]
-fn blocks_that_somebody_looked_at_stay_zero() {
+fn cached_blocks_stay_zero() {
     let disk = ours("");
     let fs = open(&disk, &by_hand(""));
     // An open by number reads any slot; the answer does not matter.

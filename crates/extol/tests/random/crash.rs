@@ -56,7 +56,8 @@ impl Engine {
                 let nearest = best.map_or(first, |(_, view)| view);
                 let shown: Vec<_> = differences(&nearest, &seen).into_iter().take(5).collect();
                 self.fail(&format!(
-                    "after the crash the tree is as it never was in the last {} operations; nearest:\n{}",
+                    "after the crash the tree is as it never was in the last {} operations; \
+                     nearest:\n{}",
                     self.past.ops.len(),
                     shown.join("\n")
                 ));
@@ -109,7 +110,8 @@ impl Engine {
                 let at = nr * CHUNK + i as u64;
                 if at < found.size && !known.clone().any(|v| v.chunk(nr)[i] == *byte) {
                     self.fail(&format!(
-                        "file {id}: byte {at} of {} after the crash is one that it never had ({} versions, sizes {:?})",
+                        "file {id}: byte {at} of {} after the crash is one that it never had \
+                         ({} versions, sizes {:?})",
                         found.size,
                         versions.len(),
                         versions.iter().map(|v| v.size).collect::<Vec<_>>()

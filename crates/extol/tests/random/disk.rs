@@ -122,13 +122,13 @@ impl Disk {
     /// Cuts the power. Called with the file system mounted, which must then crash as well.
     pub fn power_cut(&mut self, rng: &mut SmallRng) {
         if let Under::Recorded(device) = std::mem::replace(&mut self.under, Under::Plain) {
-            let luck = [0.0, 0.1, 0.5, 0.9, 1.0][rng.random_range(0..5)];
+            let survival = [0.0, 0.1, 0.5, 0.9, 1.0][rng.random_range(0..5)];
             let torn = rng.random_bool(0.5);
             let cut = device.position();
             self.volume = Arc::new(if torn {
-                device.torn_image_at(cut, |_, _| rng.random_bool(luck))
+                device.torn_image_at(cut, |_, _| rng.random_bool(survival))
             } else {
-                device.image_at(cut, |_| rng.random_bool(luck))
+                device.image_at(cut, |_| rng.random_bool(survival))
             });
         }
     }

@@ -132,7 +132,8 @@ macro_rules! variants {
         fn $test() {
             for seed in seeds() {
                 let limit = Duration::from_secs(120);
-                watched(&format!("{} seed {seed}", stringify!($test)), limit, || run($variant, seed));
+                let what = format!("{} seed {seed}", stringify!($test));
+                watched(&what, limit, || run($variant, seed));
             }
         })*
     };

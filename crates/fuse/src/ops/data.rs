@@ -10,7 +10,7 @@
 //!
 //! An append-only file is opened for writing without the page cache: a page that is written back
 //! does not tell an append from a change of what was there, and O_APPEND, which the open insists
-//! on, can be switched off later. So each write arrives as it was made and is judged by its place,
+//! on, can be switched off later. So each write arrives as it was made and its offset decides,
 //! and there are no writable mappings. What the cache holds of a file that was open before it got
 //! its flag is written all the same ([`Author::Cache`]): it was accepted before.
 //!

@@ -103,7 +103,7 @@ impl MemFs {
         new: NewNode,
         perm: u16,
         umask: u16,
-        who: Creds,
+        creds: Creds,
     ) -> Result<(u32, bool)> {
         let mut state = self.state.lock();
         if state.node(dir)?.attr.kind != FileKind::Directory {
@@ -118,7 +118,7 @@ impl MemFs {
             NewNode::Fifo => (FileKind::Fifo, Rdev::default(), Vec::new()),
             NewNode::Socket => (FileKind::Socket, Rdev::default(), Vec::new()),
         };
-        let ino = state.add_node(kind, perm & !umask, who, dir);
+        let ino = state.add_node(kind, perm & !umask, creds, dir);
         let node = state.node(ino)?;
         node.attr.rdev = rdev;
         node.target = target;
@@ -188,7 +188,7 @@ impl FileSystem for MemFs {
         new: NewNode,
         perm: u16,
         umask: u16,
-        who: Creds,
+        creds: Creds,
     ) -> Result<Attr> {
         if *self.frozen.lock() {
             return Err(FsError::Frozen);
@@ -199,14 +199,14 @@ impl FileSystem for MemFs {
         if self.state.lock().find(dir, name).is_ok() {
             return Err(FsError::Exists);
         }
-        let (ino, _) = self.create_node(dir, new, perm, umask, who)?;
+        let (ino, _) = self.create_node(dir, new, perm, umask, creds)?;
         let mut state = self.state.lock();
         state.insert(dir, name, ino)?;
         state.hold(ino)
     }
 
-    fn create_unnamed(&self, dir: u32, perm: u16, umask: u16, who: Creds) -> Result<Attr> {
-        let (ino, _) = self.create_node(dir, NewNode::Regular, perm, umask, who)?;
+    fn create_unnamed(&self, dir: u32, perm: u16, umask: u16, creds: Creds) -> Result<Attr> {
+        let (ino, _) = self.create_node(dir, NewNode::Regular, perm, umask, creds)?;
         let mut state = self.state.lock();
         state.node(ino)?.attr.nlink = 0;
         state.hold(ino)

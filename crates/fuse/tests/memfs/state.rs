@@ -37,11 +37,11 @@ impl State {
         self.nodes.get_mut(&ino).ok_or(FsError::Stale)
     }
 
-    pub(super) fn add_node(&mut self, kind: FileKind, perm: u16, who: Creds, parent: u32) -> u32 {
+    pub(super) fn add_node(&mut self, kind: FileKind, perm: u16, creds: Creds, parent: u32) -> u32 {
         let ino = self.next_ino;
         self.next_ino += 1;
         let id = FileId { ino, generation: ino ^ 0x5555 };
-        let attr = Attr::fresh(id, kind, perm, who, now());
+        let attr = Attr::fresh(id, kind, perm, creds, now());
         let node = Node {
             attr,
             references: 0,

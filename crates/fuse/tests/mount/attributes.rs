@@ -9,7 +9,7 @@ use std::process::Command;
 use extol_fuse::{DAEMON_XATTR, STATS_XATTR};
 use rustix::fs::{AtFlags, CWD, XattrFlags};
 
-use super::{as_nobody, mount, over_io_uring};
+use super::{as_ordinary_user, mount, over_io_uring};
 
 #[test]
 fn attributes_and_times() {
@@ -42,7 +42,10 @@ fn attributes_and_times() {
 #[test]
 fn the_mask_reaches_the_file_system() {
     let Some(mut m) = mount() else { return };
-    as_nobody(&format!("umask 027; cd {}; touch f; mkdir d; mkfifo p", m.dir.path().display()));
+    as_ordinary_user(&format!(
+        "umask 027; cd {}; touch f; mkdir d; mkfifo p",
+        m.dir.path().display()
+    ));
     for (name, perm) in [("f", 0o640), ("d", 0o750), ("p", 0o640)] {
         let stat = fs::metadata(m.path(name)).unwrap();
         assert_eq!((stat.mode() & 0o7777, stat.uid()), (perm, 65534), "{name}");
@@ -55,7 +58,7 @@ fn permissions_are_checked() {
     let Some(mut m) = mount() else { return };
     fs::write(m.path("secret"), "x").unwrap();
     fs::set_permissions(m.path("secret"), fs::Permissions::from_mode(0o600)).unwrap();
-    let said = as_nobody(&format!("cat {}", m.path("secret").display()));
+    let said = as_ordinary_user(&format!("cat {}", m.path("secret").display()));
     assert!(said.contains("Permission denied"), "{said}");
     m.unmount();
 }
@@ -77,7 +80,7 @@ fn set_id_bits_go_when_they_must() {
     ] {
         reset();
         assert_eq!(perm(), 0o6777);
-        let said = as_nobody(&script);
+        let said = as_ordinary_user(&script);
         assert_eq!(perm(), 0o777, "{script}: {said}");
     }
     // Root keeps them on writing, and loses them on chown as every user does.

@@ -115,8 +115,8 @@ pub(crate) fn mount() -> Option<Mounted> {
     mount_with(true, &MountConfig { allow_other: true, ..MountConfig::default() })
 }
 
-/// Runs a shell command as the user nobody.
-fn as_nobody(script: &str) -> String {
+/// Runs a shell command as an ordinary user.
+fn as_ordinary_user(script: &str) -> String {
     let output = Command::new("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", script])
         .output()

@@ -191,7 +191,7 @@ assert fd >= 0, ctypes.get_errno()
 sys.stdout.write(os.read(fd, 100).decode())
 os.close(fd)
 os.unlink(path)
-# The kernel keeps the inode until it has heard that the file is closed, which nobody waits for.
+# The kernel keeps the inode until it learns that the file is closed, and close does not wait for that.
 for attempt in range(2000):
     fd = libc.open_by_handle_at(root, ctypes.byref(handle), os.O_RDONLY)
     if fd == -1:

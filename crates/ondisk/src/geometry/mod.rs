@@ -2,7 +2,7 @@
 //! metadata lies.
 //!
 //! ```text
-//!  group with a superblock copy          other groups      meta_bg (1st, 2nd, last of a meta group)
+//!  group with a superblock copy          other groups      meta_bg (1st, 2nd, last of meta group)
 //!  ┌────┬─────────────┬──────────────┐   ┌────────┐        ┌──────┬────────────┬──────
 //!  │ sb │ descriptors │ reserved gdt │…  │ …      │        │ (sb) │ 1 desc blk │ …
 //!  └────┴─────────────┴──────────────┘   └────────┘        └──────┴────────────┴──────

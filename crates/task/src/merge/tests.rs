@@ -75,7 +75,7 @@ impl Lab {
     }
 }
 
-/// A request that comes while an operation runs gets the next one, together with all others.
+/// MG-1: a request that comes while an operation runs gets the next one, together with all others.
 #[test]
 fn no_request_joins_what_has_begun() {
     let lab = Lab::new();
@@ -108,7 +108,8 @@ fn no_request_joins_what_has_begun() {
     assert_eq!(stats, expected);
     assert_eq!(
         stats.line(),
-        "CP merge (Queued:    0, Issued:    2, Total:  100, Cur time:   45(ms), Peak time:   45(ms))"
+        "CP merge (Queued:    0, Issued:    2, Total:  100, \
+         Cur time:   45(ms), Peak time:   45(ms))"
     );
     let last = lab.ask(1);
     lab.next();
@@ -118,7 +119,8 @@ fn no_request_joins_what_has_begun() {
     lab.merger.stop();
 }
 
-/// A stop answers the waiters, and later ones do it themselves; so again and again.
+/// MG-2: a stop answers the waiters, and later callers do the operation themselves; so again and
+/// again.
 #[test]
 fn a_stop_leaves_no_request_behind() {
     let lab = Lab::new();
@@ -155,7 +157,7 @@ fn a_stop_leaves_no_request_behind() {
     lab.merger.stop();
 }
 
-/// After a start that failed everything is as before, and the next one works.
+/// MG-4: after a start that failed everything is as before, and the next one works.
 #[test]
 fn a_failed_start_leaves_nothing() {
     let lab = Lab::new();
@@ -172,7 +174,7 @@ fn a_failed_start_leaves_nothing() {
     lab.merger.stop();
 }
 
-/// All callers of a batch get a failure, and the thread goes on.
+/// MG-3: all callers of a batch get the failure, and the thread goes on.
 #[test]
 fn a_panic_is_an_answer() {
     let lab = Lab::new();
@@ -194,18 +196,17 @@ fn a_panic_is_an_answer() {
     lab.merger.stop();
 }
 
-/// A caller that was served a moment ago is waited for, half as long as an operation takes, and never for
-/// long.
+/// The issuing thread waits for the callers of the last operation: at most half as long as it took.
 #[test]
 fn expected_callers_are_waited_for() {
     let ms = |n: u64| n * 1_000_000;
-    let callers = Callers { size: 3, ended_ns: ms(100), took_ns: ms(8) };
+    let callers = Callers { count: 3, ended_ns: ms(100), took_ns: ms(8) };
     assert_eq!(callers.pause(ms(101), 1), Some(Duration::from_millis(3)));
     assert_eq!(callers.pause(ms(103), 2), Some(Duration::from_millis(1)));
     assert_eq!(callers.pause(ms(101), 3), None, "all are there");
     assert_eq!(callers.pause(ms(104), 1), None, "too late");
     assert_eq!(callers.pause(ms(101), 0), None, "no caller is there");
-    assert_eq!(Callers { size: 1, ..callers }.pause(ms(101), 1), None, "alone");
+    assert_eq!(Callers { count: 1, ..callers }.pause(ms(101), 1), None, "alone");
     assert_eq!(
         Callers { took_ns: ms(5000), ..callers }.pause(ms(100), 1),
         Some(Duration::from_millis(10))
@@ -214,11 +215,11 @@ fn expected_callers_are_waited_for() {
 }
 
 #[test]
-fn one_operation_for_a_crowd_that_comes_one_by_one() {
+fn one_operation_for_callers_that_come_one_by_one() {
     let lab = Lab::new();
     lab.merger.running.store(true, Ordering::SeqCst);
-    *lab.merger.callers.lock() = Callers { size: 2, ended_ns: 0, took_ns: 8_000_000 };
-    let mut service = IssueService { merger: Arc::clone(&lab.merger), place: None, pauses: 0 };
+    *lab.merger.callers.lock() = Callers { count: 2, ended_ns: 0, took_ns: 8_000_000 };
+    let mut service = IssueService { merger: Arc::clone(&lab.merger), begun: None, pauses: 0 };
     let wait_for = |n| {
         let began = Instant::now();
         while lab.merger.queue.len() != n {
@@ -235,10 +236,10 @@ fn one_operation_for_a_crowd_that_comes_one_by_one() {
     assert_eq!(service.step(), Progress::More);
     assert_eq!(first.join().expect("first"), (1, 3));
     assert_eq!(second.join().expect("second"), (1, 3));
-    // A clock that stands still ends no wait: there are no more waits than members.
+    // A clock that stands still ends no wait: there are no more waits than callers.
     let third = lab.ask(4);
     wait_for(1);
-    *lab.merger.callers.lock() = Callers { size: 2, ended_ns: 0, took_ns: 8_000_000 };
+    *lab.merger.callers.lock() = Callers { count: 2, ended_ns: 0, took_ns: 8_000_000 };
     for _ in 0..2 {
         assert!(matches!(service.step(), Progress::Idle(Some(_))));
     }

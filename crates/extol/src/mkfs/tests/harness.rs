@@ -20,7 +20,8 @@ const CONFIG: &str = "
         features = has_journal
     }
     ext4 = {
-        features = has_journal,extent,huge_file,flex_bg,metadata_csum,metadata_csum_seed,64bit,dir_nlink,extra_isize,orphan_file
+        features = has_journal,extent,huge_file,flex_bg,metadata_csum,\
+            metadata_csum_seed,64bit,dir_nlink,extra_isize,orphan_file
     }
     small = {
         blocksize = 1024
@@ -75,15 +76,15 @@ pub(super) fn have(program: &str) -> bool {
 pub(super) fn options(args: &str) -> Result<MkfsOptions> {
     let mut options = MkfsOptions::default();
     let mut words = args.split_whitespace();
-    while let Some(letter) = words.next() {
-        if letter == "-F" {
+    while let Some(flag) = words.next() {
+        if flag == "-F" {
             options.force = true;
             continue;
         }
         let text = words.next().expect("value");
         let value = || text;
         let number = || -> u32 { text.parse().expect("number") };
-        match letter {
+        match flag {
             "-t" => options.fs_type = FsType::parse(value())?,
             "-T" => options.usage = Some(value().into()),
             "-O" => options.features.push(value().into()),

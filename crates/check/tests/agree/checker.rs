@@ -1,4 +1,4 @@
-//! The verdict of the checker.
+//! The checker under test.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub fn as_e2fsck() -> CheckOptions {
 }
 
 /// The checker's report on a device.
-pub fn of(device: SharedDevice) -> Result<Report, CheckError> {
+pub fn report_on(device: SharedDevice) -> Result<Report, CheckError> {
     check(device, &as_e2fsck(), &mut |_| {})
 }
 
