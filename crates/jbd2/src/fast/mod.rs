@@ -86,6 +86,7 @@ pub trait FastSource: Send + Sync + Debug {
 
     /// What makes `keys` durable on top of transaction `tid - 1` and of all that was collected for
     /// `tid` before.
+    /// A key that the source did not make asks for nothing.
     fn collect(&self, tid: Tid, keys: &[SyncKey]) -> Collected;
 
     /// Transaction `tid` takes no more handles and will be committed in full: what is known of it

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use extol_block::{BlockDevice, BlockNr, DeviceOp};
-use extol_jbd2::fast::DataChecksum;
 use extol_jbd2::{Deferral, Journal, JournalError};
+use extol_ondisk::fast_commit::DataChecksum;
 use extol_sync::{Mutex, thread};
 
 use crate::explore::{below, explore};
@@ -46,7 +46,7 @@ fn writer(
                 last.settle();
             }
             let data = vec![round; BS];
-            journal.about_to_overwrite(block(nr), 1, |w| w.agrees(&data))?;
+            journal.about_to_overwrite(block(nr), 1, |w| w.matches(&data))?;
             let checksum = DataChecksum::of(block(nr), &data);
             if alone && below(4) == 0 {
                 medium.write_at(&data, block(nr).offset(journal.block_size())).unwrap();

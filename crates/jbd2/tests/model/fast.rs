@@ -43,8 +43,8 @@ impl FastSource for Board {
         }
         let mut changed = self.changed.lock();
         // The twin of an even block changes with it, always.
-        let mut wanted: Vec<u32> =
-            keys.iter().flat_map(|key| [key.0 as u32, key.0 as u32 + 1]).collect();
+        let known = keys.iter().filter_map(|key| u32::try_from(key.0).ok());
+        let mut wanted: Vec<u32> = known.flat_map(|nr| [nr, nr + 1]).collect();
         wanted.sort_unstable();
         wanted.dedup();
         let records: Vec<FcRecord> = wanted

@@ -10,6 +10,7 @@ use extol_jbd2::recovery::{read_superblock, recover_to_device};
 use extol_jbd2::{
     FreeThreshold, Handle, Journal, JournalConfig, JournalError, LogConfig, LogMap, Services, Tid,
 };
+use extol_ondisk::fast_commit::FcRecord;
 use extol_task::TestClock;
 
 use crate::explore::below;

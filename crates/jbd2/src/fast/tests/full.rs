@@ -24,7 +24,7 @@ fn the_source_says_no() {
     assert_eq!(rig.stats().cleared, 2, "when the log became live, and now");
     assert_eq!(rig.stats().heads, 2);
     let reasons = rig.stats().reasons;
-    assert!(reasons.iter().all(|(name, count)| *count == u64::from(name == "Cross rename")));
+    assert!(reasons.iter().all(|(name, count)| *count == u64::from(name == "second")));
     assert_eq!(*rig.source.closed.lock(), [tid.previous(), tid]);
 }
 
