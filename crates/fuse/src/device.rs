@@ -9,18 +9,18 @@
 //! Which worker reads is decided by [`pool`](crate::pool). A reply goes out with one `write`, by
 //! any thread.
 //!
-//! *Deferred replies.* A thread that sleeps until its fsync is durable costs two thread switches
-//! and a worker. So the file system is asked to call back when the file is durable
-//! ([`fsync_then`](extol_vfs::Mountable::fsync_then)), and the thread that calls back writes the
-//! reply ([`DeferredReply`]): as a rule a worker that leads the commit of all that asked at the
-//! same time, and has told the pool that it waits.
+//! *Deferred replies.* A worker that sleeps until its fsync is durable costs two thread switches,
+//! and cannot serve another request. So the file system calls a function when the file is durable
+//! ([`fsync_then`](extol_vfs::Mountable::fsync_then)), and that function writes the reply
+//! ([`DeferredReply`]). As a rule it runs on the worker that leads the commit of all concurrent
+//! fsyncs, which counts as waiting in the pool.
 //!
 //! *Invariants*
-//! - DV-1: each request that has a reply gets one. A deferred reply is sent when it is told, or
-//!   says EIO when it is dropped untold ([`DeferredReply`]).
+//! - DV-1: each request that has a reply gets one. A deferred reply is sent when its result is
+//!   known; if it is dropped before, EIO is sent ([`DeferredReply`]).
 //! - DV-2: no mount ends before its deferred replies are sent. Each belongs to an open file, which
-//!   keeps the connection; where the connection is cut by force, the threads that send them are
-//!   workers, and the end waits for these ([`Mount::run`](crate::Mount::run)).
+//!   keeps the connection. If the connection is aborted, the threads that send the replies are
+//!   workers, and the end of the mount waits for them ([`Mount::run`](crate::Mount::run)).
 
 use std::io;
 use std::sync::Arc;

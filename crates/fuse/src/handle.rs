@@ -1,23 +1,23 @@
-//! One request from its bytes to its answer: the part that both transports share.
+//! One request, from its bytes to its reply: the part that both transports share.
 //!
 //! ```text
-//!   transport ──► handle ──► guard { ops::dispatch } ──► answer ──► transport
+//!   transport ──► handle ──► guard { ops::dispatch } ──► reply ──► transport
 //!                   ▲              │ panic: EIO
 //!                   ╰── again ─────┤ the volume is frozen: wait for the thaw
-//!                                  │ no space (io_uring): wait for what the kernel has forgotten
+//!                                  │ no space (io_uring): wait for pending FORGETs
 //! ```
 //!
-//! *A frozen volume* lets no change through, and that may last. A change waits for the thaw only if
-//! other threads go on to serve requests meanwhile ([`Server::wait_for_others`]): one of them must
-//! find the request that thaws. Otherwise the change is answered EAGAIN.
+//! *A frozen volume* lets no change through. A change waits for the thaw only if other threads
+//! serve requests meanwhile ([`Server::wait_for_others`]): one of them must receive the request
+//! that thaws. Otherwise the change fails with EAGAIN.
 //!
-//! *Forgotten inodes.* FORGET always comes through `/dev/fuse`, and other requests overtake it. A
-//! program that has deleted something counts on the room: a STATFS, and over io_uring a request
-//! that meets a full volume, waits until the workers have heard what the kernel has sent so far.
-//! Best effort: the wait is bounded.
+//! *Forgotten inodes.* FORGET always comes through `/dev/fuse`, and other requests overtake it. But
+//! a program that has deleted a file expects its blocks to be free. So a STATFS, and over io_uring
+//! a request that finds the volume full, waits until the workers have read all that the kernel has
+//! sent so far. The wait is bounded.
 //!
-//! *References.* A reply that is not delivered, or says an error, carries none: they are given back
-//! ([`ops::take_back`]).
+//! *References.* A reply that is not delivered, or that is an error, carries no references: they
+//! are dropped ([`ops::take_back`]).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;

@@ -1,10 +1,10 @@
-//! Attaching the mount and taking it off: mount(2) where we may, the set-user-id helper
-//! `fusermount3` where we may not.
+//! Mounting and unmounting: with mount(2) if the process has the right, else with the set-user-id
+//! helper `fusermount3`.
 //!
-//! With mount(2) we open `/dev/fuse` and hand its descriptor to the kernel. `fusermount3` opens it
-//! for us and sends the descriptor over a socket, which it finds under the number in
-//! `_FUSE_COMMFD`; we make that its standard input, because that is the one descriptor which a
-//! child inherits without further ado.
+//! For mount(2) this process opens `/dev/fuse` and passes the descriptor to the kernel.
+//! `fusermount3` opens `/dev/fuse` itself and sends the descriptor over a socket, whose number is
+//! in `_FUSE_COMMFD`. The socket is the helper's standard input, because safe Rust lets a child
+//! inherit no other descriptor.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut, Read};
@@ -82,10 +82,10 @@ pub enum MountError {
     Io(#[from] io::Error),
 }
 
-/// Finds out whether a mount on `dir` stands a chance, before anything is done to the volume.
+/// Checks that a mount on `dir` is possible, before the volume is opened.
 ///
 /// # Errors
-/// If `dir` is no directory, or the machine has no FUSE, or we need the helper and it is missing.
+/// If `dir` is no directory, or the machine has no FUSE, or the helper is needed and missing.
 pub fn check(dir: &Path) -> Result<(), MountError> {
     let dir_error = |source| MountError::Dir { dir: dir.to_path_buf(), source };
     if !std::fs::metadata(dir).map_err(dir_error)?.is_dir() {
@@ -312,7 +312,7 @@ const TRY: Duration = Duration::from_millis(5);
 ///
 /// # Errors
 /// [`MountError::Busy`] if it is in use, and half a second later, too (and not `lazy`), others if
-/// nothing is mounted or we may not.
+/// nothing is mounted or the process has no right to unmount it.
 pub fn unmount(dir: &Path, lazy: bool) -> Result<(), MountError> {
     let began = Instant::now();
     loop {

@@ -1,8 +1,9 @@
 //! The worker pool of `/dev/fuse`: which threads read requests.
 //!
-//! *Purpose.* The kernel hands requests to waiting readers in turn. With many readers every request
-//! wakes another, cold thread, and a small request costs more in thread switches than in work. So
-//! as few workers read as keep the processors busy, however many requests are at work.
+//! *Purpose.* The kernel gives requests to waiting readers in turn. With many readers each request
+//! wakes another thread, whose memory is cold, and a small request costs more in thread switches
+//! than in work. So only as many workers read as keep the processors busy, however many requests
+//! are being served.
 //!
 //! *States of a worker.* Reading and working workers are *active*; there are at most as many of
 //! them as processors.
@@ -18,11 +19,11 @@
 //!                              idle ─────────────────────► reading
 //! ```
 //!
-//! A request that waits by nature (for a device, a commit) is *waiting* from the start; one that
-//! turns out to wait says so ([`Pool::wait`]). When that leaves no reader, an idle worker is woken
-//! or a new one started. Any other request is over at once as a rule, but may wait all the same:
-//! for a block of a directory, for room in the journal, for a lock. The *watchdog* is a thread for
-//! that: while no worker reads, it counts a worker that works for longer than [`PATIENCE`] as
+//! A request that always waits (for a device, a commit) makes its worker *waiting* from the start;
+//! others do so when they begin to wait ([`Pool::wait`]). If no reader is left then, an idle worker
+//! is woken or a new one started. All other requests are short as a rule, but may have to wait for
+//! a block of a directory, for room in the journal, for a lock. For these there is the *watchdog*,
+//! a thread: while no worker reads, it counts a worker that works for longer than [`PATIENCE`] as
 //! waiting, so that another one reads. It sleeps while a worker reads.
 //!
 //! The last worker that became idle is woken first, because its memory is warm. A worker whose

@@ -1,10 +1,10 @@
 //! A mount from its beginning to its end.
 //!
-//! *Beginning.* Attach the mount, answer INIT, give rights away, start the threads; where one of
-//! these fails, nothing is left mounted.
+//! *Beginning.* Mount, answer INIT, drop privileges, start the threads. If one of these fails,
+//! nothing stays mounted.
 //!
-//! *End.* After an unmount every read of the device fails with ENODEV, and the last serving thread
-//! wakes [`Mount::run`]. A mount that was detached while files were open goes on until they are
+//! *End.* After an unmount each read of the device fails with ENODEV, and the last serving thread
+//! wakes [`Mount::run`]. A mount that is detached while files are open is served until they are
 //! closed; [`Stopper::abandon`] does not wait for that.
 
 use std::io;
