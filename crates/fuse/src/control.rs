@@ -44,7 +44,7 @@ const NAME_MAX: usize = 255;
 /// Room for an answer.
 const ANSWER: usize = 16 << 10;
 
-/// How the right to ask is checked.
+/// How the right to make a request is checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
     /// By the kernel, before the request.
@@ -53,7 +53,7 @@ pub(crate) enum Way {
     Rights,
 }
 
-/// What a name of an attribute of the root asks for, if it is a request.
+/// The request in the name of an attribute of the root, if it is one.
 pub(crate) fn request(name: &[u8]) -> Option<(Way, &str)> {
     let name = std::str::from_utf8(name).ok()?;
     let (way, wish) = match name.strip_prefix("trusted.") {

@@ -32,25 +32,25 @@ use crate::pool;
 use crate::session::Shared;
 use crate::wire::{Reply, Request};
 
-/// What a change gets while the volume is frozen ([`FsError::Frozen`](extol_vfs::FsError)).
+/// The error of a change while the volume is frozen ([`FsError::Frozen`](extol_vfs::FsError)).
 const FROZEN: Errno = Errno(libc::EAGAIN);
-/// What a request gets that needs more room than there is.
+/// The error of a request that needs more space than there is.
 const FULL: Errno = Errno(libc::ENOSPC);
-/// How often, and how far apart, [`settle_forgets`] looks.
+/// Number and distance of the checks of [`settle_forgets`].
 const LOOKS: u32 = 100;
 const LOOK: Duration = Duration::from_micros(50);
 
 /// The thread that serves a request.
 pub(crate) trait Server: Kernel {
-    /// Calls `wait`, which waits for what other requests bring, while other threads serve requests.
-    /// False if there would be none; then `wait` was not called.
+    /// Calls `wait`, which waits for other requests, while other threads serve requests. False if
+    /// there would be none; then `wait` is not called.
     fn wait_for_others(&self, wait: &mut dyn FnMut()) -> bool;
 
     /// Its number, if it is a worker of `/dev/fuse`.
     fn worker(&self) -> Option<pool::Id>;
 }
 
-/// What has become of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Handled {
     /// The reply is to be sent, with this code.
@@ -61,7 +61,7 @@ pub(crate) enum Handled {
     Deferred,
 }
 
-/// Handles a request and puts the reply together.
+/// Handles a request and builds its reply.
 pub(crate) fn handle(
     shared: &Shared,
     server: &dyn Server,
@@ -80,7 +80,7 @@ pub(crate) fn handle(
     if request.opcode == op::STATFS {
         settle_forgets(shared, server);
     }
-    // The error of an fsync is told once; a second one might succeed.
+    // The error of an fsync is reported once; a second one might succeed.
     let syncs = matches!(request.opcode, op::FSYNC | op::FSYNCDIR | op::SYNCFS);
     let mut may_settle = server.worker().is_none() && !syncs;
     let outcome = loop {

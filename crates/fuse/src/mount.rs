@@ -145,7 +145,7 @@ fn attach_block_device(
     loop {
         match attach_directly(dir, rootmode, config, Some(block)) {
             Ok(device) => return Ok(Some(device)),
-            // A process that was just started lets go of what it inherited a moment later.
+            // A process that has just been started closes what it inherited a moment later.
             Err(error) if is_busy(&error) && began.elapsed() < IN_USE => thread::sleep(TRY),
             Err(_) => break,
         }
@@ -273,9 +273,8 @@ fn receive(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     Ok(None)
 }
 
-/// Takes a mount off after its start has failed. The connection is cut first, where that is
-/// possible: the kernel may have something to ask before it lets a mount go, and there may be
-/// nothing that answers.
+/// Unmounts after a start that failed. The connection is aborted first, where that is possible: the
+/// kernel may make requests during the unmount, and there may be no thread that answers.
 pub fn undo(dir: &Path) {
     if let Some((major, minor)) = device_number(dir) {
         // The kernel writes its own form of a device number.
@@ -285,16 +284,15 @@ pub fn undo(dir: &Path) {
     let _ = unmount(dir, true);
 }
 
-/// The device number of what is mounted on `dir`, as far as the kernel knows it by itself: a thread
-/// that asks the mount that its own process serves, and is killed before it has answered, waits for
-/// itself for ever, and no signal ends that.
+/// The device number of the mount on `dir`, from the kernel's own state. A request to the mount
+/// could wait for ever: if the process that serves it is killed first, no signal ends the wait.
 fn device_number(dir: &Path) -> Option<(u32, u32)> {
     let flags = AtFlags::STATX_DONT_SYNC;
     let known = rustix::fs::statx(rustix::fs::CWD, dir, flags, StatxFlags::empty()).ok()?;
     Some((known.stx_dev_major, known.stx_dev_minor))
 }
 
-/// Makes the kernel write back what it holds of the mount on `dir`.
+/// Makes the kernel write its dirty pages of the mount on `dir` back.
 pub fn write_back(dir: &Path) {
     if let Ok(dir) = std::fs::File::open(dir) {
         let _ = rustix::fs::syncfs(&dir);

@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(Owner::another().check(&request(std::process::id())), Err(Errno(libc::EPERM)));
     }
 
-    /// A process that may not look asks one that may.
+    /// A process without the right to look asks one that has it.
     #[derive(Debug)]
     struct Told(Option<Namespace>);
 
