@@ -93,7 +93,7 @@ impl Ext4 {
         self.op(files::read(&self.fs, ino, offset, buf, Some(ahead)))
     }
 
-    /// Takes a reference on a directory on the way of a path, if its name was looked up lately.
+    /// Takes a reference on a directory on the way of a path, if its name is in the dentry cache.
     pub(crate) fn dir_cached(&self, dir: u32, name: &[u8]) -> Option<FileId> {
         let step = names::dir_cached(&self.fs, dir, name);
         if step.is_some() {

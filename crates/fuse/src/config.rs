@@ -134,8 +134,8 @@ impl Default for MountConfig {
 }
 
 impl MountConfig {
-    /// Takes one word of a mount option list (`nosuid`, `allow_other`, `ro` …). False if it is none
-    /// of ours.
+    /// Takes one word of a mount option list (`nosuid`, `allow_other`, `ro` …). False if this
+    /// crate has no such option.
     pub fn accept(&mut self, option: &str) -> bool {
         match option {
             "ro" => self.read_only = true,

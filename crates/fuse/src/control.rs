@@ -112,7 +112,7 @@ fn understand(answer: &[u8]) -> std::result::Result<Vec<String>, RemountError> {
 /// refusal.
 ///
 /// # Errors
-/// If the mount could not be asked: `ENODATA` or `EOPNOTSUPP` if it is none of ours, `EPERM`,
+/// If the request failed: `ENODATA` or `EOPNOTSUPP` if it is no mount of Extol, `EPERM`,
 /// `ENOTCONN` …
 pub fn remount(
     root: &Path,
