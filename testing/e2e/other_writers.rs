@@ -99,7 +99,7 @@ fn a_host_that_stood_still_writes_nothing_after_another_has_claimed() {
     let log = ours.log();
     assert!(log.contains("claimed by another host"), "{log}");
     ours.end();
-    // Neither has the end of ours given back what is Linux's.
+    // Nor has the end of Extol's mount released the claim of Linux.
     std::fs::write(other.join("more"), b"written by Linux").expect("write");
     linux.unmount();
     e2fsck(&image).assert_clean("after Linux alone has written");

@@ -183,7 +183,7 @@ fn refusals_leave_it_read_only() {
     mount.unmount();
     assert!(before == std::fs::read(&image.path).expect("read"), "a refusal writes");
 
-    // The device does not let us.
+    // The device refuses writes.
     let device = LoopDevice::attach_with(&image.path, &["-r"]);
     let mount = ExtolMount::start(device.path(), &dir, &["ro"]);
     let seen = Tree::of(&dir);

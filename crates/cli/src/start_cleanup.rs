@@ -1,10 +1,10 @@
-//! Unmounting what a failed start has left on its directory.
+//! Unmounting after a failed start.
 //!
-//! A daemon that ends between mount(2) and its first answer (killed, out of memory, which aborts a
-//! Rust program) leaves a mount that is dead: every access fails with ENOTCONN until it is
-//! unmounted. The daemon itself can do nothing about that any more, so another process does: in the
-//! background the parent, which waits for it anyway; in the foreground a *cleanup process*, this
-//! program once more, which waits until it is cancelled or its input ends.
+//! A daemon that ends between mount(2) and its first reply (killed, or out of memory, which aborts
+//! a Rust program) leaves a dead mount: every access fails with ENOTCONN until it is unmounted. So
+//! another process unmounts it: in the background the parent, which waits for the daemon anyway; in
+//! the foreground a *cleanup process*, another process of this program, which waits until it is
+//! cancelled or its input ends.
 //!
 //! - CL-3: only what this start has mounted is unmounted: it was not there before (mounts are known
 //!   by their numbers), and it is of the same volume, which nothing else can have mounted meanwhile

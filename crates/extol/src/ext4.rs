@@ -1,4 +1,5 @@
-//! The volume as programs see it.
+//! [`Ext4`], the handle of an open volume: it implements the traits of `extol_vfs`, and each method
+//! calls one operation of `ops`, `maintenance` or `remount`.
 
 mod handle;
 
@@ -26,9 +27,9 @@ use crate::ops::{attrs, create, files, names, references, rename, xattrs};
 pub struct Ext4 {
     fs: Arc<MountedFs>,
     threads: Mutex<Option<Threads>>,
-    /// How closing ended.
+    /// The result of closing.
     closed: OnceLock<Result<()>>,
-    /// Number and generation of the root, once asked for: they never change.
+    /// Number and generation of the root, set by the first request for them.
     root: OnceLock<FileId>,
 }
 
@@ -92,7 +93,7 @@ impl Ext4 {
         self.op(files::read(&self.fs, ino, offset, buf, Some(ahead)))
     }
 
-    /// Takes a reference on a directory on the way of a path, if its name was looked up lately.
+    /// Takes a reference on a directory on the way of a path, if its name is in the dentry cache.
     pub(crate) fn dir_cached(&self, dir: u32, name: &[u8]) -> Option<FileId> {
         let step = names::dir_cached(&self.fs, dir, name);
         if step.is_some() {

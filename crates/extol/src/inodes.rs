@@ -1,19 +1,19 @@
 //! Inodes in memory: references, decoded inodes, locks.
 //!
-//! Two tables, because they differ in size. *References* are what a front end has looked up: an
-//! inode number and a count, a few bytes each, so a million referenced inodes take some tens of
-//! megabytes. *Cells* are decoded inodes with their lock and dirty pages: a bounded cache, reloaded
-//! from the inode table on disk when needed.
+//! There are two tables. *References* count what a front end has looked up: an inode number and a
+//! count, a few bytes each, so there can be millions. *Cells* are decoded inodes with their lock
+//! and dirty pages: a bounded cache, reloaded from the inode table on disk when needed.
 //!
-//! A referenced inode need not be in use: Linux refers to every file that it has looked at lately,
-//! and forgets one only after its last name is gone. A front end may say which files are open
-//! ([`InodeTable::open`]); then a file that is referenced but not open is deleted with its last
-//! name. Its number is *held* until the front end forgets the file: no new inode gets it, and the
-//! cell stays, without an inode on disk, and tells only the attributes that the file had.
+//! A referenced inode need not be in use: Linux keeps a reference to every file that it used
+//! recently, and drops it only after the last name is removed. A front end may say which files are
+//! open ([`InodeTable::open`]); then a file that is referenced but not open is deleted with its
+//! last name. Its number is *held* until the front end drops its references: no new inode gets the
+//! number, and the cell stays, without an inode on disk, and has only the attributes of the deleted
+//! file.
 //!
 //! ```text
 //!   referenced ──open──► in use ──close──► referenced ──last name removed──► number held
-//!                          │                                                   └─forget─► gone
+//!                          │                                                   └─forget─► free
 //!                          └──last name removed──► orphan ──close, forget──► deleted
 //! ```
 //!
@@ -27,8 +27,8 @@
 //!   finds one looks the inode up again or reports `Stale`.
 //! - IN-4: a deleted file whose number is held is never opened, and no open file is deleted: both
 //!   are decided under the lock of the shard ([`InodeTable::open`], [`InodeTable::hold`]). Its
-//!   inode is neither changed nor read: only [`Cell::read_any`] and [`Cell::write_any`] show its
-//!   cell.
+//!   inode is neither changed nor read: only [`Cell::read_any`] and [`Cell::write_any`] give access
+//!   to its cell.
 //! - IN-5: a held number is that of no other inode ([`Allocator::hold_inode`]): it is held before
 //!   the inode is freed, and released with the last reference, both under the lock of the shard.
 //! - IN-6: the holder of a cell's lock finds all data that is in no dirty page on the device
@@ -62,7 +62,7 @@ const CLOCK_STEPS: usize = 8;
 #[derive(Default)]
 struct Refs {
     lookups: u64,
-    /// How often the file is open, if the front end says so.
+    /// Number of opens, if the front end reports them.
     open: u32,
     /// The inode is deleted, and its number held.
     held: bool,
@@ -119,10 +119,10 @@ pub(crate) struct InodeTable {
     shards: Vec<CachePadded<Mutex<Shard, { Rank::InodeShard as u8 }>>>,
     /// Cells per shard.
     capacity: usize,
-    /// The front end says which files are open.
+    /// The front end reports which files are open.
     counts_opens: AtomicBool,
-    /// There may be a directory whose changes are durable at once (`chattr +S`, `+D`): one was
-    /// loaded, or got the flag. Set under the lock of the inode, and never cleared.
+    /// Set once an inode with the flag `S` or `D` (changes are durable at once) is loaded or made.
+    /// Set under the lock of the inode, and never cleared.
     has_sync_dirs: AtomicBool,
 }
 
@@ -143,7 +143,7 @@ impl InodeTable {
         }
     }
 
-    /// About how many inodes it keeps decoded.
+    /// About how many inodes the table keeps decoded.
     pub fn capacity(&self) -> usize {
         self.capacity * SHARDS
     }
@@ -187,7 +187,7 @@ impl InodeTable {
         }
     }
 
-    /// False if no inode in memory has the flags `S` or `D`. (Right for an inode whose lock the
+    /// False if no inode in memory has the flags `S` or `D`. (Exact for an inode whose lock the
     /// caller has just held.)
     pub fn may_have_sync_dirs(&self) -> bool {
         self.has_sync_dirs.load(Ordering::Relaxed)
@@ -218,7 +218,7 @@ impl InodeTable {
         }
     }
 
-    /// The inode is deleted: its cell dies and leaves the table. No lock of it may be held.
+    /// Called when the inode is deleted: removes its cell. The caller holds no lock of it.
     pub fn kill(&self, cell: &Arc<Cell>) {
         cell.kill();
         self.remove(cell);
@@ -236,7 +236,7 @@ impl InodeTable {
         shard.cells.get(&ino).map(Cell::used)
     }
 
-    /// Gives back `n` references; true if none is left, and the inode may have to be deleted.
+    /// Drops `n` references; true if none is left, and the inode may have to be deleted.
     pub fn release(&self, vol: &Volume, ino: u32, n: u64) -> bool {
         self.drop_refs(vol, ino, |refs| refs.lookups = refs.lookups.saturating_sub(n))
     }
@@ -324,7 +324,7 @@ impl InodeTable {
         self.shard(ino).lock().refs.get(&ino).is_some_and(|refs| refs.held)
     }
 
-    /// Drops every reference: the front end is gone.
+    /// Drops all references, when the front end has ended.
     pub fn release_all(&self, vol: &Volume) {
         for shard in &self.shards {
             let mut shard = shard.lock();

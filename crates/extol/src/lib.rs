@@ -9,22 +9,22 @@
 //! * [`Ext4`], the public handle: one entry for every operation;
 //! * `MountedFs` (`mounted`), the state that all operations share;
 //! * `Volume` (`volume`), the device with its journal, geometry and allocator;
-//! * `Maintenance`, the requests about all of it.
+//! * `Maintenance`, requests about the whole volume (sync, checkpoint, freeze).
 //!
 //! ```text
 //!   ext4  path                  handle for programs, by inode and by path        lib
-//!   info  stats  mkfs           what a volume is, what it does, a new one
+//!   info  stats  mkfs           properties, counters, a new volume
 //!   remount                     options change while the volume is open
 //!   mount                       open, recover, close
 //!   maintenance                 sync, checkpoint, freeze, thaw, shutdown
 //!   ops                         names, inodes, attributes: lock inodes, start a handle, work
 //!   data                        file bytes: dirty pages, map after write
-//!   services  error_state       what happens beside the operations, and after an error
+//!   services  error_state       background threads, and the state after an error
 //!   mounted  inodes  orphan     the state of the mount, inodes in memory, orphans
 //!     (dirs_moved, error_state/record, maintenance/requests, services/lazy_init/state …)
 //!   volume  dir  xattr  inline  map  fast_commit        what is on the device
 //!   alloc                       free blocks and inodes
-//!  throttle guard  freeze_gate    what a write passes: throttle, check for other writers, freeze
+//!   throttle guard freeze_gate  each write passes: throttle, check for other writers, freeze
 //!   runtime_options  fast_commit_support  superblock  node  options  error
 //!   ────────────────────────────────────────────────────────────────────────────────────────
 //!   extol_jbd2: block cache, transactions, log, checkpoint   extol_ondisk: bytes and types
@@ -32,21 +32,8 @@
 //!
 //! # Lock order
 //!
-//! Outer first; a thread may skip levels and never goes back.
-//!
-//! 0. the freeze gate, which every change passes; a freeze and a remount close it
-//!    (`freeze_gate.rs`)
-//! 1. the rename lock (renames between directories; locking a directory below another)
-//! 2. inode locks: parent before child; two directories, ancestor first; two files, smaller number
-//!    first
-//! 3. the journal handle (`start` may sleep until a commit ends or the log has room)
-//! 4. the orphan lock
-//! 5. an allocator group's lock (one at a time)
-//! 6. the superblock's lock
-//! 7. leaves: buffers, cache shards, counters, the journal's state
-//!
-//! No inode lock is taken while a handle is open. Commit callbacks run without a handle and take 5
-//! to 7 only.
+//! docs/design/lock-order.md lists all locks, outer first; debug builds check the order
+//! ([`extol_sync::rank`]).
 
 pub(crate) mod alloc;
 pub(crate) mod data;

@@ -1,4 +1,8 @@
-//! The state of a mounted file system: what all operations share.
+//! The state of a mounted file system, shared by all operations.
+//!
+//! [`MountedFs`] adds to [`Volume`] what belongs to one mount: inodes in memory, dirty pages,
+//! options, background threads. Operations (`ops`), the services and a remount get a reference to
+//! it. Its locks are in docs/design/lock-order.md.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +19,7 @@ use extol_vfs::{Attr, Author, Creds, FileId, FileKind, FsError, Rdev, Result, Ti
 
 use crate::alloc::SuperCell;
 use crate::data::cache::DataCache;
-use crate::data::readahead::ReadaheadThreads;
+use crate::data::readahead::threads::ReadaheadThreads;
 use crate::data::writeback::DirtyIndex;
 use crate::dirs_moved::DirsMoved;
 use crate::error;
@@ -32,10 +36,10 @@ use crate::services::lazy_init::LazyInit;
 use crate::throttle::Throttle;
 use crate::volume::Volume;
 
-/// Mount options that a remount cannot change, and what is decided with them.
+/// Mount options that a remount cannot change, and values that follow from them.
 #[derive(Debug)]
 pub(crate) struct FixedOptions {
-    /// Opened read-only, and not remounted read-write since (`remount/ro_to_rw.rs`).
+    /// Opened read-only, and not yet remounted read-write (`remount/ro_to_rw.rs`).
     pub read_only: AtomicBool,
     pub data: DataMode,
     pub user_xattr: bool,
@@ -45,62 +49,63 @@ pub(crate) struct FixedOptions {
 }
 
 impl FixedOptions {
-    /// Opened read-only, and not remounted read-write since.
+    /// True if opened read-only, and not yet remounted read-write.
     pub fn read_only(&self) -> bool {
         self.read_only.load(Ordering::Acquire)
     }
 }
 
-/// The device below [`Volume::dev`].
+/// The device below [`Volume::dev`]. A mount that was opened read-only needs it to become writable.
 #[derive(Debug)]
 pub(crate) struct BaseDevice {
-    /// The device as it is.
+    /// The device, without the overlay.
     pub device: SharedDevice,
-    /// The blocks of a recovery in memory, over it.
+    /// Blocks that a recovery in memory has replaced.
     pub overlay: Option<Arc<OverlayDevice>>,
 }
 
 /// The mounted file system.
 pub(crate) struct MountedFs {
     pub vol: Volume,
-    /// Keeps other writers apart; `None`: this mount writes to memory.
+    /// Excludes other writers of the volume; `None`: this mount writes to memory.
     pub guard: Option<Arc<Guard>>,
     pub sb: SuperCell,
     pub table: InodeTable,
     pub orphans: Orphans,
     pub dirty: DirtyIndex,
-    /// None: clean file data is not kept.
+    /// `None`: clean file data is not cached.
     pub data_cache: Option<Arc<DataCache>>,
     pub readahead: ReadaheadThreads,
     pub throttle: Arc<Throttle>,
     pub fixed: FixedOptions,
     /// Options in force until the next remount.
     pub runtime: RuntimeOptions,
-    /// All options as text shows them, with what the superblock decides filled in.
+    /// All options as they are shown, including those that come from the superblock.
     pub options: parking_lot::Mutex<MountOptions>,
-    /// The options of this volume if none is given.
+    /// The options of this volume if the user gives none.
     pub defaults: MountOptions,
     /// Why this mount can have no fast commits.
     pub no_fast_commits: parking_lot::Mutex<Option<Obstacle>>,
-    /// What a volume opened read-only is recovered from when it becomes writable.
+    /// The source of the recovery when a volume opened read-only becomes writable.
     pub base: BaseDevice,
-    /// Lines for the user about this mount.
+    /// Notes about this mount for the user, a line each.
     pub notes: Vec<String>,
-    /// Remounted read-only: everything is home, the log is empty and frozen, the superblock says
-    /// "clean".
+    /// Remounted read-only: all blocks are in place, the log is empty and frozen, the superblock is
+    /// marked clean.
     pub remounted_ro: AtomicBool,
     pub clock: Arc<dyn Clock>,
-    /// Held while a rename moves something between directories: the shape of the tree stays.
+    /// Held while a rename moves a name between directories: no other one changes the tree.
     pub rename: Mutex<(), { Rank::Rename as u8 }>,
     pub dirs_moved: DirsMoved,
+    /// Operations must not change the volume now: see [`check_writable`](Self::check_writable).
     pub read_only: AtomicBool,
     /// Operations served, for the statistics.
     pub operations: Tally,
     pub error_state: ErrorState,
     pub lazy_init: LazyInit,
-    /// Background threads may run.
+    /// This mount may start background threads.
     pub threads: bool,
-    /// Wakes the thread that makes zeroed blocks.
+    /// Wakes the thread that zeroes free blocks in advance.
     pub refill: Wakeup,
     /// The journal's source of fast commits, if there are any.
     pub tracker: Arc<crate::fast_commit::Tracker>,
@@ -115,14 +120,14 @@ impl std::fmt::Debug for MountedFs {
 }
 
 impl MountedFs {
-    /// Now, as inodes store it.
+    /// The time now, as inodes store it.
     pub fn now(&self) -> Time {
         let now: Duration = self.clock.wall();
         self.time(Timestamp { sec: now.as_secs().cast_signed(), nsec: now.subsec_nanos() })
     }
 
-    /// A time as the volume's inodes can hold it: those of 128 bytes have 32 bits of seconds and
-    /// nothing else.
+    /// A time as the volume's inodes can hold it: those of 128 bytes have 32 bits of seconds and no
+    /// fraction.
     pub fn time(&self, t: Timestamp) -> Time {
         if self.vol.geo.inode_size <= 128 {
             return Time { sec: t.sec.clamp(i64::from(i32::MIN), i64::from(i32::MAX)), nsec: 0 };
@@ -138,7 +143,8 @@ impl MountedFs {
         Ok(())
     }
 
-    /// True if this mount writes nothing at all, not even marks: opened read-only, or remounted so.
+    /// True if this mount writes nothing, not even flags of the superblock: it was opened or
+    /// remounted read-only.
     pub fn writes_nothing(&self) -> bool {
         self.fixed.read_only() || self.remounted_ro.load(Ordering::Acquire)
     }
@@ -201,15 +207,16 @@ impl MountedFs {
             && self.fixed.data != DataMode::Journal
     }
 
-    /// True if the file's data may use the blocks kept for root: the process that writes decides
-    /// ([`InodeState::reserve`]), and for data that comes out of a front end's cache, behind its
-    /// writers, the owner of the file.
+    /// True if the file's data may use the blocks reserved for root. The process that writes
+    /// decides ([`InodeState::reserve`]). For data that a front end writes back from its cache,
+    /// without its writer, the owner of the file decides.
     pub fn uses_reserve(&self, st: &InodeState) -> bool {
         let owner = Creds { uid: st.node.raw.uid, gid: st.node.raw.gid };
         st.reserve.unwrap_or_else(|| self.may_use_reserve(owner))
     }
 
-    /// True if a process with these ids may use the blocks kept for root (`resuid=`, `resgid=`).
+    /// True if a process with these ids may use the blocks reserved for root (`resuid=`,
+    /// `resgid=`).
     pub fn may_use_reserve(&self, creds: Creds) -> bool {
         let live = &self.runtime;
         creds.uid == 0
@@ -225,7 +232,7 @@ impl MountedFs {
         }
     }
 
-    /// A write of file data failed: whatever it should have covered must never be acknowledged.
+    /// Called when a write of file data failed: no fsync that covers it may succeed.
     pub fn data_write_failed(&self, e: DeviceError) -> FsError {
         let _ = self.vol.journal.abort(&format!("writing file data failed: {e}"));
         FsError::Io(e.to_string())

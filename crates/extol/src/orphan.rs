@@ -62,7 +62,7 @@ struct File {
     ino: InodeNr,
     generation: u32,
     blocks: Vec<FileBlock>,
-    /// Where to look for a free slot first.
+    /// The block in which the search for a free slot begins.
     hint: usize,
 }
 
@@ -78,7 +78,7 @@ struct State {
 #[derive(Debug, Default)]
 pub(crate) struct Orphans {
     state: Mutex<State, { Rank::Orphans as u8 }>,
-    /// Their number; read without the lock, so that the end of an ordinary reference takes none.
+    /// The number of orphans; read without the lock, so that dropping a reference takes no lock.
     count: AtomicUsize,
     /// Inodes on the list; read without the lock by a thread that writes an inode (whose own
     /// membership cannot change then).
@@ -88,7 +88,7 @@ pub(crate) struct Orphans {
 /// Credits to add or remove an orphan: superblock or orphan-file block, and a neighbour's inode.
 pub(crate) const CREDITS: u32 = 2;
 
-/// The lock that keeps list links still while an inode is written.
+/// The lock that excludes changes of list links while an inode is written.
 pub(crate) struct LinkGuard<'a> {
     state: Guard<'a, State>,
 }
@@ -190,7 +190,7 @@ impl Orphans {
         self.state.lock().places.len()
     }
 
-    /// Keeps list links still while an inode is written; `None` if no inode is on the list.
+    /// Excludes changes of list links while an inode is written; `None` if no inode is on the list.
     pub fn guard(&self) -> Option<LinkGuard<'_>> {
         (self.listed.load(Ordering::Acquire) > 0).then(|| LinkGuard { state: self.state.lock() })
     }
@@ -223,7 +223,7 @@ impl Orphans {
         Ok(())
     }
 
-    /// An inode is no orphan any more. The caller writes the inode afterwards.
+    /// Removes an inode from the orphans. The caller writes the inode afterwards.
     pub fn remove(&self, fs: &MountedFs, h: &mut Handle, ino: u32) -> Result<()> {
         let vol = &fs.vol;
         if !self.contains(ino) {

@@ -1,4 +1,6 @@
-//! The volume: device, journal, geometry and allocator, with which every module above works.
+//! The volume: device, journal, geometry and allocator, and the access to inodes on disk.
+//!
+//! It knows nothing of mount state or of inodes in memory: those are in `mounted`, one layer above.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -17,19 +19,19 @@ use crate::xattr::Sharing;
 /// The parts of an open volume that do not depend on inodes.
 #[derive(Debug)]
 pub(crate) struct Volume {
-    /// Where file data lives (and metadata, through the journal's cache).
+    /// The device of file data, and of metadata through the journal's cache.
     pub dev: SharedDevice,
     /// Block cache and transactions.
     pub journal: Arc<Journal>,
-    /// Immutable numbers of the volume.
+    /// Sizes and places that never change.
     pub geo: Geometry,
     /// Free space.
     pub alloc: Allocator,
     /// Attribute blocks that inodes share.
     pub sharing: Sharing,
-    /// Names that were looked up or made.
+    /// The dentry cache.
     pub dentries: DentryCache,
-    /// A listing met a damaged directory (RD-1 in `dir/readdir.rs`).
+    /// A directory listing found damage (RD-1 in `dir/readdir.rs`).
     pub dirs_damaged: AtomicBool,
 }
 
@@ -56,7 +58,7 @@ impl Before {
 }
 
 impl Volume {
-    /// These parts, and empty caches.
+    /// A volume of these parts, with empty caches.
     pub fn new(dev: SharedDevice, journal: Arc<Journal>, geo: Geometry, alloc: Allocator) -> Self {
         let (sharing, dentries) = (Sharing::default(), DentryCache::default());
         Self { dev, journal, geo, alloc, sharing, dentries, dirs_damaged: AtomicBool::new(false) }

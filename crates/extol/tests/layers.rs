@@ -32,7 +32,7 @@ const LAYERS: &[&[&str]] = &[
         "services/lazy_init/thread",
         "services/lazy_init/state",
     ],
-    &["data/dirty", "data/cache", "data/ahead/readers"],
+    &["data/delalloc", "data/cache", "data/readahead/threads"],
     &["mounted", "inodes", "orphan"],
     // What works on it.
     &["error_state"],

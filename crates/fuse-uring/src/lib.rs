@@ -1,15 +1,15 @@
 //! An entry of a queue of FUSE requests over io_uring: the unsafe part, with a safe interface.
 //!
-//! Linux 6.14 and later can hand the requests of a mount to its server through io_uring instead of
+//! Linux 6.14 and later can send the requests of a mount to the server through io_uring instead of
 //! `read` and `write` on `/dev/fuse`. The mount has one queue per processor; the server registers
-//! *entries* with the queues, each of them memory for one request and its reply. An entry is with
-//! the kernel until a request has come, then with the server until it is handed back with the reply
+//! *entries* with the queues, each of them memory for one request and its reply. The kernel owns an
+//! entry until a request has come. Then the server owns it until it returns it with the reply
 //! (*commit*), in one system call with the wait for the next request.
 //!
 //! ```text
-//!   new ──► ours ── register ──► kernel's ── next: a request has come ──► ours
-//!                                    ▲                                     │
-//!                                    ╰──────────── commit ─────────────────╯
+//!   new ──► server's ── register ──► kernel's ── next: a request has come ──► server's
+//!                                        ▲                                       │
+//!                                        ╰────────────── commit ─────────────────╯
 //!
 //!   0        128        256        288            4096                        memory of an entry
 //!   │ header │ fixed    │ sizes    │ free         │ payload ...
@@ -18,14 +18,14 @@
 //! An [`Entry`] has a ring of its own and belongs to the thread that made it.
 //!
 //! *Safety.*
-//! - FU-1: the kernel writes the memory (and reads the reply) only while a command is on its way:
+//! - FU-1: the kernel writes the memory (and reads the reply) only while a command is in flight:
 //!   between the submit of a register or commit and its completion. [`Entry::memory`] is empty
 //!   within that time.
-//! - FU-2: the memory is not unmapped while a command is on its way: then it is leaked, which
-//!   happens only after io_uring itself has failed, or when a mount is given up.
+//! - FU-2: the memory is not unmapped while a command is in flight. If the entry is dropped then,
+//!   its memory is leaked: that happens only after io_uring itself has failed, or when a mount is
+//!   abandoned.
 //!
-//! *Trust.* The kernel's bytes are handed on as they are; lengths in them are for the caller to
-//! check.
+//! The bytes of a request are returned unchecked; the caller checks the lengths in them.
 
 mod memory;
 
@@ -39,24 +39,24 @@ use io_uring::{IoUring, cqueue, opcode, types};
 
 use crate::memory::Memory;
 
-/// Where the fixed fields of a request begin that follow its header.
+/// Place of the fixed fields of a request, after its header.
 pub const FIXED: usize = 128;
-/// Room for them.
+/// Space for them.
 pub const FIXED_SIZE: usize = 128;
-/// Where the kernel says how much payload there is (`u32`), and is told so.
+/// Place of the size of the payload (`u32`), both of a request and of a reply.
 pub const PAYLOAD_SIZE: usize = 272;
 /// Where the payload begins: on a page boundary.
 pub const PAYLOAD: usize = 4096;
 
-/// From here up to the payload the memory is the server's own.
+/// From here up to the payload the kernel does not use the memory.
 const FREE: usize = 288;
-/// Where the kernel says which number commits the request (`u64`).
+/// Place of the number that commits the request (`u64`).
 const COMMIT_ID: usize = 264;
-/// Before another attempt.
+/// Time before another attempt.
 const PAUSE: Duration = Duration::from_millis(1);
 const COMMAND_REGISTER: u32 = 1;
 const COMMAND_COMMIT_AND_FETCH: u32 = 2;
-/// Room of a ring: it has one command on its way.
+/// Size of a ring: it has one command in flight.
 const COMMANDS: u32 = 2;
 /// The mount's device among the files of the ring.
 const DEVICE: types::Fixed = types::Fixed(0);
@@ -91,7 +91,7 @@ impl Entry {
     /// An entry with room for `room` bytes besides the fixed fields.
     ///
     /// # Errors
-    /// If the kernel does not know such rings or does not let us have one, or is short of memory or
+    /// If the kernel does not have such rings or refuses one, or is short of memory or
     /// descriptors.
     pub fn new(room: usize) -> io::Result<Self> {
         let ring: Io =
@@ -152,7 +152,7 @@ impl Entry {
     /// no longer than that. False: none has come.
     ///
     /// # Errors
-    /// `ENOTCONN` and its kin when the mount has ended; anything else if io_uring fails.
+    /// `ENOTCONN` or the like when the mount has ended; anything else if io_uring fails.
     pub fn next(&mut self, patience: Option<Duration>) -> io::Result<bool> {
         if !self.is_kernels {
             // It came with the register.

@@ -12,7 +12,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 pub(crate) struct Memory {
     start: NonNull<u8>,
     len: usize,
-    /// The two parts of it that the kernel uses, as it wants to be told.
+    /// The two parts of it that the kernel uses, in the form that it expects.
     parts: Box<[libc::iovec; 2]>,
 }
 

@@ -1,5 +1,5 @@
-//! Numbers of the FUSE protocol (version 7) as Linux speaks it: opcodes, flags, sizes. Everything
-//! is in the byte order of the machine.
+//! Numbers of the FUSE protocol (version 7) as Linux has it: opcodes, flags, sizes. All fields have
+//! the byte order of the machine.
 
 /// Bytes of the header before every request.
 pub(crate) const IN_HEADER: usize = 40;
@@ -9,12 +9,11 @@ pub(crate) const OUT_HEADER: usize = 16;
 pub(crate) const WRITE_HEADER: usize = 40;
 /// Largest fixed part of a request that carries data, with its header (a write).
 pub(crate) const MAX_FIXED: usize = 4096;
-/// Protocol version that we speak.
+/// Protocol version.
 pub(crate) const MAJOR: u32 = 7;
-/// Newest minor version whose structures we know.
+/// Newest minor version whose structures are known.
 pub(crate) const MINOR: u32 = 44;
-/// Oldest minor version that we accept: from here on the structures that we use have their present
-/// size.
+/// Oldest minor version that is accepted: from it on the structures in use have their present size.
 pub(crate) const MIN_MINOR: u32 = 23;
 /// Node id of the root.
 pub(crate) const ROOT_NODE: u64 = 1;

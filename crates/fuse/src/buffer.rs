@@ -1,12 +1,12 @@
-//! Memory of requests and replies in which file data lies on page boundaries.
+//! Buffers for requests and replies in which file data begins on a page boundary.
 //!
-//! Data stands behind headers: 80 bytes in a WRITE, 16 in the reply to a READ. A device with direct
-//! I/O takes only aligned memory and would have to copy all data once more; so it is the data that
-//! is aligned, and the headers end where the page begins.
+//! Data follows a header: 80 bytes in a WRITE, 16 in the reply to a READ. A device with direct I/O
+//! needs aligned memory and would have to copy other data. So the data is aligned, and the header
+//! ends where the page begins.
 //!
 //! ```text
 //!   |·············|header|data ···
-//!                        ^ a page boundary, `lead` bytes behind the start of the bytes
+//!                        ^ a page boundary, `lead` bytes after the start of the bytes
 //! ```
 //!
 //! The bytes are a part of a vector that is never resized, so they stay where they are.

@@ -1,4 +1,4 @@
-//! What a mount looks like to the kernel, and which mount options say so.
+//! The properties of a mount that the kernel sees, and the mount options that choose them.
 
 use std::fmt;
 use std::io;
@@ -59,7 +59,7 @@ pub struct MountConfig {
     pub source: String,
     /// The mount's type is `fuse.` and this.
     pub subtype: String,
-    /// Mount as `fuseblk`, where the kernel and our rights allow it.
+    /// Mount as `fuseblk`, where the kernel and the process's rights allow it.
     pub block: Option<BlockMount>,
     /// Refuse changes in the kernel already.
     pub read_only: bool,
@@ -134,8 +134,8 @@ impl Default for MountConfig {
 }
 
 impl MountConfig {
-    /// Takes one word of a mount option list (`nosuid`, `allow_other`, `ro` …). False if it is none
-    /// of ours.
+    /// Takes one word of a mount option list (`nosuid`, `allow_other`, `ro` …). False if this
+    /// crate has no such option.
     pub fn accept(&mut self, option: &str) -> bool {
         match option {
             "ro" => self.read_only = true,

@@ -1,9 +1,8 @@
-//! Talking to a mount that stands: the requests that Linux has no system call for.
+//! Control requests to a running mount: those that Linux has no system call for.
 //!
-//! Reading an extended attribute of the root with a certain name *is* the request, and its value is
-//! the answer. Reading works on read-only mounts as well, where nothing may be set, and it carries
-//! text both ways. Lists of attributes never name these, so a program that copies attributes does
-//! not ask by accident.
+//! A client reads an extended attribute of the root: the attribute's name is the request, its value
+//! the answer. Reading works on read-only mounts as well, where nothing may be set. Lists of
+//! attributes never contain these names, so a program that copies attributes makes no such request.
 //!
 //! | name | request | answer |
 //! | --- | --- | --- |
@@ -12,16 +11,17 @@
 //! | `extol.freeze`, `extol.thaw` | | the same |
 //! | `extol.shutdown:MODE` | as EXT4_IOC_SHUTDOWN | the same |
 //!
-//! In front of the name stands how the right to ask is checked (`Way`):
+//! The prefix of the name decides how the client's rights are checked (`Way`):
 //!
-//! - `trusted.`: the kernel lets only a process with CAP_SYS_ADMIN in the first user namespace read
-//!   such an attribute, whatever it is called, and asks us afterwards. This needs nothing of us, so
-//!   it works for a daemon that cannot look at other processes.
-//! - `user.`: we check that the process has rights over the mount (`rights.rs`).
+//! - `trusted.`: the kernel lets only a process with CAP_SYS_ADMIN in the initial user namespace
+//!   read any such attribute. The daemon checks nothing, so this works also where the daemon cannot
+//!   look at other processes.
+//! - `user.`: the daemon checks that the process has rights over the mount (`rights.rs`).
 //!
 //! A client tries both, in this order (`ask`).
 //!
-//! What the kernel itself keeps of a mount (`ro`, `nosuid` …) is changed with [`set_flags`].
+//! Flags that the kernel itself keeps for a mount (`ro`, `nosuid` …) are changed with
+//! [`set_flags`].
 
 use std::io;
 use std::path::Path;
@@ -44,16 +44,16 @@ const NAME_MAX: usize = 255;
 /// Room for an answer.
 const ANSWER: usize = 16 << 10;
 
-/// How the right to ask is checked.
+/// How the right to make a request is checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
-    /// By the kernel, before.
+    /// By the kernel, before the request.
     Kernel,
-    /// By us.
+    /// By the daemon.
     Rights,
 }
 
-/// What a name of an attribute of the root asks for, if it is a request.
+/// The request in the name of an attribute of the root, if it is one.
 pub(crate) fn request(name: &[u8]) -> Option<(Way, &str)> {
     let name = std::str::from_utf8(name).ok()?;
     let (way, wish) = match name.strip_prefix("trusted.") {
@@ -112,7 +112,7 @@ fn understand(answer: &[u8]) -> std::result::Result<Vec<String>, RemountError> {
 /// refusal.
 ///
 /// # Errors
-/// If the mount could not be asked: `ENODATA` or `EOPNOTSUPP` if it is none of ours, `EPERM`,
+/// If the request failed: `ENODATA` or `EOPNOTSUPP` if it is no mount of Extol, `EPERM`,
 /// `ENOTCONN` …
 pub fn remount(
     root: &Path,

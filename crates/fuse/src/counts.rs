@@ -1,6 +1,6 @@
-//! How many requests of which kind the kernel has made: what an operation costs in round trips, and
-//! whether what is cached spares them. One relaxed counter per kind; shown as `fuse` in the
-//! counters of the mount.
+//! Counters of the kernel's requests by kind: they show how many round trips an operation costs,
+//! and whether the kernel's caches avoid them. One relaxed counter per kind; `fuse` in the counters
+//! of the mount.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};

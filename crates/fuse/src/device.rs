@@ -2,25 +2,25 @@
 //!
 //! ```text
 //!   worker:  read ──► pool.take ──► handle ──► write ──► pool.finish ──► read … or sleep
-//!                                     │          │ not delivered: references are given back
+//!                                     │          │ not delivered: its references are dropped
 //!                                     ╰─ fsync: deferred, the worker goes on
 //! ```
 //!
 //! Which worker reads is decided by [`pool`](crate::pool). A reply goes out with one `write`, by
 //! any thread.
 //!
-//! *Deferred replies.* A thread that sleeps until its fsync is durable costs two thread switches
-//! and a worker. So the file system is asked to call back when the file is durable
-//! ([`fsync_then`](extol_vfs::Mountable::fsync_then)), and the thread that calls back writes the
-//! reply ([`DeferredReply`]): as a rule a worker that leads the commit of all that asked at the
-//! same time, and has told the pool that it waits.
+//! *Deferred replies.* A worker that sleeps until its fsync is durable costs two thread switches,
+//! and cannot serve another request. So the file system calls a function when the file is durable
+//! ([`fsync_then`](extol_vfs::Mountable::fsync_then)), and that function writes the reply
+//! ([`DeferredReply`]). As a rule it runs on the worker that leads the commit of all concurrent
+//! fsyncs, which counts as waiting in the pool.
 //!
 //! *Invariants*
-//! - DV-1: each request that has a reply gets one. A deferred reply is sent when it is told, or
-//!   says EIO when it is dropped untold ([`DeferredReply`]).
+//! - DV-1: each request that has a reply gets one. A deferred reply is sent when its result is
+//!   known; if it is dropped before, EIO is sent ([`DeferredReply`]).
 //! - DV-2: no mount ends before its deferred replies are sent. Each belongs to an open file, which
-//!   keeps the connection; where the connection is cut by force, the threads that send them are
-//!   workers, and the end waits for these ([`Mount::run`](crate::Mount::run)).
+//!   keeps the connection. If the connection is aborted, the threads that send the replies are
+//!   workers, and the end of the mount waits for them ([`Mount::run`](crate::Mount::run)).
 
 use std::io;
 use std::sync::Arc;
@@ -39,11 +39,11 @@ use crate::pool;
 use crate::session::{End, Shared};
 use crate::wire::{self, Reply, Request};
 
-/// A worker that has handled a request of this size has memory worth giving back.
+/// The buffers of a worker that has handled a request of this size are large enough to free.
 pub(crate) const LARGE: usize = 128 << 10;
 
-/// True for requests that wait for a device or for other requests more often than not. (An fsync
-/// says so itself if it waits: most are deferred.)
+/// True for requests that mostly wait for a device or for other requests. (An fsync that waits
+/// calls [`Pool::wait`] itself: most are deferred.)
 fn waits(opcode: u32, direct_io: bool) -> bool {
     match opcode {
         op::READ | op::SYNCFS | op::IOCTL | op::FALLOCATE | op::LSEEK => true,
@@ -155,8 +155,8 @@ impl Kernel for Worker {
     }
 }
 
-/// Makes the kernel drop what it has of a node: attributes, and with an `offset` that is not
-/// negative pages from there on, after it has written them back.
+/// Makes the kernel drop the cached attributes of a node, and the cached pages from `offset` on
+/// unless it is negative. It writes dirty pages back before.
 pub(crate) fn notify_inval(shared: &Shared, nodeid: u64, offset: i64) {
     let mut message = Reply::default();
     message.clear();
@@ -165,7 +165,7 @@ pub(crate) fn notify_inval(shared: &Shared, nodeid: u64, offset: i64) {
     let _ = rustix::io::write(&shared.device, message.finish(0, NOTIFY_INVAL_INODE));
 }
 
-/// The reply, sent later, to a request that is answered with nothing but its success.
+/// The reply, sent later, to a request whose reply is only a result.
 pub(crate) struct DeferredReply {
     shared: Arc<Shared>,
     unique: u64,

@@ -1,9 +1,8 @@
-//! Requests answered without a kernel: for tests of what the decoding of requests does with any
-//! bytes.
+//! Requests without a kernel, for tests that give arbitrary bytes to the decoding of requests.
 //!
-//! The same path as in a mount (`wire`, `ops`) but for three things: nothing is asked of the
-//! kernel, a panic is not turned into EIO, and the references that a reply carries are given back
-//! at once, and what it opened is closed.
+//! The path is that of a mount (`wire`, `ops`) with three differences: the kernel gets no
+//! notifications, a panic does not become EIO, and after each reply its references are dropped and
+//! the files that it opened are closed.
 
 use extol_vfs::Mountable;
 

@@ -1,23 +1,23 @@
-//! One request from its bytes to its answer: the part that both transports share.
+//! One request, from its bytes to its reply: the part that both transports share.
 //!
 //! ```text
-//!   transport ──► handle ──► guard { ops::dispatch } ──► answer ──► transport
+//!   transport ──► handle ──► guard { ops::dispatch } ──► reply ──► transport
 //!                   ▲              │ panic: EIO
 //!                   ╰── again ─────┤ the volume is frozen: wait for the thaw
-//!                                  │ no space (io_uring): wait for what the kernel has forgotten
+//!                                  │ no space (io_uring): wait for pending FORGETs
 //! ```
 //!
-//! *A frozen volume* lets no change through, and that may last. A change waits for the thaw only if
-//! other threads go on to serve requests meanwhile ([`Server::wait_for_others`]): one of them must
-//! find the request that thaws. Otherwise the change is answered EAGAIN.
+//! *A frozen volume* lets no change through. A change waits for the thaw only if other threads
+//! serve requests meanwhile ([`Server::wait_for_others`]): one of them must receive the request
+//! that thaws. Otherwise the change fails with EAGAIN.
 //!
-//! *Forgotten inodes.* FORGET always comes through `/dev/fuse`, and other requests overtake it. A
-//! program that has deleted something counts on the room: a STATFS, and over io_uring a request
-//! that meets a full volume, waits until the workers have heard what the kernel has sent so far.
-//! Best effort: the wait is bounded.
+//! *Forgotten inodes.* FORGET always comes through `/dev/fuse`, and other requests overtake it. But
+//! a program that has deleted a file expects its blocks to be free. So a STATFS, and over io_uring
+//! a request that finds the volume full, waits until the workers have read all that the kernel has
+//! sent so far. The wait is bounded.
 //!
-//! *References.* A reply that is not delivered, or says an error, carries none: they are given back
-//! ([`ops::take_back`]).
+//! *References.* A reply that is not delivered, or that is an error, carries no references: they
+//! are dropped ([`ops::take_back`]).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
@@ -32,25 +32,25 @@ use crate::pool;
 use crate::session::Shared;
 use crate::wire::{Reply, Request};
 
-/// What a change gets while the volume is frozen ([`FsError::Frozen`](extol_vfs::FsError)).
+/// The error of a change while the volume is frozen ([`FsError::Frozen`](extol_vfs::FsError)).
 const FROZEN: Errno = Errno(libc::EAGAIN);
-/// What a request gets that needs more room than there is.
+/// The error of a request that needs more space than there is.
 const FULL: Errno = Errno(libc::ENOSPC);
-/// How often, and how far apart, [`settle_forgets`] looks.
+/// Number and distance of the checks of [`settle_forgets`].
 const LOOKS: u32 = 100;
 const LOOK: Duration = Duration::from_micros(50);
 
 /// The thread that serves a request.
 pub(crate) trait Server: Kernel {
-    /// Calls `wait`, which waits for what other requests bring, while other threads serve requests.
-    /// False if there would be none; then `wait` was not called.
+    /// Calls `wait`, which waits for other requests, while other threads serve requests. False if
+    /// there would be none; then `wait` is not called.
     fn wait_for_others(&self, wait: &mut dyn FnMut()) -> bool;
 
     /// Its number, if it is a worker of `/dev/fuse`.
     fn worker(&self) -> Option<pool::Id>;
 }
 
-/// What has become of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Handled {
     /// The reply is to be sent, with this code.
@@ -61,7 +61,7 @@ pub(crate) enum Handled {
     Deferred,
 }
 
-/// Handles a request and puts the reply together.
+/// Handles a request and builds its reply.
 pub(crate) fn handle(
     shared: &Shared,
     server: &dyn Server,
@@ -80,7 +80,7 @@ pub(crate) fn handle(
     if request.opcode == op::STATFS {
         settle_forgets(shared, server);
     }
-    // The error of an fsync is told once; a second one might succeed.
+    // The error of an fsync is reported once; a second one might succeed.
     let syncs = matches!(request.opcode, op::FSYNC | op::FSYNCDIR | op::SYNCFS);
     let mut may_settle = server.worker().is_none() && !syncs;
     let outcome = loop {

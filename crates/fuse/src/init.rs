@@ -1,15 +1,15 @@
-//! INIT: what the kernel offers and what we take.
+//! INIT, the first request of a mount: the kernel offers capabilities, the reply accepts some.
 //!
-//! The first request of a mount. We take every capability that makes the mount faster or more exact
-//! and that the kernel offers; none is required, so old kernels get a slower mount.
+//! The reply accepts each one that makes the mount faster or more exact. None is required, so a
+//! mount on an old kernel works and is slower.
 
 use crate::abi::{MAJOR, MIN_MINOR, MINOR, cap, fopen};
 use crate::config::MountConfig;
 use crate::errno::{Errno, Result};
 use crate::wire::{Args, Reply};
 
-/// Largest request data that we ask for. The kernel has its own limit (`fs.fuse.max_pages_limit`, 1
-/// MiB by default).
+/// Largest request data that the reply asks for. The kernel has its own limit
+/// (`fs.fuse.max_pages_limit`, 1 MiB by default).
 const MAX_DATA: u32 = 16 << 20;
 
 /// Requests of the kernel's own (read-ahead, write-back) that may wait at a time.
@@ -93,7 +93,7 @@ fn wanted(config: &MountConfig) -> u64 {
     caps
 }
 
-/// Answers INIT. `ring` is asked whether we can have the requests over io_uring, if the kernel can.
+/// Answers INIT. `ring` says whether this side can take requests over io_uring, if the kernel can.
 pub(crate) fn negotiate(
     mut args: Args<'_>,
     config: &MountConfig,

@@ -15,33 +15,33 @@
 //!                        dyn Mountable
 //!
 //!   session.rs  a mount from beginning to end    mount.rs   mount(2), umount(2), fusermount3
-//!   init.rs     what we ask the kernel for       config.rs  mount options
+//!   init.rs     capabilities of the kernel       config.rs  mount options
 //!   wire.rs     bytes of requests and replies    abi.rs     numbers of the protocol
 //!   control.rs  remount, freeze ...              rights.rs  rights over the mount
-//!   counts.rs   requests by kind                 errno.rs   FsError -> errno, here alone
+//!   counts.rs   requests by kind                 errno.rs   FsError -> errno, only here
 //! ```
 //!
-//! The protocol is spoken here directly, in safe code, instead of through a binding crate. `fuser`
-//! 0.18 does not know `FUSE_TMPFILE` (so `O_TMPFILE` fails on a mount) nor `FUSE_STATX`; it drops
-//! the flags that say when set-id bits must go; it decodes times before 1970 wrongly; on mounts of
+//! The crate implements the protocol itself, in safe code, without a binding crate. `fuser` 0.18
+//! has no `FUSE_TMPFILE` (so `O_TMPFILE` fails on a mount) and no `FUSE_STATX`; it drops the flags
+//! that say when set-id bits must be cleared; it decodes times before 1970 wrongly; on mounts of
 //! ordinary users it refuses the time stamps that the kernel's write-back flushes as root; and a
-//! panic in its own decoding (there is one, with overflow checks on) costs a thread for good.
+//! panic in its decoding (there is one, with overflow checks on) ends a thread.
 //!
-//! # What the kernel is told
+//! # Caching in the kernel
 //!
-//! The daemon is the only writer of the volume, so names and attributes are valid for a day,
-//! missing names too, pages stay cached across opens, symbolic links and directory listings are
-//! cached, and `opendir` and `flush` are no requests at all after the first one. Where we change
-//! attributes on our own (set-id bits cleared by a write, `chattr`) the kernel's copy is
-//! invalidated with a notification. With the write-back cache the kernel owns size, mtime and ctime
-//! of files that it caches and tells us by `SETATTR`.
+//! The daemon is the only writer of the volume. So names, missing names and attributes are valid
+//! for a day, pages stay cached across opens, symbolic links and directory listings are cached, and
+//! the kernel sends no `opendir` and no `flush` after the first one. Where a request changes
+//! attributes that the kernel does not expect (set-id bits cleared by a write, `chattr`), a
+//! notification invalidates the kernel's copy. With the write-back cache the kernel owns size,
+//! mtime and ctime of the files that it caches and sends them by `SETATTR`.
 //!
 //! # References
 //!
-//! Every reply that names an inode (lookup, create and its kin, each entry of readdirplus) carries
-//! one reference that the kernel gives back by `FORGET`. If the reply cannot be delivered (the
-//! caller was interrupted), it never counted: the session gives the reference back itself. At the
-//! end of a mount the kernel forgets nothing; closing the volume drops all references.
+//! Every reply that names an inode (lookup, create, mkdir, link …, each entry of readdirplus)
+//! carries one reference, which the kernel returns by `FORGET`. If the reply cannot be delivered
+//! (the caller was interrupted), the session drops the reference itself. At the end of a mount the
+//! kernel sends no `FORGET`; closing the volume drops all references.
 //!
 //! # Inode numbers
 //!

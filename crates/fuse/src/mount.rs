@@ -1,10 +1,10 @@
-//! Attaching the mount and taking it off: mount(2) where we may, the set-user-id helper
-//! `fusermount3` where we may not.
+//! Mounting and unmounting: with mount(2) if the process has the right, else with the set-user-id
+//! helper `fusermount3`.
 //!
-//! With mount(2) we open `/dev/fuse` and hand its descriptor to the kernel. `fusermount3` opens it
-//! for us and sends the descriptor over a socket, which it finds under the number in
-//! `_FUSE_COMMFD`; we make that its standard input, because that is the one descriptor which a
-//! child inherits without further ado.
+//! For mount(2) this process opens `/dev/fuse` and passes the descriptor to the kernel.
+//! `fusermount3` opens `/dev/fuse` itself and sends the descriptor over a socket, whose number is
+//! in `_FUSE_COMMFD`. The socket is the helper's standard input, because safe Rust lets a child
+//! inherit no other descriptor.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut, Read};
@@ -82,10 +82,10 @@ pub enum MountError {
     Io(#[from] io::Error),
 }
 
-/// Finds out whether a mount on `dir` stands a chance, before anything is done to the volume.
+/// Checks that a mount on `dir` is possible, before the volume is opened.
 ///
 /// # Errors
-/// If `dir` is no directory, or the machine has no FUSE, or we need the helper and it is missing.
+/// If `dir` is no directory, or the machine has no FUSE, or the helper is needed and missing.
 pub fn check(dir: &Path) -> Result<(), MountError> {
     let dir_error = |source| MountError::Dir { dir: dir.to_path_buf(), source };
     if !std::fs::metadata(dir).map_err(dir_error)?.is_dir() {
@@ -145,7 +145,7 @@ fn attach_block_device(
     loop {
         match attach_directly(dir, rootmode, config, Some(block)) {
             Ok(device) => return Ok(Some(device)),
-            // A process that was just started lets go of what it inherited a moment later.
+            // A process that has just been started closes what it inherited a moment later.
             Err(error) if is_busy(&error) && began.elapsed() < IN_USE => thread::sleep(TRY),
             Err(_) => break,
         }
@@ -273,9 +273,8 @@ fn receive(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     Ok(None)
 }
 
-/// Takes a mount off after its start has failed. The connection is cut first, where that is
-/// possible: the kernel may have something to ask before it lets a mount go, and there may be
-/// nothing that answers.
+/// Unmounts after a start that failed. The connection is aborted first, where that is possible: the
+/// kernel may make requests during the unmount, and there may be no thread that answers.
 pub fn undo(dir: &Path) {
     if let Some((major, minor)) = device_number(dir) {
         // The kernel writes its own form of a device number.
@@ -285,16 +284,15 @@ pub fn undo(dir: &Path) {
     let _ = unmount(dir, true);
 }
 
-/// The device number of what is mounted on `dir`, as far as the kernel knows it by itself: a thread
-/// that asks the mount that its own process serves, and is killed before it has answered, waits for
-/// itself for ever, and no signal ends that.
+/// The device number of the mount on `dir`, from the kernel's own state. A request to the mount
+/// could wait for ever: if the process that serves it is killed first, no signal ends the wait.
 fn device_number(dir: &Path) -> Option<(u32, u32)> {
     let flags = AtFlags::STATX_DONT_SYNC;
     let known = rustix::fs::statx(rustix::fs::CWD, dir, flags, StatxFlags::empty()).ok()?;
     Some((known.stx_dev_major, known.stx_dev_minor))
 }
 
-/// Makes the kernel write back what it holds of the mount on `dir`.
+/// Makes the kernel write its dirty pages of the mount on `dir` back.
 pub fn write_back(dir: &Path) {
     if let Ok(dir) = std::fs::File::open(dir) {
         let _ = rustix::fs::syncfs(&dir);
@@ -312,7 +310,7 @@ const TRY: Duration = Duration::from_millis(5);
 ///
 /// # Errors
 /// [`MountError::Busy`] if it is in use, and half a second later, too (and not `lazy`), others if
-/// nothing is mounted or we may not.
+/// nothing is mounted or the process has no right to unmount it.
 pub fn unmount(dir: &Path, lazy: bool) -> Result<(), MountError> {
     let began = Instant::now();
     loop {

@@ -1,8 +1,9 @@
 //! The worker pool of `/dev/fuse`: which threads read requests.
 //!
-//! *Purpose.* The kernel hands requests to waiting readers in turn. With many readers every request
-//! wakes another, cold thread, and a small request costs more in thread switches than in work. So
-//! as few workers read as keep the processors busy, however many requests are at work.
+//! *Purpose.* The kernel gives requests to waiting readers in turn. With many readers each request
+//! wakes another thread, whose memory is cold, and a small request costs more in thread switches
+//! than in work. So only as many workers read as keep the processors busy, however many requests
+//! are being served.
 //!
 //! *States of a worker.* Reading and working workers are *active*; there are at most as many of
 //! them as processors.
@@ -18,11 +19,11 @@
 //!                              idle ─────────────────────► reading
 //! ```
 //!
-//! A request that waits by nature (for a device, a commit) is *waiting* from the start; one that
-//! turns out to wait says so ([`Pool::wait`]). When that leaves no reader, an idle worker is woken
-//! or a new one started. Any other request is over at once as a rule, but may wait all the same:
-//! for a block of a directory, for room in the journal, for a lock. The *watchdog* is a thread for
-//! that: while no worker reads, it counts a worker that works for longer than [`PATIENCE`] as
+//! A request that always waits (for a device, a commit) makes its worker *waiting* from the start;
+//! others do so when they begin to wait ([`Pool::wait`]). If no reader is left then, an idle worker
+//! is woken or a new one started. All other requests are short as a rule, but may have to wait for
+//! a block of a directory, for room in the journal, for a lock. For these there is the *watchdog*,
+//! a thread: while no worker reads, it counts a worker that works for longer than [`PATIENCE`] as
 //! waiting, so that another one reads. It sleeps while a worker reads.
 //!
 //! The last worker that became idle is woken first, because its memory is warm. A worker whose
@@ -52,7 +53,7 @@ use std::time::{Duration, Instant};
 use extol_sync::Condvar;
 use parking_lot::Mutex;
 
-/// How long a request that should be over at once may keep others from being read.
+/// How long a short request may keep others from being read.
 const PATIENCE: Duration = Duration::from_millis(2);
 /// Workers with large buffers that may read or be idle beside others.
 const LARGE_KEPT: usize = 4;
@@ -62,7 +63,7 @@ const LARGE_KEPT: usize = 4;
 enum Doing {
     /// It reads, or is about to.
     Reading,
-    /// It handles a request that should be over at once, since then.
+    /// It handles a short request, since then.
     Working(Instant),
     /// It handles a request that waits.
     Waiting,
@@ -106,7 +107,7 @@ enum After {
 #[derive(Debug)]
 struct State {
     slots: Vec<Slot>,
-    /// Idle workers, the last one last.
+    /// Idle workers, in the order in which they became idle.
     idle: Vec<Id>,
     reading: usize,
     working: usize,
@@ -155,7 +156,7 @@ impl State {
         }
     }
 
-    /// Sees to it that a worker reads, if there is to be one (WP-1, WP-2).
+    /// Makes a worker read if none does and one may (WP-1, WP-2).
     fn call_reader(&mut self, may_start: bool) -> Action {
         if self.reading > 0 || self.ended {
             return Action::Nothing;
@@ -176,19 +177,19 @@ impl State {
         Action::Nothing
     }
 
-    /// A reader took a request.
+    /// Called when a reader has taken a request.
     fn take(&mut self, id: Id, waits: bool, now: Instant) -> Action {
         self.set(id, if waits { Doing::Waiting } else { Doing::Working(now) });
         self.call_reader(true)
     }
 
-    /// A worker is going to wait.
+    /// Called before a worker waits.
     fn wait(&mut self, id: Id) -> Action {
         self.set(id, Doing::Waiting);
         self.call_reader(true)
     }
 
-    /// A worker finished its request; `large`: its buffers have grown.
+    /// Called when a worker has finished its request; `large`: its buffers have grown.
     fn finish(&mut self, id: Id, large: bool) -> After {
         let was_working = matches!(self.slots[id].doing, Doing::Working(_));
         let surplus = self.alive > self.limit + self.dependent;
@@ -272,20 +273,20 @@ impl Pool {
         started
     }
 
-    /// A worker read a request; `waits`: one that waits by nature.
+    /// Called when a worker has read a request; `waits`: one that always waits.
     pub(crate) fn take(&self, id: Id, waits: bool, start: Start<'_>) {
         let action = self.state.lock().take(id, waits, Instant::now());
         self.act(action, start);
     }
 
-    /// A worker is going to wait for a device.
+    /// Called before a worker waits for a device.
     pub(crate) fn wait(&self, id: Id, start: Start<'_>) {
         let action = self.state.lock().wait(id);
         self.act(action, start);
     }
 
-    /// Lets a worker wait for what other requests bring. False if no other worker could handle
-    /// them; then it has not waited (WP-4).
+    /// Lets a worker wait for other requests. False if no other worker can handle them; then it has
+    /// not waited (WP-4).
     pub(crate) fn wait_for_others(&self, id: Id, wait: &mut dyn FnMut(), start: Start<'_>) -> bool {
         let action = {
             let mut state = self.state.lock();
@@ -295,7 +296,7 @@ impl Pool {
         self.act(action, start);
         let others = {
             let state = self.state.lock();
-            // A worker that is being started counts, and gives this one up if it cannot be.
+            // A worker that is being started counts; if its start fails, this one stops waiting.
             state.alive > state.dependent || state.reading > 0
         };
         if others {
@@ -305,8 +306,8 @@ impl Pool {
         others
     }
 
-    /// A worker finished its request, and sleeps if it is not needed; `large`: its buffers have
-    /// grown. False if it is to end.
+    /// Called when a worker has finished its request: it sleeps if it is not needed; `large`: its
+    /// buffers have grown. False if it is to end.
     pub(crate) fn finish(&self, id: Id, large: bool) -> bool {
         let after = self.state.lock().finish(id, large);
         match after {
@@ -322,12 +323,12 @@ impl Pool {
         }
     }
 
-    /// The thread of a worker ends because the connection did, or could not be started.
+    /// Called when the thread of a worker ends with the connection, or could not be started.
     pub(crate) fn leave(&self, id: Id) {
         self.state.lock().set(id, Doing::Free);
     }
 
-    /// True if a worker other than this one is at a request.
+    /// True if a worker other than this one handles a request.
     pub(crate) fn is_busy(&self, except: Option<Id>) -> bool {
         let state = self.state.lock();
         let mut slots = state.slots.iter().enumerate();
@@ -336,7 +337,7 @@ impl Pool {
         })
     }
 
-    /// What the watchdog does until the end.
+    /// The loop of the watchdog.
     pub(crate) fn watch(&self, start: Start<'_>) {
         loop {
             {
@@ -356,7 +357,7 @@ impl Pool {
         }
     }
 
-    /// The connection is gone: idle workers and the watchdog end.
+    /// Called when the connection has ended: idle workers and the watchdog end.
     pub(crate) fn end(&self) {
         let mut state = self.state.lock();
         state.ended = true;

@@ -1,34 +1,33 @@
-//! What the process behind a request may do.
+//! The rights of the process that makes a request.
 //!
-//! *Purpose.* The kernel has checked a request's rights to a file. It has checked nothing where a
-//! request is about the whole volume (freeze, checkpoint, shutdown, remount, trim), because it does
-//! not know what the request means. These need *rights over the mount*, which have:
+//! *Purpose.* The kernel checks rights to files. It checks nothing for a request about the whole
+//! volume (freeze, checkpoint, shutdown, remount, trim), because it does not know what the request
+//! means. Such a request needs *rights over the mount*, which have:
 //!
 //! - a process with CAP_SYS_ADMIN in the user namespace of the mount, and
 //! - a process of the mounting user, in that user namespace, unless that user is root.
-//!   (Root without capabilities is what a container has. It must not get from here what the kernel
-//!   has taken from it.)
+//!   (Root in a container may lack capabilities, and must not get their effect from the daemon.)
 //!
 //! A user id alone proves nothing: in the mount's user namespace, root of another one has the id
 //! that it is mapped to.
 //!
-//! *How it is known.* A request carries the id of its thread. `/proc` tells the capabilities and
+//! *The check.* A request carries the id of its thread. `/proc` tells the capabilities and
 //! the user namespace of that thread ([`Caller::of`]). The thread cannot end before it has its
-//! answer, so its id is no other thread's. What `/proc` tells must agree with the request in user
-//! and group: a kernel service that acts for another process (overlayfs, nfsd, an io_uring
-//! with registered credentials) has ids of its own there, and is refused.
+//! answer, so its id is no other thread's. User and group in `/proc` must be those of the request:
+//! a kernel service that acts for another process (overlayfs, nfsd, an io_uring with registered
+//! credentials) has ids of its own in `/proc`, and is refused.
 //!
 //! *Odd cases.* On a mount that lets bind mounts map owners, the kernel tells user and group only
 //! where something is created ([`NOT_TOLD`]); then `/proc` alone tells them. The id is 0 if the
 //! thread is in a pid namespace that the mount cannot see. `/proc` may be hidden, or show another
-//! pid namespace than that of the daemon; a daemon that runs as an ordinary user may not look at
-//! the namespace of others. One in a sandbox may not either: there another process looks
+//! pid namespace than that of the daemon. A daemon of an ordinary user may not look at the
+//! namespace of other processes. One in a sandbox may not either; its monitor does
 //! ([`Confinement::user_namespace`]). A daemon that serves what another process has mounted knows
-//! neither that one's user nor its namespace ([`Owner::another`]). All this is *not known*, and
-//! what is not known is refused. There is another way for holders of CAP_SYS_ADMIN, on which the
-//! kernel itself checks the capability: [`control`](crate::control).
+//! neither the user nor the namespace of that process ([`Owner::another`]). In all these cases the
+//! rights are *not known*, and the request is refused. Processes with CAP_SYS_ADMIN have another
+//! way, on which the kernel itself checks the capability: [`control`](crate::control).
 //!
-//! *Locking.* None; nothing here changes.
+//! *Locking.* None; all values are constant.
 
 use std::fs;
 use std::io;
@@ -275,7 +274,7 @@ mod tests {
         assert_eq!(Owner::another().check(&request(std::process::id())), Err(Errno(libc::EPERM)));
     }
 
-    /// A process that may not look asks one that may.
+    /// A process without the right to look asks one that has it.
     #[derive(Debug)]
     struct Told(Option<Namespace>);
 

@@ -1,10 +1,10 @@
 //! A mount from its beginning to its end.
 //!
-//! *Beginning.* Attach the mount, answer INIT, give rights away, start the threads; where one of
-//! these fails, nothing is left mounted.
+//! *Beginning.* Mount, answer INIT, drop privileges, start the threads. If one of these fails,
+//! nothing stays mounted.
 //!
-//! *End.* After an unmount every read of the device fails with ENODEV, and the last serving thread
-//! wakes [`Mount::run`]. A mount that was detached while files were open goes on until they are
+//! *End.* After an unmount each read of the device fails with ENODEV, and the last serving thread
+//! wakes [`Mount::run`]. A mount that is detached while files are open is served until they are
 //! closed; [`Stopper::abandon`] does not wait for that.
 
 use std::io;
@@ -31,10 +31,10 @@ use crate::wire::{Reply, Request};
 
 /// Workers at the start.
 const FIRST_WORKERS: usize = 2;
-/// More active workers than this only get in each other's way at the device.
+/// Most active workers: more of them contend for `/dev/fuse`.
 const MOST_ACTIVE: usize = 16;
 
-/// What is said where io_uring was asked for.
+/// The note for a mount with the option `io_uring` on a kernel that does not offer it.
 const NOT_OFFERED: &str = "requests come through /dev/fuse: for io_uring, Linux 6.14 or later is \
     needed, and \"echo Y > /sys/module/fuse/parameters/enable_uring\" before mounting";
 
@@ -55,14 +55,14 @@ pub(crate) struct Shared {
     changed: Condvar,
 }
 
-/// How far the service of a mount is.
+/// The state of serving a mount.
 #[derive(Default)]
 struct Service {
     /// Serving threads alive.
     threads: usize,
-    /// The connection is gone.
+    /// The connection has ended.
     ended: bool,
-    /// The end is not waited for.
+    /// [`Mount::run`] does not wait for the end.
     abandoned: bool,
     /// Why a thread stopped, if not because of the end.
     error: Option<io::Error>,
@@ -73,14 +73,14 @@ struct Service {
 pub(crate) enum End {
     /// There are enough others.
     NotNeeded,
-    /// The connection is gone.
+    /// The connection has ended.
     Disconnected,
     /// Serving failed.
     Failed(io::Error),
 }
 
 impl Shared {
-    /// What the workers of a `device` share that is mounted nowhere yet.
+    /// For the workers of a `device` that is not mounted yet.
     pub(crate) fn new(fs: Arc<dyn Mountable>, device: OwnedFd, agreed: Agreed, pool: Pool) -> Self {
         Self {
             root: fs.root(),
@@ -101,13 +101,13 @@ impl Shared {
         if self.queues.are_used() { Transport::IoUring } else { Transport::Device }
     }
 
-    /// A serving thread is about to be started.
+    /// Called before a serving thread is started.
     pub(crate) fn thread_begins(&self) {
         self.service.lock().threads += 1;
     }
 
-    /// A serving thread has ended, or could not be started. Where serving failed, the mount still
-    /// stands and the other threads wait for requests: the end does not wait for them.
+    /// Called when a serving thread has ended, or could not be started. If serving failed, the
+    /// mount still exists and the other threads wait for requests: the end does not wait for them.
     pub(crate) fn thread_ends(&self, end: End) {
         let over = !matches!(end, End::NotNeeded);
         {
@@ -131,7 +131,7 @@ impl Shared {
     }
 }
 
-/// A file system that is mounted and answers.
+/// A mounted file system that serves requests.
 #[derive(Debug)]
 pub struct Mount {
     shared: Arc<Shared>,
@@ -146,11 +146,11 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Mount {
-    /// Mounts `fs` on `dir`. When this returns, the mount answers: it has agreed with the kernel,
-    /// and its threads wait for requests.
+    /// Mounts `fs` on `dir`. When this returns, INIT is answered and the mount's threads wait for
+    /// requests.
     ///
     /// # Errors
-    /// If mounting fails; then nothing is left mounted.
+    /// If mounting fails; then nothing stays mounted.
     pub fn new(
         fs: Arc<dyn Mountable>,
         dir: &Path,
@@ -158,7 +158,7 @@ impl Mount {
     ) -> Result<Self, MountError> {
         let given = config.device.as_deref();
         let dir_error = |source| MountError::Dir { dir: dir.to_path_buf(), source };
-        // What another process has mounted does not answer yet, and is not to be asked.
+        // A mount that another process has made does not answer yet: no request may be made to it.
         let dir = if given.is_some() {
             dir.to_path_buf()
         } else {
@@ -170,7 +170,7 @@ impl Mount {
             Some(device) => Attached { device: device.try_clone()?, is_block: false },
             None => mount::attach(&dir, config)?,
         };
-        // Whatever has to be opened, or read of the machine, before rights are given away.
+        // Opens and reads what it needs of the system before it drops privileges.
         let read_ahead = mount::tune_cache(&dir);
         let _ = init::max_data();
         uring::look();
@@ -214,7 +214,7 @@ impl Mount {
         }
     }
 
-    /// How its requests come.
+    /// The transport of its requests.
     #[must_use]
     pub fn transport(&self) -> Transport {
         self.shared.transport()
@@ -227,7 +227,7 @@ impl Mount {
         self.is_block
     }
 
-    /// One line about what is not as it was asked for or might be.
+    /// One line about a transport other than the one that the options ask for.
     #[must_use]
     pub fn note(&self) -> Option<&str> {
         self.note.as_deref()
@@ -282,15 +282,15 @@ impl Stopper {
         &self.0.dir
     }
 
-    /// Ends a freeze, if there is one: what the kernel still holds could not be written back, and
-    /// no unmount would end.
+    /// Ends a freeze, if there is one. During a freeze the kernel cannot write dirty pages back,
+    /// and no unmount ends.
     pub fn thaw(&self) {
         let _ = self.0.fs.thaw();
     }
 
-    /// Unmounts, after the kernel has written back what it holds. The caller waits for this
-    /// process's own workers, and if it is killed meanwhile, for ever: a daemon lets a child do it
-    /// ([`unmount`](crate::unmount)).
+    /// Unmounts, after the kernel has written its dirty pages back. The caller waits for workers of
+    /// its own process, and for ever if the process is killed meanwhile: so a daemon has a child do
+    /// it ([`unmount`](crate::unmount)).
     ///
     /// # Errors
     /// [`MountError::Busy`] if files are open, and half a second later, too.
@@ -302,8 +302,8 @@ impl Stopper {
         mount::unmount(&self.0.dir, false)
     }
 
-    /// Makes the kernel write back what it holds, then takes the mount out of sight. It ends when
-    /// its last file is closed.
+    /// Makes the kernel write its dirty pages back, then detaches the mount from the tree. The
+    /// mount ends when its last file is closed.
     ///
     /// # Errors
     /// If unmounting is not possible.
@@ -322,29 +322,29 @@ impl Stopper {
         self.0.changed.notify_all();
     }
 
-    /// True once the connection to the kernel is gone.
+    /// True once the connection to the kernel has ended.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.0.service.lock().ended
     }
 }
 
-/// Takes off a mount that will not be served.
+/// Unmounts a mount that will not be served.
 fn withdraw(dir: &Path, config: &MountConfig) {
     match &config.confinement {
-        // What another process has mounted is its own to unmount.
+        // A mount that another process has made is unmounted by that process.
         _ if config.device.is_some() => {}
         Some(confinement) => confinement.take_off(),
         None => mount::undo(dir),
     }
 }
 
-/// The line about a mount that might have had its requests over io_uring.
+/// The note for a mount that could not use io_uring.
 fn without(error: &io::Error) -> String {
     format!("requests come through /dev/fuse, because io_uring cannot be used: {error}")
 }
 
-/// What was agreed upon, the queues if there are to be any, and a line if there might have been.
+/// The agreed capabilities, the queues of io_uring if it is used, and a note if it could not be.
 type Handshake = (Agreed, Option<Prepared>, Option<String>);
 
 /// Reads and answers INIT.

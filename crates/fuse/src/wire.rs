@@ -1,9 +1,9 @@
 //! Requests and replies as bytes.
 //!
-//! A [`Request`] borrows the buffer that it was read into; [`Args`] takes it apart field by field
-//! and turns anything too short into `EIO`, so a malformed request fails alone. A [`Reply`] is the
-//! write buffer: handlers append fields behind the room kept for the header, and the transport
-//! sends the whole at once.
+//! A [`Request`] borrows the buffer that it was read into. [`Args`] decodes it field by field; if
+//! it is too short the request fails with `EIO`, and no other one does. A [`Reply`] is the write
+//! buffer: handlers append fields after the space for the header, and the transport sends the whole
+//! at once.
 
 use std::ops::{Deref, DerefMut};
 

@@ -1,11 +1,12 @@
 //! The thread of a service: it steps, sleeps and stops.
 //!
 //! ```text
-//!           ┌────────────── More ──────────────┐
-//!           ▼                                  │
-//!   start ─► step ── Idle(time) ──► sleep ─────┤ woken, or the time is over
-//!                                      └─ stop ┴──► ends
+//!   start ──► step ──┬── More ─────────────────────────────────► step
+//!                    ╰── Idle ──► sleep ──┬── woken, time over ─► step
+//!                                         ╰── stop ─────────────► the thread ends
 //! ```
+//!
+//! A stop is also noticed before each step.
 //!
 //! A wake-up that comes during a step is not lost: `woken` is cleared before the step, and the
 //! thread sleeps only while it is clear. The lock is a leaf and not held during a step.

@@ -134,7 +134,7 @@ pub struct SetAttr {
     pub atime: Option<SetTime>,
     /// Modification time.
     pub mtime: Option<SetTime>,
-    /// Change time (write-back caches of front ends know better than we do).
+    /// Change time (a front end with a write-back cache has the newer one).
     pub ctime: Option<SetTime>,
     /// `chattr` flags.
     pub flags: Option<u32>,

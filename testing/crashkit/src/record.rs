@@ -67,8 +67,8 @@ pub enum Plant {
     /// Data that was left to a full commit is written behind its record.
     #[cfg(feature = "planted-bugs")]
     DataBehindRecord,
-    /// Data that was left to a fast commit goes out with its records although nothing vouches for
-    /// it.
+    /// Data that was left to a fast commit goes out with its records without data
+    /// checksums.
     #[cfg(feature = "planted-bugs")]
     LooseForgotten,
     /// The writes of a fast commit without a flush are ordinary ones.

@@ -64,7 +64,7 @@ pub struct Row {
     pub linux: u64,
     /// Fast commits of the load.
     pub fast_commits: u64,
-    /// Of them, those that vouch for file data.
+    /// Of them, those with data checksums.
     pub one_trip: u64,
     /// And those without a flush.
     pub each: u64,

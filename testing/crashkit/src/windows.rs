@@ -1,10 +1,10 @@
-//! States of the fast-commit area that others misread, and that no writer can avoid. They are not
-//! asked about these, and the states are counted.
+//! States of the fast-commit area that Linux or e2fsck misreads, and that no writer can avoid. They
+//! do not check these states; the states are counted.
 //!
 //! | window | when | what misreads it |
 //! |---|---|---|
 //! | [`Superseded`](Window::Superseded) | transaction T is durable, and the area still begins with the HEAD of T, because the one write that clears it is not durable yet | e2fsck takes the whole log for damaged |
-//! | [`DataMissing`](Window::DataMissing) | the last fast commit is whole, and file data that it vouches for is not there | none: both replay it, and may show zeros where the data was to be ([`Rules::missing_data`]) |
+//! | [`DataMissing`](Window::DataMissing) | the last fast commit is whole, and file data of its checksums is not there | none: both replay it, and may show zeros where the data was to be ([`Rules::missing_data`]) |
 //!
 //! The conditions are as narrow as that: a HEAD of any older transaction is no window, so a writer
 //! that forgets to clear it is found; a first fast commit that is incomplete is none, torn or not,
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use crate::model::Rules;
 use crate::variant::Variant;
 
-/// Why others cannot be asked.
+/// Why Linux and e2fsck cannot check a state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Window {
     /// The fast commits of the last durable transaction are still there.

@@ -1,8 +1,8 @@
 //! Mounts by the `extol` binary under test.
 //!
-//! The daemon runs in the foreground as our child, with its messages in a file. A watcher kills it
-//! when it lives longer than its limit: a call that is blocked on the mount then fails with
-//! ENOTCONN, so a deadlock in the daemon is a failed test and not a hanging run.
+//! The daemon runs in the foreground as a child of the test, with its messages in a file. A watcher
+//! kills it when it lives longer than its limit: a call that is blocked on the mount then fails
+//! with ENOTCONN, so a deadlock in the daemon is a failed test and not a hanging run.
 
 use crate::{mounted_type, tool, transport_option, unmount};
 use std::fs::File;

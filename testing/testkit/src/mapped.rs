@@ -31,8 +31,8 @@ fn mapped<T>(
 pub fn map_read(file: &OwnedFd, at: u64, len: usize) -> std::io::Result<Vec<u8>> {
     let mut bytes = vec![0; len];
     let into = bytes.as_mut_ptr();
-    // SAFETY: both ranges have `len` bytes and do not overlap. The caller vouches that the file
-    // reaches that far.
+    // SAFETY: both ranges have `len` bytes and do not overlap. The caller guarantees that
+    // the file reaches that far.
     mapped(file, at, len, ProtFlags::READ, |from| unsafe {
         std::ptr::copy_nonoverlapping(from, into, len)
     })?;

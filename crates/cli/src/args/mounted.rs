@@ -20,8 +20,8 @@ use crate::error::{Failure, Result};
         First come the lines of Linux's /proc/fs/jbd2/DEVICE/info and, on a volume with fast \
         commits, of /proc/fs/ext4/DEVICE/fc_info (behind Linux's ten reasons for a full commit \
         come those of extol alone); then the options in force, the log, fsync batching, fast \
-        commits, checkpoints, waits for log space, and how long durable requests (fsync and its \
-        kin), commits and their phases took; then every counter by name.\n\n\
+        commits, checkpoints, waits for log space, and how long durable requests (fsync, \
+        sync), commits and their phases took; then every counter by name.\n\n\
         Each bar stands for a power of two (nanoseconds, or requests); its height is the \
         logarithm of the count. With --json all of it is one object whose field names stay \
         as they are; times are nanoseconds."

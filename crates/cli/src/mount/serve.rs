@@ -22,8 +22,8 @@ pub(super) fn serve(
     target: &MountTarget,
 ) -> Result<()> {
     guard.check()?;
-    // In the background the parent cleans up; and a mount of another process is not ours to
-    // unmount.
+    // In the background the parent cleans up; and a mount of another process is unmounted by
+    // that process.
     let cleans_up = !request.announce && request.fd.is_none();
     let cleanup = cleans_up.then(|| CleanupProcess::start(target)).transpose()?;
     let mount = Mount::new(Arc::clone(&fs) as Arc<dyn Mountable>, &request.dir, config)?;

@@ -1,7 +1,7 @@
-//! The sandbox of a mount's daemon: what is left to an attacker whose code runs in it.
+//! The sandbox of a mount's daemon. It limits an attacker whose code runs in the daemon.
 //!
 //! A volume is hostile input, and a mount of root's runs as root. So before the first byte of the
-//! volume is read, the threads that will read it give away everything that serving a mount does not
+//! volume is read, the threads that will read it drop all rights that serving a mount does not
 //! need.
 //!
 //! ```text
@@ -18,7 +18,7 @@
 //!
 //! Nearly all of it belongs to a *thread* and is inherited by the threads that it starts, and Linux
 //! has no call that gives it to all threads at once (seccomp and, since Linux 7.0, Landlock have;
-//! capabilities and groups do not). So it is put on early, at each root of the process's tree of
+//! capabilities and groups do not). So it is applied early, at each root of the process's tree of
 //! threads: [`inside`] for what reads the volume, [`enter`] in the main thread as soon as the mount
 //! is made, and at the start of the few threads that are older (signals, metrics).
 //!
@@ -26,13 +26,13 @@
 //!
 //! | step | needs | if it fails |
 //! |---|---|---|
-//! | supplementary groups: none | CAP_SETGID | soft: an ordinary user keeps the own groups |
+//! | supplementary groups: none | CAP_SETGID | soft: an ordinary user keeps its own groups |
 //! | capabilities: [`Plan::keep`] at most, bounding set empty | – | hard |
 //! | no_new_privs | – | hard |
 //! | Landlock: the volume and its journal; `/sys` and `/proc` to read; no TCP | Linux 5.13 | soft |
 //! | seccomp: the list in `filter.rs`, EPERM for the rest | CONFIG_SECCOMP_FILTER | soft |
 //!
-//! What is soft shows in `extol stat` as missing; with `-o untrusted` all but the groups is hard.
+//! A soft step that fails shows in `extol stat`; with `-o untrusted` all but the groups are hard.
 //! Besides, for the whole process: PR_SET_DUMPABLE 0, RLIMIT_CORE 0 (memory holds the volume's
 //! data), `oom_score_adj` (`process.rs`).
 //!
@@ -48,15 +48,15 @@
 //! - Send datagrams to sockets in the file system that are open to its user (the system log), and
 //!   answer clients of the metrics socket.
 //! - Attack the kernel through the system calls that are left, of which io_uring is the largest.
-//!   *Operations of io_uring do not pass the filter*: openat, connect and their kin are Landlock's
-//!   to refuse there, and without Landlock nothing does; UDP and UNIX sockets through io_uring are
-//!   refused by neither.
+//!   *Operations of io_uring do not pass the filter*: openat, connect and similar ones are
+//!   refused there by Landlock, and without Landlock not at all; UDP and UNIX sockets through
+//!   io_uring are refused by neither.
 //!
-//! # What not
+//! # What an attacker cannot do
 //!
 //! Open another file (with Landlock; without, not by system calls), run a program, make a process,
 //! make memory executable, trace, signal or read another process, mount, load code into the
-//! kernel, change users, use the network over TCP, regain what was given away.
+//! kernel, change users, use the network over TCP, regain dropped rights.
 
 mod files;
 mod filter;

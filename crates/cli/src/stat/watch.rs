@@ -23,7 +23,7 @@ pub struct Rates {
     pub commits: f64,
     /// Fast commits.
     pub fast_commits: f64,
-    /// Durable requests (fsync and its kin) that were answered.
+    /// Durable requests (fsync, syncs, synchronous writes) that were answered.
     pub syncs: f64,
     /// Blocks written to the log.
     pub logged_blocks: f64,

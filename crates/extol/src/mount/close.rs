@@ -17,8 +17,8 @@ use crate::ops::delete;
 use crate::superblock::write_superblock;
 use crate::{error, maintenance};
 
-/// Closes a volume: everything goes home, the log becomes empty, the superblock says "clean". A
-/// second call is harmless.
+/// Closes a volume: all blocks are written in place, the log becomes empty, the superblock is
+/// marked clean. A second call does nothing.
 pub(crate) fn close(fs: &Arc<MountedFs>, threads: &mut Threads) -> Result<()> {
     // Requests that wait are answered; later ones run in their callers, as long as there is
     // something to sync.

@@ -7,12 +7,12 @@
 //! ```
 //!
 //! An inode that is not in use when its last name is removed, and that has few blocks, needs
-//! neither the list nor a second transaction: everything goes with the name ([`at_once`]). That is
-//! what most removed files are. If it fails half-way, or does not fit, the inode becomes an orphan
-//! as it is by then, in the same transaction. Files and symbolic links are in use if they are open,
-//! where the front end counts that; the numbers of those that are only referenced are held (see
-//! `inodes.rs`). Any other referenced inode is in use: a directory may be the working directory of
-//! a process, and the kernel opens devices and pipes by itself.
+//! neither the list nor a second transaction: it is deleted together with the name ([`at_once`]).
+//! Most removed files are of this kind. If that fails half-way, or does not fit, the inode becomes
+//! an orphan in the state it has then, in the same transaction. Files and symbolic links are in use
+//! if they are open, where the front end counts that; the numbers of those that are only referenced
+//! are held (see `inodes.rs`). Any other referenced inode is in use: a directory may be the working
+//! directory of a process, and the kernel opens devices and pipes by itself.
 //!
 //! An orphan with few blocks is deleted in one transaction as well. A symbolic link must be: with
 //! its block gone and the inode still there, it would look like a short link inside the inode, with

@@ -1,11 +1,11 @@
 //! Requests about attributes: getattr, statx, setattr, statfs.
 //!
-//! Clearing of set-id bits: with `HANDLE_KILLPRIV_V2` the kernel leaves it to us and marks each
-//! request that must (`KILL_SUIDGID`); with the older `HANDLE_KILLPRIV` every chown, truncate and
-//! write must; without both the kernel sends the new mode itself. The mark says that the caller has
-//! no CAP_FSETID (a chown always has it), and nothing about the file's group: a set-group-id bit
-//! without group execution goes only if the caller is not in that group, and whether it is, we find
-//! out ([`Context::is_outsider`]). A fallocate has no mark.
+//! Set-id bits: with `HANDLE_KILLPRIV_V2` the daemon clears them in each request that the kernel
+//! marks (`KILL_SUIDGID`); with the older `HANDLE_KILLPRIV` in every chown, truncate and write;
+//! without both the kernel sends the new mode itself. The mark says that the caller has no
+//! CAP_FSETID (a chown always has it), and nothing about the file's group: a set-group-id bit
+//! without group execution is cleared only if the caller is not in that group, which the daemon
+//! finds out ([`Context::is_outsider`]). A fallocate has no mark.
 
 use extol_vfs::{SetAttr, SetTime};
 

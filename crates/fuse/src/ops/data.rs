@@ -1,28 +1,27 @@
 //! Requests about file contents: open, read, write, fsync, fallocate, lseek.
 //!
-//! All that hangs on an open file is a count in the file system, which keeps the file alive when
-//! its last name goes. The kernel holds a reference on every inode that it saw lately, so without
-//! the count most files would outlive their names for a moment: as orphans, which costs a
-//! transaction more. An open must be answered anyway, because only we know which files are
-//! immutable or append-only; with a write-back cache a refusal of the write itself would come too
-//! late. A file that was deleted between the kernel's look at its name and its open gives ESTALE:
-//! the kernel looks again.
+//! The only state of an open file is a count in the file system, which keeps the file when its last
+//! name is removed. The kernel holds a reference on every inode that it used recently, so without
+//! the count most removed files would become orphans for a moment, which costs one more
+//! transaction. OPEN is needed anyway: the kernel does not know which files are immutable or
+//! append-only, and with a write-back cache an error of the write itself would come too late. A
+//! file that was deleted between the kernel's lookup and its open gives ESTALE: the kernel repeats
+//! the lookup.
 //!
-//! An append-only file is opened for writing without the page cache: a page that is written back
-//! does not tell an append from a change of what was there, and O_APPEND, which the open insists
-//! on, can be switched off later. So each write arrives as it was made and its offset decides,
-//! and there are no writable mappings. What the cache holds of a file that was open before it got
-//! its flag is written all the same ([`Author::Cache`]): it was accepted before.
+//! An append-only file is opened for writing without the page cache: the write-back of a page does
+//! not distinguish an append from an overwrite, and O_APPEND, which the open requires, can be
+//! cleared later. So each write arrives as the process made it, its offset decides, and there are
+//! no writable mappings. If a file was open before it got the flag, its cached pages are written
+//! all the same ([`Author::Cache`]): they were accepted before.
 //!
-//! Linux passes syncfs(2) on only for mounts of block devices (`fuseblk`); elsewhere it writes its
-//! own dirty pages back and stops there. So that there is a way to ask for everything, fsync of the
-//! root directory does what syncfs should.
+//! Linux sends syncfs(2) only to mounts of block devices (`fuseblk`); elsewhere it only writes its
+//! own dirty pages back. So fsync of the root directory does what syncfs should.
 //!
-//! A write stops where the volume is full, and says how far it came; written-back pages are all
-//! written or an error (see [`Context::write_bytes`]).
+//! A write ends where the volume is full, and returns how much it wrote; the write-back of pages
+//! writes all of them or fails (see [`Context::write_bytes`]).
 //!
-//! SEEK_DATA and SEEK_HOLE are answered from what the file system knows, but the kernel does not
-//! write its dirty pages back before it asks. So we make it: see
+//! SEEK_DATA and SEEK_HOLE are answered from the file system's state, but the kernel does not write
+//! its dirty pages back before. So the daemon makes the kernel do so: see
 //! [`Kernel::write_back`](super::Kernel).
 
 use extol_vfs::{Author, Fallocate, Seek};

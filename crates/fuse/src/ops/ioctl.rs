@@ -28,10 +28,10 @@
 //! VFS, which asks for the owner or CAP_FOWNER, for CAP_LINUX_IMMUTABLE where `i` or `a` change,
 //! and for a mount that may be written. Then FUSE makes a request of its own, which differs from
 //! what a process can send: its argument has no address, and the flags have 4 bytes, not those of a
-//! long ([`Call::is_kernels`]). The same number reaches us from a process as well: where the answer
-//! to the kernel's request is EOPNOTSUPP, some kernels pass on what the process said, read from its
-//! memory once more. That is refused, with the same error. The kernel does not know `j` of
-//! `chattr`, which costs the log space of all: that is checked here, for
+//! long ([`Call::is_kernels`]). The same number arrives from a process as well: if the reply to the
+//! kernel's request is EOPNOTSUPP, some kernels send the request of the process, read from its
+//! memory once more. That fails with the same error. The kernel does not know `j` of `chattr`,
+//! which uses log space that all files share: that is checked here, for
 //! CAP_SYS_RESOURCE, as ext4 does, or rights over the mount.
 //!
 //! *What does not arrive.* FIFREEZE and FITHAW end in the kernel, with EOPNOTSUPP.
@@ -104,9 +104,9 @@ enum Check {
     /// The kernel, if the request is its own, with so many bytes of argument; else nothing has, and
     /// the answer is this error.
     Kernel { bytes: usize, else_answer: i32 },
-    /// Nothing before us: the caller needs rights over the mount.
+    /// This daemon: the caller needs rights over the mount.
     Mount,
-    /// Nothing before us: the caller needs CAP_SYS_ADMIN.
+    /// This daemon: the caller needs CAP_SYS_ADMIN.
     Admin,
 }
 
@@ -374,8 +374,8 @@ mod tests {
         assert_eq!(SHUTDOWN, 0x8004_587d);
     }
 
-    /// Every number that changes something is checked by the kernel, in a request that no process
-    /// can make, or by us.
+    /// Every number that makes a change is checked by the kernel, in a request that no process can
+    /// make, or by the daemon.
     #[test]
     fn what_changes_something_is_checked() {
         let reads =

@@ -20,7 +20,8 @@ use crate::init::Agreed;
 use crate::rights::Owner;
 use crate::wire::{Reply, Request};
 
-/// Seconds for which names and attributes stay valid in the kernel: only we change the volume.
+/// Seconds for which names and attributes stay valid in the kernel: only this daemon changes the
+/// volume.
 const VALID: u64 = 24 * 60 * 60;
 
 /// What becomes of a request.

@@ -130,8 +130,8 @@ pub(crate) enum StartError {
     Lacking(io::Error),
 }
 
-/// What a queue worker is told when the mount is there, and where it says whether the kernel has
-/// taken its entry.
+/// What a queue worker gets once the mount exists: the shared state, and the channel for the result
+/// of registering its entry.
 type Go = (Arc<Shared>, Sender<(usize, Result<(), StartError>)>);
 
 /// Queue workers that wait for the mount, with their queues.

@@ -37,8 +37,8 @@ impl Mounted {
         self.dir.path().join(name)
     }
 
-    /// A child that another test has just forked has our open files, too, until it has become its
-    /// program.
+    /// A child that another test has just forked has this process's open files, too, until its
+    /// exec.
     pub(crate) fn unmount(&mut self) {
         let start = Instant::now();
         loop {

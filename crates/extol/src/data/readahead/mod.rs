@@ -32,7 +32,7 @@
 
 #[cfg(test)]
 mod tests;
-mod threads;
+pub(crate) mod threads;
 mod window;
 
 use std::collections::VecDeque;
