@@ -2,8 +2,8 @@
 //! below it, another path.
 //!
 //! As on Linux, an fsync of a directory also makes its path durable, even if nothing changed in the
-//! directory itself. So it waits for that transaction if it is newer. (That of any directory:
-//! which of them lies above the synced one would have to be searched for.)
+//! directory itself. So it waits for that transaction if it is newer. (It waits for
+//! the rename of any directory, not only of those above the synced one.)
 //!
 //! Transaction ids wrap around, and the last rename may be half of the range ago or more. So a
 //! noted id counts only if it is not newer than the newest transaction ([`DirsMoved::awaited`]).

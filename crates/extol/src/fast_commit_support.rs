@@ -1,16 +1,16 @@
 //! Whether a mount has fast commits. Decided once the log and the options are known, before the log
 //! becomes live.
 //!
-//! | the volume | `fast_commit` | nothing said | `nofast_commit` |
+//! | the volume | `fast_commit` | neither option | `nofast_commit` |
 //! |---|---|---|---|
 //! | without the feature | refused: how to get it | off | off |
-//! | `data=journal` | off, with a line | off, with a line | off |
-//! | log too short for the area | refused: how to get a longer one | off, with a line | off |
+//! | `data=journal` | off, with a note | off, with a note | off |
+//! | log too short for the area | refused: how to get a longer one | off, with a note | off |
 //! | has room | on | on | off, the area is kept |
 //!
-//! The area and the option are two things. A mount of a volume with the feature cuts the area out
-//! of the log, whatever the option says: so the option can change while the volume is mounted, and
-//! the log need not. There is no area only where it can never be used (`data=journal`, which no
+//! The area and the option are two things. A mount of a volume with the feature reserves the area
+//! in the log, whatever the option: so the option can change while the volume is mounted, and the
+//! log does not. There is no area only where it can never be used (`data=journal`, which no
 //! remount changes, or no room).
 
 use extol_jbd2::format::{JournalSuperblock, MIN_LOG_BLOCKS};

@@ -8,16 +8,16 @@
 //!
 //! The gate is the outermost lock of all: a thread that passes holds nothing, and stays inside
 //! until its operation is over, so when the gate is closed no change is half done and no thread
-//! waits for a handle with an inode locked. The gate has several lanes, each a reader-writer lock:
-//! a closing closes one after the other and waits for the threads inside, and passing costs no more
-//! than a counter that few other threads count.
+//! waits for a handle with an inode locked. The gate has several lanes, each a reader-writer lock.
+//! Closing locks one lane after the other and waits for the threads inside; passing costs no more
+//! than a counter that few other threads change.
 //!
-//! What must not wait goes another way: a time stamp of a read is left out
+//! Changes that must not wait are handled otherwise: a time stamp of a read is left out
 //! ([`FreezeGate::try_enter`]), the end of an unlinked inode and the record of an error are done
 //! after the thaw ([`FreezeGate::enter_or`]).
 //!
-//! A front end with few threads cannot let them wait here, for one of them must receive the thaw.
-//! It asks for errors instead ([`FreezeGate::refuse`]), and tries again when
+//! The threads of a front end must not all wait here, because one of them must receive the thaw. So
+//! a front end asks for errors instead ([`FreezeGate::refuse`]), and tries again when
 //! [`FreezeGate::wait_open`] returns.
 //!
 //! Invariants

@@ -1,5 +1,5 @@
-//! Mount options that a remount may change. Each is an atomic of its own: an operation reads what
-//! it needs when it needs it, and none of them has to agree with another.
+//! Mount options that a remount may change. Each is an atomic of its own: an operation reads each
+//! one when it needs it, and no two of them have to be consistent.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed};
 

@@ -1,4 +1,4 @@
-//! The superblock on a device, before and beside a mount: read, checked, written, shown as text.
+//! The superblock on a device, outside of the journal: read, checked, written, shown as text.
 
 use extol_block::BlockDevice;
 use extol_ondisk::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};

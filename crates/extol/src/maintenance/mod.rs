@@ -9,19 +9,19 @@
 //! With `checkpoint=merge` (the default) these requests are merged: they wait in a queue, and one
 //! thread answers all that are there with one operation, the union of what they ask for. What a
 //! checkpoint does contains what a sync does, and a freeze contains both, so each gets at least
-//! what it wants. The thread writes file data back, leads the commit and writes home, with the
-//! priority `ckpt_thread_ioprio=` (best effort, 3); a caller that is held back by its I/O priority,
-//! nice value or control group holds back no other one. With `checkpoint=nomerge`, and without
+//! what it asks for. The thread writes file data back, leads the commit and runs the checkpoint,
+//! with the priority `ckpt_thread_ioprio=` (best effort, 3); a caller that is slowed by its I/O
+//! priority, nice value or control group slows no other one. With `checkpoint=nomerge`, and without
 //! threads, each caller does the work itself; `Merger::ask` decides which.
 //!
 //! (f2fs, where this comes from, merges plain syncs only. Here the others may come from a caller
-//! that is held back just as well, and keep changes out while they last; so all go the same way.)
+//! that is slowed just as well, and exclude changes while they run; so all use the queue.)
 //!
-//! A **freeze** stops changes at the freeze gate (`freeze_gate.rs`), has all written, and writes a
-//! superblock that says "clean"; until the thaw nothing is written to the device, and a copy of it
-//! is a sound volume. A sync of a frozen volume has nothing to do.
+//! A **freeze** stops changes at the freeze gate (`freeze_gate.rs`), writes everything, and marks
+//! the superblock clean; until the thaw nothing is written to the device, and a copy of it is a
+//! sound volume. A sync of a frozen volume has nothing to do.
 //!
-//! The queue and the state are in `requests.rs`; this file says what each request does.
+//! The queue and the state are in `requests.rs`; this file performs the requests.
 //!
 //! Invariants
 //! - MN-1: when a sync returns, what was changed before its call is durable: it is answered by an

@@ -1,5 +1,5 @@
-//! The queue of requests about the whole volume, and what is known of a freeze and a shutdown. What
-//! a request does is handed in ([`Perform`]).
+//! The queue of requests about the whole volume, and the state of a freeze and a shutdown. The
+//! function that performs a request is a parameter ([`Perform`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -6,8 +6,8 @@
 //! *How.* In the superblock in memory and, by a transaction, in its block; then that transaction is
 //! committed, so the change is durable when this returns. (The caller empties the log, so that
 //! programs that read the device see the change.) As in Linux, the mount options in force stay
-//! until the next mount; the blocks kept for root change at once. The copies of the superblock in
-//! other groups keep what they say; e2fsck reads them only if the first one is lost.
+//! until the next mount; the blocks reserved for root change at once. The copies of the superblock
+//! in other groups are not changed; e2fsck reads them only if the first one is lost.
 //!
 //! *Locking.* The superblock's lock, under a handle.
 

@@ -1,4 +1,4 @@
-//! What happens to an open volume beside the operations.
+//! Background threads of an open volume: one module per service.
 
 pub(crate) mod lazy_init;
 pub(crate) mod zeroed;

@@ -1,4 +1,4 @@
-//! Zeroes blocks ahead for small files that are synced (`alloc/zeroed.rs`).
+//! Zeroes free blocks in advance for small files that are synced (`alloc/zeroed.rs`).
 //!
 //! An fsync that leaves few of them wakes the service; without threads the fsync zeroes blocks
 //! itself before it returns. Nothing is written while the volume is frozen or read-only.

@@ -1,8 +1,8 @@
 //! Directory listings, plain and with attributes.
 //!
 //! A listing with attributes ("plus") carries a reference for every entry except `.` and `..`, for
-//! which the kernel takes none: these go with node id 0. An entry whose inode cannot be read goes
-//! with node id 0 as well, so that one bad inode does not hide its neighbours.
+//! which the kernel takes none: these have node id 0. An entry whose inode cannot be read has node
+//! id 0 as well, so that one bad inode does not hide its neighbours.
 //!
 //! Attributes are fetched by inode number where the file system can. The kernel holds the
 //! directory's lock during the request, so the name and the number still belong together.

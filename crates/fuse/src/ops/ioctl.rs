@@ -1,10 +1,10 @@
-//! The ioctls that the kernel passes on: `chattr` flags, project ids, generation, label and UUID,
-//! FITRIM, and requests about the whole volume.
+//! The ioctls that the kernel sends to the daemon: `chattr` flags, project ids, generation, label
+//! and UUID, FITRIM, and requests about the whole volume.
 //!
 //! *Checks.* Any process that can open a file, be it for reading, on a read-only bind mount or in a
 //! user namespace, can send any number for it, and the kernel checks nothing of an ioctl that it
-//! does not know. So every number here says what has checked it ([`Check`], [`TABLE`]), and one
-//! that changes something and that nothing has checked is refused.
+//! does not know. So each number has an entry in [`TABLE`] that says what checks it ([`Check`]); a
+//! number that makes a change and has no check is refused.
 //!
 //! | number | name | changes | checked by |
 //! | --- | --- | --- | --- |
@@ -24,22 +24,22 @@
 //! | `_IOW('f', 46, …)` | EXT4_IOC_SET_TUNE_SB_PARAM | superblock | here: CAP_SYS_ADMIN |
 //! | all others | | | refused: ENOTTY |
 //!
-//! *What the kernel has checked.* A `chattr` comes as FS_IOC_SETFLAGS or FS_IOC_FSSETXATTR to the
-//! VFS, which asks for the owner or CAP_FOWNER, for CAP_LINUX_IMMUTABLE where `i` or `a` change,
-//! and for a mount that may be written. Then FUSE makes a request of its own, which differs from
+//! *What the kernel checks.* A `chattr` comes as FS_IOC_SETFLAGS or FS_IOC_FSSETXATTR to the
+//! VFS, which requires the owner or CAP_FOWNER, CAP_LINUX_IMMUTABLE where `i` or `a` change, and a
+//! writable mount. Then FUSE makes a request of its own, which differs from
 //! what a process can send: its argument has no address, and the flags have 4 bytes, not those of a
 //! long ([`Call::is_kernels`]). The same number arrives from a process as well: if the reply to the
 //! kernel's request is EOPNOTSUPP, some kernels send the request of the process, read from its
 //! memory once more. That fails with the same error. The kernel does not know `j` of `chattr`,
-//! which uses log space that all files share: that is checked here, for
-//! CAP_SYS_RESOURCE, as ext4 does, or rights over the mount.
+//! which uses log space that all files share: here it requires CAP_SYS_RESOURCE,
+//! as in ext4, or rights over the mount.
 //!
 //! *What does not arrive.* FIFREEZE and FITHAW end in the kernel, with EOPNOTSUPP.
-//! EXT4_IOC_SHUTDOWN says `_IOR` though its mode goes to the kernel, and FUSE believes it: the mode
-//! does not arrive. EXT4_IOC_GETFSUUID and EXT4_IOC_SETFSUUID say the size of a structure whose
-//! UUID stands behind its end, and FUSE carries that many bytes: no UUID. FS_IOC_GETFSUUID and
-//! FS_IOC_GETFSSYSFSPATH are answered by the kernel from its own superblock of the mount, where
-//! FUSE puts neither.
+//! EXT4_IOC_SHUTDOWN is declared `_IOR` though its mode goes to the kernel, and FUSE follows the
+//! declaration: the mode does not arrive. EXT4_IOC_GETFSUUID and EXT4_IOC_SETFSUUID declare the
+//! size of a structure whose UUID follows its end, and FUSE transfers that many bytes: no UUID.
+//! FS_IOC_GETFSUUID and FS_IOC_GETFSSYSFSPATH are answered by the kernel from its own superblock of
+//! the mount, where FUSE sets neither.
 
 use extol_vfs::{CheckpointFlags, Identity, SetAttr, Shutdown, Tunables, Tune, TuneFields};
 

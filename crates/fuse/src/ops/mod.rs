@@ -1,6 +1,6 @@
-//! The requests, one function each, grouped by what they touch. They see the file system through
-//! `vfs` only and append their answer to a [`Reply`]; errors and panics are the business of
-//! [`handle`](crate::handle), sending that of the transports.
+//! The requests, one function each, in files by subject. They use the file system through `vfs`
+//! only and append their result to a [`Reply`]. [`handle`](crate::handle) deals with errors and
+//! panics; the transports send the replies.
 
 mod attrs;
 mod data;

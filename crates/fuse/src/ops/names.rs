@@ -1,7 +1,7 @@
 //! Requests about names: lookup and forget, making, linking, removing, renaming.
 //!
-//! A lookup that finds nothing is answered with node id 0, which lets the kernel remember that the
-//! name does not exist. `.` and `..` are looked up for file handles (NFS, `open_by_handle_at`): `.`
+//! A lookup that finds nothing is answered with node id 0, so the kernel caches that the name does
+//! not exist. `.` and `..` are looked up for file handles (NFS, `open_by_handle_at`): `.`
 //! names an inode by its number, on which there may be no reference, and the kernel compares the
 //! generation in the answer with that in the handle.
 

@@ -1,4 +1,4 @@
-//! Extended attributes, and the virtual ones of the root: two that tell about the mount, and the
+//! Extended attributes, and the virtual ones of the root: two that describe the mount, and the
 //! requests of [`control`].
 
 use extol_vfs::XattrSet;

@@ -1,7 +1,7 @@
 //! Processors: how many the kernel counts, and on which of them a queue worker runs.
 //!
-//! A queue worker is bound to the processor of its queue while requests are small, so that handing
-//! one over wakes no other processor. While they are large it may run anywhere: all write-back of a
+//! A queue worker is bound to the processor of its queue while requests are small, so that a
+//! request wakes no other processor. While they are large it may run anywhere: all write-back of a
 //! file system usually comes from one processor, which should not make all the copies.
 
 use std::io;

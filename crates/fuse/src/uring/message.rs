@@ -1,15 +1,15 @@
 //! A request and its reply in the memory of an entry.
 //!
 //! The kernel puts a request there in three parts: the header, the fixed fields, and the payload
-//! (names, data). Behind each other they are what a read of `/dev/fuse` would give. The reply goes
-//! the same way: its header where that of the request was, its body where the payload was.
+//! (names, data). In this order they are what a read of `/dev/fuse` gives. The reply takes the same
+//! places: its header that of the request's header, its body that of the payload.
 //!
 //! *Invariants*
-//! - UR-3: every size that the kernel says is checked before it is used ([`Sizes::of`]); a request
-//!   with sizes that cannot be gets EIO.
+//! - UR-3: every size from the kernel is checked before it is used ([`Sizes::of`]); a request with
+//!   impossible sizes fails with EIO.
 //! - UR-4: request and reply never share bytes ([`answer`]): small requests are copied out, and the
-//!   reply is put together in place. The data of a write, and anything large, stays where it is
-//!   (data on a page boundary); the reply to these is put together elsewhere.
+//!   reply is built in place. The data of a write, and anything large, stays where it is
+//!   (data on a page boundary); the reply to these is built elsewhere.
 
 use extol_fuse_uring::{FIXED, FIXED_SIZE, PAYLOAD, PAYLOAD_SIZE};
 

@@ -1,8 +1,8 @@
-//! The transport over io_uring, where the kernel offers it (Linux 6.14 and later, where the
-//! administrator has switched it on).
+//! The transport over io_uring, if the kernel offers it (Linux 6.14 and later, once it is switched
+//! on by the administrator).
 //!
 //! *Purpose.* The kernel has a queue of requests for each processor, and puts a request into the
-//! queue of the processor on which it was made. Handing it over wakes no other processor, and the
+//! queue of the processor on which it was made. So a request wakes no other processor, and the
 //! reply and the wait for the next request are one system call.
 //!
 //! ```text
@@ -17,28 +17,28 @@
 //!
 //! *Depth.* Each queue has a fixed number of entries ([`depth`]), and each entry a thread, the
 //! *queue worker*, which handles the request of its entry from beginning to end. The kernel gives a
-//! request to the entry that was busy last, whose memory is warm, and keeps it where all are busy.
-//! Entries are registered before the mount is used and never later: the kernel would not give a new
-//! entry the requests that wait already.
+//! request to the entry that was busy last, whose memory is warm, and keeps it in the queue if all
+//! are busy. Entries are registered before the mount is used and never later: the kernel would not
+//! give a new entry the requests that wait already.
 //!
 //! *Beginning.* The threads are made, with their rings and memory, before INIT is answered
-//! ([`prepare`]); only if that works is io_uring agreed upon. From then on the kernel holds all
-//! requests back until each queue has an entry. If it refuses one of them, it sends the requests to
-//! `/dev/fuse` after all. Where a queue lacks an entry of which the kernel has not heard (a
-//! descriptor or memory is short), every request would wait for ever: there the start fails
+//! ([`prepare`]); only if that works does the reply accept io_uring. From then on the kernel keeps
+//! all requests back until each queue has an entry. If it refuses one of them, it sends the
+//! requests to `/dev/fuse` after all. If an entry cannot even be sent to the kernel (descriptors or
+//! memory are short), every request would wait for ever: then the start fails
 //! ([`Prepared::start`]).
 //!
 //! *Memory.* Each entry has room for the largest request, whose pages exist once they are touched.
-//! An entry that large requests have touched gives them back when it has been idle for [`IDLE`].
+//! An entry frees the pages of large requests when it has been idle for [`IDLE`].
 //!
-//! *End.* After an unmount every entry comes back with an error, and its thread ends. A thread
-//! whose ring fails is the end of the mount's service: requests of its queue might wait for ever.
+//! *End.* After an unmount every entry comes back with an error, and its thread ends. If the
+//! ring of a thread fails, the mount ends: requests of its queue might wait for ever.
 //!
 //! *Invariants*
-//! - UR-1: a reply is always delivered, or the mount is over; so references are taken back only
+//! - UR-1: a reply is always delivered, or the mount has ended; so references are dropped only
 //!   where the reply is an error.
-//! - UR-2: one entry of each queue never waits for what other requests bring (a thaw, a
-//!   write-back): it serves them ([`Queue::may_wait`]). A request that came before all entries were
+//! - UR-2: one entry of each queue never waits for other requests (a thaw, a write-back): it serves
+//!   them ([`Queue::may_wait`]). A request that came before all entries were
 //!   registered does not wait either ([`QueueWorker::began_early`]).
 
 mod affinity;
