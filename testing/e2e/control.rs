@@ -358,7 +358,7 @@ fn the_log_tells_which_fast_commits_count() {
         let log: serde_json::Value =
             serde_json::from_str(&done.output).unwrap_or_else(|e| panic!("{e}"));
         let commits = log["fast_commits"].as_array().expect("fast commits");
-        commits.iter().map(|commit| commit["verdict"].as_str().unwrap().to_owned()).collect()
+        commits.iter().map(|commit| commit["outcome"].as_str().unwrap().to_owned()).collect()
     };
     let said = || run_extol(&["log", text(&copy.path)]).output;
     assert_eq!(results(), ["valid"; 4], "an empty one in front");

@@ -110,7 +110,7 @@ impl Volume {
                 let slot = bytes.get_mut(at..at + size)?;
                 let before = watched.then(|| Before::of(slot));
                 inode.encode_into(slot, ino, &self.geo);
-                before.map(|before| eligibility::judge(before.bytes(), inode, slot, how))
+                before.map(|before| eligibility::assess(before.bytes(), inode, slot, how))
             })
             .map_err(error::journal)?;
         if let Some(written) = written {
@@ -138,7 +138,7 @@ impl Volume {
                 f(&mut inode);
                 inode.encode_into(slot, ino, &self.geo);
                 let change = Change::default();
-                Ok(before.map(|before| eligibility::judge(before.bytes(), &inode, slot, change)))
+                Ok(before.map(|before| eligibility::assess(before.bytes(), &inode, slot, change)))
             })
             .map_err(error::journal)?
             .map_err(|e: extol_ondisk::OnDiskError| error::ondisk(e).in_inode(u64::from(ino.0)))?;

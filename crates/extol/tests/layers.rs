@@ -18,6 +18,8 @@ const LAYERS: &[&[&str]] = &[
     &["freeze_gate"],
     &["guard"],
     &["throttle"],
+    // What changes say of themselves to fast commits.
+    &["fast_commit/delta", "fast_commit/reason"],
     &["alloc"],
     // What is on the device. All of them read and write inodes through the volume, which tells fast
     // commits of each change, and keeps the dentry cache and the shared attribute blocks.

@@ -20,7 +20,7 @@ use crate::recovery::{self, FastCommits, LogReader, Scanner};
 use crate::{Result, Tid};
 use fast_commits::Chain;
 
-pub use fast_commits::{FastCommitReport, FcVerdict};
+pub use fast_commits::{FastCommitReport, FcOutcome};
 
 /// Everything about a journal.
 #[derive(Clone, Debug, Serialize)]
@@ -77,7 +77,7 @@ pub enum State {
 /// What a checksum says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum Outcome {
     /// This journal has none here.
     None,
     /// Right.
@@ -86,7 +86,7 @@ pub enum Verdict {
     Bad,
 }
 
-impl Verdict {
+impl Outcome {
     fn of(exists: bool, good: bool) -> Self {
         match (exists, good) {
             (false, _) => Self::None,
@@ -106,7 +106,7 @@ pub struct TagReport {
     /// Names of the flags.
     pub flags: Vec<&'static str>,
     /// Does the copy match the tag?
-    pub checksum: Verdict,
+    pub checksum: Outcome,
 }
 
 /// A block of the log.
@@ -115,11 +115,11 @@ pub struct TagReport {
 #[allow(missing_docs)]
 pub enum BlockReport {
     /// A descriptor; its copies follow it.
-    Descriptor { block: u32, tid: u32, state: State, checksum: Verdict, tags: Vec<TagReport> },
+    Descriptor { block: u32, tid: u32, state: State, checksum: Outcome, tags: Vec<TagReport> },
     /// A revoke block. `records` is `None` if its count makes no sense.
-    Revoke { block: u32, tid: u32, state: State, checksum: Verdict, records: Option<Vec<u64>> },
+    Revoke { block: u32, tid: u32, state: State, checksum: Outcome, records: Option<Vec<u64>> },
     /// The end of a transaction.
-    Commit { block: u32, tid: u32, state: State, checksum: Verdict, time: CommitTime },
+    Commit { block: u32, tid: u32, state: State, checksum: Outcome, time: CommitTime },
     /// A block with the magic that belongs nowhere.
     Other { block: u32, tid: u32, what: String },
     /// Blocks without a header: never used, or copies whose descriptor is gone.
@@ -184,7 +184,7 @@ pub enum FcTagReport {
     },
     Tail {
         tid: u32,
-        checksum: Verdict,
+        checksum: Outcome,
     },
 }
 
@@ -279,9 +279,9 @@ pub fn inspect(log: &dyn BlockDevice, map: &LogMap, fs_blocks: u64) -> Result<Jo
     walk.log();
     let chain = Chain::new(walk.end.map(|tid| tid.0));
     report.fast_commits = chain.walk(&mut walk.log, sb.fc_range().unwrap_or_default(), walk.out);
-    let last = report.fast_commits.iter_mut().rfind(|fast| fast.verdict == FcVerdict::Valid);
+    let last = report.fast_commits.iter_mut().rfind(|fast| fast.outcome == FcOutcome::Valid);
     if let Some(last) = last.filter(|_| report.recovery.data_missing) {
-        last.verdict = FcVerdict::Torn;
+        last.outcome = FcOutcome::Torn;
     }
     Ok(report)
 }
@@ -398,7 +398,7 @@ impl Walk<'_> {
             }
             let state = self.state(here, tid);
             let strong = self.format.features.has_csum_v2_or_v3();
-            let tail = Verdict::of(strong, self.format.verify_tail(&bytes));
+            let tail = Outcome::of(strong, self.format.verify_tail(&bytes));
             match kind {
                 BlockKind::Descriptor => {
                     let tags = self.tags(&bytes, tid, &mut distance);
@@ -425,7 +425,7 @@ impl Walk<'_> {
                     let Some(commit) = CommitBlock::decode(&bytes) else { continue };
                     let exists = strong || self.format.features.has_csum_v1();
                     let checksum =
-                        Verdict::of(exists, commit.verify(&self.format, &bytes, self.sum.1));
+                        Outcome::of(exists, commit.verify(&self.format, &bytes, self.sum.1));
                     self.sum.1 = V1Sum::new();
                     let time = commit.time;
                     self.out.push(BlockReport::Commit { block, tid: tid.0, state, checksum, time });
@@ -451,7 +451,7 @@ impl Walk<'_> {
                 home: tag.block.0,
                 copy: None,
                 flags: tag.flags.names(),
-                checksum: Verdict::None,
+                checksum: Outcome::None,
             };
             overwritten |= *distance >= self.len();
             if !overwritten {
@@ -460,7 +460,7 @@ impl Walk<'_> {
                 overwritten = copy.is_some_and(|copy| Header::decode(copy).is_some());
                 if !overwritten {
                     let good = copy.is_some_and(|copy| tag.verify(&self.format, tid, copy));
-                    report.checksum = Verdict::of(f.has_csum_v2_or_v3(), good);
+                    report.checksum = Outcome::of(f.has_csum_v2_or_v3(), good);
                     report.copy = Some(at);
                     *distance += 1;
                     if f.has_csum_v1() {

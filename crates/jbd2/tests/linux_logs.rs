@@ -10,7 +10,7 @@ use std::path::Path;
 
 use extol_jbd2::JournalError;
 use extol_jbd2::format::Features;
-use extol_jbd2::inspect::{BlockReport, FcTagReport, State, Verdict, inspect};
+use extol_jbd2::inspect::{BlockReport, FcTagReport, Outcome, State, inspect};
 use extol_jbd2::recovery::recover_to_memory;
 use extol_testkit::{
     Image, KernelMount, Need, Scratch, Shutdown, Tree, debugfs, e2fsck_fix, require, run_ok,
@@ -254,17 +254,17 @@ fn assert_live_blocks_good(blocks: &[BlockReport], what: &str) {
         match block {
             BlockReport::Descriptor { state: State::Live, checksum, tags, .. } => {
                 live += 1;
-                assert_ne!(*checksum, Verdict::Bad, "{what}: {block:?}");
+                assert_ne!(*checksum, Outcome::Bad, "{what}: {block:?}");
                 assert!(
-                    tags.iter().all(|t| t.copy.is_some() && t.checksum != Verdict::Bad),
+                    tags.iter().all(|t| t.copy.is_some() && t.checksum != Outcome::Bad),
                     "{what}: {block:?}"
                 );
             }
             BlockReport::Revoke { state: State::Live, checksum, records, .. } => {
-                assert!(*checksum != Verdict::Bad && records.is_some(), "{what}: {block:?}");
+                assert!(*checksum != Outcome::Bad && records.is_some(), "{what}: {block:?}");
             }
             BlockReport::Commit { state: State::Live, checksum, .. } => {
-                assert_ne!(*checksum, Verdict::Bad, "{what}: {block:?}");
+                assert_ne!(*checksum, Outcome::Bad, "{what}: {block:?}");
             }
             _ => {}
         }
@@ -342,14 +342,14 @@ fn fast_commits_are_found_and_kept() {
             "{tags:?}"
         );
     }
-    let tails: Vec<Verdict> = tags
+    let tails: Vec<Outcome> = tags
         .iter()
         .filter_map(|tag| match tag {
             FcTagReport::Tail { checksum, .. } => Some(*checksum),
             _ => None,
         })
         .collect();
-    assert!(tails.len() >= 3 && tails.iter().all(|v| *v == Verdict::Good), "{tails:?}");
+    assert!(tails.len() >= 3 && tails.iter().all(|v| *v == Outcome::Good), "{tails:?}");
     // Our first half: the log goes home, the fast commits still count.
     let fast = volume.recover().unwrap().fast_commits.expect("fast commits");
     assert_eq!(fast.commits, report.recovery.fast_commit_count);

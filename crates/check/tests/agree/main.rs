@@ -88,7 +88,7 @@ fn damaged_volumes_get_the_same_result() {
         let mut tally = Tally::default();
         let mut v = compare::volume(&scratch, images::variant(name), image_seed());
         compare::compare(&mut v, name, seed.parse().expect("seed"), &mut tally);
-        panic!("{}", tally.failures.first().map_or("the verdicts agree", |f| f));
+        panic!("{}", tally.failures.first().map_or("the outcomes agree", |f| f));
     }
     let long = std::env::var("EXTOL_LONG").is_ok_and(|v| v == "1");
     let rounds: u64 = number("EXTOL_ROUNDS").unwrap_or(if long { 700 } else { 25 });

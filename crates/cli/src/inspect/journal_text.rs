@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use extol_jbd2::inspect::{
-    BlockReport, FastCommitReport, FcTagReport, FcVerdict, JournalReport, State, Verdict,
+    BlockReport, FastCommitReport, FcOutcome, FcTagReport, JournalReport, Outcome, State,
 };
 
 /// The text form of a journal.
@@ -69,16 +69,16 @@ impl JournalText<'_> {
             writeln!(f, "fast commits:    {}", recovery.fast_commits)?;
         }
         for commit in &self.0.fast_commits {
-            let FastCommitReport { block, blocks, tid, records, verdict } = commit;
+            let FastCommitReport { block, blocks, tid, records, outcome } = commit;
             let tid =
                 tid.map_or("an unknown transaction".to_owned(), |tid| format!("transaction {tid}"));
-            let verdict = match verdict {
-                FcVerdict::Valid => "valid: recovery applies it",
-                FcVerdict::Void => "void: a leftover",
-                FcVerdict::Torn => "torn: it was never durable",
+            let outcome = match outcome {
+                FcOutcome::Valid => "valid: recovery applies it",
+                FcOutcome::Void => "void: a leftover",
+                FcOutcome::Torn => "torn: it was never durable",
             };
             let last = block.saturating_add(blocks.saturating_sub(1));
-            writeln!(f, "{:17}blocks {block} to {last}, {tid}, {records} records, {verdict}", "")?;
+            writeln!(f, "{:17}blocks {block} to {last}, {tid}, {records} records, {outcome}", "")?;
         }
         Ok(())
     }
@@ -190,11 +190,11 @@ fn fast_commit_text(tag: &FcTagReport) -> String {
     }
 }
 
-fn checksum_suffix(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::None => "",
-        Verdict::Good => ", checksum good",
-        Verdict::Bad => ", checksum BAD",
+fn checksum_suffix(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::None => "",
+        Outcome::Good => ", checksum good",
+        Outcome::Bad => ", checksum BAD",
     }
 }
 
@@ -217,12 +217,12 @@ mod tests {
             block: 7,
             tid: 3,
             state: State::Live,
-            checksum: Verdict::Good,
+            checksum: Outcome::Good,
             tags: vec![TagReport {
                 home: 99,
                 copy: Some(8),
                 flags: vec!["last"],
-                checksum: Verdict::Bad,
+                checksum: Outcome::Bad,
             }],
         };
         assert_eq!(
@@ -236,7 +236,7 @@ mod tests {
             block: 9,
             tid: 3,
             state: State::Stale,
-            checksum: Verdict::None,
+            checksum: Outcome::None,
             records: Some(vec![4, 5]),
         };
         assert_eq!(block_text(&revoke), "       9  revoke       transaction 3, stale: 4 5\n");

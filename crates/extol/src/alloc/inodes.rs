@@ -21,7 +21,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::fast_commit::{self, Delta, Reason};
+use crate::fast_commit::delta::{self, Delta};
+use crate::fast_commit::reason::Reason;
 use extol_block::BlockNr;
 use extol_jbd2::{Handle, Tid};
 use extol_ondisk::{GroupDesc, GroupFlags, GroupNr, Inode, InodeNr, bitmap};
@@ -274,7 +275,7 @@ impl Shared {
         if reuse {
             // After a crash the number may be its old owner's: no record says that it changed
             // hands.
-            fast_commit::note(h, Delta::AllUnfit { reason: Reason::UsedSlot });
+            delta::note(h, Delta::AllUnfit { reason: Reason::UsedSlot });
             map.pending.remove(&bit);
             group.pending_inodes.store(map.pending.len() as u32, Ordering::Relaxed);
         } else {

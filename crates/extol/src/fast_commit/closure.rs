@@ -12,13 +12,13 @@
 //! consistent volume.
 //!
 //! Invariants
-//! - CL-1: whatever the closure contains is fit (`Plan::make`), and so are the directories that its
+//! - FL-1: whatever the closure contains is fit (`Plan::make`), and so are the directories that its
 //!   names are in.
-//! - CL-2: after the records, each inode of the closure has as many names as its image counts
+//! - FL-2: after the records, each inode of the closure has as many names as its image counts
 //!   (`Plan::count`).
-//! - CL-3: a file that lost all its names gets a placeholder, as long as there is
+//! - FL-3: a file that lost all its names gets a placeholder, as long as there is
 //!   room (`Plan::add_placeholders`).
-//! - CL-4: only what was recorded is forgotten (`Plan::forget`).
+//! - FL-4: only what was recorded is forgotten (`Plan::forget`).
 
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use extol_jbd2::Handle;
 use extol_jbd2::fast::SyncKey;
 
-use super::Reason;
+use super::reason::Reason;
 
 /// One change that an operation made. Everything is as it is behind the operation.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,12 +1,12 @@
 //! What happened, in the words of fast commits: or why there are none for it.
 //!
-//! Every change of an inode is judged by the bytes of its slot before and after, whatever made it;
+//! Every change of an inode is assessed by the bytes of its slot before and after, whatever made it;
 //! changes of maps and directories are noted where they are made. Which reader needs each rule, and
 //! what would go wrong without it, is said in `docs/design/fast-commit.md`.
 //!
 //! Invariants
 //! - EL-1: an inode is noted as a change only with an image that replay can put over the base:
-//!   everything of it that an image does not carry is as it was, or the inode is unfit (`judge`).
+//!   everything of it that an image does not carry is as it was, or the inode is unfit (`assess`).
 //! - EL-2: whatever changed in a map without tree blocks is noted block by block; a map with tree
 //!   blocks is unfit (`inserted`, `converted`, `removed`).
 //! - EL-3: a directory is unfit for names as soon as one of them might not find room when it is
@@ -79,7 +79,7 @@ pub(crate) struct Written {
     unfit: Option<Reason>,
 }
 
-/// True if writes of this inode are judged: those of the volume itself have no names and no fsync.
+/// True if writes of this inode are assessed: those of the volume itself have no names and no fsync.
 pub(crate) fn is_watched(h: &Handle, ino: InodeNr, geo: &Geometry) -> bool {
     (ino >= geo.first_ino || ino == InodeNr::ROOT) && h.tracks()
 }
@@ -105,16 +105,16 @@ fn is_free(slot: &[u8]) -> bool {
     half(slot, at::LINKS) == 0 && (half(slot, at::MODE) == 0 || word(slot, at::DTIME) != 0)
 }
 
-/// Judges a write: the slot's bytes before, what was written, and the bytes it became.
-pub(crate) fn judge(before: &[u8], inode: &Inode, after: &[u8], how: Change) -> Written {
+/// Assesses a write: the slot's bytes before, what was written, and the bytes it became.
+pub(crate) fn assess(before: &[u8], inode: &Inode, after: &[u8], how: Change) -> Written {
     let mut written =
         Written { image: None, how, remains: how.born && !is_free(before), unfit: None };
     written.unfit = match inode.kind() {
-        Some(FileType::Directory) => judge_directory(before, inode, after, how.born),
+        Some(FileType::Directory) => assess_directory(before, inode, after, how.born),
         Some(FileType::Regular) => {
             let len = (OLD + usize::from(inode.extra_isize)).min(after.len());
             written.image = Some((after.get(..len).unwrap_or_default().into(), inode.links));
-            judge_file(before, inode, after, how.born)
+            assess_file(before, inode, after, how.born)
         }
         _ => Some(Reason::DataJournalling),
     };
@@ -123,7 +123,7 @@ pub(crate) fn judge(before: &[u8], inode: &Inode, after: &[u8], how: Change) -> 
 
 /// Why what happened to a directory's inode matters. Its times, size and links follow from its
 /// names.
-fn judge_directory(before: &[u8], inode: &Inode, after: &[u8], born: bool) -> Option<Reason> {
+fn assess_directory(before: &[u8], inode: &Inode, after: &[u8], born: bool) -> Option<Reason> {
     if born || inode.links == 0 {
         return Some(Reason::Directory);
     }
@@ -156,7 +156,7 @@ fn same_acl(before: &[u8], after: &[u8]) -> bool {
 }
 
 /// Why a write of a regular file cannot be said by its image.
-fn judge_file(before: &[u8], inode: &Inode, after: &[u8], born: bool) -> Option<Reason> {
+fn assess_file(before: &[u8], inode: &Inode, after: &[u8], born: bool) -> Option<Reason> {
     let is_dead = inode.links == 0;
     if !is_dead && !born && half(before, at::LINKS) == 0 {
         // It was deleted, or had no name yet, and now has one.

@@ -13,13 +13,13 @@
 //! The whole design, with the reasons: `docs/design/fast-commit.md`.
 
 mod closure;
-mod delta;
+pub(crate) mod delta;
 pub(crate) mod eligibility;
 mod names;
 mod order;
 pub(crate) mod placeholder;
 mod ranges;
-mod reason;
+pub(crate) mod reason;
 pub(crate) mod replay;
 mod room;
 #[cfg(test)]

@@ -17,10 +17,10 @@
 //! fit. Names that go only make gaps larger.
 //!
 //! Invariants
-//! - DR-1: a block's gaps are those of the base (`Rooms::note`: they are told before the
+//! - RB-1: a block's gaps are those of the base (`Rooms::note`: they are told before the
 //!   transaction's first change of it; of a block that was changed without that, nothing is known,
 //!   and no name fits).
-//! - DR-2: a budget never grows within a transaction (`Room::take`).
+//! - RB-2: a budget never grows within a transaction (`Room::take`).
 
 use super::Map;
 

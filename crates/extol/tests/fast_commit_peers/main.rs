@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use extol::FileSystem as _;
 use extol::vfs::VolumeControl as _;
 use extol::vfs::{Creds, Fallocate, NewNode};
-use extol_jbd2::inspect::{FcTagReport, FcVerdict};
+use extol_jbd2::inspect::{FcOutcome, FcTagReport};
 use extol_testkit::e2fsck;
 use rig::{BLOCK, Rig, holds, lacks, names};
 
@@ -61,8 +61,8 @@ fn f8_the_last_one_is_torn() {
     let third = report.fast_commits[3].block;
     let at = cut.offset_of(third);
     cut.image.flip_bit(at + 60, 3);
-    let verdicts: Vec<_> = cut.report().fast_commits.iter().map(|commit| commit.verdict).collect();
-    assert_eq!(verdicts, [FcVerdict::Valid, FcVerdict::Valid, FcVerdict::Valid, FcVerdict::Torn]);
+    let outcomes: Vec<_> = cut.report().fast_commits.iter().map(|commit| commit.outcome).collect();
+    assert_eq!(outcomes, [FcOutcome::Valid, FcOutcome::Valid, FcOutcome::Valid, FcOutcome::Torn]);
     cut.assert_recovered("F8", |dir| {
         holds(dir, "a", b"/a");
         holds(dir, "b", b"/b");

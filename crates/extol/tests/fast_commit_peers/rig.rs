@@ -8,7 +8,7 @@ use extol::mkfs::{MkfsOptions, mkfs};
 use extol::{Ext4, FileSystem as _, MountOptions};
 use extol_block::{MemDevice, SharedDevice};
 use extol_jbd2::fast::FastCommitStats;
-use extol_jbd2::inspect::{BlockReport, FcTagReport, FcVerdict, JournalReport};
+use extol_jbd2::inspect::{BlockReport, FcOutcome, FcTagReport, JournalReport};
 use extol_testkit::{Image, KernelMount, Need, Scratch, e2fsck, e2fsck_fix, require, run_ok, tool};
 
 const SIZE: u64 = 16 << 20;
@@ -103,7 +103,7 @@ impl Cut<'_> {
             });
             blocks.flatten().cloned().collect()
         };
-        let valid = report.fast_commits.iter().filter(|commit| commit.verdict == FcVerdict::Valid);
+        let valid = report.fast_commits.iter().filter(|commit| commit.outcome == FcOutcome::Valid);
         valid.map(|commit| tags_of(commit.block, commit.blocks)).collect()
     }
 

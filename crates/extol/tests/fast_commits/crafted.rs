@@ -1,4 +1,4 @@
-//! Areas made here, over volumes of our own: what no load brings about, and what nobody means well.
+//! Crafted areas on volumes made here: contents that no load makes, and hostile ones.
 
 use std::sync::Arc;
 

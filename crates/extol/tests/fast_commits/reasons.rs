@@ -146,7 +146,7 @@ fn each_reason_is_counted_once() {
 }
 
 /// chattr +j and -j empty the log, so the next commit is a full one whatever it is for; and as long
-/// as a file has the flag, nobody asks whether its fsync could be fast.
+/// as a file has the flag, its fsync is never considered for a fast commit.
 #[test]
 fn a_changed_journal_flag_leaves_no_base() {
     let rig = Rig::new(&[], None);

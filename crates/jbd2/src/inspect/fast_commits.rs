@@ -6,7 +6,7 @@
 //!   counts           counts   torn                void
 //! ```
 //!
-//! Verdicts follow from the rules of recovery. The area must begin with a HEAD of the transaction
+//! Outcomes follow from the rules of recovery. The area must begin with a HEAD of the transaction
 //! behind the log's last one; every TAIL must name it and have the right checksum; behind the first
 //! that does not, nothing counts. What is no longer (or was never) part of that chain is void: a
 //! leftover. Torn is what would be next in the chain and is damaged.
@@ -14,13 +14,13 @@
 use extol_ondisk::fast_commit::{DataChecksum, FcEntry, FcReader, FcRecord, FcTag};
 use serde::Serialize;
 
-use super::{BlockReport, FcTagReport, Verdict};
+use super::{BlockReport, FcTagReport, Outcome};
 use crate::recovery::LogReader;
 
 /// Does a fast commit count?
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum FcVerdict {
+pub enum FcOutcome {
     /// Recovery applies it.
     Valid,
     /// A leftover: of another transaction, or behind one that is torn.
@@ -42,7 +42,7 @@ pub struct FastCommitReport {
     /// Records, without HEAD, TAIL and padding.
     pub records: u32,
     /// Does it count?
-    pub verdict: FcVerdict,
+    pub outcome: FcOutcome,
 }
 
 impl From<FcTag<'_>> for FcTagReport {
@@ -58,7 +58,7 @@ impl From<FcTag<'_>> for FcTagReport {
                 None => Self::Pad,
             },
             FcTag::Tail { tid, stated, actual } => {
-                Self::Tail { tid, checksum: Verdict::of(true, stated == actual) }
+                Self::Tail { tid, checksum: Outcome::of(true, stated == actual) }
             }
         }
     }
@@ -131,12 +131,12 @@ impl Chain {
             match log.block(block) {
                 Ok(bytes) => self.block(block, bytes, out),
                 Err(error) => {
-                    self.close(FcVerdict::Torn);
+                    self.close(FcOutcome::Torn);
                     out.push(BlockReport::Unreadable { block, error: error.to_string() });
                 }
             }
         }
-        self.close(FcVerdict::Torn);
+        self.close(FcOutcome::Torn);
         self.done
     }
 
@@ -155,7 +155,7 @@ impl Chain {
         });
         if tags.is_empty() {
             // Zeros, or something else that never was a fast commit: the chain ends here.
-            self.close(FcVerdict::Torn);
+            self.close(FcOutcome::Torn);
             self.ended = true;
             match out.last_mut() {
                 Some(BlockReport::Unused { block: at, count })
@@ -175,7 +175,7 @@ impl Chain {
             blocks: 0,
             tid: None,
             records: 0,
-            verdict: FcVerdict::Void,
+            outcome: FcOutcome::Void,
         });
         open.blocks += 1;
         let mut tail = None;
@@ -194,20 +194,20 @@ impl Chain {
             }
         }
         match tail {
-            Some((tid, _)) if Some(tid) != self.expected => self.close(FcVerdict::Void),
-            Some((_, Verdict::Good)) => self.close(FcVerdict::Valid),
-            Some(_) => self.close(FcVerdict::Torn),
-            None if problem.is_some() => self.close(FcVerdict::Torn),
+            Some((tid, _)) if Some(tid) != self.expected => self.close(FcOutcome::Void),
+            Some((_, Outcome::Good)) => self.close(FcOutcome::Valid),
+            Some(_) => self.close(FcOutcome::Torn),
+            None if problem.is_some() => self.close(FcOutcome::Torn),
             None => {}
         }
         out.push(BlockReport::FastCommit { block, tags, problem });
     }
 
-    /// The open fast commit ends with `verdict`, if the chain still holds.
-    fn close(&mut self, verdict: FcVerdict) {
+    /// The open fast commit ends with `outcome`, if the chain still holds.
+    fn close(&mut self, outcome: FcOutcome) {
         let Some(mut open) = self.open.take() else { return };
-        open.verdict = if self.ended { FcVerdict::Void } else { verdict };
-        self.ended |= verdict != FcVerdict::Valid;
+        open.outcome = if self.ended { FcOutcome::Void } else { outcome };
+        self.ended |= outcome != FcOutcome::Valid;
         self.done.push(open);
     }
 }

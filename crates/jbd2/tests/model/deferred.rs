@@ -101,7 +101,7 @@ fn reader(medium: &Medium, journal: &Journal, file: &File, nr: u64) {
     }
 }
 
-fn with_those_who_need_it(ordered: bool) {
+fn with_those_that_need_it(ordered: bool) {
     let mut lab = some_lab();
     let files = files(3, ordered);
     let mut threads: Vec<_> = (0..3u64)
@@ -137,13 +137,13 @@ fn with_those_who_need_it(ordered: bool) {
 }
 
 #[test]
-fn deferred_data_and_those_who_need_it() {
-    explore("deferred_data_and_those_who_need_it", 1600, || with_those_who_need_it(false));
+fn deferred_data_and_those_that_need_it() {
+    explore("deferred_data_and_those_that_need_it", 1600, || with_those_that_need_it(false));
 }
 
 #[test]
-fn loose_data_and_those_who_need_it() {
-    explore("loose_data_and_those_who_need_it", 1600, || with_those_who_need_it(true));
+fn loose_data_and_those_that_need_it() {
+    explore("loose_data_and_those_that_need_it", 1600, || with_those_that_need_it(true));
 }
 
 /// An operation of the device fails: what is told "durable" is there, and no thread waits for ever.

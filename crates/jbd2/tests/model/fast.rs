@@ -1,6 +1,6 @@
 //! Fast commits beside full ones, freezes, failures, and the switch.
 //!
-//! A record here says what byte fills a home block; so a crash is judged as ever, once the records
+//! A record here says what byte fills a home block; so a crash is assessed as ever, once the records
 //! that count were laid over the recovered blocks ([`crash`]).
 
 use std::any::Any;
@@ -255,9 +255,9 @@ fn fast_commits_disturbed() {
 /// leader, and not before. Beside one that waits, and a thread that freezes, turns fast commits off
 /// and on, or shuts the journal down.
 #[test]
-fn those_who_do_not_wait() {
+fn those_that_do_not_wait() {
     const ROUNDS: u8 = 3;
-    explore("those_who_do_not_wait", 1600, || {
+    explore("those_that_do_not_wait", 1600, || {
         let (mut lab, _) = lab();
         let told = Arc::new(AtomicU32::new(0));
         let what = below(5);

@@ -36,10 +36,10 @@ fn change(
     tid
 }
 
-/// Once a crowd of three is known, a leader waits for three, and the third wakes it.
+/// Once a concurrent syncers of three is known, a leader waits for three, and the third wakes it.
 #[test]
-fn a_complete_crowd_is_enough() {
-    explore("a_complete_crowd_is_enough", 2400, || {
+fn all_syncers_are_enough() {
+    explore("all_syncers_are_enough", 2400, || {
         let mut lab = Lab::new(Work::Services);
         lab.journal.set_batching(ADAPTIVE);
         let sync_all = |rounds: u8| {

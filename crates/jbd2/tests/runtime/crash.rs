@@ -25,7 +25,7 @@ use crate::world::World;
 
 /// Which of the writes that nothing made durable are on the medium.
 #[derive(Clone, Copy, Debug)]
-pub enum Luck {
+pub enum Survivors {
     None,
     All,
     /// Each write with this chance in percent.
@@ -36,13 +36,13 @@ pub enum Luck {
     AllButSome(u64),
 }
 
-const LUCKS: [Luck; 6] = [
-    Luck::None,
-    Luck::All,
-    Luck::Writes(50),
-    Luck::Pieces(50),
-    Luck::Pieces(95),
-    Luck::AllButSome(7),
+const SURVIVORS: [Survivors; 6] = [
+    Survivors::None,
+    Survivors::All,
+    Survivors::Writes(50),
+    Survivors::Pieces(50),
+    Survivors::Pieces(95),
+    Survivors::AllButSome(7),
 ];
 
 /// Memory for the journal: so little that the checkpoint always runs, so much that only the log's
@@ -67,7 +67,7 @@ impl Run {
     fn crash(
         &self,
         point: usize,
-        luck: Luck,
+        survivors: Survivors,
         random: &mut Random,
     ) -> (MemDevice, Option<MemDevice>, Option<Tid>) {
         let seen = &self.points[..=point];
@@ -81,20 +81,22 @@ impl Run {
         let v1_async = self.variant.is_async && self.variant.compat != 0;
         let unit = if v1_async { self.variant.block_size as usize / 512 } else { 1 };
         // A device without barriers that keeps its writes in order.
-        let luck = if self.variant.barrier { luck } else { Luck::All };
+        let survivors = if self.variant.barrier { survivors } else { Survivors::All };
         let mut image = |device: &RecordingDevice, cut: usize| {
             let mut last = (usize::MAX, usize::MAX, true);
             device.torn_image_at(cut, |event, piece| {
-                let piece = match luck {
-                    Luck::Pieces(_) => piece / unit,
+                let piece = match survivors {
+                    Survivors::Pieces(_) => piece / unit,
                     _ => 0,
                 };
                 if (last.0, last.1) != (event, piece) {
-                    let keep = match luck {
-                        Luck::None => false,
-                        Luck::All => true,
-                        Luck::Writes(percent) | Luck::Pieces(percent) => random.chance(percent),
-                        Luck::AllButSome(n) => random.below(n) > 0,
+                    let keep = match survivors {
+                        Survivors::None => false,
+                        Survivors::All => true,
+                        Survivors::Writes(percent) | Survivors::Pieces(percent) => {
+                            random.chance(percent)
+                        }
+                        Survivors::AllButSome(n) => random.below(n) > 0,
                     };
                     last = (event, piece, keep);
                 }
@@ -110,20 +112,20 @@ impl Run {
     pub fn try_crash(
         &self,
         point: usize,
-        luck: Luck,
+        survivors: Survivors,
         random: &mut Random,
     ) -> Result<Recovered, String> {
-        let (fs, log, acked) = self.crash(point, luck, random);
+        let (fs, log, acked) = self.crash(point, survivors, random);
         let log = log.as_ref().map(|d| d as &dyn BlockDevice);
         let recovered = self.variant.recover(&fs, log).map_err(|e| e.to_string())?;
         self.world.check(&fs, acked)?;
         Ok(recovered)
     }
 
-    fn must_survive(&self, point: usize, luck: Luck, random: &mut Random) -> Recovered {
-        self.try_crash(point, luck, random).unwrap_or_else(|why| {
+    fn must_survive(&self, point: usize, survivors: Survivors, random: &mut Random) -> Recovered {
+        self.try_crash(point, survivors, random).unwrap_or_else(|why| {
             let (points, name) = (self.points.len(), self.variant.name);
-            panic!("{name}: crash behind point {point} of {points}, {luck:?}: {why}")
+            panic!("{name}: crash behind point {point} of {points}, {survivors:?}: {why}")
         })
     }
 
@@ -132,7 +134,7 @@ impl Run {
         let (mut replayed, mut revoked) = (0, 0);
         for i in 0..times {
             let point = random.below(self.points.len() as u64) as usize;
-            let recovered = self.must_survive(point, LUCKS[i % LUCKS.len()], random);
+            let recovered = self.must_survive(point, SURVIVORS[i % SURVIVORS.len()], random);
             replayed += recovered.replayed_transactions;
             revoked += recovered.revoke_hits;
         }
@@ -201,8 +203,8 @@ fn every_write_of_a_short_run() {
         let run = Run::new(variant, tape, world);
         assert!(run.points.len() > 60, "{} points", run.points.len());
         for point in 0..run.points.len() {
-            for luck in [Luck::None, Luck::All, Luck::Pieces(60)] {
-                run.must_survive(point, luck, &mut random);
+            for survivors in [Survivors::None, Survivors::All, Survivors::Pieces(60)] {
+                run.must_survive(point, survivors, &mut random);
             }
         }
     }
@@ -268,8 +270,8 @@ fn early_reuse_of_the_log_is_found_out() {
         let tries = if lie.is_none() { 200 } else { 4000 };
         let lost = (0..tries).find_map(|i| {
             let point = random.below(run.points.len() as u64) as usize;
-            let luck = [Luck::Writes(50), Luck::AllButSome(3)][i % 2];
-            run.try_crash(point, luck, &mut random).err()
+            let survivors = [Survivors::Writes(50), Survivors::AllButSome(3)][i % 2];
+            run.try_crash(point, survivors, &mut random).err()
         });
         assert_eq!(lost.is_some(), lie.is_some(), "{lie:?}: {lost:?}");
     }
@@ -278,7 +280,7 @@ fn early_reuse_of_the_log_is_found_out() {
 fn finds_a_loss(run: &Run, random: &mut Random) -> bool {
     (0..60).any(|i| {
         let point = random.below(run.points.len() as u64) as usize;
-        run.try_crash(point, LUCKS[i % LUCKS.len()], random).is_err()
+        run.try_crash(point, SURVIVORS[i % SURVIVORS.len()], random).is_err()
     })
 }
 
@@ -297,8 +299,8 @@ fn between_home_writes_and_tail() {
     // The last change is the superblock; the one before the flush of the home writes.
     let end = run.points.len() - 1;
     for (back, replayed) in [(0, 0), (1, 1), (2, 1)] {
-        for luck in LUCKS {
-            let recovered = run.must_survive(end - back, luck, &mut random);
+        for survivors in SURVIVORS {
+            let recovered = run.must_survive(end - back, survivors, &mut random);
             assert_eq!(recovered.replayed_transactions, replayed, "{back} changes before the end");
         }
     }
@@ -314,7 +316,7 @@ fn crash_in_recovery() {
     world.journal.commit_all().unwrap();
     tape.ack(world.journal.committed());
     let run = Run::new(variant, tape, world);
-    let (fs, log, acked) = run.crash(run.points.len() - 1, Luck::None, &mut random);
+    let (fs, log, acked) = run.crash(run.points.len() - 1, Survivors::None, &mut random);
     let log = log.unwrap();
 
     let again = Tape::new(fs.snapshot(), Some(log.snapshot()), None);
@@ -327,10 +329,12 @@ fn crash_in_recovery() {
     let run = Run { points: again.points(), tape: again, ..run };
     assert!(run.points.len() > 5, "{} points", run.points.len());
     for point in 0..run.points.len() {
-        for luck in [Luck::None, Luck::All, Luck::Writes(50), Luck::Pieces(50)] {
-            let (fs, log, _) = run.crash(point, luck, &mut random);
+        for survivors in
+            [Survivors::None, Survivors::All, Survivors::Writes(50), Survivors::Pieces(50)]
+        {
+            let (fs, log, _) = run.crash(point, survivors, &mut random);
             variant.recover(&fs, log.as_ref().map(|d| d as &dyn BlockDevice)).unwrap();
-            assert!(visible(&fs) == expected, "crash behind point {point}, {luck:?}");
+            assert!(visible(&fs) == expected, "crash behind point {point}, {survivors:?}");
             run.world.check(&fs, acked).unwrap();
         }
     }

@@ -127,7 +127,7 @@ mod asynchronous {
 
     /// A handle that waits gets what it needs, no more, at once.
     #[test]
-    fn who_waits_is_served_first() {
+    fn a_waiter_is_served_first() {
         let w = [t(1, 0, 5), t(2, 200, 5), t(3, 400, 5), t(4, 600, 5)];
         let short = View { waiters: 1, ..view(&w, 950) };
         assert_eq!(decide(&short), Decision::Now(Tid(2)), "50 + 400 is more than 300");

@@ -309,7 +309,7 @@ fn chain(journal: &Arc<Journal>, told: &Told, tid: Tid, ino: u32, stayed: &Arc<M
 /// for ever.
 #[test]
 fn one_leads_to_another() {
-    for (ino, keepers) in
+    for (ino, leaders) in
         [(1, 1), (MOST_TAKEN_OVER - 1, 1), (MOST_TAKEN_OVER + 2, 2), (2 * MOST_TAKEN_OVER + 2, 3)]
     {
         let rig = Rig::live(PLAIN);
@@ -318,7 +318,7 @@ fn one_leads_to_another() {
         assert_eq!(told.all(), (0..=ino).map(|ino| (ino, true)).collect::<Vec<_>>());
         assert_eq!(
             (*stayed.lock(), rig.stats().skipped),
-            (keepers, u64::from(ino) + 1),
+            (leaders, u64::from(ino) + 1),
             "nothing was to be written"
         );
         none_is_left(&rig.journal);
@@ -366,7 +366,7 @@ fn there_is_an_end() {
 }
 
 /// AsyncRequests for the full commit of one transaction, which waits for a handle. Their leader is
-/// who left that of inode 0.
+/// the one that left that of inode 0.
 struct Draining {
     rig: Rig,
     tid: Tid,

@@ -207,9 +207,9 @@ fn is_window(run: &Run, cut: usize) -> bool {
     clears(log.get(next), false) || clears(log.get(cut.wrapping_sub(1)), true)
 }
 
-struct Luck(u32);
+struct Survivors(u32);
 
-impl Luck {
+impl Survivors {
     fn bit(&mut self, event: usize) -> bool {
         self.0 =
             self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223).wrapping_add(event as u32);
@@ -230,14 +230,14 @@ fn good(run: &Run, cut: usize, image: &MemDevice) -> u32 {
 fn at_any_write() {
     for fua in [true, false] {
         let run = run(Shape { fua, ..PLAIN });
-        let mut luck = Luck(11);
+        let mut survivors = Survivors(11);
         let mut newest = 0;
         for cut in 3..=run.rig.log.position() {
             for how in 0..6 {
                 let image = run.rig.log.image_at(cut, |event| match how {
                     0 => false,
                     1 => true,
-                    _ => luck.bit(event),
+                    _ => survivors.bit(event),
                 });
                 newest = newest.max(good(&run, cut, &image));
             }
@@ -250,7 +250,7 @@ fn at_any_write() {
 #[test]
 fn torn_at_any_sector() {
     let run = run(PLAIN);
-    let mut luck = Luck(5);
+    let mut survivors = Survivors(5);
     let mut torn = 0;
     for (cut, event) in run.rig.log.log().into_iter().enumerate() {
         let Event::Write { offset, data, .. } = event else { continue };
@@ -258,9 +258,9 @@ fn torn_at_any_sector() {
             continue;
         }
         for _ in 0..6 {
-            let image = run.rig.log.image_at(cut, |event| luck.bit(event));
+            let image = run.rig.log.image_at(cut, |event| survivors.bit(event));
             for (at, sector) in (offset..).step_by(512).zip(data.chunks(512)) {
-                if luck.bit(cut) {
+                if survivors.bit(cut) {
                     image.write_at(sector, at).unwrap();
                 }
             }

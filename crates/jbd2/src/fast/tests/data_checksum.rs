@@ -163,16 +163,16 @@ pub(super) fn crash_anywhere(
         acked.push((rig.log.position(), count, tid));
     }
     assert!(rig.stats().one_trip > 10, "{:?}", rig.stats());
-    let mut luck = 7u32;
+    let mut survivors = 7u32;
     let mut newest = 0;
     for cut in begin..=rig.log.position() {
         for how in 0..24 {
             let image = rig.log.image_at(cut, |event| {
-                luck = luck
+                survivors = survivors
                     .wrapping_mul(1_664_525)
                     .wrapping_add(1_013_904_223)
                     .wrapping_add(event as u32);
-                how == 0 || luck >> 31 == 0
+                how == 0 || survivors >> 31 == 0
             });
             let (next, said) = found(&rig, &image);
             newest = newest.max(said);

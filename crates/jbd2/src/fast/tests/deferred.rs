@@ -136,7 +136,7 @@ fn before_a_flush() {
 }
 
 #[test]
-fn who_needs_it_writes_all() {
+fn a_leader_writes_all() {
     let rig = Rig::live(PLAIN);
     let (first, second) = (rig.defer(1, 1), rig.defer(5, 2));
     let at = rig.log.position();

@@ -67,7 +67,7 @@ pub(super) fn slow() -> (Rig, Arc<Slow>, mpsc::Receiver<()>, mpsc::Sender<()>) {
 
 /// While one fast commit is written, handles come and go, and requests share the next one.
 #[test]
-fn those_who_ask_meanwhile_share_the_next() {
+fn those_that_ask_meanwhile_share_the_next() {
     let (rig, source, entered, go) = slow();
     rig.journal.set_batching(Batching { policy: BatchPolicy::None, ..Batching::default() });
     let tid = rig.change(5);
@@ -121,7 +121,7 @@ fn the_options_hold_for_fast_commits() {
 /// A thread needs the full commit while a fast one is written: the full one comes next and serves
 /// all waiters.
 #[test]
-fn a_full_commit_serves_those_who_wait_for_a_fast_one() {
+fn a_full_commit_serves_those_that_wait_for_a_fast_one() {
     let (rig, source, entered, go) = slow();
     let tid = rig.change(5);
     let spawn = |i: u32| {

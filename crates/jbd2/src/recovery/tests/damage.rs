@@ -41,7 +41,7 @@ fn any_bit_of_the_last_transaction() {
             states.push(state);
         }
         let places = rig.places.last().unwrap().clone();
-        let mut verdicts = BTreeMap::new();
+        let mut outcomes = BTreeMap::new();
         for (block, what) in places {
             // A v1 sum does not cover revoke blocks, and of the commit block only its own value.
             let covered = if compat == 0 { true } else { matches!(what, "descriptor" | "copy") };
@@ -52,17 +52,17 @@ fn any_bit_of_the_last_transaction() {
             let counts = if what == "commit" { 0x3C } else { 1024 };
             for bit in (0..counts * 8).step_by(3) {
                 rig.flip(block, bit);
-                *verdicts.entry((what, damaged(&rig, &states))).or_insert(0) += 1;
+                *outcomes.entry((what, damaged(&rig, &states))).or_insert(0) += 1;
                 rig.flip(block, bit);
             }
         }
-        assert!(verdicts.keys().all(|(_, verdict)| *verdict != "same"), "{verdicts:?}");
+        assert!(outcomes.keys().all(|(_, outcome)| *outcome != "same"), "{outcomes:?}");
         assert_eq!(damaged(&rig, &states), "same");
         if incompat & 0x4 != 0 {
             // Async commit: an incomplete last transaction is normal.
-            assert!(!verdicts.contains_key(&("copy", "refused")), "{verdicts:?}");
+            assert!(!outcomes.contains_key(&("copy", "refused")), "{outcomes:?}");
         } else {
-            assert!(!verdicts.contains_key(&("copy", "vanished")), "{verdicts:?}");
+            assert!(!outcomes.contains_key(&("copy", "vanished")), "{outcomes:?}");
         }
     }
 }

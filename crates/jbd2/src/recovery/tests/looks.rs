@@ -1,10 +1,10 @@
 //! What `inspect` says about a log.
 
 use super::*;
-use crate::inspect::{BlockReport, State, Verdict, inspect};
+use crate::inspect::{BlockReport, Outcome, State, inspect};
 
 /// Kind and state of each control block, in log order.
-fn kinds(rig: &Rig) -> Vec<(u32, char, Option<State>, Verdict)> {
+fn kinds(rig: &Rig) -> Vec<(u32, char, Option<State>, Outcome)> {
     let report = inspect(&rig.device, &rig.map, FS_BLOCKS).unwrap();
     let mut all: Vec<_> = report
         .blocks
@@ -19,7 +19,7 @@ fn kinds(rig: &Rig) -> Vec<(u32, char, Option<State>, Verdict)> {
             BlockReport::Commit { block, state, checksum, .. } => {
                 Some((*block, 'C', Some(*state), *checksum))
             }
-            BlockReport::Other { block, .. } => Some((*block, 'O', None, Verdict::None)),
+            BlockReport::Other { block, .. } => Some((*block, 'O', None, Outcome::None)),
             _ => None,
         })
         .collect();
@@ -46,9 +46,9 @@ fn live_incomplete_and_stale() {
         let tx = rig.tx(4, &[10]);
         rig.body(&tx);
         let strong = rig.format.features.has_csum_v2_or_v3();
-        let control = if strong { Verdict::Good } else { Verdict::None };
-        let commit = if strong || compat == 1 { Verdict::Good } else { Verdict::None };
-        let old_commit = if compat == 1 { Verdict::Bad } else { commit };
+        let control = if strong { Outcome::Good } else { Outcome::None };
+        let commit = if strong || compat == 1 { Outcome::Good } else { Outcome::None };
+        let old_commit = if compat == 1 { Outcome::Bad } else { commit };
         assert_eq!(
             kinds(&rig),
             [
@@ -96,7 +96,7 @@ fn says_why_it_would_be_refused() {
     assert_eq!(refused, rig.recover().unwrap_err().to_string());
     let bad = |block: &BlockReport| match block {
         BlockReport::Descriptor { tags, .. } => {
-            tags.iter().filter(|t| t.checksum == Verdict::Bad).count()
+            tags.iter().filter(|t| t.checksum == Outcome::Bad).count()
         }
         _ => 0,
     };

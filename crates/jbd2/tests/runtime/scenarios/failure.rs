@@ -52,7 +52,7 @@ fn an_abort_wakes_all_waiters() {
 
 /// Waiters for log space and for a full transaction get the error as well.
 #[test]
-fn an_abort_wakes_those_who_wait_for_room() {
+fn an_abort_wakes_those_that_wait_for_room() {
     in_time("waiters for room", || {
         for full_log in [false, true] {
             let (journal, _) = ROOMY.in_memory();
