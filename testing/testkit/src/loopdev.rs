@@ -8,6 +8,8 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct LoopDevice {
     device: PathBuf,
+    /// The file below it, as the kernel names it.
+    file: PathBuf,
 }
 
 impl LoopDevice {
@@ -33,7 +35,8 @@ impl LoopDevice {
                 Duration::from_secs(20),
             );
             if done.success() {
-                return Self { device: PathBuf::from(done.output.trim()) };
+                let file = file.canonicalize().unwrap_or_else(|_| file.to_owned());
+                return Self { device: PathBuf::from(done.output.trim()), file };
             }
             assert!(attempt < 20, "{} failed: {}", done.command, done.output);
             std::thread::sleep(Duration::from_millis(50));
@@ -69,6 +72,17 @@ impl LoopDevice {
 impl Drop for LoopDevice {
     fn drop(&mut self) {
         self.write_back();
-        let _ = tool("losetup").arg("-d").arg(&self.device).output();
+        // A device that is gone already may be another test's by now.
+        detach_if(&self.device, |file| file == self.file);
+    }
+}
+
+/// Detaches a loop device if the file below it is one of those. While the device is open here it
+/// stays what it is.
+pub(crate) fn detach_if(device: &Path, is_ours: impl FnOnce(&Path) -> bool) {
+    let (Ok(_open), Some(name)) = (std::fs::File::open(device), device.file_name()) else { return };
+    let backing = Path::new("/sys/block").join(name).join("loop/backing_file");
+    if std::fs::read_to_string(backing).is_ok_and(|file| is_ours(Path::new(file.trim_end()))) {
+        let _ = tool("losetup").arg("-d").arg(device).output();
     }
 }

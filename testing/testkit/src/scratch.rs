@@ -125,23 +125,12 @@ fn clear(path: &Path) {
             if let (Some(device), Some(file)) = (words.next(), words.next())
                 && Path::new(file).starts_with(path)
             {
-                detach(Path::new(device), path);
+                // The number may belong to another test by now.
+                crate::loopdev::detach_if(Path::new(device), |file| file.starts_with(path));
             }
         }
     }
     let _ = std::fs::remove_dir_all(path);
-}
-
-/// Detaches a loop device if it is over a file below a directory. The number may belong to another
-/// test by now; while the device is open here it stays what it is.
-fn detach(device: &Path, below: &Path) {
-    let (Ok(_open), Some(name)) = (std::fs::File::open(device), device.file_name()) else { return };
-    let backing = Path::new("/sys/block").join(name).join("loop/backing_file");
-    if std::fs::read_to_string(backing)
-        .is_ok_and(|file| Path::new(file.trim_end()).starts_with(below))
-    {
-        let _ = tool("losetup").arg("-d").arg(device).output();
-    }
 }
 
 #[cfg(test)]
