@@ -21,6 +21,7 @@ test: deps ## formatting, lints, documentation, all tests
 
 lint: ## the rules of writing, formatting and lints
 	scripts/lint.py
+	scripts/check-docs.sh
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 

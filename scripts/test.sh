@@ -30,6 +30,7 @@ step() { printf '\n== %s\n' "$*"; }
 
 step "writing"
 scripts/lint.py
+scripts/check-docs.sh
 
 step "formatting"
 cargo fmt --all --check
