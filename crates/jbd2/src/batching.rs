@@ -15,12 +15,12 @@
 //!
 //! Invariants
 //! - GC-1: a thread that syncs alone never waits. The concurrent syncers are the requests that one
-//!   of the last few commits served, and those that waited at its end ([`Batcher::syncers`]). No
+//!   of the last few commits served, and those that waited at its end (`Batcher::syncers`). No
 //!   thread is told from another: behind FUSE one program's requests come from any thread of the
 //!   daemon, so jbd2's question (is it the same thread as last time?) does not help here.
 //! - GC-2: the wait ends as soon as all concurrent syncers have joined (`Gather::enough`).
 //! - GC-3: it takes no longer than an average commit, nor than `max_batch_time`; `min_batch_time`
-//!   raises the average ([`Batcher::begin`]). The time counts from the moment at which waiting
+//!   raises the average (`Batcher::begin`). The time counts from the moment at which waiting
 //!   begins to cost something: the first request, or the end of the last commit if that is later.
 //! - GC-4: where a commit costs no more than two thread switches there is no wait, unless
 //!   `min_batch_time` asks for one. The quickest of the last few commits decides: on a busy machine
@@ -30,7 +30,7 @@
 //! another jiffy as long as handles join meanwhile. `none` never waits. Both exist for the
 //! published comparison alone (`extol bench fsync-batching`); no mount option reaches them.
 //!
-//! This module decides and has no threads. [`Journal`](crate::Journal) holds one [`Batcher`] for
+//! This module decides and has no threads. [`Journal`](crate::Journal) holds one `Batcher` for
 //! full commits and one for fast commits under its state lock, tells them of requests and commits,
 //! and does the waiting (`journal/wait.rs`).
 

@@ -111,7 +111,8 @@ impl Ext4 {
     /// One step of lazy inode-table initialisation, at once: the table of the next group that was
     /// never zeroed is zeroed now. Returns that group's number; `None` if there is none, if
     /// `noinit_itable` is set, or if the volume is frozen or read-only. With
-    /// [`MountOptions::threads`] a background thread does this; it may be asked for all the same.
+    /// [`threads`](crate::options::BackgroundOptions::threads) a background thread does this; it
+    /// may be asked for all the same.
     ///
     /// # Errors
     /// Damaged metadata, a failing device. Nothing more is zeroed during this mount then.
