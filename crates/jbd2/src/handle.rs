@@ -258,14 +258,6 @@ impl Handle {
         self.tx.as_ref().is_some_and(|tx| buf.state.lock().tx == Some(tx.tid))
     }
 
-    /// True if fast commits tell names of this directory: see
-    /// [`FastSource::is_busy`](crate::fast::FastSource::is_busy).
-    #[must_use]
-    pub fn tells_names_of(&self, dir: u32) -> bool {
-        self.journal.fast.tracks()
-            && self.journal.fast.source().is_some_and(|source| source.is_busy(dir))
-    }
-
     /// The handle's notes for fast commits, empty at first; `None` if changes are not tracked. All
     /// notes of a handle take effect together, when it ends. `T` is what the
     /// [source](crate::fast::FastSource) takes.

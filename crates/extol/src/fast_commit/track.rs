@@ -9,7 +9,6 @@
 //!   names    (directory, name): where it led, where it leads
 //!   unfit    inode: why no record says what happened to it
 //!   rooms    block of a directory: room that the base is sure to have for names (see `room`)
-//!   busy     directories whose names were recorded in this transaction, or in the one before
 //! ```
 //!
 //! Invariants
@@ -37,7 +36,7 @@ use super::names::{Name, Names};
 use super::placeholder::PlaceholderDir;
 use super::ranges::{Kind, Ranges};
 use super::room::Rooms;
-use super::{Delta, Map, Reason, Set, SyncTarget};
+use super::{Delta, Map, Reason, SyncTarget};
 
 /// Most inodes, names and blocks that are remembered for one transaction.
 const MOST: usize = 1 << 16;
@@ -46,9 +45,6 @@ const MOST: usize = 1 << 16;
 /// The first fsync behind so many changes gets a full commit, the next a fast one.
 const MOST_QUIET: usize = 1 << 13;
 const QUIET_NS: u64 = 30_000_000_000;
-
-/// Most directories that count as busy.
-const MOST_BUSY: usize = 4096;
 
 /// An inode that was written and not recorded since.
 #[derive(Debug, Default)]
@@ -106,8 +102,6 @@ pub(super) struct Changes {
     rooms: Rooms,
     /// Deleted files that got a placeholder.
     pub placeholders: u32,
-    /// Directories of names that were recorded.
-    busy: Set<u32>,
 }
 
 impl Changes {
@@ -120,7 +114,6 @@ impl Changes {
             names: Names::default(),
             rooms: Rooms::default(),
             placeholders: 0,
-            busy: Set::default(),
         }
     }
 
@@ -225,9 +218,6 @@ impl Changes {
     /// A name is recorded as it is now.
     pub fn forget_name(&mut self, name: &Name) {
         self.names.forget(name);
-        if self.busy.len() < MOST_BUSY {
-            self.busy.insert(name.dir);
-        }
     }
 
     /// The inode is recorded as it is now.
@@ -254,8 +244,6 @@ struct Open {
     changes: Vec<Changes>,
     /// Where deleted files go.
     placeholder_dir: Option<PlaceholderDir>,
-    /// Directories that were busy in the transaction that was closed last.
-    busy: Set<u32>,
     /// When the last fsync came.
     asked_ns: Option<u64>,
 }
@@ -336,15 +324,6 @@ impl FastSource for Tracker {
     fn closed(&self, tid: Tid) -> Box<dyn Any + Send> {
         let mut open = self.open.lock();
         let at = open.changes.iter().position(|c| c.tid == tid);
-        let mut closed = at.map(|at| open.changes.swap_remove(at));
-        let busy =
-            closed.as_mut().map(|changes| std::mem::take(&mut changes.busy)).unwrap_or_default();
-        let before = std::mem::replace(&mut open.busy, busy);
-        Box::new((closed, before))
-    }
-
-    fn is_busy(&self, dir: u32) -> bool {
-        let open = self.open.lock();
-        open.busy.contains(&dir) || open.changes.iter().any(|c| c.busy.contains(&dir))
+        Box::new(at.map(|at| open.changes.swap_remove(at)))
     }
 }

@@ -95,13 +95,6 @@ pub trait FastSource: Send + Sync + Debug {
 
     /// The names of the reasons for full commits, at most [`MOST_REASONS`].
     fn reasons(&self) -> &'static [&'static str];
-
-    /// True if names in this directory were made durable by records lately, so that more of them
-    /// may be.
-    fn is_busy(&self, dir: u32) -> bool {
-        let _ = dir;
-        false
-    }
 }
 
 /// The journal's side of fast commits, as far as it needs no lock; the rest is [`Queue`].
