@@ -97,7 +97,7 @@ fn a_hundred_requests_cost_two_operations() {
 
 /// Every caller that waits for a failing flush gets the error.
 #[test]
-fn a_failure_is_everybodys() {
+fn a_failure_reaches_all_callers() {
     let (dev, fs) = volume();
     let (hold, arrived) = dev.hold_flushes();
     let mut callers = vec![caller(&fs, 0)];

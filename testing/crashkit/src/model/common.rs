@@ -96,7 +96,10 @@ mod tests {
                 let (place, row) = common.place(at + 7);
                 assert_eq!(row, PART - 7);
                 let (start, len) = (place - 7, row + 7);
-                assert!(file[start..start + len].iter().all(|b| *b == 9), "nobody else's");
+                assert!(
+                    file[start..start + len].iter().all(|b| *b == 9),
+                    "bytes of this file alone"
+                );
                 file[start..start + len].fill(common.nr as u8);
                 at += PART;
             }
@@ -139,7 +142,7 @@ mod tests {
         file[PART + 5..PART + 105].fill(7);
         assert_eq!(said(&file), Ok(()), "with it");
         file[3] = 7;
-        assert!(said(&file).is_err(), "nobody wrote there");
+        assert!(said(&file).is_err(), "nothing was written there");
         said_without
     }
 
