@@ -8,8 +8,8 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct LoopDevice {
     device: PathBuf,
-    /// The file below it, as the kernel names it.
-    file: PathBuf,
+    /// The file below it ([`backing`]).
+    file: String,
 }
 
 impl LoopDevice {
@@ -35,8 +35,9 @@ impl LoopDevice {
                 Duration::from_secs(20),
             );
             if done.success() {
-                let file = file.canonicalize().unwrap_or_else(|_| file.to_owned());
-                return Self { device: PathBuf::from(done.output.trim()), file };
+                let device = PathBuf::from(done.output.trim());
+                let file = backing(&device);
+                return Self { device, file };
             }
             assert!(attempt < 20, "{} failed: {}", done.command, done.output);
             std::thread::sleep(Duration::from_millis(50));
@@ -72,13 +73,26 @@ impl LoopDevice {
 impl Drop for LoopDevice {
     fn drop(&mut self) {
         self.write_back();
-        // A device that is gone already may be another test's by now.
-        detach_if(&self.device, |file| file == self.file);
+        // A device that is gone already may be another test's by now. While it is open here it
+        // stays what it is.
+        if let Ok(_open) = std::fs::File::open(&self.device)
+            && backing(&self.device) == self.file
+        {
+            let _ = tool("losetup").arg("-d").arg(&self.device).output();
+        }
     }
 }
 
-/// Detaches a loop device if the file below it is one of those. While the device is open here it
-/// stays what it is.
+/// Device and inode number of the file below a loop device. (Its path is another one once the file
+/// system of the file is unmounted lazily.)
+fn backing(device: &Path) -> String {
+    let mut list = tool("losetup");
+    list.args(["--noheadings", "--raw", "--output", "BACK-MAJ:MIN,BACK-INO"]).arg(device);
+    crate::run(&mut list, Duration::from_secs(20)).output
+}
+
+/// Detaches a loop device if the path of the file below it is one of those. While the device is
+/// open here it stays what it is.
 pub(crate) fn detach_if(device: &Path, is_ours: impl FnOnce(&Path) -> bool) {
     let (Ok(_open), Some(name)) = (std::fs::File::open(device), device.file_name()) else { return };
     let backing = Path::new("/sys/block").join(name).join("loop/backing_file");
