@@ -48,6 +48,8 @@ pub(super) struct Shape<'v> {
     pub searchable: bool,
     /// The volume indexes directories.
     pub dir_index: bool,
+    /// Bytes that entries may use in a leaf before it is divided (DR-6).
+    pub leaf_limit: usize,
     /// Blocks that the directory had when this was made.
     pub blocks: u32,
 }
@@ -58,6 +60,7 @@ impl<'v> Shape<'v> {
         let geo = &vol.geo;
         let dir_index = geo.compat.contains(Compat::DIR_INDEX);
         let indexed = dir_index && dir.raw.flags.contains(InodeFlags::INDEX);
+        let area = dirent::area_len(geo);
         Self {
             geo,
             ino: dir.ino,
@@ -67,6 +70,7 @@ impl<'v> Shape<'v> {
             // Such directories hash folded names, which Extol cannot fold.
             searchable: indexed && !dir.raw.flags.contains(InodeFlags::CASEFOLD),
             dir_index,
+            leaf_limit: if geo.compat.contains(Compat::FAST_COMMIT) { area / 4 * 3 } else { area },
             blocks: count(vol, dir),
         }
     }

@@ -94,14 +94,19 @@ pub(super) fn add(
     {
         return Err(FsError::Exists.into());
     }
-    if let Some(room) = scan.room {
-        return Ok(put_in_leaf(h, &shape, &Vacant { buf, room }, new)?);
+    let vacant = scan.room.map(|room| Vacant { buf: Arc::clone(&buf), room });
+    if let Some(vacant) = vacant.as_ref().filter(|_| !scan.is_filled(&shape, new.name)) {
+        return Ok(put_in_leaf(h, &shape, vacant, new)?);
     }
-
-    split_leaf(vol, h, dir, path, &hasher, &buf, new)
+    match (split_leaf(vol, h, dir, path, &hasher, &buf, new), vacant) {
+        (Err(IndexError::MountedFs(FsError::NoSpace)), Some(vacant)) => {
+            Ok(put_in_leaf(h, &shape, &vacant, new)?)
+        }
+        (result, _) => result,
+    }
 }
 
-/// Adds a name to a leaf without room: packs the leaf if that makes room, else divides it.
+/// Adds a name to a filled leaf: packs the leaf if that makes room, else divides it.
 fn split_leaf(
     vol: &Volume,
     h: &mut Handle,
@@ -115,7 +120,7 @@ fn split_leaf(
     // The snapshot stays as it is while the block itself is filled anew.
     let data = buf.data();
     let items = leaf::sorted(shape.area(&data), &shape, false, new, |name| hasher.hash(name).hash)?;
-    let (keep, key) = match leaf::divide(&items, dirent::area_len(shape.geo)) {
+    let (keep, key) = match leaf::divide(&items, &shape) {
         Some(Division::Split(keep, key)) => (keep, key),
         Some(Division::Fits) => {
             note_room(h, &shape, buf, Some(new.name));
@@ -248,7 +253,7 @@ fn write_fresh(h: &mut Handle, shape: &Shape<'_>, buf: &Arc<Buf>, node: &DxBlock
     })
 }
 
-/// Turns a directory of one full block into an indexed one and adds a name. `Ok(false)`: the block
+/// Turns a directory of one filled block into an indexed one and adds a name. `Ok(false)`: the block
 /// does not have the form that is needed, and nothing was changed.
 pub(super) fn build(
     vol: &Volume,
@@ -264,7 +269,7 @@ pub(super) fn build(
     let area = shape.area(&data);
     let Some(parent) = parent_at_usual_place(area) else { return Ok(false) };
     let items = leaf::sorted(area, &shape, true, new, |name| hasher.hash(name).hash)?;
-    let (keep, key) = match leaf::divide(&items, dirent::area_len(shape.geo)) {
+    let (keep, key) = match leaf::divide(&items, &shape) {
         None => return Ok(false),
         Some(Division::Fits) => (items.len(), None),
         Some(Division::Split(keep, key)) => (keep, Some(key)),

@@ -100,6 +100,16 @@ pub(super) struct Scan {
     /// The first entry behind which, or instead of which, there is room for another with a name of
     /// this length.
     pub room: Option<usize>,
+    /// Bytes that the entries use, if all were seen.
+    used: usize,
+}
+
+impl Scan {
+    /// True if the leaf is to be divided rather than to take a name (DR-6). There may be room.
+    pub fn is_filled(&self, shape: &Shape<'_>, name: &[u8]) -> bool {
+        let divides = shape.searchable || shape.dir_index && shape.blocks == 1;
+        divides && self.used + entry_len(name.len()) > shape.leaf_limit
+    }
 }
 
 /// Searches for a name, and for room to add it. Stops at the name.
@@ -122,6 +132,7 @@ pub(super) fn scan(area: &[u8], shape: &Shape<'_>, name: &[u8]) -> Result<Scan> 
         if scan.room.is_none() && head.left() >= need {
             scan.room = Some(at);
         }
+        scan.used += head.used_len();
         before = Some(at);
         at += head.rec_len;
     }
@@ -170,9 +181,16 @@ pub(super) enum Division {
     Split(usize, u32),
 }
 
-/// Divides entries, sorted by hash, into one or two blocks of `capacity` bytes: near the middle,
-/// and if possible not between entries with the same hash. `None` if two blocks are too few.
-pub(super) fn divide(items: &[Hashed<'_>], capacity: usize) -> Option<Division> {
+/// Divides entries, sorted by hash, into one or two blocks: within the leaf limit if that can be.
+/// `None` if two blocks are too few.
+pub(super) fn divide(items: &[Hashed<'_>], shape: &Shape<'_>) -> Option<Division> {
+    divide_within(items, shape.leaf_limit)
+        .or_else(|| divide_within(items, dirent::area_len(shape.geo)))
+}
+
+/// Divides entries into one or two blocks of `capacity` bytes: near the middle, and if possible not
+/// between entries with the same hash.
+fn divide_within(items: &[Hashed<'_>], capacity: usize) -> Option<Division> {
     let len = |item: &Hashed<'_>| entry_len(item.entry.name.len());
     let total: usize = items.iter().map(len).sum();
     if total <= capacity {

@@ -66,7 +66,8 @@ pub(super) fn find_dots(blocks: &mut Blocks<'_, '_>, name: &[u8]) -> Result<Plac
 }
 
 enum Room {
-    Leaf(Vacant),
+    /// A place for the name, and whether its leaf is filled.
+    Leaf(Vacant, bool),
     Hole(u32),
     None,
 }
@@ -88,7 +89,16 @@ pub(super) fn add(
     }
     let may_index = count == 1 && may_index && shape.dir_index;
     let fresh = match find_room(&mut blocks, new.name)? {
-        Room::Leaf(vacant) => return put_in_leaf(h, &shape, &vacant, new),
+        Room::Leaf(vacant, is_filled) => {
+            if may_index && is_filled {
+                match htree::build(vol, h, dir, new) {
+                    Ok(true) => return Ok(()),
+                    Ok(false) | Err(FsError::NoSpace) => {}
+                    Err(e) => return Err(e),
+                }
+            }
+            return put_in_leaf(h, &shape, &vacant, new);
+        }
         Room::Hole(lblk) => blocks::fill(vol, h, dir, &[lblk])?,
         Room::None => {
             if may_index && htree::build(vol, h, dir, new)? {
@@ -124,9 +134,10 @@ fn find_room(blocks: &mut Blocks<'_, '_>, name: &[u8]) -> Result<Room> {
             return Err(FsError::Exists);
         }
         if let Some(at) = scan.room
-            && !matches!(room, Room::Leaf(_))
+            && !matches!(room, Room::Leaf(..))
         {
-            room = Room::Leaf(Vacant { buf, room: at });
+            let is_filled = scan.is_filled(&shape, name);
+            room = Room::Leaf(Vacant { buf, room: at }, is_filled);
         }
     }
     Ok(room)

@@ -32,6 +32,10 @@
 //!   an implementation without it would do): with it the volume must be repaired first
 //!   (`change::add`).
 //! - DR-5: holes are read as blocks without entries, and filled when a name is added.
+//! - DR-6: on a volume with fast commits a leaf is divided when it is three quarters full
+//!   (`leaf::Scan::is_filled`). The replay of a fast commit puts names into the leaves as the last
+//!   full commit left them, so names that outgrow those leaves cost a full commit. Without space
+//!   for another leaf, names fill the rest (`htree::add`, `linear::add`).
 
 mod batch;
 mod blocks;

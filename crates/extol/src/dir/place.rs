@@ -44,7 +44,10 @@ pub(super) fn scan_leaf(blocks: &mut Blocks<'_, '_>, lblk: u32, name: &[u8]) -> 
     let scan = leaf::scan(blocks.shape.area(&buf.data()), &blocks.shape, name)?;
     Ok(match scan.found {
         Some(hit) => Place::Found(Found { buf, kind: BlockKind::Leaf, hit }),
-        None => Place::Vacant(scan.room.map(|room| Vacant { buf, room })),
+        None => {
+            let room = scan.room.filter(|_| !scan.is_filled(&blocks.shape, name));
+            Place::Vacant(room.map(|room| Vacant { buf, room }))
+        }
     })
 }
 

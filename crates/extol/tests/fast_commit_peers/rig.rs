@@ -28,12 +28,18 @@ impl Rig {
     /// A new volume with `/old` on it, all durable and the log live. `None`: the machine lacks
     /// something.
     pub fn new(options: &str) -> Option<Self> {
+        Self::with(options, &[])
+    }
+
+    /// The same on a volume with these features, too.
+    pub fn with(options: &str, features: &[&str]) -> Option<Self> {
         if !require(&NEEDS) {
             return None;
         }
         let device = Arc::new(MemDevice::new(SIZE));
         let mut how =
             MkfsOptions { features: vec!["fast_commit".into()], ..MkfsOptions::default() };
+        how.features.extend(features.iter().map(|one| (*one).into()));
         how.journal.fast_commit_kib = Some(64);
         how.block_size = Some(BLOCK as u32);
         mkfs(&*device, &how, &mut |_| {}).unwrap();

@@ -20,24 +20,24 @@ fn items(hashes_and_lengths: &[(u32, usize)]) -> Vec<Hashed<'static>> {
 #[test]
 fn divided_near_the_middle() {
     let items = items(&[(2, 4), (4, 4), (6, 4), (8, 4)]);
-    assert_eq!(divide(&items, 48), Some(Division::Fits));
-    assert_eq!(divide(&items, 47), Some(Division::Split(2, 6)));
-    assert_eq!(divide(&items, 12), None);
+    assert_eq!(divide_within(&items, 48), Some(Division::Fits));
+    assert_eq!(divide_within(&items, 47), Some(Division::Split(2, 6)));
+    assert_eq!(divide_within(&items, 12), None);
 }
 
 #[test]
 fn divided_by_size_not_by_number() {
     let items = items(&[(2, 4), (4, 4), (6, 4), (8, 4), (10, 250)]);
-    assert_eq!(divide(&items, 270), Some(Division::Split(4, 10)));
+    assert_eq!(divide_within(&items, 270), Some(Division::Split(4, 10)));
 }
 
 #[test]
 fn equal_hashes_stay_together_if_they_can() {
     let group = items(&[(2, 4), (6, 4), (6, 4), (6, 4), (8, 4)]);
-    assert_eq!(divide(&group, 50), Some(Division::Split(1, 6)));
+    assert_eq!(divide_within(&group, 50), Some(Division::Split(1, 6)));
     // The new block continues the hash.
     let chain = items(&[(6, 4), (6, 4), (6, 4), (6, 4)]);
-    assert_eq!(divide(&chain, 40), Some(Division::Split(2, 7)));
+    assert_eq!(divide_within(&chain, 40), Some(Division::Split(2, 7)));
 }
 
 /// Whatever a block holds, an entry read as one word is what [`dirent::entry_at`] makes of it.
@@ -103,6 +103,7 @@ fn shape(geo: &Geometry) -> Shape<'_> {
         indexed: false,
         searchable: false,
         dir_index: true,
+        leaf_limit: dirent::area_len(geo),
         blocks: 1,
     }
 }

@@ -1,6 +1,7 @@
 //! Deep indexes: 1 KiB blocks and the longest names.
 
 use super::lab::{Lab, Recipe, htree_dump};
+use extol_ondisk::dirent::{self, entry_len};
 use extol_vfs::FsError;
 
 fn long_name(n: usize) -> Vec<u8> {
@@ -89,4 +90,30 @@ fn full_volume_changes_nothing() {
         lab.check();
         lab.fsck("full volume");
     }
+}
+
+/// DR-6: leaves that would be divided at three quarters take names until they are full.
+#[test]
+fn leaves_become_full_on_a_full_volume() {
+    let mke2fs = &["-t", "ext4", "-b", "1024", "-m", "0", "-O", "fast_commit", "-J", "size=1"];
+    let mut lab = Lab::new(&Recipe { size: 4 << 20, mke2fs, tune: &[] });
+    let (mut used, mut refused) = (0, 0);
+    for i in 0.. {
+        let name = format!("{i:0>40}").into_bytes();
+        match lab.add(&name) {
+            Ok(()) => (used, refused) = (used + entry_len(name.len()), 0),
+            Err(e) => {
+                assert_eq!(e, FsError::NoSpace);
+                refused += 1;
+            }
+        }
+        if refused == 200 {
+            break;
+        }
+    }
+    let blocks = lab.dir.raw.size as usize / lab.vol.geo.block_len();
+    let area = dirent::area_len(&lab.vol.geo) * blocks;
+    assert!(used * 10 > area * 8, "{used} of {area} bytes used");
+    lab.check();
+    lab.fsck("full leaves");
 }
