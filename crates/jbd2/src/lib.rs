@@ -36,7 +36,7 @@ mod test_rig;
 mod transaction;
 mod types;
 
-pub use cache::{Buf, Note, Seal};
+pub use cache::{Buf, Seal};
 pub use checkpoint::policy::{AsyncCheckpointStats, FreeThreshold};
 pub use erase::Erase;
 pub use handle::Handle;

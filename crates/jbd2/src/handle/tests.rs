@@ -128,31 +128,3 @@ fn a_seal_is_set_once_when_the_transaction_closes() {
     assert_eq!(closed.blocks[0].data[..2], [1, 11]);
     closed.blocks[0].buf.state.lock().pending -= 1;
 }
-
-/// BC-4: a note speaks of the bytes beside it.
-#[test]
-fn a_note_goes_with_the_bytes_it_speaks_of() {
-    let rig = rig();
-    let note = |n| std::num::NonZeroU64::new(n);
-    let mut h = rig.journal.start(4).unwrap();
-    let buf = h.create(BlockNr(1)).unwrap();
-    let (bytes, none) = buf.noted();
-    assert_eq!(none, None);
-    buf.note(&bytes, note(7));
-    assert_eq!(buf.noted().1, note(7));
-
-    // A change without a note takes it away.
-    h.modify(&buf, |bytes| bytes[0] = 1).unwrap();
-    assert_eq!(buf.noted().1, None);
-    // A note about older bytes is dropped.
-    buf.note(&bytes, note(8));
-    assert_eq!(buf.noted().1, None);
-    // A newer note replaces it.
-    buf.note(&buf.data(), note(9));
-    let told = h.modify_noted(&buf, None, |bytes, old| {
-        bytes[0] = 2;
-        (old, note(10))
-    });
-    assert_eq!((told.unwrap(), buf.noted().1), (note(9), note(10)));
-    h.stop().unwrap();
-}
