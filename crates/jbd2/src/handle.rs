@@ -19,7 +19,7 @@ use extol_block::BlockNr;
 use extol_sync::atomic::Ordering;
 
 use crate::cache::{Buf, Seal};
-use crate::fast::Notes;
+use crate::fast::source::Notes;
 use crate::journal::Journal;
 use crate::transaction::Transaction;
 use crate::types::{JournalError, Result, Tid};

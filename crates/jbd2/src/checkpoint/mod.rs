@@ -35,8 +35,8 @@
 //! Invariants
 //! - CP-1: the superblock names a new tail only after a flush that began when the home writes had
 //!   returned. Home writes are counted when they have returned (`Coverage::returned`); a flush
-//!   remembers the count that it read before it began (`data_writes_begun`), and covers so
-//!   many once it has succeeded (`data_flushed`); only batches within that count are settled
+//!   remembers the count that it read before it began (`Writes::begun`), and covers so
+//!   many once it has succeeded (`Writes::flushed`); only batches within that count are settled
 //!   (`Journal::settle`), and only settled blocks let the tail pass. The space is used again only
 //!   once the superblock is durable (`Journal::move_tail`).
 //! - CP-2: a block revoked by a durable transaction is never written home afterwards: its entry is
@@ -60,11 +60,7 @@
 //! | `freeze` | everything home, log empty |
 
 mod freeze;
-mod list;
+pub(crate) mod list;
 pub(crate) mod policy;
-mod rounds;
-mod step;
-
-pub(crate) use list::CheckpointList;
-pub(crate) use rounds::Rounds;
-pub(crate) use step::CheckpointService;
+pub(crate) mod rounds;
+pub(crate) mod step;

@@ -62,7 +62,7 @@ impl Journal {
         if let Some(area) = &mut state.fast.area {
             area.cleared();
         }
-        self.fast.checksums.forget(state.committed);
+        self.fast.checksums.forget(state.tx.committed);
         Ok(())
     }
 

@@ -27,13 +27,12 @@
 
 use extol_block::BlockDevice;
 
-use super::walk::LogReader;
 use extol_ondisk::fast_commit::{DataChecksum, FcReader, FcRecord, FcTag};
 
-use crate::fast::MOST_CHECKSUMS;
-use crate::format::JournalSuperblock;
+use super::walk::LogReader;
+use crate::format::{JournalSuperblock, MOST_DATA_CHECKSUMS};
 use crate::log_map::LogMap;
-use crate::{JournalError, Result, Tid};
+use crate::types::{JournalError, Result, Tid};
 
 /// What is in the fast-commit area.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -144,7 +143,7 @@ struct Data {
 impl Data {
     fn add(&mut self, value: &[u8]) {
         // More are in none that Extol wrote.
-        let room = MOST_CHECKSUMS - self.here.len();
+        let room = MOST_DATA_CHECKSUMS - self.here.len();
         self.here.extend(DataChecksum::decode(value).take(room));
     }
 

@@ -46,7 +46,7 @@ use extol_block::{BlockDevice, BlockNr};
 
 use crate::format::{CommitTime, Features, Header, JournalSuperblock};
 use crate::log_map::LogMap;
-use crate::{JournalError, Result, Tid};
+use crate::types::{JournalError, Result, Tid};
 
 pub(crate) use fast_commit::FastCommits;
 pub use fast_commit::FastLog;

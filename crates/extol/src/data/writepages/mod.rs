@@ -162,7 +162,7 @@ impl BlockWriter<'_> {
     fn undo(&mut self) {
         // A deferred write must not reach blocks that another file may get, and recovery must not
         // check data there.
-        self.st.settle_for_good();
+        self.st.end_deferred();
         for change in std::mem::take(&mut self.changes) {
             if let MapChange::Insert { run, .. } = change {
                 let _ = self.fs.vol.journal.about_to_overwrite(run.start, run.len, |_| false);
