@@ -10,6 +10,20 @@
 //!                 │            └ waiters (fsync) return here
 //!                 └ Buf: copy-on-write snapshots (cache.rs)
 //! ```
+//!
+//! Modules use only those above them here; `tests/layers.rs` checks that.
+//!
+//! | modules | what they are |
+//! | --- | --- |
+//! | `types`, `planted`, `order` | ids and errors, planted bugs, the rule about open handles |
+//! | `format`, `log_map`, `home` | what is on the device |
+//! | `recovery`, `inspect` | reading a log |
+//! | `batching`, `space`, `counters`, `checkpoint/policy` | decisions and bookkeeping: no device |
+//! | `fast/{area, data_checksum, source, queue, async_requests}` | the same, for fast commits |
+//! | `cache`, `transaction`, `log` | blocks, what changes them, where they are logged |
+//! | `checkpoint/{list, rounds}`, `journal/{writes, state}` | the parts of a journal |
+//! | `journal`, `handle`, `stats` | the journal, an operation's part in it, its numbers |
+//! | `fast`, `checkpoint`, `commit`, `services` | what it does |
 
 pub mod batching;
 mod cache;
