@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   lock ─ drain ─ snapshot │ next transaction may run from here
-//!   log:  [revoke]… [descriptor][copies]… [descriptor][copies]…   FLUSH   [commit record, FUA]
-//!                                                                   │           └ durable: waiters return
-//!                              file data that the transaction maps ─┘             freed blocks are free
+//!   log:  [revoke]… [descriptor][copies]… [descriptor][copies]…  FLUSH  [commit record, FUA]
+//!                                                                  │    └ durable: waiters return,
+//!                             file data that the transaction maps ─┘      freed blocks are free
 //! ```
 //!
 //! File data was written to the device, or deferred, before the handles that map it were opened;

@@ -210,7 +210,8 @@ impl FastCommitStats {
     #[must_use]
     pub fn fc_info(&self) -> String {
         let mut text = format!(
-            "fc stats:\n{} commits\n{} ineligible\n{} numblks\n{}us avg_commit_time\nIneligible reasons:\n",
+            "fc stats:\n{} commits\n{} ineligible\n{} numblks\n{}us avg_commit_time\n\
+             Ineligible reasons:\n",
             self.commits,
             self.ineligible + self.failed,
             self.blocks,

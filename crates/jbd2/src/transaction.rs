@@ -2,8 +2,10 @@
 //! it is durable.
 //!
 //! ```text
-//!   Running ──lock──► Locked ──no handle left──► Writing ──record durable──► Durable ──all home──► Checkpointed
-//!   handles join      handles wait               snapshots go to the log     waiters return        tail may pass
+//!   Running ─ lock ─► Locked ─ no handle left ─► Writing ─ record durable ─► Durable
+//!   handles join      handles wait               snapshots go to the log     waiters return
+//!
+//!   Durable ─ all home ─► Checkpointed: the tail may pass
 //! ```
 //!
 //! Only the counters that `start` and `stop` need live here behind the journal's state lock

@@ -1,8 +1,8 @@
 //! What happened, in the words of fast commits: or why there are none for it.
 //!
-//! Every change of an inode is assessed by the bytes of its slot before and after, whatever made it;
-//! changes of maps and directories are noted where they are made. Which reader needs each rule, and
-//! what would go wrong without it, is said in `docs/design/fast-commit.md`.
+//! Every change of an inode is assessed by the bytes of its slot before and after, whatever made
+//! it; changes of maps and directories are noted where they are made. Which reader needs each rule,
+//! and what would go wrong without it, is said in `docs/design/fast-commit.md`.
 //!
 //! Invariants
 //! - EL-1: an inode is noted as a change only with an image that replay can put over the base:
@@ -79,7 +79,8 @@ pub(crate) struct Written {
     unfit: Option<Reason>,
 }
 
-/// True if writes of this inode are assessed: those of the volume itself have no names and no fsync.
+/// True if writes of this inode are assessed: those of the volume itself have no names and no
+/// fsync.
 pub(crate) fn is_watched(h: &Handle, ino: InodeNr, geo: &Geometry) -> bool {
     (ino >= geo.first_ino || ino == InodeNr::ROOT) && h.tracks()
 }
@@ -234,7 +235,6 @@ fn is_table_zeroed(vol: &Volume, ino: InodeNr) -> bool {
 }
 
 // ---- maps
-// -----------------------------------------------------------------------------------------------------------
 
 /// Notes that an inode is unfit.
 pub(crate) fn note_unfit(h: &mut Handle, ino: InodeNr, reason: Reason) {
@@ -319,7 +319,6 @@ pub(crate) fn removed(
 }
 
 // ---- directories
-// ----------------------------------------------------------------------------------------------------
 
 /// Notes that a name of a directory leads elsewhere.
 pub(crate) fn note_name(

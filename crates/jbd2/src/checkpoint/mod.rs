@@ -5,9 +5,10 @@
 //! waiting blocks is zero is done, and the tail may pass it once the home writes are durable.
 //!
 //! ```text
-//!   log      │ free │ T4 │ T5 │ T6 │ T7 │ committing │ free …             blocks  7→T5  9→T6  12→T6  40→T5  41→T7
+//!   log      │ free │ T4 │ T5 │ T6 │ T7 │ committing │ free …
 //!                    ▲                               ▲
 //!                    tail                            head
+//!   blocks   7→T5  9→T6  12→T6  40→T5  41→T7
 //!
 //!   round    7, 40 (what T5 and older need)  ─► home, sorted and merged, in batches
 //!   flush    of the next commit, or our own  ─► 7 and 40 are durable

@@ -26,9 +26,9 @@
 //!
 //! ```text
 //!   (deferred   with its data, still to be written)
-//!   unflushed   written to the device, in no fast commit       forgotten by a flush
-//!   writing     in the fast commit that is being written       becomes last
-//!   last        in the newest fast commit on the medium        forgotten by the next, or a full one
+//!   unflushed   written to the device, in no fast commit     forgotten by a flush
+//!   writing     in the fast commit that is being written     becomes last
+//!   last        in the newest fast commit on the medium      forgotten by the next or a full one
 //! ```
 //!
 //! Bytes behind those that a checksum counts may change at any time: a file that grows by less than

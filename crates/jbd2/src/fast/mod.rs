@@ -1,9 +1,9 @@
 //! Fast commits: an fsync that writes what changed as a few records, not the blocks that hold them.
 //!
 //! ```text
-//!   ordinary log                      fast-commit area
-//!   … | T-2 | T-1 |                   | HEAD(T) TAIL | records TAIL | records TAIL | zeros or old …
-//!               └ base                   fast commits of the running transaction T, each on top of those before
+//!   ordinary log        fast-commit area
+//!   … | T-2 | T-1 |     | HEAD(T) TAIL | records TAIL | records TAIL | zeros or old …
+//!               └ base     fast commits of the running transaction T, each on top of those before
 //! ```
 //!
 //! The journal does not know what a record means. Operations note in their handle what they changed

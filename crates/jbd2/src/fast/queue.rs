@@ -8,9 +8,9 @@
 //! A request remembers the number of its batch and is served once that batch is. One batch is
 //! written at a time.
 //!
-//! One thread of the open batch sleeps ready to lead it (`set_next_leader`): the end of the batch before
-//! wakes only that one. All the others sleep on the [`BatchWaiters`] of their batch, which wake at
-//! the same time, and need no lock to see that they are served.
+//! One thread of the open batch sleeps ready to lead it (`set_next_leader`): the end of the batch
+//! before wakes only that one. All the others sleep on the [`BatchWaiters`] of their batch, which
+//! wake at the same time, and need no lock to see that they are served.
 
 use std::sync::Arc;
 

@@ -27,8 +27,8 @@ impl Journal {
         self.barrier() && self.fast.tracks() && self.log.get().is_some_and(|log| !log.is_external())
     }
 
-    /// As [`note_data_write`](Self::note_data_write), where nothing depends on the data being on the
-    /// medium: it only has to be there when an fsync returns.
+    /// As [`note_data_write`](Self::note_data_write), where nothing depends on the data being on
+    /// the medium: it only has to be there when an fsync returns.
     ///
     /// Gives its number, for [`is_covered`](Self::is_covered).
     pub fn note_unordered_write(&self) -> u64 {

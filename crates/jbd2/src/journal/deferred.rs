@@ -36,12 +36,12 @@
 //! - DD-3: a checksum is known to others (`DataChecksums::add`) only when its write has returned; a
 //!   leader puts the checksums of what it has taken into its own fast commit alone, whose flush
 //!   comes behind both writes.
-//! - DD-4: the thread that takes writes, or puts back (`DeferredBatch::drop`). A failed write aborts the
-//!   journal before any thread learns that it is over.
+//! - DD-4: the thread that takes writes, or puts back (`DeferredBatch::drop`). A failed write
+//!   aborts the journal before any thread learns that it is over.
 //! - DD-5: ordered data is marked: a leader that has taken some does without checksums and flushes
 //!   first (`Journal::chain`), and any other writer counts it as any other ordered write before it
-//!   is over (`DeferredBatch::write`). Where commits do not flush before their record none is deferred
-//!   ([`Journal::commits_after_data`]).
+//!   is over (`DeferredBatch::write`). Where commits do not flush before their record none is
+//!   deferred ([`Journal::commits_after_data`]).
 //!
 //! Locking: a leaf lock, not held while writing.
 

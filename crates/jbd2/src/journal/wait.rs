@@ -7,12 +7,12 @@
 //! leads.
 //!
 //! ```text
-//!   request ─ count it ─ committer?  ── yes ─► sleep ─────────┬─ served: return
+//!   request ─ count it ─ committer? ───────── yes ─► sleep ───┬─ served: return
 //!                │ no                                         │  else look again
-//!                gathering? ── yes: end its wait if complete ─┤
-//!                │ no                                         │
-//!                policy: wait ── gather: sleep on gathered ───┤ all syncers joined, time over, or end_batch_wait
-//!                │ go                                         │
+//!                does a leader wait? ──────── yes ─► sleep ───┤
+//!                │ no     (end its wait if all have joined)   │
+//!                begin_batch_wait ─ wait ─► batch_wait ───────┤  all syncers joined, time over,
+//!                │ commit now                                 │  or end_batch_wait
 //!                lead the commit ◄────────────────────────────┘
 //! ```
 //!

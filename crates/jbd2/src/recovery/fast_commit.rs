@@ -1,8 +1,9 @@
 //! Fast commits as recovery sees them: are there any that count, and what do they say.
 //!
 //! ```text
-//!   area:   HEAD(T) records TAIL(T) │ records TAIL(T) │ records TAI…      T: the transaction behind the log's end
+//!   area:   HEAD(T) records TAIL(T) │ records TAIL(T) │ records TAI…
 //!           ╰────── counts ───────╯ ╰─── counts ────╯ ╰── torn ──
+//!   T: the transaction behind the log's end
 //! ```
 //!
 //! The area is read twice. [`look`] finds the end of what counts; it keeps nothing but numbers, so

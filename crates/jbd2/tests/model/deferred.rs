@@ -142,8 +142,8 @@ fn deferred_data_and_those_that_need_it() {
 }
 
 #[test]
-fn loose_data_and_those_that_need_it() {
-    explore("loose_data_and_those_that_need_it", 1600, || with_those_that_need_it(true));
+fn ordered_data_and_those_that_need_it() {
+    explore("ordered_data_and_those_that_need_it", 1600, || with_those_that_need_it(true));
 }
 
 /// An operation of the device fails: what is told "durable" is there, and no thread waits for ever.
@@ -162,7 +162,8 @@ fn deferred_data_fails() {
             .collect();
         lab.medium.plan_failure(op, below(6) as u32);
         let ok = threads.into_iter().map(|t| t.join().unwrap()).filter(Result::is_ok).count();
-        assert!(ok < 2 || !lab.medium.has_failed() || lab.journal.abort_reason().is_some());
+        // The write that failed may have been a service's, which aborts before it ends.
         lab.stop_services();
+        assert!(ok < 2 || !lab.medium.has_failed() || lab.journal.abort_reason().is_some());
     });
 }

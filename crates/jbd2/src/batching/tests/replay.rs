@@ -9,8 +9,8 @@ use super::batching;
 struct Replay {
     commits: u32,
     syncers: u32,
-    /// Commits whose leader would wait, and of these those where the concurrent syncers was complete before the
-    /// time was over.
+    /// Commits whose leader would wait, and those of them where all concurrent syncers had joined
+    /// before the time was over.
     waits: u32,
     complete: u32,
 }
@@ -90,7 +90,8 @@ fn a_ramdisk_is_not_worth_a_wait() {
     assert!(r.commits >= 100 && r.waits <= r.commits / 10, "{r:?}");
 }
 
-/// The concurrent syncers is known from groups that alternate, and back long before a commit's time is over.
+/// The concurrent syncers are known from groups that alternate, and back long before a commit's
+/// time is over.
 #[test]
 fn where_a_flush_costs_all_syncers_are_waited_for() {
     for (text, threads) in [

@@ -26,7 +26,8 @@ struct Medium {
     fixed_ns: u64,
     per_request_ns: u64,
     jitter: f64,
-    /// While it flushes it takes no writes: a thread with data to write asks only when the flush is over.
+    /// While it flushes it takes no writes: a thread with data to write asks only when the flush is
+    /// over.
     alone: bool,
 }
 
@@ -391,11 +392,11 @@ fn a_wait_never_costs_more_than_half() {
     }
 }
 
-/// On a disk whose writes wait for its flushes. A thread that goes at once goes alone, or nearly: the data of
-/// all others is held up until the flush is over, and the first of them goes at once, too. So there
-/// all threads belong into one group, and is there after sixteen commits, a third of a second; also
-/// where full commits come in between, and where the threads' work takes nearly as long as a flush,
-/// so that nothing can be sure.
+/// On a disk whose writes wait for its flushes. A thread that goes at once goes alone, or nearly:
+/// the data of all others is held up until the flush is over, and the first of them goes at once,
+/// too. So there all threads belong into one group, and are in it after sixteen commits, a third of
+/// a second; also where full commits come in between, and where the threads' work takes nearly as
+/// long as a flush.
 #[test]
 fn on_a_disk_all_threads_are_soon_in_one_group() {
     for machine in MACHINES {

@@ -104,7 +104,8 @@ fn alone() {
     assert_eq!(told.all(), [(12, true), (13, true)]);
 }
 
-/// A caller that comes when the batch has a leader goes on at once, and is told when the batch is durable.
+/// A caller that comes when the batch has a leader goes on at once, and is told when the batch is
+/// durable.
 #[test]
 fn one_thread_waits_for_all() {
     let busy = Busy::new();

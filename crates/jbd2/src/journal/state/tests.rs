@@ -28,7 +28,7 @@ fn room_for(blocks: u32) -> u32 {
 }
 
 #[test]
-fn who_may_join() {
+fn which_handles_join() {
     let mut state = state();
     let admit = |state: &mut State, credits| state.admit(credits, 50, room_for);
     assert_eq!(admit(&mut state, 50), Admission::Joins, "the first one begins a transaction");
