@@ -32,7 +32,7 @@
 //! - IN-5: a held number is that of no other inode ([`Allocator::hold_inode`]): it is held before
 //!   the inode is freed, and released with the last reference, both under the lock of the shard.
 //! - IN-6: the holder of a cell's lock finds all data that is in no dirty page on the device
-//!   ([`InodeState::settle`]).
+//!   ([`InodeState::finish_deferred`]).
 //!
 //! [`Allocator::hold_inode`]: crate::alloc::Allocator::hold_inode
 //!
@@ -94,7 +94,7 @@ impl Shard {
     fn evict(cell: &Cell, vol: &Volume) -> bool {
         let Some(mut state) = cell.state.try_write() else { return false };
         let Some(s) = &mut *state else { return true };
-        let deferred = s.deferred.as_ref().is_some_and(|deferred| !deferred.is_settled());
+        let deferred = s.deferred.as_ref().is_some_and(|deferred| !deferred.is_written());
         if !s.pages.is_empty() || s.node.raw.links == 0 || s.lazy_times || deferred {
             return false;
         }

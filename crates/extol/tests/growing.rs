@@ -50,7 +50,7 @@ fn logs_side_by_side() {
         let stats = fs.stats().journal.fast_commit;
         assert_eq!(stats.ineligible, 0, "{what}: {:?}", stats.reasons);
         // Pieces of more than 64 KiB get no data checksum.
-        let two_trips = stats.commits - stats.one_trip;
+        let two_trips = stats.commits - stats.checksummed;
         assert!(
             size > 65536 || two_trips < 3 * logs,
             "{what}: {two_trips} of {} in two trips",
@@ -83,9 +83,9 @@ fn mailboxes() {
     }
     let stats = fs.stats().journal.fast_commit;
     assert!(
-        stats.one_trip * 100 > stats.commits * 97,
+        stats.checksummed * 100 > stats.commits * 97,
         "{} of {} with one flush",
-        stats.one_trip,
+        stats.checksummed,
         stats.commits
     );
     let torn = stats.reasons.iter().find(|(why, _)| why == "Extent tree").map(|(_, count)| *count);

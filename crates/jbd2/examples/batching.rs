@@ -3,7 +3,7 @@
 //!
 //! ```sh
 //! cargo run --release -p extol-jbd2 --example batching -- cloud 1,2,4,8 [SECONDS]
-//! cargo run --release -p extol-jbd2 --example batching -- record cloud 4 none FILE   # a trace for the tests
+//! cargo run --release -p extol-jbd2 --example batching -- record cloud 4 none FILE   # for tests
 //! ```
 //!
 //! Of a trace, `a NS` is a request, `e NS N` the end of a commit that served N, in nanoseconds
@@ -132,7 +132,8 @@ fn main() {
     let [medium, threads, ..] = words[..] else { panic!("MEDIUM THREADS,THREADS… [SECONDS]") };
     let seconds = words.get(2).map_or(2.0, |s| s.parse().expect("seconds"));
     println!(
-        "{medium:10} threads      none    static  adaptive   requests per second (requests per commit)"
+        "{medium:10} threads      none    static  adaptive   \
+         requests per second (requests per commit)"
     );
     for threads in threads.split(',').map(|t| t.parse::<usize>().expect("a number of threads")) {
         let mut line = format!("{:10} {threads:7}", "");

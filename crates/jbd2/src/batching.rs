@@ -18,7 +18,7 @@
 //!   of the last few commits served, and those that waited at its end (`Batcher::syncers`). No
 //!   thread is told from another: behind FUSE one program's requests come from any thread of the
 //!   daemon, so jbd2's question (is it the same thread as last time?) does not help here.
-//! - GC-2: the wait ends as soon as all concurrent syncers have joined (`Gather::enough`).
+//! - GC-2: the wait ends as soon as all concurrent syncers have joined (`BatchWait::enough`).
 //! - GC-3: it takes no longer than an average commit, nor than `max_batch_time`; `min_batch_time`
 //!   raises the average (`Batcher::begin`). The time counts from the moment at which waiting
 //!   begins to cost something: the first request, or the end of the last commit if that is later.
@@ -120,7 +120,7 @@ pub(crate) struct Moment {
 
 /// A leader's wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Gather {
+pub(crate) struct BatchWait {
     /// It ends then (the journal's clock),
     pub until_ns: u64,
     /// or as soon as that many wait.
@@ -219,7 +219,7 @@ impl<Id: PartialEq> Batcher<Id> {
     }
 
     /// Should the leader wait? `None`: commit now.
-    pub fn begin(&self, at: &Moment) -> Option<Gather> {
+    pub fn begin(&self, at: &Moment) -> Option<BatchWait> {
         let Batching { policy, min, max } = self.settings;
         let (min, max) = (nanos(min).min(nanos(max)), nanos(max));
         let (until_ns, enough, last_ns) = match policy {
@@ -240,17 +240,22 @@ impl<Id: PartialEq> Batcher<Id> {
                 (until_ns, syncers, until_ns)
             }
         };
-        (at.now_ns < until_ns).then_some(Gather { until_ns, enough, last_ns, handles: at.handles })
+        (at.now_ns < until_ns).then_some(BatchWait {
+            until_ns,
+            enough,
+            last_ns,
+            handles: at.handles,
+        })
     }
 
     /// The wait's time is over. True if it goes on, until its new `until_ns`.
-    pub fn goes_on(&self, gather: &mut Gather, at: &Moment) -> bool {
+    pub fn goes_on(&self, wait: &mut BatchWait, at: &Moment) -> bool {
         let more = self.settings.policy == BatchPolicy::Static
-            && at.handles != gather.handles
-            && at.now_ns < gather.last_ns;
+            && at.handles != wait.handles
+            && at.now_ns < wait.last_ns;
         if more {
-            gather.handles = at.handles;
-            gather.until_ns = at.now_ns.saturating_add(JIFFY_NS).min(gather.last_ns);
+            wait.handles = at.handles;
+            wait.until_ns = at.now_ns.saturating_add(JIFFY_NS).min(wait.last_ns);
         }
         more
     }

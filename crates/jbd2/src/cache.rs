@@ -16,24 +16,16 @@
 //! closes. The writer may leave a [`Seal`] instead ([`crate::Handle::modify_sealed`]), which
 //! the snapshot gets before it is used.
 //!
-//! A caller that knows what a block holds may leave a [`Note`] about its newest bytes, to be spared
-//! another look. It lies beside them, under their lock, and every change takes it away or replaces
-//! it.
-//!
 //! Invariants
 //! - BC-1: a block is in the map at most once, and is loaded by one reader while others wait
 //!   (`BlockCache::read`).
 //! - BC-2: a buffer leaves the map only if no transaction changed it and no snapshot of it is on
 //!   its way home, so a read from the device never sees a version older than the newest committed
 //!   one (`Shard::make_room`).
-//!
 //! - BC-3: bytes that leave memory have the checksum of their newest change: only snapshots of
 //!   closed transactions are written, and a seal that is due is set before the snapshot is taken
 //!   (`Transaction::close`). Every change replaces the seal, or takes it away if it leaves the
 //!   checksum right itself, so a block that became something else has its own.
-//! - BC-4: a note was made of the bytes beside it, or of others that differ in the checksum alone:
-//!   it is left with a snapshot that still is the newest (`Buf::note`), or by a change
-//!   (`Handle::modify_noted`).
 //!
 //! Locking: shard, then buffer; both are leaves. The buffer lock is held over the device read that
 //! fills it, and over nothing else.
@@ -44,7 +36,6 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io::IoSliceMut;
-use std::num::NonZeroU64;
 use std::sync::Arc;
 // Hints and statistics; see `extol_sync` for why they are not its own.
 use std::sync::atomic::AtomicU64;
@@ -70,9 +61,6 @@ pub struct Buf {
     pub(crate) state: Mutex<BufState, { Rank::Buffer as u8 }>,
 }
 
-/// What a caller noted about the bytes of a block, the checksum apart.
-pub type Note = Option<NonZeroU64>;
-
 /// How a block gets its checksum: a function of its bytes, its number and a seed.
 #[derive(Clone, Copy, Debug)]
 pub struct Seal {
@@ -88,8 +76,6 @@ pub(crate) struct BufState {
     pub data: Arc<Vec<u8>>,
     /// The checksum that the newest change left to the end of the transaction.
     pub seal: Option<Seal>,
-    /// About the newest bytes.
-    pub note: Note,
     /// The running transaction that changed it.
     pub tx: Option<Tid>,
     /// Snapshots that are being logged or wait to go home.
@@ -103,13 +89,7 @@ impl Buf {
             verified: AtomicBool::new(verified),
             loaded: AtomicBool::new(!data.is_empty()),
             recent: AtomicBool::new(true),
-            state: Mutex::new(BufState {
-                data: Arc::new(data),
-                seal: None,
-                note: None,
-                tx: None,
-                pending: 0,
-            }),
+            state: Mutex::new(BufState { data: Arc::new(data), seal: None, tx: None, pending: 0 }),
         }
     }
 
@@ -123,21 +103,6 @@ impl Buf {
     #[must_use]
     pub fn data(&self) -> Arc<Vec<u8>> {
         Arc::clone(&self.state.lock().data)
-    }
-
-    /// The present bytes and what is noted about them.
-    #[must_use]
-    pub fn noted(&self) -> (Arc<Vec<u8>>, Note) {
-        let state = self.state.lock();
-        (Arc::clone(&state.data), state.note)
-    }
-
-    /// Notes something about these bytes, if they still are the present ones.
-    pub fn note(&self, bytes: &Arc<Vec<u8>>, note: Note) {
-        let mut state = self.state.lock();
-        if Arc::ptr_eq(&state.data, bytes) {
-            state.note = note;
-        }
     }
 
     /// True if the file system has checked checksum and structure of these bytes since they were

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   lock ─ drain ─ snapshot │ next transaction may run from here
-//!   log:  [revoke]… [descriptor][copies]… [descriptor][copies]…   FLUSH   [commit record, FUA]
-//!                                                                   │           └ durable: waiters return
-//!                              file data that the transaction maps ─┘             freed blocks are free
+//!   log:  [revoke]… [descriptor][copies]… [descriptor][copies]…  FLUSH  [commit record, FUA]
+//!                                                                  │    └ durable: waiters return,
+//!                             file data that the transaction maps ─┘      freed blocks are free
 //! ```
 //!
 //! File data was written to the device, or deferred, before the handles that map it were opened;
@@ -20,34 +20,37 @@
 //! then, and only then the next commit can begin, of either kind.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use extol_sync::rank::Guard;
 use extol_task::{Progress, Service};
 
-use crate::fast::Area;
-use crate::journal::{Journal, State};
+use crate::fast::area::Area;
+use crate::journal::Journal;
+#[cfg(feature = "planted-bugs")]
+use crate::journal::deferred::DeferredBatch;
+use crate::journal::state::State;
 use crate::space::{LogRun, LogSpace};
 use crate::transaction::Closed;
 use crate::types::Result;
-use std::time::Duration;
 
 impl Journal {
-    /// Commits the running transaction, and ends the wait of a leader that gathers for it. The
+    /// Commits the running transaction, and ends the wait of a leader that waits for others. The
     /// caller becomes the committer; there must be none.
     pub(crate) fn lead_commit<'a>(&'a self, mut state: Guard<'a, State>) -> Guard<'a, State> {
-        debug_assert!(!state.committer);
+        debug_assert!(!state.role.taken);
         let lock_began = self.clock.now_ns();
-        let Some(running) = &mut state.running else { return state };
+        let Some(running) = &mut state.tx.running else { return state };
         running.locked = true;
-        state.committer = true;
+        state.role.taken = true;
         self.end_batch_wait(&mut state);
-        while state.running.as_ref().is_some_and(|r| r.handles > 0) {
+        while state.tx.has_handles() {
             self.drained.wait(state.bare());
         }
-        let taken = if state.aborted.is_some() { None } else { state.running.take() };
+        let taken = if state.failure.reason.is_some() { None } else { state.tx.running.take() };
         let Some(running) = taken else {
             // Aborted: the transaction stays where it is; nothing of it is ever written.
-            state.committer = false;
+            state.role.taken = false;
             self.wake_done(&state);
             return state;
         };
@@ -68,25 +71,25 @@ impl Journal {
         let needed = self.log.get().map_or(0, |log| log.blocks_for(&closed));
         let tid = closed.tid;
         // The requests for a fast commit of it are served, too.
-        state.serving = running.waiting + state.fast.take().requests;
-        state.committing = Some((tid, state.space.as_ref().map_or(0, LogSpace::head)));
-        let waiters = std::mem::take(&mut state.waiters);
-        state.committing_waiters = Arc::clone(&waiters);
-        if state.space.as_ref().is_some_and(|space| space.free() <= needed) {
+        state.sync.serving = running.waiting + state.fast.take().requests;
+        state.tx.committing = Some((tid, state.log.space.as_ref().map_or(0, LogSpace::head)));
+        let waiters = std::mem::take(&mut state.sync.waiters);
+        state.sync.committing_waiters = Arc::clone(&waiters);
+        if state.log.space.as_ref().is_some_and(|space| space.free() <= needed) {
             // Overdrawn by more than the slack. No other thread takes space meanwhile; failure
             // shows in `take`.
             drop(state);
             let _ = self.checkpoint_before(tid);
             state = self.state.lock();
         }
-        let run = match &mut state.space {
+        let run = match &mut state.log.space {
             Some(space) => space.take(needed),
             None => Some(LogRun::none()),
         };
-        if state.wanted.is_some_and(|w| tid.at_least(w)) {
-            state.wanted = None;
+        if state.sync.wanted.is_some_and(|w| tid.at_least(w)) {
+            state.sync.wanted = None;
         }
-        let first = run.is_some() && std::mem::take(&mut state.log_empty);
+        let first = run.is_some() && std::mem::take(&mut state.log.empty);
         self.can_join.notify_all();
         drop(state);
         drop(forgotten);
@@ -96,10 +99,7 @@ impl Journal {
             None => Err(self.abort("a transaction outgrew the log")),
         };
         let Closed { blocks, revokes, callbacks, .. } = closed;
-        let start = match &result {
-            Ok(start) => Some(*start),
-            Err(_) => None,
-        };
+        let start = result.ok();
         match start {
             Some(start) if self.log.get().is_some() => {
                 c.superseded.add(self.checkpoint.committed(tid, start, blocks, &revokes));
@@ -120,15 +120,15 @@ impl Journal {
         let mut state = self.state.lock();
         let ended_at = self.clock.now_ns();
         c.distributions.commit.record(ended_at.saturating_sub(lock_began));
-        let served = std::mem::take(&mut state.serving);
+        let served = std::mem::take(&mut state.sync.serving);
         if served > 0 {
             c.distributions.batch_size.record(u64::from(served));
         }
-        let waiting = state.running.as_ref().map_or(0, |r| r.waiting);
-        state.batcher.ended(ended_at, ended_at.saturating_sub(drained_at), served, waiting);
-        state.committing = None;
-        if start.is_some() && state.aborted.is_none() {
-            state.committed = tid;
+        let waiting = state.tx.running.as_ref().map_or(0, |r| r.waiting);
+        state.sync.batcher.ended(ended_at, ended_at.saturating_sub(drained_at), served, waiting);
+        state.tx.committing = None;
+        if start.is_some() && state.failure.reason.is_none() {
+            state.tx.committed = tid;
             c.transactions.add(1);
             waiters.serve();
             if let Some(log) = self.log.get()
@@ -146,20 +146,20 @@ impl Journal {
             }
         }
         state.fast.batcher.interrupted(self.clock.now_ns());
-        state.committer = false;
-        state.service_waits = false;
+        state.role.taken = false;
+        state.role.service_waits = false;
         self.wake_done(&state);
         self.wake_fast(&state);
         if self.works_in_callers() {
             // A thread that found the next transaction full waits for this end, and has to lead.
             self.can_join.notify_all();
         }
-        if state.wanted.is_some() || state.running.is_some() {
+        if state.sync.wanted.is_some() || state.tx.running.is_some() {
             // The service waits while this thread is the committer: a request may wait, or the next
             // timer start.
             self.commit_wakeup.wake();
         }
-        if std::mem::take(&mut state.rewind_waits) || self.checkpoint_is_due(&state) {
+        if std::mem::take(&mut state.role.rewind_waits) || self.checkpoint_is_due(&state) {
             self.checkpoint_wakeup.wake();
         }
         if self.works_in_callers() { self.checkpoint_after_commit(state) } else { state }
@@ -196,24 +196,24 @@ impl Journal {
         c.logged_blocks.add(image.len() as u64);
         c.revoked_blocks.add(closed.revokes.len() as u64);
         // DD-1: of all handles of the transaction.
-        let taken = self.take_all_deferred();
+        let deferred = self.take_all_deferred();
         #[cfg(feature = "planted-bugs")]
-        let (taken, behind) = if crate::planted::has(crate::planted::Bug::DataBehindRecord) {
-            (crate::journal::Taken::nothing(self), Some(taken))
+        let (deferred, behind) = if crate::planted::has(crate::planted::Bug::DataBehindRecord) {
+            (DeferredBatch::nothing(self), Some(deferred))
         } else {
-            (taken, None)
+            (deferred, None)
         };
         let record = image.len() - 1;
         let places = log.places(&image, 0..if self.async_commit { record + 1 } else { record })?;
         if self.async_commit || log.is_external() {
-            taken.write()?;
+            deferred.write()?;
             log.write(&places)?;
         } else {
-            taken.write_with(&places.writes())?;
+            deferred.write_with(&places.writes(), false)?;
         }
-        let covered = self.data_writes_begun();
+        let covered = self.writes.begun();
         if self.async_commit {
-            if self.barrier() && log.is_external() && self.data_is_dirty() {
+            if self.barrier() && log.is_external() && self.writes.data.is_dirty() {
                 self.flush_device()?;
             }
             if self.barrier() {
@@ -223,7 +223,7 @@ impl Journal {
         } else {
             let flushing = self.clock.now_ns();
             if self.barrier() {
-                if log.is_external() && self.data_is_dirty() {
+                if log.is_external() && self.writes.data.is_dirty() {
                     self.flush_device()?;
                 }
                 c.flushes.add(1);
@@ -248,7 +248,7 @@ impl Journal {
             return self.flush_device();
         }
         if self.barrier() && !log.is_external() {
-            self.data_flushed(covered);
+            self.note_flush(covered);
         }
         let logging = self.clock.now_ns().saturating_sub(began);
         c.logging_ns.add(logging);
@@ -277,12 +277,12 @@ impl Service for CommitService {
     fn step(&mut self) -> Progress {
         let journal = &self.0;
         let mut state = journal.state.lock();
-        if state.aborted.is_some() || state.committer {
-            state.service_waits = true;
+        if state.failure.reason.is_some() || state.role.taken {
+            state.role.service_waits = true;
             return Progress::Idle(None);
         }
-        let Some(running) = &state.running else { return Progress::Idle(None) };
-        let wanted = state.wanted.is_some_and(|w| w.at_least(running.tx.tid));
+        let Some(running) = &state.tx.running else { return Progress::Idle(None) };
+        let wanted = state.sync.wanted.is_some_and(|w| w.at_least(running.tx.tid));
         let age = journal.clock.now_ns().saturating_sub(running.began_ns);
         let left = journal.commit_interval_ns().saturating_sub(age);
         if running.handles == 0 && running.tx.is_empty() {

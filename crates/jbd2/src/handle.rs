@@ -18,8 +18,8 @@ use std::sync::Arc;
 use extol_block::BlockNr;
 use extol_sync::atomic::Ordering;
 
-use crate::cache::{Buf, Note, Seal};
-use crate::fast::Notes;
+use crate::cache::{Buf, Seal};
+use crate::fast::source::Notes;
 use crate::journal::Journal;
 use crate::transaction::Transaction;
 use crate::types::{JournalError, Result, Tid};
@@ -82,7 +82,7 @@ impl Handle {
     /// # Errors
     /// If the journal was aborted.
     pub fn modify<R>(&mut self, buf: &Arc<Buf>, f: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
-        self.modify_noted(buf, None, |bytes, _| (f(bytes), None))
+        self.change(buf, None, f)
     }
 
     /// As [`modify`](Self::modify), but the checksum is `seal`'s business, once, when the
@@ -96,20 +96,14 @@ impl Handle {
         seal: Seal,
         f: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R> {
-        self.modify_noted(buf, Some(seal), |bytes, _| (f(bytes), None))
+        self.change(buf, Some(seal), f)
     }
 
-    /// As [`modify_sealed`](Self::modify_sealed), or without a seal as [`modify`](Self::modify), by
-    /// that knows what becomes of the note: the closure gets the one about the bytes as they were,
-    /// and gives the one about what it made of them.
-    ///
-    /// # Errors
-    /// As [`modify`](Self::modify).
-    pub fn modify_noted<R>(
+    fn change<R>(
         &mut self,
         buf: &Arc<Buf>,
         seal: Option<Seal>,
-        f: impl FnOnce(&mut [u8], Note) -> (R, Note),
+        f: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R> {
         self.journal.check_aborted()?;
         // (Not a reference of our own: all threads would count it on one word.)
@@ -127,10 +121,8 @@ impl Handle {
             }
         }
         state.seal = seal;
-        let note = state.note.take();
         let bytes: &mut Vec<u8> = Arc::make_mut(&mut state.data);
-        let (result, note) = f(bytes, note);
-        state.note = note;
+        let result = f(bytes);
         drop(state);
         if first_change {
             self.charge();

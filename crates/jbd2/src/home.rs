@@ -70,8 +70,8 @@ pub(crate) fn batch_len(size: BlockSize, blocks: impl Iterator<Item = BlockNr>) 
 
 /// How many of `blocks` (at least one, at most `most`) follow each other on the device.
 fn run_len(blocks: &[(BlockNr, Arc<Vec<u8>>)], most: usize) -> usize {
-    let follows = |pair: &&[(BlockNr, Arc<Vec<u8>>)]| matches!(pair, [a, b] if b.0.0.checked_sub(1) == Some(a.0.0));
-    1 + blocks.windows(2).take(most - 1).take_while(follows).count()
+    let pairs = blocks.iter().zip(blocks.iter().skip(1)).take(most - 1);
+    1 + pairs.take_while(|((a, _), (b, _))| b.0.checked_sub(1) == Some(a.0)).count()
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use crate::format::{
 };
 use crate::log_map::LogMap;
 use crate::recovery::{self, FastCommits, LogReader, Scanner};
-use crate::{Result, Tid};
+use crate::types::{Result, Tid};
 use fast_commits::Chain;
 
 pub use fast_commits::{FastCommitReport, FcOutcome};

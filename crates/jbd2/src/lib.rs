@@ -10,12 +10,26 @@
 //!                 │            └ waiters (fsync) return here
 //!                 └ Buf: copy-on-write snapshots (cache.rs)
 //! ```
+//!
+//! Modules use only those above them here; `tests/layers.rs` checks that.
+//!
+//! | modules | what they are |
+//! | --- | --- |
+//! | `types`, `planted`, `order` | ids and errors, planted bugs, the rule about open handles |
+//! | `format`, `log_map`, `home` | what is on the device |
+//! | `recovery`, `inspect` | reading a log |
+//! | `batching`, `space`, `counters`, `checkpoint/policy` | decisions and bookkeeping: no device |
+//! | `fast/{area, data_checksum, source, queue, async_requests}` | the same, for fast commits |
+//! | `cache`, `transaction`, `log` | blocks, what changes them, where they are logged |
+//! | `checkpoint/{list, rounds}`, `journal/{writes, state}` | the parts of a journal |
+//! | `journal`, `handle`, `stats` | the journal, an operation's part in it, its numbers |
+//! | `fast`, `checkpoint`, `commit`, `services` | what it does |
 
 pub mod batching;
 mod cache;
 mod checkpoint;
 mod commit;
-mod erase;
+mod counters;
 pub mod fast;
 pub mod format;
 mod handle;
@@ -36,12 +50,11 @@ mod test_rig;
 mod transaction;
 mod types;
 
-pub use cache::{Buf, Note, Seal};
+pub use cache::{Buf, Seal};
 pub use checkpoint::policy::{AsyncCheckpointStats, FreeThreshold};
-pub use erase::Erase;
 pub use handle::Handle;
-pub use journal::{Deferral, Journal, JournalConfig};
-pub use log::LogConfig;
+pub use journal::{DeferredWrite, Journal, JournalConfig};
+pub use log::{Erase, LogConfig};
 pub use log_map::LogMap;
 pub use services::Services;
 pub use stats::JournalStats;

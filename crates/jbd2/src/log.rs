@@ -18,7 +18,6 @@ use std::time::Duration;
 use extol_block::{BlockNr, BlockSize, ScatteredWrite, SharedDevice};
 use extol_sync::rank::{Mutex, Rank};
 
-use crate::erase::Erase;
 use crate::format::{
     CommitBlock, CommitTime, DescriptorWriter, Features, Format, JournalSuperblock, RevokeWriter,
     SUPERBLOCK_SIZE, V1Sum, escape,
@@ -62,6 +61,15 @@ enum How {
     Durably,
     /// Durable on return, also after a failure.
     AsMark,
+}
+
+/// How the log is erased.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Erase {
+    /// The device is told that the blocks hold nothing; what they read as is its affair.
+    Discard,
+    /// The blocks read as zeros.
+    Zero,
 }
 
 struct Super {

@@ -6,7 +6,7 @@
 
 use extol_block::{BlockDevice, BlockNr, BlockSize};
 
-use crate::{JournalError, Result};
+use crate::types::{JournalError, Result};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Extent {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use extol_block::{Membership, PriorityGroup};
 use extol_task::{Progress, Runner, Service};
 
-use crate::checkpoint::CheckpointService;
+use crate::checkpoint::step::CheckpointService;
 use crate::commit::CommitService;
 use crate::journal::Journal;
 

@@ -1,79 +1,15 @@
-//! Counters: what Linux shows in `/proc/fs/jbd2/<dev>/info`, and what the checkpoint does. Atomics,
-//! no lock.
+//! What Linux shows in `/proc/fs/jbd2/<dev>/info` and `/proc/fs/ext4/<dev>/fc_info`, and a little
+//! more.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use extol_task::{Distribution, Histogram};
+use extol_task::Distribution;
 use serde::{Deserialize, Serialize};
 
 use crate::batching::BatchingStats;
 use crate::checkpoint::policy::AsyncCheckpointStats;
-use crate::fast::{Area, FastCommitStats};
+use crate::counters::{FastCounters, Histograms};
+use crate::fast::area::Area;
 use crate::journal::Journal;
 use crate::space::LogSpace;
-
-/// One counter.
-#[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
-
-impl Counter {
-    pub fn add(&self, n: u64) {
-        self.0.fetch_add(n, Ordering::Relaxed);
-    }
-
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// Live counters of a journal.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub transactions: Counter,
-    pub requested: Counter,
-    pub wait_ns: Counter,
-    pub request_delay_ns: Counter,
-    pub running_ns: Counter,
-    pub locked_ns: Counter,
-    pub flushing_ns: Counter,
-    pub logging_ns: Counter,
-    pub handles: Counter,
-    pub blocks: Counter,
-    pub logged_blocks: Counter,
-    pub revoked_blocks: Counter,
-    pub overdrafts: Counter,
-    pub checkpoints: Counter,
-    pub checkpointed_blocks: Counter,
-    pub space_waits: Counter,
-    pub space_wait_ns: Counter,
-    pub flushes: Counter,
-    pub flushes_saved: Counter,
-    pub batch_waits: Counter,
-    pub batch_wait_ns: Counter,
-    pub async_runs: Counter,
-    pub async_batches: Counter,
-    pub async_blocks: Counter,
-    pub async_busy_ns: Counter,
-    pub async_shared_flushes: Counter,
-    pub superseded: Counter,
-    pub tail_moves: Counter,
-    pub distributions: Histograms,
-}
-
-/// Live histograms. Times in nanoseconds.
-#[derive(Debug, Default)]
-pub(crate) struct Histograms {
-    pub handle_start: Histogram,
-    pub space_wait: Histogram,
-    pub sync_wait: Histogram,
-    pub batch_size: Histogram,
-    pub commit: Histogram,
-    pub fast_commit: Histogram,
-    pub locked: Histogram,
-    pub flushing: Histogram,
-    pub logging: Histogram,
-    pub checkpoint: Histogram,
-}
 
 impl Histograms {
     fn distributions(&self) -> JournalDistributions {
@@ -228,14 +164,108 @@ impl JournalStats {
     }
 }
 
+/// A moment's values of the fast commits.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct FastCommitStats {
+    /// The volume has the feature and the mount uses it.
+    pub enabled: bool,
+    /// Fast commits written.
+    pub commits: u64,
+    /// Requests that were committed in full because records cannot say what they need.
+    pub ineligible: u64,
+    /// Requests that were committed in full because the area was full, or there was no base to
+    /// write on.
+    pub failed: u64,
+    /// Requests that found everything durable.
+    pub skipped: u64,
+    /// Blocks written to the area.
+    pub blocks: u64,
+    /// Bytes of records in them, without padding.
+    pub bytes: u64,
+    /// Durable requests that fast commits served.
+    pub requests: u64,
+    /// Of the fast commits, those that were the first of their transaction.
+    pub heads: u64,
+    /// Times the area's first block was cleared because a full commit made it void.
+    pub cleared: u64,
+    /// Of the fast commits, those with file data that was not flushed before them: they say what it
+    /// must be.
+    pub checksummed: u64,
+    /// Writes of file data that were left to the leader of a commit.
+    pub deferred: u64,
+    /// Of the fast commits, those that became durable by FUA, without a flush.
+    pub by_fua: u64,
+    /// Fast commits asked for because such data was about to be overwritten.
+    pub overwrites: u64,
+    /// Moving average of the time of one fast commit, in nanoseconds.
+    pub average_ns: u64,
+    /// Blocks of the area that one transaction may use.
+    pub area_blocks: u32,
+    /// Reasons of full commits, with Linux's names: each counted once per request.
+    pub reasons: Vec<(String, u64)>,
+}
+
+impl FastCommitStats {
+    /// The text of Linux's `fc_info` file for these numbers.
+    #[must_use]
+    pub fn fc_info(&self) -> String {
+        let mut text = format!(
+            "fc stats:\n{} commits\n{} ineligible\n{} numblks\n{}us avg_commit_time\n\
+             Ineligible reasons:\n",
+            self.commits,
+            self.ineligible + self.failed,
+            self.blocks,
+            self.average_ns / 1000
+        );
+        for (name, count) in &self.reasons {
+            text.push_str(&format!("\"{name}\":\t{count}\n"));
+        }
+        text
+    }
+}
+
+impl FastCounters {
+    pub fn snapshot(
+        &self,
+        enabled: bool,
+        average_ns: u64,
+        area_blocks: u32,
+        reasons: &[&str],
+    ) -> FastCommitStats {
+        FastCommitStats {
+            enabled,
+            commits: self.commits.get(),
+            ineligible: self.ineligible.get(),
+            failed: self.failed.get(),
+            skipped: self.skipped.get(),
+            blocks: self.blocks.get(),
+            bytes: self.bytes.get(),
+            requests: self.requests.get(),
+            heads: self.heads.get(),
+            cleared: self.cleared.get(),
+            checksummed: self.checksummed.get(),
+            deferred: self.deferred.get(),
+            by_fua: self.by_fua.get(),
+            overwrites: self.overwrites.get(),
+            average_ns,
+            area_blocks,
+            reasons: reasons
+                .iter()
+                .zip(&self.reasons)
+                .map(|(name, count)| ((*name).to_owned(), count.get()))
+                .collect(),
+        }
+    }
+}
+
 impl Journal {
     /// A snapshot of the counters.
     #[must_use]
     pub fn stats(&self) -> JournalStats {
         let c = &self.counters;
         let state = self.state.lock();
-        let space = state.space.as_ref();
-        let batching = state.batcher.settings();
+        let space = state.log.space.as_ref();
+        let batching = state.sync.batcher.settings();
         let (cache_hits, cache_misses) = self.cache.hits_and_misses();
         JournalStats {
             transactions: c.transactions.get(),
@@ -247,7 +277,7 @@ impl Journal {
             locked_ns: c.locked_ns.get(),
             flushing_ns: c.flushing_ns.get(),
             logging_ns: c.logging_ns.get(),
-            average_commit_ns: state.batcher.average_ns(),
+            average_commit_ns: state.sync.batcher.average_ns(),
             handles: c.handles.get(),
             blocks: c.blocks.get(),
             logged_blocks: c.logged_blocks.get(),
@@ -259,8 +289,8 @@ impl Journal {
             space_wait_ns: c.space_wait_ns.get(),
             flushes: c.flushes.get(),
             flushes_saved: c.flushes_saved.get(),
-            committed_tid: state.committed.0,
-            running_tid: state.running.as_ref().map(|r| r.tx.tid.0),
+            committed_tid: state.tx.committed.0,
+            running_tid: state.tx.running.as_ref().map(|r| r.tx.tid.0),
             log_blocks: space.map_or(0, LogSpace::len),
             log_free: space.map_or(0, LogSpace::free),
             log_head: space.map_or(0, LogSpace::head),
@@ -269,16 +299,16 @@ impl Journal {
             cached_blocks: self.cache.len() as u64,
             cache_hits,
             cache_misses,
-            aborted: state.aborted.as_deref().map(str::to_owned),
+            aborted: state.failure.reason.as_deref().map(str::to_owned),
             batching: BatchingStats {
                 min_us: batching.min.as_micros() as u64,
                 max_us: batching.max.as_micros() as u64,
                 waits: c.batch_waits.get(),
                 wait_ns: c.batch_wait_ns.get(),
-                syncers: u64::from(state.batcher.syncers().max(state.fast.batcher.syncers())),
+                syncers: u64::from(state.sync.batcher.syncers().max(state.fast.batcher.syncers())),
             },
             async_checkpoint: AsyncCheckpointStats {
-                threshold: state.async_checkpoint,
+                threshold: state.log.threshold,
                 runs: c.async_runs.get(),
                 batches: c.async_batches.get(),
                 blocks: c.async_blocks.get(),

@@ -68,6 +68,6 @@ impl Rig {
 
     /// Credits charged to the running transaction.
     pub fn charged(&self) -> u32 {
-        self.journal.state.lock().running.as_ref().map_or(0, |r| r.credits)
+        self.journal.state.lock().tx.running.as_ref().map_or(0, |r| r.credits)
     }
 }

@@ -2,8 +2,10 @@
 //! it is durable.
 //!
 //! ```text
-//!   Running ──lock──► Locked ──no handle left──► Writing ──record durable──► Durable ──all home──► Checkpointed
-//!   handles join      handles wait               snapshots go to the log     waiters return        tail may pass
+//!   Running ─ lock ─► Locked ─ no handle left ─► Writing ─ record durable ─► Durable
+//!   handles join      handles wait               snapshots go to the log     waiters return
+//!
+//!   Durable ─ all home ─► Checkpointed: the tail may pass
 //! ```
 //!
 //! Only the counters that `start` and `stop` need live here behind the journal's state lock
@@ -127,5 +129,22 @@ pub(crate) struct Running {
     /// Durable requests that wait for it.
     pub waiting: u32,
     /// A leader has waited for others to join, or does.
-    pub gathered: bool,
+    pub has_waited: bool,
+}
+
+impl Running {
+    /// Transaction `tid` begins.
+    pub fn new(tid: Tid, began_ns: u64) -> Self {
+        Self {
+            tx: Arc::new(Transaction::new(tid)),
+            locked: false,
+            handles: 0,
+            credits: 0,
+            began_ns,
+            joined: 0,
+            requested_ns: None,
+            waiting: 0,
+            has_waited: false,
+        }
+    }
 }

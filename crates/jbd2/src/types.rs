@@ -75,6 +75,15 @@ impl std::fmt::Display for Tid {
     }
 }
 
+/// A commit, as the threads that ask for it know it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum CommitKind {
+    /// The full commit of this transaction.
+    Full(Tid),
+    /// The fast commit of this batch of requests.
+    Fast(u64),
+}
+
 #[cfg(test)]
 mod tests {
     use super::Tid;

@@ -229,10 +229,10 @@ fn same_as_e2fsck() {
 fn wraps(volume: &Volume) -> bool {
     let start = volume.superblock().start;
     let report = inspect(volume.log(), &volume.map, volume.fs_blocks).unwrap();
-    report
-        .blocks
-        .iter()
-        .any(|block| matches!(block, BlockReport::Commit { block, state: State::Live, .. } if *block < start))
+    report.blocks.iter().any(|block| match block {
+        BlockReport::Commit { block, state: State::Live, .. } => *block < start,
+        _ => false,
+    })
 }
 
 fn work_until_the_log_wraps(image: &Image, dir: &Path, done: usize) {

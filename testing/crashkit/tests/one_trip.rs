@@ -31,7 +31,7 @@ fn run(variant: &Variant) -> (MemDevice, Vec<Event>) {
         file.write_at(&[DATA; LEN], 0).unwrap();
         file.sync_all().unwrap();
     }
-    let one_trip = fs.stats().journal.fast_commit.one_trip;
+    let one_trip = fs.stats().journal.fast_commit.checksummed;
     assert!(one_trip > FILES as u64 / 2, "{one_trip} in one trip");
     (base, tape.finish().0)
 }
@@ -179,7 +179,7 @@ fn overwritten() -> Result<usize, String> {
         file.write_at(&[NEW; LEN], 0).unwrap();
         file.sync_all().unwrap();
     }
-    let settled = fs.stats().journal.fast_commit.settled;
+    let settled = fs.stats().journal.fast_commit.overwrites;
     let events = tape.finish().0;
     let state = base.snapshot();
     let mut states = 0;
@@ -241,9 +241,9 @@ fn logs_that_grow_side_by_side() {
     }
     let stats = fs.stats().journal.fast_commit;
     assert!(
-        stats.one_trip + 8 > stats.commits,
+        stats.checksummed + 8 > stats.commits,
         "{} of {} in one trip",
-        stats.one_trip,
+        stats.checksummed,
         stats.commits
     );
     assert_eq!(stats.ineligible, 0, "committed in full because of {:?}", stats.reasons);

@@ -180,7 +180,7 @@ impl Shared {
         let len = (ahead / 2).max(enough).clamp(AHEAD.0, AHEAD.1).min(part.len);
         let part = Run { len, ..part };
         let written = self.zero(dev, part);
-        let write = self.journal.note_free_write();
+        let write = self.journal.note_unordered_write();
         drop(gate);
         written?;
         window.zeroed(part.end(), write);

@@ -159,7 +159,7 @@ impl Shared {
         let gate = self.trim_gate.lock();
         let Some(run) = self.search(goal, want, LEAST.min(want)) else { return Ok(()) };
         let written = self.zero(dev, run);
-        let write = self.journal.note_free_write();
+        let write = self.journal.note_unordered_write();
         if let Err(e) = written {
             self.give_back(run);
             return Err(error::device(e));

@@ -90,7 +90,7 @@ pub(crate) fn note(vol: &Volume, order: Order, checksums: &[DataChecksum]) {
     match order {
         Order::Ordered => vol.journal.note_data_write(),
         Order::Unordered => {
-            vol.journal.note_free_write();
+            vol.journal.note_unordered_write();
         }
         Order::Checksummed => {
             vol.journal.note_checksummed_write(checksums);

@@ -1,7 +1,8 @@
 //! What an fsync needs beside itself, and the records for all of it.
 //!
 //! ```text
-//!   file ──► every changed name that led or leads to it ──► the other inode of that name ──► its names ──► …
+//!   file ──► every changed name that led or leads to it ──► the other inode of that name
+//!            ──► its names ──► …
 //!   directory ──► every changed name in it ──► …
 //! ```
 //!

@@ -1,8 +1,8 @@
 //! What happened, in the words of fast commits: or why there are none for it.
 //!
-//! Every change of an inode is assessed by the bytes of its slot before and after, whatever made it;
-//! changes of maps and directories are noted where they are made. Which reader needs each rule, and
-//! what would go wrong without it, is said in `docs/design/fast-commit.md`.
+//! Every change of an inode is assessed by the bytes of its slot before and after, whatever made
+//! it; changes of maps and directories are noted where they are made. Which reader needs each rule,
+//! and what would go wrong without it, is said in `docs/design/fast-commit.md`.
 //!
 //! Invariants
 //! - EL-1: an inode is noted as a change only with an image that replay can put over the base:
@@ -10,7 +10,7 @@
 //! - EL-2: whatever changed in a map without tree blocks is noted block by block; a map with tree
 //!   blocks is unfit (`inserted`, `converted`, `removed`).
 //! - EL-3: a directory is unfit for names as soon as one of them might not find room when it is
-//!   replayed (`room`, which comes before each first change of a block; `divided`).
+//!   replayed (`room`, which comes before each first change of a block).
 
 use std::sync::Arc;
 
@@ -79,7 +79,8 @@ pub(crate) struct Written {
     unfit: Option<Reason>,
 }
 
-/// True if writes of this inode are assessed: those of the volume itself have no names and no fsync.
+/// True if writes of this inode are assessed: those of the volume itself have no names and no
+/// fsync.
 pub(crate) fn is_watched(h: &Handle, ino: InodeNr, geo: &Geometry) -> bool {
     (ino >= geo.first_ino || ino == InodeNr::ROOT) && h.tracks()
 }
@@ -234,7 +235,6 @@ fn is_table_zeroed(vol: &Volume, ino: InodeNr) -> bool {
 }
 
 // ---- maps
-// -----------------------------------------------------------------------------------------------------------
 
 /// Notes that an inode is unfit.
 pub(crate) fn note_unfit(h: &mut Handle, ino: InodeNr, reason: Reason) {
@@ -319,7 +319,6 @@ pub(crate) fn removed(
 }
 
 // ---- directories
-// ----------------------------------------------------------------------------------------------------
 
 /// Notes that a name of a directory leads elsewhere.
 pub(crate) fn note_name(
@@ -373,9 +372,4 @@ pub(crate) fn room(
     if gaps.is_some() || need > 0 {
         note(h, Delta::Room { dir: dir.0, leaf, gaps, need });
     }
-}
-
-/// Notes that names of a block of entries go to a new one, `into`.
-pub(crate) fn divided(h: &mut Handle, dir: InodeNr, leaf: u64, into: &Buf) {
-    note(h, Delta::Divided { dir: dir.0, leaf, into: into.nr().0 });
 }

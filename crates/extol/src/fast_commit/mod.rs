@@ -2,10 +2,11 @@
 //! fsync needs.
 //!
 //! ```text
-//!   operation ──► eligibility ──► handle ──(its end)──► Tracker (track)
-//!                 what happened,                         per transaction: images, ranges, names, what is unfit
-//!                 or why no record says it                     │
-//!   fsync ──► journal ──► collect ──► closure ──► order ───────┘──► records, or the reason for a full commit
+//!   operation ──► eligibility ──► handle ──(its end)──► Tracker (track): per transaction
+//!                 what happened,                        images, ranges, names, what is unfit
+//!                 or why no record says it                    │
+//!   fsync ──► journal ──► collect ──► closure ──► order ──────┴─► records, or the reason
+//!                                                                 for a full commit
 //! ```
 //!
 //! Recovery is the other direction: [`replay`] makes edits of records.

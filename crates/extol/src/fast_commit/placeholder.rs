@@ -6,14 +6,15 @@
 //! it: no blocks, no permissions.
 //!
 //! ```text
-//!   rename a over b        LINK lost+found/#13   UNLINK b (13)   LINK b (12)   UNLINK a (12)   DEL_RANGE 13   INODE 12, 13
+//!   rename a over b     LINK lost+found/#13   UNLINK b (13)   LINK b (12)   UNLINK a (12)
+//!                       DEL_RANGE 13   INODE 12, 13
 //! ```
 //!
 //! A placeholder is seen only after a crash before the next full commit. Extol's own recovery
 //! removes it at once (`replay`); after one by Linux or e2fsck an empty file stays in `lost+found`.
 //!
-//! The directory must not grow in a replay, so the mount counts how many such names its blocks hold.
-//! Each transaction may use as many. As soon as a process puts names into it, there are no
+//! The directory must not grow in a replay, so the mount counts how many such names its blocks
+//! hold. Each transaction may use as many. As soon as a process puts names into it, there are no
 //! placeholders any more until the next mount; nor are there any while it holds a name that begins
 //! with `#`.
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use extol_jbd2::{Deferral, Handle, Tid};
+use extol_jbd2::{DeferredWrite, Handle, Tid};
 use extol_ondisk::FileType;
 use extol_sync::rank::{self, Rank, Ranked};
 use extol_vfs::{FsError, Result};
@@ -35,7 +35,7 @@ pub(crate) struct InodeState {
     pub window: Window,
     /// Data that another thread brings to the device. A thread that gets the lock waits for it
     /// (IN-6).
-    pub deferred: Option<Deferral>,
+    pub deferred: Option<DeferredWrite>,
     /// Whether the process that runs this write or fallocate may use reserved blocks. `None`: the
     /// owner of the file decides. Set at the beginning of each operation, under the lock of the
     /// inode.
@@ -84,16 +84,16 @@ impl InodeState {
     }
 
     /// Waits until data that another thread writes is on the device.
-    fn settle(&self) {
+    fn finish_deferred(&self) {
         if let Some(deferred) = &self.deferred {
-            deferred.settle();
+            deferred.finish();
         }
     }
 
-    /// [`settle`](Self::settle), and forgets the deferral.
-    pub fn settle_for_good(&mut self) {
+    /// [`finish_deferred`](Self::finish_deferred), and forgets that it was deferred.
+    pub fn end_deferred(&mut self) {
         if let Some(deferred) = self.deferred.take() {
-            deferred.settle();
+            deferred.finish();
         }
     }
 
@@ -209,7 +209,7 @@ impl Cell {
         let guard =
             RwLockReadGuard::try_map(self.state.read(), |s| s.as_ref().filter(|s| wanted(s)));
         let guard = guard.map_err(|_| FsError::Stale)?;
-        guard.settle();
+        guard.finish_deferred();
         Ok(Ranked::new(guard, held))
     }
 
@@ -220,7 +220,7 @@ impl Cell {
             RwLockWriteGuard::try_map(self.state.write(), |s| s.as_mut().filter(|s| wanted(s)));
         let mut guard = guard.map_err(|_| FsError::Stale)?;
         self.count();
-        guard.settle_for_good();
+        guard.end_deferred();
         Ok(Ranked::new(guard, held))
     }
 
@@ -259,7 +259,7 @@ impl Cell {
     pub fn try_write(&self) -> Option<WriteGuard<'_>> {
         let mut guard = self.try_write_times()?;
         self.count();
-        guard.settle_for_good();
+        guard.end_deferred();
         Some(guard)
     }
 

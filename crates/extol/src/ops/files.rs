@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::fast_commit::SyncTarget;
-use extol_jbd2::{Deferral, Tid};
+use extol_jbd2::{DeferredWrite, Tid};
 use extol_ondisk::InodeFlags;
 use extol_vfs::{Author, Done, Fallocate, FileExtent, FsError, Job, Result, Seek};
 
@@ -227,7 +227,7 @@ struct Synced {
     tid: Tid,
     journalled: bool,
     /// Data that another thread writes.
-    deferred: Option<Deferral>,
+    deferred: Option<DeferredWrite>,
 }
 
 impl Synced {

@@ -30,8 +30,8 @@ fn first(now_ns: u64) -> Moment {
     Moment { now_ns, asked_ns: now_ns, waiting: 1, handles: 1 }
 }
 
-fn wait_ns(gather: Option<Gather>, now_ns: u64) -> u64 {
-    gather.map_or(0, |g| g.until_ns - now_ns)
+fn wait_ns(wait: Option<BatchWait>, now_ns: u64) -> u64 {
+    wait.map_or(0, |g| g.until_ns - now_ns)
 }
 
 /// GC-1, and from any thread.
@@ -58,8 +58,8 @@ fn alone_never_waits() {
 fn two_threads_share() {
     for (served, waiting) in [(2, 0), (1, 1)] {
         let (batcher, now) = after(batching(BatchPolicy::Adaptive, 0, 15_000), MS, served, waiting);
-        let gather = batcher.begin(&first(now + 100 * US)).expect("a wait");
-        assert_eq!((gather.enough, gather.until_ns), (2, now + MS + 100 * US));
+        let wait = batcher.begin(&first(now + 100 * US)).expect("a wait");
+        assert_eq!((wait.enough, wait.until_ns), (2, now + MS + 100 * US));
         let late = Moment { asked_ns: now + 100 * US, ..first(now + 600 * US) };
         assert_eq!(wait_ns(batcher.begin(&late), late.now_ns), 500 * US, "only what is left");
         let old = Moment { asked_ns: now + 100 * US, ..first(now + 1200 * US) };
@@ -147,15 +147,15 @@ fn static_waits_jiffies() {
     batcher.set(batching(BatchPolicy::Static, 0, 15_000));
     let at = |now_ns, handles| Moment { handles, ..first(now_ns) };
     batcher.asked(1);
-    let mut gather = batcher.begin(&at(0, 1)).expect("a wait");
-    assert_eq!((gather.until_ns, gather.enough), (4 * MS, u32::MAX));
-    assert!(batcher.goes_on(&mut gather, &at(4 * MS, 2)), "a handle joined");
-    assert_eq!(gather.until_ns, 8 * MS);
-    assert!(!batcher.goes_on(&mut gather.clone(), &at(8 * MS, 2)), "none did");
-    assert!(batcher.goes_on(&mut gather, &at(8 * MS, 3)));
-    assert!(batcher.goes_on(&mut gather, &at(12 * MS, 4)));
-    assert_eq!(gather.until_ns, 15 * MS, "max_batch_time");
-    assert!(!batcher.goes_on(&mut gather, &at(15 * MS, 5)));
+    let mut wait = batcher.begin(&at(0, 1)).expect("a wait");
+    assert_eq!((wait.until_ns, wait.enough), (4 * MS, u32::MAX));
+    assert!(batcher.goes_on(&mut wait, &at(4 * MS, 2)), "a handle joined");
+    assert_eq!(wait.until_ns, 8 * MS);
+    assert!(!batcher.goes_on(&mut wait.clone(), &at(8 * MS, 2)), "none did");
+    assert!(batcher.goes_on(&mut wait, &at(8 * MS, 3)));
+    assert!(batcher.goes_on(&mut wait, &at(12 * MS, 4)));
+    assert_eq!(wait.until_ns, 15 * MS, "max_batch_time");
+    assert!(!batcher.goes_on(&mut wait, &at(15 * MS, 5)));
     batcher.ended(16 * MS, MS, 1, 0);
     batcher.asked(1);
     assert_eq!(batcher.begin(&at(20 * MS, 1)), None, "the same thread again");
@@ -172,9 +172,9 @@ fn a_changed_rule_ends_waits() {
     let mut batcher = Batcher::<u32>::default();
     batcher.set(batching(BatchPolicy::Static, 0, 15_000));
     batcher.asked(1);
-    let mut gather = batcher.begin(&first(0)).expect("a wait");
+    let mut wait = batcher.begin(&first(0)).expect("a wait");
     batcher.set(batching(BatchPolicy::None, 0, 15_000));
-    assert!(!batcher.goes_on(&mut gather, &Moment { handles: 9, ..first(4 * MS) }));
+    assert!(!batcher.goes_on(&mut wait, &Moment { handles: 9, ..first(4 * MS) }));
     assert_eq!(batcher.begin(&first(0)), None);
 }
 

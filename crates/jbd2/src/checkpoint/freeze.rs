@@ -1,6 +1,23 @@
-//! Freeze: no handle open, everything home, the log empty.
+//! Freeze: no handle open, everything home, the log empty; and erasing the empty log.
+//!
+//! What the log holds of former transactions (names, contents of directories, with `data=journal`
+//! of files) is made unreadable. The volume does not need any of it: the log is emptied first.
+//!
+//! ```text
+//!   handles kept out ─ commit, write home, mark empty (durable) ─ zero or discard [first, end)
+//!                                                               ─ flush ─ handles let in
+//! ```
+//!
+//! Invariant
+//! - ER-1: no block is erased before the superblock that says "empty" is durable: a crash at any
+//!   moment finds either the whole log, or one that is not read (`Journal::checkpoint_all`, which
+//!   erases only between `freeze` and `thaw`).
+//!
+//! The fast-commit area belongs to what is erased; the superblock and what lies before the log's
+//! first block do not.
 
 use crate::journal::Journal;
+use crate::log::{Erase, Log};
 use crate::types::Result;
 
 impl Journal {
@@ -12,9 +29,9 @@ impl Journal {
     pub fn freeze(&self) -> Result<()> {
         {
             let mut state = self.state.lock();
-            state.barriers += 1;
+            state.gate.barriers += 1;
             self.end_batch_wait(&mut state);
-            while state.running.as_ref().is_some_and(|r| r.handles > 0) {
+            while state.tx.has_handles() {
                 self.drained.wait(state.bare());
             }
         }
@@ -30,17 +47,17 @@ impl Journal {
         // File data that was written in place, with no transaction to cover it.
         self.flush_data()?;
         let Some(log) = self.log.get() else { return Ok(()) };
-        let newest = self.state.lock().committed;
+        let newest = self.state.lock().tx.committed;
         self.checkpoint_through(newest)?;
         let _one = self.checkpointing.lock();
         let mut state = self.state.lock();
-        if state.log_empty {
+        if state.log.empty {
             return Ok(());
         }
         // An empty transaction may be running; its number is not used up.
-        let next = state.running.as_ref().map_or(state.next_tid, |r| r.tx.tid);
-        state.log_empty = true;
-        if let Some(space) = &mut state.space {
+        let next = state.tx.next_to_commit();
+        state.log.empty = true;
+        if let Some(space) = &mut state.log.space {
             space.set_empty();
         }
         drop(state);
@@ -51,20 +68,47 @@ impl Journal {
     /// Makes a [`freeze`](Self::freeze) one of indefinite length: handles are refused
     /// instead of waiting (the volume becomes read-only). [`resume`](Self::resume) ends both.
     pub fn rest(&self) {
-        self.state.lock().resting = true;
+        self.state.lock().gate.read_only = true;
         self.can_join.notify_all();
     }
 
     /// Ends a [`rest`](Self::rest) and the freeze before it.
     pub fn resume(&self) {
-        self.state.lock().resting = false;
+        self.state.lock().gate.read_only = false;
         self.thaw();
     }
 
     /// Ends a [`freeze`](Self::freeze).
     pub fn thaw(&self) {
         let mut state = self.state.lock();
-        state.barriers = state.barriers.saturating_sub(1);
+        state.gate.barriers = state.gate.barriers.saturating_sub(1);
         self.can_join.notify_all();
+    }
+
+    /// True if the log's device may be able to discard; false also without a log.
+    #[must_use]
+    pub fn can_discard_log(&self) -> bool {
+        self.log.get().is_some_and(Log::can_discard)
+    }
+
+    /// Empties the log, so that the volume is complete without it, and erases it if that is wanted.
+    /// Handles are kept out meanwhile; never call it with one open.
+    ///
+    /// # Errors
+    /// If the journal was aborted, or the device fails. (If it only cannot discard, the log is
+    /// empty all the same.)
+    pub fn checkpoint_all(&self, erase: &[Erase]) -> Result<()> {
+        self.freeze()?;
+        let erased = match self.log.get() {
+            Some(log) if !erase.is_empty() => {
+                if let Some(area) = &mut self.state.lock().fast.area {
+                    area.forget();
+                }
+                erase.iter().try_for_each(|how| log.erase(*how)).and_then(|()| log.flush())
+            }
+            _ => Ok(()),
+        };
+        self.thaw();
+        erased
     }
 }

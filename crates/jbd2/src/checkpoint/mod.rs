@@ -5,9 +5,10 @@
 //! waiting blocks is zero is done, and the tail may pass it once the home writes are durable.
 //!
 //! ```text
-//!   log      │ free │ T4 │ T5 │ T6 │ T7 │ committing │ free …             blocks  7→T5  9→T6  12→T6  40→T5  41→T7
+//!   log      │ free │ T4 │ T5 │ T6 │ T7 │ committing │ free …
 //!                    ▲                               ▲
 //!                    tail                            head
+//!   blocks   7→T5  9→T6  12→T6  40→T5  41→T7
 //!
 //!   round    7, 40 (what T5 and older need)  ─► home, sorted and merged, in batches
 //!   flush    of the next commit, or our own  ─► 7 and 40 are durable
@@ -35,8 +36,8 @@
 //! Invariants
 //! - CP-1: the superblock names a new tail only after a flush that began when the home writes had
 //!   returned. Home writes are counted when they have returned (`Coverage::returned`); a flush
-//!   remembers the count that it read before it began (`data_writes_begun`), and covers so
-//!   many once it has succeeded (`data_flushed`); only batches within that count are settled
+//!   remembers the count that it read before it began (`Writes::begun`), and covers so
+//!   many once it has succeeded (`Writes::flushed`); only batches within that count are settled
 //!   (`Journal::settle`), and only settled blocks let the tail pass. The space is used again only
 //!   once the superblock is durable (`Journal::move_tail`).
 //! - CP-2: a block revoked by a durable transaction is never written home afterwards: its entry is
@@ -60,11 +61,7 @@
 //! | `freeze` | everything home, log empty |
 
 mod freeze;
-mod list;
+pub(crate) mod list;
 pub(crate) mod policy;
-mod rounds;
-mod step;
-
-pub(crate) use list::CheckpointList;
-pub(crate) use rounds::Rounds;
-pub(crate) use step::CheckpointService;
+pub(crate) mod rounds;
+pub(crate) mod step;

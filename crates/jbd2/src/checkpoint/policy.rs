@@ -4,9 +4,10 @@
 //! asynchronous one acts earlier:
 //!
 //! ```text
-//!   free log space   0 ─────────── tight ──────────── threshold ──── goal (threshold + 1/8 of the log) ───── all
-//!                    │ hot blocks too, │ hot blocks stay, │ goes on once begun                    │ rests
-//!                    │ own flush       │ a commit's flush │                                       │
+//!   free log space   0 ───────── tight ────────── threshold ───────── goal ──────── all
+//!                    │ hot blocks    │ hot blocks stay, │ goes on once   │ idle
+//!                    │ too, own      │ a commit's flush │ begun          └ threshold + 1/8
+//!                    │ flush
 //!                    └ a handle that waits is served first, with just what it needs
 //! ```
 //!

@@ -17,7 +17,8 @@ use extol_task::{Progress, Service};
 use super::list::Due;
 use super::policy::{self, Decision, View};
 use super::rounds::Rounds;
-use crate::journal::{Journal, State};
+use crate::journal::Journal;
+use crate::journal::state::State;
 use crate::log::Log;
 use crate::types::{Result, Tid};
 
@@ -56,14 +57,7 @@ impl Journal {
 
     /// True if a look at the log's and the memory's state may give the checkpoint something to do.
     pub(crate) fn checkpoint_is_due(&self, state: &State) -> bool {
-        let low = match (&state.space, state.async_checkpoint) {
-            (Some(space), Some(threshold)) => {
-                u64::from(space.free()) * 100
-                    < u64::from(space.len()) * u64::from(threshold.percent())
-            }
-            _ => false,
-        };
-        low || state.space_waiters > 0 || self.pinned() > self.pinned_max
+        state.log.wants_checkpoint() || self.pinned() > self.pinned_max
     }
 
     /// Bytes of committed blocks that wait to be durable at home.
@@ -77,7 +71,7 @@ impl Journal {
         &'a self,
         state: Guard<'a, State>,
     ) -> Guard<'a, State> {
-        if state.async_checkpoint.is_none() {
+        if state.log.threshold.is_none() {
             return state;
         }
         drop(state);
@@ -148,7 +142,7 @@ impl Journal {
         let waiting = self.checkpoint.waiting();
         let pinned = self.pinned();
         let state = self.state.lock();
-        let Some(space) = &state.space else { return (Decision::Rest, false) };
+        let Some(space) = &state.log.space else { return (Decision::Rest, false) };
         let now = self.clock.now_ns();
         // Callers work when they come by; no thread watches the clock.
         let age = |ns: u64| if self.works_in_callers() { 0 } else { ns };
@@ -157,16 +151,16 @@ impl Journal {
             log_len: space.len(),
             log_free: space.free(),
             tail: space.tail(),
-            end: state.committing.map_or(space.head(), |(_, start)| start),
-            waiters: state.space_waiters,
+            end: state.tx.committing.map_or(space.head(), |(_, start)| start),
+            waiters: state.log.waiters,
             needed: self.space_needed(),
             pinned,
             pinned_max: self.pinned_max,
             block: self.block_size().len(),
             waiting: &waiting,
-            committed: state.committed,
-            committing: state.committing.is_some(),
-            threshold: state.async_checkpoint,
+            committed: state.tx.committed,
+            committing: state.tx.committing.is_some(),
+            threshold: state.log.threshold,
             running: rounds.running,
             unflushed: rounds.unflushed_for(now).map(age),
             since_move: age(now.saturating_sub(rounds.moved_ns)),
@@ -218,7 +212,7 @@ impl Journal {
             return Err(self.abort(&format!("checkpoint failed: {e}")));
         }
         let now = self.clock.now_ns();
-        rounds.wrote(self.home_writes.returned(), batch, now);
+        rounds.wrote(self.writes.home.returned(), batch, now);
         rounds.busy_ns += now.saturating_sub(began);
         self.counters.checkpointed_blocks.add(count);
         Ok(count)
@@ -230,7 +224,7 @@ impl Journal {
         let early = crate::planted::has(crate::planted::Bug::TailTooEarly);
         #[cfg(not(feature = "planted-bugs"))]
         let early = false;
-        let covered = if self.barrier() && !early { self.home_writes.covered() } else { u64::MAX };
+        let covered = if self.barrier() && !early { self.writes.home.covered() } else { u64::MAX };
         let durable = rounds.durable(covered);
         durable.iter().for_each(|batch| self.checkpoint.settle(batch));
         if !durable.is_empty() {
@@ -286,12 +280,12 @@ impl Journal {
     /// newest durable transaction, too.
     fn take_role(&self) -> (Option<Role<'_>>, Tid) {
         let mut state = self.state.lock();
-        if state.committer {
-            state.rewind_waits = true;
-            return (None, state.committed);
+        if state.role.taken {
+            state.role.rewind_waits = true;
+            return (None, state.tx.committed);
         }
-        state.committer = true;
-        (Some(Role(self)), state.committed)
+        state.role.taken = true;
+        (Some(Role(self)), state.tx.committed)
     }
 
     /// Makes the newest committed versions of blocks in these ranges durable at home. The tail is
@@ -318,7 +312,7 @@ impl Journal {
         // No other thread writes blocks home while this one has the lock.
         let due = self.checkpoint.not_home(ranges);
         self.write_home(&mut rounds, due.clone(), other)?;
-        Ok(!rounds.are_durable(&due, self.home_writes.covered()))
+        Ok(!rounds.are_durable(&due, self.writes.home.covered()))
     }
 
     /// Names the oldest transaction that is still needed as the tail, and frees what lies before
@@ -329,26 +323,26 @@ impl Journal {
         let mut role = None;
         let tail = {
             let mut state = self.state.lock();
-            let Some(space) = &state.space else { return Ok(false) };
-            if state.aborted.is_some() {
+            let Some(space) = &state.log.space else { return Ok(false) };
+            if state.failure.reason.is_some() {
                 // The log stays as it is.
                 drop(state);
                 return self.check_aborted().map(|()| false);
             }
-            let next = state.running.as_ref().map_or(state.next_tid, |r| r.tx.tid);
+            let next = state.tx.next_to_commit();
             let oldest = self.checkpoint.oldest();
             // Nothing live: leave the superblock alone, unless blocks can be freed.
             if space.wraps() {
-                let tail = oldest.or(state.committing).unwrap_or_else(|| (next, space.head()));
-                (tail.1 != space.tail() && !state.log_empty).then_some(tail)
+                let tail = oldest.or(state.tx.committing).unwrap_or_else(|| (next, space.head()));
+                (tail.1 != space.tail() && !state.log.empty).then_some(tail)
             } else {
-                let tid = state.committing.map_or(next, |(tid, _)| tid);
+                let tid = state.tx.committing.map_or(next, |(tid, _)| tid);
                 let first = space.first();
-                let free = matches!(committer, Committer::Me) || !state.committer;
-                let can = oldest.is_none() && free && space.head() != first && !state.log_empty;
+                let free = matches!(committer, Committer::Me) || !state.role.taken;
+                let can = oldest.is_none() && free && space.head() != first && !state.log.empty;
                 if can && matches!(committer, Committer::Any) {
                     // No commit may begin where the head is now.
-                    state.committer = true;
+                    state.role.taken = true;
                     role = Some(Role(self));
                 }
                 can.then_some((tid, first))
@@ -359,12 +353,12 @@ impl Journal {
             return Err(self.abort(&format!("moving the log tail failed: {e}")));
         }
         let mut state = self.state.lock();
-        let State { space, committing, .. } = &mut *state;
-        match space {
+        let State { log: of_log, tx, .. } = &mut *state;
+        match &mut of_log.space {
             Some(space) if space.wraps() => space.move_tail(block),
             Some(space) => {
                 space.rewind();
-                if let Some((_, start)) = committing {
+                if let Some((_, start)) = &mut tx.committing {
                     *start = block;
                 }
             }

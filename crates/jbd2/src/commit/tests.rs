@@ -72,9 +72,9 @@ fn stands_aside_for_another_committer_and_after_an_abort() {
     let mut service = CommitService(Arc::clone(&rig.journal));
     let tid = rig.fill([1], 1);
     rig.journal.request_commit(tid);
-    rig.journal.state.lock().committer = true;
+    rig.journal.state.lock().role.taken = true;
     assert_eq!(service.step(), IDLE);
-    rig.journal.state.lock().committer = false;
+    rig.journal.state.lock().role.taken = false;
     rig.journal.shut_down("test");
     assert_eq!(service.step(), IDLE);
     assert_eq!(rig.journal.stats().transactions, 0);

@@ -2,8 +2,10 @@
 //! e2fsck writes from memory goes home.
 //!
 //! ```text
-//!   … fast commits of T │ full commit of T: log  FLUSH  record │ blocks home, block 0 cleared  FLUSH │ fast commits of T+1 …
-//!                                                         └ waiters return                           └ role given up
+//!   … fast commits of T │ full commit of T: log  FLUSH  record
+//!                       │            waiters return ┘
+//!                       │ blocks home, block 0 cleared  FLUSH   role given up
+//!                       │ fast commits of T+1 …
 //! ```
 //!
 //! Both only need the record to be durable, so one flush is enough. If T had no fast commits there
@@ -62,7 +64,7 @@ impl Journal {
         if let Some(area) = &mut state.fast.area {
             area.cleared();
         }
-        self.fast.checksums.forget(state.committed);
+        self.fast.checksums.forget(state.tx.committed);
         Ok(())
     }
 

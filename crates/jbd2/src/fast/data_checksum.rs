@@ -1,14 +1,15 @@
 //! Data checksums: file data and the records that map it, durable with one flush.
 //!
-//! Data must not be missing where a record says that it is. The plain way is two trips: data,
+//! Data must not be missing where a record says that it is. The plain way is two flushes: data,
 //! flush, records, flush. With a checksum one is enough: the fast commit says which bytes its
 //! blocks of data must hold, and recovery compares.
 //!
 //! ```text
-//!   data ─┐                            ┌─ all there: the fast commit counts
+//!   data ─┐                          ┌─ all there: the fast commit counts
 //!   HEAD … records PAD TAIL ── FLUSH ┤
-//!                                      └─ crash before the end of the flush: any part may be there. If bytes are missing,
-//!                                         the fast commit was not acknowledged, and recovery drops it
+//!                                    └─ crash before the end of the flush: any part may be there.
+//!                                       If bytes are missing, the fast commit was not
+//!                                       acknowledged, and recovery drops it
 //! ```
 //!
 //! A checksum is a block, how many of its bytes, and their CRC-32C. It is kept in the value of a
@@ -24,10 +25,10 @@
 //! if need be an empty one (`about_to_overwrite`).
 //!
 //! ```text
-//!   (deferred: with its data, still to be written)
-//!   fresh   written to the device, in no fast commit, not flushed      a flush makes it forgotten
-//!   flying  in the fast commit that is being written                   becomes last
-//!   last    in the newest fast commit on the medium                    forgotten with the next one, or a full commit
+//!   (deferred   with its data, still to be written)
+//!   unflushed   written to the device, in no fast commit     forgotten by a flush
+//!   writing     in the fast commit that is being written     becomes last
+//!   last        in the newest fast commit on the medium      forgotten by the next or a full one
 //! ```
 //!
 //! Bytes behind those that a checksum counts may change at any time: a file that grows by less than
@@ -41,33 +42,30 @@
 //!   commit, is durable, their bytes on the device stay (`about_to_overwrite`). Its file's writer
 //!   calls that, with the inode locked, and blocks change their file only by a full commit.
 //! - DK-3: the flush of the fast commit that carries a checksum begins behind the write of its
-//!   block. That write has returned before the set of fresh checksums knows it
-//!   (`note_checksummed_write`), or goes out with the fast commit itself (`take_off`; see
+//!   block. That write has returned before the set of unflushed checksums knows it
+//!   (`note_checksummed_write`), or goes out with the fast commit itself (`begin`; see
 //!   `crate::journal::deferred`).
-//! - DK-4: the sets are bounded ([`MOST`]).
+//! - DK-4: the sets are bounded ([`MOST_DATA_CHECKSUMS`]).
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use extol_block::BlockNr;
+use extol_ondisk::fast_commit::DataChecksum;
 use extol_sync::atomic::{AtomicBool, Ordering};
 use extol_sync::rank::{Mutex, Rank};
 
-use super::{DataChecksum, SyncKey};
-use crate::journal::Journal;
-use crate::types::{Result, Tid};
+use crate::format::MOST_DATA_CHECKSUMS;
+use crate::types::Tid;
 
-/// Most checksums in one fast commit: four megabytes of data in blocks of 4 KiB. Recovery reads no
-/// more.
-pub(crate) const MOST: usize = 1024;
 /// What is known of the blocks whose data may be on its way.
 #[derive(Debug, Default)]
 struct Sets {
     /// With the number of the data write behind which it counts.
-    fresh: BTreeMap<u64, (DataChecksum, u64)>,
-    flying: BTreeMap<u64, DataChecksum>,
+    unflushed: BTreeMap<u64, (DataChecksum, u64)>,
+    writing: BTreeMap<u64, DataChecksum>,
     last: BTreeMap<u64, DataChecksum>,
-    /// The transaction of `flying` and `last`.
+    /// The transaction of `writing` and `last`.
     tid: Tid,
 }
 
@@ -81,12 +79,12 @@ pub(crate) struct DataChecksums {
 
 impl DataChecksums {
     /// Data was written and noted as write number `write`. False: there are too many.
-    fn add(&self, checksums: &[DataChecksum], write: u64) -> bool {
+    pub fn add(&self, checksums: &[DataChecksum], write: u64) -> bool {
         let mut sets = self.sets.lock();
-        if sets.fresh.len() + checksums.len() > MOST {
+        if sets.unflushed.len() + checksums.len() > MOST_DATA_CHECKSUMS {
             return false;
         }
-        sets.fresh.extend(checksums.iter().map(|w| (w.block.0, (*w, write))));
+        sets.unflushed.extend(checksums.iter().map(|w| (w.block.0, (*w, write))));
         self.any.store(true, Ordering::Release);
         true
     }
@@ -94,40 +92,37 @@ impl DataChecksums {
     /// A flush has covered so many data writes.
     pub fn flushed(&self, writes: u64) {
         if self.any.load(Ordering::Acquire) {
-            self.sets.lock().fresh.retain(|_, (_, write)| *write > writes);
+            self.sets.lock().unflushed.retain(|_, (_, write)| *write > writes);
         }
     }
 
     /// For a fast commit of `tid` that is about to be written, together with data that has
     /// checksums as well.
-    pub fn take_off(
-        &self,
-        tid: Tid,
-        with: impl Iterator<Item = DataChecksum>,
-    ) -> Vec<DataChecksum> {
+    pub fn begin(&self, tid: Tid, with: impl Iterator<Item = DataChecksum>) -> Vec<DataChecksum> {
         let mut with = with.peekable();
         if !self.any.load(Ordering::Acquire) && with.peek().is_none() {
             return Vec::new();
         }
         let mut sets = self.sets.lock();
-        let fresh = std::mem::take(&mut sets.fresh);
-        sets.flying = fresh.into_iter().map(|(block, (checksum, _))| (block, checksum)).collect();
-        sets.flying.extend(with.map(|checksum| (checksum.block.0, checksum)));
+        let unflushed = std::mem::take(&mut sets.unflushed);
+        sets.writing =
+            unflushed.into_iter().map(|(block, (checksum, _))| (block, checksum)).collect();
+        sets.writing.extend(with.map(|checksum| (checksum.block.0, checksum)));
         sets.tid = tid;
         self.any.store(true, Ordering::Release);
-        sets.flying.values().copied().collect()
+        sets.writing.values().copied().collect()
     }
 
     /// The fast commit is going to be written without them, behind a flush, or not at all.
-    pub fn not_needed(&self) {
-        self.sets.lock().flying.clear();
+    pub fn give_up(&self) {
+        self.sets.lock().writing.clear();
     }
 
     /// The fast commit is durable.
-    pub fn landed(&self) {
+    pub fn ended(&self) {
         if self.any.load(Ordering::Acquire) {
             let mut sets = self.sets.lock();
-            sets.last = std::mem::take(&mut sets.flying);
+            sets.last = std::mem::take(&mut sets.writing);
         }
     }
 
@@ -137,35 +132,35 @@ impl DataChecksums {
             let mut sets = self.sets.lock();
             if tid.at_least(sets.tid) {
                 sets.last.clear();
-                sets.flying.clear();
+                sets.writing.clear();
             }
-            self.any.store(!sets.fresh.is_empty() || !sets.last.is_empty(), Ordering::Release);
+            self.any.store(!sets.unflushed.is_empty() || !sets.last.is_empty(), Ordering::Release);
         }
     }
 
     /// Other bytes go to these blocks. `same`: the bytes that a checksum counts stay as they are.
-    fn disturbed(
+    pub fn overwritten(
         &self,
         first: BlockNr,
         blocks: u32,
         same: impl Fn(&DataChecksum) -> bool,
-    ) -> Disturbed {
-        let mut found = Disturbed::default();
+    ) -> Overwritten {
+        let mut found = Overwritten::default();
         if !self.any.load(Ordering::Acquire) {
             return found;
         }
         let range = first.0..first.0.saturating_add(blocks.into());
         let mut sets = self.sets.lock();
         let others = |w: &&DataChecksum| !same(w);
-        let other = sets.fresh.range(range.clone()).map(|(_, (w, _))| w).filter(others);
+        let other = sets.unflushed.range(range.clone()).map(|(_, (w, _))| w).filter(others);
         let dropped: Vec<u64> = other.map(|w| w.block.0).collect();
         for block in dropped {
-            if let Entry::Occupied(fresh) = sets.fresh.entry(block) {
-                fresh.remove();
-                found.fresh = true;
+            if let Entry::Occupied(unflushed) = sets.unflushed.entry(block) {
+                unflushed.remove();
+                found.unflushed = true;
             }
         }
-        let sent = [&sets.flying, &sets.last].into_iter().flat_map(|set| set.range(range.clone()));
+        let sent = [&sets.writing, &sets.last].into_iter().flat_map(|set| set.range(range.clone()));
         found.sent = sent.map(|(_, w)| w).any(|w| !same(w)).then_some(sets.tid);
         found
     }
@@ -173,82 +168,11 @@ impl DataChecksums {
 
 /// What an overwrite meets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Disturbed {
+pub(crate) struct Overwritten {
     /// A checksum in no fast commit yet, which is dropped.
-    fresh: bool,
+    pub unflushed: bool,
     /// A checksum in a fast commit of this transaction.
-    sent: Option<Tid>,
-}
-
-impl Journal {
-    /// True if data with checksums saves a flush: fast commits are written, to the device that also
-    /// holds the data, and must be durable.
-    #[must_use]
-    pub fn wants_data_checksums(&self) -> bool {
-        self.barrier() && self.fast.tracks() && self.log.get().is_some_and(|log| !log.is_external())
-    }
-
-    /// File data was written to the device, the write has returned, and nothing that is told of it
-    /// later depends on it being on the medium: it only has to be there when an fsync returns.
-    ///
-    /// Gives its number, for [`is_covered`](Self::is_covered).
-    pub fn note_free_write(&self) -> u64 {
-        self.data_writes.returned()
-    }
-
-    /// True if a flush that began behind that write has ended.
-    #[must_use]
-    pub fn is_covered(&self, write: u64) -> bool {
-        self.data_writes.covered() >= write
-    }
-
-    /// File data was written to the device, and the write has returned. It must be on the medium
-    /// before what maps it counts, and can be compared. Old contents of the blocks may be seen
-    /// after a crash.
-    ///
-    /// Gives its number, for [`is_covered`](Self::is_covered).
-    pub fn note_checksummed_write(&self, checksums: &[DataChecksum]) -> u64 {
-        let write = self.data_writes.returned();
-        if !self.wants_data_checksums() || !self.fast.checksums.add(checksums, write) {
-            self.ordered_writes.returned();
-        }
-        write
-    }
-
-    /// Must be called before other bytes are written to blocks of a file, by the caller that keeps
-    /// others from writing there. `same` says whether a block will begin with the bytes that a
-    /// checksum counts, as it does now. May write a fast commit.
-    ///
-    /// # Errors
-    /// As [`make_durable_for`](Self::make_durable_for).
-    pub fn about_to_overwrite(
-        &self,
-        first: BlockNr,
-        blocks: u32,
-        same: impl Fn(&DataChecksum) -> bool,
-    ) -> Result<()> {
-        let found = self.fast.checksums.disturbed(first, blocks, same);
-        if found.fresh {
-            // The first bytes need their order still, and recovery cannot compare them any more.
-            self.ordered_writes.returned();
-        }
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::has(crate::planted::Bug::ChecksummedDataOverwritten) {
-            return Ok(());
-        }
-        match found.sent {
-            None => Ok(()),
-            // Then the last fast commit is another one, or the transaction is in the log.
-            Some(tid) => {
-                self.fast.counters.settled.add(1);
-                self.wait_fast(tid, SyncKey::NONE)
-            }
-        }
-    }
-
-    pub(crate) fn ordered_data_is_dirty(&self) -> bool {
-        self.ordered_writes.is_dirty()
-    }
+    pub sent: Option<Tid>,
 }
 
 #[cfg(test)]

@@ -62,7 +62,7 @@ impl Journal {
     /// True if the next fast commit may become durable by FUA: no earlier write waits for a flush
     /// (FC-4: FUA would not cover it).
     pub(super) fn may_use_fua(&self) -> bool {
-        self.fast.by_fua.load(Ordering::Relaxed) && !self.anything_is_dirty()
+        self.fast.by_fua.load(Ordering::Relaxed) && !self.writes.are_dirty()
     }
 }
 

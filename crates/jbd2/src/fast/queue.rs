@@ -8,21 +8,21 @@
 //! A request remembers the number of its batch and is served once that batch is. One batch is
 //! written at a time.
 //!
-//! One thread of the open batch sleeps ready to lead it (`stands_by`): the end of the batch before
-//! wakes only that one. All the others sleep on the [`BatchWaiters`] of their batch, which wake at
-//! the same time, and need no lock to see that they are served.
+//! One thread of the open batch sleeps ready to lead it (`set_next_leader`): the end of the batch
+//! before wakes only that one. All the others sleep on the [`BatchWaiters`] of their batch, which
+//! wake at the same time, and need no lock to see that they are served.
 
 use std::sync::Arc;
 
 use extol_sync::Bell;
 use extol_sync::atomic::{AtomicBool, Ordering};
+use extol_sync::thread;
 
 use crate::batching::Batcher;
 use crate::types::Tid;
 
-use super::SyncKey;
 use super::area::Area;
-use super::async_sync::AsyncRequests;
+use super::source::SyncKey;
 
 /// The threads that wait for the same thing: the members of a batch, or waiters for the full commit
 /// of a transaction.
@@ -45,6 +45,13 @@ impl BatchWaiters {
     }
 }
 
+/// A member of a batch.
+#[derive(Clone, Debug)]
+pub(crate) struct Ticket {
+    pub batch: u64,
+    pub waiters: Arc<BatchWaiters>,
+}
+
 /// The journal's state of fast commits.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
@@ -58,7 +65,7 @@ pub(crate) struct Queue {
     pub waiting: u32,
     pub asked_ns: Option<u64>,
     /// A leader has waited for others to join the open batch, or does.
-    pub gathered: bool,
+    pub has_waited: bool,
     /// Number of the open batch, and of the newest served one.
     open: u64,
     served: u64,
@@ -66,9 +73,7 @@ pub(crate) struct Queue {
     waiters: Arc<BatchWaiters>,
     taken: Vec<Arc<BatchWaiters>>,
     /// A thread sleeps ready to lead the batch of this number.
-    leader: Option<u64>,
-    /// Async requests.
-    pub async_requests: AsyncRequests,
+    next_leader: Option<u64>,
 }
 
 /// What a leader takes.
@@ -91,27 +96,29 @@ impl Queue {
         self.area.is_some() && self.from.is_some_and(|from| tid.at_least(from))
     }
 
-    /// A request joins the open batch; gives its number and its waiters.
-    pub fn join(&mut self, key: SyncKey, now_ns: u64) -> (u64, Arc<BatchWaiters>) {
+    /// A request joins the open batch.
+    pub fn join(&mut self, key: SyncKey, now_ns: u64) -> Ticket {
         self.keys.push(key);
         self.waiting += 1;
         self.asked_ns.get_or_insert(now_ns);
-        (self.open, Arc::clone(&self.waiters))
+        self.batcher.asked(thread::current().id());
+        Ticket { batch: self.open, waiters: Arc::clone(&self.waiters) }
     }
 
-    /// Should a member of this batch sleep ready to lead it? Else it sleeps on the waiters.
-    pub fn stands_by(&mut self, number: u64) -> bool {
-        let yes = number == self.open && self.leader != Some(number);
+    /// A member of this batch is about to sleep. True: as the one that will lead it; else it
+    /// sleeps on the waiters.
+    pub fn set_next_leader(&mut self, number: u64) -> bool {
+        let yes = number == self.open && self.next_leader != Some(number);
         if yes {
-            self.leader = Some(number);
+            self.next_leader = Some(number);
         }
         yes
     }
 
     /// It was woken.
-    pub fn stood_by(&mut self, number: u64) {
-        if self.leader == Some(number) {
-            self.leader = None;
+    pub fn clear_next_leader(&mut self, number: u64) {
+        if self.next_leader == Some(number) {
+            self.next_leader = None;
         }
     }
 
@@ -135,7 +142,7 @@ impl Queue {
     pub fn take(&mut self) -> Batch {
         let number = self.open;
         self.open += 1;
-        self.gathered = false;
+        self.has_waited = false;
         self.asked_ns = None;
         let waiters = std::mem::take(&mut self.waiters);
         self.taken.retain(|waiters| Arc::strong_count(waiters) > 1);
@@ -169,23 +176,24 @@ mod tests {
     #[test]
     fn batches() {
         let mut queue = Queue::new(None);
-        let ((a, waiters), (b, _)) = (queue.join(SyncKey(1), 5), queue.join(SyncKey(2), 6));
-        assert!(queue.stands_by(a) && !queue.stands_by(b), "one is enough");
+        let Ticket { batch: a, waiters } = queue.join(SyncKey(1), 5);
+        let b = queue.join(SyncKey(2), 6).batch;
+        assert!(queue.set_next_leader(a) && !queue.set_next_leader(b), "one is enough");
         assert_eq!((a, b, queue.waiting, queue.asked_ns), (1, 1, 2, Some(5)));
-        queue.gathered = true;
+        queue.has_waited = true;
         let batch = queue.take();
         assert_eq!(
             (batch.number, batch.requests, &batch.keys[..]),
             (1, 2, &[SyncKey(1), SyncKey(2)][..])
         );
-        assert_eq!((queue.waiting, queue.asked_ns, queue.gathered), (0, None, false));
-        assert!(!queue.stands_by(b), "it is led already");
-        let (c, _) = queue.join(SyncKey(3), 9);
-        assert!(queue.stands_by(c));
-        queue.stood_by(a);
-        assert!(!queue.stands_by(c), "of another batch");
-        queue.stood_by(c);
-        assert!(queue.stands_by(c));
+        assert_eq!((queue.waiting, queue.asked_ns, queue.has_waited), (0, None, false));
+        assert!(!queue.set_next_leader(b), "it is led already");
+        let c = queue.join(SyncKey(3), 9).batch;
+        assert!(queue.set_next_leader(c));
+        queue.clear_next_leader(a);
+        assert!(!queue.set_next_leader(c), "of another batch");
+        queue.clear_next_leader(c);
+        assert!(queue.set_next_leader(c));
         let rings = waiters.bell.rings();
         queue.wake();
         assert!(waiters.bell.rings() != rings && !waiters.is_served(), "to look again");

@@ -8,7 +8,7 @@ use super::Format;
 use super::bytes::{be32, be64, put, put32, put64};
 use super::checksum::{V1Sum, crc32c_with_hole};
 use super::header::{BlockKind, Header};
-use crate::Tid;
+use crate::types::Tid;
 
 const TYPE_AT: usize = 0x0C;
 const SIZE_AT: usize = 0x0D;

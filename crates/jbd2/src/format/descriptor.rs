@@ -14,7 +14,7 @@ use super::bytes::{be16, be32, put16, put32};
 use super::checksum::crc32c;
 use super::header::{BlockKind, HEADER_SIZE, Header};
 use super::{Features, Format};
-use crate::{JournalError, Result, Tid};
+use crate::types::{JournalError, Result, Tid};
 
 const UUID_SIZE: usize = 16;
 const FLAGS_AT: usize = 6;

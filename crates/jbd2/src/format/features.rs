@@ -1,6 +1,6 @@
 //! Feature words of the journal superblock and what they mean for the layout of the other blocks.
 
-use crate::{JournalError, Result};
+use crate::types::{JournalError, Result};
 
 /// The three feature words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -1,7 +1,7 @@
 //! The 12 bytes with which every control block begins.
 
 use super::bytes::{be32, put32};
-use crate::Tid;
+use crate::types::Tid;
 
 /// First four bytes of every control block. A logged block that begins with them is escaped.
 pub const MAGIC: u32 = 0xC03B_3998;

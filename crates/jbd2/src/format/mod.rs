@@ -33,6 +33,10 @@ pub use superblock::{
 
 use extol_block::BlockSize;
 
+/// Most data checksums in one fast commit: four megabytes of data in blocks of 4 KiB. Recovery
+/// reads no more.
+pub(crate) const MOST_DATA_CHECKSUMS: usize = 1024;
+
 /// Everything that encoding and decoding a control block needs to know of its journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Format {

@@ -10,7 +10,7 @@ use extol_block::BlockNr;
 use super::bytes::{be32, be64, put32, put64};
 use super::header::{BlockKind, HEADER_SIZE, Header};
 use super::{Features, Format};
-use crate::{JournalError, Result, Tid};
+use crate::types::{JournalError, Result, Tid};
 
 const COUNT_AT: usize = HEADER_SIZE;
 const RECORDS_AT: usize = 16;

@@ -19,7 +19,7 @@ use super::bytes::{be32, put, put32};
 use super::checksum::{crc32c, crc32c_with_hole};
 use super::header::{BlockKind, Header};
 use super::{Features, Format};
-use crate::{JournalError, Result, Tid};
+use crate::types::{JournalError, Result, Tid};
 
 /// Bytes of a journal superblock.
 pub const SUPERBLOCK_SIZE: usize = 1024;

@@ -23,7 +23,7 @@ fn every_block_is_charged_once() {
     assert_eq!(rig.charged(), 4);
     drop(b);
     assert_eq!(rig.charged(), 0);
-    assert!(rig.journal.state.lock().running.as_ref().unwrap().tx.is_empty());
+    assert!(rig.journal.state.lock().tx.running.as_ref().unwrap().tx.is_empty());
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn revokes_are_charged_by_the_block() {
     h.create(BlockNr(per_block)).unwrap();
     assert_eq!(h.credits(), 7);
     h.stop().unwrap();
-    let closed = rig.journal.state.lock().running.as_ref().unwrap().tx.close();
+    let closed = rig.journal.state.lock().tx.running.as_ref().unwrap().tx.close();
     assert_eq!((closed.blocks.len(), closed.revokes.len()), (1, 125));
     closed.blocks[0].buf.state.lock().pending -= 1;
 }
@@ -88,7 +88,7 @@ fn a_block_forgotten_and_created_is_logged_once() {
     h.modify(&second, |bytes| bytes.fill(2)).unwrap();
     assert!(!Arc::ptr_eq(&first, &second));
     h.stop().unwrap();
-    let closed = rig.journal.state.lock().running.as_ref().unwrap().tx.close();
+    let closed = rig.journal.state.lock().tx.running.as_ref().unwrap().tx.close();
     assert_eq!((closed.blocks.len(), closed.revokes.len()), (1, 0));
     assert_eq!(closed.blocks[0].data[0], 2);
     assert_eq!(first.state.lock().pending, 0);
@@ -115,7 +115,7 @@ fn a_seal_is_set_once_when_the_transaction_closes() {
     h.stop().unwrap();
     // A snapshot exists: its bytes do not change.
     let seen = bufs[0].data();
-    let closed = rig.journal.state.lock().running.as_ref().unwrap().tx.close();
+    let closed = rig.journal.state.lock().tx.running.as_ref().unwrap().tx.close();
     let first = closed.blocks.iter().map(|b| [b.data[0], b.data[1], b.data[9]]);
     assert_eq!(first.collect::<Vec<_>>(), [[1, 11, 5], [1, 22, 5], [0, 7, 5]]);
     assert_eq!((seen[0], bufs[0].data()[0]), (0, 1), "the block in memory has it, too");
@@ -124,35 +124,7 @@ fn a_seal_is_set_once_when_the_transaction_closes() {
     let mut h = rig.journal.start(1).unwrap();
     h.modify(&bufs[0], |bytes| bytes[9] = 0).unwrap();
     h.stop().unwrap();
-    let closed = rig.journal.state.lock().running.as_ref().unwrap().tx.close();
+    let closed = rig.journal.state.lock().tx.running.as_ref().unwrap().tx.close();
     assert_eq!(closed.blocks[0].data[..2], [1, 11]);
     closed.blocks[0].buf.state.lock().pending -= 1;
-}
-
-/// BC-4: a note speaks of the bytes beside it.
-#[test]
-fn a_note_goes_with_the_bytes_it_speaks_of() {
-    let rig = rig();
-    let note = |n| std::num::NonZeroU64::new(n);
-    let mut h = rig.journal.start(4).unwrap();
-    let buf = h.create(BlockNr(1)).unwrap();
-    let (bytes, none) = buf.noted();
-    assert_eq!(none, None);
-    buf.note(&bytes, note(7));
-    assert_eq!(buf.noted().1, note(7));
-
-    // A change without a note takes it away.
-    h.modify(&buf, |bytes| bytes[0] = 1).unwrap();
-    assert_eq!(buf.noted().1, None);
-    // A note about older bytes is dropped.
-    buf.note(&bytes, note(8));
-    assert_eq!(buf.noted().1, None);
-    // A newer note replaces it.
-    buf.note(&buf.data(), note(9));
-    let told = h.modify_noted(&buf, None, |bytes, old| {
-        bytes[0] = 2;
-        (old, note(10))
-    });
-    assert_eq!((told.unwrap(), buf.noted().1), (note(9), note(10)));
-    h.stop().unwrap();
 }

@@ -1,79 +1,87 @@
-//! Which writes in place a flush has covered: file data, and blocks that a checkpoint wrote home.
-//!
-//! Each kind is counted when a write has returned; a flush covers those counted before it began. So
-//! a second flush for the same writes can be left out: the covered count never passes what was read
-//! before the flush was asked for.
-//!
-//! ```text
-//!   home writes  ──┤1   ──┤2        ──┤3
-//!   commit's flush          ├───────────┤     covers 2: the tail may move past what 1 and 2 wrote, not past 3
-//! ```
+//! File data as the journal sees it: which of it is written, which needs an order, and the flushes
+//! for it.
 
-use extol_sync::atomic::{AtomicU64, Ordering};
+use extol_block::BlockNr;
+use extol_ondisk::fast_commit::DataChecksum;
 
 use super::Journal;
+use super::writes::Covered;
+use crate::fast::source::SyncKey;
 use crate::log::Log;
 use crate::types::Result;
 
-/// Writes of one kind.
-#[derive(Debug)]
-pub(crate) struct Coverage {
-    returned: AtomicU64,
-    covered: AtomicU64,
-}
-
-impl Default for Coverage {
-    fn default() -> Self {
-        Self { returned: AtomicU64::new(0), covered: AtomicU64::new(0) }
-    }
-}
-
-impl Coverage {
-    /// One more has returned. Gives their number: a flush that begins from now on covers so many.
-    pub fn returned(&self) -> u64 {
-        self.returned.fetch_add(1, Ordering::AcqRel) + 1
-    }
-
-    /// How many a flush has covered.
-    pub fn covered(&self) -> u64 {
-        self.covered.load(Ordering::Acquire)
-    }
-
-    fn now(&self) -> u64 {
-        self.returned.load(Ordering::Acquire)
-    }
-
-    pub fn is_dirty(&self) -> bool {
-        self.now() > self.covered()
-    }
-
-    /// True if that is more than before.
-    fn flushed(&self, count: u64) -> bool {
-        self.covered.fetch_max(count, Ordering::AcqRel) < count
-    }
-}
-
-/// What a flush that begins now covers.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Covered {
-    data: u64,
-    ordered: u64,
-    home: u64,
-}
-
 impl Journal {
-    /// The file system wrote file data to the device; the write has returned. It must be on the
-    /// medium before what maps it counts. (There are two other kinds:
-    /// [`note_free_write`](Self::note_free_write),
+    /// File data was written to the device, and the write has returned. It must be on the medium
+    /// before what maps it counts. (There are two other kinds:
+    /// [`note_unordered_write`](Self::note_unordered_write),
     /// [`note_checksummed_write`](Self::note_checksummed_write).)
     pub fn note_data_write(&self) {
-        self.data_writes.returned();
-        self.note_ordered_write();
+        self.writes.data.returned();
+        self.writes.ordered.returned();
     }
 
-    /// One of the data writes that were noted is ordered.
-    pub(crate) fn note_ordered_write(&self) {
-        self.ordered_writes.returned();
+    /// True if data with checksums saves a flush: fast commits are written, to the device that also
+    /// holds the data, and must be durable.
+    #[must_use]
+    pub fn wants_data_checksums(&self) -> bool {
+        self.barrier() && self.fast.tracks() && self.log.get().is_some_and(|log| !log.is_external())
+    }
+
+    /// As [`note_data_write`](Self::note_data_write), where nothing depends on the data being on
+    /// the medium: it only has to be there when an fsync returns.
+    ///
+    /// Gives its number, for [`is_covered`](Self::is_covered).
+    pub fn note_unordered_write(&self) -> u64 {
+        self.writes.data.returned()
+    }
+
+    /// True if a flush that began behind that write has ended.
+    #[must_use]
+    pub fn is_covered(&self, write: u64) -> bool {
+        self.writes.data.covered() >= write
+    }
+
+    /// As [`note_data_write`](Self::note_data_write), for data that recovery can compare. Old
+    /// contents of the blocks may be seen after a crash.
+    ///
+    /// Gives its number, for [`is_covered`](Self::is_covered).
+    pub fn note_checksummed_write(&self, checksums: &[DataChecksum]) -> u64 {
+        let write = self.writes.data.returned();
+        if !self.wants_data_checksums() || !self.fast.checksums.add(checksums, write) {
+            self.writes.ordered.returned();
+        }
+        write
+    }
+
+    /// Must be called before other bytes are written to blocks of a file, by the caller that keeps
+    /// others from writing there. `same` says whether a block will begin with the bytes that a
+    /// checksum counts, as it does now. May write a fast commit.
+    ///
+    /// # Errors
+    /// As [`make_durable_for`](Self::make_durable_for).
+    pub fn about_to_overwrite(
+        &self,
+        first: BlockNr,
+        blocks: u32,
+        same: impl Fn(&DataChecksum) -> bool,
+    ) -> Result<()> {
+        let found = self.fast.checksums.overwritten(first, blocks, same);
+        if found.unflushed {
+            // The first bytes need their order still, and recovery cannot compare them any more.
+            self.writes.ordered.returned();
+        }
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::has(crate::planted::Bug::ChecksummedDataOverwritten) {
+            return Ok(());
+        }
+        match found.sent {
+            None => Ok(()),
+            // Then the last fast commit is another one, or the transaction is in the log.
+            Some(tid) => {
+                self.fast.counters.overwrites.add(1);
+                self.wait_fast(tid, SyncKey::NONE)
+            }
+        }
     }
 
     /// True if each commit makes durable what was written (and told of) before its handles were
@@ -98,7 +106,7 @@ impl Journal {
     /// As that, for writes that have returned.
     fn flush_returned(&self) -> Result<()> {
         self.check_aborted()?;
-        if !self.data_is_dirty() || !self.barrier() {
+        if !self.writes.data.is_dirty() || !self.barrier() {
             self.counters.flushes_saved.add(1);
             return Ok(());
         }
@@ -110,39 +118,30 @@ impl Journal {
 
     /// File data written so far, for [`flush_written`](Self::flush_written).
     pub(crate) fn data_written(&self) -> u64 {
-        self.data_writes.now()
+        self.writes.data.now()
     }
 
     /// As [`flush_data`](Self::flush_data), for what was written up to then: what others write
     /// later is theirs to flush.
     pub(crate) fn flush_written(&self, written: u64) -> Result<()> {
-        if self.data_writes.covered() < written {
+        if self.writes.data.covered() < written {
             return self.flush_returned();
         }
         self.counters.flushes_saved.add(1);
         self.check_aborted()
     }
 
-    pub(crate) fn data_is_dirty(&self) -> bool {
-        self.data_writes.is_dirty()
-    }
-
-    /// A write waits for a flush of the file system's device.
-    pub(crate) fn anything_is_dirty(&self) -> bool {
-        self.data_writes.is_dirty() || self.ordered_writes.is_dirty() || self.home_writes.is_dirty()
-    }
-
     /// Flushes the file system's device and remembers what that covered. A failure aborts.
     pub(crate) fn flush_device(&self) -> Result<()> {
-        let covered = self.data_writes_begun();
+        let covered = self.writes.begun();
         self.counters.flushes.add(1);
         match self.device.flush() {
             Ok(()) => {
                 #[cfg(feature = "planted-bugs")]
                 if crate::planted::has(crate::planted::Bug::FlushCoversLater) {
-                    self.data_flushed(self.data_writes_begun());
+                    self.note_flush(self.writes.begun());
                 }
-                self.data_flushed(covered);
+                self.note_flush(covered);
                 Ok(())
             }
             Err(e) => Err(self.abort(&format!("flush failed: {e}"))),
@@ -173,22 +172,13 @@ impl Journal {
         self.check_aborted()
     }
 
-    /// What a flush of the file system's device covers if it begins now or later.
-    pub(crate) fn data_writes_begun(&self) -> Covered {
-        Covered {
-            data: self.data_writes.now(),
-            ordered: self.ordered_writes.now(),
-            home: self.home_writes.now(),
-        }
-    }
-
     /// A flush of the file system's device succeeded, and began after `covered` was read.
-    pub(crate) fn data_flushed(&self, covered: Covered) {
-        self.ordered_writes.flushed(covered.ordered);
-        if self.data_writes.flushed(covered.data) {
+    pub(crate) fn note_flush(&self, covered: Covered) {
+        let (data, home) = self.writes.flushed(covered);
+        if data {
             self.fast.checksums.flushed(covered.data);
         }
-        if self.home_writes.flushed(covered.home) {
+        if home {
             // The tail may move.
             self.checkpoint_wakeup.wake();
         }

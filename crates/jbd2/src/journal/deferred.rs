@@ -8,10 +8,9 @@
 //! those writes and the commit record.
 //!
 //! ```text
-//!   fsync of A: defer ─┐
-//!   fsync of B: defer ─┼─► waiting ── take ──► on its way, in one batch ──► written ── flush ──► durable
-//!   fsync of C: defer ─┘      │                 ▲  with the records
-//!                             ╰─────────────────╯  or alone: a thread that needs the data on the device writes all that waits
+//!   fsync of A: defer ─┐               with the records
+//!   fsync of B: defer ─┼─► waiting ─ take ─► being written ─► written ─ flush ─► durable
+//!   fsync of C: defer ─┘               or alone, for a thread that needs it on the device
 //! ```
 //!
 //! The data is needed there by the next thread that takes the file's lock (to read, change or free
@@ -32,24 +31,24 @@
 //!   behind collecting its records (`Journal::chain`), a full commit behind closing its transaction
 //!   (`write_closed`). So no record goes to the log whose data was left behind.
 //! - DD-2: of blocks whose data waits or is on its way no other thread writes or reads: they belong
-//!   to one file, whose lock waits for it ([`Deferral::settle`]), and until a file's data is
-//!   settled it frees nothing.
+//!   to one file, whose lock waits for it ([`DeferredWrite::finish`]), and until a file's data is
+//!   written it frees nothing.
 //! - DD-3: a checksum is known to others (`DataChecksums::add`) only when its write has returned; a
 //!   leader puts the checksums of what it has taken into its own fast commit alone, whose flush
 //!   comes behind both writes.
-//! - DD-4: the thread that takes writes, or puts back (`Taken::drop`). A failed write aborts the
-//!   journal before any thread learns that it is over.
+//! - DD-4: the thread that takes writes, or puts back (`DeferredBatch::drop`). A failed write
+//!   aborts the journal before any thread learns that it is over.
 //! - DD-5: ordered data is marked: a leader that has taken some does without checksums and flushes
 //!   first (`Journal::chain`), and any other writer counts it as any other ordered write before it
-//!   is over (`Taken::write`). Where commits do not flush before their record none is deferred
-//!   ([`Journal::commits_after_data`]).
+//!   is over (`DeferredBatch::write`). Where commits do not flush before their record none is
+//!   deferred ([`Journal::commits_after_data`]).
 //!
 //! Locking: a leaf lock, not held while writing.
 
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use extol_block::{BlockNr, ScatteredWrite, SharedDevice};
+use extol_block::{BlockNr, ScatteredWrite};
 use extol_ondisk::fast_commit::DataChecksum;
 use extol_sync::Condvar;
 use extol_sync::atomic::{AtomicU64, Ordering};
@@ -99,21 +98,21 @@ pub(crate) struct Deferred {
 
 /// One deferred write, and all before it.
 #[derive(Clone, Debug)]
-pub struct Deferral {
+pub struct DeferredWrite {
     journal: Arc<Journal>,
     number: u64,
 }
 
-impl Deferral {
+impl DeferredWrite {
     /// True if the data is on the device (or lost: the journal is aborted then).
     #[must_use]
-    pub fn is_settled(&self) -> bool {
+    pub fn is_written(&self) -> bool {
         self.journal.deferred.done.load(Ordering::Acquire) >= self.number
     }
 
     /// Returns once the data is on the device; a failure aborts the journal. May be called with a
     /// handle open.
-    pub fn settle(&self) {
+    pub fn finish(&self) {
         let _ = self.journal.write_deferred_up_to(self.number);
     }
 
@@ -123,15 +122,16 @@ impl Deferral {
     /// If the write or the flush fails (which aborts the journal), or the journal was aborted
     /// before.
     pub fn make_durable(&self) -> Result<()> {
-        let journal = &self.journal;
-        journal.write_deferred_up_to(self.number)?;
-        let write = journal.deferred.data_write(self.number);
-        journal.flush_written(write)
+        self.journal.make_deferred_durable(self.number)
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number
     }
 }
 
 /// What a writer has taken. Dropped unwritten it waits again.
-pub(crate) struct Taken<'a> {
+pub(crate) struct DeferredBatch<'a> {
     journal: &'a Journal,
     writes: Vec<Write>,
     upto: u64,
@@ -151,24 +151,24 @@ impl Deferred {
 impl Journal {
     /// Leaves a write of whole blocks to the commit that makes it durable. Without checksums it
     /// needs no order. The caller holds the lock of the file whose blocks they are; the next holder
-    /// must [settle](Deferral::settle) first.
+    /// must [finish](DeferredWrite::finish) it first.
     pub fn defer(
         self: &Arc<Self>,
         start: BlockNr,
         data: Vec<u8>,
         checksums: Vec<DataChecksum>,
-    ) -> Deferral {
+    ) -> DeferredWrite {
         self.put_aside(Write { start, data, checksums, ordered: false })
     }
 
     /// As that, for data that must be on the medium before what maps it counts, and has no
     /// checksums. Only where [commits keep that order](Self::commits_after_data).
-    pub fn defer_ordered(self: &Arc<Self>, start: BlockNr, data: Vec<u8>) -> Deferral {
+    pub fn defer_ordered(self: &Arc<Self>, start: BlockNr, data: Vec<u8>) -> DeferredWrite {
         debug_assert!(self.commits_after_data());
         self.put_aside(Write { start, data, checksums: Vec::new(), ordered: true })
     }
 
-    fn put_aside(self: &Arc<Self>, write: Write) -> Deferral {
+    fn put_aside(self: &Arc<Self>, write: Write) -> DeferredWrite {
         let mut waiting = self.deferred.waiting.lock();
         waiting.bytes += write.data.len();
         let bytes = waiting.bytes;
@@ -180,7 +180,7 @@ impl Journal {
             // An error is an abort, which the caller meets soon enough.
             let _ = self.write_deferred();
         }
-        Deferral { journal: Arc::clone(self), number }
+        DeferredWrite { journal: Arc::clone(self), number }
     }
 
     /// Writes all that was deferred so far.
@@ -192,39 +192,44 @@ impl Journal {
         self.take_deferred(number).write()
     }
 
+    pub(crate) fn make_deferred_durable(&self, number: u64) -> Result<()> {
+        self.write_deferred_up_to(number)?;
+        self.flush_written(self.deferred.data_write(number))
+    }
+
     /// Takes all that waits, for the caller to write, as soon as no other thread is writing;
     /// nothing if everything up to `number` is written then.
-    fn take_deferred(&self, number: u64) -> Taken<'_> {
+    fn take_deferred(&self, number: u64) -> DeferredBatch<'_> {
         let is_done = || self.deferred.done.load(Ordering::Acquire) >= number;
         if is_done() {
-            return Taken::nothing(self);
+            return DeferredBatch::nothing(self);
         }
         let mut waiting = self.deferred.waiting.lock();
         while waiting.busy {
             self.deferred.returned.wait(waiting.bare());
         }
         if is_done() {
-            return Taken::nothing(self);
+            return DeferredBatch::nothing(self);
         }
         let writes = std::mem::take(&mut waiting.writes);
         waiting.bytes = 0;
         waiting.busy = !writes.is_empty();
-        Taken { journal: self, writes, upto: self.deferred.newest.load(Ordering::Acquire) }
+        DeferredBatch { journal: self, writes, upto: self.deferred.newest.load(Ordering::Acquire) }
     }
 
     /// As that, whatever waits: for a leader that has collected its records (DD-1).
-    pub(crate) fn take_all_deferred(&self) -> Taken<'_> {
+    pub(crate) fn take_all_deferred(&self) -> DeferredBatch<'_> {
         self.take_deferred(self.deferred.newest.load(Ordering::Acquire))
     }
 }
 
-impl<'a> Taken<'a> {
+impl<'a> DeferredBatch<'a> {
     pub fn nothing(journal: &'a Journal) -> Self {
         Self { journal, writes: Vec::new(), upto: 0 }
     }
 }
 
-impl Taken<'_> {
+impl DeferredBatch<'_> {
     pub fn is_empty(&self) -> bool {
         self.writes.is_empty()
     }
@@ -244,38 +249,28 @@ impl Taken<'_> {
         if self.is_empty() {
             return Ok(());
         }
-        self.send(&[])?;
+        self.send(&[], false)?;
         if self.is_ordered() {
             // Before any thread learns that it was written (`over`).
-            self.journal.note_ordered_write();
+            self.journal.writes.ordered.returned();
         }
         let checksums: Vec<DataChecksum> = self.checksums().collect();
-        let with = (!checksums.is_empty()).then_some(&checksums[..]);
-        self.returned(with);
+        let write = match &checksums[..] {
+            [] => self.journal.note_unordered_write(),
+            checksums => self.journal.note_checksummed_write(checksums),
+        };
+        self.returned(write);
         Ok(())
     }
 
     /// Writes it and, at the same time, these blocks to the same device. The caller takes care of
-    /// the checksums, or flushes before anything counts on the data.
-    pub fn write_with(mut self, others: &[ScatteredWrite<'_>]) -> Result<()> {
-        self.send(others)?;
+    /// the checksums, or flushes before anything counts on the data. `fua`: all of it is durable
+    /// when this returns, and nothing else waits for a flush.
+    pub fn write_with(mut self, others: &[ScatteredWrite<'_>], fua: bool) -> Result<()> {
+        self.send(others, fua)?;
         if !self.is_empty() {
-            self.returned(None);
-        }
-        Ok(())
-    }
-
-    /// As that, and all of it is durable when this returns. Nothing else waits for a flush.
-    pub fn write_durably_with(mut self, others: &[ScatteredWrite<'_>]) -> Result<()> {
-        self.send_by(others, |device, writes| {
-            #[cfg(feature = "planted-bugs")]
-            if crate::planted::has(crate::planted::Bug::EachNotDurable) {
-                return device.write_scattered(writes);
-            }
-            device.write_scattered_fua(writes)
-        })?;
-        if !self.is_empty() {
-            self.note(self.journal.data_writes.covered());
+            let writes = &self.journal.writes.data;
+            self.returned(if fua { writes.covered() } else { writes.returned() });
         }
         Ok(())
     }
@@ -284,26 +279,15 @@ impl Taken<'_> {
     #[cfg(feature = "planted-bugs")]
     pub fn write_behind(mut self, flush: impl FnOnce() -> Result<()>) -> Result<()> {
         let writes = std::mem::take(&mut self.writes);
-        self.returned(None);
+        self.returned(self.journal.note_unordered_write());
         flush()?;
         self.writes = writes;
-        let sent = self.send(&[]);
+        let sent = self.send(&[], false);
         self.writes.clear();
         sent
     }
 
-    fn send(&mut self, others: &[ScatteredWrite<'_>]) -> Result<()> {
-        self.send_by(others, |device, writes| match writes {
-            [one] => device.write_vectored_at(one.bufs, one.offset),
-            all => device.write_scattered(all),
-        })
-    }
-
-    fn send_by(
-        &mut self,
-        others: &[ScatteredWrite<'_>],
-        write: impl FnOnce(&SharedDevice, &[ScatteredWrite<'_>]) -> extol_block::Result<()>,
-    ) -> Result<()> {
+    fn send(&mut self, others: &[ScatteredWrite<'_>], fua: bool) -> Result<()> {
         if self.is_empty() && others.is_empty() {
             return Ok(());
         }
@@ -325,7 +309,7 @@ impl Taken<'_> {
         }
         jobs.extend_from_slice(others);
         let journal = self.journal;
-        if let Err(e) = write(&journal.device, &jobs) {
+        if let Err(e) = journal.write_batch_to_device(&jobs, fua) {
             if self.is_empty() {
                 return Err(e.into());
             }
@@ -336,19 +320,9 @@ impl Taken<'_> {
         Ok(())
     }
 
-    /// The write has returned.
-    fn returned(&mut self, checksums: Option<&[DataChecksum]>) {
-        let journal = self.journal;
-        let write = match checksums {
-            Some(checksums) => journal.note_checksummed_write(checksums),
-            None => journal.note_free_write(),
-        };
-        self.note(write);
-    }
-
-    /// A flush that covers so many data writes makes it durable.
-    fn note(&mut self, write: u64) {
-        let covered = self.journal.data_writes.covered();
+    /// The write has returned. A flush that covers so many data writes makes it durable.
+    fn returned(&mut self, write: u64) {
+        let covered = self.journal.writes.data.covered();
         {
             let mut waiting = self.journal.deferred.waiting.lock();
             let durable = waiting.written.partition_point(|(_, write)| *write <= covered);
@@ -376,7 +350,7 @@ impl Taken<'_> {
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for DeferredBatch<'_> {
     fn drop(&mut self) {
         if self.writes.is_empty() {
             return;

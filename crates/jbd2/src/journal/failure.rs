@@ -8,20 +8,8 @@ use std::sync::Arc;
 
 use extol_sync::atomic::Ordering;
 
-use super::{Journal, State};
-use crate::transaction::Callback;
+use super::Journal;
 use crate::types::{JournalError, Result};
-
-impl State {
-    /// What waits for a transaction that will never be durable: to be told so, once its last handle
-    /// is gone. (They may hold the journal alive, so they must not stay.)
-    pub(super) fn lost_callbacks(&mut self) -> Vec<Callback> {
-        match (&self.aborted, &self.running) {
-            (Some(_), Some(r)) if r.handles == 0 => std::mem::take(&mut *r.tx.callbacks.lock()),
-            _ => Vec::new(),
-        }
-    }
-}
 
 impl Journal {
     /// Err if the journal was aborted.
@@ -32,8 +20,7 @@ impl Journal {
         if !self.is_aborted.load(Ordering::Acquire) {
             return Ok(());
         }
-        let state = self.state.lock();
-        Err(JournalError::Aborted(state.aborted.as_deref().unwrap_or("unknown").to_owned()))
+        self.state.lock().failure.check()
     }
 
     /// Stops the journal for good: nothing is written any more, every waiter gets the error, the
@@ -50,9 +37,9 @@ impl Journal {
 
     fn abort_with(&self, why: &str, errno: Option<i32>) -> JournalError {
         let mut state = self.state.lock();
-        let first = state.aborted.is_none();
-        state.failed |= first && errno.is_some();
-        let reason: Arc<str> = state.aborted.get_or_insert_with(|| why.into()).clone();
+        let first = state.failure.reason.is_none();
+        state.failure.is_error |= first && errno.is_some();
+        let reason = Arc::clone(state.failure.reason.get_or_insert_with(|| why.into()));
         self.is_aborted.store(true, Ordering::Release);
         self.can_join.notify_all();
         self.wake_done(&state);
@@ -79,15 +66,18 @@ impl Journal {
         self.check_aborted().err()?;
         let _one = self.checkpointing.lock();
         let mut state = self.state.lock();
-        while state.committer {
+        while state.role.taken {
             self.done.wait(state.bare());
         }
-        state.failed.then(|| state.aborted.as_deref().unwrap_or("unknown").to_owned())
+        state
+            .failure
+            .is_error
+            .then(|| state.failure.reason.as_deref().unwrap_or("unknown").to_owned())
     }
 
     /// Why the journal was aborted, if it was.
     #[must_use]
     pub fn abort_reason(&self) -> Option<String> {
-        self.state.lock().aborted.as_deref().map(str::to_owned)
+        self.state.lock().failure.reason.as_deref().map(str::to_owned)
     }
 }

@@ -10,9 +10,12 @@
 
 use std::sync::Arc;
 
-use super::{Journal, State};
+use extol_sync::rank::Guard;
+
+use super::Journal;
+use super::state::{Admission, State};
 use crate::handle::Handle;
-use crate::transaction::{Running, Transaction};
+use crate::transaction::Transaction;
 use crate::types::{JournalError, Result};
 
 impl Journal {
@@ -47,11 +50,9 @@ impl Journal {
     pub fn start_alone(self: &Arc<Self>, credits: u32) -> Result<Handle> {
         crate::order::wanted();
         let mut state = self.state.lock();
-        if let Some(why) = &state.aborted {
-            return Err(JournalError::Aborted(why.to_string()));
-        }
-        if state.running.is_some() || !self.has_room(&state, credits) {
-            let max = if state.running.is_some() { 0 } else { self.max_credits() };
+        state.failure.check()?;
+        if state.tx.running.is_some() || !self.has_room(&state, credits) {
+            let max = if state.tx.running.is_some() { 0 } else { self.max_credits() };
             return Err(JournalError::TooManyCredits { wanted: credits, max });
         }
         let tx = self.join_running(&mut state, credits);
@@ -62,7 +63,7 @@ impl Journal {
     /// True while the journal lets no handle in (freeze, close).
     #[must_use]
     pub fn is_frozen(&self) -> bool {
-        self.state.lock().barriers > 0
+        self.state.lock().gate.barriers > 0
     }
 
     pub(crate) fn join(&self, credits: u32) -> Result<(Arc<Transaction>, u32)> {
@@ -83,64 +84,33 @@ impl Journal {
         let mut space_since = None;
         let mut state = self.state.lock();
         let tx = loop {
-            if let Some(why) = &state.aborted {
-                return Err(JournalError::Aborted(why.to_string()));
-            }
-            if unless_frozen && state.barriers > 0 {
+            state.failure.check()?;
+            if unless_frozen && state.gate.barriers > 0 {
                 return Ok(None);
             }
-            if state.resting {
+            if state.gate.read_only {
                 return Err(JournalError::ReadOnly);
             }
-            if let Some(r) = &mut state.running
-                && r.handles == 0
-                && !r.locked
-                && r.credits.saturating_add(credits) > self.max_credits()
-                && r.tx.is_empty()
-            {
-                // Charged for revokes that were cancelled since. It holds nothing, so no thread
-                // would ever commit it.
-                r.credits = 0;
+            let admission = state.admit(credits, self.max_credits(), |n| self.room_for(n));
+            if admission == Admission::Joins {
+                break self.join_running(&mut state, credits);
             }
-            let full = match &state.running {
-                _ if state.barriers > 0 => false,
-                Some(r) if r.locked => false,
-                Some(r) if r.credits.saturating_add(credits) > self.max_credits() => true,
-                _ => {
-                    if self.has_room(&state, credits) {
-                        break self.join_running(&mut state, credits);
-                    }
-                    let now = self.clock.now_ns();
-                    waited_since.get_or_insert(now);
-                    space_since.get_or_insert(now);
-                    state.space_waiters += 1;
-                    self.end_batch_wait(&mut state);
-                    if self.works_in_callers() {
-                        drop(state);
-                        let stepped = self.checkpoint_step();
-                        state = self.state.lock();
-                        if matches!(stepped, Ok(false)) && state.committer {
-                            // Another caller's commit takes the space, and will be there for the
-                            // next step.
-                            self.done.wait(state.bare());
-                        }
-                    } else {
-                        self.checkpoint_wakeup.wake();
-                        self.can_join.wait(state.bare());
-                    }
-                    state.space_waiters -= 1;
-                    continue;
-                }
-            };
-            waited_since.get_or_insert_with(|| self.clock.now_ns());
-            if full && let Some(tid) = state.running.as_ref().map(|r| r.tx.tid) {
-                if self.works_in_callers() && !state.committer {
+            let now = self.clock.now_ns();
+            waited_since.get_or_insert(now);
+            match admission {
+                Admission::Full(_) if self.works_in_callers() && !state.role.taken => {
                     state = self.lead_commit(state);
-                    continue;
                 }
-                self.want(&mut state, tid);
+                Admission::Full(tid) => {
+                    self.want(&mut state, tid);
+                    self.can_join.wait(state.bare());
+                }
+                Admission::NoSpace => {
+                    space_since.get_or_insert(now);
+                    state = self.wait_for_space(state);
+                }
+                Admission::Waits | Admission::Joins => self.can_join.wait(state.bare()),
             }
-            self.can_join.wait(state.bare());
         };
         drop(state);
         let now = if waited_since.is_some() { self.clock.now_ns() } else { 0 };
@@ -158,52 +128,57 @@ impl Journal {
         Ok(Some((tx, credits)))
     }
 
+    /// Sleeps until there may be room in the log, or makes some.
+    fn wait_for_space<'a>(&'a self, mut state: Guard<'a, State>) -> Guard<'a, State> {
+        state.log.waiters += 1;
+        self.end_batch_wait(&mut state);
+        if self.works_in_callers() {
+            drop(state);
+            let stepped = self.checkpoint_step();
+            state = self.state.lock();
+            if matches!(stepped, Ok(false)) && state.role.taken {
+                // Another caller's commit takes the space, and will be there for the next step.
+                self.done.wait(state.bare());
+            }
+        } else {
+            self.checkpoint_wakeup.wake();
+            self.can_join.wait(state.bare());
+        }
+        state.log.waiters -= 1;
+        state
+    }
+
+    /// Free log blocks that a transaction of so many blocks asks for.
+    fn room_for(&self, blocks: u32) -> u32 {
+        self.log.get().map_or(0, |log| log.room_for(blocks))
+    }
+
     /// The log can take the running transaction with so many credits more.
     fn has_room(&self, state: &State, credits: u32) -> bool {
-        let (Some(space), Some(log)) = (&state.space, self.log.get()) else { return true };
-        let promised = state.running.as_ref().map_or(0, |r| r.credits);
-        space.free() >= log.room_for(promised.saturating_add(credits))
+        state.has_room(credits, |blocks| self.room_for(blocks))
     }
 
     fn join_running(&self, state: &mut State, credits: u32) -> Arc<Transaction> {
-        let running = match &mut state.running {
-            Some(running) => running,
-            none => {
-                let tid = state.next_tid;
-                state.next_tid = tid.next();
-                // The commit service must see the new transaction to time it.
-                self.commit_wakeup.wake();
-                none.insert(Running {
-                    tx: Arc::new(Transaction::new(tid)),
-                    locked: false,
-                    handles: 0,
-                    credits: 0,
-                    began_ns: self.clock.now_ns(),
-                    joined: 0,
-                    requested_ns: None,
-                    waiting: 0,
-                    gathered: false,
-                })
-            }
-        };
-        running.handles += 1;
-        running.joined += 1;
-        running.credits += credits;
-        Arc::clone(&running.tx)
+        let (tx, begins) = state.tx.join(credits, || self.clock.now_ns());
+        if begins {
+            // The commit service must see the new transaction to time it.
+            self.commit_wakeup.wake();
+        }
+        tx
     }
 
     /// A handle ends; `unused` credits come back.
     pub(crate) fn leave(&self, unused: u32) {
         let mut state = self.state.lock();
-        let Some(running) = &mut state.running else {
+        let Some(running) = &mut state.tx.running else {
             debug_assert!(false, "a handle outlived its transaction");
             return;
         };
         running.handles -= 1;
         running.credits = running.credits.saturating_sub(unused);
-        if running.handles == 0 && (running.locked || state.barriers > 0) {
+        if running.handles == 0 && (running.locked || state.gate.barriers > 0) {
             self.drained.notify_all();
-        } else if unused > 0 && state.wanted.is_some() {
+        } else if unused > 0 && state.sync.wanted.is_some() {
             // A handle that found the transaction full may fit in now, and no commit will wake it
             // if nothing was changed.
             self.can_join.notify_all();
@@ -217,7 +192,7 @@ impl Journal {
         self.check_aborted()?;
         let mut state = self.state.lock();
         let has_room = self.has_room(&state, credits);
-        let Some(running) = &mut state.running else { return Ok(false) };
+        let Some(running) = &mut state.tx.running else { return Ok(false) };
         if !has_room
             || running.locked
             || running.credits.saturating_add(credits) > self.max_credits()
@@ -231,7 +206,7 @@ impl Journal {
     /// A budget was too small: take from the slack and count it.
     pub(crate) fn overdraw(&self, credits: u32) {
         self.counters.overdrafts.add(u64::from(credits));
-        if let Some(running) = &mut self.state.lock().running {
+        if let Some(running) = &mut self.state.lock().tx.running {
             running.credits += credits;
         }
     }

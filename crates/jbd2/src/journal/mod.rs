@@ -44,10 +44,12 @@
 //! checkpoint and freeze in `crate::checkpoint`.
 
 mod data;
-mod deferred;
+pub(crate) mod deferred;
 mod failure;
 mod join;
+pub(crate) mod state;
 pub(crate) mod wait;
+mod writes;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -59,20 +61,22 @@ use extol_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use extol_sync::rank::{Mutex, Rank};
 use extol_task::{Clock, Wakeup};
 
-use self::data::Coverage;
-pub use self::deferred::Deferral;
 use self::deferred::Deferred;
-pub(crate) use self::deferred::Taken;
-use self::wait::Gathering;
-use crate::batching::{Batcher, Batching, Gather};
+pub use self::deferred::DeferredWrite;
+use self::state::{Failure, Gate, LogState, Role, State, SyncRequests, Transactions};
+use self::writes::Writes;
+use crate::batching::Batching;
 use crate::cache::{BlockCache, Buf};
+use crate::checkpoint::list::CheckpointList;
 use crate::checkpoint::policy::FreeThreshold;
-use crate::checkpoint::{CheckpointList, Rounds};
-use crate::fast::{Area, BatchWaiters, FastCommits, Queue};
+use crate::checkpoint::rounds::Rounds;
+use crate::counters::Counters;
+use crate::fast::area::Area;
+use crate::fast::async_requests::AsyncRequests;
+use crate::fast::queue::Queue;
+use crate::fast::source::FastCommits;
 use crate::log::Log;
 use crate::space::LogSpace;
-use crate::stats::Counters;
-use crate::transaction::Running;
 use crate::types::{JournalError, Result, Tid};
 
 /// Without a log, how many blocks one "transaction" may hold.
@@ -106,48 +110,6 @@ impl std::fmt::Debug for JournalConfig {
     }
 }
 
-pub(crate) struct State {
-    pub running: Option<Running>,
-    /// A thread has the committer's role: it commits, fast or in full, or rewinds the log.
-    pub committer: bool,
-    /// The commit service had something to look at and found the role taken.
-    pub service_waits: bool,
-    /// The checkpoint found the role taken: the log is to go back to its beginning.
-    pub rewind_waits: bool,
-    /// The transaction being committed, and its first log block.
-    pub committing: Option<(Tid, u32)>,
-    /// Newest durable transaction.
-    pub committed: Tid,
-    /// Commit at least up to here.
-    pub wanted: Option<Tid>,
-    pub next_tid: Tid,
-    pub space: Option<LogSpace>,
-    /// The superblock on disk says "empty".
-    pub log_empty: bool,
-    /// Handles that wait for log space.
-    pub space_waiters: u32,
-    /// While not zero no handle may join (freeze, flush, close).
-    pub barriers: u32,
-    /// Frozen until further notice: handles are refused.
-    pub resting: bool,
-    pub aborted: Option<Arc<str>>,
-    /// The abort came from a failure; it was no shutdown on purpose.
-    pub failed: bool,
-    pub batcher: Batcher,
-    /// A leader waits for others before it commits this transaction. A thread that cannot wait for
-    /// that takes it away (`Journal::end_batch_wait`).
-    pub gathering: Option<(Gathering, Gather)>,
-    /// Waiters for the full commit of the running transaction (they move on with it), and of the
-    /// one being committed, or committed last.
-    pub waiters: Arc<BatchWaiters>,
-    pub committing_waiters: Arc<BatchWaiters>,
-    /// Durable requests that the commit in progress serves.
-    pub serving: u32,
-    /// None: checkpoints are synchronous.
-    pub async_checkpoint: Option<FreeThreshold>,
-    pub fast: Queue,
-}
-
 /// A journal over one device, with the metadata cache that belongs to it. See the module's story.
 pub struct Journal {
     pub(crate) device: SharedDevice,
@@ -160,8 +122,8 @@ pub struct Journal {
     pub(crate) can_join: Condvar,
     /// A commit ended: for waiters for no transaction in particular.
     pub(crate) done: Condvar,
-    /// The leader that gathers has no reason left to wait.
-    pub(crate) gathered: Condvar,
+    /// The leader that waits for others has no reason left to.
+    pub(crate) batch_complete: Condvar,
     /// The locked transaction lost its last handle.
     pub(crate) drained: Condvar,
     pub(crate) checkpoint: CheckpointList,
@@ -180,11 +142,7 @@ pub struct Journal {
     is_aborted: AtomicBool,
     /// No services run: a thread that waits for a commit or for log space does the work.
     in_callers: AtomicBool,
-    /// File data, and blocks that a checkpoint wrote home.
-    pub(crate) data_writes: CachePadded<Coverage>,
-    /// Of the file data, what must be on the medium before what maps it, and has no checksum.
-    pub(crate) ordered_writes: Coverage,
-    pub(crate) home_writes: Coverage,
+    pub(crate) writes: Writes,
     pub(crate) deferred: CachePadded<Deferred>,
     /// Of the threads in [`crate::Services`].
     io_priority: PriorityGroup,
@@ -253,32 +211,18 @@ impl Journal {
             cache,
             log: log.map_or_else(OnceLock::new, OnceLock::from),
             state: CachePadded::new(Mutex::new(State {
-                running: None,
-                committer: false,
-                service_waits: false,
-                rewind_waits: false,
-                committing: None,
-                committed: next_tid.previous(),
-                wanted: None,
-                next_tid,
-                space,
-                log_empty,
-                space_waiters: 0,
-                barriers: 0,
-                resting: false,
-                aborted: None,
-                failed: false,
-                batcher: Batcher::default(),
-                gathering: None,
-                waiters: Arc::default(),
-                committing_waiters: Arc::default(),
-                serving: 0,
-                async_checkpoint: None,
+                tx: Transactions::new(next_tid),
+                role: Role::default(),
+                log: LogState { space, empty: log_empty, waiters: 0, threshold: None },
+                gate: Gate::default(),
+                failure: Failure::default(),
+                sync: SyncRequests::default(),
                 fast: Queue::new(area),
+                async_requests: AsyncRequests::default(),
             })),
             can_join: Condvar::new(),
             done: Condvar::new(),
-            gathered: Condvar::new(),
+            batch_complete: Condvar::new(),
             drained: Condvar::new(),
             checkpoint: CheckpointList::default(),
             checkpointing: Mutex::default(),
@@ -296,9 +240,7 @@ impl Journal {
             pinned_max,
             is_aborted: AtomicBool::new(false),
             in_callers: AtomicBool::new(false),
-            data_writes: CachePadded::default(),
-            ordered_writes: Coverage::default(),
-            home_writes: Coverage::default(),
+            writes: Writes::default(),
             deferred: CachePadded::default(),
             io_priority: PriorityGroup::default(),
             fast: FastCommits::default(),
@@ -319,13 +261,13 @@ impl Journal {
         let (max_transaction, space_needed) = measure(&log, &space, by_memory, self.async_commit)?;
         let (log_empty, area) = (log.is_empty(), log.area().and_then(|range| Area::new(&range)));
         let mut state = self.state.lock();
-        if self.has_log() || state.running.is_some() {
+        if self.has_log() || state.tx.running.is_some() {
             return Err(JournalError::Unsupported("the journal is in use".into()));
         }
         self.max_transaction.store(max_transaction, Ordering::Relaxed);
         self.space_needed.store(space_needed, Ordering::Relaxed);
-        (state.space, state.log_empty, state.fast.area) = (Some(space), log_empty, area);
-        (state.next_tid, state.committed) = (next_tid, next_tid.previous());
+        (state.log.space, state.log.empty, state.fast.area) = (Some(space), log_empty, area);
+        state.tx = Transactions::new(next_tid);
         let _ = self.log.set(log);
         Ok(())
     }
@@ -465,7 +407,7 @@ impl Journal {
     /// Changes how fsyncs wait for each other, at once: a leader that waits for others now commits.
     pub fn set_batching(&self, batching: Batching) {
         let mut state = self.state.lock();
-        state.batcher.set(batching);
+        state.sync.batcher.set(batching);
         state.fast.batcher.set(batching);
         self.end_batch_wait(&mut state);
     }
@@ -478,7 +420,7 @@ impl Journal {
         if threshold.is_some() && self.log.get().is_none() {
             return Err(JournalError::Unsupported("async_checkpoint needs a journal".into()));
         }
-        self.state.lock().async_checkpoint = threshold;
+        self.state.lock().log.threshold = threshold;
         self.checkpoint_wakeup.wake();
         Ok(())
     }

@@ -7,12 +7,12 @@
 //! leads.
 //!
 //! ```text
-//!   request ─ count it ─ committer?  ── yes ─► sleep ─────────┬─ served: return
+//!   request ─ count it ─ committer? ───────── yes ─► sleep ───┬─ served: return
 //!                │ no                                         │  else look again
-//!                gathering? ── yes: end its wait if complete ─┤
-//!                │ no                                         │
-//!                policy: wait ── gather: sleep on gathered ───┤ all syncers joined, time over, or end_batch_wait
-//!                │ go                                         │
+//!                does a leader wait? ──────── yes ─► sleep ───┤
+//!                │ no     (end its wait if all have joined)   │
+//!                begin_batch_wait ─ wait ─► batch_wait ───────┤  all syncers joined, time over,
+//!                │ commit now                                 │  or end_batch_wait
 //!                lead the commit ◄────────────────────────────┘
 //! ```
 //!
@@ -26,20 +26,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use extol_sync::rank::Guard;
-use extol_sync::thread;
 
-use super::{Journal, State};
-use crate::batching::{Gather, Moment};
-use crate::types::{JournalError, Result, Tid};
-
-/// What a leader gathers for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Gathering {
-    /// The full commit of this transaction.
-    Full(Tid),
-    /// The fast commit of this batch of requests.
-    Fast(u64),
-}
+use super::Journal;
+use super::state::{Progress, State};
+use crate::batching::BatchWait;
+use crate::fast::queue::BatchWaiters;
+use crate::types::{CommitKind, Result, Tid};
 
 /// Why a thread waits for a commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,30 +44,26 @@ pub(crate) enum Purpose {
 
 impl Journal {
     pub(super) fn want(&self, state: &mut State, tid: Tid) {
-        if state.wanted.is_none_or(|w| tid.after(w)) {
-            state.wanted = Some(tid);
-        }
+        state.sync.want(tid);
         let now = self.clock.now_ns();
-        if let Some(running) = &mut state.running
-            && running.tx.tid == tid
-        {
+        if let Some(running) = state.tx.running.as_mut().filter(|r| r.tx.tid == tid) {
             running.requested_ns.get_or_insert(now);
         }
         self.end_batch_wait(state);
         self.commit_wakeup.wake();
     }
 
-    /// Ends the wait of a leader that gathers, if one does: it commits now.
+    /// Ends the wait of a leader for other requests, if one waits: it commits now.
     pub(crate) fn end_batch_wait(&self, state: &mut State) {
-        if state.gathering.take().is_some() {
-            self.gathered.notify_all();
+        if state.sync.batch_wait.take().is_some() {
+            self.batch_complete.notify_all();
         }
     }
 
     /// Asks for the commit of `tid` without waiting.
     pub fn request_commit(&self, tid: Tid) {
         let mut state = self.state.lock();
-        if !state.committed.at_least(tid) {
+        if !state.tx.committed.at_least(tid) {
             self.want(&mut state, tid);
         }
     }
@@ -122,147 +110,98 @@ impl Journal {
         crate::order::assert_no_handle("waiting for a commit");
         let mut state = self.state.lock();
         loop {
-            if let Some(why) = &state.aborted {
-                return Err(JournalError::Aborted(why.to_string()));
-            }
-            if state.committed.at_least(tid) {
-                return Ok(());
-            }
-            let is_running = state.running.as_ref().is_some_and(|r| r.tx.tid == tid);
-            let nothing_there = if is_running {
-                nothing_to_commit(&state)
-            } else {
-                state.committing.is_none_or(|(c, _)| c != tid)
-            };
-            if nothing_there {
-                // What came before it may still be on its way.
-                if !is_running || state.committing.is_none() {
-                    return Ok(());
+            state.failure.check()?;
+            let is_running = match state.tx.progress(tid) {
+                Progress::Over => return Ok(()),
+                Progress::Running => true,
+                Progress::Committing => false,
+                Progress::Empty => {
+                    self.done.wait(state.bare());
+                    continue;
                 }
-                self.done.wait(state.bare());
-                continue;
-            }
+            };
             if !std::mem::replace(&mut counted, true) {
                 self.count(&mut state, is_running);
             }
             if purpose == Purpose::Need {
                 self.end_batch_wait(&mut state);
             }
-            if state.committer || state.gathering.is_some() {
-                let waiters =
-                    Arc::clone(if is_running { &state.waiters } else { &state.committing_waiters });
-                let seen = waiters.bell.rings();
-                drop(state);
-                waiters.bell.wait(seen);
-                if waiters.is_served() {
-                    return Ok(());
-                }
-                state = self.state.lock();
+            if state.role.taken || state.sync.batch_wait.is_some() {
+                let sync = &state.sync;
+                let waiters = if is_running { &sync.waiters } else { &sync.committing_waiters };
+                let waiters = Arc::clone(waiters);
+                state = match self.sleep_among(state, &waiters) {
+                    Some(state) => state,
+                    None => return Ok(()),
+                };
                 continue;
             }
-            let whose = Gathering::Full(tid);
-            let waits = if purpose == Purpose::Need { None } else { self.policy(&state, whose) };
-            state = match waits {
-                Some(gather) => self.gather(state, whose, gather),
-                None => self.lead_commit(state),
+            let kind = CommitKind::Full(tid);
+            state = match self.begin_batch_wait(&state, kind) {
+                Some(wait) if purpose == Purpose::Durability => self.batch_wait(state, kind, wait),
+                _ => self.lead_commit(state),
             };
         }
     }
 
+    /// Sleeps until the waiters are woken. `None`: they are served.
+    pub(crate) fn sleep_among<'a>(
+        &'a self,
+        state: Guard<'a, State>,
+        waiters: &BatchWaiters,
+    ) -> Option<Guard<'a, State>> {
+        let seen = waiters.bell.rings();
+        drop(state);
+        waiters.bell.wait(seen);
+        (!waiters.is_served()).then(|| self.state.lock())
+    }
+
     /// Counts a request for the running transaction, or for the one being committed.
     pub(crate) fn count(&self, state: &mut State, is_running: bool) {
-        let now = self.clock.now_ns();
-        let State { running, batcher, serving, gathering, .. } = state;
-        let Some(running) = running.as_mut().filter(|_| is_running) else {
-            *serving += 1;
-            return;
-        };
-        running.requested_ns.get_or_insert(now);
-        running.waiting += 1;
-        batcher.asked(thread::current().id());
-        let enough = match gathering {
-            // A full commit serves the requests for a fast one, too.
-            Some((Gathering::Fast(_), _)) => true,
-            Some((Gathering::Full(_), gather)) => running.waiting >= gather.enough,
-            None => false,
-        };
-        if enough {
+        if state.count(is_running, self.clock.now_ns()) {
             self.end_batch_wait(state);
         }
     }
 
-    /// Should the leader wait for others first?
-    pub(crate) fn policy(&self, state: &State, whose: Gathering) -> Option<Gather> {
-        // The commit is waited for to get room or to freeze, or no other thread will ever commit.
-        let urgent = state.space_waiters > 0 || state.barriers > 0 || state.wanted.is_some();
-        if urgent || self.works_in_callers() {
+    /// Should the leader of this commit wait for others first? Without services no other thread
+    /// would commit meanwhile.
+    pub(crate) fn begin_batch_wait(&self, state: &State, kind: CommitKind) -> Option<BatchWait> {
+        if self.works_in_callers() {
             return None;
         }
-        let running = state.running.as_ref()?;
-        let (gathered, batcher) = match whose {
-            Gathering::Full(_) => (running.gathered, &state.batcher),
-            Gathering::Fast(_) => (state.fast.gathered, &state.fast.batcher),
-        };
-        if gathered {
-            return None;
-        }
-        batcher.begin(&self.moment(state, whose)?)
-    }
-
-    fn moment(&self, state: &State, whose: Gathering) -> Option<Moment> {
-        let now_ns = self.clock.now_ns();
-        let running = state.running.as_ref()?;
-        let (asked_ns, waiting) = match whose {
-            Gathering::Full(_) => (running.requested_ns, running.waiting),
-            Gathering::Fast(_) => (state.fast.asked_ns, state.fast.waiting),
-        };
-        let asked_ns = asked_ns.unwrap_or(now_ns);
-        Some(Moment { now_ns, asked_ns, waiting, handles: running.joined })
+        state.begin_batch_wait(kind, self.clock.now_ns())
     }
 
     /// Waits until others have joined, the time is over, or
     /// [`end_batch_wait`](Self::end_batch_wait) is called. The caller leads the commit afterwards,
     /// if there still is one to lead.
-    pub(crate) fn gather<'a>(
+    pub(crate) fn batch_wait<'a>(
         &'a self,
         mut state: Guard<'a, State>,
-        whose: Gathering,
-        gather: Gather,
+        kind: CommitKind,
+        wait: BatchWait,
     ) -> Guard<'a, State> {
         let began = self.clock.now_ns();
-        match whose {
-            Gathering::Fast(_) => state.fast.gathered = true,
-            Gathering::Full(_) => {
-                if let Some(running) = &mut state.running {
-                    running.gathered = true;
-                }
-            }
-        }
-        let mut deadline = after(gather.until_ns.saturating_sub(began));
-        state.gathering = Some((whose, gather));
-        // Once it was taken away, another leader may gather for something later before we run.
-        while let Some((_, mut gather)) = state.gathering.filter(|(now, _)| *now == whose) {
+        state.set_batch_wait(kind, wait);
+        let mut deadline = after(wait.until_ns.saturating_sub(began));
+        let own = |state: &State| state.sync.batch_wait.filter(|(now, _)| *now == kind);
+        // Once it was taken away, another leader may wait for a later commit before this one runs.
+        while let Some((_, wait)) = own(&state) {
             // The clock may be a test's; the end of a wait is always real.
-            let over = self.gathered.wait_until(state.bare(), deadline).timed_out();
-            if !over || state.gathering.is_none_or(|(now, _)| now != whose) {
+            let over = self.batch_complete.wait_until(state.bare(), deadline).timed_out();
+            if !over || own(&state).is_none() {
                 continue;
             }
-            let batcher = match whose {
-                Gathering::Full(_) => &state.batcher,
-                Gathering::Fast(_) => &state.fast.batcher,
-            };
-            state.gathering = match self.moment(&state, whose) {
-                Some(at) if batcher.goes_on(&mut gather, &at) => {
-                    deadline = after(gather.until_ns.saturating_sub(at.now_ns));
-                    Some((whose, gather))
-                }
-                _ => None,
-            };
+            let now = self.clock.now_ns();
+            let extended = state.extend_batch_wait(kind, wait, now);
+            if let Some(wait) = extended {
+                deadline = after(wait.until_ns.saturating_sub(now));
+            }
+            state.sync.batch_wait = extended.map(|wait| (kind, wait));
         }
-        let waited = self.clock.now_ns().saturating_sub(began);
         self.counters.batch_waits.add(1);
-        self.counters.batch_wait_ns.add(waited);
-        if !state.committer && nothing_to_commit(&state) {
+        self.counters.batch_wait_ns.add(self.clock.now_ns().saturating_sub(began));
+        if !state.role.taken && state.tx.nothing_to_commit() {
             // All changes were taken back, so no commit will wake the waiters.
             self.wake_done(&state);
             self.wake_fast(&state);
@@ -273,15 +212,15 @@ impl Journal {
     /// The committer's role is free again, after something that was no full commit: wakes the
     /// threads that need it.
     pub(crate) fn release_role(&self, state: &mut State) {
-        state.committer = false;
+        state.role.taken = false;
         self.wake_done(state);
-        if std::mem::take(&mut state.service_waits) {
+        if std::mem::take(&mut state.role.service_waits) {
             self.commit_wakeup.wake();
         }
         if self.works_in_callers() {
             self.can_join.notify_all();
         }
-        if std::mem::take(&mut state.rewind_waits) {
+        if std::mem::take(&mut state.role.rewind_waits) {
             self.checkpoint_wakeup.wake();
         }
     }
@@ -290,7 +229,7 @@ impl Journal {
     /// they are to see.
     pub(crate) fn wake_done(&self, state: &State) {
         self.done.notify_all();
-        for waiters in [&state.waiters, &state.committing_waiters] {
+        for waiters in [&state.sync.waiters, &state.sync.committing_waiters] {
             if Arc::strong_count(waiters) > 1 {
                 waiters.bell.ring();
             }
@@ -309,24 +248,14 @@ impl Journal {
     /// The newest transaction that exists: every change made so far is in it or in an older one.
     #[must_use]
     pub fn newest(&self) -> Tid {
-        let state = self.state.lock();
-        match (&state.running, state.committing) {
-            (Some(r), _) => r.tx.tid,
-            (None, Some((tid, _))) => tid,
-            (None, None) => state.committed,
-        }
+        self.state.lock().tx.newest()
     }
 
     /// Newest durable transaction.
     #[must_use]
     pub fn committed(&self) -> Tid {
-        self.state.lock().committed
+        self.state.lock().tx.committed
     }
-}
-
-/// True if the running transaction, if any, holds nothing and no handle is about to change that.
-pub(crate) fn nothing_to_commit(state: &State) -> bool {
-    state.running.as_ref().is_none_or(|r| !r.locked && r.handles == 0 && r.tx.is_empty())
 }
 
 fn after(ns: u64) -> Instant {

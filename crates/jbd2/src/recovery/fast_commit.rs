@@ -1,8 +1,9 @@
 //! Fast commits as recovery sees them: are there any that count, and what do they say.
 //!
 //! ```text
-//!   area:   HEAD(T) records TAIL(T) │ records TAIL(T) │ records TAI…      T: the transaction behind the log's end
+//!   area:   HEAD(T) records TAIL(T) │ records TAIL(T) │ records TAI…
 //!           ╰────── counts ───────╯ ╰─── counts ────╯ ╰── torn ──
+//!   T: the transaction behind the log's end
 //! ```
 //!
 //! The area is read twice. [`look`] finds the end of what counts; it keeps nothing but numbers, so
@@ -27,13 +28,12 @@
 
 use extol_block::BlockDevice;
 
-use super::walk::LogReader;
 use extol_ondisk::fast_commit::{DataChecksum, FcReader, FcRecord, FcTag};
 
-use crate::fast::MOST_CHECKSUMS;
-use crate::format::JournalSuperblock;
+use super::walk::LogReader;
+use crate::format::{JournalSuperblock, MOST_DATA_CHECKSUMS};
 use crate::log_map::LogMap;
-use crate::{JournalError, Result, Tid};
+use crate::types::{JournalError, Result, Tid};
 
 /// What is in the fast-commit area.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -144,7 +144,7 @@ struct Data {
 impl Data {
     fn add(&mut self, value: &[u8]) {
         // More are in none that Extol wrote.
-        let room = MOST_CHECKSUMS - self.here.len();
+        let room = MOST_DATA_CHECKSUMS - self.here.len();
         self.here.extend(DataChecksum::decode(value).take(room));
     }
 

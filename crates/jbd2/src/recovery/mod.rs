@@ -15,9 +15,9 @@
 //! their records into changes of blocks, as transaction T itself.
 //!
 //! ```text
-//!   superblock:  (start, S) ──► (first, T), still with its FAST_COMMIT bit ──► … ──► empty
-//!   log:         S … T-1 home   nothing of T at `first`: all of it is free     T written by the file system: counts
-//!   area:        T counts       T counts                                       void, its first block becomes zeros
+//!   superblock:  (start, S) ──► (first, T), FAST_COMMIT bit still set ──► … ──► empty
+//!   log:         S … T-1 home   all of it is free       T written by the file system: counts
+//!   area:        T counts       T counts                void, its first block becomes zeros
 //! ```
 //!
 //! A crash before T's commit record is durable finds the same fast commits on the same base; a
@@ -46,7 +46,7 @@ use extol_block::{BlockDevice, BlockNr};
 
 use crate::format::{CommitTime, Features, Header, JournalSuperblock};
 use crate::log_map::LogMap;
-use crate::{JournalError, Result, Tid};
+use crate::types::{JournalError, Result, Tid};
 
 pub(crate) use fast_commit::FastCommits;
 pub use fast_commit::FastLog;
@@ -124,8 +124,8 @@ pub(crate) fn prepare(
 pub(crate) fn refusal(fast_commits: FastCommits) -> Option<JournalError> {
     let FastCommits::Unknown(features) = fast_commits else { return None };
     Some(JournalError::Unsupported(format!(
-        "the journal holds fast-commit blocks of an unknown kind (features {features:#x}); run e2fsck or mount it with \
-         Linux first"
+        "the journal holds fast-commit blocks of an unknown kind (features {features:#x}); run \
+         e2fsck or mount it with Linux first"
     )))
 }
 

@@ -19,7 +19,7 @@ use crate::format::{
     BlockKind, DescriptorReader, JournalSuperblock, RevokeReader, Tag, TagFlags, unescape,
 };
 use crate::log_map::LogMap;
-use crate::{JournalError, Result, Tid};
+use crate::types::{JournalError, Result, Tid};
 
 /// Receives the blocks of a replay: each home block at most once, with its final contents.
 pub trait ReplaySink {

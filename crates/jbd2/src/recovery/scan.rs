@@ -22,7 +22,7 @@ use crate::format::{
     BlockKind, CommitBlock, CommitTime, DescriptorReader, JournalSuperblock, V1Sum,
 };
 use crate::log_map::LogMap;
-use crate::{JournalError, Result, Tid};
+use crate::types::{JournalError, Result, Tid};
 
 /// A copy in an accepted transaction that is not what was written.
 #[derive(Clone, Debug)]

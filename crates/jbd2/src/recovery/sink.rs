@@ -12,7 +12,8 @@ use extol_sync::Mutex;
 use parking_lot::RwLock;
 
 use super::ReplaySink;
-use crate::{Result, Tid, home};
+use crate::home;
+use crate::types::{Result, Tid};
 
 /// Bytes that are gathered before they are sorted and written.
 const BATCH: usize = 8 << 20;

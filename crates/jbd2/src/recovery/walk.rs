@@ -5,7 +5,7 @@ use extol_block::BlockDevice;
 
 use crate::format::{BlockKind, Format, Header, JournalSuperblock};
 use crate::log_map::LogMap;
-use crate::{JournalError, Result, Tid};
+use crate::types::{JournalError, Result, Tid};
 
 /// Bytes of the largest read-ahead.
 const MAX_AHEAD: usize = 256 * 1024;

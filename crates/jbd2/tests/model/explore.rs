@@ -46,7 +46,8 @@ fn batch(name: &str, pct: bool, seed: u64, scenario: fn()) {
     if let Err(panic) = result {
         let kind = if pct { "pct" } else { "random" };
         eprintln!(
-            "repeat with: EXTOL_MODEL={kind}:{seed} cargo test -p extol-jbd2 --features model --test model {name}"
+            "repeat with: EXTOL_MODEL={kind}:{seed} cargo test -p extol-jbd2 --features model \
+             --test model {name}"
         );
         resume_unwind(panic);
     }

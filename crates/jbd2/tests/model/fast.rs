@@ -1,7 +1,7 @@
 //! Fast commits beside full ones, freezes, failures, and the switch.
 //!
-//! A record here says what byte fills a home block; so a crash is assessed as ever, once the records
-//! that count were laid over the recovered blocks ([`crash`]).
+//! A record here says what byte fills a home block; so a crash is assessed as ever, once the
+//! records that count were laid over the recovered blocks ([`crash`]).
 
 use std::any::Any;
 use std::collections::BTreeMap;

@@ -30,7 +30,8 @@ fn a_flush_covers_what_came_before() {
     });
 }
 
-/// A failed flush reaches all callers that relied on it: none is told success for a write that it lost.
+/// A failed flush reaches all callers that relied on it: none is told success for a write that it
+/// lost.
 #[test]
 fn a_failed_flush_reaches_all_of_its_batch() {
     explore("a_failed_flush_reaches_all_of_its_batch", 16000, || {

@@ -24,7 +24,7 @@
 //! On every schedule no thread may wait for ever: the checker sees that all threads end.
 //!
 //! ```sh
-//! cargo test -p extol-jbd2 --features model --test model       # EXTOL_LONG=1: fifty times as many schedules
+//! cargo test -p extol-jbd2 --features model --test model   # EXTOL_LONG=1: 50 times the schedules
 //! ```
 
 mod cache;

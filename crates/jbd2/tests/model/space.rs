@@ -1,4 +1,5 @@
-//! Room in the log: handles that need much, a log that holds little, and the threads that make room.
+//! Room in the log: handles that need much, a log that holds little, and the threads that make
+//! room.
 
 use std::sync::Arc;
 

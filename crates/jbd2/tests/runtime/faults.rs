@@ -1,5 +1,5 @@
-//! Failing devices: nothing acknowledged is lost, nothing is acknowledged afterwards, no thread waits
-//! for ever.
+//! Failing devices: nothing acknowledged is lost, nothing is acknowledged afterwards, no thread
+//! waits for ever.
 
 use std::sync::Arc;
 
@@ -178,8 +178,8 @@ const DEATHS: [(DeviceOp, u64); 5] = [
     (DeviceOp::Write, 400),
 ];
 
-/// Many threads with all services; the device dies in the middle. Every caller gets an error, and what
-/// was acknowledged is there.
+/// Many threads with all services; the device dies in the middle. Every caller gets an error, and
+/// what was acknowledged is there.
 #[test]
 fn the_device_dies_under_load() {
     for (seed, (op, n)) in seeds(600).flat_map(|seed| DEATHS.map(|death| (seed, death))) {
@@ -295,7 +295,10 @@ fn shutdown_leaves_no_mark() {
     assert!(rig.world.journal.freeze().is_err());
     assert!(rig.world.operate(&mut random).is_err());
     // Only data that the operation wrote before it asked for a handle.
-    let homes = |e: &extol_devices::Event| matches!(e, extol_devices::Event::Write { offset, .. } if *offset < 860 << 10);
+    let homes = |e: &extol_devices::Event| match e {
+        extol_devices::Event::Write { offset, .. } => *offset < 860 << 10,
+        _ => false,
+    };
     assert!(rig.tape.fs.log()[position..].iter().all(homes));
     let fs = rig.tape.fs.current();
     assert_eq!(PLAIN.journal_superblock(&fs).errno, 0);

@@ -7,7 +7,8 @@
 //! replay and late home writes do harm.
 //!
 //! ```text
-//!   root v17: [(812, meta, 40), (815, data, 51)]   twin v17   twin v17      812: bytes of 40    815: bytes of 51
+//!   root v17: [(812, meta, 40), (815, data, 51)]   twin v17   twin v17
+//!   812: bytes of 40    815: bytes of 51
 //! ```
 //!
 //! Every operation gives its group a new version, written down with its transaction. After a
@@ -300,7 +301,8 @@ impl World {
                     if bytes != pattern(e.nr, e.seed, self.len()) {
                         let tid = order(seen.tid);
                         return Err(format!(
-                            "group {nr}, version {version} of transaction {tid}: {e:?} has other contents"
+                            "group {nr}, version {version} of transaction {tid}: {e:?} has other \
+                             contents"
                         ));
                     }
                 }

@@ -1,9 +1,10 @@
 //! Fast commits on disk: the records inside the journal's fast-commit area, from bytes and back.
 //!
 //! ```text
-//!   block 0                  block 1                   block 2                        block 3
-//!   | HEAD | TAIL | zeros |  | record | record | PAD | | record | … | TAIL | zeros |  | record | TAIL | zeros |
-//!   └ the first of a transaction: empty                         └ ends the block      └ the next fast commit
+//!   block 0                  block 1                     block 2
+//!   | HEAD | TAIL | zeros |  | record | record | PAD |   | record | … | TAIL | zeros |
+//!   └ the first of a         └ the next one     └ ends the block
+//!     transaction: empty
 //! ```
 //!
 //! A *tag* is a number, a length and a value: HEAD and TAIL frame a fast commit, PAD fills a block,

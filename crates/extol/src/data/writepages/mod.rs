@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The write comes before the handle, so data is on the device before it is mapped (DA-2, and the
-//! module's story in [`super`]). `mapping.rs` makes the changes; `journalled.rs` is the other way,
+//! module's story in [`super`]). `map_changes` makes the changes; `journalled.rs` is the other way,
 //! through the log (data=journal).
 
 mod journalled;
@@ -31,6 +31,8 @@ use crate::mounted::MountedFs;
 use crate::throttle::Room;
 
 pub(super) use journalled::write_journalled;
+use mapping::{commit, convert, uncommit};
+
 pub(super) use mapping::credits_for_groups;
 
 /// Most mapping changes of one handle: keeps handles short.
@@ -162,7 +164,7 @@ impl BlockWriter<'_> {
     fn undo(&mut self) {
         // A deferred write must not reach blocks that another file may get, and recovery must not
         // check data there.
-        self.st.settle_for_good();
+        self.st.end_deferred();
         for change in std::mem::take(&mut self.changes) {
             if let MapChange::Insert { run, .. } = change {
                 let _ = self.fs.vol.journal.about_to_overwrite(run.start, run.len, |_| false);
@@ -231,6 +233,58 @@ impl BlockWriter<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Makes all changes and stores the inode, with the size that they reach (DA-2).
+    fn map_changes(&mut self) -> Result<()> {
+        let vol = &self.fs.vol;
+        let bs = vol.geo.block_size.bytes();
+        self.unmapped = 0;
+        if self.changes.is_empty() {
+            return Ok(());
+        }
+        let credits = self.changes.iter().fold(2, |sum, change| {
+            sum + match change {
+                MapChange::Insert { run, .. } => {
+                    map::credits_for_insert(&self.st.node, run.len, bs)
+                        + credits_for_groups(run.len, vol.geo.blocks_per_group)
+                }
+                MapChange::Convert { .. } => map::credits_for_convert(&self.st.node),
+            }
+        });
+        let mut h =
+            vol.journal.start(credits.min(vol.journal.max_credits())).map_err(error::journal)?;
+        let mut result = Ok(());
+        let mut reached = 0;
+        while let Some(change) = self.changes.first().copied() {
+            let mut committed = false;
+            result = match change {
+                MapChange::Insert { lblk, run } => {
+                    commit(vol, &mut h, run, self.reserved, &mut self.used).and_then(|()| {
+                        committed = true;
+                        map::insert(vol, &mut h, &mut self.st.node, lblk, run, false).inspect_err(
+                            |_| {
+                                uncommit(vol, &mut h, run, &mut self.used);
+                            },
+                        )
+                    })
+                }
+                MapChange::Convert { lblk, len } => convert(vol, &mut h, self.st, lblk, len),
+            };
+            if result.is_err() {
+                if committed {
+                    self.changes.remove(0);
+                }
+                break;
+            }
+            reached = reached.max(change.end());
+            self.changes.remove(0);
+        }
+        let end = u64::from(reached) << vol.geo.block_size.bits();
+        self.st.disk_size = self.st.disk_size.max(end.min(self.st.node.raw.size));
+        let stored = self.st.store(self.fs, &mut h, true);
+        let stopped = h.stop().map_err(error::journal);
+        result.and(stored).and(stopped)
     }
 
     /// Most blocks of one write ([`crate::throttle`]).

@@ -1,12 +1,12 @@
 //! Replaying fast commits: records become changes of blocks, as one transaction.
 //!
 //! ```text
-//!   log home, T free ─► claim the blocks of all ADD_RANGEs            (for no other use)
-//!                    ─► each record, in order: inodes in memory, directories and trees in the handle
-//!                    ─► settle: which blocks do the files own now ─ which did they own ─► bitmaps
-//!                               inodes that are used now, or have no name left ─► inode bitmap, orphan list
-//!                               inodes into their slots
-//!                    ─► commit T ─► the area is void ─► the mount goes on, with orphans as after any crash
+//!   log home, T free ─► claim the blocks of all ADD_RANGEs (for no other use)
+//!     ─► each record, in order: inodes in memory, directories and trees in the handle
+//!     ─► settle: which blocks do the files own now ─ which did they own ─► bitmaps
+//!                inodes that are used now, or have no name left ─► inode bitmap, orphan list
+//!                inodes into their slots
+//!     ─► commit T ─► the area is void ─► the mount goes on, with orphans as after any crash
 //! ```
 //!
 //! The base is the state of transaction T-1. A record says what is, not what to do: an INODE is an

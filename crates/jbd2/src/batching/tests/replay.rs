@@ -9,9 +9,9 @@ use super::batching;
 struct Replay {
     commits: u32,
     syncers: u32,
-    /// Commits whose leader would wait, and of these those where the concurrent syncers was complete before the
-    /// time was over.
-    gathers: u32,
+    /// Commits whose leader would wait, and those of them where all concurrent syncers had joined
+    /// before the time was over.
+    waits: u32,
     complete: u32,
 }
 
@@ -39,7 +39,7 @@ fn replay(text: &str) -> Replay {
     batcher.set(batching(BatchPolicy::Adaptive, 0, 15_000));
     let mut out = Replay::default();
     let (mut waiting, mut asked_ns, mut ended_ns) = (0u32, 0, 0);
-    let mut gather: Option<Gather> = None;
+    let mut wait: Option<BatchWait> = None;
     for (now_ns, event) in events {
         match event {
             Event::Asks => {
@@ -57,21 +57,21 @@ fn replay(text: &str) -> Replay {
                 asked_ns = asked_ns.max(ended_ns);
                 out.commits += 1;
                 out.syncers = out.syncers.max(batcher.syncers());
-                gather = None;
+                wait = None;
             }
         }
         let at = Moment { now_ns, asked_ns, waiting, handles: u64::from(waiting) };
-        if let Some(running) = &gather {
+        if let Some(running) = &wait {
             if waiting >= running.enough && now_ns <= running.until_ns {
                 out.complete += 1;
-                gather = None;
+                wait = None;
             }
-        } else if waiting > 0 && out.gathers < out.commits {
-            gather = batcher.begin(&at);
-            if let Some(gather) = &gather {
-                assert!(gather.until_ns - now_ns <= 15_000_000, "never longer than max_batch_time");
-                assert!(gather.enough > waiting && gather.enough <= batcher.syncers());
-                out.gathers += 1;
+        } else if waiting > 0 && out.waits < out.commits {
+            wait = batcher.begin(&at);
+            if let Some(wait) = &wait {
+                assert!(wait.until_ns - now_ns <= 15_000_000, "never longer than max_batch_time");
+                assert!(wait.enough > waiting && wait.enough <= batcher.syncers());
+                out.waits += 1;
             }
         }
     }
@@ -81,16 +81,17 @@ fn replay(text: &str) -> Replay {
 #[test]
 fn one_thread_never_waits() {
     let r = replay(include_str!("traces/nvme-1-none.txt"));
-    assert_eq!((r.syncers, r.gathers), (1, 0), "{r:?}");
+    assert_eq!((r.syncers, r.waits), (1, 0), "{r:?}");
 }
 
 #[test]
 fn a_ramdisk_is_not_worth_a_wait() {
     let r = replay(include_str!("traces/ramdisk-4-none.txt"));
-    assert!(r.commits >= 100 && r.gathers <= r.commits / 10, "{r:?}");
+    assert!(r.commits >= 100 && r.waits <= r.commits / 10, "{r:?}");
 }
 
-/// The concurrent syncers is known from groups that alternate, and back long before a commit's time is over.
+/// The concurrent syncers are known from groups that alternate, and back long before a commit's
+/// time is over.
 #[test]
 fn where_a_flush_costs_all_syncers_are_waited_for() {
     for (text, threads) in [
@@ -100,7 +101,7 @@ fn where_a_flush_costs_all_syncers_are_waited_for() {
     ] {
         let r = replay(text);
         assert_eq!(r.syncers, threads, "{r:?}");
-        assert!(r.gathers > r.commits / 2, "{r:?}");
-        assert!(r.complete > r.gathers * 8 / 10, "{r:?}");
+        assert!(r.waits > r.commits / 2, "{r:?}");
+        assert!(r.complete > r.waits * 8 / 10, "{r:?}");
     }
 }

@@ -26,7 +26,8 @@ struct Medium {
     fixed_ns: u64,
     per_request_ns: u64,
     jitter: f64,
-    /// While it flushes it takes no writes: a thread with data to write asks only when the flush is over.
+    /// While it flushes it takes no writes: a thread with data to write asks only when the flush is
+    /// over.
     alone: bool,
 }
 
@@ -100,7 +101,7 @@ enum Event {
     Done(Job),
     Asks(usize),
     CommitEnds,
-    /// Ends the gather of that number, if it still runs.
+    /// Ends the wait of that number, if it still runs.
     GatherEnds(u64),
 }
 
@@ -119,8 +120,8 @@ struct World {
     committing: Option<Vec<usize>>,
     leader: usize,
     began_ns: u64,
-    gather: Option<(Gather, u64)>,
-    gathers: u64,
+    wait: Option<(BatchWait, u64)>,
+    waits: u64,
     served: u64,
     commits: u64,
     /// Those whose data waits for the end of the flush.
@@ -137,7 +138,7 @@ struct World {
 struct Outcome {
     per_second: f64,
     commits: u64,
-    gathers: u64,
+    waits: u64,
     /// How many each commit served.
     groups: Vec<u32>,
 }
@@ -182,8 +183,8 @@ impl World {
             committing: None,
             leader: 0,
             began_ns: 0,
-            gather: None,
-            gathers: 0,
+            wait: None,
+            waits: 0,
             served: 0,
             commits: 0,
             held_up: Vec::new(),
@@ -208,7 +209,7 @@ impl World {
             self.happens(event);
         }
         let per_second = self.served as f64 * 1e9 / (self.now - start) as f64;
-        Outcome { per_second, commits: self.commits, gathers: self.gathers, groups: self.groups }
+        Outcome { per_second, commits: self.commits, waits: self.waits, groups: self.groups }
     }
 
     fn after(&mut self, ns: u64, event: Event) {
@@ -252,14 +253,14 @@ impl World {
             Event::CommitEnds => self.commit_ends(),
             Event::GatherEnds(number) => {
                 let at = self.moment();
-                if let Some((gather, running)) = &mut self.gather
+                if let Some((wait, running)) = &mut self.wait
                     && *running == number
                 {
-                    if self.batcher.goes_on(gather, &at) {
-                        let left = gather.until_ns - at.now_ns;
+                    if self.batcher.goes_on(wait, &at) {
+                        let left = wait.until_ns - at.now_ns;
                         self.after(left + SLACK_NS, Event::GatherEnds(number));
                     } else {
-                        self.gather = None;
+                        self.wait = None;
                         self.commit();
                     }
                 }
@@ -296,13 +297,13 @@ impl World {
         }
         self.waiting.push(thread);
         self.batcher.asked(thread);
-        match &mut self.gather {
+        match &mut self.wait {
             None => self.elect(),
-            Some((gather, number)) if self.waiting.len() >= gather.enough as usize => {
+            Some((wait, number)) if self.waiting.len() >= wait.enough as usize => {
                 // The leader is woken; its timer finds another number.
                 *number += 1;
                 let number = *number;
-                gather.enough = u32::MAX;
+                wait.enough = u32::MAX;
                 self.after(WAKE_NS, Event::GatherEnds(number));
             }
             Some(_) => {}
@@ -310,18 +311,18 @@ impl World {
     }
 
     fn elect(&mut self) {
-        if self.committing.is_some() || self.gather.is_some() {
+        if self.committing.is_some() || self.wait.is_some() {
             return;
         }
         let Some(leader) = self.waiting.first() else { return };
         self.leader = *leader;
         match self.batcher.begin(&self.moment()) {
             None => self.commit(),
-            Some(gather) => {
-                self.gathers += 1;
-                let number = self.gathers * 2;
-                self.gather = Some((gather, number));
-                self.after(gather.until_ns - self.now + SLACK_NS, Event::GatherEnds(number));
+            Some(wait) => {
+                self.waits += 1;
+                let number = self.waits * 2;
+                self.wait = Some((wait, number));
+                self.after(wait.until_ns - self.now + SLACK_NS, Event::GatherEnds(number));
             }
         }
     }
@@ -384,18 +385,18 @@ fn a_wait_never_costs_more_than_half() {
                 );
                 most = most.max(adaptive.per_second);
                 if threads == 1 {
-                    assert_eq!(adaptive.gathers, 0, "{cell}: no other to wait for");
+                    assert_eq!(adaptive.waits, 0, "{cell}: no other to wait for");
                 }
             }
         }
     }
 }
 
-/// On a disk whose writes wait for its flushes. A thread that goes at once goes alone, or nearly: the data of
-/// all others is held up until the flush is over, and the first of them goes at once, too. So there
-/// all threads belong into one group, and is there after sixteen commits, a third of a second; also
-/// where full commits come in between, and where the threads' work takes nearly as long as a flush,
-/// so that nothing can be sure.
+/// On a disk whose writes wait for its flushes. A thread that goes at once goes alone, or nearly:
+/// the data of all others is held up until the flush is over, and the first of them goes at once,
+/// too. So there all threads belong into one group, and are in it after sixteen commits, a third of
+/// a second; also where full commits come in between, and where the threads' work takes nearly as
+/// long as a flush.
 #[test]
 fn on_a_disk_all_threads_are_soon_in_one_group() {
     for machine in MACHINES {

@@ -67,9 +67,9 @@ fn checkpoint_service() {
         rig.fill(10..200, 2);
         rig.journal.commit_all().unwrap();
     }
-    rig.journal.state.lock().space_waiters = 1;
+    rig.journal.state.lock().log.waiters = 1;
     assert_eq!(service.step(), Progress::More);
     assert_eq!(service.step(), IDLE, "enough is free");
     assert!(rig.journal.stats().log_free >= rig.journal.stats().log_blocks / 2);
-    rig.journal.state.lock().space_waiters = 0;
+    rig.journal.state.lock().log.waiters = 0;
 }

@@ -6,7 +6,7 @@ use std::thread::{JoinHandle, ThreadId};
 use super::requests::{Slow, slow, until};
 use super::*;
 use crate::batching::{BatchPolicy, Batching};
-use crate::fast::async_sync::{MOST, MOST_TAKEN_OVER};
+use crate::fast::async_requests::{MOST, MOST_TAKEN_OVER};
 
 /// What requests were told: their inode, whether it went well, and by which thread.
 #[derive(Clone, Debug, Default)]
@@ -37,7 +37,7 @@ fn leave(journal: &Arc<Journal>, told: &Told, tid: Tid, ino: u32) -> bool {
 }
 
 fn none_is_left(journal: &Journal) {
-    assert!(journal.state.lock().fast.async_requests.is_idle());
+    assert!(journal.state.lock().async_requests.is_idle());
 }
 
 /// A journal that is in the middle of a fast commit for the request of inode 0, with five more in
@@ -104,7 +104,8 @@ fn alone() {
     assert_eq!(told.all(), [(12, true), (13, true)]);
 }
 
-/// A caller that comes when the batch has a leader goes on at once, and is told when the batch is durable.
+/// A caller that comes when the batch has a leader goes on at once, and is told when the batch is
+/// durable.
 #[test]
 fn one_thread_waits_for_all() {
     let busy = Busy::new();
@@ -199,7 +200,7 @@ fn a_full_commit_comes_first() {
         let (journal, tid) = (Arc::clone(&busy.rig.journal), busy.tid);
         std::thread::spawn(move || journal.commit_wait(tid).unwrap())
     };
-    until(|| busy.rig.journal.state.lock().running.as_ref().is_some_and(|r| r.waiting == 1));
+    until(|| busy.rig.journal.state.lock().tx.running.as_ref().is_some_and(|r| r.waiting == 1));
     busy.go.send(()).unwrap();
     full.join().unwrap();
     let rig = busy.over(true);
@@ -228,7 +229,7 @@ fn a_freeze() {
         let journal = Arc::clone(&busy.rig.journal);
         std::thread::spawn(move || journal.freeze().unwrap())
     };
-    until(|| busy.rig.journal.state.lock().barriers == 1);
+    until(|| busy.rig.journal.state.lock().gate.barriers == 1);
     busy.go.send(()).unwrap();
     // The freeze or the next batch comes first.
     busy.go.send(()).unwrap();
@@ -394,7 +395,7 @@ impl Draining {
         is_open.recv().unwrap();
         let (journal, tells) = (Arc::clone(&rig.journal), told.clone());
         let leader = std::thread::spawn(move || assert!(leave(&journal, &tells, tid, 0)));
-        until(|| rig.journal.state.lock().committer);
+        until(|| rig.journal.state.lock().role.taken);
         for ino in 1..6 {
             assert!(!leave(&rig.journal, &told, tid, ino), "there is a leader");
         }

@@ -3,11 +3,11 @@
 
 use super::data_checksum::{DATA, crash_anywhere};
 use super::*;
-use crate::Deferral;
+use crate::DeferredWrite;
 
 impl Rig {
     /// File data is to be written in place, with a checksum.
-    fn defer(&self, block: u64, byte: u8) -> Deferral {
+    fn defer(&self, block: u64, byte: u8) -> DeferredWrite {
         let data = vec![byte; BS as usize];
         let block = BlockNr(DATA + block);
         self.journal.about_to_overwrite(block, 1, |w| w.matches(&data)).unwrap();
@@ -31,14 +31,14 @@ fn goes_out_with_the_records() {
         // Neighbours are one write, in whatever order they came.
         rig.defer(9, 3);
         rig.defer(2, 2);
-        assert_eq!((rig.story(at), first.is_settled()), (String::new(), false));
+        assert_eq!((rig.story(at), first.is_written()), (String::new(), false));
         rig.fsync(12, records(1));
         assert_eq!(rig.story(at), "data data fc0-1 flush");
-        assert!(first.is_settled());
+        assert!(first.is_written());
         assert_eq!([rig.on_device(1), rig.on_device(2), rig.on_device(9)], [1, 2, 3]);
         first.make_durable().unwrap();
         assert_eq!(rig.story(at), "data data fc0-1 flush", "it is");
-        assert_eq!(rig.stats().one_trip, 1);
+        assert_eq!(rig.stats().checksummed, 1);
         // Without a checksum it needs no order, but the flush.
         let at = rig.log.position();
         rig.journal.defer(BlockNr(DATA), vec![5; BS as usize], Vec::new());
@@ -63,7 +63,7 @@ fn without_a_flush() {
     rig.journal.flush_data().unwrap();
     assert_eq!(rig.story(at), "data data fc0-1 settled", "it is, and nothing is left to flush");
     assert_eq!(
-        (rig.stats().by_fua, rig.stats().one_trip, rig.journal.stats().flushes),
+        (rig.stats().by_fua, rig.stats().checksummed, rig.journal.stats().flushes),
         (1, 1, flushes)
     );
     // Data that another thread has written since needs more than these writes.
@@ -101,7 +101,7 @@ fn records_alone_without_a_flush() {
     rig.fsync(12, records(1));
     rig.fsync(12, records(1));
     assert_eq!(rig.story(at), "fc0-1 settled fc2 settled");
-    assert_eq!((rig.stats().by_fua, rig.stats().one_trip), (2, 0));
+    assert_eq!((rig.stats().by_fua, rig.stats().checksummed), (2, 0));
     rig.write_data();
     let at = rig.log.position();
     rig.fsync(12, records(1));
@@ -140,13 +140,13 @@ fn a_leader_writes_all() {
     let rig = Rig::live(PLAIN);
     let (first, second) = (rig.defer(1, 1), rig.defer(5, 2));
     let at = rig.log.position();
-    first.settle();
-    assert_eq!((rig.story(at), second.is_settled()), ("data data".to_owned(), true));
-    second.settle();
+    first.finish();
+    assert_eq!((rig.story(at), second.is_written()), ("data data".to_owned(), true));
+    second.finish();
     // Its checksum is left for the next fast commit.
     rig.fsync(12, records(1));
     assert_eq!(rig.story(at), "data data fc0-1 flush");
-    assert_eq!(rig.stats().one_trip, 1);
+    assert_eq!(rig.stats().checksummed, 1);
     rig.journal.commit_all().unwrap();
     for what in [Journal::flush_data, Journal::make_all_durable] {
         rig.defer(20, 1);
@@ -173,17 +173,17 @@ fn each_knows_its_own_flush() {
     let first = rig.defer(1, 1);
     rig.fsync(12, records(1));
     let second = rig.defer(2, 1);
-    second.settle();
+    second.finish();
     let at = rig.log.position();
     first.make_durable().unwrap();
     assert_eq!(rig.story(at), "");
     second.make_durable().unwrap();
     assert_eq!(rig.story(at), "flush");
     // Forgotten ones count as written with younger ones: never as durable.
-    let all: Vec<Deferral> = (0..100)
+    let all: Vec<DeferredWrite> = (0..100)
         .map(|i| {
             let one = rig.defer(30 + i, 1);
-            one.settle();
+            one.finish();
             one
         })
         .collect();
@@ -239,7 +239,7 @@ fn an_abort_loses_it_and_says_so() {
     rig.journal.shut_down("test");
     assert!(one.make_durable().is_err());
     // A reader of the file finds it, all the same.
-    assert_eq!((one.is_settled(), rig.on_device(1)), (true, 1));
+    assert_eq!((one.is_written(), rig.on_device(1)), (true, 1));
 }
 
 fn defer(rig: &Rig, block: u64, byte: u8) {

@@ -57,7 +57,10 @@ fn the_area_is_full() {
     rig.fsync(12, records(limit - 1));
     assert_eq!(failed(&rig), (3, 0, 2));
     let end = rig.area().end - BS;
-    let behind = |e: &Event| matches!(e, Event::Write { offset, data, .. } if offset + data.len() as u64 > end);
+    let behind = |e: &Event| match e {
+        Event::Write { offset, data, .. } => offset + data.len() as u64 > end,
+        _ => false,
+    };
     assert!(!rig.log.log().iter().any(behind), "the last block is never used");
     let too_large = FcRecord::Inode { ino: 12, image: vec![0; 1024].into() };
     rig.fsync(12, said(&[too_large]));

@@ -16,14 +16,16 @@ use std::sync::Arc;
 
 use extol_block::{BlockDevice, BlockNr, MemDevice, ScatteredWrite, SharedDevice};
 use extol_devices::{Event, RecordingDevice};
-use extol_ondisk::fast_commit::FcRecord;
+use extol_ondisk::fast_commit::{DataChecksum, FcRecord, FcRecords};
 use extol_task::TestClock;
 use parking_lot::Mutex;
 
+use super::source::FastCommits;
 use super::*;
 use crate::format::{Features, JournalSuperblock};
 use crate::recovery::read_superblock;
 use crate::test_rig::{FIRST_TID, INTERVAL, block_size};
+use crate::types::Tid;
 use crate::{JournalConfig, LogConfig, LogMap};
 
 const BS: u64 = 1024;

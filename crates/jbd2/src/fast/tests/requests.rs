@@ -136,10 +136,10 @@ fn a_full_commit_serves_those_that_wait_for_a_fast_one() {
     threads.push(spawn(1));
     until(|| rig.journal.state.lock().fast.waiting == 1);
     threads.push(spawn(9));
-    until(|| rig.journal.state.lock().running.as_ref().is_some_and(|r| r.waiting == 1));
+    until(|| rig.journal.state.lock().tx.running.as_ref().is_some_and(|r| r.waiting == 1));
     // Comes when a full commit is on its way.
     threads.push(spawn(2));
-    until(|| rig.journal.state.lock().running.as_ref().is_some_and(|r| r.waiting == 2));
+    until(|| rig.journal.state.lock().tx.running.as_ref().is_some_and(|r| r.waiting == 2));
     go.send(()).unwrap();
     threads.into_iter().for_each(|t| t.join().unwrap());
     assert_eq!(source.inner.asked.lock().len(), 1);
