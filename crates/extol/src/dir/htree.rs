@@ -30,6 +30,7 @@ use super::blocks::{self, BlockKind, Blocks, Fresh, Shape};
 use super::index_path::{Frame, IndexError, IndexResult, Path};
 use super::leaf::{self, Division};
 use super::place::{Place, Vacant, note_room, put_in_leaf, scan_leaf};
+use crate::fast_commit::eligibility;
 use crate::node::Node;
 use crate::volume::Volume;
 
@@ -136,6 +137,7 @@ fn split_leaf(
     };
     let Some((right, nodes)) = fresh.split_last() else { return Ok(()) };
     note_room(h, &shape, buf, Some(new.name));
+    eligibility::divided(h, shape.ino, shape.leaf(buf), &right.buf);
     tree.make_room(h, nodes.len(), nodes)?;
     let (stay, go) = items.split_at(keep);
     blocks::modify_leaf(h, &shape, &right.buf, |bytes| leaf::fill(bytes, &shape, go))?;
@@ -276,6 +278,7 @@ pub(super) fn build(
     note_room(h, &shape, &buf, Some(new.name));
     let (stay, go) = items.split_at(keep);
     for (part, leaf) in [stay, go].into_iter().zip(&fresh) {
+        eligibility::divided(h, shape.ino, shape.leaf(&buf), &leaf.buf);
         blocks::modify_leaf(h, &shape, &leaf.buf, |bytes| leaf::fill(bytes, &shape, part))?;
     }
     let mut root = DxBlock::new(DxKind::Root, shape.geo, fresh.first().map_or(0, |leaf| leaf.lblk));

@@ -68,6 +68,15 @@ pub(crate) enum Delta {
         /// Bytes that a new name needs; 0 if there is none.
         need: u32,
     },
+    /// Names of a directory block are in another one now, too, which is new.
+    Divided {
+        /// Directory.
+        dir: u32,
+        /// Which of its blocks; 0 if all of them took any name.
+        leaf: u64,
+        /// The new one.
+        into: u64,
+    },
     /// The inode changed in a way that no record says: until its transaction is committed in full,
     /// whatever needs it is.
     Unfit {

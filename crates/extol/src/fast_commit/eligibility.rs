@@ -10,7 +10,7 @@
 //! - EL-2: whatever changed in a map without tree blocks is noted block by block; a map with tree
 //!   blocks is unfit (`inserted`, `converted`, `removed`).
 //! - EL-3: a directory is unfit for names as soon as one of them might not find room when it is
-//!   replayed (`room`, which comes before each first change of a block).
+//!   replayed (`room`, which comes before each first change of a block; `divided`).
 
 use std::sync::Arc;
 
@@ -372,4 +372,9 @@ pub(crate) fn room(
     if gaps.is_some() || need > 0 {
         note(h, Delta::Room { dir: dir.0, leaf, gaps, need });
     }
+}
+
+/// Notes that names of a block of entries go to a new one, `into`.
+pub(crate) fn divided(h: &mut Handle, dir: InodeNr, leaf: u64, into: &Buf) {
+    note(h, Delta::Divided { dir: dir.0, leaf, into: into.nr().0 });
 }

@@ -6,8 +6,9 @@
 //! block of the base that names go to has a budget: what its gaps hold for sure, whichever of the
 //! transaction's names are replayed, in any order.
 //!
-//! A block that the transaction has added to the directory (a leaf was divided, or the directory
-//! got an index) has no budget: names that go there need a full commit, which ends that.
+//! What the directory looks like now does not matter. It may have been divided, or got an index:
+//! names in a new block count against the block of the base that their part of the hashes belonged
+//! to (`origin`), because that is where a replay puts them.
 //!
 //! **The budget.** Readers put a name into the first gap that holds it. Either all names together
 //! are no longer than the largest gap; then any part of them fits there. Or: let `s` be the longest
@@ -17,8 +18,8 @@
 //!
 //! Invariants
 //! - RB-1: a block's gaps are those of the base (`Rooms::note`: they are told before the
-//!   transaction's first change of it; of a block that is new, or was changed without that, nothing
-//!   is known, and no name fits).
+//!   transaction's first change of it; of a block that was changed without that, nothing is known,
+//!   and no name fits).
 //! - RB-2: a budget never grows within a transaction (`Room::take`).
 
 use super::Map;
@@ -54,22 +55,38 @@ impl Room {
     }
 }
 
-/// The blocks of all directories that a transaction has touched, by directory and block (0: of a
-/// directory whose blocks all take any name).
+/// The blocks of all directories that a transaction has touched.
 #[derive(Debug, Default)]
-pub(super) struct Rooms(Map<(u32, u64), Room>);
+pub(super) struct Rooms {
+    /// Directory, and block of the base (0: of a directory whose blocks all take any name).
+    rooms: Map<(u32, u64), Room>,
+    /// A new block: whose names it took.
+    origin: Map<(u32, u64), u64>,
+}
 
 impl Rooms {
+    fn base(&self, dir: u32, leaf: u64) -> u64 {
+        self.origin.get(&(dir, leaf)).copied().unwrap_or(leaf)
+    }
+
     /// A block is touched, and takes a name of `need` bytes (0: none). False if the name may not
     /// fit when it is replayed.
     pub fn note(&mut self, dir: u32, leaf: u64, gaps: Option<Box<[u16]>>, need: u32) -> bool {
-        let room = self.0.entry((dir, leaf)).or_insert_with(|| Room::new(gaps.unwrap_or_default()));
+        let base = self.base(dir, leaf);
+        let room =
+            self.rooms.entry((dir, base)).or_insert_with(|| Room::new(gaps.unwrap_or_default()));
         need == 0 || room.take(need)
+    }
+
+    /// Names of `leaf` go to the new block `into`.
+    pub fn divide(&mut self, dir: u32, leaf: u64, into: u64) {
+        let base = self.base(dir, leaf);
+        self.origin.insert((dir, into), base);
     }
 
     /// Blocks remembered.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.rooms.len() + self.origin.len()
     }
 }
 
@@ -91,11 +108,13 @@ mod tests {
     }
 
     #[test]
-    fn blocks_count_apart_and_a_new_one_has_no_room() {
+    fn a_new_block_counts_against_the_old_one() {
         let mut rooms = Rooms::default();
-        assert!(rooms.note(12, 50, Some([100].into()), 60));
-        assert!(!rooms.note(12, 50, Some([100].into()), 60), "the gaps of the base");
-        assert!(rooms.note(13, 50, Some([60].into()), 60), "another directory");
+        assert!(rooms.note(12, 0, Some([100].into()), 0));
+        rooms.divide(12, 0, 50);
+        rooms.divide(12, 50, 51);
+        assert!(rooms.note(12, 50, None, 60) && !rooms.note(12, 51, None, 60));
+        assert!(rooms.note(13, 51, Some([60].into()), 60), "another directory");
         assert!(!rooms.note(12, 99, None, 12), "it is not known what was there");
     }
 

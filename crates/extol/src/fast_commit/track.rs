@@ -137,6 +137,7 @@ impl Changes {
             Delta::Unfit { ino, reason } => self.set_unfit(ino, reason),
             Delta::AllUnfit { reason } => self.all = Some(reason),
             Delta::Room { dir, leaf, gaps, need } => self.room(dir, leaf, gaps, need),
+            Delta::Divided { dir, leaf, into } => self.rooms.divide(dir, leaf, into),
         }
     }
 
