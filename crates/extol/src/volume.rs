@@ -26,7 +26,7 @@ pub(crate) struct Volume {
     /// Sizes and places that never change.
     pub geo: Geometry,
     /// Free space.
-    pub alloc: Allocator,
+    pub alloc: Arc<Allocator>,
     /// Attribute blocks that inodes share.
     pub sharing: Sharing,
     /// The dentry cache.
@@ -59,7 +59,12 @@ impl Before {
 
 impl Volume {
     /// A volume of these parts, with empty caches.
-    pub fn new(dev: SharedDevice, journal: Arc<Journal>, geo: Geometry, alloc: Allocator) -> Self {
+    pub fn new(
+        dev: SharedDevice,
+        journal: Arc<Journal>,
+        geo: Geometry,
+        alloc: Arc<Allocator>,
+    ) -> Self {
         let (sharing, dentries) = (Sharing::default(), DentryCache::default());
         Self { dev, journal, geo, alloc, sharing, dentries, dirs_damaged: AtomicBool::new(false) }
     }

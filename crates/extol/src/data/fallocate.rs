@@ -214,7 +214,7 @@ fn collapse(fs: &MountedFs, st: &mut InodeState, offset: u64, len: u64) -> Resul
     }
     let to = from.saturating_add(blocks);
     drop_pages(fs, st, from, to);
-    fs.vol.alloc.release(&mut st.window);
+    st.window.empty();
     unmap(fs, st, from, to, false)?;
     shift(fs, st, to, -i64::from(blocks), size - len)
 }
@@ -229,7 +229,7 @@ fn insert(fs: &MountedFs, st: &mut InodeState, offset: u64, len: u64) -> Result<
     if new > map::max_file_size(&fs.vol.geo, st.node.raw.flags) {
         return Err(FsError::FileTooLarge);
     }
-    fs.vol.alloc.release(&mut st.window);
+    st.window.empty();
     shift(fs, st, from, i64::from(blocks), new)
 }
 

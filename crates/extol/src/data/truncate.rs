@@ -54,7 +54,7 @@ pub(crate) fn set_size(
     let bs = vol.geo.block_len();
     let keep = u32::try_from(size.div_ceil(bs as u64)).unwrap_or(u32::MAX);
     drop_pages(fs, st, keep, u32::MAX);
-    vol.alloc.release(&mut st.window);
+    st.window.empty();
     zero_part(fs, st, size)?;
     st.node.raw.size = size;
     st.disk_size = size.min(st.disk_size);

@@ -250,7 +250,7 @@ fn open_allocator(
     pending: &Arc<PendingErrors>,
     trust_counters: bool,
     dev: &SharedDevice,
-) -> OpenResult<Allocator> {
+) -> OpenResult<Arc<Allocator>> {
     let bad_groups = Arc::clone(pending);
     let alloc_options = AllocOptions {
         report: Some(Report(Arc::new(move |error| bad_groups.put(error)))),

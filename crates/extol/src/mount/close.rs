@@ -75,7 +75,7 @@ pub(crate) fn write_everything(fs: &Arc<MountedFs>) -> Result<Result<()>> {
     for cell in fs.table.cells() {
         delete::delete_if_unused(fs, &cell);
         if let Ok(mut st) = cell.write() {
-            fs.vol.alloc.release(&mut st.window);
+            st.window.empty();
         }
     }
     {

@@ -154,7 +154,7 @@ fn create_in(
     made.store(fs, &mut h, true)?;
     let attr = fs.attr(&made);
     fs.table.retain(made.node.ino.0);
-    fs.table.insert(vol, made);
+    fs.table.insert(made);
     let stopped = h.stop().map_err(error::journal);
     drop(reserved);
     stopped?;
@@ -339,7 +339,7 @@ pub(crate) fn create_unnamed(
         made.store(fs, &mut h, true)?;
         let attr = fs.attr(&made);
         fs.table.retain(made.node.ino.0);
-        fs.table.insert(&fs.vol, made);
+        fs.table.insert(made);
         let stopped = h.stop().map_err(error::journal);
         drop(reserved);
         stopped.map(|()| attr)

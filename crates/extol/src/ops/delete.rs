@@ -172,7 +172,7 @@ pub(crate) fn delete(fs: &MountedFs, st: &mut InodeState) -> Result<()> {
 fn drop_memory(fs: &MountedFs, st: &mut InodeState) {
     truncate::drop_pages(fs, st, 0, u32::MAX);
     fs.dirty.remove(st.node.ino.0);
-    fs.vol.alloc.release(&mut st.window);
+    st.window.empty();
     if st.node.raw.maps_blocks() {
         st.node.raw.size = 0;
         st.disk_size = 0;
