@@ -74,6 +74,7 @@ pub(crate) use options::{AllocOptions, Report};
 pub(crate) use space::Counters;
 pub(crate) use supercell::SuperCell;
 pub(crate) use synced::Piece;
+pub(crate) use table::desc_runs;
 pub(crate) use window::Window;
 pub(crate) use zeroed::write_zeros;
 
@@ -139,21 +140,8 @@ impl Allocator {
     pub const FREE_INODE_CREDITS: u32 = 2;
 
     /// Opens the allocator. Reads no bitmap, and descriptors only if the superblock's counters
-    /// cannot be trusted.
+    /// cannot be trusted. A volume with clusters can only be read (`mount::features`).
     pub fn open(
-        journal: Arc<Journal>,
-        geo: &Geometry,
-        sb: &Superblock,
-        opts: AllocOptions,
-    ) -> Result<Arc<Self>> {
-        if geo.cluster_ratio != 1 {
-            return Err(FsError::NotSupported("allocation in clusters (bigalloc)"));
-        }
-        Self::read_only(journal, geo, sb, opts)
-    }
-
-    /// As [`open`](Self::open), for a volume that is only read: clusters do not matter then.
-    pub fn read_only(
         journal: Arc<Journal>,
         geo: &Geometry,
         sb: &Superblock,

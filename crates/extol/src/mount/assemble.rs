@@ -259,14 +259,8 @@ fn open_allocator(
         discard: options.space.discard.then(|| Arc::clone(dev)),
         ..AllocOptions::default()
     };
-    let alloc = if geo.cluster_ratio == 1 {
-        Allocator::open(Arc::clone(journal), geo, sb, alloc_options)?
-    } else {
-        Allocator::read_only(Arc::clone(journal), geo, sb, alloc_options)?
-    };
-    for run in protect {
-        alloc.protect(run);
-    }
+    let alloc = Allocator::open(Arc::clone(journal), geo, sb, alloc_options)?;
+    protect.into_iter().for_each(|run| alloc.protect(run));
     Ok(alloc)
 }
 

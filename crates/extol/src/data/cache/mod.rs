@@ -47,7 +47,6 @@
 //! lies in one shard.
 
 mod device;
-mod list;
 mod shard;
 #[cfg(test)]
 mod tests;
@@ -275,9 +274,9 @@ impl DataCache {
         for shard in &self.shards {
             let mut shard = shard.lock();
             for block in shard.blocks() {
-                shard.remove(block);
                 self.regions[region_of(block)].sub();
             }
+            shard.clear();
         }
     }
 
