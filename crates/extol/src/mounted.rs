@@ -19,8 +19,8 @@ use extol_vfs::{Attr, Author, Creds, FileId, FileKind, FsError, Rdev, Result, Ti
 
 use crate::alloc::SuperCell;
 use crate::data::cache::DataCache;
+use crate::data::dirty::DirtyIndex;
 use crate::data::readahead::threads::ReadaheadThreads;
-use crate::data::writeback::DirtyIndex;
 use crate::dir;
 use crate::dirs_moved::DirsMoved;
 use crate::error;
@@ -33,7 +33,7 @@ use crate::maintenance::requests::Maintenance;
 use crate::options::{DataMode, MountOptions};
 use crate::orphan::Orphans;
 use crate::runtime_options::RuntimeOptions;
-use crate::services::lazy_init::LazyInit;
+use crate::services::lazy_init::state::LazyInit;
 use crate::throttle::Throttle;
 use crate::volume::Volume;
 

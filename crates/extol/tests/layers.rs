@@ -35,7 +35,7 @@ const LAYERS: &[&[&str]] = &[
         "services/lazy_init/state",
     ],
     &["data/delalloc", "data/cache", "data/readahead/threads"],
-    &["mounted", "inodes", "orphan"],
+    &["mounted", "inodes", "orphan", "data/dirty"],
     // What works on it.
     &["error_state"],
     &["services"],
@@ -49,14 +49,6 @@ const LAYERS: &[&[&str]] = &[
     &["mkfs"],
     &["ext4", "path"],
     &["lib"],
-];
-
-/// Uses of a higher module, with the reason.
-const EXCEPTIONS: &[(&str, &str, &str)] = &[
-    ("mounted", "data/writeback", "the index of dirty inodes is in the file of its thread"),
-    ("data/cache", "data/write", "the size above which writes pass the cache"),
-    ("mounted", "services/lazy_init", "re-exports its state"),
-    ("path", "lib", "the public handle"),
 ];
 
 /// The modules of the crate with their text, without tests and comments.
@@ -206,7 +198,6 @@ fn place(module: &str) -> (usize, &'static str) {
 #[test]
 fn modules_use_lower_ones_only() {
     let modules = modules();
-    let mut excused = BTreeSet::new();
     let mut wrong = Vec::new();
     for (module, text) in modules.iter().filter(|(module, _)| *module != "lib") {
         let (layer, entry) = place(module);
@@ -217,23 +208,13 @@ fn modules_use_lower_ones_only() {
             if entry == other_entry || below <= layer {
                 continue;
             }
-            let known = EXCEPTIONS.iter().find(|(from, to, _)| {
-                (module == from || is_below(module, from)) && (other == to || is_below(other, to))
-            });
-            match known {
-                Some(exception) => {
-                    excused.insert(exception.0.to_owned() + exception.1);
-                }
-                // A directory's module declares its parts, and may name them.
-                None if is_below(other, module) => {}
-                None => wrong.push(format!("{module} uses {other}, which stands above it")),
+            // A directory's module declares its parts, and may name them.
+            if !is_below(other, module) {
+                wrong.push(format!("{module} uses {other}, which stands above it"));
             }
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    for (from, to, _) in EXCEPTIONS {
-        assert!(excused.contains(&(from.to_string() + to)), "{from} does not use {to} any more");
-    }
 }
 
 #[test]

@@ -33,6 +33,7 @@
 mod batch;
 pub(crate) mod cache;
 pub(crate) mod delalloc;
+pub(crate) mod dirty;
 pub(crate) mod fallocate;
 pub(crate) mod flush;
 pub(crate) mod order;

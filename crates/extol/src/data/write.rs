@@ -5,6 +5,7 @@ use std::sync::Arc;
 use extol_ondisk::InodeFlags;
 use extol_vfs::{FsError, Result};
 
+use super::cache::LARGE;
 use super::delalloc::Page;
 use super::order::Purpose;
 use super::writepages::{Source, check_not_system, write_blocks};
@@ -15,9 +16,6 @@ use crate::inodes::{Cell, InodeState};
 use crate::map::{self, Mapping};
 use crate::mounted::MountedFs;
 
-/// From this many bytes on, whole blocks go straight to the device: a copy into pages costs more
-/// than it saves.
-pub(super) const DIRECT: usize = 256 * 1024;
 /// Writes `data` at `offset`. Returns how much was written: less than all only if the volume filled
 /// up meanwhile.
 pub(crate) fn write(
@@ -53,7 +51,7 @@ pub(crate) fn write(
         let lblk = u32::try_from(at / bs as u64).map_err(|_| FsError::FileTooLarge)?;
         let inside = (at % bs as u64) as usize;
         let left = data.len() - done;
-        let step = if direct && inside == 0 && left >= DIRECT {
+        let step = if direct && inside == 0 && left >= LARGE {
             let whole = left - left % bs;
             match write_direct(fs, st, lblk, whole / bs, &Source::Bytes(&data[done..done + whole]))
             {

@@ -74,7 +74,7 @@ pub use dirs::{DirItem, ReadDir, Walk, WalkItem};
 pub use file::{File, OpenOptions};
 pub use guard::Inode;
 
-use crate::Ext4;
+use crate::ext4::Ext4;
 use guard::Held;
 use resolve::{Last, Spot};
 
